@@ -1,0 +1,18 @@
+# Warnings, sanitizers and the compiler cache: one interface target that everything of ours links.
+add_library(onehop_options INTERFACE)
+target_compile_options(onehop_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Wold-style-cast
+    -Woverloaded-virtual -Werror>
+  $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wpedantic -Werror>)
+if(ONEHOP_SANITIZE)
+  target_compile_options(onehop_options INTERFACE
+    $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${ONEHOP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1>)
+  target_link_options(onehop_options INTERFACE -fsanitize=${ONEHOP_SANITIZE})
+endif()
+
+find_program(ONEHOP_CCACHE ccache)
+if(ONEHOP_CCACHE AND PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_C_COMPILER_LAUNCHER ${ONEHOP_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ONEHOP_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${ONEHOP_CCACHE})
+endif()

@@ -1,0 +1,31 @@
+# onehop_layer(<name> SOURCES ... [TESTS ...] [LIBS ...])
+#   Compiles one layer into the object library onehop_<name>. All layers together make libonehop; the tests of
+#   a layer (which stand beside its sources) make the program <name>_test. LIBS are what its sources include.
+function(onehop_layer name)
+  cmake_parse_arguments(arg "" "" "SOURCES;TESTS;LIBS" ${ARGN})
+  add_library(onehop_${name} OBJECT ${arg_SOURCES})
+  target_include_directories(onehop_${name} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(onehop_${name} PRIVATE onehop_options fmt::fmt Threads::Threads ${arg_LIBS})
+  set_property(GLOBAL APPEND PROPERTY ONEHOP_LAYERS onehop_${name})
+  if(ONEHOP_BUILD_TESTS AND arg_TESTS)
+    onehop_test(${name}_test SOURCES ${arg_TESTS} LIBS ${arg_LIBS} LABELS unit)
+  endif()
+endfunction()
+
+# onehop_test(<target> SOURCES ... [LIBS ...] [LABELS ...] [TIMEOUT seconds] [SERIAL])
+#   A GoogleTest program over the static library (so that it sees internals); every TEST is a ctest test.
+#   SERIAL tests never run beside others: those that count on having the machine's cores.
+function(onehop_test target)
+  cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${target} ${arg_SOURCES})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${target} PRIVATE onehop_options onehop_static fmt::fmt GTest::gmock GTest::gtest_main ${arg_LIBS})
+  set(properties LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if(arg_SERIAL)
+    list(APPEND properties RUN_SERIAL TRUE)
+  endif()
+  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
+endfunction()

@@ -1,0 +1,53 @@
+// The one exception type of onehop.
+#pragma once
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "onehop/export.h"
+#include "onehop/types.h"
+
+namespace onehop {
+
+/// What went wrong, coarsely: enough to decide what to do next. The numbers are part of the C API: append only.
+enum class ErrorCode : int {
+  invalid_argument = 1,   ///< the caller passed something unusable; nothing was changed
+  timeout = 2,            ///< a deadline passed; the message names what was awaited and from whom
+  peer_lost = 3,          ///< a rank's process died or left; `origin()` names it
+  aborted = 4,            ///< the group was aborted (by `origin()`); leave it and form a new one
+  mismatch = 5,           ///< ranks disagree about a collective call; the message names the difference
+  refused = 6,            ///< all ranks agreed that this group cannot be formed; the message gives the reason
+  unsupported = 7,        ///< this machine, driver or build cannot do it
+  out_of_resources = 8,   ///< memory, descriptors, address space
+  system = 9,             ///< another system call failed; the message holds its errno text
+  protocol = 10,          ///< a peer, file or server sent something malformed
+  not_found = 11,         ///< a key, file or variable does not exist
+};
+
+[[nodiscard]] ONEHOP_API std::string_view to_string(ErrorCode code);
+
+/// Thrown by every throwing function of onehop. Nothing throws across C, thread or destructor boundaries.
+class ONEHOP_API Error : public std::exception {
+ public:
+  Error(ErrorCode code, std::string message, Rank origin = {});
+  ~Error() override;
+  Error(const Error&) = default;
+  Error& operator=(const Error&) = default;
+  Error(Error&&) = default;
+  Error& operator=(Error&&) = default;
+
+  [[nodiscard]] ErrorCode code() const noexcept { return code_; }
+  /// The rank the failure began on, or `none()` when it concerns this caller alone.
+  [[nodiscard]] Rank origin() const noexcept { return origin_; }
+  /// One line: what, with which values, on which rank, and what to try.
+  [[nodiscard]] const std::string& message() const noexcept { return message_; }
+  [[nodiscard]] const char* what() const noexcept override { return message_.c_str(); }
+
+ private:
+  ErrorCode code_;
+  Rank origin_;
+  std::string message_;
+};
+
+}  // namespace onehop

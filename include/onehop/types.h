@@ -1,0 +1,88 @@
+// Value types shared by every part of onehop: ranks, devices, element types, reductions, durations.
+#pragma once
+
+#include <chrono>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "onehop/export.h"
+
+namespace onehop {
+
+/// Upper bound of GPU ranks in one group: CUDA lets a device enable at most 8 peers.
+inline constexpr int kMaxDevices = 8;
+/// Upper bound of host ranks in one group. Host ranks share memory, not NVLink, so they may outnumber GPUs.
+inline constexpr int kMaxHostRanks = 64;
+
+/// Every blocking call takes one of these. Values below zero are refused; there is no "for ever".
+using Duration = std::chrono::milliseconds;
+inline constexpr Duration kDefaultTimeout = std::chrono::seconds{30};
+
+/// Position of a member inside a group, 0 <= value < world size.
+struct Rank {
+  int value = -1;
+
+  constexpr Rank() = default;
+  constexpr explicit Rank(int v) : value(v) {}
+  constexpr auto operator<=>(const Rank&) const = default;
+  /// True for a default-constructed rank: "no particular rank".
+  [[nodiscard]] constexpr bool none() const { return value < 0; }
+};
+
+/// A CUDA device ordinal as this process numbers them, or `DeviceId::host` for the host backend.
+struct DeviceId {
+  int value = -1;
+
+  constexpr DeviceId() = default;
+  constexpr explicit DeviceId(int v) : value(v) {}
+  constexpr auto operator<=>(const DeviceId&) const = default;
+  [[nodiscard]] constexpr bool is_host() const { return value < 0; }
+
+  static const DeviceId host;
+};
+inline constexpr DeviceId DeviceId::host{};
+
+/// Wraps a cudaStream_t without needing its header. The default is the device's default stream.
+/// The host backend is synchronous and ignores it.
+struct Stream {
+  void* handle = nullptr;
+};
+
+/// Element types of collectives. The numbers are part of the C API and of the wire formats: append only.
+enum class DType : std::uint8_t {
+  f16 = 0,   ///< IEEE 754 binary16
+  bf16 = 1,  ///< bfloat16
+  f32 = 2,
+  f64 = 3,
+  e4m3 = 4,  ///< FP8 E4M3 (finite only: no infinities, NaN is S.1111.111)
+  e5m2 = 5,  ///< FP8 E5M2 (IEEE-like, with infinities)
+  i8 = 6,
+  u8 = 7,
+  i32 = 8,
+  u32 = 9,
+  i64 = 10,
+  u64 = 11,
+};
+inline constexpr int kDTypeCount = 12;
+
+/// Reductions. `avg` is the sum divided by the world size, in the accumulation type (f32 for 8- and 16-bit
+/// floats); integer averages truncate towards zero. `min` and `max` propagate NaN and order -0 before +0.
+/// Integer overflow wraps. The numbers are part of the C API and of the wire formats: append only.
+enum class ReduceOp : std::uint8_t { sum = 0, prod = 1, min = 2, max = 3, avg = 4 };
+inline constexpr int kReduceOpCount = 5;
+
+/// Bytes per element.
+[[nodiscard]] ONEHOP_API std::size_t size_of(DType type);
+
+[[nodiscard]] ONEHOP_API std::string_view to_string(DType type);
+[[nodiscard]] ONEHOP_API std::string_view to_string(ReduceOp op);
+
+/// Parse the names `to_string` prints (and the aliases float16/half, bfloat16, float, double, int8 ...).
+/// Throw Error{invalid_argument} that lists what is known.
+[[nodiscard]] ONEHOP_API DType parse_dtype(std::string_view name);
+[[nodiscard]] ONEHOP_API ReduceOp parse_reduce_op(std::string_view name);
+
+}  // namespace onehop

@@ -1,0 +1,37 @@
+// Throwing errors with formatted one-line messages.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <string>
+#include <utility>
+
+#include "onehop/error.h"
+
+namespace onehop {
+
+template <class... Args>
+[[noreturn]] void fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// The same, for a failure that began on a known rank.
+template <class... Args>
+[[noreturn]] void fail_from(Rank origin, ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(code, fmt::format(format, std::forward<Args>(args)...), origin);
+}
+
+/// Throws Error{invalid_argument} unless `condition` holds.
+template <class... Args>
+void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+  if (!condition) fail(ErrorCode::invalid_argument, format, std::forward<Args>(args)...);
+}
+
+/// "Permission denied (EACCES)". Thread-safe.
+[[nodiscard]] std::string errno_text(int err);
+
+/// Throws for a failed system call: `what: <errno text>`. ENOMEM, ENOSPC, EMFILE, ENFILE and EAGAIN become
+/// out_of_resources, everything else `system`.
+[[noreturn]] void fail_errno(int err, const std::string& what);
+
+}  // namespace onehop

@@ -1,0 +1,44 @@
+// A point in time after which waiting stops. Durations become deadlines once, at the public boundary, so that
+// a wait made of several steps ends when the caller said and not later.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/check.h"
+#include "onehop/types.h"
+
+namespace onehop {
+
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `timeout` from now. Negative timeouts are refused; anything beyond a year is a year (avoids overflow).
+  static Deadline after(Duration timeout) {
+    require(timeout.count() >= 0, "a timeout must not be negative, got {} ms", timeout.count());
+    constexpr Duration kYear = std::chrono::hours{24 * 365};
+    return Deadline(Clock::now() + std::min(timeout, kYear), timeout);
+  }
+
+  [[nodiscard]] bool expired() const { return Clock::now() >= at_; }
+  /// Time left, never negative, rounded up so that a poll with it does not wake early and spin.
+  [[nodiscard]] Duration left() const {
+    const auto rest = at_ - Clock::now();
+    return rest.count() <= 0 ? Duration{0} : std::chrono::ceil<Duration>(rest);
+  }
+  /// min(left, slice) in milliseconds for poll(2).
+  [[nodiscard]] int poll_ms(Duration slice = Duration{1000}) const {
+    return static_cast<int>(std::min(left(), slice).count());
+  }
+  [[nodiscard]] Clock::time_point at() const { return at_; }
+  /// The timeout this deadline was made from, for messages.
+  [[nodiscard]] Duration timeout() const { return timeout_; }
+
+ private:
+  Deadline(Clock::time_point at, Duration timeout) : at_(at), timeout_(timeout) {}
+  Clock::time_point at_;
+  Duration timeout_;
+};
+
+}  // namespace onehop

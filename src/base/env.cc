@@ -1,0 +1,39 @@
+#include "base/env.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+
+#include "base/check.h"
+
+namespace onehop::env {
+
+std::optional<std::string> get(const char* name) {
+  // Read at set-up only; the library never calls setenv, so getenv races only with a host program that does.
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string(value);
+}
+
+std::optional<long> get_int(const char* name, long lowest, long highest) {
+  const std::optional<std::string> text = get(name);
+  if (!text) return std::nullopt;
+  long value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  require(error == std::errc{} && end == text->data() + text->size() && value >= lowest && value <= highest,
+          "environment variable {}='{}' must be an integer from {} to {}", name, *text, lowest, highest);
+  return value;
+}
+
+bool get_flag(const char* name, bool fallback) {
+  std::optional<std::string> text = get(name);
+  if (!text) return fallback;
+  std::transform(text->begin(), text->end(), text->begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (*text == "1" || *text == "true" || *text == "yes" || *text == "on") return true;
+  if (*text == "0" || *text == "false" || *text == "no" || *text == "off") return false;
+  fail(ErrorCode::invalid_argument, "environment variable {}='{}' must be 1 or 0", name, *text);
+}
+
+}  // namespace onehop::env

@@ -1,0 +1,16 @@
+// Environment variables, parsed strictly: a value that cannot be understood is an error that names it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace onehop::env {
+
+/// The value, or nullopt when unset or empty.
+[[nodiscard]] std::optional<std::string> get(const char* name);
+/// A decimal integer within [lowest, highest]; Error{invalid_argument} names variable, value and range.
+[[nodiscard]] std::optional<long> get_int(const char* name, long lowest, long highest);
+/// 1/0, true/false, yes/no, on/off in any case; unset is `fallback`.
+[[nodiscard]] bool get_flag(const char* name, bool fallback = false);
+
+}  // namespace onehop::env

@@ -1,0 +1,77 @@
+#include "onehop/types.h"
+
+#include <array>
+#include <utility>
+
+#include "base/check.h"
+
+namespace onehop {
+namespace {
+
+struct DTypeInfo {
+  DType type;
+  std::string_view name;
+  std::string_view alias;
+  std::size_t bytes;
+};
+
+constexpr std::array<DTypeInfo, kDTypeCount> kDTypes{{
+    {DType::f16, "f16", "float16", 2},
+    {DType::bf16, "bf16", "bfloat16", 2},
+    {DType::f32, "f32", "float32", 4},
+    {DType::f64, "f64", "float64", 8},
+    {DType::e4m3, "e4m3", "float8_e4m3fn", 1},
+    {DType::e5m2, "e5m2", "float8_e5m2", 1},
+    {DType::i8, "i8", "int8", 1},
+    {DType::u8, "u8", "uint8", 1},
+    {DType::i32, "i32", "int32", 4},
+    {DType::u32, "u32", "uint32", 4},
+    {DType::i64, "i64", "int64", 8},
+    {DType::u64, "u64", "uint64", 8},
+}};
+
+constexpr std::array<std::pair<ReduceOp, std::string_view>, kReduceOpCount> kOps{{
+    {ReduceOp::sum, "sum"},
+    {ReduceOp::prod, "prod"},
+    {ReduceOp::min, "min"},
+    {ReduceOp::max, "max"},
+    {ReduceOp::avg, "avg"},
+}};
+
+}  // namespace
+
+std::size_t size_of(DType type) {
+  const auto index = static_cast<std::size_t>(type);
+  require(index < kDTypes.size(), "unknown element type number {}", index);
+  return kDTypes[index].bytes;
+}
+
+std::string_view to_string(DType type) {
+  const auto index = static_cast<std::size_t>(type);
+  return index < kDTypes.size() ? kDTypes[index].name : "unknown";
+}
+
+std::string_view to_string(ReduceOp op) {
+  const auto index = static_cast<std::size_t>(op);
+  return index < kOps.size() ? kOps[index].second : "unknown";
+}
+
+DType parse_dtype(std::string_view name) {
+  for (const DTypeInfo& info : kDTypes) {
+    if (name == info.name || name == info.alias) return info.type;
+  }
+  if (name == "half") return DType::f16;
+  if (name == "float") return DType::f32;
+  if (name == "double") return DType::f64;
+  fail(ErrorCode::invalid_argument,
+       "unknown element type '{}'; known: f16 bf16 f32 f64 e4m3 e5m2 i8 u8 i32 u32 i64 u64", name);
+}
+
+ReduceOp parse_reduce_op(std::string_view name) {
+  for (const auto& [op, known] : kOps) {
+    if (name == known) return op;
+  }
+  fail(ErrorCode::invalid_argument, "unknown reduction '{}'; known: sum prod min max avg", name);
+}
+
+}  // namespace onehop

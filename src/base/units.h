@@ -1,0 +1,18 @@
+// Sizes as people write them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace onehop {
+
+/// "4096", "64K", "10M", "1G", also with a B or iB behind ("64KiB"); powers of 1024. Error{invalid_argument} otherwise.
+[[nodiscard]] std::uint64_t parse_size(std::string_view text);
+/// The shortest exact form: 65536 is "64K", 65537 is "65537".
+[[nodiscard]] std::string format_size(std::uint64_t bytes);
+/// A list "1K,4K,1M" or a range "first:last:factor" ("1K:64M:2"; the factor defaults to 2). Never empty.
+[[nodiscard]] std::vector<std::uint64_t> parse_size_list(std::string_view text);
+
+}  // namespace onehop

@@ -1,0 +1,82 @@
+// Memory that every rank of a group can reach.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "onehop/error.h"
+#include "onehop/export.h"
+#include "onehop/types.h"
+
+namespace onehop {
+
+/// What a rank (or a kernel) needs to reach its peers: plain data, valid while the buffer it came from lives.
+/// `peers[r]` is rank r's part as this rank's device sees it; `peers[rank]` is the local part.
+struct PeerView {
+  int rank = 0;
+  int size = 0;
+  std::size_t bytes = 0;          ///< of each rank's part
+  std::byte* const* peers = nullptr;         ///< `size` data pointers
+  std::uint32_t* const* signal_pads = nullptr;  ///< `size` pointers to signal pads (see docs/memory-model.md)
+};
+
+/// Symmetric memory: the same number of bytes on every rank, mapped by every rank, plus a signal pad per rank.
+/// Made by `Group::allocate`. Owns its mappings: destroying it never touches memory a peer still uses, never
+/// throws, and is not collective. Copies share the mapping; sub-buffers too.
+///
+/// Signals count upwards and are never reset: `put_signal` and `wait_signal` of one (src, dst, channel) pair up
+/// one to one. A signal is a release of everything the caller wrote before it; the matching wait is an acquire.
+/// Different threads may use different channels at the same time, never the same one.
+class ONEHOP_API SymmetricBuffer {
+ public:
+  /// Channels per buffer, for `barrier`, `put_signal` and `wait_signal`.
+  static constexpr int kChannels = 16;
+
+  SymmetricBuffer();  ///< empty: bytes() == 0
+  ~SymmetricBuffer();
+  SymmetricBuffer(const SymmetricBuffer&);
+  SymmetricBuffer& operator=(const SymmetricBuffer&);
+  SymmetricBuffer(SymmetricBuffer&&) noexcept;
+  SymmetricBuffer& operator=(SymmetricBuffer&&) noexcept;
+
+  [[nodiscard]] Rank rank() const;
+  [[nodiscard]] int size() const;
+  /// Usable bytes of each rank's part: exactly what was asked for.
+  [[nodiscard]] std::size_t bytes() const;
+  [[nodiscard]] std::byte* local() const;
+  /// Rank r's part, in this rank's address space. Error{invalid_argument} when r is out of range.
+  [[nodiscard]] std::byte* peer(Rank r) const;
+  /// For kernels and for code that wants all pointers at once.
+  [[nodiscard]] PeerView view() const;
+
+  /// `bytes` bytes at `offset` of every rank's part. Shares the signal pad. Not collective.
+  [[nodiscard]] SymmetricBuffer sub(std::size_t offset, std::size_t bytes) const;
+  template <class T>
+  [[nodiscard]] std::span<T> as() const {
+    return {reinterpret_cast<T*>(local()), bytes() / sizeof(T)};
+  }
+  template <class T>
+  [[nodiscard]] std::span<T> peer_as(Rank r) const {
+    return {reinterpret_cast<T*>(peer(r)), bytes() / sizeof(T)};
+  }
+
+  /// All ranks arrive; everything any rank wrote to symmetric memory before is visible to all after.
+  void barrier(int channel = 0, Duration timeout = kDefaultTimeout) const;
+  /// Tells `dst` that what this rank wrote before is ready.
+  void put_signal(Rank dst, int channel = 0) const;
+  /// Waits for the next signal from `src`. Error{timeout} and Error{peer_lost} name it.
+  void wait_signal(Rank src, int channel = 0, Duration timeout = kDefaultTimeout) const;
+
+  class State;
+  /// Internal: what Group::allocate hands out.
+  explicit SymmetricBuffer(std::shared_ptr<State> state);
+
+ private:
+  std::shared_ptr<State> state_;
+  std::size_t offset_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace onehop

@@ -1,0 +1,111 @@
+// A group of ranks on one machine.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "onehop/buffer.h"
+#include "onehop/error.h"
+#include "onehop/export.h"
+#include "onehop/ipc.h"
+#include "onehop/store.h"
+#include "onehop/types.h"
+
+namespace onehop {
+
+/// How collectives pick their algorithm.
+enum class AlgorithmPolicy : std::uint8_t {
+  tuned,   ///< always finds one, for every size and type
+  legacy,  ///< PyTorch's IntraNodeComm: one-shot to 256 KiB, two-shot to 10 MiB, f32 and bf16, otherwise none
+};
+
+struct JoinOptions {
+  Rank rank;
+  int size = 0;
+  DeviceId device = DeviceId::host;
+  Duration timeout = kDefaultTimeout;  ///< for joining, and the default of the group's calls
+  /// Groups that live on one store at the same time need different names; one after another may share one.
+  std::string name = "world";
+  /// Each rank's buffer for staging data that is not symmetric (the field's default: 10 MiB). Rounded up to pages.
+  std::size_t scratch_bytes = 10u << 20;
+  AlgorithmPolicy policy = AlgorithmPolicy::tuned;
+  /// Several ranks on one GPU, for tests (also ONEHOP_ALLOW_OVERLAPPING_DEVICES=1). Host ranks always may.
+  bool allow_overlapping_devices = false;
+};
+
+/// Algorithms of collectives, as counted by Group::usage. The numbers are part of the C API: append only.
+enum class Algorithm : std::uint8_t {
+  none = 0,      ///< the legacy policy declined
+  one_shot = 1,  ///< everyone reads everyone's input
+  two_shot = 2,  ///< reduce-scatter, then all-gather
+};
+inline constexpr int kAlgorithmCount = 3;
+[[nodiscard]] ONEHOP_API std::string_view to_string(Algorithm algorithm);
+[[nodiscard]] ONEHOP_API Algorithm parse_algorithm(std::string_view name);
+
+/// A member's end of a group. Joining is collective: every rank gets a group, or every rank gets the same Error.
+/// Thread-safe; collectives of one group are serialised, those of different groups are independent.
+///
+/// When a rank dies, times out or aborts, every other rank's current and later calls throw an Error that names
+/// it. Leave the group (destroy it) and form a new one; the process needs no restart. After fork(), the child's
+/// copy is dead: its calls throw, its destructor does nothing to the parent's group.
+class ONEHOP_API Group {
+ public:
+  /// Error{refused} with the same reason on all ranks when the group is not possible: fewer than 2 ranks, more than
+  /// kMaxDevices (host: kMaxHostRanks), several hosts, two ranks on one device, different onehop versions.
+  [[nodiscard]] static Group join(std::shared_ptr<Store> store, JoinOptions options);
+  /// Rank, size and store from the environment of `onehop launch`, torchrun, mpirun or srun; fields already set
+  /// in `defaults` other than rank, size and store are kept. See docs/guide for the variables.
+  [[nodiscard]] static Group from_env(JoinOptions defaults = {});
+
+  Group(Group&&) noexcept;
+  Group& operator=(Group&&) noexcept;
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  ~Group();  ///< leaves
+
+  [[nodiscard]] Rank rank() const;
+  [[nodiscard]] int size() const;
+  [[nodiscard]] DeviceId device() const;
+  /// Host-unique random identity of this group instance, 32 hex digits, the same on all ranks.
+  [[nodiscard]] const std::string& id() const;
+  [[nodiscard]] const std::string& name() const;
+  [[nodiscard]] Duration timeout() const;
+
+  /// Collective. Error{mismatch} on all ranks, naming the sizes, when they differ. The memory is zeroed.
+  [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes);
+  /// Collective: all ranks arrive.
+  void barrier();
+  void barrier(Duration timeout);
+  /// Everyone's bytes in rank order, at most 64 KiB each. Collective.
+  [[nodiscard]] std::vector<std::string> all_gather(std::string_view payload);
+  /// Passing descriptors between the ranks of this group.
+  [[nodiscard]] IpcChannel& channel();
+
+  /// Collective. Ranks of one colour form a new group, ordered by key, then by rank. A negative colour: no group.
+  [[nodiscard]] std::optional<Group> split(int color, int key = 0);
+
+  /// Ends every rank's current and later calls with Error{aborted} carrying this reason. Not collective; usable
+  /// from any thread, also while another thread of this rank waits in a call.
+  void abort(std::string_view reason) noexcept;
+  /// Throws what a call would throw now: after an abort, a death, a fork. Returns when all is well.
+  void check() const;
+  /// Leaves the group; later calls throw. The destructor does the same.
+  void leave() noexcept;
+
+  /// Completed collectives per algorithm, on this rank.
+  [[nodiscard]] std::array<std::uint64_t, kAlgorithmCount> usage() const;
+
+  class State;
+  /// Internal, for the collective layer.
+  [[nodiscard]] State& state() const;
+
+ private:
+  explicit Group(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace onehop

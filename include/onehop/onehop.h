@@ -1,0 +1,12 @@
+// Everything.
+#pragma once
+
+#include "onehop/buffer.h"
+#include "onehop/collectives.h"
+#include "onehop/error.h"
+#include "onehop/group.h"
+#include "onehop/ipc.h"
+#include "onehop/store.h"
+#include "onehop/topology.h"
+#include "onehop/types.h"
+#include "onehop/version.h"

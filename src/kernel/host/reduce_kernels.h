@@ -74,15 +74,71 @@ ONEHOP_INLINE Vec<double, kVectorBytes / 8> one_nan(Vec<double, kVectorBytes / 8
 // ---- Conversions
 // -------------------------------------------------------------------------------------------------
 
+// __builtin_convertvector in the forms that GCC 12 takes apart lane by lane where one instruction does.
+#if defined(__AVX512F__)
+constexpr __mmask16 kAll = 0xffff;  // the unmasked intrinsics draw a false warning from GCC 12 (PR 105593)
+ONEHOP_INLINE I32 widen(U16 x) {
+  return bits_as<I32>(_mm512_maskz_cvtepu16_epi32(kAll, bits_as<__m256i>(x)));
+}
+ONEHOP_INLINE I32 widen(U8 x) {
+  return bits_as<I32>(_mm512_maskz_cvtepu8_epi32(kAll, bits_as<__m128i>(x)));
+}
+ONEHOP_INLINE U16 widen16(U8 x) {
+  return bits_as<U16>(_mm256_cvtepu8_epi16(bits_as<__m128i>(x)));
+}
+ONEHOP_INLINE U16 narrow16(I32 x) {
+  return bits_as<U16>(_mm512_maskz_cvtepi32_epi16(kAll, bits_as<__m512i>(x)));
+}
+ONEHOP_INLINE U8 narrow8(I32 x) {
+  return bits_as<U8>(_mm512_maskz_cvtepi32_epi8(kAll, bits_as<__m512i>(x)));
+}
+#elif defined(__AVX2__)
+ONEHOP_INLINE I32 widen(U16 x) {
+  return bits_as<I32>(_mm256_cvtepu16_epi32(bits_as<__m128i>(x)));
+}
+ONEHOP_INLINE I32 widen(U8 x) {
+  return bits_as<I32>(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bits_as<long long>(x))));
+}
+ONEHOP_INLINE U16 widen16(U8 x) {
+  return bits_as<U16>(_mm_cvtepu8_epi16(_mm_cvtsi64_si128(bits_as<long long>(x))));
+}
+ONEHOP_INLINE __m128i pack(I32 x) {
+  const auto wide = bits_as<__m256i>(x);
+  return _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+}
+ONEHOP_INLINE U16 narrow16(I32 x) {
+  return bits_as<U16>(pack(x));
+}
+ONEHOP_INLINE U8 narrow8(I32 x) {
+  return bits_as<U8>(_mm_cvtsi128_si64(_mm_packus_epi16(pack(x), _mm_setzero_si128())));
+}
+#else
+ONEHOP_INLINE I32 widen(U16 x) {
+  return __builtin_convertvector(x, I32);
+}
+ONEHOP_INLINE I32 widen(U8 x) {
+  return __builtin_convertvector(x, I32);
+}
+ONEHOP_INLINE U16 widen16(U8 x) {
+  return __builtin_convertvector(x, U16);
+}
+ONEHOP_INLINE U16 narrow16(I32 x) {
+  return __builtin_convertvector(x, U16);
+}
+ONEHOP_INLINE U8 narrow8(I32 x) {
+  return __builtin_convertvector(x, U8);
+}
+#endif
+
 ONEHOP_INLINE F32 decode_f16(U16 half) {
 #if defined(__AVX512F__)
   // maskz with every lane on is the plain instruction, without GCC 12's false warning about the latter (PR
   // 105593).
-  return bits_as<F32>(_mm512_maskz_cvtph_ps(0xffff, bits_as<__m256i>(half)));
+  return bits_as<F32>(_mm512_maskz_cvtph_ps(kAll, bits_as<__m256i>(half)));
 #elif defined(__F16C__)
   return bits_as<F32>(_mm256_cvtph_ps(bits_as<__m128i>(half)));
 #else
-  const I32 wide = __builtin_convertvector(half, I32);
+  const I32 wide = widen(half);
   const I32 magnitude = (wide & 0x7fff) << 13;
   const I32 exponent = magnitude & kInfinity;
   // Exponent bias 15 becomes 127, and the all-ones exponent stays all ones.
@@ -144,47 +200,46 @@ struct F16 : Narrow<std::uint16_t> {
   ONEHOP_INLINE static F32 decode(U16 x) { return decode_f16(x); }
   ONEHOP_INLINE static U16 encode(F32 x) {
 #if defined(__AVX512F__)
-    return bits_as<U16>(
-        _mm512_maskz_cvtps_ph(0xffff, bits_as<__m512>(one_nan(x)), _MM_FROUND_TO_NEAREST_INT));
+    return bits_as<U16>(_mm512_maskz_cvtps_ph(kAll, bits_as<__m512>(one_nan(x)), _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__F16C__)
     return bits_as<U16>(_mm256_cvtps_ph(bits_as<__m256>(one_nan(x)), _MM_FROUND_TO_NEAREST_INT));
 #else
     constexpr std::int32_t kOverflow = 0x47800000;  // 2^16, which encodes as infinity
-    return __builtin_convertvector(encode_small<10, 15>(x, kOverflow, 0x7e00, 16), U16);
+    return narrow16(encode_small<10, 15>(x, kOverflow, 0x7e00, 16));
 #endif
   }
 };
 
 struct BF16 : Narrow<std::uint16_t> {
-  ONEHOP_INLINE static F32 decode(U16 x) { return f32_from_bits(__builtin_convertvector(x, I32) << 16); }
+  ONEHOP_INLINE static F32 decode(U16 x) { return f32_from_bits(widen(x) << 16); }
   // Not AVX512_BF16's instruction: it takes subnormals for zero. The one NaN survives the rounding unharmed.
   ONEHOP_INLINE static U16 encode(F32 x) {
     using U32 = Vec<std::uint32_t, kFloatLanes>;
     const U32 bits = bits_as<U32>(one_nan(x));
-    return __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, U16);
+    return narrow16(bits_as<I32>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16));
   }
 };
 
 struct E4M3 : Narrow<std::uint8_t> {
   ONEHOP_INLINE static F32 decode(U8 x) {
-    const U16 wide = __builtin_convertvector(x, U16);
+    const U16 wide = widen16(x);
     // As an f16 of the same significand and exponent field the value is 2^8 too small: the biases are 15
     // and 7.
     const F32 number = decode_f16(((wide & 0x80) << 8) | ((wide & 0x7f) << 7)) * 256.0f;
-    return (__builtin_convertvector(x, I32) & 0x7f) == 0x7f ? F32{} + __builtin_nanf("") : number;
+    return (widen(x) & 0x7f) == 0x7f ? F32{} + __builtin_nanf("") : number;
   }
   ONEHOP_INLINE static U8 encode(F32 x) {
     constexpr std::int32_t k448 = 0x43e00000;
-    return __builtin_convertvector(encode_small<3, 7>(x, k448, 0x7f, 24), U8);
+    return narrow8(encode_small<3, 7>(x, k448, 0x7f, 24));
   }
 };
 
 struct E5M2 : Narrow<std::uint8_t> {
   // The upper byte of an f16.
-  ONEHOP_INLINE static F32 decode(U8 x) { return decode_f16(__builtin_convertvector(x, U16) << 8); }
+  ONEHOP_INLINE static F32 decode(U8 x) { return decode_f16(widen16(x) << 8); }
   ONEHOP_INLINE static U8 encode(F32 x) {
     constexpr std::int32_t k57344 = 0x47600000;
-    return __builtin_convertvector(encode_small<2, 15>(x, k57344, 0x7f, 24), U8);
+    return narrow8(encode_small<2, 15>(x, k57344, 0x7f, 24));
   }
 };
 

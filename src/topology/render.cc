@@ -50,6 +50,11 @@ std::string counted(std::size_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
+std::string processors(const HostInfo& host) {
+  return fmt::format("{}, {}", counted(static_cast<std::size_t>(host.cores), "core"),
+                     counted(static_cast<std::size_t>(host.cpus), "cpu"));
+}
+
 std::vector<int> device_numa_nodes(const Topology& topology) {
   std::vector<int> nodes;
   for (const DeviceInfo& device : topology.devices()) {

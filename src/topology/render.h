@@ -18,6 +18,8 @@ namespace onehop::render {
 [[nodiscard]] std::string link_label(const PairInfo& pair);
 /// "2 GPUs", "1 core".
 [[nodiscard]] std::string counted(std::size_t count, std::string_view noun);
+/// "2 cores, 4 cpus".
+[[nodiscard]] std::string processors(const HostInfo& host);
 
 /// NUMA nodes of the devices, ascending, each once; unknown ones (-1) left out.
 [[nodiscard]] std::vector<int> device_numa_nodes(const Topology& topology);

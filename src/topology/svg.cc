@@ -1,6 +1,6 @@
 #include "topology/svg.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -93,13 +93,10 @@ std::string Topology::to_svg() const {
   const svg::Picture picture = host_only ? svg::draw_host(host_) : svg::draw_devices(*this);
   const std::string title = host_only ? "Host " + host_.hostname : svg::device_names(*this);
   std::vector<std::string> lines;
-  std::string machine;
-  for (const std::string& part : {host_only ? std::string{} : host_.hostname, host_.cpu_model,
-                                  render::counted(static_cast<std::size_t>(host_.cores), "core"),
-                                  render::counted(static_cast<std::size_t>(host_.cpus), "cpu")}) {
-    if (!part.empty()) machine += (machine.empty() ? "" : ", ") + part;
-  }
-  lines.push_back(std::move(machine));
+  std::vector<std::string> machine{host_only ? "" : host_.hostname, host_.cpu_model};
+  if (host_.cpus > 0) machine.push_back(render::processors(host_));
+  std::erase(machine, "");
+  if (!machine.empty()) lines.push_back(fmt::format("{}", fmt::join(machine, ", ")));
   lines.push_back("Connectivity: " + explain_connectivity());
   for (const std::string& note : notes_) lines.push_back("Note: " + note);
 

@@ -14,7 +14,8 @@ namespace onehop::svg {
 namespace {
 
 constexpr Size kBox{112, 46};
-constexpr int kMostLabelled = 16;  ///< with more devices the lines alone are a tangle; labels would hide it
+constexpr int kMostLabelled = 10;  ///< beyond it the labels of a mesh would hide its lines
+constexpr int kMostArranged = 16;  ///< beyond it no order of the devices makes a mesh readable
 
 /// Both directions between two devices, as one line of the drawing.
 struct Edge {
@@ -69,7 +70,7 @@ std::vector<int> slots_of(int devices, const std::vector<Edge>& edges) {
     }
     return sum;
   };
-  if (devices > kMostLabelled) return slot;
+  if (devices > kMostArranged) return slot;
   double best = cost();
   for (bool improved = true; improved;) {
     improved = false;
@@ -222,7 +223,7 @@ Picture draw_devices(const Topology& topology) {
       const std::string_view style = edge.one_way() ? "oneway" : edge.nvlink() ? "nvlink" : "pcie";
       lines += line(a, b, style,
                     edge.nvlink() ? link_width(std::max(edge.there->nvlinks, edge.back->nvlinks)) : 1.5);
-      if (devices <= kMostLabelled) labels.put(a, b, edge.label());
+      if (devices <= kMostLabelled && edge.label() != "?") labels.put(a, b, edge.label());
     }
   }
 

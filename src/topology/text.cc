@@ -159,9 +159,7 @@ std::string caches_text(const HostInfo& host) {
 
 std::string host_text(const HostInfo& host) {
   std::string out = fmt::format("Host {}: {}\n", or_dash(host.hostname), or_dash(host.cpu_model));
-  out += fmt::format("  {}, {} usable by this process\n",
-                     render::counted(static_cast<std::size_t>(host.cores), "core"),
-                     render::counted(static_cast<std::size_t>(host.cpus), "cpu"));
+  if (host.cpus > 0) out += fmt::format("  {}\n", render::processors(host));
   for (const NumaNode& node : host.numa_nodes) {
     const std::string head =
         fmt::format("  NUMA node {}: {}, ", node.id, render::human_bytes(node.memory_bytes));
@@ -179,10 +177,10 @@ std::string Topology::to_text() const {
     out += fmt::format("{}\n{}\n{}\n", matrix_text(cells, devices_.size()), legend_text(cells),
                        devices_text(*this));
   }
-  out += fmt::format("Connectivity of {}: {}\n\n",
+  out += fmt::format("Connectivity of {}: {}\n",
                      devices_.empty() ? "host ranks" : render::counted(devices_.size(), "GPU"),
                      explain_connectivity());
-  out += host_text(host_);
+  if (host_ != HostInfo{}) out += '\n' + host_text(host_);
   if (!notes_.empty()) {
     out += "\nNotes\n";
     for (const std::string& note : notes_) out += fmt::format("  {}\n", note);

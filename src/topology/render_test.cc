@@ -125,6 +125,11 @@ TEST(TopologyText, MarksWhatIsUnknownAndWhoCannotReachWhom) {
   EXPECT_THAT(text, Not(HasSubstr("SYS  "))) << "the legend explains only what occurs";
 }
 
+TEST(TopologyText, SaysNothingAboutAHostOfWhichNothingIsKnown) {
+  EXPECT_EQ(Topology().to_text(), "Connectivity of host ranks: fully connected (host ranks share memory)\n");
+  EXPECT_THAT(Topology().to_svg(), Not(HasSubstr("0 cores")));
+}
+
 TEST(TopologySvg, IsWellFormedForEveryMachine) {
   for (const char* name : kShipped) expect_well_formed(shipped(name).to_svg());
   expect_well_formed(awkward().to_svg());

@@ -29,8 +29,9 @@ struct TopoOptions {
 };
 
 void print(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
-    fail_errno(errno, "cannot write the output");
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written) fail_errno(errno, "cannot write the output");
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -48,8 +49,10 @@ std::string verdict(const Topology& topology, const std::vector<int>& numbers) {
   std::vector<DeviceId> devices;
   for (const int number : numbers) {
     if (number < 0 || number >= topology.device_count()) {
-      throw UsageError(fmt::format("--devices names device {}, but there are {} (numbered from 0)", number,
-                                   topology.device_count()));
+      throw UsageError(fmt::format("--devices names device {}, but {}", number,
+                                   topology.device_count() == 0
+                                       ? "there are none here"
+                                       : fmt::format("they go from 0 to {}", topology.device_count() - 1)));
     }
     devices.emplace_back(number);
   }
@@ -86,9 +89,9 @@ void add_topo(CLI::App& app, std::function<int()>& run) {
       sub->add_option("--svg", options->svg, "Write a drawing; '-' for standard output")->type_name("FILE");
   sub->add_option("--from", options->from, "Show a saved topology (JSON) instead of this machine's")
       ->type_name("FILE");
-  sub->add_option("--devices", options->devices, "Add the verdict for these devices alone")
+  sub->add_option("--devices", options->devices, "Add the verdict for these devices alone, such as 0,1")
       ->delimiter(',')
-      ->type_name("0,1,..")
+      ->type_name("LIST")
       ->excludes(json)
       ->excludes(svg);
   sub->callback([options, json, svg, &run] {

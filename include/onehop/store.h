@@ -66,7 +66,7 @@ class ONEHOP_API Store {
 struct TcpStoreOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;              ///< a server with port 0 picks a free one (see TcpStoreServer::port)
-  std::string secret;                  ///< shared by server and clients; empty: loopback only
+  std::string secret = {};             ///< shared by server and clients; empty: loopback only
   Duration timeout = kDefaultTimeout;  ///< to connect, and for the server to answer
 };
 

@@ -128,8 +128,8 @@ SendStatus send_message(int socket, std::string_view bytes, int fd, const Deadli
 
 bool recv_message(int socket, Message& message, const Deadline& deadline) {
   message = Message{};
-  message.bytes.resize(kMaxMessageBytes);
-  iovec part{.iov_base = message.bytes.data(), .iov_len = message.bytes.size()};
+  static thread_local std::array<char, kMaxMessageBytes> buffer;
+  iovec part{.iov_base = buffer.data(), .iov_len = buffer.size()};
   // Room for a few descriptors, so that a peer which sends more is noticed and cleaned up, not truncated.
   alignas(cmsghdr) std::array<char, CMSG_SPACE(4 * sizeof(int))> control{};
   while (true) {
@@ -141,7 +141,6 @@ bool recv_message(int socket, Message& message, const Deadline& deadline) {
     const ssize_t got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
     if (got < 0) {
       if (errno == ECONNRESET) {
-        message.bytes.clear();
         message.closed = true;
         return true;
       }
@@ -163,7 +162,7 @@ bool recv_message(int socket, Message& message, const Deadline& deadline) {
         ++descriptors;
       }
     }
-    message.bytes.resize(static_cast<std::size_t>(got));
+    message.bytes.assign(buffer.data(), static_cast<std::size_t>(got));
     // No message of ours is empty, so nothing received means the end.
     message.closed = got == 0 && descriptors == 0;
     // Out of descriptors, recvmsg succeeds and drops them: MSG_CTRUNC is the only trace.

@@ -2,6 +2,8 @@
 
 namespace onehop {
 
-std::string_view version() { return ONEHOP_VERSION_STRING; }
+std::string_view version() {
+  return ONEHOP_VERSION_STRING;
+}
 
 }  // namespace onehop

@@ -3,9 +3,10 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "base/units.h"
 #include "onehop/error.h"
 #include "onehop/types.h"
+
+#include "base/units.h"
 
 namespace {
 
@@ -23,9 +24,11 @@ void parse_and_check(Parse parse, Check check) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  parse_and_check([&] { return onehop::parse_size(text); },
-                  [](std::uint64_t bytes) { return onehop::parse_size(onehop::format_size(bytes)) == bytes; });
-  parse_and_check([&] { return onehop::parse_size_list(text); }, [](const auto& list) { return !list.empty(); });
+  parse_and_check(
+      [&] { return onehop::parse_size(text); },
+      [](std::uint64_t bytes) { return onehop::parse_size(onehop::format_size(bytes)) == bytes; });
+  parse_and_check([&] { return onehop::parse_size_list(text); },
+                  [](const auto& list) { return !list.empty(); });
   parse_and_check([&] { return onehop::parse_dtype(text); },
                   [](onehop::DType type) { return onehop::parse_dtype(onehop::to_string(type)) == type; });
   parse_and_check([&] { return onehop::parse_reduce_op(text); },

@@ -15,10 +15,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/onehopConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/onehopConfig.cmake ${PROJECT_BINARY_DIR}/onehopConfigVersion.cmake
   DESTINATION ${onehop_package_dir})
 
-# Written at install time, because only then is the prefix known (cmake --install --prefix).
-install(CODE "set(onehop_version \"${PROJECT_VERSION}\")
-set(onehop_description \"${PROJECT_DESCRIPTION}\")
-set(onehop_libdir \"${CMAKE_INSTALL_LIBDIR}\")
-set(onehop_includedir \"${CMAKE_INSTALL_INCLUDEDIR}\")
-configure_file(\"${PROJECT_SOURCE_DIR}/cmake/onehop.pc.in\" \"${PROJECT_BINARY_DIR}/onehop.pc\" @ONLY)")
+# Relative to the file itself, so that the tree may be moved and `cmake --install --prefix` may name any place.
+file(RELATIVE_PATH onehop_pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/onehop.pc.in ${PROJECT_BINARY_DIR}/onehop.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/onehop.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -43,9 +43,8 @@ for kind in static shared; do
   }
 done
 
-# The .pc file holds the prefix it was installed to; pkg-config can be told that the tree has moved.
 flags() {
-  PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config --define-variable=prefix="$prefix" "$@" onehop
+  PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config "$@" onehop
 }
 strict=(-std=c99 -pedantic -Wall -Wextra -Werror)
 # Word splitting is what flags are for.

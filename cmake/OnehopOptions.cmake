@@ -9,6 +9,11 @@ if(ONEHOP_SANITIZE)
     $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${ONEHOP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1>)
   target_link_options(onehop_options INTERFACE -fsanitize=${ONEHOP_SANITIZE})
 endif()
+if(ONEHOP_BUILD_FUZZERS)
+  # Coverage feedback from the library; the fuzz targets link the fuzzer's main function.
+  target_compile_options(onehop_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>)
+  target_link_options(onehop_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 
 find_program(ONEHOP_CCACHE ccache)
 if(ONEHOP_CCACHE AND PROJECT_IS_TOP_LEVEL)

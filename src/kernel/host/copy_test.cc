@@ -1,0 +1,48 @@
+#include "kernel/host/copy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace onehop::host {
+namespace {
+
+constexpr unsigned char kGuard = 0xa5;
+
+TEST(Copy, StreamingCopiesEveryByteAndNoOther) {
+  for (const std::size_t bytes : {0, 1, 15, 16, 63, 64, 65, 127, 128, 129, 1000, 4096, 10007}) {
+    for (const std::size_t to : {0, 1, 16, 31, 63}) {
+      for (const std::size_t from : {0, 1, 8}) {
+        std::vector<unsigned char> src(from + bytes);
+        for (std::size_t i = 0; i < bytes; ++i) src[from + i] = static_cast<unsigned char>(i * 7 + 1);
+        std::vector<unsigned char> dst(64 + to + bytes + 64, kGuard);
+        std::vector<unsigned char> expected = dst;
+        std::copy(src.begin() + static_cast<std::ptrdiff_t>(from), src.end(),
+                  expected.begin() + static_cast<std::ptrdiff_t>(64 + to));
+        copy_streaming(dst.data() + 64 + to, src.data() + from, bytes);
+        ASSERT_EQ(dst, expected) << bytes << " bytes to +" << to << " from +" << from;
+      }
+    }
+  }
+}
+
+TEST(Copy, OntoItselfChangesNothing) {
+  std::vector<unsigned char> data(1000);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<unsigned char>(i);
+  const std::vector<unsigned char> before = data;
+  copy(data.data(), data.data(), data.size());
+  copy_streaming(data.data(), data.data(), data.size());
+  EXPECT_EQ(data, before);
+}
+
+TEST(Copy, NothingFromNowhereIsAllowed) {
+  copy(nullptr, nullptr, 0);
+  unsigned char byte = 7;
+  copy(&byte, nullptr, 0);
+  copy_streaming(&byte, nullptr, 0);
+  EXPECT_EQ(byte, 7);
+}
+
+}  // namespace
+}  // namespace onehop::host

@@ -1,0 +1,38 @@
+// What each instruction set provides: one table of kernels. Included by the translation units that are
+// compiled with AVX flags, so it must stay free of inline functions (see reduce_kernels.h).
+#pragma once
+
+#include <cstddef>
+
+namespace onehop::host {
+
+using ReduceFn = void (*)(void* dst, const void* const* src, int n, std::size_t count);
+using Reduce2Fn = void (*)(void* dst, void* dst2, const void* const* src, int n, std::size_t count);
+
+struct ReduceKernel {
+  ReduceFn one;
+  Reduce2Fn two;
+};
+
+/// The conversions inside the kernels of a type that is accumulated in f32, on their own.
+struct ConvertKernel {
+  void (*decode)(float* dst, const void* src, std::size_t count);
+  void (*encode)(void* dst, const float* src, std::size_t count);
+};
+
+struct KernelTable {
+  ReduceKernel reduce[12][5];  ///< [DType][ReduceOp]
+  ConvertKernel convert[12];   ///< [DType]; null pointers for types that are their own accumulator
+};
+
+namespace baseline {
+extern const KernelTable kKernels;
+}
+namespace avx2 {
+extern const KernelTable kKernels;
+}
+namespace avx512 {
+extern const KernelTable kKernels;
+}
+
+}  // namespace onehop::host

@@ -1,0 +1,52 @@
+// Element-wise reductions over plain memory: the arithmetic of the host backend.
+//
+// Every kernel combines its sources in the order 0..n-1, one rounded operation at a time, so whoever passes
+// the same sources in the same order gets the same bits, whichever instruction set runs them. That holds in
+// the default floating-point environment (round to nearest, subnormals kept); no kernel changes it.
+//
+//   f16 bf16 e4m3 e5m2   widened to f32, combined in f32, rounded once to nearest even at the end
+//   f32 f64              combined as they are
+//   integers             wrap around; avg is the wrapped sum divided by n, truncating
+//   e4m3 e5m2            results beyond the largest finite value, infinities included, become that value
+//   (448, 57344)
+//
+// Any NaN result is the same quiet NaN: 0x7e00, 0x7fc0, 0x7fc00000, 0x7ff8000000000000, 0x7f (e4m3), 0x7f
+// (e5m2).
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "onehop/types.h"
+
+#include "kernel/host/kernel_table.h"
+
+namespace onehop::host {
+
+/// fn(dst, src, n, count): dst[i] = src[0][i] op ... op src[n-1][i] for i < count; 1 <= n <= kMaxHostRanks.
+/// Pointers need the alignment of an element. dst may be one of the sources, but not overlap one otherwise.
+[[nodiscard]] ReduceFn reduce_function(DType type, ReduceOp op);
+
+/// fn(dst, dst2, src, n, count): the same, and each result is also written to dst2, which may be a source
+/// too.
+[[nodiscard]] Reduce2Fn reduce2_function(DType type, ReduceOp op);
+
+/// As reduce_function's, with stores that bypass the caches: for an output larger than they are and not read
+/// soon. Other threads see the result after a release store or barrier of this thread, as with ordinary
+/// stores.
+void reduce_streaming(DType type, ReduceOp op, void* dst, const void* const* src, int n, std::size_t count);
+
+/// The instruction set in use: "baseline", "avx2" or "avx512", the best of this CPU unless the environment
+/// variable ONEHOP_HOST_ISA names a lesser one. Error{invalid_argument} when it names one that this CPU
+/// lacks, or none at all (the functions above throw the same).
+[[nodiscard]] std::string_view isa_name();
+
+/// An instruction set this CPU can run.
+struct Isa {
+  std::string_view name;
+  const KernelTable* kernels;
+};
+/// The instruction set `name`, or the best when `name` is empty. What isa_name() says holds.
+[[nodiscard]] Isa find_isa(std::string_view name);
+
+}  // namespace onehop::host

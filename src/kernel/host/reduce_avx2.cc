@@ -1,0 +1,2 @@
+#define ONEHOP_ISA avx2
+#include "kernel/host/reduce_kernels.h"

@@ -1,0 +1,2 @@
+#define ONEHOP_ISA baseline
+#include "kernel/host/reduce_kernels.h"

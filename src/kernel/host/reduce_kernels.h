@@ -1,0 +1,446 @@
+// The kernels, as source. Every reduce_<isa>.cc includes this once, is compiled with the flags of its
+// instruction set and gets its own table, onehop::host::<isa>::kKernels.
+//
+// Rule for this file: nothing with external linkage but the table, and no inline function of another header
+// unless it is always inlined (intrinsics). An inline function of the standard library that is emitted here
+// out of line would be one of several definitions of which the linker keeps any: the one with AVX-512 inside
+// might be the one that start-up code on an older CPU calls. Hence the anonymous namespace and
+// __builtin_memcpy.
+//
+// Vectors are the compiler's own (GCC and Clang agree on them): arithmetic means the same on every
+// instruction set, each operation is rounded by itself, and so all tables return the same bits.
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "kernel/host/kernel_table.h"
+
+namespace onehop::host::ONEHOP_ISA {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+
+#define ONEHOP_INLINE [[gnu::always_inline]] inline
+
+template <class T, int kLanes>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(sizeof(T) * kLanes)));
+};
+template <class T, int kLanes>
+using Vec = typename VectorOf<T, kLanes>::type;
+
+template <class T>
+constexpr bool kIsFloat = static_cast<T>(0.5) != T{};
+
+constexpr int kFloatLanes = kVectorBytes / 4;
+using F32 = Vec<float, kFloatLanes>;
+using I32 = Vec<std::int32_t, kFloatLanes>;
+using U16 = Vec<std::uint16_t, kFloatLanes>;
+using U8 = Vec<std::uint8_t, kFloatLanes>;
+
+template <class To, class From>
+ONEHOP_INLINE To bits_as(From from) {
+  return __builtin_bit_cast(To, from);
+}
+
+ONEHOP_INLINE F32 f32_from_bits(I32 bits) {
+  return bits_as<F32>(bits);
+}
+ONEHOP_INLINE I32 bits_of(F32 x) {
+  return bits_as<I32>(x);
+}
+
+constexpr std::int32_t kSign = INT32_MIN;
+constexpr std::int32_t kInfinity = 0x7f800000;
+
+/// x with any NaN made the one quiet NaN: which operand's payload survives an operation, and the sign of a
+/// NaN that arises, differ between instruction sets and with the order in which the compiler puts operands.
+ONEHOP_INLINE F32 one_nan(F32 x) {
+  return x == x ? x : F32{} + __builtin_nanf("");
+}
+ONEHOP_INLINE Vec<double, kVectorBytes / 8> one_nan(Vec<double, kVectorBytes / 8> x) {
+  return x == x ? x : Vec<double, kVectorBytes / 8>{} + __builtin_nan("");
+}
+
+// ---- Conversions
+// -------------------------------------------------------------------------------------------------
+
+// __builtin_convertvector in the forms that GCC 12 takes apart lane by lane where one instruction does.
+#if defined(__AVX512F__)
+constexpr __mmask16 kAll = 0xffff;  // the unmasked intrinsics draw a false warning from GCC 12 (PR 105593)
+ONEHOP_INLINE I32 widen(U16 x) {
+  return bits_as<I32>(_mm512_maskz_cvtepu16_epi32(kAll, bits_as<__m256i>(x)));
+}
+ONEHOP_INLINE I32 widen(U8 x) {
+  return bits_as<I32>(_mm512_maskz_cvtepu8_epi32(kAll, bits_as<__m128i>(x)));
+}
+ONEHOP_INLINE U16 widen16(U8 x) {
+  return bits_as<U16>(_mm256_cvtepu8_epi16(bits_as<__m128i>(x)));
+}
+ONEHOP_INLINE U16 narrow16(I32 x) {
+  return bits_as<U16>(_mm512_maskz_cvtepi32_epi16(kAll, bits_as<__m512i>(x)));
+}
+ONEHOP_INLINE U8 narrow8(I32 x) {
+  return bits_as<U8>(_mm512_maskz_cvtepi32_epi8(kAll, bits_as<__m512i>(x)));
+}
+#elif defined(__AVX2__)
+ONEHOP_INLINE I32 widen(U16 x) {
+  return bits_as<I32>(_mm256_cvtepu16_epi32(bits_as<__m128i>(x)));
+}
+ONEHOP_INLINE I32 widen(U8 x) {
+  return bits_as<I32>(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bits_as<long long>(x))));
+}
+ONEHOP_INLINE U16 widen16(U8 x) {
+  return bits_as<U16>(_mm_cvtepu8_epi16(_mm_cvtsi64_si128(bits_as<long long>(x))));
+}
+ONEHOP_INLINE __m128i pack(I32 x) {
+  const auto wide = bits_as<__m256i>(x);
+  return _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+}
+ONEHOP_INLINE U16 narrow16(I32 x) {
+  return bits_as<U16>(pack(x));
+}
+ONEHOP_INLINE U8 narrow8(I32 x) {
+  return bits_as<U8>(_mm_cvtsi128_si64(_mm_packus_epi16(pack(x), _mm_setzero_si128())));
+}
+#else
+ONEHOP_INLINE I32 widen(U16 x) {
+  return __builtin_convertvector(x, I32);
+}
+ONEHOP_INLINE I32 widen(U8 x) {
+  return __builtin_convertvector(x, I32);
+}
+ONEHOP_INLINE U16 widen16(U8 x) {
+  return __builtin_convertvector(x, U16);
+}
+ONEHOP_INLINE U16 narrow16(I32 x) {
+  return __builtin_convertvector(x, U16);
+}
+ONEHOP_INLINE U8 narrow8(I32 x) {
+  return __builtin_convertvector(x, U8);
+}
+#endif
+
+ONEHOP_INLINE F32 decode_f16(U16 half) {
+#if defined(__AVX512F__)
+  // maskz with every lane on is the plain instruction, without GCC 12's false warning about the latter (PR
+  // 105593).
+  return bits_as<F32>(_mm512_maskz_cvtph_ps(kAll, bits_as<__m256i>(half)));
+#elif defined(__F16C__)
+  return bits_as<F32>(_mm256_cvtph_ps(bits_as<__m128i>(half)));
+#else
+  const I32 wide = widen(half);
+  const I32 magnitude = (wide & 0x7fff) << 13;
+  const I32 exponent = magnitude & kInfinity;
+  // Exponent bias 15 becomes 127, and the all-ones exponent stays all ones.
+  const I32 normal = magnitude + (exponent == 0x7c00 << 13 ? I32{} + (224 << 23) : I32{} + (112 << 23));
+  // 2^-14 * 1.m less 2^-14 is the subnormal 2^-14 * 0.m, exactly.
+  const F32 subnormal = f32_from_bits(magnitude + (113 << 23)) - 0x1p-14f;
+  const I32 result = exponent == 0 ? bits_of(subnormal) : normal;
+  return f32_from_bits(result | ((wide & 0x8000) << 16));
+#endif
+}
+
+/// The bits of x in a format of 1 sign bit, 8-bit or narrower exponent of bias kBias and kMantissa fraction
+/// bits, rounded once to nearest even; `sign_shift` moves the sign from bit 31 to its place. Magnitudes above
+/// `largest` (the bits of a float) count as `largest`. NaN becomes `nan`.
+template <int kMantissa, int kBias>
+ONEHOP_INLINE I32 encode_small(F32 x, std::int32_t largest, std::int32_t nan, int sign_shift) {
+  const I32 bits = bits_of(x);
+  const I32 exact = bits & ~kSign;
+  const I32 magnitude = exact > largest ? I32{} + largest : exact;
+  constexpr int kDropped = 23 - kMantissa;
+  constexpr std::int32_t kRebias = (127 - kBias) << 23;
+  const I32 odd = (magnitude >> kDropped) & 1;
+  const I32 normal = (magnitude + odd + ((1 << (kDropped - 1)) - 1 - kRebias)) >> kDropped;
+  // One unit in the last place of kAlign is the format's smallest subnormal, so adding it rounds to those.
+  constexpr std::int32_t kAlign = kRebias + ((kDropped + 1) << 23);
+  const I32 subnormal = bits_of(f32_from_bits(magnitude) + f32_from_bits(I32{} + kAlign)) - kAlign;
+  const I32 number = magnitude < kRebias + (1 << 23) ? subnormal : normal;
+  const I32 sign = (bits >> sign_shift) & static_cast<std::int32_t>(0x80000000u >> sign_shift);
+  return exact > kInfinity ? I32{} + nan : number | sign;
+}
+
+/// A type that is its own accumulator.
+template <class T>
+struct Native {
+  using Stored = T;
+  using Accumulator = T;
+  static constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+  using Packed = Vec<T, kLanes>;
+  ONEHOP_INLINE static Packed decode(Packed x) { return x; }
+  ONEHOP_INLINE static Packed encode(Packed x) {
+    if constexpr (kIsFloat<T>) {
+      return one_nan(x);
+    } else {
+      return x;
+    }
+  }
+};
+
+/// What the formats accumulated in f32 have in common.
+template <class T>
+struct Narrow {
+  using Stored = T;
+  using Accumulator = float;
+  static constexpr int kLanes = kFloatLanes;
+  using Packed = Vec<T, kLanes>;
+};
+
+struct F16 : Narrow<std::uint16_t> {
+  ONEHOP_INLINE static F32 decode(U16 x) { return decode_f16(x); }
+  ONEHOP_INLINE static U16 encode(F32 x) {
+#if defined(__AVX512F__)
+    return bits_as<U16>(_mm512_maskz_cvtps_ph(kAll, bits_as<__m512>(one_nan(x)), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+    return bits_as<U16>(_mm256_cvtps_ph(bits_as<__m256>(one_nan(x)), _MM_FROUND_TO_NEAREST_INT));
+#else
+    constexpr std::int32_t kOverflow = 0x47800000;  // 2^16, which encodes as infinity
+    return narrow16(encode_small<10, 15>(x, kOverflow, 0x7e00, 16));
+#endif
+  }
+};
+
+struct BF16 : Narrow<std::uint16_t> {
+  ONEHOP_INLINE static F32 decode(U16 x) { return f32_from_bits(widen(x) << 16); }
+  // Not AVX512_BF16's instruction: it takes subnormals for zero. The one NaN survives the rounding unharmed.
+  ONEHOP_INLINE static U16 encode(F32 x) {
+    using U32 = Vec<std::uint32_t, kFloatLanes>;
+    const U32 bits = bits_as<U32>(one_nan(x));
+    return narrow16(bits_as<I32>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16));
+  }
+};
+
+struct E4M3 : Narrow<std::uint8_t> {
+  ONEHOP_INLINE static F32 decode(U8 x) {
+    const U16 wide = widen16(x);
+    // As an f16 of the same significand and exponent field the value is 2^8 too small: the biases are 15
+    // and 7.
+    const F32 number = decode_f16(((wide & 0x80) << 8) | ((wide & 0x7f) << 7)) * 256.0f;
+    return (widen(x) & 0x7f) == 0x7f ? F32{} + __builtin_nanf("") : number;
+  }
+  ONEHOP_INLINE static U8 encode(F32 x) {
+    constexpr std::int32_t k448 = 0x43e00000;
+    return narrow8(encode_small<3, 7>(x, k448, 0x7f, 24));
+  }
+};
+
+struct E5M2 : Narrow<std::uint8_t> {
+  // The upper byte of an f16.
+  ONEHOP_INLINE static F32 decode(U8 x) { return decode_f16(widen16(x) << 8); }
+  ONEHOP_INLINE static U8 encode(F32 x) {
+    constexpr std::int32_t k57344 = 0x47600000;
+    return narrow8(encode_small<2, 15>(x, k57344, 0x7f, 24));
+  }
+};
+
+// ---- Operations
+// --------------------------------------------------------------------------------------------------
+
+enum class Op { sum, prod, min, max, avg };
+
+template <std::size_t kBytes>
+struct UnsignedOf;
+template <>
+struct UnsignedOf<1> {
+  using type = std::uint8_t;
+};
+template <>
+struct UnsignedOf<4> {
+  using type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<8> {
+  using type = std::uint64_t;
+};
+
+template <Op kOp, class C>
+struct Combine {
+  using T = typename C::Accumulator;
+  using V = Vec<T, C::kLanes>;
+  using U = Vec<typename UnsignedOf<sizeof(T)>::type, C::kLanes>;
+
+  ONEHOP_INLINE static V apply(V a, V b) {
+    if constexpr (kOp == Op::min || kOp == Op::max) {
+      const auto first = kOp == Op::min ? a < b : a > b;
+      if constexpr (!kIsFloat<T>) {
+        return first ? a : b;
+      } else {
+        const auto second = kOp == Op::min ? b < a : b > a;
+        // Equal: the same bits or zeros of two signs, where -0 is the lesser. Else one is a NaN, and so is
+        // the or.
+        const U either = bits_as<U>(a) | bits_as<U>(b);
+        const U both = bits_as<U>(a) & bits_as<U>(b);
+        const V neither = bits_as<V>(kOp == Op::min ? either : (a == b ? both : either));
+        return first ? a : (second ? b : neither);
+      }
+    } else if constexpr (kIsFloat<T>) {
+      return kOp == Op::prod ? a * b : a + b;
+    } else {  // unsigned, so that overflow wraps
+      return bits_as<V>(kOp == Op::prod ? bits_as<U>(a) * bits_as<U>(b) : bits_as<U>(a) + bits_as<U>(b));
+    }
+  }
+
+  ONEHOP_INLINE static V finish(V sum, int n) {
+    if constexpr (kOp == Op::avg) {
+      return sum / static_cast<T>(n);
+    } else {
+      return sum;
+    }
+  }
+};
+
+// ---- Loops
+// -------------------------------------------------------------------------------------------------------
+
+using Bytes = unsigned char;
+
+template <class V>
+ONEHOP_INLINE V load(const void* from) {
+  V v;
+  __builtin_memcpy(&v, from, sizeof v);
+  return v;
+}
+template <class V>
+ONEHOP_INLINE void store(void* to, V v) {
+  __builtin_memcpy(to, &v, sizeof v);
+}
+
+/// kVectors vectors of every source, from byte `at` on. All are loaded before the first is stored: dst may be
+/// a source.
+template <class C, Op kOp, int kVectors>
+ONEHOP_INLINE void reduce_tile(Bytes* dst, Bytes* dst2, const Bytes* const* src, int n, std::size_t at) {
+  using Packed = typename C::Packed;
+  using Step = Combine<kOp, C>;
+  typename Step::V acc[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    acc[v] = C::decode(load<Packed>(src[0] + at + static_cast<std::size_t>(v) * sizeof(Packed)));
+  }
+  for (int k = 1; k < n; ++k) {
+    const Bytes* from = src[k] + at;
+    for (int v = 0; v < kVectors; ++v) {
+      acc[v] =
+          Step::apply(acc[v], C::decode(load<Packed>(from + static_cast<std::size_t>(v) * sizeof(Packed))));
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    const std::size_t to = at + static_cast<std::size_t>(v) * sizeof(Packed);
+    const Packed result = C::encode(Step::finish(acc[v], n));
+    store(dst + to, result);
+    if (dst2 != nullptr) store(dst2 + to, result);
+  }
+}
+
+/// The last `bytes` < sizeof(Packed) of every source, in vectors padded with zeros.
+template <class C, Op kOp>
+ONEHOP_INLINE void reduce_rest(Bytes* dst, Bytes* dst2, const Bytes* const* src, int n, std::size_t at,
+                               std::size_t bytes) {
+  using Packed = typename C::Packed;
+  using Step = Combine<kOp, C>;
+  Packed padded{};
+  __builtin_memcpy(&padded, src[0] + at, bytes);
+  auto acc = C::decode(padded);
+  for (int k = 1; k < n; ++k) {
+    __builtin_memcpy(&padded, src[k] + at, bytes);
+    acc = Step::apply(acc, C::decode(padded));
+  }
+  const Packed result = C::encode(Step::finish(acc, n));
+  __builtin_memcpy(dst + at, &result, bytes);
+  if (dst2 != nullptr) __builtin_memcpy(dst2 + at, &result, bytes);
+}
+
+template <class C, Op kOp>
+ONEHOP_INLINE void reduce_all(Bytes* dst, Bytes* dst2, const Bytes* const* src, int n, std::size_t bytes) {
+  constexpr std::size_t kVector = sizeof(typename C::Packed);
+  constexpr int kUnroll = 4;
+  std::size_t at = 0;
+  for (; bytes - at >= kUnroll * kVector; at += kUnroll * kVector) {
+    reduce_tile<C, kOp, kUnroll>(dst, dst2, src, n, at);
+  }
+  for (; bytes - at >= kVector; at += kVector) reduce_tile<C, kOp, 1>(dst, dst2, src, n, at);
+  if (at < bytes) reduce_rest<C, kOp>(dst, dst2, src, n, at, bytes - at);
+}
+
+template <class C, Op kOp>
+void reduce_two(void* dst, void* dst2, const void* const* src, int n, std::size_t count) {
+  auto* to = static_cast<Bytes*>(dst);
+  auto* to2 = static_cast<Bytes*>(dst2);
+  const std::size_t bytes = count * sizeof(typename C::Stored);
+  if (n == 2) {  // the commonest group and the one whose time is overhead: the loop over sources unrolls
+    const Bytes* const pair[] = {static_cast<const Bytes*>(src[0]), static_cast<const Bytes*>(src[1])};
+    reduce_all<C, kOp>(to, to2, pair, 2, bytes);
+  } else {
+    reduce_all<C, kOp>(to, to2, reinterpret_cast<const Bytes* const*>(src), n, bytes);
+  }
+}
+
+template <class C, Op kOp>
+void reduce_one(void* dst, const void* const* src, int n, std::size_t count) {
+  reduce_two<C, kOp>(dst, nullptr, src, n, count);
+}
+
+template <class C>
+void decode_all(float* dst, const void* src, std::size_t count) {
+  using Packed = typename C::Packed;
+  for (std::size_t i = 0; i < count; i += kFloatLanes) {
+    const std::size_t lanes = count - i < kFloatLanes ? count - i : kFloatLanes;
+    Packed packed{};
+    __builtin_memcpy(&packed, static_cast<const typename C::Stored*>(src) + i,
+                     lanes * sizeof(typename C::Stored));
+    const F32 floats = C::decode(packed);
+    __builtin_memcpy(dst + i, &floats, lanes * sizeof(float));
+  }
+}
+
+template <class C>
+void encode_all(void* dst, const float* src, std::size_t count) {
+  for (std::size_t i = 0; i < count; i += kFloatLanes) {
+    const std::size_t lanes = count - i < kFloatLanes ? count - i : kFloatLanes;
+    F32 floats{};
+    __builtin_memcpy(&floats, src + i, lanes * sizeof(float));
+    const typename C::Packed packed = C::encode(floats);
+    __builtin_memcpy(static_cast<typename C::Stored*>(dst) + i, &packed, lanes * sizeof(typename C::Stored));
+  }
+}
+
+}  // namespace
+
+#define ONEHOP_ROW(C)                                                                                       \
+  {                                                                                                         \
+    {reduce_one<C, Op::sum>, reduce_two<C, Op::sum>}, {reduce_one<C, Op::prod>, reduce_two<C, Op::prod>},   \
+        {reduce_one<C, Op::min>, reduce_two<C, Op::min>}, {reduce_one<C, Op::max>, reduce_two<C, Op::max>}, \
+        {reduce_one<C, Op::avg>, reduce_two<C, Op::avg>},                                                   \
+  }
+#define ONEHOP_CONVERT(C) \
+  { decode_all<C>, encode_all<C> }
+
+// In the order of DType and ReduceOp, which is fixed: their numbers are part of the C API.
+constexpr KernelTable kKernels = {
+    {ONEHOP_ROW(F16), ONEHOP_ROW(BF16), ONEHOP_ROW(Native<float>), ONEHOP_ROW(Native<double>),
+     ONEHOP_ROW(E4M3), ONEHOP_ROW(E5M2), ONEHOP_ROW(Native<std::int8_t>), ONEHOP_ROW(Native<std::uint8_t>),
+     ONEHOP_ROW(Native<std::int32_t>), ONEHOP_ROW(Native<std::uint32_t>), ONEHOP_ROW(Native<std::int64_t>),
+     ONEHOP_ROW(Native<std::uint64_t>)},
+    {ONEHOP_CONVERT(F16),
+     ONEHOP_CONVERT(BF16),
+     {},
+     {},
+     ONEHOP_CONVERT(E4M3),
+     ONEHOP_CONVERT(E5M2),
+     {},
+     {},
+     {},
+     {},
+     {},
+     {}},
+};
+
+}  // namespace onehop::host::ONEHOP_ISA

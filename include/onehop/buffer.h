@@ -13,22 +13,23 @@
 namespace onehop {
 
 /// What a rank (or a kernel) needs to reach its peers: plain data, valid while the buffer it came from lives.
-/// `peers[r]` is rank r's part as this rank's device sees it; `peers[rank]` is the local part.
+/// `peers[r] + offset` is rank r's part as this rank's device sees it; `peers[rank] + offset` is the local part.
 struct PeerView {
   int rank = 0;
   int size = 0;
-  std::size_t bytes = 0;          ///< of each rank's part
-  std::byte* const* peers = nullptr;         ///< `size` data pointers
+  std::size_t bytes = 0;                        ///< of each rank's part
+  std::size_t offset = 0;         ///< not 0 for sub-buffers
+  std::byte* const* peers = nullptr;            ///< `size` data pointers
   std::uint32_t* const* signal_pads = nullptr;  ///< `size` pointers to signal pads (see docs/memory-model.md)
 };
 
-/// Symmetric memory: the same number of bytes on every rank, mapped by every rank, plus a signal pad per rank.
-/// Made by `Group::allocate`. Owns its mappings: destroying it never touches memory a peer still uses, never
-/// throws, and is not collective. Copies share the mapping; sub-buffers too.
+/// Symmetric memory: the same number of bytes on every rank, mapped by every rank, plus a signal pad per
+/// rank. Made by `Group::allocate`. Owns its mappings: destroying it never touches memory a peer still uses,
+/// never throws, and is not collective. Copies share the mapping; sub-buffers too.
 ///
-/// Signals count upwards and are never reset: `put_signal` and `wait_signal` of one (src, dst, channel) pair up
-/// one to one. A signal is a release of everything the caller wrote before it; the matching wait is an acquire.
-/// Different threads may use different channels at the same time, never the same one.
+/// Signals count upwards and are never reset: `put_signal` and `wait_signal` of one (src, dst, channel) pair
+/// up one to one. A signal is a release of everything the caller wrote before it; the matching wait is an
+/// acquire. Different threads may use different channels at the same time, never the same one.
 class ONEHOP_API SymmetricBuffer {
  public:
   /// Channels per buffer, for `barrier`, `put_signal` and `wait_signal`.

@@ -10,19 +10,20 @@
 
 namespace onehop {
 
-/// What went wrong, coarsely: enough to decide what to do next. The numbers are part of the C API: append only.
+/// What went wrong, coarsely: enough to decide what to do next. The numbers are part of the C API: append
+/// only.
 enum class ErrorCode : int {
-  invalid_argument = 1,   ///< the caller passed something unusable; nothing was changed
-  timeout = 2,            ///< a deadline passed; the message names what was awaited and from whom
-  peer_lost = 3,          ///< a rank's process died or left; `origin()` names it
-  aborted = 4,            ///< the group was aborted (by `origin()`); leave it and form a new one
-  mismatch = 5,           ///< ranks disagree about a collective call; the message names the difference
-  refused = 6,            ///< all ranks agreed that this group cannot be formed; the message gives the reason
-  unsupported = 7,        ///< this machine, driver or build cannot do it
-  out_of_resources = 8,   ///< memory, descriptors, address space
-  system = 9,             ///< another system call failed; the message holds its errno text
-  protocol = 10,          ///< a peer, file or server sent something malformed
-  not_found = 11,         ///< a key, file or variable does not exist
+  invalid_argument = 1,  ///< the caller passed something unusable; nothing was changed
+  timeout = 2,           ///< a deadline passed; the message names what was awaited and from whom
+  peer_lost = 3,         ///< a rank's process died or left; `origin()` names it
+  aborted = 4,           ///< the group was aborted (by `origin()`); leave it and form a new one
+  mismatch = 5,          ///< ranks disagree about a collective call; the message names the difference
+  refused = 6,           ///< all ranks agreed that this group cannot be formed; the message gives the reason
+  unsupported = 7,       ///< this machine, driver or build cannot do it
+  out_of_resources = 8,  ///< memory, descriptors, address space
+  system = 9,            ///< another system call failed; the message holds its errno text
+  protocol = 10,         ///< a peer, file or server sent something malformed
+  not_found = 11,        ///< a key, file or variable does not exist
 };
 
 [[nodiscard]] ONEHOP_API std::string_view to_string(ErrorCode code);

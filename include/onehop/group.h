@@ -29,7 +29,8 @@ struct JoinOptions {
   Duration timeout = kDefaultTimeout;  ///< for joining, and the default of the group's calls
   /// Groups that live on one store at the same time need different names; one after another may share one.
   std::string name = "world";
-  /// Each rank's buffer for staging data that is not symmetric (the field's default: 10 MiB). Rounded up to pages.
+  /// Each rank's buffer for staging data that is not symmetric (the field's default: 10 MiB). Rounded up to
+  /// pages.
   std::size_t scratch_bytes = 10u << 20;
   AlgorithmPolicy policy = AlgorithmPolicy::tuned;
   /// Several ranks on one GPU, for tests (also ONEHOP_ALLOW_OVERLAPPING_DEVICES=1). Host ranks always may.
@@ -46,19 +47,20 @@ inline constexpr int kAlgorithmCount = 3;
 [[nodiscard]] ONEHOP_API std::string_view to_string(Algorithm algorithm);
 [[nodiscard]] ONEHOP_API Algorithm parse_algorithm(std::string_view name);
 
-/// A member's end of a group. Joining is collective: every rank gets a group, or every rank gets the same Error.
-/// Thread-safe; collectives of one group are serialised, those of different groups are independent.
+/// A member's end of a group. Joining is collective: every rank gets a group, or every rank gets the same
+/// Error. Thread-safe; collectives of one group are serialised, those of different groups are independent.
 ///
-/// When a rank dies, times out or aborts, every other rank's current and later calls throw an Error that names
-/// it. Leave the group (destroy it) and form a new one; the process needs no restart. After fork(), the child's
-/// copy is dead: its calls throw, its destructor does nothing to the parent's group.
+/// When a rank dies, times out or aborts, every other rank's current and later calls throw an Error that
+/// names it. Leave the group (destroy it) and form a new one; the process needs no restart. After fork(), the
+/// child's copy is dead: its calls throw, its destructor does nothing to the parent's group.
 class ONEHOP_API Group {
  public:
-  /// Error{refused} with the same reason on all ranks when the group is not possible: fewer than 2 ranks, more than
-  /// kMaxDevices (host: kMaxHostRanks), several hosts, two ranks on one device, different onehop versions.
+  /// Error{refused} with the same reason on all ranks when the group is not possible: fewer than 2 ranks,
+  /// more than kMaxDevices (host: kMaxHostRanks), several hosts, two ranks on one device, different onehop
+  /// versions.
   [[nodiscard]] static Group join(std::shared_ptr<Store> store, JoinOptions options);
-  /// Rank, size and store from the environment of `onehop launch`, torchrun, mpirun or srun; fields already set
-  /// in `defaults` other than rank, size and store are kept. See docs/guide for the variables.
+  /// Rank, size and store from the environment of `onehop launch`, torchrun, mpirun or srun; fields already
+  /// set in `defaults` other than rank, size and store are kept. See docs/guide for the variables.
   [[nodiscard]] static Group from_env(JoinOptions defaults = {});
 
   Group(Group&&) noexcept;
@@ -85,11 +87,12 @@ class ONEHOP_API Group {
   /// Passing descriptors between the ranks of this group.
   [[nodiscard]] IpcChannel& channel();
 
-  /// Collective. Ranks of one colour form a new group, ordered by key, then by rank. A negative colour: no group.
+  /// Collective. Ranks of one colour form a new group, ordered by key, then by rank. A negative colour: no
+  /// group.
   [[nodiscard]] std::optional<Group> split(int color, int key = 0);
 
-  /// Ends every rank's current and later calls with Error{aborted} carrying this reason. Not collective; usable
-  /// from any thread, also while another thread of this rank waits in a call.
+  /// Ends every rank's current and later calls with Error{aborted} carrying this reason. Not collective;
+  /// usable from any thread, also while another thread of this rank waits in a call.
   void abort(std::string_view reason) noexcept;
   /// Throws what a call would throw now: after an abort, a death, a fork. Returns when all is well.
   void check() const;

@@ -20,15 +20,15 @@ namespace onehop {
 /// namespaces are.
 ///
 /// Host memory (memfd) and CUDA memory (VMM) are both file descriptors, so one exchange serves both.
-/// All calls are collective and made in the same order by all ranks; each is thread-safe, but two threads of one
-/// rank that make different calls at the same time have no defined order.
+/// All calls are collective and made in the same order by all ranks; each is thread-safe, but two threads of
+/// one rank that make different calls at the same time have no defined order.
 class ONEHOP_API IpcChannel {
  public:
-  /// Connects `size` ranks that meet in `store` under `prefix`, which must be unique to this channel. Ranks that
-  /// are threads of one process are fine. Error{timeout} names the ranks that did not come; Error{refused} when
-  /// the ranks are not on one host or a peer runs as another user.
-  [[nodiscard]] static IpcChannel connect(const std::shared_ptr<Store>& store, const std::string& prefix, Rank rank,
-                                          int size, Duration timeout = kDefaultTimeout);
+  /// Connects `size` ranks that meet in `store` under `prefix`, which must be unique to this channel. Ranks
+  /// that are threads of one process are fine. Error{timeout} names the ranks that did not come;
+  /// Error{refused} when the ranks are not on one host or a peer runs as another user.
+  [[nodiscard]] static IpcChannel connect(const std::shared_ptr<Store>& store, const std::string& prefix,
+                                          Rank rank, int size, Duration timeout = kDefaultTimeout);
 
   IpcChannel(IpcChannel&&) noexcept;
   IpcChannel& operator=(IpcChannel&&) noexcept;
@@ -42,14 +42,15 @@ class ONEHOP_API IpcChannel {
   /// A new descriptor (close-on-exec) that the caller owns; -1 when the peer sent -1 ("none").
   [[nodiscard]] int recv_fd(Rank from, Duration timeout = kDefaultTimeout);
 
-  /// Everyone's descriptor in rank order. The caller's own slot is its own descriptor, unchanged; all others are
-  /// new and owned by the caller. Ring order: size-1 steps, send to the right, receive from the left.
+  /// Everyone's descriptor in rank order. The caller's own slot is its own descriptor, unchanged; all others
+  /// are new and owned by the caller. Ring order: size-1 steps, send to the right, receive from the left.
   [[nodiscard]] std::vector<int> all_gather_fds(int fd, Duration timeout = kDefaultTimeout);
   /// Root's descriptor on every rank; root gets its own back. -1 may be broadcast and means "none".
   [[nodiscard]] int broadcast_fds(int fd, Rank root, Duration timeout = kDefaultTimeout);
 
   /// Everyone's bytes in rank order, at most 64 KiB each.
-  [[nodiscard]] std::vector<std::string> all_gather(std::string_view payload, Duration timeout = kDefaultTimeout);
+  [[nodiscard]] std::vector<std::string> all_gather(std::string_view payload,
+                                                    Duration timeout = kDefaultTimeout);
   void barrier(Duration timeout = kDefaultTimeout);
 
   class Mesh;

@@ -61,16 +61,17 @@ class ONEHOP_API Store {
 /// processes and over shared file systems. The directory must belong to the caller.
 [[nodiscard]] ONEHOP_API std::shared_ptr<Store> file_store(const std::filesystem::path& directory);
 
-/// Options of the TCP store. `secret` authenticates clients (never encrypts); it is required for a server that
-/// listens on anything but loopback.
+/// Options of the TCP store. `secret` authenticates clients (never encrypts); it is required for a server
+/// that listens on anything but loopback.
 struct TcpStoreOptions {
   std::string host = "127.0.0.1";
-  std::uint16_t port = 0;            ///< a server with port 0 picks a free one (see TcpStoreServer::port)
-  std::string secret;                ///< shared by server and clients; empty: loopback only
+  std::uint16_t port = 0;              ///< a server with port 0 picks a free one (see TcpStoreServer::port)
+  std::string secret = {};             ///< shared by server and clients; empty: loopback only
   Duration timeout = kDefaultTimeout;  ///< to connect, and for the server to answer
 };
 
-/// The server side: owns its thread and stops it when destroyed. One per job, usually in the launcher or rank 0.
+/// The server side: owns its thread and stops it when destroyed. One per job, usually in the launcher or rank
+/// 0.
 class ONEHOP_API TcpStoreServer {
  public:
   virtual ~TcpStoreServer();
@@ -84,7 +85,8 @@ class ONEHOP_API TcpStoreServer {
 [[nodiscard]] ONEHOP_API std::shared_ptr<Store> tcp_store(const std::string& host, std::uint16_t port);
 
 /// The same store with `prefix + "/"` before every key.
-[[nodiscard]] ONEHOP_API std::shared_ptr<Store> prefix_store(std::shared_ptr<Store> store, std::string prefix);
+[[nodiscard]] ONEHOP_API std::shared_ptr<Store> prefix_store(std::shared_ptr<Store> store,
+                                                             std::string prefix);
 
 /// Your own store. All five functions are required; they may be called from several threads.
 struct StoreCallbacks {
@@ -102,9 +104,10 @@ struct StoreCallbacks {
 template <class T>
 concept StoreValue = std::is_trivially_copyable_v<T> && !std::is_convertible_v<const T&, std::string_view>;
 
-/// Typed exchange among the ranks of one rendezvous. Keys are `<prefix>/<sequence>/<rank>`; the prefix must be
-/// unique to the group instance. Every call is collective: all ranks make the same calls in the same order.
-/// Keys are deleted once nobody needs them any more. Not thread-safe: one exchange per rank and thread.
+/// Typed exchange among the ranks of one rendezvous. Keys are `<prefix>/<sequence>/<rank>`; the prefix must
+/// be unique to the group instance. Every call is collective: all ranks make the same calls in the same
+/// order. Keys are deleted once nobody needs them any more. Not thread-safe: one exchange per rank and
+/// thread.
 class ONEHOP_API StoreExchange {
  public:
   StoreExchange(std::shared_ptr<Store> store, std::string prefix, Rank rank, int size);
@@ -118,8 +121,8 @@ class ONEHOP_API StoreExchange {
   [[nodiscard]] std::string broadcast(std::string_view payload, Rank root, Duration timeout);
   void barrier(Duration timeout);
 
-  /// The typed forms: T is trivially copyable; a payload of another size is Error{protocol} that names the key,
-  /// the expected and the actual size.
+  /// The typed forms: T is trivially copyable; a payload of another size is Error{protocol} that names the
+  /// key, the expected and the actual size.
   template <StoreValue T>
   [[nodiscard]] std::vector<T> all_gather(const T& value, Duration timeout);
   template <StoreValue T>

@@ -27,14 +27,14 @@ enum class Connectivity : std::uint8_t {
 enum class PciPath : std::uint8_t { self, pix, pxb, phb, node, sys, unknown };
 
 struct DeviceInfo {
-  std::string uuid;             ///< "GPU-..." ; identity of a device across processes
-  std::string name;             ///< "NVIDIA H200"
-  std::string pci_bus_id;       ///< "00000000:19:00.0", lower case
-  int numa_node = -1;           ///< -1: unknown
-  int compute_capability = 0;   ///< 90 for 9.0; 0: unknown
+  std::string uuid;            ///< "GPU-..." ; identity of a device across processes
+  std::string name;            ///< "NVIDIA H200"
+  std::string pci_bus_id;      ///< "00000000:19:00.0", lower case
+  int numa_node = -1;          ///< -1: unknown
+  int compute_capability = 0;  ///< 90 for 9.0; 0: unknown
   std::uint64_t memory_bytes = 0;
   FabricState fabric = FabricState::unsupported;
-  std::string fabric_cluster;   ///< cluster uuid; empty when unsupported
+  std::string fabric_cluster;  ///< cluster uuid; empty when unsupported
   std::uint32_t fabric_clique = 0;
   bool multicast_supported = false;  ///< the driver's attribute only; onehop never uses multicast
 
@@ -43,11 +43,11 @@ struct DeviceInfo {
 
 /// One directed pair (row device -> column device).
 struct PairInfo {
-  int nvlinks = 0;               ///< active NVLinks usable towards the peer (NVSwitch: min of both ends' counts)
-  bool peer_access = false;      ///< cudaDeviceCanAccessPeer
+  int nvlinks = 0;           ///< active NVLinks usable towards the peer (NVSwitch: min of both ends' counts)
+  bool peer_access = false;  ///< cudaDeviceCanAccessPeer
   bool native_atomics = false;
   bool array_access = false;
-  int performance_rank = -1;     ///< CUDA's P2P performance rank; lower is better; -1: unknown
+  int performance_rank = -1;  ///< CUDA's P2P performance rank; lower is better; -1: unknown
   PciPath path = PciPath::unknown;
 
   bool operator==(const PairInfo&) const = default;
@@ -74,8 +74,8 @@ struct NumaNode {
 struct HostInfo {
   std::string hostname;
   std::string cpu_model;
-  int cores = 0;             ///< physical cores this process may run on
-  int cpus = 0;              ///< hardware threads this process may run on
+  int cores = 0;  ///< physical cores this process may run on
+  int cpus = 0;   ///< hardware threads this process may run on
   std::vector<NumaNode> numa_nodes;
   std::vector<CacheInfo> caches;
 

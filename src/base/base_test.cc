@@ -34,7 +34,8 @@ TEST(Units, ParsesBytesAndSuffixes) {
 }
 
 TEST(Units, RefusesWhatIsNoSizeAndNamesIt) {
-  for (const char* bad : {"", "12Q", "K", "-1", "1.5M", "4 K", "4Ki", "4KiBx", "99999999999999999999", "20000000T"}) {
+  for (const char* bad :
+       {"", "12Q", "K", "-1", "1.5M", "4 K", "4Ki", "4KiBx", "99999999999999999999", "20000000T"}) {
     const std::string message = message_of([&] { (void)parse_size(bad); }, ErrorCode::invalid_argument);
     EXPECT_NE(message.find(bad), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos);
@@ -96,8 +97,12 @@ TEST(Types, NamesRoundTrip) {
 }
 
 TEST(Wire, RoundTripsAndIsLittleEndian) {
-  const std::string bytes =
-      wire::Writer{}.put(std::uint32_t{0x01020304}).put(std::int64_t{-2}).put_bytes("hi").put(std::uint8_t{7}).str();
+  const std::string bytes = wire::Writer{}
+                                .put(std::uint32_t{0x01020304})
+                                .put(std::int64_t{-2})
+                                .put_bytes("hi")
+                                .put(std::uint8_t{7})
+                                .str();
   EXPECT_EQ(bytes.substr(0, 4), (std::string{'\4', '\3', '\2', '\1'}));
   wire::Reader in(bytes, "test");
   EXPECT_EQ(in.get<std::uint32_t>(), 0x01020304u);
@@ -108,7 +113,8 @@ TEST(Wire, RoundTripsAndIsLittleEndian) {
 }
 
 TEST(Wire, EveryTruncationIsAProtocolError) {
-  const std::string bytes = wire::Writer{}.put(std::uint32_t{1}).put_bytes("payload").put(std::uint16_t{9}).str();
+  const std::string bytes =
+      wire::Writer{}.put(std::uint32_t{1}).put_bytes("payload").put(std::uint16_t{9}).str();
   for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
     (void)message_of(
         [&] {

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/check.h"
 #include "onehop/types.h"
+
+#include "base/check.h"
 
 namespace onehop {
 

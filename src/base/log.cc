@@ -28,8 +28,8 @@ spdlog::level::level_enum to_spdlog(Level level) {
 }
 
 spdlog::logger& logger() {
-  // A logger of our own, never spdlog's registry: a host program may use spdlog too. Leaked on purpose, so that
-  // threads which still log while statics are destroyed find it alive.
+  // A logger of our own, never spdlog's registry: a host program may use spdlog too. Leaked on purpose, so
+  // that threads which still log while statics are destroyed find it alive.
   static spdlog::logger& instance = *[] {
     auto* made = new spdlog::logger("onehop", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
     made->set_pattern("%H:%M:%S.%e %^%l%$ onehop[%P] %v");
@@ -37,7 +37,8 @@ spdlog::logger& logger() {
     const spdlog::level::level_enum level = spdlog::level::from_str(wanted);
     const bool unknown = level == spdlog::level::off && wanted != "off";
     made->set_level(unknown ? spdlog::level::warn : level);
-    if (unknown) made->warn("ONEHOP_LOG='{}' is not one of trace debug info warn error off; using warn", wanted);
+    if (unknown)
+      made->warn("ONEHOP_LOG='{}' is not one of trace debug info warn error off; using warn", wanted);
     return made;
   }();
   return instance;
@@ -45,8 +46,12 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
+bool enabled(Level level) {
+  return logger().should_log(to_spdlog(level));
+}
 
-void write(Level level, std::string_view message) { logger().log(to_spdlog(level), message); }
+void write(Level level, std::string_view message) {
+  logger().log(to_spdlog(level), message);
+}
 
 }  // namespace onehop::log

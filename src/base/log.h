@@ -1,4 +1,5 @@
-// Logging: one sink, to standard error, level from ONEHOP_LOG (trace debug info warn error off; default warn).
+// Logging: one sink, to standard error, level from ONEHOP_LOG (trace debug info warn error off; default
+// warn).
 #pragma once
 
 #include <fmt/core.h>

@@ -30,7 +30,8 @@ std::uint64_t parse_size(std::string_view text) {
   bool good = error == std::errc{};
   int shift = 0;
   if (good && !suffix.empty()) {
-    const char letter = static_cast<char>(suffix.front() >= 'a' ? suffix.front() - 'a' + 'A' : suffix.front());
+    const char letter =
+        static_cast<char>(suffix.front() >= 'a' ? suffix.front() - 'a' + 'A' : suffix.front());
     const std::size_t index = kSuffixes.find(letter);
     if (index != std::string_view::npos) {
       shift = 10 * (static_cast<int>(index) + 1);
@@ -42,8 +43,10 @@ std::uint64_t parse_size(std::string_view text) {
     }
     good = good && (suffix.empty() || suffix == "B" || suffix == "b");
   }
-  require(good, "'{}' is not a size; write bytes with an optional K, M, G or T, such as 4096, 64K or 1G", text);
-  require(value <= (std::numeric_limits<std::uint64_t>::max() >> shift), "size '{}' does not fit in 64 bits", text);
+  require(good, "'{}' is not a size; write bytes with an optional K, M, G or T, such as 4096, 64K or 1G",
+          text);
+  require(value <= (std::numeric_limits<std::uint64_t>::max() >> shift), "size '{}' does not fit in 64 bits",
+          text);
   return value << shift;
 }
 
@@ -68,7 +71,8 @@ std::vector<std::uint64_t> parse_size_list(std::string_view text) {
   const std::uint64_t first = parse_size(parts[0]);
   const std::uint64_t last = parse_size(parts[1]);
   const std::uint64_t factor = parts.size() == 3 ? parse_size(parts[2]) : 2;
-  require(first > 0 && first <= last, "size range '{}' must start above 0 and not end before it starts", text);
+  require(first > 0 && first <= last, "size range '{}' must start above 0 and not end before it starts",
+          text);
   require(factor >= 2, "size range '{}' needs a factor of at least 2", text);
   for (std::uint64_t size = first; size <= last; size *= factor) {
     sizes.push_back(size);

@@ -8,7 +8,8 @@
 
 namespace onehop {
 
-/// "4096", "64K", "10M", "1G", also with a B or iB behind ("64KiB"); powers of 1024. Error{invalid_argument} otherwise.
+/// "4096", "64K", "10M", "1G", also with a B or iB behind ("64KiB"); powers of 1024. Error{invalid_argument}
+/// otherwise.
 [[nodiscard]] std::uint64_t parse_size(std::string_view text);
 /// The shortest exact form: 65536 is "64K", 65537 is "65537".
 [[nodiscard]] std::string format_size(std::uint64_t bytes);

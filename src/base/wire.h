@@ -13,8 +13,7 @@ namespace onehop::wire {
 class Writer {
  public:
   template <class T>
-    requires std::is_integral_v<T>
-  Writer& put(T value) {
+  requires std::is_integral_v<T> Writer& put(T value) {
     using U = std::make_unsigned_t<T>;
     auto bits = static_cast<U>(value);
     for (std::size_t i = 0; i < sizeof(T); ++i) {
@@ -47,7 +46,7 @@ class Reader {
   Reader(std::string_view bytes, std::string_view what) : bytes_(bytes), what_(what) {}
 
   template <class T>
-    requires std::is_integral_v<T>
+  requires std::is_integral_v<T>
   [[nodiscard]] T get() {
     const std::string_view raw = take(sizeof(T));
     std::uint64_t bits = 0;
@@ -57,7 +56,8 @@ class Reader {
   [[nodiscard]] std::string_view get_bytes(std::size_t cap) {
     const auto size = get<std::uint32_t>();
     if (size > cap) {
-      fail(ErrorCode::protocol, "{}: a field of {} bytes at offset {} exceeds its limit of {}", what_, size, at_, cap);
+      fail(ErrorCode::protocol, "{}: a field of {} bytes at offset {} exceeds its limit of {}", what_, size,
+           at_, cap);
     }
     return take(size);
   }

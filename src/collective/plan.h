@@ -1,0 +1,43 @@
+// Which algorithm a call uses: a pure function of plain data, the same on every rank.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "onehop/collectives.h"
+#include "onehop/group.h"
+#include "onehop/types.h"
+
+namespace onehop {
+
+/// Everything the choice depends on. Ranks compare these fields in the first step of a call, so they choose alike.
+struct PlanRequest {
+  int ranks = 2;
+  std::size_t bytes = 0;
+  DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  AlgorithmPolicy policy = AlgorithmPolicy::tuned;
+  std::optional<Algorithm> forced;
+  std::size_t staging_bytes = 10u << 20;
+  bool symmetric = false;  ///< input or output can be reached by peers without copying
+};
+
+struct Plan {
+  Algorithm algorithm = Algorithm::none;
+  std::size_t chunk = 0;  ///< bytes per step, a multiple of 64 and of every element size
+};
+
+/// Limits of the legacy policy (PyTorch's IntraNodeComm): bytes up to and including these.
+inline constexpr std::size_t kLegacyOneShotBytes = 256 << 10;
+inline constexpr std::size_t kLegacyTwoShotBytes = 10 << 20;
+
+/// Host backend. Always finds an algorithm under the tuned policy.
+[[nodiscard]] Plan plan_all_reduce(const PlanRequest& request);
+
+/// Below this the first step alone costs more than a copy could save: symmetric memory is staged like any other.
+inline constexpr std::size_t kMinZeroCopyBytes = 64 << 10;
+
+/// Whether the legacy policy takes these pointers: both aligned to 4 bytes. This may differ between ranks.
+[[nodiscard]] bool legacy_alignment_ok(const void* in, const void* out);
+
+}  // namespace onehop

@@ -1,0 +1,165 @@
+#include "onehop/buffer.h"
+
+#include <atomic>
+
+#include "group/state.h"
+#include "os/fault_point.h"
+#include "os/mapping.h"
+
+namespace onehop {
+namespace {
+
+// One slot per cache line: slots are written by different ranks.
+constexpr std::size_t kSlotWords = 64 / sizeof(std::uint32_t);
+constexpr int kSlotKinds = 2;
+
+std::size_t round_to_page(std::size_t bytes) {
+  const std::size_t page = os::page_size();
+  return (bytes + page - 1) / page * page;
+}
+
+}  // namespace
+
+SymmetricBuffer::State::State(std::shared_ptr<Group::State> owner, std::vector<std::shared_ptr<Block>> blocks,
+                              std::size_t size_in_bytes)
+    : group(std::move(owner)), bytes(size_in_bytes), blocks_(std::move(blocks)) {
+  const int size = group->size();
+  for (const std::shared_ptr<Block>& block : blocks_) {
+    pads.push_back(reinterpret_cast<std::uint32_t*>(block->data()));
+    data.push_back(block->data() + pad_bytes(size));
+  }
+  sent_.resize(static_cast<std::size_t>(kChannels * size));
+  awaited_.resize(static_cast<std::size_t>(kChannels * size));
+}
+
+std::size_t SymmetricBuffer::State::pad_bytes(int size) {
+  return round_to_page(static_cast<std::size_t>(kSlotKinds * kChannels * size) * kSlotWords * sizeof(std::uint32_t));
+}
+
+std::atomic_ref<std::uint32_t> SymmetricBuffer::State::slot(Slot kind, int owner, int channel, int src) const {
+  const int row = static_cast<int>(kind) * kChannels + channel;
+  const auto index = static_cast<std::size_t>(row * group->size() + src) * kSlotWords;
+  return std::atomic_ref<std::uint32_t>(pads[static_cast<std::size_t>(owner)][index]);
+}
+
+void SymmetricBuffer::State::require_channel(int channel) const {
+  require(channel >= 0 && channel < kChannels, "channel {} is not within 0..{}", channel, kChannels - 1);
+}
+
+void SymmetricBuffer::State::raise(Slot kind, int dst, int channel, std::uint32_t value) {
+  // release: pairs with the load in await(); publishes what this rank wrote before. seq_cst and a
+  // read-modify-write because ring() needs it.
+  slot(kind, dst, channel, group->rank().value).exchange(value, std::memory_order_seq_cst);
+  os::ring(group->team().bell(dst));
+}
+
+bool SymmetricBuffer::State::await(Slot kind, int src, int channel, std::uint32_t value, os::CallDeadline& deadline,
+                                   const char* phase) {
+  const std::atomic_ref<std::uint32_t> word = slot(kind, group->rank().value, channel, src);
+  const host::Team& team = group->team();
+  return os::wait_on(
+      team.bell(team.rank()), team.spin(), deadline,
+      // acquire: pairs with the exchange in raise(). The difference, since counters may wrap.
+      [&] { return static_cast<std::int32_t>(word.load(std::memory_order_seq_cst) - value) >= 0; },
+      [&] { group->mesh().check(phase); });
+}
+
+void SymmetricBuffer::State::barrier(int channel, Duration timeout) {
+  require_channel(channel);
+  if (group->mesh().failed() || group->mesh().left()) group->mesh().check("barrier");
+  const int rank = group->rank().value;
+  const std::uint32_t epoch = ++barriers_[static_cast<std::size_t>(channel)];
+  os::CallDeadline deadline(timeout);
+  try {
+    for (int r = 0; r < group->size(); ++r) {
+      if (r != rank) raise(Slot::barrier, r, channel, epoch);
+    }
+    os::fault_point("barrier", rank);
+    for (int r = 0; r < group->size(); ++r) {
+      if (r != rank && !await(Slot::barrier, r, channel, epoch, deadline, "barrier")) {
+        group->throw_timeout(Rank{r}, timeout, "barrier");
+      }
+    }
+  } catch (const Error& error) {
+    // A barrier that some ranks passed and others did not cannot be repaired.
+    group->mesh().fail_group(error);
+    throw;
+  }
+}
+
+void SymmetricBuffer::State::put_signal(Rank dst, int channel) {
+  require_channel(channel);
+  require(dst.value >= 0 && dst.value < group->size(), "rank {} is not in a group of {}", dst.value, group->size());
+  if (group->mesh().failed() || group->mesh().left()) group->mesh().check("put_signal");
+  const auto index = static_cast<std::size_t>(channel * group->size() + dst.value);
+  raise(Slot::signal, dst.value, channel, ++sent_[index]);
+}
+
+void SymmetricBuffer::State::wait_signal(Rank src, int channel, Duration timeout) {
+  require_channel(channel);
+  require(src.value >= 0 && src.value < group->size(), "rank {} is not in a group of {}", src.value, group->size());
+  const auto index = static_cast<std::size_t>(channel * group->size() + src.value);
+  os::CallDeadline deadline(timeout);
+  // A timeout consumes no signal and harms nobody: the caller may wait again.
+  if (!await(Slot::signal, src.value, channel, awaited_[index] + 1, deadline, "wait_signal")) {
+    group->throw_timeout(src, timeout, "wait_signal");
+  }
+  ++awaited_[index];
+}
+
+// --- the handle ---
+
+SymmetricBuffer::SymmetricBuffer() = default;
+SymmetricBuffer::~SymmetricBuffer() = default;
+SymmetricBuffer::SymmetricBuffer(const SymmetricBuffer&) = default;
+SymmetricBuffer& SymmetricBuffer::operator=(const SymmetricBuffer&) = default;
+SymmetricBuffer::SymmetricBuffer(SymmetricBuffer&&) noexcept = default;
+SymmetricBuffer& SymmetricBuffer::operator=(SymmetricBuffer&&) noexcept = default;
+
+SymmetricBuffer::SymmetricBuffer(std::shared_ptr<State> state) : state_(std::move(state)), bytes_(state_->bytes) {}
+
+namespace {
+SymmetricBuffer::State& in_use(const std::shared_ptr<SymmetricBuffer::State>& state) {
+  require(state != nullptr, "this symmetric buffer is empty; Group::allocate makes one");
+  return *state;
+}
+}  // namespace
+
+Rank SymmetricBuffer::rank() const { return in_use(state_).group->rank(); }
+int SymmetricBuffer::size() const { return in_use(state_).group->size(); }
+std::size_t SymmetricBuffer::bytes() const { return bytes_; }
+std::byte* SymmetricBuffer::local() const { return peer(rank()); }
+
+std::byte* SymmetricBuffer::peer(Rank r) const {
+  State& state = in_use(state_);
+  require(r.value >= 0 && r.value < state.group->size(), "rank {} is not in a group of {}", r.value, state.group->size());
+  return state.data[static_cast<std::size_t>(r.value)] + offset_;
+}
+
+SymmetricBuffer SymmetricBuffer::sub(std::size_t offset, std::size_t bytes) const {
+  (void)in_use(state_);
+  require(offset <= bytes_ && bytes <= bytes_ - offset, "{} bytes at offset {} are not within a buffer of {} bytes", bytes,
+          offset, bytes_);
+  SymmetricBuffer part = *this;
+  part.offset_ += offset;
+  part.bytes_ = bytes;
+  return part;
+}
+
+PeerView SymmetricBuffer::view() const {
+  State& state = in_use(state_);
+  return {.rank = state.group->rank().value,
+          .size = state.group->size(),
+          .bytes = bytes_,
+          .offset = offset_,
+          .peers = state.data.data(),
+          .signal_pads = state.pads.data()};
+}
+
+void SymmetricBuffer::barrier(int channel, Duration timeout) const { in_use(state_).barrier(channel, timeout); }
+void SymmetricBuffer::put_signal(Rank dst, int channel) const { in_use(state_).put_signal(dst, channel); }
+void SymmetricBuffer::wait_signal(Rank src, int channel, Duration timeout) const {
+  in_use(state_).wait_signal(src, channel, timeout);
+}
+
+}  // namespace onehop

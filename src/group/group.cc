@@ -1,0 +1,325 @@
+#include "onehop/group.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/env.h"
+#include "base/wire.h"
+#include "group/environment.h"
+#include "group/process.h"
+#include "group/rendezvous.h"
+#include "group/state.h"
+#include "os/fault_point.h"
+#include "os/host_id.h"
+
+namespace onehop {
+namespace {
+
+constexpr std::string_view kAlgorithmNames[] = {"none", "one-shot", "two-shot"};
+static_assert(std::size(kAlgorithmNames) == kAlgorithmCount);
+
+/// What a rank tells the others about memory it has allocated for them.
+struct BlockNotice {
+  Status status;
+  os::Id process{};             ///< ranks of one process share one mapping
+  std::uint64_t bytes = 0;
+  std::uint64_t block = 0;      ///< address of the owner's shared_ptr<Block>, for ranks of the same process
+};
+
+std::string encode(const BlockNotice& notice) {
+  wire::Writer out;
+  out.put_bytes(onehop::encode(notice.status));
+  out.put_raw({reinterpret_cast<const char*>(notice.process.data()), notice.process.size()});
+  out.put(notice.bytes).put(notice.block);
+  return std::move(out).str();
+}
+
+BlockNotice parse_block_notice(std::string_view bytes) {
+  wire::Reader in(bytes, "allocation notice");
+  BlockNotice notice;
+  notice.status = parse_status(in.get_bytes(kMaxPayload));
+  const std::string_view id = in.get_raw(notice.process.size());
+  std::copy(id.begin(), id.end(), notice.process.begin());
+  notice.bytes = in.get<std::uint64_t>();
+  notice.block = in.get<std::uint64_t>();
+  in.finish();
+  return notice;
+}
+
+JoinOptions checked(JoinOptions options) {
+  require(options.size >= 1 && options.rank.value >= 0 && options.rank.value < options.size,
+          "rank {} of a group of {}: ranks count from 0 to size - 1", options.rank.value, options.size);
+  require(!options.name.empty() && options.name.size() <= 128 && options.name.find('/') == std::string::npos,
+          "group name '{}' must have 1 to 128 characters and no '/'", options.name);
+  require(options.scratch_bytes >= (64 << 10) && options.scratch_bytes <= (std::size_t{1} << 40),
+          "scratch_bytes {} is not within 64 KiB..1 TiB", options.scratch_bytes);
+  options.allow_overlapping_devices =
+      options.allow_overlapping_devices || env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
+  return options;
+}
+
+/// What identifies the device across processes.
+std::string identity_of(DeviceId device) {
+  if (device.is_host()) return "host";
+  fail(ErrorCode::unsupported, "device {} is a GPU, and this build of onehop has no GPU backend; use DeviceId::host",
+       device.value);
+}
+
+}  // namespace
+
+std::string_view to_string(Algorithm algorithm) {
+  const auto index = static_cast<std::size_t>(algorithm);
+  return index < std::size(kAlgorithmNames) ? kAlgorithmNames[index] : "unknown";
+}
+
+Algorithm parse_algorithm(std::string_view name) {
+  for (std::size_t i = 1; i < std::size(kAlgorithmNames); ++i) {
+    if (name == kAlgorithmNames[i]) return static_cast<Algorithm>(i);
+  }
+  fail(ErrorCode::invalid_argument, "unknown algorithm '{}'; known: one-shot two-shot", name);
+}
+
+// --- State ---
+
+Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh)
+    : options_(std::move(options)),
+      id_(std::move(id)),
+      mesh_(std::move(mesh)),
+      channel_(mesh_),
+      backend_(make_host_backend()) {
+  const Deadline deadline = Deadline::after(options_.timeout);
+  segments_ = exchange_blocks(sizeof(host::SegmentHeader) + options_.scratch_bytes, deadline, "joining");
+  std::vector<host::Team::Member> members;
+  for (const std::shared_ptr<Block>& segment : segments_) {
+    members.push_back({.header = reinterpret_cast<host::SegmentHeader*>(segment->data()),
+                       .staging = segment->data() + sizeof(host::SegmentHeader)});
+  }
+  team_ = host::Team(rank().value, std::move(members), options_.scratch_bytes, os::usable_cpus());
+}
+
+Group::State::~State() { leave(); }
+
+void Group::State::throw_timeout(Rank awaited, Duration timeout, const char* phase) const {
+  fail_from(awaited, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {}", phase, rank().value, timeout.count(),
+            awaited.value);
+}
+
+void Group::State::agree(const Status& own, const Deadline& deadline, const char* phase) {
+  for (const std::string& raw : mesh_->all_gather(encode(own), deadline, phase)) parse_status(raw).throw_if_failed();
+}
+
+std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t bytes, const Deadline& deadline,
+                                                                  const char* phase) {
+  Allocation own;
+  BlockNotice notice{.status = {}, .process = process_id(), .bytes = bytes, .block = 0};
+  const auto attempt = [&](auto&& step) {
+    try {
+      step();
+    } catch (const Error& error) {
+      notice.status = Status::of(error, rank());
+      notice.status.message = fmt::format("{}: rank {}: {}", phase, rank().value, error.message());
+    }
+  };
+  attempt([&] {
+    os::fault_point("allocate", rank().value);
+    own = backend_->create(bytes);
+    notice.block = reinterpret_cast<std::uint64_t>(&own.block);
+  });
+
+  std::vector<BlockNotice> notices;
+  for (const std::string& raw : mesh_->all_gather(encode(notice), deadline, phase)) {
+    notices.push_back(parse_block_notice(raw));
+  }
+  for (const BlockNotice& each : notices) each.status.throw_if_failed();
+  for (std::size_t r = 1; r < notices.size(); ++r) {
+    if (notices[r].bytes == notices[0].bytes) continue;
+    fail_from(Rank{static_cast<int>(r)}, ErrorCode::mismatch, "{}: rank 0 asks for {} bytes, rank {} for {}", phase,
+              notices[0].bytes, r, notices[r].bytes);
+  }
+
+  const bool one_process = std::all_of(notices.begin(), notices.end(),
+                                       [&](const BlockNotice& each) { return each.process == notices[0].process; });
+  std::vector<os::UniqueFd> handles;
+  if (!one_process) handles = mesh_->all_gather_fds(own.handle.get(), deadline);
+
+  std::vector<std::shared_ptr<Block>> blocks(notices.size());
+  attempt([&] {
+    os::fault_point("map", rank().value);
+    for (std::size_t r = 0; r < blocks.size(); ++r) {
+      // A rank of this process: its pointer is good here, and it keeps it until everyone has agreed below.
+      blocks[r] = notices[r].process == notice.process
+                      ? *reinterpret_cast<const std::shared_ptr<Block>*>(notices[r].block)  // NOLINT(performance-no-int-to-ptr)
+                      : backend_->import(std::move(handles[r]), bytes);
+    }
+  });
+  agree(notice.status, deadline, phase);
+  return blocks;
+}
+
+SymmetricBuffer Group::State::allocate(std::size_t bytes) {
+  return call("allocate", [&] {
+    const std::size_t pad = SymmetricBuffer::State::pad_bytes(size());
+    // Nothing and too much are refused by the backend, on the way that reaches all ranks.
+    const std::size_t total = bytes == 0 || bytes > SIZE_MAX - pad ? 0 : bytes + pad;
+    auto state = std::make_shared<SymmetricBuffer::State>(
+        shared_from_this(), exchange_blocks(total, Deadline::after(options_.timeout), "allocate"), bytes);
+    std::erase_if(buffers_, [](const BufferRange& range) { return range.state.expired(); });
+    buffers_.push_back({.number = ++allocations_,
+                        .data = state->data[static_cast<std::size_t>(rank().value)],
+                        .bytes = bytes,
+                        .state = state});
+    return SymmetricBuffer(std::move(state));
+  });
+}
+
+std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> Group::State::find_buffer(const void* data,
+                                                                                            std::size_t bytes) {
+  const auto* const first = static_cast<const std::byte*>(data);
+  for (const BufferRange& range : buffers_) {
+    if (first < range.data || first >= range.data + range.bytes) continue;
+    if (bytes > static_cast<std::size_t>(range.data + range.bytes - first)) continue;
+    // Expired: the memory was freed and its addresses may be anyone's now.
+    if (std::shared_ptr<SymmetricBuffer::State> state = range.state.lock()) return {std::move(state), range.number};
+  }
+  return {nullptr, 0};
+}
+
+std::array<std::uint64_t, kAlgorithmCount> Group::State::usage() const {
+  std::array<std::uint64_t, kAlgorithmCount> counts{};
+  for (std::size_t i = 0; i < counts.size(); ++i) counts[i] = usage_[i].load(std::memory_order_relaxed);
+  return counts;
+}
+
+// --- Group ---
+
+Group::Group(std::shared_ptr<State> state) : state_(std::move(state)) {}
+Group::Group(Group&&) noexcept = default;
+Group& Group::operator=(Group&& other) noexcept {
+  if (this != &other) {
+    leave();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+Group::~Group() { leave(); }
+
+Group Group::join(std::shared_ptr<Store> store, JoinOptions options) {
+  require(store != nullptr, "Group::join needs a store");
+  options = checked(std::move(options));
+  const Deadline deadline = Deadline::after(options.timeout);
+  Rendezvous met = rendezvous(*store, options, identity_of(options.device), deadline);
+  return Group(std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh)));
+}
+
+Group Group::from_env(JoinOptions defaults) {
+  const Environment environment = read_environment(env::get);
+  defaults.rank = environment.rank;
+  defaults.size = environment.size;
+  return join(open_store(environment), std::move(defaults));
+}
+
+Group::State& Group::state() const {
+  require(state_ != nullptr, "this group was moved from");
+  return *state_;
+}
+
+Rank Group::rank() const { return state().rank(); }
+int Group::size() const { return state().size(); }
+DeviceId Group::device() const { return state().options().device; }
+const std::string& Group::id() const { return state().id(); }
+const std::string& Group::name() const { return state().options().name; }
+Duration Group::timeout() const { return state().options().timeout; }
+SymmetricBuffer Group::allocate(std::size_t bytes) { return state().allocate(bytes); }
+IpcChannel& Group::channel() { return state().channel(); }
+std::array<std::uint64_t, kAlgorithmCount> Group::usage() const { return state().usage(); }
+void Group::check() const { state().mesh().check("check"); }
+
+std::vector<std::string> Group::all_gather(std::string_view payload) {
+  State& self = state();
+  return self.call("all_gather", [&] {
+    return self.mesh().all_gather(payload, Deadline::after(self.options().timeout), "all_gather");
+  });
+}
+
+void Group::abort(std::string_view reason) noexcept {
+  if (state_ == nullptr) return;
+  try {
+    state_->mesh().fail_group(
+        Error(ErrorCode::aborted, fmt::format("rank {} aborted the group: {}", rank().value, reason), rank()));
+  } catch (const std::exception&) {
+    // Out of memory for the message: leaving ends the others' waits as well.
+    state_->leave();
+  }
+}
+
+void Group::leave() noexcept {
+  if (state_ != nullptr) state_->leave();
+}
+
+std::optional<Group> Group::split(int color, int key) {
+  State& parent = state();
+  struct Choice {
+    std::int32_t color;
+    std::int32_t key;
+    os::Id id;
+  };
+  return parent.call("split", [&]() -> std::optional<Group> {
+    const Deadline deadline = Deadline::after(parent.options().timeout);
+    IpcChannel::Mesh& mesh = parent.mesh();
+    const Choice own{.color = color, .key = key, .id = os::random_id()};
+    std::vector<Choice> choices;
+    for (const std::string& raw :
+         mesh.all_gather({reinterpret_cast<const char*>(&own), sizeof own}, deadline, "split")) {
+      if (raw.size() != sizeof(Choice)) fail(ErrorCode::protocol, "split: a rank sent {} bytes", raw.size());
+      std::memcpy(&choices.emplace_back(), raw.data(), sizeof(Choice));
+    }
+
+    // Every rank sees all choices, so a colour nobody can form a group of is refused by all alike.
+    for (std::size_t r = 0; r < choices.size(); ++r) {
+      const auto same = std::count_if(choices.begin(), choices.end(),
+                                      [&](const Choice& other) { return other.color == choices[r].color; });
+      if (choices[r].color >= 0 && same < 2) {
+        fail_from(Rank{static_cast<int>(r)}, ErrorCode::refused, "split: rank {} is alone with colour {}; a group needs 2 ranks",
+                  r, choices[r].color);
+      }
+    }
+
+    std::vector<int> members;  // parent ranks, in the order of their new ranks
+    for (std::size_t r = 0; r < choices.size(); ++r) {
+      if (color >= 0 && choices[r].color == color) members.push_back(static_cast<int>(r));
+    }
+    std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+      return choices[static_cast<std::size_t>(a)].key < choices[static_cast<std::size_t>(b)].key;
+    });
+
+    // New sockets travel over the old ones: no store, no files. The lower parent rank of each pair makes them.
+    const int self = parent.rank().value;
+    std::vector<os::UniqueFd> sockets(members.size());
+    Status status;
+    try {
+      for (std::size_t i = 0; i < members.size(); ++i) {
+        if (members[i] <= self) continue;
+        auto [mine, theirs] = os::socket_pair();
+        mesh.send_fd(Rank{members[i]}, theirs.get(), deadline);
+        sockets[i] = std::move(mine);
+      }
+      for (std::size_t i = 0; i < members.size(); ++i) {
+        if (members[i] < self) sockets[i] = mesh.recv_fd(Rank{members[i]}, deadline);
+      }
+    } catch (const Error& error) {
+      status = Status::of(error, parent.rank());
+    }
+    parent.agree(status, deadline, "split");
+    if (members.empty()) return std::nullopt;
+
+    JoinOptions options = parent.options();
+    options.size = static_cast<int>(members.size());
+    options.rank = Rank{static_cast<int>(std::find(members.begin(), members.end(), self) - members.begin())};
+    options.name += fmt::format(".{}", color);
+    auto sub = std::make_shared<IpcChannel::Mesh>(options.rank, options.size, std::move(sockets));
+    const os::Id& id = choices[static_cast<std::size_t>(members.front())].id;
+    return Group(std::make_shared<State>(std::move(options), os::to_hex(id), std::move(sub)));
+  });
+}
+
+}  // namespace onehop

@@ -1,0 +1,350 @@
+#include "group/mesh.h"
+
+#include <poll.h>
+
+#include <array>
+#include <cerrno>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "os/fault_point.h"
+
+namespace onehop {
+namespace {
+
+// Longest sleep between two looks at the group's state: a failure noticed by another thread of this rank ends a
+// wait within this.
+constexpr Duration kSlice{20};
+// How long a failing or leaving rank tries to tell a peer whose socket is full.
+constexpr Duration kFarewell{20};
+// Messages a peer may be ahead by. Collectives keep ranks within a few of each other.
+constexpr std::size_t kMaxInbox = 1024;
+
+}  // namespace
+
+IpcChannel::Mesh::Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets)
+    : rank_(rank), size_(size), peers_(static_cast<std::size_t>(size)) {
+  for (std::size_t r = 0; r < peers_.size(); ++r) {
+    if (!sockets[r]) continue;
+    peers_[r].guard.emplace(sockets[r].get());
+    peers_[r].socket = std::move(sockets[r]);
+  }
+}
+
+IpcChannel::Mesh::~Mesh() { leave(); }
+
+IpcChannel::Mesh::Peer& IpcChannel::Mesh::peer(Rank r) {
+  require(r.value >= 0 && r.value < size_ && r != rank_, "rank {} is not a peer of rank {} in a group of {}", r.value,
+          rank_.value, size_);
+  return peers_[static_cast<std::size_t>(r.value)];
+}
+
+void IpcChannel::Mesh::require_usable(const char* phase) const {
+  if (generation_ != os::fork_generation()) {
+    fail(ErrorCode::invalid_argument, "{}: this process was forked from the rank; its copy of the group is dead; join anew",
+         phase);
+  }
+  if (left()) fail(ErrorCode::invalid_argument, "{}: this rank has left the group", phase);
+}
+
+void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) {
+  const bool bye = peers_[static_cast<std::size_t>(who.value)].said_bye;
+  throw Error(ErrorCode::peer_lost,
+              bye ? fmt::format("rank {} has left the group; seen by rank {} during {}", who.value, rank_.value, phase)
+                  : fmt::format("rank {} died; noticed by rank {} during {}", who.value, rank_.value, phase),
+              who);
+}
+
+/// Moves everything that has arrived from a peer into its inbox.
+void IpcChannel::Mesh::pump(Peer& from) {
+  static const Deadline now = Deadline::after(Duration{0});
+  while (from.socket && !from.closed && from.inbox.size() < kMaxInbox) {
+    os::Message raw;
+    if (!os::recv_message(from.socket.get(), raw, now)) return;
+    if (raw.closed) {
+      from.closed = true;
+      return;
+    }
+    Received received{.message = parse_mesh_message(raw.bytes), .fd = std::move(raw.fd)};
+    if (raw.fd_lost) received.message.descriptor = DescriptorState::lost;
+    switch (received.message.kind) {
+      case MessageKind::bye:
+        from.said_bye = true;
+        break;
+      case MessageKind::failure: {
+        const Status status = parse_status(received.message.payload);
+        if (!failure_ && !status.ok()) {
+          failure_.emplace(status.code, status.message, status.origin);
+          failed_.store(true, std::memory_order_relaxed);
+        }
+        break;
+      }
+      case MessageKind::bytes:
+      case MessageKind::descriptor:
+        from.inbox.push_back(std::move(received));
+    }
+  }
+}
+
+void IpcChannel::Mesh::check_locked(const char* phase) {
+  require_usable(phase);
+  for (Peer& each : peers_) pump(each);
+  if (failure_) throw Error(*failure_);
+  for (std::size_t r = 0; r < peers_.size(); ++r) {
+    // A peer that said goodbye may have finished what we still work on; it is missed by whoever waits for it.
+    if (peers_[r].closed && !peers_[r].said_bye) throw_gone(Rank{static_cast<int>(r)}, phase);
+  }
+}
+
+void IpcChannel::Mesh::check(const char* phase) {
+  const std::lock_guard lock(state_mutex_);
+  check_locked(phase);
+}
+
+void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Deadline& deadline, const char* phase) {
+  require_usable(phase);
+  Peer& target = peer(to);
+  {
+    const std::lock_guard lock(state_mutex_);
+    message.sequence = target.sent++;
+  }
+  const std::string bytes = encode(message);
+  while (true) {
+    // In slices, so that a failure elsewhere ends the wait for a peer that does not read.
+    const os::SendStatus status = os::send_message(target.socket.get(), bytes, fd, Deadline::after(std::min(kSlice, deadline.left())));
+    if (status == os::SendStatus::sent) return;
+    const std::lock_guard lock(state_mutex_);
+    check_locked(phase);
+    if (status == os::SendStatus::closed) throw_gone(to, phase);
+    if (deadline.expired()) {
+      fail_from(to, ErrorCode::timeout, "{}: rank {} took no message from rank {} within {} ms", phase, to.value,
+                rank_.value, deadline.timeout().count());
+    }
+  }
+}
+
+IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, const Deadline& deadline,
+                                                  const char* phase) {
+  Peer& source = peer(from);
+  while (true) {
+    {
+      const std::lock_guard lock(state_mutex_);
+      pump(source);  // first: what a peer said before it went still counts
+      if (!source.inbox.empty()) {
+        Received received = std::move(source.inbox.front());
+        source.inbox.pop_front();
+        if (received.message.kind != kind || received.message.sequence != source.received) {
+          fail_from(from, ErrorCode::protocol, "{}: rank {} sent something else (message {}, expected {}): ranks call in different order",
+                    phase, from.value, received.message.sequence, source.received);
+        }
+        ++source.received;
+        return received;
+      }
+      check_locked(phase);
+      if (source.closed) throw_gone(from, phase);
+    }
+    if (deadline.expired()) {
+      fail_from(from, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {}", phase, rank_.value,
+                deadline.timeout().count(), from.value);
+    }
+    // All sockets, so that another peer's death or failure report ends the wait at once.
+    std::array<pollfd, kMaxHostRanks> entries;
+    nfds_t count = 0;
+    for (const Peer& each : peers_) {
+      if (each.socket) entries[count++] = {.fd = each.socket.get(), .events = POLLIN, .revents = 0};
+    }
+    (void)::poll(entries.data(), count, deadline.poll_ms(kSlice));
+  }
+}
+
+void IpcChannel::Mesh::send(Rank to, std::string_view payload, const Deadline& deadline, const char* phase) {
+  require(payload.size() <= kMaxPayload, "{}: {} bytes exceed the {} that fit in one message", phase, payload.size(),
+          kMaxPayload);
+  transmit(to, {.kind = MessageKind::bytes, .payload = std::string(payload)}, -1, deadline, phase);
+}
+
+std::string IpcChannel::Mesh::recv(Rank from, const Deadline& deadline, const char* phase) {
+  return take(from, MessageKind::bytes, deadline, phase).message.payload;
+}
+
+void IpcChannel::Mesh::send_fd(Rank to, int fd, const Deadline& deadline) {
+  const DescriptorState state = fd < 0 ? DescriptorState::none : DescriptorState::attached;
+  transmit(to, {.kind = MessageKind::descriptor, .descriptor = state, .payload = {}}, fd, deadline, "sending a descriptor");
+}
+
+os::UniqueFd IpcChannel::Mesh::recv_fd(Rank from, const Deadline& deadline) {
+  Received received = take(from, MessageKind::descriptor, deadline, "receiving a descriptor");
+  const DescriptorState state = received.message.descriptor;
+  if (state == DescriptorState::lost || (state == DescriptorState::attached && !received.fd)) {
+    fail(ErrorCode::out_of_resources,
+         "a descriptor from rank {} could not be received by rank {}: out of descriptors (raise ulimit -n)", from.value,
+         rank_.value);
+  }
+  return std::move(received.fd);
+}
+
+template <class F>
+auto IpcChannel::Mesh::collective(F&& body) {
+  const std::lock_guard lock(call_mutex_);
+  try {
+    return body();
+  } catch (const Error& error) {
+    fail_group(error);
+    throw;
+  }
+}
+
+std::vector<std::string> IpcChannel::Mesh::all_gather(std::string_view payload, const Deadline& deadline,
+                                                      const char* phase) {
+  return collective([&] {
+    std::vector<std::string> all(static_cast<std::size_t>(size_));
+    for (int step = 1; step < size_; ++step) send(Rank{(rank_.value + step) % size_}, payload, deadline, phase);
+    for (int r = 0; r < size_; ++r) {
+      all[static_cast<std::size_t>(r)] = r == rank_.value ? std::string(payload) : recv(Rank{r}, deadline, phase);
+    }
+    return all;
+  });
+}
+
+std::vector<os::UniqueFd> IpcChannel::Mesh::all_gather_fds(int fd, const Deadline& deadline) {
+  return collective([&] {
+    std::vector<os::UniqueFd> all(static_cast<std::size_t>(size_));
+    const Rank right{(rank_.value + 1) % size_};
+    const Rank left{(rank_.value + size_ - 1) % size_};
+    // Step s passes on the descriptor of the rank s to the left.
+    for (int step = 0; step + 1 < size_; ++step) {
+      const auto outgoing = static_cast<std::size_t>((rank_.value + size_ - step) % size_);
+      const auto incoming = static_cast<std::size_t>((rank_.value + size_ - step - 1) % size_);
+      send_fd(right, step == 0 ? fd : all[outgoing].get(), deadline);
+      all[incoming] = recv_fd(left, deadline);
+    }
+    return all;
+  });
+}
+
+os::UniqueFd IpcChannel::Mesh::broadcast_fds(int fd, Rank root, const Deadline& deadline) {
+  return collective([&]() -> os::UniqueFd {
+    require(root.value >= 0 && root.value < size_, "root {} is not a rank of a group of {}", root.value, size_);
+    if (rank_ != root) return recv_fd(root, deadline);
+    for (int r = 0; r < size_; ++r) {
+      if (r != rank_.value) send_fd(Rank{r}, fd, deadline);
+    }
+    return {};
+  });
+}
+
+void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
+  try {
+    {
+      const std::lock_guard lock(state_mutex_);
+      if (failure_ || left() || generation_ != os::fork_generation()) return;
+      failure_.emplace(error);
+      failed_.store(true, std::memory_order_relaxed);
+    }
+    const std::string bytes = encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, rank_))});
+    for (const Peer& each : peers_) {
+      if (each.socket) (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
+    }
+  } catch (const std::exception& e) {
+    // The peers still see this rank's sockets close when it leaves.
+    log::warn("telling the group of a failure: {}", e.what());
+  }
+}
+
+void IpcChannel::Mesh::leave() noexcept {
+  if (left_.exchange(true)) return;
+  try {
+    const bool forked = generation_ != os::fork_generation();
+    const std::string bytes = encode(MeshMessage{.kind = MessageKind::bye, .payload = {}});
+    const std::lock_guard lock(state_mutex_);
+    for (Peer& each : peers_) {
+      // A goodbye that does not fit is no loss: the closed socket then reads as a death, which ends waits as well.
+      if (each.socket && !forked) (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
+      each.guard.reset();
+      each.socket.reset();
+      each.inbox.clear();
+    }
+  } catch (const std::exception& e) {
+    log::warn("leaving a group: {}", e.what());
+  }
+}
+
+// --- connecting ---
+
+namespace {
+
+// How often a rank that waits for connections asks whether the missing ones are still alive.
+constexpr Duration kProbeInterval{100};
+// A connection that does not say hello within this is not one of ours.
+constexpr Duration kHelloTimeout{1000};
+
+void require_same_user(int socket, Rank from) {
+  const uid_t theirs = os::peer_uid(socket);
+  if (theirs != ::geteuid()) {
+    fail_from(from, ErrorCode::refused, "rank {} runs as user {}, this rank as user {}; ranks must be one user's", from.value,
+              theirs, ::geteuid());
+  }
+}
+
+[[noreturn]] void fail_unreachable(const MeshPlan& plan, Rank who) {
+  fail_from(who, ErrorCode::peer_lost,
+            "connecting: nobody listens on {}: rank {} died, or does not share that directory (containers: point "
+            "ONEHOP_RUNTIME_DIR at one they share)",
+            plan.paths[static_cast<std::size_t>(who.value)], who.value);
+}
+
+/// The rank that connected, or none when it is not one that we wait for.
+Rank greet(const MeshPlan& plan, int socket, const std::vector<os::UniqueFd>& sockets) {
+  os::Message raw;
+  if (!os::recv_message(socket, raw, Deadline::after(kHelloTimeout)) || raw.closed) return {};
+  const MeshHello hello = parse_mesh_hello(raw.bytes);
+  const auto index = static_cast<std::size_t>(hello.rank);
+  if (hello.id != plan.id || hello.rank <= plan.rank.value || index >= sockets.size() || sockets[index]) return {};
+  require_same_user(socket, Rank{hello.rank});
+  return Rank{hello.rank};
+}
+
+}  // namespace
+
+std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadline& deadline) {
+  const int size = static_cast<int>(plan.paths.size());
+  std::vector<os::UniqueFd> sockets(plan.paths.size());
+  os::fault_point("connect", plan.rank.value);
+
+  const std::string hello = encode(MeshHello{.id = plan.id, .rank = plan.rank.value});
+  for (int r = 0; r < plan.rank.value; ++r) {
+    os::UniqueFd socket = os::connect_unix(plan.paths[static_cast<std::size_t>(r)], deadline);
+    if (!socket) {
+      plan.poll_failure();
+      fail_unreachable(plan, Rank{r});
+    }
+    require_same_user(socket.get(), Rank{r});
+    if (os::send_message(socket.get(), hello, -1, deadline) != os::SendStatus::sent) fail_unreachable(plan, Rank{r});
+    sockets[static_cast<std::size_t>(r)] = std::move(socket);
+  }
+
+  int missing = size - 1 - plan.rank.value;
+  while (missing > 0) {
+    os::UniqueFd socket = os::accept_unix(plan.listener, Deadline::after(std::min(kProbeInterval, deadline.left())));
+    if (socket) {
+      const Rank from = greet(plan, socket.get(), sockets);
+      if (!from.none()) {
+        sockets[static_cast<std::size_t>(from.value)] = std::move(socket);
+        --missing;
+      }
+      continue;
+    }
+    plan.poll_failure();
+    for (int r = plan.rank.value + 1; r < size; ++r) {
+      if (sockets[static_cast<std::size_t>(r)]) continue;
+      if (!os::connect_unix(plan.paths[static_cast<std::size_t>(r)], deadline)) fail_unreachable(plan, Rank{r});
+      if (deadline.expired()) {
+        fail_from(Rank{r}, ErrorCode::timeout, "connecting: rank {} did not come to rank {} within {} ms", r,
+                  plan.rank.value, deadline.timeout().count());
+      }
+    }
+  }
+  return std::make_shared<IpcChannel::Mesh>(plan.rank, size, std::move(sockets));
+}
+
+}  // namespace onehop

@@ -1,0 +1,109 @@
+// The sockets between the ranks of one group: messages, descriptors, and who is still alive. Also the group's
+// failure domain: the first failure any rank reports ends every rank's waits with that same error.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/deadline.h"
+#include "group/messages.h"
+#include "onehop/ipc.h"
+#include "os/fork_guard.h"
+#include "os/socket.h"
+#include "os/unique_fd.h"
+
+namespace onehop {
+
+/// Thread-safe. Collectives (all_gather, barrier, all_gather_fds, broadcast_fds) of one mesh are serialised and end
+/// for all ranks when they end badly for one; point-to-point calls end for their caller alone.
+class IpcChannel::Mesh {
+ public:
+  /// `sockets[r]` is connected to rank r; the own slot is empty.
+  Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets);
+  Mesh(const Mesh&) = delete;
+  Mesh& operator=(const Mesh&) = delete;
+  ~Mesh();  ///< leaves
+
+  [[nodiscard]] Rank rank() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+
+  void send(Rank to, std::string_view payload, const Deadline& deadline, const char* phase);
+  [[nodiscard]] std::string recv(Rank from, const Deadline& deadline, const char* phase);
+  void send_fd(Rank to, int fd, const Deadline& deadline);
+  [[nodiscard]] os::UniqueFd recv_fd(Rank from, const Deadline& deadline);
+
+  [[nodiscard]] std::vector<std::string> all_gather(std::string_view payload, const Deadline& deadline,
+                                                    const char* phase);
+  /// The own slot stays empty: the caller has that descriptor already.
+  [[nodiscard]] std::vector<os::UniqueFd> all_gather_fds(int fd, const Deadline& deadline);
+  [[nodiscard]] os::UniqueFd broadcast_fds(int fd, Rank root, const Deadline& deadline);
+
+  /// Makes this the failure of the whole group, unless there is one already: every rank's waits end with it.
+  void fail_group(const Error& error) noexcept;
+  /// Reads what has arrived and throws the group's failure or the loss of a peer, naming `phase`. Called by
+  /// everyone who waits for peers, however they wait.
+  void check(const char* phase);
+  /// A cheap look at what `check` found out earlier.
+  [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_relaxed); }
+
+  /// Says goodbye and closes the sockets. Idempotent.
+  void leave() noexcept;
+  [[nodiscard]] bool left() const { return left_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Received {
+    MeshMessage message;
+    os::UniqueFd fd;
+  };
+  struct Peer {
+    os::UniqueFd socket;
+    std::optional<os::ForkGuard> guard;
+    std::deque<Received> inbox;
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+    bool said_bye = false;
+    bool closed = false;
+  };
+
+  Peer& peer(Rank r);
+  void transmit(Rank to, MeshMessage message, int fd, const Deadline& deadline, const char* phase);
+  [[nodiscard]] Received take(Rank from, MessageKind kind, const Deadline& deadline, const char* phase);
+  void check_locked(const char* phase);
+  void pump(Peer& from);
+  void require_usable(const char* phase) const;
+  [[noreturn]] void throw_gone(Rank who, const char* phase);
+  template <class F>
+  auto collective(F&& body);
+
+  const Rank rank_;
+  const int size_;
+  const std::uint32_t generation_ = os::fork_generation();
+  std::mutex call_mutex_;  ///< one collective at a time; taken before state_mutex_
+  std::mutex state_mutex_;
+  std::vector<Peer> peers_;
+  std::optional<Error> failure_;
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> left_{false};
+};
+
+/// How ranks that know each other's listening sockets become a mesh.
+struct MeshPlan {
+  os::Id id{};                     ///< of the group: connections that name another are turned away
+  Rank rank;
+  std::vector<std::string> paths;  ///< of every rank's listening socket
+  int listener = -1;               ///< this rank's
+  /// Asked now and then while waiting; throws when another rank has given up.
+  std::function<void()> poll_failure = [] {};
+};
+
+/// Connects to all lower ranks and accepts all higher ones. Error names the rank that is missing.
+[[nodiscard]] std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadline& deadline);
+
+}  // namespace onehop

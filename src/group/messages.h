@@ -1,0 +1,112 @@
+// Everything ranks say to each other while they form and run a group, as bytes (docs/wire-formats.md). Parsers are
+// pure functions that throw Error{protocol} on anything malformed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onehop/error.h"
+#include "onehop/group.h"
+#include "onehop/types.h"
+#include "os/random.h"
+
+namespace onehop {
+
+/// Raised with every change of any message below or of the shared-memory layout.
+inline constexpr std::uint16_t kProtocolVersion = 1;
+/// Longest text of an error that travels.
+inline constexpr std::size_t kMaxErrorText = 2048;
+/// Payload of one mesh message.
+inline constexpr std::size_t kMaxPayload = 64 << 10;
+
+/// A result that travels: no error, or one.
+struct Status {
+  ErrorCode code{};  ///< 0: fine
+  Rank origin;
+  std::string message;
+
+  [[nodiscard]] bool ok() const { return code == ErrorCode{}; }
+  void throw_if_failed() const {
+    if (!ok()) throw Error(code, message, origin);
+  }
+  /// `origin` unless the error names one itself.
+  static Status of(const Error& error, Rank origin);
+};
+
+// Joining, through the store: announce -> offer -> ack -> verdict (see rendezvous.h).
+
+/// "I am here": proves that what follows is of this run and not of an earlier one.
+struct Announce {
+  os::Id nonce{};
+};
+
+/// Rank 0's proposal: this group, of the ranks with these nonces.
+struct Offer {
+  os::Id id{};
+  std::vector<os::Id> nonces;
+};
+
+/// What the others must know about a rank before the group exists.
+struct Hello {
+  std::string version;   ///< of the library
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+  std::string boot_id;
+  std::string hostname;
+  std::string device;    ///< "host", or the UUID of the GPU
+  bool overlap = false;  ///< allow_overlapping_devices
+  std::uint64_t scratch_bytes = 0;
+  std::uint8_t policy = 0;
+  std::uint32_t uid = 0;
+  std::string socket;    ///< path of the listening socket
+};
+
+/// "I take the offer, this is me", or why not.
+struct Ack {
+  Status status;
+  Hello hello;
+};
+
+/// Rank 0's decision for all: the members, or the reason why there is no group.
+struct Verdict {
+  Status status;
+  std::vector<Hello> hellos;
+};
+
+// On the sockets between ranks.
+
+/// First message of a connection.
+struct MeshHello {
+  os::Id id{};
+  std::int32_t rank = 0;
+};
+
+enum class MessageKind : std::uint8_t { bytes = 1, descriptor = 2, failure = 3, bye = 4 };
+enum class DescriptorState : std::uint8_t { none = 0, attached = 1, lost = 2 };
+
+struct MeshMessage {
+  MessageKind kind{};
+  DescriptorState descriptor = DescriptorState::none;
+  std::uint64_t sequence = 0;  ///< counts bytes and descriptor messages per direction
+  std::string payload;         ///< for `failure`: an encoded Status
+};
+
+[[nodiscard]] std::string encode(const Status& status);
+[[nodiscard]] std::string encode(const Announce& announce);
+[[nodiscard]] std::string encode(const Offer& offer);
+[[nodiscard]] std::string encode(const Ack& ack);
+[[nodiscard]] std::string encode(const Verdict& verdict);
+[[nodiscard]] std::string encode(const MeshHello& hello);
+[[nodiscard]] std::string encode(const MeshMessage& message);
+
+[[nodiscard]] Status parse_status(std::string_view bytes);
+[[nodiscard]] Announce parse_announce(std::string_view bytes);
+[[nodiscard]] Offer parse_offer(std::string_view bytes);
+[[nodiscard]] Ack parse_ack(std::string_view bytes);
+[[nodiscard]] Verdict parse_verdict(std::string_view bytes);
+[[nodiscard]] MeshHello parse_mesh_hello(std::string_view bytes);
+[[nodiscard]] MeshMessage parse_mesh_message(std::string_view bytes);
+
+}  // namespace onehop

@@ -1,0 +1,297 @@
+#include "group/rendezvous.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <thread>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "onehop/version.h"
+#include "os/fault_point.h"
+#include "os/host_id.h"
+#include "os/private_dir.h"
+
+namespace onehop {
+namespace {
+
+// Between two looks at a key that may change: short at first, since ranks usually start together.
+class Backoff {
+ public:
+  void wait(const Deadline& deadline) {
+    std::this_thread::sleep_for(std::min(pause_, deadline.left()));
+    pause_ = std::min(pause_ * 2, Duration{20});
+  }
+
+ private:
+  Duration pause_{1};
+};
+
+/// One rank's side of the protocol in rendezvous.h.
+class Joiner {
+ public:
+  Joiner(Store& store, const JoinOptions& options, const Deadline& deadline)
+      : store_(store), options_(options), deadline_(deadline), prefix_("onehop/" + options.name) {}
+
+  Verdict agree(Ack own) {
+    announce();
+    try {
+      Verdict verdict = options_.rank.value == 0 ? lead(std::move(own)) : follow(own);
+      (void)store_.delete_key(announce_key(options_.rank.value));
+      return verdict;
+    } catch (...) {
+      (void)store_.delete_key(announce_key(options_.rank.value));
+      throw;
+    }
+  }
+
+  [[nodiscard]] const os::Id& id() const { return id_; }
+  [[nodiscard]] std::string key(const std::string& leaf) const {
+    return fmt::format("{}/{}/{}", prefix_, os::to_hex(id_), leaf);
+  }
+  /// Rank 0, once all ranks have read everything.
+  void clean_up() {
+    for (int r = 1; r < options_.size; ++r) (void)store_.delete_key(key(fmt::format("ack/{}", r)));
+    (void)store_.delete_key(key("verdict"));
+    (void)store_.delete_key(prefix_ + "/offer");
+  }
+
+ private:
+  [[nodiscard]] std::string announce_key(int r) const { return fmt::format("{}/announce/{}", prefix_, r); }
+
+  void announce() {
+    nonce_ = os::random_id();
+    os::fault_point("announce", options_.rank.value);
+    store_.set(announce_key(options_.rank.value), encode(Announce{.nonce = nonce_}));
+  }
+
+  [[noreturn]] void fail_missing(const std::vector<int>& missing, const char* what) const {
+    std::string names;
+    for (const int r : missing) names += fmt::format("{}{}", names.empty() ? "" : ", ", r);
+    fail_from(Rank{missing.front()}, ErrorCode::timeout,
+              "joining group '{}' of {} through {}: rank {} waited {} ms, but {} {} {}", options_.name, options_.size,
+              store_.describe(), options_.rank.value, deadline_.timeout().count(), missing.size() == 1 ? "rank" : "ranks",
+              names, what);
+  }
+
+  /// Fills `nonces`, also when it throws for those that are missing.
+  void read_announcements(std::vector<os::Id>& nonces) {
+    std::vector<int> missing;
+    for (int r = 1; r < options_.size; ++r) {
+      const std::optional<std::string> raw = store_.get_for(announce_key(r), lead_time().left());
+      if (!raw) {
+        missing.push_back(r);
+        continue;
+      }
+      nonces[static_cast<std::size_t>(r)] = parse_announce(*raw).nonce;
+    }
+    if (!missing.empty()) fail_missing(missing, "did not come");
+  }
+
+  /// Rank 0 gives up a little before the others would, so that it can still tell them why.
+  Deadline lead_time() const {
+    const Duration margin = std::min(deadline_.timeout() / 8, Duration{250});
+    return Deadline::after(std::max(deadline_.left() - margin, Duration{0}));
+  }
+
+  void propose(const std::vector<os::Id>& nonces) {
+    id_ = os::random_id();
+    store_.set(prefix_ + "/offer", encode(Offer{.id = id_, .nonces = nonces}));
+  }
+
+  /// The acks of all ranks, or nullopt when an announcement turned out to be stale.
+  std::optional<std::vector<Ack>> collect_acks(const std::vector<os::Id>& nonces, Ack own) {
+    std::vector<Ack> acks(nonces.size());
+    acks[0] = std::move(own);
+    std::vector<int> missing;
+    for (int r = 1; r < options_.size; ++r) missing.push_back(r);
+    Backoff backoff;
+    while (true) {
+      std::erase_if(missing, [&](int r) {
+        const std::optional<std::string> raw = store_.get_for(key(fmt::format("ack/{}", r)), Duration{0});
+        if (raw) acks[static_cast<std::size_t>(r)] = parse_ack(*raw);
+        return raw.has_value();
+      });
+      if (missing.empty()) return acks;
+      for (const int r : missing) {
+        const std::optional<std::string> raw = store_.get_for(announce_key(r), Duration{0});
+        if (raw && parse_announce(*raw).nonce != nonces[static_cast<std::size_t>(r)]) return std::nullopt;
+      }
+      if (lead_time().expired()) fail_missing(missing, "did not answer (died, or left from an earlier run)");
+      backoff.wait(deadline_);
+    }
+  }
+
+  Verdict lead(Ack own) {
+    std::vector<os::Id> nonces(static_cast<std::size_t>(options_.size));
+    nonces[0] = nonce_;
+    try {
+      while (true) {
+        read_announcements(nonces);
+        propose(nonces);
+        os::fault_point("offer", options_.rank.value);
+        std::optional<std::vector<Ack>> acks = collect_acks(nonces, own);
+        if (!acks) continue;
+        Verdict verdict = decide(*std::move(acks));
+        store_.set(key("verdict"), encode(verdict));
+        return verdict;
+      }
+    } catch (const Error& error) {
+      // Whoever came learns the reason: an offer that names them, and its verdict at once.
+      propose(nonces);
+      store_.set(key("verdict"), encode(Verdict{.status = Status::of(error, options_.rank), .hellos = {}}));
+      throw;
+    }
+  }
+
+  static Verdict decide(std::vector<Ack> acks) {
+    Verdict verdict;
+    for (Ack& ack : acks) {
+      if (verdict.status.ok() && !ack.status.ok()) verdict.status = ack.status;
+      verdict.hellos.push_back(std::move(ack.hello));
+    }
+    if (!verdict.status.ok()) return verdict;
+    if (std::optional<std::string> reason = reason_to_refuse(verdict.hellos)) {
+      verdict.status = {.code = ErrorCode::refused, .origin = {}, .message = *std::move(reason)};
+    }
+    return verdict;
+  }
+
+  Verdict follow(const Ack& own) {
+    Backoff backoff;
+    bool acked = false;
+    int offered_size = -1;
+    while (true) {
+      if (const std::optional<std::string> raw = store_.get_for(prefix_ + "/offer", Duration{0})) {
+        const Offer offer = parse_offer(*raw);
+        const auto index = static_cast<std::size_t>(options_.rank.value);
+        offered_size = static_cast<int>(offer.nonces.size());
+        if (index < offer.nonces.size() && offer.nonces[index] == nonce_) {
+          if (!acked || offer.id != id_) {
+            id_ = offer.id;
+            acked = true;
+            store_.set(key(fmt::format("ack/{}", options_.rank.value)), encode(own));
+            os::fault_point("ack", options_.rank.value);
+          }
+          if (const std::optional<std::string> verdict = store_.get_for(key("verdict"), Duration{0})) {
+            return parse_verdict(*verdict);
+          }
+        }
+      }
+      if (deadline_.expired()) {
+        fail_from(Rank{0}, ErrorCode::timeout,
+                  "joining group '{}' of {} through {}: rank {} waited {} ms, but {}", options_.name, options_.size,
+                  store_.describe(), options_.rank.value, deadline_.timeout().count(),
+                  acked ? "some other rank did not come (rank 0 knows which)"
+                  : offered_size >= 0 && offered_size != options_.size
+                      ? fmt::format("rank 0 offers a group of {}", offered_size)
+                      : "rank 0 made no offer (it did not come, or waits for another rank)");
+      }
+      backoff.wait(deadline_);
+    }
+  }
+
+  Store& store_;
+  const JoinOptions& options_;
+  const Deadline& deadline_;
+  const std::string prefix_;
+  os::Id nonce_{};
+  os::Id id_{};
+};
+
+}  // namespace
+
+std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos) {
+  const Hello& first = hellos.front();
+  const int size = static_cast<int>(hellos.size());
+  const bool host = first.device == "host";
+  if (size < 2) return fmt::format("a group needs at least 2 ranks, got {}", size);
+  for (const Hello& hello : hellos) {
+    const auto differs = [&](const char* what, const auto& zero, const auto& theirs) {
+      return fmt::format("ranks 0 and {} differ in {}: {} and {}", hello.rank, what, zero, theirs);
+    };
+    if (hello.version != first.version) return differs("their onehop version", first.version, hello.version);
+    if (hello.size != size) return differs("the size of the group", size, hello.size);
+    if (hello.boot_id != first.boot_id) {
+      return fmt::format("ranks 0 and {} are on different machines ({} and {}); onehop works inside one machine", hello.rank,
+                         first.hostname, hello.hostname);
+    }
+    if (hello.uid != first.uid) return differs("their user id", first.uid, hello.uid);
+    if ((hello.device == "host") != host) return differs("their kind of device", first.device, hello.device);
+    if (hello.scratch_bytes != first.scratch_bytes) return differs("scratch_bytes", first.scratch_bytes, hello.scratch_bytes);
+    if (hello.policy != first.policy) return differs("their algorithm policy", first.policy, hello.policy);
+  }
+  const int limit = host ? kMaxHostRanks : kMaxDevices;
+  if (size > limit) {
+    return fmt::format("a group of {} holds at most {} ranks, got {}", host ? "host ranks" : "GPUs", limit, size);
+  }
+  std::map<std::string, int> owners;
+  for (const Hello& hello : hellos) {
+    const auto [at, fresh] = owners.emplace(hello.device, hello.rank);
+    if (fresh || host || (hello.overlap && first.overlap)) continue;
+    return fmt::format("ranks {} and {} use the same GPU {}; give each its own, or set ONEHOP_ALLOW_OVERLAPPING_DEVICES=1",
+                       at->second, hello.rank, hello.device);
+  }
+  return std::nullopt;
+}
+
+Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::string& device_identity,
+                      const Deadline& deadline) {
+  // What can fail on this rank alone is tried first, so that a failure travels with the ack to everyone.
+  std::optional<os::PrivateDir> directory;
+  os::UniqueFd listener;
+  Ack own;
+  own.hello = {.version = ONEHOP_VERSION_STRING,
+               .rank = options.rank.value,
+               .size = options.size,
+               .boot_id = {},
+               .hostname = os::hostname(),
+               .device = device_identity,
+               .overlap = options.allow_overlapping_devices,
+               .scratch_bytes = options.scratch_bytes,
+               .policy = static_cast<std::uint8_t>(options.policy),
+               .uid = ::geteuid(),
+               .socket = {}};
+  try {
+    os::fault_point("prepare", options.rank.value);
+    own.hello.boot_id = os::boot_id();
+    directory = os::PrivateDir::create("group");
+    own.hello.socket = directory->path() + "/socket";
+    listener = os::listen_unix(own.hello.socket);
+  } catch (const Error& error) {
+    own.status = Status::of(error, options.rank);
+    own.status.message = fmt::format("rank {}: {}", options.rank.value, error.message());
+  }
+
+  Joiner joiner(store, options, deadline);
+  const Verdict verdict = joiner.agree(std::move(own));
+  verdict.status.throw_if_failed();
+
+  MeshPlan plan{.id = joiner.id(), .rank = options.rank, .paths = {}, .listener = listener.get()};
+  for (const Hello& hello : verdict.hellos) plan.paths.push_back(hello.socket);
+  const std::string failed_key = joiner.key("failed");
+  plan.poll_failure = [&] {
+    if (const std::optional<std::string> raw = store.get_for(failed_key, Duration{0})) {
+      parse_status(*raw).throw_if_failed();
+    }
+  };
+  Rendezvous result{.id = joiner.id(), .mesh = {}};
+  try {
+    result.mesh = connect_mesh(plan, deadline);
+  } catch (const Error& error) {
+    // The others may still wait for this rank's connection: tell them why there will be none.
+    try {
+      (void)store.compare_set(failed_key, "", encode(Status::of(error, options.rank)));
+    } catch (const Error& telling) {
+      log::warn("telling the other ranks: {}", telling.message());
+    }
+    throw;
+  }
+  // Listeners stay until every rank is connected to every other; then nobody needs the store any more.
+  (void)result.mesh->all_gather("", deadline, "joining");
+  if (options.rank.value == 0) joiner.clean_up();
+  return result;
+}
+
+}  // namespace onehop

@@ -1,0 +1,133 @@
+// What a Group and its buffers share. Used by the group and collective layers only.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "group/mesh.h"
+#include "kernel/host/team.h"
+#include "memory/backend.h"
+#include "onehop/group.h"
+
+namespace onehop {
+
+/// A symmetric buffer as collectives look pointers up: where this rank's part lies.
+struct BufferRange {
+  std::uint64_t number = 0;  ///< the same on all ranks: allocations are collective and counted
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  std::weak_ptr<SymmetricBuffer::State> state;
+};
+
+class Group::State : public std::enable_shared_from_this<Group::State> {
+ public:
+  /// Collective: allocates and exchanges the communicator's segments.
+  State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  [[nodiscard]] const JoinOptions& options() const { return options_; }
+  [[nodiscard]] const std::string& id() const { return id_; }
+  [[nodiscard]] Rank rank() const { return options_.rank; }
+  [[nodiscard]] int size() const { return options_.size; }
+  [[nodiscard]] IpcChannel::Mesh& mesh() const { return *mesh_; }
+  [[nodiscard]] IpcChannel& channel() { return channel_; }
+  [[nodiscard]] host::Team& team() { return team_; }
+
+  /// Runs one call of this group: alone, and with its failure made every rank's. Errors that all ranks find by
+  /// themselves in the same way (mismatch, invalid_argument) leave the group usable.
+  template <class F>
+  auto call(const char* phase, F&& body) {
+    const std::lock_guard lock(call_mutex_);
+    // The fast look; everything slower is found out while waiting.
+    if (mesh_->failed() || mesh_->left() || generation_ != os::fork_generation()) mesh_->check(phase);
+    try {
+      return body();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::mismatch && error.code() != ErrorCode::invalid_argument) mesh_->fail_group(error);
+      throw;
+    }
+  }
+
+  /// One step of the team's protocol: waits for every rank, naming in an error the one that did not come.
+  void wait_for_all(os::CallDeadline& deadline, const char* phase) {
+    for (int r = 0; r < size(); ++r) {
+      if (r != rank().value) wait_for(r, deadline, phase);
+    }
+  }
+  void wait_for(int r, os::CallDeadline& deadline, const char* phase) {
+    if (!team_.wait(r, deadline, [&] { mesh_->check(phase); })) throw_timeout(Rank{r}, deadline.timeout(), phase);
+  }
+  [[noreturn]] void throw_timeout(Rank awaited, Duration timeout, const char* phase) const;
+
+  /// Collective: everyone's status; throws the first failure, the same on all ranks.
+  void agree(const Status& own, const Deadline& deadline, const char* phase);
+  /// Collective: `bytes` of memory on every rank, mapped by every rank, in rank order.
+  [[nodiscard]] std::vector<std::shared_ptr<Block>> exchange_blocks(std::size_t bytes, const Deadline& deadline,
+                                                                    const char* phase);
+  [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes);
+  /// The symmetric buffer that holds [data, data + bytes), or nullptr and number 0.
+  [[nodiscard]] std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> find_buffer(const void* data,
+                                                                                              std::size_t bytes);
+
+  void count_usage(Algorithm algorithm) {
+    usage_[static_cast<std::size_t>(algorithm)].fetch_add(1, std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::array<std::uint64_t, kAlgorithmCount> usage() const;
+  void leave() noexcept { mesh_->leave(); }
+
+ private:
+  JoinOptions options_;
+  std::string id_;
+  const std::uint32_t generation_ = os::fork_generation();
+  std::shared_ptr<IpcChannel::Mesh> mesh_;
+  IpcChannel channel_;
+  std::unique_ptr<MemoryBackend> backend_;
+  std::vector<std::shared_ptr<Block>> segments_;
+  host::Team team_;
+  std::mutex call_mutex_;
+  std::uint64_t allocations_ = 0;
+  std::vector<BufferRange> buffers_;
+  std::array<std::atomic<std::uint64_t>, kAlgorithmCount> usage_{};
+};
+
+class SymmetricBuffer::State {
+ public:
+  State(std::shared_ptr<Group::State> group, std::vector<std::shared_ptr<Block>> blocks, std::size_t bytes);
+
+  [[nodiscard]] static std::size_t pad_bytes(int size);
+
+  enum class Slot { barrier, signal };
+  /// The word that rank `src` raises in the pad of rank `owner`.
+  [[nodiscard]] std::atomic_ref<std::uint32_t> slot(Slot kind, int owner, int channel, int src) const;
+
+  void barrier(int channel, Duration timeout);
+  void put_signal(Rank dst, int channel);
+  void wait_signal(Rank src, int channel, Duration timeout);
+
+  const std::shared_ptr<Group::State> group;
+  const std::size_t bytes;
+  std::vector<std::byte*> data;        ///< per rank
+  std::vector<std::uint32_t*> pads;    ///< per rank
+
+ private:
+  void raise(Slot kind, int dst, int channel, std::uint32_t value);
+  [[nodiscard]] bool await(Slot kind, int src, int channel, std::uint32_t value, os::CallDeadline& deadline,
+                           const char* phase);
+  void require_channel(int channel) const;
+
+  std::vector<std::shared_ptr<Block>> blocks_;
+  // How far each counter is. Only the thread that uses a channel touches its entries.
+  std::array<std::uint32_t, kChannels> barriers_{};
+  std::vector<std::uint32_t> sent_;     ///< [channel][dst]
+  std::vector<std::uint32_t> awaited_;  ///< [channel][src]
+};
+
+}  // namespace onehop

@@ -1,0 +1,171 @@
+// All-reduce among host ranks: the inner loops over Team's step protocol (team.h).
+//
+// `wait(r)` waits for rank r's current step or throws. `begin()` performs the first step: it publishes the call, waits
+// for everyone and throws when the ranks do not agree on it. So data of the first chunk is staged before
+// begin(), and nothing is written to `out` before it returned.
+//
+// Every element is combined in the order of ranks 0..n-1 by reduce_function, so one-shot and two-shot give
+// the same bits on all ranks.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "kernel/host/copy.h"
+#include "kernel/host/reduce.h"
+#include "kernel/host/team.h"
+#include "onehop/types.h"
+
+namespace onehop::host {
+
+/// Where a rank stages what. Input slots and result slots are apart, because a result is read one step later
+/// than an input: in the step in which its owner may already stage the next call's input.
+struct StagingLayout {
+  explicit StagingLayout(std::size_t staging_bytes)
+      : input_bytes(staging_bytes * 3 / 8 / 64 * 64), result_bytes(staging_bytes / 8 / 64 * 64) {}
+
+  [[nodiscard]] std::size_t input_offset(unsigned parity) const { return parity * input_bytes; }
+  [[nodiscard]] std::size_t result_offset(unsigned parity) const { return 2 * input_bytes + parity * result_bytes; }
+  /// Largest chunk of a two-shot among n ranks: its n-th part, rounded up to lines, must fit a result slot.
+  [[nodiscard]] std::size_t max_chunk(int ranks) const {
+    return std::min(input_bytes, (result_bytes - 64) * static_cast<std::size_t>(ranks)) / 64 * 64;
+  }
+
+  std::size_t input_bytes;
+  std::size_t result_bytes;
+};
+
+/// A call's data. `in_peers` and `out_peers` are every rank's input and output where those are symmetric memory, else
+/// nullptr.
+struct AllReduce {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::size_t bytes = 0;
+  DType type{};
+  ReduceOp op{};
+  std::size_t chunk = 0;  ///< bytes per step; a multiple of 64
+  const std::byte* const* in_peers = nullptr;
+  std::byte* const* out_peers = nullptr;
+};
+
+using Sources = std::array<const void*, kMaxHostRanks>;
+
+/// Everyone stages everything and combines everything: n - 1 times the bytes, one step per chunk.
+template <class Begin, class Wait>
+void one_shot(Team& team, const AllReduce& call, Begin&& begin, Wait&& wait) {
+  const StagingLayout layout(team.staging_bytes());
+  const ReduceFn reduce = reduce_function(call.type, call.op);
+  const std::size_t element = size_of(call.type);
+  const int n = team.size();
+  const int me = team.rank();
+  Sources sources{};
+  bool first = true;
+  std::size_t offset = 0;
+  do {
+    const std::size_t length = std::min(call.chunk, call.bytes - offset);
+    const std::size_t slot = layout.input_offset(team.next_parity());
+    copy(team.staging(me) + slot, call.in + offset, length);
+    if (first) {
+      begin();
+    } else {
+      team.publish();
+      for (int r = 0; r < n; ++r) {
+        if (r != me) wait(r);
+      }
+    }
+    first = false;
+    for (int r = 0; r < n; ++r) {
+      sources[static_cast<std::size_t>(r)] = r == me ? call.in + offset : team.staging(r) + slot;
+    }
+    reduce(call.out + offset, sources.data(), n, length / element);
+    offset += length;
+  } while (offset < call.bytes);
+}
+
+/// The part of a chunk that rank r combines: whole cache lines, so that ranks do not write to shared ones.
+struct Part {
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+
+  Part(std::size_t chunk_bytes, int ranks, int r) {
+    const std::size_t lines = (chunk_bytes + 63) / 64;
+    const auto n = static_cast<std::size_t>(ranks);
+    const std::size_t each = (lines + n - 1) / n * 64;
+    offset = std::min(static_cast<std::size_t>(r) * each, chunk_bytes);
+    bytes = std::min(each, chunk_bytes - offset);
+  }
+};
+
+/// Each rank combines its part of every chunk (reduce-scatter), then collects the others' (all-gather). Chunk k is
+/// collected in the step that combines chunk k + 1. A rank writes only to its own memory.
+template <class Begin, class Wait>
+void two_shot(Team& team, const AllReduce& call, Begin&& begin, Wait&& wait) {
+  const StagingLayout layout(team.staging_bytes());
+  const ReduceFn reduce = reduce_function(call.type, call.op);
+  const Reduce2Fn reduce_twice = reduce2_function(call.type, call.op);
+  const std::size_t element = size_of(call.type);
+  const int n = team.size();
+  const int me = team.rank();
+  Sources sources{};
+
+  const auto next_step = [&] {
+    team.publish();
+    for (int r = 0; r < n; ++r) {
+      if (r != me) wait(r);
+    }
+  };
+  // Puts the others' parts of the chunk at `offset`, combined in the step before this one, into `out`.
+  const auto collect = [&](std::size_t offset) {
+    const std::size_t length = std::min(call.chunk, call.bytes - offset);
+    const std::size_t slot = layout.result_offset(team.next_parity());  // parity of the step before
+    for (int i = 1; i < n; ++i) {
+      const int r = (me + i) % n;  // everyone starts elsewhere
+      const Part part(length, n, r);
+      const std::byte* const from =
+          call.out_peers != nullptr ? call.out_peers[r] + offset + part.offset : team.staging(r) + slot;
+      copy(call.out + offset + part.offset, from, part.bytes);
+    }
+  };
+
+  bool first = true;
+  std::size_t offset = 0;
+  while (offset < call.bytes) {
+    const std::size_t length = std::min(call.chunk, call.bytes - offset);
+    const std::size_t input = layout.input_offset(team.next_parity());
+    const std::size_t result = layout.result_offset(team.next_parity());
+    const Part own(length, n, me);
+    if (call.in_peers == nullptr) {
+      std::byte* const stage = team.staging(me) + input;
+      copy(stage, call.in + offset, own.offset);
+      const std::size_t after = own.offset + own.bytes;
+      copy(stage + after, call.in + offset + after, length - after);
+    }
+    if (first) {
+      begin();
+    } else {
+      next_step();
+      collect(offset - call.chunk);
+    }
+    first = false;
+
+    for (int r = 0; r < n; ++r) {
+      const std::byte* source = call.in + offset;
+      if (r != me) source = call.in_peers != nullptr ? call.in_peers[r] + offset : team.staging(r) + input;
+      sources[static_cast<std::size_t>(r)] = source + own.offset;
+    }
+    std::byte* const out = call.out + offset + own.offset;
+    if (call.out_peers != nullptr) {
+      reduce(out, sources.data(), n, own.bytes / element);
+    } else {
+      reduce_twice(out, team.staging(me) + result, sources.data(), n, own.bytes / element);
+    }
+    offset += length;
+  }
+  next_step();
+  collect((call.bytes - 1) / call.chunk * call.chunk);
+  // Peers read this rank's `out`: it is the caller's again only when they are done.
+  if (call.out_peers != nullptr) next_step();
+}
+
+}  // namespace onehop::host

@@ -1,0 +1,118 @@
+// The host ranks of one group as its inner loops see them: a line per rank to announce steps on, a staging area
+// per rank to pass data through, a bell per rank to sleep on. Everything here lives in shared memory that is
+// zero when the group starts.
+//
+// Protocol. A call is a sequence of steps, the same on all ranks. In step s a rank first publishes: it stores s into
+// its line of parity s % 2, which releases everything it wrote before. Then it waits until every other rank has
+// published s. Every pair of ranks meets in every step, so no rank is ever more than one step ahead, and therefore
+//   - whoever still reads a line or staging slot of parity s % 2 in step s is done with it before its owner
+//     publishes s + 2, because that comes after having seen the reader publish s + 1;
+//   - a rank writes only to its own line and staging area, never to a peer's: one that was stopped and left
+//     behind cannot damage the others when it wakes.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "os/doorbell.h"
+
+namespace onehop::host {
+
+/// What a rank says about the call a step begins, so that all ranks find a mismatch, at no extra cost: it
+/// travels in the cache line that carries the step.
+struct Call {
+  std::uint64_t count = 0;
+  std::uint8_t kind = 0;       ///< which collective; numbered by the collective layer
+  std::uint8_t dtype = 0;
+  std::uint8_t op = 0;
+  std::uint8_t algorithm = 0;  ///< as asked for by the caller
+  std::uint8_t rejected = 0;   ///< not 0: this rank's arguments are unusable, and why
+  std::uint8_t in_place = 0;
+  std::uint16_t reserved = 0;
+  std::uint64_t in_buffer = 0;   ///< number of the symmetric buffer that holds the input; 0: none
+  std::uint64_t in_offset = 0;
+  std::uint64_t out_buffer = 0;
+  std::uint64_t out_offset = 0;
+};
+
+/// 128 bytes apart: neighbouring lines are fetched in pairs.
+struct alignas(128) Line {
+  std::atomic<std::uint64_t> step{0};
+  Call call;
+};
+static_assert(sizeof(Call) + sizeof(std::uint64_t) <= 64, "step and call share one cache line");
+
+/// Start of every rank's communicator segment; the staging area follows.
+struct SegmentHeader {
+  os::Doorbell bell;
+  Line lines[2];
+};
+
+class Team {
+ public:
+  struct Member {
+    SegmentHeader* header = nullptr;
+    std::byte* staging = nullptr;
+  };
+
+  Team() = default;
+  Team(int rank, std::vector<Member> members, std::size_t staging_bytes, int cpus)
+      : rank_(rank),
+        size_(static_cast<int>(members.size())),
+        staging_bytes_(staging_bytes),
+        spin_(os::SpinPolicy::for_ranks(size_, cpus)),
+        members_(std::move(members)) {}
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] std::size_t staging_bytes() const { return staging_bytes_; }
+  [[nodiscard]] std::byte* staging(int r) const { return members_[static_cast<std::size_t>(r)].staging; }
+  [[nodiscard]] os::Doorbell& bell(int r) const { return members_[static_cast<std::size_t>(r)].header->bell; }
+  [[nodiscard]] const os::SpinPolicy& spin() const { return spin_; }
+  /// The step most recently published; its parity names the slots it may use.
+  [[nodiscard]] std::uint64_t step() const { return step_; }
+  /// The step that `publish` will begin.
+  [[nodiscard]] unsigned next_parity() const { return static_cast<unsigned>((step_ + 1) & 1); }
+
+  /// Begins the next step. `call` is given in the first step of a call.
+  void publish(const Call* call = nullptr) {
+    ++step_;
+    Line& line = members_[static_cast<std::size_t>(rank_)].header->lines[step_ & 1];
+    if (call != nullptr) line.call = *call;
+    // release: pairs with the load in arrived(); publishes the call and everything staged before. seq_cst and a
+    // read-modify-write because ring() needs it.
+    line.step.exchange(step_, std::memory_order_seq_cst);
+    for (int r = 0; r < size_; ++r) {
+      if (r != rank_) os::ring(bell(r));
+    }
+  }
+
+  [[nodiscard]] bool arrived(int r) const {
+    // acquire: pairs with the exchange in publish(). seq_cst for wait_on().
+    return line(r).step.load(std::memory_order_seq_cst) >= step_;
+  }
+  /// What rank r said about the call that began with the current step; only after it arrived.
+  [[nodiscard]] const Call& call(int r) const { return line(r).call; }
+
+  /// Waits until rank r has published the current step; false at the deadline.
+  template <class Interrupt>
+  [[nodiscard]] bool wait(int r, os::CallDeadline& deadline, Interrupt&& interrupt) const {
+    return os::wait_on(bell(rank_), spin_, deadline, [&] { return arrived(r); }, interrupt);
+  }
+
+ private:
+  [[nodiscard]] const Line& line(int r) const {
+    return members_[static_cast<std::size_t>(r)].header->lines[step_ & 1];
+  }
+
+  int rank_ = 0;
+  int size_ = 0;
+  std::size_t staging_bytes_ = 0;
+  std::uint64_t step_ = 0;
+  os::SpinPolicy spin_;
+  std::vector<Member> members_;
+};
+
+}  // namespace onehop::host

@@ -1,0 +1,103 @@
+// Waiting for another rank's store to shared memory: spin while that is cheap, give the core away when it is
+// not, sleep on a futex when it takes long. The waker pays one fence and one load when nobody sleeps.
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "base/deadline.h"
+#include "os/futex.h"
+
+namespace onehop::os {
+
+/// One per rank, in shared memory: zero bytes are a valid, silent bell.
+struct alignas(64) Doorbell {
+  std::atomic<std::uint32_t> rings{0};     ///< futex word: changes with every ring
+  std::atomic<std::uint32_t> sleepers{0};  ///< threads of the owner that sleep or are about to
+};
+
+/// Call after publishing with a seq_cst read-modify-write. Pairs with `wait_on`: of our publish
+/// and load of `sleepers`, and its increment of `sleepers` and check of the condition, all seq_cst, at least one
+/// side sees the other.
+inline void ring(Doorbell& bell) {
+  if (bell.sleepers.load(std::memory_order_seq_cst) == 0) [[likely]] return;
+  bell.rings.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(bell.rings);
+}
+
+/// How long to try before sleeping.
+struct SpinPolicy {
+  std::uint32_t tight = 0;   ///< look without pausing: the answer is some cache misses away
+  std::uint32_t pauses = 0;  ///< look between PAUSE instructions
+  std::uint32_t yields = 0;  ///< look between sched_yield calls
+
+  /// With a core for every rank a tight spin answers fastest. With fewer, whoever waits is in the way of whoever is
+  /// waited for: give the core away at once.
+  static SpinPolicy for_ranks(int ranks, int cpus) {
+    return ranks <= cpus ? SpinPolicy{.tight = 400, .pauses = 1000, .yields = 200}
+                         : SpinPolicy{.tight = 1, .pauses = 0, .yields = 400};
+  }
+};
+
+/// A deadline that is only looked at once waiting got slow, so that the fast path reads no clock. It covers
+/// all waits of one call together.
+class CallDeadline {
+ public:
+  explicit CallDeadline(Duration timeout) : timeout_(timeout) {}
+  const Deadline& arm() {
+    if (!deadline_) deadline_ = Deadline::after(timeout_);
+    return *deadline_;
+  }
+  [[nodiscard]] Duration timeout() const { return timeout_; }
+
+ private:
+  Duration timeout_;
+  std::optional<Deadline> deadline_;
+};
+
+inline void cpu_pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// Longest sleep between two looks at `interrupt`: bounds how late a peer's death is noticed.
+inline constexpr Duration kSleepSlice{20};
+
+/// Waits until `ready()`; false when the deadline passed first. `ready` must load with seq_cst (as strong as
+/// acquire on x86 and free there). `interrupt()` is called now and then while waiting is slow; it throws to end
+/// the wait (a dead peer, an abort).
+template <class Ready, class Interrupt>
+[[nodiscard]] bool wait_on(Doorbell& own, const SpinPolicy& policy, CallDeadline& deadline, Ready&& ready,
+                           Interrupt&& interrupt) {
+  for (std::uint32_t i = 0; i < policy.tight; ++i) {
+    if (ready()) return true;
+  }
+  for (std::uint32_t i = 0; i < policy.pauses; ++i) {
+    cpu_pause();
+    if (ready()) return true;
+  }
+  for (std::uint32_t i = 0; i < policy.yields; ++i) {
+    (void)::sched_yield();
+    if (ready()) return true;
+  }
+  const Deadline& end = deadline.arm();
+  while (true) {
+    // Pairs with ring(): announce, then look; see there.
+    own.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    const std::uint32_t rings = own.rings.load(std::memory_order_seq_cst);
+    const bool done = ready();
+    if (!done) futex_wait(own.rings, rings, std::min(end.left(), kSleepSlice));
+    own.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    if (done || ready()) return true;
+    interrupt();
+    if (end.expired()) return ready();
+  }
+}
+
+}  // namespace onehop::os

@@ -1,0 +1,15 @@
+// Which machine this is.
+#pragma once
+
+#include <string>
+
+namespace onehop::os {
+
+/// The kernel's boot id: two processes share memory exactly when theirs are equal. Containers see the host's.
+[[nodiscard]] std::string boot_id();
+/// For messages only; containers of one host have different names.
+[[nodiscard]] std::string hostname();
+/// Hardware threads this process may run on.
+[[nodiscard]] int usable_cpus();
+
+}  // namespace onehop::os

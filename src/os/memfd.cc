@@ -1,0 +1,49 @@
+#include "os/memfd.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "base/check.h"
+#include "base/units.h"
+
+namespace onehop::os {
+namespace {
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+}
+
+UniqueFd create_sealed_memfd(const char* name, std::size_t bytes) {
+  UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) fail_errno(errno, "memfd_create");
+  const auto size = static_cast<off_t>(bytes);
+  // fallocate, not ftruncate: ftruncate succeeds where there is no memory, and the first touch then kills.
+  int err = 0;
+  do {
+    err = ::fallocate(fd.get(), 0, 0, size) == 0 ? 0 : errno;
+  } while (err == EINTR);
+  if (err != 0) {
+    fail_errno(err, fmt::format("allocating {} of shared memory (is the machine or its cgroup full?)",
+                                format_size(bytes)));
+  }
+  if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) fail_errno(errno, "sealing shared memory");
+  return fd;
+}
+
+void require_sealed_memfd(int fd, std::size_t bytes) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0)
+    fail(ErrorCode::protocol, "a peer's descriptor is not sealable memory: {}", errno_text(errno));
+  if ((seals & kSeals) != kSeals) {
+    fail(ErrorCode::protocol, "a peer's shared memory is not sealed (seals {:#x}, wanted {:#x})", seals,
+         kSeals);
+  }
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) fail_errno(errno, "fstat of a peer's shared memory");
+  if (static_cast<std::size_t>(info.st_size) != bytes) {
+    fail(ErrorCode::protocol, "a peer's shared memory has {} bytes instead of {}", info.st_size, bytes);
+  }
+}
+
+}  // namespace onehop::os

@@ -1,0 +1,243 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/check.h"
+#include "os/fork_guard.h"
+#include "os/futex.h"
+#include "os/host_id.h"
+#include "os/mapping.h"
+#include "os/memfd.h"
+#include "os/private_dir.h"
+#include "os/random.h"
+#include "os/socket.h"
+
+namespace onehop::os {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+const Duration kSoon{2000};
+
+TEST(Memfd, IsZeroedSealedAndCloseOnExec) {
+  const UniqueFd fd = create_sealed_memfd("test", page_size() * 2);
+  require_sealed_memfd(fd.get(), page_size() * 2);
+  EXPECT_NE(::fcntl(fd.get(), F_GETFD) & FD_CLOEXEC, 0);
+  EXPECT_NE(::ftruncate(fd.get(), 0), 0);
+  EXPECT_NE(::ftruncate(fd.get(), static_cast<off_t>(page_size() * 4)), 0);
+  const Mapping map = Mapping::map_shared(fd.get(), page_size() * 2, "test memory");
+  for (std::size_t i = 0; i < map.bytes(); ++i) ASSERT_EQ(map.data()[i], std::byte{0});
+}
+
+TEST(Memfd, RefusesUnsealedForeignOrWronglySizedDescriptors) {
+  const UniqueFd unsealed(::memfd_create("raw", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_THROW(require_sealed_memfd(unsealed.get(), 0), Error);
+  const UniqueFd file(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  EXPECT_THROW(require_sealed_memfd(file.get(), 0), Error);
+  const UniqueFd sealed = create_sealed_memfd("test", page_size());
+  EXPECT_THROW(require_sealed_memfd(sealed.get(), page_size() * 2), Error);
+}
+
+TEST(Memfd, ReportsMissingMemoryInsteadOfDyingLater) {
+  // RLIMIT_FSIZE makes fallocate fail the way a full machine does; in a child, where the limit does no harm.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    (void)::signal(SIGXFSZ, SIG_IGN);
+    const rlimit tiny{.rlim_cur = 4096, .rlim_max = 4096};
+    (void)::setrlimit(RLIMIT_FSIZE, &tiny);
+    try {
+      (void)create_sealed_memfd("test", 1 << 20);
+    } catch (const Error&) {
+      ::_exit(0);
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST(Socket, CarriesMessagesAndDescriptors) {
+  auto [a, b] = socket_pair();
+  const UniqueFd sent = create_sealed_memfd("test", page_size());
+  ASSERT_EQ(send_message(a.get(), "hello", sent.get(), Deadline::after(kSoon)), SendStatus::sent);
+  Message message;
+  ASSERT_TRUE(recv_message(b.get(), message, Deadline::after(kSoon)));
+  EXPECT_EQ(message.bytes, "hello");
+  ASSERT_TRUE(message.fd);
+  EXPECT_NE(::fcntl(message.fd.get(), F_GETFD) & FD_CLOEXEC, 0);
+  require_sealed_memfd(message.fd.get(), page_size());
+}
+
+TEST(Socket, TellsADeadPeerFromASilentOne) {
+  auto [a, b] = socket_pair();
+  Message message;
+  EXPECT_FALSE(recv_message(b.get(), message, Deadline::after(milliseconds{20})));
+  EXPECT_FALSE(peer_closed(b.get()));
+  ASSERT_EQ(send_message(a.get(), "last words", -1, Deadline::after(kSoon)), SendStatus::sent);
+  a.reset();
+  EXPECT_TRUE(peer_closed(b.get()));
+  ASSERT_TRUE(recv_message(b.get(), message, Deadline::after(kSoon)));
+  EXPECT_EQ(message.bytes, "last words");
+  ASSERT_TRUE(recv_message(b.get(), message, Deadline::after(kSoon)));
+  EXPECT_TRUE(message.closed);
+  EXPECT_EQ(send_message(b.get(), "x", -1, Deadline::after(kSoon)), SendStatus::closed);
+}
+
+TEST(Socket, SendTimesOutWhenNobodyReads) {
+  auto [a, b] = socket_pair();
+  const std::string big(64 << 10, 'x');
+  SendStatus status = SendStatus::sent;
+  for (int i = 0; i < 1000 && status == SendStatus::sent; ++i) {
+    status = send_message(a.get(), big, -1, Deadline::after(milliseconds{20}));
+  }
+  EXPECT_EQ(status, SendStatus::timed_out);
+}
+
+TEST(Socket, ReportsADescriptorThatDidNotFit) {
+  auto [a, b] = socket_pair();
+  const UniqueFd sent = create_sealed_memfd("test", page_size());
+  ASSERT_EQ(send_message(a.get(), "fd", sent.get(), Deadline::after(kSoon)), SendStatus::sent);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+    (void)::setrlimit(RLIMIT_NOFILE, &none);
+    Message message;
+    const bool got = recv_message(b.get(), message, Deadline::after(kSoon));
+    ::_exit(got && message.fd_lost && !message.fd && message.bytes == "fd" ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST(Socket, ConnectSaysNobodyForMissingAndDeadListeners) {
+  const PrivateDir dir = PrivateDir::create("test");
+  const std::string path = dir.path() + "/s";
+  EXPECT_FALSE(connect_unix(path, Deadline::after(kSoon)));
+  UniqueFd listener = listen_unix(path);
+  const UniqueFd client = connect_unix(path, Deadline::after(kSoon));
+  ASSERT_TRUE(client);
+  EXPECT_EQ(peer_uid(client.get()), ::geteuid());
+  EXPECT_TRUE(accept_unix(listener.get(), Deadline::after(kSoon)));
+  EXPECT_FALSE(accept_unix(listener.get(), Deadline::after(milliseconds{10})));
+  listener.reset();
+  EXPECT_FALSE(connect_unix(path, Deadline::after(kSoon)));
+  EXPECT_THROW((void)listen_unix(dir.path() + "/" + std::string(120, 'x')), Error);
+}
+
+TEST(PrivateDir, IsPrivateAndGoesWithItsOwner) {
+  std::string path;
+  {
+    const PrivateDir dir = PrivateDir::create("test");
+    path = dir.path();
+    struct stat info {};
+    ASSERT_EQ(::stat(path.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0700u);
+    std::ofstream(path + "/file") << "x";
+  }
+  EXPECT_FALSE(fs::exists(path));
+}
+
+TEST(PrivateDir, ReclaimsWhatADeadProcessLeftAndNothingElse) {
+  const PrivateDir living = PrivateDir::create("living");
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const PrivateDir dir = PrivateDir::create("dying");
+    (void)!::write(ends[1], dir.path().data(), dir.path().size());
+    (void)::kill(::getpid(), SIGKILL);
+  }
+  ::close(ends[1]);
+  std::string left(256, '\0');
+  const ssize_t got = ::read(ends[0], left.data(), left.size());
+  ::close(ends[0]);
+  ASSERT_GT(got, 0);
+  left.resize(static_cast<std::size_t>(got));
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  ASSERT_TRUE(fs::exists(left));
+  EXPECT_GE(reclaim_stale_dirs(runtime_base()), 1);
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_TRUE(fs::exists(living.path()));
+}
+
+TEST(PrivateDir, NamesTheRemedyWhenTheBaseIsNotThere) {
+  ::setenv("ONEHOP_RUNTIME_DIR", "/nonexistent/place", 1);
+  try {
+    (void)PrivateDir::create("test");
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(e.message().find("/nonexistent/place"), std::string::npos);
+    EXPECT_NE(e.message().find("ONEHOP_RUNTIME_DIR"), std::string::npos);
+  }
+  ::unsetenv("ONEHOP_RUNTIME_DIR");
+}
+
+TEST(Futex, WakesAcrossAMappingAndTimesOut) {
+  const UniqueFd fd = create_sealed_memfd("test", page_size());
+  const Mapping map = Mapping::map_shared(fd.get(), page_size(), "test");
+  auto& word = *reinterpret_cast<std::atomic<std::uint32_t>*>(map.data());
+  futex_wait(word, 1, kSoon);             // a changed word returns at once
+  futex_wait(word, 0, milliseconds{10});  // nobody wakes
+  std::thread waker([&] {
+    word.store(1);
+    futex_wake_all(word);
+  });
+  const Deadline deadline = Deadline::after(kSoon);
+  while (word.load() == 0 && !deadline.expired()) futex_wait(word, 0, milliseconds{100});
+  waker.join();
+  EXPECT_EQ(word.load(), 1u);
+}
+
+TEST(ForkGuard, ChildsCopyOfASocketIsCutOff) {
+  auto [a, b] = socket_pair();
+  const ForkGuard guard(a.get());
+  const std::uint32_t generation = fork_generation();
+  int up[2];
+  int hold[2];
+  ASSERT_EQ(::pipe2(up, O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(hold, O_CLOEXEC), 0);
+  const pid_t child = ::fork();
+  char byte = 0;
+  if (child == 0) {
+    ::close(hold[1]);
+    (void)!::write(up[1], "u", 1);
+    (void)!::read(hold[0], &byte, 1);  // lives until the parent says so
+    const bool cut = send_message(b.get(), "x", -1, Deadline::after(kSoon)) != SendStatus::sent;
+    ::_exit(fork_generation() == generation + 1 && cut ? 0 : 1);
+  }
+  ::close(hold[0]);
+  ASSERT_EQ(::read(up[0], &byte, 1), 1);
+  ::close(up[0]);
+  ::close(up[1]);
+  EXPECT_FALSE(peer_closed(b.get()));
+  a.reset();
+  EXPECT_TRUE(peer_closed(b.get()));  // although the child lives
+  ::close(hold[1]);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(fork_generation(), generation);
+}
+
+TEST(HostId, IsThereAndStable) {
+  EXPECT_EQ(boot_id(), boot_id());
+  EXPECT_EQ(boot_id().size(), 36u);
+  EXPECT_GE(usable_cpus(), 1);
+  EXPECT_NE(random_id(), random_id());
+  EXPECT_EQ(to_hex(random_id()).size(), 32u);
+}
+
+}  // namespace
+}  // namespace onehop::os

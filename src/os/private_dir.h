@@ -1,0 +1,38 @@
+// A directory nobody else can look into, gone again when its owner is.
+#pragma once
+
+#include <string>
+
+#include "os/unique_fd.h"
+
+namespace onehop::os {
+
+/// Where private directories go: ONEHOP_RUNTIME_DIR, else XDG_RUNTIME_DIR, else TMPDIR, else /tmp. Ranks in
+/// different containers need one that they share.
+[[nodiscard]] std::string runtime_base();
+
+/// A fresh directory `<runtime_base>/onehop-<uid>-<purpose>-<random>` with mode 0700, removed with its
+/// content by the destructor. Its owner holds a lock on the file `lock` inside; after a kill -9 the lock is
+/// free, and the next `create` of the same user removes what was left.
+class PrivateDir {
+ public:
+  [[nodiscard]] static PrivateDir create(const std::string& purpose);
+
+  PrivateDir(PrivateDir&& other) noexcept = default;
+  PrivateDir& operator=(PrivateDir&& other) noexcept;
+  ~PrivateDir();
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  PrivateDir(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  void remove() noexcept;
+
+  std::string path_;
+  UniqueFd lock_;
+};
+
+/// Removes directories of this user's dead processes under `base`. Returns how many.
+int reclaim_stale_dirs(const std::string& base) noexcept;
+
+}  // namespace onehop::os

@@ -1,0 +1,71 @@
+#include "onehop/store.h"
+
+#include "base/check.h"
+#include "base/deadline.h"
+#include "store/rules.h"
+
+namespace onehop {
+namespace {
+
+class CallbackStore final : public Store {
+ public:
+  explicit CallbackStore(StoreCallbacks callbacks) : call_(std::move(callbacks)) {
+    require(call_.set && call_.get_for && call_.add && call_.compare_set && call_.delete_key,
+            "callback_store needs all of set, get_for, add, compare_set and delete_key");
+  }
+
+  void set(std::string_view key, std::string_view value) override {
+    store::check_key(key);
+    store::check_value(key, value);
+    guarded("set", [&] { call_.set(key, value); });
+  }
+
+  std::optional<std::string> get_for(std::string_view key, Duration timeout) override {
+    store::check_key(key);
+    (void)Deadline::after(timeout);  // refuses what every other store refuses
+    return guarded("get_for", [&] { return call_.get_for(key, timeout); });
+  }
+
+  std::int64_t add(std::string_view key, std::int64_t delta) override {
+    store::check_key(key);
+    return guarded("add", [&] { return call_.add(key, delta); });
+  }
+
+  std::string compare_set(std::string_view key, std::string_view expected,
+                          std::string_view desired) override {
+    store::check_exchange(key, expected, desired);
+    return guarded("compare_set", [&] { return call_.compare_set(key, expected, desired); });
+  }
+
+  bool delete_key(std::string_view key) override {
+    store::check_key(key);
+    return guarded("delete_key", [&] { return call_.delete_key(key); });
+  }
+
+  std::string describe() const override { return call_.description; }
+
+ private:
+  /// A callback may throw what it likes; callers of a Store see Error only.
+  template <class F>
+  std::invoke_result_t<F> guarded(std::string_view what, F&& callback) {
+    try {
+      return callback();
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      fail(ErrorCode::system, "{}: {} threw: {}", call_.description, what, error.what());
+    } catch (...) {
+      fail(ErrorCode::system, "{}: {} threw something that is no std::exception", call_.description, what);
+    }
+  }
+
+  StoreCallbacks call_;
+};
+
+}  // namespace
+
+std::shared_ptr<Store> callback_store(StoreCallbacks callbacks) {
+  return std::make_shared<CallbackStore>(std::move(callbacks));
+}
+
+}  // namespace onehop

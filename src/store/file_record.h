@@ -1,0 +1,29 @@
+// The content of one file of the file store (docs/wire-formats.md, "File store records") and its name.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "onehop/store.h"
+
+namespace onehop::store {
+
+/// Magic, version, two lengths and the checksum: all of a record but its key and value.
+inline constexpr std::size_t kRecordOverhead = 4 + 4 + 4 + 4 + 8;
+inline constexpr std::size_t kMaxRecordBytes = kRecordOverhead + kMaxKeyBytes + kMaxValueBytes;
+
+struct Record {
+  std::string_view key;
+  std::string_view value;
+};
+
+[[nodiscard]] std::string encode_record(const Record& record);
+/// The result points into `bytes`. Error{protocol} for anything encode_record does not write.
+[[nodiscard]] Record parse_record(std::string_view bytes);
+
+/// A portable file name for any key: letters, digits, '-' and '_' stand for themselves, the rest is %XX; a
+/// name that would be too long for a file system is the key's SHA-256. Different keys have different names.
+[[nodiscard]] std::string file_name_of(std::string_view key);
+
+}  // namespace onehop::store

@@ -1,0 +1,219 @@
+// One file per key. Readers take no lock: a key's file only ever appears and changes by rename, so an opened
+// file is always one complete record. Writers hold an exclusive flock on the file "lock" for the length of
+// one change, which makes add and compare_set atomic and leaves a single writer at a time: one temporary file
+// name is enough, and what a killed writer leaves in it (its lock dies with it) is overwritten by the next
+// one.
+#include "store/file_store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <thread>
+
+#include "base/check.h"
+#include "base/deadline.h"
+#include "os/unique_fd.h"
+#include "store/file_record.h"
+#include "store/rules.h"
+
+namespace onehop {
+namespace {
+
+constexpr const char* kLockName = "lock";
+constexpr const char* kTemporaryName = "temporary";
+
+void pause_for(std::chrono::microseconds pause, const Deadline& deadline) {
+  std::this_thread::sleep_for(std::min<std::chrono::microseconds>(pause, deadline.left()));
+}
+
+os::UniqueFd open_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    fail_errno(errno, fmt::format("cannot create the store directory {}", path));
+  }
+  os::UniqueFd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory) fail_errno(errno, fmt::format("cannot open the store directory {}", path));
+  struct stat info = {};
+  if (::fstat(directory.get(), &info) != 0) fail_errno(errno, fmt::format("cannot examine {}", path));
+  require(info.st_uid == ::geteuid(),
+          "the store directory {} belongs to user id {}, not to {}: use a directory of your own", path,
+          info.st_uid, ::geteuid());
+  require((info.st_mode & 022) == 0,
+          "the store directory {} may be written by others (mode {:04o}): chmod go-w it, or use another",
+          path, info.st_mode & 07777);
+  if (::faccessat(directory.get(), ".", R_OK | W_OK | X_OK, AT_EACCESS) != 0) {
+    fail_errno(errno, fmt::format("the store directory {} is not writable", path));
+  }
+  return directory;
+}
+
+class FileStore final : public Store {
+ public:
+  FileStore(std::string path, Duration lock_timeout)
+      : path_(std::move(path)), directory_(open_directory(path_)), lock_timeout_(lock_timeout) {}
+
+  void set(std::string_view key, std::string_view value) override {
+    store::check_key(key);
+    store::check_value(key, value);
+    const Lock lock(*this);
+    write(key, value);
+  }
+
+  std::optional<std::string> get_for(std::string_view key, Duration timeout) override {
+    store::check_key(key);
+    const Deadline deadline = Deadline::after(timeout);
+    // Polling, because inotify sees no changes that other hosts or some container file systems make.
+    constexpr Duration kLongestPause{20};
+    for (Duration pause{1};; pause = std::min(pause * 2, kLongestPause)) {
+      if (std::optional<std::string> value = read(key)) return value;
+      if (deadline.expired()) return std::nullopt;
+      pause_for(pause, deadline);
+    }
+  }
+
+  std::int64_t add(std::string_view key, std::int64_t delta) override {
+    store::check_key(key);
+    const Lock lock(*this);
+    const std::int64_t sum = store::add_to_counter(key, read(key), delta);
+    write(key, std::to_string(sum));
+    return sum;
+  }
+
+  std::string compare_set(std::string_view key, std::string_view expected,
+                          std::string_view desired) override {
+    store::check_exchange(key, expected, desired);
+    const Lock lock(*this);
+    std::optional<std::string> current = read(key);
+    if (store::exchange_allowed(current, expected)) {
+      write(key, desired);
+      return std::string(desired);
+    }
+    return current ? *std::move(current) : std::string(expected);
+  }
+
+  bool delete_key(std::string_view key) override {
+    store::check_key(key);
+    const std::string name = store::file_name_of(key);
+    const Lock lock(*this);
+    if (::unlinkat(directory_.get(), name.c_str(), 0) == 0) return true;
+    if (errno != ENOENT) fail_errno(errno, fmt::format("cannot delete {}/{}", path_, name));
+    return false;
+  }
+
+  std::string describe() const override { return "file store " + path_; }
+
+ private:
+  /// Excludes other writers: threads, too, since each Lock opens the lock file anew and flock goes by open
+  /// file.
+  class Lock {
+   public:
+    explicit Lock(const FileStore& store)
+        : fd_(::openat(store.directory_.get(), kLockName, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
+      if (!fd_) fail_errno(errno, fmt::format("cannot open {}/{}", store.path_, kLockName));
+      const Deadline deadline = Deadline::after(store.lock_timeout_);
+      constexpr std::chrono::microseconds kLongestPause{5000};
+      // Asking again and again, because a blocking flock has no deadline and a writer may be stopped in
+      // mid-change.
+      for (std::chrono::microseconds pause{50}; ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0;
+           pause = std::min(pause * 2, kLongestPause)) {
+        if (errno != EWOULDBLOCK && errno != EINTR) {
+          fail_errno(errno, fmt::format("cannot lock {}/{}", store.path_, kLockName));
+        }
+        if (deadline.expired()) {
+          fail(ErrorCode::timeout, "another process has held {}/{} for {} ms: is one of the ranks stopped?",
+               store.path_, kLockName, store.lock_timeout_.count());
+        }
+        pause_for(pause, deadline);
+      }
+    }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    // Unlocked by name: closing would not end the lock while a child forked meanwhile holds the same open
+    // file.
+    ~Lock() { (void)::flock(fd_.get(), LOCK_UN); }
+
+   private:
+    os::UniqueFd fd_;
+  };
+
+  std::optional<std::string> read(std::string_view key) const {
+    const std::string name = store::file_name_of(key);
+    const os::UniqueFd file(
+        ::openat(directory_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (!file) {
+      if (errno == ENOENT) return std::nullopt;
+      fail_errno(errno, fmt::format("cannot open {}/{}", path_, name));
+    }
+    struct stat info = {};
+    if (::fstat(file.get(), &info) != 0) fail_errno(errno, fmt::format("cannot examine {}/{}", path_, name));
+    if (!S_ISREG(info.st_mode) || static_cast<std::uint64_t>(info.st_size) > store::kMaxRecordBytes) {
+      fail(ErrorCode::protocol, "{}/{} is no file of a store: {} bytes, mode {:o}", path_, name, info.st_size,
+           info.st_mode);
+    }
+    std::string bytes(static_cast<std::size_t>(info.st_size), '\0');
+    for (std::size_t done = 0; done < bytes.size();) {
+      const ssize_t n = ::read(file.get(), bytes.data() + done, bytes.size() - done);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) fail_errno(errno, fmt::format("cannot read {}/{}", path_, name));
+      if (n == 0) bytes.resize(done);  // shorter than its size said: the parser reports it
+      done += static_cast<std::size_t>(n);
+    }
+    return value_of(key, bytes, name);
+  }
+
+  std::string value_of(std::string_view key, std::string_view bytes, const std::string& name) const {
+    try {
+      const store::Record record = store::parse_record(bytes);
+      if (record.key != key) {
+        fail(ErrorCode::protocol, "file store record: holds key {} instead of {}", store::quoted(record.key),
+             store::quoted(key));
+      }
+      return std::string(record.value);
+    } catch (const Error& error) {
+      fail(error.code(), "{}/{}: {}", path_, name, error.message());
+    }
+  }
+
+  /// Call with the Lock held: there is one temporary file.
+  void write(std::string_view key, std::string_view value) const {
+    const std::string bytes = store::encode_record({.key = key, .value = value});
+    const std::string name = store::file_name_of(key);
+    const int fd = directory_.get();
+    try {
+      const os::UniqueFd file(
+          ::openat(fd, kTemporaryName, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+      if (!file) fail_errno(errno, fmt::format("cannot create {}/{}", path_, kTemporaryName));
+      for (std::size_t done = 0; done < bytes.size();) {
+        const ssize_t n = ::write(file.get(), bytes.data() + done, bytes.size() - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0)
+          fail_errno(errno,
+                     fmt::format("cannot write {} bytes to {}/{}", bytes.size(), path_, kTemporaryName));
+        done += static_cast<std::size_t>(n);
+      }
+      if (::renameat(fd, kTemporaryName, fd, name.c_str()) != 0) {
+        fail_errno(errno, fmt::format("cannot create {}/{}", path_, name));
+      }
+    } catch (const Error&) {
+      (void)::unlinkat(fd, kTemporaryName, 0);  // gives its space back to a full disk
+      throw;
+    }
+  }
+
+  std::string path_;
+  os::UniqueFd directory_;
+  Duration lock_timeout_;
+};
+
+}  // namespace
+
+std::shared_ptr<Store> store::open_file_store(const std::filesystem::path& directory, Duration lock_timeout) {
+  return std::make_shared<FileStore>(directory.string(), lock_timeout);
+}
+
+std::shared_ptr<Store> file_store(const std::filesystem::path& directory) {
+  return store::open_file_store(directory, kDefaultTimeout);
+}
+
+}  // namespace onehop

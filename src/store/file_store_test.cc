@@ -1,0 +1,219 @@
+#include "store/file_store.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <fstream>
+
+#include "os/unique_fd.h"
+#include "store/file_record.h"
+#include "store/store_test_util.h"
+
+namespace onehop {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+void write_file(const fs::path& path, std::string_view bytes) {
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+/// Runs `body` in a child that has given up root for the user nobody.
+int run_unprivileged(const std::function<void()>& body) {
+  return run_in_child([&] {
+    constexpr uid_t kNobody = 65534;
+    if (::geteuid() == 0 && (::setegid(kNobody) != 0 || ::seteuid(kNobody) != 0)) ::_exit(2);
+    body();
+    if (::testing::Test::HasFailure()) ::_exit(3);
+  });
+}
+
+TEST(FileStore, CreatesItsDirectoryForTheOwnerOnly) {
+  const TemporaryDirectory parent;
+  const fs::path path = parent.path() / "new";
+  const std::shared_ptr<Store> store = file_store(path);
+  EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_all);
+  store->set("key", "value");
+  EXPECT_EQ(fs::status(path / "key-key").permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(store->describe(), "file store " + path.string());
+}
+
+TEST(FileStore, RefusesADirectoryThatOthersMayWrite) {
+  for (const mode_t mode : {0770u, 0702u, 0777u, 01777u}) {
+    const TemporaryDirectory directory;
+    ASSERT_EQ(::chmod(directory.path().c_str(), mode), 0);
+    const std::string message =
+        message_of([&] { (void)file_store(directory.path()); }, ErrorCode::invalid_argument);
+    EXPECT_THAT(message, HasSubstr(directory.path().string()));
+    EXPECT_THAT(message, HasSubstr("chmod go-w"));
+  }
+}
+
+TEST(FileStore, RefusesADirectoryOfAnotherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root to own a directory as one user and open it as another";
+  const TemporaryDirectory directory;
+  ASSERT_EQ(::chmod(directory.path().c_str(), 0755), 0);
+  EXPECT_EQ(run_unprivileged([&] {
+              const std::string message =
+                  message_of([&] { (void)file_store(directory.path()); }, ErrorCode::invalid_argument);
+              EXPECT_THAT(message, HasSubstr("belongs to user id 0, not to 65534"));
+            }),
+            0);
+}
+
+TEST(FileStore, SaysThatADirectoryIsNotWritable) {
+  const TemporaryDirectory parent;
+  ASSERT_EQ(::chmod(parent.path().c_str(), 0777), 0);
+  EXPECT_EQ(run_unprivileged([&] {
+              const fs::path mine = parent.path() / "mine";
+              if (::mkdir(mine.c_str(), 0500) != 0) ::_exit(4);
+              const std::string message = message_of([&] { (void)file_store(mine); }, ErrorCode::system);
+              EXPECT_THAT(message, HasSubstr(mine.string() + " is not writable: Permission denied"));
+              (void)message_of([&] { (void)file_store(mine / "below"); }, ErrorCode::system);
+            }),
+            0);
+}
+
+TEST(FileStore, RefusesWhatIsNoDirectory) {
+  const TemporaryDirectory parent;
+  write_file(parent.path() / "file", "");
+  for (const char* name : {"file", "missing/below", "file/below"}) {
+    EXPECT_THAT(message_of([&] { (void)file_store(parent.path() / name); }, ErrorCode::system),
+                HasSubstr(name));
+  }
+}
+
+TEST(FileStore, ProcessesCountTogether) {
+  constexpr int kProcesses = 4;
+  constexpr int kEach = 50;
+  const TemporaryDirectory directory;
+  std::vector<pid_t> children;
+  for (int i = 0; i < kProcesses; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      try {
+        const std::shared_ptr<Store> store = file_store(directory.path());
+        for (int n = 0; n < kEach; ++n) (void)store->add("sum", 1);
+        (void)store->get("go");
+      } catch (const std::exception&) {
+        ::_exit(1);
+      }
+      ::_exit(0);
+    }
+    children.push_back(child);
+  }
+  const std::shared_ptr<Store> store = file_store(directory.path());
+  store->set("go", "");
+  for (const pid_t child : children) {
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(store->get("sum", 0ms), std::to_string(kProcesses * kEach));
+}
+
+TEST(FileStore, AWriterKilledInMidChangeHoldsUpNobodyAndItsRemainsAreOverwritten) {
+  const TemporaryDirectory directory;
+  const std::shared_ptr<Store> store = file_store(directory.path());
+  store->set("key", "old");
+  int ready[2];
+  ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // What a writer does up to the moment before its rename.
+    const int lock = ::open((directory.path() / "lock").c_str(), O_RDWR | O_CLOEXEC);
+    if (::flock(lock, LOCK_EX) != 0) ::_exit(1);
+    write_file(directory.path() / "temporary", std::string(5000, 'x'));
+    (void)!::write(ready[1], "", 1);
+    for (;;) ::pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(store->get("key", 0ms), "old");
+  store->set("key", "new");
+  EXPECT_EQ(store->get("key", 0ms), "new");
+  EXPECT_FALSE(fs::exists(directory.path() / "temporary"));
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+TEST(FileStore, AStoppedWriterCostsOthersATimeoutAndReadersNothing) {
+  const TemporaryDirectory directory;
+  const std::shared_ptr<Store> store = store::open_file_store(directory.path(), 100ms);
+  store->set("key", "value");
+  const os::UniqueFd lock(::open((directory.path() / "lock").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
+  const Stopwatch watch;
+  const std::string message = message_of([&] { store->set("key", "other"); }, ErrorCode::timeout);
+  EXPECT_LE(watch.elapsed(), 100ms + kPromise + kBusyMachine);
+  EXPECT_THAT(message, HasSubstr("100 ms"));
+  EXPECT_EQ(store->get("key", 0ms), "value");
+}
+
+TEST(FileStore, NamesTheFileThatIsDamaged) {
+  const TemporaryDirectory directory;
+  const std::shared_ptr<Store> store = file_store(directory.path());
+  const fs::path file = directory.path() / "key-key";
+  const std::string record = store::encode_record({.key = "key", .value = "value"});
+  for (const std::string& damaged :
+       {std::string(), record.substr(0, record.size() - 1), std::string(100, 'x'),
+        store::encode_record({.key = "another", .value = "value"})}) {
+    write_file(file, damaged);
+    EXPECT_THAT(message_of([&] { (void)store->get("key", 0ms); }, ErrorCode::protocol),
+                HasSubstr(file.string()));
+  }
+  store->set("key", "whole again");
+  EXPECT_EQ(store->get("key", 0ms), "whole again");
+}
+
+TEST(FileStore, ReadsNoFileBeyondTheCapAndFollowsNoLink) {
+  const TemporaryDirectory directory;
+  const std::shared_ptr<Store> store = file_store(directory.path());
+  write_file(directory.path() / "key-huge", "");
+  fs::resize_file(directory.path() / "key-huge", std::uintmax_t{1} << 40);  // sparse
+  (void)message_of([&] { (void)store->get("huge", 0ms); }, ErrorCode::protocol);
+  fs::create_symlink("/dev/zero", directory.path() / "key-link");
+  (void)message_of([&] { (void)store->get("link", 0ms); }, ErrorCode::system);
+  ASSERT_EQ(::mkfifo((directory.path() / "key-fifo").c_str(), 0600), 0);
+  (void)message_of([&] { (void)store->get("fifo", 0ms); }, ErrorCode::protocol);
+}
+
+TEST(FileStore, TheLockEndsWithTheChangeEvenWhileAForkedChildLives) {
+  const TemporaryDirectory directory;
+  const std::shared_ptr<Store> store = store::open_file_store(directory.path(), 5s);
+  int hold[2];
+  ASSERT_EQ(::pipe2(hold, O_CLOEXEC), 0);
+  // Forks while another thread changes keys: some child very likely inherits a held lock.
+  std::atomic<bool> stop = false;
+  std::thread writer([&] {
+    while (!stop) store->set("busy", "x");
+  });
+  std::vector<pid_t> children;
+  for (int i = 0; i < 20; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::close(hold[1]);
+      char byte = 0;
+      (void)!::read(hold[0], &byte, 1);  // until the parent closes its end
+      ::_exit(0);
+    }
+    children.push_back(child);
+  }
+  stop = true;
+  writer.join();
+  EXPECT_NO_THROW(store->set("key", "value"));
+  ::close(hold[0]);
+  ::close(hold[1]);
+  for (const pid_t child : children) EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
+}  // namespace
+}  // namespace onehop

@@ -1,0 +1,50 @@
+#include "onehop/store.h"
+
+#include "base/check.h"
+#include "store/rules.h"
+
+namespace onehop {
+namespace {
+
+class PrefixStore final : public Store {
+ public:
+  PrefixStore(std::shared_ptr<Store> store, std::string prefix)
+      : store_(std::move(store)), prefix_(std::move(prefix)) {
+    require(store_ != nullptr, "prefix_store needs a store, got null");
+    store::check_key(full(""));
+  }
+
+  void set(std::string_view key, std::string_view value) override { store_->set(full(key), value); }
+  std::optional<std::string> get_for(std::string_view key, Duration timeout) override {
+    return store_->get_for(full(key), timeout);
+  }
+  std::int64_t add(std::string_view key, std::int64_t delta) override {
+    return store_->add(full(key), delta);
+  }
+  std::string compare_set(std::string_view key, std::string_view expected,
+                          std::string_view desired) override {
+    return store_->compare_set(full(key), expected, desired);
+  }
+  bool delete_key(std::string_view key) override { return store_->delete_key(full(key)); }
+  std::string describe() const override {
+    return store_->describe() + " under " + store::quoted(prefix_ + "/");
+  }
+
+ private:
+  std::string full(std::string_view key) const {
+    std::string out = prefix_ + "/";
+    out += key;
+    return out;
+  }
+
+  std::shared_ptr<Store> store_;
+  std::string prefix_;
+};
+
+}  // namespace
+
+std::shared_ptr<Store> prefix_store(std::shared_ptr<Store> store, std::string prefix) {
+  return std::make_shared<PrefixStore>(std::move(store), std::move(prefix));
+}
+
+}  // namespace onehop

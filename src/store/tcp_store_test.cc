@@ -1,0 +1,526 @@
+// The TCP store where it differs from the others: who gets in, what a bad client can do, and what happens
+// when one side goes away. What all stores do is in store_conformance_test.cc.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <optional>
+
+#include "base/check.h"
+#include "base/deadline.h"
+#include "base/sha256.h"
+#include "os/unique_fd.h"
+#include "store/store_test_util.h"
+#include "store/tcp_address.h"
+#include "store/tcp_protocol.h"
+
+namespace onehop {
+namespace {
+
+using namespace std::chrono_literals;
+using store::Op;
+using store::Reply;
+using store::ReplyKind;
+using ::testing::HasSubstr;
+
+TcpStoreOptions at_port(std::uint16_t port, Duration timeout = kDefaultTimeout) {
+  return {.port = port, .timeout = timeout};
+}
+
+/// A client that can misbehave.
+class RawClient {
+ public:
+  explicit RawClient(std::uint16_t port) {
+    const store::TcpAddress address = store::resolve("127.0.0.1", port).front();
+    fd_ = os::UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(fd_.get(), address.get(), address.size) != 0) fail_errno(errno, "connect");
+  }
+
+  void send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n <= 0) return;  // closed: what the tests look at is what can be read
+      bytes.remove_prefix(static_cast<std::size_t>(n));
+    }
+  }
+  void send_frame(std::string_view message) {
+    send(store::encode_frame_header(message.size()).append(message));
+  }
+  void end_sending() { (void)::shutdown(fd_.get(), SHUT_WR); }
+
+  /// nullopt when the server closed the connection instead.
+  std::optional<std::string> read_frame(Duration timeout = 20s) {
+    const Deadline deadline = Deadline::after(timeout);
+    const std::optional<std::string> header = read(store::kFrameHeaderBytes, deadline);
+    return header ? read(store::parse_frame_header(*header), deadline) : std::nullopt;
+  }
+
+  void shake_hands(const std::string& secret) {
+    const std::string nonce(store::kNonceBytes, 'c');
+    send_frame(encode_hello(store::ClientHello{.nonce = nonce}));
+    const std::string answer = read_frame().value();
+    const store::ServerHello hello = store::parse_server_hello(store::parse_reply(answer).bytes);
+    send_frame(proof(store::Side::client, secret, nonce, hello.nonce));
+    EXPECT_EQ(store::parse_reply(read_frame().value()).kind, ReplyKind::value);
+  }
+
+ private:
+  std::optional<std::string> read(std::size_t size, const Deadline& deadline) {
+    std::string out;
+    while (out.size() < size) {
+      pollfd entry = {.fd = fd_.get(), .events = POLLIN, .revents = 0};
+      if (::poll(&entry, 1, deadline.poll_ms()) <= 0) {
+        if (!deadline.expired()) continue;
+        ADD_FAILURE() << "neither a reply nor the end of the connection in time";
+        return std::nullopt;
+      }
+      char buffer[4096];
+      const ssize_t n = ::recv(fd_.get(), buffer, std::min(sizeof buffer, size - out.size()), 0);
+      if (n <= 0) return std::nullopt;
+      out.append(buffer, static_cast<std::size_t>(n));
+    }
+    return out;
+  }
+
+  os::UniqueFd fd_;
+};
+
+/// A server in a process of its own, to be stopped and killed.
+class ServerProcess {
+ public:
+  ServerProcess() {
+    int ports[2];
+    if (::pipe2(ports, O_CLOEXEC) != 0) fail_errno(errno, "pipe2");
+    child_ = ::fork();
+    if (child_ == 0) {
+      const std::unique_ptr<TcpStoreServer> server = TcpStoreServer::start({});
+      const std::uint16_t port = server->port();
+      if (::write(ports[1], &port, sizeof port) != sizeof port) ::_exit(1);
+      for (;;) ::pause();
+    }
+    if (::read(ports[0], &port_, sizeof port_) != sizeof port_) fail_errno(errno, "read");
+    ::close(ports[0]);
+    ::close(ports[1]);
+  }
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+  ~ServerProcess() { kill(); }
+
+  void stop() const { (void)::kill(child_, SIGSTOP); }
+  void kill() {
+    if (child_ <= 0) return;
+    (void)::kill(child_, SIGKILL);
+    (void)::waitpid(child_, nullptr, 0);
+    child_ = -1;
+  }
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+
+ private:
+  pid_t child_ = -1;
+  std::uint16_t port_ = 0;
+};
+
+std::uint16_t free_port() {
+  return TcpStoreServer::start({})->port();
+}
+
+// --- who gets in
+
+TEST(TcpStore, TheRightSecretIsLetIn) {
+  const auto server = TcpStoreServer::start({.secret = "open sesame"});
+  const auto store = tcp_store({.port = server->port(), .secret = "open sesame"});
+  store->set("key", "value");
+  EXPECT_EQ(store->get("key"), "value");
+}
+
+TEST(TcpStore, AWrongSecretIsRefusedWithTheReason) {
+  const auto server = TcpStoreServer::start({.secret = "open sesame"});
+  EXPECT_THAT(message_of([&] { (void)tcp_store({.port = server->port(), .secret = "open barley"}); },
+                         ErrorCode::invalid_argument),
+              HasSubstr("the secret does not match"));
+  EXPECT_THAT(message_of([&] { (void)tcp_store(at_port(server->port())); }, ErrorCode::invalid_argument),
+              HasSubstr("asks for a secret"));
+}
+
+TEST(TcpStore, ASecretIsNotShownToAServerThatHasNone) {
+  const auto server = TcpStoreServer::start({});
+  EXPECT_THAT(message_of([&] { (void)tcp_store({.port = server->port(), .secret = "open sesame"}); },
+                         ErrorCode::invalid_argument),
+              HasSubstr("has none"));
+}
+
+TEST(TcpStore, ARecordedProofDoesNotServeAgain) {
+  const auto server = TcpStoreServer::start({.secret = "open sesame"});
+  const std::string nonce(store::kNonceBytes, 'c');
+  const auto hello_of = [&](RawClient& client) {
+    client.send_frame(encode_hello(store::ClientHello{.nonce = nonce}));
+    const std::string answer = client.read_frame().value();
+    return std::string(store::parse_server_hello(store::parse_reply(answer).bytes).nonce);
+  };
+  RawClient first(server->port());
+  const std::string recorded = proof(store::Side::client, "open sesame", nonce, hello_of(first));
+  first.send_frame(recorded);
+  EXPECT_EQ(store::parse_reply(first.read_frame().value()).kind, ReplyKind::value);
+  RawClient second(server->port());
+  (void)hello_of(second);
+  second.send_frame(recorded);
+  EXPECT_EQ(store::parse_reply(second.read_frame().value()).kind, ReplyKind::error);
+  EXPECT_EQ(second.read_frame(), std::nullopt);
+}
+
+TEST(TcpStore, AServerThatDoesNotKnowTheSecretIsRefused) {
+  const store::TcpAddress any = store::resolve("127.0.0.1", 0).front();
+  const os::UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::bind(listener.get(), any.get(), any.size), 0);
+  ASSERT_EQ(::listen(listener.get(), 1), 0);
+  std::thread impostor([&] {
+    const os::UniqueFd client(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const auto reply = [&](std::string_view bytes) {
+      char request[256];
+      (void)!::recv(client.get(), request, sizeof request, 0);
+      const std::string frame = store::encode_value_head(bytes.size()).append(bytes);
+      (void)!::send(client.get(), frame.data(), frame.size(), MSG_NOSIGNAL);
+    };
+    reply(encode_hello(
+        store::ServerHello{.secret_required = true, .nonce = std::string(store::kNonceBytes, 's')}));
+    reply(std::string(kDigestBytes, 'p'));
+  });
+  EXPECT_THAT(
+      message_of(
+          [&] {
+            (void)tcp_store({.port = store::local_address(listener.get()).port(), .secret = "open sesame"});
+          },
+          ErrorCode::invalid_argument),
+      HasSubstr("the server does not know the secret"));
+  impostor.join();
+}
+
+TEST(TcpStore, WithoutASecretAServerListensOnLoopbackOnly) {
+  for (const char* host : {"0.0.0.0", "::"}) {
+    EXPECT_THAT(message_of([&] { (void)TcpStoreServer::start({.host = host}); }, ErrorCode::invalid_argument),
+                HasSubstr("give it a secret"));
+  }
+  const auto server = TcpStoreServer::start({.host = "0.0.0.0", .secret = "open sesame"});
+  EXPECT_NO_THROW((void)tcp_store({.port = server->port(), .secret = "open sesame"}));
+}
+
+// --- finding each other
+
+TEST(TcpStore, APortInUseIsNamedWithTheRemedy) {
+  const auto server = TcpStoreServer::start({});
+  const std::string message =
+      message_of([&] { (void)TcpStoreServer::start(at_port(server->port())); }, ErrorCode::system);
+  EXPECT_THAT(message, HasSubstr("127.0.0.1:" + std::to_string(server->port())));
+  EXPECT_THAT(message, HasSubstr("in use; choose another"));
+}
+
+TEST(TcpStore, AHostThatDoesNotResolveIsNamed) {
+  for (const char* host : {"", "no such host", "300.0.0.1"}) {
+    EXPECT_THAT(message_of([&] { (void)TcpStoreServer::start({.host = host}); }, ErrorCode::invalid_argument),
+                HasSubstr(std::string("'") + host + "'"));
+  }
+}
+
+TEST(TcpStore, AClientWaitsUntilTheServerIsUp) {
+  const std::uint16_t port = free_port();
+  std::shared_ptr<Store> store;
+  std::thread client([&] { store = tcp_store(at_port(port)); });
+  const auto server = TcpStoreServer::start(at_port(port));
+  client.join();
+  store->set("key", "value");
+  EXPECT_EQ(store->get("key"), "value");
+}
+
+TEST(TcpStore, AClientGivesUpAtItsDeadline) {
+  const std::uint16_t port = free_port();
+  const Stopwatch watch;
+  const std::string message = message_of([&] { (void)tcp_store(at_port(port, 200ms)); }, ErrorCode::timeout);
+  EXPECT_LE(watch.elapsed(), 200ms + kPromise + kBusyMachine);
+  EXPECT_THAT(message, HasSubstr("127.0.0.1:" + std::to_string(port)));
+  EXPECT_THAT(message, HasSubstr("200 ms (Connection refused"));
+}
+
+TEST(TcpStore, AForkedChildConnectsAnew) {
+  const auto server = TcpStoreServer::start({});
+  const auto store = tcp_store(at_port(server->port()));
+  store->set("from parent", "1");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      for (int i = 0; i < 200; ++i) (void)store->add("count", 1);
+      if (store->get("from parent") != "1") ::_exit(2);
+    } catch (const std::exception&) {
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  for (int i = 0; i < 200; ++i) (void)store->add("count", 1);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(store->get("count"), "400");
+}
+
+TEST(TcpStore, AForkedChildMayDropItsCopyOfTheServer) {
+  auto server = TcpStoreServer::start({});
+  const auto store = tcp_store(at_port(server->port()));
+  EXPECT_EQ(run_in_child([&] { server.reset(); }), 0);
+  store->set("key", "value");
+  EXPECT_EQ(store->get("key"), "value");
+}
+
+TEST(TcpStore, AllDescriptorsAreCloseOnExecAndNoneIsLeftBehind) {
+  const auto descriptors = [] {
+    std::vector<int> out;
+    for (int fd = 0; fd < 256; ++fd) {
+      if (::fcntl(fd, F_GETFD) >= 0) out.push_back(fd);
+    }
+    return out;
+  };
+  const std::vector<int> before = descriptors();
+  for (int cycle = 0; cycle < 20; ++cycle) {
+    const auto server = TcpStoreServer::start({});
+    const auto store = tcp_store(at_port(server->port()));
+    store->set("key", "value");
+    for (const int fd : descriptors()) {
+      if (std::find(before.begin(), before.end(), fd) == before.end()) {
+        EXPECT_TRUE(::fcntl(fd, F_GETFD) & FD_CLOEXEC) << "descriptor " << fd;
+      }
+    }
+  }
+  EXPECT_EQ(descriptors(), before);
+}
+
+// --- bad clients
+
+TEST(TcpStore, ASilentClientIsDroppedAfterFiveSecondsAndHoldsUpNobody) {
+  const auto server = TcpStoreServer::start({});
+  RawClient silent(server->port());
+  RawClient dribbling(server->port());
+  dribbling.send(std::string("\x16\x00", 2));
+  const Stopwatch watch;
+  const auto store = tcp_store(at_port(server->port()));
+  for (int i = 0; i < 100; ++i) (void)store->add("count", 1);
+  EXPECT_LT(watch.elapsed(), 4s);
+  EXPECT_EQ(silent.read_frame(), std::nullopt);
+  EXPECT_EQ(dribbling.read_frame(), std::nullopt);
+  EXPECT_GE(watch.elapsed(), 4s);
+  EXPECT_LE(watch.elapsed(), 5s + kBusyMachine);
+}
+
+TEST(TcpStore, AClientThatStopsInMidRequestHoldsUpNobody) {
+  const auto server = TcpStoreServer::start({});
+  const auto store = tcp_store(at_port(server->port()));
+  RawClient slow(server->port());
+  slow.shake_hands("");
+  slow.send(store::encode_frame_header(1 << 20) + "only the beginning");
+  store->set("key", "value");
+  EXPECT_EQ(store->get("key"), "value");
+}
+
+TEST(TcpStore, GarbageEndsOnlyTheConnectionItCameOn) {
+  const auto server = TcpStoreServer::start({});
+  const auto store = tcp_store(at_port(server->port()));
+  for (const std::string& garbage :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(10'000, '\xff'), std::string(4, '\0'),
+        store::encode_frame_header(store::kMaxHandshakeBytes + 1), store::encode_frame_header(3) + "abc"}) {
+    RawClient client(server->port());
+    client.send(garbage);
+    EXPECT_EQ(client.read_frame(), std::nullopt);
+  }
+  for (const std::string& garbage :
+       {std::string(4, '\0'), store::encode_frame_header(5) + "\xff????", std::string(4, '\xff'),
+        store::encode_frame_header(store::kMaxFrameBytes + 1)}) {
+    RawClient client(server->port());
+    client.shake_hands("");
+    client.send(garbage);
+    EXPECT_EQ(client.read_frame(), std::nullopt);
+  }
+  store->set("key", "value");
+  EXPECT_EQ(store->get("key"), "value");
+}
+
+TEST(TcpStore, AnotherVersionIsToldOurs) {
+  const auto server = TcpStoreServer::start({});
+  RawClient client(server->port());
+  client.send_frame(encode_hello(store::ClientHello{.version = 99, .nonce = "whatever comes then"}));
+  const std::string answer = client.read_frame().value();
+  EXPECT_EQ(store::parse_server_hello(store::parse_reply(answer).bytes).version, store::kProtocolVersion);
+  EXPECT_EQ(client.read_frame(), std::nullopt);
+}
+
+TEST(TcpStore, AHalfClosedClientGetsTheReplyToWhatItAsked) {
+  const auto server = TcpStoreServer::start({});
+  tcp_store(at_port(server->port()))->set("key", "value");
+  RawClient client(server->port());
+  client.shake_hands("");
+  client.send_frame(store::encode_request({.op = Op::get, .key = "key"}));
+  client.end_sending();
+  EXPECT_EQ(store::parse_reply(client.read_frame().value()).bytes, "value");
+  EXPECT_EQ(client.read_frame(), std::nullopt);
+}
+
+TEST(TcpStore, AWaitingClientThatLeavesIsForgotten) {
+  const auto server = TcpStoreServer::start({});
+  const auto store = tcp_store(at_port(server->port()));
+  RawClient half_closed(server->port());
+  half_closed.shake_hands("");
+  half_closed.send_frame(store::encode_request({.op = Op::get, .key = "key", .timeout = 20s}));
+  half_closed.end_sending();
+  EXPECT_EQ(half_closed.read_frame(), std::nullopt);
+  {
+    RawClient gone(server->port());
+    gone.shake_hands("");
+    gone.send_frame(store::encode_request({.op = Op::get, .key = "key", .timeout = 20s}));
+  }
+  store->set("key", "value");
+  EXPECT_EQ(store->get("key"), "value");
+}
+
+TEST(TcpStore, RequestsSentAheadAreAnsweredInOrder) {
+  const auto server = TcpStoreServer::start({});
+  RawClient client(server->port());
+  client.shake_hands("");
+  client.send_frame(store::encode_request({.op = Op::get, .key = "key", .timeout = 50ms}));
+  for (int i = 0; i < 3; ++i)
+    client.send_frame(store::encode_request({.op = Op::add, .key = "key", .delta = 1}));
+  EXPECT_EQ(store::parse_reply(client.read_frame().value()).kind, ReplyKind::missing);
+  for (int i = 1; i <= 3; ++i) EXPECT_EQ(store::parse_reply(client.read_frame().value()).number, i);
+}
+
+TEST(TcpStore, RequestsThatExceedWhatTheServerReceivesAtOnceAreRefusedAndLeaveTheConnectionUsable) {
+  const auto server = TcpStoreServer::start({});
+  const auto store = tcp_store(at_port(server->port()));
+  std::vector<std::unique_ptr<RawClient>> hogs;
+  for (int i = 0; i < 15; ++i) {
+    hogs.push_back(std::make_unique<RawClient>(server->port()));
+    hogs.back()->shake_hands("");
+    hogs.back()->send(store::encode_frame_header(store::kMaxFrameBytes));
+  }
+  const std::string value(kMaxValueBytes, 'v');
+  const auto exchange = [&] { (void)store->compare_set("key", value, value); };
+  // The hogs' headers are on their way; a request or two may slip in before the server has read all of them.
+  const Deadline deadline = Deadline::after(20s);
+  std::optional<ErrorCode> refused;
+  while (!refused && !deadline.expired()) {
+    try {
+      exchange();
+    } catch (const Error& error) {
+      refused = error.code();
+    }
+  }
+  EXPECT_EQ(refused, ErrorCode::out_of_resources);
+  store->set("small", "fits");
+  EXPECT_EQ(store->get("small"), "fits");
+}
+
+TEST(TcpStore, TheClientBeyondTheLimitIsToldSo) {
+  constexpr int kLimit = 1024;
+  rlimit files = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  const rlimit before = files;
+  files.rlim_cur = files.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  if (files.rlim_max < 2 * kLimit + 100) GTEST_SKIP() << "only " << files.rlim_max << " descriptors allowed";
+  {
+    const auto server = TcpStoreServer::start({});
+    const auto store = tcp_store(at_port(server->port()));
+    std::vector<RawClient> clients;
+    for (int i = 1; i < kLimit; ++i) {
+      clients.emplace_back(server->port());
+      if (i % 100 == 0) (void)store->add("in step", 1);  // keeps the listener's backlog short
+    }
+    EXPECT_THAT(message_of([&] { (void)tcp_store(at_port(server->port())); }, ErrorCode::out_of_resources),
+                HasSubstr("1024 clients already"));
+    store->set("key", "value");
+    clients.clear();
+    // As the server notices that they left, there is room again.
+    const Deadline deadline = Deadline::after(20s);
+    std::shared_ptr<Store> newcomer;
+    while (newcomer == nullptr && !deadline.expired()) {
+      try {
+        newcomer = tcp_store(at_port(server->port()));
+      } catch (const Error& error) {
+        ASSERT_EQ(error.code(), ErrorCode::out_of_resources) << error.what();
+      }
+    }
+    ASSERT_NE(newcomer, nullptr);
+    EXPECT_EQ(newcomer->get("key"), "value");
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+// --- servers that go away
+
+TEST(TcpStore, StoppingTheServerEndsEveryWaitAtOnce) {
+  auto server = TcpStoreServer::start({});
+  const auto store = tcp_store(at_port(server->port()));
+  std::atomic<int> ended = 0;
+  std::vector<std::thread> waiting;
+  for (int i = 0; i < 3; ++i) {
+    waiting.emplace_back([&] {
+      (void)store->add("waiting", 1);
+      EXPECT_THAT(message_of([&] { (void)store->get("never", 60s); }, ErrorCode::peer_lost),
+                  HasSubstr("server"));
+      ++ended;
+    });
+  }
+  while (store->get_for("waiting", 0ms) != "3") std::this_thread::yield();
+  const Stopwatch watch;
+  server.reset();
+  for (std::thread& thread : waiting) thread.join();
+  EXPECT_EQ(ended, 3);
+  EXPECT_LT(watch.elapsed(), 10s);
+  (void)message_of([&] { store->set("key", "value"); }, ErrorCode::peer_lost);
+}
+
+TEST(TcpStore, AKilledServerEndsAWaitAtOnceAndEveryLaterCall) {
+  ServerProcess server;
+  const auto store = tcp_store(at_port(server.port()));
+  std::thread waiting([&] {
+    (void)store->add("waiting", 1);
+    (void)message_of([&] { (void)store->get("never", 60s); }, ErrorCode::peer_lost);
+  });
+  (void)store->get("waiting");
+  const Stopwatch watch;
+  server.kill();
+  waiting.join();
+  EXPECT_LT(watch.elapsed(), 10s);
+  for (int i = 0; i < 3; ++i) (void)message_of([&] { store->set("key", "value"); }, ErrorCode::peer_lost);
+}
+
+TEST(TcpStore, AStoppedServerCostsNoMoreThanTheDeadline) {
+  const ServerProcess server;
+  const auto store = tcp_store(at_port(server.port(), 300ms));
+  store->set("key", "value");
+  server.stop();
+  {
+    const Stopwatch watch;
+    EXPECT_EQ(store->get_for("missing", 200ms), std::nullopt);
+    EXPECT_LE(watch.elapsed(), 200ms + kPromise + kBusyMachine);
+  }
+  const Stopwatch watch;
+  (void)message_of([&] { store->set("key", "value"); }, ErrorCode::timeout);
+  (void)message_of([&] { (void)store->get_for("key", 0ms); }, ErrorCode::timeout);
+  EXPECT_LE(watch.elapsed(), 2 * (300ms + kPromise) + kBusyMachine);
+}
+
+TEST(TcpStore, ARestartedServerIsNotTakenForTheOldOne) {
+  auto server = TcpStoreServer::start({});
+  const std::uint16_t port = server->port();
+  const auto store = tcp_store(at_port(port));
+  store->set("key", "value");
+  server.reset();
+  server = TcpStoreServer::start(at_port(port));
+  (void)message_of([&] { (void)store->get("key"); },
+                   ErrorCode::peer_lost);  // over the connection that was closed
+  EXPECT_THAT(message_of([&] { (void)store->get("key"); }, ErrorCode::peer_lost), HasSubstr("restarted"));
+}
+
+}  // namespace
+}  // namespace onehop

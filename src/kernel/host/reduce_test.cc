@@ -37,8 +37,7 @@ std::vector<Isa> isas() {
   return found;
 }
 
-// ---- The reference: one element at a time
-// -----------------------------------------------------------------------
+// ---- The reference: one element at a time ----------------------------------------------------------------
 
 template <class T>
 T one_nan(T x) {
@@ -168,8 +167,7 @@ Bytes reference(DType type, ReduceOp op, const std::vector<Bytes>& src) {
   return dst;
 }
 
-// ---- Inputs
-// ------------------------------------------------------------------------------------------------------
+// ---- Inputs ----------------------------------------------------------------------------------------------
 
 template <class T>
 void put(Bytes& bytes, std::size_t i, T value) {
@@ -262,8 +260,7 @@ bool hold(const Sources& sources, const std::vector<Bytes>& expected) {
   return true;
 }
 
-// ---- Reductions
-// --------------------------------------------------------------------------------------------------
+// ---- Reductions ------------------------------------------------------------------------------------------
 
 constexpr std::size_t kCounts[] = {0, 1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 127, 1000, 4099};
 constexpr int kSourceCounts[] = {1, 2, 3, 4, 5, 8, 17};
@@ -416,8 +413,7 @@ TEST(HostReduceValues, IntegersWrapAndAveragesTruncateTowardsZero) {
   EXPECT_THAT(result, testing::ElementsAre(-64, -3, 3, 63));
 }
 
-// ---- Conversions
-// -------------------------------------------------------------------------------------------------
+// ---- Conversions -----------------------------------------------------------------------------------------
 
 class HostConvert : public testing::TestWithParam<DType> {
  protected:
@@ -507,8 +503,7 @@ TEST_P(HostConvert, EncodesASweepOfAllFloatsAndTheSpecialOnes) {
   expect_encoding(values);
 }
 
-// ---- Choice of the instruction set
-// -------------------------------------------------------------------------------
+// ---- Choice of the instruction set -----------------------------------------------------------------------
 
 TEST(HostIsa, AnUnknownNameIsRefusedWithTheOnesThatWork) {
   try {

@@ -362,7 +362,7 @@ TEST_P(HostReduce, StreamingGivesTheSameInPlaceAndElsewhere) {
     std::vector<Bytes> src;
     for (int k = 0; k < 3; ++k) src.push_back(random_values(type, count, random));
     const Bytes expected = reference(type, ReduceOp::sum, src);
-    for (const std::size_t offset : {0, 1, 7}) {
+    for (const std::size_t offset : {0u, 1u, 7u}) {
       Sources sources = place(type, src);
       Guarded dst(Bytes(expected.size(), 0xcc), offset * size_of(type));
       reduce_streaming(type, ReduceOp::sum, dst.data(), sources.pointers.data(), 3, count);

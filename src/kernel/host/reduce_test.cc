@@ -355,25 +355,6 @@ TEST_P(HostReduce, TakesAsManySourcesAsThereMayBeRanks) {
   }
 }
 
-TEST_P(HostReduce, StreamingGivesTheSameInPlaceAndElsewhere) {
-  std::mt19937_64 random(1);
-  // Around the size of a block and several of them; the dispatched functions, not a table's.
-  for (const std::size_t count : {std::size_t{0}, std::size_t{5}, 4096 / size_of(type), std::size_t{20011}}) {
-    std::vector<Bytes> src;
-    for (int k = 0; k < 3; ++k) src.push_back(random_values(type, count, random));
-    const Bytes expected = reference(type, ReduceOp::sum, src);
-    for (const std::size_t offset : {0u, 1u, 7u}) {
-      Sources sources = place(type, src);
-      Guarded dst(Bytes(expected.size(), 0xcc), offset * size_of(type));
-      reduce_streaming(type, ReduceOp::sum, dst.data(), sources.pointers.data(), 3, count);
-      ASSERT_TRUE(dst.holds(expected)) << count << " at +" << offset;
-    }
-    Sources sources = place(type, src);
-    reduce_streaming(type, ReduceOp::sum, sources.buffers[1].data(), sources.pointers.data(), 3, count);
-    ASSERT_TRUE(hold(sources, {src[0], expected, src[2]})) << count;
-  }
-}
-
 TEST(HostReduceValues, MinAndMaxOrderZerosAndPropagateNan) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::array<float, 6> a = {-0.0f, 0.0f, nan, 1.0f, 0.0f, -0.0f};
@@ -535,10 +516,6 @@ TEST(HostIsaDeathTest, TheEnvironmentChooses) {
 TEST(HostReduceValues, NumbersThatAreNoTypeOrOperationAreRefused) {
   EXPECT_THROW((void)reduce_function(static_cast<DType>(12), ReduceOp::sum), Error);
   EXPECT_THROW((void)reduce2_function(DType::f32, static_cast<ReduceOp>(5)), Error);
-  float value = 0;
-  const void* src[] = {&value};
-  EXPECT_THROW(reduce_streaming(DType::f32, ReduceOp::sum, &value, src, 0, 1), Error);
-  EXPECT_THROW(reduce_streaming(DType::f32, ReduceOp::sum, &value, src, kMaxHostRanks + 1, 1), Error);
 }
 
 }  // namespace

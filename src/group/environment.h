@@ -1,0 +1,62 @@
+// Rank, size and store of this process, from the variables launchers set.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "onehop/store.h"
+#include "onehop/types.h"
+
+namespace onehop {
+
+enum class Launcher : std::uint8_t { onehop, torchrun, open_mpi, slurm };
+[[nodiscard]] std::string_view to_string(Launcher launcher);
+
+/// ONEHOP_STORE=file:/directory
+struct FileStoreSpec {
+  std::filesystem::path directory;
+  bool operator==(const FileStoreSpec&) const = default;
+};
+/// ONEHOP_STORE=tcp://host:port, with the secret in the file ONEHOP_SECRET_FILE names
+struct TcpStoreSpec {
+  std::string host;
+  std::uint16_t port = 0;
+  std::filesystem::path secret_file;  ///< empty: no secret
+  bool operator==(const TcpStoreSpec&) const = default;
+};
+/// No ONEHOP_STORE: a directory of this user that all processes with the same job identity derive alike.
+struct JobStoreSpec {
+  std::string identity;
+  bool operator==(const JobStoreSpec&) const = default;
+};
+using StoreSpec = std::variant<FileStoreSpec, TcpStoreSpec, JobStoreSpec>;
+
+struct Environment {
+  Launcher launcher = Launcher::onehop;
+  int rank = 0;
+  int size = 0;
+  int local_rank = 0;
+  int local_size = 0;
+  StoreSpec store;
+};
+
+/// The value of a variable; nullopt when unset or empty.
+using GetVariable = std::function<std::optional<std::string>(const char*)>;
+
+/// Looks for ONEHOP_RANK, then for the variables of torchrun, Open MPI and Slurm, and last for a bare RANK:
+/// the launcher that most likely runs inside the others wins. Variables that are partial or inconsistent are
+/// Error{invalid_argument} naming variable and value; a job on several machines is Error{refused}; nothing at
+/// all is Error{not_found}. Pure.
+[[nodiscard]] Environment read_environment(const GetVariable& get);
+
+/// Opens the store the environment names. A job directory is `<runtime base>/onehop-<uid>/job-<hash>`, where
+/// the runtime base is $ONEHOP_RUNTIME_DIR, $XDG_RUNTIME_DIR, $TMPDIR or /tmp.
+[[nodiscard]] std::shared_ptr<Store> open_store(const Environment& environment);
+
+}  // namespace onehop

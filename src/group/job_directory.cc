@@ -1,0 +1,142 @@
+#include "group/job_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/deadline.h"
+#include "os/private_dir.h"
+#include "os/unique_fd.h"
+
+namespace onehop {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// `<base>/onehop-<uid>`, made if missing. The name is predictable, so anybody may have made it before us:
+/// one that is not ours alone is refused, never used.
+fs::path user_directory() {
+  const fs::path path = fs::path(os::runtime_base()) / fmt::format("onehop-{}", ::geteuid());
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    fail_errno(errno, fmt::format("cannot make {} (set ONEHOP_RUNTIME_DIR to a directory you can write to)",
+                                  path.string()));
+  }
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) fail_errno(errno, fmt::format("cannot examine {}", path.string()));
+  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 077) != 0) {
+    fail(
+        ErrorCode::refused,
+        "{} must be a directory of yours with mode 0700 (it belongs to user {}, mode {:o}); remove it or set "
+        "ONEHOP_RUNTIME_DIR",
+        path.string(), info.st_uid, info.st_mode & 07777);
+  }
+  return path;
+}
+
+/// FNV-1a: names directories, protects nothing.
+std::uint64_t hash(std::string_view text) {
+  std::uint64_t value = 0xcbf29ce484222325;
+  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return value;
+}
+
+std::string boot_id() {
+  std::string id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+  return id;
+}
+
+/// Locks the file, made if missing; empty when somebody else's lock forbids it, or the file was removed
+/// meanwhile.
+os::UniqueFd try_lock(const fs::path& path, int how) {
+  os::UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file) fail_errno(errno, fmt::format("cannot open {}", path.string()));
+  struct stat info {};
+  if (::flock(file.get(), how | LOCK_NB) != 0 || ::fstat(file.get(), &info) != 0 || info.st_nlink == 0)
+    return {};
+  return file;
+}
+
+/// Removes a job's directory and its lock, which the caller holds alone.
+void remove_job(const fs::path& lock_path) {
+  std::error_code ignored;
+  fs::path directory = lock_path;
+  fs::remove_all(directory.replace_extension(), ignored);
+  fs::remove(lock_path, ignored);
+}
+
+void sweep_stale(const fs::path& user, const fs::path& except) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(user, ignored)) {
+    const fs::path& path = entry.path();
+    if (path.extension() != ".lock" || path == except) continue;
+    if (const os::UniqueFd lock = try_lock(path, LOCK_EX)) remove_job(path);
+  }
+}
+
+/// What keeps the store's directory: destroyed with the last reference to the store.
+class JobStore {
+ public:
+  explicit JobStore(const fs::path& lock_path) : lock_path_(lock_path), owner_(::getpid()) {
+    fs::path directory = lock_path;
+    directory.replace_extension();
+    const Deadline deadline = Deadline::after(kDefaultTimeout);
+    while (!lock_) {
+      if (os::UniqueFd alone = try_lock(lock_path, LOCK_EX)) {
+        std::error_code ignored;
+        fs::remove_all(directory, ignored);
+        // Not atomic, but whoever slips in between only empties a directory that nobody has used yet.
+        if (::flock(alone.get(), LOCK_SH | LOCK_NB) == 0) lock_ = std::move(alone);
+      } else {
+        lock_ = try_lock(lock_path, LOCK_SH);
+      }
+      if (lock_) break;
+      if (deadline.expired()) {
+        fail(ErrorCode::timeout, "another process has held {} for {} ms", lock_path.string(),
+             deadline.timeout().count());
+      }
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds{1});  // the other one empties a directory meanwhile
+    }
+    store_ = file_store(directory);
+  }
+  ~JobStore() {
+    store_.reset();
+    // The lock belongs to the open file, which a forked child shares: only the process that took it may
+    // judge.
+    if (::getpid() == owner_ && ::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) remove_job(lock_path_);
+  }
+  JobStore(const JobStore&) = delete;
+  JobStore& operator=(const JobStore&) = delete;
+
+  [[nodiscard]] Store* get() const { return store_.get(); }
+
+ private:
+  fs::path lock_path_;
+  pid_t owner_;
+  os::UniqueFd lock_;
+  std::shared_ptr<Store> store_;
+};
+
+}  // namespace
+
+std::shared_ptr<Store> open_job_store(const std::string& identity) {
+  const fs::path user = user_directory();
+  const fs::path lock_path = user / fmt::format("job-{:016x}.lock", hash(identity + "\n" + boot_id()));
+  sweep_stale(user, lock_path);
+  const auto job = std::make_shared<JobStore>(lock_path);
+  return {job, job->get()};
+}
+
+}  // namespace onehop

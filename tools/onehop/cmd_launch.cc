@@ -1,0 +1,96 @@
+// onehop launch: start the ranks of a program on this machine.
+#include <memory>
+
+#include "onehop/types.h"
+
+#include "base/check.h"
+#include "commands.h"
+#include "launcher.h"
+
+namespace onehop::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  onehop launch -n 4 -- ./allreduce               four ranks; Group::from_env() joins them
+  onehop launch -n 2 --tag-output -- python t.py  every line of output with its rank before it
+  onehop launch -n 8 -- sh -c 'echo $RANK of $WORLD_SIZE'
+
+Ranks get torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT)
+and ONEHOP_RANK, ONEHOP_SIZE, ONEHOP_STORE. Standard input goes to rank 0. When a rank fails, the others get SIGTERM,
+then SIGKILL. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; a second SIGINT kills at once.
+
+Exit code: 0 when all ranks end well; else that of the first rank that failed, 128 + N when signal N ended it;
+127 when the program is not found, 126 when it cannot be run.)";
+
+Duration parse_grace(const std::string& text) {
+  std::size_t used = 0;
+  double value = -1;
+  try {
+    value = std::stod(text, &used);
+  } catch (const std::exception&) {
+    value = -1;
+  }
+  const std::string unit = value >= 0 ? text.substr(used) : "?";
+  const double scale = unit == "ms" ? 1 : unit.empty() || unit == "s" ? 1000 : unit == "m" ? 60000 : -1;
+  if (scale < 0 || value * scale > 86.4e6) {
+    throw UsageError(
+        fmt::format("--timeout-kill '{}' is not a time up to a day, such as 5s, 500ms or 2m", text));
+  }
+  return Duration(static_cast<Duration::rep>(value * scale));
+}
+
+int parse_ranks(const std::string& text) {
+  int ranks = 0;
+  const bool good = CLI::detail::lexical_cast(text, ranks) && ranks >= 1 && ranks <= kMaxHostRanks;
+  if (!good)
+    throw UsageError(fmt::format("-n '{}' is not a number of ranks from 1 to {}", text, kMaxHostRanks));
+  return ranks;
+}
+
+int run_launch(const LaunchOptions& options) {
+  const LaunchOutcome outcome = launch(options);
+  if (outcome.exit_code == 126 || outcome.exit_code == 127) {
+    if (outcome.how.starts_with("cannot run")) {
+      fmt::print(stderr, "onehop: {}\n", outcome.how);
+      return outcome.exit_code;
+    }
+  }
+  if (outcome.failed_rank >= 0 && outcome.stopped_by == 0) {
+    fmt::print(stderr, "onehop: rank {} {}{}\n", outcome.failed_rank, outcome.how,
+               options.ranks > 1 ? "; the other ranks were ended" : "");
+  }
+  return outcome.exit_code;
+}
+
+}  // namespace
+
+void add_launch(CLI::App& app, std::function<int()>& run) {
+  struct Arguments {
+    std::string ranks;
+    std::string grace = "5s";
+    bool tag_output = false;
+    std::vector<std::string> command;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* const sub = app.add_subcommand("launch", "Start the ranks of a program on this machine");
+  sub->footer(kFooter);
+  sub->positionals_at_end();
+  sub->add_option("-n,--ranks", arguments->ranks, fmt::format("How many, 1 to {}", kMaxHostRanks))
+      ->required();
+  sub->add_flag("--tag-output,--prefix", arguments->tag_output,
+                "Put \"[rank] \" before every line; lines never mix");
+  sub->add_option("--timeout-kill", arguments->grace, "From SIGTERM to SIGKILL when the job is ended")
+      ->capture_default_str();
+  sub->add_option("command", arguments->command, "-- program [arguments...]")->required()->type_name("");
+  sub->callback([arguments, &run] {
+    LaunchOptions options;
+    options.ranks = parse_ranks(arguments->ranks);
+    options.grace = parse_grace(arguments->grace);
+    options.tag_output = arguments->tag_output;
+    options.command = arguments->command;
+    run = [options] { return run_launch(options); };
+  });
+}
+
+}  // namespace onehop::cli

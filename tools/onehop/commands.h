@@ -1,0 +1,32 @@
+// The subcommands. Each adds itself to the app; when it was chosen, its callback sets `run` to the function
+// that does the work and returns the exit code.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace onehop::cli {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;  ///< what was asked failed
+inline constexpr int kExitUsage = 2;   ///< the command line makes no sense
+
+/// A command line that makes no sense: one line to stderr with a pointer to --help, exit code 2.
+class UsageError : public std::exception {
+ public:
+  explicit UsageError(std::string message) : message_(std::move(message)) {}
+  [[nodiscard]] const char* what() const noexcept override { return message_.c_str(); }
+
+ private:
+  std::string message_;
+};
+
+/// `command_line`: how this program was called; bench starts itself again in every rank.
+void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std::function<int()>& run);
+void add_topo(CLI::App& app, std::function<int()>& run);
+void add_doctor(CLI::App& app, std::function<int()>& run);
+void add_launch(CLI::App& app, std::function<int()>& run);
+
+}  // namespace onehop::cli

@@ -1,0 +1,427 @@
+#include "launcher.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include "base/check.h"
+#include "base/deadline.h"
+#include "base/env.h"
+#include "fd.h"
+#include "rank_output.h"
+#include "scratch_dir.h"
+
+extern char** environ;
+
+namespace onehop::cli {
+namespace {
+
+constexpr const char* kFailureVariable = "ONEHOP_FAILURE_FILE";
+
+/// Passed on to the ranks. Those that ask for the end also start the grace period.
+constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP};
+
+bool asks_for_the_end(int signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+}
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
+}
+
+/// A TCP port that was free a moment ago, for programs that expect MASTER_PORT. onehop itself does not use
+/// it.
+int free_port() {
+  const Fd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  if (!probe || ::bind(probe.get(), generic, size) != 0 || ::getsockname(probe.get(), generic, &size) != 0) {
+    fail_errno(errno, "cannot find a free TCP port on 127.0.0.1");
+  }
+  return ntohs(address.sin_port);
+}
+
+/// NAME=value strings and the array execve wants. Made before fork, so that the child need not allocate.
+class Environ {
+ public:
+  explicit Environ(const std::map<std::string, std::string>& extra) {
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+      const std::string_view text(*entry);
+      if (!extra.contains(std::string(text.substr(0, text.find('='))))) strings_.emplace_back(text);
+    }
+    for (const auto& [name, value] : extra) strings_.push_back(name + "=" + value);
+    for (std::string& text : strings_) pointers_.push_back(text.data());
+    pointers_.push_back(nullptr);
+  }
+  [[nodiscard]] char** get() { return pointers_.data(); }
+
+ private:
+  std::vector<std::string> strings_;
+  std::vector<char*> pointers_;
+};
+
+/// Signals of the job arrive as reads from a descriptor while this object lives.
+class SignalFd {
+ public:
+  SignalFd() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    for (const int signal : kForwarded) {
+      // What our starter chose to ignore (nohup ignores SIGHUP) stays ignored, here and in the ranks.
+      struct sigaction now {};
+      if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&set, signal);
+    }
+    if (::sigprocmask(SIG_BLOCK, &set, &before_) != 0) fail_errno(errno, "cannot block signals");
+    fd_ = Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!fd_) fail_errno(errno, "signalfd");
+    // Writing to a reader that went away must end the ranks in order, not this process at once.
+    struct sigaction ignore {};
+    ignore.sa_handler = SIG_IGN;
+    ::sigaction(SIGPIPE, &ignore, &pipe_before_);
+  }
+  ~SignalFd() { restore(); }
+  SignalFd(const SignalFd&) = delete;
+  SignalFd& operator=(const SignalFd&) = delete;
+
+  /// Async-signal-safe: the child calls it between fork and exec.
+  void restore() const {
+    ::sigaction(SIGPIPE, &pipe_before_, nullptr);
+    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+  [[nodiscard]] int get() const { return fd_.get(); }
+  [[nodiscard]] std::optional<int> next() const {
+    signalfd_siginfo info{};
+    if (::read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
+    return static_cast<int>(info.ssi_signo);
+  }
+
+ private:
+  sigset_t before_{};
+  struct sigaction pipe_before_ {};
+  Fd fd_;
+};
+
+/// Carries the terminal's input to rank 0. Ranks are in process groups of their own, and the kernel stops a
+/// background group that reads from the terminal; a pipe, file or /dev/null needs no such help.
+class TerminalInput {
+ public:
+  /// What rank 0 is to have as its standard input; empty: the launcher's own.
+  [[nodiscard]] Fd start() {
+    if (::isatty(STDIN_FILENO) == 0) return {};
+    if (::tcgetpgrp(STDIN_FILENO) != ::getpgrp()) return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) fail_errno(errno, "cannot make a pipe for rank 0's input");
+    Fd read_end(ends[0]);
+    to_ = Fd(ends[1]);
+    (void)::fcntl(to_.get(), F_SETFL, O_NONBLOCK);
+    return read_end;
+  }
+  void add_polls(std::vector<pollfd>& polls) const {
+    if (!to_) return;
+    // With nothing to write, the events left are POLLERR: rank 0 closed its input.
+    polls.push_back({to_.get(), static_cast<short>(pending_.empty() ? 0 : POLLOUT), 0});
+    if (pending_.empty() && !ended_) polls.push_back({STDIN_FILENO, POLLIN, 0});
+  }
+  void handle(const std::vector<pollfd>& polls) {
+    for (const pollfd& poll : polls) {
+      if (!to_ || poll.revents == 0) continue;
+      if (poll.fd == STDIN_FILENO) {
+        char bytes[4096];
+        const ssize_t got = ::read(STDIN_FILENO, bytes, sizeof bytes);
+        if (got > 0) pending_.assign(bytes, static_cast<std::size_t>(got));
+        ended_ = got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN);
+      } else if (poll.fd == to_.get()) {
+        const ssize_t put =
+            (poll.revents & POLLERR) != 0 ? -1 : ::write(to_.get(), pending_.data(), pending_.size());
+        if (put > 0) pending_.erase(0, static_cast<std::size_t>(put));
+        if (put < 0 && ((poll.revents & POLLERR) != 0 || errno == EPIPE)) to_.reset();
+      }
+      if (ended_ && pending_.empty()) to_.reset();
+    }
+  }
+
+ private:
+  Fd to_;
+  std::string pending_;
+  bool ended_ = false;
+};
+
+class Job {
+ public:
+  explicit Job(const LaunchOptions& options)
+      : options_(options), ranks_(static_cast<std::size_t>(options.ranks)) {}
+  ~Job() { kill_everything(); }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  LaunchOutcome run() {
+    const auto store = scratch_.path() / "store";
+    if (::mkdir(store.c_str(), 0700) != 0) fail_errno(errno, fmt::format("cannot make {}", store.string()));
+    const int port = free_port();
+    for (int rank = 0; rank < options_.ranks && outcome_.how.empty(); ++rank)
+      start(rank, store.string(), port);
+    while (!all_ended()) wait_for_events();
+    kill_everything();
+    drain_output();
+    if (options_.collect_failures) read_failures();
+    return outcome_;
+  }
+
+ private:
+  struct Process {
+    pid_t pid = -1;  ///< also its process group; a zombie until the end, so that the number stays ours
+    bool ended = true;
+  };
+
+  [[nodiscard]] std::string failure_file(int rank) const {
+    return (scratch_.path() / fmt::format("failure-{}", rank)).string();
+  }
+
+  void start(int rank, const std::string& store, int port) {
+    const std::string number = std::to_string(rank);
+    const std::string size = std::to_string(options_.ranks);
+    std::map<std::string, std::string> variables = {
+        {"RANK", number},        {"LOCAL_RANK", number},
+        {"WORLD_SIZE", size},    {"LOCAL_WORLD_SIZE", size},
+        {"GROUP_RANK", "0"},     {"MASTER_ADDR", "127.0.0.1"},
+        {"ONEHOP_RANK", number}, {"MASTER_PORT", std::to_string(port)},
+        {"ONEHOP_SIZE", size},   {"ONEHOP_STORE", "file:" + store},
+    };
+    if (options_.collect_failures) variables[kFailureVariable] = failure_file(rank);
+    Environ environment(variables);
+    std::vector<std::string> arguments = options_.command;
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+
+    Fd input = rank == 0 ? terminal_.start() : Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    Fd output = options_.tag_output ? out_.add_rank() : Fd();
+    Fd errors = options_.tag_output ? err_.add_rank() : Fd();
+    int ends[2];  // close-on-exec: the end of file says that exec worked, an errno that it did not
+    if (::pipe2(ends, O_CLOEXEC) != 0) fail_errno(errno, "cannot make a pipe to start a rank");
+    const Fd exec_result(ends[0]);
+    Fd exec_error(ends[1]);
+
+    const pid_t parent = ::getpid();
+    const pid_t pid = ::fork();
+    if (pid < 0) fail_errno(errno, fmt::format("cannot start rank {}", rank));
+    if (pid == 0) {
+      (void)::setpgid(0, 0);
+      // Ranks never outlive the launcher, even one that was killed. The check closes the gap before prctl.
+      (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != parent) ::_exit(1);
+      if (input) (void)::dup2(input.get(), STDIN_FILENO);
+      if (output) (void)::dup2(output.get(), STDOUT_FILENO);
+      if (errors) (void)::dup2(errors.get(), STDERR_FILENO);
+      signals_.restore();
+      environ = environment.get();
+      ::execvp(argv[0], argv.data());
+      const int why = errno;
+      (void)!::write(exec_error.get(), &why, sizeof why);
+      ::_exit(why == ENOENT ? 127 : 126);
+    }
+    (void)::setpgid(pid, pid);  // in both, so that it is done whoever runs first
+    ranks_[static_cast<std::size_t>(rank)] = {pid, false};
+    exec_error.reset();
+    int why = 0;
+    ssize_t got = 0;
+    do {
+      got = ::read(exec_result.get(), &why, sizeof why);
+    } while (got < 0 && errno == EINTR);
+    if (got == sizeof why) {
+      outcome_.exit_code = why == ENOENT ? 127 : 126;
+      outcome_.failed_rank = rank;
+      outcome_.how = fmt::format("cannot run '{}': {}", options_.command.front(), errno_text(why));
+      end_all();
+    }
+  }
+
+  [[nodiscard]] bool all_ended() const {
+    for (const Process& process : ranks_) {
+      if (!process.ended) return false;
+    }
+    return true;
+  }
+
+  void wait_for_events() {
+    std::vector<pollfd> polls = {{signals_.get(), POLLIN, 0}};
+    terminal_.add_polls(polls);
+    out_.add_polls(polls);
+    err_.add_polls(polls);
+    const int timeout = kill_at_ && !killed_ ? kill_at_->poll_ms() : -1;
+    if (::poll(polls.data(), polls.size(), timeout) < 0 && errno != EINTR) fail_errno(errno, "poll");
+    while (const auto signal = signals_.next()) on_signal(*signal);
+    terminal_.handle(polls);
+    out_.handle(polls);
+    err_.handle(polls);
+    if (out_.broken() || err_.broken()) end_all();
+    if (kill_at_ && kill_at_->expired() && !killed_) {
+      killed_ = true;
+      signal_all(SIGKILL);
+    }
+  }
+
+  void on_signal(int signal) {
+    if (signal == SIGCHLD) {
+      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) see_end_of(rank);
+    } else if (signal == SIGTSTP) {
+      signal_all(SIGTSTP);
+      (void)::raise(SIGSTOP);  // returns when the shell continues us
+      signal_all(SIGCONT);
+    } else {
+      const bool again = asks_for_the_end(signal) && outcome_.stopped_by != 0;
+      if (asks_for_the_end(signal)) {
+        outcome_.stopped_by = signal;
+        if (!kill_at_) kill_at_ = Deadline::after(options_.grace);
+      }
+      signal_all(again ? SIGKILL : signal);  // whoever asks twice will not wait
+    }
+  }
+
+  void see_end_of(std::size_t rank) {
+    Process& process = ranks_[rank];
+    if (process.ended) return;
+    siginfo_t info{};
+    // WNOWAIT: reaping it now would free its number, and with it the meaning of kill(-pid).
+    if (::waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0) {
+      return;
+    }
+    process.ended = true;
+    if (info.si_code == CLD_EXITED && info.si_status == 0) return;
+    if (outcome_.failed_rank < 0) {
+      const bool exited = info.si_code == CLD_EXITED;
+      outcome_.failed_rank = static_cast<int>(rank);
+      outcome_.exit_code = exited ? info.si_status : 128 + info.si_status;
+      outcome_.how = exited ? fmt::format("exited with code {}", info.si_status)
+                            : fmt::format("was killed by {}{}", signal_name(info.si_status),
+                                          info.si_code == CLD_DUMPED ? " (core dumped)" : "");
+    }
+    end_all();
+  }
+
+  void end_all() {
+    if (kill_at_) return;
+    kill_at_ = Deadline::after(options_.grace);
+    signal_all(SIGTERM);
+    signal_all(SIGCONT);  // a stopped process takes SIGTERM only once it continues
+  }
+
+  void signal_all(int signal) {
+    for (const Process& process : ranks_) {
+      if (process.pid > 0) (void)::kill(-process.pid, signal);
+    }
+  }
+
+  /// Also what ranks started and left behind in their process groups.
+  void kill_everything() {
+    signal_all(SIGKILL);
+    for (Process& process : ranks_) {
+      if (process.pid <= 0) continue;
+      while (::waitpid(process.pid, nullptr, 0) < 0 && errno == EINTR) {
+      }
+      process = {};
+    }
+  }
+
+  void drain_output() {
+    out_.stop_reading();
+    err_.stop_reading();
+    while (!out_.finished() || !err_.finished()) {
+      std::vector<pollfd> polls = {{signals_.get(), POLLIN, 0}};
+      out_.add_polls(polls);
+      err_.add_polls(polls);
+      if (::poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR) return;
+      while (const auto signal = signals_.next()) {
+        if (asks_for_the_end(*signal)) return;
+      }
+      out_.handle(polls);
+      err_.handle(polls);
+    }
+  }
+
+  void read_failures() {
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      std::ifstream file(failure_file(rank));
+      int code = 0;
+      std::string message;
+      if (file >> code && file.get() == '\n' && std::getline(file, message)) {
+        outcome_.failures.push_back({rank, static_cast<ErrorCode>(code), message});
+      }
+    }
+  }
+
+  const LaunchOptions& options_;
+  ScratchDir scratch_;
+  SignalFd signals_;
+  TerminalInput terminal_;
+  RankOutput out_{STDOUT_FILENO};
+  RankOutput err_{STDERR_FILENO};
+  std::vector<Process> ranks_;
+  LaunchOutcome outcome_;
+  std::optional<Deadline> kill_at_;  ///< set once the job is being ended
+  bool killed_ = false;
+};
+
+}  // namespace
+
+LaunchOutcome launch(const LaunchOptions& options) {
+  require(options.ranks >= 1 && options.ranks <= kMaxHostRanks, "the number of ranks must be 1 to {}, got {}",
+          kMaxHostRanks, options.ranks);
+  require(!options.command.empty(), "there is no program to launch");
+  return Job(options).run();
+}
+
+bool report_failure(const Error& error) noexcept {
+  try {
+    const auto path = env::get(kFailureVariable);
+    if (!path) return false;
+    std::ofstream file(*path);
+    file << static_cast<int>(error.code()) << '\n' << error.message() << '\n';
+    file.flush();
+    return file.good();
+  } catch (...) {
+    return false;
+  }
+}
+
+const RankFailure* root_cause(const std::vector<RankFailure>& failures) {
+  const auto weight = [](const RankFailure& failure) {
+    switch (failure.code) {
+      case ErrorCode::peer_lost:
+      case ErrorCode::aborted:
+        return 2;
+      case ErrorCode::timeout:
+        return 1;
+      default:
+        return 0;
+    }
+  };
+  const RankFailure* cause = nullptr;
+  for (const RankFailure& failure : failures) {
+    if (cause == nullptr || weight(failure) < weight(*cause)) cause = &failure;
+  }
+  return cause;
+}
+
+}  // namespace onehop::cli

@@ -1,0 +1,96 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <new>
+
+#include "onehop/error.h"
+#include "onehop/version.h"
+
+#include "base/check.h"
+#include "commands.h"
+#include "launcher.h"
+
+namespace onehop::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Try:
+  onehop bench all-reduce                 verified sweep, 1 KB to 64 MB, 4 ranks on this machine
+  onehop launch -n 4 -- ./my-program      four processes that find each other with Group::from_env()
+  onehop topo                             who reaches whom, and how
+  onehop doctor                           what works here, what does not, and what to do
+
+'onehop COMMAND --help' explains each with examples.
+
+Exit codes: 0 done; 1 what was asked failed (a wrong result included); 2 the command line makes no sense;
+'launch': the code of the first rank that failed, 128 + N when signal N ended it.
+
+Environment: ONEHOP_LOG=debug shows what happens; ONEHOP_RUNTIME_DIR is where private directories go.)";
+
+/// Descriptors 0 to 2 must be taken, or the first file opened becomes somebody's standard output.
+void open_standard_descriptors() {
+  int fd = 0;
+  do {
+    fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  } while (fd >= 0 && fd <= STDERR_FILENO && ::fcntl(fd, F_SETFD, 0) == 0);
+  if (fd > STDERR_FILENO) (void)::close(fd);
+}
+
+void say(std::string message) {
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  fmt::print(stderr, "onehop: {}\n", message);
+}
+
+int usage_error(const CLI::App& app, std::string message) {
+  const auto chosen = app.get_subcommands();
+  say(fmt::format("{} (see 'onehop {}--help')", message,
+                  chosen.empty() ? "" : chosen.front()->get_name() + " "));
+  return kExitUsage;
+}
+
+int run_command(int argc, char** argv) {
+  CLI::App app{"onehop: GPU-to-GPU communication inside one machine", "onehop"};
+  app.footer(kFooter);
+  app.set_version_flag("--version", fmt::format("onehop {}", version()), "Print the version and exit");
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  std::function<int()> run;
+  add_bench(app, {argv, argv + argc}, run);
+  add_topo(app, run);
+  add_doctor(app, run);
+  add_launch(app, run);
+
+  try {
+    app.parse(argc, argv);
+    const int code = run();
+    if (std::fflush(stdout) != 0) fail_errno(errno, "cannot write the output");
+    return code;
+  } catch (const CLI::Success& help_or_version) {
+    return app.exit(help_or_version);
+  } catch (const CLI::ParseError& error) {
+    return usage_error(app, error.what());
+  } catch (const UsageError& error) {
+    return usage_error(app, error.what());
+  } catch (const Error& error) {
+    if (!report_failure(error)) say(error.message());
+  } catch (const std::bad_alloc&) {
+    const Error error(ErrorCode::out_of_resources, "out of memory; use smaller sizes or fewer ranks");
+    if (!report_failure(error)) say(error.message());
+  } catch (const std::exception& error) {
+    say(fmt::format("unexpected: {}", error.what()));
+  }
+  return kExitFailed;
+}
+
+}  // namespace
+}  // namespace onehop::cli
+
+int main(int argc, char** argv) {
+  onehop::cli::open_standard_descriptors();
+  // A reader that goes away ('onehop topo | head') ends us quietly, even where our starter ignores SIGPIPE.
+  (void)::signal(SIGPIPE, SIG_DFL);
+  return onehop::cli::run_command(argc, argv);
+}

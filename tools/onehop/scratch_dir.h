@@ -1,0 +1,31 @@
+// A private directory that lives as long as one launch.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "fd.h"
+
+namespace onehop::cli {
+
+/// $ONEHOP_RUNTIME_DIR, $XDG_RUNTIME_DIR, $TMPDIR or /tmp: the first that is set.
+[[nodiscard]] std::filesystem::path runtime_base();
+
+/// `<runtime base>/onehop-<uid>-launch-XXXXXX`: random name, mode 0700, removed by the destructor. Its owner
+/// holds a lock on the file `lock` inside for as long as it lives, which is how directories that a killed
+/// launcher left behind are told from those in use; making a new one removes them.
+class ScratchDir {
+ public:
+  ScratchDir();
+  ~ScratchDir();
+  ScratchDir(const ScratchDir&) = delete;
+  ScratchDir& operator=(const ScratchDir&) = delete;
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  Fd lock_;
+};
+
+}  // namespace onehop::cli

@@ -19,7 +19,6 @@ struct PlanRequest {
   AlgorithmPolicy policy = AlgorithmPolicy::tuned;
   std::optional<Algorithm> forced;
   std::size_t staging_bytes = 10u << 20;
-  bool symmetric = false;  ///< input or output can be reached by peers without copying
 };
 
 struct Plan {
@@ -34,7 +33,7 @@ inline constexpr std::size_t kLegacyTwoShotBytes = 10 << 20;
 /// Host backend. Always finds an algorithm under the tuned policy.
 [[nodiscard]] Plan plan_all_reduce(const PlanRequest& request);
 
-/// Below this the first step alone costs more than a copy could save: symmetric memory is staged like any other.
+/// Below this a step to find out whether all ranks passed symmetric memory costs more than copying it.
 inline constexpr std::size_t kMinZeroCopyBytes = 64 << 10;
 
 /// Whether the legacy policy takes these pointers: both aligned to 4 bytes. This may differ between ranks.

@@ -46,23 +46,24 @@ BlockNotice parse_block_notice(std::string_view bytes) {
   return notice;
 }
 
-JoinOptions checked(JoinOptions options) {
+/// What must hold before this rank can say anything to the others.
+void require_place(const JoinOptions& options) {
   require(options.size >= 1 && options.rank.value >= 0 && options.rank.value < options.size,
           "rank {} of a group of {}: ranks count from 0 to size - 1", options.rank.value, options.size);
   require(!options.name.empty() && options.name.size() <= 128 && options.name.find('/') == std::string::npos,
           "group name '{}' must have 1 to 128 characters and no '/'", options.name);
+}
+
+/// Checks the rest of the options and finds out what identifies the device across processes. Runs where a failure
+/// reaches the other ranks.
+std::string prepare(JoinOptions& options) {
   require(options.scratch_bytes >= (64 << 10) && options.scratch_bytes <= (std::size_t{1} << 40),
           "scratch_bytes {} is not within 64 KiB..1 TiB", options.scratch_bytes);
   options.allow_overlapping_devices =
       options.allow_overlapping_devices || env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
-  return options;
-}
-
-/// What identifies the device across processes.
-std::string identity_of(DeviceId device) {
-  if (device.is_host()) return "host";
+  if (options.device.is_host()) return "host";
   fail(ErrorCode::unsupported, "device {} is a GPU, and this build of onehop has no GPU backend; use DeviceId::host",
-       device.value);
+       options.device.value);
 }
 
 }  // namespace
@@ -111,7 +112,9 @@ void Group::State::agree(const Status& own, const Deadline& deadline, const char
 std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t bytes, const Deadline& deadline,
                                                                   const char* phase) {
   Allocation own;
-  BlockNotice notice{.status = {}, .process = process_id(), .bytes = bytes, .block = 0};
+  BlockNotice notice;
+  notice.process = process_id();
+  notice.bytes = bytes;
   const auto attempt = [&](auto&& step) {
     try {
       step();
@@ -205,15 +208,15 @@ Group::~Group() { leave(); }
 
 Group Group::join(std::shared_ptr<Store> store, JoinOptions options) {
   require(store != nullptr, "Group::join needs a store");
-  options = checked(std::move(options));
+  require_place(options);
   const Deadline deadline = Deadline::after(options.timeout);
-  Rendezvous met = rendezvous(*store, options, identity_of(options.device), deadline);
+  Rendezvous met = rendezvous(*store, options, [&] { return prepare(options); }, deadline);
   return Group(std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh)));
 }
 
 Group Group::from_env(JoinOptions defaults) {
   const Environment environment = read_environment(env::get);
-  defaults.rank = environment.rank;
+  defaults.rank = Rank{environment.rank};
   defaults.size = environment.size;
   return join(open_store(environment), std::move(defaults));
 }

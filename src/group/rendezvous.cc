@@ -236,25 +236,23 @@ std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos) {
   return std::nullopt;
 }
 
-Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::string& device_identity,
+Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::function<std::string()>& prepare,
                       const Deadline& deadline) {
   // What can fail on this rank alone is tried first, so that a failure travels with the ack to everyone.
   std::optional<os::PrivateDir> directory;
   os::UniqueFd listener;
   Ack own;
-  own.hello = {.version = ONEHOP_VERSION_STRING,
-               .rank = options.rank.value,
-               .size = options.size,
-               .boot_id = {},
-               .hostname = os::hostname(),
-               .device = device_identity,
-               .overlap = options.allow_overlapping_devices,
-               .scratch_bytes = options.scratch_bytes,
-               .policy = static_cast<std::uint8_t>(options.policy),
-               .uid = ::geteuid(),
-               .socket = {}};
+  own.hello.version = ONEHOP_VERSION_STRING;
+  own.hello.rank = options.rank.value;
+  own.hello.size = options.size;
+  own.hello.hostname = os::hostname();
+  own.hello.uid = ::geteuid();
   try {
     os::fault_point("prepare", options.rank.value);
+    own.hello.device = prepare();
+    own.hello.overlap = options.allow_overlapping_devices;
+    own.hello.scratch_bytes = options.scratch_bytes;
+    own.hello.policy = static_cast<std::uint8_t>(options.policy);
     own.hello.boot_id = os::boot_id();
     directory = os::PrivateDir::create("group");
     own.hello.socket = directory->path() + "/socket";

@@ -14,6 +14,7 @@
 // verdict, before it can join again under the same name; rank 0 deletes the rest once all ranks are connected.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,9 +33,10 @@ struct Rendezvous {
   std::shared_ptr<IpcChannel::Mesh> mesh;
 };
 
-/// Collective. Throws the same Error on all ranks when there is to be no group.
-[[nodiscard]] Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::string& device_identity,
-                                    const Deadline& deadline);
+/// Collective. `prepare` checks this rank's options and returns its device's identity; what it throws reaches all
+/// ranks. Throws the same Error on all ranks when there is to be no group.
+[[nodiscard]] Rendezvous rendezvous(Store& store, const JoinOptions& options,
+                                    const std::function<std::string()>& prepare, const Deadline& deadline);
 
 /// Why these ranks cannot be a group, or nullopt. Pure.
 [[nodiscard]] std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos);

@@ -59,7 +59,7 @@ void one_shot(Team& team, const AllReduce& call, Begin&& begin, Wait&& wait) {
   const std::size_t element = size_of(call.type);
   const int n = team.size();
   const int me = team.rank();
-  Sources sources{};
+  Sources sources;  // entries 0..n-1 are set before use
   bool first = true;
   std::size_t offset = 0;
   do {
@@ -107,7 +107,7 @@ void two_shot(Team& team, const AllReduce& call, Begin&& begin, Wait&& wait) {
   const std::size_t element = size_of(call.type);
   const int n = team.size();
   const int me = team.rank();
-  Sources sources{};
+  Sources sources;  // entries 0..n-1 are set before use
 
   const auto next_step = [&] {
     team.publish();

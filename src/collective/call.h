@@ -1,0 +1,34 @@
+// How ranks find out that they do not make the same call, before any of them acts on it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernel/host/team.h"
+
+namespace onehop {
+
+/// Collectives by number, as host::Call::kind carries them. Append only.
+enum class CallKind : std::uint8_t { barrier = 1, all_reduce = 2 };
+
+/// Why a rank cannot make the call it was asked for, as host::Call::rejected carries it. Append only.
+enum class CallDefect : std::uint8_t {
+  none = 0,
+  unknown_type,
+  unknown_op,
+  unknown_algorithm,
+  too_large,
+  null_pointer,
+  misaligned,
+  overlap,
+};
+[[nodiscard]] const char* to_text(CallDefect defect);
+
+/// "any algorithm" in host::Call::algorithm.
+inline constexpr std::uint8_t kAnyAlgorithm = 0xff;
+
+/// Throws the same Error on every rank when `calls` (one per rank) differ in what must be equal, or one was
+/// rejected by its own rank. Placement may differ and is not compared. Pure.
+void require_same_call(const std::vector<const host::Call*>& calls);
+
+}  // namespace onehop

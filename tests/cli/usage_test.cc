@@ -73,7 +73,7 @@ const Mistake kMistakes[] = {
     {"DoctorUnknownOption", {"doctor", "--fix"}, 2, "--fix"},
 };
 INSTANTIATE_TEST_SUITE_P(Mistakes, Usage, ::testing::ValuesIn(kMistakes),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& mistake) { return std::string(mistake.param.name); });
 
 TEST(UsageInAJob, LauncherVariablesThatMakeNoSenseAreNamed) {
   CommandOptions options;

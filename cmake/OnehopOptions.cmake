@@ -10,9 +10,11 @@ if(ONEHOP_SANITIZE)
   target_link_options(onehop_options INTERFACE -fsanitize=${ONEHOP_SANITIZE})
 endif()
 if(ONEHOP_BUILD_FUZZERS)
-  # Coverage feedback from the library; the fuzz targets link the fuzzer's main function.
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "ONEHOP_BUILD_FUZZERS needs clang (libFuzzer); use the preset 'fuzz'")
+  endif()
+  # Coverage feedback in all of our code; the fuzz targets themselves add libFuzzer's main.
   target_compile_options(onehop_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>)
-  target_link_options(onehop_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
 find_program(ONEHOP_CCACHE ccache)

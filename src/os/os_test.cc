@@ -172,6 +172,19 @@ TEST(PrivateDir, ReclaimsWhatADeadProcessLeftAndNothingElse) {
   EXPECT_TRUE(fs::exists(living.path()));
 }
 
+TEST(PrivateDir, ManyMadeAtOnceDoNotSweepEachOtherAway) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([] {
+      for (int round = 0; round < 100; ++round) {
+        const PrivateDir dir = PrivateDir::create("race");
+        EXPECT_TRUE(std::filesystem::exists(dir.path() + "/lock")) << dir.path();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(PrivateDir, NamesTheRemedyWhenTheBaseIsNotThere) {
   ::setenv("ONEHOP_RUNTIME_DIR", "/nonexistent/place", 1);
   try {

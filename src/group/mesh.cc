@@ -141,6 +141,7 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
         return received;
       }
       check_locked(phase);
+      if (!source.inbox.empty()) continue;  // it came, perhaps with a goodbye behind it, since the first look
       if (source.closed) throw_gone(from, phase);
     }
     if (deadline.expired()) {

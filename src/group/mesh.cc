@@ -127,6 +127,9 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
                                                   const char* phase) {
   Peer& source = peer(from);
   while (true) {
+    // All open sockets, so that another peer's death or failure report ends the wait at once.
+    std::array<pollfd, kMaxHostRanks> entries;
+    nfds_t count = 0;
     {
       const std::lock_guard lock(state_mutex_);
       pump(source);  // first: what a peer said before it went still counts
@@ -143,16 +146,13 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
       check_locked(phase);
       if (!source.inbox.empty()) continue;  // it came, perhaps with a goodbye behind it, since the first look
       if (source.closed) throw_gone(from, phase);
+      for (const Peer& each : peers_) {
+        if (each.socket && !each.closed) entries[count++] = {.fd = each.socket.get(), .events = POLLIN, .revents = 0};
+      }
     }
     if (deadline.expired()) {
       fail_from(from, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {}", phase, rank_.value,
                 deadline.timeout().count(), from.value);
-    }
-    // All sockets, so that another peer's death or failure report ends the wait at once.
-    std::array<pollfd, kMaxHostRanks> entries;
-    nfds_t count = 0;
-    for (const Peer& each : peers_) {
-      if (each.socket) entries[count++] = {.fd = each.socket.get(), .events = POLLIN, .revents = 0};
     }
     (void)::poll(entries.data(), count, deadline.poll_ms(kSlice));
   }

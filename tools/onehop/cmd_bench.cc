@@ -240,22 +240,33 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->footer(kFooter);
   sub->add_option("collective", arguments->collective, "all-reduce")->required()->type_name("");
   sub->add_option("-n,--ranks", arguments->ranks,
-                  fmt::format("Ranks to start, 2 to {} (default 4)", kMaxHostRanks));
+                  fmt::format("Ranks to start, 2 to {} (default 4)", kMaxHostRanks))
+      ->type_name("N");
   sub->add_option("--sizes", arguments->sizes, "Bytes: a list 1K,4K,1M or a range first:last:factor")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->type_name("LIST");
   sub->add_option("--type", arguments->type, "f16 bf16 f32 f64 e4m3 e5m2 i8 u8 i32 u32 i64 u64")
-      ->capture_default_str();
-  sub->add_option("--op", arguments->op, "sum prod min max avg")->capture_default_str();
-  sub->add_option("--algorithm", arguments->algorithm, "auto, one-shot or two-shot")->capture_default_str();
+      ->capture_default_str()
+      ->type_name("TYPE");
+  sub->add_option("--op", arguments->op, "sum prod min max avg")->capture_default_str()->type_name("OP");
+  sub->add_option("--algorithm", arguments->algorithm, "auto, one-shot or two-shot")
+      ->capture_default_str()
+      ->type_name("NAME");
   sub->add_option("--buffers", arguments->buffers, "ordinary or symmetric (shared, no staging)")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->type_name("KIND");
   sub->add_flag("--in-place", arguments->in_place, "The output is the input's memory");
   sub->add_flag("--check,!--no-check", arguments->check,
                 "Verify every element before timing (on by default)");
-  sub->add_option("--warmup", arguments->warmup, "Calls before timing")->capture_default_str();
-  sub->add_option("--iters", arguments->iterations, "Samples per size (default: what fits in 0.2 s)");
+  sub->add_option("--warmup", arguments->warmup, "Calls before timing")
+      ->capture_default_str()
+      ->type_name("N");
+  sub->add_option("--iters", arguments->iterations, "Samples per size (default: what fits in 0.2 s)")
+      ->type_name("N");
   sub->add_flag("--threads", arguments->threads, "Ranks are threads of one process");
-  sub->add_option("--device", arguments->device, "auto, host or cuda")->capture_default_str();
+  sub->add_option("--device", arguments->device, "auto, host or cuda")
+      ->capture_default_str()
+      ->type_name("NAME");
   sub->add_option("--json", arguments->json_path, "Write the results to this file")->type_name("FILE");
   sub->add_option("--html", arguments->html_path, "Write a page with plots to this file")->type_name("FILE");
   sub->callback([arguments, command_line, &run] {

@@ -28,7 +28,6 @@
 #include "onehop/job.h"
 
 #include "base/check.h"
-#include "base/units.h"
 #include "fd.h"
 #include "machine_info.h"
 #include "scratch_dir.h"
@@ -117,9 +116,10 @@ Finding check_dev_shm() {
   struct statvfs info {};
   if (::statvfs("/dev/shm", &info) != 0)
     return information(kMemory, "/dev/shm", "absent; onehop does not use it");
-  return information(kMemory, "/dev/shm",
-                     fmt::format("{}B; onehop does not use it (its memory counts against the cgroup only)",
-                                 format_size(std::uint64_t{info.f_blocks} * info.f_frsize)));
+  const double gib = static_cast<double>(info.f_blocks) * static_cast<double>(info.f_frsize) / (1 << 30);
+  return information(
+      kMemory, "/dev/shm",
+      fmt::format("{:.2f} GiB; onehop does not use it, its memory counts against the cgroup only", gib));
 }
 
 Finding check_futex() {

@@ -42,7 +42,7 @@ svg text { fill:var(--soft); font-size:12px; font-family:inherit; }
 .two-shot { fill:var(--two-shot); background:var(--two-shot); }
 .none { fill:var(--soft); background:var(--soft); }
 .dot { stroke:var(--card); stroke-width:1.5; }
-.legend { display:flex; gap:1.2rem; color:var(--soft); font-size:.85rem; margin:.3rem 0 0; }
+.legend { display:flex; flex-wrap:wrap; gap:.2rem 1.2rem; font-size:.85rem; margin:0 .2rem 1rem; }
 .legend i { display:inline-block; width:.7rem; height:.7rem; border-radius:50%; margin-right:.4rem; vertical-align:-1px; }
 .scroll { overflow-x:auto; }
 table { border-collapse:collapse; width:100%; font-variant-numeric:tabular-nums; font-size:.9rem; }
@@ -220,10 +220,9 @@ std::string draw_plots(const BenchReport& report) {
           fmt::format(R"(<span><i class="{}"></i>{}</span>)", css_class(algorithm), to_string(algorithm));
     }
   }
-  return fmt::format(
-      R"(<div class="plots">{}{}</div><div class="card"><div class="legend">{}<span>Both axes are )"
-      R"(logarithmic; point at a dot for its value.</span></div></div>)",
-      draw(time, rows), draw(bandwidth, rows), legend);
+  return fmt::format(R"(<div class="plots">{}{}</div><p class="legend">{}<span>Both axes are logarithmic; )"
+                     R"(point at a dot for its value.</span></p>)",
+                     draw(time, rows), draw(bandwidth, rows), legend);
 }
 
 std::string draw_figures(const BenchReport& report) {
@@ -238,8 +237,8 @@ std::string draw_figures(const BenchReport& report) {
   const auto checked =
       std::count_if(report.rows.begin(), report.rows.end(), [](const BenchRow& row) { return row.checked; });
   return fmt::format(
-      R"(<div class="figures"><div class="figure"><b>{}</b><span>shortest call, {} bytes</span></div>)"
-      R"(<div class="figure"><b>{:.2f} GB/s</b><span>highest bus bandwidth, {} bytes</span></div>)"
+      R"(<div class="figures"><div class="figure"><b>{}</b><span>shortest call, {}B</span></div>)"
+      R"(<div class="figure"><b>{:.2f} GB/s</b><span>highest bus bandwidth, {}B</span></div>)"
       R"(<div class="figure"><b>{} of {}</b><span>sizes verified, every element on every rank</span></div></div>)",
       format_time(fastest.median_us), format_size(fastest.bytes), widest.busbw, format_size(widest.bytes),
       checked, report.rows.size());

@@ -155,14 +155,17 @@ class Measurement {
 
   /// All ranks decide from the same gathered figures, hence alike.
   void choose_batch() {
+    // The shortest of a few trials: one that the scheduler interrupted would make a batch look long enough.
+    constexpr std::size_t kTrials = 5;
     row_.batch = 1;
     double sample_us = 0;
     while (true) {
-      sample_us = slowest_rank(gather(group_, {time_batch()}))[0];
+      std::vector<double> trials(kTrials);
+      for (double& trial : trials) trial = time_batch();
+      sample_us = summarize(slowest_rank(gather(group_, trials))).min;
       if (sample_us >= kSampleUs || row_.batch == kMaxBatch) break;
-      const double wanted = 1.5 * row_.batch * kSampleUs / std::max(sample_us, 0.01);
-      row_.batch =
-          static_cast<int>(std::min<double>(std::max(std::ceil(wanted), 2.0 * row_.batch), kMaxBatch));
+      const double wanted = 1.2 * row_.batch * kSampleUs / std::max(sample_us, 0.01);
+      row_.batch = static_cast<int>(std::min<double>(std::max(std::ceil(wanted), 2.0 * row_.batch), kMaxBatch));
     }
     row_.samples = options_.iterations.value_or(
         static_cast<int>(std::clamp<double>(kBudgetUs / std::max(sample_us, 1.0), kMinSamples, kMaxSamples)));

@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <vector>
 
 #include "base/check.h"
 #include "os/fork_guard.h"
@@ -136,7 +138,25 @@ TEST(Socket, ConnectSaysNobodyForMissingAndDeadListeners) {
   EXPECT_THROW((void)listen_unix(dir.path() + "/" + std::string(120, 'x')), Error);
 }
 
-TEST(PrivateDir, IsPrivateAndGoesWithItsOwner) {
+/// A base of the test's own: sweeps of other processes must not meet its directories.
+class PrivateDirTest : public testing::Test {
+ protected:
+  PrivateDirTest() {
+    std::string base = (fs::temp_directory_path() / "private-dir-test-XXXXXX").string();
+    EXPECT_NE(::mkdtemp(base.data()), nullptr);
+    base_ = base;
+    ::setenv("ONEHOP_RUNTIME_DIR", base.c_str(), 1);
+  }
+  ~PrivateDirTest() override {
+    ::unsetenv("ONEHOP_RUNTIME_DIR");
+    fs::remove_all(base_);
+  }
+
+ private:
+  fs::path base_;
+};
+
+TEST_F(PrivateDirTest, IsPrivateAndGoesWithItsOwner) {
   std::string path;
   {
     const PrivateDir dir = PrivateDir::create("test");
@@ -149,7 +169,7 @@ TEST(PrivateDir, IsPrivateAndGoesWithItsOwner) {
   EXPECT_FALSE(fs::exists(path));
 }
 
-TEST(PrivateDir, ReclaimsWhatADeadProcessLeftAndNothingElse) {
+TEST_F(PrivateDirTest, ReclaimsWhatADeadProcessLeftAndNothingElse) {
   const PrivateDir living = PrivateDir::create("living");
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
@@ -172,7 +192,20 @@ TEST(PrivateDir, ReclaimsWhatADeadProcessLeftAndNothingElse) {
   EXPECT_TRUE(fs::exists(living.path()));
 }
 
-TEST(PrivateDir, NamesTheRemedyWhenTheBaseIsNotThere) {
+TEST_F(PrivateDirTest, SurvivesSweepsThatRunWhileItIsMade) {
+  std::vector<std::jthread> owners;
+  for (int owner = 0; owner < 4; ++owner) {
+    // Each `create` sweeps first, and so meets the directories that the other threads are making.
+    owners.emplace_back([] {
+      for (int i = 0; i < 500; ++i) {
+        const PrivateDir dir = PrivateDir::create("swept");
+        EXPECT_TRUE(fs::exists(dir.path() + "/lock"));
+      }
+    });
+  }
+}
+
+TEST_F(PrivateDirTest, NamesTheRemedyWhenTheBaseIsNotThere) {
   ::setenv("ONEHOP_RUNTIME_DIR", "/nonexistent/place", 1);
   try {
     (void)PrivateDir::create("test");

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 
 #include "base/check.h"
@@ -18,28 +19,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Each lost race is another process's sweep meeting a directory between its making and its locking.
-constexpr int kAttempts = 16;
+// A directory without a lock file may be one that is just being made; older than this it is rubbish.
+constexpr time_t kYoungSeconds = 60;
 
 std::string user_prefix() {
   return fmt::format("onehop-{}-", ::geteuid());
 }
 
-/// Takes the lock of a directory of ours. Empty, with errno set, when that is not possible; EWOULDBLOCK and ENOENT
-/// mean that it has an owner or is being removed.
-/// The owner holds the lock for life; the kernel drops it with the owner's last descriptor.
-UniqueFd claim(const fs::path& path) {
+bool is_stale(const fs::path& dir) {
   struct stat info {};
-  const UniqueFd dir(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
-  if (!dir || ::fstat(dir.get(), &info) != 0 || info.st_uid != ::geteuid()) return {};
-  UniqueFd lock(::openat(dir.get(), "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return {};
-  // Removed between the open and the lock: then the lock protects nothing.
-  if (::fstat(lock.get(), &info) != 0 || info.st_nlink == 0) {
-    errno = ENOENT;
-    return {};
-  }
-  return lock;
+  if (::lstat(dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) return false;
+  const UniqueFd lock(::open((dir / "lock").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (!lock) return errno == ENOENT && info.st_mtime + kYoungSeconds < ::time(nullptr);
+  // The owner holds an exclusive lock for life; the kernel drops it with the owner's last descriptor.
+  return ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
 }
 
 }  // namespace
@@ -56,9 +49,7 @@ int reclaim_stale_dirs(const std::string& base) noexcept {
   try {
     std::error_code ignored;
     for (const fs::directory_entry& entry : fs::directory_iterator(base, ignored)) {
-      if (!entry.path().filename().string().starts_with(user_prefix())) continue;
-      const UniqueFd lock = claim(entry.path());  // held while removing, so that its maker sees it lost the race
-      if (!lock) continue;
+      if (!entry.path().filename().string().starts_with(user_prefix()) || !is_stale(entry.path())) continue;
       if (fs::remove_all(entry.path(), ignored) > 0) ++removed;
     }
   } catch (const std::exception& e) {
@@ -71,21 +62,21 @@ int reclaim_stale_dirs(const std::string& base) noexcept {
 PrivateDir PrivateDir::create(const std::string& purpose) {
   const std::string base = runtime_base();
   (void)reclaim_stale_dirs(base);
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    std::string path = fmt::format("{}/{}{}-XXXXXX", base, user_prefix(), purpose);
-    if (::mkdtemp(path.data()) == nullptr) {  // mode 0700, name unpredictable, never an existing one
-      fail_errno(
-          errno,
-          fmt::format("creating a private directory in {} (set ONEHOP_RUNTIME_DIR to a writable one)", base));
-    }
-    UniqueFd lock = claim(path);
-    if (lock) return PrivateDir(std::move(path), std::move(lock));
-    const int err = errno;
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-    if (err != EWOULDBLOCK && err != ENOENT) fail_errno(err, fmt::format("locking {}/lock", path));
+  std::string path = fmt::format("{}/{}{}-XXXXXX", base, user_prefix(), purpose);
+  if (::mkdtemp(path.data()) == nullptr) {  // mode 0700, name unpredictable, never an existing one
+    fail_errno(
+        errno,
+        fmt::format("creating a private directory in {} (set ONEHOP_RUNTIME_DIR to a writable one)", base));
   }
-  fail(ErrorCode::out_of_resources, "cannot make and lock a private directory in {} in {} attempts", base, kAttempts);
+  // Locked before it gets its name: whoever sweeps never sees a lock file that is not held yet.
+  const std::string unnamed = path + "/lock.new";
+  UniqueFd lock(::open(unnamed.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const bool locked = lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0 &&
+                      ::rename(unnamed.c_str(), (path + "/lock").c_str()) == 0;
+  const int err = locked ? 0 : errno;
+  PrivateDir dir(std::move(path), std::move(lock));  // from here on removed on every path
+  if (err != 0) fail_errno(err, fmt::format("locking {}", dir.path()));
+  return dir;
 }
 
 PrivateDir& PrivateDir::operator=(PrivateDir&& other) noexcept {

@@ -20,8 +20,8 @@ std::string name_prefix() {
   return fmt::format("onehop-{}-launch-", ::getuid());
 }
 
-/// Takes the lock of a directory of ours. Empty, with errno set, when that is not possible; EWOULDBLOCK and ENOENT
-/// mean that it has an owner or is being removed.
+/// Takes the lock of a directory of ours. Empty, with errno set, when that is not possible; EWOULDBLOCK and
+/// ENOENT mean that it has an owner or is being removed.
 Fd lock_directory(const fs::path& directory) {
   const Fd dir(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat info {};

@@ -12,17 +12,18 @@
 #include <string_view>
 #include <vector>
 
+#include "onehop/ipc.h"
+
 #include "base/deadline.h"
 #include "group/messages.h"
-#include "onehop/ipc.h"
 #include "os/fork_guard.h"
 #include "os/socket.h"
 #include "os/unique_fd.h"
 
 namespace onehop {
 
-/// Thread-safe. Collectives (all_gather, barrier, all_gather_fds, broadcast_fds) of one mesh are serialised and end
-/// for all ranks when they end badly for one; point-to-point calls end for their caller alone.
+/// Thread-safe. Collectives (all_gather, barrier, all_gather_fds, broadcast_fds) of one mesh are serialised
+/// and end for all ranks when they end badly for one; point-to-point calls end for their caller alone.
 class IpcChannel::Mesh {
  public:
   /// `sockets[r]` is connected to rank r; the own slot is empty.
@@ -99,7 +100,7 @@ class IpcChannel::Mesh {
 
 /// How ranks that know each other's listening sockets become a mesh.
 struct MeshPlan {
-  os::Id id{};                     ///< of the group: connections that name another are turned away
+  os::Id id{};  ///< of the group: connections that name another are turned away
   Rank rank;
   std::vector<std::string> paths;  ///< of every rank's listening socket
   int listener = -1;               ///< this rank's

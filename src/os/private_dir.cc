@@ -26,33 +26,13 @@ std::string user_prefix() {
   return fmt::format("onehop-{}-", ::geteuid());
 }
 
-/// Removes `dir` if its owner is dead. The lock is held meanwhile: an owner that is still making the directory then
-/// fails to get it and makes another.
-bool remove_if_stale(const fs::path& dir) {
+bool is_stale(const fs::path& dir) {
   struct stat info {};
   if (::lstat(dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) return false;
   const UniqueFd lock(::open((dir / "lock").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  if (lock) {
-    // The owner holds an exclusive lock for life; the kernel drops it with the owner's last descriptor.
-    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return false;
-  } else if (errno != ENOENT || info.st_mtime + kYoungSeconds >= ::time(nullptr)) {
-    return false;
-  }
-  std::error_code ignored;
-  return fs::remove_all(dir, ignored) > 0;
-}
-
-/// The lock of a directory just made; empty when a sweep came first, which removes the directory.
-UniqueFd lock_new(const std::string& path) {
-  UniqueFd lock(::open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!lock) fail_errno(errno, fmt::format("creating {}/lock", path));
-  struct stat info {};
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) return {};
-    fail_errno(errno, fmt::format("locking {}/lock", path));
-  }
-  if (::fstat(lock.get(), &info) != 0) fail_errno(errno, fmt::format("examining {}/lock", path));
-  return info.st_nlink > 0 ? std::move(lock) : UniqueFd{};
+  if (!lock) return errno == ENOENT && info.st_mtime + kYoungSeconds < ::time(nullptr);
+  // The owner holds an exclusive lock for life; the kernel drops it with the owner's last descriptor.
+  return ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
 }
 
 }  // namespace
@@ -69,7 +49,8 @@ int reclaim_stale_dirs(const std::string& base) noexcept {
   try {
     std::error_code ignored;
     for (const fs::directory_entry& entry : fs::directory_iterator(base, ignored)) {
-      if (entry.path().filename().string().starts_with(user_prefix()) && remove_if_stale(entry.path())) ++removed;
+      if (!entry.path().filename().string().starts_with(user_prefix()) || !is_stale(entry.path())) continue;
+      if (fs::remove_all(entry.path(), ignored) > 0) ++removed;
     }
   } catch (const std::exception& e) {
     // Somebody else may sweep at the same time; what is left now goes next time.
@@ -81,22 +62,21 @@ int reclaim_stale_dirs(const std::string& base) noexcept {
 PrivateDir PrivateDir::create(const std::string& purpose) {
   const std::string base = runtime_base();
   (void)reclaim_stale_dirs(base);
-  while (true) {
-    std::string path = fmt::format("{}/{}{}-XXXXXX", base, user_prefix(), purpose);
-    if (::mkdtemp(path.data()) == nullptr) {  // mode 0700, name unpredictable, never an existing one
-      fail_errno(
-          errno,
-          fmt::format("creating a private directory in {} (set ONEHOP_RUNTIME_DIR to a writable one)", base));
-    }
-    try {
-      // Every attempt that a sweep spoils costs that sweep one, too, so this ends.
-      if (UniqueFd lock = lock_new(path)) return PrivateDir(std::move(path), std::move(lock));
-    } catch (...) {
-      std::error_code ignored;
-      fs::remove_all(path, ignored);
-      throw;
-    }
+  std::string path = fmt::format("{}/{}{}-XXXXXX", base, user_prefix(), purpose);
+  if (::mkdtemp(path.data()) == nullptr) {  // mode 0700, name unpredictable, never an existing one
+    fail_errno(
+        errno,
+        fmt::format("creating a private directory in {} (set ONEHOP_RUNTIME_DIR to a writable one)", base));
   }
+  // Locked before it gets its name: whoever sweeps never sees a lock file that is not held yet.
+  const std::string unnamed = path + "/lock.new";
+  UniqueFd lock(::open(unnamed.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const bool locked = lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0 &&
+                      ::rename(unnamed.c_str(), (path + "/lock").c_str()) == 0;
+  const int err = locked ? 0 : errno;
+  PrivateDir dir(std::move(path), std::move(lock));  // from here on removed on every path
+  if (err != 0) fail_errno(err, fmt::format("locking {}", dir.path()));
+  return dir;
 }
 
 PrivateDir& PrivateDir::operator=(PrivateDir&& other) noexcept {

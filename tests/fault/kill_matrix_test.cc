@@ -1,11 +1,14 @@
 // The kill matrix, promises A, B, E and F of docs/reliability: at every phase of a group's life, one rank is
 // killed, exits, is stopped, fails or dawdles. Proven for each cell, with real processes and real sockets:
-//   - killed or gone after the sockets exist: every survivor throws an Error that names the rank, p99 <= 250 ms after
+//   - killed or gone after the sockets exist: every survivor throws an Error that names the rank, p99 <= 250
+//   ms after
 //     the death; before that, the others end within their deadline + 100 ms;
-//   - stopped: the survivors time out within their deadline + 100 ms and name it; woken up after the survivors formed
+//   - stopped: the survivors time out within their deadline + 100 ms and name it; woken up after the
+//   survivors formed
 //     a new group, it finds itself evicted and changes nothing in their memory, old or new;
 //   - failed: all ranks throw the same error with the same origin; late: nobody notices;
-//   - afterwards the survivors, in the same processes and over the same store, form a group without the dead rank (and
+//   - afterwards the survivors, in the same processes and over the same store, form a group without the dead
+//   rank (and
 //     with a newcomer where only one survived) and all-reduce in it.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -33,16 +36,21 @@ struct Cell {
   int ranks = 2;
   Duration timeout{5000};
 
-  [[nodiscard]] std::string name() const { return fmt::format("{} {} rank {} of {}", action, point, victim, ranks); }
+  [[nodiscard]] std::string name() const {
+    return fmt::format("{} {} rank {} of {}", action, point, victim, ranks);
+  }
   [[nodiscard]] bool everyone_lives() const { return action == "error" || action == "delay"; }
   [[nodiscard]] int survivors() const { return everyone_lives() ? ranks : ranks - 1; }
   /// Two make a group: a lone survivor needs company.
   [[nodiscard]] int newcomers() const { return survivors() < 2 ? 1 : 0; }
 };
 
-const std::vector<std::string> kPoints = {"announce", "offer", "ack", "connect", "allocate", "map",
-                                          "allocate#2", "map#2", "barrier", "all_reduce", "all_reduce.data"};
-bool before_sockets(const std::string& point) { return point == "announce" || point == "offer"; }
+const std::vector<std::string> kPoints = {
+    "announce",   "offer", "ack",     "connect",    "allocate",       "map",
+    "allocate#2", "map#2", "barrier", "all_reduce", "all_reduce.data"};
+bool before_sockets(const std::string& point) {
+  return point == "announce" || point == "offer";
+}
 
 std::vector<Cell> cells_of(const std::string& action, Duration timeout) {
   std::vector<Cell> cells;
@@ -54,7 +62,8 @@ std::vector<Cell> cells_of(const std::string& action, Duration timeout) {
         // Only rank 0 makes an offer, and only the others answer it.
         if ((point == "offer" && victim != 0) || (point == "ack" && victim == 0)) continue;
         if (kSanitized && ranks > 2 && victim != ranks / 2) continue;
-        cells.push_back({.point = point, .action = action, .victim = victim, .ranks = ranks, .timeout = timeout});
+        cells.push_back(
+            {.point = point, .action = action, .victim = victim, .ranks = ranks, .timeout = timeout});
       }
     }
   }
@@ -68,7 +77,8 @@ void paint(const SymmetricBuffer& buffer) {
   std::memset(buffer.local(), std::to_integer<int>(kPattern), buffer.bytes());
 }
 bool still_painted(const SymmetricBuffer& buffer) {
-  return std::all_of(buffer.local(), buffer.local() + buffer.bytes(), [](std::byte b) { return b == kPattern; });
+  return std::all_of(buffer.local(), buffer.local() + buffer.bytes(),
+                     [](std::byte b) { return b == kPattern; });
 }
 
 /// What each process of a cell does.
@@ -84,7 +94,8 @@ void live(World& world, Rank rank, const Cell& cell, const std::string& store_pa
     if (victim) arm_fault(cell.point, rank, cell.action, card);
     Attempt& attempt = card.attempts[0];
     attempt.run([&] {
-      Group group = Group::join(store, {.rank = rank, .size = cell.ranks, .timeout = cell.timeout, .scratch_bytes = 1 << 20});
+      Group group = Group::join(
+          store, {.rank = rank, .size = cell.ranks, .timeout = cell.timeout, .scratch_bytes = 1 << 20});
       attempt.begin_call();
       old = group.allocate(kBufferBytes);
       attempt.begin_call();
@@ -103,14 +114,17 @@ void live(World& world, Rank rank, const Cell& cell, const std::string& store_pa
   const int before = rank.value - (!cell.everyone_lives() && rank.value > cell.victim ? 1 : 0);
   Attempt& attempt = card.attempts[1];
   attempt.run([&] {
-    Group group = Group::join(store, {.rank = Rank{before}, .size = cell.survivors() + cell.newcomers(),
-                                      .timeout = std::chrono::seconds{10}, .scratch_bytes = 1 << 20});
+    Group group = Group::join(store, {.rank = Rank{before},
+                                      .size = cell.survivors() + cell.newcomers(),
+                                      .timeout = std::chrono::seconds{10},
+                                      .scratch_bytes = 1 << 20});
     const SymmetricBuffer fresh = group.allocate(kBufferBytes);
     paint(fresh);
     check_all_reduce(group);
     if (cell.action == "stop") {
       if (before == 0) (void)::kill(world.pid(Rank{cell.victim}), SIGCONT);
-      if (!world.await(kVictimEnded, 1, std::chrono::seconds{10})) throw std::logic_error("the evicted rank never ended");
+      if (!world.await(kVictimEnded, 1, std::chrono::seconds{10}))
+        throw std::logic_error("the evicted rank never ended");
       check_all_reduce(group);
       if (!still_painted(fresh) || (old && !still_painted(*old))) {
         throw std::logic_error("the evicted rank wrote into a survivor's memory");
@@ -121,7 +135,8 @@ void live(World& world, Rank rank, const Cell& cell, const std::string& store_pa
 }
 
 /// Runs cells, `together` at a time, and hands each to `judge` when it has ended.
-void run_cells(const std::vector<Cell>& cells, std::size_t together, const std::function<void(const Cell&, World&)>& judge) {
+void run_cells(const std::vector<Cell>& cells, std::size_t together,
+               const std::function<void(const Cell&, World&)>& judge) {
   struct Running {
     const Cell* cell;
     std::unique_ptr<TempDir> store;
@@ -130,11 +145,12 @@ void run_cells(const std::vector<Cell>& cells, std::size_t together, const std::
   for (std::size_t first = 0; first < cells.size(); first += together) {
     std::vector<Running> batch;
     for (std::size_t i = first; i < std::min(first + together, cells.size()); ++i) {
-      Running& one = batch.emplace_back(Running{.cell = &cells[i], .store = std::make_unique<TempDir>(), .world = nullptr});
+      Running& one = batch.emplace_back(
+          Running{.cell = &cells[i], .store = std::make_unique<TempDir>(), .world = nullptr});
       const std::string path = one.store->path();
-      one.world = std::make_unique<World>(one.cell->ranks + one.cell->newcomers(), [&cell = *one.cell, path](World& world, Rank r) {
-        live(world, r, cell, path);
-      });
+      one.world = std::make_unique<World>(
+          one.cell->ranks + one.cell->newcomers(),
+          [&cell = *one.cell, path](World& world, Rank r) { live(world, r, cell, path); });
     }
     for (Running& one : batch) {
       SCOPED_TRACE(one.cell->name());
@@ -156,11 +172,14 @@ void expect_new_group_works(const Cell& cell, const World& world) {
   for (Rank r{0}; r.value < cell.ranks + cell.newcomers(); ++r.value) {
     if (!cell.everyone_lives() && r.value == cell.victim) continue;
     const Attempt& second = world.card(r).attempts[1];
-    EXPECT_EQ(second.state.load(), Attempt::succeeded) << "rank " << r.value << " in the new group: " << second.text();
+    EXPECT_EQ(second.state.load(), Attempt::succeeded)
+        << "rank " << r.value << " in the new group: " << second.text();
   }
 }
 
-bool is_one_line(const std::string& text) { return !text.empty() && text.find('\n') == std::string::npos; }
+bool is_one_line(const std::string& text) {
+  return !text.empty() && text.find('\n') == std::string::npos;
+}
 
 void die_everywhere(const std::string& action) {
   std::vector<double> detections;
@@ -198,7 +217,8 @@ void die_everywhere(const std::string& action) {
       EXPECT_EQ(first.state.load(), Attempt::failed) << first.text();
       EXPECT_EQ(first.error(), ErrorCode::timeout) << first.text();
       EXPECT_TRUE(is_one_line(first.text()));
-      EXPECT_LE(first.call_ms(), static_cast<double>(cell.timeout.count()) + 100 + world.stall_ms()) << first.text();
+      EXPECT_LE(first.call_ms(), static_cast<double>(cell.timeout.count()) + 100 + world.stall_ms())
+          << first.text();
       overshoots.push_back(first.call_ms() - static_cast<double>(cell.timeout.count()));
       if (first.origin == cell.victim) ++naming;
       named = named || first.origin == cell.victim;
@@ -209,15 +229,22 @@ void die_everywhere(const std::string& action) {
   });
   const Spread spread(detections);
   print_spread(fmt::format("promise B, {}: death to Error on each survivor", action), spread);
-  print_spread(fmt::format("promise A, {} before sockets exist: overshoot of a {} ms deadline", action, 400), Spread(overshoots));
-  fmt::print("of those, {} of {} survivors named the missing rank; the machine woke the test at most {:.1f} ms late\n", naming,
-             overshoots.size(), stall);
+  print_spread(fmt::format("promise A, {} before sockets exist: overshoot of a {} ms deadline", action, 400),
+               Spread(overshoots));
+  fmt::print(
+      "of those, {} of {} survivors named the missing rank; the machine woke the test at most {:.1f} ms "
+      "late\n",
+      naming, overshoots.size(), stall);
   EXPECT_LE(spread.at(0.99), 250 + stall);
 }
 
-TEST(KillMatrix, SurvivorsOfAKilledRankNameItAndFormANewGroup) { die_everywhere("kill"); }
+TEST(KillMatrix, SurvivorsOfAKilledRankNameItAndFormANewGroup) {
+  die_everywhere("kill");
+}
 
-TEST(KillMatrix, SurvivorsOfARankThatExitsNameItAndFormANewGroup) { die_everywhere("exit"); }
+TEST(KillMatrix, SurvivorsOfARankThatExitsNameItAndFormANewGroup) {
+  die_everywhere("exit");
+}
 
 TEST(KillMatrix, SurvivorsOfAStoppedRankTimeOutAndItFindsItselfEvicted) {
   std::vector<double> overshoots;

@@ -25,14 +25,18 @@ namespace onehop::fault {
 namespace {
 
 // The library looks once, when it is loaded, whether faults are armed at all; forked ranks arm theirs later.
-__attribute__((constructor(101))) void arm_faults_at_all() { (void)::setenv("ONEHOP_FAULT", "nowhere:-1:none", 1); }
+__attribute__((constructor(101))) void arm_faults_at_all() {
+  (void)::setenv("ONEHOP_FAULT", "nowhere:-1:none", 1);
+}
 
 Card* g_own_card = nullptr;
 
 }  // namespace
 
 std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 void Attempt::run(const std::function<void()>& body) {
@@ -57,7 +61,8 @@ void Attempt::run(const std::function<void()>& body) {
 }
 
 World::World(int processes, const Body& body) : size_(processes) {
-  void* const memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const memory =
+      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::runtime_error("mmap failed");
   board_ = new (memory) Board;
   (void)std::fflush(nullptr);
@@ -149,7 +154,9 @@ void check_all_reduce(Group& group) {
   }
 }
 
-Spread::Spread(std::vector<double> unsorted) : values(std::move(unsorted)) { std::sort(values.begin(), values.end()); }
+Spread::Spread(std::vector<double> unsorted) : values(std::move(unsorted)) {
+  std::sort(values.begin(), values.end());
+}
 
 double Spread::at(double quantile) const {
   if (values.empty()) return 0;
@@ -158,8 +165,8 @@ double Spread::at(double quantile) const {
 }
 
 void print_spread(std::string_view what, const Spread& spread) {
-  fmt::print("{}: n={} p50={:.1f} ms p99={:.1f} ms max={:.1f} ms\n", what, spread.values.size(), spread.at(0.5),
-             spread.at(0.99), spread.max());
+  fmt::print("{}: n={} p50={:.1f} ms p99={:.1f} ms max={:.1f} ms\n", what, spread.values.size(),
+             spread.at(0.5), spread.at(0.99), spread.max());
 }
 
 std::vector<std::string> entries_of(const std::string& base) {

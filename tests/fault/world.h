@@ -1,8 +1,9 @@
 // Worlds of real processes in which one thing goes wrong at one named point. Every process reports on a card
 // in memory that it shares with the test, so that what a killed or stopped process wrote last is not lost.
 //
-// Faults are armed with ONEHOP_FAULT (os/fault_point.h) in the process they are to strike and nowhere else. Nothing
-// here sleeps to get the timing right: processes wait for each other's events, and faults strike at named points.
+// Faults are armed with ONEHOP_FAULT (os/fault_point.h) in the process they are to strike and nowhere else.
+// Nothing here sleeps to get the timing right: processes wait for each other's events, and faults strike at
+// named points.
 #pragma once
 
 #include <sys/types.h>
@@ -35,7 +36,7 @@ struct Attempt {
   std::atomic<std::uint32_t> state{not_tried};
   std::int64_t call_began_ns = 0;  ///< the last call of the attempt, the one that failed if it failed
   std::int64_t ended_ns = 0;
-  int code = 0;    ///< of the Error
+  int code = 0;  ///< of the Error
   int origin = -1;
   char message[1024] = {};
 
@@ -52,7 +53,7 @@ struct Attempt {
 struct Card {
   std::atomic<std::int64_t> struck_ns{0};  ///< when the armed fault struck this process
   std::array<Attempt, 2> attempts;
-  std::array<double, 8> figures{};         ///< whatever the test wants to know
+  std::array<double, 8> figures{};  ///< whatever the test wants to know
 };
 
 class World {
@@ -100,7 +101,8 @@ class World {
 /// Arms the fault in this process, which must not have reached any point yet; its card notes when it strikes.
 void arm_fault(const std::string& point, Rank rank, const std::string& action, Card& card);
 
-/// A small and a large (two-shot, several chunks) all-reduce, results checked; a wrong one throws std::logic_error.
+/// A small and a large (two-shot, several chunks) all-reduce, results checked; a wrong one throws
+/// std::logic_error.
 void check_all_reduce(Group& group);
 
 /// Sorted figures and how they are spread.

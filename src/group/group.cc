@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "base/env.h"
 #include "base/wire.h"
@@ -23,7 +25,56 @@ struct BlockNotice {
   Status status;
   os::Id process{};  ///< ranks of one process share one mapping
   std::uint64_t bytes = 0;
-  std::uint64_t block = 0;  ///< address of the owner's shared_ptr<Block>, for ranks of the same process
+  std::uint64_t block = 0;  ///< where ranks of the same process find it in `lent_blocks`
+};
+
+/// Blocks on their way between threads of this process. A number, and not a pointer, is what travels: a rank
+/// that gave up takes its block away again, and a number that somebody made up leads nowhere.
+class LentBlocks {
+ public:
+  std::uint64_t lend(const std::shared_ptr<Block>& block) {
+    const std::lock_guard lock(mutex_);
+    blocks_.emplace(++last_, block);
+    return last_;
+  }
+  void take_back(std::uint64_t number) noexcept {
+    const std::lock_guard lock(mutex_);
+    blocks_.erase(number);
+  }
+  [[nodiscard]] std::shared_ptr<Block> find(std::uint64_t number, Rank owner) {
+    const std::lock_guard lock(mutex_);
+    const auto at = blocks_.find(number);
+    if (at == blocks_.end()) {
+      fail_from(owner, ErrorCode::peer_lost, "rank {} gave up before its memory was mapped", owner.value);
+    }
+    return at->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::uint64_t last_ = 0;
+  std::map<std::uint64_t, std::shared_ptr<Block>> blocks_;
+};
+
+LentBlocks& lent_blocks() {
+  static LentBlocks& blocks =
+      *new LentBlocks;  // leaked on purpose: threads may still join while statics are destroyed
+  return blocks;
+}
+
+/// Lends while it lives.
+class Loan {
+ public:
+  Loan() = default;
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+  ~Loan() {
+    if (number_ != 0) lent_blocks().take_back(number_);
+  }
+  std::uint64_t of(const std::shared_ptr<Block>& block) { return number_ = lent_blocks().lend(block); }
+
+ private:
+  std::uint64_t number_ = 0;
 };
 
 std::string encode(const BlockNotice& notice) {
@@ -83,13 +134,13 @@ Algorithm parse_algorithm(std::string_view name) {
 
 // --- State ---
 
-Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh)
+Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh,
+                    const Deadline& deadline)
     : options_(std::move(options)),
       id_(std::move(id)),
       mesh_(std::move(mesh)),
       channel_(mesh_),
       backend_(make_host_backend()) {
-  const Deadline deadline = Deadline::after(options_.timeout);
   segments_ = exchange_blocks(sizeof(host::SegmentHeader) + options_.scratch_bytes, deadline, "joining");
   std::vector<host::Team::Member> members;
   for (const std::shared_ptr<Block>& segment : segments_) {
@@ -108,6 +159,17 @@ void Group::State::throw_timeout(Rank awaited, Duration timeout, const char* pha
             timeout.count(), awaited.value);
 }
 
+void Group::State::fail_call(const Error& error, const char* phase) {
+  if (!error.origin().none()) {
+    mesh_->fail_group(error);
+    throw error;
+  }
+  const Error named(error.code(), fmt::format("{}: rank {}: {}", phase, rank().value, error.message()),
+                    rank());
+  mesh_->fail_group(named);
+  throw named;
+}
+
 void Group::State::agree(const Status& own, const Deadline& deadline, const char* phase) {
   for (const std::string& raw : mesh_->all_gather(encode(own), deadline, phase))
     parse_status(raw).throw_if_failed();
@@ -116,6 +178,7 @@ void Group::State::agree(const Status& own, const Deadline& deadline, const char
 std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t bytes, const Deadline& deadline,
                                                                   const char* phase) {
   Allocation own;
+  Loan loan;
   BlockNotice notice;
   notice.process = process_id();
   notice.bytes = bytes;
@@ -125,12 +188,16 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
     } catch (const Error& error) {
       notice.status = Status::of(error, rank());
       notice.status.message = fmt::format("{}: rank {}: {}", phase, rank().value, error.message());
+    } catch (const std::bad_alloc&) {
+      notice.status = {.code = ErrorCode::out_of_resources,
+                       .origin = rank(),
+                       .message = fmt::format("{}: rank {}: out of memory", phase, rank().value)};
     }
   };
   attempt([&] {
     os::fault_point("allocate", rank().value);
     own = backend_->create(bytes);
-    notice.block = reinterpret_cast<std::uint64_t>(&own.block);
+    notice.block = loan.of(own.block);
   });
 
   std::vector<BlockNotice> notices;
@@ -154,10 +221,8 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
   attempt([&] {
     os::fault_point("map", rank().value);
     for (std::size_t r = 0; r < blocks.size(); ++r) {
-      // A rank of this process: its pointer is good here, and it keeps it until everyone has agreed below.
       blocks[r] = notices[r].process == notice.process
-                      ? *reinterpret_cast<const std::shared_ptr<Block>*>(
-                            notices[r].block)  // NOLINT(performance-no-int-to-ptr)
+                      ? lent_blocks().find(notices[r].block, Rank{static_cast<int>(r)})
                       : backend_->import(std::move(handles[r]), bytes);
     }
   });
@@ -221,7 +286,8 @@ Group Group::join(std::shared_ptr<Store> store, JoinOptions options) {
   const Deadline deadline = Deadline::after(options.timeout);
   Rendezvous met = rendezvous(
       *store, options, [&] { return prepare(options); }, deadline);
-  return Group(std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh)));
+  return Group(
+      std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh), deadline));
 }
 
 Group Group::from_env(JoinOptions defaults) {
@@ -352,7 +418,7 @@ std::optional<Group> Group::split(int color, int key) {
     options.name += fmt::format(".{}", color);
     auto sub = std::make_shared<IpcChannel::Mesh>(options.rank, options.size, std::move(sockets));
     const os::Id& id = choices[static_cast<std::size_t>(members.front())].id;
-    return Group(std::make_shared<State>(std::move(options), os::to_hex(id), std::move(sub)));
+    return Group(std::make_shared<State>(std::move(options), os::to_hex(id), std::move(sub), deadline));
   });
 }
 

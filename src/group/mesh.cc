@@ -49,7 +49,7 @@ void IpcChannel::Mesh::require_usable(const char* phase) const {
   if (left()) fail(ErrorCode::invalid_argument, "{}: this rank has left the group", phase);
 }
 
-void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) {
+void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) const {
   const bool bye = peers_[static_cast<std::size_t>(who.value)].said_bye;
   throw Error(ErrorCode::peer_lost,
               bye ? fmt::format("rank {} has left the group; seen by rank {} during {}", who.value,
@@ -102,6 +102,16 @@ void IpcChannel::Mesh::check_locked(const char* phase) {
 void IpcChannel::Mesh::check(const char* phase) {
   const std::lock_guard lock(state_mutex_);
   check_locked(phase);
+}
+
+bool IpcChannel::Mesh::departed(Rank r) {
+  const std::lock_guard lock(state_mutex_);
+  return peers_[static_cast<std::size_t>(r.value)].said_bye;
+}
+
+void IpcChannel::Mesh::throw_departed(Rank r, const char* phase) {
+  const std::lock_guard lock(state_mutex_);
+  throw_gone(r, phase);
 }
 
 void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Deadline& deadline,
@@ -292,7 +302,7 @@ namespace {
 // How often a rank that waits for connections asks whether the missing ones are still alive.
 constexpr Duration kProbeInterval{100};
 // A connection that does not say hello within this is not one of ours.
-constexpr Duration kHelloTimeout{1000};
+constexpr Duration kHelloTimeout{250};
 
 void require_same_user(int socket, Rank from) {
   const uid_t theirs = os::peer_uid(socket);
@@ -312,10 +322,19 @@ void require_same_user(int socket, Rank from) {
 }
 
 /// The rank that connected, or none when it is not one that we wait for.
-Rank greet(const MeshPlan& plan, int socket, const std::vector<os::UniqueFd>& sockets) {
+Rank greet(const MeshPlan& plan, int socket, const std::vector<os::UniqueFd>& sockets,
+           const Deadline& deadline) {
   os::Message raw;
-  if (!os::recv_message(socket, raw, Deadline::after(kHelloTimeout)) || raw.closed) return {};
-  const MeshHello hello = parse_mesh_hello(raw.bytes);
+  MeshHello hello;
+  try {
+    if (!os::recv_message(socket, raw, Deadline::after(std::min(kHelloTimeout, deadline.left()))) ||
+        raw.closed)
+      return {};
+    hello = parse_mesh_hello(raw.bytes);
+  } catch (const Error& error) {
+    log::warn("a connection that speaks something else is turned away: {}", error.message());
+    return {};
+  }
   const auto index = static_cast<std::size_t>(hello.rank);
   if (hello.id != plan.id || hello.rank <= plan.rank.value || index >= sockets.size() || sockets[index])
     return {};
@@ -323,11 +342,8 @@ Rank greet(const MeshPlan& plan, int socket, const std::vector<os::UniqueFd>& so
   return Rank{hello.rank};
 }
 
-}  // namespace
-
-std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadline& deadline) {
+void connect_all(const MeshPlan& plan, const Deadline& deadline, std::vector<os::UniqueFd>& sockets) {
   const int size = static_cast<int>(plan.paths.size());
-  std::vector<os::UniqueFd> sockets(plan.paths.size());
   os::fault_point("connect", plan.rank.value);
 
   const std::string hello = encode(MeshHello{.id = plan.id, .rank = plan.rank.value});
@@ -348,7 +364,7 @@ std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadl
     os::UniqueFd socket =
         os::accept_unix(plan.listener, Deadline::after(std::min(kProbeInterval, deadline.left())));
     if (socket) {
-      const Rank from = greet(plan, socket.get(), sockets);
+      const Rank from = greet(plan, socket.get(), sockets, deadline);
       if (!from.none()) {
         sockets[static_cast<std::size_t>(from.value)] = std::move(socket);
         --missing;
@@ -366,7 +382,24 @@ std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadl
       }
     }
   }
-  return std::make_shared<IpcChannel::Mesh>(plan.rank, size, std::move(sockets));
+}
+
+}  // namespace
+
+std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadline& deadline) {
+  std::vector<os::UniqueFd> sockets(plan.paths.size());
+  const auto mesh = [&] {
+    return std::make_shared<IpcChannel::Mesh>(plan.rank, static_cast<int>(plan.paths.size()),
+                                              std::move(sockets));
+  };
+  try {
+    connect_all(plan, deadline, sockets);
+  } catch (const Error& error) {
+    // To a rank that is connected already, closed sockets would look like this rank's death.
+    mesh()->fail_group(error);
+    throw;
+  }
+  return mesh();
 }
 
 }  // namespace onehop

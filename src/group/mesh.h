@@ -51,6 +51,10 @@ class IpcChannel::Mesh {
   /// Reads what has arrived and throws the group's failure or the loss of a peer, naming `phase`. Called by
   /// everyone who waits for peers, however they wait.
   void check(const char* phase);
+  /// True when `check` has read the peer's goodbye: what the peer did before is visible now, and there is no more to
+  /// come.
+  [[nodiscard]] bool departed(Rank r);
+  [[noreturn]] void throw_departed(Rank r, const char* phase);
   /// A cheap look at what `check` found out earlier.
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_relaxed); }
 
@@ -79,7 +83,7 @@ class IpcChannel::Mesh {
   void check_locked(const char* phase);
   void pump(Peer& from);
   void require_usable(const char* phase) const;
-  [[noreturn]] void throw_gone(Rank who, const char* phase);
+  [[noreturn]] void throw_gone(Rank who, const char* phase) const;
   template <class F>
   auto collective(F&& body);
 

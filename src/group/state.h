@@ -29,7 +29,8 @@ struct BufferRange {
 class Group::State : public std::enable_shared_from_this<Group::State> {
  public:
   /// Collective: allocates and exchanges the communicator's segments.
-  State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh);
+  State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh,
+        const Deadline& deadline);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -52,9 +53,12 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
     try {
       return body();
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::mismatch && error.code() != ErrorCode::invalid_argument)
-        mesh_->fail_group(error);
-      throw;
+      if (error.code() == ErrorCode::mismatch || error.code() == ErrorCode::invalid_argument) throw;
+      fail_call(error, phase);
+    } catch (const std::exception& other) {
+      // Out of memory, most likely: the other ranks must not take this one's next call for the rest of this
+      // call.
+      fail_call(Error(ErrorCode::out_of_resources, other.what()), phase);
     }
   }
 
@@ -65,10 +69,16 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
     }
   }
   void wait_for(int r, os::CallDeadline& deadline, const char* phase) {
-    if (!team_.wait(r, deadline, [&] { mesh_->check(phase); }))
-      throw_timeout(Rank{r}, deadline.timeout(), phase);
+    const auto interrupt = [&] {
+      mesh_->check(phase);
+      // In this order: a rank that published its step and left is not missed.
+      if (mesh_->departed(Rank{r}) && !team_.arrived(r)) mesh_->throw_departed(Rank{r}, phase);
+    };
+    if (!team_.wait(r, deadline, interrupt)) throw_timeout(Rank{r}, deadline.timeout(), phase);
   }
   [[noreturn]] void throw_timeout(Rank awaited, Duration timeout, const char* phase) const;
+  /// Makes `error` the group's failure and throws it as the other ranks see it.
+  [[noreturn]] void fail_call(const Error& error, const char* phase);
 
   /// Collective: everyone's status; throws the first failure, the same on all ranks.
   void agree(const Status& own, const Deadline& deadline, const char* phase);

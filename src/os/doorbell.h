@@ -46,7 +46,10 @@ struct SpinPolicy {
 /// all waits of one call together.
 class CallDeadline {
  public:
-  explicit CallDeadline(Duration timeout) : timeout_(timeout) {}
+  /// Refuses a bad timeout now: later, the other ranks have been told of the call already.
+  explicit CallDeadline(Duration timeout) : timeout_(timeout) {
+    require(timeout.count() >= 0, "a timeout must not be negative, got {} ms", timeout.count());
+  }
   const Deadline& arm() {
     if (!deadline_) deadline_ = Deadline::after(timeout_);
     return *deadline_;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -68,9 +69,13 @@ PrivateDir PrivateDir::create(const std::string& purpose) {
         errno,
         fmt::format("creating a private directory in {} (set ONEHOP_RUNTIME_DIR to a writable one)", base));
   }
+  // Locked before it gets its name: a sweep that found it unlocked would take it for a dead process's.
   const std::string lock_path = path + "/lock";
-  UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  const int err = !lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+  const std::string unnamed = path + "/lock.new";
+  UniqueFd lock(::open(unnamed.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const bool locked =
+      lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0 && ::rename(unnamed.c_str(), lock_path.c_str()) == 0;
+  const int err = locked ? 0 : errno;
   PrivateDir dir(std::move(path), std::move(lock));  // from here on removed on every path
   if (err != 0) fail_errno(err, fmt::format("locking {}", lock_path));
   return dir;

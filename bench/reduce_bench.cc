@@ -27,9 +27,7 @@ Buffer buffer(std::size_t bytes) {
   return b;
 }
 
-enum class Store { cached, streaming };
-
-void reduce(benchmark::State& state, DType type, ReduceOp op, int n, std::size_t bytes, Store store) {
+void reduce(benchmark::State& state, DType type, ReduceOp op, int n, std::size_t bytes) {
   std::vector<Buffer> sources;
   std::vector<const void*> src;
   for (int k = 0; k < n; ++k) src.push_back(sources.emplace_back(buffer(bytes)).get());
@@ -37,11 +35,7 @@ void reduce(benchmark::State& state, DType type, ReduceOp op, int n, std::size_t
   const std::size_t count = bytes / size_of(type);
   const ReduceFn fn = reduce_function(type, op);
   for (auto _ : state) {
-    if (store == Store::cached) {
-      fn(dst.get(), src.data(), n, count);
-    } else {
-      reduce_streaming(type, op, dst.get(), src.data(), n, count);
-    }
+    fn(dst.get(), src.data(), n, count);
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes) * (n + 1));
@@ -59,22 +53,19 @@ void copy_bytes(benchmark::State& state, decltype(&copy_streaming) fn, std::size
 
 void register_all() {
   constexpr std::size_t kSizes[] = {1 << 10, 16 << 10, 256 << 10, 4 << 20};
-  const auto add = [](DType type, ReduceOp op, int n, std::size_t bytes, Store store) {
-    const std::string name = std::string(store == Store::cached ? "reduce/" : "reduce_streaming/") +
-                             std::string(to_string(type)) + "/" + std::string(to_string(op)) + "/" +
-                             std::to_string(n) + "/" + std::to_string(bytes);
-    benchmark::RegisterBenchmark(name.c_str(), reduce, type, op, n, bytes, store);
+  const auto add = [](DType type, ReduceOp op, int n, std::size_t bytes) {
+    const std::string name = "reduce/" + std::string(to_string(type)) + "/" + std::string(to_string(op)) +
+                             "/" + std::to_string(n) + "/" + std::to_string(bytes);
+    benchmark::RegisterBenchmark(name.c_str(), reduce, type, op, n, bytes);
   };
   for (const std::size_t bytes : kSizes) {
     for (int type = 0; type < kDTypeCount; ++type) {
-      for (const int n : {2, 4, 8}) add(static_cast<DType>(type), ReduceOp::sum, n, bytes, Store::cached);
-      for (const ReduceOp op : {ReduceOp::max, ReduceOp::avg})
-        add(static_cast<DType>(type), op, 4, bytes, Store::cached);
+      for (const int n : {2, 4, 8}) add(static_cast<DType>(type), ReduceOp::sum, n, bytes);
+      for (const ReduceOp op : {ReduceOp::max, ReduceOp::avg}) add(static_cast<DType>(type), op, 4, bytes);
     }
   }
   constexpr std::size_t kLarge = 64 << 20;
-  for (const Store store : {Store::cached, Store::streaming})
-    add(DType::f32, ReduceOp::sum, 2, kLarge, store);
+  add(DType::f32, ReduceOp::sum, 2, kLarge);
   for (const std::size_t bytes : {kSizes[0], kSizes[2], kSizes[3], kLarge}) {
     benchmark::RegisterBenchmark(("copy/" + std::to_string(bytes)).c_str(), copy_bytes, copy, bytes);
     benchmark::RegisterBenchmark(("copy_streaming/" + std::to_string(bytes)).c_str(), copy_bytes,

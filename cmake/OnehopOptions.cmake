@@ -9,6 +9,13 @@ if(ONEHOP_SANITIZE)
     $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${ONEHOP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1>)
   target_link_options(onehop_options INTERFACE -fsanitize=${ONEHOP_SANITIZE})
 endif()
+if(ONEHOP_BUILD_FUZZERS)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "ONEHOP_BUILD_FUZZERS needs clang (libFuzzer); use the preset 'fuzz'")
+  endif()
+  # Coverage feedback in all of our code; the fuzz targets themselves add libFuzzer's main.
+  target_compile_options(onehop_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>)
+endif()
 
 find_program(ONEHOP_CCACHE ccache)
 if(ONEHOP_CCACHE AND PROJECT_IS_TOP_LEVEL)

@@ -1,14 +1,15 @@
-# onehop_layer(<name> SOURCES ... [TESTS ...] [LIBS ...])
+# onehop_layer(<name> SOURCES ... [TESTS ...] [LIBS ...] [TEST_LIBS ...])
 #   Compiles one layer into the object library onehop_<name>. All layers together make libonehop; the tests of
-#   a layer (which stand beside its sources) make the program <name>_test. LIBS are what its sources include.
+#   a layer (which stand beside its sources) make the program <name>_test. LIBS are what its sources include,
+#   TEST_LIBS what its tests need besides.
 function(onehop_layer name)
-  cmake_parse_arguments(arg "" "" "SOURCES;TESTS;LIBS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;TESTS;LIBS;TEST_LIBS" ${ARGN})
   add_library(onehop_${name} OBJECT ${arg_SOURCES})
   target_include_directories(onehop_${name} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(onehop_${name} PRIVATE onehop_options fmt::fmt Threads::Threads ${arg_LIBS})
   set_property(GLOBAL APPEND PROPERTY ONEHOP_LAYERS onehop_${name})
   if(ONEHOP_BUILD_TESTS AND arg_TESTS)
-    onehop_test(${name}_test SOURCES ${arg_TESTS} LIBS ${arg_LIBS} LABELS unit)
+    onehop_test(${name}_test SOURCES ${arg_TESTS} LIBS ${arg_LIBS} ${arg_TEST_LIBS} LABELS unit)
   endif()
 endfunction()
 
@@ -28,4 +29,29 @@ function(onehop_test target)
     list(APPEND properties RUN_SERIAL TRUE)
   endif()
   gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
+endfunction()
+
+# onehop_fuzzer(<name> SOURCES ... [LIBS ...])
+#   A libFuzzer target (LLVMFuzzerTestOneInput) whose seeds and past findings are the files in tests/fuzz/corpus/<name>.
+#   In the preset `fuzz` it is a fuzzer, which scripts/fuzz.sh runs. In builds with tests the same source is a test that
+#   replays the corpus, so that no finding comes back unnoticed.
+function(onehop_fuzzer name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
+  set(target ${name}_fuzz)
+  set(corpus ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name})
+  file(GLOB seeds ${corpus}/*)
+  if(NOT seeds)
+    message(FATAL_ERROR "onehop_fuzzer(${name}): ${corpus} needs at least one seed")
+  endif()
+  add_executable(${target} ${arg_SOURCES})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${target} PRIVATE onehop_options onehop_static fmt::fmt ${arg_LIBS})
+  if(ONEHOP_BUILD_FUZZERS)
+    target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+    set_property(GLOBAL APPEND PROPERTY ONEHOP_FUZZERS "${name} $<TARGET_FILE:${target}> ${corpus}")
+  else()
+    target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.cc)
+    add_test(NAME fuzz_replay.${name} COMMAND ${target} ${corpus})
+    set_tests_properties(fuzz_replay.${name} PROPERTIES LABELS fuzz TIMEOUT 120)
+  endif()
 endfunction()

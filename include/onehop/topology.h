@@ -14,6 +14,9 @@
 
 namespace onehop {
 
+/// Devices one topology holds at most, whether probed or loaded. A group has at most `kMaxDevices` of them.
+inline constexpr int kMaxTopologyDevices = 64;
+
 /// State of a device's NVLink fabric registration, as NVML reports it.
 enum class FabricState : std::uint8_t { unsupported, not_started, in_progress, completed };
 
@@ -104,6 +107,7 @@ class ONEHOP_API Topology {
   /// Bounds-checked: Error{invalid_argument} names the index and the count.
   [[nodiscard]] const DeviceInfo& device(DeviceId device) const;
   [[nodiscard]] const PairInfo& pair(DeviceId from, DeviceId to) const;
+  /// `info.path` is `self` exactly when `from` and `to` are the same device.
   void set_pair(DeviceId from, DeviceId to, PairInfo info);
   /// What could not be found out and why, one line each.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
@@ -114,9 +118,13 @@ class ONEHOP_API Topology {
   /// TEST_INTRA_NODE_COMM=1) forces fully_connected.
   [[nodiscard]] Connectivity connectivity(const std::vector<DeviceId>& devices) const;
   [[nodiscard]] Connectivity connectivity() const;  ///< of all devices
+  /// The same for people: one line with the verdict and its reason, such as
+  /// "unknown (no NVLink from GPU 0 to GPU 5, and 11 more directions)".
+  [[nodiscard]] std::string explain_connectivity(const std::vector<DeviceId>& devices) const;
+  [[nodiscard]] std::string explain_connectivity() const;
 
   [[nodiscard]] std::string to_json() const;
-  /// A matrix for people, at most 100 columns for 8 devices.
+  /// A matrix for people, at most 100 columns wide for 8 devices (notes may be longer).
   [[nodiscard]] std::string to_text() const;
   /// A self-contained drawing.
   [[nodiscard]] std::string to_svg() const;

@@ -1,14 +1,17 @@
-// Version of the headers and of the library that is running.
+// Version of the headers and of the library that is running. The macros are for C too.
 #pragma once
 
-#include <string_view>
-
-#include "onehop/export.h"
-
+// cmake/OnehopVersion.cmake refuses to configure when these differ from the version in CMakeLists.txt.
 #define ONEHOP_VERSION_MAJOR 0
 #define ONEHOP_VERSION_MINOR 1
 #define ONEHOP_VERSION_PATCH 0
 #define ONEHOP_VERSION_STRING "0.1.0"
+
+#ifdef __cplusplus
+
+#include <string_view>
+
+#include "onehop/export.h"
 
 namespace onehop {
 
@@ -16,3 +19,5 @@ namespace onehop {
 [[nodiscard]] ONEHOP_API std::string_view version();
 
 }  // namespace onehop
+
+#endif  // __cplusplus

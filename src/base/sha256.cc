@@ -1,13 +1,10 @@
 #include "base/sha256.h"
 
-#include <sys/random.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstdint>
-
-#include "base/check.h"
 
 namespace onehop {
 namespace {
@@ -104,17 +101,6 @@ bool equal_constant_time(std::string_view a, std::string_view b) {
 std::string hex(std::string_view bytes) {
   std::string out;
   for (const char c : bytes) out += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  return out;
-}
-
-std::string random_bytes(std::size_t count) {
-  std::string out(count, '\0');
-  for (std::size_t done = 0; done < count;) {
-    const ssize_t n = ::getrandom(out.data() + done, count - done, 0);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_errno(errno, "getrandom");
-    done += static_cast<std::size_t>(n);
-  }
   return out;
 }
 

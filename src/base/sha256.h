@@ -18,7 +18,4 @@ inline constexpr std::size_t kDigestBytes = 32;
 /// Lower-case hexadecimal.
 [[nodiscard]] std::string hex(std::string_view bytes);
 
-/// Bytes from the kernel's random generator.
-[[nodiscard]] std::string random_bytes(std::size_t count);
-
 }  // namespace onehop

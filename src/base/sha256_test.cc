@@ -40,11 +40,5 @@ TEST(ConstantTimeCompare, TellsEqualFromDifferent) {
   EXPECT_FALSE(equal_constant_time("proof", "proofs"));
 }
 
-TEST(RandomBytes, DifferFromCallToCall) {
-  EXPECT_EQ(random_bytes(0).size(), 0u);
-  EXPECT_EQ(random_bytes(32).size(), 32u);
-  EXPECT_NE(random_bytes(32), random_bytes(32));
-}
-
 }  // namespace
 }  // namespace onehop

@@ -16,7 +16,7 @@
 
 #include "base/check.h"
 #include "base/deadline.h"
-#include "base/env.h"
+#include "os/private_dir.h"
 #include "os/unique_fd.h"
 
 namespace onehop {
@@ -24,17 +24,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path runtime_base() {
-  for (const char* name : {"ONEHOP_RUNTIME_DIR", "XDG_RUNTIME_DIR", "TMPDIR"}) {
-    if (const auto value = env::get(name)) return *value;
-  }
-  return "/tmp";
-}
-
 /// `<base>/onehop-<uid>`, made if missing. The name is predictable, so anybody may have made it before us:
 /// one that is not ours alone is refused, never used.
 fs::path user_directory() {
-  const fs::path path = runtime_base() / fmt::format("onehop-{}", ::geteuid());
+  const fs::path path = fs::path(os::runtime_base()) / fmt::format("onehop-{}", ::geteuid());
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     fail_errno(errno, fmt::format("cannot make {} (set ONEHOP_RUNTIME_DIR to a directory you can write to)",
                                   path.string()));

@@ -31,14 +31,13 @@ inline void ring(Doorbell& bell) {
 /// How long to try before sleeping.
 struct SpinPolicy {
   std::uint32_t tight = 0;   ///< look without pausing: the answer is some cache misses away
-  std::uint32_t pauses = 0;  ///< look between PAUSE instructions
   std::uint32_t yields = 0;  ///< look between sched_yield calls
 
-  /// With a core for every rank a tight spin answers fastest. With fewer, whoever waits is in the way of whoever is
-  /// waited for: give the core away at once.
+  /// With a core for every rank a tight spin answers fastest; it is short, because ranks can share a core all the same
+  /// while other programs run, and then every look is in the way of what it looks for. With fewer cores give the core
+  /// away at once. sched_yield returns at once where nobody else wants the core.
   static SpinPolicy for_ranks(int ranks, int cpus) {
-    return ranks <= cpus ? SpinPolicy{.tight = 400, .pauses = 1000, .yields = 200}
-                         : SpinPolicy{.tight = 1, .pauses = 0, .yields = 400};
+    return ranks <= cpus ? SpinPolicy{.tight = 2000, .yields = 300} : SpinPolicy{.tight = 1, .yields = 300};
   }
 };
 
@@ -58,14 +57,6 @@ class CallDeadline {
   std::optional<Deadline> deadline_;
 };
 
-inline void cpu_pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 /// Longest sleep between two looks at `interrupt`: bounds how late a peer's death is noticed.
 inline constexpr Duration kSleepSlice{20};
 
@@ -76,10 +67,6 @@ template <class Ready, class Interrupt>
 [[nodiscard]] bool wait_on(Doorbell& own, const SpinPolicy& policy, CallDeadline& deadline, Ready&& ready,
                            Interrupt&& interrupt) {
   for (std::uint32_t i = 0; i < policy.tight; ++i) {
-    if (ready()) return true;
-  }
-  for (std::uint32_t i = 0; i < policy.pauses; ++i) {
-    cpu_pause();
     if (ready()) return true;
   }
   for (std::uint32_t i = 0; i < policy.yields; ++i) {

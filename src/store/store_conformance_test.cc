@@ -19,6 +19,9 @@ struct Kind {
   const char* name;
   Fixture (*make)();
 };
+void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.name;
+}  // the test's name, not its addresses
 
 Fixture make_memory() {
   return {.directory = {}, .server = {}, .store = memory_store()};

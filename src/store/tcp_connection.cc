@@ -73,7 +73,7 @@ os::UniqueFd TcpConnection::connect(const TcpStoreOptions& options, const Deadli
 }
 
 void TcpConnection::shake_hands(const TcpStoreOptions& options, const Deadline& deadline) {
-  const std::string nonce = random_bytes(kNonceBytes);
+  const std::string nonce = fresh_nonce();
   const std::string answer = exchange_or_fail(encode_hello(ClientHello{.nonce = nonce}), deadline);
   const ServerHello hello = parse_server_hello(answer);
   if (hello.version != kProtocolVersion) {

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/wire.h"
+#include "os/random.h"
 
 namespace onehop::store {
 namespace {
@@ -16,6 +17,12 @@ void expect_magic(wire::Reader& in, std::string_view what) {
 }
 
 }  // namespace
+
+std::string fresh_nonce() {
+  const os::Id id = os::random_id();
+  static_assert(sizeof id == kNonceBytes);
+  return std::string(id.begin(), id.end());
+}
 
 std::string proof(Side side, std::string_view secret, std::string_view client_nonce,
                   std::string_view server_nonce) {

@@ -25,6 +25,9 @@ inline constexpr std::size_t kMaxHandshakeBytes = 64;
 /// compare_set, the largest request: operation, three lengths, a key and two values.
 inline constexpr std::size_t kMaxFrameBytes = 1 + 3 * 4 + kMaxKeyBytes + 2 * kMaxValueBytes;
 
+/// kNonceBytes that were never used before.
+[[nodiscard]] std::string fresh_nonce();
+
 struct ClientHello {
   std::uint16_t version = kProtocolVersion;
   std::string_view nonce = {};

@@ -81,7 +81,8 @@ void add_launch(CLI::App& app, std::function<int()>& run) {
   sub->add_flag("--tag-output,--prefix", arguments->tag_output,
                 "Put \"[rank] \" before every line; lines never mix");
   sub->add_option("--timeout-kill", arguments->grace, "From SIGTERM to SIGKILL when the job is ended")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->type_name("TIME");
   sub->add_option("command", arguments->command, "-- program [arguments...]")->required()->type_name("");
   sub->callback([arguments, &run] {
     LaunchOptions options;

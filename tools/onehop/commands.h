@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace onehop::cli {
 
@@ -22,7 +23,8 @@ class UsageError : public std::exception {
   std::string message_;
 };
 
-void add_bench(CLI::App& app, std::function<int()>& run);
+/// `command_line`: how this program was called; bench starts itself again in every rank.
+void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std::function<int()>& run);
 void add_topo(CLI::App& app, std::function<int()>& run);
 void add_doctor(CLI::App& app, std::function<int()>& run);
 void add_launch(CLI::App& app, std::function<int()>& run);

@@ -58,7 +58,7 @@ int run_command(int argc, char** argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   std::function<int()> run;
-  add_bench(app, run);
+  add_bench(app, {argv, argv + argc}, run);
   add_topo(app, run);
   add_doctor(app, run);
   add_launch(app, run);

@@ -9,7 +9,7 @@
 
 namespace onehop::host {
 
-void copy_streaming_unfenced(void* dst, const void* src, std::size_t bytes) {
+void copy_streaming(void* dst, const void* src, std::size_t bytes) {
 #if defined(__SSE2__)
   if (dst == src) return;
   constexpr std::size_t kLine = 64;
@@ -18,30 +18,19 @@ void copy_streaming_unfenced(void* dst, const void* src, std::size_t bytes) {
   const std::size_t head = std::min(bytes, (kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine);
   copy(to, from, head);
   std::size_t at = head;
-  // Whole lines, so that each leaves its write-combining buffer in one piece. Wider stores are no faster: the
-  // bus is what one waits for.
+  // Whole lines, so that each leaves its write-combining buffer in one piece.
   for (; bytes - at >= kLine; at += kLine) {
     __m128i line[4];
     std::memcpy(line, from + at, kLine);
     for (std::size_t i = 0; i < 4; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to + at) + i, line[i]);
   }
   copy(to + at, from + at, bytes - at);
+  // Streaming stores are the one kind that x86 lets later stores pass, so the caller's release store (a plain
+  // mov there) would not order them. After this it does, for whoever acquires what it publishes.
+  _mm_sfence();
 #else
   copy(dst, src, bytes);
 #endif
-}
-
-void streaming_fence() {
-#if defined(__SSE2__)
-  // Streaming stores are the one kind that x86 lets pass later stores, so the caller's release store (a plain
-  // mov there) would not order them. After this it does, for whoever acquires what it publishes.
-  _mm_sfence();
-#endif
-}
-
-void copy_streaming(void* dst, const void* src, std::size_t bytes) {
-  copy_streaming_unfenced(dst, src, bytes);
-  streaming_fence();
 }
 
 }  // namespace onehop::host

@@ -11,9 +11,9 @@ namespace {
 constexpr unsigned char kGuard = 0xa5;
 
 TEST(Copy, StreamingCopiesEveryByteAndNoOther) {
-  for (const std::size_t bytes : {0, 1, 15, 16, 63, 64, 65, 127, 128, 129, 1000, 4096, 10007}) {
-    for (const std::size_t to : {0, 1, 16, 31, 63}) {
-      for (const std::size_t from : {0, 1, 8}) {
+  for (const std::size_t bytes : {0u, 1u, 15u, 16u, 63u, 64u, 65u, 127u, 128u, 129u, 1000u, 4096u, 10007u}) {
+    for (const std::size_t to : {0u, 1u, 16u, 31u, 63u}) {
+      for (const std::size_t from : {0u, 1u, 8u}) {
         std::vector<unsigned char> src(from + bytes);
         for (std::size_t i = 0; i < bytes; ++i) src[from + i] = static_cast<unsigned char>(i * 7 + 1);
         std::vector<unsigned char> dst(64 + to + bytes + 64, kGuard);

@@ -1,8 +1,6 @@
 #include "kernel/host/reduce.h"
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
+#include <cstddef>
 #include <string>
 #include <type_traits>
 
@@ -12,7 +10,6 @@
 
 #include "base/check.h"
 #include "base/env.h"
-#include "kernel/host/copy.h"
 
 namespace onehop::host {
 namespace {
@@ -88,34 +85,6 @@ ReduceFn reduce_function(DType type, ReduceOp op) {
 
 Reduce2Fn reduce2_function(DType type, ReduceOp op) {
   return kernel(type, op).two;
-}
-
-void reduce_streaming(DType type, ReduceOp op, void* dst, const void* const* src, int n, std::size_t count) {
-  // By way of a block that stays in the L1 cache, so that no kernel needs a second kind of store.
-  constexpr std::size_t kLine = 64;
-  constexpr std::size_t kBlock = 4096;
-  alignas(kLine) std::array<unsigned char, kBlock> block;
-  std::array<const void*, kMaxHostRanks> from;
-  require(n >= 1 && n <= kMaxHostRanks, "a reduction of {} sources; it takes 1 to {}", n, kMaxHostRanks);
-
-  const ReduceFn reduce = reduce_function(type, op);
-  const std::size_t element = size_of(type);
-  auto* to = static_cast<unsigned char*>(dst);
-  std::size_t left = count * element;
-  std::size_t at = 0;
-  // The first block ends at a line of dst and so all others begin at one.
-  std::size_t bytes = std::min(left, kBlock - reinterpret_cast<std::uintptr_t>(to) % kLine);
-  while (left != 0) {
-    for (std::size_t k = 0; k < static_cast<std::size_t>(n); ++k) {
-      from[k] = static_cast<const unsigned char*>(src[k]) + at;
-    }
-    reduce(block.data(), from.data(), n, bytes / element);
-    copy_streaming_unfenced(to + at, block.data(), bytes);
-    at += bytes;
-    left -= bytes;
-    bytes = std::min(left, kBlock);
-  }
-  streaming_fence();
 }
 
 }  // namespace onehop::host

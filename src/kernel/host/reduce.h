@@ -31,11 +31,6 @@ namespace onehop::host {
 /// too.
 [[nodiscard]] Reduce2Fn reduce2_function(DType type, ReduceOp op);
 
-/// As reduce_function's, with stores that bypass the caches: for an output larger than they are and not read
-/// soon. Other threads see the result after a release store or barrier of this thread, as with ordinary
-/// stores.
-void reduce_streaming(DType type, ReduceOp op, void* dst, const void* const* src, int n, std::size_t count);
-
 /// The instruction set in use: "baseline", "avx2" or "avx512", the best of this CPU unless the environment
 /// variable ONEHOP_HOST_ISA names a lesser one. Error{invalid_argument} when it names one that this CPU
 /// lacks, or none at all (the functions above throw the same).

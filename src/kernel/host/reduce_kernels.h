@@ -71,8 +71,7 @@ ONEHOP_INLINE Vec<double, kVectorBytes / 8> one_nan(Vec<double, kVectorBytes / 8
   return x == x ? x : Vec<double, kVectorBytes / 8>{} + __builtin_nan("");
 }
 
-// ---- Conversions
-// -------------------------------------------------------------------------------------------------
+// ---- Conversions -----------------------------------------------------------------------------------------
 
 // __builtin_convertvector in the forms that GCC 12 takes apart lane by lane where one instruction does.
 #if defined(__AVX512F__)
@@ -243,8 +242,7 @@ struct E5M2 : Narrow<std::uint8_t> {
   }
 };
 
-// ---- Operations
-// --------------------------------------------------------------------------------------------------
+// ---- Operations ------------------------------------------------------------------------------------------
 
 enum class Op { sum, prod, min, max, avg };
 
@@ -269,20 +267,28 @@ struct Combine {
   using V = Vec<T, C::kLanes>;
   using U = Vec<typename UnsignedOf<sizeof(T)>::type, C::kLanes>;
 
+  static constexpr bool kFloatOrder = kIsFloat<T> && (kOp == Op::min || kOp == Op::max);
+
+  /// A source as `apply` wants it: the maximum of floats is the negated minimum of the negated.
+  ONEHOP_INLINE static V take(V x) {
+    if constexpr (kFloatOrder && kOp == Op::max) {
+      return -x;
+    } else {
+      return x;
+    }
+  }
+
   ONEHOP_INLINE static V apply(V a, V b) {
-    if constexpr (kOp == Op::min || kOp == Op::max) {
-      const auto first = kOp == Op::min ? a < b : a > b;
-      if constexpr (!kIsFloat<T>) {
-        return first ? a : b;
-      } else {
-        const auto second = kOp == Op::min ? b < a : b > a;
-        // Equal: the same bits or zeros of two signs, where -0 is the lesser. Else one is a NaN, and so is
-        // the or.
-        const U either = bits_as<U>(a) | bits_as<U>(b);
-        const U both = bits_as<U>(a) & bits_as<U>(b);
-        const V neither = bits_as<V>(kOp == Op::min ? either : (a == b ? both : either));
-        return first ? a : (second ? b : neither);
-      }
+    if constexpr (kFloatOrder) {
+      // The two selections differ where neither operand is the lesser: for a pair of zeros, where the or is
+      // -0 if either is, and where one is a NaN, which the or is too. Each is one instruction on x86.
+      const V lesser_or_b = a < b ? a : b;
+      const V lesser_or_a = b < a ? b : a;
+      return bits_as<V>(bits_as<U>(lesser_or_b) | bits_as<U>(lesser_or_a));
+    } else if constexpr (kOp == Op::min) {
+      return a < b ? a : b;
+    } else if constexpr (kOp == Op::max) {
+      return a > b ? a : b;
     } else if constexpr (kIsFloat<T>) {
       return kOp == Op::prod ? a * b : a + b;
     } else {  // unsigned, so that overflow wraps
@@ -290,17 +296,16 @@ struct Combine {
     }
   }
 
-  ONEHOP_INLINE static V finish(V sum, int n) {
+  ONEHOP_INLINE static V finish(V acc, int n) {
     if constexpr (kOp == Op::avg) {
-      return sum / static_cast<T>(n);
+      return acc / static_cast<T>(n);
     } else {
-      return sum;
+      return take(acc);
     }
   }
 };
 
-// ---- Loops
-// -------------------------------------------------------------------------------------------------------
+// ---- Loops -----------------------------------------------------------------------------------------------
 
 using Bytes = unsigned char;
 
@@ -315,51 +320,53 @@ ONEHOP_INLINE void store(void* to, V v) {
   __builtin_memcpy(to, &v, sizeof v);
 }
 
-/// kVectors vectors of every source, from byte `at` on. All are loaded before the first is stored: dst may be
-/// a source.
-template <class C, Op kOp, int kVectors>
-ONEHOP_INLINE void reduce_tile(Bytes* dst, Bytes* dst2, const Bytes* const* src, int n, std::size_t at) {
+/// An operand of a reduction: the vector that begins at byte `at` of a source.
+template <class C, Op kOp>
+ONEHOP_INLINE auto fetch(const void* src, std::size_t at) {
   using Packed = typename C::Packed;
+  return Combine<kOp, C>::take(C::decode(load<Packed>(static_cast<const Bytes*>(src) + at)));
+}
+
+/// kVectors vectors of every source, from byte `at` on. All are loaded before the first is stored: the
+/// outputs may be sources.
+template <class C, Op kOp, int kVectors>
+ONEHOP_INLINE void reduce_tile(Bytes* dst, Bytes* dst2, const void* const* src, int n, std::size_t at) {
   using Step = Combine<kOp, C>;
+  constexpr std::size_t kStride = sizeof(typename C::Packed);
   typename Step::V acc[kVectors];
-  for (int v = 0; v < kVectors; ++v) {
-    acc[v] = C::decode(load<Packed>(src[0] + at + static_cast<std::size_t>(v) * sizeof(Packed)));
-  }
+  for (std::size_t v = 0; v < kVectors; ++v) acc[v] = fetch<C, kOp>(src[0], at + v * kStride);
   for (int k = 1; k < n; ++k) {
-    const Bytes* from = src[k] + at;
-    for (int v = 0; v < kVectors; ++v) {
-      acc[v] =
-          Step::apply(acc[v], C::decode(load<Packed>(from + static_cast<std::size_t>(v) * sizeof(Packed))));
+    const void* from = src[k];
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      acc[v] = Step::apply(acc[v], fetch<C, kOp>(from, at + v * kStride));
     }
   }
-  for (int v = 0; v < kVectors; ++v) {
-    const std::size_t to = at + static_cast<std::size_t>(v) * sizeof(Packed);
-    const Packed result = C::encode(Step::finish(acc[v], n));
-    store(dst + to, result);
-    if (dst2 != nullptr) store(dst2 + to, result);
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    const auto result = C::encode(Step::finish(acc[v], n));
+    store(dst + at + v * kStride, result);
+    if (dst2 != nullptr) store(dst2 + at + v * kStride, result);
   }
 }
 
-/// The last `bytes` < sizeof(Packed) of every source, in vectors padded with zeros.
+/// The last `bytes`, less than a vector, of every source, by way of a padded copy.
 template <class C, Op kOp>
-ONEHOP_INLINE void reduce_rest(Bytes* dst, Bytes* dst2, const Bytes* const* src, int n, std::size_t at,
+ONEHOP_INLINE void reduce_rest(Bytes* dst, Bytes* dst2, const void* const* src, int n, std::size_t at,
                                std::size_t bytes) {
-  using Packed = typename C::Packed;
   using Step = Combine<kOp, C>;
-  Packed padded{};
-  __builtin_memcpy(&padded, src[0] + at, bytes);
-  auto acc = C::decode(padded);
+  typename C::Packed padded{};
+  __builtin_memcpy(&padded, static_cast<const Bytes*>(src[0]) + at, bytes);
+  typename Step::V acc = fetch<C, kOp>(&padded, 0);
   for (int k = 1; k < n; ++k) {
-    __builtin_memcpy(&padded, src[k] + at, bytes);
-    acc = Step::apply(acc, C::decode(padded));
+    __builtin_memcpy(&padded, static_cast<const Bytes*>(src[k]) + at, bytes);
+    acc = Step::apply(acc, fetch<C, kOp>(&padded, 0));
   }
-  const Packed result = C::encode(Step::finish(acc, n));
+  const auto result = C::encode(Step::finish(acc, n));
   __builtin_memcpy(dst + at, &result, bytes);
   if (dst2 != nullptr) __builtin_memcpy(dst2 + at, &result, bytes);
 }
 
 template <class C, Op kOp>
-ONEHOP_INLINE void reduce_all(Bytes* dst, Bytes* dst2, const Bytes* const* src, int n, std::size_t bytes) {
+ONEHOP_INLINE void reduce_all(Bytes* dst, Bytes* dst2, const void* const* src, int n, std::size_t bytes) {
   constexpr std::size_t kVector = sizeof(typename C::Packed);
   constexpr int kUnroll = 4;
   std::size_t at = 0;
@@ -370,16 +377,18 @@ ONEHOP_INLINE void reduce_all(Bytes* dst, Bytes* dst2, const Bytes* const* src, 
   if (at < bytes) reduce_rest<C, kOp>(dst, dst2, src, n, at, bytes - at);
 }
 
+/// dst2 may be null.
 template <class C, Op kOp>
 void reduce_two(void* dst, void* dst2, const void* const* src, int n, std::size_t count) {
   auto* to = static_cast<Bytes*>(dst);
   auto* to2 = static_cast<Bytes*>(dst2);
   const std::size_t bytes = count * sizeof(typename C::Stored);
-  if (n == 2) {  // the commonest group and the one whose time is overhead: the loop over sources unrolls
-    const Bytes* const pair[] = {static_cast<const Bytes*>(src[0]), static_cast<const Bytes*>(src[1])};
+  if (n == 2) {  // the commonest, and where overhead shows: with n and the pointers known the loop over
+                 // sources unrolls
+    const void* const pair[] = {src[0], src[1]};
     reduce_all<C, kOp>(to, to2, pair, 2, bytes);
   } else {
-    reduce_all<C, kOp>(to, to2, reinterpret_cast<const Bytes* const*>(src), n, bytes);
+    reduce_all<C, kOp>(to, to2, src, n, bytes);
   }
 }
 

@@ -37,8 +37,7 @@ std::vector<Isa> isas() {
   return found;
 }
 
-// ---- The reference: one element at a time
-// -----------------------------------------------------------------------
+// ---- The reference: one element at a time ----------------------------------------------------------------
 
 template <class T>
 T one_nan(T x) {
@@ -168,8 +167,7 @@ Bytes reference(DType type, ReduceOp op, const std::vector<Bytes>& src) {
   return dst;
 }
 
-// ---- Inputs
-// ------------------------------------------------------------------------------------------------------
+// ---- Inputs ----------------------------------------------------------------------------------------------
 
 template <class T>
 void put(Bytes& bytes, std::size_t i, T value) {
@@ -262,8 +260,7 @@ bool hold(const Sources& sources, const std::vector<Bytes>& expected) {
   return true;
 }
 
-// ---- Reductions
-// --------------------------------------------------------------------------------------------------
+// ---- Reductions ------------------------------------------------------------------------------------------
 
 constexpr std::size_t kCounts[] = {0, 1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 127, 1000, 4099};
 constexpr int kSourceCounts[] = {1, 2, 3, 4, 5, 8, 17};
@@ -358,25 +355,6 @@ TEST_P(HostReduce, TakesAsManySourcesAsThereMayBeRanks) {
   }
 }
 
-TEST_P(HostReduce, StreamingGivesTheSameInPlaceAndElsewhere) {
-  std::mt19937_64 random(1);
-  // Around the size of a block and several of them; the dispatched functions, not a table's.
-  for (const std::size_t count : {std::size_t{0}, std::size_t{5}, 4096 / size_of(type), std::size_t{20011}}) {
-    std::vector<Bytes> src;
-    for (int k = 0; k < 3; ++k) src.push_back(random_values(type, count, random));
-    const Bytes expected = reference(type, ReduceOp::sum, src);
-    for (const std::size_t offset : {0, 1, 7}) {
-      Sources sources = place(type, src);
-      Guarded dst(Bytes(expected.size(), 0xcc), offset * size_of(type));
-      reduce_streaming(type, ReduceOp::sum, dst.data(), sources.pointers.data(), 3, count);
-      ASSERT_TRUE(dst.holds(expected)) << count << " at +" << offset;
-    }
-    Sources sources = place(type, src);
-    reduce_streaming(type, ReduceOp::sum, sources.buffers[1].data(), sources.pointers.data(), 3, count);
-    ASSERT_TRUE(hold(sources, {src[0], expected, src[2]})) << count;
-  }
-}
-
 TEST(HostReduceValues, MinAndMaxOrderZerosAndPropagateNan) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::array<float, 6> a = {-0.0f, 0.0f, nan, 1.0f, 0.0f, -0.0f};
@@ -416,8 +394,7 @@ TEST(HostReduceValues, IntegersWrapAndAveragesTruncateTowardsZero) {
   EXPECT_THAT(result, testing::ElementsAre(-64, -3, 3, 63));
 }
 
-// ---- Conversions
-// -------------------------------------------------------------------------------------------------
+// ---- Conversions -----------------------------------------------------------------------------------------
 
 class HostConvert : public testing::TestWithParam<DType> {
  protected:
@@ -507,8 +484,7 @@ TEST_P(HostConvert, EncodesASweepOfAllFloatsAndTheSpecialOnes) {
   expect_encoding(values);
 }
 
-// ---- Choice of the instruction set
-// -------------------------------------------------------------------------------
+// ---- Choice of the instruction set -----------------------------------------------------------------------
 
 TEST(HostIsa, AnUnknownNameIsRefusedWithTheOnesThatWork) {
   try {
@@ -540,10 +516,6 @@ TEST(HostIsaDeathTest, TheEnvironmentChooses) {
 TEST(HostReduceValues, NumbersThatAreNoTypeOrOperationAreRefused) {
   EXPECT_THROW((void)reduce_function(static_cast<DType>(12), ReduceOp::sum), Error);
   EXPECT_THROW((void)reduce2_function(DType::f32, static_cast<ReduceOp>(5)), Error);
-  float value = 0;
-  const void* src[] = {&value};
-  EXPECT_THROW(reduce_streaming(DType::f32, ReduceOp::sum, &value, src, 0, 1), Error);
-  EXPECT_THROW(reduce_streaming(DType::f32, ReduceOp::sum, &value, src, kMaxHostRanks + 1, 1), Error);
 }
 
 }  // namespace

@@ -1,0 +1,65 @@
+# The short way to everything. CMake (with the presets of CMakePresets.json) does the work and can be used directly.
+
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 20
+BENCH_ARGS ?=
+CTEST_ARGS ?=
+export JOBS
+
+sources = git ls-files -z '*.h' '*.cc' '*.c' '*.cuh' '*.cu'
+# Tests that need the machine to themselves say so (RUN_SERIAL); the others may run side by side.
+ctest = ctest --output-on-failure -j $(JOBS) $(CTEST_ARGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help deps build run test format lint sanitize asan-ubsan tsan fuzz coverage install clean
+
+help: ## what can be asked for
+	@echo "make ..."
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+
+deps: ## install the Debian packages that are missing (the list: scripts/install-deps.sh)
+	@scripts/install-deps.sh
+
+build: deps ## build everything, optimised, in build/release
+	@scripts/build.sh release
+
+run: deps ## build, then measure a verified all-reduce from 1 KB to 64 MB (BENCH_ARGS=... to change it)
+	@scripts/build.sh release onehop_command
+	@build/release/tools/onehop/onehop bench all-reduce $(BENCH_ARGS)
+
+test: build ## build, then run all tests
+	@$(ctest) --test-dir build/release
+
+format: deps ## lay out all sources with clang-format
+	@$(sources) | xargs -0 clang-format -i
+
+lint: deps ## clang-format, include direction, shellcheck and clang-tidy
+	@scripts/lint.sh
+
+sanitize: asan-ubsan tsan ## run all tests under AddressSanitizer + UBSan, then under ThreadSanitizer
+
+asan-ubsan: deps
+	@scripts/build.sh asan-ubsan
+	@scripts/with-sanitizer.sh $(ctest) --test-dir build/asan-ubsan
+
+tsan: deps
+	@scripts/build.sh tsan
+	@scripts/with-sanitizer.sh $(ctest) --test-dir build/tsan
+
+fuzz: deps ## run every fuzz target on its corpus for FUZZ_SECONDS (20) each
+	@scripts/build.sh fuzz
+	@scripts/fuzz.sh build/fuzz $(FUZZ_SECONDS)
+
+coverage: deps ## line and branch coverage of the tests, as build/coverage/report.html
+	@scripts/build.sh coverage
+	@$(ctest) --test-dir build/coverage
+	@gcovr --root . --object-directory build/coverage --filter src/ --filter include/ --filter tools/ \
+	  --exclude '.*_test\.cc' --exclude-throw-branches --print-summary \
+	  --html-details build/coverage/report.html > /dev/null && echo "report: build/coverage/report.html"
+
+install: build ## install under PREFIX (/usr/local): library, headers, the command
+	@cmake --install build/release --prefix $(PREFIX)
+
+clean: ## remove everything that was built
+	@rm -rf build

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Compares onehop's host all-reduce with Open MPI's shared-memory one on the same cores in the same session.
+
+Both are measured alike (see bench/peers/mpi_all_reduce.c) and take turns, so that a busy machine hurts both; the
+figure of each is the median over the rounds of its median time per call.
+
+    bench/compare_openmpi.py [--ranks 2,4] [--sizes 1K:64M:4] [--rounds 3] [--json FILE]
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def parse_size(text):
+    return int(text[:-1]) * SUFFIXES[text[-1].upper()] if text[-1].upper() in SUFFIXES else int(text)
+
+
+def sizes_of(text):
+    if ":" not in text:
+        return [parse_size(part) for part in text.split(",")]
+    first, last, factor = (text.split(":") + ["2"])[:3]
+    sizes = [parse_size(first)]
+    while sizes[-1] * int(factor) <= parse_size(last):
+        sizes.append(sizes[-1] * int(factor))
+    return sizes
+
+
+def format_size(size):
+    for suffix, unit in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if size % unit == 0:
+            return f"{size // unit}{suffix}"
+    return str(size)
+
+
+def run(command):
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if result.returncode != 0:
+        sys.exit(f"compare_openmpi: {' '.join(map(str, command))} failed:\n{result.stderr.strip()}")
+    return result.stdout
+
+
+def measure_onehop(build, ranks, sizes):
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        run([build / "tools/onehop/onehop", "bench", "all-reduce", "--ranks", str(ranks), "--sizes",
+             ",".join(map(str, sizes)), "--json", file.name])
+        report = json.load(file)
+    return {row["bytes"]: row["time_us"]["median"] for row in report["results"]}, report
+
+
+def measure_openmpi(build, ranks, sizes):
+    command = ["mpirun", "-n", str(ranks)]
+    if ranks > len(os.sched_getaffinity(0)):
+        command.append("--oversubscribe")
+    if os.geteuid() == 0:
+        command.append("--allow-run-as-root")
+    rows = run(command + [build / "bench/mpi_all_reduce"] + list(map(str, sizes))).splitlines()
+    return {int(row.split()[0]): float(row.split()[1]) for row in rows}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", default="2,4", help="world sizes (default 2,4)")
+    parser.add_argument("--sizes", default="1K:64M:4", help="bytes, a list or first:last:factor (default 1K:64M:4)")
+    parser.add_argument("--rounds", type=int, default=3, help="turns each side takes (default 3)")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release", help="build directory")
+    parser.add_argument("--json", type=pathlib.Path, help="also write the figures here")
+    arguments = parser.parse_args()
+    sizes = sizes_of(arguments.sizes)
+
+    version = run(["mpirun", "--version"]).splitlines()[0]
+    figures = []
+    machine = commit = None
+    for ranks in map(int, arguments.ranks.split(",")):
+        ours = {size: [] for size in sizes}
+        theirs = {size: [] for size in sizes}
+        for _ in range(arguments.rounds):
+            times, report = measure_onehop(arguments.build, ranks, sizes)
+            machine, commit = report["machine"], report["onehop"]["commit"]
+            for size, time in times.items():
+                ours[size].append(time)
+            for size, time in measure_openmpi(arguments.build, ranks, sizes).items():
+                theirs[size].append(time)
+        print(f"\n{ranks} ranks, f32 sum, {arguments.rounds} rounds: onehop {commit} and {version}")
+        print(f"{machine['cpu']}, {machine['cores']} cores, {machine['kernel']}")
+        print(f"{'bytes':>8} {'onehop us':>12} {'Open MPI us':>12} {'ours/theirs':>12}")
+        for size in sizes:
+            mine, other = statistics.median(ours[size]), statistics.median(theirs[size])
+            print(f"{format_size(size):>8} {mine:12.2f} {other:12.2f} {mine / other:12.2f}", flush=True)
+            figures.append({"ranks": ranks, "bytes": size, "onehop_us": mine, "openmpi_us": other,
+                            "onehop_rounds_us": ours[size], "openmpi_rounds_us": theirs[size]})
+    if arguments.json:
+        arguments.json.write_text(json.dumps(
+            {"machine": machine, "onehop_commit": commit, "openmpi": version, "results": figures}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

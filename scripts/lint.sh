@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# All checks of the sources that need no run: layout, include direction, shell scripts, clang-tidy.
+#   scripts/lint.sh [PATH...]     PATH limits clang-tidy (the slow one) to files below it, such as src/store
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+mkdir -p build
+git ls-files -z '*.h' '*.cc' '*.c' '*.cuh' '*.cu' | xargs -0 clang-format --dry-run -Werror
+echo "clang-format: clean"
+scripts/check-includes.py
+echo "includes: clean"
+git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck
+echo "shellcheck: clean"
+
+# clang-tidy reads how files are compiled; nothing needs to be built for that.
+cmake --preset release > build/lint.configure.log 2>&1 || {
+  cat build/lint.configure.log >&2
+  exit 1
+}
+scripts/clang-tidy.py build/release "$@"

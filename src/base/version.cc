@@ -1,0 +1,9 @@
+#include "onehop/version.h"
+
+namespace onehop {
+
+std::string_view version() {
+  return ONEHOP_VERSION_STRING;
+}
+
+}  // namespace onehop

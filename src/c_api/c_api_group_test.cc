@@ -1,0 +1,194 @@
+// Groups, buffers and all-reduce through the C API, with threads as ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "onehop/c_api.h"
+
+namespace onehop {
+namespace {
+
+using testing::HasSubstr;
+
+#define ASSERT_OK(call) ASSERT_EQ((call), ONEHOP_OK) << onehop_last_error()
+#define EXPECT_OK(call) EXPECT_EQ((call), ONEHOP_OK) << onehop_last_error()
+
+/// Joins `size` ranks over one memory store, each in its thread, and runs `body` on each.
+void run_ranks(int size, const std::function<void(onehop_group_t*)>& body) {
+  onehop_store_t* store = nullptr;
+  ASSERT_OK(onehop_store_memory(&store));
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < size; ++rank) {
+      ranks.emplace_back([&, rank] {
+        onehop_join_options_t options;
+        onehop_join_options_init(&options, sizeof options);
+        options.rank = rank;
+        options.world_size = size;
+        onehop_group_t* group = nullptr;
+        ASSERT_OK(onehop_group_join(store, &options, &group));
+        body(group);
+        onehop_group_destroy(group);
+      });
+    }
+  }
+  onehop_store_destroy(store);
+}
+
+TEST(CApiGroup, RanksJoinAndAgreeWhoTheyAre) {
+  std::vector<std::string> ids(3);
+  run_ranks(3, [&](onehop_group_t* group) {
+    EXPECT_EQ(onehop_group_size(group), 3);
+    const int rank = onehop_group_rank(group);
+    ASSERT_TRUE(rank >= 0 && rank < 3);
+    ids[static_cast<std::size_t>(rank)] = onehop_group_id(group);
+    EXPECT_OK(onehop_group_check(group));
+    EXPECT_OK(onehop_group_barrier(group, ONEHOP_TIMEOUT_DEFAULT));
+  });
+  EXPECT_EQ(ids[0].size(), 32u);
+  EXPECT_EQ(ids[1], ids[0]);
+  EXPECT_EQ(ids[2], ids[0]);
+}
+
+TEST(CApiGroup, AllReduceSumsInAndOutOfPlace) {
+  run_ranks(2, [](onehop_group_t* group) {
+    const int rank = onehop_group_rank(group);
+    std::vector<float> in(1001, static_cast<float>(rank + 1));
+    std::vector<float> out(in.size());
+    onehop_call_options_t options;
+    onehop_call_options_init(&options, sizeof options);
+    for (const int wanted : {ONEHOP_ALGORITHM_ONE_SHOT, ONEHOP_ALGORITHM_TWO_SHOT}) {
+      options.algorithm = wanted;
+      onehop_algorithm_t used = ONEHOP_ALGORITHM_NONE;
+      EXPECT_OK(onehop_all_reduce(group, in.data(), out.data(), in.size(), ONEHOP_DTYPE_F32, ONEHOP_OP_SUM,
+                                  nullptr, &options, &used));
+      EXPECT_EQ(used, wanted);
+      EXPECT_EQ(out, std::vector<float>(in.size(), 3.0F));
+    }
+    EXPECT_OK(onehop_all_reduce(group, in.data(), in.data(), in.size(), ONEHOP_DTYPE_F32, ONEHOP_OP_MAX,
+                                nullptr, nullptr, nullptr));
+    EXPECT_EQ(in, std::vector<float>(in.size(), 2.0F));
+    EXPECT_OK(onehop_all_reduce(group, nullptr, nullptr, 0, ONEHOP_DTYPE_F32, ONEHOP_OP_SUM, nullptr, nullptr,
+                                nullptr));
+  });
+}
+
+TEST(CApiGroup, BuffersReachPeersAndSignalsOrderTheWrites) {
+  run_ranks(2, [](onehop_group_t* group) {
+    const int rank = onehop_group_rank(group);
+    const int other = 1 - rank;
+    onehop_buffer_t* buffer = nullptr;
+    ASSERT_OK(onehop_group_allocate(group, 4096, &buffer));
+    EXPECT_EQ(onehop_buffer_bytes(buffer), 4096u);
+    onehop_buffer_t* part = nullptr;
+    ASSERT_OK(onehop_buffer_sub(buffer, 1024, 512, &part));
+    onehop_buffer_destroy(buffer);  // The sub-buffer keeps the memory.
+    EXPECT_EQ(onehop_buffer_bytes(part), 512u);
+
+    void* peer = nullptr;
+    ASSERT_OK(onehop_buffer_peer(part, other, &peer));
+    *static_cast<int*>(peer) = 100 + rank;
+    EXPECT_OK(onehop_buffer_put_signal(part, other, 3));
+    EXPECT_OK(onehop_buffer_wait_signal(part, other, 3, ONEHOP_TIMEOUT_DEFAULT));
+    EXPECT_EQ(*static_cast<int*>(onehop_buffer_local(part)), 100 + other);
+    EXPECT_OK(onehop_buffer_barrier(part, 0, ONEHOP_TIMEOUT_DEFAULT));
+
+    EXPECT_EQ(onehop_buffer_wait_signal(part, other, 3, 1), ONEHOP_ERROR_TIMEOUT);
+    EXPECT_EQ(onehop_buffer_peer(part, 2, &peer), ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(onehop_buffer_sub(part, 256, 512, &buffer), ONEHOP_ERROR_INVALID_ARGUMENT);
+    onehop_buffer_destroy(part);
+  });
+}
+
+TEST(CApiGroup, SplitMakesGroupsByColourAndNullForNegativeOnes) {
+  run_ranks(3, [](onehop_group_t* group) {
+    const int rank = onehop_group_rank(group);
+    onehop_group_t* part = nullptr;
+    // Ranks 0 and 1 change places; rank 2 stays out.
+    ASSERT_OK(onehop_group_split(group, rank == 2 ? -1 : 7, -rank, &part));
+    if (rank == 2) {
+      EXPECT_EQ(part, nullptr);
+      return;
+    }
+    EXPECT_EQ(onehop_group_size(part), 2);
+    EXPECT_EQ(onehop_group_rank(part), 1 - rank);
+    EXPECT_OK(onehop_group_barrier(part, ONEHOP_TIMEOUT_DEFAULT));
+    onehop_group_destroy(part);
+  });
+}
+
+TEST(CApiGroup, AbortEndsEveryRanksCallsAndNamesWhoDidIt) {
+  run_ranks(2, [](onehop_group_t* group) {
+    if (onehop_group_rank(group) == 1) {
+      onehop_group_abort(group, "enough");
+    } else {
+      EXPECT_EQ(onehop_group_barrier(group, ONEHOP_TIMEOUT_DEFAULT), ONEHOP_ERROR_ABORTED);
+      EXPECT_THAT(onehop_last_error(), HasSubstr("enough"));
+      EXPECT_EQ(onehop_last_error_rank(), 1);
+    }
+    EXPECT_EQ(onehop_group_check(group), ONEHOP_ERROR_ABORTED);
+    onehop_group_leave(group);
+  });
+}
+
+TEST(CApiGroup, AGroupOfOneIsRefused) {
+  onehop_store_t* store = nullptr;
+  ASSERT_OK(onehop_store_memory(&store));
+  onehop_join_options_t options;
+  onehop_join_options_init(&options, sizeof options);
+  options.rank = 0;
+  options.world_size = 1;
+  onehop_group_t* group = nullptr;
+  EXPECT_EQ(onehop_group_join(store, &options, &group), ONEHOP_ERROR_REFUSED);
+  EXPECT_EQ(group, nullptr);
+  onehop_store_destroy(store);
+}
+
+TEST(CApiGroup, ArgumentsAreCheckedBeforeAnythingIsCollective) {
+  run_ranks(2, [](onehop_group_t* group) {
+    float value = 1;
+    EXPECT_EQ(onehop_all_reduce(group, nullptr, &value, 1, ONEHOP_DTYPE_F32, ONEHOP_OP_SUM, nullptr, nullptr,
+                                nullptr),
+              ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("in must not be NULL"));
+    EXPECT_EQ(onehop_all_reduce(group, &value, &value, 1, 99, ONEHOP_OP_SUM, nullptr, nullptr, nullptr),
+              ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("99"));
+    EXPECT_EQ(onehop_all_reduce(group, &value, &value, 1, ONEHOP_DTYPE_F32, -1, nullptr, nullptr, nullptr),
+              ONEHOP_ERROR_INVALID_ARGUMENT);
+    onehop_call_options_t options;
+    onehop_call_options_init(&options, sizeof options);
+    options.algorithm = ONEHOP_ALGORITHM_NONE;
+    EXPECT_EQ(onehop_all_reduce(group, &value, &value, 1, ONEHOP_DTYPE_F32, ONEHOP_OP_SUM, nullptr, &options,
+                                nullptr),
+              ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_OK(onehop_group_check(group));
+  });
+}
+
+TEST(CApiGroup, NullHandlesAreHarmless) {
+  onehop_group_destroy(nullptr);
+  onehop_group_abort(nullptr, "x");
+  onehop_group_leave(nullptr);
+  onehop_buffer_destroy(nullptr);
+  EXPECT_EQ(onehop_group_rank(nullptr), -1);
+  EXPECT_EQ(onehop_group_size(nullptr), 0);
+  EXPECT_STREQ(onehop_group_id(nullptr), "");
+  EXPECT_EQ(onehop_buffer_local(nullptr), nullptr);
+  EXPECT_EQ(onehop_buffer_bytes(nullptr), 0u);
+  for (const onehop_status_t status :
+       {onehop_group_check(nullptr), onehop_group_barrier(nullptr, 0), onehop_buffer_barrier(nullptr, 0, 0),
+        onehop_buffer_put_signal(nullptr, 0, 0), onehop_buffer_wait_signal(nullptr, 0, 0, 0),
+        onehop_group_join(nullptr, nullptr, nullptr), onehop_group_from_env(nullptr, nullptr),
+        onehop_all_reduce(nullptr, nullptr, nullptr, 0, 0, 0, nullptr, nullptr, nullptr)}) {
+    EXPECT_EQ(status, ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("must not be NULL"));
+  }
+}
+
+}  // namespace
+}  // namespace onehop

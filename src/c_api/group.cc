@@ -1,0 +1,230 @@
+#include "onehop/group.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "onehop/collectives.h"
+
+#include "c_api/convert.h"
+#include "c_api/guard.h"
+#include "c_api/handles.h"
+
+using namespace onehop;
+using namespace onehop::c_api;
+
+struct onehop_group {
+  Group group;
+};
+
+struct onehop_buffer {
+  SymmetricBuffer buffer;
+};
+
+static_assert(ONEHOP_POLICY_TUNED == static_cast<int>(AlgorithmPolicy::tuned));
+static_assert(ONEHOP_POLICY_LEGACY == static_cast<int>(AlgorithmPolicy::legacy));
+static_assert(ONEHOP_ALGORITHM_NONE == static_cast<int>(Algorithm::none));
+static_assert(ONEHOP_ALGORITHM_ONE_SHOT == static_cast<int>(Algorithm::one_shot));
+static_assert(ONEHOP_ALGORITHM_TWO_SHOT == static_cast<int>(Algorithm::two_shot));
+static_assert(ONEHOP_ALGORITHM_TWO_SHOT + 1 == kAlgorithmCount);
+
+namespace {
+
+onehop_join_options_t join_defaults() {
+  const JoinOptions from;
+  onehop_join_options_t defaults{};
+  defaults.timeout_ms = ONEHOP_TIMEOUT_DEFAULT;
+  defaults.scratch_bytes = from.scratch_bytes;
+  defaults.rank = -1;
+  defaults.device = ONEHOP_DEVICE_HOST;
+  defaults.policy = ONEHOP_POLICY_TUNED;
+  return defaults;
+}
+
+JoinOptions to_join_options(const onehop_join_options_t* options) {
+  const onehop_join_options_t given = read_options(options, "options", join_defaults());
+  require(given.policy == ONEHOP_POLICY_TUNED || given.policy == ONEHOP_POLICY_LEGACY,
+          "policy {} is not one of ONEHOP_POLICY_*", given.policy);
+  require(given.device >= ONEHOP_DEVICE_HOST, "device {} is neither a device ordinal nor ONEHOP_DEVICE_HOST",
+          given.device);
+  JoinOptions out;
+  if (given.name != nullptr) out.name = given.name;
+  out.rank = Rank{given.rank};
+  out.size = given.world_size;
+  out.device = DeviceId{given.device};
+  out.timeout = timeout(given.timeout_ms, out.timeout);
+  out.scratch_bytes = given.scratch_bytes;
+  out.policy = static_cast<AlgorithmPolicy>(given.policy);
+  out.allow_overlapping_devices = given.allow_overlapping_devices != 0;
+  return out;
+}
+
+onehop_call_options_t call_defaults() {
+  onehop_call_options_t defaults{};
+  defaults.timeout_ms = ONEHOP_TIMEOUT_DEFAULT;
+  defaults.algorithm = ONEHOP_ALGORITHM_AUTO;
+  return defaults;
+}
+
+CallOptions to_call_options(const onehop_call_options_t* options, const Group& group) {
+  if (options == nullptr) return {};
+  const onehop_call_options_t given = read_options(options, "options", call_defaults());
+  CallOptions out;
+  if (given.algorithm != ONEHOP_ALGORITHM_AUTO) {
+    require(given.algorithm >= ONEHOP_ALGORITHM_ONE_SHOT && given.algorithm < kAlgorithmCount,
+            "algorithm {} cannot be asked for; use ONEHOP_ALGORITHM_AUTO, _ONE_SHOT or _TWO_SHOT",
+            given.algorithm);
+    out.algorithm = static_cast<Algorithm>(given.algorithm);
+  }
+  if (given.timeout_ms != ONEHOP_TIMEOUT_DEFAULT) out.timeout = timeout(given.timeout_ms, group.timeout());
+  return out;
+}
+
+onehop_group_t* new_handle(Group&& group) {
+  return std::make_unique<onehop_group>(onehop_group{std::move(group)}).release();
+}
+
+onehop_buffer_t* new_handle(SymmetricBuffer&& buffer) {
+  return std::make_unique<onehop_buffer>(onehop_buffer{std::move(buffer)}).release();
+}
+
+Group& in(onehop_group_t* group) {
+  return deref(group, "group").group;
+}
+const SymmetricBuffer& in(const onehop_buffer_t* buffer) {
+  return deref(buffer, "buffer").buffer;
+}
+
+}  // namespace
+
+extern "C" {
+
+void onehop_join_options_init(onehop_join_options_t* options, size_t size) {
+  init_options(options, size, join_defaults());
+}
+
+onehop_status_t onehop_group_join(onehop_store_t* store, const onehop_join_options_t* options,
+                                  onehop_group_t** group) {
+  return guard([&] {
+    onehop_group_t*& out = deref(group, "group");
+    out = new_handle(Group::join(deref(store, "store").store, to_join_options(options)));
+  });
+}
+
+onehop_status_t onehop_group_from_env(const onehop_join_options_t* options, onehop_group_t** group) {
+  return guard([&] {
+    onehop_group_t*& out = deref(group, "group");
+    out = new_handle(Group::from_env(options == nullptr ? JoinOptions{} : to_join_options(options)));
+  });
+}
+
+void onehop_group_destroy(onehop_group_t* group) {
+  delete group;
+}
+
+int onehop_group_rank(const onehop_group_t* group) {
+  if (group == nullptr) return -1;
+  return guard_or(-1, [&] { return group->group.rank().value; });
+}
+
+int onehop_group_size(const onehop_group_t* group) {
+  if (group == nullptr) return 0;
+  return guard_or(0, [&] { return group->group.size(); });
+}
+
+const char* onehop_group_id(const onehop_group_t* group) {
+  if (group == nullptr) return "";
+  return guard_or("", [&] { return group->group.id().c_str(); });
+}
+
+onehop_status_t onehop_group_barrier(onehop_group_t* group, int64_t timeout_ms) {
+  return guard([&] {
+    Group& target = in(group);
+    target.barrier(timeout(timeout_ms, target.timeout()));
+  });
+}
+
+onehop_status_t onehop_group_split(onehop_group_t* group, int color, int key, onehop_group_t** part) {
+  return guard([&] {
+    onehop_group_t*& out = deref(part, "part");
+    std::optional<Group> made = in(group).split(color, key);
+    out = made ? new_handle(*std::move(made)) : nullptr;
+  });
+}
+
+onehop_status_t onehop_group_check(const onehop_group_t* group) {
+  return guard([&] { deref(group, "group").group.check(); });
+}
+
+void onehop_group_abort(onehop_group_t* group, const char* reason) {
+  if (group != nullptr) group->group.abort(reason != nullptr ? reason : "aborted by the application");
+}
+
+void onehop_group_leave(onehop_group_t* group) {
+  if (group != nullptr) group->group.leave();
+}
+
+onehop_status_t onehop_group_allocate(onehop_group_t* group, size_t bytes, onehop_buffer_t** buffer) {
+  return guard([&] {
+    onehop_buffer_t*& out = deref(buffer, "buffer");
+    out = new_handle(in(group).allocate(bytes));
+  });
+}
+
+void onehop_buffer_destroy(onehop_buffer_t* buffer) {
+  delete buffer;
+}
+
+void* onehop_buffer_local(const onehop_buffer_t* buffer) {
+  if (buffer == nullptr) return nullptr;
+  return guard_or<void*>(nullptr, [&] { return buffer->buffer.local(); });
+}
+
+size_t onehop_buffer_bytes(const onehop_buffer_t* buffer) {
+  if (buffer == nullptr) return 0;
+  return guard_or(std::size_t{0}, [&] { return buffer->buffer.bytes(); });
+}
+
+onehop_status_t onehop_buffer_peer(const onehop_buffer_t* buffer, int rank, void** peer) {
+  return guard([&] { deref(peer, "peer") = in(buffer).peer(Rank{rank}); });
+}
+
+onehop_status_t onehop_buffer_sub(const onehop_buffer_t* buffer, size_t offset, size_t bytes,
+                                  onehop_buffer_t** part) {
+  return guard([&] {
+    onehop_buffer_t*& out = deref(part, "part");
+    out = new_handle(in(buffer).sub(offset, bytes));
+  });
+}
+
+onehop_status_t onehop_buffer_barrier(const onehop_buffer_t* buffer, int channel, int64_t timeout_ms) {
+  return guard([&] { in(buffer).barrier(channel, timeout(timeout_ms, kDefaultTimeout)); });
+}
+
+onehop_status_t onehop_buffer_put_signal(const onehop_buffer_t* buffer, int rank, int channel) {
+  return guard([&] { in(buffer).put_signal(Rank{rank}, channel); });
+}
+
+onehop_status_t onehop_buffer_wait_signal(const onehop_buffer_t* buffer, int rank, int channel,
+                                          int64_t timeout_ms) {
+  return guard([&] { in(buffer).wait_signal(Rank{rank}, channel, timeout(timeout_ms, kDefaultTimeout)); });
+}
+
+void onehop_call_options_init(onehop_call_options_t* options, size_t size) {
+  init_options(options, size, call_defaults());
+}
+
+onehop_status_t onehop_all_reduce(onehop_group_t* group, const void* in_data, void* out_data, size_t count,
+                                  onehop_dtype_t dtype, onehop_op_t op, void* stream,
+                                  const onehop_call_options_t* options, onehop_algorithm_t* used) {
+  return guard([&] {
+    Group& target = in(group);
+    require(in_data != nullptr || count == 0, "in must not be NULL when count is {}", count);
+    require(out_data != nullptr || count == 0, "out must not be NULL when count is {}", count);
+    const Algorithm ran = all_reduce(target, in_data, out_data, count, to_dtype(dtype), to_op(op),
+                                     Stream{stream}, to_call_options(options, target));
+    if (used != nullptr) *used = static_cast<onehop_algorithm_t>(ran);
+  });
+}
+
+}  // extern "C"

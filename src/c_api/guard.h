@@ -1,0 +1,95 @@
+// The boundary between C++ and C: exceptions become status codes here and nowhere else.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "onehop/c_api.h"
+#include "onehop/error.h"
+#include "onehop/types.h"
+
+#include "base/check.h"
+
+namespace onehop::c_api {
+
+/// Records the exception being handled as this thread's last error and returns its code. Only inside a
+/// handler.
+[[nodiscard]] onehop_status_t record_current_exception() noexcept;
+
+/// Runs the body of an entry point.
+template <class Body>
+[[nodiscard]] onehop_status_t guard(Body&& body) noexcept {
+  try {
+    body();
+    return ONEHOP_OK;
+  } catch (...) {
+    return record_current_exception();
+  }
+}
+
+/// The same for getters that have no way to report an error but their result.
+template <class T, class Body>
+[[nodiscard]] T guard_or(T fallback, Body&& body) noexcept {
+  T result = fallback;
+  const onehop_status_t status = guard([&] { result = body(); });
+  return status == ONEHOP_OK ? result : fallback;
+}
+
+/// `*pointer`, or Error{invalid_argument} that names the parameter.
+template <class T>
+T& deref(T* pointer, std::string_view name) {
+  require(pointer != nullptr, "{} must not be NULL", name);
+  return *pointer;
+}
+
+inline const char* text(const char* pointer, std::string_view name) {
+  require(pointer != nullptr, "{} must not be NULL", name);
+  return pointer;
+}
+
+inline std::string_view bytes(const void* pointer, std::size_t size, std::string_view name) {
+  require(pointer != nullptr || size == 0, "{} must not be NULL when it has {} bytes", name, size);
+  return {static_cast<const char*>(pointer), size};
+}
+
+inline Duration timeout(std::int64_t milliseconds, Duration fallback) {
+  if (milliseconds == ONEHOP_TIMEOUT_DEFAULT) return fallback;
+  require(milliseconds >= 0, "a timeout must be ONEHOP_TIMEOUT_DEFAULT or at least 0 ms, got {} ms",
+          milliseconds);
+  return Duration{milliseconds};
+}
+
+/// A copy for the caller, followed by a NUL, to be given back with onehop_free.
+[[nodiscard]] char* copy_out(std::string_view value);
+
+/// Writes the defaults of an options structure, no further than the caller's version of it reaches.
+template <class T>
+void init_options(T* options, std::size_t size, T defaults) noexcept {
+  if (options == nullptr || size < sizeof(std::size_t)) return;
+  std::memset(options, 0, size);
+  defaults.size = size;
+  std::memcpy(options, &defaults, std::min(size, sizeof(T)));
+}
+
+/// The caller's structure as this version knows it. An older caller's is shorter: what it lacks has the
+/// default. A newer caller's is longer: what this version cannot know must be zero.
+template <class T>
+T read_options(const T* options, std::string_view name, const T& defaults) {
+  const std::size_t size = deref(options, name).size;
+  require(size >= sizeof(std::size_t) && size <= 4096,
+          "{}->size is {}; fill the structure with its _init function", name, size);
+  const auto* raw = reinterpret_cast<const unsigned char*>(options);
+  for (std::size_t i = sizeof(T); i < size; ++i) {
+    if (raw[i] != 0) {
+      fail(ErrorCode::unsupported, "{} sets a field that onehop {} does not know (at byte {})", name,
+           ONEHOP_VERSION_STRING, i);
+    }
+  }
+  T known = defaults;
+  std::memcpy(&known, raw, std::min(size, sizeof(T)));
+  return known;
+}
+
+}  // namespace onehop::c_api

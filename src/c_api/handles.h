@@ -1,0 +1,10 @@
+// What the opaque handles of c_api.h hold.
+#pragma once
+
+#include <memory>
+
+#include "onehop/store.h"
+
+struct onehop_store {
+  std::shared_ptr<onehop::Store> store;
+};

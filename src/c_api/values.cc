@@ -1,0 +1,67 @@
+// Version, element types, reductions and topology: the parts without handles.
+#include "onehop/topology.h"
+#include "onehop/types.h"
+#include "onehop/version.h"
+
+#include "c_api/convert.h"
+#include "c_api/guard.h"
+
+using namespace onehop;
+using namespace onehop::c_api;
+
+static_assert(ONEHOP_DTYPE_F16 == static_cast<int>(DType::f16));
+static_assert(ONEHOP_DTYPE_BF16 == static_cast<int>(DType::bf16));
+static_assert(ONEHOP_DTYPE_F32 == static_cast<int>(DType::f32));
+static_assert(ONEHOP_DTYPE_F64 == static_cast<int>(DType::f64));
+static_assert(ONEHOP_DTYPE_E4M3 == static_cast<int>(DType::e4m3));
+static_assert(ONEHOP_DTYPE_E5M2 == static_cast<int>(DType::e5m2));
+static_assert(ONEHOP_DTYPE_I8 == static_cast<int>(DType::i8));
+static_assert(ONEHOP_DTYPE_U8 == static_cast<int>(DType::u8));
+static_assert(ONEHOP_DTYPE_I32 == static_cast<int>(DType::i32));
+static_assert(ONEHOP_DTYPE_U32 == static_cast<int>(DType::u32));
+static_assert(ONEHOP_DTYPE_I64 == static_cast<int>(DType::i64));
+static_assert(ONEHOP_DTYPE_U64 == static_cast<int>(DType::u64));
+static_assert(ONEHOP_DTYPE_U64 + 1 == kDTypeCount);
+
+static_assert(ONEHOP_OP_SUM == static_cast<int>(ReduceOp::sum));
+static_assert(ONEHOP_OP_PROD == static_cast<int>(ReduceOp::prod));
+static_assert(ONEHOP_OP_MIN == static_cast<int>(ReduceOp::min));
+static_assert(ONEHOP_OP_MAX == static_cast<int>(ReduceOp::max));
+static_assert(ONEHOP_OP_AVG == static_cast<int>(ReduceOp::avg));
+static_assert(ONEHOP_OP_AVG + 1 == kReduceOpCount);
+
+extern "C" {
+
+// The names below are views of string literals, so they end with a NUL.
+const char* onehop_version(void) {
+  return version().data();
+}
+
+size_t onehop_dtype_size(onehop_dtype_t dtype) {
+  return guard_or(std::size_t{0}, [&] { return size_of(to_dtype(dtype)); });
+}
+
+const char* onehop_dtype_name(onehop_dtype_t dtype) {
+  return guard_or("unknown", [&] { return to_string(to_dtype(dtype)).data(); });
+}
+
+const char* onehop_op_name(onehop_op_t op) {
+  return guard_or("unknown", [&] { return to_string(to_op(op)).data(); });
+}
+
+onehop_status_t onehop_dtype_parse(const char* name, onehop_dtype_t* dtype) {
+  return guard([&] { deref(dtype, "dtype") = static_cast<onehop_dtype_t>(parse_dtype(text(name, "name"))); });
+}
+
+onehop_status_t onehop_op_parse(const char* name, onehop_op_t* op) {
+  return guard([&] { deref(op, "op") = static_cast<onehop_op_t>(parse_reduce_op(text(name, "name"))); });
+}
+
+onehop_status_t onehop_topology_probe_json(char** json) {
+  return guard([&] {
+    char*& out = deref(json, "json");
+    out = copy_out(Topology::probe().to_json());
+  });
+}
+
+}  // extern "C"

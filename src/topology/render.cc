@@ -1,0 +1,68 @@
+#include "topology/render.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+namespace onehop::render {
+
+std::string human_bytes(std::uint64_t bytes) {
+  constexpr std::array<std::string_view, 7> kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  // 1023.95 would print as "1024.0".
+  while (value >= 1023.95 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  std::string number = fmt::format("{:.1f}", value);
+  if (number.ends_with(".0")) number.resize(number.size() - 2);
+  return fmt::format("{} {}", number, kUnits[unit]);
+}
+
+std::string ranges(const std::vector<int>& ascending) {
+  std::string out;
+  for (std::size_t first = 0; first < ascending.size();) {
+    std::size_t last = first;
+    while (last + 1 < ascending.size() && ascending[last + 1] == ascending[last] + 1) ++last;
+    if (!out.empty()) out += ',';
+    out += first == last ? fmt::format("{}", ascending[first])
+                         : fmt::format("{}-{}", ascending[first], ascending[last]);
+    first = last + 1;
+  }
+  return out;
+}
+
+std::string link_label(const PairInfo& pair) {
+  if (pair.path == PciPath::self) return "X";
+  if (pair.nvlinks > 0) return fmt::format("NV{}", pair.nvlinks);
+  if (pair.path == PciPath::unknown) return "?";
+  std::string label(to_string(pair.path));
+  std::transform(label.begin(), label.end(), label.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return label;
+}
+
+std::string counted(std::size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::string processors(const HostInfo& host) {
+  return fmt::format("{}, {}", counted(static_cast<std::size_t>(host.cores), "core"),
+                     counted(static_cast<std::size_t>(host.cpus), "cpu"));
+}
+
+std::vector<int> device_numa_nodes(const Topology& topology) {
+  std::vector<int> nodes;
+  for (const DeviceInfo& device : topology.devices()) {
+    if (device.numa_node >= 0) nodes.push_back(device.numa_node);
+  }
+  std::sort(nodes.begin(), nodes.end());
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  return nodes;
+}
+
+}  // namespace onehop::render

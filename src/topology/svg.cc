@@ -1,0 +1,121 @@
+#include "topology/svg.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "topology/render.h"
+
+namespace onehop {
+namespace svg {
+
+std::string escape(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) >= 0x20) out += c;
+    }
+  }
+  return out;
+}
+
+std::string text(Point at, std::string_view style, std::string_view content) {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\">{}</text>\n", at.x, at.y, style,
+                     escape(content));
+}
+
+double text_width(std::size_t characters, double font_size) {
+  return static_cast<double>(characters) * font_size * 0.6;
+}
+
+std::string_view numa_colour(int numa_node) {
+  constexpr std::array<std::string_view, 8> kColours{"#dbe9f9", "#fde8cd", "#dcf1df", "#f3dff0",
+                                                     "#fff4bf", "#d8f0f0", "#f9dcd9", "#e6e1f5"};
+  if (numa_node < 0) return "#eeeeee";
+  return kColours[static_cast<std::size_t>(numa_node) % kColours.size()];
+}
+
+namespace {
+
+constexpr std::string_view kStyle = R"(<style>
+text { font-family: "DejaVu Sans", Verdana, Helvetica, Arial, sans-serif; fill: #222 }
+.title { font-size: 20px; font-weight: bold }
+.line { font-size: 13px; fill: #444 }
+.name { font-size: 14px; font-weight: bold; text-anchor: middle }
+.small { font-size: 11px; fill: #444; text-anchor: middle }
+.label { font-size: 11px; font-weight: bold; text-anchor: middle }
+.box { stroke: #555; stroke-width: 1.2 }
+.nvlink { stroke: #4a9a3f; fill: none }
+.oneway { stroke: #d4791c; fill: none }
+.pcie { stroke: #5577aa; stroke-width: 1.5; stroke-dasharray: 6 4; fill: none }
+.tag { fill: #ffffff; stroke: #bbb; stroke-width: 0.8 }
+</style>
+)";
+
+/// "8 x NVIDIA H200", or "2 x A, 6 x B" for a mixture.
+std::string device_names(const Topology& topology) {
+  std::vector<std::pair<std::string, std::size_t>> names;
+  for (const DeviceInfo& device : topology.devices()) {
+    const std::string& name = device.name.empty() ? "GPU" : device.name;
+    const auto it =
+        std::find_if(names.begin(), names.end(), [&](const auto& known) { return known.first == name; });
+    if (it == names.end()) {
+      names.emplace_back(name, 1);
+    } else {
+      ++it->second;
+    }
+  }
+  std::string out;
+  for (const auto& [name, count] : names)
+    out += fmt::format("{}{} x {}", out.empty() ? "" : ", ", count, name);
+  return out;
+}
+
+}  // namespace
+}  // namespace svg
+
+std::string Topology::to_svg() const {
+  const bool host_only = devices_.empty();
+  const svg::Picture picture = host_only ? svg::draw_host(host_) : svg::draw_devices(*this);
+  const std::string title = host_only ? "Host " + host_.hostname : svg::device_names(*this);
+  std::vector<std::string> lines;
+  std::vector<std::string> machine{host_only ? "" : host_.hostname, host_.cpu_model};
+  if (host_.cpus > 0) machine.push_back(render::processors(host_));
+  std::erase(machine, "");
+  if (!machine.empty()) lines.push_back(fmt::format("{}", fmt::join(machine, ", ")));
+  lines.push_back("Connectivity: " + explain_connectivity());
+  for (const std::string& note : notes_) lines.push_back("Note: " + note);
+
+  constexpr double kMargin = 24;
+  double width = std::max(picture.size.width, svg::text_width(title.size(), 20));
+  for (const std::string& line : lines) width = std::max(width, svg::text_width(line.size(), 13));
+  std::string head = svg::text({kMargin, kMargin + 16}, "title", title);
+  double y = kMargin + 16;
+  for (const std::string& line : lines) head += svg::text({kMargin, y += 20}, "line", line);
+  y += kMargin;
+
+  const svg::Size size{width + 2 * kMargin, y + picture.size.height + kMargin};
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
+      "{1:.0f}\">\n"
+      "{2}<rect width=\"{0:.0f}\" height=\"{1:.0f}\" fill=\"#fdfdfb\"/>\n"
+      "{3}<g transform=\"translate({4:.1f} {5:.1f})\">\n{6}</g>\n</svg>\n",
+      size.width, size.height, svg::kStyle, head, kMargin + (width - picture.size.width) / 2, y,
+      picture.body);
+}
+
+}  // namespace onehop

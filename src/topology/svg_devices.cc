@@ -1,0 +1,244 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "topology/render.h"
+#include "topology/svg.h"
+
+namespace onehop::svg {
+namespace {
+
+constexpr Size kBox{112, 46};
+constexpr int kMostLabelled = 10;  ///< beyond it the labels of a mesh would hide its lines
+constexpr int kMostArranged = 16;  ///< beyond it no order of the devices makes a mesh readable
+
+/// Both directions between two devices, as one line of the drawing.
+struct Edge {
+  int a = 0;
+  int b = 0;
+  const PairInfo* there = nullptr;
+  const PairInfo* back = nullptr;
+
+  [[nodiscard]] bool nvlink() const { return there->nvlinks > 0 || back->nvlinks > 0; }
+  [[nodiscard]] bool one_way() const { return nvlink() && (there->nvlinks == 0 || back->nvlinks == 0); }
+  /// Peers without any way to each other's memory are not joined by a line.
+  [[nodiscard]] bool visible() const { return nvlink() || there->peer_access || back->peer_access; }
+  [[nodiscard]] std::string label() const {
+    if (there->nvlinks == back->nvlinks) return render::link_label(*there);
+    return fmt::format("NV{}/{}", there->nvlinks, back->nvlinks);
+  }
+};
+
+std::vector<Edge> edges_of(const Topology& topology) {
+  std::vector<Edge> edges;
+  for (int a = 0; a < topology.device_count(); ++a) {
+    for (int b = a + 1; b < topology.device_count(); ++b) {
+      edges.push_back(
+          {a, b, &topology.pair(DeviceId{a}, DeviceId{b}), &topology.pair(DeviceId{b}, DeviceId{a})});
+    }
+  }
+  return edges;
+}
+
+/// The count every pair shares when it is so high that only an NVSwitch can explain it (the most a GPU had
+/// without one is 6 per pair); a mesh of lines would show less than one fabric does.
+std::optional<int> switch_fabric(const std::vector<Edge>& edges) {
+  if (edges.size() < 3) return std::nullopt;
+  const int links = edges.front().there->nvlinks;
+  const bool equal = std::all_of(edges.begin(), edges.end(), [&](const Edge& edge) {
+    return edge.there->nvlinks == links && edge.back->nvlinks == links;
+  });
+  return equal && links >= 8 ? std::optional(links) : std::nullopt;
+}
+
+/// Places on the circle: the natural order, improved by swaps that bring linked devices together.
+/// slot[device].
+std::vector<int> slots_of(int devices, const std::vector<Edge>& edges) {
+  std::vector<int> slot(static_cast<std::size_t>(devices));
+  std::iota(slot.begin(), slot.end(), 0);
+  const auto cost = [&] {
+    double sum = 0;
+    for (const Edge& edge : edges) {
+      const int apart = slot[static_cast<std::size_t>(edge.a)] - slot[static_cast<std::size_t>(edge.b)];
+      sum += std::max(edge.there->nvlinks, edge.back->nvlinks) *
+             std::abs(std::sin(std::numbers::pi * apart / devices));
+    }
+    return sum;
+  };
+  if (devices > kMostArranged) return slot;
+  double best = cost();
+  for (bool improved = true; improved;) {
+    improved = false;
+    for (std::size_t i = 0; i < slot.size(); ++i) {
+      for (std::size_t j = i + 1; j < slot.size(); ++j) {
+        std::swap(slot[i], slot[j]);
+        const double now = cost();
+        if (now < best - 1e-6) {
+          best = now;
+          improved = true;
+        } else {
+          std::swap(slot[i], slot[j]);
+        }
+      }
+    }
+  }
+  const int first = slot.front();
+  for (int& place : slot) place = (place - first + devices) % devices;
+  return slot;
+}
+
+Point between(Point a, Point b, double t) {
+  return {a.x + (b.x - a.x) * t, a.y + (b.y - a.y) * t};
+}
+
+std::string line(Point a, Point b, std::string_view style, double width) {
+  return fmt::format(
+      "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"{}\" "
+      "stroke-width=\"{:.1f}\"/>\n",
+      a.x, a.y, b.x, b.y, style, width);
+}
+
+double link_width(int links) {
+  return 1.5 + 0.4 * std::min(links, 18);
+}
+
+std::string rectangle(Point centre, Size size, double radius, std::string_view attributes) {
+  return fmt::format(
+      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"{:.0f}\" {}/>\n",
+      centre.x - size.width / 2, centre.y - size.height / 2, size.width, size.height, radius, attributes);
+}
+
+/// Sets labels onto lines so that they do not cover each other where that can be helped.
+class Labels {
+ public:
+  void put(Point a, Point b, const std::string& content) {
+    const Size size{text_width(content.size(), 11) + 10, 17};
+    Point at = between(a, b, 0.5);
+    for (const double t : {0.5, 0.42, 0.58, 0.35, 0.65, 0.29, 0.71}) {
+      const Point candidate = between(a, b, t);
+      const bool free = std::none_of(placed_.begin(), placed_.end(), [&](const Point& other) {
+        return std::abs(other.x - candidate.x) < size.width + 2 &&
+               std::abs(other.y - candidate.y) < size.height + 2;
+      });
+      if (!free) continue;
+      at = candidate;
+      break;
+    }
+    placed_.push_back(at);
+    body_ += rectangle(at, size, 4, "class=\"tag\"") + text({at.x, at.y + 4}, "label", content);
+  }
+  [[nodiscard]] const std::string& body() const { return body_; }
+
+ private:
+  std::vector<Point> placed_;
+  std::string body_;
+};
+
+std::string device_box(const DeviceInfo& device, int index, Point centre) {
+  const std::string fill = fmt::format("class=\"box\" fill=\"{}\"", numa_colour(device.numa_node));
+  // Domain 0, as on nearly every machine, is left out: "19:00.0".
+  std::string_view bus = device.pci_bus_id;
+  if (bus.starts_with("00000000:")) bus.remove_prefix(9);
+  const bool bare = bus.empty();
+  std::string out = fmt::format("<g><title>{}\n{}\n{}</title>\n", escape(device.name), escape(device.uuid),
+                                device.memory_bytes == 0 ? "" : render::human_bytes(device.memory_bytes));
+  out += rectangle(centre, kBox, 8, fill);
+  out += text({centre.x, centre.y + (bare ? 5 : -3)}, "name", fmt::format("GPU {}", index));
+  if (!bare) out += text({centre.x, centre.y + 14}, "small", bus);
+  return out + "</g>\n";
+}
+
+/// What lines and colours mean: only those that occur.
+Picture legend(const Topology& topology, const std::vector<Edge>& edges) {
+  Picture legend;
+  const auto add = [&](const std::string& sign, const std::string& meaning) {
+    const double y = legend.size.height + 10;
+    legend.body += fmt::format("<g transform=\"translate(0 {:.1f})\">{}</g>\n", y, sign);
+    legend.body += text({58, y + 4}, "line", meaning);
+    legend.size = {std::max(legend.size.width, 58 + text_width(meaning.size(), 13)), legend.size.height + 22};
+  };
+  const auto any = [&](auto&& condition) { return std::any_of(edges.begin(), edges.end(), condition); };
+  if (any([](const Edge& e) { return e.nvlink() && !e.one_way(); })) {
+    add(line({0, 0}, {46, 0}, "nvlink", link_width(4)), "NVLink, both directions; wider: more links");
+  }
+  if (any([](const Edge& e) { return e.one_way(); })) {
+    add(line({0, 0}, {46, 0}, "oneway", link_width(4)), "NVLink in one direction only");
+  }
+  if (any([](const Edge& e) { return e.visible() && !e.nvlink(); })) {
+    add(line({0, 0}, {46, 0}, "pcie", 1.5), "peer access over PCIe");
+  }
+  if (any([](const Edge& e) { return !e.visible(); })) add("", "no line: no peer access");
+  for (const int node : render::device_numa_nodes(topology)) {
+    add(rectangle({23, 0}, {46, 14}, 3, fmt::format("class=\"box\" fill=\"{}\"", numa_colour(node))),
+        fmt::format("NUMA node {}", node));
+  }
+  return legend;
+}
+
+}  // namespace
+
+Picture draw_devices(const Topology& topology) {
+  const int devices = topology.device_count();
+  const std::vector<Edge> edges = edges_of(topology);
+  const std::optional<int> fabric = switch_fabric(edges);
+  const std::vector<int> slots = slots_of(devices, edges);
+
+  // Neighbours on the circle stay a box and a label apart.
+  const double radius =
+      devices == 1 ? 0 : std::max(150.0, 200.0 / (2 * std::sin(std::numbers::pi / devices)));
+  const Size circle{2 * radius + kBox.width + 10, 2 * radius + kBox.height + 10};
+  // Two devices stand side by side; otherwise an even number starts half a step off the top, which makes four
+  // a square.
+  const double start = devices == 2
+                           ? std::numbers::pi
+                           : -std::numbers::pi / 2 - (devices % 2 == 0 ? std::numbers::pi / devices : 0);
+  const double height = devices <= 2 ? kBox.height + 10 : circle.height;
+  std::vector<Point> centres;
+  for (const int slot : slots) {
+    const double angle = start + 2 * std::numbers::pi * slot / devices;
+    centres.push_back({circle.width / 2 + radius * std::cos(angle), height / 2 + radius * std::sin(angle)});
+  }
+
+  std::string lines;
+  Labels labels;
+  if (fabric) {
+    const Point hub{circle.width / 2, height / 2};
+    for (const Point& centre : centres) {
+      lines += line(hub, centre, "nvlink", link_width(*fabric));
+      labels.put(hub, centre, fmt::format("NV{}", *fabric));
+    }
+    lines += rectangle(hub, {150, 60}, 14, "class=\"box\" fill=\"#d5ecd0\"");
+    lines += text({hub.x, hub.y - 2}, "name", "NVSwitch fabric") +
+             text({hub.x, hub.y + 16}, "small", fmt::format("{} links per pair", *fabric));
+  } else {
+    for (const Edge& edge : edges) {
+      if (!edge.visible()) continue;
+      const Point a = centres[static_cast<std::size_t>(edge.a)];
+      const Point b = centres[static_cast<std::size_t>(edge.b)];
+      const std::string_view style = edge.one_way() ? "oneway" : edge.nvlink() ? "nvlink" : "pcie";
+      lines += line(a, b, style,
+                    edge.nvlink() ? link_width(std::max(edge.there->nvlinks, edge.back->nvlinks)) : 1.5);
+      if (devices <= kMostLabelled && edge.label() != "?") labels.put(a, b, edge.label());
+    }
+  }
+
+  std::string boxes;
+  for (int i = 0; i < devices; ++i) {
+    boxes += device_box(topology.device(DeviceId{i}), i, centres[static_cast<std::size_t>(i)]);
+  }
+  const Picture key = legend(topology, edges);
+  Picture picture;
+  picture.size = {std::max(circle.width, key.size.width), height + 24 + key.size.height};
+  const double left = (picture.size.width - circle.width) / 2;
+  picture.body = fmt::format(
+      "<g transform=\"translate({:.1f} 0)\">\n{}{}{}</g>\n<g transform=\"translate(0 {:.1f})\">\n{}</g>\n",
+      left, lines, boxes, labels.body(), height + 24, key.body);
+  return picture;
+}
+
+}  // namespace onehop::svg

@@ -1,0 +1,191 @@
+// The topology as a table for a terminal.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <tuple>
+
+#include "onehop/topology.h"
+
+#include "topology/render.h"
+
+namespace onehop {
+namespace {
+
+constexpr std::size_t kColumns = 100;
+constexpr std::size_t kMaxName = 26;         ///< of a device; longer ones are cut so that a line fits
+constexpr std::size_t kShortUuid = 12;       ///< "GPU-" and eight digits, what `nvidia-smi -L` users compare
+constexpr std::string_view kNoAccess = "*";  ///< marks pairs that cannot map each other's memory
+
+std::string gpu(std::size_t index) {
+  return fmt::format("GPU{}", index);
+}
+
+std::string cell(const PairInfo& pair) {
+  std::string label = render::link_label(pair);
+  if (!pair.peer_access) label += kNoAccess;
+  return label;
+}
+
+/// The matrix as text cells, row major.
+std::vector<std::string> cells_of(const Topology& topology) {
+  std::vector<std::string> cells;
+  for (int from = 0; from < topology.device_count(); ++from) {
+    for (int to = 0; to < topology.device_count(); ++to) {
+      cells.push_back(cell(topology.pair(DeviceId{from}, DeviceId{to})));
+    }
+  }
+  return cells;
+}
+
+std::string matrix_text(const std::vector<std::string>& cells, std::size_t devices) {
+  const std::size_t head = gpu(devices - 1).size();
+  std::size_t width = head;
+  for (const std::string& text : cells) width = std::max(width, text.size());
+
+  std::string out = fmt::format("{:{}}", "", head);
+  for (std::size_t to = 0; to < devices; ++to) out += fmt::format("  {:>{}}", gpu(to), width);
+  out += '\n';
+  for (std::size_t from = 0; from < devices; ++from) {
+    out += fmt::format("{:<{}}", gpu(from), head);
+    for (std::size_t to = 0; to < devices; ++to)
+      out += fmt::format("  {:>{}}", cells[from * devices + to], width);
+    out += '\n';
+  }
+  return out;
+}
+
+/// Explains the labels that occur, and no others.
+std::string legend_text(const std::vector<std::string>& cells) {
+  const auto occurs = [&](std::string_view start) {
+    return std::any_of(cells.begin(), cells.end(),
+                       [&](const std::string& c) { return c.starts_with(start); });
+  };
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kMeanings{{
+      {"NV", "NV#  that many NVLinks"},
+      {"PIX", "PIX  one PCIe switch"},
+      {"PXB", "PXB  several PCIe switches"},
+      {"PHB", "PHB  a PCIe host bridge"},
+      {"NODE", "NODE several host bridges of one NUMA node"},
+      {"SYS", "SYS  across NUMA nodes"},
+      {"?", "?    not known"},
+  }};
+  std::string out;
+  for (const auto& [label, meaning] : kMeanings) {
+    if (occurs(label)) out += fmt::format("  {}\n", meaning);
+  }
+  const bool no_access =
+      std::any_of(cells.begin(), cells.end(), [](const std::string& c) { return c.ends_with(kNoAccess); });
+  if (no_access)
+    out += fmt::format("  {}    no peer access: the row's GPU cannot map the column's memory\n", kNoAccess);
+  return out;
+}
+
+std::string fabric_text(const DeviceInfo& device) {
+  switch (device.fabric) {
+    case FabricState::unsupported:
+      return "-";
+    case FabricState::not_started:
+      return "not started";
+    case FabricState::in_progress:
+      return "in progress";
+    case FabricState::completed:
+      return fmt::format("clique {}", device.fabric_clique);
+  }
+  return "-";
+}
+
+std::string or_dash(std::string text) {
+  return text.empty() ? "-" : text;
+}
+
+std::string devices_text(const Topology& topology) {
+  constexpr std::size_t kFields = 8;
+  using Row = std::array<std::string, kFields>;
+  std::vector<Row> rows{{"", "name", "bus id", "numa", "arch", "memory", "uuid", "fabric"}};
+  for (std::size_t i = 0; i < topology.devices().size(); ++i) {
+    const DeviceInfo& device = topology.devices()[i];
+    const int cc = device.compute_capability;
+    rows.push_back({gpu(i), or_dash(fmt::format("{:.{}}", device.name, kMaxName)), or_dash(device.pci_bus_id),
+                    device.numa_node < 0 ? "-" : fmt::format("{}", device.numa_node),
+                    cc == 0 ? "-" : fmt::format("{}.{}", cc / 10, cc % 10),
+                    device.memory_bytes == 0 ? "-" : render::human_bytes(device.memory_bytes),
+                    fmt::format("{:.{}}", device.uuid, kShortUuid), fabric_text(device)});
+  }
+  std::array<std::size_t, kFields> widths{};
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < kFields; ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const Row& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < kFields; ++i)
+      line += fmt::format("{}{:<{}}", i == 0 ? "" : "  ", row[i], widths[i]);
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + '\n';
+  }
+  return out;
+}
+
+/// Breaks `text` at commas so that no line exceeds kColumns; later lines are indented by `indent`.
+std::string wrap(const std::string& text, std::size_t indent) {
+  std::string out;
+  std::size_t start = 0;
+  std::size_t room = kColumns;
+  while (text.size() - start > room) {
+    const std::size_t comma = text.rfind(',', start + room - 1);
+    if (comma == std::string::npos || comma <= start) break;
+    out += fmt::format("{}\n{:{}}", text.substr(start, comma + 1 - start), "", indent);
+    start = comma + 1;
+    room = kColumns - indent;
+  }
+  return out + text.substr(start) + '\n';
+}
+
+std::string caches_text(const HostInfo& host) {
+  // Level, size and how many processors share it -> how many there are.
+  std::map<std::tuple<int, std::uint64_t, std::size_t>, std::size_t> kinds;
+  for (const CacheInfo& cache : host.caches) ++kinds[{cache.level, cache.bytes, cache.cpus.size()}];
+  std::string out;
+  for (const auto& [kind, count] : kinds) {
+    const auto& [level, bytes, sharers] = kind;
+    out += fmt::format("  L{}: {} x {}", level, count, render::human_bytes(bytes));
+    if (sharers > 1) out += fmt::format(", each shared by {} cpus", sharers);
+    out += '\n';
+  }
+  return out;
+}
+
+std::string host_text(const HostInfo& host) {
+  std::string out = fmt::format("Host {}: {}\n", or_dash(host.hostname), or_dash(host.cpu_model));
+  if (host.cpus > 0) out += fmt::format("  {}\n", render::processors(host));
+  for (const NumaNode& node : host.numa_nodes) {
+    const std::string head =
+        fmt::format("  NUMA node {}: {}, ", node.id, render::human_bytes(node.memory_bytes));
+    out += wrap(head + (node.cpus.empty() ? "no cpus" : "cpus " + render::ranges(node.cpus)), 4);
+  }
+  return out + caches_text(host);
+}
+
+}  // namespace
+
+std::string Topology::to_text() const {
+  std::string out;
+  if (!devices_.empty()) {
+    const std::vector<std::string> cells = cells_of(*this);
+    out += fmt::format("{}\n{}\n{}\n", matrix_text(cells, devices_.size()), legend_text(cells),
+                       devices_text(*this));
+  }
+  out += fmt::format("Connectivity of {}: {}\n",
+                     devices_.empty() ? "host ranks" : render::counted(devices_.size(), "GPU"),
+                     explain_connectivity());
+  if (host_ != HostInfo{}) out += '\n' + host_text(host_);
+  if (!notes_.empty()) {
+    out += "\nNotes\n";
+    for (const std::string& note : notes_) out += fmt::format("  {}\n", note);
+  }
+  return out;
+}
+
+}  // namespace onehop

@@ -1,0 +1,179 @@
+// onehop bench and doctor, whole, on this machine.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/command.h"
+
+namespace onehop::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+class Bench : public ::testing::Test {
+ protected:
+  Bench() {
+    char name[] = "/tmp/onehop-bench-test-XXXXXX";
+    base_ = ::mkdtemp(name);
+    std::filesystem::create_directory(base_ / "run");
+    options_.environment["ONEHOP_RUNTIME_DIR"] = (base_ / "run").string();
+  }
+  ~Bench() override {
+    EXPECT_TRUE(std::filesystem::is_empty(base_ / "run")) << "private files were left behind";
+    std::filesystem::remove_all(base_);
+  }
+  [[nodiscard]] Result bench(std::vector<std::string> rest) const {
+    rest.insert(rest.begin(), {"bench", "all-reduce", "--iters", "5"});
+    return run(rest, options_);
+  }
+  [[nodiscard]] static std::string read(const std::filesystem::path& path) {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+  /// The rows of the table, split into columns.
+  [[nodiscard]] static std::vector<std::vector<std::string>> rows(const std::string& out) {
+    std::vector<std::vector<std::string>> all;
+    bool header = true;
+    for (const std::string& line : lines_of(out)) {
+      if (line.starts_with('#')) continue;
+      if (!std::exchange(header, false)) {
+        std::istringstream words(line);
+        all.emplace_back(std::istream_iterator<std::string>(words), std::istream_iterator<std::string>());
+      }
+    }
+    return all;
+  }
+
+  std::filesystem::path base_;
+  CommandOptions options_;
+};
+
+TEST_F(Bench, PrintsAVerifiedRowPerSizeWithoutControlCharactersInAPipe) {
+  const Result result = bench({"--ranks", "3", "--sizes", "0,4,1K,100000"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, AllOf(Not(HasSubstr("\x1b")), Not(HasSubstr("\r"))));
+  const auto table = rows(result.out);
+  ASSERT_THAT(table, SizeIs(4));
+  EXPECT_THAT(table, Each(SizeIs(11)));
+  EXPECT_EQ(table[3][0], "100000");
+  EXPECT_EQ(table[3][1], "25000");
+  for (const auto& row : table) EXPECT_EQ(row.back(), "ok");
+}
+
+TEST_F(Bench, VerifiesEveryTypeAndOp) {
+  for (const char* type :
+       {"f16", "bf16", "f32", "f64", "e4m3", "e5m2", "i8", "u8", "i32", "u32", "i64", "u64"}) {
+    for (const char* op : {"sum", "prod", "min", "max", "avg"}) {
+      const Result result = bench(
+          {"--threads", "--ranks", "3", "--type", type, "--op", op, "--sizes", "1000", "--warmup", "0"});
+      EXPECT_EQ(result.exit_code, 0) << type << " " << op << ": " << result.err;
+    }
+  }
+}
+
+TEST_F(Bench, EveryKindOfBuffersAndAlgorithm) {
+  for (const char* algorithm : {"one-shot", "two-shot"}) {
+    for (const char* buffers : {"ordinary", "symmetric"}) {
+      for (const char* placement : {"--in-place", "--check"}) {
+        const Result result = bench(
+            {"--ranks", "2", "--sizes", "64K", "--algorithm", algorithm, "--buffers", buffers, placement});
+        ASSERT_EQ(result.exit_code, 0) << result.err;
+        EXPECT_THAT(result.out, HasSubstr("ok"));
+      }
+    }
+  }
+}
+
+TEST_F(Bench, WritesJsonAndAPageThatNeedsNoNetwork) {
+  const auto json_path = base_ / "r.json";
+  const auto html_path = base_ / "r.html";
+  const Result result =
+      bench({"--ranks", "2", "--sizes", "1K,64K", "--json", json_path, "--html", html_path, "--no-check"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json document = json::parse(read(json_path));
+  EXPECT_EQ(document.at("format"), "onehop-bench");
+  EXPECT_EQ(document.at("run").at("ranks"), 2);
+  EXPECT_GT(document.at("machine").at("cores"), 0);
+  ASSERT_THAT(document.at("results"), SizeIs(2));
+  for (const json& row : document.at("results")) {
+    const json& time = row.at("time_us");
+    EXPECT_GT(time.at("min"), 0);
+    EXPECT_LE(time.at("min"), time.at("median"));
+    EXPECT_LE(time.at("median"), time.at("p95"));
+    EXPECT_NEAR(row.at("algbw_gbps").get<double>(),
+                row.at("bytes").get<double>() / time.at("median").get<double>() / 1e3, 1e-9);
+    EXPECT_DOUBLE_EQ(row.at("busbw_gbps"), row.at("algbw_gbps")) << "2(n-1)/n is 1 for two ranks";
+    EXPECT_EQ(row.at("samples"), 5);
+    EXPECT_EQ(row.at("checked"), false);
+  }
+  const std::string page = read(html_path);
+  EXPECT_THAT(page, AllOf(HasSubstr("<svg"), HasSubstr("</html>"), Not(HasSubstr("http")),
+                          Not(HasSubstr("<script"))));
+}
+
+TEST_F(Bench, JoinsTheJobOfALauncher) {
+  const Result result =
+      run({"launch", "-n", "3", "--", ONEHOP_COMMAND, "bench", "all-reduce", "--sizes", "4K", "--iters", "5"},
+          options_);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("3 host ranks"));
+  EXPECT_THAT(rows(result.out), SizeIs(1));
+}
+
+TEST_F(Bench, AJobOfOneRankIsRefusedInOneLine) {
+  const Result result =
+      run({"launch", "-n", "1", "--", ONEHOP_COMMAND, "bench", "all-reduce", "--sizes", "4K"}, options_);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(lines_of(result.err), SizeIs(2)) << "the rank's line and the launcher's";
+}
+
+TEST_F(Bench, SizesThatDoNotFitAreOneLine) {
+  const Result result = bench({"--ranks", "2", "--sizes", "1000T"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(lines_of(result.err), SizeIs(1)) << result.err;
+}
+
+TEST_F(Bench, DoctorSaysTheHostBackendWorks) {
+  const Result text = run({"doctor"}, options_);
+  EXPECT_EQ(text.exit_code, 0) << text.out;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("The host backend works here."), Not(HasSubstr("\x1b"))));
+  for (const char c : text.out) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << "only ASCII in a pipe";
+
+  const Result result = run({"doctor", "--json"}, options_);
+  EXPECT_EQ(result.exit_code, 0);
+  const json document = json::parse(result.out);
+  EXPECT_EQ(document.at("host_backend_works"), true);
+  bool end_to_end = false;
+  for (const json& check : document.at("checks")) {
+    end_to_end |= check.at("section") == "end to end" && check.at("status") == "works";
+    if (check.at("essential") == true) {
+      EXPECT_EQ(check.at("status"), "works") << check;
+    }
+    EXPECT_EQ(check.at("status") == "fails", check.at("remedy") != "") << check;
+  }
+  EXPECT_TRUE(end_to_end);
+}
+
+TEST_F(Bench, DoctorNamesWhatIsBrokenAndFails) {
+  CommandOptions options;
+  options.environment["ONEHOP_RUNTIME_DIR"] = "/nonexistent";
+  const Result result = run({"doctor"}, options);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("no private directory"), HasSubstr("-> set ONEHOP_RUNTIME_DIR")));
+}
+
+}  // namespace
+}  // namespace onehop::test

@@ -1,0 +1,229 @@
+// onehop launch, as a user sees it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "cli/command.h"
+
+namespace onehop::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
+
+/// Private directories go into one of the test's own, so that what is left behind shows.
+class Launch : public ::testing::Test {
+ protected:
+  Launch() {
+    char name[] = "/tmp/onehop-launch-test-XXXXXX";
+    base_ = ::mkdtemp(name);
+    options_.environment["ONEHOP_RUNTIME_DIR"] = base_.string();
+  }
+  ~Launch() override { std::filesystem::remove_all(base_); }
+
+  static std::vector<std::string> shell(std::vector<std::string> arguments, const std::string& script) {
+    arguments.insert(arguments.begin(), "launch");
+    for (const char* word : {"--", "sh", "-c"}) arguments.emplace_back(word);
+    arguments.push_back(script);
+    return arguments;
+  }
+  [[nodiscard]] std::ptrdiff_t left_behind() const {
+    return std::distance(std::filesystem::directory_iterator(base_), {});
+  }
+
+  std::filesystem::path base_;
+  CommandOptions options_;
+};
+
+TEST_F(Launch, GivesEveryRankTorchrunsVariablesAndOurs) {
+  const Result result =
+      run(shell({"-n", "3"},
+                "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR "
+                "$ONEHOP_RANK/$ONEHOP_SIZE; test $MASTER_PORT -gt 0; "
+                "test -d ${ONEHOP_STORE#file:} && test $(stat -c %a ${ONEHOP_STORE#file:}/..) = 700"),
+          options_);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(lines_of(result.out), UnorderedElementsAre("0/3 0/3 0 127.0.0.1 0/3", "1/3 1/3 0 127.0.0.1 1/3",
+                                                         "2/3 2/3 0 127.0.0.1 2/3"));
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(left_behind(), 0);
+}
+
+TEST_F(Launch, PassesArgumentsThroughUntouched) {
+  const Result result =
+      run({"launch", "-n", "1", "--", "printf", "%s|", "-n", "--tag-output", "two words", "--"}, options_);
+  EXPECT_EQ(result.out, "-n|--tag-output|two words|--|");
+  EXPECT_EQ(result.exit_code, 0);
+}
+
+TEST_F(Launch, EndsAllRanksWhenOneFailsAndSaysWhichInOneLine) {
+  const Result result =
+      run(shell({"-n", "4"}, "if [ $RANK = 2 ]; then exit 7; fi; exec sleep 1000"), options_);
+  EXPECT_EQ(result.exit_code, 7);
+  EXPECT_THAT(lines_of(result.err), SizeIs(1));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("onehop: rank 2"), HasSubstr("code 7")));
+  EXPECT_EQ(left_behind(), 0);
+}
+
+TEST_F(Launch, ReportsARankThatASignalKilled) {
+  const Result result =
+      run(shell({"-n", "2"}, "if [ $RANK = 1 ]; then kill -SEGV $$; fi; exec sleep 1000"), options_);
+  EXPECT_EQ(result.exit_code, 128 + SIGSEGV);
+  EXPECT_THAT(lines_of(result.err), SizeIs(1));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("rank 1"), HasSubstr("SIGSEGV")));
+}
+
+TEST_F(Launch, KillsRanksThatIgnoreTheRequestToEnd) {
+  // Rank 0 fails only once rank 1 has its trap in place.
+  const std::string script =
+      "if [ $RANK = 1 ]; then trap '' TERM; : > $ONEHOP_RUNTIME_DIR/ready; while :; do sleep 0.01; done; fi; "
+      "while ! test -e $ONEHOP_RUNTIME_DIR/ready; do :; done; rm $ONEHOP_RUNTIME_DIR/ready; exit 3";
+  const Result result = run(shell({"-n", "2", "--timeout-kill", "50ms"}, script), options_);
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(left_behind(), 0);
+}
+
+TEST_F(Launch, LeavesNoProcessThatRanksStarted) {
+  const Result result = run(
+      shell({"-n", "2"}, "sleep 1000 > /dev/null 2>&1 & echo $!; if [ $RANK = 1 ]; then exit 1; fi; exit 0"),
+      options_);
+  EXPECT_EQ(result.exit_code, 1);
+  const std::vector<std::string> pids = lines_of(result.out);
+  ASSERT_FALSE(pids.empty());
+  for (const std::string& pid : pids) EXPECT_TRUE(disappears(std::stoi(pid))) << pid;
+}
+
+TEST_F(Launch, RanksDieWithALauncherThatIsKilledAndTheNextLaunchCleansUp) {
+  std::vector<std::string> pids;
+  {
+    Command command(shell({"-n", "3"}, "echo $$; exec sleep 1000"), options_);
+    pids = command.wait_for_lines(3);
+    command.signal(SIGKILL);
+    EXPECT_EQ(command.finish().exit_code, -SIGKILL);
+  }
+  for (const std::string& pid : pids) EXPECT_TRUE(disappears(std::stoi(pid))) << pid;
+  EXPECT_EQ(left_behind(), 1);
+  EXPECT_EQ(run({"launch", "-n", "1", "--", "true"}, options_).exit_code, 0);
+  EXPECT_EQ(left_behind(), 0);
+}
+
+TEST_F(Launch, DoesNotCleanUpAfterLaunchesThatStillRun) {
+  Command first(shell({"-n", "1"}, "echo ready; while test -d ${ONEHOP_STORE#file:}; do :; done"), options_);
+  (void)first.wait_for_lines(1);
+  EXPECT_EQ(run({"launch", "-n", "1", "--", "true"}, options_).exit_code, 0);
+  EXPECT_EQ(left_behind(), 1);
+  first.signal(SIGTERM);
+  EXPECT_EQ(first.finish().exit_code, 128 + SIGTERM);
+  EXPECT_EQ(left_behind(), 0);
+}
+
+TEST_F(Launch, PassesUserSignalsOn) {
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGHUP}) {
+    const std::string name = sigabbrev_np(signal);
+    Command command(shell({"-n", "2"}, "trap 'echo got " + name + "; exit 0' " + name +
+                                           "; echo ready; while :; do sleep 0.01; done"),
+                    options_);
+    (void)command.wait_for_lines(2);
+    command.signal(signal);
+    const Result result = command.finish();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(lines_of(result.out), UnorderedElementsAre("ready", "ready", "got " + name, "got " + name));
+  }
+}
+
+TEST_F(Launch, EndsQuietlyWhenInterrupted) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Command command(shell({"-n", "2"}, "echo ready; exec sleep 1000"), options_);
+    (void)command.wait_for_lines(2);
+    command.signal(signal);
+    const Result result = command.finish();
+    EXPECT_EQ(result.exit_code, 128 + signal);
+    EXPECT_EQ(result.err, "");
+    EXPECT_EQ(left_behind(), 0);
+  }
+}
+
+TEST_F(Launch, ASecondInterruptKillsAtOnce) {
+  Command command(shell({"-n", "2", "--timeout-kill", "1000s"},
+                        "trap 'echo not yet' INT; echo ready; while :; do sleep 0.01; done"),
+                  options_);
+  (void)command.wait_for_lines(2);
+  command.signal(SIGINT);
+  (void)command.wait_for_lines(4);
+  command.signal(SIGINT);
+  EXPECT_EQ(command.finish().exit_code, 128 + SIGKILL);
+}
+
+TEST_F(Launch, TaggedLinesCarryTheirRankAndNeverMix) {
+  const Result result = run(shell({"-n", "4", "--tag-output"},
+                                  "i=0; while [ $i -lt 200 ]; do printf 'line '; printf %s $i; echo ' of "
+                                  "rank' $RANK; i=$((i+1)); done; "
+                                  "echo oops >&2; printf 'no newline'"),
+                            options_);
+  EXPECT_EQ(result.exit_code, 0);
+  const std::vector<std::string> lines = lines_of(result.out);
+  EXPECT_THAT(lines, SizeIs(4 * 201));
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::string tag = "[" + std::to_string(rank) + "] ";
+    std::vector<std::string> own;
+    std::copy_if(lines.begin(), lines.end(), std::back_inserter(own),
+                 [&](const std::string& line) { return line.starts_with(tag); });
+    ASSERT_THAT(own, SizeIs(201));
+    for (int i = 0; i < 200; ++i) {
+      EXPECT_EQ(own[static_cast<std::size_t>(i)],
+                tag + "line " + std::to_string(i) + " of rank " + std::to_string(rank));
+    }
+    EXPECT_EQ(own.back(), tag + "no newline");
+  }
+  EXPECT_THAT(lines_of(result.err), UnorderedElementsAre("[0] oops", "[1] oops", "[2] oops", "[3] oops"));
+}
+
+TEST_F(Launch, TaggedOutputDoesNotWaitForADaemonThatKeepsThePipe) {
+  const Result result = run(shell({"-n", "1", "--tag-output"}, "setsid sleep 1000 & echo $!"), options_);
+  EXPECT_EQ(result.exit_code, 0);
+  ASSERT_THAT(result.out, MatchesRegex("\\[0\\] [0-9]+\n"));
+  (void)::kill(std::stoi(result.out.substr(4)), SIGKILL);
+}
+
+TEST_F(Launch, StandardInputGoesToRankZeroOnly) {
+  CommandOptions options = options_;
+  options.input = "hello\n";
+  const Result result = run(shell({"-n", "3", "--tag-output"}, "cat; echo end"), options);
+  EXPECT_THAT(lines_of(result.out), UnorderedElementsAre("[0] hello", "[0] end", "[1] end", "[2] end"));
+}
+
+TEST_F(Launch, AProgramThatCannotRunIsOneClearLine) {
+  const Result missing = run({"launch", "-n", "4", "--", "no-such-program-here"}, options_);
+  EXPECT_EQ(missing.exit_code, 127);
+  EXPECT_THAT(missing.err, AllOf(HasSubstr("no-such-program-here"), HasSubstr("No such file")));
+  EXPECT_THAT(lines_of(missing.err), SizeIs(1));
+  const Result forbidden = run({"launch", "-n", "2", "--", "/etc/passwd"}, options_);
+  EXPECT_EQ(forbidden.exit_code, 126);
+  EXPECT_THAT(lines_of(forbidden.err), SizeIs(1));
+  EXPECT_EQ(left_behind(), 0);
+}
+
+TEST_F(Launch, RanksInheritNoDescriptorOfTheLaunchers) {
+  // What the test itself was started with passes through; the launcher must add nothing.
+  const std::string count = "ls /proc/self/fd | wc -l";
+  std::FILE* const direct = ::popen(count.c_str(), "r");
+  ASSERT_NE(direct, nullptr);
+  char line[32] = {};
+  ASSERT_NE(std::fgets(line, sizeof line, direct), nullptr);
+  (void)::pclose(direct);
+  EXPECT_EQ(run(shell({"-n", "1"}, count), options_).out, line);
+  EXPECT_EQ(run(shell({"-n", "1", "--tag-output"}, count), options_).out, std::string("[0] ") + line);
+}
+
+}  // namespace
+}  // namespace onehop::test

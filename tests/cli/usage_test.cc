@@ -1,0 +1,127 @@
+// What users get wrong: every mistake is one line on stderr, nothing on stdout, and the right exit code.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/command.h"
+
+namespace onehop::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+struct Mistake {
+  const char* name;
+  std::vector<std::string> arguments;
+  int exit_code;
+  std::string named;  ///< must be in the message
+};
+
+std::vector<std::string> bench(std::vector<std::string> rest) {
+  rest.insert(rest.begin(), {"bench", "all-reduce"});
+  return rest;
+}
+
+class Usage : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(Usage, IsOneClearLineAndANonZeroExit) {
+  const Mistake& mistake = GetParam();
+  const Result result = run(mistake.arguments);
+  EXPECT_EQ(result.exit_code, mistake.exit_code) << result.err;
+  EXPECT_THAT(lines_of(result.err), SizeIs(1)) << result.err;
+  EXPECT_THAT(result.err, StartsWith("onehop: "));
+  EXPECT_THAT(result.err, HasSubstr(mistake.named));
+  EXPECT_EQ(result.out, "");
+  if (mistake.exit_code == 2) {
+    EXPECT_THAT(result.err, HasSubstr("--help'"));
+  }
+}
+
+const Mistake kMistakes[] = {
+    {"NoCommand", {}, 2, "subcommand"},
+    {"UnknownCommand", {"bnech"}, 2, "bnech"},
+    {"UnknownOption", bench({"--szies", "1K"}), 2, "--szies"},
+    {"NoCollective", {"bench"}, 2, "collective"},
+    {"UnknownCollective", {"bench", "all-gather"}, 2, "'all-gather'; there is: all-reduce"},
+    {"OneRank", bench({"--ranks", "1"}), 2, "--ranks '1'"},
+    {"SixtyFiveRanks", bench({"--ranks", "65"}), 2, "--ranks '65'"},
+    {"RanksNoNumber", bench({"--ranks", "four"}), 2, "--ranks 'four'"},
+    {"SizeWithUnknownUnit", bench({"--sizes", "12Q"}), 2, "'12Q'"},
+    {"SizeRangeBackwards", bench({"--sizes", "8K:1K"}), 2, "8K:1K"},
+    {"SizeEmpty", bench({"--sizes", ""}), 2, ""},
+    {"UnknownType", bench({"--type", "f31"}), 2, "'f31'; known: f16 bf16 f32"},
+    {"UnknownOp", bench({"--op", "mean"}), 2, "'mean'; known: sum"},
+    {"UnknownAlgorithm", bench({"--algorithm", "ring"}), 2, "'ring'; known: auto one-shot two-shot"},
+    {"UnknownBuffers", bench({"--buffers", "fast"}), 2, "'fast'"},
+    {"UnknownDevice", bench({"--device", "tpu"}), 2, "'tpu'"},
+    {"NoGpuBackend", bench({"--device", "cuda"}), 1, "no GPU backend"},
+    {"WarmupNegative", bench({"--warmup", "-1"}), 2, "--warmup '-1'"},
+    {"ItersZero", bench({"--iters", "0"}), 2, "--iters '0'"},
+    {"ItersNoNumber", bench({"--iters", "ten"}), 2, "--iters 'ten'"},
+    {"JsonUnwritable", bench({"--json", "/nonexistent/r.json"}), 1, "'/nonexistent/r.json'"},
+    {"HtmlIsADirectory", bench({"--html", "/tmp"}), 1, "'/tmp'"},
+    {"JsonWithoutFile", bench({"--json"}), 2, "--json"},
+    {"LaunchWithoutRanks", {"launch", "--", "true"}, 2, "-n"},
+    {"LaunchZeroRanks", {"launch", "-n", "0", "--", "true"}, 2, "-n '0'"},
+    {"LaunchTooManyRanks", {"launch", "-n", "65", "--", "true"}, 2, "-n '65'"},
+    {"LaunchRanksNoNumber", {"launch", "-n", "x", "--", "true"}, 2, "-n 'x'"},
+    {"LaunchNoProgram", {"launch", "-n", "2"}, 2, "command"},
+    {"LaunchBadTime", {"launch", "-n", "2", "--timeout-kill", "5q", "--", "true"}, 2, "'5q'"},
+    {"LaunchNegativeTime", {"launch", "-n", "2", "--timeout-kill=-1s", "--", "true"}, 2, "'-1s'"},
+    {"DoctorUnknownOption", {"doctor", "--fix"}, 2, "--fix"},
+};
+INSTANTIATE_TEST_SUITE_P(Mistakes, Usage, ::testing::ValuesIn(kMistakes),
+                         [](const auto& mistake) { return std::string(mistake.param.name); });
+
+TEST(UsageInAJob, LauncherVariablesThatMakeNoSenseAreNamed) {
+  CommandOptions options;
+  options.environment = {{"RANK", "7"}, {"WORLD_SIZE", "4"}, {"MASTER_PORT", "1"}};
+  const Result result = run(bench({}), options);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(lines_of(result.err), SizeIs(1));
+  EXPECT_THAT(result.err, HasSubstr("RANK='7'"));
+}
+
+TEST(UsageInAJob, RanksMustMatchTheJob) {
+  const Result result =
+      run({"launch", "-n", "2", "--tag-output", "--", ONEHOP_COMMAND, "bench", "all-reduce", "--ranks", "3"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--ranks 3"));
+}
+
+TEST(UsageInAJob, ARuntimeDirectoryThatCannotBeUsedIsNamed) {
+  CommandOptions options;
+  options.environment = {{"ONEHOP_RUNTIME_DIR", "/nonexistent"}};
+  const Result result = run({"launch", "-n", "2", "--", "true"}, options);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(lines_of(result.err), SizeIs(1));
+  EXPECT_THAT(result.err, HasSubstr("/nonexistent"));
+}
+
+TEST(Help, TeachesEveryCommandWithExamplesAndSucceeds) {
+  const Result top = run({"--help"});
+  EXPECT_EQ(top.exit_code, 0);
+  EXPECT_THAT(top.out, HasSubstr("Exit codes"));
+  for (const char* command : {"bench", "topo", "doctor", "launch"}) {
+    EXPECT_THAT(top.out, HasSubstr(command));
+    const Result result = run({command, "--help"});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.err, "");
+    EXPECT_THAT(result.out, HasSubstr(std::string("onehop ") + command));
+    EXPECT_THAT(result.out, HasSubstr("Examples:"));
+    EXPECT_THAT(result.out, HasSubstr("Exit code"));
+    for (const std::string& line : lines_of(result.out)) EXPECT_LE(line.size(), 120u) << line;
+  }
+}
+
+TEST(Help, VersionIsOneLine) {
+  const Result result = run({"--version"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, StartsWith("onehop 0."));
+  EXPECT_THAT(lines_of(result.out), SizeIs(1));
+}
+
+}  // namespace
+}  // namespace onehop::test

@@ -1,0 +1,21 @@
+// Whatever bytes arrive, they are a topology or Error{protocol}; a topology survives everything that shows it
+// and equals what its own JSON says.
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "onehop/topology.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  onehop::Topology topology;
+  try {
+    topology = onehop::Topology::from_json({reinterpret_cast<const char*>(data), size});
+  } catch (const onehop::Error& e) {
+    const bool one_line = e.message().find('\n') == std::string::npos;
+    if (e.code() != onehop::ErrorCode::protocol || !one_line) std::abort();
+    return 0;
+  }
+  if (onehop::Topology::from_json(topology.to_json()) != topology) std::abort();
+  if (topology.to_text().empty() || topology.to_svg().empty()) std::abort();
+  return 0;
+}

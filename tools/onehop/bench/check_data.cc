@@ -1,0 +1,264 @@
+#include "bench/check_data.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "base/check.h"
+
+namespace onehop::cli {
+namespace {
+
+/// splitmix64 (Steele, Lea, Flood 2014) of a counter.
+std::uint64_t random_bits(std::uint64_t seed, int rank, std::uint64_t index) {
+  std::uint64_t x = seed + static_cast<std::uint64_t>(rank) * 0xd1342543de82ef95 + index * 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+struct FloatFormat {
+  int exponent_bits;
+  int mantissa_bits;
+  bool finite_only;  // e4m3: the largest exponent holds numbers too
+
+  [[nodiscard]] constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+  [[nodiscard]] constexpr int bits() const { return 1 + exponent_bits + mantissa_bits; }
+};
+
+std::optional<FloatFormat> float_format(DType type) {
+  switch (type) {
+    case DType::f16:
+      return FloatFormat{5, 10, false};
+    case DType::bf16:
+      return FloatFormat{8, 7, false};
+    case DType::f32:
+      return FloatFormat{8, 23, false};
+    case DType::f64:
+      return FloatFormat{11, 52, false};
+    case DType::e4m3:
+      return FloatFormat{4, 3, true};
+    case DType::e5m2:
+      return FloatFormat{5, 2, false};
+    default:
+      return std::nullopt;
+  }
+}
+
+double decode(const FloatFormat& format, std::uint64_t bits) {
+  const std::uint64_t mantissa_mask = (1ull << format.mantissa_bits) - 1;
+  const int exponent_mask = (1 << format.exponent_bits) - 1;
+  const double sign = ((bits >> (format.bits() - 1)) & 1) != 0 ? -1 : 1;
+  const int exponent = static_cast<int>(bits >> format.mantissa_bits) & exponent_mask;
+  const std::uint64_t mantissa = bits & mantissa_mask;
+  if (exponent == exponent_mask) {
+    if (format.finite_only && mantissa == mantissa_mask) return std::numeric_limits<double>::quiet_NaN();
+    if (!format.finite_only) {
+      return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
+                           : sign * std::numeric_limits<double>::infinity();
+    }
+  }
+  const std::uint64_t significand = exponent == 0 ? mantissa : mantissa | (mantissa_mask + 1);
+  const int scale = std::max(exponent, 1) - format.bias() - format.mantissa_bits;
+  return sign * std::ldexp(static_cast<double>(significand), scale);
+}
+
+/// Raw bits of a float element; built, not rounded, so that no conversion to the type is needed here.
+std::uint64_t float_input(const CheckData& data, const FloatFormat& format, int rank, std::uint64_t index) {
+  const std::uint64_t random = random_bits(data.seed, rank, index);
+  const std::uint64_t sign = random >> 63;
+  std::uint64_t mantissa = random & ((1ull << format.mantissa_bits) - 1);
+  int exponent = -static_cast<int>((random >> 56) & 3);  // 1/8 <= |x| < 2
+  if (data.op == ReduceOp::prod) {
+    // 1/2 <= |x| < 2 for eight ranks and 1 for the rest: the product stays within what 8 bits can hold.
+    exponent = rank < 8 ? -static_cast<int>((random >> 56) & 1) : 0;
+    if (rank >= 8) mantissa = 0;
+  }
+  const auto biased = static_cast<std::uint64_t>(exponent + format.bias());
+  return (sign << (format.bits() - 1)) | (biased << format.mantissa_bits) | mantissa;
+}
+
+template <class T>
+T int_input(const CheckData& data, int rank, std::uint64_t index) {
+  const auto value = static_cast<T>(random_bits(data.seed, rank, index));
+  return data.op == ReduceOp::avg ? static_cast<T>(value / static_cast<T>(data.ranks)) : value;
+}
+
+/// Integers: exact, wrapping like the library's.
+template <class T>
+T int_reference(const CheckData& data, std::uint64_t index) {
+  using Wide = std::uint64_t;  // arithmetic modulo 2^64 and then modulo 2^bits is arithmetic modulo 2^bits
+  T value = int_input<T>(data, 0, index);
+  for (int rank = 1; rank < data.ranks; ++rank) {
+    const T next = int_input<T>(data, rank, index);
+    switch (data.op) {
+      case ReduceOp::sum:
+      case ReduceOp::avg:
+        value = static_cast<T>(static_cast<Wide>(value) + static_cast<Wide>(next));
+        break;
+      case ReduceOp::prod:
+        value = static_cast<T>(static_cast<Wide>(value) * static_cast<Wide>(next));
+        break;
+      case ReduceOp::min:
+        value = std::min(value, next);
+        break;
+      case ReduceOp::max:
+        value = std::max(value, next);
+        break;
+    }
+  }
+  return data.op == ReduceOp::avg ? static_cast<T>(value / static_cast<T>(data.ranks)) : value;
+}
+
+template <class T>
+std::optional<WrongElement> find_wrong_int(const CheckData& data, const T* result, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const T expected = int_reference<T>(data, i);
+    if (result[i] != expected)
+      return WrongElement{i, fmt::format("{}", expected), fmt::format("{}", result[i])};
+  }
+  return std::nullopt;
+}
+
+/// Values of all 2^8 or 2^16 bit patterns: decoding 64 MiB one by one would take longer than the benchmark.
+std::vector<double> decode_table(const FloatFormat& format) {
+  std::vector<double> table(std::size_t{1} << format.bits());
+  for (std::size_t bits = 0; bits < table.size(); ++bits) table[bits] = decode(format, bits);
+  return table;
+}
+
+template <class Raw, class Decode>
+std::optional<WrongElement> find_wrong_float(const CheckData& data, const FloatFormat& format,
+                                             const Raw* result, std::size_t count, const Decode& value_of) {
+  const double accumulate = data.type == DType::f64 ? 0x1p-53 : 0x1p-24;
+  const double round = std::ldexp(1.0, -format.mantissa_bits - 1);
+  const double half_subnormal = std::ldexp(1.0, -format.bias() - format.mantissa_bits);
+  const bool exact = data.op == ReduceOp::min || data.op == ReduceOp::max;
+  for (std::size_t i = 0; i < count; ++i) {
+    double expected = value_of(static_cast<Raw>(float_input(data, format, 0, i)));
+    double magnitude = std::fabs(expected);
+    for (int rank = 1; rank < data.ranks; ++rank) {
+      const double next = value_of(static_cast<Raw>(float_input(data, format, rank, i)));
+      switch (data.op) {
+        case ReduceOp::sum:
+        case ReduceOp::avg:
+          expected += next;
+          magnitude += std::fabs(next);
+          break;
+        case ReduceOp::prod:
+          expected *= next;
+          magnitude = std::fabs(expected);
+          break;
+        case ReduceOp::min:
+          expected = std::min(expected, next);
+          break;
+        case ReduceOp::max:
+          expected = std::max(expected, next);
+          break;
+      }
+    }
+    if (data.op == ReduceOp::avg) {
+      expected /= data.ranks;
+      magnitude /= data.ranks;
+    }
+    const double tolerance =
+        exact ? 0
+              : data.ranks * accumulate * magnitude + round * 1.0001 * std::fabs(expected) + half_subnormal;
+    const double got = value_of(result[i]);
+    if (!(std::fabs(got - expected) <= tolerance)) {  // a NaN is wrong too
+      return WrongElement{i, fmt::format("{:.9g} +- {:.2g}", expected, tolerance),
+                          fmt::format("{:.9g}", got)};
+    }
+  }
+  return std::nullopt;
+}
+
+template <class Raw>
+void fill_float(const CheckData& data, const FloatFormat& format, int rank, Raw* out, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<Raw>(float_input(data, format, rank, i));
+}
+
+/// Calls `f` with a null pointer of the integer type.
+template <class F>
+auto with_int_type(DType type, const F& f) {
+  switch (type) {
+    case DType::i8:
+      return f(static_cast<std::int8_t*>(nullptr));
+    case DType::u8:
+      return f(static_cast<std::uint8_t*>(nullptr));
+    case DType::i32:
+      return f(static_cast<std::int32_t*>(nullptr));
+    case DType::u32:
+      return f(static_cast<std::uint32_t*>(nullptr));
+    case DType::i64:
+      return f(static_cast<std::int64_t*>(nullptr));
+    default:
+      return f(static_cast<std::uint64_t*>(nullptr));
+  }
+}
+
+}  // namespace
+
+void fill_input(const CheckData& data, int rank, void* out, std::size_t count) {
+  if (const auto format = float_format(data.type)) {
+    switch (size_of(data.type)) {
+      case 1:
+        return fill_float(data, *format, rank, static_cast<std::uint8_t*>(out), count);
+      case 2:
+        return fill_float(data, *format, rank, static_cast<std::uint16_t*>(out), count);
+      case 4:
+        return fill_float(data, *format, rank, static_cast<std::uint32_t*>(out), count);
+      default:
+        return fill_float(data, *format, rank, static_cast<std::uint64_t*>(out), count);
+    }
+  }
+  with_int_type(data.type, [&](auto* tag) {
+    using T = std::remove_pointer_t<decltype(tag)>;
+    for (std::size_t i = 0; i < count; ++i) static_cast<T*>(out)[i] = int_input<T>(data, rank, i);
+  });
+}
+
+std::optional<WrongElement> find_wrong(const CheckData& data, const void* result, std::size_t count) {
+  if (const auto format = float_format(data.type)) {
+    switch (size_of(data.type)) {
+      case 1: {
+        const std::vector<double> table = decode_table(*format);
+        return find_wrong_float(data, *format, static_cast<const std::uint8_t*>(result), count,
+                                [&](std::uint8_t bits) { return table[bits]; });
+      }
+      case 2: {
+        const std::vector<double> table = decode_table(*format);
+        return find_wrong_float(data, *format, static_cast<const std::uint16_t*>(result), count,
+                                [&](std::uint16_t bits) { return table[bits]; });
+      }
+      case 4:
+        return find_wrong_float(data, *format, static_cast<const std::uint32_t*>(result), count,
+                                [](std::uint32_t bits) { return double{std::bit_cast<float>(bits)}; });
+      default:
+        return find_wrong_float(data, *format, static_cast<const std::uint64_t*>(result), count,
+                                [](std::uint64_t bits) { return std::bit_cast<double>(bits); });
+    }
+  }
+  return with_int_type(data.type, [&](auto* tag) {
+    using T = std::remove_pointer_t<decltype(tag)>;
+    return find_wrong_int(data, static_cast<const T*>(result), count);
+  });
+}
+
+std::uint64_t hash_bytes(const void* bytes, std::size_t size) {
+  const auto* at = static_cast<const unsigned char*>(bytes);
+  std::uint64_t hash = size;
+  for (; size >= 8; size -= 8, at += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, at, 8);
+    hash = std::rotl((hash ^ word) * 0x9fb21c651e98df25, 29);
+  }
+  for (; size > 0; --size, ++at) hash = std::rotl((hash ^ *at) * 0x9fb21c651e98df25, 29);
+  return hash;
+}
+
+}  // namespace onehop::cli

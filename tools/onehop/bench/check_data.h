@@ -1,0 +1,40 @@
+// Inputs that can be made again anywhere, and the check of a result against them. Nothing here shares code
+// with the library's kernels: it is what they are checked against.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "onehop/types.h"
+
+namespace onehop::cli {
+
+/// The inputs of one all-reduce: element i of rank r is a function of (seed, r, i) alone.
+struct CheckData {
+  DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  int ranks = 0;
+  std::uint64_t seed = 0;
+};
+
+/// Fills `count` elements with the input of a rank: random signs and mantissas, exponents that keep every
+/// reduction finite; integers over their whole range (they wrap), except for avg, whose sum must not.
+void fill_input(const CheckData& data, int rank, void* out, std::size_t count);
+
+struct WrongElement {
+  std::size_t index = 0;
+  std::string expected;
+  std::string got;
+};
+
+/// Compares every element with a reference computed in double, in rank order. Integers, min and max must be
+/// exact; floats may differ by the rounding of n-1 operations in the accumulation type and of the result.
+[[nodiscard]] std::optional<WrongElement> find_wrong(const CheckData& data, const void* result,
+                                                     std::size_t count);
+
+/// Equal for equal bytes; for telling whether ranks hold the same bits.
+[[nodiscard]] std::uint64_t hash_bytes(const void* bytes, std::size_t size);
+
+}  // namespace onehop::cli

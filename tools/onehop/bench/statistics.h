@@ -1,0 +1,26 @@
+// From samples to the figures of a row.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace onehop::cli {
+
+struct Summary {
+  double median = 0;
+  double min = 0;
+  double p95 = 0;
+};
+
+/// Of at least one sample; the mean of the middle two for an even number, nearest rank for p95.
+[[nodiscard]] Summary summarize(std::vector<double> samples);
+
+/// Element-wise maximum: `per_rank[r][i]` is sample i as rank r saw it. All ranks have as many.
+[[nodiscard]] std::vector<double> slowest_rank(const std::vector<std::vector<double>>& per_rank);
+
+/// Bytes of the buffer over time, GB/s (10^9).
+[[nodiscard]] double algorithm_bandwidth(std::uint64_t bytes, double microseconds);
+/// nccl-tests' factor for all-reduce: 2(n-1)/n, the bytes each rank must send per byte of the buffer.
+[[nodiscard]] double all_reduce_bus_factor(int ranks);
+
+}  // namespace onehop::cli

@@ -1,0 +1,187 @@
+// onehop doctor: what works here, what does not, and what to do.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "onehop/collectives.h"
+#include "onehop/group.h"
+#include "onehop/version.h"
+
+#include "base/check.h"
+#include "base/env.h"
+#include "commands.h"
+#include "doctor_checks.h"
+#include "launcher.h"
+
+namespace onehop::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  onehop doctor           a line per mechanism: works, does not (and what to do), or not needed here
+  onehop doctor --json    the same for programs
+
+The last check is the real thing: two processes meet, share memory, reduce and verify.
+Exit code: 0 when the host backend works, 1 when it does not.)";
+
+constexpr Duration kSelfTestTimeout = std::chrono::seconds{10};
+constexpr int kSelfTestRanks = 2;
+
+/// One rank of the end-to-end test.
+int run_self_test_rank() {
+  JoinOptions options;
+  options.name = "doctor";
+  options.timeout = kSelfTestTimeout;
+  Group group = Group::from_env(options);
+  const int rank = group.rank().value;
+
+  const SymmetricBuffer buffer = group.allocate(4096);
+  const auto mark = [](int of) { return static_cast<std::byte>(0x40 + of); };
+  std::memset(buffer.local(), static_cast<int>(mark(rank)), buffer.bytes());
+  buffer.barrier(0, kSelfTestTimeout);
+  for (int peer = 0; peer < group.size(); ++peer) {
+    const std::byte* const bytes = buffer.peer(Rank{peer});
+    if (!std::all_of(bytes, bytes + buffer.bytes(), [&](std::byte byte) { return byte == mark(peer); })) {
+      fail_from(Rank{rank}, ErrorCode::system, "rank {} does not see what rank {} wrote into its memory",
+                rank, peer);
+    }
+  }
+
+  std::vector<float> data(1000);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i) + static_cast<float>(rank);
+  (void)all_reduce(group, std::span(data));
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    const float expected = 2 * static_cast<float>(i) + 1;  // (i + 0) + (i + 1), exact
+    if (data[i] != expected) {
+      fail_from(Rank{rank}, ErrorCode::system, "wrong sum on rank {}: element {} is {}, expected {}", rank, i,
+                data[i], expected);
+    }
+  }
+  return kExitOk;
+}
+
+Finding run_self_test() {
+  Finding finding{"end to end",
+                  "two processes",
+                  Health::works,
+                  "meet, share memory, reduce 1000 floats and agree on the result",
+                  {},
+                  true};
+  LaunchOptions options;
+  options.ranks = kSelfTestRanks;
+  options.command = {"/proc/self/exe", "doctor", "--self-test-rank"};
+  options.collect_failures = true;
+  try {
+    const LaunchOutcome outcome = launch(options);
+    if (outcome.exit_code == 0) return finding;
+    const RankFailure* const cause = root_cause(outcome.failures);
+    finding.detail =
+        cause != nullptr ? cause->message : fmt::format("rank {} {}", outcome.failed_rank, outcome.how);
+  } catch (const Error& error) {
+    finding.detail = error.message();
+  }
+  finding.health = Health::fails;
+  finding.remedy = "mend what fails above; if nothing does, run again with ONEHOP_LOG=debug";
+  return finding;
+}
+
+std::string_view json_name(Health health) {
+  switch (health) {
+    case Health::works:
+      return "works";
+    case Health::fails:
+      return "fails";
+    case Health::not_applicable:
+      break;
+  }
+  return "not_applicable";
+}
+
+/// Symbols for people at a terminal that can show them, words for everybody else.
+bool use_symbols() {
+  if (::isatty(STDOUT_FILENO) == 0) return false;
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    if (const auto value = env::get(name)) {
+      return value->find("UTF-8") != std::string::npos || value->find("utf8") != std::string::npos;
+    }
+  }
+  return false;
+}
+
+void print_text(const std::vector<Finding>& findings, bool healthy) {
+  const bool symbols = use_symbols();
+  const auto sign = [&](Health health) {
+    switch (health) {
+      case Health::works:
+        return symbols ? "\u2713" : "ok";
+      case Health::fails:
+        return symbols ? "\u2717" : "no";
+      case Health::not_applicable:
+        break;
+    }
+    return symbols ? "\u2013" : "-";
+  };
+  std::string section;
+  for (const Finding& finding : findings) {
+    if (finding.section != section) fmt::print("{}{}\n", section.empty() ? "" : "\n", finding.section);
+    section = finding.section;
+    fmt::print("  {:<2} {:<28} {}\n", sign(finding.health), finding.name, finding.detail);
+    if (!finding.remedy.empty()) fmt::print("     {:<28} -> {}\n", "", finding.remedy);
+  }
+  fmt::print("\n{}\n", healthy ? "The host backend works here." : "The host backend does not work here.");
+}
+
+void print_json(const std::vector<Finding>& findings, bool healthy) {
+  nlohmann::json checks = nlohmann::json::array();
+  for (const Finding& finding : findings) {
+    checks.push_back({{"section", finding.section},
+                      {"name", finding.name},
+                      {"status", json_name(finding.health)},
+                      {"detail", finding.detail},
+                      {"remedy", finding.remedy},
+                      {"essential", finding.essential}});
+  }
+  const nlohmann::json document = {{"format", "onehop-doctor"},
+                                   {"format_version", 1},
+                                   {"version", version()},
+                                   {"host_backend_works", healthy},
+                                   {"checks", checks}};
+  // Texts may hold file names, and file names any bytes.
+  fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+int run_doctor(bool json) {
+  std::vector<Finding> findings = check_machine();
+  findings.push_back(run_self_test());
+  const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.essential && finding.health != Health::works;
+  });
+  json ? print_json(findings, healthy) : print_text(findings, healthy);
+  return healthy ? kExitOk : kExitFailed;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, std::function<int()>& run) {
+  struct Arguments {
+    bool json = false;
+    bool self_test_rank = false;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* const sub = app.add_subcommand("doctor", "Say what works on this machine and what does not");
+  sub->footer(kFooter);
+  sub->add_flag("--json", arguments->json, "Print JSON");
+  // For the copies doctor starts of itself; an empty group keeps it out of --help.
+  sub->add_flag("--self-test-rank", arguments->self_test_rank)->group("");
+  sub->callback([arguments, &run] {
+    run = [arguments] {
+      return arguments->self_test_rank ? run_self_test_rank() : run_doctor(arguments->json);
+    };
+  });
+}
+
+}  // namespace onehop::cli

@@ -1,0 +1,397 @@
+#include "doctor_checks.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "onehop/error.h"
+#include "onehop/job.h"
+
+#include "base/check.h"
+#include "fd.h"
+#include "machine_info.h"
+#include "scratch_dir.h"
+
+namespace onehop::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kMemory = "shared memory";
+constexpr const char* kRendezvous = "rendezvous";
+constexpr const char* kMachine = "machine";
+constexpr const char* kGpu = "GPUs";
+
+constexpr const char* kSeccompRemedy =
+    "a container's seccomp profile forbids it: run with the default profile or newer";
+
+Finding works(const char* section, const char* name, std::string detail) {
+  return {section, name, Health::works, std::move(detail), {}, false};
+}
+Finding fails(const char* section, const char* name, std::string detail, std::string remedy) {
+  return {section, name, Health::fails, std::move(detail), std::move(remedy), false};
+}
+Finding information(const char* section, const char* name, std::string detail) {
+  return {section, name, Health::not_applicable, std::move(detail), {}, false};
+}
+Finding essential(Finding finding) {
+  finding.essential = true;
+  return finding;
+}
+
+std::string first_line(const fs::path& path) {
+  std::string line;
+  std::ifstream file(path);
+  std::getline(file, line);
+  return line;
+}
+
+std::string failed_call(const char* call) {
+  return fmt::format("{}: {}", call, errno_text(errno));
+}
+
+Fd make_memfd() {
+  return Fd(static_cast<int>(::memfd_create("onehop-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
+}
+
+constexpr std::size_t kProbeBytes = 1 << 20;
+
+Finding check_memfd() {
+  constexpr const char* kName = "sealed memfd";
+  const Fd memory = make_memfd();
+  if (!memory) return fails(kMemory, kName, failed_call("memfd_create"), kSeccompRemedy);
+  if (::ftruncate(memory.get(), kProbeBytes) != 0) return fails(kMemory, kName, failed_call("ftruncate"), {});
+  if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return fails(kMemory, kName, failed_call("F_ADD_SEALS"), "sealing needs Linux 3.17 or later");
+  }
+  if (::ftruncate(memory.get(), 0) == 0) {
+    return fails(kMemory, kName, "a sealed memfd could be truncated",
+                 "this kernel or sandbox does not enforce seals");
+  }
+  void* const mapped = ::mmap(nullptr, kProbeBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+  if (mapped == MAP_FAILED) return fails(kMemory, kName, failed_call("mmap"), "check 'ulimit -v'");
+  std::memset(mapped, 1, kProbeBytes);
+  (void)::munmap(mapped, kProbeBytes);
+  return works(kMemory, kName, "create, seal, map and write");
+}
+
+Finding check_fallocate() {
+  constexpr const char* kName = "fallocate";
+  const Fd memory = make_memfd();
+  if (!memory) return fails(kMemory, kName, failed_call("memfd_create"), kSeccompRemedy);
+  if (::fallocate(memory.get(), 0, 0, kProbeBytes) != 0) {
+    return fails(kMemory, kName, failed_call("fallocate on a memfd"),
+                 "raise the memory limit of this cgroup");
+  }
+  struct stat info {};
+  if (::fstat(memory.get(), &info) != 0 || static_cast<std::size_t>(info.st_blocks) * 512 < kProbeBytes) {
+    return fails(kMemory, kName, "fallocate reserves nothing",
+                 "out of memory would show as a crash, not an error");
+  }
+  return works(kMemory, kName,
+               "memory is reserved before it is used, so running out is an error and not a crash");
+}
+
+Finding check_dev_shm() {
+  struct statvfs info {};
+  if (::statvfs("/dev/shm", &info) != 0)
+    return information(kMemory, "/dev/shm", "absent; onehop does not use it");
+  const double gib = static_cast<double>(info.f_blocks) * static_cast<double>(info.f_frsize) / (1 << 30);
+  return information(
+      kMemory, "/dev/shm",
+      fmt::format("{:.2f} GiB; onehop does not use it, its memory counts against the cgroup only", gib));
+}
+
+Finding check_futex() {
+  constexpr const char* kName = "futex between processes";
+  constexpr const char* kCall = "FUTEX_WAIT";
+  void* const shared = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) return fails(kMemory, kName, failed_call("mmap"), {});
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const timespec limit{2, 0};
+    ::_exit(::syscall(SYS_futex, shared, FUTEX_WAIT, 0, &limit, nullptr, 0) == 0 ? 0 : 1);
+  }
+  bool woken = false;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{2};
+  while (child > 0 && !woken && std::chrono::steady_clock::now() < until) {
+    woken = ::syscall(SYS_futex, shared, FUTEX_WAKE, 1, nullptr, nullptr, 0) == 1;
+    if (!woken) std::this_thread::yield();
+  }
+  int status = 1;
+  if (child > 0) (void)::waitpid(child, &status, 0);
+  (void)::munmap(shared, 4096);
+  if (woken && status == 0) return works(kMemory, kName, "one process sleeps, another wakes it");
+  return fails(kMemory, kName, fmt::format("{} in one process was not woken from another", kCall),
+               kSeccompRemedy);
+}
+
+Finding check_huge_pages() {
+  constexpr const char* kName = "huge pages for shared memory";
+  const std::string modes = first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  const std::size_t open = modes.find('[');
+  if (open == std::string::npos) return information(kMemory, kName, "not in this kernel");
+  const std::string mode = modes.substr(open + 1, modes.find(']') - open - 1);
+  if (mode == "never" || mode == "deny") {
+    return information(kMemory, kName,
+                       fmt::format("shmem_enabled is '{}'; large buffers map faster with: echo advise > "
+                                   "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+                                   mode));
+  }
+  return works(kMemory, kName, fmt::format("shmem_enabled is '{}'", mode));
+}
+
+Finding check_private_directory() {
+  constexpr const char* kName = "private directory";
+  try {
+    const ScratchDir dir;
+    sockaddr_un address{};
+    const std::string path = (dir.path() / "socket").string();
+    // Names of sockets of a group are longer than this one; leave them room.
+    if (path.size() + 32 > sizeof address.sun_path) {
+      return fails(kRendezvous, kName, fmt::format("{} is too long for a socket's name", dir.path().string()),
+                   "set ONEHOP_RUNTIME_DIR to a shorter path");
+    }
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.c_str(), path.size());
+    const Fd server(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const Fd client(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
+    if (!server || !client || ::bind(server.get(), generic, sizeof address) != 0 ||
+        ::listen(server.get(), 1) != 0 || ::connect(client.get(), generic, sizeof address) != 0) {
+      return fails(kRendezvous, kName,
+                   failed_call(fmt::format("a Unix socket in {}", dir.path().string()).c_str()),
+                   "set ONEHOP_RUNTIME_DIR to a directory on a local file system");
+    }
+    return works(
+        kRendezvous, kName,
+        fmt::format("sockets can live below {} (ONEHOP_RUNTIME_DIR changes it)", runtime_base().string()));
+  } catch (const Error& error) {
+    return fails(kRendezvous, kName, error.message(),
+                 "set ONEHOP_RUNTIME_DIR to a directory you can write to");
+  }
+}
+
+Finding check_passing_descriptors() {
+  constexpr const char* kName = "descriptors over sockets";
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return fails(kRendezvous, kName, failed_call("socketpair"), kSeccompRemedy);
+  }
+  const Fd left(ends[0]);
+  const Fd right(ends[1]);
+  const Fd memory = make_memfd();
+  char byte = 'x';
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  const int sent = memory.get();
+  std::memcpy(CMSG_DATA(header), &sent, sizeof sent);
+  if (::sendmsg(left.get(), &message, MSG_NOSIGNAL) != 1) {
+    return fails(kRendezvous, kName, failed_call("sendmsg with SCM_RIGHTS"), kSeccompRemedy);
+  }
+  std::memset(control, 0, sizeof control);
+  if (::recvmsg(right.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) != 1) {
+    return fails(kRendezvous, kName, failed_call("recvmsg"), kSeccompRemedy);
+  }
+  header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || (message.msg_flags & MSG_CTRUNC) != 0) {
+    return fails(kRendezvous, kName, "the descriptor did not arrive", "raise 'ulimit -n'");
+  }
+  int number = -1;
+  std::memcpy(&number, CMSG_DATA(header), sizeof number);
+  const Fd received(number);
+  struct stat a {};
+  struct stat b {};
+  if (::fstat(memory.get(), &a) != 0 || ::fstat(received.get(), &b) != 0 || a.st_ino != b.st_ino) {
+    return fails(kRendezvous, kName, "another file arrived than was sent",
+                 "this sandbox does not pass descriptors");
+  }
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(right.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid()) {
+    return fails(kRendezvous, kName, "SO_PEERCRED does not tell who the peer is",
+                 "ranks of one job must share a user namespace");
+  }
+  return works(kRendezvous, kName, "SCM_RIGHTS passes memory, SO_PEERCRED tells who sent it");
+}
+
+Finding check_pidfd() {
+  constexpr const char* kName = "pidfd";
+  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (!process) return information(kRendezvous, kName, failed_call("pidfd_open") + "; not needed");
+  const Fd copy(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), STDERR_FILENO, 0)));
+  if (!copy) return information(kRendezvous, kName, failed_call("pidfd_getfd") + "; not needed");
+  return works(kRendezvous, kName,
+               "pidfd_open and pidfd_getfd (not needed: descriptors travel over sockets)");
+}
+
+Finding check_launcher() {
+  constexpr const char* kName = "launcher";
+  try {
+    const std::optional<JobInfo> job = job_from_env();
+    if (!job)
+      return information(kRendezvous, kName, "no launcher's variables are set; 'onehop launch' sets them");
+    return works(kRendezvous, kName,
+                 fmt::format("rank {} of {}, started by {}", job->rank.value, job->size, job->launcher));
+  } catch (const Error& error) {
+    return fails(kRendezvous, kName, error.message(), "correct or unset the variable");
+  }
+}
+
+std::string format_limit(rlim_t limit) {
+  return limit == RLIM_INFINITY ? "unlimited" : fmt::format("{}", limit);
+}
+
+std::vector<Finding> check_limits() {
+  std::vector<Finding> findings;
+  rlimit files{};
+  rlimit space{};
+  rlimit locked{};
+  (void)::getrlimit(RLIMIT_NOFILE, &files);
+  (void)::getrlimit(RLIMIT_AS, &space);
+  (void)::getrlimit(RLIMIT_MEMLOCK, &locked);
+  constexpr rlim_t kFewFiles =
+      256;  // 64 ranks take a socket and a memfd per peer and rank, and programs have their own
+  const std::string open_files =
+      fmt::format("{} (hard limit {})", format_limit(files.rlim_cur), format_limit(files.rlim_max));
+  findings.push_back(files.rlim_cur >= kFewFiles
+                         ? works(kMachine, "open files", open_files)
+                         : fails(kMachine, "open files", open_files, "raise it: ulimit -n 1024"));
+  findings.push_back(space.rlim_cur == RLIM_INFINITY
+                         ? works(kMachine, "address space", "unlimited")
+                         : fails(kMachine, "address space",
+                                 fmt::format("limited to {} bytes", space.rlim_cur),
+                                 "every rank maps every rank's buffers: ulimit -v unlimited"));
+  findings.push_back(
+      information(kMachine, "locked memory",
+                  fmt::format("{} bytes; the host backend locks none", format_limit(locked.rlim_cur))));
+  return findings;
+}
+
+std::vector<Finding> check_processor() {
+  const MachineInfo machine = machine_info();
+  std::vector<Finding> findings;
+  findings.push_back(
+      works(kMachine, "cores",
+            fmt::format("{} usable{}", machine.cpus,
+                        machine.cpus < 4 ? "; more ranks than cores take turns, which costs latency" : "")));
+  std::set<std::string> flags;
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("flags") && !line.starts_with("Features")) continue;
+    std::istringstream words(line.substr(line.find(':') + 1));
+    for (std::string word; words >> word;) flags.insert(word);
+    break;
+  }
+  std::string used;
+  for (const char* flag :
+       {"avx2", "f16c", "avx512f", "avx512bw", "avx512_bf16", "avx512_fp16", "asimd", "asimdhp", "bf16"}) {
+    if (flags.contains(flag)) used += fmt::format("{}{}", used.empty() ? "" : " ", flag);
+  }
+  findings.push_back(works(kMachine, "processor",
+                           fmt::format("{}; {}", machine.cpu, used.empty() ? "baseline only" : used)));
+  return findings;
+}
+
+std::vector<Finding> check_confinement() {
+  std::vector<Finding> findings;
+  std::error_code ignored;
+  const bool container = fs::exists("/.dockerenv", ignored) || fs::exists("/run/.containerenv", ignored);
+  std::string seccomp = "0";
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("Seccomp:")) seccomp = line.substr(line.find_last_of(" \t") + 1);
+  }
+  findings.push_back(information(
+      kMachine, "confinement",
+      fmt::format("{}, seccomp filter {}{}", container ? "in a container" : "no container seen",
+                  seccomp == "0" ? "off" : "on",
+                  container ? "; ranks in different containers need a shared ONEHOP_RUNTIME_DIR" : "")));
+  const std::string yama = first_line("/proc/sys/kernel/yama/ptrace_scope");
+  if (!yama.empty()) {
+    findings.push_back(
+        information(kMachine, "yama ptrace_scope", fmt::format("{}; onehop does not use ptrace", yama)));
+  }
+  return findings;
+}
+
+Finding check_library(const char* name, const char* soname, bool devices) {
+  if (void* handle = ::dlopen(soname, RTLD_NOW | RTLD_LOCAL)) {
+    (void)::dlclose(handle);
+    return works(kGpu, name, fmt::format("{} loads", soname));
+  }
+  const char* const why = ::dlerror();
+  if (!devices) return information(kGpu, name, "not installed");
+  return fails(kGpu, name, why != nullptr ? why : soname,
+               "install the driver's libraries; in a container use the NVIDIA container toolkit");
+}
+
+std::vector<Finding> check_gpus() {
+  int devices = 0;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/dev", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("nvidia") && name.size() > 6 &&
+        name.find_first_not_of("0123456789", 6) == std::string::npos) {
+      ++devices;
+    }
+  }
+  std::vector<Finding> findings;
+  findings.push_back(devices > 0
+                         ? works(kGpu, "NVIDIA devices", fmt::format("{} in /dev", devices))
+                         : information(kGpu, "NVIDIA devices", "none in /dev; the host backend is used"));
+  findings.push_back(check_library("CUDA driver", "libcuda.so.1", devices > 0));
+  findings.push_back(check_library("NVML", "libnvidia-ml.so.1", devices > 0));
+  return findings;
+}
+
+}  // namespace
+
+std::vector<Finding> check_machine() {
+  std::vector<Finding> findings = {
+      essential(check_memfd()),
+      essential(check_fallocate()),
+      essential(check_futex()),
+      check_huge_pages(),
+      check_dev_shm(),
+      essential(check_private_directory()),
+      essential(check_passing_descriptors()),
+      check_pidfd(),
+      check_launcher(),
+  };
+  for (auto* const part : {&check_processor, &check_limits, &check_confinement, &check_gpus}) {
+    for (Finding& finding : (*part)()) findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+}  // namespace onehop::cli

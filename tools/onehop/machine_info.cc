@@ -1,0 +1,42 @@
+#include "machine_info.h"
+
+#include <sched.h>
+#include <sys/utsname.h>
+
+#include <fstream>
+
+#include "base/check.h"
+
+namespace onehop::cli {
+namespace {
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    // x86 says "model name"; Arm kernels say nothing of the kind, some boards have "Hardware".
+    if (colon != std::string::npos && (line.starts_with("model name") || line.starts_with("Hardware"))) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "unknown processor";
+}
+
+}  // namespace
+
+MachineInfo machine_info() {
+  MachineInfo info;
+  info.cpu = cpu_model();
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) info.cpus = CPU_COUNT(&allowed);
+  utsname names{};
+  if (::uname(&names) == 0) info.kernel = fmt::format("{} {}", names.sysname, names.release);
+  return info;
+}
+
+std::string build_commit() {
+  return ONEHOP_COMMIT;
+}
+
+}  // namespace onehop::cli

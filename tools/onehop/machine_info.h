@@ -1,0 +1,18 @@
+// The machine and the build, as reports name them. The host name is left out: reports are meant to be shown.
+#pragma once
+
+#include <string>
+
+namespace onehop::cli {
+
+struct MachineInfo {
+  std::string cpu;     ///< model name
+  int cpus = 0;        ///< processors this process may run on
+  std::string kernel;  ///< "Linux 6.1.0"
+};
+[[nodiscard]] MachineInfo machine_info();
+
+/// `git describe` of the sources when they were configured; empty outside a repository.
+[[nodiscard]] std::string build_commit();
+
+}  // namespace onehop::cli

@@ -45,7 +45,10 @@ struct SpinPolicy {
 /// all waits of one call together.
 class CallDeadline {
  public:
-  explicit CallDeadline(Duration timeout) : timeout_(timeout) {}
+  /// A negative timeout is refused here, before a call has begun: some ranks would be in it and others not.
+  explicit CallDeadline(Duration timeout) : timeout_(timeout) {
+    require(timeout.count() >= 0, "a timeout must not be negative, got {} ms", timeout.count());
+  }
   const Deadline& arm() {
     if (!deadline_) deadline_ = Deadline::after(timeout_);
     return *deadline_;

@@ -73,8 +73,8 @@ PrivateDir PrivateDir::create(const std::string& purpose) {
   const std::string lock_path = path + "/lock";
   const std::string unnamed = path + "/lock.new";
   UniqueFd lock(::open(unnamed.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  const bool locked =
-      lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0 && ::rename(unnamed.c_str(), lock_path.c_str()) == 0;
+  const bool locked = lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0 &&
+                      ::rename(unnamed.c_str(), lock_path.c_str()) == 0;
   const int err = locked ? 0 : errno;
   PrivateDir dir(std::move(path), std::move(lock));  // from here on removed on every path
   if (err != 0) fail_errno(err, fmt::format("locking {}", lock_path));

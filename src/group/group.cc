@@ -23,14 +23,14 @@ struct BlockNotice {
   Status status;
   os::Id process{};             ///< ranks of one process share one mapping
   std::uint64_t bytes = 0;
-  std::uint64_t block = 0;      ///< address of the owner's shared_ptr<Block>, for ranks of the same process
+  std::uint64_t offer = 0;      ///< number of the LocalOffer, for ranks of the same process
 };
 
 std::string encode(const BlockNotice& notice) {
   wire::Writer out;
   out.put_bytes(onehop::encode(notice.status));
   out.put_raw({reinterpret_cast<const char*>(notice.process.data()), notice.process.size()});
-  out.put(notice.bytes).put(notice.block);
+  out.put(notice.bytes).put(notice.offer);
   return std::move(out).str();
 }
 
@@ -41,7 +41,7 @@ BlockNotice parse_block_notice(std::string_view bytes) {
   const std::string_view id = in.get_raw(notice.process.size());
   std::copy(id.begin(), id.end(), notice.process.begin());
   notice.bytes = in.get<std::uint64_t>();
-  notice.block = in.get<std::uint64_t>();
+  notice.offer = in.get<std::uint64_t>();
   in.finish();
   return notice;
 }
@@ -112,6 +112,7 @@ void Group::State::agree(const Status& own, const Deadline& deadline, const char
 std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t bytes, const Deadline& deadline,
                                                                   const char* phase) {
   Allocation own;
+  LocalOffer offer;  // stands until everyone has agreed below
   BlockNotice notice;
   notice.process = process_id();
   notice.bytes = bytes;
@@ -126,7 +127,8 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
   attempt([&] {
     os::fault_point("allocate", rank().value);
     own = backend_->create(bytes);
-    notice.block = reinterpret_cast<std::uint64_t>(&own.block);
+    offer = LocalOffer(own.block);
+    notice.offer = offer.number();
   });
 
   std::vector<BlockNotice> notices;
@@ -149,10 +151,14 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
   attempt([&] {
     os::fault_point("map", rank().value);
     for (std::size_t r = 0; r < blocks.size(); ++r) {
-      // A rank of this process: its pointer is good here, and it keeps it until everyone has agreed below.
-      blocks[r] = notices[r].process == notice.process
-                      ? *reinterpret_cast<const std::shared_ptr<Block>*>(notices[r].block)  // NOLINT(performance-no-int-to-ptr)
-                      : backend_->import(std::move(handles[r]), bytes);
+      if (static_cast<int>(r) == rank().value) {
+        blocks[r] = own.block;
+      } else if (notices[r].process != notice.process) {
+        blocks[r] = backend_->import(std::move(handles[r]), bytes);
+      } else if (blocks[r] = LocalOffer::take(notices[r].offer);
+                 blocks[r] == nullptr || blocks[r]->bytes() != own.block->bytes()) {
+        fail_from(Rank{static_cast<int>(r)}, ErrorCode::peer_lost, "rank {} gave up before its memory was mapped", r);
+      }
     }
   });
   agree(notice.status, deadline, phase);

@@ -15,6 +15,11 @@ namespace {
 // Longest sleep between two looks at the group's state: a failure noticed by another thread of this rank ends a
 // wait within this.
 constexpr Duration kSlice{20};
+// Looks without waiting.
+const Deadline& no_wait() {
+  static const Deadline passed = Deadline::after(Duration{0});
+  return passed;
+}
 // How long a failing or leaving rank tries to tell a peer whose socket is full.
 constexpr Duration kFarewell{20};
 // Messages a peer may be ahead by. Collectives keep ranks within a few of each other.
@@ -39,11 +44,15 @@ IpcChannel::Mesh::Peer& IpcChannel::Mesh::peer(Rank r) {
   return peers_[static_cast<std::size_t>(r.value)];
 }
 
-void IpcChannel::Mesh::require_usable(const char* phase) const {
+void IpcChannel::Mesh::require_not_forked(const char* phase) const {
   if (generation_ != os::fork_generation()) {
     fail(ErrorCode::invalid_argument, "{}: this process was forked from the rank; its copy of the group is dead; join anew",
          phase);
   }
+}
+
+void IpcChannel::Mesh::require_usable(const char* phase) const {
+  require_not_forked(phase);
   if (left()) fail(ErrorCode::invalid_argument, "{}: this rank has left the group", phase);
 }
 
@@ -57,10 +66,9 @@ void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) {
 
 /// Moves everything that has arrived from a peer into its inbox.
 void IpcChannel::Mesh::pump(Peer& from) {
-  static const Deadline now = Deadline::after(Duration{0});
   while (from.socket && !from.closed && from.inbox.size() < kMaxInbox) {
     os::Message raw;
-    if (!os::recv_message(from.socket.get(), raw, now)) return;
+    if (!os::recv_message(from.socket.get(), raw, no_wait())) return;
     if (raw.closed) {
       from.closed = true;
       return;
@@ -97,34 +105,58 @@ void IpcChannel::Mesh::check_locked(const char* phase) {
 }
 
 void IpcChannel::Mesh::check(const char* phase) {
+  require_not_forked(phase);
   const std::lock_guard lock(state_mutex_);
   check_locked(phase);
 }
 
 void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Deadline& deadline, const char* phase) {
-  require_usable(phase);
+  require_not_forked(phase);
   Peer& target = peer(to);
-  {
-    const std::lock_guard lock(state_mutex_);
-    message.sequence = target.sent++;
-  }
-  const std::string bytes = encode(message);
   while (true) {
-    // In slices, so that a failure elsewhere ends the wait for a peer that does not read.
-    const os::SendStatus status = os::send_message(target.socket.get(), bytes, fd, Deadline::after(std::min(kSlice, deadline.left())));
-    if (status == os::SendStatus::sent) return;
-    const std::lock_guard lock(state_mutex_);
-    check_locked(phase);
-    if (status == os::SendStatus::closed) throw_gone(to, phase);
+    {
+      const std::lock_guard lock(state_mutex_);
+      require_usable(phase);
+      // Numbered and sent in one go: messages of two threads arrive in the order of their numbers, and one that was
+      // not sent leaves no gap.
+      message.sequence = target.sent;
+      const os::SendStatus status = os::send_message(target.socket.get(), encode(message), fd, no_wait());
+      if (status == os::SendStatus::sent) {
+        ++target.sent;
+        return;
+      }
+      check_locked(phase);  // also empties the sockets of peers that cannot send to us either
+      if (status == os::SendStatus::closed) throw_gone(to, phase);
+    }
     if (deadline.expired()) {
       fail_from(to, ErrorCode::timeout, "{}: rank {} took no message from rank {} within {} ms", phase, to.value,
                 rank_.value, deadline.timeout().count());
     }
+    wait_for_news(to, deadline);
   }
+}
+
+void IpcChannel::Mesh::wait_for_news(Rank writable, const Deadline& deadline) {
+  std::array<pollfd, kMaxHostRanks> entries;
+  nfds_t count = 0;
+  {
+    const std::lock_guard lock(state_mutex_);
+    for (std::size_t r = 0; r < peers_.size(); ++r) {
+      const Peer& each = peers_[r];
+      const bool listening = !each.closed && each.inbox.size() < kMaxInbox;
+      const bool sending = static_cast<int>(r) == writable.value;
+      if (!each.socket || (!listening && !sending)) continue;
+      const int events = (listening ? POLLIN : 0) | (sending ? POLLOUT : 0);
+      entries[count++] = {.fd = each.socket.get(), .events = static_cast<short>(events), .revents = 0};
+    }
+  }
+  // Should another thread leave now, this looks at closed or foreign descriptors, and only wakes at a wrong time.
+  (void)::poll(entries.data(), count, deadline.poll_ms(kSlice));
 }
 
 IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, const Deadline& deadline,
                                                   const char* phase) {
+  require_not_forked(phase);
   Peer& source = peer(from);
   while (true) {
     {
@@ -147,13 +179,7 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
       fail_from(from, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {}", phase, rank_.value,
                 deadline.timeout().count(), from.value);
     }
-    // All sockets, so that another peer's death or failure report ends the wait at once.
-    std::array<pollfd, kMaxHostRanks> entries;
-    nfds_t count = 0;
-    for (const Peer& each : peers_) {
-      if (each.socket) entries[count++] = {.fd = each.socket.get(), .events = POLLIN, .revents = 0};
-    }
-    (void)::poll(entries.data(), count, deadline.poll_ms(kSlice));
+    wait_for_news(Rank{}, deadline);  // from any: another peer's death or failure report ends the wait as well
   }
 }
 
@@ -185,6 +211,7 @@ os::UniqueFd IpcChannel::Mesh::recv_fd(Rank from, const Deadline& deadline) {
 
 template <class F>
 auto IpcChannel::Mesh::collective(F&& body) {
+  require_not_forked("calling");
   const std::lock_guard lock(call_mutex_);
   try {
     return body();
@@ -235,12 +262,11 @@ os::UniqueFd IpcChannel::Mesh::broadcast_fds(int fd, Rank root, const Deadline& 
 
 void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
   try {
-    {
-      const std::lock_guard lock(state_mutex_);
-      if (failure_ || left() || generation_ != os::fork_generation()) return;
-      failure_.emplace(error);
-      failed_.store(true, std::memory_order_relaxed);
-    }
+    if (generation_ != os::fork_generation()) return;
+    const std::lock_guard lock(state_mutex_);
+    if (failure_ || left()) return;
+    failure_.emplace(error);
+    failed_.store(true, std::memory_order_relaxed);
     const std::string bytes = encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, rank_))});
     for (const Peer& each : peers_) {
       if (each.socket) (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
@@ -254,9 +280,11 @@ void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
 void IpcChannel::Mesh::leave() noexcept {
   if (left_.exchange(true)) return;
   try {
+    // In the child of a fork there is no other thread, and the mutex may be held by one that stayed behind.
     const bool forked = generation_ != os::fork_generation();
     const std::string bytes = encode(MeshMessage{.kind = MessageKind::bye, .payload = {}});
-    const std::lock_guard lock(state_mutex_);
+    std::unique_lock lock(state_mutex_, std::defer_lock);
+    if (!forked) lock.lock();
     for (Peer& each : peers_) {
       // A goodbye that does not fit is no loss: the closed socket then reads as a death, which ends waits as well.
       if (each.socket && !forked) (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
@@ -294,9 +322,9 @@ void require_same_user(int socket, Rank from) {
 }
 
 /// The rank that connected, or none when it is not one that we wait for.
-Rank greet(const MeshPlan& plan, int socket, const std::vector<os::UniqueFd>& sockets) {
+Rank greet(const MeshPlan& plan, int socket, const std::vector<os::UniqueFd>& sockets, const Deadline& deadline) {
   os::Message raw;
-  if (!os::recv_message(socket, raw, Deadline::after(kHelloTimeout)) || raw.closed) return {};
+  if (!os::recv_message(socket, raw, Deadline::after(std::min(kHelloTimeout, deadline.left()))) || raw.closed) return {};
   const MeshHello hello = parse_mesh_hello(raw.bytes);
   const auto index = static_cast<std::size_t>(hello.rank);
   if (hello.id != plan.id || hello.rank <= plan.rank.value || index >= sockets.size() || sockets[index]) return {};
@@ -327,7 +355,7 @@ std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadl
   while (missing > 0) {
     os::UniqueFd socket = os::accept_unix(plan.listener, Deadline::after(std::min(kProbeInterval, deadline.left())));
     if (socket) {
-      const Rank from = greet(plan, socket.get(), sockets);
+      const Rank from = greet(plan, socket.get(), sockets, deadline);
       if (!from.none()) {
         sockets[static_cast<std::size_t>(from.value)] = std::move(socket);
         --missing;

@@ -141,6 +141,7 @@ TEST_F(Bench, AJobOfOneRankIsRefusedInOneLine) {
 }
 
 TEST_F(Bench, SizesThatDoNotFitAreOneLine) {
+  options_.environment["ASAN_OPTIONS"] = "allocator_may_return_null=1";  // std::bad_alloc, as without the sanitizer
   const Result result = bench({"--ranks", "2", "--sizes", "1000T"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(lines_of(result.err), SizeIs(1)) << result.err;

@@ -47,7 +47,8 @@ TEST(Group, AllReducesAcrossProcesses) {
   run_process_group(3, [](Group& group) {
     for (const std::size_t count : {1ul, 1000ul, 100000ul, 5000000ul}) {
       std::vector<float> data(count);
-      for (std::size_t i = 0; i < count; ++i) data[i] = static_cast<float>(i % 1000 + static_cast<std::size_t>(group.rank().value));
+      for (std::size_t i = 0; i < count; ++i)
+        data[i] = static_cast<float>(i % 1000 + static_cast<std::size_t>(group.rank().value));
       all_reduce(group, std::span<float>(data));
       for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(data[i], static_cast<float>(3 * (i % 1000) + 3)) << i;
     }

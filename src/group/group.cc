@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "base/env.h"
 #include "base/wire.h"
@@ -21,9 +23,58 @@ static_assert(std::size(kAlgorithmNames) == kAlgorithmCount);
 /// What a rank tells the others about memory it has allocated for them.
 struct BlockNotice {
   Status status;
-  os::Id process{};             ///< ranks of one process share one mapping
+  os::Id process{};  ///< ranks of one process share one mapping
   std::uint64_t bytes = 0;
-  std::uint64_t block = 0;      ///< address of the owner's shared_ptr<Block>, for ranks of the same process
+  std::uint64_t block = 0;  ///< where ranks of the same process find it in `lent_blocks`
+};
+
+/// Blocks on their way between threads of this process. A number, and not a pointer, is what travels: a rank
+/// that gave up takes its block away again, and a number that somebody made up leads nowhere.
+class LentBlocks {
+ public:
+  std::uint64_t lend(const std::shared_ptr<Block>& block) {
+    const std::lock_guard lock(mutex_);
+    blocks_.emplace(++last_, block);
+    return last_;
+  }
+  void take_back(std::uint64_t number) noexcept {
+    const std::lock_guard lock(mutex_);
+    blocks_.erase(number);
+  }
+  [[nodiscard]] std::shared_ptr<Block> find(std::uint64_t number, Rank owner) {
+    const std::lock_guard lock(mutex_);
+    const auto at = blocks_.find(number);
+    if (at == blocks_.end()) {
+      fail_from(owner, ErrorCode::peer_lost, "rank {} gave up before its memory was mapped", owner.value);
+    }
+    return at->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::uint64_t last_ = 0;
+  std::map<std::uint64_t, std::shared_ptr<Block>> blocks_;
+};
+
+LentBlocks& lent_blocks() {
+  static LentBlocks& blocks =
+      *new LentBlocks;  // leaked on purpose: threads may still join while statics are destroyed
+  return blocks;
+}
+
+/// Lends while it lives.
+class Loan {
+ public:
+  Loan() = default;
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+  ~Loan() {
+    if (number_ != 0) lent_blocks().take_back(number_);
+  }
+  std::uint64_t of(const std::shared_ptr<Block>& block) { return number_ = lent_blocks().lend(block); }
+
+ private:
+  std::uint64_t number_ = 0;
 };
 
 std::string encode(const BlockNotice& notice) {
@@ -54,15 +105,16 @@ void require_place(const JoinOptions& options) {
           "group name '{}' must have 1 to 128 characters and no '/'", options.name);
 }
 
-/// Checks the rest of the options and finds out what identifies the device across processes. Runs where a failure
-/// reaches the other ranks.
+/// Checks the rest of the options and finds out what identifies the device across processes. Runs where a
+/// failure reaches the other ranks.
 std::string prepare(JoinOptions& options) {
   require(options.scratch_bytes >= (64 << 10) && options.scratch_bytes <= (std::size_t{1} << 40),
           "scratch_bytes {} is not within 64 KiB..1 TiB", options.scratch_bytes);
   options.allow_overlapping_devices =
       options.allow_overlapping_devices || env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
   if (options.device.is_host()) return "host";
-  fail(ErrorCode::unsupported, "device {} is a GPU, and this build of onehop has no GPU backend; use DeviceId::host",
+  fail(ErrorCode::unsupported,
+       "device {} is a GPU, and this build of onehop has no GPU backend; use DeviceId::host",
        options.device.value);
 }
 
@@ -82,13 +134,13 @@ Algorithm parse_algorithm(std::string_view name) {
 
 // --- State ---
 
-Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh)
+Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh,
+                    const Deadline& deadline)
     : options_(std::move(options)),
       id_(std::move(id)),
       mesh_(std::move(mesh)),
       channel_(mesh_),
       backend_(make_host_backend()) {
-  const Deadline deadline = Deadline::after(options_.timeout);
   segments_ = exchange_blocks(sizeof(host::SegmentHeader) + options_.scratch_bytes, deadline, "joining");
   std::vector<host::Team::Member> members;
   for (const std::shared_ptr<Block>& segment : segments_) {
@@ -98,20 +150,35 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
   team_ = host::Team(rank().value, std::move(members), options_.scratch_bytes, os::usable_cpus());
 }
 
-Group::State::~State() { leave(); }
+Group::State::~State() {
+  leave();
+}
 
 void Group::State::throw_timeout(Rank awaited, Duration timeout, const char* phase) const {
-  fail_from(awaited, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {}", phase, rank().value, timeout.count(),
-            awaited.value);
+  fail_from(awaited, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {}", phase, rank().value,
+            timeout.count(), awaited.value);
+}
+
+void Group::State::fail_call(const Error& error, const char* phase) {
+  if (!error.origin().none()) {
+    mesh_->fail_group(error);
+    throw error;
+  }
+  const Error named(error.code(), fmt::format("{}: rank {}: {}", phase, rank().value, error.message()),
+                    rank());
+  mesh_->fail_group(named);
+  throw named;
 }
 
 void Group::State::agree(const Status& own, const Deadline& deadline, const char* phase) {
-  for (const std::string& raw : mesh_->all_gather(encode(own), deadline, phase)) parse_status(raw).throw_if_failed();
+  for (const std::string& raw : mesh_->all_gather(encode(own), deadline, phase))
+    parse_status(raw).throw_if_failed();
 }
 
 std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t bytes, const Deadline& deadline,
                                                                   const char* phase) {
   Allocation own;
+  Loan loan;
   BlockNotice notice;
   notice.process = process_id();
   notice.bytes = bytes;
@@ -121,12 +188,16 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
     } catch (const Error& error) {
       notice.status = Status::of(error, rank());
       notice.status.message = fmt::format("{}: rank {}: {}", phase, rank().value, error.message());
+    } catch (const std::bad_alloc&) {
+      notice.status = {.code = ErrorCode::out_of_resources,
+                       .origin = rank(),
+                       .message = fmt::format("{}: rank {}: out of memory", phase, rank().value)};
     }
   };
   attempt([&] {
     os::fault_point("allocate", rank().value);
     own = backend_->create(bytes);
-    notice.block = reinterpret_cast<std::uint64_t>(&own.block);
+    notice.block = loan.of(own.block);
   });
 
   std::vector<BlockNotice> notices;
@@ -136,12 +207,13 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
   for (const BlockNotice& each : notices) each.status.throw_if_failed();
   for (std::size_t r = 1; r < notices.size(); ++r) {
     if (notices[r].bytes == notices[0].bytes) continue;
-    fail_from(Rank{static_cast<int>(r)}, ErrorCode::mismatch, "{}: rank 0 asks for {} bytes, rank {} for {}", phase,
-              notices[0].bytes, r, notices[r].bytes);
+    fail_from(Rank{static_cast<int>(r)}, ErrorCode::mismatch, "{}: rank 0 asks for {} bytes, rank {} for {}",
+              phase, notices[0].bytes, r, notices[r].bytes);
   }
 
-  const bool one_process = std::all_of(notices.begin(), notices.end(),
-                                       [&](const BlockNotice& each) { return each.process == notices[0].process; });
+  const bool one_process = std::all_of(notices.begin(), notices.end(), [&](const BlockNotice& each) {
+    return each.process == notices[0].process;
+  });
   std::vector<os::UniqueFd> handles;
   if (!one_process) handles = mesh_->all_gather_fds(own.handle.get(), deadline);
 
@@ -149,9 +221,8 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
   attempt([&] {
     os::fault_point("map", rank().value);
     for (std::size_t r = 0; r < blocks.size(); ++r) {
-      // A rank of this process: its pointer is good here, and it keeps it until everyone has agreed below.
       blocks[r] = notices[r].process == notice.process
-                      ? *reinterpret_cast<const std::shared_ptr<Block>*>(notices[r].block)  // NOLINT(performance-no-int-to-ptr)
+                      ? lent_blocks().find(notices[r].block, Rank{static_cast<int>(r)})
                       : backend_->import(std::move(handles[r]), bytes);
     }
   });
@@ -175,14 +246,15 @@ SymmetricBuffer Group::State::allocate(std::size_t bytes) {
   });
 }
 
-std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> Group::State::find_buffer(const void* data,
-                                                                                            std::size_t bytes) {
+std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> Group::State::find_buffer(
+    const void* data, std::size_t bytes) {
   const auto* const first = static_cast<const std::byte*>(data);
   for (const BufferRange& range : buffers_) {
     if (first < range.data || first >= range.data + range.bytes) continue;
     if (bytes > static_cast<std::size_t>(range.data + range.bytes - first)) continue;
     // Expired: the memory was freed and its addresses may be anyone's now.
-    if (std::shared_ptr<SymmetricBuffer::State> state = range.state.lock()) return {std::move(state), range.number};
+    if (std::shared_ptr<SymmetricBuffer::State> state = range.state.lock())
+      return {std::move(state), range.number};
   }
   return {nullptr, 0};
 }
@@ -204,14 +276,18 @@ Group& Group::operator=(Group&& other) noexcept {
   }
   return *this;
 }
-Group::~Group() { leave(); }
+Group::~Group() {
+  leave();
+}
 
 Group Group::join(std::shared_ptr<Store> store, JoinOptions options) {
   require(store != nullptr, "Group::join needs a store");
   require_place(options);
   const Deadline deadline = Deadline::after(options.timeout);
-  Rendezvous met = rendezvous(*store, options, [&] { return prepare(options); }, deadline);
-  return Group(std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh)));
+  Rendezvous met = rendezvous(
+      *store, options, [&] { return prepare(options); }, deadline);
+  return Group(
+      std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh), deadline));
 }
 
 Group Group::from_env(JoinOptions defaults) {
@@ -226,16 +302,36 @@ Group::State& Group::state() const {
   return *state_;
 }
 
-Rank Group::rank() const { return state().rank(); }
-int Group::size() const { return state().size(); }
-DeviceId Group::device() const { return state().options().device; }
-const std::string& Group::id() const { return state().id(); }
-const std::string& Group::name() const { return state().options().name; }
-Duration Group::timeout() const { return state().options().timeout; }
-SymmetricBuffer Group::allocate(std::size_t bytes) { return state().allocate(bytes); }
-IpcChannel& Group::channel() { return state().channel(); }
-std::array<std::uint64_t, kAlgorithmCount> Group::usage() const { return state().usage(); }
-void Group::check() const { state().mesh().check("check"); }
+Rank Group::rank() const {
+  return state().rank();
+}
+int Group::size() const {
+  return state().size();
+}
+DeviceId Group::device() const {
+  return state().options().device;
+}
+const std::string& Group::id() const {
+  return state().id();
+}
+const std::string& Group::name() const {
+  return state().options().name;
+}
+Duration Group::timeout() const {
+  return state().options().timeout;
+}
+SymmetricBuffer Group::allocate(std::size_t bytes) {
+  return state().allocate(bytes);
+}
+IpcChannel& Group::channel() {
+  return state().channel();
+}
+std::array<std::uint64_t, kAlgorithmCount> Group::usage() const {
+  return state().usage();
+}
+void Group::check() const {
+  state().mesh().check("check");
+}
 
 std::vector<std::string> Group::all_gather(std::string_view payload) {
   State& self = state();
@@ -247,8 +343,8 @@ std::vector<std::string> Group::all_gather(std::string_view payload) {
 void Group::abort(std::string_view reason) noexcept {
   if (state_ == nullptr) return;
   try {
-    state_->mesh().fail_group(
-        Error(ErrorCode::aborted, fmt::format("rank {} aborted the group: {}", rank().value, reason), rank()));
+    state_->mesh().fail_group(Error(
+        ErrorCode::aborted, fmt::format("rank {} aborted the group: {}", rank().value, reason), rank()));
   } catch (const std::exception&) {
     // Out of memory for the message: leaving ends the others' waits as well.
     state_->leave();
@@ -282,8 +378,8 @@ std::optional<Group> Group::split(int color, int key) {
       const auto same = std::count_if(choices.begin(), choices.end(),
                                       [&](const Choice& other) { return other.color == choices[r].color; });
       if (choices[r].color >= 0 && same < 2) {
-        fail_from(Rank{static_cast<int>(r)}, ErrorCode::refused, "split: rank {} is alone with colour {}; a group needs 2 ranks",
-                  r, choices[r].color);
+        fail_from(Rank{static_cast<int>(r)}, ErrorCode::refused,
+                  "split: rank {} is alone with colour {}; a group needs 2 ranks", r, choices[r].color);
       }
     }
 
@@ -295,7 +391,8 @@ std::optional<Group> Group::split(int color, int key) {
       return choices[static_cast<std::size_t>(a)].key < choices[static_cast<std::size_t>(b)].key;
     });
 
-    // New sockets travel over the old ones: no store, no files. The lower parent rank of each pair makes them.
+    // New sockets travel over the old ones: no store, no files. The lower parent rank of each pair makes
+    // them.
     const int self = parent.rank().value;
     std::vector<os::UniqueFd> sockets(members.size());
     Status status;
@@ -321,7 +418,7 @@ std::optional<Group> Group::split(int color, int key) {
     options.name += fmt::format(".{}", color);
     auto sub = std::make_shared<IpcChannel::Mesh>(options.rank, options.size, std::move(sockets));
     const os::Id& id = choices[static_cast<std::size_t>(members.front())].id;
-    return Group(std::make_shared<State>(std::move(options), os::to_hex(id), std::move(sub)));
+    return Group(std::make_shared<State>(std::move(options), os::to_hex(id), std::move(sub), deadline));
   });
 }
 

@@ -12,8 +12,8 @@
 namespace onehop {
 namespace {
 
-// Longest sleep between two looks at the group's state: a failure noticed by another thread of this rank ends a
-// wait within this.
+// Longest sleep between two looks at the group's state: a failure noticed by another thread of this rank ends
+// a wait within this.
 constexpr Duration kSlice{20};
 // How long a failing or leaving rank tries to tell a peer whose socket is full.
 constexpr Duration kFarewell{20};
@@ -31,26 +31,29 @@ IpcChannel::Mesh::Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets)
   }
 }
 
-IpcChannel::Mesh::~Mesh() { leave(); }
+IpcChannel::Mesh::~Mesh() {
+  leave();
+}
 
 IpcChannel::Mesh::Peer& IpcChannel::Mesh::peer(Rank r) {
-  require(r.value >= 0 && r.value < size_ && r != rank_, "rank {} is not a peer of rank {} in a group of {}", r.value,
-          rank_.value, size_);
+  require(r.value >= 0 && r.value < size_ && r != rank_, "rank {} is not a peer of rank {} in a group of {}",
+          r.value, rank_.value, size_);
   return peers_[static_cast<std::size_t>(r.value)];
 }
 
 void IpcChannel::Mesh::require_usable(const char* phase) const {
   if (generation_ != os::fork_generation()) {
-    fail(ErrorCode::invalid_argument, "{}: this process was forked from the rank; its copy of the group is dead; join anew",
-         phase);
+    fail(ErrorCode::invalid_argument,
+         "{}: this process was forked from the rank; its copy of the group is dead; join anew", phase);
   }
   if (left()) fail(ErrorCode::invalid_argument, "{}: this rank has left the group", phase);
 }
 
-void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) {
+void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) const {
   const bool bye = peers_[static_cast<std::size_t>(who.value)].said_bye;
   throw Error(ErrorCode::peer_lost,
-              bye ? fmt::format("rank {} has left the group; seen by rank {} during {}", who.value, rank_.value, phase)
+              bye ? fmt::format("rank {} has left the group; seen by rank {} during {}", who.value,
+                                rank_.value, phase)
                   : fmt::format("rank {} died; noticed by rank {} during {}", who.value, rank_.value, phase),
               who);
 }
@@ -101,7 +104,18 @@ void IpcChannel::Mesh::check(const char* phase) {
   check_locked(phase);
 }
 
-void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Deadline& deadline, const char* phase) {
+bool IpcChannel::Mesh::departed(Rank r) {
+  const std::lock_guard lock(state_mutex_);
+  return peers_[static_cast<std::size_t>(r.value)].said_bye;
+}
+
+void IpcChannel::Mesh::throw_departed(Rank r, const char* phase) {
+  const std::lock_guard lock(state_mutex_);
+  throw_gone(r, phase);
+}
+
+void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Deadline& deadline,
+                                const char* phase) {
   require_usable(phase);
   Peer& target = peer(to);
   {
@@ -111,14 +125,15 @@ void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Dead
   const std::string bytes = encode(message);
   while (true) {
     // In slices, so that a failure elsewhere ends the wait for a peer that does not read.
-    const os::SendStatus status = os::send_message(target.socket.get(), bytes, fd, Deadline::after(std::min(kSlice, deadline.left())));
+    const os::SendStatus status =
+        os::send_message(target.socket.get(), bytes, fd, Deadline::after(std::min(kSlice, deadline.left())));
     if (status == os::SendStatus::sent) return;
     const std::lock_guard lock(state_mutex_);
     check_locked(phase);
     if (status == os::SendStatus::closed) throw_gone(to, phase);
     if (deadline.expired()) {
-      fail_from(to, ErrorCode::timeout, "{}: rank {} took no message from rank {} within {} ms", phase, to.value,
-                rank_.value, deadline.timeout().count());
+      fail_from(to, ErrorCode::timeout, "{}: rank {} took no message from rank {} within {} ms", phase,
+                to.value, rank_.value, deadline.timeout().count());
     }
   }
 }
@@ -127,6 +142,9 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
                                                   const char* phase) {
   Peer& source = peer(from);
   while (true) {
+    // All open sockets, so that another peer's death or failure report ends the wait at once.
+    std::array<pollfd, kMaxHostRanks> entries;
+    nfds_t count = 0;
     {
       const std::lock_guard lock(state_mutex_);
       pump(source);  // first: what a peer said before it went still counts
@@ -134,32 +152,33 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
         Received received = std::move(source.inbox.front());
         source.inbox.pop_front();
         if (received.message.kind != kind || received.message.sequence != source.received) {
-          fail_from(from, ErrorCode::protocol, "{}: rank {} sent something else (message {}, expected {}): ranks call in different order",
-                    phase, from.value, received.message.sequence, source.received);
+          fail_from(
+              from, ErrorCode::protocol,
+              "{}: rank {} sent something else (message {}, expected {}): ranks call in different order",
+              phase, from.value, received.message.sequence, source.received);
         }
         ++source.received;
         return received;
       }
       check_locked(phase);
+      if (!source.inbox.empty()) continue;  // it came, perhaps with a goodbye behind it, since the first look
       if (source.closed) throw_gone(from, phase);
+      for (const Peer& each : peers_) {
+        if (each.socket && !each.closed)
+          entries[count++] = {.fd = each.socket.get(), .events = POLLIN, .revents = 0};
+      }
     }
     if (deadline.expired()) {
       fail_from(from, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {}", phase, rank_.value,
                 deadline.timeout().count(), from.value);
-    }
-    // All sockets, so that another peer's death or failure report ends the wait at once.
-    std::array<pollfd, kMaxHostRanks> entries;
-    nfds_t count = 0;
-    for (const Peer& each : peers_) {
-      if (each.socket) entries[count++] = {.fd = each.socket.get(), .events = POLLIN, .revents = 0};
     }
     (void)::poll(entries.data(), count, deadline.poll_ms(kSlice));
   }
 }
 
 void IpcChannel::Mesh::send(Rank to, std::string_view payload, const Deadline& deadline, const char* phase) {
-  require(payload.size() <= kMaxPayload, "{}: {} bytes exceed the {} that fit in one message", phase, payload.size(),
-          kMaxPayload);
+  require(payload.size() <= kMaxPayload, "{}: {} bytes exceed the {} that fit in one message", phase,
+          payload.size(), kMaxPayload);
   transmit(to, {.kind = MessageKind::bytes, .payload = std::string(payload)}, -1, deadline, phase);
 }
 
@@ -169,7 +188,8 @@ std::string IpcChannel::Mesh::recv(Rank from, const Deadline& deadline, const ch
 
 void IpcChannel::Mesh::send_fd(Rank to, int fd, const Deadline& deadline) {
   const DescriptorState state = fd < 0 ? DescriptorState::none : DescriptorState::attached;
-  transmit(to, {.kind = MessageKind::descriptor, .descriptor = state, .payload = {}}, fd, deadline, "sending a descriptor");
+  transmit(to, {.kind = MessageKind::descriptor, .descriptor = state, .payload = {}}, fd, deadline,
+           "sending a descriptor");
 }
 
 os::UniqueFd IpcChannel::Mesh::recv_fd(Rank from, const Deadline& deadline) {
@@ -177,8 +197,8 @@ os::UniqueFd IpcChannel::Mesh::recv_fd(Rank from, const Deadline& deadline) {
   const DescriptorState state = received.message.descriptor;
   if (state == DescriptorState::lost || (state == DescriptorState::attached && !received.fd)) {
     fail(ErrorCode::out_of_resources,
-         "a descriptor from rank {} could not be received by rank {}: out of descriptors (raise ulimit -n)", from.value,
-         rank_.value);
+         "a descriptor from rank {} could not be received by rank {}: out of descriptors (raise ulimit -n)",
+         from.value, rank_.value);
   }
   return std::move(received.fd);
 }
@@ -198,9 +218,11 @@ std::vector<std::string> IpcChannel::Mesh::all_gather(std::string_view payload, 
                                                       const char* phase) {
   return collective([&] {
     std::vector<std::string> all(static_cast<std::size_t>(size_));
-    for (int step = 1; step < size_; ++step) send(Rank{(rank_.value + step) % size_}, payload, deadline, phase);
+    for (int step = 1; step < size_; ++step)
+      send(Rank{(rank_.value + step) % size_}, payload, deadline, phase);
     for (int r = 0; r < size_; ++r) {
-      all[static_cast<std::size_t>(r)] = r == rank_.value ? std::string(payload) : recv(Rank{r}, deadline, phase);
+      all[static_cast<std::size_t>(r)] =
+          r == rank_.value ? std::string(payload) : recv(Rank{r}, deadline, phase);
     }
     return all;
   });
@@ -224,7 +246,8 @@ std::vector<os::UniqueFd> IpcChannel::Mesh::all_gather_fds(int fd, const Deadlin
 
 os::UniqueFd IpcChannel::Mesh::broadcast_fds(int fd, Rank root, const Deadline& deadline) {
   return collective([&]() -> os::UniqueFd {
-    require(root.value >= 0 && root.value < size_, "root {} is not a rank of a group of {}", root.value, size_);
+    require(root.value >= 0 && root.value < size_, "root {} is not a rank of a group of {}", root.value,
+            size_);
     if (rank_ != root) return recv_fd(root, deadline);
     for (int r = 0; r < size_; ++r) {
       if (r != rank_.value) send_fd(Rank{r}, fd, deadline);
@@ -241,7 +264,8 @@ void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
       failure_.emplace(error);
       failed_.store(true, std::memory_order_relaxed);
     }
-    const std::string bytes = encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, rank_))});
+    const std::string bytes =
+        encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, rank_))});
     for (const Peer& each : peers_) {
       if (each.socket) (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
     }
@@ -258,8 +282,10 @@ void IpcChannel::Mesh::leave() noexcept {
     const std::string bytes = encode(MeshMessage{.kind = MessageKind::bye, .payload = {}});
     const std::lock_guard lock(state_mutex_);
     for (Peer& each : peers_) {
-      // A goodbye that does not fit is no loss: the closed socket then reads as a death, which ends waits as well.
-      if (each.socket && !forked) (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
+      // A goodbye that does not fit is no loss: the closed socket then reads as a death, which ends waits as
+      // well.
+      if (each.socket && !forked)
+        (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
       each.guard.reset();
       each.socket.reset();
       each.inbox.clear();
@@ -276,39 +302,48 @@ namespace {
 // How often a rank that waits for connections asks whether the missing ones are still alive.
 constexpr Duration kProbeInterval{100};
 // A connection that does not say hello within this is not one of ours.
-constexpr Duration kHelloTimeout{1000};
+constexpr Duration kHelloTimeout{250};
 
 void require_same_user(int socket, Rank from) {
   const uid_t theirs = os::peer_uid(socket);
   if (theirs != ::geteuid()) {
-    fail_from(from, ErrorCode::refused, "rank {} runs as user {}, this rank as user {}; ranks must be one user's", from.value,
-              theirs, ::geteuid());
+    fail_from(from, ErrorCode::refused,
+              "rank {} runs as user {}, this rank as user {}; ranks must be one user's", from.value, theirs,
+              ::geteuid());
   }
 }
 
 [[noreturn]] void fail_unreachable(const MeshPlan& plan, Rank who) {
-  fail_from(who, ErrorCode::peer_lost,
-            "connecting: nobody listens on {}: rank {} died, or does not share that directory (containers: point "
-            "ONEHOP_RUNTIME_DIR at one they share)",
-            plan.paths[static_cast<std::size_t>(who.value)], who.value);
+  fail_from(
+      who, ErrorCode::peer_lost,
+      "connecting: nobody listens on {}: rank {} died, or does not share that directory (containers: point "
+      "ONEHOP_RUNTIME_DIR at one they share)",
+      plan.paths[static_cast<std::size_t>(who.value)], who.value);
 }
 
 /// The rank that connected, or none when it is not one that we wait for.
-Rank greet(const MeshPlan& plan, int socket, const std::vector<os::UniqueFd>& sockets) {
+Rank greet(const MeshPlan& plan, int socket, const std::vector<os::UniqueFd>& sockets,
+           const Deadline& deadline) {
   os::Message raw;
-  if (!os::recv_message(socket, raw, Deadline::after(kHelloTimeout)) || raw.closed) return {};
-  const MeshHello hello = parse_mesh_hello(raw.bytes);
+  MeshHello hello;
+  try {
+    if (!os::recv_message(socket, raw, Deadline::after(std::min(kHelloTimeout, deadline.left()))) ||
+        raw.closed)
+      return {};
+    hello = parse_mesh_hello(raw.bytes);
+  } catch (const Error& error) {
+    log::warn("a connection that speaks something else is turned away: {}", error.message());
+    return {};
+  }
   const auto index = static_cast<std::size_t>(hello.rank);
-  if (hello.id != plan.id || hello.rank <= plan.rank.value || index >= sockets.size() || sockets[index]) return {};
+  if (hello.id != plan.id || hello.rank <= plan.rank.value || index >= sockets.size() || sockets[index])
+    return {};
   require_same_user(socket, Rank{hello.rank});
   return Rank{hello.rank};
 }
 
-}  // namespace
-
-std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadline& deadline) {
+void connect_all(const MeshPlan& plan, const Deadline& deadline, std::vector<os::UniqueFd>& sockets) {
   const int size = static_cast<int>(plan.paths.size());
-  std::vector<os::UniqueFd> sockets(plan.paths.size());
   os::fault_point("connect", plan.rank.value);
 
   const std::string hello = encode(MeshHello{.id = plan.id, .rank = plan.rank.value});
@@ -319,15 +354,17 @@ std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadl
       fail_unreachable(plan, Rank{r});
     }
     require_same_user(socket.get(), Rank{r});
-    if (os::send_message(socket.get(), hello, -1, deadline) != os::SendStatus::sent) fail_unreachable(plan, Rank{r});
+    if (os::send_message(socket.get(), hello, -1, deadline) != os::SendStatus::sent)
+      fail_unreachable(plan, Rank{r});
     sockets[static_cast<std::size_t>(r)] = std::move(socket);
   }
 
   int missing = size - 1 - plan.rank.value;
   while (missing > 0) {
-    os::UniqueFd socket = os::accept_unix(plan.listener, Deadline::after(std::min(kProbeInterval, deadline.left())));
+    os::UniqueFd socket =
+        os::accept_unix(plan.listener, Deadline::after(std::min(kProbeInterval, deadline.left())));
     if (socket) {
-      const Rank from = greet(plan, socket.get(), sockets);
+      const Rank from = greet(plan, socket.get(), sockets, deadline);
       if (!from.none()) {
         sockets[static_cast<std::size_t>(from.value)] = std::move(socket);
         --missing;
@@ -337,14 +374,32 @@ std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadl
     plan.poll_failure();
     for (int r = plan.rank.value + 1; r < size; ++r) {
       if (sockets[static_cast<std::size_t>(r)]) continue;
-      if (!os::connect_unix(plan.paths[static_cast<std::size_t>(r)], deadline)) fail_unreachable(plan, Rank{r});
+      if (!os::connect_unix(plan.paths[static_cast<std::size_t>(r)], deadline))
+        fail_unreachable(plan, Rank{r});
       if (deadline.expired()) {
         fail_from(Rank{r}, ErrorCode::timeout, "connecting: rank {} did not come to rank {} within {} ms", r,
                   plan.rank.value, deadline.timeout().count());
       }
     }
   }
-  return std::make_shared<IpcChannel::Mesh>(plan.rank, size, std::move(sockets));
+}
+
+}  // namespace
+
+std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadline& deadline) {
+  std::vector<os::UniqueFd> sockets(plan.paths.size());
+  const auto mesh = [&] {
+    return std::make_shared<IpcChannel::Mesh>(plan.rank, static_cast<int>(plan.paths.size()),
+                                              std::move(sockets));
+  };
+  try {
+    connect_all(plan, deadline, sockets);
+  } catch (const Error& error) {
+    // To a rank that is connected already, closed sockets would look like this rank's death.
+    mesh()->fail_group(error);
+    throw;
+  }
+  return mesh();
 }
 
 }  // namespace onehop

@@ -12,17 +12,18 @@
 #include <string_view>
 #include <vector>
 
+#include "onehop/ipc.h"
+
 #include "base/deadline.h"
 #include "group/messages.h"
-#include "onehop/ipc.h"
 #include "os/fork_guard.h"
 #include "os/socket.h"
 #include "os/unique_fd.h"
 
 namespace onehop {
 
-/// Thread-safe. Collectives (all_gather, barrier, all_gather_fds, broadcast_fds) of one mesh are serialised and end
-/// for all ranks when they end badly for one; point-to-point calls end for their caller alone.
+/// Thread-safe. Collectives (all_gather, barrier, all_gather_fds, broadcast_fds) of one mesh are serialised
+/// and end for all ranks when they end badly for one; point-to-point calls end for their caller alone.
 class IpcChannel::Mesh {
  public:
   /// `sockets[r]` is connected to rank r; the own slot is empty.
@@ -50,6 +51,10 @@ class IpcChannel::Mesh {
   /// Reads what has arrived and throws the group's failure or the loss of a peer, naming `phase`. Called by
   /// everyone who waits for peers, however they wait.
   void check(const char* phase);
+  /// True when `check` has read the peer's goodbye: what the peer did before is visible now, and there is no more to
+  /// come.
+  [[nodiscard]] bool departed(Rank r);
+  [[noreturn]] void throw_departed(Rank r, const char* phase);
   /// A cheap look at what `check` found out earlier.
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_relaxed); }
 
@@ -78,7 +83,7 @@ class IpcChannel::Mesh {
   void check_locked(const char* phase);
   void pump(Peer& from);
   void require_usable(const char* phase) const;
-  [[noreturn]] void throw_gone(Rank who, const char* phase);
+  [[noreturn]] void throw_gone(Rank who, const char* phase) const;
   template <class F>
   auto collective(F&& body);
 
@@ -95,7 +100,7 @@ class IpcChannel::Mesh {
 
 /// How ranks that know each other's listening sockets become a mesh.
 struct MeshPlan {
-  os::Id id{};                     ///< of the group: connections that name another are turned away
+  os::Id id{};  ///< of the group: connections that name another are turned away
   Rank rank;
   std::vector<std::string> paths;  ///< of every rank's listening socket
   int listener = -1;               ///< this rank's

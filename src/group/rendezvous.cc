@@ -6,9 +6,10 @@
 #include <map>
 #include <thread>
 
+#include "onehop/version.h"
+
 #include "base/check.h"
 #include "base/log.h"
-#include "onehop/version.h"
 #include "os/fault_point.h"
 #include "os/host_id.h"
 #include "os/private_dir.h"
@@ -70,9 +71,9 @@ class Joiner {
     std::string names;
     for (const int r : missing) names += fmt::format("{}{}", names.empty() ? "" : ", ", r);
     fail_from(Rank{missing.front()}, ErrorCode::timeout,
-              "joining group '{}' of {} through {}: rank {} waited {} ms, but {} {} {}", options_.name, options_.size,
-              store_.describe(), options_.rank.value, deadline_.timeout().count(), missing.size() == 1 ? "rank" : "ranks",
-              names, what);
+              "joining group '{}' of {} through {}: rank {} waited {} ms, but {} {} {}", options_.name,
+              options_.size, store_.describe(), options_.rank.value, deadline_.timeout().count(),
+              missing.size() == 1 ? "rank" : "ranks", names, what);
   }
 
   /// Fills `nonces`, also when it throws for those that are missing.
@@ -181,8 +182,8 @@ class Joiner {
       }
       if (deadline_.expired()) {
         fail_from(Rank{0}, ErrorCode::timeout,
-                  "joining group '{}' of {} through {}: rank {} waited {} ms, but {}", options_.name, options_.size,
-                  store_.describe(), options_.rank.value, deadline_.timeout().count(),
+                  "joining group '{}' of {} through {}: rank {} waited {} ms, but {}", options_.name,
+                  options_.size, store_.describe(), options_.rank.value, deadline_.timeout().count(),
                   acked ? "some other rank did not come (rank 0 knows which)"
                   : offered_size >= 0 && offered_size != options_.size
                       ? fmt::format("rank 0 offers a group of {}", offered_size)
@@ -214,24 +215,28 @@ std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos) {
     if (hello.version != first.version) return differs("their onehop version", first.version, hello.version);
     if (hello.size != size) return differs("the size of the group", size, hello.size);
     if (hello.boot_id != first.boot_id) {
-      return fmt::format("ranks 0 and {} are on different machines ({} and {}); onehop works inside one machine", hello.rank,
-                         first.hostname, hello.hostname);
+      return fmt::format(
+          "ranks 0 and {} are on different machines ({} and {}); onehop works inside one machine", hello.rank,
+          first.hostname, hello.hostname);
     }
     if (hello.uid != first.uid) return differs("their user id", first.uid, hello.uid);
     if ((hello.device == "host") != host) return differs("their kind of device", first.device, hello.device);
-    if (hello.scratch_bytes != first.scratch_bytes) return differs("scratch_bytes", first.scratch_bytes, hello.scratch_bytes);
+    if (hello.scratch_bytes != first.scratch_bytes)
+      return differs("scratch_bytes", first.scratch_bytes, hello.scratch_bytes);
     if (hello.policy != first.policy) return differs("their algorithm policy", first.policy, hello.policy);
   }
   const int limit = host ? kMaxHostRanks : kMaxDevices;
   if (size > limit) {
-    return fmt::format("a group of {} holds at most {} ranks, got {}", host ? "host ranks" : "GPUs", limit, size);
+    return fmt::format("a group of {} holds at most {} ranks, got {}", host ? "host ranks" : "GPUs", limit,
+                       size);
   }
   std::map<std::string, int> owners;
   for (const Hello& hello : hellos) {
     const auto [at, fresh] = owners.emplace(hello.device, hello.rank);
     if (fresh || host || (hello.overlap && first.overlap)) continue;
-    return fmt::format("ranks {} and {} use the same GPU {}; give each its own, or set ONEHOP_ALLOW_OVERLAPPING_DEVICES=1",
-                       at->second, hello.rank, hello.device);
+    return fmt::format(
+        "ranks {} and {} use the same GPU {}; give each its own, or set ONEHOP_ALLOW_OVERLAPPING_DEVICES=1",
+        at->second, hello.rank, hello.device);
   }
   return std::nullopt;
 }

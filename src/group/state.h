@@ -9,11 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "onehop/group.h"
+
 #include "base/check.h"
 #include "group/mesh.h"
 #include "kernel/host/team.h"
 #include "memory/backend.h"
-#include "onehop/group.h"
 
 namespace onehop {
 
@@ -28,7 +29,8 @@ struct BufferRange {
 class Group::State : public std::enable_shared_from_this<Group::State> {
  public:
   /// Collective: allocates and exchanges the communicator's segments.
-  State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh);
+  State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh,
+        const Deadline& deadline);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -41,8 +43,8 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   [[nodiscard]] IpcChannel& channel() { return channel_; }
   [[nodiscard]] host::Team& team() { return team_; }
 
-  /// Runs one call of this group: alone, and with its failure made every rank's. Errors that all ranks find by
-  /// themselves in the same way (mismatch, invalid_argument) leave the group usable.
+  /// Runs one call of this group: alone, and with its failure made every rank's. Errors that all ranks find
+  /// by themselves in the same way (mismatch, invalid_argument) leave the group usable.
   template <class F>
   auto call(const char* phase, F&& body) {
     const std::lock_guard lock(call_mutex_);
@@ -51,8 +53,12 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
     try {
       return body();
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::mismatch && error.code() != ErrorCode::invalid_argument) mesh_->fail_group(error);
-      throw;
+      if (error.code() == ErrorCode::mismatch || error.code() == ErrorCode::invalid_argument) throw;
+      fail_call(error, phase);
+    } catch (const std::exception& other) {
+      // Out of memory, most likely: the other ranks must not take this one's next call for the rest of this
+      // call.
+      fail_call(Error(ErrorCode::out_of_resources, other.what()), phase);
     }
   }
 
@@ -63,19 +69,27 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
     }
   }
   void wait_for(int r, os::CallDeadline& deadline, const char* phase) {
-    if (!team_.wait(r, deadline, [&] { mesh_->check(phase); })) throw_timeout(Rank{r}, deadline.timeout(), phase);
+    const auto interrupt = [&] {
+      mesh_->check(phase);
+      // In this order: a rank that published its step and left is not missed.
+      if (mesh_->departed(Rank{r}) && !team_.arrived(r)) mesh_->throw_departed(Rank{r}, phase);
+    };
+    if (!team_.wait(r, deadline, interrupt)) throw_timeout(Rank{r}, deadline.timeout(), phase);
   }
   [[noreturn]] void throw_timeout(Rank awaited, Duration timeout, const char* phase) const;
+  /// Makes `error` the group's failure and throws it as the other ranks see it.
+  [[noreturn]] void fail_call(const Error& error, const char* phase);
 
   /// Collective: everyone's status; throws the first failure, the same on all ranks.
   void agree(const Status& own, const Deadline& deadline, const char* phase);
   /// Collective: `bytes` of memory on every rank, mapped by every rank, in rank order.
-  [[nodiscard]] std::vector<std::shared_ptr<Block>> exchange_blocks(std::size_t bytes, const Deadline& deadline,
+  [[nodiscard]] std::vector<std::shared_ptr<Block>> exchange_blocks(std::size_t bytes,
+                                                                    const Deadline& deadline,
                                                                     const char* phase);
   [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes);
   /// The symmetric buffer that holds [data, data + bytes), or nullptr and number 0.
-  [[nodiscard]] std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> find_buffer(const void* data,
-                                                                                              std::size_t bytes);
+  [[nodiscard]] std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> find_buffer(
+      const void* data, std::size_t bytes);
 
   void count_usage(Algorithm algorithm) {
     usage_[static_cast<std::size_t>(algorithm)].fetch_add(1, std::memory_order_relaxed);
@@ -114,8 +128,8 @@ class SymmetricBuffer::State {
 
   const std::shared_ptr<Group::State> group;
   const std::size_t bytes;
-  std::vector<std::byte*> data;        ///< per rank
-  std::vector<std::uint32_t*> pads;    ///< per rank
+  std::vector<std::byte*> data;      ///< per rank
+  std::vector<std::uint32_t*> pads;  ///< per rank
 
  private:
   void raise(Slot kind, int dst, int channel, std::uint32_t value);

@@ -165,7 +165,8 @@ class Measurement {
       sample_us = summarize(slowest_rank(gather(group_, trials))).min;
       if (sample_us >= kSampleUs || row_.batch == kMaxBatch) break;
       const double wanted = 1.2 * row_.batch * kSampleUs / std::max(sample_us, 0.01);
-      row_.batch = static_cast<int>(std::min<double>(std::max(std::ceil(wanted), 2.0 * row_.batch), kMaxBatch));
+      row_.batch =
+          static_cast<int>(std::min<double>(std::max(std::ceil(wanted), 2.0 * row_.batch), kMaxBatch));
     }
     row_.samples = options_.iterations.value_or(
         static_cast<int>(std::clamp<double>(kBudgetUs / std::max(sample_us, 1.0), kMinSamples, kMaxSamples)));

@@ -60,14 +60,14 @@ bool SymmetricBuffer::State::await(Slot kind, int src, int channel, std::uint32_
   const std::atomic_ref<std::uint32_t> word = slot(kind, group->rank().value, channel, src);
   const host::Team& team = group->team();
   // acquire: pairs with the exchange in raise(). The difference, since counters may wrap.
-  const auto raised = [&] { return static_cast<std::int32_t>(word.load(std::memory_order_seq_cst) - value) >= 0; };
-  return os::wait_on(
-      team.bell(team.rank()), team.spin(), deadline, raised,
-      [&] {
-        group->mesh().check(phase);
-        // In this order: a rank that raised the word and left is not missed.
-        if (group->mesh().departed(Rank{src}) && !raised()) group->mesh().throw_departed(Rank{src}, phase);
-      });
+  const auto raised = [&] {
+    return static_cast<std::int32_t>(word.load(std::memory_order_seq_cst) - value) >= 0;
+  };
+  return os::wait_on(team.bell(team.rank()), team.spin(), deadline, raised, [&] {
+    group->mesh().check(phase);
+    // In this order: a rank that raised the word and left is not missed.
+    if (group->mesh().departed(Rank{src}) && !raised()) group->mesh().throw_departed(Rank{src}, phase);
+  });
 }
 
 void SymmetricBuffer::State::barrier(int channel, Duration timeout) {

@@ -22,8 +22,9 @@ UniqueFd create_sealed_memfd(const char* name, std::size_t bytes) {
   // Beyond this limit fallocate would not only fail but kill the process with SIGXFSZ.
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
-    fail(ErrorCode::out_of_resources, "{} of shared memory exceed the file size limit of {} (raise ulimit -f)",
-         format_size(bytes), format_size(limit.rlim_cur));
+    fail(ErrorCode::out_of_resources,
+         "{} of shared memory exceed the file size limit of {} (raise ulimit -f)", format_size(bytes),
+         format_size(limit.rlim_cur));
   }
   // fallocate, not ftruncate: ftruncate succeeds where there is no memory, and the first touch then kills.
   int err = 0;

@@ -124,7 +124,7 @@ class Joiner {
     }
   }
 
-  Verdict lead(Ack own) {
+  Verdict lead(const Ack& own) {
     std::vector<os::Id> nonces(static_cast<std::size_t>(options_.size));
     nonces[0] = nonce_;
     try {

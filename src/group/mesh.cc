@@ -118,16 +118,20 @@ void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Dead
                                 const char* phase) {
   require_usable(phase);
   Peer& target = peer(to);
-  {
-    const std::lock_guard lock(state_mutex_);
-    message.sequence = target.sent++;
-  }
-  const std::string bytes = encode(message);
   while (true) {
-    // In slices, so that a failure elsewhere ends the wait for a peer that does not read.
-    const os::SendStatus status =
-        os::send_message(target.socket.get(), bytes, fd, Deadline::after(std::min(kSlice, deadline.left())));
-    if (status == os::SendStatus::sent) return;
+    os::SendStatus status{};
+    {
+      // A number is used up by a message that went out: one that timed out must not leave a gap.
+      const std::lock_guard lock(target.send_mutex);
+      message.sequence = target.sent;
+      // In slices, so that a failure elsewhere ends the wait for a peer that does not read.
+      status = os::send_message(target.socket.get(), encode(message), fd,
+                                Deadline::after(std::min(kSlice, deadline.left())));
+      if (status == os::SendStatus::sent) {
+        ++target.sent;
+        return;
+      }
+    }
     const std::lock_guard lock(state_mutex_);
     check_locked(phase);
     if (status == os::SendStatus::closed) throw_gone(to, phase);

@@ -51,8 +51,8 @@ class IpcChannel::Mesh {
   /// Reads what has arrived and throws the group's failure or the loss of a peer, naming `phase`. Called by
   /// everyone who waits for peers, however they wait.
   void check(const char* phase);
-  /// True when `check` has read the peer's goodbye: what the peer did before is visible now, and there is no more to
-  /// come.
+  /// True when `check` has read the peer's goodbye: what the peer did before is visible now, and there is no
+  /// more to come.
   [[nodiscard]] bool departed(Rank r);
   [[noreturn]] void throw_departed(Rank r, const char* phase);
   /// A cheap look at what `check` found out earlier.
@@ -71,7 +71,8 @@ class IpcChannel::Mesh {
     os::UniqueFd socket;
     std::optional<os::ForkGuard> guard;
     std::deque<Received> inbox;
-    std::uint64_t sent = 0;
+    std::mutex send_mutex;   ///< taken before state_mutex_
+    std::uint64_t sent = 0;  ///< guarded by send_mutex
     std::uint64_t received = 0;
     bool said_bye = false;
     bool closed = false;

@@ -9,12 +9,16 @@
 //   part.
 //      One that finds another nonce in its place waits for the next offer; rank 0 makes one when an
 //      announcement changes while acks are missing (it had read a stale one).
-//   4. With all acks, rank 0 decides for everyone and sets `<id>/verdict`: all Hellos, or the reason for
-//   refusing.
+//   4. With all acks, rank 0 decides for everyone and sets `<id>/verdict`: all Hellos. Or it sets
+//   `refusal/<nonce>` for
+//      every rank it has heard of: why there is no group.
 //
-// A fresh id cannot have stale acks or a stale verdict. Every rank deletes its own announcement once it has
-// the verdict, before it can join again under the same name; rank 0 deletes the rest once all ranks are
-// connected.
+// A fresh id cannot have stale acks or a stale verdict. A failed attempt may be followed by another one at
+// once, over the same store and with other ranks, while some rank has not noticed yet; nothing that attempt
+// reads or deletes may be taken for the other's. So a refusal goes to a nonce, every rank deletes its own
+// announcement and nobody else's once it has the verdict, and rank 0 deletes the rest once all ranks are
+// connected. A rank that answers with another size of the group gets a while to find out that it is late
+// before that is called a mismatch.
 #pragma once
 
 #include <functional>

@@ -1,14 +1,15 @@
-# onehop_layer(<name> SOURCES ... [TESTS ...] [LIBS ...])
+# onehop_layer(<name> SOURCES ... [TESTS ...] [LIBS ...] [TEST_LIBS ...])
 #   Compiles one layer into the object library onehop_<name>. All layers together make libonehop; the tests of
-#   a layer (which stand beside its sources) make the program <name>_test. LIBS are what its sources include.
+#   a layer (which stand beside its sources) make the program <name>_test. LIBS are what its sources include,
+#   TEST_LIBS what its tests need besides.
 function(onehop_layer name)
-  cmake_parse_arguments(arg "" "" "SOURCES;TESTS;LIBS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;TESTS;LIBS;TEST_LIBS" ${ARGN})
   add_library(onehop_${name} OBJECT ${arg_SOURCES})
   target_include_directories(onehop_${name} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(onehop_${name} PRIVATE onehop_options fmt::fmt Threads::Threads ${arg_LIBS})
   set_property(GLOBAL APPEND PROPERTY ONEHOP_LAYERS onehop_${name})
   if(ONEHOP_BUILD_TESTS AND arg_TESTS)
-    onehop_test(${name}_test SOURCES ${arg_TESTS} LIBS ${arg_LIBS} LABELS unit)
+    onehop_test(${name}_test SOURCES ${arg_TESTS} LIBS ${arg_LIBS} ${arg_TEST_LIBS} LABELS unit)
   endif()
 endfunction()
 

@@ -15,10 +15,21 @@ namespace {
 // Longest sleep between two looks at the group's state: a failure noticed by another thread of this rank ends
 // a wait within this.
 constexpr Duration kSlice{20};
+// Looks without waiting.
+const Deadline& no_wait() {
+  static const Deadline passed = Deadline::after(Duration{0});
+  return passed;
+}
 // How long a failing or leaving rank tries to tell a peer whose socket is full.
 constexpr Duration kFarewell{20};
 // Messages a peer may be ahead by. Collectives keep ranks within a few of each other.
 constexpr std::size_t kMaxInbox = 1024;
+
+/// What a message is part of, for messages.
+std::string_view name_of(std::string_view call, MessageKind kind) {
+  if (!call.empty()) return call;
+  return kind == MessageKind::descriptor ? "send_fd or recv_fd" : "send or recv";
+}
 
 }  // namespace
 
@@ -41,15 +52,19 @@ IpcChannel::Mesh::Peer& IpcChannel::Mesh::peer(Rank r) {
   return peers_[static_cast<std::size_t>(r.value)];
 }
 
-void IpcChannel::Mesh::require_usable(const char* phase) const {
+void IpcChannel::Mesh::require_not_forked(const char* phase) const {
   if (generation_ != os::fork_generation()) {
     fail(ErrorCode::invalid_argument,
          "{}: this process was forked from the rank; its copy of the group is dead; join anew", phase);
   }
+}
+
+void IpcChannel::Mesh::require_usable(const char* phase) const {
+  require_not_forked(phase);
   if (left()) fail(ErrorCode::invalid_argument, "{}: this rank has left the group", phase);
 }
 
-void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) const {
+void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) {
   const bool bye = peers_[static_cast<std::size_t>(who.value)].said_bye;
   throw Error(ErrorCode::peer_lost,
               bye ? fmt::format("rank {} has left the group; seen by rank {} during {}", who.value,
@@ -60,10 +75,9 @@ void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) const {
 
 /// Moves everything that has arrived from a peer into its inbox.
 void IpcChannel::Mesh::pump(Peer& from) {
-  static const Deadline now = Deadline::after(Duration{0});
   while (from.socket && !from.closed && from.inbox.size() < kMaxInbox) {
     os::Message raw;
-    if (!os::recv_message(from.socket.get(), raw, now)) return;
+    if (!os::recv_message(from.socket.get(), raw, no_wait())) return;
     if (raw.closed) {
       from.closed = true;
       return;
@@ -100,83 +114,90 @@ void IpcChannel::Mesh::check_locked(const char* phase) {
 }
 
 void IpcChannel::Mesh::check(const char* phase) {
+  require_not_forked(phase);
   const std::lock_guard lock(state_mutex_);
   check_locked(phase);
 }
 
-bool IpcChannel::Mesh::departed(Rank r) {
-  const std::lock_guard lock(state_mutex_);
-  return peers_[static_cast<std::size_t>(r.value)].said_bye;
-}
-
-void IpcChannel::Mesh::throw_departed(Rank r, const char* phase) {
-  const std::lock_guard lock(state_mutex_);
-  throw_gone(r, phase);
-}
-
 void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Deadline& deadline,
                                 const char* phase) {
-  require_usable(phase);
+  require_not_forked(phase);
   Peer& target = peer(to);
   while (true) {
-    os::SendStatus status{};
     {
-      // A number is used up by a message that went out: one that timed out must not leave a gap.
-      const std::lock_guard lock(target.send_mutex);
+      const std::lock_guard lock(state_mutex_);
+      require_usable(phase);
+      // Numbered and sent in one go: messages of two threads arrive in the order of their numbers, and one
+      // that was not sent leaves no gap.
       message.sequence = target.sent;
-      // In slices, so that a failure elsewhere ends the wait for a peer that does not read.
-      status = os::send_message(target.socket.get(), encode(message), fd,
-                                Deadline::after(std::min(kSlice, deadline.left())));
+      const os::SendStatus status = os::send_message(target.socket.get(), encode(message), fd, no_wait());
       if (status == os::SendStatus::sent) {
         ++target.sent;
         return;
       }
+      check_locked(phase);  // also empties the sockets of peers that cannot send to us either
+      if (status == os::SendStatus::closed) throw_gone(to, phase);
     }
-    const std::lock_guard lock(state_mutex_);
-    check_locked(phase);
-    if (status == os::SendStatus::closed) throw_gone(to, phase);
     if (deadline.expired()) {
       fail_from(to, ErrorCode::timeout, "{}: rank {} took no message from rank {} within {} ms", phase,
                 to.value, rank_.value, deadline.timeout().count());
     }
+    wait_for_news(to, deadline);
   }
 }
 
-IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, const Deadline& deadline,
-                                                  const char* phase) {
+void IpcChannel::Mesh::wait_for_news(Rank writable, const Deadline& deadline) {
+  std::array<pollfd, kMaxHostRanks> entries;
+  nfds_t count = 0;
+  {
+    const std::lock_guard lock(state_mutex_);
+    for (std::size_t r = 0; r < peers_.size(); ++r) {
+      const Peer& each = peers_[r];
+      const bool listening = !each.closed && each.inbox.size() < kMaxInbox;
+      const bool sending = static_cast<int>(r) == writable.value;
+      if (!each.socket || (!listening && !sending)) continue;
+      const int events = (listening ? POLLIN : 0) | (sending ? POLLOUT : 0);
+      entries[count++] = {.fd = each.socket.get(), .events = static_cast<short>(events), .revents = 0};
+    }
+  }
+  // Should another thread leave now, this looks at closed or foreign descriptors, and only wakes at a wrong
+  // time.
+  (void)::poll(entries.data(), count, deadline.poll_ms(kSlice));
+}
+
+IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, const char* call,
+                                                  const Deadline& deadline, const char* phase) {
+  require_not_forked(phase);
   Peer& source = peer(from);
   while (true) {
-    // All open sockets, so that another peer's death or failure report ends the wait at once.
-    std::array<pollfd, kMaxHostRanks> entries;
-    nfds_t count = 0;
     {
       const std::lock_guard lock(state_mutex_);
       pump(source);  // first: what a peer said before it went still counts
       if (!source.inbox.empty()) {
         Received received = std::move(source.inbox.front());
         source.inbox.pop_front();
-        if (received.message.kind != kind || received.message.sequence != source.received) {
-          fail_from(
-              from, ErrorCode::protocol,
-              "{}: rank {} sent something else (message {}, expected {}): ranks call in different order",
-              phase, from.value, received.message.sequence, source.received);
+        if (received.message.sequence != source.received) {
+          fail_from(from, ErrorCode::protocol, "{}: rank {} sent message {} where {} was expected", phase,
+                    from.value, received.message.sequence, source.received);
         }
         ++source.received;
+        if (received.message.kind != kind || received.message.call != call) {
+          fail_from(from, ErrorCode::mismatch, "ranks disagree: rank {} calls {}, rank {} calls {}",
+                    rank_.value, name_of(call, kind), from.value,
+                    name_of(received.message.call, received.message.kind));
+        }
         return received;
       }
       check_locked(phase);
       if (!source.inbox.empty()) continue;  // it came, perhaps with a goodbye behind it, since the first look
       if (source.closed) throw_gone(from, phase);
-      for (const Peer& each : peers_) {
-        if (each.socket && !each.closed)
-          entries[count++] = {.fd = each.socket.get(), .events = POLLIN, .revents = 0};
-      }
     }
     if (deadline.expired()) {
       fail_from(from, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {}", phase, rank_.value,
                 deadline.timeout().count(), from.value);
     }
-    (void)::poll(entries.data(), count, deadline.poll_ms(kSlice));
+    wait_for_news(Rank{},
+                  deadline);  // from any: another peer's death or failure report ends the wait as well
   }
 }
 
@@ -187,17 +208,25 @@ void IpcChannel::Mesh::send(Rank to, std::string_view payload, const Deadline& d
 }
 
 std::string IpcChannel::Mesh::recv(Rank from, const Deadline& deadline, const char* phase) {
-  return take(from, MessageKind::bytes, deadline, phase).message.payload;
+  return take(from, MessageKind::bytes, "", deadline, phase).message.payload;
 }
 
 void IpcChannel::Mesh::send_fd(Rank to, int fd, const Deadline& deadline) {
-  const DescriptorState state = fd < 0 ? DescriptorState::none : DescriptorState::attached;
-  transmit(to, {.kind = MessageKind::descriptor, .descriptor = state, .payload = {}}, fd, deadline,
-           "sending a descriptor");
+  give_fd(to, fd, "", deadline);
 }
 
 os::UniqueFd IpcChannel::Mesh::recv_fd(Rank from, const Deadline& deadline) {
-  Received received = take(from, MessageKind::descriptor, deadline, "receiving a descriptor");
+  return take_fd(from, "", deadline);
+}
+
+void IpcChannel::Mesh::give_fd(Rank to, int fd, const char* call, const Deadline& deadline) {
+  const DescriptorState state = fd < 0 ? DescriptorState::none : DescriptorState::attached;
+  transmit(to, {.kind = MessageKind::descriptor, .descriptor = state, .payload = {}, .call = call}, fd,
+           deadline, "sending a descriptor");
+}
+
+os::UniqueFd IpcChannel::Mesh::take_fd(Rank from, const char* call, const Deadline& deadline) {
+  Received received = take(from, MessageKind::descriptor, call, deadline, "receiving a descriptor");
   const DescriptorState state = received.message.descriptor;
   if (state == DescriptorState::lost || (state == DescriptorState::attached && !received.fd)) {
     fail(ErrorCode::out_of_resources,
@@ -209,6 +238,7 @@ os::UniqueFd IpcChannel::Mesh::recv_fd(Rank from, const Deadline& deadline) {
 
 template <class F>
 auto IpcChannel::Mesh::collective(F&& body) {
+  require_not_forked("calling");
   const std::lock_guard lock(call_mutex_);
   try {
     return body();
@@ -222,11 +252,16 @@ std::vector<std::string> IpcChannel::Mesh::all_gather(std::string_view payload, 
                                                       const char* phase) {
   return collective([&] {
     std::vector<std::string> all(static_cast<std::size_t>(size_));
-    for (int step = 1; step < size_; ++step)
-      send(Rank{(rank_.value + step) % size_}, payload, deadline, phase);
+    require(payload.size() <= kMaxPayload, "{}: {} bytes exceed the {} that fit in one message", phase,
+            payload.size(), kMaxPayload);
+    const MeshMessage message{.kind = MessageKind::bytes, .payload = std::string(payload), .call = phase};
+    for (int step = 1; step < size_; ++step) {
+      transmit(Rank{(rank_.value + step) % size_}, message, -1, deadline, phase);
+    }
     for (int r = 0; r < size_; ++r) {
       all[static_cast<std::size_t>(r)] =
-          r == rank_.value ? std::string(payload) : recv(Rank{r}, deadline, phase);
+          r == rank_.value ? std::string(payload)
+                           : take(Rank{r}, MessageKind::bytes, phase, deadline, phase).message.payload;
     }
     return all;
   });
@@ -241,8 +276,8 @@ std::vector<os::UniqueFd> IpcChannel::Mesh::all_gather_fds(int fd, const Deadlin
     for (int step = 0; step + 1 < size_; ++step) {
       const auto outgoing = static_cast<std::size_t>((rank_.value + size_ - step) % size_);
       const auto incoming = static_cast<std::size_t>((rank_.value + size_ - step - 1) % size_);
-      send_fd(right, step == 0 ? fd : all[outgoing].get(), deadline);
-      all[incoming] = recv_fd(left, deadline);
+      give_fd(right, step == 0 ? fd : all[outgoing].get(), "all_gather_fds", deadline);
+      all[incoming] = take_fd(left, "all_gather_fds", deadline);
     }
     return all;
   });
@@ -252,9 +287,9 @@ os::UniqueFd IpcChannel::Mesh::broadcast_fds(int fd, Rank root, const Deadline& 
   return collective([&]() -> os::UniqueFd {
     require(root.value >= 0 && root.value < size_, "root {} is not a rank of a group of {}", root.value,
             size_);
-    if (rank_ != root) return recv_fd(root, deadline);
+    if (rank_ != root) return take_fd(root, "broadcast_fds", deadline);
     for (int r = 0; r < size_; ++r) {
-      if (r != rank_.value) send_fd(Rank{r}, fd, deadline);
+      if (r != rank_.value) give_fd(Rank{r}, fd, "broadcast_fds", deadline);
     }
     return {};
   });
@@ -262,12 +297,11 @@ os::UniqueFd IpcChannel::Mesh::broadcast_fds(int fd, Rank root, const Deadline& 
 
 void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
   try {
-    {
-      const std::lock_guard lock(state_mutex_);
-      if (failure_ || left() || generation_ != os::fork_generation()) return;
-      failure_.emplace(error);
-      failed_.store(true, std::memory_order_relaxed);
-    }
+    if (generation_ != os::fork_generation()) return;
+    const std::lock_guard lock(state_mutex_);
+    if (failure_ || left()) return;
+    failure_.emplace(error);
+    failed_.store(true, std::memory_order_relaxed);
     const std::string bytes =
         encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, rank_))});
     for (const Peer& each : peers_) {
@@ -282,9 +316,11 @@ void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
 void IpcChannel::Mesh::leave() noexcept {
   if (left_.exchange(true)) return;
   try {
+    // In the child of a fork there is no other thread, and the mutex may be held by one that stayed behind.
     const bool forked = generation_ != os::fork_generation();
     const std::string bytes = encode(MeshMessage{.kind = MessageKind::bye, .payload = {}});
-    const std::lock_guard lock(state_mutex_);
+    std::unique_lock lock(state_mutex_, std::defer_lock);
+    if (!forked) lock.lock();
     for (Peer& each : peers_) {
       // A goodbye that does not fit is no loss: the closed socket then reads as a death, which ends waits as
       // well.

@@ -45,7 +45,7 @@ class Joiner {
       withdraw();
       return verdict;
     } catch (...) {
-      withdraw();
+      quietly([&] { withdraw(); });
       throw;
     }
   }
@@ -53,11 +53,7 @@ class Joiner {
   [[nodiscard]] const os::Id& id() const { return id_; }
   /// Tells the ranks that are still connecting why this one will not come.
   void tell_failure(const Error& error) noexcept {
-    try {
-      (void)store_.compare_set(key("failed"), "", encode(Status::of(error, options_.rank)));
-    } catch (const std::exception& telling) {
-      log::warn("telling the other ranks: {}", telling.what());
-    }
+    quietly([&] { (void)store_.compare_set(key("failed"), "", encode(Status::of(error, options_.rank))); });
   }
   /// Throws what another rank told with `tell_failure`.
   void poll_failure() {
@@ -73,6 +69,16 @@ class Joiner {
   }
 
  private:
+  /// For what is done on the way out of a failure: it must not take that failure's place.
+  template <class F>
+  static void quietly(F&& last_words) noexcept {
+    try {
+      last_words();
+    } catch (const std::exception& e) {
+      log::warn("while joining failed: {}", e.what());
+    }
+  }
+
   [[nodiscard]] std::string key(const std::string& leaf) const {
     return fmt::format("{}/{}/{}", prefix_, os::to_hex(id_), leaf);
   }
@@ -185,12 +191,15 @@ class Joiner {
     } catch (const Error& error) {
       // To each that came, under its own number: this rank may come again and make another offer before they
       // look.
-      const Status status = Status::of(error, options_.rank);
-      for (std::size_t r = 1; r < nonces.size(); ++r) {
-        if (nonces[r] != os::Id{}) store_.set(refusal_key(nonces[r]), encode(status));
-      }
-      if (id_ != os::Id{}) clean_up();
-      throw Error(status.code, status.message, error.origin().none() ? options_.rank : error.origin());
+      Status status = Status::of(error, options_.rank);
+      if (error.code() == ErrorCode::refused) status.origin = error.origin();  // everyone's, not this rank's
+      quietly([&] {
+        for (std::size_t r = 1; r < nonces.size(); ++r) {
+          if (nonces[r] != os::Id{}) store_.set(refusal_key(nonces[r]), encode(status));
+        }
+        if (id_ != os::Id{}) clean_up();
+      });
+      throw Error(status.code, status.message, status.origin);
     }
   }
 
@@ -243,7 +252,7 @@ class Joiner {
         }
       } catch (const Error& error) {
         if (acked) tell_failure(error);
-        throw Error(error.code(), error.message(), options_.rank);
+        Status::of(error, options_.rank).throw_if_failed();
       }
       if (deadline_.expired()) fail_unled(acked, offered_size);
       if (!acked) announce_again_if_lost();

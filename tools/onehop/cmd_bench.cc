@@ -133,7 +133,9 @@ void run_member(Group& group, const BenchOptions& options, const std::string& la
     return;
   }
   BenchReport report{options, launcher, {}};
-  Table table(stdout, ::isatty(STDOUT_FILENO) != 0);
+  // mpirun and srun may give a rank a terminal of their own and pass on what it shows, to a pipe as well.
+  const bool ours = launcher == "onehop" || launcher == "threads";
+  Table table(stdout, ours && ::isatty(STDOUT_FILENO) != 0);
   table.begin(options);
   BenchListener listener;
   listener.progress = [&](std::string_view what) { table.progress(what); };

@@ -1,0 +1,468 @@
+// The contract of all_reduce (collectives.h), on every backend and every number of ranks: exact bits for
+// every type, op, size, alignment and placement, nothing else written, and the same from one call to the
+// next.
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "base/env.h"
+#include "collective/plan.h"
+#include "conformance/all_reduce_case.h"
+#include "support/sanitizers.h"
+
+namespace onehop::testing {
+namespace {
+
+constexpr std::size_t kSmallScratch = 64 << 10;
+constexpr std::size_t kDefaultScratch = 10 << 20;
+
+// Every n-th case in builds that are an order of magnitude slower.
+constexpr std::size_t kThin = kSanitized ? 8 : 1;
+
+std::uint64_t seed() {
+  static const std::uint64_t value =
+      std::strtoull(env::get("ONEHOP_TEST_SEED").value_or("20250301").c_str(), nullptr, 10);
+  return value;
+}
+
+constexpr std::optional<Algorithm> kAlgorithms[] = {std::nullopt, Algorithm::one_shot, Algorithm::two_shot};
+
+/// Streams of every type, made before the ranks start, so that ranks that are processes inherit them.
+class AllStreams {
+ public:
+  AllStreams(int ranks, std::initializer_list<DType> types) {
+    for (const DType type : types)
+      streams_.emplace(type, Streams(ranks, type, seed() + static_cast<std::uint64_t>(type)));
+  }
+  explicit AllStreams(int ranks) {
+    for (int t = 0; t < kDTypeCount; ++t) {
+      streams_.emplace(static_cast<DType>(t),
+                       Streams(ranks, static_cast<DType>(t), seed() + static_cast<std::uint64_t>(t)));
+    }
+  }
+  const Streams& operator[](DType type) const { return streams_.at(type); }
+
+ private:
+  std::map<DType, Streams> streams_;
+};
+
+/// Counts at which something begins, ends or repeats: the plan's limits and chunks, and one element to either
+/// side.
+std::vector<std::size_t> boundary_counts(int ranks, DType type, std::size_t staging_bytes,
+                                         std::size_t max_bytes) {
+  const std::size_t element = size_of(type);
+  const auto plan = [&](std::size_t bytes, std::optional<Algorithm> forced) {
+    return plan_all_reduce(
+        {.ranks = ranks, .bytes = bytes, .type = type, .forced = forced, .staging_bytes = staging_bytes});
+  };
+  std::vector<std::size_t> bytes = {kMinZeroCopyBytes};
+  // Where the default algorithm changes: it does so once.
+  std::size_t low = 0;
+  std::size_t high = max_bytes;
+  while (low + 1 < high) {
+    const std::size_t middle = (low + high) / 2;
+    (plan(middle, {}).algorithm == plan(0, {}).algorithm ? low : high) = middle;
+  }
+  bytes.push_back(high);
+  for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
+    const std::size_t chunk = plan(max_bytes, algorithm).chunk;
+    for (const std::size_t chunks : {1, 2, 3}) bytes.push_back(chunks * chunk);
+    bytes.push_back(chunk + 64 * static_cast<std::size_t>(ranks));
+  }
+  std::vector<std::size_t> counts;
+  for (const std::size_t each : bytes) {
+    for (const std::size_t count : {each / element - 1, each / element, each / element + 1}) {
+      if (count * element <= max_bytes) counts.push_back(count);
+    }
+  }
+  return counts;
+}
+
+std::vector<std::size_t> small_counts() {
+  return {0, 1, 2, 3, 7, 15, 16, 17, 31, 61, 63, 64, 65, 127, 509, 1021, 1023, 1025, 4093, 4099};
+}
+
+struct Parameter {
+  const Backend* backend;
+  int ranks;
+};
+
+class AllReduce : public ::testing::TestWithParam<Parameter> {
+ protected:
+  void SetUp() override {
+    const std::string reason = backend().unavailable(ranks());
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+  [[nodiscard]] const Backend& backend() const { return *GetParam().backend; }
+  [[nodiscard]] int ranks() const { return GetParam().ranks; }
+
+  /// Runs the cases one after another on one group.
+  void run(const std::vector<AllReduceCase>& cases, const AllStreams& streams,
+           std::size_t scratch_bytes) const {
+    std::size_t max_bytes = 0;
+    for (const AllReduceCase& each : cases) max_bytes = std::max(max_bytes, each.bytes());
+    JoinOptions options;
+    options.scratch_bytes = scratch_bytes;
+    backend().run(ranks(), options, [&](Group& group) {
+      Workspace workspace(backend(), group, max_bytes);
+      for (const AllReduceCase& each : cases) {
+        const Algorithm used = workspace.run(each, streams[each.type]);
+        ASSERT_EQ(used, each.algorithm.value_or(used)) << each.describe();
+        ASSERT_NE(used, Algorithm::none) << each.describe();
+      }
+    });
+  }
+};
+
+/// A case with everything but type, op and count drawn at random.
+AllReduceCase random_case(std::mt19937_64& random) {
+  AllReduceCase result;
+  result.algorithm = kAlgorithms[random() % std::size(kAlgorithms)];
+  result.placement = static_cast<Placement>(random() % kPlacementCount);
+  result.in_place = random() % 2 == 0;
+  result.shift = random() % 3 == 0 ? 0 : random() % 64;
+  result.start = random() % Streams::kPeriod;
+  return result;
+}
+
+TEST_P(AllReduce, GivesTheExactBitsOfEveryTypeAndOpAtEverySize) {
+  std::mt19937_64 random(seed());
+  std::vector<AllReduceCase> cases;
+  std::size_t n = 0;
+  for (int type = 0; type < kDTypeCount; ++type) {
+    for (int op = 0; op < kReduceOpCount; ++op) {
+      for (const std::size_t count : small_counts()) {
+        if (n++ % kThin != 0) continue;
+        AllReduceCase each = random_case(random);
+        each.type = static_cast<DType>(type);
+        each.op = static_cast<ReduceOp>(op);
+        each.count = count;
+        cases.push_back(each);
+      }
+    }
+  }
+  run(cases, AllStreams(ranks()), kDefaultScratch);
+}
+
+TEST_P(AllReduce, CrossesEveryLimitOfThePlanWithEveryPlacement) {
+  std::mt19937_64 random(seed());
+  std::vector<AllReduceCase> cases;
+  std::size_t n = 0;
+  for (const auto& [type, op] : {std::pair{DType::bf16, ReduceOp::sum}, std::pair{DType::u8, ReduceOp::max},
+                                 std::pair{DType::f64, ReduceOp::avg}}) {
+    for (const std::size_t count : boundary_counts(ranks(), type, kSmallScratch, 160 << 10)) {
+      for (int placement = 0; placement < kPlacementCount; ++placement) {
+        for (const bool in_place : {false, true}) {
+          // The number of cases per placement is odd against this, so that all meet all in the end.
+          if (n++ % (3 * kThin) != 0) continue;
+          AllReduceCase each = random_case(random);
+          each.type = type;
+          each.op = op;
+          each.count = count;
+          each.placement = static_cast<Placement>(placement);
+          each.in_place = in_place;
+          cases.push_back(each);
+        }
+      }
+    }
+  }
+  run(cases, AllStreams(ranks(), {DType::bf16, DType::u8, DType::f64}), kSmallScratch);
+}
+
+TEST_P(AllReduce, ForcesEachAlgorithmOnEachPlacementInChunksOfASmallStagingBuffer) {
+  std::mt19937_64 random(seed());
+  std::vector<AllReduceCase> cases;
+  for (int placement = 0; placement < kPlacementCount; ++placement) {
+    for (const bool in_place : {false, true}) {
+      for (const std::optional<Algorithm> algorithm : kAlgorithms) {
+        AllReduceCase each = random_case(random);
+        each.type = DType::f32;
+        each.count = 50021;  // a prime; 200 KB: many chunks
+        each.placement = static_cast<Placement>(placement);
+        each.in_place = in_place;
+        each.algorithm = algorithm;
+        cases.push_back(each);
+      }
+    }
+  }
+  run(cases, AllStreams(ranks(), {DType::f32}), kSmallScratch);
+}
+
+TEST_P(AllReduce, CarriesMegabytesInTheDefaultStagingBuffer) {
+  std::mt19937_64 random(seed());
+  std::vector<AllReduceCase> cases;
+  for (const DType type : {DType::f16, DType::f32, DType::i8}) {
+    for (const std::size_t bytes : {std::size_t{300} << 10, std::size_t{3} << 20}) {
+      AllReduceCase each = random_case(random);
+      each.type = type;
+      each.count = bytes / size_of(type) - 7;
+      for (const Placement placement :
+           {Placement::ordinary, Placement::symmetric, Placement::even_ranks_only}) {
+        each.placement = placement;
+        each.in_place = !each.in_place;
+        cases.push_back(each);
+        if (kSanitized) break;
+      }
+    }
+  }
+  run(cases, AllStreams(ranks(), {DType::f16, DType::f32, DType::i8}), kDefaultScratch);
+}
+
+TEST_P(AllReduce, TreatsSpecialValuesAsTheContractSays) {
+  struct Special {
+    DType type;
+    ReduceOp op;
+    std::vector<Bytes> inputs;  ///< per rank
+    Bytes expected;
+  };
+  // Ranks 0 and 1 meet every pair of values (but of the 1-byte types, where every third pair has to do); the
+  // others bring what comes next in the list.
+  std::vector<Special> specials;
+  for (int t = 0; t < kDTypeCount; ++t) {
+    const auto type = static_cast<DType>(t);
+    const std::size_t element = size_of(type);
+    const Bytes values = special_elements(type);
+    const std::size_t count = values.size() / element;
+    std::vector<Bytes> inputs(static_cast<std::size_t>(ranks()));
+    for (std::size_t pair = 0; pair<count * count; pair += count> 200 ? 3 * kThin : 1) {
+      const std::size_t choices[] = {pair / count, pair % count};
+      for (std::size_t r = 0; r < inputs.size(); ++r) {
+        const std::size_t index = r < 2 ? choices[r] : (choices[0] + r * choices[1]) % count;
+        const auto at = values.begin() + static_cast<std::ptrdiff_t>(index * element);
+        inputs[r].insert(inputs[r].end(), at, at + static_cast<std::ptrdiff_t>(element));
+      }
+    }
+    for (int op = 0; op < kReduceOpCount; ++op) {
+      specials.push_back(
+          {type, static_cast<ReduceOp>(op), inputs, reduced(type, static_cast<ReduceOp>(op), inputs)});
+    }
+  }
+  backend().run(ranks(), {}, [&](Group& group) {
+    for (const Special& each : specials) {
+      const Bytes& input = each.inputs[static_cast<std::size_t>(group.rank().value)];
+      std::byte* const data = backend().allocate(input.size());
+      for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
+        const std::size_t count = input.size() / size_of(each.type);
+        backend().upload(data, input.data(), input.size());
+        (void)all_reduce(group, data, data, count, each.type, each.op, {},
+                         {.algorithm = algorithm, .timeout = {}});
+        Bytes output(input.size());
+        backend().download(output.data(), data, output.size());
+        for (std::size_t i = 0; i < count; ++i) {
+          const std::string expected = element_text(each.type, each.expected.data(), i);
+          if (std::equal(output.begin(), output.end(), each.expected.begin())) break;
+          std::string inputs;
+          for (const Bytes& of_rank : each.inputs) inputs += element_text(each.type, of_rank.data(), i) + " ";
+          ASSERT_EQ(element_text(each.type, output.data(), i), expected)
+              << to_string(each.type) << " " << to_string(each.op) << " of " << inputs
+              << to_string(algorithm);
+        }
+      }
+      backend().release(data);
+    }
+  });
+}
+
+/// Thousands of calls with nothing between them but what the ranks do with their data, and delays now and
+/// then: a rank that is early must not disturb one that is late.
+TEST_P(AllReduce, KeepsRanksInStepThroughRandomCallsBackToBack) {
+  const int calls = (kSanitized ? 600 : 8000) / ranks();
+  const AllStreams streams(ranks());
+  JoinOptions options;
+  options.scratch_bytes = kSmallScratch;
+  backend().run(ranks(), options, [&](Group& group) {
+    constexpr std::size_t kMaxBytes = 120 << 10;
+    Workspace workspace(backend(), group, kMaxBytes);
+    std::mt19937_64 together(seed());
+    std::mt19937_64 alone(seed() + static_cast<std::uint64_t>(group.rank().value) + 1);
+    for (int i = 0; i < calls; ++i) {
+      AllReduceCase each = random_case(together);
+      each.type = static_cast<DType>(together() % kDTypeCount);
+      each.op = static_cast<ReduceOp>(together() % kReduceOpCount);
+      // Every magnitude is as likely as any other.
+      const std::size_t limit = kMaxBytes >> together() % 17;
+      each.count = together() % (limit / size_of(each.type) + 1);
+      (void)workspace.run(each, streams[each.type]);
+      const std::uint64_t dice = alone();
+      if (dice % 16 == 0) std::this_thread::yield();
+      if (dice % 128 == 1) std::this_thread::sleep_for(std::chrono::microseconds{dice / 128 % 500});
+    }
+  });
+}
+
+TEST_P(AllReduce, CountsEveryCompletedCallByItsAlgorithm) {
+  backend().run(ranks(), {}, [&](Group& group) {
+    std::vector<float> data(1000, 1.0f);
+    const auto call = [&](std::optional<Algorithm> algorithm) {
+      return all_reduce(group, data.data(), data.data(), data.size(), DType::f32, ReduceOp::max, {},
+                        {.algorithm = algorithm, .timeout = {}});
+    };
+    EXPECT_THAT(group.usage(), ::testing::ElementsAre(0, 0, 0));
+    for (int i = 0; i < 3; ++i) (void)call(Algorithm::one_shot);
+    for (int i = 0; i < 5; ++i) (void)call(Algorithm::two_shot);
+    EXPECT_THAT(group.usage(), ::testing::ElementsAre(0, 3, 5));
+    EXPECT_THROW((void)call(Algorithm::none), Error);
+    EXPECT_THAT(group.usage(), ::testing::ElementsAre(0, 3, 5));
+    const Algorithm picked = call({});
+    EXPECT_THAT(group.usage(), ::testing::ElementsAre(0, picked == Algorithm::one_shot ? 4 : 3,
+                                                      picked == Algorithm::two_shot ? 6 : 5));
+  });
+}
+
+TEST_P(AllReduce, RejectsCallsThatDifferOnEveryRankAndTheGroupStaysUsable) {
+  backend().run(ranks(), {}, [&](Group& group) {
+    const bool odd_one = group.rank().value == group.size() - 1;
+    std::vector<double> data(100, 1.0);
+    std::vector<double> out(100, 7.0);
+    const auto expect_rejected = [&](ErrorCode code, const char* text, auto&& call) {
+      try {
+        call();
+        ADD_FAILURE() << "accepted; expected: " << text;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), code) << error.what();
+        EXPECT_EQ(error.origin(), Rank{group.size() - 1}) << error.what();
+        EXPECT_THAT(error.message(), ::testing::HasSubstr(text));
+      }
+      EXPECT_THAT(out, ::testing::Each(7.0)) << text;
+      // Still in step.
+      std::vector<std::int64_t> ones(10, 1);
+      all_reduce(group, std::span<std::int64_t>(ones));
+      EXPECT_THAT(ones, ::testing::Each(group.size()));
+    };
+    const auto call = [&](std::size_t count, DType type, ReduceOp op, const CallOptions& options = {}) {
+      (void)all_reduce(group, data.data(), out.data(), count, type, op, {}, options);
+    };
+    const int last = group.size() - 1;
+    expect_rejected(ErrorCode::mismatch, "count 99",
+                    [&] { call(odd_one ? 99 : 100, DType::f32, ReduceOp::sum); });
+    expect_rejected(ErrorCode::mismatch, "count 0",
+                    [&] { call(odd_one ? 0 : 100, DType::f32, ReduceOp::sum); });
+    expect_rejected(ErrorCode::mismatch, "i32",
+                    [&] { call(100, odd_one ? DType::i32 : DType::f32, ReduceOp::sum); });
+    expect_rejected(ErrorCode::mismatch, "prod",
+                    [&] { call(100, DType::f32, odd_one ? ReduceOp::prod : ReduceOp::sum); });
+    expect_rejected(ErrorCode::mismatch, "two-shot", [&] {
+      call(100, DType::f32, ReduceOp::sum,
+           {.algorithm = odd_one ? Algorithm::two_shot : Algorithm::one_shot, .timeout = {}});
+    });
+    expect_rejected(ErrorCode::mismatch, "barrier()", [&] {
+      if (odd_one) {
+        group.barrier();
+      } else {
+        call(100, DType::f32, ReduceOp::sum);
+      }
+    });
+    expect_rejected(ErrorCode::invalid_argument, fmt::format("rank {}", last).c_str(),
+                    [&] { call(100, odd_one ? static_cast<DType>(77) : DType::f32, ReduceOp::sum); });
+    const auto pointers = [&](const void* in, void* to, std::size_t count) {
+      (void)all_reduce(group, in, to, count, DType::f64);
+    };
+    expect_rejected(ErrorCode::invalid_argument, "null",
+                    [&] { pointers(odd_one ? nullptr : data.data(), out.data(), 1); });
+    expect_rejected(ErrorCode::invalid_argument, "aligned", [&] {
+      const auto* const in = reinterpret_cast<const std::byte*>(data.data());
+      pointers(odd_one ? in + 4 : in, out.data(), 1);
+    });
+    expect_rejected(ErrorCode::invalid_argument, "overlap",
+                    [&] { pointers(odd_one ? out.data() + 1 : data.data(), out.data(), 9); });
+    expect_rejected(ErrorCode::invalid_argument, "too large",
+                    [&] { pointers(data.data(), out.data(), odd_one ? SIZE_MAX : 9); });
+  });
+}
+
+// --- the legacy policy ---
+
+class LegacyAllReduce : public AllReduce {
+ protected:
+  void run_legacy(std::size_t scratch_bytes, const std::function<void(Group&)>& body) const {
+    JoinOptions options;
+    options.policy = AlgorithmPolicy::legacy;
+    options.scratch_bytes = scratch_bytes;
+    backend().run(ranks(), options, body);
+  }
+};
+
+TEST_P(LegacyAllReduce, UsesOneShotTo256KiBTwoShotTo10MiBAndThenNone) {
+  const AllStreams streams(ranks(), {DType::f32, DType::bf16});
+  run_legacy(kDefaultScratch, [&](Group& group) {
+    Workspace workspace(backend(), group, (10 << 20) + 64);
+    for (const DType type : {DType::f32, DType::bf16}) {
+      const auto expect = [&](std::size_t bytes, Algorithm algorithm) {
+        AllReduceCase each;
+        each.type = type;
+        each.count = bytes / size_of(type);
+        each.in_place = true;
+        each.start = bytes % Streams::kPeriod;
+        EXPECT_EQ(workspace.run(each, streams[type]), algorithm) << bytes;
+      };
+      for (const std::size_t bytes : {0ul, 4ul, 4096ul, (256ul << 10) - 4, 256ul << 10})
+        expect(bytes, Algorithm::one_shot);
+      expect((256 << 10) + 4, Algorithm::two_shot);
+      if (!kSanitized || type == DType::f32) expect(10 << 20, Algorithm::two_shot);
+      expect((10 << 20) + 4, Algorithm::none);
+    }
+    EXPECT_GT(group.usage()[0], 0u);
+  });
+}
+
+TEST_P(LegacyAllReduce, DeclinesWhatTheOriginalDeclines) {
+  const AllStreams streams(ranks(), {DType::f16, DType::f32, DType::bf16, DType::f64});
+  run_legacy(kSmallScratch, [&](Group& group) {
+    Workspace workspace(backend(), group, 200 << 10);
+    const auto expect = [&](DType type, ReduceOp op, std::size_t count, Algorithm algorithm,
+                            std::size_t shift = 0) {
+      AllReduceCase each{.type = type, .op = op, .count = count, .algorithm = {}, .shift = shift};
+      EXPECT_EQ(workspace.run(each, streams[type]), algorithm) << each.describe();
+    };
+    expect(DType::f32, ReduceOp::sum, 16, Algorithm::one_shot);
+    expect(DType::f16, ReduceOp::sum, 16, Algorithm::none);
+    expect(DType::f64, ReduceOp::sum, 16, Algorithm::none);
+    expect(DType::f32, ReduceOp::max, 16, Algorithm::none);
+    expect(DType::bf16, ReduceOp::sum, 16, Algorithm::one_shot);
+    expect(DType::bf16, ReduceOp::sum, 17, Algorithm::none);  // 34 bytes
+    expect(DType::bf16, ReduceOp::sum, 16, Algorithm::none, 1);
+    // Misaligned on one rank alone: none on all.
+    for (int r = 0; r < group.size(); ++r) {
+      expect(DType::bf16, ReduceOp::sum, 16, Algorithm::none, group.rank() == Rank{r} ? 1 : 0);
+    }
+    // Not more than the buffer holds.
+    expect(DType::f32, ReduceOp::sum, kSmallScratch / 4, Algorithm::one_shot);
+    expect(DType::f32, ReduceOp::sum, kSmallScratch / 4 + 1, Algorithm::none);
+  });
+}
+
+TEST_P(LegacyAllReduce, ForcingAnAlgorithmOverridesThePolicy) {
+  const AllStreams streams(ranks(), {DType::f16});
+  run_legacy(kSmallScratch, [&](Group& group) {
+    Workspace workspace(backend(), group, 200 << 10);
+    for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
+      AllReduceCase each{.type = DType::f16, .count = 50021, .algorithm = algorithm, .shift = 1};
+      EXPECT_EQ(workspace.run(each, streams[DType::f16]), algorithm);
+    }
+  });
+}
+
+std::vector<Parameter> parameters(const std::vector<int>& sizes) {
+  std::vector<Parameter> all;
+  for (const Backend& backend : backends()) {
+    for (const int ranks : sizes) all.push_back({&backend, ranks});
+  }
+  return all;
+}
+
+std::string name_of(const ::testing::TestParamInfo<Parameter>& info) {
+  return fmt::format("{}{}", info.param.backend->name, info.param.ranks);
+}
+
+INSTANTIATE_TEST_SUITE_P(, AllReduce, ::testing::ValuesIn(parameters({2, 3, 4, 5, 6, 7, 8})), name_of);
+INSTANTIATE_TEST_SUITE_P(, LegacyAllReduce, ::testing::ValuesIn(parameters({2, 5, 8})), name_of);
+
+}  // namespace
+}  // namespace onehop::testing

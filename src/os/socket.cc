@@ -140,10 +140,9 @@ bool recv_message(int socket, Message& message, const Deadline& deadline) {
     header.msg_controllen = control.size();
     const ssize_t got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
     if (got < 0) {
-      if (errno == ECONNRESET) {
-        message.closed = true;
-        return true;
-      }
+      // The peer closed with messages of ours unread. That is reported once and ahead of what it sent before, which
+      // the next look finds, and after that the end.
+      if (errno == ECONNRESET) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) {
         if (!wait_for(socket, POLLIN, deadline)) return false;
       } else if (errno != EINTR) {

@@ -1,7 +1,5 @@
 // Your own store: any key-value store with these five operations can bring ranks together, such as the one
 // that a framework has already. Here it is a std::map. Joining leaves nothing behind in it.
-//
-//   ./own_store
 #include <onehop/onehop.h>
 
 #include <array>

@@ -60,21 +60,18 @@ bool SymmetricBuffer::State::await(Slot kind, int src, int channel, std::uint32_
   const std::atomic_ref<std::uint32_t> word = slot(kind, group->rank().value, channel, src);
   const host::Team& team = group->team();
   // acquire: pairs with the exchange in raise(). The difference, since counters may wrap.
-  const auto raised = [&] { return static_cast<std::int32_t>(word.load(std::memory_order_seq_cst) - value) >= 0; };
-  return os::wait_on(
-      team.bell(team.rank()), team.spin(), deadline, raised,
-      [&] {
-        group->mesh().check(phase);
-        // In this order: a rank that raised the word and left is not missed.
-        if (group->mesh().departed(Rank{src}) && !raised()) group->mesh().throw_departed(Rank{src}, phase);
-      });
+  const auto raised = [&] {
+    return static_cast<std::int32_t>(word.load(std::memory_order_seq_cst) - value) >= 0;
+  };
+  return os::wait_on(team.bell(team.rank()), team.spin(), deadline, raised,
+                     [&] { group->mesh().check_for(Rank{src}, raised, phase); });
 }
 
 void SymmetricBuffer::State::barrier(int channel, Duration timeout) {
   require_channel(channel);
-  if (group->mesh().failed() || group->mesh().left()) group->mesh().check("barrier");
-  const int rank = group->rank().value;
+  if (!group->mesh().usable()) group->mesh().check("barrier");
   os::CallDeadline deadline(timeout);
+  const int rank = group->rank().value;
   const std::uint32_t epoch = ++barriers_[static_cast<std::size_t>(channel)];
   try {
     for (int r = 0; r < group->size(); ++r) {
@@ -97,7 +94,7 @@ void SymmetricBuffer::State::put_signal(Rank dst, int channel) {
   require_channel(channel);
   require(dst.value >= 0 && dst.value < group->size(), "rank {} is not in a group of {}", dst.value,
           group->size());
-  if (group->mesh().failed() || group->mesh().left()) group->mesh().check("put_signal");
+  if (!group->mesh().usable()) group->mesh().check("put_signal");
   const auto index = static_cast<std::size_t>(channel * group->size() + dst.value);
   raise(Slot::signal, dst.value, channel, ++sent_[index]);
 }
@@ -106,6 +103,7 @@ void SymmetricBuffer::State::wait_signal(Rank src, int channel, Duration timeout
   require_channel(channel);
   require(src.value >= 0 && src.value < group->size(), "rank {} is not in a group of {}", src.value,
           group->size());
+  if (!group->mesh().usable()) group->mesh().check("wait_signal");
   const auto index = static_cast<std::size_t>(channel * group->size() + src.value);
   os::CallDeadline deadline(timeout);
   // A timeout consumes no signal and harms nobody: the caller may wait again.

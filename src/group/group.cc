@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
-#include <mutex>
 
 #include "base/env.h"
 #include "base/wire.h"
@@ -25,63 +23,14 @@ struct BlockNotice {
   Status status;
   os::Id process{};  ///< ranks of one process share one mapping
   std::uint64_t bytes = 0;
-  std::uint64_t block = 0;  ///< where ranks of the same process find it in `lent_blocks`
-};
-
-/// Blocks on their way between threads of this process. A number, and not a pointer, is what travels: a rank
-/// that gave up takes its block away again, and a number that somebody made up leads nowhere.
-class LentBlocks {
- public:
-  std::uint64_t lend(const std::shared_ptr<Block>& block) {
-    const std::lock_guard lock(mutex_);
-    blocks_.emplace(++last_, block);
-    return last_;
-  }
-  void take_back(std::uint64_t number) noexcept {
-    const std::lock_guard lock(mutex_);
-    blocks_.erase(number);
-  }
-  [[nodiscard]] std::shared_ptr<Block> find(std::uint64_t number, Rank owner) {
-    const std::lock_guard lock(mutex_);
-    const auto at = blocks_.find(number);
-    if (at == blocks_.end()) {
-      fail_from(owner, ErrorCode::peer_lost, "rank {} gave up before its memory was mapped", owner.value);
-    }
-    return at->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::uint64_t last_ = 0;
-  std::map<std::uint64_t, std::shared_ptr<Block>> blocks_;
-};
-
-LentBlocks& lent_blocks() {
-  static LentBlocks& blocks =
-      *new LentBlocks;  // leaked on purpose: threads may still join while statics are destroyed
-  return blocks;
-}
-
-/// Lends while it lives.
-class Loan {
- public:
-  Loan() = default;
-  Loan(const Loan&) = delete;
-  Loan& operator=(const Loan&) = delete;
-  ~Loan() {
-    if (number_ != 0) lent_blocks().take_back(number_);
-  }
-  std::uint64_t of(const std::shared_ptr<Block>& block) { return number_ = lent_blocks().lend(block); }
-
- private:
-  std::uint64_t number_ = 0;
+  std::uint64_t offer = 0;  ///< number of the LocalOffer, for ranks of the same process
 };
 
 std::string encode(const BlockNotice& notice) {
   wire::Writer out;
   out.put_bytes(onehop::encode(notice.status));
   out.put_raw({reinterpret_cast<const char*>(notice.process.data()), notice.process.size()});
-  out.put(notice.bytes).put(notice.block);
+  out.put(notice.bytes).put(notice.offer);
   return std::move(out).str();
 }
 
@@ -92,7 +41,7 @@ BlockNotice parse_block_notice(std::string_view bytes) {
   const std::string_view id = in.get_raw(notice.process.size());
   std::copy(id.begin(), id.end(), notice.process.begin());
   notice.bytes = in.get<std::uint64_t>();
-  notice.block = in.get<std::uint64_t>();
+  notice.offer = in.get<std::uint64_t>();
   in.finish();
   return notice;
 }
@@ -178,7 +127,7 @@ void Group::State::agree(const Status& own, const Deadline& deadline, const char
 std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t bytes, const Deadline& deadline,
                                                                   const char* phase) {
   Allocation own;
-  Loan loan;
+  LocalOffer offer;  // stands until everyone has agreed below
   BlockNotice notice;
   notice.process = process_id();
   notice.bytes = bytes;
@@ -197,7 +146,8 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
   attempt([&] {
     os::fault_point("allocate", rank().value);
     own = backend_->create(bytes);
-    notice.block = loan.of(own.block);
+    offer = LocalOffer(own.block);
+    notice.offer = offer.number();
   });
 
   std::vector<BlockNotice> notices;
@@ -221,9 +171,15 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
   attempt([&] {
     os::fault_point("map", rank().value);
     for (std::size_t r = 0; r < blocks.size(); ++r) {
-      blocks[r] = notices[r].process == notice.process
-                      ? lent_blocks().find(notices[r].block, Rank{static_cast<int>(r)})
-                      : backend_->import(std::move(handles[r]), bytes);
+      if (static_cast<int>(r) == rank().value) {
+        blocks[r] = own.block;
+      } else if (notices[r].process != notice.process) {
+        blocks[r] = backend_->import(std::move(handles[r]), bytes);
+      } else if (blocks[r] = LocalOffer::take(notices[r].offer);
+                 blocks[r] == nullptr || blocks[r]->bytes() != own.block->bytes()) {
+        fail_from(Rank{static_cast<int>(r)}, ErrorCode::peer_lost,
+                  "rank {} gave up before its memory was mapped", r);
+      }
     }
   });
   agree(notice.status, deadline, phase);

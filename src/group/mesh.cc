@@ -15,6 +15,11 @@ namespace {
 // Longest sleep between two looks at the group's state: a failure noticed by another thread of this rank ends
 // a wait within this.
 constexpr Duration kSlice{20};
+// Looks without waiting.
+const Deadline& no_wait() {
+  static const Deadline passed = Deadline::after(Duration{0});
+  return passed;
+}
 // How long a failing or leaving rank tries to tell a peer whose socket is full.
 constexpr Duration kFarewell{20};
 // Messages a peer may be ahead by. Collectives keep ranks within a few of each other.
@@ -41,15 +46,19 @@ IpcChannel::Mesh::Peer& IpcChannel::Mesh::peer(Rank r) {
   return peers_[static_cast<std::size_t>(r.value)];
 }
 
-void IpcChannel::Mesh::require_usable(const char* phase) const {
+void IpcChannel::Mesh::require_not_forked(const char* phase) const {
   if (generation_ != os::fork_generation()) {
     fail(ErrorCode::invalid_argument,
          "{}: this process was forked from the rank; its copy of the group is dead; join anew", phase);
   }
+}
+
+void IpcChannel::Mesh::require_usable(const char* phase) const {
+  require_not_forked(phase);
   if (left()) fail(ErrorCode::invalid_argument, "{}: this rank has left the group", phase);
 }
 
-void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) const {
+void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) {
   const bool bye = peers_[static_cast<std::size_t>(who.value)].said_bye;
   throw Error(ErrorCode::peer_lost,
               bye ? fmt::format("rank {} has left the group; seen by rank {} during {}", who.value,
@@ -60,10 +69,9 @@ void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) const {
 
 /// Moves everything that has arrived from a peer into its inbox.
 void IpcChannel::Mesh::pump(Peer& from) {
-  static const Deadline now = Deadline::after(Duration{0});
   while (from.socket && !from.closed && from.inbox.size() < kMaxInbox) {
     os::Message raw;
-    if (!os::recv_message(from.socket.get(), raw, now)) return;
+    if (!os::recv_message(from.socket.get(), raw, no_wait())) return;
     if (raw.closed) {
       from.closed = true;
       return;
@@ -100,51 +108,62 @@ void IpcChannel::Mesh::check_locked(const char* phase) {
 }
 
 void IpcChannel::Mesh::check(const char* phase) {
+  require_not_forked(phase);
   const std::lock_guard lock(state_mutex_);
   check_locked(phase);
 }
 
-bool IpcChannel::Mesh::departed(Rank r) {
-  const std::lock_guard lock(state_mutex_);
-  return peers_[static_cast<std::size_t>(r.value)].said_bye;
-}
-
-void IpcChannel::Mesh::throw_departed(Rank r, const char* phase) {
-  const std::lock_guard lock(state_mutex_);
-  throw_gone(r, phase);
-}
-
 void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Deadline& deadline,
                                 const char* phase) {
-  require_usable(phase);
+  require_not_forked(phase);
   Peer& target = peer(to);
-  {
-    const std::lock_guard lock(state_mutex_);
-    message.sequence = target.sent++;
-  }
-  const std::string bytes = encode(message);
   while (true) {
-    // In slices, so that a failure elsewhere ends the wait for a peer that does not read.
-    const os::SendStatus status =
-        os::send_message(target.socket.get(), bytes, fd, Deadline::after(std::min(kSlice, deadline.left())));
-    if (status == os::SendStatus::sent) return;
-    const std::lock_guard lock(state_mutex_);
-    check_locked(phase);
-    if (status == os::SendStatus::closed) throw_gone(to, phase);
+    {
+      const std::lock_guard lock(state_mutex_);
+      require_usable(phase);
+      // Numbered and sent in one go: messages of two threads arrive in the order of their numbers, and one
+      // that was not sent leaves no gap.
+      message.sequence = target.sent;
+      const os::SendStatus status = os::send_message(target.socket.get(), encode(message), fd, no_wait());
+      if (status == os::SendStatus::sent) {
+        ++target.sent;
+        return;
+      }
+      check_locked(phase);  // also empties the sockets of peers that cannot send to us either
+      if (status == os::SendStatus::closed) throw_gone(to, phase);
+    }
     if (deadline.expired()) {
       fail_from(to, ErrorCode::timeout, "{}: rank {} took no message from rank {} within {} ms", phase,
                 to.value, rank_.value, deadline.timeout().count());
     }
+    wait_for_news(to, deadline);
   }
+}
+
+void IpcChannel::Mesh::wait_for_news(Rank writable, const Deadline& deadline) {
+  std::array<pollfd, kMaxHostRanks> entries;
+  nfds_t count = 0;
+  {
+    const std::lock_guard lock(state_mutex_);
+    for (std::size_t r = 0; r < peers_.size(); ++r) {
+      const Peer& each = peers_[r];
+      const bool listening = !each.closed && each.inbox.size() < kMaxInbox;
+      const bool sending = static_cast<int>(r) == writable.value;
+      if (!each.socket || (!listening && !sending)) continue;
+      const int events = (listening ? POLLIN : 0) | (sending ? POLLOUT : 0);
+      entries[count++] = {.fd = each.socket.get(), .events = static_cast<short>(events), .revents = 0};
+    }
+  }
+  // Should another thread leave now, this looks at closed or foreign descriptors, and only wakes at a wrong
+  // time.
+  (void)::poll(entries.data(), count, deadline.poll_ms(kSlice));
 }
 
 IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, const Deadline& deadline,
                                                   const char* phase) {
+  require_not_forked(phase);
   Peer& source = peer(from);
   while (true) {
-    // All open sockets, so that another peer's death or failure report ends the wait at once.
-    std::array<pollfd, kMaxHostRanks> entries;
-    nfds_t count = 0;
     {
       const std::lock_guard lock(state_mutex_);
       pump(source);  // first: what a peer said before it went still counts
@@ -161,18 +180,14 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
         return received;
       }
       check_locked(phase);
-      if (!source.inbox.empty()) continue;  // it came, perhaps with a goodbye behind it, since the first look
       if (source.closed) throw_gone(from, phase);
-      for (const Peer& each : peers_) {
-        if (each.socket && !each.closed)
-          entries[count++] = {.fd = each.socket.get(), .events = POLLIN, .revents = 0};
-      }
     }
     if (deadline.expired()) {
       fail_from(from, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {}", phase, rank_.value,
                 deadline.timeout().count(), from.value);
     }
-    (void)::poll(entries.data(), count, deadline.poll_ms(kSlice));
+    wait_for_news(Rank{},
+                  deadline);  // from any: another peer's death or failure report ends the wait as well
   }
 }
 
@@ -205,6 +220,7 @@ os::UniqueFd IpcChannel::Mesh::recv_fd(Rank from, const Deadline& deadline) {
 
 template <class F>
 auto IpcChannel::Mesh::collective(F&& body) {
+  require_not_forked("calling");
   const std::lock_guard lock(call_mutex_);
   try {
     return body();
@@ -258,12 +274,11 @@ os::UniqueFd IpcChannel::Mesh::broadcast_fds(int fd, Rank root, const Deadline& 
 
 void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
   try {
-    {
-      const std::lock_guard lock(state_mutex_);
-      if (failure_ || left() || generation_ != os::fork_generation()) return;
-      failure_.emplace(error);
-      failed_.store(true, std::memory_order_relaxed);
-    }
+    if (generation_ != os::fork_generation()) return;
+    const std::lock_guard lock(state_mutex_);
+    if (failure_ || left()) return;
+    failure_.emplace(error);
+    failed_.store(true, std::memory_order_relaxed);
     const std::string bytes =
         encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, rank_))});
     for (const Peer& each : peers_) {
@@ -278,9 +293,11 @@ void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
 void IpcChannel::Mesh::leave() noexcept {
   if (left_.exchange(true)) return;
   try {
+    // In the child of a fork there is no other thread, and the mutex may be held by one that stayed behind.
     const bool forked = generation_ != os::fork_generation();
     const std::string bytes = encode(MeshMessage{.kind = MessageKind::bye, .payload = {}});
-    const std::lock_guard lock(state_mutex_);
+    std::unique_lock lock(state_mutex_, std::defer_lock);
+    if (!forked) lock.lock();
     for (Peer& each : peers_) {
       // A goodbye that does not fit is no loss: the closed socket then reads as a death, which ends waits as
       // well.

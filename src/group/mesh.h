@@ -51,12 +51,20 @@ class IpcChannel::Mesh {
   /// Reads what has arrived and throws the group's failure or the loss of a peer, naming `phase`. Called by
   /// everyone who waits for peers, however they wait.
   void check(const char* phase);
-  /// True when `check` has read the peer's goodbye: what the peer did before is visible now, and there is no more to
-  /// come.
-  [[nodiscard]] bool departed(Rank r);
-  [[noreturn]] void throw_departed(Rank r, const char* phase);
-  /// A cheap look at what `check` found out earlier.
-  [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  /// The same for one who waits for something that rank `awaited` does elsewhere, in shared memory: throws
+  /// also when that rank has left without doing it.
+  template <class Done>
+  void check_for(Rank awaited, Done&& done, const char* phase) {
+    require_not_forked(phase);
+    const std::lock_guard lock(state_mutex_);
+    check_locked(phase);
+    // In this order: what a rank does comes before its leaving.
+    if (peers_[static_cast<std::size_t>(awaited.value)].closed && !done()) throw_gone(awaited, phase);
+  }
+  /// A cheap look at whether `check` would throw, by what was found out earlier.
+  [[nodiscard]] bool usable() const {
+    return !failed_.load(std::memory_order_relaxed) && !left() && generation_ == os::fork_generation();
+  }
 
   /// Says goodbye and closes the sockets. Idempotent.
   void leave() noexcept;
@@ -82,16 +90,20 @@ class IpcChannel::Mesh {
   [[nodiscard]] Received take(Rank from, MessageKind kind, const Deadline& deadline, const char* phase);
   void check_locked(const char* phase);
   void pump(Peer& from);
+  /// Before any lock: the child of a fork may have inherited it locked by a thread that it does not have.
+  void require_not_forked(const char* phase) const;
   void require_usable(const char* phase) const;
-  [[noreturn]] void throw_gone(Rank who, const char* phase) const;
+  /// Sleeps until a peer has something to say or `writable` takes a message, but never long.
+  void wait_for_news(Rank writable, const Deadline& deadline);
+  [[noreturn]] void throw_gone(Rank who, const char* phase);
   template <class F>
   auto collective(F&& body);
 
   const Rank rank_;
   const int size_;
   const std::uint32_t generation_ = os::fork_generation();
-  std::mutex call_mutex_;  ///< one collective at a time; taken before state_mutex_
-  std::mutex state_mutex_;
+  std::mutex call_mutex_;   ///< one collective at a time; taken before state_mutex_
+  std::mutex state_mutex_;  ///< guards what follows, sockets included
   std::vector<Peer> peers_;
   std::optional<Error> failure_;
   std::atomic<bool> failed_{false};

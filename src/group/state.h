@@ -43,17 +43,19 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   [[nodiscard]] IpcChannel& channel() { return channel_; }
   [[nodiscard]] host::Team& team() { return team_; }
 
-  /// Runs one call of this group: alone, and with its failure made every rank's. Errors that all ranks find
-  /// by themselves in the same way (mismatch, invalid_argument) leave the group usable.
+  /// Runs one call of this group: alone, and with its failure made every rank's, unless all ranks have it
+  /// already.
   template <class F>
   auto call(const char* phase, F&& body) {
+    // The fast look; everything slower is found out while waiting. Once before the lock, which the child of a
+    // fork may have inherited locked, and once after it, since the call before this one may have failed.
+    if (!mesh_->usable()) mesh_->check(phase);
     const std::lock_guard lock(call_mutex_);
-    // The fast look; everything slower is found out while waiting.
-    if (mesh_->failed() || mesh_->left() || generation_ != os::fork_generation()) mesh_->check(phase);
+    if (!mesh_->usable()) mesh_->check(phase);
     try {
       return body();
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::mismatch || error.code() == ErrorCode::invalid_argument) throw;
+      if (found_by_all(error.code())) throw;
       fail_call(error, phase);
     } catch (const std::exception& other) {
       // Out of memory, most likely: the other ranks must not take this one's next call for the rest of this
@@ -69,12 +71,11 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
     }
   }
   void wait_for(int r, os::CallDeadline& deadline, const char* phase) {
-    const auto interrupt = [&] {
-      mesh_->check(phase);
-      // In this order: a rank that published its step and left is not missed.
-      if (mesh_->departed(Rank{r}) && !team_.arrived(r)) mesh_->throw_departed(Rank{r}, phase);
+    const auto check = [&] {
+      mesh_->check_for(
+          Rank{r}, [&] { return team_.arrived(r); }, phase);
     };
-    if (!team_.wait(r, deadline, interrupt)) throw_timeout(Rank{r}, deadline.timeout(), phase);
+    if (!team_.wait(r, deadline, check)) throw_timeout(Rank{r}, deadline.timeout(), phase);
   }
   [[noreturn]] void throw_timeout(Rank awaited, Duration timeout, const char* phase) const;
   /// Makes `error` the group's failure and throws it as the other ranks see it.
@@ -98,9 +99,16 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   void leave() noexcept { mesh_->leave(); }
 
  private:
+  /// Errors that calls throw on all ranks alike, in the same step: because each finds it by itself, or since
+  /// they agreed on it. The group stays usable after them. (What fails on one rank alone inside an exchange
+  /// is made every rank's by Mesh, whatever its code.)
+  [[nodiscard]] static bool found_by_all(ErrorCode code) {
+    return code == ErrorCode::mismatch || code == ErrorCode::invalid_argument || code == ErrorCode::refused ||
+           code == ErrorCode::out_of_resources;
+  }
+
   JoinOptions options_;
   std::string id_;
-  const std::uint32_t generation_ = os::fork_generation();
   std::shared_ptr<IpcChannel::Mesh> mesh_;
   IpcChannel channel_;
   std::unique_ptr<MemoryBackend> backend_;

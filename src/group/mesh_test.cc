@@ -1,0 +1,382 @@
+#include "group/mesh.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <latch>
+#include <thread>
+
+#include "os/memfd.h"
+#include "os/random.h"
+#include "support/ranks.h"
+
+namespace onehop {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::Exit;
+using ::testing::HasSubstr;
+using testing::Processes;
+using testing::run_threads;
+using Mesh = IpcChannel::Mesh;
+using Sockets = std::vector<std::vector<os::UniqueFd>>;
+
+// Beyond the promised 100 ms: a machine that is busy with other tests.
+constexpr Duration kSlack = seconds{3};
+
+Sockets socket_mesh(int size) {
+  Sockets all(static_cast<std::size_t>(size));
+  for (auto& row : all) row.resize(static_cast<std::size_t>(size));
+  for (std::size_t a = 0; a < all.size(); ++a) {
+    for (std::size_t b = a + 1; b < all.size(); ++b) std::tie(all[a][b], all[b][a]) = os::socket_pair();
+  }
+  return all;
+}
+
+std::vector<std::shared_ptr<Mesh>> thread_meshes(int size) {
+  Sockets sockets = socket_mesh(size);
+  std::vector<std::shared_ptr<Mesh>> meshes;
+  for (int r = 0; r < size; ++r) {
+    meshes.push_back(std::make_shared<Mesh>(Rank{r}, size, std::move(sockets[static_cast<std::size_t>(r)])));
+  }
+  return meshes;
+}
+
+/// Rank r's mesh in the process that is rank r: the other ranks' sockets are closed there.
+std::shared_ptr<Mesh> own_mesh(Sockets& sockets, Rank rank) {
+  std::vector<os::UniqueFd> own = std::move(sockets[static_cast<std::size_t>(rank.value)]);
+  const int size = static_cast<int>(sockets.size());
+  sockets.clear();
+  return std::make_shared<Mesh>(rank, size, std::move(own));
+}
+
+Deadline soon() {
+  return Deadline::after(seconds{20});
+}
+
+/// A file that says whose it is.
+os::UniqueFd marked(int mark) {
+  os::UniqueFd fd = os::create_sealed_memfd("mark", 4096);
+  EXPECT_EQ(::pwrite(fd.get(), &mark, sizeof mark, 0), static_cast<ssize_t>(sizeof mark));
+  return fd;
+}
+int mark_of(int fd) {
+  int mark = -1;
+  EXPECT_EQ(::pread(fd, &mark, sizeof mark, 0), static_cast<ssize_t>(sizeof mark));
+  return mark;
+}
+
+Error error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message().find('\n'), std::string::npos) << error.what();
+    return error;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {ErrorCode{}, ""};
+}
+
+void expect_all_gathered(Mesh& mesh, int round) {
+  const int me = mesh.rank().value;
+  const os::UniqueFd own = marked(1000 * round + me);
+  const std::vector<os::UniqueFd> all = mesh.all_gather_fds(own.get(), soon());
+  ASSERT_EQ(all.size(), static_cast<std::size_t>(mesh.size()));
+  for (int r = 0; r < mesh.size(); ++r) {
+    const int fd = all[static_cast<std::size_t>(r)].get();
+    if (r == me) {
+      EXPECT_EQ(fd, -1);
+      continue;
+    }
+    EXPECT_EQ(mark_of(fd), 1000 * round + r);
+    EXPECT_EQ(::fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+  }
+}
+
+TEST(Mesh, RingGathersDescriptorsOfThreads) {
+  for (const int size : {2, 3, 5, 8}) {
+    const auto meshes = thread_meshes(size);
+    run_threads(size, [&](Rank rank) {
+      for (int round = 0; round < 5; ++round)
+        expect_all_gathered(*meshes[static_cast<std::size_t>(rank.value)], round);
+    });
+  }
+}
+
+TEST(Mesh, RingGathersDescriptorsOfProcesses) {
+  Sockets sockets = socket_mesh(4);
+  Processes processes(4, [&](Rank rank) {
+    const auto mesh = own_mesh(sockets, rank);
+    for (int round = 0; round < 5; ++round) expect_all_gathered(*mesh, round);
+    return std::string();
+  });
+  sockets.clear();
+  for (const Exit& exit : processes.wait(seconds{30})) EXPECT_EQ(exit.code, 0) << exit.text;
+}
+
+TEST(Mesh, BroadcastsADescriptorOrNoneFromAnyRoot) {
+  const auto meshes = thread_meshes(3);
+  run_threads(3, [&](Rank rank) {
+    Mesh& mesh = *meshes[static_cast<std::size_t>(rank.value)];
+    for (int root = 0; root < 3; ++root) {
+      const os::UniqueFd own = marked(root);
+      const os::UniqueFd got = mesh.broadcast_fds(rank == Rank{root} ? own.get() : -1, Rank{root}, soon());
+      if (rank == Rank{root}) {
+        EXPECT_FALSE(got);
+      } else {
+        EXPECT_EQ(mark_of(got.get()), root);
+      }
+      EXPECT_FALSE(mesh.broadcast_fds(-1, Rank{root}, soon()));
+    }
+  });
+}
+
+TEST(Mesh, GathersBytesOfDifferentSizesUpToItsLimit) {
+  const auto meshes = thread_meshes(4);
+  run_threads(4, [&](Rank rank) {
+    Mesh& mesh = *meshes[static_cast<std::size_t>(rank.value)];
+    for (int round = 0; round < 8; ++round) {
+      const auto payload = [&](int r) {
+        return std::string(kMaxPayload * static_cast<std::size_t>(r) / 3, static_cast<char>('a' + r));
+      };
+      const std::vector<std::string> all = mesh.all_gather(payload(rank.value), soon(), "test");
+      for (int r = 0; r < 4; ++r) EXPECT_EQ(all[static_cast<std::size_t>(r)], payload(r));
+    }
+  });
+}
+
+TEST(Mesh, SeveralMeshesAtOnceDoNotMix) {
+  constexpr int kMeshes = 4;
+  std::vector<std::vector<std::shared_ptr<Mesh>>> meshes;
+  for (int i = 0; i < kMeshes; ++i) meshes.push_back(thread_meshes(3));
+  run_threads(3 * kMeshes, [&](Rank thread) {
+    const int which = thread.value / 3;
+    Mesh& mesh = *meshes[static_cast<std::size_t>(which)][static_cast<std::size_t>(thread.value % 3)];
+    for (int round = 0; round < 10; ++round) expect_all_gathered(mesh, 10 * which + round);
+  });
+}
+
+TEST(Mesh, SendsOfSeveralThreadsToOneRankAllArrive) {
+  constexpr int kThreads = 4;
+  constexpr int kEach = 100;
+  const auto meshes = thread_meshes(2);
+  run_threads(kThreads + 1, [&](Rank thread) {
+    if (thread.value < kThreads) {
+      for (int i = 0; i < kEach; ++i)
+        meshes[0]->send(Rank{1}, std::string(1, static_cast<char>('a' + thread.value)), soon(), "test");
+      return;
+    }
+    std::map<std::string, int> counts;
+    for (int i = 0; i < kThreads * kEach; ++i) ++counts[meshes[1]->recv(Rank{0}, soon(), "test")];
+    for (const auto& [who, count] : counts) EXPECT_EQ(count, kEach) << who;
+  });
+}
+
+TEST(Mesh, RanksThatSendMoreThanSocketsHoldToEachOtherDoNotBlock) {
+  const auto meshes = thread_meshes(2);
+  run_threads(2, [&](Rank rank) {
+    Mesh& mesh = *meshes[static_cast<std::size_t>(rank.value)];
+    const Rank other{1 - rank.value};
+    for (int i = 0; i < 50; ++i) mesh.send(other, std::string(kMaxPayload, 'x'), soon(), "test");
+    for (int i = 0; i < 50; ++i) EXPECT_EQ(mesh.recv(other, soon(), "test").size(), kMaxPayload);
+  });
+}
+
+TEST(Mesh, ASendThatTimesOutLeavesNoGap) {
+  const auto meshes = thread_meshes(2);
+  const std::string large(kMaxPayload, 'x');
+  int sent = 0;
+  const Error error = error_of([&] {
+    for (; sent < 10000; ++sent)
+      meshes[0]->send(Rank{1}, large, Deadline::after(milliseconds{50}), "filling");
+  });
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_EQ(error.origin(), Rank{1});
+  EXPECT_THAT(error.message(), HasSubstr("rank 1 took no message from rank 0 within 50 ms"));
+  for (int i = 0; i < sent; ++i) EXPECT_EQ(meshes[1]->recv(Rank{0}, soon(), "test"), large);
+  meshes[0]->send(Rank{1}, "after", soon(), "test");
+  EXPECT_EQ(meshes[1]->recv(Rank{0}, soon(), "test"), "after");
+}
+
+TEST(Mesh, CallsInDifferentOrderAreAProtocolErrorOnAllRanks) {
+  const auto meshes = thread_meshes(3);
+  run_threads(3, [&](Rank rank) {
+    Mesh& mesh = *meshes[static_cast<std::size_t>(rank.value)];
+    const Error error = error_of([&] {
+      if (rank == Rank{1}) {
+        (void)mesh.all_gather("", soon(), "test");
+      } else {
+        (void)mesh.all_gather_fds(-1, soon());
+      }
+      (void)mesh.all_gather("", soon(), "the next call");
+    });
+    EXPECT_EQ(error.code(), ErrorCode::protocol) << error.what();
+    EXPECT_THAT(error.message(), HasSubstr("ranks call in different order"));
+  });
+}
+
+TEST(Mesh, AReceiveTimesOutNamingWhomItWaitedFor) {
+  const auto meshes = thread_meshes(3);
+  const auto start = std::chrono::steady_clock::now();
+  const Error error =
+      error_of([&] { (void)meshes[0]->recv(Rank{2}, Deadline::after(milliseconds{100}), "test"); });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds{200} + kSlack);
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_EQ(error.origin(), Rank{2});
+  EXPECT_THAT(error.message(), HasSubstr("rank 0 waited 100 ms for rank 2"));
+  // It was the caller's affair alone.
+  meshes[2]->send(Rank{0}, "late", soon(), "test");
+  EXPECT_EQ(meshes[0]->recv(Rank{2}, soon(), "test"), "late");
+}
+
+TEST(Mesh, AFailureReportEndsEveryRanksWaitWithThatError) {
+  const auto meshes = thread_meshes(4);
+  run_threads(4, [&](Rank rank) {
+    Mesh& mesh = *meshes[static_cast<std::size_t>(rank.value)];
+    if (rank == Rank{2}) {
+      mesh.fail_group(Error(ErrorCode::system, "disk on fire", Rank{2}));
+    } else {
+      const Error error = error_of([&] { (void)mesh.all_gather("", soon(), "test"); });
+      EXPECT_EQ(error.code(), ErrorCode::system);
+      EXPECT_EQ(error.origin(), Rank{2});
+      EXPECT_EQ(error.message(), "disk on fire");
+    }
+    EXPECT_EQ(error_of([&] { mesh.check("later"); }).message(), "disk on fire");
+    EXPECT_FALSE(mesh.usable());
+  });
+}
+
+TEST(Mesh, TheFirstFailureIsKept) {
+  const auto meshes = thread_meshes(2);
+  meshes[0]->fail_group(Error(ErrorCode::system, "first", Rank{0}));
+  meshes[0]->fail_group(Error(ErrorCode::system, "second", Rank{0}));
+  EXPECT_EQ(error_of([&] { meshes[0]->check("test"); }).message(), "first");
+  EXPECT_EQ(error_of([&] { meshes[1]->check("test"); }).message(), "first");
+}
+
+TEST(Mesh, ARankThatLeftIsMissedByWhoeverWaitsForItAndByNobodyElse) {
+  const auto meshes = thread_meshes(3);
+  meshes[1]->send(Rank{0}, "said before", soon(), "test");
+  meshes[1]->leave();
+  EXPECT_NO_THROW(meshes[0]->check("test"));
+  meshes[2]->send(Rank{0}, "hello", soon(), "test");
+  EXPECT_EQ(meshes[0]->recv(Rank{2}, soon(), "test"), "hello");
+  EXPECT_EQ(meshes[0]->recv(Rank{1}, soon(), "test"), "said before");
+  const Error error = error_of([&] { (void)meshes[0]->recv(Rank{1}, soon(), "recv"); });
+  EXPECT_EQ(error.code(), ErrorCode::peer_lost);
+  EXPECT_EQ(error.origin(), Rank{1});
+  EXPECT_EQ(error.message(), "rank 1 has left the group; seen by rank 0 during recv");
+  EXPECT_EQ(error_of([&] { meshes[0]->send(Rank{1}, "", soon(), "send"); }).code(), ErrorCode::peer_lost);
+  EXPECT_THAT(error_of([&] { meshes[1]->check("test"); }).message(),
+              HasSubstr("this rank has left the group"));
+}
+
+TEST(Mesh, LeavingEndsTheWaitOfAnotherThreadOfThisRank) {
+  const auto meshes = thread_meshes(2);
+  std::latch waiting(1);
+  std::thread waiter([&] {
+    waiting.count_down();
+    const Error error = error_of([&] { (void)meshes[0]->recv(Rank{1}, soon(), "test"); });
+    EXPECT_THAT(error.message(), HasSubstr("this rank has left the group"));
+  });
+  waiting.wait();
+  meshes[0]->leave();
+  waiter.join();
+}
+
+TEST(Mesh, ADeadProcessIsNoticedByAllWhateverTheyWaitFor) {
+  Sockets sockets = socket_mesh(4);
+  Processes processes(4, [&](Rank rank) -> std::string {
+    const auto mesh = own_mesh(sockets, rank);
+    (void)mesh->all_gather("", soon(), "start");
+    if (rank == Rank{3}) ::kill(::getpid(), SIGKILL);
+    // Nobody waits for rank 3 here but rank 0.
+    const Error error = error_of([&] { (void)mesh->recv(Rank{(rank.value + 3) % 4}, soon(), "waiting"); });
+    if (error.code() != ErrorCode::peer_lost || error.origin() != Rank{3})
+      return "unexpected: " + error.message();
+    return error.message();
+  });
+  sockets.clear();
+  const std::vector<Exit> exits = processes.wait(seconds{15});
+  EXPECT_EQ(exits[3].signal, SIGKILL);
+  for (std::size_t r = 0; r < 3; ++r) {
+    EXPECT_EQ(exits[r].code, 0);
+    EXPECT_THAT(exits[r].text, HasSubstr("rank 3 died; noticed by rank"));
+    EXPECT_THAT(exits[r].text, HasSubstr("during waiting"));
+  }
+}
+
+TEST(Mesh, ARankOutOfDescriptorsFailsTheExchangeOnAllRanksInTime) {
+  Sockets sockets = socket_mesh(3);
+  Processes processes(3, [&](Rank rank) {
+    const auto mesh = own_mesh(sockets, rank);
+    const os::UniqueFd own = marked(rank.value);
+    (void)mesh->all_gather("", soon(), "start");
+    if (rank == Rank{1}) {
+      // One more than the highest in use: none is left.
+      const rlimit limit{.rlim_cur = static_cast<rlim_t>(::open("/dev/null", O_RDONLY | O_CLOEXEC)) + 1,
+                         .rlim_max = 1024};
+      if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return std::string("setrlimit failed");
+      while (::open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0) {
+      }
+    }
+    const Error error = error_of([&] { (void)mesh->all_gather_fds(own.get(), soon()); });
+    if (error.code() != ErrorCode::out_of_resources) return "unexpected: " + error.message();
+    return error.message();
+  });
+  sockets.clear();
+  for (const Exit& exit : processes.wait(seconds{15})) {
+    EXPECT_EQ(exit.code, 0);
+    EXPECT_THAT(exit.text,
+                HasSubstr("could not be received by rank 1: out of descriptors (raise ulimit -n)"));
+  }
+}
+
+TEST(Mesh, ReceivedDescriptorsAreClosedWhenNobodyTakesThem) {
+  const int before = testing::footprint().descriptors;
+  {
+    const auto meshes = thread_meshes(2);
+    const os::UniqueFd own = marked(1);
+    for (int i = 0; i < 10; ++i) meshes[0]->send_fd(Rank{1}, own.get(), soon());
+    meshes[1]->check("reading what came");
+  }
+  EXPECT_EQ(testing::footprint().descriptors, before);
+}
+
+TEST(Mesh, RefusesRanksThatAreNoPeers) {
+  const auto meshes = thread_meshes(2);
+  for (const int rank : {-1, 0, 2}) {
+    EXPECT_EQ(error_of([&] { meshes[0]->send(Rank{rank}, "", soon(), "test"); }).code(),
+              ErrorCode::invalid_argument);
+    EXPECT_EQ(error_of([&] { (void)meshes[0]->recv(Rank{rank}, soon(), "test"); }).code(),
+              ErrorCode::invalid_argument);
+  }
+  EXPECT_EQ(
+      error_of([&] { meshes[0]->send(Rank{1}, std::string(kMaxPayload + 1, 'x'), soon(), "test"); }).code(),
+      ErrorCode::invalid_argument);
+}
+
+TEST(Mesh, IsDeadInAForkedChildAndLivesOnInTheParent) {
+  const auto meshes = thread_meshes(2);
+  Processes child(1, [&](Rank) {
+    const Error error = error_of([&] { meshes[0]->send(Rank{1}, "from the child", soon(), "test"); });
+    EXPECT_THAT(error.message(), HasSubstr("forked"));
+    EXPECT_FALSE(meshes[0]->usable());
+    meshes[0]->fail_group(Error(ErrorCode::system, "the child's affair"));
+    meshes[0]->leave();
+    return std::string();
+  });
+  EXPECT_EQ(child.wait(seconds{10})[0].code, 0);
+  meshes[0]->send(Rank{1}, "from the parent", soon(), "test");
+  EXPECT_EQ(meshes[1]->recv(Rank{0}, soon(), "test"), "from the parent");
+}
+
+}  // namespace
+}  // namespace onehop

@@ -25,6 +25,12 @@ constexpr Duration kFarewell{20};
 // Messages a peer may be ahead by. Collectives keep ranks within a few of each other.
 constexpr std::size_t kMaxInbox = 1024;
 
+/// What a message is part of, for messages.
+std::string_view name_of(std::string_view call, MessageKind kind) {
+  if (!call.empty()) return call;
+  return kind == MessageKind::descriptor ? "send_fd or recv_fd" : "send or recv";
+}
+
 }  // namespace
 
 IpcChannel::Mesh::Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets)
@@ -159,8 +165,8 @@ void IpcChannel::Mesh::wait_for_news(Rank writable, const Deadline& deadline) {
   (void)::poll(entries.data(), count, deadline.poll_ms(kSlice));
 }
 
-IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, const Deadline& deadline,
-                                                  const char* phase) {
+IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, const char* call,
+                                                  const Deadline& deadline, const char* phase) {
   require_not_forked(phase);
   Peer& source = peer(from);
   while (true) {
@@ -170,16 +176,20 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
       if (!source.inbox.empty()) {
         Received received = std::move(source.inbox.front());
         source.inbox.pop_front();
-        if (received.message.kind != kind || received.message.sequence != source.received) {
-          fail_from(
-              from, ErrorCode::protocol,
-              "{}: rank {} sent something else (message {}, expected {}): ranks call in different order",
-              phase, from.value, received.message.sequence, source.received);
+        if (received.message.sequence != source.received) {
+          fail_from(from, ErrorCode::protocol, "{}: rank {} sent message {} where {} was expected", phase,
+                    from.value, received.message.sequence, source.received);
         }
         ++source.received;
+        if (received.message.kind != kind || received.message.call != call) {
+          fail_from(from, ErrorCode::mismatch, "ranks disagree: rank {} calls {}, rank {} calls {}",
+                    rank_.value, name_of(call, kind), from.value,
+                    name_of(received.message.call, received.message.kind));
+        }
         return received;
       }
       check_locked(phase);
+      if (!source.inbox.empty()) continue;  // it came, perhaps with a goodbye behind it, since the first look
       if (source.closed) throw_gone(from, phase);
     }
     if (deadline.expired()) {
@@ -198,17 +208,25 @@ void IpcChannel::Mesh::send(Rank to, std::string_view payload, const Deadline& d
 }
 
 std::string IpcChannel::Mesh::recv(Rank from, const Deadline& deadline, const char* phase) {
-  return take(from, MessageKind::bytes, deadline, phase).message.payload;
+  return take(from, MessageKind::bytes, "", deadline, phase).message.payload;
 }
 
 void IpcChannel::Mesh::send_fd(Rank to, int fd, const Deadline& deadline) {
-  const DescriptorState state = fd < 0 ? DescriptorState::none : DescriptorState::attached;
-  transmit(to, {.kind = MessageKind::descriptor, .descriptor = state, .payload = {}}, fd, deadline,
-           "sending a descriptor");
+  give_fd(to, fd, "", deadline);
 }
 
 os::UniqueFd IpcChannel::Mesh::recv_fd(Rank from, const Deadline& deadline) {
-  Received received = take(from, MessageKind::descriptor, deadline, "receiving a descriptor");
+  return take_fd(from, "", deadline);
+}
+
+void IpcChannel::Mesh::give_fd(Rank to, int fd, const char* call, const Deadline& deadline) {
+  const DescriptorState state = fd < 0 ? DescriptorState::none : DescriptorState::attached;
+  transmit(to, {.kind = MessageKind::descriptor, .descriptor = state, .payload = {}, .call = call}, fd,
+           deadline, "sending a descriptor");
+}
+
+os::UniqueFd IpcChannel::Mesh::take_fd(Rank from, const char* call, const Deadline& deadline) {
+  Received received = take(from, MessageKind::descriptor, call, deadline, "receiving a descriptor");
   const DescriptorState state = received.message.descriptor;
   if (state == DescriptorState::lost || (state == DescriptorState::attached && !received.fd)) {
     fail(ErrorCode::out_of_resources,
@@ -234,11 +252,16 @@ std::vector<std::string> IpcChannel::Mesh::all_gather(std::string_view payload, 
                                                       const char* phase) {
   return collective([&] {
     std::vector<std::string> all(static_cast<std::size_t>(size_));
-    for (int step = 1; step < size_; ++step)
-      send(Rank{(rank_.value + step) % size_}, payload, deadline, phase);
+    require(payload.size() <= kMaxPayload, "{}: {} bytes exceed the {} that fit in one message", phase,
+            payload.size(), kMaxPayload);
+    const MeshMessage message{.kind = MessageKind::bytes, .payload = std::string(payload), .call = phase};
+    for (int step = 1; step < size_; ++step) {
+      transmit(Rank{(rank_.value + step) % size_}, message, -1, deadline, phase);
+    }
     for (int r = 0; r < size_; ++r) {
       all[static_cast<std::size_t>(r)] =
-          r == rank_.value ? std::string(payload) : recv(Rank{r}, deadline, phase);
+          r == rank_.value ? std::string(payload)
+                           : take(Rank{r}, MessageKind::bytes, phase, deadline, phase).message.payload;
     }
     return all;
   });
@@ -253,8 +276,8 @@ std::vector<os::UniqueFd> IpcChannel::Mesh::all_gather_fds(int fd, const Deadlin
     for (int step = 0; step + 1 < size_; ++step) {
       const auto outgoing = static_cast<std::size_t>((rank_.value + size_ - step) % size_);
       const auto incoming = static_cast<std::size_t>((rank_.value + size_ - step - 1) % size_);
-      send_fd(right, step == 0 ? fd : all[outgoing].get(), deadline);
-      all[incoming] = recv_fd(left, deadline);
+      give_fd(right, step == 0 ? fd : all[outgoing].get(), "all_gather_fds", deadline);
+      all[incoming] = take_fd(left, "all_gather_fds", deadline);
     }
     return all;
   });
@@ -264,12 +287,16 @@ os::UniqueFd IpcChannel::Mesh::broadcast_fds(int fd, Rank root, const Deadline& 
   return collective([&]() -> os::UniqueFd {
     require(root.value >= 0 && root.value < size_, "root {} is not a rank of a group of {}", root.value,
             size_);
-    if (rank_ != root) return recv_fd(root, deadline);
+    if (rank_ != root) return take_fd(root, "broadcast_fds", deadline);
     for (int r = 0; r < size_; ++r) {
-      if (r != rank_.value) send_fd(Rank{r}, fd, deadline);
+      if (r != rank_.value) give_fd(Rank{r}, fd, "broadcast_fds", deadline);
     }
     return {};
   });
+}
+
+std::string IpcChannel::Mesh::failure_message(const Error& error) const {
+  return encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, rank_))});
 }
 
 void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
@@ -279,8 +306,7 @@ void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
     if (failure_ || left()) return;
     failure_.emplace(error);
     failed_.store(true, std::memory_order_relaxed);
-    const std::string bytes =
-        encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, rank_))});
+    const std::string bytes = failure_message(error);
     for (const Peer& each : peers_) {
       if (each.socket) (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
     }
@@ -295,14 +321,19 @@ void IpcChannel::Mesh::leave() noexcept {
   try {
     // In the child of a fork there is no other thread, and the mutex may be held by one that stayed behind.
     const bool forked = generation_ != os::fork_generation();
-    const std::string bytes = encode(MeshMessage{.kind = MessageKind::bye, .payload = {}});
     std::unique_lock lock(state_mutex_, std::defer_lock);
     if (!forked) lock.lock();
+    std::vector<std::string> last_words;
+    // Somebody who has not heard of the failure yet would take this rank's leaving for the reason.
+    if (failure_) last_words.push_back(failure_message(*failure_));
+    last_words.push_back(encode(MeshMessage{.kind = MessageKind::bye, .payload = {}}));
     for (Peer& each : peers_) {
       // A goodbye that does not fit is no loss: the closed socket then reads as a death, which ends waits as
       // well.
-      if (each.socket && !forked)
-        (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
+      for (const std::string& bytes : last_words) {
+        if (each.socket && !forked)
+          (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
+      }
       each.guard.reset();
       each.socket.reset();
       each.inbox.clear();

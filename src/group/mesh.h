@@ -87,7 +87,11 @@ class IpcChannel::Mesh {
 
   Peer& peer(Rank r);
   void transmit(Rank to, MeshMessage message, int fd, const Deadline& deadline, const char* phase);
-  [[nodiscard]] Received take(Rank from, MessageKind kind, const Deadline& deadline, const char* phase);
+  /// The next message of `from`; Error{mismatch} when it is of another kind or belongs to another call.
+  [[nodiscard]] Received take(Rank from, MessageKind kind, const char* call, const Deadline& deadline,
+                              const char* phase);
+  void give_fd(Rank to, int fd, const char* call, const Deadline& deadline);
+  [[nodiscard]] os::UniqueFd take_fd(Rank from, const char* call, const Deadline& deadline);
   void check_locked(const char* phase);
   void pump(Peer& from);
   /// Before any lock: the child of a fork may have inherited it locked by a thread that it does not have.
@@ -95,6 +99,7 @@ class IpcChannel::Mesh {
   void require_usable(const char* phase) const;
   /// Sleeps until a peer has something to say or `writable` takes a message, but never long.
   void wait_for_news(Rank writable, const Deadline& deadline);
+  [[nodiscard]] std::string failure_message(const Error& error) const;
   [[noreturn]] void throw_gone(Rank who, const char* phase);
   template <class F>
   auto collective(F&& body);

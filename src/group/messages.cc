@@ -151,7 +151,7 @@ std::string encode(const MeshHello& hello) {
 std::string encode(const MeshMessage& message) {
   wire::Writer out = begin(Type::mesh_message);
   out.put(static_cast<std::uint8_t>(message.kind)).put(static_cast<std::uint8_t>(message.descriptor));
-  out.put(message.sequence).put_bytes(message.payload);
+  out.put(message.sequence).put_bytes(message.payload).put_bytes(message.call);
   return std::move(out).str();
 }
 
@@ -220,6 +220,7 @@ MeshMessage parse_mesh_message(std::string_view bytes) {
   message.descriptor = static_cast<DescriptorState>(descriptor);
   message.sequence = in.get<std::uint64_t>();
   message.payload = in.get_bytes(kMaxPayload);
+  message.call = in.get_bytes(kMaxText);
   in.finish();
   return message;
 }

@@ -92,6 +92,7 @@ struct MeshMessage {
   DescriptorState descriptor = DescriptorState::none;
   std::uint64_t sequence = 0;  ///< counts bytes and descriptor messages per direction
   std::string payload;         ///< for `failure`: an encoded Status
+  std::string call{};          ///< the collective it is part of; empty: none
 };
 
 [[nodiscard]] std::string encode(const Status& status);

@@ -3,18 +3,22 @@
 // All keys live under `onehop/<name>/`. A store may hold what an earlier, crashed run left there, so nothing
 // is believed that does not answer this run's random numbers:
 //
-//   1. Every rank r sets `announce/<r>` to a fresh nonce.
-//   2. Rank 0 reads all announcements and sets `offer` to a fresh group id and the nonces it read.
-//   3. A rank that finds its own nonce in the offer sets `<id>/ack/<r>`: its Hello, or why it cannot take
-//   part.
-//      One that finds another nonce in its place waits for the next offer; rank 0 makes one when an
-//      announcement changes while acks are missing (it had read a stale one).
-//   4. With all acks, rank 0 decides for everyone and sets `<id>/verdict`: all Hellos, or the reason for
-//   refusing.
+// 1. Every rank r sets `announce/<r>` to a fresh nonce.
 //
-// A fresh id cannot have stale acks or a stale verdict. Every rank deletes its own announcement once it has
-// the verdict, before it can join again under the same name; rank 0 deletes the rest once all ranks are
-// connected.
+// 2. Rank 0 reads all announcements and sets `offer` to a fresh group id and the nonces it read.
+//
+// 3. A rank that finds its own nonce in the offer sets `<id>/ack/<r>`: its Hello, or why it cannot take part.
+// One that finds another nonce in its place waits for the next offer; rank 0 makes one when an announcement
+// changes while acks are missing (it had read a stale one).
+//
+// 4. With all acks, rank 0 decides for everyone and sets `<id>/verdict`: all Hellos. When there is to be no
+// group, it sets `refusal/<nonce>` for every rank it has heard of: the reason.
+//
+// A fresh id cannot have stale acks or a stale verdict. A failed attempt may be followed by another one at
+// once, over the same store and with other ranks, while some rank has not noticed yet; nothing that belongs
+// to one may be taken for the other's. So a refusal goes to a nonce, every rank deletes its own announcement
+// and nobody else's, and rank 0 deletes the rest once all ranks are connected. A rank that answers with
+// another size of the group gets a while to find out that it is late before that is called a mismatch.
 #pragma once
 
 #include <functional>

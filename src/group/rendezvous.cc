@@ -38,10 +38,10 @@ class Joiner {
   Joiner(Store& store, const JoinOptions& options, const Deadline& deadline)
       : store_(store), options_(options), deadline_(deadline), prefix_("onehop/" + options.name) {}
 
-  Verdict agree(Ack own) {
+  Verdict agree(const Ack& own) {
     announce();
     try {
-      Verdict verdict = options_.rank.value == 0 ? lead(std::move(own)) : follow(own);
+      Verdict verdict = options_.rank.value == 0 ? lead(own) : follow(own);
       withdraw();
       return verdict;
     } catch (...) {
@@ -351,7 +351,7 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
   }
 
   Joiner joiner(store, options, deadline);
-  const Verdict verdict = joiner.agree(std::move(own));
+  const Verdict verdict = joiner.agree(own);
   verdict.status.throw_if_failed();
 
   MeshPlan plan{.id = joiner.id(), .rank = options.rank, .paths = {}, .listener = listener.get()};

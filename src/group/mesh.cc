@@ -295,6 +295,10 @@ os::UniqueFd IpcChannel::Mesh::broadcast_fds(int fd, Rank root, const Deadline& 
   });
 }
 
+std::string IpcChannel::Mesh::failure_message(const Error& error) const {
+  return encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, rank_))});
+}
+
 void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
   try {
     if (generation_ != os::fork_generation()) return;
@@ -302,8 +306,7 @@ void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
     if (failure_ || left()) return;
     failure_.emplace(error);
     failed_.store(true, std::memory_order_relaxed);
-    const std::string bytes =
-        encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, rank_))});
+    const std::string bytes = failure_message(error);
     for (const Peer& each : peers_) {
       if (each.socket) (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
     }
@@ -318,14 +321,19 @@ void IpcChannel::Mesh::leave() noexcept {
   try {
     // In the child of a fork there is no other thread, and the mutex may be held by one that stayed behind.
     const bool forked = generation_ != os::fork_generation();
-    const std::string bytes = encode(MeshMessage{.kind = MessageKind::bye, .payload = {}});
     std::unique_lock lock(state_mutex_, std::defer_lock);
     if (!forked) lock.lock();
+    std::vector<std::string> last_words;
+    // Somebody who has not heard of the failure yet would take this rank's leaving for the reason.
+    if (failure_) last_words.push_back(failure_message(*failure_));
+    last_words.push_back(encode(MeshMessage{.kind = MessageKind::bye, .payload = {}}));
     for (Peer& each : peers_) {
       // A goodbye that does not fit is no loss: the closed socket then reads as a death, which ends waits as
       // well.
-      if (each.socket && !forked)
-        (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
+      for (const std::string& bytes : last_words) {
+        if (each.socket && !forked)
+          (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
+      }
       each.guard.reset();
       each.socket.reset();
       each.inbox.clear();

@@ -99,6 +99,7 @@ class IpcChannel::Mesh {
   void require_usable(const char* phase) const;
   /// Sleeps until a peer has something to say or `writable` takes a message, but never long.
   void wait_for_news(Rank writable, const Deadline& deadline);
+  [[nodiscard]] std::string failure_message(const Error& error) const;
   [[noreturn]] void throw_gone(Rank who, const char* phase);
   template <class F>
   auto collective(F&& body);

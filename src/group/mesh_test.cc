@@ -279,6 +279,33 @@ TEST(Mesh, ARankThatLeftIsMissedByWhoeverWaitsForItAndByNobodyElse) {
               HasSubstr("this rank has left the group"));
 }
 
+TEST(Mesh, ARankThatLeavesWithMessagesUnreadHasStillSaidWhatItSaid) {
+  const auto meshes = thread_meshes(2);
+  meshes[0]->send(Rank{1}, "never read", soon(), "test");
+  meshes[1]->send(Rank{0}, "last words", soon(), "test");
+  meshes[1]->leave();
+  EXPECT_EQ(meshes[0]->recv(Rank{1}, soon(), "test"), "last words");
+  EXPECT_THAT(error_of([&] {
+                meshes[0]->check_for(
+                    Rank{1}, [] { return false; }, "test");
+              }).message(),
+              HasSubstr("rank 1 has left the group"));
+}
+
+TEST(Mesh, ARankThatLeavesBecauseOfAFailurePassesItOn) {
+  Sockets sockets = socket_mesh(3);
+  const os::UniqueFd unheard = std::move(sockets[0][2]);  // rank 0 dies before it can tell rank 2
+  std::vector<std::unique_ptr<Mesh>> meshes;
+  for (int r = 0; r < 3; ++r)
+    meshes.push_back(std::make_unique<Mesh>(Rank{r}, 3, std::move(sockets[static_cast<std::size_t>(r)])));
+  meshes[0]->fail_group(Error(ErrorCode::system, "disk on fire", Rank{0}));
+  EXPECT_EQ(error_of([&] { meshes[1]->check("test"); }).message(), "disk on fire");
+  meshes[1]->leave();
+  const Error error = error_of([&] { (void)meshes[2]->recv(Rank{1}, soon(), "test"); });
+  EXPECT_EQ(error.message(), "disk on fire");
+  EXPECT_EQ(error.origin(), Rank{0});
+}
+
 TEST(Mesh, LeavingEndsTheWaitOfAnotherThreadOfThisRank) {
   const auto meshes = thread_meshes(2);
   std::latch waiting(1);
@@ -299,7 +326,14 @@ TEST(Mesh, ADeadProcessIsNoticedByAllWhateverTheyWaitFor) {
     (void)mesh->all_gather("", soon(), "start");
     if (rank == Rank{3}) ::kill(::getpid(), SIGKILL);
     // Nobody waits for rank 3 here but rank 0.
-    const Error error = error_of([&] { (void)mesh->recv(Rank{(rank.value + 3) % 4}, soon(), "waiting"); });
+    const Error error = error_of([&] {
+      try {
+        (void)mesh->recv(Rank{(rank.value + 3) % 4}, soon(), "waiting");
+      } catch (const Error& noticed) {
+        mesh->fail_group(noticed);  // as every call of a group does
+        throw;
+      }
+    });
     if (error.code() != ErrorCode::peer_lost || error.origin() != Rank{3})
       return "unexpected: " + error.message();
     return error.message();
@@ -319,7 +353,6 @@ TEST(Mesh, ARankOutOfDescriptorsFailsTheExchangeOnAllRanksInTime) {
   Processes processes(3, [&](Rank rank) {
     const auto mesh = own_mesh(sockets, rank);
     const os::UniqueFd own = marked(rank.value);
-    (void)mesh->all_gather("", soon(), "start");
     if (rank == Rank{1}) {
       // One more than the highest in use: none is left.
       const rlimit limit{.rlim_cur = static_cast<rlim_t>(::open("/dev/null", O_RDONLY | O_CLOEXEC)) + 1,
@@ -328,7 +361,12 @@ TEST(Mesh, ARankOutOfDescriptorsFailsTheExchangeOnAllRanksInTime) {
       while (::open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0) {
       }
     }
-    const Error error = error_of([&] { (void)mesh->all_gather_fds(own.get(), soon()); });
+    (void)mesh->all_gather("", soon(), "start");
+    const Error error = error_of([&] {
+      (void)mesh->all_gather_fds(own.get(), soon());
+      // Two steps from rank 1, a rank may have all descriptors before it can hear of the failure.
+      (void)mesh->all_gather("", soon(), "the next call");
+    });
     if (error.code() != ErrorCode::out_of_resources) return "unexpected: " + error.message();
     return error.message();
   });

@@ -122,7 +122,8 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
 
 class SymmetricBuffer::State {
  public:
-  State(std::shared_ptr<Group::State> group, std::vector<std::shared_ptr<Block>> blocks, std::size_t bytes);
+  State(std::shared_ptr<Group::State> owner, std::vector<std::shared_ptr<Block>> blocks,
+        std::size_t size_in_bytes);
 
   [[nodiscard]] static std::size_t pad_bytes(int size);
 

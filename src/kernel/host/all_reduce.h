@@ -52,6 +52,11 @@ struct AllReduce {
   std::byte* const* out_peers = nullptr;
 };
 
+/// After a small call, the lines that the next one will probably stage into are fetched for writing while the
+/// caller is busy elsewhere: the peers read them last, and taking them back is most of what staging costs. (2
+/// ranks, 1 KB: 0.64 us without, 0.38 us with; 4 KB: 1.28 and 0.98; no gain beyond 8 KB.)
+inline constexpr std::size_t kClaimBytes = 8 << 10;
+
 using Sources = std::array<const void*, kMaxHostRanks>;
 
 /// Everyone stages everything and combines everything: n - 1 times the bytes, one step per chunk.
@@ -84,6 +89,9 @@ void one_shot(Team& team, const AllReduce& call, Begin&& begin, Wait&& wait) {
     reduce(call.out + offset, sources.data(), n, length / element);
     offset += length;
   } while (offset < call.bytes);
+  if (call.bytes <= kClaimBytes) {
+    claim_for_writing(team.staging(me) + layout.input_offset(team.next_parity()), call.bytes);
+  }
 }
 
 /// The part of a chunk that rank r combines: whole cache lines, so that ranks do not write to shared ones.

@@ -1,0 +1,114 @@
+#include "collective/call.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "onehop/error.h"
+#include "onehop/group.h"
+
+namespace onehop {
+namespace {
+
+using ::testing::HasSubstr;
+
+host::Call some_call() {
+  return {.count = 1024,
+          .kind = static_cast<std::uint8_t>(CallKind::all_reduce),
+          .dtype = static_cast<std::uint8_t>(DType::f32),
+          .op = static_cast<std::uint8_t>(ReduceOp::sum),
+          .algorithm = kAnyAlgorithm};
+}
+
+void require_same(const std::vector<host::Call>& calls) {
+  std::vector<const host::Call*> pointers;
+  for (const host::Call& call : calls) pointers.push_back(&call);
+  require_same_call(pointers);
+}
+
+/// The error of a group of 3 in which rank 2 makes another call.
+Error error_when_rank_2(const std::function<void(host::Call&)>& changes) {
+  std::vector<host::Call> calls(3, some_call());
+  changes(calls[2]);
+  try {
+    require_same(calls);
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "accepted";
+  return {ErrorCode{}, ""};
+}
+
+TEST(RequireSameCall, AcceptsEqualCallsWhereverTheirDataLies) {
+  std::vector<host::Call> calls(3, some_call());
+  EXPECT_NO_THROW(require_same(calls));
+  calls[0].in_buffer = 1;
+  calls[1].in_offset = 2;
+  calls[2].out_buffer = 3;
+  calls[1].out_offset = 4;
+  calls[2].declined = 1;
+  EXPECT_NO_THROW(require_same(calls));
+}
+
+TEST(RequireSameCall, NamesTheRankAndBothCallsOfAMismatch) {
+  struct Row {
+    std::function<void(host::Call&)> change;
+    const char* call;
+  };
+  const Row rows[] = {
+      {[](host::Call& call) { call.count = 1023; }, "rank 2 calls all_reduce(count 1023, f32, sum)"},
+      {[](host::Call& call) { call.dtype = static_cast<std::uint8_t>(DType::bf16); },
+       "all_reduce(count 1024, bf16, sum)"},
+      {[](host::Call& call) { call.op = static_cast<std::uint8_t>(ReduceOp::avg); },
+       "all_reduce(count 1024, f32, avg)"},
+      {[](host::Call& call) { call.algorithm = static_cast<std::uint8_t>(Algorithm::two_shot); },
+       "f32, sum, two-shot)"},
+      {[](host::Call& call) { call = {.kind = static_cast<std::uint8_t>(CallKind::barrier)}; },
+       "rank 2 calls barrier()"},
+      {[](host::Call& call) { call.kind = 200; }, "rank 2 calls an unknown call"},
+  };
+  for (const Row& row : rows) {
+    const Error error = error_when_rank_2(row.change);
+    EXPECT_EQ(error.code(), ErrorCode::mismatch);
+    EXPECT_EQ(error.origin(), Rank{2});
+    EXPECT_THAT(error.message(),
+                HasSubstr("ranks disagree: rank 0 calls all_reduce(count 1024, f32, sum), rank 2 calls"));
+    EXPECT_THAT(error.message(), HasSubstr(row.call));
+  }
+}
+
+TEST(RequireSameCall, AnUnusableArgumentOfOneRankRejectsTheCallWithItsReason) {
+  for (const CallDefect defect :
+       {CallDefect::unknown_type, CallDefect::unknown_op, CallDefect::unknown_algorithm,
+        CallDefect::too_large, CallDefect::null_pointer, CallDefect::misaligned, CallDefect::overlap}) {
+    const Error error =
+        error_when_rank_2([&](host::Call& call) { call.rejected = static_cast<std::uint8_t>(defect); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(error.origin(), Rank{2});
+    EXPECT_THAT(error.message(), HasSubstr("of rank 2 was rejected: "));
+    EXPECT_THAT(error.message(), HasSubstr(to_text(defect)));
+  }
+}
+
+TEST(RequireSameCall, AnUnknownTypeOpOrDefectFromAPeerIsNamedWithoutHarm) {
+  EXPECT_THAT(error_when_rank_2([](host::Call& call) { call.dtype = 99; }).message(), HasSubstr("unknown"));
+  EXPECT_THAT(error_when_rank_2([](host::Call& call) { call.op = 99; }).message(), HasSubstr("unknown"));
+  EXPECT_THAT(error_when_rank_2([](host::Call& call) { call.rejected = 99; }).message(),
+              HasSubstr("unusable"));
+}
+
+TEST(RequireSameCall, ReportsTheLowestRankThatIsDifferent) {
+  std::vector<host::Call> calls(4, some_call());
+  calls[1].count = 1;
+  calls[3].rejected = static_cast<std::uint8_t>(CallDefect::overlap);
+  try {
+    require_same(calls);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.origin(), Rank{1});
+  }
+}
+
+}  // namespace
+}  // namespace onehop

@@ -1,0 +1,143 @@
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "onehop/ipc.h"
+
+#include "os/memfd.h"
+#include "support/ranks.h"
+
+namespace onehop {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using testing::Exit;
+using ::testing::HasSubstr;
+using testing::Processes;
+using testing::run_threads;
+using testing::TempDir;
+
+os::UniqueFd marked(int mark) {
+  os::UniqueFd fd = os::create_sealed_memfd("mark", 4096);
+  EXPECT_EQ(::pwrite(fd.get(), &mark, sizeof mark, 0), static_cast<ssize_t>(sizeof mark));
+  return fd;
+}
+/// What the descriptor's file is marked with; closes it.
+int take_mark(int fd) {
+  const os::UniqueFd owner(fd);
+  int mark = -1;
+  EXPECT_EQ(::pread(fd, &mark, sizeof mark, 0), static_cast<ssize_t>(sizeof mark));
+  EXPECT_EQ(::fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+  return mark;
+}
+
+/// Every call of a channel, on one rank of three.
+void use_channel(IpcChannel& channel) {
+  const int me = channel.rank().value;
+  ASSERT_EQ(channel.size(), 3);
+  const os::UniqueFd own = marked(me);
+
+  const std::vector<int> all = channel.all_gather_fds(own.get());
+  ASSERT_EQ(all.size(), 3u);
+  for (int r = 0; r < 3; ++r) {
+    if (r == me) {
+      EXPECT_EQ(all[static_cast<std::size_t>(r)], own.get());
+    } else {
+      EXPECT_EQ(take_mark(all[static_cast<std::size_t>(r)]), r);
+    }
+  }
+
+  const int received = channel.broadcast_fds(me == 1 ? own.get() : -1, Rank{1});
+  if (me == 1) {
+    EXPECT_EQ(received, own.get());
+  } else {
+    EXPECT_EQ(take_mark(received), 1);
+  }
+  EXPECT_EQ(channel.broadcast_fds(-1, Rank{2}), -1);
+  EXPECT_THAT(channel.all_gather_fds(-1), ElementsAre(-1, -1, -1));
+
+  channel.send_fd(Rank{(me + 1) % 3}, own.get());
+  channel.send_fd(Rank{(me + 1) % 3}, -1);
+  EXPECT_EQ(take_mark(channel.recv_fd(Rank{(me + 2) % 3})), (me + 2) % 3);
+  EXPECT_EQ(channel.recv_fd(Rank{(me + 2) % 3}), -1);
+
+  EXPECT_THAT(channel.all_gather(std::string(static_cast<std::size_t>(me), 'x')), ElementsAre("", "x", "xx"));
+  channel.barrier();
+}
+
+TEST(IpcChannel, ConnectsThreads) {
+  const std::shared_ptr<Store> store = memory_store();
+  const int before = testing::footprint().descriptors;
+  run_threads(3, [&](Rank rank) {
+    IpcChannel channel = IpcChannel::connect(store, "channel", rank, 3);
+    use_channel(channel);
+    channel.barrier();  // nobody leaves before all are done
+  });
+  EXPECT_EQ(testing::footprint().descriptors, before);
+}
+
+TEST(IpcChannel, ConnectsProcesses) {
+  const TempDir dir;
+  Processes processes(3, [&](Rank rank) {
+    IpcChannel channel = IpcChannel::connect(file_store(dir.path()), "channel", rank, 3);
+    use_channel(channel);
+    channel.barrier();
+    return std::string();
+  });
+  for (const Exit& exit : processes.wait(seconds{30})) EXPECT_EQ(exit.code, 0) << exit.text;
+}
+
+TEST(IpcChannel, SeveralChannelsOfTheSameRanksDoNotMix) {
+  const std::shared_ptr<Store> store = memory_store();
+  run_threads(6, [&](Rank thread) {
+    const std::string prefix = thread.value < 3 ? "one" : "other";
+    IpcChannel channel = IpcChannel::connect(store, prefix, Rank{thread.value % 3}, 3);
+    for (const std::string& each : channel.all_gather(prefix)) EXPECT_EQ(each, prefix);
+    use_channel(channel);
+    channel.barrier();
+  });
+}
+
+TEST(IpcChannel, LeavesNoFilesBehind) {
+  const TempDir dir;
+  ASSERT_EQ(::setenv("ONEHOP_RUNTIME_DIR", dir.path().c_str(), 1), 0);
+  const std::shared_ptr<Store> store = memory_store();
+  run_threads(2, [&](Rank rank) {
+    IpcChannel channel = IpcChannel::connect(store, "channel", rank, 2);
+    channel.barrier();
+    // Connected: the directories of the sockets have served.
+    channel.barrier();
+  });
+  ::unsetenv("ONEHOP_RUNTIME_DIR");
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+TEST(IpcChannel, NamesTheRankThatDoesNotCome) {
+  const std::shared_ptr<Store> store = memory_store();
+  run_threads(2, [&](Rank rank) {
+    try {
+      (void)IpcChannel::connect(store, "channel", rank, 3, milliseconds{200});
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
+      EXPECT_THAT(error.message(), HasSubstr("2"));
+    }
+  });
+}
+
+TEST(IpcChannel, ChecksItsArguments) {
+  const std::shared_ptr<Store> store = memory_store();
+  EXPECT_THROW((void)IpcChannel::connect(nullptr, "channel", Rank{0}, 2), Error);
+  EXPECT_THROW((void)IpcChannel::connect(store, "channel", Rank{2}, 2), Error);
+  EXPECT_THROW((void)IpcChannel::connect(store, "channel", Rank{0}, 1), Error);
+  EXPECT_THROW((void)IpcChannel::connect(store, "channel", Rank{0}, kMaxHostRanks + 1), Error);
+  EXPECT_THROW((void)IpcChannel::connect(store, "channel", Rank{0}, 2, milliseconds{-1}), Error);
+}
+
+}  // namespace
+}  // namespace onehop

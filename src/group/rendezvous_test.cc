@@ -1,0 +1,359 @@
+#include "group/rendezvous.h"
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+
+#include "base/check.h"
+#include "group/messages.h"
+#include "support/ranks.h"
+
+namespace onehop {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::run_threads;
+
+// --- the decision ---
+
+std::vector<Hello> hellos(
+    int size, const std::function<void(Hello&)>& change = [](Hello&) {}) {
+  std::vector<Hello> all;
+  for (int r = 0; r < size; ++r) {
+    Hello hello{.version = "0.1.0",
+                .rank = r,
+                .size = size,
+                .boot_id = "boot",
+                .hostname = "alpha",
+                .device = fmt::format("GPU-{}", r),
+                .overlap = false,
+                .scratch_bytes = 10 << 20,
+                .policy = 0,
+                .uid = 1000,
+                .socket = "/tmp/socket"};
+    change(hello);
+    all.push_back(hello);
+  }
+  return all;
+}
+
+TEST(ReasonToRefuse, ThereIsNoneForRanksThatFit) {
+  EXPECT_EQ(reason_to_refuse(hellos(2)), std::nullopt);
+  EXPECT_EQ(reason_to_refuse(hellos(kMaxDevices)), std::nullopt);
+  EXPECT_EQ(reason_to_refuse(hellos(kMaxHostRanks, [](Hello& hello) { hello.device = "host"; })),
+            std::nullopt);
+  EXPECT_EQ(reason_to_refuse(hellos(2,
+                                    [](Hello& hello) {
+                                      hello.device = "GPU-0";
+                                      hello.overlap = true;
+                                    })),
+            std::nullopt);
+}
+
+TEST(ReasonToRefuse, NamesRanksAndValues) {
+  struct Row {
+    const char* what;
+    int size;
+    std::function<void(Hello&)> change;
+    std::vector<std::string> words;
+  };
+  const auto of_rank_2 = [](auto&& change) {
+    return [change](Hello& hello) {
+      if (hello.rank == 2) change(hello);
+    };
+  };
+  const Row rows[] = {
+      {"one rank", 1, [](Hello&) {}, {"at least 2 ranks", "got 1"}},
+      {"too many GPUs", kMaxDevices + 1, [](Hello&) {}, {"at most 8", "got 9", "GPUs"}},
+      {"too many host ranks",
+       kMaxHostRanks + 1,
+       [](Hello& h) { h.device = "host"; },
+       {"at most 64", "got 65"}},
+      {"versions",
+       3,
+       of_rank_2([](Hello& h) { h.version = "0.2.0"; }),
+       {"ranks 0 and 2", "version", "0.1.0", "0.2.0"}},
+      {"sizes", 3, of_rank_2([](Hello& h) { h.size = 4; }), {"ranks 0 and 2", "size", "3 and 4"}},
+      {"hosts",
+       3,
+       of_rank_2([](Hello& h) { h.boot_id = "other", h.hostname = "beta"; }),
+       {"ranks 0 and 2", "different machines", "alpha", "beta"}},
+      {"users", 3, of_rank_2([](Hello& h) { h.uid = 0; }), {"ranks 0 and 2", "user", "1000 and 0"}},
+      {"kinds of device",
+       3,
+       of_rank_2([](Hello& h) { h.device = "host"; }),
+       {"ranks 0 and 2", "GPU-0 and host"}},
+      {"scratch",
+       3,
+       of_rank_2([](Hello& h) { h.scratch_bytes = 65536; }),
+       {"ranks 0 and 2", "scratch_bytes", "65536"}},
+      {"policies", 3, of_rank_2([](Hello& h) { h.policy = 1; }), {"ranks 0 and 2", "policy"}},
+      {"one GPU twice",
+       3,
+       of_rank_2([](Hello& h) { h.device = "GPU-1"; }),
+       {"ranks 1 and 2", "GPU-1", "ONEHOP_ALLOW_OVERLAPPING_DEVICES"}},
+      {"overlap allowed by one alone",
+       3,
+       of_rank_2([](Hello& h) { h.device = "GPU-1", h.overlap = true; }),
+       {"GPU-1"}},
+  };
+  for (const Row& row : rows) {
+    const std::optional<std::string> reason = reason_to_refuse(hellos(row.size, row.change));
+    ASSERT_TRUE(reason.has_value()) << row.what;
+    EXPECT_EQ(reason->find('\n'), std::string::npos);
+    for (const std::string& word : row.words) EXPECT_THAT(*reason, HasSubstr(word)) << row.what;
+  }
+}
+
+// --- the protocol ---
+
+/// A memory store that can tell which keys it holds.
+class ListedStore : public Store {
+ public:
+  void set(std::string_view key, std::string_view value) override {
+    note(key);
+    store_->set(key, value);
+  }
+  std::optional<std::string> get_for(std::string_view key, Duration timeout) override {
+    return store_->get_for(key, timeout);
+  }
+  std::int64_t add(std::string_view key, std::int64_t delta) override {
+    note(key);
+    return store_->add(key, delta);
+  }
+  std::string compare_set(std::string_view key, std::string_view expected,
+                          std::string_view desired) override {
+    note(key);
+    return store_->compare_set(key, expected, desired);
+  }
+  bool delete_key(std::string_view key) override { return store_->delete_key(key); }
+  [[nodiscard]] std::string describe() const override { return "listed store"; }
+
+  [[nodiscard]] std::vector<std::string> keys() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> held;
+    for (const auto& [key, unused] : seen_) {
+      if (store_->get_for(key, Duration{0})) held.push_back(key);
+    }
+    return held;
+  }
+
+ private:
+  void note(std::string_view key) {
+    const std::lock_guard lock(mutex_);
+    seen_.emplace(key, 0);
+  }
+  std::shared_ptr<Store> store_ = memory_store();
+  std::mutex mutex_;
+  std::map<std::string, int> seen_;
+};
+
+struct Attempt {
+  std::optional<os::Id> id;  ///< of the group, when there is one
+  std::optional<Error> error;
+  Duration took{};
+};
+
+struct Joining {
+  Duration timeout = seconds{20};
+  std::string name = "world";
+  std::vector<int> absent = {};  ///< ranks that never come
+  std::function<void(JoinOptions&)> change = [](JoinOptions&) {};
+  std::function<std::string(int)> prepare = [](int) { return std::string("host"); };
+};
+
+/// What happens to each of the ranks that come.
+std::vector<Attempt> join(Store& store, int size, const Joining& how = {}) {
+  std::vector<Attempt> attempts(static_cast<std::size_t>(size));
+  run_threads(size, [&](Rank rank) {
+    if (std::count(how.absent.begin(), how.absent.end(), rank.value) != 0) return;
+    JoinOptions options{.rank = rank, .size = size};
+    options.timeout = how.timeout;
+    options.name = how.name;
+    how.change(options);
+    Attempt& attempt = attempts[static_cast<std::size_t>(rank.value)];
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      const Rendezvous met = rendezvous(
+          store, options, [&] { return how.prepare(rank.value); }, Deadline::after(options.timeout));
+      attempt.id = met.id;
+      // The mesh is usable, and nobody leaves before all have seen that.
+      const Deadline soon = Deadline::after(seconds{20});
+      (void)met.mesh->all_gather("", soon, "test");
+      (void)met.mesh->all_gather("", soon, "test");
+    } catch (const Error& error) {
+      attempt.error.emplace(error);
+    }
+    attempt.took = std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - start);
+  });
+  return attempts;
+}
+
+void expect_one_group(const std::vector<Attempt>& attempts) {
+  for (const Attempt& each : attempts) {
+    ASSERT_FALSE(each.error) << each.error->what();
+    EXPECT_EQ(each.id, attempts[0].id);
+  }
+}
+
+/// Everyone who came got this error.
+void expect_refused(const std::vector<Attempt>& attempts, ErrorCode code,
+                    const ::testing::Matcher<const std::string&>& text) {
+  for (const Attempt& each : attempts) {
+    if (!each.error && !each.id) continue;  // it did not come
+    ASSERT_TRUE(each.error.has_value());
+    EXPECT_EQ(each.error->code(), code) << each.error->what();
+    EXPECT_THAT(each.error->message(), text);
+  }
+}
+
+TEST(Rendezvous, LeavesNoKeysBehindAndCanBeRepeatedOverOneStore) {
+  ListedStore store;
+  std::optional<os::Id> before;
+  for (int round = 0; round < 20; ++round) {
+    const std::vector<Attempt> attempts = join(store, 3);
+    expect_one_group(attempts);
+    EXPECT_NE(attempts[0].id, before);
+    before = attempts[0].id;
+    EXPECT_THAT(store.keys(), ::testing::IsEmpty());
+  }
+}
+
+TEST(Rendezvous, RanksThatLeaveAndJoinAgainWithoutWaitingForEachOtherMeet) {
+  ListedStore store;
+  run_threads(3, [&](Rank thread) {
+    for (int round = 0; round < 20; ++round) {
+      // Every thread takes every rank in turn.
+      JoinOptions options{.rank = Rank{(thread.value + round) % 3}, .size = 3};
+      const Rendezvous met = rendezvous(
+          store, options, [] { return std::string("host"); }, Deadline::after(seconds{20}));
+      EXPECT_EQ(met.mesh->rank(), options.rank);
+    }
+  });
+  EXPECT_THAT(store.keys(), ::testing::IsEmpty());
+}
+
+TEST(Rendezvous, GroupsOfDifferentNamesFormAtOnceOverOneStore) {
+  ListedStore store;
+  std::array<std::vector<Attempt>, 4> attempts;
+  run_threads(4, [&](Rank group) {
+    attempts[static_cast<std::size_t>(group.value)] =
+        join(store, 2 + group.value, {.name = fmt::format("group{}", group.value)});
+  });
+  for (const std::vector<Attempt>& each : attempts) expect_one_group(each);
+  EXPECT_NE(attempts[0][0].id, attempts[1][0].id);
+  EXPECT_THAT(store.keys(), ::testing::IsEmpty());
+}
+
+TEST(Rendezvous, IgnoresWhatACrashedRunLeftInTheStore) {
+  ListedStore store;
+  const os::Id old_id = os::random_id();
+  std::vector<os::Id> nonces;
+  for (int r = 0; r < 3; ++r) {
+    nonces.push_back(os::random_id());
+    store.set(fmt::format("onehop/world/announce/{}", r), encode(Announce{.nonce = nonces.back()}));
+    store.set(fmt::format("onehop/world/{}/ack/{}", os::to_hex(old_id), r), encode(Ack{}));
+  }
+  store.set("onehop/world/offer", encode(Offer{.id = old_id, .nonces = nonces}));
+  store.set(fmt::format("onehop/world/{}/verdict", os::to_hex(old_id)),
+            encode(Verdict{.status = {.code = ErrorCode::refused, .origin = {}, .message = "long ago"},
+                           .hellos = {}}));
+  // Stale announcements are there first, so rank 0 reads them and offers to the dead.
+  for (int round = 0; round < 5; ++round) {
+    for (int r = 1; r < 3; ++r) {
+      store.set(fmt::format("onehop/world/announce/{}", r), encode(Announce{.nonce = os::random_id()}));
+    }
+    expect_one_group(join(store, 3));
+  }
+}
+
+TEST(Rendezvous, AllRanksNameTheOneThatNeverCame) {
+  for (const int absent : {0, 1, 2}) {
+    const Joining how{.timeout = milliseconds{600}, .absent = {absent}};
+    ListedStore store;
+    const std::vector<Attempt> attempts = join(store, 3, how);
+    for (const Attempt& each : attempts) EXPECT_LE(each.took, how.timeout + milliseconds{100} + seconds{2});
+    if (absent == 0) {
+      expect_refused(attempts, ErrorCode::timeout, HasSubstr("rank 0 made no offer"));
+    } else {
+      expect_refused(attempts, ErrorCode::timeout,
+                     HasSubstr(fmt::format("but rank {} did not come", absent)));
+      for (const Attempt& each : attempts) {
+        EXPECT_EQ(each.error ? each.error->origin() : Rank{absent}, Rank{absent});
+      }
+    }
+  }
+}
+
+TEST(Rendezvous, NamesAllRanksThatDidNotCome) {
+  ListedStore store;
+  expect_refused(join(store, 4, {.timeout = milliseconds{400}, .absent = {1, 3}}), ErrorCode::timeout,
+                 AllOf(HasSubstr("ranks 1, 3 did not come"), HasSubstr("group 'world' of 4"),
+                       HasSubstr("listed store")));
+}
+
+TEST(Rendezvous, RanksThatExpectDifferentSizesAreRefusedOrTimeOutSayingSo) {
+  ListedStore store;
+  const auto resize = [](int rank, int size) {
+    return [=](JoinOptions& options) {
+      if (options.rank == Rank{rank}) options.size = size;
+    };
+  };
+  expect_refused(join(store, 3, {.change = resize(2, 4)}), ErrorCode::refused,
+                 HasSubstr("ranks 0 and 2 differ in the size of the group: 3 and 4"));
+  // Rank 0 knows nothing of rank 2, which learns of its mistake at its deadline.
+  const std::vector<Attempt> attempts =
+      join(store, 3, {.timeout = milliseconds{500}, .change = resize(0, 2)});
+  EXPECT_EQ(attempts[0].error->code(), ErrorCode::refused);
+  EXPECT_EQ(attempts[1].error->code(), ErrorCode::refused);
+  EXPECT_EQ(attempts[2].error->code(), ErrorCode::timeout);
+  EXPECT_THAT(attempts[2].error->message(), HasSubstr("rank 0 offers a group of 2"));
+}
+
+TEST(Rendezvous, ARankThatCannotPrepareFailsAllWithItsError) {
+  for (const int failing : {0, 2}) {
+    ListedStore store;
+    const std::vector<Attempt> attempts = join(store, 3, {.prepare = [&](int rank) -> std::string {
+                                                 if (rank == failing)
+                                                   fail(ErrorCode::unsupported, "no such GPU");
+                                                 return "host";
+                                               }});
+    expect_refused(attempts, ErrorCode::unsupported,
+                   ::testing::Eq(fmt::format("rank {}: no such GPU", failing)));
+    for (const Attempt& each : attempts) EXPECT_EQ(each.error->origin(), Rank{failing});
+    // Over the same store, now that it works.
+    expect_one_group(join(store, 3));
+  }
+}
+
+TEST(Rendezvous, TwoRanksOnOneGpuAreRefusedOnAllRanks) {
+  ListedStore store;
+  expect_refused(join(store, 3, {.prepare = [](int rank) { return rank == 0 ? "GPU-a" : "GPU-b"; }}),
+                 ErrorCode::refused, HasSubstr("ranks 1 and 2 use the same GPU GPU-b"));
+}
+
+TEST(Rendezvous, ARankOfAnotherProtocolIsRefusedNamingBothVersions) {
+  ListedStore store;
+  std::string foreign = encode(Announce{.nonce = os::random_id()});
+  foreign[4] = 9;  // the protocol's low byte
+  store.set("onehop/world/announce/1", foreign);
+  expect_refused(join(store, 2, {.timeout = seconds{5}, .absent = {1}}), ErrorCode::refused,
+                 AllOf(HasSubstr("protocol 9"), HasSubstr("protocol 1")));
+}
+
+TEST(Rendezvous, GarbageInTheStoreIsAProtocolErrorThatSaysWhere) {
+  ListedStore store;
+  store.set("onehop/world/announce/1", "garbage");
+  expect_refused(join(store, 2, {.timeout = seconds{5}, .absent = {1}}), ErrorCode::protocol,
+                 HasSubstr("announcement"));
+}
+
+}  // namespace
+}  // namespace onehop

@@ -172,7 +172,7 @@ std::vector<Case> cases() {
        with(usual, [](Call& c) { c.null_in = true; }),
        with(usual, [](Call& c) { c.shift = 2; }),
        ErrorCode::invalid_argument,
-       {"null"}},
+       {"was rejected"}},
   };
 }
 

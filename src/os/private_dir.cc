@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 
 #include "base/check.h"
@@ -19,20 +18,38 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A directory without a lock file may be one that is just being made; older than this it is rubbish.
-constexpr time_t kYoungSeconds = 60;
+// How often a directory may be lost to a sweep before its owner holds it. Once is rare.
+constexpr int kAttempts = 100;
 
 std::string user_prefix() {
   return fmt::format("onehop-{}-", ::geteuid());
 }
 
-bool is_stale(const fs::path& dir) {
+UniqueFd open_dir(const std::string& path) {
+  return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+bool try_lock(const UniqueFd& dir) {
+  return ::flock(dir.get(), LOCK_EX | LOCK_NB) == 0;
+}
+
+bool is_at(const UniqueFd& dir, const std::string& path) {
+  struct stat held {};
+  struct stat named {};
+  return ::fstat(dir.get(), &held) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
+
+/// Removes `path` if it is a directory of this user that nobody holds.
+bool remove_if_stale(const fs::path& path) {
   struct stat info {};
-  if (::lstat(dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) return false;
-  const UniqueFd lock(::open((dir / "lock").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  if (!lock) return errno == ENOENT && info.st_mtime + kYoungSeconds < ::time(nullptr);
-  // The owner holds an exclusive lock for life; the kernel drops it with the owner's last descriptor.
-  return ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
+  if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) return false;
+  // The owner holds an exclusive lock for life; the kernel drops it with the owner's last descriptor. Holding
+  // it here until all is gone keeps an owner that was just about to take it from putting anything in.
+  const UniqueFd dir = open_dir(path);
+  if (!dir || !try_lock(dir) || !is_at(dir, path)) return false;
+  std::error_code ignored;
+  return fs::remove_all(path, ignored) > 0;
 }
 
 }  // namespace
@@ -49,8 +66,8 @@ int reclaim_stale_dirs(const std::string& base) noexcept {
   try {
     std::error_code ignored;
     for (const fs::directory_entry& entry : fs::directory_iterator(base, ignored)) {
-      if (!entry.path().filename().string().starts_with(user_prefix()) || !is_stale(entry.path())) continue;
-      if (fs::remove_all(entry.path(), ignored) > 0) ++removed;
+      if (!entry.path().filename().string().starts_with(user_prefix())) continue;
+      if (remove_if_stale(entry.path())) ++removed;
     }
   } catch (const std::exception& e) {
     // Somebody else may sweep at the same time; what is left now goes next time.
@@ -62,21 +79,25 @@ int reclaim_stale_dirs(const std::string& base) noexcept {
 PrivateDir PrivateDir::create(const std::string& purpose) {
   const std::string base = runtime_base();
   (void)reclaim_stale_dirs(base);
-  std::string path = fmt::format("{}/{}{}-XXXXXX", base, user_prefix(), purpose);
-  if (::mkdtemp(path.data()) == nullptr) {  // mode 0700, name unpredictable, never an existing one
-    fail_errno(
-        errno,
-        fmt::format("creating a private directory in {} (set ONEHOP_RUNTIME_DIR to a writable one)", base));
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    std::string path = fmt::format("{}/{}{}-XXXXXX", base, user_prefix(), purpose);
+    if (::mkdtemp(path.data()) == nullptr) {  // mode 0700, name unpredictable, never an existing one
+      fail_errno(
+          errno,
+          fmt::format("creating a private directory in {} (set ONEHOP_RUNTIME_DIR to a writable one)", base));
+    }
+    // Until it is locked a sweep may take it: nothing tells it from one whose owner was killed right here.
+    // Then it is gone or held, and another is made.
+    UniqueFd lock = open_dir(path);
+    const int err = lock && try_lock(lock) ? 0 : errno;
+    if (err == 0 && is_at(lock, path)) return {std::move(path), std::move(lock)};
+    if (err != 0 && err != ENOENT && err != EWOULDBLOCK) {
+      (void)::rmdir(path.c_str());
+      fail_errno(err, fmt::format("locking {}", path));
+    }
   }
-  // Locked before it gets its name: whoever sweeps never sees a lock file that is not held yet.
-  const std::string unnamed = path + "/lock.new";
-  UniqueFd lock(::open(unnamed.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  const bool locked = lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0 &&
-                      ::rename(unnamed.c_str(), (path + "/lock").c_str()) == 0;
-  const int err = locked ? 0 : errno;
-  PrivateDir dir(std::move(path), std::move(lock));  // from here on removed on every path
-  if (err != 0) fail_errno(err, fmt::format("locking {}", dir.path()));
-  return dir;
+  fail(ErrorCode::system, "{} new directories in {} were removed by others before they could be locked",
+       kAttempts, base);
 }
 
 PrivateDir& PrivateDir::operator=(PrivateDir&& other) noexcept {

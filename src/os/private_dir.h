@@ -12,7 +12,7 @@ namespace onehop::os {
 [[nodiscard]] std::string runtime_base();
 
 /// A fresh directory `<runtime_base>/onehop-<uid>-<purpose>-<random>` with mode 0700, removed with its
-/// content by the destructor. Its owner holds a lock on the file `lock` inside; after a kill -9 the lock is
+/// content by the destructor. Its owner holds a lock on the directory itself; after a kill -9 the lock is
 /// free, and the next `create` of the same user removes what was left.
 class PrivateDir {
  public:

@@ -17,19 +17,25 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string name_prefix() {
-  return fmt::format("onehop-{}-launch-", ::getuid());
+  return fmt::format("onehop-{}-launch-", ::geteuid());
 }
 
-/// Takes the lock of a directory of ours. Empty, with errno set, when that is not possible; EWOULDBLOCK and
-/// ENOENT mean that it has an owner or is being removed.
+/// Takes the lock of a directory of ours: the directory itself, as the library does for its own (which have
+/// the same prefix, so that its sweeps meet ours). Empty, with errno set, when that is not possible;
+/// EWOULDBLOCK and ENOENT mean that it has an owner or is being removed.
 Fd lock_directory(const fs::path& directory) {
-  const Fd dir(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  struct stat info {};
-  if (!dir || ::fstat(dir.get(), &info) != 0 || info.st_uid != ::getuid()) return {};
-  Fd lock(::openat(dir.get(), "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return {};
-  // A sweeper may have removed the file between the open and the lock: then the lock protects nothing.
-  if (::fstat(lock.get(), &info) != 0 || info.st_nlink == 0) {
+  Fd lock(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat held {};
+  if (!lock || ::fstat(lock.get(), &held) != 0) return {};
+  if (held.st_uid != ::geteuid()) {
+    errno = EACCES;
+    return {};
+  }
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return {};
+  // A sweep may have removed it between the open and the lock: then the lock protects nothing.
+  struct stat named {};
+  if (::lstat(directory.c_str(), &named) != 0) return {};
+  if (named.st_dev != held.st_dev || named.st_ino != held.st_ino) {
     errno = ENOENT;
     return {};
   }

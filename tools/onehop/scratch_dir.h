@@ -12,7 +12,7 @@ namespace onehop::cli {
 [[nodiscard]] std::filesystem::path runtime_base();
 
 /// `<runtime base>/onehop-<uid>-launch-XXXXXX`: random name, mode 0700, removed by the destructor. Its owner
-/// holds a lock on the file `lock` inside for as long as it lives, which is how directories that a killed
+/// holds a lock on the directory itself for as long as it lives, which is how directories that a killed
 /// launcher left behind are told from those in use; making a new one removes them.
 class ScratchDir {
  public:

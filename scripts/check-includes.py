@@ -42,6 +42,7 @@ PUBLIC_HEADER_LEVEL = {
     "buffer.h": 3,  # PeerView, which kernels take
     "ipc.h": 4,
     "group.h": 4,
+    "job.h": 4,
     "collectives.h": 5,
     "onehop.h": 6,
     "c_api.h": 6,

@@ -1,8 +1,10 @@
-/* MPI's all-reduce measured the way `onehop bench` measures ours, so that the two can be compared line by line:
- * ranks start a sample together, a sample is a batch of calls of at least 50 us, its time is the slowest rank's, and
- * the figure is the median over samples. f32, sum, out of place, every element checked before timing counts.
+/* MPI's all-reduce measured the way `onehop bench` measures ours, so that the two can be compared line by
+ * line: ranks start a sample together, a sample is a batch of calls of at least 50 us, its time is the
+ * slowest rank's, and the figure is the median over samples. f32, sum, out of place, every element checked
+ * before timing counts.
  *
- * usage: mpirun -n N mpi_all_reduce BYTES...      prints one "bytes microseconds min p95 samples batch" line per size. */
+ * usage: mpirun -n N mpi_all_reduce BYTES...      prints one "bytes microseconds min p95 samples batch" line
+ * per size. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +20,8 @@ static int elements, rank_number, rank_count;
 static double time_batch(int batch) {
   MPI_Barrier(MPI_COMM_WORLD);
   const double start = MPI_Wtime();
-  for (int i = 0; i < batch; ++i) MPI_Allreduce(in_data, out_data, elements, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  for (int i = 0; i < batch; ++i)
+    MPI_Allreduce(in_data, out_data, elements, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   return (MPI_Wtime() - start) * 1e6;
 }
 

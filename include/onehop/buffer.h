@@ -13,12 +13,13 @@
 namespace onehop {
 
 /// What a rank (or a kernel) needs to reach its peers: plain data, valid while the buffer it came from lives.
-/// `peers[r] + offset` is rank r's part as this rank's device sees it; `peers[rank] + offset` is the local part.
+/// `peers[r] + offset` is rank r's part as this rank's device sees it; `peers[rank] + offset` is the local
+/// part.
 struct PeerView {
   int rank = 0;
   int size = 0;
   std::size_t bytes = 0;                        ///< of each rank's part
-  std::size_t offset = 0;         ///< not 0 for sub-buffers
+  std::size_t offset = 0;                       ///< not 0 for sub-buffers
   std::byte* const* peers = nullptr;            ///< `size` data pointers
   std::uint32_t* const* signal_pads = nullptr;  ///< `size` pointers to signal pads (see docs/memory-model.md)
 };

@@ -26,7 +26,7 @@
 #include "onehop/version.h"
 
 // C has no other way to say these things.
-// NOLINTBEGIN(modernize-use-using, modernize-redundant-void-arg, modernize-deprecated-headers)
+// NOLINTBEGIN(modernize-use-using, modernize-redundant-void-arg)
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -295,4 +295,4 @@ ONEHOP_API onehop_status_t onehop_topology_probe_json(char** json);
 #ifdef __cplusplus
 }  // extern "C"
 #endif
-// NOLINTEND(modernize-use-using, modernize-redundant-void-arg, modernize-deprecated-headers)
+// NOLINTEND(modernize-use-using, modernize-redundant-void-arg)

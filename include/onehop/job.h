@@ -1,10 +1,12 @@
 // The job a launcher started this process in.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "onehop/export.h"
+#include "onehop/store.h"
 #include "onehop/types.h"
 
 namespace onehop {
@@ -19,5 +21,9 @@ struct JobInfo {
 /// What the environment says, without joining anything; nullopt when no launcher's variables are set.
 /// Error{invalid_argument} names a variable that makes no sense.
 [[nodiscard]] ONEHOP_API std::optional<JobInfo> job_from_env();
+
+/// The store `Group::from_env` meets in, for joining further groups: after a failure, with the ranks that are
+/// left, or under other names. Error{not_found} when no launcher's variables are set.
+[[nodiscard]] ONEHOP_API std::shared_ptr<Store> store_from_env();
 
 }  // namespace onehop

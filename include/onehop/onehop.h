@@ -6,6 +6,7 @@
 #include "onehop/error.h"
 #include "onehop/group.h"
 #include "onehop/ipc.h"
+#include "onehop/job.h"
 #include "onehop/store.h"
 #include "onehop/topology.h"
 #include "onehop/types.h"

@@ -1,16 +1,18 @@
+#include "kernel/host/all_reduce.h"
+
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <tuple>
 
+#include "onehop/collectives.h"
+
 #include "base/check.h"
 #include "collective/call.h"
 #include "collective/first_step.h"
 #include "collective/plan.h"
 #include "group/state.h"
-#include "kernel/host/all_reduce.h"
-#include "onehop/collectives.h"
 #include "os/fault_point.h"
 
 namespace onehop {
@@ -23,7 +25,8 @@ CallDefect find_defect(const std::byte* in, const std::byte* out, std::size_t co
                        const CallOptions& options) {
   if (static_cast<int>(type) >= kDTypeCount) return CallDefect::unknown_type;
   if (static_cast<int>(op) >= kReduceOpCount) return CallDefect::unknown_op;
-  if (options.algorithm && (*options.algorithm == Algorithm::none || static_cast<int>(*options.algorithm) >= kAlgorithmCount)) {
+  if (options.algorithm &&
+      (*options.algorithm == Algorithm::none || static_cast<int>(*options.algorithm) >= kAlgorithmCount)) {
     return CallDefect::unknown_algorithm;
   }
   const std::size_t element = size_of(type);
@@ -57,16 +60,20 @@ struct Placement {
 class HostAllReduce {
  public:
   HostAllReduce(Group::State& group, const CallOptions& options)
-      : group_(group), team_(group.team()), options_(options), deadline_(options.timeout.value_or(group.options().timeout)) {}
+      : group_(group),
+        team_(group.team()),
+        options_(options),
+        deadline_(options.timeout.value_or(group.options().timeout)) {}
 
   Algorithm run(const std::byte* in, std::byte* out, std::size_t count, DType type, ReduceOp op) {
     const CallDefect defect = find_defect(in, out, count, type, op, options_);
-    signature_ = {.count = count,
-                  .kind = static_cast<std::uint8_t>(CallKind::all_reduce),
-                  .dtype = static_cast<std::uint8_t>(type),
-                  .op = static_cast<std::uint8_t>(op),
-                  .algorithm = options_.algorithm ? static_cast<std::uint8_t>(*options_.algorithm) : kAnyAlgorithm,
-                  .rejected = static_cast<std::uint8_t>(defect)};
+    signature_ = {
+        .count = count,
+        .kind = static_cast<std::uint8_t>(CallKind::all_reduce),
+        .dtype = static_cast<std::uint8_t>(type),
+        .op = static_cast<std::uint8_t>(op),
+        .algorithm = options_.algorithm ? static_cast<std::uint8_t>(*options_.algorithm) : kAnyAlgorithm,
+        .rejected = static_cast<std::uint8_t>(defect)};
     if (defect != CallDefect::none) {
       begin();  // throws, on all ranks
       return Algorithm::none;
@@ -84,7 +91,8 @@ class HostAllReduce {
     call.chunk = plan.chunk;
     if (policy == AlgorithmPolicy::legacy) signature_.declined = legacy_alignment_ok(in, out) ? 0 : 1;
 
-    // Small calls announce themselves along with their first data. The others first find out what the ranks pass.
+    // Small calls announce themselves along with their first data. The others first find out what the ranks
+    // pass.
     const bool zero_copy = plan.algorithm == Algorithm::two_shot && call.bytes >= kMinZeroCopyBytes;
     std::optional<Placement> in_place;
     std::optional<Placement> out_place;
@@ -96,12 +104,15 @@ class HostAllReduce {
       signature_.out_buffer = out_place->number;
       signature_.out_offset = out_place->offset;
     }
-    if (zero_copy || call.bytes == 0 || plan.algorithm == Algorithm::none || policy == AlgorithmPolicy::legacy) {
+    if (zero_copy || call.bytes == 0 || plan.algorithm == Algorithm::none ||
+        policy == AlgorithmPolicy::legacy) {
       begin();
       if (plan.algorithm == Algorithm::none || anyone_declined()) return Algorithm::none;
       if (call.bytes == 0) return plan.algorithm;
-      if (same_everywhere(&host::Call::in_buffer, &host::Call::in_offset)) call.in_peers = in_place->peers.data();
-      if (same_everywhere(&host::Call::out_buffer, &host::Call::out_offset)) call.out_peers = out_place->peers.data();
+      if (same_everywhere(&host::Call::in_buffer, &host::Call::in_offset))
+        call.in_peers = in_place->peers.data();
+      if (same_everywhere(&host::Call::out_buffer, &host::Call::out_offset))
+        call.out_peers = out_place->peers.data();
     }
 
     const auto step = [this] {
@@ -137,7 +148,8 @@ class HostAllReduce {
   }
 
   /// All ranks pass the same place of the same symmetric buffer. All ranks find the same answer.
-  [[nodiscard]] bool same_everywhere(std::uint64_t host::Call::*buffer, std::uint64_t host::Call::*offset) const {
+  [[nodiscard]] bool same_everywhere(std::uint64_t host::Call::*buffer,
+                                     std::uint64_t host::Call::*offset) const {
     const host::Call& first = team_.call(0);
     if (first.*buffer == 0) return false;
     for (int r = 1; r < team_.size(); ++r) {
@@ -162,7 +174,8 @@ Algorithm all_reduce(Group& group, const void* in, void* out, std::size_t count,
   Group::State& state = group.state();
   return state.call(kPhase, [&] {
     HostAllReduce call(state, options);
-    const Algorithm used = call.run(static_cast<const std::byte*>(in), static_cast<std::byte*>(out), count, type, op);
+    const Algorithm used =
+        call.run(static_cast<const std::byte*>(in), static_cast<std::byte*>(out), count, type, op);
     state.count_usage(used);
     return used;
   });

@@ -1,10 +1,13 @@
-#include "collective/first_step.h"
 #include "onehop/group.h"
+
+#include "collective/first_step.h"
 #include "os/fault_point.h"
 
 namespace onehop {
 
-void Group::barrier() { barrier(timeout()); }
+void Group::barrier() {
+  barrier(timeout());
+}
 
 void Group::barrier(Duration timeout) {
   State& self = state();

@@ -1,7 +1,8 @@
 #include "collective/call.h"
 
-#include "base/check.h"
 #include "onehop/group.h"
+
+#include "base/check.h"
 
 namespace onehop {
 namespace {
@@ -19,15 +20,16 @@ const char* kind_name(std::uint8_t kind) {
 /// "all_reduce(count 1024, f32, sum)".
 std::string describe(const host::Call& call) {
   if (static_cast<CallKind>(call.kind) == CallKind::barrier) return "barrier()";
-  return fmt::format("{}(count {}, {}, {}{})", kind_name(call.kind), call.count, to_string(static_cast<DType>(call.dtype)),
-                     to_string(static_cast<ReduceOp>(call.op)),
+  return fmt::format("{}(count {}, {}, {}{})", kind_name(call.kind), call.count,
+                     to_string(static_cast<DType>(call.dtype)), to_string(static_cast<ReduceOp>(call.op)),
                      call.algorithm == kAnyAlgorithm
                          ? std::string()
                          : fmt::format(", {}", to_string(static_cast<Algorithm>(call.algorithm))));
 }
 
 bool same(const host::Call& a, const host::Call& b) {
-  return a.count == b.count && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.algorithm == b.algorithm;
+  return a.count == b.count && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op &&
+         a.algorithm == b.algorithm;
 }
 
 }  // namespace
@@ -64,8 +66,8 @@ void require_same_call(const std::vector<const host::Call*>& calls) {
                 to_text(static_cast<CallDefect>(call.rejected)));
     }
     if (!same(call, first)) {
-      fail_from(rank, ErrorCode::mismatch, "ranks disagree: rank 0 calls {}, rank {} calls {}", describe(first), r,
-                describe(call));
+      fail_from(rank, ErrorCode::mismatch, "ranks disagree: rank 0 calls {}, rank {} calls {}",
+                describe(first), r, describe(call));
     }
   }
 }

@@ -9,7 +9,8 @@
 namespace onehop {
 
 /// Returns with all ranks in the same step and the same call; throws on every rank otherwise.
-inline void first_step(Group::State& group, const host::Call& own, os::CallDeadline& deadline, const char* phase) {
+inline void first_step(Group::State& group, const host::Call& own, os::CallDeadline& deadline,
+                       const char* phase) {
   host::Team& team = group.team();
   team.publish(&own);
   group.wait_for_all(deadline, phase);

@@ -12,9 +12,13 @@ namespace {
 constexpr std::size_t kOneShotChunk = 128 << 10;
 constexpr std::size_t kTwoShotChunk = 256 << 10;
 
-// Up to here the second step of two-shot costs more than the bytes it saves. Measured with `onehop bench`; see
-// bench/results.
-std::size_t one_shot_limit(int ranks) { return ranks == 2 ? std::size_t{16} << 10 : std::size_t{8} << 10; }
+// Up to here the second step of two-shot costs more than the bytes it saves. Measured on two cores with
+// `onehop bench all-reduce --ranks N --algorithm ...`; with 2 ranks both move the same bytes, and two-shot
+// wins only when the sums no longer fit the caches.
+std::size_t one_shot_limit(int ranks) {
+  if (ranks == 2) return std::size_t{1} << 20;
+  return ranks <= 4 ? std::size_t{128} << 10 : std::size_t{32} << 10;
+}
 
 Algorithm choose(const PlanRequest& request) {
   if (request.forced) return *request.forced;
@@ -22,7 +26,8 @@ Algorithm choose(const PlanRequest& request) {
     return request.bytes <= one_shot_limit(request.ranks) ? Algorithm::one_shot : Algorithm::two_shot;
   }
   const bool carried = (request.type == DType::f32 || request.type == DType::bf16) &&
-                       request.op == ReduceOp::sum && request.bytes % 4 == 0 && request.bytes <= request.staging_bytes;
+                       request.op == ReduceOp::sum && request.bytes % 4 == 0 &&
+                       request.bytes <= request.staging_bytes;
   if (carried && request.bytes <= kLegacyOneShotBytes) return Algorithm::one_shot;
   if (carried && request.bytes <= kLegacyTwoShotBytes) return Algorithm::two_shot;
   return Algorithm::none;

@@ -10,7 +10,8 @@
 
 namespace onehop {
 
-/// Everything the choice depends on. Ranks compare these fields in the first step of a call, so they choose alike.
+/// Everything the choice depends on. Ranks compare these fields in the first step of a call, so they choose
+/// alike.
 struct PlanRequest {
   int ranks = 2;
   std::size_t bytes = 0;

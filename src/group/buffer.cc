@@ -33,10 +33,12 @@ SymmetricBuffer::State::State(std::shared_ptr<Group::State> owner, std::vector<s
 }
 
 std::size_t SymmetricBuffer::State::pad_bytes(int size) {
-  return round_to_page(static_cast<std::size_t>(kSlotKinds * kChannels * size) * kSlotWords * sizeof(std::uint32_t));
+  return round_to_page(static_cast<std::size_t>(kSlotKinds * kChannels * size) * kSlotWords *
+                       sizeof(std::uint32_t));
 }
 
-std::atomic_ref<std::uint32_t> SymmetricBuffer::State::slot(Slot kind, int owner, int channel, int src) const {
+std::atomic_ref<std::uint32_t> SymmetricBuffer::State::slot(Slot kind, int owner, int channel,
+                                                            int src) const {
   const int row = static_cast<int>(kind) * kChannels + channel;
   const auto index = static_cast<std::size_t>(row * group->size() + src) * kSlotWords;
   return std::atomic_ref<std::uint32_t>(pads[static_cast<std::size_t>(owner)][index]);
@@ -53,15 +55,16 @@ void SymmetricBuffer::State::raise(Slot kind, int dst, int channel, std::uint32_
   os::ring(group->team().bell(dst));
 }
 
-bool SymmetricBuffer::State::await(Slot kind, int src, int channel, std::uint32_t value, os::CallDeadline& deadline,
-                                   const char* phase) {
+bool SymmetricBuffer::State::await(Slot kind, int src, int channel, std::uint32_t value,
+                                   os::CallDeadline& deadline, const char* phase) {
   const std::atomic_ref<std::uint32_t> word = slot(kind, group->rank().value, channel, src);
   const host::Team& team = group->team();
   // acquire: pairs with the exchange in raise(). The difference, since counters may wrap.
-  const auto raised = [&] { return static_cast<std::int32_t>(word.load(std::memory_order_seq_cst) - value) >= 0; };
-  return os::wait_on(
-      team.bell(team.rank()), team.spin(), deadline,
-      raised, [&] { group->mesh().check_for(Rank{src}, raised, phase); });
+  const auto raised = [&] {
+    return static_cast<std::int32_t>(word.load(std::memory_order_seq_cst) - value) >= 0;
+  };
+  return os::wait_on(team.bell(team.rank()), team.spin(), deadline, raised,
+                     [&] { group->mesh().check_for(Rank{src}, raised, phase); });
 }
 
 void SymmetricBuffer::State::barrier(int channel, Duration timeout) {
@@ -89,7 +92,8 @@ void SymmetricBuffer::State::barrier(int channel, Duration timeout) {
 
 void SymmetricBuffer::State::put_signal(Rank dst, int channel) {
   require_channel(channel);
-  require(dst.value >= 0 && dst.value < group->size(), "rank {} is not in a group of {}", dst.value, group->size());
+  require(dst.value >= 0 && dst.value < group->size(), "rank {} is not in a group of {}", dst.value,
+          group->size());
   if (!group->mesh().usable()) group->mesh().check("put_signal");
   const auto index = static_cast<std::size_t>(channel * group->size() + dst.value);
   raise(Slot::signal, dst.value, channel, ++sent_[index]);
@@ -97,7 +101,8 @@ void SymmetricBuffer::State::put_signal(Rank dst, int channel) {
 
 void SymmetricBuffer::State::wait_signal(Rank src, int channel, Duration timeout) {
   require_channel(channel);
-  require(src.value >= 0 && src.value < group->size(), "rank {} is not in a group of {}", src.value, group->size());
+  require(src.value >= 0 && src.value < group->size(), "rank {} is not in a group of {}", src.value,
+          group->size());
   if (!group->mesh().usable()) group->mesh().check("wait_signal");
   const auto index = static_cast<std::size_t>(channel * group->size() + src.value);
   os::CallDeadline deadline(timeout);
@@ -117,7 +122,8 @@ SymmetricBuffer& SymmetricBuffer::operator=(const SymmetricBuffer&) = default;
 SymmetricBuffer::SymmetricBuffer(SymmetricBuffer&&) noexcept = default;
 SymmetricBuffer& SymmetricBuffer::operator=(SymmetricBuffer&&) noexcept = default;
 
-SymmetricBuffer::SymmetricBuffer(std::shared_ptr<State> state) : state_(std::move(state)), bytes_(state_->bytes) {}
+SymmetricBuffer::SymmetricBuffer(std::shared_ptr<State> state)
+    : state_(std::move(state)), bytes_(state_->bytes) {}
 
 namespace {
 SymmetricBuffer::State& in_use(const std::shared_ptr<SymmetricBuffer::State>& state) {
@@ -126,21 +132,30 @@ SymmetricBuffer::State& in_use(const std::shared_ptr<SymmetricBuffer::State>& st
 }
 }  // namespace
 
-Rank SymmetricBuffer::rank() const { return in_use(state_).group->rank(); }
-int SymmetricBuffer::size() const { return in_use(state_).group->size(); }
-std::size_t SymmetricBuffer::bytes() const { return bytes_; }
-std::byte* SymmetricBuffer::local() const { return peer(rank()); }
+Rank SymmetricBuffer::rank() const {
+  return in_use(state_).group->rank();
+}
+int SymmetricBuffer::size() const {
+  return in_use(state_).group->size();
+}
+std::size_t SymmetricBuffer::bytes() const {
+  return bytes_;
+}
+std::byte* SymmetricBuffer::local() const {
+  return peer(rank());
+}
 
 std::byte* SymmetricBuffer::peer(Rank r) const {
   State& state = in_use(state_);
-  require(r.value >= 0 && r.value < state.group->size(), "rank {} is not in a group of {}", r.value, state.group->size());
+  require(r.value >= 0 && r.value < state.group->size(), "rank {} is not in a group of {}", r.value,
+          state.group->size());
   return state.data[static_cast<std::size_t>(r.value)] + offset_;
 }
 
 SymmetricBuffer SymmetricBuffer::sub(std::size_t offset, std::size_t bytes) const {
   (void)in_use(state_);
-  require(offset <= bytes_ && bytes <= bytes_ - offset, "{} bytes at offset {} are not within a buffer of {} bytes", bytes,
-          offset, bytes_);
+  require(offset <= bytes_ && bytes <= bytes_ - offset,
+          "{} bytes at offset {} are not within a buffer of {} bytes", bytes, offset, bytes_);
   SymmetricBuffer part = *this;
   part.offset_ += offset;
   part.bytes_ = bytes;
@@ -157,8 +172,12 @@ PeerView SymmetricBuffer::view() const {
           .signal_pads = state.pads.data()};
 }
 
-void SymmetricBuffer::barrier(int channel, Duration timeout) const { in_use(state_).barrier(channel, timeout); }
-void SymmetricBuffer::put_signal(Rank dst, int channel) const { in_use(state_).put_signal(dst, channel); }
+void SymmetricBuffer::barrier(int channel, Duration timeout) const {
+  in_use(state_).barrier(channel, timeout);
+}
+void SymmetricBuffer::put_signal(Rank dst, int channel) const {
+  in_use(state_).put_signal(dst, channel);
+}
 void SymmetricBuffer::wait_signal(Rank src, int channel, Duration timeout) const {
   in_use(state_).wait_signal(src, channel, timeout);
 }

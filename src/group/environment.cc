@@ -263,4 +263,8 @@ std::optional<JobInfo> job_from_env() {
                  Rank{environment.local_rank}};
 }
 
+std::shared_ptr<Store> store_from_env() {
+  return open_store(read_environment(env::get));
+}
+
 }  // namespace onehop

@@ -24,9 +24,9 @@ constexpr std::size_t kMaxBlockBytes = std::size_t{1} << 47;
 /// What a rank tells the others about memory it has allocated for them.
 struct BlockNotice {
   Status status;
-  os::Id process{};             ///< ranks of one process share one mapping
+  os::Id process{};  ///< ranks of one process share one mapping
   std::uint64_t bytes = 0;
-  std::uint64_t offer = 0;      ///< number of the LocalOffer, for ranks of the same process
+  std::uint64_t offer = 0;  ///< number of the LocalOffer, for ranks of the same process
 };
 
 std::string encode(const BlockNotice& notice) {
@@ -57,15 +57,16 @@ void require_place(const JoinOptions& options) {
           "group name '{}' must have 1 to 128 characters and no '/'", options.name);
 }
 
-/// Checks the rest of the options and finds out what identifies the device across processes. Runs where a failure
-/// reaches the other ranks.
+/// Checks the rest of the options and finds out what identifies the device across processes. Runs where a
+/// failure reaches the other ranks.
 std::string prepare(JoinOptions& options) {
   require(options.scratch_bytes >= (64 << 10) && options.scratch_bytes <= (std::size_t{1} << 40),
           "scratch_bytes {} is not within 64 KiB..1 TiB", options.scratch_bytes);
   options.allow_overlapping_devices =
       options.allow_overlapping_devices || env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
   if (options.device.is_host()) return "host";
-  fail(ErrorCode::unsupported, "device {} is a GPU, and this build of onehop has no GPU backend; use DeviceId::host",
+  fail(ErrorCode::unsupported,
+       "device {} is a GPU, and this build of onehop has no GPU backend; use DeviceId::host",
        options.device.value);
 }
 
@@ -85,13 +86,13 @@ Algorithm parse_algorithm(std::string_view name) {
 
 // --- State ---
 
-Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh)
+Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh,
+                    const Deadline& deadline)
     : options_(std::move(options)),
       id_(std::move(id)),
       mesh_(std::move(mesh)),
       channel_(mesh_),
       backend_(make_host_backend()) {
-  const Deadline deadline = Deadline::after(options_.timeout);
   segments_ = exchange_blocks(options_.scratch_bytes, sizeof(host::SegmentHeader), deadline, "joining");
   std::vector<host::Team::Member> members;
   for (const std::shared_ptr<Block>& segment : segments_) {
@@ -101,19 +102,34 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
   team_ = host::Team(rank().value, std::move(members), options_.scratch_bytes, os::usable_cpus());
 }
 
-Group::State::~State() { leave(); }
+Group::State::~State() {
+  leave();
+}
 
 void Group::State::throw_timeout(Rank awaited, Duration timeout, const char* phase) const {
-  fail_from(awaited, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {}", phase, rank().value, timeout.count(),
-            awaited.value);
+  fail_from(awaited, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {}", phase, rank().value,
+            timeout.count(), awaited.value);
+}
+
+void Group::State::fail_call(const Error& error, const char* phase) {
+  if (!error.origin().none()) {
+    mesh_->fail_group(error);
+    throw error;
+  }
+  const Error named(error.code(), fmt::format("{}: rank {}: {}", phase, rank().value, error.message()),
+                    rank());
+  mesh_->fail_group(named);
+  throw named;
 }
 
 void Group::State::agree(const Status& own, const Deadline& deadline, const char* phase) {
-  for (const std::string& raw : mesh_->all_gather(encode(own), deadline, phase)) parse_status(raw).throw_if_failed();
+  for (const std::string& raw : mesh_->all_gather(encode(own), deadline, phase))
+    parse_status(raw).throw_if_failed();
 }
 
 std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t bytes, std::size_t extra,
-                                                                  const Deadline& deadline, const char* phase) {
+                                                                  const Deadline& deadline,
+                                                                  const char* phase) {
   Allocation own;
   LocalOffer offer;  // stands until everyone has agreed below
   BlockNotice notice;
@@ -125,6 +141,10 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
     } catch (const Error& error) {
       notice.status = Status::of(error, rank());
       notice.status.message = fmt::format("{}: rank {}: {}", phase, rank().value, error.message());
+    } catch (const std::bad_alloc&) {
+      notice.status = {.code = ErrorCode::out_of_resources,
+                       .origin = rank(),
+                       .message = fmt::format("{}: rank {}: out of memory", phase, rank().value)};
     }
   };
   attempt([&] {
@@ -142,12 +162,13 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
   for (const BlockNotice& each : notices) each.status.throw_if_failed();
   for (std::size_t r = 1; r < notices.size(); ++r) {
     if (notices[r].bytes == notices[0].bytes) continue;
-    fail_from(Rank{static_cast<int>(r)}, ErrorCode::mismatch, "{}: rank 0 asks for {} bytes, rank {} for {}", phase,
-              notices[0].bytes, r, notices[r].bytes);
+    fail_from(Rank{static_cast<int>(r)}, ErrorCode::mismatch, "{}: rank 0 asks for {} bytes, rank {} for {}",
+              phase, notices[0].bytes, r, notices[r].bytes);
   }
 
-  const bool one_process = std::all_of(notices.begin(), notices.end(),
-                                       [&](const BlockNotice& each) { return each.process == notices[0].process; });
+  const bool one_process = std::all_of(notices.begin(), notices.end(), [&](const BlockNotice& each) {
+    return each.process == notices[0].process;
+  });
   std::vector<os::UniqueFd> handles;
   if (!one_process) handles = mesh_->all_gather_fds(own.handle.get(), deadline);
 
@@ -161,7 +182,8 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
         blocks[r] = backend_->import(std::move(handles[r]), bytes + extra);
       } else if (blocks[r] = LocalOffer::take(notices[r].offer);
                  blocks[r] == nullptr || blocks[r]->bytes() != own.block->bytes()) {
-        fail_from(Rank{static_cast<int>(r)}, ErrorCode::peer_lost, "rank {} gave up before its memory was mapped", r);
+        fail_from(Rank{static_cast<int>(r)}, ErrorCode::peer_lost,
+                  "rank {} gave up before its memory was mapped", r);
       }
     }
   });
@@ -173,7 +195,8 @@ SymmetricBuffer Group::State::allocate(std::size_t bytes) {
   return call("allocate", [&] {
     const std::size_t pad = SymmetricBuffer::State::pad_bytes(size());
     auto state = std::make_shared<SymmetricBuffer::State>(
-        shared_from_this(), exchange_blocks(bytes, pad, Deadline::after(options_.timeout), "allocate"), bytes);
+        shared_from_this(), exchange_blocks(bytes, pad, Deadline::after(options_.timeout), "allocate"),
+        bytes);
     std::erase_if(buffers_, [](const BufferRange& range) { return range.state.expired(); });
     buffers_.push_back({.number = ++allocations_,
                         .data = state->data[static_cast<std::size_t>(rank().value)],
@@ -183,14 +206,15 @@ SymmetricBuffer Group::State::allocate(std::size_t bytes) {
   });
 }
 
-std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> Group::State::find_buffer(const void* data,
-                                                                                            std::size_t bytes) {
+std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> Group::State::find_buffer(
+    const void* data, std::size_t bytes) {
   const auto* const first = static_cast<const std::byte*>(data);
   for (const BufferRange& range : buffers_) {
     if (first < range.data || first >= range.data + range.bytes) continue;
     if (bytes > static_cast<std::size_t>(range.data + range.bytes - first)) continue;
     // Expired: the memory was freed and its addresses may be anyone's now.
-    if (std::shared_ptr<SymmetricBuffer::State> state = range.state.lock()) return {std::move(state), range.number};
+    if (std::shared_ptr<SymmetricBuffer::State> state = range.state.lock())
+      return {std::move(state), range.number};
   }
   return {nullptr, 0};
 }
@@ -212,14 +236,18 @@ Group& Group::operator=(Group&& other) noexcept {
   }
   return *this;
 }
-Group::~Group() { leave(); }
+Group::~Group() {
+  leave();
+}
 
 Group Group::join(std::shared_ptr<Store> store, JoinOptions options) {
   require(store != nullptr, "Group::join needs a store");
   require_place(options);
   const Deadline deadline = Deadline::after(options.timeout);
-  Rendezvous met = rendezvous(*store, options, [&] { return prepare(options); }, deadline);
-  return Group(std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh)));
+  Rendezvous met = rendezvous(
+      *store, options, [&] { return prepare(options); }, deadline);
+  return Group(
+      std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh), deadline));
 }
 
 Group Group::from_env(JoinOptions defaults) {
@@ -234,16 +262,36 @@ Group::State& Group::state() const {
   return *state_;
 }
 
-Rank Group::rank() const { return state().rank(); }
-int Group::size() const { return state().size(); }
-DeviceId Group::device() const { return state().options().device; }
-const std::string& Group::id() const { return state().id(); }
-const std::string& Group::name() const { return state().options().name; }
-Duration Group::timeout() const { return state().options().timeout; }
-SymmetricBuffer Group::allocate(std::size_t bytes) { return state().allocate(bytes); }
-IpcChannel& Group::channel() { return state().channel(); }
-std::array<std::uint64_t, kAlgorithmCount> Group::usage() const { return state().usage(); }
-void Group::check() const { state().mesh().check("check"); }
+Rank Group::rank() const {
+  return state().rank();
+}
+int Group::size() const {
+  return state().size();
+}
+DeviceId Group::device() const {
+  return state().options().device;
+}
+const std::string& Group::id() const {
+  return state().id();
+}
+const std::string& Group::name() const {
+  return state().options().name;
+}
+Duration Group::timeout() const {
+  return state().options().timeout;
+}
+SymmetricBuffer Group::allocate(std::size_t bytes) {
+  return state().allocate(bytes);
+}
+IpcChannel& Group::channel() {
+  return state().channel();
+}
+std::array<std::uint64_t, kAlgorithmCount> Group::usage() const {
+  return state().usage();
+}
+void Group::check() const {
+  state().mesh().check("check");
+}
 
 std::vector<std::string> Group::all_gather(std::string_view payload) {
   State& self = state();
@@ -255,8 +303,8 @@ std::vector<std::string> Group::all_gather(std::string_view payload) {
 void Group::abort(std::string_view reason) noexcept {
   if (state_ == nullptr) return;
   try {
-    state_->mesh().fail_group(
-        Error(ErrorCode::aborted, fmt::format("rank {} aborted the group: {}", rank().value, reason), rank()));
+    state_->mesh().fail_group(Error(
+        ErrorCode::aborted, fmt::format("rank {} aborted the group: {}", rank().value, reason), rank()));
   } catch (const std::exception&) {
     // Out of memory for the message: leaving ends the others' waits as well.
     state_->leave();
@@ -290,8 +338,8 @@ std::optional<Group> Group::split(int color, int key) {
       const auto same = std::count_if(choices.begin(), choices.end(),
                                       [&](const Choice& other) { return other.color == choices[r].color; });
       if (choices[r].color >= 0 && same < 2) {
-        fail_from(Rank{static_cast<int>(r)}, ErrorCode::refused, "split: rank {} is alone with colour {}; a group needs 2 ranks",
-                  r, choices[r].color);
+        fail_from(Rank{static_cast<int>(r)}, ErrorCode::refused,
+                  "split: rank {} is alone with colour {}; a group needs 2 ranks", r, choices[r].color);
       }
     }
 
@@ -303,7 +351,8 @@ std::optional<Group> Group::split(int color, int key) {
       return choices[static_cast<std::size_t>(a)].key < choices[static_cast<std::size_t>(b)].key;
     });
 
-    // New sockets travel over the old ones: no store, no files. The lower parent rank of each pair makes them.
+    // New sockets travel over the old ones: no store, no files. The lower parent rank of each pair makes
+    // them.
     const int self = parent.rank().value;
     std::vector<os::UniqueFd> sockets(members.size());
     Status status;
@@ -329,7 +378,7 @@ std::optional<Group> Group::split(int color, int key) {
     options.name += fmt::format(".{}", color);
     auto sub = std::make_shared<IpcChannel::Mesh>(options.rank, options.size, std::move(sockets));
     const os::Id& id = choices[static_cast<std::size_t>(members.front())].id;
-    return Group(std::make_shared<State>(std::move(options), os::to_hex(id), std::move(sub)));
+    return Group(std::make_shared<State>(std::move(options), os::to_hex(id), std::move(sub), deadline));
   });
 }
 

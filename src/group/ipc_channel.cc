@@ -1,6 +1,6 @@
-#include "onehop/ipc.h"
-
 #include <optional>
+
+#include "onehop/ipc.h"
 
 #include "base/check.h"
 #include "group/mesh.h"
@@ -15,8 +15,8 @@ IpcChannel::IpcChannel(IpcChannel&&) noexcept = default;
 IpcChannel& IpcChannel::operator=(IpcChannel&&) noexcept = default;
 IpcChannel::~IpcChannel() = default;
 
-IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::string& prefix, Rank rank, int size,
-                               Duration timeout) {
+IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::string& prefix, Rank rank,
+                               int size, Duration timeout) {
   require(store != nullptr, "IpcChannel::connect needs a store");
   require(size >= 2 && size <= kMaxHostRanks && rank.value >= 0 && rank.value < size,
           "rank {} of a channel of {}: a channel has 2 to {} ranks", rank.value, size, kMaxHostRanks);
@@ -39,15 +39,17 @@ IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::s
 
   StoreExchange exchange(store, prefix, rank, size);
   // Rank 0's random number tells this channel's connections from strays.
-  MeshPlan plan{.id = exchange.broadcast(os::random_id(), Rank{0}, deadline.left()), .rank = rank, .paths = {},
+  MeshPlan plan{.id = exchange.broadcast(os::random_id(), Rank{0}, deadline.left()),
+                .rank = rank,
+                .paths = {},
                 .listener = listener.get()};
   for (const std::string& raw : exchange.all_gather(encode(own), deadline.left())) {
     const Ack ack = parse_ack(raw);
     ack.status.throw_if_failed();
     if (plan.paths.empty()) own.hello.boot_id = ack.hello.boot_id;  // rank 0's, which all compare with
     if (ack.hello.boot_id != own.hello.boot_id) {
-      fail_from(Rank{ack.hello.rank}, ErrorCode::refused, "ranks 0 and {} are on different machines; a channel needs one",
-                ack.hello.rank);
+      fail_from(Rank{ack.hello.rank}, ErrorCode::refused,
+                "ranks 0 and {} are on different machines; a channel needs one", ack.hello.rank);
     }
     plan.paths.push_back(ack.hello.socket);
   }
@@ -56,10 +58,16 @@ IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::s
   return IpcChannel(std::move(mesh));
 }
 
-Rank IpcChannel::rank() const { return mesh_->rank(); }
-int IpcChannel::size() const { return mesh_->size(); }
+Rank IpcChannel::rank() const {
+  return mesh_->rank();
+}
+int IpcChannel::size() const {
+  return mesh_->size();
+}
 
-void IpcChannel::send_fd(Rank to, int fd, Duration timeout) { mesh_->send_fd(to, fd, Deadline::after(timeout)); }
+void IpcChannel::send_fd(Rank to, int fd, Duration timeout) {
+  mesh_->send_fd(to, fd, Deadline::after(timeout));
+}
 
 int IpcChannel::recv_fd(Rank from, Duration timeout) {
   return mesh_->recv_fd(from, Deadline::after(timeout)).release();
@@ -83,6 +91,8 @@ std::vector<std::string> IpcChannel::all_gather(std::string_view payload, Durati
   return mesh_->all_gather(payload, Deadline::after(timeout), "all_gather");
 }
 
-void IpcChannel::barrier(Duration timeout) { (void)mesh_->all_gather("", Deadline::after(timeout), "barrier"); }
+void IpcChannel::barrier(Duration timeout) {
+  (void)mesh_->all_gather("", Deadline::after(timeout), "barrier");
+}
 
 }  // namespace onehop

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 /// `<base>/onehop-<uid>`, made if missing. The name is predictable, so anybody may have made it before us:
 /// one that is not ours alone is refused, never used.
 fs::path user_directory() {
-  const fs::path path = fs::path(os::runtime_base()) / fmt::format("onehop-{}", ::geteuid());
+  fs::path path = fs::path(os::runtime_base()) / fmt::format("onehop-{}", ::geteuid());
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     fail_errno(errno, fmt::format("cannot make {} (set ONEHOP_RUNTIME_DIR to a directory you can write to)",
                                   path.string()));

@@ -12,8 +12,8 @@
 namespace onehop {
 namespace {
 
-// Longest sleep between two looks at the group's state: a failure noticed by another thread of this rank ends a
-// wait within this.
+// Longest sleep between two looks at the group's state: a failure noticed by another thread of this rank ends
+// a wait within this.
 constexpr Duration kSlice{20};
 // Looks without waiting.
 const Deadline& no_wait() {
@@ -24,6 +24,12 @@ const Deadline& no_wait() {
 constexpr Duration kFarewell{20};
 // Messages a peer may be ahead by. Collectives keep ranks within a few of each other.
 constexpr std::size_t kMaxInbox = 1024;
+
+/// What a message is part of, for messages.
+std::string_view name_of(std::string_view call, MessageKind kind) {
+  if (!call.empty()) return call;
+  return kind == MessageKind::descriptor ? "send_fd or recv_fd" : "send or recv";
+}
 
 }  // namespace
 
@@ -36,18 +42,20 @@ IpcChannel::Mesh::Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets)
   }
 }
 
-IpcChannel::Mesh::~Mesh() { leave(); }
+IpcChannel::Mesh::~Mesh() {
+  leave();
+}
 
 IpcChannel::Mesh::Peer& IpcChannel::Mesh::peer(Rank r) {
-  require(r.value >= 0 && r.value < size_ && r != rank_, "rank {} is not a peer of rank {} in a group of {}", r.value,
-          rank_.value, size_);
+  require(r.value >= 0 && r.value < size_ && r != rank_, "rank {} is not a peer of rank {} in a group of {}",
+          r.value, rank_.value, size_);
   return peers_[static_cast<std::size_t>(r.value)];
 }
 
 void IpcChannel::Mesh::require_not_forked(const char* phase) const {
   if (generation_ != os::fork_generation()) {
-    fail(ErrorCode::invalid_argument, "{}: this process was forked from the rank; its copy of the group is dead; join anew",
-         phase);
+    fail(ErrorCode::invalid_argument,
+         "{}: this process was forked from the rank; its copy of the group is dead; join anew", phase);
   }
 }
 
@@ -59,7 +67,8 @@ void IpcChannel::Mesh::require_usable(const char* phase) const {
 void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) {
   const bool bye = peers_[static_cast<std::size_t>(who.value)].said_bye;
   throw Error(ErrorCode::peer_lost,
-              bye ? fmt::format("rank {} has left the group; seen by rank {} during {}", who.value, rank_.value, phase)
+              bye ? fmt::format("rank {} has left the group; seen by rank {} during {}", who.value,
+                                rank_.value, phase)
                   : fmt::format("rank {} died; noticed by rank {} during {}", who.value, rank_.value, phase),
               who);
 }
@@ -110,15 +119,16 @@ void IpcChannel::Mesh::check(const char* phase) {
   check_locked(phase);
 }
 
-void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Deadline& deadline, const char* phase) {
+void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Deadline& deadline,
+                                const char* phase) {
   require_not_forked(phase);
   Peer& target = peer(to);
   while (true) {
     {
       const std::lock_guard lock(state_mutex_);
       require_usable(phase);
-      // Numbered and sent in one go: messages of two threads arrive in the order of their numbers, and one that was
-      // not sent leaves no gap.
+      // Numbered and sent in one go: messages of two threads arrive in the order of their numbers, and one
+      // that was not sent leaves no gap.
       message.sequence = target.sent;
       const os::SendStatus status = os::send_message(target.socket.get(), encode(message), fd, no_wait());
       if (status == os::SendStatus::sent) {
@@ -129,8 +139,8 @@ void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Dead
       if (status == os::SendStatus::closed) throw_gone(to, phase);
     }
     if (deadline.expired()) {
-      fail_from(to, ErrorCode::timeout, "{}: rank {} took no message from rank {} within {} ms", phase, to.value,
-                rank_.value, deadline.timeout().count());
+      fail_from(to, ErrorCode::timeout, "{}: rank {} took no message from rank {} within {} ms", phase,
+                to.value, rank_.value, deadline.timeout().count());
     }
     wait_for_news(to, deadline);
   }
@@ -150,12 +160,13 @@ void IpcChannel::Mesh::wait_for_news(Rank writable, const Deadline& deadline) {
       entries[count++] = {.fd = each.socket.get(), .events = static_cast<short>(events), .revents = 0};
     }
   }
-  // Should another thread leave now, this looks at closed or foreign descriptors, and only wakes at a wrong time.
+  // Should another thread leave now, this looks at closed or foreign descriptors, and only wakes at a wrong
+  // time.
   (void)::poll(entries.data(), count, deadline.poll_ms(kSlice));
 }
 
-IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, const Deadline& deadline,
-                                                  const char* phase) {
+IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, const char* call,
+                                                  const Deadline& deadline, const char* phase) {
   require_not_forked(phase);
   Peer& source = peer(from);
   while (true) {
@@ -165,48 +176,62 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
       if (!source.inbox.empty()) {
         Received received = std::move(source.inbox.front());
         source.inbox.pop_front();
-        if (received.message.kind != kind || received.message.sequence != source.received) {
-          fail_from(from, ErrorCode::protocol, "{}: rank {} sent something else (message {}, expected {}): ranks call in different order",
-                    phase, from.value, received.message.sequence, source.received);
+        if (received.message.sequence != source.received) {
+          fail_from(from, ErrorCode::protocol, "{}: rank {} sent message {} where {} was expected", phase,
+                    from.value, received.message.sequence, source.received);
         }
         ++source.received;
+        if (received.message.kind != kind || received.message.call != call) {
+          fail_from(from, ErrorCode::mismatch, "ranks disagree: rank {} calls {}, rank {} calls {}",
+                    rank_.value, name_of(call, kind), from.value,
+                    name_of(received.message.call, received.message.kind));
+        }
         return received;
       }
       check_locked(phase);
-      // The look at everyone may have found both what we wait for and the goodbye after it.
-      if (source.closed && source.inbox.empty()) throw_gone(from, phase);
-      if (!source.inbox.empty()) continue;
+      if (!source.inbox.empty()) continue;  // it came, perhaps with a goodbye behind it, since the first look
+      if (source.closed) throw_gone(from, phase);
     }
     if (deadline.expired()) {
       fail_from(from, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {}", phase, rank_.value,
                 deadline.timeout().count(), from.value);
     }
-    wait_for_news(Rank{}, deadline);  // from any: another peer's death or failure report ends the wait as well
+    wait_for_news(Rank{},
+                  deadline);  // from any: another peer's death or failure report ends the wait as well
   }
 }
 
 void IpcChannel::Mesh::send(Rank to, std::string_view payload, const Deadline& deadline, const char* phase) {
-  require(payload.size() <= kMaxPayload, "{}: {} bytes exceed the {} that fit in one message", phase, payload.size(),
-          kMaxPayload);
+  require(payload.size() <= kMaxPayload, "{}: {} bytes exceed the {} that fit in one message", phase,
+          payload.size(), kMaxPayload);
   transmit(to, {.kind = MessageKind::bytes, .payload = std::string(payload)}, -1, deadline, phase);
 }
 
 std::string IpcChannel::Mesh::recv(Rank from, const Deadline& deadline, const char* phase) {
-  return take(from, MessageKind::bytes, deadline, phase).message.payload;
+  return take(from, MessageKind::bytes, "", deadline, phase).message.payload;
 }
 
 void IpcChannel::Mesh::send_fd(Rank to, int fd, const Deadline& deadline) {
-  const DescriptorState state = fd < 0 ? DescriptorState::none : DescriptorState::attached;
-  transmit(to, {.kind = MessageKind::descriptor, .descriptor = state, .payload = {}}, fd, deadline, "sending a descriptor");
+  give_fd(to, fd, "", deadline);
 }
 
 os::UniqueFd IpcChannel::Mesh::recv_fd(Rank from, const Deadline& deadline) {
-  Received received = take(from, MessageKind::descriptor, deadline, "receiving a descriptor");
+  return take_fd(from, "", deadline);
+}
+
+void IpcChannel::Mesh::give_fd(Rank to, int fd, const char* call, const Deadline& deadline) {
+  const DescriptorState state = fd < 0 ? DescriptorState::none : DescriptorState::attached;
+  transmit(to, {.kind = MessageKind::descriptor, .descriptor = state, .payload = {}, .call = call}, fd,
+           deadline, "sending a descriptor");
+}
+
+os::UniqueFd IpcChannel::Mesh::take_fd(Rank from, const char* call, const Deadline& deadline) {
+  Received received = take(from, MessageKind::descriptor, call, deadline, "receiving a descriptor");
   const DescriptorState state = received.message.descriptor;
   if (state == DescriptorState::lost || (state == DescriptorState::attached && !received.fd)) {
     fail(ErrorCode::out_of_resources,
-         "a descriptor from rank {} could not be received by rank {}: out of descriptors (raise ulimit -n)", from.value,
-         rank_.value);
+         "a descriptor from rank {} could not be received by rank {}: out of descriptors (raise ulimit -n)",
+         from.value, rank_.value);
   }
   return std::move(received.fd);
 }
@@ -227,9 +252,16 @@ std::vector<std::string> IpcChannel::Mesh::all_gather(std::string_view payload, 
                                                       const char* phase) {
   return collective([&] {
     std::vector<std::string> all(static_cast<std::size_t>(size_));
-    for (int step = 1; step < size_; ++step) send(Rank{(rank_.value + step) % size_}, payload, deadline, phase);
+    require(payload.size() <= kMaxPayload, "{}: {} bytes exceed the {} that fit in one message", phase,
+            payload.size(), kMaxPayload);
+    const MeshMessage message{.kind = MessageKind::bytes, .payload = std::string(payload), .call = phase};
+    for (int step = 1; step < size_; ++step) {
+      transmit(Rank{(rank_.value + step) % size_}, message, -1, deadline, phase);
+    }
     for (int r = 0; r < size_; ++r) {
-      all[static_cast<std::size_t>(r)] = r == rank_.value ? std::string(payload) : recv(Rank{r}, deadline, phase);
+      all[static_cast<std::size_t>(r)] =
+          r == rank_.value ? std::string(payload)
+                           : take(Rank{r}, MessageKind::bytes, phase, deadline, phase).message.payload;
     }
     return all;
   });
@@ -244,8 +276,8 @@ std::vector<os::UniqueFd> IpcChannel::Mesh::all_gather_fds(int fd, const Deadlin
     for (int step = 0; step + 1 < size_; ++step) {
       const auto outgoing = static_cast<std::size_t>((rank_.value + size_ - step) % size_);
       const auto incoming = static_cast<std::size_t>((rank_.value + size_ - step - 1) % size_);
-      send_fd(right, step == 0 ? fd : all[outgoing].get(), deadline);
-      all[incoming] = recv_fd(left, deadline);
+      give_fd(right, step == 0 ? fd : all[outgoing].get(), "all_gather_fds", deadline);
+      all[incoming] = take_fd(left, "all_gather_fds", deadline);
     }
     return all;
   });
@@ -253,10 +285,11 @@ std::vector<os::UniqueFd> IpcChannel::Mesh::all_gather_fds(int fd, const Deadlin
 
 os::UniqueFd IpcChannel::Mesh::broadcast_fds(int fd, Rank root, const Deadline& deadline) {
   return collective([&]() -> os::UniqueFd {
-    require(root.value >= 0 && root.value < size_, "root {} is not a rank of a group of {}", root.value, size_);
-    if (rank_ != root) return recv_fd(root, deadline);
+    require(root.value >= 0 && root.value < size_, "root {} is not a rank of a group of {}", root.value,
+            size_);
+    if (rank_ != root) return take_fd(root, "broadcast_fds", deadline);
     for (int r = 0; r < size_; ++r) {
-      if (r != rank_.value) send_fd(Rank{r}, fd, deadline);
+      if (r != rank_.value) give_fd(Rank{r}, fd, "broadcast_fds", deadline);
     }
     return {};
   });
@@ -295,9 +328,11 @@ void IpcChannel::Mesh::leave() noexcept {
     if (failure_) last_words.push_back(failure_message(*failure_));
     last_words.push_back(encode(MeshMessage{.kind = MessageKind::bye, .payload = {}}));
     for (Peer& each : peers_) {
-      // A goodbye that does not fit is no loss: the closed socket then reads as a death, which ends waits as well.
+      // A goodbye that does not fit is no loss: the closed socket then reads as a death, which ends waits as
+      // well.
       for (const std::string& bytes : last_words) {
-        if (each.socket && !forked) (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
+        if (each.socket && !forked)
+          (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
       }
       each.guard.reset();
       each.socket.reset();
@@ -315,39 +350,48 @@ namespace {
 // How often a rank that waits for connections asks whether the missing ones are still alive.
 constexpr Duration kProbeInterval{100};
 // A connection that does not say hello within this is not one of ours.
-constexpr Duration kHelloTimeout{1000};
+constexpr Duration kHelloTimeout{250};
 
 void require_same_user(int socket, Rank from) {
   const uid_t theirs = os::peer_uid(socket);
   if (theirs != ::geteuid()) {
-    fail_from(from, ErrorCode::refused, "rank {} runs as user {}, this rank as user {}; ranks must be one user's", from.value,
-              theirs, ::geteuid());
+    fail_from(from, ErrorCode::refused,
+              "rank {} runs as user {}, this rank as user {}; ranks must be one user's", from.value, theirs,
+              ::geteuid());
   }
 }
 
 [[noreturn]] void fail_unreachable(const MeshPlan& plan, Rank who) {
-  fail_from(who, ErrorCode::peer_lost,
-            "connecting: nobody listens on {}: rank {} died, or does not share that directory (containers: point "
-            "ONEHOP_RUNTIME_DIR at one they share)",
-            plan.paths[static_cast<std::size_t>(who.value)], who.value);
+  fail_from(
+      who, ErrorCode::peer_lost,
+      "connecting: nobody listens on {}: rank {} died, or does not share that directory (containers: point "
+      "ONEHOP_RUNTIME_DIR at one they share)",
+      plan.paths[static_cast<std::size_t>(who.value)], who.value);
 }
 
 /// The rank that connected, or none when it is not one that we wait for.
-Rank greet(const MeshPlan& plan, int socket, const std::vector<os::UniqueFd>& sockets, const Deadline& deadline) {
+Rank greet(const MeshPlan& plan, int socket, const std::vector<os::UniqueFd>& sockets,
+           const Deadline& deadline) {
   os::Message raw;
-  if (!os::recv_message(socket, raw, Deadline::after(std::min(kHelloTimeout, deadline.left()))) || raw.closed) return {};
-  const MeshHello hello = parse_mesh_hello(raw.bytes);
+  MeshHello hello;
+  try {
+    if (!os::recv_message(socket, raw, Deadline::after(std::min(kHelloTimeout, deadline.left()))) ||
+        raw.closed)
+      return {};
+    hello = parse_mesh_hello(raw.bytes);
+  } catch (const Error& error) {
+    log::warn("a connection that speaks something else is turned away: {}", error.message());
+    return {};
+  }
   const auto index = static_cast<std::size_t>(hello.rank);
-  if (hello.id != plan.id || hello.rank <= plan.rank.value || index >= sockets.size() || sockets[index]) return {};
+  if (hello.id != plan.id || hello.rank <= plan.rank.value || index >= sockets.size() || sockets[index])
+    return {};
   require_same_user(socket, Rank{hello.rank});
   return Rank{hello.rank};
 }
 
-}  // namespace
-
-std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadline& deadline) {
+void connect_all(const MeshPlan& plan, const Deadline& deadline, std::vector<os::UniqueFd>& sockets) {
   const int size = static_cast<int>(plan.paths.size());
-  std::vector<os::UniqueFd> sockets(plan.paths.size());
   os::fault_point("connect", plan.rank.value);
 
   const std::string hello = encode(MeshHello{.id = plan.id, .rank = plan.rank.value});
@@ -358,13 +402,15 @@ std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadl
       fail_unreachable(plan, Rank{r});
     }
     require_same_user(socket.get(), Rank{r});
-    if (os::send_message(socket.get(), hello, -1, deadline) != os::SendStatus::sent) fail_unreachable(plan, Rank{r});
+    if (os::send_message(socket.get(), hello, -1, deadline) != os::SendStatus::sent)
+      fail_unreachable(plan, Rank{r});
     sockets[static_cast<std::size_t>(r)] = std::move(socket);
   }
 
   int missing = size - 1 - plan.rank.value;
   while (missing > 0) {
-    os::UniqueFd socket = os::accept_unix(plan.listener, Deadline::after(std::min(kProbeInterval, deadline.left())));
+    os::UniqueFd socket =
+        os::accept_unix(plan.listener, Deadline::after(std::min(kProbeInterval, deadline.left())));
     if (socket) {
       const Rank from = greet(plan, socket.get(), sockets, deadline);
       if (!from.none()) {
@@ -376,14 +422,32 @@ std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadl
     plan.poll_failure();
     for (int r = plan.rank.value + 1; r < size; ++r) {
       if (sockets[static_cast<std::size_t>(r)]) continue;
-      if (!os::connect_unix(plan.paths[static_cast<std::size_t>(r)], deadline)) fail_unreachable(plan, Rank{r});
+      if (!os::connect_unix(plan.paths[static_cast<std::size_t>(r)], deadline))
+        fail_unreachable(plan, Rank{r});
       if (deadline.expired()) {
         fail_from(Rank{r}, ErrorCode::timeout, "connecting: rank {} did not come to rank {} within {} ms", r,
                   plan.rank.value, deadline.timeout().count());
       }
     }
   }
-  return std::make_shared<IpcChannel::Mesh>(plan.rank, size, std::move(sockets));
+}
+
+}  // namespace
+
+std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadline& deadline) {
+  std::vector<os::UniqueFd> sockets(plan.paths.size());
+  const auto mesh = [&] {
+    return std::make_shared<IpcChannel::Mesh>(plan.rank, static_cast<int>(plan.paths.size()),
+                                              std::move(sockets));
+  };
+  try {
+    connect_all(plan, deadline, sockets);
+  } catch (const Error& error) {
+    // To a rank that is connected already, closed sockets would look like this rank's death.
+    mesh()->fail_group(error);
+    throw;
+  }
+  return mesh();
 }
 
 }  // namespace onehop

@@ -12,17 +12,18 @@
 #include <string_view>
 #include <vector>
 
+#include "onehop/ipc.h"
+
 #include "base/deadline.h"
 #include "group/messages.h"
-#include "onehop/ipc.h"
 #include "os/fork_guard.h"
 #include "os/socket.h"
 #include "os/unique_fd.h"
 
 namespace onehop {
 
-/// Thread-safe. Collectives (all_gather, barrier, all_gather_fds, broadcast_fds) of one mesh are serialised and end
-/// for all ranks when they end badly for one; point-to-point calls end for their caller alone.
+/// Thread-safe. Collectives (all_gather, barrier, all_gather_fds, broadcast_fds) of one mesh are serialised
+/// and end for all ranks when they end badly for one; point-to-point calls end for their caller alone.
 class IpcChannel::Mesh {
  public:
   /// `sockets[r]` is connected to rank r; the own slot is empty.
@@ -50,8 +51,8 @@ class IpcChannel::Mesh {
   /// Reads what has arrived and throws the group's failure or the loss of a peer, naming `phase`. Called by
   /// everyone who waits for peers, however they wait.
   void check(const char* phase);
-  /// The same for one who waits for something that rank `awaited` does elsewhere, in shared memory: throws also
-  /// when that rank has left without doing it.
+  /// The same for one who waits for something that rank `awaited` does elsewhere, in shared memory: throws
+  /// also when that rank has left without doing it.
   template <class Done>
   void check_for(Rank awaited, Done&& done, const char* phase) {
     require_not_forked(phase);
@@ -86,7 +87,11 @@ class IpcChannel::Mesh {
 
   Peer& peer(Rank r);
   void transmit(Rank to, MeshMessage message, int fd, const Deadline& deadline, const char* phase);
-  [[nodiscard]] Received take(Rank from, MessageKind kind, const Deadline& deadline, const char* phase);
+  /// The next message of `from`; Error{mismatch} when it is of another kind or belongs to another call.
+  [[nodiscard]] Received take(Rank from, MessageKind kind, const char* call, const Deadline& deadline,
+                              const char* phase);
+  void give_fd(Rank to, int fd, const char* call, const Deadline& deadline);
+  [[nodiscard]] os::UniqueFd take_fd(Rank from, const char* call, const Deadline& deadline);
   void check_locked(const char* phase);
   void pump(Peer& from);
   /// Before any lock: the child of a fork may have inherited it locked by a thread that it does not have.
@@ -102,7 +107,7 @@ class IpcChannel::Mesh {
   const Rank rank_;
   const int size_;
   const std::uint32_t generation_ = os::fork_generation();
-  std::mutex call_mutex_;  ///< one collective at a time; taken before state_mutex_
+  std::mutex call_mutex_;   ///< one collective at a time; taken before state_mutex_
   std::mutex state_mutex_;  ///< guards what follows, sockets included
   std::vector<Peer> peers_;
   std::optional<Error> failure_;
@@ -112,7 +117,7 @@ class IpcChannel::Mesh {
 
 /// How ranks that know each other's listening sockets become a mesh.
 struct MeshPlan {
-  os::Id id{};                     ///< of the group: connections that name another are turned away
+  os::Id id{};  ///< of the group: connections that name another are turned away
   Rank rank;
   std::vector<std::string> paths;  ///< of every rank's listening socket
   int listener = -1;               ///< this rank's

@@ -205,7 +205,7 @@ TEST(Mesh, ASendThatTimesOutLeavesNoGap) {
   EXPECT_EQ(meshes[1]->recv(Rank{0}, soon(), "test"), "after");
 }
 
-TEST(Mesh, CallsInDifferentOrderAreAProtocolErrorOnAllRanks) {
+TEST(Mesh, CallsInDifferentOrderAreAMismatchOnAllRanks) {
   const auto meshes = thread_meshes(3);
   run_threads(3, [&](Rank rank) {
     Mesh& mesh = *meshes[static_cast<std::size_t>(rank.value)];
@@ -217,8 +217,9 @@ TEST(Mesh, CallsInDifferentOrderAreAProtocolErrorOnAllRanks) {
       }
       (void)mesh.all_gather("", soon(), "the next call");
     });
-    EXPECT_EQ(error.code(), ErrorCode::protocol) << error.what();
-    EXPECT_THAT(error.message(), HasSubstr("ranks call in different order"));
+    EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
+    EXPECT_THAT(error.message(), HasSubstr("ranks disagree"));
+    EXPECT_THAT(error.message(), HasSubstr("calls all_gather_fds"));
   });
 }
 

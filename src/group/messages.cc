@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include "base/wire.h"
 #include "onehop/version.h"
+
+#include "base/wire.h"
 
 namespace onehop {
 namespace {
@@ -15,8 +16,8 @@ enum class Type : std::uint8_t { status = 1, announce, offer, ack, verdict, mesh
 constexpr std::size_t kMaxText = 256;
 constexpr std::size_t kMaxPath = 4096;
 
-/// Every message begins with magic, protocol version and library version, and no later format may change that:
-/// ranks of different versions can always tell each other so.
+/// Every message begins with magic, protocol version and library version, and no later format may change
+/// that: ranks of different versions can always tell each other so.
 wire::Writer begin(Type type) {
   wire::Writer out;
   out.put(kMagic | static_cast<std::uint32_t>(type)).put(kProtocolVersion).put_bytes(ONEHOP_VERSION_STRING);
@@ -32,8 +33,9 @@ wire::Reader open(std::string_view bytes, Type type, std::string_view what) {
   const auto protocol = in.get<std::uint16_t>();
   const std::string_view version = in.get_bytes(kMaxText);
   if (protocol != kProtocolVersion) {
-    fail(ErrorCode::refused, "{}: the other rank runs onehop {} (protocol {}), this one {} (protocol {}); use one version",
-         what, version, protocol, ONEHOP_VERSION_STRING, kProtocolVersion);
+    fail(ErrorCode::refused,
+         "{}: the other rank runs onehop {} (protocol {}), this one {} (protocol {}); use one version", what,
+         version, protocol, ONEHOP_VERSION_STRING, kProtocolVersion);
   }
   return in;
 }
@@ -63,7 +65,11 @@ Status get_status(wire::Reader& in) {
 }
 
 void put_hello(wire::Writer& out, const Hello& hello) {
-  out.put_bytes(hello.version).put(hello.rank).put(hello.size).put_bytes(hello.boot_id).put_bytes(hello.hostname);
+  out.put_bytes(hello.version)
+      .put(hello.rank)
+      .put(hello.size)
+      .put_bytes(hello.boot_id)
+      .put_bytes(hello.hostname);
   out.put_bytes(hello.device).put(std::uint8_t{hello.overlap}).put(hello.scratch_bytes).put(hello.policy);
   out.put(hello.uid).put_bytes(hello.socket);
 }
@@ -95,7 +101,9 @@ std::uint32_t get_count(wire::Reader& in, std::string_view what) {
 }  // namespace
 
 Status Status::of(const Error& error, Rank origin) {
-  return {.code = error.code(), .origin = error.origin().none() ? origin : error.origin(), .message = error.message()};
+  return {.code = error.code(),
+          .origin = error.origin().none() ? origin : error.origin(),
+          .message = error.message()};
 }
 
 std::string encode(const Status& status) {
@@ -143,7 +151,7 @@ std::string encode(const MeshHello& hello) {
 std::string encode(const MeshMessage& message) {
   wire::Writer out = begin(Type::mesh_message);
   out.put(static_cast<std::uint8_t>(message.kind)).put(static_cast<std::uint8_t>(message.descriptor));
-  out.put(message.sequence).put_bytes(message.payload);
+  out.put(message.sequence).put_bytes(message.payload).put_bytes(message.call);
   return std::move(out).str();
 }
 
@@ -205,12 +213,14 @@ MeshMessage parse_mesh_message(std::string_view bytes) {
   const auto kind = in.get<std::uint8_t>();
   const auto descriptor = in.get<std::uint8_t>();
   if (kind < 1 || kind > 4 || descriptor > 2) {
-    fail(ErrorCode::protocol, "message on a socket: unknown kind {} or descriptor state {}", kind, descriptor);
+    fail(ErrorCode::protocol, "message on a socket: unknown kind {} or descriptor state {}", kind,
+         descriptor);
   }
   message.kind = static_cast<MessageKind>(kind);
   message.descriptor = static_cast<DescriptorState>(descriptor);
   message.sequence = in.get<std::uint64_t>();
   message.payload = in.get_bytes(kMaxPayload);
+  message.call = in.get_bytes(kMaxText);
   in.finish();
   return message;
 }

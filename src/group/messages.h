@@ -1,5 +1,5 @@
-// Everything ranks say to each other while they form and run a group, as bytes (docs/wire-formats.md). Parsers are
-// pure functions that throw Error{protocol} on anything malformed.
+// Everything ranks say to each other while they form and run a group, as bytes (docs/wire-formats.md).
+// Parsers are pure functions that throw Error{protocol} on anything malformed.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include "onehop/error.h"
 #include "onehop/group.h"
 #include "onehop/types.h"
+
 #include "os/random.h"
 
 namespace onehop {
@@ -50,7 +51,7 @@ struct Offer {
 
 /// What the others must know about a rank before the group exists.
 struct Hello {
-  std::string version;   ///< of the library
+  std::string version;  ///< of the library
   std::int32_t rank = 0;
   std::int32_t size = 0;
   std::string boot_id;
@@ -60,7 +61,7 @@ struct Hello {
   std::uint64_t scratch_bytes = 0;
   std::uint8_t policy = 0;
   std::uint32_t uid = 0;
-  std::string socket;    ///< path of the listening socket
+  std::string socket;  ///< path of the listening socket
 };
 
 /// "I take the offer, this is me", or why not.
@@ -91,6 +92,7 @@ struct MeshMessage {
   DescriptorState descriptor = DescriptorState::none;
   std::uint64_t sequence = 0;  ///< counts bytes and descriptor messages per direction
   std::string payload;         ///< for `failure`: an encoded Status
+  std::string call{};          ///< the collective it is part of; empty: none
 };
 
 [[nodiscard]] std::string encode(const Status& status);

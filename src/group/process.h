@@ -1,4 +1,5 @@
-// What ranks that are threads of one process need to know of each other: which process this is, and memory to share.
+// What ranks that are threads of one process need to know of each other: which process this is, and memory to
+// share.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,9 @@ namespace onehop {
 /// namespaces. Ranks with equal ones share an address space. Thread-safe.
 [[nodiscard]] os::Id process_id();
 
-/// Memory that a rank offers to the other ranks of its process: they need no second mapping. What travels is a
-/// number and no pointer, so that neither a rank that has given up in between nor a peer that makes numbers up leads
-/// to memory that is not there.
+/// Memory that a rank offers to the other ranks of its process: they need no second mapping. What travels is
+/// a number and no pointer, so that neither a rank that has given up in between nor a peer that makes numbers
+/// up leads to memory that is not there.
 class LocalOffer {
  public:
   LocalOffer() = default;  ///< of nothing

@@ -6,15 +6,20 @@
 #include <map>
 #include <thread>
 
+#include "onehop/version.h"
+
 #include "base/check.h"
 #include "base/log.h"
-#include "onehop/version.h"
 #include "os/fault_point.h"
 #include "os/host_id.h"
 #include "os/private_dir.h"
 
 namespace onehop {
 namespace {
+
+// How long what cannot be right may stand before it is called an error: another size of the group, or a
+// message of another version of onehop. It may be left from a run before this one, and about to be replaced.
+constexpr Duration kGrace{1000};
 
 // Between two looks at a key that may change: short at first, since ranks usually start together.
 class Backoff {
@@ -34,31 +39,55 @@ class Joiner {
   Joiner(Store& store, const JoinOptions& options, const Deadline& deadline)
       : store_(store), options_(options), deadline_(deadline), prefix_("onehop/" + options.name) {}
 
-  Verdict agree(Ack own) {
+  Verdict agree(const Ack& own) {
     announce();
     try {
-      Verdict verdict = options_.rank.value == 0 ? lead(std::move(own)) : follow(own);
-      (void)store_.delete_key(announce_key(options_.rank.value));
+      Verdict verdict = options_.rank.value == 0 ? lead(own) : follow(own);
+      withdraw();
       return verdict;
     } catch (...) {
-      (void)store_.delete_key(announce_key(options_.rank.value));
+      quietly([&] { withdraw(); });
       throw;
     }
   }
 
   [[nodiscard]] const os::Id& id() const { return id_; }
-  [[nodiscard]] std::string key(const std::string& leaf) const {
-    return fmt::format("{}/{}/{}", prefix_, os::to_hex(id_), leaf);
+  /// Tells the ranks that are still connecting why this one will not come.
+  void tell_failure(const Error& error) noexcept {
+    quietly([&] { (void)store_.compare_set(key("failed"), "", encode(Status::of(error, options_.rank))); });
+  }
+  /// Throws what another rank told with `tell_failure`.
+  void poll_failure() {
+    if (const std::optional<std::string> raw = store_.get_for(key("failed"), Duration{0})) {
+      parse_status(*raw).throw_if_failed();
+    }
   }
   /// Rank 0, once all ranks have read everything.
   void clean_up() {
     for (int r = 1; r < options_.size; ++r) (void)store_.delete_key(key(fmt::format("ack/{}", r)));
     (void)store_.delete_key(key("verdict"));
-    (void)store_.delete_key(prefix_ + "/offer");
+    withdraw_offer();
   }
 
  private:
+  /// For what is done on the way out of a failure: it must not take that failure's place.
+  template <class F>
+  static void quietly(F&& last_words) noexcept {
+    try {
+      last_words();
+    } catch (const std::exception& e) {
+      log::warn("while joining failed: {}", e.what());
+    }
+  }
+
+  [[nodiscard]] std::string key(const std::string& leaf) const {
+    return fmt::format("{}/{}/{}", prefix_, os::to_hex(id_), leaf);
+  }
   [[nodiscard]] std::string announce_key(int r) const { return fmt::format("{}/announce/{}", prefix_, r); }
+  [[nodiscard]] std::string offer_key() const { return prefix_ + "/offer"; }
+  [[nodiscard]] std::string refusal_key(const os::Id& nonce) const {
+    return fmt::format("{}/refusal/{}", prefix_, os::to_hex(nonce));
+  }
 
   void announce() {
     nonce_ = os::random_id();
@@ -66,25 +95,54 @@ class Joiner {
     store_.set(announce_key(options_.rank.value), encode(Announce{.nonce = nonce_}));
   }
 
+  // Whoever fails may come again at once, with another rank. So what lies under a shared name is deleted only
+  // by those whose it is.
+  void delete_own(const std::string& name, const std::string& value) {
+    if (store_.get_for(name, Duration{0}) == value) (void)store_.delete_key(name);
+  }
+  void withdraw() { delete_own(announce_key(options_.rank.value), encode(Announce{.nonce = nonce_})); }
+  void withdraw_offer() { delete_own(offer_key(), offer_); }
+  /// Between a look and a deletion somebody else's announcement may have come and gone.
+  void announce_again_if_lost() {
+    const std::string name = announce_key(options_.rank.value);
+    if (!store_.get_for(name, Duration{0})) store_.set(name, encode(Announce{.nonce = nonce_}));
+  }
+
   [[noreturn]] void fail_missing(const std::vector<int>& missing, const char* what) const {
     std::string names;
     for (const int r : missing) names += fmt::format("{}{}", names.empty() ? "" : ", ", r);
     fail_from(Rank{missing.front()}, ErrorCode::timeout,
-              "joining group '{}' of {} through {}: rank {} waited {} ms, but {} {} {}", options_.name, options_.size,
-              store_.describe(), options_.rank.value, deadline_.timeout().count(), missing.size() == 1 ? "rank" : "ranks",
-              names, what);
+              "joining group '{}' of {} through {}: rank {} waited {} ms, but {} {} {}", options_.name,
+              options_.size, store_.describe(), options_.rank.value, deadline_.timeout().count(),
+              missing.size() == 1 ? "rank" : "ranks", names, what);
+  }
+
+  std::optional<Announce> read_announcement(int r) {
+    std::optional<Deadline> grace;
+    Backoff backoff;
+    while (true) {
+      const std::optional<std::string> raw = store_.get_for(announce_key(r), lead_time().left());
+      if (!raw) return std::nullopt;
+      try {
+        return parse_announce(*raw);
+      } catch (const Error&) {
+        if (!grace) grace = Deadline::after(std::min(kGrace, lead_time().left()));
+        if (grace->expired()) throw;
+      }
+      backoff.wait(*grace);
+    }
   }
 
   /// Fills `nonces`, also when it throws for those that are missing.
   void read_announcements(std::vector<os::Id>& nonces) {
     std::vector<int> missing;
     for (int r = 1; r < options_.size; ++r) {
-      const std::optional<std::string> raw = store_.get_for(announce_key(r), lead_time().left());
-      if (!raw) {
+      const std::optional<Announce> announce = read_announcement(r);
+      if (announce) {
+        nonces[static_cast<std::size_t>(r)] = announce->nonce;
+      } else {
         missing.push_back(r);
-        continue;
       }
-      nonces[static_cast<std::size_t>(r)] = parse_announce(*raw).nonce;
     }
     if (!missing.empty()) fail_missing(missing, "did not come");
   }
@@ -97,15 +155,17 @@ class Joiner {
 
   void propose(const std::vector<os::Id>& nonces) {
     id_ = os::random_id();
-    store_.set(prefix_ + "/offer", encode(Offer{.id = id_, .nonces = nonces}));
+    offer_ = encode(Offer{.id = id_, .nonces = nonces});
+    store_.set(offer_key(), offer_);
   }
 
   /// The acks of all ranks, or nullopt when an announcement turned out to be stale.
-  std::optional<std::vector<Ack>> collect_acks(const std::vector<os::Id>& nonces, Ack own) {
+  std::optional<std::vector<Ack>> collect_acks(const std::vector<os::Id>& nonces, const Ack& own) {
     std::vector<Ack> acks(nonces.size());
-    acks[0] = std::move(own);
+    acks[0] = own;
     std::vector<int> missing;
     for (int r = 1; r < options_.size; ++r) missing.push_back(r);
+    std::optional<Deadline> grace;
     Backoff backoff;
     while (true) {
       std::erase_if(missing, [&](int r) {
@@ -113,17 +173,25 @@ class Joiner {
         if (raw) acks[static_cast<std::size_t>(r)] = parse_ack(*raw);
         return raw.has_value();
       });
-      if (missing.empty()) return acks;
-      for (const int r : missing) {
+      if (missing.empty()) {
+        if (same_size(acks)) return acks;
+        // A mistake, or a rank that has not noticed yet that the group before this one came to nothing: it
+        // will come anew.
+        if (!grace) grace = Deadline::after(std::min(kGrace, lead_time().left()));
+        if (grace->expired()) return acks;
+      }
+      if (!missing.empty() && lead_time().expired()) {
+        fail_missing(missing, "did not answer (died, or left from an earlier run)");
+      }
+      for (int r = 1; r < options_.size; ++r) {
         const std::optional<std::string> raw = store_.get_for(announce_key(r), Duration{0});
         if (raw && parse_announce(*raw).nonce != nonces[static_cast<std::size_t>(r)]) return std::nullopt;
       }
-      if (lead_time().expired()) fail_missing(missing, "did not answer (died, or left from an earlier run)");
       backoff.wait(deadline_);
     }
   }
 
-  Verdict lead(Ack own) {
+  Verdict lead(const Ack& own) {
     std::vector<os::Id> nonces(static_cast<std::size_t>(options_.size));
     nonces[0] = nonce_;
     try {
@@ -131,65 +199,99 @@ class Joiner {
         read_announcements(nonces);
         propose(nonces);
         os::fault_point("offer", options_.rank.value);
-        std::optional<std::vector<Ack>> acks = collect_acks(nonces, own);
+        const std::optional<std::vector<Ack>> acks = collect_acks(nonces, own);
         if (!acks) continue;
-        Verdict verdict = decide(*std::move(acks));
+        Verdict verdict = decide(*acks);
         store_.set(key("verdict"), encode(verdict));
         return verdict;
       }
     } catch (const Error& error) {
-      // Whoever came learns the reason: an offer that names them, and its verdict at once.
-      propose(nonces);
-      store_.set(key("verdict"), encode(Verdict{.status = Status::of(error, options_.rank), .hellos = {}}));
-      throw;
+      // To each that came, under its own number: this rank may come again and make another offer before they
+      // look.
+      Status status = Status::of(error, options_.rank);
+      if (error.code() == ErrorCode::refused) status.origin = error.origin();  // everyone's, not this rank's
+      quietly([&] {
+        for (std::size_t r = 1; r < nonces.size(); ++r) {
+          if (nonces[r] != os::Id{}) store_.set(refusal_key(nonces[r]), encode(status));
+        }
+        if (id_ != os::Id{}) clean_up();
+      });
+      throw Error(status.code, status.message, status.origin);
     }
   }
 
-  static Verdict decide(std::vector<Ack> acks) {
+  static bool same_size(const std::vector<Ack>& acks) {
+    return std::all_of(acks.begin(), acks.end(), [&](const Ack& ack) {
+      return !ack.status.ok() || ack.hello.size == static_cast<std::int32_t>(acks.size());
+    });
+  }
+
+  /// The members; throws when there is to be no group.
+  static Verdict decide(const std::vector<Ack>& acks) {
     Verdict verdict;
-    for (Ack& ack : acks) {
-      if (verdict.status.ok() && !ack.status.ok()) verdict.status = ack.status;
-      verdict.hellos.push_back(std::move(ack.hello));
+    for (const Ack& ack : acks) {
+      ack.status.throw_if_failed();
+      verdict.hellos.push_back(ack.hello);
     }
-    if (!verdict.status.ok()) return verdict;
-    if (std::optional<std::string> reason = reason_to_refuse(verdict.hellos)) {
-      verdict.status = {.code = ErrorCode::refused, .origin = {}, .message = *std::move(reason)};
+    if (const std::optional<std::string> reason = reason_to_refuse(verdict.hellos)) {
+      throw Error(ErrorCode::refused, *reason);
     }
     return verdict;
   }
 
   Verdict follow(const Ack& own) {
+    std::optional<Deadline> grace;
     Backoff backoff;
-    bool acked = false;
     int offered_size = -1;
+    bool acked = false;
     while (true) {
-      if (const std::optional<std::string> raw = store_.get_for(prefix_ + "/offer", Duration{0})) {
-        const Offer offer = parse_offer(*raw);
-        const auto index = static_cast<std::size_t>(options_.rank.value);
-        offered_size = static_cast<int>(offer.nonces.size());
-        if (index < offer.nonces.size() && offer.nonces[index] == nonce_) {
-          if (!acked || offer.id != id_) {
+      const std::optional<std::string> raw = store_.get_for(offer_key(), Duration{0});
+      // After the offer: rank 0 refuses before it makes another offer, which is not meant for this attempt.
+      if (const std::optional<std::string> refusal = store_.get_for(refusal_key(nonce_), Duration{0})) {
+        (void)store_.delete_key(refusal_key(nonce_));
+        parse_status(*refusal).throw_if_failed();
+      }
+      try {
+        if (raw) {
+          const Offer offer = parse_offer(*raw);
+          const auto index = static_cast<std::size_t>(options_.rank.value);
+          offered_size = static_cast<int>(offer.nonces.size());
+          if (index < offer.nonces.size() && offer.nonces[index] == nonce_ && (!acked || offer.id != id_)) {
             id_ = offer.id;
             acked = true;
             store_.set(key(fmt::format("ack/{}", options_.rank.value)), encode(own));
             os::fault_point("ack", options_.rank.value);
           }
+        }
+        if (acked) {
           if (const std::optional<std::string> verdict = store_.get_for(key("verdict"), Duration{0})) {
             return parse_verdict(*verdict);
           }
         }
+      } catch (const Error& error) {
+        if (acked) tell_failure(error);
+        if (!grace) grace = Deadline::after(std::min(kGrace, deadline_.left()));
+        if (acked || grace->expired()) Status::of(error, options_.rank).throw_if_failed();
       }
-      if (deadline_.expired()) {
-        fail_from(Rank{0}, ErrorCode::timeout,
-                  "joining group '{}' of {} through {}: rank {} waited {} ms, but {}", options_.name, options_.size,
-                  store_.describe(), options_.rank.value, deadline_.timeout().count(),
-                  acked ? "some other rank did not come (rank 0 knows which)"
-                  : offered_size >= 0 && offered_size != options_.size
-                      ? fmt::format("rank 0 offers a group of {}", offered_size)
-                      : "rank 0 made no offer (it did not come, or waits for another rank)");
-      }
+      if (deadline_.expired()) fail_unled(acked, offered_size);
+      if (!acked) announce_again_if_lost();
       backoff.wait(deadline_);
     }
+  }
+
+  [[noreturn]] void fail_unled(bool acked, int offered_size) {
+    std::vector<int> missing;
+    for (int r = 0; r < options_.size; ++r) {
+      if (!store_.get_for(announce_key(r), Duration{0})) missing.push_back(r);
+    }
+    if (!missing.empty() && missing.front() != 0) fail_missing(missing, "did not come");
+    fail_from(Rank{0}, ErrorCode::timeout,
+              "joining group '{}' of {} through {}: rank {} waited {} ms, but {}", options_.name,
+              options_.size, store_.describe(), options_.rank.value, deadline_.timeout().count(),
+              acked ? "rank 0 made no decision (it died, or waits for another rank)"
+              : offered_size >= 0 && offered_size != options_.size
+                  ? fmt::format("rank 0 offers a group of {}", offered_size)
+                  : "rank 0 made no offer (it did not come, or waits for another rank)");
   }
 
   Store& store_;
@@ -198,6 +300,7 @@ class Joiner {
   const std::string prefix_;
   os::Id nonce_{};
   os::Id id_{};
+  std::string offer_;  ///< rank 0's, as it lies in the store
 };
 
 }  // namespace
@@ -214,24 +317,28 @@ std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos) {
     if (hello.version != first.version) return differs("their onehop version", first.version, hello.version);
     if (hello.size != size) return differs("the size of the group", size, hello.size);
     if (hello.boot_id != first.boot_id) {
-      return fmt::format("ranks 0 and {} are on different machines ({} and {}); onehop works inside one machine", hello.rank,
-                         first.hostname, hello.hostname);
+      return fmt::format(
+          "ranks 0 and {} are on different machines ({} and {}); onehop works inside one machine", hello.rank,
+          first.hostname, hello.hostname);
     }
     if (hello.uid != first.uid) return differs("their user id", first.uid, hello.uid);
     if ((hello.device == "host") != host) return differs("their kind of device", first.device, hello.device);
-    if (hello.scratch_bytes != first.scratch_bytes) return differs("scratch_bytes", first.scratch_bytes, hello.scratch_bytes);
+    if (hello.scratch_bytes != first.scratch_bytes)
+      return differs("scratch_bytes", first.scratch_bytes, hello.scratch_bytes);
     if (hello.policy != first.policy) return differs("their algorithm policy", first.policy, hello.policy);
   }
   const int limit = host ? kMaxHostRanks : kMaxDevices;
   if (size > limit) {
-    return fmt::format("a group of {} holds at most {} ranks, got {}", host ? "host ranks" : "GPUs", limit, size);
+    return fmt::format("a group of {} holds at most {} ranks, got {}", host ? "host ranks" : "GPUs", limit,
+                       size);
   }
   std::map<std::string, int> owners;
   for (const Hello& hello : hellos) {
     const auto [at, fresh] = owners.emplace(hello.device, hello.rank);
     if (fresh || host || (hello.overlap && first.overlap)) continue;
-    return fmt::format("ranks {} and {} use the same GPU {}; give each its own, or set ONEHOP_ALLOW_OVERLAPPING_DEVICES=1",
-                       at->second, hello.rank, hello.device);
+    return fmt::format(
+        "ranks {} and {} use the same GPU {}; give each its own, or set ONEHOP_ALLOW_OVERLAPPING_DEVICES=1",
+        at->second, hello.rank, hello.device);
   }
   return std::nullopt;
 }
@@ -263,28 +370,19 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
   }
 
   Joiner joiner(store, options, deadline);
-  const Verdict verdict = joiner.agree(std::move(own));
+  const Verdict verdict = joiner.agree(own);
   verdict.status.throw_if_failed();
 
   MeshPlan plan{.id = joiner.id(), .rank = options.rank, .paths = {}, .listener = listener.get()};
   for (const Hello& hello : verdict.hellos) plan.paths.push_back(hello.socket);
-  const std::string failed_key = joiner.key("failed");
-  plan.poll_failure = [&] {
-    if (const std::optional<std::string> raw = store.get_for(failed_key, Duration{0})) {
-      parse_status(*raw).throw_if_failed();
-    }
-  };
+  plan.poll_failure = [&] { joiner.poll_failure(); };
   Rendezvous result{.id = joiner.id(), .mesh = {}};
   try {
     result.mesh = connect_mesh(plan, deadline);
   } catch (const Error& error) {
     // The others may still wait for this rank's connection: tell them why there will be none.
-    try {
-      (void)store.compare_set(failed_key, "", encode(Status::of(error, options.rank)));
-    } catch (const Error& telling) {
-      log::warn("telling the other ranks: {}", telling.message());
-    }
-    throw;
+    joiner.tell_failure(error);
+    Status::of(error, options.rank).throw_if_failed();
   }
   // Listeners stay until every rank is connected to every other; then nobody needs the store any more.
   (void)result.mesh->all_gather("", deadline, "joining");

@@ -1,17 +1,24 @@
 // How ranks that share nothing but a store become a group.
 //
-// All keys live under `onehop/<name>/`. A store may hold what an earlier, crashed run left there, so nothing is
-// believed that does not answer this run's random numbers:
+// All keys live under `onehop/<name>/`. A store may hold what an earlier, crashed run left there, so nothing
+// is believed that does not answer this run's random numbers:
 //
-//   1. Every rank r sets `announce/<r>` to a fresh nonce.
-//   2. Rank 0 reads all announcements and sets `offer` to a fresh group id and the nonces it read.
-//   3. A rank that finds its own nonce in the offer sets `<id>/ack/<r>`: its Hello, or why it cannot take part.
-//      One that finds another nonce in its place waits for the next offer; rank 0 makes one when an announcement
-//      changes while acks are missing (it had read a stale one).
-//   4. With all acks, rank 0 decides for everyone and sets `<id>/verdict`: all Hellos, or the reason for refusing.
+// 1. Every rank r sets `announce/<r>` to a fresh nonce.
 //
-// A fresh id cannot have stale acks or a stale verdict. Every rank deletes its own announcement once it has the
-// verdict, before it can join again under the same name; rank 0 deletes the rest once all ranks are connected.
+// 2. Rank 0 reads all announcements and sets `offer` to a fresh group id and the nonces it read.
+//
+// 3. A rank that finds its own nonce in the offer sets `<id>/ack/<r>`: its Hello, or why it cannot take part.
+// One that finds another nonce in its place waits for the next offer; rank 0 makes one when an announcement
+// changes while acks are missing (it had read a stale one).
+//
+// 4. With all acks, rank 0 decides for everyone and sets `<id>/verdict`: all Hellos. When there is to be no
+// group, it sets `refusal/<nonce>` for every rank it has heard of: the reason.
+//
+// A fresh id cannot have stale acks or a stale verdict. A failed attempt may be followed by another one at
+// once, over the same store and with other ranks, while some rank has not noticed yet; nothing that belongs
+// to one may be taken for the other's. So a refusal goes to a nonce, every rank deletes its own announcement
+// and nobody else's, and rank 0 deletes the rest once all ranks are connected. A rank that answers with
+// another size of the group gets a while to find out that it is late before that is called a mismatch.
 #pragma once
 
 #include <functional>
@@ -20,11 +27,12 @@
 #include <string>
 #include <vector>
 
+#include "onehop/group.h"
+#include "onehop/store.h"
+
 #include "base/deadline.h"
 #include "group/mesh.h"
 #include "group/messages.h"
-#include "onehop/group.h"
-#include "onehop/store.h"
 
 namespace onehop {
 
@@ -33,8 +41,8 @@ struct Rendezvous {
   std::shared_ptr<IpcChannel::Mesh> mesh;
 };
 
-/// Collective. `prepare` checks this rank's options and returns its device's identity; what it throws reaches all
-/// ranks. Throws the same Error on all ranks when there is to be no group.
+/// Collective. `prepare` checks this rank's options and returns its device's identity; what it throws reaches
+/// all ranks. Throws the same Error on all ranks when there is to be no group.
 [[nodiscard]] Rendezvous rendezvous(Store& store, const JoinOptions& options,
                                     const std::function<std::string()>& prepare, const Deadline& deadline);
 

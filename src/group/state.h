@@ -9,11 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "onehop/group.h"
+
 #include "base/check.h"
 #include "group/mesh.h"
 #include "kernel/host/team.h"
 #include "memory/backend.h"
-#include "onehop/group.h"
 
 namespace onehop {
 
@@ -28,7 +29,8 @@ struct BufferRange {
 class Group::State : public std::enable_shared_from_this<Group::State> {
  public:
   /// Collective: allocates and exchanges the communicator's segments.
-  State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh);
+  State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh,
+        const Deadline& deadline);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -41,19 +43,24 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   [[nodiscard]] IpcChannel& channel() { return channel_; }
   [[nodiscard]] host::Team& team() { return team_; }
 
-  /// Runs one call of this group: alone, and with its failure made every rank's, unless all ranks have it already.
+  /// Runs one call of this group: alone, and with its failure made every rank's, unless all ranks have it
+  /// already.
   template <class F>
   auto call(const char* phase, F&& body) {
-    // The fast look; everything slower is found out while waiting. Once before the lock, which the child of a fork may
-    // have inherited locked, and once after it, since the call before this one may have failed.
+    // The fast look; everything slower is found out while waiting. Once before the lock, which the child of a
+    // fork may have inherited locked, and once after it, since the call before this one may have failed.
     if (!mesh_->usable()) mesh_->check(phase);
     const std::lock_guard lock(call_mutex_);
     if (!mesh_->usable()) mesh_->check(phase);
     try {
       return body();
     } catch (const Error& error) {
-      if (!found_by_all(error.code())) mesh_->fail_group(error);
-      throw;
+      if (found_by_all(error.code())) throw;
+      fail_call(error, phase);
+    } catch (const std::exception& other) {
+      // Out of memory, most likely: the other ranks must not take this one's next call for the rest of this
+      // call.
+      fail_call(Error(ErrorCode::out_of_resources, other.what()), phase);
     }
   }
 
@@ -64,21 +71,27 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
     }
   }
   void wait_for(int r, os::CallDeadline& deadline, const char* phase) {
-    const auto check = [&] { mesh_->check_for(Rank{r}, [&] { return team_.arrived(r); }, phase); };
+    const auto check = [&] {
+      mesh_->check_for(
+          Rank{r}, [&] { return team_.arrived(r); }, phase);
+    };
     if (!team_.wait(r, deadline, check)) throw_timeout(Rank{r}, deadline.timeout(), phase);
   }
   [[noreturn]] void throw_timeout(Rank awaited, Duration timeout, const char* phase) const;
+  /// Makes `error` the group's failure and throws it as the other ranks see it.
+  [[noreturn]] void fail_call(const Error& error, const char* phase);
 
   /// Collective: everyone's status; throws the first failure, the same on all ranks.
   void agree(const Status& own, const Deadline& deadline, const char* phase);
-  /// Collective: `bytes` of memory on every rank, as the user asked for them, and `extra` of our own before them;
-  /// mapped by every rank, in rank order.
+  /// Collective: `bytes` of memory on every rank, as the user asked for them, and `extra` of our own before
+  /// them; mapped by every rank, in rank order.
   [[nodiscard]] std::vector<std::shared_ptr<Block>> exchange_blocks(std::size_t bytes, std::size_t extra,
-                                                                    const Deadline& deadline, const char* phase);
+                                                                    const Deadline& deadline,
+                                                                    const char* phase);
   [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes);
   /// The symmetric buffer that holds [data, data + bytes), or nullptr and number 0.
-  [[nodiscard]] std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> find_buffer(const void* data,
-                                                                                              std::size_t bytes);
+  [[nodiscard]] std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> find_buffer(
+      const void* data, std::size_t bytes);
 
   void count_usage(Algorithm algorithm) {
     usage_[static_cast<std::size_t>(algorithm)].fetch_add(1, std::memory_order_relaxed);
@@ -87,9 +100,9 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   void leave() noexcept { mesh_->leave(); }
 
  private:
-  /// Errors that calls throw on all ranks alike, in the same step: because each finds it by itself, or since they
-  /// agreed on it. The group stays usable after them. (What fails on one rank alone inside an exchange is made every
-  /// rank's by Mesh, whatever its code.)
+  /// Errors that calls throw on all ranks alike, in the same step: because each finds it by itself, or since
+  /// they agreed on it. The group stays usable after them. (What fails on one rank alone inside an exchange
+  /// is made every rank's by Mesh, whatever its code.)
   [[nodiscard]] static bool found_by_all(ErrorCode code) {
     return code == ErrorCode::mismatch || code == ErrorCode::invalid_argument || code == ErrorCode::refused ||
            code == ErrorCode::out_of_resources;
@@ -110,7 +123,8 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
 
 class SymmetricBuffer::State {
  public:
-  State(std::shared_ptr<Group::State> group, std::vector<std::shared_ptr<Block>> blocks, std::size_t bytes);
+  State(std::shared_ptr<Group::State> owner, std::vector<std::shared_ptr<Block>> blocks,
+        std::size_t size_in_bytes);
 
   [[nodiscard]] static std::size_t pad_bytes(int size);
 
@@ -124,8 +138,8 @@ class SymmetricBuffer::State {
 
   const std::shared_ptr<Group::State> group;
   const std::size_t bytes;
-  std::vector<std::byte*> data;        ///< per rank
-  std::vector<std::uint32_t*> pads;    ///< per rank
+  std::vector<std::byte*> data;      ///< per rank
+  std::vector<std::uint32_t*> pads;  ///< per rank
 
  private:
   void raise(Slot kind, int dst, int channel, std::uint32_t value);

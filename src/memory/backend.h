@@ -1,4 +1,5 @@
-// Where symmetric memory comes from. The cold seam between the backends: allocate, export as a descriptor, import.
+// Where symmetric memory comes from. The cold seam between the backends: allocate, export as a descriptor,
+// import.
 #pragma once
 
 #include <cstddef>

@@ -30,21 +30,24 @@ class HostBackend final : public MemoryBackend {
   [[nodiscard]] std::shared_ptr<Block> import(os::UniqueFd handle, std::size_t bytes) const override {
     const std::size_t rounded = round_up(bytes);
     os::require_sealed_memfd(handle.get(), rounded);
-    return std::make_shared<HostBlock>(os::Mapping::map_shared(handle.get(), rounded, "a peer's symmetric memory"));
+    return std::make_shared<HostBlock>(
+        os::Mapping::map_shared(handle.get(), rounded, "a peer's symmetric memory"));
   }
 
  private:
   [[nodiscard]] std::size_t round_up(std::size_t bytes) const {
     const std::size_t unit = granularity();
     const std::size_t rounded = (bytes + unit - 1) / unit * unit;
-    require(bytes > 0 && rounded >= bytes && rounded <= (std::size_t{1} << 48), "cannot allocate {} bytes of symmetric memory",
-            bytes);
+    require(bytes > 0 && rounded >= bytes && rounded <= (std::size_t{1} << 48),
+            "cannot allocate {} bytes of symmetric memory", bytes);
     return rounded;
   }
 };
 
 }  // namespace
 
-std::unique_ptr<MemoryBackend> make_host_backend() { return std::make_unique<HostBackend>(); }
+std::unique_ptr<MemoryBackend> make_host_backend() {
+  return std::make_unique<HostBackend>();
+}
 
 }  // namespace onehop

@@ -2,8 +2,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "memory/backend.h"
 #include "onehop/error.h"
+
+#include "memory/backend.h"
 
 namespace onehop {
 namespace {

@@ -20,10 +20,11 @@ struct alignas(64) Doorbell {
 };
 
 /// Call after publishing with a seq_cst read-modify-write. Pairs with `wait_on`: of our publish
-/// and load of `sleepers`, and its increment of `sleepers` and check of the condition, all seq_cst, at least one
-/// side sees the other.
+/// and load of `sleepers`, and its increment of `sleepers` and check of the condition, all seq_cst, at least
+/// one side sees the other.
 inline void ring(Doorbell& bell) {
-  if (bell.sleepers.load(std::memory_order_seq_cst) == 0) [[likely]] return;
+  if (bell.sleepers.load(std::memory_order_seq_cst) == 0) [[likely]]
+    return;
   bell.rings.fetch_add(1, std::memory_order_seq_cst);
   futex_wake_all(bell.rings);
 }
@@ -33,9 +34,9 @@ struct SpinPolicy {
   std::uint32_t tight = 0;   ///< look without pausing: the answer is some cache misses away
   std::uint32_t yields = 0;  ///< look between sched_yield calls
 
-  /// With a core for every rank a tight spin answers fastest; it is short, because ranks can share a core all the same
-  /// while other programs run, and then every look is in the way of what it looks for. With fewer cores give the core
-  /// away at once. sched_yield returns at once where nobody else wants the core.
+  /// With a core for every rank a tight spin answers fastest; it is short, because ranks can share a core all
+  /// the same while other programs run, and then every look is in the way of what it looks for. With fewer
+  /// cores give the core away at once. sched_yield returns at once where nobody else wants the core.
   static SpinPolicy for_ranks(int ranks, int cpus) {
     return ranks <= cpus ? SpinPolicy{.tight = 2000, .yields = 300} : SpinPolicy{.tight = 1, .yields = 300};
   }
@@ -45,7 +46,7 @@ struct SpinPolicy {
 /// all waits of one call together.
 class CallDeadline {
  public:
-  /// A negative timeout is refused here, before a call has begun: some ranks would be in it and others not.
+  /// Refuses a bad timeout now: later, the other ranks have been told of the call already.
   explicit CallDeadline(Duration timeout) : timeout_(timeout) {
     require(timeout.count() >= 0, "a timeout must not be negative, got {} ms", timeout.count());
   }
@@ -64,8 +65,8 @@ class CallDeadline {
 inline constexpr Duration kSleepSlice{20};
 
 /// Waits until `ready()`; false when the deadline passed first. `ready` must load with seq_cst (as strong as
-/// acquire on x86 and free there). `interrupt()` is called now and then while waiting is slow; it throws to end
-/// the wait (a dead peer, an abort).
+/// acquire on x86 and free there). `interrupt()` is called now and then while waiting is slow; it throws to
+/// end the wait (a dead peer, an abort).
 template <class Ready, class Interrupt>
 [[nodiscard]] bool wait_on(Doorbell& own, const SpinPolicy& policy, CallDeadline& deadline, Ready&& ready,
                            Interrupt&& interrupt) {

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <optional>
@@ -19,27 +20,40 @@ struct Fault {
   std::string point;
   int rank = -1;
   std::string action;
+  std::atomic<int> visits_left{1};
 };
 
-Fault parse_fault() {
+int parse_int(const std::string& text, int fallback) {
+  (void)std::from_chars(text.data(), text.data() + text.size(), fallback);
+  return fallback;
+}
+
+void parse_fault(Fault& fault) {
   const std::string text = env::get("ONEHOP_FAULT").value_or("");
   const std::size_t first = text.find(':');
   const std::size_t second = text.find(':', first + 1);
-  Fault fault;
-  if (second == std::string::npos) return fault;
-  fault.point = text.substr(0, first);
-  (void)std::from_chars(text.data() + first + 1, text.data() + second, fault.rank);
+  if (second == std::string::npos) return;
+  const std::string place = text.substr(0, first);
+  const std::size_t visit = place.find('#');
+  fault.point = place.substr(0, visit);
+  if (visit != std::string::npos) fault.visits_left = parse_int(place.substr(visit + 1), 1);
+  fault.rank = parse_int(text.substr(first + 1, second - first - 1), -1);
   fault.action = text.substr(second + 1);
-  return fault;
 }
 
 }  // namespace
 
 const bool g_faults_armed = env::get("ONEHOP_FAULT").has_value();
+void (*g_before_fault)() = nullptr;
 
 void reach_fault_point(const char* point, int rank) {
-  static const Fault fault = parse_fault();
-  if (fault.point != point || fault.rank != rank) return;
+  static Fault& fault = *[] {
+    auto* parsed = new Fault;  // leaked on purpose: points are reached while statics are destroyed, too
+    parse_fault(*parsed);
+    return parsed;
+  }();
+  if (fault.point != point || fault.rank != rank || fault.visits_left.fetch_sub(1) != 1) return;
+  if (g_before_fault != nullptr) g_before_fault();
   if (fault.action == "kill") {
     (void)::kill(::getpid(), SIGKILL);
   } else if (fault.action == "stop") {

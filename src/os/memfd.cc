@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -33,6 +34,13 @@ UniqueFd create_sealed_memfd(const char* name, std::size_t bytes) {
   UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) fail_errno(errno, "memfd_create");
   const auto size = static_cast<off_t>(bytes);
+  // Beyond this limit fallocate would not only fail but kill the process with SIGXFSZ.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
+    fail(ErrorCode::out_of_resources,
+         "{} of shared memory exceed the file size limit of {} (raise ulimit -f)", format_size(bytes),
+         format_size(limit.rlim_cur));
+  }
   // memfds have no limit of their own: asked for more than there is, the kernel fills the machine and then
   // kills somebody.
   if (const std::size_t available = available_memory(); bytes > available) {

@@ -94,6 +94,18 @@ TEST(Socket, TellsADeadPeerFromASilentOne) {
   EXPECT_EQ(send_message(b.get(), "x", -1, Deadline::after(kSoon)), SendStatus::closed);
 }
 
+TEST(Socket, LastWordsSurviveAPeerThatDidNotReadItsMessages) {
+  auto [a, b] = socket_pair();
+  ASSERT_EQ(send_message(b.get(), "never read", -1, Deadline::after(kSoon)), SendStatus::sent);
+  ASSERT_EQ(send_message(a.get(), "last words", -1, Deadline::after(kSoon)), SendStatus::sent);
+  a.reset();  // with an unread message: the kernel reports a reset before the last words
+  Message message;
+  ASSERT_TRUE(recv_message(b.get(), message, Deadline::after(kSoon)));
+  EXPECT_EQ(message.bytes, "last words");
+  ASSERT_TRUE(recv_message(b.get(), message, Deadline::after(kSoon)));
+  EXPECT_TRUE(message.closed);
+}
+
 TEST(Socket, SendTimesOutWhenNobodyReads) {
   auto [a, b] = socket_pair();
   const std::string big(64 << 10, 'x');
@@ -170,6 +182,19 @@ TEST(PrivateDir, ReclaimsWhatADeadProcessLeftAndNothingElse) {
   EXPECT_GE(reclaim_stale_dirs(runtime_base()), 1);
   EXPECT_FALSE(fs::exists(left));
   EXPECT_TRUE(fs::exists(living.path()));
+}
+
+TEST(PrivateDir, ManyCanBeMadeWhileOthersSweep) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([] {
+      for (int i = 0; i < 100; ++i) {
+        const PrivateDir dir = PrivateDir::create("crowd");  // sweeps first
+        ASSERT_TRUE(fs::exists(dir.path() + "/lock"));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(PrivateDir, NamesTheRemedyWhenTheBaseIsNotThere) {

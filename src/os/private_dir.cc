@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -69,15 +68,14 @@ PrivateDir PrivateDir::create(const std::string& purpose) {
         errno,
         fmt::format("creating a private directory in {} (set ONEHOP_RUNTIME_DIR to a writable one)", base));
   }
-  // Locked before it gets its name: a sweep that found it unlocked would take it for a dead process's.
-  const std::string lock_path = path + "/lock";
+  // Locked before it gets its name: whoever sweeps never sees a lock file that is not held yet.
   const std::string unnamed = path + "/lock.new";
   UniqueFd lock(::open(unnamed.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const bool locked = lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0 &&
-                      ::rename(unnamed.c_str(), lock_path.c_str()) == 0;
+                      ::rename(unnamed.c_str(), (path + "/lock").c_str()) == 0;
   const int err = locked ? 0 : errno;
   PrivateDir dir(std::move(path), std::move(lock));  // from here on removed on every path
-  if (err != 0) fail_errno(err, fmt::format("locking {}", lock_path));
+  if (err != 0) fail_errno(err, fmt::format("locking {}", dir.path()));
   return dir;
 }
 

@@ -140,8 +140,8 @@ bool recv_message(int socket, Message& message, const Deadline& deadline) {
     header.msg_controllen = control.size();
     const ssize_t got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
     if (got < 0) {
-      // The peer closed with messages of ours unread. That is reported once and ahead of what it sent before, which
-      // the next look finds, and after that the end.
+      // A peer that closes with unread messages leaves this error in front of what it sent before; the kernel
+      // reports it once. The messages come next, and then the end.
       if (errno == ECONNRESET) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) {
         if (!wait_for(socket, POLLIN, deadline)) return false;

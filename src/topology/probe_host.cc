@@ -38,7 +38,7 @@ std::vector<int> cpu_list(hwloc_const_cpuset_t set) {
 
 std::string cpu_model(hwloc_topology_t machine) {
   for (const hwloc_obj_type_t type : {HWLOC_OBJ_PACKAGE, HWLOC_OBJ_MACHINE}) {
-    const hwloc_obj_t object = hwloc_get_obj_by_type(machine, type, 0);
+    auto* const object = hwloc_get_obj_by_type(machine, type, 0);
     const char* model = object != nullptr ? hwloc_obj_get_info_by_name(object, "CPUModel") : nullptr;
     if (model != nullptr) return model;
   }

@@ -110,9 +110,10 @@ Picture draw_grid(const std::vector<Region>& regions, const std::vector<std::siz
   grid.size = {static_cast<double>(columns) * (cell.width + kGap) - kGap,
                static_cast<double>(rows) * (cell.height + kGap) - kGap};
   for (std::size_t i = 0; i < pictures.size(); ++i) {
+    const std::size_t row = i / columns;
     grid.body += fmt::format("<g transform=\"translate({:.1f} {:.1f})\">\n{}</g>\n",
                              static_cast<double>(i % columns) * (cell.width + kGap),
-                             static_cast<double>(i / columns) * (cell.height + kGap), pictures[i].body);
+                             static_cast<double>(row) * (cell.height + kGap), pictures[i].body);
   }
   return grid;
 }

@@ -96,7 +96,7 @@ std::string fabric_text(const DeviceInfo& device) {
   return "-";
 }
 
-std::string or_dash(std::string text) {
+std::string or_dash(const std::string& text) {
   return text.empty() ? "-" : text;
 }
 

@@ -63,7 +63,7 @@ const Mistake kMistakes[] = {
     {"JsonUnwritable", bench({"--json", "/nonexistent/r.json"}), 1, "'/nonexistent/r.json'"},
     {"HtmlIsADirectory", bench({"--html", "/tmp"}), 1, "'/tmp'"},
     {"JsonWithoutFile", bench({"--json"}), 2, "--json"},
-    {"LaunchWithoutRanks", {"launch", "--", "true"}, 2, "-n"},
+    {"LaunchWithoutRanks", {"launch", "--", "true"}, 2, "--ranks"},
     {"LaunchZeroRanks", {"launch", "-n", "0", "--", "true"}, 2, "-n '0'"},
     {"LaunchTooManyRanks", {"launch", "-n", "65", "--", "true"}, 2, "-n '65'"},
     {"LaunchRanksNoNumber", {"launch", "-n", "x", "--", "true"}, 2, "-n 'x'"},
@@ -72,6 +72,10 @@ const Mistake kMistakes[] = {
     {"LaunchNegativeTime", {"launch", "-n", "2", "--timeout-kill=-1s", "--", "true"}, 2, "'-1s'"},
     {"DoctorUnknownOption", {"doctor", "--fix"}, 2, "--fix"},
 };
+void PrintTo(const Mistake& mistake, std::ostream* out) {
+  *out << mistake.name;
+}
+
 INSTANTIATE_TEST_SUITE_P(Mistakes, Usage, ::testing::ValuesIn(kMistakes),
                          [](const auto& mistake) { return std::string(mistake.param.name); });
 

@@ -97,7 +97,9 @@ Processes::~Processes() {
   }
 }
 
-pid_t Processes::pid(int rank) const { return children_[static_cast<std::size_t>(rank)].pid; }
+pid_t Processes::pid(int rank) const {
+  return children_[static_cast<std::size_t>(rank)].pid;
+}
 
 std::vector<Exit> Processes::wait(Duration limit, const std::vector<int>& except) {
   const auto deadline = Clock::now() + limit;
@@ -147,7 +149,8 @@ void run_process_group(int n, const std::function<void(Group&)>& body, const Joi
   });
   const std::vector<Exit> exits = processes.wait(std::chrono::seconds{100});
   for (std::size_t r = 0; r < exits.size(); ++r) {
-    EXPECT_EQ(exits[r].code, 0) << "rank " << r << " ended by signal " << exits[r].signal << ": " << exits[r].text;
+    EXPECT_EQ(exits[r].code, 0) << "rank " << r << " ended by signal " << exits[r].signal << ": "
+                                << exits[r].text;
   }
 }
 
@@ -162,8 +165,10 @@ TempDir::~TempDir() {
 
 Footprint footprint() {
   Footprint now;
-  now.descriptors = static_cast<int>(std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()));
-  for (const auto& entry : fs::directory_iterator("/proc/self/task")) now.threads += entry.is_directory() ? 1 : 0;
+  now.descriptors =
+      static_cast<int>(std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()));
+  for (const auto& entry : fs::directory_iterator("/proc/self/task"))
+    now.threads += entry.is_directory() ? 1 : 0;
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) ++now.mappings;
   std::ifstream statm("/proc/self/statm");

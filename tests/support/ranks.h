@@ -20,14 +20,14 @@ void run_thread_group(int n, const std::function<void(Group&)>& body, const Join
 
 /// How a rank that is a process ended.
 struct Exit {
-  int code = -1;     ///< exit code, or -1
-  int signal = 0;    ///< signal that ended it, or 0
-  std::string text;  ///< what the rank reported with `report`, or what it threw
+  int code = -1;       ///< exit code, or -1
+  int signal = 0;      ///< signal that ended it, or 0
+  std::string text;    ///< what the rank reported with `report`, or what it threw
   double seconds = 0;  ///< from the start of all ranks to the end of this one
 };
 
-/// Real processes, forked from a test that runs no threads. A rank that returns exits 0; one that throws, or in
-/// which a gtest assertion fails, exits 1. A rank's uncaught Error becomes its text.
+/// Real processes, forked from a test that runs no threads. A rank that returns exits 0; one that throws, or
+/// in which a gtest assertion fails, exits 1. A rank's uncaught Error becomes its text.
 class Processes {
  public:
   /// `body(rank)` returns the text to report.
@@ -35,8 +35,8 @@ class Processes {
   ~Processes();  ///< kills what is left
 
   [[nodiscard]] pid_t pid(int rank) const;
-  /// Waits until all processes but those in `except` ended, at most `limit`; those that did not are killed and
-  /// reported with signal SIGKILL.
+  /// Waits until all processes but those in `except` ended, at most `limit`; those that did not are killed
+  /// and reported with signal SIGKILL.
   [[nodiscard]] std::vector<Exit> wait(Duration limit, const std::vector<int>& except = {});
 
  private:

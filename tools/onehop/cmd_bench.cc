@@ -36,7 +36,9 @@ Examples:
 Started by itself, it starts the ranks; under onehop launch, torchrun, mpirun or srun it joins that job.
 Before a size is timed its result is compared, element by element on every rank, with a reference in double
 precision, and the ranks' bits with each other; a difference ends the run with exit code 1.
-time is the median of the slowest rank; algbw = bytes / time; busbw = algbw x 2(n-1)/n, as in nccl-tests.)";
+time is the median of the slowest rank; algbw = bytes / time; busbw = algbw x 2(n-1)/n, as in nccl-tests.
+
+Exit code: 0 measured and, unless --no-check, verified; 1 wrong result or failure; 2 bad usage.)";
 
 constexpr Duration kTimeout = std::chrono::seconds{60};
 
@@ -131,7 +133,9 @@ void run_member(Group& group, const BenchOptions& options, const std::string& la
     return;
   }
   BenchReport report{options, launcher, {}};
-  Table table(stdout, ::isatty(STDOUT_FILENO) != 0);
+  // mpirun and srun may give a rank a terminal of their own and pass on what it shows, to a pipe as well.
+  const bool ours = launcher == "onehop" || launcher == "threads";
+  Table table(stdout, ours && ::isatty(STDOUT_FILENO) != 0);
   table.begin(options);
   BenchListener listener;
   listener.progress = [&](std::string_view what) { table.progress(what); };

@@ -71,7 +71,10 @@ int run_command(int argc, char** argv) {
   } catch (const CLI::Success& help_or_version) {
     return app.exit(help_or_version);
   } catch (const CLI::ParseError& error) {
-    return usage_error(app, error.what());
+    // CLI11 notices the missing subcommand before it looks at what stood in its place.
+    const bool unknown = app.get_subcommands().empty() && argc > 1;
+    return usage_error(app,
+                       unknown ? fmt::format("there is no command or option '{}'", argv[1]) : error.what());
   } catch (const UsageError& error) {
     return usage_error(app, error.what());
   } catch (const Error& error) {

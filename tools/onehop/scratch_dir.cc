@@ -20,7 +20,8 @@ std::string name_prefix() {
   return fmt::format("onehop-{}-launch-", ::getuid());
 }
 
-/// Takes the lock of a directory, or returns an empty Fd: somebody else has it, or the directory is gone.
+/// Takes the lock of a directory of ours. Empty, with errno set, when that is not possible; EWOULDBLOCK and
+/// ENOENT mean that it has an owner or is being removed.
 Fd lock_directory(const fs::path& directory) {
   const Fd dir(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat info {};
@@ -28,7 +29,10 @@ Fd lock_directory(const fs::path& directory) {
   Fd lock(::openat(dir.get(), "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return {};
   // A sweeper may have removed the file between the open and the lock: then the lock protects nothing.
-  if (::fstat(lock.get(), &info) != 0 || info.st_nlink == 0) return {};
+  if (::fstat(lock.get(), &info) != 0 || info.st_nlink == 0) {
+    errno = ENOENT;
+    return {};
+  }
   return lock;
 }
 
@@ -69,6 +73,7 @@ ScratchDir::ScratchDir() {
       path_ = name;
       return;
     }
+    if (errno != EWOULDBLOCK && errno != ENOENT) fail_errno(errno, fmt::format("cannot lock {}", name));
   }
   fail(ErrorCode::system, "cannot keep a private directory in {}: another process removes it again",
        base.string());

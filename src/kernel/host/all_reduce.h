@@ -1,8 +1,8 @@
 // All-reduce among host ranks: the inner loops over Team's step protocol (team.h).
 //
-// `wait(r)` waits for rank r's current step or throws. `begin()` performs the first step: it publishes the call, waits
-// for everyone and throws when the ranks do not agree on it. So data of the first chunk is staged before
-// begin(), and nothing is written to `out` before it returned.
+// `wait(r)` waits for rank r's current step or throws. `begin()` performs the first step: it publishes the
+// call, waits for everyone and throws when the ranks do not agree on it. So data of the first chunk is staged
+// before begin(), and nothing is written to `out` before it returned.
 //
 // Every element is combined in the order of ranks 0..n-1 by reduce_function, so one-shot and two-shot give
 // the same bits on all ranks.
@@ -12,10 +12,11 @@
 #include <array>
 #include <cstddef>
 
+#include "onehop/types.h"
+
 #include "kernel/host/copy.h"
 #include "kernel/host/reduce.h"
 #include "kernel/host/team.h"
-#include "onehop/types.h"
 
 namespace onehop::host {
 
@@ -26,7 +27,9 @@ struct StagingLayout {
       : input_bytes(staging_bytes * 3 / 8 / 64 * 64), result_bytes(staging_bytes / 8 / 64 * 64) {}
 
   [[nodiscard]] std::size_t input_offset(unsigned parity) const { return parity * input_bytes; }
-  [[nodiscard]] std::size_t result_offset(unsigned parity) const { return 2 * input_bytes + parity * result_bytes; }
+  [[nodiscard]] std::size_t result_offset(unsigned parity) const {
+    return 2 * input_bytes + parity * result_bytes;
+  }
   /// Largest chunk of a two-shot among n ranks: its n-th part, rounded up to lines, must fit a result slot.
   [[nodiscard]] std::size_t max_chunk(int ranks) const {
     return std::min(input_bytes, (result_bytes - 64) * static_cast<std::size_t>(ranks)) / 64 * 64;
@@ -36,8 +39,8 @@ struct StagingLayout {
   std::size_t result_bytes;
 };
 
-/// A call's data. `in_peers` and `out_peers` are every rank's input and output where those are symmetric memory, else
-/// nullptr.
+/// A call's data. `in_peers` and `out_peers` are every rank's input and output where those are symmetric
+/// memory, else nullptr.
 struct AllReduce {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
@@ -48,6 +51,11 @@ struct AllReduce {
   const std::byte* const* in_peers = nullptr;
   std::byte* const* out_peers = nullptr;
 };
+
+/// After a small call, the lines that the next one will probably stage into are fetched for writing while the
+/// caller is busy elsewhere: the peers read them last, and taking them back is most of what staging costs. (2
+/// ranks, 1 KB: 0.64 us without, 0.38 us with; 4 KB: 1.28 and 0.98; no gain beyond 8 KB.)
+inline constexpr std::size_t kClaimBytes = 8 << 10;
 
 using Sources = std::array<const void*, kMaxHostRanks>;
 
@@ -81,6 +89,9 @@ void one_shot(Team& team, const AllReduce& call, Begin&& begin, Wait&& wait) {
     reduce(call.out + offset, sources.data(), n, length / element);
     offset += length;
   } while (offset < call.bytes);
+  if (call.bytes <= kClaimBytes) {
+    claim_for_writing(team.staging(me) + layout.input_offset(team.next_parity()), call.bytes);
+  }
 }
 
 /// The part of a chunk that rank r combines: whole cache lines, so that ranks do not write to shared ones.
@@ -97,8 +108,8 @@ struct Part {
   }
 };
 
-/// Each rank combines its part of every chunk (reduce-scatter), then collects the others' (all-gather). Chunk k is
-/// collected in the step that combines chunk k + 1. A rank writes only to its own memory.
+/// Each rank combines its part of every chunk (reduce-scatter), then collects the others' (all-gather). Chunk
+/// k is collected in the step that combines chunk k + 1. A rank writes only to its own memory.
 template <class Begin, class Wait>
 void two_shot(Team& team, const AllReduce& call, Begin&& begin, Wait&& wait) {
   const StagingLayout layout(team.staging_bytes());

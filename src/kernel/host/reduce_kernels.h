@@ -33,7 +33,7 @@ constexpr int kVectorBytes = 16;
 
 template <class T, int kLanes>
 struct VectorOf {
-  typedef T type __attribute__((vector_size(sizeof(T) * kLanes)));
+  using type __attribute__((vector_size(sizeof(T) * kLanes))) = T;
 };
 template <class T, int kLanes>
 using Vec = typename VectorOf<T, kLanes>::type;

@@ -1,10 +1,11 @@
-// The host ranks of one group as its inner loops see them: a line per rank to announce steps on, a staging area
-// per rank to pass data through, a bell per rank to sleep on. Everything here lives in shared memory that is
-// zero when the group starts.
+// The host ranks of one group as its inner loops see them: a line per rank to announce steps on, a staging
+// area per rank to pass data through, a bell per rank to sleep on. Everything here lives in shared memory
+// that is zero when the group starts.
 //
-// Protocol. A call is a sequence of steps, the same on all ranks. In step s a rank first publishes: it stores s into
-// its line of parity s % 2, which releases everything it wrote before. Then it waits until every other rank has
-// published s. Every pair of ranks meets in every step, so no rank is ever more than one step ahead, and therefore
+// Protocol. A call is a sequence of steps, the same on all ranks. In step s a rank first publishes: it stores
+// s into its line of parity s % 2, which releases everything it wrote before. Then it waits until every other
+// rank has published s. Every pair of ranks meets in every step, so no rank is ever more than one step ahead,
+// and therefore
 //   - whoever still reads a line or staging slot of parity s % 2 in step s is done with it before its owner
 //     publishes s + 2, because that comes after having seen the reader publish s + 1;
 //   - a rank writes only to its own line and staging area, never to a peer's: one that was stopped and left
@@ -24,14 +25,14 @@ namespace onehop::host {
 /// travels in the cache line that carries the step.
 struct Call {
   std::uint64_t count = 0;
-  std::uint8_t kind = 0;       ///< which collective; numbered by the collective layer
+  std::uint8_t kind = 0;  ///< which collective; numbered by the collective layer
   std::uint8_t dtype = 0;
   std::uint8_t op = 0;
   std::uint8_t algorithm = 0;  ///< as asked for by the caller
   std::uint8_t rejected = 0;   ///< not 0: this rank's arguments are unusable, and why
   std::uint8_t declined = 0;   ///< not 0: the legacy policy does not take this rank's pointers
   std::uint16_t reserved = 0;
-  std::uint64_t in_buffer = 0;   ///< number of the symmetric buffer that holds the input; 0: none
+  std::uint64_t in_buffer = 0;  ///< number of the symmetric buffer that holds the input; 0: none
   std::uint64_t in_offset = 0;
   std::uint64_t out_buffer = 0;
   std::uint64_t out_offset = 0;
@@ -81,8 +82,8 @@ class Team {
     ++step_;
     Line& line = members_[static_cast<std::size_t>(rank_)].header->lines[step_ & 1];
     if (call != nullptr) line.call = *call;
-    // release: pairs with the load in arrived(); publishes the call and everything staged before. seq_cst and a
-    // read-modify-write because ring() needs it.
+    // release: pairs with the load in arrived(); publishes the call and everything staged before. seq_cst and
+    // a read-modify-write because ring() needs it.
     line.step.exchange(step_, std::memory_order_seq_cst);
     for (int r = 0; r < size_; ++r) {
       if (r != rank_) os::ring(bell(r));
@@ -99,7 +100,8 @@ class Team {
   /// Waits until rank r has published the current step; false at the deadline.
   template <class Interrupt>
   [[nodiscard]] bool wait(int r, os::CallDeadline& deadline, Interrupt&& interrupt) const {
-    return os::wait_on(bell(rank_), spin_, deadline, [&] { return arrived(r); }, interrupt);
+    return os::wait_on(
+        bell(rank_), spin_, deadline, [&] { return arrived(r); }, interrupt);
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <new>
 
 #include "onehop/collectives.h"
 
@@ -27,6 +28,16 @@ constexpr int kMaxSamples = 2000;
 constexpr int kPoison = 0xA5;
 constexpr std::size_t kGatherChunk = 4096;  // doubles per all_gather, which carries at most 64 KiB
 
+/// Zeroed, so that every page is there before anything is timed.
+std::unique_ptr<std::byte[]> allocate(std::size_t bytes) {
+  std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]());
+  if (!memory) {
+    fail(ErrorCode::out_of_resources,
+         "out of memory for a buffer of {} bytes; use smaller sizes or fewer ranks", bytes);
+  }
+  return memory;
+}
+
 /// Input and output of the largest size, as the options want them.
 class Buffers {
  public:
@@ -38,8 +49,8 @@ class Buffers {
       out_ = options.in_place ? in_ : in_ + part;
       return;
     }
-    in_owner_ = std::make_unique<std::byte[]>(bytes);
-    if (!options.in_place) out_owner_ = std::make_unique<std::byte[]>(bytes);
+    in_owner_ = allocate(bytes);
+    if (!options.in_place) out_owner_ = allocate(bytes);
     in_ = in_owner_.get();
     out_ = options.in_place ? in_ : out_owner_.get();
   }
@@ -165,7 +176,8 @@ class Measurement {
       sample_us = summarize(slowest_rank(gather(group_, trials))).min;
       if (sample_us >= kSampleUs || row_.batch == kMaxBatch) break;
       const double wanted = 1.2 * row_.batch * kSampleUs / std::max(sample_us, 0.01);
-      row_.batch = static_cast<int>(std::min<double>(std::max(std::ceil(wanted), 2.0 * row_.batch), kMaxBatch));
+      row_.batch =
+          static_cast<int>(std::min<double>(std::max(std::ceil(wanted), 2.0 * row_.batch), kMaxBatch));
     }
     row_.samples = options_.iterations.value_or(
         static_cast<int>(std::clamp<double>(kBudgetUs / std::max(sample_us, 1.0), kMinSamples, kMaxSamples)));

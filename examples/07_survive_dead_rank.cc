@@ -1,0 +1,60 @@
+// A rank dies without a word in the middle of a job. The others are told which one, leave the broken group,
+// form a new one among themselves and go on. No process is restarted.
+//
+//   onehop launch -n 4 -- ./survive_dead_rank           any number of ranks from 3
+#include <onehop/onehop.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+namespace {
+
+// True when all ranks contributed: each adds 1.
+bool reduce(onehop::Group& group) {
+  std::vector<float> data(100'000, 1);
+  onehop::all_reduce(group, std::span(data));
+  for (const float value : data) {
+    if (value != static_cast<float>(group.size())) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int main() {
+  onehop::Group group = onehop::Group::from_env();
+  const int rank = group.rank().value;
+  const int size = group.size();
+  if (size < 3) {
+    if (rank == 0) std::fprintf(stderr, "survive_dead_rank: needs at least 3 ranks, so that 2 survive\n");
+    return 2;
+  }
+
+  onehop::Rank lost;
+  try {
+    for (int call = 0;; ++call) {
+      // No destructor runs and no goodbye is sent: to the others this is what kill -9 looks like. The exit
+      // code is 0 so that the launcher does not end the whole job.
+      if (rank == size - 1 && call == 10) std::_Exit(0);
+      if (!reduce(group)) return 1;
+    }
+  } catch (const onehop::Error& error) {
+    if (error.code() != onehop::ErrorCode::peer_lost) throw;
+    std::printf("rank %d: %s\n", rank, error.what());
+    lost = error.origin();
+  }
+  if (lost.value != size - 1) return 1;
+  group.leave();
+
+  // Every survivor was told the same rank, so all number themselves alike: those above the gap move down.
+  onehop::JoinOptions options;
+  options.rank = onehop::Rank{rank < lost.value ? rank : rank - 1};
+  options.size = size - 1;
+  options.name = "survivors";
+  onehop::Group survivors = onehop::Group::join(onehop::store_from_env(), options);
+  const bool right = reduce(survivors);
+  std::printf("rank %d is rank %d of %d now; the sums are %s\n", rank, survivors.rank().value,
+              survivors.size(), right ? "right" : "wrong");
+  return right ? 0 : 1;
+}

@@ -1,0 +1,282 @@
+// When the system says no. Every system call that joining, allocating and all-reducing make is made to fail,
+// the first time, the second time, and so on until the job gets through; descriptors run out at every single
+// one that is needed; memory, address space, file sizes and /dev/shm are too small. Each time: no process
+// hangs or crashes, whoever fails throws one line, what can be agreed on is the same error on all ranks, no
+// descriptor is leaked, and afterwards the same processes form a group that works.
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+
+#include "fault/failing_calls.h"
+#include "fault/world.h"
+#include "support/ranks.h"
+
+namespace onehop::fault {
+namespace {
+
+using std::chrono::seconds;
+using testing::footprint;
+using ::testing::HasSubstr;
+using testing::TempDir;
+
+constexpr int kRanks = 2;
+constexpr Duration kTimeout{500};
+enum Figure { kStruck, kLeaked };
+
+/// Everything that needs the system, once.
+void work(const std::string& store, Rank rank, Duration timeout) {
+  Group group = Group::join(file_store(store),
+                            {.rank = rank, .size = kRanks, .timeout = timeout, .scratch_bytes = 1 << 20});
+  const SymmetricBuffer buffer = group.allocate(1 << 20);
+  group.barrier();
+  check_all_reduce(group);
+  std::optional<Group> half = group.split(0, 0);
+  half->barrier();
+}
+
+/// One job whose rank `weak` is hampered by `hamper` and freed by `free`, which returns whether it struck.
+struct Job {
+  TempDir store;
+  std::unique_ptr<World> world;
+
+  Job(int weak, const std::function<void()>& hamper, const std::function<bool()>& free) {
+    world = std::make_unique<World>(kRanks, [&, weak](World& self, Rank rank) {
+      Card& card = self.card(rank);
+      const int before = footprint().descriptors;
+      if (rank.value == weak) hamper();
+      card.attempts[0].run([&] { work(store.path(), rank, kTimeout); });
+      if (rank.value == weak) card.figures[kStruck] = free() ? 1 : 0;
+      card.figures[kLeaked] = footprint().descriptors - before;
+      self.raise(0);
+      (void)self.await(0, kRanks, seconds{10});
+      card.attempts[1].run([&] { work(store.path(), rank, seconds{10}); });
+    });
+  }
+
+  /// Waits and judges; true when the weak rank was struck.
+  bool judge(int weak) {
+    EXPECT_TRUE(world->finish(seconds{20})) << "a process hung";
+    int failed = 0;
+    for (Rank r{0}; r.value < kRanks; ++r.value) {
+      const Card& card = world->card(r);
+      EXPECT_EQ(world->exit_of(r), 0) << "rank " << r.value << " crashed";
+      EXPECT_NE(card.attempts[0].state.load(), Attempt::broken) << card.attempts[0].text();
+      EXPECT_NE(card.attempts[0].state.load(), Attempt::running);
+      if (card.attempts[0].state.load() == Attempt::failed) {
+        ++failed;
+        EXPECT_EQ(card.attempts[0].text().find('\n'), std::string::npos);
+        EXPECT_FALSE(card.attempts[0].text().empty());
+      }
+      EXPECT_LE(card.attempts[0].call_ms(),
+                static_cast<double>(3 * kTimeout.count()) + 100 + world->stall_ms());
+      EXPECT_EQ(card.figures[kLeaked], 0)
+          << "rank " << r.value << " leaks descriptors after: " << card.attempts[0].text();
+      EXPECT_EQ(card.attempts[1].state.load(), Attempt::succeeded)
+          << "rank " << r.value << ", second job: " << card.attempts[1].text();
+    }
+    // What a rank does not survive, the other hears of or misses.
+    EXPECT_TRUE(failed == 0 || failed == kRanks) << "rank 0: " << world->card(Rank{0}).attempts[0].text()
+                                                 << "; rank 1: " << world->card(Rank{1}).attempts[0].text();
+    return world->card(Rank{weak}).figures[kStruck] != 0;
+  }
+
+  [[nodiscard]] bool succeeded() const {
+    return world->card(Rank{0}).attempts[0].state.load() == Attempt::succeeded &&
+           world->card(Rank{1}).attempts[0].state.load() == Attempt::succeeded;
+  }
+};
+
+/// Fails each call of each function in turn. `expect` sees every job that was struck.
+int fail_each(const std::vector<FailingCall>& calls, int most,
+              const std::function<void(const Job&)>& expect) {
+  constexpr int kTogether = 6;
+  int injected = 0;
+  for (const FailingCall& call : calls) {
+    for (int weak = 0; weak < kRanks; ++weak) {
+      int nth = 0;
+      for (bool struck = true; struck && nth < most;) {
+        std::vector<std::unique_ptr<Job>> batch;
+        for (int i = 0; i < kTogether; ++i) {
+          batch.push_back(std::make_unique<Job>(
+              weak, [&call, n = nth + i] { arm_failing_call(call, n); },
+              [] { return disarm_failing_call(); }));
+        }
+        for (const auto& job : batch) {
+          SCOPED_TRACE(fmt::format("{} number {} fails with {} on rank {}", call.name, nth,
+                                   ::strerrorname_np(call.error), weak));
+          struck = job->judge(weak);
+          if (struck) {
+            ++injected;
+            expect(*job);
+          }
+          ++nth;
+        }
+      }
+    }
+  }
+  return injected;
+}
+
+TEST(Exhaustion, EverySystemCallMayFailAtAnyTime) {
+  int absorbed = 0;
+  // Waits poll as often as they like: for them there is no last call.
+  const int injected = fail_each(failing_calls(), kSanitized ? 6 : 30,
+                                 [&](const Job& job) { absorbed += job.succeeded() ? 1 : 0; });
+  fmt::print(
+      "{} system calls failed one by one: {} ended in an error on both ranks, {} were made up for; no hang, "
+      "crash or leak\n",
+      injected, injected - absorbed, absorbed);
+  EXPECT_GT(injected, 30);
+}
+
+TEST(Exhaustion, ASignalDuringAnySystemCallChangesNothing) {
+  const int injected = fail_each(interrupted_calls(), kSanitized ? 6 : 30, [](const Job& job) {
+    EXPECT_TRUE(job.succeeded()) << job.world->card(Rank{0}).attempts[0].text() << " | "
+                                 << job.world->card(Rank{1}).attempts[0].text();
+  });
+  fmt::print("{} system calls interrupted one by one: every job succeeded\n", injected);
+}
+
+/// All descriptors of this process but `n` are in use, until `release`.
+class Scarcity {
+ public:
+  static void leave(int n) {
+    while (true) {
+      const int filler = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+      if (filler < 0) break;
+      fillers().push_back(filler);
+    }
+    for (; n > 0; --n) drop_one();
+  }
+  static bool release() {
+    while (!fillers().empty()) drop_one();
+    return true;
+  }
+
+ private:
+  static void drop_one() {
+    (void)::close(fillers().back());
+    fillers().pop_back();
+  }
+  static std::vector<int>& fillers() {
+    static std::vector<int> descriptors;
+    return descriptors;
+  }
+};
+
+TEST(Exhaustion, RunningOutOfDescriptorsAtAnyPointIsACleanError) {
+  for (int weak = 0; weak < kRanks; ++weak) {
+    int allowed = 0;
+    int failures = 0;
+    for (bool succeeded = false; !succeeded && allowed < 60;) {
+      std::vector<std::unique_ptr<Job>> batch;
+      for (int i = 0; i < 6; ++i) {
+        batch.push_back(std::make_unique<Job>(
+            weak,
+            [n = allowed + i] {
+              // Few enough that filling them up takes no time.
+              const rlimit limit{.rlim_cur = 256, .rlim_max = 256};
+              if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) throw std::logic_error("setrlimit failed");
+              Scarcity::leave(n);
+            },
+            &Scarcity::release));
+      }
+      for (const auto& job : batch) {
+        SCOPED_TRACE(fmt::format("rank {} has {} descriptors to spare", weak, allowed));
+        (void)job->judge(weak);
+        succeeded = job->succeeded();
+        if (!succeeded) ++failures;
+        ++allowed;
+      }
+    }
+    EXPECT_LT(allowed, 60) << "never succeeded";
+    EXPECT_GT(failures, 3);
+    fmt::print("out of descriptors on rank {}: {} numbers of descriptors are too few, each a clean error\n",
+               weak, failures);
+  }
+}
+
+/// One rank is short of something when it allocates; `what` must be in the error of both.
+void expect_agreed_refusal(int resource, rlim_t limit, std::size_t bytes, const std::string& what) {
+  for (int weak = 0; weak < kRanks; ++weak) {
+    const TempDir store;
+    World world(kRanks, [&](World& self, Rank rank) {
+      Card& card = self.card(rank);
+      Group group =
+          Group::join(file_store(store.path()),
+                      {.rank = rank, .size = kRanks, .timeout = seconds{20}, .scratch_bytes = 1 << 20});
+      rlimit old{};
+      (void)::getrlimit(static_cast<__rlimit_resource_t>(resource), &old);
+      const rlimit small{.rlim_cur = resource == RLIMIT_AS ? footprint().address_space + limit : limit,
+                         .rlim_max = old.rlim_max};
+      if (rank.value == weak) (void)::setrlimit(static_cast<__rlimit_resource_t>(resource), &small);
+      card.attempts[0].run([&] { (void)group.allocate(bytes); });
+      (void)::setrlimit(static_cast<__rlimit_resource_t>(resource), &old);
+      card.attempts[1].run([&] {
+        (void)group.allocate(bytes);
+        check_all_reduce(group);
+      });
+    });
+    ASSERT_TRUE(world.finish(seconds{30}));
+    for (Rank r{0}; r.value < kRanks; ++r.value) {
+      const Attempt& attempt = world.card(r).attempts[0];
+      EXPECT_EQ(world.exit_of(r), 0);
+      EXPECT_EQ(attempt.state.load(), Attempt::failed) << attempt.text();
+      EXPECT_EQ(attempt.error(), ErrorCode::out_of_resources) << attempt.text();
+      EXPECT_EQ(attempt.origin, weak) << attempt.text();
+      EXPECT_THAT(attempt.text(), HasSubstr(what));
+      EXPECT_EQ(attempt.text(), world.card(Rank{0}).attempts[0].text());
+      EXPECT_EQ(world.card(r).attempts[1].state.load(), Attempt::succeeded)
+          << world.card(r).attempts[1].text();
+    }
+    fmt::print("both ranks: {}\n", world.card(Rank{0}).attempts[0].text());
+  }
+}
+
+TEST(Exhaustion, AFileSizeLimitIsAnErrorOnAllRanksAndNotASignal) {
+  expect_agreed_refusal(RLIMIT_FSIZE, 1 << 20, 4 << 20, "file size limit");
+}
+
+TEST(Exhaustion, TooLittleAddressSpaceIsAnErrorOnAllRanks) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers need more address space than there is to limit";
+  expect_agreed_refusal(RLIMIT_AS, 32 << 20, 64 << 20, "ENOMEM");
+}
+
+TEST(Exhaustion, ATinySharedMemoryFileSystemDoesNotMatter) {
+  const TempDir store;
+  World world(kRanks, [&](World& self, Rank rank) {
+    Card& card = self.card(rank);
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=64k") != 0) {
+      card.figures[0] = errno;
+      return;
+    }
+    card.attempts[0].run([&] {
+      Group group =
+          Group::join(file_store(store.path()), {.rank = rank, .size = kRanks, .timeout = seconds{20}});
+      const SymmetricBuffer buffer = group.allocate(64 << 20);
+      std::memset(buffer.local(), 1, buffer.bytes());
+      buffer.barrier(0, seconds{20});
+      check_all_reduce(group);
+    });
+  });
+  ASSERT_TRUE(world.finish(seconds{40}));
+  if (world.card(Rank{0}).figures[0] != 0) {
+    GTEST_SKIP() << "cannot mount: " << std::strerror(static_cast<int>(world.card(Rank{0}).figures[0]));
+  }
+  for (Rank r{0}; r.value < kRanks; ++r.value) {
+    EXPECT_EQ(world.card(r).attempts[0].state.load(), Attempt::succeeded) << world.card(r).attempts[0].text();
+  }
+  fmt::print("/dev/shm of 64 KiB: a job with 64 MiB per rank works\n");
+}
+
+}  // namespace
+}  // namespace onehop::fault

@@ -1,0 +1,24 @@
+// System calls that fail on demand: this program's own definitions stand before the C library's, count, and
+// pass the call on. Not armed they only pass it on.
+#pragma once
+
+#include <vector>
+
+namespace onehop::fault {
+
+struct FailingCall {
+  const char* name;
+  int error;  ///< a value of errno that the call is documented to give
+};
+
+/// What can be made to fail, and how.
+[[nodiscard]] const std::vector<FailingCall>& failing_calls();
+/// Those that a signal may interrupt.
+[[nodiscard]] const std::vector<FailingCall>& interrupted_calls();
+
+/// From now on the `nth` call (from 0) of that function in this process fails, once.
+void arm_failing_call(const FailingCall& call, int nth);
+/// True when it did. No call fails from now on.
+[[nodiscard]] bool disarm_failing_call();
+
+}  // namespace onehop::fault

@@ -1,0 +1,181 @@
+#include "fault/world.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <new>
+#include <numeric>
+#include <stdexcept>
+
+#include "base/deadline.h"
+#include "os/fault_point.h"
+#include "os/futex.h"
+
+namespace onehop::fault {
+namespace {
+
+// The library looks once, when it is loaded, whether faults are armed at all; forked ranks arm theirs later.
+__attribute__((constructor(101))) void arm_faults_at_all() {
+  (void)::setenv("ONEHOP_FAULT", "nowhere:-1:none", 1);
+}
+
+Card* g_own_card = nullptr;
+
+}  // namespace
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void Attempt::run(const std::function<void()>& body) {
+  State outcome = succeeded;
+  state.store(running);
+  begin_call();
+  try {
+    body();
+    ended_ns = now_ns();
+  } catch (const Error& error) {
+    ended_ns = now_ns();
+    code = static_cast<int>(error.code());
+    origin = error.origin().value;
+    std::snprintf(message, sizeof message, "%s", error.what());
+    outcome = failed;
+  } catch (const std::exception& other) {
+    ended_ns = now_ns();
+    std::snprintf(message, sizeof message, "%s", other.what());
+    outcome = broken;
+  }
+  state.store(outcome);
+}
+
+World::World(int processes, const Body& body) : size_(processes) {
+  void* const memory =
+      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::runtime_error("mmap failed");
+  board_ = new (memory) Board;
+  (void)std::fflush(nullptr);
+  for (Rank r{0}; r.value < size_; ++r.value) {
+    const pid_t pid = ::fork();
+    if (pid < 0) throw std::runtime_error("fork failed");
+    if (pid == 0) {
+      board_->pids[static_cast<std::size_t>(r.value)].store(::getpid());
+      g_own_card = &card(r);
+      int code = 0;
+      try {
+        body(*this, r);
+      } catch (const std::exception& e) {
+        std::fprintf(stderr, "rank %d: %s\n", r.value, e.what());
+        code = 1;
+      }
+      (void)std::fflush(nullptr);
+      // No static destructors: the test's environment is not this process's.
+      ::_exit(code);
+    }
+    board_->pids[static_cast<std::size_t>(r.value)].store(pid);
+  }
+}
+
+World::~World() {
+  (void)finish(Duration{0});
+  (void)::munmap(board_, sizeof(Board));
+}
+
+bool World::finish(Duration limit) {
+  const Deadline deadline = Deadline::after(limit);
+  bool in_time = true;
+  while (true) {
+    int alive = 0;
+    for (Rank r{0}; r.value < size_; ++r.value) {
+      const auto i = static_cast<std::size_t>(r.value);
+      if (reaped_[i]) continue;
+      int status = 0;
+      if (::waitpid(pid(r), &status, WNOHANG) == pid(r)) {
+        reaped_[i] = true;
+        exits_[i] = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+        continue;
+      }
+      ++alive;
+      if (deadline.expired()) {
+        in_time = false;
+        (void)::kill(pid(r), SIGKILL);
+      }
+    }
+    if (alive == 0) return in_time;
+    const std::int64_t before = now_ns();
+    (void)::poll(nullptr, 0, 2);
+    stall_ms_ = std::max(stall_ms_, static_cast<double>(now_ns() - before) / 1e6 - 2);
+  }
+}
+
+void World::raise(int event) {
+  std::atomic<std::uint32_t>& word = board_->events[static_cast<std::size_t>(event)];
+  word.fetch_add(1);
+  os::futex_wake_all(word);
+}
+
+bool World::await(int event, std::uint32_t count, Duration limit) {
+  std::atomic<std::uint32_t>& word = board_->events[static_cast<std::size_t>(event)];
+  const Deadline deadline = Deadline::after(limit);
+  while (true) {
+    const std::uint32_t now = word.load();
+    if (now >= count) return true;
+    if (deadline.expired()) return false;
+    os::futex_wait(word, now, deadline.left());
+  }
+}
+
+void arm_fault(const std::string& point, Rank rank, const std::string& action, Card& card) {
+  (void)::setenv("ONEHOP_FAULT", fmt::format("{}:{}:{}", point, rank.value, action).c_str(), 1);
+  g_own_card = &card;
+  os::detail::g_before_fault = [] { g_own_card->struck_ns.store(now_ns()); };
+}
+
+void check_all_reduce(Group& group) {
+  const int n = group.size();
+  for (const std::size_t count : {std::size_t{1000}, std::size_t{300'000}}) {
+    std::vector<float> data(count, static_cast<float>(group.rank().value + 1));
+    all_reduce(group, std::span(data));
+    const auto expected = static_cast<float>(n * (n + 1) / 2);
+    if (!std::all_of(data.begin(), data.end(), [&](float x) { return x == expected; })) {
+      throw std::logic_error(fmt::format("all_reduce of {} floats succeeded with a wrong result", count));
+    }
+  }
+}
+
+Spread::Spread(std::vector<double> unsorted) : values(std::move(unsorted)) {
+  std::sort(values.begin(), values.end());
+}
+
+double Spread::at(double quantile) const {
+  if (values.empty()) return 0;
+  const auto rank = static_cast<std::size_t>(std::ceil(quantile * static_cast<double>(values.size())));
+  return values[std::clamp<std::size_t>(rank, 1, values.size()) - 1];
+}
+
+void print_spread(std::string_view what, const Spread& spread) {
+  fmt::print("{}: n={} p50={:.1f} ms p99={:.1f} ms max={:.1f} ms\n", what, spread.values.size(),
+             spread.at(0.5), spread.at(0.99), spread.max());
+}
+
+std::vector<std::string> entries_of(const std::string& base) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(base)) {
+    names.push_back(std::filesystem::relative(entry.path(), base).string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace onehop::fault

@@ -1,0 +1,121 @@
+// Worlds of real processes in which one thing goes wrong at one named point. Every process reports on a card
+// in memory that it shares with the test, so that what a killed or stopped process wrote last is not lost.
+//
+// Faults are armed with ONEHOP_FAULT (os/fault_point.h) in the process they are to strike and nowhere else.
+// Nothing here sleeps to get the timing right: processes wait for each other's events, and faults strike at
+// named points.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onehop/onehop.h"
+
+namespace onehop::fault {
+
+/// CLOCK_MONOTONIC, comparable between processes.
+[[nodiscard]] std::int64_t now_ns();
+/// Times longer than the machine takes when it is slowed down by a sanitizer.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+/// One thing that a process tried: how it ended, and when.
+struct Attempt {
+  enum State : std::uint32_t { not_tried, running, succeeded, failed, broken };
+
+  std::atomic<std::uint32_t> state{not_tried};
+  std::int64_t call_began_ns = 0;  ///< the last call of the attempt, the one that failed if it failed
+  std::int64_t ended_ns = 0;
+  int code = 0;  ///< of the Error
+  int origin = -1;
+  char message[1024] = {};
+
+  /// Runs `body`; an Error makes the attempt `failed`, any other exception `broken`.
+  void run(const std::function<void()>& body);
+  /// Called by `body` before each call whose deadline counts from now.
+  void begin_call() { call_began_ns = now_ns(); }
+
+  [[nodiscard]] ErrorCode error() const { return static_cast<ErrorCode>(code); }
+  [[nodiscard]] std::string text() const { return message; }
+  [[nodiscard]] double call_ms() const { return static_cast<double>(ended_ns - call_began_ns) / 1e6; }
+};
+
+struct Card {
+  std::atomic<std::int64_t> struck_ns{0};  ///< when the armed fault struck this process
+  std::array<Attempt, 2> attempts;
+  std::array<double, 8> figures{};  ///< whatever the test wants to know
+};
+
+class World {
+ public:
+  static constexpr int kMaxProcesses = 8;
+  static constexpr int kEvents = 8;
+  using Body = std::function<void(World&, Rank)>;
+
+  /// Forks `processes` that run `body` and exit.
+  World(int processes, const Body& body);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] Card& card(Rank r) const { return board_->cards[static_cast<std::size_t>(r.value)]; }
+  [[nodiscard]] pid_t pid(Rank r) const { return board_->pids[static_cast<std::size_t>(r.value)].load(); }
+
+  /// Waits until all processes are gone; false when some had to be killed after `limit`.
+  [[nodiscard]] bool finish(Duration limit);
+  /// How the process ended: its exit code, or minus the signal that killed it.
+  [[nodiscard]] int exit_of(Rank r) const { return exits_[static_cast<std::size_t>(r.value)]; }
+  /// How late the machine woke this process while it waited in `finish`: what it also takes from the ranks.
+  [[nodiscard]] double stall_ms() const { return stall_ms_; }
+
+  /// Events are counters that all processes of the world see.
+  void raise(int event);
+  /// False when `event` was not raised `count` times within `limit`.
+  [[nodiscard]] bool await(int event, std::uint32_t count, Duration limit);
+
+ private:
+  struct Board {
+    std::array<Card, kMaxProcesses> cards;
+    std::array<std::atomic<pid_t>, kMaxProcesses> pids{};
+    std::array<std::atomic<std::uint32_t>, kEvents> events{};
+  };
+
+  const int size_;
+  Board* board_;
+  std::array<int, kMaxProcesses> exits_{};
+  std::array<bool, kMaxProcesses> reaped_{};
+  double stall_ms_ = 0;
+};
+
+/// Arms the fault in this process, which must not have reached any point yet; its card notes when it strikes.
+void arm_fault(const std::string& point, Rank rank, const std::string& action, Card& card);
+
+/// A small and a large (two-shot, several chunks) all-reduce, results checked; a wrong one throws
+/// std::logic_error.
+void check_all_reduce(Group& group);
+
+/// Sorted figures and how they are spread.
+struct Spread {
+  explicit Spread(std::vector<double> values);
+  [[nodiscard]] double at(double quantile) const;
+  [[nodiscard]] double max() const { return values.empty() ? 0 : values.back(); }
+  std::vector<double> values;
+};
+/// "what: n=40 p50=12.1 ms p99=30.2 ms max=31.0 ms".
+void print_spread(std::string_view what, const Spread& spread);
+
+/// Directories that onehop makes for itself under `base`, and everything else there.
+[[nodiscard]] std::vector<std::string> entries_of(const std::string& base);
+
+}  // namespace onehop::fault

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Checks what the documents claim about the tree: that links lead somewhere, and that programs they show are the real ones.
+
+    tests/lint/check_docs.py [ROOT]        check a tree (default: this repository)
+    tests/lint/check_docs.py --self-test   show that each rule catches what it is for
+"""
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"^```.*?^```[^\n]*$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+FENCED = re.compile(r"^```[^\n]*$.*?^```", re.MULTILINE | re.DOTALL)
+# A block that shows a file of the tree says so in the line before it: <!-- examples/01_all_reduce.cc -->
+SHOWN_FILE = re.compile(r"^<!-- ([\w./-]+) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+VARIABLE = re.compile(r'"(ONEHOP_[A-Z_]+)"')
+VARIABLES_PAGE = "docs/guide/groups.md"
+
+
+def anchor(heading):
+    """As code hosts make it: lower case, no punctuation, dashes for spaces."""
+    return re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).replace(" ", "-")
+
+
+def check_page(root, page, text):
+    prose = CODE.sub("", text)
+    for target in LINK.findall(prose):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, fragment = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or not file.is_relative_to(root):
+            yield f"link to {target}: there is no such file"
+        elif fragment and fragment not in [anchor(each) for each in HEADING.findall(FENCED.sub("", file.read_text()))]:
+            yield f"link to {target}: there is no such heading"
+    for path, shown in SHOWN_FILE.findall(text):
+        file = root / path
+        if not file.is_file() or file.read_text() != shown:
+            yield f"the program after <!-- {path} --> is not that file"
+
+
+def check_variables(root):
+    """Every variable that the sources name must be on the page that lists them all."""
+    page = root / VARIABLES_PAGE
+    listed = page.read_text() if page.is_file() else ""
+    for top in ("src", "tools"):
+        for file in sorted((root / top).rglob("*.cc")):
+            if file.stem.endswith("_test"):
+                continue
+            for name in sorted(set(VARIABLE.findall(file.read_text()))):
+                if f"`{name}`" not in listed:
+                    yield f"{VARIABLES_PAGE}: {name} is missing, which {file.relative_to(root)} reads or sets"
+
+
+def check_tree(root):
+    root = root.resolve()
+    pages = sorted([*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("bench/**/*.md")])
+    complaints = [f"{page.relative_to(root)}: {what}" for page in pages for what in check_page(root, page, page.read_text())]
+    return len(pages), complaints + list(check_variables(root))
+
+
+# Files of a tree, and a word of the complaint they must cause (None: they must pass).
+SELF_TEST = [
+    ({"README.md": "[a](docs/a.md)"}, "no such file"),
+    ({"README.md": "[a](../outside.md)"}, "no such file"),
+    ({"README.md": "[a](docs/a.md#there)", "docs/a.md": "# Here\n```\n# There\n```\n"}, "no such heading"),
+    ({"README.md": "<!-- a.cc -->\n```cpp\nint b;\n```\n", "a.cc": "int a;\n"}, "not that file"),
+    ({"README.md": "", "src/a.cc": 'get("ONEHOP_NEW")'}, "ONEHOP_NEW is missing"),
+    ({"README.md": "[a](docs/a.md#its-name-10) `[b](c)` [d](https://example.org)", "docs/a.md": "## Its `name`: 1.0\n"}, None),
+    ({"README.md": "<!-- a.cc -->\n```cpp\nint a;\n```\n", "a.cc": "int a;\n"}, None),
+    ({"docs/guide/groups.md": "`ONEHOP_OLD`", "src/a.cc": 'get("ONEHOP_OLD")', "src/a_test.cc": '"ONEHOP_X"'}, None),
+]
+
+
+def self_test():
+    failures = 0
+    for files, expected in SELF_TEST:
+        with tempfile.TemporaryDirectory() as root:
+            for path, text in files.items():
+                file = Path(root, path)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
+            seen, complaints = check_tree(Path(root))
+        caught = any(expected in complaint for complaint in complaints) if expected else not complaints
+        if seen == 0 or not caught:
+            failures += 1
+            print(f"{files}: expected {expected or 'no complaint'}, got {complaints}", file=sys.stderr)
+    print(f"{len(SELF_TEST) - failures} of {len(SELF_TEST)} cases judged right")
+    return 1 if failures else 0
+
+
+def main(arguments):
+    if arguments == ["--self-test"]:
+        return self_test()
+    seen, complaints = check_tree(Path(arguments[0]) if arguments else Path(__file__).resolve().parents[2])
+    if seen == 0:
+        complaints = ["no documents found"]
+    for complaint in complaints:
+        print(complaint, file=sys.stderr)
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

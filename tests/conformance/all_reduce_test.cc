@@ -184,7 +184,7 @@ TEST_P(AllReduce, ForcesEachAlgorithmOnEachPlacementInChunksOfASmallStagingBuffe
       for (const std::optional<Algorithm> algorithm : kAlgorithms) {
         AllReduceCase each = random_case(random);
         each.type = DType::f32;
-        each.count = 50021;  // a prime; 200 KB: many chunks
+        each.count = kSanitized ? 20011 : 50021;  // primes, of many chunks
         each.placement = static_cast<Placement>(placement);
         each.in_place = in_place;
         each.algorithm = algorithm;
@@ -199,7 +199,7 @@ TEST_P(AllReduce, CarriesMegabytesInTheDefaultStagingBuffer) {
   std::mt19937_64 random(seed());
   std::vector<AllReduceCase> cases;
   for (const DType type : {DType::f16, DType::f32, DType::i8}) {
-    for (const std::size_t bytes : {std::size_t{300} << 10, std::size_t{3} << 20}) {
+    for (const std::size_t bytes : {std::size_t{300} << 10, std::size_t{kSanitized ? 1 : 3} << 20}) {
       AllReduceCase each = random_case(random);
       each.type = type;
       each.count = bytes / size_of(type) - 7;
@@ -405,10 +405,11 @@ TEST_P(LegacyAllReduce, UsesOneShotTo256KiBTwoShotTo10MiBAndThenNone) {
       for (const std::size_t bytes : {0ul, 4ul, 4096ul, (256ul << 10) - 4, 256ul << 10})
         expect(bytes, Algorithm::one_shot);
       expect((256 << 10) + 4, Algorithm::two_shot);
-      if (!kSanitized || type == DType::f32) expect(10 << 20, Algorithm::two_shot);
+      // (plan_test.cc has these limits too; carrying so much takes a while.)
+      if (kSanitized && (group.size() > 2 || type == DType::bf16)) continue;
+      expect(10 << 20, Algorithm::two_shot);
       expect((10 << 20) + 4, Algorithm::none);
     }
-    EXPECT_GT(group.usage()[0], 0u);
   });
 }
 

@@ -385,7 +385,14 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
     Status::of(error, options.rank).throw_if_failed();
   }
   // Listeners stay until every rank is connected to every other; then nobody needs the store any more.
-  (void)result.mesh->all_gather("", deadline, "joining");
+  try {
+    (void)result.mesh->all_gather("", deadline, "joining");
+  } catch (const Error&) {
+    // A rank that gave up before it accepted this one's connection could only tell the store why; its closed
+    // socket looks like its death.
+    joiner.poll_failure();
+    throw;
+  }
   if (options.rank.value == 0) joiner.clean_up();
   return result;
 }

@@ -349,8 +349,8 @@ namespace {
 
 // How often a rank that waits for connections asks whether the missing ones are still alive.
 constexpr Duration kProbeInterval{100};
-// A connection that does not say hello within this is not one of ours.
-constexpr Duration kHelloTimeout{250};
+// Connections that have not said yet who they are; beyond that the oldest goes. Ours say it at once.
+constexpr std::size_t kMaxSilent = 2 * kMaxHostRanks;
 
 void require_same_user(int socket, Rank from) {
   const uid_t theirs = os::peer_uid(socket);
@@ -369,26 +369,51 @@ void require_same_user(int socket, Rank from) {
       plan.paths[static_cast<std::size_t>(who.value)], who.value);
 }
 
-/// The rank that connected, or none when it is not one that we wait for.
-Rank greet(const MeshPlan& plan, int socket, const std::vector<os::UniqueFd>& sockets,
-           const Deadline& deadline) {
-  os::Message raw;
-  MeshHello hello;
-  try {
-    if (!os::recv_message(socket, raw, Deadline::after(std::min(kHelloTimeout, deadline.left()))) ||
-        raw.closed)
-      return {};
-    hello = parse_mesh_hello(raw.bytes);
-  } catch (const Error& error) {
-    log::warn("a connection that speaks something else is turned away: {}", error.message());
-    return {};
+/// Connections to this rank's listener, until they have said which rank they come from. Whoever says
+/// something else, or nothing, is in nobody's way.
+class Lobby {
+ public:
+  Lobby(const MeshPlan& plan, std::vector<os::UniqueFd>& sockets) : plan_(plan), sockets_(sockets) {}
+
+  /// Waits for somebody to connect or to speak, and moves the ranks that are awaited to their places.
+  void admit(const Deadline& deadline) {
+    std::vector<pollfd> entries{{.fd = plan_.listener, .events = POLLIN, .revents = 0}};
+    for (const os::UniqueFd& each : silent_)
+      entries.push_back({.fd = each.get(), .events = POLLIN, .revents = 0});
+    (void)::poll(entries.data(), entries.size(), deadline.poll_ms());
+    while (os::UniqueFd socket = os::accept_unix(plan_.listener, no_wait())) {
+      if (silent_.size() == kMaxSilent) silent_.erase(silent_.begin());
+      silent_.push_back(std::move(socket));
+    }
+    std::erase_if(silent_, [&](os::UniqueFd& each) { return heard(each); });
   }
-  const auto index = static_cast<std::size_t>(hello.rank);
-  if (hello.id != plan.id || hello.rank <= plan.rank.value || index >= sockets.size() || sockets[index])
-    return {};
-  require_same_user(socket, Rank{hello.rank});
-  return Rank{hello.rank};
-}
+
+ private:
+  /// True when this connection is done with: placed, or turned away.
+  bool heard(os::UniqueFd& socket) {
+    os::Message raw;
+    MeshHello hello;
+    try {
+      if (!os::recv_message(socket.get(), raw, no_wait())) return false;
+      if (raw.closed) return true;
+      hello = parse_mesh_hello(raw.bytes);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::protocol && error.code() != ErrorCode::refused) throw;
+      log::info("a connection that speaks something else is turned away: {}", error.message());
+      return true;
+    }
+    const auto index = static_cast<std::size_t>(hello.rank);
+    if (hello.id != plan_.id || hello.rank <= plan_.rank.value || index >= sockets_.size() || sockets_[index])
+      return true;
+    require_same_user(socket.get(), Rank{hello.rank});
+    sockets_[index] = std::move(socket);
+    return true;
+  }
+
+  const MeshPlan& plan_;
+  std::vector<os::UniqueFd>& sockets_;
+  std::vector<os::UniqueFd> silent_;
+};
 
 void connect_all(const MeshPlan& plan, const Deadline& deadline, std::vector<os::UniqueFd>& sockets) {
   const int size = static_cast<int>(plan.paths.size());
@@ -407,20 +432,19 @@ void connect_all(const MeshPlan& plan, const Deadline& deadline, std::vector<os:
     sockets[static_cast<std::size_t>(r)] = std::move(socket);
   }
 
-  int missing = size - 1 - plan.rank.value;
-  while (missing > 0) {
-    os::UniqueFd socket =
-        os::accept_unix(plan.listener, Deadline::after(std::min(kProbeInterval, deadline.left())));
-    if (socket) {
-      const Rank from = greet(plan, socket.get(), sockets, deadline);
-      if (!from.none()) {
-        sockets[static_cast<std::size_t>(from.value)] = std::move(socket);
-        --missing;
-      }
-      continue;
-    }
+  Lobby lobby(plan, sockets);
+  const auto first_missing = [&] {
+    int r = plan.rank.value + 1;
+    while (r < size && sockets[static_cast<std::size_t>(r)]) ++r;
+    return r;
+  };
+  Deadline probe = Deadline::after(kProbeInterval);
+  while (first_missing() < size) {
+    lobby.admit(
+        std::min(probe, deadline, [](const Deadline& a, const Deadline& b) { return a.at() < b.at(); }));
+    if (!probe.expired() && !deadline.expired()) continue;
     plan.poll_failure();
-    for (int r = plan.rank.value + 1; r < size; ++r) {
+    for (int r = first_missing(); r < size; ++r) {
       if (sockets[static_cast<std::size_t>(r)]) continue;
       if (!os::connect_unix(plan.paths[static_cast<std::size_t>(r)], deadline))
         fail_unreachable(plan, Rank{r});
@@ -429,6 +453,7 @@ void connect_all(const MeshPlan& plan, const Deadline& deadline, std::vector<os:
                   plan.rank.value, deadline.timeout().count());
       }
     }
+    probe = Deadline::after(kProbeInterval);
   }
 }
 

@@ -135,7 +135,6 @@ std::string encode(const Ack& ack) {
 
 std::string encode(const Verdict& verdict) {
   wire::Writer out = begin(Type::verdict);
-  put_status(out, verdict.status);
   out.put(static_cast<std::uint32_t>(verdict.hellos.size()));
   for (const Hello& hello : verdict.hellos) put_hello(out, hello);
   return std::move(out).str();
@@ -191,7 +190,6 @@ Ack parse_ack(std::string_view bytes) {
 Verdict parse_verdict(std::string_view bytes) {
   wire::Reader in = open(bytes, Type::verdict, "verdict of rank 0");
   Verdict verdict;
-  verdict.status = get_status(in);
   const std::uint32_t count = get_count(in, "verdict of rank 0");
   for (std::uint32_t i = 0; i < count; ++i) verdict.hellos.push_back(get_hello(in));
   in.finish();

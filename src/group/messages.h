@@ -70,9 +70,8 @@ struct Ack {
   Hello hello;
 };
 
-/// Rank 0's decision for all: the members, or the reason why there is no group.
+/// Rank 0's decision for all: the members. Why there is no group travels as a Status, to each nonce.
 struct Verdict {
-  Status status;
   std::vector<Hello> hellos;
 };
 

@@ -50,7 +50,7 @@ std::vector<Kind> kinds() {
        [](auto raw) { return encode(parse_offer(raw)); }},
       {"ack", encode(Ack{.status = kFailure, .hello = some_hello(2)}),
        [](auto raw) { return encode(parse_ack(raw)); }},
-      {"verdict", encode(Verdict{.status = Status{}, .hellos = {some_hello(0), some_hello(1)}}),
+      {"verdict", encode(Verdict{.hellos = {some_hello(0), some_hello(1)}}),
        [](auto raw) { return encode(parse_verdict(raw)); }},
       {"mesh hello", encode(MeshHello{.id = id_of(7), .rank = 5}),
        [](auto raw) { return encode(parse_mesh_hello(raw)); }},
@@ -143,7 +143,7 @@ TEST(GroupMessages, OfAnotherProtocolAreRefusedNamingBothVersions) {
 }
 
 TEST(GroupMessages, CapWhatTheyHold) {
-  const Verdict many{.status = Status{}, .hellos = std::vector<Hello>(kMaxHostRanks + 1, some_hello(0))};
+  const Verdict many{.hellos = std::vector<Hello>(kMaxHostRanks + 1, some_hello(0))};
   EXPECT_THAT(protocol_error_of([&] { (void)parse_verdict(encode(many)); }),
               HasSubstr("65 ranks exceed the limit of 64"));
   EXPECT_THAT(protocol_error_of(

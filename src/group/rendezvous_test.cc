@@ -262,9 +262,9 @@ TEST(Rendezvous, IgnoresWhatACrashedRunLeftInTheStore) {
     store.set(fmt::format("onehop/world/{}/ack/{}", os::to_hex(old_id), r), encode(Ack{}));
   }
   store.set("onehop/world/offer", encode(Offer{.id = old_id, .nonces = nonces}));
-  store.set(fmt::format("onehop/world/{}/verdict", os::to_hex(old_id)),
-            encode(Verdict{.status = {.code = ErrorCode::refused, .origin = {}, .message = "long ago"},
-                           .hellos = {}}));
+  store.set(fmt::format("onehop/world/{}/verdict", os::to_hex(old_id)), encode(Verdict{.hellos = hellos(3)}));
+  store.set(fmt::format("onehop/world/refusal/{}", os::to_hex(nonces[1])),
+            encode(Status{.code = ErrorCode::refused, .origin = {}, .message = "long ago"}));
   // Stale announcements are there first, so rank 0 reads them and offers to the dead.
   for (int round = 0; round < 5; ++round) {
     for (int r = 1; r < 3; ++r) {

@@ -18,6 +18,9 @@ namespace {
 constexpr std::string_view kAlgorithmNames[] = {"none", "one-shot", "two-shot"};
 static_assert(std::size(kAlgorithmNames) == kAlgorithmCount);
 
+// Far beyond any machine's memory, and far from overflowing.
+constexpr std::size_t kMaxBlockBytes = std::size_t{1} << 47;
+
 /// What a rank tells the others about memory it has allocated for them.
 struct BlockNotice {
   Status status;
@@ -90,7 +93,7 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
       mesh_(std::move(mesh)),
       channel_(mesh_),
       backend_(make_host_backend()) {
-  segments_ = exchange_blocks(sizeof(host::SegmentHeader) + options_.scratch_bytes, deadline, "joining");
+  segments_ = exchange_blocks(options_.scratch_bytes, sizeof(host::SegmentHeader), deadline, "joining");
   std::vector<host::Team::Member> members;
   for (const std::shared_ptr<Block>& segment : segments_) {
     members.push_back({.header = reinterpret_cast<host::SegmentHeader*>(segment->data()),
@@ -124,7 +127,8 @@ void Group::State::agree(const Status& own, const Deadline& deadline, const char
     parse_status(raw).throw_if_failed();
 }
 
-std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t bytes, const Deadline& deadline,
+std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t bytes, std::size_t extra,
+                                                                  const Deadline& deadline,
                                                                   const char* phase) {
   Allocation own;
   LocalOffer offer;  // stands until everyone has agreed below
@@ -145,7 +149,8 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
   };
   attempt([&] {
     os::fault_point("allocate", rank().value);
-    own = backend_->create(bytes);
+    require(bytes > 0 && bytes <= kMaxBlockBytes, "cannot allocate {} bytes of symmetric memory", bytes);
+    own = backend_->create(bytes + extra);
     offer = LocalOffer(own.block);
     notice.offer = offer.number();
   });
@@ -174,7 +179,7 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
       if (static_cast<int>(r) == rank().value) {
         blocks[r] = own.block;
       } else if (notices[r].process != notice.process) {
-        blocks[r] = backend_->import(std::move(handles[r]), bytes);
+        blocks[r] = backend_->import(std::move(handles[r]), bytes + extra);
       } else if (blocks[r] = LocalOffer::take(notices[r].offer);
                  blocks[r] == nullptr || blocks[r]->bytes() != own.block->bytes()) {
         fail_from(Rank{static_cast<int>(r)}, ErrorCode::peer_lost,
@@ -189,10 +194,9 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
 SymmetricBuffer Group::State::allocate(std::size_t bytes) {
   return call("allocate", [&] {
     const std::size_t pad = SymmetricBuffer::State::pad_bytes(size());
-    // Nothing and too much are refused by the backend, on the way that reaches all ranks.
-    const std::size_t total = bytes == 0 || bytes > SIZE_MAX - pad ? 0 : bytes + pad;
     auto state = std::make_shared<SymmetricBuffer::State>(
-        shared_from_this(), exchange_blocks(total, Deadline::after(options_.timeout), "allocate"), bytes);
+        shared_from_this(), exchange_blocks(bytes, pad, Deadline::after(options_.timeout), "allocate"),
+        bytes);
     std::erase_if(buffers_, [](const BufferRange& range) { return range.state.expired(); });
     buffers_.push_back({.number = ++allocations_,
                         .data = state->data[static_cast<std::size_t>(rank().value)],

@@ -17,8 +17,9 @@
 namespace onehop {
 namespace {
 
-// How long a rank that believes in another size of the group has to find out that it is wrong.
-constexpr Duration kSizeGrace{1000};
+// How long what cannot be right may stand before it is called an error: another size of the group, or a
+// message of another version of onehop. It may be left from a run before this one, and about to be replaced.
+constexpr Duration kGrace{1000};
 
 // Between two looks at a key that may change: short at first, since ranks usually start together.
 class Backoff {
@@ -38,10 +39,10 @@ class Joiner {
   Joiner(Store& store, const JoinOptions& options, const Deadline& deadline)
       : store_(store), options_(options), deadline_(deadline), prefix_("onehop/" + options.name) {}
 
-  Verdict agree(Ack own) {
+  Verdict agree(const Ack& own) {
     announce();
     try {
-      Verdict verdict = options_.rank.value == 0 ? lead(std::move(own)) : follow(own);
+      Verdict verdict = options_.rank.value == 0 ? lead(own) : follow(own);
       withdraw();
       return verdict;
     } catch (...) {
@@ -116,16 +117,32 @@ class Joiner {
               missing.size() == 1 ? "rank" : "ranks", names, what);
   }
 
+  std::optional<Announce> read_announcement(int r) {
+    std::optional<Deadline> grace;
+    Backoff backoff;
+    while (true) {
+      const std::optional<std::string> raw = store_.get_for(announce_key(r), lead_time().left());
+      if (!raw) return std::nullopt;
+      try {
+        return parse_announce(*raw);
+      } catch (const Error&) {
+        if (!grace) grace = Deadline::after(std::min(kGrace, lead_time().left()));
+        if (grace->expired()) throw;
+      }
+      backoff.wait(*grace);
+    }
+  }
+
   /// Fills `nonces`, also when it throws for those that are missing.
   void read_announcements(std::vector<os::Id>& nonces) {
     std::vector<int> missing;
     for (int r = 1; r < options_.size; ++r) {
-      const std::optional<std::string> raw = store_.get_for(announce_key(r), lead_time().left());
-      if (!raw) {
+      const std::optional<Announce> announce = read_announcement(r);
+      if (announce) {
+        nonces[static_cast<std::size_t>(r)] = announce->nonce;
+      } else {
         missing.push_back(r);
-        continue;
       }
-      nonces[static_cast<std::size_t>(r)] = parse_announce(*raw).nonce;
     }
     if (!missing.empty()) fail_missing(missing, "did not come");
   }
@@ -160,7 +177,7 @@ class Joiner {
         if (same_size(acks)) return acks;
         // A mistake, or a rank that has not noticed yet that the group before this one came to nothing: it
         // will come anew.
-        if (!grace) grace = Deadline::after(std::min(kSizeGrace, lead_time().left()));
+        if (!grace) grace = Deadline::after(std::min(kGrace, lead_time().left()));
         if (grace->expired()) return acks;
       }
       if (!missing.empty() && lead_time().expired()) {
@@ -223,6 +240,7 @@ class Joiner {
   }
 
   Verdict follow(const Ack& own) {
+    std::optional<Deadline> grace;
     Backoff backoff;
     int offered_size = -1;
     bool acked = false;
@@ -252,7 +270,8 @@ class Joiner {
         }
       } catch (const Error& error) {
         if (acked) tell_failure(error);
-        Status::of(error, options_.rank).throw_if_failed();
+        if (!grace) grace = Deadline::after(std::min(kGrace, deadline_.left()));
+        if (acked || grace->expired()) Status::of(error, options_.rank).throw_if_failed();
       }
       if (deadline_.expired()) fail_unled(acked, offered_size);
       if (!acked) announce_again_if_lost();
@@ -351,7 +370,7 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
   }
 
   Joiner joiner(store, options, deadline);
-  const Verdict verdict = joiner.agree(std::move(own));
+  const Verdict verdict = joiner.agree(own);
 
   MeshPlan plan{.id = joiner.id(), .rank = options.rank, .paths = {}, .listener = listener.get()};
   for (const Hello& hello : verdict.hellos) plan.paths.push_back(hello.socket);

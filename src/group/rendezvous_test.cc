@@ -274,6 +274,20 @@ TEST(Rendezvous, IgnoresWhatACrashedRunLeftInTheStore) {
   }
 }
 
+TEST(Rendezvous, IgnoresWhatAnotherVersionLeftInTheStore) {
+  // Rank 1 comes once rank 0 has met the old announcement.
+  std::string announce = encode(Announce{.nonce = os::random_id()});
+  std::string offer = encode(Offer{.id = os::random_id(), .nonces = {os::random_id(), os::random_id()}});
+  announce[4] = offer[4] = 99;  // the protocol
+  const std::shared_ptr<Store> store = memory_store();
+  store->set("onehop/world/announce/1", announce);
+  store->set("onehop/world/offer", offer);
+  run_threads(2, [&](Rank rank) {
+    if (rank == Rank{1}) (void)store->get_for("onehop/world/announce/0", seconds{20});
+    EXPECT_EQ(Group::join(store, {.rank = rank, .size = 2}).size(), 2);
+  });
+}
+
 TEST(Rendezvous, AllRanksNameTheOneThatNeverCame) {
   for (const int absent : {0, 1, 2}) {
     const Joining how{.timeout = milliseconds{600}, .absent = {absent}};

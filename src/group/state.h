@@ -83,8 +83,9 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
 
   /// Collective: everyone's status; throws the first failure, the same on all ranks.
   void agree(const Status& own, const Deadline& deadline, const char* phase);
-  /// Collective: `bytes` of memory on every rank, mapped by every rank, in rank order.
-  [[nodiscard]] std::vector<std::shared_ptr<Block>> exchange_blocks(std::size_t bytes,
+  /// Collective: `bytes` of memory on every rank, as the user asked for them, and `extra` of our own before
+  /// them; mapped by every rank, in rank order.
+  [[nodiscard]] std::vector<std::shared_ptr<Block>> exchange_blocks(std::size_t bytes, std::size_t extra,
                                                                     const Deadline& deadline,
                                                                     const char* phase);
   [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes);

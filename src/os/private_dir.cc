@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 
 #include "base/check.h"
@@ -19,20 +18,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A directory without a lock file may be one that is just being made; older than this it is rubbish.
-constexpr time_t kYoungSeconds = 60;
+// Each lost race is another process's sweep meeting a directory between its making and its locking.
+constexpr int kAttempts = 16;
 
 std::string user_prefix() {
   return fmt::format("onehop-{}-", ::geteuid());
 }
 
-bool is_stale(const fs::path& dir) {
+/// Takes the lock of a directory of ours. Empty, with errno set, when that is not possible; EWOULDBLOCK and
+/// ENOENT mean that it has an owner or is being removed. The owner holds the lock for life; the kernel drops
+/// it with the owner's last descriptor.
+UniqueFd claim(const fs::path& path) {
   struct stat info {};
-  if (::lstat(dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) return false;
-  const UniqueFd lock(::open((dir / "lock").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  if (!lock) return errno == ENOENT && info.st_mtime + kYoungSeconds < ::time(nullptr);
-  // The owner holds an exclusive lock for life; the kernel drops it with the owner's last descriptor.
-  return ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
+  const UniqueFd dir(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (!dir || ::fstat(dir.get(), &info) != 0 || info.st_uid != ::geteuid()) return {};
+  UniqueFd lock(::openat(dir.get(), "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return {};
+  // A sweep that came first has taken the name away: then the lock protects nothing.
+  struct stat named {};
+  if (::lstat(path.c_str(), &named) != 0) return {};
+  if (named.st_ino != info.st_ino || named.st_dev != info.st_dev) {
+    errno = ENOENT;
+    return {};
+  }
+  return lock;
 }
 
 }  // namespace
@@ -49,8 +58,15 @@ int reclaim_stale_dirs(const std::string& base) noexcept {
   try {
     std::error_code ignored;
     for (const fs::directory_entry& entry : fs::directory_iterator(base, ignored)) {
-      if (!entry.path().filename().string().starts_with(user_prefix()) || !is_stale(entry.path())) continue;
-      if (fs::remove_all(entry.path(), ignored) > 0) ++removed;
+      if (!entry.path().filename().string().starts_with(user_prefix())) continue;
+      const UniqueFd lock = claim(entry.path());
+      if (!lock) continue;
+      // First the name, then the content with its lock file: a maker that is only now about to lock finds
+      // either this lock taken or its directory's name gone.
+      fs::path dead = entry.path();
+      dead += "-dead";
+      fs::rename(entry.path(), dead, ignored);
+      if (!ignored && fs::remove_all(dead, ignored) > 0) ++removed;
     }
   } catch (const std::exception& e) {
     // Somebody else may sweep at the same time; what is left now goes next time.
@@ -62,21 +78,22 @@ int reclaim_stale_dirs(const std::string& base) noexcept {
 PrivateDir PrivateDir::create(const std::string& purpose) {
   const std::string base = runtime_base();
   (void)reclaim_stale_dirs(base);
-  std::string path = fmt::format("{}/{}{}-XXXXXX", base, user_prefix(), purpose);
-  if (::mkdtemp(path.data()) == nullptr) {  // mode 0700, name unpredictable, never an existing one
-    fail_errno(
-        errno,
-        fmt::format("creating a private directory in {} (set ONEHOP_RUNTIME_DIR to a writable one)", base));
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    std::string path = fmt::format("{}/{}{}-XXXXXX", base, user_prefix(), purpose);
+    if (::mkdtemp(path.data()) == nullptr) {  // mode 0700, name unpredictable, never an existing one
+      fail_errno(
+          errno,
+          fmt::format("creating a private directory in {} (set ONEHOP_RUNTIME_DIR to a writable one)", base));
+    }
+    UniqueFd lock = claim(path);
+    if (lock) return PrivateDir(std::move(path), std::move(lock));
+    const int err = errno;
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+    if (err != EWOULDBLOCK && err != ENOENT) fail_errno(err, fmt::format("locking {}/lock", path));
   }
-  // Locked before it gets its name: whoever sweeps never sees a lock file that is not held yet.
-  const std::string unnamed = path + "/lock.new";
-  UniqueFd lock(::open(unnamed.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  const bool locked = lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0 &&
-                      ::rename(unnamed.c_str(), (path + "/lock").c_str()) == 0;
-  const int err = locked ? 0 : errno;
-  PrivateDir dir(std::move(path), std::move(lock));  // from here on removed on every path
-  if (err != 0) fail_errno(err, fmt::format("locking {}", dir.path()));
-  return dir;
+  fail(ErrorCode::out_of_resources, "cannot make and lock a private directory in {} in {} attempts", base,
+       kAttempts);
 }
 
 PrivateDir& PrivateDir::operator=(PrivateDir&& other) noexcept {

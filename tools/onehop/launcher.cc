@@ -91,7 +91,9 @@ class SignalFd {
       struct sigaction now {};
       if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&set, signal);
     }
-    if (::sigprocmask(SIG_BLOCK, &set, &before_) != 0) fail_errno(errno, "cannot block signals");
+    if (const int error = ::pthread_sigmask(SIG_BLOCK, &set, &before_); error != 0) {
+      fail_errno(error, "cannot block signals");
+    }
     fd_ = Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!fd_) fail_errno(errno, "signalfd");
     // Writing to a reader that went away must end the ranks in order, not this process at once.
@@ -106,7 +108,7 @@ class SignalFd {
   /// Async-signal-safe: the child calls it between fork and exec.
   void restore() const {
     ::sigaction(SIGPIPE, &pipe_before_, nullptr);
-    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   [[nodiscard]] int get() const { return fd_.get(); }
   [[nodiscard]] std::optional<int> next() const {

@@ -21,7 +21,7 @@ std::atomic<const FailingCall*> g_armed{nullptr};
 std::atomic<int> g_calls_left{0};
 std::atomic<bool> g_struck{false};
 
-bool fails(const char* name) {
+[[maybe_unused]] bool fails(const char* name) {
   const FailingCall* const armed = g_armed.load(std::memory_order_relaxed);
   if (armed == nullptr || std::strcmp(armed->name, name) != 0 || g_calls_left.fetch_sub(1) != 0) return false;
   g_struck = true;
@@ -30,11 +30,19 @@ bool fails(const char* name) {
 }
 
 template <class F>
-F* next(const char* name, F* /*type*/) {
+[[maybe_unused]] F* next(const char* name, F* /*type*/) {
   return reinterpret_cast<F*>(::dlsym(RTLD_NEXT, name));
 }
 
 }  // namespace
+
+bool can_fail_calls() {
+#if defined(__SANITIZE_THREAD__)
+  return false;
+#else
+  return true;
+#endif
+}
 
 const std::vector<FailingCall>& failing_calls() {
   static const std::vector<FailingCall> calls = {
@@ -66,6 +74,9 @@ bool disarm_failing_call() {
 }
 
 }  // namespace onehop::fault
+
+// ThreadSanitizer's own definitions are called before it has set itself up: nothing may stand before those.
+#if !defined(__SANITIZE_THREAD__)
 
 // NAME(parameters) -> fails, or calls the C library's.
 #define ONEHOP_FAILING(result, name, throws, parameters, arguments)                 \
@@ -131,3 +142,5 @@ extern "C" __attribute__((visibility("default"))) int fcntl(int fd, int command,
   va_end(rest);
   return onehop::fault::fails("fcntl") ? -1 : real(fd, command, argument);
 }
+
+#endif

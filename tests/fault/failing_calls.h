@@ -11,6 +11,8 @@ struct FailingCall {
   int error;  ///< a value of errno that the call is documented to give
 };
 
+/// False in builds in which calls cannot be intercepted.
+[[nodiscard]] bool can_fail_calls();
 /// What can be made to fail, and how.
 [[nodiscard]] const std::vector<FailingCall>& failing_calls();
 /// Those that a signal may interrupt.

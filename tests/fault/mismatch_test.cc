@@ -180,6 +180,7 @@ TEST(Mismatch, EveryRankRejectsEveryDifferenceAndTheGroupWorksOn) {
   int checked = 0;
   const TempDir dir;
   for (int odd_rank = 0; odd_rank < kRanks; ++odd_rank) {
+    if (kSanitized && odd_rank != 1) continue;
     for (const Case& each : cases()) {
       SCOPED_TRACE(fmt::format("{}, rank {} is the odd one", each.name, odd_rank));
       World world(kRanks, [&](World& self, Rank rank) {
@@ -212,7 +213,7 @@ TEST(Mismatch, EveryRankRejectsEveryDifferenceAndTheGroupWorksOn) {
   }
   fmt::print(
       "promise E, {} mismatched calls: {} ranks threw, none succeeded, none wrote, all groups worked on\n",
-      kRanks * cases().size(), checked);
+      static_cast<std::size_t>(checked / kRanks), checked);
 }
 
 /// Calls of different kinds, which meet in different places: shared memory, or the sockets.

@@ -175,6 +175,9 @@ class Scarcity {
 };
 
 TEST(Exhaustion, RunningOutOfDescriptorsAtAnyPointIsACleanError) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizers of this build open pipes to check pointers, and fail without descriptors";
+#endif
   for (int weak = 0; weak < kRanks; ++weak) {
     int allowed = 0;
     int failures = 0;

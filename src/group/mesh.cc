@@ -350,7 +350,7 @@ namespace {
 // How often a rank that waits for connections asks whether the missing ones are still alive.
 constexpr Duration kProbeInterval{100};
 // Connections that have not said yet who they are; beyond that the oldest goes. Ours say it at once.
-constexpr std::size_t kMaxSilent = 2 * kMaxHostRanks;
+constexpr std::size_t kMaxSilent = 128;
 
 void require_same_user(int socket, Rank from) {
   const uid_t theirs = os::peer_uid(socket);

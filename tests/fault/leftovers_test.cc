@@ -63,7 +63,9 @@ TEST(Leftovers, NothingIsLeftWhenEveryRankIsKilledAtAnyPhase) {
   std::size_t most_left = 0;
   double most_held = 0;
   const TempDir store;  // one for all: the keys of every crash stay in it
-  for (const auto& [point, stopped] : phases) {
+  for (const auto& phase : phases) {
+    const std::string& point = phase.first;
+    const int stopped = phase.second;
     SCOPED_TRACE(fmt::format("all killed while rank {} is at {}", stopped, point));
     const double before = shared_mib();
     {

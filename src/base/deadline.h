@@ -22,6 +22,12 @@ class Deadline {
     return Deadline(Clock::now() + std::min(timeout, kYear), timeout);
   }
 
+  /// A little earlier (up to 250 ms): for whoever knows best what is missing, so that it can still tell those
+  /// who only wait for it. Messages keep the caller's timeout.
+  [[nodiscard]] Deadline with_time_to_tell() const {
+    return Deadline(at_ - std::min(timeout_ / 8, Duration{250}), timeout_);
+  }
+
   [[nodiscard]] bool expired() const { return Clock::now() >= at_; }
   /// Time left, never negative, rounded up so that a poll with it does not wake early and spin.
   [[nodiscard]] Duration left() const {

@@ -438,17 +438,18 @@ void connect_all(const MeshPlan& plan, const Deadline& deadline, std::vector<os:
     while (r < size && sockets[static_cast<std::size_t>(r)]) ++r;
     return r;
   };
+  // Whoever is connected already waits for this rank, and not for the one that is missing here.
+  const Deadline early = deadline.with_time_to_tell();
   Deadline probe = Deadline::after(kProbeInterval);
   while (first_missing() < size) {
-    lobby.admit(
-        std::min(probe, deadline, [](const Deadline& a, const Deadline& b) { return a.at() < b.at(); }));
-    if (!probe.expired() && !deadline.expired()) continue;
+    lobby.admit(probe.at() < early.at() ? probe : early);
+    if (!probe.expired() && !early.expired()) continue;
     plan.poll_failure();
     for (int r = first_missing(); r < size; ++r) {
       if (sockets[static_cast<std::size_t>(r)]) continue;
       if (!os::connect_unix(plan.paths[static_cast<std::size_t>(r)], deadline))
         fail_unreachable(plan, Rank{r});
-      if (deadline.expired()) {
+      if (early.expired()) {
         fail_from(Rank{r}, ErrorCode::timeout, "connecting: rank {} did not come to rank {} within {} ms", r,
                   plan.rank.value, deadline.timeout().count());
       }

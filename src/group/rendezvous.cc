@@ -148,10 +148,7 @@ class Joiner {
   }
 
   /// Rank 0 gives up a little before the others would, so that it can still tell them why.
-  Deadline lead_time() const {
-    const Duration margin = std::min(deadline_.timeout() / 8, Duration{250});
-    return Deadline::after(std::max(deadline_.left() - margin, Duration{0}));
-  }
+  Deadline lead_time() const { return deadline_.with_time_to_tell(); }
 
   void propose(const std::vector<os::Id>& nonces) {
     id_ = os::random_id();

@@ -31,18 +31,15 @@ inline void ring(Doorbell& bell) {
 
 /// How long to try before sleeping.
 struct SpinPolicy {
-  std::uint32_t tight = 0;   ///< look without pausing: the answer is some cache misses away
-  std::uint32_t yields = 0;  ///< look between sched_yield calls
+  std::uint32_t tight = 0;  ///< look without pausing: the answer is some cache misses away
 
   /// With a core for every rank a tight spin answers fastest; it is short, because ranks can share a core all
   /// the same while other programs run, and then every look is in the way of what it looks for. With fewer
   /// cores give the core away at once. sched_yield returns at once where nobody else wants the core.
-  static SpinPolicy for_ranks(int ranks, int cpus) {
-    return ranks <= cpus ? SpinPolicy{.tight = 2000, .yields = 300} : SpinPolicy{.tight = 1, .yields = 300};
-  }
+  static SpinPolicy for_ranks(int ranks, int cpus) { return {.tight = ranks <= cpus ? 2000U : 1U}; }
 };
 
-/// A deadline that is only looked at once waiting got slow, so that the fast path reads no clock. It covers
+/// A deadline that starts once waiting got slow, so that the fast path reads no clock. It covers
 /// all waits of one call together.
 class CallDeadline {
  public:
@@ -61,6 +58,10 @@ class CallDeadline {
   std::optional<Deadline> deadline_;
 };
 
+/// How long to give the core away before sleeping. Time and not a count: where the core is wanted by others,
+/// a single sched_yield can take their whole time slice.
+inline constexpr std::chrono::microseconds kYieldTime{200};
+
 /// Longest sleep between two looks at `interrupt`: bounds how late a peer's death is noticed.
 inline constexpr Duration kSleepSlice{20};
 
@@ -73,11 +74,12 @@ template <class Ready, class Interrupt>
   for (std::uint32_t i = 0; i < policy.tight; ++i) {
     if (ready()) return true;
   }
-  for (std::uint32_t i = 0; i < policy.yields; ++i) {
+  const Deadline& end = deadline.arm();
+  const Deadline::Clock::time_point yield_end = Deadline::Clock::now() + kYieldTime;
+  do {
     (void)::sched_yield();
     if (ready()) return true;
-  }
-  const Deadline& end = deadline.arm();
+  } while (Deadline::Clock::now() < yield_end);
   while (true) {
     // Pairs with ring(): announce, then look; see there.
     own.sleepers.fetch_add(1, std::memory_order_seq_cst);

@@ -141,13 +141,14 @@ TEST_F(Bench, AJobOfOneRankIsRefusedInOneLine) {
 }
 
 TEST_F(Bench, SizesThatDoNotFitAreOneLine) {
-  // The address sanitizer would end the process instead of returning null.
-  options_.environment["ASAN_OPTIONS"] = "allocator_may_return_null=1";
+  // Sanitizers would end the process instead of returning null.
+  for (const char* options : {"ASAN_OPTIONS", "TSAN_OPTIONS"}) {
+    options_.environment[options] = "allocator_may_return_null=1";
+  }
   const Result result = bench({"--ranks", "2", "--sizes", "1000T"});
   EXPECT_EQ(result.exit_code, 1);
   std::vector<std::string> lines = lines_of(result.err);
-  std::erase_if(lines,
-                [](const std::string& line) { return line.find("AddressSanitizer") != std::string::npos; });
+  std::erase_if(lines, [](const std::string& line) { return line.find("Sanitizer") != std::string::npos; });
   EXPECT_THAT(lines, SizeIs(1)) << result.err;
   EXPECT_THAT(result.err, HasSubstr("out of memory"));
 }

@@ -55,7 +55,7 @@ TEST(Deadlines, NoCallOutlastsItsDeadlineBy100Milliseconds) {
   const std::vector<Wait> kinds = waits();
   const int repeats = kSanitized ? 2 : 5;
   std::vector<double> overshoots;
-  double stall = 0;
+  double lateness = 0;
   for (const Wait& wait : kinds) {
     SCOPED_TRACE(wait.name);
     std::vector<double> own;
@@ -84,20 +84,20 @@ TEST(Deadlines, NoCallOutlastsItsDeadlineBy100Milliseconds) {
       if (std::string_view(wait.name).starts_with("send_fd")) continue;
       own.push_back(attempt.call_ms() - static_cast<double>(kTimeout.count()));
       EXPECT_GE(own.back(), -1) << "gave up early";
-      EXPECT_LE(own.back(), 100 + world.stall_ms());
-      stall = std::max(stall, world.stall_ms());
+      EXPECT_LE(own.back(), 100 + world.lateness_ms());
+      lateness = std::max(lateness, world.lateness_ms());
     }
     overshoots.insert(overshoots.end(), own.begin(), own.end());
     if (!own.empty()) print_spread(fmt::format("  {}, overshoot", wait.name), Spread(own));
   }
   print_spread("promise A, a rank that does not come: overshoot of a 60 ms deadline, all calls",
                Spread(overshoots));
-  fmt::print("the machine woke the test at most {:.1f} ms late\n", stall);
+  fmt::print("the machine was at most {:.1f} ms late\n", lateness);
 }
 
 TEST(Deadlines, JoiningAndStoresKeepTheirs) {
   std::vector<double> overshoots;
-  double stall = 0;
+  double lateness = 0;
   const std::vector<std::pair<const char*, std::function<void(const std::string&)>>> kinds = {
       {"join without rank 1",
        [](const std::string& dir) {
@@ -125,14 +125,14 @@ TEST(Deadlines, JoiningAndStoresKeepTheirs) {
       ASSERT_EQ(attempt.state.load(), Attempt::failed) << attempt.text();
       EXPECT_EQ(attempt.error(), ErrorCode::timeout) << attempt.text();
       own.push_back(attempt.call_ms() - static_cast<double>(kTimeout.count()));
-      EXPECT_LE(own.back(), 100 + world.stall_ms()) << attempt.text();
-      stall = std::max(stall, world.stall_ms());
+      EXPECT_LE(own.back(), 100 + world.lateness_ms()) << attempt.text();
+      lateness = std::max(lateness, world.lateness_ms());
     }
     overshoots.insert(overshoots.end(), own.begin(), own.end());
     print_spread(fmt::format("  {}, overshoot", name), Spread(own));
   }
   print_spread("promise A, joining and stores: overshoot of a 60 ms deadline", Spread(overshoots));
-  fmt::print("the machine woke the test at most {:.1f} ms late\n", stall);
+  fmt::print("the machine was at most {:.1f} ms late\n", lateness);
 }
 
 // The steps of joining share one deadline: rank 2 comes 200 ms late, and rank 1 stops after that, before it
@@ -157,7 +157,7 @@ TEST(Deadlines, JoiningHasOneDeadlineForAllItsSteps) {
     const Attempt& attempt = world.card(r).attempts[0];
     EXPECT_EQ(attempt.error(), ErrorCode::timeout) << attempt.text();
     EXPECT_EQ(attempt.origin, 1) << attempt.text();
-    EXPECT_LE(attempt.call_ms(), static_cast<double>(kJoin.count()) + 100 + world.stall_ms())
+    EXPECT_LE(attempt.call_ms(), static_cast<double>(kJoin.count()) + 100 + world.lateness_ms())
         << attempt.text();
   }
 }
@@ -196,7 +196,7 @@ TEST(Deadlines, ARankThatLeavesIsMissedAtOnce) {
     EXPECT_EQ(attempt.error(), ErrorCode::peer_lost) << attempt.text();
     EXPECT_EQ(attempt.origin, 1) << attempt.text();
     detections.push_back(static_cast<double>(attempt.ended_ns - world.card(Rank{1}).struck_ns.load()) / 1e6);
-    EXPECT_LE(detections.back(), 250 + world.stall_ms()) << attempt.text();
+    EXPECT_LE(detections.back(), 250 + world.lateness_ms()) << attempt.text();
   }
   print_spread("promise B, a rank that leaves: goodbye to Error", Spread(detections));
 }

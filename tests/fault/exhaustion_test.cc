@@ -76,7 +76,7 @@ struct Job {
         EXPECT_FALSE(card.attempts[0].text().empty());
       }
       EXPECT_LE(card.attempts[0].call_ms(),
-                static_cast<double>(3 * kTimeout.count()) + 100 + world->stall_ms());
+                static_cast<double>(3 * kTimeout.count()) + 100 + world->lateness_ms());
       EXPECT_EQ(card.figures[kLeaked], 0)
           << "rank " << r.value << " leaks descriptors after: " << card.attempts[0].text();
       EXPECT_EQ(card.attempts[1].state.load(), Attempt::succeeded)

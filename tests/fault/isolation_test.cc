@@ -141,7 +141,7 @@ TEST(Isolation, RanksThatShareNoDirectoryFailAtOnceAndSayWhatToDo) {
     times.push_back(attempt.call_ms());
   }
   print_spread("ranks that share no directory: time to the error, of a deadline of 20 s", Spread(times));
-  EXPECT_LT(Spread(times).max(), 2000 + world.stall_ms());
+  EXPECT_LT(Spread(times).max(), 2000 + world.lateness_ms());
 }
 
 /// Runs `body` as another user. False when this process may not become one.

@@ -145,29 +145,40 @@ void wake_victim(const Cell& cell, World& world) {
   (void)::kill(world.pid(Rank{cell.victim}), SIGCONT);
 }
 
-/// Runs cells, `together` at a time, and hands each to `judge` when it has ended.
+struct Running {
+  explicit Running(const Cell& what) : cell(&what) {
+    world.emplace(cell->ranks + cell->newcomers(),
+                  [this](World& self, Rank rank) { live(self, rank, *cell, store.path()); });
+  }
+  void finish() {
+    wake_victim(*cell, *world);
+    EXPECT_TRUE(world->finish(std::chrono::seconds{30})) << "a process hung";
+  }
+
+  const Cell* cell;
+  TempDir store;
+  std::optional<World> world;
+};
+
+/// Runs cells, `together` at a time, and hands each to `judge` when it has ended. A cell during which the
+/// machine was busy with something else proves little (a rank may miss a deadline before it gets to the
+/// fault): it runs again.
 void run_cells(const std::vector<Cell>& cells, std::size_t together,
                const std::function<void(const Cell&, World&)>& judge) {
-  struct Running {
-    const Cell* cell;
-    std::unique_ptr<TempDir> store;
-    std::unique_ptr<World> world;
-  };
+  constexpr double kBusyMs = 100;
   for (std::size_t first = 0; first < cells.size(); first += together) {
-    std::vector<Running> batch;
+    std::vector<std::unique_ptr<Running>> batch;
     for (std::size_t i = first; i < std::min(first + together, cells.size()); ++i) {
-      Running& one = batch.emplace_back(
-          Running{.cell = &cells[i], .store = std::make_unique<TempDir>(), .world = nullptr});
-      const std::string path = one.store->path();
-      one.world = std::make_unique<World>(
-          one.cell->ranks + one.cell->newcomers(),
-          [&cell = *one.cell, path](World& world, Rank r) { live(world, r, cell, path); });
+      batch.push_back(std::make_unique<Running>(cells[i]));
     }
-    for (Running& one : batch) {
-      SCOPED_TRACE(one.cell->name());
-      wake_victim(*one.cell, *one.world);
-      EXPECT_TRUE(one.world->finish(std::chrono::seconds{30})) << "a process hung";
-      judge(*one.cell, *one.world);
+    for (std::unique_ptr<Running>& one : batch) {
+      SCOPED_TRACE(one->cell->name());
+      one->finish();
+      for (int again = 0; again < 3 && one->world->lateness_ms() > kBusyMs; ++again) {
+        one = std::make_unique<Running>(*one->cell);
+        one->finish();
+      }
+      judge(*one->cell, *one->world);
     }
   }
 }
@@ -200,13 +211,13 @@ void die_everywhere(const std::string& action) {
   std::vector<Cell> without;
   for (Cell& cell : cells_of(action, Duration{5000})) {
     if (before_sockets(cell.point)) {
-      cell.timeout = Duration{400};
+      cell.timeout = kSanitized ? Duration{1000} : Duration{400};
       without.push_back(cell);
     } else {
       with_sockets.push_back(cell);
     }
   }
-  double stall = 0;
+  double lateness = 0;
   run_cells(with_sockets, 1, [&](const Cell& cell, const World& world) {
     const std::int64_t struck = world.card(Rank{cell.victim}).struck_ns.load();
     ASSERT_NE(struck, 0) << "the fault never struck";
@@ -219,7 +230,7 @@ void die_everywhere(const std::string& action) {
       detections.push_back(static_cast<double>(first.ended_ns - struck) / 1e6);
     }
     expect_new_group_works(cell, world);
-    stall = std::max(stall, world.stall_ms());
+    lateness = std::max(lateness, world.lateness_ms());
   });
   int naming = 0;
   run_cells(without, 2, [&](const Cell& cell, const World& world) {
@@ -229,7 +240,7 @@ void die_everywhere(const std::string& action) {
       EXPECT_EQ(first.state.load(), Attempt::failed) << first.text();
       EXPECT_EQ(first.error(), ErrorCode::timeout) << first.text();
       EXPECT_TRUE(is_one_line(first.text()));
-      EXPECT_LE(first.call_ms(), static_cast<double>(cell.timeout.count()) + 100 + world.stall_ms())
+      EXPECT_LE(first.call_ms(), static_cast<double>(cell.timeout.count()) + 100 + world.lateness_ms())
           << first.text();
       overshoots.push_back(first.call_ms() - static_cast<double>(cell.timeout.count()));
       if (first.origin == cell.victim) ++naming;
@@ -237,17 +248,17 @@ void die_everywhere(const std::string& action) {
     }
     EXPECT_TRUE(named) << "no rank named the missing one";
     expect_new_group_works(cell, world);
-    stall = std::max(stall, world.stall_ms());
+    lateness = std::max(lateness, world.lateness_ms());
   });
   const Spread spread(detections);
   print_spread(fmt::format("promise B, {}: death to Error on each survivor", action), spread);
-  print_spread(fmt::format("promise A, {} before sockets exist: overshoot of a {} ms deadline", action, 400),
+  print_spread(fmt::format("promise A, {} before sockets exist: overshoot of the deadline", action),
                Spread(overshoots));
   fmt::print(
       "of those, {} of {} survivors named the missing rank; the machine woke the test at most {:.1f} ms "
       "late\n",
-      naming, overshoots.size(), stall);
-  EXPECT_LE(spread.at(0.99), 250 + stall);
+      naming, overshoots.size(), lateness);
+  EXPECT_LE(spread.at(0.99), 250 + lateness);
 }
 
 TEST(KillMatrix, SurvivorsOfAKilledRankNameItAndFormANewGroup) {
@@ -261,26 +272,27 @@ TEST(KillMatrix, SurvivorsOfARankThatExitsNameItAndFormANewGroup) {
 TEST(KillMatrix, SurvivorsOfAStoppedRankTimeOutAndItFindsItselfEvicted) {
   std::vector<double> overshoots;
   int naming = 0;
-  run_cells(cells_of("stop", Duration{500}), 3, [&](const Cell& cell, const World& world) {
-    const double limit = static_cast<double>(cell.timeout.count()) + 100 + world.stall_ms();
-    for (const Rank r : survivors_of(cell)) {
-      const Attempt& first = world.card(r).attempts[0];
-      EXPECT_EQ(first.state.load(), Attempt::failed) << first.text();
-      EXPECT_EQ(first.error(), ErrorCode::timeout) << first.text();
-      EXPECT_TRUE(is_one_line(first.text()));
-      EXPECT_LE(first.call_ms(), limit) << first.text();
-      overshoots.push_back(first.call_ms() - static_cast<double>(cell.timeout.count()));
-      if (first.origin == cell.victim) ++naming;
-      // Before the sockets exist a rank that answered knows only that rank 0 has not decided yet.
-      if (!before_sockets(cell.point)) {
-        EXPECT_EQ(first.origin, cell.victim) << "rank " << r.value << ": " << first.text();
-      }
-    }
-    const Attempt& evicted = world.card(Rank{cell.victim}).attempts[0];
-    EXPECT_EQ(evicted.state.load(), Attempt::failed) << "the evicted rank: " << evicted.text();
-    expect_new_group_works(cell, world);
-  });
-  print_spread("promise A, stopped rank: overshoot of a 500 ms deadline", Spread(overshoots));
+  run_cells(cells_of("stop", kSanitized ? Duration{1000} : Duration{500}), kSanitized ? 2 : 3,
+            [&](const Cell& cell, const World& world) {
+              const double limit = static_cast<double>(cell.timeout.count()) + 100 + world.lateness_ms();
+              for (const Rank r : survivors_of(cell)) {
+                const Attempt& first = world.card(r).attempts[0];
+                EXPECT_EQ(first.state.load(), Attempt::failed) << first.text();
+                EXPECT_EQ(first.error(), ErrorCode::timeout) << first.text();
+                EXPECT_TRUE(is_one_line(first.text()));
+                EXPECT_LE(first.call_ms(), limit) << first.text();
+                overshoots.push_back(first.call_ms() - static_cast<double>(cell.timeout.count()));
+                if (first.origin == cell.victim) ++naming;
+                // Before the sockets exist a rank that answered knows only that rank 0 has not decided yet.
+                if (!before_sockets(cell.point)) {
+                  EXPECT_EQ(first.origin, cell.victim) << "rank " << r.value << ": " << first.text();
+                }
+              }
+              const Attempt& evicted = world.card(Rank{cell.victim}).attempts[0];
+              EXPECT_EQ(evicted.state.load(), Attempt::failed) << "the evicted rank: " << evicted.text();
+              expect_new_group_works(cell, world);
+            });
+  print_spread("promise A, stopped rank: overshoot of the deadline", Spread(overshoots));
   fmt::print("{} of {} survivors named the stopped rank\n", naming, overshoots.size());
 }
 

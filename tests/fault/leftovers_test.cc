@@ -63,7 +63,9 @@ TEST(Leftovers, NothingIsLeftWhenEveryRankIsKilledAtAnyPhase) {
   std::size_t most_left = 0;
   double most_held = 0;
   const TempDir store;  // one for all: the keys of every crash stay in it
-  for (const auto& [point, stopped] : phases) {
+  for (const auto& phase : phases) {
+    const std::string& point = phase.first;
+    const int stopped = phase.second;
     SCOPED_TRACE(fmt::format("all killed while rank {} is at {}", stopped, point));
     const double before = shared_mib();
     {
@@ -116,11 +118,11 @@ TEST(Leftovers, JoiningSucceedsOverTheKeysOfARunThatDiedAtEachStepOfJoining) {
   std::vector<double> joins;
   for (const char* point : {"prepare", "announce", "ack", "connect", "allocate", "map", "barrier"}) {
     for (const int ranks : {2, 4, 3}) {
+      if (kSanitized && ranks != 3) continue;
       SCOPED_TRACE(fmt::format("{} ranks killed at {}", ranks, point));
       World crash(ranks, [&](World& self, Rank rank) {
-        // Rank 0 makes the offer that the others answer.
-        const bool answers = std::string_view(point) != "ack" || rank.value != 0;
-        arm_fault(answers ? point : "offer#2", rank, "kill", self.card(rank));
+        // Nobody but the others answers rank 0's offer; it goes with them when they are dead.
+        arm_fault(point, rank, "kill", self.card(rank));
         self.card(rank).attempts[0].run([&] {
           Group group =
               Group::join(file_store(store.path()),

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 
 #include "fault/world.h"
@@ -180,6 +181,7 @@ TEST(Mismatch, EveryRankRejectsEveryDifferenceAndTheGroupWorksOn) {
   int checked = 0;
   const TempDir dir;
   for (int odd_rank = 0; odd_rank < kRanks; ++odd_rank) {
+    if (kSanitized && odd_rank != 1) continue;
     for (const Case& each : cases()) {
       SCOPED_TRACE(fmt::format("{}, rank {} is the odd one", each.name, odd_rank));
       World world(kRanks, [&](World& self, Rank rank) {
@@ -212,7 +214,7 @@ TEST(Mismatch, EveryRankRejectsEveryDifferenceAndTheGroupWorksOn) {
   }
   fmt::print(
       "promise E, {} mismatched calls: {} ranks threw, none succeeded, none wrote, all groups worked on\n",
-      kRanks * cases().size(), checked);
+      static_cast<std::size_t>(checked / kRanks), checked);
 }
 
 /// Calls of different kinds, which meet in different places: shared memory, or the sockets.
@@ -228,37 +230,52 @@ TEST(Mismatch, CallsOfDifferentKindsSucceedOnNoRank) {
        [](Group& group) {
          for (const int fd : group.channel().all_gather_fds(0, Duration{300})) (void)fd;
        }},
+      // Rank 1 makes it, so it receives: a root waits for nobody.
       {"broadcast_fds",
        [](Group& group) { (void)group.channel().broadcast_fds(-1, Rank{0}, Duration{300}); }},
   };
-  const TempDir dir;
-  int pairs = 0;
-  int succeeded = 0;
+  struct Pair {
+    const std::pair<std::string, std::function<void(Group&)>>* calls[2];
+    TempDir store;
+    std::optional<World> world;
+  };
+  std::vector<std::unique_ptr<Pair>> pairs;
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     for (std::size_t j = i + 1; j < kinds.size(); ++j) {
-      SCOPED_TRACE(fmt::format("{} against {}", kinds[i].first, kinds[j].first));
-      ++pairs;
-      World world(2, [&](World& self, Rank rank) {
-        Group group =
-            Group::join(file_store(dir.path()),
-                        {.rank = rank, .size = 2, .timeout = Duration{300}, .scratch_bytes = 1 << 20});
-        self.card(rank).attempts[0].run([&] { kinds[rank.value == 0 ? i : j].second(group); });
+      pairs.push_back(std::make_unique<Pair>());
+      pairs.back()->calls[0] = &kinds[i];
+      pairs.back()->calls[1] = &kinds[j];
+    }
+  }
+  int succeeded = 0;
+  constexpr std::size_t kTogether = 7;  // most of them only wait for their deadline
+  for (std::size_t first = 0; first < pairs.size(); first += kTogether) {
+    const std::size_t last = std::min(first + kTogether, pairs.size());
+    for (std::size_t i = first; i < last; ++i) {
+      Pair& pair = *pairs[i];
+      pair.world.emplace(2, [&pair](World& self, Rank rank) {
+        Group group = Group::join(file_store(pair.store.path()),
+                                  {.rank = rank, .size = 2, .timeout = seconds{1}, .scratch_bytes = 1 << 20});
+        self.card(rank).attempts[0].run([&] { pair.calls[rank.value]->second(group); });
         self.raise(0);
-        (void)self.await(0, 2,
-                         seconds{10});  // one that has left is an error, too, but not the one looked for
+        // One that has left is an error, too, but not the one looked for.
+        (void)self.await(0, 2, seconds{10});
       });
-      ASSERT_TRUE(world.finish(seconds{30}));
+    }
+    for (std::size_t i = first; i < last; ++i) {
+      Pair& pair = *pairs[i];
+      SCOPED_TRACE(fmt::format("{} against {}", pair.calls[0]->first, pair.calls[1]->first));
+      EXPECT_TRUE(pair.world->finish(seconds{30}));
       for (Rank r{0}; r.value < 2; ++r.value) {
-        const Attempt& attempt = world.card(r).attempts[0];
+        const Attempt& attempt = pair.world->card(r).attempts[0];
+        EXPECT_EQ(pair.world->exit_of(r), 0);
         EXPECT_NE(attempt.state.load(), Attempt::broken) << attempt.text();
-        // A root that broadcasts waits for nobody.
-        if (kinds[r.value == 0 ? i : j].first == "broadcast_fds") continue;
-        EXPECT_EQ(attempt.state.load(), Attempt::failed) << "rank " << r.value << " succeeded";
         if (attempt.state.load() == Attempt::succeeded) ++succeeded;
+        EXPECT_EQ(attempt.state.load(), Attempt::failed) << "rank " << r.value << " succeeded";
       }
     }
   }
-  fmt::print("promise E, {} pairs of different calls: {} succeeded\n", pairs, succeeded);
+  fmt::print("promise E, {} pairs of different calls: {} succeeded\n", pairs.size(), succeeded);
 }
 
 TEST(Mismatch, ARandomWalkOfCallsSucceedsExactlyWhereRanksAgree) {

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <new>
 #include <numeric>
 #include <stdexcept>
@@ -31,6 +32,15 @@ __attribute__((constructor(101))) void arm_faults_at_all() {
 
 Card* g_own_card = nullptr;
 
+/// How long the kernel has let this (single-threaded) process wait for a processor; 0 where it does not tell.
+double starved_so_far_ms() {
+  std::ifstream file("/proc/self/schedstat");
+  double running = 0;
+  double waiting = 0;
+  file >> running >> waiting;
+  return waiting / 1e6;
+}
+
 }  // namespace
 
 std::int64_t now_ns() {
@@ -39,21 +49,31 @@ std::int64_t now_ns() {
       .count();
 }
 
+void Attempt::begin_call() {
+  began_starved_ms = starved_so_far_ms();
+  call_began_ns = now_ns();
+}
+
+void Attempt::end_call() {
+  ended_ns = now_ns();
+  starved_ms = starved_so_far_ms() - began_starved_ms;
+}
+
 void Attempt::run(const std::function<void()>& body) {
   State outcome = succeeded;
   state.store(running);
   begin_call();
   try {
     body();
-    ended_ns = now_ns();
+    end_call();
   } catch (const Error& error) {
-    ended_ns = now_ns();
+    end_call();
     code = static_cast<int>(error.code());
     origin = error.origin().value;
     std::snprintf(message, sizeof message, "%s", error.what());
     outcome = failed;
   } catch (const std::exception& other) {
-    ended_ns = now_ns();
+    end_call();
     std::snprintf(message, sizeof message, "%s", other.what());
     outcome = broken;
   }
@@ -117,6 +137,12 @@ bool World::finish(Duration limit) {
     (void)::poll(nullptr, 0, 2);
     stall_ms_ = std::max(stall_ms_, static_cast<double>(now_ns() - before) / 1e6 - 2);
   }
+}
+
+double World::lateness_ms() const {
+  double most = stall_ms_;
+  for (Rank r{0}; r.value < size_; ++r.value) most = std::max(most, card(r).attempts[0].starved_ms);
+  return most;
 }
 
 void World::raise(int event) {

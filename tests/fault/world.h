@@ -39,15 +39,20 @@ struct Attempt {
   int code = 0;  ///< of the Error
   int origin = -1;
   char message[1024] = {};
+  double began_starved_ms = 0;
+  double starved_ms = 0;  ///< of the last call's time: how long this process was ready to run, but others did
 
   /// Runs `body`; an Error makes the attempt `failed`, any other exception `broken`.
   void run(const std::function<void()>& body);
   /// Called by `body` before each call whose deadline counts from now.
-  void begin_call() { call_began_ns = now_ns(); }
+  void begin_call();
 
   [[nodiscard]] ErrorCode error() const { return static_cast<ErrorCode>(code); }
   [[nodiscard]] std::string text() const { return message; }
   [[nodiscard]] double call_ms() const { return static_cast<double>(ended_ns - call_began_ns) / 1e6; }
+
+ private:
+  void end_call();
 };
 
 struct Card {
@@ -76,8 +81,9 @@ class World {
   [[nodiscard]] bool finish(Duration limit);
   /// How the process ended: its exit code, or minus the signal that killed it.
   [[nodiscard]] int exit_of(Rank r) const { return exits_[static_cast<std::size_t>(r.value)]; }
-  /// How late the machine woke this process while it waited in `finish`: what it also takes from the ranks.
-  [[nodiscard]] double stall_ms() const { return stall_ms_; }
+  /// How late the machine was: in waking this process while it waited in `finish`, or in giving a rank the
+  /// processor during its (first attempt's) last call. Deadlines are asserted beyond that.
+  [[nodiscard]] double lateness_ms() const;
 
   /// Events are counters that all processes of the world see.
   void raise(int event);

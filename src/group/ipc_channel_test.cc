@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "onehop/ipc.h"
 
+#include "base/env.h"
 #include "os/memfd.h"
 #include "support/ranks.h"
 
@@ -105,6 +109,7 @@ TEST(IpcChannel, SeveralChannelsOfTheSameRanksDoNotMix) {
 
 TEST(IpcChannel, LeavesNoFilesBehind) {
   const TempDir dir;
+  const std::optional<std::string> before = env::get("ONEHOP_RUNTIME_DIR");
   ASSERT_EQ(::setenv("ONEHOP_RUNTIME_DIR", dir.path().c_str(), 1), 0);
   const std::shared_ptr<Store> store = memory_store();
   run_threads(2, [&](Rank rank) {
@@ -113,7 +118,8 @@ TEST(IpcChannel, LeavesNoFilesBehind) {
     // Connected: the directories of the sockets have served.
     channel.barrier();
   });
-  ::unsetenv("ONEHOP_RUNTIME_DIR");
+  ASSERT_EQ(before ? ::setenv("ONEHOP_RUNTIME_DIR", before->c_str(), 1) : ::unsetenv("ONEHOP_RUNTIME_DIR"),
+            0);
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 

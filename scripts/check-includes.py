@@ -4,7 +4,7 @@
     scripts/check-includes.py [ROOT]      check a tree (default: this repository)
     scripts/check-includes.py --self-test  show that each rule catches what it is for
 
-The rules are the tables below; DESIGN.md has the reasons.
+The rules are the tables below; CONTRIBUTING.md has the reasons.
 """
 
 import re

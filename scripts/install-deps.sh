@@ -11,6 +11,7 @@ build=(
 test=(
   libgtest-dev libgmock-dev
   openmpi-bin libopenmpi-dev # also the peer of bench/
+  spin
 )
 bench=(libbenchmark-dev)
 lint=(clang-format clang-tidy shellcheck)

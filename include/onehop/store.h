@@ -18,7 +18,7 @@
 
 namespace onehop {
 
-/// Limits every store enforces before it allocates (RELIABILITY: caps before allocation).
+/// Limits every store enforces before it allocates.
 inline constexpr std::size_t kMaxKeyBytes = 8 << 10;
 inline constexpr std::size_t kMaxValueBytes = 8 << 20;
 

@@ -130,6 +130,9 @@ class HostAllReduce {
     } else {
       host::two_shot(team_, call, step, wait);
     }
+    // A peer whose call failed in its last step may have changed its memory while this rank read it. It
+    // reported the failure first.
+    if (call.in_peers != nullptr || call.out_peers != nullptr) group_.mesh().check(kPhase);
     return plan.algorithm;
   }
 

@@ -103,10 +103,25 @@ void IpcChannel::Mesh::pump(Peer& from) {
   }
 }
 
+/// Tells everyone of the failure, once, before anyone here is told: then its memory is the caller's again,
+/// and a peer that still reads it must be able to know. Also when another rank reported it, for that one may
+/// not have come to telling them all.
+void IpcChannel::Mesh::report_locked() {
+  if (reported_) return;
+  reported_ = true;
+  const std::string bytes = failure_message(*failure_);
+  for (const Peer& each : peers_) {
+    if (each.socket) (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
+  }
+}
+
 void IpcChannel::Mesh::check_locked(const char* phase) {
   require_usable(phase);
   for (Peer& each : peers_) pump(each);
-  if (failure_) throw Error(*failure_);
+  if (failure_) {
+    report_locked();
+    throw Error(*failure_);
+  }
   for (std::size_t r = 0; r < peers_.size(); ++r) {
     // A peer that said goodbye may have finished what we still work on; it is missed by whoever waits for it.
     if (peers_[r].closed && !peers_[r].said_bye) throw_gone(Rank{static_cast<int>(r)}, phase);
@@ -303,13 +318,10 @@ void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
   try {
     if (generation_ != os::fork_generation()) return;
     const std::lock_guard lock(state_mutex_);
-    if (failure_ || left()) return;
-    failure_.emplace(error);
+    if (left()) return;
+    if (!failure_) failure_.emplace(error);
     failed_.store(true, std::memory_order_relaxed);
-    const std::string bytes = failure_message(error);
-    for (const Peer& each : peers_) {
-      if (each.socket) (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
-    }
+    report_locked();
   } catch (const std::exception& e) {
     // The peers still see this rank's sockets close when it leaves.
     log::warn("telling the group of a failure: {}", e.what());
@@ -325,7 +337,7 @@ void IpcChannel::Mesh::leave() noexcept {
     if (!forked) lock.lock();
     std::vector<std::string> last_words;
     // Somebody who has not heard of the failure yet would take this rank's leaving for the reason.
-    if (failure_) last_words.push_back(failure_message(*failure_));
+    if (failure_ && !reported_) last_words.push_back(failure_message(*failure_));
     last_words.push_back(encode(MeshMessage{.kind = MessageKind::bye, .payload = {}}));
     for (Peer& each : peers_) {
       // A goodbye that does not fit is no loss: the closed socket then reads as a death, which ends waits as

@@ -93,6 +93,7 @@ class IpcChannel::Mesh {
   void give_fd(Rank to, int fd, const char* call, const Deadline& deadline);
   [[nodiscard]] os::UniqueFd take_fd(Rank from, const char* call, const Deadline& deadline);
   void check_locked(const char* phase);
+  void report_locked();
   void pump(Peer& from);
   /// Before any lock: the child of a fork may have inherited it locked by a thread that it does not have.
   void require_not_forked(const char* phase) const;
@@ -111,6 +112,7 @@ class IpcChannel::Mesh {
   std::mutex state_mutex_;  ///< guards what follows, sockets included
   std::vector<Peer> peers_;
   std::optional<Error> failure_;
+  bool reported_ = false;  ///< this rank has told the others
   std::atomic<bool> failed_{false};
   std::atomic<bool> left_{false};
 };

@@ -254,6 +254,24 @@ TEST(Mesh, AFailureReportEndsEveryRanksWaitWithThatError) {
   });
 }
 
+TEST(Mesh, AFailureThatReachedOneRankReachesAll) {
+  Sockets sockets = socket_mesh(3);
+  const std::vector<os::UniqueFd> of_rank_1 = std::move(sockets[1]);
+  Mesh first(Rank{0}, 3, std::move(sockets[0]));
+  Mesh last(Rank{2}, 3, std::move(sockets[2]));
+  // Rank 1 is held up after the first of its two reports.
+  const Error error(ErrorCode::system, "disk on fire", Rank{1});
+  const std::string report =
+      encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, Rank{1}))});
+  ASSERT_EQ(os::send_message(of_rank_1[0].get(), report, -1, soon()), os::SendStatus::sent);
+
+  EXPECT_NO_THROW(last.check("test"));
+  EXPECT_EQ(error_of([&] { first.check("test"); }).message(), "disk on fire");
+  const Error heard = error_of([&] { last.check("test"); });
+  EXPECT_EQ(heard.message(), "disk on fire");
+  EXPECT_EQ(heard.origin(), Rank{1});
+}
+
 TEST(Mesh, TheFirstFailureIsKept) {
   const auto meshes = thread_meshes(2);
   meshes[0]->fail_group(Error(ErrorCode::system, "first", Rank{0}));

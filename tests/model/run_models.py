@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Searches the models of the shared-memory protocols with spin, every interleaving of each.
+
+    run_models.py            all of them
+    run_models.py GROUP...   some: steps, doorbell, mutations
+
+The models as they are must hold. Every mutation, a small deviation from the protocol, must be caught, and for the
+reason given here: that shows that the models look where it hurts. Exits with 0 if all of that is so, 1 if not, 77 if
+spin or a C compiler is absent.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).resolve().parent
+SKIPPED = 77
+TIME_LIMIT = 120  # seconds for one search: a guard, the longest takes a few
+MEGABYTES = 2048  # for one search
+MAX_DEPTH = 400_000
+
+# Kinds of call in steps.pml.
+BARRIER, ONE_SHOT, TWO_SHOT, TWO_SHOT_IN, TWO_SHOT_OUT, TWO_SHOT_BOTH = (1 << i for i in range(6))
+SYMMETRIC = TWO_SHOT_IN | TWO_SHOT_OUT | TWO_SHOT_BOTH
+
+
+class Run(NamedTuple):
+    model: str
+    says: str  # what the run is, for people
+    defines: dict
+    caught_by: str = ""  # what spin must complain about; empty: the model must hold
+
+
+def steps(says, caught_by="", **defines):
+    return Run("steps", says, defines, caught_by)
+
+
+def doorbell(says, caught_by="", **defines):
+    return Run("doorbell", says, defines, caught_by)
+
+
+ABNORMAL = {"CRASH": 1, "GIVE_UP": 1, "LEAVE": 1}
+STUCK = "invalid end state"
+INPUT_SLOT = "segment[r].inputs"
+RESULT_SLOT = "segment[r].results"
+CALL = "segment[r].call"
+AHEAD = "!=2"
+TORN = "torn"
+
+GROUPS = {
+    "steps": [
+        steps("2 ranks, all calls; a passed deadline", N=2, GIVE_UP=1),
+        steps("2 ranks, all calls of one chunk; crash, a passed deadline, leaving", N=2, MAX_CHUNKS=1, **ABNORMAL),
+        steps("3 ranks, one-shot and two-shot of one chunk", N=3, MAX_CHUNKS=1, KINDS=ONE_SHOT | TWO_SHOT),
+        steps("3 ranks, two-shot of one or two chunks", N=3, KINDS=TWO_SHOT),
+        steps("3 ranks, two-shots in symmetric memory", N=3, KINDS=SYMMETRIC),
+        steps("3 ranks, two-shot from symmetric memory; crash, a passed deadline",
+              N=3, MAX_CHUNKS=1, KINDS=TWO_SHOT_IN, CRASH=1, GIVE_UP=1),
+        steps("4 ranks, two-shot of one chunk", N=4, MAX_CHUNKS=1, KINDS=TWO_SHOT),
+    ],
+    "doorbell": [
+        doorbell("2 wakers, sequentially consistent"),
+        doorbell("2 wakers, store buffers", TSO=1),
+        doorbell("2 waiting threads, store buffers", WAITERS=2, WAKERS=1, TSO=1),
+        # Why the exchange has to drain the store buffer, and why nothing less than a model with one shows it.
+        doorbell("a plain store publishes, sequentially consistent", MUTATION_PLAIN_PUBLISH=1),
+    ],
+    "mutations": [
+        steps("one line instead of two", CALL, MUTATION_ONE_LINE=1),
+        steps("one input slot instead of two", INPUT_SLOT, MUTATION_ONE_INPUT_SLOT=1),
+        steps("one result slot instead of two", RESULT_SLOT, MUTATION_ONE_RESULT_SLOT=1),
+        steps("results in the input slots", INPUT_SLOT, MUTATION_RESULTS_IN_INPUT_SLOTS=1, KINDS=TWO_SHOT),
+        steps("nobody waits", CALL, MUTATION_NO_WAIT=1, KINDS=BARRIER),
+        steps("waiting for one peer is enough", AHEAD, MUTATION_WAIT_FOR_ONE=1, N=3, KINDS=ONE_SHOT),
+        steps("publishes before staging", INPUT_SLOT, MUTATION_PUBLISH_BEFORE_STAGING=1, KINDS=ONE_SHOT),
+        steps("writes the call after the step", CALL, MUTATION_CALL_AFTER_STEP=1),
+        steps("collects results before waiting", RESULT_SLOT, MUTATION_COLLECT_BEFORE_WAIT=1, KINDS=TWO_SHOT),
+        steps("symmetric output without the last step", TORN, MUTATION_NO_LAST_STEP=1, KINDS=TWO_SHOT_OUT),
+        steps("symmetric memory without the last look for failures", TORN,
+              MUTATION_NO_LAST_LOOK=1, GIVE_UP=1, KINDS=TWO_SHOT_IN),
+        steps("a rank keeps to itself what another reported", TORN, MUTATION_NO_RELAY=1, N=3, GIVE_UP=1,
+              MAX_CHUNKS=1, KINDS=TWO_SHOT_IN),
+        steps("a waiter never looks at its sockets", STUCK, MUTATION_DEAF=1, CRASH=1),
+        steps("a waiter does not read failure reports", STUCK, MUTATION_DEAF_TO_REPORTS=1, GIVE_UP=1),
+        steps("a failing rank does not report it", STUCK, MUTATION_SILENT=1, GIVE_UP=1),
+        steps("a waiter does not read goodbyes", STUCK, MUTATION_DEAF_TO_GOODBYES=1, LEAVE=1),
+        steps("a goodbye counts before what was done before it", "departed_before", MUTATION_GOODBYE_BEFORE_ARRIVAL=1, LEAVE=1),
+        doorbell("a plain store publishes", STUCK, MUTATION_PLAIN_PUBLISH=1, TSO=1),
+        doorbell("a plain store announces the sleeper", STUCK, MUTATION_PLAIN_ANNOUNCE=1, TSO=1),
+        doorbell("announces the sleeper after the look", STUCK, MUTATION_ANNOUNCE_AFTER_LOOK=1),
+        doorbell("looks for sleepers before publishing", STUCK, MUTATION_LOOK_BEFORE_PUBLISH=1),
+        doorbell("sleeps without comparing", STUCK, MUTATION_NO_COMPARE=1),
+        doorbell("loads the number of rings after the look", STUCK, MUTATION_RINGS_AFTER_LOOK=1),
+        doorbell("wakes without counting the ring", STUCK, MUTATION_UNCOUNTED_RING=1),
+        doorbell("wakes before counting the ring", STUCK, MUTATION_WAKE_BEFORE_COUNT=1),
+        doorbell("wakes one of two", STUCK, MUTATION_WAKE_ONE=1, WAITERS=2, WAKERS=2),
+        doorbell("a flag instead of a count of sleepers", STUCK, MUTATION_SLEEPERS_AS_FLAG=1, WAITERS=2, WAKERS=2),
+        doorbell("writes data after publishing", "data[source]", MUTATION_DATA_AFTER_PUBLISH=1),
+    ],
+}
+
+
+def command(arguments, cwd, limit=TIME_LIMIT):
+    done = subprocess.run(arguments, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit)
+    return done.returncode, done.stdout
+
+
+def search(run, cwd):
+    """Returns (states, surprise); surprise is empty if the search ended as it must."""
+    # spin's preprocessor resolves the model's includes and writes all its files where it runs.
+    shutil.copy(HERE / f"{run.model}.pml", cwd)
+    defines = [f"-D{name}={value}" for name, value in run.defines.items()]
+    code, output = command(["spin", "-a", *defines, f"{run.model}.pml"], cwd)
+    if code != 0 or "Error" in output:
+        return 0, f"spin: {output.strip()}"
+    # A mutation ends early: there the compiler would take longest.
+    optimize = "-O0" if run.caught_by else "-O1"
+    code, output = command(
+        [os.environ.get("CC", "cc"), optimize, "-w", "-DSAFETY", "-DNOFAIR", "-DVECTORSZ=512", f"-DMEMLIM={MEGABYTES}",
+         "-o", "pan", "pan.c"], cwd)
+    if code != 0:
+        return 0, f"the compiler: {output.strip()}"
+    _, output = command(["./pan", f"-m{MAX_DEPTH}", "-w22"], cwd)
+
+    states = re.search(r"(\d+) states, stored", output)
+    errors = re.search(r"errors: (\d+)", output)
+    if not states or not errors:
+        return 0, f"no result: {output.strip()}"
+    states = int(states[1])
+    first = re.search(r"^pan:\d+: (.*)$", output, re.MULTILINE)
+    complaint = first[1] if first else ""
+    if run.caught_by:
+        # Spin prints expressions with parentheses and spaces of its own.
+        wanted = re.sub(r"[\s()]", "", run.caught_by)
+        if wanted not in re.sub(r"[\s()]", "", complaint):
+            return states, f"not caught by '{run.caught_by}' but by '{complaint}'" if complaint else "not caught"
+        return states, ""
+    if int(errors[1]) != 0:
+        _, trail = command(["spin", "-t", "-p", "-g", *defines, f"{run.model}.pml"], cwd)
+        return states, f"{complaint}; the end of its trail:\n" + "\n".join(trail.splitlines()[-60:])
+    # Without errors, but incomplete?
+    if "Search not completed" in output or "search depth too small" in output:
+        return states, "the search is incomplete; raise MAX_DEPTH or MEGABYTES"
+    return states, ""
+
+
+def perform(run):
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="onehop-model-") as work:
+        try:
+            states, surprise = search(run, work)
+        except subprocess.TimeoutExpired as late:
+            states, surprise = 0, f"{late.cmd[0]} took longer than {TIME_LIMIT} s"
+    verdict = "SURPRISE" if surprise else "caught" if run.caught_by else "holds"
+    print(f"{verdict:8} {states:>9} states {time.monotonic() - start:5.1f} s  {run.model}: {run.says}", flush=True)
+    if surprise:
+        print(f"  {surprise}\n  -D: {run.defines}", flush=True)
+    return states, not surprise
+
+
+def main(names):
+    unknown = [name for name in names if name not in GROUPS]
+    if unknown:
+        print(f"run_models.py: no group '{unknown[0]}'; there are {', '.join(GROUPS)}", file=sys.stderr)
+        return 2
+    for tool in ("spin", os.environ.get("CC", "cc")):
+        if shutil.which(tool) is None:
+            print(f"run_models.py: skipped, {tool} is absent; scripts/install-deps.sh installs it")
+            return SKIPPED
+    runs = [run for name in names or GROUPS for run in GROUPS[name]]
+    with ThreadPoolExecutor(max_workers=2) as pool:  # the largest take 1 GiB each
+        results = list(pool.map(perform, runs))
+    good = sum(fine for _, fine in results)
+    print(f"{good} of {len(runs)} ended as they must, {sum(states for states, _ in results)} states")
+    return 0 if good == len(runs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,5 +1,5 @@
-// Promise E of docs/reliability.md where it is hardest to keep: a rank reads a peer's symmetric memory after the
-// peer's call has failed and the memory is its owner's again.
+// Promise E of docs/reliability.md where it is hardest to keep: a rank reads a peer's symmetric memory after
+// the peer's call has failed and the memory is its owner's again.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

@@ -162,26 +162,34 @@ TEST(PrivateDir, IsPrivateAndGoesWithItsOwner) {
 }
 
 TEST(PrivateDir, ReclaimsWhatADeadProcessLeftAndNothingElse) {
-  const PrivateDir living = PrivateDir::create("living");
-  int ends[2];
-  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const PrivateDir dir = PrivateDir::create("dying");
-    (void)!::write(ends[1], dir.path().data(), dir.path().size());
-    (void)::kill(::getpid(), SIGKILL);
+  // A base of its own: in the usual one, other programs of this user sweep as well, and may be first.
+  std::string base = (fs::temp_directory_path() / "private-dir-test-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(base.data()), nullptr);
+  ::setenv("ONEHOP_RUNTIME_DIR", base.c_str(), 1);
+  {
+    const PrivateDir living = PrivateDir::create("living");
+    int ends[2];
+    ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const PrivateDir dir = PrivateDir::create("dying");
+      (void)!::write(ends[1], dir.path().data(), dir.path().size());
+      (void)::kill(::getpid(), SIGKILL);
+    }
+    ::close(ends[1]);
+    std::string left(256, '\0');
+    const ssize_t got = ::read(ends[0], left.data(), left.size());
+    ::close(ends[0]);
+    ASSERT_GT(got, 0);
+    left.resize(static_cast<std::size_t>(got));
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    ASSERT_TRUE(fs::exists(left));
+    EXPECT_EQ(reclaim_stale_dirs(base), 1);
+    EXPECT_FALSE(fs::exists(left));
+    EXPECT_TRUE(fs::exists(living.path()));
   }
-  ::close(ends[1]);
-  std::string left(256, '\0');
-  const ssize_t got = ::read(ends[0], left.data(), left.size());
-  ::close(ends[0]);
-  ASSERT_GT(got, 0);
-  left.resize(static_cast<std::size_t>(got));
-  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-  ASSERT_TRUE(fs::exists(left));
-  EXPECT_GE(reclaim_stale_dirs(runtime_base()), 1);
-  EXPECT_FALSE(fs::exists(left));
-  EXPECT_TRUE(fs::exists(living.path()));
+  ::unsetenv("ONEHOP_RUNTIME_DIR");
+  EXPECT_TRUE(fs::remove(base)) << "the living directory was left behind";
 }
 
 TEST(PrivateDir, ManyCanBeMadeWhileOthersSweep) {

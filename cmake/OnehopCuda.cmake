@@ -53,5 +53,54 @@ enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(ONEHOP_HAVE_CUDA ON)
+
+# The driver's types; its functions are found when the program runs (src/driver/cuda_driver.h). Examples and tests that
+# are CUDA programs themselves link the runtime, statically.
+find_package(CUDAToolkit REQUIRED)
+add_library(onehop_cuda_headers INTERFACE)
+target_include_directories(onehop_cuda_headers SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+
+# onehop_device_code(<layer> <source.cu>...)
+#   Compiles kernels and embeds them in the layer as data: the fat binary of `x.cu` is the array onehop_code_x, which
+#   src/driver/module.h loads. No host code comes from nvcc, and nothing needs the CUDA runtime.
+enable_language(ASM)
+set(onehop_gencode)
+foreach(architecture IN LISTS CMAKE_CUDA_ARCHITECTURES)
+  if(NOT architecture MATCHES "^([0-9]+a?)(-real|-virtual)?$")
+    message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES: '${architecture}' must be a number such as 90, 90-real or 90-virtual")
+  endif()
+  set(number ${CMAKE_MATCH_1})
+  if(NOT CMAKE_MATCH_2 STREQUAL "-virtual")
+    list(APPEND onehop_gencode -gencode arch=compute_${number},code=sm_${number})
+  endif()
+  if(NOT CMAKE_MATCH_2 STREQUAL "-real")
+    list(APPEND onehop_gencode -gencode arch=compute_${number},code=compute_${number})
+  endif()
+endforeach()
+function(onehop_device_code layer)
+  foreach(source IN LISTS ARGN)
+    cmake_path(GET source STEM name)
+    set(fatbin ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
+    add_custom_command(OUTPUT ${fatbin}
+      COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++20 -O3 -lineinfo --Werror all-warnings ${onehop_gencode}
+        -I ${PROJECT_SOURCE_DIR}/include -I ${PROJECT_SOURCE_DIR}/src -MD -MF ${fatbin}.d
+        -o ${fatbin} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
+      DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source} DEPFILE ${fatbin}.d VERBATIM
+      COMMENT "Compiling kernels of ${source}")
+    set(assembly ${CMAKE_CURRENT_BINARY_DIR}/${name}_code.S)
+    file(CONFIGURE OUTPUT ${assembly} @ONLY CONTENT [[
+    .section .rodata
+    .balign 64
+    .global onehop_code_@name@
+    .hidden onehop_code_@name@
+onehop_code_@name@:
+    .incbin "@fatbin@"
+    .section .note.GNU-stack,"",%progbits
+]])
+    set_source_files_properties(${assembly} PROPERTIES OBJECT_DEPENDS ${fatbin})
+    target_sources(onehop_${layer} PRIVATE ${assembly})
+  endforeach()
+endfunction()
+
 list(JOIN CMAKE_CUDA_ARCHITECTURES " " onehop_cuda_architectures)
 message(STATUS "onehop: CUDA backend on (${CMAKE_CUDA_COMPILER} ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${onehop_cuda_architectures})")

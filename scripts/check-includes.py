@@ -36,6 +36,8 @@ PROGRAMS = {"tools": LOWEST, "bench": LOWEST | {"os", "kernel"}, "examples": set
 
 # The lowest layer that may see a public header; the others (error.h, types.h, ...) are for everyone.
 PUBLIC_HEADER_LEVEL = {
+    "peer_access.h": 3,
+    "device_memory.h": 3,
     "store.h": 3,
     "detail/store_exchange.h": 3,
     "topology.h": 3,

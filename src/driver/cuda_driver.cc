@@ -1,0 +1,194 @@
+#include "driver/cuda_driver.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <memory>
+#include <mutex>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "os/fork_guard.h"
+
+namespace onehop {
+namespace {
+
+constexpr const char* kLibrary = "libcuda.so.1";
+constexpr const char* kControlDevice = "/dev/nvidiactl";
+
+struct Found {
+  std::uint32_t generation = 0;  ///< of forks, at which this was found out
+  bool looked = false;
+  const CudaDriver* driver = nullptr;  ///< leaked: calls may come while statics are destroyed
+  std::string why;
+};
+
+std::mutex& found_mutex() {
+  static auto& mutex = *new std::mutex;
+  return mutex;
+}
+Found& found() {
+  static auto& instance = *new Found;
+  return instance;
+}
+/// What a test put in the driver's place.
+struct Override {
+  bool active = false;
+  const CudaDriver* driver = nullptr;
+  std::string why;
+};
+Override& replacement() {
+  static auto& instance = *new Override;
+  return instance;
+}
+
+using GetProcAddress = CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
+
+/// One line for "CUDA is not usable here", from what can be told without it.
+std::string explain_missing(const char* loader_error) {
+  const bool control = ::access(kControlDevice, F_OK) == 0;
+  const std::string reason = loader_error != nullptr ? loader_error : "no reason given";
+  if (control) {
+    return fmt::format(
+        "an NVIDIA kernel driver is loaded ({} exists) but its library cannot be used: {}; install the "
+        "driver's user-space part, or give this container the 'compute' driver capability",
+        kControlDevice, reason);
+  }
+  return fmt::format("no NVIDIA driver on this machine: {} not found", kLibrary);
+}
+
+Found look() {
+  Found result;
+  result.looked = true;
+  // Never closed: its threads and exit handlers would outlive it.
+  void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    result.why = explain_missing(::dlerror());  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
+    return result;
+  }
+  const auto get = reinterpret_cast<GetProcAddress>(::dlsym(library, "cuGetProcAddress_v2"));
+  if (get == nullptr) {
+    result.why = "the NVIDIA driver is older than CUDA 12: install version 525 or newer";
+    return result;
+  }
+  auto driver = std::make_unique<CudaDriver>();
+  const auto resolve = [&](const char* name, int version, bool required, auto& slot) {
+    void* address = nullptr;
+    CUdriverProcAddressQueryResult status{};
+    const CUresult outcome = get(name, &address, version, CU_GET_PROC_ADDRESS_DEFAULT, &status);
+    if (outcome == CUDA_SUCCESS && address != nullptr) {
+      slot = reinterpret_cast<std::remove_reference_t<decltype(slot)>>(address);
+    } else if (required && result.why.empty()) {
+      result.why = fmt::format("the NVIDIA driver has no {} of CUDA {}.{}: install version 525 or newer",
+                               name, version / 1000, version % 1000 / 10);
+    }
+  };
+  constexpr bool required = true;
+  constexpr bool optional = false;
+#define ONEHOP_CUDA_FUNCTION(name, version, necessity) \
+  resolve("cu" #name, version, necessity, driver->name);
+#include "driver/cuda_functions.inc"
+#undef ONEHOP_CUDA_FUNCTION
+  (void)optional;
+  if (!result.why.empty()) return result;
+
+  if (const CUresult outcome = driver->Init(0); outcome != CUDA_SUCCESS) {
+    result.why = fmt::format(
+        "{} is installed but finds no usable GPU: {}; the kernel module is not loaded, all devices are "
+        "hidden (CUDA_VISIBLE_DEVICES), or this container was started without GPUs",
+        kLibrary, cuda_error_text(outcome));
+    return result;
+  }
+  result.driver = driver.release();
+  return result;
+}
+
+}  // namespace
+
+const CudaDriver* find_cuda_driver(std::string* why) noexcept {
+  const std::lock_guard lock(found_mutex());
+  if (replacement().active) {
+    if (why != nullptr) *why = replacement().why;
+    return replacement().driver;
+  }
+  Found& known = found();
+  if (!known.looked) {
+    try {
+      known = look();
+      known.generation = os::fork_generation();
+    } catch (const std::exception& error) {
+      known.why = error.what();
+      known.looked = true;
+    }
+    if (known.driver == nullptr) log::debug("CUDA: {}", known.why);
+  }
+  if (known.driver != nullptr && known.generation != os::fork_generation()) {
+    if (why != nullptr) {
+      *why =
+          "this process was forked from one that had initialised CUDA, which the driver does not support; "
+          "fork first, or start a new program";
+    }
+    return nullptr;
+  }
+  if (why != nullptr) *why = known.why;
+  return known.driver;
+}
+
+const CudaDriver& cuda_driver() {
+  std::string why;
+  const CudaDriver* const driver = find_cuda_driver(&why);
+  if (driver == nullptr) fail(ErrorCode::unsupported, "no GPU can be used: {}", why);
+  return *driver;
+}
+
+ScopedCudaDriver::ScopedCudaDriver(const CudaDriver* fake, std::string why) {
+  const std::lock_guard lock(found_mutex());
+  replacement() = {.active = true, .driver = fake, .why = std::move(why)};
+}
+
+ScopedCudaDriver::~ScopedCudaDriver() {
+  const std::lock_guard lock(found_mutex());
+  replacement() = {};
+}
+
+std::string cuda_error_text(CUresult result) {
+  const char* name = nullptr;
+  const char* text = nullptr;
+  const CudaDriver* driver = nullptr;
+  {
+    // Not find_cuda_driver: that may be what is being explained.
+    const std::unique_lock lock(found_mutex(), std::try_to_lock);
+    if (lock.owns_lock()) driver = replacement().active ? replacement().driver : found().driver;
+  }
+  if (driver != nullptr && driver->GetErrorName != nullptr && driver->GetErrorString != nullptr) {
+    (void)driver->GetErrorName(result, &name);
+    (void)driver->GetErrorString(result, &text);
+  }
+  if (name == nullptr) return fmt::format("CUDA error {}", static_cast<int>(result));
+  return fmt::format("{} ({}): {}", name, static_cast<int>(result), text != nullptr ? text : "no text");
+}
+
+void fail_cuda(CUresult result, const std::string& what) {
+  ErrorCode code = ErrorCode::system;
+  switch (result) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+      code = ErrorCode::out_of_resources;
+      break;
+    case CUDA_ERROR_NOT_SUPPORTED:
+    case CUDA_ERROR_NOT_PERMITTED:
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+      code = ErrorCode::unsupported;
+      break;
+    case CUDA_ERROR_INVALID_VALUE:
+    case CUDA_ERROR_INVALID_DEVICE:
+      code = ErrorCode::invalid_argument;
+      break;
+    default:
+      break;
+  }
+  fail(code, "{}: {}", what, cuda_error_text(result));
+}
+
+}  // namespace onehop

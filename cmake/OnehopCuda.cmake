@@ -82,7 +82,7 @@ function(onehop_device_code layer)
     cmake_path(GET source STEM name)
     set(fatbin ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
     add_custom_command(OUTPUT ${fatbin}
-      COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++20 -O3 -lineinfo --Werror all-warnings ${onehop_gencode}
+      COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++20 -O3 -lineinfo --expt-relaxed-constexpr --Werror all-warnings ${onehop_gencode}
         -I ${PROJECT_SOURCE_DIR}/include -I ${PROJECT_SOURCE_DIR}/src -MD -MF ${fatbin}.d
         -o ${fatbin} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
       DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source} DEPFILE ${fatbin}.d VERBATIM

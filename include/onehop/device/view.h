@@ -1,0 +1,55 @@
+// What a kernel needs to reach its peers, as plain data: pass it by value. Free of CUDA headers; the
+// functions that use it are in signal.cuh.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "onehop/types.h"
+
+namespace onehop {
+
+/// How a wait on the device ends when what it waits for does not come. Made by the library; kernels only hand
+/// it on.
+struct DeviceGuard {
+  std::uint32_t* failed = nullptr;        ///< device memory: not 0 once a wait of this rank has failed
+  const std::uint32_t* notice = nullptr;  ///< mapped host memory: kAbortNotice, and bit r when rank r has left
+  std::uint64_t* fault = nullptr;         ///< mapped host memory: the first failed wait (DeviceFault)
+  std::uint64_t timeout_ns = 0;           ///< of every single wait
+
+  static constexpr std::uint32_t kAbortNotice = 1u << 31;
+};
+
+/// What a wait that did not succeed leaves for the host: one word, so that it arrives whole.
+/// reason << 56 | awaited rank << 48 | phase.
+struct DeviceFault {
+  enum Reason : std::uint32_t { none = 0, timeout = 1, left = 2 };
+  /// What the wait belonged to. Append only.
+  enum Phase : std::uint32_t { user = 0, barrier = 1, signal = 2, all_reduce = 3 };
+};
+
+/// SymmetricBuffer::device_view(): valid while the buffer lives. `peers[r]` is rank r's part as this rank's
+/// device sees it, `peers[rank]` the local part.
+struct DeviceView {
+  int rank = 0;
+  int size = 0;
+  std::size_t bytes = 0;  ///< of each rank's part
+  std::byte* peers[kMaxDevices] = {};
+  std::uint32_t* signal_pads[kMaxDevices] = {};  ///< laid out as DevicePad says
+  DeviceGuard guard;
+};
+
+/// One rank's signal pad in device memory. Words of the first two tables are raised by peers; the rest is
+/// where the rank keeps count, in device memory so that graph replays count on. All counters only rise; they
+/// wrap after 2^32 signals, and are compared by difference.
+struct DevicePad {
+  static constexpr int kChannels = 16;
+
+  std::uint32_t barrier[kChannels][kMaxDevices];  ///< [channel][who arrived]
+  std::uint32_t signal[kChannels][kMaxDevices];   ///< [channel][who signalled]
+  std::uint32_t sent[kChannels][kMaxDevices];     ///< own: signals given, by destination
+  std::uint32_t awaited[kChannels][kMaxDevices];  ///< own: signals taken, by source
+  std::uint32_t barriers[kChannels];              ///< own: barriers passed
+};
+
+}  // namespace onehop

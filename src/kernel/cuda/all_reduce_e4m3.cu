@@ -1,0 +1,3 @@
+#define ONEHOP_TYPE e4m3
+#define ONEHOP_ELEMENT onehop::cuda::E4M3
+#include "kernel/cuda/all_reduce.cuh"

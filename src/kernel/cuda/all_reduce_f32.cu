@@ -1,0 +1,3 @@
+#define ONEHOP_TYPE f32
+#define ONEHOP_ELEMENT onehop::cuda::F32
+#include "kernel/cuda/all_reduce.cuh"

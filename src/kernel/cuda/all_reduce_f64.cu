@@ -1,0 +1,3 @@
+#define ONEHOP_TYPE f64
+#define ONEHOP_ELEMENT onehop::cuda::F64
+#include "kernel/cuda/all_reduce.cuh"

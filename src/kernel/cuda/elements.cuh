@@ -1,0 +1,171 @@
+// Element types and reductions as kernels compute them: the same bits as the host's (kernel/host/reduce_kernels.h,
+// base/numeric.h). 8- and 16-bit floats are combined in f32 and rounded once.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace onehop::cuda {
+
+enum class Op { sum, prod, min, max, avg };
+
+inline constexpr std::uint32_t kOneNan32 = 0x7fc00000;
+
+__device__ __forceinline__ bool is_nan(float x) {
+  return x != x;
+}
+__device__ __forceinline__ bool is_nan(double x) {
+  return x != x;
+}
+
+/// A type that is its own accumulator. Which NaN arises differs between machines, so all become one.
+template <class T>
+struct Native {
+  using Stored = T;
+  using Wide = T;
+  static __device__ __forceinline__ T widen(T x) { return x; }
+  static __device__ __forceinline__ T round(T x) { return x; }
+};
+struct F32 : Native<float> {
+  static __device__ __forceinline__ float round(float x) {
+    return is_nan(x) ? __uint_as_float(kOneNan32) : x;
+  }
+};
+struct F64 : Native<double> {
+  static __device__ __forceinline__ double round(double x) {
+    return is_nan(x) ? __longlong_as_double(0x7ff8000000000000) : x;
+  }
+};
+
+struct F16 {
+  using Stored = std::uint16_t;
+  using Wide = float;
+  static __device__ __forceinline__ float widen(Stored x) { return __half2float(__ushort_as_half(x)); }
+  static __device__ __forceinline__ Stored round(float x) {
+    return is_nan(x) ? Stored{0x7e00} : __half_as_ushort(__float2half_rn(x));
+  }
+};
+
+struct BF16 {
+  using Stored = std::uint16_t;
+  using Wide = float;
+  static __device__ __forceinline__ float widen(Stored x) {
+    return __uint_as_float(static_cast<std::uint32_t>(x) << 16);
+  }
+  static __device__ __forceinline__ Stored round(float x) {
+    std::uint16_t bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return is_nan(x) ? Stored{0x7fc0} : bits;
+  }
+};
+
+/// An 8-bit float of kMantissa fraction bits and exponent bias kBias; magnitudes above kLargest (the bits of a
+/// float) saturate, NaN becomes 0x7f. See encode_small in kernel/host/reduce_kernels.h.
+template <int kMantissa, int kBias, std::int32_t kLargest>
+__device__ __forceinline__ std::uint8_t encode_small(float x) {
+  const std::int32_t bits = __float_as_int(x);
+  const std::int32_t exact = bits & 0x7fffffff;
+  const std::int32_t magnitude = exact > kLargest ? kLargest : exact;
+  constexpr int kDropped = 23 - kMantissa;
+  constexpr std::int32_t kRebias = (127 - kBias) << 23;
+  const std::int32_t odd = (magnitude >> kDropped) & 1;
+  const std::int32_t normal = (magnitude + odd + ((1 << (kDropped - 1)) - 1 - kRebias)) >> kDropped;
+  constexpr std::int32_t kAlign = kRebias + ((kDropped + 1) << 23);
+  const std::int32_t subnormal = __float_as_int(__int_as_float(magnitude) + __int_as_float(kAlign)) - kAlign;
+  const std::int32_t number = magnitude < kRebias + (1 << 23) ? subnormal : normal;
+  return static_cast<std::uint8_t>(exact > 0x7f800000 ? 0x7f : number | ((bits >> 24) & 0x80));
+}
+
+struct E4M3 {
+  using Stored = std::uint8_t;
+  using Wide = float;
+  static __device__ __forceinline__ float widen(Stored x) {
+    // As an f16 of the same significand and exponent field the value is 2^8 too small.
+    const auto half = static_cast<std::uint16_t>((x & 0x80) << 8 | (x & 0x7f) << 7);
+    return (x & 0x7f) == 0x7f ? __uint_as_float(kOneNan32) : F16::widen(half) * 256.0f;
+  }
+  static __device__ __forceinline__ Stored round(float x) { return encode_small<3, 7, 0x43e00000>(x); }
+};
+
+struct E5M2 {
+  using Stored = std::uint8_t;
+  using Wide = float;
+  static __device__ __forceinline__ float widen(Stored x) {
+    return F16::widen(static_cast<std::uint16_t>(x << 8));  // the upper byte of an f16
+  }
+  static __device__ __forceinline__ Stored round(float x) { return encode_small<2, 15, 0x47600000>(x); }
+};
+
+template <class T>
+inline constexpr bool kIsFloat = static_cast<T>(0.5) != T{};
+
+/// -0 is less than +0, and NaN wins.
+__device__ __forceinline__ float lesser(float a, float b) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+__device__ __forceinline__ float greater(float a, float b) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+__device__ __forceinline__ double lesser(double a, double b) {
+  if (is_nan(a) || is_nan(b)) return __longlong_as_double(0x7ff8000000000000);
+  if (a == b) return __longlong_as_double(__double_as_longlong(a) | __double_as_longlong(b));
+  return a < b ? a : b;
+}
+__device__ __forceinline__ double greater(double a, double b) {
+  if (is_nan(a) || is_nan(b)) return __longlong_as_double(0x7ff8000000000000);
+  if (a == b) return __longlong_as_double(__double_as_longlong(a) & __double_as_longlong(b));
+  return a > b ? a : b;
+}
+template <class T>
+__device__ __forceinline__ T lesser(T a, T b) {
+  return a < b ? a : b;
+}
+template <class T>
+__device__ __forceinline__ T greater(T a, T b) {
+  return a > b ? a : b;
+}
+
+template <class T>
+struct UnsignedOf {
+  using type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<std::int64_t> {
+  using type = std::uint64_t;
+};
+template <>
+struct UnsignedOf<std::uint64_t> {
+  using type = std::uint64_t;
+};
+
+template <Op kOp, class T>
+__device__ __forceinline__ T combine(T a, T b) {
+  if constexpr (kOp == Op::min) {
+    return lesser(a, b);
+  } else if constexpr (kOp == Op::max) {
+    return greater(a, b);
+  } else if constexpr (kIsFloat<T>) {
+    return kOp == Op::prod ? a * b : a + b;
+  } else {  // unsigned, so that overflow wraps
+    using U = typename UnsignedOf<T>::type;
+    const U x = static_cast<U>(a);
+    const U y = static_cast<U>(b);
+    return static_cast<T>(kOp == Op::prod ? x * y : x + y);
+  }
+}
+
+template <Op kOp, class T>
+__device__ __forceinline__ T finish(T total, int ranks) {
+  if constexpr (kOp == Op::avg) {
+    return static_cast<T>(total / static_cast<T>(ranks));
+  } else {
+    return total;
+  }
+}
+
+}  // namespace onehop::cuda

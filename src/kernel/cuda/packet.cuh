@@ -1,0 +1,129 @@
+// Moving data in pieces of 8 or 16 bytes, whatever the alignment and the length of the whole.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernel/cuda/elements.cuh"
+
+namespace onehop::cuda {
+
+/// kBytes (8 or 16) bytes in registers.
+template <int kBytes>
+struct Packet {
+  static constexpr int kWords = kBytes / 4;
+  std::uint32_t words[kWords];
+};
+
+template <int kBytes>
+__device__ __forceinline__ Packet<kBytes> load_whole(const std::byte* from) {
+  Packet<kBytes> packet;
+  if constexpr (kBytes == 16) {
+    const uint4 v = *reinterpret_cast<const uint4*>(from);
+    packet.words[0] = v.x, packet.words[1] = v.y, packet.words[2] = v.z, packet.words[3] = v.w;
+  } else {
+    const uint2 v = *reinterpret_cast<const uint2*>(from);
+    packet.words[0] = v.x, packet.words[1] = v.y;
+  }
+  return packet;
+}
+
+template <int kBytes>
+__device__ __forceinline__ void store_whole(std::byte* to, const Packet<kBytes>& packet) {
+  if constexpr (kBytes == 16) {
+    *reinterpret_cast<uint4*>(to) =
+        make_uint4(packet.words[0], packet.words[1], packet.words[2], packet.words[3]);
+  } else {
+    *reinterpret_cast<uint2*>(to) = make_uint2(packet.words[0], packet.words[1]);
+  }
+}
+
+/// Element i of a packet of T. Only with constant i, so that packets stay in registers.
+template <class T, int kBytes>
+__device__ __forceinline__ T get(const Packet<kBytes>& packet, int i) {
+  if constexpr (sizeof(T) == 8) {
+    const std::uint64_t bits = packet.words[2 * i] | static_cast<std::uint64_t>(packet.words[2 * i + 1]) << 32;
+    return reinterpret_cast<const T&>(bits);
+  } else if constexpr (sizeof(T) == 4) {
+    return reinterpret_cast<const T&>(packet.words[i]);
+  } else {
+    constexpr int kPerWord = 4 / sizeof(T);
+    return static_cast<T>(packet.words[i / kPerWord] >> (i % kPerWord * 8 * sizeof(T)));
+  }
+}
+
+template <class T, int kBytes>
+__device__ __forceinline__ void set(Packet<kBytes>& packet, int i, T value) {
+  if constexpr (sizeof(T) == 8) {
+    const auto bits = reinterpret_cast<const std::uint64_t&>(value);
+    packet.words[2 * i] = static_cast<std::uint32_t>(bits);
+    packet.words[2 * i + 1] = static_cast<std::uint32_t>(bits >> 32);
+  } else if constexpr (sizeof(T) == 4) {
+    packet.words[i] = reinterpret_cast<const std::uint32_t&>(value);
+  } else {
+    constexpr int kPerWord = 4 / sizeof(T);
+    constexpr std::uint32_t kMask = (1u << (8 * sizeof(T))) - 1;
+    const int shift = static_cast<int>(i % kPerWord * 8 * sizeof(T));
+    std::uint32_t& word = packet.words[i / kPerWord];
+    word = (word & ~(kMask << shift)) | ((static_cast<std::uint32_t>(value) & kMask) << shift);
+  }
+}
+
+/// The packet at byte `at` of `bytes` bytes of T; what lies beyond the end counts as zero. `aligned`: data is
+/// aligned to kBytes, and so is `at`.
+template <class T, int kBytes>
+__device__ __forceinline__ Packet<kBytes> load_packet(const std::byte* data, std::size_t at, std::size_t bytes,
+                                                      bool aligned) {
+  if (aligned && at + kBytes <= bytes) return load_whole<kBytes>(data + at);
+  Packet<kBytes> packet{};
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(kBytes / sizeof(T)); ++i) {
+    const std::size_t position = at + i * sizeof(T);
+    if (position < bytes) set<T>(packet, i, *reinterpret_cast<const T*>(data + position));
+  }
+  return packet;
+}
+
+template <class T, int kBytes>
+__device__ __forceinline__ void store_packet(std::byte* data, std::size_t at, std::size_t bytes, bool aligned,
+                                             const Packet<kBytes>& packet) {
+  if (aligned && at + kBytes <= bytes) {
+    store_whole(data + at, packet);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(kBytes / sizeof(T)); ++i) {
+    const std::size_t position = at + i * sizeof(T);
+    if (position < bytes) *reinterpret_cast<T*>(data + position) = get<T>(packet, i);
+  }
+}
+
+/// The elements of a packet, combined rank after rank.
+template <class E, Op kOp, int kBytes>
+class Accumulator {
+ public:
+  __device__ __forceinline__ explicit Accumulator(const Packet<kBytes>& first) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) totals_[i] = E::widen(get<typename E::Stored>(first, i));
+  }
+  __device__ __forceinline__ void add(const Packet<kBytes>& next) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      totals_[i] = combine<kOp>(totals_[i], E::widen(get<typename E::Stored>(next, i)));
+    }
+  }
+  __device__ __forceinline__ Packet<kBytes> result(int ranks) const {
+    Packet<kBytes> packet{};
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      set<typename E::Stored>(packet, i, E::round(finish<kOp>(totals_[i], ranks)));
+    }
+    return packet;
+  }
+
+ private:
+  static constexpr int kCount = kBytes / static_cast<int>(sizeof(typename E::Stored));
+  typename E::Wide totals_[kCount];
+};
+
+}  // namespace onehop::cuda

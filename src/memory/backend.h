@@ -6,6 +6,8 @@
 #include <memory>
 #include <string_view>
 
+#include "onehop/types.h"
+
 #include "os/unique_fd.h"
 
 namespace onehop {
@@ -40,9 +42,17 @@ class MemoryBackend {
   [[nodiscard]] virtual Allocation create(std::size_t bytes) const = 0;
   /// A peer's memory; `bytes` as given to the peer's `create`. Checked before it is believed.
   [[nodiscard]] virtual std::shared_ptr<Block> import(os::UniqueFd handle, std::size_t bytes) const = 0;
+  /// Memory that another rank of this process has made: makes it reachable from this rank's device, at the
+  /// address it has already. Thread-safe.
+  virtual void adopt(Block& block) const = 0;
 };
 
 /// Sealed memfds.
 [[nodiscard]] std::unique_ptr<MemoryBackend> make_host_backend();
+
+/// Memory of a GPU, carried by descriptors. Blocks do not wait for work that still uses them when they go.
+/// `patience`: how long `create` may wait for the device to zero new memory before it is Error{timeout}.
+[[nodiscard]] std::unique_ptr<MemoryBackend> make_cuda_backend(DeviceId device,
+                                                               Duration patience = kDefaultTimeout);
 
 }  // namespace onehop

@@ -34,6 +34,8 @@ class HostBackend final : public MemoryBackend {
         os::Mapping::map_shared(handle.get(), rounded, "a peer's symmetric memory"));
   }
 
+  void adopt(Block&) const override {}  // one address space, and no device that would have to be told
+
  private:
   [[nodiscard]] std::size_t round_up(std::size_t bytes) const {
     const std::size_t unit = granularity();

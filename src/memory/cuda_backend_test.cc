@@ -1,0 +1,182 @@
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "onehop/error.h"
+
+#include "memory/backend.h"
+#include "memory/cuda_testing.h"
+
+namespace onehop {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr std::size_t kUnit = FakeCuda::kGranularity;
+
+Error error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return {ErrorCode::system, ""};
+}
+
+os::UniqueFd copy(const os::UniqueFd& fd) {
+  return os::UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+}
+
+/// Fails every call that `action` makes, one after the other: each must be an error of one line that leaves
+/// what lived before and nothing else. Ends when no call is left to fail.
+void fail_each_call(FakeCuda& cuda, const std::function<void()>& action) {
+  const std::size_t before = cuda.living();
+  int failures = 0;
+  for (int call = 1;; ++call) {
+    ASSERT_LT(call, 100);
+    cuda.fail_call(call);
+    bool failed = false;
+    try {
+      action();
+    } catch (const Error& error) {
+      failed = true;
+      EXPECT_THAT(error.message(), HasSubstr("CUDA_ERROR_FAKE"));
+      EXPECT_THAT(error.message(), ::testing::Not(HasSubstr("\n")));
+    }
+    cuda.fail_call(0);
+    EXPECT_EQ(cuda.living(), before) << "after " << cuda.failed() << " failed";
+    EXPECT_THAT(cuda.wrongs(), IsEmpty()) << "after " << cuda.failed() << " failed";
+    if (!failed) break;
+    ++failures;
+  }
+  EXPECT_GT(failures, 3);
+}
+
+TEST(CudaBackend, MemoryIsZeroedRoundedUpAndReachableFromItsDeviceOnly) {
+  FakeCuda cuda;
+  const auto backend = make_cuda_backend(DeviceId{1});
+  const Allocation mine = backend->create(100);
+  EXPECT_EQ(backend->granularity(), kUnit);
+  EXPECT_EQ(mine.block->bytes(), kUnit);
+  EXPECT_EQ(mine.block->data()[0], std::byte{0});
+  EXPECT_EQ(mine.block->data()[kUnit - 1], std::byte{0});
+  EXPECT_THAT(cuda.access(mine.block->data()), ElementsAre(1));
+  EXPECT_EQ(cuda.last_request().location.id, 1);
+  EXPECT_EQ(cuda.last_request().allocFlags.gpuDirectRDMACapable, 1);
+}
+
+TEST(CudaBackend, NetworkAccessIsAskedForOnlyWhereTheDeviceCan) {
+  FakeCuda cuda;
+  cuda.attribute[CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED] = 0;
+  (void)make_cuda_backend(DeviceId{0})->create(1);
+  EXPECT_EQ(cuda.last_request().allocFlags.gpuDirectRDMACapable, 0);
+}
+
+TEST(CudaBackend, AnImportSeesWhatTheOwnerWrites) {
+  FakeCuda cuda;
+  const Allocation mine = make_cuda_backend(DeviceId{0})->create(100);
+  const auto theirs = make_cuda_backend(DeviceId{1})->import(copy(mine.handle), 100);
+  EXPECT_NE(theirs->data(), mine.block->data());
+  EXPECT_THAT(cuda.access(theirs->data()), ElementsAre(1));
+  mine.block->data()[99] = std::byte{7};
+  EXPECT_EQ(theirs->data()[99], std::byte{7});
+}
+
+TEST(CudaBackend, DescriptorsAreClosedOnExec) {
+  FakeCuda cuda;
+  const Allocation mine = make_cuda_backend(DeviceId{0})->create(1);
+  EXPECT_EQ(::fcntl(mine.handle.get(), F_GETFD), FD_CLOEXEC);
+}
+
+TEST(CudaBackend, MemoryOutlivesItsHandleAndItsOwner) {
+  FakeCuda cuda;
+  const auto backend = make_cuda_backend(DeviceId{0});
+  Allocation mine = backend->create(1);
+  mine.block->data()[0] = std::byte{3};
+  auto theirs = backend->import(std::move(mine.handle), 1);
+  mine.block.reset();
+  EXPECT_EQ(theirs->data()[0], std::byte{3});
+  theirs.reset();
+  EXPECT_EQ(cuda.living(), 0U);
+  EXPECT_THAT(cuda.wrongs(), IsEmpty());
+}
+
+TEST(CudaBackend, AnAdoptedBlockIsReachedAtTheSameAddress) {
+  FakeCuda cuda;
+  const Allocation mine = make_cuda_backend(DeviceId{0})->create(1);
+  make_cuda_backend(DeviceId{1})->adopt(*mine.block);
+  EXPECT_THAT(cuda.access(mine.block->data()), ElementsAre(0, 1));
+}
+
+TEST(CudaBackend, OnlyMemoryOfAGpuCanBeAdopted) {
+  FakeCuda cuda;
+  const Allocation host = make_host_backend()->create(1);
+  const Error error = error_of([&] { make_cuda_backend(DeviceId{1})->adopt(*host.block); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+}
+
+TEST(CudaBackend, DevicesWithoutPeerAccessAreBothNamed) {
+  FakeCuda cuda;
+  cuda.peers = false;
+  const Allocation mine = make_cuda_backend(DeviceId{0})->create(1);
+  const auto other = make_cuda_backend(DeviceId{1});
+  const std::size_t before = cuda.living();
+  for (const Error& error : {error_of([&] { (void)other->import(copy(mine.handle), 1); }),
+                             error_of([&] { other->adopt(*mine.block); })}) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    EXPECT_THAT(error.message(), HasSubstr("device 1 cannot reach memory of device 0"));
+  }
+  EXPECT_EQ(cuda.living(), before);
+}
+
+TEST(CudaBackend, RefusesNothingTooMuchForeignSizesAndForeignDescriptors) {
+  FakeCuda cuda;
+  const auto backend = make_cuda_backend(DeviceId{0});
+  EXPECT_EQ(error_of([&] { (void)backend->create(0); }).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of([&] { (void)backend->create(SIZE_MAX); }).code(), ErrorCode::invalid_argument);
+  const Allocation mine = backend->create(1);
+  const std::size_t before = cuda.living();
+  EXPECT_THAT(error_of([&] { (void)backend->import(copy(mine.handle), kUnit + 1); }).message(),
+              HasSubstr("is the memory of this size?"));
+  EXPECT_THAT(error_of([&] {
+                (void)backend->import(os::UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)), 1);
+              }).message(),
+              HasSubstr("is it a descriptor of device memory?"));
+  EXPECT_THAT(error_of([&] { (void)backend->import(os::UniqueFd(), 1); }).message(),
+              HasSubstr("there is no descriptor"));
+  EXPECT_EQ(cuda.living(), before);
+}
+
+TEST(CudaBackend, ADeviceWithoutVirtualMemoryIsRefused) {
+  FakeCuda cuda;
+  cuda.attribute[CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] = 0;
+  const auto backend = make_cuda_backend(DeviceId{0});
+  EXPECT_EQ(error_of([&] { (void)backend->create(1); }).code(), ErrorCode::unsupported);
+}
+
+TEST(CudaBackend, MemoryThatABusyDeviceMayStillZeroIsKept) {
+  FakeCuda cuda;
+  cuda.busy = true;
+  const auto backend = make_cuda_backend(DeviceId{0}, Duration{1});
+  const Error error = error_of([&] { (void)backend->create(1); });
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_THAT(error.message(), HasSubstr("device 0 did not zero 2M"));
+  EXPECT_EQ(cuda.living(), 3U) << "the memory, its addresses, its mapping; the stream is gone";
+}
+
+TEST(CudaBackend, NothingLeaksWhicheverCallFails) {
+  FakeCuda cuda;
+  const auto backend = make_cuda_backend(DeviceId{0});
+  const auto other = make_cuda_backend(DeviceId{1});
+  fail_each_call(cuda, [&] { (void)backend->create(1); });
+  const Allocation mine = backend->create(1);
+  fail_each_call(cuda, [&] { (void)other->import(copy(mine.handle), 1); });
+}
+
+}  // namespace
+}  // namespace onehop

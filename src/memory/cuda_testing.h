@@ -1,0 +1,293 @@
+// A CUDA driver for tests: memory of a few devices that are not there, backed by memfds, so that what is
+// written through one mapping is read through another. It counts what lives, notes what a driver would
+// punish, and fails any chosen call.
+#pragma once
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "driver/cuda_driver.h"
+#include "os/unique_fd.h"
+
+namespace onehop {
+
+class FakeCuda {
+ public:
+  static constexpr std::size_t kGranularity = std::size_t{2} << 20;
+
+  int devices = 2;
+  bool peers = true;             ///< whether devices reach each other
+  bool busy = false;             ///< streams never finish
+  bool fabric = false;           ///< whether fabric handles are permitted
+  std::map<int, int> attribute;  ///< answers other than 1
+
+  FakeCuda();
+  ~FakeCuda() { current_ = nullptr; }
+  FakeCuda(const FakeCuda&) = delete;
+  FakeCuda& operator=(const FakeCuda&) = delete;
+
+  /// The `n`th call from now that makes or asks for something fails; 0: none does.
+  void fail_call(int n) { fail_at_ = n == 0 ? 0 : calls_ + n; }
+  /// The name of the call that failed, or empty.
+  [[nodiscard]] const std::string& failed() const { return failed_; }
+  /// What lives: handles, address ranges, mappings, streams.
+  [[nodiscard]] std::size_t living() const {
+    return physical_.size() + ranges_.size() + mapped_.size() + static_cast<std::size_t>(streams_);
+  }
+  /// What was done in the wrong order.
+  [[nodiscard]] const std::vector<std::string>& wrongs() const { return wrongs_; }
+  /// The devices that may reach the mapping at `data`.
+  [[nodiscard]] std::set<int> access(const void* data) const {
+    const auto at = mapped_.find(reinterpret_cast<CUdeviceptr>(data));
+    return at == mapped_.end() ? std::set<int>{} : at->second.access;
+  }
+  [[nodiscard]] const CUmemAllocationProp& last_request() const { return last_request_; }
+
+ private:
+  struct Physical {
+    os::UniqueFd fd;
+    ino_t number = 0;
+  };
+  struct Made {
+    std::size_t bytes = 0;
+    CUmemAllocationProp request{};
+  };
+  struct Mapped {
+    std::size_t bytes = 0;
+    std::set<int> access;
+  };
+
+  CUresult step(const char* name) {
+    if (++calls_ != fail_at_) return CUDA_SUCCESS;
+    failed_ = name;
+    return CUDA_ERROR_UNKNOWN;
+  }
+  void wrong(std::string what) { wrongs_.push_back(std::move(what)); }
+  static ino_t number_of(int fd) {
+    struct stat info {};
+    return ::fstat(fd, &info) == 0 ? info.st_ino : 0;
+  }
+  CUmemGenericAllocationHandle add(os::UniqueFd fd) {
+    const ino_t number = number_of(fd.get());
+    physical_[++last_handle_] = {.fd = std::move(fd), .number = number};
+    return last_handle_;
+  }
+  void fill_devices();
+  void fill_memory();
+
+  inline static FakeCuda* current_ = nullptr;
+
+  CudaDriver table_;
+  ScopedCudaDriver scope_{&table_};
+  int calls_ = 0;
+  int fail_at_ = 0;
+  std::string failed_;
+  std::vector<std::string> wrongs_;
+  std::map<CUmemGenericAllocationHandle, Physical> physical_;
+  std::map<ino_t, Made> made_;
+  std::map<CUdeviceptr, std::size_t> ranges_;
+  std::map<CUdeviceptr, Mapped> mapped_;
+  CUmemGenericAllocationHandle last_handle_ = 0;
+  CUmemAllocationProp last_request_{};
+  CUcontext context_ = nullptr;
+  int streams_ = 0;
+};
+
+inline FakeCuda::FakeCuda() {
+  current_ = this;
+  fill_devices();
+  fill_memory();
+}
+
+// Lambdas become the driver's functions; a call that may fail starts with a step.
+#define ONEHOP_FAKE_STEP(name) \
+  FakeCuda& self = *current_;  \
+  if (self.step(name) != CUDA_SUCCESS) return CUDA_ERROR_UNKNOWN
+
+inline void FakeCuda::fill_devices() {
+  table_.GetErrorName = [](CUresult, const char** name) {
+    *name = "CUDA_ERROR_FAKE";
+    return CUDA_SUCCESS;
+  };
+  table_.GetErrorString = [](CUresult, const char** text) {
+    *text = "made up";
+    return CUDA_SUCCESS;
+  };
+  table_.DeviceGetCount = [](int* count) {
+    *count = current_->devices;
+    return CUDA_SUCCESS;
+  };
+  table_.DeviceGet = [](CUdevice* device, int ordinal) {
+    *device = ordinal;
+    return CUDA_SUCCESS;
+  };
+  table_.DeviceGetUuid = [](CUuuid* uuid, CUdevice device) {
+    std::memset(uuid->bytes, device + 1, sizeof uuid->bytes);
+    return CUDA_SUCCESS;
+  };
+  table_.DeviceGetAttribute = [](int* value, CUdevice_attribute which, CUdevice) {
+    ONEHOP_FAKE_STEP("cuDeviceGetAttribute");
+    const auto known = self.attribute.find(which);
+    *value = known == self.attribute.end() ? 1 : known->second;
+    return CUDA_SUCCESS;
+  };
+  table_.DeviceCanAccessPeer = [](int* can, CUdevice, CUdevice) {
+    ONEHOP_FAKE_STEP("cuDeviceCanAccessPeer");
+    *can = self.peers ? 1 : 0;
+    return CUDA_SUCCESS;
+  };
+  table_.DevicePrimaryCtxRetain = [](CUcontext* context, CUdevice device) {
+    *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device + 1));
+    return CUDA_SUCCESS;
+  };
+  table_.CtxGetCurrent = [](CUcontext* context) {
+    *context = current_->context_;
+    return CUDA_SUCCESS;
+  };
+  table_.CtxSetCurrent = [](CUcontext context) {
+    current_->context_ = context;
+    return CUDA_SUCCESS;
+  };
+  table_.StreamCreate = [](CUstream* stream, unsigned) {
+    ONEHOP_FAKE_STEP("cuStreamCreate");
+    ++self.streams_;
+    *stream = reinterpret_cast<CUstream>(std::uintptr_t{1});
+    return CUDA_SUCCESS;
+  };
+  table_.StreamDestroy = [](CUstream) {
+    --current_->streams_;
+    return CUDA_SUCCESS;
+  };
+  table_.StreamQuery = [](CUstream) {
+    ONEHOP_FAKE_STEP("cuStreamQuery");
+    return self.busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+  };
+}
+
+inline void FakeCuda::fill_memory() {
+  table_.MemGetAllocationGranularity = [](std::size_t* unit, const CUmemAllocationProp*,
+                                          CUmemAllocationGranularity_flags) {
+    ONEHOP_FAKE_STEP("cuMemGetAllocationGranularity");
+    *unit = kGranularity;
+    return CUDA_SUCCESS;
+  };
+  table_.MemCreate = [](CUmemGenericAllocationHandle* handle, std::size_t bytes,
+                        const CUmemAllocationProp* wanted, unsigned long long) {
+    ONEHOP_FAKE_STEP("cuMemCreate");
+    self.last_request_ = *wanted;
+    if ((wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !self.fabric)
+      return CUDA_ERROR_NOT_PERMITTED;
+    if (bytes % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
+    os::UniqueFd fd(::memfd_create("fake-gpu", 0));  // not close-on-exec: the driver does not promise it
+    if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    const std::vector<unsigned char> garbage(bytes, 0xab);
+    if (::pwrite(fd.get(), garbage.data(), bytes, 0) < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    self.made_[number_of(fd.get())] = {.bytes = bytes, .request = *wanted};
+    *handle = self.add(std::move(fd));
+    return CUDA_SUCCESS;
+  };
+  table_.MemRelease = [](CUmemGenericAllocationHandle handle) {
+    if (current_->physical_.erase(handle) == 0) current_->wrong("released twice");
+    return CUDA_SUCCESS;
+  };
+  table_.MemAddressReserve = [](CUdeviceptr* at, std::size_t bytes, std::size_t, CUdeviceptr,
+                                unsigned long long) {
+    ONEHOP_FAKE_STEP("cuMemAddressReserve");
+    void* const data = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    *at = reinterpret_cast<CUdeviceptr>(data);
+    self.ranges_[*at] = bytes;
+    return CUDA_SUCCESS;
+  };
+  table_.MemAddressFree = [](CUdeviceptr at, std::size_t bytes) {
+    if (current_->mapped_.count(at) != 0) current_->wrong("addresses freed while mapped");
+    if (current_->ranges_.erase(at) == 0) current_->wrong("addresses freed twice");
+    (void)::munmap(reinterpret_cast<void*>(at), bytes);
+    return CUDA_SUCCESS;
+  };
+  table_.MemMap = [](CUdeviceptr at, std::size_t bytes, std::size_t, CUmemGenericAllocationHandle handle,
+                     unsigned long long) {
+    ONEHOP_FAKE_STEP("cuMemMap");
+    const auto memory = self.physical_.find(handle);
+    if (memory == self.physical_.end() || self.ranges_[at] != bytes) return CUDA_ERROR_INVALID_VALUE;
+    if (self.made_[memory->second.number].bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
+    if (::mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+               memory->second.fd.get(), 0) == MAP_FAILED)
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    self.mapped_[at] = {.bytes = bytes, .access = {}};
+    return CUDA_SUCCESS;
+  };
+  table_.MemUnmap = [](CUdeviceptr at, std::size_t bytes) {
+    if (current_->mapped_.erase(at) == 0) current_->wrong("unmapped twice");
+    (void)::mmap(reinterpret_cast<void*>(at), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                 0);
+    return CUDA_SUCCESS;
+  };
+  table_.MemSetAccess = [](CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc* access,
+                           std::size_t count) {
+    ONEHOP_FAKE_STEP("cuMemSetAccess");
+    const auto mapped = self.mapped_.find(at);
+    if (mapped == self.mapped_.end() || mapped->second.bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
+    for (std::size_t i = 0; i < count; ++i) mapped->second.access.insert(access[i].location.id);
+    return CUDA_SUCCESS;
+  };
+  table_.MemGetAccess = [](unsigned long long* flags, const CUmemLocation* place, CUdeviceptr at) {
+    ONEHOP_FAKE_STEP("cuMemGetAccess");
+    const bool may = self.access(reinterpret_cast<void*>(at)).count(place->id) != 0;
+    *flags = may ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return CUDA_SUCCESS;
+  };
+  table_.MemExportToShareableHandle = [](void* out, CUmemGenericAllocationHandle handle,
+                                         CUmemAllocationHandleType type, unsigned long long) {
+    ONEHOP_FAKE_STEP("cuMemExportToShareableHandle");
+    const auto memory = self.physical_.find(handle);
+    if (memory == self.physical_.end()) return CUDA_ERROR_INVALID_VALUE;
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+      std::memcpy(out, &memory->second.number, sizeof memory->second.number);
+    } else {
+      const int fd = ::dup(memory->second.fd.get());
+      std::memcpy(out, &fd, sizeof fd);
+    }
+    return CUDA_SUCCESS;
+  };
+  table_.MemImportFromShareableHandle = [](CUmemGenericAllocationHandle* handle, void* shareable,
+                                           CUmemAllocationHandleType type) {
+    ONEHOP_FAKE_STEP("cuMemImportFromShareableHandle");
+    int fd = static_cast<int>(reinterpret_cast<std::intptr_t>(shareable));
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+      ino_t number = 0;
+      std::memcpy(&number, shareable, sizeof number);
+      fd = -1;
+      for (const auto& [key, each] : self.physical_) {
+        if (each.number == number) fd = each.fd.get();
+      }
+    }
+    if (fd < 0 || self.made_.count(number_of(fd)) == 0) return CUDA_ERROR_INVALID_VALUE;
+    *handle = self.add(os::UniqueFd(::dup(fd)));
+    return CUDA_SUCCESS;
+  };
+  table_.MemGetAllocationPropertiesFromHandle = [](CUmemAllocationProp* found,
+                                                   CUmemGenericAllocationHandle handle) {
+    ONEHOP_FAKE_STEP("cuMemGetAllocationPropertiesFromHandle");
+    *found = self.made_[self.physical_[handle].number].request;
+    return CUDA_SUCCESS;
+  };
+  table_.MemsetD8Async = [](CUdeviceptr at, unsigned char value, std::size_t bytes, CUstream) {
+    ONEHOP_FAKE_STEP("cuMemsetD8Async");
+    const auto device = static_cast<int>(reinterpret_cast<std::uintptr_t>(self.context_)) - 1;
+    if (self.access(reinterpret_cast<void*>(at)).count(device) == 0) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    std::memset(reinterpret_cast<void*>(at), value, bytes);
+    return CUDA_SUCCESS;
+  };
+}
+
+}  // namespace onehop

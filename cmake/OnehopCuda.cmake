@@ -82,10 +82,10 @@ function(onehop_device_code layer)
     cmake_path(GET source STEM name)
     set(fatbin ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
     add_custom_command(OUTPUT ${fatbin}
-      COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++20 -O3 -lineinfo --expt-relaxed-constexpr --Werror all-warnings ${onehop_gencode}
+      COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++20 -O3 $<$<CONFIG:Debug>:-lineinfo> --compress-mode=size --expt-relaxed-constexpr --Werror all-warnings ${onehop_gencode}
         -I ${PROJECT_SOURCE_DIR}/include -I ${PROJECT_SOURCE_DIR}/src -MD -MF ${fatbin}.d
         -o ${fatbin} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
-      DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source} DEPFILE ${fatbin}.d VERBATIM
+      DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source} DEPFILE ${fatbin}.d VERBATIM COMMAND_EXPAND_LISTS
       COMMENT "Compiling kernels of ${source}")
     set(assembly ${CMAKE_CURRENT_BINARY_DIR}/${name}_code.S)
     file(CONFIGURE OUTPUT ${assembly} @ONLY CONTENT [[

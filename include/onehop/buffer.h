@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include "onehop/device/view.h"
 #include "onehop/error.h"
 #include "onehop/export.h"
 #include "onehop/types.h"
@@ -31,6 +32,9 @@ struct PeerView {
 /// Signals count upwards and are never reset: `put_signal` and `wait_signal` of one (src, dst, channel) pair
 /// up one to one. A signal is a release of everything the caller wrote before it; the matching wait is an
 /// acquire. Different threads may use different channels at the same time, never the same one.
+///
+/// In a group of GPUs the memory is device memory, and the calls without a stream synchronise the hosts
+/// alone: wait for your streams first. Destroying the last copy waits for the device.
 class ONEHOP_API SymmetricBuffer {
  public:
   /// Channels per buffer, for `barrier`, `put_signal` and `wait_signal`.
@@ -50,8 +54,11 @@ class ONEHOP_API SymmetricBuffer {
   [[nodiscard]] std::byte* local() const;
   /// Rank r's part, in this rank's address space. Error{invalid_argument} when r is out of range.
   [[nodiscard]] std::byte* peer(Rank r) const;
-  /// For kernels and for code that wants all pointers at once.
+  /// For code that wants all pointers at once.
   [[nodiscard]] PeerView view() const;
+  /// The same for kernels, by value: pointers valid on this rank's device, signal pads in device memory, and
+  /// how long a wait may take (see onehop/device/signal.cuh). Error{unsupported} for buffers of host ranks.
+  [[nodiscard]] DeviceView device_view(Duration timeout = kDefaultTimeout) const;
 
   /// `bytes` bytes at `offset` of every rank's part. Shares the signal pad. Not collective.
   [[nodiscard]] SymmetricBuffer sub(std::size_t offset, std::size_t bytes) const;
@@ -70,6 +77,13 @@ class ONEHOP_API SymmetricBuffer {
   void put_signal(Rank dst, int channel = 0) const;
   /// Waits for the next signal from `src`. Error{timeout} and Error{peer_lost} name it.
   void wait_signal(Rank src, int channel = 0, Duration timeout = kDefaultTimeout) const;
+
+  /// The same on a stream of this rank's GPU: queued, not waited for. They use pads in device memory and
+  /// count apart from those above. A wait that fails ends the group: Group::check and Group::synchronize say
+  /// why. Capturable in graphs. Error{unsupported} for buffers of host ranks.
+  void barrier(Stream stream, int channel = 0, Duration timeout = kDefaultTimeout) const;
+  void put_signal(Stream stream, Rank dst, int channel = 0) const;
+  void wait_signal(Stream stream, Rank src, int channel = 0, Duration timeout = kDefaultTimeout) const;
 
   class State;
   /// Internal: what Group::allocate hands out.

@@ -3,9 +3,11 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "onehop/buffer.h"
 #include "onehop/error.h"
@@ -50,6 +52,10 @@ inline constexpr int kAlgorithmCount = 3;
 /// A member's end of a group. Joining is collective: every rank gets a group, or every rank gets the same
 /// Error. Thread-safe; collectives of one group are serialised, those of different groups are independent.
 ///
+/// With `JoinOptions::device` a GPU, symmetric memory is that GPU's, and collectives are queued on a stream
+/// and return at once; whether they succeeded, `synchronize` and `check` tell. Make calls on one group in the
+/// same order on all ranks; calls on different streams run one after the other.
+///
 /// When a rank dies, times out or aborts, every other rank's current and later calls throw an Error that
 /// names it. Leave the group (destroy it) and form a new one; the process needs no restart. After fork(), the
 /// child's copy is dead: its calls throw, its destructor does nothing to the parent's group.
@@ -59,6 +65,12 @@ class ONEHOP_API Group {
   /// more than kMaxDevices (host: kMaxHostRanks), several hosts, two ranks on one device, different onehop
   /// versions.
   [[nodiscard]] static Group join(std::shared_ptr<Store> store, JoinOptions options);
+  /// All ranks of a group of this process's GPUs, from one thread: rank r drives devices[r]. `defaults` other
+  /// than rank, size and device are kept. Calls that only queue work (all_reduce and what else takes a
+  /// stream) may then be made for one rank after another; those that meet the other ranks on the host
+  /// (allocate, barrier, split, ...) need a thread per rank: see `on_every_rank`.
+  [[nodiscard]] static std::vector<Group> join_local(const std::vector<DeviceId>& devices,
+                                                     JoinOptions defaults = {});
   /// Rank, size and store from the environment of `onehop launch`, torchrun, mpirun or srun; fields already
   /// set in `defaults` other than rank, size and store are kept. See docs/guide for the variables.
   [[nodiscard]] static Group from_env(JoinOptions defaults = {});
@@ -82,6 +94,11 @@ class ONEHOP_API Group {
   /// Collective: all ranks arrive.
   void barrier();
   void barrier(Duration timeout);
+  /// GPU groups: waits until everything queued on `stream` has ended and throws if a collective of this group
+  /// failed there. Without it (after cudaStreamSynchronize, say), `check()` tells whether results are right.
+  /// Error{timeout}: the stream was not done; the group has failed on all ranks then. Host groups: `check()`.
+  void synchronize(Stream stream);
+  void synchronize(Stream stream, Duration timeout);
   /// Everyone's bytes in rank order, at most 64 KiB each. Collective.
   [[nodiscard]] std::vector<std::string> all_gather(std::string_view payload);
   /// Passing descriptors between the ranks of this group.
@@ -110,5 +127,9 @@ class ONEHOP_API Group {
   explicit Group(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
 };
+
+/// Runs `body` for every group at the same time, each on a thread of its own, and throws the first error: for
+/// one thread that holds several ranks.
+ONEHOP_API void on_every_rank(std::vector<Group>& groups, const std::function<void(Group&)>& body);
 
 }  // namespace onehop

@@ -170,12 +170,74 @@ class HostAllReduce {
   bool begun_ = false;
 };
 
+/// Defects that depend on this rank's memory alone. The others are the same on all ranks of a correct
+/// program, and found by all alike.
+bool is_local(CallDefect defect) {
+  return defect == CallDefect::null_pointer || defect == CallDefect::misaligned ||
+         defect == CallDefect::overlap;
+}
+
+/// Queues one call on this rank's GPU. Ranks do not meet on the host, unless ONEHOP_CHECK asks for it.
+Algorithm device_all_reduce(Group::State& group, const std::byte* in, std::byte* out, std::size_t count,
+                            DType type, ReduceOp op, Stream stream, const CallOptions& options) {
+  const CallDefect defect = find_defect(in, out, count, type, op, options);
+  const host::Call signature = {
+      .count = count,
+      .kind = static_cast<std::uint8_t>(CallKind::all_reduce),
+      .dtype = static_cast<std::uint8_t>(type),
+      .op = static_cast<std::uint8_t>(op),
+      .algorithm = options.algorithm ? static_cast<std::uint8_t>(*options.algorithm) : kAnyAlgorithm,
+      .rejected = static_cast<std::uint8_t>(defect)};
+  if (group.checks_calls()) {
+    os::CallDeadline deadline(options.timeout.value_or(group.options().timeout));
+    first_step(group, signature, deadline, kPhase);
+  }
+  if (defect != CallDefect::none) {
+    const Error error(
+        ErrorCode::invalid_argument,
+        fmt::format("{} of rank {} was rejected: {}", kPhase, group.rank().value, to_text(defect)),
+        group.rank());
+    // The other ranks wait in their kernels for one that will not come.
+    if (is_local(defect)) group.fail_call(error, kPhase);
+    throw error;
+  }
+
+  const DevicePlan plan =
+      plan_device_all_reduce({.ranks = group.size(),
+                              .bytes = count * size_of(type),
+                              .type = type,
+                              .op = op,
+                              .policy = options.algorithm ? AlgorithmPolicy::tuned : group.options().policy,
+                              .forced = options.algorithm,
+                              .staging_bytes = group.staging_bytes()});
+  if (plan.algorithm == Algorithm::none || count == 0) return plan.algorithm;
+  os::fault_point("all_reduce", group.rank().value);
+  group.device()->all_reduce({.in = in,
+                              .out = out,
+                              .bytes = count * size_of(type),
+                              .type = type,
+                              .op = op,
+                              .one_shot = plan.algorithm == Algorithm::one_shot,
+                              .pass_bytes = plan.pass_bytes,
+                              .grid = plan.grid,
+                              .block = plan.block},
+                             stream);
+  return plan.algorithm;
+}
+
 }  // namespace
 
 Algorithm all_reduce(Group& group, const void* in, void* out, std::size_t count, DType type, ReduceOp op,
-                     Stream /*stream*/, const CallOptions& options) {
+                     Stream stream, const CallOptions& options) {
   Group::State& state = group.state();
   return state.call(kPhase, [&] {
+    if (state.device() != nullptr) {
+      const Algorithm used =
+          device_all_reduce(state, static_cast<const std::byte*>(in), static_cast<std::byte*>(out), count,
+                            type, op, stream, options);
+      state.count_usage(used);
+      return used;
+    }
     HostAllReduce call(state, options);
     const Algorithm used =
         call.run(static_cast<const std::byte*>(in), static_cast<std::byte*>(out), count, type, op);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernel/cuda/all_reduce_params.h"
 #include "kernel/host/all_reduce.h"
 
 namespace onehop {
@@ -12,6 +13,18 @@ namespace {
 constexpr std::size_t kOneShotChunk = 128 << 10;
 constexpr std::size_t kTwoShotChunk = 256 << 10;
 
+// GPU kernels: threads per block, and blocks. 8 blocks of 512 threads nearly fill the links; more of them
+// share the additions. All must be resident at once, beside whatever else the GPU runs.
+constexpr std::size_t kWarp = 32;
+constexpr std::size_t kSmallBlock = 256;
+constexpr std::size_t kLargeBlock = 512;
+constexpr std::size_t kMostBlocks = 64;
+static_assert(kMostBlocks <= cuda::kMaxBlocks);
+
+constexpr std::size_t ceil_div(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
+
 // Up to here the second step of two-shot costs more than the bytes it saves. Measured on two cores with
 // `onehop bench all-reduce --ranks N --algorithm ...`; with 2 ranks both move the same bytes, and two-shot
 // wins only when the sums no longer fit the caches.
@@ -20,10 +33,19 @@ std::size_t one_shot_limit(int ranks) {
   return ranks <= 4 ? std::size_t{128} << 10 : std::size_t{32} << 10;
 }
 
-Algorithm choose(const PlanRequest& request) {
+// On GPUs. One-shot sends (n - 1) * 2 bytes per byte (flags are half of it) in one trip of about 0.8 us,
+// two-shot 2 (n - 1) / n in two trips with fences, about 3 us. Measured with `onehop bench all-reduce
+// --device cuda
+// --algorithm ...` on H200s (bench/results).
+std::size_t device_one_shot_limit(int ranks) {
+  if (ranks == 2) return std::size_t{512} << 10;
+  return ranks <= 4 ? std::size_t{128} << 10 : std::size_t{64} << 10;
+}
+
+Algorithm choose(const PlanRequest& request, std::size_t one_shot_bytes) {
   if (request.forced) return *request.forced;
   if (request.policy == AlgorithmPolicy::tuned) {
-    return request.bytes <= one_shot_limit(request.ranks) ? Algorithm::one_shot : Algorithm::two_shot;
+    return request.bytes <= one_shot_bytes ? Algorithm::one_shot : Algorithm::two_shot;
   }
   const bool carried = (request.type == DType::f32 || request.type == DType::bf16) &&
                        request.op == ReduceOp::sum && request.bytes % 4 == 0 &&
@@ -37,7 +59,7 @@ Algorithm choose(const PlanRequest& request) {
 
 Plan plan_all_reduce(const PlanRequest& request) {
   const host::StagingLayout layout(request.staging_bytes);
-  const Algorithm algorithm = choose(request);
+  const Algorithm algorithm = choose(request, one_shot_limit(request.ranks));
   switch (algorithm) {
     case Algorithm::none:
       return {};
@@ -47,6 +69,27 @@ Plan plan_all_reduce(const PlanRequest& request) {
       return {.algorithm = algorithm, .chunk = std::min(kTwoShotChunk, layout.max_chunk(request.ranks))};
   }
   return {};
+}
+
+DevicePlan plan_device_all_reduce(const PlanRequest& request) {
+  DevicePlan plan;
+  plan.algorithm = choose(request, device_one_shot_limit(request.ranks));
+  if (plan.algorithm == Algorithm::none) return plan;
+
+  const bool one_shot = plan.algorithm == Algorithm::one_shot;
+  const auto ranks = static_cast<std::size_t>(request.ranks);
+  plan.pass_bytes = one_shot
+                        ? cuda::kPacketSlotBytes
+                        : cuda::SegmentLayout::of(request.ranks, request.staging_bytes).piece_bytes * ranks;
+  // What one thread moves at a time, and how many of those there are in a pass (two-shot: in a piece of it).
+  const std::size_t width = one_shot ? 8 : 16;
+  const std::size_t part = std::min(request.bytes, plan.pass_bytes);
+  const std::size_t packets = ceil_div(one_shot ? part : ceil_div(part, ranks), width);
+  // Few threads per block start sooner and spread over more multiprocessors; many move more.
+  const std::size_t block = packets <= kSmallBlock * kMostBlocks ? kSmallBlock : kLargeBlock;
+  plan.block = static_cast<unsigned>(std::clamp(ceil_div(packets, kWarp) * kWarp, kWarp, block));
+  plan.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, plan.block), std::size_t{1}, kMostBlocks));
+  return plan;
 }
 
 bool legacy_alignment_ok(const void* in, const void* out) {

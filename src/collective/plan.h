@@ -27,12 +27,23 @@ struct Plan {
   std::size_t chunk = 0;  ///< bytes per step, a multiple of 64 and of every element size
 };
 
+/// The same for ranks on GPUs: also the shape of the launch.
+struct DevicePlan {
+  Algorithm algorithm = Algorithm::none;
+  std::size_t pass_bytes = 0;  ///< a multiple of 16
+  unsigned grid = 0;           ///< blocks
+  unsigned block = 0;          ///< threads per block
+};
+
 /// Limits of the legacy policy (PyTorch's IntraNodeComm): bytes up to and including these.
 inline constexpr std::size_t kLegacyOneShotBytes = 256 << 10;
 inline constexpr std::size_t kLegacyTwoShotBytes = 10 << 20;
 
 /// Host backend. Always finds an algorithm under the tuned policy.
 [[nodiscard]] Plan plan_all_reduce(const PlanRequest& request);
+
+/// GPUs. Always finds an algorithm under the tuned policy.
+[[nodiscard]] DevicePlan plan_device_all_reduce(const PlanRequest& request);
 
 /// Below this a step to find out whether all ranks passed symmetric memory costs more than copying it.
 inline constexpr std::size_t kMinZeroCopyBytes = 64 << 10;

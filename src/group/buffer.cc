@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "base/check.h"
 #include "group/state.h"
 #include "os/fault_point.h"
 #include "os/mapping.h"
@@ -20,16 +21,29 @@ std::size_t round_to_page(std::size_t bytes) {
 
 }  // namespace
 
-SymmetricBuffer::State::State(std::shared_ptr<Group::State> owner, std::vector<std::shared_ptr<Block>> blocks,
+SymmetricBuffer::State::State(std::shared_ptr<Group::State> owner, Blocks blocks, Blocks host_pads,
                               std::size_t size_in_bytes)
-    : group(std::move(owner)), bytes(size_in_bytes), blocks_(std::move(blocks)) {
+    : group(std::move(owner)),
+      bytes(size_in_bytes),
+      blocks_(std::move(blocks)),
+      host_pads_(std::move(host_pads)) {
   const int size = group->size();
-  for (const std::shared_ptr<Block>& block : blocks_) {
-    pads.push_back(reinterpret_cast<std::uint32_t*>(block->data()));
-    data.push_back(block->data() + pad_bytes(size));
+  const std::size_t before = group->device() != nullptr ? device_pad_bytes() : pad_bytes(size);
+  for (const std::shared_ptr<Block>& block : blocks_) data.push_back(block->data() + before);
+  for (const std::shared_ptr<Block>& pad : host_pads_) {
+    pads.push_back(reinterpret_cast<std::uint32_t*>(pad->data()));
   }
   sent_.resize(static_cast<std::size_t>(kChannels * size));
   awaited_.resize(static_cast<std::size_t>(kChannels * size));
+}
+
+SymmetricBuffer::State::~State() {
+  // Kernels may still use what is about to be unmapped, which would be the end of the whole context.
+  if (DeviceTeam* const device = group->device()) device->quiesce();
+}
+
+std::size_t SymmetricBuffer::State::device_pad_bytes() {
+  return round_to_page(sizeof(DevicePad));
 }
 
 std::size_t SymmetricBuffer::State::pad_bytes(int size) {
@@ -46,6 +60,34 @@ std::atomic_ref<std::uint32_t> SymmetricBuffer::State::slot(Slot kind, int owner
 
 void SymmetricBuffer::State::require_channel(int channel) const {
   require(channel >= 0 && channel < kChannels, "channel {} is not within 0..{}", channel, kChannels - 1);
+}
+
+void SymmetricBuffer::State::require_rank(Rank rank) const {
+  require(rank.value >= 0 && rank.value < group->size(), "rank {} is not in a group of {}", rank.value,
+          group->size());
+}
+
+DeviceTeam& SymmetricBuffer::State::device(const char* what) const {
+  if (DeviceTeam* const device = group->device()) {
+    if (!group->mesh().usable()) group->mesh().check(what);
+    return *device;
+  }
+  fail(ErrorCode::unsupported, "{} needs a buffer of GPU ranks; this one is in host memory", what);
+}
+
+DeviceView SymmetricBuffer::State::device_view(std::size_t offset, std::size_t length,
+                                               Duration timeout) const {
+  require(timeout.count() >= 0, "a timeout must not be negative, got {} ms", timeout.count());
+  DeviceView view;
+  view.guard = device("device_view").guard(timeout);
+  view.rank = group->rank().value;
+  view.size = group->size();
+  view.bytes = length;
+  for (std::size_t r = 0; r < blocks_.size(); ++r) {
+    view.peers[r] = data[r] + offset;
+    view.signal_pads[r] = reinterpret_cast<std::uint32_t*>(blocks_[r]->data());
+  }
+  return view;
 }
 
 void SymmetricBuffer::State::raise(Slot kind, int dst, int channel, std::uint32_t value) {
@@ -92,8 +134,7 @@ void SymmetricBuffer::State::barrier(int channel, Duration timeout) {
 
 void SymmetricBuffer::State::put_signal(Rank dst, int channel) {
   require_channel(channel);
-  require(dst.value >= 0 && dst.value < group->size(), "rank {} is not in a group of {}", dst.value,
-          group->size());
+  require_rank(dst);
   if (!group->mesh().usable()) group->mesh().check("put_signal");
   const auto index = static_cast<std::size_t>(channel * group->size() + dst.value);
   raise(Slot::signal, dst.value, channel, ++sent_[index]);
@@ -101,8 +142,7 @@ void SymmetricBuffer::State::put_signal(Rank dst, int channel) {
 
 void SymmetricBuffer::State::wait_signal(Rank src, int channel, Duration timeout) {
   require_channel(channel);
-  require(src.value >= 0 && src.value < group->size(), "rank {} is not in a group of {}", src.value,
-          group->size());
+  require_rank(src);
   if (!group->mesh().usable()) group->mesh().check("wait_signal");
   const auto index = static_cast<std::size_t>(channel * group->size() + src.value);
   os::CallDeadline deadline(timeout);
@@ -147,8 +187,7 @@ std::byte* SymmetricBuffer::local() const {
 
 std::byte* SymmetricBuffer::peer(Rank r) const {
   State& state = in_use(state_);
-  require(r.value >= 0 && r.value < state.group->size(), "rank {} is not in a group of {}", r.value,
-          state.group->size());
+  state.require_rank(r);
   return state.data[static_cast<std::size_t>(r.value)] + offset_;
 }
 
@@ -170,6 +209,28 @@ PeerView SymmetricBuffer::view() const {
           .offset = offset_,
           .peers = state.data.data(),
           .signal_pads = state.pads.data()};
+}
+
+DeviceView SymmetricBuffer::device_view(Duration timeout) const {
+  return in_use(state_).device_view(offset_, bytes_, timeout);
+}
+
+void SymmetricBuffer::barrier(Stream stream, int channel, Duration timeout) const {
+  State& state = in_use(state_);
+  state.require_channel(channel);
+  state.device("barrier").barrier(device_view(timeout), channel, stream);
+}
+void SymmetricBuffer::put_signal(Stream stream, Rank dst, int channel) const {
+  State& state = in_use(state_);
+  state.require_channel(channel);
+  state.require_rank(dst);
+  state.device("put_signal").put_signal(device_view(), dst, channel, stream);
+}
+void SymmetricBuffer::wait_signal(Stream stream, Rank src, int channel, Duration timeout) const {
+  State& state = in_use(state_);
+  state.require_channel(channel);
+  state.require_rank(src);
+  state.device("wait_signal").wait_signal(device_view(timeout), src, channel, stream);
 }
 
 void SymmetricBuffer::barrier(int channel, Duration timeout) const {

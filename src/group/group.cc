@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "base/env.h"
 #include "base/wire.h"
@@ -10,7 +11,9 @@
 #include "group/rendezvous.h"
 #include "group/state.h"
 #include "os/fault_point.h"
+#include "os/fork_guard.h"
 #include "os/host_id.h"
+#include "os/mapping.h"
 
 namespace onehop {
 namespace {
@@ -64,10 +67,26 @@ std::string prepare(JoinOptions& options) {
           "scratch_bytes {} is not within 64 KiB..1 TiB", options.scratch_bytes);
   options.allow_overlapping_devices =
       options.allow_overlapping_devices || env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
-  if (options.device.is_host()) return "host";
-  fail(ErrorCode::unsupported,
-       "device {} is a GPU, and this build of onehop has no GPU backend; use DeviceId::host",
-       options.device.value);
+  return options.device.is_host() ? "host" : identify_device(options.device);
+}
+
+/// Runs body(0) to body(n - 1) on n threads; throws what the first of them threw that threw anything.
+void run_together(std::size_t n, const std::function<void(std::size_t)>& body) {
+  std::vector<std::exception_ptr> errors(n);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < n; ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        body(i);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error != nullptr) std::rethrow_exception(error);
+  }
 }
 
 }  // namespace
@@ -92,18 +111,78 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
       id_(std::move(id)),
       mesh_(std::move(mesh)),
       channel_(mesh_),
-      backend_(make_host_backend()) {
-  segments_ = exchange_blocks(options_.scratch_bytes, sizeof(host::SegmentHeader), deadline, "joining");
+      host_memory_(make_host_backend()) {
+  // A group of GPUs has no data on the host: there its team only meets.
+  const std::size_t staging = options_.device.is_host() ? options_.scratch_bytes : os::page_size();
+  segments_ = exchange_blocks(*host_memory_, staging, sizeof(host::SegmentHeader), deadline, "joining");
   std::vector<host::Team::Member> members;
   for (const std::shared_ptr<Block>& segment : segments_) {
     members.push_back({.header = reinterpret_cast<host::SegmentHeader*>(segment->data()),
                        .staging = segment->data() + sizeof(host::SegmentHeader)});
   }
-  team_ = host::Team(rank().value, std::move(members), options_.scratch_bytes, os::usable_cpus());
+  team_ = host::Team(rank().value, std::move(members), staging, os::usable_cpus());
+  if (!options_.device.is_host()) start_device(deadline);
+}
+
+void Group::State::start_device(const Deadline& deadline) {
+  checks_calls_ = env::get_flag("ONEHOP_CHECK");
+  device_memory_ = make_cuda_backend(options_.device, deadline.left());
+  device_segments_ = exchange_blocks(
+      *device_memory_, DeviceTeam::segment_bytes(size(), options_.scratch_bytes), 0, deadline, "joining");
+  Status status;
+  try {
+    std::vector<std::byte*> segments;
+    for (const std::shared_ptr<Block>& segment : device_segments_) segments.push_back(segment->data());
+    device_ = DeviceTeam::create({.device = options_.device,
+                                  .rank = rank().value,
+                                  .segments = std::move(segments),
+                                  .staging_bytes = options_.scratch_bytes,
+                                  .timeout = options_.timeout});
+    watch_ = std::make_unique<DeviceWatch>(mesh_, *device_, options_.timeout);
+  } catch (const Error& error) {
+    status = Status::of(error, rank());
+  } catch (const std::exception& other) {
+    status = {ErrorCode::out_of_resources, rank(), other.what()};
+  }
+  agree(status, deadline, "joining");
 }
 
 Group::State::~State() {
   leave();
+  if (device_ != nullptr && generation_ != os::fork_generation()) {
+    // The child of a fork: the driver does not work here, and what it would release is the parent's.
+    (void)watch_.release();
+    (void)device_.release();
+  }
+}
+
+void Group::State::leave() noexcept {
+  // First the work under way, watched to its end: peers count on it, and its end may need their failure.
+  if (device_ != nullptr && !mesh_->left() && generation_ == os::fork_generation()) device_->quiesce();
+  mesh_->leave();
+}
+
+void Group::State::synchronize(Stream stream, Duration timeout) {
+  mesh_->check("synchronize");
+  if (device_ == nullptr) return;
+  const Deadline deadline = Deadline::after(timeout);
+  const Deadline spin_end = Deadline::after(Duration{1});
+  while (!device_->idle(stream)) {
+    if (deadline.expired()) {
+      const Error error(
+          ErrorCode::timeout,
+          fmt::format("synchronize: rank {} waited {} ms for its stream", rank().value, timeout.count()),
+          rank());
+      mesh_->fail_group(error);
+      device_->abort();
+      throw error;
+    }
+    // Most work is done in less than a millisecond; what takes longer is not worth a core.
+    if (spin_end.expired()) std::this_thread::sleep_for(std::chrono::microseconds{50});
+  }
+  // The watch may not have seen it yet.
+  if (device_->failure()) watch_->look();
+  mesh_->check("synchronize");
 }
 
 void Group::State::throw_timeout(Rank awaited, Duration timeout, const char* phase) const {
@@ -127,7 +206,8 @@ void Group::State::agree(const Status& own, const Deadline& deadline, const char
     parse_status(raw).throw_if_failed();
 }
 
-std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t bytes, std::size_t extra,
+std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(const MemoryBackend& backend,
+                                                                  std::size_t bytes, std::size_t extra,
                                                                   const Deadline& deadline,
                                                                   const char* phase) {
   Allocation own;
@@ -150,7 +230,7 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
   attempt([&] {
     os::fault_point("allocate", rank().value);
     require(bytes > 0 && bytes <= kMaxBlockBytes, "cannot allocate {} bytes of symmetric memory", bytes);
-    own = backend_->create(bytes + extra);
+    own = backend.create(bytes + extra);
     offer = LocalOffer(own.block);
     notice.offer = offer.number();
   });
@@ -179,11 +259,13 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
       if (static_cast<int>(r) == rank().value) {
         blocks[r] = own.block;
       } else if (notices[r].process != notice.process) {
-        blocks[r] = backend_->import(std::move(handles[r]), bytes + extra);
+        blocks[r] = backend.import(std::move(handles[r]), bytes + extra);
       } else if (blocks[r] = LocalOffer::take(notices[r].offer);
                  blocks[r] == nullptr || blocks[r]->bytes() != own.block->bytes()) {
         fail_from(Rank{static_cast<int>(r)}, ErrorCode::peer_lost,
                   "rank {} gave up before its memory was mapped", r);
+      } else {
+        backend.adopt(*blocks[r]);
       }
     }
   });
@@ -193,10 +275,20 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(std::size_t by
 
 SymmetricBuffer Group::State::allocate(std::size_t bytes) {
   return call("allocate", [&] {
+    const Deadline deadline = Deadline::after(options_.timeout);
     const std::size_t pad = SymmetricBuffer::State::pad_bytes(size());
-    auto state = std::make_shared<SymmetricBuffer::State>(
-        shared_from_this(), exchange_blocks(bytes, pad, Deadline::after(options_.timeout), "allocate"),
-        bytes);
+    SymmetricBuffer::State::Blocks blocks;
+    SymmetricBuffer::State::Blocks pads;
+    if (device_ != nullptr) {
+      blocks = exchange_blocks(*device_memory_, bytes, SymmetricBuffer::State::device_pad_bytes(), deadline,
+                               "allocate");
+      pads = exchange_blocks(*host_memory_, pad, 0, deadline, "allocate");
+    } else {
+      blocks = exchange_blocks(*host_memory_, bytes, pad, deadline, "allocate");
+      pads = blocks;
+    }
+    auto state = std::make_shared<SymmetricBuffer::State>(shared_from_this(), std::move(blocks),
+                                                          std::move(pads), bytes);
     std::erase_if(buffers_, [](const BufferRange& range) { return range.state.expired(); });
     buffers_.push_back({.number = ++allocations_,
                         .data = state->data[static_cast<std::size_t>(rank().value)],
@@ -250,6 +342,25 @@ Group Group::join(std::shared_ptr<Store> store, JoinOptions options) {
       std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh), deadline));
 }
 
+std::vector<Group> Group::join_local(const std::vector<DeviceId>& devices, JoinOptions defaults) {
+  const std::shared_ptr<Store> store = memory_store();
+  std::vector<std::optional<Group>> joined(devices.size());
+  run_together(devices.size(), [&](std::size_t r) {
+    JoinOptions options = defaults;
+    options.rank = Rank{static_cast<int>(r)};
+    options.size = static_cast<int>(devices.size());
+    options.device = devices[r];
+    joined[r] = join(store, std::move(options));
+  });
+  std::vector<Group> groups;
+  for (std::optional<Group>& each : joined) groups.push_back(*std::move(each));
+  return groups;
+}
+
+void on_every_rank(std::vector<Group>& groups, const std::function<void(Group&)>& body) {
+  run_together(groups.size(), [&](std::size_t r) { body(groups[r]); });
+}
+
 Group Group::from_env(JoinOptions defaults) {
   const Environment environment = read_environment(env::get);
   defaults.rank = Rank{environment.rank};
@@ -291,6 +402,13 @@ std::array<std::uint64_t, kAlgorithmCount> Group::usage() const {
 }
 void Group::check() const {
   state().mesh().check("check");
+}
+
+void Group::synchronize(Stream stream) {
+  state().synchronize(stream, timeout());
+}
+void Group::synchronize(Stream stream, Duration timeout) {
+  state().synchronize(stream, timeout);
 }
 
 std::vector<std::string> Group::all_gather(std::string_view payload) {

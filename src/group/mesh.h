@@ -61,6 +61,11 @@ class IpcChannel::Mesh {
     // In this order: what a rank does comes before its leaving.
     if (peers_[static_cast<std::size_t>(awaited.value)].closed && !done()) throw_gone(awaited, phase);
   }
+  /// Whether rank r has closed its end, as far as has been read: what it did for this group, it did before.
+  [[nodiscard]] bool has_left(Rank r) {
+    const std::lock_guard lock(state_mutex_);
+    return peers_[static_cast<std::size_t>(r.value)].closed;
+  }
   /// A cheap look at whether `check` would throw, by what was found out earlier.
   [[nodiscard]] bool usable() const {
     return !failed_.load(std::memory_order_relaxed) && !left() && generation_ == os::fork_generation();

@@ -12,9 +12,12 @@
 #include "onehop/group.h"
 
 #include "base/check.h"
+#include "group/device_watch.h"
 #include "group/mesh.h"
+#include "kernel/device_team.h"
 #include "kernel/host/team.h"
 #include "memory/backend.h"
+#include "os/fork_guard.h"
 
 namespace onehop {
 
@@ -42,6 +45,12 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   [[nodiscard]] IpcChannel::Mesh& mesh() const { return *mesh_; }
   [[nodiscard]] IpcChannel& channel() { return channel_; }
   [[nodiscard]] host::Team& team() { return team_; }
+  /// nullptr in a group of host ranks.
+  [[nodiscard]] DeviceTeam* device() const { return device_.get(); }
+  /// Whether GPU ranks compare their calls on the host before they queue them (ONEHOP_CHECK=1): for
+  /// debugging, since it makes every call a meeting.
+  [[nodiscard]] bool checks_calls() const { return checks_calls_; }
+  [[nodiscard]] std::size_t staging_bytes() const { return options_.scratch_bytes; }
 
   /// Runs one call of this group: alone, and with its failure made every rank's, unless all ranks have it
   /// already.
@@ -85,7 +94,8 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   void agree(const Status& own, const Deadline& deadline, const char* phase);
   /// Collective: `bytes` of memory on every rank, as the user asked for them, and `extra` of our own before
   /// them; mapped by every rank, in rank order.
-  [[nodiscard]] std::vector<std::shared_ptr<Block>> exchange_blocks(std::size_t bytes, std::size_t extra,
+  [[nodiscard]] std::vector<std::shared_ptr<Block>> exchange_blocks(const MemoryBackend& backend,
+                                                                    std::size_t bytes, std::size_t extra,
                                                                     const Deadline& deadline,
                                                                     const char* phase);
   [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes);
@@ -97,9 +107,13 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
     usage_[static_cast<std::size_t>(algorithm)].fetch_add(1, std::memory_order_relaxed);
   }
   [[nodiscard]] std::array<std::uint64_t, kAlgorithmCount> usage() const;
-  void leave() noexcept { mesh_->leave(); }
+  /// Waits for the device to be done, watching the peers meanwhile.
+  void synchronize(Stream stream, Duration timeout);
+  void leave() noexcept;
 
  private:
+  void start_device(const Deadline& deadline);
+
   /// Errors that calls throw on all ranks alike, in the same step: because each finds it by itself, or since
   /// they agreed on it. The group stays usable after them. (What fails on one rank alone inside an exchange
   /// is made every rank's by Mesh, whatever its code.)
@@ -108,13 +122,19 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
            code == ErrorCode::out_of_resources;
   }
 
+  const std::uint32_t generation_ = os::fork_generation();
   JoinOptions options_;
   std::string id_;
   std::shared_ptr<IpcChannel::Mesh> mesh_;
   IpcChannel channel_;
-  std::unique_ptr<MemoryBackend> backend_;
+  std::unique_ptr<MemoryBackend> host_memory_;
+  std::unique_ptr<MemoryBackend> device_memory_;  ///< GPU groups only, as what follows
   std::vector<std::shared_ptr<Block>> segments_;
+  std::vector<std::shared_ptr<Block>> device_segments_;
   host::Team team_;
+  std::unique_ptr<DeviceTeam> device_;
+  std::unique_ptr<DeviceWatch> watch_;
+  bool checks_calls_ = false;
   std::mutex call_mutex_;
   std::uint64_t allocations_ = 0;
   std::vector<BufferRange> buffers_;
@@ -123,10 +143,21 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
 
 class SymmetricBuffer::State {
  public:
-  State(std::shared_ptr<Group::State> owner, std::vector<std::shared_ptr<Block>> blocks,
-        std::size_t size_in_bytes);
+  using Blocks = std::vector<std::shared_ptr<Block>>;
+
+  /// The data, behind pads: of device_pad_bytes() in a group of GPUs, whose `host_pads` are blocks of their
+  /// own; of pad_bytes() in a group of host ranks, which passes the same blocks for both.
+  State(std::shared_ptr<Group::State> owner, Blocks blocks, Blocks host_pads, std::size_t size_in_bytes);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
 
   [[nodiscard]] static std::size_t pad_bytes(int size);
+  [[nodiscard]] static std::size_t device_pad_bytes();
+  [[nodiscard]] DeviceTeam& device(const char* what) const;
+  [[nodiscard]] DeviceView device_view(std::size_t offset, std::size_t length, Duration timeout) const;
+  void require_channel(int channel) const;
+  void require_rank(Rank rank) const;
 
   enum class Slot { barrier, signal };
   /// The word that rank `src` raises in the pad of rank `owner`.
@@ -145,9 +176,9 @@ class SymmetricBuffer::State {
   void raise(Slot kind, int dst, int channel, std::uint32_t value);
   [[nodiscard]] bool await(Slot kind, int src, int channel, std::uint32_t value, os::CallDeadline& deadline,
                            const char* phase);
-  void require_channel(int channel) const;
 
-  std::vector<std::shared_ptr<Block>> blocks_;
+  Blocks blocks_;
+  Blocks host_pads_;
   // How far each counter is. Only the thread that uses a channel touches its entries.
   std::array<std::uint32_t, kChannels> barriers_{};
   std::vector<std::uint32_t> sent_;     ///< [channel][dst]

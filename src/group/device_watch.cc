@@ -1,0 +1,81 @@
+#include "group/device_watch.h"
+
+#include "base/check.h"
+#include "os/fork_guard.h"
+
+namespace onehop {
+namespace {
+
+const char* name_of(DeviceFault::Phase phase) {
+  switch (phase) {
+    case DeviceFault::user:
+      return "a kernel";
+    case DeviceFault::barrier:
+      return "barrier";
+    case DeviceFault::signal:
+      return "wait_signal";
+    case DeviceFault::all_reduce:
+      return "all_reduce";
+  }
+  return "a kernel";
+}
+
+}  // namespace
+
+Error error_of(const DeviceFailure& failure, Rank rank, Duration timeout) {
+  if (failure.reason == DeviceFault::left) {
+    return {ErrorCode::peer_lost,
+            fmt::format("{}: rank {} left the group while rank {} waited for it on its GPU",
+                        name_of(failure.phase), failure.awaited.value, rank.value),
+            failure.awaited};
+  }
+  return {ErrorCode::timeout,
+          fmt::format("{}: rank {} waited {} ms for rank {} on its GPU", name_of(failure.phase), rank.value,
+                      timeout.count(), failure.awaited.value),
+          failure.awaited};
+}
+
+DeviceWatch::DeviceWatch(std::shared_ptr<IpcChannel::Mesh> mesh, DeviceTeam& team, Duration timeout)
+    : mesh_(std::move(mesh)),
+      team_(team),
+      timeout_(timeout),
+      generation_(os::fork_generation()),
+      thread_([this] { run(); }) {}
+
+DeviceWatch::~DeviceWatch() {
+  if (generation_ != os::fork_generation()) {
+    // The child of a fork has no such thread; there is nothing to join, and nothing else it could do with it.
+    new (&thread_) std::thread;
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void DeviceWatch::look() noexcept {
+  try {
+    for (int r = 0; r < mesh_->size(); ++r) {
+      if (r != mesh_->rank().value && mesh_->has_left(Rank{r})) team_.mark_left(Rank{r});
+    }
+    if (const std::optional<DeviceFailure> failure = team_.failure()) {
+      mesh_->fail_group(error_of(*failure, mesh_->rank(), timeout_));
+    }
+    if (!mesh_->left()) mesh_->check("work on its GPU");
+  } catch (const Error& error) {
+    team_.abort();
+    mesh_->fail_group(error);  // unless it is that already
+  } catch (const std::exception&) {
+    // Out of memory: the next look may fare better, and waits on the device have deadlines of their own.
+  }
+}
+
+void DeviceWatch::run() {
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, kInterval, [this] { return stop_; })) look();
+}
+
+}  // namespace onehop

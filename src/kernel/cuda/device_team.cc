@@ -1,0 +1,230 @@
+#include "kernel/device_team.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+
+#include "base/check.h"
+#include "driver/device.h"
+#include "driver/module.h"
+#include "kernel/cuda/all_reduce_params.h"
+#include "kernel/cuda/signal_params.h"
+
+ONEHOP_DEVICE_CODE(all_reduce_f16);
+ONEHOP_DEVICE_CODE(all_reduce_bf16);
+ONEHOP_DEVICE_CODE(all_reduce_f32);
+ONEHOP_DEVICE_CODE(all_reduce_f64);
+ONEHOP_DEVICE_CODE(all_reduce_e4m3);
+ONEHOP_DEVICE_CODE(all_reduce_e5m2);
+ONEHOP_DEVICE_CODE(all_reduce_i8);
+ONEHOP_DEVICE_CODE(all_reduce_u8);
+ONEHOP_DEVICE_CODE(all_reduce_i32);
+ONEHOP_DEVICE_CODE(all_reduce_u32);
+ONEHOP_DEVICE_CODE(all_reduce_i64);
+ONEHOP_DEVICE_CODE(all_reduce_u64);
+ONEHOP_DEVICE_CODE(signal);
+
+namespace onehop {
+namespace {
+
+constexpr int kOldestCapability = 80;
+
+/// By DType.
+CudaModule& all_reduce_module(DType type) {
+  static auto& modules = *new std::array<CudaModule, kDTypeCount>{
+      CudaModule(onehop_code_all_reduce_f16),  CudaModule(onehop_code_all_reduce_bf16),
+      CudaModule(onehop_code_all_reduce_f32),  CudaModule(onehop_code_all_reduce_f64),
+      CudaModule(onehop_code_all_reduce_e4m3), CudaModule(onehop_code_all_reduce_e5m2),
+      CudaModule(onehop_code_all_reduce_i8),   CudaModule(onehop_code_all_reduce_u8),
+      CudaModule(onehop_code_all_reduce_i32),  CudaModule(onehop_code_all_reduce_u32),
+      CudaModule(onehop_code_all_reduce_i64),  CudaModule(onehop_code_all_reduce_u64)};
+  return modules[static_cast<std::size_t>(type)];
+}
+
+CudaModule& signal_module() {
+  static auto& module = *new CudaModule(onehop_code_signal);
+  return module;
+}
+
+/// Words in host memory that kernels read and write in place.
+class MappedWords {
+ public:
+  struct Words {
+    std::atomic<std::uint32_t> notice;
+    std::atomic<std::uint64_t> fault;
+  };
+
+  explicit MappedWords(const CudaDriver& driver) : driver_(driver) {
+    void* memory = nullptr;
+    check_cuda(
+        driver.MemHostAlloc(&memory, sizeof(Words), CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE),
+        "cuMemHostAlloc");
+    words_ = new (memory) Words{};
+    const CUresult result = driver.MemHostGetDevicePointer(&device_, memory, 0);
+    if (result != CUDA_SUCCESS) {
+      (void)driver.MemFreeHost(memory);
+      fail_cuda(result, "cuMemHostGetDevicePointer");
+    }
+  }
+  ~MappedWords() { (void)driver_.MemFreeHost(words_); }
+  MappedWords(const MappedWords&) = delete;
+  MappedWords& operator=(const MappedWords&) = delete;
+
+  [[nodiscard]] Words& operator*() const { return *words_; }
+  [[nodiscard]] const std::uint32_t* device_notice() const {
+    return reinterpret_cast<const std::uint32_t*>(device_ + offsetof(Words, notice));
+  }
+  [[nodiscard]] std::uint64_t* device_fault() const {
+    return reinterpret_cast<std::uint64_t*>(device_ + offsetof(Words, fault));
+  }
+
+ private:
+  const CudaDriver& driver_;
+  Words* words_ = nullptr;
+  CUdeviceptr device_ = 0;
+};
+
+class CudaTeam final : public DeviceTeam {
+ public:
+  explicit CudaTeam(Options options)
+      : options_(std::move(options)),
+        driver_(cuda_driver()),
+        context_(cuda_context(options_.device)),
+        layout_(cuda::SegmentLayout::of(size(), options_.staging_bytes)) {
+    const CurrentDevice current(context_);
+    words_.emplace(driver_);
+    for (int type = 0; type < kDTypeCount; ++type) {
+      for (int op = 0; op < kReduceOpCount; ++op) {
+        for (const bool one_shot : {true, false}) kernel(one_shot, type, op) = load(one_shot, type, op);
+      }
+    }
+    barrier_ = signal_module().function(options_.device, "stream_barrier");
+    put_ = signal_module().function(options_.device, "stream_put_signal");
+    wait_ = signal_module().function(options_.device, "stream_wait_signal");
+  }
+
+  void all_reduce(const DeviceAllReduce& call, Stream stream) override {
+    cuda::AllReduceParams params;
+    params.in = call.in;
+    params.out = call.out;
+    params.bytes = call.bytes;
+    params.rank = options_.rank;
+    params.size = size();
+    params.aligned = reinterpret_cast<std::uintptr_t>(call.in) % 16 == 0 &&
+                     reinterpret_cast<std::uintptr_t>(call.out) % 16 == 0;
+    params.passes = static_cast<std::uint32_t>((call.bytes + call.pass_bytes - 1) / call.pass_bytes);
+    params.pass_bytes = call.pass_bytes;
+    params.layout = layout_;
+    std::copy(options_.segments.begin(), options_.segments.end(), params.segments);
+    params.guard = guard(options_.timeout);
+    const CurrentDevice current(context_);
+    launch_kernel(driver_, kernel(call.one_shot, static_cast<int>(call.type), static_cast<int>(call.op)),
+                  {.grid = call.grid, .block = call.block, .stream = static_cast<CUstream>(stream.handle)},
+                  params, "launching all_reduce");
+  }
+
+  void barrier(const DeviceView& view, int channel, Stream stream) override {
+    launch_signal(barrier_, 32, {.view = view, .channel = channel}, stream, "launching a barrier");
+  }
+  void put_signal(const DeviceView& view, Rank dst, int channel, Stream stream) override {
+    launch_signal(put_, 1, {.view = view, .peer = dst.value, .channel = channel}, stream,
+                  "launching put_signal");
+  }
+  void wait_signal(const DeviceView& view, Rank src, int channel, Stream stream) override {
+    launch_signal(wait_, 1, {.view = view, .peer = src.value, .channel = channel}, stream,
+                  "launching wait_signal");
+  }
+
+  [[nodiscard]] DeviceGuard guard(Duration timeout) const override {
+    auto* const head =
+        reinterpret_cast<cuda::SegmentHead*>(options_.segments[static_cast<std::size_t>(options_.rank)]);
+    return {.failed = &head->control.failed,
+            .notice = words_->device_notice(),
+            .fault = words_->device_fault(),
+            .timeout_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout).count())};
+  }
+
+  [[nodiscard]] std::optional<DeviceFailure> failure() const override {
+    // Pairs with the relaxed store in record_fault(): the word is all there is to know.
+    const std::uint64_t fault = (**words_).fault.load(std::memory_order_relaxed);
+    if (fault == 0) return std::nullopt;
+    return DeviceFailure{.reason = static_cast<DeviceFault::Reason>(fault >> 56),
+                         .awaited = Rank{static_cast<int>(fault >> 48 & 0xff)},
+                         .phase = static_cast<DeviceFault::Phase>(fault & 0xffffffff)};
+  }
+  void abort() noexcept override {
+    (**words_).notice.fetch_or(DeviceGuard::kAbortNotice, std::memory_order_relaxed);
+  }
+  void mark_left(Rank r) noexcept override {
+    (**words_).notice.fetch_or(1u << r.value, std::memory_order_relaxed);
+  }
+
+  [[nodiscard]] bool idle(Stream stream) const override {
+    const CurrentDevice current(context_);
+    const CUresult result = driver_.StreamQuery(static_cast<CUstream>(stream.handle));
+    if (result == CUDA_ERROR_NOT_READY) return false;
+    check_cuda(result, "waiting for a stream");
+    return true;
+  }
+  void quiesce() noexcept override {
+    try {
+      const CurrentDevice current(context_);
+      (void)driver_.CtxSynchronize();
+    } catch (const std::exception&) {
+      // The driver is gone: so is what ran on it.
+    }
+  }
+
+ private:
+  [[nodiscard]] int size() const { return static_cast<int>(options_.segments.size()); }
+  [[nodiscard]] CUfunction& kernel(bool one_shot, int type, int op) {
+    return kernels_[static_cast<std::size_t>((type * kReduceOpCount + op) * 2 + (one_shot ? 1 : 0))];
+  }
+  [[nodiscard]] CUfunction load(bool one_shot, int type, int op) const {
+    // As src/kernel/cuda/all_reduce.cuh has them.
+    const int ranks = static_cast<ReduceOp>(op) != ReduceOp::sum ? 8 : size() <= 2 ? 2 : size() <= 4 ? 4 : 8;
+    return all_reduce_module(static_cast<DType>(type))
+        .function(options_.device, fmt::format("{}_{}_{}_{}", one_shot ? "one_shot" : "two_shot",
+                                               to_string(static_cast<DType>(type)),
+                                               to_string(static_cast<ReduceOp>(op)), ranks));
+  }
+  void launch_signal(CUfunction function, unsigned block, const cuda::SignalParams& params, Stream stream,
+                     const char* what) {
+    const CurrentDevice current(context_);
+    launch_kernel(driver_, function, {.block = block, .stream = static_cast<CUstream>(stream.handle)}, params,
+                  what);
+  }
+
+  const Options options_;
+  const CudaDriver& driver_;
+  const CUcontext context_;
+  const cuda::SegmentLayout layout_;
+  std::optional<MappedWords> words_;
+  std::array<CUfunction, std::size_t{kDTypeCount} * kReduceOpCount * 2> kernels_{};
+  CUfunction barrier_ = nullptr;
+  CUfunction put_ = nullptr;
+  CUfunction wait_ = nullptr;
+};
+
+}  // namespace
+
+std::string identify_device(DeviceId device) {
+  require_cuda_device(device);
+  const int capability = 10 * cuda_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+                         cuda_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  if (capability < kOldestCapability) {
+    fail(ErrorCode::unsupported, "device {} has compute capability {}.{}; onehop needs {}.{} or newer",
+         device.value, capability / 10, capability % 10, kOldestCapability / 10, kOldestCapability % 10);
+  }
+  return cuda_uuid(device);
+}
+
+std::unique_ptr<DeviceTeam> DeviceTeam::create(Options options) {
+  return std::make_unique<CudaTeam>(std::move(options));
+}
+
+std::size_t DeviceTeam::segment_bytes(int size, std::size_t staging_bytes) {
+  return cuda::SegmentLayout::of(size, staging_bytes).bytes();
+}
+
+}  // namespace onehop

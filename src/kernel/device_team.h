@@ -1,0 +1,83 @@
+// The GPU ranks of one group as the layers above see them: launches of the group's kernels on this rank's
+// device, and what those kernels have to say when a wait fails. In a build without CUDA, create() says so.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "onehop/buffer.h"
+#include "onehop/device/view.h"
+#include "onehop/types.h"
+
+namespace onehop {
+
+/// Checks that the device exists and can carry onehop's kernels (compute capability 8.0 or newer), and
+/// returns what identifies it across processes: its UUID.
+[[nodiscard]] std::string identify_device(DeviceId device);
+
+/// One all-reduce as planned. Pointers are this rank's; passes and geometry are the same on all ranks.
+struct DeviceAllReduce {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::size_t bytes = 0;
+  DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  bool one_shot = true;
+  std::size_t pass_bytes = 0;
+  unsigned grid = 1;
+  unsigned block = 1;
+};
+
+/// A wait that failed on the device.
+struct DeviceFailure {
+  DeviceFault::Reason reason{};
+  Rank awaited;
+  DeviceFault::Phase phase{};
+};
+
+/// Launches are made by one thread at a time; the rest is thread-safe.
+class DeviceTeam {
+ public:
+  struct Options {
+    DeviceId device;
+    int rank = 0;
+    std::vector<std::byte*> segments;  ///< of every rank, segment_bytes() each, zeroed, mapped for `device`
+    std::size_t staging_bytes = 0;
+    Duration timeout = kDefaultTimeout;  ///< of every wait on the device
+  };
+
+  /// Loads every kernel: none may be loaded while one spins.
+  [[nodiscard]] static std::unique_ptr<DeviceTeam> create(Options options);
+  /// Device memory that a rank of a group of `size` needs for itself.
+  [[nodiscard]] static std::size_t segment_bytes(int size, std::size_t staging_bytes);
+
+  DeviceTeam() = default;
+  DeviceTeam(const DeviceTeam&) = delete;
+  DeviceTeam& operator=(const DeviceTeam&) = delete;
+  virtual ~DeviceTeam() = default;
+
+  virtual void all_reduce(const DeviceAllReduce& call, Stream stream) = 0;
+  virtual void barrier(const DeviceView& view, int channel, Stream stream) = 0;
+  virtual void put_signal(const DeviceView& view, Rank dst, int channel, Stream stream) = 0;
+  virtual void wait_signal(const DeviceView& view, Rank src, int channel, Stream stream) = 0;
+
+  /// For waits on the device that may take `timeout`.
+  [[nodiscard]] virtual DeviceGuard guard(Duration timeout) const = 0;
+  /// The first failed wait of this rank's kernels, once there is one.
+  [[nodiscard]] virtual std::optional<DeviceFailure> failure() const = 0;
+  /// Ends all waits of this rank's kernels, now and later.
+  virtual void abort() noexcept = 0;
+  /// Rank r has left the group: waits for what it has not done end.
+  virtual void mark_left(Rank r) noexcept = 0;
+
+  /// Whether everything queued on `stream` has ended. Error{system} when the device has failed.
+  [[nodiscard]] virtual bool idle(Stream stream) const = 0;
+  /// Waits for everything queued on the device. Kernels of the group end by their own deadlines.
+  virtual void quiesce() noexcept = 0;
+};
+
+}  // namespace onehop

@@ -78,11 +78,18 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
 
   const bool one_shot = plan.algorithm == Algorithm::one_shot;
   const auto ranks = static_cast<std::size_t>(request.ranks);
-  plan.pass_bytes = one_shot
-                        ? cuda::kPacketSlotBytes
-                        : cuda::SegmentLayout::of(request.ranks, request.staging_bytes).piece_bytes * ranks;
+  const auto layout = cuda::SegmentLayout::of(request.ranks, request.staging_bytes);
+  // Mailboxes send nothing but the data, but hold one pass only.
+  const std::size_t mail = one_shot ? layout.mail_slot_bytes() : layout.mail_bytes;
+  if (carries(DeviceProtocol::mail_one_shot, request.type) && request.bytes <= mail) {
+    plan.protocol = one_shot ? DeviceProtocol::mail_one_shot : DeviceProtocol::mail_two_shot;
+    plan.pass_bytes = mail;
+  } else {
+    plan.protocol = one_shot ? DeviceProtocol::packets : DeviceProtocol::pieces;
+    plan.pass_bytes = one_shot ? cuda::kPacketSlotBytes : layout.piece_bytes * ranks;
+  }
   // What one thread moves at a time, and how many of those there are in a pass (two-shot: in a piece of it).
-  const std::size_t width = one_shot ? 8 : 16;
+  const std::size_t width = plan.protocol == DeviceProtocol::packets ? 8 : 16;
   const std::size_t part = std::min(request.bytes, plan.pass_bytes);
   const std::size_t packets = ceil_div(one_shot ? part : ceil_div(part, ranks), width);
   // Few threads per block start sooner and spread over more multiprocessors; many move more.

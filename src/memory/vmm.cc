@@ -108,7 +108,8 @@ Physical Physical::create(const Request& request, std::size_t bytes) {
   CUmemGenericAllocationHandle handle = 0;
   check(cuda_driver().MemCreate(&handle, bytes, &wanted, 0), "allocating {} of memory on device {}{}",
         format_size(bytes), request.device.value,
-        request.handle == CU_MEM_HANDLE_TYPE_FABRIC ? " with a fabric handle" : "");
+        request.handle == CU_MEM_HANDLE_TYPE_FABRIC ? " with a fabric handle (ShareBy::posix_fd needs none)"
+                                                    : "");
   return Physical(handle);
 }
 
@@ -191,11 +192,10 @@ Memory Memory::import(void* shareable, CUmemAllocationHandleType type, std::size
   return memory;
 }
 
-Memory Memory::import_fd(const os::UniqueFd& fd, std::size_t bytes, DeviceId for_device) {
+Memory Memory::import_fd(int fd, std::size_t bytes, DeviceId for_device) {
   require_cuda_device(for_device);
-  require(static_cast<bool>(fd), "importing a peer's memory for device {}: there is no descriptor",
-          for_device.value);
-  void* const shareable = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd.get()));
+  require(fd >= 0, "importing a peer's memory for device {}: there is no descriptor", for_device.value);
+  void* const shareable = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
   return import(shareable, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, bytes, for_device);
 }
 

@@ -5,7 +5,9 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <thread>
+#include <vector>
 
 #include "base/check.h"
 #include "base/deadline.h"
@@ -76,6 +78,14 @@ class Stream {
  private:
   CUstream stream_ = nullptr;
 };
+
+/// For ever.
+void keep(Memory memory) {
+  static auto& mutex = *new std::mutex;
+  static auto& kept = *new std::vector<Memory>;
+  const std::lock_guard lock(mutex);
+  kept.push_back(std::move(memory));
+}
 
 }  // namespace
 
@@ -283,7 +293,7 @@ Memory create_zeroed(const Request& request, std::size_t bytes, Duration patienc
     memory.zero(request.device, patience);
   } catch (const Error& error) {
     // The device still has it in its queue: unmapped memory would be a fault that ends every kernel there.
-    if (error.code() == ErrorCode::timeout) new Memory(std::move(memory));
+    if (error.code() == ErrorCode::timeout) keep(std::move(memory));
     throw;
   }
   return memory;

@@ -1,5 +1,7 @@
 // What stands in for the CUDA backend in a build without a CUDA toolkit: the same functions, each of which
 // says so.
+#include "onehop/device_memory.h"
+
 #include "base/check.h"
 #include "kernel/device_team.h"
 #include "memory/backend.h"
@@ -28,6 +30,51 @@ std::unique_ptr<DeviceTeam> DeviceTeam::create(Options) {
 
 std::size_t DeviceTeam::segment_bytes(int, std::size_t) {
   fail_without_cuda("a group of GPUs");
+class DeviceMemory::State {};
+
+DeviceMemory::DeviceMemory(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+const DeviceMemory::State& DeviceMemory::state() const {
+  fail_without_cuda("DeviceMemory");
+}
+DeviceMemory DeviceMemory::create(DeviceId, std::size_t, DeviceMemoryOptions) {
+  fail_without_cuda("DeviceMemory");
+}
+DeviceMemory DeviceMemory::import_fd(int, std::size_t, DeviceId) {
+  fail_without_cuda("DeviceMemory");
+}
+DeviceMemory DeviceMemory::import_fabric(const FabricHandle&, std::size_t, DeviceId) {
+  fail_without_cuda("DeviceMemory");
+}
+std::size_t DeviceMemory::bytes() const {
+  fail_without_cuda("DeviceMemory");
+}
+std::byte* DeviceMemory::data() const {
+  fail_without_cuda("DeviceMemory");
+}
+DeviceId DeviceMemory::device() const {
+  fail_without_cuda("DeviceMemory");
+}
+int DeviceMemory::export_fd() const {
+  fail_without_cuda("DeviceMemory");
+}
+FabricHandle DeviceMemory::export_fabric() const {
+  fail_without_cuda("DeviceMemory");
+}
+void DeviceMemory::grant(DeviceId) const {
+  fail_without_cuda("DeviceMemory");
+}
+bool DeviceMemory::granted(DeviceId) const {
+  fail_without_cuda("DeviceMemory");
+}
+
+MemoryKind memory_kind(const void*) {
+  return MemoryKind::host;
+}
+IpcHandle export_ipc(const void*, std::size_t) {
+  fail_without_cuda("CUDA IPC");
+}
+IpcMapping IpcMapping::open(const IpcHandle&, DeviceId) {
+  fail_without_cuda("CUDA IPC");
 }
 
 }  // namespace onehop

@@ -1,4 +1,5 @@
-// What builds without a CUDA toolkit have in place of everything that asks a GPU.
+// What stands in for the CUDA backend in a build without a CUDA toolkit: the same functions, each of which
+// says so.
 #include "onehop/peer_access.h"
 #include "onehop/peer_check.h"
 
@@ -7,9 +8,9 @@
 namespace onehop {
 namespace {
 
-[[noreturn]] void fail_without_cuda() {
+[[noreturn]] void fail_without_cuda(const char* what) {
   fail(ErrorCode::unsupported,
-       "this onehop was built without CUDA and uses no GPU; build it where a CUDA toolkit is installed");
+       "{}: this onehop was built without CUDA; build it where a CUDA toolkit is installed", what);
 }
 
 }  // namespace
@@ -35,27 +36,27 @@ int PeerAccess::device_count() const {
 }
 
 bool PeerAccess::can_access(DeviceId, DeviceId) {
-  fail_without_cuda();
+  fail_without_cuda("peer access");
 }
 
 void PeerAccess::grant_pool_access(DeviceId, DeviceId) {
-  fail_without_cuda();
+  fail_without_cuda("peer access");
 }
 
 void PeerAccess::grant_pool_access(void*, DeviceId) {
-  fail_without_cuda();
+  fail_without_cuda("peer access");
 }
 
 PairAttributes PeerAccess::pair_attributes(DeviceId, DeviceId) const {
-  fail_without_cuda();
+  fail_without_cuda("peer access");
 }
 
 std::vector<PairReport> check_peers(const PeerCheckOptions&) {
-  fail_without_cuda();
+  fail_without_cuda("peer check");
 }
 
 bool peers_verified(const std::vector<DeviceId>&) {
-  fail_without_cuda();
+  fail_without_cuda("peer check");
 }
 
 }  // namespace onehop

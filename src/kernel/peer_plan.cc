@@ -43,7 +43,7 @@ std::vector<DeviceId> choose_devices(const std::vector<DeviceId>& wanted, int co
             "hide some)",
             device.value, count, count == 1 ? "" : "s");
   }
-  std::sort(devices.begin(), devices.end());
+  std::ranges::sort(devices, {}, &DeviceId::value);
   const auto twice = std::adjacent_find(devices.begin(), devices.end());
   require(twice == devices.end(), "device {} is named twice", twice == devices.end() ? -1 : twice->value);
   require(devices.size() >= 2, "a peer check needs at least 2 GPUs, got {} (this process sees {})",

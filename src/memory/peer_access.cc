@@ -80,7 +80,7 @@ bool PeerAccess::is_possible(DeviceId device, DeviceId peer) {
 }
 
 void PeerAccess::enable(DeviceId device, DeviceId peer) {
-  const CUcontext theirs = cuda_context(peer);
+  CUcontext theirs = cuda_context(peer);
   const CurrentDevice current(device);
   const CUresult result = cuda_driver().CtxEnablePeerAccess(theirs, 0);
   switch (result) {

@@ -296,7 +296,10 @@ std::vector<PairReport> check_peers(const PeerCheckOptions& options) {
 
 bool peers_verified(const std::vector<DeviceId>& devices) {
   for (const DeviceId device : devices) require_cuda_device(device);
-  const std::set<DeviceId> distinct(devices.begin(), devices.end());
+  std::set<int> numbers;
+  for (const DeviceId device : devices) numbers.insert(device.value);
+  std::vector<DeviceId> distinct;
+  for (const int number : numbers) distinct.emplace_back(number);
   if (distinct.size() < 2) return true;
 
   const peer_check::RecordKey key = peer_check::record_key();
@@ -314,7 +317,7 @@ bool peers_verified(const std::vector<DeviceId>& devices) {
   if (complete) return passed;
 
   PeerCheckOptions options;
-  options.devices.assign(distinct.begin(), distinct.end());
+  options.devices = distinct;
   options.bytes = peer_check::kShortCheckBytes;
   options.measure_bandwidth = false;
   options.remember = true;

@@ -70,6 +70,7 @@ __device__ void for_each_tile(std::uint64_t units, Full full, Single single) {
 __device__ bool await(const std::uint32_t* flag, std::uint32_t wanted, std::uint64_t end_ns) {
   while (true) {
     // The clock is slower to read than the flag.
+#pragma unroll 1
     for (int i = 0; i < 64; ++i) {
       if (load_flag(flag) == wanted) return true;
     }
@@ -151,15 +152,17 @@ extern "C" __global__ void __launch_bounds__(kAtomicBlock)
 extern "C" __global__ void __launch_bounds__(1) onehop_peer_ping(const __grid_constant__ PingParams p) {
   std::uint64_t begin = now_ns();
   const std::uint64_t end = begin + p.limit_ns;
-  for (std::uint32_t round = 1; round <= p.warmup + p.rounds; ++round) {
+  const std::uint32_t rounds = p.warmup + p.rounds;
+  std::uint32_t done = 0;
+  while (done < rounds) {
+    const std::uint32_t round = done + 1;
     if (p.starts != 0) store_flag(p.theirs, round);
-    if (!await(p.mine, round, end)) {
-      p.result->gave_up = 1;
-      return;
-    }
+    if (!await(p.mine, round, end)) break;
     if (p.starts == 0) store_flag(p.theirs, round);
-    p.result->rounds_done = round;
+    done = round;
     if (round == p.warmup) begin = now_ns();
   }
   p.result->elapsed_ns = now_ns() - begin;
+  p.result->rounds_done = done;
+  p.result->gave_up = done < rounds ? 1 : 0;
 }

@@ -22,8 +22,8 @@ CudaModule& module() {
 }
 
 void* address(CUdeviceptr pointer) {
-  return reinterpret_cast<void*>(
-      pointer);  // NOLINT(performance-no-int-to-ptr): the driver's idea of a pointer
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's idea of a pointer
+  return reinterpret_cast<void*>(pointer);
 }
 
 CUdeviceptr allocate(DeviceId device, std::size_t bytes) {
@@ -75,7 +75,7 @@ void CheckDevice::release() noexcept {
   CUcontext previous = nullptr;
   (void)driver->CtxGetCurrent(&previous);
   (void)driver->CtxSetCurrent(context_);
-  for (const CUevent event : events_) {
+  for (CUevent event : events_) {
     if (event != nullptr) (void)driver->EventDestroy(event);
   }
   if (landing_ != nullptr) (void)driver->MemFreeHost(landing_);
@@ -92,7 +92,7 @@ Scratch* CheckDevice::scratch() const {
 
 template <class Parameter>
 void CheckDevice::launch(const char* kernel, unsigned grid, unsigned block, const Parameter& parameter) {
-  const CUfunction function = module().function(device_, kernel);
+  CUfunction function = module().function(device_, kernel);
   const CurrentDevice current(context_);
   const CudaLaunch shape{.grid = grid, .block = block, .stream = stream_};
   launch_kernel(cuda_driver(), function, shape, parameter, kernel);

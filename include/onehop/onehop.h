@@ -8,6 +8,8 @@
 #include "onehop/group.h"
 #include "onehop/ipc.h"
 #include "onehop/job.h"
+#include "onehop/peer_access.h"
+#include "onehop/peer_check.h"
 #include "onehop/store.h"
 #include "onehop/topology.h"
 #include "onehop/types.h"

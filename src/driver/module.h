@@ -23,8 +23,8 @@ class CudaModule {
   CudaModule(const CudaModule&) = delete;
   CudaModule& operator=(const CudaModule&) = delete;
 
-  /// The kernel with this extern "C" name, ready to launch in the device's primary context.
-  /// Error{unsupported} when the device is older than what onehop is built for (compute capability 8.0).
+  /// The kernel with this extern "C" name, ready to launch in the device's primary context. Error{unsupported}
+  /// when the device is older than what onehop is built for (compute capability 8.0).
   [[nodiscard]] CUfunction function(DeviceId device, const std::string& name);
 
  private:
@@ -42,8 +42,8 @@ struct CudaLaunch {
   CUstream stream = nullptr;
 };
 
-/// Launches `function` with the one parameter that all kernels of onehop take, a plain struct passed by
-/// value. The device must be current (CurrentDevice).
+/// Launches `function` with the one parameter that all kernels of onehop take, a plain struct passed by value.
+/// The device must be current (CurrentDevice).
 template <class Parameter>
 void launch_kernel(const CudaDriver& driver, CUfunction function, const CudaLaunch& launch,
                    const Parameter& parameter, const char* what) {

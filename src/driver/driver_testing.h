@@ -4,8 +4,10 @@
 
 #include <fcntl.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -41,13 +43,13 @@ class FakeMachine {
   std::vector<FakeGpu> gpus;
   /// Functions that fail, by name ("MemCreate", "DeviceGetGpuFabricInfoV"), with the code they fail with.
   std::map<std::string, int> failing;
-  std::set<std::pair<int, int>> no_access;  ///< ordered pairs without peer access
-  std::multiset<std::string> calls;         ///< of functions that take or give back, and of NVML queries
-  std::size_t allocations = 0;              ///< live handles of cuMemCreate and imports
-  std::size_t reservations = 0;
-  std::size_t mappings = 0;
-  std::size_t plain_memory = 0;  ///< live allocations of cuMemAlloc
-  bool needs_context = false;    ///< cuMemCreate wants a current context
+  std::set<std::pair<int, int>> no_access;   ///< ordered pairs without peer access
+  std::multiset<std::string> calls;          ///< of functions that take or give back, and of NVML queries
+  std::atomic<std::size_t> allocations = 0;  ///< live handles of cuMemCreate and imports
+  std::atomic<std::size_t> reservations = 0;
+  std::atomic<std::size_t> mappings = 0;
+  std::atomic<std::size_t> plain_memory = 0;  ///< live allocations of cuMemAlloc
+  bool needs_context = false;                 ///< cuMemCreate wants a current context
   CudaDriver cuda;
   Nvml nvml;
 
@@ -76,6 +78,7 @@ class FakeMachine {
   static FakeGpu& gpu(NvmlDevice device) { return *reinterpret_cast<FakeGpu*>(device); }
   static CUresult result(const char* name) {
     FakeMachine& machine = *current();
+    const std::lock_guard lock(machine.mutex_);
     machine.calls.insert(name);
     const auto found = machine.failing.find(name);
     return found == machine.failing.end() ? CUDA_SUCCESS : static_cast<CUresult>(found->second);
@@ -270,6 +273,7 @@ class FakeMachine {
     };
   }
 
+  std::mutex mutex_;  ///< of `calls`: threads may use one machine
   CUcontext context_ = nullptr;
 };
 

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "driver/driver_testing.h"
 #include "topology/probe.h"
 #include "topology/topology_testing.h"
@@ -126,6 +128,20 @@ TEST_F(ProbeDevices, NvmlAndFabricHandlesAreAskedOnce) {
   machine_.cuda.MemCreate = nullptr;
   EXPECT_EQ(probe_devices(nullptr).devices, first.devices);
   EXPECT_EQ(probe_devices(nullptr).pairs, first.pairs);
+}
+
+TEST_F(ProbeDevices, ThreadsMayProbeTogether) {
+  const ScopedMachine scope(machine_);
+  std::vector<DeviceProbe> probes(8);
+  std::vector<std::thread> threads;
+  for (DeviceProbe& probe : probes) threads.emplace_back([&probe] { probe = probe_devices(nullptr); });
+  for (std::thread& thread : threads) thread.join();
+  for (const DeviceProbe& probe : probes) {
+    EXPECT_EQ(probe.devices, probes[0].devices);
+    EXPECT_EQ(probe.pairs, probes[0].pairs);
+  }
+  EXPECT_EQ(machine_.called("DeviceGetNvLinkState"), 4u * 18u) << "walked once";
+  EXPECT_EQ(machine_.called("MemCreate"), 4u);
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ struct FabricSupport {
 /// Whether `device`'s memory can be shared by fabric handles: the driver offers it, NVML says that the
 /// device's registration is completed, and a full cycle of create, export, import and release succeeds. Found
 /// out once per device and process, the negative answer too; valid for the life of the process.
-/// Error{invalid_argument} for a device that does not exist; nothing else is an error. Thread-safe.
+/// Error{invalid_argument} for a device that does not exist, Error{unsupported} without a driver; nothing
+/// else is an error. Thread-safe.
 [[nodiscard]] const FabricSupport& fabric_support(DeviceId device);
 
 }  // namespace onehop

@@ -4,6 +4,7 @@
 #include "onehop/buffer.h"
 #include "onehop/collectives.h"
 #include "onehop/device_memory.h"
+#include "onehop/diagnose.h"
 #include "onehop/error.h"
 #include "onehop/group.h"
 #include "onehop/ipc.h"

@@ -33,14 +33,18 @@ std::size_t one_shot_limit(int ranks) {
   return ranks <= 4 ? std::size_t{128} << 10 : std::size_t{32} << 10;
 }
 
-// On GPUs. One-shot sends (n - 1) * 2 bytes per byte (flags are half of it) in one trip of about 0.8 us,
-// two-shot 2 (n - 1) / n in two trips with fences, about 3 us. Measured with `onehop bench all-reduce
-// --device cuda
-// --algorithm ...` on H200s (bench/results).
+// On GPUs. One-shot sends (n - 1) bytes per byte in one trip, two-shot 2 (n - 1) / n in two. Measured on
+// H200s with graph replays, bf16: with 4 ranks 5.9 against 7.4 us at 256 KB, 8.9 against 8.2 at 512 KB; with
+// 2 ranks 4.2 against 5.0 at 512 KB, 7.1 against 6.3 at 1 MB (bench/results/gpu-first-run.md). 8 ranks: from
+// the bytes.
 std::size_t device_one_shot_limit(int ranks) {
   if (ranks == 2) return std::size_t{512} << 10;
-  return ranks <= 4 ? std::size_t{128} << 10 : std::size_t{64} << 10;
+  return ranks <= 4 ? std::size_t{256} << 10 : std::size_t{128} << 10;
 }
+
+// With more than 2 ranks, flags in the data are quicker than mailboxes as long as twice the bytes cost
+// little: with 4 ranks 3.7 against 3.9 us at 32 KB, 4.2 both at 64 KB (same place).
+constexpr std::size_t kPacketBytes = 32 << 10;
 
 Algorithm choose(const PlanRequest& request, std::size_t one_shot_bytes) {
   if (request.forced) return *request.forced;
@@ -81,7 +85,8 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
   const auto layout = cuda::SegmentLayout::of(request.ranks, request.staging_bytes);
   // Mailboxes send nothing but the data, but hold one pass only.
   const std::size_t mail = one_shot ? layout.mail_slot_bytes() : layout.mail_bytes;
-  if (carries(DeviceProtocol::mail_one_shot, request.type) && request.bytes <= mail) {
+  const bool few = one_shot && request.ranks > 2 && request.bytes <= kPacketBytes;
+  if (carries(DeviceProtocol::mail_one_shot, request.type) && request.bytes <= mail && !few) {
     plan.protocol = one_shot ? DeviceProtocol::mail_one_shot : DeviceProtocol::mail_two_shot;
     plan.pass_bytes = mail;
   } else {

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 
@@ -40,6 +41,11 @@ struct Override {
 Override& replacement() {
   static auto& instance = *new Override;
   return instance;
+}
+
+std::atomic<std::uint64_t>& epoch() {
+  static std::atomic<std::uint64_t> value{0};
+  return value;
 }
 
 using GetProcAddress = CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
@@ -85,8 +91,7 @@ Found look() {
   };
   constexpr bool required = true;
   constexpr bool optional = false;
-#define ONEHOP_CUDA_FUNCTION(name, version, necessity) \
-  resolve("cu" #name, version, necessity, driver->name);
+#define ONEHOP_CUDA_FUNCTION(name, version, necessity) resolve("cu" #name, version, necessity, driver->name);
 #include "driver/cuda_functions.inc"
 #undef ONEHOP_CUDA_FUNCTION
   (void)optional;
@@ -144,11 +149,21 @@ const CudaDriver& cuda_driver() {
 ScopedCudaDriver::ScopedCudaDriver(const CudaDriver* fake, std::string why) {
   const std::lock_guard lock(found_mutex());
   replacement() = {.active = true, .driver = fake, .why = std::move(why)};
+  advance_driver_epoch();
 }
 
 ScopedCudaDriver::~ScopedCudaDriver() {
   const std::lock_guard lock(found_mutex());
   replacement() = {};
+  advance_driver_epoch();
+}
+
+std::uint64_t driver_epoch() noexcept {
+  return epoch().load(std::memory_order_acquire);
+}
+
+void advance_driver_epoch() noexcept {
+  epoch().fetch_add(1, std::memory_order_acq_rel);
 }
 
 std::string cuda_error_text(CUresult result) {

@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <cstdint>
 #include <source_location>
 #include <string>
 
@@ -35,6 +36,11 @@ class ScopedCudaDriver {
   ScopedCudaDriver(const ScopedCudaDriver&) = delete;
   ScopedCudaDriver& operator=(const ScopedCudaDriver&) = delete;
 };
+
+/// Changes whenever a test puts other tables in the place of the driver or of NVML. Answers that are kept for
+/// the life of the process are kept together with it, so that no test hears another's.
+[[nodiscard]] std::uint64_t driver_epoch() noexcept;
+void advance_driver_epoch() noexcept;
 
 /// "CUDA_ERROR_NOT_PERMITTED (800): operation not permitted". Thread-safe, needs no driver.
 [[nodiscard]] std::string cuda_error_text(CUresult result);

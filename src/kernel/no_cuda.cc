@@ -7,6 +7,8 @@
 #include "base/check.h"
 #include "kernel/device_team.h"
 #include "memory/backend.h"
+#include "topology/device_files.h"
+#include "topology/probe.h"
 
 namespace onehop {
 namespace {
@@ -123,6 +125,26 @@ std::vector<PairReport> check_peers(const PeerCheckOptions&) {
 
 bool peers_verified(const std::vector<DeviceId>&) {
   fail_without_cuda("peer check");
+}
+
+DeviceProbe probe_devices() {
+  DeviceProbe probe;
+  probe.notes.emplace_back("this onehop was built without CUDA: no GPU is looked for");
+  return probe;
+}
+
+GpuDiagnosis diagnose_gpus() {
+  GpuDiagnosis diagnosis;
+  const DeviceFiles files = check_device_files("/dev");
+  diagnosis.findings.push_back(files.finding);
+  Finding build{kGpuSection, "CUDA", Health::not_applicable, "this onehop was built without it", {}, false};
+  if (files.gpus > 0) {
+    build.health = Health::fails;
+    build.remedy = "install a CUDA toolkit and build onehop again";
+  }
+  diagnosis.findings.push_back(build);
+  diagnosis.summary = "the GPU backend does not work here: this onehop was built without CUDA";
+  return diagnosis;
 }
 
 }  // namespace onehop

@@ -213,13 +213,15 @@ class Use {
 std::byte* own_memory(const IpcHandle& handle, DeviceId for_device) {
   std::optional<CurrentDevice> current;
   borrow_context(current);
+  const int home = attribute<int>(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, handle.address, -1);
+  // A range is asked for in the context that it belongs to: in another device's the driver does not know it.
+  if (home >= 0) current.emplace(DeviceId{home});
   const std::optional<Range> range = range_around(handle.address);
   const auto id = attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, handle.address, 0);
-  require(range.has_value() && range->begin == handle.address && range->bytes == handle.allocation_bytes &&
-              id == handle.allocation,
+  require(home >= 0 && range.has_value() && range->begin == handle.address &&
+              range->bytes == handle.allocation_bytes && id == handle.allocation,
           "the {} bytes of this process's own memory that an IPC handle names are not allocated any more",
           handle.allocation_bytes);
-  const auto home = attribute<int>(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, handle.address, for_device.value);
   enable_peer(for_device, DeviceId{home});
   return reinterpret_cast<std::byte*>(handle.address + handle.offset);
 }

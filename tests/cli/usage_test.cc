@@ -56,7 +56,7 @@ const Mistake kMistakes[] = {
     {"UnknownAlgorithm", bench({"--algorithm", "ring"}), 2, "'ring'; known: auto one-shot two-shot"},
     {"UnknownBuffers", bench({"--buffers", "fast"}), 2, "'fast'"},
     {"UnknownDevice", bench({"--device", "tpu"}), 2, "'tpu'"},
-    {"NoGpuBackend", bench({"--device", "cuda"}), 1, "no GPU backend"},
+    {"NoGpus", bench({"--device", "cuda"}), 1, "does not measure GPUs yet"},
     {"WarmupNegative", bench({"--warmup", "-1"}), 2, "--warmup '-1'"},
     {"ItersZero", bench({"--iters", "0"}), 2, "--iters '0'"},
     {"ItersNoNumber", bench({"--iters", "ten"}), 2, "--iters 'ten'"},

@@ -58,8 +58,12 @@ Machine load_pci_machine() {
   Machine machine(raw, &hwloc_topology_destroy);
   // All of it: a device's NUMA node need not be among those that this process may use.
   constexpr unsigned long kFlags = HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM | HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED;
+  // Without libpciaccess, which keeps state of its own for the whole process and leaks it; /sys says the
+  // same.
+  constexpr unsigned long kWithout = HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST;
   const bool loaded =
       hwloc_topology_set_flags(raw, kFlags) == 0 &&
+      hwloc_topology_set_components(raw, kWithout, "pci") == 0 &&
       hwloc_topology_set_type_filter(raw, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) == 0 &&
       hwloc_topology_set_type_filter(raw, HWLOC_OBJ_BRIDGE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) == 0 &&
       hwloc_topology_load(raw) == 0;

@@ -63,6 +63,8 @@ std::string explain_missing(const char* loader_error) {
   return fmt::format("no NVIDIA driver on this machine: {} not found", kLibrary);
 }
 
+enum class Necessity { required, optional };
+
 Found look() {
   Found result;
   result.looked = true;
@@ -78,23 +80,21 @@ Found look() {
     return result;
   }
   auto driver = std::make_unique<CudaDriver>();
-  const auto resolve = [&](const char* name, int version, bool required, auto& slot) {
+  const auto resolve = [&](const char* name, int version, Necessity necessity, auto& slot) {
     void* address = nullptr;
     CUdriverProcAddressQueryResult status{};
     const CUresult outcome = get(name, &address, version, CU_GET_PROC_ADDRESS_DEFAULT, &status);
     if (outcome == CUDA_SUCCESS && address != nullptr) {
       slot = reinterpret_cast<std::remove_reference_t<decltype(slot)>>(address);
-    } else if (required && result.why.empty()) {
+    } else if (necessity == Necessity::required && result.why.empty()) {
       result.why = fmt::format("the NVIDIA driver has no {} of CUDA {}.{}: install version 525 or newer",
                                name, version / 1000, version % 1000 / 10);
     }
   };
-  constexpr bool required = true;
-  constexpr bool optional = false;
-#define ONEHOP_CUDA_FUNCTION(name, version, necessity) resolve("cu" #name, version, necessity, driver->name);
+#define ONEHOP_CUDA_FUNCTION(name, version, necessity) \
+  resolve("cu" #name, version, Necessity::necessity, driver->name);
 #include "driver/cuda_functions.inc"
 #undef ONEHOP_CUDA_FUNCTION
-  (void)optional;
   if (!result.why.empty()) return result;
 
   if (const CUresult outcome = driver->Init(0); outcome != CUDA_SUCCESS) {

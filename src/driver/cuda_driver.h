@@ -15,7 +15,8 @@ namespace onehop {
 /// The driver's functions, named as the driver names them without `cu`. Plain data, so that tests fill one
 /// with fakes.
 struct CudaDriver {
-#define ONEHOP_CUDA_FUNCTION(name, version, necessity) decltype(&cu##name) name = nullptr;
+#define ONEHOP_CUDA_FUNCTION(name, version, necessity) \
+  decltype(&cu##name) name = nullptr;  // NOLINT(bugprone-macro-parentheses): a name
 #include "driver/cuda_functions.inc"
 #undef ONEHOP_CUDA_FUNCTION
 };
@@ -53,6 +54,12 @@ void advance_driver_epoch() noexcept;
 inline void check_cuda(CUresult result, const char* what) {
   if (result != CUDA_SUCCESS) [[unlikely]]
     fail_cuda(result, what);
+}
+
+/// The driver's device pointers are integers of the address.
+template <class T = void>
+[[nodiscard]] T* to_pointer(CUdeviceptr address) {
+  return reinterpret_cast<T*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
 }  // namespace onehop

@@ -35,6 +35,8 @@ Override& replacement() {
   return instance;
 }
 
+enum class Necessity { required, optional };
+
 Found look() {
   Found result;
   result.looked = true;
@@ -46,15 +48,13 @@ Found look() {
     return result;
   }
   auto nvml = std::make_unique<Nvml>();
-  const auto resolve = [&](const char* name, bool required, auto& slot) {
+  const auto resolve = [&](const char* name, Necessity necessity, auto& slot) {
     slot = reinterpret_cast<std::remove_reference_t<decltype(slot)>>(::dlsym(library, name));
-    if (slot == nullptr && required && result.why.empty())
+    if (slot == nullptr && necessity == Necessity::required && result.why.empty())
       result.why = fmt::format("{} has no {}: install driver version 525 or newer", kLibrary, name);
   };
-  constexpr bool required = true;
-  constexpr bool optional = false;
 #define ONEHOP_NVML_FUNCTION(name, necessity, result_type, parameters) \
-  resolve("nvml" #name, necessity, nvml->name);
+  resolve("nvml" #name, Necessity::necessity, nvml->name);
 #include "driver/nvml_functions.inc"
 #undef ONEHOP_NVML_FUNCTION
   if (!result.why.empty()) return result;
@@ -70,7 +70,7 @@ Found look() {
 }  // namespace
 
 const Nvml* find_nvml(std::string* why) noexcept {
-  static auto& known = *new Found;
+  static auto& known = *new Found;  // NOLINT(bugprone-unhandled-exception-at-new): once, a few bytes
   const std::lock_guard lock(found_mutex());
   if (replacement().active) {
     if (why != nullptr) *why = replacement().why;

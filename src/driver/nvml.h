@@ -71,6 +71,7 @@ inline constexpr unsigned kNvmlFabricInfoV2 = sizeof(NvmlFabricInfoV2) | 2u << 2
 
 /// NVML's functions, named as NVML names them without `nvml`. Plain data, so that tests fill one with fakes.
 struct Nvml {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a name and a parameter list
 #define ONEHOP_NVML_FUNCTION(name, necessity, result, parameters) result(*name) parameters = nullptr;
 #include "driver/nvml_functions.inc"
 #undef ONEHOP_NVML_FUNCTION

@@ -67,6 +67,7 @@ class Sharing {
       if (!step(kExport, driver_.MemExportToShareableHandle(&number, created_.handle, type_, 0)))
         return false;
       descriptor.reset(number);
+      // A descriptor as a pointer is how the driver wants it. NOLINTNEXTLINE(performance-no-int-to-ptr)
       shareable = reinterpret_cast<void*>(static_cast<std::intptr_t>(number));
     }
     return step(kImport, driver_.MemImportFromShareableHandle(&imported_.handle, shareable, type_)) &&

@@ -65,7 +65,7 @@ MemoryKind kind_of(CUdeviceptr pointer) {
     return MemoryKind::device;
   CUmemGenericAllocationHandle handle = 0;
   const CudaDriver& driver = cuda_driver();
-  if (driver.MemRetainAllocationHandle(&handle, reinterpret_cast<void*>(pointer)) == CUDA_SUCCESS) {
+  if (driver.MemRetainAllocationHandle(&handle, to_pointer(pointer)) == CUDA_SUCCESS) {
     check_cuda(driver.MemRelease(handle), "cuMemRelease");
     return MemoryKind::vmm;
   }
@@ -223,7 +223,7 @@ std::byte* own_memory(const IpcHandle& handle, DeviceId for_device) {
           "the {} bytes of this process's own memory that an IPC handle names are not allocated any more",
           handle.allocation_bytes);
   enable_peer(for_device, DeviceId{home});
-  return reinterpret_cast<std::byte*>(handle.address + handle.offset);
+  return to_pointer<std::byte>(handle.address + handle.offset);
 }
 
 }  // namespace
@@ -289,7 +289,7 @@ IpcMapping IpcMapping::open(const IpcHandle& handle, DeviceId for_device) {
            handle.allocation_bytes, range->begin + range->bytes - use->base());
     }
   }
-  auto* const data = reinterpret_cast<std::byte*>(use->base() + handle.offset);
+  auto* const data = to_pointer<std::byte>(use->base() + handle.offset);
   return {std::move(use), data, handle.bytes};
 }
 

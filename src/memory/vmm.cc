@@ -205,6 +205,7 @@ Memory Memory::import(void* shareable, CUmemAllocationHandleType type, std::size
 Memory Memory::import_fd(int fd, std::size_t bytes, DeviceId for_device) {
   require_cuda_device(for_device);
   require(fd >= 0, "importing a peer's memory for device {}: there is no descriptor", for_device.value);
+  // A descriptor as a pointer is how the driver wants it. NOLINTNEXTLINE(performance-no-int-to-ptr)
   void* const shareable = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
   return import(shareable, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, bytes, for_device);
 }
@@ -219,7 +220,7 @@ Memory Memory::import_fabric(const std::array<std::byte, 64>& handle, std::size_
 }
 
 std::byte* Memory::data() const {
-  return reinterpret_cast<std::byte*>(range_.at());
+  return to_pointer<std::byte>(range_.at());
 }
 
 os::UniqueFd Memory::export_fd() const {

@@ -12,7 +12,7 @@ namespace {
 /// The NUMA nodes that `object` is attached to, or nullptr when the system does not say: then hwloc attaches
 /// it to the whole machine.
 hwloc_const_nodeset_t nodes_of(hwloc_topology* machine, hwloc_obj_t object) {
-  hwloc_obj_t const place = hwloc_get_non_io_ancestor_obj(machine, object);
+  hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(machine, object);
   if (place == nullptr || place->nodeset == nullptr || hwloc_bitmap_iszero(place->nodeset)) return nullptr;
   const bool everywhere = place->type == HWLOC_OBJ_MACHINE && hwloc_bitmap_weight(place->nodeset) > 1;
   return everywhere ? nullptr : place->nodeset;

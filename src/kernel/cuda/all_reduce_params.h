@@ -50,9 +50,9 @@ struct SegmentLayout {
   }
   /// [parity][phase][rank] slots of pieces: phase 0 by source, phase 1 by owner.
   [[nodiscard]] constexpr std::size_t piece_slot(unsigned parity, unsigned phase, int rank) const {
-    return packet_slot(2, 0) +
-           ((parity * 2 + phase) * static_cast<std::size_t>(size) + static_cast<std::size_t>(rank)) *
-               piece_bytes;
+    return packet_slot(2, 0) + ((std::size_t{parity} * 2 + phase) * static_cast<std::size_t>(size) +
+                                static_cast<std::size_t>(rank)) *
+                                   piece_bytes;
   }
   /// Mailboxes: per parity, one region that one-shot cuts into a slot per source, two-shot into two phases of
   /// a slot per rank.
@@ -61,10 +61,10 @@ struct SegmentLayout {
     return 2 * mail_bytes / static_cast<std::size_t>(size);
   }
   [[nodiscard]] constexpr std::size_t mail_slot(unsigned parity, int src) const {
-    return mail() + parity * 2 * mail_bytes + static_cast<std::size_t>(src) * mail_slot_bytes();
+    return mail() + std::size_t{parity} * 2 * mail_bytes + static_cast<std::size_t>(src) * mail_slot_bytes();
   }
   [[nodiscard]] constexpr std::size_t mail_piece_slot(unsigned parity, unsigned phase, int rank) const {
-    return mail() + (parity * 2 + phase) * mail_bytes +
+    return mail() + (std::size_t{parity} * 2 + phase) * mail_bytes +
            static_cast<std::size_t>(rank) * (mail_bytes / static_cast<std::size_t>(size));
   }
   [[nodiscard]] constexpr std::size_t bytes() const { return mail() + 4 * mail_bytes; }

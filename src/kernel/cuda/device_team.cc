@@ -72,10 +72,10 @@ class MappedWords {
 
   [[nodiscard]] Words& operator*() const { return *words_; }
   [[nodiscard]] const std::uint32_t* device_notice() const {
-    return reinterpret_cast<const std::uint32_t*>(device_ + offsetof(Words, notice));
+    return to_pointer<const std::uint32_t>(device_ + offsetof(Words, notice));
   }
   [[nodiscard]] std::uint64_t* device_fault() const {
-    return reinterpret_cast<std::uint64_t*>(device_ + offsetof(Words, fault));
+    return to_pointer<std::uint64_t>(device_ + offsetof(Words, fault));
   }
 
  private:
@@ -233,7 +233,7 @@ class CudaTeam final : public DeviceTeam {
 
   const Options options_;
   const CudaDriver& driver_;
-  const CUcontext context_;
+  CUcontext context_;
   const cuda::SegmentLayout layout_;
   std::optional<MappedWords> words_;
   std::array<CUfunction, std::size_t{kDTypeCount} * kReduceOpCount * kDeviceProtocolCount> kernels_{};

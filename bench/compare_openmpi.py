@@ -15,29 +15,9 @@ import subprocess
 import sys
 import tempfile
 
+from bench_sizes import format_size, sizes_of
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def parse_size(text):
-    return int(text[:-1]) * SUFFIXES[text[-1].upper()] if text[-1].upper() in SUFFIXES else int(text)
-
-
-def sizes_of(text):
-    if ":" not in text:
-        return [parse_size(part) for part in text.split(",")]
-    first, last, factor = (text.split(":") + ["2"])[:3]
-    sizes = [parse_size(first)]
-    while sizes[-1] * int(factor) <= parse_size(last):
-        sizes.append(sizes[-1] * int(factor))
-    return sizes
-
-
-def format_size(size):
-    for suffix, unit in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
-        if size % unit == 0:
-            return f"{size // unit}{suffix}"
-    return str(size)
 
 
 def run(command):

@@ -57,7 +57,8 @@ KERNEL_MUST_NOT_SEE = {"ipc.h", "group.h"}
 
 CUDA_HEADER = re.compile(r"^(cuda|cuda_\w+|driver_types|device_launch_parameters|vector_types|nvml|cooperative_groups|cufft|"
                          r"curand\w*|cublas\w*|nccl)(\.h|\.hpp)?$|^(cuda|cub|thrust|cooperative_groups|nv)/")
-CUDA_PLACES = ("src/kernel/cuda/", "src/driver/", "include/onehop/device/")
+# The command measures GPUs as a user's program does, with the runtime's streams, events and graphs, linked statically.
+CUDA_PLACES = ("src/kernel/cuda/", "src/driver/", "include/onehop/device/", "tools/onehop/bench/cuda_", "bench/peers/")
 PTX_PLACES = ("src/kernel/cuda/", "include/onehop/device/")
 # PTX mnemonics are words joined by dots (ld.acquire.sys.u32); x86 and Arm assembly has none.
 PTX = re.compile(r'\basm\b\s*(?:volatile|__volatile__)?\s*\(\s*"[^"]*\b[a-z]+(?:\.[a-z0-9]+)+')
@@ -177,6 +178,8 @@ SELF_TEST = [
     ("src/store/a_test.cc", '#include "group/state.h"', None),
     ("src/kernel/cuda/a.cu", '#include <cuda_runtime.h>\nasm volatile("fence.acq_rel.sys;");', None),
     ("src/kernel/host/a.cc", 'asm volatile("pause" ::: "memory"); const char* s = "a // b";', None),
+    ("tools/onehop/bench/cuda_a.cc", "#include <cuda_runtime.h>", None),
+    ("tools/onehop/bench/run.cc", "#include <cuda_runtime.h>", "CUDA"),
     ("include/onehop/device/a.cuh", "#include <cuda/atomic>\n#include <cstdint>", None),
     ("tools/onehop/a.cc", '#include "base/units.h"\n#include "launcher.h"\n#include <CLI/CLI.hpp>', None),
 ]

@@ -34,7 +34,7 @@ class Bench : public ::testing::Test {
     std::filesystem::remove_all(base_);
   }
   [[nodiscard]] Result bench(std::vector<std::string> rest) const {
-    rest.insert(rest.begin(), {"bench", "all-reduce", "--iters", "5"});
+    rest.insert(rest.begin(), {"bench", "all-reduce", "--device", "host", "--iters", "5"});
     return run(rest, options_);
   }
   [[nodiscard]] static std::string read(const std::filesystem::path& path) {
@@ -125,9 +125,9 @@ TEST_F(Bench, WritesJsonAndAPageThatNeedsNoNetwork) {
 }
 
 TEST_F(Bench, JoinsTheJobOfALauncher) {
-  const Result result =
-      run({"launch", "-n", "3", "--", ONEHOP_COMMAND, "bench", "all-reduce", "--sizes", "4K", "--iters", "5"},
-          options_);
+  const Result result = run({"launch", "-n", "3", "--", ONEHOP_COMMAND, "bench", "all-reduce", "--device",
+                             "host", "--sizes", "4K", "--iters", "5"},
+                            options_);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("3 host ranks"));
   EXPECT_THAT(rows(result.out), SizeIs(1));

@@ -56,7 +56,16 @@ const Mistake kMistakes[] = {
     {"UnknownAlgorithm", bench({"--algorithm", "ring"}), 2, "'ring'; known: auto one-shot two-shot"},
     {"UnknownBuffers", bench({"--buffers", "fast"}), 2, "'fast'"},
     {"UnknownDevice", bench({"--device", "tpu"}), 2, "'tpu'"},
-    {"NoGpus", bench({"--device", "cuda"}), 1, "does not measure GPUs yet"},
+    {"UnknownMode", bench({"--mode", "fast"}), 2, "'fast'; known: chain dependent isolated eager"},
+    {"UnknownPeer", bench({"--peer", "gloo"}), 2, "'gloo'; known: nccl"},
+    {"CallsZero", bench({"--calls", "0"}), 2, "--calls '0'"},
+    {"ColdInPlace", bench({"--cold", "--in-place"}), 2, "--cold needs calls that share no data"},
+    {"ColdDependent", bench({"--cold", "--mode", "dependent"}), 2, "--cold needs calls that share no data"},
+    {"DependentProduct", bench({"--mode", "dependent", "--op", "prod"}), 2, "--op prod"},
+    {"ModeOfHostRanks", bench({"--device", "host", "--mode", "eager"}), 2, "--mode is for GPUs"},
+    {"CallsOfHostRanks", bench({"--device", "host", "--calls", "9"}), 2, "--calls is for GPUs"},
+    {"ColdHostRanks", bench({"--device", "host", "--cold"}), 2, "--cold is for GPUs"},
+    {"PeerOfHostRanks", bench({"--device", "host", "--peer", "nccl"}), 2, "--peer is for GPUs"},
     {"WarmupNegative", bench({"--warmup", "-1"}), 2, "--warmup '-1'"},
     {"ItersZero", bench({"--iters", "0"}), 2, "--iters '0'"},
     {"ItersNoNumber", bench({"--iters", "ten"}), 2, "--iters 'ten'"},
@@ -98,6 +107,18 @@ TEST(UsageInAJob, LauncherVariablesThatMakeNoSenseAreNamed) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(lines_of(result.err), SizeIs(1));
   EXPECT_THAT(result.err, HasSubstr("RANK='7'"));
+}
+
+TEST(UsageOfGpus, CudaWithoutAGpuIsOneLineWithTheReason) {
+  CommandOptions options;
+  options.environment = {{"CUDA_VISIBLE_DEVICES", ""}};  // wherever this test runs
+  for (const auto& arguments : {bench({"--device", "cuda"}), bench({"--device", "cuda", "--threads"})}) {
+    const Result result = run(arguments, options);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(lines_of(result.err), SizeIs(1));
+    EXPECT_THAT(result.err, HasSubstr("--device cuda: no GPU: "));
+    EXPECT_EQ(result.out, "");
+  }
 }
 
 TEST(UsageInAJob, RanksMustMatchTheJob) {

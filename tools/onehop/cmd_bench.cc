@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <fstream>
 #include <memory>
@@ -15,10 +16,15 @@
 #include "onehop/store.h"
 
 #include "base/check.h"
+#include "base/env.h"
 #include "base/units.h"
 #include "bench/bench.h"
+#include "bench/device.h"
+#include "bench/nccl.h"
+#include "bench/plan.h"
 #include "bench/report.h"
 #include "bench/run.h"
+#include "bench/watchdog.h"
 #include "commands.h"
 #include "launcher.h"
 
@@ -27,10 +33,12 @@ namespace {
 
 constexpr const char* kFooter = R"(
 Examples:
-  onehop bench all-reduce                                   4 ranks, 1 KB to 64 MB, every result verified
+  onehop bench all-reduce                                   all GPUs (else 4 host ranks), every result verified
   onehop bench all-reduce --ranks 2 --sizes 4K,1M --type bf16
   onehop bench all-reduce --algorithm two-shot --buffers symmetric --in-place
   onehop bench all-reduce --html report.html --json report.json
+  onehop bench all-reduce --device cuda --type bf16 --sizes 1K:1G:4 --peer nccl
+  onehop bench all-reduce --device cuda --mode dependent --op avg
   mpirun -n 4 onehop bench all-reduce                       joins the ranks mpirun started
 
 Started by itself, it starts the ranks; under onehop launch, torchrun, mpirun or srun it joins that job.
@@ -38,9 +46,20 @@ Before a size is timed its result is compared, element by element on every rank,
 precision, and the ranks' bits with each other; a difference ends the run with exit code 1.
 time is the median of the slowest rank; algbw = bytes / time; busbw = algbw x 2(n-1)/n, as in nccl-tests.
 
+On GPUs a sample is a CUDA graph of many calls; --mode says how they follow one another: chain (same input and
+output), dependent (each reduces the output of the last one), isolated (one call, ranks arrive at random times,
+from the last arrival on), eager (no graph; shows what queuing a call costs the host). --peer nccl measures NCCL in
+turns with us, with and without registered symmetric memory, never with multicast.
+
 Exit code: 0 measured and, unless --no-check, verified; 1 wrong result or failure; 2 bad usage.)";
 
 constexpr Duration kTimeout = std::chrono::seconds{60};
+constexpr Duration kGpuTimeout = std::chrono::seconds{30};
+// A GPU's driver has no deadlines of its own: how long a step may take besides what its bytes need (filling
+// and checking them on a slow processor), and how long an end.
+constexpr Duration kGpuPatience = std::chrono::seconds{90};
+constexpr std::uint64_t kBytesPerMs = 20'000;
+constexpr Duration kGpuGrace = std::chrono::seconds{15};
 
 struct Arguments {
   std::string collective;
@@ -53,6 +72,10 @@ struct Arguments {
   std::optional<std::string> iterations;
   std::string buffers = "ordinary";
   std::string device = "auto";
+  std::string mode = "chain";
+  std::optional<std::string> calls;
+  std::vector<std::string> peers;
+  bool cold = false;
   bool in_place = false;
   bool check = true;
   bool threads = false;
@@ -82,6 +105,7 @@ BenchOptions parse(const Arguments& arguments) {
     options.sizes = parse_size_list(arguments.sizes);
     options.type = parse_dtype(arguments.type);
     options.op = parse_reduce_op(arguments.op);
+    options.mode = parse_bench_mode(arguments.mode);
   } catch (const Error& error) {
     throw UsageError(error.message());
   }
@@ -97,16 +121,48 @@ BenchOptions parse(const Arguments& arguments) {
     throw UsageError(
         fmt::format("unknown kind of buffers '{}'; known: ordinary symmetric", arguments.buffers));
   }
-  if (arguments.device != "auto" && arguments.device != "host" && arguments.device != "cuda") {
-    throw UsageError(fmt::format("unknown device '{}'; known: auto host cuda", arguments.device));
-  }
   options.symmetric = arguments.buffers == "symmetric";
   options.in_place = arguments.in_place;
+  options.cold = arguments.cold;
+  if (arguments.calls) options.calls = parse_count("--calls", *arguments.calls, 1, 10000);
+  for (const std::string& peer : arguments.peers) {
+    if (peer != "nccl") throw UsageError(fmt::format("unknown peer '{}'; known: nccl", peer));
+    options.nccl = true;
+  }
+  if (options.cold && feeds_back(options)) {
+    throw UsageError("--cold needs calls that share no data; leave out --in-place and --mode dependent");
+  }
+  if (options.mode == BenchMode::dependent && options.op == ReduceOp::prod) {
+    throw UsageError("--mode dependent --op prod leaves the range of every type; use sum, min, max or avg");
+  }
   options.check = arguments.check;
   options.threads = arguments.threads;
   options.json_path = arguments.json_path;
   options.html_path = arguments.html_path;
   return options;
+}
+
+DeviceChoice parse_device(const std::string& name) {
+  if (name == "auto") return DeviceChoice::automatic;
+  if (name == "host") return DeviceChoice::host;
+  if (name == "cuda") return DeviceChoice::cuda;
+  throw UsageError(fmt::format("unknown device '{}'; known: auto host cuda", name));
+}
+
+bool ranks_may_share_gpus() {
+  return env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
+}
+
+/// What only GPUs can do must not be measured as if it had been done.
+void refuse_gpu_options(const BenchOptions& options) {
+  const char* option = options.mode != BenchMode::chain ? "--mode"
+                       : options.calls                  ? "--calls"
+                       : options.cold                   ? "--cold"
+                       : options.nccl                   ? "--peer"
+                                                        : nullptr;
+  if (option != nullptr) {
+    throw UsageError(fmt::format("{} is for GPUs, but these are host ranks; --device cuda says why", option));
+  }
 }
 
 /// Before anything is measured: a result that cannot be kept should not cost minutes first.
@@ -125,37 +181,71 @@ void write_file(const std::string& path, const std::string& text) {
   if (!file) fail(ErrorCode::system, "cannot write '{}': is the disk full?", path);
 }
 
+/// For ranks that are GPUs: what is stuck in the driver, or in another library, is ended.
+std::unique_ptr<Watchdog> watch(const BenchOptions& options) {
+  if (!options.cuda) return nullptr;
+  const std::uint64_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
+  const Duration patience = kGpuPatience + Duration{static_cast<Duration::rep>(largest / kBytesPerMs)};
+  return std::make_unique<Watchdog>(patience, [](const Error& error) {
+    if (!report_failure(error)) fmt::print(stderr, "onehop: {}\n", error.message());
+    ::_exit(kExitFailed);  // not exit(): what runs then may be what is stuck
+  });
+}
+
 /// A member's part; rank 0 shows and keeps what was found.
-void run_member(Group& group, const BenchOptions& options, const std::string& launcher) {
+void run_watched(Group& group, const BenchOptions& options, const std::string& launcher, Watchdog* watchdog) {
+  const auto alive = [watchdog](std::string_view what) {
+    if (watchdog != nullptr) watchdog->alive(what);
+  };
   if (group.rank() != Rank{0}) {
     const auto nothing = [](const auto&) {};
-    run_all_reduce_bench(group, options, {nothing, nothing});
+    run_all_reduce_bench(group, options, {alive, nothing, nothing, nothing});
     return;
   }
-  BenchReport report{options, launcher, {}};
+  BenchReport report{options, launcher, {}, {}, {}};
   // mpirun and srun may give a rank a terminal of their own and pass on what it shows, to a pipe as well.
   const bool ours = launcher == "onehop" || launcher == "threads";
   Table table(stdout, ours && ::isatty(STDOUT_FILENO) != 0);
-  table.begin(options);
+  if (!options.cuda) table.begin(options, report.gpus);
   BenchListener listener;
-  listener.progress = [&](std::string_view what) { table.progress(what); };
+  listener.progress = [&](std::string_view what) {
+    alive(what);
+    table.progress(what);
+  };
   listener.row = [&](const BenchRow& row) {
     table.row(row, options);
     report.rows.push_back(row);
+  };
+  listener.gpus = [&](const GpuMachine& gpus) {
+    report.gpus = gpus;
+    table.begin(options, report.gpus);
+  };
+  listener.note = [&](const std::string& note) {
+    table.note(note);
+    report.notes.push_back(note);
   };
   run_all_reduce_bench(group, options, listener);
   write_file(options.json_path, to_json(report));
   write_file(options.html_path, to_html(report));
 }
 
-JoinOptions join_options() {
+void run_member(Group& group, const BenchOptions& options, const std::string& launcher, Watchdog* watchdog) {
+  try {
+    run_watched(group, options, launcher, watchdog);
+  } catch (const Error& error) {
+    if (watchdog != nullptr) watchdog->expect_end(error, kGpuGrace);
+    throw;
+  }
+}
+
+JoinOptions join_options(const BenchOptions& bench) {
   JoinOptions options;
   options.name = "bench";
-  options.timeout = kTimeout;
+  options.timeout = bench.cuda ? kGpuTimeout : kTimeout;
   return options;
 }
 
-int run_in_job(BenchOptions options, const JobInfo& job, bool ranks_given) {
+int run_in_job(BenchOptions options, const JobInfo& job, bool ranks_given, DeviceChoice device) {
   if (ranks_given && options.ranks != job.size) {
     throw UsageError(fmt::format("--ranks {} but {} started {} ranks; leave --ranks out", options.ranks,
                                  job.launcher, job.size));
@@ -163,12 +253,23 @@ int run_in_job(BenchOptions options, const JobInfo& job, bool ranks_given) {
   options.ranks = job.size;
   if (options.threads)
     throw UsageError(fmt::format("--threads makes no sense in a job {} started", job.launcher));
+  const GpuCount gpus = device == DeviceChoice::host ? GpuCount{} : count_gpus();
+  // Launchers may show each rank its own GPU alone; two on one are refused when they join.
+  options.cuda = use_gpus(device, gpus, job.size, ranks_may_share_gpus() || gpus.count == 1);
+  if (!options.cuda) refuse_gpu_options(options);
   if (job.rank == Rank{0}) {
     check_writable(options.json_path);
     check_writable(options.html_path);
   }
-  Group group = Group::from_env(join_options());
-  run_member(group, options, job.launcher);
+  if (options.nccl) forbid_nccl_multicast();
+  JoinOptions join = join_options(options);
+  if (options.cuda) {
+    const int local = job.local_rank.none() ? job.rank.value : job.local_rank.value;
+    join.device = device_of(local, gpus.count, ranks_may_share_gpus());
+  }
+  const std::unique_ptr<Watchdog> watchdog = watch(options);  // outlives the group, which waits for its GPU
+  Group group = Group::from_env(join);
+  run_member(group, options, job.launcher, watchdog.get());
   return kExitOk;
 }
 
@@ -176,7 +277,9 @@ int run_in_job(BenchOptions options, const JobInfo& job, bool ranks_given) {
   throw Error(cause.code, cause.message, Rank{cause.rank});
 }
 
-int run_threads(const BenchOptions& options) {
+int run_threads(const BenchOptions& options, const GpuCount& gpus) {
+  if (options.nccl) forbid_nccl_multicast();
+  const std::unique_ptr<Watchdog> watchdog = watch(options);
   const std::shared_ptr<Store> store = memory_store();
   std::mutex mutex;
   std::vector<RankFailure> failures;
@@ -188,11 +291,12 @@ int run_threads(const BenchOptions& options) {
   for (int rank = 0; rank < options.ranks; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        JoinOptions join = join_options();
+        JoinOptions join = join_options(options);
+        if (options.cuda) join.device = device_of(rank, gpus.count, ranks_may_share_gpus());
         join.rank = Rank{rank};
         join.size = options.ranks;
         Group group = Group::join(store, join);
-        run_member(group, options, "threads");
+        run_member(group, options, "threads", watchdog.get());
       } catch (const Error& error) {
         failed(rank, error.code(), error.message());
       } catch (const std::bad_alloc&) {
@@ -223,17 +327,20 @@ int run_processes(const BenchOptions& options, const std::vector<std::string>& c
   return kExitOk;
 }
 
-int run_bench(const Arguments& arguments, const BenchOptions& options,
+int run_bench(const Arguments& arguments, BenchOptions options,
               const std::vector<std::string>& command_line) {
-  if (arguments.device == "cuda") {
-    fail(ErrorCode::unsupported, "bench does not measure GPUs yet; leave --device out or use --device host");
-  }
+  const DeviceChoice device = parse_device(arguments.device);
   if (const std::optional<JobInfo> job = job_from_env()) {
-    return run_in_job(options, *job, arguments.ranks.has_value());
+    return run_in_job(options, *job, arguments.ranks.has_value(), device);
   }
+  const GpuCount gpus = device == DeviceChoice::host ? GpuCount{} : count_gpus_apart();
+  const auto ranks = arguments.ranks ? std::optional<int>(options.ranks) : std::nullopt;
+  options.cuda = use_gpus(device, gpus, ranks, ranks_may_share_gpus());
+  if (!options.cuda) refuse_gpu_options(options);
+  options.ranks = ranks.value_or(default_ranks(options.cuda, gpus));
   check_writable(options.json_path);
   check_writable(options.html_path);
-  return options.threads ? run_threads(options) : run_processes(options, command_line);
+  return options.threads ? run_threads(options, gpus) : run_processes(options, command_line);
 }
 
 }  // namespace
@@ -244,7 +351,8 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->footer(kFooter);
   sub->add_option("collective", arguments->collective, "all-reduce")->required()->type_name("");
   sub->add_option("-n,--ranks", arguments->ranks,
-                  fmt::format("Ranks to start, 2 to {} (default 4)", kMaxHostRanks))
+                  fmt::format("Ranks to start, 2 to {} (default: all GPUs, at most {}; without GPUs 4)",
+                              kMaxHostRanks, kMaxDevices))
       ->type_name("N");
   sub->add_option("--sizes", arguments->sizes, "Bytes: a list 1K,4K,1M or a range first:last:factor")
       ->capture_default_str()
@@ -268,13 +376,21 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_option("--iters", arguments->iterations, "Samples per size (default: what fits in 0.2 s)")
       ->type_name("N");
   sub->add_flag("--threads", arguments->threads, "Ranks are threads of one process");
-  sub->add_option("--device", arguments->device, "auto, host or cuda")
+  sub->add_option("--mode", arguments->mode, "GPUs: chain, dependent, isolated or eager")
+      ->capture_default_str()
+      ->type_name("NAME");
+  sub->add_option("--calls", arguments->calls, "GPUs: calls per sample (default: by size, 4 to 100)")
+      ->type_name("N");
+  sub->add_flag("--cold", arguments->cold, "GPUs: no call finds its data in a cache");
+  sub->add_option("--peer", arguments->peers, "GPUs: measure this library too: nccl")->type_name("NAME");
+  sub->add_option("--device", arguments->device, "auto (GPUs if there are enough), host or cuda")
       ->capture_default_str()
       ->type_name("NAME");
   sub->add_option("--json", arguments->json_path, "Write the results to this file")->type_name("FILE");
   sub->add_option("--html", arguments->html_path, "Write a page with plots to this file")->type_name("FILE");
   sub->callback([arguments, command_line, &run] {
     const BenchOptions options = parse(*arguments);
+    (void)parse_device(arguments->device);
     run = [arguments, options, command_line] { return run_bench(*arguments, options, command_line); };
   });
 }

@@ -4,12 +4,24 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "onehop/group.h"
 #include "onehop/types.h"
 
 namespace onehop::cli {
+
+/// What a timed call on GPUs runs beside.
+enum class BenchMode : std::uint8_t {
+  chain,      ///< a graph of calls, one behind the other, over the same input and output
+  dependent,  ///< the same, but each call's input is the output of the one before
+  isolated,   ///< one call per graph, each rank arriving at a random time; from the last arrival on
+  eager,      ///< calls queued one by one, without a graph
+};
+[[nodiscard]] std::string_view to_string(BenchMode mode);
+/// Error{invalid_argument} that lists what is known.
+[[nodiscard]] BenchMode parse_bench_mode(std::string_view name);
 
 struct BenchOptions {
   std::string collective = "all-reduce";
@@ -19,34 +31,64 @@ struct BenchOptions {
   ReduceOp op = ReduceOp::sum;
   std::optional<Algorithm> algorithm;  ///< empty: the library's choice
   int warmup = 5;
-  std::optional<int> iterations;  ///< samples per size; empty: as many as fit in a fifth of a second
+  std::optional<int> iterations;  ///< samples per size; empty: a choice by the time they take
   bool in_place = false;
   bool symmetric = false;
   bool check = true;
   bool threads = false;
+  bool cuda = false;  ///< ranks are GPUs; what follows is for them alone
+  BenchMode mode = BenchMode::chain;
+  std::optional<int> calls;  ///< per sample; empty: a choice by size
+  bool cold = false;         ///< no call finds its data in a cache
+  bool nccl = false;         ///< measure NCCL beside us
   std::string json_path;
   std::string html_path;
 };
 
-/// One size. Times are microseconds per call: of every sample the slowest rank counts.
+/// Microseconds per call: of every sample the slowest rank counts.
+struct BenchTime {
+  double median_us = 0;
+  double min_us = 0;
+  double p95_us = 0;
+};
+
+/// Another library's time for the same calls.
+struct PeerTime {
+  std::string name;
+  BenchTime time;  ///< all 0: it has no result for this size
+  bool checked = false;
+};
+
+/// One size.
 struct BenchRow {
   std::uint64_t bytes = 0;
   std::uint64_t count = 0;
   Algorithm algorithm = Algorithm::none;
-  double median_us = 0;
-  double min_us = 0;
-  double p95_us = 0;
+  BenchTime time;
   double algbw = 0;  ///< GB/s as nccl-tests defines it
   double busbw = 0;
   int samples = 0;
   int batch = 0;  ///< calls per sample
   bool checked = false;
+  double host_ns = 0;  ///< eager mode: what queuing a call took the host
+  std::vector<PeerTime> peers;
+};
+
+/// The GPUs of a run.
+struct GpuMachine {
+  std::vector<std::string> names;  ///< by rank
+  std::string driver;              ///< "580.65.06"; empty when unknown
+  std::string cuda;                ///< the newest CUDA the driver speaks: "13.0"
+  std::string nccl;                ///< "2.28.9"; empty without that peer
+  std::optional<int> nvlinks;      ///< of the pair of ranks with the fewest
 };
 
 struct BenchReport {
   BenchOptions options;
   std::string launcher;  ///< who started the ranks
   std::vector<BenchRow> rows;
+  std::optional<GpuMachine> gpus;
+  std::vector<std::string> notes;  ///< what else should be known about the figures
 };
 
 }  // namespace onehop::cli

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <mutex>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -117,9 +119,9 @@ T int_reference(const CheckData& data, std::uint64_t index) {
 template <class T>
 std::optional<WrongElement> find_wrong_int(const CheckData& data, const T* result, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
-    const T expected = int_reference<T>(data, i);
+    const T expected = int_reference<T>(data, data.first + i);
     if (result[i] != expected)
-      return WrongElement{i, fmt::format("{}", expected), fmt::format("{}", result[i])};
+      return WrongElement{data.first + i, fmt::format("{}", expected), fmt::format("{}", result[i])};
   }
   return std::nullopt;
 }
@@ -139,10 +141,11 @@ std::optional<WrongElement> find_wrong_float(const CheckData& data, const FloatF
   const double half_subnormal = std::ldexp(1.0, -format.bias() - format.mantissa_bits);
   const bool exact = data.op == ReduceOp::min || data.op == ReduceOp::max;
   for (std::size_t i = 0; i < count; ++i) {
-    double expected = value_of(static_cast<Raw>(float_input(data, format, 0, i)));
+    const std::uint64_t index = data.first + i;
+    double expected = value_of(static_cast<Raw>(float_input(data, format, 0, index)));
     double magnitude = std::fabs(expected);
     for (int rank = 1; rank < data.ranks; ++rank) {
-      const double next = value_of(static_cast<Raw>(float_input(data, format, rank, i)));
+      const double next = value_of(static_cast<Raw>(float_input(data, format, rank, index)));
       switch (data.op) {
         case ReduceOp::sum:
         case ReduceOp::avg:
@@ -165,12 +168,13 @@ std::optional<WrongElement> find_wrong_float(const CheckData& data, const FloatF
       expected /= data.ranks;
       magnitude /= data.ranks;
     }
-    const double tolerance =
-        exact ? 0
-              : data.ranks * accumulate * magnitude + round * 1.0001 * std::fabs(expected) + half_subnormal;
+    const double rounded = std::fabs(expected) + (data.roundings - 1) * magnitude;
+    const double tolerance = exact ? 0
+                                   : data.ranks * accumulate * magnitude + round * 1.0001 * rounded +
+                                         data.roundings * half_subnormal;
     const double got = value_of(result[i]);
     if (!(std::fabs(got - expected) <= tolerance)) {  // a NaN is wrong too
-      return WrongElement{i, fmt::format("{:.9g} +- {:.2g}", expected, tolerance),
+      return WrongElement{index, fmt::format("{:.9g} +- {:.2g}", expected, tolerance),
                           fmt::format("{:.9g}", got)};
     }
   }
@@ -179,7 +183,8 @@ std::optional<WrongElement> find_wrong_float(const CheckData& data, const FloatF
 
 template <class Raw>
 void fill_float(const CheckData& data, const FloatFormat& format, int rank, Raw* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<Raw>(float_input(data, format, rank, i));
+  for (std::size_t i = 0; i < count; ++i)
+    out[i] = static_cast<Raw>(float_input(data, format, rank, data.first + i));
 }
 
 /// Calls `f` with a null pointer of the integer type.
@@ -218,7 +223,8 @@ void fill_input(const CheckData& data, int rank, void* out, std::size_t count) {
   }
   with_int_type(data.type, [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
-    for (std::size_t i = 0; i < count; ++i) static_cast<T*>(out)[i] = int_input<T>(data, rank, i);
+    for (std::size_t i = 0; i < count; ++i)
+      static_cast<T*>(out)[i] = int_input<T>(data, rank, data.first + i);
   });
 }
 
@@ -247,6 +253,52 @@ std::optional<WrongElement> find_wrong(const CheckData& data, const void* result
     using T = std::remove_pointer_t<decltype(tag)>;
     return find_wrong_int(data, static_cast<const T*>(result), count);
   });
+}
+
+namespace {
+
+/// Calls `part(first, count)` for the parts of 0..count, each on a thread of its own.
+template <class Part>
+void in_parts(std::size_t count, int threads, const Part& part) {
+  // A thread is not worth less than this.
+  constexpr std::size_t kLeast = std::size_t{1} << 16;
+  const std::size_t parts = std::clamp(count / kLeast, std::size_t{1}, static_cast<std::size_t>(threads));
+  const std::size_t each = (count + parts - 1) / parts;
+  std::vector<std::thread> others;
+  for (std::size_t i = 1; i < parts; ++i) {
+    const std::size_t first = std::min(count, i * each);
+    others.emplace_back(part, first, std::min(each, count - first));
+  }
+  part(0, std::min(each, count));
+  for (std::thread& other : others) other.join();
+}
+
+CheckData from(const CheckData& data, std::size_t first) {
+  CheckData part = data;
+  part.first += first;
+  return part;
+}
+
+}  // namespace
+
+void fill_input(const CheckData& data, int rank, void* out, std::size_t count, int threads) {
+  in_parts(count, threads, [&](std::size_t first, std::size_t part) {
+    fill_input(from(data, first), rank, static_cast<std::byte*>(out) + first * size_of(data.type), part);
+  });
+}
+
+std::optional<WrongElement> find_wrong(const CheckData& data, const void* result, std::size_t count,
+                                       int threads) {
+  std::mutex mutex;
+  std::optional<WrongElement> found;
+  in_parts(count, threads, [&](std::size_t first, std::size_t part) {
+    const auto* const at = static_cast<const std::byte*>(result) + first * size_of(data.type);
+    auto wrong = find_wrong(from(data, first), at, part);
+    if (!wrong) return;
+    const std::lock_guard lock(mutex);
+    if (!found || wrong->index < found->index) found = std::move(wrong);
+  });
+  return found;
 }
 
 std::uint64_t hash_bytes(const void* bytes, std::size_t size) {

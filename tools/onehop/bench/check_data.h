@@ -17,6 +17,10 @@ struct CheckData {
   ReduceOp op = ReduceOp::sum;
   int ranks = 0;
   std::uint64_t seed = 0;
+  std::uint64_t first = 0;  ///< index of the first element: for filling and checking a part
+  /// How often a result may have been rounded to the type. Ours: once. Libraries that add up along a ring
+  /// round at every hop.
+  int roundings = 1;
 };
 
 /// Fills `count` elements with the input of a rank: random signs and mantissas, exponents that keep every
@@ -33,6 +37,11 @@ struct WrongElement {
 /// exact; floats may differ by the rounding of n-1 operations in the accumulation type and of the result.
 [[nodiscard]] std::optional<WrongElement> find_wrong(const CheckData& data, const void* result,
                                                      std::size_t count);
+
+/// The same by several threads: a gibibyte takes one of them half a minute.
+void fill_input(const CheckData& data, int rank, void* out, std::size_t count, int threads);
+[[nodiscard]] std::optional<WrongElement> find_wrong(const CheckData& data, const void* result,
+                                                     std::size_t count, int threads);
 
 /// Equal for equal bytes; for telling whether ranks hold the same bits.
 [[nodiscard]] std::uint64_t hash_bytes(const void* bytes, std::size_t size);

@@ -16,9 +16,10 @@ namespace {
 
 constexpr const char* kStyle = R"css(
 :root { --ink:#1b1f24; --soft:#5c6670; --line:#e3e6ea; --card:#fff; --page:#f5f6f8; --auto:#0b63ce;
-  --one-shot:#0b63ce; --two-shot:#d9480f; --band:rgba(11,99,206,.13); }
+  --one-shot:#0b63ce; --two-shot:#d9480f; --band:rgba(11,99,206,.13); --peer0:#6a737d; --peer1:#7a3fb5; }
 @media (prefers-color-scheme: dark) { :root { --ink:#e8eaed; --soft:#9aa4af; --line:#30363d; --card:#1a1e24;
-  --page:#101317; --auto:#5aa6ff; --one-shot:#5aa6ff; --two-shot:#ff8a4c; --band:rgba(90,166,255,.18); } }
+  --page:#101317; --auto:#5aa6ff; --one-shot:#5aa6ff; --two-shot:#ff8a4c; --band:rgba(90,166,255,.18);
+  --peer0:#9aa4af; --peer1:#c39bf0; } }
 * { box-sizing:border-box; }
 body { margin:0; padding:2.2rem 1.2rem; background:var(--page); color:var(--ink);
   font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif; }
@@ -41,6 +42,9 @@ svg text { fill:var(--soft); font-size:12px; font-family:inherit; }
 .one-shot { fill:var(--one-shot); background:var(--one-shot); }
 .two-shot { fill:var(--two-shot); background:var(--two-shot); }
 .none { fill:var(--soft); background:var(--soft); }
+.peer { fill:none; stroke-width:1.6; stroke-dasharray:5 4; stroke-linejoin:round; }
+.peer0 { stroke:var(--peer0); } .peer1 { stroke:var(--peer1); }
+i.peer0 { background:var(--peer0); } i.peer1 { background:var(--peer1); }
 .dot { stroke:var(--card); stroke-width:1.5; }
 .legend { display:flex; flex-wrap:wrap; gap:.2rem 1.2rem; font-size:.85rem; margin:0 .2rem 1rem; }
 .legend i { display:inline-block; width:.7rem; height:.7rem; border-radius:50%; margin-right:.4rem; vertical-align:-1px; }
@@ -121,6 +125,7 @@ struct Plot {
   std::function<double(const BenchRow&)> low;  ///< of the band; equal to high for none
   std::function<double(const BenchRow&)> high;
   std::function<std::string(double)> label;
+  std::function<double(const BenchRow&, const PeerTime&)> peer;
 };
 
 constexpr double kWidth = 520;
@@ -155,12 +160,54 @@ std::string draw_grid(const Plot& plot, const Scale& x, const Scale& y) {
   return svg;
 }
 
+/// Names of those that have a time for any size, in the order of the rows.
+std::vector<std::string> peer_names(const std::vector<BenchRow>& rows) {
+  std::vector<std::string> names;
+  for (const BenchRow& row : rows) {
+    for (const PeerTime& peer : row.peers) {
+      if (peer.time.median_us > 0 && std::find(names.begin(), names.end(), peer.name) == names.end()) {
+        names.push_back(peer.name);
+      }
+    }
+  }
+  return names;
+}
+
+/// Of that name and with a time; else null.
+const PeerTime* peer_of(const BenchRow& row, const std::string& name) {
+  for (const PeerTime& peer : row.peers) {
+    if (peer.name == name && peer.time.median_us > 0) return &peer;
+  }
+  return nullptr;
+}
+
+std::string draw_peers(const Plot& plot, const std::vector<BenchRow>& rows, const Scale& x, const Scale& y) {
+  std::string svg;
+  const std::vector<std::string> names = peer_names(rows);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    std::string points;
+    for (const BenchRow& row : rows) {
+      const PeerTime* const peer = peer_of(row, names[i]);
+      if (peer == nullptr) continue;
+      fmt::format_to(std::back_inserter(points), "{:.1f},{:.1f} ", x(static_cast<double>(row.bytes)),
+                     y(plot.peer(row, *peer)));
+    }
+    fmt::format_to(std::back_inserter(svg), R"(<polyline class="peer peer{}" points="{}"/>)", i, points);
+  }
+  return svg;
+}
+
 std::string draw(const Plot& plot, const std::vector<BenchRow>& rows) {
   double low = plot.low(rows.front());
   double high = plot.high(rows.front());
   for (const BenchRow& row : rows) {
     low = std::min(low, plot.low(row));
     high = std::max(high, plot.high(row));
+    for (const PeerTime& peer : row.peers) {
+      if (peer.time.median_us == 0) continue;
+      low = std::min(low, plot.peer(row, peer));
+      high = std::max(high, plot.peer(row, peer));
+    }
   }
   const Scale x{static_cast<double>(rows.front().bytes), static_cast<double>(rows.back().bytes), kLeft,
                 kWidth - kRight};
@@ -191,27 +238,36 @@ std::string draw(const Plot& plot, const std::vector<BenchRow>& rows) {
         css_class(row.algorithm), at, y(value), row.bytes, plot.label(value), to_string(row.algorithm));
   }
   return fmt::format(
-      R"(<div class="card"><h2>{}</h2><svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}<path )"
+      R"(<div class="card"><h2>{}</h2><svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}{}<path )"
       R"(class="curve" d="{}"/>{}</svg></div>)",
       plot.title, kWidth, kHeight, plot.title, draw_grid(plot, x, y),
-      rows.size() > 1 ? fmt::format(R"(<path class="band" d="{}{}Z"/>)", band, band_back) : "", curve, dots);
+      rows.size() > 1 ? fmt::format(R"(<path class="band" d="{}{}Z"/>)", band, band_back) : "",
+      draw_peers(plot, rows, x, y), curve, dots);
 }
 
 std::string draw_plots(const BenchReport& report) {
   // A logarithm has no place for nothing.
   std::vector<BenchRow> rows;
   for (const BenchRow& row : report.rows) {
-    if (row.bytes > 0 && row.min_us > 0) rows.push_back(row);
+    if (row.bytes > 0 && row.time.min_us > 0) rows.push_back(row);
   }
   if (rows.empty()) return {};
   std::sort(rows.begin(), rows.end(), [](const BenchRow& a, const BenchRow& b) { return a.bytes < b.bytes; });
   const Plot time{"Time per call (median; band: min to p95)",
-                  [](const BenchRow& row) { return row.median_us; },
-                  [](const BenchRow& row) { return row.min_us; },
-                  [](const BenchRow& row) { return row.p95_us; }, format_time};
+                  [](const BenchRow& row) { return row.time.median_us; },
+                  [](const BenchRow& row) { return row.time.min_us; },
+                  [](const BenchRow& row) { return row.time.p95_us; },
+                  format_time,
+                  [](const BenchRow&, const PeerTime& peer) { return peer.time.median_us; }};
   const auto busbw = [](const BenchRow& row) { return row.busbw; };
-  const Plot bandwidth{"Bus bandwidth", busbw, busbw, busbw,
-                       [](double value) { return short_number(value) + " GB/s"; }};
+  const Plot bandwidth{"Bus bandwidth",
+                       busbw,
+                       busbw,
+                       busbw,
+                       [](double value) { return short_number(value) + " GB/s"; },
+                       [](const BenchRow& row, const PeerTime& peer) {
+                         return row.busbw * row.time.median_us / peer.time.median_us;
+                       }};
   std::string legend;
   for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
     if (std::any_of(rows.begin(), rows.end(),
@@ -220,6 +276,10 @@ std::string draw_plots(const BenchReport& report) {
           fmt::format(R"(<span><i class="{}"></i>{}</span>)", css_class(algorithm), to_string(algorithm));
     }
   }
+  const std::vector<std::string> names = peer_names(rows);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    legend += fmt::format(R"(<span><i class="peer{}"></i>{}</span>)", i, escape(names[i]));
+  }
   return fmt::format(R"(<div class="plots">{}{}</div><p class="legend">{}<span>Both axes are logarithmic; )"
                      R"(point at a dot for its value.</span></p>)",
                      draw(time, rows), draw(bandwidth, rows), legend);
@@ -227,57 +287,77 @@ std::string draw_plots(const BenchReport& report) {
 
 std::string draw_figures(const BenchReport& report) {
   if (report.rows.empty()) return {};
-  const auto by = [&](auto field, bool largest) -> const BenchRow& {
-    const auto less = [&](const BenchRow& a, const BenchRow& b) { return a.*field < b.*field; };
-    return largest ? *std::max_element(report.rows.begin(), report.rows.end(), less)
-                   : *std::min_element(report.rows.begin(), report.rows.end(), less);
-  };
-  const BenchRow& fastest = by(&BenchRow::median_us, false);
-  const BenchRow& widest = by(&BenchRow::busbw, true);
+  const BenchRow& fastest = *std::min_element(
+      report.rows.begin(), report.rows.end(),
+      [](const BenchRow& a, const BenchRow& b) { return a.time.median_us < b.time.median_us; });
+  const BenchRow& widest =
+      *std::max_element(report.rows.begin(), report.rows.end(),
+                        [](const BenchRow& a, const BenchRow& b) { return a.busbw < b.busbw; });
   const auto checked =
       std::count_if(report.rows.begin(), report.rows.end(), [](const BenchRow& row) { return row.checked; });
   return fmt::format(
       R"(<div class="figures"><div class="figure"><b>{}</b><span>shortest call, {}B</span></div>)"
       R"(<div class="figure"><b>{:.2f} GB/s</b><span>highest bus bandwidth, {}B</span></div>)"
       R"(<div class="figure"><b>{} of {}</b><span>sizes verified, every element on every rank</span></div></div>)",
-      format_time(fastest.median_us), format_size(fastest.bytes), widest.busbw, format_size(widest.bytes),
-      checked, report.rows.size());
+      format_time(fastest.time.median_us), format_size(fastest.bytes), widest.busbw,
+      format_size(widest.bytes), checked, report.rows.size());
 }
 
 std::string draw_table(const BenchReport& report) {
+  const std::vector<std::string> names = peer_names(report.rows);
+  const bool eager = report.options.cuda && report.options.mode == BenchMode::eager;
+  std::string heads;
+  if (eager) heads += "<th>host (ns)</th>";
+  for (const std::string& name : names) heads += fmt::format("<th>{} (\u00b5s)</th>", escape(name));
+  if (!names.empty()) heads += "<th>ours / best</th>";
   std::string rows;
   for (const BenchRow& row : report.rows) {
+    std::string more;
+    if (eager) more += fmt::format("<td>{:.0f}</td>", row.host_ns);
+    for (const std::string& name : names) {
+      const PeerTime* const peer = peer_of(row, name);
+      more += peer != nullptr ? fmt::format("<td>{:.2f}</td>", peer->time.median_us) : "<td>-</td>";
+    }
+    if (!names.empty()) {
+      const auto ratio = ratio_to_peers(row);
+      more += ratio ? fmt::format("<td>{:.2f}</td>", *ratio) : "<td>-</td>";
+    }
     fmt::format_to(
         std::back_inserter(rows),
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.2f}</td>"
-        "<td>{:.2f}</td><td>{} &times; {}</td><td{}</td></tr>\n",
-        row.bytes, row.count, to_string(row.algorithm), row.median_us, row.min_us, row.p95_us, row.algbw,
-        row.busbw, row.samples, row.batch, row.checked ? " class=\"ok\">ok" : ">-");
+        "<td>{:.2f}</td>{}<td>{} &times; {}</td><td{}</td></tr>\n",
+        row.bytes, row.count, to_string(row.algorithm), row.time.median_us, row.time.min_us, row.time.p95_us,
+        row.algbw, row.busbw, more, row.samples, row.batch, row.checked ? " class=\"ok\">ok" : ">-");
   }
   return fmt::format(
       "<div class=\"card\"><div "
       "class=\"scroll\"><table><thead><tr><th>bytes</th><th>count</th><th>algorithm</th>"
-      "<th>time (\u00b5s)</th><th>min</th><th>p95</th><th>algbw (GB/s)</th><th>busbw (GB/s)</th>"
+      "<th>time (\u00b5s)</th><th>min</th><th>p95</th><th>algbw (GB/s)</th><th>busbw (GB/s)</th>{}"
       "<th>samples &times; calls</th><th>check</th></tr></thead><tbody>\n{}</tbody></table></div></div>",
-      rows);
+      heads, rows);
+}
+
+std::string draw_notes(const BenchReport& report) {
+  std::string notes;
+  for (const std::string& note : report.notes) notes += fmt::format("<p>{}</p>", escape(note));
+  return notes.empty() ? notes : fmt::format("<div class=\"card\"><h2>Notes</h2>{}</div>", notes);
 }
 
 }  // namespace
 
 std::string to_html(const BenchReport& report) {
-  const MachineInfo machine = machine_info();
   const std::string commit = build_commit();
   const std::string title = fmt::format("onehop {}", report.options.collective);
   return fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width,initial-scale=1\"><title>{}</title><style>{}</style></head>\n<body><main>"
-      "<h1>{}</h1><p>{}</p><p>{}, {} cores, {}</p>\n{}\n{}\n{}\n<footer>onehop {}{}. Times are of the "
+      "<h1>{}</h1><p>{}</p><p>{}</p>\n{}\n{}\n{}\n{}\n<footer>onehop {}{}. Times are of the "
       "slowest rank; "
       "bandwidths as nccl-tests defines them (10<sup>9</sup> bytes per second; busbw = algbw &times; "
       "2(n&minus;1)/n).</footer></main></body></html>\n",
-      escape(title), kStyle, escape(title), escape(describe(report.options)), escape(machine.cpu),
-      machine.cpus, escape(machine.kernel), draw_figures(report), draw_plots(report), draw_table(report),
-      version(), commit.empty() ? "" : " (" + escape(commit) + ")");
+      escape(title), kStyle, escape(title), escape(describe(report.options)),
+      escape(describe_machine(report.gpus)), draw_figures(report), draw_plots(report), draw_table(report),
+      draw_notes(report), version(), commit.empty() ? "" : " (" + escape(commit) + ")");
 }
 
 }  // namespace onehop::cli

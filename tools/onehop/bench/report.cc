@@ -1,33 +1,115 @@
 #include "bench/report.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "onehop/version.h"
 
 #include "base/check.h"
+#include "bench/statistics.h"
 #include "machine_info.h"
 
 namespace onehop::cli {
 
-std::string describe(const BenchOptions& options) {
-  return fmt::format("{} host ranks ({}), {} {}, {} buffers, {}, algorithm {}", options.ranks,
-                     options.threads ? "threads" : "processes", to_string(options.type),
-                     to_string(options.op), options.symmetric ? "symmetric" : "ordinary",
-                     options.in_place ? "in place" : "out of place",
-                     options.algorithm ? to_string(*options.algorithm) : "auto");
+namespace {
+
+nlohmann::json to_json(const BenchTime& time) {
+  return {{"median", time.median_us}, {"min", time.min_us}, {"p95", time.p95_us}};
 }
 
-void Table::begin(const BenchOptions& options) {
+nlohmann::json to_json(const BenchRow& row, int ranks) {
+  nlohmann::json out = {{"bytes", row.bytes},
+                        {"count", row.count},
+                        {"algorithm", to_string(row.algorithm)},
+                        {"time_us", to_json(row.time)},
+                        {"algbw_gbps", row.algbw},
+                        {"busbw_gbps", row.busbw},
+                        {"samples", row.samples},
+                        {"calls_per_sample", row.batch},
+                        {"checked", row.checked}};
+  if (row.host_ns > 0) out["host_ns"] = row.host_ns;
+  for (const PeerTime& peer : row.peers) {
+    if (peer.time.median_us == 0) continue;
+    const double algbw = algorithm_bandwidth(row.bytes, peer.time.median_us);
+    out["peers"][peer.name] = {{"time_us", to_json(peer.time)},
+                               {"busbw_gbps", algbw * all_reduce_bus_factor(ranks)},
+                               {"checked", peer.checked}};
+  }
+  if (const auto ratio = ratio_to_peers(row)) out["ratio_to_best_peer"] = *ratio;
+  return out;
+}
+
+nlohmann::json to_json(const GpuMachine& gpus) {
+  nlohmann::json out = {{"names", gpus.names}, {"driver", gpus.driver}, {"cuda", gpus.cuda}};
+  if (gpus.nvlinks) out["nvlinks_per_pair"] = *gpus.nvlinks;
+  if (!gpus.nccl.empty()) out["nccl"] = gpus.nccl;
+  return out;
+}
+
+std::string what_is_timed(const BenchOptions& options) {
+  switch (options.mode) {
+    case BenchMode::chain:
+      return "graphs of calls back to back";
+    case BenchMode::dependent:
+      return "graphs of calls, each of the last one's output";
+    case BenchMode::isolated:
+      return "one call per graph, from the last rank's arrival, two steps between kernels included";
+    case BenchMode::eager:
+      return "calls queued one by one";
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<double> ratio_to_peers(const BenchRow& row) {
+  double best = 0;
+  for (const PeerTime& peer : row.peers) {
+    const double time = peer.time.median_us;
+    if (time > 0 && (best == 0 || time < best)) best = time;
+  }
+  if (best == 0) return std::nullopt;
+  return row.time.median_us / best;
+}
+
+std::string describe(const BenchOptions& options) {
+  std::string text = fmt::format(
+      "{} {} ranks ({}), {} {}, {} buffers, {}, algorithm {}", options.ranks, options.cuda ? "GPU" : "host",
+      options.threads ? "threads" : "processes", to_string(options.type), to_string(options.op),
+      options.symmetric ? "symmetric" : "ordinary", options.in_place ? "in place" : "out of place",
+      options.algorithm ? to_string(*options.algorithm) : "auto");
+  if (options.cuda) text += fmt::format(", {}{}", to_string(options.mode), options.cold ? ", cold" : "");
+  return text;
+}
+
+std::string describe_machine(const std::optional<GpuMachine>& gpus) {
   const MachineInfo machine = machine_info();
+  std::string text;
+  if (gpus && !gpus->names.empty()) {
+    text = fmt::format("{} x {}", gpus->names.size(), gpus->names.front());
+    if (gpus->nvlinks) text += fmt::format(" (NV{})", *gpus->nvlinks);
+    if (!gpus->driver.empty()) text += ", driver " + gpus->driver;
+    text += ", CUDA " + gpus->cuda;
+    if (!gpus->nccl.empty()) text += ", NCCL " + gpus->nccl;
+    text += "; ";
+  }
+  return text + fmt::format("{}, {} cores, {}", machine.cpu, machine.cpus, machine.kernel);
+}
+
+void Table::begin(const BenchOptions& options, const std::optional<GpuMachine>& gpus) {
   const std::string commit = build_commit();
   fmt::print(out_, "# onehop {}{} {}: {}\n", version(), commit.empty() ? "" : " (" + commit + ")",
              options.collective, describe(options));
-  fmt::print(out_, "# {}, {} cores, {}\n", machine.cpu, machine.cpus, machine.kernel);
+  fmt::print(out_, "# {}\n", describe_machine(gpus));
   fmt::print(
       out_,
       "# time: median, min and p95 of the slowest rank, us per call; algbw, busbw: GB/s as in nccl-tests\n");
-  fmt::print(out_, "{:>12} {:>11} {:>5} {:>5} {:>9} {:>11} {:>11} {:>11} {:>8} {:>8} {:>6}\n", "bytes",
-             "count", "type", "op", "algo", "time(us)", "min", "p95", "algbw", "busbw", "check");
+  if (options.cuda) fmt::print(out_, "# timed: {}\n", what_is_timed(options));
+  fmt::print(out_, "{:>12} {:>11} {:>5} {:>5} {:>9} {:>11} {:>11} {:>11} {:>8} {:>8} {:>6}", "bytes", "count",
+             "type", "op", "algo", "time(us)", "min", "p95", "algbw", "busbw", "check");
+  if (options.cuda && options.mode == BenchMode::eager) fmt::print(out_, " {:>9}", "host(ns)");
+  if (options.nccl) fmt::print(out_, " {:>11} {:>11} {:>9}", "nccl(us)", "nccl-sym", "ours/best");
+  fmt::print(out_, "\n");
   (void)std::fflush(out_);
 }
 
@@ -45,9 +127,28 @@ void Table::clear_progress() {
 
 void Table::row(const BenchRow& row, const BenchOptions& options) {
   clear_progress();
-  fmt::print(out_, "{:>12} {:>11} {:>5} {:>5} {:>9} {:>11.2f} {:>11.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>6}\n",
+  fmt::print(out_, "{:>12} {:>11} {:>5} {:>5} {:>9} {:>11.2f} {:>11.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>6}",
              row.bytes, row.count, to_string(options.type), to_string(options.op), to_string(row.algorithm),
-             row.median_us, row.min_us, row.p95_us, row.algbw, row.busbw, row.checked ? "ok" : "-");
+             row.time.median_us, row.time.min_us, row.time.p95_us, row.algbw, row.busbw,
+             row.checked ? "ok" : "-");
+  if (options.cuda && options.mode == BenchMode::eager) fmt::print(out_, " {:>9.0f}", row.host_ns);
+  if (options.nccl) {
+    for (const char* name : {"nccl", "nccl-sym"}) {
+      const auto peer = std::find_if(row.peers.begin(), row.peers.end(),
+                                     [&](const PeerTime& each) { return each.name == name; });
+      const bool known = peer != row.peers.end() && peer->time.median_us > 0;
+      fmt::print(out_, " {:>11}", known ? fmt::format("{:.2f}", peer->time.median_us) : "-");
+    }
+    const auto ratio = ratio_to_peers(row);
+    fmt::print(out_, " {:>9}", ratio ? fmt::format("{:.2f}", *ratio) : "-");
+  }
+  fmt::print(out_, "\n");
+  (void)std::fflush(out_);
+}
+
+void Table::note(std::string_view text) {
+  clear_progress();
+  fmt::print(out_, "# note: {}\n", text);
   (void)std::fflush(out_);
 }
 
@@ -56,35 +157,30 @@ std::string to_json(const BenchReport& report) {
   const BenchOptions& options = report.options;
   const MachineInfo machine = machine_info();
   json rows = json::array();
-  for (const BenchRow& row : report.rows) {
-    rows.push_back({{"bytes", row.bytes},
-                    {"count", row.count},
-                    {"algorithm", to_string(row.algorithm)},
-                    {"time_us", {{"median", row.median_us}, {"min", row.min_us}, {"p95", row.p95_us}}},
-                    {"algbw_gbps", row.algbw},
-                    {"busbw_gbps", row.busbw},
-                    {"samples", row.samples},
-                    {"calls_per_sample", row.batch},
-                    {"checked", row.checked}});
+  for (const BenchRow& row : report.rows) rows.push_back(to_json(row, options.ranks));
+  json document = {{"format", "onehop-bench"},
+                   {"format_version", 1},
+                   {"onehop", {{"version", version()}, {"commit", build_commit()}}},
+                   {"machine", {{"cpu", machine.cpu}, {"cores", machine.cpus}, {"kernel", machine.kernel}}},
+                   {"run",
+                    {{"collective", options.collective},
+                     {"ranks", options.ranks},
+                     {"ranks_are", options.threads ? "threads" : "processes"},
+                     {"launcher", report.launcher},
+                     {"device", options.cuda ? "cuda" : "host"},
+                     {"type", to_string(options.type)},
+                     {"op", to_string(options.op)},
+                     {"algorithm", options.algorithm ? to_string(*options.algorithm) : "auto"},
+                     {"buffers", options.symmetric ? "symmetric" : "ordinary"},
+                     {"in_place", options.in_place},
+                     {"warmup", options.warmup}}},
+                   {"results", rows}};
+  if (options.cuda) {
+    document["run"]["mode"] = to_string(options.mode);
+    document["run"]["cold"] = options.cold;
   }
-  const json document = {
-      {"format", "onehop-bench"},
-      {"format_version", 1},
-      {"onehop", {{"version", version()}, {"commit", build_commit()}}},
-      {"machine", {{"cpu", machine.cpu}, {"cores", machine.cpus}, {"kernel", machine.kernel}}},
-      {"run",
-       {{"collective", options.collective},
-        {"ranks", options.ranks},
-        {"ranks_are", options.threads ? "threads" : "processes"},
-        {"launcher", report.launcher},
-        {"device", "host"},
-        {"type", to_string(options.type)},
-        {"op", to_string(options.op)},
-        {"algorithm", options.algorithm ? to_string(*options.algorithm) : "auto"},
-        {"buffers", options.symmetric ? "symmetric" : "ordinary"},
-        {"in_place", options.in_place},
-        {"warmup", options.warmup}}},
-      {"results", rows}};
+  if (report.gpus) document["machine"]["gpus"] = to_json(*report.gpus);
+  if (!report.notes.empty()) document["notes"] = report.notes;
   return document.dump(2) + "\n";
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,15 +13,22 @@ namespace onehop::cli {
 /// "4 host ranks (processes), f32 sum, ordinary buffers, out of place, algorithm auto"
 [[nodiscard]] std::string describe(const BenchOptions& options);
 
+/// Our time over that of the fastest peer: "1.25" is us being a quarter slower. Nothing without peers.
+[[nodiscard]] std::optional<double> ratio_to_peers(const BenchRow& row);
+
+/// "4 x NVIDIA H200 (NV18), driver 580.65.06, CUDA 13.0; Intel(R) ..., 64 cores, Linux 6.1"
+[[nodiscard]] std::string describe_machine(const std::optional<GpuMachine>& gpus);
+
 /// Rows as they come. On a terminal a line below them says what is being done; anywhere else there are rows
 /// only and no control characters.
 class Table {
  public:
   Table(std::FILE* out, bool terminal) : out_(out), terminal_(terminal) {}
 
-  void begin(const BenchOptions& options);
+  void begin(const BenchOptions& options, const std::optional<GpuMachine>& gpus);
   void progress(std::string_view what);
   void row(const BenchRow& row, const BenchOptions& options);
+  void note(std::string_view text);
 
  private:
   void clear_progress();

@@ -11,8 +11,9 @@
 
 #include "base/check.h"
 #include "base/units.h"
-#include "base/wire.h"
 #include "bench/check_data.h"
+#include "bench/exchange.h"
+#include "bench/gpu.h"
 #include "bench/statistics.h"
 
 namespace onehop::cli {
@@ -26,7 +27,6 @@ constexpr int kMaxBatch = 1024;
 constexpr int kMinSamples = 5;
 constexpr int kMaxSamples = 2000;
 constexpr int kPoison = 0xA5;
-constexpr std::size_t kGatherChunk = 4096;  // doubles per all_gather, which carries at most 64 KiB
 
 /// Zeroed, so that every page is there before anything is timed.
 std::unique_ptr<std::byte[]> allocate(std::size_t bytes) {
@@ -65,24 +65,6 @@ class Buffers {
   std::byte* out_ = nullptr;
 };
 
-std::vector<std::vector<double>> gather(Group& group, const std::vector<double>& mine) {
-  std::vector<std::vector<double>> all(static_cast<std::size_t>(group.size()));
-  for (std::size_t at = 0; at < mine.size(); at += kGatherChunk) {
-    const std::size_t count = std::min(kGatherChunk, mine.size() - at);
-    const std::string_view bytes(reinterpret_cast<const char*>(&mine[at]), count * sizeof(double));
-    const std::vector<std::string> chunks = group.all_gather(bytes);
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      if (chunks.at(rank).size() != bytes.size()) {
-        fail_from(Rank{static_cast<int>(rank)}, ErrorCode::protocol,
-                  "rank {} sent {} bytes of samples instead of {}", rank, chunks[rank].size(), bytes.size());
-      }
-      all[rank].resize(at + count);
-      std::memcpy(&all[rank][at], chunks[rank].data(), bytes.size());
-    }
-  }
-  return all;
-}
-
 class Measurement {
  public:
   Measurement(Group& group, const BenchOptions& options, const Buffers& buffers, std::uint64_t bytes)
@@ -106,11 +88,8 @@ class Measurement {
     choose_batch();
     std::vector<double> samples(static_cast<std::size_t>(row_.samples));
     for (double& sample : samples) sample = time_batch() / row_.batch;
-    const Summary summary = summarize(slowest_rank(gather(group_, samples)));
-    row_.median_us = summary.median;
-    row_.min_us = summary.min;
-    row_.p95_us = summary.p95;
-    row_.algbw = algorithm_bandwidth(row_.bytes, row_.median_us);
+    row_.time = bench_time(slowest_rank(gather(group_, samples)));
+    row_.algbw = algorithm_bandwidth(row_.bytes, row_.time.median_us);
     row_.busbw = row_.algbw * all_reduce_bus_factor(group_.size());
     return row_;
   }
@@ -132,27 +111,10 @@ class Measurement {
       complaint = fmt::format("element {} of {} is {}, expected {}", wrong->index, row_.count, wrong->got,
                               wrong->expected);
     }
-    // Every rank learns what every other found, so that all of them end with the same error.
-    const std::uint64_t hash = hash_bytes(buffers_.out(), row_.bytes);
-    const std::vector<std::string> findings =
-        group_.all_gather(wire::Writer{}.put(hash).put_bytes(complaint).str());
-    for (std::size_t rank = 0; rank < findings.size(); ++rank) {
-      wire::Reader reader(findings[rank], "bench finding");
-      const auto other_hash = reader.get<std::uint64_t>();
-      const std::string_view other_complaint = reader.get_bytes(kMaxValueBytes);
-      const Rank origin{static_cast<int>(rank)};
-      const std::string call =
-          fmt::format("{} of {} bytes ({} {}, {})", options_.collective, row_.bytes, to_string(options_.type),
-                      to_string(options_.op), to_string(row_.algorithm));
-      if (!other_complaint.empty()) {
-        fail_from(origin, ErrorCode::mismatch, "wrong result: {}: rank {}: {}", call, rank, other_complaint);
-      }
-      if (rank == 0) first_hash_ = other_hash;
-      if (other_hash != first_hash_) {
-        fail_from(origin, ErrorCode::mismatch, "wrong result: {}: ranks 0 and {} hold different bits", call,
-                  rank);
-      }
-    }
+    const std::string call =
+        fmt::format("{} of {} bytes ({} {}, {})", options_.collective, row_.bytes, to_string(options_.type),
+                    to_string(options_.op), to_string(row_.algorithm));
+    agree_on_result(group_, call, hash_bytes(buffers_.out(), row_.bytes), complaint);
     row_.checked = true;
   }
 
@@ -188,12 +150,12 @@ class Measurement {
   const Buffers& buffers_;
   CallOptions call_;
   BenchRow row_;
-  std::uint64_t first_hash_ = 0;
 };
 
 }  // namespace
 
 void run_all_reduce_bench(Group& group, const BenchOptions& options, const BenchListener& listener) {
+  if (options.cuda) return run_gpu_all_reduce_bench(group, options, listener);
   const std::uint64_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
   const Buffers buffers(group, options, largest);
   for (const std::uint64_t bytes : options.sizes) {

@@ -13,6 +13,8 @@ namespace onehop::cli {
 struct BenchListener {
   std::function<void(std::string_view what)> progress;
   std::function<void(const BenchRow&)> row;
+  std::function<void(const GpuMachine&)> gpus;  ///< once, before the first row
+  std::function<void(const std::string&)> note;
 };
 
 /// Collective: every rank of the group calls it with the same options. Verifies each size before it is timed;

@@ -16,6 +16,11 @@ Summary summarize(std::vector<double> samples) {
   return {median, samples.front(), samples[std::max<std::size_t>(nearest, 1) - 1]};
 }
 
+BenchTime bench_time(std::vector<double> samples) {
+  const Summary summary = summarize(std::move(samples));
+  return {summary.median, summary.min, summary.p95};
+}
+
 std::vector<double> slowest_rank(const std::vector<std::vector<double>>& per_rank) {
   std::vector<double> slowest = per_rank.at(0);
   for (const std::vector<double>& samples : per_rank) {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "bench/bench.h"
+
 namespace onehop::cli {
 
 struct Summary {
@@ -14,6 +16,9 @@ struct Summary {
 
 /// Of at least one sample; the mean of the middle two for an even number, nearest rank for p95.
 [[nodiscard]] Summary summarize(std::vector<double> samples);
+
+/// The same as a row has it.
+[[nodiscard]] BenchTime bench_time(std::vector<double> samples);
 
 /// Element-wise maximum: `per_rank[r][i]` is sample i as rank r saw it. All ranks have as many.
 [[nodiscard]] std::vector<double> slowest_rank(const std::vector<std::vector<double>>& per_rank);

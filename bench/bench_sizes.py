@@ -1,0 +1,25 @@
+"""Sizes as the command line writes them, for the scripts beside this file."""
+
+SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def parse_size(text):
+    return int(text[:-1]) * SUFFIXES[text[-1].upper()] if text[-1].upper() in SUFFIXES else int(text)
+
+
+def sizes_of(text):
+    """"1K,4K,1M" or "first:last:factor"."""
+    if ":" not in text:
+        return [parse_size(part) for part in text.split(",")]
+    first, last, factor = (text.split(":") + ["2"])[:3]
+    sizes = [parse_size(first)]
+    while sizes[-1] * int(factor) <= parse_size(last):
+        sizes.append(sizes[-1] * int(factor))
+    return sizes
+
+
+def format_size(size):
+    for suffix in ("G", "M", "K"):
+        if size % SUFFIXES[suffix] == 0:
+            return f"{size // SUFFIXES[suffix]}{suffix}"
+    return str(size)

@@ -1,0 +1,257 @@
+#include "bench/cuda_contenders.h"
+
+#include <cstring>
+#include <functional>
+#include <future>
+#include <thread>
+
+#include "onehop/collectives.h"
+
+#include "base/check.h"
+#include "bench/cuda_handles.h"
+#include "bench/exchange.h"
+#include "bench/nccl.h"
+
+namespace onehop::cli {
+namespace {
+
+// Shorter than the group's timeout: the others wait for this rank's word meanwhile.
+constexpr std::chrono::seconds kNcclTimeout{25};
+
+class Ours final : public Contender {
+ public:
+  Ours(Group& group, const BenchOptions& options, std::size_t bytes) : group_(group), options_(options) {
+    call_.algorithm = options.algorithm;
+    if (options.symmetric) {
+      shared_ = group.allocate(bytes);
+    } else {
+      own_ = GpuMemory(bytes);
+    }
+  }
+  [[nodiscard]] const char* name() const override { return "onehop"; }
+  [[nodiscard]] bool ours() const override { return true; }
+  [[nodiscard]] std::byte* memory() const override {
+    return options_.symmetric ? shared_.local() : own_.get();
+  }
+  Algorithm all_reduce(const std::byte* in, std::byte* out, std::size_t count, cudaStream_t stream) override {
+    return onehop::all_reduce(group_, in, out, count, options_.type, options_.op, Stream{stream}, call_);
+  }
+
+ private:
+  Group& group_;
+  const BenchOptions& options_;
+  CallOptions call_;
+  SymmetricBuffer shared_;
+  GpuMemory own_;
+};
+
+/// A call that waits for other ranks and knows no deadline: on a thread that is left behind when it takes too
+/// long. `call` must own what it uses.
+int with_deadline(int device, const char* what, std::function<int()> call) {
+  auto result = std::make_shared<std::promise<int>>();
+  std::future<int> answer = result->get_future();
+  std::thread([device, result, call = std::move(call)] {
+    (void)cudaSetDevice(device);
+    result->set_value(call());
+  }).detach();
+  if (answer.wait_for(kNcclTimeout) != std::future_status::ready) {
+    fail(ErrorCode::timeout, "{} did not end within {} s; leave --peer nccl out", what, kNcclTimeout.count());
+  }
+  return answer.get();
+}
+
+}  // namespace
+
+/// One communicator of this rank.
+class NcclSession {
+ public:
+  NcclSession(const Nccl& library, int device) : nccl(library), device_(device) {}
+  ~NcclSession() { abort(); }
+  NcclSession(const NcclSession&) = delete;
+  NcclSession& operator=(const NcclSession&) = delete;
+
+  void init(int ranks, const NcclUniqueId& id, int rank) {
+    auto made = std::make_shared<NcclComm>(nullptr);
+    const auto initialise = nccl.comm_init_rank;
+    const int result =
+        with_deadline(device_, "ncclCommInitRank", [=] { return initialise(made.get(), ranks, id, rank); });
+    if (result == 0) comm_ = *made;
+    check_nccl(result, "ncclCommInitRank");
+  }
+  NcclWindow register_window(void* memory, std::size_t bytes) {
+    auto made = std::make_shared<NcclWindow>(nullptr);
+    const auto enter = nccl.window_register;
+    NcclComm comm = comm_;
+    const int result = with_deadline(device_, "ncclCommWindowRegister", [=] {
+      return enter(comm, memory, bytes, made.get(), kNcclSymmetricWindow);
+    });
+    check_nccl(result, "ncclCommWindowRegister");
+    return *made;
+  }
+  void deregister_window(NcclWindow window) {
+    const auto exit = nccl.window_deregister;
+    NcclComm comm = comm_;
+    check_nccl(with_deadline(device_, "ncclCommWindowDeregister", [=] { return exit(comm, window); }),
+               "ncclCommWindowDeregister");
+  }
+  void close() {
+    if (comm_ == nullptr) return;
+    const auto destroy = nccl.comm_destroy;
+    NcclComm comm = std::exchange(comm_, nullptr);
+    (void)with_deadline(device_, "ncclCommDestroy", [=] { return destroy(comm); });
+  }
+  void abort() noexcept {
+    if (comm_ != nullptr) (void)nccl.comm_abort(std::exchange(comm_, nullptr));
+  }
+  void check_nccl(int result, const char* what) const {
+    if (result != 0) fail(ErrorCode::system, "{}: {}", what, nccl.explain(result, comm_));
+  }
+  [[nodiscard]] NcclComm comm() const { return comm_; }
+
+  const Nccl& nccl;
+
+ private:
+  const int device_;
+  NcclComm comm_ = nullptr;
+};
+
+namespace {
+
+class NcclContender : public Contender {
+ public:
+  NcclContender(std::shared_ptr<NcclSession> session, const BenchOptions& options)
+      : session_(std::move(session)), type_(nccl_type(options.type)), op_(nccl_op(options.op)) {}
+  [[nodiscard]] bool ours() const override { return false; }
+  Algorithm all_reduce(const std::byte* in, std::byte* out, std::size_t count, cudaStream_t stream) override {
+    session_->check_nccl(session_->nccl.all_reduce(in, out, count, type_, op_, session_->comm(), stream),
+                         "ncclAllReduce");
+    return Algorithm::none;
+  }
+
+ protected:
+  const std::shared_ptr<NcclSession> session_;
+
+ private:
+  const int type_;
+  const int op_;
+};
+
+class NcclPlain final : public NcclContender {
+ public:
+  NcclPlain(std::shared_ptr<NcclSession> session, const BenchOptions& options, std::size_t bytes)
+      : NcclContender(std::move(session), options), memory_(bytes) {}
+  [[nodiscard]] const char* name() const override { return "nccl"; }
+  [[nodiscard]] std::byte* memory() const override { return memory_.get(); }
+
+ private:
+  GpuMemory memory_;
+};
+
+/// Memory in a symmetric window.
+class NcclSymmetric final : public NcclContender {
+ public:
+  NcclSymmetric(std::shared_ptr<NcclSession> session, const BenchOptions& options, std::size_t bytes)
+      : NcclContender(std::move(session), options), bytes_(bytes) {
+    session_->check_nccl(session_->nccl.mem_alloc(&memory_, bytes), "ncclMemAlloc");
+  }
+  ~NcclSymmetric() override {
+    // Once the communicator has been aborted its window is gone, and freeing could wait for ever.
+    if (session_->comm() == nullptr) return;
+    try {
+      leave();
+    } catch (const Error&) {
+      // It was said already why this one is given up.
+    }
+  }
+  /// Collective.
+  void enter() {
+    window_ = session_->register_window(memory_, bytes_);
+    if (window_ == nullptr) fail(ErrorCode::unsupported, "NCCL has no symmetric windows on this machine");
+  }
+  void leave() override {
+    if (window_ != nullptr) session_->deregister_window(std::exchange(window_, nullptr));
+    if (memory_ != nullptr) (void)session_->nccl.mem_free(std::exchange(memory_, nullptr));
+  }
+  [[nodiscard]] const char* name() const override { return "nccl-sym"; }
+  [[nodiscard]] std::byte* memory() const override { return static_cast<std::byte*>(memory_); }
+
+ private:
+  const std::size_t bytes_;
+  void* memory_ = nullptr;
+  NcclWindow window_ = nullptr;
+};
+
+/// What a step of this rank complains about; empty when it went well.
+template <class Step>
+std::string complaint_of(const Step& step) {
+  try {
+    step();
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return {};
+}
+
+}  // namespace
+
+Contenders::Contenders(Group& group, const BenchOptions& options, std::size_t bytes) {
+  all_.push_back(std::make_unique<Ours>(group, options, bytes));
+  if (options.nccl) add_nccl(group, options, bytes);
+}
+
+Contenders::~Contenders() {
+  abort();
+}
+
+void Contenders::abort() noexcept {
+  if (nccl_ != nullptr) nccl_->abort();
+}
+
+void Contenders::close() {
+  for (const auto& contender : all_) contender->leave();
+  // Before the memory it may have mapped goes.
+  if (nccl_ != nullptr) nccl_->close();
+  all_.clear();
+}
+
+void Contenders::add_nccl(Group& group, const BenchOptions& options, std::size_t bytes) {
+  // Every step that a rank can fail alone ends with all of them hearing of it, before one that would wait.
+  const auto failed = [&](const char* what, const std::string& own) {
+    const std::string first = first_complaint(group, own);
+    if (!first.empty()) notes_.push_back(fmt::format("no {}: {}", what, first));
+    return !first.empty();
+  };
+
+  std::string why;
+  const Nccl* const nccl = find_nccl(why);
+  if (failed("nccl", why)) return;
+  NcclUniqueId id{};
+  std::string own;
+  if (group.rank() == Rank{0} && nccl->get_unique_id(&id) != 0) own = "ncclGetUniqueId failed";
+  if (failed("nccl", own)) return;
+  const std::string first = group.all_gather({id.bytes, sizeof id.bytes}).at(0);
+  if (first.size() != sizeof id.bytes) fail(ErrorCode::protocol, "rank 0 sent no NCCL id");
+  std::memcpy(id.bytes, first.data(), sizeof id.bytes);
+
+  auto session = std::make_shared<NcclSession>(*nccl, group.device().value);
+  std::unique_ptr<Contender> plain;
+  own = complaint_of([&] {
+    session->init(group.size(), id, group.rank().value);
+    plain = std::make_unique<NcclPlain>(session, options, bytes);
+  });
+  if (failed("nccl", own)) return;
+  nccl_ = session;
+  nccl_version_ = nccl->version();
+  all_.push_back(std::move(plain));
+
+  if (!nccl->has_windows()) own = fmt::format("NCCL {} has no symmetric windows (2.27 has)", nccl_version_);
+  if (failed("nccl-sym", own)) return;
+  std::unique_ptr<NcclSymmetric> symmetric;
+  own = complaint_of([&] { symmetric = std::make_unique<NcclSymmetric>(session, options, bytes); });
+  if (failed("nccl-sym", own)) return;
+  own = complaint_of([&] { symmetric->enter(); });
+  if (failed("nccl-sym", own)) return;
+  all_.push_back(std::move(symmetric));
+}
+
+}  // namespace onehop::cli

@@ -1,0 +1,153 @@
+#include "bench/nccl.h"
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/check.h"
+#include "base/env.h"
+
+namespace onehop::cli {
+namespace {
+
+constexpr const char* kLibrary = "libnccl.so.2";
+constexpr const char* kMulticast = "NCCL_NVLS_ENABLE";
+
+bool is_directory(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+std::vector<std::string> candidates() {
+  const std::optional<std::string> named = env::get("ONEHOP_NCCL_LIBRARY");
+  if (!named) return {kLibrary};
+  if (!is_directory(*named)) return {*named};
+  return {fmt::format("{}/{}", *named, kLibrary), fmt::format("{}/lib/{}", *named, kLibrary),
+          fmt::format("{}/nvidia/nccl/lib/{}", *named, kLibrary)};
+}
+
+template <class Function>
+void look_up(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(::dlsym(library, name));
+}
+
+struct Loaded {
+  Nccl nccl;
+  std::string why;
+  bool good = false;
+};
+
+Loaded load() {
+  Loaded out;
+  void* library = nullptr;
+  for (const std::string& path : candidates()) {
+    library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library != nullptr) break;
+    const char* const reason = ::dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
+    out.why = fmt::format("{}; name the library or its directory in ONEHOP_NCCL_LIBRARY",
+                          reason != nullptr ? reason : path);
+  }
+  if (library == nullptr) return out;
+  Nccl& nccl = out.nccl;
+  look_up(library, "ncclGetVersion", nccl.get_version);
+  look_up(library, "ncclGetUniqueId", nccl.get_unique_id);
+  look_up(library, "ncclCommInitRank", nccl.comm_init_rank);
+  look_up(library, "ncclCommDestroy", nccl.comm_destroy);
+  look_up(library, "ncclCommAbort", nccl.comm_abort);
+  look_up(library, "ncclGetErrorString", nccl.error_string);
+  look_up(library, "ncclGetLastError", nccl.last_error);
+  look_up(library, "ncclAllReduce", nccl.all_reduce);
+  look_up(library, "ncclMemAlloc", nccl.mem_alloc);
+  look_up(library, "ncclMemFree", nccl.mem_free);
+  look_up(library, "ncclCommWindowRegister", nccl.window_register);
+  look_up(library, "ncclCommWindowDeregister", nccl.window_deregister);
+  out.good = nccl.get_version != nullptr && nccl.get_unique_id != nullptr && nccl.comm_init_rank != nullptr &&
+             nccl.comm_destroy != nullptr && nccl.comm_abort != nullptr && nccl.error_string != nullptr &&
+             nccl.all_reduce != nullptr;
+  out.why = out.good ? "" : "the library named so is not NCCL: functions are missing";
+  return out;
+}
+
+}  // namespace
+
+std::string Nccl::version() const {
+  int code = 0;
+  if (get_version(&code) != 0) return "of unknown version";
+  // 2.8 and older count differently; they have none of what is compared here.
+  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
+}
+
+std::string Nccl::explain(int result, NcclComm comm) const {
+  std::string text = error_string(result);
+  const char* const more = last_error != nullptr ? last_error(comm) : nullptr;
+  if (more != nullptr && *more != '\0') text += fmt::format(" ({})", more);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+void forbid_nccl_multicast() {
+  (void)::setenv(kMulticast, "0", 1);  // NOLINT(concurrency-mt-unsafe): no other threads yet
+}
+
+const Nccl* find_nccl(std::string& why) {
+  require(env::get(kMulticast) == "0", "{} must be 0 before NCCL is loaded", kMulticast);
+  static std::mutex mutex;
+  static std::optional<Loaded> loaded;
+  const std::lock_guard lock(mutex);
+  if (!loaded) loaded = load();
+  why = loaded->why;
+  return loaded->good ? &loaded->nccl : nullptr;
+}
+
+int nccl_type(DType type) {
+  switch (type) {
+    case DType::i8:
+      return 0;
+    case DType::u8:
+      return 1;
+    case DType::i32:
+      return 2;
+    case DType::u32:
+      return 3;
+    case DType::i64:
+      return 4;
+    case DType::u64:
+      return 5;
+    case DType::f16:
+      return 6;
+    case DType::f32:
+      return 7;
+    case DType::f64:
+      return 8;
+    case DType::bf16:
+      return 9;
+    case DType::e4m3:
+      return 10;
+    case DType::e5m2:
+      return 11;
+  }
+  return -1;
+}
+
+int nccl_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return 0;
+    case ReduceOp::prod:
+      return 1;
+    case ReduceOp::max:
+      return 2;
+    case ReduceOp::min:
+      return 3;
+    case ReduceOp::avg:
+      return 4;
+  }
+  return -1;
+}
+
+}  // namespace onehop::cli

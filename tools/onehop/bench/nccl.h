@@ -1,0 +1,58 @@
+// NCCL, found when the program runs: declared here as its interface has been since 2.0 (2.27 for windows), so
+// that neither its header nor its library is needed to build.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "onehop/types.h"
+
+namespace onehop::cli {
+
+struct NcclUniqueId {
+  char bytes[128];
+};
+using NcclComm = void*;
+using NcclWindow = void*;
+using NcclStream = void*;  ///< cudaStream_t
+
+/// The functions used. Results are 0 for success.
+struct Nccl {
+  int (*get_version)(int*) = nullptr;
+  int (*get_unique_id)(NcclUniqueId*) = nullptr;
+  int (*comm_init_rank)(NcclComm*, int ranks, NcclUniqueId, int rank) = nullptr;
+  int (*comm_destroy)(NcclComm) = nullptr;
+  int (*comm_abort)(NcclComm) = nullptr;
+  const char* (*error_string)(int) = nullptr;
+  const char* (*last_error)(NcclComm) = nullptr;  ///< may be missing
+  int (*all_reduce)(const void*, void*, std::size_t, int type, int op, NcclComm, NcclStream) = nullptr;
+  // Symmetric windows; missing before 2.27.
+  int (*mem_alloc)(void**, std::size_t) = nullptr;
+  int (*mem_free)(void*) = nullptr;
+  int (*window_register)(NcclComm, void*, std::size_t, NcclWindow*, int flags) = nullptr;
+  int (*window_deregister)(NcclComm, NcclWindow) = nullptr;
+
+  [[nodiscard]] bool has_windows() const {
+    return mem_alloc != nullptr && mem_free != nullptr && window_register != nullptr &&
+           window_deregister != nullptr;
+  }
+  [[nodiscard]] std::string version() const;                           ///< "2.28.9"
+  [[nodiscard]] std::string explain(int result, NcclComm comm) const;  ///< one line
+};
+
+/// NCCL_WIN_COLL_SYMMETRIC: all ranks register the same place of their buffers.
+inline constexpr int kNcclSymmetricWindow = 1;
+
+/// Sets NCCL_NVLS_ENABLE=0, whatever it was: no multicast on shared machines. Before any other thread is
+/// started and NCCL is loaded.
+void forbid_nccl_multicast();
+
+/// Loads the library that ONEHOP_NCCL_LIBRARY names (a file, or a directory with it: a library directory or
+/// Python's site-packages), else libnccl.so.2. Never unloaded. nullptr with the reason in `why`.
+/// Error{invalid_argument} unless forbid_nccl_multicast() was called. Thread-safe.
+[[nodiscard]] const Nccl* find_nccl(std::string& why);
+
+[[nodiscard]] int nccl_type(DType type);
+[[nodiscard]] int nccl_op(ReduceOp op);
+
+}  // namespace onehop::cli

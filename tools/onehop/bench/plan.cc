@@ -1,0 +1,136 @@
+#include "bench/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "bench/statistics.h"
+
+namespace onehop::cli {
+namespace {
+
+// Enough that a call's share of what begins and ends a sample is small.
+constexpr int kMostCalls = 100;
+constexpr int kFewestCalls = 4;
+constexpr int kEagerCalls = 50;
+constexpr double kSampleUs = 80000;
+// A first guess of a call's time; only the number of calls depends on it.
+constexpr double kLatencyUs = 3;
+constexpr double kBytesPerUs = 250e3;
+
+double guess_us(const BenchOptions& options, std::uint64_t bytes) {
+  return kLatencyUs + static_cast<double>(bytes) * all_reduce_bus_factor(options.ranks) / kBytesPerUs;
+}
+
+/// log2 of what a type can hold beyond 2, the largest input; none for those that wrap.
+std::optional<int> headroom(DType type) {
+  switch (type) {
+    case DType::f16:
+    case DType::e5m2:
+      return 14;
+    case DType::bf16:
+    case DType::f32:
+      return 126;
+    case DType::f64:
+      return 1022;
+    case DType::e4m3:
+      return 7;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(BenchMode mode) {
+  switch (mode) {
+    case BenchMode::chain:
+      return "chain";
+    case BenchMode::dependent:
+      return "dependent";
+    case BenchMode::isolated:
+      return "isolated";
+    case BenchMode::eager:
+      return "eager";
+  }
+  return "unknown";
+}
+
+BenchMode parse_bench_mode(std::string_view name) {
+  for (const BenchMode mode :
+       {BenchMode::chain, BenchMode::dependent, BenchMode::isolated, BenchMode::eager}) {
+    if (name == to_string(mode)) return mode;
+  }
+  fail(ErrorCode::invalid_argument, "unknown mode '{}'; known: chain dependent isolated eager", name);
+}
+
+bool feeds_back(const BenchOptions& options) {
+  return options.mode == BenchMode::dependent || options.in_place;
+}
+
+int finite_calls(DType type, ReduceOp op, int ranks) {
+  const std::optional<int> room = headroom(type);
+  if (!room || op == ReduceOp::min || op == ReduceOp::max || op == ReduceOp::avg) return kMostCalls;
+  // The first call leaves the same everywhere, and every further one multiplies it.
+  if (op == ReduceOp::prod) return 1;
+  return std::clamp(static_cast<int>(*room / std::log2(ranks)), 1, kMostCalls);
+}
+
+int choose_calls(const BenchOptions& options, std::uint64_t bytes) {
+  if (options.mode == BenchMode::isolated) return 1;
+  const int most = options.mode == BenchMode::eager ? kEagerCalls : kMostCalls;
+  const double wanted = std::clamp<double>(kSampleUs / guess_us(options, bytes), kFewestCalls, most);
+  const int calls = options.calls.value_or(static_cast<int>(wanted));
+  return feeds_back(options) ? std::min(calls, finite_calls(options.type, options.op, options.ranks)) : calls;
+}
+
+int choose_samples(const BenchOptions& options, std::uint64_t bytes) {
+  if (options.iterations) return *options.iterations;
+  const double sample_us = guess_us(options, bytes) * choose_calls(options, bytes);
+  if (options.mode == BenchMode::isolated) return sample_us < 1000 ? 100 : 20;
+  return sample_us < 5000 ? 20 : 10;
+}
+
+int choose_slots(const BenchOptions& options, std::uint64_t bytes, std::uint64_t cache_bytes) {
+  const int calls = choose_calls(options, bytes);
+  if (!options.cold || calls == 1) return 1;
+  const std::uint64_t slot = std::max<std::uint64_t>(bytes, 1) * (options.in_place ? 1 : 2);
+  const std::uint64_t wanted = 2 * cache_bytes / slot + 2;
+  return static_cast<int>(std::min<std::uint64_t>(wanted, static_cast<std::uint64_t>(calls)));
+}
+
+std::uint64_t head_start_ns(int calls) {
+  return 60000 + 1000 * static_cast<std::uint64_t>(std::min(calls, 1000));
+}
+
+IsolatedTime isolated_time(const std::vector<IsolatedStamps>& ranks) {
+  require(ranks.size() >= 2, "isolated times need two ranks");
+  // Differences before doubles: the stamps themselves have more digits than a double.
+  const std::uint64_t zero = ranks[0].arrived;
+  const auto since = [zero](std::uint64_t stamp) {
+    return static_cast<double>(static_cast<std::int64_t>(stamp - zero));
+  };
+  double last_arrival = 0;
+  double last_end = since(ranks[0].done);
+  double error = 0;
+  for (std::size_t r = 1; r < ranks.size(); ++r) {
+    const std::vector<std::uint64_t>& asked = ranks[0].asked.at(r);
+    const std::vector<std::uint64_t>& answered = ranks[0].answered.at(r);
+    const std::vector<std::uint64_t>& heard = ranks[r].asked.at(0);
+    double shortest = -1;
+    double offset = 0;
+    for (std::size_t i = 0; i < heard.size(); ++i) {
+      const double trip = since(answered.at(i)) - since(asked.at(i));
+      if (shortest >= 0 && trip >= shortest) continue;
+      shortest = trip;
+      offset = since(heard[i]) - (since(asked[i]) + since(answered[i])) / 2;
+    }
+    require(shortest >= 0, "rank {} has no clock samples", r);
+    last_arrival = std::max(last_arrival, since(ranks[r].arrived) - offset);
+    last_end = std::max(last_end, since(ranks[r].done) - offset);
+    error = std::max(error, shortest / 2);
+  }
+  return {(last_end - last_arrival) / 1e3, error / 1e3};
+}
+
+}  // namespace onehop::cli

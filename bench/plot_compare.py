@@ -1,21 +1,26 @@
 #!/usr/bin/env python3
-"""Draws what bench/compare_openmpi.py measured: time per call over size, one panel per world size, as an SVG.
+"""Draws what bench/compare_openmpi.py or bench/compare_gpu.py wrote: time per call over size, a panel per world size, as an SVG.
 
     bench/compare_openmpi.py --json compare.json && bench/plot_compare.py compare.json compare.svg
+    bench/compare_gpu.py results/*.json --json compared.json && bench/plot_compare.py compared.json compared.svg
 """
 import argparse
 import html
 import json
 import math
 import pathlib
+import sys
 
 WIDTH, HEIGHT = 420, 300  # of a panel's plotting area
-LEFT, TOP, GAP, BOTTOM = 72, 84, 74, 76
-SERIES = (("onehop", "onehop_us", "#0b62c4"), ("Open MPI", "openmpi_us", "#c4560b"))
+LEFT, TOP, GAP, BOTTOM = 72, 96, 74, 48
+COLUMNS = 2
+COLORS = {"onehop": "#0b62c4", "Open MPI": "#c4560b", "nccl": "#c4560b", "nccl-sym": "#7a3fb5", "pytorch-one-shot": "#2b8a3e",
+          "pytorch-two-shot": "#8a6d1d"}
+SPARE_COLORS = ("#4a9be8", "#123f73", "#6a737d", "#b5307a")
 
 
 def size_name(size):
-    for suffix, unit in (("M", 1 << 20), ("K", 1 << 10)):
+    for suffix, unit in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
         if size % unit == 0:
             return f"{size // unit} {suffix}B"
     return f"{size} B"
@@ -32,72 +37,107 @@ class Scale:
         self.low, self.high, self.start, self.end = math.log2(low), math.log2(high), start, end
 
     def __call__(self, value):
-        return self.start + (self.end - self.start) * (math.log2(value) - self.low) / (self.high - self.low)
+        span = self.high - self.low
+        return self.start + (self.end - self.start) * ((math.log2(value) - self.low) / span if span else 0.5)
 
 
 def text(x, y, content, style="", anchor="start"):
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{style}">{html.escape(content)}</text>'
 
 
-def panel(rows, left, y_scale, y_ticks):
-    x_scale = Scale(rows[0]["bytes"], rows[-1]["bytes"], left, left + WIDTH)
-    out = [text(left, TOP - 16, f'{rows[0]["ranks"]} ranks', "title")]
-    for tick in y_ticks:
-        y = y_scale(tick)
+def openmpi_picture(report):
+    rows = report["results"]
+    panels = []
+    for ranks in sorted({row["ranks"] for row in rows}):
+        part = [row for row in rows if row["ranks"] == ranks]
+        panels.append((f"{ranks} ranks", {"onehop": [(row["bytes"], row["onehop_us"]) for row in part],
+                                          "Open MPI": [(row["bytes"], row["openmpi_us"]) for row in part]}))
+    machine, rounds = report["machine"], len(rows[0]["onehop_rounds_us"])
+    version = report["openmpi"].rsplit(" ", 1)[-1]
+    return {"title": "All-reduce between host ranks: time per call over size",
+            "head": "All-reduce between processes, f32 sum: time per call (lower is better)", "panels": panels,
+            "feet": [f'{machine["cpu"]}, {machine["cores"]} cores, {machine["kernel"]}',
+                     f'bench/compare_openmpi.py --rounds {rounds}: median of {rounds} round{"s" * (rounds > 1)}; '
+                     f'onehop {report["onehop_commit"]}, Open MPI {version}']}
+
+
+def gpu_picture(comparison):
+    panels = []
+    for group in comparison["groups"]:
+        series = {name: [(row["bytes"], row["times"][name]) for row in group["rows"] if name in row["times"]]
+                  for name in group["names"]}
+        panels.append((f'{group["ranks"]} ranks, {group["type"]} {group["op"]}, {group["mode"]}', series))
+    return {"title": "All-reduce between GPUs: time per call over size",
+            "head": "All-reduce between GPUs: time per call (lower is better)", "panels": panels,
+            "feet": ["The slowest rank, median over replays.", *comparison.get("machines", [])]}
+
+
+def panel(title, series, colors, left, top, y_range):
+    sizes = sorted({size for points in series.values() for size, _ in points if size > 0})
+    x_scale = Scale(sizes[0], sizes[-1], left, left + WIDTH)
+    y_scale = Scale(*y_range, top + HEIGHT, top)
+    out = [text(left, top - 16, title, "title")]
+    for power in range(round(math.log10(y_range[0])), round(math.log10(y_range[1])) + 1):
+        y = y_scale(10**power)
         out.append(f'<line x1="{left}" x2="{left + WIDTH}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-        out.append(text(left - 8, y + 4, time_name(tick), "tick", "end"))
-    size = rows[0]["bytes"]
-    while size <= rows[-1]["bytes"]:
-        out.append(f'<line x1="{x_scale(size):.1f}" x2="{x_scale(size):.1f}" y1="{TOP}" y2="{TOP + HEIGHT}" class="grid"/>')
-        out.append(text(x_scale(size), TOP + HEIGHT + 18, size_name(size), "tick", "middle"))
+        out.append(text(left - 8, y + 4, time_name(10**power), "tick", "end"))
+    size = sizes[0]
+    while size <= sizes[-1]:
+        out.append(f'<line x1="{x_scale(size):.1f}" x2="{x_scale(size):.1f}" y1="{top}" y2="{top + HEIGHT}" class="grid"/>')
+        out.append(text(x_scale(size), top + HEIGHT + 18, size_name(size), "tick", "middle"))
         size *= 16
-    for name, key, color in SERIES:
-        points = " ".join(f'{x_scale(row["bytes"]):.1f},{y_scale(row[key]):.1f}' for row in rows)
-        out.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2.5"/>')
-        for row in rows:
-            out.append(f'<circle cx="{x_scale(row["bytes"]):.1f}" cy="{y_scale(row[key]):.1f}" r="3" fill="{color}">'
-                       f'<title>{name}, {size_name(row["bytes"])}: {row[key]:.2f} µs</title></circle>')
+    for name, points in series.items():
+        points = [(size, us) for size, us in points if size > 0]
+        line = " ".join(f"{x_scale(size):.1f},{y_scale(us):.1f}" for size, us in points)
+        out.append(f'<polyline points="{line}" fill="none" stroke="{colors[name]}" stroke-width="2.5"/>')
+        for size, us in points:
+            out.append(f'<circle cx="{x_scale(size):.1f}" cy="{y_scale(us):.1f}" r="3" fill="{colors[name]}">'
+                       f"<title>{html.escape(name)}, {size_name(size)}: {us:.2f} µs</title></circle>")
     return out
 
 
-def draw(report):
-    rows = report["results"]
-    panels = [[row for row in rows if row["ranks"] == ranks] for ranks in sorted({row["ranks"] for row in rows})]
-    times = [row[key] for row in rows for _, key, _ in SERIES]
-    low, high = 10 ** math.floor(math.log10(min(times))), 10 ** math.ceil(math.log10(max(times)))
-    y_scale = Scale(low, high, TOP + HEIGHT, TOP)
-    y_ticks = [10**power for power in range(round(math.log10(low)), round(math.log10(high)) + 1)]
+def draw(picture):
+    panels = picture["panels"]
+    names = list(dict.fromkeys(name for _, series in panels for name in series))
+    spare = iter(SPARE_COLORS * len(names))
+    colors = {name: COLORS.get(name) or next(spare) for name in names}
+    times = [us for _, series in panels for points in series.values() for size, us in points if size > 0]
+    y_range = 10 ** math.floor(math.log10(min(times))), 10 ** math.ceil(math.log10(max(times)))
 
-    machine = report["machine"]
-    rounds = len(rows[0]["onehop_rounds_us"])
-    width = LEFT + len(panels) * (WIDTH + GAP) - GAP + 30
-    height = TOP + HEIGHT + BOTTOM
+    columns = min(COLUMNS, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    width = LEFT + columns * (WIDTH + GAP) - GAP + 30
+    height = TOP + lines * (HEIGHT + GAP) - GAP + BOTTOM + 17 * len(picture["feet"])
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
-           "<title>All-reduce between host ranks: time per call over size</title>",
+           f'<title>{html.escape(picture["title"])}</title>',
            "<style>text{font-family:system-ui,'DejaVu Sans',sans-serif;fill:#333;font-size:13px}.head{font-size:17px;font-weight:600}"
            ".title{font-weight:600;font-size:15px}.tick{font-size:12px;fill:#555}.grid{stroke:#e4e4e4}</style>",
-           f'<rect width="{width}" height="{height}" fill="#fff"/>',
-           text(LEFT, 30, "All-reduce between processes, f32 sum: time per call (lower is better)", "head")]
-    x = LEFT + WIDTH - 180
-    for name, _, color in SERIES:
-        out.append(f'<line x1="{x}" x2="{x + 24}" y1="{TOP - 21}" y2="{TOP - 21}" stroke="{color}" stroke-width="3"/>')
-        out.append(text(x + 30, TOP - 16, name))
-        x += 96
-    for index, part in enumerate(panels):
-        out += panel(part, LEFT + index * (WIDTH + GAP), y_scale, y_ticks)
-    version = report["openmpi"].rsplit(" ", 1)[-1]
-    out.append(text(LEFT, height - 30, f'{machine["cpu"]}, {machine["cores"]} cores, {machine["kernel"]}', "tick"))
-    out.append(text(LEFT, height - 13, f'bench/compare_openmpi.py --rounds {rounds}: median of {rounds} round{"s" * (rounds > 1)}; '
-                    f'onehop {report["onehop_commit"]}, Open MPI {version}', "tick"))
+           f'<rect width="{width}" height="{height}" fill="#fff"/>', text(LEFT, 30, picture["head"], "head")]
+    x = LEFT
+    for name in names:
+        out.append(f'<line x1="{x}" x2="{x + 24}" y1="51" y2="51" stroke="{colors[name]}" stroke-width="3"/>')
+        out.append(text(x + 30, 56, name))
+        x += 56 + 7.5 * len(name)
+    for index, (title, series) in enumerate(panels):
+        out += panel(title, series, colors, LEFT + index % columns * (WIDTH + GAP), TOP + index // columns * (HEIGHT + GAP), y_range)
+    for index, line in enumerate(picture["feet"]):
+        out.append(text(LEFT, height - 13 - 17 * (len(picture["feet"]) - 1 - index), line, "tick"))
     return "\n".join(out + ["</svg>"]) + "\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("report", type=pathlib.Path, help="what compare_openmpi.py --json wrote")
+    parser.add_argument("report", type=pathlib.Path, help="what compare_openmpi.py --json or compare_gpu.py --json wrote")
     parser.add_argument("svg", type=pathlib.Path, help="the picture to write")
     arguments = parser.parse_args()
-    arguments.svg.write_text(draw(json.loads(arguments.report.read_text())))
+    report = json.loads(arguments.report.read_text())
+    if report.get("format") == "onehop-comparison":
+        picture = gpu_picture(report)
+    elif "openmpi" in report:
+        picture = openmpi_picture(report)
+    else:
+        sys.exit(f"plot_compare: {arguments.report} is neither comparison; run compare_gpu.py on reports of onehop bench first")
+    arguments.svg.write_text(draw(picture))
 
 
 if __name__ == "__main__":

@@ -15,32 +15,65 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(FindNccl, RefusesToLoadItWhileMulticastIsAllowed) {
-  ::setenv("NCCL_NVLS_ENABLE", "1", 1);
+TEST(LoadNccl, RefusesToLoadItWhileMulticastIsAllowed) {
+  ::setenv("ONEHOP_NCCL_LIBRARY", ONEHOP_FAKE_NCCL, 1);
   std::string why;
-  EXPECT_THROW((void)find_nccl(why), Error);
+  for (const char* setting : {"1", "2"}) {
+    ::setenv("NCCL_NVLS_ENABLE", setting, 1);
+    EXPECT_THROW((void)load_nccl(why), Error);
+    EXPECT_THROW((void)find_nccl(why), Error);
+  }
+  ::unsetenv("NCCL_NVLS_ENABLE");
+  EXPECT_THROW((void)load_nccl(why), Error) << "NCCL would use it by itself";
 }
 
-TEST(FindNccl, ForbiddingMulticastOverrulesTheUser) {
+TEST(LoadNccl, ForbiddingMulticastOverrulesTheUser) {
   ::setenv("NCCL_NVLS_ENABLE", "1", 1);
   forbid_nccl_multicast();
   EXPECT_STREQ(::getenv("NCCL_NVLS_ENABLE"), "0");
 }
 
-TEST(FindNccl, ALibraryThatIsNotThereIsNamedWithTheRemedy) {
+TEST(LoadNccl, ALibraryThatIsNotThereIsNamedWithTheRemedy) {
   forbid_nccl_multicast();
   ::setenv("ONEHOP_NCCL_LIBRARY", "/nonexistent/libnccl.so.2", 1);
   std::string why;
-  EXPECT_EQ(find_nccl(why), nullptr);
+  EXPECT_FALSE(load_nccl(why));
   EXPECT_THAT(why, AllOf(HasSubstr("/nonexistent/libnccl.so.2"), HasSubstr("ONEHOP_NCCL_LIBRARY")));
 }
 
-TEST(FindNccl, ALibraryThatIsNotNcclIsRefused) {
+TEST(LoadNccl, ALibraryThatIsNotNcclIsRefused) {
   forbid_nccl_multicast();
   ::setenv("ONEHOP_NCCL_LIBRARY", "libm.so.6", 1);
   std::string why;
-  EXPECT_EQ(find_nccl(why), nullptr);
+  EXPECT_FALSE(load_nccl(why));
   EXPECT_THAT(why, HasSubstr("is not NCCL"));
+}
+
+TEST(LoadNccl, FunctionsAreFoundByNameAndErrorsAreOneLine) {
+  forbid_nccl_multicast();
+  ::setenv("ONEHOP_NCCL_LIBRARY", ONEHOP_FAKE_NCCL, 1);
+  std::string why = "left over";
+  const std::optional<Nccl> nccl = load_nccl(why);
+  ASSERT_TRUE(nccl) << why;
+  EXPECT_EQ(why, "");
+  EXPECT_EQ(nccl->version(), "2.28.9");
+  EXPECT_EQ(nccl->explain(3, nullptr), "internal error (first line second line)");
+  EXPECT_FALSE(nccl->has_windows()) << "this one can register windows but not allocate memory for them";
+  NcclUniqueId id{};
+  NcclComm comm = nullptr;
+  ASSERT_EQ(nccl->get_unique_id(&id), 0);
+  ASSERT_EQ(nccl->comm_init_rank(&comm, 4, id, 2), 0) << "the id goes by value, as NCCL takes it";
+  EXPECT_EQ(nccl->comm_init_rank(&comm, 4, NcclUniqueId{}, 2), 4);
+}
+
+TEST(FindNccl, IsAskedForOnce) {
+  forbid_nccl_multicast();
+  ::setenv("ONEHOP_NCCL_LIBRARY", ONEHOP_FAKE_NCCL, 1);
+  std::string why;
+  const Nccl* const first = find_nccl(why);
+  ASSERT_NE(first, nullptr) << why;
+  ::setenv("ONEHOP_NCCL_LIBRARY", "/nonexistent", 1);
+  EXPECT_EQ(find_nccl(why), first);
 }
 
 }  // namespace

@@ -36,43 +36,6 @@ void look_up(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(::dlsym(library, name));
 }
 
-struct Loaded {
-  Nccl nccl;
-  std::string why;
-  bool good = false;
-};
-
-Loaded load() {
-  Loaded out;
-  void* library = nullptr;
-  for (const std::string& path : candidates()) {
-    library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library != nullptr) break;
-    const char* const reason = ::dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
-    out.why = fmt::format("{}; name the library or its directory in ONEHOP_NCCL_LIBRARY",
-                          reason != nullptr ? reason : path);
-  }
-  if (library == nullptr) return out;
-  Nccl& nccl = out.nccl;
-  look_up(library, "ncclGetVersion", nccl.get_version);
-  look_up(library, "ncclGetUniqueId", nccl.get_unique_id);
-  look_up(library, "ncclCommInitRank", nccl.comm_init_rank);
-  look_up(library, "ncclCommDestroy", nccl.comm_destroy);
-  look_up(library, "ncclCommAbort", nccl.comm_abort);
-  look_up(library, "ncclGetErrorString", nccl.error_string);
-  look_up(library, "ncclGetLastError", nccl.last_error);
-  look_up(library, "ncclAllReduce", nccl.all_reduce);
-  look_up(library, "ncclMemAlloc", nccl.mem_alloc);
-  look_up(library, "ncclMemFree", nccl.mem_free);
-  look_up(library, "ncclCommWindowRegister", nccl.window_register);
-  look_up(library, "ncclCommWindowDeregister", nccl.window_deregister);
-  out.good = nccl.get_version != nullptr && nccl.get_unique_id != nullptr && nccl.comm_init_rank != nullptr &&
-             nccl.comm_destroy != nullptr && nccl.comm_abort != nullptr && nccl.error_string != nullptr &&
-             nccl.all_reduce != nullptr;
-  out.why = out.good ? "" : "the library named so is not NCCL: functions are missing";
-  return out;
-}
-
 }  // namespace
 
 std::string Nccl::version() const {
@@ -94,14 +57,51 @@ void forbid_nccl_multicast() {
   (void)::setenv(kMulticast, "0", 1);  // NOLINT(concurrency-mt-unsafe): no other threads yet
 }
 
-const Nccl* find_nccl(std::string& why) {
+std::optional<Nccl> load_nccl(std::string& why) {
   require(env::get(kMulticast) == "0", "{} must be 0 before NCCL is loaded", kMulticast);
+  why.clear();
+  void* library = nullptr;
+  for (const std::string& path : candidates()) {
+    library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library != nullptr) break;
+    const char* const reason = ::dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
+    why = fmt::format("{}; name the library or its directory in ONEHOP_NCCL_LIBRARY",
+                      reason != nullptr ? reason : path);
+  }
+  if (library == nullptr) return std::nullopt;
+  why.clear();
+  Nccl nccl;
+  look_up(library, "ncclGetVersion", nccl.get_version);
+  look_up(library, "ncclGetUniqueId", nccl.get_unique_id);
+  look_up(library, "ncclCommInitRank", nccl.comm_init_rank);
+  look_up(library, "ncclCommDestroy", nccl.comm_destroy);
+  look_up(library, "ncclCommAbort", nccl.comm_abort);
+  look_up(library, "ncclGetErrorString", nccl.error_string);
+  look_up(library, "ncclGetLastError", nccl.last_error);
+  look_up(library, "ncclAllReduce", nccl.all_reduce);
+  look_up(library, "ncclMemAlloc", nccl.mem_alloc);
+  look_up(library, "ncclMemFree", nccl.mem_free);
+  look_up(library, "ncclCommWindowRegister", nccl.window_register);
+  look_up(library, "ncclCommWindowDeregister", nccl.window_deregister);
+  if (nccl.get_version == nullptr || nccl.get_unique_id == nullptr || nccl.comm_init_rank == nullptr ||
+      nccl.comm_destroy == nullptr || nccl.comm_abort == nullptr || nccl.error_string == nullptr ||
+      nccl.all_reduce == nullptr) {
+    why = "the library named so is not NCCL: functions are missing";
+    return std::nullopt;
+  }
+  return nccl;
+}
+
+const Nccl* find_nccl(std::string& why) {
   static std::mutex mutex;
-  static std::optional<Loaded> loaded;
+  static bool tried = false;
+  static std::string why_not;
+  static std::optional<Nccl> found;
   const std::lock_guard lock(mutex);
-  if (!loaded) loaded = load();
-  why = loaded->why;
-  return loaded->good ? &loaded->nccl : nullptr;
+  if (!tried) found = load_nccl(why_not);
+  tried = true;
+  why = why_not;
+  return found ? &*found : nullptr;
 }
 
 int nccl_type(DType type) {

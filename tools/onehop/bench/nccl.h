@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "onehop/types.h"
@@ -47,9 +48,12 @@ inline constexpr int kNcclSymmetricWindow = 1;
 /// started and NCCL is loaded.
 void forbid_nccl_multicast();
 
-/// Loads the library that ONEHOP_NCCL_LIBRARY names (a file, or a directory with it: a library directory or
-/// Python's site-packages), else libnccl.so.2. Never unloaded. nullptr with the reason in `why`.
-/// Error{invalid_argument} unless forbid_nccl_multicast() was called. Thread-safe.
+/// Loads the library that ONEHOP_NCCL_LIBRARY names (a file, or a directory with it: a library directory,
+/// that of Python's nvidia.nccl, or site-packages), else libnccl.so.2. It is never unloaded. Nothing with the
+/// reason in `why` when that fails. Error{invalid_argument} unless forbid_nccl_multicast() was called.
+[[nodiscard]] std::optional<Nccl> load_nccl(std::string& why);
+
+/// The same, once per process. Thread-safe.
 [[nodiscard]] const Nccl* find_nccl(std::string& why);
 
 [[nodiscard]] int nccl_type(DType type);

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Lays reports of `onehop bench --device cuda` and of bench/peers/torch_symm_mem.py side by side.
+
+Reports of the same ranks, type, op and mode become one table: microseconds per call, and ours over the best of the others.
+
+    bench/compare_gpu.py results/*.json [--json compared.json]
+"""
+import argparse
+import json
+import pathlib
+import sys
+
+from bench_sizes import format_size
+from plot_compare import draw, gpu_picture
+
+OURS = "onehop"
+ORDER = (OURS, "nccl", "nccl-sym", "pytorch-one-shot", "pytorch-two-shot")
+
+
+def own_name(run):
+    """Of our figures in a report: the plain call is "onehop", anything else says in what it differs."""
+    special = []
+    if run["algorithm"] != "auto":
+        special.append(run["algorithm"])
+    if run["buffers"] == "symmetric":
+        special.append("symmetric")
+    if run["in_place"]:
+        special.append("in-place")
+    if run.get("cold"):
+        special.append("cold")
+    return "-".join([OURS, *special])
+
+
+def is_peer(name):
+    return not name.startswith(OURS)
+
+
+def merge(reports):
+    """Groups of {"ranks", "type", "op", "mode", "names", "rows"}; a row's times are {name: us}."""
+    groups = {}
+    for report in reports:
+        run = report["run"]
+        key = (run["ranks"], run["type"], run["op"], run.get("mode", "chain"))
+        rows = groups.setdefault(key, {})
+        for result in report["results"]:
+            times = rows.setdefault(result["bytes"], {})
+            if "time_us" in result:
+                times[own_name(run)] = result["time_us"]["median"]
+            for name, peer in result.get("peers", {}).items():
+                # The same peer may have been measured beside several of ours: the faster counts for it.
+                times[name] = min(peer["time_us"]["median"], times.get(name, float("inf")))
+    merged = []
+    for (ranks, dtype, op, mode), rows in sorted(groups.items(), key=lambda item: item[0]):
+        seen = {name for times in rows.values() for name in times}
+        names = [name for name in ORDER if name in seen] + sorted(seen - set(ORDER))
+        names.sort(key=is_peer)
+        merged.append({"ranks": ranks, "type": dtype, "op": op, "mode": mode, "names": names,
+                       "rows": [{"bytes": size, "times": rows[size], "ratio": ratio(rows[size])} for size in sorted(rows)]})
+    return merged
+
+
+def ratio(times):
+    """Our best over the best of the others; None when one side is missing."""
+    ours = [us for name, us in times.items() if not is_peer(name)]
+    others = [us for name, us in times.items() if is_peer(name)]
+    return min(ours) / min(others) if ours and others else None
+
+
+def table(group):
+    lines = [f'{group["ranks"]} ranks, {group["type"]} {group["op"]}, {group["mode"]}: us per call']
+    widths = [max(len(name), 9) for name in group["names"]]
+    lines.append(f'{"bytes":>7} ' + " ".join(f"{name:>{width}}" for name, width in zip(group["names"], widths)) + f' {"ours/best":>9}')
+    for row in group["rows"]:
+        cells = [f'{row["times"][name]:{width}.2f}' if name in row["times"] else f'{"-":>{width}}'
+                 for name, width in zip(group["names"], widths)]
+        best = f'{row["ratio"]:9.2f}' if row["ratio"] else f'{"-":>9}'
+        lines.append(f'{format_size(row["bytes"]):>7} ' + " ".join(cells) + f" {best}")
+    return "\n".join(lines)
+
+
+def machines(reports):
+    """What measured, one line for each that differs."""
+    lines = []
+    for report in reports:
+        gpus = report["machine"].get("gpus", {})
+        names = gpus.get("names", [])
+        version = report.get("onehop") or report.get("library")
+        line = f'{version.get("name", "onehop")} {version["version"]}'
+        if version.get("commit"):
+            line += f' ({version["commit"]})'
+        if names:
+            line += f": {names[0]}, CUDA {gpus.get('cuda', '?')}"
+        line += "".join(f", {label} {gpus[key]}" for key, label in (("driver", "driver"), ("nccl", "NCCL")) if gpus.get(key))
+        if line not in lines:
+            lines.append(line)
+    return lines
+
+
+def read_reports(paths):
+    reports = []
+    for path in paths:
+        report = json.loads(path.read_text())
+        if report.get("format") != "onehop-bench":
+            sys.exit(f"compare_gpu: {path} is no report of onehop bench")
+        reports.append(report)
+    return reports
+
+
+def self_test():
+    def report(results, **run):
+        plain = {"ranks": 4, "type": "bf16", "op": "sum", "mode": "chain", "algorithm": "auto", "buffers": "ordinary", "in_place": False}
+        gpus = {"names": ["GPU"], "cuda": "13.0", "driver": "580", "nccl": "2.28.9"}
+        return {"format": "onehop-bench", "onehop": {"version": "1", "commit": "abc"}, "machine": {"gpus": gpus},
+                "run": plain | run, "results": results}
+
+    def us(value):
+        return {"time_us": {"median": value}}
+
+    reports = [
+        report([{"bytes": 1024, **us(2.0), "peers": {"nccl": us(8.0), "nccl-sym": us(5.0)}}, {"bytes": 4096, **us(3.0)}]),
+        report([{"bytes": 1024, **us(1.5), "peers": {"nccl": us(9.0)}}], buffers="symmetric"),
+        report([{"bytes": 1024, "peers": {"pytorch-one-shot": us(6.0)}}], buffers="symmetric"),
+        report([{"bytes": 1024, **us(7.0)}], mode="isolated"),
+    ]
+    merged = merge(reports)
+    assert machines(reports) == ["onehop 1 (abc): GPU, CUDA 13.0, driver 580, NCCL 2.28.9"], machines(reports)
+    chain, isolated = merged
+    assert chain["names"] == ["onehop", "onehop-symmetric", "nccl", "nccl-sym", "pytorch-one-shot"], chain["names"]
+    first, second = chain["rows"]
+    assert first["times"]["nccl"] == 8.0 and first["ratio"] == 1.5 / 5.0, first
+    assert second["ratio"] is None and isolated["mode"] == "isolated"
+    text = table(chain).splitlines()
+    assert text[0] == "4 ranks, bf16 sum, chain: us per call" and text[2].split() == "1K 2.00 1.50 8.00 5.00 6.00 0.30".split(), text
+    assert text[3].split() == "4K 3.00 - - - - -".split(), text
+    picture = draw(gpu_picture({"groups": merged, "machines": machines(reports)}))
+    assert picture.count("<polyline") == 6 and "pytorch-one-shot" in picture, picture
+    print("ok")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("reports", type=pathlib.Path, nargs="*", help="JSON files")
+    parser.add_argument("--json", type=pathlib.Path, help="also write the tables here")
+    parser.add_argument("--self-test", action="store_true", help="check this script")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        return self_test()
+    if not arguments.reports:
+        parser.error("no reports given")
+    reports = read_reports(arguments.reports)
+    merged = merge(reports)
+    print("\n".join(machines(reports)) + "\n")
+    print("\n\n".join(table(group) for group in merged))
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"format": "onehop-comparison", "machines": machines(reports), "groups": merged}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -49,11 +49,6 @@ if(NOT CMAKE_CUDA_COMPILER)
   return()
 endif()
 enable_language(CUDA)
-# CMake 3.25 does not know that nvcc speaks C++20 since 12.0.
-if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION AND CMAKE_CUDA_COMPILER_ID STREQUAL "NVIDIA")
-  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
-  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
-endif()
 # Only now: CMake does not know what the compiler can do before it has identified it.
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 is older than the first nvcc that knows C++20
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")

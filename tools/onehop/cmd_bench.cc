@@ -49,7 +49,7 @@ time is the median of the slowest rank; algbw = bytes / time; busbw = algbw x 2(
 On GPUs a sample is a CUDA graph of many calls; --mode says how they follow one another: chain (same input and
 output), dependent (each reduces the output of the last one), isolated (one call, ranks arrive at random times,
 from the last arrival on), eager (no graph; shows what queuing a call costs the host). --peer nccl measures NCCL in
-turns with us, with and without registered symmetric memory, never with multicast.
+turns with us, with and without registered symmetric memory, never with multicast; ONEHOP_NCCL_LIBRARY says where.
 
 Exit code: 0 measured and, unless --no-check, verified; 1 wrong result or failure; 2 bad usage.)";
 
@@ -193,13 +193,16 @@ std::unique_ptr<Watchdog> watch(const BenchOptions& options) {
 }
 
 /// A member's part; rank 0 shows and keeps what was found.
-void run_watched(Group& group, const BenchOptions& options, const std::string& launcher, Watchdog* watchdog) {
+void run_member(Group& group, const BenchOptions& options, const std::string& launcher, Watchdog* watchdog) {
   const auto alive = [watchdog](std::string_view what) {
     if (watchdog != nullptr) watchdog->alive(what);
   };
+  const auto failing = [watchdog](const Error& error) {
+    if (watchdog != nullptr) watchdog->expect_end(error, kGpuGrace);
+  };
   if (group.rank() != Rank{0}) {
     const auto nothing = [](const auto&) {};
-    run_all_reduce_bench(group, options, {alive, nothing, nothing, nothing});
+    run_all_reduce_bench(group, options, {alive, nothing, nothing, nothing, failing});
     return;
   }
   BenchReport report{options, launcher, {}, {}, {}};
@@ -216,6 +219,7 @@ void run_watched(Group& group, const BenchOptions& options, const std::string& l
     table.row(row, options);
     report.rows.push_back(row);
   };
+  listener.failing = failing;
   listener.gpus = [&](const GpuMachine& gpus) {
     report.gpus = gpus;
     table.begin(options, report.gpus);
@@ -227,15 +231,6 @@ void run_watched(Group& group, const BenchOptions& options, const std::string& l
   run_all_reduce_bench(group, options, listener);
   write_file(options.json_path, to_json(report));
   write_file(options.html_path, to_html(report));
-}
-
-void run_member(Group& group, const BenchOptions& options, const std::string& launcher, Watchdog* watchdog) {
-  try {
-    run_watched(group, options, launcher, watchdog);
-  } catch (const Error& error) {
-    if (watchdog != nullptr) watchdog->expect_end(error, kGpuGrace);
-    throw;
-  }
 }
 
 JoinOptions join_options(const BenchOptions& bench) {
@@ -373,7 +368,8 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_option("--warmup", arguments->warmup, "Calls before timing")
       ->capture_default_str()
       ->type_name("N");
-  sub->add_option("--iters", arguments->iterations, "Samples per size (default: what fits in 0.2 s)")
+  sub->add_option("--iters", arguments->iterations,
+                  "Samples per size (default: what fits in 0.2 s; GPUs: 10 to 100)")
       ->type_name("N");
   sub->add_flag("--threads", arguments->threads, "Ranks are threads of one process");
   sub->add_option("--mode", arguments->mode, "GPUs: chain, dependent, isolated or eager")

@@ -357,7 +357,13 @@ BenchRow measure_on_gpus(Rig& rig, std::uint64_t bytes) {
                     finite_calls(rig.options.type, rig.options.op, rig.options.ranks),
                     to_string(rig.options.type), to_string(rig.options.op)));
   }
-  return Measurement(rig, bytes).run();
+  Measurement measurement(rig, bytes);
+  try {
+    return measurement.run();
+  } catch (const Error& error) {
+    rig.listener.failing(error);  // before the measurement gives back what the GPU may still be using
+    throw;
+  }
 }
 
 }  // namespace onehop::cli

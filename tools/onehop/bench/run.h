@@ -15,6 +15,8 @@ struct BenchListener {
   std::function<void(const BenchRow&)> row;
   std::function<void(const GpuMachine&)> gpus;  ///< once, before the first row
   std::function<void(const std::string&)> note;
+  /// The run ends with this error, and nothing has been cleaned up yet: on GPUs that may take its time.
+  std::function<void(const Error&)> failing;
 };
 
 /// Collective: every rank of the group calls it with the same options. Verifies each size before it is timed;

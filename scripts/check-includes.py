@@ -41,7 +41,9 @@ PUBLIC_HEADER_LEVEL = {
     "store.h": 3,
     "detail/store_exchange.h": 3,
     "topology.h": 3,
+    "diagnose.h": 3,
     "buffer.h": 3,  # PeerView, which kernels take
+    "peer_check.h": 4,
     "ipc.h": 4,
     "group.h": 4,
     "job.h": 4,

@@ -31,9 +31,9 @@ struct JoinOptions {
   Duration timeout = kDefaultTimeout;  ///< for joining, and the default of the group's calls
   /// Groups that live on one store at the same time need different names; one after another may share one.
   std::string name = "world";
-  /// Each rank's buffer for staging data that is not symmetric (the field's default: 10 MiB). Rounded up to
-  /// pages.
-  std::size_t scratch_bytes = 10u << 20;
+  /// What each rank can stage at a time; 0: 10 MiB for host ranks (the field's default), 16 MiB for GPUs. A
+  /// GPU gives about five times as much memory for it: staged data lies in two sets of mailboxes and slots.
+  std::size_t scratch_bytes = 0;
   AlgorithmPolicy policy = AlgorithmPolicy::tuned;
   /// Several ranks on one GPU, for tests (also ONEHOP_ALLOW_OVERLAPPING_DEVICES=1). Host ranks always may.
   bool allow_overlapping_devices = false;

@@ -39,6 +39,8 @@ struct DeviceInfo {
   FabricState fabric = FabricState::unsupported;
   std::string fabric_cluster;  ///< cluster uuid; empty when unsupported
   std::uint32_t fabric_clique = 0;
+  bool fabric_handles = false;       ///< memory can be shared by fabric handles; onehop does not need them
+  std::string fabric_note;           ///< why it cannot; empty when it can, or was not asked
   bool multicast_supported = false;  ///< the driver's attribute only; onehop never uses multicast
 
   bool operator==(const DeviceInfo&) const = default;

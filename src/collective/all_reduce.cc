@@ -217,7 +217,7 @@ Algorithm device_all_reduce(Group::State& group, const std::byte* in, std::byte*
                               .bytes = count * size_of(type),
                               .type = type,
                               .op = op,
-                              .one_shot = plan.algorithm == Algorithm::one_shot,
+                              .protocol = plan.protocol,
                               .pass_bytes = plan.pass_bytes,
                               .grid = plan.grid,
                               .block = plan.block},

@@ -33,14 +33,18 @@ std::size_t one_shot_limit(int ranks) {
   return ranks <= 4 ? std::size_t{128} << 10 : std::size_t{32} << 10;
 }
 
-// On GPUs. One-shot sends (n - 1) * 2 bytes per byte (flags are half of it) in one trip of about 0.8 us,
-// two-shot 2 (n - 1) / n in two trips with fences, about 3 us. Measured with `onehop bench all-reduce
-// --device cuda
-// --algorithm ...` on H200s (bench/results).
+// On GPUs. One-shot sends (n - 1) bytes per byte in one trip, two-shot 2 (n - 1) / n in two. Measured on
+// H200s with graph replays, bf16: with 4 ranks 5.9 against 7.4 us at 256 KB, 8.9 against 8.2 at 512 KB; with
+// 2 ranks 4.2 against 5.0 at 512 KB, 7.1 against 6.3 at 1 MB (bench/results/gpu-first-run.md). 8 ranks: from
+// the bytes.
 std::size_t device_one_shot_limit(int ranks) {
   if (ranks == 2) return std::size_t{512} << 10;
-  return ranks <= 4 ? std::size_t{128} << 10 : std::size_t{64} << 10;
+  return ranks <= 4 ? std::size_t{256} << 10 : std::size_t{128} << 10;
 }
+
+// With more than 2 ranks, flags in the data are quicker than mailboxes as long as twice the bytes cost
+// little: with 4 ranks 2.4 against 3.0 us at 1 KB, 3.3 against 3.9 at 32 KB (same place).
+constexpr std::size_t kPacketBytes = 32 << 10;
 
 Algorithm choose(const PlanRequest& request, std::size_t one_shot_bytes) {
   if (request.forced) return *request.forced;
@@ -78,11 +82,19 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
 
   const bool one_shot = plan.algorithm == Algorithm::one_shot;
   const auto ranks = static_cast<std::size_t>(request.ranks);
-  plan.pass_bytes = one_shot
-                        ? cuda::kPacketSlotBytes
-                        : cuda::SegmentLayout::of(request.ranks, request.staging_bytes).piece_bytes * ranks;
+  const auto layout = cuda::SegmentLayout::of(request.ranks, request.staging_bytes);
+  // Mailboxes send nothing but the data, but hold one pass only.
+  const std::size_t mail = one_shot ? layout.mail_slot_bytes() : layout.mail_bytes;
+  const bool few = one_shot && request.ranks > 2 && request.bytes <= kPacketBytes;
+  if (carries(DeviceProtocol::mail_one_shot, request.type) && request.bytes <= mail && !few) {
+    plan.protocol = one_shot ? DeviceProtocol::mail_one_shot : DeviceProtocol::mail_two_shot;
+    plan.pass_bytes = mail;
+  } else {
+    plan.protocol = one_shot ? DeviceProtocol::packets : DeviceProtocol::pieces;
+    plan.pass_bytes = one_shot ? cuda::kPacketSlotBytes : layout.piece_bytes * ranks;
+  }
   // What one thread moves at a time, and how many of those there are in a pass (two-shot: in a piece of it).
-  const std::size_t width = one_shot ? 8 : 16;
+  const std::size_t width = plan.protocol == DeviceProtocol::packets ? 8 : 16;
   const std::size_t part = std::min(request.bytes, plan.pass_bytes);
   const std::size_t packets = ceil_div(one_shot ? part : ceil_div(part, ranks), width);
   // Few threads per block start sooner and spread over more multiprocessors; many move more.

@@ -8,6 +8,8 @@
 #include "onehop/group.h"
 #include "onehop/types.h"
 
+#include "kernel/device_team.h"
+
 namespace onehop {
 
 /// Everything the choice depends on. Ranks compare these fields in the first step of a call, so they choose
@@ -30,6 +32,7 @@ struct Plan {
 /// The same for ranks on GPUs: also the shape of the launch.
 struct DevicePlan {
   Algorithm algorithm = Algorithm::none;
+  DeviceProtocol protocol = DeviceProtocol::packets;
   std::size_t pass_bytes = 0;  ///< a multiple of 16
   unsigned grid = 0;           ///< blocks
   unsigned block = 0;          ///< threads per block

@@ -164,5 +164,54 @@ TEST(Part, CoversTheChunkInWholeLinesInRankOrder) {
   }
 }
 
+TEST(DevicePlan, FindsALaunchForEverySizeTypeAndNumberOfRanks) {
+  for (int ranks = 2; ranks <= kMaxDevices; ++ranks) {
+    for (int type = 0; type < kDTypeCount; ++type) {
+      for (std::size_t bytes = 8; bytes <= std::size_t{1} << 34; bytes = bytes * 3 / 8 * 8) {
+        for (const std::optional<Algorithm> forced :
+             {std::optional<Algorithm>(), std::optional(Algorithm::one_shot),
+              std::optional(Algorithm::two_shot)}) {
+          const DevicePlan plan = plan_device_all_reduce({.ranks = ranks,
+                                                          .bytes = bytes,
+                                                          .type = static_cast<DType>(type),
+                                                          .forced = forced,
+                                                          .staging_bytes = 16 << 20});
+          ASSERT_EQ(plan.algorithm, forced.value_or(plan.algorithm));
+          ASSERT_NE(plan.algorithm, Algorithm::none);
+          ASSERT_TRUE(carries(plan.protocol, static_cast<DType>(type)));
+          ASSERT_GT(plan.pass_bytes, 0u);
+          ASSERT_EQ(plan.pass_bytes % 16, 0u);
+          ASSERT_TRUE(plan.block >= 32 && plan.block <= 512 && plan.block % 32 == 0) << plan.block;
+          ASSERT_TRUE(plan.grid >= 1 && plan.grid <= 128) << plan.grid;
+          const bool mail = plan.protocol == DeviceProtocol::mail_one_shot ||
+                            plan.protocol == DeviceProtocol::mail_two_shot;
+          ASSERT_TRUE(!mail || bytes <= plan.pass_bytes) << "mailboxes hold one pass";
+        }
+      }
+    }
+  }
+}
+
+TEST(DevicePlan, PicksWhatWasMeasuredToBeQuickest) {
+  const auto pick = [](int ranks, std::size_t bytes, DType type) {
+    return plan_device_all_reduce(
+               {.ranks = ranks, .bytes = bytes, .type = type, .forced = {}, .staging_bytes = 16 << 20})
+        .protocol;
+  };
+  EXPECT_EQ(pick(2, 1 << 10, DType::bf16), DeviceProtocol::mail_one_shot);
+  EXPECT_EQ(pick(4, 1 << 10, DType::bf16), DeviceProtocol::packets);
+  EXPECT_EQ(pick(4, 64 << 10, DType::bf16), DeviceProtocol::mail_one_shot);
+  EXPECT_EQ(pick(4, 1 << 20, DType::bf16), DeviceProtocol::mail_two_shot);
+  EXPECT_EQ(pick(4, 64 << 20, DType::bf16), DeviceProtocol::pieces);
+  EXPECT_EQ(pick(4, 64 << 10, DType::i32), DeviceProtocol::packets);
+  EXPECT_EQ(pick(4, 1 << 20, DType::i32), DeviceProtocol::pieces);
+}
+
+TEST(DevicePlan, LegacyDeclinesWhatTheLegacyPolicyDeclines) {
+  const PlanRequest declined{
+      .ranks = 2, .bytes = 1024, .type = DType::i32, .policy = AlgorithmPolicy::legacy, .forced = {}};
+  EXPECT_EQ(plan_device_all_reduce(declined).algorithm, Algorithm::none);
+}
+
 }  // namespace
 }  // namespace onehop

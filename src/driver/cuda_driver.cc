@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 
@@ -42,6 +43,11 @@ Override& replacement() {
   return instance;
 }
 
+std::atomic<std::uint64_t>& epoch() {
+  static std::atomic<std::uint64_t> value{0};
+  return value;
+}
+
 using GetProcAddress = CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
 
 /// One line for "CUDA is not usable here", from what can be told without it.
@@ -56,6 +62,8 @@ std::string explain_missing(const char* loader_error) {
   }
   return fmt::format("no NVIDIA driver on this machine: {} not found", kLibrary);
 }
+
+enum class Necessity { required, optional };
 
 Found look() {
   Found result;
@@ -72,24 +80,21 @@ Found look() {
     return result;
   }
   auto driver = std::make_unique<CudaDriver>();
-  const auto resolve = [&](const char* name, int version, bool required, auto& slot) {
+  const auto resolve = [&](const char* name, int version, Necessity necessity, auto& slot) {
     void* address = nullptr;
     CUdriverProcAddressQueryResult status{};
     const CUresult outcome = get(name, &address, version, CU_GET_PROC_ADDRESS_DEFAULT, &status);
     if (outcome == CUDA_SUCCESS && address != nullptr) {
       slot = reinterpret_cast<std::remove_reference_t<decltype(slot)>>(address);
-    } else if (required && result.why.empty()) {
+    } else if (necessity == Necessity::required && result.why.empty()) {
       result.why = fmt::format("the NVIDIA driver has no {} of CUDA {}.{}: install version 525 or newer",
                                name, version / 1000, version % 1000 / 10);
     }
   };
-  constexpr bool required = true;
-  constexpr bool optional = false;
 #define ONEHOP_CUDA_FUNCTION(name, version, necessity) \
-  resolve("cu" #name, version, necessity, driver->name);
+  resolve("cu" #name, version, Necessity::necessity, driver->name);
 #include "driver/cuda_functions.inc"
 #undef ONEHOP_CUDA_FUNCTION
-  (void)optional;
   if (!result.why.empty()) return result;
 
   if (const CUresult outcome = driver->Init(0); outcome != CUDA_SUCCESS) {
@@ -144,11 +149,21 @@ const CudaDriver& cuda_driver() {
 ScopedCudaDriver::ScopedCudaDriver(const CudaDriver* fake, std::string why) {
   const std::lock_guard lock(found_mutex());
   replacement() = {.active = true, .driver = fake, .why = std::move(why)};
+  advance_driver_epoch();
 }
 
 ScopedCudaDriver::~ScopedCudaDriver() {
   const std::lock_guard lock(found_mutex());
   replacement() = {};
+  advance_driver_epoch();
+}
+
+std::uint64_t driver_epoch() noexcept {
+  return epoch().load(std::memory_order_acquire);
+}
+
+void advance_driver_epoch() noexcept {
+  epoch().fetch_add(1, std::memory_order_acq_rel);
 }
 
 std::string cuda_error_text(CUresult result) {

@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <cstdint>
 #include <source_location>
 #include <string>
 
@@ -14,7 +15,8 @@ namespace onehop {
 /// The driver's functions, named as the driver names them without `cu`. Plain data, so that tests fill one
 /// with fakes.
 struct CudaDriver {
-#define ONEHOP_CUDA_FUNCTION(name, version, necessity) decltype(&cu##name) name = nullptr;
+#define ONEHOP_CUDA_FUNCTION(name, version, necessity) \
+  decltype(&cu##name) name = nullptr;  // NOLINT(bugprone-macro-parentheses): a name
 #include "driver/cuda_functions.inc"
 #undef ONEHOP_CUDA_FUNCTION
 };
@@ -36,6 +38,11 @@ class ScopedCudaDriver {
   ScopedCudaDriver& operator=(const ScopedCudaDriver&) = delete;
 };
 
+/// Changes whenever a test puts other tables in the place of the driver or of NVML. Answers that are kept for
+/// the life of the process are kept together with it, so that no test hears another's.
+[[nodiscard]] std::uint64_t driver_epoch() noexcept;
+void advance_driver_epoch() noexcept;
+
 /// "CUDA_ERROR_NOT_PERMITTED (800): operation not permitted". Thread-safe, needs no driver.
 [[nodiscard]] std::string cuda_error_text(CUresult result);
 
@@ -47,6 +54,12 @@ class ScopedCudaDriver {
 inline void check_cuda(CUresult result, const char* what) {
   if (result != CUDA_SUCCESS) [[unlikely]]
     fail_cuda(result, what);
+}
+
+/// The driver's device pointers are integers of the address.
+template <class T = void>
+[[nodiscard]] T* to_pointer(CUdeviceptr address) {
+  return reinterpret_cast<T*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
 }  // namespace onehop

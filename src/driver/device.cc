@@ -37,6 +37,15 @@ int cuda_attribute(DeviceId device, CUdevice_attribute attribute) {
   return value;
 }
 
+int cuda_attribute_or(DeviceId device, CUdevice_attribute attribute, int fallback) noexcept {
+  const CudaDriver* const driver = find_cuda_driver();
+  CUdevice handle = 0;
+  int value = 0;
+  const bool known = driver != nullptr && driver->DeviceGet(&handle, device.value) == CUDA_SUCCESS &&
+                     driver->DeviceGetAttribute(&value, attribute, handle) == CUDA_SUCCESS;
+  return known ? value : fallback;
+}
+
 std::string cuda_uuid(DeviceId device) {
   CUuuid uuid{};
   check_cuda(cuda_driver().DeviceGetUuid(&uuid, cuda_device(device)), "cuDeviceGetUuid");
@@ -51,8 +60,10 @@ std::string cuda_uuid(DeviceId device) {
 std::string cuda_pci_bus_id(DeviceId device) {
   char text[32] = {};
   check_cuda(cuda_driver().DeviceGetPCIBusId(text, sizeof text, cuda_device(device)), "cuDeviceGetPCIBusId");
-  std::string id = text;
-  // The driver writes a domain of four digits, NVML one of eight.
+  return normal_pci_bus_id(text);
+}
+
+std::string normal_pci_bus_id(std::string id) {
   const std::size_t colon = id.find(':');
   if (colon != std::string::npos && colon < 8) id.insert(0, 8 - colon, '0');
   std::transform(id.begin(), id.end(), id.begin(),

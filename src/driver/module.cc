@@ -7,7 +7,7 @@ namespace onehop {
 
 CUfunction CudaModule::function(DeviceId device, const std::string& name) {
   const CudaDriver& driver = cuda_driver();
-  const CUcontext context = cuda_context(device);
+  CUcontext context = cuda_context(device);
   const std::lock_guard lock(mutex_);
   if (const auto known = functions_.find({context, name}); known != functions_.end()) return known->second;
 

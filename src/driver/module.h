@@ -23,8 +23,8 @@ class CudaModule {
   CudaModule(const CudaModule&) = delete;
   CudaModule& operator=(const CudaModule&) = delete;
 
-  /// The kernel with this extern "C" name, ready to launch in the device's primary context. Error{unsupported}
-  /// when the device is older than what onehop is built for (compute capability 8.0).
+  /// The kernel with this extern "C" name, ready to launch in the device's primary context.
+  /// Error{unsupported} when the device is older than what onehop is built for (compute capability 8.0).
   [[nodiscard]] CUfunction function(DeviceId device, const std::string& name);
 
  private:
@@ -40,10 +40,13 @@ struct CudaLaunch {
   unsigned block = 1;
   unsigned shared_bytes = 0;
   CUstream stream = nullptr;
+  /// Set up while the kernel before it in the stream still runs (compute capability 9.0 and newer). The
+  /// kernel waits by itself, with griddepcontrol.wait, before it touches memory.
+  bool dependent = false;
 };
 
-/// Launches `function` with the one parameter that all kernels of onehop take, a plain struct passed by value.
-/// The device must be current (CurrentDevice).
+/// Launches `function` with the one parameter that all kernels of onehop take, a plain struct passed by
+/// value. The device must be current (CurrentDevice).
 template <class Parameter>
 void launch_kernel(const CudaDriver& driver, CUfunction function, const CudaLaunch& launch,
                    const Parameter& parameter, const char* what) {
@@ -55,6 +58,13 @@ void launch_kernel(const CudaDriver& driver, CUfunction function, const CudaLaun
   config.blockDimY = config.blockDimZ = 1;
   config.sharedMemBytes = launch.shared_bytes;
   config.hStream = launch.stream;
+  CUlaunchAttribute attribute{};
+  if (launch.dependent) {
+    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
   void* arguments[] = {const_cast<Parameter*>(&parameter)};
   check_cuda(driver.LaunchKernelEx(&config, function, arguments, nullptr), what);
 }

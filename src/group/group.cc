@@ -21,6 +21,9 @@ namespace {
 constexpr std::string_view kAlgorithmNames[] = {"none", "one-shot", "two-shot"};
 static_assert(std::size(kAlgorithmNames) == kAlgorithmCount);
 
+constexpr std::size_t kDefaultHostScratch = 10 << 20;
+constexpr std::size_t kDefaultDeviceScratch = 16 << 20;
+
 // Far beyond any machine's memory, and far from overflowing.
 constexpr std::size_t kMaxBlockBytes = std::size_t{1} << 47;
 
@@ -63,6 +66,9 @@ void require_place(const JoinOptions& options) {
 /// Checks the rest of the options and finds out what identifies the device across processes. Runs where a
 /// failure reaches the other ranks.
 std::string prepare(JoinOptions& options) {
+  if (options.scratch_bytes == 0) {
+    options.scratch_bytes = options.device.is_host() ? kDefaultHostScratch : kDefaultDeviceScratch;
+  }
   require(options.scratch_bytes >= (64 << 10) && options.scratch_bytes <= (std::size_t{1} << 40),
           "scratch_bytes {} is not within 64 KiB..1 TiB", options.scratch_bytes);
   options.allow_overlapping_devices =

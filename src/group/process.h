@@ -7,13 +7,12 @@
 #include <utility>
 
 #include "memory/backend.h"
-#include "os/random.h"
+#include "os/process_id.h"
 
 namespace onehop {
 
-/// A random identity of this process: new in a forked child, unlike anything derived from a PID unique across
-/// namespaces. Ranks with equal ones share an address space. Thread-safe.
-[[nodiscard]] os::Id process_id();
+/// Ranks with equal ones share an address space.
+using os::process_id;
 
 /// Memory that a rank offers to the other ranks of its process: they need no second mapping. What travels is
 /// a number and no pointer, so that neither a rank that has given up in between nor a peer that makes numbers

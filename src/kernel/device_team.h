@@ -19,6 +19,15 @@ namespace onehop {
 /// returns what identifies it across processes: its UUID.
 [[nodiscard]] std::string identify_device(DeviceId device);
 
+/// How the bytes travel. Which of them can carry a call, and when each is best, the plan knows.
+enum class DeviceProtocol : std::uint8_t {
+  packets,        ///< one-shot, flags in the data: any type
+  pieces,         ///< two-shot, flags beside the data: any type and size
+  mail_one_shot,  ///< through mailboxes: floating-point types, one pass
+  mail_two_shot,
+};
+inline constexpr int kDeviceProtocolCount = 4;
+
 /// One all-reduce as planned. Pointers are this rank's; passes and geometry are the same on all ranks.
 struct DeviceAllReduce {
   const std::byte* in = nullptr;
@@ -26,7 +35,7 @@ struct DeviceAllReduce {
   std::size_t bytes = 0;
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
-  bool one_shot = true;
+  DeviceProtocol protocol = DeviceProtocol::packets;
   std::size_t pass_bytes = 0;
   unsigned grid = 1;
   unsigned block = 1;
@@ -38,6 +47,12 @@ struct DeviceFailure {
   Rank awaited;
   DeviceFault::Phase phase{};
 };
+
+/// Whether a protocol can carry a type.
+[[nodiscard]] constexpr bool carries(DeviceProtocol protocol, DType type) {
+  const bool any = protocol == DeviceProtocol::packets || protocol == DeviceProtocol::pieces;
+  return any || type <= DType::e5m2;  // the floats come first
+}
 
 /// Launches are made by one thread at a time; the rest is thread-safe.
 class DeviceTeam {

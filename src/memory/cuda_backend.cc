@@ -31,7 +31,7 @@ class CudaBackend final : public MemoryBackend {
   }
 
   [[nodiscard]] std::shared_ptr<Block> import(os::UniqueFd handle, std::size_t bytes) const override {
-    return std::make_shared<CudaBlock>(vmm::Memory::import_fd(handle, bytes, request_.device));
+    return std::make_shared<CudaBlock>(vmm::Memory::import_fd(handle.get(), bytes, request_.device));
   }
 
   void adopt(Block& block) const override {

@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include "onehop/error.h"
 
 #include "memory/backend.h"
@@ -18,43 +16,8 @@ using ::testing::IsEmpty;
 
 constexpr std::size_t kUnit = FakeCuda::kGranularity;
 
-Error error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error";
-  return {ErrorCode::system, ""};
-}
-
 os::UniqueFd copy(const os::UniqueFd& fd) {
   return os::UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-}
-
-/// Fails every call that `action` makes, one after the other: each must be an error of one line that leaves
-/// what lived before and nothing else. Ends when no call is left to fail.
-void fail_each_call(FakeCuda& cuda, const std::function<void()>& action) {
-  const std::size_t before = cuda.living();
-  int failures = 0;
-  for (int call = 1;; ++call) {
-    ASSERT_LT(call, 100);
-    cuda.fail_call(call);
-    bool failed = false;
-    try {
-      action();
-    } catch (const Error& error) {
-      failed = true;
-      EXPECT_THAT(error.message(), HasSubstr("CUDA_ERROR_FAKE"));
-      EXPECT_THAT(error.message(), ::testing::Not(HasSubstr("\n")));
-    }
-    cuda.fail_call(0);
-    EXPECT_EQ(cuda.living(), before) << "after " << cuda.failed() << " failed";
-    EXPECT_THAT(cuda.wrongs(), IsEmpty()) << "after " << cuda.failed() << " failed";
-    if (!failed) break;
-    ++failures;
-  }
-  EXPECT_GT(failures, 3);
 }
 
 TEST(CudaBackend, MemoryIsZeroedRoundedUpAndReachableFromItsDeviceOnly) {

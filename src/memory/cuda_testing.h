@@ -3,17 +3,21 @@
 // punish, and fails any chosen call.
 #pragma once
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
-#include <iterator>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "onehop/error.h"
 
 #include "driver/cuda_driver.h"
 #include "os/unique_fd.h"
@@ -36,9 +40,46 @@ class FakeCuda {
   FakeCuda& operator=(const FakeCuda&) = delete;
 
   /// The `n`th call from now that makes or asks for something fails; 0: none does.
-  void fail_call(int n) { fail_at_ = n == 0 ? 0 : calls_ + n; }
-  /// The name of the call that failed, or empty.
+  void fail_call(int n) {
+    fail_at_ = n == 0 ? 0 : calls_ + n;
+    failed_.clear();
+  }
+  /// The name of the call that failed since, or empty.
   [[nodiscard]] const std::string& failed() const { return failed_; }
+  /// Memory that the driver is to know. Its addresses cannot be read or written.
+  struct Memory {
+    std::size_t bytes = kGranularity;
+    int device = 0;
+    CUmemorytype type = CU_MEMORYTYPE_DEVICE;
+    bool managed = false;
+    bool pool = false;
+    bool vmm = false;
+    bool ipc = true;
+    unsigned long long id = 0;
+    CUdeviceptr opened_from = 0;  ///< of a peer's memory, opened: the address it stands for
+  };
+  std::byte* add_memory(Memory memory) {
+    const CUdeviceptr at = next_address_;
+    next_address_ += memory.bytes + kGranularity;
+    if (memory.id == 0) memory.id = ++last_id_;
+    memory_[at] = memory;
+    return reinterpret_cast<std::byte*>(at);
+  }
+  void remove_memory(const std::byte* at) { memory_.erase(reinterpret_cast<CUdeviceptr>(at)); }
+  /// How many allocations of peers are open, and how often one was opened.
+  [[nodiscard]] std::size_t opened() const {
+    std::size_t count = 0;
+    for (const auto& [at, each] : memory_) count += each.opened_from != 0 ? 1 : 0;
+    return count;
+  }
+  [[nodiscard]] int openings() const { return openings_; }
+  /// Pairs (device, peer) of which the first was let into the second's memory.
+  [[nodiscard]] const std::set<std::pair<int, int>>& enabled() const { return enabled_; }
+  /// Which device is current on the calling thread; -1: none.
+  [[nodiscard]] int current_device() const {
+    return static_cast<int>(reinterpret_cast<std::uintptr_t>(context_)) - 1;
+  }
+
   /// What lives: handles, address ranges, mappings, streams.
   [[nodiscard]] std::size_t living() const {
     return physical_.size() + ranges_.size() + mapped_.size() + static_cast<std::size_t>(streams_);
@@ -83,6 +124,14 @@ class FakeCuda {
   }
   void fill_devices();
   void fill_memory();
+  void fill_ipc();
+  /// The memory that `at` lies in.
+  [[nodiscard]] std::map<CUdeviceptr, Memory>::iterator find(CUdeviceptr at) {
+    auto found = memory_.upper_bound(at);
+    if (found == memory_.begin()) return memory_.end();
+    --found;
+    return at - found->first < found->second.bytes ? found : memory_.end();
+  }
 
   inline static FakeCuda* current_ = nullptr;
 
@@ -100,12 +149,18 @@ class FakeCuda {
   CUmemAllocationProp last_request_{};
   CUcontext context_ = nullptr;
   int streams_ = 0;
+  CUdeviceptr next_address_ = CUdeviceptr{0x7f} << 40;
+  unsigned long long last_id_ = 0;
+  std::map<CUdeviceptr, Memory> memory_;
+  std::set<std::pair<int, int>> enabled_;
+  int openings_ = 0;
 };
 
 inline FakeCuda::FakeCuda() {
   current_ = this;
   fill_devices();
   fill_memory();
+  fill_ipc();
 }
 
 // Lambdas become the driver's functions; a call that may fail starts with a step.
@@ -156,6 +211,17 @@ inline void FakeCuda::fill_devices() {
   table_.CtxSetCurrent = [](CUcontext context) {
     current_->context_ = context;
     return CUDA_SUCCESS;
+  };
+  table_.DevicePrimaryCtxGetState = [](CUdevice device, unsigned*, int* active) {
+    ONEHOP_FAKE_STEP("cuDevicePrimaryCtxGetState");
+    *active = device == 1 ? 1 : 0;
+    return CUDA_SUCCESS;
+  };
+  table_.CtxEnablePeerAccess = [](CUcontext peer, unsigned) {
+    ONEHOP_FAKE_STEP("cuCtxEnablePeerAccess");
+    const auto other = static_cast<int>(reinterpret_cast<std::uintptr_t>(peer)) - 1;
+    const bool first = self.enabled_.emplace(self.current_device(), other).second;
+    return first ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
   };
   table_.StreamCreate = [](CUstream* stream, unsigned) {
     ONEHOP_FAKE_STEP("cuStreamCreate");
@@ -283,11 +349,121 @@ inline void FakeCuda::fill_memory() {
   };
   table_.MemsetD8Async = [](CUdeviceptr at, unsigned char value, std::size_t bytes, CUstream) {
     ONEHOP_FAKE_STEP("cuMemsetD8Async");
-    const auto device = static_cast<int>(reinterpret_cast<std::uintptr_t>(self.context_)) - 1;
-    if (self.access(reinterpret_cast<void*>(at)).count(device) == 0) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    if (self.access(reinterpret_cast<void*>(at)).count(self.current_device()) == 0)
+      return CUDA_ERROR_ILLEGAL_ADDRESS;
     std::memset(reinterpret_cast<void*>(at), value, bytes);
     return CUDA_SUCCESS;
   };
+}
+
+inline void FakeCuda::fill_ipc() {
+  table_.PointerGetAttribute = [](void* out, CUpointer_attribute which, CUdeviceptr at) {
+    ONEHOP_FAKE_STEP("cuPointerGetAttribute");
+    if (self.context_ == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    const auto found = self.find(at);
+    if (found == self.memory_.end()) return CUDA_ERROR_INVALID_VALUE;
+    const Memory& memory = found->second;
+    const auto answer = [&](auto value) {
+      std::memcpy(out, &value, sizeof value);
+      return CUDA_SUCCESS;
+    };
+    switch (which) {
+      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        return answer(static_cast<unsigned>(memory.type));
+      case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        return answer(memory.managed ? 1U : 0U);
+      case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        return answer(static_cast<std::uintptr_t>(memory.pool ? 1 : 0));
+      case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        return answer(memory.ipc ? 1 : 0);
+      case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        return answer(memory.id);
+      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        return answer(memory.device);
+      default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+  };
+  table_.MemRetainAllocationHandle = [](CUmemGenericAllocationHandle* handle, void* at) {
+    ONEHOP_FAKE_STEP("cuMemRetainAllocationHandle");
+    const auto found = self.find(reinterpret_cast<CUdeviceptr>(at));
+    if (found == self.memory_.end() || !found->second.vmm) return CUDA_ERROR_INVALID_VALUE;
+    self.physical_[++self.last_handle_] = {};
+    *handle = self.last_handle_;
+    return CUDA_SUCCESS;
+  };
+  table_.MemGetAddressRange = [](CUdeviceptr* begin, std::size_t* bytes, CUdeviceptr at) {
+    ONEHOP_FAKE_STEP("cuMemGetAddressRange");
+    const auto found = self.find(at);
+    if (found == self.memory_.end()) return CUDA_ERROR_NOT_FOUND;
+    *begin = found->first;
+    *bytes = found->second.bytes;
+    return CUDA_SUCCESS;
+  };
+  table_.IpcGetMemHandle = [](CUipcMemHandle* handle, CUdeviceptr at) {
+    ONEHOP_FAKE_STEP("cuIpcGetMemHandle");
+    if (self.memory_.count(at) == 0) return CUDA_ERROR_INVALID_VALUE;
+    *handle = {};
+    std::memcpy(handle->reserved, &at, sizeof at);
+    return CUDA_SUCCESS;
+  };
+  table_.IpcOpenMemHandle = [](CUdeviceptr* base, CUipcMemHandle handle, unsigned flags) {
+    ONEHOP_FAKE_STEP("cuIpcOpenMemHandle");
+    CUdeviceptr at = 0;
+    std::memcpy(&at, handle.reserved, sizeof at);
+    const auto found = self.memory_.find(at);
+    if (found == self.memory_.end() || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+      return CUDA_ERROR_INVALID_VALUE;
+    Memory copy = found->second;
+    copy.ipc = false;
+    copy.id = 0;
+    copy.opened_from = at;
+    *base = reinterpret_cast<CUdeviceptr>(self.add_memory(copy));
+    ++self.openings_;
+    return CUDA_SUCCESS;
+  };
+  table_.IpcCloseMemHandle = [](CUdeviceptr base) {
+    if (current_->memory_.count(base) == 0 || current_->memory_[base].opened_from == 0)
+      current_->wrong("closed what was not open");
+    current_->memory_.erase(base);
+    return CUDA_SUCCESS;
+  };
+}
+
+#undef ONEHOP_FAKE_STEP
+
+/// The error that `action` must throw.
+inline Error error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return {ErrorCode::system, ""};
+}
+
+/// Fails every call that `action` makes, one after the other: each is an error of one line, or is done
+/// without, and leaves what lived before and nothing else.
+inline void fail_each_call(FakeCuda& cuda, const std::function<void()>& action) {
+  const std::size_t before = cuda.living() + cuda.opened();
+  int errors = 0;
+  for (int call = 1; call < 100; ++call) {
+    cuda.fail_call(call);
+    try {
+      action();
+    } catch (const Error& error) {
+      ++errors;
+      EXPECT_THAT(error.message(), ::testing::HasSubstr("CUDA_ERROR_FAKE"));
+      EXPECT_THAT(error.message(), ::testing::Not(::testing::HasSubstr("\n")));
+    }
+    const std::string failed = cuda.failed();
+    cuda.fail_call(0);
+    EXPECT_EQ(cuda.living() + cuda.opened(), before) << "after " << failed << " failed";
+    EXPECT_THAT(cuda.wrongs(), ::testing::IsEmpty()) << "after " << failed << " failed";
+    if (failed.empty()) break;
+  }
+  EXPECT_GT(errors, 3);
 }
 
 }  // namespace onehop

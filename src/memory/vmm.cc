@@ -5,7 +5,9 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <thread>
+#include <vector>
 
 #include "base/check.h"
 #include "base/deadline.h"
@@ -77,6 +79,14 @@ class Stream {
   CUstream stream_ = nullptr;
 };
 
+/// For ever.
+void keep(Memory memory) {
+  static auto& mutex = *new std::mutex;
+  static auto& kept = *new std::vector<Memory>;
+  const std::lock_guard lock(mutex);
+  kept.push_back(std::move(memory));
+}
+
 }  // namespace
 
 std::size_t granularity(const Request& request) {
@@ -108,7 +118,8 @@ Physical Physical::create(const Request& request, std::size_t bytes) {
   CUmemGenericAllocationHandle handle = 0;
   check(cuda_driver().MemCreate(&handle, bytes, &wanted, 0), "allocating {} of memory on device {}{}",
         format_size(bytes), request.device.value,
-        request.handle == CU_MEM_HANDLE_TYPE_FABRIC ? " with a fabric handle" : "");
+        request.handle == CU_MEM_HANDLE_TYPE_FABRIC ? " with a fabric handle (ShareBy::posix_fd needs none)"
+                                                    : "");
   return Physical(handle);
 }
 
@@ -191,11 +202,11 @@ Memory Memory::import(void* shareable, CUmemAllocationHandleType type, std::size
   return memory;
 }
 
-Memory Memory::import_fd(const os::UniqueFd& fd, std::size_t bytes, DeviceId for_device) {
+Memory Memory::import_fd(int fd, std::size_t bytes, DeviceId for_device) {
   require_cuda_device(for_device);
-  require(static_cast<bool>(fd), "importing a peer's memory for device {}: there is no descriptor",
-          for_device.value);
-  void* const shareable = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd.get()));
+  require(fd >= 0, "importing a peer's memory for device {}: there is no descriptor", for_device.value);
+  // A descriptor as a pointer is how the driver wants it. NOLINTNEXTLINE(performance-no-int-to-ptr)
+  void* const shareable = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
   return import(shareable, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, bytes, for_device);
 }
 
@@ -209,7 +220,7 @@ Memory Memory::import_fabric(const std::array<std::byte, 64>& handle, std::size_
 }
 
 std::byte* Memory::data() const {
-  return reinterpret_cast<std::byte*>(range_.at());
+  return to_pointer<std::byte>(range_.at());
 }
 
 os::UniqueFd Memory::export_fd() const {
@@ -283,7 +294,7 @@ Memory create_zeroed(const Request& request, std::size_t bytes, Duration patienc
     memory.zero(request.device, patience);
   } catch (const Error& error) {
     // The device still has it in its queue: unmapped memory would be a fault that ends every kernel there.
-    if (error.code() == ErrorCode::timeout) new Memory(std::move(memory));
+    if (error.code() == ErrorCode::timeout) keep(std::move(memory));
     throw;
   }
   return memory;

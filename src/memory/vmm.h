@@ -83,7 +83,7 @@ class Memory {
   /// Reachable from request.device; not zeroed.
   [[nodiscard]] static Memory create(const Request& request, std::size_t bytes);
   /// Reachable from `for_device`. `bytes` as given to the peer's create.
-  [[nodiscard]] static Memory import_fd(const os::UniqueFd& fd, std::size_t bytes, DeviceId for_device);
+  [[nodiscard]] static Memory import_fd(int fd, std::size_t bytes, DeviceId for_device);
   [[nodiscard]] static Memory import_fabric(const std::array<std::byte, 64>& handle, std::size_t bytes,
                                             DeviceId for_device);
 

@@ -209,6 +209,8 @@ DeviceInfo read_device(const Field& object) {
     device.fabric_clique =
         static_cast<std::uint32_t>(field->integer(0, std::numeric_limits<std::uint32_t>::max()));
   }
+  if (const auto field = object.find("fabric_handles")) device.fabric_handles = field->flag();
+  if (const auto field = object.find("fabric_note")) device.fabric_note = field->text(kMaxNoteText);
   if (const auto field = object.find("multicast_supported")) device.multicast_supported = field->flag();
   return device;
 }
@@ -336,6 +338,8 @@ Json device_json(const DeviceInfo& device) {
           {"fabric", to_string(device.fabric)},
           {"fabric_cluster", device.fabric_cluster},
           {"fabric_clique", device.fabric_clique},
+          {"fabric_handles", device.fabric_handles},
+          {"fabric_note", device.fabric_note},
           {"multicast_supported", device.multicast_supported}};
 }
 

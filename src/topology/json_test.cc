@@ -64,6 +64,8 @@ TEST(TopologyJson, EveryFieldSurvivesTheRoundTrip) {
                    .fabric = FabricState::in_progress,
                    .fabric_cluster = "cluster",
                    .fabric_clique = ~std::uint32_t{0},
+                   .fabric_handles = true,
+                   .fabric_note = "a note",
                    .multicast_supported = true};
   DeviceInfo second = device_named("GPU-2");
   second.fabric = FabricState::not_started;
@@ -171,6 +173,10 @@ TEST(TopologyJson, EveryComplaintNamesItsField) {
        "devices[0].fabric: must be one of unsupported not_started in_progress completed, got \"done\""},
       {R"("devices": [{"uuid": "a", "fabric_clique": 4294967296}])",
        "devices[0].fabric_clique: must be an integer from 0 to 4294967295, got 4294967296"},
+      {R"("devices": [{"uuid": "a", "fabric_handles": "no"}])",
+       "devices[0].fabric_handles: must be true or false, got \"no\""},
+      {R"("devices": [{"uuid": "a", "fabric_note": false}])",
+       "devices[0].fabric_note: must be a string, got false"},
       {R"("devices": [{"uuid": "a", "multicast_supported": 1}])",
        "devices[0].multicast_supported: must be true or false, got 1"},
       {R"("pairs": [])", "pairs: must be an object, got an array"},

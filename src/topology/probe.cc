@@ -5,9 +5,10 @@
 namespace onehop {
 
 Topology Topology::probe() {
-  HostProbe host = probe_host();
-  DeviceProbe gpu = probe_devices();
+  return assemble(probe_host(), probe_devices());
+}
 
+Topology assemble(HostProbe host, DeviceProbe gpu) {
   Topology topology(std::move(host.host), std::move(gpu.devices));
   const int count = topology.device_count();
   auto pair = gpu.pairs.begin();

@@ -27,11 +27,14 @@ struct DeviceProbe {
   std::vector<std::string> notes;
 };
 
-/// The GPU side, asked of the driver. The devices are in the driver's order.
+/// The GPU side, asked of the driver, NVML and hwloc. The devices are in the driver's order. Never throws for
+/// what one of them does not answer: that becomes a note. Where there are no devices, a note says why.
 [[nodiscard]] DeviceProbe probe_devices();
 
-/// What two facts say about why no device was listed: could libcuda.so.1 be loaded (empty), or why not; and
-/// does the driver's control device exist.
-[[nodiscard]] std::string driver_note(const std::string& library_error, bool device_node);
+/// The same on a machine whose PCI devices are those of a loaded hwloc topology (nullptr: not known).
+[[nodiscard]] DeviceProbe probe_devices(hwloc_topology* pci_machine);
+
+/// Puts the halves together.
+[[nodiscard]] Topology assemble(HostProbe host, DeviceProbe gpu);
 
 }  // namespace onehop

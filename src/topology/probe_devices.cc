@@ -1,54 +1,180 @@
-#include <dlfcn.h>
-#include <unistd.h>
+#include <map>
+#include <mutex>
+#include <tuple>
 
 #include "base/check.h"
+#include "driver/device.h"
+#include "driver/fabric.h"
+#include "topology/nvlink.h"
+#include "topology/pci.h"
 #include "topology/probe.h"
 
 namespace onehop {
 namespace {
 
-constexpr const char* kLibrary = "libcuda.so.1";
-constexpr const char* kControlDevice = "/dev/nvidiactl";
-
-/// Empty when the driver's library can be loaded, else the loader's reason.
-std::string library_error() {
-  if (void* library = ::dlopen(kLibrary, RTLD_LAZY | RTLD_LOCAL)) {
-    (void)::dlclose(library);
-    return {};
+FabricState to_public(FabricRegistration::State state) {
+  switch (state) {
+    case FabricRegistration::State::unsupported:
+      return FabricState::unsupported;
+    case FabricRegistration::State::not_started:
+      return FabricState::not_started;
+    case FabricRegistration::State::in_progress:
+      return FabricState::in_progress;
+    case FabricRegistration::State::completed:
+      return FabricState::completed;
   }
-  const char* reason = ::dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
-  return reason != nullptr ? reason : "no reason given";
+  return FabricState::unsupported;
+}
+
+/// What NVML says about a set of devices.
+struct NvmlAnswers {
+  std::vector<int> links;  ///< devices x devices
+  std::vector<FabricRegistration> fabric;
+  std::vector<std::string> notes;
+};
+
+NvmlAnswers ask_nvml(const std::vector<std::string>& bus_ids) {
+  NvmlAnswers answers;
+  answers.fabric.resize(bus_ids.size());
+  std::string why;
+  const Nvml* const nvml = find_nvml(&why);
+  if (nvml == nullptr) {
+    answers.links.resize(bus_ids.size() * bus_ids.size());
+    answers.notes.push_back("NVLinks and the state of the NVLink fabric are not known: " + why);
+    return answers;
+  }
+  NvlinkMatrix matrix = count_nvlinks(*nvml, bus_ids);
+  answers.links = std::move(matrix.links);
+  answers.notes = std::move(matrix.notes);
+  for (std::size_t i = 0; i < bus_ids.size(); ++i) {
+    answers.fabric[i] = fabric_registration(*nvml, bus_ids[i]);
+  }
+  return answers;
+}
+
+/// Once per process: walking the links of eight devices takes NVML milliseconds, and a topology is asked for
+/// often.
+const NvmlAnswers& nvml_answers(const std::vector<std::string>& bus_ids) {
+  static auto& mutex = *new std::mutex;
+  static auto& known = *new std::map<std::pair<std::uint64_t, std::vector<std::string>>, NvmlAnswers>;
+  const std::lock_guard lock(mutex);
+  const auto key = std::pair(driver_epoch(), bus_ids);
+  auto found = known.find(key);
+  if (found == known.end()) found = known.emplace(key, ask_nvml(bus_ids)).first;
+  return found->second;
+}
+
+DeviceInfo ask_driver(const CudaDriver& driver, DeviceId device) {
+  DeviceInfo info;
+  info.uuid = cuda_uuid(device);
+  info.pci_bus_id = cuda_pci_bus_id(device);
+  const CUdevice handle = cuda_device(device);
+  char name[128] = {};
+  check_cuda(driver.DeviceGetName(name, sizeof name - 1, handle), "cuDeviceGetName");
+  info.name = name;
+  std::size_t bytes = 0;
+  check_cuda(driver.DeviceTotalMem(&bytes, handle), "cuDeviceTotalMem");
+  info.memory_bytes = bytes;
+  info.compute_capability = 10 * cuda_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+                            cuda_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  info.multicast_supported = cuda_attribute_or(device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0) != 0;
+  const FabricSupport& fabric = fabric_support(device);
+  info.fabric_handles = fabric.usable;
+  if (!fabric.usable) info.fabric_note = fabric.reason;
+  return info;
+}
+
+/// A device that does not answer keeps its number, so that those behind it keep theirs.
+DeviceInfo describe(const CudaDriver& driver, DeviceId device, std::vector<std::string>& notes) {
+  try {
+    return ask_driver(driver, device);
+  } catch (const Error& error) {
+    notes.push_back(fmt::format("GPU {} does not answer: {}", device.value, error.message()));
+    DeviceInfo info;
+    info.uuid = fmt::format("GPU-unknown-{}", device.value);
+    return info;
+  }
+}
+
+/// What the driver says about one direction; links and path come from elsewhere.
+PairInfo ask_pair(const CudaDriver& driver, DeviceId from, DeviceId to) {
+  PairInfo pair;
+  CUdevice source = 0;
+  CUdevice target = 0;
+  if (driver.DeviceGet(&source, from.value) != CUDA_SUCCESS ||
+      driver.DeviceGet(&target, to.value) != CUDA_SUCCESS) {
+    return pair;
+  }
+  int can = 0;
+  pair.peer_access = driver.DeviceCanAccessPeer(&can, source, target) == CUDA_SUCCESS && can != 0;
+  const auto attribute = [&](CUdevice_P2PAttribute which, int fallback) {
+    int value = 0;
+    return driver.DeviceGetP2PAttribute(&value, which, source, target) == CUDA_SUCCESS ? value : fallback;
+  };
+  pair.native_atomics = attribute(CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, 0) != 0;
+  pair.array_access = attribute(CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED, 0) != 0;
+  pair.performance_rank = attribute(CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, -1);
+  return pair;
+}
+
+void take_notes(std::vector<std::string>& to, const std::vector<std::string>& from) {
+  to.insert(to.end(), from.begin(), from.end());
 }
 
 }  // namespace
 
-std::string driver_note(const std::string& library_error, bool device_node) {
-  const bool library = library_error.empty();
-  if (library && device_node) {
-    return "an NVIDIA driver is present, but this build of onehop does not ask it for devices: none are "
-           "listed";
+DeviceProbe probe_devices(hwloc_topology* pci_machine) {
+  DeviceProbe probe;
+  std::string why;
+  const CudaDriver* const driver = find_cuda_driver(&why);
+  if (driver == nullptr) {
+    probe.notes.push_back(why);
+    return probe;
   }
-  if (library) {
-    return fmt::format(
-        "{} is installed but {} does not exist: no GPU, the kernel module is not loaded, or this container "
-        "was "
-        "started without GPUs",
-        kLibrary, kControlDevice);
+  int count = cuda_device_count();
+  if (count == 0) probe.notes.emplace_back("the NVIDIA driver shows no GPU to this process");
+  if (count > kMaxTopologyDevices) {
+    probe.notes.push_back(fmt::format("only the first {} of {} GPUs are listed", kMaxTopologyDevices, count));
+    count = kMaxTopologyDevices;
   }
-  if (device_node) {
-    return fmt::format(
-        "an NVIDIA kernel driver is loaded ({} exists) but its library cannot be used: {}; install the "
-        "driver's "
-        "user-space part, or give this container the 'compute' driver capability",
-        kControlDevice, library_error);
+  std::vector<std::string> bus_ids;
+  for (int i = 0; i < count; ++i) {
+    probe.devices.push_back(describe(*driver, DeviceId{i}, probe.notes));
+    bus_ids.push_back(probe.devices.back().pci_bus_id);
   }
-  return fmt::format("no NVIDIA driver on this machine: {} not found", kLibrary);
+  if (probe.devices.empty()) return probe;
+
+  const NvmlAnswers& nvml = nvml_answers(bus_ids);
+  const PciPlaces places = locate(pci_machine, bus_ids);
+  for (int i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    DeviceInfo& device = probe.devices[at];
+    device.numa_node = places.numa_nodes[at];
+    device.fabric = to_public(nvml.fabric[at].state);
+    device.fabric_cluster = nvml.fabric[at].cluster;
+    device.fabric_clique = nvml.fabric[at].clique;
+  }
+  for (int from = 0; from < count; ++from) {
+    for (int to = 0; to < count; ++to) {
+      const std::size_t at = probe.pairs.size();
+      PairInfo pair;
+      if (from != to) pair = ask_pair(*driver, DeviceId{from}, DeviceId{to});
+      if (from == to) pair.peer_access = true;
+      pair.nvlinks = nvml.links[at];
+      pair.path = places.paths[at];
+      probe.pairs.push_back(pair);
+    }
+  }
+  take_notes(probe.notes, nvml.notes);
+  take_notes(probe.notes, places.notes);
+  return probe;
 }
 
 DeviceProbe probe_devices() {
-  DeviceProbe probe;
-  probe.notes.push_back(driver_note(library_error(), ::access(kControlDevice, F_OK) == 0));
-  return probe;
+  // hwloc is not asked where there is no device to place; nothing of what it says about PCI changes later.
+  if (cuda_device_count() == 0) return probe_devices(nullptr);
+  static const auto& machine = *new Machine(load_pci_machine());
+  return probe_devices(machine.get());
 }
 
 }  // namespace onehop

@@ -143,6 +143,26 @@ std::string wrap(const std::string& text, std::size_t indent) {
   return out + text.substr(start) + '\n';
 }
 
+/// What is known about fabric handles, for the devices that it is the same for.
+std::vector<std::string> fabric_lines(const Topology& topology) {
+  std::vector<std::pair<std::string, std::vector<int>>> verdicts;
+  for (int i = 0; i < topology.device_count(); ++i) {
+    const DeviceInfo& device = topology.devices()[static_cast<std::size_t>(i)];
+    if (!device.fabric_handles && device.fabric_note.empty()) continue;
+    const std::string verdict =
+        device.fabric_handles ? "work" : "do not work, and are not needed: " + device.fabric_note;
+    auto same =
+        std::find_if(verdicts.begin(), verdicts.end(), [&](const auto& v) { return v.first == verdict; });
+    if (same == verdicts.end()) same = verdicts.insert(same, {verdict, {}});
+    same->second.push_back(i);
+  }
+  std::vector<std::string> lines;
+  for (const auto& [verdict, devices] : verdicts) {
+    lines.push_back(fmt::format("fabric handles of GPU {} {}", render::ranges(devices), verdict));
+  }
+  return lines;
+}
+
 std::string caches_text(const HostInfo& host) {
   // Level, size and how many processors share it -> how many there are.
   std::map<std::tuple<int, std::uint64_t, std::size_t>, std::size_t> kinds;
@@ -181,9 +201,11 @@ std::string Topology::to_text() const {
                      devices_.empty() ? "host ranks" : render::counted(devices_.size(), "GPU"),
                      explain_connectivity());
   if (host_ != HostInfo{}) out += '\n' + host_text(host_);
-  if (!notes_.empty()) {
+  std::vector<std::string> notes = notes_;
+  for (std::string& line : fabric_lines(*this)) notes.push_back(std::move(line));
+  if (!notes.empty()) {
     out += "\nNotes\n";
-    for (const std::string& note : notes_) out += fmt::format("  {}\n", note);
+    for (const std::string& note : notes) out += fmt::format("  {}\n", note);
   }
   return out;
 }

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <hwloc.h>
 
 #include <string>
 #include <utility>
 
 #include "onehop/topology.h"
+
+#include "topology/pci.h"
 
 namespace onehop {
 
@@ -17,6 +20,18 @@ inline std::string shipped_path(const std::string& name) {
 /// One of tests/data/topology, by its name without ".json".
 inline Topology shipped(const std::string& name) {
   return Topology::load(shipped_path(name + ".json"));
+}
+
+/// One of tests/data/topology/*.xml, which hwloc reads: a machine's PCI devices.
+inline Machine machine_from_xml(const std::string& name) {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return {nullptr, &hwloc_topology_destroy};
+  Machine machine(raw, &hwloc_topology_destroy);
+  const bool loaded = hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) == 0 &&
+                      hwloc_topology_set_xml(raw, shipped_path(name + ".xml").c_str()) == 0 &&
+                      hwloc_topology_load(raw) == 0;
+  if (!loaded) machine.reset();
+  return machine;
 }
 
 inline constexpr const char* kShipped[] = {"h100x8",           "h200x4",      "pcie4",

@@ -163,6 +163,9 @@ TEST_F(Bench, DoctorSaysTheHostBackendWorks) {
   EXPECT_EQ(result.exit_code, 0);
   const json document = json::parse(result.out);
   EXPECT_EQ(document.at("host_backend_works"), true);
+  const std::string gpus = document.at("gpu_summary");
+  EXPECT_THAT(gpus, HasSubstr(document.at("gpu_backend_works") ? "works here" : "does not work here: "));
+  EXPECT_THAT(text.out, HasSubstr(gpus.substr(1) + ".\n")) << "one line, at the end, says what about GPUs";
   bool end_to_end = false;
   for (const json& check : document.at("checks")) {
     end_to_end |= check.at("section") == "end to end" && check.at("status") == "works";

@@ -56,7 +56,7 @@ const Mistake kMistakes[] = {
     {"UnknownAlgorithm", bench({"--algorithm", "ring"}), 2, "'ring'; known: auto one-shot two-shot"},
     {"UnknownBuffers", bench({"--buffers", "fast"}), 2, "'fast'"},
     {"UnknownDevice", bench({"--device", "tpu"}), 2, "'tpu'"},
-    {"NoGpuBackend", bench({"--device", "cuda"}), 1, "no GPU backend"},
+    {"NoGpus", bench({"--device", "cuda"}), 1, "does not measure GPUs yet"},
     {"WarmupNegative", bench({"--warmup", "-1"}), 2, "--warmup '-1'"},
     {"ItersZero", bench({"--iters", "0"}), 2, "--iters '0'"},
     {"ItersNoNumber", bench({"--iters", "ten"}), 2, "--iters 'ten'"},
@@ -70,6 +70,18 @@ const Mistake kMistakes[] = {
     {"LaunchNoProgram", {"launch", "-n", "2"}, 2, "command"},
     {"LaunchBadTime", {"launch", "-n", "2", "--timeout-kill", "5q", "--", "true"}, 2, "'5q'"},
     {"LaunchNegativeTime", {"launch", "-n", "2", "--timeout-kill=-1s", "--", "true"}, 2, "'-1s'"},
+    {"P2pUnknownOption", {"p2p-check", "--fast"}, 2, "--fast"},
+    {"P2pDeviceNoNumber", {"p2p-check", "--devices", "0,x"}, 2, "--devices"},
+    {"P2pDeviceNegative", {"p2p-check", "--devices=-1,0"}, 2, "device -1"},
+    {"P2pOneDevice", {"p2p-check", "--devices", "3"}, 2, "only device 3"},
+    {"P2pSizeWithUnknownUnit", {"p2p-check", "--size", "12Q"}, 2, "'12Q'"},
+    {"P2pSizeZero", {"p2p-check", "--size", "0"}, 2, "'0'"},
+    {"P2pSizeOdd", {"p2p-check", "--size", "1000001"}, 2, "'1000001' is not a multiple of 16"},
+    {"P2pTimeoutZero", {"p2p-check", "--timeout", "0"}, 2, "--timeout '0'"},
+    {"P2pTimeoutNoTime", {"p2p-check", "--timeout", "nan"}, 2, "--timeout 'nan'"},
+    {"P2pTimeoutUnknownUnit", {"p2p-check", "--timeout", "5h"}, 2, "'5h'"},
+    {"P2pJsonWithoutFile", {"p2p-check", "--json", ""}, 2, "--json needs a file"},
+    {"P2pJsonUnwritable", {"p2p-check", "--json", "/nonexistent/p.json"}, 1, "'/nonexistent/p.json'"},
     {"DoctorUnknownOption", {"doctor", "--fix"}, 2, "--fix"},
 };
 void PrintTo(const Mistake& mistake, std::ostream* out) {
@@ -108,7 +120,7 @@ TEST(Help, TeachesEveryCommandWithExamplesAndSucceeds) {
   const Result top = run({"--help"});
   EXPECT_EQ(top.exit_code, 0);
   EXPECT_THAT(top.out, HasSubstr("Exit codes"));
-  for (const char* command : {"bench", "topo", "doctor", "launch"}) {
+  for (const char* command : {"bench", "topo", "p2p-check", "doctor", "launch"}) {
     EXPECT_THAT(top.out, HasSubstr(command));
     const Result result = run({command, "--help"});
     EXPECT_EQ(result.exit_code, 0);

@@ -226,7 +226,7 @@ int run_processes(const BenchOptions& options, const std::vector<std::string>& c
 int run_bench(const Arguments& arguments, const BenchOptions& options,
               const std::vector<std::string>& command_line) {
   if (arguments.device == "cuda") {
-    fail(ErrorCode::unsupported, "this build has no GPU backend; leave --device out or use --device host");
+    fail(ErrorCode::unsupported, "bench does not measure GPUs yet; leave --device out or use --device host");
   }
   if (const std::optional<JobInfo> job = job_from_env()) {
     return run_in_job(options, *job, arguments.ranks.has_value());

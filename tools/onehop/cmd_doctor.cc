@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "onehop/collectives.h"
+#include "onehop/diagnose.h"
 #include "onehop/group.h"
 #include "onehop/version.h"
 
@@ -25,8 +26,9 @@ Examples:
   onehop doctor           a line per mechanism: works, does not (and what to do), or not needed here
   onehop doctor --json    the same for programs
 
-The last check is the real thing: two processes meet, share memory, reduce and verify.
-Exit code: 0 when the host backend works, 1 when it does not.)";
+The end-to-end check is the real thing: two processes meet, share memory, reduce and verify.
+GPUs that this process sees are tried too: memory is shared and given back, on each.
+Exit code: 0 when the host backend works, 1 when it does not, whatever the GPUs do.)";
 
 constexpr Duration kSelfTestTimeout = std::chrono::seconds{10};
 constexpr int kSelfTestRanks = 2;
@@ -112,7 +114,7 @@ bool use_symbols() {
   return false;
 }
 
-void print_text(const std::vector<Finding>& findings, bool healthy) {
+void print_text(const std::vector<Finding>& findings, bool healthy, const GpuDiagnosis& gpu) {
   const bool symbols = use_symbols();
   const auto sign = [&](Health health) {
     switch (health) {
@@ -133,9 +135,12 @@ void print_text(const std::vector<Finding>& findings, bool healthy) {
     if (!finding.remedy.empty()) fmt::print("     {:<28} -> {}\n", "", finding.remedy);
   }
   fmt::print("\n{}\n", healthy ? "The host backend works here." : "The host backend does not work here.");
+  std::string summary = gpu.summary;
+  if (summary.starts_with('t')) summary[0] = 'T';
+  fmt::print("{}.\n", summary);
 }
 
-void print_json(const std::vector<Finding>& findings, bool healthy) {
+void print_json(const std::vector<Finding>& findings, bool healthy, const GpuDiagnosis& gpu) {
   nlohmann::json checks = nlohmann::json::array();
   for (const Finding& finding : findings) {
     checks.push_back({{"section", finding.section},
@@ -149,6 +154,8 @@ void print_json(const std::vector<Finding>& findings, bool healthy) {
                                    {"format_version", 1},
                                    {"version", version()},
                                    {"host_backend_works", healthy},
+                                   {"gpu_backend_works", gpu.usable},
+                                   {"gpu_summary", gpu.summary},
                                    {"checks", checks}};
   // Texts may hold file names, and file names any bytes.
   fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -160,7 +167,10 @@ int run_doctor(bool json) {
   const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {
     return finding.essential && finding.health != Health::works;
   });
-  json ? print_json(findings, healthy) : print_text(findings, healthy);
+  // Last: what follows a look at GPUs in one process shares it with CUDA's threads.
+  const GpuDiagnosis gpu = diagnose_gpus();
+  findings.insert(findings.end(), gpu.findings.begin(), gpu.findings.end());
+  json ? print_json(findings, healthy, gpu) : print_text(findings, healthy, gpu);
   return healthy ? kExitOk : kExitFailed;
 }
 

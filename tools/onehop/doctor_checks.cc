@@ -1,6 +1,5 @@
 #include "doctor_checks.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
@@ -40,7 +39,6 @@ namespace fs = std::filesystem;
 constexpr const char* kMemory = "shared memory";
 constexpr const char* kRendezvous = "rendezvous";
 constexpr const char* kMachine = "machine";
-constexpr const char* kGpu = "GPUs";
 
 constexpr const char* kSeccompRemedy =
     "a container's seccomp profile forbids it: run with the default profile or newer";
@@ -291,9 +289,8 @@ std::vector<Finding> check_limits() {
                          : fails(kMachine, "address space",
                                  fmt::format("limited to {} bytes", space.rlim_cur),
                                  "every rank maps every rank's buffers: ulimit -v unlimited"));
-  findings.push_back(
-      information(kMachine, "locked memory",
-                  fmt::format("{} bytes; the host backend locks none", format_limit(locked.rlim_cur))));
+  findings.push_back(information(kMachine, "locked memory",
+                                 fmt::format("{} bytes; onehop locks none", format_limit(locked.rlim_cur))));
   return findings;
 }
 
@@ -344,36 +341,6 @@ std::vector<Finding> check_confinement() {
   return findings;
 }
 
-Finding check_library(const char* name, const char* soname, bool devices) {
-  if (void* handle = ::dlopen(soname, RTLD_NOW | RTLD_LOCAL)) {
-    (void)::dlclose(handle);
-    return works(kGpu, name, fmt::format("{} loads", soname));
-  }
-  const char* const why = ::dlerror();
-  if (!devices) return information(kGpu, name, "not installed");
-  return fails(kGpu, name, why != nullptr ? why : soname,
-               "install the driver's libraries; in a container use the NVIDIA container toolkit");
-}
-
-std::vector<Finding> check_gpus() {
-  int devices = 0;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator("/dev", ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("nvidia") && name.size() > 6 &&
-        name.find_first_not_of("0123456789", 6) == std::string::npos) {
-      ++devices;
-    }
-  }
-  std::vector<Finding> findings;
-  findings.push_back(devices > 0
-                         ? works(kGpu, "NVIDIA devices", fmt::format("{} in /dev", devices))
-                         : information(kGpu, "NVIDIA devices", "none in /dev; the host backend is used"));
-  findings.push_back(check_library("CUDA driver", "libcuda.so.1", devices > 0));
-  findings.push_back(check_library("NVML", "libnvidia-ml.so.1", devices > 0));
-  return findings;
-}
-
 }  // namespace
 
 std::vector<Finding> check_machine() {
@@ -388,7 +355,7 @@ std::vector<Finding> check_machine() {
       check_pidfd(),
       check_launcher(),
   };
-  for (auto* const part : {&check_processor, &check_limits, &check_confinement, &check_gpus}) {
+  for (auto* const part : {&check_processor, &check_limits, &check_confinement}) {
     for (Finding& finding : (*part)()) findings.push_back(std::move(finding));
   }
   return findings;

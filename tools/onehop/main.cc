@@ -21,6 +21,7 @@ Try:
   onehop bench all-reduce                 verified sweep, 1 KB to 64 MB, 4 ranks on this machine
   onehop launch -n 4 -- ./my-program      four processes that find each other with Group::from_env()
   onehop topo                             who reaches whom, and how
+  onehop p2p-check                        does data really cross between GPUs, and how fast
   onehop doctor                           what works here, what does not, and what to do
 
 'onehop COMMAND --help' explains each with examples.
@@ -60,6 +61,7 @@ int run_command(int argc, char** argv) {
   std::function<int()> run;
   add_bench(app, {argv, argv + argc}, run);
   add_topo(app, run);
+  add_p2p_check(app, run);
   add_doctor(app, run);
   add_launch(app, run);
 

@@ -57,14 +57,14 @@ __device__ __forceinline__ std::uint64_t now_ns() {
 
 // --- waiting ---
 
-/// The slow side of a wait, consulted once every kPollsPerLook polls. Not inlined and without references to the
-/// caller's variables, so that the fast side stays small and in registers.
+/// The slow side of a wait, consulted once every kPollsPerLook polls. Not inlined and without references to
+/// the caller's variables, so that the fast side stays small and in registers.
 inline constexpr int kPollsPerLook = 256;
 inline constexpr std::uint64_t kHopeless = 0;
 inline constexpr std::uint64_t kLookOnceMore = 1;
 
-static __device__ __noinline__ void record_fault(const DeviceGuard& guard, DeviceFault::Reason reason, int awaited,
-                                                 std::uint32_t phase) {
+static __device__ __noinline__ void record_fault(const DeviceGuard& guard, DeviceFault::Reason reason,
+                                                 int awaited, std::uint32_t phase) {
   // The first of this rank's threads tells the host.
   if (atomicExch(guard.failed, 1u) == 0) {
     store_relaxed(guard.fault, static_cast<std::uint64_t>(reason) << 56 |
@@ -72,11 +72,11 @@ static __device__ __noinline__ void record_fault(const DeviceGuard& guard, Devic
   }
 }
 
-/// What becomes of a wait for `awaited` that began long ago. Returns its deadline (pass it on the next time; 0 the
-/// first time), kHopeless, or kLookOnceMore: the rank has left, so that what it has not done will not be done; but
-/// what it did came before its leaving.
-static __device__ __noinline__ std::uint64_t consult(const DeviceGuard& guard, int awaited, std::uint32_t phase,
-                                                     std::uint64_t deadline) {
+/// What becomes of a wait for `awaited` that began long ago. Returns its deadline (pass it on the next time;
+/// 0 the first time), kHopeless, or kLookOnceMore: the rank has left, so that what it has not done will not
+/// be done; but what it did came before its leaving.
+static __device__ __noinline__ std::uint64_t consult(const DeviceGuard& guard, int awaited,
+                                                     std::uint32_t phase, std::uint64_t deadline) {
   const std::uint32_t notice = load_relaxed(guard.notice);
   if (load_relaxed(guard.failed) != 0) return kHopeless;
   if ((notice & DeviceGuard::kAbortNotice) != 0) {
@@ -93,7 +93,8 @@ static __device__ __noinline__ std::uint64_t consult(const DeviceGuard& guard, i
 
 /// Polls until `ready()`; false when that is hopeless.
 template <class Ready>
-__device__ __forceinline__ bool wait_until(const DeviceGuard& guard, int awaited, std::uint32_t phase, Ready ready) {
+__device__ __forceinline__ bool wait_until(const DeviceGuard& guard, int awaited, std::uint32_t phase,
+                                           Ready ready) {
   std::uint64_t deadline = 0;
   while (true) {
     for (int i = 0; i < kPollsPerLook; ++i) {
@@ -127,9 +128,8 @@ __device__ inline bool wait_signal(const DeviceView& view, int src, int channel)
   const std::uint32_t wanted = own.awaited[channel][src] + 1;
   const std::uint32_t* const word = &own.signal[channel][src];
   // acquire.sys: pairs with the release in put_signal().
-  const bool came = wait_until(view.guard, src, DeviceFault::signal, [=] {
-    return static_cast<std::int32_t>(load_acquire(word) - wanted) >= 0;
-  });
+  const bool came = wait_until(view.guard, src, DeviceFault::signal,
+                               [=] { return static_cast<std::int32_t>(load_acquire(word) - wanted) >= 0; });
   if (came) own.awaited[channel][src] = wanted;
   return came;
 }
@@ -146,9 +146,8 @@ __device__ inline bool barrier(const DeviceView& view, int channel) {
     // release.sys: pairs with the acquire below, on the peer; publishes what the block wrote.
     store_release(&pad_of(view, peer).barrier[channel][view.rank], epoch);
     const std::uint32_t* const word = &own.barrier[channel][peer];
-    came = wait_until(view.guard, peer, DeviceFault::barrier, [=] {
-      return static_cast<std::int32_t>(load_acquire(word) - epoch) >= 0;
-    });
+    came = wait_until(view.guard, peer, DeviceFault::barrier,
+                      [=] { return static_cast<std::int32_t>(load_acquire(word) - epoch) >= 0; });
   }
   if (peer == 0) own.barriers[channel] = epoch;
   return __syncthreads_and(came ? 1 : 0) != 0;
@@ -164,9 +163,8 @@ __device__ inline bool barrier_relaxed(const DeviceView& view, int channel) {
   if (peer < view.size && peer != view.rank) {
     store_relaxed(&pad_of(view, peer).barrier[channel][view.rank], epoch);
     const std::uint32_t* const word = &own.barrier[channel][peer];
-    came = wait_until(view.guard, peer, DeviceFault::barrier, [=] {
-      return static_cast<std::int32_t>(load_relaxed(word) - epoch) >= 0;
-    });
+    came = wait_until(view.guard, peer, DeviceFault::barrier,
+                      [=] { return static_cast<std::int32_t>(load_relaxed(word) - epoch) >= 0; });
   }
   if (peer == 0) own.barriers[channel] = epoch;
   return __syncthreads_and(came ? 1 : 0) != 0;

@@ -12,10 +12,11 @@ namespace onehop {
 /// How a wait on the device ends when what it waits for does not come. Made by the library; kernels only hand
 /// it on.
 struct DeviceGuard {
-  std::uint32_t* failed = nullptr;        ///< device memory: not 0 once a wait of this rank has failed
-  const std::uint32_t* notice = nullptr;  ///< mapped host memory: kAbortNotice, and bit r when rank r has left
-  std::uint64_t* fault = nullptr;         ///< mapped host memory: the first failed wait (DeviceFault)
-  std::uint64_t timeout_ns = 0;           ///< of every single wait
+  std::uint32_t* failed = nullptr;  ///< device memory: not 0 once a wait of this rank has failed
+  const std::uint32_t* notice =
+      nullptr;                     ///< mapped host memory: kAbortNotice, and bit r when rank r has left
+  std::uint64_t* fault = nullptr;  ///< mapped host memory: the first failed wait (DeviceFault)
+  std::uint64_t timeout_ns = 0;    ///< of every single wait
 
   static constexpr std::uint32_t kAbortNotice = 1u << 31;
 };

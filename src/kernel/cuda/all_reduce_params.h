@@ -34,25 +34,40 @@ struct SegmentHead {
 struct SegmentLayout {
   int size = 0;
   std::size_t piece_bytes = 0;  ///< largest piece of a two-shot pass
+  std::size_t mail_bytes = 0;   ///< largest message of a two-shot over mailboxes
 
-  /// Makes the most of `staging` bytes.
+  /// `staging`: what a rank can stage at a time.
   static constexpr SegmentLayout of(int size, std::size_t staging) {
+    const auto ranks = static_cast<std::size_t>(size);
     // Two parities of a slot per source and one per owner.
-    return {size, staging / (4 * static_cast<std::size_t>(size)) / 512 * 512};
+    return {size, staging / (4 * ranks) / 512 * 512, staging / (512 * ranks) * (512 * ranks)};
   }
   static constexpr std::size_t packets() { return 64 << 10; }
   /// [parity][src] slots of packets.
   [[nodiscard]] constexpr std::size_t packet_slot(unsigned parity, int src) const {
-    return packets() + (parity * static_cast<std::size_t>(size) + static_cast<std::size_t>(src)) * 2 *
-                           kPacketSlotBytes;
+    return packets() +
+           (parity * static_cast<std::size_t>(size) + static_cast<std::size_t>(src)) * 2 * kPacketSlotBytes;
   }
   /// [parity][phase][rank] slots of pieces: phase 0 by source, phase 1 by owner.
   [[nodiscard]] constexpr std::size_t piece_slot(unsigned parity, unsigned phase, int rank) const {
-    return packet_slot(2, 0) +
-           ((parity * 2 + phase) * static_cast<std::size_t>(size) + static_cast<std::size_t>(rank)) *
-               piece_bytes;
+    return packet_slot(2, 0) + ((std::size_t{parity} * 2 + phase) * static_cast<std::size_t>(size) +
+                                static_cast<std::size_t>(rank)) *
+                                   piece_bytes;
   }
-  [[nodiscard]] constexpr std::size_t bytes() const { return piece_slot(2, 0, 0); }
+  /// Mailboxes: per parity, one region that one-shot cuts into a slot per source, two-shot into two phases of
+  /// a slot per rank.
+  [[nodiscard]] constexpr std::size_t mail() const { return piece_slot(2, 0, 0); }
+  [[nodiscard]] constexpr std::size_t mail_slot_bytes() const {
+    return 2 * mail_bytes / static_cast<std::size_t>(size);
+  }
+  [[nodiscard]] constexpr std::size_t mail_slot(unsigned parity, int src) const {
+    return mail() + std::size_t{parity} * 2 * mail_bytes + static_cast<std::size_t>(src) * mail_slot_bytes();
+  }
+  [[nodiscard]] constexpr std::size_t mail_piece_slot(unsigned parity, unsigned phase, int rank) const {
+    return mail() + (std::size_t{parity} * 2 + phase) * mail_bytes +
+           static_cast<std::size_t>(rank) * (mail_bytes / static_cast<std::size_t>(size));
+  }
+  [[nodiscard]] constexpr std::size_t bytes() const { return mail() + 4 * mail_bytes; }
 };
 static_assert(sizeof(SegmentHead) <= SegmentLayout::packets());
 
@@ -62,8 +77,8 @@ struct AllReduceParams {
   std::size_t bytes = 0;
   int rank = 0;
   int size = 0;
-  bool aligned = false;        ///< in and out to 16 bytes
-  std::uint32_t passes = 1;    ///< each covers pass_bytes, the last one the rest
+  bool aligned = false;      ///< in and out to 16 bytes
+  std::uint32_t passes = 1;  ///< each covers pass_bytes, the last one the rest
   std::size_t pass_bytes = 0;
   SegmentLayout layout;
   std::byte* segments[kMaxDevices] = {};

@@ -72,10 +72,10 @@ class MappedWords {
 
   [[nodiscard]] Words& operator*() const { return *words_; }
   [[nodiscard]] const std::uint32_t* device_notice() const {
-    return reinterpret_cast<const std::uint32_t*>(device_ + offsetof(Words, notice));
+    return to_pointer<const std::uint32_t>(device_ + offsetof(Words, notice));
   }
   [[nodiscard]] std::uint64_t* device_fault() const {
-    return reinterpret_cast<std::uint64_t*>(device_ + offsetof(Words, fault));
+    return to_pointer<std::uint64_t>(device_ + offsetof(Words, fault));
   }
 
  private:
@@ -93,11 +93,21 @@ class CudaTeam final : public DeviceTeam {
         layout_(cuda::SegmentLayout::of(size(), options_.staging_bytes)) {
     const CurrentDevice current(context_);
     words_.emplace(driver_);
+    // Mailboxes are empty when the group begins; no peer writes before all have agreed that it does.
+    check_cuda(driver_.MemsetD8Async(reinterpret_cast<CUdeviceptr>(own_segment() + layout_.mail()), 0xff,
+                                     layout_.bytes() - layout_.mail(), nullptr),
+               "emptying the mailboxes");
+    check_cuda(driver_.CtxSynchronize(), "emptying the mailboxes");
+    dependent_launch_ = cuda_attribute(options_.device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) >= 9;
     for (int type = 0; type < kDTypeCount; ++type) {
       for (int op = 0; op < kReduceOpCount; ++op) {
-        for (const bool one_shot : {true, false}) kernel(one_shot, type, op) = load(one_shot, type, op);
+        for (int protocol = 0; protocol < kDeviceProtocolCount; ++protocol) {
+          if (!carries(static_cast<DeviceProtocol>(protocol), static_cast<DType>(type))) continue;
+          kernel(protocol, type, op) = load(protocol, type, op);
+        }
       }
     }
+    check_cuda(driver_.EventCreate(&last_call_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
     barrier_ = signal_module().function(options_.device, "stream_barrier");
     put_ = signal_module().function(options_.device, "stream_put_signal");
     wait_ = signal_module().function(options_.device, "stream_wait_signal");
@@ -117,10 +127,15 @@ class CudaTeam final : public DeviceTeam {
     params.layout = layout_;
     std::copy(options_.segments.begin(), options_.segments.end(), params.segments);
     params.guard = guard(options_.timeout);
+    auto* const queue = static_cast<CUstream>(stream.handle);
     const CurrentDevice current(context_);
-    launch_kernel(driver_, kernel(call.one_shot, static_cast<int>(call.type), static_cast<int>(call.op)),
-                  {.grid = call.grid, .block = call.block, .stream = static_cast<CUstream>(stream.handle)},
-                  params, "launching all_reduce");
+    const bool captured = follow_last_call(queue);
+    launch_kernel(
+        driver_,
+        kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), static_cast<int>(call.op)),
+        {.grid = call.grid, .block = call.block, .stream = queue, .dependent = dependent_launch_}, params,
+        "launching all_reduce");
+    if (!captured) check_cuda(driver_.EventRecord(last_call_, queue), "cuEventRecord");
   }
 
   void barrier(const DeviceView& view, int channel, Stream stream) override {
@@ -135,9 +150,12 @@ class CudaTeam final : public DeviceTeam {
                   "launching wait_signal");
   }
 
+  ~CudaTeam() override { (void)driver_.EventDestroy(last_call_); }
+  CudaTeam(const CudaTeam&) = delete;
+  CudaTeam& operator=(const CudaTeam&) = delete;
+
   [[nodiscard]] DeviceGuard guard(Duration timeout) const override {
-    auto* const head =
-        reinterpret_cast<cuda::SegmentHead*>(options_.segments[static_cast<std::size_t>(options_.rank)]);
+    auto* const head = reinterpret_cast<cuda::SegmentHead*>(own_segment());
     return {.failed = &head->control.failed,
             .notice = words_->device_notice(),
             .fault = words_->device_fault(),
@@ -177,16 +195,34 @@ class CudaTeam final : public DeviceTeam {
 
  private:
   [[nodiscard]] int size() const { return static_cast<int>(options_.segments.size()); }
-  [[nodiscard]] CUfunction& kernel(bool one_shot, int type, int op) {
-    return kernels_[static_cast<std::size_t>((type * kReduceOpCount + op) * 2 + (one_shot ? 1 : 0))];
+  /// Calls of one group share mailboxes and count epochs: one on another stream waits for the one before it.
+  /// Returns whether the stream is being captured; then the graph's user orders it against other work.
+  [[nodiscard]] bool follow_last_call(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    check_cuda(driver_.StreamIsCapturing(stream, &status), "cuStreamIsCapturing");
+    if (status != CU_STREAM_CAPTURE_STATUS_NONE) return true;
+    if (called_ && stream != last_stream_) {
+      check_cuda(driver_.StreamWaitEvent(stream, last_call_, 0), "cuStreamWaitEvent");
+    }
+    called_ = true;
+    last_stream_ = stream;
+    return false;
   }
-  [[nodiscard]] CUfunction load(bool one_shot, int type, int op) const {
+  [[nodiscard]] std::byte* own_segment() const {
+    return options_.segments[static_cast<std::size_t>(options_.rank)];
+  }
+  [[nodiscard]] CUfunction& kernel(int protocol, int type, int op) {
+    return kernels_[static_cast<std::size_t>((type * kReduceOpCount + op) * kDeviceProtocolCount + protocol)];
+  }
+  [[nodiscard]] CUfunction load(int protocol, int type, int op) const {
     // As src/kernel/cuda/all_reduce.cuh has them.
+    constexpr const char* kNames[kDeviceProtocolCount] = {"one_shot", "two_shot", "mail_one_shot",
+                                                          "mail_two_shot"};
     const int ranks = static_cast<ReduceOp>(op) != ReduceOp::sum ? 8 : size() <= 2 ? 2 : size() <= 4 ? 4 : 8;
     return all_reduce_module(static_cast<DType>(type))
-        .function(options_.device, fmt::format("{}_{}_{}_{}", one_shot ? "one_shot" : "two_shot",
-                                               to_string(static_cast<DType>(type)),
-                                               to_string(static_cast<ReduceOp>(op)), ranks));
+        .function(options_.device,
+                  fmt::format("{}_{}_{}_{}", kNames[protocol], to_string(static_cast<DType>(type)),
+                              to_string(static_cast<ReduceOp>(op)), ranks));
   }
   void launch_signal(CUfunction function, unsigned block, const cuda::SignalParams& params, Stream stream,
                      const char* what) {
@@ -197,10 +233,14 @@ class CudaTeam final : public DeviceTeam {
 
   const Options options_;
   const CudaDriver& driver_;
-  const CUcontext context_;
+  CUcontext context_;
   const cuda::SegmentLayout layout_;
   std::optional<MappedWords> words_;
-  std::array<CUfunction, std::size_t{kDTypeCount} * kReduceOpCount * 2> kernels_{};
+  std::array<CUfunction, std::size_t{kDTypeCount} * kReduceOpCount * kDeviceProtocolCount> kernels_{};
+  bool dependent_launch_ = false;
+  CUevent last_call_ = nullptr;
+  CUstream last_stream_ = nullptr;
+  bool called_ = false;
   CUfunction barrier_ = nullptr;
   CUfunction put_ = nullptr;
   CUfunction wait_ = nullptr;

@@ -1,5 +1,5 @@
-// Element types and reductions as kernels compute them: the same bits as the host's (kernel/host/reduce_kernels.h,
-// base/numeric.h). 8- and 16-bit floats are combined in f32 and rounded once.
+// Element types and reductions as kernels compute them: the same bits as the host's
+// (kernel/host/reduce_kernels.h, base/numeric.h). 8- and 16-bit floats are combined in f32 and rounded once.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -28,6 +28,7 @@ struct Native {
   static __device__ __forceinline__ T round(T x) { return x; }
 };
 struct F32 : Native<float> {
+  static constexpr std::uint32_t kNanWord = kOneNan32;  ///< four bytes of this format's usual NaN
   static __device__ __forceinline__ float round(float x) {
     return is_nan(x) ? __uint_as_float(kOneNan32) : x;
   }
@@ -39,6 +40,7 @@ struct F64 : Native<double> {
 };
 
 struct F16 {
+  static constexpr std::uint32_t kNanWord = 0x7e007e00;
   using Stored = std::uint16_t;
   using Wide = float;
   static __device__ __forceinline__ float widen(Stored x) { return __half2float(__ushort_as_half(x)); }
@@ -48,6 +50,7 @@ struct F16 {
 };
 
 struct BF16 {
+  static constexpr std::uint32_t kNanWord = 0x7fc07fc0;
   using Stored = std::uint16_t;
   using Wide = float;
   static __device__ __forceinline__ float widen(Stored x) {
@@ -60,8 +63,8 @@ struct BF16 {
   }
 };
 
-/// An 8-bit float of kMantissa fraction bits and exponent bias kBias; magnitudes above kLargest (the bits of a
-/// float) saturate, NaN becomes 0x7f. See encode_small in kernel/host/reduce_kernels.h.
+/// An 8-bit float of kMantissa fraction bits and exponent bias kBias; magnitudes above kLargest (the bits of
+/// a float) saturate, NaN becomes 0x7f. See encode_small in kernel/host/reduce_kernels.h.
 template <int kMantissa, int kBias, std::int32_t kLargest>
 __device__ __forceinline__ std::uint8_t encode_small(float x) {
   const std::int32_t bits = __float_as_int(x);
@@ -78,6 +81,7 @@ __device__ __forceinline__ std::uint8_t encode_small(float x) {
 }
 
 struct E4M3 {
+  static constexpr std::uint32_t kNanWord = 0x7f7f7f7f;
   using Stored = std::uint8_t;
   using Wide = float;
   static __device__ __forceinline__ float widen(Stored x) {
@@ -89,6 +93,7 @@ struct E4M3 {
 };
 
 struct E5M2 {
+  static constexpr std::uint32_t kNanWord = 0x7f7f7f7f;
   using Stored = std::uint8_t;
   using Wide = float;
   static __device__ __forceinline__ float widen(Stored x) {

@@ -1,13 +1,14 @@
-// One-shot all-reduce with the flag in the data: everyone sends its input to everyone, and each adds up what it
-// has received.
+// One-shot all-reduce with the flag in the data: everyone sends its input to everyone, and each adds up what
+// it has received.
 //
-// Protocol. Data travels in packets of 8 bytes, each as two words of 8 bytes that carry 4 bytes of data and the
-// epoch: {d0, e, d1, e}. An aligned word of 8 bytes arrives whole, so a receiver that finds the epoch has the
-// data: no fence, no barrier, one trip. A rank writes packet i of its input to slot (parity of the epoch, own
-// rank), packet i, on every peer; on each rank the same thread handles packet i. By the rule of call.cuh the slot
-// is free: its last reader read it two epochs ago. Flags in a slot are older epochs of the same parity; they are
-// never cleared. The 32 bits of an epoch in a flag come round after 2^32 passes: every kScrubPeriod passes, two
-// passes in a row (one per parity) rewrite their slots to the end, so that no flag grows that old.
+// Protocol. Data travels in packets of 8 bytes, each as two words of 8 bytes that carry 4 bytes of data and
+// the epoch: {d0, e, d1, e}. An aligned word of 8 bytes arrives whole, so a receiver that finds the epoch has
+// the data: no fence, no barrier, one trip. A rank writes packet i of its input to slot (parity of the epoch,
+// own rank), packet i, on every peer; on each rank the same thread handles packet i. By the rule of call.cuh
+// the slot is free: its last reader read it two epochs ago. Flags in a slot are older epochs of the same
+// parity; they are never cleared. The 32 bits of an epoch in a flag come round after 2^32 passes: every
+// kScrubPeriod passes, two passes in a row (one per parity) rewrite their slots to the end, so that no flag
+// grows that old.
 #pragma once
 
 #include "kernel/cuda/call.cuh"
@@ -37,7 +38,8 @@ __device__ __forceinline__ Words peek_packet(const std::byte* from) {
   return words;
 }
 __device__ __forceinline__ bool carries(const Words& words, std::uint32_t flag) {
-  return static_cast<std::uint32_t>(words.low >> 32) == flag && static_cast<std::uint32_t>(words.high >> 32) == flag;
+  return static_cast<std::uint32_t>(words.low >> 32) == flag &&
+         static_cast<std::uint32_t>(words.high >> 32) == flag;
 }
 
 template <class E, Op kOp, int kMaxRanks>
@@ -50,6 +52,7 @@ class OneShot {
     const unsigned threads = gridDim.x * blockDim.x;
     Control& control = reinterpret_cast<SegmentHead*>(p_.segments[p_.rank])->control;
 
+    enter();
     // The first packet and the epoch are read at the same time.
     Packet<8> own = load(0, thread);
     const Start start = read_start(control);

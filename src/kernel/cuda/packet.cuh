@@ -15,6 +15,16 @@ struct Packet {
   std::uint32_t words[kWords];
 };
 
+/// By value: choosing between references would put both in memory.
+template <int kBytes>
+__device__ __forceinline__ Packet<kBytes> choose(bool first, const Packet<kBytes>& a,
+                                                 const Packet<kBytes>& b) {
+  Packet<kBytes> packet;
+#pragma unroll
+  for (int i = 0; i < Packet<kBytes>::kWords; ++i) packet.words[i] = first ? a.words[i] : b.words[i];
+  return packet;
+}
+
 template <int kBytes>
 __device__ __forceinline__ Packet<kBytes> load_whole(const std::byte* from) {
   Packet<kBytes> packet;
@@ -42,7 +52,8 @@ __device__ __forceinline__ void store_whole(std::byte* to, const Packet<kBytes>&
 template <class T, int kBytes>
 __device__ __forceinline__ T get(const Packet<kBytes>& packet, int i) {
   if constexpr (sizeof(T) == 8) {
-    const std::uint64_t bits = packet.words[2 * i] | static_cast<std::uint64_t>(packet.words[2 * i + 1]) << 32;
+    const std::uint64_t bits = packet.words[2 * i] | static_cast<std::uint64_t>(packet.words[2 * i + 1])
+                                                         << 32;
     return reinterpret_cast<const T&>(bits);
   } else if constexpr (sizeof(T) == 4) {
     return reinterpret_cast<const T&>(packet.words[i]);
@@ -72,8 +83,8 @@ __device__ __forceinline__ void set(Packet<kBytes>& packet, int i, T value) {
 /// The packet at byte `at` of `bytes` bytes of T; what lies beyond the end counts as zero. `aligned`: data is
 /// aligned to kBytes, and so is `at`.
 template <class T, int kBytes>
-__device__ __forceinline__ Packet<kBytes> load_packet(const std::byte* data, std::size_t at, std::size_t bytes,
-                                                      bool aligned) {
+__device__ __forceinline__ Packet<kBytes> load_packet(const std::byte* data, std::size_t at,
+                                                      std::size_t bytes, bool aligned) {
   if (aligned && at + kBytes <= bytes) return load_whole<kBytes>(data + at);
   Packet<kBytes> packet{};
 #pragma unroll

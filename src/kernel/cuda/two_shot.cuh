@@ -1,14 +1,17 @@
 // Two-shot all-reduce by pushing: a reduce-scatter, then an all-gather, with the fewest bytes on the links.
 //
-// Protocol, per pass. The pass's data is cut into one piece per rank. Block b of every rank works on the same part
-// of each piece, and with block b of its peers alone:
-//   1. It writes its part of piece r to rank r's slot (phase 0, source), raises its flag there, and waits for the
+// Protocol, per pass. The pass's data is cut into one piece per rank. Block b of every rank works on the same
+// part of each piece, and with block b of its peers alone:
+//   1. It writes its part of piece r to rank r's slot (phase 0, source), raises its flag there, and waits for
+//   the
 //      flags of its peers.
-//   2. It adds up its part of its own piece from the slots and its own input, writes the sums to its output and to
+//   2. It adds up its part of its own piece from the slots and its own input, writes the sums to its output
+//   and to
 //      every peer's slot (phase 1, owner), raises its second flag, and waits for those of its peers.
 //   3. It copies its part of the other pieces to its output.
-// Flags carry the epoch, in 64 bits, and only rise. By the rule of call.cuh slots of the epoch's parity are free.
-// In place works: a part of the input is read, by the same block, before its flag is raised, and only then written.
+// Flags carry the epoch, in 64 bits, and only rise. By the rule of call.cuh slots of the epoch's parity are
+// free. In place works: a part of the input is read, by the same block, before its flag is raised, and only
+// then written.
 #pragma once
 
 #include "kernel/cuda/call.cuh"
@@ -23,6 +26,7 @@ class TwoShot {
 
   __device__ __forceinline__ void run() {
     Control& control = reinterpret_cast<SegmentHead*>(p_.segments[p_.rank])->control;
+    enter();
     const Start start = read_start(control);
     for (std::uint32_t pass = 0; pass < p_.passes; ++pass) {
       begin_pass(pass, start.epoch + pass);
@@ -137,8 +141,8 @@ class TwoShot {
       const auto flag = [&](int on, int of) {
         return &reinterpret_cast<SegmentHead*>(p_.segments[on])->flags[phase][blockIdx.x][of];
       };
-      // release.sys: pairs with the acquire below, in the peer's block; with the barrier before it, it publishes
-      // what all threads of this block wrote to the peer.
+      // release.sys: pairs with the acquire below, in the peer's block; with the barrier before it, it
+      // publishes what all threads of this block wrote to the peer.
       device::store_release(flag(peer, p_.rank), epoch_);
       const std::uint64_t* const theirs = flag(p_.rank, peer);
       failed = !device::wait_until(p_.guard, peer, DeviceFault::all_reduce,

@@ -1,0 +1,45 @@
+// What the CUDA examples share: checked calls, and waits that end.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <chrono>
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace example {
+
+inline void check(cudaError_t result, const char* what) {
+  if (result != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(result));
+}
+
+/// How many GPUs this process sees; 0 also without a driver.
+inline int gpus() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+/// Says so where there is not enough to show something.
+inline bool skipped() {
+  if (gpus() >= 2) return false;
+  std::printf("skipped: needs 2 GPUs\n");
+  return true;
+}
+
+/// Waits for what the current device has been given to do, but not for ever.
+inline void finish(const char* what, std::chrono::seconds patience = std::chrono::seconds{20}) {
+  check(cudaGetLastError(), what);  // of the launch
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    const cudaError_t state = cudaStreamQuery(nullptr);
+    if (state == cudaSuccess) return;
+    if (state != cudaErrorNotReady) check(state, what);
+    if (std::chrono::steady_clock::now() > deadline)
+      throw std::runtime_error(std::string(what) + ": timeout");
+    std::this_thread::sleep_for(std::chrono::microseconds{50});
+  }
+}
+
+}  // namespace example

@@ -1,0 +1,81 @@
+#include "topology/nvlink.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "driver/device.h"
+
+namespace onehop {
+namespace {
+
+/// More than any device has (18 today): an NVML that never says "no such link" must not keep us for ever.
+constexpr unsigned kMaxLinks = 64;
+
+/// The links of one device.
+struct Ends {
+  std::vector<int> direct;  ///< to each device
+  int into_switches = 0;
+};
+
+void count_end(const Nvml& nvml, NvmlDevice device, unsigned link, const std::vector<std::string>& bus_ids,
+               Ends& ends) {
+  NvmlLinkEnd end = kNvmlLinkEndUnknown;
+  if (nvml.DeviceGetNvLinkRemoteDeviceType != nullptr &&
+      nvml.DeviceGetNvLinkRemoteDeviceType(device, link, &end) != kNvmlSuccess) {
+    end = kNvmlLinkEndUnknown;
+  }
+  if (end == kNvmlLinkEndSwitch) {
+    ++ends.into_switches;
+    return;
+  }
+  // Of unknown kind, too, it counts when its bus id is one of ours.
+  NvmlPciInfo remote{};
+  if (nvml.DeviceGetNvLinkRemotePciInfo_v2(device, link, &remote) != kNvmlSuccess) return;
+  remote.bus_id[sizeof remote.bus_id - 1] = '\0';
+  if (remote.bus_id[0] == '\0') return;
+  const auto found = std::find(bus_ids.begin(), bus_ids.end(), normal_pci_bus_id(remote.bus_id));
+  if (found != bus_ids.end()) ++ends.direct[static_cast<std::size_t>(found - bus_ids.begin())];
+}
+
+Ends ends_of(const Nvml& nvml, const std::string& bus_id, const std::vector<std::string>& bus_ids,
+             std::vector<std::string>& notes) {
+  Ends ends{.direct = std::vector<int>(bus_ids.size())};
+  NvmlDevice device = nullptr;
+  if (const NvmlResult result = nvml.DeviceGetHandleByPciBusId_v2(bus_id.c_str(), &device);
+      result != kNvmlSuccess) {
+    notes.push_back(fmt::format("NVML does not find device {}, so its NVLinks are not known: {}", bus_id,
+                                nvml_error_text(nvml, result)));
+    return ends;
+  }
+  for (unsigned link = 0; link < kMaxLinks; ++link) {
+    NvmlEnableState state = kNvmlDisabled;
+    const NvmlResult result = nvml.DeviceGetNvLinkState(device, link, &state);
+    if (result != kNvmlSuccess) {
+      // Past the last link the answer is one of these two.
+      if (result != kNvmlNotSupported && result != kNvmlInvalidArgument) {
+        notes.push_back(fmt::format("NVLinks of device {} from number {} on are not known: {}", bus_id, link,
+                                    nvml_error_text(nvml, result)));
+      }
+      break;
+    }
+    if (state == kNvmlEnabled) count_end(nvml, device, link, bus_ids, ends);
+  }
+  return ends;
+}
+
+}  // namespace
+
+NvlinkMatrix count_nvlinks(const Nvml& nvml, const std::vector<std::string>& bus_ids) {
+  NvlinkMatrix matrix;
+  std::vector<Ends> ends;
+  for (const std::string& bus_id : bus_ids) ends.push_back(ends_of(nvml, bus_id, bus_ids, matrix.notes));
+  for (std::size_t from = 0; from < bus_ids.size(); ++from) {
+    for (std::size_t to = 0; to < bus_ids.size(); ++to) {
+      const int through_switches = std::min(ends[from].into_switches, ends[to].into_switches);
+      matrix.links.push_back(from == to ? 0 : ends[from].direct[to] + through_switches);
+    }
+  }
+  return matrix;
+}
+
+}  // namespace onehop

@@ -1,0 +1,21 @@
+// NVLinks between devices, as NVML sees them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "driver/nvml.h"
+
+namespace onehop {
+
+struct NvlinkMatrix {
+  std::vector<int> links;  ///< devices x devices, row major; 0 on the diagonal
+  std::vector<std::string> notes;
+};
+
+/// Active links from each device to each other. `bus_ids` are the devices' PCI bus ids as cuda_pci_bus_id
+/// writes them. A link to another device counts for it; links into an NVSwitch count towards every other
+/// device that has some (the smaller of the two ends' counts). What NVML does not answer counts as no link.
+[[nodiscard]] NvlinkMatrix count_nvlinks(const Nvml& nvml, const std::vector<std::string>& bus_ids);
+
+}  // namespace onehop

@@ -1,0 +1,155 @@
+// onehop p2p-check: prove that GPUs reach each other's memory, and measure how fast.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "onehop/peer_check.h"
+
+#include "base/check.h"
+#include "base/units.h"
+#include "commands.h"
+#include "p2p_report.h"
+
+namespace onehop::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  onehop p2p-check                      every pair, both directions: verified, then measured with 256 MiB
+  onehop p2p-check --quick              verified only, with 16 MiB: a second or two
+  onehop p2p-check --devices 0,1        these two
+  onehop p2p-check --json machine.json  the table, and the same for programs in a file; '-': only JSON
+
+Every pair moves data by kernel stores, kernel loads and copy engine, adds to the same words from both sides, and
+answers flags; everything that arrives is compared. GB/s are 10^9 bytes per second, one direction at a time;
+latency is from a store to its being seen, half a round trip. Run it on GPUs that are idle.
+The outcome is kept until the next boot, and the library trusts it (peers_verified).
+
+Exit code: 0 every direction is verified; 1 one failed, has no access or did not end in time, or there are no two
+GPUs; 2 bad usage.)";
+
+constexpr std::size_t kQuickBytes = 16u << 20;
+
+struct Arguments {
+  std::vector<int> devices;
+  std::optional<std::string> size;
+  std::string timeout = "60s";
+  std::string json;  ///< file, "-" for standard output, empty for none
+  bool quick = false;
+};
+
+Duration parse_timeout(const std::string& text) {
+  std::size_t used = 0;
+  double value = -1;
+  try {
+    value = std::stod(text, &used);
+  } catch (const std::exception&) {
+    value = -1;
+  }
+  const std::string unit = value >= 0 ? text.substr(used) : "?";
+  const double scale = unit == "ms" ? 1 : unit.empty() || unit == "s" ? 1000 : unit == "m" ? 60000 : -1;
+  if (scale < 0 || !(value * scale >= 1 && value * scale <= 86.4e6)) {
+    throw UsageError(
+        fmt::format("--timeout '{}' is not a time above 0 and up to a day, such as 30s, 500ms or 2m", text));
+  }
+  return Duration(static_cast<Duration::rep>(value * scale));
+}
+
+PeerCheckOptions parse(const Arguments& arguments) {
+  PeerCheckOptions options;
+  for (const int device : arguments.devices) {
+    if (device < 0) throw UsageError(fmt::format("--devices names device {}; they go from 0", device));
+    options.devices.emplace_back(device);
+  }
+  if (options.devices.size() == 1) {
+    throw UsageError(fmt::format("--devices names only device {}; a pair needs 2", arguments.devices[0]));
+  }
+  options.measure_bandwidth = !arguments.quick;
+  if (arguments.quick) options.bytes = kQuickBytes;
+  if (arguments.size) {
+    try {
+      options.bytes = parse_size(*arguments.size);
+    } catch (const Error& error) {
+      throw UsageError(fmt::format("--size: {}", error.message()));
+    }
+    if (options.bytes == 0 || options.bytes % 16 != 0) {
+      throw UsageError(fmt::format("--size '{}' is not a multiple of 16 bytes", *arguments.size));
+    }
+  }
+  options.timeout = parse_timeout(arguments.timeout);
+  options.remember = true;
+  return options;
+}
+
+void print(const std::string& text) {
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written) fail_errno(errno, "cannot write the output");
+}
+
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+/// Before anything runs: a result that cannot be kept should not cost minutes first. Appending leaves what is
+/// in it until there is something to put in its place.
+void check_writable(const std::string& path) {
+  const File file(std::fopen(path.c_str(), "ae"), &std::fclose);
+  if (file == nullptr) fail_errno(errno, fmt::format("cannot write '{}'", path));
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  File file(std::fopen(path.c_str(), "we"), &std::fclose);
+  if (file == nullptr) fail_errno(errno, fmt::format("cannot write '{}'", path));
+  const bool written = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
+  const int write_error = errno;
+  // The last bytes reach the file system here: a full disk may show only now.
+  const bool closed = std::fclose(file.release()) == 0;
+  if (!written || !closed) fail_errno(written ? errno : write_error, fmt::format("cannot write '{}'", path));
+}
+
+int run_p2p_check(const PeerCheckOptions& options, const std::string& json) {
+  const bool to_file = !json.empty() && json != "-";
+  if (to_file) check_writable(json);
+  const std::vector<PairReport> reports = check_peers(options);
+  if (json == "-") {
+    print(p2p_json(reports, options.bytes));
+  } else {
+    print(p2p_text(reports));
+  }
+  if (to_file) write_file(json, p2p_json(reports, options.bytes));
+  // Everything is written; the driver's own exit would wait for a kernel that does not end.
+  if (any_hung(reports)) ::_exit(kExitFailed);
+  return all_ok(reports) ? kExitOk : kExitFailed;
+}
+
+}  // namespace
+
+void add_p2p_check(CLI::App& app, std::function<int()>& run) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* const sub =
+      app.add_subcommand("p2p-check", "Prove that GPUs reach each other's memory; measure how fast");
+  sub->footer(kFooter);
+  sub->add_option("--devices", arguments->devices, "Pairs of these devices alone, such as 0,1")
+      ->delimiter(',')
+      ->type_name("LIST");
+  sub->add_option("--size", arguments->size, "Bytes per transfer (default 256M; 16M with --quick)")
+      ->type_name("BYTES");
+  sub->add_flag("--quick", arguments->quick, "Verify, but measure no bandwidth");
+  CLI::Option* const json =
+      sub->add_option("--json", arguments->json, "Write the results as JSON; '-' for standard output")
+          ->type_name("FILE");
+  sub->add_option("--timeout", arguments->timeout, "For all pairs together")
+      ->capture_default_str()
+      ->type_name("TIME");
+  sub->callback([arguments, json, &run] {
+    if (*json && arguments->json.empty()) {
+      throw UsageError("--json needs a file name, or '-' for standard output");
+    }
+    const PeerCheckOptions options = parse(*arguments);
+    run = [options, path = arguments->json] { return run_p2p_check(options, path); };
+  });
+}
+
+}  // namespace onehop::cli

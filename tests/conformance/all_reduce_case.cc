@@ -29,14 +29,14 @@ std::string AllReduceCase::describe() const {
 }
 
 Workspace::Workspace(const Backend& backend, Group& group, std::size_t max_bytes)
-    : backend_(backend), group_(group), max_bytes_(max_bytes) {
+    : group_(group), memory_(backend.memory(group)), max_bytes_(max_bytes) {
   const std::size_t room = 2 * kGuard + kSlack + max_bytes;
   for (SymmetricBuffer& buffer : symmetric_) buffer = group.allocate(2 * room);
-  for (std::byte*& data : ordinary_) data = backend.allocate(room);
+  for (std::byte*& data : ordinary_) data = memory_->allocate(room);
 }
 
 Workspace::~Workspace() {
-  for (std::byte* const data : ordinary_) backend_.release(data);
+  for (std::byte* const data : ordinary_) memory_->release(data);
 }
 
 std::byte* Workspace::place(const AllReduceCase& call, bool output) const {
@@ -67,12 +67,12 @@ std::byte* Workspace::place(const AllReduceCase& call, bool output) const {
 void Workspace::put(std::byte* at, const Bytes& content) {
   image_.assign(content.size() + 2 * kGuard, kPoison);
   std::copy(content.begin(), content.end(), image_.begin() + kGuard);
-  backend_.upload(at - kGuard, image_.data(), image_.size());
+  memory_->upload(at - kGuard, image_.data(), image_.size());
 }
 
 void Workspace::expect(std::byte* at, const Bytes& content, const AllReduceCase& call, const char* what) {
   image_.resize(content.size() + 2 * kGuard);
-  backend_.download(image_.data(), at - kGuard, image_.size());
+  memory_->download(image_.data(), at - kGuard, image_.size());
   const auto complain = [&](const std::string& text) {
     throw std::runtime_error(
         fmt::format("rank {} of {}: {}: {}", group_.rank().value, group_.size(), call.describe(), text));
@@ -100,8 +100,9 @@ Algorithm Workspace::run(const AllReduceCase& call, const Streams& streams) {
   if (!call.in_place) put(out, Bytes(call.bytes(), kPoison));
   put(in, input);
 
-  const Algorithm used = all_reduce(group_, in, out, call.count, call.type, call.op, {},
+  const Algorithm used = all_reduce(group_, in, out, call.count, call.type, call.op, memory_->stream(),
                                     {.algorithm = call.algorithm, .timeout = {}});
+  group_.synchronize(memory_->stream());
 
   if (!call.in_place) expect(in, input, call, "input element");
   // Nothing done leaves the output as it was.

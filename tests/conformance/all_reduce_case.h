@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -58,8 +59,8 @@ class Workspace {
   void put(std::byte* at, const Bytes& content);
   void expect(std::byte* at, const Bytes& content, const AllReduceCase& call, const char* what);
 
-  const Backend& backend_;
   Group& group_;
+  std::unique_ptr<RankMemory> memory_;
   std::size_t max_bytes_;
   std::byte* ordinary_[2] = {};
   SymmetricBuffer symmetric_[2];

@@ -33,13 +33,21 @@ void run_threads(int n, const std::function<void(Rank)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
+namespace {
+
+JoinOptions options_of(Rank rank, int n, JoinOptions options) {
+  options.rank = rank;
+  options.size = n;
+  if (!options.device.is_host()) options.device.value += rank.value;
+  return options;
+}
+
+}  // namespace
+
 void run_thread_group(int n, const std::function<void(Group&)>& body, const JoinOptions& defaults) {
   const std::shared_ptr<Store> store = memory_store();
   run_threads(n, [&](Rank rank) {
-    JoinOptions options = defaults;
-    options.rank = rank;
-    options.size = n;
-    Group group = Group::join(store, options);
+    Group group = Group::join(store, options_of(rank, n, defaults));
     body(group);
   });
 }
@@ -140,10 +148,7 @@ std::vector<Exit> Processes::wait(Duration limit, const std::vector<int>& except
 void run_process_group(int n, const std::function<void(Group&)>& body, const JoinOptions& defaults) {
   const TempDir dir;
   Processes processes(n, [&](Rank rank) {
-    JoinOptions options = defaults;
-    options.rank = rank;
-    options.size = n;
-    Group group = Group::join(file_store(dir.path()), options);
+    Group group = Group::join(file_store(dir.path()), options_of(rank, n, defaults));
     body(group);
     return std::string();
   });

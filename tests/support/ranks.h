@@ -15,7 +15,8 @@ namespace onehop::testing {
 /// Runs `body(rank)` on `n` threads and waits. What a rank throws fails the test with its rank.
 void run_threads(int n, const std::function<void(Rank)>& body);
 
-/// The same over a fresh memory store, each rank joined.
+/// The same over a fresh memory store, each rank joined. With `defaults.device` a GPU, that is rank 0's; the
+/// ranks after it are on the GPUs after it.
 void run_thread_group(int n, const std::function<void(Group&)>& body, const JoinOptions& defaults = {});
 
 /// How a rank that is a process ended.
@@ -44,7 +45,8 @@ class Processes {
   std::vector<Child> children_;
 };
 
-/// Forks `n` ranks that join over a fresh private file store and run `body`; expects all to succeed.
+/// Forks `n` ranks that join over a fresh private file store and run `body`; expects all to succeed. GPUs as
+/// above.
 void run_process_group(int n, const std::function<void(Group&)>& body, const JoinOptions& defaults = {});
 
 /// A fresh private directory, removed by the destructor.

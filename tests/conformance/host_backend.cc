@@ -1,0 +1,47 @@
+// Host memory; ranks are threads or processes.
+#include <cstring>
+#include <new>
+
+#include "conformance/backend.h"
+#include "support/ranks.h"
+
+namespace onehop::testing {
+namespace {
+
+class HostMemory final : public RankMemory {
+ public:
+  [[nodiscard]] Stream stream() const override { return {}; }
+  [[nodiscard]] std::byte* allocate(std::size_t bytes) override {
+    return static_cast<std::byte*>(::operator new(bytes, kAlignment));
+  }
+  void release(std::byte* data) override { ::operator delete(data, kAlignment); }
+  void upload(void* to, const void* from, std::size_t bytes) override {
+    if (bytes != 0) std::memcpy(to, from, bytes);
+  }
+  void download(void* to, const void* from, std::size_t bytes) override { upload(to, from, bytes); }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+};
+
+using Run = void (*)(int, const std::function<void(Group&)>&, const JoinOptions&);
+
+Backend host(std::string name, Run run) {
+  return {
+      .name = std::move(name),
+      .sizes = {2, 3, 4, 5, 6, 7, 8},
+      .few_sizes = {2, 5, 8},
+      .unavailable = [](int) { return std::string(); },
+      .run = [run](int ranks, const JoinOptions& options, const auto& body) { run(ranks, body, options); },
+      .memory = [](Group&) { return std::make_unique<HostMemory>(); }};
+}
+
+}  // namespace
+
+const std::vector<Backend>& backends() {
+  static const std::vector<Backend> all = {host("HostThreads", run_thread_group),
+                                           host("HostProcesses", run_process_group)};
+  return all;
+}
+
+}  // namespace onehop::testing

@@ -1,0 +1,346 @@
+// Groups on GPUs as users see them: work that is queued and not waited for, graphs, several groups and
+// streams, wrong arguments, and what a group leaves behind.
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <random>
+
+#include "onehop/group.h"
+
+#include "gpu/on_gpus.h"
+
+namespace onehop::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Clock = std::chrono::steady_clock;
+
+class CudaGroups : public OnGpus {};
+INSTANTIATE_TEST_SUITE_P(, CudaGroups, all_gpu_ranks(), gpu_ranks_name);
+
+Error error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {ErrorCode{}, ""};
+}
+
+void reduce(Group& group, const Gpu& gpu, const std::uint32_t* in, std::uint32_t* out, std::size_t count,
+            std::optional<Algorithm> algorithm = {}) {
+  (void)all_reduce(group, in, out, count, DType::u32, ReduceOp::sum, gpu.stream(),
+                   {.algorithm = algorithm, .timeout = {}});
+}
+
+// --- queued work ---
+
+TEST_P(CudaGroups, QueuedCallsOfAllSizesBackToBackAreExact) {
+  run([](Group& group, Gpu& gpu) {
+    constexpr std::size_t kCalls = 2000;
+    constexpr std::size_t kMost = 200'000;
+    auto* const in = gpu.make<std::uint32_t>(kMost);
+    auto* const out = gpu.make<std::uint32_t>(kMost);
+    const EndsLog log(gpu, kCalls);
+    std::mt19937_64 together(7);
+    for (std::size_t i = 0; i < kCalls; ++i) {
+      const std::size_t limit = kMost >> together() % 17;
+      const std::size_t count = 1 + together() % limit;
+      const bool in_place = together() % 2 == 0;
+      constexpr std::optional<Algorithm> kAlgorithms[] = {{}, Algorithm::one_shot, Algorithm::two_shot};
+      std::uint32_t* const from = in_place ? out : in;
+      gpu.fill(from, part_of(group.rank().value, i), count);
+      reduce(group, gpu, from, out, count, kAlgorithms[together() % 3]);
+      log.note(i, out, count);
+      // The driver queues about a thousand launches; a rank that it stops must not be many calls ahead.
+      if (i % 100 == 99) group.synchronize(gpu.stream());
+    }
+    group.synchronize(gpu.stream());
+    log.expect([&](std::size_t i) { return sum_of(group.size(), i); });
+  });
+}
+
+TEST_P(CudaGroups, GraphsReplayBesideEagerCalls) {
+  run([](Group& group, Gpu& gpu) {
+    constexpr std::size_t kReplays = 1000;
+    constexpr std::size_t kSmall = 1000;
+    constexpr std::size_t kLarge = 100'003;
+    auto* const in = gpu.make<std::uint32_t>(kLarge);
+    auto* const small = gpu.make<std::uint32_t>(kSmall);
+    auto* const large = gpu.make<std::uint32_t>(kLarge);
+    auto* const eager = gpu.make<std::uint32_t>(kSmall);
+    const SymmetricBuffer buffer = group.allocate(4096);
+    const Graph graph(gpu, [&] {
+      reduce(group, gpu, in, small, kSmall, Algorithm::one_shot);
+      reduce(group, gpu, in, large, kLarge, Algorithm::two_shot);
+      buffer.barrier(gpu.stream(), 3);
+      reduce(group, gpu, in, small, kSmall);
+    });
+    const EndsLog of_small(gpu, kReplays);
+    const EndsLog of_large(gpu, kReplays);
+    const EndsLog of_eager(gpu, kReplays);
+    for (std::size_t i = 0; i < kReplays; ++i) {
+      gpu.fill(in, part_of(group.rank().value, i), kLarge);
+      if (i % 3 == 0) reduce(group, gpu, in, eager, kSmall);
+      graph.launch();
+      if (i % 3 != 0) reduce(group, gpu, in, eager, kSmall, Algorithm::two_shot);
+      of_small.note(i, small, kSmall);
+      of_large.note(i, large, kLarge);
+      of_eager.note(i, eager, kSmall);
+      if (i % 50 == 49) group.synchronize(gpu.stream());
+    }
+    const auto expected = [&](std::size_t i) { return sum_of(group.size(), i); };
+    of_small.expect(expected);
+    of_large.expect(expected);
+    of_eager.expect(expected);
+    for (const std::uint32_t each : gpu.read(large, kLarge)) ASSERT_EQ(each, expected(kReplays - 1));
+    group.check();
+  });
+}
+
+TEST_P(CudaGroups, TwoGroupsAtOnceDoNotWaitForEachOther) {
+  run([](Group& group, Gpu& gpu) {
+    std::optional<Group> other = group.split(0);
+    Gpu other_gpu(group.device());
+    constexpr std::size_t kRounds = 300;
+    constexpr std::size_t kCount = 5000;
+    auto* const one = gpu.make<std::uint32_t>(kCount);
+    auto* const two = other_gpu.make<std::uint32_t>(kCount);
+    const EndsLog of_one(gpu, kRounds);
+    const EndsLog of_two(other_gpu, kRounds);
+    for (std::size_t i = 0; i < kRounds; ++i) {
+      gpu.fill(one, part_of(group.rank().value, i), kCount);
+      other_gpu.fill(two, part_of(group.rank().value, i + 1), kCount);
+      // Half of the ranks begin with the other group.
+      for (const bool first : {true, false}) {
+        if (first == (group.rank().value % 2 == 0)) {
+          reduce(group, gpu, one, one, kCount);
+        } else {
+          reduce(*other, other_gpu, two, two, kCount, Algorithm::two_shot);
+        }
+      }
+      of_one.note(i, one, kCount);
+      of_two.note(i, two, kCount);
+      if (i % 50 == 49) {
+        group.synchronize(gpu.stream());
+        other->synchronize(other_gpu.stream());
+      }
+    }
+    of_one.expect([&](std::size_t i) { return sum_of(group.size(), i); });
+    of_two.expect([&](std::size_t i) { return sum_of(group.size(), i + 1); });
+  });
+}
+
+/// Calls that take turns on two streams; `between` is what the rank does after each.
+void take_turns_on_two_streams(Group& group, Gpu& gpu, const std::function<void(const Gpu&)>& between) {
+  Gpu second(group.device());
+  constexpr std::size_t kCalls = 200;
+  constexpr std::size_t kCount = 20'000;
+  Gpu* const gpus[] = {&gpu, &second};
+  std::uint32_t* data[2];
+  for (int s = 0; s < 2; ++s) data[s] = gpus[s]->make<std::uint32_t>(kCount);
+  const EndsLog logs[] = {EndsLog(gpu, kCalls / 2), EndsLog(second, kCalls / 2)};
+  for (std::size_t i = 0; i < kCalls; ++i) {
+    const std::size_t s = i % 2;
+    gpus[s]->fill(data[s], part_of(group.rank().value, i), kCount);
+    reduce(group, *gpus[s], data[s], data[s], kCount, i % 4 < 2 ? Algorithm::one_shot : Algorithm::two_shot);
+    logs[s].note(i / 2, data[s], kCount);
+    between(*gpus[s]);
+  }
+  for (const Gpu* each : gpus) group.synchronize(each->stream());
+  for (std::size_t s = 0; s < 2; ++s) {
+    logs[s].expect([&](std::size_t i) { return sum_of(group.size(), 2 * i + s); });
+  }
+}
+
+TEST_P(CudaGroups, TwoStreamsOrderedByTheHostShareAGroup) {
+  run([](Group& group, Gpu& gpu) {
+    take_turns_on_two_streams(group, gpu, [&](const Gpu& used) { group.synchronize(used.stream()); });
+  });
+}
+
+// As group.h says: calls on different streams run one after the other, with nothing between them.
+TEST_P(CudaGroups, CallsOnTwoStreamsRunOneAfterTheOther) {
+  run([](Group& group, Gpu& gpu) { take_turns_on_two_streams(group, gpu, [](const Gpu&) {}); });
+}
+
+TEST_P(CudaGroups, SplitsIntoGroupsThatWork) {
+  if (n() < 4) GTEST_SKIP() << "needs 4 ranks to split";
+  run([](Group& group, Gpu& gpu) {
+    std::optional<Group> half = group.split(group.rank().value % 2, -group.rank().value);
+    ASSERT_TRUE(half.has_value());
+    EXPECT_EQ(half->size(), group.size() / 2);
+    EXPECT_EQ(half->device(), group.device());
+    expect_works(*half, gpu);
+    expect_works(group, gpu);
+  });
+}
+
+TEST(CudaJoinLocal, OneThreadDrivesAllRanks) {
+  ONEHOP_NEED_GPUS(2);
+  const int n = gpus_unavailable(4).empty() ? 4 : 2;
+  std::vector<DeviceId> devices;
+  std::vector<std::unique_ptr<Gpu>> gpus;
+  for (int r = 0; r < n; ++r) {
+    devices.emplace_back(r);
+    gpus.push_back(std::make_unique<Gpu>(devices.back()));
+  }
+  std::vector<Group> groups = Group::join_local(devices, on_gpus());
+  ASSERT_EQ(groups.size(), gpus.size());
+  constexpr std::size_t kRounds = 40;
+  constexpr std::size_t kCount = 60'000;
+  std::vector<std::uint32_t*> data;
+  std::vector<EndsLog> logs;
+  for (const std::unique_ptr<Gpu>& gpu : gpus) {
+    data.push_back(gpu->make<std::uint32_t>(kCount));
+    logs.emplace_back(*gpu, kRounds);
+  }
+  for (std::size_t i = 0; i < kRounds; ++i) {
+    for (std::size_t r = 0; r < groups.size(); ++r) {
+      gpus[r]->fill(data[r], part_of(static_cast<int>(r), i), kCount);
+      reduce(groups[r], *gpus[r], data[r], data[r], kCount,
+             i % 2 == 0 ? Algorithm::one_shot : Algorithm::two_shot);
+      logs[r].note(i, data[r], kCount);
+    }
+  }
+  for (std::size_t r = 0; r < groups.size(); ++r) {
+    EXPECT_EQ(groups[r].rank(), Rank{static_cast<int>(r)});
+    groups[r].synchronize(gpus[r]->stream());
+    logs[r].expect([&](std::size_t i) { return sum_of(n, i); });
+    EXPECT_THAT(groups[r].usage(), ::testing::ElementsAre(0, kRounds / 2, kRounds / 2));
+  }
+  // What meets on the host needs a thread per rank.
+  on_every_rank(groups, [&](Group& group) {
+    const SymmetricBuffer buffer = group.allocate(1000);
+    EXPECT_EQ(buffer.bytes(), 1000u);
+    group.barrier();
+  });
+}
+
+// --- wrong arguments ---
+
+TEST_P(CudaGroups, AnArgumentThatIsWrongOnOneRankFailsTheGroupOnAll) {
+  run([](Group& group, Gpu& gpu) {
+    const Rank odd{group.size() - 1};
+    auto* const data = gpu.make<std::uint32_t>(100);
+    const auto start = Clock::now();
+    const Error error = error_of([&] {
+      (void)all_reduce(group, group.rank() == odd ? nullptr : data, data, 100, DType::u32, ReduceOp::sum,
+                       gpu.stream());
+      group.synchronize(gpu.stream());
+    });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+    EXPECT_EQ(error.origin(), odd) << error.what();
+    EXPECT_THAT(error.message(), ::testing::HasSubstr("null"));
+    EXPECT_LT(Clock::now() - start, seconds{5}) << "the peers waited for a call that will not come";
+    EXPECT_EQ(error_of([&] { group.check(); }).code(), ErrorCode::invalid_argument);
+    gpu.synchronize_device();
+  });
+}
+
+TEST_P(CudaGroups, AnArgumentThatIsWrongOnAllRanksChangesNothing) {
+  run([](Group& group, Gpu& gpu) {
+    auto* const data = gpu.make<std::uint32_t>(100);
+    const auto call = [&](std::size_t count, DType type, std::optional<Algorithm> algorithm) {
+      return error_of([&] {
+        (void)all_reduce(group, data, data, count, type, ReduceOp::sum, gpu.stream(),
+                         {.algorithm = algorithm, .timeout = {}});
+      });
+    };
+    EXPECT_THAT(call(SIZE_MAX, DType::u32, {}).message(), ::testing::HasSubstr("too large"));
+    EXPECT_THAT(call(1, static_cast<DType>(77), {}).message(), ::testing::HasSubstr("type"));
+    EXPECT_THAT(call(1, DType::u32, Algorithm::none).message(), ::testing::HasSubstr("algorithm"));
+    EXPECT_THAT(group.usage(), ::testing::ElementsAre(0, 0, 0));
+    expect_works(group, gpu);
+  });
+}
+
+// --- ends ---
+
+TEST_P(CudaGroups, ABufferIsDestroyedWhileWorkThatUsesItIsQueued) {
+  run([](Group& group, Gpu& gpu) {
+    const UserKernels kernels(gpu);
+    for (int i = 0; i < 5; ++i) {
+      SymmetricBuffer buffer = group.allocate(8 << 20);
+      const Rank right{(group.rank().value + 1) % group.size()};
+      kernels.delay(milliseconds{30});
+      gpu.fill(buffer.local(), 1, buffer.bytes() / 4);
+      gpu.copy(buffer.peer(right), buffer.local(), buffer.bytes());
+      buffer = {};
+      EXPECT_TRUE(gpu.idle()) << "the memory went before the work that uses it";
+    }
+    gpu.synchronize_device();
+    expect_works(group, gpu);
+  });
+}
+
+TEST_P(CudaGroups, AGroupIsDestroyedWhileItsWorkIsQueued) {
+  run([](Group& joined, Gpu& gpu) {
+    constexpr std::size_t kCount = 500'000;
+    auto* const data = gpu.make<std::uint32_t>(kCount);
+    const UserKernels kernels(gpu);
+    joined.barrier();  // nobody's kernels wait while others load theirs
+    {
+      Group group = std::move(joined);
+      // Not at the same time on all ranks.
+      kernels.delay(milliseconds{10 * group.rank().value});
+      gpu.fill(data, part_of(group.rank().value, 1), kCount);
+      reduce(group, gpu, data, data, kCount);
+    }
+    for (const std::uint32_t each : gpu.read(data, kCount)) ASSERT_EQ(each, sum_of(n(), 1));
+  });
+}
+
+// --- for compute-sanitizer: little of everything, in one process ---
+
+TEST(CudaSmall, TwoRanksAsThreadsDoALittleOfEverything) {
+  ONEHOP_NEED_GPUS(2);
+  JoinOptions options = on_gpus();
+  options.scratch_bytes = 64 << 10;
+  run_thread_group(
+      2,
+      [](Group& group) {
+        Gpu gpu(group.device());
+        const UserKernels kernels(gpu);
+        const SymmetricBuffer buffer = group.allocate(64 << 10);
+        for (const DType type : {DType::f32, DType::bf16, DType::u8}) {
+          for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
+            for (const std::size_t count : {1ul, 1003ul, 20'011ul}) {
+              const std::size_t bytes = count * size_of(type);
+              std::byte* const data = gpu.allocate(bytes);
+              const std::vector<std::byte> ones(bytes, std::byte{1});
+              gpu.upload(data, ones.data(), bytes);
+              (void)all_reduce(group, data, data, count, type, ReduceOp::max, gpu.stream(),
+                               {.algorithm = algorithm, .timeout = {}});
+              group.synchronize(gpu.stream());
+              EXPECT_EQ(gpu.read(data, bytes), ones);
+              group.barrier();
+              gpu.free(data);
+            }
+          }
+        }
+        const Rank other{1 - group.rank().value};
+        buffer.barrier(gpu.stream());
+        buffer.put_signal(gpu.stream(), other, 1);
+        buffer.wait_signal(gpu.stream(), other, 1);
+        auto* const counts = gpu.make<std::uint32_t>(2);
+        kernels.ring(2, 64,
+                     {.view = buffer.device_view(),
+                      .words = 100,
+                      .rounds = 3,
+                      .wrong = counts,
+                      .gave_up = counts + 1});
+        group.synchronize(gpu.stream());
+        EXPECT_THAT(gpu.read(counts, 2), ::testing::Each(0u));
+        group.barrier();
+      },
+      options);
+}
+
+}  // namespace
+}  // namespace onehop::testing

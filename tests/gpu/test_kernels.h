@@ -1,0 +1,26 @@
+// Kernels of a user, for tests: their parameters, for both compilers.
+#pragma once
+
+#include <cstdint>
+
+#include "onehop/device/view.h"
+
+namespace onehop::testing {
+
+/// user_ring: block b of every rank writes `words` words to its right neighbour, meets the others at channel
+/// b, and looks at what its left neighbour wrote; `rounds` times.
+/// user_signals: the same with signals of channels 2 b and 2 b + 1 to and from its neighbours alone.
+struct RingParams {
+  DeviceView view;
+  std::uint32_t words = 0;
+  std::uint32_t rounds = 0;
+  std::uint32_t* wrong = nullptr;    ///< counts words that were not what they should be
+  std::uint32_t* gave_up = nullptr;  ///< counts blocks whose barrier failed
+};
+
+/// user_delay: one thread that does nothing for a while.
+struct DelayParams {
+  std::uint64_t nanoseconds = 0;
+};
+
+}  // namespace onehop::testing

@@ -1,6 +1,7 @@
 #include "onehop/group.h"
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <thread>
 
@@ -130,8 +131,34 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
   if (!options_.device.is_host()) start_device(deadline);
 }
 
+bool Group::State::share_out_devices(const Deadline& deadline) {
+  struct Device {
+    char identity[40] = {};
+    std::int32_t multiprocessors = 0;
+  };
+  Device own;
+  identify_device(options_.device).copy(own.identity, sizeof own.identity);
+  own.multiprocessors = multiprocessors(options_.device);
+  std::vector<Device> devices;
+  for (const std::string& raw :
+       mesh_->all_gather({reinterpret_cast<const char*>(&own), sizeof own}, deadline, "joining")) {
+    std::memcpy(&devices.emplace_back(), raw.data(), std::min(raw.size(), sizeof(Device)));
+  }
+  const auto users = [&](const Device& device) {
+    return static_cast<int>(std::count_if(devices.begin(), devices.end(), [&](const Device& other) {
+      return std::memcmp(other.identity, device.identity, sizeof device.identity) == 0;
+    }));
+  };
+  resident_blocks_ = INT_MAX;
+  for (const Device& device : devices) {
+    resident_blocks_ = std::min(resident_blocks_, std::max(1, device.multiprocessors / users(device)));
+  }
+  return users(own) == 1;
+}
+
 void Group::State::start_device(const Deadline& deadline) {
   checks_calls_ = env::get_flag("ONEHOP_CHECK");
+  const bool alone = share_out_devices(deadline);
   device_memory_ = make_cuda_backend(options_.device, deadline.left());
   device_segments_ = exchange_blocks(
       *device_memory_, DeviceTeam::segment_bytes(size(), options_.scratch_bytes), 0, deadline, "joining");
@@ -143,7 +170,8 @@ void Group::State::start_device(const Deadline& deadline) {
                                   .rank = rank().value,
                                   .segments = std::move(segments),
                                   .staging_bytes = options_.scratch_bytes,
-                                  .timeout = options_.timeout});
+                                  .timeout = options_.timeout,
+                                  .alone = alone});
     watch_ = std::make_unique<DeviceWatch>(mesh_, *device_, options_.timeout);
   } catch (const Error& error) {
     status = Status::of(error, rank());

@@ -197,26 +197,8 @@ void Group::State::leave() noexcept {
 }
 
 void Group::State::synchronize(Stream stream, Duration timeout) {
-  mesh_->check("synchronize");
-  if (device_ == nullptr) return;
-  const Deadline deadline = Deadline::after(timeout);
-  const Deadline spin_end = Deadline::after(Duration{1});
-  while (!device_->idle(stream)) {
-    if (deadline.expired()) {
-      const Error error(
-          ErrorCode::timeout,
-          fmt::format("synchronize: rank {} waited {} ms for its stream", rank().value, timeout.count()),
-          rank());
-      mesh_->fail_group(error);
-      device_->abort();
-      throw error;
-    }
-    // Most work is done in less than a millisecond; what takes longer is not worth a core.
-    if (spin_end.expired()) std::this_thread::sleep_for(std::chrono::microseconds{50});
-  }
-  // The watch may not have seen it yet.
-  if (device_->failure()) watch_->look();
-  mesh_->check("synchronize");
+  if (watch_ == nullptr) return mesh_->check("synchronize");
+  watch_->synchronize(stream, timeout);
 }
 
 void Group::State::throw_timeout(Rank awaited, Duration timeout, const char* phase) const {

@@ -35,8 +35,9 @@ class DeviceWatch {
   void synchronize(Stream stream, Duration timeout);
 
   /// How much later than the host a kernel may give up that waits as long as the host does. It began to wait
-  /// a moment earlier or later, and knows which rank it waits for, while the host knows its stream only.
-  static constexpr Duration kGrace{100};
+  /// a moment earlier or later, and knows which rank it waits for, while the host knows its stream only. Less
+  /// than the 100 ms by which any call may exceed its deadline (docs/reliability.md).
+  static constexpr Duration kGrace{80};
 
  private:
   void run();

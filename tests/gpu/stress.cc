@@ -1,0 +1,386 @@
+// All-reduces without end: random ones, small for the most part, in dependent chains on a stream, and
+// captured in random graphs that are replayed between eager calls. Every element of every result is compared
+// on the GPU with what it must be; the host looks at the outcome now and then.
+#include <fmt/core.h>
+#include <getopt.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "onehop/onehop.h"
+
+#include "driver/device.h"
+#include "driver/module.h"
+#include "gpu/stress_plan.h"
+#include "support/gpu.h"
+#include "support/ranks.h"
+
+ONEHOP_DEVICE_CODE(stress_kernels);
+
+namespace onehop::testing {
+namespace {
+
+using std::chrono::seconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kUsage =
+    R"(cuda_stress: random all-reduces on GPUs, every result compared bit by bit
+
+  --operations N   eager operations (default: 10000000)
+  --replays N      replays of random graphs, between eager operations (default: 100000)
+  --seconds N      at most this long for each of the two (default: 240)
+  --seed N         same seed, same operations (default: 1)
+  --ranks N        processes, one per GPU (default: all GPUs that reach each other)
+  --scratch-kib N  what a rank can stage; less of it makes large calls take several passes (default: the library's)
+
+Exit code 0: all right, or skipped where there are not 2 GPUs. 1: a wrong result or an error, with what it takes
+to run it again.
+)";
+
+struct Options {
+  std::uint64_t operations = 10'000'000;
+  std::uint64_t replays = 100'000;
+  std::uint64_t seconds = 240;
+  std::uint64_t seed = 1;
+  int ranks = 0;
+  std::size_t scratch_bytes = 0;
+};
+
+// A look costs a meeting of the hosts. Seldom enough not to matter, often enough that no look comes late.
+constexpr std::uint64_t kOperationsPerLook = 8192;
+constexpr std::uint64_t kReplaysPerLook = 512;
+// Graphs are thrown away and others made after this many replays.
+constexpr std::uint64_t kReplaysPerPool = 2048;
+static_assert(kReplaysPerPool % kReplaysPerLook == 0, "none of them may be under way");
+constexpr std::uint32_t kGraphs = 6;
+constexpr int kGraphOps = 24;
+constexpr int kOpsBesideGraph = 4;
+// Where batches lie that are under way together.
+constexpr std::uint32_t kGraphPart = 0;
+constexpr std::uint32_t kEagerPart = StressPlan::kPartBytes;
+constexpr Duration kTimeout = seconds{20};
+
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// One rank, in a process of its own.
+class Stress {
+ public:
+  Stress(const Options& options, Group& group)
+      : options_(options),
+        group_(group),
+        gpu_(group.device()),
+        plan_(options.seed, group.rank().value),
+        arena_(gpu_.allocate(2 * StressPlan::kPartBytes)),
+        findings_(gpu_.make<StressFindings>(1)),
+        fill_(load("stress_fill")),
+        check_(load("stress_check")),
+        advance_(load("stress_advance")) {}
+
+  /// What was done, in a line or two; throws when something was wrong.
+  std::string run() {
+    prove_that_checks_check();
+    group_.barrier();
+    std::string done = eager_part();
+    done += graph_part();
+    return done;
+  }
+
+ private:
+  static CudaModule& module() {
+    static auto& kernels = *new CudaModule(onehop_code_stress_kernels);
+    return kernels;
+  }
+  [[nodiscard]] CUfunction load(const char* name) const { return module().function(gpu_.device(), name); }
+  [[nodiscard]] bool speaks() const { return group_.rank() == Rank{0}; }
+
+  void launch(CUfunction kernel, const StressBatch& batch, const char* what) const {
+    StressParams params;
+    params.arena = arena_;
+    params.findings = findings_;
+    params.rank = group_.rank().value;
+    params.ranks = group_.size();
+    std::copy(batch.begin(), batch.end(), params.ops);
+    const bool one = kernel == advance_;
+    const CurrentDevice current(gpu_.device());
+    launch_kernel(cuda_driver(), kernel,
+                  {.grid = one ? 1 : kStressBlocks * static_cast<unsigned>(batch.size()),
+                   .block = one ? 1u : 256u,
+                   .stream = static_cast<CUstream>(gpu_.stream().handle)},
+                  params, what);
+  }
+  void fill(const StressBatch& batch) const { launch(fill_, batch, "stress_fill"); }
+  void check(const StressBatch& batch) {
+    launch(check_, batch, "stress_check");
+    for (const StressOp& op : batch) {
+      compared_ += op.checked ? op.count : 0;
+      bytes_ += std::uint64_t{op.count} * element_bytes(op.type);
+    }
+    operations_ += batch.size();
+  }
+  void advance() {
+    launch(advance_, {}, "stress_advance");
+    ++round_;
+  }
+
+  void reduce(const StressOp& op) const {
+    std::optional<Algorithm> forced;
+    if (op.algorithm != 0) forced = static_cast<Algorithm>(op.algorithm);
+    (void)all_reduce(group_, arena_ + op.in, arena_ + op.out, op.count, op.type, reduction(op, op.depth - 1),
+                     gpu_.stream(), {.algorithm = forced, .timeout = {}});
+  }
+  void reduce(const StressBatch& batch, std::size_t begin, std::size_t end) const {
+    for (std::size_t i = begin; i < end; ++i) reduce(batch[i]);
+  }
+
+  /// One bit that is wrong must be found, and nothing else.
+  void prove_that_checks_check() {
+    const StressBatch batch = plan_.batch(kMaxStressOps, kEagerPart);
+    const auto index = static_cast<std::size_t>(
+        std::find_if(batch.begin(), batch.end(), [](const StressOp& op) { return op.checked; }) -
+        batch.begin());
+    fill(batch);
+    reduce(batch, 0, batch.size());
+    check(batch);
+    group_.synchronize(gpu_.stream());
+    look_at_findings();
+    const std::uint32_t element = batch[index].count - 1;
+    std::byte* const at = arena_ + batch[index].out + std::size_t{element} * element_bytes(batch[index].type);
+    const std::byte flipped = gpu_.read(at, 1)[0] ^ std::byte{1};
+    gpu_.upload(at, &flipped, 1);
+    check(batch);
+    const StressFindings found = gpu_.read(findings_, 1)[0];
+    // Its place may be the input of a later operation, but each looks at its own output only.
+    if (found.wrong != 1 || found.index != index || found.element != element)
+      throw std::logic_error(
+          fmt::format("the check itself is broken: it found {} wrong elements instead of 1", found.wrong));
+    gpu_.write(findings_, std::vector<StressFindings>(1));
+    compared_ = operations_ = bytes_ = 0;
+  }
+
+  void look_at_findings() const {
+    const StressFindings found = gpu_.read(findings_, 1)[0];
+    if (found.wrong != 0) {
+      throw std::runtime_error(fmt::format(
+          "wrong result on rank {} of {}: batch {}, operation {} in it ({}; at bytes {} and {} of the "
+          "arena), "
+          "element {}: {:#x} instead of {:#x}; {} elements are wrong so far, {} operations were made. Again: "
+          "--seed {} --ranks {} --operations {} --replays {}",
+          group_.rank().value, group_.size(), found.at_round, found.index, describe(found.op), found.op.in,
+          found.op.out, found.element, found.got, found.wanted, found.wrong, operations_, options_.seed,
+          group_.size(), options_.operations, options_.replays));
+    }
+    if (found.checked != compared_ || found.round != round_)
+      throw std::logic_error(fmt::format("{} elements of {} batches were compared, not {} of {}",
+                                         found.checked, found.round, compared_, round_));
+  }
+
+  /// All ranks hear what each has found. Returns whether to go on, as rank 0 says.
+  bool look(bool wants_more) {
+    std::string wrong;
+    group_.synchronize(gpu_.stream());
+    try {
+      look_at_findings();
+    } catch (const std::exception& error) {
+      wrong = error.what();
+    }
+    const std::vector<std::string> all = group_.all_gather((wants_more ? "+" : "-") + wrong);
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      if (all[r].size() > 1)
+        throw std::runtime_error(static_cast<int>(r) == group_.rank().value
+                                     ? wrong
+                                     : fmt::format("stopped, since rank {} found a wrong result", r));
+    }
+    return all[0][0] == '+';
+  }
+
+  void report(const char* what, const std::string& figures) {
+    if (!speaks() || since(reported_) < 10) return;
+    reported_ = Clock::now();
+    fmt::print("{}: {}\n", what, figures);
+    std::fflush(stdout);
+  }
+  [[nodiscard]] std::string figures(std::uint64_t operations, Clock::time_point start) const {
+    return fmt::format("{} operations in {:.1f} s, {:.0f} per second; {} elements compared so far, all right",
+                       operations, since(start), static_cast<double>(operations) / since(start), compared_);
+  }
+
+  std::string eager_part() {
+    if (options_.operations == 0) return "";
+    const auto start = Clock::now();
+    std::uint64_t next_look = kOperationsPerLook;
+    for (bool more = true; more;) {
+      const StressBatch batch = plan_.batch(kMaxStressOps, kEagerPart);
+      fill(batch);
+      reduce(batch, 0, batch.size());
+      check(batch);
+      advance();
+      const bool enough = operations_ >= options_.operations;
+      if (operations_ < next_look && !enough) continue;
+      next_look = operations_ + kOperationsPerLook;
+      more = look(!enough && since(start) < static_cast<double>(options_.seconds));
+      report("eager", figures(operations_, start));
+    }
+    return fmt::format("eager: {}, {:.1f} GiB per rank\n", figures(operations_, start),
+                       static_cast<double>(bytes_) / (1 << 30));
+  }
+
+  /// Graphs hold nothing but all-reduces, so that those of a graph and eager ones follow each other closely.
+  std::string graph_part() {
+    if (options_.replays == 0) return "";
+    const auto start = Clock::now();
+    const std::uint64_t before = operations_;
+    std::vector<StressBatch> batches;
+    std::vector<std::unique_ptr<Graph>> graphs;
+    std::uint64_t replays = 0;
+    std::uint64_t beside = 0;
+    for (bool more = true; more;) {
+      if (replays % kReplaysPerPool == 0) {
+        graphs.clear();
+        batches.clear();
+        for (std::uint32_t g = 0; g < kGraphs; ++g) {
+          batches.push_back(plan_.batch(kGraphOps, kGraphPart));
+          const StressBatch& batch = batches.back();
+          graphs.push_back(std::make_unique<Graph>(gpu_, [&] { reduce(batch, 0, batch.size()); }));
+        }
+      }
+      const std::uint32_t chosen = plan_.below(kGraphs);
+      StressBatch eager;
+      if (plan_.below(2) == 0) eager = plan_.batch(kOpsBesideGraph, kEagerPart);
+      const std::size_t first = eager.empty() ? 0 : plan_.below(static_cast<std::uint32_t>(eager.size()) + 1);
+      fill(batches[chosen]);
+      if (!eager.empty()) fill(eager);
+      reduce(eager, 0, first);
+      graphs[chosen]->launch();
+      reduce(eager, first, eager.size());
+      check(batches[chosen]);
+      if (!eager.empty()) check(eager);
+      advance();
+      beside += eager.size();
+      ++replays;
+      const bool enough = replays >= options_.replays;
+      if (replays % kReplaysPerLook != 0 && !enough) continue;
+      more = look(!enough && since(start) < static_cast<double>(options_.seconds));
+      report("graphs", fmt::format("{} replays, {}", replays, figures(operations_ - before, start)));
+    }
+    const auto pools = (replays + kReplaysPerPool - 1) / kReplaysPerPool;
+    return fmt::format("graphs: {} replays of {} graphs with {} eager operations between; {}\n", replays,
+                       pools * kGraphs, beside, figures(operations_ - before, start));
+  }
+
+  const Options& options_;
+  Group& group_;
+  Gpu gpu_;
+  StressPlan plan_;
+  std::byte* arena_;
+  StressFindings* findings_;
+  CUfunction fill_;
+  CUfunction check_;
+  CUfunction advance_;
+  std::uint64_t compared_ = 0;
+  std::uint64_t operations_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t round_ = 0;
+  Clock::time_point reported_ = Clock::now();
+};
+
+std::uint64_t number(const char* name, const char* text) {
+  char* end = nullptr;
+  errno = 0;
+  const unsigned long long value = std::strtoull(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end != '\0' || errno != 0)
+    throw std::invalid_argument(fmt::format("--{} '{}' is not a number", name, text));
+  return value;
+}
+
+/// Nothing when only help was asked for.
+std::optional<Options> parse(int argc, char** argv) {
+  const option kOptions[] = {{"operations", required_argument, nullptr, 'o'},
+                             {"replays", required_argument, nullptr, 'r'},
+                             {"seconds", required_argument, nullptr, 't'},
+                             {"seed", required_argument, nullptr, 's'},
+                             {"ranks", required_argument, nullptr, 'n'},
+                             {"scratch-kib", required_argument, nullptr, 'k'},
+                             {"help", no_argument, nullptr, 'h'},
+                             {}};
+  Options options;
+  int index = 0;
+  for (int which = 0; (which = ::getopt_long(argc, argv, "", kOptions, &index)) != -1;) {
+    if (which == 'h') return std::nullopt;
+    if (which == '?') throw std::invalid_argument("see --help");
+    const std::uint64_t value = number(kOptions[index].name, optarg);
+    if (which == 'o') options.operations = value;
+    if (which == 'r') options.replays = value;
+    if (which == 't') options.seconds = value;
+    if (which == 's') options.seed = value;
+    if (which == 'n') options.ranks = static_cast<int>(std::min<std::uint64_t>(value, 1000));
+    if (which == 'k') options.scratch_bytes = static_cast<std::size_t>(value) << 10;
+  }
+  if (optind < argc)
+    throw std::invalid_argument(fmt::format("'{}' is not an option; see --help", argv[optind]));
+  if (options.seconds == 0 || options.seconds > 86'400)
+    throw std::invalid_argument(fmt::format("--seconds {} is not within 1..86400", options.seconds));
+  return options;
+}
+
+int run(Options options) {
+  // This process must not use CUDA: the ranks are forked from it.
+  if (options.ranks == 0) {
+    while (options.ranks < kMaxDevices && gpus_unavailable(options.ranks + 1).empty()) ++options.ranks;
+    options.ranks = std::max(options.ranks, 2);
+  }
+  if (const std::string missing = forked_gpus_unavailable(options.ranks); !missing.empty()) {
+    fmt::print("skipped: {}\n", missing);
+    return 0;
+  }
+  fmt::print("cuda_stress: {} ranks, seed {}, {} operations, {} replays\n", options.ranks, options.seed,
+             options.operations, options.replays);
+  std::fflush(stdout);
+  const TempDir dir;
+  Processes processes(options.ranks, [&](Rank rank) {
+    JoinOptions join;
+    join.rank = rank;
+    join.size = options.ranks;
+    join.device = DeviceId{rank.value};
+    join.timeout = kTimeout;
+    join.scratch_bytes = options.scratch_bytes;
+    Group group = Group::join(file_store(dir.path()), join);
+    return Stress(options, group).run();
+  });
+  const Duration limit = seconds{2 * options.seconds + 90};
+  const std::vector<Exit> exits = processes.wait(limit);
+  int code = 0;
+  for (std::size_t r = 0; r < exits.size(); ++r) {
+    if (exits[r].code == 0) continue;
+    code = 1;
+    fmt::print("rank {} {}: {}\n", r,
+               exits[r].signal != 0 ? fmt::format("was ended by signal {}", exits[r].signal) : "failed",
+               exits[r].text);
+  }
+  if (code == 0) fmt::print("{}", exits[0].text);
+  return code;
+}
+
+}  // namespace
+}  // namespace onehop::testing
+
+int main(int argc, char** argv) {
+  using namespace onehop::testing;
+  try {
+    if (const auto options = parse(argc, argv)) return run(*options);
+    fmt::print("{}", kUsage);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "cuda_stress: {}\n", error.what());
+    return 1;
+  }
+}

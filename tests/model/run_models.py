@@ -2,7 +2,7 @@
 """Searches the models of the shared-memory protocols with spin, every interleaving of each.
 
     run_models.py            all of them
-    run_models.py GROUP...   some: steps, doorbell, mutations
+    run_models.py GROUP...   some: steps, doorbell, flagged, pieces, mutations
 
 The models as they are must hold. Every mutation, a small deviation from the protocol, must be caught, and for the
 reason given here: that shows that the models look where it hurts. Exits with 0 if all of that is so, 1 if not, 77 if
@@ -46,6 +46,14 @@ def doorbell(says, caught_by="", **defines):
     return Run("doorbell", says, defines, caught_by)
 
 
+def flagged(says, caught_by="", **defines):
+    return Run("flagged", says, defines, caught_by)
+
+
+def pieces(says, caught_by="", **defines):
+    return Run("pieces", says, defines, caught_by)
+
+
 ABNORMAL = {"CRASH": 1, "GIVE_UP": 1, "LEAVE": 1}
 STUCK = "invalid end state"
 INPUT_SLOT = "segment[r].inputs"
@@ -53,6 +61,9 @@ RESULT_SLOT = "segment[r].results"
 CALL = "segment[r].call"
 AHEAD = "!=2"
 TORN = "torn"
+UNREAD = "!unread[at]"
+IN_FLIGHT = "flight["
+WRONG_WORD = "word["
 
 GROUPS = {
     "steps": [
@@ -71,6 +82,24 @@ GROUPS = {
         doorbell("2 waiting threads, store buffers", WAITERS=2, WAKERS=1, TSO=1),
         # Why the exchange has to drain the store buffer, and why nothing less than a model with one shows it.
         doorbell("a plain store publishes, sequentially consistent", MUTATION_PLAIN_PUBLISH=1),
+    ],
+    "flagged": [
+        flagged("2 ranks, 2 threads, up to 2 passes"),
+        flagged("2 ranks, calls of 3 passes", MAX_PASSES=3, WORDS=3, ONE_SHAPE=1),
+        flagged("3 ranks, up to 2 passes", N=3, THREADS=1, WORDS=1),
+        flagged("flags of 3 bits, scrubbed", SCRUB=4, THREADS=1, MAX_PASSES=1),
+        flagged("flags of 2 bits, scrubbed in calls of 3 passes",
+                SCRUB=2, FLAGS=4, MAX_PASSES=3, WORDS=4, ONE_SHAPE=3),
+        # Only scrubbing needs the end of a kernel to wait for stores: whatever else is sent is received.
+        flagged("the next kernel does not wait for stores", MUTATION_NO_FLUSH=1),
+    ],
+    "pieces": [
+        pieces("2 ranks, 2 blocks, up to 2 passes", WORDS=2),
+        pieces("2 ranks, 2 blocks, calls of 3 passes", MAX_PASSES=3, ONE_SHAPE=2),
+        pieces("3 ranks, up to 2 passes", N=3, BLOCKS=1, WORDS=1),
+        # The two phases keep one another's slots apart: the second parity is more than this protocol needs.
+        pieces("one slot instead of two", MUTATION_ONE_PARITY=1, WORDS=2),
+        pieces("one slot instead of two, 3 ranks", MUTATION_ONE_PARITY=1, N=3, BLOCKS=1, WORDS=1),
     ],
     "mutations": [
         steps("one line instead of two", CALL, MUTATION_ONE_LINE=1),
@@ -92,6 +121,18 @@ GROUPS = {
         steps("a failing rank does not report it", STUCK, MUTATION_SILENT=1, GIVE_UP=1),
         steps("a waiter does not read goodbyes", STUCK, MUTATION_DEAF_TO_GOODBYES=1, LEAVE=1),
         steps("a goodbye counts before what was done before it", "departed_before", MUTATION_GOODBYE_BEFORE_ARRIVAL=1, LEAVE=1),
+        flagged("one slot instead of two", UNREAD, MUTATION_ONE_PARITY=1, MAX_PASSES=1),
+        flagged("waiting for one peer is enough", UNREAD, MUTATION_WAIT_FOR_ONE=1, N=3, THREADS=1, WORDS=1),
+        flagged("threads without data say nothing in the last pass", UNREAD, MUTATION_SILENT_THREADS=1),
+        flagged("no scrubbing", WRONG_WORD, MUTATION_NO_SCRUB=1, SCRUB=4, THREADS=1, MAX_PASSES=1),
+        flagged("scrubs words of other threads", UNREAD, MUTATION_SCRUB_OTHERS_WORDS=1,
+                SCRUB=2, FLAGS=4, MAX_PASSES=3, WORDS=4, ONE_SHAPE=3),
+        flagged("scrubs, and the next kernel does not wait for stores", IN_FLIGHT, MUTATION_NO_FLUSH=1,
+                SCRUB=4, THREADS=1, MAX_PASSES=1),
+        pieces("one phase instead of two", UNREAD, MUTATION_ONE_PHASE=1, MAX_PASSES=1),
+        pieces("flags overtake data", WRONG_WORD, MUTATION_RELAXED_FLAG=1, MAX_PASSES=1),
+        pieces("another part of the slots is a block's in the last pass", UNREAD, MUTATION_SLOTS_BY_PLACE=1,
+               MAX_PASSES=3, ONE_SHAPE=2),
         doorbell("a plain store publishes", STUCK, MUTATION_PLAIN_PUBLISH=1, TSO=1),
         doorbell("a plain store announces the sleeper", STUCK, MUTATION_PLAIN_ANNOUNCE=1, TSO=1),
         doorbell("announces the sleeper after the look", STUCK, MUTATION_ANNOUNCE_AFTER_LOOK=1),
@@ -123,7 +164,7 @@ def search(run, cwd):
     # A mutation ends early: there the compiler would take longest.
     optimize = "-O0" if run.caught_by else "-O1"
     code, output = command(
-        [os.environ.get("CC", "cc"), optimize, "-w", "-DSAFETY", "-DNOFAIR", "-DVECTORSZ=512", f"-DMEMLIM={MEGABYTES}",
+        [os.environ.get("CC", "cc"), optimize, "-w", "-DSAFETY", "-DNOFAIR", "-DVECTORSZ=1024", f"-DMEMLIM={MEGABYTES}",
          "-o", "pan", "pan.c"], cwd)
     if code != 0:
         return 0, f"the compiler: {output.strip()}"

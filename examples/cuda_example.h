@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cuda_runtime.h>
+#include <onehop/onehop.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <stdexcept>
@@ -22,10 +24,26 @@ inline int gpus() {
 }
 
 /// Says so where there is not enough to show something.
-inline bool skipped() {
-  if (gpus() >= 2) return false;
-  std::printf("skipped: needs 2 GPUs\n");
+inline bool skipped(int ranks = 2) {
+  const int needed = std::max(ranks, 2);
+  if (gpus() >= needed) return false;
+  std::printf("skipped: needs %d GPUs\n", needed);
   return true;
+}
+
+/// This process's place in its job: rank r takes GPU r. Without a launcher Group::from_env says what is
+/// missing.
+inline onehop::JobInfo job() {
+  return onehop::job_from_env().value_or(onehop::JobInfo{});
+}
+
+/// Zeroed memory of the current device.
+template <class T>
+T* allocate(std::size_t count) {
+  void* data = nullptr;
+  check(cudaMalloc(&data, count * sizeof(T)), "cudaMalloc");
+  check(cudaMemset(data, 0, count * sizeof(T)), "cudaMemset");
+  return static_cast<T*>(data);
 }
 
 /// Waits for what the current device has been given to do, but not for ever.

@@ -18,7 +18,7 @@ namespace onehop {
 
 /// How device memory travels to other processes.
 enum class ShareBy : std::uint8_t {
-  automatic,  ///< posix_fd, inside one machine the way that always works
+  automatic,  ///< posix_fd, which always works inside one machine, and fabric as well where it works
   posix_fd,   ///< a file descriptor, passed on with IpcChannel
   fabric,     ///< 64 bytes that any channel can carry; needs a running fabric manager and IMEX
 };
@@ -61,9 +61,10 @@ class ONEHOP_API DeviceMemory {
   [[nodiscard]] DeviceId device() const;
 
   /// A new descriptor (close-on-exec) that the caller owns. Error{invalid_argument} for memory made with
-  /// ShareBy::fabric.
+  /// ShareBy::fabric or imported by a fabric handle.
   [[nodiscard]] int export_fd() const;
-  /// Error{invalid_argument} for memory that was not made with ShareBy::fabric.
+  /// Error{invalid_argument} for memory made with ShareBy::posix_fd, or with ShareBy::automatic where fabric
+  /// handles do not work, or imported by a descriptor.
   [[nodiscard]] FabricHandle export_fabric() const;
 
   /// Lets `device` read and write this memory. Granting again is fine.

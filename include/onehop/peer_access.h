@@ -61,7 +61,7 @@ class ONEHOP_API PeerAccess {
  private:
   enum class State : std::uint8_t { unknown, no, possible, enabled };
 
-  PeerAccess() = default;  // the process's: counts its devices when it is first asked
+  PeerAccess() : counts_devices_(true) {}  // the process's: counts its devices when it is first asked
 
   // With mutex_ held.
   void check_pair(DeviceId device, DeviceId peer) const;
@@ -71,8 +71,10 @@ class ONEHOP_API PeerAccess {
   void enable(DeviceId device, DeviceId peer);
 
   mutable std::mutex mutex_;
-  mutable int device_count_ = -1;  // -1: not counted yet
-  std::vector<State> states_;      // devices x devices, row major
+  const bool counts_devices_ = false;
+  mutable int device_count_ = -1;      // -1: not counted yet
+  mutable std::uint64_t epoch_ = 0;    // of the driver that the rest is about
+  mutable std::vector<State> states_;  // devices x devices, row major; empty: nothing is known
 };
 
 }  // namespace onehop

@@ -31,8 +31,9 @@ struct FloatFormat {
   }
 };
 
-inline constexpr FloatFormat kF16{5, 10, true, false, 0x7e00};
-inline constexpr FloatFormat kBF16{8, 7, true, false, 0x7fc0};
+// The NaNs are those that GPUs convert to.
+inline constexpr FloatFormat kF16{5, 10, true, false, 0x7fff};
+inline constexpr FloatFormat kBF16{8, 7, true, false, 0x7fff};
 inline constexpr FloatFormat kE4M3{4, 3, false, true, 0x7f};
 inline constexpr FloatFormat kE5M2{5, 2, true, true, 0x7f};
 

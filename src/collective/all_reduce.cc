@@ -209,7 +209,8 @@ Algorithm device_all_reduce(Group::State& group, const std::byte* in, std::byte*
                               .op = op,
                               .policy = options.algorithm ? AlgorithmPolicy::tuned : group.options().policy,
                               .forced = options.algorithm,
-                              .staging_bytes = group.staging_bytes()});
+                              .staging_bytes = group.staging_bytes(),
+                              .resident_blocks = group.resident_blocks()});
   if (plan.algorithm == Algorithm::none || count == 0) return plan.algorithm;
   os::fault_point("all_reduce", group.rank().value);
   group.device()->all_reduce({.in = in,
@@ -218,9 +219,10 @@ Algorithm device_all_reduce(Group::State& group, const std::byte* in, std::byte*
                               .type = type,
                               .op = op,
                               .protocol = plan.protocol,
-                              .pass_bytes = plan.pass_bytes,
+                              .launch_bytes = plan.launch_bytes,
                               .grid = plan.grid,
-                              .block = plan.block},
+                              .block = plan.block,
+                              .early = plan.early},
                              stream);
   return plan.algorithm;
 }

@@ -13,14 +13,6 @@ namespace {
 constexpr std::size_t kOneShotChunk = 128 << 10;
 constexpr std::size_t kTwoShotChunk = 256 << 10;
 
-// GPU kernels: threads per block, and blocks. 8 blocks of 512 threads nearly fill the links; more of them
-// share the additions. All must be resident at once, beside whatever else the GPU runs.
-constexpr std::size_t kWarp = 32;
-constexpr std::size_t kSmallBlock = 256;
-constexpr std::size_t kLargeBlock = 512;
-constexpr std::size_t kMostBlocks = 64;
-static_assert(kMostBlocks <= cuda::kMaxBlocks);
-
 constexpr std::size_t ceil_div(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
 }
@@ -34,17 +26,28 @@ std::size_t one_shot_limit(int ranks) {
 }
 
 // On GPUs. One-shot sends (n - 1) bytes per byte in one trip, two-shot 2 (n - 1) / n in two. Measured on
-// H200s with graph replays, bf16: with 4 ranks 5.9 against 7.4 us at 256 KB, 8.9 against 8.2 at 512 KB; with
-// 2 ranks 4.2 against 5.0 at 512 KB, 7.1 against 6.3 at 1 MB (bench/results/gpu-first-run.md). 8 ranks: from
-// the bytes.
+// H200s with graph replays, bf16 (bench/results/gpu-kernels.md): with 4 ranks 4.3 against 4.5 us at 256
+// KB, 6.6 against 5.4 at 512 KB; with 2 ranks, where both move the same bytes, 7.8 against 8.9 at 2 MB, 14.3
+// against 13.9 at 4 MB. 8 ranks: from the bytes.
 std::size_t device_one_shot_limit(int ranks) {
-  if (ranks == 2) return std::size_t{512} << 10;
+  if (ranks == 2) return std::size_t{2} << 20;
   return ranks <= 4 ? std::size_t{256} << 10 : std::size_t{128} << 10;
 }
 
-// With more than 2 ranks, flags in the data are quicker than mailboxes as long as twice the bytes cost
-// little: with 4 ranks 2.4 against 3.0 us at 1 KB, 3.3 against 3.9 at 32 KB (same place).
-constexpr std::size_t kPacketBytes = 32 << 10;
+// Flags in the data are quicker than mailboxes, which have to be emptied, as long as twice the bytes cost
+// little: with 4 ranks 1.94 against 2.01 us at 4 KB, 2.15 against 2.16 at 16 KB, 3.1 against 2.6 at 64 KB
+// (same place).
+std::size_t packets_limit(int ranks) {
+  return ranks == 2 ? std::size_t{32} << 10 : std::size_t{16} << 10;
+}
+
+// Threads per block: few start sooner, and spread over more multiprocessors.
+constexpr std::size_t kWarp = 32;
+constexpr std::size_t kSmallBlock = 64;
+constexpr std::size_t kOneBlock = 128;  // up to so many packets are one block's
+// Up to so many packets per multiprocessor each thread has one; then half as many threads with two are
+// quicker, and beyond four as many as there can be.
+constexpr std::size_t kMiddleBlock = 256;
 
 Algorithm choose(const PlanRequest& request, std::size_t one_shot_bytes) {
   if (request.forced) return *request.forced;
@@ -81,26 +84,44 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
   if (plan.algorithm == Algorithm::none) return plan;
 
   const bool one_shot = plan.algorithm == Algorithm::one_shot;
+  const bool mail = carries(DeviceProtocol::mail_one_shot, request.type) &&
+                    !(one_shot && request.bytes <= packets_limit(request.ranks));
   const auto ranks = static_cast<std::size_t>(request.ranks);
   const auto layout = cuda::SegmentLayout::of(request.ranks, request.staging_bytes);
-  // Mailboxes send nothing but the data, but hold one pass only.
-  const std::size_t mail = one_shot ? layout.mail_slot_bytes() : layout.mail_bytes;
-  const bool few = one_shot && request.ranks > 2 && request.bytes <= kPacketBytes;
-  if (carries(DeviceProtocol::mail_one_shot, request.type) && request.bytes <= mail && !few) {
+  if (mail) {
     plan.protocol = one_shot ? DeviceProtocol::mail_one_shot : DeviceProtocol::mail_two_shot;
-    plan.pass_bytes = mail;
+    plan.launch_bytes = one_shot ? layout.mail_one_shot().rank : layout.mail_bytes;
   } else {
     plan.protocol = one_shot ? DeviceProtocol::packets : DeviceProtocol::pieces;
-    plan.pass_bytes = one_shot ? cuda::kPacketSlotBytes : layout.piece_bytes * ranks;
+    plan.launch_bytes = one_shot ? cuda::kPacketSlotBytes : layout.piece_bytes * ranks;
   }
-  // What one thread moves at a time, and how many of those there are in a pass (two-shot: in a piece of it).
+
+  // What one thread moves at a time, and how many of those there are in a launch (two-shot: in a piece of
+  // it).
   const std::size_t width = plan.protocol == DeviceProtocol::packets ? 8 : 16;
-  const std::size_t part = std::min(request.bytes, plan.pass_bytes);
+  const std::size_t part = std::min(request.bytes, plan.launch_bytes);
   const std::size_t packets = ceil_div(one_shot ? part : ceil_div(part, ranks), width);
-  // Few threads per block start sooner and spread over more multiprocessors; many move more.
-  const std::size_t block = packets <= kSmallBlock * kMostBlocks ? kSmallBlock : kLargeBlock;
-  plan.block = static_cast<unsigned>(std::clamp(ceil_div(packets, kWarp) * kWarp, kWarp, block));
-  plan.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, plan.block), std::size_t{1}, kMostBlocks));
+
+  const auto most_threads = static_cast<std::size_t>(
+      cuda::max_threads(cuda::kernel_ranks(request.ranks, request.op == ReduceOp::sum)));
+  const auto resident = static_cast<std::size_t>(request.resident_blocks);
+  const std::size_t blocks = plan.protocol == DeviceProtocol::pieces
+                                 ? std::min<std::size_t>(resident, cuda::kMaxFlaggedBlocks)
+                                 : resident;
+  const std::size_t share = ceil_div(ceil_div(packets, blocks), kWarp) * kWarp;
+  std::size_t block = 0;
+  if (packets <= kOneBlock) {
+    block = ceil_div(std::max<std::size_t>(packets, 1), kWarp) * kWarp;
+  } else if (share <= kMiddleBlock) {
+    block = std::max(share, kSmallBlock);
+  } else {
+    block = share <= 2 * kMiddleBlock && !one_shot ? kMiddleBlock : 2 * kMiddleBlock;
+  }
+  block = std::min(block, most_threads);
+  plan.block = static_cast<unsigned>(block);
+  plan.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, block), std::size_t{1}, blocks));
+  // At most a quarter of each multiprocessor: half of what two of the largest blocks are (call.cuh).
+  plan.early = block * plan.grid <= resident * (most_threads / 2);
   return plan;
 }
 

@@ -22,6 +22,7 @@ struct PlanRequest {
   AlgorithmPolicy policy = AlgorithmPolicy::tuned;
   std::optional<Algorithm> forced;
   std::size_t staging_bytes = 10u << 20;
+  int resident_blocks = 132;  ///< GPUs: what every device can hold at once
 };
 
 struct Plan {
@@ -29,13 +30,14 @@ struct Plan {
   std::size_t chunk = 0;  ///< bytes per step, a multiple of 64 and of every element size
 };
 
-/// The same for ranks on GPUs: also the shape of the launch.
+/// The same for ranks on GPUs: also the shape of the launches.
 struct DevicePlan {
   Algorithm algorithm = Algorithm::none;
   DeviceProtocol protocol = DeviceProtocol::packets;
-  std::size_t pass_bytes = 0;  ///< a multiple of 16
-  unsigned grid = 0;           ///< blocks
-  unsigned block = 0;          ///< threads per block
+  std::size_t launch_bytes = 0;  ///< of the message in each launch, a multiple of 16
+  unsigned grid = 0;             ///< blocks
+  unsigned block = 0;            ///< threads per block
+  bool early = false;            ///< small enough that the next kernel may start beside it
 };
 
 /// Limits of the legacy policy (PyTorch's IntraNodeComm): bytes up to and including these.

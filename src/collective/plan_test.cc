@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernel/cuda/all_reduce_params.h"
 #include "kernel/host/all_reduce.h"
 
 namespace onehop {
@@ -167,6 +168,7 @@ TEST(Part, CoversTheChunkInWholeLinesInRankOrder) {
 TEST(DevicePlan, FindsALaunchForEverySizeTypeAndNumberOfRanks) {
   for (int ranks = 2; ranks <= kMaxDevices; ++ranks) {
     for (int type = 0; type < kDTypeCount; ++type) {
+      const int resident = ranks == 3 ? 33 : ranks == 5 ? 1 : 132;
       for (std::size_t bytes = 8; bytes <= std::size_t{1} << 34; bytes = bytes * 3 / 8 * 8) {
         for (const std::optional<Algorithm> forced :
              {std::optional<Algorithm>(), std::optional(Algorithm::one_shot),
@@ -175,17 +177,20 @@ TEST(DevicePlan, FindsALaunchForEverySizeTypeAndNumberOfRanks) {
                                                           .bytes = bytes,
                                                           .type = static_cast<DType>(type),
                                                           .forced = forced,
-                                                          .staging_bytes = 16 << 20});
+                                                          .staging_bytes = 16 << 20,
+                                                          .resident_blocks = resident});
           ASSERT_EQ(plan.algorithm, forced.value_or(plan.algorithm));
           ASSERT_NE(plan.algorithm, Algorithm::none);
           ASSERT_TRUE(carries(plan.protocol, static_cast<DType>(type)));
-          ASSERT_GT(plan.pass_bytes, 0u);
-          ASSERT_EQ(plan.pass_bytes % 16, 0u);
-          ASSERT_TRUE(plan.block >= 32 && plan.block <= 512 && plan.block % 32 == 0) << plan.block;
-          ASSERT_TRUE(plan.grid >= 1 && plan.grid <= 128) << plan.grid;
-          const bool mail = plan.protocol == DeviceProtocol::mail_one_shot ||
-                            plan.protocol == DeviceProtocol::mail_two_shot;
-          ASSERT_TRUE(!mail || bytes <= plan.pass_bytes) << "mailboxes hold one pass";
+          ASSERT_GT(plan.launch_bytes, 0u);
+          ASSERT_EQ(plan.launch_bytes % 16, 0u);
+          ASSERT_LT(plan.launch_bytes, std::size_t{1} << 31) << "packets are counted in 32 bits";
+          const auto most = static_cast<unsigned>(cuda::max_threads(cuda::kernel_ranks(ranks, true)));
+          ASSERT_TRUE(plan.block >= 32 && plan.block <= most && plan.block % 32 == 0) << plan.block;
+          ASSERT_TRUE(plan.grid >= 1 && plan.grid <= static_cast<unsigned>(resident)) << plan.grid;
+          if (plan.protocol == DeviceProtocol::pieces) {
+            ASSERT_LE(plan.grid, static_cast<unsigned>(cuda::kMaxFlaggedBlocks));
+          }
         }
       }
     }
@@ -198,11 +203,12 @@ TEST(DevicePlan, PicksWhatWasMeasuredToBeQuickest) {
                {.ranks = ranks, .bytes = bytes, .type = type, .forced = {}, .staging_bytes = 16 << 20})
         .protocol;
   };
-  EXPECT_EQ(pick(2, 1 << 10, DType::bf16), DeviceProtocol::mail_one_shot);
+  EXPECT_EQ(pick(2, 1 << 10, DType::bf16), DeviceProtocol::packets);
+  EXPECT_EQ(pick(2, 2 << 20, DType::bf16), DeviceProtocol::mail_one_shot);
   EXPECT_EQ(pick(4, 1 << 10, DType::bf16), DeviceProtocol::packets);
   EXPECT_EQ(pick(4, 64 << 10, DType::bf16), DeviceProtocol::mail_one_shot);
   EXPECT_EQ(pick(4, 1 << 20, DType::bf16), DeviceProtocol::mail_two_shot);
-  EXPECT_EQ(pick(4, 64 << 20, DType::bf16), DeviceProtocol::pieces);
+  EXPECT_EQ(pick(4, 64 << 20, DType::bf16), DeviceProtocol::mail_two_shot);
   EXPECT_EQ(pick(4, 64 << 10, DType::i32), DeviceProtocol::packets);
   EXPECT_EQ(pick(4, 1 << 20, DType::i32), DeviceProtocol::pieces);
 }

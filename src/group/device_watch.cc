@@ -1,6 +1,7 @@
 #include "group/device_watch.h"
 
 #include "base/check.h"
+#include "base/deadline.h"
 #include "os/fork_guard.h"
 
 namespace onehop {
@@ -71,6 +72,36 @@ void DeviceWatch::look() noexcept {
   } catch (const std::exception&) {
     // Out of memory: the next look may fare better, and waits on the device have deadlines of their own.
   }
+}
+
+void DeviceWatch::synchronize(Stream stream, Duration timeout) {
+  constexpr const char* kPhase = "synchronize";
+  mesh_->check(kPhase);
+  const Deadline deadline = Deadline::after(timeout);
+  // Waits on the device take the group's timeout, or one of their own: who is less patient wants no more.
+  const Deadline grace_end = Deadline::after(deadline.left() + (timeout < timeout_ ? Duration{0} : kGrace));
+  const Deadline spin_end = Deadline::after(Duration{1});
+  while (!team_.idle(stream)) {
+    if (deadline.expired()) {
+      const bool grace_is_over = grace_end.expired();  // before the last look
+      if (team_.failure()) look();
+      mesh_->check(kPhase);
+      if (grace_is_over) {
+        const Rank own = mesh_->rank();
+        const Error error(
+            ErrorCode::timeout,
+            fmt::format("{}: rank {} waited {} ms for its stream", kPhase, own.value, timeout.count()), own);
+        mesh_->fail_group(error);
+        team_.abort();
+        throw error;
+      }
+    }
+    // Most work is done in less than a millisecond; what takes longer is not worth a core.
+    if (spin_end.expired()) std::this_thread::sleep_for(std::chrono::microseconds{50});
+  }
+  // The watch may not have seen it yet.
+  if (team_.failure()) look();
+  mesh_->check(kPhase);
 }
 
 void DeviceWatch::run() {

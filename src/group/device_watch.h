@@ -29,6 +29,15 @@ class DeviceWatch {
   /// Passes on what there is now. Thread-safe.
   void look() noexcept;
 
+  /// Waits until everything queued on `stream` has ended, and throws when the group has failed. A stream that
+  /// takes longer than `timeout` is this rank's failure, unless a wait on it has failed: see kGrace.
+  /// Thread-safe.
+  void synchronize(Stream stream, Duration timeout);
+
+  /// How much later than the host a kernel may give up that waits as long as the host does. It began to wait
+  /// a moment earlier or later, and knows which rank it waits for, while the host knows its stream only.
+  static constexpr Duration kGrace{100};
+
  private:
   void run();
 

@@ -1,6 +1,7 @@
 #include "onehop/group.h"
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <thread>
 
@@ -130,8 +131,34 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
   if (!options_.device.is_host()) start_device(deadline);
 }
 
+bool Group::State::share_out_devices(const Deadline& deadline) {
+  struct Device {
+    char identity[40] = {};
+    std::int32_t multiprocessors = 0;
+  };
+  Device own;
+  identify_device(options_.device).copy(own.identity, sizeof own.identity);
+  own.multiprocessors = multiprocessors(options_.device);
+  std::vector<Device> devices;
+  for (const std::string& raw :
+       mesh_->all_gather({reinterpret_cast<const char*>(&own), sizeof own}, deadline, "joining")) {
+    std::memcpy(&devices.emplace_back(), raw.data(), std::min(raw.size(), sizeof(Device)));
+  }
+  const auto users = [&](const Device& device) {
+    return static_cast<int>(std::count_if(devices.begin(), devices.end(), [&](const Device& other) {
+      return std::memcmp(other.identity, device.identity, sizeof device.identity) == 0;
+    }));
+  };
+  resident_blocks_ = INT_MAX;
+  for (const Device& device : devices) {
+    resident_blocks_ = std::min(resident_blocks_, std::max(1, device.multiprocessors / users(device)));
+  }
+  return users(own) == 1;
+}
+
 void Group::State::start_device(const Deadline& deadline) {
   checks_calls_ = env::get_flag("ONEHOP_CHECK");
+  const bool alone = share_out_devices(deadline);
   device_memory_ = make_cuda_backend(options_.device, deadline.left());
   device_segments_ = exchange_blocks(
       *device_memory_, DeviceTeam::segment_bytes(size(), options_.scratch_bytes), 0, deadline, "joining");
@@ -143,7 +170,8 @@ void Group::State::start_device(const Deadline& deadline) {
                                   .rank = rank().value,
                                   .segments = std::move(segments),
                                   .staging_bytes = options_.scratch_bytes,
-                                  .timeout = options_.timeout});
+                                  .timeout = options_.timeout,
+                                  .alone = alone});
     watch_ = std::make_unique<DeviceWatch>(mesh_, *device_, options_.timeout);
   } catch (const Error& error) {
     status = Status::of(error, rank());
@@ -169,26 +197,8 @@ void Group::State::leave() noexcept {
 }
 
 void Group::State::synchronize(Stream stream, Duration timeout) {
-  mesh_->check("synchronize");
-  if (device_ == nullptr) return;
-  const Deadline deadline = Deadline::after(timeout);
-  const Deadline spin_end = Deadline::after(Duration{1});
-  while (!device_->idle(stream)) {
-    if (deadline.expired()) {
-      const Error error(
-          ErrorCode::timeout,
-          fmt::format("synchronize: rank {} waited {} ms for its stream", rank().value, timeout.count()),
-          rank());
-      mesh_->fail_group(error);
-      device_->abort();
-      throw error;
-    }
-    // Most work is done in less than a millisecond; what takes longer is not worth a core.
-    if (spin_end.expired()) std::this_thread::sleep_for(std::chrono::microseconds{50});
-  }
-  // The watch may not have seen it yet.
-  if (device_->failure()) watch_->look();
-  mesh_->check("synchronize");
+  if (watch_ == nullptr) return mesh_->check("synchronize");
+  watch_->synchronize(stream, timeout);
 }
 
 void Group::State::throw_timeout(Rank awaited, Duration timeout, const char* phase) const {

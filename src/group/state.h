@@ -51,6 +51,8 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   /// debugging, since it makes every call a meeting.
   [[nodiscard]] bool checks_calls() const { return checks_calls_; }
   [[nodiscard]] std::size_t staging_bytes() const { return options_.scratch_bytes; }
+  /// Blocks of a kernel that every rank's device can hold at once, beside those of ranks that share it.
+  [[nodiscard]] int resident_blocks() const { return resident_blocks_; }
 
   /// Runs one call of this group: alone, and with its failure made every rank's, unless all ranks have it
   /// already.
@@ -113,6 +115,8 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
 
  private:
   void start_device(const Deadline& deadline);
+  /// Collective. Returns whether no other rank uses this rank's device.
+  bool share_out_devices(const Deadline& deadline);
 
   /// Errors that calls throw on all ranks alike, in the same step: because each finds it by itself, or since
   /// they agreed on it. The group stays usable after them. (What fails on one rank alone inside an exchange
@@ -135,6 +139,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   std::unique_ptr<DeviceTeam> device_;
   std::unique_ptr<DeviceWatch> watch_;
   bool checks_calls_ = false;
+  int resident_blocks_ = 0;
   std::mutex call_mutex_;
   std::uint64_t allocations_ = 0;
   std::vector<BufferRange> buffers_;

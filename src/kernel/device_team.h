@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "onehop/buffer.h"
@@ -19,16 +20,25 @@ namespace onehop {
 /// returns what identifies it across processes: its UUID.
 [[nodiscard]] std::string identify_device(DeviceId device);
 
+/// How many blocks of a collective can be resident on the device: its multiprocessors.
+[[nodiscard]] int multiprocessors(DeviceId device);
+
 /// How the bytes travel. Which of them can carry a call, and when each is best, the plan knows.
 enum class DeviceProtocol : std::uint8_t {
   packets,        ///< one-shot, flags in the data: any type
-  pieces,         ///< two-shot, flags beside the data: any type and size
-  mail_one_shot,  ///< through mailboxes: floating-point types, one pass
+  pieces,         ///< two-shot, flags beside the data: any type
+  mail_one_shot,  ///< through mailboxes: floating-point types
   mail_two_shot,
 };
 inline constexpr int kDeviceProtocolCount = 4;
+/// Kernels are named by these (cuda/all_reduce.cuh).
+[[nodiscard]] constexpr std::string_view to_string(DeviceProtocol protocol) {
+  constexpr std::string_view kNames[kDeviceProtocolCount] = {"packets", "pieces", "mail_one_shot",
+                                                             "mail_two_shot"};
+  return kNames[static_cast<std::size_t>(protocol)];
+}
 
-/// One all-reduce as planned. Pointers are this rank's; passes and geometry are the same on all ranks.
+/// One all-reduce as planned. Pointers are this rank's; the rest is the same on all ranks.
 struct DeviceAllReduce {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
@@ -36,9 +46,10 @@ struct DeviceAllReduce {
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
   DeviceProtocol protocol = DeviceProtocol::packets;
-  std::size_t pass_bytes = 0;
+  std::size_t launch_bytes = 0;  ///< a longer message takes several launches; a multiple of 16
   unsigned grid = 1;
   unsigned block = 1;
+  bool early = false;  ///< cuda::AllReduceParams::early
 };
 
 /// A wait that failed on the device.
@@ -63,6 +74,7 @@ class DeviceTeam {
     std::vector<std::byte*> segments;  ///< of every rank, segment_bytes() each, zeroed, mapped for `device`
     std::size_t staging_bytes = 0;
     Duration timeout = kDefaultTimeout;  ///< of every wait on the device
+    bool alone = true;                   ///< no other rank of the group uses this device
   };
 
   /// Loads every kernel: none may be loaded while one spins.

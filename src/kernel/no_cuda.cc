@@ -28,6 +28,10 @@ std::string identify_device(DeviceId) {
   fail_without_cuda("a rank on a GPU");
 }
 
+int multiprocessors(DeviceId) {
+  fail_without_cuda("a rank on a GPU");
+}
+
 std::unique_ptr<DeviceTeam> DeviceTeam::create(Options) {
   fail_without_cuda("a group of GPUs");
 }

@@ -1,6 +1,6 @@
 // A CUDA driver for tests: memory of a few devices that are not there, backed by memfds, so that what is
 // written through one mapping is read through another. It counts what lives, notes what a driver would
-// punish, and fails any chosen call.
+// punish, and fails any chosen call. NVML knows of them that they are registered with a fabric.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -20,6 +21,7 @@
 #include "onehop/error.h"
 
 #include "driver/cuda_driver.h"
+#include "driver/nvml.h"
 #include "os/unique_fd.h"
 
 namespace onehop {
@@ -29,9 +31,10 @@ class FakeCuda {
   static constexpr std::size_t kGranularity = std::size_t{2} << 20;
 
   int devices = 2;
-  bool peers = true;             ///< whether devices reach each other
-  bool busy = false;             ///< streams never finish
-  bool fabric = false;           ///< whether fabric handles are permitted
+  bool peers = true;    ///< whether devices reach each other
+  bool busy = false;    ///< streams never finish
+  bool fabric = false;  ///< whether fabric handles are permitted
+  unsigned char fabric_state = kNvmlFabricCompleted;
   std::map<int, int> attribute;  ///< answers other than 1
 
   FakeCuda();
@@ -92,6 +95,9 @@ class FakeCuda {
     return at == mapped_.end() ? std::set<int>{} : at->second.access;
   }
   [[nodiscard]] const CUmemAllocationProp& last_request() const { return last_request_; }
+  /// How often memory was made, and how often NVML was asked about the fabric.
+  [[nodiscard]] int creations() const { return creations_; }
+  [[nodiscard]] int fabric_queries() const { return fabric_queries_; }
 
  private:
   struct Physical {
@@ -125,6 +131,7 @@ class FakeCuda {
   void fill_devices();
   void fill_memory();
   void fill_ipc();
+  void fill_nvml();
   /// The memory that `at` lies in.
   [[nodiscard]] std::map<CUdeviceptr, Memory>::iterator find(CUdeviceptr at) {
     auto found = memory_.upper_bound(at);
@@ -137,6 +144,8 @@ class FakeCuda {
 
   CudaDriver table_;
   ScopedCudaDriver scope_{&table_};
+  Nvml nvml_;
+  ScopedNvml nvml_scope_{&nvml_};
   int calls_ = 0;
   int fail_at_ = 0;
   std::string failed_;
@@ -147,6 +156,8 @@ class FakeCuda {
   std::map<CUdeviceptr, Mapped> mapped_;
   CUmemGenericAllocationHandle last_handle_ = 0;
   CUmemAllocationProp last_request_{};
+  int creations_ = 0;
+  int fabric_queries_ = 0;
   CUcontext context_ = nullptr;
   int streams_ = 0;
   CUdeviceptr next_address_ = CUdeviceptr{0x7f} << 40;
@@ -161,6 +172,7 @@ inline FakeCuda::FakeCuda() {
   fill_devices();
   fill_memory();
   fill_ipc();
+  fill_nvml();
 }
 
 // Lambdas become the driver's functions; a call that may fail starts with a step.
@@ -187,6 +199,10 @@ inline void FakeCuda::fill_devices() {
   };
   table_.DeviceGetUuid = [](CUuuid* uuid, CUdevice device) {
     std::memset(uuid->bytes, device + 1, sizeof uuid->bytes);
+    return CUDA_SUCCESS;
+  };
+  table_.DeviceGetPCIBusId = [](char* text, int length, CUdevice device) {
+    (void)std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", device + 1);
     return CUDA_SUCCESS;
   };
   table_.DeviceGetAttribute = [](int* value, CUdevice_attribute which, CUdevice) {
@@ -250,6 +266,7 @@ inline void FakeCuda::fill_memory() {
                         const CUmemAllocationProp* wanted, unsigned long long) {
     ONEHOP_FAKE_STEP("cuMemCreate");
     self.last_request_ = *wanted;
+    ++self.creations_;
     if ((wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !self.fabric)
       return CUDA_ERROR_NOT_PERMITTED;
     if (bytes % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -431,6 +448,20 @@ inline void FakeCuda::fill_ipc() {
 }
 
 #undef ONEHOP_FAKE_STEP
+
+inline void FakeCuda::fill_nvml() {
+  nvml_.ErrorString = [](NvmlResult) { return "made up"; };
+  nvml_.DeviceGetHandleByPciBusId_v2 = [](const char*, NvmlDevice* device) {
+    *device = nullptr;
+    return kNvmlSuccess;
+  };
+  nvml_.DeviceGetGpuFabricInfo = [](NvmlDevice, NvmlFabricInfo* info) {
+    ++current_->fabric_queries_;
+    *info = {};
+    info->state = current_->fabric_state;
+    return kNvmlSuccess;
+  };
+}
 
 /// The error that `action` must throw.
 inline Error error_of(const std::function<void()>& action) {

@@ -1,39 +1,47 @@
 #include "onehop/device_memory.h"
 
 #include "base/check.h"
-#include "base/log.h"
 #include "driver/device.h"
+#include "driver/fabric.h"
 #include "memory/vmm.h"
 
 namespace onehop {
 namespace {
 
-CUmemAllocationHandleType handle_type(ShareBy share_by, DeviceId device) {
-  if (share_by == ShareBy::fabric) {
-    if (cuda_attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED) == 0) {
-      fail(ErrorCode::unsupported, "device {} has no fabric handles; use ShareBy::posix_fd", device.value);
-    }
-    return CU_MEM_HANDLE_TYPE_FABRIC;
+constexpr auto kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+constexpr auto kFabric = CU_MEM_HANDLE_TYPE_FABRIC;
+
+/// How memory shall be able to travel: a set of the driver's bits.
+CUmemAllocationHandleType handle_types(ShareBy share_by, DeviceId device) {
+  switch (share_by) {
+    case ShareBy::posix_fd:
+      return kDescriptor;
+    case ShareBy::fabric:
+      if (cuda_attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED) == 0) {
+        fail(ErrorCode::unsupported, "device {} has no fabric handles; use ShareBy::posix_fd", device.value);
+      }
+      return kFabric;
+    case ShareBy::automatic:
+      break;
   }
-  if (share_by == ShareBy::automatic) {
-    log::debug(
-        "device {}: memory is shared by descriptors, since inside one machine fabric handles add nothing",
-        device.value);
-  }
-  return CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  // Descriptors in any case. Asking for fabric handles where they are not permitted would cost the memory.
+  return fabric_support(device).usable ? static_cast<CUmemAllocationHandleType>(kDescriptor | kFabric)
+                                       : kDescriptor;
 }
 
 }  // namespace
 
 class DeviceMemory::State {
  public:
-  State(vmm::Memory mapped, std::size_t asked, DeviceId reached_from, CUmemAllocationHandleType type)
-      : memory(std::move(mapped)), bytes(asked), device(reached_from), handle(type) {}
+  State(vmm::Memory mapped, std::size_t asked, DeviceId reached_from, CUmemAllocationHandleType types)
+      : memory(std::move(mapped)), bytes(asked), device(reached_from), handles(types) {}
+
+  [[nodiscard]] bool travels_as(CUmemAllocationHandleType type) const { return (handles & type) != 0; }
 
   vmm::Memory memory;
   std::size_t bytes;
   DeviceId device;
-  CUmemAllocationHandleType handle;
+  CUmemAllocationHandleType handles;
 };
 
 DeviceMemory::DeviceMemory(std::shared_ptr<const State> state) : state_(std::move(state)) {}
@@ -45,20 +53,20 @@ const DeviceMemory::State& DeviceMemory::state() const {
 
 DeviceMemory DeviceMemory::create(DeviceId device, std::size_t bytes, DeviceMemoryOptions options) {
   require_cuda_device(device);
-  const CUmemAllocationHandleType type = handle_type(options.share_by, device);
-  const vmm::Request request{.device = device, .handle = type, .gpu_direct_rdma = options.gpu_direct_rdma};
+  const CUmemAllocationHandleType types = handle_types(options.share_by, device);
+  const vmm::Request request{.device = device, .handles = types, .gpu_direct_rdma = options.gpu_direct_rdma};
   return DeviceMemory(std::make_shared<const State>(vmm::create_zeroed(request, bytes, kDefaultTimeout),
-                                                    bytes, device, type));
+                                                    bytes, device, types));
 }
 
 DeviceMemory DeviceMemory::import_fd(int fd, std::size_t bytes, DeviceId for_device) {
   return DeviceMemory(std::make_shared<const State>(vmm::Memory::import_fd(fd, bytes, for_device), bytes,
-                                                    for_device, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+                                                    for_device, kDescriptor));
 }
 
 DeviceMemory DeviceMemory::import_fabric(const FabricHandle& handle, std::size_t bytes, DeviceId for_device) {
   return DeviceMemory(std::make_shared<const State>(vmm::Memory::import_fabric(handle, bytes, for_device),
-                                                    bytes, for_device, CU_MEM_HANDLE_TYPE_FABRIC));
+                                                    bytes, for_device, kFabric));
 }
 
 std::size_t DeviceMemory::bytes() const {
@@ -72,15 +80,15 @@ DeviceId DeviceMemory::device() const {
 }
 
 int DeviceMemory::export_fd() const {
-  require(state().handle == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+  require(state().travels_as(kDescriptor),
           "this device memory was made for fabric handles and has no descriptor: use export_fabric");
   return state().memory.export_fd().release();
 }
 
 FabricHandle DeviceMemory::export_fabric() const {
-  require(state().handle == CU_MEM_HANDLE_TYPE_FABRIC,
-          "this device memory was made for descriptors and has no fabric handle: use export_fd, or create it "
-          "with ShareBy::fabric");
+  require(state().travels_as(kFabric),
+          "this device memory has no fabric handle, only a descriptor: use export_fd, or create it with "
+          "ShareBy::fabric (onehop doctor says whether this machine permits fabric handles)");
   return state().memory.export_fabric();
 }
 

@@ -74,6 +74,73 @@ TEST(DeviceMemory, TravelsAsAFabricHandleWherePermitted) {
               HasSubstr("has no fabric handles; use ShareBy::posix_fd"));
 }
 
+constexpr unsigned kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+constexpr unsigned kFabric = CU_MEM_HANDLE_TYPE_FABRIC;
+
+TEST(DeviceMemory, TravelsBothWaysByItselfWhereFabricHandlesWork) {
+  FakeCuda cuda;
+  cuda.fabric = true;
+  const DeviceMemory mine = DeviceMemory::create(DeviceId{0}, 10);
+  EXPECT_EQ(cuda.last_request().requestedHandleTypes, kDescriptor | kFabric);
+  mine.data()[9] = std::byte{5};
+  const os::UniqueFd fd(mine.export_fd());
+  EXPECT_EQ(DeviceMemory::import_fd(fd.get(), 10, DeviceId{1}).data()[9], std::byte{5});
+  EXPECT_EQ(DeviceMemory::import_fabric(mine.export_fabric(), 10, DeviceId{1}).data()[9], std::byte{5});
+  (void)DeviceMemory::create(DeviceId{0}, 10);
+  EXPECT_EQ(cuda.fabric_queries(), 1) << "found out once per device";
+}
+
+/// Memory as made by default has a descriptor and nothing else.
+void expect_descriptor_only(const FakeCuda& cuda) {
+  const DeviceMemory memory = DeviceMemory::create(DeviceId{0}, 10);
+  EXPECT_EQ(cuda.last_request().requestedHandleTypes, kDescriptor);
+  EXPECT_TRUE(os::UniqueFd(memory.export_fd()));
+  const Error error = error_of([&] { (void)memory.export_fabric(); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.message(), HasSubstr("has no fabric handle"));
+}
+
+TEST(DeviceMemory, TravelsAsADescriptorWhereTheDriverOffersNoFabricHandles) {
+  FakeCuda cuda;
+  cuda.fabric = true;
+  cuda.attribute[CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED] = 0;
+  expect_descriptor_only(cuda);
+  EXPECT_EQ(cuda.fabric_queries(), 0);
+}
+
+TEST(DeviceMemory, TravelsAsADescriptorWhereFabricHandlesAreOfferedAndNotPermitted) {
+  FakeCuda cuda;
+  ::testing::internal::CaptureStderr();
+  expect_descriptor_only(cuda);
+  expect_descriptor_only(cuda);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "not worth a warning";
+  EXPECT_EQ(cuda.creations(), 3) << "one in vain, and none for the second memory";
+}
+
+TEST(DeviceMemory, TravelsAsADescriptorWhereTheFabricIsNotReady) {
+  FakeCuda cuda;
+  cuda.fabric = true;
+  cuda.fabric_state = kNvmlFabricInProgress;
+  expect_descriptor_only(cuda);
+  EXPECT_EQ(cuda.creations(), 1);
+}
+
+TEST(DeviceMemory, TravelsAsADescriptorWhereNvmlIsMissing) {
+  FakeCuda cuda;
+  cuda.fabric = true;
+  const ScopedNvml none(nullptr, "NVML cannot be loaded");
+  expect_descriptor_only(cuda);
+}
+
+TEST(DeviceMemory, AskedToTravelAsADescriptorAsksNobodyAboutTheFabric) {
+  FakeCuda cuda;
+  cuda.fabric = true;
+  (void)DeviceMemory::create(DeviceId{0}, 10, {.share_by = ShareBy::posix_fd});
+  EXPECT_EQ(cuda.last_request().requestedHandleTypes, kDescriptor);
+  EXPECT_EQ(cuda.fabric_queries(), 0);
+  EXPECT_EQ(cuda.creations(), 1);
+}
+
 TEST(DeviceMemory, OfADeviceThatThisProcessDoesNotSeeCanBeImported) {
   FakeCuda cuda;
   cuda.devices = 4;
@@ -105,6 +172,7 @@ TEST(DeviceMemory, LeaksNothingWhicheverCallFails) {
   FakeCuda cuda;
   cuda.fabric = true;
   const DeviceMemory mine = DeviceMemory::create(DeviceId{0}, 1);
+  fail_each_call(cuda, [&] { (void)DeviceMemory::create(DeviceId{1}, 1); });
   fail_each_call(cuda, [&] {
     const DeviceMemory memory = DeviceMemory::create(DeviceId{0}, 1, {.share_by = ShareBy::fabric});
     const DeviceMemory theirs = DeviceMemory::import_fabric(memory.export_fabric(), 1, DeviceId{1});

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "onehop/device_memory.h"
+#include "onehop/peer_access.h"
 
 #include "base/check.h"
 #include "base/log.h"
@@ -121,19 +122,6 @@ std::optional<Range> range_around(CUdeviceptr pointer) {
   return range;
 }
 
-void enable_peer(DeviceId device, DeviceId home) {
-  vmm::require_peer(device, home);
-  if (device == home) return;
-  const CurrentDevice current(device);
-  const CUresult result = cuda_driver().CtxEnablePeerAccess(cuda_context(home), 0);
-  if (result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return;
-  if (result != CUDA_SUCCESS) {
-    fail_cuda(result,
-              fmt::format("enabling access from device {} to device {} (a device can enable {} peers)",
-                          device.value, home.value, kMaxDevices));
-  }
-}
-
 /// Which allocation of which process, and for which device it was opened.
 using Key = std::tuple<std::array<std::uint8_t, 16>, std::uint64_t, std::array<std::uint8_t, 64>, int>;
 struct Opened {
@@ -222,7 +210,9 @@ std::byte* own_memory(const IpcHandle& handle, DeviceId for_device) {
               range->bytes == handle.allocation_bytes && id == handle.allocation,
           "the {} bytes of this process's own memory that an IPC handle names are not allocated any more",
           handle.allocation_bytes);
-  enable_peer(for_device, DeviceId{home});
+  // The process's own record of it: whatever else enables access (or has) shares it, and its limit.
+  if (!PeerAccess::of_process().can_access(for_device, DeviceId{home}))
+    vmm::fail_without_peer(for_device, DeviceId{home});
   return to_pointer<std::byte>(handle.address + handle.offset);
 }
 

@@ -1,4 +1,5 @@
 #include "onehop/device_memory.h"
+#include "onehop/peer_access.h"
 
 #include "memory/cuda_testing.h"
 #include "os/process_id.h"
@@ -114,6 +115,24 @@ TEST(IpcMapping, OfThisProcessIsThePointerItselfWithPeerAccess) {
   cuda.remove_memory(base);
   EXPECT_THAT(error_of([&] { (void)IpcMapping::open(handle, DeviceId{1}); }).message(),
               HasSubstr("not allocated any more"));
+}
+
+TEST(IpcMapping, OfThisProcessSharesTheRecordOfPeerAccess) {
+  FakeCuda cuda;
+  const IpcHandle handle = export_ipc(cuda.add_memory({.device = 0}), 8);
+  EXPECT_TRUE(PeerAccess::of_process().can_access(DeviceId{1}, DeviceId{0}));
+  cuda.peers = false;  // the driver is not asked again
+  EXPECT_NO_THROW((void)IpcMapping::open(handle, DeviceId{1}));
+}
+
+TEST(IpcMapping, OfThisProcessSaysWhenItIsOutOfReach) {
+  FakeCuda cuda;
+  cuda.peers = false;
+  const IpcHandle handle = export_ipc(cuda.add_memory({.device = 0}), 8);
+  const Error error = error_of([&] { (void)IpcMapping::open(handle, DeviceId{1}); });
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  EXPECT_THAT(error.message(), HasSubstr("device 1 cannot reach memory of device 0"));
+  EXPECT_THAT(cuda.enabled(), IsEmpty());
 }
 
 TEST(IpcMapping, OfThisProcessBelievesNothingThatTheDriverDoesNotConfirm) {

@@ -37,6 +37,7 @@ void PeerAccess::reset(int device_count) {
   const auto count = static_cast<std::size_t>(device_count);
   states_.assign(count * count, State::unknown);
   device_count_ = device_count;
+  epoch_ = driver_epoch();
 }
 
 int PeerAccess::device_count() const {
@@ -45,6 +46,11 @@ int PeerAccess::device_count() const {
 }
 
 int PeerAccess::count_devices() const {
+  if (epoch_ != driver_epoch()) {
+    epoch_ = driver_epoch();
+    states_.clear();
+    if (counts_devices_) device_count_ = -1;
+  }
   // Without a driver there is nothing to remember: it is looked for again after a fork.
   if (device_count_ < 0 && find_cuda_driver() != nullptr) device_count_ = cuda_device_count();
   return device_count_ < 0 ? 0 : device_count_;

@@ -45,7 +45,7 @@ CUmemLocation location(DeviceId device) {
 CUmemAllocationProp properties(const Request& request) {
   CUmemAllocationProp wanted{};
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  wanted.requestedHandleTypes = request.handle;
+  wanted.requestedHandleTypes = request.handles;
   wanted.location = location(request.device);
   const bool rdma =
       request.gpu_direct_rdma &&
@@ -103,12 +103,14 @@ void require_peer(DeviceId device, DeviceId home) {
   int can = 0;
   check(cuda_driver().DeviceCanAccessPeer(&can, cuda_device(device), cuda_device(home)),
         "asking whether device {} can reach device {}", device.value, home.value);
-  if (can == 0) {
-    fail(ErrorCode::unsupported,
-         "device {} cannot reach memory of device {}: the driver offers no peer access between them ('onehop "
-         "topo' shows which pairs have it)",
-         device.value, home.value);
-  }
+  if (can == 0) fail_without_peer(device, home);
+}
+
+void fail_without_peer(DeviceId device, DeviceId home) {
+  fail(ErrorCode::unsupported,
+       "device {} cannot reach memory of device {}: the driver offers no peer access between them ('onehop "
+       "topo' shows which pairs have it)",
+       device.value, home.value);
 }
 
 // --- the three parts ---
@@ -118,8 +120,9 @@ Physical Physical::create(const Request& request, std::size_t bytes) {
   CUmemGenericAllocationHandle handle = 0;
   check(cuda_driver().MemCreate(&handle, bytes, &wanted, 0), "allocating {} of memory on device {}{}",
         format_size(bytes), request.device.value,
-        request.handle == CU_MEM_HANDLE_TYPE_FABRIC ? " with a fabric handle (ShareBy::posix_fd needs none)"
-                                                    : "");
+        (request.handles & CU_MEM_HANDLE_TYPE_FABRIC) != 0
+            ? " with a fabric handle (ShareBy::posix_fd needs none)"
+            : "");
   return Physical(handle);
 }
 
@@ -196,7 +199,7 @@ Memory Memory::import(void* shareable, CUmemAllocationHandleType type, std::size
     require_peer(for_device, *home);
   }
   const std::size_t unit =
-      visible ? granularity(found) : vmm::granularity({.device = for_device, .handle = type});
+      visible ? granularity(found) : vmm::granularity({.device = for_device, .handles = type});
   Memory memory(std::move(physical), round_up(bytes, unit), home);
   memory.grant(for_device);
   return memory;

@@ -17,7 +17,8 @@ namespace onehop::vmm {
 /// What to make.
 struct Request {
   DeviceId device;
-  CUmemAllocationHandleType handle = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  /// A set of the driver's bits: every way in which the memory can travel.
+  CUmemAllocationHandleType handles = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   bool gpu_direct_rdma = true;  ///< where the device can: network cards may then reach the memory as well
 };
 
@@ -26,8 +27,10 @@ struct Request {
 /// Error{invalid_argument} for 0 and for more than any machine has.
 [[nodiscard]] std::size_t round_up(std::size_t bytes, std::size_t granularity);
 
-/// Error{unsupported} naming both devices unless `device` can reach memory of `home`.
+/// Error{unsupported} naming both devices unless `device` can reach memory of `home`. Enables nothing:
+/// mappings bring their own access.
 void require_peer(DeviceId device, DeviceId home);
+[[noreturn]] void fail_without_peer(DeviceId device, DeviceId home);
 
 /// Physical memory, its own or a peer's: one reference to it. The memory lives while any process holds one.
 class Physical {

@@ -9,79 +9,113 @@
 
 namespace onehop::cuda {
 
-/// Most blocks a collective kernel has: all of them must be resident while they wait for the peers' blocks.
-inline constexpr int kMaxBlocks = 128;
-/// Data bytes of one rank's slot for the flag-in-data protocol (one_shot.cuh); twice that in memory.
+/// Kernels for exactly `ranks` ranks exist where it pays; kMaxDevices stands for those that serve any number.
+[[nodiscard]] constexpr int kernel_ranks(int ranks, bool sum) {
+  return sum && (ranks == 2 || ranks == 4) ? ranks : kMaxDevices;
+}
+/// Most threads of a block. Two such blocks fit a multiprocessor at the same time (call.cuh), in the 128 or
+/// 64 registers that this leaves each thread.
+[[nodiscard]] constexpr int max_threads(int kernel_ranks) {
+  return kernel_ranks == kMaxDevices ? 256 : 512;
+}
+/// Most blocks whose flags lie beside the data (two_shot.cuh).
+inline constexpr int kMaxFlaggedBlocks = 64;
+/// Data bytes of one rank's slot for the flag-in-data protocol (flagged.cuh); twice that in memory.
 inline constexpr std::size_t kPacketSlotBytes = 256 << 10;
-/// Every this many epochs a one-shot rewrites its whole slot, so that no flag in it is ever 2^32 epochs old.
+/// Every this many calls the whole slot is rewritten, so that no flag in it is ever 2^32 calls old.
 inline constexpr std::uint32_t kScrubPeriod = 1u << 30;
 
-/// A rank's own counters, in its segment; no peer touches them.
+/// A rank's count of the calls that used one family of slots, in its segment; no peer touches it.
 struct Control {
-  std::uint64_t epoch;     ///< of the last pass of the last call that started; grows by one per pass
+  std::uint64_t epoch;     ///< of the last call that started; grows by one per call
   std::uint32_t arrivals;  ///< blocks of the running call that know the epoch
-  std::uint32_t failed;    ///< DeviceGuard::failed
 };
 
 /// Start of a rank's device segment. `flags[phase][block][src]` is raised to an epoch by that block of src.
 struct SegmentHead {
-  Control control;
-  std::uint8_t unused[256 - sizeof(Control)];
-  std::uint64_t flags[2][kMaxBlocks][kMaxDevices];
+  Control packets;
+  Control mail;
+  Control pieces;
+  std::uint32_t failed;  ///< DeviceGuard::failed
+  std::uint8_t unused[256 - 3 * sizeof(Control) - sizeof(std::uint32_t)];
+  std::uint64_t flags[2][kMaxFlaggedBlocks][kMaxDevices];
 };
 
-/// Where things lie behind the head, for a group of `size` ranks.
+/// Where a protocol's slots lie in every segment: of parity p, phase f and rank r at
+/// begin + p * parity + f * phase + r * rank.
+struct Slots {
+  std::size_t begin = 0;
+  std::size_t parity = 0;
+  std::size_t phase = 0;
+  std::size_t rank = 0;
+};
+
+/// What lies where behind the head, for a group of `size` ranks.
 struct SegmentLayout {
-  int size = 0;
-  std::size_t piece_bytes = 0;  ///< largest piece of a two-shot pass
+  std::size_t ranks = 0;
+  std::size_t piece_bytes = 0;  ///< largest piece of a two-shot call with flags beside the data
   std::size_t mail_bytes = 0;   ///< largest message of a two-shot over mailboxes
 
   /// `staging`: what a rank can stage at a time.
   static constexpr SegmentLayout of(int size, std::size_t staging) {
     const auto ranks = static_cast<std::size_t>(size);
     // Two parities of a slot per source and one per owner.
-    return {size, staging / (4 * ranks) / 512 * 512, staging / (512 * ranks) * (512 * ranks)};
+    return {ranks, staging / (2 * ranks) / 512 * 512, staging / (512 * ranks) * (512 * ranks)};
   }
-  static constexpr std::size_t packets() { return 64 << 10; }
-  /// [parity][src] slots of packets.
-  [[nodiscard]] constexpr std::size_t packet_slot(unsigned parity, int src) const {
-    return packets() +
-           (parity * static_cast<std::size_t>(size) + static_cast<std::size_t>(src)) * 2 * kPacketSlotBytes;
+  /// One phase: by source.
+  [[nodiscard]] constexpr Slots packets() const {
+    return {
+        .begin = 64 << 10, .parity = ranks * 2 * kPacketSlotBytes, .phase = 0, .rank = 2 * kPacketSlotBytes};
   }
-  /// [parity][phase][rank] slots of pieces: phase 0 by source, phase 1 by owner.
-  [[nodiscard]] constexpr std::size_t piece_slot(unsigned parity, unsigned phase, int rank) const {
-    return packet_slot(2, 0) + ((std::size_t{parity} * 2 + phase) * static_cast<std::size_t>(size) +
-                                static_cast<std::size_t>(rank)) *
-                                   piece_bytes;
+  /// Two phases: by source, by owner.
+  [[nodiscard]] constexpr Slots pieces() const {
+    const Slots before = packets();
+    return {.begin = before.begin + 2 * before.parity,
+            .parity = 2 * ranks * piece_bytes,
+            .phase = ranks * piece_bytes,
+            .rank = piece_bytes};
   }
-  /// Mailboxes: per parity, one region that one-shot cuts into a slot per source, two-shot into two phases of
-  /// a slot per rank.
-  [[nodiscard]] constexpr std::size_t mail() const { return piece_slot(2, 0, 0); }
-  [[nodiscard]] constexpr std::size_t mail_slot_bytes() const {
-    return 2 * mail_bytes / static_cast<std::size_t>(size);
+  /// Mailboxes: one region per parity, which one-shot cuts into a slot per source, two-shot into two phases
+  /// of a slot per rank.
+  [[nodiscard]] constexpr Slots mail_one_shot() const {
+    const Slots before = pieces();
+    return {.begin = before.begin + 2 * before.parity,
+            .parity = 2 * mail_bytes,
+            .phase = 0,
+            .rank = 2 * mail_bytes / ranks};
   }
-  [[nodiscard]] constexpr std::size_t mail_slot(unsigned parity, int src) const {
-    return mail() + std::size_t{parity} * 2 * mail_bytes + static_cast<std::size_t>(src) * mail_slot_bytes();
+  [[nodiscard]] constexpr Slots mail_two_shot() const {
+    return {.begin = mail_one_shot().begin,
+            .parity = 2 * mail_bytes,
+            .phase = mail_bytes,
+            .rank = mail_bytes / ranks};
   }
-  [[nodiscard]] constexpr std::size_t mail_piece_slot(unsigned parity, unsigned phase, int rank) const {
-    return mail() + (std::size_t{parity} * 2 + phase) * mail_bytes +
-           static_cast<std::size_t>(rank) * (mail_bytes / static_cast<std::size_t>(size));
-  }
-  [[nodiscard]] constexpr std::size_t bytes() const { return mail() + 4 * mail_bytes; }
+  [[nodiscard]] constexpr std::size_t bytes() const { return mail_one_shot().begin + 4 * mail_bytes; }
 };
-static_assert(sizeof(SegmentHead) <= SegmentLayout::packets());
+static_assert(sizeof(SegmentHead) <= SegmentLayout::of(2, 1 << 20).packets().begin);
 
+/// One launch. Everything that can be known before it is: divisions and long products take a kernel longer
+/// than the data takes to cross the link.
 struct AllReduceParams {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::size_t bytes = 0;
   int rank = 0;
   int size = 0;
-  bool aligned = false;      ///< in and out to 16 bytes
-  std::uint32_t passes = 1;  ///< each covers pass_bytes, the last one the rest
-  std::size_t pass_bytes = 0;
-  SegmentLayout layout;
-  std::byte* segments[kMaxDevices] = {};
+  bool aligned = false;       ///< in and out to 16 bytes
+  bool early = false;         ///< the next kernel may be set up as soon as this one runs (call.cuh)
+  std::uint32_t packets = 0;  ///< what one thread moves at a time; two-shot: of one piece
+  std::size_t piece = 0;      ///< two-shot: bytes of each rank's piece, a multiple of 16
+
+  Control* control = nullptr;
+  /// The own slots, and for each step s the slot of this rank on the s-th rank to the right. Of parity 0 and
+  /// phase 0; the strides lead to the others.
+  std::byte* inbox = nullptr;
+  std::byte* outbox[kMaxDevices] = {};
+  std::size_t parity_stride = 0;
+  std::size_t phase_stride = 0;
+  std::size_t rank_stride = 0;
+  SegmentHead* heads[kMaxDevices] = {};  ///< by rank, for protocols with flags beside the data
   DeviceGuard guard;
 };
 

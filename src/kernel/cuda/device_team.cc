@@ -94,11 +94,15 @@ class CudaTeam final : public DeviceTeam {
     const CurrentDevice current(context_);
     words_.emplace(driver_);
     // Mailboxes are empty when the group begins; no peer writes before all have agreed that it does.
-    check_cuda(driver_.MemsetD8Async(reinterpret_cast<CUdeviceptr>(own_segment() + layout_.mail()), 0xff,
-                                     layout_.bytes() - layout_.mail(), nullptr),
+    const std::size_t mail = layout_.mail_one_shot().begin;
+    check_cuda(driver_.MemsetD8Async(reinterpret_cast<CUdeviceptr>(own_segment() + mail), 0xff,
+                                     layout_.bytes() - mail, nullptr),
                "emptying the mailboxes");
     check_cuda(driver_.CtxSynchronize(), "emptying the mailboxes");
-    dependent_launch_ = cuda_attribute(options_.device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) >= 9;
+    // A kernel that is set up early waits on multiprocessors which the other ranks of a shared device may
+    // need.
+    dependent_launch_ =
+        options_.alone && cuda_attribute(options_.device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) >= 9;
     for (int type = 0; type < kDTypeCount; ++type) {
       for (int op = 0; op < kReduceOpCount; ++op) {
         for (int protocol = 0; protocol < kDeviceProtocolCount; ++protocol) {
@@ -114,27 +118,27 @@ class CudaTeam final : public DeviceTeam {
   }
 
   void all_reduce(const DeviceAllReduce& call, Stream stream) override {
-    cuda::AllReduceParams params;
-    params.in = call.in;
-    params.out = call.out;
-    params.bytes = call.bytes;
+    cuda::AllReduceParams params = slots(call.protocol);
     params.rank = options_.rank;
     params.size = size();
     params.aligned = reinterpret_cast<std::uintptr_t>(call.in) % 16 == 0 &&
                      reinterpret_cast<std::uintptr_t>(call.out) % 16 == 0;
-    params.passes = static_cast<std::uint32_t>((call.bytes + call.pass_bytes - 1) / call.pass_bytes);
-    params.pass_bytes = call.pass_bytes;
-    params.layout = layout_;
-    std::copy(options_.segments.begin(), options_.segments.end(), params.segments);
+    params.early = call.early;
     params.guard = guard(options_.timeout);
     auto* const queue = static_cast<CUstream>(stream.handle);
     const CurrentDevice current(context_);
     const bool captured = follow_last_call(queue);
-    launch_kernel(
-        driver_,
-        kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), static_cast<int>(call.op)),
-        {.grid = call.grid, .block = call.block, .stream = queue, .dependent = dependent_launch_}, params,
-        "launching all_reduce");
+    for (std::size_t done = 0; done < call.bytes; done += call.launch_bytes) {
+      params.in = call.in + done;
+      params.out = call.out + done;
+      params.bytes = std::min(call.bytes - done, call.launch_bytes);
+      cut(params, call.protocol);
+      launch_kernel(
+          driver_,
+          kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), static_cast<int>(call.op)),
+          {.grid = call.grid, .block = call.block, .stream = queue, .dependent = dependent_launch_}, params,
+          "launching all_reduce");
+    }
     if (!captured) check_cuda(driver_.EventRecord(last_call_, queue), "cuEventRecord");
   }
 
@@ -155,8 +159,7 @@ class CudaTeam final : public DeviceTeam {
   CudaTeam& operator=(const CudaTeam&) = delete;
 
   [[nodiscard]] DeviceGuard guard(Duration timeout) const override {
-    auto* const head = reinterpret_cast<cuda::SegmentHead*>(own_segment());
-    return {.failed = &head->control.failed,
+    return {.failed = &head(options_.rank)->failed,
             .notice = words_->device_notice(),
             .fault = words_->device_fault(),
             .timeout_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout).count())};
@@ -208,21 +211,77 @@ class CudaTeam final : public DeviceTeam {
     last_stream_ = stream;
     return false;
   }
-  [[nodiscard]] std::byte* own_segment() const {
-    return options_.segments[static_cast<std::size_t>(options_.rank)];
+  [[nodiscard]] std::byte* segment(int r) const { return options_.segments[static_cast<std::size_t>(r)]; }
+  [[nodiscard]] std::byte* own_segment() const { return segment(options_.rank); }
+  [[nodiscard]] cuda::SegmentHead* head(int r) const {
+    return reinterpret_cast<cuda::SegmentHead*>(segment(r));
   }
+
+  /// What a launch has to know of the memory that its protocol uses.
+  [[nodiscard]] cuda::AllReduceParams slots(DeviceProtocol protocol) const {
+    cuda::SegmentHead& own = *head(options_.rank);
+    cuda::AllReduceParams params;
+    cuda::Slots slots;
+    switch (protocol) {
+      case DeviceProtocol::packets:
+        slots = layout_.packets();
+        params.control = &own.packets;
+        break;
+      case DeviceProtocol::pieces:
+        slots = layout_.pieces();
+        params.control = &own.pieces;
+        break;
+      case DeviceProtocol::mail_one_shot:
+        slots = layout_.mail_one_shot();
+        params.control = &own.mail;
+        break;
+      case DeviceProtocol::mail_two_shot:
+        slots = layout_.mail_two_shot();
+        params.control = &own.mail;
+        break;
+    }
+    params.inbox = own_segment() + slots.begin;
+    for (int step = 1; step < size(); ++step) {
+      params.outbox[step] = segment((options_.rank + step) % size()) + slots.begin +
+                            static_cast<std::size_t>(options_.rank) * slots.rank;
+    }
+    params.parity_stride = slots.parity;
+    params.phase_stride = slots.phase;
+    params.rank_stride = slots.rank;
+    for (int r = 0; r < size(); ++r) params.heads[r] = head(r);
+    return params;
+  }
+
+  /// Cuts params.bytes into what the kernel's threads move.
+  void cut(cuda::AllReduceParams& params, DeviceProtocol protocol) const {
+    const auto ranks = static_cast<std::size_t>(size());
+    params.piece = ((params.bytes + ranks - 1) / ranks + 15) / 16 * 16;
+    std::size_t packets = 0;
+    switch (protocol) {
+      case DeviceProtocol::packets:
+        packets = (params.bytes + 7) / 8;
+        break;
+      case DeviceProtocol::mail_one_shot:
+        packets = (params.bytes + 15) / 16;
+        break;
+      case DeviceProtocol::pieces:
+      case DeviceProtocol::mail_two_shot:
+        packets = params.piece / 16;
+        break;
+    }
+    params.packets = static_cast<std::uint32_t>(packets);
+  }
+
   [[nodiscard]] CUfunction& kernel(int protocol, int type, int op) {
     return kernels_[static_cast<std::size_t>((type * kReduceOpCount + op) * kDeviceProtocolCount + protocol)];
   }
   [[nodiscard]] CUfunction load(int protocol, int type, int op) const {
-    // As src/kernel/cuda/all_reduce.cuh has them.
-    constexpr const char* kNames[kDeviceProtocolCount] = {"one_shot", "two_shot", "mail_one_shot",
-                                                          "mail_two_shot"};
-    const int ranks = static_cast<ReduceOp>(op) != ReduceOp::sum ? 8 : size() <= 2 ? 2 : size() <= 4 ? 4 : 8;
+    const int ranks = cuda::kernel_ranks(size(), static_cast<ReduceOp>(op) == ReduceOp::sum);
     return all_reduce_module(static_cast<DType>(type))
-        .function(options_.device,
-                  fmt::format("{}_{}_{}_{}", kNames[protocol], to_string(static_cast<DType>(type)),
-                              to_string(static_cast<ReduceOp>(op)), ranks));
+        .function(
+            options_.device,
+            fmt::format("{}_{}_{}_{}", to_string(static_cast<DeviceProtocol>(protocol)),
+                        to_string(static_cast<DType>(type)), to_string(static_cast<ReduceOp>(op)), ranks));
   }
   void launch_signal(CUfunction function, unsigned block, const cuda::SignalParams& params, Stream stream,
                      const char* what) {
@@ -257,6 +316,10 @@ std::string identify_device(DeviceId device) {
          device.value, capability / 10, capability % 10, kOldestCapability / 10, kOldestCapability % 10);
   }
   return cuda_uuid(device);
+}
+
+int multiprocessors(DeviceId device) {
+  return cuda_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 }
 
 std::unique_ptr<DeviceTeam> DeviceTeam::create(Options options) {

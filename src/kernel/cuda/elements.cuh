@@ -39,27 +39,30 @@ struct F64 : Native<double> {
   }
 };
 
+// Conversions to 16 bits make every NaN the one whose magnitude is all ones, 0x7fff.
 struct F16 {
-  static constexpr std::uint32_t kNanWord = 0x7e007e00;
+  static constexpr std::uint32_t kNanWord = 0x7fff7fff;
   using Stored = std::uint16_t;
   using Wide = float;
   static __device__ __forceinline__ float widen(Stored x) { return __half2float(__ushort_as_half(x)); }
-  static __device__ __forceinline__ Stored round(float x) {
-    return is_nan(x) ? Stored{0x7e00} : __half_as_ushort(__float2half_rn(x));
+  static __device__ __forceinline__ std::uint32_t round_pair(float low, float high) {
+    std::uint32_t word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
   }
 };
 
 struct BF16 {
-  static constexpr std::uint32_t kNanWord = 0x7fc07fc0;
+  static constexpr std::uint32_t kNanWord = 0x7fff7fff;
   using Stored = std::uint16_t;
   using Wide = float;
   static __device__ __forceinline__ float widen(Stored x) {
     return __uint_as_float(static_cast<std::uint32_t>(x) << 16);
   }
-  static __device__ __forceinline__ Stored round(float x) {
-    std::uint16_t bits;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
-    return is_nan(x) ? Stored{0x7fc0} : bits;
+  static __device__ __forceinline__ std::uint32_t round_pair(float low, float high) {
+    std::uint32_t word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
   }
 };
 

@@ -38,13 +38,33 @@ __device__ __forceinline__ Packet<kBytes> load_whole(const std::byte* from) {
   return packet;
 }
 
+/// The same by a predicate and no branch, so that what follows need not wait for the condition.
+template <int kBytes>
+__device__ __forceinline__ Packet<kBytes> load_whole_if(bool when, const std::byte* from) {
+  Packet<kBytes> packet{};
+  if constexpr (kBytes == 16) {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %4, 0; @p ld.global.v4.u32 {%0, %1, %2, %3}, [%5]; }"
+                 : "+r"(packet.words[0]), "+r"(packet.words[1]), "+r"(packet.words[2]), "+r"(packet.words[3])
+                 : "r"(static_cast<unsigned>(when)), "l"(from)
+                 : "memory");
+  } else {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.v2.u32 {%0, %1}, [%3]; }"
+                 : "+r"(packet.words[0]), "+r"(packet.words[1])
+                 : "r"(static_cast<unsigned>(when)), "l"(from)
+                 : "memory");
+  }
+  return packet;
+}
+
 template <int kBytes>
 __device__ __forceinline__ void store_whole(std::byte* to, const Packet<kBytes>& packet) {
   if constexpr (kBytes == 16) {
-    *reinterpret_cast<uint4*>(to) =
-        make_uint4(packet.words[0], packet.words[1], packet.words[2], packet.words[3]);
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(packet.words[0]),
+                 "r"(packet.words[1]), "r"(packet.words[2]), "r"(packet.words[3])
+                 : "memory");
   } else {
-    *reinterpret_cast<uint2*>(to) = make_uint2(packet.words[0], packet.words[1]);
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(packet.words[0]), "r"(packet.words[1])
+                 : "memory");
   }
 }
 
@@ -80,12 +100,10 @@ __device__ __forceinline__ void set(Packet<kBytes>& packet, int i, T value) {
   }
 }
 
-/// The packet at byte `at` of `bytes` bytes of T; what lies beyond the end counts as zero. `aligned`: data is
-/// aligned to kBytes, and so is `at`.
+/// The packet at byte `at` of `bytes` bytes of T, element by element; what lies beyond the end counts as
+/// zero. Out of line, as it is rare: see self_timed.cuh.
 template <class T, int kBytes>
-__device__ __forceinline__ Packet<kBytes> load_packet(const std::byte* data, std::size_t at,
-                                                      std::size_t bytes, bool aligned) {
-  if (aligned && at + kBytes <= bytes) return load_whole<kBytes>(data + at);
+__device__ __noinline__ Packet<kBytes> load_ragged(const std::byte* data, std::size_t at, std::size_t bytes) {
   Packet<kBytes> packet{};
 #pragma unroll
   for (int i = 0; i < static_cast<int>(kBytes / sizeof(T)); ++i) {
@@ -94,18 +112,30 @@ __device__ __forceinline__ Packet<kBytes> load_packet(const std::byte* data, std
   }
   return packet;
 }
+template <class T, int kBytes>
+__device__ __noinline__ void store_ragged(std::byte* data, std::size_t at, std::size_t bytes,
+                                          Packet<kBytes> packet) {
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(kBytes / sizeof(T)); ++i) {
+    const std::size_t position = at + i * sizeof(T);
+    if (position < bytes) *reinterpret_cast<T*>(data + position) = get<T>(packet, i);
+  }
+}
 
+/// `aligned`: data is aligned to kBytes, and so is `at`.
+template <class T, int kBytes>
+__device__ __forceinline__ Packet<kBytes> load_packet(const std::byte* data, std::size_t at,
+                                                      std::size_t bytes, bool aligned) {
+  if (aligned && at + kBytes <= bytes) return load_whole<kBytes>(data + at);
+  return load_ragged<T, kBytes>(data, at, bytes);
+}
 template <class T, int kBytes>
 __device__ __forceinline__ void store_packet(std::byte* data, std::size_t at, std::size_t bytes, bool aligned,
                                              const Packet<kBytes>& packet) {
   if (aligned && at + kBytes <= bytes) {
     store_whole(data + at, packet);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < static_cast<int>(kBytes / sizeof(T)); ++i) {
-    const std::size_t position = at + i * sizeof(T);
-    if (position < bytes) *reinterpret_cast<T*>(data + position) = get<T>(packet, i);
+  } else {
+    store_ragged<T, kBytes>(data, at, bytes, packet);
   }
 }
 
@@ -115,25 +145,36 @@ class Accumulator {
  public:
   __device__ __forceinline__ explicit Accumulator(const Packet<kBytes>& first) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) totals_[i] = E::widen(get<typename E::Stored>(first, i));
+    for (int i = 0; i < kCount; ++i) totals_[i] = widen(first, i);
   }
   __device__ __forceinline__ void add(const Packet<kBytes>& next) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      totals_[i] = combine<kOp>(totals_[i], E::widen(get<typename E::Stored>(next, i)));
-    }
+    for (int i = 0; i < kCount; ++i) totals_[i] = combine<kOp>(totals_[i], widen(next, i));
   }
   __device__ __forceinline__ Packet<kBytes> result(int ranks) const {
     Packet<kBytes> packet{};
+    if constexpr (sizeof(typename E::Stored) == 2) {  // two at a time, as the hardware converts them
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      set<typename E::Stored>(packet, i, E::round(finish<kOp>(totals_[i], ranks)));
+      for (int i = 0; i < kCount; i += 2) {
+        packet.words[i / 2] =
+            E::round_pair(finish<kOp>(totals_[i], ranks), finish<kOp>(totals_[i + 1], ranks));
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        set<typename E::Stored>(packet, i, E::round(finish<kOp>(totals_[i], ranks)));
+      }
     }
     return packet;
   }
 
  private:
   static constexpr int kCount = kBytes / static_cast<int>(sizeof(typename E::Stored));
+
+  static __device__ __forceinline__ typename E::Wide widen(const Packet<kBytes>& packet, int i) {
+    return E::widen(get<typename E::Stored>(packet, i));
+  }
+
   typename E::Wide totals_[kCount];
 };
 

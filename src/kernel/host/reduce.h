@@ -10,8 +10,8 @@
 //   e4m3 e5m2            results beyond the largest finite value, infinities included, become that value
 //   (448, 57344)
 //
-// Any NaN result is the same quiet NaN: 0x7e00, 0x7fc0, 0x7fc00000, 0x7ff8000000000000, 0x7f (e4m3), 0x7f
-// (e5m2).
+// Any NaN result is the same quiet NaN: 0x7fff (f16, bf16), 0x7fc00000, 0x7ff8000000000000, 0x7f (e4m3,
+// e5m2).
 #pragma once
 
 #include <cstddef>

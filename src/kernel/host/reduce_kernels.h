@@ -64,8 +64,8 @@ constexpr std::int32_t kInfinity = 0x7f800000;
 
 /// x with any NaN made the one quiet NaN: which operand's payload survives an operation, and the sign of a
 /// NaN that arises, differ between instruction sets and with the order in which the compiler puts operands.
-ONEHOP_INLINE F32 one_nan(F32 x) {
-  return x == x ? x : F32{} + __builtin_nanf("");
+ONEHOP_INLINE F32 one_nan(F32 x, std::int32_t nan = 0x7fc00000) {
+  return x == x ? x : f32_from_bits(I32{} + nan);
 }
 ONEHOP_INLINE Vec<double, kVectorBytes / 8> one_nan(Vec<double, kVectorBytes / 8> x) {
   return x == x ? x : Vec<double, kVectorBytes / 8>{} + __builtin_nan("");
@@ -196,25 +196,28 @@ struct Narrow {
 };
 
 struct F16 : Narrow<std::uint16_t> {
+  static constexpr std::int32_t kNan = 0x7fffffff;  // what the conversion cuts 0x7fff from
   ONEHOP_INLINE static F32 decode(U16 x) { return decode_f16(x); }
   ONEHOP_INLINE static U16 encode(F32 x) {
 #if defined(__AVX512F__)
-    return bits_as<U16>(_mm512_maskz_cvtps_ph(kAll, bits_as<__m512>(one_nan(x)), _MM_FROUND_TO_NEAREST_INT));
+    return bits_as<U16>(
+        _mm512_maskz_cvtps_ph(kAll, bits_as<__m512>(one_nan(x, kNan)), _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__F16C__)
-    return bits_as<U16>(_mm256_cvtps_ph(bits_as<__m256>(one_nan(x)), _MM_FROUND_TO_NEAREST_INT));
+    return bits_as<U16>(_mm256_cvtps_ph(bits_as<__m256>(one_nan(x, kNan)), _MM_FROUND_TO_NEAREST_INT));
 #else
     constexpr std::int32_t kOverflow = 0x47800000;  // 2^16, which encodes as infinity
-    return narrow16(encode_small<10, 15>(x, kOverflow, 0x7e00, 16));
+    return narrow16(encode_small<10, 15>(x, kOverflow, 0x7fff, 16));
 #endif
   }
 };
 
 struct BF16 : Narrow<std::uint16_t> {
   ONEHOP_INLINE static F32 decode(U16 x) { return f32_from_bits(widen(x) << 16); }
-  // Not AVX512_BF16's instruction: it takes subnormals for zero. The one NaN survives the rounding unharmed.
+  static constexpr std::int32_t kNan = 0x7fff0000;  // survives the rounding unharmed
+  // Not AVX512_BF16's instruction: it takes subnormals for zero.
   ONEHOP_INLINE static U16 encode(F32 x) {
     using U32 = Vec<std::uint32_t, kFloatLanes>;
-    const U32 bits = bits_as<U32>(one_nan(x));
+    const U32 bits = bits_as<U32>(one_nan(x, kNan));
     return narrow16(bits_as<I32>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16));
   }
 };

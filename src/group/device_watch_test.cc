@@ -1,0 +1,143 @@
+#include "group/device_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "onehop/error.h"
+
+#include "base/deadline.h"
+#include "os/socket.h"
+
+namespace onehop {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using Mesh = IpcChannel::Mesh;
+
+/// A device whose stream ends, and whose wait for rank 1 fails, when the test says so.
+class FakeTeam : public DeviceTeam {
+ public:
+  std::function<bool()> wait_fails = [] { return false; };
+  std::function<bool()> stream_ends = [] { return false; };
+  mutable std::atomic<bool> aborted{false};
+  mutable std::atomic<std::uint32_t> left{0};
+
+  void all_reduce(const DeviceAllReduce&, Stream) override {}
+  void barrier(const DeviceView&, int, Stream) override {}
+  void put_signal(const DeviceView&, Rank, int, Stream) override {}
+  void wait_signal(const DeviceView&, Rank, int, Stream) override {}
+  [[nodiscard]] DeviceGuard guard(Duration) const override { return {}; }
+  [[nodiscard]] std::optional<DeviceFailure> failure() const override {
+    if (!wait_fails()) return std::nullopt;
+    return DeviceFailure{
+        .reason = DeviceFault::timeout, .awaited = Rank{1}, .phase = DeviceFault::all_reduce};
+  }
+  void abort() noexcept override { aborted = true; }
+  void mark_left(Rank r) noexcept override { left |= 1u << r.value; }
+  [[nodiscard]] bool idle(Stream) const override { return stream_ends() || aborted; }
+  void quiesce() noexcept override {}
+};
+
+/// Rank 0 with its device, and rank 1's end of the socket between them.
+class Watched : public ::testing::Test {
+ protected:
+  Watched() {
+    auto [own, peer] = os::socket_pair();
+    mesh_ = mesh(Rank{0}, std::move(own));
+    peer_ = mesh(Rank{1}, std::move(peer));
+  }
+  static std::shared_ptr<Mesh> mesh(Rank rank, os::UniqueFd socket) {
+    std::vector<os::UniqueFd> sockets(2);
+    sockets[rank.value == 0 ? 1 : 0] = std::move(socket);
+    return std::make_shared<Mesh>(rank, 2, std::move(sockets));
+  }
+
+  /// What synchronize throws; its code is `system` when it throws nothing.
+  Error synchronize(Duration timeout, Duration group_timeout) {
+    DeviceWatch watch(mesh_, team_, group_timeout);
+    try {
+      watch.synchronize({}, timeout);
+    } catch (const Error& error) {
+      return error;
+    }
+    return {ErrorCode::system, "nothing was thrown"};
+  }
+  static std::function<bool()> once(Duration passed) {
+    return [deadline = Deadline::after(passed)] { return deadline.expired(); };
+  }
+
+  /// Nothing has failed when synchronize looks for the first time, which is at its deadline. The watch never
+  /// sees it.
+  static std::function<bool()> at_the_second_look() {
+    return [looks = 0, waiting = std::this_thread::get_id()]() mutable {
+      return std::this_thread::get_id() == waiting && ++looks > 1;
+    };
+  }
+
+  FakeTeam team_;
+  std::shared_ptr<Mesh> mesh_;
+  std::shared_ptr<Mesh> peer_;
+};
+
+TEST_F(Watched, AStreamThatEndsIsWaitedFor) {
+  team_.stream_ends = once(Duration{20});
+  EXPECT_EQ(synchronize(seconds{20}, seconds{20}).message(), "nothing was thrown");
+}
+
+TEST_F(Watched, AStreamThatDoesNotEndIsThisRanksFailure) {
+  const Error error = synchronize(Duration{30}, Duration{30});
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_EQ(error.origin(), Rank{0});
+  EXPECT_THAT(error.message(), HasSubstr("rank 0 waited 30 ms for its stream"));
+  EXPECT_TRUE(team_.aborted);
+  EXPECT_THROW(peer_->check("anything"), Error) << "the others hear of it";
+}
+
+TEST_F(Watched, AWaitThatFailsAMomentAfterTheHostsDeadlineNamesTheAwaitedRank) {
+  team_.wait_fails = at_the_second_look();
+  const Error error = synchronize(Duration{50}, Duration{50});
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_EQ(error.origin(), Rank{1});
+  EXPECT_THAT(error.message(), HasSubstr("all_reduce: rank 0 waited 50 ms for rank 1 on its GPU"));
+}
+
+TEST_F(Watched, AWaitThatFailedIsToBlameAlsoWhereTheStreamGoesOnWithOtherWork) {
+  team_.wait_fails = once(Duration{20});
+  const Error error = synchronize(Duration{50}, Duration{50});
+  EXPECT_EQ(error.origin(), Rank{1});
+}
+
+TEST_F(Watched, WhoWaitsLessThanTheGroupsTimeoutHasNoGraceToGive) {
+  team_.wait_fails = at_the_second_look();
+  const Error error = synchronize(Duration{20}, seconds{20});
+  EXPECT_EQ(error.origin(), Rank{0});
+  EXPECT_THAT(error.message(), HasSubstr("waited 20 ms for its stream"));
+}
+
+TEST_F(Watched, APeersFailureEndsTheWait) {
+  peer_->fail_group(Error(ErrorCode::aborted, "enough", Rank{1}));
+  const Error error = synchronize(seconds{20}, seconds{20});
+  EXPECT_EQ(error.code(), ErrorCode::aborted);
+  EXPECT_EQ(error.origin(), Rank{1});
+}
+
+TEST_F(Watched, APeersFailureWhileTheStreamRunsEndsItsWaitsAndThisOne) {
+  std::thread peer([&] { peer_->fail_group(Error(ErrorCode::aborted, "enough", Rank{1})); });
+  const Error error = synchronize(seconds{20}, seconds{20});
+  peer.join();
+  EXPECT_EQ(error.code(), ErrorCode::aborted);
+}
+
+TEST_F(Watched, ThePeersThatHaveLeftAreMarkedOnTheDevice) {
+  peer_->leave();
+  team_.stream_ends = [&] { return (team_.left & 2u) != 0; };
+  EXPECT_EQ(synchronize(seconds{20}, seconds{20}).message(), "nothing was thrown");
+}
+
+}  // namespace
+}  // namespace onehop

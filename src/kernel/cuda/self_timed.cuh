@@ -1,0 +1,289 @@
+// All-reduce over slots whose words say by themselves whether they are there (flagged.cuh, mailbox.cuh).
+// Threads of a rank never wait for one another: packet i is the same thread's on every rank, from the input
+// to the output, so that in place works.
+//
+// One-shot: everyone sends its input to everyone, and each adds up what it has received.
+// Two-shot: the message is cut into one piece per rank; everyone sends each rank its piece, which that rank
+// adds up and sends to everyone.
+//
+// Everything that a rank can send is on its way before it waits for anything: the links are what this takes
+// long for.
+//
+// A small call is one packet per thread, and few warps: then every instruction between the end of the kernel
+// before and the sending, and between the arrival and the end, costs its full latency. So all addresses are
+// made before the start (Spot), and what is rare is out of line.
+#pragma once
+
+#include "kernel/cuda/flagged.cuh"
+#include "kernel/cuda/mailbox.cuh"
+
+namespace onehop::cuda {
+
+/// kRanks: how many there are, or kMaxDevices: at most so many.
+template <template <class> class Transport, class E, Op kOp, int kRanks>
+class SelfTimed {
+ public:
+  __device__ __forceinline__ explicit SelfTimed(const AllReduceParams& p) : p_(p), rank_(p.rank) {}
+
+  __device__ __forceinline__ void one_shot() {
+    const unsigned i = first();
+    Spot spot(p_, i);
+    const bool more = i + threads() < p_.packets;
+    spot.pin();
+    wait_for_previous();
+    // The data first: it need not wait for the epoch, nor the epoch for it.
+    Data own = load_whole_if<Slot::kWidth>(spot.kind == Spot::whole, spot.in);
+    const std::uint64_t epoch = read_epoch(*p_.control);
+    if (spot.kind == Spot::ragged) own = load_ragged<Stored, Slot::kWidth>(p_.in, spot.place, p_.bytes);
+
+    const Slot slot(epoch);
+    const std::size_t side = parity(epoch);
+    send(spot, side, slot.wire(own));
+    if (more) send_rest(i, slot, side);
+    let_next_start(p_);
+    settle(*p_.control, epoch);
+    if (Slot::kScrubs && scrub_due(epoch)) scrub(p_, epoch);
+    if (!finish(slot, spot, side, own)) return;
+    if (more) finish_rest(i, slot, side);
+  }
+
+  __device__ __forceinline__ void two_shot() {
+    const unsigned packets = p_.packets;
+    wait_for_previous();
+    const std::uint64_t epoch = read_epoch(*p_.control);
+    const Slot slot(epoch);
+    const std::size_t side = parity(epoch);
+    for (unsigned i = first(); i < packets; i += threads()) {
+      Data data[kRanks];
+#pragma unroll
+      for (int step = 1; step < kRanks; ++step) {
+        if (step < ranks()) data[step] = load(piece(right(step)) + place(i));
+      }
+#pragma unroll
+      for (int step = 1; step < kRanks; ++step) {
+        if (step < ranks()) Slot::send(p_.outbox[step] + side + offset(i), slot.wire(data[step]));
+      }
+    }
+    let_next_start(p_);
+    settle(*p_.control, epoch);
+    for (unsigned i = first(); i < packets; i += threads()) {
+      Wire wires[kRanks];
+      expect(wires, slot, load(piece(rank_) + place(i)));
+      std::byte* inbox[kRanks];
+      find(inbox, side + offset(i));
+      if (!take(slot, inbox, wires)) return;
+      const Data sum = combined(wires);
+      const Wire wire = slot.wire(sum);
+#pragma unroll
+      for (int step = 1; step < kRanks; ++step) {
+        if (step < ranks()) Slot::send(p_.outbox[step] + side + p_.phase_stride + offset(i), wire);
+      }
+      store(piece(rank_) + place(i), sum);
+      taken(inbox);
+    }
+    for (unsigned i = first(); i < packets; i += threads()) {
+      Wire wires[kRanks];
+      expect(wires, slot, {});
+      std::byte* inbox[kRanks];
+      find(inbox, side + p_.phase_stride + offset(i));
+      if (!take(slot, inbox, wires)) return;
+#pragma unroll
+      for (int r = 0; r < kRanks; ++r) {
+        if (r < ranks() && r != rank_) store(piece(r) + place(i), Slot::data(wires[r]));
+      }
+      taken(inbox);
+    }
+  }
+
+ private:
+  using Slot = Transport<E>;
+  using Data = typename Slot::Data;
+  using Wire = typename Slot::Wire;
+  using Stored = typename E::Stored;
+
+  /// One packet: its place in the message, and its addresses in slots of parity 0.
+  struct Spot {
+    enum Kind : unsigned { none, whole, ragged };
+
+    std::size_t place;
+    unsigned kind;
+    const std::byte* in;
+    std::byte* out;
+    std::byte* inbox[kRanks];
+    std::byte* outbox[kRanks];
+
+    __device__ __forceinline__ Spot(const AllReduceParams& p, unsigned i)
+        : place(SelfTimed::place(i)),
+          kind(i >= p.packets                                 ? none
+               : p.aligned && place + Slot::kWidth <= p.bytes ? whole
+                                                              : ragged),
+          in(p.in + place),
+          out(p.out + place) {
+#pragma unroll
+      for (int r = 0; r < kRanks; ++r) {
+        inbox[r] = p.inbox + static_cast<unsigned>(r) * p.rank_stride + offset(i);
+        outbox[r] = p.outbox[r] + offset(i);
+      }
+    }
+    /// Has all addresses made by now and kept: left to itself, the compiler makes each where it is used. None
+    /// of them is null, so that nothing else comes of it.
+    __device__ __forceinline__ void pin() {
+      asm volatile("" : "+r"(kind));
+      std::uint64_t all = kind;
+      const auto keep = [&all](auto*& address) {
+        asm volatile("" : "+l"(address));
+        all |= reinterpret_cast<std::uint64_t>(address);
+      };
+      keep(in);
+      keep(out);
+#pragma unroll
+      for (int r = 0; r < kRanks; ++r) {
+        keep(inbox[r]);
+        keep(outbox[r]);
+      }
+      asm volatile("{ .reg .pred p; setp.eq.u64 p, %0, 0; @p exit; }" ::"l"(all));
+    }
+  };
+  [[nodiscard]] __device__ __forceinline__ Data load(const Spot& spot) const {
+    if (spot.kind == Spot::whole) return load_whole<Slot::kWidth>(spot.in);
+    return load_ragged<Stored, Slot::kWidth>(p_.in, spot.place, p_.bytes);
+  }
+  __device__ __forceinline__ void send(const Spot& spot, std::size_t side, const Wire& wire) const {
+    if (spot.kind == Spot::none) return;
+#pragma unroll
+    for (int step = 1; step < kRanks; ++step) {
+      if (step < ranks()) Slot::send(spot.outbox[step] + side, wire);
+    }
+  }
+  /// Waits for the packet of every peer and puts the result in its place.
+  __device__ __forceinline__ bool finish(const Slot& slot, const Spot& spot, std::size_t side,
+                                         const Data& own) const {
+    if (spot.kind == Spot::none) return true;
+    std::byte* inbox[kRanks];
+#pragma unroll
+    for (int r = 0; r < kRanks; ++r) inbox[r] = spot.inbox[r] + side;
+    Wire wires[kRanks];
+    expect(wires, slot, own);
+    if (!take(slot, inbox, wires)) return false;
+    const Data result = combined(wires);
+    if (spot.kind == Spot::whole) {
+      store_whole(spot.out, result);
+    } else {
+      store_ragged<Stored, Slot::kWidth>(p_.out, spot.place, p_.bytes, result);
+    }
+    taken(inbox);
+    return true;
+  }
+
+  /// The packets that this thread has after its first.
+  __device__ __forceinline__ void send_rest(unsigned i, const Slot& slot, std::size_t side) const {
+    while ((i += threads()) < p_.packets) {
+      const Spot spot(p_, i);
+      send(spot, side, slot.wire(load(spot)));
+    }
+  }
+  __device__ __forceinline__ void finish_rest(unsigned i, const Slot& slot, std::size_t side) const {
+    while ((i += threads()) < p_.packets) {
+      const Spot spot(p_, i);
+      if (!finish(slot, spot, side, load(spot))) return;
+    }
+  }
+
+  [[nodiscard]] __device__ __forceinline__ int ranks() const {
+    return kRanks < kMaxDevices ? kRanks : p_.size;
+  }
+  /// The step-th rank to the right: everyone begins with its neighbour, so that no link is everyone's first.
+  [[nodiscard]] __device__ __forceinline__ int right(int step) const {
+    return rank_ + step < ranks() ? rank_ + step : rank_ + step - ranks();
+  }
+  [[nodiscard]] static __device__ __forceinline__ unsigned first() {
+    return blockIdx.x * blockDim.x + threadIdx.x;
+  }
+  [[nodiscard]] static __device__ __forceinline__ unsigned threads() {
+    return gridDim.x * blockDim.x;
+  }
+  [[nodiscard]] static __device__ __forceinline__ std::size_t place(unsigned i) {
+    return std::size_t{i} * Slot::kWidth;
+  }
+  [[nodiscard]] static __device__ __forceinline__ std::size_t offset(unsigned i) {
+    return std::size_t{i} * Slot::kStride;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::size_t piece(int r) const {
+    return static_cast<unsigned>(r) * p_.piece;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::size_t parity(std::uint64_t epoch) const {
+    return (epoch & 1) != 0 ? p_.parity_stride : 0;
+  }
+  [[nodiscard]] __device__ __forceinline__ Data load(std::size_t at) const {
+    return load_packet<Stored, Slot::kWidth>(p_.in, at, p_.bytes, p_.aligned);
+  }
+  __device__ __forceinline__ void store(std::size_t at, const Data& data) const {
+    store_packet<Stored, Slot::kWidth>(p_.out, at, p_.bytes, p_.aligned, data);
+  }
+
+  /// The own packet among those of the peers, which stand in for it until they have come.
+  static __device__ __forceinline__ void expect(Wire (&wires)[kRanks], const Slot& slot, const Data& own) {
+#pragma unroll
+    for (int r = 0; r < kRanks; ++r) wires[r] = slot.wire(own);
+  }
+  __device__ __forceinline__ void find(std::byte* (&inbox)[kRanks], std::size_t at) const {
+#pragma unroll
+    for (int r = 0; r < kRanks; ++r) inbox[r] = p_.inbox + static_cast<unsigned>(r) * p_.rank_stride + at;
+  }
+  /// Waits for a packet of every peer.
+  __device__ __forceinline__ bool take(const Slot& slot, std::byte* const (&inbox)[kRanks],
+                                       Wire (&wires)[kRanks]) const {
+    return await_all(
+        p_.guard,
+        [&] {
+#pragma unroll
+          for (int r = 0; r < kRanks; ++r) {
+            if (r < ranks() && r != rank_) wires[r] = Slot::peek(inbox[r]);
+          }
+          bool all = true;
+#pragma unroll
+          for (int r = 0; r < kRanks; ++r) all = all && slot.arrived(wires[r]);
+          return all;
+        },
+        [&] {
+          unsigned missing = 0;
+#pragma unroll
+          for (int r = 0; r < kRanks; ++r) missing |= slot.arrived(wires[r]) ? 0 : 1u << r;
+          return missing;
+        });
+  }
+  __device__ __forceinline__ void taken(std::byte* const (&inbox)[kRanks]) const {
+#pragma unroll
+    for (int r = 0; r < kRanks; ++r) {
+      if (r < ranks() && r != rank_) Slot::taken(inbox[r]);
+    }
+  }
+
+  /// In the order of ranks, on every rank.
+  [[nodiscard]] __device__ __forceinline__ Data combined(const Wire (&wires)[kRanks]) const {
+    Accumulator<E, kOp, Slot::kWidth> total(Slot::data(wires[0]));
+#pragma unroll
+    for (int r = 1; r < kRanks; ++r) {
+      if (r < ranks()) total.add(Slot::data(wires[r]));
+    }
+    return total.result(ranks());
+  }
+
+  [[nodiscard]] static __device__ __forceinline__ bool scrub_due(std::uint64_t epoch) {
+    return static_cast<std::uint32_t>(epoch) % kScrubPeriod < 2;
+  }
+  /// Gives every flag of this rank's slots behind the message this epoch.
+  static __device__ __noinline__ void scrub(const AllReduceParams& p, std::uint64_t epoch) {
+    const Slot slot(epoch);
+    for (unsigned i = p.packets + first(); i < kPacketSlotBytes / Slot::kWidth; i += threads()) {
+      for (int step = 1; step < p.size; ++step) {
+        Slot::send(p.outbox[step] + ((epoch & 1) != 0 ? p.parity_stride : 0) + offset(i), slot.wire({}));
+      }
+    }
+  }
+
+  const AllReduceParams& p_;
+  const int rank_;
+};
+
+}  // namespace onehop::cuda

@@ -1,41 +1,27 @@
-// Flags beside the data: src/kernel/cuda/two_shot.cuh.
+// Flags beside the data: src/kernel/cuda/two_shot.cuh. device.pml has the rest: what calls there are, and when stores land.
+// The workers are blocks: each has a part of every piece, as even as the geometry of the call lets it be. Blocks of one
+// rank never wait for one another; what the threads of a block do, its barriers make one.
 //
-// N ranks of BLOCKS blocks perform an endless sequence of calls. Every call is drawn anew, alike on all ranks: how many
-// passes (MAX_PASSES), how many words a piece has in the last one (all but the last have WORDS), and how many blocks share
-// them. Blocks of one rank never wait for one another; what the threads of a block do, its barriers make one.
+// A block raises a flag, which is a release, only when all it has stored has landed.
 //
-// A store is on its way until it lands: any time later, in any order with stores to other words. A block raises a flag,
-// which is a release, only when all it has stored has landed. A rank's next call starts when all blocks of the one before
-// have ended and all its stores have landed. -DONE_SHAPE=last: all calls have MAX_PASSES passes, the last of so many words.
-//
-// Properties: what a block reads once it has seen its peers' flags is of its epoch (modulo 4; what was read is OLD); no
-// store lands on what is still to be read; no two are on their way to one word; nobody waits for ever.
+// Properties: what a block reads once it has seen its peers' flags is of its epoch (what was read is OLD); no store lands
+// on what is still to be read, and none is issued to a word that another one is on its way to; nobody waits for ever.
 //
 // MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
 
 #ifndef N
 #define N 2
 #endif
-#ifndef BLOCKS
-#define BLOCKS 2
+#ifndef WORKERS
+#define WORKERS 2
 #endif
 #ifndef WORDS
-#define WORDS 3  // of a piece in a pass that is not the last
+#define WORDS 2  // of a piece
 #endif
-#ifndef MAX_PASSES
-#define MAX_PASSES 2
-#endif
-
+#define KINDS 1
+#define MOST_WORDS(k) WORDS
 #define EPOCHS 4
-#define NEXT(e) (((e) + 1) & 3)
-#define OLD 254
-#define NONE 255
 
-#ifdef MUTATION_ONE_PARITY
-#define PARITY(e) 0
-#else
-#define PARITY(e) ((e) & 1)
-#endif
 #ifdef MUTATION_ONE_PHASE
 #define PHASE(f) 0
 #else
@@ -44,97 +30,77 @@
 
 // Word i of the slot of parity p and phase f that src has on dst.
 #define AT(src, dst, p, f, i) (((((src) * N + (dst)) * 2 + (p)) * 2 + (f)) * WORDS + (i))
-#define SLOTS (N * N * 2 * 2 * WORDS)
-byte word[SLOTS];
-bool unread[SLOTS];
-byte flight[SLOTS];  // what is on its way there
-byte from[SLOTS];    // and the block that sent it
-byte flying[N * BLOCKS];
+#define CELLS (N * N * 2 * 2 * WORDS)
+bool unread[CELLS];
+#define LAND(at)                              \
+  assert(!unread[at]); /* still to be read */ \
+  unread[at] = true
+
+#include "device.pml"
 
 // Flag of phase f that block b of src has on dst.
-#define FLAG(src, dst, f, b) flags[(((src) * N + (dst)) * 2 + (f)) * BLOCKS + (b)]
-byte flags[N * N * 2 * BLOCKS];
+#define FLAG(src, dst, f, b) flags[(((src) * N + (dst)) * 2 + (f)) * WORKERS + (b)]
+byte flags[N * N * 2 * WORKERS];
 
-// What the ranks were asked to call: the first to come draws. Nobody is two calls ahead, so two entries will do.
-byte drawn_passes[2];
-byte drawn_last[2];
-byte drawn_blocks[2];
-byte entered[2];
-
-byte start[N];  // epoch before the running call's first
-byte running[N];
-bool go[N * BLOCKS];
-bit call[N];  // the next one
-
-proctype Way(byte src; byte at) {
-end:
-  do
-  :: d_step {
-       flight[at] != NONE ->
-       assert(!unread[at]);  // lands on what is still to be read?
-       word[at] = flight[at];
-       unread[at] = true;
-       flight[at] = NONE;
-       flying[src * BLOCKS + from[at]] = flying[src * BLOCKS + from[at]] - 1;
-       from[at] = 0
-     }
-  od
-}
+#define SELF (me * WORKERS + id)
+#define EPOCH now[SELF]
 
 // This block's part of its slots at every peer, and of theirs here.
 inline send(f) {
-  for (i : 0 .. stop - 1) {
+  i = begin;
+  do
+  :: i < stop ->
     for (r : 0 .. N - 1) {
       if
-      :: r != me ->
-        assert(flight[AT(me, r, PARITY(epoch), PHASE(f), slot + i)] == NONE);  // two on their way to one place
-        flight[AT(me, r, PARITY(epoch), PHASE(f), slot + i)] = epoch;
-        from[AT(me, r, PARITY(epoch), PHASE(f), slot + i)] = id;
-        flying[me * BLOCKS + id] = flying[me * BLOCKS + id] + 1
+      :: r != me -> issue(SELF, AT(me, r, PARITY(EPOCH), PHASE(f), i), EPOCH)
       :: else
       fi
     }
-  }
+    i++
+  :: else -> break
+  od;
   i = 0;
   r = 0
 }
 inline receive(f) {
-  for (i : 0 .. stop - 1) {
+  i = begin;
+  do
+  :: i < stop ->
     for (r : 0 .. N - 1) {
       if
       :: r != me ->
-        assert(word[AT(r, me, PARITY(epoch), PHASE(f), slot + i)] == epoch);
-        unread[AT(r, me, PARITY(epoch), PHASE(f), slot + i)] = false;
-        word[AT(r, me, PARITY(epoch), PHASE(f), slot + i)] = OLD
+        assert(cell[AT(r, me, PARITY(EPOCH), PHASE(f), i)] == EPOCH);
+        unread[AT(r, me, PARITY(EPOCH), PHASE(f), i)] = false;
+        cell[AT(r, me, PARITY(EPOCH), PHASE(f), i)] = OLD
       :: else
       fi
     }
-  }
+    i++
+  :: else -> break
+  od;
   i = 0;
   r = 0
 }
 
 // Flags only rise, so one that was seen is OLD. (None is ever further: a block hears from its peers in each phase.)
-#define RAISED(src, f) (src == me || FLAG(src, me, f, id) == epoch)
+#define RAISED(src, f) (src == me || FLAG(src, me, f, id) == EPOCH)
 #if N == 2
 #define ALL_RAISED(f) (RAISED(0, f) && RAISED(1, f))
+#elif defined(MUTATION_WAIT_FOR_ONE)
+#define ALL_RAISED(f) ((me != 0 && RAISED(0, f)) || (me != 1 && RAISED(1, f)) || (me != 2 && RAISED(2, f)))
 #else
 #define ALL_RAISED(f) (RAISED(0, f) && RAISED(1, f) && RAISED(2, f))
 #endif
-#ifdef MUTATION_RELAXED_FLAG  // also between two parts of one kernel: nothing waits but its end
+#ifdef MUTATION_RELAXED_FLAG
 #define PERFORMED true
 #else
-#define PERFORMED (flying[me * BLOCKS + id] == 0)
+#define PERFORMED (flying[SELF] == 0)
 #endif
 
 inline exchange(f) {
   d_step {
     PERFORMED ->
-    r = 0;
-    do
-    :: r < N -> FLAG(me, r, f, id) = epoch; r++
-    :: else -> break
-    od;
+    for (r : 0 .. N - 1) { FLAG(me, r, f, id) = EPOCH }
     r = 0
   }
   d_step {
@@ -145,127 +111,30 @@ inline exchange(f) {
 }
 
 proctype Block(byte me; byte id) {
-  byte epoch;
-  byte pass;
-  byte begin;  // this block's part of every piece ...
+  byte begin;  // this block's part of every piece
   byte stop;
-  byte slot;   // ... and where that lies in slots
-  byte each;
   byte i;
   byte r;
-  bit c;
 
 end:
   do
-  :: atomic { go[me * BLOCKS + id] -> go[me * BLOCKS + id] = false; c = 1 - call[me]; pass = 1; epoch = start[me] };
-     do
-     :: d_step {
-          pass <= drawn_passes[c] ->
-          epoch = NEXT(epoch);
-          stop = (pass < drawn_passes[c] -> WORDS : drawn_last[c]);
-          each = (stop + drawn_blocks[c] - 1) / drawn_blocks[c];
-          begin = each * id;
-          stop = (begin + each < stop -> begin + each : stop);
-          stop = (begin < stop -> stop - begin : 0);  // from here on a number of words
-#ifdef MUTATION_SLOTS_BY_PLACE
-          slot = begin;
-#else
-          // The same in all passes of a call.
-          each = (drawn_passes[c] > 1 -> WORDS : drawn_last[c]);
-          slot = (each + drawn_blocks[c] - 1) / drawn_blocks[c] * id;
-#endif
-          each = 0;
-          // scatter
-          send(0)
-        };
-        exchange(0);
-        // reduce: reads from, and sends to, everyone
-        d_step { receive(0) };
-        d_step { send(1) };
-        exchange(1);
-        // gather
-        d_step {
-          receive(1);
-          begin = 0;
-          stop = 0;
-          slot = 0;
-          pass++
-        }
-     :: atomic { pass > drawn_passes[c] -> pass = 0; c = 0; epoch = 0; running[me] = running[me] - 1; break }
-     od
-  od
-}
-
-#if BLOCKS == 1
-#define FLUSHED (flying[me] == 0)
-#else
-#define FLUSHED (flying[me * BLOCKS] == 0 && flying[me * BLOCKS + 1] == 0)
-#endif
-
-// The rank's stream: one call after the other.
-proctype Stream(byte me) {
-  byte passes;
-  byte last;
-  byte blocks;
-  byte i;
-  bit c;
-
-  do
-  :: atomic {
-       running[me] == 0 && FLUSHED ->
-       c = call[me];
-       if
-       :: entered[c] == 0 ->
-#ifdef ONE_SHAPE
-         passes = MAX_PASSES;
-         last = ONE_SHAPE;
-         blocks = BLOCKS;
-#else
-         passes = 1;
-         do
-         :: passes < MAX_PASSES -> passes++
-         :: break
-         od;
-         last = 1;
-         do
-         :: last < WORDS -> last++
-         :: break
-         od;
-         blocks = 1;
-         do
-         :: blocks < BLOCKS -> blocks++
-         :: break
-         od;
-#endif
-         drawn_passes[c] = passes;
-         drawn_last[c] = last;
-         drawn_blocks[c] = blocks
-       :: else
-       fi;
-       passes = 0;
-       last = 0;
-       blocks = 0;
-       entered[c] = entered[c] + 1;
-       if
-       :: entered[c] == N ->
-         entered[1 - c] = 0;
-         drawn_last[1 - c] = 0;
-         drawn_blocks[1 - c] = 0
-       :: else
-       fi;
-       i = 0;
-       do
-       :: i < drawn_blocks[c] -> go[me * BLOCKS + i] = true; i++
-       :: else -> break
-       od;
-       i = 0;
-       running[me] = drawn_blocks[c];
-       call[me] = 1 - c;
-       c = 0
+  :: d_step {
+       stride[SELF] != 0 ->
+       i = (words[SELF] + stride[SELF] - 1) / stride[SELF];
+       begin = i * id;
+       stop = (begin + i < words[SELF] -> begin + i : words[SELF]);
+       send(0)  // scatter
      };
-     atomic {
-       running[me] == 0 ->
-       start[me] = (start[me] + drawn_passes[1 - call[me]]) % EPOCHS
+     exchange(0);
+     // reduce: reads from, and sends to, everyone
+     d_step { receive(0) };
+     d_step { send(1) };
+     exchange(1);
+     d_step {
+       receive(1);  // gather
+       begin = 0;
+       stop = 0;
+       finished(me, SELF)
      }
   od
 }
@@ -275,17 +144,14 @@ init {
   byte j;
   byte k;
   atomic {
-    for (i : 0 .. N * N * 2 * BLOCKS - 1) { flags[i] = OLD }
-    for (i : 0 .. SLOTS - 1) {
-      flight[i] = NONE;
-      word[i] = OLD
-    }
+    start_streams();
+    for (i : 0 .. CELLS - 1) { cell[i] = OLD }
+    for (i : 0 .. N * N * 2 * WORKERS - 1) { flags[i] = OLD }
     for (i : 0 .. N - 1) {
-      run Stream(i);
-      for (j : 0 .. BLOCKS - 1) { run Block(i, j) }
+      for (j : 0 .. WORKERS - 1) { run Block(i, j) }
       for (j : 0 .. N - 1) {
         if
-        :: i != j -> for (k : AT(i, j, 0, 0, 0) .. AT(i, j, 1, 1, WORDS - 1)) { run Way(i, k) }
+        :: i != j -> for (k : AT(i, j, 0, 0, 0) .. AT(i, j, 1, 1, WORDS - 1)) { run Way(k) }
         :: else
         fi
       }

@@ -120,8 +120,8 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
   block = std::min(block, most_threads);
   plan.block = static_cast<unsigned>(block);
   plan.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, block), std::size_t{1}, blocks));
-  // At most a quarter of each multiprocessor: half of what two of the largest blocks are (call.cuh).
-  plan.early = block * plan.grid <= resident * (most_threads / 2);
+  // A quarter of each multiprocessor: half of what the largest block takes (call.cuh).
+  plan.early = block <= most_threads / 2;
   return plan;
 }
 

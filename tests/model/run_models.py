@@ -2,7 +2,7 @@
 """Searches the models of the shared-memory protocols with spin, every interleaving of each.
 
     run_models.py            all of them
-    run_models.py GROUP...   some: steps, doorbell, mutations
+    run_models.py GROUP...   some: steps, doorbell, flagged, mailbox, pieces, mutations
 
 The models as they are must hold. Every mutation, a small deviation from the protocol, must be caught, and for the
 reason given here: that shows that the models look where it hurts. Exits with 0 if all of that is so, 1 if not, 77 if
@@ -46,6 +46,18 @@ def doorbell(says, caught_by="", **defines):
     return Run("doorbell", says, defines, caught_by)
 
 
+def flagged(says, caught_by="", **defines):
+    return Run("flagged", says, defines, caught_by)
+
+
+def mailbox(says, caught_by="", **defines):
+    return Run("mailbox", says, defines, caught_by)
+
+
+def pieces(says, caught_by="", **defines):
+    return Run("pieces", says, defines, caught_by)
+
+
 ABNORMAL = {"CRASH": 1, "GIVE_UP": 1, "LEAVE": 1}
 STUCK = "invalid end state"
 INPUT_SLOT = "segment[r].inputs"
@@ -53,6 +65,10 @@ RESULT_SLOT = "segment[r].results"
 CALL = "segment[r].call"
 AHEAD = "!=2"
 TORN = "torn"
+UNREAD = "!unread[at]"
+IN_FLIGHT = "flight["
+WRONG_WORD = "cell["
+NOT_EMPTY = "==253"
 
 GROUPS = {
     "steps": [
@@ -71,6 +87,26 @@ GROUPS = {
         doorbell("2 waiting threads, store buffers", WAITERS=2, WAKERS=1, TSO=1),
         # Why the exchange has to drain the store buffer, and why nothing less than a model with one shows it.
         doorbell("a plain store publishes, sequentially consistent", MUTATION_PLAIN_PUBLISH=1),
+    ],
+    "flagged": [
+        flagged("2 ranks of 2 threads", WORDS=3),
+        flagged("3 ranks", N=3, WORKERS=1),
+        flagged("flags of 3 bits, scrubbed", SCRUB=4, WORKERS=1),
+        flagged("flags of 3 bits, scrubbed by 2 threads", SCRUB=4),
+        # Only scrubbing needs the end of a kernel to wait for stores: whatever else is sent is received.
+        flagged("the next kernel does not wait for stores", MUTATION_NO_FLUSH=1),
+    ],
+    "mailbox": [
+        mailbox("2 ranks of 2 threads, one-shot and two-shot"),
+        mailbox("2 ranks of 2 threads, pieces of up to 2 words", PIECE=2, ONE_SHOT_WORDS=2),
+        mailbox("3 ranks, one-shot and two-shot, of one word", N=3, WORKERS=1, ONE_SHOT_WORDS=1),
+    ],
+    "pieces": [
+        pieces("2 ranks of 2 blocks", WORDS=3),
+        pieces("3 ranks", N=3, WORKERS=1),
+        # The two phases keep one another's slots apart: the second parity is more than this protocol needs.
+        pieces("one slot instead of two", MUTATION_ONE_PARITY=1),
+        pieces("one slot instead of two, 3 ranks", MUTATION_ONE_PARITY=1, N=3, WORKERS=1),
     ],
     "mutations": [
         steps("one line instead of two", CALL, MUTATION_ONE_LINE=1),
@@ -92,6 +128,22 @@ GROUPS = {
         steps("a failing rank does not report it", STUCK, MUTATION_SILENT=1, GIVE_UP=1),
         steps("a waiter does not read goodbyes", STUCK, MUTATION_DEAF_TO_GOODBYES=1, LEAVE=1),
         steps("a goodbye counts before what was done before it", "departed_before", MUTATION_GOODBYE_BEFORE_ARRIVAL=1, LEAVE=1),
+        flagged("one slot instead of two", UNREAD, MUTATION_ONE_PARITY=1),
+        flagged("waiting for one peer is enough", UNREAD, MUTATION_WAIT_FOR_ONE=1, N=3, WORKERS=1, WORDS=1),
+        flagged("a call starts while threads of the one before still run", UNREAD, MUTATION_NO_WAIT_FOR_PREVIOUS=1),
+        flagged("no scrubbing", WRONG_WORD, MUTATION_NO_SCRUB=1, SCRUB=4, WORKERS=1),
+        flagged("scrubs, and the next kernel does not wait for stores", IN_FLIGHT, MUTATION_NO_FLUSH=1,
+                SCRUB=4, WORKERS=1),
+        mailbox("one region instead of two", IN_FLIGHT, MUTATION_ONE_PARITY=1),
+        mailbox("one phase instead of two", IN_FLIGHT, MUTATION_ONE_PHASE=1),
+        mailbox("waiting for one peer is enough", NOT_EMPTY, MUTATION_WAIT_FOR_ONE=1, N=3, WORKERS=1),
+        mailbox("a call starts while threads of the one before still run", IN_FLIGHT, MUTATION_NO_WAIT_FOR_PREVIOUS=1),
+        mailbox("the next kernel does not wait for stores", IN_FLIGHT, MUTATION_NO_FLUSH=1),
+        mailbox("never emptied", WRONG_WORD, MUTATION_NO_CLEARING=1),
+        mailbox("one-shots and two-shots are counted apart", IN_FLIGHT, MUTATION_COUNTED_APART=1),
+        pieces("one phase instead of two", UNREAD, MUTATION_ONE_PHASE=1),
+        pieces("waiting for one peer is enough", WRONG_WORD, MUTATION_WAIT_FOR_ONE=1, N=3, WORKERS=1, WORDS=1),
+        pieces("flags overtake data", WRONG_WORD, MUTATION_RELAXED_FLAG=1),
         doorbell("a plain store publishes", STUCK, MUTATION_PLAIN_PUBLISH=1, TSO=1),
         doorbell("a plain store announces the sleeper", STUCK, MUTATION_PLAIN_ANNOUNCE=1, TSO=1),
         doorbell("announces the sleeper after the look", STUCK, MUTATION_ANNOUNCE_AFTER_LOOK=1),
@@ -115,7 +167,8 @@ def command(arguments, cwd, limit=TIME_LIMIT):
 def search(run, cwd):
     """Returns (states, surprise); surprise is empty if the search ended as it must."""
     # spin's preprocessor resolves the model's includes and writes all its files where it runs.
-    shutil.copy(HERE / f"{run.model}.pml", cwd)
+    for model in HERE.glob("*.pml"):
+        shutil.copy(model, cwd)
     defines = [f"-D{name}={value}" for name, value in run.defines.items()]
     code, output = command(["spin", "-a", *defines, f"{run.model}.pml"], cwd)
     if code != 0 or "Error" in output:
@@ -123,7 +176,7 @@ def search(run, cwd):
     # A mutation ends early: there the compiler would take longest.
     optimize = "-O0" if run.caught_by else "-O1"
     code, output = command(
-        [os.environ.get("CC", "cc"), optimize, "-w", "-DSAFETY", "-DNOFAIR", "-DVECTORSZ=512", f"-DMEMLIM={MEGABYTES}",
+        [os.environ.get("CC", "cc"), optimize, "-w", "-DSAFETY", "-DNOFAIR", "-DVECTORSZ=1024", f"-DMEMLIM={MEGABYTES}",
          "-o", "pan", "pan.c"], cwd)
     if code != 0:
         return 0, f"the compiler: {output.strip()}"

@@ -4,8 +4,7 @@
 //
 // By the rule of two calls (call.cuh) a slot is free when it is written. Flags in a slot are older epochs of
 // the same parity; they are never cleared. The 32 bits come round after 2^32 calls: every kScrubPeriod calls,
-// two in a row (one per parity) rewrite their slots to the end, so that no flag grows that old. For that
-// every call counts, whatever its protocol: the period is a quarter of the 32 bits.
+// two in a row (one per parity) rewrite their slots to the end, so that no flag grows that old.
 #pragma once
 
 #include "kernel/cuda/call.cuh"

@@ -57,7 +57,7 @@ std::vector<IsolatedTime> IsolatedCalls::times(int skip) const {
       "cudaMemcpy");
   const std::vector<std::vector<std::uint64_t>> all = gather(rig_.group, words);
   std::vector<IsolatedTime> times;
-  for (std::size_t call = static_cast<std::size_t>(skip); call < done; ++call) {
+  for (auto call = static_cast<std::size_t>(skip); call < done; ++call) {
     std::vector<IsolatedStamps> ranks;
     for (const std::vector<std::uint64_t>& rank : all) {
       ClockRecord record;

@@ -18,7 +18,7 @@ class IsolatedCalls {
 
   template <class Call>
   [[nodiscard]] GpuGraph capture(const Call& call) const {
-    const cudaStream_t stream = rig_.stream.get();
+    auto* const stream = rig_.stream.get();
     return GpuGraph(stream, [&] {
       check(launch_arrive(rig_.view, log_, stream), "launching a stamp");
       call();

@@ -241,7 +241,7 @@ class Measurement {
   // --- time ---
 
   void sample(Lane& lane, bool counts) {
-    const cudaStream_t stream = rig_.stream.get();
+    auto* const stream = rig_.stream.get();
     if (feeds_back_) refill(lane);
     if (options_.cold) {
       check(cudaMemsetAsync(rig_.flush.get(), 0, 2 * rig_.cache_bytes, stream), "cudaMemsetAsync");

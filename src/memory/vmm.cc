@@ -35,6 +35,14 @@ void note(CUresult result, const char* what) noexcept {
   }
 }
 
+/// Mappings are changed by one thread at a time. The driver's functions are said to be thread-safe, but
+/// driver 580 crashed in cuMemUnmap, twice in some forty runs of groups whose ranks are threads: each grants
+/// its own device access to the memory of all, and all let go of it at the same moment.
+[[nodiscard]] std::unique_lock<std::mutex> turn() {
+  static auto& mutex = *new std::mutex;  // leaked: mappings may go while statics are destroyed
+  return std::unique_lock(mutex);
+}
+
 CUmemLocation location(DeviceId device) {
   CUmemLocation place{};
   place.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -118,6 +126,7 @@ void fail_without_peer(DeviceId device, DeviceId home) {
 Physical Physical::create(const Request& request, std::size_t bytes) {
   const CUmemAllocationProp wanted = properties(request);
   CUmemGenericAllocationHandle handle = 0;
+  const auto own_turn = turn();
   check(cuda_driver().MemCreate(&handle, bytes, &wanted, 0), "allocating {} of memory on device {}{}",
         format_size(bytes), request.device.value,
         (request.handles & CU_MEM_HANDLE_TYPE_FABRIC) != 0
@@ -128,6 +137,7 @@ Physical Physical::create(const Request& request, std::size_t bytes) {
 
 Physical Physical::import(void* shareable, CUmemAllocationHandleType type, DeviceId for_device) {
   CUmemGenericAllocationHandle handle = 0;
+  const auto own_turn = turn();
   check(cuda_driver().MemImportFromShareableHandle(&handle, shareable, type),
         "importing a peer's memory for device {} (is it a {} of device memory?)", for_device.value,
         type == CU_MEM_HANDLE_TYPE_FABRIC ? "fabric handle" : "descriptor");
@@ -136,27 +146,32 @@ Physical Physical::import(void* shareable, CUmemAllocationHandleType type, Devic
 
 Physical::~Physical() {
   if (!owned_) return;
+  const auto own_turn = turn();
   if (const CudaDriver* const driver = find_cuda_driver()) note(driver->MemRelease(handle_), "cuMemRelease");
 }
 
 Reservation::Reservation(std::size_t bytes) : bytes_(bytes) {
+  const auto own_turn = turn();
   check(cuda_driver().MemAddressReserve(&at_, bytes, 0, 0, 0), "reserving {} of addresses",
         format_size(bytes));
 }
 
 Reservation::~Reservation() {
   if (at_ == 0) return;
+  const auto own_turn = turn();
   if (const CudaDriver* const driver = find_cuda_driver())
     note(driver->MemAddressFree(at_, bytes_), "cuMemAddressFree");
 }
 
 Mapping::Mapping(const Reservation& where, const Physical& what) : at_(where.at()), bytes_(where.bytes()) {
+  const auto own_turn = turn();
   check(cuda_driver().MemMap(at_, bytes_, 0, what.get(), 0),
         "mapping {} of device memory (is the memory of this size?)", format_size(bytes_));
 }
 
 Mapping::~Mapping() {
   if (at_ == 0) return;
+  const auto own_turn = turn();
   if (const CudaDriver* const driver = find_cuda_driver()) note(driver->MemUnmap(at_, bytes_), "cuMemUnmap");
 }
 
@@ -256,6 +271,7 @@ void Memory::grant(DeviceId device) const {
   CUmemAccessDesc access{};
   access.location = location(device);
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  const auto own_turn = turn();
   check(cuda_driver().MemSetAccess(range_.at(), bytes(), &access, 1), "granting device {} access to {} of {}",
         device.value, format_size(bytes()),
         home_ ? fmt::format("device {}'s memory", home_->value) : "a hidden device's memory");

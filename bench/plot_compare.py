@@ -129,6 +129,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("report", type=pathlib.Path, help="what compare_openmpi.py --json or compare_gpu.py --json wrote")
     parser.add_argument("svg", type=pathlib.Path, help="the picture to write")
+    parser.add_argument("--only", default="", metavar="TEXT", help="panels whose title has this in it, such as 'bf16 sum, chain'")
     arguments = parser.parse_args()
     report = json.loads(arguments.report.read_text())
     if report.get("format") == "onehop-comparison":
@@ -137,6 +138,9 @@ def main():
         picture = openmpi_picture(report)
     else:
         sys.exit(f"plot_compare: {arguments.report} is neither comparison; run compare_gpu.py on reports of onehop bench first")
+    picture["panels"] = [panel for panel in picture["panels"] if arguments.only in panel[0]]
+    if not picture["panels"]:
+        sys.exit(f"plot_compare: no panel of {arguments.report} has '{arguments.only}' in its title")
     arguments.svg.write_text(draw(picture))
 
 

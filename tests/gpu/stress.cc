@@ -39,7 +39,7 @@ constexpr const char* kUsage =
   --seconds N      at most this long for each of the two (default: 240)
   --seed N         same seed, same operations (default: 1)
   --ranks N        processes, one per GPU (default: all GPUs that reach each other)
-  --scratch-kib N  what a rank can stage; less of it makes large calls take several passes (default: the library's)
+  --scratch-kib N  what a rank can stage; less of it makes large calls take several launches (default: the library's)
 
 Exit code 0: all right, or skipped where there are not 2 GPUs. 1: a wrong result or an error, with what it takes
 to run it again.

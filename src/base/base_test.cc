@@ -23,6 +23,16 @@ std::string message_of(F&& f, ErrorCode expected) {
   return {};
 }
 
+TEST(Units, DurationsAreParsedExactly) {
+  const std::pair<const char*, int> good[] = {{"0", 0},           {"5", 5000},    {"30s", 30000},
+                                              {"500ms", 500},     {"1.5s", 1500}, {"2m", 120000},
+                                              {"1440m", 86400000}};
+  for (const auto& [text, ms] : good) EXPECT_EQ(parse_duration(text), Duration{ms}) << text;
+  for (const char* bad : {"", "s", "-1s", "1h", "1 s", "1440.1m", "nan", "inf", "1e99s", "ten"}) {
+    EXPECT_EQ(parse_duration(bad), std::nullopt) << bad;
+  }
+}
+
 TEST(Units, ParsesBytesAndSuffixes) {
   EXPECT_EQ(parse_size("0"), 0u);
   EXPECT_EQ(parse_size("4096"), 4096u);

@@ -81,4 +81,18 @@ std::vector<std::uint64_t> parse_size_list(std::string_view text) {
   return sizes;
 }
 
+std::optional<Duration> parse_duration(const std::string& text) {
+  std::size_t used = 0;
+  double value = -1;
+  try {
+    value = std::stod(text, &used);
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+  const std::string unit = text.substr(used);
+  const double scale = unit == "ms" ? 1 : unit.empty() || unit == "s" ? 1000 : unit == "m" ? 60000 : -1;
+  if (scale < 0 || !(value >= 0 && value * scale <= 86.4e6)) return std::nullopt;
+  return Duration(static_cast<Duration::rep>(value * scale));
+}
+
 }  // namespace onehop

@@ -1,10 +1,13 @@
-// Sizes as people write them.
+// Sizes and times as people write them.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "onehop/types.h"
 
 namespace onehop {
 
@@ -15,5 +18,8 @@ namespace onehop {
 [[nodiscard]] std::string format_size(std::uint64_t bytes);
 /// A list "1K,4K,1M" or a range "first:last:factor" ("1K:64M:2"; the factor defaults to 2). Never empty.
 [[nodiscard]] std::vector<std::uint64_t> parse_size_list(std::string_view text);
+
+/// "30s", "500ms", "2m", "1.5" (seconds): up to a day. Nothing for what is no such time.
+[[nodiscard]] std::optional<Duration> parse_duration(const std::string& text);
 
 }  // namespace onehop

@@ -1,9 +1,11 @@
 // onehop launch: start the ranks of a program on this machine.
 #include <memory>
+#include <optional>
 
 #include "onehop/types.h"
 
 #include "base/check.h"
+#include "base/units.h"
 #include "commands.h"
 #include "launcher.h"
 
@@ -24,20 +26,12 @@ Exit code: 0 when all ranks end well; else that of the first rank that failed, 1
 127 when the program is not found, 126 when it cannot be run.)";
 
 Duration parse_grace(const std::string& text) {
-  std::size_t used = 0;
-  double value = -1;
-  try {
-    value = std::stod(text, &used);
-  } catch (const std::exception&) {
-    value = -1;
-  }
-  const std::string unit = value >= 0 ? text.substr(used) : "?";
-  const double scale = unit == "ms" ? 1 : unit.empty() || unit == "s" ? 1000 : unit == "m" ? 60000 : -1;
-  if (scale < 0 || value * scale > 86.4e6) {
+  const std::optional<Duration> grace = parse_duration(text);
+  if (!grace) {
     throw UsageError(
         fmt::format("--timeout-kill '{}' is not a time up to a day, such as 5s, 500ms or 2m", text));
   }
-  return Duration(static_cast<Duration::rep>(value * scale));
+  return *grace;
 }
 
 int parse_ranks(const std::string& text) {

@@ -42,20 +42,12 @@ struct Arguments {
 };
 
 Duration parse_timeout(const std::string& text) {
-  std::size_t used = 0;
-  double value = -1;
-  try {
-    value = std::stod(text, &used);
-  } catch (const std::exception&) {
-    value = -1;
-  }
-  const std::string unit = value >= 0 ? text.substr(used) : "?";
-  const double scale = unit == "ms" ? 1 : unit.empty() || unit == "s" ? 1000 : unit == "m" ? 60000 : -1;
-  if (scale < 0 || !(value * scale >= 1 && value * scale <= 86.4e6)) {
+  const std::optional<Duration> timeout = parse_duration(text);
+  if (!timeout || *timeout == Duration{0}) {
     throw UsageError(
         fmt::format("--timeout '{}' is not a time above 0 and up to a day, such as 30s, 500ms or 2m", text));
   }
-  return Duration(static_cast<Duration::rep>(value * scale));
+  return *timeout;
 }
 
 PeerCheckOptions parse(const Arguments& arguments) {

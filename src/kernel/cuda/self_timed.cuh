@@ -1,6 +1,6 @@
 // All-reduce over slots whose words say by themselves whether they are there (flagged.cuh, mailbox.cuh).
-// Threads of a rank never wait for one another: packet i is the same thread's on every rank, from the input
-// to the output, so that in place works.
+// No thread waits for another's data: packet i is one thread's from the input to the output, so that in place
+// works.
 //
 // One-shot: everyone sends its input to everyone, and each adds up what it has received.
 // Two-shot: the message is cut into one piece per rank; everyone sends each rank its piece, which that rank

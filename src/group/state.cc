@@ -1,0 +1,273 @@
+#include "group/state.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+#include "base/env.h"
+#include "base/wire.h"
+#include "group/process.h"
+#include "os/fault_point.h"
+#include "os/fork_guard.h"
+#include "os/host_id.h"
+#include "os/mapping.h"
+
+namespace onehop {
+namespace {
+
+// Far beyond any machine's memory, and far from overflowing.
+constexpr std::size_t kMaxBlockBytes = std::size_t{1} << 47;
+
+/// What a rank tells the others about memory it has allocated for them.
+struct BlockNotice {
+  Status status;
+  os::Id process{};  ///< ranks of one process share one mapping
+  std::uint64_t bytes = 0;
+  std::uint64_t offer = 0;  ///< number of the LocalOffer, for ranks of the same process
+};
+
+std::string encode(const BlockNotice& notice) {
+  wire::Writer out;
+  out.put_bytes(onehop::encode(notice.status));
+  out.put_raw({reinterpret_cast<const char*>(notice.process.data()), notice.process.size()});
+  out.put(notice.bytes).put(notice.offer);
+  return std::move(out).str();
+}
+
+BlockNotice parse_block_notice(std::string_view bytes) {
+  wire::Reader in(bytes, "allocation notice");
+  BlockNotice notice;
+  notice.status = parse_status(in.get_bytes(kMaxPayload));
+  const std::string_view id = in.get_raw(notice.process.size());
+  std::copy(id.begin(), id.end(), notice.process.begin());
+  notice.bytes = in.get<std::uint64_t>();
+  notice.offer = in.get<std::uint64_t>();
+  in.finish();
+  return notice;
+}
+
+}  // namespace
+
+Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh,
+                    const Deadline& deadline)
+    : options_(std::move(options)),
+      id_(std::move(id)),
+      mesh_(std::move(mesh)),
+      channel_(mesh_),
+      host_memory_(make_host_backend()) {
+  // A group of GPUs has no data on the host: there its team only meets.
+  const std::size_t staging = options_.device.is_host() ? options_.scratch_bytes : os::page_size();
+  segments_ = exchange_blocks(*host_memory_, staging, sizeof(host::SegmentHeader), deadline, "joining");
+  std::vector<host::Team::Member> members;
+  for (const std::shared_ptr<Block>& segment : segments_) {
+    members.push_back({.header = reinterpret_cast<host::SegmentHeader*>(segment->data()),
+                       .staging = segment->data() + sizeof(host::SegmentHeader)});
+  }
+  team_ = host::Team(rank().value, std::move(members), staging, os::usable_cpus());
+  if (!options_.device.is_host()) start_device(deadline);
+}
+
+bool Group::State::share_out_devices(const Deadline& deadline) {
+  struct Device {
+    char identity[40] = {};
+    std::int32_t multiprocessors = 0;
+  };
+  Device own;
+  identify_device(options_.device).copy(own.identity, sizeof own.identity);
+  own.multiprocessors = multiprocessors(options_.device);
+  std::vector<Device> devices;
+  for (const std::string& raw :
+       mesh_->all_gather({reinterpret_cast<const char*>(&own), sizeof own}, deadline, "joining")) {
+    if (raw.size() != sizeof(Device)) fail(ErrorCode::protocol, "joining: a rank sent {} bytes", raw.size());
+    std::memcpy(&devices.emplace_back(), raw.data(), sizeof(Device));
+  }
+  const auto users = [&](const Device& device) {
+    return static_cast<int>(std::count_if(devices.begin(), devices.end(), [&](const Device& other) {
+      return std::memcmp(other.identity, device.identity, sizeof device.identity) == 0;
+    }));
+  };
+  resident_blocks_ = INT_MAX;
+  for (const Device& device : devices) {
+    resident_blocks_ = std::min(resident_blocks_, std::max(1, device.multiprocessors / users(device)));
+  }
+  return users(own) == 1;
+}
+
+void Group::State::start_device(const Deadline& deadline) {
+  checks_calls_ = env::get_flag("ONEHOP_CHECK");
+  const bool alone = share_out_devices(deadline);
+  device_memory_ = make_cuda_backend(options_.device, deadline.left());
+  device_segments_ = exchange_blocks(
+      *device_memory_, DeviceTeam::segment_bytes(size(), options_.scratch_bytes), 0, deadline, "joining");
+  Status status;
+  try {
+    std::vector<std::byte*> segments;
+    for (const std::shared_ptr<Block>& segment : device_segments_) segments.push_back(segment->data());
+    device_ = DeviceTeam::create({.device = options_.device,
+                                  .rank = rank().value,
+                                  .segments = std::move(segments),
+                                  .staging_bytes = options_.scratch_bytes,
+                                  .timeout = options_.timeout,
+                                  .alone = alone});
+    watch_ = std::make_unique<DeviceWatch>(mesh_, *device_, options_.timeout);
+  } catch (const Error& error) {
+    status = Status::of(error, rank());
+  } catch (const std::exception& other) {
+    status = {ErrorCode::out_of_resources, rank(), other.what()};
+  }
+  agree(status, deadline, "joining");
+}
+
+Group::State::~State() {
+  leave();
+  if (device_ != nullptr && generation_ != os::fork_generation()) {
+    // The child of a fork: the driver does not work here, and what it would release is the parent's.
+    (void)watch_.release();
+    (void)device_.release();
+  }
+}
+
+void Group::State::leave() noexcept {
+  // First the work under way, watched to its end: peers count on it, and its end may need their failure.
+  if (device_ != nullptr && !mesh_->left() && generation_ == os::fork_generation()) device_->quiesce();
+  mesh_->leave();
+}
+
+void Group::State::synchronize(Stream stream, Duration timeout) {
+  if (watch_ == nullptr) return mesh_->check("synchronize");
+  watch_->synchronize(stream, timeout);
+}
+
+void Group::State::throw_timeout(Rank awaited, Duration timeout, const char* phase) const {
+  fail_from(awaited, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {}", phase, rank().value,
+            timeout.count(), awaited.value);
+}
+
+void Group::State::fail_call(const Error& error, const char* phase) {
+  if (!error.origin().none()) {
+    mesh_->fail_group(error);
+    throw error;
+  }
+  const Error named(error.code(), fmt::format("{}: rank {}: {}", phase, rank().value, error.message()),
+                    rank());
+  mesh_->fail_group(named);
+  throw named;
+}
+
+void Group::State::agree(const Status& own, const Deadline& deadline, const char* phase) {
+  for (const std::string& raw : mesh_->all_gather(encode(own), deadline, phase))
+    parse_status(raw).throw_if_failed();
+}
+
+std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(const MemoryBackend& backend,
+                                                                  std::size_t bytes, std::size_t extra,
+                                                                  const Deadline& deadline,
+                                                                  const char* phase) {
+  Allocation own;
+  LocalOffer offer;  // stands until everyone has agreed below
+  BlockNotice notice;
+  notice.process = process_id();
+  notice.bytes = bytes;
+  const auto attempt = [&](auto&& step) {
+    try {
+      step();
+    } catch (const Error& error) {
+      notice.status = Status::of(error, rank());
+      notice.status.message = fmt::format("{}: rank {}: {}", phase, rank().value, error.message());
+    } catch (const std::bad_alloc&) {
+      notice.status = {.code = ErrorCode::out_of_resources,
+                       .origin = rank(),
+                       .message = fmt::format("{}: rank {}: out of memory", phase, rank().value)};
+    }
+  };
+  attempt([&] {
+    os::fault_point("allocate", rank().value);
+    require(bytes > 0 && bytes <= kMaxBlockBytes, "cannot allocate {} bytes of symmetric memory", bytes);
+    own = backend.create(bytes + extra);
+    offer = LocalOffer(own.block);
+    notice.offer = offer.number();
+  });
+
+  std::vector<BlockNotice> notices;
+  for (const std::string& raw : mesh_->all_gather(encode(notice), deadline, phase)) {
+    notices.push_back(parse_block_notice(raw));
+  }
+  for (const BlockNotice& each : notices) each.status.throw_if_failed();
+  for (std::size_t r = 1; r < notices.size(); ++r) {
+    if (notices[r].bytes == notices[0].bytes) continue;
+    fail_from(Rank{static_cast<int>(r)}, ErrorCode::mismatch, "{}: rank 0 asks for {} bytes, rank {} for {}",
+              phase, notices[0].bytes, r, notices[r].bytes);
+  }
+
+  const bool one_process = std::all_of(notices.begin(), notices.end(), [&](const BlockNotice& each) {
+    return each.process == notices[0].process;
+  });
+  std::vector<os::UniqueFd> handles;
+  if (!one_process) handles = mesh_->all_gather_fds(own.handle.get(), deadline);
+
+  std::vector<std::shared_ptr<Block>> blocks(notices.size());
+  attempt([&] {
+    os::fault_point("map", rank().value);
+    for (std::size_t r = 0; r < blocks.size(); ++r) {
+      if (static_cast<int>(r) == rank().value) {
+        blocks[r] = own.block;
+      } else if (notices[r].process != notice.process) {
+        blocks[r] = backend.import(std::move(handles[r]), bytes + extra);
+      } else if (blocks[r] = LocalOffer::take(notices[r].offer);
+                 blocks[r] == nullptr || blocks[r]->bytes() != own.block->bytes()) {
+        fail_from(Rank{static_cast<int>(r)}, ErrorCode::peer_lost,
+                  "rank {} gave up before its memory was mapped", r);
+      } else {
+        backend.adopt(*blocks[r]);
+      }
+    }
+  });
+  agree(notice.status, deadline, phase);
+  return blocks;
+}
+
+SymmetricBuffer Group::State::allocate(std::size_t bytes) {
+  return call("allocate", [&] {
+    const Deadline deadline = Deadline::after(options_.timeout);
+    const std::size_t pad = SymmetricBuffer::State::pad_bytes(size());
+    SymmetricBuffer::State::Blocks blocks;
+    SymmetricBuffer::State::Blocks pads;
+    if (device_ != nullptr) {
+      blocks = exchange_blocks(*device_memory_, bytes, SymmetricBuffer::State::device_pad_bytes(), deadline,
+                               "allocate");
+      pads = exchange_blocks(*host_memory_, pad, 0, deadline, "allocate");
+    } else {
+      blocks = exchange_blocks(*host_memory_, bytes, pad, deadline, "allocate");
+      pads = blocks;
+    }
+    auto state = std::make_shared<SymmetricBuffer::State>(shared_from_this(), std::move(blocks),
+                                                          std::move(pads), bytes);
+    std::erase_if(buffers_, [](const BufferRange& range) { return range.state.expired(); });
+    buffers_.push_back({.number = ++allocations_,
+                        .data = state->data[static_cast<std::size_t>(rank().value)],
+                        .bytes = bytes,
+                        .state = state});
+    return SymmetricBuffer(std::move(state));
+  });
+}
+
+std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> Group::State::find_buffer(
+    const void* data, std::size_t bytes) {
+  const auto* const first = static_cast<const std::byte*>(data);
+  for (const BufferRange& range : buffers_) {
+    if (first < range.data || first >= range.data + range.bytes) continue;
+    if (bytes > static_cast<std::size_t>(range.data + range.bytes - first)) continue;
+    // Expired: the memory was freed and its addresses may be anyone's now.
+    if (std::shared_ptr<SymmetricBuffer::State> state = range.state.lock())
+      return {std::move(state), range.number};
+  }
+  return {nullptr, 0};
+}
+
+std::array<std::uint64_t, kAlgorithmCount> Group::State::usage() const {
+  std::array<std::uint64_t, kAlgorithmCount> counts{};
+  for (std::size_t i = 0; i < counts.size(); ++i) counts[i] = usage_[i].load(std::memory_order_relaxed);
+  return counts;
+}
+
+}  // namespace onehop

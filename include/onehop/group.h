@@ -32,8 +32,8 @@ struct JoinOptions {
   /// Groups that live on one store at the same time need different names; one after another may share one.
   std::string name = "world";
   /// What each rank can stage at a time; 0: 10 MiB for host ranks (the field's default), 16 MiB for GPUs. A
-  /// GPU gives six times as much memory for it, and 1 MiB per rank: staged data lies in mailboxes and slots
-  /// of two parities.
+  /// GPU gives about six times as much memory for it, and 1 MiB per rank: staged data lies in mailboxes and
+  /// slots of two parities.
   std::size_t scratch_bytes = 0;
   AlgorithmPolicy policy = AlgorithmPolicy::tuned;
   /// Several ranks on one GPU, for tests (also ONEHOP_ALLOW_OVERLAPPING_DEVICES=1). Host ranks always may.

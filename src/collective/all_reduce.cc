@@ -220,6 +220,7 @@ Algorithm device_all_reduce(Group::State& group, const std::byte* in, std::byte*
                               .op = op,
                               .protocol = plan.protocol,
                               .launch_bytes = plan.launch_bytes,
+                              .chunk = plan.chunk,
                               .grid = plan.grid,
                               .block = plan.block,
                               .early = plan.early},

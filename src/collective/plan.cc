@@ -1,6 +1,7 @@
 #include "collective/plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "kernel/cuda/all_reduce_params.h"
@@ -40,6 +41,15 @@ std::size_t device_one_shot_limit(int ranks) {
 std::size_t packets_limit(int ranks) {
   return ranks == 2 ? std::size_t{32} << 10 : std::size_t{16} << 10;
 }
+
+// Mailboxes are quicker up to here: their threads wait for no release, but they put every word back, and take
+// a launch for every region that mail fits in (same place).
+constexpr std::size_t kMailTwoShotLimit = std::size_t{32} << 20;
+
+// Chunks: a block has at least so many bytes of each piece at a time, since a release costs microseconds; and
+// if there is enough, so many chunks, so that the links do not wait for the adding.
+constexpr std::size_t kMinChunk = 4 << 10;
+constexpr std::size_t kChunksPerBlock = 4;
 
 // Threads per block: few start sooner, and spread over more multiprocessors.
 constexpr std::size_t kWarp = 32;
@@ -84,16 +94,31 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
   if (plan.algorithm == Algorithm::none) return plan;
 
   const bool one_shot = plan.algorithm == Algorithm::one_shot;
-  const bool mail = carries(DeviceProtocol::mail_one_shot, request.type) &&
-                    !(one_shot && request.bytes <= packets_limit(request.ranks));
+  const bool mail =
+      carries(DeviceProtocol::mail_one_shot, request.type) &&
+      (one_shot ? request.bytes > packets_limit(request.ranks) : request.bytes <= kMailTwoShotLimit);
   const auto ranks = static_cast<std::size_t>(request.ranks);
   const auto layout = cuda::SegmentLayout::of(request.ranks, request.staging_bytes);
+  const int kernel_ranks = cuda::kernel_ranks(request.ranks, request.op == ReduceOp::sum);
+  const auto resident = static_cast<std::size_t>(request.resident_blocks);
+  if (!one_shot && !mail) {
+    plan.protocol = DeviceProtocol::chunks;
+    plan.launch_bytes = ceil_div(std::max<std::size_t>(request.bytes, 1), 16) * 16;
+    const std::size_t piece = ceil_div(std::max<std::size_t>(request.bytes, 1), ranks * 16) * 16;
+    const std::size_t blocks = std::min<std::size_t>(resident, cuda::kMaxChunkedBlocks);
+    const std::size_t part = ceil_div(piece, blocks);
+    plan.chunk = std::min(std::bit_ceil(std::max(ceil_div(part, kChunksPerBlock), std::min(part, kMinChunk))),
+                          layout.chunk_bytes);
+    plan.block = static_cast<unsigned>(cuda::crew(kernel_ranks).threads());
+    plan.grid = static_cast<unsigned>(std::clamp(ceil_div(piece, plan.chunk), std::size_t{1}, blocks));
+    return plan;
+  }
   if (mail) {
     plan.protocol = one_shot ? DeviceProtocol::mail_one_shot : DeviceProtocol::mail_two_shot;
     plan.launch_bytes = one_shot ? layout.mail_one_shot().rank : layout.mail_bytes;
   } else {
-    plan.protocol = one_shot ? DeviceProtocol::packets : DeviceProtocol::pieces;
-    plan.launch_bytes = one_shot ? cuda::kPacketSlotBytes : layout.piece_bytes * ranks;
+    plan.protocol = DeviceProtocol::packets;
+    plan.launch_bytes = cuda::kPacketSlotBytes;
   }
 
   // What one thread moves at a time, and how many of those there are in a launch (two-shot: in a piece of
@@ -102,13 +127,8 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
   const std::size_t part = std::min(request.bytes, plan.launch_bytes);
   const std::size_t packets = ceil_div(one_shot ? part : ceil_div(part, ranks), width);
 
-  const auto most_threads = static_cast<std::size_t>(
-      cuda::max_threads(cuda::kernel_ranks(request.ranks, request.op == ReduceOp::sum)));
-  const auto resident = static_cast<std::size_t>(request.resident_blocks);
-  const std::size_t blocks = plan.protocol == DeviceProtocol::pieces
-                                 ? std::min<std::size_t>(resident, cuda::kMaxFlaggedBlocks)
-                                 : resident;
-  const std::size_t share = ceil_div(ceil_div(packets, blocks), kWarp) * kWarp;
+  const auto most_threads = static_cast<std::size_t>(cuda::max_threads(kernel_ranks));
+  const std::size_t share = ceil_div(ceil_div(packets, resident), kWarp) * kWarp;
   std::size_t block = 0;
   if (packets <= kOneBlock) {
     block = ceil_div(std::max<std::size_t>(packets, 1), kWarp) * kWarp;
@@ -119,7 +139,7 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
   }
   block = std::min(block, most_threads);
   plan.block = static_cast<unsigned>(block);
-  plan.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, block), std::size_t{1}, blocks));
+  plan.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, block), std::size_t{1}, resident));
   // A quarter of each multiprocessor: half of what the largest block takes (call.cuh).
   plan.early = block <= most_threads / 2;
   return plan;

@@ -35,6 +35,7 @@ struct DevicePlan {
   Algorithm algorithm = Algorithm::none;
   DeviceProtocol protocol = DeviceProtocol::packets;
   std::size_t launch_bytes = 0;  ///< of the message in each launch, a multiple of 16
+  std::size_t chunk = 0;         ///< DeviceProtocol::chunks: of a rank's piece, a multiple of 16
   unsigned grid = 0;             ///< blocks
   unsigned block = 0;            ///< threads per block
   bool early = false;            ///< small enough that the next kernel may start beside it

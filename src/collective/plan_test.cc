@@ -184,13 +184,19 @@ TEST(DevicePlan, FindsALaunchForEverySizeTypeAndNumberOfRanks) {
           ASSERT_TRUE(carries(plan.protocol, static_cast<DType>(type)));
           ASSERT_GT(plan.launch_bytes, 0u);
           ASSERT_EQ(plan.launch_bytes % 16, 0u);
-          ASSERT_LT(plan.launch_bytes, std::size_t{1} << 31) << "packets are counted in 32 bits";
+          const auto layout = cuda::SegmentLayout::of(ranks, 16 << 20);
+          if (plan.protocol == DeviceProtocol::chunks) {
+            ASSERT_GE(plan.launch_bytes, bytes);
+            ASSERT_LE(plan.grid, cuda::kMaxChunkedBlocks);
+            ASSERT_TRUE(plan.chunk >= 16 && plan.chunk % 16 == 0 && plan.chunk <= layout.chunk_bytes)
+                << plan.chunk;
+            ASSERT_EQ(static_cast<int>(plan.block), cuda::crew(cuda::kernel_ranks(ranks, true)).threads());
+          } else {
+            ASSERT_LT(plan.launch_bytes, std::size_t{1} << 31) << "packets are counted in 32 bits";
+          }
           const auto most = static_cast<unsigned>(cuda::max_threads(cuda::kernel_ranks(ranks, true)));
           ASSERT_TRUE(plan.block >= 32 && plan.block <= most && plan.block % 32 == 0) << plan.block;
           ASSERT_TRUE(plan.grid >= 1 && plan.grid <= static_cast<unsigned>(resident)) << plan.grid;
-          if (plan.protocol == DeviceProtocol::pieces) {
-            ASSERT_LE(plan.grid, static_cast<unsigned>(cuda::kMaxFlaggedBlocks));
-          }
         }
       }
     }
@@ -208,9 +214,10 @@ TEST(DevicePlan, PicksWhatWasMeasuredToBeQuickest) {
   EXPECT_EQ(pick(4, 1 << 10, DType::bf16), DeviceProtocol::packets);
   EXPECT_EQ(pick(4, 64 << 10, DType::bf16), DeviceProtocol::mail_one_shot);
   EXPECT_EQ(pick(4, 1 << 20, DType::bf16), DeviceProtocol::mail_two_shot);
-  EXPECT_EQ(pick(4, 64 << 20, DType::bf16), DeviceProtocol::mail_two_shot);
+  EXPECT_EQ(pick(4, 16 << 20, DType::bf16), DeviceProtocol::mail_two_shot);
+  EXPECT_EQ(pick(4, 64 << 20, DType::bf16), DeviceProtocol::chunks);
   EXPECT_EQ(pick(4, 64 << 10, DType::i32), DeviceProtocol::packets);
-  EXPECT_EQ(pick(4, 1 << 20, DType::i32), DeviceProtocol::pieces);
+  EXPECT_EQ(pick(4, 1 << 20, DType::i32), DeviceProtocol::chunks);
 }
 
 TEST(DevicePlan, LegacyDeclinesWhatTheLegacyPolicyDeclines) {

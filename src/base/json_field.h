@@ -78,13 +78,18 @@ class JsonField {
     if (!value_->is_boolean()) wrong("must be true or false, got {}", describe());
     return value_->get<bool>();
   }
+  [[nodiscard]] bool is_text() const { return value_->is_string(); }
+  /// Whether it is exactly this text.
+  [[nodiscard]] bool is(std::string_view word) const {
+    return is_text() && value_->get_ref<const std::string&>() == word;
+  }
   /// Printable text: control characters would let a file write escape sequences to a terminal.
   [[nodiscard]] std::string text(std::size_t limit = 256) const;
   template <class Enum, std::size_t N>
   [[nodiscard]] Enum one_of(const std::array<Enum, N>& values) const {
     std::string known;
     for (const Enum value : values) {
-      if (value_->is_string() && value_->get_ref<const std::string&>() == to_string(value)) return value;
+      if (is(to_string(value))) return value;
       known += fmt::format("{}{}", known.empty() ? "" : " ", to_string(value));
     }
     wrong("must be one of {}, got {}", known, describe());

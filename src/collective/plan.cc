@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <variant>
 
 #include "kernel/cuda/all_reduce_params.h"
 #include "kernel/host/all_reduce.h"
@@ -62,62 +63,101 @@ Algorithm choose(const PlanRequest& request, std::size_t one_shot_bytes) {
   return Algorithm::none;
 }
 
+/// What the group's table says of this call. A forced algorithm and the legacy policy need no advice.
+template <class W>
+const W* find_row(const PlanRequest& request, Backend backend) {
+  if (request.tuning == nullptr || request.forced || request.policy != AlgorithmPolicy::tuned) return nullptr;
+  const Way* const way =
+      request.tuning->find(Collective::all_reduce, backend, request.ranks, request.type, request.bytes);
+  return way == nullptr ? nullptr : std::get_if<W>(way);
+}
+
+constexpr bool is_one_shot(DeviceProtocol protocol) {
+  return protocol == DeviceProtocol::packets || protocol == DeviceProtocol::mail_one_shot;
+}
+
+DeviceProtocol choose_protocol(const PlanRequest& request, Algorithm algorithm) {
+  const bool one_shot = algorithm == Algorithm::one_shot;
+  const bool mail = carries(DeviceProtocol::mail_one_shot, request.type) &&
+                    !(one_shot && request.bytes <= packets_limit(request.ranks));
+  if (mail) return one_shot ? DeviceProtocol::mail_one_shot : DeviceProtocol::mail_two_shot;
+  return one_shot ? DeviceProtocol::packets : DeviceProtocol::pieces;
+}
+
+/// The most that one launch of a protocol moves.
+std::size_t launch_limit(DeviceProtocol protocol, const cuda::SegmentLayout& layout) {
+  switch (protocol) {
+    case DeviceProtocol::packets:
+      return cuda::kPacketSlotBytes;
+    case DeviceProtocol::pieces:
+      return layout.piece_bytes * layout.ranks;
+    case DeviceProtocol::mail_one_shot:
+      return layout.mail_one_shot().rank;
+    case DeviceProtocol::mail_two_shot:
+      return layout.mail_bytes;
+  }
+  return 0;
+}
+
+/// Threads per block for so many packets in a launch, spread over `blocks` at most.
+std::size_t choose_block(std::size_t packets, std::size_t blocks, bool one_shot) {
+  if (packets <= kOneBlock) return ceil_div(std::max<std::size_t>(packets, 1), kWarp) * kWarp;
+  const std::size_t share = ceil_div(ceil_div(packets, blocks), kWarp) * kWarp;
+  if (share <= kMiddleBlock) return std::max(share, kSmallBlock);
+  return share <= 2 * kMiddleBlock && !one_shot ? kMiddleBlock : 2 * kMiddleBlock;
+}
+
 }  // namespace
 
 Plan plan_all_reduce(const PlanRequest& request) {
   const host::StagingLayout layout(request.staging_bytes);
-  const Algorithm algorithm = choose(request, one_shot_limit(request.ranks));
+  const auto* const row = find_row<HostWay>(request, Backend::host);
+  const Algorithm algorithm =
+      row != nullptr ? row->algorithm : choose(request, one_shot_limit(request.ranks));
   switch (algorithm) {
     case Algorithm::none:
       return {};
     case Algorithm::one_shot:
-      return {.algorithm = algorithm, .chunk = std::min(kOneShotChunk, layout.input_bytes)};
+      return {.algorithm = algorithm,
+              .chunk = std::min(row != nullptr ? row->chunk : kOneShotChunk, layout.input_bytes)};
     case Algorithm::two_shot:
-      return {.algorithm = algorithm, .chunk = std::min(kTwoShotChunk, layout.max_chunk(request.ranks))};
+      return {
+          .algorithm = algorithm,
+          .chunk = std::min(row != nullptr ? row->chunk : kTwoShotChunk, layout.max_chunk(request.ranks))};
   }
   return {};
 }
 
 DevicePlan plan_device_all_reduce(const PlanRequest& request) {
   DevicePlan plan;
-  plan.algorithm = choose(request, device_one_shot_limit(request.ranks));
-  if (plan.algorithm == Algorithm::none) return plan;
-
-  const bool one_shot = plan.algorithm == Algorithm::one_shot;
-  const bool mail = carries(DeviceProtocol::mail_one_shot, request.type) &&
-                    !(one_shot && request.bytes <= packets_limit(request.ranks));
-  const auto ranks = static_cast<std::size_t>(request.ranks);
-  const auto layout = cuda::SegmentLayout::of(request.ranks, request.staging_bytes);
-  if (mail) {
-    plan.protocol = one_shot ? DeviceProtocol::mail_one_shot : DeviceProtocol::mail_two_shot;
-    plan.launch_bytes = one_shot ? layout.mail_one_shot().rank : layout.mail_bytes;
+  const auto* const row = find_row<DeviceWay>(request, Backend::cuda);
+  if (row != nullptr) {
+    plan.protocol = row->protocol;
+    plan.algorithm = is_one_shot(row->protocol) ? Algorithm::one_shot : Algorithm::two_shot;
   } else {
-    plan.protocol = one_shot ? DeviceProtocol::packets : DeviceProtocol::pieces;
-    plan.launch_bytes = one_shot ? cuda::kPacketSlotBytes : layout.piece_bytes * ranks;
+    plan.algorithm = choose(request, device_one_shot_limit(request.ranks));
+    if (plan.algorithm == Algorithm::none) return plan;
+    plan.protocol = choose_protocol(request, plan.algorithm);
   }
+  plan.launch_bytes =
+      launch_limit(plan.protocol, cuda::SegmentLayout::of(request.ranks, request.staging_bytes));
 
   // What one thread moves at a time, and how many of those there are in a launch (two-shot: in a piece of
   // it).
+  const bool one_shot = plan.algorithm == Algorithm::one_shot;
   const std::size_t width = plan.protocol == DeviceProtocol::packets ? 8 : 16;
   const std::size_t part = std::min(request.bytes, plan.launch_bytes);
-  const std::size_t packets = ceil_div(one_shot ? part : ceil_div(part, ranks), width);
+  const std::size_t packets =
+      ceil_div(one_shot ? part : ceil_div(part, static_cast<std::size_t>(request.ranks)), width);
 
   const auto most_threads = static_cast<std::size_t>(
       cuda::max_threads(cuda::kernel_ranks(request.ranks, request.op == ReduceOp::sum)));
-  const auto resident = static_cast<std::size_t>(request.resident_blocks);
-  const std::size_t blocks = plan.protocol == DeviceProtocol::pieces
-                                 ? std::min<std::size_t>(resident, cuda::kMaxFlaggedBlocks)
-                                 : resident;
-  const std::size_t share = ceil_div(ceil_div(packets, blocks), kWarp) * kWarp;
-  std::size_t block = 0;
-  if (packets <= kOneBlock) {
-    block = ceil_div(std::max<std::size_t>(packets, 1), kWarp) * kWarp;
-  } else if (share <= kMiddleBlock) {
-    block = std::max(share, kSmallBlock);
-  } else {
-    block = share <= 2 * kMiddleBlock && !one_shot ? kMiddleBlock : 2 * kMiddleBlock;
-  }
-  block = std::min(block, most_threads);
+  auto blocks = static_cast<std::size_t>(request.resident_blocks);
+  if (plan.protocol == DeviceProtocol::pieces)
+    blocks = std::min<std::size_t>(blocks, cuda::kMaxFlaggedBlocks);
+  if (row != nullptr) blocks = std::min<std::size_t>(blocks, row->blocks);
+  const std::size_t block =
+      std::min(row != nullptr ? row->threads : choose_block(packets, blocks, one_shot), most_threads);
   plan.block = static_cast<unsigned>(block);
   plan.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, block), std::size_t{1}, blocks));
   // A quarter of each multiprocessor: half of what the largest block takes (call.cuh).

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 namespace onehop::cli {
 namespace {
@@ -32,6 +33,17 @@ bool is_hopeless(const Figures& figures, std::size_t way, std::size_t size) {
   // The default is what all others are compared with.
   if (way == 0 || !time || figures.sizes[size] < kFirstHopeless) return false;
   return *time > kHopeless * figures.best(size).value_or(*time);
+}
+
+std::optional<std::size_t> twin(const Figures& figures, std::size_t way, std::size_t size) {
+  const std::uint64_t bytes = figures.sizes[size];
+  const auto* const own = std::get_if<HostWay>(&figures.ways[way]);
+  if (own == nullptr || own->chunk < bytes) return std::nullopt;
+  for (std::size_t other = 0; other < way; ++other) {
+    const auto* const before = std::get_if<HostWay>(&figures.ways[other]);
+    if (before != nullptr && before->algorithm == own->algorithm && before->chunk >= bytes) return other;
+  }
+  return std::nullopt;
 }
 
 std::vector<Winner> pick_winners(const Figures& figures) {

@@ -26,6 +26,10 @@ struct Figures {
 /// bytes'.
 [[nodiscard]] bool is_hopeless(const Figures& figures, std::size_t way, std::size_t size);
 
+/// An earlier way that does the very same at a size, so that it need not be measured again: chunks that hold
+/// the whole message.
+[[nodiscard]] std::optional<std::size_t> twin(const Figures& figures, std::size_t way, std::size_t size);
+
 struct Winner {
   std::uint64_t bytes = 0;
   std::size_t way = 0;

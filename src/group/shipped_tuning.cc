@@ -1,6 +1,6 @@
 // Tables that come with the library, each as `onehop tune` wrote it on the GPU it names. What a table leaves
-// out goes the way collective/plan.cc finds quickest; rows are worth their place where a measured one is
-// quicker. None is known yet, so there is none.
+// out goes the way collective/plan.cc chooses, so a row is worth its place only where a measured way is
+// quicker. No such row is known yet.
 #include "group/group_tuning.h"
 
 namespace onehop {

@@ -224,8 +224,8 @@ std::vector<Way> candidate_ways(Backend backend, int ranks, TypeClass types) {
   std::vector<Way> ways{DefaultWay{}};
   if (backend == Backend::host) {
     for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
-      for (const std::size_t chunk : {64 << 10, 128 << 10, 256 << 10, 512 << 10}) {
-        ways.emplace_back(HostWay{.algorithm = algorithm, .chunk = chunk});
+      for (const std::size_t kib : {64u, 128u, 256u, 512u}) {
+        ways.emplace_back(HostWay{.algorithm = algorithm, .chunk = kib << 10});
       }
     }
     return ways;

@@ -38,7 +38,7 @@ void expect_end(Watchdog* watchdog, const Error& error);
 [[nodiscard]] JoinOptions place_in_job(BenchOptions& options, const JobInfo& job, bool ranks_given,
                                        DeviceChoice device, const char* group);
 /// How ranks that this process starts join theirs, but for rank, size and device.
-[[nodiscard]] JoinOptions join_options(const BenchOptions& options, const char* group);
+[[nodiscard]] JoinOptions join_options(const BenchOptions& bench, const char* group);
 
 /// For a process that is no rank yet: sets `options.cuda` and `options.ranks`.
 GpuCount choose_ranks(BenchOptions& options, std::optional<int> ranks, DeviceChoice device);

@@ -87,7 +87,8 @@ class HostAllReduce {
                                        .op = op,
                                        .policy = policy,
                                        .forced = options_.algorithm,
-                                       .staging_bytes = team_.staging_bytes()});
+                                       .staging_bytes = team_.staging_bytes(),
+                                       .tuning = &group_.tuning().table});
     call.chunk = plan.chunk;
     if (policy == AlgorithmPolicy::legacy) signature_.declined = legacy_alignment_ok(in, out) ? 0 : 1;
 
@@ -210,7 +211,8 @@ Algorithm device_all_reduce(Group::State& group, const std::byte* in, std::byte*
                               .policy = options.algorithm ? AlgorithmPolicy::tuned : group.options().policy,
                               .forced = options.algorithm,
                               .staging_bytes = group.staging_bytes(),
-                              .resident_blocks = group.resident_blocks()});
+                              .resident_blocks = group.resident_blocks(),
+                              .tuning = &group.tuning().table});
   if (plan.algorithm == Algorithm::none || count == 0) return plan.algorithm;
   os::fault_point("all_reduce", group.rank().value);
   group.device()->all_reduce({.in = in,

@@ -20,6 +20,9 @@ namespace onehop {
 /// returns what identifies it across processes: its UUID.
 [[nodiscard]] std::string identify_device(DeviceId device);
 
+/// "NVIDIA H200": of what kind the device is.
+[[nodiscard]] std::string device_name(DeviceId device);
+
 /// How many blocks of a collective can be resident on the device: its multiprocessors.
 [[nodiscard]] int multiprocessors(DeviceId device);
 

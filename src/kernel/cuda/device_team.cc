@@ -319,6 +319,12 @@ std::string identify_device(DeviceId device) {
   return cuda_uuid(device);
 }
 
+std::string device_name(DeviceId device) {
+  char name[256] = {};
+  check_cuda(cuda_driver().DeviceGetName(name, sizeof name - 1, cuda_device(device)), "cuDeviceGetName");
+  return name;
+}
+
 int multiprocessors(DeviceId device) {
   return cuda_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 }

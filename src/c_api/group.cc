@@ -54,6 +54,7 @@ JoinOptions to_join_options(const onehop_join_options_t* options) {
   out.device = DeviceId{given.device};
   out.timeout = timeout(given.timeout_ms, out.timeout);
   out.scratch_bytes = given.scratch_bytes;
+  out.copy_scratch_bytes = given.copy_scratch_bytes;
   out.policy = static_cast<AlgorithmPolicy>(given.policy);
   out.allow_overlapping_devices = given.allow_overlapping_devices != 0;
   if (given.tuning != nullptr) out.tuning = given.tuning;

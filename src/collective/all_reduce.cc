@@ -211,6 +211,7 @@ Algorithm device_all_reduce(Group::State& group, const std::byte* in, std::byte*
                               .policy = options.algorithm ? AlgorithmPolicy::tuned : group.options().policy,
                               .forced = options.algorithm,
                               .staging_bytes = group.staging_bytes(),
+                              .copy_bytes = group.copy_bytes(),
                               .resident_blocks = group.resident_blocks(),
                               .tuning = &group.tuning().table});
   if (plan.algorithm == Algorithm::none || count == 0) return plan.algorithm;

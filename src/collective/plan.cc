@@ -51,6 +51,14 @@ constexpr std::size_t kMailTwoShotLimit = std::size_t{32} << 20;
 // if there is enough, so many chunks, so that the links do not wait for the adding.
 constexpr std::size_t kMinChunk = 4 << 10;
 constexpr std::size_t kChunksPerBlock = 4;
+constexpr std::size_t kLeastChunk = 512;  // a packet for every lane of a warp
+
+// Copy engines: a copy's start costs 4 us, the pipeline's ends cost a round; and with more than 2 ranks,
+// rounds drift apart and copies meet at their receivers, so that more than 4 of them are slower than chunks
+// (same place).
+constexpr std::size_t kMinRound = std::size_t{32} << 20;
+constexpr std::size_t kMinRounds = 2;
+constexpr std::size_t kMaxRounds = 4;
 
 // Threads per block: few start sooner, and spread over more multiprocessors.
 constexpr std::size_t kWarp = 32;
@@ -82,6 +90,22 @@ const W* find_row(const PlanRequest& request, Backend backend) {
   return way == nullptr ? nullptr : std::get_if<W>(way);
 }
 
+std::size_t piece_of(const PlanRequest& request) {
+  return ceil_div(std::max<std::size_t>(request.bytes, 1), static_cast<std::size_t>(request.ranks) * 16) * 16;
+}
+
+/// How many rounds copy engines need for this message; 0: they have no memory.
+std::size_t copy_rounds(const PlanRequest& request) {
+  const std::size_t most =
+      cuda::SegmentLayout::of(request.ranks, request.staging_bytes, request.copy_bytes).round_bytes;
+  return most == 0 ? 0 : std::max(kMinRounds, ceil_div(piece_of(request), most));
+}
+bool copies_pay(const PlanRequest& request) {
+  const std::size_t rounds = copy_rounds(request);
+  return rounds != 0 && piece_of(request) / rounds >= kMinRound &&
+         (request.ranks == 2 || rounds <= kMaxRounds);
+}
+
 constexpr bool is_one_shot(DeviceProtocol protocol) {
   return protocol == DeviceProtocol::packets || protocol == DeviceProtocol::mail_one_shot;
 }
@@ -92,7 +116,8 @@ DeviceProtocol choose_protocol(const PlanRequest& request, Algorithm algorithm) 
     return mail && request.bytes > packets_limit(request.ranks) ? DeviceProtocol::mail_one_shot
                                                                 : DeviceProtocol::packets;
   }
-  return mail && request.bytes <= kMailTwoShotLimit ? DeviceProtocol::mail_two_shot : DeviceProtocol::chunks;
+  if (mail && request.bytes <= kMailTwoShotLimit) return DeviceProtocol::mail_two_shot;
+  return copies_pay(request) ? DeviceProtocol::copies : DeviceProtocol::chunks;
 }
 
 /// The most that one launch of a protocol moves.
@@ -105,24 +130,36 @@ std::size_t launch_limit(DeviceProtocol protocol, const cuda::SegmentLayout& lay
     case DeviceProtocol::mail_two_shot:
       return layout.mail_bytes;
     case DeviceProtocol::chunks:
-      break;  // no limit: see shape_chunks
+    case DeviceProtocol::copies:
+      break;  // no limit: see shape_chunks, shape_copies
   }
   return 0;
 }
 
 /// The launch of a pipeline of chunks, on `blocks` at most.
 void shape_chunks(DevicePlan& plan, const PlanRequest& request, std::size_t blocks) {
-  const std::size_t bytes = std::max<std::size_t>(request.bytes, 1);
-  plan.launch_bytes = ceil_div(bytes, 16) * 16;
+  plan.launch_bytes = ceil_div(std::max<std::size_t>(request.bytes, 1), 16) * 16;
   blocks = std::min<std::size_t>(blocks, cuda::kMaxChunkedBlocks);
-  const std::size_t piece = ceil_div(bytes, static_cast<std::size_t>(request.ranks) * 16) * 16;
+  const std::size_t piece = piece_of(request);
   const std::size_t part = ceil_div(piece, blocks);
   const std::size_t chunk =
-      std::bit_ceil(std::max(ceil_div(part, kChunksPerBlock), std::min(part, kMinChunk)));
-  plan.chunk = std::min(chunk, cuda::SegmentLayout::of(request.ranks, request.staging_bytes).chunk_bytes);
+      std::max({ceil_div(part, kChunksPerBlock), std::min(part, kMinChunk), kLeastChunk});
+  plan.chunk = std::min(std::bit_ceil(chunk),
+                        cuda::SegmentLayout::of(request.ranks, request.staging_bytes).chunk_bytes);
   plan.block = static_cast<unsigned>(
       cuda::crew(cuda::kernel_ranks(request.ranks, request.op == ReduceOp::sum)).threads());
   plan.grid = static_cast<unsigned>(std::clamp(ceil_div(piece, plan.chunk), std::size_t{1}, blocks));
+}
+
+/// The kernels between copies, on `blocks` at most.
+void shape_copies(DevicePlan& plan, const PlanRequest& request, std::size_t blocks) {
+  const std::size_t piece = piece_of(request);
+  plan.launch_bytes = piece * static_cast<std::size_t>(request.ranks);
+  plan.chunk = ceil_div(ceil_div(piece, copy_rounds(request)), 512) * 512;
+  plan.block = static_cast<unsigned>(
+      cuda::max_threads(cuda::kernel_ranks(request.ranks, request.op == ReduceOp::sum)));
+  plan.grid = static_cast<unsigned>(
+      std::clamp(ceil_div(plan.chunk, std::size_t{16} * plan.block), std::size_t{1}, blocks));
 }
 
 /// Threads per block for so many packets in a launch, spread over `blocks` at most.
@@ -156,7 +193,8 @@ Plan plan_all_reduce(const PlanRequest& request) {
 
 DevicePlan plan_device_all_reduce(const PlanRequest& request) {
   DevicePlan plan;
-  const auto* const row = find_row<DeviceWay>(request, Backend::cuda);
+  const auto* row = find_row<DeviceWay>(request, Backend::cuda);
+  if (row != nullptr && row->protocol == DeviceProtocol::copies && copy_rounds(request) == 0) row = nullptr;
   if (row != nullptr) {
     plan.protocol = row->protocol;
     plan.algorithm = is_one_shot(row->protocol) ? Algorithm::one_shot : Algorithm::two_shot;
@@ -169,6 +207,10 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
   if (row != nullptr) blocks = std::min<std::size_t>(blocks, row->blocks);
   if (plan.protocol == DeviceProtocol::chunks) {
     shape_chunks(plan, request, blocks);
+    return plan;
+  }
+  if (plan.protocol == DeviceProtocol::copies) {
+    shape_copies(plan, request, blocks);
     return plan;
   }
   plan.launch_bytes =

@@ -23,7 +23,8 @@ struct PlanRequest {
   AlgorithmPolicy policy = AlgorithmPolicy::tuned;
   std::optional<Algorithm> forced;
   std::size_t staging_bytes = 10u << 20;
-  int resident_blocks = 132;  ///< GPUs: what every device can hold at once
+  std::size_t copy_bytes = 0;  ///< GPUs: memory for copy engines
+  int resident_blocks = 132;   ///< GPUs: what every device can hold at once
   /// Rows of the group's table, for the tuned policy where no algorithm is forced; nullptr: none.
   const Tuning* tuning = nullptr;
 };
@@ -38,7 +39,7 @@ struct DevicePlan {
   Algorithm algorithm = Algorithm::none;
   DeviceProtocol protocol = DeviceProtocol::packets;
   std::size_t launch_bytes = 0;  ///< of the message in each launch, a multiple of 16
-  std::size_t chunk = 0;         ///< DeviceProtocol::chunks: of a rank's piece, a multiple of 16
+  std::size_t chunk = 0;         ///< DeviceProtocol::chunks, copies: of a rank's piece, a multiple of 16
   unsigned grid = 0;             ///< blocks
   unsigned block = 0;            ///< threads per block
   bool early = false;            ///< small enough that the next kernel may start beside it

@@ -220,6 +220,37 @@ TEST(DevicePlan, PicksWhatWasMeasuredToBeQuickest) {
   EXPECT_EQ(pick(4, 1 << 20, DType::i32), DeviceProtocol::chunks);
 }
 
+TEST(DevicePlan, CopyEnginesCarryLongMessagesWhereTheyHaveMemory) {
+  constexpr std::size_t kMiB = 1 << 20;
+  const auto plan = [](int ranks, std::size_t bytes, std::size_t copy_bytes) {
+    return plan_device_all_reduce({.ranks = ranks,
+                                   .bytes = bytes,
+                                   .type = DType::bf16,
+                                   .forced = {},
+                                   .staging_bytes = 16 << 20,
+                                   .copy_bytes = copy_bytes});
+  };
+  EXPECT_EQ(plan(4, 256 * kMiB, 0).protocol, DeviceProtocol::chunks);
+  EXPECT_EQ(plan(4, 256 * kMiB, 256 * kMiB).protocol, DeviceProtocol::chunks) << "rounds of 16 MiB";
+  EXPECT_EQ(plan(4, 255 * kMiB, 1024 * kMiB).protocol, DeviceProtocol::chunks) << "not two rounds of 32 MiB";
+  const DevicePlan two = plan(4, 256 * kMiB, 1024 * kMiB);
+  EXPECT_EQ(two.protocol, DeviceProtocol::copies);
+  EXPECT_EQ(two.algorithm, Algorithm::two_shot);
+  EXPECT_EQ(two.chunk, 32 * kMiB);
+  EXPECT_EQ(two.grid, 132u);
+  EXPECT_EQ(two.block, 512u);
+  EXPECT_EQ(plan(4, 1024 * kMiB, 1024 * kMiB).chunk, 64 * kMiB);
+  EXPECT_EQ(plan(4, 1025 * kMiB, 1024 * kMiB).protocol, DeviceProtocol::chunks) << "more than 4 rounds";
+  EXPECT_EQ(plan(2, 4096 * kMiB, 512 * kMiB).protocol, DeviceProtocol::copies)
+      << "2 ranks: any number of rounds";
+  for (const std::size_t bytes : {256 * kMiB + 8, 333 * kMiB + 2, 1000 * kMiB - 2}) {
+    const DevicePlan odd = plan(4, bytes, 1024 * kMiB);
+    EXPECT_EQ(odd.protocol, DeviceProtocol::copies);
+    EXPECT_EQ(odd.chunk % 16, 0u);
+    EXPECT_LE(odd.chunk, cuda::SegmentLayout::of(4, 16 << 20, 1024 * kMiB).round_bytes);
+  }
+}
+
 TEST(DevicePlan, LegacyDeclinesWhatTheLegacyPolicyDeclines) {
   const PlanRequest declined{
       .ranks = 2, .bytes = 1024, .type = DType::i32, .policy = AlgorithmPolicy::legacy, .forced = {}};
@@ -312,6 +343,15 @@ TEST(TunedPlan, BlocksAndThreadsAreCutToWhatThereIs) {
   each = with(chunks, 4, 64 * kMiB);
   each.resident_blocks = 200;
   EXPECT_EQ(plan_device_all_reduce(each).grid, cuda::kMaxChunkedBlocks);
+
+  const Tuning copies =
+      one_row(Backend::cuda, 4, TypeClass::any, DeviceWay{.protocol = DeviceProtocol::copies, .blocks = 8});
+  each = with(copies, 4, 1 * kMiB);
+  EXPECT_EQ(plan_device_all_reduce(each).protocol, DeviceProtocol::mail_two_shot) << "no memory for them";
+  each.copy_bytes = 1 * kMiB;
+  EXPECT_EQ(plan_device_all_reduce(each).protocol, DeviceProtocol::copies);
+  EXPECT_EQ(plan_device_all_reduce(each).chunk, 64 * kKiB) << "4 rounds";
+  EXPECT_EQ(plan_device_all_reduce(each).grid, 8u);
 }
 
 TEST(TunedPlan, EveryCandidateIsAPlanOfItsOwnForEverySize) {
@@ -327,7 +367,9 @@ TEST(TunedPlan, EveryCandidateIsAPlanOfItsOwnForEverySize) {
           ASSERT_TRUE(carries(plan.protocol, type));
           if (const auto* wanted = std::get_if<DeviceWay>(&way)) {
             ASSERT_EQ(plan.protocol, wanted->protocol);
-            if (wanted->threads != 0) ASSERT_EQ(plan.block, wanted->threads);
+            if (wanted->threads != 0) {
+              ASSERT_EQ(plan.block, wanted->threads);
+            }
             ASSERT_LE(plan.grid, wanted->blocks);
           }
           ASSERT_GT(plan.launch_bytes, 0u);

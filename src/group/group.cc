@@ -37,6 +37,11 @@ std::string prepare(JoinOptions& options) {
   }
   require(options.scratch_bytes >= (64 << 10) && options.scratch_bytes <= (std::size_t{1} << 40),
           "scratch_bytes {} is not within 64 KiB..1 TiB", options.scratch_bytes);
+  require(options.copy_scratch_bytes <= (std::size_t{1} << 40), "copy_scratch_bytes {} is more than 1 TiB",
+          options.copy_scratch_bytes);
+  require(options.copy_scratch_bytes == 0 || !options.device.is_host(),
+          "copy_scratch_bytes {} is for copy engines; host ranks have none: leave it 0",
+          options.copy_scratch_bytes);
   options.allow_overlapping_devices =
       options.allow_overlapping_devices || env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
   return options.device.is_host() ? "host" : identify_device(options.device);

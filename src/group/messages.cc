@@ -70,7 +70,8 @@ void put_hello(wire::Writer& out, const Hello& hello) {
       .put(hello.size)
       .put_bytes(hello.boot_id)
       .put_bytes(hello.hostname);
-  out.put_bytes(hello.device).put(std::uint8_t{hello.overlap}).put(hello.scratch_bytes).put(hello.policy);
+  out.put_bytes(hello.device).put(std::uint8_t{hello.overlap}).put(hello.scratch_bytes);
+  out.put(hello.copy_scratch_bytes).put(hello.policy);
   out.put(hello.uid).put_bytes(hello.socket);
 }
 
@@ -84,6 +85,7 @@ Hello get_hello(wire::Reader& in) {
   hello.device = in.get_bytes(kMaxText);
   hello.overlap = in.get<std::uint8_t>() != 0;
   hello.scratch_bytes = in.get<std::uint64_t>();
+  hello.copy_scratch_bytes = in.get<std::uint64_t>();
   hello.policy = in.get<std::uint8_t>();
   hello.uid = in.get<std::uint32_t>();
   hello.socket = in.get_bytes(kMaxPath);

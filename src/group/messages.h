@@ -59,6 +59,7 @@ struct Hello {
   std::string device;    ///< "host", or the UUID of the GPU
   bool overlap = false;  ///< allow_overlapping_devices
   std::uint64_t scratch_bytes = 0;
+  std::uint64_t copy_scratch_bytes = 0;
   std::uint8_t policy = 0;
   std::uint32_t uid = 0;
   std::string socket;  ///< path of the listening socket

@@ -322,6 +322,8 @@ std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos) {
     if ((hello.device == "host") != host) return differs("their kind of device", first.device, hello.device);
     if (hello.scratch_bytes != first.scratch_bytes)
       return differs("scratch_bytes", first.scratch_bytes, hello.scratch_bytes);
+    if (hello.copy_scratch_bytes != first.copy_scratch_bytes)
+      return differs("copy_scratch_bytes", first.copy_scratch_bytes, hello.copy_scratch_bytes);
     if (hello.policy != first.policy) return differs("their algorithm policy", first.policy, hello.policy);
   }
   const int limit = host ? kMaxHostRanks : kMaxDevices;
@@ -356,6 +358,7 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
     own.hello.device = prepare();
     own.hello.overlap = options.allow_overlapping_devices;
     own.hello.scratch_bytes = options.scratch_bytes;
+    own.hello.copy_scratch_bytes = options.copy_scratch_bytes;
     own.hello.policy = static_cast<std::uint8_t>(options.policy);
     own.hello.boot_id = os::boot_id();
     directory = os::PrivateDir::create("group");

@@ -99,7 +99,8 @@ void Group::State::start_device(const Deadline& deadline) {
   const bool alone = share_out_devices(deadline);
   device_memory_ = make_cuda_backend(options_.device, deadline.left());
   device_segments_ = exchange_blocks(
-      *device_memory_, DeviceTeam::segment_bytes(size(), options_.scratch_bytes), 0, deadline, "joining");
+      *device_memory_, DeviceTeam::segment_bytes(size(), options_.scratch_bytes, options_.copy_scratch_bytes),
+      0, deadline, "joining");
   Status status;
   try {
     std::vector<std::byte*> segments;
@@ -108,6 +109,7 @@ void Group::State::start_device(const Deadline& deadline) {
                                   .rank = rank().value,
                                   .segments = std::move(segments),
                                   .staging_bytes = options_.scratch_bytes,
+                                  .copy_bytes = options_.copy_scratch_bytes,
                                   .timeout = options_.timeout,
                                   .alone = alone});
     watch_ = std::make_unique<DeviceWatch>(mesh_, *device_, options_.timeout);

@@ -55,6 +55,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   /// debugging, since it makes every call a meeting.
   [[nodiscard]] bool checks_calls() const { return checks_calls_; }
   [[nodiscard]] std::size_t staging_bytes() const { return options_.scratch_bytes; }
+  [[nodiscard]] std::size_t copy_bytes() const { return options_.copy_scratch_bytes; }
   /// Blocks of a kernel that every rank's device can hold at once, beside those of ranks that share it.
   [[nodiscard]] int resident_blocks() const { return resident_blocks_; }
 

@@ -39,9 +39,9 @@ constexpr auto all_protocols() {
   return all;
 }
 
-/// Whether the protocol's blocks have as many threads as it has roles for.
+/// Whether the number of threads is the protocol's own affair.
 bool has_crew(DeviceProtocol protocol) {
-  return protocol == DeviceProtocol::chunks;
+  return protocol == DeviceProtocol::chunks || protocol == DeviceProtocol::copies;
 }
 
 bool holds(TypeClass types, DType type) {
@@ -244,7 +244,8 @@ std::vector<Way> candidate_ways(Backend backend, int ranks, TypeClass types) {
   }
   const auto most = static_cast<unsigned>(cuda::max_threads(cuda::kernel_ranks(ranks, /*sum=*/true)));
   for (const DeviceProtocol protocol : all_protocols()) {
-    if (!carries_all(protocol, types)) continue;
+    // Copies need memory that few groups give them; where it is given, the default says when they pay.
+    if (!carries_all(protocol, types) || protocol == DeviceProtocol::copies) continue;
     for (const unsigned blocks : {32u, 64u, kAllBlocks}) {
       if (has_crew(protocol)) {
         ways.emplace_back(DeviceWay{.protocol = protocol, .blocks = blocks});

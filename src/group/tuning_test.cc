@@ -137,7 +137,7 @@ TEST(Tuning, AProtocolMustCarryItsClass) {
     const auto protocol = static_cast<DeviceProtocol>(i);
     Json row = row_with(kCudaRow, "protocol", to_string(protocol));
     row["types"] = "any";
-    if (protocol == DeviceProtocol::chunks) row.erase("threads");
+    if (protocol == DeviceProtocol::chunks || protocol == DeviceProtocol::copies) row.erase("threads");
     if (carries(protocol, DType::i32)) {
       EXPECT_EQ(Tuning::from_json(table(row.dump())).rows.size(), 1u);
     } else {
@@ -188,11 +188,13 @@ TEST(Tuning, EveryCandidateMakesATable) {
   }
 }
 
-TEST(Tuning, CandidatesForFloatsUseEveryProtocol) {
+TEST(Tuning, CandidatesForFloatsUseEveryProtocolButCopies) {
   std::vector<int> seen(kDeviceProtocolCount);
   for (const Way& way : candidate_ways(Backend::cuda, 4, TypeClass::floats)) {
     if (const auto* device = std::get_if<DeviceWay>(&way)) ++seen[static_cast<std::size_t>(device->protocol)];
   }
+  EXPECT_EQ(seen.back(), 0) << "copies, the last";
+  seen.pop_back();
   EXPECT_THAT(seen, Not(testing::Contains(0)));
 }
 

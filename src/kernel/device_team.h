@@ -32,12 +32,13 @@ enum class DeviceProtocol : std::uint8_t {
   chunks,         ///< two-shot as a pipeline, flags beside the data: any type
   mail_one_shot,  ///< through mailboxes: floating-point types
   mail_two_shot,
+  copies,  ///< two-shot by copy engines: any type
 };
-inline constexpr int kDeviceProtocolCount = 4;
+inline constexpr int kDeviceProtocolCount = 5;
 /// Kernels are named by these (cuda/all_reduce.cuh).
 [[nodiscard]] constexpr std::string_view to_string(DeviceProtocol protocol) {
   constexpr std::string_view kNames[kDeviceProtocolCount] = {"packets", "chunks", "mail_one_shot",
-                                                             "mail_two_shot"};
+                                                             "mail_two_shot", "copies"};
   return kNames[static_cast<std::size_t>(protocol)];
 }
 
@@ -50,7 +51,7 @@ struct DeviceAllReduce {
   ReduceOp op = ReduceOp::sum;
   DeviceProtocol protocol = DeviceProtocol::packets;
   std::size_t launch_bytes = 0;  ///< a longer message takes several launches; a multiple of 16
-  std::size_t chunk = 0;         ///< DeviceProtocol::chunks: cuda::AllReduceParams::chunk
+  std::size_t chunk = 0;         ///< chunks: cuda::AllReduceParams::chunk; copies: of each piece in a round
   unsigned grid = 1;
   unsigned block = 1;
   bool early = false;  ///< cuda::AllReduceParams::early
@@ -65,8 +66,8 @@ struct DeviceFailure {
 
 /// Whether a protocol can carry a type.
 [[nodiscard]] constexpr bool carries(DeviceProtocol protocol, DType type) {
-  const bool any = protocol == DeviceProtocol::packets || protocol == DeviceProtocol::chunks;
-  return any || type <= DType::e5m2;  // the floats come first
+  const bool mail = protocol == DeviceProtocol::mail_one_shot || protocol == DeviceProtocol::mail_two_shot;
+  return !mail || type <= DType::e5m2;  // the floats come first
 }
 
 /// Launches are made by one thread at a time; the rest is thread-safe.
@@ -77,6 +78,7 @@ class DeviceTeam {
     int rank = 0;
     std::vector<std::byte*> segments;  ///< of every rank, segment_bytes() each, zeroed, mapped for `device`
     std::size_t staging_bytes = 0;
+    std::size_t copy_bytes = 0;          ///< for DeviceProtocol::copies; 0: without
     Duration timeout = kDefaultTimeout;  ///< of every wait on the device
     bool alone = true;                   ///< no other rank of the group uses this device
   };
@@ -84,7 +86,7 @@ class DeviceTeam {
   /// Loads every kernel: none may be loaded while one spins.
   [[nodiscard]] static std::unique_ptr<DeviceTeam> create(Options options);
   /// Device memory that a rank of a group of `size` needs for itself.
-  [[nodiscard]] static std::size_t segment_bytes(int size, std::size_t staging_bytes);
+  [[nodiscard]] static std::size_t segment_bytes(int size, std::size_t staging_bytes, std::size_t copy_bytes);
 
   DeviceTeam() = default;
   DeviceTeam(const DeviceTeam&) = delete;

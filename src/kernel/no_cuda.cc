@@ -40,7 +40,7 @@ std::unique_ptr<DeviceTeam> DeviceTeam::create(Options) {
   fail_without_cuda("a group of GPUs");
 }
 
-std::size_t DeviceTeam::segment_bytes(int, std::size_t) {
+std::size_t DeviceTeam::segment_bytes(int, std::size_t, std::size_t) {
   fail_without_cuda("a group of GPUs");
 }
 

@@ -63,6 +63,7 @@ struct Arguments {
   std::string mode = "chain";
   std::optional<std::string> calls;
   std::vector<std::string> peers;
+  std::optional<std::string> copy_scratch;
   bool cold = false;
   bool in_place = false;
   bool check = true;
@@ -85,6 +86,7 @@ BenchOptions parse(const Arguments& arguments) {
     options.type = parse_dtype(arguments.type);
     options.op = parse_reduce_op(arguments.op);
     options.mode = parse_bench_mode(arguments.mode);
+    if (arguments.copy_scratch) options.copy_scratch = parse_size(*arguments.copy_scratch);
   } catch (const Error& error) {
     throw UsageError(error.message());
   }
@@ -127,6 +129,7 @@ void refuse_gpu_options(const BenchOptions& options) {
                        : options.calls                  ? "--calls"
                        : options.cold                   ? "--cold"
                        : options.nccl                   ? "--peer"
+                       : options.copy_scratch != 0      ? "--copy-scratch"
                                                         : nullptr;
   if (option != nullptr) {
     throw UsageError(fmt::format("{} is for GPUs, but these are host ranks; --device cuda says why", option));
@@ -277,6 +280,9 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_option("--calls", arguments->calls, "GPUs: calls per sample (default: by size, 4 to 100)")
       ->type_name("N");
   sub->add_flag("--cold", arguments->cold, "GPUs: no call finds its data in a cache");
+  sub->add_option("--copy-scratch", arguments->copy_scratch,
+                  "GPUs: memory for copy engines, which carry long messages (default 0: none)")
+      ->type_name("SIZE");
   sub->add_option("--peer", arguments->peers, "GPUs: measure this library too: nccl")->type_name("NAME");
   sub->add_option("--device", arguments->device, "auto (GPUs if there are enough), host or cuda")
       ->capture_default_str()

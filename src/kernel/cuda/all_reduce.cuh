@@ -5,28 +5,32 @@
 // Kernels are named <protocol>_<type>_<op>_<ranks>. Sums, which is what nearly everyone calls, come for
 // exactly 2 and 4 ranks; <ranks> 8 serves any number.
 #include "kernel/cuda/chunked.cuh"
+#include "kernel/cuda/copies.cuh"
 #include "kernel/cuda/self_timed.cuh"
 
 #define ONEHOP_KERNEL_NAME_(protocol, type, op, ranks) protocol##_##type##_##op##_##ranks
 #define ONEHOP_KERNEL_NAME(protocol, type, op, ranks) ONEHOP_KERNEL_NAME_(protocol, type, op, ranks)
 
-#define ONEHOP_KERNEL(name, op, ranks, body)                                                            \
+#define ONEHOP_KERNEL(name, op, ranks, Params, body)                                                    \
   extern "C" __global__ void __launch_bounds__(onehop::cuda::max_threads(ranks), 2) ONEHOP_KERNEL_NAME( \
-      name, ONEHOP_TYPE, op, ranks)(const __grid_constant__ onehop::cuda::AllReduceParams params) {     \
+      name, ONEHOP_TYPE, op, ranks)(const __grid_constant__ onehop::cuda::Params params) {              \
     using namespace onehop::cuda;                                                                       \
     body;                                                                                               \
   }
 
-#define ONEHOP_KERNELS(op, ranks)                                                                           \
-  ONEHOP_KERNEL(packets, op, ranks, (SelfTimed<Flagged, ONEHOP_ELEMENT, Op::op, ranks>(params).one_shot())) \
-  ONEHOP_KERNEL(chunks, op, ranks, (all_reduce_chunked<ONEHOP_ELEMENT, Op::op, ranks>(params)))             \
+#define ONEHOP_KERNELS(op, ranks)                                                                   \
+  ONEHOP_KERNEL(packets, op, ranks, AllReduceParams,                                                \
+                (SelfTimed<Flagged, ONEHOP_ELEMENT, Op::op, ranks>(params).one_shot()))             \
+  ONEHOP_KERNEL(chunks, op, ranks, AllReduceParams,                                                 \
+                (all_reduce_chunked<ONEHOP_ELEMENT, Op::op, ranks>(params)))                        \
+  ONEHOP_KERNEL(copies, op, ranks, RoundParams, (add_round<ONEHOP_ELEMENT, Op::op, ranks>(params))) \
   ONEHOP_MAILBOX_KERNELS(op, ranks)
 
 #ifdef ONEHOP_IS_FLOAT
 #define ONEHOP_MAILBOX_KERNELS(op, ranks)                                               \
-  ONEHOP_KERNEL(mail_one_shot, op, ranks,                                               \
+  ONEHOP_KERNEL(mail_one_shot, op, ranks, AllReduceParams,                              \
                 (SelfTimed<Mailbox, ONEHOP_ELEMENT, Op::op, ranks>(params).one_shot())) \
-  ONEHOP_KERNEL(mail_two_shot, op, ranks,                                               \
+  ONEHOP_KERNEL(mail_two_shot, op, ranks, AllReduceParams,                              \
                 (SelfTimed<Mailbox, ONEHOP_ELEMENT, Op::op, ranks>(params).two_shot()))
 #else
 #define ONEHOP_MAILBOX_KERNELS(op, ranks)

@@ -54,8 +54,10 @@ struct Control {
 struct SegmentHead {
   Control packets;
   Control mail;
+  Control rounds[2];     ///< of copies.cuh: adds, collects
   std::uint32_t failed;  ///< DeviceGuard::failed
-  std::uint8_t unused[256 - 2 * sizeof(Control) - sizeof(std::uint32_t)];
+  std::uint8_t unused[256 - 4 * sizeof(Control) - sizeof(std::uint32_t)];
+  std::uint64_t round_flags[2][kMaxDevices];  ///< of copies.cuh, by source
   /// Of chunked.cuh: how many chunks each block has begun in all calls before this one; and flags, by phase,
   /// block, slot and source, which a peer raises to the number of a chunk.
   std::uint64_t chunks[kMaxChunkedBlocks];
@@ -76,13 +78,15 @@ struct SegmentLayout {
   std::size_t ranks = 0;
   std::size_t chunk_bytes = 0;  ///< largest chunk
   std::size_t mail_bytes = 0;   ///< largest message of a two-shot over mailboxes
+  std::size_t round_bytes = 0;  ///< most of a piece that copy engines carry in a round; 0: they carry nothing
 
-  /// `staging`: what a rank can stage at a time.
-  static constexpr SegmentLayout of(int size, std::size_t staging) {
+  /// `staging`: what a rank can stage at a time; `copies`: what it gives for copy engines.
+  static constexpr SegmentLayout of(int size, std::size_t staging, std::size_t copies = 0) {
     const auto ranks = static_cast<std::size_t>(size);
     // Chunks that are no power of two are slower, by 7% with 7.5 KiB.
     const std::size_t chunk = std::bit_floor(staging / (ranks * 128 * kRing));
-    return {ranks, chunk < 512 ? 512 : chunk, staging / (512 * ranks) * (512 * ranks)};
+    return {ranks, chunk < 512 ? 512 : chunk, staging / (512 * ranks) * (512 * ranks),
+            copies / (4 * ranks) / 512 * 512};
   }
   /// One phase: by source.
   [[nodiscard]] constexpr Slots packets() const {
@@ -112,7 +116,14 @@ struct SegmentLayout {
             .phase = mail_bytes,
             .rank = mail_bytes / ranks};
   }
-  [[nodiscard]] constexpr std::size_t bytes() const { return mail_one_shot().begin + 4 * mail_bytes; }
+  /// Two phases: by source, by owner.
+  [[nodiscard]] constexpr Slots copies() const {
+    return {.begin = mail_one_shot().begin + 4 * mail_bytes,
+            .parity = ranks * round_bytes,
+            .phase = 2 * ranks * round_bytes,
+            .rank = round_bytes};
+  }
+  [[nodiscard]] constexpr std::size_t bytes() const { return copies().begin + 2 * copies().phase; }
 };
 static_assert(sizeof(SegmentHead) <= SegmentLayout::of(2, 1 << 20).packets().begin);
 
@@ -139,6 +150,26 @@ struct AllReduceParams {
   std::size_t phase_stride = 0;
   std::size_t rank_stride = 0;
   SegmentHead* heads[kMaxDevices] = {};  ///< by rank, for protocols with flags beside the data
+  DeviceGuard guard;
+};
+
+/// A kernel of copies.cuh.
+struct RoundParams {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::size_t bytes = 0;
+  std::size_t piece = 0;  ///< of each rank, a multiple of 16
+  std::size_t begin = 0;  ///< of the round, in every piece
+  std::size_t chunk = 0;  ///< of the round, a multiple of 16
+  int rank = 0;
+  int size = 0;
+  bool aligned = false;  ///< in and out to 16 bytes
+
+  Control* control = nullptr;
+  const std::uint64_t* own_flags = nullptr;     ///< by source
+  std::uint64_t* peer_flags[kMaxDevices] = {};  ///< this rank's, on each
+  const std::byte* inbox = nullptr;             ///< slots of the phase and parity
+  std::size_t rank_stride = 0;
   DeviceGuard guard;
 };
 

@@ -38,10 +38,11 @@ struct BenchOptions {
   bool threads = false;
   bool cuda = false;  ///< ranks are GPUs; what follows is for them alone
   BenchMode mode = BenchMode::chain;
-  std::optional<int> calls;  ///< per sample; empty: a choice by size
-  bool cold = false;         ///< no call finds its data in a cache
-  bool nccl = false;         ///< measure NCCL beside us
-  std::string tuning;        ///< file of the table the group follows; empty: none was named
+  std::optional<int> calls;      ///< per sample; empty: a choice by size
+  bool cold = false;             ///< no call finds its data in a cache
+  std::size_t copy_scratch = 0;  ///< JoinOptions::copy_scratch_bytes
+  bool nccl = false;             ///< measure NCCL beside us
+  std::string tuning;            ///< file of the table the group follows; empty: none was named
   std::string json_path;
   std::string html_path;
 };

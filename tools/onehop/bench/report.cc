@@ -6,6 +6,7 @@
 #include "onehop/version.h"
 
 #include "base/check.h"
+#include "base/units.h"
 #include "bench/statistics.h"
 #include "machine_info.h"
 
@@ -84,6 +85,7 @@ std::string describe(const BenchOptions& options) {
       options.in_place ? "in place" : "out of place",
       options.algorithm ? to_string(*options.algorithm) : "auto", tuning_of(options));
   if (options.cuda) text += fmt::format(", {}{}", to_string(options.mode), options.cold ? ", cold" : "");
+  if (options.copy_scratch != 0) text += fmt::format(", copy scratch {}", format_size(options.copy_scratch));
   return text;
 }
 
@@ -184,6 +186,7 @@ std::string to_json(const BenchReport& report) {
   if (options.cuda) {
     document["run"]["mode"] = to_string(options.mode);
     document["run"]["cold"] = options.cold;
+    document["run"]["copy_scratch_bytes"] = options.copy_scratch;
   }
   if (report.gpus) document["machine"]["gpus"] = to_json(*report.gpus);
   if (!report.notes.empty()) document["notes"] = report.notes;

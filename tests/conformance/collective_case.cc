@@ -23,11 +23,6 @@ constexpr const char* kCollectives[] = {"all_reduce", "all_gather",   "reduce_sc
                                         "all_to_all", "all_to_all_v", "gather",         "scatter"};
 static_assert(std::size(kCollectives) == kCollectiveCount);
 
-bool has_root(Collective collective) {
-  return collective == Collective::broadcast || collective == Collective::reduce ||
-         collective == Collective::gather || collective == Collective::scatter;
-}
-
 // Largest gap between the blocks of all_to_all_v, in elements.
 constexpr std::size_t kMaxGap = 4;
 
@@ -171,6 +166,11 @@ const char* to_text(Collective collective) {
 
 bool reduces(Collective collective) {
   return collective == Collective::reduce_scatter || has_choice(collective);
+}
+
+bool has_root(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::reduce ||
+         collective == Collective::gather || collective == Collective::scatter;
 }
 
 bool has_choice(Collective collective) {

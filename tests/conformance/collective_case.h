@@ -30,6 +30,7 @@ enum class Collective {
 inline constexpr int kCollectiveCount = 9;
 [[nodiscard]] const char* to_text(Collective collective);
 [[nodiscard]] bool reduces(Collective collective);
+[[nodiscard]] bool has_root(Collective collective);
 /// all_reduce and reduce have a two-shot.
 [[nodiscard]] bool has_choice(Collective collective);
 

@@ -69,8 +69,8 @@ Algorithm host_all_reduce(HostCall& call) {
 /// Defects that depend on this rank's memory alone. The others are the same on all ranks of a correct
 /// program, and found by all alike.
 bool is_local(CallDefect defect) {
-  return defect == CallDefect::null_pointer || defect == CallDefect::misaligned ||
-         defect == CallDefect::overlap;
+  return defect == CallDefect::null_input || defect == CallDefect::null_output ||
+         defect == CallDefect::misaligned || defect == CallDefect::overlap;
 }
 
 /// Queues one call on this rank's GPU. Ranks do not meet on the host, unless ONEHOP_CHECK asks for it.

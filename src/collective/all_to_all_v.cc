@@ -63,14 +63,14 @@ CallDefect find_block_defect(const Arguments& call, const Blocks& in, const Bloc
   const std::size_t limit = max_elements(call.type);
   if (too_large(in, limit) || too_large(out, limit)) return CallDefect::too_large;
   const std::size_t element = size_of(call.type);
-  const auto unusable = [&](const std::byte* data, const Blocks& blocks) {
-    if (Extent(blocks, element).bytes() == 0) return CallDefect::none;
-    if (data == nullptr) return CallDefect::null_pointer;
-    const bool aligned = reinterpret_cast<std::uintptr_t>(data) % element == 0;
-    return aligned ? CallDefect::none : CallDefect::misaligned;
+  const bool reads = Extent(in, element).bytes() > 0;
+  const bool writes = Extent(out, element).bytes() > 0;
+  if (reads && call.in == nullptr) return CallDefect::null_input;
+  if (writes && call.out == nullptr) return CallDefect::null_output;
+  const auto misaligned = [&](const std::byte* data) {
+    return reinterpret_cast<std::uintptr_t>(data) % element != 0;
   };
-  if (const CallDefect defect = unusable(call.in, in); defect != CallDefect::none) return defect;
-  if (const CallDefect defect = unusable(call.out, out); defect != CallDefect::none) return defect;
+  if ((reads && misaligned(call.in)) || (writes && misaligned(call.out))) return CallDefect::misaligned;
   return overlap(call.in, in, call.out, out, element) ? CallDefect::in_place : CallDefect::none;
 }
 

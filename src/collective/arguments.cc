@@ -14,7 +14,8 @@ bool misaligned(const std::byte* data, std::size_t element) {
 CallDefect find_pointer_defect(const Arguments& call) {
   const bool uses_in = call.in_blocks > 0;
   const bool uses_out = call.out_blocks > 0;
-  if ((uses_in && call.in == nullptr) || (uses_out && call.out == nullptr)) return CallDefect::null_pointer;
+  if (uses_in && call.in == nullptr) return CallDefect::null_input;
+  if (uses_out && call.out == nullptr) return CallDefect::null_output;
   const std::size_t element = size_of(call.type);
   if ((uses_in && misaligned(call.in, element)) || (uses_out && misaligned(call.out, element)))
     return CallDefect::misaligned;

@@ -70,8 +70,8 @@ TEST(FindDefect, KnowsWhereInPlaceIsWhenOneSideHasSeveralBlocks) {
 }
 
 TEST(FindDefect, LooksOnlyAtPointersThatTheRankNeeds) {
-  EXPECT_EQ(defect_of(call(nullptr, at(0))), CallDefect::null_pointer);
-  EXPECT_EQ(defect_of(call(at(0), nullptr)), CallDefect::null_pointer);
+  EXPECT_EQ(defect_of(call(nullptr, at(0))), CallDefect::null_input);
+  EXPECT_EQ(defect_of(call(at(0), nullptr)), CallDefect::null_output);
   EXPECT_EQ(defect_of(call(at(2), at(64))), CallDefect::misaligned);
   EXPECT_EQ(defect_of(call(at(64), at(1))), CallDefect::misaligned);
   EXPECT_EQ(defect_of(call(nullptr, nullptr, 0)), CallDefect::none);
@@ -103,10 +103,10 @@ TEST(FindDefect, RefusesCountsWhoseBytesCannotBeAddedUp) {
   constexpr std::size_t kLimit = (std::size_t{1} << 56) / 4;
   EXPECT_EQ(defect_of(call(nullptr, nullptr, kLimit + 1)), CallDefect::too_large);
   EXPECT_EQ(defect_of(call(nullptr, nullptr, SIZE_MAX)), CallDefect::too_large);
-  EXPECT_EQ(defect_of(call(nullptr, nullptr, kLimit)), CallDefect::null_pointer);
+  EXPECT_EQ(defect_of(call(nullptr, nullptr, kLimit)), CallDefect::null_input);
   Arguments many = call(nullptr, nullptr, kLimit / kRanks);
   many.out_blocks = kRanks;
-  EXPECT_EQ(defect_of(many), CallDefect::null_pointer);
+  EXPECT_EQ(defect_of(many), CallDefect::null_input);
   ++many.count;
   EXPECT_EQ(defect_of(many), CallDefect::too_large);
 }

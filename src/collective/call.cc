@@ -85,8 +85,10 @@ const char* to_text(CallDefect defect) {
       return "its algorithm is unknown";
     case CallDefect::too_large:
       return "its count is too large";
-    case CallDefect::null_pointer:
-      return "a pointer is null";
+    case CallDefect::null_input:
+      return "its input is null";
+    case CallDefect::null_output:
+      return "its output is null";
     case CallDefect::misaligned:
       return "a pointer is not aligned to the element size";
     case CallDefect::overlap:

@@ -33,13 +33,14 @@ enum class CallDefect : std::uint8_t {
   unknown_op,
   unknown_algorithm,
   too_large,
-  null_pointer,
+  null_input,
   misaligned,
   overlap,
   unsuitable_algorithm,
   unknown_root,
   in_place,
   not_one_per_rank,
+  null_output,
 };
 [[nodiscard]] const char* to_text(CallDefect defect);
 

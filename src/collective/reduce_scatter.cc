@@ -25,9 +25,8 @@ Algorithm reduce_scatter(Group& group, const void* in, void* out, std::size_t co
     const std::size_t block = arguments.block_bytes();
     host::ReduceScatter reduction{
         .in = arguments.in, .out = arguments.out, .block = block, .type = type, .op = op};
-    const std::size_t bytes = static_cast<std::size_t>(ranks) * block;
-    if (bytes >= kMinZeroCopyBytes) {
-      call.show_input(arguments.in, bytes);
+    if (static_cast<std::size_t>(ranks - 1) * block >= kMinZeroCopyBytes) {
+      call.show_input(arguments.in, static_cast<std::size_t>(ranks) * block);
       call.meet();
       reduction.in_peers = call.inputs();
     }

@@ -40,16 +40,16 @@ class Collectives : public CollectiveTest {
   [[nodiscard]] std::vector<std::size_t> boundary_counts(Collective collective, std::size_t element) const {
     const host::StagingLayout layout(kSmallScratch);
     const auto n = static_cast<std::size_t>(ranks());
-    std::size_t step = std::min(host::kExchangeChunk, layout.input_bytes);
-    std::size_t blocks = 1;  // of a stream
-    if (collective == Collective::reduce_scatter) {
-      step = std::min(host::kReduceScatterChunk, layout.input_bytes) / n / 64 * 64;
-    } else if (collective == Collective::all_to_all || collective == Collective::scatter) {
-      blocks = n - 1;
-    }
+    // A rank has so many blocks for others, and passes them in steps of so many bytes of a block.
+    const bool one_each = collective == Collective::all_to_all || collective == Collective::scatter ||
+                          collective == Collective::reduce_scatter;
+    const std::size_t blocks = one_each ? n - 1 : 1;
+    const std::size_t step = collective == Collective::reduce_scatter
+                                 ? std::min(host::kReduceScatterChunk, layout.input_bytes) / n / 64 * 64
+                                 : std::min(host::kExchangeChunk, layout.input_bytes) / blocks;
     std::vector<std::size_t> counts;
-    for (const std::size_t bytes : {step / blocks, 2 * step / blocks, step, 2 * step, 3 * step + step / 2,
-                                    kMinZeroCopyBytes / blocks, kMinZeroCopyBytes / n, kMinZeroCopyBytes}) {
+    for (const std::size_t bytes : {step, 2 * step, 3 * step + step / 2, kMinZeroCopyBytes / blocks,
+                                    kMinZeroCopyBytes, 2 * kMinZeroCopyBytes}) {
       for (const std::size_t count : {bytes / element - 1, bytes / element, bytes / element + 1})
         counts.push_back(count);
     }

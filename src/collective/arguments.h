@@ -43,9 +43,9 @@ struct Arguments {
 
 /// What is wrong with this rank's arguments in a group of `ranks`. The others have to hear of it, too, so it
 /// is not thrown here.
-[[nodiscard]] CallDefect find_defect(const Arguments& arguments, int ranks);
+[[nodiscard]] CallDefect find_defect(const Arguments& call, int ranks);
 
 /// What a rank says of its call to the others.
-[[nodiscard]] host::Call describe_call(const Arguments& arguments, CallDefect defect);
+[[nodiscard]] host::Call describe_call(const Arguments& call, CallDefect defect);
 
 }  // namespace onehop

@@ -120,8 +120,7 @@ void live(World& world, Rank rank, const Cell& cell, const std::string& store_pa
       group.barrier();
       attempt.begin_call();
       check_all_reduce(group);
-      attempt.begin_call();
-      check_other_collectives(group);
+      check_other_collectives(group, [&] { attempt.begin_call(); });
     });
     if (old) paint(*old);
     world.raise(kFirstAttemptEnded);

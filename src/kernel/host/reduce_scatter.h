@@ -46,10 +46,12 @@ void reduce_scatter(Team& team, const ReduceScatter& call, Begin&& begin, Wait&&
     return;
   }
 
-  // A slot has a lane for every rank: what is for it of this step's stretch of the blocks.
+  // A slot has a lane for every rank, in whole cache lines: what is for it of this step's stretch of the
+  // blocks.
   const StagingLayout layout(team.staging_bytes());
-  const std::size_t lane =
-      std::min(kReduceScatterChunk, layout.input_bytes) / static_cast<std::size_t>(n) / 64 * 64;
+  const auto lanes = static_cast<std::size_t>(n);
+  const std::size_t widest = std::min(kReduceScatterChunk, layout.input_bytes) / lanes / 64 * 64;
+  const std::size_t lane = std::min(widest, (call.block + 63) / 64 * 64);
   std::size_t offset = 0;
   do {
     const std::size_t length = std::min(lane, call.block - offset);
@@ -71,6 +73,9 @@ void reduce_scatter(Team& team, const ReduceScatter& call, Begin&& begin, Wait&&
     reduce(call.out + offset, sources.data(), n, length / element);
     offset += length;
   } while (offset < call.block);
+  if (lanes * lane <= kClaimBytes) {
+    claim_for_writing(team.staging(me) + layout.input_offset(team.next_parity()), lanes * lane);
+  }
 }
 
 }  // namespace onehop::host

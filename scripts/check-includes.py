@@ -47,13 +47,14 @@ PUBLIC_HEADER_LEVEL = {
     "ipc.h": 4,
     "group.h": 4,
     "job.h": 4,
+    "tuning.h": 4,
     "collectives.h": 5,
     "onehop.h": 6,
     "c_api.h": 6,
 }
 LEVEL = {"base": 0, "os": 1, "driver": 2, "store": 3, "topology": 3, "memory": 3, "kernel": 4, "group": 4,
          "collective": 5, "c_api": 6}
-KERNEL_MUST_NOT_SEE = {"ipc.h", "group.h"}
+KERNEL_MUST_NOT_SEE = {"ipc.h", "group.h", "tuning.h"}
 
 CUDA_HEADER = re.compile(r"^(cuda|cuda_\w+|driver_types|device_launch_parameters|vector_types|nvml|cooperative_groups|cufft|"
                          r"curand\w*|cublas\w*|nccl)(\.h|\.hpp)?$|^(cuda|cub|thrust|cooperative_groups|nv)/")

@@ -196,6 +196,7 @@ typedef struct onehop_join_options_t {
   int device;              ///< CUDA device ordinal; default ONEHOP_DEVICE_HOST
   onehop_policy_t policy;  ///< default ONEHOP_POLICY_TUNED
   int allow_overlapping_devices;  ///< default 0
+  const char* tuning;  ///< file with a tuning table, of which rank 0's counts; default: that of ONEHOP_TUNING
 } onehop_join_options_t;
 /// `size` is sizeof(onehop_join_options_t) as the caller was compiled. NULL does nothing.
 ONEHOP_API void onehop_join_options_init(onehop_join_options_t* options, size_t size);

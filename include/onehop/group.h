@@ -32,10 +32,14 @@ struct JoinOptions {
   /// Groups that live on one store at the same time need different names; one after another may share one.
   std::string name = "world";
   /// What each rank can stage at a time; 0: 10 MiB for host ranks (the field's default), 16 MiB for GPUs. A
-  /// GPU gives six times as much memory for it, and 1 MiB per rank: staged data lies in mailboxes and slots
-  /// of two parities.
+  /// GPU gives about six times as much memory for it, and 1 MiB per rank: staged data lies in mailboxes and
+  /// slots of two parities.
   std::size_t scratch_bytes = 0;
   AlgorithmPolicy policy = AlgorithmPolicy::tuned;
+  /// File with a tuning table (onehop/tuning.h), which the tuned policy follows; empty: that of the
+  /// environment variable ONEHOP_TUNING, else what is shipped for the GPU, else the library's own choices.
+  /// Rank 0's counts, for all ranks; it alone reads the file.
+  std::string tuning{};
   /// Several ranks on one GPU, for tests (also ONEHOP_ALLOW_OVERLAPPING_DEVICES=1). Host ranks always may.
   bool allow_overlapping_devices = false;
 };
@@ -89,6 +93,8 @@ class ONEHOP_API Group {
   [[nodiscard]] const std::string& id() const;
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] Duration timeout() const;
+  /// The file whose table the group follows, as rank 0 was told; empty: none was named.
+  [[nodiscard]] const std::string& tuning_file() const;
 
   /// Collective. Error{mismatch} on all ranks, naming the sizes, when they differ. The memory is zeroed.
   [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes);

@@ -13,5 +13,6 @@
 #include "onehop/peer_check.h"
 #include "onehop/store.h"
 #include "onehop/topology.h"
+#include "onehop/tuning.h"
 #include "onehop/types.h"
 #include "onehop/version.h"

@@ -124,6 +124,29 @@ TEST(CApiGroup, AGroupOfOneIsRefused) {
   onehop_store_destroy(store);
 }
 
+TEST(CApiGroup, ATuningFileThatIsNotThereFailsOnAllRanks) {
+  onehop_store_t* store = nullptr;
+  ASSERT_OK(onehop_store_memory(&store));
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back([&, rank] {
+        onehop_join_options_t options;
+        onehop_join_options_init(&options, sizeof options);
+        EXPECT_EQ(options.tuning, nullptr);
+        options.rank = rank;
+        options.world_size = 2;
+        options.tuning = "/nonexistent/table";
+        onehop_group_t* group = nullptr;
+        EXPECT_EQ(onehop_group_join(store, &options, &group), ONEHOP_ERROR_NOT_FOUND);
+        EXPECT_THAT(onehop_last_error(),
+                    HasSubstr("rank 0: tuning file '/nonexistent/table' does not exist"));
+      });
+    }
+  }
+  onehop_store_destroy(store);
+}
+
 TEST(CApiGroup, ArgumentsAreCheckedBeforeAnythingIsCollective) {
   run_ranks(2, [](onehop_group_t* group) {
     float value = 1;

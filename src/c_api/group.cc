@@ -46,6 +46,7 @@ JoinOptions to_join_options(const onehop_join_options_t* options) {
   out.scratch_bytes = given.scratch_bytes;
   out.policy = static_cast<AlgorithmPolicy>(given.policy);
   out.allow_overlapping_devices = given.allow_overlapping_devices != 0;
+  if (given.tuning != nullptr) out.tuning = given.tuning;
   return out;
 }
 

@@ -33,7 +33,8 @@ Algorithm host_all_reduce(HostCall& call) {
                                      .op = reduction.op,
                                      .policy = policy,
                                      .forced = forced,
-                                     .staging_bytes = team.staging_bytes()});
+                                     .staging_bytes = team.staging_bytes(),
+                                     .tuning = &call.group().tuning().table});
   reduction.chunk = plan.chunk;
   if (policy == AlgorithmPolicy::legacy && !legacy_alignment_ok(reduction.in, reduction.out)) call.decline();
 
@@ -99,7 +100,8 @@ Algorithm device_all_reduce(Group::State& group, const Arguments& call, CallDefe
                               .policy = options.algorithm ? AlgorithmPolicy::tuned : group.options().policy,
                               .forced = options.algorithm,
                               .staging_bytes = group.staging_bytes(),
-                              .resident_blocks = group.resident_blocks()});
+                              .resident_blocks = group.resident_blocks(),
+                              .tuning = &group.tuning().table});
   if (plan.algorithm == Algorithm::none || bytes == 0) return plan.algorithm;
   os::fault_point(kPhase, group.rank().value);
   group.device()->all_reduce({.in = call.in,
@@ -109,6 +111,7 @@ Algorithm device_all_reduce(Group::State& group, const Arguments& call, CallDefe
                               .op = *call.op,
                               .protocol = plan.protocol,
                               .launch_bytes = plan.launch_bytes,
+                              .chunk = plan.chunk,
                               .grid = plan.grid,
                               .block = plan.block,
                               .early = plan.early},

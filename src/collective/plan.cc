@@ -1,7 +1,9 @@
 #include "collective/plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <variant>
 
 #include "kernel/cuda/all_reduce_params.h"
 #include "kernel/host/all_reduce.h"
@@ -41,6 +43,15 @@ std::size_t packets_limit(int ranks) {
   return ranks == 2 ? std::size_t{32} << 10 : std::size_t{16} << 10;
 }
 
+// Mailboxes are quicker up to here: their threads wait for no release, but they put every word back, and take
+// a launch for every region that mail fits in (same place).
+constexpr std::size_t kMailTwoShotLimit = std::size_t{32} << 20;
+
+// Chunks: a block has at least so many bytes of each piece at a time, since a release costs microseconds; and
+// if there is enough, so many chunks, so that the links do not wait for the adding.
+constexpr std::size_t kMinChunk = 4 << 10;
+constexpr std::size_t kChunksPerBlock = 4;
+
 // Threads per block: few start sooner, and spread over more multiprocessors.
 constexpr std::size_t kWarp = 32;
 constexpr std::size_t kSmallBlock = 64;
@@ -62,62 +73,119 @@ Algorithm choose(const PlanRequest& request, std::size_t one_shot_bytes) {
   return Algorithm::none;
 }
 
+/// What the group's table says of this call. A forced algorithm and the legacy policy need no advice.
+template <class W>
+const W* find_row(const PlanRequest& request, Backend backend) {
+  if (request.tuning == nullptr || request.forced || request.policy != AlgorithmPolicy::tuned) return nullptr;
+  const Way* const way =
+      request.tuning->find(Collective::all_reduce, backend, request.ranks, request.type, request.bytes);
+  return way == nullptr ? nullptr : std::get_if<W>(way);
+}
+
+constexpr bool is_one_shot(DeviceProtocol protocol) {
+  return protocol == DeviceProtocol::packets || protocol == DeviceProtocol::mail_one_shot;
+}
+
+DeviceProtocol choose_protocol(const PlanRequest& request, Algorithm algorithm) {
+  const bool mail = carries(DeviceProtocol::mail_one_shot, request.type);
+  if (algorithm == Algorithm::one_shot) {
+    return mail && request.bytes > packets_limit(request.ranks) ? DeviceProtocol::mail_one_shot
+                                                                : DeviceProtocol::packets;
+  }
+  return mail && request.bytes <= kMailTwoShotLimit ? DeviceProtocol::mail_two_shot : DeviceProtocol::chunks;
+}
+
+/// The most that one launch of a protocol moves.
+std::size_t launch_limit(DeviceProtocol protocol, const cuda::SegmentLayout& layout) {
+  switch (protocol) {
+    case DeviceProtocol::packets:
+      return cuda::kPacketSlotBytes;
+    case DeviceProtocol::mail_one_shot:
+      return layout.mail_one_shot().rank;
+    case DeviceProtocol::mail_two_shot:
+      return layout.mail_bytes;
+    case DeviceProtocol::chunks:
+      break;  // no limit: see shape_chunks
+  }
+  return 0;
+}
+
+/// The launch of a pipeline of chunks, on `blocks` at most.
+void shape_chunks(DevicePlan& plan, const PlanRequest& request, std::size_t blocks) {
+  const std::size_t bytes = std::max<std::size_t>(request.bytes, 1);
+  plan.launch_bytes = ceil_div(bytes, 16) * 16;
+  blocks = std::min<std::size_t>(blocks, cuda::kMaxChunkedBlocks);
+  const std::size_t piece = ceil_div(bytes, static_cast<std::size_t>(request.ranks) * 16) * 16;
+  const std::size_t part = ceil_div(piece, blocks);
+  const std::size_t chunk =
+      std::bit_ceil(std::max(ceil_div(part, kChunksPerBlock), std::min(part, kMinChunk)));
+  plan.chunk = std::min(chunk, cuda::SegmentLayout::of(request.ranks, request.staging_bytes).chunk_bytes);
+  plan.block = static_cast<unsigned>(
+      cuda::crew(cuda::kernel_ranks(request.ranks, request.op == ReduceOp::sum)).threads());
+  plan.grid = static_cast<unsigned>(std::clamp(ceil_div(piece, plan.chunk), std::size_t{1}, blocks));
+}
+
+/// Threads per block for so many packets in a launch, spread over `blocks` at most.
+std::size_t choose_block(std::size_t packets, std::size_t blocks, bool one_shot) {
+  if (packets <= kOneBlock) return ceil_div(std::max<std::size_t>(packets, 1), kWarp) * kWarp;
+  const std::size_t share = ceil_div(ceil_div(packets, blocks), kWarp) * kWarp;
+  if (share <= kMiddleBlock) return std::max(share, kSmallBlock);
+  return share <= 2 * kMiddleBlock && !one_shot ? kMiddleBlock : 2 * kMiddleBlock;
+}
+
 }  // namespace
 
 Plan plan_all_reduce(const PlanRequest& request) {
   const host::StagingLayout layout(request.staging_bytes);
-  const Algorithm algorithm = choose(request, one_shot_limit(request.ranks));
+  const auto* const row = find_row<HostWay>(request, Backend::host);
+  const Algorithm algorithm =
+      row != nullptr ? row->algorithm : choose(request, one_shot_limit(request.ranks));
   switch (algorithm) {
     case Algorithm::none:
       return {};
     case Algorithm::one_shot:
-      return {.algorithm = algorithm, .chunk = std::min(kOneShotChunk, layout.input_bytes)};
+      return {.algorithm = algorithm,
+              .chunk = std::min(row != nullptr ? row->chunk : kOneShotChunk, layout.input_bytes)};
     case Algorithm::two_shot:
-      return {.algorithm = algorithm, .chunk = std::min(kTwoShotChunk, layout.max_chunk(request.ranks))};
+      return {
+          .algorithm = algorithm,
+          .chunk = std::min(row != nullptr ? row->chunk : kTwoShotChunk, layout.max_chunk(request.ranks))};
   }
   return {};
 }
 
 DevicePlan plan_device_all_reduce(const PlanRequest& request) {
   DevicePlan plan;
-  plan.algorithm = choose(request, device_one_shot_limit(request.ranks));
-  if (plan.algorithm == Algorithm::none) return plan;
-
-  const bool one_shot = plan.algorithm == Algorithm::one_shot;
-  const bool mail = carries(DeviceProtocol::mail_one_shot, request.type) &&
-                    !(one_shot && request.bytes <= packets_limit(request.ranks));
-  const auto ranks = static_cast<std::size_t>(request.ranks);
-  const auto layout = cuda::SegmentLayout::of(request.ranks, request.staging_bytes);
-  if (mail) {
-    plan.protocol = one_shot ? DeviceProtocol::mail_one_shot : DeviceProtocol::mail_two_shot;
-    plan.launch_bytes = one_shot ? layout.mail_one_shot().rank : layout.mail_bytes;
+  const auto* const row = find_row<DeviceWay>(request, Backend::cuda);
+  if (row != nullptr) {
+    plan.protocol = row->protocol;
+    plan.algorithm = is_one_shot(row->protocol) ? Algorithm::one_shot : Algorithm::two_shot;
   } else {
-    plan.protocol = one_shot ? DeviceProtocol::packets : DeviceProtocol::pieces;
-    plan.launch_bytes = one_shot ? cuda::kPacketSlotBytes : layout.piece_bytes * ranks;
+    plan.algorithm = choose(request, device_one_shot_limit(request.ranks));
+    if (plan.algorithm == Algorithm::none) return plan;
+    plan.protocol = choose_protocol(request, plan.algorithm);
   }
+  auto blocks = static_cast<std::size_t>(request.resident_blocks);
+  if (row != nullptr) blocks = std::min<std::size_t>(blocks, row->blocks);
+  if (plan.protocol == DeviceProtocol::chunks) {
+    shape_chunks(plan, request, blocks);
+    return plan;
+  }
+  plan.launch_bytes =
+      launch_limit(plan.protocol, cuda::SegmentLayout::of(request.ranks, request.staging_bytes));
 
   // What one thread moves at a time, and how many of those there are in a launch (two-shot: in a piece of
   // it).
+  const bool one_shot = plan.algorithm == Algorithm::one_shot;
   const std::size_t width = plan.protocol == DeviceProtocol::packets ? 8 : 16;
   const std::size_t part = std::min(request.bytes, plan.launch_bytes);
-  const std::size_t packets = ceil_div(one_shot ? part : ceil_div(part, ranks), width);
+  const std::size_t packets =
+      ceil_div(one_shot ? part : ceil_div(part, static_cast<std::size_t>(request.ranks)), width);
 
   const auto most_threads = static_cast<std::size_t>(
       cuda::max_threads(cuda::kernel_ranks(request.ranks, request.op == ReduceOp::sum)));
-  const auto resident = static_cast<std::size_t>(request.resident_blocks);
-  const std::size_t blocks = plan.protocol == DeviceProtocol::pieces
-                                 ? std::min<std::size_t>(resident, cuda::kMaxFlaggedBlocks)
-                                 : resident;
-  const std::size_t share = ceil_div(ceil_div(packets, blocks), kWarp) * kWarp;
-  std::size_t block = 0;
-  if (packets <= kOneBlock) {
-    block = ceil_div(std::max<std::size_t>(packets, 1), kWarp) * kWarp;
-  } else if (share <= kMiddleBlock) {
-    block = std::max(share, kSmallBlock);
-  } else {
-    block = share <= 2 * kMiddleBlock && !one_shot ? kMiddleBlock : 2 * kMiddleBlock;
-  }
-  block = std::min(block, most_threads);
+  const std::size_t block =
+      std::min(row != nullptr ? row->threads : choose_block(packets, blocks, one_shot), most_threads);
   plan.block = static_cast<unsigned>(block);
   plan.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, block), std::size_t{1}, blocks));
   // A quarter of each multiprocessor: half of what the largest block takes (call.cuh).

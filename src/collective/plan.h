@@ -6,6 +6,7 @@
 
 #include "onehop/collectives.h"
 #include "onehop/group.h"
+#include "onehop/tuning.h"
 #include "onehop/types.h"
 
 #include "kernel/device_team.h"
@@ -23,6 +24,8 @@ struct PlanRequest {
   std::optional<Algorithm> forced;
   std::size_t staging_bytes = 10u << 20;
   int resident_blocks = 132;  ///< GPUs: what every device can hold at once
+  /// Rows of the group's table, for the tuned policy where no algorithm is forced; nullptr: none.
+  const Tuning* tuning = nullptr;
 };
 
 struct Plan {
@@ -35,6 +38,7 @@ struct DevicePlan {
   Algorithm algorithm = Algorithm::none;
   DeviceProtocol protocol = DeviceProtocol::packets;
   std::size_t launch_bytes = 0;  ///< of the message in each launch, a multiple of 16
+  std::size_t chunk = 0;         ///< DeviceProtocol::chunks: of a rank's piece, a multiple of 16
   unsigned grid = 0;             ///< blocks
   unsigned block = 0;            ///< threads per block
   bool early = false;            ///< small enough that the next kernel may start beside it

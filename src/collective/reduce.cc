@@ -32,7 +32,8 @@ Algorithm reduce(Group& group, const void* in, void* out, std::size_t count, DTy
                                        .type = type,
                                        .op = op,
                                        .forced = options.algorithm,
-                                       .staging_bytes = team.staging_bytes()});
+                                       .staging_bytes = team.staging_bytes(),
+                                       .tuning = &call.group().tuning().table});
     reduction.chunk = plan.chunk;
     if (reduction.bytes == 0) {
       call.meet();

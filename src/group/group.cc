@@ -6,6 +6,7 @@
 
 #include "base/env.h"
 #include "group/environment.h"
+#include "group/group_tuning.h"
 #include "group/rendezvous.h"
 #include "group/state.h"
 #include "os/host_id.h"
@@ -93,10 +94,16 @@ Group Group::join(std::shared_ptr<Store> store, JoinOptions options) {
   require(store != nullptr, "Group::join needs a store");
   require_place(options);
   const Deadline deadline = Deadline::after(options.timeout);
-  Rendezvous met = rendezvous(
-      *store, options, [&] { return prepare(options); }, deadline);
-  return Group(
-      std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh), deadline));
+  TuningText tuning;
+  const auto prepare_all = [&] {
+    std::string device = prepare(options);
+    if (options.rank == Rank{0}) tuning = choose_tuning(options);
+    return device;
+  };
+  Rendezvous met = rendezvous(*store, options, prepare_all, deadline);
+  std::shared_ptr<const GroupTuning> shared = share_tuning(*met.mesh, options.rank, tuning, deadline);
+  return Group(std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh),
+                                       std::move(shared), deadline));
 }
 
 std::vector<Group> Group::join_local(const std::vector<DeviceId>& devices, JoinOptions defaults) {
@@ -147,6 +154,9 @@ const std::string& Group::name() const {
 }
 Duration Group::timeout() const {
   return state().options().timeout;
+}
+const std::string& Group::tuning_file() const {
+  return state().tuning().file;
 }
 SymmetricBuffer Group::allocate(std::size_t bytes) {
   return state().allocate(bytes);
@@ -253,7 +263,8 @@ std::optional<Group> Group::split(int color, int key) {
     options.name += fmt::format(".{}", color);
     auto sub = std::make_shared<IpcChannel::Mesh>(options.rank, options.size, std::move(sockets));
     const os::Id& id = choices[static_cast<std::size_t>(members.front())].id;
-    return Group(std::make_shared<State>(std::move(options), os::to_hex(id), std::move(sub), deadline));
+    return Group(std::make_shared<State>(std::move(options), os::to_hex(id), std::move(sub),
+                                         parent.shared_tuning(), deadline));
   });
 }
 

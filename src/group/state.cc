@@ -49,10 +49,11 @@ BlockNotice parse_block_notice(std::string_view bytes) {
 }  // namespace
 
 Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh,
-                    const Deadline& deadline)
+                    std::shared_ptr<const GroupTuning> tuning, const Deadline& deadline)
     : options_(std::move(options)),
       id_(std::move(id)),
       mesh_(std::move(mesh)),
+      tuning_(std::move(tuning)),
       channel_(mesh_),
       host_memory_(make_host_backend()) {
   // A group of GPUs has no data on the host: there its team only meets.

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "group/device_watch.h"
+#include "group/group_tuning.h"
 #include "group/mesh.h"
 #include "kernel/device_team.h"
 #include "kernel/host/team.h"
@@ -33,13 +34,16 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
  public:
   /// Collective: allocates and exchanges the communicator's segments.
   State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh,
-        const Deadline& deadline);
+        std::shared_ptr<const GroupTuning> tuning, const Deadline& deadline);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
   [[nodiscard]] const JoinOptions& options() const { return options_; }
   [[nodiscard]] const std::string& id() const { return id_; }
+  /// The same on all ranks, and handed on to the groups split off.
+  [[nodiscard]] const GroupTuning& tuning() const { return *tuning_; }
+  [[nodiscard]] const std::shared_ptr<const GroupTuning>& shared_tuning() const { return tuning_; }
   [[nodiscard]] Rank rank() const { return options_.rank; }
   [[nodiscard]] int size() const { return options_.size; }
   [[nodiscard]] IpcChannel::Mesh& mesh() const { return *mesh_; }
@@ -130,6 +134,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   JoinOptions options_;
   std::string id_;
   std::shared_ptr<IpcChannel::Mesh> mesh_;
+  std::shared_ptr<const GroupTuning> tuning_;
   IpcChannel channel_;
   std::unique_ptr<MemoryBackend> host_memory_;
   std::unique_ptr<MemoryBackend> device_memory_;  ///< GPU groups only, as what follows

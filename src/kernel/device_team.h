@@ -20,20 +20,23 @@ namespace onehop {
 /// returns what identifies it across processes: its UUID.
 [[nodiscard]] std::string identify_device(DeviceId device);
 
+/// "NVIDIA H200": of what kind the device is.
+[[nodiscard]] std::string device_name(DeviceId device);
+
 /// How many blocks of a collective can be resident on the device: its multiprocessors.
 [[nodiscard]] int multiprocessors(DeviceId device);
 
 /// How the bytes travel. Which of them can carry a call, and when each is best, the plan knows.
 enum class DeviceProtocol : std::uint8_t {
   packets,        ///< one-shot, flags in the data: any type
-  pieces,         ///< two-shot, flags beside the data: any type
+  chunks,         ///< two-shot as a pipeline, flags beside the data: any type
   mail_one_shot,  ///< through mailboxes: floating-point types
   mail_two_shot,
 };
 inline constexpr int kDeviceProtocolCount = 4;
 /// Kernels are named by these (cuda/all_reduce.cuh).
 [[nodiscard]] constexpr std::string_view to_string(DeviceProtocol protocol) {
-  constexpr std::string_view kNames[kDeviceProtocolCount] = {"packets", "pieces", "mail_one_shot",
+  constexpr std::string_view kNames[kDeviceProtocolCount] = {"packets", "chunks", "mail_one_shot",
                                                              "mail_two_shot"};
   return kNames[static_cast<std::size_t>(protocol)];
 }
@@ -47,6 +50,7 @@ struct DeviceAllReduce {
   ReduceOp op = ReduceOp::sum;
   DeviceProtocol protocol = DeviceProtocol::packets;
   std::size_t launch_bytes = 0;  ///< a longer message takes several launches; a multiple of 16
+  std::size_t chunk = 0;         ///< DeviceProtocol::chunks: cuda::AllReduceParams::chunk
   unsigned grid = 1;
   unsigned block = 1;
   bool early = false;  ///< cuda::AllReduceParams::early
@@ -61,7 +65,7 @@ struct DeviceFailure {
 
 /// Whether a protocol can carry a type.
 [[nodiscard]] constexpr bool carries(DeviceProtocol protocol, DType type) {
-  const bool any = protocol == DeviceProtocol::packets || protocol == DeviceProtocol::pieces;
+  const bool any = protocol == DeviceProtocol::packets || protocol == DeviceProtocol::chunks;
   return any || type <= DType::e5m2;  // the floats come first
 }
 

@@ -28,6 +28,10 @@ std::string identify_device(DeviceId) {
   fail_without_cuda("a rank on a GPU");
 }
 
+std::string device_name(DeviceId) {
+  fail_without_cuda("a rank on a GPU");
+}
+
 int multiprocessors(DeviceId) {
   fail_without_cuda("a rank on a GPU");
 }

@@ -1,30 +1,22 @@
 // Topologies as JSON; the format is documented in docs/wire-formats.md ("Topology JSON").
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "onehop/topology.h"
 
 #include "base/check.h"
-#include "os/unique_fd.h"
+#include "base/json_field.h"
+#include "os/text_file.h"
 
 namespace onehop {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int kVersion = 1;
 constexpr std::size_t kMaxFileBytes = 4 << 20;
 constexpr int kMaxDepth = 8;  ///< the format itself needs 4
-constexpr std::size_t kMaxText = 256;
 constexpr std::size_t kMaxNoteText = 4096;
 constexpr std::size_t kMaxNotes = 256;
 constexpr std::size_t kMaxNumaNodes = 256;
@@ -40,106 +32,9 @@ constexpr std::array kPaths{PciPath::self, PciPath::pix, PciPath::pxb,    PciPat
 
 // ---------------------------------------------------------------------------------------------- reading
 
-/// A JSON value together with where it stands, so that every complaint names its field.
-class Field {
- public:
-  Field(const Json& value, std::string path, std::string_view source)
-      : value_(&value), path_(std::move(path)), source_(source) {}
-
-  template <class... Args>
-  [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorCode::protocol, "{}: {}: {}", source_, path_.empty() ? "top level" : path_,
-         fmt::format(format, std::forward<Args>(args)...));
-  }
-
-  /// A member of this object: the required form complains when it is missing.
-  [[nodiscard]] std::optional<Field> find(const char* key) const {
-    if (!value_->is_object()) wrong("must be an object, got {}", describe());
-    const auto it = value_->find(key);
-    if (it == value_->end()) return std::nullopt;
-    return Field(*it, path_.empty() ? key : fmt::format("{}.{}", path_, key), source_);
-  }
-  [[nodiscard]] Field at(const char* key) const {
-    std::optional<Field> field = find(key);
-    if (!field) wrong("the field '{}' is missing", key);
-    return *std::move(field);
-  }
-
-  /// Calls `visit(Field element, std::size_t index)` for each element of this array.
-  template <class Visit>
-  void each(std::size_t limit, Visit&& visit) const {
-    const std::size_t count = length();
-    if (count > limit) wrong("has {} elements, more than the limit of {}", count, limit);
-    for (std::size_t i = 0; i < count; ++i)
-      visit(Field((*value_)[i], fmt::format("{}[{}]", path_, i), source_), i);
-  }
-  [[nodiscard]] std::size_t length() const {
-    if (!value_->is_array()) wrong("must be an array, got {}", describe());
-    return value_->size();
-  }
-
-  [[nodiscard]] std::int64_t integer(std::int64_t lowest, std::int64_t highest) const {
-    const bool big = value_->is_number_unsigned() && value_->get<std::uint64_t>() > std::uint64_t{1} << 62;
-    const std::int64_t value = value_->is_number_integer() && !big ? value_->get<std::int64_t>() : lowest;
-    if (!value_->is_number_integer() || big || value < lowest || value > highest) {
-      wrong("must be an integer from {} to {}, got {}", lowest, highest, describe());
-    }
-    return value;
-  }
-  [[nodiscard]] int small(std::int64_t lowest, std::int64_t highest) const {
-    return static_cast<int>(integer(lowest, highest));
-  }
-  [[nodiscard]] std::uint64_t bytes() const {
-    if (!value_->is_number_unsigned()) wrong("must be a number of bytes, got {}", describe());
-    return value_->get<std::uint64_t>();
-  }
-  [[nodiscard]] bool flag() const {
-    if (!value_->is_boolean()) wrong("must be true or false, got {}", describe());
-    return value_->get<bool>();
-  }
-  /// Printable text: control characters would let a file write escape sequences to a terminal.
-  [[nodiscard]] std::string text(std::size_t limit = kMaxText) const {
-    if (!value_->is_string()) wrong("must be a string, got {}", describe());
-    const auto& text = value_->get_ref<const std::string&>();
-    if (text.size() > limit) wrong("has {} bytes, more than the limit of {}", text.size(), limit);
-    const bool control =
-        std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-    // U+0080..U+009F, the C1 controls, are 0xc2 0x80..0x9f in UTF-8.
-    bool c1 = false;
-    for (std::size_t i = 0; i + 1 < text.size(); ++i) {
-      const auto next = static_cast<unsigned char>(text[i + 1]);
-      c1 = c1 || (static_cast<unsigned char>(text[i]) == 0xc2 && next < 0xa0);
-    }
-    if (control || c1) wrong("holds a control character");
-    return text;
-  }
-  template <class Enum, std::size_t N>
-  [[nodiscard]] Enum one_of(const std::array<Enum, N>& values) const {
-    std::string known;
-    for (const Enum value : values) {
-      if (value_->is_string() && value_->get_ref<const std::string&>() == to_string(value)) return value;
-      known += fmt::format("{}{}", known.empty() ? "" : " ", to_string(value));
-    }
-    wrong("must be one of {}, got {}", known, describe());
-  }
-
- private:
-  /// The offending value, short enough for one line; only scalars are shown.
-  [[nodiscard]] std::string describe() const {
-    if (value_->is_structured()) return value_->is_array() ? "an array" : "an object";
-    std::string text = value_->dump(-1, ' ', /*ensure_ascii=*/true);
-    if (text.size() > 40) text = text.substr(0, 37) + "...";
-    return text;
-  }
-
-  const Json* value_;
-  std::string path_;
-  std::string_view source_;
-};
-
-std::vector<int> read_cpus(const Field& array) {
+std::vector<int> read_cpus(const JsonField& array) {
   std::vector<int> cpus;
-  array.each(kMaxCpus, [&](const Field& field, std::size_t) {
+  array.each(kMaxCpus, [&](const JsonField& field, std::size_t) {
     const int cpu = field.small(0, kMaxCpus);
     if (!cpus.empty() && cpu <= cpus.back())
       field.wrong("must be above {}, the one before it, got {}", cpus.back(), cpu);
@@ -148,7 +43,7 @@ std::vector<int> read_cpus(const Field& array) {
   return cpus;
 }
 
-HostInfo read_host(const Field& object) {
+HostInfo read_host(const JsonField& object) {
   HostInfo host;
   if (const auto field = object.find("hostname")) host.hostname = field->text();
   if (const auto field = object.find("cpu_model")) host.cpu_model = field->text();
@@ -156,7 +51,7 @@ HostInfo read_host(const Field& object) {
   if (const auto field = object.find("cpus")) host.cpus = field->small(0, kMaxCpus);
   if (const auto nodes = object.find("numa_nodes")) {
     std::set<int> ids;
-    nodes->each(kMaxNumaNodes, [&](const Field& field, std::size_t) {
+    nodes->each(kMaxNumaNodes, [&](const JsonField& field, std::size_t) {
       NumaNode node;
       node.id = field.at("id").small(0, kMaxInt);
       if (!ids.insert(node.id).second) field.at("id").wrong("{} is already the id of another node", node.id);
@@ -166,7 +61,7 @@ HostInfo read_host(const Field& object) {
     });
   }
   if (const auto caches = object.find("caches")) {
-    caches->each(kMaxCaches, [&](const Field& field, std::size_t) {
+    caches->each(kMaxCaches, [&](const JsonField& field, std::size_t) {
       CacheInfo cache;
       cache.level = field.at("level").small(1, 9);
       if (const auto bytes = field.find("bytes")) cache.bytes = bytes->bytes();
@@ -188,9 +83,9 @@ bool is_bus_id(std::string_view text) {
   return true;
 }
 
-DeviceInfo read_device(const Field& object) {
+DeviceInfo read_device(const JsonField& object) {
   DeviceInfo device;
-  const Field uuid = object.at("uuid");
+  const JsonField uuid = object.at("uuid");
   device.uuid = uuid.text();
   if (device.uuid.empty()) uuid.wrong("must not be empty: it is what identifies a device");
   if (const auto field = object.find("name")) device.name = field->text();
@@ -215,9 +110,9 @@ DeviceInfo read_device(const Field& object) {
   return device;
 }
 
-std::vector<DeviceInfo> read_devices(const Field& array) {
+std::vector<DeviceInfo> read_devices(const JsonField& array) {
   std::vector<DeviceInfo> devices;
-  array.each(kMaxTopologyDevices, [&](const Field& field, std::size_t) {
+  array.each(kMaxTopologyDevices, [&](const JsonField& field, std::size_t) {
     DeviceInfo device = read_device(field);
     for (std::size_t i = 0; i < devices.size(); ++i) {
       if (devices[i].uuid == device.uuid) {
@@ -229,28 +124,28 @@ std::vector<DeviceInfo> read_devices(const Field& array) {
   return devices;
 }
 
-/// Calls `visit(Field element, DeviceId row, DeviceId column)` over a devices x devices matrix.
+/// Calls `visit(JsonField element, DeviceId row, DeviceId column)` over a devices x devices matrix.
 template <class Visit>
-void each_pair(const Field& matrix, int devices, Visit&& visit) {
-  const auto check_length = [&](const Field& array) {
+void each_pair(const JsonField& matrix, int devices, Visit&& visit) {
+  const auto check_length = [&](const JsonField& array) {
     if (array.length() != static_cast<std::size_t>(devices)) {
       array.wrong("has {} elements but there are {} devices", array.length(), devices);
     }
   };
   check_length(matrix);
-  matrix.each(kMaxTopologyDevices, [&](const Field& row, std::size_t from) {
+  matrix.each(kMaxTopologyDevices, [&](const JsonField& row, std::size_t from) {
     check_length(row);
-    row.each(kMaxTopologyDevices, [&](const Field& field, std::size_t to) {
+    row.each(kMaxTopologyDevices, [&](const JsonField& field, std::size_t to) {
       visit(field, DeviceId{static_cast<int>(from)}, DeviceId{static_cast<int>(to)});
     });
   });
 }
 
-void read_pairs(const Field& object, Topology& topology) {
+void read_pairs(const JsonField& object, Topology& topology) {
   const auto read = [&](const char* key, auto&& assign) {
     const auto matrix = object.find(key);
     if (!matrix) return;
-    each_pair(*matrix, topology.device_count(), [&](const Field& field, DeviceId from, DeviceId to) {
+    each_pair(*matrix, topology.device_count(), [&](const JsonField& field, DeviceId from, DeviceId to) {
       PairInfo pair = topology.pair(from, to);
       assign(pair, field);
       if ((pair.path == PciPath::self) != (from == to)) {
@@ -259,43 +154,19 @@ void read_pairs(const Field& object, Topology& topology) {
       topology.set_pair(from, to, pair);
     });
   };
-  read("nvlinks", [](PairInfo& pair, const Field& field) { pair.nvlinks = field.small(0, kMaxNvlinks); });
-  read("path", [](PairInfo& pair, const Field& field) { pair.path = field.one_of(kPaths); });
-  read("peer_access", [](PairInfo& pair, const Field& field) { pair.peer_access = field.flag(); });
-  read("native_atomics", [](PairInfo& pair, const Field& field) { pair.native_atomics = field.flag(); });
-  read("array_access", [](PairInfo& pair, const Field& field) { pair.array_access = field.flag(); });
+  read("nvlinks", [](PairInfo& pair, const JsonField& field) { pair.nvlinks = field.small(0, kMaxNvlinks); });
+  read("path", [](PairInfo& pair, const JsonField& field) { pair.path = field.one_of(kPaths); });
+  read("peer_access", [](PairInfo& pair, const JsonField& field) { pair.peer_access = field.flag(); });
+  read("native_atomics", [](PairInfo& pair, const JsonField& field) { pair.native_atomics = field.flag(); });
+  read("array_access", [](PairInfo& pair, const JsonField& field) { pair.array_access = field.flag(); });
   read("performance_rank",
-       [](PairInfo& pair, const Field& field) { pair.performance_rank = field.small(-1, kMaxInt); });
-}
-
-Json parse_text(std::string_view text, std::string_view source) {
-  if (text.size() > kMaxFileBytes) {
-    fail(ErrorCode::protocol, "{}: {} bytes, more than the limit of {}", source, text.size(), kMaxFileBytes);
-  }
-  // Brackets without end would otherwise cost fifty times their size in memory before they are refused.
-  const auto limit_depth = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMaxDepth) fail(ErrorCode::protocol, "{}: nested deeper than {} levels", source, kMaxDepth);
-    return true;
-  };
-  try {
-    return Json::parse(text.begin(), text.end(), limit_depth);
-  } catch (const Json::parse_error& e) {
-    // The parser's own text may quote raw bytes of the input; the position says as much.
-    const std::size_t at = std::min(e.byte > 0 ? e.byte - 1 : 0, text.size());
-    const std::string_view before = text.substr(0, at);
-    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-    const std::size_t column = at - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0: the first line
-    fail(ErrorCode::protocol, "{}: not valid JSON at line {}, column {}{}", source, line, column,
-         at >= text.size() ? ": it ends too early" : "");
-  } catch (const Json::exception&) {
-    fail(ErrorCode::protocol, "{}: holds a number that no field can hold", source);
-  }
+       [](PairInfo& pair, const JsonField& field) { pair.performance_rank = field.small(-1, kMaxInt); });
 }
 
 Topology parse(std::string_view text, std::string_view source) {
-  const Json document = parse_text(text, source);
-  const Field root(document, "", source);
-  const Field version = root.at("onehop_topology");
+  const Json document = parse_json(text, source, {.bytes = kMaxFileBytes, .depth = kMaxDepth});
+  const JsonField root(document, "", source);
+  const JsonField version = root.at("onehop_topology");
   const std::int64_t number = version.integer(1, kMaxInt);
   if (number != kVersion) {
     version.wrong("version {} is not known to this build, which reads version {}", number, kVersion);
@@ -308,7 +179,7 @@ Topology parse(std::string_view text, std::string_view source) {
   if (const auto field = root.find("pairs")) read_pairs(*field, topology);
   if (const auto field = root.find("notes")) {
     field->each(kMaxNotes,
-                [&](const Field& note, std::size_t) { topology.add_note(note.text(kMaxNoteText)); });
+                [&](const JsonField& note, std::size_t) { topology.add_note(note.text(kMaxNoteText)); });
   }
   return topology;
 }
@@ -422,31 +293,7 @@ Topology Topology::from_json(std::string_view json) {
 
 Topology Topology::load(const std::string& path) {
   const std::string what = fmt::format("topology file '{}'", path);
-  // O_NONBLOCK: a named pipe without a writer would block here for ever instead of being refused below.
-  const os::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) {
-    if (errno == ENOENT) fail(ErrorCode::not_found, "{} does not exist", what);
-    fail_errno(errno, fmt::format("{} cannot be opened", what));
-  }
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) fail_errno(errno, fmt::format("{} cannot be examined", what));
-  if (!S_ISREG(status.st_mode)) {
-    fail(ErrorCode::invalid_argument, "{} is {}", what,
-         S_ISDIR(status.st_mode) ? "a directory" : "not a regular file");
-  }
-  std::string text(kMaxFileBytes + 1, '\0');  // one more than allowed, so that too large shows
-  std::size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t got = ::read(file.get(), text.data() + size, text.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail_errno(errno, fmt::format("{} cannot be read", what));
-    if (got == 0) break;
-    size += static_cast<std::size_t>(got);
-  }
-  if (size > kMaxFileBytes)
-    fail(ErrorCode::protocol, "{}: more than the limit of {} bytes", what, kMaxFileBytes);
-  text.resize(size);
-  return parse(text, what);
+  return parse(os::read_text_file(path, what, kMaxFileBytes), what);
 }
 
 std::string Topology::to_json() const {

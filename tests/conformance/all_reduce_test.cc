@@ -31,7 +31,10 @@ std::vector<std::size_t> boundary_counts(const Backend& backend, int ranks, DTyp
         .ranks = ranks, .bytes = bytes, .type = type, .forced = forced, .staging_bytes = staging_bytes};
     if (!backend.on_gpus) return plan_all_reduce(request);
     const DevicePlan device = plan_device_all_reduce(request);
-    return {.algorithm = device.algorithm, .chunk = device.launch_bytes};
+    return {.algorithm = device.algorithm,
+            .chunk = device.protocol == DeviceProtocol::chunks
+                         ? device.chunk * static_cast<std::size_t>(ranks)
+                         : device.launch_bytes};
   };
   std::vector<std::size_t> bytes = {kMinZeroCopyBytes};
   if (backend.on_gpus) {

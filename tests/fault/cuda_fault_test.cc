@@ -32,12 +32,12 @@ constexpr double kMostDetectionMs = 250;
 constexpr std::size_t kWords = 50'000;
 
 /// What ranks wait in: every protocol of all_reduce, and signals. Or calls one after another.
-enum class Wait { packets, pieces, mail_one_shot, mail_two_shot, barrier, signal, traffic };
-constexpr Wait kWaits[] = {Wait::packets,       Wait::pieces,  Wait::mail_one_shot,
+enum class Wait { packets, chunks, mail_one_shot, mail_two_shot, barrier, signal, traffic };
+constexpr Wait kWaits[] = {Wait::packets,       Wait::chunks,  Wait::mail_one_shot,
                            Wait::mail_two_shot, Wait::barrier, Wait::signal};
 
 const char* name_of(Wait wait) {
-  constexpr const char* kNames[] = {"packets", "pieces",      "one-shot mail",    "two-shot mail",
+  constexpr const char* kNames[] = {"packets", "chunks",      "one-shot mail",    "two-shot mail",
                                     "barrier", "wait_signal", "calls in a stream"};
   return kNames[static_cast<int>(wait)];
 }
@@ -71,7 +71,7 @@ struct Member {
     switch (wait) {
       case Wait::packets:
         return reduce(Algorithm::one_shot, DType::u32);
-      case Wait::pieces:
+      case Wait::chunks:
         return reduce(Algorithm::two_shot, DType::u32);
       case Wait::mail_one_shot:
         return reduce(Algorithm::one_shot, DType::f32);
@@ -130,7 +130,7 @@ class CudaFaults : public ::testing::TestWithParam<int> {
   [[nodiscard]] static Rank victim() { return Rank{n() / 2}; }
   /// What survivors of a kill wait in. Each takes processes of its own, which take seconds to start.
   [[nodiscard]] static std::vector<Wait> kill_waits() {
-    if (n() == 2) return {Wait::mail_one_shot, Wait::pieces, Wait::barrier, Wait::traffic};
+    if (n() == 2) return {Wait::mail_one_shot, Wait::chunks, Wait::barrier, Wait::traffic};
     return {Wait::packets, Wait::mail_two_shot, Wait::signal, Wait::traffic};
   }
   /// Two make a group: a lone survivor needs company, on the victim's GPU.
@@ -446,7 +446,7 @@ TEST_P(CudaFaults, CallsThatDoNotMatchEndInATimeoutOnAllRanks) {
     load_kernels(dir.path(), rank, n(), gpu);
     std::optional<Member> member(std::in_place, dir.path(), rank, n(), gpu, kTimeout);
     self.card(rank).attempts[0].run([&] {
-      member->queue(rank == victim() ? Wait::pieces : Wait::packets, victim(), kTimeout);
+      member->queue(rank == victim() ? Wait::chunks : Wait::packets, victim(), kTimeout);
       member->group.synchronize(gpu.stream(), seconds{10});
       // A rank that got all it waited for hears of the others' failure.
       check_until_it_fails(member->group);

@@ -6,9 +6,9 @@
 // workers share them. So messages shrink and grow, and a word is another worker's in the next call.
 //
 // A store is on its way until it lands: any time later, in any order with stores to other words, however near. Nothing
-// waits for it but the end of its kernel (and a release, in pieces.pml): a rank's next call starts when all workers of the
-// one before have ended and all its stores have landed. So does one that was set up early, since it does nothing before
-// griddepcontrol.wait; and calls of other families in between only come later still.
+// waits for it but the end of its kernel: a rank's next call starts when all workers of the one before have ended and all
+// its stores have landed. So does one that was set up early, since it does nothing before griddepcontrol.wait; and calls
+// of other families in between only come later still.
 //
 // Who includes this has defined N, WORKERS, CELLS, EPOCHS (they are counted modulo that), KINDS, MOST_WORDS(kind),
 // LAND(at): what is to hold, and to be done, when a store lands at `at`; and then says what a worker does with a call:

@@ -2,7 +2,7 @@
 """Searches the models of the shared-memory protocols with spin, every interleaving of each.
 
     run_models.py            all of them
-    run_models.py GROUP...   some: steps, doorbell, flagged, mailbox, pieces, mutations
+    run_models.py GROUP...   some: steps, doorbell, flagged, mailbox, chunked, mutations
 
 The models as they are must hold. Every mutation, a small deviation from the protocol, must be caught, and for the
 reason given here: that shows that the models look where it hurts. Exits with 0 if all of that is so, 1 if not, 77 if
@@ -54,8 +54,8 @@ def mailbox(says, caught_by="", **defines):
     return Run("mailbox", says, defines, caught_by)
 
 
-def pieces(says, caught_by="", **defines):
-    return Run("pieces", says, defines, caught_by)
+def chunked(says, caught_by="", **defines):
+    return Run("chunked", says, defines, caught_by)
 
 
 ABNORMAL = {"CRASH": 1, "GIVE_UP": 1, "LEAVE": 1}
@@ -103,12 +103,12 @@ GROUPS = {
         mailbox("2 ranks of 2 threads, pieces of up to 2 words", PIECE=2, ONE_SHOT_WORDS=2),
         mailbox("3 ranks, one-shot and two-shot, of one word", N=3, WORKERS=1, ONE_SHOT_WORDS=1),
     ],
-    "pieces": [
-        pieces("2 ranks of 2 blocks", WORDS=3),
-        pieces("3 ranks", N=3, WORKERS=1),
-        # The two phases keep one another's slots apart: the second parity is more than this protocol needs.
-        pieces("one slot instead of two", MUTATION_ONE_PARITY=1),
-        pieces("one slot instead of two, 3 ranks", MUTATION_ONE_PARITY=1, N=3, WORKERS=1),
+    "chunked": [
+        chunked("2 ranks"),
+        chunked("2 ranks, 2 senders and 2 adders, a ring of one", WORDS=2, SENDERS=2, ADDERS=2, RING=1),
+        chunked("2 ranks, 2 copiers, a ring of one", WORDS=2, COPIERS=2, RING=1),
+        chunked("2 ranks, 2 signallers for each phase", SIGNALLERS=2),
+        chunked("3 ranks, a ring of one", N=3, RING=1),
     ],
     "mutations": [
         steps("one line instead of two", CALL, MUTATION_ONE_LINE=1),
@@ -146,9 +146,12 @@ GROUPS = {
         mailbox("the next kernel does not wait for stores", IN_FLIGHT, MUTATION_NO_FLUSH=1),
         mailbox("never emptied", WRONG_WORD, MUTATION_NO_CLEARING=1),
         mailbox("one-shots and two-shots are counted apart", IN_FLIGHT, MUTATION_COUNTED_APART=1),
-        pieces("one phase instead of two", UNREAD, MUTATION_ONE_PHASE=1),
-        pieces("waiting for one peer is enough", WRONG_WORD, MUTATION_WAIT_FOR_ONE=1, N=3, WORKERS=1, WORDS=1),
-        pieces("flags overtake data", WRONG_WORD, MUTATION_RELAXED_FLAG=1),
+        chunked("senders do not wait for copiers", UNREAD, MUTATION_NO_CREDIT=1),
+        chunked("senders wait for their own adders instead of copiers", UNREAD, MUTATION_CREDIT_OF_ADDERS=1),
+        chunked("flags overtake data", WRONG_WORD, MUTATION_RELAXED_FLAG=1),
+        chunked("waiting for one peer is enough", WRONG_WORD, MUTATION_WAIT_FOR_ONE=1, N=3, RING=1),
+        chunked("quick warps make up for slow ones", WRONG_WORD, MUTATION_SUMMED_PROGRESS=1, WORDS=2, SENDERS=2),
+        chunked("one flag for all slots", WRONG_WORD, MUTATION_ONE_FLAG=1, SIGNALLERS=2),
         doorbell("a plain store publishes", STUCK, MUTATION_PLAIN_PUBLISH=1, TSO=1),
         doorbell("a plain store announces the sleeper", STUCK, MUTATION_PLAIN_ANNOUNCE=1, TSO=1),
         doorbell("announces the sleeper after the look", STUCK, MUTATION_ANNOUNCE_AFTER_LOOK=1),

@@ -1,11 +1,7 @@
 // onehop bench: how fast, and is it right?
-#include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <exception>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,15 +12,13 @@
 #include "onehop/store.h"
 
 #include "base/check.h"
-#include "base/env.h"
 #include "base/units.h"
 #include "bench/bench.h"
-#include "bench/device.h"
 #include "bench/nccl.h"
 #include "bench/plan.h"
+#include "bench/ranks.h"
 #include "bench/report.h"
 #include "bench/run.h"
-#include "bench/watchdog.h"
 #include "commands.h"
 #include "launcher.h"
 
@@ -53,13 +47,7 @@ turns with us, with and without registered symmetric memory, never with multicas
 
 Exit code: 0 measured and, unless --no-check, verified; 1 wrong result or failure; 2 bad usage.)";
 
-constexpr Duration kTimeout = std::chrono::seconds{60};
-constexpr Duration kGpuTimeout = std::chrono::seconds{30};
-// A GPU's driver has no deadlines of its own: how long a step may take besides what its bytes need (filling
-// and checking them on a slow processor), and how long an end.
-constexpr Duration kGpuPatience = std::chrono::seconds{90};
-constexpr std::uint64_t kBytesPerMs = 20'000;
-constexpr Duration kGpuGrace = std::chrono::seconds{15};
+constexpr const char* kGroup = "bench";
 
 struct Arguments {
   std::string collective;
@@ -82,15 +70,6 @@ struct Arguments {
   std::string json_path;
   std::string html_path;
 };
-
-int parse_count(const char* option, const std::string& text, int lowest, int highest) {
-  int value = 0;
-  if (!CLI::detail::lexical_cast(text, value) || value < lowest || value > highest) {
-    throw UsageError(
-        fmt::format("{} '{}' is not a whole number from {} to {}", option, text, lowest, highest));
-  }
-  return value;
-}
 
 BenchOptions parse(const Arguments& arguments) {
   BenchOptions options;
@@ -142,17 +121,6 @@ BenchOptions parse(const Arguments& arguments) {
   return options;
 }
 
-DeviceChoice parse_device(const std::string& name) {
-  if (name == "auto") return DeviceChoice::automatic;
-  if (name == "host") return DeviceChoice::host;
-  if (name == "cuda") return DeviceChoice::cuda;
-  throw UsageError(fmt::format("unknown device '{}'; known: auto host cuda", name));
-}
-
-bool ranks_may_share_gpus() {
-  return env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
-}
-
 /// What only GPUs can do must not be measured as if it had been done.
 void refuse_gpu_options(const BenchOptions& options) {
   const char* option = options.mode != BenchMode::chain ? "--mode"
@@ -165,41 +133,13 @@ void refuse_gpu_options(const BenchOptions& options) {
   }
 }
 
-/// Before anything is measured: a result that cannot be kept should not cost minutes first.
-void check_writable(const std::string& path) {
-  if (path.empty()) return;
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) fail_errno(errno, fmt::format("cannot write '{}'", path));
-  (void)::close(fd);
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  if (path.empty()) return;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) fail(ErrorCode::system, "cannot write '{}': is the disk full?", path);
-}
-
-/// For ranks that are GPUs: what is stuck in the driver, or in another library, is ended.
-std::unique_ptr<Watchdog> watch(const BenchOptions& options) {
-  if (!options.cuda) return nullptr;
-  const std::uint64_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
-  const Duration patience = kGpuPatience + Duration{static_cast<Duration::rep>(largest / kBytesPerMs)};
-  return std::make_unique<Watchdog>(patience, [](const Error& error) {
-    if (!report_failure(error)) fmt::print(stderr, "onehop: {}\n", error.message());
-    ::_exit(kExitFailed);  // not exit(): what runs then may be what is stuck
-  });
-}
-
 /// A member's part; rank 0 shows and keeps what was found.
-void run_member(Group& group, const BenchOptions& options, const std::string& launcher, Watchdog* watchdog) {
+void run_member(Group& group, BenchOptions options, const std::string& launcher, Watchdog* watchdog) {
+  options.tuning = group.tuning_file();
   const auto alive = [watchdog](std::string_view what) {
     if (watchdog != nullptr) watchdog->alive(what);
   };
-  const auto failing = [watchdog](const Error& error) {
-    if (watchdog != nullptr) watchdog->expect_end(error, kGpuGrace);
-  };
+  const auto failing = [watchdog](const Error& error) { expect_end(watchdog, error); };
   if (group.rank() != Rank{0}) {
     const auto nothing = [](const auto&) {};
     run_all_reduce_bench(group, options, {alive, nothing, nothing, nothing, failing});
@@ -233,43 +173,20 @@ void run_member(Group& group, const BenchOptions& options, const std::string& la
   write_file(options.html_path, to_html(report));
 }
 
-JoinOptions join_options(const BenchOptions& bench) {
-  JoinOptions options;
-  options.name = "bench";
-  options.timeout = bench.cuda ? kGpuTimeout : kTimeout;
-  return options;
-}
-
 int run_in_job(BenchOptions options, const JobInfo& job, bool ranks_given, DeviceChoice device) {
-  if (ranks_given && options.ranks != job.size) {
-    throw UsageError(fmt::format("--ranks {} but {} started {} ranks; leave --ranks out", options.ranks,
-                                 job.launcher, job.size));
-  }
-  options.ranks = job.size;
+  const JoinOptions join = place_in_job(options, job, ranks_given, device, kGroup);
   if (options.threads)
     throw UsageError(fmt::format("--threads makes no sense in a job {} started", job.launcher));
-  const GpuCount gpus = device == DeviceChoice::host ? GpuCount{} : count_gpus();
-  // Launchers may show each rank its own GPU alone; two on one are refused when they join.
-  options.cuda = use_gpus(device, gpus, job.size, ranks_may_share_gpus() || gpus.count == 1);
   if (!options.cuda) refuse_gpu_options(options);
   if (job.rank == Rank{0}) {
     check_writable(options.json_path);
     check_writable(options.html_path);
   }
   if (options.nccl) forbid_nccl_multicast();
-  JoinOptions join = join_options(options);
-  if (options.cuda) {
-    const int local = job.local_rank.none() ? job.rank.value : job.local_rank.value;
-    join.device = device_of(local, gpus.count, ranks_may_share_gpus());
-  }
   const std::unique_ptr<Watchdog> watchdog = watch(options);  // outlives the group, which waits for its GPU
   Group group = Group::from_env(join);
   run_member(group, options, job.launcher, watchdog.get());
   return kExitOk;
-}
-
-[[noreturn]] void fail_with(const RankFailure& cause) {
-  throw Error(cause.code, cause.message, Rank{cause.rank});
 }
 
 int run_threads(const BenchOptions& options, const GpuCount& gpus) {
@@ -286,7 +203,7 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
   for (int rank = 0; rank < options.ranks; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        JoinOptions join = join_options(options);
+        JoinOptions join = join_options(options, kGroup);
         if (options.cuda) join.device = device_of(rank, gpus.count, ranks_may_share_gpus());
         join.rank = Rank{rank};
         join.size = options.ranks;
@@ -306,36 +223,18 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
   return kExitOk;
 }
 
-/// Starts this program again, once per rank; the copies find themselves in a job and join it.
-int run_processes(const BenchOptions& options, const std::vector<std::string>& command_line) {
-  LaunchOptions launch_options;
-  launch_options.ranks = options.ranks;
-  launch_options.command = command_line;
-  launch_options.command.front() = "/proc/self/exe";
-  launch_options.collect_failures = true;
-  const LaunchOutcome outcome = launch(launch_options);
-  if (outcome.stopped_by != 0) return 128 + outcome.stopped_by;
-  if (outcome.exit_code == 128 + SIGPIPE)
-    return outcome.exit_code;  // 'bench | head': nobody wants to hear of it
-  if (const RankFailure* cause = root_cause(outcome.failures)) fail_with(*cause);
-  if (outcome.exit_code != 0) fail(ErrorCode::peer_lost, "rank {} {}", outcome.failed_rank, outcome.how);
-  return kExitOk;
-}
-
 int run_bench(const Arguments& arguments, BenchOptions options,
               const std::vector<std::string>& command_line) {
   const DeviceChoice device = parse_device(arguments.device);
   if (const std::optional<JobInfo> job = job_from_env()) {
     return run_in_job(options, *job, arguments.ranks.has_value(), device);
   }
-  const GpuCount gpus = device == DeviceChoice::host ? GpuCount{} : count_gpus_apart();
   const auto ranks = arguments.ranks ? std::optional<int>(options.ranks) : std::nullopt;
-  options.cuda = use_gpus(device, gpus, ranks, ranks_may_share_gpus());
+  const GpuCount gpus = choose_ranks(options, ranks, device);
   if (!options.cuda) refuse_gpu_options(options);
-  options.ranks = ranks.value_or(default_ranks(options.cuda, gpus));
   check_writable(options.json_path);
   check_writable(options.html_path);
-  return options.threads ? run_threads(options, gpus) : run_processes(options, command_line);
+  return options.threads ? run_threads(options, gpus) : run_processes(options.ranks, command_line);
 }
 
 }  // namespace

@@ -23,8 +23,9 @@ class UsageError : public std::exception {
   std::string message_;
 };
 
-/// `command_line`: how this program was called; bench starts itself again in every rank.
+/// `command_line`: how this program was called; bench and tune start themselves again in every rank.
 void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std::function<int()>& run);
+void add_tune(CLI::App& app, const std::vector<std::string>& command_line, std::function<int()>& run);
 void add_topo(CLI::App& app, std::function<int()>& run);
 void add_p2p_check(CLI::App& app, std::function<int()>& run);
 void add_doctor(CLI::App& app, std::function<int()>& run);

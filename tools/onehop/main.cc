@@ -19,6 +19,7 @@ namespace {
 constexpr const char* kFooter = R"(
 Try:
   onehop bench all-reduce                 verified sweep, 1 KB to 64 MB, 4 ranks on this machine
+  onehop tune --out tuning.json           which algorithm is quickest here, as a table that groups can follow
   onehop launch -n 4 -- ./my-program      four processes that find each other with Group::from_env()
   onehop topo                             who reaches whom, and how
   onehop p2p-check                        does data really cross between GPUs, and how fast
@@ -60,6 +61,7 @@ int run_command(int argc, char** argv) {
   app.get_formatter()->column_width(34);
   std::function<int()> run;
   add_bench(app, {argv, argv + argc}, run);
+  add_tune(app, {argv, argv + argc}, run);
   add_topo(app, run);
   add_p2p_check(app, run);
   add_doctor(app, run);

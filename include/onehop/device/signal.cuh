@@ -26,6 +26,11 @@ __device__ __forceinline__ std::uint32_t load_relaxed(const std::uint32_t* at) {
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
   return value;
 }
+__device__ __forceinline__ std::uint64_t load_relaxed(const std::uint64_t* at) {
+  std::uint64_t value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+  return value;
+}
 __device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* at) {
   std::uint32_t value;
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
@@ -91,13 +96,14 @@ static __device__ __noinline__ std::uint64_t consult(const DeviceGuard& guard, i
   return kHopeless;
 }
 
-/// Polls until `ready()`; false when that is hopeless.
-template <class Ready>
+/// Polls until `ready()`; false when that is hopeless. kPolls: for kernels in which thousands of threads wait
+/// for long, lest their looking at the host's memory, across PCIe, is what they then wait for.
+template <int kPolls = kPollsPerLook, class Ready>
 __device__ __forceinline__ bool wait_until(const DeviceGuard& guard, int awaited, std::uint32_t phase,
                                            Ready ready) {
   std::uint64_t deadline = 0;
   while (true) {
-    for (int i = 0; i < kPollsPerLook; ++i) {
+    for (int i = 0; i < kPolls; ++i) {
       if (ready()) return true;
     }
     deadline = consult(guard, awaited, phase, deadline);

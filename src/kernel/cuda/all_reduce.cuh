@@ -4,8 +4,8 @@
 //
 // Kernels are named <protocol>_<type>_<op>_<ranks>. Sums, which is what nearly everyone calls, come for
 // exactly 2 and 4 ranks; <ranks> 8 serves any number.
+#include "kernel/cuda/chunked.cuh"
 #include "kernel/cuda/self_timed.cuh"
-#include "kernel/cuda/two_shot.cuh"
 
 #define ONEHOP_KERNEL_NAME_(protocol, type, op, ranks) protocol##_##type##_##op##_##ranks
 #define ONEHOP_KERNEL_NAME(protocol, type, op, ranks) ONEHOP_KERNEL_NAME_(protocol, type, op, ranks)
@@ -19,7 +19,7 @@
 
 #define ONEHOP_KERNELS(op, ranks)                                                                           \
   ONEHOP_KERNEL(packets, op, ranks, (SelfTimed<Flagged, ONEHOP_ELEMENT, Op::op, ranks>(params).one_shot())) \
-  ONEHOP_KERNEL(pieces, op, ranks, (TwoShot<ONEHOP_ELEMENT, Op::op, ranks>(params).run()))                  \
+  ONEHOP_KERNEL(chunks, op, ranks, (all_reduce_chunked<ONEHOP_ELEMENT, Op::op, ranks>(params)))             \
   ONEHOP_MAILBOX_KERNELS(op, ranks)
 
 #ifdef ONEHOP_IS_FLOAT

@@ -2,6 +2,7 @@
 // both compilers.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -18,8 +19,26 @@ namespace onehop::cuda {
 [[nodiscard]] constexpr int max_threads(int kernel_ranks) {
   return kernel_ranks == kMaxDevices ? 256 : 512;
 }
-/// Most blocks whose flags lie beside the data (two_shot.cuh).
-inline constexpr int kMaxFlaggedBlocks = 64;
+/// Most blocks of a chunked call (chunked.cuh), and how many slots of each kind a block uses in turn. All
+/// blocks of an H200; a ring of 4 is as quick as one of 8 for most sizes, and of the same memory
+/// (bench/results/gpu-kernels.md).
+inline constexpr unsigned kMaxChunkedBlocks = 132;
+inline constexpr unsigned kRing = 4;
+/// Warps of a chunked block by role; `signallers` for each of the two phases.
+struct Crew {
+  int senders;
+  int adders;
+  int copiers;
+  int signallers;
+  [[nodiscard]] constexpr int threads() const { return 32 * (senders + adders + copiers + 2 * signallers); }
+};
+[[nodiscard]] constexpr Crew crew(int kernel_ranks) {
+  if (kernel_ranks == 2) return {.senders = 2, .adders = 4, .copiers = 2, .signallers = 4};
+  if (kernel_ranks == 4) return {.senders = 3, .adders = 5, .copiers = 4, .signallers = 2};
+  return {.senders = 2, .adders = 2, .copiers = 2, .signallers = 1};
+}
+static_assert(crew(2).threads() == max_threads(2) && crew(4).threads() == max_threads(4) &&
+              crew(kMaxDevices).threads() == max_threads(kMaxDevices));
 /// Data bytes of one rank's slot for the flag-in-data protocol (flagged.cuh); twice that in memory.
 inline constexpr std::size_t kPacketSlotBytes = 256 << 10;
 /// Every this many calls the whole slot is rewritten, so that no flag in it is ever 2^32 calls old.
@@ -31,18 +50,20 @@ struct Control {
   std::uint32_t arrivals;  ///< blocks of the running call that know the epoch
 };
 
-/// Start of a rank's device segment. `flags[phase][block][src]` is raised to an epoch by that block of src.
+/// Start of a rank's device segment.
 struct SegmentHead {
   Control packets;
   Control mail;
-  Control pieces;
   std::uint32_t failed;  ///< DeviceGuard::failed
-  std::uint8_t unused[256 - 3 * sizeof(Control) - sizeof(std::uint32_t)];
-  std::uint64_t flags[2][kMaxFlaggedBlocks][kMaxDevices];
+  std::uint8_t unused[256 - 2 * sizeof(Control) - sizeof(std::uint32_t)];
+  /// Of chunked.cuh: how many chunks each block has begun in all calls before this one; and flags, by phase,
+  /// block, slot and source, which a peer raises to the number of a chunk.
+  std::uint64_t chunks[kMaxChunkedBlocks];
+  std::uint64_t flags[2][kMaxChunkedBlocks][kRing][kMaxDevices];
 };
 
 /// Where a protocol's slots lie in every segment: of parity p, phase f and rank r at
-/// begin + p * parity + f * phase + r * rank.
+/// begin + p * parity + f * phase + r * rank. Chunked: p counts slots of the ring, kRing for each block.
 struct Slots {
   std::size_t begin = 0;
   std::size_t parity = 0;
@@ -53,33 +74,34 @@ struct Slots {
 /// What lies where behind the head, for a group of `size` ranks.
 struct SegmentLayout {
   std::size_t ranks = 0;
-  std::size_t piece_bytes = 0;  ///< largest piece of a two-shot call with flags beside the data
+  std::size_t chunk_bytes = 0;  ///< largest chunk
   std::size_t mail_bytes = 0;   ///< largest message of a two-shot over mailboxes
 
   /// `staging`: what a rank can stage at a time.
   static constexpr SegmentLayout of(int size, std::size_t staging) {
     const auto ranks = static_cast<std::size_t>(size);
-    // Two parities of a slot per source and one per owner.
-    return {ranks, staging / (2 * ranks) / 512 * 512, staging / (512 * ranks) * (512 * ranks)};
+    // Chunks that are no power of two are slower, by 7% with 7.5 KiB.
+    const std::size_t chunk = std::bit_floor(staging / (ranks * 128 * kRing));
+    return {ranks, chunk < 512 ? 512 : chunk, staging / (512 * ranks) * (512 * ranks)};
   }
   /// One phase: by source.
   [[nodiscard]] constexpr Slots packets() const {
     return {
-        .begin = 64 << 10, .parity = ranks * 2 * kPacketSlotBytes, .phase = 0, .rank = 2 * kPacketSlotBytes};
+        .begin = 128 << 10, .parity = ranks * 2 * kPacketSlotBytes, .phase = 0, .rank = 2 * kPacketSlotBytes};
   }
   /// Two phases: by source, by owner.
-  [[nodiscard]] constexpr Slots pieces() const {
+  [[nodiscard]] constexpr Slots chunks() const {
     const Slots before = packets();
     return {.begin = before.begin + 2 * before.parity,
-            .parity = 2 * ranks * piece_bytes,
-            .phase = ranks * piece_bytes,
-            .rank = piece_bytes};
+            .parity = ranks * chunk_bytes,
+            .phase = kMaxChunkedBlocks * kRing * ranks * chunk_bytes,
+            .rank = chunk_bytes};
   }
   /// Mailboxes: one region per parity, which one-shot cuts into a slot per source, two-shot into two phases
   /// of a slot per rank.
   [[nodiscard]] constexpr Slots mail_one_shot() const {
-    const Slots before = pieces();
-    return {.begin = before.begin + 2 * before.parity,
+    const Slots before = chunks();
+    return {.begin = before.begin + 2 * before.phase,
             .parity = 2 * mail_bytes,
             .phase = 0,
             .rank = 2 * mail_bytes / ranks};
@@ -106,8 +128,9 @@ struct AllReduceParams {
   bool early = false;         ///< the next kernel may be set up as soon as this one runs (call.cuh)
   std::uint32_t packets = 0;  ///< what one thread moves at a time; two-shot: of one piece
   std::size_t piece = 0;      ///< two-shot: bytes of each rank's piece, a multiple of 16
+  std::size_t chunk = 0;      ///< chunked: of a piece, a multiple of 16
 
-  Control* control = nullptr;
+  Control* control = nullptr;  ///< none for chunked
   /// The own slots, and for each step s the slot of this rank on the s-th rank to the right. Of parity 0 and
   /// phase 0; the strides lead to the others.
   std::byte* inbox = nullptr;

@@ -124,6 +124,7 @@ class CudaTeam final : public DeviceTeam {
     params.aligned = reinterpret_cast<std::uintptr_t>(call.in) % 16 == 0 &&
                      reinterpret_cast<std::uintptr_t>(call.out) % 16 == 0;
     params.early = call.early;
+    params.chunk = call.chunk;
     params.guard = guard(options_.timeout);
     auto* const queue = static_cast<CUstream>(stream.handle);
     const CurrentDevice current(context_);
@@ -227,9 +228,8 @@ class CudaTeam final : public DeviceTeam {
         slots = layout_.packets();
         params.control = &own.packets;
         break;
-      case DeviceProtocol::pieces:
-        slots = layout_.pieces();
-        params.control = &own.pieces;
+      case DeviceProtocol::chunks:
+        slots = layout_.chunks();
         break;
       case DeviceProtocol::mail_one_shot:
         slots = layout_.mail_one_shot();
@@ -264,7 +264,8 @@ class CudaTeam final : public DeviceTeam {
       case DeviceProtocol::mail_one_shot:
         packets = (params.bytes + 15) / 16;
         break;
-      case DeviceProtocol::pieces:
+      case DeviceProtocol::chunks:
+        break;
       case DeviceProtocol::mail_two_shot:
         packets = params.piece / 16;
         break;
@@ -316,6 +317,12 @@ std::string identify_device(DeviceId device) {
          device.value, capability / 10, capability % 10, kOldestCapability / 10, kOldestCapability % 10);
   }
   return cuda_uuid(device);
+}
+
+std::string device_name(DeviceId device) {
+  char name[256] = {};
+  check_cuda(cuda_driver().DeviceGetName(name, sizeof name - 1, cuda_device(device)), "cuDeviceGetName");
+  return name;
 }
 
 int multiprocessors(DeviceId device) {

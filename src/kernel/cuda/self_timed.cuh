@@ -53,16 +53,11 @@ class SelfTimed {
     const std::uint64_t epoch = read_epoch(*p_.control);
     const Slot slot(epoch);
     const std::size_t side = parity(epoch);
-    for (unsigned i = first(); i < packets; i += threads()) {
-      Data data[kRanks];
+    // All that goes to one peer, then to the next: when everyone sends to its neighbour at the same time, and
+    // then to the one after, no two meet at a receiver.
 #pragma unroll
-      for (int step = 1; step < kRanks; ++step) {
-        if (step < ranks()) data[step] = load(piece(right(step)) + place(i));
-      }
-#pragma unroll
-      for (int step = 1; step < kRanks; ++step) {
-        if (step < ranks()) Slot::send(p_.outbox[step] + side + offset(i), slot.wire(data[step]));
-      }
+    for (int step = 1; step < kRanks; ++step) {
+      if (step < ranks()) scatter(slot, piece(right(step)), p_.outbox[step] + side);
     }
     let_next_start(p_);
     settle(*p_.control, epoch);
@@ -173,6 +168,18 @@ class SelfTimed {
     }
     taken(inbox);
     return true;
+  }
+
+  /// Sends a piece of the input, two packets at a time.
+  __device__ __forceinline__ void scatter(const Slot& slot, std::size_t from, std::byte* to) const {
+    for (unsigned i = first(); i < p_.packets; i += 2 * threads()) {
+      const unsigned j = i + threads();
+      const Data one = load(from + place(i));
+      if (j >= p_.packets) return Slot::send(to + offset(i), slot.wire(one));
+      const Data other = load(from + place(j));
+      Slot::send(to + offset(i), slot.wire(one));
+      Slot::send(to + offset(j), slot.wire(other));
+    }
   }
 
   /// The packets that this thread has after its first.

@@ -41,6 +41,7 @@ struct BenchOptions {
   std::optional<int> calls;  ///< per sample; empty: a choice by size
   bool cold = false;         ///< no call finds its data in a cache
   bool nccl = false;         ///< measure NCCL beside us
+  std::string tuning;        ///< file of the table the group follows; empty: none was named
   std::string json_path;
   std::string html_path;
 };

@@ -46,6 +46,10 @@ nlohmann::json to_json(const GpuMachine& gpus) {
   return out;
 }
 
+std::string tuning_of(const BenchOptions& options) {
+  return options.tuning.empty() ? "shipped" : options.tuning;
+}
+
 std::string what_is_timed(const BenchOptions& options) {
   switch (options.mode) {
     case BenchMode::chain:
@@ -74,10 +78,11 @@ std::optional<double> ratio_to_peers(const BenchRow& row) {
 
 std::string describe(const BenchOptions& options) {
   std::string text = fmt::format(
-      "{} {} ranks ({}), {} {}, {} buffers, {}, algorithm {}", options.ranks, options.cuda ? "GPU" : "host",
-      options.threads ? "threads" : "processes", to_string(options.type), to_string(options.op),
-      options.symmetric ? "symmetric" : "ordinary", options.in_place ? "in place" : "out of place",
-      options.algorithm ? to_string(*options.algorithm) : "auto");
+      "{} {} ranks ({}), {} {}, {} buffers, {}, algorithm {}, tuning {}", options.ranks,
+      options.cuda ? "GPU" : "host", options.threads ? "threads" : "processes", to_string(options.type),
+      to_string(options.op), options.symmetric ? "symmetric" : "ordinary",
+      options.in_place ? "in place" : "out of place",
+      options.algorithm ? to_string(*options.algorithm) : "auto", tuning_of(options));
   if (options.cuda) text += fmt::format(", {}{}", to_string(options.mode), options.cold ? ", cold" : "");
   return text;
 }
@@ -171,6 +176,7 @@ std::string to_json(const BenchReport& report) {
                      {"type", to_string(options.type)},
                      {"op", to_string(options.op)},
                      {"algorithm", options.algorithm ? to_string(*options.algorithm) : "auto"},
+                     {"tuning", tuning_of(options)},
                      {"buffers", options.symmetric ? "symmetric" : "ordinary"},
                      {"in_place", options.in_place},
                      {"warmup", options.warmup}}},

@@ -10,7 +10,7 @@
 
 namespace onehop::cli {
 
-/// "4 host ranks (processes), f32 sum, ordinary buffers, out of place, algorithm auto"
+/// "4 host ranks (processes), f32 sum, ordinary buffers, out of place, algorithm auto, tuning shipped"
 [[nodiscard]] std::string describe(const BenchOptions& options);
 
 /// Our time over that of the fastest peer: "1.25" is us being a quarter slower. Nothing without peers.

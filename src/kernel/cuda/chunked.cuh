@@ -1,0 +1,310 @@
+// Two-shot all-reduce as a pipeline: a reduce-scatter and an all-gather by pushing, with the fewest bytes on
+// the links, of any length in one launch.
+//
+// The message is cut into one piece per rank, every piece into chunks, and chunk c of all pieces is the work
+// of one block of every rank, which has to do with its counterparts alone. Its warps have four roles:
+//   senders      write chunk c of piece r to a slot on rank r (phase 0, by source);
+//   adders       wait for the peers' chunks c of the own piece, add them to the own input, and write the sums
+//   to
+//                the output and to a slot on every peer (phase 1, by owner);
+//   copiers      wait for the peers' sums and copy them to the output;
+//   signallers   tell the peers, chunk by chunk, that all senders (adders) of this block are done with it. A
+//                release waits until the stores before it are performed, microseconds on a busy link: so it
+//                is nobody else's to wait for, and several of them overlap.
+//
+// Slots. Every block has kRing of each kind and uses them in turn, counting chunks through all calls (counts
+// are kept in the segment). Chunk g may be written over chunk g - kRing:
+//   in phase 0, when the receiver has added up g - kRing, which it has when its sums of that chunk have come.
+//   A sender waits until the copiers of its own block have seen those of all peers; in phase 1, when the
+//   receiver has copied g - kRing. It has sent chunk g after that (the sentence before), and an adder waits
+//   for everyone's chunk g anyway.
+// So nobody waits for permission from elsewhere, and a call may begin whatever the peers are at.
+//
+// Flags carry g + 1, in 64 bits, and only rise. In place works: the output at some place is written only
+// after all that was in the input there has been sent or added.
+#pragma once
+
+#include "kernel/cuda/call.cuh"
+#include "kernel/cuda/packet.cuh"
+
+namespace onehop::cuda {
+
+/// kRanks: how many there are, or kMaxDevices: at most so many.
+template <class E, Op kOp, int kRanks>
+class Chunked {
+ public:
+  /// How many chunks each warp of this block has done in this launch.
+  struct Progress {
+    std::uint32_t sent[crew(kRanks).senders];
+    std::uint32_t added[crew(kRanks).adders];
+    std::uint32_t copied[crew(kRanks).copiers];
+  };
+
+  __device__ __forceinline__ Chunked(const AllReduceParams& p, Progress& progress)
+      : p_(p), progress_(progress), lane_(threadIdx.x % 32) {}
+
+  __device__ __forceinline__ void run() {
+    if (threadIdx.x < sizeof(Progress) / sizeof(std::uint32_t)) {
+      reinterpret_cast<std::uint32_t*>(&progress_)[threadIdx.x] = 0;
+    }
+    wait_for_previous();
+    std::uint64_t& count = p_.heads[p_.rank]->chunks[blockIdx.x];
+    first_ = count;
+    __syncthreads();
+
+    const std::size_t chunks = (p_.piece + p_.chunk - 1) / p_.chunk;
+    chunks_ = blockIdx.x < chunks
+                  ? static_cast<std::uint32_t>((chunks - blockIdx.x + gridDim.x - 1) / gridDim.x)
+                  : 0;
+    int warp = static_cast<int>(threadIdx.x / 32);
+    if (warp < kCrew.senders) return scatter(warp);
+    warp -= kCrew.senders;
+    if (warp < kCrew.adders) return reduce(warp);
+    warp -= kCrew.adders;
+    if (warp < kCrew.copiers) return gather(warp);
+    warp -= kCrew.copiers;
+    if (warp == 0 && lane_ == 0) count = first_ + chunks_;  // for the next launch
+    if (warp < kCrew.signallers) return signal(0, warp, progress_.sent);
+    signal(1, warp - kCrew.signallers, progress_.added);
+  }
+
+ private:
+  static constexpr Crew kCrew = crew(kRanks);
+  static constexpr unsigned kWidth = 16;
+  /// Milliseconds. With 4 ranks 2000 lanes wait at a time: looking as often as others do, they keep one
+  /// another waiting for PCIe until all wait long enough to look again, and so on, chunk after chunk.
+  static constexpr int kPollsPerLook = 1 << 14;
+  using Data = Packet<16>;
+
+  __device__ __forceinline__ void scatter(int warp) const {
+    constexpr int kAtOnce = kRanks == 2 ? 4 : kRanks == 4 ? 2 : 1;
+    for (std::uint32_t c = 0; c < chunks_; ++c) {
+      if (c >= kRing && !await_warps(progress_.copied, c - kRing + 1)) return;
+      const Chunk chunk(*this, c);
+      std::size_t from[kRanks];
+      std::byte* to[kRanks];
+#pragma unroll
+      for (int step = 1; step < kRanks; ++step) {
+        from[step] = place(chunk, right(step));
+        to[step] = p_.outbox[step] + chunk.slot;
+      }
+      for_packets<kAtOnce>(chunk, warp, kCrew.senders, [&](auto&& each) {
+        Data data[kAtOnce][kRanks];
+        each([&](int i, unsigned at) {
+#pragma unroll
+          for (int step = 1; step < kRanks; ++step) {
+            if (step < size()) data[i][step] = load(chunk, from[step] + at);
+          }
+        });
+        each([&](int i, unsigned at) {
+#pragma unroll
+          for (int step = 1; step < kRanks; ++step) {
+            if (step < size()) store_whole<16>(to[step] + at, data[i][step]);
+          }
+        });
+      });
+      done(progress_.sent[warp], c);
+    }
+  }
+
+  __device__ __forceinline__ void reduce(int warp) const {
+    constexpr int kAtOnce = kRanks == 2 ? 2 : 1;
+    for (std::uint32_t c = 0; c < chunks_; ++c) {
+      if (!await_peers(0, c)) return;
+      const Chunk chunk(*this, c);
+      const std::size_t own = place(chunk, p_.rank);
+      const std::byte* from[kRanks];
+      std::byte* to[kRanks];
+#pragma unroll
+      for (int r = 0; r < kRanks; ++r) {
+        from[r] = p_.inbox + chunk.slot + static_cast<unsigned>(r) * p_.rank_stride;
+        to[r] = p_.outbox[r] + p_.phase_stride + chunk.slot;
+      }
+      for_packets<kAtOnce>(chunk, warp, kCrew.adders, [&](auto&& each) {
+        Data data[kAtOnce][kRanks];
+        each([&](int i, unsigned at) {
+#pragma unroll
+          for (int r = 0; r < kRanks; ++r) {
+            if (r < size()) data[i][r] = r == p_.rank ? load(chunk, own + at) : load_whole<16>(from[r] + at);
+          }
+        });
+        each([&](int i, unsigned at) {
+          Accumulator<E, kOp, 16> total(data[i][0]);
+#pragma unroll
+          for (int r = 1; r < kRanks; ++r) {
+            if (r < size()) total.add(data[i][r]);
+          }
+          const Data sum = total.result(size());
+#pragma unroll
+          for (int step = 1; step < kRanks; ++step) {
+            if (step < size()) store_whole<16>(to[step] + at, sum);
+          }
+          store(chunk, own + at, sum);
+        });
+      });
+      done(progress_.added[warp], c);
+    }
+  }
+
+  __device__ __forceinline__ void gather(int warp) const {
+    constexpr int kAtOnce = kRanks == 2 ? 4 : kRanks == 4 ? 2 : 1;
+    for (std::uint32_t c = 0; c < chunks_; ++c) {
+      // First its own: who waits for a rank that has sent nothing should not be blamed for it.
+      if (!await_warps(progress_.added, c + 1) || !await_peers(1, c)) return;
+      const Chunk chunk(*this, c);
+      const std::byte* from[kRanks];
+      std::size_t to[kRanks];
+#pragma unroll
+      for (int step = 1; step < kRanks; ++step) {
+        from[step] =
+            p_.inbox + p_.phase_stride + chunk.slot + static_cast<unsigned>(right(step)) * p_.rank_stride;
+        to[step] = place(chunk, right(step));
+      }
+      for_packets<kAtOnce>(chunk, warp, kCrew.copiers, [&](auto&& each) {
+        Data data[kAtOnce][kRanks];
+        each([&](int i, unsigned at) {
+#pragma unroll
+          for (int step = 1; step < kRanks; ++step) {
+            if (step < size()) data[i][step] = load_whole<16>(from[step] + at);
+          }
+        });
+        each([&](int i, unsigned at) {
+#pragma unroll
+          for (int step = 1; step < kRanks; ++step) {
+            if (step < size()) store(chunk, to[step] + at, data[i][step]);
+          }
+        });
+      });
+      done(progress_.copied[warp], c);
+    }
+  }
+
+  template <int kWarps>
+  __device__ __forceinline__ void signal(int phase, int id, const std::uint32_t (&done)[kWarps]) const {
+    for (std::uint32_t c = static_cast<std::uint32_t>(id); c < chunks_; c += kCrew.signallers) {
+      if (!await_warps(done, c + 1)) return;
+      const std::uint64_t g = first_ + c;
+      if (is_peer(lane_)) {
+        // release.sys: pairs with the acquire in await_peers(), in the peer's block; publishes what the warps
+        // wrote that this one has just acquired from.
+        device::store_release(&p_.heads[lane_]->flags[phase][blockIdx.x][g % kRing][p_.rank], g + 1);
+      }
+    }
+  }
+
+  /// Chunk c of this block.
+  struct Chunk {
+    std::size_t begin;  ///< in every piece
+    unsigned bytes;     ///< a multiple of 16
+    std::size_t slot;   ///< from the first slot
+    bool whole;         ///< nothing of it is misaligned or beyond the message, in any piece
+
+    __device__ __forceinline__ Chunk(const Chunked& self, std::uint32_t c) {
+      const AllReduceParams& p = self.p_;
+      begin = (std::size_t{c} * gridDim.x + blockIdx.x) * p.chunk;
+      const std::size_t rest = p.piece - begin;
+      bytes = static_cast<unsigned>(rest < p.chunk ? rest : p.chunk);
+      slot = (blockIdx.x * kRing + (self.first_ + c) % kRing) * p.parity_stride;
+      whole = p.aligned && static_cast<unsigned>(self.size() - 1) * p.piece + begin + bytes <= p.bytes;
+    }
+  };
+
+  /// All packets of a chunk that are this warp's, kAtOnce at a time: f gets a function that calls another one
+  /// with the number of each and its place in the chunk.
+  template <int kAtOnce, class F>
+  __device__ __forceinline__ void for_packets(const Chunk& chunk, int warp, int warps, F&& f) const {
+    const unsigned stride = static_cast<unsigned>(warps) * 32 * kWidth;
+    for (unsigned at = (static_cast<unsigned>(warp) * 32 + lane_) * kWidth; at < chunk.bytes;
+         at += kAtOnce * stride) {
+      f([&](auto&& g) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          if (at + static_cast<unsigned>(i) * stride < chunk.bytes) {
+            g(i, at + static_cast<unsigned>(i) * stride);
+          }
+        }
+      });
+    }
+  }
+  /// Where a chunk of rank r's piece begins in the message.
+  [[nodiscard]] __device__ __forceinline__ std::size_t place(const Chunk& chunk, int r) const {
+    return static_cast<unsigned>(r) * p_.piece + chunk.begin;
+  }
+  [[nodiscard]] __device__ __forceinline__ Data load(const Chunk& chunk, std::size_t at) const {
+    if (chunk.whole) return load_whole<16>(p_.in + at);
+    return load_packet<typename E::Stored, 16>(p_.in, at, p_.bytes, p_.aligned);
+  }
+  __device__ __forceinline__ void store(const Chunk& chunk, std::size_t at, const Data& data) const {
+    if (chunk.whole) return store_whole<16>(p_.out + at, data);
+    store_packet<typename E::Stored, 16>(p_.out, at, p_.bytes, p_.aligned, data);
+  }
+  [[nodiscard]] __device__ __forceinline__ int size() const {
+    return kRanks < kMaxDevices ? kRanks : p_.size;
+  }
+  [[nodiscard]] __device__ __forceinline__ int right(int step) const {
+    return p_.rank + step < size() ? p_.rank + step : p_.rank + step - size();
+  }
+  [[nodiscard]] __device__ __forceinline__ bool is_peer(unsigned r) const {
+    return r < static_cast<unsigned>(size()) && r != static_cast<unsigned>(p_.rank);
+  }
+
+  /// By all lanes of a warp: it has done its part of chunk c.
+  __device__ __forceinline__ void done(std::uint32_t& progress, std::uint32_t c) const {
+    __syncwarp();
+    // release.cta: pairs with the acquire in await_warps(); publishes what this warp wrote, and that it has
+    // read.
+    if (lane_ == 0) {
+      asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared(&progress)), "r"(c + 1) : "memory");
+    }
+  }
+  /// By all lanes of a warp: waits until all of these warps have done `count` chunks. Those wait for peers,
+  /// with a deadline, or for others that do; so this looks only whether one of them has given up.
+  template <int kWarps>
+  [[nodiscard]] __device__ __forceinline__ bool await_warps(const std::uint32_t (&done)[kWarps],
+                                                            std::uint32_t count) const {
+    const std::uint32_t* const mine = &done[lane_ < kWarps ? lane_ : 0];
+    for (int polls = 1;; ++polls) {
+      std::uint32_t seen;
+      asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(seen) : "r"(shared(mine)) : "memory");
+      if (__all_sync(0xffffffff, seen >= count)) break;
+      if (polls % kPollsPerLook == 0 && __any_sync(0xffffffff, device::load_relaxed(p_.guard.failed) != 0)) {
+        return false;
+      }
+    }
+    __syncwarp();
+    return true;
+  }
+  /// By all lanes of a warp: waits until chunk c of this phase has come from every peer.
+  [[nodiscard]] __device__ __forceinline__ bool await_peers(int phase, std::uint32_t c) const {
+    const std::uint64_t g = first_ + c;
+    bool came = true;
+    if (is_peer(lane_)) {
+      const std::uint64_t* const flag = &p_.heads[p_.rank]->flags[phase][blockIdx.x][g % kRing][lane_];
+      // acquire.sys: pairs with the release in signal().
+      came = device::wait_until<kPollsPerLook>(p_.guard, static_cast<int>(lane_), DeviceFault::all_reduce,
+                                               [=] { return device::load_relaxed(flag) > g; }) &&
+             device::load_acquire(flag) > g;
+    }
+    const bool all = __all_sync(0xffffffff, came) != 0;
+    __syncwarp();
+    return all;
+  }
+  [[nodiscard]] static __device__ __forceinline__ std::uint32_t shared(const std::uint32_t* word) {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(word));
+  }
+
+  const AllReduceParams& p_;
+  Progress& progress_;
+  const unsigned lane_;
+  std::uint64_t first_ = 0;   ///< number of this block's first chunk of the launch
+  std::uint32_t chunks_ = 0;  ///< of this block
+};
+
+template <class E, Op kOp, int kRanks>
+__device__ __forceinline__ void all_reduce_chunked(const AllReduceParams& params) {
+  using Kernel = Chunked<E, kOp, kRanks>;
+  __shared__ typename Kernel::Progress progress;
+  Kernel(params, progress).run();
+}
+
+}  // namespace onehop::cuda

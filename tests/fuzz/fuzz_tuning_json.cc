@@ -1,0 +1,29 @@
+// Whatever bytes arrive, they are a tuning table or Error{protocol} in one line; a table equals what its own
+// JSON says, and every call finds a way in it or none.
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include "onehop/tuning.h"
+
+#include "fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace onehop;
+  Tuning tuning;
+  try {
+    tuning = Tuning::from_json({reinterpret_cast<const char*>(data), size});
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::protocol) fuzz::finding(error.message());
+    if (error.message().find('\n') != std::string::npos) fuzz::finding("more than one line");
+    return 0;
+  }
+  if (Tuning::from_json(tuning.to_json()) != tuning) fuzz::finding("a table is not what its JSON says");
+  for (const TuningRow& row : tuning.rows) {
+    const DType type = row.types == TypeClass::floats ? DType::bf16 : DType::u64;
+    const Way* const way = tuning.find(row.collective, row.backend, row.ranks, type, row.up_to);
+    if (way == nullptr) fuzz::finding("a row is not found by the calls it is for");
+    if (to_string(*way).empty()) fuzz::finding("a way without a name");
+  }
+  return 0;
+}

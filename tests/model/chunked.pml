@@ -1,0 +1,256 @@
+// The pipeline of chunks: src/kernel/cuda/chunked.cuh. One block of every rank, since blocks never wait for others of their
+// rank; its warps, by role, are processes. A store is on its way until it lands: any time later, in any order with stores
+// to other words, however near. Only a signaller's release waits for those it has acquired from.
+//
+// Chunks are counted without end here. Launches only take possibilities away: the first kRing chunks of one need not wait
+// for copiers, since the launch before has ended.
+//
+// Properties: what a warp reads once it has seen its peers' flags is of its chunk; no store lands on what is still to be
+// read, and none is issued to a word that another one is on its way to; nobody waits for ever.
+//
+// MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
+
+#ifndef N
+#define N 2
+#endif
+#ifndef RING
+#define RING 2
+#endif
+// Words of a chunk in every slot, and the warps that share them.
+#ifndef WORDS
+#define WORDS 1
+#endif
+#ifndef SENDERS
+#define SENDERS 1
+#endif
+#ifndef ADDERS
+#define ADDERS 1
+#endif
+#ifndef COPIERS
+#define COPIERS 1
+#endif
+#ifndef SIGNALLERS
+#define SIGNALLERS 1
+#endif
+
+// Chunks are counted modulo LAPS, a multiple of RING and of SIGNALLERS that is more than twice as far as any two warps of
+// the group can be apart.
+#define LAPS 8
+#define NEXT(g) (((g) + 1) % LAPS)
+#define REACHED(count, g) (((count) + LAPS - (g)) % LAPS < LAPS / 2)
+
+#define NONE 255
+
+// Word i of slot s in phase f that src has on dst.
+#define AT(src, dst, f, s, i) (((((src) * N + (dst)) * 2 + (f)) * RING + (s)) * WORDS + (i))
+#define CELLS (N * N * 2 * RING * WORDS)
+byte cell[CELLS];    // the chunk whose data this is
+byte flight[CELLS];  // what is on its way there
+bool unread[CELLS];
+
+// Flag of phase f and slot s that src has on dst: the number of the next chunk. (In the program numbers only rise.)
+#ifdef MUTATION_ONE_FLAG
+#define FLAG(src, dst, f, s) flags[(((src) * N + (dst)) * 2 + (f)) * RING]
+#define RAISED(flag, g) REACHED(flag, NEXT(g))
+#else
+#define FLAG(src, dst, f, s) flags[(((src) * N + (dst)) * 2 + (f)) * RING + (s)]
+#define RAISED(flag, g) ((flag) == NEXT(g))
+#endif
+byte flags[N * N * 2 * RING];
+
+// Chunks that each warp of a rank has done.
+byte sent[N * SENDERS];
+byte added[N * ADDERS];
+byte copied[N * COPIERS];
+#ifdef MUTATION_SUMMED_PROGRESS
+// As if the warps added up what they have done: the quick make up for the slow. (Two senders.)
+#define ALL_SENT(me, g) ((sent[(me) * 2] + LAPS - (g)) % LAPS + (sent[(me) * 2 + 1] + LAPS - (g)) % LAPS >= 2 && \
+                         REACHED(sent[(me) * 2], g) && REACHED(sent[(me) * 2 + 1], g))
+#elif SENDERS == 1
+#define ALL_SENT(me, g) REACHED(sent[me], NEXT(g))
+#else
+#define ALL_SENT(me, g) (REACHED(sent[(me) * 2], NEXT(g)) && REACHED(sent[(me) * 2 + 1], NEXT(g)))
+#endif
+#if ADDERS == 1
+#define ALL_ADDED(me, g) REACHED(added[me], NEXT(g))
+#else
+#define ALL_ADDED(me, g) (REACHED(added[(me) * 2], NEXT(g)) && REACHED(added[(me) * 2 + 1], NEXT(g)))
+#endif
+#if COPIERS == 1
+#define ALL_COPIED(me, g) REACHED(copied[me], NEXT(g))
+#else
+#define ALL_COPIED(me, g) (REACHED(copied[(me) * 2], NEXT(g)) && REACHED(copied[(me) * 2 + 1], NEXT(g)))
+#endif
+
+// Chunk g - RING has been copied; counts begin at RING, as if so many had been.
+#if defined(MUTATION_NO_CREDIT)
+#define MAY_SEND(me, g) true
+#elif defined(MUTATION_CREDIT_OF_ADDERS)
+#define MAY_SEND(me, g) ALL_ADDED(me, ((g) + LAPS - RING) % LAPS)
+#else
+#define MAY_SEND(me, g) ALL_COPIED(me, ((g) + LAPS - RING) % LAPS)
+#endif
+
+// Between the memory and what is on its way to this word of it.
+proctype Way(byte at) {
+end:
+  do
+  :: d_step {
+       flight[at] != NONE ->
+       assert(!unread[at]); // still to be read
+       unread[at] = true;
+       cell[at] = flight[at];
+       flight[at] = NONE
+     }
+  od
+}
+
+inline send(f, w, g) {
+  for (r : 0 .. N - 1) {
+    if
+    :: r != me ->
+      assert(flight[AT(me, r, f, g % RING, w)] == NONE); // two on their way to one place
+      flight[AT(me, r, f, g % RING, w)] = g
+    :: else
+    fi
+  }
+}
+inline receive(f, w, g) {
+  for (r : 0 .. N - 1) {
+    if
+    :: r != me ->
+      assert(cell[AT(r, me, f, g % RING, w)] == g);
+      unread[AT(r, me, f, g % RING, w)] = false
+    :: else
+    fi
+  }
+}
+
+#define CAME(src, f, g) (src == me || RAISED(FLAG(src, me, f, (g) % RING), g))
+#if N == 2
+#define ALL_CAME(f, g) (CAME(0, f, g) && CAME(1, f, g))
+#elif defined(MUTATION_WAIT_FOR_ONE)
+#define ALL_CAME(f, g) ((me != 0 && CAME(0, f, g)) || (me != 1 && CAME(1, f, g)) || (me != 2 && CAME(2, f, g)))
+#else
+#define ALL_CAME(f, g) (CAME(0, f, g) && CAME(1, f, g) && CAME(2, f, g))
+#endif
+
+proctype Sender(byte me; byte id) {
+  byte g = RING;
+  byte i;
+  byte r;
+  do
+  :: d_step {
+       MAY_SEND(me, g) ->
+       i = id;
+       do
+       :: i < WORDS -> send(0, i, g); i = i + SENDERS
+       :: else -> break
+       od;
+       g = NEXT(g);
+       sent[me * SENDERS + id] = g;
+       i = 0;
+       r = 0
+     }
+  od
+}
+
+proctype Adder(byte me; byte id) {
+  byte g = RING;
+  byte i;
+  byte r;
+
+  do
+  :: ALL_CAME(0, g) ->
+     i = id;
+     do
+     :: d_step { i < WORDS -> receive(0, i, g); send(1, i, g); i = i + ADDERS; r = 0 }
+     :: atomic {
+          i >= WORDS ->
+          g = NEXT(g);
+          added[me * ADDERS + id] = g;
+          i = 0;
+          break
+        }
+     od
+  od
+}
+
+proctype Copier(byte me; byte id) {
+  byte g = RING;
+  byte i;
+  byte r;
+  do
+  :: d_step {
+       ALL_ADDED(me, g) && ALL_CAME(1, g) ->
+       i = id;
+       do
+       :: i < WORDS -> receive(1, i, g); i = i + COPIERS
+       :: else -> break
+       od;
+       g = NEXT(g);
+       copied[me * COPIERS + id] = g;
+       i = 0;
+       r = 0
+     }
+  od
+}
+
+// A release ends when all that was stored of this chunk has landed.
+#ifdef MUTATION_RELAXED_FLAG
+#define LANDED(r) true
+#else
+#define LANDED(r) (flight[AT(me, r, f, g % RING, 0)] == NONE && flight[AT(me, r, f, g % RING, WORDS - 1)] == NONE)
+#endif
+#if N == 2
+#define ALL_LANDED (LANDED(0) && LANDED(1))
+#else
+#define ALL_LANDED (LANDED(0) && LANDED(1) && LANDED(2))
+#endif
+
+proctype Signaller(byte me; bit f; byte id) {
+  byte g = RING + id;
+  byte r;
+
+  do
+  :: (f == 0 && ALL_SENT(me, g)) || (f == 1 && ALL_ADDED(me, g)) ->
+     d_step {
+       ALL_LANDED ->
+       for (r : 0 .. N - 1) {
+         if
+         :: r != me -> FLAG(me, r, f, g % RING) = NEXT(g)
+         :: else
+         fi
+       }
+       r = 0;
+       g = (g + SIGNALLERS) % LAPS
+     }
+  od
+}
+
+init {
+  byte i;
+  byte j;
+  byte k;
+  atomic {
+    for (i : 0 .. CELLS - 1) { flight[i] = NONE }
+    for (i : 0 .. N * SENDERS - 1) { sent[i] = RING }
+    for (i : 0 .. N * ADDERS - 1) { added[i] = RING }
+    for (i : 0 .. N * COPIERS - 1) { copied[i] = RING }
+    for (i : 0 .. N - 1) {
+      for (j : 0 .. SENDERS - 1) { run Sender(i, j) }
+      for (j : 0 .. ADDERS - 1) { run Adder(i, j) }
+      for (j : 0 .. COPIERS - 1) { run Copier(i, j) }
+      for (j : 0 .. SIGNALLERS - 1) {
+        run Signaller(i, 0, j);
+        run Signaller(i, 1, j)
+      }
+      for (j : 0 .. N - 1) {
+        if
+        :: i != j -> for (k : AT(i, j, 0, 0, 0) .. AT(i, j, 1, RING - 1, WORDS - 1)) { run Way(k) }
+        :: else
+        fi
+      }
+    }
+  }
+}

@@ -327,7 +327,9 @@ TEST(TunedPlan, EveryCandidateIsAPlanOfItsOwnForEverySize) {
           ASSERT_TRUE(carries(plan.protocol, type));
           if (const auto* wanted = std::get_if<DeviceWay>(&way)) {
             ASSERT_EQ(plan.protocol, wanted->protocol);
-            if (wanted->threads != 0) ASSERT_EQ(plan.block, wanted->threads);
+            if (wanted->threads != 0) {
+              ASSERT_EQ(plan.block, wanted->threads);
+            }
             ASSERT_LE(plan.grid, wanted->blocks);
           }
           ASSERT_GT(plan.launch_bytes, 0u);

@@ -288,6 +288,49 @@ ONEHOP_API onehop_status_t onehop_all_reduce(onehop_group_t* group, const void* 
                                              onehop_dtype_t dtype, onehop_op_t op, void* stream,
                                              const onehop_call_options_t* options, onehop_algorithm_t* used);
 
+/// The other collectives. In all of them `count` is the elements of one block, `stream`, `options` and `used`
+/// are as above, and pointers that a rank does not need may be NULL. Unusable arguments of one rank are
+/// INVALID_ARGUMENT on all. Host ranks only so far: UNSUPPORTED between GPUs.
+
+/// Block r of `out` = rank r's `in`. In place: `in` is this rank's block of `out`.
+ONEHOP_API onehop_status_t onehop_all_gather(onehop_group_t* group, const void* in, void* out, size_t count,
+                                             onehop_dtype_t dtype, void* stream,
+                                             const onehop_call_options_t* options, onehop_algorithm_t* used);
+/// out[i] = op over all ranks of element i of this rank's block of their `in`. In place: `out` is this rank's
+/// block of `in`.
+ONEHOP_API onehop_status_t onehop_reduce_scatter(onehop_group_t* group, const void* in, void* out,
+                                                 size_t count, onehop_dtype_t dtype, onehop_op_t op,
+                                                 void* stream, const onehop_call_options_t* options,
+                                                 onehop_algorithm_t* used);
+/// out[i] = in[i] of rank `root`. In place: `out` is `in`.
+ONEHOP_API onehop_status_t onehop_broadcast(onehop_group_t* group, const void* in, void* out, size_t count,
+                                            onehop_dtype_t dtype, int root, void* stream,
+                                            const onehop_call_options_t* options, onehop_algorithm_t* used);
+/// out[i] = op over all ranks of in[i], on rank `root`. In place: `out` is `in`.
+ONEHOP_API onehop_status_t onehop_reduce(onehop_group_t* group, const void* in, void* out, size_t count,
+                                         onehop_dtype_t dtype, onehop_op_t op, int root, void* stream,
+                                         const onehop_call_options_t* options, onehop_algorithm_t* used);
+/// Block s of `out` = this rank's block of rank s's `in`. Not in place.
+ONEHOP_API onehop_status_t onehop_all_to_all(onehop_group_t* group, const void* in, void* out, size_t count,
+                                             onehop_dtype_t dtype, void* stream,
+                                             const onehop_call_options_t* options, onehop_algorithm_t* used);
+/// The same with blocks of any size: for every rank r of the group, the block for (from) r has in_counts[r]
+/// (out_counts[r]) elements from element in_offsets[r] (out_offsets[r]) on. All four have an entry per rank.
+/// MISMATCH on all ranks if one does not send what another expects.
+ONEHOP_API onehop_status_t onehop_all_to_all_v(onehop_group_t* group, const void* in, const size_t* in_counts,
+                                               const size_t* in_offsets, void* out, const size_t* out_counts,
+                                               const size_t* out_offsets, onehop_dtype_t dtype, void* stream,
+                                               const onehop_call_options_t* options,
+                                               onehop_algorithm_t* used);
+/// Block r of `out` on rank `root` = rank r's `in`. In place: the root's `in` is its block of `out`.
+ONEHOP_API onehop_status_t onehop_gather(onehop_group_t* group, const void* in, void* out, size_t count,
+                                         onehop_dtype_t dtype, int root, void* stream,
+                                         const onehop_call_options_t* options, onehop_algorithm_t* used);
+/// out = this rank's block of `in` of rank `root`. In place: the root's `out` is its block of `in`.
+ONEHOP_API onehop_status_t onehop_scatter(onehop_group_t* group, const void* in, void* out, size_t count,
+                                          onehop_dtype_t dtype, int root, void* stream,
+                                          const onehop_call_options_t* options, onehop_algorithm_t* used);
+
 // ---- Topology ----
 
 /// Probes this machine. `*json` (docs/wire-formats.md) ends with a NUL; the caller gives it back with

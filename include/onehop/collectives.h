@@ -19,19 +19,83 @@ struct CallOptions {
   std::optional<Duration> timeout;
 };
 
-/// out[i] = op over all ranks of in[i]. Collective: same count, type and op on every rank, otherwise every
-/// rank throws Error{mismatch} that names the difference and nothing is written.
+// What holds for every collective:
+//
+// - All ranks of the group make the same call: same count, type, op and root. Otherwise every rank throws
+//   Error{mismatch} that names the difference; when one rank's arguments are unusable (null, misaligned,
+//   overlapping, a root that is no rank, ...), every rank throws Error{invalid_argument} that names the rank
+//   and the reason. Nothing is written then, and the group stays usable.
+// - `count` is the elements of one block, any number including 0. `in` and `out` are this rank's; they are
+//   aligned to the element size, in any memory, and do not overlap but in the one way that a call names "in
+//   place". A pointer that a rank does not need may be null.
+// - On host ranks, large data that lies in one SymmetricBuffer of this group on all ranks is read where it
+//   lies. Nothing else depends on where data lies.
+// - Reductions combine ranks in the order 0..n-1 in the accumulation type (f32 for 8- and 16-bit floats) and
+//   round once, so all_reduce, reduce and reduce_scatter give the same bits on all ranks, for every algorithm
+//   and in every run.
+// - The algorithm used is returned. Only all_reduce and reduce have a choice: forcing Algorithm::two_shot on
+//   another one is Error{invalid_argument}.
+// - On GPUs there is all_reduce so far; ranks compare their calls there only with ONEHOP_CHECK=1 in the
+//   environment. The others throw Error{unsupported} on every rank, and the group stays usable.
+
+/// out[i] = op over all ranks of in[i]. `count` elements each. In place: `out` is `in`.
 ///
-/// Shapes: `count` elements each. `out` may be `in` (in place); other overlaps are Error{invalid_argument}.
-/// Any count including 0, any pointer aligned to the element size, any memory; memory inside a
-/// SymmetricBuffer of this group at the same offset on every rank is used without copying. Result: ranks are
-/// combined in the order 0..n-1 in the accumulation type (f32 for 8- and 16-bit floats) and rounded once, so
-/// the bits are the same on all ranks, for every algorithm and in every run.
-///
-/// Returns the algorithm used; Algorithm::none (nothing done) only under AlgorithmPolicy::legacy.
+/// Returns the algorithm used; Algorithm::none (nothing done) only under AlgorithmPolicy::legacy, to which no
+/// other collective is subject.
 ONEHOP_API Algorithm all_reduce(Group& group, const void* in, void* out, std::size_t count, DType type,
                                 ReduceOp op = ReduceOp::sum, Stream stream = {},
                                 const CallOptions& options = {});
+
+/// Block r of `out` = rank r's `in`. `in` has `count` elements, `out` group.size() blocks of as many. In
+/// place: `in` is this rank's block of `out`.
+ONEHOP_API Algorithm all_gather(Group& group, const void* in, void* out, std::size_t count, DType type,
+                                Stream stream = {}, const CallOptions& options = {});
+
+/// out[i] = op over all ranks of element i of this rank's block of their `in`. `in` has group.size() blocks
+/// of `count` elements, `out` has one. In place: `out` is this rank's block of `in`.
+ONEHOP_API Algorithm reduce_scatter(Group& group, const void* in, void* out, std::size_t count, DType type,
+                                    ReduceOp op = ReduceOp::sum, Stream stream = {},
+                                    const CallOptions& options = {});
+
+/// out[i] = in[i] of rank `root`, on every rank. `count` elements each; `in` is needed on `root` alone. In
+/// place: `out` is `in`.
+ONEHOP_API Algorithm broadcast(Group& group, const void* in, void* out, std::size_t count, DType type,
+                               Rank root, Stream stream = {}, const CallOptions& options = {});
+
+/// out[i] = op over all ranks of in[i], on rank `root`. `count` elements each; `out` is needed on `root`
+/// alone and not written elsewhere. In place: `out` is `in`.
+ONEHOP_API Algorithm reduce(Group& group, const void* in, void* out, std::size_t count, DType type,
+                            ReduceOp op, Rank root, Stream stream = {}, const CallOptions& options = {});
+
+/// Block s of `out` = this rank's block of rank s's `in`. group.size() blocks of `count` elements each.
+/// Cannot be made in place.
+ONEHOP_API Algorithm all_to_all(Group& group, const void* in, void* out, std::size_t count, DType type,
+                                Stream stream = {}, const CallOptions& options = {});
+
+/// One block per rank in an array: `counts[r]` elements that begin at element `offsets[r]`, for every rank r
+/// of the group. The offset of an empty block is not looked at.
+struct Blocks {
+  std::span<const std::size_t> counts;
+  std::span<const std::size_t> offsets;
+};
+
+/// all_to_all with blocks of any size: block s of `out` = this rank's block of rank s's `in`. Each rank
+/// passes its own blocks. What rank s sends to rank r must be what r expects from s; otherwise every rank
+/// throws Error{mismatch} that names the two. Blocks of `in` may share elements, those of `out` must not.
+/// Cannot be made in place: no block of `in` may overlap one of `out`.
+ONEHOP_API Algorithm all_to_all_v(Group& group, const void* in, const Blocks& in_blocks, void* out,
+                                  const Blocks& out_blocks, DType type, Stream stream = {},
+                                  const CallOptions& options = {});
+
+/// Block r of `out` on rank `root` = rank r's `in`. `in` has `count` elements; `out`, which is needed on
+/// `root` alone, group.size() blocks of as many. In place: the root's `in` is its block of `out`.
+ONEHOP_API Algorithm gather(Group& group, const void* in, void* out, std::size_t count, DType type, Rank root,
+                            Stream stream = {}, const CallOptions& options = {});
+
+/// out = this rank's block of `in` of rank `root`. `in`, which is needed on `root` alone, has group.size()
+/// blocks of `count` elements, `out` one. In place: the root's `out` is its block of `in`.
+ONEHOP_API Algorithm scatter(Group& group, const void* in, void* out, std::size_t count, DType type,
+                             Rank root, Stream stream = {}, const CallOptions& options = {});
 
 template <class T>
 inline constexpr std::optional<DType> kDTypeOf = std::nullopt;
@@ -52,7 +116,7 @@ inline constexpr std::optional<DType> kDTypeOf<std::int64_t> = DType::i64;
 template <>
 inline constexpr std::optional<DType> kDTypeOf<std::uint64_t> = DType::u64;
 
-/// In place, for types C++ knows.
+/// All-reduce in place, for types C++ knows.
 template <class T>
 Algorithm all_reduce(Group& group, std::span<T> data, ReduceOp op = ReduceOp::sum, Stream stream = {},
                      const CallOptions& options = {}) {

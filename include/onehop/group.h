@@ -50,7 +50,7 @@ struct JoinOptions {
 /// Algorithms of collectives, as counted by Group::usage. The numbers are part of the C API: append only.
 enum class Algorithm : std::uint8_t {
   none = 0,      ///< the legacy policy declined
-  one_shot = 1,  ///< everyone reads everyone's input
+  one_shot = 1,  ///< everyone reads what it needs of everyone's input
   two_shot = 2,  ///< reduce-scatter, then all-gather
 };
 inline constexpr int kAlgorithmCount = 3;

@@ -4,8 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "onehop/collectives.h"
-
 #include "c_api/convert.h"
 #include "c_api/guard.h"
 #include "c_api/handles.h"
@@ -13,20 +11,12 @@
 using namespace onehop;
 using namespace onehop::c_api;
 
-struct onehop_group {
-  Group group;
-};
-
 struct onehop_buffer {
   SymmetricBuffer buffer;
 };
 
 static_assert(ONEHOP_POLICY_TUNED == static_cast<int>(AlgorithmPolicy::tuned));
 static_assert(ONEHOP_POLICY_LEGACY == static_cast<int>(AlgorithmPolicy::legacy));
-static_assert(ONEHOP_ALGORITHM_NONE == static_cast<int>(Algorithm::none));
-static_assert(ONEHOP_ALGORITHM_ONE_SHOT == static_cast<int>(Algorithm::one_shot));
-static_assert(ONEHOP_ALGORITHM_TWO_SHOT == static_cast<int>(Algorithm::two_shot));
-static_assert(ONEHOP_ALGORITHM_TWO_SHOT + 1 == kAlgorithmCount);
 
 namespace {
 
@@ -58,27 +48,6 @@ JoinOptions to_join_options(const onehop_join_options_t* options) {
   out.policy = static_cast<AlgorithmPolicy>(given.policy);
   out.allow_overlapping_devices = given.allow_overlapping_devices != 0;
   if (given.tuning != nullptr) out.tuning = given.tuning;
-  return out;
-}
-
-onehop_call_options_t call_defaults() {
-  onehop_call_options_t defaults{};
-  defaults.timeout_ms = ONEHOP_TIMEOUT_DEFAULT;
-  defaults.algorithm = ONEHOP_ALGORITHM_AUTO;
-  return defaults;
-}
-
-CallOptions to_call_options(const onehop_call_options_t* options, const Group& group) {
-  if (options == nullptr) return {};
-  const onehop_call_options_t given = read_options(options, "options", call_defaults());
-  CallOptions out;
-  if (given.algorithm != ONEHOP_ALGORITHM_AUTO) {
-    require(given.algorithm >= ONEHOP_ALGORITHM_ONE_SHOT && given.algorithm < kAlgorithmCount,
-            "algorithm {} cannot be asked for; use ONEHOP_ALGORITHM_AUTO, _ONE_SHOT or _TWO_SHOT",
-            given.algorithm);
-    out.algorithm = static_cast<Algorithm>(given.algorithm);
-  }
-  if (given.timeout_ms != ONEHOP_TIMEOUT_DEFAULT) out.timeout = timeout(given.timeout_ms, group.timeout());
   return out;
 }
 
@@ -210,23 +179,6 @@ onehop_status_t onehop_buffer_put_signal(const onehop_buffer_t* buffer, int rank
 onehop_status_t onehop_buffer_wait_signal(const onehop_buffer_t* buffer, int rank, int channel,
                                           int64_t timeout_ms) {
   return guard([&] { in(buffer).wait_signal(Rank{rank}, channel, timeout(timeout_ms, kDefaultTimeout)); });
-}
-
-void onehop_call_options_init(onehop_call_options_t* options, size_t size) {
-  init_options(options, size, call_defaults());
-}
-
-onehop_status_t onehop_all_reduce(onehop_group_t* group, const void* in_data, void* out_data, size_t count,
-                                  onehop_dtype_t dtype, onehop_op_t op, void* stream,
-                                  const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return guard([&] {
-    Group& target = in(group);
-    require(in_data != nullptr || count == 0, "in must not be NULL when count is {}", count);
-    require(out_data != nullptr || count == 0, "out must not be NULL when count is {}", count);
-    const Algorithm ran = all_reduce(target, in_data, out_data, count, to_dtype(dtype), to_op(op),
-                                     Stream{stream}, to_call_options(options, target));
-    if (used != nullptr) *used = static_cast<onehop_algorithm_t>(ran);
-  });
 }
 
 }  // extern "C"

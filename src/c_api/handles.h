@@ -3,8 +3,13 @@
 
 #include <memory>
 
+#include "onehop/group.h"
 #include "onehop/store.h"
 
 struct onehop_store {
   std::shared_ptr<onehop::Store> store;
+};
+
+struct onehop_group {
+  onehop::Group group;
 };

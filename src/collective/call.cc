@@ -1,5 +1,7 @@
 #include "collective/call.h"
 
+#include <iterator>
+
 #include "onehop/group.h"
 
 #include "base/check.h"
@@ -7,32 +9,69 @@
 namespace onehop {
 namespace {
 
-const char* kind_name(std::uint8_t kind) {
-  switch (static_cast<CallKind>(kind)) {
-    case CallKind::barrier:
-      return "barrier";
-    case CallKind::all_reduce:
-      return "all_reduce";
-  }
-  return "an unknown call";
+struct Names {
+  const char* call;
+  const char* data_fault_point;
+};
+// By number; what a peer sends may be any.
+constexpr Names kNames[] = {
+    {"an unknown call", ""},
+    {"barrier", ""},
+    {"all_reduce", "all_reduce.data"},
+    {"all_gather", "all_gather.data"},
+    {"reduce_scatter", "reduce_scatter.data"},
+    {"broadcast", "broadcast.data"},
+    {"reduce", "reduce.data"},
+    {"all_to_all", "all_to_all.data"},
+    {"all_to_all_v", "all_to_all_v.data"},
+    {"gather", "gather.data"},
+    {"scatter", "scatter.data"},
+};
+static_assert(std::size(kNames) == static_cast<std::size_t>(CallKind::scatter) + 1);
+
+const Names& names_of(CallKind kind) {
+  const auto number = static_cast<std::size_t>(kind);
+  return kNames[number < std::size(kNames) ? number : 0];
+}
+
+bool reduces(CallKind kind) {
+  return kind == CallKind::all_reduce || kind == CallKind::reduce || kind == CallKind::reduce_scatter;
+}
+
+bool has_root(CallKind kind) {
+  return kind == CallKind::broadcast || kind == CallKind::reduce || kind == CallKind::gather ||
+         kind == CallKind::scatter;
 }
 
 /// "all_reduce(count 1024, f32, sum)".
 std::string describe(const host::Call& call) {
-  if (static_cast<CallKind>(call.kind) == CallKind::barrier) return "barrier()";
-  return fmt::format("{}(count {}, {}, {}{})", kind_name(call.kind), call.count,
-                     to_string(static_cast<DType>(call.dtype)), to_string(static_cast<ReduceOp>(call.op)),
-                     call.algorithm == kAnyAlgorithm
-                         ? std::string()
-                         : fmt::format(", {}", to_string(static_cast<Algorithm>(call.algorithm))));
+  const auto kind = static_cast<CallKind>(call.kind);
+  if (kind == CallKind::barrier) return "barrier()";
+  if (&names_of(kind) == kNames) return kNames->call;
+  std::string text = fmt::format("{}(", to_text(kind));
+  if (kind != CallKind::all_to_all_v) text += fmt::format("count {}, ", call.count);
+  text += to_string(static_cast<DType>(call.dtype));
+  if (reduces(kind)) text += fmt::format(", {}", to_string(static_cast<ReduceOp>(call.op)));
+  if (has_root(kind)) text += fmt::format(", root {}", call.root);
+  if (call.algorithm != kAnyAlgorithm)
+    text += fmt::format(", {}", to_string(static_cast<Algorithm>(call.algorithm)));
+  return text + ")";
 }
 
 bool same(const host::Call& a, const host::Call& b) {
   return a.count == b.count && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op &&
-         a.algorithm == b.algorithm;
+         a.algorithm == b.algorithm && a.root == b.root;
 }
 
 }  // namespace
+
+const char* to_text(CallKind kind) {
+  return names_of(kind).call;
+}
+
+const char* data_fault_point(CallKind kind) {
+  return names_of(kind).data_fault_point;
+}
 
 const char* to_text(CallDefect defect) {
   switch (defect) {
@@ -46,12 +85,22 @@ const char* to_text(CallDefect defect) {
       return "its algorithm is unknown";
     case CallDefect::too_large:
       return "its count is too large";
-    case CallDefect::null_pointer:
-      return "a pointer is null";
+    case CallDefect::null_input:
+      return "its input is null";
+    case CallDefect::null_output:
+      return "its output is null";
     case CallDefect::misaligned:
       return "a pointer is not aligned to the element size";
     case CallDefect::overlap:
-      return "input and output overlap without being the same";
+      return "input and output overlap without being in place";
+    case CallDefect::unsuitable_algorithm:
+      return "its algorithm cannot carry it";
+    case CallDefect::unknown_root:
+      return "its root is no rank of the group";
+    case CallDefect::in_place:
+      return "it cannot be made in place: input and output must be apart";
+    case CallDefect::not_one_per_rank:
+      return "it needs one count and one offset per rank, for its input and for its output";
   }
   return "its arguments are unusable";
 }

@@ -9,7 +9,22 @@
 namespace onehop {
 
 /// Collectives by number, as host::Call::kind carries them. Append only.
-enum class CallKind : std::uint8_t { barrier = 1, all_reduce = 2 };
+enum class CallKind : std::uint8_t {
+  barrier = 1,
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  broadcast,
+  reduce,
+  all_to_all,
+  all_to_all_v,
+  gather,
+  scatter,
+};
+/// "all_reduce", as users call it.
+[[nodiscard]] const char* to_text(CallKind kind);
+/// Where fault tests strike when ranks have met and data is on its way: "all_reduce.data".
+[[nodiscard]] const char* data_fault_point(CallKind kind);
 
 /// Why a rank cannot make the call it was asked for, as host::Call::rejected carries it. Append only.
 enum class CallDefect : std::uint8_t {
@@ -18,9 +33,14 @@ enum class CallDefect : std::uint8_t {
   unknown_op,
   unknown_algorithm,
   too_large,
-  null_pointer,
+  null_input,
   misaligned,
   overlap,
+  unsuitable_algorithm,
+  unknown_root,
+  in_place,
+  not_one_per_rank,
+  null_output,
 };
 [[nodiscard]] const char* to_text(CallDefect defect);
 

@@ -78,10 +78,44 @@ TEST(RequireSameCall, NamesTheRankAndBothCallsOfAMismatch) {
   }
 }
 
+TEST(RequireSameCall, DescribesEachCollectiveByWhatItHas) {
+  struct Row {
+    CallKind kind;
+    const char* text;
+  };
+  const Row rows[] = {
+      {CallKind::all_gather, "rank 2 calls all_gather(count 1024, f32)"},
+      {CallKind::reduce_scatter, "rank 2 calls reduce_scatter(count 1024, f32, sum)"},
+      {CallKind::broadcast, "rank 2 calls broadcast(count 1024, f32, root 1)"},
+      {CallKind::reduce, "rank 2 calls reduce(count 1024, f32, sum, root 1)"},
+      {CallKind::all_to_all, "rank 2 calls all_to_all(count 1024, f32)"},
+      {CallKind::all_to_all_v, "rank 2 calls all_to_all_v(f32)"},
+      {CallKind::gather, "rank 2 calls gather(count 1024, f32, root 1)"},
+      {CallKind::scatter, "rank 2 calls scatter(count 1024, f32, root 1)"},
+  };
+  for (const Row& row : rows) {
+    const Error error = error_when_rank_2([&](host::Call& call) {
+      call.kind = static_cast<std::uint8_t>(row.kind);
+      call.root = 1;
+    });
+    EXPECT_EQ(error.code(), ErrorCode::mismatch);
+    EXPECT_THAT(error.message(), ::testing::EndsWith(row.text));
+  }
+}
+
+TEST(RequireSameCall, ADifferentRootIsAMismatch) {
+  std::vector<host::Call> calls(2, some_call());
+  calls[0].kind = calls[1].kind = static_cast<std::uint8_t>(CallKind::gather);
+  calls[1].root = 1;
+  EXPECT_THROW(require_same(calls), Error);
+}
+
 TEST(RequireSameCall, AnUnusableArgumentOfOneRankRejectsTheCallWithItsReason) {
   for (const CallDefect defect :
        {CallDefect::unknown_type, CallDefect::unknown_op, CallDefect::unknown_algorithm,
-        CallDefect::too_large, CallDefect::null_pointer, CallDefect::misaligned, CallDefect::overlap}) {
+        CallDefect::too_large, CallDefect::null_input, CallDefect::misaligned, CallDefect::overlap,
+        CallDefect::unsuitable_algorithm, CallDefect::unknown_root, CallDefect::in_place,
+        CallDefect::not_one_per_rank, CallDefect::null_output}) {
     const Error error =
         error_when_rank_2([&](host::Call& call) { call.rejected = static_cast<std::uint8_t>(defect); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);

@@ -14,44 +14,12 @@
 
 #include "base/env.h"
 #include "collective/plan.h"
-#include "conformance/all_reduce_case.h"
-#include "support/sanitizers.h"
+#include "conformance/suite.h"
 
 namespace onehop::testing {
 namespace {
 
-constexpr std::size_t kSmallScratch = 64 << 10;
-constexpr std::size_t kDefaultScratch = 10 << 20;
-
-// Every n-th case in builds that are an order of magnitude slower.
-constexpr std::size_t kThin = kSanitized ? 8 : 1;
-
-std::uint64_t seed() {
-  static const std::uint64_t value =
-      std::strtoull(env::get("ONEHOP_TEST_SEED").value_or("20250301").c_str(), nullptr, 10);
-  return value;
-}
-
 constexpr std::optional<Algorithm> kAlgorithms[] = {std::nullopt, Algorithm::one_shot, Algorithm::two_shot};
-
-/// Streams of every type, made before the ranks start, so that ranks that are processes inherit them.
-class AllStreams {
- public:
-  AllStreams(int ranks, std::initializer_list<DType> types) {
-    for (const DType type : types)
-      streams_.emplace(type, Streams(ranks, type, seed() + static_cast<std::uint64_t>(type)));
-  }
-  explicit AllStreams(int ranks) {
-    for (int t = 0; t < kDTypeCount; ++t) {
-      streams_.emplace(static_cast<DType>(t),
-                       Streams(ranks, static_cast<DType>(t), seed() + static_cast<std::uint64_t>(t)));
-    }
-  }
-  const Streams& operator[](DType type) const { return streams_.at(type); }
-
- private:
-  std::map<DType, Streams> streams_;
-};
 
 /// Counts at which something begins, ends or repeats: the plan's limits and chunks, and one element to either
 /// side.
@@ -98,45 +66,11 @@ std::vector<std::size_t> boundary_counts(const Backend& backend, int ranks, DTyp
   return counts;
 }
 
-std::vector<std::size_t> small_counts() {
-  return {0, 1, 2, 3, 7, 15, 16, 17, 31, 61, 63, 64, 65, 127, 509, 1021, 1023, 1025, 4093, 4099};
-}
-
-struct Parameter {
-  const Backend* backend;
-  int ranks;
-};
-
-class AllReduce : public ::testing::TestWithParam<Parameter> {
- protected:
-  void SetUp() override {
-    const std::string reason = backend().unavailable(ranks());
-    if (!reason.empty()) GTEST_SKIP() << reason;
-  }
-  [[nodiscard]] const Backend& backend() const { return *GetParam().backend; }
-  [[nodiscard]] int ranks() const { return GetParam().ranks; }
-
-  /// Runs the cases one after another on one group.
-  void run(const std::vector<AllReduceCase>& cases, const AllStreams& streams,
-           std::size_t scratch_bytes) const {
-    std::size_t max_bytes = 0;
-    for (const AllReduceCase& each : cases) max_bytes = std::max(max_bytes, each.bytes());
-    JoinOptions options;
-    options.scratch_bytes = scratch_bytes;
-    backend().run(ranks(), options, [&](Group& group) {
-      Workspace workspace(backend(), group, max_bytes);
-      for (const AllReduceCase& each : cases) {
-        const Algorithm used = workspace.run(each, streams[each.type]);
-        ASSERT_EQ(used, each.algorithm.value_or(used)) << each.describe();
-        ASSERT_NE(used, Algorithm::none) << each.describe();
-      }
-    });
-  }
-};
+class AllReduce : public CollectiveTest {};
 
 /// A case with everything but type, op and count drawn at random.
-AllReduceCase random_case(std::mt19937_64& random) {
-  AllReduceCase result;
+CollectiveCase random_case(std::mt19937_64& random) {
+  CollectiveCase result;
   result.algorithm = kAlgorithms[random() % std::size(kAlgorithms)];
   result.placement = static_cast<Placement>(random() % kPlacementCount);
   result.in_place = random() % 2 == 0;
@@ -147,13 +81,13 @@ AllReduceCase random_case(std::mt19937_64& random) {
 
 TEST_P(AllReduce, GivesTheExactBitsOfEveryTypeAndOpAtEverySize) {
   std::mt19937_64 random(seed());
-  std::vector<AllReduceCase> cases;
+  std::vector<CollectiveCase> cases;
   std::size_t n = 0;
   for (int type = 0; type < kDTypeCount; ++type) {
     for (int op = 0; op < kReduceOpCount; ++op) {
       for (const std::size_t count : small_counts()) {
         if (n++ % kThin != 0) continue;
-        AllReduceCase each = random_case(random);
+        CollectiveCase each = random_case(random);
         each.type = static_cast<DType>(type);
         each.op = static_cast<ReduceOp>(op);
         each.count = count;
@@ -166,7 +100,7 @@ TEST_P(AllReduce, GivesTheExactBitsOfEveryTypeAndOpAtEverySize) {
 
 TEST_P(AllReduce, CrossesEveryLimitOfThePlanWithEveryPlacement) {
   std::mt19937_64 random(seed());
-  std::vector<AllReduceCase> cases;
+  std::vector<CollectiveCase> cases;
   std::size_t n = 0;
   for (const auto& [type, op] : {std::pair{DType::bf16, ReduceOp::sum}, std::pair{DType::u8, ReduceOp::max},
                                  std::pair{DType::f64, ReduceOp::avg}}) {
@@ -176,7 +110,7 @@ TEST_P(AllReduce, CrossesEveryLimitOfThePlanWithEveryPlacement) {
         for (const bool in_place : {false, true}) {
           // The number of cases per placement is odd against this, so that all meet all in the end.
           if (n++ % (3 * kThin) != 0) continue;
-          AllReduceCase each = random_case(random);
+          CollectiveCase each = random_case(random);
           each.type = type;
           each.op = op;
           each.count = count;
@@ -192,11 +126,11 @@ TEST_P(AllReduce, CrossesEveryLimitOfThePlanWithEveryPlacement) {
 
 TEST_P(AllReduce, ForcesEachAlgorithmOnEachPlacementInChunksOfASmallStagingBuffer) {
   std::mt19937_64 random(seed());
-  std::vector<AllReduceCase> cases;
+  std::vector<CollectiveCase> cases;
   for (int placement = 0; placement < kPlacementCount; ++placement) {
     for (const bool in_place : {false, true}) {
       for (const std::optional<Algorithm> algorithm : kAlgorithms) {
-        AllReduceCase each = random_case(random);
+        CollectiveCase each = random_case(random);
         each.type = DType::f32;
         each.count = kSanitized ? 20011 : 50021;  // primes, of many chunks
         each.placement = static_cast<Placement>(placement);
@@ -211,10 +145,10 @@ TEST_P(AllReduce, ForcesEachAlgorithmOnEachPlacementInChunksOfASmallStagingBuffe
 
 TEST_P(AllReduce, CarriesMegabytesInTheDefaultStagingBuffer) {
   std::mt19937_64 random(seed());
-  std::vector<AllReduceCase> cases;
+  std::vector<CollectiveCase> cases;
   for (const DType type : {DType::f16, DType::f32, DType::i8}) {
     for (const std::size_t bytes : {std::size_t{300} << 10, std::size_t{kSanitized ? 1 : 3} << 20}) {
-      AllReduceCase each = random_case(random);
+      CollectiveCase each = random_case(random);
       each.type = type;
       each.count = bytes / size_of(type) - 7;
       for (const Placement placement :
@@ -301,7 +235,7 @@ TEST_P(AllReduce, KeepsRanksInStepThroughRandomCallsBackToBack) {
     std::mt19937_64 together(seed());
     std::mt19937_64 alone(seed() + static_cast<std::uint64_t>(group.rank().value) + 1);
     for (int i = 0; i < calls; ++i) {
-      AllReduceCase each = random_case(together);
+      CollectiveCase each = random_case(together);
       each.type = static_cast<DType>(together() % kDTypeCount);
       each.op = static_cast<ReduceOp>(together() % kReduceOpCount);
       // Every magnitude is as likely as any other.
@@ -463,7 +397,7 @@ TEST_P(LegacyAllReduce, UsesOneShotTo256KiBTwoShotTo10MiBAndThenNone) {
     Workspace workspace(backend(), group, (10 << 20) + 64);
     for (const DType type : {DType::f32, DType::bf16}) {
       const auto expect = [&](std::size_t bytes, Algorithm algorithm) {
-        AllReduceCase each;
+        CollectiveCase each;
         each.type = type;
         each.count = bytes / size_of(type);
         each.in_place = true;
@@ -487,7 +421,7 @@ TEST_P(LegacyAllReduce, DeclinesWhatTheOriginalDeclines) {
     Workspace workspace(backend(), group, 200 << 10);
     const auto expect = [&](DType type, ReduceOp op, std::size_t count, Algorithm algorithm,
                             std::size_t shift = 0) {
-      AllReduceCase each{.type = type, .op = op, .count = count, .algorithm = {}, .shift = shift};
+      CollectiveCase each{.type = type, .op = op, .count = count, .algorithm = {}, .shift = shift};
       EXPECT_EQ(workspace.run(each, streams[type]), algorithm) << each.describe();
     };
     expect(DType::f32, ReduceOp::sum, 16, Algorithm::one_shot);
@@ -514,22 +448,10 @@ TEST_P(LegacyAllReduce, ForcingAnAlgorithmOverridesThePolicy) {
   run_legacy(kSmallScratch, [&](Group& group) {
     Workspace workspace(backend(), group, 200 << 10);
     for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
-      AllReduceCase each{.type = DType::f16, .count = 50021, .algorithm = algorithm, .shift = 1};
+      CollectiveCase each{.type = DType::f16, .count = 50021, .algorithm = algorithm, .shift = 1};
       EXPECT_EQ(workspace.run(each, streams[DType::f16]), algorithm);
     }
   });
-}
-
-std::vector<Parameter> parameters(std::vector<int> Backend::*sizes) {
-  std::vector<Parameter> all;
-  for (const Backend& backend : backends()) {
-    for (const int ranks : backend.*sizes) all.push_back({&backend, ranks});
-  }
-  return all;
-}
-
-std::string name_of(const ::testing::TestParamInfo<Parameter>& info) {
-  return fmt::format("{}{}", info.param.backend->name, info.param.ranks);
 }
 
 INSTANTIATE_TEST_SUITE_P(, AllReduce, ::testing::ValuesIn(parameters(&Backend::sizes)), name_of);

@@ -48,6 +48,9 @@ struct Cell {
 const std::vector<std::string> kPoints = {
     "announce",   "offer", "ack",     "connect",    "allocate",       "map",
     "allocate#2", "map#2", "barrier", "all_reduce", "all_reduce.data"};
+/// Each also has a point of its own name with ".data".
+const std::vector<std::string> kOtherCollectives = {"all_gather", "reduce_scatter", "broadcast", "reduce",
+                                                    "all_to_all", "all_to_all_v",   "gather",    "scatter"};
 bool before_sockets(const std::string& point) {
   return point == "prepare" || point == "announce" || point == "offer";
 }
@@ -64,6 +67,21 @@ std::vector<Cell> cells_of(const std::string& action, Duration timeout) {
         if (kSanitized && ranks > 2 && victim != ranks / 2) continue;
         cells.push_back(
             {.point = point, .action = action, .victim = victim, .ranks = ranks, .timeout = timeout});
+      }
+    }
+  }
+  // All of these are alike but in what they move: the root, and one rank that is not.
+  int other = 0;
+  for (const std::string& collective : kOtherCollectives) {
+    for (const char* const where : {"", ".data"}) {
+      other = other % 3 + 1;
+      for (const int victim : {0, other}) {
+        if (kSanitized && victim == 0) continue;
+        cells.push_back({.point = collective + where,
+                         .action = action,
+                         .victim = victim,
+                         .ranks = 4,
+                         .timeout = timeout});
       }
     }
   }
@@ -102,6 +120,7 @@ void live(World& world, Rank rank, const Cell& cell, const std::string& store_pa
       group.barrier();
       attempt.begin_call();
       check_all_reduce(group);
+      check_other_collectives(group, [&] { attempt.begin_call(); });
     });
     if (old) paint(*old);
     world.raise(kFirstAttemptEnded);

@@ -222,6 +222,7 @@ TEST(Mismatch, CallsOfDifferentKindsSucceedOnNoRank) {
   const std::vector<std::pair<std::string, std::function<void(Group&)>>> kinds = {
       {"barrier", [](Group& group) { group.barrier(); }},
       {"all_reduce", [](Group& group) { check_all_reduce(group); }},
+      {"other collectives", [](Group& group) { check_other_collectives(group); }},
       {"allocate", [](Group& group) { (void)group.allocate(4096); }},
       {"all_gather", [](Group& group) { (void)group.all_gather("hello"); }},
       {"split", [](Group& group) { (void)group.split(0, 0); }},

@@ -180,6 +180,62 @@ void check_all_reduce(Group& group) {
   }
 }
 
+void check_other_collectives(Group& group, const std::function<void()>& before_each) {
+  const auto n = static_cast<std::size_t>(group.size());
+  const auto me = static_cast<std::size_t>(group.rank().value);
+  const Rank root{0};
+  // What rank r has in its block for rank b.
+  const auto value = [](std::size_t r, std::size_t b) { return static_cast<std::uint32_t>(100 * r + b + 1); };
+  const auto sum = [&](std::size_t b) {
+    std::uint32_t total = 0;
+    for (std::size_t r = 0; r < n; ++r) total += value(r, b);
+    return total;
+  };
+  for (const std::size_t count : {std::size_t{300}, std::size_t{20'000}}) {
+    std::vector<std::uint32_t> in;
+    std::vector<std::size_t> offsets;
+    for (std::size_t b = 0; b < n; ++b) {
+      in.insert(in.end(), count, value(me, b));
+      offsets.push_back(b * count);
+    }
+    const std::vector<std::size_t> counts(n, count);
+    std::vector<std::uint32_t> out(n * count);
+    const auto expect = [&](const char* what, std::size_t blocks, auto&& element) {
+      for (std::size_t i = 0; i < blocks * count; ++i) {
+        if (out[i] != element(i / count))
+          throw std::logic_error(fmt::format("{} of {} succeeded with a wrong result", what, count));
+      }
+    };
+    const DType type = DType::u32;
+    before_each();
+    (void)all_gather(group, in.data(), out.data(), count, type);
+    expect("all_gather", n, [&](std::size_t r) { return value(r, 0); });
+    before_each();
+    (void)reduce_scatter(group, in.data(), out.data(), count, type);
+    expect("reduce_scatter", 1, [&](std::size_t) { return sum(me); });
+    before_each();
+    (void)broadcast(group, in.data(), out.data(), count, type, root);
+    expect("broadcast", 1, [&](std::size_t) { return value(0, 0); });
+    before_each();
+    (void)reduce(group, in.data(), out.data(), count, type, ReduceOp::sum, root);
+    if (group.rank() == root) expect("reduce", 1, [&](std::size_t) { return sum(0); });
+    before_each();
+    (void)all_to_all(group, in.data(), out.data(), count, type);
+    expect("all_to_all", n, [&](std::size_t r) { return value(r, me); });
+    const Blocks blocks{.counts = counts, .offsets = offsets};
+    std::fill(out.begin(), out.end(), 0);
+    before_each();
+    (void)all_to_all_v(group, in.data(), blocks, out.data(), blocks, type);
+    expect("all_to_all_v", n, [&](std::size_t r) { return value(r, me); });
+    before_each();
+    (void)gather(group, in.data(), out.data(), count, type, root);
+    if (group.rank() == root) expect("gather", n, [&](std::size_t r) { return value(r, 0); });
+    before_each();
+    (void)scatter(group, in.data(), out.data(), count, type, root);
+    expect("scatter", 1, [&](std::size_t) { return value(0, me); });
+  }
+}
+
 Spread::Spread(std::vector<double> unsorted) : values(std::move(unsorted)) {
   std::sort(values.begin(), values.end());
 }

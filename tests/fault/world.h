@@ -110,6 +110,9 @@ void arm_fault(const std::string& point, Rank rank, const std::string& action, C
 /// A small and a large (two-shot, several chunks) all-reduce, results checked; a wrong one throws
 /// std::logic_error.
 void check_all_reduce(Group& group);
+/// The same for every other collective, with rank 0 for root; `before_each` is run before each call.
+void check_other_collectives(
+    Group& group, const std::function<void()>& before_each = [] {});
 
 /// Sorted figures and how they are spread.
 struct Spread {

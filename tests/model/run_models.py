@@ -27,7 +27,7 @@ MEGABYTES = 2048  # for one search
 MAX_DEPTH = 400_000
 
 # Kinds of call in steps.pml.
-BARRIER, ONE_SHOT, TWO_SHOT, TWO_SHOT_IN, TWO_SHOT_OUT, TWO_SHOT_BOTH = (1 << i for i in range(6))
+BARRIER, ONE_SHOT, TWO_SHOT, TWO_SHOT_IN, TWO_SHOT_OUT, TWO_SHOT_BOTH, MOVE = (1 << i for i in range(7))
 SYMMETRIC = TWO_SHOT_IN | TWO_SHOT_OUT | TWO_SHOT_BOTH
 
 
@@ -79,6 +79,8 @@ GROUPS = {
         steps("3 ranks, two-shots in symmetric memory", N=3, KINDS=SYMMETRIC),
         steps("3 ranks, two-shot from symmetric memory; crash, a passed deadline",
               N=3, MAX_CHUNKS=1, KINDS=TWO_SHOT_IN, CRASH=1, GIVE_UP=1),
+        steps("3 ranks, moving symmetric memory among one-shots", N=3, MAX_CHUNKS=1, KINDS=ONE_SHOT | MOVE),
+        steps("3 ranks, moving symmetric memory; crash, a passed deadline", N=3, MAX_CHUNKS=1, KINDS=MOVE, CRASH=1, GIVE_UP=1),
         steps("4 ranks, two-shot of one chunk", N=4, MAX_CHUNKS=1, KINDS=TWO_SHOT),
     ],
     "doorbell": [
@@ -119,8 +121,11 @@ GROUPS = {
         steps("writes the call after the step", CALL, MUTATION_CALL_AFTER_STEP=1),
         steps("collects results before waiting", RESULT_SLOT, MUTATION_COLLECT_BEFORE_WAIT=1, KINDS=TWO_SHOT),
         steps("symmetric output without the last step", TORN, MUTATION_NO_LAST_STEP=1, KINDS=TWO_SHOT_OUT),
+        steps("moving symmetric memory without the last step", TORN, MUTATION_NO_LAST_STEP=1, KINDS=MOVE),
         steps("symmetric memory without the last look for failures", TORN,
               MUTATION_NO_LAST_LOOK=1, GIVE_UP=1, KINDS=TWO_SHOT_IN),
+        steps("moving symmetric memory without the last look for failures", TORN,
+              MUTATION_NO_LAST_LOOK=1, GIVE_UP=1, KINDS=MOVE),
         steps("a rank keeps to itself what another reported", TORN, MUTATION_NO_RELAY=1, N=3, GIVE_UP=1,
               MAX_CHUNKS=1, KINDS=TWO_SHOT_IN),
         steps("a waiter never looks at its sockets", STUCK, MUTATION_DEAF=1, CRASH=1),

@@ -1,9 +1,14 @@
-// The step protocol of src/kernel/host/team.h under the all-reduce of src/kernel/host/all_reduce.h and
-// src/collective/all_reduce.cc: who writes and reads which slot between which publish and which wait.
+// The step protocol of src/kernel/host/team.h under the collectives of src/kernel/host and src/collective: who writes and
+// reads which slot between which publish and which wait.
 //
 // N ranks perform an endless sequence of calls. Every call is drawn anew: a barrier, or a one-shot or two-shot of one
-// or two chunks (MAX_CHUNKS), two-shots with input and output each in staging or in symmetric memory. So all sizes follow
-// all others, at all parities. The search is over every interleaving.
+// or two chunks (MAX_CHUNKS), two-shots with input and output each in staging or in symmetric memory, or data that is moved
+// from symmetric memory. So all sizes follow all others, at all parities. The search is over every interleaving.
+//
+// Other collectives are among these. What stages inputs and reads them in the same step is a one-shot, whoever reads how
+// much of which slot: broadcast, gather, scatter, all-gather, all-to-all, reduce-scatter; all_to_all_v's first chunk is
+// what it tells of its blocks. That some ranks read less than here, nothing at all in the extreme, takes nothing from the
+// others: every rank publishes and waits in every step. reduce is a one-shot or two-shot from which one rank collects.
 //
 // What holds a value holds the number of the step it was written for, modulo 4, or GARBAGE while it is being written. A
 // reader checks at the start and at the end of reading: whatever is overwritten in between shows. A value two steps
@@ -24,7 +29,7 @@
 #define MAX_CHUNKS 2
 #endif
 #ifndef KINDS
-#define KINDS 63  // set of the kinds of call to draw from
+#define KINDS 127  // set of the kinds of call to draw from
 #endif
 
 #define GARBAGE 4
@@ -38,9 +43,11 @@
 #define TWO_SHOT_IN 8     // input symmetric
 #define TWO_SHOT_OUT 16   // output symmetric
 #define TWO_SHOT_BOTH 32  // both, and the same memory: in place
+// Data taken from the peers' symmetric memory as it is (exchange, reduce_scatter).
+#define MOVE 64
 #define SYMMETRIC_IN (kind & (TWO_SHOT_IN | TWO_SHOT_BOTH))
 #define SYMMETRIC_OUT (kind & (TWO_SHOT_OUT | TWO_SHOT_BOTH))
-#define SYMMETRIC (kind & (TWO_SHOT_IN | TWO_SHOT_OUT | TWO_SHOT_BOTH))
+#define SYMMETRIC (kind & (TWO_SHOT_IN | TWO_SHOT_OUT | TWO_SHOT_BOTH | MOVE))
 
 // Contents of symmetric memory, besides GARBAGE.
 #define IN 0
@@ -242,6 +249,20 @@ inline collect(c) {
   d_step { copy_results(c, OUT) }
 }
 
+// Takes what is this rank's from all peers at once. (Its own output is nobody else's business.)
+inline look_at_peers() {
+  r = 0;
+  do
+  :: r < N -> torn = torn || (r != me && MEMORY(r, 0, me) != IN); r++
+  :: else -> break
+  od;
+  r = 0
+}
+inline move() {
+  d_step { look_at_peers() }
+  d_step { look_at_peers() }
+}
+
 inline fill_memory(value) {
   r = 0;
   do
@@ -279,10 +300,11 @@ proctype Rank(byte me) {
         :: (KINDS & TWO_SHOT_IN) -> kind = TWO_SHOT_IN
         :: (KINDS & TWO_SHOT_OUT) -> kind = TWO_SHOT_OUT
         :: (KINDS & TWO_SHOT_BOTH) -> kind = TWO_SHOT_BOTH
+        :: (KINDS & MOVE) -> kind = MOVE
         fi;
         chunks = 1;
         do
-        :: kind != BARRIER && chunks < MAX_CHUNKS -> chunks++
+        :: kind != BARRIER && kind != MOVE && chunks < MAX_CHUNKS -> chunks++
         :: break
         od;
         drawn_kind[call] = kind;
@@ -298,7 +320,7 @@ proctype Rank(byte me) {
       fi;
       chunk = 0;
       // The caller's doing: input is ready before the call.
-      if :: SYMMETRIC_IN -> fill_memory(IN) :: else fi
+      if :: SYMMETRIC_IN || kind == MOVE -> fill_memory(IN) :: else fi
     }
 
     if
@@ -327,7 +349,19 @@ proctype Rank(byte me) {
         chunk++
       :: else -> break
       od
-    :: kind != ONE_SHOT && kind != BARRIER ->
+    :: kind == MOVE ->
+      move();
+#ifndef MUTATION_NO_LAST_STEP
+      publish(false);
+      wait_for_all();
+#endif
+#ifndef MUTATION_NO_LAST_LOOK
+      if
+      :: heard[me] || SOMEONE_DEAD -> goto broken  // see below
+      :: else
+      fi
+#endif
+    :: kind != ONE_SHOT && kind != BARRIER && kind != MOVE ->
       do
       :: chunk < chunks ->
         if :: !SYMMETRIC_IN -> stage() :: else fi;

@@ -1,4 +1,4 @@
-// All-reduce among host ranks: the inner loops over Team's step protocol (team.h).
+// All-reduce and reduce among host ranks: the inner loops over Team's step protocol (team.h).
 //
 // `wait(r)` waits for rank r's current step or throws. `begin()` performs the first step: it publishes the
 // call, waits for everyone and throws when the ranks do not agree on it. So data of the first chunk is staged
@@ -16,32 +16,17 @@
 
 #include "kernel/host/copy.h"
 #include "kernel/host/reduce.h"
+#include "kernel/host/staging.h"
 #include "kernel/host/team.h"
 
 namespace onehop::host {
 
-/// Where a rank stages what. Input slots and result slots are apart, because a result is read one step later
-/// than an input: in the step in which its owner may already stage the next call's input.
-struct StagingLayout {
-  explicit StagingLayout(std::size_t staging_bytes)
-      : input_bytes(staging_bytes * 3 / 8 / 64 * 64), result_bytes(staging_bytes / 8 / 64 * 64) {}
-
-  [[nodiscard]] std::size_t input_offset(unsigned parity) const { return parity * input_bytes; }
-  [[nodiscard]] std::size_t result_offset(unsigned parity) const {
-    return 2 * input_bytes + parity * result_bytes;
-  }
-  /// Largest chunk of a two-shot among n ranks: its n-th part, rounded up to lines, must fit a result slot.
-  [[nodiscard]] std::size_t max_chunk(int ranks) const {
-    return std::min(input_bytes, (result_bytes - 64) * static_cast<std::size_t>(ranks)) / 64 * 64;
-  }
-
-  std::size_t input_bytes;
-  std::size_t result_bytes;
-};
-
 /// A call's data. `in_peers` and `out_peers` are every rank's input and output where those are symmetric
 /// memory, else nullptr.
-struct AllReduce {
+struct Reduction {
+  static constexpr int kAll = -1;
+
+  int root = kAll;  ///< the rank that wants the result; the others' `out` is not looked at
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::size_t bytes = 0;
@@ -52,21 +37,18 @@ struct AllReduce {
   std::byte* const* out_peers = nullptr;
 };
 
-/// After a small call, the lines that the next one will probably stage into are fetched for writing while the
-/// caller is busy elsewhere: the peers read them last, and taking them back is most of what staging costs. (2
-/// ranks, 1 KB: 0.64 us without, 0.38 us with; 4 KB: 1.28 and 0.98; no gain beyond 8 KB.)
-inline constexpr std::size_t kClaimBytes = 8 << 10;
-
 using Sources = std::array<const void*, kMaxHostRanks>;
 
-/// Everyone stages everything and combines everything: n - 1 times the bytes, one step per chunk.
+/// Everyone stages everything, and who wants the result combines everything: n - 1 times the bytes, one step
+/// per chunk.
 template <class Begin, class Wait>
-void one_shot(Team& team, const AllReduce& call, Begin&& begin, Wait&& wait) {
+void one_shot(Team& team, const Reduction& call, Begin&& begin, Wait&& wait) {
   const StagingLayout layout(team.staging_bytes());
   const ReduceFn reduce = reduce_function(call.type, call.op);
   const std::size_t element = size_of(call.type);
   const int n = team.size();
   const int me = team.rank();
+  const bool wanted = call.root == Reduction::kAll || call.root == me;
   Sources sources;  // entries 0..n-1 are set before use
   bool first = true;
   std::size_t offset = 0;
@@ -83,10 +65,12 @@ void one_shot(Team& team, const AllReduce& call, Begin&& begin, Wait&& wait) {
       }
     }
     first = false;
-    for (int r = 0; r < n; ++r) {
-      sources[static_cast<std::size_t>(r)] = r == me ? call.in + offset : team.staging(r) + slot;
+    if (wanted) {
+      for (int r = 0; r < n; ++r) {
+        sources[static_cast<std::size_t>(r)] = r == me ? call.in + offset : team.staging(r) + slot;
+      }
+      reduce(call.out + offset, sources.data(), n, length / element);
     }
-    reduce(call.out + offset, sources.data(), n, length / element);
     offset += length;
   } while (offset < call.bytes);
   if (call.bytes <= kClaimBytes) {
@@ -108,16 +92,18 @@ struct Part {
   }
 };
 
-/// Each rank combines its part of every chunk (reduce-scatter), then collects the others' (all-gather). Chunk
-/// k is collected in the step that combines chunk k + 1. A rank writes only to its own memory.
+/// Each rank combines its part of every chunk (reduce-scatter), then who wants the result collects the
+/// others' (all-gather, gather). Chunk k is collected in the step that combines chunk k + 1. A rank writes
+/// only to its own memory.
 template <class Begin, class Wait>
-void two_shot(Team& team, const AllReduce& call, Begin&& begin, Wait&& wait) {
+void two_shot(Team& team, const Reduction& call, Begin&& begin, Wait&& wait) {
   const StagingLayout layout(team.staging_bytes());
   const ReduceFn reduce = reduce_function(call.type, call.op);
   const Reduce2Fn reduce_twice = reduce2_function(call.type, call.op);
   const std::size_t element = size_of(call.type);
   const int n = team.size();
   const int me = team.rank();
+  const bool wanted = call.root == Reduction::kAll || call.root == me;
   Sources sources;  // entries 0..n-1 are set before use
 
   const auto next_step = [&] {
@@ -128,6 +114,7 @@ void two_shot(Team& team, const AllReduce& call, Begin&& begin, Wait&& wait) {
   };
   // Puts the others' parts of the chunk at `offset`, combined in the step before this one, into `out`.
   const auto collect = [&](std::size_t offset) {
+    if (!wanted) return;
     const std::size_t length = std::min(call.chunk, call.bytes - offset);
     const std::size_t slot = layout.result_offset(team.next_parity());  // parity of the step before
     for (int i = 1; i < n; ++i) {
@@ -165,11 +152,13 @@ void two_shot(Team& team, const AllReduce& call, Begin&& begin, Wait&& wait) {
       if (r != me) source = call.in_peers != nullptr ? call.in_peers[r] + offset : team.staging(r) + input;
       sources[static_cast<std::size_t>(r)] = source + own.offset;
     }
-    std::byte* const out = call.out + offset + own.offset;
-    if (call.out_peers != nullptr) {
-      reduce(out, sources.data(), n, own.bytes / element);
+    std::byte* const stage = team.staging(me) + result;
+    if (!wanted) {
+      reduce(stage, sources.data(), n, own.bytes / element);
+    } else if (call.out_peers != nullptr || call.root == me) {  // nobody looks for it in staging
+      reduce(call.out + offset + own.offset, sources.data(), n, own.bytes / element);
     } else {
-      reduce_twice(out, team.staging(me) + result, sources.data(), n, own.bytes / element);
+      reduce_twice(call.out + offset + own.offset, stage, sources.data(), n, own.bytes / element);
     }
     offset += length;
   }

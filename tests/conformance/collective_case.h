@@ -1,4 +1,5 @@
-// One all-reduce of the conformance suite: how its data lies, what is forced, and running and checking it.
+// One collective call of the conformance suite: how its data lies, what is forced, and running and checking
+// it.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "onehop/onehop.h"
 
@@ -13,6 +15,24 @@
 #include "conformance/reference.h"
 
 namespace onehop::testing {
+
+enum class Collective {
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  broadcast,
+  reduce,
+  all_to_all,
+  all_to_all_v,
+  gather,
+  scatter,
+};
+inline constexpr int kCollectiveCount = 9;
+[[nodiscard]] const char* to_text(Collective collective);
+[[nodiscard]] bool reduces(Collective collective);
+[[nodiscard]] bool has_root(Collective collective);
+/// all_reduce and reduce have a two-shot.
+[[nodiscard]] bool has_choice(Collective collective);
 
 /// Where a call's data lies on the ranks.
 enum class Placement {
@@ -26,17 +46,20 @@ enum class Placement {
 };
 inline constexpr int kPlacementCount = 7;
 
-struct AllReduceCase {
+struct CollectiveCase {
+  Collective collective = Collective::all_reduce;
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
   std::size_t count = 0;
+  Rank root{0};
   std::optional<Algorithm> algorithm;
   Placement placement = Placement::ordinary;
   bool in_place = false;
   std::size_t shift = 0;  ///< elements past an address that is a multiple of 64
   std::size_t start = 0;  ///< where in the streams the data begins
 
-  [[nodiscard]] std::size_t bytes() const { return count * size_of(type); }
+  /// What the larger of input and output takes on a rank of `ranks`, at most.
+  [[nodiscard]] std::size_t max_bytes(int ranks) const;
   [[nodiscard]] std::string describe() const;
 };
 
@@ -51,13 +74,15 @@ class Workspace {
 
   /// Makes the call and checks every byte it may and may not have written; returns the algorithm it used.
   /// Throws std::runtime_error that describes the case when something is wrong.
-  Algorithm run(const AllReduceCase& call, const Streams& streams);
+  Algorithm run(const CollectiveCase& call, const Streams& streams);
 
  private:
   /// The first byte for the call's data, kGuard bytes or more from what surrounds it.
-  [[nodiscard]] std::byte* place(const AllReduceCase& call, bool output) const;
+  [[nodiscard]] std::byte* place(const CollectiveCase& call, bool output) const;
+  Algorithm call(const CollectiveCase& call, const std::byte* in, std::byte* out, const Blocks& in_blocks,
+                 const Blocks& out_blocks);
   void put(std::byte* at, const Bytes& content);
-  void expect(std::byte* at, const Bytes& content, const AllReduceCase& call, const char* what);
+  void expect(std::byte* at, const Bytes& content, const CollectiveCase& call, const char* what);
 
   Group& group_;
   std::unique_ptr<RankMemory> memory_;

@@ -1,0 +1,39 @@
+// For tests of the C API: threads as ranks.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "onehop/c_api.h"
+
+#define ASSERT_OK(call) ASSERT_EQ((call), ONEHOP_OK) << onehop_last_error()
+#define EXPECT_OK(call) EXPECT_EQ((call), ONEHOP_OK) << onehop_last_error()
+
+namespace onehop {
+
+/// Joins `size` ranks over one memory store, each in its thread, and runs `body` on each.
+inline void run_ranks(int size, const std::function<void(onehop_group_t*)>& body) {
+  onehop_store_t* store = nullptr;
+  ASSERT_OK(onehop_store_memory(&store));
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < size; ++rank) {
+      ranks.emplace_back([&, rank] {
+        onehop_join_options_t options;
+        onehop_join_options_init(&options, sizeof options);
+        options.rank = rank;
+        options.world_size = size;
+        onehop_group_t* group = nullptr;
+        ASSERT_OK(onehop_group_join(store, &options, &group));
+        body(group);
+        onehop_group_destroy(group);
+      });
+    }
+  }
+  onehop_store_destroy(store);
+}
+
+}  // namespace onehop

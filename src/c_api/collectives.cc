@@ -1,0 +1,140 @@
+#include "onehop/collectives.h"
+
+#include "c_api/convert.h"
+#include "c_api/guard.h"
+#include "c_api/handles.h"
+
+using namespace onehop;
+using namespace onehop::c_api;
+
+static_assert(ONEHOP_ALGORITHM_NONE == static_cast<int>(Algorithm::none));
+static_assert(ONEHOP_ALGORITHM_ONE_SHOT == static_cast<int>(Algorithm::one_shot));
+static_assert(ONEHOP_ALGORITHM_TWO_SHOT == static_cast<int>(Algorithm::two_shot));
+static_assert(ONEHOP_ALGORITHM_TWO_SHOT + 1 == kAlgorithmCount);
+
+namespace {
+
+onehop_call_options_t call_defaults() {
+  onehop_call_options_t defaults{};
+  defaults.timeout_ms = ONEHOP_TIMEOUT_DEFAULT;
+  defaults.algorithm = ONEHOP_ALGORITHM_AUTO;
+  return defaults;
+}
+
+CallOptions to_call_options(const onehop_call_options_t* options, const Group& group) {
+  if (options == nullptr) return {};
+  const onehop_call_options_t given = read_options(options, "options", call_defaults());
+  CallOptions out;
+  if (given.algorithm != ONEHOP_ALGORITHM_AUTO) {
+    require(given.algorithm >= ONEHOP_ALGORITHM_ONE_SHOT && given.algorithm < kAlgorithmCount,
+            "algorithm {} cannot be asked for; use ONEHOP_ALGORITHM_AUTO, _ONE_SHOT or _TWO_SHOT",
+            given.algorithm);
+    out.algorithm = static_cast<Algorithm>(given.algorithm);
+  }
+  if (given.timeout_ms != ONEHOP_TIMEOUT_DEFAULT) out.timeout = timeout(given.timeout_ms, group.timeout());
+  return out;
+}
+
+/// Makes a call: `call(group, options)` returns the algorithm.
+template <class Call>
+onehop_status_t run(onehop_group_t* group, const onehop_call_options_t* options, onehop_algorithm_t* used,
+                    Call&& call) {
+  return guard([&] {
+    Group& target = deref(group, "group").group;
+    const Algorithm ran = call(target, to_call_options(options, target));
+    if (used != nullptr) *used = static_cast<onehop_algorithm_t>(ran);
+  });
+}
+
+Blocks to_blocks(const size_t* counts, const size_t* offsets, int ranks, std::string_view name) {
+  require(counts != nullptr && offsets != nullptr, "{}_counts and {}_offsets must not be NULL", name, name);
+  const auto n = static_cast<std::size_t>(ranks);
+  return {.counts = {counts, n}, .offsets = {offsets, n}};
+}
+
+}  // namespace
+
+extern "C" {
+
+void onehop_call_options_init(onehop_call_options_t* options, size_t size) {
+  init_options(options, size, call_defaults());
+}
+
+onehop_status_t onehop_all_reduce(onehop_group_t* group, const void* in, void* out, size_t count,
+                                  onehop_dtype_t dtype, onehop_op_t op, void* stream,
+                                  const onehop_call_options_t* options, onehop_algorithm_t* used) {
+  return run(group, options, used, [&](Group& target, const CallOptions& given) {
+    require(in != nullptr || count == 0, "in must not be NULL when count is {}", count);
+    require(out != nullptr || count == 0, "out must not be NULL when count is {}", count);
+    return all_reduce(target, in, out, count, to_dtype(dtype), to_op(op), Stream{stream}, given);
+  });
+}
+
+onehop_status_t onehop_all_gather(onehop_group_t* group, const void* in, void* out, size_t count,
+                                  onehop_dtype_t dtype, void* stream, const onehop_call_options_t* options,
+                                  onehop_algorithm_t* used) {
+  return run(group, options, used, [&](Group& target, const CallOptions& given) {
+    return all_gather(target, in, out, count, to_dtype(dtype), Stream{stream}, given);
+  });
+}
+
+onehop_status_t onehop_reduce_scatter(onehop_group_t* group, const void* in, void* out, size_t count,
+                                      onehop_dtype_t dtype, onehop_op_t op, void* stream,
+                                      const onehop_call_options_t* options, onehop_algorithm_t* used) {
+  return run(group, options, used, [&](Group& target, const CallOptions& given) {
+    return reduce_scatter(target, in, out, count, to_dtype(dtype), to_op(op), Stream{stream}, given);
+  });
+}
+
+onehop_status_t onehop_broadcast(onehop_group_t* group, const void* in, void* out, size_t count,
+                                 onehop_dtype_t dtype, int root, void* stream,
+                                 const onehop_call_options_t* options, onehop_algorithm_t* used) {
+  return run(group, options, used, [&](Group& target, const CallOptions& given) {
+    return broadcast(target, in, out, count, to_dtype(dtype), Rank{root}, Stream{stream}, given);
+  });
+}
+
+onehop_status_t onehop_reduce(onehop_group_t* group, const void* in, void* out, size_t count,
+                              onehop_dtype_t dtype, onehop_op_t op, int root, void* stream,
+                              const onehop_call_options_t* options, onehop_algorithm_t* used) {
+  return run(group, options, used, [&](Group& target, const CallOptions& given) {
+    return reduce(target, in, out, count, to_dtype(dtype), to_op(op), Rank{root}, Stream{stream}, given);
+  });
+}
+
+onehop_status_t onehop_all_to_all(onehop_group_t* group, const void* in, void* out, size_t count,
+                                  onehop_dtype_t dtype, void* stream, const onehop_call_options_t* options,
+                                  onehop_algorithm_t* used) {
+  return run(group, options, used, [&](Group& target, const CallOptions& given) {
+    return all_to_all(target, in, out, count, to_dtype(dtype), Stream{stream}, given);
+  });
+}
+
+onehop_status_t onehop_all_to_all_v(onehop_group_t* group, const void* in, const size_t* in_counts,
+                                    const size_t* in_offsets, void* out, const size_t* out_counts,
+                                    const size_t* out_offsets, onehop_dtype_t dtype, void* stream,
+                                    const onehop_call_options_t* options, onehop_algorithm_t* used) {
+  return run(group, options, used, [&](Group& target, const CallOptions& given) {
+    return all_to_all_v(target, in, to_blocks(in_counts, in_offsets, target.size(), "in"), out,
+                        to_blocks(out_counts, out_offsets, target.size(), "out"), to_dtype(dtype),
+                        Stream{stream}, given);
+  });
+}
+
+onehop_status_t onehop_gather(onehop_group_t* group, const void* in, void* out, size_t count,
+                              onehop_dtype_t dtype, int root, void* stream,
+                              const onehop_call_options_t* options, onehop_algorithm_t* used) {
+  return run(group, options, used, [&](Group& target, const CallOptions& given) {
+    return gather(target, in, out, count, to_dtype(dtype), Rank{root}, Stream{stream}, given);
+  });
+}
+
+onehop_status_t onehop_scatter(onehop_group_t* group, const void* in, void* out, size_t count,
+                               onehop_dtype_t dtype, int root, void* stream,
+                               const onehop_call_options_t* options, onehop_algorithm_t* used) {
+  return run(group, options, used, [&](Group& target, const CallOptions& given) {
+    return scatter(target, in, out, count, to_dtype(dtype), Rank{root}, Stream{stream}, given);
+  });
+}
+
+}  // extern "C"

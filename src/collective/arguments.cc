@@ -1,0 +1,66 @@
+#include "collective/arguments.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace onehop {
+namespace {
+
+bool misaligned(const std::byte* data, std::size_t element) {
+  return reinterpret_cast<std::uintptr_t>(data) % element != 0;
+}
+
+CallDefect find_pointer_defect(const Arguments& call) {
+  const bool uses_in = call.in_blocks > 0;
+  const bool uses_out = call.out_blocks > 0;
+  if (uses_in && call.in == nullptr) return CallDefect::null_input;
+  if (uses_out && call.out == nullptr) return CallDefect::null_output;
+  const std::size_t element = size_of(call.type);
+  if ((uses_in && misaligned(call.in, element)) || (uses_out && misaligned(call.out, element)))
+    return CallDefect::misaligned;
+  if (!uses_in || !uses_out) return CallDefect::none;
+
+  // As numbers: pointers into different arrays must not be compared.
+  const std::size_t block = call.block_bytes();
+  const auto in = reinterpret_cast<std::uintptr_t>(call.in);
+  const auto out = reinterpret_cast<std::uintptr_t>(call.out);
+  const bool apart = in + static_cast<std::size_t>(call.in_blocks) * block <= out ||
+                     out + static_cast<std::size_t>(call.out_blocks) * block <= in;
+  if (apart) return CallDefect::none;
+  if (!call.in_place) return in == out ? CallDefect::in_place : CallDefect::overlap;
+  const std::uintptr_t in_place = out + static_cast<std::uintptr_t>(*call.in_place) * block;  // wraps below 0
+  return in == in_place ? CallDefect::none : CallDefect::overlap;
+}
+
+}  // namespace
+
+CallDefect find_defect(const Arguments& call, int ranks) {
+  if (static_cast<int>(call.type) >= kDTypeCount) return CallDefect::unknown_type;
+  if (call.op && static_cast<int>(*call.op) >= kReduceOpCount) return CallDefect::unknown_op;
+  if (const std::optional<Algorithm> algorithm = call.options.algorithm) {
+    if (*algorithm == Algorithm::none || static_cast<int>(*algorithm) >= kAlgorithmCount)
+      return CallDefect::unknown_algorithm;
+    const bool any = call.kind == CallKind::all_reduce || call.kind == CallKind::reduce;
+    if (!any && *algorithm != Algorithm::one_shot) return CallDefect::unsuitable_algorithm;
+  }
+  if (call.root && (call.root->value < 0 || call.root->value >= ranks)) return CallDefect::unknown_root;
+  const auto blocks = static_cast<std::size_t>(std::max({call.in_blocks, call.out_blocks, 1}));
+  if (call.count > max_elements(call.type) / blocks) return CallDefect::too_large;
+  return call.count == 0 ? CallDefect::none : find_pointer_defect(call);
+}
+
+host::Call describe_call(const Arguments& call, CallDefect defect) {
+  using Root = std::numeric_limits<std::int16_t>;
+  const int root = call.root ? call.root->value : -1;
+  return {.count = call.count,
+          .kind = static_cast<std::uint8_t>(call.kind),
+          .dtype = static_cast<std::uint8_t>(call.type),
+          .op = static_cast<std::uint8_t>(call.op.value_or(ReduceOp::sum)),
+          .algorithm =
+              call.options.algorithm ? static_cast<std::uint8_t>(*call.options.algorithm) : kAnyAlgorithm,
+          .rejected = static_cast<std::uint8_t>(defect),
+          .root = static_cast<std::int16_t>(std::clamp<int>(root, Root::min(), Root::max()))};
+}
+
+}  // namespace onehop

@@ -1,0 +1,51 @@
+// A collective call as its caller passed it, in terms that all collectives share, and what can be wrong with
+// it.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "onehop/collectives.h"
+
+#include "collective/call.h"
+
+namespace onehop {
+
+struct Arguments {
+  CallKind kind{};
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::size_t count = 0;  ///< elements of a block
+  DType type = DType::f32;
+  int in_blocks = 1;  ///< that this rank passes; 0: its `in` is not looked at
+  int out_blocks = 1;
+  /// In place means that `in` is so many blocks after `out`; nullopt: there is no such thing.
+  std::optional<int> in_place = 0;
+  std::optional<ReduceOp> op{};
+  std::optional<Rank> root{};
+  const CallOptions& options;
+
+  /// Only for types that are known and counts that are not too large.
+  [[nodiscard]] std::size_t block_bytes() const { return count * size_of(type); }
+};
+
+[[nodiscard]] inline const std::byte* as_bytes(const void* data) {
+  return static_cast<const std::byte*>(data);
+}
+[[nodiscard]] inline std::byte* as_bytes(void* data) {
+  return static_cast<std::byte*>(data);
+}
+
+/// Elements of a type: beyond so many, byte counts would no longer be safe to add up.
+[[nodiscard]] inline std::size_t max_elements(DType type) {
+  return (std::size_t{1} << 56) / size_of(type);
+}
+
+/// What is wrong with this rank's arguments in a group of `ranks`. The others have to hear of it, too, so it
+/// is not thrown here.
+[[nodiscard]] CallDefect find_defect(const Arguments& call, int ranks);
+
+/// What a rank says of its call to the others.
+[[nodiscard]] host::Call describe_call(const Arguments& call, CallDefect defect);
+
+}  // namespace onehop

@@ -1,0 +1,59 @@
+#include "onehop/collectives.h"
+
+#include "collective/host_call.h"
+#include "collective/plan.h"
+#include "kernel/host/all_reduce.h"
+
+namespace onehop {
+
+Algorithm reduce(Group& group, const void* in, void* out, std::size_t count, DType type, ReduceOp op,
+                 Rank root, Stream /*stream*/, const CallOptions& options) {
+  Group::State& state = group.state();
+  const Arguments arguments{.kind = CallKind::reduce,
+                            .in = as_bytes(in),
+                            .out = as_bytes(out),
+                            .count = count,
+                            .type = type,
+                            .out_blocks = state.rank() == root ? 1 : 0,
+                            .op = op,
+                            .root = root,
+                            .options = options};
+  require_host_ranks(state, arguments.kind);
+  return make_host_call(state, arguments, find_defect(arguments, state.size()), [&](HostCall& call) {
+    host::Team& team = call.team();
+    host::Reduction reduction{.root = root.value,
+                              .in = arguments.in,
+                              .out = arguments.out,
+                              .bytes = arguments.block_bytes(),
+                              .type = type,
+                              .op = op};
+    const Plan plan = plan_all_reduce({.ranks = team.size(),
+                                       .bytes = reduction.bytes,
+                                       .type = type,
+                                       .op = op,
+                                       .forced = options.algorithm,
+                                       .staging_bytes = team.staging_bytes(),
+                                       .tuning = &call.group().tuning().table});
+    reduction.chunk = plan.chunk;
+    if (reduction.bytes == 0) {
+      call.meet();
+      return plan.algorithm;
+    }
+    const auto step = [&] { call.step(); };
+    const auto wait = [&](int r) { call.wait(r); };
+    if (plan.algorithm == Algorithm::one_shot) {
+      host::one_shot(team, reduction, step, wait);
+      return plan.algorithm;
+    }
+    if (reduction.bytes >= kMinZeroCopyBytes) {
+      call.show_input(reduction.in, reduction.bytes);
+      call.meet();
+      reduction.in_peers = call.inputs();
+    }
+    host::two_shot(team, reduction, step, wait);
+    if (reduction.in_peers != nullptr) call.require_no_failure();
+    return plan.algorithm;
+  });
+}
+
+}  // namespace onehop

@@ -1,0 +1,81 @@
+// Reduce-scatter among host ranks, over Team's step protocol (team.h): the first half of a two-shot
+// all-reduce, with whole blocks for parts. Same arithmetic as all_reduce.h, so the same bits.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "onehop/types.h"
+
+#include "kernel/host/copy.h"
+#include "kernel/host/reduce.h"
+#include "kernel/host/staging.h"
+#include "kernel/host/team.h"
+
+namespace onehop::host {
+
+/// Bytes that a rank stages per step, for all others together.
+inline constexpr std::size_t kReduceScatterChunk = 256 << 10;
+
+/// A call's data: `in` has a block for every rank, of which the sums of this rank's go to `out`.
+struct ReduceScatter {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::size_t block = 0;  ///< bytes
+  DType type{};
+  ReduceOp op{};
+  /// Every rank's input where those are symmetric memory, else nullptr. The ranks have met then.
+  const std::byte* const* in_peers = nullptr;
+};
+
+/// `begin` and `wait` as for all_reduce.h.
+template <class Begin, class Wait>
+void reduce_scatter(Team& team, const ReduceScatter& call, Begin&& begin, Wait&& wait) {
+  const ReduceFn reduce = reduce_function(call.type, call.op);
+  const std::size_t element = size_of(call.type);
+  const int n = team.size();
+  const int me = team.rank();
+  const std::size_t own = static_cast<std::size_t>(me) * call.block;
+  std::array<const void*, kMaxHostRanks> sources;  // entries 0..n-1 are set before use
+
+  if (call.in_peers != nullptr) {
+    for (int r = 0; r < n; ++r) sources[static_cast<std::size_t>(r)] = call.in_peers[r] + own;
+    reduce(call.out, sources.data(), n, call.block / element);
+    begin();  // Peers read this rank's input: it is the caller's again only when they are done.
+    return;
+  }
+
+  // A slot has a lane for every rank, in whole cache lines: what is for it of this step's stretch of the
+  // blocks.
+  const StagingLayout layout(team.staging_bytes());
+  const auto lanes = static_cast<std::size_t>(n);
+  const std::size_t widest = std::min(kReduceScatterChunk, layout.input_bytes) / lanes / 64 * 64;
+  const std::size_t lane = std::min(widest, (call.block + 63) / 64 * 64);
+  std::size_t offset = 0;
+  do {
+    const std::size_t length = std::min(lane, call.block - offset);
+    const std::size_t slot = layout.input_offset(team.next_parity());
+    for (int r = 0; r < n; ++r) {
+      const auto to = static_cast<std::size_t>(r);
+      if (r != me) copy(team.staging(me) + slot + to * lane, call.in + to * call.block + offset, length);
+    }
+    if (offset == 0) {
+      begin();
+    } else {
+      team.publish();
+    }
+    for (int r = 0; r < n; ++r) {
+      if (r != me) wait(r);
+      sources[static_cast<std::size_t>(r)] =
+          r == me ? call.in + own + offset : team.staging(r) + slot + static_cast<std::size_t>(me) * lane;
+    }
+    reduce(call.out + offset, sources.data(), n, length / element);
+    offset += length;
+  } while (offset < call.block);
+  if (lanes * lane <= kClaimBytes) {
+    claim_for_writing(team.staging(me) + layout.input_offset(team.next_parity()), lanes * lane);
+  }
+}
+
+}  // namespace onehop::host

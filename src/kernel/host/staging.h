@@ -1,0 +1,33 @@
+// How host ranks divide their staging areas, and what all collectives that stage have in common.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+namespace onehop::host {
+
+/// Where a rank stages what. Input slots and result slots are apart, because a result is read one step later
+/// than an input: in the step in which its owner may already stage the next call's input.
+struct StagingLayout {
+  explicit StagingLayout(std::size_t staging_bytes)
+      : input_bytes(staging_bytes * 3 / 8 / 64 * 64), result_bytes(staging_bytes / 8 / 64 * 64) {}
+
+  [[nodiscard]] std::size_t input_offset(unsigned parity) const { return parity * input_bytes; }
+  [[nodiscard]] std::size_t result_offset(unsigned parity) const {
+    return 2 * input_bytes + parity * result_bytes;
+  }
+  /// Largest chunk of a two-shot among n ranks: its n-th part, rounded up to lines, must fit a result slot.
+  [[nodiscard]] std::size_t max_chunk(int ranks) const {
+    return std::min(input_bytes, (result_bytes - 64) * static_cast<std::size_t>(ranks)) / 64 * 64;
+  }
+
+  std::size_t input_bytes;
+  std::size_t result_bytes;
+};
+
+/// After a small call, the lines that the next one will probably stage into are fetched for writing while the
+/// caller is busy elsewhere: the peers read them last, and taking them back is most of what staging costs. (2
+/// ranks, 1 KB: 0.64 us without, 0.38 us with; 4 KB: 1.28 and 0.98; no gain beyond 8 KB.)
+inline constexpr std::size_t kClaimBytes = 8 << 10;
+
+}  // namespace onehop::host

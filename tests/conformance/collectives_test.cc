@@ -1,0 +1,217 @@
+// The contract of the collectives other than all_reduce (collectives.h), on every number of ranks: the bytes
+// that are due, on the ranks that they are due to, and nothing else written.
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "collective/plan.h"
+#include "conformance/suite.h"
+#include "kernel/host/exchange.h"
+#include "kernel/host/reduce_scatter.h"
+
+namespace onehop::testing {
+namespace {
+
+const Collective kCollectives[] = {
+    Collective::all_gather, Collective::reduce_scatter, Collective::broadcast, Collective::reduce,
+    Collective::all_to_all, Collective::all_to_all_v,   Collective::gather,    Collective::scatter};
+
+class Collectives : public CollectiveTest {
+ protected:
+  /// A case with everything but type, op and count drawn at random.
+  [[nodiscard]] CollectiveCase random_case(Collective collective, std::mt19937_64& random) const {
+    CollectiveCase result;
+    result.collective = collective;
+    result.root = Rank{static_cast<int>(random() % static_cast<std::uint64_t>(ranks()))};
+    if (has_choice(collective) && random() % 3 != 0)
+      result.algorithm = random() % 2 == 0 ? Algorithm::one_shot : Algorithm::two_shot;
+    result.placement = static_cast<Placement>(random() % kPlacementCount);
+    result.in_place = random() % 2 == 0;
+    result.shift = random() % 3 == 0 ? 0 : random() % 64;
+    result.start = random() % Streams::kPeriod;
+    return result;
+  }
+
+  /// Counts at which one more step is needed, and around which data is used where it lies.
+  [[nodiscard]] std::vector<std::size_t> boundary_counts(Collective collective, std::size_t element) const {
+    const host::StagingLayout layout(kSmallScratch);
+    const auto n = static_cast<std::size_t>(ranks());
+    // A rank has so many blocks for others, and passes them in steps of so many bytes of a block.
+    const bool one_each = collective == Collective::all_to_all || collective == Collective::scatter ||
+                          collective == Collective::reduce_scatter;
+    const std::size_t blocks = one_each ? n - 1 : 1;
+    const std::size_t step = collective == Collective::reduce_scatter
+                                 ? std::min(host::kReduceScatterChunk, layout.input_bytes) / n / 64 * 64
+                                 : std::min(host::kExchangeChunk, layout.input_bytes) / blocks;
+    std::vector<std::size_t> counts;
+    for (const std::size_t bytes : {step, 2 * step, 3 * step + step / 2, kMinZeroCopyBytes / blocks,
+                                    kMinZeroCopyBytes, 2 * kMinZeroCopyBytes}) {
+      for (const std::size_t count : {bytes / element - 1, bytes / element, bytes / element + 1})
+        counts.push_back(count);
+    }
+    return counts;
+  }
+};
+
+TEST_P(Collectives, GiveEveryRankWhatItIsDueAtEverySizeOfEveryType) {
+  std::mt19937_64 random(seed());
+  std::vector<CollectiveCase> cases;
+  std::size_t n = 0;
+  for (const Collective collective : kCollectives) {
+    for (int type = 0; type < kDTypeCount; ++type) {
+      for (int op = 0; op < (reduces(collective) ? kReduceOpCount : 1); ++op) {
+        for (const std::size_t count : small_counts()) {
+          if (n++ % kThin != 0) continue;
+          CollectiveCase each = random_case(collective, random);
+          each.type = static_cast<DType>(type);
+          each.op = static_cast<ReduceOp>(op);
+          each.count = count;
+          cases.push_back(each);
+        }
+      }
+    }
+  }
+  run(cases, AllStreams(ranks()), kDefaultScratch);
+}
+
+TEST_P(Collectives, WorkFromAndToEveryRoot) {
+  std::mt19937_64 random(seed());
+  std::vector<CollectiveCase> cases;
+  for (const Collective collective :
+       {Collective::broadcast, Collective::reduce, Collective::gather, Collective::scatter}) {
+    for (int root = 0; root < ranks(); ++root) {
+      for (const std::size_t count : {std::size_t{1}, std::size_t{1021}, std::size_t{20011}}) {
+        for (const bool in_place : {false, true}) {
+          CollectiveCase each = random_case(collective, random);
+          each.type = DType::i32;
+          each.count = count;
+          each.root = Rank{root};
+          each.in_place = in_place;
+          cases.push_back(each);
+        }
+      }
+    }
+  }
+  run(cases, AllStreams(ranks(), {DType::i32}), kSmallScratch);
+}
+
+TEST_P(Collectives, CrossEveryLimitWithEveryPlacement) {
+  std::mt19937_64 random(seed());
+  std::vector<CollectiveCase> cases;
+  std::size_t n = 0;
+  for (const Collective collective : kCollectives) {
+    for (const auto& [type, op] :
+         {std::pair{DType::bf16, ReduceOp::sum}, std::pair{DType::f64, ReduceOp::avg}}) {
+      for (const std::size_t count : boundary_counts(collective, size_of(type))) {
+        for (int placement = 0; placement < kPlacementCount; ++placement) {
+          for (const bool in_place : {false, true}) {
+            // Against this the number of cases per placement is prime: all meet all in the end.
+            if (n++ % (5 * kThin) != 0) continue;
+            CollectiveCase each = random_case(collective, random);
+            each.type = type;
+            each.op = op;
+            each.count = count;
+            each.placement = static_cast<Placement>(placement);
+            each.in_place = in_place;
+            cases.push_back(each);
+          }
+        }
+      }
+    }
+  }
+  run(cases, AllStreams(ranks(), {DType::bf16, DType::f64}), kSmallScratch);
+}
+
+TEST_P(Collectives, CarryMegabytesInTheDefaultStagingBuffer) {
+  std::mt19937_64 random(seed());
+  std::vector<CollectiveCase> cases;
+  for (const Collective collective : kCollectives) {
+    for (const Placement placement : {Placement::ordinary, Placement::symmetric, Placement::displaced}) {
+      CollectiveCase each = random_case(collective, random);
+      each.type = DType::f32;
+      each.count =
+          (std::size_t{kSanitized ? 1 : 2} << 20) / sizeof(float) / static_cast<std::size_t>(ranks()) - 7;
+      each.placement = placement;
+      cases.push_back(each);
+    }
+  }
+  run(cases, AllStreams(ranks(), {DType::f32}), kDefaultScratch);
+}
+
+/// Thousands of calls of all kinds with nothing between them but what the ranks do with their data, and
+/// delays now and then: a rank that is early must not disturb one that is late.
+TEST_P(Collectives, KeepRanksInStepThroughRandomCallsOfAllKindsBackToBack) {
+  const int calls = (kSanitized ? 800 : 30'000) / ranks();
+  const AllStreams streams(ranks());
+  JoinOptions options;
+  options.scratch_bytes = kSmallScratch;
+  backend().run(ranks(), options, [&](Group& group) {
+    constexpr std::size_t kMaxBytes = 240 << 10;
+    Workspace workspace(backend(), group, kMaxBytes);
+    std::mt19937_64 together(seed());
+    std::mt19937_64 alone(seed() + static_cast<std::uint64_t>(group.rank().value) + 1);
+    for (int i = 0; i < calls; ++i) {
+      CollectiveCase each = random_case(static_cast<Collective>(together() % kCollectiveCount), together);
+      each.type = static_cast<DType>(together() % kDTypeCount);
+      each.op = static_cast<ReduceOp>(together() % kReduceOpCount);
+      // Every magnitude is as likely as any other.
+      each.count = (together() % kMaxBytes >> together() % 18) / size_of(each.type);
+      while (each.max_bytes(group.size()) > kMaxBytes) each.count /= 2;
+      (void)workspace.run(each, streams[each.type]);
+      if (together() % 16 == 0) group.barrier();
+      const std::uint64_t dice = alone();
+      if (dice % 16 == 0) std::this_thread::yield();
+      if (dice % 128 == 1) std::this_thread::sleep_for(std::chrono::microseconds{dice / 128 % 500});
+    }
+  });
+}
+
+TEST_P(Collectives, AreCountedWhenTheyComplete) {
+  backend().run(ranks(), {}, [&](Group& group) {
+    Workspace workspace(backend(), group, 1 << 20);
+    const Streams streams(ranks(), DType::f32, seed());
+    std::uint64_t one_shots = 0;
+    for (const Collective collective : kCollectives) {
+      CollectiveCase each;
+      each.collective = collective;
+      each.count = 10;
+      EXPECT_EQ(workspace.run(each, streams), Algorithm::one_shot);
+      ++one_shots;
+      each.algorithm = Algorithm::two_shot;
+      if (!has_choice(collective)) {
+        EXPECT_THROW((void)workspace.run(each, streams), Error);
+      }
+      EXPECT_THAT(group.usage(), ::testing::ElementsAre(0, one_shots, 0)) << to_text(collective);
+    }
+    CollectiveCase large{.collective = Collective::reduce, .count = 200, .algorithm = Algorithm::two_shot};
+    EXPECT_EQ(workspace.run(large, streams), Algorithm::two_shot);
+    EXPECT_THAT(group.usage(), ::testing::ElementsAre(0, one_shots, 1));
+  });
+}
+
+TEST_P(Collectives, OtherThanAllReduceAreNotSubjectToTheLegacyPolicy) {
+  JoinOptions options;
+  options.policy = AlgorithmPolicy::legacy;
+  backend().run(ranks(), options, [&](Group& group) {
+    Workspace workspace(backend(), group, 1 << 20);
+    const Streams streams(ranks(), DType::f64, seed());
+    for (const Collective collective : kCollectives) {
+      const CollectiveCase each{.collective = collective,
+                                .type = DType::f64,
+                                .op = ReduceOp::prod,
+                                .count = 101,
+                                .algorithm = {},
+                                .shift = 1};
+      EXPECT_NE(workspace.run(each, streams), Algorithm::none);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(, Collectives, ::testing::ValuesIn(parameters(&Backend::sizes)), name_of);
+
+}  // namespace
+}  // namespace onehop::testing

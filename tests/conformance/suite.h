@@ -1,0 +1,103 @@
+// What the tests of the conformance suite share: which backends and numbers of ranks, the data, and the
+// running of cases one after another.
+#pragma once
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+#include "conformance/backend.h"
+#include "conformance/collective_case.h"
+#include "conformance/reference.h"
+#include "support/sanitizers.h"
+
+namespace onehop::testing {
+
+inline constexpr std::size_t kSmallScratch = 64 << 10;
+inline constexpr std::size_t kDefaultScratch = 10 << 20;
+
+// Every n-th case in builds that are an order of magnitude slower.
+inline constexpr std::size_t kThin = kSanitized ? 8 : 1;
+
+inline std::uint64_t seed() {
+  static const std::uint64_t value =
+      std::strtoull(env::get("ONEHOP_TEST_SEED").value_or("20250301").c_str(), nullptr, 10);
+  return value;
+}
+
+/// Streams of every type, made before the ranks start, so that ranks that are processes inherit them.
+class AllStreams {
+ public:
+  AllStreams(int ranks, std::initializer_list<DType> types) {
+    for (const DType type : types)
+      streams_.emplace(type, Streams(ranks, type, seed() + static_cast<std::uint64_t>(type)));
+  }
+  explicit AllStreams(int ranks) {
+    for (int t = 0; t < kDTypeCount; ++t) {
+      streams_.emplace(static_cast<DType>(t),
+                       Streams(ranks, static_cast<DType>(t), seed() + static_cast<std::uint64_t>(t)));
+    }
+  }
+  const Streams& operator[](DType type) const { return streams_.at(type); }
+
+ private:
+  std::map<DType, Streams> streams_;
+};
+
+inline std::vector<std::size_t> small_counts() {
+  return {0, 1, 2, 3, 7, 15, 16, 17, 31, 61, 63, 64, 65, 127, 509, 1021, 1023, 1025, 4093, 4099};
+}
+
+struct Parameter {
+  const Backend* backend;
+  int ranks;
+};
+
+/// On one backend with one number of ranks.
+class CollectiveTest : public ::testing::TestWithParam<Parameter> {
+ protected:
+  void SetUp() override {
+    const std::string reason = backend().unavailable(ranks());
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+  [[nodiscard]] const Backend& backend() const { return *GetParam().backend; }
+  [[nodiscard]] int ranks() const { return GetParam().ranks; }
+
+  /// Runs the cases one after another on one group.
+  void run(const std::vector<CollectiveCase>& cases, const AllStreams& streams,
+           std::size_t scratch_bytes) const {
+    std::size_t max_bytes = 0;
+    for (const CollectiveCase& each : cases) max_bytes = std::max(max_bytes, each.max_bytes(ranks()));
+    JoinOptions options;
+    options.scratch_bytes = scratch_bytes;
+    backend().run(ranks(), options, [&](Group& group) {
+      Workspace workspace(backend(), group, max_bytes);
+      for (const CollectiveCase& each : cases) {
+        const Algorithm used = workspace.run(each, streams[each.type]);
+        ASSERT_EQ(used, each.algorithm.value_or(used)) << each.describe();
+        ASSERT_NE(used, Algorithm::none) << each.describe();
+      }
+    });
+  }
+};
+
+inline std::vector<Parameter> parameters(std::vector<int> Backend::*sizes) {
+  std::vector<Parameter> all;
+  for (const Backend& backend : backends()) {
+    for (const int ranks : backend.*sizes) all.push_back({&backend, ranks});
+  }
+  return all;
+}
+
+inline std::string name_of(const ::testing::TestParamInfo<Parameter>& info) {
+  return fmt::format("{}{}", info.param.backend->name, info.param.ranks);
+}
+
+}  // namespace onehop::testing

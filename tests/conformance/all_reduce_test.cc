@@ -4,13 +4,19 @@
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <random>
 #include <thread>
+
+#include "onehop/tuning.h"
 
 #include "base/env.h"
 #include "collective/plan.h"
@@ -161,6 +167,60 @@ TEST_P(AllReduce, CarriesMegabytesInTheDefaultStagingBuffer) {
     }
   }
   run(cases, AllStreams(ranks(), {DType::f16, DType::f32, DType::i8}), kDefaultScratch);
+}
+
+/// A file, for as long as this lives.
+class TuningFile {
+ public:
+  explicit TuningFile(const Tuning& tuning)
+      : path_(fmt::format("{}/tuning-{}.json", ::testing::TempDir(), ::getpid())) {
+    std::ofstream(path_) << tuning.to_json();
+  }
+  ~TuningFile() { std::filesystem::remove(path_); }
+  TuningFile(const TuningFile&) = delete;
+  TuningFile& operator=(const TuningFile&) = delete;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
+TEST_P(AllReduce, GoesEveryWayATuningTableCanName) {
+  const Backend& on = backend();
+  const auto kind = on.on_gpus ? onehop::Backend::cuda : onehop::Backend::host;
+  const AllStreams streams(ranks());
+  for (const TypeClass types : {TypeClass::floats, TypeClass::any}) {
+    const auto of_class =
+        types == TypeClass::floats ? std::array{DType::bf16, DType::f64} : std::array{DType::u8, DType::i32};
+    std::vector<Way> ways = candidate_ways(kind, ranks(), types);
+    if (on.on_gpus) ways.emplace_back(DeviceWay{.protocol = DeviceProtocol::copies, .blocks = kAllBlocks});
+    std::size_t n = 0;
+    for (const Way& way : ways) {
+      // Every protocol, and of its shapes some.
+      if (n++ % (on.on_gpus ? 2 : 3 * kThin) != 0 && way != ways.back()) continue;
+      std::mt19937_64 random(seed());
+      std::vector<CollectiveCase> cases;
+      for (const DType type : of_class) {
+        for (const std::size_t bytes : {8u, 1000u, 66'000u, 999'992u}) {
+          CollectiveCase each = random_case(random);
+          each.algorithm = std::nullopt;
+          each.type = type;
+          each.op = bytes % 3 == 0 ? ReduceOp::max : ReduceOp::sum;
+          each.count = bytes / size_of(type);
+          cases.push_back(each);
+        }
+      }
+      const TuningFile table(
+          {.device = "", .rows = {{.backend = kind, .ranks = ranks(), .types = types, .way = way}}});
+      JoinOptions options;
+      options.scratch_bytes = kSmallScratch;
+      options.tuning = table.path();
+      if (on.on_gpus) options.copy_scratch_bytes = 1 << 20;
+      SCOPED_TRACE(to_string(way));
+      run(cases, streams, options);
+    }
+  }
 }
 
 TEST_P(AllReduce, TreatsSpecialValuesAsTheContractSays) {

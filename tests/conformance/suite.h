@@ -73,10 +73,14 @@ class CollectiveTest : public ::testing::TestWithParam<Parameter> {
   /// Runs the cases one after another on one group.
   void run(const std::vector<CollectiveCase>& cases, const AllStreams& streams,
            std::size_t scratch_bytes) const {
-    std::size_t max_bytes = 0;
-    for (const CollectiveCase& each : cases) max_bytes = std::max(max_bytes, each.max_bytes(ranks()));
     JoinOptions options;
     options.scratch_bytes = scratch_bytes;
+    run(cases, streams, options);
+  }
+  void run(const std::vector<CollectiveCase>& cases, const AllStreams& streams,
+           const JoinOptions& options) const {
+    std::size_t max_bytes = 0;
+    for (const CollectiveCase& each : cases) max_bytes = std::max(max_bytes, each.max_bytes(ranks()));
     backend().run(ranks(), options, [&](Group& group) {
       Workspace workspace(backend(), group, max_bytes);
       for (const CollectiveCase& each : cases) {

@@ -2,7 +2,7 @@
 """Searches the models of the shared-memory protocols with spin, every interleaving of each.
 
     run_models.py            all of them
-    run_models.py GROUP...   some: steps, doorbell, flagged, mailbox, chunked, mutations
+    run_models.py GROUP...   some: steps, doorbell, flagged, mailbox, chunked, copies, mutations
 
 The models as they are must hold. Every mutation, a small deviation from the protocol, must be caught, and for the
 reason given here: that shows that the models look where it hurts. Exits with 0 if all of that is so, 1 if not, 77 if
@@ -58,6 +58,10 @@ def chunked(says, caught_by="", **defines):
     return Run("chunked", says, defines, caught_by)
 
 
+def copies(says, caught_by="", **defines):
+    return Run("copies", says, defines, caught_by)
+
+
 ABNORMAL = {"CRASH": 1, "GIVE_UP": 1, "LEAVE": 1}
 STUCK = "invalid end state"
 INPUT_SLOT = "segment[r].inputs"
@@ -66,6 +70,8 @@ CALL = "segment[r].call"
 AHEAD = "!=2"
 TORN = "torn"
 UNREAD = "!unread[at]"
+UNREAD_SLOT = "!unread["
+WRONG_SLOT = "slot["
 IN_FLIGHT = "flight["
 WRONG_WORD = "cell["
 NOT_EMPTY = "==253"
@@ -110,6 +116,11 @@ GROUPS = {
         chunked("2 ranks, 2 signallers for each phase", SIGNALLERS=2),
         chunked("3 ranks, a ring of one", N=3, RING=1),
     ],
+    "copies": [
+        copies("2 ranks, calls of 2 and 3 rounds"),
+        copies("2 ranks, calls of 1 and 4 rounds", ROUNDS_EVEN=1, ROUNDS_ODD=4),
+        copies("3 ranks, calls of 1 and 2 rounds", N=3, ROUNDS_ODD=1),
+    ],
     "mutations": [
         steps("one line instead of two", CALL, MUTATION_ONE_LINE=1),
         steps("one input slot instead of two", INPUT_SLOT, MUTATION_ONE_INPUT_SLOT=1),
@@ -152,6 +163,10 @@ GROUPS = {
         chunked("waiting for one peer is enough", WRONG_WORD, MUTATION_WAIT_FOR_ONE=1, N=3, RING=1),
         chunked("quick warps make up for slow ones", WRONG_WORD, MUTATION_SUMMED_PROGRESS=1, WORDS=2, SENDERS=2),
         chunked("one flag for all slots", WRONG_WORD, MUTATION_ONE_FLAG=1, SIGNALLERS=2),
+        copies("one slot instead of two", UNREAD_SLOT, MUTATION_ONE_SLOT=1),
+        copies("scatters without waiting for the round before", UNREAD_SLOT, MUTATION_NO_CREDIT=1),
+        copies("gathers what is not added up", UNREAD_SLOT, MUTATION_GATHER_AT_ONCE=1),
+        copies("waiting for one peer is enough", WRONG_SLOT, MUTATION_WAIT_FOR_ONE=1, N=3),
         doorbell("a plain store publishes", STUCK, MUTATION_PLAIN_PUBLISH=1, TSO=1),
         doorbell("a plain store announces the sleeper", STUCK, MUTATION_PLAIN_ANNOUNCE=1, TSO=1),
         doorbell("announces the sleeper after the look", STUCK, MUTATION_ANNOUNCE_AFTER_LOOK=1),

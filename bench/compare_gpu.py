@@ -28,6 +28,8 @@ def own_name(run):
         special.append("in-place")
     if run.get("cold"):
         special.append("cold")
+    if run.get("copy_scratch_bytes"):
+        special.append("copies")
     return "-".join([OURS, *special])
 
 
@@ -134,6 +136,7 @@ def self_test():
     assert text[3].split() == "4K 3.00 - - - - -".split(), text
     picture = draw(gpu_picture({"groups": merged, "machines": machines(reports)}))
     assert picture.count("<polyline") == 6 and "pytorch-one-shot" in picture, picture
+    assert own_name({"algorithm": "auto", "buffers": "ordinary", "in_place": False, "copy_scratch_bytes": 1024}) == "onehop-copies"
     print("ok")
 
 

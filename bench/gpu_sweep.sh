@@ -5,7 +5,7 @@
 #   bench/gpu_sweep.sh RESULTS [COMMAND]
 #
 # RESULTS is a folder for JSON, HTML and logs; COMMAND the onehop command (default: beside this script, else that of build/release).
-# Libraries beside the command are found there. RANKS="2 4", TYPES="bf16 f32", SIZES and PARTS="chain modes torch" narrow it down;
+# Libraries beside the command are found there. RANKS="2 4", TYPES="bf16 f32", SIZES and PARTS="chain copies modes torch" narrow it down;
 # ONEHOP_NCCL_LIBRARY names NCCL's library (default: PyTorch's, else the system's), PYTHON the Python with PyTorch.
 # Nothing takes longer than its limit; multicast is never used.
 set -u -o pipefail
@@ -22,7 +22,7 @@ mkdir -p "$results" || exit 2
 
 python=${PYTHON:-python3}
 sizes=${SIZES:-1K,4K,16K,64K,256K,512K,1M,4M,16M,64M,256M,1G}
-parts=${PARTS:-chain modes torch}
+parts=${PARTS:-chain copies modes torch}
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 libraries=$(dirname "$(readlink -f "$command")")
 export LD_LIBRARY_PATH=$libraries:$libraries/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -53,6 +53,8 @@ has() { case " $parts " in *" $1 "*) true ;; *) false ;; esac; }
 for ranks in ${RANKS:-2 4}; do
   for type in ${TYPES:-bf16 f32}; do
     has chain && ours "chain-$ranks-$type" 100 --ranks "$ranks" --type "$type" --sizes "$sizes"
+    # Copy engines, for what is long enough.
+    has copies && ours "copies-$ranks-$type" 60 --ranks "$ranks" --type "$type" --sizes "${COPY_SIZES:-256M,1G}" --copy-scratch 1G
     has torch && measure "torch-$ranks-$type" 100 "$python" "$here/peers/torch_symm_mem.py" --ranks "$ranks" --type "$type" \
       --sizes "$sizes" --timeout 90 --json "$results/torch-$ranks-$type.json"
   done
@@ -62,6 +64,8 @@ for ranks in ${RANKS:-2 4}; do
     for mode in dependent isolated eager; do ours "$mode-$ranks-bf16" 60 $some --mode $mode; done
     # shellcheck disable=SC2086
     ours "symmetric-$ranks-bf16" 60 $some --buffers symmetric
+    # shellcheck disable=SC2086
+    ours "in-place-$ranks-bf16" 60 $some --in-place
     # shellcheck disable=SC2086
     has torch && measure "torch-dependent-$ranks-bf16" 60 "$python" "$here/peers/torch_symm_mem.py" $some --mode dependent \
       --timeout 50 --json "$results/torch-dependent-$ranks-bf16.json"

@@ -221,7 +221,6 @@ TEST(DevicePlan, PicksWhatWasMeasuredToBeQuickest) {
 }
 
 TEST(DevicePlan, CopyEnginesCarryLongMessagesWhereTheyHaveMemory) {
-  constexpr std::size_t kMiB = 1 << 20;
   const auto plan = [](int ranks, std::size_t bytes, std::size_t copy_bytes) {
     return plan_device_all_reduce({.ranks = ranks,
                                    .bytes = bytes,

@@ -45,7 +45,6 @@ std::string refusal(const std::string& json) {
 }
 
 Tuning example() {
-  const auto mail = static_cast<DeviceProtocol>(kDeviceProtocolCount - 1);
   return {.device = "NVIDIA H200",
           .rows = {
               {.backend = Backend::cuda,
@@ -57,7 +56,7 @@ Tuning example() {
               {.backend = Backend::cuda,
                .ranks = 4,
                .types = TypeClass::floats,
-               .way = DeviceWay{mail, kAllBlocks, 512}},
+               .way = DeviceWay{DeviceProtocol::mail_two_shot, kAllBlocks, 512}},
               {.ranks = 2, .up_to = 0, .way = HostWay{Algorithm::two_shot, 128 << 10}},
               {.ranks = 2, .way = {}}}};
 }

@@ -98,7 +98,7 @@ struct SegmentLayout {
     const Slots before = packets();
     return {.begin = before.begin + 2 * before.parity,
             .parity = ranks * chunk_bytes,
-            .phase = kMaxChunkedBlocks * kRing * ranks * chunk_bytes,
+            .phase = ranks * chunk_bytes * kMaxChunkedBlocks * kRing,
             .rank = chunk_bytes};
   }
   /// Mailboxes: one region per parity, which one-shot cuts into a slot per source, two-shot into two phases

@@ -322,7 +322,7 @@ class CudaTeam final : public DeviceTeam {
       copies_->await(gathered(round), queue);
       launch(collect_, 1, round, "launching collect_round");
     };
-    const CUfunction add =
+    auto* const add =
         kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), static_cast<int>(call.op));
 
     copies_->mark(CopyQueue::kernels, queue);

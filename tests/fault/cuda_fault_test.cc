@@ -7,11 +7,15 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <fstream>
 #include <optional>
 #include <thread>
 
+#include "onehop/tuning.h"
+
 #include "fault/world.h"
 #include "gpu/on_gpus.h"
+#include "kernel/device_team.h"
 
 namespace onehop::fault {
 namespace {
@@ -32,13 +36,13 @@ constexpr double kMostDetectionMs = 250;
 constexpr std::size_t kWords = 50'000;
 
 /// What ranks wait in: every protocol of all_reduce, and signals. Or calls one after another.
-enum class Wait { packets, chunks, mail_one_shot, mail_two_shot, barrier, signal, traffic };
-constexpr Wait kWaits[] = {Wait::packets,       Wait::chunks,  Wait::mail_one_shot,
-                           Wait::mail_two_shot, Wait::barrier, Wait::signal};
+enum class Wait { packets, chunks, mail_one_shot, mail_two_shot, copies, barrier, signal, traffic };
+constexpr Wait kWaits[] = {Wait::packets, Wait::chunks,  Wait::mail_one_shot, Wait::mail_two_shot,
+                           Wait::copies,  Wait::barrier, Wait::signal};
 
 const char* name_of(Wait wait) {
-  constexpr const char* kNames[] = {"packets", "chunks",      "one-shot mail",    "two-shot mail",
-                                    "barrier", "wait_signal", "calls in a stream"};
+  constexpr const char* kNames[] = {"packets", "chunks",  "one-shot mail", "two-shot mail",
+                                    "copies",  "barrier", "wait_signal",   "calls in a stream"};
   return kNames[static_cast<int>(wait)];
 }
 /// Waits whose deadline is the group's; the others take their own.
@@ -64,7 +68,7 @@ struct Member {
 
   /// Queues a wait that `victim` does not end. `timeout` is for those that take one.
   void queue(Wait wait, Rank victim, Duration timeout) {
-    const auto reduce = [&](Algorithm algorithm, DType type) {
+    const auto reduce = [&](std::optional<Algorithm> algorithm, DType type) {
       (void)all_reduce(group, data, data, kWords, type, ReduceOp::sum, gpu.stream(),
                        {.algorithm = algorithm, .timeout = {}});
     };
@@ -78,6 +82,8 @@ struct Member {
       case Wait::mail_two_shot:
       case Wait::traffic:
         return reduce(Algorithm::two_shot, DType::f32);
+      case Wait::copies:
+        return reduce({}, DType::f32);  // the group's table sends it that way
       case Wait::barrier:
         return buffer.barrier(gpu.stream(), 3, timeout);
       case Wait::signal:
@@ -93,6 +99,17 @@ struct Member {
     options.size = n;
     options.device = gpu.device();
     options.timeout = timeout;
+    // Calls that force no algorithm go by copy engines.
+    options.copy_scratch_bytes = 1 << 20;
+    options.tuning = dir + "/ways.json";
+    if (rank == Rank{0}) {
+      std::ofstream(options.tuning) << Tuning{.device = {},
+                                              .rows = {{.backend = Backend::cuda,
+                                                        .ranks = n,
+                                                        .way = DeviceWay{.protocol = DeviceProtocol::copies,
+                                                                         .blocks = kAllBlocks}}}}
+                                           .to_json();
+    }
     return Group::join(file_store(dir), options);
   }
 };
@@ -130,8 +147,8 @@ class CudaFaults : public ::testing::TestWithParam<int> {
   [[nodiscard]] static Rank victim() { return Rank{n() / 2}; }
   /// What survivors of a kill wait in. Each takes processes of its own, which take seconds to start.
   [[nodiscard]] static std::vector<Wait> kill_waits() {
-    if (n() == 2) return {Wait::mail_one_shot, Wait::chunks, Wait::barrier, Wait::traffic};
-    return {Wait::packets, Wait::mail_two_shot, Wait::signal, Wait::traffic};
+    if (n() == 2) return {Wait::mail_one_shot, Wait::chunks, Wait::copies, Wait::barrier, Wait::traffic};
+    return {Wait::packets, Wait::mail_two_shot, Wait::copies, Wait::signal, Wait::traffic};
   }
   /// Two make a group: a lone survivor needs company, on the victim's GPU.
   [[nodiscard]] static int newcomers() { return n() == 2 ? 1 : 0; }

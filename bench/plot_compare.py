@@ -96,6 +96,18 @@ def panel(title, series, colors, left, top, y_range):
     return out
 
 
+def lay_out(names, width):
+    """Where each name of the legend begins, and in which of its rows."""
+    places, x, row = [], LEFT, 0
+    for name in names:
+        needed = 56 + 7.5 * len(name)
+        if x + needed > width and x > LEFT:
+            x, row = LEFT, row + 1
+        places.append((x, row))
+        x += needed
+    return places
+
+
 def draw(picture):
     panels = picture["panels"]
     names = list(dict.fromkeys(name for _, series in panels for name in series))
@@ -107,19 +119,20 @@ def draw(picture):
     columns = min(COLUMNS, len(panels))
     lines = math.ceil(len(panels) / columns)
     width = LEFT + columns * (WIDTH + GAP) - GAP + 30
-    height = TOP + lines * (HEIGHT + GAP) - GAP + BOTTOM + 17 * len(picture["feet"])
+    legend = lay_out(names, width)
+    top = TOP + 20 * max(row for _, row in legend)
+    height = top + lines * (HEIGHT + GAP) - GAP + BOTTOM + 17 * len(picture["feet"])
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
            f'<title>{html.escape(picture["title"])}</title>',
            "<style>text{font-family:system-ui,'DejaVu Sans',sans-serif;fill:#333;font-size:13px}.head{font-size:17px;font-weight:600}"
            ".title{font-weight:600;font-size:15px}.tick{font-size:12px;fill:#555}.grid{stroke:#e4e4e4}</style>",
            f'<rect width="{width}" height="{height}" fill="#fff"/>', text(LEFT, 30, picture["head"], "head")]
-    x = LEFT
-    for name in names:
-        out.append(f'<line x1="{x}" x2="{x + 24}" y1="51" y2="51" stroke="{colors[name]}" stroke-width="3"/>')
-        out.append(text(x + 30, 56, name))
-        x += 56 + 7.5 * len(name)
+    for name, (x, row) in zip(names, legend):
+        y = 51 + 20 * row
+        out.append(f'<line x1="{x}" x2="{x + 24}" y1="{y}" y2="{y}" stroke="{colors[name]}" stroke-width="3"/>')
+        out.append(text(x + 30, y + 5, name))
     for index, (title, series) in enumerate(panels):
-        out += panel(title, series, colors, LEFT + index % columns * (WIDTH + GAP), TOP + index // columns * (HEIGHT + GAP), y_range)
+        out += panel(title, series, colors, LEFT + index % columns * (WIDTH + GAP), top + index // columns * (HEIGHT + GAP), y_range)
     for index, line in enumerate(picture["feet"]):
         out.append(text(LEFT, height - 13 - 17 * (len(picture["feet"]) - 1 - index), line, "tick"))
     return "\n".join(out + ["</svg>"]) + "\n"

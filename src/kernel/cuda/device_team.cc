@@ -8,6 +8,7 @@
 #include "driver/device.h"
 #include "driver/module.h"
 #include "kernel/cuda/all_reduce_params.h"
+#include "kernel/cuda/copy_engine.h"
 #include "kernel/cuda/signal_params.h"
 
 ONEHOP_DEVICE_CODE(all_reduce_f16);
@@ -22,7 +23,6 @@ ONEHOP_DEVICE_CODE(all_reduce_i32);
 ONEHOP_DEVICE_CODE(all_reduce_u32);
 ONEHOP_DEVICE_CODE(all_reduce_i64);
 ONEHOP_DEVICE_CODE(all_reduce_u64);
-ONEHOP_DEVICE_CODE(copies);
 ONEHOP_DEVICE_CODE(signal);
 
 namespace onehop {
@@ -46,50 +46,6 @@ CudaModule& signal_module() {
   static auto& module = *new CudaModule(onehop_code_signal);
   return module;
 }
-
-CudaModule& copies_module() {
-  static auto& module = *new CudaModule(onehop_code_copies);
-  return module;
-}
-
-/// The stream that copies are queued on, and what orders them and the kernels of the caller's stream.
-class CopyQueue {
- public:
-  explicit CopyQueue(const CudaDriver& driver) : driver_(driver) {
-    check_cuda(driver.StreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-    for (CUevent& event : events_) {
-      check_cuda(driver.EventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-    }
-  }
-  ~CopyQueue() {
-    for (CUevent event : events_) (void)driver_.EventDestroy(event);
-    (void)driver_.StreamDestroy(stream_);
-  }
-  CopyQueue(const CopyQueue&) = delete;
-  CopyQueue& operator=(const CopyQueue&) = delete;
-
-  /// Marks where `stream` is now.
-  enum Mark : std::size_t { kernels, scattered, gathered_even, gathered_odd };
-  void mark(Mark mark, CUstream stream) {
-    check_cuda(driver_.EventRecord(events_[mark], stream), "cuEventRecord");
-  }
-  void mark(Mark mark) { this->mark(mark, stream_); }
-  /// What is queued on `stream` from now on waits for the mark.
-  void await(Mark mark, CUstream stream) {
-    check_cuda(driver_.StreamWaitEvent(stream, events_[mark], 0), "cuStreamWaitEvent");
-  }
-  void await(Mark mark) { await(mark, stream_); }
-  void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-    check_cuda(driver_.MemcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from),
-                                       bytes, stream_),
-               "cuMemcpyDtoDAsync");
-  }
-
- private:
-  const CudaDriver& driver_;
-  CUstream stream_ = nullptr;
-  std::array<CUevent, 4> events_{};
-};
 
 /// Words in host memory that kernels read and write in place.
 class MappedWords {
@@ -157,8 +113,9 @@ class CudaTeam final : public DeviceTeam {
       }
     }
     check_cuda(driver_.EventCreate(&last_call_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-    if (layout_.round_bytes != 0) copies_.emplace(driver_);
-    collect_ = copies_module().function(options_.device, "collect_round");
+    if (layout_.round_bytes != 0) {
+      copies_.emplace(driver_, options_.device, options_.rank, options_.segments, layout_);
+    }
     barrier_ = signal_module().function(options_.device, "stream_barrier");
     put_ = signal_module().function(options_.device, "stream_put_signal");
     wait_ = signal_module().function(options_.device, "stream_wait_signal");
@@ -176,21 +133,21 @@ class CudaTeam final : public DeviceTeam {
     auto* const queue = static_cast<CUstream>(stream.handle);
     const CurrentDevice current(context_);
     const bool captured = follow_last_call(queue);
+    auto* const function =
+        kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), static_cast<int>(call.op));
     if (call.protocol == DeviceProtocol::copies) {
-      all_reduce_by_copies(call, queue);
-      if (!captured) check_cuda(driver_.EventRecord(last_call_, queue), "cuEventRecord");
-      return;
-    }
-    for (std::size_t done = 0; done < call.bytes; done += call.launch_bytes) {
-      params.in = call.in + done;
-      params.out = call.out + done;
-      params.bytes = std::min(call.bytes - done, call.launch_bytes);
-      cut(params, call.protocol);
-      launch_kernel(
-          driver_,
-          kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), static_cast<int>(call.op)),
-          {.grid = call.grid, .block = call.block, .stream = queue, .dependent = dependent_launch_}, params,
-          "launching all_reduce");
+      copies_->all_reduce(call, function, params.guard, queue);
+    } else {
+      for (std::size_t done = 0; done < call.bytes; done += call.launch_bytes) {
+        params.in = call.in + done;
+        params.out = call.out + done;
+        params.bytes = std::min(call.bytes - done, call.launch_bytes);
+        cut(params, call.protocol);
+        launch_kernel(
+            driver_, function,
+            {.grid = call.grid, .block = call.block, .stream = queue, .dependent = dependent_launch_}, params,
+            "launching all_reduce");
+      }
     }
     if (!captured) check_cuda(driver_.EventRecord(last_call_, queue), "cuEventRecord");
   }
@@ -268,79 +225,6 @@ class CudaTeam final : public DeviceTeam {
   [[nodiscard]] std::byte* own_segment() const { return segment(options_.rank); }
   [[nodiscard]] cuda::SegmentHead* head(int r) const {
     return reinterpret_cast<cuda::SegmentHead*>(segment(r));
-  }
-
-  /// The order of this is that of cuda/copies.cuh.
-  void all_reduce_by_copies(const DeviceAllReduce& call, CUstream queue) {
-    const auto ranks = static_cast<std::size_t>(size());
-    const cuda::Slots slots = layout_.copies();
-    cuda::RoundParams params;
-    params.in = call.in;
-    params.out = call.out;
-    params.bytes = call.bytes;
-    params.piece = (call.bytes + 16 * ranks - 1) / (16 * ranks) * 16;
-    params.rank = options_.rank;
-    params.size = size();
-    params.aligned = reinterpret_cast<std::uintptr_t>(call.in) % 16 == 0 &&
-                     reinterpret_cast<std::uintptr_t>(call.out) % 16 == 0;
-    params.rank_stride = slots.rank;
-    params.guard = guard(options_.timeout);
-    const std::size_t rounds = (params.piece + call.chunk - 1) / call.chunk;
-    const auto slot = [&](int on, std::size_t phase, std::size_t round) {
-      return segment(on) + slots.begin + phase * slots.phase + round % 2 * slots.parity;
-    };
-    const auto copy_to_peers = [&](std::size_t phase, std::size_t round, auto&& piece_for) {
-      for (int step = 1; step < size(); ++step) {
-        const int peer = (options_.rank + step) % size();
-        const std::size_t begin =
-            static_cast<std::size_t>(piece_for(peer)) * params.piece + round * call.chunk;
-        const std::size_t end =
-            std::min({begin - round * call.chunk + params.piece, begin + call.chunk, call.bytes});
-        if (begin >= end) continue;
-        copies_->copy(slot(peer, phase, round) + static_cast<std::size_t>(options_.rank) * slots.rank,
-                      (phase == 0 ? call.in : call.out) + begin, end - begin);
-      }
-    };
-    const auto scatter = [&](std::size_t round) {
-      copy_to_peers(0, round, [](int peer) { return peer; });
-      copies_->mark(CopyQueue::scattered);
-    };
-    const auto gathered = [](std::size_t round) {
-      return round % 2 == 0 ? CopyQueue::gathered_even : CopyQueue::gathered_odd;
-    };
-    const auto launch = [&](CUfunction function, std::size_t phase, std::size_t round, const char* what) {
-      params.begin = round * call.chunk;
-      params.chunk = std::min(call.chunk, params.piece - params.begin);
-      params.control = &head(options_.rank)->rounds[phase];
-      params.own_flags = head(options_.rank)->round_flags[phase];
-      for (int r = 0; r < size(); ++r) params.peer_flags[r] = &head(r)->round_flags[phase][options_.rank];
-      params.inbox = slot(options_.rank, phase, round);
-      launch_kernel(driver_, function, {.grid = call.grid, .block = call.block, .stream = queue}, params,
-                    what);
-    };
-    const auto collect = [&](std::size_t round) {
-      copies_->await(gathered(round), queue);
-      launch(collect_, 1, round, "launching collect_round");
-    };
-    auto* const add =
-        kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), static_cast<int>(call.op));
-
-    copies_->mark(CopyQueue::kernels, queue);
-    copies_->await(CopyQueue::kernels);
-    scatter(0);
-    for (std::size_t round = 0; round < rounds; ++round) {
-      copies_->await(CopyQueue::scattered, queue);
-      launch(add, 0, round, "launching add_round");
-      copies_->mark(CopyQueue::kernels, queue);
-      // The slots of round 1 have been free since the call before.
-      if (round > 0) copies_->await(CopyQueue::kernels);
-      if (round + 1 < rounds) scatter(round + 1);
-      if (round == 0) copies_->await(CopyQueue::kernels);
-      copy_to_peers(1, round, [this](int) { return options_.rank; });
-      copies_->mark(gathered(round));
-      if (round > 0) collect(round - 1);
-    }
-    collect(rounds - 1);
   }
 
   /// What a launch has to know of the memory that its protocol uses.
@@ -429,8 +313,7 @@ class CudaTeam final : public DeviceTeam {
   CUevent last_call_ = nullptr;
   CUstream last_stream_ = nullptr;
   bool called_ = false;
-  std::optional<CopyQueue> copies_;
-  CUfunction collect_ = nullptr;
+  std::optional<CopyEngine> copies_;  ///< of groups that give them memory
   CUfunction barrier_ = nullptr;
   CUfunction put_ = nullptr;
   CUfunction wait_ = nullptr;

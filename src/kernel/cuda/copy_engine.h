@@ -1,0 +1,67 @@
+// All-reduces whose bytes copy engines move: the host's side of copies.cuh.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "driver/cuda_driver.h"
+#include "kernel/cuda/all_reduce_params.h"
+#include "kernel/device_team.h"
+
+namespace onehop {
+
+/// One rank's stream of copies, and what orders them and the kernels in the caller's stream. Used by one
+/// thread at a time, with the device current.
+class CopyEngine {
+ public:
+  /// `segments` are those of all ranks and outlive this.
+  CopyEngine(const CudaDriver& driver, DeviceId device, int rank, const std::vector<std::byte*>& segments,
+             const cuda::SegmentLayout& layout);
+  ~CopyEngine();
+  CopyEngine(const CopyEngine&) = delete;
+  CopyEngine& operator=(const CopyEngine&) = delete;
+
+  /// Queues a call; `add` is the kernel for its type and reduction.
+  void all_reduce(const DeviceAllReduce& call, CUfunction add, const DeviceGuard& guard, CUstream queue);
+
+ private:
+  struct Plain {};  ///< nothing created yet; the destructor runs from then on
+  CopyEngine(Plain, const CudaDriver& driver, int rank, const std::vector<std::byte*>& segments,
+             const cuda::SegmentLayout& layout);
+
+  enum Phase : std::size_t { kScatter, kGather };
+  /// Points in the two streams.
+  enum Mark : std::size_t { kKernels, kScattered, kGatheredEven, kGatheredOdd, kMarks };
+
+  [[nodiscard]] static Mark gathered(std::size_t round) {
+    return round % 2 == 0 ? kGatheredEven : kGatheredOdd;
+  }
+  void mark(Mark mark, CUstream stream);
+  /// What is queued on `stream` from now on waits for the mark.
+  void await(Mark mark, CUstream stream);
+  [[nodiscard]] std::byte* slots(int on, Phase phase, std::size_t round) const;
+  void scatter(const DeviceAllReduce& call, std::size_t round);
+  void gather(const DeviceAllReduce& call, std::size_t round);
+  /// Copies the round's part of rank `of`'s piece to this rank's slot on `to`.
+  void copy(const std::byte* message, const DeviceAllReduce& call, int of, int to, Phase phase,
+            std::size_t round);
+  void launch(CUfunction kernel, const DeviceAllReduce& call, const DeviceGuard& guard, Phase phase,
+              std::size_t round, CUstream queue);
+
+  [[nodiscard]] int size() const { return static_cast<int>(segments_.size()); }
+  [[nodiscard]] cuda::SegmentHead* head(int r) const {
+    return reinterpret_cast<cuda::SegmentHead*>(segments_[static_cast<std::size_t>(r)]);
+  }
+  [[nodiscard]] std::size_t piece(const DeviceAllReduce& call) const;
+
+  const CudaDriver& driver_;
+  const int rank_;
+  const std::vector<std::byte*>& segments_;
+  const cuda::SegmentLayout layout_;
+  CUfunction collect_ = nullptr;
+  CUstream copies_ = nullptr;
+  std::array<CUevent, kMarks> marks_{};
+};
+
+}  // namespace onehop

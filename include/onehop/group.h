@@ -35,8 +35,8 @@ struct JoinOptions {
   /// GPU gives about six times as much memory for it, and 1 MiB per rank: staged data lies in mailboxes and
   /// slots of two parities.
   std::size_t scratch_bytes = 0;
-  /// GPUs: memory that each rank gives besides, so that copy engines carry long messages: of at least 64 MiB
-  /// per rank of the group, and not longer than this (2 ranks: of any length beyond). 0: kernels carry them.
+  /// GPUs: memory that each rank gives so that copy engines carry messages of at least 64 MiB per rank of the
+  /// group, and not longer than it (2 ranks: or longer). With less than 128 MiB per rank kernels carry them.
   std::size_t copy_scratch_bytes = 0;
   AlgorithmPolicy policy = AlgorithmPolicy::tuned;
   /// File with a tuning table (onehop/tuning.h), which the tuned policy follows; empty: that of the

@@ -5,7 +5,7 @@
 // data travels: no flags, no fences, no barrier. All ones is a NaN in every floating-point format, and no
 // other value is lost: a NaN with these bits is sent as the format's usual NaN, and every result that is NaN
 // is that one anyway (elements.cuh). Integers have no value to spare: they travel otherwise (flagged.cuh,
-// two_shot.cuh).
+// chunked.cuh).
 //
 // By the rule of two calls (call.cuh) a mailbox is empty again when it is written: whoever took from it in
 // call e - 2 put kEmpty back in that call.

@@ -4,18 +4,12 @@
 
 #include "onehop/collectives.h"
 
-#include "base/check.h"
-#include "collective/arguments.h"
-#include "collective/first_step.h"
+#include "collective/device_call.h"
 #include "collective/host_call.h"
 #include "collective/plan.h"
-#include "group/state.h"
-#include "os/fault_point.h"
 
 namespace onehop {
 namespace {
-
-constexpr const char* kPhase = "all_reduce";
 
 Algorithm host_all_reduce(HostCall& call) {
   const Arguments& arguments = call.arguments();
@@ -67,30 +61,9 @@ Algorithm host_all_reduce(HostCall& call) {
   return plan.algorithm;
 }
 
-/// Defects that depend on this rank's memory alone. The others are the same on all ranks of a correct
-/// program, and found by all alike.
-bool is_local(CallDefect defect) {
-  return defect == CallDefect::null_input || defect == CallDefect::null_output ||
-         defect == CallDefect::misaligned || defect == CallDefect::overlap;
-}
-
-/// Queues one call on this rank's GPU. Ranks do not meet on the host, unless ONEHOP_CHECK asks for it.
-Algorithm device_all_reduce(Group::State& group, const Arguments& call, CallDefect defect, Stream stream) {
+/// Queues one call on this rank's GPU.
+Algorithm device_all_reduce(Group::State& group, const Arguments& call, Stream stream) {
   const CallOptions& options = call.options;
-  if (group.checks_calls()) {
-    os::CallDeadline deadline(options.timeout.value_or(group.options().timeout));
-    first_step(group, describe_call(call, defect), deadline, kPhase);
-  }
-  if (defect != CallDefect::none) {
-    const Error error(
-        ErrorCode::invalid_argument,
-        fmt::format("{} of rank {} was rejected: {}", kPhase, group.rank().value, to_text(defect)),
-        group.rank());
-    // The other ranks wait in their kernels for one that will not come.
-    if (is_local(defect)) group.fail_call(error, kPhase);
-    throw error;
-  }
-
   const std::size_t bytes = call.block_bytes();
   const DevicePlan plan =
       plan_device_all_reduce({.ranks = group.size(),
@@ -104,7 +77,6 @@ Algorithm device_all_reduce(Group::State& group, const Arguments& call, CallDefe
                               .resident_blocks = group.resident_blocks(),
                               .tuning = &group.tuning().table});
   if (plan.algorithm == Algorithm::none || bytes == 0) return plan.algorithm;
-  os::fault_point(kPhase, group.rank().value);
   group.device()->all_reduce({.in = call.in,
                               .out = call.out,
                               .bytes = bytes,
@@ -134,11 +106,7 @@ Algorithm all_reduce(Group& group, const void* in, void* out, std::size_t count,
                        .options = options};
   const CallDefect defect = find_defect(call, state.size());
   if (state.device() == nullptr) return make_host_call(state, call, defect, host_all_reduce);
-  return state.call(kPhase, [&] {
-    const Algorithm used = device_all_reduce(state, call, defect, stream);
-    state.count_usage(used);
-    return used;
-  });
+  return make_device_call(state, call, defect, [&] { return device_all_reduce(state, call, stream); });
 }
 
 }  // namespace onehop

@@ -1,14 +1,13 @@
 #include "onehop/collectives.h"
 
-#include "collective/host_call.h"
+#include "collective/exchange.h"
 
 namespace onehop {
 
-Algorithm all_to_all(Group& group, const void* in, void* out, std::size_t count, DType type,
-                     Stream /*stream*/, const CallOptions& options) {
+Algorithm all_to_all(Group& group, const void* in, void* out, std::size_t count, DType type, Stream stream,
+                     const CallOptions& options) {
   Group::State& state = group.state();
   const int ranks = state.size();
-  const int me = state.rank().value;
   const Arguments call{.kind = CallKind::all_to_all,
                        .in = as_bytes(in),
                        .out = as_bytes(out),
@@ -18,17 +17,8 @@ Algorithm all_to_all(Group& group, const void* in, void* out, std::size_t count,
                        .out_blocks = ranks,
                        .in_place = std::nullopt,
                        .options = options};
-  return make_exchange(state, call, [=](host::Exchange& exchange, std::size_t block) {
-    for (int i = 1; i < ranks; ++i) exchange.send(static_cast<std::size_t>((me + i) % ranks) * block, block);
-    exchange.longest = static_cast<std::size_t>(ranks - 1) * block;
-    for (int r = 0; r < ranks; ++r) {
-      const auto place = static_cast<std::size_t>(host::place_in_stream(me, r, ranks));
-      exchange.arrival(r) = {.from = static_cast<std::size_t>(me) * block,
-                             .at = place * block,
-                             .bytes = block,
-                             .to = static_cast<std::size_t>(r) * block};
-    }
-  });
+  return make_exchange(state, call, stream, Fan::own,
+                       [](int s, int r) -> std::optional<Route> { return Route{.from = r, .to = s}; });
 }
 
 }  // namespace onehop

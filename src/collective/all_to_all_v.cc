@@ -3,11 +3,20 @@
 
 #include "onehop/collectives.h"
 
+#include "collective/device_call.h"
 #include "collective/host_call.h"
 #include "collective/plan.h"
 
 namespace onehop {
 namespace {
+
+/// Throws, on all ranks alike, unless rank r expects from rank s what that sends.
+void require_same_count(std::size_t s, std::uint64_t sent, std::size_t r, std::uint64_t expected) {
+  if (sent == expected) return;
+  fail_from(Rank{static_cast<int>(s)}, ErrorCode::mismatch,
+            "ranks disagree in all_to_all_v: rank {} sends {} elements to rank {}, which expects {}", s, sent,
+            r, expected);
+}
 
 /// From the first byte of any block to behind the last one.
 struct Extent {
@@ -110,10 +119,8 @@ class Ledger {
       for (int r = 0; r < team_.size(); ++r) {
         const std::uint64_t sent = entry(s, r).sent;
         const std::uint64_t expected = entry(r, s).received;
-        if (sent == expected) continue;
-        fail_from(Rank{s}, ErrorCode::mismatch,
-                  "ranks disagree in all_to_all_v: rank {} sends {} elements to rank {}, which expects {}", s,
-                  sent / element, r, expected / element);
+        require_same_count(static_cast<std::size_t>(s), sent / element, static_cast<std::size_t>(r),
+                           expected / element);
       }
     }
   }
@@ -169,10 +176,48 @@ Algorithm move_blocks(HostCall& call, const Blocks& in, const Blocks& out) {
   return Algorithm::one_shot;
 }
 
+DeviceExchange describe_device_exchange(const Arguments& arguments, const Blocks& in, const Blocks& out) {
+  const std::size_t element = size_of(arguments.type);
+  DeviceExchange exchange{.phase = DeviceFault::all_to_all_v};
+  for (std::size_t r = 0; r < in.counts.size(); ++r) {
+    DeviceExchange::Transfer& transfer = exchange.transfers[r];
+    if (in.counts[r] != 0) {
+      transfer.in = arguments.in + in.offsets[r] * element;
+      transfer.sent = in.counts[r] * element;
+    }
+    if (out.counts[r] != 0) {
+      transfer.out = arguments.out + out.offsets[r] * element;
+      transfer.received = out.counts[r] * element;
+    }
+  }
+  return exchange;
+}
+
+/// Ranks on GPUs, where calls are checked: throws, on all ranks alike, if one does not send what another
+/// expects.
+void compare_counts(const Group::State& group, const Blocks& in, const Blocks& out) {
+  std::vector<std::uint64_t> own(in.counts.begin(), in.counts.end());
+  own.insert(own.end(), out.counts.begin(), out.counts.end());
+  const auto ranks = static_cast<std::size_t>(group.size());
+  const std::vector<std::string> all =
+      group.mesh().all_gather({reinterpret_cast<const char*>(own.data()), own.size() * sizeof own[0]},
+                              Deadline::after(group.options().timeout), "all_to_all_v");
+  const auto count = [&](std::size_t rank, std::size_t index) {
+    std::uint64_t value = 0;
+    if (all[rank].size() != own.size() * sizeof value)
+      fail(ErrorCode::protocol, "all_to_all_v: a rank sent {} bytes", all[rank].size());
+    std::memcpy(&value, all[rank].data() + index * sizeof value, sizeof value);
+    return value;
+  };
+  for (std::size_t s = 0; s < ranks; ++s) {
+    for (std::size_t r = 0; r < ranks; ++r) require_same_count(s, count(s, r), r, count(r, ranks + s));
+  }
+}
+
 }  // namespace
 
 Algorithm all_to_all_v(Group& group, const void* in, const Blocks& in_blocks, void* out,
-                       const Blocks& out_blocks, DType type, Stream /*stream*/, const CallOptions& options) {
+                       const Blocks& out_blocks, DType type, Stream stream, const CallOptions& options) {
   Group::State& state = group.state();
   // Its blocks are not Arguments' blocks of one size: no pointers and counts to check there.
   const Arguments arguments{.kind = CallKind::all_to_all_v,
@@ -182,8 +227,14 @@ Algorithm all_to_all_v(Group& group, const void* in, const Blocks& in_blocks, vo
                             .in_blocks = 0,
                             .out_blocks = 0,
                             .options = options};
-  require_host_ranks(state, arguments.kind);
   const CallDefect defect = find_block_defect(arguments, in_blocks, out_blocks, state.size());
+  if (state.device() != nullptr) {
+    return make_device_call(state, arguments, defect, [&] {
+      if (state.checks_calls()) compare_counts(state, in_blocks, out_blocks);
+      state.device()->exchange(describe_device_exchange(arguments, in_blocks, out_blocks), stream);
+      return Algorithm::one_shot;
+    });
+  }
   return make_host_call(state, arguments, defect,
                         [&](HostCall& call) { return move_blocks(call, in_blocks, out_blocks); });
 }

@@ -1,11 +1,11 @@
 #include "onehop/collectives.h"
 
-#include "collective/host_call.h"
+#include "collective/exchange.h"
 
 namespace onehop {
 
 Algorithm broadcast(Group& group, const void* in, void* out, std::size_t count, DType type, Rank root,
-                    Stream /*stream*/, const CallOptions& options) {
+                    Stream stream, const CallOptions& options) {
   Group::State& state = group.state();
   const bool is_root = state.rank() == root;
   const Arguments call{.kind = CallKind::broadcast,
@@ -16,11 +16,17 @@ Algorithm broadcast(Group& group, const void* in, void* out, std::size_t count, 
                        .in_blocks = is_root ? 1 : 0,
                        .root = root,
                        .options = options};
-  return make_exchange(state, call, [&](host::Exchange& exchange, std::size_t block) {
-    if (is_root) exchange.send(0, block);
-    exchange.longest = block;
-    for (Rank r{0}; r.value < state.size(); ++r.value)
-      exchange.arrival(r.value) = {.from = 0, .at = 0, .bytes = r == root ? block : 0, .to = 0};
+  const auto from_root = [&](int s, int /*r*/) -> std::optional<Route> {
+    if (s != root.value) return std::nullopt;
+    return Route{};
+  };
+  if (state.device() == nullptr) return make_exchange(state, call, stream, Fan::same, from_root);
+  return make_device_call(state, call, find_defect(call, state.size()), [&] {
+    if (count != 0) {
+      state.device()->broadcast({.in = call.in, .out = call.out, .bytes = call.block_bytes(), .root = root},
+                                stream);
+    }
+    return Algorithm::one_shot;
   });
 }
 

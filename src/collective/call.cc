@@ -12,20 +12,21 @@ namespace {
 struct Names {
   const char* call;
   const char* data_fault_point;
+  DeviceFault::Phase device_phase;
 };
 // By number; what a peer sends may be any.
 constexpr Names kNames[] = {
-    {"an unknown call", ""},
-    {"barrier", ""},
-    {"all_reduce", "all_reduce.data"},
-    {"all_gather", "all_gather.data"},
-    {"reduce_scatter", "reduce_scatter.data"},
-    {"broadcast", "broadcast.data"},
-    {"reduce", "reduce.data"},
-    {"all_to_all", "all_to_all.data"},
-    {"all_to_all_v", "all_to_all_v.data"},
-    {"gather", "gather.data"},
-    {"scatter", "scatter.data"},
+    {"an unknown call", "", DeviceFault::user},
+    {"barrier", "", DeviceFault::barrier},
+    {"all_reduce", "all_reduce.data", DeviceFault::all_reduce},
+    {"all_gather", "all_gather.data", DeviceFault::all_gather},
+    {"reduce_scatter", "reduce_scatter.data", DeviceFault::reduce_scatter},
+    {"broadcast", "broadcast.data", DeviceFault::broadcast},
+    {"reduce", "reduce.data", DeviceFault::reduce},
+    {"all_to_all", "all_to_all.data", DeviceFault::all_to_all},
+    {"all_to_all_v", "all_to_all_v.data", DeviceFault::all_to_all_v},
+    {"gather", "gather.data", DeviceFault::gather},
+    {"scatter", "scatter.data", DeviceFault::scatter},
 };
 static_assert(std::size(kNames) == static_cast<std::size_t>(CallKind::scatter) + 1);
 
@@ -67,6 +68,10 @@ bool same(const host::Call& a, const host::Call& b) {
 
 const char* to_text(CallKind kind) {
   return names_of(kind).call;
+}
+
+DeviceFault::Phase device_phase(CallKind kind) {
+  return names_of(kind).device_phase;
 }
 
 const char* data_fault_point(CallKind kind) {

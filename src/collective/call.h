@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "onehop/device/view.h"
+
 #include "kernel/host/team.h"
 
 namespace onehop {
@@ -23,6 +25,8 @@ enum class CallKind : std::uint8_t {
 };
 /// "all_reduce", as users call it.
 [[nodiscard]] const char* to_text(CallKind kind);
+/// The same for a wait on a device.
+[[nodiscard]] DeviceFault::Phase device_phase(CallKind kind);
 /// Where fault tests strike when ranks have met and data is on its way: "all_reduce.data".
 [[nodiscard]] const char* data_fault_point(CallKind kind);
 

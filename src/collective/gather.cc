@@ -1,11 +1,11 @@
 #include "onehop/collectives.h"
 
-#include "collective/host_call.h"
+#include "collective/exchange.h"
 
 namespace onehop {
 
 Algorithm gather(Group& group, const void* in, void* out, std::size_t count, DType type, Rank root,
-                 Stream /*stream*/, const CallOptions& options) {
+                 Stream stream, const CallOptions& options) {
   Group::State& state = group.state();
   const int ranks = state.size();
   const bool is_root = state.rank() == root;
@@ -18,13 +18,9 @@ Algorithm gather(Group& group, const void* in, void* out, std::size_t count, DTy
                        .in_place = state.rank().value,
                        .root = root,
                        .options = options};
-  return make_exchange(state, call, [=](host::Exchange& exchange, std::size_t block) {
-    if (!is_root) exchange.send(0, block);
-    exchange.longest = block;
-    for (int r = 0; r < ranks; ++r) {
-      exchange.arrival(r) = {
-          .from = 0, .at = 0, .bytes = is_root ? block : 0, .to = static_cast<std::size_t>(r) * block};
-    }
+  return make_exchange(state, call, stream, Fan::same, [&](int s, int r) -> std::optional<Route> {
+    if (r != root.value) return std::nullopt;
+    return Route{.to = s};
   });
 }
 

@@ -67,14 +67,6 @@ std::byte* const* HostCall::reach(std::uint64_t host::Call::*buffer, std::uint64
   return place.peers.data();
 }
 
-void require_host_ranks(const Group::State& state, CallKind kind) {
-  if (state.device() == nullptr) return;
-  fail(ErrorCode::unsupported,
-       "{} is not available between GPUs yet, only all_reduce is; join with DeviceId::host to use it on host "
-       "memory",
-       to_text(kind));
-}
-
 void pass_data(HostCall& call, const host::Exchange& exchange) {
   host::exchange(
       call.team(), exchange, [&] { call.step(); }, [&](int r) { call.wait(r); });

@@ -87,26 +87,9 @@ Algorithm make_host_call(Group::State& state, const Arguments& arguments, CallDe
   });
 }
 
-/// Error{unsupported} on ranks of GPUs, for calls that only host ranks can make so far.
-void require_host_ranks(const Group::State& state, CallKind kind);
-
 /// Runs an exchange that is described in full; its ranks have met if `in_peers` is set.
 void pass_data(HostCall& call, const host::Exchange& exchange);
 /// The same for one of blocks that are all alike; decides whether data is staged, and sets `in_peers`.
 void pass_blocks(HostCall& call, host::Exchange& exchange);
-
-/// Makes a call that moves blocks as they are. `describe(exchange, block_bytes)` says what goes where.
-template <class Describe>
-Algorithm make_exchange(Group::State& state, const Arguments& arguments, Describe&& describe) {
-  require_host_ranks(state, arguments.kind);
-  return make_host_call(state, arguments, find_defect(arguments, state.size()), [&](HostCall& call) {
-    host::Exchange exchange;
-    exchange.in = arguments.in;
-    exchange.out = arguments.out;
-    describe(exchange, arguments.block_bytes());
-    pass_blocks(call, exchange);
-    return Algorithm::one_shot;
-  });
-}
 
 }  // namespace onehop

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <variant>
 
-#include "kernel/cuda/all_reduce_params.h"
+#include "kernel/cuda/call_params.h"
 #include "kernel/host/all_reduce.h"
 
 namespace onehop {
@@ -59,6 +59,10 @@ constexpr std::size_t kLeastChunk = 512;  // a packet for every lane of a warp
 constexpr std::size_t kMinRound = std::size_t{32} << 20;
 constexpr std::size_t kMinRounds = 2;
 constexpr std::size_t kMaxRounds = 4;
+
+// Reduce-scatter: as for all-reduce, of what a rank sends to all; mailboxes up to this block.
+constexpr std::size_t kScatterPackets = 48 << 10;
+constexpr std::size_t kScatterMail = std::size_t{8} << 20;
 
 // Threads per block: few start sooner, and spread over more multiprocessors.
 constexpr std::size_t kWarp = 32;
@@ -170,6 +174,20 @@ std::size_t choose_block(std::size_t packets, std::size_t blocks, bool one_shot)
   return share <= 2 * kMiddleBlock && !one_shot ? kMiddleBlock : 2 * kMiddleBlock;
 }
 
+/// A launch of `packets` that a thread moves one at a time, in blocks of `block` threads, `blocks` of them at
+/// most.
+template <class AnyPlan>
+void shape_packets(AnyPlan& plan, const PlanRequest& request, std::size_t packets, std::size_t block,
+                   std::size_t blocks) {
+  const auto most_threads = static_cast<std::size_t>(
+      cuda::max_threads(cuda::kernel_ranks(request.ranks, request.op == ReduceOp::sum)));
+  block = std::min(block, most_threads);
+  plan.block = static_cast<unsigned>(block);
+  plan.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, block), std::size_t{1}, blocks));
+  // A quarter of each multiprocessor: half of what the largest block takes (call.cuh).
+  plan.early = block <= most_threads / 2;
+}
+
 }  // namespace
 
 Plan plan_all_reduce(const PlanRequest& request) {
@@ -223,15 +241,45 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
   const std::size_t part = std::min(request.bytes, plan.launch_bytes);
   const std::size_t packets =
       ceil_div(one_shot ? part : ceil_div(part, static_cast<std::size_t>(request.ranks)), width);
+  shape_packets(plan, request, packets,
+                row != nullptr ? row->threads : choose_block(packets, blocks, one_shot), blocks);
+  return plan;
+}
 
-  const auto most_threads = static_cast<std::size_t>(
-      cuda::max_threads(cuda::kernel_ranks(request.ranks, request.op == ReduceOp::sum)));
-  const std::size_t block =
-      std::min(row != nullptr ? row->threads : choose_block(packets, blocks, one_shot), most_threads);
-  plan.block = static_cast<unsigned>(block);
-  plan.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, block), std::size_t{1}, blocks));
-  // A quarter of each multiprocessor: half of what the largest block takes (call.cuh).
-  plan.early = block <= most_threads / 2;
+ScatterPlan plan_device_reduce_scatter(const PlanRequest& request) {
+  ScatterPlan plan;
+  const bool mail = carries(ScatterProtocol::mail, request.type);
+  const std::size_t wire = request.bytes * static_cast<std::size_t>(request.ranks - 1);
+  if (request.bytes <= cuda::kPacketSlotBytes && (!mail || wire <= kScatterPackets)) {
+    plan.protocol = ScatterProtocol::packets;
+  } else if (mail && request.bytes <= kScatterMail) {
+    plan.protocol = ScatterProtocol::mail;
+  } else {
+    return plan;
+  }
+  const bool packets = plan.protocol == ScatterProtocol::packets;
+  plan.launch_bytes = launch_limit(packets ? DeviceProtocol::packets : DeviceProtocol::mail_one_shot,
+                                   cuda::SegmentLayout::of(request.ranks, request.staging_bytes));
+  const std::size_t units = ceil_div(std::min(request.bytes, plan.launch_bytes), packets ? 8 : 16);
+  const auto blocks = static_cast<std::size_t>(request.resident_blocks);
+  shape_packets(plan, request, units, choose_block(units, blocks, false), blocks);
+  return plan;
+}
+
+DevicePlan plan_device_reduce(const PlanRequest& request) {
+  DevicePlan plan;
+  plan.algorithm = request.forced.value_or(request.ranks == 2 || request.bytes <= cuda::kPacketSlotBytes
+                                               ? Algorithm::one_shot
+                                               : Algorithm::two_shot);
+  if (plan.algorithm == Algorithm::one_shot && request.bytes <= cuda::kPacketSlotBytes) {
+    plan.protocol = DeviceProtocol::packets;
+    plan.launch_bytes = cuda::kPacketSlotBytes;
+    const std::size_t units = ceil_div(request.bytes, 8);
+    const auto blocks = static_cast<std::size_t>(request.resident_blocks);
+    shape_packets(plan, request, units, choose_block(units, blocks, true), blocks);
+  } else {
+    plan.protocol = DeviceProtocol::chunks;
+  }
   return plan;
 }
 

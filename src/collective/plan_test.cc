@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernel/cuda/all_reduce_params.h"
+#include "kernel/cuda/call_params.h"
 #include "kernel/host/all_reduce.h"
 
 namespace onehop {

@@ -1,13 +1,49 @@
 #include "onehop/collectives.h"
 
+#include "collective/device_call.h"
 #include "collective/host_call.h"
 #include "collective/plan.h"
 #include "kernel/host/all_reduce.h"
 
 namespace onehop {
+namespace {
+
+Algorithm device_reduce(Group::State& group, const Arguments& call, Stream stream) {
+  const std::size_t bytes = call.block_bytes();
+  const DevicePlan plan = plan_device_reduce({.ranks = group.size(),
+                                              .bytes = bytes,
+                                              .type = call.type,
+                                              .op = *call.op,
+                                              .forced = call.options.algorithm,
+                                              .staging_bytes = group.staging_bytes(),
+                                              .resident_blocks = group.resident_blocks()});
+  if (bytes == 0) return plan.algorithm;
+  if (plan.protocol == DeviceProtocol::packets) {
+    // All ranks reduce, which takes no longer, and only the root keeps it.
+    group.device()->all_reduce({.in = call.in,
+                                .out = group.rank() == call.root ? call.out : nullptr,
+                                .bytes = bytes,
+                                .type = call.type,
+                                .op = *call.op,
+                                .protocol = plan.protocol,
+                                .launch_bytes = plan.launch_bytes,
+                                .grid = plan.grid,
+                                .block = plan.block,
+                                .early = plan.early,
+                                .phase = DeviceFault::reduce},
+                               stream);
+  } else {
+    group.device()->reduce(
+        {.in = call.in, .out = call.out, .bytes = bytes, .type = call.type, .op = *call.op}, *call.root,
+        plan.algorithm == Algorithm::two_shot, stream);
+  }
+  return plan.algorithm;
+}
+
+}  // namespace
 
 Algorithm reduce(Group& group, const void* in, void* out, std::size_t count, DType type, ReduceOp op,
-                 Rank root, Stream /*stream*/, const CallOptions& options) {
+                 Rank root, Stream stream, const CallOptions& options) {
   Group::State& state = group.state();
   const Arguments arguments{.kind = CallKind::reduce,
                             .in = as_bytes(in),
@@ -18,8 +54,12 @@ Algorithm reduce(Group& group, const void* in, void* out, std::size_t count, DTy
                             .op = op,
                             .root = root,
                             .options = options};
-  require_host_ranks(state, arguments.kind);
-  return make_host_call(state, arguments, find_defect(arguments, state.size()), [&](HostCall& call) {
+  const CallDefect defect = find_defect(arguments, state.size());
+  if (state.device() != nullptr) {
+    return make_device_call(state, arguments, defect,
+                            [&] { return device_reduce(state, arguments, stream); });
+  }
+  return make_host_call(state, arguments, defect, [&](HostCall& call) {
     host::Team& team = call.team();
     host::Reduction reduction{.root = root.value,
                               .in = arguments.in,

@@ -2,13 +2,37 @@
 
 #include "onehop/collectives.h"
 
+#include "collective/device_call.h"
 #include "collective/host_call.h"
 #include "collective/plan.h"
 
 namespace onehop {
+namespace {
+
+DeviceReduction device_reduce_scatter(const Group::State& group, const Arguments& call) {
+  const ScatterPlan plan = plan_device_reduce_scatter({.ranks = group.size(),
+                                                       .bytes = call.block_bytes(),
+                                                       .type = call.type,
+                                                       .op = *call.op,
+                                                       .forced = {},
+                                                       .staging_bytes = group.staging_bytes(),
+                                                       .resident_blocks = group.resident_blocks()});
+  return {.in = call.in,
+          .out = call.out,
+          .bytes = call.block_bytes(),
+          .type = call.type,
+          .op = *call.op,
+          .protocol = plan.protocol,
+          .launch_bytes = plan.launch_bytes,
+          .grid = plan.grid,
+          .block = plan.block,
+          .early = plan.early};
+}
+
+}  // namespace
 
 Algorithm reduce_scatter(Group& group, const void* in, void* out, std::size_t count, DType type, ReduceOp op,
-                         Stream /*stream*/, const CallOptions& options) {
+                         Stream stream, const CallOptions& options) {
   Group::State& state = group.state();
   const int ranks = state.size();
   const Arguments arguments{.kind = CallKind::reduce_scatter,
@@ -20,8 +44,14 @@ Algorithm reduce_scatter(Group& group, const void* in, void* out, std::size_t co
                             .in_place = -state.rank().value,
                             .op = op,
                             .options = options};
-  require_host_ranks(state, arguments.kind);
-  return make_host_call(state, arguments, find_defect(arguments, ranks), [&](HostCall& call) {
+  const CallDefect defect = find_defect(arguments, ranks);
+  if (state.device() != nullptr) {
+    return make_device_call(state, arguments, defect, [&] {
+      if (count != 0) state.device()->reduce_scatter(device_reduce_scatter(state, arguments), stream);
+      return Algorithm::one_shot;
+    });
+  }
+  return make_host_call(state, arguments, defect, [&](HostCall& call) {
     const std::size_t block = arguments.block_bytes();
     host::ReduceScatter reduction{
         .in = arguments.in, .out = arguments.out, .block = block, .type = type, .op = op};

@@ -34,9 +34,10 @@ class CudaModule {
   std::map<std::pair<CUcontext, std::string>, CUfunction> functions_;
 };
 
-/// How a kernel is launched. All sizes are in threads and blocks of one dimension.
+/// How a kernel is launched: `rows` times `grid` blocks of `block` threads.
 struct CudaLaunch {
   unsigned grid = 1;
+  unsigned rows = 1;
   unsigned block = 1;
   unsigned shared_bytes = 0;
   CUstream stream = nullptr;
@@ -53,7 +54,8 @@ void launch_kernel(const CudaDriver& driver, CUfunction function, const CudaLaun
   static_assert(std::is_trivially_copyable_v<Parameter> && sizeof(Parameter) <= 4096);
   CUlaunchConfig config{};
   config.gridDimX = launch.grid;
-  config.gridDimY = config.gridDimZ = 1;
+  config.gridDimY = launch.rows;
+  config.gridDimZ = 1;
   config.blockDimX = launch.block;
   config.blockDimY = config.blockDimZ = 1;
   config.sharedMemBytes = launch.shared_bytes;

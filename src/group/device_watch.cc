@@ -17,6 +17,24 @@ const char* name_of(DeviceFault::Phase phase) {
       return "wait_signal";
     case DeviceFault::all_reduce:
       return "all_reduce";
+    case DeviceFault::all_gather:
+      return "all_gather";
+    case DeviceFault::reduce_scatter:
+      return "reduce_scatter";
+    case DeviceFault::broadcast:
+      return "broadcast";
+    case DeviceFault::reduce:
+      return "reduce";
+    case DeviceFault::all_to_all:
+      return "all_to_all";
+    case DeviceFault::all_to_all_v:
+      return "all_to_all_v";
+    case DeviceFault::gather:
+      return "gather";
+    case DeviceFault::scatter:
+      return "scatter";
+    case DeviceFault::send_recv:
+      return "send or recv";
   }
   return "a kernel";
 }

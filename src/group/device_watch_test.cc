@@ -28,6 +28,11 @@ class FakeTeam : public DeviceTeam {
   mutable std::atomic<std::uint32_t> left{0};
 
   void all_reduce(const DeviceAllReduce&, Stream) override {}
+  void exchange(const DeviceExchange& /*call*/, Stream /*stream*/) override {}
+  void broadcast(const DeviceBroadcast& /*call*/, Stream /*stream*/) override {}
+  void reduce_scatter(const DeviceReduction& /*call*/, Stream /*stream*/) override {}
+  void reduce(const DeviceReduction& /*call*/, Rank /*root*/, bool /*two_shot*/, Stream /*stream*/) override {
+  }
   void barrier(const DeviceView&, int, Stream) override {}
   void put_signal(const DeviceView&, Rank, int, Stream) override {}
   void wait_signal(const DeviceView&, Rank, int, Stream) override {}

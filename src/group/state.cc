@@ -111,7 +111,8 @@ void Group::State::start_device(const Deadline& deadline) {
                                   .staging_bytes = options_.scratch_bytes,
                                   .copy_bytes = options_.copy_scratch_bytes,
                                   .timeout = options_.timeout,
-                                  .alone = alone});
+                                  .alone = alone,
+                                  .blocks = resident_blocks_});
     watch_ = std::make_unique<DeviceWatch>(mesh_, *device_, options_.timeout);
   } catch (const Error& error) {
     status = Status::of(error, rank());

@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/json_field.h"
 #include "base/units.h"
-#include "kernel/cuda/all_reduce_params.h"
+#include "kernel/cuda/call_params.h"
 #include "kernel/device_team.h"
 
 namespace onehop {

@@ -2,6 +2,7 @@
 // device, and what those kernels have to say when a wait fails. In a build without CUDA, create() says so.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -35,7 +36,7 @@ enum class DeviceProtocol : std::uint8_t {
   copies,  ///< two-shot by copy engines: any type
 };
 inline constexpr int kDeviceProtocolCount = 5;
-/// Kernels are named by these (cuda/all_reduce.cuh).
+/// Kernels are named by these (cuda/reductions.cuh).
 [[nodiscard]] constexpr std::string_view to_string(DeviceProtocol protocol) {
   constexpr std::string_view kNames[kDeviceProtocolCount] = {"packets", "chunks", "mail_one_shot",
                                                              "mail_two_shot", "copies"};
@@ -45,7 +46,7 @@ inline constexpr int kDeviceProtocolCount = 5;
 /// One all-reduce as planned. Pointers are this rank's; the rest is the same on all ranks.
 struct DeviceAllReduce {
   const std::byte* in = nullptr;
-  std::byte* out = nullptr;
+  std::byte* out = nullptr;  ///< null: this rank does not want it (packets only)
   std::size_t bytes = 0;
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
@@ -55,6 +56,49 @@ struct DeviceAllReduce {
   unsigned grid = 1;
   unsigned block = 1;
   bool early = false;  ///< cuda::AllReduceParams::early
+  DeviceFault::Phase phase = DeviceFault::all_reduce;
+};
+
+/// Data that moves between ranks as it is: for each rank what this one sends it and what it gets from it.
+struct DeviceExchange {
+  struct Transfer {
+    const std::byte* in = nullptr;
+    std::size_t sent = 0;
+    std::byte* out = nullptr;
+    std::size_t received = 0;
+  };
+  DeviceFault::Phase phase = DeviceFault::user;
+  std::array<Transfer, kMaxDevices> transfers{};  ///< by rank; this rank's own is copied unless in == out
+};
+
+struct DeviceBroadcast {
+  const std::byte* in = nullptr;  ///< on the root
+  std::byte* out = nullptr;
+  std::size_t bytes = 0;
+  Rank root;
+};
+
+/// How the blocks of a reduce-scatter travel.
+enum class ScatterProtocol : std::uint8_t {
+  packets,  ///< flags in the data: any type
+  mail,     ///< through mailboxes: floating-point types
+  streams,  ///< in chunks, flags beside the data: any type
+};
+inline constexpr int kScatterProtocolCount = 3;
+
+/// A reduce-scatter, or a reduce.
+struct DeviceReduction {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::size_t bytes = 0;  ///< of the result
+  DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  ScatterProtocol protocol = ScatterProtocol::streams;
+  // But for streams, as in DeviceAllReduce:
+  std::size_t launch_bytes = 0;
+  unsigned grid = 1;
+  unsigned block = 1;
+  bool early = false;
 };
 
 /// A wait that failed on the device.
@@ -70,6 +114,10 @@ struct DeviceFailure {
   return !mail || type <= DType::e5m2;  // the floats come first
 }
 
+[[nodiscard]] constexpr bool carries(ScatterProtocol protocol, DType type) {
+  return protocol != ScatterProtocol::mail || carries(DeviceProtocol::mail_one_shot, type);
+}
+
 /// Launches are made by one thread at a time; the rest is thread-safe.
 class DeviceTeam {
  public:
@@ -81,6 +129,7 @@ class DeviceTeam {
     std::size_t copy_bytes = 0;          ///< for DeviceProtocol::copies; 0: without
     Duration timeout = kDefaultTimeout;  ///< of every wait on the device
     bool alone = true;                   ///< no other rank of the group uses this device
+    int blocks = 1;                      ///< of a kernel that all ranks' devices can hold at once
   };
 
   /// Loads every kernel: none may be loaded while one spins.
@@ -94,6 +143,12 @@ class DeviceTeam {
   virtual ~DeviceTeam() = default;
 
   virtual void all_reduce(const DeviceAllReduce& call, Stream stream) = 0;
+  /// Pairs take part that have bytes to move; those of a pair are passed in the order of calls.
+  virtual void exchange(const DeviceExchange& call, Stream stream) = 0;
+  virtual void broadcast(const DeviceBroadcast& call, Stream stream) = 0;
+  virtual void reduce_scatter(const DeviceReduction& call, Stream stream) = 0;
+  /// By streams.
+  virtual void reduce(const DeviceReduction& call, Rank root, bool two_shot, Stream stream) = 0;
   virtual void barrier(const DeviceView& view, int channel, Stream stream) = 0;
   virtual void put_signal(const DeviceView& view, Rank dst, int channel, Stream stream) = 0;
   virtual void wait_signal(const DeviceView& view, Rank src, int channel, Stream stream) = 0;

@@ -142,6 +142,27 @@ TEST_P(Collectives, CarryMegabytesInTheDefaultStagingBuffer) {
   run(cases, AllStreams(ranks(), {DType::f32}), kDefaultScratch);
 }
 
+/// On GPUs whatever is not short goes through rings of slots; this fills every one of them several times.
+TEST_P(Collectives, CarryMoreThanAllSlotsHold) {
+  if (!backend().on_gpus) GTEST_SKIP() << "host ranks pass megabytes in many steps already";
+  std::mt19937_64 random(seed());
+  std::vector<CollectiveCase> cases;
+  for (const Collective collective : kCollectives) {
+    for (const std::size_t shift : {std::size_t{0}, std::size_t{1}}) {
+      for (const std::size_t bytes : {std::size_t{300} << 10, std::size_t{40} << 20}) {
+        CollectiveCase each = random_case(collective, random);
+        each.type = shift == 0 ? DType::i32 : DType::bf16;
+        const bool whole = collective == Collective::broadcast || collective == Collective::reduce;
+        each.count = bytes / (whole ? 1 : static_cast<std::size_t>(ranks()) - 1) / size_of(each.type) + 3;
+        each.shift = shift;
+        each.placement = Placement::ordinary;
+        cases.push_back(each);
+      }
+    }
+  }
+  run(cases, AllStreams(ranks(), {DType::i32, DType::bf16}), kDefaultScratch);
+}
+
 /// Thousands of calls of all kinds with nothing between them but what the ranks do with their data, and
 /// delays now and then: a rank that is early must not disturb one that is late.
 TEST_P(Collectives, KeepRanksInStepThroughRandomCallsOfAllKindsBackToBack) {

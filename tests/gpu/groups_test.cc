@@ -262,41 +262,6 @@ TEST_P(CudaGroups, AnArgumentThatIsWrongOnAllRanksChangesNothing) {
 
 // --- ends ---
 
-TEST_P(CudaGroups, CollectivesThatOnlyHostRanksHaveSayThatAndChangeNothing) {
-  run([](Group& group, Gpu& gpu) {
-    constexpr std::size_t kCount = 100;
-    const auto n = static_cast<std::size_t>(group.size());
-    auto* const in = gpu.make<std::uint32_t>(n * kCount);
-    auto* const out = gpu.make<std::uint32_t>(n * kCount);
-    const std::vector<std::size_t> counts(n, kCount);
-    const std::vector<std::size_t> offsets(n, 0);
-    const Blocks blocks{.counts = counts, .offsets = offsets};
-    const DType type = DType::u32;
-    const Rank root{0};
-    const std::pair<const char*, std::function<void()>> calls[] = {
-        {"all_gather", [&] { (void)all_gather(group, in, out, kCount, type, gpu.stream()); }},
-        {"reduce_scatter",
-         [&] { (void)reduce_scatter(group, in, out, kCount, type, ReduceOp::sum, gpu.stream()); }},
-        {"broadcast", [&] { (void)broadcast(group, in, out, kCount, type, root, gpu.stream()); }},
-        {"reduce",
-         [&] { (void)onehop::reduce(group, in, out, kCount, type, ReduceOp::sum, root, gpu.stream()); }},
-        {"all_to_all", [&] { (void)all_to_all(group, in, out, kCount, type, gpu.stream()); }},
-        {"all_to_all_v", [&] { (void)all_to_all_v(group, in, blocks, out, blocks, type, gpu.stream()); }},
-        {"gather", [&] { (void)gather(group, in, out, kCount, type, root, gpu.stream()); }},
-        {"scatter", [&] { (void)scatter(group, in, out, kCount, type, root, gpu.stream()); }},
-    };
-    for (const auto& [name, call] : calls) {
-      const Error error = error_of(call);
-      EXPECT_EQ(error.code(), ErrorCode::unsupported);
-      EXPECT_THAT(error.message(),
-                  ::testing::StartsWith(std::string(name) + " is not available between GPUs"));
-    }
-    gpu.fill(in, 1, 1);
-    reduce(group, gpu, in, out, 1);
-    group.synchronize(gpu.stream());
-  });
-}
-
 TEST_P(CudaGroups, ABufferIsDestroyedWhileWorkThatUsesItIsQueued) {
   run([](Group& group, Gpu& gpu) {
     const UserKernels kernels(gpu);

@@ -14,6 +14,7 @@
 
 #include "base/deadline.h"
 #include "driver/device.h"
+#include "support/ranks.h"
 
 namespace onehop::testing {
 namespace {
@@ -90,6 +91,7 @@ CUdeviceptr pointer(const void* data) {
 }  // namespace
 
 std::string gpus_unavailable(int n) {
+  if (shared_gpus() > 0) n = std::min(n, shared_gpus());
   const int files = count_device_files();
   if (files < n) return fmt::format("needs {} GPUs, this machine has {}", n, files);
   const int count = connected_gpus();

@@ -33,12 +33,21 @@ void run_threads(int n, const std::function<void(Rank)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
+int shared_gpus() {
+  const char* const count = std::getenv("ONEHOP_TEST_GPUS");
+  return count == nullptr ? 0 : std::atoi(count);
+}
+
 namespace {
 
 JoinOptions options_of(Rank rank, int n, JoinOptions options) {
   options.rank = rank;
   options.size = n;
-  if (!options.device.is_host()) options.device.value += rank.value;
+  if (!options.device.is_host()) {
+    const int shared = shared_gpus();
+    options.device.value += shared > 0 ? rank.value % shared : rank.value;
+    options.allow_overlapping_devices = shared > 0;
+  }
   return options;
 }
 

@@ -15,6 +15,10 @@ namespace onehop::testing {
 /// Runs `body(rank)` on `n` threads and waits. What a rank throws fails the test with its rank.
 void run_threads(int n, const std::function<void(Rank)>& body);
 
+/// ONEHOP_TEST_GPUS: ranks share so many GPUs, rank r having GPU r modulo that, so that tests with many ranks
+/// can be tried on machines with few. 0: unset; each has its own.
+[[nodiscard]] int shared_gpus();
+
 /// The same over a fresh memory store, each rank joined. With `defaults.device` a GPU, that is rank 0's; the
 /// ranks after it are on the GPUs after it.
 void run_thread_group(int n, const std::function<void(Group&)>& body, const JoinOptions& defaults = {});

@@ -26,7 +26,21 @@ struct DeviceGuard {
 struct DeviceFault {
   enum Reason : std::uint32_t { none = 0, timeout = 1, left = 2 };
   /// What the wait belonged to. Append only.
-  enum Phase : std::uint32_t { user = 0, barrier = 1, signal = 2, all_reduce = 3 };
+  enum Phase : std::uint32_t {
+    user = 0,
+    barrier = 1,
+    signal = 2,
+    all_reduce = 3,
+    all_gather = 4,
+    reduce_scatter = 5,
+    broadcast = 6,
+    reduce = 7,
+    all_to_all = 8,
+    all_to_all_v = 9,
+    gather = 10,
+    scatter = 11,
+    send_recv = 12
+  };
 };
 
 /// SymmetricBuffer::device_view(): valid while the buffer lives. `peers[r]` is rank r's part as this rank's

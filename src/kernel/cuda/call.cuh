@@ -4,7 +4,7 @@
 
 #include "onehop/device/signal.cuh"
 
-#include "kernel/cuda/all_reduce_params.h"
+#include "kernel/cuda/call_params.h"
 
 namespace onehop::cuda {
 
@@ -34,9 +34,9 @@ __device__ __forceinline__ void wait_for_previous() {
 /// After wait_for_previous(): the next kernel of the stream may be set up from now on, if it was launched so;
 /// otherwise it may when this one has ended. Not earlier, lest a queue of kernels fills the device waiting
 /// for one another.
-__device__ __forceinline__ void let_next_start(const AllReduceParams& p) {
+__device__ __forceinline__ void let_next_start(bool early) {
 #if __CUDA_ARCH__ >= 900
-  if (p.early) asm volatile("griddepcontrol.launch_dependents;");
+  if (early) asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
@@ -61,28 +61,29 @@ __device__ __forceinline__ void settle(Control& control, std::uint64_t epoch) {
 }
 
 /// The slow side of await_all: a state for the next time, or device::kHopeless. `missing` is not 0.
-static __device__ __noinline__ std::uint64_t reconsider(const DeviceGuard& guard, unsigned missing,
-                                                        std::uint64_t state) {
+static __device__ __noinline__ std::uint64_t reconsider(const DeviceGuard& guard, DeviceFault::Phase phase,
+                                                        unsigned missing, std::uint64_t state) {
   constexpr std::uint64_t kHadLeft = 2;  // and the rank: it was looked for since
   static_assert(kHadLeft > device::kHopeless && kHadLeft > device::kLookOnceMore);
   const int awaited = __ffs(static_cast<int>(missing)) - 1;
   if (state == kHadLeft + awaited) {
-    device::record_fault(guard, DeviceFault::left, awaited, DeviceFault::all_reduce);
+    device::record_fault(guard, DeviceFault::left, awaited, phase);
     return device::kHopeless;
   }
   const std::uint64_t deadline = state < kHadLeft + kMaxDevices ? 0 : state;
-  const std::uint64_t next = device::consult(guard, awaited, DeviceFault::all_reduce, deadline);
+  const std::uint64_t next = device::consult(guard, awaited, phase, deadline);
   return next == device::kLookOnceMore ? kHadLeft + awaited : next;
 }
 
 /// Looks until everything is there: look() tells; missing() then returns a bit for every rank whose data was
 /// not. False: hopeless.
 template <class Look, class Missing>
-__device__ __forceinline__ bool await_all(const DeviceGuard& guard, Look&& look, Missing&& missing) {
+__device__ __forceinline__ bool await_all(const DeviceGuard& guard, DeviceFault::Phase phase, Look&& look,
+                                          Missing&& missing) {
   std::uint64_t state = 0;
   for (int polls = 1; !look(); ++polls) {
     if (polls % device::kPollsPerLook != 0) continue;
-    state = reconsider(guard, missing(), state);
+    state = reconsider(guard, phase, missing(), state);
     if (state == device::kHopeless) return false;
   }
   return true;

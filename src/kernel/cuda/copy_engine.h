@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "driver/cuda_driver.h"
-#include "kernel/cuda/all_reduce_params.h"
+#include "kernel/cuda/call_params.h"
 #include "kernel/device_team.h"
 
 namespace onehop {

@@ -7,22 +7,23 @@
 #include "base/check.h"
 #include "driver/device.h"
 #include "driver/module.h"
-#include "kernel/cuda/all_reduce_params.h"
+#include "kernel/cuda/call_params.h"
 #include "kernel/cuda/copy_engine.h"
+#include "kernel/cuda/pair_links.h"
 #include "kernel/cuda/signal_params.h"
 
-ONEHOP_DEVICE_CODE(all_reduce_f16);
-ONEHOP_DEVICE_CODE(all_reduce_bf16);
-ONEHOP_DEVICE_CODE(all_reduce_f32);
-ONEHOP_DEVICE_CODE(all_reduce_f64);
-ONEHOP_DEVICE_CODE(all_reduce_e4m3);
-ONEHOP_DEVICE_CODE(all_reduce_e5m2);
-ONEHOP_DEVICE_CODE(all_reduce_i8);
-ONEHOP_DEVICE_CODE(all_reduce_u8);
-ONEHOP_DEVICE_CODE(all_reduce_i32);
-ONEHOP_DEVICE_CODE(all_reduce_u32);
-ONEHOP_DEVICE_CODE(all_reduce_i64);
-ONEHOP_DEVICE_CODE(all_reduce_u64);
+ONEHOP_DEVICE_CODE(reductions_f16);
+ONEHOP_DEVICE_CODE(reductions_bf16);
+ONEHOP_DEVICE_CODE(reductions_f32);
+ONEHOP_DEVICE_CODE(reductions_f64);
+ONEHOP_DEVICE_CODE(reductions_e4m3);
+ONEHOP_DEVICE_CODE(reductions_e5m2);
+ONEHOP_DEVICE_CODE(reductions_i8);
+ONEHOP_DEVICE_CODE(reductions_u8);
+ONEHOP_DEVICE_CODE(reductions_i32);
+ONEHOP_DEVICE_CODE(reductions_u32);
+ONEHOP_DEVICE_CODE(reductions_i64);
+ONEHOP_DEVICE_CODE(reductions_u64);
 ONEHOP_DEVICE_CODE(signal);
 
 namespace onehop {
@@ -30,15 +31,19 @@ namespace {
 
 constexpr int kOldestCapability = 80;
 
+/// By ScatterProtocol (reductions.cuh).
+constexpr std::string_view kScatterKernels[kScatterProtocolCount] = {"scatter_packets", "scatter_mail",
+                                                                     "combine"};
+
 /// By DType.
-CudaModule& all_reduce_module(DType type) {
+CudaModule& reductions_module(DType type) {
   static auto& modules = *new std::array<CudaModule, kDTypeCount>{
-      CudaModule(onehop_code_all_reduce_f16),  CudaModule(onehop_code_all_reduce_bf16),
-      CudaModule(onehop_code_all_reduce_f32),  CudaModule(onehop_code_all_reduce_f64),
-      CudaModule(onehop_code_all_reduce_e4m3), CudaModule(onehop_code_all_reduce_e5m2),
-      CudaModule(onehop_code_all_reduce_i8),   CudaModule(onehop_code_all_reduce_u8),
-      CudaModule(onehop_code_all_reduce_i32),  CudaModule(onehop_code_all_reduce_u32),
-      CudaModule(onehop_code_all_reduce_i64),  CudaModule(onehop_code_all_reduce_u64)};
+      CudaModule(onehop_code_reductions_f16),  CudaModule(onehop_code_reductions_bf16),
+      CudaModule(onehop_code_reductions_f32),  CudaModule(onehop_code_reductions_f64),
+      CudaModule(onehop_code_reductions_e4m3), CudaModule(onehop_code_reductions_e5m2),
+      CudaModule(onehop_code_reductions_i8),   CudaModule(onehop_code_reductions_u8),
+      CudaModule(onehop_code_reductions_i32),  CudaModule(onehop_code_reductions_u32),
+      CudaModule(onehop_code_reductions_i64),  CudaModule(onehop_code_reductions_u64)};
   return modules[static_cast<std::size_t>(type)];
 }
 
@@ -108,7 +113,11 @@ class CudaTeam final : public DeviceTeam {
       for (int op = 0; op < kReduceOpCount; ++op) {
         for (int protocol = 0; protocol < kDeviceProtocolCount; ++protocol) {
           if (!carries(static_cast<DeviceProtocol>(protocol), static_cast<DType>(type))) continue;
-          kernel(protocol, type, op) = load(protocol, type, op);
+          kernel(protocol, type, op) = load(to_string(static_cast<DeviceProtocol>(protocol)), type, op);
+        }
+        for (int protocol = 0; protocol < kScatterProtocolCount; ++protocol) {
+          if (!carries(static_cast<ScatterProtocol>(protocol), static_cast<DType>(type))) continue;
+          scatter_kernel(protocol, type, op) = load(kScatterKernels[protocol], type, op);
         }
       }
     }
@@ -116,40 +125,69 @@ class CudaTeam final : public DeviceTeam {
     if (layout_.round_bytes != 0) {
       copies_.emplace(driver_, options_.device, options_.rank, options_.segments, layout_);
     }
+    pairs_.emplace(driver_, options_.device, options_.rank, options_.segments, layout_, options_.blocks,
+                   dependent_launch_);
     barrier_ = signal_module().function(options_.device, "stream_barrier");
     put_ = signal_module().function(options_.device, "stream_put_signal");
     wait_ = signal_module().function(options_.device, "stream_wait_signal");
   }
 
   void all_reduce(const DeviceAllReduce& call, Stream stream) override {
-    cuda::AllReduceParams params = slots(call.protocol);
-    params.rank = options_.rank;
-    params.size = size();
-    params.aligned = reinterpret_cast<std::uintptr_t>(call.in) % 16 == 0 &&
-                     reinterpret_cast<std::uintptr_t>(call.out) % 16 == 0;
-    params.early = call.early;
-    params.chunk = call.chunk;
-    params.guard = guard(options_.timeout);
-    auto* const queue = static_cast<CUstream>(stream.handle);
-    const CurrentDevice current(context_);
-    const bool captured = follow_last_call(queue);
-    auto* const function =
-        kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), static_cast<int>(call.op));
-    if (call.protocol == DeviceProtocol::copies) {
-      copies_->all_reduce(call, function, params.guard, queue);
-    } else {
-      for (std::size_t done = 0; done < call.bytes; done += call.launch_bytes) {
+    in_order(stream, [&](CUstream queue) {
+      auto* const function =
+          kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), static_cast<int>(call.op));
+      if (call.protocol == DeviceProtocol::copies) {
+        return copies_->all_reduce(call, function, guard(options_.timeout), queue);
+      }
+      cuda::AllReduceParams params = slots(call.protocol);
+      params.chunk = call.chunk;
+      params.phase = call.phase;
+      launch(params, call, function, queue, [&](std::size_t done) {
         params.in = call.in + done;
-        params.out = call.out + done;
+        params.out = call.out == nullptr ? own_segment() + layout_.discard() : call.out + done;
         params.bytes = std::min(call.bytes - done, call.launch_bytes);
         cut(params, call.protocol);
-        launch_kernel(
-            driver_, function,
-            {.grid = call.grid, .block = call.block, .stream = queue, .dependent = dependent_launch_}, params,
-            "launching all_reduce");
+      });
+    });
+  }
+
+  void reduce_scatter(const DeviceReduction& call, Stream stream) override {
+    in_order(stream, [&](CUstream queue) {
+      auto* const function = scatter_kernel(static_cast<int>(call.protocol), static_cast<int>(call.type),
+                                            static_cast<int>(call.op));
+      if (call.protocol == ScatterProtocol::streams) {
+        return pairs_->reduce_scatter(call, function, guard(options_.timeout), queue);
       }
-    }
-    if (!captured) check_cuda(driver_.EventRecord(last_call_, queue), "cuEventRecord");
+      const bool mail = call.protocol == ScatterProtocol::mail;
+      cuda::AllReduceParams params = slots(mail ? DeviceProtocol::mail_one_shot : DeviceProtocol::packets);
+      params.piece = call.bytes;
+      params.phase = DeviceFault::reduce_scatter;
+      launch(params, call, function, queue, [&](std::size_t done) {
+        params.in = call.in + done;
+        params.out = call.out + done;
+        params.block = std::min(call.bytes - done, call.launch_bytes);
+        params.bytes = static_cast<std::size_t>(size() - 1) * call.bytes + params.block;
+        const std::size_t width = mail ? 16 : 8;
+        params.packets = static_cast<std::uint32_t>((params.block + width - 1) / width);
+        params.aligned = params.aligned && call.bytes % 16 == 0;
+      });
+    });
+  }
+
+  void reduce(const DeviceReduction& call, Rank root, bool two_shot, Stream stream) override {
+    in_order(stream, [&](CUstream queue) {
+      auto* const function = scatter_kernel(static_cast<int>(ScatterProtocol::streams),
+                                            static_cast<int>(call.type), static_cast<int>(call.op));
+      pairs_->reduce(call, root, two_shot, function, guard(options_.timeout), queue);
+    });
+  }
+
+  void exchange(const DeviceExchange& call, Stream stream) override {
+    in_order(stream, [&](CUstream queue) { pairs_->exchange(call, guard(options_.timeout), queue); });
+  }
+
+  void broadcast(const DeviceBroadcast& call, Stream stream) override {
+    in_order(stream, [&](CUstream queue) { pairs_->broadcast(call, guard(options_.timeout), queue); });
   }
 
   void barrier(const DeviceView& view, int channel, Stream stream) override {
@@ -208,18 +246,42 @@ class CudaTeam final : public DeviceTeam {
 
  private:
   [[nodiscard]] int size() const { return static_cast<int>(options_.segments.size()); }
-  /// Calls of one group share mailboxes and count epochs: one on another stream waits for the one before it.
-  /// Returns whether the stream is being captured; then the graph's user orders it against other work.
-  [[nodiscard]] bool follow_last_call(CUstream stream) {
+  /// Queues a call by `body(queue)`. Calls of one group share slots and counts: one on another stream waits
+  /// for the one before it. In a stream that is being captured the graph's user orders it against other work.
+  template <class Body>
+  void in_order(Stream stream, Body&& body) {
+    auto* const queue = static_cast<CUstream>(stream.handle);
+    const CurrentDevice current(context_);
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    check_cuda(driver_.StreamIsCapturing(stream, &status), "cuStreamIsCapturing");
-    if (status != CU_STREAM_CAPTURE_STATUS_NONE) return true;
-    if (called_ && stream != last_stream_) {
-      check_cuda(driver_.StreamWaitEvent(stream, last_call_, 0), "cuStreamWaitEvent");
+    check_cuda(driver_.StreamIsCapturing(queue, &status), "cuStreamIsCapturing");
+    const bool captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!captured) {
+      if (called_ && queue != last_stream_) {
+        check_cuda(driver_.StreamWaitEvent(queue, last_call_, 0), "cuStreamWaitEvent");
+      }
+      called_ = true;
+      last_stream_ = queue;
     }
-    called_ = true;
-    last_stream_ = stream;
-    return false;
+    body(queue);
+    if (!captured) check_cuda(driver_.EventRecord(last_call_, queue), "cuEventRecord");
+  }
+
+  /// The launches of a call, as many as it takes; `describe(done)` sets what differs between them.
+  template <class Call, class Describe>
+  void launch(cuda::AllReduceParams& params, const Call& call, CUfunction function, CUstream queue,
+              Describe&& describe) {
+    params.rank = options_.rank;
+    params.size = size();
+    params.aligned = reinterpret_cast<std::uintptr_t>(call.in) % 16 == 0 &&
+                     reinterpret_cast<std::uintptr_t>(call.out) % 16 == 0;
+    params.early = call.early;
+    params.guard = guard(options_.timeout);
+    for (std::size_t done = 0; done < call.bytes; done += call.launch_bytes) {
+      describe(done);
+      launch_kernel(driver_, function,
+                    {.grid = call.grid, .block = call.block, .stream = queue, .dependent = dependent_launch_},
+                    params, "launching a reduction");
+    }
   }
   [[nodiscard]] std::byte* segment(int r) const { return options_.segments[static_cast<std::size_t>(r)]; }
   [[nodiscard]] std::byte* own_segment() const { return segment(options_.rank); }
@@ -288,13 +350,15 @@ class CudaTeam final : public DeviceTeam {
   [[nodiscard]] CUfunction& kernel(int protocol, int type, int op) {
     return kernels_[static_cast<std::size_t>((type * kReduceOpCount + op) * kDeviceProtocolCount + protocol)];
   }
-  [[nodiscard]] CUfunction load(int protocol, int type, int op) const {
+  [[nodiscard]] CUfunction& scatter_kernel(int protocol, int type, int op) {
+    return scatter_kernels_[static_cast<std::size_t>((type * kReduceOpCount + op) * kScatterProtocolCount +
+                                                     protocol)];
+  }
+  [[nodiscard]] CUfunction load(std::string_view kind, int type, int op) const {
     const int ranks = cuda::kernel_ranks(size(), static_cast<ReduceOp>(op) == ReduceOp::sum);
-    return all_reduce_module(static_cast<DType>(type))
-        .function(
-            options_.device,
-            fmt::format("{}_{}_{}_{}", to_string(static_cast<DeviceProtocol>(protocol)),
-                        to_string(static_cast<DType>(type)), to_string(static_cast<ReduceOp>(op)), ranks));
+    return reductions_module(static_cast<DType>(type))
+        .function(options_.device, fmt::format("{}_{}_{}_{}", kind, to_string(static_cast<DType>(type)),
+                                               to_string(static_cast<ReduceOp>(op)), ranks));
   }
   void launch_signal(CUfunction function, unsigned block, const cuda::SignalParams& params, Stream stream,
                      const char* what) {
@@ -309,11 +373,14 @@ class CudaTeam final : public DeviceTeam {
   const cuda::SegmentLayout layout_;
   std::optional<MappedWords> words_;
   std::array<CUfunction, std::size_t{kDTypeCount} * kReduceOpCount * kDeviceProtocolCount> kernels_{};
+  std::array<CUfunction, std::size_t{kDTypeCount} * kReduceOpCount * kScatterProtocolCount>
+      scatter_kernels_{};
   bool dependent_launch_ = false;
   CUevent last_call_ = nullptr;
   CUstream last_stream_ = nullptr;
   bool called_ = false;
   std::optional<CopyEngine> copies_;  ///< of groups that give them memory
+  std::optional<PairLinks> pairs_;
   CUfunction barrier_ = nullptr;
   CUfunction put_ = nullptr;
   CUfunction wait_ = nullptr;

@@ -1,10 +1,11 @@
-// All-reduce over slots whose words say by themselves whether they are there (flagged.cuh, mailbox.cuh).
-// No thread waits for another's data: packet i is one thread's from the input to the output, so that in place
-// works.
+// All-reduce and reduce-scatter over slots whose words say by themselves whether they are there (flagged.cuh,
+// mailbox.cuh). No thread waits for another's data: packet i is one thread's from the input to the output, so
+// that in place works.
 //
 // One-shot: everyone sends its input to everyone, and each adds up what it has received.
 // Two-shot: the message is cut into one piece per rank; everyone sends each rank its piece, which that rank
 // adds up and sends to everyone.
+// Reduce-scatter: the first half of that.
 //
 // Everything that a rank can send is on its way before it waits for anything: the links are what this takes
 // long for.
@@ -40,7 +41,7 @@ class SelfTimed {
     const std::size_t side = parity(epoch);
     send(spot, side, slot.wire(own));
     if (more) send_rest(i, slot, side);
-    let_next_start(p_);
+    let_next_start(p_.early);
     settle(*p_.control, epoch);
     if (Slot::kScrubs && scrub_due(epoch)) scrub(p_, epoch);
     if (!finish(slot, spot, side, own)) return;
@@ -59,7 +60,7 @@ class SelfTimed {
     for (int step = 1; step < kRanks; ++step) {
       if (step < ranks()) scatter(slot, piece(right(step)), p_.outbox[step] + side);
     }
-    let_next_start(p_);
+    let_next_start(p_.early);
     settle(*p_.control, epoch);
     for (unsigned i = first(); i < packets; i += threads()) {
       Wire wires[kRanks];
@@ -86,6 +87,30 @@ class SelfTimed {
       for (int r = 0; r < kRanks; ++r) {
         if (r < ranks() && r != rank_) store(piece(r) + place(i), Slot::data(wires[r]));
       }
+      taken(inbox);
+    }
+  }
+
+  /// Of blocks that are a piece apart.
+  __device__ __forceinline__ void reduce_scatter() {
+    wait_for_previous();
+    const std::uint64_t epoch = read_epoch(*p_.control);
+    const Slot slot(epoch);
+    const std::size_t side = parity(epoch);
+#pragma unroll
+    for (int step = 1; step < kRanks; ++step) {
+      if (step < ranks()) scatter(slot, piece(right(step)), p_.outbox[step] + side);
+    }
+    let_next_start(p_.early);
+    settle(*p_.control, epoch);
+    if (Slot::kScrubs && scrub_due(epoch)) scrub(p_, epoch);
+    for (unsigned i = first(); i < p_.packets; i += threads()) {
+      Wire wires[kRanks];
+      expect(wires, slot, load(piece(rank_) + place(i)));
+      std::byte* inbox[kRanks];
+      find(inbox, side + offset(i));
+      if (!take(slot, inbox, wires)) return;
+      store_packet<Stored, Slot::kWidth>(p_.out, place(i), p_.block, p_.aligned, combined(wires));
       taken(inbox);
     }
   }
@@ -245,7 +270,7 @@ class SelfTimed {
   __device__ __forceinline__ bool take(const Slot& slot, std::byte* const (&inbox)[kRanks],
                                        Wire (&wires)[kRanks]) const {
     return await_all(
-        p_.guard,
+        p_.guard, p_.phase,
         [&] {
 #pragma unroll
           for (int r = 0; r < kRanks; ++r) {

@@ -1,4 +1,4 @@
 #define ONEHOP_TYPE e5m2
 #define ONEHOP_ELEMENT onehop::cuda::E5M2
 #define ONEHOP_IS_FLOAT
-#include "kernel/cuda/all_reduce.cuh"
+#include "kernel/cuda/reductions.cuh"

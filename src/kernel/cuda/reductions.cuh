@@ -1,10 +1,11 @@
-// All all-reduce kernels of one element type. Each all_reduce_<type>.cu defines ONEHOP_TYPE and
+// All kernels that combine elements of one type. Each reductions_<type>.cu defines ONEHOP_TYPE and
 // ONEHOP_ELEMENT, and ONEHOP_IS_FLOAT for those that can pass through mailboxes, and includes this: one
 // translation unit per type keeps the edit loop short.
 //
-// Kernels are named <protocol>_<type>_<op>_<ranks>. Sums, which is what nearly everyone calls, come for
-// exactly 2 and 4 ranks; <ranks> 8 serves any number.
+// All-reduce kernels are named <protocol>_<type>_<op>_<ranks>, the others alike. Sums, which is what nearly
+// everyone calls, come for exactly 2 and 4 ranks; <ranks> 8 serves any number.
 #include "kernel/cuda/chunked.cuh"
+#include "kernel/cuda/combine.cuh"
 #include "kernel/cuda/copies.cuh"
 #include "kernel/cuda/self_timed.cuh"
 
@@ -23,6 +24,9 @@
                 (SelfTimed<Flagged, ONEHOP_ELEMENT, Op::op, ranks>(params).one_shot()))             \
   ONEHOP_KERNEL(chunks, op, ranks, AllReduceParams,                                                 \
                 (all_reduce_chunked<ONEHOP_ELEMENT, Op::op, ranks>(params)))                        \
+  ONEHOP_KERNEL(scatter_packets, op, ranks, AllReduceParams,                                        \
+                (SelfTimed<Flagged, ONEHOP_ELEMENT, Op::op, ranks>(params).reduce_scatter()))       \
+  ONEHOP_KERNEL(combine, op, ranks, PairParams, (combine<ONEHOP_ELEMENT, Op::op, ranks>(params)))   \
   ONEHOP_KERNEL(copies, op, ranks, RoundParams, (add_round<ONEHOP_ELEMENT, Op::op, ranks>(params))) \
   ONEHOP_MAILBOX_KERNELS(op, ranks)
 
@@ -31,7 +35,9 @@
   ONEHOP_KERNEL(mail_one_shot, op, ranks, AllReduceParams,                              \
                 (SelfTimed<Mailbox, ONEHOP_ELEMENT, Op::op, ranks>(params).one_shot())) \
   ONEHOP_KERNEL(mail_two_shot, op, ranks, AllReduceParams,                              \
-                (SelfTimed<Mailbox, ONEHOP_ELEMENT, Op::op, ranks>(params).two_shot()))
+                (SelfTimed<Mailbox, ONEHOP_ELEMENT, Op::op, ranks>(params).two_shot())) \
+  ONEHOP_KERNEL(scatter_mail, op, ranks, AllReduceParams,                               \
+                (SelfTimed<Mailbox, ONEHOP_ELEMENT, Op::op, ranks>(params).reduce_scatter()))
 #else
 #define ONEHOP_MAILBOX_KERNELS(op, ranks)
 #endif

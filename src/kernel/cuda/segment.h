@@ -1,7 +1,8 @@
-// What the host tells the all-reduce kernels, and how a rank's device segment is laid out. Plain data, for
-// both compilers.
+// How a rank's device segment is laid out: the memory through which the kernels of a group talk. Plain data,
+// for both compilers.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -64,6 +65,39 @@ struct SegmentHead {
   std::uint64_t flags[2][kMaxChunkedBlocks][kRing][kMaxDevices];
 };
 
+// Of pairs.cuh. A pair of ranks has a number of streams per direction, each of which is one warp's on either
+// side, and a ring of slots per stream.
+inline constexpr unsigned kPairWarps = 8;          ///< that send, of a block; as many receive
+inline constexpr unsigned kMaxPairBlocks = 128;    ///< of a rank, for all its peers
+inline constexpr unsigned kMaxPairStreams = 1024;  ///< to all peers together
+inline constexpr unsigned kPairDepth = 2;
+inline constexpr std::size_t kMaxPairSlotBytes = 8 << 10;
+inline constexpr std::size_t kPairPacketBytes = 256 << 10;  ///< longest message that goes by packets
+/// Blocks of one pair, where a rank can have `blocks` resident.
+[[nodiscard]] constexpr unsigned pair_blocks(std::size_t ranks, unsigned blocks = kMaxPairBlocks) {
+  const unsigned share = std::min(blocks, kMaxPairBlocks) / static_cast<unsigned>(ranks - 1);
+  return share < 1 ? 1 : share;
+}
+[[nodiscard]] constexpr unsigned pair_streams(std::size_t ranks) {
+  return pair_blocks(ranks) * kPairWarps;
+}
+static_assert(pair_streams(2) <= kMaxPairStreams && 7 * pair_streams(8) <= kMaxPairStreams);
+
+/// What a rank counts for pairs.cuh. Of a peer that is s ranks to the right: entry s - 1, or those streams
+/// from (s - 1) * pair_streams() on.
+struct PairHead {
+  // The rank's own: what it has sent and taken in all launches before this one.
+  std::uint64_t sent[kMaxDevices];  ///< messages by packets
+  std::uint64_t received[kMaxDevices];
+  std::uint32_t arrivals[kMaxDevices];  ///< blocks of the running launch that know these
+  std::uint64_t chunks_sent[kMaxPairStreams];
+  std::uint64_t chunks_received[kMaxPairStreams];
+  // Raised by peers, to a number that only grows.
+  std::uint64_t taken[kMaxDevices];             ///< messages that the peer has taken
+  std::uint64_t chunks_ready[kMaxPairStreams];  ///< chunks that lie in this rank's slots, or lay there
+  std::uint64_t chunks_taken[kMaxPairStreams];  ///< chunks of this rank's that the peer has taken
+};
+
 /// Where a protocol's slots lie in every segment: of parity p, phase f and rank r at
 /// begin + p * parity + f * phase + r * rank. Chunked: p counts slots of the ring, kRing for each block.
 struct Slots {
@@ -79,6 +113,7 @@ struct SegmentLayout {
   std::size_t chunk_bytes = 0;  ///< largest chunk
   std::size_t mail_bytes = 0;   ///< largest message of a two-shot over mailboxes
   std::size_t round_bytes = 0;  ///< most of a piece that copy engines carry in a round; 0: they carry nothing
+  std::size_t pair_slot = 0;    ///< bytes of a slot of pairs.cuh
 
   /// `staging`: what a rank can stage at a time; `copies`: what it gives for copy engines.
   static constexpr SegmentLayout of(int size, std::size_t staging, std::size_t copies = 0) {
@@ -86,7 +121,9 @@ struct SegmentLayout {
     // Chunks that are no power of two are slower, by 7% with 7.5 KiB.
     const std::size_t chunk = std::bit_floor(staging / (ranks * 128 * kRing));
     return {ranks, chunk < 512 ? 512 : chunk, staging / (512 * ranks) * (512 * ranks),
-            copies / (4 * ranks) / 512 * 512};
+            copies / (4 * ranks) / 512 * 512,
+            std::clamp(std::bit_floor(staging / ((ranks - 1) * pair_streams(ranks) * kPairDepth)),
+                       std::size_t{512}, kMaxPairSlotBytes)};
   }
   /// One phase: by source.
   [[nodiscard]] constexpr Slots packets() const {
@@ -123,54 +160,26 @@ struct SegmentLayout {
             .phase = 2 * ranks * round_bytes,
             .rank = round_bytes};
   }
-  [[nodiscard]] constexpr std::size_t bytes() const { return copies().begin + 2 * copies().phase; }
+  /// Of pairs.cuh: the head; slots of packets, by parity and peer; rings, by peer and stream.
+  [[nodiscard]] constexpr std::size_t pairs() const { return copies().begin + 2 * copies().phase; }
+  [[nodiscard]] constexpr Slots pair_packets() const {
+    return {.begin = pairs() + (sizeof(PairHead) + 4095) / 4096 * 4096,
+            .parity = (ranks - 1) * 2 * kPairPacketBytes,
+            .phase = 0,
+            .rank = 2 * kPairPacketBytes};
+  }
+  [[nodiscard]] constexpr Slots pair_rings() const {
+    return {.begin = pair_packets().begin + 2 * pair_packets().parity,
+            .parity = pair_slot,
+            .phase = kPairDepth * pair_slot,  // of the next stream
+            .rank = pair_streams(ranks) * kPairDepth * pair_slot};
+  }
+  /// Where results go that a rank has no use for: kPacketSlotBytes.
+  [[nodiscard]] constexpr std::size_t discard() const {
+    return pair_rings().begin + (ranks - 1) * pair_rings().rank;
+  }
+  [[nodiscard]] constexpr std::size_t bytes() const { return discard() + kPacketSlotBytes; }
 };
 static_assert(sizeof(SegmentHead) <= SegmentLayout::of(2, 1 << 20).packets().begin);
-
-/// One launch. Everything that can be known before it is: divisions and long products take a kernel longer
-/// than the data takes to cross the link.
-struct AllReduceParams {
-  const std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  std::size_t bytes = 0;
-  int rank = 0;
-  int size = 0;
-  bool aligned = false;       ///< in and out to 16 bytes
-  bool early = false;         ///< the next kernel may be set up as soon as this one runs (call.cuh)
-  std::uint32_t packets = 0;  ///< what one thread moves at a time; two-shot: of one piece
-  std::size_t piece = 0;      ///< two-shot: bytes of each rank's piece, a multiple of 16
-  std::size_t chunk = 0;      ///< chunked: of a piece, a multiple of 16
-
-  Control* control = nullptr;  ///< none for chunked
-  /// The own slots, and for each step s the slot of this rank on the s-th rank to the right. Of parity 0 and
-  /// phase 0; the strides lead to the others.
-  std::byte* inbox = nullptr;
-  std::byte* outbox[kMaxDevices] = {};
-  std::size_t parity_stride = 0;
-  std::size_t phase_stride = 0;
-  std::size_t rank_stride = 0;
-  SegmentHead* heads[kMaxDevices] = {};  ///< by rank, for protocols with flags beside the data
-  DeviceGuard guard;
-};
-
-/// A kernel of copies.cuh.
-struct RoundParams {
-  const std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  std::size_t bytes = 0;
-  std::size_t piece = 0;  ///< of each rank, a multiple of 16
-  std::size_t begin = 0;  ///< of the round, in every piece
-  std::size_t chunk = 0;  ///< of the round, a multiple of 16
-  int rank = 0;
-  int size = 0;
-  bool aligned = false;  ///< in and out to 16 bytes
-
-  Control* control = nullptr;
-  const std::uint64_t* own_flags = nullptr;     ///< by source
-  std::uint64_t* peer_flags[kMaxDevices] = {};  ///< this rank's, on each
-  const std::byte* inbox = nullptr;             ///< slots of the phase and parity
-  std::size_t rank_stride = 0;
-  DeviceGuard guard;
-};
 
 }  // namespace onehop::cuda

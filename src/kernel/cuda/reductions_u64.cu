@@ -1,3 +1,3 @@
 #define ONEHOP_TYPE u64
 #define ONEHOP_ELEMENT onehop::cuda::Native<std::uint64_t>
-#include "kernel/cuda/all_reduce.cuh"
+#include "kernel/cuda/reductions.cuh"

@@ -1,3 +1,3 @@
 #define ONEHOP_TYPE u32
 #define ONEHOP_ELEMENT onehop::cuda::Native<std::uint32_t>
-#include "kernel/cuda/all_reduce.cuh"
+#include "kernel/cuda/reductions.cuh"

@@ -1,4 +1,4 @@
 #define ONEHOP_TYPE e4m3
 #define ONEHOP_ELEMENT onehop::cuda::E4M3
 #define ONEHOP_IS_FLOAT
-#include "kernel/cuda/all_reduce.cuh"
+#include "kernel/cuda/reductions.cuh"

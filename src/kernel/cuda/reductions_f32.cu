@@ -1,4 +1,4 @@
 #define ONEHOP_TYPE f32
 #define ONEHOP_ELEMENT onehop::cuda::F32
 #define ONEHOP_IS_FLOAT
-#include "kernel/cuda/all_reduce.cuh"
+#include "kernel/cuda/reductions.cuh"

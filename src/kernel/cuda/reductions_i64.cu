@@ -1,3 +1,3 @@
 #define ONEHOP_TYPE i64
 #define ONEHOP_ELEMENT onehop::cuda::Native<std::int64_t>
-#include "kernel/cuda/all_reduce.cuh"
+#include "kernel/cuda/reductions.cuh"

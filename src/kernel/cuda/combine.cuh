@@ -1,0 +1,135 @@
+// Reductions of long messages over the streams of pairs.cuh.
+//
+// Reduce-scatter: every rank sends each peer the block that is that peer's; each combines, chunk by chunk,
+// what has come from all with its own. Reduce in one shot is the same with one rank that receives.
+//
+// Reduce in two shots: the message is cut into a piece for every rank but the root. Everyone sends these
+// pieces to their ranks, each of which combines one and forwards it to the root. So no rank sends or receives
+// more than the message.
+#pragma once
+
+#include "kernel/cuda/pairs.cuh"
+
+namespace onehop::cuda {
+
+/// What stays here is combined with what comes from all peers, in the order of ranks.
+template <class E, Op kOp, int kRanks>
+class Combiner {
+ public:
+  __device__ __forceinline__ Combiner(const PairParams& p, unsigned stream)
+      : p_(p), shape_(p.own_shape), stream_(stream), lane_(threadIdx.x % 32) {}
+
+  /// By a warp: all chunks of the stream.
+  __device__ __forceinline__ void run() const {
+    if (stream_ >= shape_.streams) return;
+    // Lane i counts the chunks from the peer of entry i.
+    const bool listens = lane_ + 1 < static_cast<unsigned>(size());
+    const PairParams::Pair& mine = p_.pairs[listens ? lane_ : 0];
+    std::uint64_t count = mine.from.chunks[stream_];
+    const bool forwards = p_.root >= 0;
+    const PairEnd& root = p_.pairs[forwards ? p_.root : 0].to;
+    std::uint64_t forwarded = forwards ? root.chunks[stream_] : 0;
+
+    for (std::size_t begin = std::size_t{stream_} * shape_.chunk; begin < p_.bytes;
+         begin += std::size_t{shape_.streams} * shape_.chunk) {
+      bool came =
+          !listens || await_count(p_, pair_peer(p_, lane_), mine.from.chunks_ready + stream_, count + 1);
+      if (forwards && lane_ == 31 && forwarded >= kPairDepth) {
+        came = await_count(p_, pair_peer(p_, static_cast<unsigned>(p_.root)), root.chunks_taken + stream_,
+                           forwarded - kPairDepth + 1);
+      }
+      if (!PairStream::all(came)) return;
+
+      const std::byte* from[kRanks];
+#pragma unroll
+      for (int r = 0; r < kRanks; ++r) {
+        if (r >= size() || r == p_.rank) continue;
+        const int i = r > p_.rank ? r - p_.rank - 1 : r - p_.rank - 1 + size();
+        from[r] = slot(p_.pairs[i].from, __shfl_sync(0xffffffff, count, i));
+      }
+      const std::size_t rest = p_.bytes - begin;
+      const unsigned length = rest < shape_.chunk ? static_cast<unsigned>(rest) : shape_.chunk;
+      if (forwards) {
+        combine(begin, length, from, slot(root, forwarded), 0, shape_.chunk);
+      } else {
+        combine(begin, length, from, p_.out, begin, p_.bytes);
+      }
+      __syncwarp();
+      // release.sys: pairs with the acquire in send(), on the peer: the slot has been read.
+      if (listens) device::store_release(mine.from.chunks_taken + stream_, ++count);
+      // release.sys: pairs with the acquire in receive(), on the root; publishes what this warp wrote.
+      if (forwards && lane_ == 31) device::store_release(root.chunks_ready + stream_, forwarded + 1);
+      ++forwarded;
+    }
+    if (listens) mine.from.chunks[stream_] = count;
+    if (forwards && lane_ == 31) root.chunks[stream_] = forwarded;
+  }
+
+ private:
+  using Stored = typename E::Stored;
+
+  /// To byte `to` of `out`, which has `end` bytes; it is aligned like the elements.
+  __device__ __forceinline__ void combine(std::size_t begin, unsigned length,
+                                          const std::byte* const (&from)[kRanks], std::byte* out,
+                                          std::size_t to, std::size_t end) const {
+    const bool in_whole = reinterpret_cast<std::uintptr_t>(p_.in) % 16 == 0;
+    const bool out_whole = reinterpret_cast<std::uintptr_t>(out) % 16 == 0;
+    constexpr unsigned kAtOnce = kRanks == 2 ? 2 : 1;
+    for (unsigned at = lane_ * 16; at < length; at += kAtOnce * 512) {
+      Packet<16> data[kAtOnce][kRanks];
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        const unsigned here = at + i * 512;
+        if (here >= length) continue;
+#pragma unroll
+        for (int r = 0; r < kRanks; ++r) {
+          if (r >= size()) continue;
+          data[i][r] = r == p_.rank ? load_packet<Stored, 16>(p_.in, begin + here, p_.bytes, in_whole)
+                                    : load_whole<16>(from[r] + here);
+        }
+      }
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        const unsigned here = at + i * 512;
+        if (here >= length) continue;
+        Accumulator<E, kOp, 16> total(data[i][0]);
+#pragma unroll
+        for (int r = 1; r < kRanks; ++r) {
+          if (r < size()) total.add(data[i][r]);
+        }
+        store_packet<Stored, 16>(out, to + here, end, out_whole, total.result(size()));
+      }
+    }
+  }
+  [[nodiscard]] __device__ __forceinline__ std::byte* slot(const PairEnd& end, std::uint64_t count) const {
+    return end.slots + (std::size_t{stream_} * kPairDepth + count % kPairDepth) * p_.slot;
+  }
+  [[nodiscard]] __device__ __forceinline__ int size() const {
+    return kRanks < kMaxDevices ? kRanks : p_.size;
+  }
+
+  const PairParams& p_;
+  const PairShape shape_;
+  const unsigned stream_;
+  const unsigned lane_;
+};
+
+/// Rows of the grid: a sender for each entry of `pairs`, a receiver for each, and last what combines. An
+/// entry whose `to` is where this rank forwards to has no sender; those whose `from` is combined have no
+/// receiver.
+template <class E, Op kOp, int kRanks>
+__device__ __forceinline__ void combine(const PairParams& p) {
+  wait_for_previous();
+  const unsigned peers = static_cast<unsigned>(p.size) - 1;
+  const unsigned row = blockIdx.y;
+  const unsigned stream = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+  if (row < peers) {
+    if (static_cast<int>(row) != p.root) PairStream(p, p.pairs[row].to, pair_peer(p, row), stream).send();
+  } else if (row < 2 * peers) {
+    if (p.bytes == 0) PairStream(p, p.pairs[row - peers].from, pair_peer(p, row - peers), stream).receive();
+  } else if (p.bytes != 0) {
+    Combiner<E, kOp, kRanks>(p, stream).run();
+  }
+}
+
+}  // namespace onehop::cuda

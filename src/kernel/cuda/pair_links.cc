@@ -1,0 +1,293 @@
+#include "kernel/cuda/pair_links.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "driver/module.h"
+
+ONEHOP_DEVICE_CODE(pairs);
+
+namespace onehop {
+namespace {
+
+CudaModule& pairs_module() {
+  static auto& module = *new CudaModule(onehop_code_pairs);
+  return module;
+}
+
+constexpr std::size_t kWarp = 32;
+constexpr std::size_t kChunkThreads = 2 * cuda::kPairWarps * kWarp;
+constexpr std::size_t kFewThreads = 64;     // start sooner, and spread over more multiprocessors
+constexpr std::size_t kOneBlock = 128;      // up to so many packets are one block's
+constexpr std::size_t kEarlyThreads = 256;  // of a launch beside which the next may start (call.cuh)
+
+constexpr std::size_t ceil_div(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
+
+/// A message cut into a piece for every rank but the root.
+class Pieces {
+ public:
+  Pieces(int ranks, Rank root, std::size_t bytes)
+      : ranks_(ranks),
+        root_(root.value),
+        total_(bytes),
+        piece_(ceil_div(ceil_div(bytes, static_cast<std::size_t>(ranks) - 1), 16) * 16) {}
+
+  [[nodiscard]] std::size_t begin(int r) const {
+    return std::min(total_, static_cast<std::size_t>((r - root_ - 1 + ranks_) % ranks_) * piece_);
+  }
+  [[nodiscard]] std::size_t bytes(int r) const { return std::min(piece_, total_ - begin(r)); }
+
+ private:
+  int ranks_;
+  int root_;
+  std::size_t total_;
+  std::size_t piece_;
+};
+
+}  // namespace
+
+PairLinks::PairLinks(const CudaDriver& driver, DeviceId device, int rank,
+                     const std::vector<std::byte*>& segments, const cuda::SegmentLayout& layout, int blocks,
+                     bool dependent)
+    : driver_(driver),
+      rank_(rank),
+      segments_(segments),
+      layout_(layout),
+      blocks_(std::min(static_cast<unsigned>(blocks), cuda::kMaxPairBlocks)),
+      dependent_(dependent),
+      exchange_(pairs_module().function(device, "exchange")),
+      relay_(pairs_module().function(device, "relay")) {}
+
+void PairLinks::exchange(const DeviceExchange& call, const DeviceGuard& guard, CUstream queue) {
+  Params params = this->params(call.phase, guard);
+  const unsigned row_blocks = std::max(1u, blocks_ / static_cast<unsigned>(size() - 1));
+  const auto cut = [&](std::size_t bytes) {
+    return bytes <= cuda::kPairPacketBytes ? cuda::PairShape{} : chunks(bytes, row_blocks * cuda::kPairWarps);
+  };
+  std::size_t streams = 0;
+  std::size_t packets = 0;
+  const auto count = [&](const cuda::PairEnd& end) {
+    streams = std::max<std::size_t>(streams, end.shape.streams);
+    if (end.shape.streams == 0) packets = std::max(packets, ceil_div(end.bytes, 8));
+  };
+  for (int r = 0; r < size(); ++r) {
+    const DeviceExchange::Transfer& transfer = call.transfers[static_cast<std::size_t>(r)];
+    if (r == rank_) {
+      params.in = transfer.in;
+      params.out = transfer.out;
+      params.bytes = transfer.in == transfer.out ? 0 : transfer.sent;
+      continue;
+    }
+    send(params, r, transfer.in, transfer.sent, cut(transfer.sent));
+    receive(params, r, transfer.out, transfer.received, cut(transfer.received));
+    count(params.pairs[entry(rank_, r)].to);
+    count(params.pairs[entry(rank_, r)].from);
+  }
+  if (streams == 0 && packets == 0 && params.bytes == 0) return;
+
+  CudaLaunch launch{.rows = static_cast<unsigned>(size()), .stream = queue, .dependent = dependent_};
+  if (streams != 0) {
+    launch.block = kChunkThreads;
+    launch.grid = static_cast<unsigned>(std::min<std::size_t>(
+        row_blocks, std::max(ceil_div(streams, cuda::kPairWarps), ceil_div(packets, kChunkThreads))));
+  } else {
+    packets = std::max({packets, ceil_div(params.bytes, 16), std::size_t{1}});
+    const std::size_t share = ceil_div(packets, packets <= kOneBlock ? 1 : row_blocks);
+    const std::size_t least = packets <= kOneBlock ? kWarp : kFewThreads;
+    launch.block = static_cast<unsigned>(std::clamp(ceil_div(share, kWarp) * kWarp, least, kChunkThreads));
+    launch.grid = static_cast<unsigned>(std::min<std::size_t>(row_blocks, ceil_div(packets, launch.block)));
+    params.early = launch.block <= kEarlyThreads;
+  }
+  launch_kernel(driver_, exchange_, launch, params, "launching exchange");
+}
+
+void PairLinks::broadcast(const DeviceBroadcast& call, const DeviceGuard& guard, CUstream queue) {
+  const int root = call.root.value;
+  if (call.bytes <= cuda::kPairPacketBytes || size() == 2) {
+    DeviceExchange exchange{.phase = DeviceFault::broadcast};
+    for (int r = 0; r < size(); ++r) {
+      DeviceExchange::Transfer& transfer = exchange.transfers[static_cast<std::size_t>(r)];
+      if (rank_ == root) {
+        transfer.in = call.in;
+        transfer.sent = call.bytes;
+      }
+      if (r == root) {
+        transfer.out = call.out;
+        transfer.received = call.bytes;
+      }
+    }
+    return this->exchange(exchange, guard, queue);
+  }
+
+  Params params = this->params(DeviceFault::broadcast, guard);
+  const Pieces pieces(size(), call.root, call.bytes);
+  const auto cut = [&](int r) {
+    return chunks(pieces.bytes(r), blocks_ * 2 * cuda::kPairWarps / static_cast<unsigned>(size() - 1));
+  };
+  for (int r = 0; r < size(); ++r) {
+    if (r == root || r == rank_) continue;
+    if (rank_ == root) {
+      send(params, r, call.in + pieces.begin(r), pieces.bytes(r), cut(r));
+    } else {
+      send(params, r, nullptr, pieces.bytes(rank_), cut(rank_));  // what is relayed
+      receive(params, r, call.out + pieces.begin(r), pieces.bytes(r), cut(r));
+    }
+  }
+  if (rank_ == root) {
+    params.in = call.in;
+    params.out = call.out;
+    params.bytes = call.in == call.out ? 0 : call.bytes;
+  } else {
+    receive(params, root, nullptr, pieces.bytes(rank_), cut(rank_));
+    params.root = static_cast<int>(entry(rank_, root));
+    params.out = call.out + pieces.begin(rank_);
+    params.bytes = pieces.bytes(rank_);
+    params.own_shape = cut(rank_);
+  }
+  launch_rows(relay_, 2 * cuda::kPairWarps, params, queue, "launching relay");
+}
+
+void PairLinks::reduce_scatter(const DeviceReduction& call, CUfunction combine, const DeviceGuard& guard,
+                               CUstream queue) {
+  Params params = this->params(DeviceFault::reduce_scatter, guard);
+  const unsigned warps = combine_warps(call);
+  const cuda::PairShape shape = chunks(call.bytes, blocks_ * warps / static_cast<unsigned>(size()));
+  const auto block = [&](int r) { return call.in + static_cast<std::size_t>(r) * call.bytes; };
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank_) continue;
+    send(params, r, block(r), call.bytes, shape);
+    receive(params, r, nullptr, call.bytes, shape);
+  }
+  params.in = block(rank_);
+  params.out = call.out;
+  params.bytes = call.bytes;
+  params.own_shape = shape;
+  launch_rows(combine, warps, params, queue, "launching reduce_scatter");
+}
+
+void PairLinks::reduce(const DeviceReduction& call, Rank root, bool two_shot, CUfunction combine,
+                       const DeviceGuard& guard, CUstream queue) {
+  Params params = this->params(DeviceFault::reduce, guard);
+  const unsigned warps = combine_warps(call);
+  if (!two_shot) {
+    const cuda::PairShape shape = chunks(call.bytes, blocks_ * warps / static_cast<unsigned>(size()));
+    if (rank_ == root.value) {
+      for (int r = 0; r < size(); ++r) {
+        if (r != rank_) receive(params, r, nullptr, call.bytes, shape);
+      }
+      params.in = call.in;
+      params.out = call.out;
+      params.bytes = call.bytes;
+      params.own_shape = shape;
+    } else {
+      send(params, root.value, call.in, call.bytes, shape);
+    }
+    return launch_rows(combine, warps, params, queue, "launching reduce");
+  }
+
+  const Pieces pieces(size(), root, call.bytes);
+  const auto cut = [&](int r) {
+    return chunks(pieces.bytes(r), blocks_ * warps / static_cast<unsigned>(2 * (size() - 1)));
+  };
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank_) continue;
+    if (r == root.value) {
+      send(params, r, nullptr, pieces.bytes(rank_), cut(rank_));  // what has been combined
+      receive(params, r, nullptr, pieces.bytes(rank_), cut(rank_));
+    } else {
+      send(params, r, call.in + pieces.begin(r), pieces.bytes(r), cut(r));
+      if (rank_ == root.value) {
+        receive(params, r, call.out + pieces.begin(r), pieces.bytes(r), cut(r));
+      } else {
+        receive(params, r, nullptr, pieces.bytes(rank_), cut(rank_));
+      }
+    }
+  }
+  if (rank_ != root.value) {
+    params.root = static_cast<int>(entry(rank_, root.value));
+    params.in = call.in + pieces.begin(rank_);
+    params.bytes = pieces.bytes(rank_);
+    params.own_shape = cut(rank_);
+  }
+  launch_rows(combine, warps, params, queue, "launching reduce");
+}
+
+PairLinks::Params PairLinks::params(DeviceFault::Phase phase, const DeviceGuard& guard) const {
+  Params params;
+  params.rank = rank_;
+  params.size = size();
+  params.slot = static_cast<std::uint32_t>(layout_.pair_slot);
+  params.packet_parity = layout_.pair_packets().parity;
+  params.phase = phase;
+  params.guard = guard;
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank_) continue;
+    Params::Pair& pair = params.pairs[entry(rank_, r)];
+    pair.to = link(rank_, r);
+    pair.from = link(r, rank_);
+    pair.arrivals = &head(rank_)->arrivals[entry(rank_, r)];
+  }
+  return params;
+}
+
+cuda::PairEnd PairLinks::link(int from, int to) const {
+  const std::size_t at_sender = entry(from, to);
+  const std::size_t at_receiver = entry(to, from);
+  const std::size_t streams = cuda::pair_streams(layout_.ranks);
+  cuda::PairHead& sender = *head(from);
+  cuda::PairHead& receiver = *head(to);
+  cuda::PairEnd end;
+  end.packets = at(to, layout_.pair_packets().begin + at_receiver * layout_.pair_packets().rank);
+  end.slots = at(to, layout_.pair_rings().begin + at_receiver * layout_.pair_rings().rank);
+  end.chunks_ready = receiver.chunks_ready + at_receiver * streams;
+  end.taken = sender.taken + at_sender;
+  end.chunks_taken = sender.chunks_taken + at_sender * streams;
+  end.messages = from == rank_ ? sender.sent + at_sender : receiver.received + at_receiver;
+  end.chunks = (from == rank_ ? sender.chunks_sent + at_sender * streams
+                              : receiver.chunks_received + at_receiver * streams);
+  return end;
+}
+
+void PairLinks::send(Params& params, int peer, const std::byte* data, std::size_t bytes,
+                     cuda::PairShape shape) const {
+  cuda::PairEnd& end = params.pairs[entry(rank_, peer)].to;
+  end.data = const_cast<std::byte*>(data);  // one type serves both directions
+  end.bytes = bytes;
+  end.shape = shape;
+}
+
+void PairLinks::receive(Params& params, int peer, std::byte* data, std::size_t bytes,
+                        cuda::PairShape shape) const {
+  cuda::PairEnd& end = params.pairs[entry(rank_, peer)].from;
+  end.data = data;
+  end.bytes = bytes;
+  end.shape = shape;
+}
+
+cuda::PairShape PairLinks::chunks(std::size_t bytes, unsigned most) const {
+  return cuda::cut_into_chunks(bytes, layout_.pair_slot,
+                               std::clamp(most, 1u, cuda::pair_streams(layout_.ranks)));
+}
+
+unsigned PairLinks::combine_warps(const DeviceReduction& call) const {
+  return static_cast<unsigned>(cuda::max_threads(cuda::kernel_ranks(size(), call.op == ReduceOp::sum))) / 32;
+}
+
+void PairLinks::launch_rows(CUfunction kernel, unsigned warps, const Params& params, CUstream queue,
+                            const char* what) {
+  std::size_t streams = std::max(params.own_shape.streams, std::uint32_t{1});
+  for (const Params::Pair& pair : params.pairs) {
+    streams = std::max<std::size_t>({streams, pair.to.shape.streams, pair.from.shape.streams});
+  }
+  launch_kernel(driver_, kernel,
+                {.grid = static_cast<unsigned>(ceil_div(streams, warps)),
+                 .rows = static_cast<unsigned>(2 * (size() - 1) + 1),
+                 .block = static_cast<unsigned>(warps * kWarp),
+                 .stream = queue,
+                 .dependent = dependent_},
+                params, what);
+}
+
+}  // namespace onehop

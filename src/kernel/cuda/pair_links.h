@@ -1,0 +1,67 @@
+// What passes between pairs of ranks: the host's side of pairs.cuh and combine.cuh.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "driver/cuda_driver.h"
+#include "kernel/cuda/call_params.h"
+#include "kernel/device_team.h"
+
+namespace onehop {
+
+/// One rank's links to its peers. Used by one thread at a time, with the device current.
+class PairLinks {
+ public:
+  /// `segments` are those of all ranks and outlive this. `blocks`: how many of a launch can be resident on
+  /// every rank's device. `dependent`: CudaLaunch::dependent.
+  PairLinks(const CudaDriver& driver, DeviceId device, int rank, const std::vector<std::byte*>& segments,
+            const cuda::SegmentLayout& layout, int blocks, bool dependent);
+
+  void exchange(const DeviceExchange& call, const DeviceGuard& guard, CUstream queue);
+  void broadcast(const DeviceBroadcast& call, const DeviceGuard& guard, CUstream queue);
+  /// `combine` is the kernel for the call's type and reduction.
+  void reduce_scatter(const DeviceReduction& call, CUfunction combine, const DeviceGuard& guard,
+                      CUstream queue);
+  void reduce(const DeviceReduction& call, Rank root, bool two_shot, CUfunction combine,
+              const DeviceGuard& guard, CUstream queue);
+
+ private:
+  using Params = cuda::PairParams;
+
+  [[nodiscard]] Params params(DeviceFault::Phase phase, const DeviceGuard& guard) const;
+  /// From rank `from` to rank `to`, one of which is this one.
+  [[nodiscard]] cuda::PairEnd link(int from, int to) const;
+  /// What this rank sends to a peer, or receives from it. Where it is not the user's, `data` is null.
+  void send(Params& params, int peer, const std::byte* data, std::size_t bytes, cuda::PairShape shape) const;
+  void receive(Params& params, int peer, std::byte* data, std::size_t bytes, cuda::PairShape shape) const;
+  /// In `most` streams.
+  [[nodiscard]] cuda::PairShape chunks(std::size_t bytes, unsigned most) const;
+  /// Of a block.
+  [[nodiscard]] unsigned combine_warps(const DeviceReduction& call) const;
+  /// A kernel whose rows are senders, receivers and what combines or relays: a stream is one warp's.
+  void launch_rows(CUfunction kernel, unsigned warps, const Params& params, CUstream queue, const char* what);
+
+  [[nodiscard]] int size() const { return static_cast<int>(segments_.size()); }
+  /// How many ranks `other` is to the right of `rank`, less one: the entry of PairParams::pairs.
+  [[nodiscard]] std::size_t entry(int rank, int other) const {
+    return static_cast<std::size_t>((other - rank - 1 + size()) % size());
+  }
+  [[nodiscard]] std::byte* at(int rank, std::size_t offset) const {
+    return segments_[static_cast<std::size_t>(rank)] + offset;
+  }
+  [[nodiscard]] cuda::PairHead* head(int rank) const {
+    return reinterpret_cast<cuda::PairHead*>(at(rank, layout_.pairs()));
+  }
+
+  const CudaDriver& driver_;
+  const int rank_;
+  const std::vector<std::byte*>& segments_;
+  const cuda::SegmentLayout layout_;
+  const unsigned blocks_;  ///< of all rows that have something to do, at most
+  const bool dependent_;
+  CUfunction exchange_ = nullptr;
+  CUfunction relay_ = nullptr;
+};
+
+}  // namespace onehop

@@ -1,0 +1,12 @@
+// Messages between pairs of ranks that move as they are.
+#include "kernel/cuda/pairs.cuh"
+
+extern "C" __global__ void __launch_bounds__(512, 2)
+    exchange(const __grid_constant__ onehop::cuda::PairParams params) {
+  onehop::cuda::exchange(params);
+}
+
+extern "C" __global__ void __launch_bounds__(512, 2)
+    relay(const __grid_constant__ onehop::cuda::PairParams params) {
+  onehop::cuda::relay(params);
+}

@@ -2,7 +2,7 @@
 """Searches the models of the shared-memory protocols with spin, every interleaving of each.
 
     run_models.py            all of them
-    run_models.py GROUP...   some: steps, doorbell, flagged, mailbox, chunked, copies, mutations
+    run_models.py GROUP...   some: steps, doorbell, flagged, mailbox, chunked, copies, links, mutations
 
 The models as they are must hold. Every mutation, a small deviation from the protocol, must be caught, and for the
 reason given here: that shows that the models look where it hurts. Exits with 0 if all of that is so, 1 if not, 77 if
@@ -62,6 +62,10 @@ def copies(says, caught_by="", **defines):
     return Run("copies", says, defines, caught_by)
 
 
+def links(says, caught_by="", **defines):
+    return Run("links", says, defines, caught_by)
+
+
 ABNORMAL = {"CRASH": 1, "GIVE_UP": 1, "LEAVE": 1}
 STUCK = "invalid end state"
 INPUT_SLOT = "segment[r].inputs"
@@ -75,6 +79,8 @@ WRONG_SLOT = "slot["
 IN_FLIGHT = "flight["
 WRONG_WORD = "cell["
 NOT_EMPTY = "==253"
+UNREAD_MESSAGE = "!packets[i].unread"
+UNREAD_CHUNK = "!ring[i].unread"
 
 GROUPS = {
     "steps": [
@@ -120,6 +126,11 @@ GROUPS = {
         copies("2 ranks, calls of 2 and 3 rounds"),
         copies("2 ranks, calls of 1 and 4 rounds", ROUNDS_EVEN=1, ROUNDS_ODD=4),
         copies("3 ranks, calls of 1 and 2 rounds", N=3, ROUNDS_ODD=1),
+    ],
+    "links": [
+        links("2 messages each way, of one packet or 3 chunks", MESSAGES=2),
+        links("3 messages each way, of one packet or one chunk", MESSAGES=3, CHUNKS=1),
+        links("5 messages one way, of one packet or 3 chunks", MESSAGES=5, ONE_WAY=1),
     ],
     "mutations": [
         steps("one line instead of two", CALL, MUTATION_ONE_LINE=1),
@@ -167,6 +178,13 @@ GROUPS = {
         copies("scatters without waiting for the round before", UNREAD_SLOT, MUTATION_NO_CREDIT=1),
         copies("gathers what is not added up", UNREAD_SLOT, MUTATION_GATHER_AT_ONCE=1),
         copies("waiting for one peer is enough", WRONG_SLOT, MUTATION_WAIT_FOR_ONE=1, N=3),
+        links("sends whether or not the slot has been read", UNREAD_MESSAGE, MUTATION_NO_TAKEN=1, ONE_WAY=1),
+        links("acknowledges what it has yet to take", UNREAD_MESSAGE, MUTATION_TAKEN_EARLY=1, ONE_WAY=1),
+        links("one slot for messages instead of two", UNREAD_MESSAGE, MUTATION_ONE_PARITY=1),
+        links("chunks are sent whether or not the slot is free", UNREAD_CHUNK, MUTATION_NO_FREED=1),
+        links("frees a slot before it has been read", UNREAD_CHUNK, MUTATION_FREED_EARLY=1),
+        links("ready overtakes the chunk", "ring[d*2+n%2].number==n", MUTATION_RELAXED_READY=1),
+        links("counts begin anew in every launch", UNREAD_CHUNK, MUTATION_COUNTS_RESTART=1),
         doorbell("a plain store publishes", STUCK, MUTATION_PLAIN_PUBLISH=1, TSO=1),
         doorbell("a plain store announces the sleeper", STUCK, MUTATION_PLAIN_ANNOUNCE=1, TSO=1),
         doorbell("announces the sleeper after the look", STUCK, MUTATION_ANNOUNCE_AFTER_LOOK=1),

@@ -96,6 +96,8 @@ class PairPackets {
     }
     if (sends_) sent_ = load(pair_.to.messages) + 1;
     if (receives_) received_ = load(pair_.from.messages) + 1;
+    // Relaxed: pairs with the load below, on the peer. What it frees was read by kernels that have ended.
+    if (receives_ && first_ == 0) device::store_relaxed(pair_.from.taken, received_ - 1);
     if (sends_) {
       const std::uint64_t needed = sent_ > 2 ? sent_ - 2 : 0;
       if (!device::wait_until<kPairPolls>(p_.guard, peer_, p_.phase,
@@ -110,8 +112,6 @@ class PairPackets {
       }
       if (static_cast<std::uint32_t>(sent_) % kScrubPeriod < 2) scrub(sent_, to, pair_.to.bytes);
     }
-    // Relaxed: pairs with the load above, on the peer. What it frees was read by kernels that have ended.
-    if (receives_ && first_ == 0) device::store_relaxed(pair_.from.taken, received_ - 1);
     return true;
   }
 

@@ -1,0 +1,230 @@
+// Pairs of ranks: src/kernel/cuda/pairs.cuh. Two ranks, both of which send messages to the other one, or with ONE_WAY only
+// the first; message m of a direction goes by packets or in so many chunks, as both know. A rank may send and receive in one
+// launch or in two.
+//
+// A launch sends and receives at the same time (warps), and the next one starts when it has ended, its stores performed.
+// Stores land late and in any order, but for what a release holds back. Of the streams there is one, and of the packets of
+// a message: they have nothing to do with one another.
+//
+// Properties: what a receiver takes is what was sent; no store lands on what is still to be read; nobody waits for ever (an
+// invalid end state), though a message by packets is acknowledged in a later launch than the one that takes it.
+//
+// MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
+
+#ifndef MESSAGES
+#define MESSAGES 4
+#endif
+#ifndef CHUNKS
+#define CHUNKS 3  // of a message that does not go by packets
+#endif
+#define DEPTH 2
+#define NONE 255
+
+// By direction, which is its sender's number. Messages by packets and chunks are numbered from 1 on.
+byte chunks[2 * MESSAGES];  // of each message; 0: by packets
+#define KIND(d, m) chunks[(d) * MESSAGES + (m)]
+
+// What receivers and senders look at. Of cells: the number that lies there, and the one that is on its way.
+typedef Cell {
+  byte number;
+  byte flying = NONE;
+  bool unread
+};
+#ifdef MUTATION_ONE_PARITY
+#define SIDE(n) 0
+#else
+#define SIDE(n) ((n) % 2)
+#endif
+#define PACKET(d, n) packets[(d) * 2 + SIDE(n)]
+#define CHUNK(d, n) ring[(d) * DEPTH + (n) % DEPTH]
+Cell packets[2 * 2];
+Cell ring[2 * DEPTH];
+byte taken[2];  // messages by packets, as their sender knows
+byte taken_flying[2] = NONE;
+byte ready[2];
+byte freed[2];
+
+// What ranks count, from launch to launch.
+byte sent[2];
+byte received[2];
+byte chunks_sent[2];
+byte chunks_received[2];
+
+// Launches: a rank's sender and receiver are told to run.
+bool sending[2];
+bool receiving[2];
+
+inline issue(cell, value) {
+  assert(cell.flying == NONE);
+  cell.flying = value
+}
+inline land(cell) {
+  assert(!cell.unread);  // still to be read
+  cell.number = cell.flying;
+  cell.flying = NONE;
+  cell.unread = true
+}
+
+// What lands, each by itself.
+proctype Packets(byte i) {
+end:
+  do
+  :: d_step { packets[i].flying != NONE -> land(packets[i]) }
+  od
+}
+proctype Slot(byte i) {
+end:
+  do
+  :: d_step { ring[i].flying != NONE -> land(ring[i]) }
+  od
+}
+proctype Acknowledgements(byte d) {
+end:
+  do
+  :: d_step { taken_flying[d] != NONE -> taken[d] = taken_flying[d]; taken_flying[d] = NONE }
+  od
+}
+
+proctype Sender(byte d) {
+  byte m;  // message
+  byte n;  // packets or chunks
+  byte i;
+  byte first;
+end:
+  do
+  :: atomic { sending[d] -> n = sent[d] + 1; i = 0 };
+     if
+     :: KIND(d, m) == 0 ->
+        // The slot is free when n - 2 has been taken.
+#ifndef MUTATION_NO_TAKEN
+        taken[d] + 2 >= n;
+#endif
+        atomic { issue(PACKET(d, n), n); sent[d] = n }
+     :: else ->
+#ifdef MUTATION_COUNTS_RESTART
+        first = 0;
+#else
+        first = chunks_sent[d];
+#endif
+        do
+        :: i < KIND(d, m) ->
+           n = first + i + 1;
+#ifndef MUTATION_NO_FREED
+           freed[d] + DEPTH >= n;
+#endif
+           issue(CHUNK(d, n), n);
+#ifndef MUTATION_RELAXED_READY
+           CHUNK(d, n).flying == NONE;  // release.sys
+#endif
+           ready[d] = n;
+           i++
+        :: else -> chunks_sent[d] = first + i; break
+        od
+     fi;
+     atomic { m++; n = 0; i = 0; first = 0; sending[d] = false }
+  od
+}
+
+proctype Receiver(byte d) {
+  byte m;
+  byte n;
+  byte i;
+  byte first;
+end:
+  do
+  :: atomic { receiving[d] -> i = 0 };
+     if
+     :: KIND(d, m) == 0 ->
+        d_step {
+          n = received[d] + 1;
+          // Those before it have been taken, by kernels that have ended.
+#ifdef MUTATION_TAKEN_EARLY
+          taken_flying[d] = n
+#else
+          taken_flying[d] = n - 1
+#endif
+        };
+        d_step {
+          PACKET(d, n).number == n ->
+          assert(PACKET(d, n).unread);
+          PACKET(d, n).unread = false;
+          received[d] = n
+        }
+     :: else ->
+        first = chunks_received[d];
+        do
+        :: i < KIND(d, m) ->
+           n = first + i + 1;
+           ready[d] >= n;
+#ifdef MUTATION_FREED_EARLY
+           freed[d] = n;
+#endif
+           d_step {
+             assert(CHUNK(d, n).number == n);
+             assert(CHUNK(d, n).unread);
+             CHUNK(d, n).unread = false
+           };
+           freed[d] = n;
+           i++
+        :: else -> chunks_received[d] = first + i; break
+        od
+     fi;
+     atomic { m++; n = 0; i = 0; first = 0; receiving[d] = false }
+  od
+}
+
+// Stores of the rank that have been performed: its packets to the other one, and its acknowledgement.
+#define PERFORMED(me) (packets[(me) * 2].flying == NONE && packets[(me) * 2 + 1].flying == NONE && \
+                       taken_flying[1 - (me)] == NONE)
+
+proctype Rank(byte me) {
+  byte m;
+  do
+  :: m < MESSAGES ->
+     if
+#ifdef ONE_WAY
+     :: me == 0 -> sending[0] = true; !sending[0] && PERFORMED(0)
+     :: me == 1 -> receiving[0] = true; !receiving[0] && PERFORMED(1)
+#else
+     :: atomic { true -> sending[me] = true; receiving[1 - me] = true };  // one launch
+        !sending[me] && !receiving[1 - me] && PERFORMED(me)
+     :: me == 0 ->
+        // With both ranks doing so, each could wait for the other one to receive; and below, to send.
+        sending[0] = true;
+        !sending[0] && PERFORMED(me);
+        receiving[1] = true;
+        !receiving[1] && PERFORMED(me)
+     :: me == 1 ->
+        receiving[0] = true;
+        !receiving[0] && PERFORMED(me);
+        sending[1] = true;
+        !sending[1] && PERFORMED(me)
+#endif
+     fi;
+     m++
+  :: else -> break
+  od
+}
+
+init {
+  byte i;
+  atomic {
+    for (i : 0 .. 2 * MESSAGES - 1) {
+      if
+      :: chunks[i] = 0
+#if CHUNKS > 0
+      :: chunks[i] = CHUNKS
+#endif
+      fi
+    }
+    for (i : 0 .. 3) { run Packets(i) }
+    for (i : 0 .. 2 * DEPTH - 1) { run Slot(i) }
+    for (i : 0 .. 1) { run Acknowledgements(i) }
+    run Sender(0);
+    run Sender(1);
+    run Receiver(0);
+    run Receiver(1);
+    run Rank(0);
+    run Rank(1)
+  }
+}

@@ -34,7 +34,10 @@ class Bench : public ::testing::Test {
     std::filesystem::remove_all(base_);
   }
   [[nodiscard]] Result bench(std::vector<std::string> rest) const {
-    rest.insert(rest.begin(), {"bench", "all-reduce", "--device", "host", "--iters", "5"});
+    return bench_of("all-reduce", std::move(rest));
+  }
+  [[nodiscard]] Result bench_of(const std::string& collective, std::vector<std::string> rest) const {
+    rest.insert(rest.begin(), {"bench", collective, "--device", "host", "--iters", "5"});
     return run(rest, options_);
   }
   [[nodiscard]] static std::string read(const std::filesystem::path& path) {
@@ -95,6 +98,70 @@ TEST_F(Bench, EveryKindOfBuffersAndAlgorithm) {
       }
     }
   }
+}
+
+const char* const kCollectives[] = {"all-reduce", "all-gather", "reduce-scatter", "broadcast",
+                                    "reduce",     "all-to-all", "gather",         "scatter"};
+
+TEST_F(Bench, VerifiesEveryCollectiveInEveryKindOfBuffers) {
+  for (const std::string collective : kCollectives) {
+    for (const char* buffers : {"ordinary", "symmetric"}) {
+      for (const char* placement : {"--in-place", "--check"}) {
+        if (collective == "all-to-all" && placement == std::string("--in-place")) continue;
+        const Result result =
+            bench_of(collective, {"--ranks", "3", "--sizes", "0,1000,512K", "--type", "bf16", "--warmup", "1",
+                                  "--buffers", buffers, placement});
+        ASSERT_EQ(result.exit_code, 0) << collective << ": " << result.err;
+        const auto table = rows(result.out);
+        ASSERT_THAT(table, SizeIs(3)) << collective;
+        for (const auto& row : table) EXPECT_EQ(row.back(), "ok") << collective;
+      }
+    }
+  }
+}
+
+TEST_F(Bench, MovesEveryTypeAndFromOrToEveryRoot) {
+  for (const char* type : {"e4m3", "f16", "i32", "f64"}) {
+    const Result result = bench_of(
+        "all-to-all", {"--threads", "--ranks", "3", "--type", type, "--sizes", "9000", "--warmup", "0"});
+    EXPECT_EQ(result.exit_code, 0) << type << ": " << result.err;
+  }
+  for (const char* collective : {"broadcast", "reduce", "gather", "scatter"}) {
+    for (const char* root : {"0", "2"}) {
+      const Result result = bench_of(
+          collective, {"--threads", "--ranks", "3", "--root", root, "--sizes", "9000", "--warmup", "0"});
+      EXPECT_EQ(result.exit_code, 0) << collective << ": " << result.err;
+      EXPECT_THAT(result.out, HasSubstr(std::string(", root ") + root)) << collective;
+    }
+  }
+}
+
+TEST_F(Bench, ASizeThatDoesNotDivideIsReportedAsItWasMeasured) {
+  const auto path = base_ / "r.json";
+  const Result result = bench_of("all-gather", {"--ranks", "3", "--sizes", "1000", "--json", path});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json document = json::parse(read(path));
+  EXPECT_EQ(document.at("run").at("collective"), "all-gather");
+  EXPECT_EQ(document.at("run").at("op"), "none");
+  EXPECT_FALSE(document.at("run").contains("root"));
+  const json& row = document.at("results").at(0);
+  EXPECT_EQ(row.at("bytes"), 996);
+  EXPECT_EQ(row.at("count"), 83) << "of a block";
+  EXPECT_NEAR(row.at("busbw_gbps").get<double>(), row.at("algbw_gbps").get<double>() * 2 / 3, 1e-9);
+}
+
+TEST_F(Bench, RootedCollectivesSayTheirRoot) {
+  const auto json_path = base_ / "r.json";
+  const auto html_path = base_ / "r.html";
+  const Result result = bench_of("reduce", {"--ranks", "2", "--root", "1", "--op", "max", "--sizes", "4K",
+                                            "--json", json_path, "--html", html_path});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json document = json::parse(read(json_path));
+  EXPECT_EQ(document.at("run").at("root"), 1);
+  EXPECT_EQ(document.at("run").at("op"), "max");
+  EXPECT_DOUBLE_EQ(document.at("results").at(0).at("busbw_gbps"),
+                   document.at("results").at(0).at("algbw_gbps"));
+  EXPECT_THAT(read(html_path), AllOf(HasSubstr("onehop reduce"), HasSubstr("busbw = algbw &times; 1)")));
 }
 
 TEST_F(Bench, WritesJsonAndAPageThatNeedsNoNetwork) {

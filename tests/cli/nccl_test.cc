@@ -64,6 +64,7 @@ TEST(LoadNccl, FunctionsAreFoundByNameAndErrorsAreOneLine) {
   ASSERT_EQ(nccl->get_unique_id(&id), 0);
   ASSERT_EQ(nccl->comm_init_rank(&comm, 4, id, 2), 0) << "the id goes by value, as NCCL takes it";
   EXPECT_EQ(nccl->comm_init_rank(&comm, 4, NcclUniqueId{}, 2), 4);
+  EXPECT_TRUE(nccl->all_to_all != nullptr && nccl->gather != nullptr && nccl->scatter != nullptr);
 }
 
 TEST(FindNccl, IsAskedForOnce) {

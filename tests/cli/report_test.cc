@@ -63,6 +63,27 @@ TEST(GpuReport, JsonHasThePeersThatHaveATimeAndTheMachine) {
   EXPECT_FALSE(document.at("results").at(1).at("peers").contains("nccl-sym"));
 }
 
+TEST(GpuReport, OfAMovedBlockHasNoOpAndNoColumnForWhatNcclHasNot) {
+  BenchReport report = gpu_report();
+  report.options.collective = find_collective("scatter");
+  report.options.root = Rank{2};
+  for (BenchRow& row : report.rows) row.peers.pop_back();
+  EXPECT_THAT(describe(report.options), AllOf(HasSubstr(", bf16, "), HasSubstr(", root 2")));
+  const json document = json::parse(to_json(report));
+  EXPECT_EQ(document.at("run").at("op"), "none");
+  EXPECT_EQ(document.at("run").at("root"), 2);
+  EXPECT_NEAR(document.at("results").at(0).at("peers").at("nccl").at("busbw_gbps").get<double>(),
+              1024 / 8.0 / 1e3 * 0.75, 1e-12);
+  ::testing::internal::CaptureStdout();
+  Table table(stdout, false);
+  table.begin(report.options, report.gpus);
+  for (const BenchRow& row : report.rows) table.row(row, report.options);
+  const std::string text = ::testing::internal::GetCapturedStdout();
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("scatter: 4 GPU ranks"), HasSubstr("none"), HasSubstr("nccl(us) ours/best"),
+                    HasSubstr("8.00      0.25\n"), Not(HasSubstr("nccl-sym"))));
+}
+
 TEST(GpuReport, ThePageShowsPeersAsCurvesColumnsAndNotes) {
   const std::string page = to_html(gpu_report());
   EXPECT_THAT(page, AllOf(HasSubstr("4 x NVIDIA H200 (NV18), driver 580.1, CUDA 13.0, NCCL 2.28.9"),

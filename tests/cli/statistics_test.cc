@@ -25,10 +25,8 @@ TEST(Statistics, TheSlowestRankCountsInEverySample) {
   EXPECT_EQ(slowest_rank({{1, 5, 3}, {2, 4, 3}, {0, 0, 9}}), (std::vector<double>{2, 5, 9}));
 }
 
-TEST(Statistics, BandwidthsAreThoseOfNcclTests) {
+TEST(Statistics, BandwidthIsBytesOverTime) {
   EXPECT_DOUBLE_EQ(algorithm_bandwidth(1000000, 100), 10);
-  EXPECT_DOUBLE_EQ(all_reduce_bus_factor(2), 1);
-  EXPECT_DOUBLE_EQ(all_reduce_bus_factor(4), 1.5);
 }
 
 constexpr DType kTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64, DType::e4m3, DType::e5m2,
@@ -74,6 +72,24 @@ TEST(CheckData, InputsDifferBetweenRanksAndSeeds) {
   fill_input({DType::u64, ReduceOp::sum, 2, 2}, 0, c.data(), c.size());
   EXPECT_NE(a, b);
   EXPECT_NE(a, c);
+}
+
+TEST(CheckData, WhatIsMovedIsAnyBitsOfItsSourceAndAllOfThem) {
+  for (const DType type : kTypes) {
+    CheckData data{.type = type, .op = std::nullopt, .ranks = 3, .seed = 9};
+    std::vector<std::byte> bytes(5000 * size_of(type));
+    fill_input(data, 2, bytes.data(), 5000);
+    data.source = 2;
+    EXPECT_FALSE(find_wrong(data, bytes.data(), 5000).has_value()) << to_string(type);
+    for (const int bit : {0, 7}) {
+      std::vector<std::byte> flipped = bytes;
+      flipped[4321 * size_of(type)] ^= std::byte{1} << bit;
+      ASSERT_TRUE(find_wrong(data, flipped.data(), 5000).has_value()) << to_string(type);
+      EXPECT_EQ(find_wrong(data, flipped.data(), 5000)->index, 4321u);
+    }
+    data.source = 1;
+    EXPECT_TRUE(find_wrong(data, bytes.data(), 5000).has_value()) << "another rank's";
+  }
 }
 
 TEST(CheckData, HashesTellBytesAndLengthsApart) {

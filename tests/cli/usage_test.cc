@@ -19,9 +19,12 @@ struct Mistake {
   std::string named;  ///< must be in the message
 };
 
-std::vector<std::string> bench(std::vector<std::string> rest) {
-  rest.insert(rest.begin(), {"bench", "all-reduce"});
+std::vector<std::string> bench_of(const char* collective, std::vector<std::string> rest) {
+  rest.insert(rest.begin(), {"bench", collective});
   return rest;
+}
+std::vector<std::string> bench(std::vector<std::string> rest) {
+  return bench_of("all-reduce", std::move(rest));
 }
 
 class Usage : public ::testing::TestWithParam<Mistake> {};
@@ -44,7 +47,22 @@ const Mistake kMistakes[] = {
     {"UnknownCommand", {"bnech"}, 2, "bnech"},
     {"UnknownOption", bench({"--szies", "1K"}), 2, "--szies"},
     {"NoCollective", {"bench"}, 2, "collective"},
-    {"UnknownCollective", {"bench", "all-gather"}, 2, "'all-gather'; there is: all-reduce"},
+    {"UnknownCollective", {"bench", "all_gather"}, 2, "'all_gather'; known: all-reduce, all-gather"},
+    {"OpWhereNothingIsReduced", bench_of("all-gather", {"--op", "sum"}), 2,
+     "--op makes no sense for all-gather"},
+    {"RootWhereThereIsNone", bench({"--root", "0"}), 2,
+     "--root makes no sense for all-reduce; it is for broadcast"},
+    {"RootNoNumber", bench_of("gather", {"--root", "-1"}), 2, "--root '-1'"},
+    {"RootThatIsNoRank", bench_of("reduce", {"--device", "host", "--ranks", "3", "--root", "3"}), 2,
+     "--root 3 but there are 3 ranks"},
+    {"InPlaceAllToAll", bench_of("all-to-all", {"--in-place"}), 2,
+     "--in-place makes no sense for all-to-all"},
+    {"DependentBroadcast", bench_of("broadcast", {"--mode", "dependent"}), 2,
+     "--mode dependent makes no sense for broadcast; it is for all-reduce, all-to-all"},
+    {"AlgorithmOfScatter", bench_of("scatter", {"--algorithm", "two-shot"}), 2,
+     "--algorithm makes no sense for scatter; it is for all-reduce, reduce"},
+    {"ColdReduceScatterInPlace", bench_of("reduce-scatter", {"--cold", "--in-place"}), 2,
+     "--cold needs calls that share no data"},
     {"OneRank", bench({"--ranks", "1"}), 2, "--ranks '1'"},
     {"SixtyFiveRanks", bench({"--ranks", "65"}), 2, "--ranks '65'"},
     {"RanksNoNumber", bench({"--ranks", "four"}), 2, "--ranks 'four'"},

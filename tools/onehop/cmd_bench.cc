@@ -26,24 +26,31 @@ namespace onehop::cli {
 namespace {
 
 constexpr const char* kFooter = R"(
+Collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all, gather, scatter
+
 Examples:
   onehop bench all-reduce                                   all GPUs (else 4 host ranks), every result verified
-  onehop bench all-reduce --ranks 2 --sizes 4K,1M --type bf16
+  onehop bench all-gather --ranks 2 --sizes 4K,1M --type bf16
+  onehop bench broadcast --root 2 --html report.html --json report.json
   onehop bench all-reduce --algorithm two-shot --buffers symmetric --in-place
-  onehop bench all-reduce --html report.html --json report.json
-  onehop bench all-reduce --device cuda --type bf16 --sizes 1K:1G:4 --peer nccl
+  onehop bench reduce-scatter --device cuda --type bf16 --sizes 1K:1G:4 --peer nccl
   onehop bench all-reduce --device cuda --mode dependent --op avg
-  mpirun -n 4 onehop bench all-reduce                       joins the ranks mpirun started
+  mpirun -n 4 onehop bench all-to-all                       joins the ranks mpirun started
 
 Started by itself, it starts the ranks; under onehop launch, torchrun, mpirun or srun it joins that job.
-Before a size is timed its result is compared, element by element on every rank, with a reference in double
-precision, and the ranks' bits with each other; a difference ends the run with exit code 1.
-time is the median of the slowest rank; algbw = bytes / time; busbw = algbw x 2(n-1)/n, as in nccl-tests.
+Before a size is timed its result is compared, element by element on every rank, with a reference (in double
+precision where it is reduced), and the bits of ranks that get the same with each other; a difference ends the run
+with exit code 1.
+A size is what nccl-tests counts: all-gather and gather the output of all ranks together, reduce-scatter, scatter and
+all-to-all the whole input of one rank, else the message; it is rounded down to whole blocks. time is the median of
+the slowest rank; algbw = bytes / time; busbw = algbw x 2(n-1)/n of all-reduce, x 1 of broadcast and reduce,
+x (n-1)/n of the others.
 
 On GPUs a sample is a CUDA graph of many calls; --mode says how they follow one another: chain (same input and
-output), dependent (each reduces the output of the last one), isolated (one call, ranks arrive at random times,
-from the last arrival on), eager (no graph; shows what queuing a call costs the host). --peer nccl measures NCCL in
-turns with us, with and without registered symmetric memory, never with multicast; ONEHOP_NCCL_LIBRARY says where.
+output), dependent (each takes the output of the last one; all-reduce and all-to-all), isolated (one call, ranks
+arrive at random times, from the last arrival on), eager (no graph; shows what queuing a call costs the host).
+--peer nccl measures NCCL in turns with us, where NCCL has it also with registered symmetric memory, never with
+multicast; ONEHOP_NCCL_LIBRARY says where.
 
 Exit code: 0 measured and, unless --no-check, verified; 1 wrong result or failure; 2 bad usage.)";
 
@@ -54,7 +61,8 @@ struct Arguments {
   std::optional<std::string> ranks;
   std::string sizes = "1K:64M:2";
   std::string type = "f32";
-  std::string op = "sum";
+  std::optional<std::string> op;
+  std::optional<std::string> root;
   std::string algorithm = "auto";
   std::string warmup = "5";
   std::optional<std::string> iterations;
@@ -72,19 +80,44 @@ struct Arguments {
   std::string html_path;
 };
 
+/// What makes no sense for a collective must not be measured as if it had been done.
+void refuse_unsuitable(const Arguments& arguments, const BenchOptions& options) {
+  const Collective& collective = *options.collective;
+  const auto only_for = [&](const char* option, bool asked, bool (*suits)(const Collective&)) {
+    if (!asked || suits(collective)) return;
+    throw UsageError(fmt::format("{} makes no sense for {}; it is for {}", option, collective.name,
+                                 names_of_collectives(suits)));
+  };
+  only_for("--op", arguments.op.has_value(), [](const Collective& c) { return c.reduces; });
+  only_for("--root", arguments.root.has_value(), [](const Collective& c) { return c.rooted(); });
+  only_for("--algorithm", options.algorithm.has_value(),
+           [](const Collective& c) { return c.has_algorithms; });
+  only_for("--in-place", options.in_place, [](const Collective& c) { return c.can_be_in_place(); });
+  only_for("--mode dependent", options.mode == BenchMode::dependent,
+           [](const Collective& c) { return c.can_be_dependent(); });
+  if (options.cold && feeds_back(options)) {
+    throw UsageError("--cold needs calls that share no data; leave out --in-place and --mode dependent");
+  }
+  if (options.mode == BenchMode::dependent && options.op == ReduceOp::prod) {
+    throw UsageError("--mode dependent --op prod leaves the range of every type; use sum, min, max or avg");
+  }
+}
+
 BenchOptions parse(const Arguments& arguments) {
   BenchOptions options;
-  if (arguments.collective != "all-reduce") {
-    throw UsageError(fmt::format("there is no benchmark '{}'; there is: all-reduce", arguments.collective));
+  options.collective = find_collective(arguments.collective);
+  if (options.collective == nullptr) {
+    throw UsageError(fmt::format("there is no benchmark '{}'; known: {}", arguments.collective,
+                                 names_of_collectives([](const Collective&) { return true; })));
   }
-  options.collective = arguments.collective;
   if (arguments.ranks) options.ranks = parse_count("--ranks", *arguments.ranks, 2, kMaxHostRanks);
+  if (arguments.root) options.root = Rank{parse_count("--root", *arguments.root, 0, kMaxHostRanks - 1)};
   options.warmup = parse_count("--warmup", arguments.warmup, 0, 1000000);
   if (arguments.iterations) options.iterations = parse_count("--iters", *arguments.iterations, 1, 100000);
   try {
     options.sizes = parse_size_list(arguments.sizes);
     options.type = parse_dtype(arguments.type);
-    options.op = parse_reduce_op(arguments.op);
+    if (arguments.op) options.op = parse_reduce_op(*arguments.op);
     options.mode = parse_bench_mode(arguments.mode);
     if (arguments.copy_scratch) options.copy_scratch = parse_size(*arguments.copy_scratch);
   } catch (const Error& error) {
@@ -110,21 +143,21 @@ BenchOptions parse(const Arguments& arguments) {
     if (peer != "nccl") throw UsageError(fmt::format("unknown peer '{}'; known: nccl", peer));
     options.nccl = true;
   }
-  if (options.cold && feeds_back(options)) {
-    throw UsageError("--cold needs calls that share no data; leave out --in-place and --mode dependent");
-  }
-  if (options.mode == BenchMode::dependent && options.op == ReduceOp::prod) {
-    throw UsageError("--mode dependent --op prod leaves the range of every type; use sum, min, max or avg");
-  }
   options.check = arguments.check;
   options.threads = arguments.threads;
   options.json_path = arguments.json_path;
   options.html_path = arguments.html_path;
+  refuse_unsuitable(arguments, options);
   return options;
 }
 
-/// What only GPUs can do must not be measured as if it had been done.
-void refuse_gpu_options(const BenchOptions& options) {
+/// Once it is known how many ranks there are and what they are.
+void refuse_unsuitable(const BenchOptions& options) {
+  if (options.root.value >= options.ranks) {
+    throw UsageError(fmt::format("--root {} but there are {} ranks; use 0 to {}", options.root.value,
+                                 options.ranks, options.ranks - 1));
+  }
+  if (options.cuda) return;
   const char* option = options.mode != BenchMode::chain ? "--mode"
                        : options.calls                  ? "--calls"
                        : options.cold                   ? "--cold"
@@ -145,7 +178,7 @@ void run_member(Group& group, BenchOptions options, const std::string& launcher,
   const auto failing = [watchdog](const Error& error) { expect_end(watchdog, error); };
   if (group.rank() != Rank{0}) {
     const auto nothing = [](const auto&) {};
-    run_all_reduce_bench(group, options, {alive, nothing, nothing, nothing, failing});
+    run_collective_bench(group, options, {alive, nothing, nothing, nothing, failing});
     return;
   }
   BenchReport report{options, launcher, {}, {}, {}};
@@ -171,7 +204,7 @@ void run_member(Group& group, BenchOptions options, const std::string& launcher,
     table.note(note);
     report.notes.push_back(note);
   };
-  run_all_reduce_bench(group, options, listener);
+  run_collective_bench(group, options, listener);
   write_file(options.json_path, to_json(report));
   write_file(options.html_path, to_html(report));
 }
@@ -180,7 +213,7 @@ int run_in_job(BenchOptions options, const JobInfo& job, bool ranks_given, Devic
   const JoinOptions join = place_in_job(options, job, ranks_given, device, kGroup);
   if (options.threads)
     throw UsageError(fmt::format("--threads makes no sense in a job {} started", job.launcher));
-  if (!options.cuda) refuse_gpu_options(options);
+  refuse_unsuitable(options);
   if (job.rank == Rank{0}) {
     check_writable(options.json_path);
     check_writable(options.html_path);
@@ -234,7 +267,7 @@ int run_bench(const Arguments& arguments, BenchOptions options,
   }
   const auto ranks = arguments.ranks ? std::optional<int>(options.ranks) : std::nullopt;
   const GpuCount gpus = choose_ranks(options, ranks, device);
-  if (!options.cuda) refuse_gpu_options(options);
+  refuse_unsuitable(options);
   check_writable(options.json_path);
   check_writable(options.html_path);
   return options.threads ? run_threads(options, gpus) : run_processes(options.ranks, command_line);
@@ -246,7 +279,9 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   auto arguments = std::make_shared<Arguments>();
   CLI::App* const sub = app.add_subcommand("bench", "Measure and verify a collective");
   sub->footer(kFooter);
-  sub->add_option("collective", arguments->collective, "all-reduce")->required()->type_name("");
+  sub->add_option("collective", arguments->collective, "What to measure: one of those listed below")
+      ->required()
+      ->type_name("");
   sub->add_option("-n,--ranks", arguments->ranks,
                   fmt::format("Ranks to start, 2 to {} (default: all GPUs, at most {}; without GPUs 4)",
                               kMaxHostRanks, kMaxDevices))
@@ -257,14 +292,17 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_option("--type", arguments->type, "f16 bf16 f32 f64 e4m3 e5m2 i8 u8 i32 u32 i64 u64")
       ->capture_default_str()
       ->type_name("TYPE");
-  sub->add_option("--op", arguments->op, "sum prod min max avg")->capture_default_str()->type_name("OP");
-  sub->add_option("--algorithm", arguments->algorithm, "auto, one-shot or two-shot")
+  sub->add_option("--op", arguments->op, "sum prod min max avg (default sum)")->type_name("OP");
+  sub->add_option("--root", arguments->root, "Of broadcast, reduce, gather, scatter: the rank (default 0)")
+      ->type_name("RANK");
+  sub->add_option("--algorithm", arguments->algorithm, "auto, one-shot or two-shot (all-reduce, reduce)")
       ->capture_default_str()
       ->type_name("NAME");
   sub->add_option("--buffers", arguments->buffers, "ordinary or symmetric (shared, no staging)")
       ->capture_default_str()
       ->type_name("KIND");
-  sub->add_flag("--in-place", arguments->in_place, "The output is the input's memory");
+  sub->add_flag("--in-place", arguments->in_place,
+                "The output is the input's memory, or lies in it, or it in the output");
   sub->add_flag("--check,!--no-check", arguments->check,
                 "Verify every element before timing (on by default)");
   sub->add_option("--warmup", arguments->warmup, "Calls before timing")

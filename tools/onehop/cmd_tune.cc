@@ -167,7 +167,7 @@ class Tuner {
     listener.gpus = [&](const GpuMachine& gpus) { device_ = gpus.names.front(); };
     listener.note = [](const std::string&) {};
     listener.failing = [&](const Error& error) { expect_end(watchdog_, error); };
-    run_all_reduce_bench(group, bench, listener);
+    run_collective_bench(group, bench, listener);
     return us;
   }
 

@@ -10,12 +10,14 @@
 #include "onehop/group.h"
 #include "onehop/types.h"
 
+#include "bench/collective.h"
+
 namespace onehop::cli {
 
 /// What a timed call on GPUs runs beside.
 enum class BenchMode : std::uint8_t {
   chain,      ///< a graph of calls, one behind the other, over the same input and output
-  dependent,  ///< the same, but each call's input is the output of the one before
+  dependent,  ///< the same, but each call's input is the output of the one before; where every rank has both
   isolated,   ///< one call per graph, each rank arriving at a random time; from the last arrival on
   eager,      ///< calls queued one by one, without a graph
 };
@@ -24,11 +26,12 @@ enum class BenchMode : std::uint8_t {
 [[nodiscard]] BenchMode parse_bench_mode(std::string_view name);
 
 struct BenchOptions {
-  std::string collective = "all-reduce";
+  const Collective* collective = &collectives().front();
   int ranks = 4;
   std::vector<std::uint64_t> sizes;
   DType type = DType::f32;
-  ReduceOp op = ReduceOp::sum;
+  ReduceOp op = ReduceOp::sum;         ///< if it reduces
+  Rank root{0};                        ///< if it has one
   std::optional<Algorithm> algorithm;  ///< empty: the library's choice
   int warmup = 5;
   std::optional<int> iterations;  ///< samples per size; empty: a choice by the time they take
@@ -47,6 +50,11 @@ struct BenchOptions {
   std::string html_path;
 };
 
+/// "sum", or "none" where nothing is reduced.
+[[nodiscard]] std::string_view op_name(const BenchOptions& options);
+/// "f32 sum", or "f32" where nothing is reduced.
+[[nodiscard]] std::string type_and_op(const BenchOptions& options);
+
 /// Microseconds per call: of every sample the slowest rank counts.
 struct BenchTime {
   double median_us = 0;
@@ -63,8 +71,8 @@ struct PeerTime {
 
 /// One size.
 struct BenchRow {
-  std::uint64_t bytes = 0;
-  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;  ///< of all blocks, as nccl-tests counts them
+  std::uint64_t count = 0;  ///< elements of a block
   Algorithm algorithm = Algorithm::none;
   BenchTime time;
   double algbw = 0;  ///< GB/s as nccl-tests defines it

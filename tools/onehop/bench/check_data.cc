@@ -97,7 +97,7 @@ T int_reference(const CheckData& data, std::uint64_t index) {
   T value = int_input<T>(data, 0, index);
   for (int rank = 1; rank < data.ranks; ++rank) {
     const T next = int_input<T>(data, rank, index);
-    switch (data.op) {
+    switch (*data.op) {
       case ReduceOp::sum:
       case ReduceOp::avg:
         value = static_cast<T>(static_cast<Wide>(value) + static_cast<Wide>(next));
@@ -114,6 +114,42 @@ T int_reference(const CheckData& data, std::uint64_t index) {
     }
   }
   return data.op == ReduceOp::avg ? static_cast<T>(value / static_cast<T>(data.ranks)) : value;
+}
+
+/// Calls `f` with a null pointer of the unsigned type that has the size of an element.
+template <class F>
+auto with_raw_type(DType type, const F& f) {
+  switch (size_of(type)) {
+    case 1:
+      return f(static_cast<std::uint8_t*>(nullptr));
+    case 2:
+      return f(static_cast<std::uint16_t*>(nullptr));
+    case 4:
+      return f(static_cast<std::uint32_t*>(nullptr));
+    default:
+      return f(static_cast<std::uint64_t*>(nullptr));
+  }
+}
+
+void fill_moved(const CheckData& data, int rank, void* out, std::size_t count) {
+  with_raw_type(data.type, [&](auto* tag) {
+    using Raw = std::remove_pointer_t<decltype(tag)>;
+    for (std::size_t i = 0; i < count; ++i)
+      static_cast<Raw*>(out)[i] = static_cast<Raw>(random_bits(data.seed, rank, data.first + i));
+  });
+}
+
+std::optional<WrongElement> find_wrong_moved(const CheckData& data, const void* result, std::size_t count) {
+  return with_raw_type(data.type, [&](auto* tag) -> std::optional<WrongElement> {
+    using Raw = std::remove_pointer_t<decltype(tag)>;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto expected = static_cast<Raw>(random_bits(data.seed, data.source, data.first + i));
+      const Raw got = static_cast<const Raw*>(result)[i];
+      if (got != expected)
+        return WrongElement{data.first + i, fmt::format("{:#x}", expected), fmt::format("{:#x}", got)};
+    }
+    return std::nullopt;
+  });
 }
 
 template <class T>
@@ -146,7 +182,7 @@ std::optional<WrongElement> find_wrong_float(const CheckData& data, const FloatF
     double magnitude = std::fabs(expected);
     for (int rank = 1; rank < data.ranks; ++rank) {
       const double next = value_of(static_cast<Raw>(float_input(data, format, rank, index)));
-      switch (data.op) {
+      switch (*data.op) {
         case ReduceOp::sum:
         case ReduceOp::avg:
           expected += next;
@@ -209,17 +245,11 @@ auto with_int_type(DType type, const F& f) {
 }  // namespace
 
 void fill_input(const CheckData& data, int rank, void* out, std::size_t count) {
+  if (!data.op) return fill_moved(data, rank, out, count);
   if (const auto format = float_format(data.type)) {
-    switch (size_of(data.type)) {
-      case 1:
-        return fill_float(data, *format, rank, static_cast<std::uint8_t*>(out), count);
-      case 2:
-        return fill_float(data, *format, rank, static_cast<std::uint16_t*>(out), count);
-      case 4:
-        return fill_float(data, *format, rank, static_cast<std::uint32_t*>(out), count);
-      default:
-        return fill_float(data, *format, rank, static_cast<std::uint64_t*>(out), count);
-    }
+    return with_raw_type(data.type, [&](auto* tag) {
+      fill_float(data, *format, rank, static_cast<decltype(tag)>(out), count);
+    });
   }
   with_int_type(data.type, [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
@@ -229,6 +259,7 @@ void fill_input(const CheckData& data, int rank, void* out, std::size_t count) {
 }
 
 std::optional<WrongElement> find_wrong(const CheckData& data, const void* result, std::size_t count) {
+  if (!data.op) return find_wrong_moved(data, result, count);
   if (const auto format = float_format(data.type)) {
     switch (size_of(data.type)) {
       case 1: {

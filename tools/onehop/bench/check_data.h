@@ -11,16 +11,18 @@
 
 namespace onehop::cli {
 
-/// The inputs of one all-reduce: element i of rank r is a function of (seed, r, i) alone.
+/// The inputs of one call and what becomes of them: element i of rank r is a function of (seed, r, i) alone.
 struct CheckData {
   DType type = DType::f32;
-  ReduceOp op = ReduceOp::sum;
+  /// Nothing: elements are moved, so they are any bits, and all of those must arrive.
+  std::optional<ReduceOp> op = ReduceOp::sum;
   int ranks = 0;
   std::uint64_t seed = 0;
   std::uint64_t first = 0;  ///< index of the first element: for filling and checking a part
   /// How often a result may have been rounded to the type. Ours: once. Libraries that add up along a ring
   /// round at every hop.
   int roundings = 1;
+  int source = 0;  ///< of what is moved: the rank it comes from
 };
 
 /// Fills `count` elements with the input of a rank: random signs and mantissas, exponents that keep every
@@ -35,6 +37,7 @@ struct WrongElement {
 
 /// Compares every element with a reference computed in double, in rank order. Integers, min and max must be
 /// exact; floats may differ by the rounding of n-1 operations in the accumulation type and of the result.
+/// What is moved must be its source's, bit by bit.
 [[nodiscard]] std::optional<WrongElement> find_wrong(const CheckData& data, const void* result,
                                                      std::size_t count);
 

@@ -5,8 +5,6 @@
 #include <future>
 #include <thread>
 
-#include "onehop/collectives.h"
-
 #include "base/check.h"
 #include "bench/cuda_handles.h"
 #include "bench/exchange.h"
@@ -21,7 +19,7 @@ constexpr std::chrono::seconds kNcclTimeout{25};
 class Ours final : public Contender {
  public:
   Ours(Group& group, const BenchOptions& options, std::size_t bytes) : group_(group), options_(options) {
-    call_.algorithm = options.algorithm;
+    call_options_.algorithm = options.algorithm;
     if (options.symmetric) {
       shared_ = group.allocate(bytes);
     } else {
@@ -33,14 +31,14 @@ class Ours final : public Contender {
   [[nodiscard]] std::byte* memory() const override {
     return options_.symmetric ? shared_.local() : own_.get();
   }
-  Algorithm all_reduce(const std::byte* in, std::byte* out, std::size_t count, cudaStream_t stream) override {
-    return onehop::all_reduce(group_, in, out, count, options_.type, options_.op, Stream{stream}, call_);
+  Algorithm call(const CollectiveCall& call, cudaStream_t stream) override {
+    return options_.collective->ours(group_, call, Stream{stream}, call_options_);
   }
 
  private:
   Group& group_;
   const BenchOptions& options_;
-  CallOptions call_;
+  CallOptions call_options_;
   SymmetricBuffer shared_;
   GpuMemory own_;
 };
@@ -75,13 +73,13 @@ class NcclSession {
     const auto initialise = nccl.comm_init_rank;
     const int result =
         with_deadline(device_, "ncclCommInitRank", [=] { return initialise(made.get(), ranks, id, rank); });
-    if (result == 0) comm_ = *made;
+    if (result == 0) member_ = {*made, rank, ranks};
     check_nccl(result, "ncclCommInitRank");
   }
   NcclWindow register_window(void* memory, std::size_t bytes) {
     auto made = std::make_shared<NcclWindow>(nullptr);
     const auto enter = nccl.window_register;
-    NcclComm comm = comm_;
+    NcclComm comm = member_.comm;
     const int result = with_deadline(device_, "ncclCommWindowRegister", [=] {
       return enter(comm, memory, bytes, made.get(), kNcclSymmetricWindow);
     });
@@ -90,29 +88,29 @@ class NcclSession {
   }
   void deregister_window(NcclWindow window) {
     const auto exit = nccl.window_deregister;
-    NcclComm comm = comm_;
+    NcclComm comm = member_.comm;
     check_nccl(with_deadline(device_, "ncclCommWindowDeregister", [=] { return exit(comm, window); }),
                "ncclCommWindowDeregister");
   }
   void close() {
-    if (comm_ == nullptr) return;
+    if (member_.comm == nullptr) return;
     const auto destroy = nccl.comm_destroy;
-    NcclComm comm = std::exchange(comm_, nullptr);
+    NcclComm comm = std::exchange(member_.comm, nullptr);
     (void)with_deadline(device_, "ncclCommDestroy", [=] { return destroy(comm); });
   }
   void abort() noexcept {
-    if (comm_ != nullptr) (void)nccl.comm_abort(std::exchange(comm_, nullptr));
+    if (member_.comm != nullptr) (void)nccl.comm_abort(std::exchange(member_.comm, nullptr));
   }
   void check_nccl(int result, const char* what) const {
-    if (result != 0) fail(ErrorCode::system, "{}: {}", what, nccl.explain(result, comm_));
+    if (result != 0) fail(ErrorCode::system, "{}: {}", what, nccl.explain(result, member_.comm));
   }
-  [[nodiscard]] NcclComm comm() const { return comm_; }
+  [[nodiscard]] const NcclMember& member() const { return member_; }
 
   const Nccl& nccl;
 
  private:
   const int device_;
-  NcclComm comm_ = nullptr;
+  NcclMember member_;
 };
 
 namespace {
@@ -120,11 +118,11 @@ namespace {
 class NcclContender : public Contender {
  public:
   NcclContender(std::shared_ptr<NcclSession> session, const BenchOptions& options)
-      : session_(std::move(session)), type_(nccl_type(options.type)), op_(nccl_op(options.op)) {}
+      : session_(std::move(session)), collective_(*options.collective) {}
   [[nodiscard]] bool ours() const override { return false; }
-  Algorithm all_reduce(const std::byte* in, std::byte* out, std::size_t count, cudaStream_t stream) override {
-    session_->check_nccl(session_->nccl.all_reduce(in, out, count, type_, op_, session_->comm(), stream),
-                         "ncclAllReduce");
+  Algorithm call(const CollectiveCall& call, cudaStream_t stream) override {
+    session_->check_nccl(collective_.nccl(session_->nccl, session_->member(), call, stream),
+                         "queuing NCCL's call");
     return Algorithm::none;
   }
 
@@ -132,8 +130,7 @@ class NcclContender : public Contender {
   const std::shared_ptr<NcclSession> session_;
 
  private:
-  const int type_;
-  const int op_;
+  const Collective& collective_;
 };
 
 class NcclPlain final : public NcclContender {
@@ -156,7 +153,7 @@ class NcclSymmetric final : public NcclContender {
   }
   ~NcclSymmetric() override {
     // Once the communicator has been aborted its window is gone, and freeing could wait for ever.
-    if (session_->comm() == nullptr) return;
+    if (session_->member().comm == nullptr) return;
     try {
       leave();
     } catch (const Error&) {
@@ -244,6 +241,7 @@ void Contenders::add_nccl(Group& group, const BenchOptions& options, std::size_t
   nccl_version_ = nccl->version();
   all_.push_back(std::move(plain));
 
+  if (!options.collective->nccl_has_symmetric) return;
   if (!nccl->has_windows()) own = fmt::format("NCCL {} has no symmetric windows (2.27 has)", nccl_version_);
   if (failed("nccl-sym", own)) return;
   std::unique_ptr<NcclSymmetric> symmetric;

@@ -1,4 +1,4 @@
-// Those whose all-reduce is measured: we, and NCCL where it is asked for.
+// Those whose calls are measured: we, and NCCL where it is asked for.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,11 +23,10 @@ class Contender {
 
   [[nodiscard]] virtual const char* name() const = 0;
   [[nodiscard]] virtual bool ours() const = 0;
-  /// Memory of the kind this one is measured with; as many bytes as it was made for.
+  /// Memory of the kind this one is measured with; as many bytes as it was made for, on every rank.
   [[nodiscard]] virtual std::byte* memory() const = 0;
   /// Queues one call; inside memory().
-  virtual Algorithm all_reduce(const std::byte* in, std::byte* out, std::size_t count,
-                               cudaStream_t stream) = 0;
+  virtual Algorithm call(const CollectiveCall& call, cudaStream_t stream) = 0;
   /// Collective, before the end: gives back what all ranks hold together.
   virtual void leave() {}
 };

@@ -6,20 +6,20 @@
 
 #include "base/check.h"
 #include "base/units.h"
-#include "bench/check_data.h"
 #include "bench/cuda_clock.h"
 #include "bench/cuda_isolated.h"
 #include "bench/cuda_rig.h"
 #include "bench/exchange.h"
 #include "bench/plan.h"
+#include "bench/shape.h"
 #include "bench/statistics.h"
+#include "bench/verify.h"
 
 namespace onehop::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kPoison = 0xA5;
 constexpr std::size_t kStretch = 16 << 20;
 
 /// A contender and what is known of it at this size.
@@ -40,18 +40,14 @@ class Measurement {
   Measurement(Rig& rig, std::uint64_t bytes)
       : rig_(rig),
         options_(rig.options),
-        count_(bytes / size_of(options_.type)),
-        bytes_(count_ * size_of(options_.type)),
-        stride_(slot_stride(bytes_)),
-        calls_(choose_calls(options_, bytes_)),
-        samples_(choose_samples(options_, bytes_)),
+        rank_(rig.group.rank()),
+        shape_(shape_of(options_, rank_, bytes)),
+        calls_(choose_calls(options_, bytes)),
+        samples_(choose_samples(options_, bytes)),
         warmup_(options_.warmup == 0 ? 0 : std::max(2, (options_.warmup + calls_ - 1) / calls_)),
-        slots_(choose_slots(options_, bytes_, rig.cache_bytes)),
+        slots_(choose_slots(options_, bytes, rig.cache_bytes)),
         feeds_back_(feeds_back(options_)),
-        data_{.type = options_.type,
-              .op = options_.op,
-              .ranks = rig.group.size(),
-              .seed = 0x6f6e65686f70 + bytes_} {
+        data_(check_data_of(options_, shape_)) {
     for (const auto& contender : rig.contenders.all()) lanes_.emplace_back().contender = contender.get();
   }
 
@@ -80,7 +76,7 @@ class Measurement {
 
  private:
   void progress(const char* what) {
-    rig_.listener.progress(fmt::format("{}: {}", format_size(bytes_), what));
+    rig_.listener.progress(fmt::format("{}: {}", format_size(shape_.bytes), what));
   }
 
   /// Of a step that the others take too: ours fails for all; a peer that fails is out of the race on all
@@ -98,31 +94,35 @@ class Measurement {
     const std::string first = first_complaint(rig_.group, complaint);
     if (first.empty()) return;
     lane.dropped = true;
-    rig_.note(fmt::format("{} at {} bytes: {}", lane.contender->name(), bytes_, first));
+    rig_.note(fmt::format("{} at {} bytes: {}", lane.contender->name(), shape_.bytes, first));
   }
 
   // --- buffers ---
 
-  [[nodiscard]] std::byte* in(const Lane& lane, int slot) const {
-    return lane.contender->memory() + static_cast<std::size_t>(slot) * stride_ * (options_.in_place ? 1 : 2);
+  [[nodiscard]] std::byte* slot(const Lane& lane, int number) const {
+    return lane.contender->memory() + static_cast<std::size_t>(number) * shape_.slot_bytes;
   }
-  [[nodiscard]] std::byte* out(const Lane& lane, int slot) const {
-    return options_.in_place ? in(lane, slot) : in(lane, slot) + stride_;
+  [[nodiscard]] std::byte* in(const Lane& lane, int number) const { return slot(lane, number) + shape_.in; }
+  [[nodiscard]] std::byte* out(const Lane& lane, int number) const { return slot(lane, number) + shape_.out; }
+  /// Whether a call takes the input from where the last one left its output.
+  [[nodiscard]] bool swaps(int index) const {
+    return options_.mode == BenchMode::dependent && index % 2 == 1;
   }
   /// Where the last call of a sample leaves its result.
   [[nodiscard]] std::byte* last_out(const Lane& lane) const {
-    return feeds_back_ && calls_ % 2 == 0 ? in(lane, 0) : out(lane, 0);
+    return swaps(calls_ - 1) ? in(lane, 0) : out(lane, 0);
   }
 
   void upload() {
     progress("filling");
     // What nobody verifies is the same stretch over and over: making all of it takes the processor seconds.
-    const std::size_t made = options_.check ? count_ : std::min(count_, kStretch / size_of(options_.type));
-    fill_input(data_, rig_.group.rank().value, rig_.host.get(), made, rig_.host_threads);
+    const std::size_t made =
+        options_.check ? shape_.in_count : std::min(shape_.in_count, kStretch / size_of(options_.type));
+    fill_input(data_, rank_.value, rig_.host.get(), made, rig_.host_threads);
     std::size_t filled = made * size_of(options_.type);
     check(cudaMemcpy(rig_.pristine.get(), rig_.host.get(), filled, cudaMemcpyHostToDevice), "cudaMemcpy");
-    while (filled < bytes_) {
-      const std::size_t more = std::min(filled, bytes_ - filled);
+    while (filled < shape_.in_bytes) {
+      const std::size_t more = std::min(filled, shape_.in_bytes - filled);
       check(cudaMemcpy(rig_.pristine.get() + filled, rig_.pristine.get(), more, cudaMemcpyDeviceToDevice),
             "cudaMemcpy");
       filled += more;
@@ -133,30 +133,35 @@ class Measurement {
   }
 
   void refill(const Lane& lane) {
-    for (int slot = 0; slot < slots_; ++slot) {
-      check(cudaMemcpyAsync(in(lane, slot), rig_.pristine.get(), bytes_, cudaMemcpyDeviceToDevice,
+    for (int number = 0; number < slots_; ++number) {
+      check(cudaMemcpyAsync(in(lane, number), rig_.pristine.get(), shape_.in_bytes, cudaMemcpyDeviceToDevice,
                             rig_.stream.get()),
             "cudaMemcpyAsync");
     }
   }
+  /// Inputs as they were, and poison wherever a result is to come.
   void reset(const Lane& lane) {
+    check(cudaMemsetAsync(slot(lane, 0), kPoison, static_cast<std::size_t>(slots_) * shape_.slot_bytes,
+                          rig_.stream.get()),
+          "cudaMemsetAsync");
     refill(lane);
-    if (options_.in_place) return;
-    for (int slot = 0; slot < slots_; ++slot) {
-      check(cudaMemsetAsync(out(lane, slot), kPoison, bytes_, rig_.stream.get()), "cudaMemsetAsync");
-    }
   }
 
   // --- calls ---
 
   void call(Lane& lane, int index) {
-    const std::byte* from = in(lane, index % slots_);
-    std::byte* to = out(lane, index % slots_);
-    if (feeds_back_ && index % 2 == 1) {
-      from = out(lane, 0);
-      to = in(lane, 0);
+    const int number = index % slots_;
+    CollectiveCall call{.in = in(lane, number),
+                        .out = out(lane, number),
+                        .count = shape_.count,
+                        .type = options_.type,
+                        .op = options_.op,
+                        .root = options_.root};
+    if (swaps(index)) {
+      call.in = out(lane, number);
+      call.out = in(lane, number);
     }
-    lane.algorithm = lane.contender->all_reduce(from, to, count_, rig_.stream.get());
+    lane.algorithm = lane.contender->call(call, rig_.stream.get());
   }
   void call_all(Lane& lane) {
     for (int i = 0; i < calls_; ++i) call(lane, i);
@@ -184,10 +189,21 @@ class Measurement {
 
   // --- results ---
 
-  [[nodiscard]] std::string name_of_call(const Lane& lane) const {
-    return fmt::format("{} of {} bytes ({} {}, {}, {})", options_.collective, bytes_,
-                       to_string(options_.type), to_string(options_.op), to_string(lane.algorithm),
-                       to_string(options_.mode));
+  void agree(const Lane& lane, std::uint64_t hash, const std::string& complaint) {
+    const bool same = options_.collective->same_everywhere();
+    agree_on_result(
+        rig_.group,
+        fmt::format("{}, {}", name_of_call(options_, shape_, lane.algorithm), to_string(options_.mode)),
+        same ? std::optional(hash) : std::nullopt, complaint);
+  }
+
+  /// Copied to host memory, if this rank gets any.
+  const std::byte* download(const std::byte* result) {
+    return rig_.download(result, has_output(options_, rank_) ? shape_.out_bytes : 0);
+  }
+  /// Of what was downloaded last.
+  [[nodiscard]] std::uint64_t hash_of_download() const {
+    return hash_bytes(rig_.host.get(), has_output(options_, rank_) ? shape_.out_bytes : 0);
   }
 
   /// Compares a single call's result with the reference; for ours all ranks then hold the same bits.
@@ -200,9 +216,9 @@ class Measurement {
       rig_.synchronize();
       complaint = complaint_about(lane, out(lane, 0));
       if (!lane.contender->ours() && !complaint.empty()) fail(ErrorCode::mismatch, "wrong: {}", complaint);
-      lane.expected = hash_bytes(rig_.host.get(), bytes_);
+      lane.expected = hash_of_download();
     });
-    if (lane.contender->ours()) agree_on_result(rig_.group, name_of_call(lane), lane.expected, complaint);
+    if (lane.contender->ours()) agree(lane, lane.expected, complaint);
     lane.checked = !lane.dropped;
     if (!feeds_back_) return;
     // What a chain leaves is compared with the same chain queued call by call.
@@ -210,7 +226,8 @@ class Measurement {
       refill(lane);
       call_all(lane);
       rig_.synchronize();
-      lane.expected = hash_bytes(rig_.download(last_out(lane), bytes_), bytes_);
+      download(last_out(lane));
+      lane.expected = hash_of_download();
     });
   }
 
@@ -219,10 +236,7 @@ class Measurement {
     CheckData data = data_;
     // Rings round at every hop, and once more where an average is scaled first.
     if (!lane.contender->ours()) data.roundings = data.ranks + 1;
-    const auto wrong = find_wrong(data, rig_.download(result, bytes_), count_, rig_.host_threads);
-    if (!wrong) return {};
-    return fmt::format("element {} of {} is {}, expected {}", wrong->index, count_, wrong->got,
-                       wrong->expected);
+    return cli::complaint_about(options_, shape_, data, rank_, download(result), rig_.host_threads);
   }
 
   /// That what was captured computes what was verified: the same bits; of a peer, which may add up in another
@@ -240,14 +254,15 @@ class Measurement {
     }
     std::string complaint;
     std::uint64_t hash = 0;
-    for (int slot = 0; slot < slots_; ++slot) {
-      hash = hash_bytes(rig_.download(feeds_back_ ? last_out(lane) : out(lane, slot), bytes_), bytes_);
+    for (int number = 0; number < slots_; ++number) {
+      download(feeds_back_ ? last_out(lane) : out(lane, number));
+      hash = hash_of_download();
       if (hash == lane.expected) continue;
       complaint = fmt::format("{}, buffer {} of {} holds other bits than the calls that were verified", when,
-                              slot, slots_);
+                              number, slots_);
       break;
     }
-    agree_on_result(rig_.group, name_of_call(lane), hash, complaint);
+    agree(lane, hash, complaint);
   }
 
   // --- time ---
@@ -317,8 +332,8 @@ class Measurement {
 
   BenchRow row() {
     BenchRow row;
-    row.bytes = bytes_;
-    row.count = count_;
+    row.bytes = shape_.bytes;
+    row.count = shape_.count;
     row.samples = samples_;
     row.batch = calls_;
     for (const Lane& lane : lanes_) {
@@ -330,8 +345,8 @@ class Measurement {
       row.time = time;
       row.algorithm = lane.algorithm;
       row.checked = lane.checked;
-      row.algbw = algorithm_bandwidth(bytes_, time.median_us);
-      row.busbw = row.algbw * all_reduce_bus_factor(rig_.group.size());
+      row.algbw = algorithm_bandwidth(shape_.bytes, time.median_us);
+      row.busbw = row.algbw * options_.collective->bus_factor.of(rig_.group.size());
       if (options_.mode == BenchMode::eager) {
         row.host_ns = summarize(slowest_rank(gather(rig_.group, lane.host_ns))).median;
       }
@@ -341,9 +356,8 @@ class Measurement {
 
   Rig& rig_;
   const BenchOptions& options_;
-  const std::size_t count_;
-  const std::uint64_t bytes_;
-  const std::size_t stride_;
+  const Rank rank_;
+  const Shape shape_;
   const int calls_;
   const int samples_;
   const int warmup_;
@@ -363,7 +377,7 @@ BenchRow measure_on_gpus(Rig& rig, std::uint64_t bytes) {
   BenchOptions unlimited = rig.options;
   unlimited.in_place = false;
   unlimited.mode = BenchMode::chain;
-  if (feeds_back(rig.options) && calls < choose_calls(unlimited, bytes)) {
+  if (rig.options.collective->reduces && feeds_back(rig.options) && calls < choose_calls(unlimited, bytes)) {
     rig.note(
         fmt::format("samples have {} calls at most, so that {} {} stays finite; --op avg has no such limit",
                     finite_calls(rig.options.type, rig.options.op, rig.options.ranks),

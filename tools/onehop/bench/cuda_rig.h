@@ -53,9 +53,6 @@ class Rig {
   std::set<std::string> noted_;
 };
 
-/// From one input or output to the next, bytes.
-[[nodiscard]] std::size_t slot_stride(std::uint64_t bytes);
-
 /// One size. Collective.
 [[nodiscard]] BenchRow measure_on_gpus(Rig& rig, std::uint64_t bytes);
 

@@ -9,6 +9,7 @@
 #include "bench/exchange.h"
 #include "bench/gpu.h"
 #include "bench/plan.h"
+#include "bench/shape.h"
 #include "machine_info.h"
 
 namespace onehop::cli {
@@ -28,26 +29,17 @@ std::uint64_t largest_cache(Group& group) {
   return largest;
 }
 
-std::uint64_t largest_size(const BenchOptions& options) {
-  return *std::max_element(options.sizes.begin(), options.sizes.end());
-}
-
-/// Of inputs and outputs of the size that needs most.
+/// Of the slots of the size that needs most.
 std::size_t arena_bytes(const BenchOptions& options, std::uint64_t cache_bytes) {
   std::size_t most = 0;
   for (const std::uint64_t bytes : options.sizes) {
     const auto slots = static_cast<std::size_t>(choose_slots(options, bytes, cache_bytes));
-    most = std::max(most, slots * slot_stride(bytes) * (options.in_place ? 1 : 2));
+    most = std::max(most, slots * shape_of(options, Rank{0}, bytes).slot_bytes);
   }
   return most;
 }
 
 }  // namespace
-
-std::size_t slot_stride(std::uint64_t bytes) {
-  // As cudaMalloc aligns, and more than any library asks for.
-  return (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096;
-}
 
 Rig::Rig(Group& the_group, const BenchOptions& the_options, const BenchListener& the_listener)
     : Rig(the_group, the_options, the_listener, largest_cache(the_group)) {}
@@ -62,7 +54,7 @@ Rig::Rig(Group& the_group, const BenchOptions& the_options, const BenchListener&
       cache_bytes(the_cache_bytes),
       host_threads(std::clamp(machine_info().cpus / group.size(), 1, kMostHostThreads)),
       host(new (std::nothrow) std::byte[largest_size(options) + 1]),
-      pristine(slot_stride(largest_size(options))),
+      pristine(std::max<std::size_t>(largest_size(options), 1)),
       contenders(group, options, arena_bytes(options, cache_bytes)) {
   if (host == nullptr) {
     fail(ErrorCode::out_of_resources, "out of memory for a buffer of {} bytes; use smaller sizes",
@@ -79,7 +71,7 @@ const std::byte* Rig::download(const std::byte* from, std::size_t bytes) {
   return host.get();
 }
 
-void run_gpu_all_reduce_bench(Group& group, const BenchOptions& options, const BenchListener& listener) {
+void run_gpu_bench(Group& group, const BenchOptions& options, const BenchListener& listener) {
   // The driver maps sizes that no GPU has without complaint for a while; this is the line between both.
   constexpr std::uint64_t kLargest = std::uint64_t{1} << 40;
   require(largest_size(options) <= kLargest, "{} bytes is more than a GPU holds; use smaller sizes",

@@ -42,10 +42,10 @@ std::vector<std::vector<std::uint64_t>> gather(Group& group, const std::vector<s
   return gather_words(group, mine);
 }
 
-void agree_on_result(Group& group, const std::string& call, std::uint64_t hash,
+void agree_on_result(Group& group, const std::string& call, std::optional<std::uint64_t> hash,
                      const std::string& complaint) {
   const std::vector<std::string> findings =
-      group.all_gather(wire::Writer{}.put(hash).put_bytes(complaint).str());
+      group.all_gather(wire::Writer{}.put(hash.value_or(0)).put_bytes(complaint).str());
   std::uint64_t first_hash = 0;
   for (std::size_t rank = 0; rank < findings.size(); ++rank) {
     wire::Reader reader(findings[rank], "bench finding");

@@ -19,7 +19,7 @@ struct GpuCount {
 /// it.
 [[nodiscard]] GpuCount count_gpus();
 
-/// run_all_reduce_bench for a group of GPUs.
-void run_gpu_all_reduce_bench(Group& group, const BenchOptions& options, const BenchListener& listener);
+/// run_collective_bench for a group of GPUs.
+void run_gpu_bench(Group& group, const BenchOptions& options, const BenchListener& listener);
 
 }  // namespace onehop::cli

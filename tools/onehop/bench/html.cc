@@ -347,17 +347,18 @@ std::string draw_notes(const BenchReport& report) {
 
 std::string to_html(const BenchReport& report) {
   const std::string commit = build_commit();
-  const std::string title = fmt::format("onehop {}", report.options.collective);
+  const std::string title = fmt::format("onehop {}", report.options.collective->name);
   return fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width,initial-scale=1\"><title>{}</title><style>{}</style></head>\n<body><main>"
       "<h1>{}</h1><p>{}</p><p>{}</p>\n{}\n{}\n{}\n{}\n<footer>onehop {}{}. Times are of the "
       "slowest rank; "
       "bandwidths as nccl-tests defines them (10<sup>9</sup> bytes per second; busbw = algbw &times; "
-      "2(n&minus;1)/n).</footer></main></body></html>\n",
+      "{}).</footer></main></body></html>\n",
       escape(title), kStyle, escape(title), escape(describe(report.options)),
       escape(describe_machine(report.gpus)), draw_figures(report), draw_plots(report), draw_table(report),
-      draw_notes(report), version(), commit.empty() ? "" : " (" + escape(commit) + ")");
+      draw_notes(report), version(), commit.empty() ? "" : " (" + escape(commit) + ")",
+      report.options.collective->bus_factor.text);
 }
 
 }  // namespace onehop::cli

@@ -71,24 +71,38 @@ std::optional<Nccl> load_nccl(std::string& why) {
   if (library == nullptr) return std::nullopt;
   why.clear();
   Nccl nccl;
-  look_up(library, "ncclGetVersion", nccl.get_version);
-  look_up(library, "ncclGetUniqueId", nccl.get_unique_id);
-  look_up(library, "ncclCommInitRank", nccl.comm_init_rank);
-  look_up(library, "ncclCommDestroy", nccl.comm_destroy);
-  look_up(library, "ncclCommAbort", nccl.comm_abort);
-  look_up(library, "ncclGetErrorString", nccl.error_string);
+  bool complete = true;
+  const auto need = [&](const char* name, auto& function) {
+    look_up(library, name, function);
+    complete = complete && function != nullptr;
+  };
+  need("ncclGetVersion", nccl.get_version);
+  need("ncclGetUniqueId", nccl.get_unique_id);
+  need("ncclCommInitRank", nccl.comm_init_rank);
+  need("ncclCommDestroy", nccl.comm_destroy);
+  need("ncclCommAbort", nccl.comm_abort);
+  need("ncclGetErrorString", nccl.error_string);
+  need("ncclAllReduce", nccl.all_reduce);
+  need("ncclAllGather", nccl.all_gather);
+  need("ncclReduceScatter", nccl.reduce_scatter);
+  need("ncclBroadcast", nccl.broadcast);
+  need("ncclReduce", nccl.reduce);
+  need("ncclSend", nccl.send);
+  need("ncclRecv", nccl.recv);
+  need("ncclGroupStart", nccl.group_start);
+  need("ncclGroupEnd", nccl.group_end);
+  if (!complete) {
+    why = "the library named so is not NCCL, or older than 2.7: functions are missing";
+    return std::nullopt;
+  }
   look_up(library, "ncclGetLastError", nccl.last_error);
-  look_up(library, "ncclAllReduce", nccl.all_reduce);
+  look_up(library, "ncclAlltoAll", nccl.all_to_all);
+  look_up(library, "ncclGather", nccl.gather);
+  look_up(library, "ncclScatter", nccl.scatter);
   look_up(library, "ncclMemAlloc", nccl.mem_alloc);
   look_up(library, "ncclMemFree", nccl.mem_free);
   look_up(library, "ncclCommWindowRegister", nccl.window_register);
   look_up(library, "ncclCommWindowDeregister", nccl.window_deregister);
-  if (nccl.get_version == nullptr || nccl.get_unique_id == nullptr || nccl.comm_init_rank == nullptr ||
-      nccl.comm_destroy == nullptr || nccl.comm_abort == nullptr || nccl.error_string == nullptr ||
-      nccl.all_reduce == nullptr) {
-    why = "the library named so is not NCCL: functions are missing";
-    return std::nullopt;
-  }
   return nccl;
 }
 

@@ -1,5 +1,6 @@
-// NCCL, found when the program runs: declared here as its interface has been since 2.0 (2.27 for windows), so
-// that neither its header nor its library is needed to build.
+// NCCL, found when the program runs: declared here as its interface has been since 2.7 (2.27 for
+// windows, 2.28 for all-to-all, gather and scatter), so that neither its header nor its library is needed to
+// build.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,13 @@ using NcclComm = void*;
 using NcclWindow = void*;
 using NcclStream = void*;  ///< cudaStream_t
 
+/// A rank of a communicator.
+struct NcclMember {
+  NcclComm comm = nullptr;
+  int rank = 0;
+  int ranks = 0;
+};
+
 /// The functions used. Results are 0 for success.
 struct Nccl {
   int (*get_version)(int*) = nullptr;
@@ -27,6 +35,18 @@ struct Nccl {
   const char* (*error_string)(int) = nullptr;
   const char* (*last_error)(NcclComm) = nullptr;  ///< may be missing
   int (*all_reduce)(const void*, void*, std::size_t, int type, int op, NcclComm, NcclStream) = nullptr;
+  int (*all_gather)(const void*, void*, std::size_t, int type, NcclComm, NcclStream) = nullptr;
+  int (*reduce_scatter)(const void*, void*, std::size_t, int type, int op, NcclComm, NcclStream) = nullptr;
+  int (*broadcast)(const void*, void*, std::size_t, int type, int root, NcclComm, NcclStream) = nullptr;
+  int (*reduce)(const void*, void*, std::size_t, int type, int op, int root, NcclComm, NcclStream) = nullptr;
+  int (*send)(const void*, std::size_t, int type, int peer, NcclComm, NcclStream) = nullptr;
+  int (*recv)(void*, std::size_t, int type, int peer, NcclComm, NcclStream) = nullptr;
+  int (*group_start)() = nullptr;
+  int (*group_end)() = nullptr;
+  // Missing before 2.28.
+  int (*all_to_all)(const void*, void*, std::size_t, int type, NcclComm, NcclStream) = nullptr;
+  int (*gather)(const void*, void*, std::size_t, int type, int root, NcclComm, NcclStream) = nullptr;
+  int (*scatter)(const void*, void*, std::size_t, int type, int root, NcclComm, NcclStream) = nullptr;
   // Symmetric windows; missing before 2.27.
   int (*mem_alloc)(void**, std::size_t) = nullptr;
   int (*mem_free)(void*) = nullptr;

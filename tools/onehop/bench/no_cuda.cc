@@ -8,7 +8,7 @@ GpuCount count_gpus() {
   return {0, "this onehop was built without CUDA"};
 }
 
-void run_gpu_all_reduce_bench(Group&, const BenchOptions&, const BenchListener&) {
+void run_gpu_bench(Group&, const BenchOptions&, const BenchListener&) {
   fail(ErrorCode::unsupported, "this onehop was built without CUDA; build it where nvcc is");
 }
 

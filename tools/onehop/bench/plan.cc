@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "bench/statistics.h"
+#include "bench/shape.h"
 
 namespace onehop::cli {
 namespace {
@@ -19,7 +19,8 @@ constexpr double kLatencyUs = 3;
 constexpr double kBytesPerUs = 250e3;
 
 double guess_us(const BenchOptions& options, std::uint64_t bytes) {
-  return kLatencyUs + static_cast<double>(bytes) * all_reduce_bus_factor(options.ranks) / kBytesPerUs;
+  return kLatencyUs +
+         static_cast<double>(bytes) * options.collective->bus_factor.of(options.ranks) / kBytesPerUs;
 }
 
 /// log2 of what a type can hold beyond 2, the largest input; none for those that wrap.
@@ -64,8 +65,19 @@ BenchMode parse_bench_mode(std::string_view name) {
   fail(ErrorCode::invalid_argument, "unknown mode '{}'; known: chain dependent isolated eager", name);
 }
 
+std::string_view op_name(const BenchOptions& options) {
+  return options.collective->reduces ? to_string(options.op) : "none";
+}
+
+std::string type_and_op(const BenchOptions& options) {
+  std::string text{to_string(options.type)};
+  if (options.collective->reduces) text.append(" ").append(to_string(options.op));
+  return text;
+}
+
 bool feeds_back(const BenchOptions& options) {
-  return options.mode == BenchMode::dependent || options.in_place;
+  // What is moved in place is the same again.
+  return options.mode == BenchMode::dependent || (options.in_place && options.collective->reduces);
 }
 
 int finite_calls(DType type, ReduceOp op, int ranks) {
@@ -81,7 +93,12 @@ int choose_calls(const BenchOptions& options, std::uint64_t bytes) {
   const int most = options.mode == BenchMode::eager ? kEagerCalls : kMostCalls;
   const double wanted = std::clamp<double>(kSampleUs / guess_us(options, bytes), kFewestCalls, most);
   const int calls = options.calls.value_or(static_cast<int>(wanted));
-  return feeds_back(options) ? std::min(calls, finite_calls(options.type, options.op, options.ranks)) : calls;
+  if (!feeds_back(options)) return calls;
+  if (options.collective->reduces) {
+    return std::min(calls, finite_calls(options.type, options.op, options.ranks));
+  }
+  // An even number of all-to-alls ends with what it began with, as if none had been done.
+  return calls % 2 == 0 ? calls - 1 : calls;
 }
 
 int choose_samples(const BenchOptions& options, std::uint64_t bytes) {
@@ -94,8 +111,8 @@ int choose_samples(const BenchOptions& options, std::uint64_t bytes) {
 int choose_slots(const BenchOptions& options, std::uint64_t bytes, std::uint64_t cache_bytes) {
   const int calls = choose_calls(options, bytes);
   if (!options.cold || calls == 1) return 1;
-  const std::uint64_t slot = std::max<std::uint64_t>(bytes, 1) * (options.in_place ? 1 : 2);
-  const std::uint64_t wanted = 2 * cache_bytes / slot + 2;
+  const std::uint64_t touched = std::max<std::uint64_t>(least_touched(options, bytes), 1);
+  const std::uint64_t wanted = 2 * cache_bytes / touched + 2;
   return static_cast<int>(std::min<std::uint64_t>(wanted, static_cast<std::uint64_t>(calls)));
 }
 

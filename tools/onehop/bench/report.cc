@@ -18,7 +18,7 @@ nlohmann::json to_json(const BenchTime& time) {
   return {{"median", time.median_us}, {"min", time.min_us}, {"p95", time.p95_us}};
 }
 
-nlohmann::json to_json(const BenchRow& row, int ranks) {
+nlohmann::json to_json(const BenchRow& row, double bus_factor) {
   nlohmann::json out = {{"bytes", row.bytes},
                         {"count", row.count},
                         {"algorithm", to_string(row.algorithm)},
@@ -32,9 +32,8 @@ nlohmann::json to_json(const BenchRow& row, int ranks) {
   for (const PeerTime& peer : row.peers) {
     if (peer.time.median_us == 0) continue;
     const double algbw = algorithm_bandwidth(row.bytes, peer.time.median_us);
-    out["peers"][peer.name] = {{"time_us", to_json(peer.time)},
-                               {"busbw_gbps", algbw * all_reduce_bus_factor(ranks)},
-                               {"checked", peer.checked}};
+    out["peers"][peer.name] = {
+        {"time_us", to_json(peer.time)}, {"busbw_gbps", algbw * bus_factor}, {"checked", peer.checked}};
   }
   if (const auto ratio = ratio_to_peers(row)) out["ratio_to_best_peer"] = *ratio;
   return out;
@@ -45,6 +44,19 @@ nlohmann::json to_json(const GpuMachine& gpus) {
   if (gpus.nvlinks) out["nvlinks_per_pair"] = *gpus.nvlinks;
   if (!gpus.nccl.empty()) out["nccl"] = gpus.nccl;
   return out;
+}
+
+struct PeerColumn {
+  const char* name;
+  const char* head;
+};
+
+/// Of those that may have times.
+std::vector<PeerColumn> peer_columns(const BenchOptions& options) {
+  if (!options.nccl) return {};
+  std::vector<PeerColumn> columns{{"nccl", "nccl(us)"}};
+  if (options.collective->nccl_has_symmetric) columns.push_back({"nccl-sym", "nccl-sym"});
+  return columns;
 }
 
 std::string tuning_of(const BenchOptions& options) {
@@ -79,11 +91,11 @@ std::optional<double> ratio_to_peers(const BenchRow& row) {
 
 std::string describe(const BenchOptions& options) {
   std::string text = fmt::format(
-      "{} {} ranks ({}), {} {}, {} buffers, {}, algorithm {}, tuning {}", options.ranks,
-      options.cuda ? "GPU" : "host", options.threads ? "threads" : "processes", to_string(options.type),
-      to_string(options.op), options.symmetric ? "symmetric" : "ordinary",
-      options.in_place ? "in place" : "out of place",
+      "{} {} ranks ({}), {}, {} buffers, {}, algorithm {}, tuning {}", options.ranks,
+      options.cuda ? "GPU" : "host", options.threads ? "threads" : "processes", type_and_op(options),
+      options.symmetric ? "symmetric" : "ordinary", options.in_place ? "in place" : "out of place",
       options.algorithm ? to_string(*options.algorithm) : "auto", tuning_of(options));
+  if (options.collective->rooted()) text += fmt::format(", root {}", options.root.value);
   if (options.cuda) text += fmt::format(", {}{}", to_string(options.mode), options.cold ? ", cold" : "");
   if (options.copy_scratch != 0) text += fmt::format(", copy scratch {}", format_size(options.copy_scratch));
   return text;
@@ -106,7 +118,7 @@ std::string describe_machine(const std::optional<GpuMachine>& gpus) {
 void Table::begin(const BenchOptions& options, const std::optional<GpuMachine>& gpus) {
   const std::string commit = build_commit();
   fmt::print(out_, "# onehop {}{} {}: {}\n", version(), commit.empty() ? "" : " (" + commit + ")",
-             options.collective, describe(options));
+             options.collective->name, describe(options));
   fmt::print(out_, "# {}\n", describe_machine(gpus));
   fmt::print(
       out_,
@@ -115,7 +127,8 @@ void Table::begin(const BenchOptions& options, const std::optional<GpuMachine>& 
   fmt::print(out_, "{:>12} {:>11} {:>5} {:>5} {:>9} {:>11} {:>11} {:>11} {:>8} {:>8} {:>6}", "bytes", "count",
              "type", "op", "algo", "time(us)", "min", "p95", "algbw", "busbw", "check");
   if (options.cuda && options.mode == BenchMode::eager) fmt::print(out_, " {:>9}", "host(ns)");
-  if (options.nccl) fmt::print(out_, " {:>11} {:>11} {:>9}", "nccl(us)", "nccl-sym", "ours/best");
+  for (const PeerColumn& column : peer_columns(options)) fmt::print(out_, " {:>11}", column.head);
+  if (options.nccl) fmt::print(out_, " {:>9}", "ours/best");
   fmt::print(out_, "\n");
   (void)std::fflush(out_);
 }
@@ -135,17 +148,17 @@ void Table::clear_progress() {
 void Table::row(const BenchRow& row, const BenchOptions& options) {
   clear_progress();
   fmt::print(out_, "{:>12} {:>11} {:>5} {:>5} {:>9} {:>11.2f} {:>11.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>6}",
-             row.bytes, row.count, to_string(options.type), to_string(options.op), to_string(row.algorithm),
+             row.bytes, row.count, to_string(options.type), op_name(options), to_string(row.algorithm),
              row.time.median_us, row.time.min_us, row.time.p95_us, row.algbw, row.busbw,
              row.checked ? "ok" : "-");
   if (options.cuda && options.mode == BenchMode::eager) fmt::print(out_, " {:>9.0f}", row.host_ns);
+  for (const PeerColumn& column : peer_columns(options)) {
+    const auto peer = std::find_if(row.peers.begin(), row.peers.end(),
+                                   [&](const PeerTime& each) { return each.name == column.name; });
+    const bool known = peer != row.peers.end() && peer->time.median_us > 0;
+    fmt::print(out_, " {:>11}", known ? fmt::format("{:.2f}", peer->time.median_us) : "-");
+  }
   if (options.nccl) {
-    for (const char* name : {"nccl", "nccl-sym"}) {
-      const auto peer = std::find_if(row.peers.begin(), row.peers.end(),
-                                     [&](const PeerTime& each) { return each.name == name; });
-      const bool known = peer != row.peers.end() && peer->time.median_us > 0;
-      fmt::print(out_, " {:>11}", known ? fmt::format("{:.2f}", peer->time.median_us) : "-");
-    }
     const auto ratio = ratio_to_peers(row);
     fmt::print(out_, " {:>9}", ratio ? fmt::format("{:.2f}", *ratio) : "-");
   }
@@ -163,26 +176,28 @@ std::string to_json(const BenchReport& report) {
   using nlohmann::json;
   const BenchOptions& options = report.options;
   const MachineInfo machine = machine_info();
+  const double bus_factor = options.collective->bus_factor.of(options.ranks);
   json rows = json::array();
-  for (const BenchRow& row : report.rows) rows.push_back(to_json(row, options.ranks));
+  for (const BenchRow& row : report.rows) rows.push_back(to_json(row, bus_factor));
   json document = {{"format", "onehop-bench"},
                    {"format_version", 1},
                    {"onehop", {{"version", version()}, {"commit", build_commit()}}},
                    {"machine", {{"cpu", machine.cpu}, {"cores", machine.cpus}, {"kernel", machine.kernel}}},
                    {"run",
-                    {{"collective", options.collective},
+                    {{"collective", options.collective->name},
                      {"ranks", options.ranks},
                      {"ranks_are", options.threads ? "threads" : "processes"},
                      {"launcher", report.launcher},
                      {"device", options.cuda ? "cuda" : "host"},
                      {"type", to_string(options.type)},
-                     {"op", to_string(options.op)},
+                     {"op", op_name(options)},
                      {"algorithm", options.algorithm ? to_string(*options.algorithm) : "auto"},
                      {"tuning", tuning_of(options)},
                      {"buffers", options.symmetric ? "symmetric" : "ordinary"},
                      {"in_place", options.in_place},
                      {"warmup", options.warmup}}},
                    {"results", rows}};
+  if (options.collective->rooted()) document["run"]["root"] = options.root.value;
   if (options.cuda) {
     document["run"]["mode"] = to_string(options.mode);
     document["run"]["cold"] = options.cold;

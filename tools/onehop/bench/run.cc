@@ -6,15 +6,18 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 
-#include "onehop/collectives.h"
+#include "onehop/buffer.h"
 
 #include "base/check.h"
 #include "base/units.h"
-#include "bench/check_data.h"
 #include "bench/exchange.h"
 #include "bench/gpu.h"
+#include "bench/plan.h"
+#include "bench/shape.h"
 #include "bench/statistics.h"
+#include "bench/verify.h"
 
 namespace onehop::cli {
 namespace {
@@ -26,52 +29,52 @@ constexpr double kBudgetUs = 200000;  // of all samples of one size
 constexpr int kMaxBatch = 1024;
 constexpr int kMinSamples = 5;
 constexpr int kMaxSamples = 2000;
-constexpr int kPoison = 0xA5;
 
-/// Zeroed, so that every page is there before anything is timed.
-std::unique_ptr<std::byte[]> allocate(std::size_t bytes) {
-  std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]());
-  if (!memory) {
-    fail(ErrorCode::out_of_resources,
-         "out of memory for a buffer of {} bytes; use smaller sizes or fewer ranks", bytes);
-  }
-  return memory;
-}
-
-/// Input and output of the largest size, as the options want them.
-class Buffers {
+/// A slot of the largest size, as the options want it, zeroed, so that every page is there before anything is
+/// timed.
+class Memory {
  public:
-  Buffers(Group& group, const BenchOptions& options, std::size_t bytes) {
-    if (options.symmetric) {
-      const std::size_t part = (std::max<std::size_t>(bytes, 1) + 255) / 256 * 256;
-      shared_ = group.allocate(options.in_place ? part : 2 * part);
-      in_ = shared_.local();
-      out_ = options.in_place ? in_ : in_ + part;
-      return;
+  Memory(Group& group, const BenchOptions& options) {
+    // Beyond what any machine has, where byte counts would no longer be safe to add up.
+    constexpr std::uint64_t kTooMuch = std::uint64_t{1} << 60;
+    const std::uint64_t largest = largest_size(options);
+    const std::size_t bytes = largest < kTooMuch ? largest_slot(options) : 0;
+    if (bytes != 0 && options.symmetric) {
+      shared_ = group.allocate(bytes);
+      data_ = shared_.local();
+    } else if (bytes != 0) {
+      own_.reset(new (std::nothrow) std::byte[bytes]());
+      data_ = own_.get();
     }
-    in_owner_ = allocate(bytes);
-    if (!options.in_place) out_owner_ = allocate(bytes);
-    in_ = in_owner_.get();
-    out_ = options.in_place ? in_ : out_owner_.get();
+    if (data_ == nullptr) {
+      fail(ErrorCode::out_of_resources,
+           "out of memory for input and output of {} bytes; use smaller sizes or fewer ranks", largest);
+    }
   }
-  [[nodiscard]] std::byte* in() const { return in_; }
-  [[nodiscard]] std::byte* out() const { return out_; }
+  [[nodiscard]] std::byte* data() const { return data_; }
 
  private:
   SymmetricBuffer shared_;
-  std::unique_ptr<std::byte[]> in_owner_;
-  std::unique_ptr<std::byte[]> out_owner_;
-  std::byte* in_ = nullptr;
-  std::byte* out_ = nullptr;
+  std::unique_ptr<std::byte[]> own_;
+  std::byte* data_ = nullptr;
 };
 
 class Measurement {
  public:
-  Measurement(Group& group, const BenchOptions& options, const Buffers& buffers, std::uint64_t bytes)
-      : group_(group), options_(options), buffers_(buffers) {
-    row_.count = bytes / size_of(options.type);
-    row_.bytes = row_.count * size_of(options.type);
-    call_.algorithm = options.algorithm;
+  Measurement(Group& group, const BenchOptions& options, std::byte* memory, std::uint64_t bytes)
+      : group_(group),
+        options_(options),
+        shape_(shape_of(options, group.rank(), bytes)),
+        memory_(memory),
+        call_{.in = memory + shape_.in,
+              .out = memory + shape_.out,
+              .count = shape_.count,
+              .type = options.type,
+              .op = options.op,
+              .root = options.root} {
+    row_.count = shape_.count;
+    row_.bytes = shape_.bytes;
+    call_options_.algorithm = options.algorithm;
   }
 
   BenchRow run(const BenchListener& listener) {
@@ -82,39 +85,30 @@ class Measurement {
     }
     // Reducing in place again and again would run into infinities, or denormals that slow the processor down;
     // zero stays zero under every op.
-    if (options_.in_place) std::memset(buffers_.in(), 0, row_.bytes);
-    for (int i = 0; i < options_.warmup; ++i) reduce();
+    if (feeds_back(options_)) std::memset(memory_, 0, shape_.slot_bytes);
+    for (int i = 0; i < options_.warmup; ++i) call();
     listener.progress(size + ": timing");
     choose_batch();
     std::vector<double> samples(static_cast<std::size_t>(row_.samples));
     for (double& sample : samples) sample = time_batch() / row_.batch;
     row_.time = bench_time(slowest_rank(gather(group_, samples)));
     row_.algbw = algorithm_bandwidth(row_.bytes, row_.time.median_us);
-    row_.busbw = row_.algbw * all_reduce_bus_factor(group_.size());
+    row_.busbw = row_.algbw * options_.collective->bus_factor.of(group_.size());
     return row_;
   }
 
  private:
-  void reduce() {
-    row_.algorithm =
-        all_reduce(group_, buffers_.in(), buffers_.out(), row_.count, options_.type, options_.op, {}, call_);
-  }
+  void call() { row_.algorithm = options_.collective->ours(group_, call_, {}, call_options_); }
 
   void verify() {
-    const CheckData data{options_.type, options_.op, group_.size(), 0x6f6e65686f70 + row_.bytes};
-    if (!options_.in_place) std::memset(buffers_.out(), kPoison, row_.bytes);
-    fill_input(data, group_.rank().value, buffers_.in(), row_.count);
-    reduce();
-    const auto wrong = find_wrong(data, buffers_.out(), row_.count);
-    std::string complaint;
-    if (wrong) {
-      complaint = fmt::format("element {} of {} is {}, expected {}", wrong->index, row_.count, wrong->got,
-                              wrong->expected);
-    }
-    const std::string call =
-        fmt::format("{} of {} bytes ({} {}, {})", options_.collective, row_.bytes, to_string(options_.type),
-                    to_string(options_.op), to_string(row_.algorithm));
-    agree_on_result(group_, call, hash_bytes(buffers_.out(), row_.bytes), complaint);
+    const CheckData data = check_data_of(options_, shape_);
+    std::memset(memory_, kPoison, shape_.slot_bytes);
+    fill_input(data, group_.rank().value, memory_ + shape_.in, shape_.in_count);
+    call();
+    std::optional<std::uint64_t> hash;
+    if (options_.collective->same_everywhere()) hash = hash_bytes(call_.out, shape_.out_bytes);
+    agree_on_result(group_, name_of_call(options_, shape_, row_.algorithm), hash,
+                    complaint_about(options_, shape_, data, group_.rank(), call_.out));
     row_.checked = true;
   }
 
@@ -122,7 +116,7 @@ class Measurement {
   double time_batch() {
     group_.barrier();
     const auto begin = Clock::now();
-    for (int i = 0; i < row_.batch; ++i) reduce();
+    for (int i = 0; i < row_.batch; ++i) call();
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
   }
 
@@ -147,19 +141,20 @@ class Measurement {
 
   Group& group_;
   const BenchOptions& options_;
-  const Buffers& buffers_;
-  CallOptions call_;
+  const Shape shape_;
+  std::byte* const memory_;
+  const CollectiveCall call_;
+  CallOptions call_options_;
   BenchRow row_;
 };
 
 }  // namespace
 
-void run_all_reduce_bench(Group& group, const BenchOptions& options, const BenchListener& listener) {
-  if (options.cuda) return run_gpu_all_reduce_bench(group, options, listener);
-  const std::uint64_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
-  const Buffers buffers(group, options, largest);
+void run_collective_bench(Group& group, const BenchOptions& options, const BenchListener& listener) {
+  if (options.cuda) return run_gpu_bench(group, options, listener);
+  const Memory memory(group, options);
   for (const std::uint64_t bytes : options.sizes) {
-    listener.row(Measurement(group, options, buffers, bytes).run(listener));
+    listener.row(Measurement(group, options, memory.data(), bytes).run(listener));
   }
 }
 

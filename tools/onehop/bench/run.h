@@ -22,6 +22,6 @@ struct BenchListener {
 /// Collective: every rank of the group calls it with the same options. Verifies each size before it is timed;
 /// a wrong result is the same Error on every rank, naming rank, element, expected and actual value. Every
 /// rank gets every row; only one should print them.
-void run_all_reduce_bench(Group& group, const BenchOptions& options, const BenchListener& listener);
+void run_collective_bench(Group& group, const BenchOptions& options, const BenchListener& listener);
 
 }  // namespace onehop::cli

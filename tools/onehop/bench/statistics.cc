@@ -33,8 +33,4 @@ double algorithm_bandwidth(std::uint64_t bytes, double microseconds) {
   return microseconds > 0 ? static_cast<double>(bytes) / microseconds / 1e3 : 0;
 }
 
-double all_reduce_bus_factor(int ranks) {
-  return 2.0 * (ranks - 1) / ranks;
-}
-
 }  // namespace onehop::cli

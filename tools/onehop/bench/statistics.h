@@ -25,7 +25,5 @@ struct Summary {
 
 /// Bytes of the buffer over time, GB/s (10^9).
 [[nodiscard]] double algorithm_bandwidth(std::uint64_t bytes, double microseconds);
-/// nccl-tests' factor for all-reduce: 2(n-1)/n, the bytes each rank must send per byte of the buffer.
-[[nodiscard]] double all_reduce_bus_factor(int ranks);
 
 }  // namespace onehop::cli

@@ -1,0 +1,192 @@
+#include "bench/collective.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace onehop::cli {
+namespace {
+
+constexpr Side kBlock{};
+constexpr Side kBlockPerRank{.block_per_rank = true};
+constexpr Side kRootBlock{.root_only = true};
+constexpr Side kRootBlockPerRank{.block_per_rank = true, .root_only = true};
+
+constexpr BusFactor kTwice{"2(n-1)/n", [](int ranks) { return 2.0 * (ranks - 1) / ranks; }};
+constexpr BusFactor kOthersShare{"(n-1)/n", [](int ranks) { return 1.0 * (ranks - 1) / ranks; }};
+constexpr BusFactor kOnce{"1", [](int) { return 1.0; }};
+
+/// Sends and receives that are launched together, as nccl-tests does what older NCCLs have no call for.
+class NcclExchange {
+ public:
+  NcclExchange(const Nccl& nccl, const NcclMember& member, const CollectiveCall& call, NcclStream stream)
+      : nccl_(nccl), member_(member), call_(call), stream_(stream), result_(nccl.group_start()) {}
+
+  void send(int block, int peer) {
+    keep(nccl_.send(call_.in + offset(block), call_.count, type(), peer, member_.comm, stream_));
+  }
+  void receive(int block, int peer) {
+    keep(nccl_.recv(call_.out + offset(block), call_.count, type(), peer, member_.comm, stream_));
+  }
+  /// The first result that is no success. A group that was begun is always ended.
+  [[nodiscard]] int end() {
+    keep(nccl_.group_end());
+    return result_;
+  }
+
+ private:
+  void keep(int result) {
+    if (result_ == 0) result_ = result;
+  }
+  [[nodiscard]] std::size_t offset(int block) const {
+    return static_cast<std::size_t>(block) * call_.count * size_of(call_.type);
+  }
+  [[nodiscard]] int type() const { return nccl_type(call_.type); }
+
+  const Nccl& nccl_;
+  const NcclMember& member_;
+  const CollectiveCall& call_;
+  const NcclStream stream_;
+  int result_;
+};
+
+int nccl_all_to_all(const Nccl& nccl, const NcclMember& member, const CollectiveCall& call,
+                    NcclStream stream) {
+  if (nccl.all_to_all != nullptr) {
+    return nccl.all_to_all(call.in, call.out, call.count, nccl_type(call.type), member.comm, stream);
+  }
+  NcclExchange exchange(nccl, member, call, stream);
+  for (int peer = 0; peer < member.ranks; ++peer) {
+    exchange.send(peer, peer);
+    exchange.receive(peer, peer);
+  }
+  return exchange.end();
+}
+
+int nccl_gather(const Nccl& nccl, const NcclMember& member, const CollectiveCall& call, NcclStream stream) {
+  const int root = call.root.value;
+  if (nccl.gather != nullptr) {
+    return nccl.gather(call.in, call.out, call.count, nccl_type(call.type), root, member.comm, stream);
+  }
+  NcclExchange exchange(nccl, member, call, stream);
+  exchange.send(0, root);
+  for (int peer = 0; peer < member.ranks && member.rank == root; ++peer) exchange.receive(peer, peer);
+  return exchange.end();
+}
+
+int nccl_scatter(const Nccl& nccl, const NcclMember& member, const CollectiveCall& call, NcclStream stream) {
+  const int root = call.root.value;
+  if (nccl.scatter != nullptr) {
+    return nccl.scatter(call.in, call.out, call.count, nccl_type(call.type), root, member.comm, stream);
+  }
+  NcclExchange exchange(nccl, member, call, stream);
+  for (int peer = 0; peer < member.ranks && member.rank == root; ++peer) exchange.send(peer, peer);
+  exchange.receive(0, root);
+  return exchange.end();
+}
+
+// Parameters of the lambdas below: g group, n NCCL, m its member, c call, s stream, o options.
+constexpr Collective kCollectives[] = {
+    {.name = "all-reduce",
+     .in = kBlock,
+     .out = kBlock,
+     .reduces = true,
+     .has_algorithms = true,
+     .bus_factor = kTwice,
+     .ours =
+         [](Group& g, const CollectiveCall& c, Stream s, const CallOptions& o) {
+           return onehop::all_reduce(g, c.in, c.out, c.count, c.type, c.op, s, o);
+         },
+     .nccl =
+         [](const Nccl& n, const NcclMember& m, const CollectiveCall& c, NcclStream s) {
+           return n.all_reduce(c.in, c.out, c.count, nccl_type(c.type), nccl_op(c.op), m.comm, s);
+         },
+     .nccl_has_symmetric = true},
+    {.name = "all-gather",
+     .in = kBlock,
+     .out = kBlockPerRank,
+     .bus_factor = kOthersShare,
+     .ours = [](Group& g, const CollectiveCall& c, Stream s,
+                const CallOptions& o) { return onehop::all_gather(g, c.in, c.out, c.count, c.type, s, o); },
+     .nccl = [](const Nccl& n, const NcclMember& m, const CollectiveCall& c,
+                NcclStream s) { return n.all_gather(c.in, c.out, c.count, nccl_type(c.type), m.comm, s); },
+     .nccl_has_symmetric = true},
+    {.name = "reduce-scatter",
+     .in = kBlockPerRank,
+     .out = kBlock,
+     .reduces = true,
+     .bus_factor = kOthersShare,
+     .ours =
+         [](Group& g, const CollectiveCall& c, Stream s, const CallOptions& o) {
+           return onehop::reduce_scatter(g, c.in, c.out, c.count, c.type, c.op, s, o);
+         },
+     .nccl =
+         [](const Nccl& n, const NcclMember& m, const CollectiveCall& c, NcclStream s) {
+           return n.reduce_scatter(c.in, c.out, c.count, nccl_type(c.type), nccl_op(c.op), m.comm, s);
+         },
+     .nccl_has_symmetric = true},
+    {.name = "broadcast",
+     .in = kRootBlock,
+     .out = kBlock,
+     .bus_factor = kOnce,
+     .ours =
+         [](Group& g, const CollectiveCall& c, Stream s, const CallOptions& o) {
+           return onehop::broadcast(g, c.in, c.out, c.count, c.type, c.root, s, o);
+         },
+     .nccl =
+         [](const Nccl& n, const NcclMember& m, const CollectiveCall& c, NcclStream s) {
+           return n.broadcast(c.in, c.out, c.count, nccl_type(c.type), c.root.value, m.comm, s);
+         }},
+    {.name = "reduce",
+     .in = kBlock,
+     .out = kRootBlock,
+     .reduces = true,
+     .has_algorithms = true,
+     .bus_factor = kOnce,
+     .ours =
+         [](Group& g, const CollectiveCall& c, Stream s, const CallOptions& o) {
+           return onehop::reduce(g, c.in, c.out, c.count, c.type, c.op, c.root, s, o);
+         },
+     .nccl =
+         [](const Nccl& n, const NcclMember& m, const CollectiveCall& c, NcclStream s) {
+           return n.reduce(c.in, c.out, c.count, nccl_type(c.type), nccl_op(c.op), c.root.value, m.comm, s);
+         }},
+    {.name = "all-to-all",
+     .in = kBlockPerRank,
+     .out = kBlockPerRank,
+     .bus_factor = kOthersShare,
+     .ours = [](Group& g, const CollectiveCall& c, Stream s,
+                const CallOptions& o) { return onehop::all_to_all(g, c.in, c.out, c.count, c.type, s, o); },
+     .nccl = nccl_all_to_all},
+    {.name = "gather",
+     .in = kBlock,
+     .out = kRootBlockPerRank,
+     .bus_factor = kOthersShare,
+     .ours =
+         [](Group& g, const CollectiveCall& c, Stream s, const CallOptions& o) {
+           return onehop::gather(g, c.in, c.out, c.count, c.type, c.root, s, o);
+         },
+     .nccl = nccl_gather},
+    {.name = "scatter",
+     .in = kRootBlockPerRank,
+     .out = kBlock,
+     .bus_factor = kOthersShare,
+     .ours =
+         [](Group& g, const CollectiveCall& c, Stream s, const CallOptions& o) {
+           return onehop::scatter(g, c.in, c.out, c.count, c.type, c.root, s, o);
+         },
+     .nccl = nccl_scatter},
+};
+
+}  // namespace
+
+std::span<const Collective> collectives() {
+  return kCollectives;
+}
+
+const Collective* find_collective(std::string_view name) {
+  const auto* const found = std::find_if(std::begin(kCollectives), std::end(kCollectives),
+                                         [&](const Collective& each) { return each.name == name; });
+  return found != std::end(kCollectives) ? found : nullptr;
+}
+
+}  // namespace onehop::cli

@@ -1,4 +1,6 @@
-"""Sizes as the command line writes them, for the scripts beside this file."""
+"""Sizes and collectives as the command line writes them, for the scripts beside this file."""
+
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all", "gather", "scatter")
 
 SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -23,3 +25,9 @@ def format_size(size):
         if size % SUFFIXES[suffix] == 0:
             return f"{size // SUFFIXES[suffix]}{suffix}"
     return str(size)
+
+
+def name_of(collective, ranks, dtype, op):
+    """Of a table or panel. All-reduce goes without saying; what only moves has no op."""
+    prefix = "" if collective == "all-reduce" else f"{collective}, "
+    return f"{prefix}{ranks} ranks, {dtype}" + ("" if op == "none" else f" {op}")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Lays reports of `onehop bench --device cuda` and of bench/peers/torch_symm_mem.py side by side.
 
-Reports of the same ranks, type, op and mode become one table: microseconds per call, and ours over the best of the others.
+Reports of the same collective, ranks, type, op and mode become one table: microseconds per call, and ours over the best of the others.
 
     bench/compare_gpu.py results/*.json [--json compared.json]
 """
@@ -10,8 +10,8 @@ import json
 import pathlib
 import sys
 
-from bench_sizes import format_size
-from plot_compare import draw, gpu_picture
+from bench_sizes import COLLECTIVES, format_size
+from plot_compare import draw, gpu_picture, group_name, openmpi_picture
 
 OURS = "onehop"
 ORDER = (OURS, "nccl", "nccl-sym", "pytorch-one-shot", "pytorch-two-shot")
@@ -30,6 +30,8 @@ def own_name(run):
         special.append("cold")
     if run.get("copy_scratch_bytes"):
         special.append("copies")
+    if run.get("root"):
+        special.append(f'root-{run["root"]}')
     return "-".join([OURS, *special])
 
 
@@ -38,11 +40,11 @@ def is_peer(name):
 
 
 def merge(reports):
-    """Groups of {"ranks", "type", "op", "mode", "names", "rows"}; a row's times are {name: us}."""
+    """Groups of {"collective", "ranks", "type", "op", "mode", "names", "rows"}; a row's times are {name: us}."""
     groups = {}
     for report in reports:
         run = report["run"]
-        key = (run["ranks"], run["type"], run["op"], run.get("mode", "chain"))
+        key = (COLLECTIVES.index(run["collective"]), run["ranks"], run["type"], run["op"], run.get("mode", "chain"))
         rows = groups.setdefault(key, {})
         for result in report["results"]:
             times = rows.setdefault(result["bytes"], {})
@@ -52,11 +54,11 @@ def merge(reports):
                 # The same peer may have been measured beside several of ours: the faster counts for it.
                 times[name] = min(peer["time_us"]["median"], times.get(name, float("inf")))
     merged = []
-    for (ranks, dtype, op, mode), rows in sorted(groups.items(), key=lambda item: item[0]):
+    for (collective, ranks, dtype, op, mode), rows in sorted(groups.items(), key=lambda item: item[0]):
         seen = {name for times in rows.values() for name in times}
         names = [name for name in ORDER if name in seen] + sorted(seen - set(ORDER))
         names.sort(key=is_peer)
-        merged.append({"ranks": ranks, "type": dtype, "op": op, "mode": mode, "names": names,
+        merged.append({"collective": COLLECTIVES[collective], "ranks": ranks, "type": dtype, "op": op, "mode": mode, "names": names,
                        "rows": [{"bytes": size, "times": rows[size], "ratio": ratio(rows[size])} for size in sorted(rows)]})
     return merged
 
@@ -69,7 +71,7 @@ def ratio(times):
 
 
 def table(group):
-    lines = [f'{group["ranks"]} ranks, {group["type"]} {group["op"]}, {group["mode"]}: us per call']
+    lines = [f"{group_name(group)}: us per call"]
     widths = [max(len(name), 9) for name in group["names"]]
     lines.append(f'{"bytes":>7} ' + " ".join(f"{name:>{width}}" for name, width in zip(group["names"], widths)) + f' {"ours/best":>9}')
     for row in group["rows"]:
@@ -110,7 +112,7 @@ def read_reports(paths):
 
 def self_test():
     def report(results, **run):
-        plain = {"ranks": 4, "type": "bf16", "op": "sum", "mode": "chain", "algorithm": "auto", "buffers": "ordinary", "in_place": False}
+        plain = {"collective": "all-reduce", "ranks": 4, "type": "bf16", "op": "sum", "mode": "chain", "algorithm": "auto", "buffers": "ordinary", "in_place": False}
         gpus = {"names": ["GPU"], "cuda": "13.0", "driver": "580", "nccl": "2.28.9"}
         return {"format": "onehop-bench", "onehop": {"version": "1", "commit": "abc"}, "machine": {"gpus": gpus},
                 "run": plain | run, "results": results}
@@ -123,10 +125,12 @@ def self_test():
         report([{"bytes": 1024, **us(1.5), "peers": {"nccl": us(9.0)}}], buffers="symmetric"),
         report([{"bytes": 1024, "peers": {"pytorch-one-shot": us(6.0)}}], buffers="symmetric"),
         report([{"bytes": 1024, **us(7.0)}], mode="isolated"),
+        report([{"bytes": 1024, **us(4.0)}], collective="broadcast", op="none", root=0),
+        report([{"bytes": 1024, **us(6.0)}], collective="broadcast", op="none", root=3),
     ]
     merged = merge(reports)
     assert machines(reports) == ["onehop 1 (abc): GPU, CUDA 13.0, driver 580, NCCL 2.28.9"], machines(reports)
-    chain, isolated = merged
+    chain, isolated, broadcast = merged
     assert chain["names"] == ["onehop", "onehop-symmetric", "nccl", "nccl-sym", "pytorch-one-shot"], chain["names"]
     first, second = chain["rows"]
     assert first["times"]["nccl"] == 8.0 and first["ratio"] == 2.0 / 5.0, first
@@ -134,8 +138,18 @@ def self_test():
     text = table(chain).splitlines()
     assert text[0] == "4 ranks, bf16 sum, chain: us per call" and text[2].split() == "1K 2.00 1.50 8.00 5.00 6.00 0.40".split(), text
     assert text[3].split() == "4K 3.00 - - - - -".split(), text
+    text = table(broadcast).splitlines()
+    assert text[0] == "broadcast, 4 ranks, bf16, chain: us per call" and text[1].split()[1:3] == ["onehop", "onehop-root-3"], text
+    of_all_reduce = gpu_picture({"groups": [chain, {name: isolated[name] for name in isolated if name != "collective"}]})
+    assert of_all_reduce["title"].startswith("All-reduce between GPUs"), "as files from before there were others are read"
+    assert gpu_picture({"groups": [broadcast]})["title"].startswith("Broadcast between GPUs")
+    rows = [{"ranks": 2, "bytes": 1024, "onehop_us": 1.0, "openmpi_us": 2.0, "onehop_rounds_us": [1.0]}]
+    host = {"machine": {"cpu": "CPU", "cores": 2, "kernel": "Linux"}, "openmpi": "Open MPI 4", "onehop_commit": "abc"}
+    assert [title for title, _ in openmpi_picture(host | {"results": rows})["panels"]] == ["2 ranks"]
+    rows.append(rows[0] | {"collective": "scatter"})
+    assert [title for title, _ in openmpi_picture(host | {"results": rows})["panels"]] == ["all-reduce, 2 ranks", "scatter, 2 ranks"]
     picture = draw(gpu_picture({"groups": merged, "machines": machines(reports)}))
-    assert picture.count("<polyline") == 6 and "pytorch-one-shot" in picture, picture
+    assert picture.count("<polyline") == 8 and "pytorch-one-shot" in picture and "Collectives between GPUs" in picture, picture
     assert own_name({"algorithm": "auto", "buffers": "ordinary", "in_place": False, "copy_scratch_bytes": 1024}) == "onehop-copies"
     print("ok")
 

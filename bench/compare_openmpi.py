@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Compares onehop's host all-reduce with Open MPI's shared-memory one on the same cores in the same session.
+"""Compares onehop's host collectives with Open MPI's shared-memory ones on the same cores in the same session.
 
-Both are measured alike (see bench/peers/mpi_all_reduce.c) and take turns, so that a busy machine hurts both; the
+Both are measured alike (see bench/peers/mpi_collective.c) and take turns, so that a busy machine hurts both; the
 figure of each is the median over the rounds of its median time per call.
 
-    bench/compare_openmpi.py [--ranks 2,4] [--sizes 1K:64M:4] [--rounds 3] [--json FILE]
+    bench/compare_openmpi.py [--collectives all-reduce] [--ranks 2,4] [--sizes 1K:64M:4] [--rounds 3] [--json FILE]
 """
 import argparse
+import collections
+import itertools
 import json
 import os
 import pathlib
@@ -15,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-from bench_sizes import format_size, sizes_of
+from bench_sizes import COLLECTIVES, format_size, name_of, sizes_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -27,26 +29,27 @@ def run(command):
     return result.stdout
 
 
-def measure_onehop(build, ranks, sizes):
+def measure_onehop(build, collective, ranks, sizes):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        run([build / "tools/onehop/onehop", "bench", "all-reduce", "--ranks", str(ranks), "--sizes",
+        run([build / "tools/onehop/onehop", "bench", collective, "--device", "host", "--ranks", str(ranks), "--sizes",
              ",".join(map(str, sizes)), "--json", file.name])
         report = json.load(file)
     return {row["bytes"]: row["time_us"]["median"] for row in report["results"]}, report
 
 
-def measure_openmpi(build, ranks, sizes):
+def measure_openmpi(build, collective, ranks, sizes):
     command = ["mpirun", "-n", str(ranks)]
     if ranks > len(os.sched_getaffinity(0)):
         command.append("--oversubscribe")
     if os.geteuid() == 0:
         command.append("--allow-run-as-root")
-    rows = run(command + [build / "bench/mpi_all_reduce"] + list(map(str, sizes))).splitlines()
+    rows = run(command + [build / "bench/mpi_collective", collective] + list(map(str, sizes))).splitlines()
     return {int(row.split()[0]): float(row.split()[1]) for row in rows}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--collectives", default="all-reduce", help="a list, or all (default all-reduce)")
     parser.add_argument("--ranks", default="2,4", help="world sizes (default 2,4)")
     parser.add_argument("--sizes", default="1K:64M:4", help="bytes, a list or first:last:factor (default 1K:64M:4)")
     parser.add_argument("--rounds", type=int, default=3, help="turns each side takes (default 3)")
@@ -54,27 +57,29 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, help="also write the figures here")
     arguments = parser.parse_args()
     sizes = sizes_of(arguments.sizes)
+    collectives = COLLECTIVES if arguments.collectives == "all" else arguments.collectives.split(",")
 
     version = run(["mpirun", "--version"]).splitlines()[0]
     figures = []
     machine = commit = None
-    for ranks in map(int, arguments.ranks.split(",")):
-        ours = {size: [] for size in sizes}
-        theirs = {size: [] for size in sizes}
+    for collective, ranks in itertools.product(collectives, map(int, arguments.ranks.split(","))):
+        # By the size that was measured, which is a whole number of blocks; both sides round alike.
+        ours, theirs = collections.defaultdict(list), collections.defaultdict(list)
         for _ in range(arguments.rounds):
-            times, report = measure_onehop(arguments.build, ranks, sizes)
+            times, report = measure_onehop(arguments.build, collective, ranks, sizes)
             machine, commit = report["machine"], report["onehop"]["commit"]
             for size, time in times.items():
                 ours[size].append(time)
-            for size, time in measure_openmpi(arguments.build, ranks, sizes).items():
+            for size, time in measure_openmpi(arguments.build, collective, ranks, sizes).items():
                 theirs[size].append(time)
-        print(f"\n{ranks} ranks, f32 sum, {arguments.rounds} rounds: onehop {commit} and {version}")
+        what = name_of(collective, ranks, "f32", report["run"]["op"])
+        print(f"\n{what}, {arguments.rounds} rounds: onehop {commit} and {version}")
         print(f"{machine['cpu']}, {machine['cores']} cores, {machine['kernel']}")
         print(f"{'bytes':>8} {'onehop us':>12} {'Open MPI us':>12} {'ours/theirs':>12}")
-        for size in sizes:
+        for size in ours:
             mine, other = statistics.median(ours[size]), statistics.median(theirs[size])
             print(f"{format_size(size):>8} {mine:12.2f} {other:12.2f} {mine / other:12.2f}", flush=True)
-            figures.append({"ranks": ranks, "bytes": size, "onehop_us": mine, "openmpi_us": other,
+            figures.append({"collective": collective, "ranks": ranks, "bytes": size, "onehop_us": mine, "openmpi_us": other,
                             "onehop_rounds_us": ours[size], "openmpi_rounds_us": theirs[size]})
     if arguments.json:
         arguments.json.write_text(json.dumps(

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The whole comparison on a machine with GPUs: ours, NCCL's, NCCL's with symmetric windows and PyTorch's all-reduce, 2 and 4 ranks,
 # bf16 and f32, 1 KB to 1 GB; then what calls cost when they depend on each other, arrive at random times, or are queued one by one.
+# COLLECTIVES="all-reduce all-gather ..." (or all) does so for others: PyTorch has only all-reduce, and what only moves has one type.
 #
 #   bench/gpu_sweep.sh RESULTS [COMMAND]
 #
@@ -23,6 +24,8 @@ mkdir -p "$results" || exit 2
 python=${PYTHON:-python3}
 sizes=${SIZES:-1K,4K,16K,64K,256K,512K,1M,4M,16M,64M,256M,1G}
 parts=${PARTS:-chain copies modes torch}
+collectives=${COLLECTIVES:-all-reduce}
+[ "$collectives" = all ] && collectives="all-reduce all-gather reduce-scatter broadcast reduce all-to-all gather scatter"
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 libraries=$(dirname "$(readlink -f "$command")")
 export LD_LIBRARY_PATH=$libraries:$libraries/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -42,34 +45,48 @@ measure() {
   [ "$code" = 0 ] || failed=1
   return "$code"
 }
-ours() {  # NAME LIMIT OPTIONS...
+# ours NAME LIMIT OPTIONS...: of $collective; files of all-reduce have no name before theirs
+ours() {
   local name=$1 limit=$2
   shift 2
-  measure "$name" "$limit" "$command" bench all-reduce --device cuda --peer nccl --json "$results/$name.json" \
+  [ "$collective" = all-reduce ] || name=$collective-$name
+  measure "$name" "$limit" "$command" bench "$collective" --device cuda --peer nccl --json "$results/$name.json" \
     --html "$results/$name.html" "$@"
 }
 has() { case " $parts " in *" $1 "*) true ;; *) false ;; esac; }
+torch() { has torch && [ "$collective" = all-reduce ]; }
 
-for ranks in ${RANKS:-2 4}; do
-  for type in ${TYPES:-bf16 f32}; do
+sweep() {  # COLLECTIVE RANKS
+  local collective=$1 ranks=$2 types=${TYPES:-bf16 f32} modes="dependent isolated eager" some type mode
+  case $collective in
+    all-reduce) ;;
+    reduce | reduce-scatter) modes="isolated eager" ;;
+    all-to-all) types=${types%% *} ;;
+    *) types=${types%% *} modes="isolated eager" ;;
+  esac
+  for type in $types; do
     has chain && ours "chain-$ranks-$type" 100 --ranks "$ranks" --type "$type" --sizes "$sizes"
     # Copy engines, for what is long enough.
     has copies && ours "copies-$ranks-$type" 60 --ranks "$ranks" --type "$type" --sizes "${COPY_SIZES:-256M,1G}" --copy-scratch 1G
-    has torch && measure "torch-$ranks-$type" 100 "$python" "$here/peers/torch_symm_mem.py" --ranks "$ranks" --type "$type" \
+    torch && measure "torch-$ranks-$type" 100 "$python" "$here/peers/torch_symm_mem.py" --ranks "$ranks" --type "$type" \
       --sizes "$sizes" --timeout 90 --json "$results/torch-$ranks-$type.json"
   done
-  if has modes; then
-    some="--ranks $ranks --type bf16 --sizes ${MODE_SIZES:-1K,16K,64K,256K,1M,4M,16M}"
-    # shellcheck disable=SC2086
-    for mode in dependent isolated eager; do ours "$mode-$ranks-bf16" 60 $some --mode $mode; done
-    # shellcheck disable=SC2086
-    ours "symmetric-$ranks-bf16" 60 $some --buffers symmetric
-    # shellcheck disable=SC2086
-    ours "in-place-$ranks-bf16" 60 $some --in-place
-    # shellcheck disable=SC2086
-    has torch && measure "torch-dependent-$ranks-bf16" 60 "$python" "$here/peers/torch_symm_mem.py" $some --mode dependent \
-      --timeout 50 --json "$results/torch-dependent-$ranks-bf16.json"
-  fi
+  has modes || return 0
+  some="--ranks $ranks --type bf16 --sizes ${MODE_SIZES:-1K,16K,64K,256K,1M,4M,16M}"
+  # shellcheck disable=SC2086
+  for mode in $modes; do ours "$mode-$ranks-bf16" 60 $some --mode $mode; done
+  # shellcheck disable=SC2086
+  ours "symmetric-$ranks-bf16" 60 $some --buffers symmetric
+  # shellcheck disable=SC2086
+  [ "$collective" = all-to-all ] || ours "in-place-$ranks-bf16" 60 $some --in-place
+  # shellcheck disable=SC2086
+  torch && measure "torch-dependent-$ranks-bf16" 60 "$python" "$here/peers/torch_symm_mem.py" $some --mode dependent \
+    --timeout 50 --json "$results/torch-dependent-$ranks-bf16.json"
+  return 0
+}
+
+for collective in $collectives; do
+  for ranks in ${RANKS:-2 4}; do sweep "$collective" "$ranks"; done
 done
 
 echo

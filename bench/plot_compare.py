@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what bench/compare_openmpi.py or bench/compare_gpu.py wrote: time per call over size, a panel per world size, as an SVG.
+"""Draws what bench/compare_openmpi.py or bench/compare_gpu.py wrote: time per call over size, as an SVG.
 
     bench/compare_openmpi.py --json compare.json && bench/plot_compare.py compare.json compare.svg
     bench/compare_gpu.py results/*.json --json compared.json && bench/plot_compare.py compared.json compared.svg
@@ -10,6 +10,8 @@ import json
 import math
 import pathlib
 import sys
+
+from bench_sizes import COLLECTIVES, name_of
 
 WIDTH, HEIGHT = 420, 300  # of a panel's plotting area
 LEFT, TOP, GAP, BOTTOM = 72, 96, 74, 48
@@ -45,17 +47,35 @@ def text(x, y, content, style="", anchor="start"):
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{style}">{html.escape(content)}</text>'
 
 
+def collective_of(part):
+    """Of a row or group; files from before there were others say nothing."""
+    return part.get("collective", COLLECTIVES[0])
+
+
+def group_name(group):
+    return f'{name_of(collective_of(group), group["ranks"], group["type"], group["op"])}, {group["mode"]}'
+
+
+def headline(parts):
+    """What the picture is of: "All-reduce", or whatever there are several of."""
+    names = {collective_of(part) for part in parts}
+    return names.pop().capitalize() if len(names) == 1 else "Collectives"
+
+
 def openmpi_picture(report):
     rows = report["results"]
+    subject = headline(rows)
     panels = []
-    for ranks in sorted({row["ranks"] for row in rows}):
-        part = [row for row in rows if row["ranks"] == ranks]
-        panels.append((f"{ranks} ranks", {"onehop": [(row["bytes"], row["onehop_us"]) for row in part],
-                                          "Open MPI": [(row["bytes"], row["openmpi_us"]) for row in part]}))
+    for collective, ranks in sorted({(COLLECTIVES.index(collective_of(row)), row["ranks"]) for row in rows}):
+        part = [row for row in rows if row["ranks"] == ranks and collective_of(row) == COLLECTIVES[collective]]
+        title = f"{ranks} ranks" if subject != "Collectives" else f"{COLLECTIVES[collective]}, {ranks} ranks"
+        panels.append((title, {"onehop": [(row["bytes"], row["onehop_us"]) for row in part],
+                               "Open MPI": [(row["bytes"], row["openmpi_us"]) for row in part]}))
     machine, rounds = report["machine"], len(rows[0]["onehop_rounds_us"])
     version = report["openmpi"].rsplit(" ", 1)[-1]
-    return {"title": "All-reduce between host ranks: time per call over size",
-            "head": "All-reduce between processes, f32 sum: time per call (lower is better)", "panels": panels,
+    elements = "f32 sum" if "reduce" in subject.lower() else "f32"
+    return {"title": f"{subject} between host ranks: time per call over size",
+            "head": f"{subject} between processes, {elements}: time per call (lower is better)", "panels": panels,
             "feet": [f'{machine["cpu"]}, {machine["cores"]} cores, {machine["kernel"]}',
                      f'bench/compare_openmpi.py --rounds {rounds}: median of {rounds} round{"s" * (rounds > 1)}; '
                      f'onehop {report["onehop_commit"]}, Open MPI {version}']}
@@ -66,9 +86,10 @@ def gpu_picture(comparison):
     for group in comparison["groups"]:
         series = {name: [(row["bytes"], row["times"][name]) for row in group["rows"] if name in row["times"]]
                   for name in group["names"]}
-        panels.append((f'{group["ranks"]} ranks, {group["type"]} {group["op"]}, {group["mode"]}', series))
-    return {"title": "All-reduce between GPUs: time per call over size",
-            "head": "All-reduce between GPUs: time per call (lower is better)", "panels": panels,
+        panels.append((group_name(group), series))
+    subject = headline(comparison["groups"])
+    return {"title": f"{subject} between GPUs: time per call over size",
+            "head": f"{subject} between GPUs: time per call (lower is better)", "panels": panels,
             "feet": ["The slowest rank, median over replays.", *comparison.get("machines", [])]}
 
 

@@ -81,7 +81,7 @@ struct Arguments {
 };
 
 /// What makes no sense for a collective must not be measured as if it had been done.
-void refuse_unsuitable(const Arguments& arguments, const BenchOptions& options) {
+void refuse_for_collective(const Arguments& arguments, const BenchOptions& options) {
   const Collective& collective = *options.collective;
   const auto only_for = [&](const char* option, bool asked, bool (*suits)(const Collective&)) {
     if (!asked || suits(collective)) return;
@@ -147,12 +147,12 @@ BenchOptions parse(const Arguments& arguments) {
   options.threads = arguments.threads;
   options.json_path = arguments.json_path;
   options.html_path = arguments.html_path;
-  refuse_unsuitable(arguments, options);
+  refuse_for_collective(arguments, options);
   return options;
 }
 
-/// Once it is known how many ranks there are and what they are.
-void refuse_unsuitable(const BenchOptions& options) {
+/// Once it is known how many ranks there are and what they are: what only GPUs can do must not seem done.
+void refuse_for_ranks(const BenchOptions& options) {
   if (options.root.value >= options.ranks) {
     throw UsageError(fmt::format("--root {} but there are {} ranks; use 0 to {}", options.root.value,
                                  options.ranks, options.ranks - 1));
@@ -213,7 +213,7 @@ int run_in_job(BenchOptions options, const JobInfo& job, bool ranks_given, Devic
   const JoinOptions join = place_in_job(options, job, ranks_given, device, kGroup);
   if (options.threads)
     throw UsageError(fmt::format("--threads makes no sense in a job {} started", job.launcher));
-  refuse_unsuitable(options);
+  refuse_for_ranks(options);
   if (job.rank == Rank{0}) {
     check_writable(options.json_path);
     check_writable(options.html_path);
@@ -267,7 +267,7 @@ int run_bench(const Arguments& arguments, BenchOptions options,
   }
   const auto ranks = arguments.ranks ? std::optional<int>(options.ranks) : std::nullopt;
   const GpuCount gpus = choose_ranks(options, ranks, device);
-  refuse_unsuitable(options);
+  refuse_for_ranks(options);
   check_writable(options.json_path);
   check_writable(options.html_path);
   return options.threads ? run_threads(options, gpus) : run_processes(options.ranks, command_line);

@@ -45,7 +45,7 @@ class NcclExchange {
   const Nccl& nccl_;
   const NcclMember& member_;
   const CollectiveCall& call_;
-  const NcclStream stream_;
+  NcclStream stream_;
   int result_;
 };
 

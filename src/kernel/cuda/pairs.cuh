@@ -94,14 +94,19 @@ class PairPackets {
     if (sends_ && place(first_) < pair_.to.bytes) {
       packet = load_bytes<8>(pair_.to.data, place(first_), pair_.to.bytes);
     }
-    if (sends_) sent_ = load(pair_.to.messages) + 1;
+    std::uint64_t taken = 0;
+    if (sends_) {
+      sent_ = load(pair_.to.messages) + 1;
+      taken = device::load_relaxed(pair_.to.taken);
+    }
     if (receives_) received_ = load(pair_.from.messages) + 1;
-    // Relaxed: pairs with the load below, on the peer. What it frees was read by kernels that have ended.
+    // Relaxed: pairs with the loads of `taken` here, on the peer. What it frees was read by kernels that have
+    // ended.
     if (receives_ && first_ == 0) device::store_relaxed(pair_.from.taken, received_ - 1);
     if (sends_) {
-      const std::uint64_t needed = sent_ > 2 ? sent_ - 2 : 0;
-      if (!device::wait_until<kPairPolls>(p_.guard, peer_, p_.phase,
-                                          [&] { return device::load_relaxed(pair_.to.taken) >= needed; })) {
+      if (taken + 2 < sent_ && !device::wait_until<kPairPolls>(p_.guard, peer_, p_.phase, [&] {
+            return device::load_relaxed(pair_.to.taken) + 2 >= sent_;
+          })) {
         return false;
       }
       const Slot slot(sent_);

@@ -73,8 +73,9 @@ struct PairParams {
 
   int rank = 0;
   int size = 0;
-  bool early = false;      ///< as in AllReduceParams
-  std::uint32_t slot = 0;  ///< bytes
+  bool early = false;            ///< as in AllReduceParams
+  std::uint32_t slot = 0;        ///< bytes
+  std::size_t packet_bytes = 0;  ///< of the longest message by packets
   std::size_t packet_parity = 0;
   DeviceFault::Phase phase = DeviceFault::user;
   DeviceGuard guard;

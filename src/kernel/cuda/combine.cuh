@@ -55,8 +55,8 @@ class Combiner {
         combine(begin, length, from, p_.out, begin, p_.bytes);
       }
       __syncwarp();
-      // release.sys: pairs with the acquire in send(), on the peer: the slot has been read.
-      if (listens) device::store_release(mine.from.chunks_taken + stream_, ++count);
+      ++count;
+      if (listens) tell_taken(mine.from.chunks_taken + stream_, count);
       // release.sys: pairs with the acquire in receive(), on the root; publishes what this warp wrote.
       if (forwards && lane_ == 31) device::store_release(root.chunks_ready + stream_, forwarded + 1);
       ++forwarded;

@@ -16,7 +16,7 @@ CudaModule& pairs_module() {
 }
 
 constexpr std::size_t kWarp = 32;
-constexpr std::size_t kChunkThreads = 2 * cuda::kPairWarps * kWarp;
+constexpr std::size_t kChunkThreads = cuda::kPairWarps * kWarp;
 constexpr std::size_t kFewThreads = 64;     // start sooner, and spread over more multiprocessors
 constexpr std::size_t kOneBlock = 128;      // up to so many packets are one block's
 constexpr std::size_t kEarlyThreads = 256;  // of a launch beside which the next may start (call.cuh)
@@ -55,16 +55,17 @@ PairLinks::PairLinks(const CudaDriver& driver, DeviceId device, int rank,
       rank_(rank),
       segments_(segments),
       layout_(layout),
-      blocks_(std::min(static_cast<unsigned>(blocks), cuda::kMaxPairBlocks)),
+      blocks_(static_cast<unsigned>(blocks)),
       dependent_(dependent),
       exchange_(pairs_module().function(device, "exchange")),
       relay_(pairs_module().function(device, "relay")) {}
 
 void PairLinks::exchange(const DeviceExchange& call, const DeviceGuard& guard, CUstream queue) {
   Params params = this->params(call.phase, guard);
-  const unsigned row_blocks = std::max(1u, blocks_ / static_cast<unsigned>(size() - 1));
+  const unsigned peers = static_cast<unsigned>(size() - 1);
   const auto cut = [&](std::size_t bytes) {
-    return bytes <= cuda::kPairPacketBytes ? cuda::PairShape{} : chunks(bytes, row_blocks * cuda::kPairWarps);
+    if (bytes <= cuda::pair_packet_bytes(layout_.ranks)) return cuda::PairShape{};
+    return chunks(bytes, blocks_ / (2 * peers) * cuda::kPairWarps);
   };
   std::size_t streams = 0;
   std::size_t packets = 0;
@@ -87,8 +88,10 @@ void PairLinks::exchange(const DeviceExchange& call, const DeviceGuard& guard, C
   }
   if (streams == 0 && packets == 0 && params.bytes == 0) return;
 
-  CudaLaunch launch{.rows = static_cast<unsigned>(size()), .stream = queue, .dependent = dependent_};
+  CudaLaunch launch{.rows = peers + 1, .stream = queue, .dependent = dependent_};
+  const unsigned row_blocks = std::max(1u, blocks_ / (streams != 0 ? 2 * peers : peers));
   if (streams != 0) {
+    launch.rows += peers;
     launch.block = kChunkThreads;
     launch.grid = static_cast<unsigned>(std::min<std::size_t>(
         row_blocks, std::max(ceil_div(streams, cuda::kPairWarps), ceil_div(packets, kChunkThreads))));
@@ -105,7 +108,7 @@ void PairLinks::exchange(const DeviceExchange& call, const DeviceGuard& guard, C
 
 void PairLinks::broadcast(const DeviceBroadcast& call, const DeviceGuard& guard, CUstream queue) {
   const int root = call.root.value;
-  if (call.bytes <= cuda::kPairPacketBytes || size() == 2) {
+  if (call.bytes <= cuda::pair_packet_bytes(layout_.ranks) || size() == 2) {
     DeviceExchange exchange{.phase = DeviceFault::broadcast};
     for (int r = 0; r < size(); ++r) {
       DeviceExchange::Transfer& transfer = exchange.transfers[static_cast<std::size_t>(r)];
@@ -124,7 +127,7 @@ void PairLinks::broadcast(const DeviceBroadcast& call, const DeviceGuard& guard,
   Params params = this->params(DeviceFault::broadcast, guard);
   const Pieces pieces(size(), call.root, call.bytes);
   const auto cut = [&](int r) {
-    return chunks(pieces.bytes(r), blocks_ * 2 * cuda::kPairWarps / static_cast<unsigned>(size() - 1));
+    return chunks(pieces.bytes(r), blocks_ * cuda::kPairWarps / static_cast<unsigned>(size() - 1));
   };
   for (int r = 0; r < size(); ++r) {
     if (r == root || r == rank_) continue;
@@ -146,7 +149,7 @@ void PairLinks::broadcast(const DeviceBroadcast& call, const DeviceGuard& guard,
     params.bytes = pieces.bytes(rank_);
     params.own_shape = cut(rank_);
   }
-  launch_rows(relay_, 2 * cuda::kPairWarps, params, queue, "launching relay");
+  launch_rows(relay_, cuda::kPairWarps, params, queue, "launching relay");
 }
 
 void PairLinks::reduce_scatter(const DeviceReduction& call, CUfunction combine, const DeviceGuard& guard,
@@ -219,6 +222,7 @@ PairLinks::Params PairLinks::params(DeviceFault::Phase phase, const DeviceGuard&
   params.rank = rank_;
   params.size = size();
   params.slot = static_cast<std::uint32_t>(layout_.pair_slot);
+  params.packet_bytes = cuda::pair_packet_bytes(layout_.ranks);
   params.packet_parity = layout_.pair_packets().parity;
   params.phase = phase;
   params.guard = guard;

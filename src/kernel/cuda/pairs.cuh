@@ -63,6 +63,13 @@ __device__ __forceinline__ void store_bytes(std::byte* data, std::size_t at, std
   store_ragged<std::uint8_t, kBytes>(data, at, bytes, packet);
 }
 
+/// Frees a slot, by one thread, behind a barrier of those who have read it. Relaxed: pairs with the acquire
+/// in PairStream::send(), on the peer. There is nothing to publish, only loads that must come first; and they
+/// have, since what they loaded has been used. A release would wait for this rank's stores.
+__device__ __forceinline__ void tell_taken(std::uint64_t* count, std::uint64_t chunks) {
+  device::store_relaxed(count, chunks);
+}
+
 /// Waits until a count that `peer` raises is at least `wanted`. acquire.sys: pairs with the release of
 /// whoever raises it. By one thread; others follow it through a barrier.
 __device__ __forceinline__ bool await_count(const PairParams& p, int peer, const std::uint64_t* count,
@@ -72,7 +79,7 @@ __device__ __forceinline__ bool await_count(const PairParams& p, int peer, const
          device::load_acquire(count) >= wanted;
 }
 
-/// A message of at most kPairPacketBytes, by all threads of the row's blocks.
+/// A message of at most pair_packet_bytes(), by all threads of the row's blocks.
 class PairPackets {
  public:
   using Slot = Flagged<Native<std::uint8_t>>;
@@ -115,7 +122,8 @@ class PairPackets {
       for (unsigned i = first_ + stride_; place(i) < pair_.to.bytes; i += stride_) {
         Slot::send(to + offset(i), slot.wire(load_bytes<8>(pair_.to.data, place(i), pair_.to.bytes)));
       }
-      if (static_cast<std::uint32_t>(sent_) % kScrubPeriod < 2) scrub(sent_, to, pair_.to.bytes);
+      if (static_cast<std::uint32_t>(sent_) % kScrubPeriod < 2)
+        scrub(sent_, to, pair_.to.bytes, p_.packet_bytes);
     }
     return true;
   }
@@ -165,11 +173,12 @@ class PairPackets {
     return (number & 1) != 0 ? p_.packet_parity : 0;
   }
   /// Gives every flag of the slot behind the message this number: none is ever 2^32 messages old.
-  static __device__ __noinline__ void scrub(std::uint64_t number, std::byte* to, std::size_t bytes) {
+  static __device__ __noinline__ void scrub(std::uint64_t number, std::byte* to, std::size_t bytes,
+                                            std::size_t end) {
     const Slot slot(number);
     const unsigned stride = gridDim.x * blockDim.x;
     unsigned i = static_cast<unsigned>((bytes + 7) / 8) + blockIdx.x * blockDim.x + threadIdx.x;
-    for (; place(i) < kPairPacketBytes; i += stride) {
+    for (; place(i) < end; i += stride) {
       Slot::send(to + offset(i), slot.wire({}));
     }
   }
@@ -238,8 +247,7 @@ class PairStream {
       copy([&](unsigned at, bool) { return load_whole<16>(from + at); },
            [&](unsigned at, bool whole, const Packet<16>& packet) { store(at, whole, packet); });
       __syncwarp();
-      // release.sys: pairs with the acquire in send(), on the peer: the slot has been read.
-      if (lane_ == 0) device::store_release(end_.chunks_taken + stream_, count_ + 1);
+      if (lane_ == 0) tell_taken(end_.chunks_taken + stream_, count_ + 1);
     }
     keep();
   }
@@ -311,31 +319,27 @@ __device__ __forceinline__ void keep_own(const PairParams& p) {
   }
 }
 
-/// All of PairParams::pairs at once. Row i of the grid is for entry i, the one after the last for what stays
-/// here. Where a message is in chunks, blocks have 2 * kPairWarps warps.
+/// All of PairParams::pairs at once. Rows of the grid: for each entry its packets, and what it sends in
+/// chunks; then, if there are chunks, for each what it receives of them; and last what stays here.
 __device__ __forceinline__ void exchange(const PairParams& p) {
+  const unsigned peers = static_cast<unsigned>(p.size) - 1;
   const unsigned row = blockIdx.y;
-  if (row + 1 == static_cast<unsigned>(p.size)) {
+  const unsigned stream = blockIdx.x * kPairWarps + threadIdx.x / 32;
+  if (row < peers) {
+    const PairParams::Pair& pair = p.pairs[row];
+    PairPackets packets(p, pair, pair_peer(p, row));
     wait_for_previous();
+    if (!packets.idle() && !packets.send()) return;
     let_next_start(p.early);
-    return keep_own(p);
+    if (!packets.idle()) packets.settle();
+    if (pair.to.shape.streams != 0) PairStream(p, pair.to, pair_peer(p, row), stream).send();
+    packets.receive();
+    return;
   }
-  const PairParams::Pair& pair = p.pairs[row];
-  const int peer = pair_peer(p, row);
-  PairPackets packets(p, pair, peer);
   wait_for_previous();
-  if (!packets.idle() && !packets.send()) return;
   let_next_start(p.early);
-  if (!packets.idle()) packets.settle();
-  if ((pair.to.shape.streams | pair.from.shape.streams) != 0) {
-    const unsigned warp = threadIdx.x / 32;
-    if (warp < kPairWarps) {
-      PairStream(p, pair.to, peer, blockIdx.x * kPairWarps + warp).send();
-    } else {
-      PairStream(p, pair.from, peer, blockIdx.x * kPairWarps + warp - kPairWarps).receive();
-    }
-  }
-  packets.receive();
+  if (row + 1 == gridDim.y) return keep_own(p);
+  PairStream(p, p.pairs[row - peers].from, pair_peer(p, row - peers), stream).receive();
 }
 
 // Broadcast of long messages. The message is cut into a piece for every rank but the root, which sends each
@@ -388,8 +392,13 @@ __device__ __forceinline__ void relay_stream(const PairParams& p, unsigned strea
       if (two) store_bytes<16>(p.out, begin + at + 512, p.bytes, other);
     }
     __syncwarp();
-    // release.sys: pairs with the acquire in send(), on the root, or in receive(), on the others.
-    if (minds) device::store_release((from_root ? end.chunks_taken : end.chunks_ready) + stream, ++count);
+    ++count;
+    if (from_root) {
+      tell_taken(end.chunks_taken + stream, count);
+    } else if (minds) {
+      // release.sys: pairs with the acquire in receive(), on the others; publishes what this warp wrote.
+      device::store_release(end.chunks_ready + stream, count);
+    }
   }
   if (minds) end.chunks[stream] = count;
 }

@@ -67,19 +67,20 @@ struct SegmentHead {
 
 // Of pairs.cuh. A pair of ranks has a number of streams per direction, each of which is one warp's on either
 // side, and a ring of slots per stream.
-inline constexpr unsigned kPairWarps = 8;          ///< that send, of a block; as many receive
-inline constexpr unsigned kMaxPairBlocks = 128;    ///< of a rank, for all its peers
+inline constexpr unsigned kPairWarps = 16;         ///< of a block, all of which send or all of which receive
+inline constexpr unsigned kMaxPairBlocks = 64;     ///< of a rank that send, to all its peers
 inline constexpr unsigned kMaxPairStreams = 1024;  ///< to all peers together
 inline constexpr unsigned kPairDepth = 2;
 inline constexpr std::size_t kMaxPairSlotBytes = 8 << 10;
-inline constexpr std::size_t kPairPacketBytes = 256 << 10;  ///< longest message that goes by packets
-/// Blocks of one pair, where a rank can have `blocks` resident.
-[[nodiscard]] constexpr unsigned pair_blocks(std::size_t ranks, unsigned blocks = kMaxPairBlocks) {
-  const unsigned share = std::min(blocks, kMaxPairBlocks) / static_cast<unsigned>(ranks - 1);
-  return share < 1 ? 1 : share;
+/// The longest message that goes by packets. With 2 ranks they take 8.4 us for 1 MB each way,
+/// chunks 9.9; 16.7 and 13.7 for 2 MB (bench/results/gpu-kernels.md). With more ranks: what a rank sends to
+/// all of them.
+[[nodiscard]] constexpr std::size_t pair_packet_bytes(std::size_t ranks) {
+  return (std::size_t{1} << 20) / (ranks - 1) / 4096 * 4096;
 }
+/// Of one direction of a pair.
 [[nodiscard]] constexpr unsigned pair_streams(std::size_t ranks) {
-  return pair_blocks(ranks) * kPairWarps;
+  return kMaxPairBlocks / static_cast<unsigned>(ranks - 1) * kPairWarps;
 }
 static_assert(pair_streams(2) <= kMaxPairStreams && 7 * pair_streams(8) <= kMaxPairStreams);
 
@@ -164,9 +165,9 @@ struct SegmentLayout {
   [[nodiscard]] constexpr std::size_t pairs() const { return copies().begin + 2 * copies().phase; }
   [[nodiscard]] constexpr Slots pair_packets() const {
     return {.begin = pairs() + (sizeof(PairHead) + 4095) / 4096 * 4096,
-            .parity = (ranks - 1) * 2 * kPairPacketBytes,
+            .parity = (ranks - 1) * 2 * pair_packet_bytes(ranks),
             .phase = 0,
-            .rank = 2 * kPairPacketBytes};
+            .rank = 2 * pair_packet_bytes(ranks)};
   }
   [[nodiscard]] constexpr Slots pair_rings() const {
     return {.begin = pair_packets().begin + 2 * pair_packets().parity,

@@ -2,38 +2,38 @@
 // memory, a receiver polls its own memory until they are there. No fence, no barrier, one trip.
 //
 //   __global__ void exchange(const __grid_constant__ onehop::PacketChannel channel, const float4* in, ...) {
-//     onehop::device::Packets packets(channel);            // this kernel's use of the channel
+//     onehop::device::Packets packets(channel);       // this kernel's use of the channel
 //     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
 //     for (int r = 0; r < channel.slots.size; ++r) {
 //       if (r != channel.slots.rank) packets.put(r, i, in[i]);
 //     }
-//     packets.advance(4 * gridDim.x * blockDim.x);         // every thread of every block, once
+//     packets.advance(4 * gridDim.x * blockDim.x);    // every thread of every block, once
 //     float4 from[4];
-//     if (!packets.take_all(i, in[i], from)) return;       // false: the host hears why (signal.cuh)
+//     if (!packets.take_all(i, in[i], from)) return;  // false: the host hears why (signal.cuh)
 //     ...
 //   }
 //
-// The rules, for Packets and for Mail
+// Rules, for Packets and for Mail:
 //
-// - A *use* is one kernel on each rank. All ranks use a channel equally often; kernels that use it follow one
-//   another on each rank (one stream, or events between streams). Replays of graphs count like any other
-//   launch.
-// - In every use every rank takes something from every other one. Therefore nobody asks whether a slot is
-// free:
-//   a kernel that is in use e has heard from each peer in use e - 1, which began there when use e - 2 had
-//   ended, and with it all reading of slots of the parity of e. That also holds if a use is a larger or
-//   smaller message, or cuts its slots otherwise, than the one before.
+// - A *use* is one kernel on each rank. All ranks use a channel equally often. Kernels that use it follow one
+//   another on each rank: one stream, or events between streams. A replayed graph's kernels count like
+//   others.
+// - In every use every rank takes something from every other one. So nobody has to ask whether a slot is
+//   free: a kernel in use e has heard from each peer in use e - 1, which began there when use e - 2 had
+//   ended, and with it all reading of slots of the parity of e. Uses may differ in how much they send, and
+//   where in a slot.
 // - A kernel that was launched with programmatic stream serialization calls cudaGridDependencySynchronize()
 //   before it makes Packets or Mail: then, too, the kernel before has ended.
-// - All blocks of a kernel that waits must be resident at once.
+// - All blocks of a kernel that waits are resident at once.
+// - Only each word by itself is ordered. What is to be seen *because* a word came, but is not in a channel
+//   itself, needs put_signal (signal.cuh).
 //
-// Index i of a T is byte i * sizeof(T) of the slot that this rank has on `dst`, or that `src` has here: of 4,
-// 8 or 16 bytes, and not beyond what the channel was made for. Sender and receiver agree on places, not on T:
-// two floats may be taken as one float2. Nothing is ordered but each word by itself: data that is to be seen
-// *because* a word was taken needs put_signal (signal.cuh).
+// Index i of a T, of 4, 8 or 16 bytes, is byte i * sizeof(T) of the slot that this rank has on `dst`, or
+// `src` has here. Nobody checks that it is within what the channel was made for. The two sides agree on
+// bytes, not on T: two floats may be taken as one float2.
 //
-// All members may be called by any thread, and several threads may use one index as far as the kind of
-// channel allows: packets are put by one and taken by any number, mail is put by one and taken by one.
+// Any thread may call put, take and take_all. A word of a packet channel is put by one thread and taken by
+// any number, a word of mail is put by one and taken by one.
 #pragma once
 
 #include <cstring>

@@ -2,9 +2,10 @@
 // barriers, since data says by itself whether it is there. Made on the host as plain data: pass them by
 // value, as `const __grid_constant__`. Free of CUDA headers; what kernels do with them is in channel.cuh.
 //
-//   constexpr std::size_t kBytes = 64 << 10;               // that each rank sends to each in one kernel, at
-//   most const onehop::SymmetricBuffer buffer = group.allocate(onehop::PacketChannel::bytes(group.size(),
-//   kBytes)); const auto channel = onehop::PacketChannel::make(buffer.device_view(), 0, kBytes);
+//   constexpr std::size_t kBytes = 64 << 10;  // from each rank to each in one kernel, at most
+//   const std::size_t needed = onehop::PacketChannel::bytes(group.size(), kBytes);
+//   const onehop::SymmetricBuffer buffer = group.allocate(needed);
+//   const auto channel = onehop::PacketChannel::make(buffer.device_view(), 0, kBytes);
 //
 // All ranks make the same channels. Memory that no kernel has written to since Group::allocate (zeroed) is a
 // channel that nobody has used.

@@ -1,15 +1,14 @@
 // Tiles of symmetric memory: pushed to a peer with a signal behind the data, awaited, and summed up over all
 // ranks; and 16 bytes of elements as floats.
 //
-//   onehop::device::put_tile(view, peer, channel, at, mine, kTileBytes);          // data, then the signal
-//   if (!onehop::device::wait_tile(view, peer, channel)) return;                  // everyone in the block
-//   sees it
+//   onehop::device::put_tile(view, peer, channel, at, mine, kTileBytes);  // data, then the signal
+//   if (!onehop::device::wait_tile(view, peer, channel)) return;          // then the block sees the data
 //
-//   if (!onehop::device::barrier(view, channel)) return;                          // all parts are written
+//   if (!onehop::device::barrier(view, channel)) return;                  // all parts are written
 //   onehop::device::reduce_tile<__nv_bfloat16>(view, at, bytes, [&](std::size_t i, const float (&sum)[8]) {
 //     out[i] = onehop::device::narrow<__nv_bfloat16>(sum);
 //   });
-//   if (!onehop::device::barrier(view, channel)) return;                          // all have read
+//   if (!onehop::device::barrier(view, channel)) return;                  // all have read
 //
 // put_tile, wait_tile and reduce_tile are called by all threads of a block of one dimension. Offsets, sizes
 // and pointers are multiples of 16.

@@ -64,64 +64,80 @@ class FusedNorm {
     check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
           "cudaDeviceGetAttribute");
     blocks_ = static_cast<unsigned>(blocks);  // one on each: all run at the same time
-    early_ = major >= 9;
+    clusters_ = major >= 9;
   }
   ~FusedNorm() { (void)cudaFree(sum_); }
   FusedNorm(const FusedNorm&) = delete;
   FusedNorm& operator=(const FusedNorm&) = delete;
 
-  void queue(Way way, const Shape& shape, const NormParams& params) {
-    shape.hidden == 4096 ? queue_with<1>(way, shape, params) : queue_with<2>(way, shape, params);
+  /// How rows are shared out is decided here.
+  void queue(Way way, const Shape& shape, NormParams params) {
+    params.vectors = shape.hidden / example::kElements;
+    params.mean = 1.0f / static_cast<float>(shape.hidden);
+    const bool wide = params.vectors > example::kMostThreads;
+    if (way == kUnfused) {
+      (void)onehop::all_reduce(group_, params.x, sum_, shape.elements(), onehop::DType::bf16,
+                               onehop::ReduceOp::sum, {stream_});
+      params.x = sum_;
+      return wide ? launch(example::add_and_normalise<2>, shape.tokens, params)
+                  : launch(example::add_and_normalise<1>, shape.tokens, params);
+    }
+    // Without clusters a row is one block's, with up to two vectors for each thread.
+    params.log_parts = clusters_ && wide ? 1 : 0;
+    wide && !clusters_ ? queue_fused<2>(way, params) : queue_fused<1>(way, params);
   }
   [[nodiscard]] const onehop::SymmetricBuffer& buffer() const { return buffer_; }
 
  private:
   template <int kVectors>
-  void queue_with(Way way, const Shape& shape, const NormParams& params) {
-    static_assert(example::kThreads * example::kElements == 4096);
-    if (way == kUnfused) {
-      (void)onehop::all_reduce(group_, params.x, sum_, shape.elements(), onehop::DType::bf16,
-                               onehop::ReduceOp::sum, {stream_});
-      NormParams behind = params;
-      behind.x = sum_;
-      return launch(example::add_and_normalise<kVectors>, shape.tokens, behind);
-    }
+  void queue_fused(Way way, const NormParams& params) {
     switch (group_.size()) {
       case 2:
-        return queue_fused<2, kVectors>(way, shape, params);
+        return queue_fused<2, kVectors>(way, params);
       case 4:
-        return queue_fused<4, kVectors>(way, shape, params);
+        return queue_fused<4, kVectors>(way, params);
       default:
-        return queue_fused<onehop::kMaxDevices, kVectors>(way, shape, params);
+        return queue_fused<onehop::kMaxDevices, kVectors>(way, params);
     }
   }
   template <int kRanks, int kVectors>
-  void queue_fused(Way way, const Shape& shape, const NormParams& params) {
-    if (way == kPackets) {
-      unsigned log_parts = 0;  // up to 64 blocks, and a warp for each to send
-      while (shape.tokens << log_parts <= 32 && 2u << log_parts <= example::kWarps) ++log_parts;
-      const unsigned rows = std::min(shape.tokens, blocks_ >> log_parts);
-      launch(example::one_shot<Packets, kRanks, kVectors>, rows << log_parts, packets_, params, log_parts);
-    } else if (way == kOneShot) {
-      launch(example::one_shot<Mail, kRanks, kVectors>, std::min(shape.tokens, blocks_), mail_, params, 0u);
-    } else {
-      const unsigned vectors = shape.tokens * kVectors * example::kThreads;
+  void queue_fused(Way way, NormParams params) {
+    if (way == kTwoShot) {
+      const unsigned total = params.tokens * params.vectors;
       const auto ranks = static_cast<unsigned>(group_.size());
-      launch(example::two_shot<kRanks, kVectors>, std::min(shape.tokens * kVectors, blocks_), mail_, params,
-             (vectors + ranks - 1) / ranks);
+      const unsigned blocks = std::min(total / example::kMostThreads, blocks_);
+      return launch(example::two_shot<kRanks, kVectors>, blocks >> params.log_parts << params.log_parts,
+                    params, mail_, params, (total + ranks - 1) / ranks);
+    }
+    // Over as many multiprocessors as it can be: 8 blocks in a cluster at most, and two warps in each.
+    while (clusters_ && params.log_parts < 3 && params.tokens << params.log_parts <= blocks_ / 2 &&
+           params.vectors >> params.log_parts >= 128)
+      ++params.log_parts;
+    const unsigned blocks = std::min(params.tokens, blocks_ >> params.log_parts) << params.log_parts;
+    if (way == kPackets) {
+      launch(example::one_shot<Packets, kRanks, kVectors>, blocks, params, packets_, params);
+    } else {
+      launch(example::one_shot<Mail, kRanks, kVectors>, blocks, params, mail_, params);
     }
   }
+  void launch(void (*kernel)(NormParams), unsigned blocks, const NormParams& params) {
+    launch(kernel, blocks, params, params);
+  }
+  /// `shape`: what the blocks are to be like.
   template <class... Parameters, class... Arguments>
-  void launch(void (*kernel)(Parameters...), unsigned blocks, const Arguments&... arguments) {
-    cudaLaunchAttribute early{};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+  void launch(void (*kernel)(Parameters...), unsigned blocks, const NormParams& shape,
+              const Arguments&... arguments) {
+    cudaLaunchAttribute attributes[2]{};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {.x = 1u << shape.log_parts, .y = 1, .z = 1};
     cudaLaunchConfig_t config{};
     config.gridDim = blocks;
-    config.blockDim = example::kThreads;
+    config.blockDim = std::min(shape.vectors >> shape.log_parts, example::kMostThreads);
     config.stream = stream_;
-    config.attrs = &early;
-    config.numAttrs = early_ ? 1 : 0;
+    config.attrs = attributes;
+    config.numAttrs = !clusters_ ? 0 : shape.log_parts == 0 ? 1 : 2;
     check(cudaLaunchKernelEx(&config, kernel, arguments...), "launching a kernel");
   }
 
@@ -133,7 +149,7 @@ class FusedNorm {
   onehop::MailChannel mail_;
   uint4* sum_;
   unsigned blocks_ = 0;
-  bool early_ = false;
+  bool clusters_ = false;  ///< and launches of programmatic dependents
 };
 
 // --- checking ---
@@ -212,13 +228,15 @@ class Data {
     check(cudaDeviceSynchronize(), "poisoning the results");
   }
   [[nodiscard]] NormParams params(const Shape& shape) const {
-    return {reinterpret_cast<const uint4*>(x_),
-            reinterpret_cast<const uint4*>(residual_),
-            reinterpret_cast<const uint4*>(weight_),
-            reinterpret_cast<uint4*>(out_),
-            reinterpret_cast<uint4*>(h_),
-            shape.tokens,
-            kEpsilon};
+    NormParams params;
+    params.x = reinterpret_cast<const uint4*>(x_);
+    params.residual = reinterpret_cast<const uint4*>(residual_);
+    params.weight = reinterpret_cast<const uint4*>(weight_);
+    params.out = reinterpret_cast<uint4*>(out_);
+    params.h = reinterpret_cast<uint4*>(h_);
+    params.tokens = shape.tokens;
+    params.epsilon = kEpsilon;
+    return params;
   }
   /// Wrong elements of both results; unfused, the sum is rounded once more. `digest` stands for all bits.
   [[nodiscard]] std::size_t wrong(const Shape& shape, const Reference& wanted, Way way,

@@ -11,9 +11,11 @@
 //   the whole row's sum of squares. Packets may be read often; so few rows still use many multiprocessors.
 // - One-shot: the same over mail, a block per row.
 // - Two-shot: every rank adds up its share of the elements, adds the residual and sends the result to all.
-// Then
-//   every rank normalises all rows: sending normalised rows as well would take twice the bytes.
+// All
+//   normalise all rows then, since to send normalised rows as well would take twice the bytes.
 #pragma once
+
+#include <cooperative_groups.h>
 
 #include <onehop/device/channel.cuh>
 #include <onehop/device/tile.cuh>
@@ -22,23 +24,21 @@ namespace example {
 
 using Bf16 = __nv_bfloat16;
 
-constexpr unsigned kThreads = 512;  // of every block
-constexpr unsigned kWarps = kThreads / 32;
 constexpr int kElements = onehop::device::kPerVector<Bf16>;  // a thread's load and store: 16 bytes
+constexpr unsigned kMostThreads = 512;                       // of a block; at least 64
+constexpr unsigned kMostWarps = 32;                          // that share a row
 
-/// Blocks for which a multiprocessor has registers: the next kernel's beside this one's, unless what a thread
-/// takes at a time needs them all.
-template <class Use, int kRanks, int kVectors>
-constexpr int kBlocks = kRanks > 4 || Use::Channel::kWidening* kRanks* kVectors > 8 ? 1 : 2;
-
-/// What a kernel works on: `tokens` rows of kVectors * kThreads vectors. Results are apart from inputs.
+/// What a kernel works on. Results are apart from inputs.
 struct NormParams {
   const uint4* x = nullptr;
   const uint4* residual = nullptr;
   const uint4* weight = nullptr;  ///< one row
   uint4* out = nullptr;
   uint4* h = nullptr;
-  unsigned tokens = 0;
+  unsigned tokens = 0;     ///< rows
+  unsigned vectors = 0;    ///< of a row, 16 bytes each: kVectors for each thread of the blocks that share it
+  unsigned log_parts = 0;  ///< 2^log_parts blocks share a row
+  float mean = 0;          ///< a row's sum to its mean
   float epsilon = 0;
 };
 
@@ -54,6 +54,84 @@ __device__ __forceinline__ void let_next_start() {
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
+
+/// The blocks that share a row, and the sums that they have to agree on. Few rows are spread over many
+/// multiprocessors so; from compute capability 9.0 on, where a block can write to its neighbours' memory.
+class RowTeam {
+ public:
+  /// Before wait_for_previous(): it takes a while, and touches nothing of the kernel before.
+  __device__ __forceinline__ explicit RowTeam(unsigned log_parts)
+      : log_parts_(log_parts), part_(blockIdx.x & (parts() - 1)), sums_(shared()) {
+    if (threadIdx.x < 2 * kMostWarps) sums_.of_warps[threadIdx.x / kMostWarps][threadIdx.x % kMostWarps] = 0;
+    if (threadIdx.x == 0) sums_.incomplete = 0;
+    meet();
+  }
+
+  /// The row that this block begins with, how many there are at a time, and this thread's place in a row.
+  [[nodiscard]] __device__ __forceinline__ unsigned first_row() const { return blockIdx.x >> log_parts_; }
+  [[nodiscard]] __device__ __forceinline__ unsigned rows_at_a_time() const { return gridDim.x >> log_parts_; }
+  [[nodiscard]] __device__ __forceinline__ unsigned place(int v) const {
+    return ((static_cast<unsigned>(v) << log_parts_) | part_) * blockDim.x + threadIdx.x;
+  }
+
+  /// Adds up over the row, in one order. False, for all: a thread of some block was not complete, in this row
+  /// or before. All blocks go on to their last row all the same: they write to each other's memory.
+  __device__ __forceinline__ bool sum(float& value, bool complete) {
+#pragma unroll
+    for (int lane = 16; lane > 0; lane /= 2) value += __shfl_xor_sync(~0u, value, lane);
+    const unsigned warp = (part_ * blockDim.x + threadIdx.x) / 32;
+    if (threadIdx.x % 32 < parts()) {  // a lane for each block
+      *of_block(&sums_.of_warps[turn_][warp], threadIdx.x % 32) = value;
+    }
+    if (!complete) {
+      for (unsigned block = 0; block < parts(); ++block) *of_block(&sums_.incomplete, block) = 1;
+    }
+    // One meeting per row: the next row's sums go elsewhere, and after its meeting all have read this one's.
+    meet();
+    const auto* const fours = reinterpret_cast<const float4*>(sums_.of_warps[turn_]);
+    turn_ ^= 1;
+    value = 0;
+#pragma unroll
+    for (unsigned i = 0; i < kMostWarps / 4; ++i) {
+      value += (fours[i].x + fours[i].y) + (fours[i].z + fours[i].w);
+    }
+    return sums_.incomplete == 0;
+  }
+
+ private:
+  [[nodiscard]] __device__ __forceinline__ unsigned parts() const {
+    return 1u << log_parts_;
+  }
+
+  struct alignas(16) Sums {
+    float of_warps[2][kMostWarps];
+    int incomplete;
+  };
+  static __device__ __forceinline__ Sums& shared() {
+    __shared__ Sums sums;
+    return sums;
+  }
+  template <class T>
+  __device__ __forceinline__ T* of_block(T* own, unsigned block) const {
+#if __CUDA_ARCH__ >= 900
+    return cooperative_groups::this_cluster().map_shared_rank(own, block);
+#else
+    (void)block;
+    return own;
+#endif
+  }
+  __device__ __forceinline__ void meet() const {
+#if __CUDA_ARCH__ >= 900
+    if (log_parts_ != 0) return cooperative_groups::this_cluster().sync();
+#endif
+    __syncthreads();
+  }
+
+  const unsigned log_parts_;
+  const unsigned part_;
+  Sums& sums_;
+  unsigned turn_ = 0;
+};
 
 /// Kernels are made for exactly kRanks ranks, or, with kMaxDevices, for any number.
 template <int kRanks>
@@ -81,72 +159,35 @@ __device__ __forceinline__ uint4 add_up(const uint4 (&parts)[kRanks], int ranks,
   return onehop::device::narrow<Bf16>(sums);
 }
 
-/// This thread's v-th vector of a row that a block works on.
+/// Normalises a row of which this thread has kVectors vectors, and writes both results if everyone is
+/// `complete`. By all threads.
 template <int kVectors>
-__device__ __forceinline__ unsigned vector_of(unsigned row, int v) {
-  return (row * kVectors + static_cast<unsigned>(v)) * kThreads + threadIdx.x;
+__device__ __forceinline__ void normalise(const NormParams& p, RowTeam& team, unsigned row,
+                                          const uint4 (&h)[kVectors], bool complete) {
+  uint4 weights[kVectors];  // on their way while the squares are added up
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) weights[v] = p.weight[team.place(v)];
+  float elements[kVectors][kElements];
+  float squares = 0;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    onehop::device::widen<Bf16>(h[v], elements[v]);
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) squares = fmaf(elements[v][e], elements[v][e], squares);
+  }
+  if (!team.sum(squares, complete)) return;
+  const float scale = rsqrtf(fmaf(squares, p.mean, p.epsilon));
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    float weight[kElements];
+    onehop::device::widen<Bf16>(weights[v], weight);
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) elements[v][e] *= scale * weight[e];
+    const unsigned at = row * p.vectors + team.place(v);
+    p.out[at] = onehop::device::narrow<Bf16>(elements[v]);
+    p.h[at] = h[v];
+  }
 }
-
-/// Normalises rows, of which each thread of a block has its kVectors vectors.
-template <int kVectors>
-class RowNorm {
- public:
-  __device__ __forceinline__ explicit RowNorm(const NormParams& p) : p_(p) {}
-
-  /// By all threads; writes the results of those that are to. False, for all: some thread has not got its
-  /// vectors.
-  __device__ __forceinline__ bool finish(unsigned row, const uint4 (&h)[kVectors], bool complete,
-                                         bool writes) {
-    uint4 weights[kVectors];  // on their way while the squares are added up
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) weights[v] = p_.weight[vector_of<kVectors>(0, v)];
-    float elements[kVectors][kElements];
-    float squares = 0;
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      onehop::device::widen<Bf16>(h[v], elements[v]);
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) squares = fmaf(elements[v][e], elements[v][e], squares);
-    }
-    if (!sum_over_block(squares, complete)) return false;
-    const float scale = rsqrtf(fmaf(squares, 1.0f / (kVectors * kThreads * kElements), p_.epsilon));
-    if (!writes) return true;
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      float weight[kElements];
-      onehop::device::widen<Bf16>(weights[v], weight);
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) elements[v][e] *= scale * weight[e];
-      const unsigned at = vector_of<kVectors>(row, v);
-      p_.out[at] = onehop::device::narrow<Bf16>(elements[v]);
-      p_.h[at] = h[v];
-    }
-    return true;
-  }
-
- private:
-  /// In one order, whatever the grid. One barrier per row: the next row's sums go elsewhere, and with the
-  /// barrier of that row everyone has read this one's.
-  __device__ __forceinline__ bool sum_over_block(float& value, bool complete) {
-    __shared__ float4 sums[2][kWarps / 4];
-#pragma unroll
-    for (int lane = 16; lane > 0; lane /= 2) value += __shfl_xor_sync(~0u, value, lane);
-    float4* const here = sums[turn_];
-    turn_ ^= 1;
-    if (threadIdx.x % 32 == 0) reinterpret_cast<float*>(here)[threadIdx.x / 32] = value;
-    if (__syncthreads_and(complete ? 1 : 0) == 0) return false;
-    value = 0;
-#pragma unroll
-    for (unsigned i = 0; i < kWarps / 4; ++i) {
-      const float4 four = here[i];
-      value += (four.x + four.y) + (four.z + four.w);
-    }
-    return true;
-  }
-
-  const NormParams& p_;
-  unsigned turn_ = 0;
-};
 
 /// The step-th rank to the right: when everyone begins with its neighbour, no two meet at a receiver.
 __device__ __forceinline__ int right_of(const onehop::ChannelSlots& slots, int step) {
@@ -154,70 +195,72 @@ __device__ __forceinline__ int right_of(const onehop::ChannelSlots& slots, int s
   return rank < slots.size ? rank : rank - slots.size;
 }
 
-/// Packets and one-shot. Each row is the work of `parts` blocks, a power of two not above kWarps; 1 for mail,
-/// which is taken once.
+/// Blocks for which a multiprocessor has registers: the next kernel's beside this one's, unless what a thread
+/// takes at a time needs them.
+template <class Use, int kRanks>
+constexpr int kBlocks = Use::Channel::kWidening* kRanks > 4 ? 1 : 2;
+
+/// Packets and one-shot.
 template <class Use, int kRanks, int kVectors>
-__global__ void __launch_bounds__(kThreads, kBlocks<Use, kRanks, kVectors>)
-    one_shot(const __grid_constant__ typename Use::Channel channel, const __grid_constant__ NormParams p,
-             const unsigned log_parts) {
+__global__ void __launch_bounds__(kMostThreads, kBlocks<Use, kRanks>)
+    one_shot(const __grid_constant__ typename Use::Channel channel, const __grid_constant__ NormParams p) {
   const onehop::ChannelSlots& slots = channel.slots;
-  const unsigned first = blockIdx.x >> log_parts;
-  const unsigned stride = gridDim.x >> log_parts;
-  // Whole warps have a share or none.
-  const bool shares = ((threadIdx.x / 32 ^ blockIdx.x) & ((1u << log_parts) - 1)) == 0;
+  RowTeam team(p.log_parts);
+  const unsigned first = team.first_row();
+  const unsigned stride = team.rows_at_a_time();
+  const auto load_own = [&](uint4(&own)[kVectors], unsigned row) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) own[v] = p.x[row * p.vectors + team.place(v)];
+  };
 
   wait_for_previous();
   // The first row's data is on its way before the count of uses is asked for.
   uint4 own[kVectors];
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) own[v] = p.x[vector_of<kVectors>(first, v)];
+  load_own(own, first);
   const Use use(channel);
-  if (shares) {
-    for (unsigned row = first;;) {
+  for (unsigned row = first;;) {
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
-        for (int step = 1; step < kRanks; ++step) {
-          if (exists<kRanks>(step, slots.size))
-            use.put(right_of(slots, step), vector_of<kVectors>(row, v), own[v]);
-        }
+      for (int step = 1; step < kRanks; ++step) {
+        if (exists<kRanks>(step, slots.size))
+          use.put(right_of(slots, step), row * p.vectors + team.place(v), own[v]);
       }
-      row += stride;
-      if (row >= p.tokens) break;
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) own[v] = p.x[vector_of<kVectors>(row, v)];
     }
+    row += stride;
+    if (row >= p.tokens) break;
+    load_own(own, row);
   }
   let_next_start();
-  use.advance(4 * p.tokens * kVectors * kThreads);
+  use.advance(4 * p.tokens * p.vectors);
 
-  RowNorm<kVectors> norm(p);
   for (unsigned row = first; row < p.tokens; row += stride) {
     uint4 h[kVectors];
     bool complete = true;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      const unsigned at = vector_of<kVectors>(row, v);
+      const unsigned at = row * p.vectors + team.place(v);
       const uint4 residual = p.residual[at];
       uint4 parts[kRanks];
       complete = use.take_all(at, p.x[at], parts) && complete;
       h[v] = add_up(parts, slots.size, residual);
     }
-    if (!norm.finish(row, h, complete, shares)) return;
+    normalise(p, team, row, h, complete);
   }
 }
 
 /// The elements are cut into a piece per rank, of `piece` vectors. A slot has the sender's part of the
 /// receiver's piece, and behind it the sender's own piece, added up.
 template <int kRanks, int kVectors>
-__global__ void __launch_bounds__(kThreads, kBlocks<onehop::device::Mail, kRanks, kVectors>)
+__global__ void __launch_bounds__(kMostThreads, kBlocks<onehop::device::Mail, kRanks>)
     two_shot(const __grid_constant__ onehop::MailChannel channel, const __grid_constant__ NormParams p,
              const unsigned piece) {
   const onehop::ChannelSlots& slots = channel.slots;
-  const unsigned total = p.tokens * kVectors * kThreads;
-  const unsigned first = blockIdx.x * kThreads + threadIdx.x;
-  const unsigned stride = gridDim.x * kThreads;
-  const auto vectors_of = [&](unsigned begin) { return begin < total ? min(piece, total - begin) : 0; };
+  RowTeam team(p.log_parts);
+  const unsigned total = p.tokens * p.vectors;
+  const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
+  const unsigned stride = gridDim.x * blockDim.x;
+  const auto count_from = [&](unsigned begin) { return begin < total ? min(piece, total - begin) : 0; };
 
   wait_for_previous();
   const onehop::device::Mail mail(channel);
@@ -226,19 +269,18 @@ __global__ void __launch_bounds__(kThreads, kBlocks<onehop::device::Mail, kRanks
   for (int step = 1; step < slots.size; ++step) {
     const int owner = right_of(slots, step);
     const unsigned begin = static_cast<unsigned>(owner) * piece;
-    const unsigned count = vectors_of(begin);
+    const unsigned count = count_from(begin);
     for (unsigned i = first; i < count; i += stride) mail.put(owner, i, p.x[begin + i]);
   }
   let_next_start();
   mail.advance(2 * piece * 4);
 
   const unsigned begin = static_cast<unsigned>(slots.rank) * piece;
-  const unsigned count = vectors_of(begin);
+  const unsigned count = count_from(begin);
   for (unsigned i = first; i < count; i += stride) {
-    const uint4 own = p.x[begin + i];
     const uint4 residual = p.residual[begin + i];
     uint4 parts[kRanks];
-    if (!mail.take_all(i, own, parts)) break;
+    if (!mail.take_all(i, p.x[begin + i], parts)) break;
     const uint4 h = add_up(parts, slots.size, residual);
     // To itself as well: whichever block has the row finds it there.
 #pragma unroll
@@ -247,35 +289,34 @@ __global__ void __launch_bounds__(kThreads, kBlocks<onehop::device::Mail, kRanks
     }
   }
 
-  RowNorm<kVectors> norm(p);
-  for (unsigned row = blockIdx.x; row < p.tokens; row += gridDim.x) {
+  for (unsigned row = team.first_row(); row < p.tokens; row += team.rows_at_a_time()) {
     uint4 h[kVectors];
     bool complete = true;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      unsigned i = vector_of<kVectors>(row, v);
+      unsigned i = row * p.vectors + team.place(v);
       int owner = 0;
       while (i >= piece) i -= piece, ++owner;
       complete = mail.take(owner, piece + i, h[v]) && complete;
     }
-    if (!norm.finish(row, h, complete, true)) return;
+    normalise(p, team, row, h, complete);
   }
 }
 
 /// What follows an all-reduce when nothing is fused: p.x is the sum. A block per row.
 template <int kVectors>
-__global__ void __launch_bounds__(kThreads, 2) add_and_normalise(const __grid_constant__ NormParams p) {
+__global__ void __launch_bounds__(kMostThreads, 2) add_and_normalise(const __grid_constant__ NormParams p) {
+  RowTeam team(0);
   wait_for_previous();
   let_next_start();
-  RowNorm<kVectors> norm(p);
   uint4 h[kVectors];
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
-    const unsigned at = vector_of<kVectors>(blockIdx.x, v);
+    const unsigned at = blockIdx.x * p.vectors + team.place(v);
     const uint4 sum[1] = {p.x[at]};
     h[v] = add_up(sum, 1, p.residual[at]);
   }
-  (void)norm.finish(blockIdx.x, h, true, true);
+  normalise(p, team, blockIdx.x, h, true);
 }
 
 }  // namespace example

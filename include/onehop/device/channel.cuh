@@ -36,7 +36,6 @@
 // any number, a word of mail is put by one and taken by one.
 #pragma once
 
-#include <cstring>
 #include <type_traits>
 
 #include "onehop/device/channel.h"
@@ -46,23 +45,16 @@ namespace onehop::device {
 
 namespace detail {
 
+/// What T is made of.
 template <class T>
-struct Words {
+struct alignas(sizeof(T)) Words {
   static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16),
                 "channels carry 4, 8 or 16 bytes at a time");
   static constexpr int kCount = static_cast<int>(sizeof(T) / 4);
   std::uint32_t at[kCount];
 
-  __device__ __forceinline__ static Words of(const T& value) {
-    Words words;
-    std::memcpy(words.at, &value, sizeof(T));
-    return words;
-  }
-  __device__ __forceinline__ T value() const {
-    T value;
-    std::memcpy(&value, at, sizeof(T));
-    return value;
-  }
+  static __device__ __forceinline__ Words of(T value) { return __builtin_bit_cast(Words, value); }
+  [[nodiscard]] __device__ __forceinline__ T value() const { return __builtin_bit_cast(T, *this); }
 };
 
 /// The slow side of a wait for several ranks, of which `awaited` is the first that is missing: a state for
@@ -247,7 +239,7 @@ class ChannelUse {
 
   /// Puts `value` at `index` of this rank's slot on `dst`, which may be this rank itself.
   template <class T>
-  __device__ __forceinline__ void put(int dst, std::uint32_t index, const T& value) const {
+  __device__ __forceinline__ void put(int dst, std::uint32_t index, T value) const {
     // relaxed.sys: each word by itself pairs with its load in take() or take_all(), on `dst`.
     Slot::send(slots_.outbox[dst] + side_ + place<T>(index), Words<T>::of(value), use_);
   }
@@ -272,7 +264,7 @@ class ChannelUse {
   /// for this rank. kRanks: how many ranks there are, or kMaxDevices for any number. False: values are as
   /// they were.
   template <int kRanks, class T>
-  [[nodiscard]] __device__ __forceinline__ bool take_all(std::uint32_t index, const T& own,
+  [[nodiscard]] __device__ __forceinline__ bool take_all(std::uint32_t index, T own,
                                                          T (&values)[kRanks]) const {
     const std::byte* from[kRanks];
 #pragma unroll

@@ -55,82 +55,90 @@ __device__ __forceinline__ void let_next_start() {
 #endif
 }
 
-/// The blocks that share a row, and the sums that they have to agree on. Few rows are spread over many
+/// The blocks that share a row, and the sum that they have to agree on. Few rows are spread over many
 /// multiprocessors so; from compute capability 9.0 on, where a block can write to its neighbours' memory.
+///
+/// A row's partial sums say by themselves whether they are there, as packets do: a barrier would first wait
+/// for all that this block has sent to other GPUs.
 class RowTeam {
  public:
   /// Before wait_for_previous(): it takes a while, and touches nothing of the kernel before.
   __device__ __forceinline__ explicit RowTeam(unsigned log_parts)
-      : log_parts_(log_parts), part_(blockIdx.x & (parts() - 1)), sums_(shared()) {
-    if (threadIdx.x < 2 * kMostWarps) sums_.of_warps[threadIdx.x / kMostWarps][threadIdx.x % kMostWarps] = 0;
-    if (threadIdx.x == 0) sums_.incomplete = 0;
-    meet();
+      : log_parts_(log_parts), part_(blockIdx.x & (parts() - 1)), partials_(shared()) {
+    if (threadIdx.x < 2 * kMostWarps) (&partials_[0][0])[threadIdx.x] = 0;
+    __syncthreads();
+#if __CUDA_ARCH__ >= 900
+    if (log_parts_ != 0) cooperative_groups::this_cluster().sync();
+#endif
   }
 
   /// The row that this block begins with, how many there are at a time, and this thread's place in a row.
-  [[nodiscard]] __device__ __forceinline__ unsigned first_row() const { return blockIdx.x >> log_parts_; }
-  [[nodiscard]] __device__ __forceinline__ unsigned rows_at_a_time() const { return gridDim.x >> log_parts_; }
+  [[nodiscard]] __device__ __forceinline__ unsigned first_row() const {
+    return blockIdx.x >> log_parts_;
+  }
+  [[nodiscard]] __device__ __forceinline__ unsigned rows_at_a_time() const {
+    return gridDim.x >> log_parts_;
+  }
   [[nodiscard]] __device__ __forceinline__ unsigned place(int v) const {
     return ((static_cast<unsigned>(v) << log_parts_) | part_) * blockDim.x + threadIdx.x;
   }
 
-  /// Adds up over the row, in one order. False, for all: a thread of some block was not complete, in this row
-  /// or before. All blocks go on to their last row all the same: they write to each other's memory.
-  __device__ __forceinline__ bool sum(float& value, bool complete) {
-#pragma unroll
-    for (int lane = 16; lane > 0; lane /= 2) value += __shfl_xor_sync(~0u, value, lane);
+  /// Adds up over the row, in one order. By all threads. False, for all: one of them was not complete.
+  [[nodiscard]] __device__ __forceinline__ bool sum(float& value, bool complete) {
+    const unsigned lane = threadIdx.x % 32;
     const unsigned warp = (part_ * blockDim.x + threadIdx.x) / 32;
-    if (threadIdx.x % 32 < parts()) {  // a lane for each block
-      *of_block(&sums_.of_warps[turn_][warp], threadIdx.x % 32) = value;
+    const unsigned warps = (blockDim.x << log_parts_) / 32;
+    ++rows_;
+    auto& partials = partials_[rows_ & 1];
+    value = sum_over_warp(value);
+    Partial partial = static_cast<Partial>(rows_) << 33 | __float_as_uint(value);
+    if (__all_sync(~0u, complete ? 1 : 0) != 0) partial |= kComplete;
+    // One word, which arrives whole; to each block. Those of this row lie apart from those of the row before,
+    // which all have read whose partials of this row are here. And who has all of them is written to no more
+    // when it was the last row.
+    if (lane < parts()) *of_block(&partials[warp], lane) = partial;
+    if (lane < warps) {
+      do {
+        partial = partials[lane];
+      } while (partial >> 33 != rows_);
+    } else {
+      partial = kComplete;
     }
-    if (!complete) {
-      for (unsigned block = 0; block < parts(); ++block) *of_block(&sums_.incomplete, block) = 1;
-    }
-    // One meeting per row: the next row's sums go elsewhere, and after its meeting all have read this one's.
-    meet();
-    const auto* const fours = reinterpret_cast<const float4*>(sums_.of_warps[turn_]);
-    turn_ ^= 1;
-    value = 0;
-#pragma unroll
-    for (unsigned i = 0; i < kMostWarps / 4; ++i) {
-      value += (fours[i].x + fours[i].y) + (fours[i].z + fours[i].w);
-    }
-    return sums_.incomplete == 0;
+    value = sum_over_warp(__uint_as_float(static_cast<std::uint32_t>(partial)));
+    return __all_sync(~0u, (partial & kComplete) != 0 ? 1 : 0) != 0;
   }
 
  private:
+  /// Number of the row << 33 | kComplete | a float.
+  using Partial = unsigned long long;
+  static constexpr Partial kComplete = 1ull << 32;
+  using Partials = volatile Partial[2][kMostWarps];
+
   [[nodiscard]] __device__ __forceinline__ unsigned parts() const {
     return 1u << log_parts_;
   }
-
-  struct alignas(16) Sums {
-    float of_warps[2][kMostWarps];
-    int incomplete;
-  };
-  static __device__ __forceinline__ Sums& shared() {
-    __shared__ Sums sums;
-    return sums;
+  static __device__ __forceinline__ Partials& shared() {
+    __shared__ Partials partials;
+    return partials;
   }
-  template <class T>
-  __device__ __forceinline__ T* of_block(T* own, unsigned block) const {
+  __device__ __forceinline__ volatile Partial* of_block(volatile Partial* own, unsigned block) const {
 #if __CUDA_ARCH__ >= 900
-    return cooperative_groups::this_cluster().map_shared_rank(own, block);
+    return cooperative_groups::this_cluster().map_shared_rank(const_cast<Partial*>(own), block);
 #else
     (void)block;
     return own;
 #endif
   }
-  __device__ __forceinline__ void meet() const {
-#if __CUDA_ARCH__ >= 900
-    if (log_parts_ != 0) return cooperative_groups::this_cluster().sync();
-#endif
-    __syncthreads();
+  static __device__ __forceinline__ float sum_over_warp(float value) {
+#pragma unroll
+    for (int lane = 16; lane > 0; lane /= 2) value += __shfl_xor_sync(~0u, value, lane);
+    return value;
   }
 
   const unsigned log_parts_;
   const unsigned part_;
-  Sums& sums_;
-  unsigned turn_ = 0;
+  Partials& partials_;
+  unsigned rows_ = 0;
 };
 
 /// Kernels are made for exactly kRanks ranks, or, with kMaxDevices, for any number.
@@ -159,10 +167,10 @@ __device__ __forceinline__ uint4 add_up(const uint4 (&parts)[kRanks], int ranks,
   return onehop::device::narrow<Bf16>(sums);
 }
 
-/// Normalises a row of which this thread has kVectors vectors, and writes both results if everyone is
-/// `complete`. By all threads.
+/// Normalises a row of which this thread has kVectors vectors, and writes both results. By all threads.
+/// False, for all: one of them was not complete.
 template <int kVectors>
-__device__ __forceinline__ void normalise(const NormParams& p, RowTeam& team, unsigned row,
+__device__ __forceinline__ bool normalise(const NormParams& p, RowTeam& team, unsigned row,
                                           const uint4 (&h)[kVectors], bool complete) {
   uint4 weights[kVectors];  // on their way while the squares are added up
 #pragma unroll
@@ -175,7 +183,7 @@ __device__ __forceinline__ void normalise(const NormParams& p, RowTeam& team, un
 #pragma unroll
     for (int e = 0; e < kElements; ++e) squares = fmaf(elements[v][e], elements[v][e], squares);
   }
-  if (!team.sum(squares, complete)) return;
+  if (!team.sum(squares, complete)) return false;
   const float scale = rsqrtf(fmaf(squares, p.mean, p.epsilon));
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
@@ -187,6 +195,7 @@ __device__ __forceinline__ void normalise(const NormParams& p, RowTeam& team, un
     p.out[at] = onehop::device::narrow<Bf16>(elements[v]);
     p.h[at] = h[v];
   }
+  return true;
 }
 
 /// The step-th rank to the right: when everyone begins with its neighbour, no two meet at a receiver.
@@ -245,7 +254,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<Use, kRanks>)
       complete = use.take_all(at, p.x[at], parts) && complete;
       h[v] = add_up(parts, slots.size, residual);
     }
-    normalise(p, team, row, h, complete);
+    if (!normalise(p, team, row, h, complete)) return;
   }
 }
 
@@ -299,7 +308,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<onehop::device::Mail, kR
       while (i >= piece) i -= piece, ++owner;
       complete = mail.take(owner, piece + i, h[v]) && complete;
     }
-    normalise(p, team, row, h, complete);
+    if (!normalise(p, team, row, h, complete)) return;
   }
 }
 
@@ -316,7 +325,7 @@ __global__ void __launch_bounds__(kMostThreads, 2) add_and_normalise(const __gri
     const uint4 sum[1] = {p.x[at]};
     h[v] = add_up(sum, 1, p.residual[at]);
   }
-  normalise(p, team, blockIdx.x, h, true);
+  (void)normalise(p, team, blockIdx.x, h, true);
 }
 
 }  // namespace example

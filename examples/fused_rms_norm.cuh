@@ -6,13 +6,10 @@
 // Every rank has its own x, and the same residual and weight; every rank gets the same out and h, to the bit,
 // and whichever of the three ways it is done:
 //
-// - Packets: every rank sends its rows to all and adds up all that came. A row is the work of several blocks:
-//   each sends a share of it and writes that share of the results, but takes the whole row, since it needs
-//   the whole row's sum of squares. Packets may be read often; so few rows still use many multiprocessors.
-// - One-shot: the same over mail, a block per row.
+// - Packets: every rank sends its rows to all, and adds up all that came.
+// - One-shot: the same over mail.
 // - Two-shot: every rank adds up its share of the elements, adds the residual and sends the result to all.
-// All
-//   normalise all rows then, since to send normalised rows as well would take twice the bytes.
+//   Then all normalise all rows, since to send normalised rows as well would take twice the bytes.
 #pragma once
 
 #include <cooperative_groups.h>

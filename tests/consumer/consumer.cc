@@ -1,9 +1,12 @@
 // Includes everything and uses a little of each layer: what links here links for any user.
+#include <onehop/device/channel.h>
 #include <onehop/onehop.h>
 
 #include <cstdio>
 #include <thread>
 #include <vector>
+
+static_assert(onehop::PacketChannel::bytes(2, 64) > onehop::MailChannel::bytes(2, 64));
 
 int main() {
   const auto store = onehop::memory_store();

@@ -43,6 +43,14 @@ for kind in static shared; do
   }
 done
 
+# Device headers, by themselves and with nothing but what is installed.
+if [[ -n ${NVCC:-} ]]; then
+  for header in "$prefix"/include/onehop/device/*.cuh; do
+    echo "#include <onehop/device/$(basename "$header")>" > "$work/device.cu"
+    "$NVCC" -std=c++20 -arch=sm_80 -I "$prefix/include" --Werror all-warnings -c "$work/device.cu" -o "$work/device.o"
+  done
+fi
+
 flags() {
   PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config "$@" onehop
 }

@@ -1,0 +1,328 @@
+// All-reduce, residual and RMSNorm in one kernel: what 17_cuda_fused_rms_norm.cu launches, checks and times.
+//
+//   h = sum over ranks of x + residual, in f32 and in the order of ranks, rounded to bf16
+//   out = h / sqrt(mean(h * h) + epsilon) * weight, for each row
+//
+// Every rank has its own x, and the same residual and weight; every rank gets the same out and h, to the bit,
+// and whichever of the three ways it is done:
+//
+// - Packets: every rank sends its rows to all, and adds up all that came.
+// - One-shot: the same over mail.
+// - Two-shot: every rank adds up its share of the elements, adds the residual and sends the result to all.
+//   Then all normalise all rows, since to send normalised rows as well would take twice the bytes.
+#pragma once
+
+#include <cooperative_groups.h>
+
+#include <onehop/device/channel.cuh>
+#include <onehop/device/tile.cuh>
+
+namespace example {
+
+using Bf16 = __nv_bfloat16;
+
+constexpr int kElements = onehop::device::kPerVector<Bf16>;  // a thread's load and store: 16 bytes
+constexpr unsigned kMostThreads = 512;                       // of a block; at least 64
+constexpr unsigned kMostWarps = 32;                          // that share a row
+
+/// What a kernel works on. Results are apart from inputs.
+struct NormParams {
+  const uint4* x = nullptr;
+  const uint4* residual = nullptr;
+  const uint4* weight = nullptr;  ///< one row
+  uint4* out = nullptr;
+  uint4* h = nullptr;
+  unsigned tokens = 0;     ///< rows
+  unsigned vectors = 0;    ///< of a row, 16 bytes each: kVectors for each thread of the blocks that share it
+  unsigned log_parts = 0;  ///< 2^log_parts blocks share a row
+  float mean = 0;          ///< a row's sum to its mean
+  float epsilon = 0;
+};
+
+/// This kernel may have been set up while the one before it was running: it waits for its end.
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+/// The next kernel may be set up from now on.
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+/// The blocks that share a row, and the sum that they have to agree on. Few rows are spread over many
+/// multiprocessors so; from compute capability 9.0 on, where a block can write to its neighbours' memory.
+///
+/// A row's partial sums say by themselves whether they are there, as packets do: a barrier would first wait
+/// for all that this block has sent to other GPUs.
+class RowTeam {
+ public:
+  /// Before wait_for_previous(): it takes a while, and touches nothing of the kernel before.
+  __device__ __forceinline__ explicit RowTeam(unsigned log_parts)
+      : log_parts_(log_parts), part_(blockIdx.x & (parts() - 1)), partials_(shared()) {
+    if (threadIdx.x < 2 * kMostWarps) (&partials_[0][0])[threadIdx.x] = 0;
+    __syncthreads();
+#if __CUDA_ARCH__ >= 900
+    if (log_parts_ != 0) cooperative_groups::this_cluster().sync();
+#endif
+  }
+
+  /// The row that this block begins with, how many there are at a time, and this thread's place in a row.
+  [[nodiscard]] __device__ __forceinline__ unsigned first_row() const {
+    return blockIdx.x >> log_parts_;
+  }
+  [[nodiscard]] __device__ __forceinline__ unsigned rows_at_a_time() const {
+    return gridDim.x >> log_parts_;
+  }
+  [[nodiscard]] __device__ __forceinline__ unsigned place(int v) const {
+    return ((static_cast<unsigned>(v) << log_parts_) | part_) * blockDim.x + threadIdx.x;
+  }
+
+  /// Adds up over the row, in one order. By all threads. False, for all: one of them was not complete.
+  [[nodiscard]] __device__ __forceinline__ bool sum(float& value, bool complete) {
+    const unsigned lane = threadIdx.x % 32;
+    const unsigned warp = (part_ * blockDim.x + threadIdx.x) / 32;
+    const unsigned warps = (blockDim.x << log_parts_) / 32;
+    ++rows_;
+    auto& partials = partials_[rows_ & 1];
+    value = sum_over_warp(value);
+    Partial partial = static_cast<Partial>(rows_) << 33 | __float_as_uint(value);
+    if (__all_sync(~0u, complete ? 1 : 0) != 0) partial |= kComplete;
+    // One word, which arrives whole; to each block. Those of this row lie apart from those of the row before,
+    // which all have read whose partials of this row are here. And who has all of them is written to no more
+    // when it was the last row.
+    if (lane < parts()) *of_block(&partials[warp], lane) = partial;
+    if (lane < warps) {
+      do {
+        partial = partials[lane];
+      } while (partial >> 33 != rows_);
+    } else {
+      partial = kComplete;
+    }
+    value = sum_over_warp(__uint_as_float(static_cast<std::uint32_t>(partial)));
+    return __all_sync(~0u, (partial & kComplete) != 0 ? 1 : 0) != 0;
+  }
+
+ private:
+  /// Number of the row << 33 | kComplete | a float.
+  using Partial = unsigned long long;
+  static constexpr Partial kComplete = 1ull << 32;
+  using Partials = volatile Partial[2][kMostWarps];
+
+  [[nodiscard]] __device__ __forceinline__ unsigned parts() const {
+    return 1u << log_parts_;
+  }
+  static __device__ __forceinline__ Partials& shared() {
+    __shared__ Partials partials;
+    return partials;
+  }
+  __device__ __forceinline__ volatile Partial* of_block(volatile Partial* own, unsigned block) const {
+#if __CUDA_ARCH__ >= 900
+    return cooperative_groups::this_cluster().map_shared_rank(const_cast<Partial*>(own), block);
+#else
+    (void)block;
+    return own;
+#endif
+  }
+  static __device__ __forceinline__ float sum_over_warp(float value) {
+#pragma unroll
+    for (int lane = 16; lane > 0; lane /= 2) value += __shfl_xor_sync(~0u, value, lane);
+    return value;
+  }
+
+  const unsigned log_parts_;
+  const unsigned part_;
+  Partials& partials_;
+  unsigned rows_ = 0;
+};
+
+/// Kernels are made for exactly kRanks ranks, or, with kMaxDevices, for any number.
+template <int kRanks>
+__device__ __forceinline__ bool exists(int rank, int ranks) {
+  return kRanks < onehop::kMaxDevices || rank < ranks;
+}
+
+__device__ __forceinline__ void add(float (&sums)[kElements], const uint4& vector) {
+  float more[kElements];
+  onehop::device::widen<Bf16>(vector, more);
+#pragma unroll
+  for (int e = 0; e < kElements; ++e) sums[e] += more[e];
+}
+
+/// The sum over ranks and the residual, rounded.
+template <int kRanks>
+__device__ __forceinline__ uint4 add_up(const uint4 (&parts)[kRanks], int ranks, const uint4& residual) {
+  float sums[kElements];
+  onehop::device::widen<Bf16>(parts[0], sums);
+#pragma unroll
+  for (int r = 1; r < kRanks; ++r) {
+    if (exists<kRanks>(r, ranks)) add(sums, parts[r]);
+  }
+  add(sums, residual);
+  return onehop::device::narrow<Bf16>(sums);
+}
+
+/// Normalises a row of which this thread has kVectors vectors, and writes both results. By all threads.
+/// False, for all: one of them was not complete.
+template <int kVectors>
+__device__ __forceinline__ bool normalise(const NormParams& p, RowTeam& team, unsigned row,
+                                          const uint4 (&h)[kVectors], bool complete) {
+  uint4 weights[kVectors];  // on their way while the squares are added up
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) weights[v] = p.weight[team.place(v)];
+  float elements[kVectors][kElements];
+  float squares = 0;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    onehop::device::widen<Bf16>(h[v], elements[v]);
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) squares = fmaf(elements[v][e], elements[v][e], squares);
+  }
+  if (!team.sum(squares, complete)) return false;
+  const float scale = rsqrtf(fmaf(squares, p.mean, p.epsilon));
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    float weight[kElements];
+    onehop::device::widen<Bf16>(weights[v], weight);
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) elements[v][e] *= scale * weight[e];
+    const unsigned at = row * p.vectors + team.place(v);
+    p.out[at] = onehop::device::narrow<Bf16>(elements[v]);
+    p.h[at] = h[v];
+  }
+  return true;
+}
+
+/// The step-th rank to the right: when everyone begins with its neighbour, no two meet at a receiver.
+__device__ __forceinline__ int right_of(const onehop::ChannelSlots& slots, int step) {
+  const int rank = slots.rank + step;
+  return rank < slots.size ? rank : rank - slots.size;
+}
+
+/// Blocks for which a multiprocessor has registers: the next kernel's beside this one's, unless what a thread
+/// takes at a time needs them.
+template <class Use, int kRanks>
+constexpr int kBlocks = Use::Channel::kWidening* kRanks > 4 ? 1 : 2;
+
+/// Packets and one-shot.
+template <class Use, int kRanks, int kVectors>
+__global__ void __launch_bounds__(kMostThreads, kBlocks<Use, kRanks>)
+    one_shot(const __grid_constant__ typename Use::Channel channel, const __grid_constant__ NormParams p) {
+  const onehop::ChannelSlots& slots = channel.slots;
+  RowTeam team(p.log_parts);
+  const unsigned first = team.first_row();
+  const unsigned stride = team.rows_at_a_time();
+  const auto load_own = [&](uint4(&own)[kVectors], unsigned row) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) own[v] = p.x[row * p.vectors + team.place(v)];
+  };
+
+  wait_for_previous();
+  // The first row's data is on its way before the count of uses is asked for.
+  uint4 own[kVectors];
+  load_own(own, first);
+  const Use use(channel);
+  for (unsigned row = first;;) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+      for (int step = 1; step < kRanks; ++step) {
+        if (exists<kRanks>(step, slots.size))
+          use.put(right_of(slots, step), row * p.vectors + team.place(v), own[v]);
+      }
+    }
+    row += stride;
+    if (row >= p.tokens) break;
+    load_own(own, row);
+  }
+  let_next_start();
+  use.advance(4 * p.tokens * p.vectors);
+
+  for (unsigned row = first; row < p.tokens; row += stride) {
+    uint4 h[kVectors];
+    bool complete = true;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const unsigned at = row * p.vectors + team.place(v);
+      const uint4 residual = p.residual[at];
+      uint4 parts[kRanks];
+      complete = use.take_all(at, p.x[at], parts) && complete;
+      h[v] = add_up(parts, slots.size, residual);
+    }
+    if (!normalise(p, team, row, h, complete)) return;
+  }
+}
+
+/// The elements are cut into a piece per rank, of `piece` vectors. A slot has the sender's part of the
+/// receiver's piece, and behind it the sender's own piece, added up.
+template <int kRanks, int kVectors>
+__global__ void __launch_bounds__(kMostThreads, kBlocks<onehop::device::Mail, kRanks>)
+    two_shot(const __grid_constant__ onehop::MailChannel channel, const __grid_constant__ NormParams p,
+             const unsigned piece) {
+  const onehop::ChannelSlots& slots = channel.slots;
+  RowTeam team(p.log_parts);
+  const unsigned total = p.tokens * p.vectors;
+  const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
+  const unsigned stride = gridDim.x * blockDim.x;
+  const auto count_from = [&](unsigned begin) { return begin < total ? min(piece, total - begin) : 0; };
+
+  wait_for_previous();
+  const onehop::device::Mail mail(channel);
+  // All that goes to one peer, then to the next.
+#pragma unroll 1
+  for (int step = 1; step < slots.size; ++step) {
+    const int owner = right_of(slots, step);
+    const unsigned begin = static_cast<unsigned>(owner) * piece;
+    const unsigned count = count_from(begin);
+    for (unsigned i = first; i < count; i += stride) mail.put(owner, i, p.x[begin + i]);
+  }
+  let_next_start();
+  mail.advance(2 * piece * 4);
+
+  const unsigned begin = static_cast<unsigned>(slots.rank) * piece;
+  const unsigned count = count_from(begin);
+  for (unsigned i = first; i < count; i += stride) {
+    const uint4 residual = p.residual[begin + i];
+    uint4 parts[kRanks];
+    if (!mail.take_all(i, p.x[begin + i], parts)) break;
+    const uint4 h = add_up(parts, slots.size, residual);
+    // To itself as well: whichever block has the row finds it there.
+#pragma unroll
+    for (int step = 0; step < kRanks; ++step) {
+      if (exists<kRanks>(step, slots.size)) mail.put(right_of(slots, step), piece + i, h);
+    }
+  }
+
+  for (unsigned row = team.first_row(); row < p.tokens; row += team.rows_at_a_time()) {
+    uint4 h[kVectors];
+    bool complete = true;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      unsigned i = row * p.vectors + team.place(v);
+      int owner = 0;
+      while (i >= piece) i -= piece, ++owner;
+      complete = mail.take(owner, piece + i, h[v]) && complete;
+    }
+    if (!normalise(p, team, row, h, complete)) return;
+  }
+}
+
+/// What follows an all-reduce when nothing is fused: p.x is the sum. A block per row.
+template <int kVectors>
+__global__ void __launch_bounds__(kMostThreads, 2) add_and_normalise(const __grid_constant__ NormParams p) {
+  RowTeam team(0);
+  wait_for_previous();
+  let_next_start();
+  uint4 h[kVectors];
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    const unsigned at = blockIdx.x * p.vectors + team.place(v);
+    const uint4 sum[1] = {p.x[at]};
+    h[v] = add_up(sum, 1, p.residual[at]);
+  }
+  (void)normalise(p, team, blockIdx.x, h, true);
+}
+
+}  // namespace example

@@ -1,0 +1,120 @@
+// Channels: regions of symmetric memory through which kernels pass small messages without fences and
+// barriers, since data says by itself whether it is there. Made on the host as plain data: pass them by
+// value, as `const __grid_constant__`. Free of CUDA headers; what kernels do with them is in channel.cuh.
+//
+//   constexpr std::size_t kBytes = 64 << 10;  // from each rank to each in one kernel, at most
+//   const std::size_t needed = onehop::PacketChannel::bytes(group.size(), kBytes);
+//   const onehop::SymmetricBuffer buffer = group.allocate(needed);
+//   const auto channel = onehop::PacketChannel::make(buffer.device_view(), 0, kBytes);
+//
+// All ranks make the same channels. Memory that no kernel has written to since Group::allocate (zeroed) is a
+// channel that nobody has used.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "onehop/device/view.h"
+#include "onehop/error.h"
+
+namespace onehop {
+
+/// Start of a channel's region. No peer touches it.
+struct ChannelHead {
+  std::uint32_t uses;      ///< kernels that have used the channel; in device memory, so that replays count on
+  std::uint32_t arrivals;  ///< blocks of the running one that know the number
+};
+
+/// Where a channel's words are. A slot holds what one rank sends to one other in one use; slots of even and
+/// of odd uses are apart.
+struct ChannelSlots {
+  int rank = 0;
+  int size = 0;
+  std::uint32_t words = 0;  ///< of data in a slot, 4 bytes each
+  ChannelHead* head = nullptr;
+  std::byte* inbox = nullptr;           ///< own part: slots of even uses, by source
+  std::byte* outbox[kMaxDevices] = {};  ///< on each rank: this rank's slot of even uses
+  std::size_t slot_bytes = 0;
+  std::size_t parity_bytes = 0;  ///< from slots of even uses to those of odd ones
+  DeviceGuard guard;
+
+  static constexpr std::size_t kHeadBytes = 128;
+  static constexpr std::size_t kAlignment = 16;
+
+  /// `widening`: bytes in memory per byte of data.
+  static constexpr std::size_t region(int size, std::size_t bytes, std::size_t widening) {
+    return kHeadBytes + 2 * static_cast<std::size_t>(size) * slot(bytes, widening);
+  }
+  static ChannelSlots make(const DeviceView& view, std::size_t offset, std::size_t bytes,
+                           std::size_t widening) {
+    const std::size_t needed = region(view.size, bytes, widening);
+    if (offset % kAlignment != 0 || offset > view.bytes || needed > view.bytes - offset) {
+      throw Error(ErrorCode::invalid_argument,
+                  "a channel of " + std::to_string(needed) + " bytes at offset " + std::to_string(offset) +
+                      " of a buffer of " + std::to_string(view.bytes) +
+                      ": it must fit, and begin at a multiple of " + std::to_string(kAlignment));
+    }
+    if (bytes / 4 > kMostWords) {
+      throw Error(ErrorCode::invalid_argument,
+                  "a channel for " + std::to_string(bytes) +
+                      " bytes from rank to rank: at most 16 GiB - 16 are counted");
+    }
+    ChannelSlots slots;
+    slots.rank = view.rank;
+    slots.size = view.size;
+    slots.slot_bytes = slot(bytes, widening);
+    slots.parity_bytes = static_cast<std::size_t>(view.size) * slots.slot_bytes;
+    slots.words = static_cast<std::uint32_t>(slots.slot_bytes / widening / 4);
+    slots.head = reinterpret_cast<ChannelHead*>(view.peers[view.rank] + offset);
+    slots.inbox = view.peers[view.rank] + offset + kHeadBytes;
+    for (int r = 0; r < view.size; ++r) {
+      slots.outbox[r] =
+          view.peers[r] + offset + kHeadBytes + static_cast<std::size_t>(view.rank) * slots.slot_bytes;
+    }
+    slots.guard = view.guard;
+    return slots;
+  }
+
+ private:
+  static constexpr std::size_t kMostWords = 0xfffffffc;
+  static constexpr std::size_t slot(std::size_t bytes, std::size_t widening) {
+    return (bytes + 15) / 16 * 16 * widening;
+  }
+};
+
+/// Carries any bits: every 4 bytes travel with the number of the use, for twice the memory and wire. The
+/// quickest up to some ten KiB. May be read by any number of threads.
+struct PacketChannel {
+  static constexpr std::size_t kWidening = 2;  ///< bytes in memory for a byte of data
+
+  ChannelSlots slots;
+
+  /// Of a buffer, for at most `bytes` bytes from each rank to each in one use.
+  static constexpr std::size_t bytes(int size, std::size_t bytes) {
+    return ChannelSlots::region(size, bytes, kWidening);
+  }
+  /// At byte `offset` of every rank's part, a multiple of 16. Error{invalid_argument} if it does not fit.
+  static PacketChannel make(const DeviceView& view, std::size_t offset, std::size_t bytes) {
+    return {ChannelSlots::make(view, offset, bytes, kWidening)};
+  }
+};
+
+/// Carries floating-point numbers of up to 4 bytes at the full rate of the links: a word that is not zero is
+/// there, and whoever takes it puts zero back. Words travel complemented; the one that would then be zero,
+/// all ones, which is NaN in every such format, arrives as another NaN, 0x7fff7fff. Quicker than packets from
+/// some ten KiB on. Every word that is put is taken in the same use, once.
+struct MailChannel {
+  static constexpr std::size_t kWidening = 1;
+
+  ChannelSlots slots;
+
+  static constexpr std::size_t bytes(int size, std::size_t bytes) {
+    return ChannelSlots::region(size, bytes, kWidening);
+  }
+  static MailChannel make(const DeviceView& view, std::size_t offset, std::size_t bytes) {
+    return {ChannelSlots::make(view, offset, bytes, kWidening)};
+  }
+};
+
+}  // namespace onehop

@@ -1,0 +1,138 @@
+// Tiles of symmetric memory: pushed to a peer with a signal behind the data, awaited, and summed up over all
+// ranks; and 16 bytes of elements as floats.
+//
+//   onehop::device::put_tile(view, peer, channel, at, mine, kTileBytes);  // data, then the signal
+//   if (!onehop::device::wait_tile(view, peer, channel)) return;          // then the block sees the data
+//
+//   if (!onehop::device::barrier(view, channel)) return;                  // all parts are written
+//   onehop::device::reduce_tile<__nv_bfloat16>(view, at, bytes, [&](std::size_t i, const float (&sum)[8]) {
+//     out[i] = onehop::device::narrow<__nv_bfloat16>(sum);
+//   });
+//   if (!onehop::device::barrier(view, channel)) return;                  // all have read
+//
+// put_tile, wait_tile and reduce_tile are called by all threads of a block of one dimension. Offsets, sizes
+// and pointers are multiples of 16.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <type_traits>
+
+#include "onehop/device/signal.cuh"
+
+namespace onehop::device {
+
+// --- elements ---
+
+/// How many T make 16 bytes: f32, f16 or bf16.
+template <class T>
+inline constexpr int kPerVector = static_cast<int>(16 / sizeof(T));
+
+template <class T>
+__device__ __forceinline__ void widen(const uint4& vector, float (&elements)[kPerVector<T>]) {
+  const std::uint32_t words[4] = {vector.x, vector.y, vector.z, vector.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (std::is_same_v<T, float>) {
+      elements[i] = __uint_as_float(words[i]);
+    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+      elements[2 * i] = __uint_as_float(words[i] << 16);
+      elements[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000);
+    } else {
+      static_assert(std::is_same_v<T, __half>, "elements are float, __half or __nv_bfloat16");
+      elements[2 * i] = __half2float(__ushort_as_half(static_cast<unsigned short>(words[i])));
+      elements[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(words[i] >> 16)));
+    }
+  }
+}
+
+/// Rounds to nearest, ties to even.
+template <class T>
+__device__ __forceinline__ uint4 narrow(const float (&elements)[kPerVector<T>]) {
+  std::uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (std::is_same_v<T, float>) {
+      words[i] = __float_as_uint(elements[i]);
+    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(elements[2 * i], elements[2 * i + 1]);
+      words[i] = reinterpret_cast<const std::uint32_t&>(pair);
+    } else {
+      static_assert(std::is_same_v<T, __half>, "elements are float, __half or __nv_bfloat16");
+      const __half2 pair = __floats2half2_rn(elements[2 * i], elements[2 * i + 1]);
+      words[i] = reinterpret_cast<const std::uint32_t&>(pair);
+    }
+  }
+  return {words[0], words[1], words[2], words[3]};
+}
+
+// --- tiles ---
+
+/// Copies `bytes` bytes to byte `offset` of rank dst's part, and then signals `dst` on `channel`: its
+/// matching wait_tile or wait_signal returns when they are there. `dst` may be this rank.
+__device__ inline void put_tile(const DeviceView& view, int dst, int channel, std::size_t offset,
+                                const void* from, std::size_t bytes) {
+  const auto* const source = static_cast<const uint4*>(from);
+  auto* const target = reinterpret_cast<uint4*>(view.peers[dst] + offset);
+  constexpr int kAtATime = 4;  // loads under way before their stores
+  for (std::size_t i = threadIdx.x; i < bytes / 16; i += kAtATime * blockDim.x) {
+    uint4 vectors[kAtATime];
+#pragma unroll
+    for (int k = 0; k < kAtATime; ++k) {
+      if (i + k * blockDim.x < bytes / 16) vectors[k] = source[i + k * blockDim.x];
+    }
+#pragma unroll
+    for (int k = 0; k < kAtATime; ++k) {
+      if (i + k * blockDim.x < bytes / 16) target[i + k * blockDim.x] = vectors[k];
+    }
+  }
+  // The barrier brings all threads' stores before the signal, whose release (put_signal) covers them.
+  __syncthreads();
+  if (threadIdx.x == 0) put_signal(view, dst, channel);
+}
+
+/// Waits for the next signal of `src` on `channel`; what came before it is visible to the whole block then.
+[[nodiscard]] __device__ inline bool wait_tile(const DeviceView& view, int src, int channel) {
+  bool came = true;
+  // The acquire (wait_signal) is this thread's, and the barrier hands on what it saw.
+  if (threadIdx.x == 0) came = wait_signal(view, src, channel);
+  return __syncthreads_and(came ? 1 : 0) != 0;
+}
+
+/// For each 16 bytes of the `bytes` at byte `offset` of every rank's part: the sums of their elements over
+/// all ranks, in f32 and in the order of ranks, so that every rank gets the same bits. `sink(i, sums)` is
+/// called with each vector's index by one thread. Between barriers (signal.cuh): one before, when all parts
+/// are written, and one before they are written again. kRanks: how many ranks there are, or kMaxDevices for
+/// any number.
+template <class T, int kRanks = kMaxDevices, class Sink>
+__device__ __forceinline__ void reduce_tile(const DeviceView& view, std::size_t offset, std::size_t bytes,
+                                            Sink&& sink) {
+  for (std::size_t i = threadIdx.x; i < bytes / 16; i += blockDim.x) {
+    uint4 vectors[kRanks];
+    // All loads are under way before the first sum. Plain ones, which see what the barrier before published;
+    // never through the read-only cache, which does not.
+#pragma unroll
+    for (int r = 0; r < kRanks; ++r) {
+      const int existing = kRanks < kMaxDevices || r < view.size ? r : 0;
+      const std::byte* const at = view.peers[existing] + offset + 16 * i;
+      asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(vectors[r].x), "=r"(vectors[r].y), "=r"(vectors[r].z), "=r"(vectors[r].w)
+                   : "l"(at)
+                   : "memory");
+    }
+    float sums[kPerVector<T>];
+    widen<T>(vectors[0], sums);
+#pragma unroll
+    for (int r = 1; r < kRanks; ++r) {
+      if (kRanks == kMaxDevices && r >= view.size) continue;
+      float more[kPerVector<T>];
+      widen<T>(vectors[r], more);
+#pragma unroll
+      for (int e = 0; e < kPerVector<T>; ++e) sums[e] += more[e];
+    }
+    sink(i, sums);
+  }
+}
+
+}  // namespace onehop::device

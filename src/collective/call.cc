@@ -26,8 +26,10 @@ constexpr Names kNames[] = {
     {"all_to_all_v", "all_to_all_v.data"},
     {"gather", "gather.data"},
     {"scatter", "scatter.data"},
+    {"send", "send.data"},
+    {"recv", "recv.data"},
 };
-static_assert(std::size(kNames) == static_cast<std::size_t>(CallKind::scatter) + 1);
+static_assert(std::size(kNames) == static_cast<std::size_t>(CallKind::recv) + 1);
 
 const Names& names_of(CallKind kind) {
   const auto number = static_cast<std::size_t>(kind);

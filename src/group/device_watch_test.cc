@@ -28,6 +28,7 @@ class FakeTeam : public DeviceTeam {
   mutable std::atomic<std::uint32_t> left{0};
 
   void all_reduce(const DeviceAllReduce&, Stream) override {}
+  void exchange(const DeviceExchange&, Stream) override {}
   void barrier(const DeviceView&, int, Stream) override {}
   void put_signal(const DeviceView&, Rank, int, Stream) override {}
   void wait_signal(const DeviceView&, Rank, int, Stream) override {}

@@ -2,6 +2,7 @@
 // device, and what those kernels have to say when a wait fails. In a build without CUDA, create() says so.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -57,6 +58,17 @@ struct DeviceAllReduce {
   bool early = false;  ///< cuda::AllReduceParams::early
 };
 
+/// Data that moves between ranks as it is: for each rank what this one sends it and what it gets from it.
+struct DeviceExchange {
+  struct Transfer {
+    const std::byte* in = nullptr;
+    std::size_t sent = 0;
+    std::byte* out = nullptr;
+    std::size_t received = 0;
+  };
+  std::array<Transfer, kMaxDevices> transfers{};  ///< by rank; this rank's own: copied when in != out
+};
+
 /// A wait that failed on the device.
 struct DeviceFailure {
   DeviceFault::Reason reason{};
@@ -94,6 +106,9 @@ class DeviceTeam {
   virtual ~DeviceTeam() = default;
 
   virtual void all_reduce(const DeviceAllReduce& call, Stream stream) = 0;
+  /// Queued like all_reduce. Pairs are FIFO; all transfers of one call progress together; only the pairs that
+  /// move bytes take part.
+  virtual void exchange(const DeviceExchange& call, Stream stream) = 0;
   virtual void barrier(const DeviceView& view, int channel, Stream stream) = 0;
   virtual void put_signal(const DeviceView& view, Rank dst, int channel, Stream stream) = 0;
   virtual void wait_signal(const DeviceView& view, Rank src, int channel, Stream stream) = 0;

@@ -152,6 +152,10 @@ class CudaTeam final : public DeviceTeam {
     if (!captured) check_cuda(driver_.EventRecord(last_call_, queue), "cuEventRecord");
   }
 
+  void exchange(const DeviceExchange& /*call*/, Stream /*stream*/) override {
+    fail(ErrorCode::unsupported, "send and recv are not available between GPUs yet; join with DeviceId::host");
+  }
+
   void barrier(const DeviceView& view, int channel, Stream stream) override {
     launch_signal(barrier_, 32, {.view = view, .channel = channel}, stream, "launching a barrier");
   }

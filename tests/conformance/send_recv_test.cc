@@ -157,6 +157,9 @@ class SendRecv : public CollectiveTest {
     });
   }
 
+  /// Not where an element of several bytes may lie.
+  static void* odd(void* data) { return static_cast<std::byte*>(data) + 1; }
+
   [[nodiscard]] std::size_t slot() const { return host::Pairs::slot_bytes(ranks(), kSmallScratch); }
   /// Bytes: nothing, little, around chunks and rings.
   [[nodiscard]] std::vector<std::size_t> sizes() const {
@@ -298,7 +301,148 @@ TEST_P(SendRecv, TakesTurnsWithCollectives) {
   });
 }
 
+/// What `call` throws; its code is 0 when it throws nothing.
+Error error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  return {ErrorCode{}, "nothing was thrown"};
+}
+
+TEST_P(SendRecv, AnUnusableArgumentIsThisRanksErrorAlone) {
+  const Letters letters = all_pairs(100, true);
+  deliver(letters, [&](Group& group, Mailbag& bag) {
+    std::array<double, 4> memory{};
+    void* const data = memory.data();
+    const int me = group.rank().value;
+    const Rank other{(me + 1) % group.size()};
+    const auto type = DType::f64;
+    struct Row {
+      std::function<void()> call;
+      const char* text;
+    };
+    const Row rows[] = {
+        {[&] { (void)send(group, nullptr, 1, type, other); }, "its input is null"},
+        {[&] { (void)recv(group, nullptr, 1, type, other); }, "its output is null"},
+        {[&] { (void)send(group, odd(data), 1, type, other); }, "not aligned"},
+        {[&] { (void)recv(group, odd(data), 1, type, other); }, "not aligned"},
+        {[&] { (void)send(group, data, SIZE_MAX / 8, type, other); }, "count is too large"},
+        {[&] { (void)recv(group, data, 1, static_cast<DType>(77), other); }, "type is unknown"},
+        {[&] { (void)send(group, data, 1, type, Rank{group.size()}); }, "is not in a group of"},
+        {[&] { (void)recv(group, data, 1, type, Rank{}); }, "rank -1 is not in a group of"},
+        {[&] {
+           (void)send(group, data, 1, type, other, {}, {.algorithm = Algorithm::two_shot, .timeout = {}});
+         },
+         "its algorithm cannot carry it"},
+        {[&] { (void)recv(group, data, 1, type, other, {}, {.algorithm = {}, .timeout = Duration{-1}}); },
+         "must not be negative"},
+        {[&] { (void)send(group, data, 1, type, Rank{me}); }, "only in a GroupCall"},
+        {[&] { (void)recv(group, data, 1, type, Rank{me}); }, "only in a GroupCall"},
+    };
+    for (const bool grouped : {false, true}) {
+      for (const Row& row : rows) {
+        if (grouped && std::string_view(row.text) == "only in a GroupCall") continue;
+        std::optional<GroupCall> scope;
+        if (grouped) scope.emplace();
+        const Error error = error_of(row.call);
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.message();
+        EXPECT_THAT(error.message(), HasSubstr(row.text));
+        if (scope) scope->end();  // nothing was queued
+      }
+    }
+    bag.exchange_all();
+  });
+}
+
+/// Pairs that do not agree: rank 0 sends what rank 1 does not expect. `make(rank)` is what these two call;
+/// all ranks' next calls fail with the same error, which names both.
+class Disagreement : public SendRecv {
+ protected:
+  void expect(const std::function<void(Group&, std::byte* data)>& make, const std::string& text) {
+    if (backend().on_gpus) GTEST_SKIP() << "GPUs do not compare";
+    backend().run(ranks(), {}, [&](Group& group) {
+      const std::unique_ptr<RankMemory> memory = backend().memory(group);
+      const std::size_t bytes = 1 << 20;
+      std::byte* const data = memory->allocate(bytes);
+      const Bytes poison(bytes, kPoison);
+      memory->upload(data, poison.data(), bytes);
+      const Error first = error_of([&] {
+        group.barrier();  // nobody is still joining
+        if (group.rank().value < 2) make(group, data);
+      });
+      // What sends little may have returned before the other end looked.
+      if (group.rank() == Rank{1}) {
+        EXPECT_EQ(first.code(), ErrorCode::mismatch) << first.message();
+      }
+      const Error error = error_of([&] { group.barrier(); });
+      EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.message();
+      EXPECT_THAT(error.message(), HasSubstr(text));
+      if (first.code() != ErrorCode{}) {
+        EXPECT_EQ(first.message(), error.message());
+      }
+      EXPECT_EQ(std::memcmp(data, poison.data(), bytes), 0) << "something was received";
+      memory->release(data);
+    });
+  }
+};
+
+TEST_P(Disagreement, OfCountsIsAMismatchOnAllRanks) {
+  for (const std::size_t count : {std::size_t{0}, std::size_t{99}, std::size_t{200'000}}) {
+    expect(
+        [&](Group& group, std::byte* data) {
+          if (group.rank() == Rank{0}) (void)send(group, data, count, DType::f32, Rank{1});
+          if (group.rank() == Rank{1}) (void)recv(group, data, 100, DType::f32, Rank{0});
+        },
+        fmt::format("ranks disagree: rank 0 sends {} f32 to rank 1, which receives 100 f32", count));
+  }
+}
+
+TEST_P(Disagreement, OfTypesIsAMismatchEvenIfTheBytesAreAsMany) {
+  expect(
+      [&](Group& group, std::byte* data) {
+        if (group.rank() == Rank{0}) (void)send(group, data, 200'000, DType::i32, Rank{1});
+        if (group.rank() == Rank{1}) (void)recv(group, data, 200'000, DType::f32, Rank{0});
+      },
+      "ranks disagree: rank 0 sends 200000 i32 to rank 1, which receives 200000 f32");
+}
+
+TEST_P(Disagreement, InAGroupCallIsAMismatchForAllInIt) {
+  expect(
+      [&](Group& group, std::byte* data) {
+        const Rank other{1 - group.rank().value};
+        GroupCall scope;
+        (void)send(group, data, 100'000, DType::f32, other);
+        (void)recv(group, data + (512 << 10), group.rank() == Rank{0} ? 100'000 : 99'999, DType::f32, other);
+        scope.end();
+      },
+      "ranks disagree: rank 0 sends 100000 f32 to rank 1, which receives 99999 f32");
+}
+
+TEST_P(Disagreement, OfARankWithItselfIsFoundBeforeAnythingMoves) {
+  expect(
+      [&](Group& group, std::byte* data) {
+        if (group.rank() == Rank{0}) return group.barrier();
+        GroupCall scope;
+        (void)send(group, data, 10, DType::f32, Rank{1});
+        (void)recv(group, data + 1000, 20, DType::f32, Rank{1});
+        (void)recv(group, data + 2000, 1, DType::f32, Rank{0});
+        scope.end();
+      },
+      "ranks disagree: rank 1 sends 10 f32 to rank 1, which receives 20 f32");
+  expect(
+      [&](Group& group, std::byte* data) {
+        if (group.rank() == Rank{0}) return group.barrier();
+        GroupCall scope;
+        (void)send(group, data, 10, DType::f32, Rank{1});
+        scope.end();
+      },
+      "rank 1 sends itself 1 times and receives from itself 0 times in one GroupCall");
+}
+
 INSTANTIATE_TEST_SUITE_P(, SendRecv, ::testing::ValuesIn(parameters(&Backend::sizes)), name_of);
+INSTANTIATE_TEST_SUITE_P(, Disagreement, ::testing::ValuesIn(parameters(&Backend::few_sizes)), name_of);
 
 }  // namespace
 }  // namespace onehop::testing

@@ -230,6 +230,16 @@ void check_other_collectives(Group& group, const std::function<void()>& before_e
     before_each();
     (void)gather(group, in.data(), out.data(), count, type, root);
     if (group.rank() == root) expect("gather", n, [&](std::size_t r) { return value(r, 0); });
+    // All pairs at once.
+    std::fill(out.begin(), out.end(), 0);
+    before_each();
+    GroupCall scope;
+    for (std::size_t r = 0; r < n; ++r) {
+      (void)send(group, in.data() + r * count, count, type, Rank{static_cast<int>(r)});
+      (void)recv(group, out.data() + r * count, count, type, Rank{static_cast<int>(r)});
+    }
+    scope.end();
+    expect("send and recv", n, [&](std::size_t r) { return value(r, me); });
     before_each();
     (void)scatter(group, in.data(), out.data(), count, type, root);
     expect("scatter", 1, [&](std::size_t) { return value(0, me); });

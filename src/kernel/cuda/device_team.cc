@@ -153,7 +153,8 @@ class CudaTeam final : public DeviceTeam {
   }
 
   void exchange(const DeviceExchange& /*call*/, Stream /*stream*/) override {
-    fail(ErrorCode::unsupported, "send and recv are not available between GPUs yet; join with DeviceId::host");
+    fail(ErrorCode::unsupported,
+         "send and recv are not available between GPUs yet; join with DeviceId::host");
   }
 
   void barrier(const DeviceView& view, int channel, Stream stream) override {

@@ -49,7 +49,7 @@ struct JoinOptions {
 
 /// Algorithms of collectives, as counted by Group::usage. The numbers are part of the C API: append only.
 enum class Algorithm : std::uint8_t {
-  none = 0,      ///< the legacy policy declined
+  none = 0,      ///< the legacy policy declined, or the call is queued in a GroupCall
   one_shot = 1,  ///< everyone reads what it needs of everyone's input
   two_shot = 2,  ///< reduce-scatter, then all-gather
 };

@@ -268,7 +268,7 @@ ONEHOP_API onehop_status_t onehop_buffer_wait_signal(const onehop_buffer_t* buff
 typedef int onehop_algorithm_t;
 enum {
   ONEHOP_ALGORITHM_AUTO = -1,  ///< the group's policy picks
-  ONEHOP_ALGORITHM_NONE = 0,   ///< reported when the legacy policy declined
+  ONEHOP_ALGORITHM_NONE = 0,  ///< reported when the legacy policy declined, and by calls that are only queued
   ONEHOP_ALGORITHM_ONE_SHOT = 1,
   ONEHOP_ALGORITHM_TWO_SHOT = 2
 };
@@ -330,6 +330,32 @@ ONEHOP_API onehop_status_t onehop_gather(onehop_group_t* group, const void* in, 
 ONEHOP_API onehop_status_t onehop_scatter(onehop_group_t* group, const void* in, void* out, size_t count,
                                           onehop_dtype_t dtype, int root, void* stream,
                                           const onehop_call_options_t* options, onehop_algorithm_t* used);
+
+// ---- Send and receive, groups of calls ----
+
+/// Sends `count` elements to rank `dst`, whose matching onehop_recv names the same count and type: the k-th
+/// send of a pair goes to its k-th receive. Between host ranks a difference is MISMATCH, and the failure of
+/// the group. May return before the receive is called; nobody may count on that. Unusable arguments are
+/// INVALID_ARGUMENT on this rank alone. `stream`, `options` and `used` as for onehop_all_reduce.
+ONEHOP_API onehop_status_t onehop_send(onehop_group_t* group, const void* in, size_t count,
+                                       onehop_dtype_t dtype, int dst, void* stream,
+                                       const onehop_call_options_t* options, onehop_algorithm_t* used);
+/// Receives `count` elements from rank `src`.
+ONEHOP_API onehop_status_t onehop_recv(onehop_group_t* group, void* out, size_t count, onehop_dtype_t dtype,
+                                       int src, void* stream, const onehop_call_options_t* options,
+                                       onehop_algorithm_t* used);
+
+/// From here on, sends, receives and collectives of this thread are queued (`used` is
+/// ONEHOP_ALGORITHM_NONE then), until onehop_group_call_end makes all of them: the sends and receives of each
+/// group first, which progress together in whatever order they were made, then its collectives in theirs.
+/// Groups, data and block arrays stay where they are until then. May be nested: only the outermost end makes
+/// the calls.
+ONEHOP_API onehop_status_t onehop_group_call_begin(void);
+/// The first failure, in the order in which the groups first came, after all have been dealt with. Ends
+/// the group of calls in any case.
+ONEHOP_API onehop_status_t onehop_group_call_end(void);
+/// Instead of end: forgets what was queued since the matching begin.
+ONEHOP_API onehop_status_t onehop_group_call_drop(void);
 
 // ---- Topology ----
 

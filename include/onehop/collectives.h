@@ -97,6 +97,27 @@ ONEHOP_API Algorithm gather(Group& group, const void* in, void* out, std::size_t
 ONEHOP_API Algorithm scatter(Group& group, const void* in, void* out, std::size_t count, DType type,
                              Rank root, Stream stream = {}, const CallOptions& options = {});
 
+// send and recv concern two ranks, and nothing of what holds for collectives but types, counts, alignment and
+// what the stream is for:
+//
+// - The k-th send from rank s to rank r pairs with the k-th recv of r from s. Both name the same count and
+//   type. Where host ranks do not, recv throws Error{mismatch} that names the pair and both, and so do the
+//   send, if it has not returned, and every later call: the group has failed. GPUs do not compare.
+// - A send may return before its recv is called, when the data fits what is buffered. Nobody may count on
+//   that: two ranks that both send first, or one that sends to itself, do so in a GroupCall (group_call.h).
+// - Arguments that are unusable (null, misaligned, a rank that is none, ...) are Error{invalid_argument} on
+//   this rank alone. Nothing was sent or received then, and the group stays usable.
+// - Other failures (a timeout, a rank that died) are the group's, as those of collectives are.
+
+/// Sends `count` elements to rank `dst`. `in` is the caller's again when the call returns (GPUs: when the
+/// stream has got there). Returns Algorithm::one_shot.
+ONEHOP_API Algorithm send(Group& group, const void* in, std::size_t count, DType type, Rank dst,
+                          Stream stream = {}, const CallOptions& options = {});
+
+/// Receives `count` elements from rank `src`. Returns Algorithm::one_shot.
+ONEHOP_API Algorithm recv(Group& group, void* out, std::size_t count, DType type, Rank src,
+                          Stream stream = {}, const CallOptions& options = {});
+
 template <class T>
 inline constexpr std::optional<DType> kDTypeOf = std::nullopt;
 template <>

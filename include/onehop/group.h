@@ -33,7 +33,7 @@ struct JoinOptions {
   std::string name = "world";
   /// What each rank can stage at a time; 0: 10 MiB for host ranks (the field's default), 16 MiB for GPUs. A
   /// GPU gives about six times as much memory for it, and 1 MiB per rank: staged data lies in mailboxes and
-  /// slots of two parities.
+  /// slots of two parities. A host rank gives up to a quarter more, for sends.
   std::size_t scratch_bytes = 0;
   /// GPUs: memory that each rank gives so that copy engines carry messages of at least 64 MiB per rank of the
   /// group, and not longer than it (2 ranks: or longer). With less than 128 MiB per rank kernels carry them.
@@ -49,7 +49,7 @@ struct JoinOptions {
 
 /// Algorithms of collectives, as counted by Group::usage. The numbers are part of the C API: append only.
 enum class Algorithm : std::uint8_t {
-  none = 0,      ///< the legacy policy declined
+  none = 0,      ///< the legacy policy declined, or the call is queued in a GroupCall
   one_shot = 1,  ///< everyone reads what it needs of everyone's input
   two_shot = 2,  ///< reduce-scatter, then all-gather
 };

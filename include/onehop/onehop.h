@@ -7,6 +7,7 @@
 #include "onehop/diagnose.h"
 #include "onehop/error.h"
 #include "onehop/group.h"
+#include "onehop/group_call.h"
 #include "onehop/ipc.h"
 #include "onehop/job.h"
 #include "onehop/peer_access.h"

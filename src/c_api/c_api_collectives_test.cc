@@ -120,6 +120,56 @@ TEST(CApiCollectives, UnusableArgumentsOfOneRankAreRejectedOnAll) {
   });
 }
 
+TEST(CApiCollectives, SendAndReceiveInAGroupOfCalls) {
+  run_ranks(kRanks, [](onehop_group_t* group) {
+    const int me = onehop_group_rank(group);
+    const int right = (me + 1) % kRanks;
+    const int left = (me + kRanks - 1) % kRanks;
+    const std::vector<int> in(1'000'000, me);  // far more than what is buffered
+    std::vector<int> out(in.size(), -1);
+    int largest = me;
+    onehop_algorithm_t used = ONEHOP_ALGORITHM_ONE_SHOT;
+    EXPECT_OK(onehop_group_call_begin());
+    EXPECT_OK(onehop_send(group, in.data(), in.size(), kI32, right, nullptr, nullptr, &used));
+    EXPECT_EQ(used, ONEHOP_ALGORITHM_NONE);
+    EXPECT_OK(onehop_group_call_begin());
+    EXPECT_OK(onehop_send(group, in.data(), 7, kI32, right, nullptr, nullptr, nullptr));
+    EXPECT_OK(onehop_group_call_drop());
+    EXPECT_OK(onehop_group_call_begin());
+    EXPECT_OK(onehop_recv(group, out.data(), out.size(), kI32, left, nullptr, nullptr, nullptr));
+    EXPECT_OK(onehop_group_call_end());
+    EXPECT_EQ(out.front(), -1) << "only the outermost end makes the calls";
+    EXPECT_OK(onehop_group_call_end());
+    EXPECT_THAT(out, testing::Each(left));
+
+    if (me == 0) {
+      EXPECT_OK(onehop_send(group, &largest, 1, kI32, 1, nullptr, nullptr, &used));
+      EXPECT_EQ(used, ONEHOP_ALGORITHM_ONE_SHOT);
+    } else if (me == 1) {
+      EXPECT_OK(onehop_recv(group, &largest, 1, kI32, 0, nullptr, nullptr, nullptr));
+      EXPECT_EQ(largest, 0);
+    }
+  });
+}
+
+TEST(CApiCollectives, AGroupOfCallsThatFailsIsOver) {
+  run_ranks(kRanks, [](onehop_group_t* group) {
+    int value = 0;
+    (void)onehop_group_barrier(group, ONEHOP_TIMEOUT_DEFAULT);  // nobody is still joining
+    EXPECT_OK(onehop_group_call_begin());
+    EXPECT_EQ(onehop_send(group, &value, 1, kI32, kRanks, nullptr, nullptr, nullptr),
+              ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("rank 3 is not in a group of 3"));
+    EXPECT_OK(onehop_send(group, &value, 1, kI32, onehop_group_rank(group), nullptr, nullptr, nullptr));
+    EXPECT_EQ(onehop_group_call_end(), ONEHOP_ERROR_MISMATCH);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("sends itself 1 times"));
+    EXPECT_EQ(onehop_group_call_end(), ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("without onehop_group_call_begin"));
+    EXPECT_EQ(onehop_group_call_drop(), ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(onehop_group_check(group), ONEHOP_ERROR_MISMATCH);
+  });
+}
+
 TEST(CApiCollectives, NullGroupsAreInvalidArguments) {
   for (const onehop_status_t status :
        {onehop_all_gather(nullptr, nullptr, nullptr, 0, kI32, nullptr, nullptr, nullptr),
@@ -130,7 +180,9 @@ TEST(CApiCollectives, NullGroupsAreInvalidArguments) {
         onehop_all_to_all_v(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, kI32, nullptr,
                             nullptr, nullptr),
         onehop_gather(nullptr, nullptr, nullptr, 0, kI32, 0, nullptr, nullptr, nullptr),
-        onehop_scatter(nullptr, nullptr, nullptr, 0, kI32, 0, nullptr, nullptr, nullptr)}) {
+        onehop_scatter(nullptr, nullptr, nullptr, 0, kI32, 0, nullptr, nullptr, nullptr),
+        onehop_send(nullptr, nullptr, 0, kI32, 0, nullptr, nullptr, nullptr),
+        onehop_recv(nullptr, nullptr, 0, kI32, 0, nullptr, nullptr, nullptr)}) {
     EXPECT_EQ(status, ONEHOP_ERROR_INVALID_ARGUMENT);
     EXPECT_THAT(onehop_last_error(), HasSubstr("group must not be NULL"));
   }

@@ -1,5 +1,9 @@
 #include "onehop/collectives.h"
 
+#include <deque>
+
+#include "onehop/group_call.h"
+
 #include "c_api/convert.h"
 #include "c_api/guard.h"
 #include "c_api/handles.h"
@@ -44,6 +48,16 @@ onehop_status_t run(onehop_group_t* group, const onehop_call_options_t* options,
     const Algorithm ran = call(target, to_call_options(options, target));
     if (used != nullptr) *used = static_cast<onehop_algorithm_t>(ran);
   });
+}
+
+/// This thread's, the innermost last. A thread that ends drops what it left open.
+std::deque<GroupCall>& open_scopes() {
+  thread_local std::deque<GroupCall> scopes;
+  return scopes;
+}
+
+void require_open(const char* what) {
+  require(!open_scopes().empty(), "{} without onehop_group_call_begin on this thread", what);
 }
 
 Blocks to_blocks(const size_t* counts, const size_t* offsets, int ranks, std::string_view name) {
@@ -134,6 +148,46 @@ onehop_status_t onehop_scatter(onehop_group_t* group, const void* in, void* out,
                                const onehop_call_options_t* options, onehop_algorithm_t* used) {
   return run(group, options, used, [&](Group& target, const CallOptions& given) {
     return scatter(target, in, out, count, to_dtype(dtype), Rank{root}, Stream{stream}, given);
+  });
+}
+
+onehop_status_t onehop_send(onehop_group_t* group, const void* in, size_t count, onehop_dtype_t dtype,
+                            int dst, void* stream, const onehop_call_options_t* options,
+                            onehop_algorithm_t* used) {
+  return run(group, options, used, [&](Group& target, const CallOptions& given) {
+    return send(target, in, count, to_dtype(dtype), Rank{dst}, Stream{stream}, given);
+  });
+}
+
+onehop_status_t onehop_recv(onehop_group_t* group, void* out, size_t count, onehop_dtype_t dtype, int src,
+                            void* stream, const onehop_call_options_t* options, onehop_algorithm_t* used) {
+  return run(group, options, used, [&](Group& target, const CallOptions& given) {
+    return recv(target, out, count, to_dtype(dtype), Rank{src}, Stream{stream}, given);
+  });
+}
+
+onehop_status_t onehop_group_call_begin(void) {
+  return guard([] { open_scopes().emplace_back(); });
+}
+
+onehop_status_t onehop_group_call_end(void) {
+  return guard([] {
+    require_open("onehop_group_call_end");
+    std::deque<GroupCall>& scopes = open_scopes();
+    try {
+      scopes.back().end();
+    } catch (...) {
+      scopes.pop_back();
+      throw;
+    }
+    scopes.pop_back();
+  });
+}
+
+onehop_status_t onehop_group_call_drop(void) {
+  return guard([] {
+    require_open("onehop_group_call_drop");
+    open_scopes().pop_back();
   });
 }
 

@@ -5,6 +5,7 @@
 #include "onehop/collectives.h"
 
 #include "collective/device_call.h"
+#include "collective/group_call.h"
 #include "collective/host_call.h"
 #include "collective/plan.h"
 
@@ -96,6 +97,10 @@ Algorithm device_all_reduce(Group::State& group, const Arguments& call, Stream s
 
 Algorithm all_reduce(Group& group, const void* in, void* out, std::size_t count, DType type, ReduceOp op,
                      Stream stream, const CallOptions& options) {
+  if (auto* const queue = GroupCall::Queue::open()) {
+    return queue->add(group,
+                      [=, &group] { (void)all_reduce(group, in, out, count, type, op, stream, options); });
+  }
   Group::State& state = group.state();
   const Arguments call{.kind = CallKind::all_reduce,
                        .in = as_bytes(in),

@@ -4,6 +4,7 @@
 #include "onehop/collectives.h"
 
 #include "collective/device_call.h"
+#include "collective/group_call.h"
 #include "collective/host_call.h"
 #include "collective/plan.h"
 
@@ -218,6 +219,11 @@ void compare_counts(const Group::State& group, const Blocks& in, const Blocks& o
 
 Algorithm all_to_all_v(Group& group, const void* in, const Blocks& in_blocks, void* out,
                        const Blocks& out_blocks, DType type, Stream stream, const CallOptions& options) {
+  if (auto* const queue = GroupCall::Queue::open()) {
+    return queue->add(group, [=, &group] {
+      (void)all_to_all_v(group, in, in_blocks, out, out_blocks, type, stream, options);
+    });
+  }
   Group::State& state = group.state();
   // Its blocks are not Arguments' blocks of one size: no pointers and counts to check there.
   const Arguments arguments{.kind = CallKind::all_to_all_v,

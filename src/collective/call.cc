@@ -27,8 +27,10 @@ constexpr Names kNames[] = {
     {"all_to_all_v", "all_to_all_v.data", DeviceFault::all_to_all_v},
     {"gather", "gather.data", DeviceFault::gather},
     {"scatter", "scatter.data", DeviceFault::scatter},
+    {"send", "send.data", DeviceFault::send_recv},
+    {"recv", "recv.data", DeviceFault::send_recv},
 };
-static_assert(std::size(kNames) == static_cast<std::size_t>(CallKind::scatter) + 1);
+static_assert(std::size(kNames) == static_cast<std::size_t>(CallKind::recv) + 1);
 
 const Names& names_of(CallKind kind) {
   const auto number = static_cast<std::size_t>(kind);

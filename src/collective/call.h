@@ -22,6 +22,8 @@ enum class CallKind : std::uint8_t {
   all_to_all_v,
   gather,
   scatter,
+  send,
+  recv,
 };
 /// "all_reduce", as users call it.
 [[nodiscard]] const char* to_text(CallKind kind);

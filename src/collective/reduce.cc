@@ -1,6 +1,7 @@
 #include "onehop/collectives.h"
 
 #include "collective/device_call.h"
+#include "collective/group_call.h"
 #include "collective/host_call.h"
 #include "collective/plan.h"
 #include "kernel/host/all_reduce.h"
@@ -44,6 +45,10 @@ Algorithm device_reduce(Group::State& group, const Arguments& call, Stream strea
 
 Algorithm reduce(Group& group, const void* in, void* out, std::size_t count, DType type, ReduceOp op,
                  Rank root, Stream stream, const CallOptions& options) {
+  if (auto* const queue = GroupCall::Queue::open()) {
+    return queue->add(group,
+                      [=, &group] { (void)reduce(group, in, out, count, type, op, root, stream, options); });
+  }
   Group::State& state = group.state();
   const Arguments arguments{.kind = CallKind::reduce,
                             .in = as_bytes(in),

@@ -3,6 +3,7 @@
 #include "onehop/collectives.h"
 
 #include "collective/device_call.h"
+#include "collective/group_call.h"
 #include "collective/host_call.h"
 #include "collective/plan.h"
 
@@ -33,6 +34,10 @@ DeviceReduction device_reduce_scatter(const Group::State& group, const Arguments
 
 Algorithm reduce_scatter(Group& group, const void* in, void* out, std::size_t count, DType type, ReduceOp op,
                          Stream stream, const CallOptions& options) {
+  if (auto* const queue = GroupCall::Queue::open()) {
+    return queue->add(
+        group, [=, &group] { (void)reduce_scatter(group, in, out, count, type, op, stream, options); });
+  }
   Group::State& state = group.state();
   const int ranks = state.size();
   const Arguments arguments{.kind = CallKind::reduce_scatter,

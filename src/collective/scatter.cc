@@ -1,11 +1,16 @@
 #include "onehop/collectives.h"
 
 #include "collective/exchange.h"
+#include "collective/group_call.h"
 
 namespace onehop {
 
 Algorithm scatter(Group& group, const void* in, void* out, std::size_t count, DType type, Rank root,
                   Stream stream, const CallOptions& options) {
+  if (auto* const queue = GroupCall::Queue::open()) {
+    return queue->add(group,
+                      [=, &group] { (void)scatter(group, in, out, count, type, root, stream, options); });
+  }
   Group::State& state = group.state();
   const int ranks = state.size();
   const bool is_root = state.rank() == root;

@@ -57,14 +57,21 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
       channel_(mesh_),
       host_memory_(make_host_backend()) {
   // A group of GPUs has no data on the host: there its team only meets.
-  const std::size_t staging = options_.device.is_host() ? options_.scratch_bytes : os::page_size();
-  segments_ = exchange_blocks(*host_memory_, staging, sizeof(host::SegmentHeader), deadline, "joining");
+  const bool on_host = options_.device.is_host();
+  const std::size_t staging = on_host ? options_.scratch_bytes : os::page_size();
+  const std::size_t pair_area = on_host ? host::Pairs::area_bytes(size(), staging) : 0;
+  segments_ =
+      exchange_blocks(*host_memory_, staging, sizeof(host::SegmentHeader) + pair_area, deadline, "joining");
   std::vector<host::Team::Member> members;
+  std::vector<host::Pairs::Member> pair_members;
   for (const std::shared_ptr<Block>& segment : segments_) {
-    members.push_back({.header = reinterpret_cast<host::SegmentHeader*>(segment->data()),
-                       .staging = segment->data() + sizeof(host::SegmentHeader)});
+    auto* const header = reinterpret_cast<host::SegmentHeader*>(segment->data());
+    std::byte* const area = segment->data() + sizeof(host::SegmentHeader);
+    members.push_back({.header = header, .staging = area + pair_area});
+    pair_members.push_back({.bell = &header->bell, .area = area});
   }
   team_ = host::Team(rank().value, std::move(members), staging, os::usable_cpus());
+  if (on_host) pairs_ = host::Pairs(rank().value, pair_members, staging);
   if (!options_.device.is_host()) start_device(deadline);
 }
 

@@ -16,6 +16,7 @@
 #include "group/group_tuning.h"
 #include "group/mesh.h"
 #include "kernel/device_team.h"
+#include "kernel/host/pairs.h"
 #include "kernel/host/team.h"
 #include "memory/backend.h"
 #include "os/fork_guard.h"
@@ -49,6 +50,8 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   [[nodiscard]] IpcChannel::Mesh& mesh() const { return *mesh_; }
   [[nodiscard]] IpcChannel& channel() { return channel_; }
   [[nodiscard]] host::Team& team() { return team_; }
+  /// Of host ranks only.
+  [[nodiscard]] host::Pairs& pairs() { return pairs_; }
   /// nullptr in a group of host ranks.
   [[nodiscard]] DeviceTeam* device() const { return device_.get(); }
   /// Whether GPU ranks compare their calls on the host before they queue them (ONEHOP_CHECK=1): for
@@ -142,6 +145,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   std::vector<std::shared_ptr<Block>> segments_;
   std::vector<std::shared_ptr<Block>> device_segments_;
   host::Team team_;
+  host::Pairs pairs_;
   std::unique_ptr<DeviceTeam> device_;
   std::unique_ptr<DeviceWatch> watch_;
   bool checks_calls_ = false;

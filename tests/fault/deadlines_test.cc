@@ -37,6 +37,27 @@ std::vector<Wait> waits() {
       {"wait_signal", [](Group&, SymmetricBuffer& buffer) { buffer.wait_signal(Rank{1}, 0, kTimeout); }},
       {"all_reduce of 4 KB", elements(1000)},
       {"all_reduce of 4 MB", elements(1'000'000)},
+      {"recv",
+       [](Group& group, SymmetricBuffer&) {
+         float data = 0;
+         (void)recv(group, &data, 1, DType::f32, Rank{1}, {}, {.algorithm = {}, .timeout = kTimeout});
+       }},
+      {"send of 4 MB",
+       [](Group& group, SymmetricBuffer&) {
+         const std::vector<float> data(1'000'000);
+         (void)send(group, data.data(), data.size(), DType::f32, Rank{1}, {},
+                    {.algorithm = {}, .timeout = kTimeout});
+       }},
+      {"send and recv of 4 MB in a GroupCall",
+       [](Group& group, SymmetricBuffer&) {
+         const std::vector<float> in(1'000'000);
+         std::vector<float> out(in.size());
+         const CallOptions options{.algorithm = {}, .timeout = kTimeout};
+         GroupCall scope;
+         (void)send(group, in.data(), in.size(), DType::f32, Rank{1}, {}, options);
+         (void)recv(group, out.data(), out.size(), DType::f32, Rank{1}, {}, options);
+         scope.end();
+       }},
       {"recv_fd", [](Group& group, SymmetricBuffer&) { (void)group.channel().recv_fd(Rank{1}, kTimeout); }},
       {"all_gather_fds",
        [](Group& group, SymmetricBuffer&) { (void)group.channel().all_gather_fds(0, kTimeout); }},
@@ -171,6 +192,16 @@ TEST(Deadlines, ARankThatLeavesIsMissedAtOnce) {
        [](Group& group, SymmetricBuffer&) {
          std::vector<float> data(1'000'000);
          all_reduce(group, std::span(data));
+       }},
+      {"recv",
+       [](Group& group, SymmetricBuffer&) {
+         float data = 0;
+         (void)recv(group, &data, 1, DType::f32, Rank{1});
+       }},
+      {"send of 4 MB",
+       [](Group& group, SymmetricBuffer&) {
+         const std::vector<float> data(1'000'000);
+         (void)send(group, data.data(), data.size(), DType::f32, Rank{1});
        }},
       {"all_gather", [](Group& group, SymmetricBuffer&) { (void)group.all_gather("x"); }},
       {"allocate", [](Group& group, SymmetricBuffer&) { (void)group.allocate(1); }},

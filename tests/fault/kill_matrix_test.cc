@@ -49,8 +49,11 @@ const std::vector<std::string> kPoints = {
     "announce",   "offer", "ack",     "connect",    "allocate",       "map",
     "allocate#2", "map#2", "barrier", "all_reduce", "all_reduce.data"};
 /// Each also has a point of its own name with ".data".
-const std::vector<std::string> kOtherCollectives = {"all_gather", "reduce_scatter", "broadcast", "reduce",
-                                                    "all_to_all", "all_to_all_v",   "gather",    "scatter"};
+const std::vector<std::string> kOtherCollectives = {
+    "all_gather",   "reduce_scatter", "broadcast", "reduce", "all_to_all",
+    "all_to_all_v", "gather",         "scatter",   "send",   "recv"};
+/// When messages of several chunks are under way.
+const std::vector<std::string> kMidway = {"send.data#6", "recv.data#6"};
 bool before_sockets(const std::string& point) {
   return point == "prepare" || point == "announce" || point == "offer";
 }
@@ -84,6 +87,10 @@ std::vector<Cell> cells_of(const std::string& action, Duration timeout) {
                          .timeout = timeout});
       }
     }
+  }
+  for (const std::string& point : kMidway) {
+    for (const int victim : {0, 2})
+      cells.push_back({.point = point, .action = action, .victim = victim, .ranks = 4, .timeout = timeout});
   }
   return cells;
 }

@@ -180,6 +180,24 @@ void check_all_reduce(Group& group) {
   }
 }
 
+void check_send_recv(Group& group) {
+  const auto n = static_cast<std::size_t>(group.size());
+  const std::size_t count = 100'000;
+  const std::vector<int> in(count, group.rank().value + 1);
+  std::vector<int> out(n * count);
+  GroupCall scope;
+  for (std::size_t r = 0; r < n; ++r) {
+    const Rank peer{static_cast<int>(r)};
+    (void)send(group, in.data(), count, DType::i32, peer);
+    (void)recv(group, out.data() + r * count, count, DType::i32, peer);
+  }
+  scope.end();
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (out[i] != static_cast<int>(i / count) + 1)
+      throw std::logic_error("send and recv succeeded with a wrong result");
+  }
+}
+
 void check_other_collectives(Group& group, const std::function<void()>& before_each) {
   const auto n = static_cast<std::size_t>(group.size());
   const auto me = static_cast<std::size_t>(group.rank().value);
@@ -234,6 +252,10 @@ void check_other_collectives(Group& group, const std::function<void()>& before_e
     (void)scatter(group, in.data(), out.data(), count, type, root);
     expect("scatter", 1, [&](std::size_t) { return value(0, me); });
   }
+  before_each();
+  check_send_recv(group);
+  before_each();
+  group.barrier();
 }
 
 Spread::Spread(std::vector<double> unsorted) : values(std::move(unsorted)) {

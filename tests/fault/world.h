@@ -110,7 +110,11 @@ void arm_fault(const std::string& point, Rank rank, const std::string& action, C
 /// A small and a large (two-shot, several chunks) all-reduce, results checked; a wrong one throws
 /// std::logic_error.
 void check_all_reduce(Group& group);
-/// The same for every other collective, with rank 0 for root; `before_each` is run before each call.
+/// All pairs at once, in a GroupCall, with more than what is buffered: no rank is done before all the others
+/// have moved most of their data.
+void check_send_recv(Group& group);
+/// Every other collective, with rank 0 for root, and then check_send_recv; `before_each` is run before each
+/// call.
 void check_other_collectives(
     Group& group, const std::function<void()>& before_each = [] {});
 

@@ -10,6 +10,8 @@
 // later, in order; a read-modify-write waits until the buffer is empty. (Nobody loads what it stored plainly.) Without TSO
 // stores are seen at once.
 //
+// -DANY: a waiter waits for whichever of 2 wakers comes first, as send and recv do in a GroupCall, and not for one at a time.
+//
 // MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
 
 #ifndef WAITERS
@@ -183,7 +185,12 @@ inline unannounce() {
 #endif
 }
 
+#ifdef ANY
+#define NEWS(from) (published[from] == round && !heard[from])
+#define READY (NEWS(0) || NEWS(1))
+#else
 #define READY (published[source] == round)
+#endif
 
 // Compares and goes to sleep in one go, as the kernel does under its lock; the compare sees memory.
 inline futex_wait() {
@@ -209,6 +216,9 @@ proctype Waiter(byte thread) {
   byte i;
   byte source;
   bool done;
+#ifdef ANY
+  bool heard[WAKERS];
+#endif
 
   do
   ::
@@ -234,10 +244,17 @@ proctype Waiter(byte thread) {
       done = done || READY;
       seen = 0
     od;
+#ifdef ANY
+    atomic { if :: NEWS(0) -> source = 0 :: NEWS(1) -> source = 1 fi; heard[source] = true };
+#endif
     assert(data[source] == round);  // what was written before publishing
     i++
   :: atomic { i == WAKERS ->
        i = 0;
+#ifdef ANY
+       heard[0] = false;
+       heard[1] = false;
+#endif
        finished[thread - WAKERS] = round;
        round = (round + 1) % ROUNDS
      }

@@ -2,7 +2,7 @@
 """Searches the models of the shared-memory protocols with spin, every interleaving of each.
 
     run_models.py            all of them
-    run_models.py GROUP...   some: steps, doorbell, flagged, mailbox, chunked, copies, links, mutations
+    run_models.py GROUP...   some: steps, pairs, doorbell, flagged, mailbox, chunked, copies, links, mutations
 
 The models as they are must hold. Every mutation, a small deviation from the protocol, must be caught, and for the
 reason given here: that shows that the models look where it hurts. Exits with 0 if all of that is so, 1 if not, 77 if
@@ -42,6 +42,10 @@ def steps(says, caught_by="", **defines):
     return Run("steps", says, defines, caught_by)
 
 
+def pairs(says, caught_by="", **defines):
+    return Run("pairs", says, defines, caught_by)
+
+
 def doorbell(says, caught_by="", **defines):
     return Run("doorbell", says, defines, caught_by)
 
@@ -66,11 +70,15 @@ def links(says, caught_by="", **defines):
     return Run("links", says, defines, caught_by)
 
 
+# Patterns of pairs.pml.
+RING, STAR, ALL = 1, 2, 4
+
 ABNORMAL = {"CRASH": 1, "GIVE_UP": 1, "LEAVE": 1}
 STUCK = "invalid end state"
 INPUT_SLOT = "segment[r].inputs"
 RESULT_SLOT = "segment[r].results"
 CALL = "segment[r].call"
+PAIR_SLOT = ".out[me].slot["
 AHEAD = "!=2"
 TORN = "torn"
 UNREAD = "!unread[at]"
@@ -95,9 +103,18 @@ GROUPS = {
         steps("3 ranks, moving symmetric memory; crash, a passed deadline", N=3, MAX_CHUNKS=1, KINDS=MOVE, CRASH=1, GIVE_UP=1),
         steps("4 ranks, two-shot of one chunk", N=4, MAX_CHUNKS=1, KINDS=TWO_SHOT),
     ],
+    "pairs": [
+        pairs("2 ranks, messages of up to 3 chunks both ways"),
+        pairs("2 ranks, messages of up to 3 chunks both ways; crash, a passed deadline, leaving", **ABNORMAL),
+        pairs("3 ranks, round the ring, messages of up to 3 chunks", N=3, PATTERNS=RING),
+        pairs("3 ranks, round the ring and to and from one; a passed deadline, leaving", N=3, MAX_CHUNKS=1, GIVE_UP=1, LEAVE=1),
+        pairs("3 ranks, round the ring and to and from one; crash", N=3, MAX_CHUNKS=1, CRASH=1),
+        pairs("3 ranks, from all to all; a passed deadline", N=3, MAX_CHUNKS=1, PATTERNS=ALL, GIVE_UP=1),
+    ],
     "doorbell": [
         doorbell("2 wakers, sequentially consistent"),
         doorbell("2 wakers, store buffers", TSO=1),
+        doorbell("whichever of 2 wakers comes first, store buffers", ANY=1, TSO=1),
         doorbell("2 waiting threads, store buffers", WAITERS=2, WAKERS=1, TSO=1),
         # Why the exchange has to drain the store buffer, and why nothing less than a model with one shows it.
         doorbell("a plain store publishes, sequentially consistent", MUTATION_PLAIN_PUBLISH=1),
@@ -155,6 +172,16 @@ GROUPS = {
         steps("a failing rank does not report it", STUCK, MUTATION_SILENT=1, GIVE_UP=1),
         steps("a waiter does not read goodbyes", STUCK, MUTATION_DEAF_TO_GOODBYES=1, LEAVE=1),
         steps("a goodbye counts before what was done before it", "departed_before", MUTATION_GOODBYE_BEFORE_ARRIVAL=1, LEAVE=1),
+        pairs("a credit too many", PAIR_SLOT, MUTATION_ONE_SLOT_TOO_MANY=1),
+        pairs("a credit for what was taken the other way", PAIR_SLOT, MUTATION_CREDIT_OF_OTHER_DIRECTION=1),
+        pairs("counts a chunk before its slot is filled", PAIR_SLOT, MUTATION_COUNT_BEFORE_FILLING=1),
+        pairs("counts a chunk as taken before it is read", PAIR_SLOT, MUTATION_COUNT_BEFORE_READING=1),
+        pairs("sends everything before it receives", STUCK, MUTATION_ONE_BY_ONE=1),
+        pairs("a waiter never looks at its sockets", STUCK, MUTATION_DEAF=1, CRASH=1),
+        pairs("a waiter does not read failure reports", STUCK, MUTATION_DEAF_TO_REPORTS=1, GIVE_UP=1),
+        pairs("a failing rank does not report it", STUCK, MUTATION_SILENT=1, GIVE_UP=1),
+        pairs("a waiter does not read goodbyes", STUCK, MUTATION_DEAF_TO_GOODBYES=1, LEAVE=1),
+        pairs("a goodbye counts before what was sent before it", "departed_before", MUTATION_GOODBYE_BEFORE_CHUNKS=1, LEAVE=1),
         flagged("one slot instead of two", UNREAD, MUTATION_ONE_PARITY=1),
         flagged("waiting for one peer is enough", UNREAD, MUTATION_WAIT_FOR_ONE=1, N=3, WORKERS=1, WORDS=1),
         flagged("a call starts while threads of the one before still run", UNREAD, MUTATION_NO_WAIT_FOR_PREVIOUS=1),
@@ -189,6 +216,7 @@ GROUPS = {
         doorbell("a plain store announces the sleeper", STUCK, MUTATION_PLAIN_ANNOUNCE=1, TSO=1),
         doorbell("announces the sleeper after the look", STUCK, MUTATION_ANNOUNCE_AFTER_LOOK=1),
         doorbell("looks for sleepers before publishing", STUCK, MUTATION_LOOK_BEFORE_PUBLISH=1),
+        doorbell("any of 2, announces the sleeper after the look", STUCK, MUTATION_ANNOUNCE_AFTER_LOOK=1, ANY=1),
         doorbell("sleeps without comparing", STUCK, MUTATION_NO_COMPARE=1),
         doorbell("loads the number of rings after the look", STUCK, MUTATION_RINGS_AFTER_LOOK=1),
         doorbell("wakes without counting the ring", STUCK, MUTATION_UNCOUNTED_RING=1),

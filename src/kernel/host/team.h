@@ -45,7 +45,7 @@ struct alignas(128) Line {
 };
 static_assert(sizeof(Call) + sizeof(std::uint64_t) <= 64, "step and call share one cache line");
 
-/// Start of every rank's communicator segment; the staging area follows.
+/// Start of every rank's communicator segment; what Pairs need (pairs.h) and the staging area follow.
 struct SegmentHeader {
   os::Doorbell bell;
   Line lines[2];

@@ -1,0 +1,217 @@
+#include "collective/group_call.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+
+#include "support/ranks.h"
+
+namespace onehop {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr DType kI32 = DType::i32;
+constexpr std::size_t kLong = 1 << 20;  // elements: far more than what is buffered
+
+/// Ranks of one group that this thread drives alone.
+class OneThread : public ::testing::Test {
+ protected:
+  OneThread() : groups_(Group::join_local(std::vector<DeviceId>(3, DeviceId::host), options())) {}
+
+  static JoinOptions options() {
+    JoinOptions options;
+    options.scratch_bytes = 1 << 20;
+    return options;
+  }
+  /// What a collective's first line does.
+  static void queue(Group& group, std::function<void()> call) {
+    GroupCall::Queue* const queue = GroupCall::Queue::open();
+    ASSERT_NE(queue, nullptr);
+    EXPECT_EQ(queue->add(group, std::move(call)), Algorithm::none);
+  }
+  static std::uint64_t calls(const Group& group) {
+    return group.usage()[static_cast<std::size_t>(Algorithm::one_shot)];
+  }
+  static ErrorCode code_of(const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ErrorCode{};
+  }
+
+  std::vector<Group> groups_;
+};
+
+TEST_F(OneThread, SendsAmongItsRanksInAnyOrderOfCalls) {
+  const std::size_t n = groups_.size();
+  std::vector<std::vector<int>> in(n);
+  std::vector<std::vector<int>> out(n, std::vector<int>(kLong, -1));
+  for (std::size_t r = 0; r < n; ++r) in[r].assign(kLong, static_cast<int>(r));
+  GroupCall scope;
+  for (std::size_t r = 0; r < n; ++r) {
+    const Rank right{static_cast<int>((r + 1) % n)};
+    const Rank left{static_cast<int>((r + n - 1) % n)};
+    EXPECT_EQ(send(groups_[r], in[r].data(), kLong, kI32, right), Algorithm::none);
+    EXPECT_EQ(recv(groups_[r], out[r].data(), kLong, kI32, left), Algorithm::none);
+  }
+  EXPECT_THAT(out[0], Each(-1)) << "nothing runs before the end";
+  scope.end();
+  for (std::size_t r = 0; r < n; ++r) {
+    EXPECT_EQ(out[r], in[(r + n - 1) % n]);
+    EXPECT_EQ(calls(groups_[r]), 2U);
+  }
+}
+
+TEST_F(OneThread, MakesCollectivesOfItsRanksInTheirOrderAndAfterTheTransfers) {
+  std::vector<std::array<int, 3>> data(groups_.size());
+  std::vector<std::string> order(groups_.size());
+  GroupCall scope;
+  for (std::size_t r = 0; r < groups_.size(); ++r) {
+    Group& group = groups_[r];
+    std::array<int, 3>& mine = data[r];
+    mine = {1, 0, 0};
+    queue(group, [&group, &mine, &text = order[r]] {
+      all_reduce(group, mine.data(), mine.data(), 1, kI32);
+      text += mine[2] == 9 ? 'r' : '?';
+    });
+    queue(group, [&group, &mine, &text = order[r]] {
+      all_reduce(group, mine.data(), mine.data() + 1, 1, kI32, ReduceOp::prod);
+      text += 'p';
+    });
+    static constexpr int kNine = 9;
+    send(group, &kNine, 1, kI32, group.rank());
+    recv(group, mine.data() + 2, 1, kI32, group.rank());
+  }
+  scope.end();
+  EXPECT_THAT(order, Each("rp"));
+  EXPECT_THAT(data, Each(ElementsAre(3, 27, 9)));
+}
+
+TEST_F(OneThread, ACallAtTheEndOfAScopeIsNotQueuedAgain) {
+  GroupCall scope;
+  bool open = true;
+  queue(groups_[0], [&] { open = GroupCall::Queue::open() != nullptr; });
+  scope.end();
+  EXPECT_FALSE(open);
+  EXPECT_EQ(GroupCall::Queue::open(), nullptr);
+}
+
+TEST_F(OneThread, OnlyTheOutermostEndStartsCalls) {
+  int ran = 0;
+  GroupCall outer;
+  queue(groups_[0], [&] { ++ran; });
+  {
+    GroupCall inner;
+    queue(groups_[0], [&] { ++ran; });
+    inner.end();
+    EXPECT_EQ(ran, 0);
+  }
+  queue(groups_[0], [&] { ++ran; });
+  outer.end();
+  EXPECT_EQ(ran, 3);
+}
+
+TEST_F(OneThread, AScopeLeftByAnExceptionDropsWhatItQueuedAndNoMore) {
+  std::string ran;
+  GroupCall outer;
+  queue(groups_[0], [&] { ran += 'a'; });
+  try {
+    GroupCall inner;
+    queue(groups_[0], [&] { ran += 'b'; });
+    throw std::runtime_error("leaves the scope");
+  } catch (const std::runtime_error&) {
+  }
+  queue(groups_[0], [&] { ran += 'c'; });
+  outer.end();
+  EXPECT_EQ(ran, "ac");
+  {
+    GroupCall dropped;
+    queue(groups_[0], [&] { ran += 'd'; });
+  }
+  EXPECT_EQ(ran, "ac");
+  EXPECT_EQ(GroupCall::Queue::open(), nullptr);
+  for (Group& group : groups_) group.check();
+}
+
+TEST_F(OneThread, TheErrorOfTheFirstGroupIsThrownAfterAllHaveRun) {
+  std::string ran;
+  const auto fails = [](const char* text) { throw Error(ErrorCode::not_found, text); };
+  GroupCall scope;
+  queue(groups_[2], [&] { fails("of the first to come"); });
+  queue(groups_[2], [&] { ran += "behind a failure"; });
+  queue(groups_[1], [&] { fails("of the second"); });
+  queue(groups_[0], [&] { ran += "the others'"; });
+  try {
+    scope.end();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(), "of the first to come");
+  }
+  EXPECT_EQ(ran, "the others'");
+  EXPECT_EQ(GroupCall::Queue::open(), nullptr);
+}
+
+TEST_F(OneThread, AMismatchAmongItsRanksIsFoundByAll) {
+  std::vector<int> data(kLong);
+  GroupCall scope;
+  send(groups_[0], data.data(), kLong, kI32, Rank{1});
+  recv(groups_[1], data.data(), kLong - 1, kI32, Rank{0});
+  EXPECT_EQ(code_of([&] { scope.end(); }), ErrorCode::mismatch);
+  for (Group& group : groups_) EXPECT_EQ(code_of([&] { group.barrier(); }), ErrorCode::mismatch);
+}
+
+TEST_F(OneThread, EndsOnceOnItsThreadAndBeforeTheScopeAround) {
+  GroupCall scope;
+  std::thread([&] { EXPECT_EQ(code_of([&] { scope.end(); }), ErrorCode::invalid_argument); }).join();
+  int ran = 0;
+  queue(groups_[0], [&] { ++ran; });
+  std::thread([] { EXPECT_EQ(GroupCall::Queue::open(), nullptr); }).join();
+  scope.end();
+  EXPECT_EQ(ran, 1);
+  EXPECT_EQ(code_of([&] { scope.end(); }), ErrorCode::invalid_argument);
+}
+
+TEST_F(OneThread, AnEmptyScopeDoesNothing) {
+  GroupCall scope;
+  EXPECT_NO_THROW(scope.end());
+}
+
+TEST_F(OneThread, WaitsAsLongAsTheLongestTimeoutOfItsTransfers) {
+  std::array<int, 2> data{};
+  const auto wait = [&](Duration other) {
+    GroupCall scope;
+    recv(groups_[0], data.data(), 1, kI32, Rank{1}, {}, {.algorithm = {}, .timeout = Duration{1}});
+    recv(groups_[0], data.data() + 1, 1, kI32, Rank{2}, {}, {.algorithm = {}, .timeout = other});
+    try {
+      scope.end();
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return std::string("received");
+  };
+  EXPECT_THAT(wait(Duration{120}), HasSubstr("recv: rank 0 waited 120 ms for rank 1 to send 1 i32"));
+}
+
+TEST_F(OneThread, AGroupThatWasLeftFailsItsOwnCalls) {
+  std::vector<Group> others = Group::join_local({DeviceId::host, DeviceId::host});
+  std::array<int, 4> data{1, 2, 0, 0};
+  GroupCall scope;
+  send(groups_[0], data.data(), 1, kI32, Rank{1});
+  send(others[0], data.data() + 1, 1, kI32, Rank{1});
+  recv(others[1], data.data() + 2, 1, kI32, Rank{0});
+  groups_[0].leave();
+  EXPECT_EQ(code_of([&] { scope.end(); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(data[2], 2) << "the other group's calls are made all the same";
+}
+
+}  // namespace
+}  // namespace onehop

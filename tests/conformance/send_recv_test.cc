@@ -1,0 +1,448 @@
+// The contract of send, recv and of their groups (collectives.h, group_call.h): the bytes that were sent,
+// where they were awaited, in order, and nothing else written, in whatever order the ranks make their calls.
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+
+#include "conformance/suite.h"
+#include "kernel/host/pairs.h"
+
+namespace onehop::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::byte kPoison{0xa5};
+constexpr std::size_t kGuard = 64;
+
+/// As both ends know it.
+struct Letter {
+  int from = 0;
+  int to = 0;
+  std::size_t count = 0;
+  DType type = DType::u8;
+
+  [[nodiscard]] std::size_t bytes() const { return count * size_of(type); }
+};
+using Letters = std::vector<Letter>;
+
+/// What one rank has to do with some letters: memory for those it sends and those it gets, in one piece.
+class Mailbag {
+ public:
+  Mailbag(const Backend& backend, Group& group, const Letters& letters)
+      : group_(group), letters_(letters), memory_(backend.memory(group)) {
+    const int me = group.rank().value;
+    std::size_t size = 0;
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      places_.emplace_back();
+      // Aligned to the element and to nothing more.
+      const auto place = [&](bool concerned) {
+        if (!concerned) return std::size_t{0};
+        size = (size + kGuard + 63) / 64 * 64 + i % 3 * size_of(letters[i].type);
+        return std::exchange(size, size + letters[i].bytes());
+      };
+      places_[i].in = place(letters[i].from == me);
+      places_[i].out = place(letters[i].to == me);
+    }
+    before_.assign(size + kGuard, kPoison);
+    after_ = before_;
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      if (letters[i].from == me) write(before_, places_[i].in, i);
+      if (letters[i].from == me) write(after_, places_[i].in, i);
+      if (letters[i].to == me) write(after_, places_[i].out, i);
+    }
+    data_ = memory_->allocate(before_.size());
+    memory_->upload(data_, before_.data(), before_.size());
+  }
+  ~Mailbag() { memory_->release(data_); }
+  Mailbag(const Mailbag&) = delete;
+  Mailbag& operator=(const Mailbag&) = delete;
+
+  Algorithm send(std::size_t i) {
+    const Letter& letter = letters_[i];
+    return onehop::send(group_, data_ + places_[i].in, letter.count, letter.type, Rank{letter.to},
+                        memory_->stream());
+  }
+  Algorithm recv(std::size_t i) {
+    const Letter& letter = letters_[i];
+    return onehop::recv(group_, data_ + places_[i].out, letter.count, letter.type, Rank{letter.from},
+                        memory_->stream());
+  }
+
+  /// In a GroupCall; in the order of the letters, or, with `random`, in one that keeps that of each pair
+  /// only.
+  void exchange_all(std::mt19937_64* random = nullptr) {
+    struct Step {
+      std::size_t letter;
+      bool sends;
+    };
+    const int me = group_.rank().value;
+    std::vector<std::vector<Step>> lanes(static_cast<std::size_t>(2 * group_.size()));
+    for (std::size_t i = 0; i < letters_.size(); ++i) {
+      const Letter& letter = letters_[i];
+      if (letter.from == me) lanes[static_cast<std::size_t>(2 * letter.to)].push_back({i, true});
+      if (letter.to == me) lanes[static_cast<std::size_t>(2 * letter.from + 1)].push_back({i, false});
+    }
+    std::vector<std::size_t> turns;  // the next of which lane
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane)
+      turns.insert(turns.end(), lanes[lane].size(), lane);
+    if (random != nullptr) std::shuffle(turns.begin(), turns.end(), *random);
+    std::vector<std::size_t> next(lanes.size(), 0);
+    GroupCall scope;
+    for (const std::size_t lane : turns) {
+      const Step step = lanes[lane][next[lane]++];
+      EXPECT_EQ(step.sends ? send(step.letter) : recv(step.letter), Algorithm::none);
+    }
+    scope.end();
+  }
+
+  void check() {
+    group_.synchronize(memory_->stream());
+    Bytes now(before_.size());
+    memory_->download(now.data(), data_, now.size());
+    if (now == after_) return;
+    const auto differ = std::mismatch(now.begin(), now.end(), after_.begin());
+    const auto at = static_cast<std::size_t>(differ.first - now.begin());
+    std::string where = "between letters";
+    for (std::size_t i = 0; i < letters_.size(); ++i) {
+      for (const std::size_t place : {places_[i].in, places_[i].out}) {
+        if (place != 0 && at >= place && at < place + letters_[i].bytes())
+          where = fmt::format("byte {} of letter {} ({} bytes, {} to {})", at - place, i, letters_[i].bytes(),
+                              letters_[i].from, letters_[i].to);
+      }
+    }
+    throw std::runtime_error(fmt::format("rank {}: {} is {:#x} instead of {:#x}", group_.rank().value, where,
+                                         std::to_integer<int>(*differ.first),
+                                         std::to_integer<int>(*differ.second)));
+  }
+
+ private:
+  struct Place {
+    std::size_t in = 0;
+    std::size_t out = 0;
+  };
+
+  /// Every letter has bytes of its own.
+  void write(Bytes& image, std::size_t place, std::size_t i) const {
+    for (std::size_t at = 0; at < letters_[i].bytes(); ++at)
+      image[place + at] = static_cast<std::byte>((at * 2654435761U >> 13) + 31 * i + 7);
+  }
+
+  Group& group_;
+  const Letters& letters_;
+  std::unique_ptr<RankMemory> memory_;
+  std::vector<Place> places_;
+  Bytes before_;
+  Bytes after_;
+  std::byte* data_ = nullptr;
+};
+
+class SendRecv : public CollectiveTest {
+ protected:
+  /// Runs `body(mailbag)` on every rank of a fresh group, and checks what was delivered.
+  void deliver(const Letters& letters, const std::function<void(Group&, Mailbag&)>& body) const {
+    JoinOptions options;
+    options.scratch_bytes = kSmallScratch;
+    backend().run(ranks(), options, [&](Group& group) {
+      Mailbag bag(backend(), group, letters);
+      body(group, bag);
+      bag.check();
+    });
+  }
+
+  /// Not where an element of several bytes may lie.
+  static void* odd(void* data) { return static_cast<std::byte*>(data) + 1; }
+
+  [[nodiscard]] std::size_t slot() const { return host::Pairs::slot_bytes(ranks(), kSmallScratch); }
+  /// Bytes: nothing, little, around chunks and rings.
+  [[nodiscard]] std::vector<std::size_t> sizes() const {
+    const std::size_t ring = slot() * host::Pairs::kSlots;
+    return {
+        0,        1, 2, 63, 64, 65, slot() - 1, slot(), slot() + 1, ring - 1, ring, ring + 1, 3 * ring + 17,
+        10 * ring};
+  }
+  /// Of every rank to every rank, itself included if `own`.
+  [[nodiscard]] Letters all_pairs(std::size_t bytes, bool own) const {
+    Letters letters;
+    for (int from = 0; from < ranks(); ++from) {
+      for (int to = 0; to < ranks(); ++to) {
+        if (own || from != to) letters.push_back({.from = from, .to = to, .count = bytes});
+      }
+    }
+    return letters;
+  }
+};
+
+TEST_P(SendRecv, DataOfEverySizeArrivesAsItIs) {
+  Letters letters;
+  for (const std::size_t bytes : sizes()) {
+    letters.push_back({.from = 0, .to = ranks() - 1, .count = bytes});
+    letters.push_back({.from = ranks() - 1, .to = 0, .count = bytes});
+  }
+  deliver(letters, [&](Group& group, Mailbag& bag) {
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      if (letters[i].from == group.rank().value) {
+        EXPECT_EQ(bag.send(i), Algorithm::one_shot);
+      }
+      if (letters[i].to == group.rank().value) {
+        EXPECT_EQ(bag.recv(i), Algorithm::one_shot);
+      }
+    }
+  });
+}
+
+TEST_P(SendRecv, DataOfEveryTypeArrivesAsItIs) {
+  Letters letters;
+  for (int type = 0; type < kDTypeCount; ++type) {
+    for (const std::size_t count : {1, 17, 5001})
+      letters.push_back({.from = 1, .to = 0, .count = count, .type = static_cast<DType>(type)});
+  }
+  deliver(letters, [&](Group& group, Mailbag& bag) {
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      if (group.rank() == Rank{1}) (void)bag.send(i);
+      if (group.rank() == Rank{0}) (void)bag.recv(i);
+    }
+  });
+}
+
+TEST_P(SendRecv, ManyLettersOfOnePairArriveInTheirOrder) {
+  std::mt19937_64 random(seed());
+  Letters letters;
+  for (int i = 0; i < (kSanitized ? 200 : 1000); ++i)
+    letters.push_back({.from = 0, .to = 1, .count = random() % (i % 10 == 0 ? 3 * slot() : 200)});
+  deliver(letters, [&](Group& group, Mailbag& bag) {
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      if (group.rank() == Rank{0}) (void)bag.send(i);
+      if (group.rank() == Rank{1}) (void)bag.recv(i);
+    }
+  });
+}
+
+TEST_P(SendRecv, BothMaySendFirstInAGroupCall) {
+  for (const std::size_t bytes : sizes()) {
+    const int last = ranks() - 1;
+    const Letters letters{{.from = 0, .to = last, .count = bytes}, {.from = last, .to = 0, .count = bytes}};
+    deliver(letters, [&](Group& group, Mailbag& bag) {
+      const int me = group.rank().value;
+      if (me != 0 && me != last) return;
+      GroupCall scope;
+      (void)bag.send(me == 0 ? 0 : 1);
+      (void)bag.recv(me == 0 ? 1 : 0);
+      scope.end();
+    });
+  }
+}
+
+TEST_P(SendRecv, PassingToTheRightGoesRoundTheRing) {
+  for (const std::size_t bytes : {std::size_t{1}, slot(), 9 * slot() + 5}) {
+    Letters letters;
+    for (int r = 0; r < ranks(); ++r) letters.push_back({.from = r, .to = (r + 1) % ranks(), .count = bytes});
+    deliver(letters, [&](Group&, Mailbag& bag) { bag.exchange_all(); });
+  }
+}
+
+TEST_P(SendRecv, AllPairsAtOnceProgressTogether) {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{3}, 2 * slot(), 6 * slot() + 1}) {
+    const Letters letters = all_pairs(bytes, true);
+    deliver(letters, [&](Group&, Mailbag& bag) { bag.exchange_all(); });
+  }
+}
+
+TEST_P(SendRecv, APipelineHandsOnWhatItReceives) {
+  // No groups of calls: the ends of the line are not on a ring.
+  Letters letters;
+  for (int part = 0; part < 5; ++part) {
+    for (int r = 0; r + 1 < ranks(); ++r)
+      letters.push_back({.from = r, .to = r + 1, .count = 6 * slot() + 11});
+  }
+  deliver(letters, [&](Group& group, Mailbag& bag) {
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      if (letters[i].from == group.rank().value) (void)bag.send(i);
+      if (letters[i].to == group.rank().value) (void)bag.recv(i);
+    }
+  });
+}
+
+TEST_P(SendRecv, RandomPatternsArriveInWhateverOrderEveryRankMakesItsCalls) {
+  for (std::size_t round = 0; round < (kSanitized ? 4 : 20); ++round) {
+    std::mt19937_64 random(seed() + round);
+    Letters letters;
+    const auto any_rank = [&] { return static_cast<int>(random() % static_cast<std::uint64_t>(ranks())); };
+    for (std::size_t i = random() % 60; i > 0; --i) {
+      const auto type = static_cast<DType>(random() % kDTypeCount);
+      const std::size_t longest = random() % 4 == 0 ? 8 * slot() : 300;
+      letters.push_back(
+          {.from = any_rank(), .to = any_rank(), .count = random() % longest / size_of(type), .type = type});
+    }
+    SCOPED_TRACE(fmt::format("round {} of ONEHOP_TEST_SEED={}", round, seed()));
+    deliver(letters, [&](Group& group, Mailbag& bag) {
+      std::mt19937_64 own(seed() + 1000 * round + static_cast<std::uint64_t>(group.rank().value));
+      bag.exchange_all(&own);
+    });
+  }
+}
+
+TEST_P(SendRecv, TakesTurnsWithCollectives) {
+  const Letters letters = all_pairs(700, false);
+  ASSERT_LE(letters.front().bytes(), slot());
+  deliver(letters, [&](Group& group, Mailbag& bag) {
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      if (letters[i].from == group.rank().value) (void)bag.send(i);
+      if (i % 3 == 0) group.barrier();  // between a send, which fits what is buffered, and its recv
+      if (letters[i].to == group.rank().value) (void)bag.recv(i);
+    }
+  });
+}
+
+/// What `call` throws; its code is 0 when it throws nothing.
+Error error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  return {ErrorCode{}, "nothing was thrown"};
+}
+
+TEST_P(SendRecv, AnUnusableArgumentIsThisRanksErrorAlone) {
+  const Letters letters = all_pairs(100, true);
+  deliver(letters, [&](Group& group, Mailbag& bag) {
+    std::array<double, 4> memory{};
+    void* const data = memory.data();
+    const int me = group.rank().value;
+    const Rank other{(me + 1) % group.size()};
+    const auto type = DType::f64;
+    struct Row {
+      std::function<void()> call;
+      const char* text;
+    };
+    const Row rows[] = {
+        {[&] { (void)send(group, nullptr, 1, type, other); }, "its input is null"},
+        {[&] { (void)recv(group, nullptr, 1, type, other); }, "its output is null"},
+        {[&] { (void)send(group, odd(data), 1, type, other); }, "not aligned"},
+        {[&] { (void)recv(group, odd(data), 1, type, other); }, "not aligned"},
+        {[&] { (void)send(group, data, SIZE_MAX / 8, type, other); }, "count is too large"},
+        {[&] { (void)recv(group, data, 1, static_cast<DType>(77), other); }, "type is unknown"},
+        {[&] { (void)send(group, data, 1, type, Rank{group.size()}); }, "is not in a group of"},
+        {[&] { (void)recv(group, data, 1, type, Rank{}); }, "rank -1 is not in a group of"},
+        {[&] {
+           (void)send(group, data, 1, type, other, {}, {.algorithm = Algorithm::two_shot, .timeout = {}});
+         },
+         "its algorithm cannot carry it"},
+        {[&] { (void)recv(group, data, 1, type, other, {}, {.algorithm = {}, .timeout = Duration{-1}}); },
+         "must not be negative"},
+        {[&] { (void)send(group, data, 1, type, Rank{me}); }, "only in a GroupCall"},
+        {[&] { (void)recv(group, data, 1, type, Rank{me}); }, "only in a GroupCall"},
+    };
+    for (const bool grouped : {false, true}) {
+      for (const Row& row : rows) {
+        if (grouped && std::string_view(row.text) == "only in a GroupCall") continue;
+        std::optional<GroupCall> scope;
+        if (grouped) scope.emplace();
+        const Error error = error_of(row.call);
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.message();
+        EXPECT_THAT(error.message(), HasSubstr(row.text));
+        if (scope) scope->end();  // nothing was queued
+      }
+    }
+    bag.exchange_all();
+  });
+}
+
+/// Pairs that do not agree: rank 0 sends what rank 1 does not expect. `make(rank)` is what these two call;
+/// all ranks' next calls fail with the same error, which names both.
+class Disagreement : public SendRecv {
+ protected:
+  void expect(const std::function<void(Group&, std::byte* data)>& make, const std::string& text) {
+    if (backend().on_gpus) GTEST_SKIP() << "GPUs do not compare";
+    backend().run(ranks(), {}, [&](Group& group) {
+      const std::unique_ptr<RankMemory> memory = backend().memory(group);
+      const std::size_t bytes = 1 << 20;
+      std::byte* const data = memory->allocate(bytes);
+      const Bytes poison(bytes, kPoison);
+      memory->upload(data, poison.data(), bytes);
+      const Error first = error_of([&] {
+        group.barrier();  // nobody is still joining
+        if (group.rank().value < 2) make(group, data);
+      });
+      // What sends little may have returned before the other end looked.
+      if (group.rank() == Rank{1}) {
+        EXPECT_EQ(first.code(), ErrorCode::mismatch) << first.message();
+      }
+      const Error error = error_of([&] { group.barrier(); });
+      EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.message();
+      EXPECT_THAT(error.message(), HasSubstr(text));
+      if (first.code() != ErrorCode{}) {
+        EXPECT_EQ(first.message(), error.message());
+      }
+      EXPECT_EQ(std::memcmp(data, poison.data(), bytes), 0) << "something was received";
+      memory->release(data);
+    });
+  }
+};
+
+TEST_P(Disagreement, OfCountsIsAMismatchOnAllRanks) {
+  for (const std::size_t count : {std::size_t{0}, std::size_t{99}, std::size_t{200'000}}) {
+    expect(
+        [&](Group& group, std::byte* data) {
+          if (group.rank() == Rank{0}) (void)send(group, data, count, DType::f32, Rank{1});
+          if (group.rank() == Rank{1}) (void)recv(group, data, 100, DType::f32, Rank{0});
+        },
+        fmt::format("ranks disagree: rank 0 sends {} f32 to rank 1, which receives 100 f32", count));
+  }
+}
+
+TEST_P(Disagreement, OfTypesIsAMismatchEvenIfTheBytesAreAsMany) {
+  expect(
+      [&](Group& group, std::byte* data) {
+        if (group.rank() == Rank{0}) (void)send(group, data, 200'000, DType::i32, Rank{1});
+        if (group.rank() == Rank{1}) (void)recv(group, data, 200'000, DType::f32, Rank{0});
+      },
+      "ranks disagree: rank 0 sends 200000 i32 to rank 1, which receives 200000 f32");
+}
+
+TEST_P(Disagreement, InAGroupCallIsAMismatchForAllInIt) {
+  expect(
+      [&](Group& group, std::byte* data) {
+        const Rank other{1 - group.rank().value};
+        GroupCall scope;
+        (void)send(group, data, 100'000, DType::f32, other);
+        (void)recv(group, data + (512 << 10), group.rank() == Rank{0} ? 100'000 : 99'999, DType::f32, other);
+        scope.end();
+      },
+      "ranks disagree: rank 0 sends 100000 f32 to rank 1, which receives 99999 f32");
+}
+
+TEST_P(Disagreement, OfARankWithItselfIsFoundBeforeAnythingMoves) {
+  expect(
+      [&](Group& group, std::byte* data) {
+        if (group.rank() == Rank{0}) return group.barrier();
+        GroupCall scope;
+        (void)send(group, data, 10, DType::f32, Rank{1});
+        (void)recv(group, data + 1000, 20, DType::f32, Rank{1});
+        (void)recv(group, data + 2000, 1, DType::f32, Rank{0});
+        scope.end();
+      },
+      "ranks disagree: rank 1 sends 10 f32 to rank 1, which receives 20 f32");
+  expect(
+      [&](Group& group, std::byte* data) {
+        if (group.rank() == Rank{0}) return group.barrier();
+        GroupCall scope;
+        (void)send(group, data, 10, DType::f32, Rank{1});
+        scope.end();
+      },
+      "rank 1 sends itself 1 times and receives from itself 0 times in one GroupCall");
+}
+
+INSTANTIATE_TEST_SUITE_P(, SendRecv, ::testing::ValuesIn(parameters(&Backend::sizes)), name_of);
+INSTANTIATE_TEST_SUITE_P(, Disagreement, ::testing::ValuesIn(parameters(&Backend::few_sizes)), name_of);
+
+}  // namespace
+}  // namespace onehop::testing

@@ -222,6 +222,46 @@ TEST(CudaJoinLocal, OneThreadDrivesAllRanks) {
   });
 }
 
+TEST(CudaJoinLocal, OneThreadMakesCallsOfAllRanksInOneScope) {
+  ONEHOP_NEED_GPUS(2);
+  constexpr int kRanks = 2;
+  std::vector<DeviceId> devices;
+  std::vector<std::unique_ptr<Gpu>> gpus;
+  for (int r = 0; r < kRanks; ++r) {
+    devices.emplace_back(r);
+    gpus.push_back(std::make_unique<Gpu>(devices.back()));
+  }
+  std::vector<Group> groups = Group::join_local(devices, on_gpus());
+  // Of a size at which each send needs the other rank to receive.
+  constexpr std::size_t kCount = 12'000'011;
+  std::vector<std::uint32_t*> mine;
+  std::vector<std::uint32_t*> theirs;
+  std::vector<std::uint32_t*> sums;
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    mine.push_back(gpus[r]->make<std::uint32_t>(kCount));
+    theirs.push_back(gpus[r]->make<std::uint32_t>(kCount));
+    sums.push_back(gpus[r]->make<std::uint32_t>(kCount));
+    gpus[r]->fill(mine[r], 100 + static_cast<std::uint32_t>(r), kCount);
+  }
+  GroupCall scope;
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    const Stream stream = gpus[r]->stream();
+    const Rank other{1 - static_cast<int>(r)};
+    EXPECT_EQ(all_reduce(groups[r], mine[r], sums[r], kCount, DType::u32, ReduceOp::sum, stream),
+              Algorithm::none);
+    (void)send(groups[r], mine[r], kCount, DType::u32, other, stream);
+    (void)recv(groups[r], theirs[r], kCount, DType::u32, other, stream);
+  }
+  scope.end();
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    groups[r].synchronize(gpus[r]->stream());
+    const std::vector<std::uint32_t> received(kCount, 101 - static_cast<std::uint32_t>(r));
+    EXPECT_TRUE(gpus[r]->read(theirs[r], kCount) == received);
+    const std::vector<std::uint32_t> added(kCount, 201);
+    EXPECT_TRUE(gpus[r]->read(sums[r], kCount) == added);
+  }
+}
+
 // --- wrong arguments ---
 
 TEST_P(CudaGroups, AnArgumentThatIsWrongOnOneRankFailsTheGroupOnAll) {

@@ -290,7 +290,7 @@ ONEHOP_API onehop_status_t onehop_all_reduce(onehop_group_t* group, const void* 
 
 /// The other collectives. In all of them `count` is the elements of one block, `stream`, `options` and `used`
 /// are as above, and pointers that a rank does not need may be NULL. Unusable arguments of one rank are
-/// INVALID_ARGUMENT on all. Host ranks only so far: UNSUPPORTED between GPUs.
+/// INVALID_ARGUMENT on all.
 
 /// Block r of `out` = rank r's `in`. In place: `in` is this rank's block of `out`.
 ONEHOP_API onehop_status_t onehop_all_gather(onehop_group_t* group, const void* in, void* out, size_t count,

@@ -353,6 +353,66 @@ TEST(TunedPlan, BlocksAndThreadsAreCutToWhatThereIs) {
   EXPECT_EQ(plan_device_all_reduce(each).grid, 8u);
 }
 
+TEST(DevicePlan, AReduceScatterGoesByWhatCarriesItsTypeAndIsQuickest) {
+  const auto protocol = [](int ranks, std::size_t block, DType type) {
+    PlanRequest each = request(ranks, block);
+    each.type = type;
+    return plan_device_reduce_scatter(each).protocol;
+  };
+  for (int ranks = 2; ranks <= kMaxDevices; ++ranks) {
+    EXPECT_EQ(protocol(ranks, 4 * kKiB, DType::bf16), ScatterProtocol::packets);
+    EXPECT_EQ(protocol(ranks, 64 * kKiB, DType::bf16), ScatterProtocol::mail);
+    EXPECT_EQ(protocol(ranks, 8 * kMiB, DType::e4m3), ScatterProtocol::mail);
+    EXPECT_EQ(protocol(ranks, 8 * kMiB + 16, DType::f64), ScatterProtocol::streams);
+    EXPECT_EQ(protocol(ranks, cuda::kPacketSlotBytes, DType::i8), ScatterProtocol::packets);
+    EXPECT_EQ(protocol(ranks, cuda::kPacketSlotBytes + 1, DType::u64), ScatterProtocol::streams);
+    for (const std::size_t bytes : kSizes) {
+      for (const DType type : {DType::bf16, DType::i32}) {
+        PlanRequest each = request(ranks, bytes);
+        each.type = type;
+        each.resident_blocks = ranks == 3 ? 5 : 132;
+        const ScatterPlan plan = plan_device_reduce_scatter(each);
+        ASSERT_TRUE(carries(plan.protocol, type));
+        if (plan.protocol == ScatterProtocol::streams) continue;
+        ASSERT_TRUE(plan.launch_bytes > 0 && plan.launch_bytes % 16 == 0);
+        ASSERT_TRUE(plan.grid >= 1 && plan.grid <= static_cast<unsigned>(each.resident_blocks));
+        ASSERT_TRUE(plan.block % 32 == 0 && plan.block <= 512);
+      }
+    }
+  }
+}
+
+TEST(DevicePlan, AReduceIsTwoShotWhereManyRanksHaveMuchAndForcedAsAsked) {
+  for (int ranks = 2; ranks <= kMaxDevices; ++ranks) {
+    EXPECT_EQ(plan_device_reduce(request(ranks, 256 * kKiB)).protocol, DeviceProtocol::packets);
+    EXPECT_EQ(plan_device_reduce(request(ranks, 256 * kKiB)).algorithm, Algorithm::one_shot);
+    EXPECT_EQ(plan_device_reduce(request(ranks, kMiB)).algorithm,
+              ranks == 2 ? Algorithm::one_shot : Algorithm::two_shot);
+    PlanRequest each = request(ranks, 100);
+    each.forced = Algorithm::two_shot;
+    EXPECT_EQ(plan_device_reduce(each).algorithm, Algorithm::two_shot);
+    EXPECT_NE(plan_device_reduce(each).protocol, DeviceProtocol::packets);
+    each = request(ranks, kMiB);
+    each.forced = Algorithm::one_shot;
+    EXPECT_EQ(plan_device_reduce(each).algorithm, Algorithm::one_shot);
+    EXPECT_NE(plan_device_reduce(each).protocol, DeviceProtocol::packets);
+  }
+}
+
+TEST(DevicePlan, AMessageBetweenTwoRanksIsCutFromItsLengthAlone) {
+  for (const std::size_t slot : {std::size_t{512}, std::size_t{8} << 10}) {
+    for (const unsigned most : {1u, 5u, 336u, 1024u}) {
+      for (const std::size_t bytes : kSizes) {
+        if (bytes == 0) continue;
+        const cuda::PairShape shape = cuda::cut_into_chunks(bytes, slot, most);
+        ASSERT_TRUE(shape.chunk % 16 == 0 && shape.chunk <= slot);
+        ASSERT_TRUE(shape.streams >= 1 && shape.streams <= most);
+        ASSERT_LT(std::size_t{shape.streams - 1} * shape.chunk, bytes) << "a stream without a chunk";
+      }
+    }
+  }
+}
+
 TEST(TunedPlan, EveryCandidateIsAPlanOfItsOwnForEverySize) {
   for (const TypeClass types : {TypeClass::floats, TypeClass::any}) {
     const DType type = types == TypeClass::floats ? DType::f16 : DType::i64;

@@ -152,6 +152,7 @@ class SendRecv : public CollectiveTest {
     options.scratch_bytes = kSmallScratch;
     backend().run(ranks(), options, [&](Group& group) {
       Mailbag bag(backend(), group, letters);
+      group.barrier();  // ranks that share a GPU may not allocate while another one's kernel waits
       body(group, bag);
       bag.check();
     });

@@ -1,10 +1,11 @@
-// All-reduces without end: random ones, small for the most part, in dependent chains on a stream, and
+// Collectives without end: random ones, small for the most part, in dependent chains on a stream, and
 // captured in random graphs that are replayed between eager calls. Every element of every result is compared
 // on the GPU with what it must be; the host looks at the outcome now and then.
 #include <fmt/core.h>
 #include <getopt.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -19,6 +20,7 @@
 
 #include "driver/device.h"
 #include "driver/module.h"
+#include "gpu/stress_call.h"
 #include "gpu/stress_plan.h"
 #include "support/gpu.h"
 #include "support/ranks.h"
@@ -32,13 +34,15 @@ using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kUsage =
-    R"(cuda_stress: random all-reduces on GPUs, every result compared bit by bit
+    R"(cuda_stress: random collectives on GPUs, every result compared bit by bit
 
   --operations N   eager operations (default: 10000000)
   --replays N      replays of random graphs, between eager operations (default: 100000)
   --seconds N      at most this long for each of the two (default: 240)
   --seed N         same seed, same operations (default: 1)
   --ranks N        processes, one per GPU (default: all GPUs that reach each other)
+  --collectives L  only those of this list: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all,
+                   all_to_all_v, gather, scatter, send_recv, separated by commas (default: all)
   --scratch-kib N  what a rank can stage; less of it makes large calls take several launches (default: the library's)
 
 Exit code 0: all right, or skipped where there are not 2 GPUs. 1: a wrong result or an error, with what it takes
@@ -52,6 +56,11 @@ struct Options {
   std::uint64_t seed = 1;
   int ranks = 0;
   std::size_t scratch_bytes = 0;
+  std::string collectives;  ///< as in the command line; empty: all
+
+  [[nodiscard]] std::vector<StressKind> kinds() const {
+    return collectives.empty() ? all_stress_kinds() : parse_stress_kinds(collectives);
+  }
 };
 
 // A look costs a meeting of the hosts. Seldom enough not to matter, often enough that no look comes late.
@@ -72,6 +81,11 @@ double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+std::string describe_place(std::uint32_t place) {
+  return fmt::format("byte {} of {} memory", place & ~kStressSymmetric,
+                     (place & kStressSymmetric) != 0 ? "symmetric" : "ordinary");
+}
+
 /// One rank, in a process of its own.
 class Stress {
  public:
@@ -79,8 +93,9 @@ class Stress {
       : options_(options),
         group_(group),
         gpu_(group.device()),
-        plan_(options.seed, group.rank().value),
-        arena_(gpu_.allocate(2 * StressPlan::kPartBytes)),
+        plan_(options.seed, group.rank().value, group.size(), options.kinds()),
+        symmetric_(group.allocate(2 * StressPlan::kPartBytes)),
+        arena_{.ordinary = gpu_.allocate(2 * StressPlan::kPartBytes), .symmetric = symmetric_.local()},
         findings_(gpu_.make<StressFindings>(1)),
         fill_(load("stress_fill")),
         check_(load("stress_check")),
@@ -92,7 +107,7 @@ class Stress {
     group_.barrier();
     std::string done = eager_part();
     done += graph_part();
-    return done;
+    return done + "calls:" + calls() + "\n";
   }
 
  private:
@@ -122,8 +137,11 @@ class Stress {
   void check(const StressBatch& batch) {
     launch(check_, batch, "stress_check");
     for (const StressOp& op : batch) {
-      compared_ += op.checked ? op.count : 0;
-      bytes_ += std::uint64_t{op.count} * element_bytes(op.type);
+      const std::uint32_t in = input_count(op, group_.rank().value, group_.size());
+      const std::uint32_t out = output_count(op, group_.rank().value, group_.size());
+      compared_ += op.checked ? out : 0;
+      bytes_ += std::uint64_t{std::max(in, out)} * element_bytes(op.type);
+      ++calls_[static_cast<std::size_t>(op.kind)];
     }
     operations_ += batch.size();
   }
@@ -132,29 +150,28 @@ class Stress {
     ++round_;
   }
 
-  void reduce(const StressOp& op) const {
-    std::optional<Algorithm> forced;
-    if (op.algorithm != 0) forced = static_cast<Algorithm>(op.algorithm);
-    (void)all_reduce(group_, arena_ + op.in, arena_ + op.out, op.count, op.type, reduction(op, op.depth - 1),
-                     gpu_.stream(), {.algorithm = forced, .timeout = {}});
-  }
-  void reduce(const StressBatch& batch, std::size_t begin, std::size_t end) const {
-    for (std::size_t i = begin; i < end; ++i) reduce(batch[i]);
+  void call(const StressBatch& batch, std::size_t begin, std::size_t end) const {
+    for (std::size_t i = begin; i < end; ++i) make_call(group_, arena_, batch[i], gpu_.stream());
   }
 
   /// One bit that is wrong must be found, and nothing else.
   void prove_that_checks_check() {
     const StressBatch batch = plan_.batch(kMaxStressOps, kEagerPart);
-    const auto index = static_cast<std::size_t>(
-        std::find_if(batch.begin(), batch.end(), [](const StressOp& op) { return op.checked; }) -
-        batch.begin());
+    const auto results = [&](const StressOp& op) {
+      return output_count(op, group_.rank().value, group_.size());
+    };
+    const auto flippable = std::find_if(batch.begin(), batch.end(),
+                                        [&](const StressOp& op) { return op.checked && results(op) != 0; });
     fill(batch);
-    reduce(batch, 0, batch.size());
+    call(batch, 0, batch.size());
     check(batch);
     group_.synchronize(gpu_.stream());
     look_at_findings();
-    const std::uint32_t element = batch[index].count - 1;
-    std::byte* const at = arena_ + batch[index].out + std::size_t{element} * element_bytes(batch[index].type);
+    reset();
+    if (flippable == batch.end()) return;  // then another rank has what there is to check
+    const auto index = static_cast<std::size_t>(flippable - batch.begin());
+    const std::uint32_t element = results(*flippable) - 1;
+    std::byte* const at = arena_.at(flippable->out) + std::size_t{element} * element_bytes(flippable->type);
     const std::byte flipped = gpu_.read(at, 1)[0] ^ std::byte{1};
     gpu_.upload(at, &flipped, 1);
     check(batch);
@@ -163,21 +180,26 @@ class Stress {
     if (found.wrong != 1 || found.index != index || found.element != element)
       throw std::logic_error(
           fmt::format("the check itself is broken: it found {} wrong elements instead of 1", found.wrong));
+    reset();
+  }
+  void reset() {
     gpu_.write(findings_, std::vector<StressFindings>(1));
     compared_ = operations_ = bytes_ = 0;
+    calls_ = {};
   }
 
   void look_at_findings() const {
     const StressFindings found = gpu_.read(findings_, 1)[0];
     if (found.wrong != 0) {
       throw std::runtime_error(fmt::format(
-          "wrong result on rank {} of {}: batch {}, operation {} in it ({}; at bytes {} and {} of the "
-          "arena), "
+          "wrong result on rank {} of {}: batch {}, operation {} in it ({}; from {} to {}), "
           "element {}: {:#x} instead of {:#x}; {} elements are wrong so far, {} operations were made. Again: "
-          "--seed {} --ranks {} --operations {} --replays {}",
-          group_.rank().value, group_.size(), found.at_round, found.index, describe(found.op), found.op.in,
-          found.op.out, found.element, found.got, found.wanted, found.wrong, operations_, options_.seed,
-          group_.size(), options_.operations, options_.replays));
+          "--seed {} --ranks {} --operations {} --replays {}{}{}",
+          group_.rank().value, group_.size(), found.at_round, found.index, describe(found.op),
+          describe_place(found.op.in), describe_place(found.op.out), found.element, found.got, found.wanted,
+          found.wrong, operations_, options_.seed, group_.size(), options_.operations, options_.replays,
+          options_.collectives.empty() ? "" : " --collectives " + options_.collectives,
+          options_.scratch_bytes == 0 ? "" : fmt::format(" --scratch-kib {}", options_.scratch_bytes >> 10)));
     }
     if (found.checked != compared_ || found.round != round_)
       throw std::logic_error(fmt::format("{} elements of {} batches were compared, not {} of {}",
@@ -214,6 +236,16 @@ class Stress {
                        operations, since(start), static_cast<double>(operations) / since(start), compared_);
   }
 
+  /// How often each was made.
+  [[nodiscard]] std::string calls() const {
+    std::string text;
+    for (const StressKind kind : options_.kinds()) {
+      text += fmt::format("{} {} {}", text.empty() ? "" : ",", calls_[static_cast<std::size_t>(kind)],
+                          to_string(kind));
+    }
+    return text;
+  }
+
   std::string eager_part() {
     if (options_.operations == 0) return "";
     const auto start = Clock::now();
@@ -221,7 +253,7 @@ class Stress {
     for (bool more = true; more;) {
       const StressBatch batch = plan_.batch(kMaxStressOps, kEagerPart);
       fill(batch);
-      reduce(batch, 0, batch.size());
+      call(batch, 0, batch.size());
       check(batch);
       advance();
       const bool enough = operations_ >= options_.operations;
@@ -234,7 +266,7 @@ class Stress {
                        static_cast<double>(bytes_) / (1 << 30));
   }
 
-  /// Graphs hold nothing but all-reduces, so that those of a graph and eager ones follow each other closely.
+  /// Graphs hold nothing but such calls, so that those of a graph and eager ones follow each other closely.
   std::string graph_part() {
     if (options_.replays == 0) return "";
     const auto start = Clock::now();
@@ -250,7 +282,7 @@ class Stress {
         for (std::uint32_t g = 0; g < kGraphs; ++g) {
           batches.push_back(plan_.batch(kGraphOps, kGraphPart));
           const StressBatch& batch = batches.back();
-          graphs.push_back(std::make_unique<Graph>(gpu_, [&] { reduce(batch, 0, batch.size()); }));
+          graphs.push_back(std::make_unique<Graph>(gpu_, [&] { call(batch, 0, batch.size()); }));
         }
       }
       const std::uint32_t chosen = plan_.below(kGraphs);
@@ -259,9 +291,9 @@ class Stress {
       const std::size_t first = eager.empty() ? 0 : plan_.below(static_cast<std::uint32_t>(eager.size()) + 1);
       fill(batches[chosen]);
       if (!eager.empty()) fill(eager);
-      reduce(eager, 0, first);
+      call(eager, 0, first);
       graphs[chosen]->launch();
-      reduce(eager, first, eager.size());
+      call(eager, first, eager.size());
       check(batches[chosen]);
       if (!eager.empty()) check(eager);
       advance();
@@ -281,7 +313,8 @@ class Stress {
   Group& group_;
   Gpu gpu_;
   StressPlan plan_;
-  std::byte* arena_;
+  SymmetricBuffer symmetric_;
+  StressArena arena_;
   StressFindings* findings_;
   CUfunction fill_;
   CUfunction check_;
@@ -290,6 +323,7 @@ class Stress {
   std::uint64_t operations_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint64_t round_ = 0;
+  std::array<std::uint64_t, kStressKindCount> calls_{};
   Clock::time_point reported_ = Clock::now();
 };
 
@@ -309,6 +343,7 @@ std::optional<Options> parse(int argc, char** argv) {
                              {"seconds", required_argument, nullptr, 't'},
                              {"seed", required_argument, nullptr, 's'},
                              {"ranks", required_argument, nullptr, 'n'},
+                             {"collectives", required_argument, nullptr, 'c'},
                              {"scratch-kib", required_argument, nullptr, 'k'},
                              {"help", no_argument, nullptr, 'h'},
                              {}};
@@ -317,6 +352,11 @@ std::optional<Options> parse(int argc, char** argv) {
   for (int which = 0; (which = ::getopt_long(argc, argv, "", kOptions, &index)) != -1;) {
     if (which == 'h') return std::nullopt;
     if (which == '?') throw std::invalid_argument("see --help");
+    if (which == 'c') {
+      options.collectives = optarg;
+      (void)parse_stress_kinds(options.collectives);
+      continue;
+    }
     const std::uint64_t value = number(kOptions[index].name, optarg);
     if (which == 'o') options.operations = value;
     if (which == 'r') options.replays = value;

@@ -1,4 +1,4 @@
-// The ends of the chains of all-reduces that the stress program queues.
+// The ends of the chains of calls that the stress program queues.
 #include "stress_ops.h"
 
 namespace {
@@ -7,18 +7,18 @@ using onehop::testing::StressFindings;
 using onehop::testing::StressOp;
 using onehop::testing::StressParams;
 
-/// This block's operation, and its share of that one's elements.
+/// This block's share of the elements of its operation's input or output.
 struct Share {
-  std::uint32_t index;
   std::uint32_t begin;
   std::uint32_t end;
 };
-__device__ Share share_of(const StressParams& p) {
-  constexpr std::uint32_t kBlocks = onehop::testing::kStressBlocks;
-  const std::uint32_t index = blockIdx.x / kBlocks;
-  const std::uint64_t count = p.ops[index].count;
+constexpr std::uint32_t kBlocks = onehop::testing::kStressBlocks;
+__device__ std::uint32_t own_index() {
+  return blockIdx.x / kBlocks;
+}
+__device__ Share share_of(std::uint64_t count) {
   const std::uint32_t part = blockIdx.x % kBlocks;
-  return {index, static_cast<std::uint32_t>(count * part / kBlocks),
+  return {static_cast<std::uint32_t>(count * part / kBlocks),
           static_cast<std::uint32_t>(count * (part + 1) / kBlocks)};
 }
 
@@ -54,35 +54,35 @@ __device__ std::uint64_t load(const std::byte* from, unsigned bytes) {
 }  // namespace
 
 extern "C" __global__ void stress_fill(const __grid_constant__ StressParams p) {
-  const Share share = share_of(p);
-  const StressOp op = p.ops[share.index];
+  const StressOp op = p.ops[own_index()];
   if (op.depth != 1) return;
+  const Share share = share_of(onehop::testing::input_count(op, p.rank, p.ranks));
   const auto round = static_cast<std::uint32_t>(p.findings->round);
   const unsigned bytes = onehop::testing::element_bytes(op.type);
+  std::byte* const in = p.arena.at(op.in);
   for (std::uint32_t i = share.begin + threadIdx.x; i < share.end; i += blockDim.x) {
-    const std::int64_t value = onehop::testing::stress_input(op, round, p.rank, p.ranks, i);
-    store(p.arena + op.in + std::size_t{i} * bytes, bytes, onehop::testing::stored_bits(op.type, value));
+    store(in + std::size_t{i} * bytes, bytes, onehop::testing::input_bits(op, round, p.rank, p.ranks, i));
   }
 }
 
 extern "C" __global__ void stress_check(const __grid_constant__ StressParams p) {
-  const Share share = share_of(p);
-  const StressOp op = p.ops[share.index];
+  const StressOp op = p.ops[own_index()];
   if (!op.checked) return;
+  const Share share = share_of(onehop::testing::output_count(op, p.rank, p.ranks));
   StressFindings& findings = *p.findings;
   const auto round = static_cast<std::uint32_t>(findings.round);
   const unsigned bytes = onehop::testing::element_bytes(op.type);
+  const std::byte* const out = p.arena.at(op.out);
   for (std::uint32_t i = share.begin + threadIdx.x; i < share.end; i += blockDim.x) {
-    const std::int64_t value = onehop::testing::stress_result(op, round, p.ranks, i);
-    const std::uint64_t wanted = onehop::testing::stored_bits(op.type, value);
-    const std::uint64_t got = load(p.arena + op.out + std::size_t{i} * bytes, bytes);
+    const std::uint64_t wanted = onehop::testing::output_bits(op, round, p.rank, p.ranks, i);
+    const std::uint64_t got = load(out + std::size_t{i} * bytes, bytes);
     if (got == wanted) continue;
     atomicAdd(reinterpret_cast<unsigned long long*>(&findings.wrong), 1ULL);
     if (atomicExch(&findings.claimed, 1u) != 0) continue;
     findings.got = got;
     findings.wanted = wanted;
     findings.at_round = round;
-    findings.index = share.index;
+    findings.index = own_index();
     findings.element = i;
     findings.op = op;
   }

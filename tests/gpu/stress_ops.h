@@ -10,25 +10,91 @@
 
 namespace onehop::testing {
 
-/// One all-reduce. It may be the next link of a chain: its input is then the output of the one before, the
-/// same on all ranks. Offsets are those of this rank; all else is the same everywhere.
+enum class StressKind : std::uint8_t {
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  broadcast,
+  reduce,
+  all_to_all,
+  all_to_all_v,
+  gather,
+  scatter,
+  send_recv,  ///< in a GroupCall, each rank to the one `root` places after it
+};
+inline constexpr int kStressKindCount = 10;
+
+/// One call. It may be the next link of a chain: its input is then the output of the one before. What the
+/// links hand on is one vector, X, wherever its elements are at the time (StressShape); reductions that come
+/// later than the first link combine equal copies of it. Offsets are those of this rank; all else is the
+/// same everywhere.
 struct StressOp {
-  std::uint32_t in = 0;   ///< bytes from the begin of the arena
-  std::uint32_t out = 0;  ///< `in`: in place
+  std::uint32_t in = 0;   ///< a place: see kStressSymmetric
+  std::uint32_t out = 0;  ///< `in`: in place; for kinds with blocks, in place is where the block belongs
   std::uint32_t count = 0;
-  std::uint32_t key = 0;  ///< of the chain's first input
-  std::uint32_t ops = 0;  ///< the reductions of the chain so far, 4 bits each, the first one lowest
+  std::uint32_t first_count = 0;  ///< of the chain's first call
+  std::uint32_t key = 0;          ///< of the chain's first input
+  std::uint32_t ops = 0;          ///< the reductions of the chain so far, 4 bits each, the first one lowest
+  StressKind kind = StressKind::all_reduce;
+  StressKind first = StressKind::all_reduce;  ///< of the chain's first call
   DType type = DType::f32;
-  std::uint8_t depth = 1;      ///< how many these are
+  std::uint8_t root = 0;
+  std::uint8_t first_root = 0;
+  std::uint8_t depth = 1;  ///< how many links the chain has so far
+  std::uint8_t folds = 0;  ///< how many of them reduce
+  bool raw = false;        ///< the chain reduces nothing, and its elements are any bits
+  bool in_place = false;
   bool checked = true;         ///< no: the next one overwrites it, in place
   std::uint8_t algorithm = 0;  ///< forced, or Algorithm::none
+};
+
+/// Places are bytes from the begin of ordinary memory or, with this bit, of symmetric memory.
+inline constexpr std::uint32_t kStressSymmetric = 1u << 31;
+struct StressArena {
+  std::byte* ordinary = nullptr;
+  std::byte* symmetric = nullptr;
+
+  [[nodiscard]] constexpr std::byte* at(std::uint32_t place) const {
+    return (place & kStressSymmetric) != 0 ? symmetric + (place & ~kStressSymmetric) : ordinary + place;
+  }
 };
 
 inline constexpr int kMaxStressOps = 48;  ///< per batch
 inline constexpr int kMaxStressChain = 8;
 
-constexpr ReduceOp reduction(const StressOp& op, int link) {
-  return static_cast<ReduceOp>(op.ops >> (4 * link) & 15);
+constexpr bool reduces(StressKind kind) {
+  return kind == StressKind::all_reduce || kind == StressKind::reduce_scatter || kind == StressKind::reduce;
+}
+/// Whether the input, the output or both have a block for every rank, so that `count` is that of a block.
+constexpr bool has_blocks(StressKind kind) {
+  return kind != StressKind::all_reduce && kind != StressKind::broadcast && kind != StressKind::reduce &&
+         kind != StressKind::send_recv;
+}
+
+/// Where a call leaves X.
+enum class StressShape : std::uint8_t {
+  everywhere,  ///< all of it on every rank
+  parts,       ///< a part on each rank, in their order
+  at_root,     ///< all of it on `root` alone
+};
+constexpr StressShape shape_after(const StressOp& op) {
+  switch (op.kind) {
+    case StressKind::all_reduce:
+    case StressKind::all_gather:
+    case StressKind::broadcast:
+      return StressShape::everywhere;
+    case StressKind::reduce:
+    case StressKind::gather:
+      return StressShape::at_root;
+    case StressKind::send_recv:  // whoever has all of X passes all of X
+      return op.depth == 1 ? StressShape::parts : StressShape::everywhere;
+    default:
+      return StressShape::parts;
+  }
+}
+
+constexpr ReduceOp reduction(const StressOp& op, int fold) {
+  return static_cast<ReduceOp>(op.ops >> (4 * fold) & 15);
 }
 
 constexpr bool is_float(DType type) {
@@ -37,6 +103,11 @@ constexpr bool is_float(DType type) {
 constexpr unsigned element_bytes(DType type) {
   constexpr unsigned kBytes[kDTypeCount] = {2, 2, 4, 8, 1, 1, 1, 1, 4, 4, 8, 8};
   return kBytes[static_cast<int>(type)];
+}
+
+constexpr std::uint64_t element_mask(DType type) {
+  const unsigned bytes = element_bytes(type);
+  return bytes == 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << 8 * bytes) - 1;
 }
 
 /// Values are computed as 64-bit numbers: those of floats are small enough to be exact in every step.
@@ -86,14 +157,103 @@ constexpr std::uint64_t stress_bits(std::uint32_t key, std::uint32_t round, int 
   return x ^ x >> 31;
 }
 
-/// Element i of what rank `rank` of `ranks` puts into a chain that begins with `op`. Integers: anything.
+/// How many elements rank `from` sends to rank `to` in an all_to_all_v: often none, at most `count`. The same
+/// in all rounds.
+constexpr std::uint32_t count_between(const StressOp& op, int from, int to) {
+  const std::uint64_t bits = stress_bits(op.key, ~0u, from, static_cast<std::uint32_t>(to));
+  return bits % 4 == 0 ? 0 : static_cast<std::uint32_t>((bits >> 2) % (std::uint64_t{op.count} + 1));
+}
+
+/// Elements of rank `rank`'s input, as an all_to_all_v has its blocks one after the other; 0: it needs none.
+constexpr std::uint32_t input_count(const StressOp& op, int rank, int ranks) {
+  const auto n = static_cast<std::uint32_t>(ranks);
+  switch (op.kind) {
+    case StressKind::reduce_scatter:
+    case StressKind::all_to_all:
+      return n * op.count;
+    case StressKind::scatter:
+      return rank == op.root ? n * op.count : 0;
+    case StressKind::broadcast:
+      return rank == op.root ? op.count : 0;
+    case StressKind::all_to_all_v: {
+      std::uint32_t total = 0;
+      for (int r = 0; r < ranks; ++r) total += count_between(op, rank, r);
+      return total;
+    }
+    default:
+      return op.count;
+  }
+}
+/// The same of its output.
+constexpr std::uint32_t output_count(const StressOp& op, int rank, int ranks) {
+  const auto n = static_cast<std::uint32_t>(ranks);
+  switch (op.kind) {
+    case StressKind::all_gather:
+    case StressKind::all_to_all:
+      return n * op.count;
+    case StressKind::gather:
+      return rank == op.root ? n * op.count : 0;
+    case StressKind::reduce:
+      return rank == op.root ? op.count : 0;
+    case StressKind::all_to_all_v: {
+      std::uint32_t total = 0;
+      for (int r = 0; r < ranks; ++r) total += count_between(op, r, rank);
+      return total;
+    }
+    default:
+      return op.count;
+  }
+}
+
+/// Which element of X element i of rank `rank`'s output is. (An all_to_all_v ends its chain: what it leaves
+/// has gaps.)
+constexpr std::uint32_t position(const StressOp& op, int rank, int ranks, std::uint32_t i) {
+  if (shape_after(op) != StressShape::parts) return i;
+  const auto n = static_cast<std::uint32_t>(ranks);
+  const bool many = op.kind == StressKind::all_to_all || op.kind == StressKind::all_to_all_v;
+  return static_cast<std::uint32_t>(rank) * (many ? n * op.count : op.count) + i;
+}
+
+/// An element of a rank's input.
+struct StressOrigin {
+  int rank;
+  std::uint32_t i;
+};
+
+/// Where a first call that does not reduce takes element x of X from.
+constexpr StressOrigin origin(const StressOp& op, int ranks, std::uint32_t x) {
+  const auto n = static_cast<std::uint32_t>(ranks);
+  const std::uint32_t count = op.first_count;
+  switch (op.first) {
+    case StressKind::all_gather:
+    case StressKind::gather:
+      return {static_cast<int>(x / count), x % count};
+    case StressKind::send_recv:
+      return {static_cast<int>((x / count + n - op.first_root) % n), x % count};
+    case StressKind::all_to_all:
+      return {static_cast<int>(x / count % n), x / (n * count) * count + x % count};
+    case StressKind::all_to_all_v: {
+      const auto to = static_cast<int>(x / (n * count));
+      std::uint32_t i = x % (n * count);
+      // Blocks come in the order of ranks, but arrive in the reverse order.
+      int from = ranks - 1;
+      for (; i >= count_between(op, from, to); --from) i -= count_between(op, from, to);
+      for (int before = 0; before < to; ++before) i += count_between(op, from, before);
+      return {from, i};
+    }
+    default:  // broadcast, scatter
+      return {op.first_root, x};
+  }
+}
+
+/// Element i of what rank `rank` of `ranks` puts into a chain that begins as `op`'s does. Integers: anything.
 /// Floats: integers of so few bits that no sum of 8 ranks is rounded, multiples of `ranks` where an average
 /// is to be exact; products of 1 and 2.
 constexpr std::int64_t stress_input(const StressOp& op, std::uint32_t round, int rank, int ranks,
                                     std::uint32_t i) {
   const std::uint64_t bits = stress_bits(op.key, round, rank, i);
   if (!is_float(op.type)) return wrapped(op.type, bits);
-  const ReduceOp first = reduction(op, 0);
+  const ReduceOp first = reduces(op.first) ? reduction(op, 0) : ReduceOp::sum;
   if (first == ReduceOp::prod) {
     const std::int64_t size = 1 + static_cast<std::int64_t>(bits >> 62 & 1);
     return bits >> 63 != 0 ? -size : size;
@@ -105,17 +265,27 @@ constexpr std::int64_t stress_input(const StressOp& op, std::uint32_t round, int
   return first == ReduceOp::avg ? small * ranks : small;
 }
 
-/// Element i of `op`'s result.
-constexpr std::int64_t stress_result(const StressOp& op, std::uint32_t round, int ranks, std::uint32_t i) {
-  std::int64_t x = 0;
-  for (int link = 0; link < op.depth; ++link) {
-    const ReduceOp how = reduction(op, link);
-    std::int64_t total = link == 0 ? stress_input(op, round, 0, ranks, i) : x;
+/// Element x of X after `op`.
+constexpr std::int64_t stress_result(const StressOp& op, std::uint32_t round, int ranks, std::uint32_t x) {
+  std::int64_t value = 0;
+  int fold = 0;
+  if (reduces(op.first)) {
+    const ReduceOp how = reduction(op, fold++);
+    value = stress_input(op, round, 0, ranks, x);
     for (int r = 1; r < ranks; ++r)
-      total = combined(op.type, how, total, link == 0 ? stress_input(op, round, r, ranks, i) : x);
-    x = how == ReduceOp::avg ? divided(op.type, total, ranks) : total;
+      value = combined(op.type, how, value, stress_input(op, round, r, ranks, x));
+    if (how == ReduceOp::avg) value = divided(op.type, value, ranks);
+  } else {
+    const StressOrigin from = origin(op, ranks, x);
+    value = stress_input(op, round, from.rank, ranks, from.i);
   }
-  return x;
+  for (; fold < op.folds; ++fold) {
+    const ReduceOp how = reduction(op, fold);
+    std::int64_t total = value;
+    for (int r = 1; r < ranks; ++r) total = combined(op.type, how, total, value);
+    value = how == ReduceOp::avg ? divided(op.type, total, ranks) : total;
+  }
+  return value;
 }
 
 /// A number that the format holds exactly, as the format's bits. Its exponent needs no bounds here.
@@ -145,9 +315,22 @@ constexpr std::uint64_t stored_bits(DType type, std::int64_t x) {
     default:
       break;
   }
-  const unsigned bytes = element_bytes(type);
-  return static_cast<std::uint64_t>(x) &
-         (bytes == 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << 8 * bytes) - 1);
+  return static_cast<std::uint64_t>(x) & element_mask(type);
+}
+
+/// What is in memory: element i of rank `rank`'s input of a chain's first call.
+constexpr std::uint64_t input_bits(const StressOp& op, std::uint32_t round, int rank, int ranks,
+                                   std::uint32_t i) {
+  if (op.raw) return stress_bits(op.key, round, rank, i) & element_mask(op.type);
+  return stored_bits(op.type, stress_input(op, round, rank, ranks, i));
+}
+/// And element i of its output of any call.
+constexpr std::uint64_t output_bits(const StressOp& op, std::uint32_t round, int rank, int ranks,
+                                    std::uint32_t i) {
+  const std::uint32_t x = position(op, rank, ranks, i);
+  if (!op.raw) return stored_bits(op.type, stress_result(op, round, ranks, x));
+  const StressOrigin from = origin(op, ranks, x);
+  return input_bits(op, round, from.rank, ranks, from.i);
 }
 
 // --- for the kernels ---
@@ -167,9 +350,10 @@ struct StressFindings {
 };
 
 /// stress_fill: the inputs of the chains that begin in this batch. stress_check: compares every result that
-/// is still there. Both run kStressBlocks blocks per operation. stress_advance: one thread; the next round.
+/// is still there on this rank. Both run kStressBlocks blocks per operation. stress_advance: one thread; the
+/// next round.
 struct StressParams {
-  std::byte* arena = nullptr;
+  StressArena arena;
   StressFindings* findings = nullptr;
   int rank = 0;
   int ranks = 0;

@@ -3,6 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <utility>
 
 #include "onehop/group.h"
 
@@ -14,10 +17,68 @@ constexpr std::uint32_t kMostShift = 16;  // elements
 constexpr std::uint32_t kLargeBytes = 4u << 20;
 constexpr std::uint32_t kRoom = kLargeBytes + kMostShift * 8 + kLine;
 
+constexpr std::array<std::string_view, kStressKindCount> kNames{
+    "all_reduce", "all_gather",   "reduce_scatter", "broadcast", "reduce",
+    "all_to_all", "all_to_all_v", "gather",         "scatter",   "send_recv"};
+
+constexpr bool has_choice(StressKind kind) {
+  return kind == StressKind::all_reduce || kind == StressKind::reduce;
+}
+/// What rank has all of X: it alone can go on.
+constexpr bool begins_at_root(StressKind kind) {
+  return kind == StressKind::broadcast || kind == StressKind::scatter;
+}
+constexpr bool ends_at_root(StressKind kind) {
+  return kind == StressKind::reduce || kind == StressKind::gather;
+}
+constexpr bool reads_blocks(StressKind kind) {
+  return kind == StressKind::reduce_scatter || kind == StressKind::scatter ||
+         kind == StressKind::all_to_all || kind == StressKind::all_to_all_v;
+}
+constexpr bool writes_blocks(StressKind kind) {
+  return kind == StressKind::all_gather || kind == StressKind::gather || kind == StressKind::all_to_all ||
+         kind == StressKind::all_to_all_v;
+}
+constexpr bool can_be_in_place(StressKind kind) {
+  return kind != StressKind::all_to_all && kind != StressKind::all_to_all_v && kind != StressKind::send_recv;
+}
+
 }  // namespace
 
-StressPlan::StressPlan(std::uint64_t seed, int rank)
-    : together_(seed), own_(seed * 64 + static_cast<std::uint64_t>(rank) + 1) {}
+std::string_view to_string(StressKind kind) {
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::vector<StressKind> all_stress_kinds() {
+  std::vector<StressKind> kinds;
+  for (int kind = 0; kind < kStressKindCount; ++kind) kinds.push_back(static_cast<StressKind>(kind));
+  return kinds;
+}
+
+std::vector<StressKind> parse_stress_kinds(std::string_view list) {
+  std::vector<StressKind> kinds;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string_view name = list.substr(begin, end - begin);
+    const auto* const found = std::find(kNames.begin(), kNames.end(), name);
+    if (found == kNames.end()) {
+      std::string known;
+      for (const std::string_view each : kNames) known += (known.empty() ? "" : ", ") + std::string(each);
+      throw std::invalid_argument(fmt::format("'{}' is not a collective; there are {}", name, known));
+    }
+    const auto kind = static_cast<StressKind>(found - kNames.begin());
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+    begin = end + 1;
+  }
+  return kinds;
+}
+
+StressPlan::StressPlan(std::uint64_t seed, int rank, int ranks, std::vector<StressKind> kinds)
+    : together_(seed),
+      own_(seed * 64 + static_cast<std::uint64_t>(rank) + 1),
+      rank_(static_cast<std::uint32_t>(rank)),
+      ranks_(static_cast<std::uint32_t>(ranks)),
+      kinds_(std::move(kinds)) {}
 
 std::uint32_t StressPlan::random_bytes() {
   // As likely between 1 and 2 bytes as between 32 and 64 KiB; one in 256 is larger.
@@ -25,33 +86,102 @@ std::uint32_t StressPlan::random_bytes() {
   return (1u << (log - 1)) + below(1u << (log - 1));
 }
 
+StressKind StressPlan::choose(const std::vector<StressKind>& among) {
+  // Often none can go on with what others leave: drawn so, all-reduces are about half of all.
+  const bool has_all_reduce = std::find(among.begin(), among.end(), StressKind::all_reduce) != among.end();
+  if (has_all_reduce && below(2) == 0) return StressKind::all_reduce;
+  return among[below(static_cast<std::uint32_t>(among.size()))];
+}
+
 StressOp StressPlan::first_link() {
   StressOp op;
+  op.kind = op.first = choose(kinds_);
+  op.root = op.first_root = static_cast<std::uint8_t>(below(ranks_));
   op.key = static_cast<std::uint32_t>(together_());
   op.type = static_cast<DType>(below(kDTypeCount));
-  op.ops = below(kReduceOpCount);
-  op.count = std::max(1u, random_bytes() / element_bytes(op.type));
+  if (reduces(op.kind)) {
+    op.ops = below(kReduceOpCount);
+    op.folds = 1;
+  } else {
+    op.raw = below(2) == 0;
+  }
+  const std::uint32_t blocks = has_blocks(op.kind) ? ranks_ : 1;
+  op.count = op.first_count = std::max(1u, random_bytes() / element_bytes(op.type) / blocks);
   return op;
 }
 
-StressOp StressPlan::next_link(const StressOp& last) {
-  // All ranks have the same input. Of floats, what keeps the values as they are stays exact.
-  constexpr ReduceOp kSafe[] = {ReduceOp::min, ReduceOp::max, ReduceOp::avg};
+std::vector<StressKind> StressPlan::successors(const StressOp& last) const {
+  const StressShape shape = shape_after(last);
+  const std::uint32_t left = output_count(last, last.root, static_cast<int>(ranks_));
+  const auto fits = [&](StressKind kind) {
+    if (last.raw && reduces(kind)) return false;
+    switch (kind) {
+      case StressKind::all_reduce:
+      case StressKind::reduce:
+      case StressKind::send_recv:
+        return shape == StressShape::everywhere;
+      case StressKind::broadcast:
+        return shape != StressShape::parts;
+      case StressKind::reduce_scatter:
+        return shape == StressShape::everywhere && left % ranks_ == 0;
+      case StressKind::scatter:
+        return shape != StressShape::parts && left % ranks_ == 0;
+      case StressKind::all_gather:
+      case StressKind::gather:
+        return shape == StressShape::parts && last.kind != StressKind::all_to_all_v &&
+               std::uint64_t{left} * ranks_ * element_bytes(last.type) <= kLargeBytes;
+      default:
+        return false;
+    }
+  };
+  std::vector<StressKind> kinds;
+  if (last.depth == kMaxStressChain) return kinds;
+  std::copy_if(kinds_.begin(), kinds_.end(), std::back_inserter(kinds), fits);
+  return kinds;
+}
+
+StressOp StressPlan::next_link(const StressOp& last, const std::vector<StressKind>& kinds) {
   StressOp op = last;
-  const auto how = is_float(op.type) ? static_cast<std::uint32_t>(kSafe[below(3)]) : below(kReduceOpCount);
-  op.ops |= how << (4 * op.depth);
+  op.kind = choose(kinds);
+  op.root = static_cast<std::uint8_t>(below(ranks_));
+  if (shape_after(last) == StressShape::at_root) op.root = last.root;
+  op.count = output_count(last, last.root, static_cast<int>(ranks_));
+  if (reads_blocks(op.kind)) op.count /= ranks_;
+  if (reduces(op.kind)) {
+    // All ranks have the same input. Of floats, what keeps the values as they are stays exact.
+    constexpr ReduceOp kSafe[] = {ReduceOp::min, ReduceOp::max, ReduceOp::avg};
+    const auto how = is_float(op.type) ? static_cast<std::uint32_t>(kSafe[below(3)]) : below(kReduceOpCount);
+    op.ops |= how << (4 * op.folds);
+    ++op.folds;
+  }
   ++op.depth;
+  op.in_place = false;
   op.checked = true;
   return op;
 }
 
-std::uint32_t StressPlan::place(const StressOp& op) {
-  const std::uint32_t bytes = element_bytes(op.type);
-  // Half of them aligned, on every rank for itself.
+std::uint32_t StressPlan::place(std::uint32_t elements, DType type) {
+  const std::uint32_t bytes = element_bytes(type);
+  // Half of them aligned, and half in symmetric memory, on every rank for itself.
   const std::uint32_t shift = own_() % 2 == 0 ? 0 : static_cast<std::uint32_t>(own_() % kMostShift);
-  const std::uint32_t at = used_ + shift * bytes;
-  used_ += (op.count * bytes + kMostShift * bytes + kLine - 1) / kLine * kLine;
+  const std::uint32_t at = (used_ + shift * bytes) | (own_() % 2 == 0 ? 0 : kStressSymmetric);
+  used_ += (elements * bytes + kMostShift * bytes + kLine - 1) / kLine * kLine;
   return at;
+}
+
+void StressPlan::place_first(StressOp& op) {
+  const std::uint32_t in_room = reads_blocks(op.kind) ? ranks_ * op.count : op.count;
+  const std::uint32_t out_room = writes_blocks(op.kind) ? ranks_ * op.count : op.count;
+  op.in_place = can_be_in_place(op.kind) && below(2) == 0;
+  op.in = place(op.in_place ? std::max(in_room, out_room) : in_room, op.type);
+  if (!op.in_place) {
+    op.out = place(out_room, op.type);
+    return;
+  }
+  op.out = op.in;
+  const std::uint32_t block = op.in + rank_ * op.count * element_bytes(op.type);
+  if (reads_blocks(op.kind)) op.out = block;
+  if (writes_blocks(op.kind)) op.in = block;
 }
 
 StressBatch StressPlan::batch(int most, std::uint32_t begin) {
@@ -60,30 +190,41 @@ StressBatch StressPlan::batch(int most, std::uint32_t begin) {
   StressBatch batch;
   // Two places at most per operation.
   while (batch.size() < wanted && used_ + 2 * kRoom <= begin + kPartBytes) {
-    const bool chained = !batch.empty() && batch.back().depth < kMaxStressChain && below(2) == 0;
-    StressOp op = chained ? next_link(batch.back()) : first_link();
-    op.in = chained ? batch.back().out : place(op);
-    // Sums of integers lose no rank's error: only those may take a result away before it has been checked.
-    const bool may_overwrite =
-        !chained || (!is_float(op.type) && reduction(op, op.depth - 1) == ReduceOp::sum);
-    const bool in_place = may_overwrite && below(2) == 0;
-    op.out = in_place ? op.in : place(op);
-    if (chained && in_place) batch.back().checked = false;
-    op.algorithm = static_cast<std::uint8_t>(below(kAlgorithmCount));
+    const std::vector<StressKind> kinds =
+        batch.empty() ? std::vector<StressKind>() : successors(batch.back());
+    const bool chained = !kinds.empty() && below(2) == 0;
+    StressOp op = chained ? next_link(batch.back(), kinds) : first_link();
+    if (!chained) {
+      place_first(op);
+    } else {
+      op.in = op.out = batch.back().out;
+      // Sums of integers lose no rank's error: only those may take a result away before it has been checked.
+      op.in_place = op.kind == StressKind::all_reduce && !is_float(op.type) &&
+                    reduction(op, op.folds - 1) == ReduceOp::sum && below(2) == 0;
+      if (op.in_place)
+        batch.back().checked = false;
+      else
+        op.out = place(writes_blocks(op.kind) ? ranks_ * op.count : op.count, op.type);
+    }
+    op.algorithm = static_cast<std::uint8_t>(below(has_choice(op.kind) ? kAlgorithmCount : 2));
     batch.push_back(op);
   }
   return batch;
 }
 
 std::string describe(const StressOp& op) {
-  std::string chain;
-  for (int link = 0; link < op.depth; ++link) {
-    if (link > 0) chain += " of ";
-    chain += to_string(reduction(op, op.depth - 1 - link));
+  std::string text = fmt::format("{} of {} {}", to_string(op.kind), op.count, to_string(op.type));
+  if (op.raw) text += " of any bits";
+  for (int fold = op.folds - 1; fold >= 0; --fold) {
+    text += fmt::format("{} {}", fold == op.folds - 1 ? "" : " of", to_string(reduction(op, fold)));
   }
+  if (begins_at_root(op.kind)) text += fmt::format(" from rank {}", op.root);
+  if (ends_at_root(op.kind)) text += fmt::format(" to rank {}", op.root);
+  if (op.kind == StressKind::send_recv) text += fmt::format(" to the rank {} further", op.root);
+  if (op.depth > 1)
+    text += fmt::format(", call {} of a chain from {} of {}", op.depth, to_string(op.first), op.first_count);
   return fmt::format(
-      "all_reduce of {} {} {}, {}, {}", op.count, to_string(op.type), chain,
-      op.in == op.out ? "in place" : "out of place",
+      "{}, {}, {}", text, op.in_place ? "in place" : "out of place",
       op.algorithm == 0 ? "default algorithm" : to_string(static_cast<Algorithm>(op.algorithm)));
 }
 

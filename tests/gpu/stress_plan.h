@@ -1,25 +1,32 @@
-// Which all-reduces the stress program makes: random, and by their seed the same on every rank.
+// Which calls the stress program makes: random, and by their seed the same on every rank.
 #pragma once
 
 #include <cstdint>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpu/stress_ops.h"
 
 namespace onehop::testing {
 
+[[nodiscard]] std::string_view to_string(StressKind kind);
+[[nodiscard]] std::vector<StressKind> all_stress_kinds();
+/// Of "all_reduce,send_recv". Throws std::invalid_argument that lists what there is.
+[[nodiscard]] std::vector<StressKind> parse_stress_kinds(std::string_view list);
+
 /// Operations that run one after the other in one part of the arena; nothing happens between them.
 using StressBatch = std::vector<StressOp>;
 
 class StressPlan {
  public:
-  StressPlan(std::uint64_t seed, int rank);
+  StressPlan(std::uint64_t seed, int rank, int ranks, std::vector<StressKind> kinds = all_stress_kinds());
 
-  /// At most `most` operations, at least one, within [begin, begin + kPartBytes) of the arena. Sizes are
-  /// mostly 1 byte to 64 KiB, seldom up to 4 MiB; types, reductions, chains, in place or not, and forced
-  /// algorithms are the same on all ranks, alignment is not.
+  /// At most `most` operations, at least one, within [begin, begin + kPartBytes) of the arena's memories.
+  /// About half are all-reduces, if these are among the kinds. Sizes are mostly 1 byte to 64 KiB, seldom up
+  /// to 4 MiB; kinds, types, reductions, roots, chains, in place or not, and forced algorithms are the same
+  /// on all ranks, alignment and memory are not.
   [[nodiscard]] StressBatch batch(int most, std::uint32_t begin);
   /// A number below `limit`, the same on all ranks.
   [[nodiscard]] std::uint32_t below(std::uint32_t limit) {
@@ -31,12 +38,20 @@ class StressPlan {
 
  private:
   [[nodiscard]] std::uint32_t random_bytes();
+  [[nodiscard]] StressKind choose(const std::vector<StressKind>& among);
+  /// What can go on with what `last` leaves.
+  [[nodiscard]] std::vector<StressKind> successors(const StressOp& last) const;
   [[nodiscard]] StressOp first_link();
-  [[nodiscard]] StressOp next_link(const StressOp& last);
-  [[nodiscard]] std::uint32_t place(const StressOp& op);
+  [[nodiscard]] StressOp next_link(const StressOp& last, const std::vector<StressKind>& kinds);
+  /// Room for so many elements.
+  [[nodiscard]] std::uint32_t place(std::uint32_t elements, DType type);
+  void place_first(StressOp& op);
 
   std::mt19937_64 together_;
   std::mt19937_64 own_;
+  std::uint32_t rank_;
+  std::uint32_t ranks_;
+  std::vector<StressKind> kinds_;
   std::uint32_t used_ = 0;  ///< of the arena, the same on all ranks
 };
 

@@ -4,14 +4,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <set>
+#include <stdexcept>
 #include <tuple>
+#include <vector>
 
 #include "onehop/onehop.h"
 
 #include "conformance/reference.h"
+#include "gpu/stress_call.h"
 #include "support/ranks.h"
 
 namespace onehop::testing {
@@ -33,6 +37,7 @@ TEST(StressValues, AreReducedAsTheReferenceReducesThem) {
         StressOp call;
         call.type = static_cast<DType>(type);
         call.ops = static_cast<std::uint32_t>(op);
+        call.folds = 1;
         call.key = 77;
         std::vector<Bytes> inputs(static_cast<std::size_t>(ranks));
         Bytes expected;
@@ -53,6 +58,7 @@ TEST(StressValues, AreReducedAsTheReferenceReducesThem) {
 TEST(StressValues, ChangeFromRoundToRound) {
   StressOp op;
   op.type = DType::u32;
+  op.folds = 1;
   int same = 0;
   for (std::uint32_t i = 0; i < 1000; ++i) {
     same += stress_result(op, 1, 4, i) == stress_result(op, 2, 4, i) ? 1 : 0;
@@ -61,10 +67,11 @@ TEST(StressValues, ChangeFromRoundToRound) {
   EXPECT_LT(same, 5);
 }
 
-TEST(StressPlan, IsTheSameOnAllRanksButForAlignment) {
-  StressPlan zero(5, 0);
-  StressPlan one(5, 1);
+TEST(StressPlan, IsTheSameOnAllRanksButForAlignmentAndMemory) {
+  StressPlan zero(5, 0, 4);
+  StressPlan one(5, 1, 4);
   int displaced = 0;
+  int elsewhere = 0;
   for (int round = 0; round < 300; ++round) {
     const StressBatch a = zero.batch(kMaxStressOps, 0);
     const StressBatch b = one.batch(kMaxStressOps, 0);
@@ -73,85 +80,156 @@ TEST(StressPlan, IsTheSameOnAllRanksButForAlignment) {
       ASSERT_EQ(describe(a[i]), describe(b[i]));
       ASSERT_EQ(a[i].key, b[i].key);
       ASSERT_EQ(a[i].checked, b[i].checked);
-      displaced += a[i].in != b[i].in ? 1 : 0;
+      displaced += a[i].in % kStressSymmetric != b[i].in % kStressSymmetric ? 1 : 0;
+      elsewhere += a[i].in / kStressSymmetric != b[i].in / kStressSymmetric ? 1 : 0;
     }
   }
   EXPECT_GT(displaced, 100);
+  EXPECT_GT(elsewhere, 100);
 }
+
+/// Bytes of one of the arena's memories.
+struct Extent {
+  std::uint32_t begin;
+  std::uint32_t end;
+
+  Extent(std::uint32_t place, std::uint32_t bytes)
+      : begin(place % kStressSymmetric), end(place % kStressSymmetric + bytes) {}
+  [[nodiscard]] bool holds(const Extent& other) const { return begin <= other.begin && other.end <= end; }
+};
 
 /// Every result is looked at, or overwritten by the next call, which is a sum of integers.
 TEST(StressPlan, LeavesNothingUncheckedAndNothingOverlapping) {
-  StressPlan plan(6, 3);
+  constexpr int kRanks = 4;
+  constexpr int kRank = 3;
   constexpr std::uint32_t kBegin = 1024;
-  std::set<std::tuple<DType, ReduceOp>> seen;
+  StressPlan plan(6, kRank, kRanks);
+  std::set<std::tuple<StressKind, DType, ReduceOp>> reductions;
+  std::set<std::tuple<StressKind, DType, bool>> moves;
+  std::set<std::tuple<StressKind, StressKind>> links;
+  std::set<std::tuple<StressKind, int>> roots;
+  std::set<StressKind> in_place;
+  int operations = 0;
+  int all_reduces = 0;
   bool large = false;
   bool deep = false;
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < 4000; ++round) {
     const StressBatch batch = plan.batch(kMaxStressOps, kBegin);
     ASSERT_GE(batch.size(), 1u);
     std::uint32_t end = kBegin;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const StressOp& op = batch[i];
-      const std::uint32_t bytes = op.count * element_bytes(op.type);
-      ASSERT_EQ(op.in % element_bytes(op.type), 0u);
-      ASSERT_EQ(op.out % element_bytes(op.type), 0u);
-      ASSERT_LE(bytes, 4u << 20);
+      const std::uint32_t element = element_bytes(op.type);
+      const Extent in(op.in, input_count(op, kRank, kRanks) * element);
+      const Extent out(op.out, output_count(op, kRank, kRanks) * element);
+      ASSERT_EQ(in.begin % element, 0u);
+      ASSERT_EQ(out.begin % element, 0u);
+      ASSERT_LE(std::max(in.end - in.begin, out.end - out.begin), 4u << 20) << describe(op);
       if (op.depth == 1) {
-        ASSERT_GE(op.in, end);
-        end = op.in + bytes;
+        ASSERT_GE(in.begin, end);
+        ASSERT_GE(out.begin, end);
+        if (op.in_place) {
+          ASSERT_EQ(op.in / kStressSymmetric, op.out / kStressSymmetric);
+          ASSERT_TRUE(in.holds(out) || out.holds(in) || in.begin == in.end || out.begin == out.end);
+        } else {
+          ASSERT_GE(out.begin, in.end);
+        }
+        end = std::max(in.end, out.end);
       } else {
-        ASSERT_EQ(op.in, batch[i - 1].out);
-        ASSERT_EQ(op.count, batch[i - 1].count);
-      }
-      if (op.out != op.in) {
-        ASSERT_GE(op.out, end);
-        end = op.out + bytes;
+        const StressOp& last = batch[i - 1];
+        ASSERT_EQ(op.depth, last.depth + 1);
+        ASSERT_EQ(op.in, last.out);
+        for (int r = 0; r < kRanks; ++r) {
+          // Who reads has all that it reads from the call before.
+          if (input_count(op, r, kRanks) == 0) continue;
+          ASSERT_EQ(input_count(op, r, kRanks), output_count(last, r, kRanks)) << describe(op);
+        }
+        if (!op.in_place) {
+          ASSERT_GE(out.begin, end);
+          end = out.end;
+        }
+        links.insert({last.kind, op.kind});
       }
       if (!op.checked) {
         ASSERT_LT(i + 1, batch.size());
-        ASSERT_EQ(batch[i + 1].out, op.out);
-        ASSERT_EQ(reduction(batch[i + 1], batch[i + 1].depth - 1), ReduceOp::sum);
+        const StressOp& next = batch[i + 1];
+        ASSERT_EQ(next.kind, StressKind::all_reduce);
+        ASSERT_EQ(next.out, op.out);
+        ASSERT_EQ(output_count(next, kRank, kRanks), output_count(op, kRank, kRanks));
+        ASSERT_EQ(reduction(next, next.folds - 1), ReduceOp::sum);
         ASSERT_FALSE(is_float(op.type));
       }
-      seen.insert({op.type, reduction(op, op.depth - 1)});
-      large = large || bytes > 1u << 20;
+      ASSERT_FALSE(op.raw && op.folds > 0) << describe(op);
+      if (reduces(op.kind))
+        reductions.insert({op.kind, op.type, reduction(op, op.folds - 1)});
+      else
+        moves.insert({op.kind, op.type, op.raw});
+      roots.insert({op.kind, op.root});
+      if (op.in_place) in_place.insert(op.kind);
+      ++operations;
+      all_reduces += op.kind == StressKind::all_reduce ? 1 : 0;
+      large = large || out.end - out.begin > 1u << 20;
       deep = deep || op.depth == kMaxStressChain;
     }
     ASSERT_LE(end, kBegin + StressPlan::kPartBytes);
   }
-  EXPECT_EQ(seen.size(), std::size_t{kDTypeCount * kReduceOpCount});
+  EXPECT_EQ(reductions.size(), std::size_t{3 * kDTypeCount * kReduceOpCount});
+  EXPECT_EQ(moves.size(), std::size_t{7 * kDTypeCount * 2});
+  EXPECT_EQ(roots.size(), std::size_t{kStressKindCount * kRanks});
+  EXPECT_EQ(in_place.size(), 7u);
+  // After an all-reduce, an all-gather, a broadcast or a ring of all: 6. Parts: 2, of 4 kinds. One rank: 2,
+  // of 2 kinds. A ring may leave parts, too.
+  EXPECT_EQ(links.size(), std::size_t{4 * 6 + 4 * 2 + 2 * 2});
+  EXPECT_NEAR(static_cast<double>(all_reduces) / operations, 0.5, 0.05);
   EXPECT_TRUE(large && deep);
+}
+
+TEST(StressPlan, MakesOnlyTheCollectivesThatWereNamed) {
+  const auto kinds = parse_stress_kinds("gather,scatter,gather");
+  ASSERT_EQ(kinds, (std::vector{StressKind::gather, StressKind::scatter}));
+  StressPlan plan(3, 0, 2, kinds);
+  std::set<StressKind> seen;
+  for (int round = 0; round < 50; ++round) {
+    for (const StressOp& op : plan.batch(kMaxStressOps, 0)) seen.insert(op.kind);
+  }
+  EXPECT_EQ(seen, (std::set{StressKind::gather, StressKind::scatter}));
+  for (const char* const wrong : {"", "gather,", "gather,all-reduce"}) {
+    EXPECT_THROW((void)parse_stress_kinds(wrong), std::invalid_argument) << wrong;
+  }
 }
 
 TEST(StressPlan, IsRightOnHostRanks) {
   for (const int ranks : {2, 3, 8}) {
     run_thread_group(ranks, [&](Group& group) {
       const int rank = group.rank().value;
-      const auto arena = std::make_unique<std::byte[]>(StressPlan::kPartBytes);
-      StressPlan plan(9, rank);
-      for (std::uint32_t round = 0; round < 12; ++round) {
-        const StressBatch batch = plan.batch(24, 0);
+      const auto ordinary = std::make_unique<std::byte[]>(StressPlan::kPartBytes);
+      const SymmetricBuffer symmetric = group.allocate(StressPlan::kPartBytes);
+      const StressArena arena{.ordinary = ordinary.get(), .symmetric = symmetric.local()};
+      StressPlan plan(9, rank, ranks);
+      std::set<StressKind> seen;
+      for (std::uint32_t round = 0; round < 24; ++round) {
+        const StressBatch batch = plan.batch(kMaxStressOps, 0);
         for (const StressOp& op : batch) {
           const unsigned bytes = element_bytes(op.type);
-          for (std::uint32_t i = 0; op.depth == 1 && i < op.count; ++i) {
-            const std::uint64_t bits = stored_bits(op.type, stress_input(op, round, rank, group.size(), i));
-            std::memcpy(&arena[op.in + std::size_t{i} * bytes], &bits, bytes);
+          for (std::uint32_t i = 0; op.depth == 1 && i < input_count(op, rank, ranks); ++i) {
+            const std::uint64_t bits = input_bits(op, round, rank, ranks, i);
+            std::memcpy(arena.at(op.in) + std::size_t{i} * bytes, &bits, bytes);
           }
         }
         for (const StressOp& op : batch) {
-          (void)all_reduce(group, &arena[op.in], &arena[op.out], op.count, op.type,
-                           reduction(op, op.depth - 1));
+          make_call(group, arena, op, {});
+          seen.insert(op.kind);
         }
         for (const StressOp& op : batch) {
           const unsigned bytes = element_bytes(op.type);
-          for (std::uint32_t i = 0; op.checked && i < op.count; ++i) {
+          for (std::uint32_t i = 0; op.checked && i < output_count(op, rank, ranks); ++i) {
             std::uint64_t got = 0;
-            std::memcpy(&got, &arena[op.out + std::size_t{i} * bytes], bytes);
-            ASSERT_EQ(got, stored_bits(op.type, stress_result(op, round, group.size(), i)))
-                << describe(op) << ", element " << i;
+            std::memcpy(&got, arena.at(op.out) + std::size_t{i} * bytes, bytes);
+            ASSERT_EQ(got, output_bits(op, round, rank, ranks, i)) << describe(op) << ", element " << i;
           }
         }
       }
+      EXPECT_EQ(seen.size(), std::size_t{kStressKindCount});
     });
   }
 }

@@ -1,0 +1,14 @@
+// Making the calls of a StressPlan.
+#pragma once
+
+#include "onehop/group.h"
+#include "onehop/types.h"
+
+#include "gpu/stress_ops.h"
+
+namespace onehop::testing {
+
+/// Makes the call that `op` is. A pointer that this rank does not need is null.
+void make_call(Group& group, const StressArena& arena, const StressOp& op, Stream stream);
+
+}  // namespace onehop::testing

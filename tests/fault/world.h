@@ -57,7 +57,7 @@ struct Attempt {
 
 struct Card {
   std::atomic<std::int64_t> struck_ns{0};  ///< when the armed fault struck this process
-  std::array<Attempt, 8> attempts;
+  std::array<Attempt, 32> attempts;
   std::array<double, 8> figures{};  ///< whatever the test wants to know
 };
 

@@ -1,0 +1,335 @@
+// A rank that is killed, stopped or late while its peers are in a collective on GPUs: for every collective,
+// and every way in which its data goes. Each time the others hear of it in time and by name, and go on in a
+// new group in the same processes, in which the next rank fails in the next collective.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fault/world.h"
+#include "gpu/on_gpus.h"
+#include "gpu/stress_call.h"
+#include "gpu/stress_plan.h"
+
+namespace onehop::fault {
+namespace {
+
+using std::chrono::seconds;
+using testing::Gpu;
+using testing::StressKind;
+using testing::StressOp;
+using testing::TempDir;
+
+enum Event { kInTraffic, kRoundEnded };
+
+// Promise A on GPUs, and promise B.
+constexpr double kMostLateMs = 50;
+constexpr double kMostDetectionMs = 250;
+
+/// How a collective's data goes between ranks.
+enum class Way { packets, mail, streams };
+
+struct Row {
+  StressKind kind;
+  Way way;
+};
+constexpr Row kRows[] = {{StressKind::all_reduce, Way::packets},   {StressKind::all_reduce, Way::mail},
+                         {StressKind::all_reduce, Way::streams},   {StressKind::reduce_scatter, Way::packets},
+                         {StressKind::reduce_scatter, Way::mail},  {StressKind::reduce_scatter, Way::streams},
+                         {StressKind::all_gather, Way::packets},   {StressKind::all_gather, Way::streams},
+                         {StressKind::broadcast, Way::packets},    {StressKind::broadcast, Way::streams},
+                         {StressKind::reduce, Way::packets},       {StressKind::reduce, Way::streams},
+                         {StressKind::all_to_all, Way::packets},   {StressKind::all_to_all, Way::streams},
+                         {StressKind::all_to_all_v, Way::packets}, {StressKind::all_to_all_v, Way::streams},
+                         {StressKind::gather, Way::packets},       {StressKind::gather, Way::streams},
+                         {StressKind::scatter, Way::packets},      {StressKind::scatter, Way::streams},
+                         {StressKind::send_recv, Way::packets},    {StressKind::send_recv, Way::streams}};
+
+std::string name_of(const Row& row) {
+  constexpr const char* kWays[] = {"packets", "mail", "streams"};
+  return fmt::format("{} by {}", to_string(row.kind), kWays[static_cast<int>(row.way)]);
+}
+
+/// Words of a block: within a slot of packets, beyond it, and beyond what pairs send by packets.
+constexpr std::uint32_t count_of(Way way) {
+  return way == Way::packets ? 1000 : way == Way::mail ? 100'000 : 300'001;
+}
+
+/// Blocks of any size from none on are what an all_to_all_v is for. Here all of them go the same way.
+bool has_small_blocks(const StressOp& op, int n) {
+  for (int from = 0; from < n; ++from) {
+    for (int to = 0; to < n; ++to) {
+      if (from != to && count_between(op, from, to) < op.count / 2) return true;
+    }
+  }
+  return false;
+}
+
+/// The call of this row in which peers wait for `victim`.
+StressOp call_of(const Row& row, int n, Rank victim) {
+  StressOp op;
+  op.kind = row.kind;
+  op.type = row.way == Way::mail ? DType::f32 : DType::u32;  // mail carries floats only
+  op.folds = reduces(row.kind) ? 1 : 0;
+  op.count = count_of(row.way);
+  if (row.kind == StressKind::all_reduce) {
+    op.algorithm =
+        static_cast<std::uint8_t>(row.way == Way::streams ? Algorithm::two_shot : Algorithm::one_shot);
+  }
+  if (row.kind == StressKind::all_to_all_v) {
+    op.count *= 2;
+    while (has_small_blocks(op, n)) ++op.key;
+  }
+  // Peers wait for the victim itself. Of those that wait for one that waits for it, it would be chance whom
+  // they name: in what is relayed, the victim relays, or awaits what is relayed.
+  const bool relayed = n > 2 && row.way == Way::streams;
+  const bool victim_is_root = row.kind == StressKind::scatter ||
+                              (row.kind == StressKind::broadcast && !relayed) ||
+                              (row.kind == StressKind::reduce && relayed);
+  op.root = static_cast<std::uint8_t>(victim_is_root ? victim.value : 0);
+  if (row.kind == StressKind::send_recv) op.root = 1;  // how many ranks further
+  return op;
+}
+
+/// What a process keeps from group to group.
+struct Seat {
+  static constexpr std::uint32_t kHalf = 16u << 20;
+
+  Gpu gpu;
+  std::byte* arena;
+
+  explicit Seat(Rank rank) : gpu(DeviceId{rank.value}), arena(gpu.make<std::byte>(std::size_t{2} * kHalf)) {}
+
+  /// The first group of a process loads every kernel, which takes long: here, all processes do so at once.
+  void load_kernels(int n) const {
+    JoinOptions options;
+    options.allow_overlapping_devices = true;
+    (void)Group::join_local(std::vector<DeviceId>(static_cast<std::size_t>(n), gpu.device()), options);
+  }
+
+  void queue(Group& group, StressOp op) const {
+    op.out = kHalf;
+    make_call(group, {.ordinary = arena, .symmetric = nullptr}, op, gpu.stream());
+  }
+
+  /// The group of a round, which works.
+  [[nodiscard]] Group join(const std::string& dir, std::size_t round, Rank rank, int n, Duration timeout) {
+    JoinOptions options;
+    options.name = fmt::format("round-{}", round);
+    options.rank = rank;
+    options.size = n;
+    options.device = gpu.device();
+    options.timeout = timeout;
+    Group group = Group::join(file_store(dir), options);
+    testing::expect_works(group, gpu);
+    group.barrier();
+    return group;
+  }
+};
+
+/// Throws what the group's check() throws within a few seconds, if it does: for a rank that got all that it
+/// waited for.
+void check_until_it_fails(const Group& group) {
+  for (const std::int64_t start = now_ns(); now_ns() - start < 5'000'000'000;) {
+    group.check();
+    std::this_thread::yield();
+  }
+}
+
+void await_all(World& world, int event, std::size_t count) {
+  if (!world.await(event, static_cast<std::uint32_t>(count), seconds{40}))
+    throw std::logic_error(fmt::format("event {} was not raised {} times", event, count));
+}
+
+/// Waits until the child has stopped: whoever continues it earlier does so in vain.
+bool await_stopped(pid_t pid, Duration limit) {
+  const std::int64_t end = now_ns() + std::chrono::nanoseconds(limit).count();
+  while (now_ns() < end) {
+    siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED | WNOHANG) != 0) return false;
+    if (info.si_pid == pid) return true;
+    (void)::poll(nullptr, 0, 1);
+  }
+  return false;
+}
+
+class CudaCollectiveFaults : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    const std::string missing = testing::forked_gpus_unavailable(n());
+    if (!missing.empty()) GTEST_SKIP() << missing;
+  }
+  [[nodiscard]] static int n() { return GetParam(); }
+  [[nodiscard]] static std::size_t size() { return static_cast<std::size_t>(n()); }
+  [[nodiscard]] static Rank victim() { return Rank{n() / 2}; }
+
+  /// Every row, or every collective once, the ways in turn.
+  [[nodiscard]] static std::vector<Row> rows(bool all) {
+    std::vector<Row> chosen;
+    for (std::size_t i = 0; i < std::size(kRows); ++i) {
+      if (all || (i + i / 2) % 2 == 0) chosen.push_back(kRows[i]);
+    }
+    return chosen;
+  }
+
+  static void expect_failed(const Attempt& attempt, int process, ErrorCode code) {
+    EXPECT_EQ(attempt.state.load(), Attempt::failed) << "process " << process << ": " << attempt.text();
+    EXPECT_EQ(attempt.error(), code) << "process " << process << ": " << attempt.text();
+    EXPECT_EQ(attempt.origin, victim().value) << "process " << process << ": " << attempt.text();
+  }
+  static void expect_worked(const Attempt& attempt, int process) {
+    EXPECT_EQ(attempt.state.load(), Attempt::succeeded) << "process " << process << ": " << attempt.text();
+  }
+  static void expect_in_time(const World& world, const std::string& what, const std::vector<double>& delays,
+                             double most_ms) {
+    print_spread(fmt::format("{} ranks: {}", n(), what), Spread(delays));
+    for (const double each : delays) EXPECT_LE(each, most_ms + world.lateness_ms()) << what;
+  }
+
+  /// Processes in which each of `calls` loses its victim, one after the other.
+  static void kill_in(const std::vector<Row>& calls);
+  /// The victim of every call stops, or is late, until the others have given it up.
+  static void hold_up_in(const std::vector<Row>& calls, bool stopped);
+};
+std::string processes_name(const ::testing::TestParamInfo<int>& info) {
+  return fmt::format("Processes{}", info.param);
+}
+INSTANTIATE_TEST_SUITE_P(, CudaCollectiveFaults, ::testing::Values(2, 4), processes_name);
+
+void CudaCollectiveFaults::kill_in(const std::vector<Row>& calls) {
+  const std::size_t survivors = size() - 1;
+  const TempDir dir;
+  // The survivors, a victim for every call, and who takes the victims' place in the end.
+  World world(static_cast<int>(survivors + calls.size() + 1), [&](World& self, Rank process) {
+    const auto number = static_cast<std::size_t>(process.value);
+    const bool survives = number < survivors;
+    const Rank rank = !survives ? victim() : Rank{process.value + (process >= victim() ? 1 : 0)};
+    const std::size_t first = survives ? 0 : number - survivors;
+    Seat seat(rank);
+    seat.load_kernels(n());
+    await_all(self, kRoundEnded, survivors * first);
+    for (std::size_t round = first; round < calls.size(); ++round) {
+      Group group = seat.join(dir.path(), round, rank, n(), seconds{20});
+      const StressOp op = call_of(calls[round], n(), victim());
+      self.card(process).attempts[round].run([&] {
+        for (int done = 0;; ++done) {
+          if (done == 10) self.raise(kInTraffic);
+          for (int ahead = 0; ahead < 4; ++ahead) seat.queue(group, op);
+          group.synchronize(seat.gpu.stream(), seconds{25});
+        }
+      });
+      seat.gpu.synchronize_device();  // a context that was harmed says so
+      self.raise(kRoundEnded);
+      // Nobody leaves before everybody has heard.
+      await_all(self, kRoundEnded, survivors * (round + 1));
+    }
+    self.card(process).attempts[calls.size()].run(
+        [&] { seat.join(dir.path(), calls.size(), rank, n(), seconds{20}).barrier(); });
+  });
+  std::vector<std::int64_t> struck_ns;
+  for (std::size_t round = 0; round < calls.size(); ++round) {
+    SCOPED_TRACE(name_of(calls[round]));
+    ASSERT_TRUE(world.await(kInTraffic, static_cast<std::uint32_t>(size() * (round + 1)), seconds{40}));
+    struck_ns.push_back(now_ns());
+    ASSERT_EQ(::kill(world.pid(Rank{static_cast<int>(survivors + round)}), SIGKILL), 0);
+  }
+  ASSERT_TRUE(world.finish(seconds{40})) << "a process hung";
+  for (std::size_t round = 0; round < calls.size(); ++round) {
+    SCOPED_TRACE(name_of(calls[round]));
+    std::vector<double> delays;
+    for (Rank r{0}; r.value < n() - 1; ++r.value) {
+      const Attempt& attempt = world.card(r).attempts[round];
+      expect_failed(attempt, r.value, ErrorCode::peer_lost);
+      delays.push_back(static_cast<double>(attempt.ended_ns - struck_ns[round]) / 1e6);
+    }
+    expect_in_time(world, name_of(calls[round]) + ": kill to Error", delays, kMostDetectionMs);
+  }
+  for (Rank r{0}; r.value < n() - 1; ++r.value) expect_worked(world.card(r).attempts[calls.size()], r.value);
+  const int last = world.size() - 1;
+  expect_worked(world.card(Rank{last}).attempts[calls.size()], last);
+}
+
+void CudaCollectiveFaults::hold_up_in(const std::vector<Row>& calls, bool stopped) {
+  constexpr Duration kTimeout{700};
+  const TempDir dir;
+  World world(n(), [&](World& self, Rank rank) {
+    Seat seat(rank);
+    // Loads every kernel, which takes longer than the deadline of the others.
+    (void)seat.join(dir.path(), calls.size() + 1, rank, n(), seconds{20});
+    for (std::size_t round = 0; round < calls.size(); ++round) {
+      Group group = seat.join(dir.path(), round, rank, n(), kTimeout);
+      const StressOp op = call_of(calls[round], n(), victim());
+      Attempt& attempt = self.card(rank).attempts[round];
+      attempt.run([&] {
+        for (int before = 0; before < 3; ++before) seat.queue(group, op);
+        group.synchronize(seat.gpu.stream());
+        group.barrier();
+        if (rank == victim() && stopped) (void)::raise(SIGSTOP);
+        if (rank == victim() && !stopped) await_all(self, kRoundEnded, size() * round + size() - 1);
+        attempt.begin_call();
+        seat.queue(group, op);
+        // Longer than the wait on the device: this is about the latter.
+        group.synchronize(seat.gpu.stream(), seconds{10});
+        check_until_it_fails(group);
+      });
+      seat.gpu.synchronize_device();  // a context that was harmed says so
+      self.raise(kRoundEnded);
+      // Nobody leaves before everybody has heard.
+      await_all(self, kRoundEnded, size() * (round + 1));
+    }
+    self.card(rank).attempts[calls.size()].run(
+        [&] { seat.join(dir.path(), calls.size(), rank, n(), seconds{20}).barrier(); });
+  });
+  for (std::size_t round = 0; stopped && round < calls.size(); ++round) {
+    SCOPED_TRACE(name_of(calls[round]));
+    ASSERT_TRUE(await_stopped(world.pid(victim()), seconds{40}));
+    const bool ended =
+        world.await(kRoundEnded, static_cast<std::uint32_t>(size() * round + size() - 1), seconds{20});
+    ASSERT_EQ(::kill(world.pid(victim()), SIGCONT), 0);
+    ASSERT_TRUE(ended) << "ranks wait for a stopped one";
+  }
+  ASSERT_TRUE(world.finish(seconds{80})) << "a process hung";
+  for (std::size_t round = 0; round < calls.size(); ++round) {
+    SCOPED_TRACE(name_of(calls[round]));
+    std::vector<double> late;
+    for (Rank r{0}; r.value < n(); ++r.value) {
+      const Attempt& attempt = world.card(r).attempts[round];
+      expect_failed(attempt, r.value, ErrorCode::timeout);
+      if (r == victim()) continue;
+      late.push_back(attempt.call_ms() - static_cast<double>(kTimeout.count()));
+      // The first rank's timeout is everyone's, and ranks begin at slightly different times.
+      EXPECT_GE(late.back(), -100) << "gave up early";
+    }
+    expect_in_time(world, name_of(calls[round]) + ": overshoot of the deadline", late, kMostLateMs);
+  }
+  for (Rank r{0}; r.value < n(); ++r.value) expect_worked(world.card(r).attempts[calls.size()], r.value);
+}
+
+TEST_P(CudaCollectiveFaults, ARankThatIsKilledAmongItsCallsIsNamedInTimeAndSurvivorsGoOn) {
+  const std::vector<Row> calls = rows(n() == 2);
+  const std::size_t at_a_time = World::kMaxProcesses - size();
+  for (std::size_t begin = 0; begin < calls.size(); begin += at_a_time) {
+    const std::size_t end = std::min(begin + at_a_time, calls.size());
+    kill_in({calls.begin() + static_cast<std::ptrdiff_t>(begin),
+             calls.begin() + static_cast<std::ptrdiff_t>(end)});
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(CudaCollectiveFaults, ARankThatIsLateIsNamedWhenTheDeadlinePassesAndAllGoOn) {
+  hold_up_in(rows(n() == 2), false);
+}
+
+TEST_P(CudaCollectiveFaults, ARankThatStopsIsNamedWhenTheDeadlinePassesAndAllGoOnWhenItContinues) {
+  hold_up_in(rows(false), true);
+}
+
+}  // namespace
+}  // namespace onehop::fault

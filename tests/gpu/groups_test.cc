@@ -382,5 +382,61 @@ TEST(CudaSmall, TwoRanksAsThreadsDoALittleOfEverything) {
       options);
 }
 
+TEST(CudaSmall, TwoRanksAsThreadsMakeEveryCollective) {
+  ONEHOP_NEED_GPUS(2);
+  JoinOptions options = on_gpus();
+  options.scratch_bytes = 64 << 10;
+  const auto body = [](Group& group) {
+    Gpu gpu(group.device());
+    constexpr std::size_t kMost = 1'400'003;  // by streams
+    constexpr std::size_t kRoom = 2 * 2 * kMost + 64;
+    auto* const in = gpu.allocate(kRoom);
+    auto* const out = gpu.allocate(kRoom);
+    const std::vector<std::byte> ones(kRoom, std::byte{1});
+    gpu.upload(in, ones.data(), ones.size());
+    const Stream stream = gpu.stream();
+    const Rank root{1};
+    const bool is_root = group.rank() == root;
+    const auto expect = [&](bool due, std::size_t bytes) {
+      group.synchronize(stream);
+      if (due) {
+        EXPECT_TRUE(gpu.read(out, bytes) == std::vector<std::byte>(bytes, std::byte{1}));
+      }
+      gpu.fill(out, 0, bytes / 4 + 1);
+      gpu.wait();
+    };
+    for (const DType type : {DType::bf16, DType::u8}) {
+      for (const std::size_t count : {std::size_t{1}, std::size_t{40'003}, kMost}) {
+        const std::size_t block = count * size_of(type);
+        (void)all_gather(group, in, out, count, type, stream);
+        expect(true, 2 * block);
+        (void)reduce_scatter(group, in, out, count, type, ReduceOp::max, stream);
+        expect(true, block);
+        (void)broadcast(group, in, out, count, type, root, stream);
+        expect(true, block);
+        for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
+          (void)onehop::reduce(group, in, out, count, type, ReduceOp::max, root, stream,
+                               {.algorithm = algorithm, .timeout = {}});
+          expect(is_root, block);
+        }
+        (void)all_to_all(group, in, out, count, type, stream);
+        expect(true, 2 * block);
+        (void)gather(group, in, out, count, type, root, stream);
+        expect(is_root, 2 * block);
+        (void)scatter(group, in, out, count, type, root, stream);
+        expect(true, block);
+        const Rank other{1 - group.rank().value};
+        GroupCall scope;
+        (void)send(group, in, count, type, other, stream);
+        (void)recv(group, out, count, type, other, stream);
+        scope.end();
+        expect(true, block);
+      }
+    }
+    group.barrier();
+  };
+  run_thread_group(2, body, options);
+}
+
 }  // namespace
 }  // namespace onehop::testing

@@ -36,8 +36,8 @@ struct CallOptions {
 // - The algorithm used is returned. Only all_reduce and reduce have a choice: forcing Algorithm::two_shot on
 //   another one is Error{invalid_argument}.
 // - On GPUs a call is queued on `stream`, and ranks compare their calls only with ONEHOP_CHECK=1 in the
-//   environment: without it, calls that differ end in a timeout or in wrong data, and a bad pointer on one rank
-//   ends the group on all.
+//   environment: without it, calls that differ end in a timeout or in wrong data, and a bad pointer on one
+//   rank ends the group on all.
 
 /// out[i] = op over all ranks of in[i]. `count` elements each. In place: `out` is `in`.
 ///

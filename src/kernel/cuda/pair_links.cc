@@ -62,7 +62,7 @@ PairLinks::PairLinks(const CudaDriver& driver, DeviceId device, int rank,
 
 void PairLinks::exchange(const DeviceExchange& call, const DeviceGuard& guard, CUstream queue) {
   Params params = this->params(call.phase, guard);
-  const unsigned peers = static_cast<unsigned>(size() - 1);
+  const auto peers = static_cast<unsigned>(size() - 1);
   const auto cut = [&](std::size_t bytes) {
     if (bytes <= cuda::pair_packet_bytes(layout_.ranks)) return cuda::PairShape{};
     return chunks(bytes, blocks_ / (2 * peers) * cuda::kPairWarps);

@@ -173,7 +173,7 @@ struct SegmentLayout {
     return {.begin = pair_packets().begin + 2 * pair_packets().parity,
             .parity = pair_slot,
             .phase = kPairDepth * pair_slot,  // of the next stream
-            .rank = pair_streams(ranks) * kPairDepth * pair_slot};
+            .rank = std::size_t{pair_streams(ranks)} * kPairDepth * pair_slot};
   }
   /// Where results go that a rank has no use for: kPacketSlotBytes.
   [[nodiscard]] constexpr std::size_t discard() const {

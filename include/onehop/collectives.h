@@ -17,6 +17,12 @@ struct CallOptions {
   std::optional<Algorithm> algorithm;
   /// Default: the group's timeout.
   std::optional<Duration> timeout;
+  /// A promise that every rank of the call makes: `out`, which all ranks pass, also those that get nothing,
+  /// lies at the same place of one SymmetricBuffer of this group on each. On GPUs copy engines then bring
+  /// long blocks of all_gather, all_to_all, gather and scatter, and of broadcast between two ranks, straight
+  /// there, which is quicker than what kernels do. Other calls take no notice of it. If `out` is in no such
+  /// buffer, or at another place than a peer's, the group fails, and what lies in the buffer is undefined.
+  bool symmetric = false;
 };
 
 // What holds for every collective:

@@ -25,7 +25,9 @@ Algorithm broadcast(Group& group, const void* in, void* out, std::size_t count, 
     if (s != root.value) return std::nullopt;
     return Route{};
   };
-  if (state.device() == nullptr) return make_exchange(state, call, stream, Fan::same, from_root);
+  // Between two ranks nobody relays.
+  if (state.device() == nullptr || state.size() == 2)
+    return make_exchange(state, call, stream, Fan::same, from_root);
   return make_device_call(state, call, find_defect(call, state.size()), [&] {
     if (count != 0) {
       state.device()->broadcast({.in = call.in, .out = call.out, .bytes = call.block_bytes(), .root = root},

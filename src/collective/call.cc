@@ -108,6 +108,9 @@ const char* to_text(CallDefect defect) {
       return "it cannot be made in place: input and output must be apart";
     case CallDefect::not_one_per_rank:
       return "it needs one count and one offset per rank, for its input and for its output";
+    case CallDefect::not_symmetric:
+      return "its output is not in symmetric memory of the group, although CallOptions::symmetric promises "
+             "it";
   }
   return "its arguments are unusable";
 }

@@ -2,7 +2,8 @@
 // not meet on the host, unless ONEHOP_CHECK asks for it.
 #pragma once
 
-#include <utility>
+#include <cstdint>
+#include <memory>
 
 #include "collective/arguments.h"
 #include "group/state.h"
@@ -23,5 +24,18 @@ Algorithm make_device_call(Group::State& group, const Arguments& call, CallDefec
     return used;
   });
 }
+
+/// Where a call's output lies on all ranks.
+struct SymmetricOutput {
+  std::shared_ptr<const SymmetricBuffer::State> buffer;
+  std::size_t offset = 0;
+  std::uint64_t place = 0;  ///< names the buffer and the offset; never 0
+
+  [[nodiscard]] std::byte* on(int r) const { return buffer->data[static_cast<std::size_t>(r)] + offset; }
+};
+/// For a call that promises it (CallOptions::symmetric), and of whose output `bytes` are written on some
+/// rank. Where this rank's is not symmetric the group fails.
+[[nodiscard]] SymmetricOutput find_symmetric_output(Group::State& group, const Arguments& call,
+                                                    std::size_t bytes);
 
 }  // namespace onehop

@@ -1,12 +1,14 @@
 // Collectives that move blocks as they are, all of one size: which block goes where says all there is to say.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 
 #include "collective/arguments.h"
 #include "collective/device_call.h"
 #include "collective/host_call.h"
+#include "collective/plan.h"
 
 namespace onehop {
 
@@ -66,6 +68,29 @@ DeviceExchange describe_device_exchange(const Arguments& arguments, int me, int 
   return exchange;
 }
 
+/// Lets copy engines carry it, where all ranks have promised that they can and that pays.
+template <class FindRoute>
+void place_in_symmetric_output(DeviceExchange& exchange, Group::State& state, const Arguments& arguments,
+                               FindRoute&& route) {
+  const int ranks = state.size();
+  const std::size_t block = arguments.block_bytes();
+  if (!arguments.options.symmetric || !is_quicker_by_copies(ranks, block)) return;
+  int blocks = 0;
+  for (int i = 0; i < ranks * ranks; ++i) {
+    if (const std::optional<Route> each = route(i / ranks, i % ranks))
+      blocks = std::max(blocks, each->to + 1);
+  }
+  const SymmetricOutput output =
+      find_symmetric_output(state, arguments, static_cast<std::size_t>(blocks) * block);
+  exchange.place = output.place;
+  for (int r = 0; r < ranks; ++r) {
+    if (const std::optional<Route> sent = route(state.rank().value, r)) {
+      exchange.transfers[static_cast<std::size_t>(r)].there =
+          output.on(r) + static_cast<std::size_t>(sent->to) * block;
+    }
+  }
+}
+
 /// Makes a call that moves a block from rank s to rank r wherever route(s, r) names one; which is the same on
 /// all ranks.
 template <class FindRoute>
@@ -76,7 +101,9 @@ Algorithm make_exchange(Group::State& state, const Arguments& arguments, Stream 
   const CallDefect defect = find_defect(arguments, ranks);
   if (state.device() != nullptr) {
     return make_device_call(state, arguments, defect, [&] {
-      state.device()->exchange(describe_device_exchange(arguments, me, ranks, route), stream);
+      DeviceExchange exchange = describe_device_exchange(arguments, me, ranks, route);
+      place_in_symmetric_output(exchange, state, arguments, route);
+      state.device()->exchange(exchange, stream);
       return Algorithm::one_shot;
     });
   }

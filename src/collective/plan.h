@@ -69,6 +69,10 @@ struct ScatterPlan {
 /// GPUs: by DeviceProtocol::packets as in an all-reduce, or else (chunks) by streams.
 [[nodiscard]] DevicePlan plan_device_reduce(const PlanRequest& request);
 
+/// Whether copy engines bring blocks of so many bytes, one to each rank, to symmetric memory sooner than
+/// kernels bring them anywhere.
+[[nodiscard]] bool is_quicker_by_copies(int ranks, std::size_t block_bytes);
+
 /// Below this a step to find out whether all ranks passed symmetric memory costs more than copying it.
 inline constexpr std::size_t kMinZeroCopyBytes = 64 << 10;
 

@@ -48,6 +48,14 @@ Error error_of(const DeviceFailure& failure, Rank rank, Duration timeout) {
                         name_of(failure.phase), failure.awaited.value, rank.value),
             failure.awaited};
   }
+  if (failure.reason == DeviceFault::misplaced) {
+    return {
+        ErrorCode::mismatch,
+        fmt::format("{}: the output of rank {} lies at another place of symmetric memory than that of rank "
+                    "{}, although CallOptions::symmetric promises one place",
+                    name_of(failure.phase), failure.awaited.value, rank.value),
+        failure.awaited};
+  }
   return {ErrorCode::timeout,
           fmt::format("{}: rank {} waited {} ms for rank {} on its GPU", name_of(failure.phase), rank.value,
                       timeout.count(), failure.awaited.value),

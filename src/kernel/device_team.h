@@ -66,8 +66,12 @@ struct DeviceExchange {
     std::size_t sent = 0;
     std::byte* out = nullptr;
     std::size_t received = 0;
+    std::byte* there = nullptr;  ///< where the peer takes what is sent, if the call has a place
   };
   DeviceFault::Phase phase = DeviceFault::user;
+  /// Not 0: every rank's output lies at this place of symmetric memory, and copy engines bring it there. The
+  /// same on all ranks, which is checked on the device; pairs that have nothing to move meet, too.
+  std::uint64_t place = 0;
   std::array<Transfer, kMaxDevices> transfers{};  ///< by rank; this rank's own is copied unless in == out
 };
 

@@ -185,12 +185,13 @@ std::size_t CollectiveCase::max_bytes(int ranks) const {
 }
 
 std::string CollectiveCase::describe() const {
-  return fmt::format("{} of {} {}{}{} (data {}, {}, {} elements past alignment, stream start {}, {})",
+  return fmt::format("{} of {} {}{}{} (data {}{}, {}, {} elements past alignment, stream start {}, {})",
                      to_text(collective), count, to_string(type),
                      reduces(collective) ? fmt::format(" {}", to_string(op)) : std::string(),
                      has_root(collective) ? fmt::format(", root {}", root.value) : std::string(),
-                     kPlacements[static_cast<int>(placement)], in_place ? "in place" : "out of place", shift,
-                     start, algorithm ? to_string(*algorithm) : "default algorithm");
+                     kPlacements[static_cast<int>(placement)], symmetric ? ", as promised" : "",
+                     in_place ? "in place" : "out of place", shift, start,
+                     algorithm ? to_string(*algorithm) : "default algorithm");
 }
 
 Workspace::Workspace(const Backend& backend, Group& group, std::size_t max_bytes)
@@ -259,7 +260,7 @@ void Workspace::expect(std::byte* at, const Bytes& content, const CollectiveCase
 Algorithm Workspace::call(const CollectiveCase& call, const std::byte* in, std::byte* out,
                           const Blocks& in_blocks, const Blocks& out_blocks) {
   const Stream stream = memory_->stream();
-  const CallOptions options{.algorithm = call.algorithm, .timeout = {}};
+  const CallOptions options{.algorithm = call.algorithm, .timeout = {}, .symmetric = call.symmetric};
   switch (call.collective) {
     case Collective::all_reduce:
       return all_reduce(group_, in, out, call.count, call.type, call.op, stream, options);
@@ -311,7 +312,7 @@ Algorithm Workspace::run(const CollectiveCase& each, const Streams& streams) {
   const std::byte* passed_in = in;
   std::byte* passed_out = out;
   if (!part.reads) passed_in = each.in_place ? out : each.start % 2 == 0 ? nullptr : in;
-  if (!part.writes) passed_out = each.in_place ? in : each.start % 2 == 0 ? nullptr : out;
+  if (!part.writes && !each.symmetric) passed_out = each.in_place ? in : each.start % 2 == 0 ? nullptr : out;
 
   const Algorithm used = call(each, passed_in, passed_out, part.input_at.blocks(), part.output_at.blocks());
   group_.synchronize(memory_->stream());

@@ -57,6 +57,8 @@ struct CollectiveCase {
   bool in_place = false;
   std::size_t shift = 0;  ///< elements past an address that is a multiple of 64
   std::size_t start = 0;  ///< where in the streams the data begins
+  bool symmetric =
+      false;  ///< CallOptions::symmetric: every rank passes its output, also one that gets nothing
 
   /// What the larger of input and output takes on a rank of `ranks`, at most.
   [[nodiscard]] std::size_t max_bytes(int ranks) const;

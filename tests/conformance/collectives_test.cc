@@ -16,6 +16,9 @@
 namespace onehop::testing {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
 const Collective kCollectives[] = {
     Collective::all_gather, Collective::reduce_scatter, Collective::broadcast, Collective::reduce,
     Collective::all_to_all, Collective::all_to_all_v,   Collective::gather,    Collective::scatter};
@@ -54,6 +57,27 @@ class Collectives : public CollectiveTest {
         counts.push_back(count);
     }
     return counts;
+  }
+
+  /// Bytes of a block that copy engines carry where they may.
+  [[nodiscard]] std::size_t long_block() const {
+    std::size_t bytes = std::size_t{1} << 20;
+    while (backend().on_gpus && !is_quicker_by_copies(ranks(), bytes)) bytes += std::size_t{1} << 20;
+    return bytes;
+  }
+
+  /// Of an all_to_all that promises symmetric memory.
+  [[nodiscard]] Error failure_of(Group& group, const RankMemory& memory, const std::byte* in,
+                                 std::byte* out) const {
+    CallOptions options;
+    options.symmetric = true;
+    try {
+      (void)all_to_all(group, in, out, long_block(), DType::u8, memory.stream(), options);
+      group.synchronize(memory.stream());
+    } catch (const Error& error) {
+      return error;
+    }
+    return {ErrorCode::system, "nothing failed"};
   }
 };
 
@@ -161,6 +185,60 @@ TEST_P(Collectives, CarryMoreThanAllSlotsHold) {
     }
   }
   run(cases, AllStreams(ranks(), {DType::i32, DType::bf16}), kDefaultScratch);
+}
+
+/// On GPUs by copy engines, which meet before and after; the calls between are by kernels.
+TEST_P(Collectives, BringLongBlocksStraightToSymmetricMemory) {
+  std::mt19937_64 random(seed());
+  std::vector<CollectiveCase> cases;
+  for (const Collective collective : kCollectives) {
+    for (const Placement placement :
+         {Placement::symmetric, Placement::symmetric_output, Placement::sub_buffers}) {
+      CollectiveCase each = random_case(collective, random);
+      each.symmetric = true;
+      // The root's output is part of its input then, which is not where the others' outputs are.
+      each.in_place = each.in_place && collective != Collective::scatter;
+      each.type = random() % 2 == 0 ? DType::u8 : DType::f32;
+      const bool carried = !reduces(collective) && collective != Collective::all_to_all_v;
+      const std::size_t bytes = carried && random() % 4 != 0 ? long_block() : 0;
+      each.count = (bytes + random() % 4096) / size_of(each.type);
+      each.placement = placement;
+      cases.push_back(each);
+    }
+  }
+  run(cases, AllStreams(ranks(), {DType::u8, DType::f32}), kDefaultScratch);
+}
+
+TEST_P(Collectives, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOrdinaryMemoryPassed) {
+  if (!backend().on_gpus) GTEST_SKIP() << "host ranks do not need the promise";
+  JoinOptions options;
+  options.timeout = std::chrono::seconds{5};
+  backend().run(ranks(), options, [&](Group& group) {
+    const std::unique_ptr<RankMemory> memory = backend().memory(group);
+    const SymmetricBuffer shared = group.allocate(long_block() * static_cast<std::size_t>(ranks()));
+    std::byte* const own = memory->allocate(2 * shared.bytes());
+    const bool odd = group.rank().value == 1;
+    const Error error = failure_of(group, *memory, own, odd ? own + shared.bytes() : shared.local());
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("of rank 1 was rejected"), HasSubstr("promises")));
+    EXPECT_EQ(error.origin().value, 1);
+    memory->release(own);
+  });
+}
+
+TEST_P(Collectives, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOnePassesAnotherPlace) {
+  if (!backend().on_gpus) GTEST_SKIP() << "host ranks do not need the promise";
+  JoinOptions options;
+  options.timeout = std::chrono::seconds{5};
+  backend().run(ranks(), options, [&](Group& group) {
+    const std::unique_ptr<RankMemory> memory = backend().memory(group);
+    const std::size_t bytes = long_block() * static_cast<std::size_t>(ranks());
+    const SymmetricBuffer shared = group.allocate(bytes + 64);
+    std::byte* const own = memory->allocate(bytes);
+    const Error error = failure_of(group, *memory, own, shared.local() + (group.rank().value == 1 ? 64 : 0));
+    EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("another place"));
+    memory->release(own);
+  });
 }
 
 /// Thousands of calls of all kinds with nothing between them but what the ranks do with their data, and

@@ -2,7 +2,7 @@
 """Searches the models of the shared-memory protocols with spin, every interleaving of each.
 
     run_models.py            all of them
-    run_models.py GROUP...   some: steps, pairs, doorbell, flagged, mailbox, chunked, copies, links, mutations
+    run_models.py GROUP...   some: steps, pairs, doorbell, flagged, mailbox, chunked, copies, direct, links, mutations
 
 The models as they are must hold. Every mutation, a small deviation from the protocol, must be caught, and for the
 reason given here: that shows that the models look where it hurts. Exits with 0 if all of that is so, 1 if not, 77 if
@@ -66,6 +66,10 @@ def copies(says, caught_by="", **defines):
     return Run("copies", says, defines, caught_by)
 
 
+def direct(says, caught_by="", **defines):
+    return Run("direct", says, defines, caught_by)
+
+
 def links(says, caught_by="", **defines):
     return Run("links", says, defines, caught_by)
 
@@ -83,6 +87,8 @@ AHEAD = "!=2"
 TORN = "torn"
 UNREAD = "!unread[at]"
 UNREAD_SLOT = "!unread["
+WRONG_OUTPUT = "out["
+WRONG_PLACE = "places["
 WRONG_SLOT = "slot["
 IN_FLIGHT = "flight["
 WRONG_WORD = "cell["
@@ -144,6 +150,7 @@ GROUPS = {
         copies("2 ranks, calls of 1 and 4 rounds", ROUNDS_EVEN=1, ROUNDS_ODD=4),
         copies("3 ranks, calls of 1 and 2 rounds", N=3, ROUNDS_ODD=1),
     ],
+    "direct": [direct("2 ranks"), direct("3 ranks", N=3)],
     "links": [
         links("2 messages each way, of one packet or 3 chunks", MESSAGES=2),
         links("3 messages each way, of one packet or one chunk", MESSAGES=3, CHUNKS=1),
@@ -205,6 +212,10 @@ GROUPS = {
         copies("scatters without waiting for the round before", UNREAD_SLOT, MUTATION_NO_CREDIT=1),
         copies("gathers what is not added up", UNREAD_SLOT, MUTATION_GATHER_AT_ONCE=1),
         copies("waiting for one peer is enough", WRONG_SLOT, MUTATION_WAIT_FOR_ONE=1, N=3),
+        direct("copies without meeting before", UNREAD_SLOT, MUTATION_NO_FIRST_MEETING=1),
+        direct("reads without meeting after the copies", WRONG_OUTPUT, MUTATION_NO_LAST_MEETING=1),
+        direct("one word for the places of all meetings", WRONG_PLACE, MUTATION_ONE_WORD_FOR_PLACES=1),
+        direct("waiting for one peer is enough", WRONG_PLACE, MUTATION_WAIT_FOR_ONE=1, N=3),
         links("sends whether or not the slot has been read", UNREAD_MESSAGE, MUTATION_NO_TAKEN=1, ONE_WAY=1),
         links("acknowledges what it has yet to take", UNREAD_MESSAGE, MUTATION_TAKEN_EARLY=1, ONE_WAY=1),
         links("one slot for messages instead of two", UNREAD_MESSAGE, MUTATION_ONE_PARITY=1),

@@ -24,7 +24,8 @@ struct DeviceGuard {
 /// What a wait that did not succeed leaves for the host: one word, so that it arrives whole.
 /// reason << 56 | awaited rank << 48 | phase.
 struct DeviceFault {
-  enum Reason : std::uint32_t { none = 0, timeout = 1, left = 2 };
+  /// misplaced: no wait, but what the awaited rank said of its symmetric memory. Append only.
+  enum Reason : std::uint32_t { none = 0, timeout = 1, left = 2, misplaced = 3 };
   /// What the wait belonged to. Append only.
   enum Phase : std::uint32_t {
     user = 0,

@@ -36,14 +36,15 @@ struct AllReduceParams {
 /// How a message between two ranks is cut; the same on both, so it follows from its length alone.
 struct PairShape {
   std::uint32_t chunk = 0;    ///< bytes
-  std::uint32_t streams = 0;  ///< that the chunks are dealt to in turn; 0: it goes by packets
+  std::uint32_t streams = 0;  ///< that the chunks are dealt to in turn; 0: it goes by packets or bundles
+  bool bundles = false;
 };
 /// `most` streams; `slot` bytes in each of their slots.
 [[nodiscard]] constexpr PairShape cut_into_chunks(std::size_t bytes, std::size_t slot, unsigned most) {
   const std::size_t share = std::bit_ceil((bytes + most - 1) / most);
   const std::size_t chunk = std::clamp(share, std::min<std::size_t>(1 << 10, slot), slot);
-  return {static_cast<std::uint32_t>(chunk),
-          static_cast<std::uint32_t>(std::min<std::size_t>(most, (bytes + chunk - 1) / chunk))};
+  return {.chunk = static_cast<std::uint32_t>(chunk),
+          .streams = static_cast<std::uint32_t>(std::min<std::size_t>(most, (bytes + chunk - 1) / chunk))};
 }
 
 /// One direction of a pair: what a rank sends to a peer or receives from it, in one launch of pairs.cuh.
@@ -54,6 +55,7 @@ struct PairEnd {
 
   // On the rank that receives.
   std::byte* packets = nullptr;           ///< slot of parity 0
+  std::byte* bundles = nullptr;           ///< the same
   std::byte* slots = nullptr;             ///< ring of stream 0
   std::uint64_t* chunks_ready = nullptr;  ///< by stream
   // On the rank that sends.
@@ -73,10 +75,10 @@ struct PairParams {
 
   int rank = 0;
   int size = 0;
-  bool early = false;            ///< as in AllReduceParams
-  std::uint32_t slot = 0;        ///< bytes
-  std::size_t packet_bytes = 0;  ///< of the longest message by packets
+  bool early = false;      ///< as in AllReduceParams
+  std::uint32_t slot = 0;  ///< bytes
   std::size_t packet_parity = 0;
+  std::size_t bundle_parity = 0;
   DeviceFault::Phase phase = DeviceFault::user;
   DeviceGuard guard;
   /// What stays on this rank: copied where `out` is another place; combined with what comes.
@@ -88,24 +90,38 @@ struct PairParams {
   Pair pairs[kMaxDevices - 1] = {};  ///< with the next rank to the right, and so on
 };
 
-/// A kernel of copies.cuh.
-struct RoundParams {
-  const std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  std::size_t bytes = 0;
-  std::size_t piece = 0;  ///< of each rank, a multiple of 16
-  std::size_t begin = 0;  ///< of the round, in every piece
-  std::size_t chunk = 0;  ///< of the round, a multiple of 16
+/// Where the ranks of a group wait for one another, so that copies before it have ended everywhere:
+/// meeting.cuh.
+struct Meeting {
   int rank = 0;
   int size = 0;
-  bool aligned = false;  ///< in and out to 16 bytes
-
+  DeviceFault::Phase phase = DeviceFault::user;
   Control* control = nullptr;
   const std::uint64_t* own_flags = nullptr;     ///< by source
   std::uint64_t* peer_flags[kMaxDevices] = {};  ///< this rank's, on each
-  const std::byte* inbox = nullptr;             ///< slots of the phase and parity
-  std::size_t rank_stride = 0;
   DeviceGuard guard;
+};
+
+/// A kernel of direct.cuh.
+struct DirectParams {
+  Meeting meeting;
+  std::uint64_t place = 0;                       ///< what must be the same on all ranks
+  const std::uint64_t* own_places = nullptr;     ///< by parity and source
+  std::uint64_t* peer_places[kMaxDevices] = {};  ///< this rank's of parity 0, on each
+};
+
+/// A kernel of copies.cuh.
+struct RoundParams {
+  Meeting meeting;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::size_t bytes = 0;
+  std::size_t piece = 0;             ///< of each rank, a multiple of 16
+  std::size_t begin = 0;             ///< of the round, in every piece
+  std::size_t chunk = 0;             ///< of the round, a multiple of 16
+  bool aligned = false;              ///< in and out to 16 bytes
+  const std::byte* inbox = nullptr;  ///< slots of the phase and parity
+  std::size_t rank_stride = 0;
 };
 
 }  // namespace onehop::cuda

@@ -25,38 +25,19 @@
 // place works: the output at some place is written when the input there has been copied and added.
 #pragma once
 
-#include "kernel/cuda/call.cuh"
+#include "kernel/cuda/meeting.cuh"
 #include "kernel/cuda/packet.cuh"
 
 namespace onehop::cuda {
 
-/// Tells the peers that this kernel has begun, and waits until theirs have. By all threads of all blocks; the
-/// same of `Control` and `flags` on all ranks.
-__device__ __forceinline__ bool meet(const RoundParams& p) {
-  const std::uint64_t epoch = read_epoch(*p.control);
-  const int peer = static_cast<int>(threadIdx.x);
-  bool came = true;
-  if (peer < p.size && peer != p.rank) {
-    // release.sys: pairs with the acquire below, on the peer. What came before in this stream has been
-    // performed.
-    if (blockIdx.x == 0) device::store_release(p.peer_flags[peer], epoch);
-    constexpr int kPolls = 1 << 14;  // the wait may be long, and hundreds wait
-    came = device::wait_until<kPolls>(p.guard, peer, DeviceFault::all_reduce,
-                                      [&] { return device::load_acquire(p.own_flags + peer) >= epoch; });
-  }
-  came = __syncthreads_and(came ? 1 : 0) != 0;
-  settle(*p.control, epoch);
-  return came;
-}
-
 template <class E, Op kOp, int kRanks>
 __device__ __forceinline__ void add_round(const RoundParams& p) {
   using Stored = typename E::Stored;
-  if (!meet(p)) return;
-  const int size = kRanks < kMaxDevices ? kRanks : p.size;
+  if (!meet(p.meeting)) return;
+  const int size = kRanks < kMaxDevices ? kRanks : p.meeting.size;
   constexpr unsigned kAtOnce = kRanks < kMaxDevices ? 2 : 1;
   const std::size_t stride = std::size_t{gridDim.x} * blockDim.x * 16;
-  const std::size_t own = static_cast<unsigned>(p.rank) * p.piece + p.begin;
+  const std::size_t own = static_cast<unsigned>(p.meeting.rank) * p.piece + p.begin;
   for (std::size_t at = (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x) * 16; at < p.chunk;
        at += kAtOnce * stride) {
     Packet<16> data[kAtOnce][kRanks];
@@ -67,8 +48,9 @@ __device__ __forceinline__ void add_round(const RoundParams& p) {
 #pragma unroll
       for (int r = 0; r < kRanks; ++r) {
         if (r >= size) continue;
-        data[i][r] = r == p.rank ? load_packet<Stored, 16>(p.in, own + here, p.bytes, p.aligned)
-                                 : load_whole<16>(p.inbox + static_cast<unsigned>(r) * p.rank_stride + here);
+        data[i][r] = r == p.meeting.rank
+                         ? load_packet<Stored, 16>(p.in, own + here, p.bytes, p.aligned)
+                         : load_whole<16>(p.inbox + static_cast<unsigned>(r) * p.rank_stride + here);
       }
     }
 #pragma unroll
@@ -87,10 +69,11 @@ __device__ __forceinline__ void add_round(const RoundParams& p) {
 
 /// For elements of any type.
 __device__ __forceinline__ void collect_round(const RoundParams& p) {
-  if (!meet(p)) return;
+  if (!meet(p.meeting)) return;
   const std::size_t stride = std::size_t{gridDim.x} * blockDim.x * 16;
-  for (int step = 1; step < p.size; ++step) {
-    const int r = p.rank + step < p.size ? p.rank + step : p.rank + step - p.size;
+  for (int step = 1; step < p.meeting.size; ++step) {
+    const int r = p.meeting.rank + step < p.meeting.size ? p.meeting.rank + step
+                                                         : p.meeting.rank + step - p.meeting.size;
     const std::byte* const from = p.inbox + static_cast<unsigned>(r) * p.rank_stride;
     const std::size_t to = static_cast<unsigned>(r) * p.piece + p.begin;
     for (std::size_t at = (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x) * 16; at < p.chunk;

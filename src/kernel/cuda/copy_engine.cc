@@ -99,16 +99,17 @@ void CopyEngine::launch(CUfunction kernel, const DeviceAllReduce& call, const De
   params.piece = piece(call);
   params.begin = round * call.chunk;
   params.chunk = std::min(call.chunk, params.piece - params.begin);
-  params.rank = rank_;
-  params.size = size();
   params.aligned = reinterpret_cast<std::uintptr_t>(call.in) % 16 == 0 &&
                    reinterpret_cast<std::uintptr_t>(call.out) % 16 == 0;
-  params.control = &head(rank_)->rounds[phase];
-  params.own_flags = head(rank_)->round_flags[phase];
-  for (int r = 0; r < size(); ++r) params.peer_flags[r] = &head(r)->round_flags[phase][rank_];
+  params.meeting = {.rank = rank_,
+                    .size = size(),
+                    .phase = DeviceFault::all_reduce,
+                    .control = &head(rank_)->rounds[phase],
+                    .own_flags = head(rank_)->round_flags[phase],
+                    .guard = guard};
+  for (int r = 0; r < size(); ++r) params.meeting.peer_flags[r] = &head(r)->round_flags[phase][rank_];
   params.inbox = slots(rank_, phase, round);
   params.rank_stride = layout_.copies().rank;
-  params.guard = guard;
   launch_kernel(driver_, kernel, {.grid = call.grid, .block = call.block, .stream = queue}, params,
                 phase == kScatter ? "launching copies" : "launching collect_round");
 }

@@ -9,6 +9,7 @@
 #include "driver/module.h"
 #include "kernel/cuda/call_params.h"
 #include "kernel/cuda/copy_engine.h"
+#include "kernel/cuda/direct_copies.h"
 #include "kernel/cuda/pair_links.h"
 #include "kernel/cuda/signal_params.h"
 
@@ -127,6 +128,7 @@ class CudaTeam final : public DeviceTeam {
     }
     pairs_.emplace(driver_, options_.device, options_.rank, options_.segments, layout_, options_.blocks,
                    dependent_launch_);
+    direct_.emplace(driver_, options_.device, options_.rank, options_.segments);
     barrier_ = signal_module().function(options_.device, "stream_barrier");
     put_ = signal_module().function(options_.device, "stream_put_signal");
     wait_ = signal_module().function(options_.device, "stream_wait_signal");
@@ -183,7 +185,10 @@ class CudaTeam final : public DeviceTeam {
   }
 
   void exchange(const DeviceExchange& call, Stream stream) override {
-    in_order(stream, [&](CUstream queue) { pairs_->exchange(call, guard(options_.timeout), queue); });
+    in_order(stream, [&](CUstream queue) {
+      if (call.place != 0) return direct_->exchange(call, guard(options_.timeout), queue);
+      pairs_->exchange(call, guard(options_.timeout), queue);
+    });
   }
 
   void broadcast(const DeviceBroadcast& call, Stream stream) override {
@@ -381,6 +386,7 @@ class CudaTeam final : public DeviceTeam {
   bool called_ = false;
   std::optional<CopyEngine> copies_;  ///< of groups that give them memory
   std::optional<PairLinks> pairs_;
+  std::optional<DirectCopies> direct_;
   CUfunction barrier_ = nullptr;
   CUfunction put_ = nullptr;
   CUfunction wait_ = nullptr;

@@ -64,14 +64,19 @@ void PairLinks::exchange(const DeviceExchange& call, const DeviceGuard& guard, C
   Params params = this->params(call.phase, guard);
   const auto peers = static_cast<unsigned>(size() - 1);
   const auto cut = [&](std::size_t bytes) {
-    if (bytes <= cuda::pair_packet_bytes(layout_.ranks)) return cuda::PairShape{};
+    if (bytes <= cuda::kPairPacketBytes) return cuda::PairShape{};
+    if (bytes <= cuda::pair_bundle_bytes(layout_.ranks)) return cuda::PairShape{.bundles = true};
     return chunks(bytes, blocks_ / (2 * peers) * cuda::kPairWarps);
   };
   std::size_t streams = 0;
-  std::size_t packets = 0;
+  std::size_t packets = 0;  // or bundles
   const auto count = [&](const cuda::PairEnd& end) {
     streams = std::max<std::size_t>(streams, end.shape.streams);
-    if (end.shape.streams == 0) packets = std::max(packets, ceil_div(end.bytes, 8));
+    if (end.shape.bundles) {
+      packets = std::max(packets, ceil_div(end.bytes, cuda::kBundlesDataBytes) * kWarp);
+    } else if (end.shape.streams == 0) {
+      packets = std::max(packets, ceil_div(end.bytes, 8));
+    }
   };
   for (int r = 0; r < size(); ++r) {
     const DeviceExchange::Transfer& transfer = call.transfers[static_cast<std::size_t>(r)];
@@ -108,7 +113,8 @@ void PairLinks::exchange(const DeviceExchange& call, const DeviceGuard& guard, C
 
 void PairLinks::broadcast(const DeviceBroadcast& call, const DeviceGuard& guard, CUstream queue) {
   const int root = call.root.value;
-  if (call.bytes <= cuda::pair_packet_bytes(layout_.ranks) || size() == 2) {
+  // Without relays the root sends the message to everyone.
+  if (call.bytes <= cuda::pair_bundle_bytes(layout_.ranks) / (layout_.ranks - 1)) {
     DeviceExchange exchange{.phase = DeviceFault::broadcast};
     for (int r = 0; r < size(); ++r) {
       DeviceExchange::Transfer& transfer = exchange.transfers[static_cast<std::size_t>(r)];
@@ -222,8 +228,8 @@ PairLinks::Params PairLinks::params(DeviceFault::Phase phase, const DeviceGuard&
   params.rank = rank_;
   params.size = size();
   params.slot = static_cast<std::uint32_t>(layout_.pair_slot);
-  params.packet_bytes = cuda::pair_packet_bytes(layout_.ranks);
   params.packet_parity = layout_.pair_packets().parity;
+  params.bundle_parity = layout_.pair_bundles().parity;
   params.phase = phase;
   params.guard = guard;
   for (int r = 0; r < size(); ++r) {
@@ -244,6 +250,7 @@ cuda::PairEnd PairLinks::link(int from, int to) const {
   cuda::PairHead& receiver = *head(to);
   cuda::PairEnd end;
   end.packets = at(to, layout_.pair_packets().begin + at_receiver * layout_.pair_packets().rank);
+  end.bundles = at(to, layout_.pair_bundles().begin + at_receiver * layout_.pair_bundles().rank);
   end.slots = at(to, layout_.pair_rings().begin + at_receiver * layout_.pair_rings().rank);
   end.chunks_ready = receiver.chunks_ready + at_receiver * streams;
   end.taken = sender.taken + at_sender;

@@ -4,6 +4,8 @@
 // Every ordered pair of ranks is a queue. A message goes
 //   by packets, if it is short: words that carry their flag (flagged.cuh), in a slot that two messages use in
 //   turn; the flag is the message's number.
+//   by bundles, if it is not so short: words of which eight carry seven of data (bundle.cuh), in another such
+//   slot, which the receiver empties.
 //   by chunks otherwise, dealt in turn to a number of streams. A stream is one warp of the sender, one of the
 //   receiver, and a ring of slots on the receiver. The sender writes a chunk and raises `ready`; the receiver
 //   takes it and raises `taken`, which frees the slot.
@@ -11,15 +13,16 @@
 // on through all launches, so a launch may begin whatever the peer is at. Only a pair that moves bytes takes
 // part, and no pair waits for another: what a user may do with sends and receives works.
 //
-// Packets are acknowledged a launch later: when a launch receives a message, it says that those before it
-// have been taken, which needs no waiting, since the kernels that took them have ended. A sender writes
-// message m when m - 2 has been taken. It is behind only if the receiver is, and the receiver says so at the
-// latest when it begins to wait for m - 1.
+// Packets and bundles are acknowledged a launch later: when a launch receives a message, it says that those
+// before it have been taken, which needs no waiting, since the kernels that took them have ended. A sender
+// writes message m when m - 2 has been taken. It is behind only if the receiver is, and the receiver says so
+// at the latest when it begins to wait for m - 1.
 //
 // In place works where a rank's input and output are the same block of data: nobody reads what a peer has not
 // sent to it.
 #pragma once
 
+#include "kernel/cuda/bundle.cuh"
 #include "kernel/cuda/call.cuh"
 #include "kernel/cuda/flagged.cuh"
 
@@ -79,26 +82,28 @@ __device__ __forceinline__ bool await_count(const PairParams& p, int peer, const
          device::load_acquire(count) >= wanted;
 }
 
-/// A message of at most pair_packet_bytes(), by all threads of the row's blocks.
-class PairPackets {
+/// A message by packets or bundles, by all threads of the row's blocks.
+class PairMessage {
  public:
-  using Slot = Flagged<Native<std::uint8_t>>;
-
-  __device__ __forceinline__ PairPackets(const PairParams& p, const PairParams::Pair& pair, int peer)
+  __device__ __forceinline__ PairMessage(const PairParams& p, const PairParams::Pair& pair, int peer)
       : p_(p),
         pair_(pair),
         peer_(peer),
         first_(blockIdx.x * blockDim.x + threadIdx.x),
         stride_(gridDim.x * blockDim.x),
-        sends_(by_packets(pair.to)),
-        receives_(by_packets(pair.from)) {}
+        sends_(at_once(pair.to)),
+        receives_(at_once(pair.from)) {}
 
   [[nodiscard]] __device__ __forceinline__ bool idle() const { return !sends_ && !receives_; }
 
   /// First the data, which needs no number.
   __device__ __forceinline__ bool send() {
+    const bool bundled = pair_.to.shape.bundles;
     Packet<8> packet{};
-    if (sends_ && place(first_) < pair_.to.bytes) {
+    Bundle bundle{};
+    if (sends_ && bundled) {
+      if (data_at(warp()) < pair_.to.bytes) bundle = load_bundle(warp());
+    } else if (sends_ && place(first_) < pair_.to.bytes) {
       packet = load_bytes<8>(pair_.to.data, place(first_), pair_.to.bytes);
     }
     std::uint64_t taken = 0;
@@ -107,40 +112,29 @@ class PairPackets {
       taken = device::load_relaxed(pair_.to.taken);
     }
     if (receives_) received_ = load(pair_.from.messages) + 1;
-    // Relaxed: pairs with the loads of `taken` here, on the peer. What it frees was read by kernels that have
-    // ended.
+    // Relaxed: pairs with the loads of `taken` here, on the peer. What it frees was read, and cleared, by
+    // kernels that have ended.
     if (receives_ && first_ == 0) device::store_relaxed(pair_.from.taken, received_ - 1);
-    if (sends_) {
-      if (taken + 2 < sent_ && !device::wait_until<kPairPolls>(p_.guard, peer_, p_.phase, [&] {
-            return device::load_relaxed(pair_.to.taken) + 2 >= sent_;
-          })) {
-        return false;
-      }
-      const Slot slot(sent_);
-      std::byte* const to = pair_.to.packets + side(sent_);
-      if (place(first_) < pair_.to.bytes) Slot::send(to + offset(first_), slot.wire(packet));
-      for (unsigned i = first_ + stride_; place(i) < pair_.to.bytes; i += stride_) {
-        Slot::send(to + offset(i), slot.wire(load_bytes<8>(pair_.to.data, place(i), pair_.to.bytes)));
-      }
-      if (static_cast<std::uint32_t>(sent_) % kScrubPeriod < 2)
-        scrub(sent_, to, pair_.to.bytes, p_.packet_bytes);
+    if (!sends_) return true;
+    if (taken + 2 < sent_ && !device::wait_until<kPairPolls>(p_.guard, peer_, p_.phase, [&] {
+          return device::load_relaxed(pair_.to.taken) + 2 >= sent_;
+        })) {
+      return false;
+    }
+    if (bundled) {
+      send_bundles(bundle);
+    } else {
+      send_packets(packet);
     }
     return true;
   }
 
   __device__ __forceinline__ void receive() const {
     if (!receives_) return;
-    const Slot slot(received_);
-    const std::byte* const from = pair_.from.packets + side(received_);
-    for (unsigned i = first_; place(i) < pair_.from.bytes; i += stride_) {
-      Slot::Wire wire;
-      if (!device::wait_until<kPairPolls>(p_.guard, peer_, p_.phase, [&] {
-            wire = Slot::peek(from + offset(i));
-            return slot.arrived(wire);
-          })) {
-        return;
-      }
-      store_bytes<8>(pair_.from.data, place(i), pair_.from.bytes, Slot::data(wire));
+    if (pair_.from.shape.bundles) {
+      receive_bundles();
+    } else {
+      receive_packets();
     }
   }
 
@@ -157,7 +151,9 @@ class PairPackets {
   }
 
  private:
-  [[nodiscard]] static __device__ __forceinline__ bool by_packets(const PairEnd& end) {
+  using Slot = Flagged<Native<std::uint8_t>>;
+
+  [[nodiscard]] static __device__ __forceinline__ bool at_once(const PairEnd& end) {
     return end.bytes != 0 && end.shape.streams == 0;
   }
   [[nodiscard]] static __device__ __forceinline__ std::uint64_t load(const std::uint64_t* count) {
@@ -165,22 +161,117 @@ class PairPackets {
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(count) : "memory");
     return value;
   }
+
+  // Packets.
+
+  __device__ __forceinline__ void send_packets(const Packet<8>& first) const {
+    const Slot slot(sent_);
+    std::byte* const to = pair_.to.packets + packet_side(sent_);
+    if (place(first_) < pair_.to.bytes) Slot::send(to + offset(first_), slot.wire(first));
+    for (unsigned i = first_ + stride_; place(i) < pair_.to.bytes; i += stride_) {
+      Slot::send(to + offset(i), slot.wire(load_bytes<8>(pair_.to.data, place(i), pair_.to.bytes)));
+    }
+    if (static_cast<std::uint32_t>(sent_) % kScrubPeriod < 2) scrub(sent_, to, pair_.to.bytes);
+  }
+  __device__ __forceinline__ void receive_packets() const {
+    const Slot slot(received_);
+    const std::byte* const from = pair_.from.packets + packet_side(received_);
+    for (unsigned i = first_; place(i) < pair_.from.bytes; i += stride_) {
+      Slot::Wire wire;
+      if (!device::wait_until<kPairPolls>(p_.guard, peer_, p_.phase, [&] {
+            wire = Slot::peek(from + offset(i));
+            return slot.arrived(wire);
+          })) {
+        return;
+      }
+      store_bytes<8>(pair_.from.data, place(i), pair_.from.bytes, Slot::data(wire));
+    }
+  }
   [[nodiscard]] static __device__ __forceinline__ std::size_t place(unsigned i) { return std::size_t{i} * 8; }
   [[nodiscard]] static __device__ __forceinline__ std::size_t offset(unsigned i) {
     return std::size_t{i} * Slot::kStride;
   }
-  [[nodiscard]] __device__ __forceinline__ std::size_t side(std::uint64_t number) const {
+  [[nodiscard]] __device__ __forceinline__ std::size_t packet_side(std::uint64_t number) const {
     return (number & 1) != 0 ? p_.packet_parity : 0;
   }
   /// Gives every flag of the slot behind the message this number: none is ever 2^32 messages old.
-  static __device__ __noinline__ void scrub(std::uint64_t number, std::byte* to, std::size_t bytes,
-                                            std::size_t end) {
+  static __device__ __noinline__ void scrub(std::uint64_t number, std::byte* to, std::size_t bytes) {
     const Slot slot(number);
     const unsigned stride = gridDim.x * blockDim.x;
     unsigned i = static_cast<unsigned>((bytes + 7) / 8) + blockIdx.x * blockDim.x + threadIdx.x;
-    for (; place(i) < end; i += stride) {
+    for (; place(i) < kPairPacketBytes; i += stride) {
       Slot::send(to + offset(i), slot.wire({}));
     }
+  }
+
+  // Bundles: 32 of them are a warp's.
+
+  __device__ __forceinline__ void send_bundles(Bundle bundle) const {
+    std::byte* const to = pair_.to.bundles + bundle_side(sent_);
+    for (unsigned i = warp(); data_at(i) < pair_.to.bytes; i += warps()) {
+      if (i != warp()) bundle = load_bundle(i);
+      Bundle::send(to + slot_at(i), lane(), bundle.wire());
+    }
+  }
+  __device__ __forceinline__ void receive_bundles() const {
+    std::byte* const from = pair_.from.bundles + bundle_side(received_);
+    for (unsigned i = warp(); data_at(i) < pair_.from.bytes; i += warps()) {
+      Bundle::Wire wire;
+      if (!device::wait_until<kPairPolls>(p_.guard, peer_, p_.phase, [&] {
+            wire = Bundle::peek(from + slot_at(i), lane());
+            return Bundle::arrived(wire);
+          })) {
+        return;
+      }
+      Bundle::clear(from + slot_at(i), lane());
+      store_bundle(i, Bundle::of(wire));
+    }
+  }
+  /// Word w of the lanes is 256 bytes in a row.
+  [[nodiscard]] __device__ __forceinline__ std::size_t word_at(unsigned i, int w) const {
+    return data_at(i) + static_cast<unsigned>(w) * std::size_t{256} + lane() * std::size_t{8};
+  }
+  [[nodiscard]] __device__ __forceinline__ bool whole(const PairEnd& end, unsigned i) const {
+    return reinterpret_cast<std::uintptr_t>(end.data) % 8 == 0 && data_at(i + 1) <= end.bytes;
+  }
+  [[nodiscard]] __device__ __forceinline__ Bundle load_bundle(unsigned i) const {
+    Bundle bundle;
+    const bool all = whole(pair_.to, i);
+#pragma unroll
+    for (int w = 0; w < Bundle::kWords; ++w) {
+      bundle.words[w] = all ? load_whole<8>(pair_.to.data + word_at(i, w))
+                            : load_bytes<8>(pair_.to.data, word_at(i, w), pair_.to.bytes);
+    }
+    return bundle;
+  }
+  __device__ __forceinline__ void store_bundle(unsigned i, const Bundle& bundle) const {
+    const bool all = whole(pair_.from, i);
+#pragma unroll
+    for (int w = 0; w < Bundle::kWords; ++w) {
+      if (all) {
+        store_whole(pair_.from.data + word_at(i, w), bundle.words[w]);
+      } else {
+        store_bytes<8>(pair_.from.data, word_at(i, w), pair_.from.bytes, bundle.words[w]);
+      }
+    }
+  }
+  [[nodiscard]] static __device__ __forceinline__ std::size_t data_at(unsigned i) {
+    return std::size_t{i} * kBundlesDataBytes;
+  }
+  [[nodiscard]] static __device__ __forceinline__ std::size_t slot_at(unsigned i) {
+    return std::size_t{i} * kBundlesSlotBytes;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::size_t bundle_side(std::uint64_t number) const {
+    return (number & 1) != 0 ? p_.bundle_parity : 0;
+  }
+  [[nodiscard]] __device__ __forceinline__ unsigned warp() const {
+    return first_ / 32;
+  }
+  [[nodiscard]] __device__ __forceinline__ unsigned warps() const {
+    return stride_ / 32;
+  }
+  [[nodiscard]] __device__ __forceinline__ unsigned lane() const {
+    return first_ % 32;
   }
 
   const PairParams& p_;
@@ -319,21 +410,21 @@ __device__ __forceinline__ void keep_own(const PairParams& p) {
   }
 }
 
-/// All of PairParams::pairs at once. Rows of the grid: for each entry its packets, and what it sends in
-/// chunks; then, if there are chunks, for each what it receives of them; and last what stays here.
+/// All of PairParams::pairs at once. Rows of the grid: for each entry its packets or bundles, and what it
+/// sends in chunks; then, if there are chunks, for each what it receives of them; and last what stays here.
 __device__ __forceinline__ void exchange(const PairParams& p) {
   const unsigned peers = static_cast<unsigned>(p.size) - 1;
   const unsigned row = blockIdx.y;
   const unsigned stream = blockIdx.x * kPairWarps + threadIdx.x / 32;
   if (row < peers) {
     const PairParams::Pair& pair = p.pairs[row];
-    PairPackets packets(p, pair, pair_peer(p, row));
+    PairMessage message(p, pair, pair_peer(p, row));
     wait_for_previous();
-    if (!packets.idle() && !packets.send()) return;
+    if (!message.idle() && !message.send()) return;
     let_next_start(p.early);
-    if (!packets.idle()) packets.settle();
+    if (!message.idle()) message.settle();
     if (pair.to.shape.streams != 0) PairStream(p, pair.to, pair_peer(p, row), stream).send();
-    packets.receive();
+    message.receive();
     return;
   }
   wait_for_previous();

@@ -56,9 +56,12 @@ struct SegmentHead {
   Control packets;
   Control mail;
   Control rounds[2];     ///< of copies.cuh: adds, collects
+  Control direct;        ///< of direct.cuh
   std::uint32_t failed;  ///< DeviceGuard::failed
-  std::uint8_t unused[256 - 4 * sizeof(Control) - sizeof(std::uint32_t)];
+  std::uint8_t unused[256 - 5 * sizeof(Control) - sizeof(std::uint32_t)];
   std::uint64_t round_flags[2][kMaxDevices];  ///< of copies.cuh, by source
+  std::uint64_t direct_flags[kMaxDevices];    ///< of direct.cuh, by source
+  std::uint64_t direct_places[2][kMaxDevices];
   /// Of chunked.cuh: how many chunks each block has begun in all calls before this one; and flags, by phase,
   /// block, slot and source, which a peer raises to the number of a chunk.
   std::uint64_t chunks[kMaxChunkedBlocks];
@@ -72,11 +75,14 @@ inline constexpr unsigned kMaxPairBlocks = 64;     ///< of a rank that send, to 
 inline constexpr unsigned kMaxPairStreams = 1024;  ///< to all peers together
 inline constexpr unsigned kPairDepth = 2;
 inline constexpr std::size_t kMaxPairSlotBytes = 8 << 10;
-/// The longest message that goes by packets. With 2 ranks they take 8.4 us for 1 MB each way,
-/// chunks 9.9; 16.7 and 13.7 for 2 MB (bench/results/gpu-kernels.md). With more ranks: what a rank sends to
-/// all of them.
-[[nodiscard]] constexpr std::size_t pair_packet_bytes(std::size_t ranks) {
-  return (std::size_t{1} << 20) / (ranks - 1) / 4096 * 4096;
+/// The longest message that goes by packets.
+inline constexpr std::size_t kPairPacketBytes = 64 << 10;
+/// Of a message that goes by bundles, 32 of them take so much data, and so many bytes in a slot.
+inline constexpr std::size_t kBundlesDataBytes = 32 * 7 * 8;
+inline constexpr std::size_t kBundlesSlotBytes = 32 * 8 * 8;
+/// The longest message that goes by bundles. With more ranks: what a rank sends to all of them.
+[[nodiscard]] constexpr std::size_t pair_bundle_bytes(std::size_t ranks) {
+  return (std::size_t{8} << 20) / (ranks - 1) / kBundlesDataBytes * kBundlesDataBytes;
 }
 /// Of one direction of a pair.
 [[nodiscard]] constexpr unsigned pair_streams(std::size_t ranks) {
@@ -88,7 +94,7 @@ static_assert(pair_streams(2) <= kMaxPairStreams && 7 * pair_streams(8) <= kMaxP
 /// from (s - 1) * pair_streams() on.
 struct PairHead {
   // The rank's own: what it has sent and taken in all launches before this one.
-  std::uint64_t sent[kMaxDevices];  ///< messages by packets
+  std::uint64_t sent[kMaxDevices];  ///< messages by packets or bundles
   std::uint64_t received[kMaxDevices];
   std::uint32_t arrivals[kMaxDevices];  ///< blocks of the running launch that know these
   std::uint64_t chunks_sent[kMaxPairStreams];
@@ -161,16 +167,23 @@ struct SegmentLayout {
             .phase = 2 * ranks * round_bytes,
             .rank = round_bytes};
   }
-  /// Of pairs.cuh: the head; slots of packets, by parity and peer; rings, by peer and stream.
+  /// Of pairs.cuh: the head; slots of packets and of bundles, by parity and peer; rings, by peer and stream.
   [[nodiscard]] constexpr std::size_t pairs() const { return copies().begin + 2 * copies().phase; }
   [[nodiscard]] constexpr Slots pair_packets() const {
     return {.begin = pairs() + (sizeof(PairHead) + 4095) / 4096 * 4096,
-            .parity = (ranks - 1) * 2 * pair_packet_bytes(ranks),
+            .parity = (ranks - 1) * 2 * kPairPacketBytes,
             .phase = 0,
-            .rank = 2 * pair_packet_bytes(ranks)};
+            .rank = 2 * kPairPacketBytes};
+  }
+  [[nodiscard]] constexpr Slots pair_bundles() const {
+    const std::size_t slot = pair_bundle_bytes(ranks) / kBundlesDataBytes * kBundlesSlotBytes;
+    return {.begin = pair_packets().begin + 2 * pair_packets().parity,
+            .parity = (ranks - 1) * slot,
+            .phase = 0,
+            .rank = slot};
   }
   [[nodiscard]] constexpr Slots pair_rings() const {
-    return {.begin = pair_packets().begin + 2 * pair_packets().parity,
+    return {.begin = pair_bundles().begin + 2 * pair_bundles().parity,
             .parity = pair_slot,
             .phase = kPairDepth * pair_slot,  // of the next stream
             .rank = std::size_t{pair_streams(ranks)} * kPairDepth * pair_slot};

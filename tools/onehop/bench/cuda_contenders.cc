@@ -9,6 +9,7 @@
 #include "bench/cuda_handles.h"
 #include "bench/exchange.h"
 #include "bench/nccl.h"
+#include "bench/shape.h"
 
 namespace onehop::cli {
 namespace {
@@ -21,6 +22,7 @@ class Ours final : public Contender {
   Ours(Group& group, const BenchOptions& options, std::size_t bytes) : group_(group), options_(options) {
     call_options_.algorithm = options.algorithm;
     if (options.symmetric) {
+      call_options_.symmetric = has_symmetric_output(options);
       shared_ = group.allocate(bytes);
     } else {
       own_ = GpuMemory(bytes);

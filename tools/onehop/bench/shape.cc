@@ -54,6 +54,11 @@ std::uint64_t least_touched(const BenchOptions& options, std::uint64_t bytes) {
   return options.in_place ? std::max(in, out) : in + out;
 }
 
+bool has_symmetric_output(const BenchOptions& options) {
+  const Collective& collective = *options.collective;
+  return !options.in_place || !collective.in.block_per_rank || collective.out.block_per_rank;
+}
+
 bool has_output(const BenchOptions& options, Rank rank) {
   return options.collective->out.counts_on(rank, options.root);
 }

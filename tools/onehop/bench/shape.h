@@ -31,6 +31,9 @@ struct Shape {
 /// Bytes that the rank with the least of them reads and writes in a call.
 [[nodiscard]] std::uint64_t least_touched(const BenchOptions& options, std::uint64_t bytes);
 
+/// Whether the output begins at the same place of the slot on all ranks.
+[[nodiscard]] bool has_symmetric_output(const BenchOptions& options);
+
 /// Whether this rank gets anything.
 [[nodiscard]] bool has_output(const BenchOptions& options, Rank rank);
 

@@ -1,0 +1,110 @@
+// Data with few flags in it: 7 words of data make 8 on the way, each of which has its flag in the topmost
+// byte. A word of 8 bytes arrives whole, so a receiver that finds all flags of a bundle has its data: no
+// fence, no barrier, one trip, as with packets (flagged.cuh), but for 8/7 of the bytes instead of twice as
+// many.
+//
+// A flag is set or not. The receiver takes a bundle and puts zeros back, for the next message in this slot.
+#pragma once
+
+#include "kernel/cuda/packet.cuh"
+#include "kernel/cuda/segment.h"
+
+namespace onehop::cuda {
+
+/// What one lane of a warp has in registers. A warp moves 32 bundles at a time.
+struct Bundle {
+  static constexpr int kWords = 7;
+  static_assert(kBundlesDataBytes == 32 * 8 * kWords && kBundlesSlotBytes == 32 * 8 * (kWords + 1));
+
+  Packet<8> words[kWords];
+
+  struct Wire {
+    Packet<8> words[kWords + 1];
+  };
+
+  [[nodiscard]] __device__ __forceinline__ Wire wire() const {
+    Wire wire;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      wire.words[i].words[0] = words[i].words[0];
+      wire.words[i].words[1] = with_flag(words[i].words[1]);
+    }
+    // The bytes that the flags displaced.
+    const auto top = [&](int i) { return words[i].words[1]; };
+    constexpr unsigned kTopOfBoth = 0x73;  // byte 3 of the first, then byte 3 of the second
+    const std::uint32_t pair01 = __byte_perm(top(0), top(1), kTopOfBoth);
+    const std::uint32_t pair23 = __byte_perm(top(2), top(3), kTopOfBoth);
+    const std::uint32_t pair45 = __byte_perm(top(4), top(5), kTopOfBoth);
+    constexpr unsigned kLowHalves = 0x5410;
+    wire.words[kWords].words[0] = __byte_perm(pair01, pair23, kLowHalves);
+    wire.words[kWords].words[1] = with_flag(__byte_perm(pair45, top(6) >> 24, kLowHalves));
+    return wire;
+  }
+  [[nodiscard]] static __device__ __forceinline__ Bundle of(const Wire& wire) {
+    Bundle bundle;
+    const Packet<8>& last = wire.words[kWords];
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      bundle.words[i].words[0] = wire.words[i].words[0];
+      // Bytes 0 to 2 of the word, then byte i of the last one.
+      const unsigned select = 0x0210 | static_cast<unsigned>(4 + i % 4) << 12;
+      bundle.words[i].words[1] = __byte_perm(wire.words[i].words[1], last.words[i / 4], select);
+    }
+    return bundle;
+  }
+  [[nodiscard]] static __device__ __forceinline__ bool arrived(const Wire& wire) {
+    std::uint32_t flags = kFlag;
+#pragma unroll
+    for (const Packet<8>& word : wire.words) flags &= word.words[1];
+    return flags != 0;
+  }
+
+  /// `slot`: of the warp's 32. Stores and loads of a warp are of 512 bytes in a row.
+  /// relaxed.sys: each word by itself pairs with its load in peek(); nothing else is ordered by it.
+  static __device__ __forceinline__ void send(std::byte* slot, unsigned lane, const Wire& wire) {
+#pragma unroll
+    for (int i = 0; i < kWords + 1; i += 2) {
+      asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(slot + place(lane, i)),
+                   "l"(number(wire.words[i])), "l"(number(wire.words[i + 1]))
+                   : "memory");
+    }
+  }
+  [[nodiscard]] static __device__ __forceinline__ Wire peek(const std::byte* slot, unsigned lane) {
+    Wire wire;
+#pragma unroll
+    for (int i = 0; i < kWords + 1; i += 2) {
+      std::uint64_t one = 0;
+      std::uint64_t other = 0;
+      asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                   : "=l"(one), "=l"(other)
+                   : "l"(slot + place(lane, i))
+                   : "memory");
+      wire.words[i] = packet(one);
+      wire.words[i + 1] = packet(other);
+    }
+    return wire;
+  }
+  /// Plain: the peer writes here again when it has heard that this kernel has ended.
+  static __device__ __forceinline__ void clear(std::byte* slot, unsigned lane) {
+#pragma unroll
+    for (int i = 0; i < kWords + 1; i += 2) store_whole(slot + place(lane, i), Packet<16>{});
+  }
+
+ private:
+  static constexpr std::uint32_t kFlag = 1u << 24;
+
+  [[nodiscard]] static __device__ __forceinline__ std::uint32_t with_flag(std::uint32_t word) {
+    return (word & 0x00ffffff) | kFlag;
+  }
+  [[nodiscard]] static __device__ __forceinline__ std::size_t place(unsigned lane, int word) {
+    return static_cast<unsigned>(word / 2) * std::size_t{512} + lane * std::size_t{16};
+  }
+  [[nodiscard]] static __device__ __forceinline__ std::uint64_t number(const Packet<8>& word) {
+    return word.words[0] | static_cast<std::uint64_t>(word.words[1]) << 32;
+  }
+  [[nodiscard]] static __device__ __forceinline__ Packet<8> packet(std::uint64_t number) {
+    return {static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32)};
+  }
+};
+
+}  // namespace onehop::cuda

@@ -1,0 +1,120 @@
+// Copies straight into the peers' outputs: src/kernel/cuda/direct.cuh. Every rank has one stream, here a process, in which
+// calls follow one another without end: meet, copy, meet, and whoever asked for the data reads it. A copy takes its time:
+// between its beginning and its end the output holds nothing of use. The place of an output changes from call to call.
+//
+// Properties: what is read is of this call; no copy begins on what is still to be read; the place that a peer is compared
+// by is that of the same meeting; nobody waits for ever.
+//
+// MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
+
+#ifndef N
+#define N 2
+#endif
+
+#define NONE 255
+#define MOVING 254
+#define LAPS 8  // meetings are counted modulo so many: nobody is 3 ahead
+#define REACHED(count, wanted) (((count) + LAPS - (wanted)) % LAPS < 3)
+
+#ifdef MUTATION_ONE_WORD_FOR_PLACES
+#define SIDE(e) 0
+#else
+#define SIDE(e) ((e) & 1)
+#endif
+
+#define OUT(src, dst) ((src) * N + (dst))
+byte out[N * N];
+bool unread[N * N];
+#define FLAG(src, dst) flags[(src) * N + (dst)]
+byte flags[N * N];
+#define PLACE(src, dst, e) places[((src) * N + (dst)) * 2 + SIDE(e)]
+byte places[N * N * 2];
+
+#ifdef MUTATION_WAIT_FOR_ONE
+#define HERE(src) (me == (src) || (src) > 1 || REACHED(FLAG(src, me), epoch))
+#else
+#define HERE(src) (me == (src) || REACHED(FLAG(src, me), epoch))
+#endif
+#if N == 2
+#define ALL_HERE (HERE(0) && HERE(1))
+#else
+#define ALL_HERE (HERE(0) && HERE(1) && HERE(2))
+#endif
+
+inline meet() {
+  d_step {
+    epoch = (epoch + 1) % LAPS;
+    for (r : 0 .. N - 1) { PLACE(me, r, epoch) = call }
+    r = 0
+  };
+  d_step {
+    for (r : 0 .. N - 1) { FLAG(me, r) = epoch }
+    r = 0
+  };
+  ALL_HERE;
+  d_step {
+    for (r : 0 .. N - 1) {
+      if
+      :: r != me -> assert(PLACE(r, me, epoch) == call)  // the place of the same meeting
+      :: else
+      fi
+    }
+    r = 0
+  }
+}
+
+inline copy() {
+  r = 0;
+  do
+  :: r < N && r != me ->
+     d_step {
+       assert(!unread[OUT(me, r)]);  // still to be read
+       out[OUT(me, r)] = MOVING
+     };
+     d_step {
+       out[OUT(me, r)] = call;
+       unread[OUT(me, r)] = true;
+       r++
+     }
+  :: r < N && r == me -> r++
+  :: r == N -> break
+  od;
+  r = 0
+}
+
+proctype Stream(byte me) {
+  byte call;
+  byte r;
+  byte epoch;
+
+  do
+  ::
+#ifndef MUTATION_NO_FIRST_MEETING
+     meet();
+#endif
+     copy();
+#ifndef MUTATION_NO_LAST_MEETING
+     meet();
+#endif
+     d_step {
+       for (r : 0 .. N - 1) {
+         if
+         :: r != me ->
+           assert(out[OUT(r, me)] == call);
+           unread[OUT(r, me)] = false
+         :: else
+         fi
+       }
+       r = 0;
+       call = (call + 1) % 4
+     }
+  od
+}
+
+init {
+  byte i;
+  atomic {
+    for (i : 0 .. N * N - 1) { out[i] = NONE }
+    for (i : 0 .. N - 1) { run Stream(i) }
+  }
+}

@@ -2,8 +2,6 @@
 // not meet on the host, unless ONEHOP_CHECK asks for it.
 #pragma once
 
-#include <utility>
-
 #include "collective/arguments.h"
 #include "group/state.h"
 

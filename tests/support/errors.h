@@ -22,4 +22,11 @@ inline Error error_of(const std::function<void()>& call) {
   return {ErrorCode{}, ""};
 }
 
+/// The message of what `call` throws, which must have this code.
+inline std::string message_of(const std::function<void()>& call, ErrorCode expected) {
+  const Error error = error_of(call);
+  EXPECT_EQ(to_string(error.code()), to_string(expected)) << error.what();
+  return error.message();
+}
+
 }  // namespace onehop::testing

@@ -1,4 +1,4 @@
-// Groups as users see them: joining, memory, signals, splitting, failing, leaving.
+// Groups as users see them: joining, splitting, failing, leaving.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -8,12 +8,15 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
-#include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <thread>
 
+#include "support/errors.h"
+#include "support/group_checks.h"
 #include "support/ranks.h"
 #include "support/sanitizers.h"
 
@@ -23,48 +26,20 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::AllOf;
+using testing::error_of;
 using testing::Exit;
+using testing::expect_shared;
+using testing::expect_usable;
 using ::testing::HasSubstr;
 using testing::kSanitized;
+using testing::kSlack;
 using testing::Processes;
 using testing::run_process_group;
 using testing::run_thread_group;
 using testing::run_threads;
 using testing::TempDir;
 
-// Beyond what is promised (100 ms after a deadline): a machine that is busy with other tests.
-constexpr Duration kSlack = seconds{5};
-
 using Clock = std::chrono::steady_clock;
-
-Error error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.message().find('\n'), std::string::npos) << error.what();
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {ErrorCode{}, ""};
-}
-
-/// A call of every rank that shows the group works.
-void expect_usable(Group& group) {
-  std::vector<std::int32_t> ones(100, 1);
-  all_reduce(group, std::span<std::int32_t>(ones));
-  EXPECT_THAT(ones, ::testing::Each(group.size()));
-}
-
-/// Everyone fills its part and reads everyone's.
-void expect_shared(Group& group, const SymmetricBuffer& buffer, int round = 0) {
-  const auto mark = [&](int r) { return 1 + (round * group.size() + r) % 250; };
-  std::memset(buffer.local(), mark(group.rank().value), buffer.bytes());
-  buffer.barrier();
-  for (int r = 0; r < group.size(); ++r) {
-    for (const std::byte b : buffer.peer_as<std::byte>(Rank{r})) ASSERT_EQ(static_cast<int>(b), mark(r));
-  }
-  buffer.barrier();
-}
 
 /// The error every rank gets, whose number is in the text, so that one string compares them all.
 class SameError {
@@ -88,302 +63,6 @@ class SameError {
   std::mutex mutex_;
   std::map<std::string, int> errors_;
 };
-
-// --- symmetric memory ---
-
-TEST(SymmetricMemory, OfThreadsIsZeroedAndSeenByAll) {
-  run_thread_group(4, [](Group& group) {
-    for (const std::size_t bytes : {1ul, 1000ul, 4096ul, 100001ul}) {
-      const SymmetricBuffer buffer = group.allocate(bytes);
-      EXPECT_EQ(buffer.bytes(), bytes);
-      EXPECT_EQ(buffer.rank(), group.rank());
-      EXPECT_EQ(buffer.size(), 4);
-      for (const std::byte b : buffer.as<std::byte>()) ASSERT_EQ(b, std::byte{0});
-      buffer.barrier();
-      expect_shared(group, buffer);
-    }
-  });
-}
-
-TEST(SymmetricMemory, OfProcessesIsZeroedAndSeenByAll) {
-  run_process_group(4, [](Group& group) {
-    for (const std::size_t bytes : {1000ul, 1ul << 20}) {
-      const SymmetricBuffer buffer = group.allocate(bytes);
-      for (const std::byte b : buffer.as<std::byte>()) ASSERT_EQ(b, std::byte{0});
-      buffer.barrier();
-      expect_shared(group, buffer);
-    }
-  });
-}
-
-TEST(SymmetricMemory, SubBuffersAreThePlaceTheyNameOnEveryRank) {
-  run_thread_group(3, [](Group& group) {
-    const SymmetricBuffer whole = group.allocate(1024);
-    const SymmetricBuffer part = whole.sub(100, 200).sub(50, 100);
-    EXPECT_EQ(part.bytes(), 100u);
-    EXPECT_EQ(part.local(), whole.local() + 150);
-    const PeerView view = part.view();
-    EXPECT_EQ(view.rank, group.rank().value);
-    EXPECT_EQ(view.size, 3);
-    EXPECT_EQ(view.bytes, 100u);
-    for (int r = 0; r < 3; ++r) {
-      EXPECT_EQ(part.peer(Rank{r}), whole.peer(Rank{r}) + 150);
-      EXPECT_EQ(view.peers[r] + view.offset, part.peer(Rank{r}));
-    }
-    EXPECT_EQ(whole.local(), whole.peer(group.rank()));
-    EXPECT_EQ(whole.sub(1024, 0).bytes(), 0u);
-    for (const auto& [offset, bytes] :
-         {std::pair{1025ul, 0ul}, {0ul, 1025ul}, {1ul, 1024ul}, {SIZE_MAX, 2ul}, {2ul, SIZE_MAX}}) {
-      const Error error = error_of([&, o = offset, b = bytes] { (void)whole.sub(o, b); });
-      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-      EXPECT_THAT(error.message(),
-                  AllOf(HasSubstr(fmt::format("{} bytes at offset {}", bytes, offset)), HasSubstr("1024")));
-    }
-    EXPECT_THAT(error_of([&] { (void)part.sub(0, 101); }).message(), HasSubstr("buffer of 100 bytes"));
-    for (const int r : {-1, 3}) {
-      EXPECT_THAT(error_of([&, r] { (void)whole.peer(Rank{r}); }).message(),
-                  HasSubstr(fmt::format("rank {}", r)));
-    }
-    expect_shared(group, part);
-  });
-}
-
-TEST(SymmetricMemory, AnEmptyBufferSaysSo) {
-  const SymmetricBuffer empty;
-  EXPECT_EQ(empty.bytes(), 0u);
-  EXPECT_THAT(error_of([&] { (void)empty.local(); }).message(), HasSubstr("empty"));
-  EXPECT_THAT(error_of([&] { empty.barrier(); }).message(), HasSubstr("empty"));
-  EXPECT_THAT(error_of([&] { (void)empty.sub(0, 0); }).message(), HasSubstr("empty"));
-}
-
-TEST(SymmetricMemory, DifferentSizesAreAMismatchOnAllRanksNamingThem) {
-  for (const bool processes : {false, true}) {
-    const auto body = [](Group& group) {
-      const Error error = error_of([&] { (void)group.allocate(group.rank() == Rank{2} ? 5000 : 4000); });
-      EXPECT_EQ(error.code(), ErrorCode::mismatch);
-      EXPECT_EQ(error.origin(), Rank{2});
-      EXPECT_THAT(error.message(),
-                  AllOf(HasSubstr("rank 0 asks for 4000 bytes"), HasSubstr("rank 2 for 5000")));
-      expect_usable(group);
-      expect_shared(group, group.allocate(100));
-    };
-    processes ? run_process_group(3, body) : run_thread_group(3, body);
-  }
-}
-
-TEST(SymmetricMemory, NothingAndTooMuchAreRefusedOnAllRanksAndTheGroupStaysUsable) {
-  run_thread_group(3, [](Group& group) {
-    for (const std::size_t bytes : {0ul, SIZE_MAX, 1ul << 50}) {
-      const Error error = error_of([&] { (void)group.allocate(bytes); });
-      EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
-      EXPECT_THAT(error.message(), HasSubstr(fmt::format(" {} bytes", bytes)));
-    }
-    // More than any machine that runs this has, but not absurd.
-    const Error error = error_of([&] { (void)group.allocate(std::size_t{1} << 46); });
-    EXPECT_EQ(error.code(), ErrorCode::out_of_resources) << error.what();
-    EXPECT_THAT(error.message(), AllOf(HasSubstr("allocate: rank 0"), HasSubstr("the machine has")));
-    expect_usable(group);
-    expect_shared(group, group.allocate(100));
-  });
-}
-
-TEST(SymmetricMemory, OneRanksOddSizeIsEveryRanksError) {
-  run_thread_group(3, [](Group& group) {
-    const Error error = error_of([&] { (void)group.allocate(group.rank() == Rank{1} ? 0 : 100); });
-    EXPECT_EQ(error.origin(), Rank{1});
-    EXPECT_THAT(error.message(), HasSubstr("allocate: rank 1"));
-    expect_usable(group);
-  });
-}
-
-TEST(SymmetricMemory, OutlivesItsGroup) {
-  const auto body = [](Group& joined) {
-    SymmetricBuffer buffer;
-    {
-      Group group = std::move(joined);
-      buffer = group.allocate(10000);
-      std::memset(buffer.local(), 40 + group.rank().value, buffer.bytes());
-      group.barrier();
-    }
-    // The group is gone, the memory is not; what waits for peers says so.
-    for (int r = 0; r < 3; ++r) EXPECT_EQ(static_cast<int>(buffer.peer(Rank{r})[9999]), 40 + r);
-    EXPECT_THAT(error_of([&] { buffer.barrier(); }).message(), HasSubstr("has left the group"));
-    EXPECT_THAT(error_of([&] { buffer.put_signal(Rank{0}); }).message(), HasSubstr("has left the group"));
-    EXPECT_THAT(error_of([&] { buffer.wait_signal(Rank{0}); }).message(), HasSubstr("has left the group"));
-    EXPECT_EQ(buffer.sub(0, 10).size(), 3);
-  };
-  run_thread_group(3, body);
-  run_process_group(3, body);
-}
-
-// --- signals ---
-
-TEST(Signals, PairUpOneToOneOverManyRounds) {
-  const auto body = [](Group& group) {
-    const SymmetricBuffer buffer = group.allocate(64);
-    const Rank right{(group.rank().value + 1) % group.size()};
-    const Rank left{(group.rank().value + group.size() - 1) % group.size()};
-    const auto mine = buffer.as<std::int64_t>();
-    const int rounds = kSanitized ? 200 : 1000;
-    for (int i = 1; i <= rounds; ++i) {
-      mine[0] = i;
-      buffer.put_signal(right, 3);
-      buffer.wait_signal(left, 3);
-      ASSERT_EQ(buffer.peer_as<std::int64_t>(left)[0], i);  // acquire: what was written before the signal
-      buffer.put_signal(left, 4);                           // "I have read it"
-      buffer.wait_signal(right, 4);
-    }
-    // None is left over.
-    EXPECT_EQ(error_of([&] { buffer.wait_signal(left, 3, milliseconds{20}); }).code(), ErrorCode::timeout);
-    group.barrier();
-  };
-  run_thread_group(4, body);
-  run_process_group(3, body);
-}
-
-TEST(Signals, SentAheadAreCounted) {
-  run_thread_group(2, [](Group& group) {
-    const SymmetricBuffer buffer = group.allocate(64);
-    const Rank other{1 - group.rank().value};
-    for (int i = 0; i < 10; ++i) buffer.put_signal(other);
-    group.barrier();
-    for (int i = 0; i < 10; ++i) buffer.wait_signal(other);
-    EXPECT_EQ(error_of([&] { buffer.wait_signal(other, 0, milliseconds{0}); }).code(), ErrorCode::timeout);
-    group.barrier();
-  });
-}
-
-TEST(Signals, ARankMaySignalItself) {
-  run_thread_group(2, [](Group& group) {
-    const SymmetricBuffer buffer = group.allocate(64);
-    buffer.put_signal(group.rank());
-    buffer.wait_signal(group.rank());
-    EXPECT_EQ(error_of([&] { buffer.wait_signal(group.rank(), 0, milliseconds{1}); }).code(),
-              ErrorCode::timeout);
-    group.barrier();
-  });
-}
-
-TEST(Signals, ATimeoutConsumesNothingAndNamesTheRank) {
-  run_thread_group(2, [](Group& group) {
-    const SymmetricBuffer buffer = group.allocate(64);
-    if (group.rank() == Rank{0}) {
-      const auto start = Clock::now();
-      const Error error = error_of([&] { buffer.wait_signal(Rank{1}, 0, milliseconds{50}); });
-      EXPECT_LT(Clock::now() - start, milliseconds{150} + kSlack);
-      EXPECT_EQ(error.code(), ErrorCode::timeout);
-      EXPECT_EQ(error.origin(), Rank{1});
-      EXPECT_THAT(error.message(), HasSubstr("wait_signal: rank 0 waited 50 ms for rank 1"));
-    }
-    group.barrier();
-    if (group.rank() == Rank{1}) buffer.put_signal(Rank{0});
-    if (group.rank() == Rank{0}) buffer.wait_signal(Rank{1});
-    group.barrier();
-  });
-}
-
-TEST(Signals, ChannelsAndBuffersAndSubBuffersAreWhatTheySay) {
-  run_thread_group(2, [](Group& group) {
-    const SymmetricBuffer one = group.allocate(64);
-    const SymmetricBuffer two = group.allocate(64);
-    const Rank other{1 - group.rank().value};
-    one.put_signal(other, 5);
-    group.barrier();
-    for (int channel = 0; channel < SymmetricBuffer::kChannels; ++channel) {
-      if (channel != 5) {
-        EXPECT_EQ(error_of([&] { one.wait_signal(other, channel, milliseconds{0}); }).code(),
-                  ErrorCode::timeout);
-      }
-    }
-    EXPECT_EQ(error_of([&] { two.wait_signal(other, 5, milliseconds{0}); }).code(), ErrorCode::timeout);
-    one.sub(8, 8).wait_signal(other, 5);  // a sub-buffer shares the pad
-    for (const int channel : {-1, SymmetricBuffer::kChannels}) {
-      EXPECT_THAT(error_of([&] { one.put_signal(other, channel); }).message(), HasSubstr("0..15"));
-      EXPECT_THAT(error_of([&] { one.wait_signal(other, channel); }).message(), HasSubstr("0..15"));
-      EXPECT_THAT(error_of([&] { one.barrier(channel); }).message(), HasSubstr("0..15"));
-    }
-    EXPECT_THAT(error_of([&] { one.put_signal(Rank{2}); }).message(), HasSubstr("rank 2"));
-    EXPECT_THAT(error_of([&] { one.wait_signal(Rank{-1}); }).message(), HasSubstr("rank -1"));
-    group.barrier();
-  });
-}
-
-TEST(Signals, ThreadsOfOneRankUseDifferentChannelsAtOnce) {
-  run_thread_group(2, [](Group& group) {
-    const SymmetricBuffer buffer = group.allocate(64);
-    const Rank other{1 - group.rank().value};
-    run_threads(4, [&](Rank channel) {
-      for (int i = 0; i < 200; ++i) {
-        buffer.put_signal(other, channel.value);
-        buffer.wait_signal(other, channel.value);
-        buffer.barrier(channel.value);
-      }
-    });
-  });
-}
-
-TEST(Barriers, OrderMemory) {
-  const auto body = [](Group& group) {
-    const SymmetricBuffer buffer = group.allocate(sizeof(std::int64_t) * 1000);
-    const int rounds = kSanitized ? 30 : 200;
-    for (int i = 1; i <= rounds; ++i) {
-      for (std::int64_t& each : buffer.as<std::int64_t>()) each = i;
-      i % 2 == 0 ? buffer.barrier(i % 16) : group.barrier();
-      for (int r = 0; r < group.size(); ++r)
-        ASSERT_THAT(buffer.peer_as<std::int64_t>(Rank{r}), ::testing::Each(i));
-      i % 2 == 0 ? group.barrier() : buffer.barrier(i % 16);
-    }
-  };
-  run_thread_group(4, body);
-  run_process_group(3, body);
-}
-
-TEST(Barriers, ATimeoutNamesTheRankThatIsMissingAndEndsTheGroup) {
-  for (const bool of_buffer : {false, true}) {
-    run_thread_group(3, [&](Group& group) {
-      const SymmetricBuffer buffer = group.allocate(64);
-      const auto wait = [&] {
-        of_buffer ? buffer.barrier(0, milliseconds{200}) : group.barrier(milliseconds{200});
-      };
-      if (group.rank() == Rank{2}) {
-        // Not a barrier, so the others wait in vain; ends when they have given up.
-        EXPECT_EQ(error_of([&] { buffer.wait_signal(Rank{0}); }).code(), ErrorCode::timeout);
-      } else {
-        const auto start = Clock::now();
-        const Error error = error_of(wait);
-        EXPECT_LT(Clock::now() - start, milliseconds{300} + kSlack);
-        EXPECT_EQ(error.code(), ErrorCode::timeout);
-        EXPECT_EQ(error.origin(), Rank{2});
-        EXPECT_THAT(error.message(), HasSubstr("waited 200 ms for rank 2"));
-      }
-      EXPECT_EQ(error_of([&] { group.barrier(); }).code(), ErrorCode::timeout);
-      EXPECT_EQ(error_of([&] { group.check(); }).code(), ErrorCode::timeout);
-    });
-  }
-}
-
-TEST(Barriers, ANegativeTimeoutIsRefusedBeforeAnythingHappens) {
-  run_thread_group(2, [](Group& group) {
-    const SymmetricBuffer buffer = group.allocate(64);
-    const Rank other{1 - group.rank().value};
-    EXPECT_EQ(error_of([&] { group.barrier(milliseconds{-1}); }).code(), ErrorCode::invalid_argument);
-    EXPECT_EQ(error_of([&] { buffer.barrier(0, milliseconds{-1}); }).code(), ErrorCode::invalid_argument);
-    EXPECT_EQ(error_of([&] { buffer.wait_signal(other, 0, milliseconds{-1}); }).code(),
-              ErrorCode::invalid_argument);
-    float x = 1;
-    EXPECT_EQ(error_of([&] {
-                (void)all_reduce(group, &x, &x, 1, DType::f32, ReduceOp::sum, {},
-                                 {.algorithm = {}, .timeout = milliseconds{-1}});
-              }).code(),
-              ErrorCode::invalid_argument);
-    for (int i = 0; i < 100; ++i) {
-      expect_usable(group);
-      buffer.barrier();
-    }
-  });
-}
-
-// --- groups ---
 
 TEST(Group, TellsWhatItIs) {
   JoinOptions options;

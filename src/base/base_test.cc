@@ -7,21 +7,12 @@
 #include "base/env.h"
 #include "base/units.h"
 #include "base/wire.h"
+#include "support/errors.h"
 
 namespace onehop {
 namespace {
 
-template <class F>
-std::string message_of(F&& f, ErrorCode expected) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), expected) << e.what();
-    return e.message();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
+using testing::message_of;
 
 TEST(Units, DurationsAreParsedExactly) {
   const std::pair<const char*, int> good[] = {{"0", 0},           {"5", 5000},    {"30s", 30000},

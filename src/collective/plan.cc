@@ -188,6 +188,17 @@ void shape_packets(AnyPlan& plan, const PlanRequest& request, std::size_t packet
   plan.early = block <= most_threads / 2;
 }
 
+/// The launches of a reduce-scatter or a reduce, but for streams. `all`: every rank gets all data.
+void shape_reduction(ReductionPlan& plan, const PlanRequest& request, bool all) {
+  if (plan.protocol == ScatterProtocol::streams) return;
+  const bool packets = plan.protocol == ScatterProtocol::packets;
+  plan.launch_bytes = launch_limit(packets ? DeviceProtocol::packets : DeviceProtocol::mail_one_shot,
+                                   cuda::SegmentLayout::of(request.ranks, request.staging_bytes));
+  const std::size_t units = ceil_div(std::min(request.bytes, plan.launch_bytes), packets ? 8 : 16);
+  const auto blocks = static_cast<std::size_t>(request.resident_blocks);
+  shape_packets(plan, request, units, choose_block(units, blocks, all), blocks);
+}
+
 }  // namespace
 
 Plan plan_all_reduce(const PlanRequest& request) {
@@ -246,40 +257,26 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
   return plan;
 }
 
-ScatterPlan plan_device_reduce_scatter(const PlanRequest& request) {
-  ScatterPlan plan;
+ReductionPlan plan_device_reduce_scatter(const PlanRequest& request) {
+  ReductionPlan plan;
   const bool mail = carries(ScatterProtocol::mail, request.type);
   const std::size_t wire = request.bytes * static_cast<std::size_t>(request.ranks - 1);
   if (request.bytes <= cuda::kPacketSlotBytes && (!mail || wire <= kScatterPackets)) {
     plan.protocol = ScatterProtocol::packets;
   } else if (mail && request.bytes <= kScatterMail) {
     plan.protocol = ScatterProtocol::mail;
-  } else {
-    return plan;
   }
-  const bool packets = plan.protocol == ScatterProtocol::packets;
-  plan.launch_bytes = launch_limit(packets ? DeviceProtocol::packets : DeviceProtocol::mail_one_shot,
-                                   cuda::SegmentLayout::of(request.ranks, request.staging_bytes));
-  const std::size_t units = ceil_div(std::min(request.bytes, plan.launch_bytes), packets ? 8 : 16);
-  const auto blocks = static_cast<std::size_t>(request.resident_blocks);
-  shape_packets(plan, request, units, choose_block(units, blocks, false), blocks);
+  shape_reduction(plan, request, false);
   return plan;
 }
 
-DevicePlan plan_device_reduce(const PlanRequest& request) {
-  DevicePlan plan;
-  plan.algorithm = request.forced.value_or(request.ranks == 2 || request.bytes <= cuda::kPacketSlotBytes
-                                               ? Algorithm::one_shot
-                                               : Algorithm::two_shot);
-  if (plan.algorithm == Algorithm::one_shot && request.bytes <= cuda::kPacketSlotBytes) {
-    plan.protocol = DeviceProtocol::packets;
-    plan.launch_bytes = cuda::kPacketSlotBytes;
-    const std::size_t units = ceil_div(request.bytes, 8);
-    const auto blocks = static_cast<std::size_t>(request.resident_blocks);
-    shape_packets(plan, request, units, choose_block(units, blocks, true), blocks);
-  } else {
-    plan.protocol = DeviceProtocol::chunks;
-  }
+ReductionPlan plan_device_reduce(const PlanRequest& request) {
+  ReductionPlan plan;
+  const bool small = request.bytes <= cuda::kPacketSlotBytes;
+  plan.algorithm =
+      request.forced.value_or(request.ranks == 2 || small ? Algorithm::one_shot : Algorithm::two_shot);
+  if (plan.algorithm == Algorithm::one_shot && small) plan.protocol = ScatterProtocol::packets;
+  shape_reduction(plan, request, true);
   return plan;
 }
 

@@ -55,8 +55,9 @@ inline constexpr std::size_t kLegacyTwoShotBytes = 10 << 20;
 /// GPUs. Always finds an algorithm under the tuned policy.
 [[nodiscard]] DevicePlan plan_device_all_reduce(const PlanRequest& request);
 
-/// How a reduce-scatter of blocks of `request.bytes` travels between GPUs.
-struct ScatterPlan {
+/// How a reduce-scatter, or a reduce, travels between GPUs.
+struct ReductionPlan {
+  Algorithm algorithm = Algorithm::one_shot;
   ScatterProtocol protocol = ScatterProtocol::streams;
   // But for streams, whose launches have a shape of their own:
   std::size_t launch_bytes = 0;
@@ -64,10 +65,12 @@ struct ScatterPlan {
   unsigned block = 0;
   bool early = false;
 };
-[[nodiscard]] ScatterPlan plan_device_reduce_scatter(const PlanRequest& request);
 
-/// GPUs: by DeviceProtocol::packets as in an all-reduce, or else (chunks) by streams.
-[[nodiscard]] DevicePlan plan_device_reduce(const PlanRequest& request);
+/// Of blocks of `request.bytes`. Always one-shot.
+[[nodiscard]] ReductionPlan plan_device_reduce_scatter(const PlanRequest& request);
+
+/// By packets, of which every rank gets all as in an all-reduce, or by streams.
+[[nodiscard]] ReductionPlan plan_device_reduce(const PlanRequest& request);
 
 /// Whether copy engines bring blocks of so many bytes, one to each rank, to symmetric memory sooner than
 /// kernels bring them anywhere.

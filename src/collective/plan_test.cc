@@ -371,7 +371,7 @@ TEST(DevicePlan, AReduceScatterGoesByWhatCarriesItsTypeAndIsQuickest) {
         PlanRequest each = request(ranks, bytes);
         each.type = type;
         each.resident_blocks = ranks == 3 ? 5 : 132;
-        const ScatterPlan plan = plan_device_reduce_scatter(each);
+        const ReductionPlan plan = plan_device_reduce_scatter(each);
         ASSERT_TRUE(carries(plan.protocol, type));
         if (plan.protocol == ScatterProtocol::streams) continue;
         ASSERT_TRUE(plan.launch_bytes > 0 && plan.launch_bytes % 16 == 0);
@@ -384,18 +384,22 @@ TEST(DevicePlan, AReduceScatterGoesByWhatCarriesItsTypeAndIsQuickest) {
 
 TEST(DevicePlan, AReduceIsTwoShotWhereManyRanksHaveMuchAndForcedAsAsked) {
   for (int ranks = 2; ranks <= kMaxDevices; ++ranks) {
-    EXPECT_EQ(plan_device_reduce(request(ranks, 256 * kKiB)).protocol, DeviceProtocol::packets);
-    EXPECT_EQ(plan_device_reduce(request(ranks, 256 * kKiB)).algorithm, Algorithm::one_shot);
-    EXPECT_EQ(plan_device_reduce(request(ranks, kMiB)).algorithm,
-              ranks == 2 ? Algorithm::one_shot : Algorithm::two_shot);
+    const ReductionPlan small = plan_device_reduce(request(ranks, 256 * kKiB));
+    EXPECT_EQ(small.protocol, ScatterProtocol::packets);
+    EXPECT_EQ(small.algorithm, Algorithm::one_shot);
+    EXPECT_EQ(small.launch_bytes, cuda::kPacketSlotBytes);
+    EXPECT_TRUE(small.grid >= 1 && small.block >= 32 && small.block <= 512);
+    const ReductionPlan large = plan_device_reduce(request(ranks, kMiB));
+    EXPECT_EQ(large.protocol, ScatterProtocol::streams);
+    EXPECT_EQ(large.algorithm, ranks == 2 ? Algorithm::one_shot : Algorithm::two_shot);
     PlanRequest each = request(ranks, 100);
     each.forced = Algorithm::two_shot;
     EXPECT_EQ(plan_device_reduce(each).algorithm, Algorithm::two_shot);
-    EXPECT_NE(plan_device_reduce(each).protocol, DeviceProtocol::packets);
+    EXPECT_EQ(plan_device_reduce(each).protocol, ScatterProtocol::streams);
     each = request(ranks, kMiB);
     each.forced = Algorithm::one_shot;
     EXPECT_EQ(plan_device_reduce(each).algorithm, Algorithm::one_shot);
-    EXPECT_NE(plan_device_reduce(each).protocol, DeviceProtocol::packets);
+    EXPECT_EQ(plan_device_reduce(each).protocol, ScatterProtocol::streams);
   }
 }
 

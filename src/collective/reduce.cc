@@ -11,22 +11,22 @@ namespace {
 
 Algorithm device_reduce(Group::State& group, const Arguments& call, Stream stream) {
   const std::size_t bytes = call.block_bytes();
-  const DevicePlan plan = plan_device_reduce({.ranks = group.size(),
-                                              .bytes = bytes,
-                                              .type = call.type,
-                                              .op = *call.op,
-                                              .forced = call.options.algorithm,
-                                              .staging_bytes = group.staging_bytes(),
-                                              .resident_blocks = group.resident_blocks()});
+  const ReductionPlan plan = plan_device_reduce({.ranks = group.size(),
+                                                 .bytes = bytes,
+                                                 .type = call.type,
+                                                 .op = *call.op,
+                                                 .forced = call.options.algorithm,
+                                                 .staging_bytes = group.staging_bytes(),
+                                                 .resident_blocks = group.resident_blocks()});
   if (bytes == 0) return plan.algorithm;
-  if (plan.protocol == DeviceProtocol::packets) {
+  if (plan.protocol == ScatterProtocol::packets) {
     // All ranks reduce, which takes no longer, and only the root keeps it.
     group.device()->all_reduce({.in = call.in,
                                 .out = group.rank() == call.root ? call.out : nullptr,
                                 .bytes = bytes,
                                 .type = call.type,
                                 .op = *call.op,
-                                .protocol = plan.protocol,
+                                .protocol = DeviceProtocol::packets,
                                 .launch_bytes = plan.launch_bytes,
                                 .grid = plan.grid,
                                 .block = plan.block,

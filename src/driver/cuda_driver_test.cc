@@ -6,10 +6,12 @@
 #include <cstring>
 
 #include "driver/device.h"
+#include "support/errors.h"
 
 namespace onehop {
 namespace {
 
+using testing::error_of;
 using ::testing::HasSubstr;
 
 /// A machine with two devices, as far as these tests look.
@@ -40,16 +42,6 @@ CudaDriver two_devices() {
     return CUDA_SUCCESS;
   };
   return fake;
-}
-
-Error error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error";
-  return {ErrorCode::system, ""};
 }
 
 TEST(CudaDriver, IsLookedForOnceAndSaysWhyItIsNotThere) {

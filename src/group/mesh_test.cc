@@ -14,6 +14,7 @@
 
 #include "os/memfd.h"
 #include "os/random.h"
+#include "support/errors.h"
 #include "support/ranks.h"
 
 namespace onehop {
@@ -21,6 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::error_of;
 using testing::Exit;
 using ::testing::HasSubstr;
 using testing::Processes;
@@ -71,17 +73,6 @@ int mark_of(int fd) {
   int mark = -1;
   EXPECT_EQ(::pread(fd, &mark, sizeof mark, 0), static_cast<ssize_t>(sizeof mark));
   return mark;
-}
-
-Error error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.message().find('\n'), std::string::npos) << error.what();
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {ErrorCode{}, ""};
 }
 
 void expect_all_gathered(Mesh& mesh, int round) {

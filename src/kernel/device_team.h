@@ -82,7 +82,7 @@ struct DeviceBroadcast {
   Rank root;
 };
 
-/// How the blocks of a reduce-scatter travel.
+/// How a reduce-scatter travels, or a reduce (which never goes by mail).
 enum class ScatterProtocol : std::uint8_t {
   packets,  ///< flags in the data: any type
   mail,     ///< through mailboxes: floating-point types

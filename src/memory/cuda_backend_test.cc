@@ -6,11 +6,13 @@
 
 #include "memory/backend.h"
 #include "memory/cuda_testing.h"
+#include "support/errors.h"
 
 namespace onehop {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 

@@ -463,17 +463,6 @@ inline void FakeCuda::fill_nvml() {
   };
 }
 
-/// The error that `action` must throw.
-inline Error error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error";
-  return {ErrorCode::system, ""};
-}
-
 /// Fails every call that `action` makes, one after the other: each is an error of one line, or is done
 /// without, and leaves what lived before and nothing else.
 inline void fail_each_call(FakeCuda& cuda, const std::function<void()>& action) {

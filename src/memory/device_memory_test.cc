@@ -3,11 +3,13 @@
 #include <fcntl.h>
 
 #include "memory/cuda_testing.h"
+#include "support/errors.h"
 
 namespace onehop {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 

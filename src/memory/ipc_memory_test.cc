@@ -3,10 +3,12 @@
 
 #include "memory/cuda_testing.h"
 #include "os/process_id.h"
+#include "support/errors.h"
 
 namespace onehop {
 namespace {
 
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;

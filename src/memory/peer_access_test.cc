@@ -8,10 +8,12 @@
 #include <thread>
 
 #include "driver/cuda_driver.h"
+#include "support/errors.h"
 
 namespace onehop {
 namespace {
 
+using testing::error_of;
 using ::testing::HasSubstr;
 
 constexpr int kDevices = 3;
@@ -109,16 +111,6 @@ class PeerAccessTest : public ::testing::Test {
   ScopedCudaDriver scope_{&fake_};
   PeerAccess access_{kDevices};
 };
-
-Error error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error";
-  return {ErrorCode::system, ""};
-}
 
 constexpr DeviceId kZero{0};
 constexpr DeviceId kOne{1};

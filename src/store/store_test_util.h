@@ -14,21 +14,11 @@
 
 #include "onehop/store.h"
 
+#include "support/errors.h"
+
 namespace onehop {
 
-/// The message of the Error that `f` throws, which must carry `expected` and be one line.
-template <class F>
-std::string message_of(F&& f, ErrorCode expected) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(to_string(e.code()), to_string(expected)) << e.what();
-    EXPECT_EQ(e.message().find('\n'), std::string::npos) << e.what();
-    return e.message();
-  }
-  ADD_FAILURE() << "nothing was thrown, expected " << to_string(expected);
-  return {};
-}
+using testing::message_of;
 
 /// A fresh 0700 directory, removed at the end.
 class TemporaryDirectory {

@@ -1,7 +1,6 @@
 // What the tests of this layer share.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <hwloc.h>
 
 #include <string>
@@ -9,9 +8,12 @@
 
 #include "onehop/topology.h"
 
+#include "support/errors.h"
 #include "topology/pci.h"
 
 namespace onehop {
+
+using testing::message_of;
 
 inline std::string shipped_path(const std::string& name) {
   return std::string(ONEHOP_TEST_TOPOLOGIES "/") + name;
@@ -42,21 +44,6 @@ inline DeviceInfo device_named(std::string uuid, std::string name = {}) {
   device.uuid = std::move(uuid);
   device.name = std::move(name);
   return device;
-}
-
-/// The message of the error that `f` throws; a missing error, another code or more than one line fails the
-/// test.
-template <class F>
-std::string message_of(F&& f, ErrorCode expected) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), expected) << e.what();
-    EXPECT_EQ(e.message().find('\n'), std::string::npos) << e.what();
-    return e.message();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
 }
 
 }  // namespace onehop

@@ -13,6 +13,7 @@
 
 #include "conformance/suite.h"
 #include "kernel/host/pairs.h"
+#include "support/errors.h"
 
 namespace onehop::testing {
 namespace {
@@ -300,16 +301,6 @@ TEST_P(SendRecv, TakesTurnsWithCollectives) {
       if (letters[i].to == group.rank().value) (void)bag.recv(i);
     }
   });
-}
-
-/// What `call` throws; its code is 0 when it throws nothing.
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  return {ErrorCode{}, "nothing was thrown"};
 }
 
 TEST_P(SendRecv, AnUnusableArgumentIsThisRanksErrorAlone) {

@@ -11,6 +11,7 @@
 #include "onehop/group.h"
 
 #include "gpu/on_gpus.h"
+#include "support/errors.h"
 
 namespace onehop::testing {
 namespace {
@@ -21,16 +22,6 @@ using Clock = std::chrono::steady_clock;
 
 class CudaGroups : public OnGpus {};
 INSTANTIATE_TEST_SUITE_P(, CudaGroups, all_gpu_ranks(), gpu_ranks_name);
-
-Error error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {ErrorCode{}, ""};
-}
 
 void reduce(Group& group, const Gpu& gpu, const std::uint32_t* in, std::uint32_t* out, std::size_t count,
             std::optional<Algorithm> algorithm = {}) {

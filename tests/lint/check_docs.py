@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks what the documents claim about the tree: that links lead somewhere, and that programs they show are the real ones.
+"""Checks what the documents claim about the tree: that links lead somewhere, and that programs and declarations they show are
+the real ones.
 
     tests/lint/check_docs.py [ROOT]        check a tree (default: this repository)
     tests/lint/check_docs.py --self-test   show that each rule catches what it is for
@@ -15,6 +16,8 @@ HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 FENCED = re.compile(r"^```[^\n]*$.*?^```", re.MULTILINE | re.DOTALL)
 # A block that shows a file of the tree says so in the line before it: <!-- examples/01_all_reduce.cc -->
 SHOWN_FILE = re.compile(r"^<!-- ([\w./-]+) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# One that shows declarations of a header: <!-- in include/onehop/group.h -->
+SHOWN_PART = re.compile(r"^<!-- in ([\w./-]+) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARIABLE = re.compile(r'"(ONEHOP_[A-Z_]+)"')
 VARIABLES_PAGE = "docs/guide/groups.md"
 
@@ -22,6 +25,12 @@ VARIABLES_PAGE = "docs/guide/groups.md"
 def anchor(heading):
     """As code hosts make it: lower case, no punctuation, dashes for spaces."""
     return re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).replace(" ", "-")
+
+
+def declarations(text):
+    """Each of them in one line, without what only compilers read."""
+    ends = re.compile(r";|\}\s*$", re.MULTILINE)
+    return [" ".join(each.replace("ONEHOP_API", "").split()) for each in ends.split(re.sub(r"//[^\n]*", "", text))]
 
 
 def check_page(root, page, text):
@@ -39,6 +48,12 @@ def check_page(root, page, text):
         file = root / path
         if not file.is_file() or file.read_text() != shown:
             yield f"the program after <!-- {path} --> is not that file"
+    for path, shown in SHOWN_PART.findall(text):
+        file = root / path
+        real = declarations(file.read_text()) if file.is_file() else []
+        for each in filter(None, declarations(shown)):
+            if each not in real:
+                yield f"{path} has no declaration '{each}'"
 
 
 def check_variables(root):
@@ -67,9 +82,13 @@ SELF_TEST = [
     ({"README.md": "[a](../outside.md)"}, "no such file"),
     ({"README.md": "[a](docs/a.md#there)", "docs/a.md": "# Here\n```\n# There\n```\n"}, "no such heading"),
     ({"README.md": "<!-- a.cc -->\n```cpp\nint b;\n```\n", "a.cc": "int a;\n"}, "not that file"),
+    ({"README.md": "<!-- in a.h -->\n```cpp\nvoid f(int a);\n```\n", "a.h": "void f(int a, int b = 0);\n"}, "no declaration"),
+    ({"README.md": "<!-- in a.h -->\n```cpp\nvoid f();\n```\n"}, "no declaration"),
     ({"README.md": "", "src/a.cc": 'get("ONEHOP_NEW")'}, "ONEHOP_NEW is missing"),
     ({"README.md": "[a](docs/a.md#its-name-10) `[b](c)` [d](https://example.org)", "docs/a.md": "## Its `name`: 1.0\n"}, None),
     ({"README.md": "<!-- a.cc -->\n```cpp\nint a;\n```\n", "a.cc": "int a;\n"}, None),
+    ({"README.md": "<!-- in a.h -->\n```cpp\nint f(int a,\n      int b);\nvoid g();\n```\n",
+      "a.h": "int e() {\n  return 0;\n}\n/// Both.\nONEHOP_API int f(int a, int b);\nONEHOP_API void g();\n"}, None),
     ({"docs/guide/groups.md": "`ONEHOP_OLD`", "src/a.cc": 'get("ONEHOP_OLD")', "src/a_test.cc": '"ONEHOP_X"'}, None),
 ]
 

@@ -241,6 +241,11 @@ typedef struct onehop_buffer onehop_buffer_t;
 /// Collective: the same number of zeroed bytes on every rank, mapped by every rank.
 ONEHOP_API onehop_status_t onehop_group_allocate(onehop_group_t* group, size_t bytes,
                                                  onehop_buffer_t** buffer);
+/// Collective: `bytes` bytes at `data` on this rank's GPU, which the caller keeps allocated and frees after
+/// all ranks have destroyed the buffer. Every rank registers as many bytes: MISMATCH. INVALID_ARGUMENT on all
+/// ranks when one's memory cannot be shared; UNSUPPORTED in a group of host ranks.
+ONEHOP_API onehop_status_t onehop_group_register_buffer(onehop_group_t* group, void* data, size_t bytes,
+                                                        onehop_buffer_t** buffer);
 /// Not collective.
 ONEHOP_API void onehop_buffer_destroy(onehop_buffer_t* buffer);
 

@@ -142,6 +142,14 @@ onehop_status_t onehop_group_allocate(onehop_group_t* group, size_t bytes, oneho
   });
 }
 
+onehop_status_t onehop_group_register_buffer(onehop_group_t* group, void* data, size_t bytes,
+                                             onehop_buffer_t** buffer) {
+  return guard([&] {
+    onehop_buffer_t*& out = deref(buffer, "buffer");
+    out = new_handle(in(group).register_buffer(data, bytes));
+  });
+}
+
 void onehop_buffer_destroy(onehop_buffer_t* buffer) {
   delete buffer;
 }

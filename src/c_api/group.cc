@@ -11,10 +11,6 @@
 using namespace onehop;
 using namespace onehop::c_api;
 
-struct onehop_buffer {
-  SymmetricBuffer buffer;
-};
-
 static_assert(ONEHOP_POLICY_TUNED == static_cast<int>(AlgorithmPolicy::tuned));
 static_assert(ONEHOP_POLICY_LEGACY == static_cast<int>(AlgorithmPolicy::legacy));
 

@@ -130,7 +130,8 @@ TEST(Group, MovedFromLeftAndReassignedGroupsSaySo) {
     group.leave();
     for (const auto& call : std::vector<std::function<void()>>{
              [&] { group.barrier(); }, [&] { group.check(); }, [&] { (void)group.allocate(1); },
-             [&] { (void)group.split(0); }, [&] { (void)group.all_gather(""); }}) {
+             [&] { (void)group.register_buffer(&group, 1); }, [&] { (void)group.split(0); },
+             [&] { (void)group.all_gather(""); }}) {
       const Error error = error_of(call);
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
       EXPECT_THAT(error.message(), HasSubstr("has left the group"));

@@ -118,6 +118,19 @@ TEST(SymmetricMemory, NothingAndTooMuchAreRefusedOnAllRanksAndTheGroupStaysUsabl
   });
 }
 
+TEST(SymmetricMemory, CannotBeMadeOfMemoryThatAHostRankHasAndTheGroupStaysUsable) {
+  for (const bool processes : {false, true}) {
+    const auto body = [](Group& group) {
+      std::vector<std::byte> data(4096);
+      const Error error = error_of([&] { (void)group.register_buffer(data.data(), data.size()); });
+      EXPECT_EQ(error.code(), ErrorCode::unsupported) << error.what();
+      EXPECT_THAT(error.message(), HasSubstr("Group::allocate"));
+      expect_usable(group);
+    };
+    processes ? run_process_group(3, body) : run_thread_group(3, body);
+  }
+}
+
 TEST(SymmetricMemory, OneRanksOddSizeIsEveryRanksError) {
   run_thread_group(3, [](Group& group) {
     const Error error = error_of([&] { (void)group.allocate(group.rank() == Rank{1} ? 0 : 100); });

@@ -26,8 +26,9 @@ struct PeerView {
 };
 
 /// Symmetric memory: the same number of bytes on every rank, mapped by every rank, plus a signal pad per
-/// rank. Made by `Group::allocate`. Owns its mappings: destroying it never touches memory a peer still uses,
-/// never throws, and is not collective. Copies share the mapping; sub-buffers too.
+/// rank. Made by `Group::allocate`, or by `Group::register_buffer` of memory that is there already, which
+/// stays its user's. Owns its mappings: destroying it never touches memory a peer still uses, never throws,
+/// and is not collective. Copies share the mapping; sub-buffers too.
 ///
 /// Signals count upwards and are never reset: `put_signal` and `wait_signal` of one (src, dst, channel) pair
 /// up one to one. A signal is a release of everything the caller wrote before it; the matching wait is an
@@ -86,7 +87,7 @@ class ONEHOP_API SymmetricBuffer {
   void wait_signal(Stream stream, Rank src, int channel = 0, Duration timeout = kDefaultTimeout) const;
 
   class State;
-  /// Internal: what Group::allocate hands out.
+  /// Internal: what Group hands out.
   explicit SymmetricBuffer(std::shared_ptr<State> state);
 
  private:

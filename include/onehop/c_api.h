@@ -15,8 +15,8 @@
 // - Structures begin with their size, so that they can grow: fill them with their *_init function, then set
 // fields.
 //
-// What the calls do is described once, in the C++ headers: store.h, group.h, buffer.h, collectives.h,
-// topology.h.
+// What the calls do is described once, in the C++ headers: store.h, group.h, buffer.h, pool.h,
+// collectives.h, topology.h.
 #pragma once
 
 #include <stddef.h>
@@ -241,6 +241,11 @@ typedef struct onehop_buffer onehop_buffer_t;
 /// Collective: the same number of zeroed bytes on every rank, mapped by every rank.
 ONEHOP_API onehop_status_t onehop_group_allocate(onehop_group_t* group, size_t bytes,
                                                  onehop_buffer_t** buffer);
+/// Collective: `bytes` bytes at `data` on this rank's GPU, which the caller keeps allocated and frees after
+/// all ranks have destroyed the buffer. Every rank registers as many bytes: MISMATCH. INVALID_ARGUMENT on all
+/// ranks when one's memory cannot be shared; UNSUPPORTED in a group of host ranks.
+ONEHOP_API onehop_status_t onehop_group_register_buffer(onehop_group_t* group, void* data, size_t bytes,
+                                                        onehop_buffer_t** buffer);
 /// Not collective.
 ONEHOP_API void onehop_buffer_destroy(onehop_buffer_t* buffer);
 
@@ -262,6 +267,30 @@ ONEHOP_API onehop_status_t onehop_buffer_put_signal(const onehop_buffer_t* buffe
 /// Waits for the next signal from `rank`. ONEHOP_TIMEOUT_DEFAULT is 30 s here.
 ONEHOP_API onehop_status_t onehop_buffer_wait_signal(const onehop_buffer_t* buffer, int rank, int channel,
                                                      int64_t timeout_ms);
+
+// ---- A pool of symmetric memory, for frameworks ----
+
+typedef struct onehop_pool onehop_pool_t;
+
+/// Collective: a pool of `bytes` bytes on every rank. Ranks that make the same calls on it in the same order
+/// get the same offsets, without meeting (pool.h).
+ONEHOP_API onehop_status_t onehop_pool_create(onehop_group_t* group, size_t bytes, onehop_pool_t** pool);
+/// Not collective. Ends its use by onehop_pool_malloc; what that handed out stays until it is freed.
+ONEHOP_API void onehop_pool_destroy(onehop_pool_t* pool);
+/// A handle of all of its memory, to be destroyed: for peers' pointers, signals and barriers.
+ONEHOP_API onehop_status_t onehop_pool_buffer(const onehop_pool_t* pool, onehop_buffer_t** buffer);
+/// How far `data` is from the beginning of the pool's memory.
+ONEHOP_API onehop_status_t onehop_pool_offset(const onehop_pool_t* pool, const void* data, size_t* offset);
+
+/// From here on onehop_pool_malloc takes memory of the device of the pool's group from this pool, in the
+/// whole process: one rank per device and process can do so. Replaces the pool that did so before.
+ONEHOP_API onehop_status_t onehop_pool_use(onehop_pool_t* pool);
+/// These two are what PyTorch's torch.cuda.memory.CUDAPluggableAllocator calls. NULL when no pool is used for
+/// `device` or when it has no room: onehop_last_error says which. Aligned to 512 bytes. `stream` is not
+/// looked at: the framework orders work on memory that it frees on one stream and uses again on another.
+ONEHOP_API void* onehop_pool_malloc(size_t bytes, int device, void* stream);
+/// Gives it back to the pool that it came from, whichever is in use now. NULL does nothing.
+ONEHOP_API void onehop_pool_free(void* data, size_t bytes, int device, void* stream);
 
 // ---- Collectives ----
 

@@ -76,7 +76,7 @@ class ONEHOP_API Group {
   /// All ranks of a group of this process's GPUs, from one thread: rank r drives devices[r]. `defaults` other
   /// than rank, size and device are kept. Calls that only queue work (all_reduce and what else takes a
   /// stream) may then be made for one rank after another; those that meet the other ranks on the host
-  /// (allocate, barrier, split, ...) need a thread per rank: see `on_every_rank`.
+  /// (allocate, register_buffer, barrier, split, ...) need a thread per rank: see `on_every_rank`.
   [[nodiscard]] static std::vector<Group> join_local(const std::vector<DeviceId>& devices,
                                                      JoinOptions defaults = {});
   /// Rank, size and store from the environment of `onehop launch`, torchrun, mpirun or srun; fields already
@@ -101,6 +101,19 @@ class ONEHOP_API Group {
 
   /// Collective. Error{mismatch} on all ranks, naming the sizes, when they differ. The memory is zeroed.
   [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes);
+  /// Collective: makes memory that every rank has already symmetric, as it is: `bytes` bytes at `data`, which
+  /// may lie anywhere in an allocation on this rank's GPU. Memory of cudaMalloc, and of cuMemCreate where it
+  /// has descriptors. Error{mismatch} on all ranks, naming the sizes, when they differ;
+  /// Error{invalid_argument} on all ranks when one's memory cannot be shared, saying what it is and what to
+  /// use instead; Error{unsupported} in a group of host ranks. After each of these the group works on.
+  ///
+  /// The memory stays the caller's: it is neither zeroed nor freed, and must stay allocated while any rank
+  /// holds the buffer. To end: wait for your streams, let go of the buffer on all ranks, then a barrier, then
+  /// free. Memory that was freed all the same is never taken for the buffer by a later call of this library,
+  /// not even when its address is used again; but peers' pointers to it lead nowhere good.
+  ///
+  /// Registering memory again is cheap, but it is a meeting and takes 2 MiB for signals: keep the buffer.
+  [[nodiscard]] SymmetricBuffer register_buffer(void* data, std::size_t bytes);
   /// Collective: all ranks arrive.
   void barrier();
   void barrier(Duration timeout);

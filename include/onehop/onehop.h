@@ -12,6 +12,7 @@
 #include "onehop/job.h"
 #include "onehop/peer_access.h"
 #include "onehop/peer_check.h"
+#include "onehop/pool.h"
 #include "onehop/store.h"
 #include "onehop/topology.h"
 #include "onehop/tuning.h"

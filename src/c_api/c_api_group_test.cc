@@ -80,6 +80,17 @@ TEST(CApiGroup, BuffersReachPeersAndSignalsOrderTheWrites) {
   });
 }
 
+TEST(CApiGroup, HostMemoryCannotBeRegisteredAndTheGroupStaysUsable) {
+  run_ranks(2, [](onehop_group_t* group) {
+    float data = 0;
+    onehop_buffer_t* buffer = nullptr;
+    EXPECT_EQ(onehop_group_register_buffer(group, &data, sizeof data, &buffer), ONEHOP_ERROR_UNSUPPORTED);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("Group::allocate"));
+    EXPECT_EQ(buffer, nullptr);
+    EXPECT_OK(onehop_group_barrier(group, ONEHOP_TIMEOUT_DEFAULT));
+  });
+}
+
 TEST(CApiGroup, SplitMakesGroupsByColourAndNullForNegativeOnes) {
   run_ranks(3, [](onehop_group_t* group) {
     const int rank = onehop_group_rank(group);
@@ -182,7 +193,8 @@ TEST(CApiGroup, NullHandlesAreHarmless) {
   for (const onehop_status_t status :
        {onehop_group_check(nullptr), onehop_group_barrier(nullptr, 0), onehop_buffer_barrier(nullptr, 0, 0),
         onehop_buffer_put_signal(nullptr, 0, 0), onehop_buffer_wait_signal(nullptr, 0, 0, 0),
-        onehop_group_join(nullptr, nullptr, nullptr), onehop_group_from_env(nullptr, nullptr),
+        onehop_group_join(nullptr, nullptr, nullptr),
+        onehop_group_register_buffer(nullptr, nullptr, 0, nullptr), onehop_group_from_env(nullptr, nullptr),
         onehop_all_reduce(nullptr, nullptr, nullptr, 0, 0, 0, nullptr, nullptr, nullptr)}) {
     EXPECT_EQ(status, ONEHOP_ERROR_INVALID_ARGUMENT);
     EXPECT_THAT(onehop_last_error(), HasSubstr("must not be NULL"));

@@ -11,10 +11,6 @@
 using namespace onehop;
 using namespace onehop::c_api;
 
-struct onehop_buffer {
-  SymmetricBuffer buffer;
-};
-
 static_assert(ONEHOP_POLICY_TUNED == static_cast<int>(AlgorithmPolicy::tuned));
 static_assert(ONEHOP_POLICY_LEGACY == static_cast<int>(AlgorithmPolicy::legacy));
 
@@ -139,6 +135,14 @@ onehop_status_t onehop_group_allocate(onehop_group_t* group, size_t bytes, oneho
   return guard([&] {
     onehop_buffer_t*& out = deref(buffer, "buffer");
     out = new_handle(in(group).allocate(bytes));
+  });
+}
+
+onehop_status_t onehop_group_register_buffer(onehop_group_t* group, void* data, size_t bytes,
+                                             onehop_buffer_t** buffer) {
+  return guard([&] {
+    onehop_buffer_t*& out = deref(buffer, "buffer");
+    out = new_handle(in(group).register_buffer(data, bytes));
   });
 }
 

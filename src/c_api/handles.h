@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "onehop/group.h"
+#include "onehop/pool.h"
 #include "onehop/store.h"
 
 struct onehop_store {
@@ -12,4 +13,13 @@ struct onehop_store {
 
 struct onehop_group {
   onehop::Group group;
+};
+
+struct onehop_buffer {
+  onehop::SymmetricBuffer buffer;
+};
+
+struct onehop_pool {
+  std::shared_ptr<onehop::SymmetricPool> pool;
+  onehop::DeviceId device;
 };

@@ -21,20 +21,17 @@ std::size_t round_to_page(std::size_t bytes) {
 
 }  // namespace
 
-SymmetricBuffer::State::State(std::shared_ptr<Group::State> owner, Blocks blocks, Blocks host_pads,
-                              std::size_t size_in_bytes)
+SymmetricBuffer::State::State(std::shared_ptr<Group::State> owner, std::size_t size_in_bytes,
+                              BufferParts parts)
     : group(std::move(owner)),
       bytes(size_in_bytes),
-      blocks_(std::move(blocks)),
-      host_pads_(std::move(host_pads)) {
-  const int size = group->size();
-  const std::size_t before = group->device() != nullptr ? device_pad_bytes() : pad_bytes(size);
-  for (const std::shared_ptr<Block>& block : blocks_) data.push_back(block->data() + before);
-  for (const std::shared_ptr<Block>& pad : host_pads_) {
-    pads.push_back(reinterpret_cast<std::uint32_t*>(pad->data()));
-  }
-  sent_.resize(static_cast<std::size_t>(kChannels * size));
-  awaited_.resize(static_cast<std::size_t>(kChannels * size));
+      data(std::move(parts.data)),
+      pads(std::move(parts.host_pads)),
+      device_pads_(std::move(parts.device_pads)),
+      owners_(std::move(parts.owners)),
+      registered_(parts.registered) {
+  sent_.resize(static_cast<std::size_t>(kChannels * group->size()));
+  awaited_.resize(static_cast<std::size_t>(kChannels * group->size()));
 }
 
 SymmetricBuffer::State::~State() {
@@ -46,7 +43,7 @@ std::size_t SymmetricBuffer::State::device_pad_bytes() {
   return round_to_page(sizeof(DevicePad));
 }
 
-std::size_t SymmetricBuffer::State::pad_bytes(int size) {
+std::size_t SymmetricBuffer::State::host_pad_bytes(int size) {
   return round_to_page(static_cast<std::size_t>(kSlotKinds * kChannels * size) * kSlotWords *
                        sizeof(std::uint32_t));
 }
@@ -83,9 +80,9 @@ DeviceView SymmetricBuffer::State::device_view(std::size_t offset, std::size_t l
   view.rank = group->rank().value;
   view.size = group->size();
   view.bytes = length;
-  for (std::size_t r = 0; r < blocks_.size(); ++r) {
+  for (std::size_t r = 0; r < data.size(); ++r) {
     view.peers[r] = data[r] + offset;
-    view.signal_pads[r] = reinterpret_cast<std::uint32_t*>(blocks_[r]->data());
+    view.signal_pads[r] = device_pads_[r];
   }
   return view;
 }
@@ -167,7 +164,7 @@ SymmetricBuffer::SymmetricBuffer(std::shared_ptr<State> state)
 
 namespace {
 SymmetricBuffer::State& in_use(const std::shared_ptr<SymmetricBuffer::State>& state) {
-  require(state != nullptr, "this symmetric buffer is empty; Group::allocate makes one");
+  require(state != nullptr, "this symmetric buffer is empty; Group::allocate or register_buffer makes one");
   return *state;
 }
 }  // namespace

@@ -166,6 +166,9 @@ const std::string& Group::tuning_file() const {
 SymmetricBuffer Group::allocate(std::size_t bytes) {
   return state().allocate(bytes);
 }
+SymmetricBuffer Group::register_buffer(void* data, std::size_t bytes) {
+  return state().register_buffer(data, bytes);
+}
 IpcChannel& Group::channel() {
   return state().channel();
 }

@@ -170,28 +170,14 @@ void Group::State::agree(const Status& own, const Deadline& deadline, const char
     parse_status(raw).throw_if_failed();
 }
 
-std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(const MemoryBackend& backend,
-                                                                  std::size_t bytes, std::size_t extra,
-                                                                  const Deadline& deadline,
-                                                                  const char* phase) {
+MappedBlocks Group::State::exchange_blocks(const MemoryBackend& backend, std::size_t bytes, std::size_t extra,
+                                           const Deadline& deadline, const char* phase) {
   Allocation own;
   LocalOffer offer;  // stands until everyone has agreed below
   BlockNotice notice;
   notice.process = process_id();
   notice.bytes = bytes;
-  const auto attempt = [&](auto&& step) {
-    try {
-      step();
-    } catch (const Error& error) {
-      notice.status = Status::of(error, rank());
-      notice.status.message = fmt::format("{}: rank {}: {}", phase, rank().value, error.message());
-    } catch (const std::bad_alloc&) {
-      notice.status = {.code = ErrorCode::out_of_resources,
-                       .origin = rank(),
-                       .message = fmt::format("{}: rank {}: out of memory", phase, rank().value)};
-    }
-  };
-  attempt([&] {
+  notice.status = attempt(phase, [&] {
     os::fault_point("allocate", rank().value);
     require(bytes > 0 && bytes <= kMaxBlockBytes, "cannot allocate {} bytes of symmetric memory", bytes);
     own = backend.create(bytes + extra);
@@ -216,8 +202,8 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(const MemoryBa
   std::vector<os::UniqueFd> handles;
   if (!one_process) handles = mesh_->all_gather_fds(own.handle.get(), deadline);
 
-  std::vector<std::shared_ptr<Block>> blocks(notices.size());
-  attempt([&] {
+  MappedBlocks blocks(notices.size());
+  const Status mapped = attempt(phase, [&] {
     os::fault_point("map", rank().value);
     for (std::size_t r = 0; r < blocks.size(); ++r) {
       if (static_cast<int>(r) == rank().value) {
@@ -233,46 +219,8 @@ std::vector<std::shared_ptr<Block>> Group::State::exchange_blocks(const MemoryBa
       }
     }
   });
-  agree(notice.status, deadline, phase);
+  agree(mapped, deadline, phase);
   return blocks;
-}
-
-SymmetricBuffer Group::State::allocate(std::size_t bytes) {
-  return call("allocate", [&] {
-    const Deadline deadline = Deadline::after(options_.timeout);
-    const std::size_t pad = SymmetricBuffer::State::pad_bytes(size());
-    SymmetricBuffer::State::Blocks blocks;
-    SymmetricBuffer::State::Blocks pads;
-    if (device_ != nullptr) {
-      blocks = exchange_blocks(*device_memory_, bytes, SymmetricBuffer::State::device_pad_bytes(), deadline,
-                               "allocate");
-      pads = exchange_blocks(*host_memory_, pad, 0, deadline, "allocate");
-    } else {
-      blocks = exchange_blocks(*host_memory_, bytes, pad, deadline, "allocate");
-      pads = blocks;
-    }
-    auto state = std::make_shared<SymmetricBuffer::State>(shared_from_this(), std::move(blocks),
-                                                          std::move(pads), bytes);
-    std::erase_if(buffers_, [](const BufferRange& range) { return range.state.expired(); });
-    buffers_.push_back({.number = ++allocations_,
-                        .data = state->data[static_cast<std::size_t>(rank().value)],
-                        .bytes = bytes,
-                        .state = state});
-    return SymmetricBuffer(std::move(state));
-  });
-}
-
-std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> Group::State::find_buffer(
-    const void* data, std::size_t bytes) {
-  const auto* const first = static_cast<const std::byte*>(data);
-  for (const BufferRange& range : buffers_) {
-    if (first < range.data || first >= range.data + range.bytes) continue;
-    if (bytes > static_cast<std::size_t>(range.data + range.bytes - first)) continue;
-    // Expired: the memory was freed and its addresses may be anyone's now.
-    if (std::shared_ptr<SymmetricBuffer::State> state = range.state.lock())
-      return {std::move(state), range.number};
-  }
-  return {nullptr, 0};
 }
 
 std::array<std::uint64_t, kAlgorithmCount> Group::State::usage() const {

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,13 +21,25 @@
 #include "kernel/host/pairs.h"
 #include "kernel/host/team.h"
 #include "memory/backend.h"
+#include "memory/user_memory.h"
 #include "os/fork_guard.h"
 
 namespace onehop {
 
+using MappedBlocks = std::vector<std::shared_ptr<Block>>;
+
+/// Where a symmetric buffer lies, as this rank reaches it: an entry per rank in each.
+struct BufferParts {
+  std::vector<std::byte*> data;
+  std::vector<std::uint32_t*> host_pads;    ///< see SymmetricBuffer::State::host_pad_bytes
+  std::vector<std::uint32_t*> device_pads;  ///< a DevicePad each; none in a group of host ranks
+  MappedBlocks owners;                      ///< what keeps all of it mapped
+  std::optional<UserMemory> registered{};   ///< this rank's data, where it is its user's memory
+};
+
 /// A symmetric buffer as collectives look pointers up: where this rank's part lies.
 struct BufferRange {
-  std::uint64_t number = 0;  ///< the same on all ranks: allocations are collective and counted
+  std::uint64_t number = 0;  ///< the same on all ranks: buffers are made collectively and counted
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::weak_ptr<SymmetricBuffer::State> state;
@@ -102,14 +116,30 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
 
   /// Collective: everyone's status; throws the first failure, the same on all ranks.
   void agree(const Status& own, const Deadline& deadline, const char* phase);
+  /// Runs what may fail on this rank alone; what became of it, for the others to hear.
+  template <class Step>
+  [[nodiscard]] Status attempt(const char* phase, Step&& step) const {
+    try {
+      step();
+      return {};
+    } catch (const Error& error) {
+      Status status = Status::of(error, rank());
+      status.message = fmt::format("{}: rank {}: {}", phase, rank().value, error.message());
+      return status;
+    } catch (const std::bad_alloc&) {
+      return {.code = ErrorCode::out_of_resources,
+              .origin = rank(),
+              .message = fmt::format("{}: rank {}: out of memory", phase, rank().value)};
+    }
+  }
   /// Collective: `bytes` of memory on every rank, as the user asked for them, and `extra` of our own before
   /// them; mapped by every rank, in rank order.
-  [[nodiscard]] std::vector<std::shared_ptr<Block>> exchange_blocks(const MemoryBackend& backend,
-                                                                    std::size_t bytes, std::size_t extra,
-                                                                    const Deadline& deadline,
-                                                                    const char* phase);
+  [[nodiscard]] MappedBlocks exchange_blocks(const MemoryBackend& backend, std::size_t bytes,
+                                             std::size_t extra, const Deadline& deadline, const char* phase);
   [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes);
-  /// The symmetric buffer that holds [data, data + bytes), or nullptr and number 0.
+  [[nodiscard]] SymmetricBuffer register_buffer(void* data, std::size_t bytes);
+  /// The symmetric buffer that holds [data, data + bytes), or nullptr and number 0. Asks the driver whether
+  /// memory that its user registered is still there: what was freed since is in no buffer.
   [[nodiscard]] std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> find_buffer(
       const void* data, std::size_t bytes);
 
@@ -122,6 +152,11 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   void leave() noexcept;
 
  private:
+  /// Collective: memory that its user has on every rank, mapped by every rank. Without pads.
+  [[nodiscard]] BufferParts exchange_user_memory(std::byte* data, std::size_t bytes,
+                                                 const Deadline& deadline);
+  /// Makes the buffer and notes where it is, for find_buffer.
+  [[nodiscard]] SymmetricBuffer add_buffer(std::size_t bytes, BufferParts parts);
   void start_device(const Deadline& deadline);
   /// Collective. Returns whether no other rank uses this rank's device.
   bool share_out_devices(const Deadline& deadline);
@@ -142,8 +177,8 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   IpcChannel channel_;
   std::unique_ptr<MemoryBackend> host_memory_;
   std::unique_ptr<MemoryBackend> device_memory_;  ///< GPU groups only, as what follows
-  std::vector<std::shared_ptr<Block>> segments_;
-  std::vector<std::shared_ptr<Block>> device_segments_;
+  MappedBlocks segments_;
+  MappedBlocks device_segments_;
   host::Team team_;
   host::Pairs pairs_;
   std::unique_ptr<DeviceTeam> device_;
@@ -151,23 +186,19 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   bool checks_calls_ = false;
   int resident_blocks_ = 0;
   std::mutex call_mutex_;
-  std::uint64_t allocations_ = 0;
+  std::uint64_t buffers_made_ = 0;
   std::vector<BufferRange> buffers_;
   std::array<std::atomic<std::uint64_t>, kAlgorithmCount> usage_{};
 };
 
 class SymmetricBuffer::State {
  public:
-  using Blocks = std::vector<std::shared_ptr<Block>>;
-
-  /// The data, behind pads: of device_pad_bytes() in a group of GPUs, whose `host_pads` are blocks of their
-  /// own; of pad_bytes() in a group of host ranks, which passes the same blocks for both.
-  State(std::shared_ptr<Group::State> owner, Blocks blocks, Blocks host_pads, std::size_t size_in_bytes);
+  State(std::shared_ptr<Group::State> owner, std::size_t size_in_bytes, BufferParts parts);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  [[nodiscard]] static std::size_t pad_bytes(int size);
+  [[nodiscard]] static std::size_t host_pad_bytes(int size);
   [[nodiscard]] static std::size_t device_pad_bytes();
   [[nodiscard]] DeviceTeam& device(const char* what) const;
   [[nodiscard]] DeviceView device_view(std::size_t offset, std::size_t length, Duration timeout) const;
@@ -182,18 +213,22 @@ class SymmetricBuffer::State {
   void put_signal(Rank dst, int channel);
   void wait_signal(Rank src, int channel, Duration timeout);
 
+  /// Whether this rank's part is still what it was: memory that was registered is its user's to free.
+  [[nodiscard]] bool still_there() const { return !registered_ || onehop::still_there(*registered_); }
+
   const std::shared_ptr<Group::State> group;
   const std::size_t bytes;
-  std::vector<std::byte*> data;      ///< per rank
-  std::vector<std::uint32_t*> pads;  ///< per rank
+  const std::vector<std::byte*> data;      ///< per rank
+  const std::vector<std::uint32_t*> pads;  ///< per rank, on the host
 
  private:
   void raise(Slot kind, int dst, int channel, std::uint32_t value);
   [[nodiscard]] bool await(Slot kind, int src, int channel, std::uint32_t value, os::CallDeadline& deadline,
                            const char* phase);
 
-  Blocks blocks_;
-  Blocks host_pads_;
+  const std::vector<std::uint32_t*> device_pads_;
+  const MappedBlocks owners_;
+  const std::optional<UserMemory> registered_;
   // How far each counter is. Only the thread that uses a channel touches its entries.
   std::array<std::uint32_t, kChannels> barriers_{};
   std::vector<std::uint32_t> sent_;     ///< [channel][dst]

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "kernel/device_team.h"
 #include "memory/backend.h"
+#include "memory/user_memory.h"
 #include "topology/device_files.h"
 #include "topology/probe.h"
 
@@ -89,6 +90,16 @@ IpcHandle export_ipc(const void*, std::size_t) {
 }
 IpcMapping IpcMapping::open(const IpcHandle&, DeviceId) {
   fail_without_cuda("CUDA IPC");
+}
+
+SharedUserMemory share_user_memory(const void*, std::size_t, DeviceId) {
+  fail_without_cuda("memory of a GPU");
+}
+std::shared_ptr<Block> map_user_memory(const UserMemory&, os::UniqueFd, DeviceId) {
+  fail_without_cuda("memory of a GPU");
+}
+bool still_there(const UserMemory&) {
+  fail_without_cuda("memory of a GPU");
 }
 
 PeerAccess& PeerAccess::of_process() {

@@ -57,9 +57,11 @@ class FakeCuda {
     bool managed = false;
     bool pool = false;
     bool vmm = false;
+    bool exportable = true;  ///< as a descriptor, where it is of VMM
     bool ipc = true;
     unsigned long long id = 0;
     CUdeviceptr opened_from = 0;  ///< of a peer's memory, opened: the address it stands for
+    std::set<int> access{};       ///< devices that it was granted to, where it is of VMM
   };
   std::byte* add_memory(Memory memory) {
     const CUdeviceptr at = next_address_;
@@ -67,6 +69,11 @@ class FakeCuda {
     if (memory.id == 0) memory.id = ++last_id_;
     memory_[at] = memory;
     return reinterpret_cast<std::byte*>(at);
+  }
+  /// Other memory where there was some before.
+  void reuse_address(const std::byte* at, Memory memory) {
+    if (memory.id == 0) memory.id = ++last_id_;
+    memory_[reinterpret_cast<CUdeviceptr>(at)] = memory;
   }
   void remove_memory(const std::byte* at) { memory_.erase(reinterpret_cast<CUdeviceptr>(at)); }
   /// How many allocations of peers are open, and how often one was opened.
@@ -92,7 +99,9 @@ class FakeCuda {
   /// The devices that may reach the mapping at `data`.
   [[nodiscard]] std::set<int> access(const void* data) const {
     const auto at = mapped_.find(reinterpret_cast<CUdeviceptr>(data));
-    return at == mapped_.end() ? std::set<int>{} : at->second.access;
+    if (at != mapped_.end()) return at->second.access;
+    const auto known = memory_.find(reinterpret_cast<CUdeviceptr>(data));
+    return known == memory_.end() ? std::set<int>{} : known->second.access;
   }
   [[nodiscard]] const CUmemAllocationProp& last_request() const { return last_request_; }
   /// How often memory was made, and how often NVML was asked about the fabric.
@@ -319,8 +328,12 @@ inline void FakeCuda::fill_memory() {
                            std::size_t count) {
     ONEHOP_FAKE_STEP("cuMemSetAccess");
     const auto mapped = self.mapped_.find(at);
-    if (mapped == self.mapped_.end() || mapped->second.bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
-    for (std::size_t i = 0; i < count; ++i) mapped->second.access.insert(access[i].location.id);
+    const auto known = self.memory_.find(at);
+    const bool foreign = known != self.memory_.end() && known->second.vmm && known->second.bytes == bytes;
+    if (!foreign && (mapped == self.mapped_.end() || mapped->second.bytes != bytes))
+      return CUDA_ERROR_INVALID_VALUE;
+    std::set<int>& granted = foreign ? known->second.access : mapped->second.access;
+    for (std::size_t i = 0; i < count; ++i) granted.insert(access[i].location.id);
     return CUDA_SUCCESS;
   };
   table_.MemGetAccess = [](unsigned long long* flags, const CUmemLocation* place, CUdeviceptr at) {
@@ -334,6 +347,8 @@ inline void FakeCuda::fill_memory() {
     ONEHOP_FAKE_STEP("cuMemExportToShareableHandle");
     const auto memory = self.physical_.find(handle);
     if (memory == self.physical_.end()) return CUDA_ERROR_INVALID_VALUE;
+    if ((self.made_[memory->second.number].request.requestedHandleTypes & type) == 0)
+      return CUDA_ERROR_INVALID_VALUE;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
       std::memcpy(out, &memory->second.number, sizeof memory->second.number);
     } else {
@@ -405,8 +420,14 @@ inline void FakeCuda::fill_ipc() {
     ONEHOP_FAKE_STEP("cuMemRetainAllocationHandle");
     const auto found = self.find(reinterpret_cast<CUdeviceptr>(at));
     if (found == self.memory_.end() || !found->second.vmm) return CUDA_ERROR_INVALID_VALUE;
-    self.physical_[++self.last_handle_] = {};
-    *handle = self.last_handle_;
+    const Memory& memory = found->second;
+    os::UniqueFd fd(::memfd_create("fake-gpu", 0));
+    if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(memory.bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    Made made{.bytes = memory.bytes};
+    made.request.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = memory.device};
+    if (memory.exportable) made.request.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    self.made_[number_of(fd.get())] = made;
+    *handle = self.add(std::move(fd));
     return CUDA_SUCCESS;
   };
   table_.MemGetAddressRange = [](CUdeviceptr* begin, std::size_t* bytes, CUdeviceptr at) {

@@ -144,6 +144,34 @@ Physical Physical::import(void* shareable, CUmemAllocationHandleType type, Devic
   return Physical(handle);
 }
 
+Physical Physical::behind(const void* address) {
+  CUmemGenericAllocationHandle handle = 0;
+  const auto own_turn = turn();
+  check(cuda_driver().MemRetainAllocationHandle(&handle, const_cast<void*>(address)),
+        "asking for the memory that is mapped at {}", address);
+  return Physical(handle);
+}
+
+CUmemAllocationProp Physical::allocation_properties() const {
+  CUmemAllocationProp found{};
+  check_cuda(cuda_driver().MemGetAllocationPropertiesFromHandle(&found, handle_),
+             "cuMemGetAllocationPropertiesFromHandle");
+  return found;
+}
+
+os::UniqueFd Physical::export_fd() const {
+  int raw = -1;
+  check(cuda_driver().MemExportToShareableHandle(&raw, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+        "exporting device memory as a descriptor");
+  os::UniqueFd fd(raw);
+  // The driver does not promise it.
+  const int flags = ::fcntl(fd.get(), F_GETFD);
+  if (flags < 0 || ::fcntl(fd.get(), F_SETFD, flags | FD_CLOEXEC) != 0) {
+    fail_errno(errno, "closing the descriptor of device memory on exec");
+  }
+  return fd;
+}
+
 Physical::~Physical() {
   if (!owned_) return;
   const auto own_turn = turn();
@@ -198,9 +226,7 @@ Memory Memory::import(void* shareable, CUmemAllocationHandleType type, std::size
                       DeviceId for_device) {
   const CurrentDevice current(for_device);
   Physical physical = Physical::import(shareable, type, for_device);
-  CUmemAllocationProp found{};
-  check(cuda_driver().MemGetAllocationPropertiesFromHandle(&found, physical.get()),
-        "reading the properties of a peer's memory for device {}", for_device.value);
+  const CUmemAllocationProp found = physical.allocation_properties();
   if (found.location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     fail(ErrorCode::protocol, "a peer's memory for device {} is not memory of a GPU (location type {})",
          for_device.value, static_cast<int>(found.location.type));
@@ -242,17 +268,7 @@ std::byte* Memory::data() const {
 }
 
 os::UniqueFd Memory::export_fd() const {
-  int raw = -1;
-  check(cuda_driver().MemExportToShareableHandle(&raw, physical_.get(),
-                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-        "exporting {} of device memory as a descriptor", format_size(bytes()));
-  os::UniqueFd fd(raw);
-  // The driver does not promise it.
-  const int flags = ::fcntl(fd.get(), F_GETFD);
-  if (flags < 0 || ::fcntl(fd.get(), F_SETFD, flags | FD_CLOEXEC) != 0) {
-    fail_errno(errno, "closing the descriptor of device memory on exec");
-  }
-  return fd;
+  return physical_.export_fd();
 }
 
 std::array<std::byte, 64> Memory::export_fabric() const {
@@ -264,17 +280,21 @@ std::array<std::byte, 64> Memory::export_fabric() const {
   return handle;
 }
 
-void Memory::grant(DeviceId device) const {
+void grant_range(CUdeviceptr at, std::size_t bytes, DeviceId device, std::optional<DeviceId> home) {
   require_cuda_device(device);
-  if (home_) require_peer(device, *home_);
+  if (home) require_peer(device, *home);
   const CurrentDevice current(device);
   CUmemAccessDesc access{};
   access.location = location(device);
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   const auto own_turn = turn();
-  check(cuda_driver().MemSetAccess(range_.at(), bytes(), &access, 1), "granting device {} access to {} of {}",
-        device.value, format_size(bytes()),
-        home_ ? fmt::format("device {}'s memory", home_->value) : "a hidden device's memory");
+  check(cuda_driver().MemSetAccess(at, bytes, &access, 1), "granting device {} access to {} of {}",
+        device.value, format_size(bytes),
+        home ? fmt::format("device {}'s memory", home->value) : "a hidden device's memory");
+}
+
+void Memory::grant(DeviceId device) const {
+  grant_range(range_.at(), bytes(), device, home_);
 }
 
 bool Memory::granted(DeviceId device) const {

@@ -37,12 +37,16 @@ class Physical {
  public:
   [[nodiscard]] static Physical create(const Request& request, std::size_t bytes);
   [[nodiscard]] static Physical import(void* shareable, CUmemAllocationHandleType type, DeviceId for_device);
+  /// The memory that is mapped at `address`, whoever mapped it.
+  [[nodiscard]] static Physical behind(const void* address);
   Physical(Physical&& other) noexcept
       : handle_(std::exchange(other.handle_, 0)), owned_(std::exchange(other.owned_, false)) {}
   Physical& operator=(Physical&&) = delete;
   ~Physical();
 
   [[nodiscard]] CUmemGenericAllocationHandle get() const { return handle_; }
+  [[nodiscard]] CUmemAllocationProp allocation_properties() const;
+  [[nodiscard]] os::UniqueFd export_fd() const;
 
  private:
   explicit Physical(CUmemGenericAllocationHandle handle) : handle_(handle), owned_(true) {}
@@ -78,6 +82,9 @@ class Mapping {
   CUdeviceptr at_;
   std::size_t bytes_;
 };
+
+/// Lets `device` read and write what is mapped at `at`. Again is fine. Thread-safe.
+void grant_range(CUdeviceptr at, std::size_t bytes, DeviceId device, std::optional<DeviceId> home);
 
 /// Memory of one GPU as this process reaches it. Going, it unmaps, frees the addresses and releases the
 /// memory, in this order; it does not wait for work that still uses it.

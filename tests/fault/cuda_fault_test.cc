@@ -454,6 +454,50 @@ TEST_P(CudaFaults, ARankStoppedPastTheDeadlineFindsItselfEvicted) {
   expect_new_group_worked(world);
 }
 
+TEST_P(CudaFaults, ARankThatFailsOrDiesWhileItRegistersMemoryIsNamedByAll) {
+  for (const std::string action : {"error", "kill"}) {
+    for (const std::string point : {"register_buffer", "map#5"}) {  // the fifth maps what others registered
+      SCOPED_TRACE(action + " at " + point);
+      const bool killed = action == "kill";
+      const TempDir dir;
+      World world(n() + (killed ? newcomers() : 0), [&](World& self, Rank rank) {
+        if (rank.value >= n()) return live_as_newcomer(self, rank, dir.path());
+        if (rank == victim()) arm_fault(point, rank, action, self.card(rank));
+        Gpu gpu(DeviceId{rank.value});
+        {
+          Member member(dir.path(), rank, n(), gpu, seconds{20});
+          self.card(rank).attempts[0].run(
+              [&] { (void)member.group.register_buffer(member.data, kWords * 4); });
+          note_context(self, rank, gpu);
+        }
+        self.raise(kFirstEnded);
+        if (killed) return form_new_group(self, rank, dir.path(), gpu);
+        // Nobody's place is free before all have left it.
+        (void)self.await(kFirstEnded, static_cast<std::uint32_t>(n()), seconds{20});
+        self.card(rank).attempts[1].run([&] {
+          Member again(dir.path(), rank, n(), gpu, seconds{20}, 1);
+          again.group.register_buffer(again.data, kWords * 4).barrier();
+          again.group.barrier();  // nobody has it mapped any more
+        });
+      });
+      ASSERT_TRUE(world.finish(seconds{60})) << "a process hung";
+      const std::vector<Rank> dead = killed ? std::vector<Rank>{victim()} : std::vector<Rank>{};
+      expect_in_time(world, fmt::format("{} at {}, {} ranks", action, point, n()).c_str(),
+                     expect_failed(world, 0, killed ? ErrorCode::peer_lost : ErrorCode::system, victim(),
+                                   world.card(victim()).struck_ns.load(), dead),
+                     kMostDetectionMs);
+      if (killed) {
+        expect_new_group_worked(world);
+        continue;
+      }
+      for (Rank r{0}; r.value < n(); ++r.value) {
+        const Attempt& attempt = world.card(r).attempts[1];
+        EXPECT_EQ(attempt.state.load(), Attempt::succeeded) << attempt.text();
+      }
+    }
+  }
+}
+
 // Without ONEHOP_CHECK the ranks' kernels wait for what the other one does not do.
 TEST_P(CudaFaults, CallsThatDoNotMatchEndInATimeoutOnAllRanks) {
   constexpr Duration kTimeout{1500};

@@ -1,9 +1,10 @@
 // Pairs of ranks: src/kernel/cuda/pairs.cuh. Two ranks, both of which send messages to the other one, or with ONE_WAY only
-// the first; message m of a direction goes by packets or in so many chunks, as both know. A rank may send and receive in one
+// the first; message m of a direction goes by packets (with BUNDLES: by bundles) or in so many chunks, as both know. A rank may send and receive in one
 // launch or in two.
 //
 // A launch sends and receives at the same time (warps), and the next one starts when it has ended, its stores performed.
-// Stores land late and in any order, but for what a release holds back. Of the streams there is one, and of the packets of
+// Stores land late and in any order, but for what a release holds back. Bundles differ from packets in that the receiver
+// finds a flag that is set, whatever the number, and puts zeros back, which land late, too. Of the streams there is one, and of the packets of
 // a message: they have nothing to do with one another.
 //
 // Properties: what a receiver takes is what was sent; no store lands on what is still to be read; nobody waits for ever (an
@@ -21,7 +22,7 @@
 #define NONE 255
 
 // By direction, which is its sender's number. Messages by packets and chunks are numbered from 1 on.
-byte chunks[2 * MESSAGES];  // of each message; 0: by packets
+byte chunks[2 * MESSAGES];  // of each message; 0: by packets or bundles
 #define KIND(d, m) chunks[(d) * MESSAGES + (m)]
 
 // What receivers and senders look at. Of cells: the number that lies there, and the one that is on its way.
@@ -38,6 +39,7 @@ typedef Cell {
 #define PACKET(d, n) packets[(d) * 2 + SIDE(n)]
 #define CHUNK(d, n) ring[(d) * DEPTH + (n) % DEPTH]
 Cell packets[2 * 2];
+bool clearing[2 * 2];  // zeros are on their way
 Cell ring[2 * DEPTH];
 byte taken[2];  // messages by packets, as their sender knows
 byte taken_flying[2] = NONE;
@@ -70,6 +72,7 @@ proctype Packets(byte i) {
 end:
   do
   :: d_step { packets[i].flying != NONE -> land(packets[i]) }
+  :: d_step { clearing[i] -> packets[i].number = 0; clearing[i] = false }
   od
 }
 proctype Slot(byte i) {
@@ -145,7 +148,15 @@ end:
 #endif
         };
         d_step {
+#ifdef BUNDLES
+          PACKET(d, n).number != 0 ->
+          assert(PACKET(d, n).number == n);  // what an earlier message left
+#ifndef MUTATION_NO_CLEAR
+          clearing[d * 2 + SIDE(n)] = true;
+#endif
+#else
           PACKET(d, n).number == n ->
+#endif
           assert(PACKET(d, n).unread);
           PACKET(d, n).unread = false;
           received[d] = n
@@ -173,9 +184,15 @@ end:
   od
 }
 
-// Stores of the rank that have been performed: its packets to the other one, and its acknowledgement.
+// Stores of the rank that have been performed: its packets to the other one, its acknowledgement, and the zeros it put
+// where the other one's were.
 #define PERFORMED(me) (packets[(me) * 2].flying == NONE && packets[(me) * 2 + 1].flying == NONE && \
-                       taken_flying[1 - (me)] == NONE)
+                       taken_flying[1 - (me)] == NONE && CLEARED(me))
+#ifdef MUTATION_LATE_CLEAR
+#define CLEARED(me) true
+#else
+#define CLEARED(me) (!clearing[(1 - (me)) * 2] && !clearing[(1 - (me)) * 2 + 1])
+#endif
 
 proctype Rank(byte me) {
   byte m;

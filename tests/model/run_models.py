@@ -155,6 +155,8 @@ GROUPS = {
         links("2 messages each way, of one packet or 3 chunks", MESSAGES=2),
         links("3 messages each way, of one packet or one chunk", MESSAGES=3, CHUNKS=1),
         links("5 messages one way, of one packet or 3 chunks", MESSAGES=5, ONE_WAY=1),
+        links("3 messages each way, of one bundle or one chunk", MESSAGES=3, CHUNKS=1, BUNDLES=1),
+        links("5 messages one way, of one bundle or 3 chunks", MESSAGES=5, ONE_WAY=1, BUNDLES=1),
     ],
     "mutations": [
         steps("one line instead of two", CALL, MUTATION_ONE_LINE=1),
@@ -219,6 +221,9 @@ GROUPS = {
         links("sends whether or not the slot has been read", UNREAD_MESSAGE, MUTATION_NO_TAKEN=1, ONE_WAY=1),
         links("acknowledges what it has yet to take", UNREAD_MESSAGE, MUTATION_TAKEN_EARLY=1, ONE_WAY=1),
         links("one slot for messages instead of two", UNREAD_MESSAGE, MUTATION_ONE_PARITY=1),
+        links("zeros may land after the kernel", "number==n", MUTATION_LATE_CLEAR=1, BUNDLES=1, MESSAGES=3, CHUNKS=0),
+        links("bundles are not cleared", "number==n", MUTATION_NO_CLEAR=1, BUNDLES=1),
+        links("acknowledges bundles that it has yet to take", STUCK, MUTATION_TAKEN_EARLY=1, ONE_WAY=1, BUNDLES=1),
         links("chunks are sent whether or not the slot is free", UNREAD_CHUNK, MUTATION_NO_FREED=1),
         links("frees a slot before it has been read", UNREAD_CHUNK, MUTATION_FREED_EARLY=1),
         links("ready overtakes the chunk", "ring[d*2+n%2].number==n", MUTATION_RELAXED_READY=1),

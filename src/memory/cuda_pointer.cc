@@ -1,0 +1,115 @@
+#include "memory/cuda_pointer.h"
+
+#include <cstring>
+
+#include "os/process_id.h"
+
+namespace onehop::cuda_pointer {
+
+void borrow_context(std::optional<CurrentDevice>& current) {
+  const CudaDriver& driver = cuda_driver();
+  CUcontext own = nullptr;
+  check_cuda(driver.CtxGetCurrent(&own), "cuCtxGetCurrent");
+  if (own != nullptr) return;
+  for (int i = 0; i < cuda_device_count(); ++i) {
+    unsigned flags = 0;
+    int active = 0;
+    check_cuda(driver.DevicePrimaryCtxGetState(cuda_device(DeviceId{i}), &flags, &active),
+               "cuDevicePrimaryCtxGetState");
+    if (active == 0) continue;
+    current.emplace(DeviceId{i});
+    return;
+  }
+}
+
+bool no_answer(CUresult result) {
+  return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT ||
+         result == CUDA_ERROR_NOT_FOUND || result == CUDA_ERROR_NOT_SUPPORTED;
+}
+
+MemoryKind kind_of(CUdeviceptr pointer) {
+  const auto type = attribute<CUmemorytype>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer, CUmemorytype{});
+  if (type == CUmemorytype{}) return MemoryKind::host;
+  if (attribute<unsigned>(CU_POINTER_ATTRIBUTE_IS_MANAGED, pointer, 0) != 0) return MemoryKind::managed;
+  if (type == CU_MEMORYTYPE_HOST) return MemoryKind::pinned_host;
+  // Before VMM: pools are made of it.
+  if (attribute<CUmemoryPool>(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, pointer, nullptr) != nullptr)
+    return MemoryKind::pool;
+  if (attribute<int>(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, pointer, 0) != 0)
+    return MemoryKind::device;
+  CUmemGenericAllocationHandle handle = 0;
+  const CudaDriver& driver = cuda_driver();
+  if (driver.MemRetainAllocationHandle(&handle, to_pointer(pointer)) == CUDA_SUCCESS) {
+    check_cuda(driver.MemRelease(handle), "cuMemRelease");
+    return MemoryKind::vmm;
+  }
+  return MemoryKind::other;
+}
+
+std::optional<Range> range_around(CUdeviceptr pointer) {
+  Range range;
+  const CUresult result = cuda_driver().MemGetAddressRange(&range.begin, &range.bytes, pointer);
+  if (no_answer(result)) return std::nullopt;
+  check_cuda(result, "cuMemGetAddressRange");
+  return range;
+}
+
+int home_of(CUdeviceptr pointer) {
+  return attribute<int>(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer, -1);
+}
+
+std::array<std::uint8_t, 16> uuid_of(DeviceId device) {
+  CUuuid uuid{};
+  check_cuda(cuda_driver().DeviceGetUuid(&uuid, cuda_device(device)), "cuDeviceGetUuid");
+  std::array<std::uint8_t, 16> bytes{};
+  std::memcpy(bytes.data(), uuid.bytes, bytes.size());
+  return bytes;
+}
+
+IpcHandle locate(const void* pointer, std::size_t bytes, DeviceId home) {
+  const CudaDriver& driver = cuda_driver();
+  const CUdeviceptr at = address_of(pointer);
+  const CurrentDevice owner(home);
+  Range range;
+  check_cuda(driver.MemGetAddressRange(&range.begin, &range.bytes, at), "cuMemGetAddressRange");
+  IpcHandle place;
+  place.offset = at - range.begin;
+  require(bytes <= range.bytes - place.offset,
+          "cannot share {} bytes at {}: its allocation of {} bytes ends {} bytes after it", bytes, pointer,
+          range.bytes, range.bytes - place.offset);
+  place.process = os::process_id();
+  unsigned long long id = 0;
+  check_cuda(driver.PointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, range.begin),
+             "cuPointerGetAttribute");
+  place.allocation = id;
+  place.address = range.begin;
+  place.allocation_bytes = range.bytes;
+  place.bytes = bytes;
+  place.device = uuid_of(home);
+  return place;
+}
+
+bool still_there(const IpcHandle& place) {
+  std::optional<CurrentDevice> current;
+  borrow_context(current);
+  // 0 is no id: what the driver gives none to cannot be told from what comes after it.
+  return place.allocation != 0 &&
+         attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, place.address, 0) == place.allocation;
+}
+
+DeviceId confirm(const IpcHandle& place) {
+  std::optional<CurrentDevice> current;
+  borrow_context(current);
+  const int home = home_of(place.address);
+  // A range is asked for in the context that it belongs to: in another device's the driver does not know it.
+  if (home >= 0) current.emplace(DeviceId{home});
+  const std::optional<Range> range = range_around(place.address);
+  const auto id = attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, place.address, 0);
+  require(home >= 0 && range.has_value() && range->begin == place.address &&
+              range->bytes == place.allocation_bytes && id == place.allocation,
+          "the {} bytes of this process's own memory that an IPC handle names are not allocated any more",
+          place.allocation_bytes);
+  return DeviceId{home};
+}
+
+}  // namespace onehop::cuda_pointer

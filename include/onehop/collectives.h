@@ -17,11 +17,16 @@ struct CallOptions {
   std::optional<Algorithm> algorithm;
   /// Default: the group's timeout.
   std::optional<Duration> timeout;
+  /// Of ReduceOp::premul_sum, the same on all ranks; other calls take no other than 1. The sum over ranks is
+  /// multiplied by it, rounded to the accumulation type, before the only rounding. For integers it must be
+  /// one that the element type holds exactly, and the product wraps; else Error{invalid_argument}.
+  double factor = 1.0;
 };
 
 // What holds for every collective:
 //
-// - All ranks of the group make the same call: same count, type, op and root. Otherwise every rank throws
+// - All ranks of the group make the same call: same count, type, op, factor and root. Otherwise every rank
+// throws
 //   Error{mismatch} that names the difference; when one rank's arguments are unusable (null, misaligned,
 //   overlapping, a root that is no rank, ...), every rank throws Error{invalid_argument} that names the rank
 //   and the reason. Nothing is written then, and the group stays usable.

@@ -29,14 +29,15 @@ bool is_local(CallDefect defect, CallKind kind) {
 
 void begin_device_call(Group::State& group, const Arguments& call, CallDefect defect) {
   const char* const phase = to_text(call.kind);
+  const host::Call own = describe_call(call, defect);
   if (group.checks_calls()) {
     os::CallDeadline deadline(call.options.timeout.value_or(group.options().timeout));
-    first_step(group, describe_call(call, defect), deadline, phase);
+    first_step(group, own, deadline, phase);
   }
   if (defect != CallDefect::none) {
     const Error error(
         ErrorCode::invalid_argument,
-        fmt::format("{} of rank {} was rejected: {}", phase, group.rank().value, to_text(defect)),
+        fmt::format("{} of rank {} was rejected: {}", describe(own), group.rank().value, to_text(defect)),
         group.rank());
     // The other ranks wait in their kernels for one that will not come.
     if (is_local(defect, call.kind)) group.fail_call(error, phase);

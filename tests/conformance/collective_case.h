@@ -50,6 +50,7 @@ struct CollectiveCase {
   Collective collective = Collective::all_reduce;
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
+  double factor = 1;
   std::size_t count = 0;
   Rank root{0};
   std::optional<Algorithm> algorithm;
@@ -58,6 +59,7 @@ struct CollectiveCase {
   std::size_t shift = 0;  ///< elements past an address that is a multiple of 64
   std::size_t start = 0;  ///< where in the streams the data begins
 
+  void set(const Reduction& how) { op = how.op, factor = how.factor; }
   /// What the larger of input and output takes on a rank of `ranks`, at most.
   [[nodiscard]] std::size_t max_bytes(int ranks) const;
   [[nodiscard]] std::string describe() const;

@@ -34,8 +34,9 @@ void reduce(benchmark::State& state, DType type, ReduceOp op, int n, std::size_t
   const Buffer dst = buffer(bytes);
   const std::size_t count = bytes / size_of(type);
   const ReduceFn fn = reduce_function(type, op);
+  const Scale scale = scale_of(type, op, 1, n);
   for (auto _ : state) {
-    fn(dst.get(), src.data(), n, count);
+    fn(dst.get(), src.data(), n, count, scale);
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes) * (n + 1));

@@ -86,7 +86,14 @@ enum {
 };
 
 typedef int onehop_op_t;
-enum { ONEHOP_OP_SUM = 0, ONEHOP_OP_PROD = 1, ONEHOP_OP_MIN = 2, ONEHOP_OP_MAX = 3, ONEHOP_OP_AVG = 4 };
+enum {
+  ONEHOP_OP_SUM = 0,
+  ONEHOP_OP_PROD = 1,
+  ONEHOP_OP_MIN = 2,
+  ONEHOP_OP_MAX = 3,
+  ONEHOP_OP_AVG = 4,
+  ONEHOP_OP_PREMUL_SUM = 5
+};
 
 /// Bytes per element; 0 for a number that is no element type.
 ONEHOP_API size_t onehop_dtype_size(onehop_dtype_t dtype);
@@ -306,13 +313,14 @@ typedef struct onehop_call_options_t {
   size_t size;
   int64_t timeout_ms;            ///< default: the group's
   onehop_algorithm_t algorithm;  ///< default ONEHOP_ALGORITHM_AUTO
+  double factor;  ///< of ONEHOP_OP_PREMUL_SUM, the same on all ranks; default 1, all that other calls take
 } onehop_call_options_t;
 /// `size` is sizeof(onehop_call_options_t) as the caller was compiled. NULL does nothing.
 ONEHOP_API void onehop_call_options_init(onehop_call_options_t* options, size_t size);
 
-/// out[i] = op over all ranks of in[i], for `count` elements. `out` may be `in`. Collective: same count, type
-/// and op on every rank. `stream` is a cudaStream_t or NULL; the host backend ignores it. `options` and
-/// `used`, the algorithm that ran, may be NULL; so may `in` and `out` when `count` is 0.
+/// out[i] = op over all ranks of in[i], for `count` elements. `out` may be `in`. Collective: same count,
+/// type, op and factor on every rank. `stream` is a cudaStream_t or NULL; the host backend ignores it.
+/// `options` and `used`, the algorithm that ran, may be NULL; so may `in` and `out` when `count` is 0.
 ONEHOP_API onehop_status_t onehop_all_reduce(onehop_group_t* group, const void* in, void* out, size_t count,
                                              onehop_dtype_t dtype, onehop_op_t op, void* stream,
                                              const onehop_call_options_t* options, onehop_algorithm_t* used);

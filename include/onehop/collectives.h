@@ -23,14 +23,18 @@ struct CallOptions {
   /// there, which is quicker than what kernels do. Other calls take no notice of it. If `out` is in no such
   /// buffer, or at another place than a peer's, the group fails, and what lies in the buffer is undefined.
   bool symmetric = false;
+  /// Of ReduceOp::premul_sum, the same on all ranks; other calls take no other than 1. The sum over ranks is
+  /// multiplied by it, rounded to the accumulation type, before the only rounding. For integers it must be
+  /// one that the element type holds exactly, and the product wraps; else Error{invalid_argument}.
+  double factor = 1.0;
 };
 
 // What holds for every collective:
 //
-// - All ranks of the group make the same call: same count, type, op and root. Otherwise every rank throws
-//   Error{mismatch} that names the difference; when one rank's arguments are unusable (null, misaligned,
-//   overlapping, a root that is no rank, ...), every rank throws Error{invalid_argument} that names the rank
-//   and the reason. Nothing is written then, and the group stays usable.
+// - All ranks of the group make the same call: same count, type, op, root and options. Otherwise every rank
+//   throws Error{mismatch} that names the difference; when one rank's arguments are unusable (null,
+//   misaligned, overlapping, a root that is no rank, ...), every rank throws Error{invalid_argument} that
+//   names the rank and the reason. Nothing is written then, and the group stays usable.
 // - `count` is the elements of one block, any number including 0. `in` and `out` are this rank's; they are
 //   aligned to the element size, in any memory, and do not overlap but in the one way that a call names "in
 //   place". A pointer that a rank does not need may be null.

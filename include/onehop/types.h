@@ -68,11 +68,12 @@ enum class DType : std::uint8_t {
 };
 inline constexpr int kDTypeCount = 12;
 
-/// Reductions. `avg` is the sum divided by the world size, in the accumulation type (f32 for 8- and 16-bit
-/// floats); integer averages truncate towards zero. `min` and `max` propagate NaN and order -0 before +0.
-/// Integer overflow wraps. The numbers are part of the C API and of the wire formats: append only.
-enum class ReduceOp : std::uint8_t { sum = 0, prod = 1, min = 2, max = 3, avg = 4 };
-inline constexpr int kReduceOpCount = 5;
+/// Reductions. `avg` is the sum divided by the world size, and `premul_sum` the sum multiplied by
+/// CallOptions::factor, in the accumulation type (f32 for 8- and 16-bit floats); integer averages truncate
+/// towards zero. `min` and `max` propagate NaN and order -0 before +0. Integer overflow wraps. The numbers
+/// are part of the C API and of the wire formats: append only.
+enum class ReduceOp : std::uint8_t { sum = 0, prod = 1, min = 2, max = 3, avg = 4, premul_sum = 5 };
+inline constexpr int kReduceOpCount = 6;
 
 /// Bytes per element.
 [[nodiscard]] ONEHOP_API std::size_t size_of(DType type);

@@ -36,6 +36,7 @@ constexpr std::array<std::pair<ReduceOp, std::string_view>, kReduceOpCount> kOps
     {ReduceOp::min, "min"},
     {ReduceOp::max, "max"},
     {ReduceOp::avg, "avg"},
+    {ReduceOp::premul_sum, "premul_sum"},
 }};
 
 }  // namespace
@@ -71,7 +72,7 @@ ReduceOp parse_reduce_op(std::string_view name) {
   for (const auto& [op, known] : kOps) {
     if (name == known) return op;
   }
-  fail(ErrorCode::invalid_argument, "unknown reduction '{}'; known: sum prod min max avg", name);
+  fail(ErrorCode::invalid_argument, "unknown reduction '{}'; known: sum prod min max avg premul_sum", name);
 }
 
 }  // namespace onehop

@@ -72,6 +72,35 @@ TEST(CApiCollectives, ReduceToOneRankAndToBlocks) {
   });
 }
 
+TEST(CApiCollectives, APremultipliedSumTakesItsFactorFromTheOptions) {
+  run_ranks(kRanks, [](onehop_group_t* group) {
+    const int me = onehop_group_rank(group);
+    onehop_call_options_t options;
+    onehop_call_options_init(&options, sizeof options);
+    EXPECT_EQ(options.factor, 1);
+    float value = static_cast<float>(me + 1);
+    options.factor = 0.5;
+    EXPECT_OK(onehop_all_reduce(group, &value, &value, 1, ONEHOP_DTYPE_F32, ONEHOP_OP_PREMUL_SUM, nullptr,
+                                &options, nullptr));
+    EXPECT_EQ(value, 3);
+    EXPECT_EQ(onehop_all_reduce(group, &value, &value, 1, ONEHOP_DTYPE_F32, ONEHOP_OP_SUM, nullptr, &options,
+                                nullptr),
+              ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("factor 0.5"));
+    int whole = me;
+    EXPECT_EQ(
+        onehop_all_reduce(group, &whole, &whole, 1, kI32, ONEHOP_OP_PREMUL_SUM, nullptr, &options, nullptr),
+        ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("i32, premul_sum, factor 0.5"));
+    // A caller compiled before there was a factor has none.
+    onehop_call_options_init(&options, offsetof(onehop_call_options_t, factor));
+    options.factor = 7;
+    EXPECT_OK(
+        onehop_all_reduce(group, &whole, &whole, 1, kI32, ONEHOP_OP_PREMUL_SUM, nullptr, &options, nullptr));
+    EXPECT_EQ(whole, 3);
+  });
+}
+
 TEST(CApiCollectives, BlocksOfAllToAllVHaveAnySize) {
   run_ranks(kRanks, [](onehop_group_t* group) {
     // Rank s sends s + r elements to rank r.

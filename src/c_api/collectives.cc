@@ -22,6 +22,7 @@ onehop_call_options_t call_defaults() {
   onehop_call_options_t defaults{};
   defaults.timeout_ms = ONEHOP_TIMEOUT_DEFAULT;
   defaults.algorithm = ONEHOP_ALGORITHM_AUTO;
+  defaults.factor = 1;
   return defaults;
 }
 
@@ -36,6 +37,7 @@ CallOptions to_call_options(const onehop_call_options_t* options, const Group& g
     out.algorithm = static_cast<Algorithm>(given.algorithm);
   }
   if (given.timeout_ms != ONEHOP_TIMEOUT_DEFAULT) out.timeout = timeout(given.timeout_ms, group.timeout());
+  out.factor = given.factor;
   return out;
 }
 

@@ -28,7 +28,8 @@ static_assert(ONEHOP_OP_PROD == static_cast<int>(ReduceOp::prod));
 static_assert(ONEHOP_OP_MIN == static_cast<int>(ReduceOp::min));
 static_assert(ONEHOP_OP_MAX == static_cast<int>(ReduceOp::max));
 static_assert(ONEHOP_OP_AVG == static_cast<int>(ReduceOp::avg));
-static_assert(ONEHOP_OP_AVG + 1 == kReduceOpCount);
+static_assert(ONEHOP_OP_PREMUL_SUM == static_cast<int>(ReduceOp::premul_sum));
+static_assert(ONEHOP_OP_PREMUL_SUM + 1 == kReduceOpCount);
 
 extern "C" {
 

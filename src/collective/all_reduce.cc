@@ -19,7 +19,8 @@ Algorithm host_all_reduce(HostCall& call) {
                             .out = arguments.out,
                             .bytes = arguments.block_bytes(),
                             .type = arguments.type,
-                            .op = *arguments.op};
+                            .op = *arguments.op,
+                            .scale = arguments.scale(team.size())};
   const std::optional<Algorithm> forced = arguments.options.algorithm;
   const AlgorithmPolicy policy = forced ? AlgorithmPolicy::tuned : call.group().options().policy;
   const Plan plan = plan_all_reduce({.ranks = team.size(),
@@ -83,6 +84,7 @@ Algorithm device_all_reduce(Group::State& group, const Arguments& call, Stream s
                               .bytes = bytes,
                               .type = call.type,
                               .op = *call.op,
+                              .scale = call.scale(group.size()),
                               .protocol = plan.protocol,
                               .launch_bytes = plan.launch_bytes,
                               .chunk = plan.chunk,

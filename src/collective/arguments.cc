@@ -1,6 +1,7 @@
 #include "collective/arguments.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <limits>
 
@@ -38,6 +39,9 @@ CallDefect find_pointer_defect(const Arguments& call) {
 CallDefect find_defect(const Arguments& call, int ranks) {
   if (static_cast<int>(call.type) >= kDTypeCount) return CallDefect::unknown_type;
   if (call.op && static_cast<int>(*call.op) >= kReduceOpCount) return CallDefect::unknown_op;
+  const double factor = call.options.factor;
+  if (call.op != ReduceOp::premul_sum && factor != 1) return CallDefect::factor_without_use;
+  if (call.op == ReduceOp::premul_sum && !can_scale(call.type, factor)) return CallDefect::factor_not_of_type;
   if (const std::optional<Algorithm> algorithm = call.options.algorithm) {
     if (*algorithm == Algorithm::none || static_cast<int>(*algorithm) >= kAlgorithmCount)
       return CallDefect::unknown_algorithm;
@@ -60,7 +64,8 @@ host::Call describe_call(const Arguments& call, CallDefect defect) {
           .algorithm =
               call.options.algorithm ? static_cast<std::uint8_t>(*call.options.algorithm) : kAnyAlgorithm,
           .rejected = static_cast<std::uint8_t>(defect),
-          .root = static_cast<std::int16_t>(std::clamp<int>(root, Root::min(), Root::max()))};
+          .root = static_cast<std::int16_t>(std::clamp<int>(root, Root::min(), Root::max())),
+          .factor = std::bit_cast<std::uint64_t>(call.options.factor)};
 }
 
 }  // namespace onehop

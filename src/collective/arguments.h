@@ -8,6 +8,7 @@
 #include "onehop/collectives.h"
 
 #include "collective/call.h"
+#include "kernel/scale.h"
 
 namespace onehop {
 
@@ -27,6 +28,8 @@ struct Arguments {
 
   /// Only for types that are known and counts that are not too large.
   [[nodiscard]] std::size_t block_bytes() const { return count * size_of(type); }
+  /// Only for reductions without a defect.
+  [[nodiscard]] Scale scale(int ranks) const { return scale_of(type, *op, options.factor, ranks); }
 };
 
 [[nodiscard]] inline const std::byte* as_bytes(const void* data) {

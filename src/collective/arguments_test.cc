@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
+#include <optional>
 
 namespace onehop {
 namespace {
@@ -136,6 +138,33 @@ TEST(FindDefect, RefusesTypesAndOpsThatDoNotExist) {
   Arguments op = call(at(0), at(64));
   op.op = static_cast<ReduceOp>(kReduceOpCount);
   EXPECT_EQ(defect_of(op), CallDefect::unknown_op);
+}
+
+TEST(FindDefect, LetsOnlyPremultipliedSumsHaveAFactor) {
+  CallOptions options;
+  const auto with = [&](std::optional<ReduceOp> op, DType type, double factor) {
+    options.factor = factor;
+    Arguments each{.kind = op ? CallKind::all_reduce : CallKind::all_gather,
+                   .in = at(0),
+                   .out = at(512),
+                   .count = 16,
+                   .type = type,
+                   .options = options};
+    each.op = op;
+    return defect_of(each);
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const double factor : {0.5, 0.0, -1.0, nan}) {
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max, ReduceOp::avg}) {
+      EXPECT_EQ(with(op, DType::f32, factor), CallDefect::factor_without_use) << to_string(op);
+    }
+    EXPECT_EQ(with(std::nullopt, DType::f32, factor), CallDefect::factor_without_use);
+    EXPECT_EQ(with(ReduceOp::premul_sum, DType::bf16, factor), CallDefect::none) << factor;
+  }
+  EXPECT_EQ(with(ReduceOp::premul_sum, DType::i32, 0.5), CallDefect::factor_not_of_type);
+  EXPECT_EQ(with(ReduceOp::premul_sum, DType::u8, -1), CallDefect::factor_not_of_type);
+  EXPECT_EQ(with(ReduceOp::premul_sum, DType::i8, -1), CallDefect::none);
+  EXPECT_EQ(with(ReduceOp::premul_sum, static_cast<DType>(kDTypeCount), 2), CallDefect::unknown_type);
 }
 
 TEST(DescribeCall, CarriesARootThatIsNoRankAsFarAsItGoes) {

@@ -1,5 +1,6 @@
 #include "collective/call.h"
 
+#include <bit>
 #include <iterator>
 
 #include "onehop/group.h"
@@ -46,24 +47,9 @@ bool has_root(CallKind kind) {
          kind == CallKind::scatter;
 }
 
-/// "all_reduce(count 1024, f32, sum)".
-std::string describe(const host::Call& call) {
-  const auto kind = static_cast<CallKind>(call.kind);
-  if (kind == CallKind::barrier) return "barrier()";
-  if (&names_of(kind) == kNames) return kNames->call;
-  std::string text = fmt::format("{}(", to_text(kind));
-  if (kind != CallKind::all_to_all_v) text += fmt::format("count {}, ", call.count);
-  text += to_string(static_cast<DType>(call.dtype));
-  if (reduces(kind)) text += fmt::format(", {}", to_string(static_cast<ReduceOp>(call.op)));
-  if (has_root(kind)) text += fmt::format(", root {}", call.root);
-  if (call.algorithm != kAnyAlgorithm)
-    text += fmt::format(", {}", to_string(static_cast<Algorithm>(call.algorithm)));
-  return text + ")";
-}
-
 bool same(const host::Call& a, const host::Call& b) {
   return a.count == b.count && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op &&
-         a.algorithm == b.algorithm && a.root == b.root;
+         a.algorithm == b.algorithm && a.root == b.root && a.factor == b.factor;
 }
 
 }  // namespace
@@ -111,8 +97,29 @@ const char* to_text(CallDefect defect) {
     case CallDefect::not_symmetric:
       return "its output is not in symmetric memory of the group, although CallOptions::symmetric promises "
              "it";
+    case CallDefect::factor_without_use:
+      return "only premul_sum takes a factor other than 1";
+    case CallDefect::factor_not_of_type:
+      return "its factor is not a whole number that its element type holds";
   }
   return "its arguments are unusable";
+}
+
+std::string describe(const host::Call& call) {
+  const auto kind = static_cast<CallKind>(call.kind);
+  if (kind == CallKind::barrier) return "barrier()";
+  if (&names_of(kind) == kNames) return kNames->call;
+  std::string text = fmt::format("{}(", to_text(kind));
+  if (kind != CallKind::all_to_all_v) text += fmt::format("count {}, ", call.count);
+  text += to_string(static_cast<DType>(call.dtype));
+  const auto op = static_cast<ReduceOp>(call.op);
+  if (reduces(kind)) text += fmt::format(", {}", to_string(op));
+  const auto factor = std::bit_cast<double>(call.factor);
+  if (op == ReduceOp::premul_sum || factor != 1) text += fmt::format(", factor {}", factor);
+  if (has_root(kind)) text += fmt::format(", root {}", call.root);
+  if (call.algorithm != kAnyAlgorithm)
+    text += fmt::format(", {}", to_string(static_cast<Algorithm>(call.algorithm)));
+  return text + ")";
 }
 
 void require_same_call(const std::vector<const host::Call*>& calls) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "onehop/device/view.h"
@@ -48,11 +49,16 @@ enum class CallDefect : std::uint8_t {
   not_one_per_rank,
   null_output,
   not_symmetric,
+  factor_without_use,
+  factor_not_of_type,
 };
 [[nodiscard]] const char* to_text(CallDefect defect);
 
 /// "any algorithm" in host::Call::algorithm.
 inline constexpr std::uint8_t kAnyAlgorithm = 0xff;
+
+/// "all_reduce(count 1024, f32, sum)".
+[[nodiscard]] std::string describe(const host::Call& call);
 
 /// Throws the same Error on every rank when `calls` (one per rank) differ in what must be equal, or one was
 /// rejected by its own rank. Placement may differ and is not compared. Pure.

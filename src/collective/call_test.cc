@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <functional>
+#include <limits>
 
 #include "onehop/error.h"
 #include "onehop/group.h"
@@ -62,6 +64,11 @@ TEST(RequireSameCall, NamesTheRankAndBothCallsOfAMismatch) {
        "all_reduce(count 1024, bf16, sum)"},
       {[](host::Call& call) { call.op = static_cast<std::uint8_t>(ReduceOp::avg); },
        "all_reduce(count 1024, f32, avg)"},
+      {[](host::Call& call) {
+         call.op = static_cast<std::uint8_t>(ReduceOp::premul_sum);
+         call.factor = std::bit_cast<std::uint64_t>(1.0 / 3);
+       },
+       "all_reduce(count 1024, f32, premul_sum, factor 0.3333333333333333)"},
       {[](host::Call& call) { call.algorithm = static_cast<std::uint8_t>(Algorithm::two_shot); },
        "f32, sum, two-shot)"},
       {[](host::Call& call) { call = {.kind = static_cast<std::uint8_t>(CallKind::barrier)}; },
@@ -103,6 +110,31 @@ TEST(RequireSameCall, DescribesEachCollectiveByWhatItHas) {
   }
 }
 
+TEST(RequireSameCall, ADifferentFactorIsAMismatchThatNamesBoth) {
+  std::vector<host::Call> calls(2, some_call());
+  const auto set = [&](double first, double second) {
+    calls[0].op = calls[1].op = static_cast<std::uint8_t>(ReduceOp::premul_sum);
+    calls[0].factor = std::bit_cast<std::uint64_t>(first);
+    calls[1].factor = std::bit_cast<std::uint64_t>(second);
+  };
+  set(0.5, 0.25);
+  try {
+    require_same(calls);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::mismatch);
+    EXPECT_EQ(
+        error.message(),
+        "ranks disagree: rank 0 calls all_reduce(count 1024, f32, premul_sum, factor 0.5), rank 1 calls "
+        "all_reduce(count 1024, f32, premul_sum, factor 0.25)");
+  }
+  set(0.0, -0.0);
+  EXPECT_THROW(require_same(calls), Error) << "they give different zeros";
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  set(nan, nan);
+  EXPECT_NO_THROW(require_same(calls));
+}
+
 TEST(RequireSameCall, ADifferentRootIsAMismatch) {
   std::vector<host::Call> calls(2, some_call());
   calls[0].kind = calls[1].kind = static_cast<std::uint8_t>(CallKind::gather);
@@ -115,7 +147,8 @@ TEST(RequireSameCall, AnUnusableArgumentOfOneRankRejectsTheCallWithItsReason) {
        {CallDefect::unknown_type, CallDefect::unknown_op, CallDefect::unknown_algorithm,
         CallDefect::too_large, CallDefect::null_input, CallDefect::misaligned, CallDefect::overlap,
         CallDefect::unsuitable_algorithm, CallDefect::unknown_root, CallDefect::in_place,
-        CallDefect::not_one_per_rank, CallDefect::null_output}) {
+        CallDefect::not_one_per_rank, CallDefect::null_output, CallDefect::factor_without_use,
+        CallDefect::factor_not_of_type}) {
     const Error error =
         error_when_rank_2([&](host::Call& call) { call.rejected = static_cast<std::uint8_t>(defect); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);

@@ -27,10 +27,12 @@ bool is_local(CallDefect defect, CallKind kind) {
 }
 
 [[noreturn]] void reject(Group::State& group, const Arguments& call, CallDefect defect) {
+  const host::Call own = describe_call(call, defect);
   const char* const phase = to_text(call.kind);
-  const Error error(ErrorCode::invalid_argument,
-                    fmt::format("{} of rank {} was rejected: {}", phase, group.rank().value, to_text(defect)),
-                    group.rank());
+  const Error error(
+      ErrorCode::invalid_argument,
+      fmt::format("{} of rank {} was rejected: {}", describe(own), group.rank().value, to_text(defect)),
+      group.rank());
   // The other ranks wait in their kernels for one that will not come.
   if (is_local(defect, call.kind)) group.fail_call(error, phase);
   throw error;

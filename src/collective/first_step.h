@@ -18,7 +18,8 @@ inline void first_step(Group::State& group, const host::Call& own, os::CallDeadl
   for (int r = 0; r < team.size(); ++r) {
     const host::Call& call = team.call(r);
     if (call.count == own.count && call.kind == own.kind && call.dtype == own.dtype && call.op == own.op &&
-        call.algorithm == own.algorithm && call.root == own.root && call.rejected == 0) {
+        call.algorithm == own.algorithm && call.root == own.root && call.factor == own.factor &&
+        call.rejected == 0) {
       continue;
     }
     std::vector<const host::Call*> calls;

@@ -26,6 +26,7 @@ Algorithm device_reduce(Group::State& group, const Arguments& call, Stream strea
                                 .bytes = bytes,
                                 .type = call.type,
                                 .op = *call.op,
+                                .scale = call.scale(group.size()),
                                 .protocol = DeviceProtocol::packets,
                                 .launch_bytes = plan.launch_bytes,
                                 .grid = plan.grid,
@@ -34,9 +35,13 @@ Algorithm device_reduce(Group::State& group, const Arguments& call, Stream strea
                                 .phase = DeviceFault::reduce},
                                stream);
   } else {
-    group.device()->reduce(
-        {.in = call.in, .out = call.out, .bytes = bytes, .type = call.type, .op = *call.op}, *call.root,
-        plan.algorithm == Algorithm::two_shot, stream);
+    group.device()->reduce({.in = call.in,
+                            .out = call.out,
+                            .bytes = bytes,
+                            .type = call.type,
+                            .op = *call.op,
+                            .scale = call.scale(group.size())},
+                           *call.root, plan.algorithm == Algorithm::two_shot, stream);
   }
   return plan.algorithm;
 }
@@ -71,7 +76,8 @@ Algorithm reduce(Group& group, const void* in, void* out, std::size_t count, DTy
                               .out = arguments.out,
                               .bytes = arguments.block_bytes(),
                               .type = type,
-                              .op = op};
+                              .op = op,
+                              .scale = arguments.scale(team.size())};
     const Plan plan = plan_all_reduce({.ranks = team.size(),
                                        .bytes = reduction.bytes,
                                        .type = type,

@@ -23,6 +23,7 @@ DeviceReduction device_reduce_scatter(const Group::State& group, const Arguments
           .bytes = call.block_bytes(),
           .type = call.type,
           .op = *call.op,
+          .scale = call.scale(group.size()),
           .protocol = plan.protocol,
           .launch_bytes = plan.launch_bytes,
           .grid = plan.grid,
@@ -58,8 +59,12 @@ Algorithm reduce_scatter(Group& group, const void* in, void* out, std::size_t co
   }
   return make_host_call(state, arguments, defect, [&](HostCall& call) {
     const std::size_t block = arguments.block_bytes();
-    host::ReduceScatter reduction{
-        .in = arguments.in, .out = arguments.out, .block = block, .type = type, .op = op};
+    host::ReduceScatter reduction{.in = arguments.in,
+                                  .out = arguments.out,
+                                  .block = block,
+                                  .type = type,
+                                  .op = op,
+                                  .scale = arguments.scale(ranks)};
     if (static_cast<std::size_t>(ranks - 1) * block >= kMinZeroCopyBytes) {
       call.show_input(arguments.in, static_cast<std::size_t>(ranks) * block);
       call.meet();

@@ -16,8 +16,8 @@ Algorithm transfer(Group& group, const Arguments& call, Rank peer, Stream stream
   require(peer.value >= 0 && peer.value < state.size(), "{}: rank {} is not in a group of {}", name,
           peer.value, state.size());
   const CallDefect defect = find_defect(call, state.size());
-  require(defect == CallDefect::none, "{} of rank {} was rejected: {}", name, state.rank().value,
-          to_text(defect));
+  require(defect == CallDefect::none, "{} of rank {} was rejected: {}", describe(describe_call(call, defect)),
+          state.rank().value, to_text(defect));
   const Duration timeout = call.options.timeout.value_or(state.options().timeout);
   require(timeout.count() >= 0, "{}: a timeout must not be negative, got {} ms", name, timeout.count());
 

@@ -15,6 +15,8 @@
 #include "onehop/device/view.h"
 #include "onehop/types.h"
 
+#include "kernel/scale.h"
+
 namespace onehop {
 
 /// Checks that the device exists and can carry onehop's kernels (compute capability 8.0 or newer), and
@@ -50,6 +52,7 @@ struct DeviceAllReduce {
   std::size_t bytes = 0;
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
+  Scale scale;
   DeviceProtocol protocol = DeviceProtocol::packets;
   std::size_t launch_bytes = 0;  ///< a longer message takes several launches; a multiple of 16
   std::size_t chunk = 0;         ///< chunks: cuda::AllReduceParams::chunk; copies: of each piece in a round
@@ -97,6 +100,7 @@ struct DeviceReduction {
   std::size_t bytes = 0;  ///< of the result
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
+  Scale scale;
   ScatterProtocol protocol = ScatterProtocol::streams;
   // But for streams, as in DeviceAllReduce:
   std::size_t launch_bytes = 0;

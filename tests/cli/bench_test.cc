@@ -79,12 +79,32 @@ TEST_F(Bench, PrintsAVerifiedRowPerSizeWithoutControlCharactersInAPipe) {
 TEST_F(Bench, VerifiesEveryTypeAndOp) {
   for (const char* type :
        {"f16", "bf16", "f32", "f64", "e4m3", "e5m2", "i8", "u8", "i32", "u32", "i64", "u64"}) {
-    for (const char* op : {"sum", "prod", "min", "max", "avg"}) {
+    for (const char* op : {"sum", "prod", "min", "max", "avg", "premul_sum"}) {
       const Result result = bench(
           {"--threads", "--ranks", "3", "--type", type, "--op", op, "--sizes", "1000", "--warmup", "0"});
       EXPECT_EQ(result.exit_code, 0) << type << " " << op << ": " << result.err;
     }
   }
+}
+
+TEST_F(Bench, VerifiesPremultipliedSumsByTheirFactor) {
+  for (const auto& [type, factor] :
+       {std::pair{"f32", "0.3333"}, std::pair{"bf16", "-3"}, std::pair{"e4m3", "1e-3"}, std::pair{"i8", "-7"},
+        std::pair{"u64", "3"}}) {
+    const auto path = base_ / "r.json";
+    const Result result =
+        bench({"--threads", "--ranks", "3", "--type", type, "--op", "premul_sum",
+               std::string("--factor=") + factor, "--sizes", "1000", "--warmup", "0", "--json", path});
+    ASSERT_EQ(result.exit_code, 0) << type << " by " << factor << ": " << result.err;
+    EXPECT_THAT(result.out, HasSubstr(std::string(type) + " premul_sum by "));
+    const json run = json::parse(read(path)).at("run");
+    EXPECT_EQ(run.at("op"), "premul_sum");
+    EXPECT_EQ(run.at("factor"), std::stod(factor));
+  }
+  const Result result =
+      bench({"--threads", "--ranks", "2", "--type", "i32", "--op", "premul_sum", "--factor", "0.5"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("i32, premul_sum, factor 0.5"));
 }
 
 TEST_F(Bench, EveryKindOfBuffersAndAlgorithm) {

@@ -136,26 +136,41 @@ TEST(FiniteCalls, WhatTheySumStaysWithinTheType) {
   for (const Range range : {Range{DType::f16, 65504}, Range{DType::bf16, 3.38e38}, Range{DType::f32, 3.40e38},
                             Range{DType::e4m3, 448}, Range{DType::e5m2, 57344}}) {
     for (int ranks = 2; ranks <= 8; ++ranks) {
-      const int calls = finite_calls(range.type, ReduceOp::sum, ranks);
+      const int calls = finite_calls(options_of(range.type, ReduceOp::sum, ranks));
       EXPECT_GE(calls, 1);
       EXPECT_LE(grown(ReduceOp::sum, ranks, calls), range.largest)
           << to_string(range.type) << ", " << ranks << " ranks";
     }
   }
-  EXPECT_GE(finite_calls(DType::bf16, ReduceOp::sum, 4), 50) << "the usual comparison is not cut short";
+  EXPECT_GE(finite_calls(options_of(DType::bf16, ReduceOp::sum, 4)), 50)
+      << "the usual comparison is not cut short";
 }
 
 TEST(FiniteCalls, LimitOnlyWhatFeedsBackAndGrows) {
   BenchOptions options = options_of(DType::f16, ReduceOp::sum, 4);
   EXPECT_EQ(choose_calls(options, 1024), 100);
   options.mode = BenchMode::dependent;
-  EXPECT_EQ(choose_calls(options, 1024), finite_calls(DType::f16, ReduceOp::sum, 4));
+  EXPECT_EQ(choose_calls(options, 1024), finite_calls(options));
+  EXPECT_LT(finite_calls(options), 100);
   options.op = ReduceOp::avg;
   EXPECT_EQ(choose_calls(options, 1024), 100);
   options = options_of(DType::i32, ReduceOp::sum, 4);
   options.in_place = true;
   EXPECT_TRUE(feeds_back(options));
   EXPECT_EQ(choose_calls(options, 1024), 100) << "integers wrap";
+}
+
+TEST(FiniteCalls, OfPremultipliedSumsDependOnTheFactor) {
+  BenchOptions options = options_of(DType::e4m3, ReduceOp::premul_sum, 8);
+  EXPECT_EQ(finite_calls(options), finite_calls(options_of(DType::e4m3, ReduceOp::sum, 8)));
+  options.factor = -0.125;
+  EXPECT_EQ(finite_calls(options), 100) << "an average";
+  options.factor = -16;
+  EXPECT_EQ(finite_calls(options), 1) << "at most 256 of 448";
+  options.factor = 17;
+  EXPECT_EQ(finite_calls(options), 0);
+  options.type = DType::i8;
+  EXPECT_EQ(finite_calls(options), 100) << "integers wrap";
 }
 
 TEST(ChooseSlots, ColdCallsTouchMoreThanTwiceTheCacheOrOneBufferEach) {

@@ -46,6 +46,25 @@ TEST(CheckData, FindsASingleFlippedBitOfTheSignInEveryType) {
   }
 }
 
+TEST(CheckData, AcceptsAPremultipliedSumButNoOtherFactor) {
+  for (const DType type : {DType::f32, DType::i32}) {
+    CheckData data{.type = type, .op = ReduceOp::premul_sum, .ranks = 1, .seed = 5, .factor = -3};
+    constexpr std::size_t kCount = 100;
+    std::vector<std::byte> bytes(kCount * size_of(type));
+    fill_input(data, 0, bytes.data(), kCount);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      if (type == DType::f32) {
+        reinterpret_cast<float*>(bytes.data())[i] *= -3;
+      } else {
+        reinterpret_cast<std::uint32_t*>(bytes.data())[i] *= static_cast<std::uint32_t>(-3);
+      }
+    }
+    EXPECT_FALSE(find_wrong(data, bytes.data(), kCount).has_value()) << to_string(type);
+    data.factor = 3;
+    EXPECT_TRUE(find_wrong(data, bytes.data(), kCount).has_value()) << to_string(type);
+  }
+}
+
 TEST(CheckData, AcceptsTheFloatSumInAnyOrderButNotALostRank) {
   const CheckData data{DType::f32, ReduceOp::sum, 4, 7};
   constexpr std::size_t kCount = 1000;

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -90,12 +91,12 @@ TEST_P(AllReduce, GivesTheExactBitsOfEveryTypeAndOpAtEverySize) {
   std::vector<CollectiveCase> cases;
   std::size_t n = 0;
   for (int type = 0; type < kDTypeCount; ++type) {
-    for (int op = 0; op < kReduceOpCount; ++op) {
+    for (const Reduction& how : reductions_of(static_cast<DType>(type))) {
       for (const std::size_t count : small_counts()) {
         if (n++ % kThin != 0) continue;
         CollectiveCase each = random_case(random);
         each.type = static_cast<DType>(type);
-        each.op = static_cast<ReduceOp>(op);
+        each.set(how);
         each.count = count;
         cases.push_back(each);
       }
@@ -226,7 +227,7 @@ TEST_P(AllReduce, GoesEveryWayATuningTableCanName) {
 TEST_P(AllReduce, TreatsSpecialValuesAsTheContractSays) {
   struct Special {
     DType type;
-    ReduceOp op;
+    Reduction how;
     std::vector<Bytes> inputs;  ///< per rank
     Bytes expected;
   };
@@ -247,9 +248,8 @@ TEST_P(AllReduce, TreatsSpecialValuesAsTheContractSays) {
         inputs[r].insert(inputs[r].end(), at, at + static_cast<std::ptrdiff_t>(element));
       }
     }
-    for (int op = 0; op < kReduceOpCount; ++op) {
-      specials.push_back(
-          {type, static_cast<ReduceOp>(op), inputs, reduced(type, static_cast<ReduceOp>(op), inputs)});
+    for (const Reduction& how : reductions_of(type)) {
+      specials.push_back({type, how, inputs, reduced(type, how, inputs)});
     }
   }
   std::size_t most = 0;
@@ -262,8 +262,8 @@ TEST_P(AllReduce, TreatsSpecialValuesAsTheContractSays) {
       for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
         const std::size_t count = input.size() / size_of(each.type);
         memory->upload(data, input.data(), input.size());
-        (void)all_reduce(group, data, data, count, each.type, each.op, memory->stream(),
-                         {.algorithm = algorithm, .timeout = {}});
+        (void)all_reduce(group, data, data, count, each.type, each.how.op, memory->stream(),
+                         {.algorithm = algorithm, .timeout = {}, .factor = each.how.factor});
         group.synchronize(memory->stream());
         Bytes output(input.size());
         memory->download(output.data(), data, output.size());
@@ -273,8 +273,8 @@ TEST_P(AllReduce, TreatsSpecialValuesAsTheContractSays) {
           std::string inputs;
           for (const Bytes& of_rank : each.inputs) inputs += element_text(each.type, of_rank.data(), i) + " ";
           ASSERT_EQ(element_text(each.type, output.data(), i), expected)
-              << to_string(each.type) << " " << to_string(each.op) << " of " << inputs
-              << to_string(algorithm);
+              << to_string(each.type) << " " << to_string(each.how.op) << " (factor " << each.how.factor
+              << ") of " << inputs << to_string(algorithm);
         }
       }
     }
@@ -297,7 +297,8 @@ TEST_P(AllReduce, KeepsRanksInStepThroughRandomCallsBackToBack) {
     for (int i = 0; i < calls; ++i) {
       CollectiveCase each = random_case(together);
       each.type = static_cast<DType>(together() % kDTypeCount);
-      each.op = static_cast<ReduceOp>(together() % kReduceOpCount);
+      const std::vector<Reduction> reductions = reductions_of(each.type);
+      each.set(reductions[together() % reductions.size()]);
       // Every magnitude is as likely as any other.
       const std::size_t limit = kMaxBytes >> together() % 17;
       each.count = together() % (limit / size_of(each.type) + 1);
@@ -371,6 +372,32 @@ class Array {
   T* data_;
 };
 
+TEST_P(AllReduce, RefusesAFactorThatTheTypeDoesNotHoldOnEveryRank) {
+  backend().run(ranks(), {}, [&](Group& group) {
+    const std::unique_ptr<RankMemory> memory = backend().memory(group);
+    const Array<std::int32_t> data(*memory, 100, 1);
+    const Array<std::int32_t> out(*memory, 100, 7);
+    const auto call = [&](double factor) {
+      (void)all_reduce(group, data.data(), out.data(), 100, DType::i32, ReduceOp::premul_sum,
+                       memory->stream(), {.algorithm = {}, .timeout = {}, .factor = factor});
+    };
+    for (const double factor : {0.5, 0x1p31, std::nan("")}) {
+      try {
+        call(factor);
+        ADD_FAILURE() << "accepted " << factor;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+        EXPECT_THAT(error.message(), ::testing::HasSubstr(fmt::format("i32, premul_sum, factor {}", factor)));
+      }
+    }
+    group.synchronize(memory->stream());
+    EXPECT_THAT(out.values(), ::testing::Each(7));
+    call(-3);
+    group.synchronize(memory->stream());
+    EXPECT_THAT(out.values(), ::testing::Each(-3 * group.size()));
+  });
+}
+
 // On GPUs calls are compared where ONEHOP_CHECK asks for it; otherwise waits time out (tests/fault).
 TEST_P(AllReduce, RejectsCallsThatDifferOnEveryRankAndTheGroupStaysUsable) {
   const ScopedVariable check("ONEHOP_CHECK", "1");
@@ -414,6 +441,10 @@ TEST_P(AllReduce, RejectsCallsThatDifferOnEveryRankAndTheGroupStaysUsable) {
       call(100, DType::f32, ReduceOp::sum,
            {.algorithm = odd_one ? Algorithm::two_shot : Algorithm::one_shot, .timeout = {}});
     });
+    expect_rejected(ErrorCode::mismatch, "factor 0.5", [&] {
+      call(100, DType::f32, ReduceOp::premul_sum,
+           {.algorithm = {}, .timeout = {}, .factor = odd_one ? 0.5 : 0.25});
+    });
     expect_rejected(ErrorCode::mismatch, "barrier()", [&] {
       if (odd_one) {
         group.barrier();
@@ -423,6 +454,9 @@ TEST_P(AllReduce, RejectsCallsThatDifferOnEveryRankAndTheGroupStaysUsable) {
     });
     expect_rejected(ErrorCode::invalid_argument, fmt::format("rank {}", last),
                     [&] { call(100, odd_one ? static_cast<DType>(77) : DType::f32, ReduceOp::sum); });
+    expect_rejected(ErrorCode::invalid_argument, "only premul_sum", [&] {
+      call(100, DType::f32, ReduceOp::sum, {.algorithm = {}, .timeout = {}, .factor = odd_one ? 0.5 : 1});
+    });
     const auto pointers = [&](const void* in, void* to, std::size_t count) {
       (void)all_reduce(group, in, to, count, DType::f64, ReduceOp::sum, memory->stream());
     };

@@ -145,7 +145,7 @@ class Part {
   void expect_sum(std::size_t start) {
     writes = true;
     output.resize(call_.count * element_);
-    streams_.expected(call_.op, start, call_.count, output.data());
+    streams_.expected({call_.op, call_.factor}, start, call_.count, output.data());
   }
   void pad(Bytes& data, std::size_t r) const {
     data.resize(data.size() + mixed(call_.start, r, rank_) / 4 % (kMaxGap + 1) * element_, kPoison);
@@ -185,9 +185,10 @@ std::size_t CollectiveCase::max_bytes(int ranks) const {
 }
 
 std::string CollectiveCase::describe() const {
+  std::string how = reduces(collective) ? fmt::format(" {}", to_string(op)) : std::string();
+  if (op == ReduceOp::premul_sum) how += fmt::format(" by {}", factor);
   return fmt::format("{} of {} {}{}{} (data {}{}, {}, {} elements past alignment, stream start {}, {})",
-                     to_text(collective), count, to_string(type),
-                     reduces(collective) ? fmt::format(" {}", to_string(op)) : std::string(),
+                     to_text(collective), count, to_string(type), how,
                      has_root(collective) ? fmt::format(", root {}", root.value) : std::string(),
                      kPlacements[static_cast<int>(placement)], symmetric ? ", as promised" : "",
                      in_place ? "in place" : "out of place", shift, start,
@@ -260,7 +261,8 @@ void Workspace::expect(std::byte* at, const Bytes& content, const CollectiveCase
 Algorithm Workspace::call(const CollectiveCase& call, const std::byte* in, std::byte* out,
                           const Blocks& in_blocks, const Blocks& out_blocks) {
   const Stream stream = memory_->stream();
-  const CallOptions options{.algorithm = call.algorithm, .timeout = {}, .symmetric = call.symmetric};
+  const CallOptions options{
+      .algorithm = call.algorithm, .timeout = {}, .symmetric = call.symmetric, .factor = call.factor};
   switch (call.collective) {
     case Collective::all_reduce:
       return all_reduce(group_, in, out, call.count, call.type, call.op, stream, options);

@@ -50,6 +50,7 @@ struct CollectiveCase {
   Collective collective = Collective::all_reduce;
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
+  double factor = 1;
   std::size_t count = 0;
   Rank root{0};
   std::optional<Algorithm> algorithm;
@@ -60,6 +61,7 @@ struct CollectiveCase {
   bool symmetric =
       false;  ///< CallOptions::symmetric: every rank passes its output, also one that gets nothing
 
+  void set(const Reduction& how) { op = how.op, factor = how.factor; }
   /// What the larger of input and output takes on a rank of `ranks`, at most.
   [[nodiscard]] std::size_t max_bytes(int ranks) const;
   [[nodiscard]] std::string describe() const;

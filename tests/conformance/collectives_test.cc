@@ -87,12 +87,14 @@ TEST_P(Collectives, GiveEveryRankWhatItIsDueAtEverySizeOfEveryType) {
   std::size_t n = 0;
   for (const Collective collective : kCollectives) {
     for (int type = 0; type < kDTypeCount; ++type) {
-      for (int op = 0; op < (reduces(collective) ? kReduceOpCount : 1); ++op) {
+      std::vector<Reduction> reductions(1);
+      if (reduces(collective)) reductions = reductions_of(static_cast<DType>(type));
+      for (const Reduction& how : reductions) {
         for (const std::size_t count : small_counts()) {
           if (n++ % kThin != 0) continue;
           CollectiveCase each = random_case(collective, random);
           each.type = static_cast<DType>(type);
-          each.op = static_cast<ReduceOp>(op);
+          each.set(how);
           each.count = count;
           cases.push_back(each);
         }
@@ -256,7 +258,8 @@ TEST_P(Collectives, KeepRanksInStepThroughRandomCallsOfAllKindsBackToBack) {
     for (int i = 0; i < calls; ++i) {
       CollectiveCase each = random_case(static_cast<Collective>(together() % kCollectiveCount), together);
       each.type = static_cast<DType>(together() % kDTypeCount);
-      each.op = static_cast<ReduceOp>(together() % kReduceOpCount);
+      const std::vector<Reduction> reductions = reductions_of(each.type);
+      if (reduces(each.collective)) each.set(reductions[together() % reductions.size()]);
       // Every magnitude is as likely as any other.
       each.count = (together() % kMaxBytes >> together() % 18) / size_of(each.type);
       while (each.max_bytes(group.size()) > kMaxBytes) each.count /= 2;

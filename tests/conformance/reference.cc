@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <stdexcept>
 #include <type_traits>
 
 #include "base/numeric.h"
@@ -124,7 +125,22 @@ typename Traits::Stored float_of(double value) {
 
 }  // namespace
 
-Bytes reduced(DType type, ReduceOp op, const std::vector<Bytes>& inputs) {
+std::vector<Reduction> reductions_of(DType type) {
+  std::vector<Reduction> all;
+  for (int op = 0; op < static_cast<int>(ReduceOp::premul_sum); ++op) {
+    all.push_back({.op = static_cast<ReduceOp>(op)});
+  }
+  const bool is_float = with_traits(type, []<class Traits>(Traits) { return kIsFloat<Traits>; });
+  const bool is_signed =
+      with_traits(type, []<class Traits>(Traits) { return std::is_signed_v<typename Traits::Wide>; });
+  for (const double factor : {0.5, 3.0, 1.0 / 3, -1.0}) {
+    const bool whole = factor == std::trunc(factor);
+    if ((is_float || whole) && (is_signed || factor > 0)) all.push_back({ReduceOp::premul_sum, factor});
+  }
+  return all;
+}
+
+Bytes reduced(DType type, const Reduction& how, const std::vector<Bytes>& inputs) {
   return with_traits(type, [&]<class Traits>(Traits) {
     using Stored = typename Traits::Stored;
     Bytes result;
@@ -132,10 +148,13 @@ Bytes reduced(DType type, ReduceOp op, const std::vector<Bytes>& inputs) {
     for (std::size_t i = 0; i < inputs[0].size() / sizeof(Stored); ++i) {
       auto total = Traits::widen(load<Stored>(inputs[0].data(), i));
       for (std::size_t r = 1; r < inputs.size(); ++r) {
-        total = combine(op, total, Traits::widen(load<Stored>(inputs[r].data(), i)));
+        total = combine(how.op, total, Traits::widen(load<Stored>(inputs[r].data(), i)));
       }
       using Wide = typename Traits::Wide;
-      if (op == ReduceOp::avg) total = static_cast<Wide>(total / static_cast<Wide>(inputs.size()));
+      if (how.op == ReduceOp::avg) total = static_cast<Wide>(total / static_cast<Wide>(inputs.size()));
+      if (how.op == ReduceOp::premul_sum) {
+        total = combine(ReduceOp::prod, total, static_cast<Wide>(how.factor));
+      }
       append(result, Traits::round(total));
     }
     return result;
@@ -230,20 +249,21 @@ std::string element_text(DType type, const std::byte* elements, std::size_t i) {
   return fmt::format("{:#x}", bits);
 }
 
-Streams::Streams(int ranks, DType type, std::uint64_t seed) : type_(type) {
+Streams::Streams(int ranks, DType type, std::uint64_t seed) : type_(type), reductions_(reductions_of(type)) {
   for (int r = 0; r < ranks; ++r) {
     inputs_.push_back(random_elements(type, kPeriod, seed * 64 + static_cast<std::uint64_t>(r)));
   }
-  for (int op = 0; op < kReduceOpCount; ++op)
-    expected_.push_back(reduced(type, static_cast<ReduceOp>(op), inputs_));
+  for (const Reduction& how : reductions_) expected_.push_back(reduced(type, how, inputs_));
 }
 
 void Streams::input(int rank, std::size_t start, std::size_t count, std::byte* to) const {
   stretch(inputs_[static_cast<std::size_t>(rank)], start, count, to);
 }
 
-void Streams::expected(ReduceOp op, std::size_t start, std::size_t count, std::byte* to) const {
-  stretch(expected_[static_cast<std::size_t>(op)], start, count, to);
+void Streams::expected(const Reduction& how, std::size_t start, std::size_t count, std::byte* to) const {
+  const auto found = std::find(reductions_.begin(), reductions_.end(), how);
+  if (found == reductions_.end()) throw std::logic_error("no such reduction in the streams");
+  stretch(expected_[static_cast<std::size_t>(found - reductions_.begin())], start, count, to);
 }
 
 void Streams::stretch(const Bytes& period, std::size_t start, std::size_t count, std::byte* to) const {

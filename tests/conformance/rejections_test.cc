@@ -30,6 +30,7 @@ struct Call {
   ReduceOp op = ReduceOp::sum;
   Rank root;
   std::optional<Algorithm> algorithm{};
+  double factor = 1;
   // Of all_to_all_v.
   std::vector<std::size_t> sent;
   std::vector<std::size_t> sent_at;
@@ -38,7 +39,7 @@ struct Call {
 
   void make(Group& group) const {
     if (barrier) return group.barrier();
-    const CallOptions options{.algorithm = algorithm, .timeout = {}};
+    const CallOptions options{.algorithm = algorithm, .timeout = {}, .factor = factor};
     switch (collective) {
       case Collective::all_reduce:
         return (void)all_reduce(group, in, out, count, type, op, {}, options);
@@ -96,6 +97,8 @@ std::vector<Oddity> oddities() {
       {[](Call& c, int) { c.count = kLargeCount; }, differs, "count 10000", has_count},
       {[](Call& c, int) { c.type = DType::i64; }, differs, "i64"},
       {[](Call& c, int) { c.op = ReduceOp::max; }, differs, "max", reduces},
+      {[](Call& c, int) { c.op = ReduceOp::premul_sum, c.factor = 0.5; }, differs,
+       "f64, premul_sum, factor 0.5", reduces},
       {[](Call& c, int n) { c.root.value = (c.root.value + 1) % n; }, differs, "root", has_root},
       {[](Call& c, int) { c.algorithm = Algorithm::one_shot; }, differs, "one-shot"},
       {[](Call& c, int) { c.barrier = true; }, differs, "barrier()"},
@@ -107,6 +110,9 @@ std::vector<Oddity> oddities() {
       {[](Call& c, int n) { c.root = Rank{n}; }, unusable, "root", has_root},
       {[](Call& c, int) { c.count = SIZE_MAX; }, unusable, "too large", has_count},
       {[](Call& c, int) { c.count = SIZE_MAX / 256; }, unusable, "too large", has_count},
+      {[](Call& c, int) { c.factor = 0.5; }, unusable, "only premul_sum takes a factor"},
+      {[](Call& c, int) { c.type = DType::u64, c.op = ReduceOp::premul_sum, c.factor = -1; }, unusable,
+       "u64, premul_sum, factor -1", reduces},
       {[](Call& c, int) { c.in = nullptr; }, unusable, "null"},
       {[](Call& c, int) { c.out = nullptr; }, unusable, "null"},
       {[](Call& c, int) { c.in += 4; }, unusable, "aligned"},
@@ -190,6 +196,23 @@ TEST_P(Rejections, AreTheSameOnEveryRankAndLeaveTheGroupUsable) {
         caller.expect_rejected(
             call, all[i].code, all[i].text,
             fmt::format("{}, oddity {} ({}) on rank {}", to_text(which), i, all[i].text, odd_rank));
+      }
+    }
+  });
+}
+
+TEST_P(Rejections, NameBothFactorsOfAPremultipliedSum) {
+  backend().run(ranks(), {}, [&](Group& group) {
+    Caller caller(group);
+    for (int collective = 0; collective < kCollectiveCount; ++collective) {
+      const auto which = static_cast<Collective>(collective);
+      if (!reduces(which)) continue;
+      const bool odd = group.rank().value == ranks() - 1;
+      Call call = caller.usual(which, Rank{0});
+      call.op = ReduceOp::premul_sum;
+      call.factor = odd ? 0.25 : 3;
+      for (const char* const each : {"factor 3", "factor 0.25"}) {
+        caller.expect_rejected(call, ErrorCode::mismatch, each, to_text(which));
       }
     }
   });

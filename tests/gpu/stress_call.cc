@@ -43,6 +43,7 @@ void make_call(Group& group, const StressArena& arena, const StressOp& op, Strea
   const ReduceOp how = op.folds == 0 ? ReduceOp::sum : reduction(op, op.folds - 1);
   CallOptions options;
   if (op.algorithm != 0) options.algorithm = static_cast<Algorithm>(op.algorithm);
+  if (reduces(op.kind) && how == ReduceOp::premul_sum) options.factor = stress_factor(op);
   switch (op.kind) {
     case StressKind::all_reduce:
       (void)all_reduce(group, in, out, op.count, op.type, how, stream, options);

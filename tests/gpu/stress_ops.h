@@ -142,10 +142,28 @@ constexpr std::int64_t combined(DType type, ReduceOp op, std::int64_t a, std::in
   }
 }
 
+/// What a premultiplied sum of the chain is multiplied by. Of floats powers of two, which keep it exact.
+constexpr double stress_factor(const StressOp& op) {
+  const bool odd = op.key % 2 != 0;
+  if (is_float(op.type)) return odd ? 0.5 : 2;
+  const bool is_signed = op.type == DType::i8 || op.type == DType::i32 || op.type == DType::i64;
+  return odd && is_signed ? -3 : 5;
+}
+
 constexpr std::int64_t divided(DType type, std::int64_t x, int ranks) {
   if (type == DType::u64)
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(x) / static_cast<std::uint64_t>(ranks));
   return x / ranks;
+}
+
+/// What becomes of the sum, product, ... of all ranks.
+constexpr std::int64_t finished(const StressOp& op, ReduceOp how, std::int64_t total, int ranks) {
+  if (how == ReduceOp::avg) return divided(op.type, total, ranks);
+  if (how != ReduceOp::premul_sum) return total;
+  const double factor = stress_factor(op);
+  if (factor == 0.5) return total / 2;
+  return wrapped(op.type, static_cast<std::uint64_t>(total) *
+                              static_cast<std::uint64_t>(static_cast<std::int64_t>(factor)));
 }
 
 /// 64 random bits for one element of one rank.
@@ -248,7 +266,7 @@ constexpr StressOrigin origin(const StressOp& op, int ranks, std::uint32_t x) {
 
 /// Element i of what rank `rank` of `ranks` puts into a chain that begins as `op`'s does. Integers: anything.
 /// Floats: integers of so few bits that no sum of 8 ranks is rounded, multiples of `ranks` where an average
-/// is to be exact; products of 1 and 2.
+/// is to be exact, and of two where it is halved; products of 1 and 2.
 constexpr std::int64_t stress_input(const StressOp& op, std::uint32_t round, int rank, int ranks,
                                     std::uint32_t i) {
   const std::uint64_t bits = stress_bits(op.key, round, rank, i);
@@ -262,7 +280,8 @@ constexpr std::int64_t stress_input(const StressOp& op, std::uint32_t round, int
   const int width = kBits[static_cast<int>(op.type)];
   const std::int64_t small =
       static_cast<std::int64_t>(bits >> (64 - width)) - (std::int64_t{1} << (width - 1));
-  return first == ReduceOp::avg ? small * ranks : small;
+  if (first == ReduceOp::avg) return small * ranks;
+  return first == ReduceOp::premul_sum && stress_factor(op) < 1 ? 2 * small : small;
 }
 
 /// Element x of X after `op`.
@@ -274,7 +293,7 @@ constexpr std::int64_t stress_result(const StressOp& op, std::uint32_t round, in
     value = stress_input(op, round, 0, ranks, x);
     for (int r = 1; r < ranks; ++r)
       value = combined(op.type, how, value, stress_input(op, round, r, ranks, x));
-    if (how == ReduceOp::avg) value = divided(op.type, value, ranks);
+    value = finished(op, how, value, ranks);
   } else {
     const StressOrigin from = origin(op, ranks, x);
     value = stress_input(op, round, from.rank, ranks, from.i);
@@ -283,7 +302,7 @@ constexpr std::int64_t stress_result(const StressOp& op, std::uint32_t round, in
     const ReduceOp how = reduction(op, fold);
     std::int64_t total = value;
     for (int r = 1; r < ranks; ++r) total = combined(op.type, how, total, value);
-    value = how == ReduceOp::avg ? divided(op.type, total, ranks) : total;
+    value = finished(op, how, total, ranks);
   }
   return value;
 }

@@ -216,7 +216,9 @@ std::string describe(const StressOp& op) {
   std::string text = fmt::format("{} of {} {}", to_string(op.kind), op.count, to_string(op.type));
   if (op.raw) text += " of any bits";
   for (int fold = op.folds - 1; fold >= 0; --fold) {
-    text += fmt::format("{} {}", fold == op.folds - 1 ? "" : " of", to_string(reduction(op, fold)));
+    const ReduceOp how = reduction(op, fold);
+    text += fmt::format("{} {}", fold == op.folds - 1 ? "" : " of", to_string(how));
+    if (how == ReduceOp::premul_sum) text += fmt::format(" by {}", stress_factor(op));
   }
   if (begins_at_root(op.kind)) text += fmt::format(" from rank {}", op.root);
   if (ends_at_root(op.kind)) text += fmt::format(" to rank {}", op.root);

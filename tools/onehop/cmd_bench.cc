@@ -1,6 +1,8 @@
 // onehop bench: how fast, and is it right?
 #include <unistd.h>
 
+#include <cmath>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -35,6 +37,7 @@ Examples:
   onehop bench all-reduce --algorithm two-shot --buffers symmetric --in-place
   onehop bench reduce-scatter --device cuda --type bf16 --sizes 1K:1G:4 --peer nccl
   onehop bench all-reduce --device cuda --mode dependent --op avg
+  onehop bench all-reduce --type bf16 --op premul_sum --factor 0.125
   mpirun -n 4 onehop bench all-to-all                       joins the ranks mpirun started
 
 Started by itself, it starts the ranks; under onehop launch, torchrun, mpirun or srun it joins that job.
@@ -62,6 +65,7 @@ struct Arguments {
   std::string sizes = "1K:64M:2";
   std::string type = "f32";
   std::optional<std::string> op;
+  std::optional<std::string> factor;
   std::optional<std::string> root;
   std::string algorithm = "auto";
   std::string warmup = "5";
@@ -101,6 +105,23 @@ void refuse_for_collective(const Arguments& arguments, const BenchOptions& optio
   if (options.mode == BenchMode::dependent && options.op == ReduceOp::prod) {
     throw UsageError("--mode dependent --op prod leaves the range of every type; use sum, min, max or avg");
   }
+  if (arguments.factor && options.op != ReduceOp::premul_sum) {
+    throw UsageError(
+        fmt::format("--factor makes no sense for --op {}; it is for premul_sum", to_string(options.op)));
+  }
+  if (options.nccl && options.op == ReduceOp::premul_sum) {
+    throw UsageError(
+        "--peer nccl has no premul_sum like ours: NCCL scales and rounds every rank's input; leave out one");
+  }
+}
+
+double parse_factor(const std::string& text) {
+  char* end = nullptr;
+  const double factor = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !std::isfinite(factor)) {
+    throw UsageError(fmt::format("--factor '{}' is not a finite number", text));
+  }
+  return factor;
 }
 
 BenchOptions parse(const Arguments& arguments) {
@@ -112,6 +133,7 @@ BenchOptions parse(const Arguments& arguments) {
   }
   if (arguments.ranks) options.ranks = parse_count("--ranks", *arguments.ranks, 2, kMaxHostRanks);
   if (arguments.root) options.root = Rank{parse_count("--root", *arguments.root, 0, kMaxHostRanks - 1)};
+  if (arguments.factor) options.factor = parse_factor(*arguments.factor);
   options.warmup = parse_count("--warmup", arguments.warmup, 0, 1000000);
   if (arguments.iterations) options.iterations = parse_count("--iters", *arguments.iterations, 1, 100000);
   try {
@@ -156,6 +178,11 @@ void refuse_for_ranks(const BenchOptions& options) {
   if (options.root.value >= options.ranks) {
     throw UsageError(fmt::format("--root {} but there are {} ranks; use 0 to {}", options.root.value,
                                  options.ranks, options.ranks - 1));
+  }
+  if (finite_calls(options) == 0) {
+    throw UsageError(
+        fmt::format("--factor {} makes sums of {} ranks leave the range of {}; use a smaller one",
+                    options.factor, options.ranks, to_string(options.type)));
   }
   if (options.cuda) return;
   const char* option = options.mode != BenchMode::chain ? "--mode"
@@ -292,7 +319,9 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_option("--type", arguments->type, "f16 bf16 f32 f64 e4m3 e5m2 i8 u8 i32 u32 i64 u64")
       ->capture_default_str()
       ->type_name("TYPE");
-  sub->add_option("--op", arguments->op, "sum prod min max avg (default sum)")->type_name("OP");
+  sub->add_option("--op", arguments->op, "sum prod min max avg premul_sum (default sum)")->type_name("OP");
+  sub->add_option("--factor", arguments->factor, "Of premul_sum: what sums are multiplied by (default 1)")
+      ->type_name("X");
   sub->add_option("--root", arguments->root, "Of broadcast, reduce, gather, scatter: the rank (default 0)")
       ->type_name("RANK");
   sub->add_option("--algorithm", arguments->algorithm, "auto, one-shot or two-shot (all-reduce, reduce)")

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernel/cuda/segment.h"
+#include "kernel/scale.h"
 
 namespace onehop::cuda {
 
@@ -31,6 +32,7 @@ struct AllReduceParams {
   std::size_t rank_stride = 0;
   SegmentHead* heads[kMaxDevices] = {};  ///< by rank, for protocols with flags beside the data
   DeviceGuard guard;
+  Scale scale;
 };
 
 /// How a message between two ranks is cut; the same on both, so it follows from its length alone.
@@ -88,6 +90,7 @@ struct PairParams {
   PairShape own_shape;  ///< of `bytes`, where they are combined or relayed
   int root = -1;        ///< entry of `pairs` of the rank that a result is forwarded to, or relayed from
   Pair pairs[kMaxDevices - 1] = {};  ///< with the next rank to the right, and so on
+  Scale scale;                       ///< of what is combined
 };
 
 /// Where the ranks of a group wait for one another, so that copies before it have ended everywhere:
@@ -100,6 +103,7 @@ struct Meeting {
   const std::uint64_t* own_flags = nullptr;     ///< by source
   std::uint64_t* peer_flags[kMaxDevices] = {};  ///< this rank's, on each
   DeviceGuard guard;
+  Scale scale;
 };
 
 /// A kernel of direct.cuh.

@@ -134,7 +134,7 @@ class Chunked {
           for (int r = 1; r < kRanks; ++r) {
             if (r < size()) total.add(data[i][r]);
           }
-          const Data sum = total.result(size());
+          const Data sum = total.result(p_.scale);
 #pragma unroll
           for (int step = 1; step < kRanks; ++step) {
             if (step < size()) store_whole<16>(to[step] + at, sum);

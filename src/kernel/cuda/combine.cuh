@@ -97,7 +97,7 @@ class Combiner {
         for (int r = 1; r < kRanks; ++r) {
           if (r < size()) total.add(data[i][r]);
         }
-        store_packet<Stored, 16>(out, to + here, end, out_whole, total.result(size()));
+        store_packet<Stored, 16>(out, to + here, end, out_whole, total.result(p_.scale));
       }
     }
   }

@@ -62,7 +62,7 @@ __device__ __forceinline__ void add_round(const RoundParams& p) {
       for (int r = 1; r < kRanks; ++r) {
         if (r < size) total.add(data[i][r]);
       }
-      store_packet<Stored, 16>(p.out, own + here, p.bytes, p.aligned, total.result(size));
+      store_packet<Stored, 16>(p.out, own + here, p.bytes, p.aligned, total.result(p.scale));
     }
   }
 }

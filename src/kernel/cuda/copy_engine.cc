@@ -110,6 +110,7 @@ void CopyEngine::launch(CUfunction kernel, const DeviceAllReduce& call, const De
   for (int r = 0; r < size(); ++r) params.meeting.peer_flags[r] = &head(r)->round_flags[phase][rank_];
   params.inbox = slots(rank_, phase, round);
   params.rank_stride = layout_.copies().rank;
+  params.scale = call.scale;
   launch_kernel(driver_, kernel, {.grid = call.grid, .block = call.block, .stream = queue}, params,
                 phase == kScatter ? "launching copies" : "launching collect_round");
 }

@@ -36,6 +36,9 @@ constexpr int kOldestCapability = 80;
 constexpr std::string_view kScatterKernels[kScatterProtocolCount] = {"scatter_packets", "scatter_mail",
                                                                      "combine"};
 
+/// By kernel_op().
+constexpr std::string_view kOpNames[kKernelOpCount] = {"sum", "prod", "min", "max", "scaled"};
+
 /// By DType.
 CudaModule& reductions_module(DType type) {
   static auto& modules = *new std::array<CudaModule, kDTypeCount>{
@@ -111,7 +114,7 @@ class CudaTeam final : public DeviceTeam {
     dependent_launch_ =
         options_.alone && cuda_attribute(options_.device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) >= 9;
     for (int type = 0; type < kDTypeCount; ++type) {
-      for (int op = 0; op < kReduceOpCount; ++op) {
+      for (int op = 0; op < kKernelOpCount; ++op) {
         for (int protocol = 0; protocol < kDeviceProtocolCount; ++protocol) {
           if (!carries(static_cast<DeviceProtocol>(protocol), static_cast<DType>(type))) continue;
           kernel(protocol, type, op) = load(to_string(static_cast<DeviceProtocol>(protocol)), type, op);
@@ -137,7 +140,7 @@ class CudaTeam final : public DeviceTeam {
   void all_reduce(const DeviceAllReduce& call, Stream stream) override {
     in_order(stream, [&](CUstream queue) {
       auto* const function =
-          kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), static_cast<int>(call.op));
+          kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), kernel_op(call.op));
       if (call.protocol == DeviceProtocol::copies) {
         return copies_->all_reduce(call, function, guard(options_.timeout), queue);
       }
@@ -155,8 +158,8 @@ class CudaTeam final : public DeviceTeam {
 
   void reduce_scatter(const DeviceReduction& call, Stream stream) override {
     in_order(stream, [&](CUstream queue) {
-      auto* const function = scatter_kernel(static_cast<int>(call.protocol), static_cast<int>(call.type),
-                                            static_cast<int>(call.op));
+      auto* const function =
+          scatter_kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), kernel_op(call.op));
       if (call.protocol == ScatterProtocol::streams) {
         return pairs_->reduce_scatter(call, function, guard(options_.timeout), queue);
       }
@@ -179,7 +182,7 @@ class CudaTeam final : public DeviceTeam {
   void reduce(const DeviceReduction& call, Rank root, bool two_shot, Stream stream) override {
     in_order(stream, [&](CUstream queue) {
       auto* const function = scatter_kernel(static_cast<int>(ScatterProtocol::streams),
-                                            static_cast<int>(call.type), static_cast<int>(call.op));
+                                            static_cast<int>(call.type), kernel_op(call.op));
       pairs_->reduce(call, root, two_shot, function, guard(options_.timeout), queue);
     });
   }
@@ -280,6 +283,7 @@ class CudaTeam final : public DeviceTeam {
     params.aligned = reinterpret_cast<std::uintptr_t>(call.in) % 16 == 0 &&
                      reinterpret_cast<std::uintptr_t>(call.out) % 16 == 0;
     params.early = call.early;
+    params.scale = call.scale;
     params.guard = guard(options_.timeout);
     for (std::size_t done = 0; done < call.bytes; done += call.launch_bytes) {
       describe(done);
@@ -353,17 +357,17 @@ class CudaTeam final : public DeviceTeam {
   }
 
   [[nodiscard]] CUfunction& kernel(int protocol, int type, int op) {
-    return kernels_[static_cast<std::size_t>((type * kReduceOpCount + op) * kDeviceProtocolCount + protocol)];
+    return kernels_[static_cast<std::size_t>((type * kKernelOpCount + op) * kDeviceProtocolCount + protocol)];
   }
   [[nodiscard]] CUfunction& scatter_kernel(int protocol, int type, int op) {
-    return scatter_kernels_[static_cast<std::size_t>((type * kReduceOpCount + op) * kScatterProtocolCount +
+    return scatter_kernels_[static_cast<std::size_t>((type * kKernelOpCount + op) * kScatterProtocolCount +
                                                      protocol)];
   }
   [[nodiscard]] CUfunction load(std::string_view kind, int type, int op) const {
-    const int ranks = cuda::kernel_ranks(size(), static_cast<ReduceOp>(op) == ReduceOp::sum);
+    const int ranks = cuda::kernel_ranks(size(), op == kernel_op(ReduceOp::sum));
     return reductions_module(static_cast<DType>(type))
-        .function(options_.device, fmt::format("{}_{}_{}_{}", kind, to_string(static_cast<DType>(type)),
-                                               to_string(static_cast<ReduceOp>(op)), ranks));
+        .function(options_.device,
+                  fmt::format("{}_{}_{}_{}", kind, to_string(static_cast<DType>(type)), kOpNames[op], ranks));
   }
   void launch_signal(CUfunction function, unsigned block, const cuda::SignalParams& params, Stream stream,
                      const char* what) {
@@ -377,8 +381,8 @@ class CudaTeam final : public DeviceTeam {
   CUcontext context_;
   const cuda::SegmentLayout layout_;
   std::optional<MappedWords> words_;
-  std::array<CUfunction, std::size_t{kDTypeCount} * kReduceOpCount * kDeviceProtocolCount> kernels_{};
-  std::array<CUfunction, std::size_t{kDTypeCount} * kReduceOpCount * kScatterProtocolCount>
+  std::array<CUfunction, std::size_t{kDTypeCount} * kKernelOpCount * kDeviceProtocolCount> kernels_{};
+  std::array<CUfunction, std::size_t{kDTypeCount} * kKernelOpCount * kScatterProtocolCount>
       scatter_kernels_{};
   bool dependent_launch_ = false;
   CUevent last_call_ = nullptr;

@@ -6,9 +6,11 @@
 
 #include <cstdint>
 
+#include "kernel/scale.h"
+
 namespace onehop::cuda {
 
-enum class Op { sum, prod, min, max, avg };
+enum class Op { sum, prod, min, max, scaled };  // as kernel_op() numbers them
 
 inline constexpr std::uint32_t kOneNan32 = 0x7fc00000;
 
@@ -167,10 +169,23 @@ __device__ __forceinline__ T combine(T a, T b) {
   }
 }
 
+/// The number that a Scale holds for this accumulation type.
+template <class T>
+__device__ __forceinline__ T number_of(const Scale& scale) {
+  if constexpr (!kIsFloat<T>) {
+    return static_cast<T>(scale.number);
+  } else if constexpr (sizeof(T) == 4) {
+    return __uint_as_float(static_cast<std::uint32_t>(scale.number));
+  } else {
+    return __longlong_as_double(static_cast<long long>(scale.number));
+  }
+}
+
 template <Op kOp, class T>
-__device__ __forceinline__ T finish(T total, int ranks) {
-  if constexpr (kOp == Op::avg) {
-    return static_cast<T>(total / static_cast<T>(ranks));
+__device__ __forceinline__ T finish(T total, const Scale& scale) {
+  if constexpr (kOp == Op::scaled) {
+    const T number = number_of<T>(scale);
+    return scale.divides ? static_cast<T>(total / number) : combine<Op::prod>(total, number);
   } else {
     return total;
   }

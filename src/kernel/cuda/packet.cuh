@@ -151,18 +151,18 @@ class Accumulator {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) totals_[i] = combine<kOp>(totals_[i], widen(next, i));
   }
-  __device__ __forceinline__ Packet<kBytes> result(int ranks) const {
+  __device__ __forceinline__ Packet<kBytes> result(const Scale& scale) const {
     Packet<kBytes> packet{};
     if constexpr (sizeof(typename E::Stored) == 2) {  // two at a time, as the hardware converts them
 #pragma unroll
       for (int i = 0; i < kCount; i += 2) {
         packet.words[i / 2] =
-            E::round_pair(finish<kOp>(totals_[i], ranks), finish<kOp>(totals_[i + 1], ranks));
+            E::round_pair(finish<kOp>(totals_[i], scale), finish<kOp>(totals_[i + 1], scale));
       }
     } else {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        set<typename E::Stored>(packet, i, E::round(finish<kOp>(totals_[i], ranks)));
+        set<typename E::Stored>(packet, i, E::round(finish<kOp>(totals_[i], scale)));
       }
     }
     return packet;

@@ -169,6 +169,7 @@ void PairLinks::reduce_scatter(const DeviceReduction& call, CUfunction combine, 
     send(params, r, block(r), call.bytes, shape);
     receive(params, r, nullptr, call.bytes, shape);
   }
+  params.scale = call.scale;
   params.in = block(rank_);
   params.out = call.out;
   params.bytes = call.bytes;
@@ -179,6 +180,7 @@ void PairLinks::reduce_scatter(const DeviceReduction& call, CUfunction combine, 
 void PairLinks::reduce(const DeviceReduction& call, Rank root, bool two_shot, CUfunction combine,
                        const DeviceGuard& guard, CUstream queue) {
   Params params = this->params(DeviceFault::reduce, guard);
+  params.scale = call.scale;
   const unsigned warps = combine_warps(call);
   if (!two_shot) {
     const cuda::PairShape shape = chunks(call.bytes, blocks_ * warps / static_cast<unsigned>(size()));

@@ -3,7 +3,8 @@
 // translation unit per type keeps the edit loop short.
 //
 // All-reduce kernels are named <protocol>_<type>_<op>_<ranks>, the others alike. Sums, which is what nearly
-// everyone calls, come for exactly 2 and 4 ranks; <ranks> 8 serves any number.
+// everyone calls, come for exactly 2 and 4 ranks; <ranks> 8 serves any number. Averages and premultiplied
+// sums are the same kernels, `scaled`: what they do with a sum is a parameter (kernel/scale.h).
 #include "kernel/cuda/chunked.cuh"
 #include "kernel/cuda/combine.cuh"
 #include "kernel/cuda/copies.cuh"
@@ -48,4 +49,4 @@ ONEHOP_KERNELS(sum, 8)
 ONEHOP_KERNELS(prod, 8)
 ONEHOP_KERNELS(min, 8)
 ONEHOP_KERNELS(max, 8)
-ONEHOP_KERNELS(avg, 8)
+ONEHOP_KERNELS(scaled, 8)

@@ -302,7 +302,7 @@ class SelfTimed {
     for (int r = 1; r < kRanks; ++r) {
       if (r < ranks()) total.add(Slot::data(wires[r]));
     }
-    return total.result(ranks());
+    return total.result(p_.scale);
   }
 
   [[nodiscard]] static __device__ __forceinline__ bool scrub_due(std::uint64_t epoch) {

@@ -32,6 +32,7 @@ struct Reduction {
   std::size_t bytes = 0;
   DType type{};
   ReduceOp op{};
+  Scale scale;
   std::size_t chunk = 0;  ///< bytes per step; a multiple of 64
   const std::byte* const* in_peers = nullptr;
   std::byte* const* out_peers = nullptr;
@@ -69,7 +70,7 @@ void one_shot(Team& team, const Reduction& call, Begin&& begin, Wait&& wait) {
       for (int r = 0; r < n; ++r) {
         sources[static_cast<std::size_t>(r)] = r == me ? call.in + offset : team.staging(r) + slot;
       }
-      reduce(call.out + offset, sources.data(), n, length / element);
+      reduce(call.out + offset, sources.data(), n, length / element, call.scale);
     }
     offset += length;
   } while (offset < call.bytes);
@@ -154,11 +155,11 @@ void two_shot(Team& team, const Reduction& call, Begin&& begin, Wait&& wait) {
     }
     std::byte* const stage = team.staging(me) + result;
     if (!wanted) {
-      reduce(stage, sources.data(), n, own.bytes / element);
+      reduce(stage, sources.data(), n, own.bytes / element, call.scale);
     } else if (call.out_peers != nullptr || call.root == me) {  // nobody looks for it in staging
-      reduce(call.out + offset + own.offset, sources.data(), n, own.bytes / element);
+      reduce(call.out + offset + own.offset, sources.data(), n, own.bytes / element, call.scale);
     } else {
-      reduce_twice(call.out + offset + own.offset, stage, sources.data(), n, own.bytes / element);
+      reduce_twice(call.out + offset + own.offset, stage, sources.data(), n, own.bytes / element, call.scale);
     }
     offset += length;
   }

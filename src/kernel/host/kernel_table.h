@@ -4,10 +4,13 @@
 
 #include <cstddef>
 
+#include "kernel/scale.h"
+
 namespace onehop::host {
 
-using ReduceFn = void (*)(void* dst, const void* const* src, int n, std::size_t count);
-using Reduce2Fn = void (*)(void* dst, void* dst2, const void* const* src, int n, std::size_t count);
+using ReduceFn = void (*)(void* dst, const void* const* src, int n, std::size_t count, Scale scale);
+using Reduce2Fn = void (*)(void* dst, void* dst2, const void* const* src, int n, std::size_t count,
+                           Scale scale);
 
 struct ReduceKernel {
   ReduceFn one;
@@ -21,8 +24,8 @@ struct ConvertKernel {
 };
 
 struct KernelTable {
-  ReduceKernel reduce[12][5];  ///< [DType][ReduceOp]
-  ConvertKernel convert[12];   ///< [DType]; null pointers for types that are their own accumulator
+  ReduceKernel reduce[12][kKernelOpCount];  ///< [DType][kernel_op()]
+  ConvertKernel convert[12];  ///< [DType]; null pointers for types that are their own accumulator
 };
 
 namespace baseline {

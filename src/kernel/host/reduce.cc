@@ -15,7 +15,6 @@ namespace onehop::host {
 namespace {
 
 static_assert(std::extent_v<decltype(KernelTable::reduce), 0> == kDTypeCount);
-static_assert(std::extent_v<decltype(KernelTable::reduce), 1> == kReduceOpCount);
 
 struct Candidate {
   Isa isa;
@@ -56,10 +55,9 @@ const Isa& active() {
 
 const ReduceKernel& kernel(DType type, ReduceOp op) {
   const auto t = static_cast<std::size_t>(type);
-  const auto o = static_cast<std::size_t>(op);
   require(t < kDTypeCount, "unknown element type number {}", t);
-  require(o < kReduceOpCount, "unknown reduction number {}", o);
-  return active().kernels->reduce[t][o];
+  require(static_cast<int>(op) < kReduceOpCount, "unknown reduction number {}", static_cast<int>(op));
+  return active().kernels->reduce[t][kernel_op(op)];
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 //   f16 bf16 e4m3 e5m2   widened to f32, combined in f32, rounded once to nearest even at the end
 //   f32 f64              combined as they are
 //   integers             wrap around; avg is the wrapped sum divided by n, truncating
+//   avg premul_sum       scaled in the accumulation type, before that is rounded
 //   e4m3 e5m2            results beyond the largest finite value, infinities included, become that value
 //   (448, 57344)
 //
@@ -23,12 +24,13 @@
 
 namespace onehop::host {
 
-/// fn(dst, src, n, count): dst[i] = src[0][i] op ... op src[n-1][i] for i < count; 1 <= n <= kMaxHostRanks.
-/// Pointers need the alignment of an element. dst may be one of the sources, but not overlap one otherwise.
+/// fn(dst, src, n, count, scale): dst[i] = src[0][i] op ... op src[n-1][i] for i < count; 1 <= n <=
+/// kMaxHostRanks. `scale` is what scale_of() says of type and op. Pointers need the alignment of an element.
+/// dst may be one of the sources, but not overlap one otherwise.
 [[nodiscard]] ReduceFn reduce_function(DType type, ReduceOp op);
 
-/// fn(dst, dst2, src, n, count): the same, and each result is also written to dst2, which may be a source
-/// too.
+/// fn(dst, dst2, src, n, count, scale): the same, and each result is also written to dst2, which may be a
+/// source too.
 [[nodiscard]] Reduce2Fn reduce2_function(DType type, ReduceOp op);
 
 /// The instruction set in use: "baseline", "avx2" or "avx512", the best of this CPU unless the environment

@@ -247,7 +247,7 @@ struct E5M2 : Narrow<std::uint8_t> {
 
 // ---- Operations ------------------------------------------------------------------------------------------
 
-enum class Op { sum, prod, min, max, avg };
+enum class Op { sum, prod, min, max, scaled };  // as kernel_op() numbers them
 
 template <std::size_t kBytes>
 struct UnsignedOf;
@@ -299,11 +299,18 @@ struct Combine {
     }
   }
 
-  ONEHOP_INLINE static V finish(V acc, int n) {
-    if constexpr (kOp == Op::avg) {
-      return acc / static_cast<T>(n);
-    } else {
+  ONEHOP_INLINE static V finish(V acc, int n, Scale scale) {
+    if constexpr (kOp != Op::scaled) {
       return take(acc);
+    } else {
+      // By scale.number, which is n; but n may be a constant.
+      if (scale.divides) return acc / static_cast<T>(n);
+      const auto number = static_cast<typename UnsignedOf<sizeof(T)>::type>(scale.number);
+      if constexpr (kIsFloat<T>) {
+        return acc * bits_as<T>(number);
+      } else {  // unsigned, as above
+        return bits_as<V>(bits_as<U>(acc) * number);
+      }
     }
   }
 };
@@ -333,7 +340,8 @@ ONEHOP_INLINE auto fetch(const void* src, std::size_t at) {
 /// kVectors vectors of every source, from byte `at` on. All are loaded before the first is stored: the
 /// outputs may be sources.
 template <class C, Op kOp, int kVectors>
-ONEHOP_INLINE void reduce_tile(Bytes* dst, Bytes* dst2, const void* const* src, int n, std::size_t at) {
+ONEHOP_INLINE void reduce_tile(Bytes* dst, Bytes* dst2, const void* const* src, int n, std::size_t at,
+                               Scale scale) {
   using Step = Combine<kOp, C>;
   constexpr std::size_t kStride = sizeof(typename C::Packed);
   typename Step::V acc[kVectors];
@@ -345,7 +353,7 @@ ONEHOP_INLINE void reduce_tile(Bytes* dst, Bytes* dst2, const void* const* src, 
     }
   }
   for (std::size_t v = 0; v < kVectors; ++v) {
-    const auto result = C::encode(Step::finish(acc[v], n));
+    const auto result = C::encode(Step::finish(acc[v], n, scale));
     store(dst + at + v * kStride, result);
     if (dst2 != nullptr) store(dst2 + at + v * kStride, result);
   }
@@ -354,7 +362,7 @@ ONEHOP_INLINE void reduce_tile(Bytes* dst, Bytes* dst2, const void* const* src, 
 /// The last `bytes`, less than a vector, of every source, by way of a padded copy.
 template <class C, Op kOp>
 ONEHOP_INLINE void reduce_rest(Bytes* dst, Bytes* dst2, const void* const* src, int n, std::size_t at,
-                               std::size_t bytes) {
+                               std::size_t bytes, Scale scale) {
   using Step = Combine<kOp, C>;
   typename C::Packed padded{};
   __builtin_memcpy(&padded, static_cast<const Bytes*>(src[0]) + at, bytes);
@@ -363,41 +371,42 @@ ONEHOP_INLINE void reduce_rest(Bytes* dst, Bytes* dst2, const void* const* src, 
     __builtin_memcpy(&padded, static_cast<const Bytes*>(src[k]) + at, bytes);
     acc = Step::apply(acc, fetch<C, kOp>(&padded, 0));
   }
-  const auto result = C::encode(Step::finish(acc, n));
+  const auto result = C::encode(Step::finish(acc, n, scale));
   __builtin_memcpy(dst + at, &result, bytes);
   if (dst2 != nullptr) __builtin_memcpy(dst2 + at, &result, bytes);
 }
 
 template <class C, Op kOp>
-ONEHOP_INLINE void reduce_all(Bytes* dst, Bytes* dst2, const void* const* src, int n, std::size_t bytes) {
+ONEHOP_INLINE void reduce_all(Bytes* dst, Bytes* dst2, const void* const* src, int n, std::size_t bytes,
+                              Scale scale) {
   constexpr std::size_t kVector = sizeof(typename C::Packed);
   constexpr int kUnroll = 4;
   std::size_t at = 0;
   for (; bytes - at >= kUnroll * kVector; at += kUnroll * kVector) {
-    reduce_tile<C, kOp, kUnroll>(dst, dst2, src, n, at);
+    reduce_tile<C, kOp, kUnroll>(dst, dst2, src, n, at, scale);
   }
-  for (; bytes - at >= kVector; at += kVector) reduce_tile<C, kOp, 1>(dst, dst2, src, n, at);
-  if (at < bytes) reduce_rest<C, kOp>(dst, dst2, src, n, at, bytes - at);
+  for (; bytes - at >= kVector; at += kVector) reduce_tile<C, kOp, 1>(dst, dst2, src, n, at, scale);
+  if (at < bytes) reduce_rest<C, kOp>(dst, dst2, src, n, at, bytes - at, scale);
 }
 
 /// dst2 may be null.
 template <class C, Op kOp>
-void reduce_two(void* dst, void* dst2, const void* const* src, int n, std::size_t count) {
+void reduce_two(void* dst, void* dst2, const void* const* src, int n, std::size_t count, Scale scale) {
   auto* to = static_cast<Bytes*>(dst);
   auto* to2 = static_cast<Bytes*>(dst2);
   const std::size_t bytes = count * sizeof(typename C::Stored);
   if (n == 2) {  // the commonest, and where overhead shows: with n and the pointers known the loop over
                  // sources unrolls
     const void* const pair[] = {src[0], src[1]};
-    reduce_all<C, kOp>(to, to2, pair, 2, bytes);
+    reduce_all<C, kOp>(to, to2, pair, 2, bytes, scale);
   } else {
-    reduce_all<C, kOp>(to, to2, src, n, bytes);
+    reduce_all<C, kOp>(to, to2, src, n, bytes, scale);
   }
 }
 
 template <class C, Op kOp>
-void reduce_one(void* dst, const void* const* src, int n, std::size_t count) {
-  reduce_two<C, kOp>(dst, nullptr, src, n, count);
+void reduce_one(void* dst, const void* const* src, int n, std::size_t count, Scale scale) {
+  reduce_two<C, kOp>(dst, nullptr, src, n, count, scale);
 }
 
 template <class C>
@@ -430,12 +439,12 @@ void encode_all(void* dst, const float* src, std::size_t count) {
   {                                                                                                         \
     {reduce_one<C, Op::sum>, reduce_two<C, Op::sum>}, {reduce_one<C, Op::prod>, reduce_two<C, Op::prod>},   \
         {reduce_one<C, Op::min>, reduce_two<C, Op::min>}, {reduce_one<C, Op::max>, reduce_two<C, Op::max>}, \
-        {reduce_one<C, Op::avg>, reduce_two<C, Op::avg>},                                                   \
+        {reduce_one<C, Op::scaled>, reduce_two<C, Op::scaled>},                                             \
   }
 #define ONEHOP_CONVERT(C) \
   { decode_all<C>, encode_all<C> }
 
-// In the order of DType and ReduceOp, which is fixed: their numbers are part of the C API.
+// In the order of DType, whose numbers are part of the C API, and of kernel_op().
 constexpr KernelTable kKernels = {
     {ONEHOP_ROW(F16), ONEHOP_ROW(BF16), ONEHOP_ROW(Native<float>), ONEHOP_ROW(Native<double>),
      ONEHOP_ROW(E4M3), ONEHOP_ROW(E5M2), ONEHOP_ROW(Native<std::int8_t>), ONEHOP_ROW(Native<std::uint8_t>),

@@ -25,6 +25,7 @@ struct ReduceScatter {
   std::size_t block = 0;  ///< bytes
   DType type{};
   ReduceOp op{};
+  Scale scale;
   /// Every rank's input where those are symmetric memory, else nullptr. The ranks have met then.
   const std::byte* const* in_peers = nullptr;
 };
@@ -41,7 +42,7 @@ void reduce_scatter(Team& team, const ReduceScatter& call, Begin&& begin, Wait&&
 
   if (call.in_peers != nullptr) {
     for (int r = 0; r < n; ++r) sources[static_cast<std::size_t>(r)] = call.in_peers[r] + own;
-    reduce(call.out, sources.data(), n, call.block / element);
+    reduce(call.out, sources.data(), n, call.block / element, call.scale);
     begin();  // Peers read this rank's input: it is the caller's again only when they are done.
     return;
   }
@@ -70,7 +71,7 @@ void reduce_scatter(Team& team, const ReduceScatter& call, Begin&& begin, Wait&&
       sources[static_cast<std::size_t>(r)] =
           r == me ? call.in + own + offset : team.staging(r) + slot + static_cast<std::size_t>(me) * lane;
     }
-    reduce(call.out + offset, sources.data(), n, length / element);
+    reduce(call.out + offset, sources.data(), n, length / element, call.scale);
     offset += length;
   } while (offset < call.block);
   if (lanes * lane <= kClaimBytes) {

@@ -81,11 +81,18 @@ T combine(ReduceOp op, T a, T b) {
   }
 }
 
+/// A reduction with the factor that it takes.
+struct Operation {
+  ReduceOp op = ReduceOp::sum;
+  double factor = 1;
+};
+
 template <class T>
-T reduce_values(ReduceOp op, const std::vector<T>& values) {
+T reduce_values(const Operation& how, const std::vector<T>& values) {
   T acc = values[0];
-  for (std::size_t k = 1; k < values.size(); ++k) acc = combine(op, acc, values[k]);
-  if (op == ReduceOp::avg) acc = static_cast<T>(acc / static_cast<T>(values.size()));
+  for (std::size_t k = 1; k < values.size(); ++k) acc = combine(how.op, acc, values[k]);
+  if (how.op == ReduceOp::avg) acc = static_cast<T>(acc / static_cast<T>(values.size()));
+  if (how.op == ReduceOp::premul_sum) acc = combine(ReduceOp::prod, acc, static_cast<T>(how.factor));
   return one_nan(acc);
 }
 
@@ -106,61 +113,61 @@ const FloatFormat* format_of(DType type) {
 
 /// Element i of every source, reduced, into element i of dst.
 template <class T>
-void reference_native(ReduceOp op, Bytes& dst, const std::vector<Bytes>& src, std::size_t i) {
+void reference_native(const Operation& how, Bytes& dst, const std::vector<Bytes>& src, std::size_t i) {
   std::vector<T> values(src.size());
   for (std::size_t k = 0; k < src.size(); ++k) std::memcpy(&values[k], &src[k][i * sizeof(T)], sizeof(T));
-  const T result = reduce_values(op, values);
+  const T result = reduce_values(how, values);
   std::memcpy(&dst[i * sizeof(T)], &result, sizeof(T));
 }
 
 template <class T>
-void reference_narrow(const FloatFormat& format, ReduceOp op, Bytes& dst, const std::vector<Bytes>& src,
-                      std::size_t i) {
+void reference_narrow(const FloatFormat& format, const Operation& how, Bytes& dst,
+                      const std::vector<Bytes>& src, std::size_t i) {
   std::vector<float> values(src.size());
   for (std::size_t k = 0; k < src.size(); ++k) {
     T bits;
     std::memcpy(&bits, &src[k][i * sizeof(T)], sizeof(T));
     values[k] = decode(format, bits);
   }
-  const auto result = static_cast<T>(encode(format, reduce_values(op, values)));
+  const auto result = static_cast<T>(encode(format, reduce_values(how, values)));
   std::memcpy(&dst[i * sizeof(T)], &result, sizeof(T));
 }
 
-Bytes reference(DType type, ReduceOp op, const std::vector<Bytes>& src) {
+Bytes reference(DType type, const Operation& how, const std::vector<Bytes>& src) {
   Bytes dst(src[0].size());
   for (std::size_t i = 0; i < dst.size() / size_of(type); ++i) {
     switch (type) {
       case DType::f16:
       case DType::bf16:
-        reference_narrow<std::uint16_t>(*format_of(type), op, dst, src, i);
+        reference_narrow<std::uint16_t>(*format_of(type), how, dst, src, i);
         break;
       case DType::e4m3:
       case DType::e5m2:
-        reference_narrow<std::uint8_t>(*format_of(type), op, dst, src, i);
+        reference_narrow<std::uint8_t>(*format_of(type), how, dst, src, i);
         break;
       case DType::f32:
-        reference_native<float>(op, dst, src, i);
+        reference_native<float>(how, dst, src, i);
         break;
       case DType::f64:
-        reference_native<double>(op, dst, src, i);
+        reference_native<double>(how, dst, src, i);
         break;
       case DType::i8:
-        reference_native<std::int8_t>(op, dst, src, i);
+        reference_native<std::int8_t>(how, dst, src, i);
         break;
       case DType::u8:
-        reference_native<std::uint8_t>(op, dst, src, i);
+        reference_native<std::uint8_t>(how, dst, src, i);
         break;
       case DType::i32:
-        reference_native<std::int32_t>(op, dst, src, i);
+        reference_native<std::int32_t>(how, dst, src, i);
         break;
       case DType::u32:
-        reference_native<std::uint32_t>(op, dst, src, i);
+        reference_native<std::uint32_t>(how, dst, src, i);
         break;
       case DType::i64:
-        reference_native<std::int64_t>(op, dst, src, i);
+        reference_native<std::int64_t>(how, dst, src, i);
         break;
       case DType::u64:
-        reference_native<std::uint64_t>(op, dst, src, i);
+        reference_native<std::uint64_t>(how, dst, src, i);
         break;
     }
   }
@@ -269,7 +276,21 @@ class HostReduce : public testing::TestWithParam<int> {
  protected:
   const DType type = static_cast<DType>(GetParam());
 
-  /// Calls f(op, sources, their reduction, "what it is") for every operation, number of sources and count.
+  /// Every reduction, premultiplied sums by several factors.
+  [[nodiscard]] std::vector<Operation> operations() const {
+    std::vector<Operation> all;
+    for (int op = 0; op < static_cast<int>(ReduceOp::premul_sum); ++op) {
+      all.push_back({.op = static_cast<ReduceOp>(op)});
+    }
+    for (const double factor : {0.5, 3.0, 1.0 / 3, -1.0, -0.0, std::numeric_limits<double>::infinity(),
+                                std::numeric_limits<double>::quiet_NaN()}) {
+      if (can_scale(type, factor)) all.push_back({.op = ReduceOp::premul_sum, .factor = factor});
+    }
+    return all;
+  }
+
+  /// Calls f(op, scale, sources, their reduction, "what it is") for every operation, number of sources and
+  /// count.
   template <class F>
   void for_every_case(F&& f) {
     std::mt19937_64 random(static_cast<std::uint64_t>(GetParam()));
@@ -277,10 +298,10 @@ class HostReduce : public testing::TestWithParam<int> {
       for (const std::size_t count : kCounts) {
         std::vector<Bytes> src;
         for (int k = 0; k < n; ++k) src.push_back(random_values(type, count, random));
-        for (int op = 0; op < kReduceOpCount; ++op) {
-          const auto reduce_op = static_cast<ReduceOp>(op);
-          f(reduce_op, src, reference(type, reduce_op, src),
-            std::string(to_string(reduce_op)) + " of " + std::to_string(n) + " x " + std::to_string(count));
+        for (const Operation& how : operations()) {
+          f(how.op, scale_of(type, how.op, how.factor, n), src, reference(type, how, src),
+            std::string(to_string(how.op)) + " (factor " + std::to_string(how.factor) + ") of " +
+                std::to_string(n) + " x " + std::to_string(count));
           if (HasFatalFailure()) return;
         }
       }
@@ -288,69 +309,69 @@ class HostReduce : public testing::TestWithParam<int> {
   }
 
   [[nodiscard]] const ReduceKernel& kernel(const Isa& isa, ReduceOp op) const {
-    return isa.kernels->reduce[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)];
+    return isa.kernels->reduce[static_cast<std::size_t>(type)][kernel_op(op)];
   }
 };
 INSTANTIATE_TEST_SUITE_P(Types, HostReduce, testing::Range(0, kDTypeCount),
                          [](const auto& p) { return std::string(to_string(static_cast<DType>(p.param))); });
 
 TEST_P(HostReduce, EveryInstructionSetGivesTheBitsOfTheReference) {
-  for_every_case(
-      [this](ReduceOp op, const std::vector<Bytes>& src, const Bytes& expected, const std::string& what) {
-        Sources sources = place(type, src);
-        for (const Isa& isa : isas()) {
-          for (const std::size_t offset : {std::size_t{0}, size_of(type)}) {
-            Guarded dst(Bytes(expected.size(), 0xcc), offset);
-            kernel(isa, op).one(dst.data(), sources.pointers.data(), static_cast<int>(src.size()),
-                                expected.size() / size_of(type));
-            ASSERT_TRUE(dst.holds(expected)) << isa.name << " " << what << " at +" << offset;
-            ASSERT_TRUE(hold(sources, src)) << isa.name << " " << what << " changed a source";
-          }
-        }
-      });
+  for_every_case([this](ReduceOp op, const Scale& scale, const std::vector<Bytes>& src, const Bytes& expected,
+                        const std::string& what) {
+    Sources sources = place(type, src);
+    for (const Isa& isa : isas()) {
+      for (const std::size_t offset : {std::size_t{0}, size_of(type)}) {
+        Guarded dst(Bytes(expected.size(), 0xcc), offset);
+        kernel(isa, op).one(dst.data(), sources.pointers.data(), static_cast<int>(src.size()),
+                            expected.size() / size_of(type), scale);
+        ASSERT_TRUE(dst.holds(expected)) << isa.name << " " << what << " at +" << offset;
+        ASSERT_TRUE(hold(sources, src)) << isa.name << " " << what << " changed a source";
+      }
+    }
+  });
 }
 
 TEST_P(HostReduce, TheOutputMayBeAnySource) {
-  for_every_case(
-      [this](ReduceOp op, const std::vector<Bytes>& src, const Bytes& expected, const std::string& what) {
-        for (const Isa& isa : isas()) {
-          for (std::size_t k = 0; k < src.size(); ++k) {
-            Sources sources = place(type, src);
-            kernel(isa, op).one(sources.buffers[k].data(), sources.pointers.data(),
-                                static_cast<int>(src.size()), expected.size() / size_of(type));
-            std::vector<Bytes> after = src;
-            after[k] = expected;
-            ASSERT_TRUE(hold(sources, after)) << isa.name << " " << what << " onto source " << k;
-          }
-        }
-      });
+  for_every_case([this](ReduceOp op, const Scale& scale, const std::vector<Bytes>& src, const Bytes& expected,
+                        const std::string& what) {
+    for (const Isa& isa : isas()) {
+      for (std::size_t k = 0; k < src.size(); ++k) {
+        Sources sources = place(type, src);
+        kernel(isa, op).one(sources.buffers[k].data(), sources.pointers.data(), static_cast<int>(src.size()),
+                            expected.size() / size_of(type), scale);
+        std::vector<Bytes> after = src;
+        after[k] = expected;
+        ASSERT_TRUE(hold(sources, after)) << isa.name << " " << what << " onto source " << k;
+      }
+    }
+  });
 }
 
 TEST_P(HostReduce, TheSecondOutputIsTheSameAndMayBeASourceToo) {
-  for_every_case(
-      [this](ReduceOp op, const std::vector<Bytes>& src, const Bytes& expected, const std::string& what) {
-        for (const Isa& isa : isas()) {
-          Sources sources = place(type, src);
-          Guarded dst(Bytes(expected.size(), 0xcc), size_of(type));
-          kernel(isa, op).two(dst.data(), sources.buffers.back().data(), sources.pointers.data(),
-                              static_cast<int>(src.size()), expected.size() / size_of(type));
-          std::vector<Bytes> after = src;
-          after.back() = expected;
-          ASSERT_TRUE(dst.holds(expected)) << isa.name << " " << what;
-          ASSERT_TRUE(hold(sources, after)) << isa.name << " " << what;
-        }
-      });
+  for_every_case([this](ReduceOp op, const Scale& scale, const std::vector<Bytes>& src, const Bytes& expected,
+                        const std::string& what) {
+    for (const Isa& isa : isas()) {
+      Sources sources = place(type, src);
+      Guarded dst(Bytes(expected.size(), 0xcc), size_of(type));
+      kernel(isa, op).two(dst.data(), sources.buffers.back().data(), sources.pointers.data(),
+                          static_cast<int>(src.size()), expected.size() / size_of(type), scale);
+      std::vector<Bytes> after = src;
+      after.back() = expected;
+      ASSERT_TRUE(dst.holds(expected)) << isa.name << " " << what;
+      ASSERT_TRUE(hold(sources, after)) << isa.name << " " << what;
+    }
+  });
 }
 
 TEST_P(HostReduce, TakesAsManySourcesAsThereMayBeRanks) {
   std::mt19937_64 random(2);
   std::vector<Bytes> src;
   for (int k = 0; k < kMaxHostRanks; ++k) src.push_back(random_values(type, 300, random));
-  const Bytes expected = reference(type, ReduceOp::max, src);
+  const Bytes expected = reference(type, {.op = ReduceOp::max}, src);
   for (const Isa& isa : isas()) {
     Sources sources = place(type, src);
     Guarded dst(Bytes(expected.size(), 0xcc), 0);
-    kernel(isa, ReduceOp::max).one(dst.data(), sources.pointers.data(), kMaxHostRanks, 300);
+    kernel(isa, ReduceOp::max).one(dst.data(), sources.pointers.data(), kMaxHostRanks, 300, {});
     ASSERT_TRUE(dst.holds(expected)) << isa.name;
   }
 }
@@ -365,11 +386,11 @@ TEST(HostReduceValues, MinAndMaxOrderZerosAndPropagateNan) {
   constexpr std::uint32_t kMinusZero = 0x80000000;
   for (const Isa& isa : isas()) {
     isa.kernels->reduce[static_cast<int>(DType::f32)][static_cast<int>(ReduceOp::min)].one(result.data(), src,
-                                                                                           2, 6);
+                                                                                           2, 6, {});
     EXPECT_THAT(bits(), testing::ElementsAre(kMinusZero, kMinusZero, kF32Nan, kF32Nan, 0, kMinusZero))
         << isa.name;
     isa.kernels->reduce[static_cast<int>(DType::f32)][static_cast<int>(ReduceOp::max)].one(result.data(), src,
-                                                                                           2, 6);
+                                                                                           2, 6, {});
     EXPECT_THAT(bits(), testing::ElementsAre(0, 0, kF32Nan, kF32Nan, 0, kMinusZero)) << isa.name;
   }
 }
@@ -379,7 +400,7 @@ TEST(HostReduceValues, HalvesAreRoundedOnceAtTheEnd) {
   const std::array<std::uint16_t, 3> values = {encode(kF16, 2048), encode(kF16, 1), encode(kF16, 1)};
   const void* src[] = {&values[0], &values[1], &values[2]};
   std::uint16_t result = 0;
-  reduce_function(DType::f16, ReduceOp::sum)(&result, src, 3, 1);
+  reduce_function(DType::f16, ReduceOp::sum)(&result, src, 3, 1, {});
   EXPECT_EQ(decode(kF16, result), 2050.0f);
 }
 
@@ -388,10 +409,24 @@ TEST(HostReduceValues, IntegersWrapAndAveragesTruncateTowardsZero) {
   const std::array<std::int8_t, 4> b = {1, 0, 0, -1};
   const void* src[] = {a.data(), b.data()};
   std::array<std::int8_t, 4> result{};
-  reduce_function(DType::i8, ReduceOp::sum)(result.data(), src, 2, 4);
+  reduce_function(DType::i8, ReduceOp::sum)(result.data(), src, 2, 4, {});
   EXPECT_THAT(result, testing::ElementsAre(-128, -7, 7, 127));
-  reduce_function(DType::i8, ReduceOp::avg)(result.data(), src, 2, 4);
+  reduce_function(DType::i8, ReduceOp::avg)(result.data(), src, 2, 4,
+                                            scale_of(DType::i8, ReduceOp::avg, 1, 2));
   EXPECT_THAT(result, testing::ElementsAre(-64, -3, 3, 63));
+  reduce_function(DType::i8, ReduceOp::premul_sum)(result.data(), src, 2, 4,
+                                                   scale_of(DType::i8, ReduceOp::premul_sum, -20, 2));
+  EXPECT_THAT(result, testing::ElementsAre(0, -116, 116, 20));
+}
+
+TEST(HostReduceValues, APremultipliedSumIsScaledBeforeItIsRounded) {
+  // The sum is no finite number of the type, half of it is.
+  std::uint16_t result = 0;
+  const std::array<std::uint16_t, 2> large = {encode(kF16, 65504), encode(kF16, 65504)};
+  const void* two[] = {&large[0], &large[1]};
+  reduce_function(DType::f16, ReduceOp::premul_sum)(&result, two, 2, 1,
+                                                    scale_of(DType::f16, ReduceOp::premul_sum, 0.5, 2));
+  EXPECT_EQ(decode(kF16, result), 65504.0f);
 }
 
 // ---- Conversions -----------------------------------------------------------------------------------------
@@ -515,7 +550,7 @@ TEST(HostIsaDeathTest, TheEnvironmentChooses) {
 
 TEST(HostReduceValues, NumbersThatAreNoTypeOrOperationAreRefused) {
   EXPECT_THROW((void)reduce_function(static_cast<DType>(12), ReduceOp::sum), Error);
-  EXPECT_THROW((void)reduce2_function(DType::f32, static_cast<ReduceOp>(5)), Error);
+  EXPECT_THROW((void)reduce2_function(DType::f32, static_cast<ReduceOp>(kReduceOpCount)), Error);
 }
 
 }  // namespace

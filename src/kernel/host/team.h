@@ -13,6 +13,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -36,6 +37,7 @@ struct Call {
   std::uint64_t in_offset = 0;
   std::uint64_t out_buffer = 0;
   std::uint64_t out_offset = 0;
+  std::uint64_t factor = std::bit_cast<std::uint64_t>(1.0);  ///< CallOptions::factor; as bits, NaN is itself
 };
 
 /// 128 bytes apart: neighbouring lines are fetched in pairs.

@@ -31,6 +31,7 @@ struct BenchOptions {
   std::vector<std::uint64_t> sizes;
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;         ///< if it reduces
+  double factor = 1;                   ///< of premul_sum
   Rank root{0};                        ///< if it has one
   std::optional<Algorithm> algorithm;  ///< empty: the library's choice
   int warmup = 5;
@@ -52,7 +53,7 @@ struct BenchOptions {
 
 /// "sum", or "none" where nothing is reduced.
 [[nodiscard]] std::string_view op_name(const BenchOptions& options);
-/// "f32 sum", or "f32" where nothing is reduced.
+/// "f32 sum", "f32 premul_sum by 0.5", or "f32" where nothing is reduced.
 [[nodiscard]] std::string type_and_op(const BenchOptions& options);
 
 /// Microseconds per call: of every sample the slowest rank counts.

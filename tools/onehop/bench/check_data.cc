@@ -100,6 +100,7 @@ T int_reference(const CheckData& data, std::uint64_t index) {
     switch (*data.op) {
       case ReduceOp::sum:
       case ReduceOp::avg:
+      case ReduceOp::premul_sum:
         value = static_cast<T>(static_cast<Wide>(value) + static_cast<Wide>(next));
         break;
       case ReduceOp::prod:
@@ -113,7 +114,11 @@ T int_reference(const CheckData& data, std::uint64_t index) {
         break;
     }
   }
-  return data.op == ReduceOp::avg ? static_cast<T>(value / static_cast<T>(data.ranks)) : value;
+  if (data.op == ReduceOp::avg) return static_cast<T>(value / static_cast<T>(data.ranks));
+  if (data.op == ReduceOp::premul_sum) {
+    return static_cast<T>(static_cast<Wide>(value) * static_cast<Wide>(static_cast<T>(data.factor)));
+  }
+  return value;
 }
 
 /// Calls `f` with a null pointer of the unsigned type that has the size of an element.
@@ -175,6 +180,8 @@ std::optional<WrongElement> find_wrong_float(const CheckData& data, const FloatF
   const double accumulate = data.type == DType::f64 ? 0x1p-53 : 0x1p-24;
   const double round = std::ldexp(1.0, -format.mantissa_bits - 1);
   const double half_subnormal = std::ldexp(1.0, -format.bias() - format.mantissa_bits);
+  // n - 1 combine; avg divides; premul_sum multiplies by a factor that was rounded itself.
+  const int operations = data.op == ReduceOp::premul_sum ? data.ranks + 1 : data.ranks;
   const bool exact = data.op == ReduceOp::min || data.op == ReduceOp::max;
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t index = data.first + i;
@@ -185,6 +192,7 @@ std::optional<WrongElement> find_wrong_float(const CheckData& data, const FloatF
       switch (*data.op) {
         case ReduceOp::sum:
         case ReduceOp::avg:
+        case ReduceOp::premul_sum:
           expected += next;
           magnitude += std::fabs(next);
           break;
@@ -204,9 +212,13 @@ std::optional<WrongElement> find_wrong_float(const CheckData& data, const FloatF
       expected /= data.ranks;
       magnitude /= data.ranks;
     }
+    if (data.op == ReduceOp::premul_sum) {
+      expected *= data.factor;
+      magnitude *= std::fabs(data.factor);
+    }
     const double rounded = std::fabs(expected) + (data.roundings - 1) * magnitude;
     const double tolerance = exact ? 0
-                                   : data.ranks * accumulate * magnitude + round * 1.0001 * rounded +
+                                   : operations * accumulate * magnitude + round * 1.0001 * rounded +
                                          data.roundings * half_subnormal;
     const double got = value_of(result[i]);
     if (!(std::fabs(got - expected) <= tolerance)) {  // a NaN is wrong too

@@ -22,7 +22,8 @@ struct CheckData {
   /// How often a result may have been rounded to the type. Ours: once. Libraries that add up along a ring
   /// round at every hop.
   int roundings = 1;
-  int source = 0;  ///< of what is moved: the rank it comes from
+  int source = 0;     ///< of what is moved: the rank it comes from
+  double factor = 1;  ///< of premul_sum
 };
 
 /// Fills `count` elements with the input of a rank: random signs and mantissas, exponents that keep every

@@ -21,6 +21,7 @@ class Ours final : public Contender {
  public:
   Ours(Group& group, const BenchOptions& options, std::size_t bytes) : group_(group), options_(options) {
     call_options_.algorithm = options.algorithm;
+    call_options_.factor = options.factor;
     if (options.symmetric) {
       call_options_.symmetric = has_symmetric_output(options);
       shared_ = group.allocate(bytes);

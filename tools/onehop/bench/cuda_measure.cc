@@ -380,8 +380,7 @@ BenchRow measure_on_gpus(Rig& rig, std::uint64_t bytes) {
   if (rig.options.collective->reduces && feeds_back(rig.options) && calls < choose_calls(unlimited, bytes)) {
     rig.note(
         fmt::format("samples have {} calls at most, so that {} {} stays finite; --op avg has no such limit",
-                    finite_calls(rig.options.type, rig.options.op, rig.options.ranks),
-                    to_string(rig.options.type), to_string(rig.options.op)));
+                    finite_calls(rig.options), to_string(rig.options.type), to_string(rig.options.op)));
   }
   Measurement measurement(rig, bytes);
   try {

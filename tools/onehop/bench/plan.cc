@@ -72,6 +72,7 @@ std::string_view op_name(const BenchOptions& options) {
 std::string type_and_op(const BenchOptions& options) {
   std::string text{to_string(options.type)};
   if (options.collective->reduces) text.append(" ").append(to_string(options.op));
+  if (options.op == ReduceOp::premul_sum) text += fmt::format(" by {}", options.factor);
   return text;
 }
 
@@ -80,12 +81,27 @@ bool feeds_back(const BenchOptions& options) {
   return options.mode == BenchMode::dependent || (options.in_place && options.collective->reduces);
 }
 
-int finite_calls(DType type, ReduceOp op, int ranks) {
-  const std::optional<int> room = headroom(type);
-  if (!room || op == ReduceOp::min || op == ReduceOp::max || op == ReduceOp::avg) return kMostCalls;
+int finite_calls(const BenchOptions& options) {
+  const std::optional<int> room = headroom(options.type);
+  if (!room) return kMostCalls;
   // The first call leaves the same everywhere, and every further one multiplies it.
-  if (op == ReduceOp::prod) return 1;
-  return std::clamp(static_cast<int>(*room / std::log2(ranks)), 1, kMostCalls);
+  double growth = options.ranks;
+  switch (options.op) {
+    case ReduceOp::min:
+    case ReduceOp::max:
+    case ReduceOp::avg:
+      return kMostCalls;
+    case ReduceOp::prod:
+      return 1;
+    case ReduceOp::sum:
+      break;
+    case ReduceOp::premul_sum:
+      // The sum must stay within f32 too, of which there is enough.
+      growth *= std::fabs(options.factor);
+      break;
+  }
+  if (growth <= 1) return kMostCalls;
+  return static_cast<int>(std::min<double>(*room / std::log2(growth), kMostCalls));
 }
 
 int choose_calls(const BenchOptions& options, std::uint64_t bytes) {
@@ -95,7 +111,7 @@ int choose_calls(const BenchOptions& options, std::uint64_t bytes) {
   const int calls = options.calls.value_or(static_cast<int>(wanted));
   if (!feeds_back(options)) return calls;
   if (options.collective->reduces) {
-    return std::min(calls, finite_calls(options.type, options.op, options.ranks));
+    return std::min(calls, std::max(finite_calls(options), 1));
   }
   // An even number of all-to-alls ends with what it began with, as if none had been done.
   return calls % 2 == 0 ? calls - 1 : calls;

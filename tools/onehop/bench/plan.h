@@ -13,8 +13,8 @@ namespace onehop::cli {
 [[nodiscard]] bool feeds_back(const BenchOptions& options);
 
 /// How many calls in a row keep random inputs (see check_data.h) finite when each reduces the result of the
-/// one before; at least 1.
-[[nodiscard]] int finite_calls(DType type, ReduceOp op, int ranks);
+/// one before; 0: the factor is so large that not even one does.
+[[nodiscard]] int finite_calls(const BenchOptions& options);
 
 /// Calls per sample: many where one is short, and few enough that a sample takes tens of milliseconds.
 [[nodiscard]] int choose_calls(const BenchOptions& options, std::uint64_t bytes);

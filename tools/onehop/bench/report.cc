@@ -63,6 +63,11 @@ std::string tuning_of(const BenchOptions& options) {
   return options.tuning.empty() ? "shipped" : options.tuning;
 }
 
+/// How wide the column with the reduction is.
+int op_column(const BenchOptions& options) {
+  return std::max(5, static_cast<int>(op_name(options).size()));
+}
+
 std::string what_is_timed(const BenchOptions& options) {
   switch (options.mode) {
     case BenchMode::chain:
@@ -124,8 +129,9 @@ void Table::begin(const BenchOptions& options, const std::optional<GpuMachine>& 
       out_,
       "# time: median, min and p95 of the slowest rank, us per call; algbw, busbw: GB/s as in nccl-tests\n");
   if (options.cuda) fmt::print(out_, "# timed: {}\n", what_is_timed(options));
-  fmt::print(out_, "{:>12} {:>11} {:>5} {:>5} {:>9} {:>11} {:>11} {:>11} {:>8} {:>8} {:>6}", "bytes", "count",
-             "type", "op", "algo", "time(us)", "min", "p95", "algbw", "busbw", "check");
+  fmt::print(out_, "{:>12} {:>11} {:>5} {:>{}} {:>9} {:>11} {:>11} {:>11} {:>8} {:>8} {:>6}", "bytes",
+             "count", "type", "op", op_column(options), "algo", "time(us)", "min", "p95", "algbw", "busbw",
+             "check");
   if (options.cuda && options.mode == BenchMode::eager) fmt::print(out_, " {:>9}", "host(ns)");
   for (const PeerColumn& column : peer_columns(options)) fmt::print(out_, " {:>11}", column.head);
   if (options.nccl) fmt::print(out_, " {:>9}", "ours/best");
@@ -147,10 +153,10 @@ void Table::clear_progress() {
 
 void Table::row(const BenchRow& row, const BenchOptions& options) {
   clear_progress();
-  fmt::print(out_, "{:>12} {:>11} {:>5} {:>5} {:>9} {:>11.2f} {:>11.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>6}",
-             row.bytes, row.count, to_string(options.type), op_name(options), to_string(row.algorithm),
-             row.time.median_us, row.time.min_us, row.time.p95_us, row.algbw, row.busbw,
-             row.checked ? "ok" : "-");
+  fmt::print(out_, "{:>12} {:>11} {:>5} {:>{}} {:>9} {:>11.2f} {:>11.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>6}",
+             row.bytes, row.count, to_string(options.type), op_name(options), op_column(options),
+             to_string(row.algorithm), row.time.median_us, row.time.min_us, row.time.p95_us, row.algbw,
+             row.busbw, row.checked ? "ok" : "-");
   if (options.cuda && options.mode == BenchMode::eager) fmt::print(out_, " {:>9.0f}", row.host_ns);
   for (const PeerColumn& column : peer_columns(options)) {
     const auto peer = std::find_if(row.peers.begin(), row.peers.end(),
@@ -197,6 +203,7 @@ std::string to_json(const BenchReport& report) {
                      {"in_place", options.in_place},
                      {"warmup", options.warmup}}},
                    {"results", rows}};
+  if (options.op == ReduceOp::premul_sum) document["run"]["factor"] = options.factor;
   if (options.collective->rooted()) document["run"]["root"] = options.root.value;
   if (options.cuda) {
     document["run"]["mode"] = to_string(options.mode);

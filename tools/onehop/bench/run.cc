@@ -75,6 +75,7 @@ class Measurement {
     row_.count = shape_.count;
     row_.bytes = shape_.bytes;
     call_options_.algorithm = options.algorithm;
+    call_options_.factor = options.factor;
   }
 
   BenchRow run(const BenchListener& listener) {

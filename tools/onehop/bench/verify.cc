@@ -9,6 +9,7 @@ namespace onehop::cli {
 CheckData check_data_of(const BenchOptions& options, const Shape& shape) {
   CheckData data{.type = options.type, .ranks = options.ranks, .seed = 0x6f6e65686f70 + shape.bytes};
   data.op = options.collective->reduces ? std::optional(options.op) : std::nullopt;
+  data.factor = options.factor;
   return data;
 }
 

@@ -108,6 +108,10 @@ const char* to_text(CallDefect defect) {
       return "it cannot be made in place: input and output must be apart";
     case CallDefect::not_one_per_rank:
       return "it needs one count and one offset per rank, for its input and for its output";
+    case CallDefect::conflict:
+      return "another call of the same GroupCall writes what it reads or writes, or reads what it writes; "
+             "such "
+             "calls need a GroupCall each";
   }
   return "its arguments are unusable";
 }

@@ -47,6 +47,7 @@ enum class CallDefect : std::uint8_t {
   in_place,
   not_one_per_rank,
   null_output,
+  conflict,
 };
 [[nodiscard]] const char* to_text(CallDefect defect);
 

@@ -17,6 +17,7 @@ bool is_local(CallDefect defect, CallKind kind) {
     case CallDefect::overlap:
     case CallDefect::in_place:
     case CallDefect::not_one_per_rank:
+    case CallDefect::conflict:
       return true;
     case CallDefect::too_large:
       return kind == CallKind::all_to_all_v;

@@ -117,7 +117,7 @@ Algorithm make_one(Group::State& group, const AllReduceCall& call) {
   return make_one(group, call, find_defect(arguments_of(call), group.size()));
 }
 
-/// Calls that go in one launch. What is wrong with any of them is found before.
+/// Calls that go in one launch. What is wrong with any of them is found before it.
 void make_list(Group::State& group, std::span<const AllReduceCall> calls, const ListPlan& plan) {
   std::vector<CallDefect> defects;
   for (const AllReduceCall& call : calls) {
@@ -127,7 +127,7 @@ void make_list(Group::State& group, std::span<const AllReduceCall> calls, const 
     if (const auto conflict = find_conflict(calls)) defects[*conflict] = CallDefect::conflict;
   }
   if (group.checks_calls()) {
-    // Ranks may yet find out that they differ, also in what would be their lists: one by one, as they meet.
+    // Ranks meet for every call, and may find out that not even their lists are the same.
     for (std::size_t i = 0; i < calls.size(); ++i) (void)make_one(group, calls[i], defects[i]);
     return;
   }

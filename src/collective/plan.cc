@@ -43,9 +43,9 @@ std::size_t packets_limit(int ranks) {
   return ranks == 2 ? std::size_t{32} << 10 : std::size_t{16} << 10;
 }
 
-// Packets of a list of messages in one launch: as many as a one-shot message may have, and as a slot holds. Also
-// of floats that mailboxes would carry if they were alone: by the bytes, what packets then take longer is up to
-// here no more than what a launch takes.
+// Packets of a list of messages in one launch: as many as a one-shot message may have, and as a slot holds.
+// Also of floats that mailboxes would carry if they were alone: by the bytes, what packets then take longer
+// is up to here no more than what a launch takes.
 constexpr std::size_t kPacket = 8;
 std::size_t list_limit(int ranks) {
   return std::min(device_one_shot_limit(ranks), cuda::kPacketSlotBytes) / kPacket;

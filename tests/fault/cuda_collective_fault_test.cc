@@ -103,7 +103,7 @@ StressBatch calls_of(const Row& row, int n, Rank victim) {
   StressBatch ops(row.way == Way::list ? 5 : 1, op);
   for (std::size_t i = 0; i < ops.size(); ++i) {
     ops[i].together = i > 0;
-    ops[i].in = static_cast<std::uint32_t>(i) * op.count * element_bytes(op.type);
+    ops[i].in = static_cast<std::uint32_t>(i) * op.count * testing::element_bytes(op.type);
     ops[i].out = kHalf + ops[i].in;
   }
   return ops;

@@ -28,6 +28,8 @@ def own_name(run):
         special.append("in-place")
     if run.get("cold"):
         special.append("cold")
+    if run.get("parts", 1) != 1:
+        special.append(f'{run["parts"]}-parts')
     if run.get("copy_scratch_bytes"):
         special.append("copies")
     if run.get("root"):

@@ -384,9 +384,9 @@ ONEHOP_API onehop_status_t onehop_recv(onehop_group_t* group, void* out, size_t 
 
 /// From here on, sends, receives and collectives of this thread are queued (`used` is
 /// ONEHOP_ALGORITHM_NONE then), until onehop_group_call_end makes all of them: the sends and receives of each
-/// group first, which progress together in whatever order they were made, then its collectives in theirs.
-/// Groups, data and block arrays stay where they are until then. May be nested: only the outermost end makes
-/// the calls.
+/// group first, which progress together in whatever order they were made, then its collectives, of which
+/// none may read or write what another one writes. Groups, data and block arrays stay where they are until
+/// then. May be nested: only the outermost end makes the calls.
 ONEHOP_API onehop_status_t onehop_group_call_begin(void);
 /// The first failure, in the order in which the groups first came, after all have been dealt with. Ends
 /// the group of calls in any case.

@@ -21,7 +21,10 @@ namespace onehop {
 ///   one pair keep their order. A rank may send to itself what it receives from itself. On GPUs a group's
 ///   sends and receives are on one stream (a scope for each), and the k-th ones of all pairs progress
 ///   together.
-/// - Then come the collectives of that group, in the order in which they were made.
+/// - Then come the collectives of that group, which all ranks make in the same order. None reads or writes
+///   what another one of the scope writes: they may run at the same time. On GPUs, small all-reduces that
+///   follow each other, of one type, reduction and algorithm and on one stream, go in one launch; so all
+///   ranks change streams at the same calls.
 /// - Several groups, which may be the ranks of one (Group::join_local), run side by side: host ranks on a
 ///   thread each, while GPUs are queued to in the order in which the groups first came.
 ///

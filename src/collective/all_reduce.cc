@@ -1,13 +1,15 @@
-#include "kernel/host/all_reduce.h"
+#include "collective/all_reduce.h"
 
-#include <optional>
-
-#include "onehop/collectives.h"
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <vector>
 
 #include "collective/device_call.h"
 #include "collective/group_call.h"
 #include "collective/host_call.h"
 #include "collective/plan.h"
+#include "kernel/host/all_reduce.h"
 
 namespace onehop {
 namespace {
@@ -63,57 +65,183 @@ Algorithm host_all_reduce(HostCall& call) {
   return plan.algorithm;
 }
 
+Arguments arguments_of(const AllReduceCall& call) {
+  return {.kind = CallKind::all_reduce,
+          .in = call.in,
+          .out = call.out,
+          .count = call.count,
+          .type = call.type,
+          .op = call.op,
+          .options = call.options};
+}
+
+/// What the plan of a call on a GPU depends on, but for its bytes.
+PlanRequest device_request(Group::State& group, const AllReduceCall& call) {
+  const std::optional<Algorithm> forced = call.options.algorithm;
+  return {.ranks = group.size(),
+          .type = call.type,
+          .op = call.op,
+          .policy = forced ? AlgorithmPolicy::tuned : group.options().policy,
+          .forced = forced,
+          .staging_bytes = group.staging_bytes(),
+          .copy_bytes = group.copy_bytes(),
+          .resident_blocks = group.resident_blocks(),
+          .tuning = &group.tuning().table};
+}
+
 /// Queues one call on this rank's GPU.
-Algorithm device_all_reduce(Group::State& group, const Arguments& call, Stream stream) {
-  const CallOptions& options = call.options;
-  const std::size_t bytes = call.block_bytes();
-  const DevicePlan plan =
-      plan_device_all_reduce({.ranks = group.size(),
-                              .bytes = bytes,
-                              .type = call.type,
-                              .op = *call.op,
-                              .policy = options.algorithm ? AlgorithmPolicy::tuned : group.options().policy,
-                              .forced = options.algorithm,
-                              .staging_bytes = group.staging_bytes(),
-                              .copy_bytes = group.copy_bytes(),
-                              .resident_blocks = group.resident_blocks(),
-                              .tuning = &group.tuning().table});
+Algorithm device_all_reduce(Group::State& group, const AllReduceCall& call) {
+  const std::size_t bytes = call.count * size_of(call.type);
+  PlanRequest request = device_request(group, call);
+  request.bytes = bytes;
+  const DevicePlan plan = plan_device_all_reduce(request);
   if (plan.algorithm == Algorithm::none || bytes == 0) return plan.algorithm;
   group.device()->all_reduce({.in = call.in,
                               .out = call.out,
                               .bytes = bytes,
                               .type = call.type,
-                              .op = *call.op,
-                              .scale = call.scale(group.size()),
+                              .op = call.op,
+                              .scale = arguments_of(call).scale(group.size()),
                               .protocol = plan.protocol,
                               .launch_bytes = plan.launch_bytes,
                               .chunk = plan.chunk,
                               .grid = plan.grid,
                               .block = plan.block,
                               .early = plan.early},
-                             stream);
+                             call.stream);
   return plan.algorithm;
+}
+
+Algorithm make_one(Group::State& group, const AllReduceCall& call, CallDefect defect) {
+  const Arguments arguments = arguments_of(call);
+  if (group.device() == nullptr) return make_host_call(group, arguments, defect, host_all_reduce);
+  return make_device_call(group, arguments, defect, [&] { return device_all_reduce(group, call); });
+}
+Algorithm make_one(Group::State& group, const AllReduceCall& call) {
+  return make_one(group, call, find_defect(arguments_of(call), group.size()));
+}
+
+/// Calls that go in one launch. What is wrong with any of them is found before it.
+void make_list(Group::State& group, std::span<const AllReduceCall> calls, const ListPlan& plan) {
+  std::vector<CallDefect> defects;
+  for (const AllReduceCall& call : calls) {
+    defects.push_back(find_defect(arguments_of(call), group.size()));
+  }
+  if (std::all_of(defects.begin(), defects.end(), [](CallDefect each) { return each == CallDefect::none; })) {
+    if (const auto conflict = find_conflict(calls)) defects[*conflict] = CallDefect::conflict;
+  }
+  if (group.checks_calls()) {
+    // Ranks meet for every call, and may find out that not even their lists are the same.
+    for (std::size_t i = 0; i < calls.size(); ++i) (void)make_one(group, calls[i], defects[i]);
+    return;
+  }
+  const AllReduceCall& first = calls.front();
+  DeviceAllReduceList list{.messages = {},
+                           .type = first.type,
+                           .op = first.op,
+                           .scale = arguments_of(first).scale(group.size()),
+                           .grid = plan.grid,
+                           .block = plan.block,
+                           .early = plan.early};
+  for (const AllReduceCall& call : calls) {
+    if (call.count == 0) continue;
+    list.messages.push_back({.in = call.in, .out = call.out, .bytes = call.count * size_of(call.type)});
+  }
+  group.call(to_text(CallKind::all_reduce), [&] {
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      begin_device_call(group, arguments_of(calls[i]), defects[i]);
+    }
+    group.device()->all_reduce_list(list, first.stream);
+    for (std::size_t i = 0; i < calls.size(); ++i) group.count_usage(Algorithm::one_shot);
+  });
+}
+
+/// Calls on a GPU that count_alike() puts together.
+void make_alike(Group::State& group, std::span<const AllReduceCall> calls) {
+  const AllReduceCall& first = calls.front();
+  const PlanRequest request = device_request(group, first);
+  std::vector<std::size_t> bytes;
+  for (const AllReduceCall& call : calls) {
+    // One that is too large goes by itself, and is rejected there.
+    bytes.push_back(std::min(call.count, max_elements(call.type)) * size_of(call.type));
+  }
+  for (std::size_t made = 0; made < calls.size();) {
+    const ListPlan plan = plan_device_list(request, std::span(bytes).subspan(made));
+    if (plan.calls == 1) {
+      (void)make_one(group, calls[made]);
+    } else {
+      make_list(group, calls.subspan(made, plan.calls), plan);
+    }
+    made += plan.calls;
+  }
+}
+
+bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) {
+  // As numbers: pointers into different arrays must not be compared.
+  const auto first = reinterpret_cast<std::uintptr_t>(a);
+  const auto second = reinterpret_cast<std::uintptr_t>(b);
+  return first < second + b_bytes && second < first + a_bytes;
 }
 
 }  // namespace
 
+std::size_t count_alike(std::span<const AllReduceCall> calls) {
+  const AllReduceCall& first = calls.front();
+  const auto other = std::find_if(calls.begin(), calls.end(), [&](const AllReduceCall& each) {
+    return each.type != first.type || each.op != first.op ||
+           each.options.algorithm != first.options.algorithm ||
+           std::bit_cast<std::uint64_t>(each.options.factor) !=
+               std::bit_cast<std::uint64_t>(first.options.factor) ||
+           each.stream.handle != first.stream.handle;
+  });
+  return static_cast<std::size_t>(other - calls.begin());
+}
+
+std::optional<std::size_t> find_conflict(std::span<const AllReduceCall> calls) {
+  // At most kMaxListed of them are not empty.
+  std::vector<const AllReduceCall*> before;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const AllReduceCall& call = calls[i];
+    const std::size_t bytes = call.count * size_of(call.type);
+    if (bytes == 0) continue;
+    for (const AllReduceCall* const other : before) {
+      const std::size_t others = other->count * size_of(other->type);
+      if (overlap(call.out, bytes, other->in, others) || overlap(call.out, bytes, other->out, others) ||
+          overlap(call.in, bytes, other->out, others)) {
+        return i;
+      }
+    }
+    before.push_back(&call);
+  }
+  return std::nullopt;
+}
+
+void make_all_reduces(Group::State& group, std::span<const AllReduceCall> calls) {
+  while (!calls.empty()) {
+    std::size_t made = 1;
+    // What no rank can make has no size.
+    const bool on_gpu = group.device() != nullptr;
+    if (on_gpu && find_defect(arguments_of(calls.front()), group.size()) == CallDefect::none) {
+      made = count_alike(calls);
+      make_alike(group, calls.first(made));
+    } else {
+      (void)make_one(group, calls.front());
+    }
+    calls = calls.subspan(made);
+  }
+}
+
 Algorithm all_reduce(Group& group, const void* in, void* out, std::size_t count, DType type, ReduceOp op,
                      Stream stream, const CallOptions& options) {
-  if (auto* const queue = GroupCall::Queue::open()) {
-    return queue->add(group,
-                      [=, &group] { (void)all_reduce(group, in, out, count, type, op, stream, options); });
-  }
-  Group::State& state = group.state();
-  const Arguments call{.kind = CallKind::all_reduce,
-                       .in = as_bytes(in),
-                       .out = as_bytes(out),
-                       .count = count,
-                       .type = type,
-                       .op = op,
-                       .options = options};
-  const CallDefect defect = find_defect(call, state.size());
-  if (state.device() == nullptr) return make_host_call(state, call, defect, host_all_reduce);
-  return make_device_call(state, call, defect, [&] { return device_all_reduce(state, call, stream); });
+  const AllReduceCall call{.in = as_bytes(in),
+                           .out = as_bytes(out),
+                           .count = count,
+                           .type = type,
+                           .op = op,
+                           .stream = stream,
+                           .options = options};
+  if (auto* const queue = GroupCall::Queue::open()) return queue->add(group, call);
+  return make_one(group.state(), call);
 }
 
 }  // namespace onehop

@@ -101,6 +101,10 @@ const char* to_text(CallDefect defect) {
       return "only premul_sum takes a factor other than 1";
     case CallDefect::factor_not_of_type:
       return "its factor is not a whole number that its element type holds";
+    case CallDefect::conflict:
+      return "another call of the same GroupCall writes what it reads or writes, or reads what it writes; "
+             "such "
+             "calls need a GroupCall each";
   }
   return "its arguments are unusable";
 }

@@ -51,6 +51,7 @@ enum class CallDefect : std::uint8_t {
   not_symmetric,
   factor_without_use,
   factor_not_of_type,
+  conflict,
 };
 [[nodiscard]] const char* to_text(CallDefect defect);
 

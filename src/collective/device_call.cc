@@ -18,6 +18,7 @@ bool is_local(CallDefect defect, CallKind kind) {
     case CallDefect::in_place:
     case CallDefect::not_one_per_rank:
     case CallDefect::not_symmetric:
+    case CallDefect::conflict:
       return true;
     case CallDefect::too_large:
       return kind == CallKind::all_to_all_v;

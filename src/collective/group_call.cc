@@ -21,7 +21,7 @@ struct GroupCall::Queue::Batch {
   std::vector<Transfer> transfers;
   Duration timeout{0};  ///< the longest: they wait together
   Stream stream;
-  std::vector<std::function<void()>> collectives;
+  std::vector<std::variant<std::vector<AllReduceCall>, Make>> collectives;
   std::exception_ptr error;
 
   /// Whether a call waits for other ranks on the host.
@@ -30,7 +30,13 @@ struct GroupCall::Queue::Batch {
   void run() noexcept {
     try {
       if (!transfers.empty()) make_transfers(*group, std::move(transfers), timeout, stream);
-      for (const std::function<void()>& make : collectives) make();
+      for (const auto& collective : collectives) {
+        if (const auto* const all_reduces = std::get_if<std::vector<AllReduceCall>>(&collective)) {
+          make_all_reduces(*group, *all_reduces);
+        } else {
+          std::get<Make>(collective)();
+        }
+      }
     } catch (...) {
       error = std::current_exception();
     }
@@ -52,11 +58,12 @@ GroupCall::Queue* GroupCall::Queue::open() {
 }
 
 Algorithm GroupCall::Queue::add(Group& group, std::function<void()> make) {
-  calls_.push_back({.group = group.state().shared_from_this(),
-                    .make = std::move(make),
-                    .transfer = {},
-                    .timeout = {},
-                    .stream = {}});
+  calls_.push_back({.group = group.state().shared_from_this(), .what = std::move(make)});
+  return Algorithm::none;
+}
+
+Algorithm GroupCall::Queue::add(Group& group, const AllReduceCall& call) {
+  calls_.push_back({.group = group.state().shared_from_this(), .what = call});
   return Algorithm::none;
 }
 
@@ -64,18 +71,16 @@ Algorithm GroupCall::Queue::add(Group& group, const Transfer& transfer, Duration
   Group::State& state = group.state();
   if (state.device() != nullptr) {
     // One launch moves them all.
-    const auto before = std::find_if(calls_.begin(), calls_.end(), [&](const Call& each) {
-      return each.group.get() == &state && !each.make;
+    const auto other_stream = std::find_if(calls_.begin(), calls_.end(), [&](const Call& each) {
+      const auto* const before = std::get_if<PendingTransfer>(&each.what);
+      return each.group.get() == &state && before != nullptr && before->stream.handle != stream.handle;
     });
-    require(before == calls_.end() || before->stream.handle == stream.handle,
+    require(other_stream == calls_.end(),
             "{}: this GroupCall has transfers of rank {} on another stream; use a GroupCall for each stream",
             to_text(transfer.kind), state.rank().value);
   }
   calls_.push_back({.group = state.shared_from_this(),
-                    .make = {},
-                    .transfer = transfer,
-                    .timeout = timeout,
-                    .stream = stream});
+                    .what = PendingTransfer{.transfer = transfer, .timeout = timeout, .stream = stream}});
   return Algorithm::none;
 }
 
@@ -92,12 +97,21 @@ std::vector<GroupCall::Queue::Batch> GroupCall::Queue::sort(std::vector<Call> ca
       batches.emplace_back().group = std::move(call.group);
       batch = batches.end() - 1;
     }
-    if (call.make) {
-      batch->collectives.push_back(std::move(call.make));
+    if (const auto* const transfer = std::get_if<PendingTransfer>(&call.what)) {
+      batch->transfers.push_back(transfer->transfer);
+      batch->timeout = std::max(batch->timeout, transfer->timeout);
+      batch->stream = transfer->stream;
+    } else if (const auto* const all_reduce = std::get_if<AllReduceCall>(&call.what)) {
+      auto* last = batch->collectives.empty()
+                       ? nullptr
+                       : std::get_if<std::vector<AllReduceCall>>(&batch->collectives.back());
+      if (last == nullptr) {
+        last = &std::get<std::vector<AllReduceCall>>(
+            batch->collectives.emplace_back(std::vector<AllReduceCall>()));
+      }
+      last->push_back(*all_reduce);
     } else {
-      batch->transfers.push_back(call.transfer);
-      batch->timeout = std::max(batch->timeout, call.timeout);
-      batch->stream = call.stream;
+      batch->collectives.emplace_back(std::get<Make>(std::move(call.what)));
     }
   }
   return batches;

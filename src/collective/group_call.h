@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <variant>
 #include <vector>
 
 #include "onehop/collectives.h"
 #include "onehop/group_call.h"
 
+#include "collective/all_reduce.h"
 #include "collective/transfers.h"
 #include "group/state.h"
 
@@ -24,6 +26,8 @@ class GroupCall::Queue {
   ///   if (auto* const queue = GroupCall::Queue::open())
   ///     return queue->add(group, [=, &group] { all_gather(group, in, out, count, type, stream, options); });
   Algorithm add(Group& group, std::function<void()> make);
+  /// Those that follow each other, with no other collective of the group between, may go together.
+  Algorithm add(Group& group, const AllReduceCall& call);
   Algorithm add(Group& group, const Transfer& transfer, Duration timeout, Stream stream);
 
   [[nodiscard]] std::size_t size() const { return calls_.size(); }
@@ -33,12 +37,15 @@ class GroupCall::Queue {
   void run();
 
  private:
-  struct Call {
-    std::shared_ptr<Group::State> group;
-    std::function<void()> make;  ///< of a collective; empty: this is a transfer
+  using Make = std::function<void()>;
+  struct PendingTransfer {
     Transfer transfer;
     Duration timeout{};
     Stream stream;
+  };
+  struct Call {
+    std::shared_ptr<Group::State> group;
+    std::variant<PendingTransfer, AllReduceCall, Make> what;
   };
   /// All calls of one group.
   struct Batch;

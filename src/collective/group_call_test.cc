@@ -96,6 +96,40 @@ TEST_F(OneThread, MakesCollectivesOfItsRanksInTheirOrderAndAfterTheTransfers) {
   EXPECT_THAT(data, Each(ElementsAre(3, 27, 9)));
 }
 
+TEST_F(OneThread, MakesEveryAllReduceOfARowBehindItsTransfers) {
+  constexpr std::size_t kCalls = 5;
+  std::vector<std::array<int, kCalls>> in(groups_.size());
+  std::vector<std::array<int, kCalls>> out(groups_.size());
+  GroupCall scope;
+  for (std::size_t r = 0; r < groups_.size(); ++r) {
+    for (std::size_t i = 0; i < kCalls; ++i) {
+      in[r][i] = static_cast<int>(r + 10 * i);
+      EXPECT_EQ(all_reduce(groups_[r], &in[r][i], &out[r][i], 1, kI32, i < 3 ? ReduceOp::sum : ReduceOp::max),
+                Algorithm::none);
+      static constexpr int kSeven = 7;
+      if (i == 0) send(groups_[r], &kSeven, 1, kI32, groups_[r].rank());
+      if (i == 1) recv(groups_[r], &in[r][4], 1, kI32, groups_[r].rank());
+    }
+    in[r][4] = 0;
+  }
+  scope.end();
+  EXPECT_THAT(out, Each(ElementsAre(3, 33, 63, 32, 7)));
+  for (const Group& group : groups_) EXPECT_EQ(calls(group), kCalls + 2);
+}
+
+TEST_F(OneThread, AnAllReduceThatCannotBeMadeEndsTheCallsOfItsGroup) {
+  std::vector<std::array<int, 3>> data(groups_.size(), {1, 1, 1});
+  GroupCall scope;
+  for (std::size_t r = 0; r < groups_.size(); ++r) {
+    int* const at = data[r].data();
+    all_reduce(groups_[r], at, at, 1, kI32);
+    all_reduce(groups_[r], r == 1 ? nullptr : at + 1, at + 1, 1, kI32);
+    all_reduce(groups_[r], at + 2, at + 2, 1, kI32);
+  }
+  EXPECT_EQ(code_of([&] { scope.end(); }), ErrorCode::invalid_argument);
+  EXPECT_THAT(data, Each(ElementsAre(3, 1, 1)));
+}
+
 TEST_F(OneThread, ACallAtTheEndOfAScopeIsNotQueuedAgain) {
   GroupCall scope;
   bool open = true;
@@ -211,6 +245,60 @@ TEST_F(OneThread, AGroupThatWasLeftFailsItsOwnCalls) {
   groups_[0].leave();
   EXPECT_EQ(code_of([&] { scope.end(); }), ErrorCode::invalid_argument);
   EXPECT_EQ(data[2], 2) << "the other group's calls are made all the same";
+}
+
+// --- what goes together on GPUs ---
+
+/// Of memory that no call touches.
+AllReduceCall bytes_at(std::size_t in, std::size_t out, std::size_t count) {
+  static std::array<std::byte, 256> memory;
+  return {.in = memory.data() + in,
+          .out = memory.data() + out,
+          .count = count,
+          .type = DType::u8,
+          .stream = {},
+          .options = {}};
+}
+
+TEST(AlikeAllReduces, HaveTypeReductionAlgorithmAndStreamInCommon) {
+  int stream = 0;
+  const AllReduceCall call = bytes_at(0, 64, 8);
+  std::vector<AllReduceCall> calls(4, call);
+  EXPECT_EQ(count_alike(calls), 4U);
+  calls[2].type = DType::i8;
+  EXPECT_EQ(count_alike(calls), 2U);
+  calls[2] = call;
+  calls[2].op = ReduceOp::max;
+  EXPECT_EQ(count_alike(calls), 2U);
+  calls[2] = call;
+  calls[2].stream = Stream{&stream};
+  EXPECT_EQ(count_alike(calls), 2U);
+  calls[2] = call;
+  calls[2].options.algorithm = Algorithm::one_shot;
+  EXPECT_EQ(count_alike(calls), 2U);
+  EXPECT_EQ(count_alike(std::span(calls).subspan(2)), 1U);
+}
+
+TEST(AlikeAllReduces, AreTheSameOnAllRanksWhateverTheirMemorySizeAndDeadline) {
+  std::vector<AllReduceCall> calls{bytes_at(0, 64, 8), bytes_at(9, 9, 0), bytes_at(17, 91, 13)};
+  calls[1].options.timeout = Duration{1};
+  EXPECT_EQ(count_alike(calls), 3U);
+}
+
+TEST(ConflictingAllReduces, AreFoundWhereOneWritesWhatAnotherUses) {
+  const AllReduceCall apart = bytes_at(0, 64, 8);
+  const auto conflict = [&](const AllReduceCall& second, const AllReduceCall& third) {
+    return find_conflict(std::array{apart, second, third});
+  };
+  const AllReduceCall other = bytes_at(128, 136, 8);
+  EXPECT_EQ(conflict(bytes_at(8, 72, 8), other), std::nullopt) << "neighbours";
+  EXPECT_EQ(conflict(bytes_at(0, 72, 8), bytes_at(4, 80, 8)), std::nullopt) << "inputs may be shared";
+  EXPECT_EQ(conflict(bytes_at(71, 7, 0), other), std::nullopt) << "nothing to write";
+  EXPECT_EQ(conflict(bytes_at(128, 7, 1), other), 1U) << "writes what the first reads";
+  EXPECT_EQ(conflict(bytes_at(128, 71, 1), other), 1U) << "writes what the first writes";
+  EXPECT_EQ(conflict(bytes_at(60, 80, 5), other), 1U) << "reads what the first writes";
+  EXPECT_EQ(conflict(other, other), 2U);
+  EXPECT_EQ(conflict(bytes_at(128, 128, 16), bytes_at(200, 143, 1)), 2U);
 }
 
 }  // namespace

@@ -43,6 +43,14 @@ std::size_t packets_limit(int ranks) {
   return ranks == 2 ? std::size_t{32} << 10 : std::size_t{16} << 10;
 }
 
+// Packets of a list of messages in one launch: as many as a one-shot message may have, and as a slot holds.
+// Also of floats that mailboxes would carry if they were alone: by the bytes, what packets then take longer
+// is up to here no more than what a launch takes.
+constexpr std::size_t kPacket = 8;
+std::size_t list_limit(int ranks) {
+  return std::min(device_one_shot_limit(ranks), cuda::kPacketSlotBytes) / kPacket;
+}
+
 // Mailboxes are quicker up to here: their threads wait for no release, but they put every word back, and take
 // a launch for every region that mail fits in (same place).
 constexpr std::size_t kMailTwoShotLimit = std::size_t{32} << 20;
@@ -194,7 +202,7 @@ void shape_reduction(ReductionPlan& plan, const PlanRequest& request, bool all) 
   const bool packets = plan.protocol == ScatterProtocol::packets;
   plan.launch_bytes = launch_limit(packets ? DeviceProtocol::packets : DeviceProtocol::mail_one_shot,
                                    cuda::SegmentLayout::of(request.ranks, request.staging_bytes));
-  const std::size_t units = ceil_div(std::min(request.bytes, plan.launch_bytes), packets ? 8 : 16);
+  const std::size_t units = ceil_div(std::min(request.bytes, plan.launch_bytes), packets ? kPacket : 16);
   const auto blocks = static_cast<std::size_t>(request.resident_blocks);
   shape_packets(plan, request, units, choose_block(units, blocks, all), blocks);
 }
@@ -248,12 +256,34 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
   // What one thread moves at a time, and how many of those there are in a launch (two-shot: in a piece of
   // it).
   const bool one_shot = plan.algorithm == Algorithm::one_shot;
-  const std::size_t width = plan.protocol == DeviceProtocol::packets ? 8 : 16;
+  const std::size_t width = plan.protocol == DeviceProtocol::packets ? kPacket : 16;
   const std::size_t part = std::min(request.bytes, plan.launch_bytes);
   const std::size_t packets =
       ceil_div(one_shot ? part : ceil_div(part, static_cast<std::size_t>(request.ranks)), width);
   shape_packets(plan, request, packets,
                 row != nullptr ? row->threads : choose_block(packets, blocks, one_shot), blocks);
+  return plan;
+}
+
+ListPlan plan_device_list(PlanRequest request, std::span<const std::size_t> bytes) {
+  const std::size_t limit = list_limit(request.ranks);
+  std::size_t calls = 0;
+  std::size_t messages = 0;
+  std::size_t packets = 0;
+  for (const std::size_t each : bytes) {
+    request.bytes = each;
+    if (plan_device_all_reduce(request).algorithm != Algorithm::one_shot) break;
+    const std::size_t more = ceil_div(each, kPacket);
+    if (more > limit - packets || (more != 0 && messages == cuda::kMaxListed)) break;
+    messages += more != 0 ? 1 : 0;
+    packets += more;
+    ++calls;
+  }
+  ListPlan plan;
+  if (messages == 0 || calls < 2) return plan;
+  plan.calls = calls;
+  const auto blocks = static_cast<std::size_t>(request.resident_blocks);
+  shape_packets(plan, request, packets, choose_block(packets, blocks, true), blocks);
   return plan;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 
 #include "onehop/collectives.h"
 #include "onehop/group.h"
@@ -54,6 +55,17 @@ inline constexpr std::size_t kLegacyTwoShotBytes = 10 << 20;
 
 /// GPUs. Always finds an algorithm under the tuned policy.
 [[nodiscard]] DevicePlan plan_device_all_reduce(const PlanRequest& request);
+
+/// All-reduces that are made one after the other, alike but for their bytes and memory, and those of them
+/// that go in one launch: the first `calls`, of which at least one is not empty.
+struct ListPlan {
+  std::size_t calls = 1;  ///< 1: it goes by itself, and nothing else is said here
+  unsigned grid = 0;
+  unsigned block = 0;
+  bool early = false;
+};
+/// GPUs. `request` describes all of them but for `bytes`, of which there is one entry for each.
+[[nodiscard]] ListPlan plan_device_list(PlanRequest request, std::span<const std::size_t> bytes);
 
 /// How a reduce-scatter, or a reduce, travels between GPUs.
 struct ReductionPlan {

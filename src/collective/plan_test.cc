@@ -256,6 +256,84 @@ TEST(DevicePlan, LegacyDeclinesWhatTheLegacyPolicyDeclines) {
   EXPECT_EQ(plan_device_all_reduce(declined).algorithm, Algorithm::none);
 }
 
+// --- lists ---
+
+ListPlan list(const PlanRequest& each, const std::vector<std::size_t>& bytes) {
+  return plan_device_list(each, bytes);
+}
+
+TEST(ListPlan, SmallCallsGoTogetherUpToWhatOneShotAndASlotTake) {
+  for (int ranks = 2; ranks <= kMaxDevices; ++ranks) {
+    const PlanRequest each = request(ranks, 0);
+    const std::size_t limit = ranks <= 4 ? 256 * kKiB : 128 * kKiB;
+    EXPECT_EQ(list(each, {8, 1, 100, 4 * kKiB}).calls, 4u);
+    EXPECT_EQ(list(each, {limit - 8, 8}).calls, 2u);
+    EXPECT_EQ(list(each, {limit - 8, 8, 1}).calls, 2u);
+    EXPECT_EQ(list(each, {limit - 8, 9}).calls, 1u) << "every message begins with a packet of its own";
+    EXPECT_EQ(list(each, {limit - 7, 8}).calls, 1u);
+    EXPECT_EQ(list(each, {limit, 1}).calls, 1u);
+    EXPECT_EQ(list(each, {100, 64 * kMiB, 100}).calls, 1u);
+    EXPECT_EQ(list(each, {64 * kMiB, 100, 100}).calls, 1u);
+    EXPECT_EQ(list(each, {100, 100, 64 * kMiB}).calls, 2u);
+    EXPECT_EQ(list(each, {100}).calls, 1u);
+  }
+}
+
+TEST(ListPlan, HoldsSoManyMessagesAndAnyNumberOfEmptyCalls) {
+  const std::vector<std::size_t> full(cuda::kMaxListed, 40);
+  std::vector<std::size_t> more = full;
+  more.push_back(0);
+  EXPECT_EQ(list(request(2, 0), more).calls, cuda::kMaxListed + 1);
+  more.push_back(1);
+  EXPECT_EQ(list(request(2, 0), more).calls, cuda::kMaxListed + 1);
+  EXPECT_EQ(list(request(2, 0), std::vector<std::size_t>(100)).calls, 1u) << "nothing to launch";
+  EXPECT_EQ(list(request(2, 0), {0, 8}).calls, 2u);
+  EXPECT_EQ(list(request(2, 0), {8, 0}).calls, 2u);
+}
+
+TEST(ListPlan, HoldsNoCallThatTakesTwoShotOrNone) {
+  PlanRequest each = request(4, 0);
+  each.forced = Algorithm::two_shot;
+  EXPECT_EQ(list(each, {8, 8}).calls, 1u);
+  each.forced = Algorithm::one_shot;
+  EXPECT_EQ(list(each, {8, 8}).calls, 2u);
+  EXPECT_EQ(list(each, {8, kMiB}).calls, 1u);
+  each.forced.reset();
+  each.policy = AlgorithmPolicy::legacy;
+  EXPECT_EQ(list(each, {8, 8}).calls, 2u);
+  EXPECT_EQ(list(each, {8, 6}).calls, 1u) << "the legacy policy declines 6 bytes";
+  const Tuning two_shot = {.device = "",
+                           .rows = {{.backend = Backend::cuda,
+                                     .ranks = 4,
+                                     .types = TypeClass::any,
+                                     .way = DeviceWay{.protocol = DeviceProtocol::chunks, .blocks = 8}}}};
+  each = request(4, 0);
+  each.tuning = &two_shot;
+  EXPECT_EQ(list(each, {8, 8}).calls, 1u);
+}
+
+TEST(ListPlan, IsLaunchedAsAMessageOfAllItsPackets) {
+  for (int ranks = 2; ranks <= kMaxDevices; ++ranks) {
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+      for (const std::size_t bytes : {std::size_t{1}, std::size_t{100}, std::size_t{1000}, 4 * kKiB}) {
+        PlanRequest each = request(ranks, 0);
+        each.op = op;
+        each.resident_blocks = ranks == 3 ? 5 : 132;
+        const ListPlan together = list(each, std::vector<std::size_t>(20, bytes));
+        ASSERT_EQ(together.calls, 20u);
+        each.forced = Algorithm::one_shot;
+        each.type = DType::i32;  // by packets at every size
+        each.bytes = 20 * ((bytes + 7) / 8 * 8);
+        const DevicePlan one = plan_device_all_reduce(each);
+        ASSERT_EQ(one.protocol, DeviceProtocol::packets);
+        EXPECT_EQ(together.grid, one.grid);
+        EXPECT_EQ(together.block, one.block);
+        EXPECT_EQ(together.early, one.early);
+      }
+    }
+  }
+}
+
 // --- tables ---
 
 Tuning one_row(Backend backend, int ranks, TypeClass types, const Way& way, std::uint64_t up_to = kNoLimit) {

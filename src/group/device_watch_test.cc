@@ -28,6 +28,7 @@ class FakeTeam : public DeviceTeam {
   mutable std::atomic<std::uint32_t> left{0};
 
   void all_reduce(const DeviceAllReduce&, Stream) override {}
+  void all_reduce_list(const DeviceAllReduceList& /*list*/, Stream /*stream*/) override {}
   void exchange(const DeviceExchange& /*call*/, Stream /*stream*/) override {}
   void broadcast(const DeviceBroadcast& /*call*/, Stream /*stream*/) override {}
   void reduce_scatter(const DeviceReduction& /*call*/, Stream /*stream*/) override {}

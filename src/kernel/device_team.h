@@ -62,6 +62,22 @@ struct DeviceAllReduce {
   DeviceFault::Phase phase = DeviceFault::all_reduce;
 };
 
+/// Small all-reduces that go in one launch over packets, as planned.
+struct DeviceAllReduceList {
+  struct Message {
+    const std::byte* in = nullptr;
+    std::byte* out = nullptr;
+    std::size_t bytes = 0;  ///< at least 1
+  };
+  std::vector<Message> messages;  ///< as many as cuda::kMaxListed, together in one slot of packets
+  DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  Scale scale;
+  unsigned grid = 1;
+  unsigned block = 1;
+  bool early = false;
+};
+
 /// Data that moves between ranks as it is: for each rank what this one sends it and what it gets from it.
 struct DeviceExchange {
   struct Transfer {
@@ -151,6 +167,7 @@ class DeviceTeam {
   virtual ~DeviceTeam() = default;
 
   virtual void all_reduce(const DeviceAllReduce& call, Stream stream) = 0;
+  virtual void all_reduce_list(const DeviceAllReduceList& list, Stream stream) = 0;
   /// Pairs take part that have bytes to move; those of a pair are passed in the order of calls.
   virtual void exchange(const DeviceExchange& call, Stream stream) = 0;
   virtual void broadcast(const DeviceBroadcast& call, Stream stream) = 0;

@@ -259,6 +259,24 @@ INSTANTIATE_TEST_SUITE_P(Collectives, Results, ::testing::ValuesIn(all_names()),
   return text;
 });
 
+TEST(OurAllReduce, InPartsIsTheWholeAndSaysHowItWent) {
+  std::vector<Group> groups = Group::join_local({DeviceId::host, DeviceId::host});
+  std::vector<std::vector<std::int32_t>> data(2, {1, 2, 3, 4, 5, 6, 7});
+  on_every_rank(groups, [&](Group& group) {
+    const auto r = static_cast<std::size_t>(group.rank().value);
+    auto* const at = reinterpret_cast<std::byte*>(data[r].data());
+    CollectiveCall call{.in = at, .out = at, .count = 7, .type = DType::i32};
+    for (const int parts : {1, 3, 7, 20}) {
+      call.parts = parts;
+      EXPECT_EQ(find_collective("all-reduce")->ours(group, call, {}, {}), Algorithm::one_shot);
+    }
+    EXPECT_EQ(find_collective("all-reduce")
+                  ->ours(group, call, {}, {.algorithm = Algorithm::two_shot, .timeout = {}}),
+              Algorithm::two_shot);
+  });
+  EXPECT_THAT(data, ::testing::Each(::testing::ElementsAre(32, 64, 96, 128, 160, 192, 224)));
+}
+
 // --- NCCL ---
 
 class NcclCalls : public ::testing::Test {
@@ -273,13 +291,15 @@ class NcclCalls : public ::testing::Test {
     (void)taken_();
   }
   /// What is called for 10 f32s a block, from 1000 to 2000.
-  [[nodiscard]] std::string calls(std::string_view name, int rank, int root = 1, int ranks = 3) const {
+  [[nodiscard]] std::string calls(std::string_view name, int rank, int root = 1, int ranks = 3,
+                                  int parts = 1) const {
     const CollectiveCall call{.in = reinterpret_cast<const std::byte*>(std::uintptr_t{1000}),
                               .out = reinterpret_cast<std::byte*>(std::uintptr_t{2000}),
                               .count = 10,
                               .type = DType::f32,
                               .op = ReduceOp::max,
-                              .root = Rank{root}};
+                              .root = Rank{root},
+                              .parts = parts};
     result_ = find_collective(name)->nccl(nccl_, {nullptr, rank, ranks}, call, nullptr);
     return taken_();
   }
@@ -303,6 +323,13 @@ TEST_F(NcclCalls, AreNcclsOwnWhereItHasThem) {
   EXPECT_EQ(calls("all-to-all", 0), "AlltoAll 1000 2000 x10 type7;");
   EXPECT_EQ(calls("gather", 0), "Gather 1000 2000 x10 type7 root1;");
   EXPECT_EQ(calls("scatter", 0), "Scatter 1000 2000 x10 type7 root1;");
+}
+
+TEST_F(NcclCalls, OfPartsAreOneGroup) {
+  EXPECT_EQ(calls("all-reduce", 0, 0, 3, 3),
+            "start;AllReduce 1000 2000 x3 type7 op2;AllReduce 1012 2012 x3 type7 op2;"
+            "AllReduce 1024 2024 x4 type7 op2;end;");
+  EXPECT_EQ(result_, 0);
 }
 
 TEST_F(NcclCalls, AreSendsAndReceivesOfOneGroupBefore2_28) {

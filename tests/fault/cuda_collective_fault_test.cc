@@ -23,9 +23,13 @@ namespace {
 
 using std::chrono::seconds;
 using testing::Gpu;
+using testing::StressBatch;
 using testing::StressKind;
 using testing::StressOp;
 using testing::TempDir;
+
+// Of a process's memory: inputs in the first, outputs in the second.
+constexpr std::uint32_t kHalf = 16u << 20;
 
 enum Event { kInTraffic, kRoundEnded };
 
@@ -34,7 +38,7 @@ constexpr double kMostLateMs = 50;
 constexpr double kMostDetectionMs = 250;
 
 /// How a collective's data goes between ranks.
-enum class Way { packets, mail, streams };
+enum class Way { packets, mail, streams, list };
 
 struct Row {
   StressKind kind;
@@ -50,16 +54,17 @@ constexpr Row kRows[] = {{StressKind::all_reduce, Way::packets},   {StressKind::
                          {StressKind::all_to_all_v, Way::packets}, {StressKind::all_to_all_v, Way::streams},
                          {StressKind::gather, Way::packets},       {StressKind::gather, Way::streams},
                          {StressKind::scatter, Way::packets},      {StressKind::scatter, Way::streams},
-                         {StressKind::send_recv, Way::packets},    {StressKind::send_recv, Way::streams}};
+                         {StressKind::send_recv, Way::packets},    {StressKind::send_recv, Way::streams},
+                         {StressKind::all_reduce, Way::list}};
 
 std::string name_of(const Row& row) {
-  constexpr const char* kWays[] = {"packets", "mail", "streams"};
+  constexpr const char* kWays[] = {"packets", "mail", "streams", "packets, several in one launch"};
   return fmt::format("{} by {}", to_string(row.kind), kWays[static_cast<int>(row.way)]);
 }
 
 /// Words of a block: within a slot of packets, beyond it, and beyond what pairs send by packets.
 constexpr std::uint32_t count_of(Way way) {
-  return way == Way::packets ? 1000 : way == Way::mail ? 100'000 : 300'001;
+  return way == Way::mail ? 100'000 : way == Way::streams ? 300'001 : 1000;
 }
 
 /// Blocks of any size from none on are what an all_to_all_v is for. Here all of them go the same way.
@@ -72,8 +77,8 @@ bool has_small_blocks(const StressOp& op, int n) {
   return false;
 }
 
-/// The call of this row in which peers wait for `victim`.
-StressOp call_of(const Row& row, int n, Rank victim) {
+/// The call of this row in which peers wait for `victim`; or several calls, of which all are that.
+StressBatch calls_of(const Row& row, int n, Rank victim) {
   StressOp op;
   op.kind = row.kind;
   op.type = row.way == Way::mail ? DType::f32 : DType::u32;  // mail carries floats only
@@ -95,13 +100,17 @@ StressOp call_of(const Row& row, int n, Rank victim) {
                               (row.kind == StressKind::reduce && relayed);
   op.root = static_cast<std::uint8_t>(victim_is_root ? victim.value : 0);
   if (row.kind == StressKind::send_recv) op.root = 1;  // how many ranks further
-  return op;
+  StressBatch ops(row.way == Way::list ? 5 : 1, op);
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    ops[i].together = i > 0;
+    ops[i].in = static_cast<std::uint32_t>(i) * op.count * testing::element_bytes(op.type);
+    ops[i].out = kHalf + ops[i].in;
+  }
+  return ops;
 }
 
 /// What a process keeps from group to group.
 struct Seat {
-  static constexpr std::uint32_t kHalf = 16u << 20;
-
   Gpu gpu;
   std::byte* arena;
 
@@ -114,9 +123,8 @@ struct Seat {
     (void)Group::join_local(std::vector<DeviceId>(static_cast<std::size_t>(n), gpu.device()), options);
   }
 
-  void queue(Group& group, StressOp op) const {
-    op.out = kHalf;
-    make_call(group, {.ordinary = arena, .symmetric = nullptr}, op, gpu.stream());
+  void queue(Group& group, const StressBatch& ops) const {
+    make_calls(group, {.ordinary = arena, .symmetric = nullptr}, ops, gpu.stream());
   }
 
   /// The group of a round, which works.
@@ -217,11 +225,11 @@ void CudaCollectiveFaults::kill_in(const std::vector<Row>& calls) {
     await_all(self, kRoundEnded, survivors * first);
     for (std::size_t round = first; round < calls.size(); ++round) {
       Group group = seat.join(dir.path(), round, rank, n(), seconds{20});
-      const StressOp op = call_of(calls[round], n(), victim());
+      const StressBatch ops = calls_of(calls[round], n(), victim());
       self.card(process).attempts[round].run([&] {
         for (int done = 0;; ++done) {
           if (done == 10) self.raise(kInTraffic);
-          for (int ahead = 0; ahead < 4; ++ahead) seat.queue(group, op);
+          for (int ahead = 0; ahead < 4; ++ahead) seat.queue(group, ops);
           group.synchronize(seat.gpu.stream(), seconds{25});
         }
       });
@@ -265,16 +273,16 @@ void CudaCollectiveFaults::hold_up_in(const std::vector<Row>& calls, bool stoppe
     (void)seat.join(dir.path(), calls.size() + 1, rank, n(), seconds{20});
     for (std::size_t round = 0; round < calls.size(); ++round) {
       Group group = seat.join(dir.path(), round, rank, n(), kTimeout);
-      const StressOp op = call_of(calls[round], n(), victim());
+      const StressBatch ops = calls_of(calls[round], n(), victim());
       Attempt& attempt = self.card(rank).attempts[round];
       attempt.run([&] {
-        for (int before = 0; before < 3; ++before) seat.queue(group, op);
+        for (int before = 0; before < 3; ++before) seat.queue(group, ops);
         group.synchronize(seat.gpu.stream());
         group.barrier();
         if (rank == victim() && stopped) (void)::raise(SIGSTOP);
         if (rank == victim() && !stopped) await_all(self, kRoundEnded, size() * round + size() - 1);
         attempt.begin_call();
-        seat.queue(group, op);
+        seat.queue(group, ops);
         // Longer than the wait on the device: this is about the latter.
         group.synchronize(seat.gpu.stream(), seconds{10});
         check_until_it_fails(group);

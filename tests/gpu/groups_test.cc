@@ -94,6 +94,60 @@ TEST_P(CudaGroups, GraphsReplayBesideEagerCalls) {
   });
 }
 
+/// All-reduces of 0, 1, 2, ... words that lie one behind the other; returns how many words those are.
+std::size_t reduce_many(Group& group, const Gpu& gpu, std::size_t calls, const std::uint32_t* in,
+                        std::uint32_t* out) {
+  GroupCall scope;
+  std::size_t at = 0;
+  for (std::size_t count = 0; count < calls; ++count) {
+    reduce(group, gpu, in + at, out + at, count);
+    at += count;
+  }
+  scope.end();
+  return at;
+}
+
+TEST_P(CudaGroups, ManyCallsOfAScopeAreFewLaunchesAndReplayInGraphs) {
+  run([](Group& group, Gpu& gpu) {
+    constexpr std::size_t kReplays = 300;
+    constexpr std::size_t kCalls = 70;
+    constexpr std::size_t kWords = kCalls * (kCalls - 1) / 2;
+    auto* const in = gpu.make<std::uint32_t>(kWords + 1);
+    auto* const many = gpu.make<std::uint32_t>(kWords);
+    auto* const eager = gpu.make<std::uint32_t>(kWords);
+    auto* const one = gpu.make<std::uint32_t>(kWords);
+    const Graph graph(gpu, [&] {
+      EXPECT_EQ(reduce_many(group, gpu, kCalls, in, many), kWords);
+      reduce(group, gpu, in, one, kWords, Algorithm::one_shot);
+    });
+    // 69 messages, 32 in a launch, and the call behind them.
+    EXPECT_EQ(graph.nodes(), 4u);
+    EXPECT_THAT(group.usage(), ::testing::ElementsAre(0, kCalls + 1, 0));
+    const EndsLog of_one(gpu, kReplays);
+    const auto expect_all = [&](const std::uint32_t* data, std::size_t i) {
+      const std::vector<std::uint32_t> words = gpu.read(data, kWords);
+      for (std::size_t w = 0; w < kWords; ++w) {
+        ASSERT_EQ(words[w], sum_of(group.size(), i)) << "word " << w << ", round " << i;
+      }
+    };
+    for (std::size_t i = 0; i < kReplays; ++i) {
+      gpu.fill(in, part_of(group.rank().value, i), kWords + 1);
+      // Aligned to 8 bytes in some rounds and ranks only.
+      const std::size_t shift = (i + static_cast<std::size_t>(group.rank().value)) % 2;
+      if (i % 3 == 0) (void)reduce_many(group, gpu, kCalls, in + shift, eager);
+      graph.launch();
+      if (i % 3 != 0) (void)reduce_many(group, gpu, kCalls, in + shift, eager);
+      of_one.note(i, one, kWords);
+      if (i % 20 != 19) continue;
+      group.synchronize(gpu.stream());
+      expect_all(many, i);
+      expect_all(eager, i);
+    }
+    of_one.expect([&](std::size_t i) { return sum_of(group.size(), i); });
+    group.check();
+  });
+}
+
 TEST_P(CudaGroups, TwoGroupsAtOnceDoNotWaitForEachOther) {
   run([](Group& group, Gpu& gpu) {
     std::optional<Group> other = group.split(0);
@@ -274,6 +328,24 @@ TEST_P(CudaGroups, AnArgumentThatIsWrongOnOneRankFailsTheGroupOnAll) {
   });
 }
 
+TEST_P(CudaGroups, ACallThatWritesWhatAnotherOfItsScopeReadsFailsTheGroupOnAll) {
+  run([](Group& group, Gpu& gpu) {
+    const Rank odd{group.size() - 1};
+    auto* const data = gpu.make<std::uint32_t>(300);
+    const Error error = error_of([&] {
+      GroupCall scope;
+      reduce(group, gpu, data, data, 100);
+      reduce(group, gpu, data + (group.rank() == odd ? 99 : 100), data + 200, 100);
+      scope.end();
+      group.synchronize(gpu.stream());
+    });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+    EXPECT_EQ(error.origin(), odd) << error.what();
+    EXPECT_THAT(error.message(), ::testing::HasSubstr("another call of the same GroupCall"));
+    gpu.synchronize_device();
+  });
+}
+
 TEST_P(CudaGroups, AnArgumentThatIsWrongOnAllRanksChangesNothing) {
   run([](Group& group, Gpu& gpu) {
     auto* const data = gpu.make<std::uint32_t>(100);
@@ -355,6 +427,11 @@ TEST(CudaSmall, TwoRanksAsThreadsDoALittleOfEverything) {
             }
           }
         }
+        auto* const words = gpu.make<std::uint32_t>(600);
+        gpu.fill(words, part_of(group.rank().value, 5), 600);
+        const std::size_t reduced = reduce_many(group, gpu, 30, words, words);
+        group.synchronize(gpu.stream());
+        EXPECT_THAT(gpu.read(words, reduced), ::testing::Each(sum_of(2, 5)));
         const Rank other{1 - group.rank().value};
         buffer.barrier(gpu.stream());
         buffer.put_signal(gpu.stream(), other, 1);

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -151,7 +152,7 @@ class Stress {
   }
 
   void call(const StressBatch& batch, std::size_t begin, std::size_t end) const {
-    for (std::size_t i = begin; i < end; ++i) make_call(group_, arena_, batch[i], gpu_.stream());
+    make_calls(group_, arena_, std::span(batch).subspan(begin, end - begin), gpu_.stream());
   }
 
   /// One bit that is wrong must be found, and nothing else.

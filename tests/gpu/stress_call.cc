@@ -85,4 +85,19 @@ void make_call(Group& group, const StressArena& arena, const StressOp& op, Strea
   }
 }
 
+void make_calls(Group& group, const StressArena& arena, std::span<const StressOp> ops, Stream stream) {
+  for (std::size_t begin = 0; begin < ops.size();) {
+    std::size_t end = begin + 1;
+    while (end < ops.size() && ops[end].together) ++end;
+    if (end == begin + 1) {
+      make_call(group, arena, ops[begin], stream);
+    } else {
+      GroupCall scope;
+      for (std::size_t i = begin; i < end; ++i) make_call(group, arena, ops[i], stream);
+      scope.end();
+    }
+    begin = end;
+  }
+}
+
 }  // namespace onehop::testing

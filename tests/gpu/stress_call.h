@@ -1,6 +1,8 @@
 // Making the calls of a StressPlan.
 #pragma once
 
+#include <span>
+
 #include "onehop/group.h"
 #include "onehop/types.h"
 
@@ -10,5 +12,8 @@ namespace onehop::testing {
 
 /// Makes the call that `op` is. A pointer that this rank does not need is null.
 void make_call(Group& group, const StressArena& arena, const StressOp& op, Stream stream);
+
+/// Makes them in their order, or those that belong together in one GroupCall.
+void make_calls(Group& group, const StressArena& arena, std::span<const StressOp> ops, Stream stream);
 
 }  // namespace onehop::testing

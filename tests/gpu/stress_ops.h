@@ -46,6 +46,7 @@ struct StressOp {
   bool in_place = false;
   bool checked = true;         ///< no: the next one overwrites it, in place
   std::uint8_t algorithm = 0;  ///< forced, or Algorithm::none
+  bool together = false;       ///< in one GroupCall with the one before: both are all-reduces and first links
 };
 
 /// Places are bytes from the begin of ordinary memory or, with this bit, of symmetric memory.

@@ -155,8 +155,22 @@ StressOp StressPlan::next_link(const StressOp& last, const std::vector<StressKin
     ++op.folds;
   }
   ++op.depth;
+  op.together = false;
   op.in_place = false;
   op.checked = true;
+  return op;
+}
+
+StressOp StressPlan::beside(const StressOp& last) {
+  StressOp op = last;
+  op.key = static_cast<std::uint32_t>(together_());
+  if (below(16) == 0) {
+    op.type = static_cast<DType>(below(kDTypeCount));
+    op.ops = below(kReduceOpCount);
+  }
+  op.count = op.first_count = std::max(1u, random_bytes() / element_bytes(op.type));
+  op.together = true;
+  place_first(op);
   return op;
 }
 
@@ -189,7 +203,8 @@ StressBatch StressPlan::batch(int most, std::uint32_t begin) {
   const std::uint32_t wanted = 1 + below(static_cast<std::uint32_t>(std::min(most, kMaxStressOps)));
   StressBatch batch;
   // Two places at most per operation.
-  while (batch.size() < wanted && used_ + 2 * kRoom <= begin + kPartBytes) {
+  const auto more = [&] { return batch.size() < wanted && used_ + 2 * kRoom <= begin + kPartBytes; };
+  while (more()) {
     const std::vector<StressKind> kinds =
         batch.empty() ? std::vector<StressKind>() : successors(batch.back());
     const bool chained = !kinds.empty() && below(2) == 0;
@@ -208,6 +223,10 @@ StressBatch StressPlan::batch(int most, std::uint32_t begin) {
     }
     op.algorithm = static_cast<std::uint8_t>(below(has_choice(op.kind) ? kAlgorithmCount : 2));
     batch.push_back(op);
+    if (chained || op.kind != StressKind::all_reduce || below(16) != 0) continue;
+    for (std::uint32_t others = 1 + below(kMaxStressOps); others > 0 && more(); --others) {
+      batch.push_back(beside(batch.back()));
+    }
   }
   return batch;
 }
@@ -225,6 +244,7 @@ std::string describe(const StressOp& op) {
   if (op.kind == StressKind::send_recv) text += fmt::format(" to the rank {} further", op.root);
   if (op.depth > 1)
     text += fmt::format(", call {} of a chain from {} of {}", op.depth, to_string(op.first), op.first_count);
+  if (op.together) text += ", in one GroupCall with the one before";
   return fmt::format(
       "{}, {}, {}", text, op.in_place ? "in place" : "out of place",
       op.algorithm == 0 ? "default algorithm" : to_string(static_cast<Algorithm>(op.algorithm)));

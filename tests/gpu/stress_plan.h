@@ -24,7 +24,8 @@ class StressPlan {
   StressPlan(std::uint64_t seed, int rank, int ranks, std::vector<StressKind> kinds = all_stress_kinds());
 
   /// At most `most` operations, at least one, within [begin, begin + kPartBytes) of the arena's memories.
-  /// About half are all-reduces, if these are among the kinds. Sizes are mostly 1 byte to 64 KiB, seldom up
+  /// About half are all-reduces, if these are among the kinds; now and then more of them follow in the same
+  /// GroupCall. Sizes are mostly 1 byte to 64 KiB, seldom up
   /// to 4 MiB; kinds, types, reductions, roots, chains, in place or not, and forced algorithms are the same
   /// on all ranks, alignment and memory are not.
   [[nodiscard]] StressBatch batch(int most, std::uint32_t begin);
@@ -43,6 +44,8 @@ class StressPlan {
   [[nodiscard]] std::vector<StressKind> successors(const StressOp& last) const;
   [[nodiscard]] StressOp first_link();
   [[nodiscard]] StressOp next_link(const StressOp& last, const std::vector<StressKind>& kinds);
+  /// An all-reduce in one GroupCall with `last`, and as a rule like it.
+  [[nodiscard]] StressOp beside(const StressOp& last);
   /// Room for so many elements.
   [[nodiscard]] std::uint32_t place(std::uint32_t elements, DType type);
   void place_first(StressOp& op);

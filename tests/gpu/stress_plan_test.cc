@@ -113,12 +113,14 @@ TEST(StressPlan, LeavesNothingUncheckedAndNothingOverlapping) {
   std::set<StressKind> in_place;
   int operations = 0;
   int all_reduces = 0;
+  std::size_t longest_list = 0;
   bool large = false;
   bool deep = false;
   for (int round = 0; round < 4000; ++round) {
     const StressBatch batch = plan.batch(kMaxStressOps, kBegin);
     ASSERT_GE(batch.size(), 1u);
     std::uint32_t end = kBegin;
+    std::size_t list = 1;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const StressOp& op = batch[i];
       const std::uint32_t element = element_bytes(op.type);
@@ -168,8 +170,18 @@ TEST(StressPlan, LeavesNothingUncheckedAndNothingOverlapping) {
         moves.insert({op.kind, op.type, op.raw});
       roots.insert({op.kind, op.root});
       if (op.in_place) in_place.insert(op.kind);
-      ++operations;
-      all_reduces += op.kind == StressKind::all_reduce ? 1 : 0;
+      list = op.together ? list + 1 : 1;
+      longest_list = std::max(longest_list, list);
+      if (op.together) {
+        ASSERT_GT(i, 0u);
+        for (const StressOp& each : {batch[i - 1], op}) {
+          ASSERT_EQ(each.kind, StressKind::all_reduce);
+          ASSERT_EQ(each.depth, 1);
+        }
+      } else {
+        ++operations;
+        all_reduces += op.kind == StressKind::all_reduce ? 1 : 0;
+      }
       large = large || out.end - out.begin > 1u << 20;
       deep = deep || op.depth == kMaxStressChain;
     }
@@ -184,6 +196,7 @@ TEST(StressPlan, LeavesNothingUncheckedAndNothingOverlapping) {
   EXPECT_EQ(links.size(), std::size_t{4 * 6 + 4 * 2 + 2 * 2});
   EXPECT_NEAR(static_cast<double>(all_reduces) / operations, 0.5, 0.05);
   EXPECT_TRUE(large && deep);
+  EXPECT_GT(longest_list, 40u);
 }
 
 TEST(StressPlan, MakesOnlyTheCollectivesThatWereNamed) {
@@ -218,10 +231,8 @@ TEST(StressPlan, IsRightOnHostRanks) {
             std::memcpy(arena.at(op.in) + std::size_t{i} * bytes, &bits, bytes);
           }
         }
-        for (const StressOp& op : batch) {
-          make_call(group, arena, op, {});
-          seen.insert(op.kind);
-        }
+        make_calls(group, arena, batch, {});
+        for (const StressOp& op : batch) seen.insert(op.kind);
         for (const StressOp& op : batch) {
           const unsigned bytes = element_bytes(op.type);
           for (std::uint32_t i = 0; op.checked && i < output_count(op, rank, ranks); ++i) {

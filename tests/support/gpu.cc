@@ -1,5 +1,6 @@
 #include "support/gpu.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/wait.h>
@@ -207,6 +208,22 @@ std::size_t Gpu::free_bytes() const {
 
 // --- Graph ---
 
+namespace {
+
+/// By a function that the library has no use for: the driver is loaded, by the library.
+std::size_t count_nodes(CUgraph graph) {
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  using GetNodes = CUresult (*)(CUgraph, CUgraphNode*, std::size_t*);
+  const auto get_nodes =
+      driver == nullptr ? nullptr : reinterpret_cast<GetNodes>(::dlsym(driver, "cuGraphGetNodes"));
+  std::size_t count = 0;
+  if (get_nodes == nullptr || get_nodes(graph, nullptr, &count) != CUDA_SUCCESS) count = 0;
+  if (driver != nullptr) ::dlclose(driver);
+  return count;
+}
+
+}  // namespace
+
 Graph::Graph(const Gpu& gpu, const std::function<void()>& body) : gpu_(gpu) {
   const CudaDriver& driver = cuda_driver();
   const CurrentDevice current(gpu.device());
@@ -222,6 +239,7 @@ Graph::Graph(const Gpu& gpu, const std::function<void()>& body) : gpu_(gpu) {
     throw;
   }
   check_cuda(driver.StreamEndCapture(stream, &graph), "cuStreamEndCapture");
+  nodes_ = count_nodes(graph);
   const CUresult result = driver.GraphInstantiateWithFlags(&executable_, graph, 0);
   (void)driver.GraphDestroy(graph);
   check_cuda(result, "cuGraphInstantiateWithFlags");

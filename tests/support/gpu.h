@@ -93,9 +93,12 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
   void launch() const;
+  /// Kernels, copies and so on that were recorded.
+  [[nodiscard]] std::size_t nodes() const { return nodes_; }
 
  private:
   const Gpu& gpu_;
+  std::size_t nodes_ = 0;
   CUgraphExec executable_ = nullptr;
 };
 

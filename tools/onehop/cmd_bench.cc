@@ -74,6 +74,7 @@ struct Arguments {
   std::string device = "auto";
   std::string mode = "chain";
   std::optional<std::string> calls;
+  std::optional<std::string> parts;
   std::vector<std::string> peers;
   std::optional<std::string> copy_scratch;
   bool cold = false;
@@ -99,6 +100,8 @@ void refuse_for_collective(const Arguments& arguments, const BenchOptions& optio
   only_for("--in-place", options.in_place, [](const Collective& c) { return c.can_be_in_place(); });
   only_for("--mode dependent", options.mode == BenchMode::dependent,
            [](const Collective& c) { return c.can_be_dependent(); });
+  only_for("--parts", arguments.parts.has_value(),
+           [](const Collective& c) { return &c == find_collective("all-reduce"); });
   if (options.cold && feeds_back(options)) {
     throw UsageError("--cold needs calls that share no data; leave out --in-place and --mode dependent");
   }
@@ -161,6 +164,7 @@ BenchOptions parse(const Arguments& arguments) {
   options.in_place = arguments.in_place;
   options.cold = arguments.cold;
   if (arguments.calls) options.calls = parse_count("--calls", *arguments.calls, 1, 10000);
+  if (arguments.parts) options.parts = parse_count("--parts", *arguments.parts, 1, 256);
   for (const std::string& peer : arguments.peers) {
     if (peer != "nccl") throw UsageError(fmt::format("unknown peer '{}'; known: nccl", peer));
     options.nccl = true;
@@ -187,6 +191,7 @@ void refuse_for_ranks(const BenchOptions& options) {
   if (options.cuda) return;
   const char* option = options.mode != BenchMode::chain ? "--mode"
                        : options.calls                  ? "--calls"
+                       : options.parts != 1             ? "--parts"
                        : options.cold                   ? "--cold"
                        : options.nccl                   ? "--peer"
                        : options.copy_scratch != 0      ? "--copy-scratch"
@@ -345,6 +350,9 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
       ->capture_default_str()
       ->type_name("NAME");
   sub->add_option("--calls", arguments->calls, "GPUs: calls per sample (default: by size, 4 to 100)")
+      ->type_name("N");
+  sub->add_option("--parts", arguments->parts,
+                  "GPUs: make every all-reduce as so many of a part each, in one group of calls (default 1)")
       ->type_name("N");
   sub->add_flag("--cold", arguments->cold, "GPUs: no call finds its data in a cache");
   sub->add_option("--copy-scratch", arguments->copy_scratch,

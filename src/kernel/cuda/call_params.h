@@ -35,6 +35,22 @@ struct AllReduceParams {
   Scale scale;
 };
 
+/// Most all-reduces in one launch: of the last one the share in it is small, and every launch brings
+/// parameters for so many.
+inline constexpr std::size_t kMaxListed = 32;
+
+/// Several all-reduces in one launch, over packets. The packets of one message follow those of the one
+/// before; `in`, `out`, `bytes` and `aligned` say nothing here.
+struct AllReduceListParams : AllReduceParams {
+  struct Message {
+    const std::byte* in = nullptr;
+    std::byte* out = nullptr;
+    std::size_t bytes = 0;
+  };
+  std::uint32_t first[kMaxListed] = {};  ///< packet of each message; behind the last message all ones
+  Message messages[kMaxListed] = {};
+};
+
 /// How a message between two ranks is cut; the same on both, so it follows from its length alone.
 struct PairShape {
   std::uint32_t chunk = 0;    ///< bytes
@@ -103,7 +119,6 @@ struct Meeting {
   const std::uint64_t* own_flags = nullptr;     ///< by source
   std::uint64_t* peer_flags[kMaxDevices] = {};  ///< this rank's, on each
   DeviceGuard guard;
-  Scale scale;
 };
 
 /// A kernel of direct.cuh.
@@ -126,6 +141,7 @@ struct RoundParams {
   bool aligned = false;              ///< in and out to 16 bytes
   const std::byte* inbox = nullptr;  ///< slots of the phase and parity
   std::size_t rank_stride = 0;
+  Scale scale;
 };
 
 }  // namespace onehop::cuda

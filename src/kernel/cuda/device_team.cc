@@ -123,6 +123,7 @@ class CudaTeam final : public DeviceTeam {
           if (!carries(static_cast<ScatterProtocol>(protocol), static_cast<DType>(type))) continue;
           scatter_kernel(protocol, type, op) = load(kScatterKernels[protocol], type, op);
         }
+        list_kernel(type, op) = load("packets_list", type, op);
       }
     }
     check_cuda(driver_.EventCreate(&last_call_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
@@ -153,6 +154,21 @@ class CudaTeam final : public DeviceTeam {
         params.bytes = std::min(call.bytes - done, call.launch_bytes);
         cut(params, call.protocol);
       });
+    });
+  }
+
+  void all_reduce_list(const DeviceAllReduceList& list, Stream stream) override {
+    in_order(stream, [&](CUstream queue) {
+      cuda::AllReduceListParams params{slots(DeviceProtocol::packets)};
+      params.phase = DeviceFault::all_reduce;
+      std::fill(std::begin(params.first), std::end(params.first), UINT32_MAX);
+      for (std::size_t i = 0; i < list.messages.size(); ++i) {
+        const DeviceAllReduceList::Message& message = list.messages[i];
+        params.first[i] = params.packets;
+        params.messages[i] = {.in = message.in, .out = message.out, .bytes = message.bytes};
+        params.packets += static_cast<std::uint32_t>((message.bytes + 7) / 8);
+      }
+      launch_once(params, list, list_kernel(static_cast<int>(list.type), kernel_op(list.op)), queue);
     });
   }
 
@@ -278,19 +294,23 @@ class CudaTeam final : public DeviceTeam {
   template <class Call, class Describe>
   void launch(cuda::AllReduceParams& params, const Call& call, CUfunction function, CUstream queue,
               Describe&& describe) {
-    params.rank = options_.rank;
-    params.size = size();
     params.aligned = reinterpret_cast<std::uintptr_t>(call.in) % 16 == 0 &&
                      reinterpret_cast<std::uintptr_t>(call.out) % 16 == 0;
+    for (std::size_t done = 0; done < call.bytes; done += call.launch_bytes) {
+      describe(done);
+      launch_once(params, call, function, queue);
+    }
+  }
+  template <class Params, class Call>
+  void launch_once(Params& params, const Call& call, CUfunction function, CUstream queue) {
+    params.rank = options_.rank;
+    params.size = size();
     params.early = call.early;
     params.scale = call.scale;
     params.guard = guard(options_.timeout);
-    for (std::size_t done = 0; done < call.bytes; done += call.launch_bytes) {
-      describe(done);
-      launch_kernel(driver_, function,
-                    {.grid = call.grid, .block = call.block, .stream = queue, .dependent = dependent_launch_},
-                    params, "launching a reduction");
-    }
+    launch_kernel(driver_, function,
+                  {.grid = call.grid, .block = call.block, .stream = queue, .dependent = dependent_launch_},
+                  params, "launching a reduction");
   }
   [[nodiscard]] std::byte* segment(int r) const { return options_.segments[static_cast<std::size_t>(r)]; }
   [[nodiscard]] std::byte* own_segment() const { return segment(options_.rank); }
@@ -363,6 +383,9 @@ class CudaTeam final : public DeviceTeam {
     return scatter_kernels_[static_cast<std::size_t>((type * kKernelOpCount + op) * kScatterProtocolCount +
                                                      protocol)];
   }
+  [[nodiscard]] CUfunction& list_kernel(int type, int op) {
+    return list_kernels_[static_cast<std::size_t>(type * kKernelOpCount + op)];
+  }
   [[nodiscard]] CUfunction load(std::string_view kind, int type, int op) const {
     const int ranks = cuda::kernel_ranks(size(), op == kernel_op(ReduceOp::sum));
     return reductions_module(static_cast<DType>(type))
@@ -384,6 +407,7 @@ class CudaTeam final : public DeviceTeam {
   std::array<CUfunction, std::size_t{kDTypeCount} * kKernelOpCount * kDeviceProtocolCount> kernels_{};
   std::array<CUfunction, std::size_t{kDTypeCount} * kKernelOpCount * kScatterProtocolCount>
       scatter_kernels_{};
+  std::array<CUfunction, std::size_t{kDTypeCount} * kKernelOpCount> list_kernels_{};
   bool dependent_launch_ = false;
   CUevent last_call_ = nullptr;
   CUstream last_stream_ = nullptr;

@@ -20,15 +20,17 @@
     body;                                                                                               \
   }
 
-#define ONEHOP_KERNELS(op, ranks)                                                                   \
-  ONEHOP_KERNEL(packets, op, ranks, AllReduceParams,                                                \
-                (SelfTimed<Flagged, ONEHOP_ELEMENT, Op::op, ranks>(params).one_shot()))             \
-  ONEHOP_KERNEL(chunks, op, ranks, AllReduceParams,                                                 \
-                (all_reduce_chunked<ONEHOP_ELEMENT, Op::op, ranks>(params)))                        \
-  ONEHOP_KERNEL(scatter_packets, op, ranks, AllReduceParams,                                        \
-                (SelfTimed<Flagged, ONEHOP_ELEMENT, Op::op, ranks>(params).reduce_scatter()))       \
-  ONEHOP_KERNEL(combine, op, ranks, PairParams, (combine<ONEHOP_ELEMENT, Op::op, ranks>(params)))   \
-  ONEHOP_KERNEL(copies, op, ranks, RoundParams, (add_round<ONEHOP_ELEMENT, Op::op, ranks>(params))) \
+#define ONEHOP_KERNELS(op, ranks)                                                                    \
+  ONEHOP_KERNEL(packets, op, ranks, AllReduceParams,                                                 \
+                (SelfTimed<Flagged, ONEHOP_ELEMENT, Op::op, ranks>(params).one_shot()))              \
+  ONEHOP_KERNEL(packets_list, op, ranks, AllReduceListParams,                                        \
+                (SelfTimed<Flagged, ONEHOP_ELEMENT, Op::op, ranks, MessageList>(params).one_shot())) \
+  ONEHOP_KERNEL(chunks, op, ranks, AllReduceParams,                                                  \
+                (all_reduce_chunked<ONEHOP_ELEMENT, Op::op, ranks>(params)))                         \
+  ONEHOP_KERNEL(scatter_packets, op, ranks, AllReduceParams,                                         \
+                (SelfTimed<Flagged, ONEHOP_ELEMENT, Op::op, ranks>(params).reduce_scatter()))        \
+  ONEHOP_KERNEL(combine, op, ranks, PairParams, (combine<ONEHOP_ELEMENT, Op::op, ranks>(params)))    \
+  ONEHOP_KERNEL(copies, op, ranks, RoundParams, (add_round<ONEHOP_ELEMENT, Op::op, ranks>(params)))  \
   ONEHOP_MAILBOX_KERNELS(op, ranks)
 
 #ifdef ONEHOP_IS_FLOAT

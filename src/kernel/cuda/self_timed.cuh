@@ -13,6 +13,9 @@
 // A small call is one packet per thread, and few warps: then every instruction between the end of the kernel
 // before and the sending, and between the arrival and the end, costs its full latency. So all addresses are
 // made before the start (Spot), and what is rare is out of line.
+//
+// One-shot also carries a list of messages in one launch (AllReduceListParams): only where a packet is loaded
+// from and stored to differs then (MessageList), so that lists and single messages share slots and epochs.
 #pragma once
 
 #include "kernel/cuda/flagged.cuh"
@@ -20,11 +23,76 @@
 
 namespace onehop::cuda {
 
+/// Where in the user's memory the packets of a launch are loaded from and stored to. Messages are numbered;
+/// here there is one. (Everything by itself, and only when it is asked for: what is read sooner lives
+/// longer.)
+class OneMessage {
+ public:
+  using Params = AllReduceParams;
+  __device__ __forceinline__ explicit OneMessage(const Params& p) : p_(p) {}
+
+  /// The message that packet i is of.
+  [[nodiscard]] __device__ __forceinline__ unsigned find(unsigned /*i*/) const { return 0; }
+  /// The packet that a message begins with.
+  [[nodiscard]] __device__ __forceinline__ unsigned first(unsigned /*message*/) const { return 0; }
+  [[nodiscard]] __device__ __forceinline__ const std::byte* in(unsigned /*message*/) const { return p_.in; }
+  [[nodiscard]] __device__ __forceinline__ std::byte* out(unsigned /*message*/) const { return p_.out; }
+  [[nodiscard]] __device__ __forceinline__ std::size_t bytes(unsigned /*message*/) const { return p_.bytes; }
+  /// Whether its packets of so many bytes can be loaded and stored as such.
+  template <int kWidth>
+  [[nodiscard]] __device__ __forceinline__ bool aligned(unsigned /*message*/) const {
+    return p_.aligned;
+  }
+
+ private:
+  const Params& p_;
+};
+
+/// A list of them.
+class MessageList {
+ public:
+  using Params = AllReduceListParams;
+  __device__ __forceinline__ explicit MessageList(const Params& p) : p_(p) {}
+
+  [[nodiscard]] __device__ __forceinline__ unsigned find(unsigned i) const {
+    static_assert(std::has_single_bit(kMaxListed));
+    unsigned message = 0;
+#pragma unroll
+    for (unsigned step = kMaxListed / 2; step != 0; step /= 2) {
+      if (p_.first[message + step] <= i) message += step;
+    }
+    return message;
+  }
+  [[nodiscard]] __device__ __forceinline__ unsigned first(unsigned message) const {
+    return p_.first[message];
+  }
+  [[nodiscard]] __device__ __forceinline__ const std::byte* in(unsigned message) const {
+    return p_.messages[message].in;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::byte* out(unsigned message) const {
+    return p_.messages[message].out;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::size_t bytes(unsigned message) const {
+    return p_.messages[message].bytes;
+  }
+  template <int kWidth>
+  [[nodiscard]] __device__ __forceinline__ bool aligned(unsigned message) const {
+    return (reinterpret_cast<std::uintptr_t>(in(message)) | reinterpret_cast<std::uintptr_t>(out(message))) %
+               kWidth ==
+           0;
+  }
+
+ private:
+  const Params& p_;
+};
+
 /// kRanks: how many there are, or kMaxDevices: at most so many.
-template <template <class> class Transport, class E, Op kOp, int kRanks>
+template <template <class> class Transport, class E, Op kOp, int kRanks, class Messages = OneMessage>
 class SelfTimed {
  public:
-  __device__ __forceinline__ explicit SelfTimed(const AllReduceParams& p) : p_(p), rank_(p.rank) {}
+  using Params = typename Messages::Params;
+
+  __device__ __forceinline__ explicit SelfTimed(const Params& p) : p_(p), rank_(p.rank) {}
 
   __device__ __forceinline__ void one_shot() {
     const unsigned i = first();
@@ -35,7 +103,7 @@ class SelfTimed {
     // The data first: it need not wait for the epoch, nor the epoch for it.
     Data own = load_whole_if<Slot::kWidth>(spot.kind == Spot::whole, spot.in);
     const std::uint64_t epoch = read_epoch(*p_.control);
-    if (spot.kind == Spot::ragged) own = load_ragged<Stored, Slot::kWidth>(p_.in, spot.place, p_.bytes);
+    if (spot.kind == Spot::ragged) own = load_ragged(spot);
 
     const Slot slot(epoch);
     const std::size_t side = parity(epoch);
@@ -121,24 +189,28 @@ class SelfTimed {
   using Wire = typename Slot::Wire;
   using Stored = typename E::Stored;
 
-  /// One packet: its place in the message, and its addresses in slots of parity 0.
+  /// One packet: its place in the user's memory, and its addresses in slots of parity 0.
   struct Spot {
     enum Kind : unsigned { none, whole, ragged };
 
-    std::size_t place;
+    unsigned message;
+    std::size_t place;  ///< in the message
     unsigned kind;
     const std::byte* in;
     std::byte* out;
     std::byte* inbox[kRanks];
     std::byte* outbox[kRanks];
 
-    __device__ __forceinline__ Spot(const AllReduceParams& p, unsigned i)
-        : place(SelfTimed::place(i)),
-          kind(i >= p.packets                                 ? none
-               : p.aligned && place + Slot::kWidth <= p.bytes ? whole
-                                                              : ragged),
-          in(p.in + place),
-          out(p.out + place) {
+    __device__ __forceinline__ Spot(const Params& p, unsigned i)
+        : message(Messages(p).find(i)),
+          place(SelfTimed::place(i - Messages(p).first(message))),
+          kind(i >= p.packets ? none
+               : Messages(p).template aligned<Slot::kWidth>(message) &&
+                       place + Slot::kWidth <= Messages(p).bytes(message)
+                   ? whole
+                   : ragged),
+          in(Messages(p).in(message) + place),
+          out(Messages(p).out(message) + place) {
 #pragma unroll
       for (int r = 0; r < kRanks; ++r) {
         inbox[r] = p.inbox + static_cast<unsigned>(r) * p.rank_stride + offset(i);
@@ -166,7 +238,11 @@ class SelfTimed {
   };
   [[nodiscard]] __device__ __forceinline__ Data load(const Spot& spot) const {
     if (spot.kind == Spot::whole) return load_whole<Slot::kWidth>(spot.in);
-    return load_ragged<Stored, Slot::kWidth>(p_.in, spot.place, p_.bytes);
+    return load_ragged(spot);
+  }
+  [[nodiscard]] __device__ __forceinline__ Data load_ragged(const Spot& spot) const {
+    const Messages all(p_);
+    return cuda::load_ragged<Stored, Slot::kWidth>(all.in(spot.message), spot.place, all.bytes(spot.message));
   }
   __device__ __forceinline__ void send(const Spot& spot, std::size_t side, const Wire& wire) const {
     if (spot.kind == Spot::none) return;
@@ -189,7 +265,8 @@ class SelfTimed {
     if (spot.kind == Spot::whole) {
       store_whole(spot.out, result);
     } else {
-      store_ragged<Stored, Slot::kWidth>(p_.out, spot.place, p_.bytes, result);
+      const Messages all(p_);
+      store_ragged<Stored, Slot::kWidth>(all.out(spot.message), spot.place, all.bytes(spot.message), result);
     }
     taken(inbox);
     return true;
@@ -318,7 +395,7 @@ class SelfTimed {
     }
   }
 
-  const AllReduceParams& p_;
+  const Params& p_;
   const int rank_;
 };
 

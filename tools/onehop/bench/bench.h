@@ -44,6 +44,7 @@ struct BenchOptions {
   BenchMode mode = BenchMode::chain;
   std::optional<int> calls;      ///< per sample; empty: a choice by size
   bool cold = false;             ///< no call finds its data in a cache
+  int parts = 1;                 ///< CollectiveCall::parts
   std::size_t copy_scratch = 0;  ///< JoinOptions::copy_scratch_bytes
   bool nccl = false;             ///< measure NCCL beside us
   std::string tuning;            ///< file of the table the group follows; empty: none was named

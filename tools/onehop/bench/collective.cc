@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "onehop/group_call.h"
+
 namespace onehop::cli {
 namespace {
 
@@ -14,6 +16,43 @@ constexpr Side kRootBlockPerRank{.block_per_rank = true, .root_only = true};
 constexpr BusFactor kTwice{"2(n-1)/n", [](int ranks) { return 2.0 * (ranks - 1) / ranks; }};
 constexpr BusFactor kOthersShare{"(n-1)/n", [](int ranks) { return 1.0 * (ranks - 1) / ranks; }};
 constexpr BusFactor kOnce{"1", [](int) { return 1.0; }};
+
+/// Calls make(offset in bytes, count) for every part.
+template <class Make>
+void for_each_part(const CollectiveCall& call, const Make& make) {
+  const auto parts = static_cast<std::size_t>(call.parts);
+  for (std::size_t part = 0; part < parts; ++part) {
+    const std::size_t begin = call.count * part / parts;
+    make(begin * size_of(call.type), call.count * (part + 1) / parts - begin);
+  }
+}
+
+Algorithm our_all_reduce(Group& group, const CollectiveCall& call, Stream stream,
+                         const CallOptions& options) {
+  if (call.parts == 1)
+    return onehop::all_reduce(group, call.in, call.out, call.count, call.type, call.op, stream, options);
+  const auto two_shot = [&] { return group.usage()[static_cast<std::size_t>(Algorithm::two_shot)]; };
+  const std::uint64_t before = two_shot();
+  GroupCall scope;
+  for_each_part(call, [&](std::size_t at, std::size_t count) {
+    (void)onehop::all_reduce(group, call.in + at, call.out + at, count, call.type, call.op, stream, options);
+  });
+  scope.end();
+  return two_shot() == before ? Algorithm::one_shot : Algorithm::two_shot;
+}
+
+int nccl_all_reduce(const Nccl& nccl, const NcclMember& member, const CollectiveCall& call,
+                    NcclStream stream) {
+  int result = call.parts == 1 ? 0 : nccl.group_start();
+  for_each_part(call, [&](std::size_t at, std::size_t count) {
+    const int next = nccl.all_reduce(call.in + at, call.out + at, count, nccl_type(call.type),
+                                     nccl_op(call.op), member.comm, stream);
+    if (result == 0) result = next;
+  });
+  // A group that was begun is always ended.
+  const int end = call.parts == 1 ? 0 : nccl.group_end();
+  return result == 0 ? end : result;
+}
 
 /// Sends and receives that are launched together, as nccl-tests does what older NCCLs have no call for.
 class NcclExchange {
@@ -92,14 +131,8 @@ constexpr Collective kCollectives[] = {
      .reduces = true,
      .has_algorithms = true,
      .bus_factor = kTwice,
-     .ours =
-         [](Group& g, const CollectiveCall& c, Stream s, const CallOptions& o) {
-           return onehop::all_reduce(g, c.in, c.out, c.count, c.type, c.op, s, o);
-         },
-     .nccl =
-         [](const Nccl& n, const NcclMember& m, const CollectiveCall& c, NcclStream s) {
-           return n.all_reduce(c.in, c.out, c.count, nccl_type(c.type), nccl_op(c.op), m.comm, s);
-         },
+     .ours = our_all_reduce,
+     .nccl = nccl_all_reduce,
      .nccl_has_symmetric = true},
     {.name = "all-gather",
      .in = kBlock,

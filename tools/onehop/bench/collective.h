@@ -22,6 +22,7 @@ struct CollectiveCall {
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;  ///< for those that reduce
   Rank root{0};                 ///< for those that have one
+  int parts = 1;                ///< all-reduce: so many, made in one group of calls
 };
 
 /// What ranks put in, or what they get.

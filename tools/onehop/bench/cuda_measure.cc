@@ -156,7 +156,8 @@ class Measurement {
                         .count = shape_.count,
                         .type = options_.type,
                         .op = options_.op,
-                        .root = options_.root};
+                        .root = options_.root,
+                        .parts = options_.parts};
     if (swaps(index)) {
       call.in = out(lane, number);
       call.out = in(lane, number);

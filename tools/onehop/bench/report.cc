@@ -102,6 +102,7 @@ std::string describe(const BenchOptions& options) {
       options.algorithm ? to_string(*options.algorithm) : "auto", tuning_of(options));
   if (options.collective->rooted()) text += fmt::format(", root {}", options.root.value);
   if (options.cuda) text += fmt::format(", {}{}", to_string(options.mode), options.cold ? ", cold" : "");
+  if (options.parts != 1) text += fmt::format(", {} parts in a group of calls", options.parts);
   if (options.copy_scratch != 0) text += fmt::format(", copy scratch {}", format_size(options.copy_scratch));
   return text;
 }
@@ -208,6 +209,7 @@ std::string to_json(const BenchReport& report) {
   if (options.cuda) {
     document["run"]["mode"] = to_string(options.mode);
     document["run"]["cold"] = options.cold;
+    document["run"]["parts"] = options.parts;
     document["run"]["copy_scratch_bytes"] = options.copy_scratch;
   }
   if (report.gpus) document["machine"]["gpus"] = to_json(*report.gpus);

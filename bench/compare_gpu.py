@@ -22,8 +22,8 @@ def own_name(run):
     special = []
     if run["algorithm"] != "auto":
         special.append(run["algorithm"])
-    if run["buffers"] == "symmetric":
-        special.append("symmetric")
+    if run["buffers"] != "ordinary":
+        special.append(run["buffers"])
     if run["in_place"]:
         special.append("in-place")
     if run.get("cold"):

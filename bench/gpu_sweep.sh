@@ -57,7 +57,7 @@ has() { case " $parts " in *" $1 "*) true ;; *) false ;; esac; }
 torch() { has torch && [ "$collective" = all-reduce ]; }
 
 sweep() {  # COLLECTIVE RANKS
-  local collective=$1 ranks=$2 types=${TYPES:-bf16 f32} modes="dependent isolated eager" some type mode
+  local collective=$1 ranks=$2 types=${TYPES:-bf16 f32} modes="dependent isolated eager" some type mode buffers
   case $collective in
     all-reduce) ;;
     reduce | reduce-scatter) modes="isolated eager" ;;
@@ -75,8 +75,10 @@ sweep() {  # COLLECTIVE RANKS
   some="--ranks $ranks --type bf16 --sizes ${MODE_SIZES:-1K,16K,64K,256K,1M,4M,16M}"
   # shellcheck disable=SC2086
   for mode in $modes; do ours "$mode-$ranks-bf16" 60 $some --mode $mode; done
-  # shellcheck disable=SC2086
-  ours "symmetric-$ranks-bf16" 60 $some --buffers symmetric
+  # Copy engines bring long blocks straight to such memory.
+  for buffers in symmetric registered; do
+    ours "$buffers-$ranks-bf16" 60 --ranks "$ranks" --type bf16 --sizes "${BUFFER_SIZES:-64K,1M,16M,256M,1G}" --buffers "$buffers"
+  done
   # shellcheck disable=SC2086
   [ "$collective" = all-to-all ] || ours "in-place-$ranks-bf16" 60 $some --in-place
   # shellcheck disable=SC2086

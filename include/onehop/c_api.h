@@ -314,6 +314,9 @@ typedef struct onehop_call_options_t {
   int64_t timeout_ms;            ///< default: the group's
   onehop_algorithm_t algorithm;  ///< default ONEHOP_ALGORITHM_AUTO
   double factor;  ///< of ONEHOP_OP_PREMUL_SUM, the same on all ranks; default 1, all that other calls take
+  /// Not 0: a promise that `out`, which every rank passes, lies at the same place of one symmetric buffer of
+  /// the group on all ranks (CallOptions::symmetric in collectives.h); default 0.
+  int symmetric;
 } onehop_call_options_t;
 /// `size` is sizeof(onehop_call_options_t) as the caller was compiled. NULL does nothing.
 ONEHOP_API void onehop_call_options_init(onehop_call_options_t* options, size_t size);

@@ -101,6 +101,23 @@ TEST(CApiCollectives, APremultipliedSumTakesItsFactorFromTheOptions) {
   });
 }
 
+TEST(CApiCollectives, ThePromiseOfSymmetricMemoryIsMadeByAllRanks) {
+  run_ranks(kRanks, [](onehop_group_t* group) {
+    const int me = onehop_group_rank(group);
+    const std::vector<int> in = blocks_of(me);
+    std::vector<int> out(in.size());
+    onehop_call_options_t options;
+    onehop_call_options_init(&options, sizeof options);
+    EXPECT_EQ(options.symmetric, 0);
+    options.symmetric = me == 1 ? 1 : 0;
+    EXPECT_EQ(onehop_all_to_all(group, in.data(), out.data(), 2, kI32, nullptr, &options, nullptr),
+              ONEHOP_ERROR_MISMATCH);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("symmetric"));
+    options.symmetric = 1;
+    EXPECT_OK(onehop_all_to_all(group, in.data(), out.data(), 2, kI32, nullptr, &options, nullptr));
+  });
+}
+
 TEST(CApiCollectives, BlocksOfAllToAllVHaveAnySize) {
   run_ranks(kRanks, [](onehop_group_t* group) {
     // Rank s sends s + r elements to rank r.

@@ -38,6 +38,7 @@ CallOptions to_call_options(const onehop_call_options_t* options, const Group& g
   }
   if (given.timeout_ms != ONEHOP_TIMEOUT_DEFAULT) out.timeout = timeout(given.timeout_ms, group.timeout());
   out.factor = given.factor;
+  out.symmetric = given.symmetric != 0;
   return out;
 }
 

@@ -55,7 +55,7 @@ CallDefect find_defect(const Arguments& call, int ranks) {
 }
 
 host::Call describe_call(const Arguments& call, CallDefect defect) {
-  using Root = std::numeric_limits<std::int16_t>;
+  using Root = std::numeric_limits<std::int8_t>;
   const int root = call.root ? call.root->value : -1;
   return {.count = call.count,
           .kind = static_cast<std::uint8_t>(call.kind),
@@ -64,7 +64,8 @@ host::Call describe_call(const Arguments& call, CallDefect defect) {
           .algorithm =
               call.options.algorithm ? static_cast<std::uint8_t>(*call.options.algorithm) : kAnyAlgorithm,
           .rejected = static_cast<std::uint8_t>(defect),
-          .root = static_cast<std::int16_t>(std::clamp<int>(root, Root::min(), Root::max())),
+          .symmetric = static_cast<std::uint8_t>(call.options.symmetric),
+          .root = static_cast<std::int8_t>(std::clamp<int>(root, Root::min(), Root::max())),
           .factor = std::bit_cast<std::uint64_t>(call.options.factor)};
 }
 

@@ -173,7 +173,7 @@ TEST(DescribeCall, CarriesARootThatIsNoRankAsFarAsItGoes) {
   each.root = Rank{3};
   EXPECT_EQ(describe_call(each, CallDefect::none).root, 3);
   each.root = Rank{1 << 20};
-  EXPECT_EQ(describe_call(each, CallDefect::none).root, INT16_MAX);
+  EXPECT_EQ(describe_call(each, CallDefect::none).root, INT8_MAX);
 }
 
 }  // namespace

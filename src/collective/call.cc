@@ -49,7 +49,7 @@ bool has_root(CallKind kind) {
 
 bool same(const host::Call& a, const host::Call& b) {
   return a.count == b.count && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op &&
-         a.algorithm == b.algorithm && a.root == b.root && a.factor == b.factor;
+         a.algorithm == b.algorithm && a.symmetric == b.symmetric && a.root == b.root && a.factor == b.factor;
 }
 
 }  // namespace
@@ -123,6 +123,7 @@ std::string describe(const host::Call& call) {
   if (has_root(kind)) text += fmt::format(", root {}", call.root);
   if (call.algorithm != kAnyAlgorithm)
     text += fmt::format(", {}", to_string(static_cast<Algorithm>(call.algorithm)));
+  if (call.symmetric != 0) text += ", symmetric";
   return text + ")";
 }
 

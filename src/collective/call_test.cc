@@ -71,6 +71,7 @@ TEST(RequireSameCall, NamesTheRankAndBothCallsOfAMismatch) {
        "all_reduce(count 1024, f32, premul_sum, factor 0.3333333333333333)"},
       {[](host::Call& call) { call.algorithm = static_cast<std::uint8_t>(Algorithm::two_shot); },
        "f32, sum, two-shot)"},
+      {[](host::Call& call) { call.symmetric = 1; }, "all_reduce(count 1024, f32, sum, symmetric)"},
       {[](host::Call& call) { call = {.kind = static_cast<std::uint8_t>(CallKind::barrier)}; },
        "rank 2 calls barrier()"},
       {[](host::Call& call) { call.kind = 200; }, "rank 2 calls an unknown call"},

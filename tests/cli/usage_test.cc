@@ -94,6 +94,8 @@ const Mistake kMistakes[] = {
     {"PartsOfABroadcast", bench_of("broadcast", {"--parts", "2"}), 2,
      "--parts makes no sense for broadcast; it is for all-reduce"},
     {"ColdHostRanks", bench({"--device", "host", "--cold"}), 2, "--cold is for GPUs"},
+    {"RegisteredBuffersOfHostRanks", bench({"--device", "host", "--buffers", "registered"}), 2,
+     "--buffers registered is for GPUs"},
     {"PeerOfHostRanks", bench({"--device", "host", "--peer", "nccl"}), 2, "--peer is for GPUs"},
     {"WarmupNegative", bench({"--warmup", "-1"}), 2, "--warmup '-1'"},
     {"ItersZero", bench({"--iters", "0"}), 2, "--iters '0'"},

@@ -340,14 +340,15 @@ class Together {
   void run() {
     Bytes after = before_;
     for (const Call& call : calls_) {
-      streams_[call.each.type].expected(call.each.op, call.each.start, call.each.count,
+      streams_[call.each.type].expected({call.each.op, call.each.factor}, call.each.start, call.each.count,
                                         after.data() + call.out);
     }
     memory_->upload(arena_, before_.data(), before_.size());
     GroupCall scope;
     for (const Call& call : calls_) {
       (void)all_reduce(group_, arena_ + call.in, arena_ + call.out, call.each.count, call.each.type,
-                       call.each.op, memory_->stream(), {.algorithm = call.each.algorithm, .timeout = {}});
+                       call.each.op, memory_->stream(),
+                       {.algorithm = call.each.algorithm, .timeout = {}, .factor = call.each.factor});
     }
     scope.end();
     group_.synchronize(memory_->stream());

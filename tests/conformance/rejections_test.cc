@@ -30,6 +30,7 @@ struct Call {
   ReduceOp op = ReduceOp::sum;
   Rank root;
   std::optional<Algorithm> algorithm{};
+  bool symmetric = false;
   double factor = 1;
   // Of all_to_all_v.
   std::vector<std::size_t> sent;
@@ -39,7 +40,8 @@ struct Call {
 
   void make(Group& group) const {
     if (barrier) return group.barrier();
-    const CallOptions options{.algorithm = algorithm, .timeout = {}, .factor = factor};
+    const CallOptions options{
+        .algorithm = algorithm, .timeout = {}, .symmetric = symmetric, .factor = factor};
     switch (collective) {
       case Collective::all_reduce:
         return (void)all_reduce(group, in, out, count, type, op, {}, options);
@@ -101,6 +103,7 @@ std::vector<Oddity> oddities() {
        "f64, premul_sum, factor 0.5", reduces},
       {[](Call& c, int n) { c.root.value = (c.root.value + 1) % n; }, differs, "root", has_root},
       {[](Call& c, int) { c.algorithm = Algorithm::one_shot; }, differs, "one-shot"},
+      {[](Call& c, int) { c.symmetric = true; }, differs, "symmetric"},
       {[](Call& c, int) { c.barrier = true; }, differs, "barrier()"},
       {[](Call& c, int) { c.algorithm = Algorithm::two_shot; }, unusable, "algorithm cannot", has_no_choice},
       {[](Call& c, int) { c.algorithm = Algorithm::none; }, unusable, "algorithm is unknown"},

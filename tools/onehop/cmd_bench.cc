@@ -127,6 +127,15 @@ double parse_factor(const std::string& text) {
   return factor;
 }
 
+Buffers parse_buffers(const std::string& text) {
+  std::string known;
+  for (const Buffers each : {Buffers::ordinary, Buffers::symmetric, Buffers::registered}) {
+    if (text == to_string(each)) return each;
+    known.append(" ").append(to_string(each));
+  }
+  throw UsageError(fmt::format("unknown kind of buffers '{}'; known:{}", text, known));
+}
+
 BenchOptions parse(const Arguments& arguments) {
   BenchOptions options;
   options.collective = find_collective(arguments.collective);
@@ -156,11 +165,7 @@ BenchOptions parse(const Arguments& arguments) {
     throw UsageError(
         fmt::format("unknown algorithm '{}'; known: auto one-shot two-shot", arguments.algorithm));
   }
-  if (arguments.buffers != "ordinary" && arguments.buffers != "symmetric") {
-    throw UsageError(
-        fmt::format("unknown kind of buffers '{}'; known: ordinary symmetric", arguments.buffers));
-  }
-  options.symmetric = arguments.buffers == "symmetric";
+  options.buffers = parse_buffers(arguments.buffers);
   options.in_place = arguments.in_place;
   options.cold = arguments.cold;
   if (arguments.calls) options.calls = parse_count("--calls", *arguments.calls, 1, 10000);
@@ -189,13 +194,14 @@ void refuse_for_ranks(const BenchOptions& options) {
                     options.factor, options.ranks, to_string(options.type)));
   }
   if (options.cuda) return;
-  const char* option = options.mode != BenchMode::chain ? "--mode"
-                       : options.calls                  ? "--calls"
-                       : options.parts != 1             ? "--parts"
-                       : options.cold                   ? "--cold"
-                       : options.nccl                   ? "--peer"
-                       : options.copy_scratch != 0      ? "--copy-scratch"
-                                                        : nullptr;
+  const char* option = options.mode != BenchMode::chain         ? "--mode"
+                       : options.calls                          ? "--calls"
+                       : options.parts != 1                     ? "--parts"
+                       : options.cold                           ? "--cold"
+                       : options.nccl                           ? "--peer"
+                       : options.copy_scratch != 0              ? "--copy-scratch"
+                       : options.buffers == Buffers::registered ? "--buffers registered"
+                                                                : nullptr;
   if (option != nullptr) {
     throw UsageError(fmt::format("{} is for GPUs, but these are host ranks; --device cuda says why", option));
   }
@@ -332,7 +338,8 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_option("--algorithm", arguments->algorithm, "auto, one-shot or two-shot (all-reduce, reduce)")
       ->capture_default_str()
       ->type_name("NAME");
-  sub->add_option("--buffers", arguments->buffers, "ordinary or symmetric (shared, no staging)")
+  sub->add_option("--buffers", arguments->buffers,
+                  "ordinary, symmetric (allocated by the group), or registered (GPUs)")
       ->capture_default_str()
       ->type_name("KIND");
   sub->add_flag("--in-place", arguments->in_place,

@@ -32,7 +32,8 @@ struct Call {
   std::uint8_t algorithm = 0;   ///< as asked for by the caller
   std::uint8_t rejected = 0;    ///< not 0: this rank's arguments are unusable, and why
   std::uint8_t declined = 0;    ///< not 0: the legacy policy does not take this rank's pointers
-  std::int16_t root = -1;       ///< -1: the call has none
+  std::uint8_t symmetric = 0;   ///< CallOptions::symmetric
+  std::int8_t root = -1;        ///< -1: the call has none
   std::uint64_t in_buffer = 0;  ///< number of the symmetric buffer that holds the input; 0: none
   std::uint64_t in_offset = 0;
   std::uint64_t out_buffer = 0;

@@ -15,6 +15,14 @@
 namespace onehop::cli {
 
 /// What a timed call on GPUs runs beside.
+/// What kind of memory input and output lie in.
+enum class Buffers : std::uint8_t {
+  ordinary,
+  symmetric,   ///< Group::allocate
+  registered,  ///< ordinary, and then Group::register_buffer; of GPUs
+};
+[[nodiscard]] std::string_view to_string(Buffers buffers);
+
 enum class BenchMode : std::uint8_t {
   chain,      ///< a graph of calls, one behind the other, over the same input and output
   dependent,  ///< the same, but each call's input is the output of the one before; where every rank has both
@@ -37,7 +45,7 @@ struct BenchOptions {
   int warmup = 5;
   std::optional<int> iterations;  ///< samples per size; empty: a choice by the time they take
   bool in_place = false;
-  bool symmetric = false;
+  Buffers buffers = Buffers::ordinary;
   bool check = true;
   bool threads = false;
   bool cuda = false;  ///< ranks are GPUs; what follows is for them alone

@@ -22,17 +22,30 @@ class Ours final : public Contender {
   Ours(Group& group, const BenchOptions& options, std::size_t bytes) : group_(group), options_(options) {
     call_options_.algorithm = options.algorithm;
     call_options_.factor = options.factor;
-    if (options.symmetric) {
-      call_options_.symmetric = has_symmetric_output(options);
+    call_options_.symmetric = options.buffers != Buffers::ordinary && has_symmetric_output(options);
+    if (options.buffers == Buffers::symmetric) {
       shared_ = group.allocate(bytes);
     } else {
       own_ = GpuMemory(bytes);
     }
+    if (options.buffers == Buffers::registered) shared_ = group.register_buffer(own_.get(), bytes);
   }
+  ~Ours() override {
+    if (options_.buffers != Buffers::registered) return;
+    // The memory may go when no peer has it mapped.
+    shared_ = {};
+    try {
+      group_.barrier();
+    } catch (const std::exception&) {
+      // The group has failed, and its processes are about to end.
+    }
+  }
+  Ours(const Ours&) = delete;
+  Ours& operator=(const Ours&) = delete;
   [[nodiscard]] const char* name() const override { return "onehop"; }
   [[nodiscard]] bool ours() const override { return true; }
   [[nodiscard]] std::byte* memory() const override {
-    return options_.symmetric ? shared_.local() : own_.get();
+    return options_.buffers == Buffers::symmetric ? shared_.local() : own_.get();
   }
   Algorithm call(const CollectiveCall& call, cudaStream_t stream) override {
     return options_.collective->ours(group_, call, Stream{stream}, call_options_);

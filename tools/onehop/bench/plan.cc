@@ -43,6 +43,11 @@ std::optional<int> headroom(DType type) {
 
 }  // namespace
 
+std::string_view to_string(Buffers buffers) {
+  constexpr std::string_view kNames[] = {"ordinary", "symmetric", "registered"};
+  return kNames[static_cast<std::size_t>(buffers)];
+}
+
 std::string_view to_string(BenchMode mode) {
   switch (mode) {
     case BenchMode::chain:

@@ -98,7 +98,7 @@ std::string describe(const BenchOptions& options) {
   std::string text = fmt::format(
       "{} {} ranks ({}), {}, {} buffers, {}, algorithm {}, tuning {}", options.ranks,
       options.cuda ? "GPU" : "host", options.threads ? "threads" : "processes", type_and_op(options),
-      options.symmetric ? "symmetric" : "ordinary", options.in_place ? "in place" : "out of place",
+      to_string(options.buffers), options.in_place ? "in place" : "out of place",
       options.algorithm ? to_string(*options.algorithm) : "auto", tuning_of(options));
   if (options.collective->rooted()) text += fmt::format(", root {}", options.root.value);
   if (options.cuda) text += fmt::format(", {}{}", to_string(options.mode), options.cold ? ", cold" : "");
@@ -200,7 +200,7 @@ std::string to_json(const BenchReport& report) {
                      {"op", op_name(options)},
                      {"algorithm", options.algorithm ? to_string(*options.algorithm) : "auto"},
                      {"tuning", tuning_of(options)},
-                     {"buffers", options.symmetric ? "symmetric" : "ordinary"},
+                     {"buffers", to_string(options.buffers)},
                      {"in_place", options.in_place},
                      {"warmup", options.warmup}}},
                    {"results", rows}};

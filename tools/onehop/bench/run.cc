@@ -39,7 +39,7 @@ class Memory {
     constexpr std::uint64_t kTooMuch = std::uint64_t{1} << 60;
     const std::uint64_t largest = largest_size(options);
     const std::size_t bytes = largest < kTooMuch ? largest_slot(options) : 0;
-    if (bytes != 0 && options.symmetric) {
+    if (bytes != 0 && options.buffers == Buffers::symmetric) {
       shared_ = group.allocate(bytes);
       data_ = shared_.local();
     } else if (bytes != 0) {

@@ -6,7 +6,7 @@
 #   bench/gpu_sweep.sh RESULTS [COMMAND]
 #
 # RESULTS is a folder for JSON, HTML and logs; COMMAND the onehop command (default: beside this script, else that of build/release).
-# Libraries beside the command are found there. RANKS="2 4", TYPES="bf16 f32", SIZES and PARTS="chain copies modes torch" narrow it down;
+# Libraries beside the command are found there. RANKS="2 4", TYPES="bf16 f32", SIZES and PARTS="chain copies buffers modes torch" narrow it down;
 # ONEHOP_NCCL_LIBRARY names NCCL's library (default: PyTorch's, else the system's), PYTHON the Python with PyTorch.
 # Nothing takes longer than its limit; multicast is never used.
 set -u -o pipefail
@@ -23,7 +23,7 @@ mkdir -p "$results" || exit 2
 
 python=${PYTHON:-python3}
 sizes=${SIZES:-1K,4K,16K,64K,256K,512K,1M,4M,16M,64M,256M,1G}
-parts=${PARTS:-chain copies modes torch}
+parts=${PARTS:-chain copies buffers modes torch}
 collectives=${COLLECTIVES:-all-reduce}
 [ "$collectives" = all ] && collectives="all-reduce all-gather reduce-scatter broadcast reduce all-to-all gather scatter"
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
@@ -71,14 +71,14 @@ sweep() {  # COLLECTIVE RANKS
     torch && measure "torch-$ranks-$type" 100 "$python" "$here/peers/torch_symm_mem.py" --ranks "$ranks" --type "$type" \
       --sizes "$sizes" --timeout 90 --json "$results/torch-$ranks-$type.json"
   done
+  # Copy engines bring long blocks straight to such memory.
+  for buffers in symmetric registered; do
+    has buffers && ours "$buffers-$ranks-bf16" 60 --ranks "$ranks" --type bf16 --sizes "${BUFFER_SIZES:-64K,1M,16M,64M,256M,1G}" --buffers "$buffers"
+  done
   has modes || return 0
   some="--ranks $ranks --type bf16 --sizes ${MODE_SIZES:-1K,16K,64K,256K,1M,4M,16M}"
   # shellcheck disable=SC2086
   for mode in $modes; do ours "$mode-$ranks-bf16" 60 $some --mode $mode; done
-  # Copy engines bring long blocks straight to such memory.
-  for buffers in symmetric registered; do
-    ours "$buffers-$ranks-bf16" 60 --ranks "$ranks" --type bf16 --sizes "${BUFFER_SIZES:-64K,1M,16M,256M,1G}" --buffers "$buffers"
-  done
   # shellcheck disable=SC2086
   [ "$collective" = all-to-all ] || ours "in-place-$ranks-bf16" 60 $some --in-place
   # shellcheck disable=SC2086

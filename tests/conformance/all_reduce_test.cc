@@ -414,11 +414,19 @@ TEST_P(AllReduce, GivesTheSameBitsInAGroupCallOfUpTo70) {
         const std::size_t limit = most >> random() % 17;
         return random() % 8 == 0 ? random() % 2 : random() % (limit / size_of(each.type) + 1);
       };
-      each.type = static_cast<DType>(random() % kDTypeCount);
-      each.op = static_cast<ReduceOp>(random() % kReduceOpCount);
+      const auto draw_type = [&] { each.type = static_cast<DType>(random() % kDTypeCount); };
+      const auto draw_reduction = [&] {
+        const std::vector<Reduction> all = reductions_of(each.type);
+        const Reduction& how = all[random() % all.size()];
+        each.op = how.op;
+        each.factor = how.factor;
+      };
+      draw_type();
+      draw_reduction();
       for (std::uint64_t left = 1 + random() % 70; left > 0; --left) {
-        if (random() % 32 == 0) each.type = static_cast<DType>(random() % kDTypeCount);
-        if (random() % 32 == 0) each.op = static_cast<ReduceOp>(random() % kReduceOpCount);
+        const bool another = random() % 32 == 0;
+        if (another) draw_type();
+        if (another || random() % 32 == 0) draw_reduction();
         if (random() % 32 == 0) each.algorithm = kAlgorithms[random() % std::size(kAlgorithms)];
         each.count = draw_count(random() % 64 == 0 ? 600 << 10 : kMost);
         each.in_place = random() % 2 == 0;
@@ -429,7 +437,8 @@ TEST_P(AllReduce, GivesTheSameBitsInAGroupCallOfUpTo70) {
       }
       together.run();
       each = random_case(random);
-      each.type = static_cast<DType>(random() % kDTypeCount);
+      draw_type();
+      draw_reduction();
       each.count = draw_count(kMost);
       (void)plain.run(each, streams[each.type]);
       ++calls;

@@ -235,24 +235,29 @@ class PairMessage {
     return reinterpret_cast<std::uintptr_t>(end.data) % 8 == 0 && data_at(i + 1) <= end.bytes;
   }
   [[nodiscard]] __device__ __forceinline__ Bundle load_bundle(unsigned i) const {
-    Bundle bundle;
-    const bool all = whole(pair_.to, i);
+    Bundle bundle{};
+    if (whole(pair_.to, i)) {
 #pragma unroll
-    for (int w = 0; w < Bundle::kWords; ++w) {
-      bundle.words[w] = all ? load_whole<8>(pair_.to.data + word_at(i, w))
-                            : load_bytes<8>(pair_.to.data, word_at(i, w), pair_.to.bytes);
+      for (int w = 0; w < Bundle::kWords; ++w) bundle.words[w] = load_whole<8>(pair_.to.data + word_at(i, w));
+    } else {
+#pragma unroll
+      for (int w = 0; w < Bundle::kWords; ++w) {
+        const std::size_t at = word_at(i, w);
+        if (at < pair_.to.bytes) bundle.words[w] = load_bytes<8>(pair_.to.data, at, pair_.to.bytes);
+      }
     }
     return bundle;
   }
   __device__ __forceinline__ void store_bundle(unsigned i, const Bundle& bundle) const {
-    const bool all = whole(pair_.from, i);
+    if (whole(pair_.from, i)) {
+#pragma unroll
+      for (int w = 0; w < Bundle::kWords; ++w) store_whole(pair_.from.data + word_at(i, w), bundle.words[w]);
+      return;
+    }
 #pragma unroll
     for (int w = 0; w < Bundle::kWords; ++w) {
-      if (all) {
-        store_whole(pair_.from.data + word_at(i, w), bundle.words[w]);
-      } else {
-        store_bytes<8>(pair_.from.data, word_at(i, w), pair_.from.bytes, bundle.words[w]);
-      }
+      const std::size_t at = word_at(i, w);
+      if (at < pair_.from.bytes) store_bytes<8>(pair_.from.data, at, pair_.from.bytes, bundle.words[w]);
     }
   }
   [[nodiscard]] static __device__ __forceinline__ std::size_t data_at(unsigned i) {

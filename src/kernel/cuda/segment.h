@@ -82,7 +82,7 @@ inline constexpr std::size_t kBundlesDataBytes = 32 * 7 * 8;
 inline constexpr std::size_t kBundlesSlotBytes = 32 * 8 * 8;
 /// The longest message that goes by bundles. With more ranks: what a rank sends to all of them.
 [[nodiscard]] constexpr std::size_t pair_bundle_bytes(std::size_t ranks) {
-  return (std::size_t{8} << 20) / (ranks - 1) / kBundlesDataBytes * kBundlesDataBytes;
+  return (std::size_t{4} << 20) / (ranks - 1) / kBundlesDataBytes * kBundlesDataBytes;
 }
 /// Of one direction of a pair.
 [[nodiscard]] constexpr unsigned pair_streams(std::size_t ranks) {

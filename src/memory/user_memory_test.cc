@@ -1,11 +1,13 @@
 #include "memory/user_memory.h"
 
 #include "memory/cuda_testing.h"
+#include "support/errors.h"
 
 namespace onehop {
 namespace {
 
 using ::testing::AllOf;
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;

@@ -47,11 +47,6 @@ bool has_root(CallKind kind) {
          kind == CallKind::scatter;
 }
 
-bool same(const host::Call& a, const host::Call& b) {
-  return a.count == b.count && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op &&
-         a.algorithm == b.algorithm && a.symmetric == b.symmetric && a.root == b.root && a.factor == b.factor;
-}
-
 }  // namespace
 
 const char* to_text(CallKind kind) {
@@ -136,7 +131,7 @@ void require_same_call(const std::vector<const host::Call*>& calls) {
       fail_from(rank, ErrorCode::invalid_argument, "{} of rank {} was rejected: {}", describe(call), r,
                 to_text(static_cast<CallDefect>(call.rejected)));
     }
-    if (!same(call, first)) {
+    if (!is_same_call(call, first)) {
       fail_from(rank, ErrorCode::mismatch, "ranks disagree: rank 0 calls {}, rank {} calls {}",
                 describe(first), r, describe(call));
     }

@@ -61,6 +61,12 @@ inline constexpr std::uint8_t kAnyAlgorithm = 0xff;
 /// "all_reduce(count 1024, f32, sum)".
 [[nodiscard]] std::string describe(const host::Call& call);
 
+/// In all that must be equal; placement may differ.
+[[nodiscard]] inline bool is_same_call(const host::Call& a, const host::Call& b) {
+  return a.count == b.count && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op &&
+         a.algorithm == b.algorithm && a.symmetric == b.symmetric && a.root == b.root && a.factor == b.factor;
+}
+
 /// Throws the same Error on every rank when `calls` (one per rank) differ in what must be equal, or one was
 /// rejected by its own rank. Placement may differ and is not compared. Pure.
 void require_same_call(const std::vector<const host::Call*>& calls);

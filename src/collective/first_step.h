@@ -17,11 +17,7 @@ inline void first_step(Group::State& group, const host::Call& own, os::CallDeadl
   // The usual case costs one comparison per rank, of lines that have just arrived.
   for (int r = 0; r < team.size(); ++r) {
     const host::Call& call = team.call(r);
-    if (call.count == own.count && call.kind == own.kind && call.dtype == own.dtype && call.op == own.op &&
-        call.algorithm == own.algorithm && call.root == own.root && call.factor == own.factor &&
-        call.rejected == 0) {
-      continue;
-    }
+    if (is_same_call(call, own) && call.rejected == 0) continue;
     std::vector<const host::Call*> calls;
     for (int each = 0; each < team.size(); ++each) calls.push_back(&team.call(each));
     require_same_call(calls);

@@ -359,7 +359,7 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_option("--calls", arguments->calls, "GPUs: calls per sample (default: by size, 4 to 100)")
       ->type_name("N");
   sub->add_option("--parts", arguments->parts,
-                  "GPUs: make every all-reduce as so many of a part each, in one group of calls (default 1)")
+                  "GPUs: make every all-reduce as so many smaller ones, in a GroupCall (default 1)")
       ->type_name("N");
   sub->add_flag("--cold", arguments->cold, "GPUs: no call finds its data in a cache");
   sub->add_option("--copy-scratch", arguments->copy_scratch,

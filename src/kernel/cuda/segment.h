@@ -78,8 +78,8 @@ inline constexpr std::size_t kMaxPairSlotBytes = 8 << 10;
 /// The longest message that goes by packets.
 inline constexpr std::size_t kPairPacketBytes = 64 << 10;
 /// Of a message that goes by bundles, 32 of them take so much data, and so many bytes in a slot.
-inline constexpr std::size_t kBundlesDataBytes = 32 * 7 * 8;
-inline constexpr std::size_t kBundlesSlotBytes = 32 * 8 * 8;
+inline constexpr std::size_t kBundlesDataBytes = std::size_t{32} * 7 * 8;
+inline constexpr std::size_t kBundlesSlotBytes = std::size_t{32} * 8 * 8;
 /// The longest message that goes by bundles. With more ranks: what a rank sends to all of them.
 [[nodiscard]] constexpr std::size_t pair_bundle_bytes(std::size_t ranks) {
   return (std::size_t{4} << 20) / (ranks - 1) / kBundlesDataBytes * kBundlesDataBytes;

@@ -39,7 +39,7 @@ struct CallOptions {
 //   aligned to the element size, in any memory, and do not overlap but in the one way that a call names "in
 //   place". A pointer that a rank does not need may be null.
 // - On host ranks, large data that lies in one SymmetricBuffer of this group on all ranks is read where it
-//   lies. Nothing else depends on where data lies.
+//   lies. Nothing else depends on where data lies, but for what CallOptions::symmetric promises.
 // - Reductions combine ranks in the order 0..n-1 in the accumulation type (f32 for 8- and 16-bit floats) and
 //   round once, so all_reduce, reduce and reduce_scatter give the same bits on all ranks, for every algorithm
 //   and in every run.

@@ -80,7 +80,7 @@ def run_rank(options):
     rank, ranks = options.rank, options.ranks
     torch.cuda.set_device(rank)
     torch.zeros(1, device="cuda")
-    onehop = Onehop(options.library)
+    onehop = Onehop(options.libonehop)
     store = onehop.make("store_file", options.store.encode())
     join = JoinOptions()
     onehop.lib.onehop_join_options_init(byref(join), ctypes.sizeof(join))
@@ -104,7 +104,7 @@ def run_rank(options):
 
     pool = onehop.make("pool_create", group, POOL_BYTES)
     onehop.pool_use(pool)
-    allocator = torch.cuda.memory.CUDAPluggableAllocator(options.library, "onehop_pool_malloc", "onehop_pool_free")
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(options.libonehop, "onehop_pool_malloc", "onehop_pool_free")
     tensors_pool = torch.cuda.MemPool(allocator.allocator())
 
     def offset_of(tensor):
@@ -165,7 +165,7 @@ def run_rank(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("library", help="libonehop.so")
+    parser.add_argument("libonehop", help="libonehop.so")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--store", help=argparse.SUPPRESS)
@@ -182,7 +182,7 @@ def main():
         print(f"skipped: needs {options.ranks} GPUs, PyTorch sees {torch.cuda.device_count()}")
         return 0
     with tempfile.TemporaryDirectory() as store:
-        command = [sys.executable, __file__, options.library, "--ranks", str(options.ranks), "--store", store, "--rank"]
+        command = [sys.executable, __file__, options.libonehop, "--ranks", str(options.ranks), "--store", store, "--rank"]
         processes = [subprocess.Popen(command + [str(rank)]) for rank in range(options.ranks)]
         codes = []
         for process in processes:

@@ -196,15 +196,15 @@ void shape_packets(AnyPlan& plan, const PlanRequest& request, std::size_t packet
   plan.early = block <= most_threads / 2;
 }
 
-/// The launches of a reduce-scatter or a reduce, but for streams. `all`: every rank gets all data.
-void shape_reduction(ReductionPlan& plan, const PlanRequest& request, bool all) {
+/// The launches of a reduce-scatter, but for streams.
+void shape_reduce_scatter(ReduceScatterPlan& plan, const PlanRequest& request) {
   if (plan.protocol == ScatterProtocol::streams) return;
   const bool packets = plan.protocol == ScatterProtocol::packets;
   plan.launch_bytes = launch_limit(packets ? DeviceProtocol::packets : DeviceProtocol::mail_one_shot,
                                    cuda::SegmentLayout::of(request.ranks, request.staging_bytes));
   const std::size_t units = ceil_div(std::min(request.bytes, plan.launch_bytes), packets ? kPacket : 16);
   const auto blocks = static_cast<std::size_t>(request.resident_blocks);
-  shape_packets(plan, request, units, choose_block(units, blocks, all), blocks);
+  shape_packets(plan, request, units, choose_block(units, blocks, false), blocks);
 }
 
 }  // namespace
@@ -287,8 +287,8 @@ ListPlan plan_device_list(PlanRequest request, std::span<const std::size_t> byte
   return plan;
 }
 
-ReductionPlan plan_device_reduce_scatter(const PlanRequest& request) {
-  ReductionPlan plan;
+ReduceScatterPlan plan_device_reduce_scatter(const PlanRequest& request) {
+  ReduceScatterPlan plan;
   const bool mail = carries(ScatterProtocol::mail, request.type);
   const std::size_t wire = request.bytes * static_cast<std::size_t>(request.ranks - 1);
   if (request.bytes <= cuda::kPacketSlotBytes && (!mail || wire <= kScatterPackets)) {
@@ -296,18 +296,24 @@ ReductionPlan plan_device_reduce_scatter(const PlanRequest& request) {
   } else if (mail && request.bytes <= kScatterMail) {
     plan.protocol = ScatterProtocol::mail;
   }
-  shape_reduction(plan, request, false);
+  shape_reduce_scatter(plan, request);
   return plan;
 }
 
-ReductionPlan plan_device_reduce(const PlanRequest& request) {
-  ReductionPlan plan;
-  const bool small = request.bytes <= cuda::kPacketSlotBytes;
-  plan.algorithm =
-      request.forced.value_or(request.ranks == 2 || small ? Algorithm::one_shot : Algorithm::two_shot);
-  if (plan.algorithm == Algorithm::one_shot && small) plan.protocol = ScatterProtocol::packets;
-  shape_reduction(plan, request, true);
-  return plan;
+ReducePlan plan_device_reduce(const PlanRequest& request) {
+  // An all-reduce over packets or mailboxes waits for no release: with 4 ranks 1 MB takes 7.1 us, by streams
+  // 15; with 2 ranks 4 MB take 14.4 and 15.6 (bench/results/gpu-kernels.md).
+  const bool floats = carries(DeviceProtocol::mail_one_shot, request.type);
+  PlanRequest of_all = request;
+  if (!floats && !request.forced) of_all.forced = Algorithm::one_shot;
+  const std::size_t limit = floats ? cuda::kDiscardBytes : cuda::kPacketSlotBytes;
+  if (request.bytes <= limit && (floats || of_all.forced == Algorithm::one_shot)) {
+    const DevicePlan plan = plan_device_all_reduce(of_all);
+    return {.algorithm = plan.algorithm, .of_all = plan};
+  }
+  return {
+      .algorithm = request.forced.value_or(request.ranks == 2 ? Algorithm::one_shot : Algorithm::two_shot),
+      .of_all = {}};
 }
 
 bool is_quicker_by_copies(int ranks, std::size_t block_bytes) {

@@ -67,9 +67,8 @@ struct ListPlan {
 /// GPUs. `request` describes all of them but for `bytes`, of which there is one entry for each.
 [[nodiscard]] ListPlan plan_device_list(PlanRequest request, std::span<const std::size_t> bytes);
 
-/// How a reduce-scatter, or a reduce, travels between GPUs.
-struct ReductionPlan {
-  Algorithm algorithm = Algorithm::one_shot;
+/// How a reduce-scatter travels between GPUs.
+struct ReduceScatterPlan {
   ScatterProtocol protocol = ScatterProtocol::streams;
   // But for streams, whose launches have a shape of their own:
   std::size_t launch_bytes = 0;
@@ -79,10 +78,16 @@ struct ReductionPlan {
 };
 
 /// Of blocks of `request.bytes`. Always one-shot.
-[[nodiscard]] ReductionPlan plan_device_reduce_scatter(const PlanRequest& request);
+[[nodiscard]] ReduceScatterPlan plan_device_reduce_scatter(const PlanRequest& request);
 
-/// By packets, of which every rank gets all as in an all-reduce, or by streams.
-[[nodiscard]] ReductionPlan plan_device_reduce(const PlanRequest& request);
+/// How a reduce travels between GPUs.
+struct ReducePlan {
+  Algorithm algorithm = Algorithm::one_shot;
+  /// As an all-reduce, of which only the root keeps the result; none: by streams.
+  std::optional<DevicePlan> of_all;
+};
+
+[[nodiscard]] ReducePlan plan_device_reduce(const PlanRequest& request);
 
 /// Whether copy engines bring blocks of so many bytes, one to each rank, to symmetric memory sooner than
 /// kernels bring them anywhere.

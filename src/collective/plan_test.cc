@@ -449,7 +449,7 @@ TEST(DevicePlan, AReduceScatterGoesByWhatCarriesItsTypeAndIsQuickest) {
         PlanRequest each = request(ranks, bytes);
         each.type = type;
         each.resident_blocks = ranks == 3 ? 5 : 132;
-        const ReductionPlan plan = plan_device_reduce_scatter(each);
+        const ReduceScatterPlan plan = plan_device_reduce_scatter(each);
         ASSERT_TRUE(carries(plan.protocol, type));
         if (plan.protocol == ScatterProtocol::streams) continue;
         ASSERT_TRUE(plan.launch_bytes > 0 && plan.launch_bytes % 16 == 0);
@@ -460,24 +460,39 @@ TEST(DevicePlan, AReduceScatterGoesByWhatCarriesItsTypeAndIsQuickest) {
   }
 }
 
-TEST(DevicePlan, AReduceIsTwoShotWhereManyRanksHaveMuchAndForcedAsAsked) {
+TEST(DevicePlan, AReduceIsAnAllReduceWhereThatIsQuickerAndForcedAsAsked) {
+  const auto of = [](int ranks, std::size_t bytes, DType type, std::optional<Algorithm> forced = {}) {
+    PlanRequest each = request(ranks, bytes);
+    each.type = type;
+    each.forced = forced;
+    return plan_device_reduce(each);
+  };
   for (int ranks = 2; ranks <= kMaxDevices; ++ranks) {
-    const ReductionPlan small = plan_device_reduce(request(ranks, 256 * kKiB));
-    EXPECT_EQ(small.protocol, ScatterProtocol::packets);
-    EXPECT_EQ(small.algorithm, Algorithm::one_shot);
-    EXPECT_EQ(small.launch_bytes, cuda::kPacketSlotBytes);
-    EXPECT_TRUE(small.grid >= 1 && small.block >= 32 && small.block <= 512);
-    const ReductionPlan large = plan_device_reduce(request(ranks, kMiB));
-    EXPECT_EQ(large.protocol, ScatterProtocol::streams);
-    EXPECT_EQ(large.algorithm, ranks == 2 ? Algorithm::one_shot : Algorithm::two_shot);
-    PlanRequest each = request(ranks, 100);
-    each.forced = Algorithm::two_shot;
-    EXPECT_EQ(plan_device_reduce(each).algorithm, Algorithm::two_shot);
-    EXPECT_EQ(plan_device_reduce(each).protocol, ScatterProtocol::streams);
-    each = request(ranks, kMiB);
-    each.forced = Algorithm::one_shot;
-    EXPECT_EQ(plan_device_reduce(each).algorithm, Algorithm::one_shot);
-    EXPECT_EQ(plan_device_reduce(each).protocol, ScatterProtocol::streams);
+    for (const DType type : {DType::bf16, DType::i32}) {
+      const bool floats = type == DType::bf16;
+      const std::size_t limit = floats ? cuda::kDiscardBytes : cuda::kPacketSlotBytes;
+      for (const std::size_t bytes : {std::size_t{16}, 16 * kKiB, 256 * kKiB, limit}) {
+        const ReducePlan small = of(ranks, bytes, type);
+        ASSERT_TRUE(small.of_all);
+        EXPECT_TRUE(carries(small.of_all->protocol, type));
+        EXPECT_NE(small.of_all->protocol, DeviceProtocol::copies);
+        EXPECT_EQ(small.algorithm, small.of_all->algorithm);
+        if (!floats) {
+          EXPECT_EQ(small.of_all->protocol, DeviceProtocol::packets);
+        }
+      }
+      const ReducePlan large = of(ranks, limit + 16, type);
+      EXPECT_FALSE(large.of_all);
+      EXPECT_EQ(large.algorithm, ranks == 2 ? Algorithm::one_shot : Algorithm::two_shot);
+      for (const Algorithm forced : {Algorithm::one_shot, Algorithm::two_shot}) {
+        for (const std::size_t bytes : {std::size_t{100}, limit, limit + 16}) {
+          const ReducePlan plan = of(ranks, bytes, type, forced);
+          EXPECT_EQ(plan.algorithm, forced);
+          const bool packets = forced == Algorithm::one_shot || floats;
+          EXPECT_EQ(plan.of_all.has_value(), bytes <= limit && packets);
+        }
+      }
+    }
   }
 }
 
@@ -490,6 +505,8 @@ TEST(DevicePlan, AMessageBetweenTwoRanksIsCutFromItsLengthAlone) {
         ASSERT_TRUE(shape.chunk % 16 == 0 && shape.chunk <= slot);
         ASSERT_TRUE(shape.streams >= 1 && shape.streams <= most);
         ASSERT_LT(std::size_t{shape.streams - 1} * shape.chunk, bytes) << "a stream without a chunk";
+        const std::size_t round = std::size_t{shape.streams} * shape.chunk;
+        ASSERT_LE((bytes + round - 1) / round, (bytes + most * slot - 1) / (most * slot)) << "more rounds";
       }
     }
   }

@@ -11,27 +11,27 @@ namespace {
 
 Algorithm device_reduce(Group::State& group, const Arguments& call, Stream stream) {
   const std::size_t bytes = call.block_bytes();
-  const ReductionPlan plan = plan_device_reduce({.ranks = group.size(),
-                                                 .bytes = bytes,
-                                                 .type = call.type,
-                                                 .op = *call.op,
-                                                 .forced = call.options.algorithm,
-                                                 .staging_bytes = group.staging_bytes(),
-                                                 .resident_blocks = group.resident_blocks()});
+  const ReducePlan plan = plan_device_reduce({.ranks = group.size(),
+                                              .bytes = bytes,
+                                              .type = call.type,
+                                              .op = *call.op,
+                                              .forced = call.options.algorithm,
+                                              .staging_bytes = group.staging_bytes(),
+                                              .resident_blocks = group.resident_blocks()});
   if (bytes == 0) return plan.algorithm;
-  if (plan.protocol == ScatterProtocol::packets) {
-    // All ranks reduce, which takes no longer, and only the root keeps it.
+  if (plan.of_all) {
+    const DevicePlan& of_all = *plan.of_all;
     group.device()->all_reduce({.in = call.in,
                                 .out = group.rank() == call.root ? call.out : nullptr,
                                 .bytes = bytes,
                                 .type = call.type,
                                 .op = *call.op,
                                 .scale = call.scale(group.size()),
-                                .protocol = DeviceProtocol::packets,
-                                .launch_bytes = plan.launch_bytes,
-                                .grid = plan.grid,
-                                .block = plan.block,
-                                .early = plan.early,
+                                .protocol = of_all.protocol,
+                                .launch_bytes = of_all.launch_bytes,
+                                .grid = of_all.grid,
+                                .block = of_all.block,
+                                .early = of_all.early,
                                 .phase = DeviceFault::reduce},
                                stream);
   } else {

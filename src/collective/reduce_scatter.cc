@@ -11,13 +11,13 @@ namespace onehop {
 namespace {
 
 DeviceReduction device_reduce_scatter(const Group::State& group, const Arguments& call) {
-  const ReductionPlan plan = plan_device_reduce_scatter({.ranks = group.size(),
-                                                         .bytes = call.block_bytes(),
-                                                         .type = call.type,
-                                                         .op = *call.op,
-                                                         .forced = {},
-                                                         .staging_bytes = group.staging_bytes(),
-                                                         .resident_blocks = group.resident_blocks()});
+  const ReduceScatterPlan plan = plan_device_reduce_scatter({.ranks = group.size(),
+                                                             .bytes = call.block_bytes(),
+                                                             .type = call.type,
+                                                             .op = *call.op,
+                                                             .forced = {},
+                                                             .staging_bytes = group.staging_bytes(),
+                                                             .resident_blocks = group.resident_blocks()});
   return {.in = call.in,
           .out = call.out,
           .bytes = call.block_bytes(),

@@ -48,7 +48,8 @@ inline constexpr int kDeviceProtocolCount = 5;
 /// One all-reduce as planned. Pointers are this rank's; the rest is the same on all ranks.
 struct DeviceAllReduce {
   const std::byte* in = nullptr;
-  std::byte* out = nullptr;  ///< null: this rank does not want it (packets only)
+  std::byte* out = nullptr;  ///< null: this rank does not want it (packets, mailboxes; up to
+                             ///< cuda::kDiscardBytes in a launch)
   std::size_t bytes = 0;
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;

@@ -107,6 +107,7 @@ class Mailbag {
 
   void check() {
     group_.synchronize(memory_->stream());
+    group_.barrier();  // nor may they copy or free then: the driver may wait for that kernel
     Bytes now(before_.size());
     memory_->download(now.data(), data_, now.size());
     if (now == after_) return;

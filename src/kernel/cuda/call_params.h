@@ -57,9 +57,12 @@ struct PairShape {
   std::uint32_t streams = 0;  ///< that the chunks are dealt to in turn; 0: it goes by packets or bundles
   bool bundles = false;
 };
-/// `most` streams; `slot` bytes in each of their slots.
+/// `most` streams; `slot` bytes in each of their slots. In as few rounds as it takes, all of them full: no
+/// stream has a chunk more than others, but for what is left over.
 [[nodiscard]] constexpr PairShape cut_into_chunks(std::size_t bytes, std::size_t slot, unsigned most) {
-  const std::size_t share = std::bit_ceil((bytes + most - 1) / most);
+  const std::size_t rounds = bytes / (most * slot) + (bytes % (most * slot) != 0 ? 1 : 0);
+  const std::size_t parts = most * std::max<std::size_t>(rounds, 1);
+  const std::size_t share = ((bytes + parts - 1) / parts + 511) / 512 * 512;  // a packet for every lane
   const std::size_t chunk = std::clamp(share, std::min<std::size_t>(1 << 10, slot), slot);
   return {.chunk = static_cast<std::uint32_t>(chunk),
           .streams = static_cast<std::uint32_t>(std::min<std::size_t>(most, (bytes + chunk - 1) / chunk))};
@@ -93,7 +96,11 @@ struct PairParams {
 
   int rank = 0;
   int size = 0;
-  bool early = false;      ///< as in AllReduceParams
+  bool early = false;  ///< as in AllReduceParams
+  /// Rows of the grid: so many that send, then so many that receive, each one for every entry of `pairs` or
+  /// none; then one for what stays on this rank. Others have nothing to do.
+  std::uint32_t senders = 0;
+  std::uint32_t receivers = 0;
   std::uint32_t slot = 0;  ///< bytes
   std::size_t packet_parity = 0;
   std::size_t bundle_parity = 0;

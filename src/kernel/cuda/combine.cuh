@@ -74,7 +74,7 @@ class Combiner {
                                           std::size_t to, std::size_t end) const {
     const bool in_whole = reinterpret_cast<std::uintptr_t>(p_.in) % 16 == 0;
     const bool out_whole = reinterpret_cast<std::uintptr_t>(out) % 16 == 0;
-    constexpr unsigned kAtOnce = kRanks == 2 ? 2 : 1;
+    constexpr unsigned kAtOnce = kRanks == 2 ? 4 : kRanks == 4 ? 2 : 1;
     for (unsigned at = lane_ * 16; at < length; at += kAtOnce * 512) {
       Packet<16> data[kAtOnce][kRanks];
 #pragma unroll
@@ -114,22 +114,19 @@ class Combiner {
   const unsigned lane_;
 };
 
-/// Rows of the grid: a sender for each entry of `pairs`, a receiver for each, and last what combines. An
-/// entry whose `to` is where this rank forwards to has no sender; those whose `from` is combined have no
-/// receiver.
+/// What stays on this rank is combined with what comes. The entry that this rank forwards to has no sender.
 template <class E, Op kOp, int kRanks>
 __device__ __forceinline__ void combine(const PairParams& p) {
   wait_for_previous();
-  const unsigned peers = static_cast<unsigned>(p.size) - 1;
-  const unsigned row = blockIdx.y;
-  const unsigned stream = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-  if (row < peers) {
+  unsigned row = blockIdx.y;
+  const unsigned stream = stream_of_warp();
+  if (row < p.senders) {
     if (static_cast<int>(row) != p.root) PairStream(p, p.pairs[row].to, pair_peer(p, row), stream).send();
-  } else if (row < 2 * peers) {
-    if (p.bytes == 0) PairStream(p, p.pairs[row - peers].from, pair_peer(p, row - peers), stream).receive();
-  } else if (p.bytes != 0) {
-    Combiner<E, kOp, kRanks>(p, stream).run();
+    return;
   }
+  row -= p.senders;
+  if (row < p.receivers) return PairStream(p, p.pairs[row].from, pair_peer(p, row), stream).receive();
+  if (row == p.receivers) Combiner<E, kOp, kRanks>(p, stream).run();
 }
 
 }  // namespace onehop::cuda

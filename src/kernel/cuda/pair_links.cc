@@ -16,10 +16,16 @@ CudaModule& pairs_module() {
 }
 
 constexpr std::size_t kWarp = 32;
-constexpr std::size_t kChunkThreads = cuda::kPairWarps * kWarp;
 constexpr std::size_t kFewThreads = 64;     // start sooner, and spread over more multiprocessors
 constexpr std::size_t kOneBlock = 128;      // up to so many packets are one block's
 constexpr std::size_t kEarlyThreads = 256;  // of a launch beside which the next may start (call.cuh)
+constexpr std::size_t kMostThreads = cuda::kPairWarps * kWarp;
+
+/// Warps of a block that has streams. With 2 ranks few large blocks are quicker; with more small ones, which
+/// spread evenly over the multiprocessors (bench/results/gpu-kernels.md).
+constexpr unsigned stream_warps(int ranks) {
+  return ranks == 2 ? cuda::kPairWarps : 4;
+}
 
 constexpr std::size_t ceil_div(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
@@ -93,22 +99,25 @@ void PairLinks::exchange(const DeviceExchange& call, const DeviceGuard& guard, C
   }
   if (streams == 0 && packets == 0 && params.bytes == 0) return;
 
-  CudaLaunch launch{.rows = peers + 1, .stream = queue, .dependent = dependent_};
-  const unsigned row_blocks = std::max(1u, blocks_ / (streams != 0 ? 2 * peers : peers));
   if (streams != 0) {
-    launch.rows += peers;
-    launch.block = kChunkThreads;
-    launch.grid = static_cast<unsigned>(std::min<std::size_t>(
-        row_blocks, std::max(ceil_div(streams, cuda::kPairWarps), ceil_div(packets, kChunkThreads))));
-  } else {
-    packets = std::max({packets, ceil_div(params.bytes, 16), std::size_t{1}});
-    const std::size_t share = ceil_div(packets, packets <= kOneBlock ? 1 : row_blocks);
-    const std::size_t least = packets <= kOneBlock ? kWarp : kFewThreads;
-    launch.block = static_cast<unsigned>(std::clamp(ceil_div(share, kWarp) * kWarp, least, kChunkThreads));
-    launch.grid = static_cast<unsigned>(std::min<std::size_t>(row_blocks, ceil_div(packets, launch.block)));
-    params.early = launch.block <= kEarlyThreads;
+    const std::size_t most_packets = std::size_t{std::max(1u, blocks_ / (2 * peers))} * kMostThreads;
+    return launch_rows(exchange_, stream_warps(size()), std::min(packets, most_packets), params, queue,
+                       "launching exchange");
   }
-  launch_kernel(driver_, exchange_, launch, params, "launching exchange");
+  const unsigned row_blocks = std::max(1u, blocks_ / peers);
+  packets = std::max({packets, ceil_div(params.bytes, 16), std::size_t{1}});
+  const std::size_t share = ceil_div(packets, packets <= kOneBlock ? 1 : row_blocks);
+  const std::size_t least = packets <= kOneBlock ? kWarp : kFewThreads;
+  const std::size_t block = std::clamp(ceil_div(share, kWarp) * kWarp, least, kMostThreads);
+  params.early = block <= kEarlyThreads;
+  params.senders = peers;
+  launch_kernel(driver_, exchange_,
+                {.grid = static_cast<unsigned>(std::min<std::size_t>(row_blocks, ceil_div(packets, block))),
+                 .rows = peers + 1,
+                 .block = static_cast<unsigned>(block),
+                 .stream = queue,
+                 .dependent = dependent_},
+                params, "launching exchange");
 }
 
 void PairLinks::broadcast(const DeviceBroadcast& call, const DeviceGuard& guard, CUstream queue) {
@@ -155,7 +164,7 @@ void PairLinks::broadcast(const DeviceBroadcast& call, const DeviceGuard& guard,
     params.bytes = pieces.bytes(rank_);
     params.own_shape = cut(rank_);
   }
-  launch_rows(relay_, cuda::kPairWarps, params, queue, "launching relay");
+  launch_rows(relay_, stream_warps(size()), 0, params, queue, "launching relay");
 }
 
 void PairLinks::reduce_scatter(const DeviceReduction& call, CUfunction combine, const DeviceGuard& guard,
@@ -174,7 +183,7 @@ void PairLinks::reduce_scatter(const DeviceReduction& call, CUfunction combine, 
   params.out = call.out;
   params.bytes = call.bytes;
   params.own_shape = shape;
-  launch_rows(combine, warps, params, queue, "launching reduce_scatter");
+  launch_combine(combine, warps, params, queue, "launching reduce_scatter");
 }
 
 void PairLinks::reduce(const DeviceReduction& call, Rank root, bool two_shot, CUfunction combine,
@@ -195,7 +204,7 @@ void PairLinks::reduce(const DeviceReduction& call, Rank root, bool two_shot, CU
     } else {
       send(params, root.value, call.in, call.bytes, shape);
     }
-    return launch_rows(combine, warps, params, queue, "launching reduce");
+    return launch_combine(combine, warps, params, queue, "launching reduce");
   }
 
   const Pieces pieces(size(), root, call.bytes);
@@ -222,7 +231,7 @@ void PairLinks::reduce(const DeviceReduction& call, Rank root, bool two_shot, CU
     params.bytes = pieces.bytes(rank_);
     params.own_shape = cut(rank_);
   }
-  launch_rows(combine, warps, params, queue, "launching reduce");
+  launch_combine(combine, warps, params, queue, "launching reduce");
 }
 
 PairLinks::Params PairLinks::params(DeviceFault::Phase phase, const DeviceGuard& guard) const {
@@ -288,16 +297,36 @@ unsigned PairLinks::combine_warps(const DeviceReduction& call) const {
   return static_cast<unsigned>(cuda::max_threads(cuda::kernel_ranks(size(), call.op == ReduceOp::sum))) / 32;
 }
 
-void PairLinks::launch_rows(CUfunction kernel, unsigned warps, const Params& params, CUstream queue,
-                            const char* what) {
+void PairLinks::launch_combine(CUfunction combine, unsigned warps, Params& params, CUstream queue,
+                               const char* what) {
+  // With more than 2 ranks smaller blocks, as in stream_warps(); but not as small.
+  launch_rows(combine, size() == 2 ? warps : std::min(warps, 2 * stream_warps(size())), 0, params, queue,
+              what);
+}
+
+void PairLinks::launch_rows(CUfunction kernel, unsigned warps, std::size_t packets, Params& params,
+                            CUstream queue, const char* what) {
   std::size_t streams = std::max(params.own_shape.streams, std::uint32_t{1});
+  bool sends = packets != 0;
+  bool receives = false;
   for (const Params::Pair& pair : params.pairs) {
     streams = std::max<std::size_t>({streams, pair.to.shape.streams, pair.from.shape.streams});
+    // What has no data is sent on, or taken, by those who relay or combine it.
+    sends = sends || (pair.to.shape.streams != 0 && pair.to.data != nullptr);
+    receives = receives || (pair.from.shape.streams != 0 && pair.from.data != nullptr);
   }
+  const auto peers = static_cast<unsigned>(size() - 1);
+  params.senders = sends ? peers : 0;
+  params.receivers = receives ? peers : 0;
+  const unsigned rows = params.senders + params.receivers + (params.bytes != 0 ? 1 : 0);
+  const std::size_t block = warps * kWarp;
+  // A grid of 64 large blocks has one of each pair of multiprocessors to itself, and one of more blocks, even
+  // idle ones, fills pairs first: then senders are quicker by 4% (bench/results/gpu-kernels.md). So it has
+  // two rows at least.
   launch_kernel(driver_, kernel,
-                {.grid = static_cast<unsigned>(ceil_div(streams, warps)),
-                 .rows = static_cast<unsigned>(2 * (size() - 1) + 1),
-                 .block = static_cast<unsigned>(warps * kWarp),
+                {.grid = static_cast<unsigned>(std::max(ceil_div(streams, warps), ceil_div(packets, block))),
+                 .rows = std::max(2u, rows),
+                 .block = static_cast<unsigned>(block),
                  .stream = queue,
                  .dependent = dependent_},
                 params, what);

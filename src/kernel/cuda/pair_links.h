@@ -39,8 +39,11 @@ class PairLinks {
   [[nodiscard]] cuda::PairShape chunks(std::size_t bytes, unsigned most) const;
   /// Of a block.
   [[nodiscard]] unsigned combine_warps(const DeviceReduction& call) const;
-  /// A kernel whose rows are senders, receivers and what combines or relays: a stream is one warp's.
-  void launch_rows(CUfunction kernel, unsigned warps, const Params& params, CUstream queue, const char* what);
+  /// A kernel with rows as PairParams says, in blocks of `warps`, each of which has a stream; for so many
+  /// packets, too.
+  void launch_rows(CUfunction kernel, unsigned warps, std::size_t packets, Params& params, CUstream queue,
+                   const char* what);
+  void launch_combine(CUfunction combine, unsigned warps, Params& params, CUstream queue, const char* what);
 
   [[nodiscard]] int size() const { return static_cast<int>(segments_.size()); }
   /// How many ranks `other` is to the right of `rank`, less one: the entry of PairParams::pairs.

@@ -396,6 +396,11 @@ class PairStream {
   std::uint64_t count_ = 0;  ///< number of the chunk in the stream, from the first launch on
 };
 
+/// The stream of its row that a warp has.
+__device__ __forceinline__ unsigned stream_of_warp() {
+  return (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+}
+
 /// The rank that entry i of PairParams::pairs is about.
 __device__ __forceinline__ int pair_peer(const PairParams& p, unsigned i) {
   const int peer = p.rank + 1 + static_cast<int>(i);
@@ -415,13 +420,11 @@ __device__ __forceinline__ void keep_own(const PairParams& p) {
   }
 }
 
-/// All of PairParams::pairs at once. Rows of the grid: for each entry its packets or bundles, and what it
-/// sends in chunks; then, if there are chunks, for each what it receives of them; and last what stays here.
+/// All of PairParams::pairs at once. Senders have to do with the packets or bundles of both directions, too.
 __device__ __forceinline__ void exchange(const PairParams& p) {
-  const unsigned peers = static_cast<unsigned>(p.size) - 1;
-  const unsigned row = blockIdx.y;
-  const unsigned stream = blockIdx.x * kPairWarps + threadIdx.x / 32;
-  if (row < peers) {
+  unsigned row = blockIdx.y;
+  const unsigned stream = stream_of_warp();
+  if (row < p.senders) {
     const PairParams::Pair& pair = p.pairs[row];
     PairMessage message(p, pair, pair_peer(p, row));
     wait_for_previous();
@@ -434,8 +437,9 @@ __device__ __forceinline__ void exchange(const PairParams& p) {
   }
   wait_for_previous();
   let_next_start(p.early);
-  if (row + 1 == gridDim.y) return keep_own(p);
-  PairStream(p, p.pairs[row - peers].from, pair_peer(p, row - peers), stream).receive();
+  row -= p.senders;
+  if (row < p.receivers) return PairStream(p, p.pairs[row].from, pair_peer(p, row), stream).receive();
+  if (row == p.receivers) keep_own(p);
 }
 
 // Broadcast of long messages. The message is cut into a piece for every rank but the root, which sends each
@@ -474,18 +478,25 @@ __device__ __forceinline__ void relay_stream(const PairParams& p, unsigned strea
     }
     const std::size_t rest = p.bytes - begin;
     const unsigned length = rest < shape.chunk ? static_cast<unsigned>(rest) : shape.chunk;
-    for (unsigned at = lane * 16; at < length; at += 2 * 512) {
-      const bool two = at + 512 < length;
-      const Packet<16> one = load_whole<16>(from + at);
-      const Packet<16> other = two ? load_whole<16>(from + at + 512) : one;
+    constexpr unsigned kAtOnce = 4;
+    for (unsigned at = lane * 16; at < length; at += kAtOnce * 512) {
+      Packet<16> packets[kAtOnce];
 #pragma unroll
-      for (int i = 0; i < kMaxDevices - 1; ++i) {
-        if (i + 1 >= p.size || i == p.root) continue;
-        store_whole(to[i] + at, one);
-        if (two) store_whole(to[i] + at + 512, other);
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        if (at + i * 512 < length) packets[i] = load_whole<16>(from + at + i * 512);
       }
-      store_bytes<16>(p.out, begin + at, p.bytes, one);
-      if (two) store_bytes<16>(p.out, begin + at + 512, p.bytes, other);
+#pragma unroll
+      for (int r = 0; r < kMaxDevices - 1; ++r) {
+        if (r + 1 >= p.size || r == p.root) continue;
+#pragma unroll
+        for (unsigned i = 0; i < kAtOnce; ++i) {
+          if (at + i * 512 < length) store_whole(to[r] + at + i * 512, packets[i]);
+        }
+      }
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        if (at + i * 512 < length) store_bytes<16>(p.out, begin + at + i * 512, p.bytes, packets[i]);
+      }
     }
     __syncwarp();
     ++count;
@@ -499,24 +510,20 @@ __device__ __forceinline__ void relay_stream(const PairParams& p, unsigned strea
   if (minds) end.chunks[stream] = count;
 }
 
-/// Rows of the grid: a sender for each entry of `pairs`, which the root has alone; a receiver for each, but
-/// for the root's; and last what relays, where `root` names its entry, and on the root copies.
+/// The root alone sends; what stays on a rank is relayed, where `root` names the root's entry, and on the
+/// root copied.
 __device__ __forceinline__ void relay(const PairParams& p) {
   wait_for_previous();
-  const unsigned peers = static_cast<unsigned>(p.size) - 1;
-  const unsigned row = blockIdx.y;
-  const unsigned stream = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-  if (row < peers) {
-    if (p.root < 0) PairStream(p, p.pairs[row].to, pair_peer(p, row), stream).send();
-  } else if (row < 2 * peers) {
-    const unsigned i = row - peers;
-    if (p.root >= 0 && static_cast<int>(i) != p.root) {
-      PairStream(p, p.pairs[i].from, pair_peer(p, i), stream).receive();
+  unsigned row = blockIdx.y;
+  const unsigned stream = stream_of_warp();
+  if (row < p.senders) return PairStream(p, p.pairs[row].to, pair_peer(p, row), stream).send();
+  row -= p.senders;
+  if (row < p.receivers) {
+    if (static_cast<int>(row) != p.root) {
+      PairStream(p, p.pairs[row].from, pair_peer(p, row), stream).receive();
     }
-  } else if (p.root >= 0) {
-    relay_stream(p, stream);
-  } else {
-    keep_own(p);
+  } else if (row == p.receivers) {
+    p.root >= 0 ? relay_stream(p, stream) : keep_own(p);
   }
 }
 

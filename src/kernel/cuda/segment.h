@@ -42,6 +42,8 @@ static_assert(crew(2).threads() == max_threads(2) && crew(4).threads() == max_th
               crew(kMaxDevices).threads() == max_threads(kMaxDevices));
 /// Data bytes of one rank's slot for the flag-in-data protocol (flagged.cuh); twice that in memory.
 inline constexpr std::size_t kPacketSlotBytes = 256 << 10;
+/// The most of a result that a rank may have no use for, in one launch.
+inline constexpr std::size_t kDiscardBytes = std::size_t{4} << 20;
 /// Every this many calls the whole slot is rewritten, so that no flag in it is ever 2^32 calls old.
 inline constexpr std::uint32_t kScrubPeriod = 1u << 30;
 
@@ -70,8 +72,8 @@ struct SegmentHead {
 
 // Of pairs.cuh. A pair of ranks has a number of streams per direction, each of which is one warp's on either
 // side, and a ring of slots per stream.
-inline constexpr unsigned kPairWarps = 16;         ///< of a block, all of which send or all of which receive
-inline constexpr unsigned kMaxPairBlocks = 64;     ///< of a rank that send, to all its peers
+inline constexpr unsigned kPairWarps = 16;      ///< of a block, all of which send or all of which receive
+inline constexpr unsigned kMaxPairBlocks = 64;  ///< of so many warps, of a rank, that send to all its peers
 inline constexpr unsigned kMaxPairStreams = 1024;  ///< to all peers together
 inline constexpr unsigned kPairDepth = 2;
 inline constexpr std::size_t kMaxPairSlotBytes = 8 << 10;
@@ -188,11 +190,11 @@ struct SegmentLayout {
             .phase = kPairDepth * pair_slot,  // of the next stream
             .rank = std::size_t{pair_streams(ranks)} * kPairDepth * pair_slot};
   }
-  /// Where results go that a rank has no use for: kPacketSlotBytes.
+  /// Where results go that a rank has no use for.
   [[nodiscard]] constexpr std::size_t discard() const {
     return pair_rings().begin + (ranks - 1) * pair_rings().rank;
   }
-  [[nodiscard]] constexpr std::size_t bytes() const { return discard() + kPacketSlotBytes; }
+  [[nodiscard]] constexpr std::size_t bytes() const { return discard() + kDiscardBytes; }
 };
 static_assert(sizeof(SegmentHead) <= SegmentLayout::of(2, 1 << 20).packets().begin);
 

@@ -44,6 +44,8 @@ struct JoinOptions {
   /// Rank 0's counts, for all ranks; it alone reads the file.
   std::string tuning{};
   /// Several ranks on one GPU, for tests (also ONEHOP_ALLOW_OVERLAPPING_DEVICES=1). Host ranks always may.
+  /// Ranks that are threads share a context then: while one waits for another one on the GPU, a third may not
+  /// make the driver wait for the whole GPU, as cudaMalloc, cudaFree and copies without a stream do.
   bool allow_overlapping_devices = false;
 };
 

@@ -175,7 +175,9 @@ TEST_P(Collectives, CarryMoreThanAllSlotsHold) {
   std::vector<CollectiveCase> cases;
   for (const Collective collective : kCollectives) {
     for (const std::size_t shift : {std::size_t{0}, std::size_t{1}}) {
-      for (const std::size_t bytes : {std::size_t{300} << 10, std::size_t{40} << 20}) {
+      // 4 MiB: the longest reduce that goes as an all-reduce.
+      for (const std::size_t bytes :
+           {std::size_t{300} << 10, (std::size_t{4} << 20) - 16, std::size_t{40} << 20}) {
         CollectiveCase each = random_case(collective, random);
         each.type = shift == 0 ? DType::i32 : DType::bf16;
         const bool whole = collective == Collective::broadcast || collective == Collective::reduce;

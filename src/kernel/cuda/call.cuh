@@ -40,6 +40,11 @@ __device__ __forceinline__ void let_next_start(bool early) {
 #endif
 }
 
+/// Polls between two looks at the clock and at who has failed, where many wait for long: milliseconds. With 4
+/// ranks 2000 lanes of chunked.cuh wait at a time: looking as often as others do, they keep one another
+/// waiting for PCIe until all wait long enough to look again, and so on, chunk after chunk.
+inline constexpr int kPollsOfMany = 1 << 14;
+
 /// This call's epoch. Read by every thread, as early as possible.
 __device__ __forceinline__ std::uint64_t read_epoch(const Control& control) {
   std::uint64_t last;

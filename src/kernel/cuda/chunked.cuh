@@ -71,9 +71,6 @@ class Chunked {
  private:
   static constexpr Crew kCrew = crew(kRanks);
   static constexpr unsigned kWidth = 16;
-  /// Milliseconds. With 4 ranks 2000 lanes wait at a time: looking as often as others do, they keep one
-  /// another waiting for PCIe until all wait long enough to look again, and so on, chunk after chunk.
-  static constexpr int kPollsPerLook = 1 << 14;
   using Data = Packet<16>;
 
   __device__ __forceinline__ void scatter(int warp) const {
@@ -267,7 +264,7 @@ class Chunked {
       std::uint32_t seen;
       asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(seen) : "r"(shared(mine)) : "memory");
       if (__all_sync(0xffffffff, seen >= count)) break;
-      if (polls % kPollsPerLook == 0 && __any_sync(0xffffffff, device::load_relaxed(p_.guard.failed) != 0)) {
+      if (polls % kPollsOfMany == 0 && __any_sync(0xffffffff, device::load_relaxed(p_.guard.failed) != 0)) {
         return false;
       }
     }
@@ -281,8 +278,8 @@ class Chunked {
     if (is_peer(lane_)) {
       const std::uint64_t* const flag = &p_.heads[p_.rank]->flags[phase][blockIdx.x][g % kRing][lane_];
       // acquire.sys: pairs with the release in signal().
-      came = device::wait_until<kPollsPerLook>(p_.guard, static_cast<int>(lane_), DeviceFault::all_reduce,
-                                               [=] { return device::load_relaxed(flag) > g; }) &&
+      came = device::wait_until<kPollsOfMany>(p_.guard, static_cast<int>(lane_), DeviceFault::all_reduce,
+                                              [=] { return device::load_relaxed(flag) > g; }) &&
              device::load_acquire(flag) > g;
     }
     const bool all = __all_sync(0xffffffff, came) != 0;

@@ -8,7 +8,7 @@
 // more than the message.
 #pragma once
 
-#include "kernel/cuda/pairs.cuh"
+#include "kernel/cuda/pair_stream.cuh"
 
 namespace onehop::cuda {
 

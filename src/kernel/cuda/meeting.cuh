@@ -16,9 +16,8 @@ __device__ __forceinline__ bool meet(const Meeting& m) {
     // release.sys: pairs with the acquire below, on the peer. What came before in this stream has been
     // performed.
     if (blockIdx.x == 0) device::store_release(m.peer_flags[peer], epoch);
-    constexpr int kPolls = 1 << 14;  // the wait may be long, and hundreds wait
-    came = device::wait_until<kPolls>(m.guard, peer, m.phase,
-                                      [&] { return device::load_acquire(m.own_flags + peer) >= epoch; });
+    came = device::wait_until<kPollsOfMany>(
+        m.guard, peer, m.phase, [&] { return device::load_acquire(m.own_flags + peer) >= epoch; });
   }
   came = __syncthreads_and(came ? 1 : 0) != 0;
   settle(*m.control, epoch);

@@ -139,6 +139,41 @@ __device__ __forceinline__ void store_packet(std::byte* data, std::size_t at, st
   }
 }
 
+/// Bytes of the user's, of any alignment.
+template <int kBytes>
+__device__ __forceinline__ Packet<kBytes> load_bytes(const std::byte* data, std::size_t at,
+                                                     std::size_t bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data + at);
+  if (at + kBytes <= bytes) {
+    if (address % kBytes == 0) return load_whole<kBytes>(data + at);
+    if (address % 4 == 0) {
+      Packet<kBytes> packet;
+#pragma unroll
+      for (int i = 0; i < kBytes / 4; ++i) {
+        packet.words[i] = reinterpret_cast<const std::uint32_t*>(data + at)[i];
+      }
+      return packet;
+    }
+  }
+  return load_ragged<std::uint8_t, kBytes>(data, at, bytes);
+}
+template <int kBytes>
+__device__ __forceinline__ void store_bytes(std::byte* data, std::size_t at, std::size_t bytes,
+                                            const Packet<kBytes>& packet) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data + at);
+  if (at + kBytes <= bytes) {
+    if (address % kBytes == 0) return store_whole(data + at, packet);
+    if (address % 4 == 0) {
+#pragma unroll
+      for (int i = 0; i < kBytes / 4; ++i) {
+        reinterpret_cast<std::uint32_t*>(data + at)[i] = packet.words[i];
+      }
+      return;
+    }
+  }
+  store_ragged<std::uint8_t, kBytes>(data, at, bytes, packet);
+}
+
 /// The elements of a packet, combined rank after rank.
 template <class E, Op kOp, int kBytes>
 class Accumulator {

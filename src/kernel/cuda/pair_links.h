@@ -1,4 +1,4 @@
-// What passes between pairs of ranks: the host's side of pairs.cuh and combine.cuh.
+// What passes between pairs of ranks: the host's side of pairs.cuh, relay.cuh and combine.cuh.
 #pragma once
 
 #include <cstddef>

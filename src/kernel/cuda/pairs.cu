@@ -1,5 +1,6 @@
 // Messages between pairs of ranks that move as they are.
 #include "kernel/cuda/pairs.cuh"
+#include "kernel/cuda/relay.cuh"
 
 extern "C" __global__ void __launch_bounds__(512, 2)
     exchange(const __grid_constant__ onehop::cuda::PairParams params) {

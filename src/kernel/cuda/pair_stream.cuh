@@ -1,0 +1,160 @@
+// Messages of pairs.cuh that go in chunks, and what the kernels that have to do with them share.
+#pragma once
+
+#include "kernel/cuda/call.cuh"
+#include "kernel/cuda/packet.cuh"
+
+namespace onehop::cuda {
+
+/// Frees a slot, by one thread, behind a barrier of those who have read it. Relaxed: pairs with the acquire
+/// in PairStream::send(), on the peer. There is nothing to publish, only loads that must come first; and they
+/// have, since what they loaded has been used. A release would wait for this rank's stores.
+__device__ __forceinline__ void tell_taken(std::uint64_t* count, std::uint64_t chunks) {
+  device::store_relaxed(count, chunks);
+}
+
+/// Waits until a count that `peer` raises is at least `wanted`. acquire.sys: pairs with the release of
+/// whoever raises it. By one thread; others follow it through a barrier.
+__device__ __forceinline__ bool await_count(const PairParams& p, int peer, const std::uint64_t* count,
+                                            std::uint64_t wanted) {
+  return device::wait_until<kPollsOfMany>(p.guard, peer, p.phase,
+                                          [=] { return device::load_relaxed(count) >= wanted; }) &&
+         device::load_acquire(count) >= wanted;
+}
+
+/// One warp's stream of chunks.
+class PairStream {
+ public:
+  __device__ __forceinline__ PairStream(const PairParams& p, const PairEnd& end, int peer, unsigned stream)
+      : p_(p), end_(end), peer_(peer), stream_(stream), lane_(threadIdx.x % 32) {
+    if (stream_ < end_.shape.streams) {
+      begin_ = std::size_t{stream_} * end_.shape.chunk;
+      count_ = end_.chunks[stream_];
+    }
+  }
+
+  /// Whether there is a chunk left.
+  [[nodiscard]] __device__ __forceinline__ bool more() const {
+    return stream_ < end_.shape.streams && begin_ < end_.bytes;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::size_t begin() const { return begin_; }
+  [[nodiscard]] __device__ __forceinline__ unsigned bytes() const {
+    const std::size_t rest = end_.bytes - begin_;
+    return rest < end_.shape.chunk ? static_cast<unsigned>(rest) : end_.shape.chunk;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::byte* slot() const {
+    return end_.slots + (std::size_t{stream_} * kPairDepth + count_ % kPairDepth) * p_.slot;
+  }
+  __device__ __forceinline__ void next() {
+    begin_ += std::size_t{end_.shape.streams} * end_.shape.chunk;
+    ++count_;
+  }
+  /// For the next launch.
+  __device__ __forceinline__ void keep() const {
+    if (lane_ == 0 && stream_ < end_.shape.streams) end_.chunks[stream_] = count_;
+  }
+
+  /// By a warp: all chunks of the stream.
+  __device__ __forceinline__ void send() {
+    for (; more(); next()) {
+      const bool unused = count_ < kPairDepth;
+      if (!all(lane_ != 0 || unused || await(end_.chunks_taken, count_ - kPairDepth + 1))) return;
+      std::byte* const to = slot();
+      copy([&](unsigned at, bool whole) { return load(at, whole); },
+           [&](unsigned at, bool, const Packet<16>& packet) { store_whole(to + at, packet); });
+      __syncwarp();
+      // release.sys: pairs with the acquire in receive() or combine.cuh, on the peer; publishes the chunk.
+      if (lane_ == 0) device::store_release(end_.chunks_ready + stream_, count_ + 1);
+    }
+    keep();
+  }
+  __device__ __forceinline__ void receive() {
+    for (; more(); next()) {
+      if (!all(lane_ != 0 || await(end_.chunks_ready, count_ + 1))) return;
+      const std::byte* const from = slot();
+      copy([&](unsigned at, bool) { return load_whole<16>(from + at); },
+           [&](unsigned at, bool whole, const Packet<16>& packet) { store(at, whole, packet); });
+      __syncwarp();
+      if (lane_ == 0) tell_taken(end_.chunks_taken + stream_, count_ + 1);
+    }
+    keep();
+  }
+
+  /// By a warp: whether it holds for all lanes; orders what they did before.
+  [[nodiscard]] static __device__ __forceinline__ bool all(bool mine) {
+    const bool every = __all_sync(0xffffffff, mine) != 0;
+    __syncwarp();
+    return every;
+  }
+
+ private:
+  [[nodiscard]] __device__ __forceinline__ bool await(const std::uint64_t* counts,
+                                                      std::uint64_t wanted) const {
+    return await_count(p_, peer_, counts + stream_, wanted);
+  }
+  [[nodiscard]] __device__ __forceinline__ Packet<16> load(unsigned at, bool whole) const {
+    if (whole) return load_whole<16>(end_.data + begin_ + at);
+    return load_bytes<16>(end_.data, begin_ + at, end_.bytes);
+  }
+  __device__ __forceinline__ void store(unsigned at, bool whole, const Packet<16>& packet) const {
+    if (whole) return store_whole(end_.data + begin_ + at, packet);
+    store_bytes<16>(end_.data, begin_ + at, end_.bytes, packet);
+  }
+  /// The chunk, four packets of each lane at a time.
+  template <class Load, class Store>
+  __device__ __forceinline__ void copy(Load&& load, Store&& store) const {
+    constexpr unsigned kAtOnce = 4;
+    const unsigned length = bytes();
+    const bool whole = reinterpret_cast<std::uintptr_t>(end_.data) % 16 == 0 && length % 16 == 0;
+    for (unsigned at = lane_ * 16; at < length; at += kAtOnce * 512) {
+      Packet<16> packets[kAtOnce];
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        if (at + i * 512 < length) packets[i] = load(at + i * 512, whole);
+      }
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        if (at + i * 512 < length) store(at + i * 512, whole, packets[i]);
+      }
+    }
+  }
+
+  const PairParams& p_;
+  const PairEnd& end_;
+  const int peer_;
+  const unsigned stream_;
+  const unsigned lane_;
+  std::size_t begin_ = 0;    ///< of the chunk, in the message
+  std::uint64_t count_ = 0;  ///< number of the chunk in the stream, from the first launch on
+};
+
+/// The stream of its row that a warp has.
+__device__ __forceinline__ unsigned stream_of_warp() {
+  return (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+}
+
+/// The rank that entry i of PairParams::pairs is about.
+__device__ __forceinline__ int pair_peer(const PairParams& p, unsigned i) {
+  const int peer = p.rank + 1 + static_cast<int>(i);
+  return peer < p.size ? peer : peer - p.size;
+}
+
+/// What stays on this rank; a thread has kAtOnce packets under way.
+template <int kAtOnce>
+__device__ __forceinline__ void keep_own(const PairParams& p) {
+  const std::size_t stride = std::size_t{gridDim.x} * blockDim.x * 16;
+  for (std::size_t at = (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x) * 16; at < p.bytes;
+       at += kAtOnce * stride) {
+    Packet<16> packets[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (at + i * stride < p.bytes) packets[i] = load_bytes<16>(p.in, at + i * stride, p.bytes);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (at + i * stride < p.bytes) store_bytes<16>(p.out, at + i * stride, p.bytes, packets[i]);
+    }
+  }
+}
+
+}  // namespace onehop::cuda

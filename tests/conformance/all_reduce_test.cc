@@ -9,11 +9,8 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
-#include <numeric>
 #include <random>
 #include <thread>
 
@@ -25,8 +22,6 @@
 
 namespace onehop::testing {
 namespace {
-
-constexpr std::optional<Algorithm> kAlgorithms[] = {std::nullopt, Algorithm::one_shot, Algorithm::two_shot};
 
 /// Counts at which something begins, ends or repeats: the plan's limits and chunks, and one element to either
 /// side.
@@ -75,17 +70,6 @@ std::vector<std::size_t> boundary_counts(const Backend& backend, int ranks, DTyp
 
 class AllReduce : public CollectiveTest {};
 
-/// A case with everything but type, op and count drawn at random.
-CollectiveCase random_case(std::mt19937_64& random) {
-  CollectiveCase result;
-  result.algorithm = kAlgorithms[random() % std::size(kAlgorithms)];
-  result.placement = static_cast<Placement>(random() % kPlacementCount);
-  result.in_place = random() % 2 == 0;
-  result.shift = random() % 3 == 0 ? 0 : random() % 64;
-  result.start = random() % Streams::kPeriod;
-  return result;
-}
-
 TEST_P(AllReduce, GivesTheExactBitsOfEveryTypeAndOpAtEverySize) {
   std::mt19937_64 random(seed());
   std::vector<CollectiveCase> cases;
@@ -94,7 +78,7 @@ TEST_P(AllReduce, GivesTheExactBitsOfEveryTypeAndOpAtEverySize) {
     for (const Reduction& how : reductions_of(static_cast<DType>(type))) {
       for (const std::size_t count : small_counts()) {
         if (n++ % kThin != 0) continue;
-        CollectiveCase each = random_case(random);
+        CollectiveCase each = random_all_reduce(random);
         each.type = static_cast<DType>(type);
         each.set(how);
         each.count = count;
@@ -117,7 +101,7 @@ TEST_P(AllReduce, CrossesEveryLimitOfThePlanWithEveryPlacement) {
         for (const bool in_place : {false, true}) {
           // The number of cases per placement is odd against this, so that all meet all in the end.
           if (n++ % (3 * kThin) != 0) continue;
-          CollectiveCase each = random_case(random);
+          CollectiveCase each = random_all_reduce(random);
           each.type = type;
           each.op = op;
           each.count = count;
@@ -137,7 +121,7 @@ TEST_P(AllReduce, ForcesEachAlgorithmOnEachPlacementInChunksOfASmallStagingBuffe
   for (int placement = 0; placement < kPlacementCount; ++placement) {
     for (const bool in_place : {false, true}) {
       for (const std::optional<Algorithm> algorithm : kAlgorithms) {
-        CollectiveCase each = random_case(random);
+        CollectiveCase each = random_all_reduce(random);
         each.type = DType::f32;
         each.count = kSanitized ? 20011 : 50021;  // primes, of many chunks
         each.placement = static_cast<Placement>(placement);
@@ -155,7 +139,7 @@ TEST_P(AllReduce, CarriesMegabytesInTheDefaultStagingBuffer) {
   std::vector<CollectiveCase> cases;
   for (const DType type : {DType::f16, DType::f32, DType::i8}) {
     for (const std::size_t bytes : {std::size_t{300} << 10, std::size_t{kSanitized ? 1 : 3} << 20}) {
-      CollectiveCase each = random_case(random);
+      CollectiveCase each = random_all_reduce(random);
       each.type = type;
       each.count = bytes / size_of(type) - 7;
       for (const Placement placement :
@@ -204,7 +188,7 @@ TEST_P(AllReduce, GoesEveryWayATuningTableCanName) {
       std::vector<CollectiveCase> cases;
       for (const DType type : of_class) {
         for (const std::size_t bytes : {8u, 1000u, 66'000u, 999'992u}) {
-          CollectiveCase each = random_case(random);
+          CollectiveCase each = random_all_reduce(random);
           each.algorithm = std::nullopt;
           each.type = type;
           each.op = bytes % 3 == 0 ? ReduceOp::max : ReduceOp::sum;
@@ -295,7 +279,7 @@ TEST_P(AllReduce, KeepsRanksInStepThroughRandomCallsBackToBack) {
     std::mt19937_64 together(seed());
     std::mt19937_64 alone(seed() + static_cast<std::uint64_t>(group.rank().value) + 1);
     for (int i = 0; i < calls; ++i) {
-      CollectiveCase each = random_case(together);
+      CollectiveCase each = random_all_reduce(together);
       each.type = static_cast<DType>(together() % kDTypeCount);
       const std::vector<Reduction> reductions = reductions_of(each.type);
       each.set(reductions[together() % reductions.size()]);
@@ -307,145 +291,6 @@ TEST_P(AllReduce, KeepsRanksInStepThroughRandomCallsBackToBack) {
       if (dice % 16 == 0) std::this_thread::yield();
       if (dice % 128 == 1) std::this_thread::sleep_for(std::chrono::microseconds{dice / 128 % 500});
     }
-  });
-}
-
-// --- groups of calls ---
-
-/// All-reduces that a rank makes in one GroupCall, in memory that is poisoned where none of them may write.
-class Together {
- public:
-  Together(const Backend& backend, Group& group, const AllStreams& streams)
-      : group_(group),
-        streams_(streams),
-        memory_(backend.memory(group)),
-        arena_(memory_->allocate(kArenaBytes)),
-        alone_(seed() + static_cast<std::uint64_t>(group.rank().value) + 1) {}
-  ~Together() { memory_->release(arena_); }
-  Together(const Together&) = delete;
-  Together& operator=(const Together&) = delete;
-
-  [[nodiscard]] bool has_room(const CollectiveCase& each) const {
-    return before_.size() + 2 * (each.count * size_of(each.type) + kSpread) <= kArenaBytes;
-  }
-  /// `each` says all but where its data lies, which is drawn here.
-  void add(const CollectiveCase& each) {
-    const std::size_t bytes = each.count * size_of(each.type);
-    const std::size_t out = place(bytes, size_of(each.type));
-    const std::size_t in = each.in_place ? out : place(bytes, size_of(each.type));
-    streams_[each.type].input(group_.rank().value, each.start, each.count, before_.data() + in);
-    calls_.push_back({each, in, out});
-  }
-  /// Makes them and compares all that was and was not written.
-  void run() {
-    Bytes after = before_;
-    for (const Call& call : calls_) {
-      streams_[call.each.type].expected({call.each.op, call.each.factor}, call.each.start, call.each.count,
-                                        after.data() + call.out);
-    }
-    memory_->upload(arena_, before_.data(), before_.size());
-    GroupCall scope;
-    for (const Call& call : calls_) {
-      (void)all_reduce(group_, arena_ + call.in, arena_ + call.out, call.each.count, call.each.type,
-                       call.each.op, memory_->stream(),
-                       {.algorithm = call.each.algorithm, .timeout = {}, .factor = call.each.factor});
-    }
-    scope.end();
-    group_.synchronize(memory_->stream());
-    Bytes got(after.size());
-    memory_->download(got.data(), arena_, got.size());
-    if (got != after) {
-      const auto at =
-          static_cast<std::size_t>(std::mismatch(got.begin(), got.end(), after.begin()).first - got.begin());
-      std::string text =
-          fmt::format("rank {}: byte {} is wrong after {} calls in one GroupCall:", group_.rank().value, at,
-                      calls_.size());
-      for (const Call& call : calls_) {
-        text += fmt::format("\n  {} from {} to {}", call.each.describe(), call.in, call.out);
-      }
-      throw std::runtime_error(text);
-    }
-    calls_.clear();
-    before_.clear();
-  }
-
- private:
-  static constexpr std::size_t kArenaBytes = 6 << 20;
-  static constexpr std::size_t kSpread = 64;
-  static constexpr std::byte kPoison{0xa5};
-  struct Call {
-    CollectiveCase each;
-    std::size_t in;
-    std::size_t out;
-  };
-
-  /// Room for so many bytes, at any place that elements may have.
-  std::size_t place(std::size_t bytes, std::size_t element) {
-    const std::size_t gap = alone_() % 2 == 0 ? 0 : alone_() % (kSpread / 2);
-    const std::size_t at = (before_.size() + gap + element - 1) / element * element;
-    before_.resize(at + bytes, kPoison);
-    return at;
-  }
-
-  Group& group_;
-  const AllStreams& streams_;
-  std::unique_ptr<RankMemory> memory_;
-  std::byte* arena_;
-  std::mt19937_64 alone_;
-  std::vector<Call> calls_;
-  Bytes before_;
-};
-
-/// Small ones and empty ones, now and then one that is too large to go with others, and, as a rule, of one
-/// type and op.
-TEST_P(AllReduce, GivesTheSameBitsInAGroupCallOfUpTo70) {
-  const int scopes = kSanitized ? 12 : 120;
-  const AllStreams streams(ranks());
-  backend().run(ranks(), {}, [&](Group& group) {
-    constexpr std::size_t kMost = 64 << 10;
-    Together together(backend(), group, streams);
-    Workspace plain(backend(), group, kMost);
-    std::mt19937_64 random(seed());
-    std::uint64_t calls = 0;
-    for (int scope = 0; scope < scopes; ++scope) {
-      CollectiveCase each;
-      // Every magnitude is as likely as any other.
-      const auto draw_count = [&](std::size_t most) {
-        const std::size_t limit = most >> random() % 17;
-        return random() % 8 == 0 ? random() % 2 : random() % (limit / size_of(each.type) + 1);
-      };
-      const auto draw_type = [&] { each.type = static_cast<DType>(random() % kDTypeCount); };
-      const auto draw_reduction = [&] {
-        const std::vector<Reduction> all = reductions_of(each.type);
-        const Reduction& how = all[random() % all.size()];
-        each.op = how.op;
-        each.factor = how.factor;
-      };
-      draw_type();
-      draw_reduction();
-      for (std::uint64_t left = 1 + random() % 70; left > 0; --left) {
-        const bool another = random() % 32 == 0;
-        if (another) draw_type();
-        if (another || random() % 32 == 0) draw_reduction();
-        if (random() % 32 == 0) each.algorithm = kAlgorithms[random() % std::size(kAlgorithms)];
-        each.count = draw_count(random() % 64 == 0 ? 600 << 10 : kMost);
-        each.in_place = random() % 2 == 0;
-        each.start = random() % Streams::kPeriod;
-        if (!together.has_room(each)) break;
-        together.add(each);
-        ++calls;
-      }
-      together.run();
-      each = random_case(random);
-      draw_type();
-      draw_reduction();
-      each.count = draw_count(kMost);
-      (void)plain.run(each, streams[each.type]);
-      ++calls;
-    }
-    const auto usage = group.usage();
-    if (std::accumulate(usage.begin(), usage.end(), std::uint64_t{0}) != calls)
-      throw std::runtime_error(fmt::format("{} calls were not all counted", calls));
   });
 }
 
@@ -473,43 +318,6 @@ TEST_P(AllReduce, CountsEveryCompletedCallByItsAlgorithm) {
     memory->release(data);
   });
 }
-
-/// Sets a variable of the environment, which ranks read when they join, while it lives.
-class ScopedVariable {
- public:
-  ScopedVariable(const char* name, const char* value) : name_(name) { (void)::setenv(name, value, 1); }
-  ~ScopedVariable() { (void)::unsetenv(name_); }
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-
- private:
-  const char* name_;
-};
-
-/// Numbers in a rank's memory.
-template <class T>
-class Array {
- public:
-  Array(RankMemory& memory, std::size_t count, T value)
-      : memory_(memory), count_(count), data_(reinterpret_cast<T*>(memory.allocate(count * sizeof(T)))) {
-    const std::vector<T> values(count, value);
-    memory.upload(data_, values.data(), count * sizeof(T));
-  }
-  ~Array() { memory_.release(reinterpret_cast<std::byte*>(data_)); }
-  Array(const Array&) = delete;
-  Array& operator=(const Array&) = delete;
-  [[nodiscard]] T* data() const { return data_; }
-  [[nodiscard]] std::vector<T> values() const {
-    std::vector<T> values(count_);
-    memory_.download(values.data(), data_, count_ * sizeof(T));
-    return values;
-  }
-
- private:
-  RankMemory& memory_;
-  std::size_t count_;
-  T* data_;
-};
 
 TEST_P(AllReduce, RefusesAFactorThatTheTypeDoesNotHoldOnEveryRank) {
   backend().run(ranks(), {}, [&](Group& group) {
@@ -612,121 +420,7 @@ TEST_P(AllReduce, RejectsCallsThatDifferOnEveryRankAndTheGroupStaysUsable) {
   });
 }
 
-TEST_P(AllReduce, RejectsADifferenceInAGroupCallOnEveryRankAndTheGroupStaysUsable) {
-  const ScopedVariable check("ONEHOP_CHECK", "1");
-  backend().run(ranks(), {}, [&](Group& group) {
-    const std::unique_ptr<RankMemory> memory = backend().memory(group);
-    const bool odd_one = group.rank().value == group.size() - 1;
-    constexpr std::size_t kRoom = 80'000;
-    const Array<std::int32_t> ones(*memory, kRoom, 1);
-    const auto make = [&](std::size_t last_count, std::size_t last_out) {
-      const Array<std::int32_t> out(*memory, kRoom, 7);
-      try {
-        GroupCall scope;
-        for (const std::size_t at : {0u, 1u, 2u}) {
-          (void)all_reduce(group, ones.data() + 1000 * at, out.data() + (at == 2 ? last_out : 1000 * at),
-                           at == 2 ? last_count : 1000, DType::i32, ReduceOp::sum, memory->stream());
-        }
-        scope.end();
-      } catch (const Error& error) {
-        group.synchronize(memory->stream());
-        const std::vector<std::int32_t> values = out.values();
-        EXPECT_EQ(std::count(values.begin() + 2000, values.end(), 7), kRoom - 2000) << error.what();
-        return error.message();
-      }
-      group.synchronize(memory->stream());
-      const std::vector<std::int32_t> values = out.values();
-      EXPECT_EQ(std::count(values.begin(), values.begin() + 3000, group.size()), 3000);
-      return std::string("made");
-    };
-    EXPECT_EQ(make(1000, 2000), "made");
-    // By some ranks' counts all go in one launch, by the other's they do not.
-    EXPECT_THAT(make(odd_one ? 999 : 1000, 2000), ::testing::HasSubstr("count 999"));
-    EXPECT_THAT(make(odd_one ? 70'000 : 1000, 2000), ::testing::HasSubstr("count 70000"));
-    if (backend().on_gpus) {
-      EXPECT_THAT(make(1000, odd_one ? 1999 : 2000), ::testing::HasSubstr("of the same GroupCall"));
-    }
-    EXPECT_EQ(make(1000, 2000), "made");
-  });
-}
-
-// --- the legacy policy ---
-
-class LegacyAllReduce : public AllReduce {
- protected:
-  void run_legacy(std::size_t scratch_bytes, const std::function<void(Group&)>& body) const {
-    JoinOptions options;
-    options.policy = AlgorithmPolicy::legacy;
-    options.scratch_bytes = scratch_bytes;
-    backend().run(ranks(), options, body);
-  }
-};
-
-TEST_P(LegacyAllReduce, UsesOneShotTo256KiBTwoShotTo10MiBAndThenNone) {
-  const AllStreams streams(ranks(), {DType::f32, DType::bf16});
-  run_legacy(kDefaultScratch, [&](Group& group) {
-    Workspace workspace(backend(), group, (10 << 20) + 64);
-    for (const DType type : {DType::f32, DType::bf16}) {
-      const auto expect = [&](std::size_t bytes, Algorithm algorithm) {
-        CollectiveCase each;
-        each.type = type;
-        each.count = bytes / size_of(type);
-        each.in_place = true;
-        each.start = bytes % Streams::kPeriod;
-        EXPECT_EQ(workspace.run(each, streams[type]), algorithm) << bytes;
-      };
-      for (const std::size_t bytes : {0ul, 4ul, 4096ul, (256ul << 10) - 4, 256ul << 10})
-        expect(bytes, Algorithm::one_shot);
-      expect((256 << 10) + 4, Algorithm::two_shot);
-      // (plan_test.cc has these limits too; carrying so much takes a while.)
-      if (kSanitized && (group.size() > 2 || type == DType::bf16)) continue;
-      expect(10 << 20, Algorithm::two_shot);
-      expect((10 << 20) + 4, Algorithm::none);
-    }
-  });
-}
-
-TEST_P(LegacyAllReduce, DeclinesWhatTheOriginalDeclines) {
-  const AllStreams streams(ranks(), {DType::f16, DType::f32, DType::bf16, DType::f64});
-  run_legacy(kSmallScratch, [&](Group& group) {
-    Workspace workspace(backend(), group, 200 << 10);
-    const auto expect = [&](DType type, ReduceOp op, std::size_t count, Algorithm algorithm,
-                            std::size_t shift = 0) {
-      CollectiveCase each{.type = type, .op = op, .count = count, .algorithm = {}, .shift = shift};
-      EXPECT_EQ(workspace.run(each, streams[type]), algorithm) << each.describe();
-    };
-    expect(DType::f32, ReduceOp::sum, 16, Algorithm::one_shot);
-    expect(DType::f16, ReduceOp::sum, 16, Algorithm::none);
-    expect(DType::f64, ReduceOp::sum, 16, Algorithm::none);
-    expect(DType::f32, ReduceOp::max, 16, Algorithm::none);
-    expect(DType::bf16, ReduceOp::sum, 16, Algorithm::one_shot);
-    expect(DType::bf16, ReduceOp::sum, 17, Algorithm::none);  // 34 bytes
-    // Ranks on GPUs do not meet to hear of each other's alignment: they carry what the original declines.
-    const Algorithm misaligned = backend().on_gpus ? Algorithm::one_shot : Algorithm::none;
-    expect(DType::bf16, ReduceOp::sum, 16, misaligned, 1);
-    // Misaligned on one rank alone: the same on all.
-    for (int r = 0; r < group.size(); ++r) {
-      expect(DType::bf16, ReduceOp::sum, 16, misaligned, group.rank() == Rank{r} ? 1 : 0);
-    }
-    // Not more than the buffer holds.
-    expect(DType::f32, ReduceOp::sum, kSmallScratch / 4, Algorithm::one_shot);
-    expect(DType::f32, ReduceOp::sum, kSmallScratch / 4 + 1, Algorithm::none);
-  });
-}
-
-TEST_P(LegacyAllReduce, ForcingAnAlgorithmOverridesThePolicy) {
-  const AllStreams streams(ranks(), {DType::f16});
-  run_legacy(kSmallScratch, [&](Group& group) {
-    Workspace workspace(backend(), group, 200 << 10);
-    for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
-      CollectiveCase each{.type = DType::f16, .count = 50021, .algorithm = algorithm, .shift = 1};
-      EXPECT_EQ(workspace.run(each, streams[DType::f16]), algorithm);
-    }
-  });
-}
-
 INSTANTIATE_TEST_SUITE_P(, AllReduce, ::testing::ValuesIn(parameters(&Backend::sizes)), name_of);
-INSTANTIATE_TEST_SUITE_P(, LegacyAllReduce, ::testing::ValuesIn(parameters(&Backend::few_sizes)), name_of);
 
 }  // namespace
 }  // namespace onehop::testing

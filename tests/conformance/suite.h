@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <initializer_list>
 #include <map>
+#include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -54,6 +56,57 @@ class AllStreams {
 inline std::vector<std::size_t> small_counts() {
   return {0, 1, 2, 3, 7, 15, 16, 17, 31, 61, 63, 64, 65, 127, 509, 1021, 1023, 1025, 4093, 4099};
 }
+
+inline constexpr std::optional<Algorithm> kAlgorithms[] = {std::nullopt, Algorithm::one_shot,
+                                                           Algorithm::two_shot};
+
+/// An all-reduce with everything but type, op and count drawn at random.
+inline CollectiveCase random_all_reduce(std::mt19937_64& random) {
+  CollectiveCase result;
+  result.algorithm = kAlgorithms[random() % std::size(kAlgorithms)];
+  result.placement = static_cast<Placement>(random() % kPlacementCount);
+  result.in_place = random() % 2 == 0;
+  result.shift = random() % 3 == 0 ? 0 : random() % 64;
+  result.start = random() % Streams::kPeriod;
+  return result;
+}
+
+/// Sets a variable of the environment, which ranks read when they join, while it lives.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const char* value) : name_(name) { (void)::setenv(name, value, 1); }
+  ~ScopedVariable() { (void)::unsetenv(name_); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+/// Numbers in a rank's memory.
+template <class T>
+class Array {
+ public:
+  Array(RankMemory& memory, std::size_t count, T value)
+      : memory_(memory), count_(count), data_(reinterpret_cast<T*>(memory.allocate(count * sizeof(T)))) {
+    const std::vector<T> values(count, value);
+    memory.upload(data_, values.data(), count * sizeof(T));
+  }
+  ~Array() { memory_.release(reinterpret_cast<std::byte*>(data_)); }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+  [[nodiscard]] T* data() const { return data_; }
+  [[nodiscard]] std::vector<T> values() const {
+    std::vector<T> values(count_);
+    memory_.download(values.data(), data_, count_ * sizeof(T));
+    return values;
+  }
+
+ private:
+  RankMemory& memory_;
+  std::size_t count_;
+  T* data_;
+};
 
 struct Parameter {
   const Backend* backend;

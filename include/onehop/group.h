@@ -32,7 +32,7 @@ struct JoinOptions {
   /// Groups that live on one store at the same time need different names; one after another may share one.
   std::string name = "world";
   /// What each rank can stage at a time; 0: 10 MiB for host ranks (the field's default), 16 MiB for GPUs. A
-  /// GPU gives about seven times as much memory for it, 9 MiB, and 1 MiB per rank: data on its way lies in
+  /// GPU gives about seven times as much memory for it, 13 MiB, and 1 MiB per rank: data on its way lies in
   /// mailboxes and slots of two parities. A host rank gives up to a quarter more, for sends.
   std::size_t scratch_bytes = 0;
   /// GPUs: memory that each rank gives so that copy engines carry messages of at least 64 MiB per rank of the

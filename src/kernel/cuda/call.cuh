@@ -20,8 +20,9 @@ namespace onehop::cuda {
 //
 // Room for others. All blocks of a call wait for the peers' blocks, so all must be resident at once, and so
 // must those of another group that uses the same GPUs at the same time, since the GPUs may begin them in
-// different orders. A kernel takes at most half of every multiprocessor (max_threads); and one that takes
-// more than a quarter does not let the next kernel of its stream start beside it.
+// different orders. A kernel waits on at most half of what the multiprocessors hold (max_threads; in smaller
+// blocks, no more threads); and one that takes more than a quarter does not let the next kernel of its stream
+// start beside it.
 
 /// Before anything is read or sent: this kernel may have been set up early, so it waits here until the one
 /// before it has ended and its stores are performed.

@@ -18,10 +18,11 @@ struct CallOptions {
   /// Default: the group's timeout.
   std::optional<Duration> timeout;
   /// A promise that every rank of the call makes: `out`, which all ranks pass, also those that get nothing,
-  /// lies at the same place of one SymmetricBuffer of this group on each. On GPUs copy engines then bring
-  /// long blocks of all_gather, all_to_all, gather and scatter, and of broadcast between two ranks, straight
-  /// there, which is quicker than what kernels do. Other calls take no notice of it. If `out` is in no such
-  /// buffer, or at another place than a peer's, the group fails, and what lies in the buffer is undefined.
+  /// lies at the same place of one SymmetricBuffer of this group on each; and an all_reduce is in place on
+  /// all ranks or on none. On GPUs copy engines then bring long blocks of all_gather, all_to_all, gather and
+  /// scatter, of broadcast between two ranks, and of all_reduce where it is not in place, straight there,
+  /// which is quicker than what kernels do. Other calls take no notice of it. If `out` is in no such buffer,
+  /// or at another place than a peer's, the group fails, and what lies in the buffer is undefined.
   bool symmetric = false;
   /// Of ReduceOp::premul_sum, the same on all ranks; other calls take no other than 1. The sum over ranks is
   /// multiplied by it, rounded to the accumulation type, before the only rounding. For integers it must be

@@ -89,27 +89,61 @@ PlanRequest device_request(Group::State& group, const AllReduceCall& call) {
           .tuning = &group.tuning().table};
 }
 
+/// The first `bytes` of a call, as planned.
+DeviceAllReduce describe_device_all_reduce(const Group::State& group, const AllReduceCall& call,
+                                           std::size_t bytes, const DevicePlan& plan) {
+  return {.in = call.in,
+          .out = call.out,
+          .bytes = bytes,
+          .type = call.type,
+          .op = call.op,
+          .scale = arguments_of(call).scale(group.size()),
+          .protocol = plan.protocol,
+          .launch_bytes = plan.launch_bytes,
+          .chunk = plan.chunk,
+          .grid = plan.grid,
+          .block = plan.block,
+          .early = plan.early};
+}
+
+/// Queues what copy engines bring straight to the output of a call that promises symmetric memory, and takes
+/// it off `call`. Returns the place that goes with what is left (DeviceAllReduce::place).
+std::uint64_t queue_direct_part(Group::State& group, const PlanRequest& request, AllReduceCall& call) {
+  const std::optional<DevicePlan> plan = plan_direct_all_reduce(request);
+  if (!call.options.symmetric || !plan) return 0;
+  const SymmetricOutput output = find_symmetric_output(group, arguments_of(call), request.bytes);
+  for (int r = 0; r < group.size(); ++r) {
+    // Memory is mapped by whole pages, so every rank sees everyone's alignment, and all choose alike.
+    if (reinterpret_cast<std::uintptr_t>(output.on(r)) % 16 != 0) return 0;
+  }
+  // In place peers would write over what is still to be sent. Those that are not in place expect this rank to
+  // be at the place itself, and so find out.
+  if (call.in == call.out) return ~output.place;
+  DeviceAllReduce part = describe_device_all_reduce(group, call, plan->launch_bytes, *plan);
+  part.place = output.place;
+  part.direct = true;
+  for (int r = 0; r < group.size(); ++r) part.outs[static_cast<std::size_t>(r)] = output.on(r);
+  group.device()->all_reduce(part, call.stream);
+  call.in += plan->launch_bytes;
+  call.out += plan->launch_bytes;
+  call.count -= plan->launch_bytes / size_of(call.type);
+  return 0;
+}
+
 /// Queues one call on this rank's GPU.
-Algorithm device_all_reduce(Group::State& group, const AllReduceCall& call) {
-  const std::size_t bytes = call.count * size_of(call.type);
+Algorithm device_all_reduce(Group::State& group, AllReduceCall call) {
+  const std::size_t count = call.count;
   PlanRequest request = device_request(group, call);
-  request.bytes = bytes;
+  request.bytes = count * size_of(call.type);
+  const std::uint64_t place = queue_direct_part(group, request, call);
+  request.bytes = call.count * size_of(call.type);
   const DevicePlan plan = plan_device_all_reduce(request);
-  if (plan.algorithm == Algorithm::none || bytes == 0) return plan.algorithm;
-  group.device()->all_reduce({.in = call.in,
-                              .out = call.out,
-                              .bytes = bytes,
-                              .type = call.type,
-                              .op = call.op,
-                              .scale = arguments_of(call).scale(group.size()),
-                              .protocol = plan.protocol,
-                              .launch_bytes = plan.launch_bytes,
-                              .chunk = plan.chunk,
-                              .grid = plan.grid,
-                              .block = plan.block,
-                              .early = plan.early},
-                             call.stream);
-  return plan.algorithm;
+  if (plan.algorithm != Algorithm::none && call.count != 0) {
+    DeviceAllReduce rest = describe_device_all_reduce(group, call, request.bytes, plan);
+    rest.place = place;
+    group.device()->all_reduce(rest, call.stream);
+  }
+  return call.count == count ? plan.algorithm : Algorithm::two_shot;
 }
 
 Algorithm make_one(Group::State& group, const AllReduceCall& call, CallDefect defect) {

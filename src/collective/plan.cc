@@ -67,6 +67,7 @@ constexpr std::size_t kLeastChunk = 512;  // a packet for every lane of a warp
 constexpr std::size_t kMinRound = std::size_t{32} << 20;
 constexpr std::size_t kMinRounds = 2;
 constexpr std::size_t kMaxRounds = 4;
+constexpr std::size_t kCopyUnit = 512;  // of rounds, and of the pieces of direct copies: any type, any kernel
 
 // Reduce-scatter: as for all-reduce, of what a rank sends to all; mailboxes up to this block.
 constexpr std::size_t kScatterPackets = 48 << 10;
@@ -163,11 +164,11 @@ void shape_chunks(DevicePlan& plan, const PlanRequest& request, std::size_t bloc
   plan.grid = static_cast<unsigned>(std::clamp(ceil_div(piece, plan.chunk), std::size_t{1}, blocks));
 }
 
-/// The kernels between copies, on `blocks` at most.
-void shape_copies(DevicePlan& plan, const PlanRequest& request, std::size_t blocks) {
-  const std::size_t piece = piece_of(request);
+/// The kernels between copies of a piece in so many rounds, on `blocks` at most.
+void shape_copies(DevicePlan& plan, const PlanRequest& request, std::size_t piece, std::size_t rounds,
+                  std::size_t blocks) {
   plan.launch_bytes = piece * static_cast<std::size_t>(request.ranks);
-  plan.chunk = ceil_div(ceil_div(piece, copy_rounds(request)), 512) * 512;
+  plan.chunk = ceil_div(ceil_div(piece, rounds), kCopyUnit) * kCopyUnit;
   plan.block = static_cast<unsigned>(
       cuda::max_threads(cuda::kernel_ranks(request.ranks, request.op == ReduceOp::sum)));
   plan.grid = static_cast<unsigned>(
@@ -247,7 +248,7 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
     return plan;
   }
   if (plan.protocol == DeviceProtocol::copies) {
-    shape_copies(plan, request, blocks);
+    shape_copies(plan, request, piece_of(request), copy_rounds(request), blocks);
     return plan;
   }
   plan.launch_bytes =
@@ -262,6 +263,17 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
       ceil_div(one_shot ? part : ceil_div(part, static_cast<std::size_t>(request.ranks)), width);
   shape_packets(plan, request, packets,
                 row != nullptr ? row->threads : choose_block(packets, blocks, one_shot), blocks);
+  return plan;
+}
+
+std::optional<DevicePlan> plan_direct_all_reduce(const PlanRequest& request) {
+  if (request.policy != AlgorithmPolicy::tuned || request.forced == Algorithm::one_shot) return std::nullopt;
+  // Half of each piece at a time: the other half's bytes move meanwhile.
+  constexpr std::size_t kHalves = 2;
+  const std::size_t piece = request.bytes / static_cast<std::size_t>(request.ranks) / kCopyUnit * kCopyUnit;
+  if (piece < kHalves * kMinRound) return std::nullopt;
+  DevicePlan plan{.algorithm = Algorithm::two_shot, .protocol = DeviceProtocol::copies};
+  shape_copies(plan, request, piece, kHalves, static_cast<std::size_t>(request.resident_blocks));
   return plan;
 }
 

@@ -56,6 +56,11 @@ inline constexpr std::size_t kLegacyTwoShotBytes = 10 << 20;
 /// GPUs. Always finds an algorithm under the tuned policy.
 [[nodiscard]] DevicePlan plan_device_all_reduce(const PlanRequest& request);
 
+/// GPUs: of an all-reduce whose outputs lie at one place of symmetric memory, what copy engines bring
+/// straight there: `launch_bytes` of it, which is less than a few KiB short of all; none: nothing, kernels
+/// are quicker.
+[[nodiscard]] std::optional<DevicePlan> plan_direct_all_reduce(const PlanRequest& request);
+
 /// All-reduces that are made one after the other, alike but for their bytes and memory, and those of them
 /// that go in one launch: the first `calls`, of which at least one is not empty.
 struct ListPlan {

@@ -250,6 +250,37 @@ TEST(DevicePlan, CopyEnginesCarryLongMessagesWhereTheyHaveMemory) {
   }
 }
 
+TEST(DevicePlan, CopyEnginesBringLongMessagesStraightToSymmetricMemoryInTwoHalvesOfEqualPieces) {
+  for (int ranks = 2; ranks <= kMaxDevices; ++ranks) {
+    const auto n = static_cast<std::size_t>(ranks);
+    PlanRequest request{.ranks = ranks, .bytes = n * (64 << 20), .type = DType::bf16, .forced = {}};
+    for (const std::size_t more : {std::size_t{0}, std::size_t{2}, n * 512 + 2, std::size_t{1} << 30}) {
+      request.bytes = n * (64 << 20) + more;
+      const std::optional<DevicePlan> plan = plan_direct_all_reduce(request);
+      ASSERT_TRUE(plan.has_value());
+      EXPECT_EQ(plan->algorithm, Algorithm::two_shot);
+      EXPECT_EQ(plan->protocol, DeviceProtocol::copies);
+      EXPECT_EQ(plan->launch_bytes % (n * 512), 0u);
+      EXPECT_LE(plan->launch_bytes, request.bytes);
+      EXPECT_LT(request.bytes - plan->launch_bytes, n * 512);
+      const std::size_t piece = plan->launch_bytes / n;
+      EXPECT_EQ(plan->chunk % 512, 0u);
+      EXPECT_GE(plan->chunk, piece - plan->chunk);
+      EXPECT_LE(plan->chunk, piece - plan->chunk + 512);
+      EXPECT_GT(plan->grid, 0u);
+      EXPECT_LE(plan->grid, static_cast<unsigned>(request.resident_blocks));
+    }
+    request.forced = Algorithm::one_shot;
+    EXPECT_FALSE(plan_direct_all_reduce(request).has_value());
+    request.forced = Algorithm::two_shot;
+    EXPECT_TRUE(plan_direct_all_reduce(request).has_value());
+    request.bytes = n * (64 << 20) - 2;
+    EXPECT_FALSE(plan_direct_all_reduce(request).has_value());
+    request = {.ranks = ranks, .bytes = n << 30, .policy = AlgorithmPolicy::legacy, .forced = {}};
+    EXPECT_FALSE(plan_direct_all_reduce(request).has_value());
+  }
+}
+
 TEST(DevicePlan, LegacyDeclinesWhatTheLegacyPolicyDeclines) {
   const PlanRequest declined{
       .ranks = 2, .bytes = 1024, .type = DType::i32, .policy = AlgorithmPolicy::legacy, .forced = {}};

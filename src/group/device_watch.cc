@@ -49,12 +49,12 @@ Error error_of(const DeviceFailure& failure, Rank rank, Duration timeout) {
             failure.awaited};
   }
   if (failure.reason == DeviceFault::misplaced) {
-    return {
-        ErrorCode::mismatch,
-        fmt::format("{}: the output of rank {} lies at another place of symmetric memory than that of rank "
-                    "{}, although CallOptions::symmetric promises one place",
-                    name_of(failure.phase), failure.awaited.value, rank.value),
-        failure.awaited};
+    return {ErrorCode::mismatch,
+            fmt::format(
+                "{}: the output of rank {} lies at another place of symmetric memory than that of rank "
+                "{}, or one of them alone is in place, although CallOptions::symmetric promises otherwise",
+                name_of(failure.phase), failure.awaited.value, rank.value),
+            failure.awaited};
   }
   return {ErrorCode::timeout,
           fmt::format("{}: rank {} waited {} ms for rank {} on its GPU", name_of(failure.phase), rank.value,

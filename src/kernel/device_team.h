@@ -61,6 +61,12 @@ struct DeviceAllReduce {
   unsigned block = 1;
   bool early = false;  ///< cuda::AllReduceParams::early
   DeviceFault::Phase phase = DeviceFault::all_reduce;
+  /// Not 0: what all ranks must say alike, which is checked on the device before anything is written: at
+  /// which place of symmetric memory their outputs lie.
+  std::uint64_t place = 0;
+  /// DeviceProtocol::copies with a place: straight to the outputs, by rank, which are aligned to 16 bytes.
+  bool direct = false;
+  std::array<std::byte*, kMaxDevices> outs{};
 };
 
 /// Small all-reduces that go in one launch over packets, as planned.

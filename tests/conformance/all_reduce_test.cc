@@ -208,6 +208,72 @@ TEST_P(AllReduce, GoesEveryWayATuningTableCanName) {
   }
 }
 
+/// Bytes that copy engines carry between GPUs where all promise symmetric memory.
+std::size_t long_message(const Backend& backend, int ranks) {
+  std::size_t bytes = std::size_t{1} << 20;
+  const auto carried = [&] {
+    return plan_direct_all_reduce({.ranks = ranks, .bytes = bytes, .forced = {}}).has_value();
+  };
+  while (backend.on_gpus && !carried()) bytes *= 2;
+  return bytes;
+}
+
+/// On GPUs by copy engines, into the outputs and out of them; what is left over, small or in place by
+/// kernels.
+TEST_P(AllReduce, BringsLongMessagesStraightToSymmetricMemory) {
+  const std::size_t bytes = long_message(backend(), ranks());
+  CollectiveCase simple;
+  simple.symmetric = true;
+  simple.placement = Placement::symmetric;
+  simple.type = DType::bf16;
+  simple.count = bytes / size_of(simple.type);
+  CollectiveCase left_over = simple;
+  left_over.placement = Placement::symmetric_output;
+  left_over.type = DType::f32;
+  left_over.op = ReduceOp::avg;
+  left_over.count = bytes / size_of(left_over.type) + 70'001;
+  left_over.start = 17;
+  left_over.shift = 4;  // to 16 bytes
+  CollectiveCase of_integers = simple;
+  of_integers.placement = Placement::sub_buffers;
+  of_integers.type = DType::i32;
+  of_integers.op = ReduceOp::max;
+  of_integers.algorithm = Algorithm::two_shot;
+  of_integers.count = bytes / size_of(of_integers.type) + 1;
+  CollectiveCase in_place = of_integers;
+  in_place.in_place = true;
+  CollectiveCase misaligned = of_integers;
+  misaligned.shift = 1;
+  CollectiveCase small = left_over;
+  small.count = 1021;
+  run({simple, small, left_over, in_place, small, of_integers, misaligned, simple},
+      AllStreams(ranks(), {DType::bf16, DType::f32, DType::i32}), kDefaultScratch);
+}
+
+TEST_P(AllReduce, FailsOnAllRanksIfSymmetricMemoryIsPromisedAndOneAloneIsInPlace) {
+  if (!backend().on_gpus) GTEST_SKIP() << "host ranks do not need the promise";
+  JoinOptions options;
+  options.timeout = std::chrono::seconds{5};
+  backend().run(ranks(), options, [&](Group& group) {
+    const std::unique_ptr<RankMemory> memory = backend().memory(group);
+    const std::size_t bytes = long_message(backend(), ranks());
+    const SymmetricBuffer shared = group.allocate(bytes);
+    std::byte* const own = memory->allocate(bytes);
+    group.barrier();  // ranks that share a GPU: nobody allocates any more
+    try {
+      const std::byte* const in = group.rank().value == 1 ? shared.local() : own;
+      (void)all_reduce(group, in, shared.local(), bytes, DType::u8, ReduceOp::sum, memory->stream(),
+                       {.algorithm = {}, .timeout = {}, .symmetric = true});
+      group.synchronize(memory->stream());
+      ADD_FAILURE() << "nothing failed";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("alone is in place"));
+    }
+    memory->release(own);
+  });
+}
+
 TEST_P(AllReduce, TreatsSpecialValuesAsTheContractSays) {
   struct Special {
     DType type;

@@ -70,6 +70,10 @@ def direct(says, caught_by="", **defines):
     return Run("direct", says, defines, caught_by)
 
 
+def direct_reduce(says, caught_by="", **defines):
+    return Run("direct_reduce", says, defines, caught_by)
+
+
 def links(says, caught_by="", **defines):
     return Run("links", says, defines, caught_by)
 
@@ -150,7 +154,12 @@ GROUPS = {
         copies("2 ranks, calls of 1 and 4 rounds", ROUNDS_EVEN=1, ROUNDS_ODD=4),
         copies("3 ranks, calls of 1 and 2 rounds", N=3, ROUNDS_ODD=1),
     ],
-    "direct": [direct("2 ranks"), direct("3 ranks", N=3)],
+    "direct": [
+        direct("2 ranks"),
+        direct("3 ranks", N=3),
+        direct_reduce("2 ranks"),
+        direct_reduce("3 ranks", N=3),
+    ],
     "links": [
         links("2 messages each way, of one packet or 3 chunks", MESSAGES=2),
         links("3 messages each way, of one packet or one chunk", MESSAGES=3, CHUNKS=1),
@@ -216,6 +225,10 @@ GROUPS = {
         copies("waiting for one peer is enough", WRONG_SLOT, MUTATION_WAIT_FOR_ONE=1, N=3),
         direct("copies without meeting before", UNREAD_SLOT, MUTATION_NO_FIRST_MEETING=1),
         direct("reads without meeting after the copies", WRONG_OUTPUT, MUTATION_NO_LAST_MEETING=1),
+        direct_reduce("scatters without meeting before", UNREAD_SLOT, MUTATION_NO_FIRST_MEETING=1),
+        direct_reduce("adds what has not come", WRONG_OUTPUT, MUTATION_ADD_AT_ONCE=1),
+        direct_reduce("gathers over what is not added up", UNREAD_SLOT, MUTATION_GATHER_AT_ONCE=1),
+        direct_reduce("reads without meeting after the copies", WRONG_OUTPUT, MUTATION_NO_LAST_MEETING=1),
         direct("one word for the places of all meetings", WRONG_PLACE, MUTATION_ONE_WORD_FOR_PLACES=1),
         direct("waiting for one peer is enough", WRONG_PLACE, MUTATION_WAIT_FOR_ONE=1, N=3),
         links("sends whether or not the slot has been read", UNREAD_MESSAGE, MUTATION_NO_TAKEN=1, ONE_WAY=1),

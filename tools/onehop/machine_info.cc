@@ -7,6 +7,10 @@
 
 #include "base/check.h"
 
+#ifndef ONEHOP_COMMIT  // by tests
+#include "commit.h"
+#endif
+
 namespace onehop::cli {
 namespace {
 

@@ -16,6 +16,7 @@ struct AllReduceParams {
   int size = 0;
   bool aligned = false;       ///< in and out to 16 bytes
   bool early = false;         ///< the next kernel may be set up as soon as this one runs (call.cuh)
+  bool by_peer = false;       ///< two-shot over mailboxes: to one peer after the other
   std::uint32_t packets = 0;  ///< what one thread moves at a time; two-shot: of one piece
   std::size_t piece = 0;      ///< two-shot: bytes of each rank's piece, a multiple of 16
   std::size_t chunk = 0;      ///< chunked: of a piece, a multiple of 16
@@ -98,10 +99,11 @@ struct PairParams {
   int size = 0;
   bool early = false;  ///< as in AllReduceParams
   /// Rows of the grid: so many that send, then so many that receive, each one for every entry of `pairs` or
-  /// none; then one for what stays on this rank. Others have nothing to do.
+  /// none; then `parts` for what stays on this rank. Others have nothing to do.
   std::uint32_t senders = 0;
   std::uint32_t receivers = 0;
-  std::uint32_t slot = 0;  ///< bytes
+  std::uint32_t parts = 1;  ///< warps that share a stream of what is combined or relayed
+  std::uint32_t slot = 0;   ///< bytes
   std::size_t packet_parity = 0;
   std::size_t bundle_parity = 0;
   DeviceFault::Phase phase = DeviceFault::user;

@@ -16,14 +16,15 @@ namespace onehop::cuda {
 template <class E, Op kOp, int kRanks>
 class Combiner {
  public:
-  __device__ __forceinline__ Combiner(const PairParams& p, unsigned stream)
-      : p_(p), shape_(p.own_shape), stream_(stream), lane_(threadIdx.x % 32) {}
+  __device__ __forceinline__ Combiner(const PairParams& p, const StreamPart& part)
+      : p_(p), shape_(p.own_shape), part_(part), stream_(part.stream()), lane_(threadIdx.x % 32) {}
 
-  /// By a warp: all chunks of the stream.
+  /// By the warps of a stream: all its chunks.
   __device__ __forceinline__ void run() const {
     if (stream_ >= shape_.streams) return;
     // Lane i counts the chunks from the peer of entry i.
     const bool listens = lane_ + 1 < static_cast<unsigned>(size());
+    const bool speaks = part_.speaks();
     const PairParams::Pair& mine = p_.pairs[listens ? lane_ : 0];
     std::uint64_t count = mine.from.chunks[stream_];
     const bool forwards = p_.root >= 0;
@@ -38,7 +39,7 @@ class Combiner {
         came = await_count(p_, pair_peer(p_, static_cast<unsigned>(p_.root)), root.chunks_taken + stream_,
                            forwarded - kPairDepth + 1);
       }
-      if (!PairStream::all(came)) return;
+      if (!part_.all(came)) return;
 
       const std::byte* from[kRanks];
 #pragma unroll
@@ -54,15 +55,17 @@ class Combiner {
       } else {
         combine(begin, length, from, p_.out, begin, p_.bytes);
       }
-      __syncwarp();
+      (void)part_.all(true);
       ++count;
-      if (listens) tell_taken(mine.from.chunks_taken + stream_, count);
-      // release.sys: pairs with the acquire in receive(), on the root; publishes what this warp wrote.
-      if (forwards && lane_ == 31) device::store_release(root.chunks_ready + stream_, forwarded + 1);
+      if (speaks && listens) tell_taken(mine.from.chunks_taken + stream_, count);
+      // release.sys: pairs with the acquire in receive(), on the root; publishes what these warps wrote.
+      if (speaks && forwards && lane_ == 31) {
+        device::store_release(root.chunks_ready + stream_, forwarded + 1);
+      }
       ++forwarded;
     }
-    if (listens) mine.from.chunks[stream_] = count;
-    if (forwards && lane_ == 31) root.chunks[stream_] = forwarded;
+    if (speaks && listens) mine.from.chunks[stream_] = count;
+    if (speaks && forwards && lane_ == 31) root.chunks[stream_] = forwarded;
   }
 
  private:
@@ -75,11 +78,12 @@ class Combiner {
     const bool in_whole = reinterpret_cast<std::uintptr_t>(p_.in) % 16 == 0;
     const bool out_whole = reinterpret_cast<std::uintptr_t>(out) % 16 == 0;
     constexpr unsigned kAtOnce = kRanks == 2 ? 4 : kRanks == 4 ? 2 : 1;
-    for (unsigned at = lane_ * 16; at < length; at += kAtOnce * 512) {
+    const unsigned stride = part_.stride();
+    for (unsigned at = part_.first(); at < length; at += kAtOnce * stride) {
       Packet<16> data[kAtOnce][kRanks];
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
-        const unsigned here = at + i * 512;
+        const unsigned here = at + i * stride;
         if (here >= length) continue;
 #pragma unroll
         for (int r = 0; r < kRanks; ++r) {
@@ -90,7 +94,7 @@ class Combiner {
       }
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
-        const unsigned here = at + i * 512;
+        const unsigned here = at + i * stride;
         if (here >= length) continue;
         Accumulator<E, kOp, 16> total(data[i][0]);
 #pragma unroll
@@ -110,6 +114,7 @@ class Combiner {
 
   const PairParams& p_;
   const PairShape shape_;
+  const StreamPart part_;
   const unsigned stream_;
   const unsigned lane_;
 };
@@ -126,7 +131,8 @@ __device__ __forceinline__ void combine(const PairParams& p) {
   }
   row -= p.senders;
   if (row < p.receivers) return PairStream(p, p.pairs[row].from, pair_peer(p, row), stream).receive();
-  if (row == p.receivers) Combiner<E, kOp, kRanks>(p, stream).run();
+  row -= p.receivers;
+  if (row < p.parts) Combiner<E, kOp, kRanks>(p, part_of_warp(p, row)).run();
 }
 
 }  // namespace onehop::cuda

@@ -5,6 +5,7 @@
 
 #include "driver/device.h"
 #include "driver/module.h"
+#include "kernel/cuda/meetings.h"
 
 ONEHOP_DEVICE_CODE(copies);
 
@@ -101,13 +102,7 @@ void CopyEngine::launch(CUfunction kernel, const DeviceAllReduce& call, const De
   params.chunk = std::min(call.chunk, params.piece - params.begin);
   params.aligned = reinterpret_cast<std::uintptr_t>(call.in) % 16 == 0 &&
                    reinterpret_cast<std::uintptr_t>(call.out) % 16 == 0;
-  params.meeting = {.rank = rank_,
-                    .size = size(),
-                    .phase = DeviceFault::all_reduce,
-                    .control = &head(rank_)->rounds[phase],
-                    .own_flags = head(rank_)->round_flags[phase],
-                    .guard = guard};
-  for (int r = 0; r < size(); ++r) params.meeting.peer_flags[r] = &head(r)->round_flags[phase][rank_];
+  params.meeting = round_meeting(segments_, rank_, phase, call.phase, guard);
   params.inbox = slots(rank_, phase, round);
   params.rank_stride = layout_.copies().rank;
   params.scale = call.scale;

@@ -50,9 +50,6 @@ class CopyEngine {
               std::size_t round, CUstream queue);
 
   [[nodiscard]] int size() const { return static_cast<int>(segments_.size()); }
-  [[nodiscard]] cuda::SegmentHead* head(int r) const {
-    return reinterpret_cast<cuda::SegmentHead*>(segments_[static_cast<std::size_t>(r)]);
-  }
   [[nodiscard]] std::size_t piece(const DeviceAllReduce& call) const;
 
   const CudaDriver& driver_;

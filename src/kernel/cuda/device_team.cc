@@ -142,6 +142,8 @@ class CudaTeam final : public DeviceTeam {
     in_order(stream, [&](CUstream queue) {
       auto* const function =
           kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), kernel_op(call.op));
+      if (call.direct) return direct_->all_reduce(call, function, guard(options_.timeout), queue);
+      if (call.place != 0) direct_->meet(call.place, call.phase, guard(options_.timeout), queue);
       if (call.protocol == DeviceProtocol::copies) {
         return copies_->all_reduce(call, function, guard(options_.timeout), queue);
       }
@@ -371,6 +373,7 @@ class CudaTeam final : public DeviceTeam {
         break;
       case DeviceProtocol::mail_two_shot:
         packets = params.piece / 16;
+        params.by_peer = packets <= cuda::kPacketsByPeer;
         break;
     }
     params.packets = static_cast<std::uint32_t>(packets);

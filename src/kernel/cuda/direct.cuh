@@ -5,6 +5,21 @@
 //   meets    so that every peer's output may be written from now on: its stream has come to this call;
 //   copies   into the peers' outputs;
 //   meets    so that what the peers have copied here is there, and may be read by what follows in the stream.
+//
+// An all-reduce does so out of place, two-shot, without memory of the group's: what comes for rank r's piece
+// waits in r's output, where its sender's piece will be. In every call every rank
+//   meets;
+//   scatters  the first half of every other rank's piece of its input, then the second half (copy engine),
+//             into that rank's output, at the place of its own piece;
+//   adds      up the first half of its piece, from its input and from what has come, into its output (kernel
+//             of copies.cuh, which begins when everyone's scatter has ended);
+//   meets     so that everyone's first half has been added, and what lay in the outputs may be written over;
+//   gathers   these sums into every peer's output, where they belong (copy engine);
+//   adds, meets and gathers the second half;
+//   meets.
+// Copies are one stream: both halves are scattered, then both gathered. The kernels are the caller's, so a
+// half is added while the other half's bytes, or the first sums, move.
+//
 // Each meeting has a number, which grows by one. With it a rank says at which place of symmetric memory its
 // output lies, since the others have written, or will write, to that place of it without asking. The words
 // for the places exist twice, for even and odd meetings: a peer writes that of meeting e again in e + 2, when

@@ -2,6 +2,7 @@
 
 #include "driver/device.h"
 #include "driver/module.h"
+#include "kernel/cuda/meetings.h"
 
 ONEHOP_DEVICE_CODE(direct);
 
@@ -23,56 +24,113 @@ DirectCopies::DirectCopies(const CudaDriver& driver, DeviceId device, int rank,
     : DirectCopies(Plain{}, driver, rank, segments) {
   meet_ = direct_module().function(device, "meet_at_place");
   check_cuda(driver.StreamCreate(&beside_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  check_cuda(driver.EventCreate(&begun_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-  check_cuda(driver.EventCreate(&kept_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  for (CUevent& event : marks_) {
+    check_cuda(driver.EventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  }
 }
 
 DirectCopies::~DirectCopies() {
-  if (kept_ != nullptr) (void)driver_.EventDestroy(kept_);
-  if (begun_ != nullptr) (void)driver_.EventDestroy(begun_);
+  for (CUevent event : marks_) {
+    if (event != nullptr) (void)driver_.EventDestroy(event);
+  }
   if (beside_ != nullptr) (void)driver_.StreamDestroy(beside_);
 }
 
 void DirectCopies::exchange(const DeviceExchange& call, const DeviceGuard& guard, CUstream queue) {
   const DeviceExchange::Transfer& own = call.transfers[static_cast<std::size_t>(rank_)];
   const bool keeps = own.sent != 0 && own.in != own.out;
-  meet(call, guard, queue);
+  meet(call.place, call.phase, guard, queue);
   if (keeps) {
     // Behind the meeting, though it need not be: a graph may have the meeting wait for it otherwise, and the
     // peers with it.
-    check_cuda(driver_.EventRecord(begun_, queue), "cuEventRecord");
-    check_cuda(driver_.StreamWaitEvent(beside_, begun_, 0), "cuStreamWaitEvent");
+    mark(kMet, queue);
+    await(kMet, beside_);
     copy(own.out, own.in, own.sent, beside_);
-    check_cuda(driver_.EventRecord(kept_, beside_), "cuEventRecord");
+    mark(kCopied, beside_);
   }
   // One after the other, each rank beginning with its neighbour, so that no two copy to the same one.
   for (int step = 1; step < size(); ++step) {
     const auto& transfer = call.transfers[static_cast<std::size_t>((rank_ + step) % size())];
     if (transfer.sent != 0) copy(transfer.there, transfer.in, transfer.sent, queue);
   }
-  if (keeps) check_cuda(driver_.StreamWaitEvent(queue, kept_, 0), "cuStreamWaitEvent");
-  meet(call, guard, queue);
+  if (keeps) await(kCopied, queue);
+  meet(call.place, call.phase, guard, queue);
 }
 
-void DirectCopies::meet(const DeviceExchange& call, const DeviceGuard& guard, CUstream queue) {
-  const auto head = [&](int r) {
-    return reinterpret_cast<cuda::SegmentHead*>(segments_[static_cast<std::size_t>(r)]);
+void DirectCopies::all_reduce(const DeviceAllReduce& call, CUfunction add, const DeviceGuard& guard,
+                              CUstream queue) {
+  const std::size_t piece = call.bytes / static_cast<std::size_t>(size());
+  const std::size_t own = static_cast<std::size_t>(rank_) * piece;
+  struct Half {
+    std::size_t begin = 0;  ///< in every piece
+    std::size_t bytes = 0;
+    Mark scattered{};
   };
-  cuda::SegmentHead& own = *head(rank_);
+  const std::array<Half, 2> halves = {
+      {{0, call.chunk, kCopied}, {call.chunk, piece - call.chunk, kCopiedSecond}}};
+  /// To every peer's output, where this rank's piece of it begins; each rank begins with its neighbour, so
+  /// that no two copy to the same one.
+  const auto send = [&](const Half& half, auto&& from) {
+    for (int step = 1; step < size(); ++step) {
+      const auto peer = static_cast<std::size_t>((rank_ + step) % size());
+      copy(call.outs[peer] + own + half.begin, from(peer) + half.begin, half.bytes, beside_);
+    }
+  };
+
+  // The order is that of direct.cuh.
+  meet(call.place, call.phase, guard, queue);
+  mark(kMet, queue);
+  await(kMet, beside_);
+  for (const Half& half : halves) {
+    send(half, [&](std::size_t peer) { return call.in + peer * piece; });
+    mark(half.scattered, beside_);
+  }
+  for (const Half& half : halves) {
+    await(half.scattered, queue);
+    cuda::RoundParams params;
+    params.in = call.in;
+    params.out = call.out;
+    params.bytes = call.bytes;
+    params.piece = piece;
+    params.begin = half.begin;
+    params.chunk = half.bytes;
+    params.aligned = reinterpret_cast<std::uintptr_t>(call.in) % 16 == 0;
+    params.meeting = round_meeting(segments_, rank_, 0, call.phase, guard);
+    params.inbox = call.out + half.begin;
+    params.rank_stride = piece;
+    params.scale = call.scale;
+    launch_kernel(driver_, add, {.grid = call.grid, .block = call.block, .stream = queue}, params,
+                  "launching copies");
+    meet(call.place, call.phase, guard, queue);
+    mark(kMet, queue);
+    await(kMet, beside_);
+    send(half, [&](std::size_t) { return call.out + own; });
+  }
+  mark(kCopied, beside_);
+  await(kCopied, queue);
+  meet(call.place, call.phase, guard, queue);
+}
+
+void DirectCopies::meet(std::uint64_t place, DeviceFault::Phase phase, const DeviceGuard& guard,
+                        CUstream queue) {
   cuda::DirectParams params;
-  params.meeting = {.rank = rank_,
-                    .size = size(),
-                    .phase = call.phase,
-                    .control = &own.direct,
-                    .own_flags = own.direct_flags,
-                    .guard = guard};
-  params.place = call.place;
-  params.own_places = own.direct_places[0];
+  params.meeting = describe_meeting(segments_, rank_, phase, guard, [](cuda::SegmentHead& head) {
+    return Gate{.control = &head.direct, .flags = head.direct_flags};
+  });
+  params.place = place;
+  params.own_places = segment_head(segments_, rank_).direct_places[0];
   for (int r = 0; r < size(); ++r) {
-    params.meeting.peer_flags[r] = &head(r)->direct_flags[rank_];
-    params.peer_places[r] = &head(r)->direct_places[0][rank_];
+    params.peer_places[r] = &segment_head(segments_, r).direct_places[0][rank_];
   }
   launch_kernel(driver_, meet_, {.block = 32, .stream = queue}, params, "launching meet_at_place");
+}
+
+void DirectCopies::mark(Mark mark, CUstream stream) {
+  check_cuda(driver_.EventRecord(marks_[mark], stream), "cuEventRecord");
+}
+
+void DirectCopies::await(Mark mark, CUstream stream) {
+  check_cuda(driver_.StreamWaitEvent(stream, marks_[mark], 0), "cuStreamWaitEvent");
 }
 
 void DirectCopies::copy(std::byte* to, const std::byte* from, std::size_t bytes, CUstream stream) {

@@ -1,7 +1,8 @@
-// Exchanges whose bytes copy engines bring straight into the peers' symmetric memory: the host's side of
-// direct.cuh.
+// Exchanges and all-reduces whose bytes copy engines bring straight into the peers' symmetric memory: the
+// host's side of direct.cuh.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -22,12 +23,21 @@ class DirectCopies {
 
   /// A call with a place.
   void exchange(const DeviceExchange& call, const DeviceGuard& guard, CUstream queue);
+  /// A direct call, of a multiple of 16 bytes for each rank; `add` is the kernel of copies.cuh for its type
+  /// and reduction.
+  void all_reduce(const DeviceAllReduce& call, CUfunction add, const DeviceGuard& guard, CUstream queue);
+  /// Queues a meeting of all ranks, which fails where not all say the same place.
+  void meet(std::uint64_t place, DeviceFault::Phase phase, const DeviceGuard& guard, CUstream queue);
 
  private:
   struct Plain {};  ///< nothing created yet; the destructor runs from then on
   DirectCopies(Plain, const CudaDriver& driver, int rank, const std::vector<std::byte*>& segments);
 
-  void meet(const DeviceExchange& call, const DeviceGuard& guard, CUstream queue);
+  /// Points in the two streams.
+  enum Mark : std::size_t { kMet, kCopied, kCopiedSecond, kMarks };
+  void mark(Mark mark, CUstream stream);
+  /// What is queued on `stream` from now on waits for the mark.
+  void await(Mark mark, CUstream stream);
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, CUstream stream);
   [[nodiscard]] int size() const { return static_cast<int>(segments_.size()); }
 
@@ -35,9 +45,8 @@ class DirectCopies {
   const int rank_;
   const std::vector<std::byte*>& segments_;
   CUfunction meet_ = nullptr;
-  CUstream beside_ = nullptr;  ///< for what stays on this rank
-  CUevent begun_ = nullptr;
-  CUevent kept_ = nullptr;
+  CUstream beside_ = nullptr;  ///< copies beside those, or the kernels, of the caller's stream
+  std::array<CUevent, kMarks> marks_{};
 };
 
 }  // namespace onehop

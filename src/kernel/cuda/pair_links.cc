@@ -1,6 +1,7 @@
 #include "kernel/cuda/pair_links.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "driver/module.h"
@@ -26,6 +27,10 @@ constexpr std::size_t kMostThreads = cuda::kPairWarps * kWarp;
 constexpr unsigned stream_warps(int ranks) {
   return ranks == 2 ? cuda::kPairWarps : 4;
 }
+
+/// Most warps that share a stream. With 4 ranks 1, 2 and 4 of them reduce 256 MB in 979, 883 and 838 us
+/// (bench/results/gpu-kernels.md).
+constexpr unsigned kMostParts = 4;
 
 constexpr std::size_t ceil_div(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
@@ -163,6 +168,7 @@ void PairLinks::broadcast(const DeviceBroadcast& call, const DeviceGuard& guard,
     params.out = call.out + pieces.begin(rank_);
     params.bytes = pieces.bytes(rank_);
     params.own_shape = cut(rank_);
+    params.parts = parts(params.own_shape, cuda::kPairWarps, size() - 2);
   }
   launch_rows(relay_, stream_warps(size()), 0, params, queue, "launching relay");
 }
@@ -183,6 +189,7 @@ void PairLinks::reduce_scatter(const DeviceReduction& call, CUfunction combine, 
   params.out = call.out;
   params.bytes = call.bytes;
   params.own_shape = shape;
+  params.parts = parts(shape, warps, size() - 1);
   launch_combine(combine, warps, params, queue, "launching reduce_scatter");
 }
 
@@ -201,6 +208,7 @@ void PairLinks::reduce(const DeviceReduction& call, Rank root, bool two_shot, CU
       params.out = call.out;
       params.bytes = call.bytes;
       params.own_shape = shape;
+      params.parts = parts(shape, warps, 0);
     } else {
       send(params, root.value, call.in, call.bytes, shape);
     }
@@ -230,6 +238,7 @@ void PairLinks::reduce(const DeviceReduction& call, Rank root, bool two_shot, CU
     params.in = call.in + pieces.begin(rank_);
     params.bytes = pieces.bytes(rank_);
     params.own_shape = cut(rank_);
+    params.parts = parts(params.own_shape, warps, size() - 2);
   }
   launch_combine(combine, warps, params, queue, "launching reduce");
 }
@@ -293,6 +302,13 @@ cuda::PairShape PairLinks::chunks(std::size_t bytes, unsigned most) const {
                                std::clamp(most, 1u, cuda::pair_streams(layout_.ranks)));
 }
 
+std::uint32_t PairLinks::parts(const cuda::PairShape& shape, unsigned warps, int rows) const {
+  const unsigned streams = std::max(shape.streams, std::uint32_t{1});
+  const unsigned others = static_cast<unsigned>(rows);
+  const unsigned room = blocks_ * warps / streams;
+  return std::bit_floor(std::clamp(room > others ? room - others : 1u, 1u, kMostParts));
+}
+
 unsigned PairLinks::combine_warps(const DeviceReduction& call) const {
   return static_cast<unsigned>(cuda::max_threads(cuda::kernel_ranks(size(), call.op == ReduceOp::sum))) / 32;
 }
@@ -318,7 +334,7 @@ void PairLinks::launch_rows(CUfunction kernel, unsigned warps, std::size_t packe
   const auto peers = static_cast<unsigned>(size() - 1);
   params.senders = sends ? peers : 0;
   params.receivers = receives ? peers : 0;
-  const unsigned rows = params.senders + params.receivers + (params.bytes != 0 ? 1 : 0);
+  const unsigned rows = params.senders + params.receivers + (params.bytes != 0 ? params.parts : 0);
   const std::size_t block = warps * kWarp;
   // A grid of 64 large blocks has one of each pair of multiprocessors to itself, and one of more blocks, even
   // idle ones, fills pairs first: then senders are quicker by 4% (bench/results/gpu-kernels.md). So it has

@@ -128,9 +128,51 @@ class PairStream {
   std::uint64_t count_ = 0;  ///< number of the chunk in the stream, from the first launch on
 };
 
+/// What a warp has of a stream that several warps of a block share, each its part of every chunk. What takes
+/// a chunk and sends it on waits for a release in between; so the rest must not take long.
+class StreamPart {
+ public:
+  /// The warp-th warp of those that share streams, `parts` of them each.
+  __device__ __forceinline__ StreamPart(unsigned warp, unsigned parts)
+      : stream_(warp / parts), part_(warp % parts), parts_(parts) {}
+
+  [[nodiscard]] __device__ __forceinline__ unsigned stream() const { return stream_; }
+  /// Whether this is the warp that speaks for all of them.
+  [[nodiscard]] __device__ __forceinline__ bool speaks() const { return part_ == 0; }
+  /// Of a chunk: where this thread's first packet is, and how far from one to the next.
+  [[nodiscard]] __device__ __forceinline__ unsigned first() const {
+    return (part_ * 32 + threadIdx.x % 32) * 16;
+  }
+  [[nodiscard]] __device__ __forceinline__ unsigned stride() const { return parts_ * 512; }
+
+  /// By all warps of the stream: whether it holds for all lanes; orders what they did before.
+  [[nodiscard]] __device__ __forceinline__ bool all(bool mine) const {
+    if (parts_ == 1) return PairStream::all(mine);
+    unsigned every;
+    asm volatile(
+        "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.cta.red.and.pred q, %2, %3, p; selp.u32 %0, 1, 0, "
+        "q; "
+        "}"
+        : "=r"(every)
+        : "r"(mine ? 1 : 0), "r"(1 + threadIdx.x / 32 / parts_), "r"(parts_ * 32)  // barrier 0 is the block's
+        : "memory");
+    return every != 0;
+  }
+
+ private:
+  const unsigned stream_;
+  const unsigned part_;
+  const unsigned parts_;
+};
+
 /// The stream of its row that a warp has.
 __device__ __forceinline__ unsigned stream_of_warp() {
   return (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+}
+
+/// What a warp has of the streams that the last rows share: of row `row` of those.
+__device__ __forceinline__ StreamPart part_of_warp(const PairParams& p, unsigned row) {
+  return {row * (gridDim.x * blockDim.x / 32) + stream_of_warp(), p.parts};
 }
 
 /// The rank that entry i of PairParams::pairs is about.

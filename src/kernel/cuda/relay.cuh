@@ -7,9 +7,10 @@
 
 namespace onehop::cuda {
 
-/// By a warp of a rank that is not the root: all chunks of a stream of its piece.
-__device__ __forceinline__ void relay_stream(const PairParams& p, unsigned stream) {
+/// By the warps of a stream of a rank that is not the root: all chunks of that stream of its piece.
+__device__ __forceinline__ void relay_stream(const PairParams& p, const StreamPart& part) {
   const PairShape shape = p.own_shape;
+  const unsigned stream = part.stream();
   const unsigned lane = threadIdx.x % 32;
   if (stream >= shape.streams) return;
   // Lane i minds the peer of entry i, and counts the chunks from it or to it.
@@ -30,7 +31,7 @@ __device__ __forceinline__ void relay_stream(const PairParams& p, unsigned strea
     } else if (minds && count >= kPairDepth) {
       came = await_count(p, pair_peer(p, lane), end.chunks_taken + stream, count - kPairDepth + 1);
     }
-    if (!PairStream::all(came)) return;
+    if (!part.all(came)) return;
     const std::byte* const from = slot(p.pairs[p.root].from, static_cast<unsigned>(p.root));
     std::byte* to[kMaxDevices - 1];
 #pragma unroll
@@ -40,35 +41,37 @@ __device__ __forceinline__ void relay_stream(const PairParams& p, unsigned strea
     const std::size_t rest = p.bytes - begin;
     const unsigned length = rest < shape.chunk ? static_cast<unsigned>(rest) : shape.chunk;
     constexpr unsigned kAtOnce = 4;
-    for (unsigned at = lane * 16; at < length; at += kAtOnce * 512) {
+    const unsigned stride = part.stride();
+    for (unsigned at = part.first(); at < length; at += kAtOnce * stride) {
       Packet<16> packets[kAtOnce];
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
-        if (at + i * 512 < length) packets[i] = load_whole<16>(from + at + i * 512);
+        if (at + i * stride < length) packets[i] = load_whole<16>(from + at + i * stride);
       }
 #pragma unroll
       for (int r = 0; r < kMaxDevices - 1; ++r) {
         if (r + 1 >= p.size || r == p.root) continue;
 #pragma unroll
         for (unsigned i = 0; i < kAtOnce; ++i) {
-          if (at + i * 512 < length) store_whole(to[r] + at + i * 512, packets[i]);
+          if (at + i * stride < length) store_whole(to[r] + at + i * stride, packets[i]);
         }
       }
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
-        if (at + i * 512 < length) store_bytes<16>(p.out, begin + at + i * 512, p.bytes, packets[i]);
+        if (at + i * stride < length) store_bytes<16>(p.out, begin + at + i * stride, p.bytes, packets[i]);
       }
     }
-    __syncwarp();
+    (void)part.all(true);
     ++count;
+    if (!part.speaks()) continue;
     if (from_root) {
       tell_taken(end.chunks_taken + stream, count);
     } else if (minds) {
-      // release.sys: pairs with the acquire in receive(), on the others; publishes what this warp wrote.
+      // release.sys: pairs with the acquire in receive(), on the others; publishes what these warps wrote.
       device::store_release(end.chunks_ready + stream, count);
     }
   }
-  if (minds) end.chunks[stream] = count;
+  if (part.speaks() && minds) end.chunks[stream] = count;
 }
 
 /// The root alone sends; what stays on a rank is relayed, where `root` names the root's entry, and on the
@@ -83,9 +86,10 @@ __device__ __forceinline__ void relay(const PairParams& p) {
     if (static_cast<int>(row) != p.root) {
       PairStream(p, p.pairs[row].from, pair_peer(p, row), stream).receive();
     }
-  } else if (row == p.receivers) {
-    p.root >= 0 ? relay_stream(p, stream) : keep_own<4>(p);
+    return;
   }
+  row -= p.receivers;
+  if (row < p.parts) p.root >= 0 ? relay_stream(p, part_of_warp(p, row)) : keep_own<4>(p);
 }
 
 }  // namespace onehop::cuda

@@ -122,11 +122,25 @@ class SelfTimed {
     const std::uint64_t epoch = read_epoch(*p_.control);
     const Slot slot(epoch);
     const std::size_t side = parity(epoch);
-    // All that goes to one peer, then to the next: when everyone sends to its neighbour at the same time, and
-    // then to the one after, no two meet at a receiver.
+    if (kRanks > 2 && p_.by_peer) {
+      // All that goes to one peer, then to the next: when everyone sends to its neighbour at the same time,
+      // and then to the one after, no two meet at a receiver.
 #pragma unroll
-    for (int step = 1; step < kRanks; ++step) {
-      if (step < ranks()) scatter(slot, piece(right(step)), p_.outbox[step] + side);
+      for (int step = 1; step < kRanks; ++step) {
+        if (step < ranks()) scatter(slot, piece(right(step)), p_.outbox[step] + side);
+      }
+    } else {
+      for (unsigned i = first(); i < packets; i += threads()) {
+        Data data[kRanks];
+#pragma unroll
+        for (int step = 1; step < kRanks; ++step) {
+          if (step < ranks()) data[step] = load(piece(right(step)) + place(i));
+        }
+#pragma unroll
+        for (int step = 1; step < kRanks; ++step) {
+          if (step < ranks()) Slot::send(p_.outbox[step] + side + offset(i), slot.wire(data[step]));
+        }
+      }
     }
     let_next_start(p_.early);
     settle(*p_.control, epoch);

@@ -1,0 +1,162 @@
+// All-reduce straight into the peers' outputs: src/kernel/cuda/direct.cuh. Every rank has a stream of copies and one of
+// kernels, here two processes, and what orders them are events. Calls follow one another without end. A copy takes its
+// time: between its beginning and its end the output holds nothing of use. An output has an area for every rank's piece,
+// in two halves; what a rank sends for a peer's piece waits in that peer's output, in the sender's area.
+//
+// Properties: what is added up, sent on and read is of this call and this half; no copy begins on what is still to be
+// added or read; nobody waits for ever.
+//
+// MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
+
+#ifndef N
+#define N 2
+#endif
+
+#define NONE 255
+#define MOVING 254
+#define SENT(call) ((call) * 2)      // a part of a sum
+#define SUM(call) ((call) * 2 + 1)
+#define CALLS 4
+#define LAPS 8  // meetings are counted modulo so many: nobody is 3 ahead
+#define REACHED(count, wanted) (((count) + LAPS - (wanted)) % LAPS < 3)
+
+#define AT(on, area, h) (((on) * N + (area)) * 2 + (h))
+byte out[N * N * 2];
+bool unread[N * N * 2];
+
+// Within a call: whether copies may begin; how many halves were scattered, and added by everyone; whether all is sent.
+bool entered[N];
+byte scattered[N];
+byte added[N];
+bool gathered[N];
+
+// Two kinds of meeting: of kernels that move nothing, and of adds.
+#define FLAG(src, dst, f) flags[((src) * N + (dst)) * 2 + (f)]
+byte flags[N * N * 2];
+
+#if N == 2
+#define ALL_AT(f, e) ((me == 0 || REACHED(FLAG(0, me, f), e)) && (me == 1 || REACHED(FLAG(1, me, f), e)))
+#else
+#define ALL_AT(f, e) ((me == 0 || REACHED(FLAG(0, me, f), e)) && (me == 1 || REACHED(FLAG(1, me, f), e)) && \
+                      (me == 2 || REACHED(FLAG(2, me, f), e)))
+#endif
+inline meet(f) {
+  d_step {
+    epoch[f] = (epoch[f] + 1) % LAPS;
+    for (r : 0 .. N - 1) { FLAG(me, r, f) = epoch[f] }
+    r = 0
+  };
+  ALL_AT(f, epoch[f])
+}
+
+// To the own area of every peer's output.
+inline copy(h, what) {
+  q = 0;
+  do
+  :: q < N && q != me ->
+     d_step {
+       assert(!unread[AT(q, me, h)]); // still to be read
+       out[AT(q, me, h)] = MOVING
+     };
+     d_step {
+       out[AT(q, me, h)] = what;
+       unread[AT(q, me, h)] = true;
+       q++
+     }
+  :: q < N && q == me -> q++
+  :: q == N -> break
+  od;
+  q = 0
+}
+inline gather(h) {
+  assert(out[AT(me, me, h)] == SUM(call)); // the sum
+  copy(h, SUM(call))
+}
+
+proctype Copies(byte me) {
+  byte call;
+  byte q;
+
+  do
+  :: entered[me] && !gathered[me] ->
+     copy(0, SENT(call));
+     scattered[me] = 1;
+     copy(1, SENT(call));
+     scattered[me] = 2;
+     added[me] >= 1;
+     gather(0);
+     added[me] >= 2;
+     gather(1);
+     d_step { gathered[me] = true; call = (call + 1) % CALLS }
+  od
+}
+
+inline add(h) {
+#ifndef MUTATION_ADD_AT_ONCE
+  scattered[me] > h;
+  meet(1);
+#endif
+  d_step {
+    for (r : 0 .. N - 1) {
+      if
+      :: r != me ->
+        assert(out[AT(me, r, h)] == SENT(call)); // what was sent
+        unread[AT(me, r, h)] = false
+      :: else
+      fi
+    }
+    r = 0;
+    out[AT(me, me, h)] = SUM(call)
+  };
+#ifndef MUTATION_GATHER_AT_ONCE
+  meet(0);
+#endif
+  added[me] = h + 1
+}
+
+proctype Kernels(byte me) {
+  byte call;
+  byte r;
+  byte h;
+  byte epoch[2];
+
+  do
+  ::
+#ifndef MUTATION_NO_FIRST_MEETING
+     meet(0);
+#endif
+     entered[me] = true;
+     add(0);
+     add(1);
+     gathered[me];
+#ifndef MUTATION_NO_LAST_MEETING
+     meet(0);
+#endif
+     d_step {
+       for (r : 0 .. N - 1) {
+         for (h : 0 .. 1) {
+           assert(out[AT(me, r, h)] == SUM(call));
+           unread[AT(me, r, h)] = false
+         }
+       }
+       r = 0;
+       h = 0;
+       entered[me] = false;
+       scattered[me] = 0;
+       added[me] = 0;
+       gathered[me] = false;
+       call = (call + 1) % CALLS
+     }
+  od
+}
+
+init {
+  byte i;
+  atomic {
+    for (i : 0 .. N * N * 2 - 1) { out[i] = NONE }
+    for (i : 0 .. N - 1) {
+      run Copies(i);
+      run Kernels(i)
+    }
+  }
+}

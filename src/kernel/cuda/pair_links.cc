@@ -168,7 +168,7 @@ void PairLinks::broadcast(const DeviceBroadcast& call, const DeviceGuard& guard,
     params.out = call.out + pieces.begin(rank_);
     params.bytes = pieces.bytes(rank_);
     params.own_shape = cut(rank_);
-    params.parts = parts(params.own_shape, cuda::kPairWarps, size() - 2);
+    share_streams(params, cuda::kPairWarps, size() - 2);
   }
   launch_rows(relay_, stream_warps(size()), 0, params, queue, "launching relay");
 }
@@ -189,7 +189,7 @@ void PairLinks::reduce_scatter(const DeviceReduction& call, CUfunction combine, 
   params.out = call.out;
   params.bytes = call.bytes;
   params.own_shape = shape;
-  params.parts = parts(shape, warps, size() - 1);
+  share_streams(params, warps, size() - 1);
   launch_combine(combine, warps, params, queue, "launching reduce_scatter");
 }
 
@@ -208,7 +208,7 @@ void PairLinks::reduce(const DeviceReduction& call, Rank root, bool two_shot, CU
       params.out = call.out;
       params.bytes = call.bytes;
       params.own_shape = shape;
-      params.parts = parts(shape, warps, 0);
+      share_streams(params, warps, 0);
     } else {
       send(params, root.value, call.in, call.bytes, shape);
     }
@@ -238,7 +238,7 @@ void PairLinks::reduce(const DeviceReduction& call, Rank root, bool two_shot, CU
     params.in = call.in + pieces.begin(rank_);
     params.bytes = pieces.bytes(rank_);
     params.own_shape = cut(rank_);
-    params.parts = parts(params.own_shape, warps, size() - 2);
+    share_streams(params, warps, size() - 2);
   }
   launch_combine(combine, warps, params, queue, "launching reduce");
 }
@@ -302,11 +302,13 @@ cuda::PairShape PairLinks::chunks(std::size_t bytes, unsigned most) const {
                                std::clamp(most, 1u, cuda::pair_streams(layout_.ranks)));
 }
 
-std::uint32_t PairLinks::parts(const cuda::PairShape& shape, unsigned warps, int rows) const {
-  const unsigned streams = std::max(shape.streams, std::uint32_t{1});
+void PairLinks::share_streams(Params& params, unsigned warps, int rows) const {
+  const cuda::PairShape& shape = params.own_shape;
+  // What fits the ring is not held up by it, and barriers cost more than they save.
+  if (params.bytes <= std::size_t{cuda::kPairDepth} * shape.streams * shape.chunk) return;
   const unsigned others = static_cast<unsigned>(rows);
-  const unsigned room = blocks_ * warps / streams;
-  return std::bit_floor(std::clamp(room > others ? room - others : 1u, 1u, kMostParts));
+  const unsigned room = blocks_ * warps / shape.streams;
+  params.parts = std::bit_floor(std::clamp(room > others ? room - others : 1u, 1u, kMostParts));
 }
 
 unsigned PairLinks::combine_warps(const DeviceReduction& call) const {

@@ -37,9 +37,9 @@ class PairLinks {
   void receive(Params& params, int peer, std::byte* data, std::size_t bytes, cuda::PairShape shape) const;
   /// In `most` streams.
   [[nodiscard]] cuda::PairShape chunks(std::size_t bytes, unsigned most) const;
-  /// How many warps of a rank share a stream of this shape, where as many as its `rows` other rows of streams
-  /// have wait beside them: no more in all than may (call.cuh), of blocks of `warps`.
-  [[nodiscard]] std::uint32_t parts(const cuda::PairShape& shape, unsigned warps, int rows) const;
+  /// Has several warps share each stream of what is combined or relayed, where that pays: so many that they
+  /// and `rows` other rows of streams are no more than may wait (call.cuh), in blocks of `warps`.
+  void share_streams(Params& params, unsigned warps, int rows) const;
   /// Of a block.
   [[nodiscard]] unsigned combine_warps(const DeviceReduction& call) const;
   /// A kernel with rows as PairParams says, in blocks of `warps`, each of which has a stream; for so many

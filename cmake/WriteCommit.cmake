@@ -5,4 +5,4 @@ if(GIT)
   execute_process(COMMAND ${GIT} -C ${SOURCES} describe --always --dirty --tags
     OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 endif()
-file(CONFIGURE OUTPUT ${HEADER} CONTENT "#define ONEHOP_COMMIT \"@commit@\"\n" @ONLY)
+file(CONFIGURE OUTPUT ${HEADER} CONTENT "#define ONEHOP_COMMIT \"${commit}\"\n" @ONLY)

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -27,6 +28,25 @@ inline JoinOptions on_gpus() {
   options.device = DeviceId{0};
   options.timeout = std::chrono::seconds{20};
   return options;
+}
+
+inline void reduce(Group& group, const Gpu& gpu, const std::uint32_t* in, std::uint32_t* out,
+                   std::size_t count, std::optional<Algorithm> algorithm = {}) {
+  (void)all_reduce(group, in, out, count, DType::u32, ReduceOp::sum, gpu.stream(),
+                   {.algorithm = algorithm, .timeout = {}});
+}
+
+/// All-reduces of 0, 1, 2, ... words that lie one behind the other; returns how many words those are.
+inline std::size_t reduce_many(Group& group, const Gpu& gpu, std::size_t calls, const std::uint32_t* in,
+                               std::uint32_t* out) {
+  GroupCall scope;
+  std::size_t at = 0;
+  for (std::size_t count = 0; count < calls; ++count) {
+    reduce(group, gpu, in + at, out + at, count);
+    at += count;
+  }
+  scope.end();
+  return at;
 }
 
 struct GpuRanks {

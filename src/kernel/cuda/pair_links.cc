@@ -306,7 +306,7 @@ void PairLinks::share_streams(Params& params, unsigned warps, int rows) const {
   const cuda::PairShape& shape = params.own_shape;
   // What fits the ring is not held up by it, and barriers cost more than they save.
   if (params.bytes <= std::size_t{cuda::kPairDepth} * shape.streams * shape.chunk) return;
-  const unsigned others = static_cast<unsigned>(rows);
+  const auto others = static_cast<unsigned>(rows);
   const unsigned room = blocks_ * warps / shape.streams;
   params.parts = std::bit_floor(std::clamp(room > others ? room - others : 1u, 1u, kMostParts));
 }

@@ -150,9 +150,8 @@ class StreamPart {
     if (parts_ == 1) return PairStream::all(mine);
     unsigned every;
     asm volatile(
-        "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.cta.red.and.pred q, %2, %3, p; selp.u32 %0, 1, 0, "
-        "q; "
-        "}"
+        "{ .reg .pred mine, every; setp.ne.u32 mine, %1, 0; "
+        "barrier.cta.red.and.pred every, %2, %3, mine; selp.u32 %0, 1, 0, every; }"
         : "=r"(every)
         : "r"(mine ? 1 : 0), "r"(1 + threadIdx.x / 32 / parts_), "r"(parts_ * 32)  // barrier 0 is the block's
         : "memory");

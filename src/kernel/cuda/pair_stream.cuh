@@ -8,7 +8,8 @@ namespace onehop::cuda {
 
 /// Frees a slot, by one thread, behind a barrier of those who have read it. Relaxed: pairs with the acquire
 /// in PairStream::send(), on the peer. There is nothing to publish, only loads that must come first; and they
-/// have, since what they loaded has been used, in whatever warp, ahead of that barrier. A release would wait for this rank's stores.
+/// have, since what they loaded has been used, in whatever warp, ahead of that barrier. A release would wait
+/// for this rank's stores.
 __device__ __forceinline__ void tell_taken(std::uint64_t* count, std::uint64_t chunks) {
   device::store_relaxed(count, chunks);
 }

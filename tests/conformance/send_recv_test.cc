@@ -105,7 +105,8 @@ class Mailbag {
     scope.end();
   }
 
-  void check() {
+  /// `post`: which of several this is, for people.
+  void check(std::size_t post) {
     group_.synchronize(memory_->stream());
     group_.barrier();  // nor may they copy or free then: the driver may wait for that kernel
     Bytes now(before_.size());
@@ -121,9 +122,9 @@ class Mailbag {
                               letters_[i].from, letters_[i].to);
       }
     }
-    throw std::runtime_error(fmt::format("rank {}: {} is {:#x} instead of {:#x}", group_.rank().value, where,
-                                         std::to_integer<int>(*differ.first),
-                                         std::to_integer<int>(*differ.second)));
+    throw std::runtime_error(fmt::format(
+        "rank {}, post {} of ONEHOP_TEST_SEED={}: {} is {:#x} instead of {:#x}", group_.rank().value, post,
+        seed(), where, std::to_integer<int>(*differ.first), std::to_integer<int>(*differ.second)));
   }
 
  private:
@@ -149,16 +150,24 @@ class Mailbag {
 
 class SendRecv : public CollectiveTest {
  protected:
-  /// Runs `body(mailbag)` on every rank of a fresh group, and checks what was delivered.
-  void deliver(const Letters& letters, const std::function<void(Group&, Mailbag&)>& body) const {
+  /// Runs `body(group, mailbag, post)` on every rank of a fresh group for one post after another, and checks
+  /// what was delivered.
+  void deliver(const std::vector<Letters>& posts,
+               const std::function<void(Group&, Mailbag&, std::size_t)>& body) const {
     JoinOptions options;
     options.scratch_bytes = kSmallScratch;
     backend().run(ranks(), options, [&](Group& group) {
-      Mailbag bag(backend(), group, letters);
-      group.barrier();  // ranks that share a GPU may not allocate while another one's kernel waits
-      body(group, bag);
-      bag.check();
+      for (std::size_t post = 0; post < posts.size(); ++post) {
+        Mailbag bag(backend(), group, posts[post]);
+        group.barrier();  // ranks that share a GPU may not allocate while another one's kernel waits
+        body(group, bag, post);
+        bag.check(post);
+      }
     });
+  }
+  void deliver(const Letters& letters, const std::function<void(Group&, Mailbag&)>& body) const {
+    deliver(std::vector<Letters>{letters},
+            [&](Group& group, Mailbag& bag, std::size_t) { body(group, bag); });
   }
 
   /// Not where an element of several bytes may lie.
@@ -230,33 +239,36 @@ TEST_P(SendRecv, ManyLettersOfOnePairArriveInTheirOrder) {
 }
 
 TEST_P(SendRecv, BothMaySendFirstInAGroupCall) {
+  const int last = ranks() - 1;
+  std::vector<Letters> posts;
   for (const std::size_t bytes : sizes()) {
-    const int last = ranks() - 1;
-    const Letters letters{{.from = 0, .to = last, .count = bytes}, {.from = last, .to = 0, .count = bytes}};
-    deliver(letters, [&](Group& group, Mailbag& bag) {
-      const int me = group.rank().value;
-      if (me != 0 && me != last) return;
-      GroupCall scope;
-      (void)bag.send(me == 0 ? 0 : 1);
-      (void)bag.recv(me == 0 ? 1 : 0);
-      scope.end();
-    });
+    posts.push_back({{.from = 0, .to = last, .count = bytes}, {.from = last, .to = 0, .count = bytes}});
   }
+  deliver(posts, [&](Group& group, Mailbag& bag, std::size_t) {
+    const int me = group.rank().value;
+    if (me != 0 && me != last) return;
+    GroupCall scope;
+    (void)bag.send(me == 0 ? 0 : 1);
+    (void)bag.recv(me == 0 ? 1 : 0);
+    scope.end();
+  });
 }
 
 TEST_P(SendRecv, PassingToTheRightGoesRoundTheRing) {
+  std::vector<Letters> posts;
   for (const std::size_t bytes : {std::size_t{1}, slot(), 9 * slot() + 5}) {
-    Letters letters;
+    Letters& letters = posts.emplace_back();
     for (int r = 0; r < ranks(); ++r) letters.push_back({.from = r, .to = (r + 1) % ranks(), .count = bytes});
-    deliver(letters, [&](Group&, Mailbag& bag) { bag.exchange_all(); });
   }
+  deliver(posts, [&](Group&, Mailbag& bag, std::size_t) { bag.exchange_all(); });
 }
 
 TEST_P(SendRecv, AllPairsAtOnceProgressTogether) {
+  std::vector<Letters> posts;
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{3}, 2 * slot(), 6 * slot() + 1}) {
-    const Letters letters = all_pairs(bytes, true);
-    deliver(letters, [&](Group&, Mailbag& bag) { bag.exchange_all(); });
+    posts.push_back(all_pairs(bytes, true));
   }
+  deliver(posts, [&](Group&, Mailbag& bag, std::size_t) { bag.exchange_all(); });
 }
 
 TEST_P(SendRecv, APipelineHandsOnWhatItReceives) {
@@ -275,9 +287,10 @@ TEST_P(SendRecv, APipelineHandsOnWhatItReceives) {
 }
 
 TEST_P(SendRecv, RandomPatternsArriveInWhateverOrderEveryRankMakesItsCalls) {
-  for (std::size_t round = 0; round < (kSanitized ? 4 : 20); ++round) {
-    std::mt19937_64 random(seed() + round);
-    Letters letters;
+  std::vector<Letters> posts;
+  for (std::size_t post = 0; post < (kSanitized ? 4 : 20); ++post) {
+    std::mt19937_64 random(seed() + post);
+    Letters& letters = posts.emplace_back();
     const auto any_rank = [&] { return static_cast<int>(random() % static_cast<std::uint64_t>(ranks())); };
     for (std::size_t i = random() % 60; i > 0; --i) {
       const auto type = static_cast<DType>(random() % kDTypeCount);
@@ -285,12 +298,11 @@ TEST_P(SendRecv, RandomPatternsArriveInWhateverOrderEveryRankMakesItsCalls) {
       letters.push_back(
           {.from = any_rank(), .to = any_rank(), .count = random() % longest / size_of(type), .type = type});
     }
-    SCOPED_TRACE(fmt::format("round {} of ONEHOP_TEST_SEED={}", round, seed()));
-    deliver(letters, [&](Group& group, Mailbag& bag) {
-      std::mt19937_64 own(seed() + 1000 * round + static_cast<std::uint64_t>(group.rank().value));
-      bag.exchange_all(&own);
-    });
   }
+  deliver(posts, [&](Group& group, Mailbag& bag, std::size_t post) {
+    std::mt19937_64 own(seed() + 1000 * post + static_cast<std::uint64_t>(group.rank().value));
+    bag.exchange_all(&own);
+  });
 }
 
 TEST_P(SendRecv, TakesTurnsWithCollectives) {

@@ -101,9 +101,7 @@ DeviceAllReduce describe_device_all_reduce(const Group::State& group, const AllR
           .protocol = plan.protocol,
           .launch_bytes = plan.launch_bytes,
           .chunk = plan.chunk,
-          .grid = plan.grid,
-          .block = plan.block,
-          .early = plan.early};
+          .shape = plan.shape};
 }
 
 /// Queues what copy engines bring straight to the output of a call that promises symmetric memory, and takes
@@ -174,9 +172,7 @@ void make_list(Group::State& group, std::span<const AllReduceCall> calls, const 
                            .type = first.type,
                            .op = first.op,
                            .scale = arguments_of(first).scale(group.size()),
-                           .grid = plan.grid,
-                           .block = plan.block,
-                           .early = plan.early};
+                           .shape = plan.shape};
   for (const AllReduceCall& call : calls) {
     if (call.count == 0) continue;
     list.messages.push_back({.in = call.in, .out = call.out, .bytes = call.count * size_of(call.type)});

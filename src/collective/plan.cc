@@ -159,9 +159,9 @@ void shape_chunks(DevicePlan& plan, const PlanRequest& request, std::size_t bloc
       std::max({ceil_div(part, kChunksPerBlock), std::min(part, kMinChunk), kLeastChunk});
   plan.chunk = std::min(std::bit_ceil(chunk),
                         cuda::SegmentLayout::of(request.ranks, request.staging_bytes).chunk_bytes);
-  plan.block = static_cast<unsigned>(
+  plan.shape.block = static_cast<unsigned>(
       cuda::crew(cuda::kernel_ranks(request.ranks, request.op == ReduceOp::sum)).threads());
-  plan.grid = static_cast<unsigned>(std::clamp(ceil_div(piece, plan.chunk), std::size_t{1}, blocks));
+  plan.shape.grid = static_cast<unsigned>(std::clamp(ceil_div(piece, plan.chunk), std::size_t{1}, blocks));
 }
 
 /// The kernels between copies of a piece in so many rounds, on `blocks` at most.
@@ -169,10 +169,10 @@ void shape_copies(DevicePlan& plan, const PlanRequest& request, std::size_t piec
                   std::size_t blocks) {
   plan.launch_bytes = piece * static_cast<std::size_t>(request.ranks);
   plan.chunk = ceil_div(ceil_div(piece, rounds), kCopyUnit) * kCopyUnit;
-  plan.block = static_cast<unsigned>(
+  plan.shape.block = static_cast<unsigned>(
       cuda::max_threads(cuda::kernel_ranks(request.ranks, request.op == ReduceOp::sum)));
-  plan.grid = static_cast<unsigned>(
-      std::clamp(ceil_div(plan.chunk, std::size_t{16} * plan.block), std::size_t{1}, blocks));
+  plan.shape.grid = static_cast<unsigned>(
+      std::clamp(ceil_div(plan.chunk, std::size_t{16} * plan.shape.block), std::size_t{1}, blocks));
 }
 
 /// Threads per block for so many packets in a launch, spread over `blocks` at most.
@@ -191,10 +191,10 @@ void shape_packets(AnyPlan& plan, const PlanRequest& request, std::size_t packet
   const auto most_threads = static_cast<std::size_t>(
       cuda::max_threads(cuda::kernel_ranks(request.ranks, request.op == ReduceOp::sum)));
   block = std::min(block, most_threads);
-  plan.block = static_cast<unsigned>(block);
-  plan.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, block), std::size_t{1}, blocks));
+  plan.shape.block = static_cast<unsigned>(block);
+  plan.shape.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, block), std::size_t{1}, blocks));
   // A quarter of each multiprocessor: half of what the largest block takes (call.cuh).
-  plan.early = block <= most_threads / 2;
+  plan.shape.early = block <= most_threads / 2;
 }
 
 /// The launches of a reduce-scatter, but for streams.

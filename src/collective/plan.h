@@ -41,9 +41,7 @@ struct DevicePlan {
   DeviceProtocol protocol = DeviceProtocol::packets;
   std::size_t launch_bytes = 0;  ///< of the message in each launch, a multiple of 16
   std::size_t chunk = 0;         ///< DeviceProtocol::chunks, copies: of a rank's piece, a multiple of 16
-  unsigned grid = 0;             ///< blocks
-  unsigned block = 0;            ///< threads per block
-  bool early = false;            ///< small enough that the next kernel may start beside it
+  LaunchShape shape{};
 };
 
 /// Limits of the legacy policy (PyTorch's IntraNodeComm): bytes up to and including these.
@@ -65,9 +63,7 @@ inline constexpr std::size_t kLegacyTwoShotBytes = 10 << 20;
 /// that go in one launch: the first `calls`, of which at least one is not empty.
 struct ListPlan {
   std::size_t calls = 1;  ///< 1: it goes by itself, and nothing else is said here
-  unsigned grid = 0;
-  unsigned block = 0;
-  bool early = false;
+  LaunchShape shape{};
 };
 /// GPUs. `request` describes all of them but for `bytes`, of which there is one entry for each.
 [[nodiscard]] ListPlan plan_device_list(PlanRequest request, std::span<const std::size_t> bytes);
@@ -77,9 +73,7 @@ struct ReduceScatterPlan {
   ScatterProtocol protocol = ScatterProtocol::streams;
   // But for streams, whose launches have a shape of their own:
   std::size_t launch_bytes = 0;
-  unsigned grid = 0;
-  unsigned block = 0;
-  bool early = false;
+  LaunchShape shape{};
 };
 
 /// Of blocks of `request.bytes`. Always one-shot.

@@ -187,16 +187,19 @@ TEST(DevicePlan, FindsALaunchForEverySizeTypeAndNumberOfRanks) {
           const auto layout = cuda::SegmentLayout::of(ranks, 16 << 20);
           if (plan.protocol == DeviceProtocol::chunks) {
             ASSERT_GE(plan.launch_bytes, bytes);
-            ASSERT_LE(plan.grid, cuda::kMaxChunkedBlocks);
+            ASSERT_LE(plan.shape.grid, cuda::kMaxChunkedBlocks);
             ASSERT_TRUE(plan.chunk >= 16 && plan.chunk % 16 == 0 && plan.chunk <= layout.chunk_bytes)
                 << plan.chunk;
-            ASSERT_EQ(static_cast<int>(plan.block), cuda::crew(cuda::kernel_ranks(ranks, true)).threads());
+            ASSERT_EQ(static_cast<int>(plan.shape.block),
+                      cuda::crew(cuda::kernel_ranks(ranks, true)).threads());
           } else {
             ASSERT_LT(plan.launch_bytes, std::size_t{1} << 31) << "packets are counted in 32 bits";
           }
           const auto most = static_cast<unsigned>(cuda::max_threads(cuda::kernel_ranks(ranks, true)));
-          ASSERT_TRUE(plan.block >= 32 && plan.block <= most && plan.block % 32 == 0) << plan.block;
-          ASSERT_TRUE(plan.grid >= 1 && plan.grid <= static_cast<unsigned>(resident)) << plan.grid;
+          ASSERT_TRUE(plan.shape.block >= 32 && plan.shape.block <= most && plan.shape.block % 32 == 0)
+              << plan.shape.block;
+          ASSERT_TRUE(plan.shape.grid >= 1 && plan.shape.grid <= static_cast<unsigned>(resident))
+              << plan.shape.grid;
         }
       }
     }
@@ -236,8 +239,8 @@ TEST(DevicePlan, CopyEnginesCarryLongMessagesWhereTheyHaveMemory) {
   EXPECT_EQ(two.protocol, DeviceProtocol::copies);
   EXPECT_EQ(two.algorithm, Algorithm::two_shot);
   EXPECT_EQ(two.chunk, 32 * kMiB);
-  EXPECT_EQ(two.grid, 132u);
-  EXPECT_EQ(two.block, 512u);
+  EXPECT_EQ(two.shape.grid, 132u);
+  EXPECT_EQ(two.shape.block, 512u);
   EXPECT_EQ(plan(4, 1024 * kMiB, 1024 * kMiB).chunk, 64 * kMiB);
   EXPECT_EQ(plan(4, 1025 * kMiB, 1024 * kMiB).protocol, DeviceProtocol::chunks) << "more than 4 rounds";
   EXPECT_EQ(plan(2, 4096 * kMiB, 512 * kMiB).protocol, DeviceProtocol::copies)
@@ -267,8 +270,8 @@ TEST(DevicePlan, CopyEnginesBringLongMessagesStraightToSymmetricMemoryInTwoHalve
       EXPECT_EQ(plan->chunk % 512, 0u);
       EXPECT_GE(plan->chunk, piece - plan->chunk);
       EXPECT_LE(plan->chunk, piece - plan->chunk + 512);
-      EXPECT_GT(plan->grid, 0u);
-      EXPECT_LE(plan->grid, static_cast<unsigned>(request.resident_blocks));
+      EXPECT_GT(plan->shape.grid, 0u);
+      EXPECT_LE(plan->shape.grid, static_cast<unsigned>(request.resident_blocks));
     }
     request.forced = Algorithm::one_shot;
     EXPECT_FALSE(plan_direct_all_reduce(request).has_value());
@@ -357,9 +360,9 @@ TEST(ListPlan, IsLaunchedAsAMessageOfAllItsPackets) {
         each.bytes = 20 * ((bytes + 7) / 8 * 8);
         const DevicePlan one = plan_device_all_reduce(each);
         ASSERT_EQ(one.protocol, DeviceProtocol::packets);
-        EXPECT_EQ(together.grid, one.grid);
-        EXPECT_EQ(together.block, one.block);
-        EXPECT_EQ(together.early, one.early);
+        EXPECT_EQ(together.shape.grid, one.shape.grid);
+        EXPECT_EQ(together.shape.block, one.shape.block);
+        EXPECT_EQ(together.shape.early, one.shape.early);
       }
     }
   }
@@ -382,7 +385,7 @@ PlanRequest with(const Tuning& tuning, int ranks, std::size_t bytes, DType type 
 
 bool same(const DevicePlan& a, const DevicePlan& b) {
   return a.algorithm == b.algorithm && a.protocol == b.protocol && a.launch_bytes == b.launch_bytes &&
-         a.grid == b.grid && a.block == b.block && a.early == b.early;
+         a.shape.grid == b.shape.grid && a.shape.block == b.shape.block && a.shape.early == b.shape.early;
 }
 
 bool same(const Plan& a, const Plan& b) {
@@ -400,8 +403,8 @@ TEST(TunedPlan, ARowDecidesUpToItsSize) {
   const DevicePlan plan = plan_device_all_reduce(with(cuda, 4, 64 * kMiB));
   EXPECT_EQ(plan.algorithm, Algorithm::two_shot);
   EXPECT_EQ(plan.protocol, DeviceProtocol::mail_two_shot);
-  EXPECT_EQ(plan.grid, 32u);
-  EXPECT_EQ(plan.block, 128u);
+  EXPECT_EQ(plan.shape.grid, 32u);
+  EXPECT_EQ(plan.shape.block, 128u);
   EXPECT_EQ(plan_device_all_reduce(with(cuda, 4, 64 * kMiB + 16)).protocol, DeviceProtocol::chunks);
   EXPECT_EQ(plan_device_all_reduce(with(cuda, 4, 1 * kMiB, DType::i32)).protocol, DeviceProtocol::chunks);
 }
@@ -440,17 +443,18 @@ TEST(TunedPlan, BlocksAndThreadsAreCutToWhatThereIs) {
       one_row(Backend::cuda, 4, TypeClass::floats, DeviceWay{DeviceProtocol::mail_two_shot, kAllBlocks, 512});
   PlanRequest each = with(mail, 4, 64 * kMiB);
   each.resident_blocks = 66;
-  EXPECT_EQ(plan_device_all_reduce(each).grid, 66u);
-  EXPECT_EQ(plan_device_all_reduce(each).block, 512u);
+  EXPECT_EQ(plan_device_all_reduce(each).shape.grid, 66u);
+  EXPECT_EQ(plan_device_all_reduce(each).shape.block, 512u);
   each.op = ReduceOp::max;
-  EXPECT_EQ(plan_device_all_reduce(each).block, 256u) << "kernels for other reductions have no more";
-  EXPECT_EQ(plan_device_all_reduce(with(mail, 4, 4 * kKiB)).grid, 1u) << "no more than there is work for";
+  EXPECT_EQ(plan_device_all_reduce(each).shape.block, 256u) << "kernels for other reductions have no more";
+  EXPECT_EQ(plan_device_all_reduce(with(mail, 4, 4 * kKiB)).shape.grid, 1u)
+      << "no more than there is work for";
 
   const Tuning chunks = one_row(Backend::cuda, 4, TypeClass::any,
                                 DeviceWay{.protocol = DeviceProtocol::chunks, .blocks = kAllBlocks});
   each = with(chunks, 4, 64 * kMiB);
   each.resident_blocks = 200;
-  EXPECT_EQ(plan_device_all_reduce(each).grid, cuda::kMaxChunkedBlocks);
+  EXPECT_EQ(plan_device_all_reduce(each).shape.grid, cuda::kMaxChunkedBlocks);
 
   const Tuning copies =
       one_row(Backend::cuda, 4, TypeClass::any, DeviceWay{.protocol = DeviceProtocol::copies, .blocks = 8});
@@ -459,7 +463,7 @@ TEST(TunedPlan, BlocksAndThreadsAreCutToWhatThereIs) {
   each.copy_bytes = 1 * kMiB;
   EXPECT_EQ(plan_device_all_reduce(each).protocol, DeviceProtocol::copies);
   EXPECT_EQ(plan_device_all_reduce(each).chunk, 64 * kKiB) << "4 rounds";
-  EXPECT_EQ(plan_device_all_reduce(each).grid, 8u);
+  EXPECT_EQ(plan_device_all_reduce(each).shape.grid, 8u);
 }
 
 TEST(DevicePlan, AReduceScatterGoesByWhatCarriesItsTypeAndIsQuickest) {
@@ -484,8 +488,8 @@ TEST(DevicePlan, AReduceScatterGoesByWhatCarriesItsTypeAndIsQuickest) {
         ASSERT_TRUE(carries(plan.protocol, type));
         if (plan.protocol == ScatterProtocol::streams) continue;
         ASSERT_TRUE(plan.launch_bytes > 0 && plan.launch_bytes % 16 == 0);
-        ASSERT_TRUE(plan.grid >= 1 && plan.grid <= static_cast<unsigned>(each.resident_blocks));
-        ASSERT_TRUE(plan.block % 32 == 0 && plan.block <= 512);
+        ASSERT_TRUE(plan.shape.grid >= 1 && plan.shape.grid <= static_cast<unsigned>(each.resident_blocks));
+        ASSERT_TRUE(plan.shape.block % 32 == 0 && plan.shape.block <= 512);
       }
     }
   }
@@ -557,12 +561,12 @@ TEST(TunedPlan, EveryCandidateIsAPlanOfItsOwnForEverySize) {
           if (const auto* wanted = std::get_if<DeviceWay>(&way)) {
             ASSERT_EQ(plan.protocol, wanted->protocol);
             if (wanted->threads != 0) {
-              ASSERT_EQ(plan.block, wanted->threads);
+              ASSERT_EQ(plan.shape.block, wanted->threads);
             }
-            ASSERT_LE(plan.grid, wanted->blocks);
+            ASSERT_LE(plan.shape.grid, wanted->blocks);
           }
           ASSERT_GT(plan.launch_bytes, 0u);
-          ASSERT_TRUE(plan.grid >= 1 && plan.grid <= static_cast<unsigned>(each.resident_blocks));
+          ASSERT_TRUE(plan.shape.grid >= 1 && plan.shape.grid <= static_cast<unsigned>(each.resident_blocks));
         }
       }
       for (const Way& way : candidate_ways(Backend::host, ranks, types)) {

@@ -29,9 +29,7 @@ Algorithm device_reduce(Group::State& group, const Arguments& call, Stream strea
                                 .scale = call.scale(group.size()),
                                 .protocol = of_all.protocol,
                                 .launch_bytes = of_all.launch_bytes,
-                                .grid = of_all.grid,
-                                .block = of_all.block,
-                                .early = of_all.early,
+                                .shape = of_all.shape,
                                 .phase = DeviceFault::reduce},
                                stream);
   } else {

@@ -26,9 +26,7 @@ DeviceReduction device_reduce_scatter(const Group::State& group, const Arguments
           .scale = call.scale(group.size()),
           .protocol = plan.protocol,
           .launch_bytes = plan.launch_bytes,
-          .grid = plan.grid,
-          .block = plan.block,
-          .early = plan.early};
+          .shape = plan.shape};
 }
 
 }  // namespace

@@ -45,6 +45,13 @@ inline constexpr int kDeviceProtocolCount = 5;
   return kNames[static_cast<std::size_t>(protocol)];
 }
 
+/// Of a kernel, as planned.
+struct LaunchShape {
+  unsigned grid = 1;   ///< blocks
+  unsigned block = 1;  ///< threads per block
+  bool early = false;  ///< small enough that the next kernel may start beside it (cuda/call.cuh)
+};
+
 /// One all-reduce as planned. Pointers are this rank's; the rest is the same on all ranks.
 struct DeviceAllReduce {
   const std::byte* in = nullptr;
@@ -57,9 +64,7 @@ struct DeviceAllReduce {
   DeviceProtocol protocol = DeviceProtocol::packets;
   std::size_t launch_bytes = 0;  ///< a longer message takes several launches; a multiple of 16
   std::size_t chunk = 0;         ///< chunks: cuda::AllReduceParams::chunk; copies: of each piece in a round
-  unsigned grid = 1;
-  unsigned block = 1;
-  bool early = false;  ///< cuda::AllReduceParams::early
+  LaunchShape shape{};
   DeviceFault::Phase phase = DeviceFault::all_reduce;
   /// Not 0: what all ranks must say alike, which is checked on the device before anything is written: at
   /// which place of symmetric memory their outputs lie.
@@ -80,9 +85,7 @@ struct DeviceAllReduceList {
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
   Scale scale;
-  unsigned grid = 1;
-  unsigned block = 1;
-  bool early = false;
+  LaunchShape shape{};
 };
 
 /// Data that moves between ranks as it is: for each rank what this one sends it and what it gets from it.
@@ -127,9 +130,7 @@ struct DeviceReduction {
   ScatterProtocol protocol = ScatterProtocol::streams;
   // But for streams, as in DeviceAllReduce:
   std::size_t launch_bytes = 0;
-  unsigned grid = 1;
-  unsigned block = 1;
-  bool early = false;
+  LaunchShape shape{};
 };
 
 /// A wait that failed on the device.

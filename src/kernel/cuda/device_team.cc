@@ -307,12 +307,13 @@ class CudaTeam final : public DeviceTeam {
   void launch_once(Params& params, const Call& call, CUfunction function, CUstream queue) {
     params.rank = options_.rank;
     params.size = size();
-    params.early = call.early;
+    params.early = call.shape.early;
     params.scale = call.scale;
     params.guard = guard(options_.timeout);
-    launch_kernel(driver_, function,
-                  {.grid = call.grid, .block = call.block, .stream = queue, .dependent = dependent_launch_},
-                  params, "launching a reduction");
+    launch_kernel(
+        driver_, function,
+        {.grid = call.shape.grid, .block = call.shape.block, .stream = queue, .dependent = dependent_launch_},
+        params, "launching a reduction");
   }
   [[nodiscard]] std::byte* segment(int r) const { return options_.segments[static_cast<std::size_t>(r)]; }
   [[nodiscard]] std::byte* own_segment() const { return segment(options_.rank); }

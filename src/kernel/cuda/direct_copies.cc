@@ -99,7 +99,7 @@ void DirectCopies::all_reduce(const DeviceAllReduce& call, CUfunction add, const
     params.inbox = call.out + half.begin;
     params.rank_stride = piece;
     params.scale = call.scale;
-    launch_kernel(driver_, add, {.grid = call.grid, .block = call.block, .stream = queue}, params,
+    launch_kernel(driver_, add, {.grid = call.shape.grid, .block = call.shape.block, .stream = queue}, params,
                   "launching copies");
     meet(call.place, call.phase, guard, queue);
     mark(kMet, queue);

@@ -106,8 +106,8 @@ void CopyEngine::launch(CUfunction kernel, const DeviceAllReduce& call, const De
   params.inbox = slots(rank_, phase, round);
   params.rank_stride = layout_.copies().rank;
   params.scale = call.scale;
-  launch_kernel(driver_, kernel, {.grid = call.shape.grid, .block = call.shape.block, .stream = queue}, params,
-                phase == kScatter ? "launching copies" : "launching collect_round");
+  launch_kernel(driver_, kernel, {.grid = call.shape.grid, .block = call.shape.block, .stream = queue},
+                params, phase == kScatter ? "launching copies" : "launching collect_round");
 }
 
 void CopyEngine::mark(Mark mark, CUstream stream) {

@@ -107,8 +107,9 @@ DeviceAllReduce describe_device_all_reduce(const Group::State& group, const AllR
 /// Queues what copy engines bring straight to the output of a call that promises symmetric memory, and takes
 /// it off `call`. Returns the place that goes with what is left (DeviceAllReduce::place).
 std::uint64_t queue_direct_part(Group::State& group, const PlanRequest& request, AllReduceCall& call) {
+  if (!call.options.symmetric) return 0;
   const std::optional<DevicePlan> plan = plan_direct_all_reduce(request);
-  if (!call.options.symmetric || !plan) return 0;
+  if (!plan) return 0;
   const SymmetricOutput output = find_symmetric_output(group, arguments_of(call), request.bytes);
   for (int r = 0; r < group.size(); ++r) {
     // Memory is mapped by whole pages, so every rank sees everyone's alignment, and all choose alike.

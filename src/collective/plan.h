@@ -55,7 +55,7 @@ inline constexpr std::size_t kLegacyTwoShotBytes = 10 << 20;
 [[nodiscard]] DevicePlan plan_device_all_reduce(const PlanRequest& request);
 
 /// GPUs: of an all-reduce whose outputs lie at one place of symmetric memory, what copy engines bring
-/// straight there: `launch_bytes` of it, which is less than a few KiB short of all; none: nothing, kernels
+/// straight there: `launch_bytes` of it, all but less than 512 bytes for each rank; none: nothing, kernels
 /// are quicker.
 [[nodiscard]] std::optional<DevicePlan> plan_direct_all_reduce(const PlanRequest& request);
 

@@ -66,8 +66,8 @@ struct DeviceAllReduce {
   std::size_t chunk = 0;         ///< chunks: cuda::AllReduceParams::chunk; copies: of each piece in a round
   LaunchShape shape{};
   DeviceFault::Phase phase = DeviceFault::all_reduce;
-  /// Not 0: what all ranks must say alike, which is checked on the device before anything is written: at
-  /// which place of symmetric memory their outputs lie.
+  /// Not 0: what all ranks must say alike, which is checked on the device: at which place of symmetric memory
+  /// their outputs lie.
   std::uint64_t place = 0;
   /// DeviceProtocol::copies with a place: straight to the outputs, by rank, which are aligned to 16 bytes.
   bool direct = false;

@@ -10,6 +10,7 @@
 #include "kernel/cuda/call_params.h"
 #include "kernel/cuda/copy_engine.h"
 #include "kernel/cuda/direct_copies.h"
+#include "kernel/cuda/meetings.h"
 #include "kernel/cuda/pair_links.h"
 #include "kernel/cuda/signal_params.h"
 
@@ -31,6 +32,11 @@ namespace onehop {
 namespace {
 
 constexpr int kOldestCapability = 80;
+
+/// Two-shot over mailboxes with more than 2 ranks: up to so many packets of a piece all go to one peer, then
+/// to the next; beyond, where ranks drift apart meanwhile, to all peers at a time. 4 ranks: 1 MB takes 7.1
+/// and 7.8 us, 2 MB 12.3 and 12.5, 4 MB 22.7 and 21.6 (bench/results/gpu-kernels.md).
+constexpr std::size_t kPacketsByPeer = 32 << 10;
 
 /// By ScatterProtocol (reductions.cuh).
 constexpr std::string_view kScatterKernels[kScatterProtocolCount] = {"scatter_packets", "scatter_mail",
@@ -317,9 +323,7 @@ class CudaTeam final : public DeviceTeam {
   }
   [[nodiscard]] std::byte* segment(int r) const { return options_.segments[static_cast<std::size_t>(r)]; }
   [[nodiscard]] std::byte* own_segment() const { return segment(options_.rank); }
-  [[nodiscard]] cuda::SegmentHead* head(int r) const {
-    return reinterpret_cast<cuda::SegmentHead*>(segment(r));
-  }
+  [[nodiscard]] cuda::SegmentHead* head(int r) const { return &segment_head(options_.segments, r); }
 
   /// What a launch has to know of the memory that its protocol uses.
   [[nodiscard]] cuda::AllReduceParams slots(DeviceProtocol protocol) const {
@@ -374,7 +378,7 @@ class CudaTeam final : public DeviceTeam {
         break;
       case DeviceProtocol::mail_two_shot:
         packets = params.piece / 16;
-        params.by_peer = packets <= cuda::kPacketsByPeer;
+        params.by_peer = packets <= kPacketsByPeer;
         break;
     }
     params.packets = static_cast<std::uint32_t>(packets);

@@ -42,10 +42,6 @@ static_assert(crew(2).threads() == max_threads(2) && crew(4).threads() == max_th
               crew(kMaxDevices).threads() == max_threads(kMaxDevices));
 /// Data bytes of one rank's slot for the flag-in-data protocol (flagged.cuh); twice that in memory.
 inline constexpr std::size_t kPacketSlotBytes = 256 << 10;
-/// Two-shot over mailboxes with more than 2 ranks: up to so many packets of a piece all go to one peer, then
-/// to the next; beyond, where ranks drift apart meanwhile, to all peers at a time. 4 ranks: 1 MB takes 7.1
-/// and 7.8 us, 2 MB 12.3 and 12.5, 4 MB 22.7 and 21.6 (bench/results/gpu-kernels.md).
-inline constexpr std::uint32_t kPacketsByPeer = 32 << 10;
 /// The most of a result that a rank may have no use for, in one launch.
 inline constexpr std::size_t kDiscardBytes = std::size_t{4} << 20;
 /// Every this many calls the whole slot is rewritten, so that no flag in it is ever 2^32 calls old.

@@ -32,8 +32,12 @@ std::string_view name_of(std::string_view call, MessageKind kind) {
 
 }  // namespace
 
-IpcChannel::Mesh::Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets)
-    : rank_(rank), size_(size), peers_(static_cast<std::size_t>(size)) {
+IpcChannel::Mesh::Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets, std::vector<Rank> parent_ranks)
+    : rank_(rank),
+      size_(size),
+      parent_ranks_(std::move(parent_ranks)),
+      own_numbers_(parent_ranks_.empty()),
+      peers_(static_cast<std::size_t>(size)) {
   for (std::size_t r = 0; r < peers_.size(); ++r) {
     if (!sockets[r]) continue;
     peers_[r].guard.emplace(sockets[r].get());
@@ -43,6 +47,11 @@ IpcChannel::Mesh::Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets)
 
 IpcChannel::Mesh::~Mesh() {
   leave();
+}
+
+Rank IpcChannel::Mesh::named(Rank r) const {
+  if (own_numbers_.load(std::memory_order_relaxed)) return r;
+  return parent_ranks_[static_cast<std::size_t>(r.value)];
 }
 
 IpcChannel::Mesh::Peer& IpcChannel::Mesh::peer(Rank r) {
@@ -66,10 +75,10 @@ void IpcChannel::Mesh::require_usable(const char* phase) const {
 void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) {
   const bool bye = peers_[static_cast<std::size_t>(who.value)].said_bye;
   throw Error(ErrorCode::peer_lost,
-              bye ? fmt::format("rank {} has left the group; seen by rank {} during {}", who.value,
-                                rank_.value, phase)
-                  : fmt::format("rank {} died; noticed by rank {} during {}", who.value, rank_.value, phase),
-              who);
+              fmt::format(bye ? "rank {} has left the group; seen by rank {} during {}"
+                              : "rank {} died; noticed by rank {} during {}",
+                          named(who).value, named(rank_).value, phase),
+              named(who));
 }
 
 /// Moves everything that has arrived from a peer into its inbox.
@@ -83,22 +92,40 @@ void IpcChannel::Mesh::pump(Peer& from) {
     }
     Received received{.message = parse_mesh_message(raw.bytes), .fd = std::move(raw.fd)};
     if (raw.fd_lost) received.message.descriptor = DescriptorState::lost;
-    switch (received.message.kind) {
-      case MessageKind::bye:
-        from.said_bye = true;
-        break;
-      case MessageKind::failure: {
-        const Status status = parse_status(received.message.payload);
-        if (!failure_ && !status.ok()) {
-          failure_.emplace(status.code, status.message, status.origin);
-          failed_.store(true, std::memory_order_relaxed);
-        }
-        break;
+    receive(from, std::move(received));
+  }
+}
+
+void IpcChannel::Mesh::receive(Peer& from, Received received) {
+  switch (received.message.kind) {
+    case MessageKind::bye:
+      from.said_bye = true;
+      return;
+    case MessageKind::failure: {
+      const Status status = parse_status(received.message.payload);
+      if (!failure_ && !status.ok()) {
+        failure_.emplace(status.code, status.message, status.origin);
+        failed_.store(true, std::memory_order_relaxed);
       }
-      case MessageKind::bytes:
-      case MessageKind::descriptor:
-        from.inbox.push_back(std::move(received));
+      return;
     }
+    case MessageKind::query: {
+      const Answer answer{.number = parse_query(received.message.payload).number, .awaited = awaited_locked()};
+      const MeshMessage message{.kind = MessageKind::answer, .payload = encode(answer)};
+      // Where there is no room the answer is lost, and this rank is taken for a silent one.
+      (void)os::send_message(from.socket.get(), encode(message), -1, no_wait());
+      return;
+    }
+    case MessageKind::answer: {
+      const Answer answer = parse_answer(received.message.payload);
+      from.answered = std::max(from.answered, answer.number);
+      from.awaits = answer.awaited;
+      return;
+    }
+    case MessageKind::bytes:
+    case MessageKind::descriptor:
+    case MessageKind::refusal:
+      from.inbox.push_back(std::move(received));
   }
 }
 
@@ -137,6 +164,7 @@ void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Dead
                                 const char* phase) {
   require_not_forked(phase);
   Peer& target = peer(to);
+  Wait wait(*this);
   while (true) {
     {
       const std::lock_guard lock(state_mutex_);
@@ -153,9 +181,11 @@ void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Dead
       if (status == os::SendStatus::closed) throw_gone(to, phase);
     }
     if (deadline.expired()) {
-      fail_from(to, ErrorCode::timeout, "{}: rank {} took no message from rank {} within {} ms", phase,
-                to.value, rank_.value, deadline.timeout().count());
+      const Rank blamed = wait.blame(to);
+      fail_from(named(blamed), ErrorCode::timeout, "{}: rank {} waited {} ms to send to {}", phase,
+                named(rank_).value, deadline.timeout().count(), awaited_text(*this, to, blamed));
     }
+    wait.look(set_of(to), deadline);
     wait_for_news(to, deadline);
   }
 }
@@ -183,6 +213,7 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
                                                   const Deadline& deadline, const char* phase) {
   require_not_forked(phase);
   Peer& source = peer(from);
+  Wait wait(*this);
   while (true) {
     {
       const std::lock_guard lock(state_mutex_);
@@ -191,13 +222,15 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
         Received received = std::move(source.inbox.front());
         source.inbox.pop_front();
         if (received.message.sequence != source.received) {
-          fail_from(from, ErrorCode::protocol, "{}: rank {} sent message {} where {} was expected", phase,
-                    from.value, received.message.sequence, source.received);
+          fail_from(named(from), ErrorCode::protocol, "{}: rank {} sent message {} where {} was expected",
+                    phase, named(from).value, received.message.sequence, source.received);
         }
         ++source.received;
-        if (received.message.kind != kind || received.message.call != call) {
-          fail_from(from, ErrorCode::mismatch, "ranks disagree: rank {} calls {}, rank {} calls {}",
-                    rank_.value, name_of(call, kind), from.value,
+        const bool fits = received.message.kind == kind || (received.message.kind == MessageKind::refusal &&
+                                                            kind == MessageKind::bytes);
+        if (!fits || received.message.call != call) {
+          fail_from(named(from), ErrorCode::mismatch, "ranks disagree: rank {} calls {}, rank {} calls {}",
+                    named(rank_).value, name_of(call, kind), named(from).value,
                     name_of(received.message.call, received.message.kind));
         }
         return received;
@@ -207,11 +240,13 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
       if (source.closed) throw_gone(from, phase);
     }
     if (deadline.expired()) {
-      fail_from(from, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {}", phase, rank_.value,
-                deadline.timeout().count(), from.value);
+      const Rank blamed = wait.blame(from);
+      fail_from(named(blamed), ErrorCode::timeout, "{}: rank {} waited {} ms for {}", phase,
+                named(rank_).value, deadline.timeout().count(), awaited_text(*this, from, blamed));
     }
-    wait_for_news(Rank{},
-                  deadline);  // from any: another peer's death or failure report ends the wait as well
+    wait.look(set_of(from), deadline);
+    // From any: another peer's death or failure report ends the wait as well.
+    wait_for_news(Rank{}, deadline);
   }
 }
 
@@ -245,16 +280,18 @@ os::UniqueFd IpcChannel::Mesh::take_fd(Rank from, const char* call, const Deadli
   if (state == DescriptorState::lost || (state == DescriptorState::attached && !received.fd)) {
     fail(ErrorCode::out_of_resources,
          "a descriptor from rank {} could not be received by rank {}: out of descriptors (raise ulimit -n)",
-         from.value, rank_.value);
+         named(from).value, named(rank_).value);
   }
   return std::move(received.fd);
 }
 
 template <class F>
-auto IpcChannel::Mesh::collective(F&& body) {
-  require_not_forked("calling");
-  const std::lock_guard lock(call_mutex_);
+auto IpcChannel::Mesh::collective(const Deadline& deadline, const char* phase, F&& body) {
+  require_not_forked(phase);
   try {
+    if (!call_mutex_.try_lock() && !call_mutex_.try_lock_until(deadline))
+      throw out_of_turn(deadline.timeout(), phase);
+    const std::lock_guard turn(call_mutex_, std::adopt_lock);
     return body();
   } catch (const Error& error) {
     fail_group(error);
@@ -263,26 +300,43 @@ auto IpcChannel::Mesh::collective(F&& body) {
 }
 
 std::vector<std::string> IpcChannel::Mesh::all_gather(std::string_view payload, const Deadline& deadline,
-                                                      const char* phase) {
-  return collective([&] {
-    std::vector<std::string> all(static_cast<std::size_t>(size_));
-    require(payload.size() <= kMaxPayload, "{}: {} bytes exceed the {} that fit in one message", phase,
-            payload.size(), kMaxPayload);
-    const MeshMessage message{.kind = MessageKind::bytes, .payload = std::string(payload), .call = phase};
+                                                      const char* phase, Status refusal) {
+  if (refusal.ok() && payload.size() > kMaxPayload) {
+    refusal = {.code = ErrorCode::invalid_argument,
+               .origin = named(rank_),
+               .message = fmt::format("{}: {} bytes of rank {} exceed the {} that fit in one message", phase,
+                                      payload.size(), named(rank_).value, kMaxPayload)};
+  }
+  std::vector<std::string> all(static_cast<std::size_t>(size_));
+  Status first_refusal;
+  collective(deadline, phase, [&] {
+    const MeshMessage message{.kind = refusal.ok() ? MessageKind::bytes : MessageKind::refusal,
+                              .payload = refusal.ok() ? std::string(payload) : encode(refusal),
+                              .call = phase};
     for (int step = 1; step < size_; ++step) {
       transmit(Rank{(rank_.value + step) % size_}, message, -1, deadline, phase);
     }
+    // From all of them, also when one refuses: no message may be left for the next call.
     for (int r = 0; r < size_; ++r) {
-      all[static_cast<std::size_t>(r)] =
-          r == rank_.value ? std::string(payload)
-                           : take(Rank{r}, MessageKind::bytes, phase, deadline, phase).message.payload;
+      Status refused;
+      if (r == rank_.value) {
+        refused = refusal;
+        all[static_cast<std::size_t>(r)] = payload;
+      } else {
+        Received received = take(Rank{r}, MessageKind::bytes, phase, deadline, phase);
+        if (received.message.kind == MessageKind::refusal) refused = parse_status(received.message.payload);
+        all[static_cast<std::size_t>(r)] = std::move(received.message.payload);
+      }
+      if (first_refusal.ok()) first_refusal = std::move(refused);
     }
-    return all;
   });
+  first_refusal.throw_if_failed();
+  return all;
 }
 
 std::vector<os::UniqueFd> IpcChannel::Mesh::all_gather_fds(int fd, const Deadline& deadline) {
-  return collective([&] {
+  constexpr const char* kCall = "all_gather_fds";
+  return collective(deadline, kCall, [&] {
     std::vector<os::UniqueFd> all(static_cast<std::size_t>(size_));
     const Rank right{(rank_.value + 1) % size_};
     const Rank left{(rank_.value + size_ - 1) % size_};
@@ -290,27 +344,28 @@ std::vector<os::UniqueFd> IpcChannel::Mesh::all_gather_fds(int fd, const Deadlin
     for (int step = 0; step + 1 < size_; ++step) {
       const auto outgoing = static_cast<std::size_t>((rank_.value + size_ - step) % size_);
       const auto incoming = static_cast<std::size_t>((rank_.value + size_ - step - 1) % size_);
-      give_fd(right, step == 0 ? fd : all[outgoing].get(), "all_gather_fds", deadline);
-      all[incoming] = take_fd(left, "all_gather_fds", deadline);
+      give_fd(right, step == 0 ? fd : all[outgoing].get(), kCall, deadline);
+      all[incoming] = take_fd(left, kCall, deadline);
     }
     return all;
   });
 }
 
 os::UniqueFd IpcChannel::Mesh::broadcast_fds(int fd, Rank root, const Deadline& deadline) {
-  return collective([&]() -> os::UniqueFd {
+  constexpr const char* kCall = "broadcast_fds";
+  return collective(deadline, kCall, [&]() -> os::UniqueFd {
     require(root.value >= 0 && root.value < size_, "root {} is not a rank of a group of {}", root.value,
             size_);
-    if (rank_ != root) return take_fd(root, "broadcast_fds", deadline);
+    if (rank_ != root) return take_fd(root, kCall, deadline);
     for (int r = 0; r < size_; ++r) {
-      if (r != rank_.value) give_fd(Rank{r}, fd, "broadcast_fds", deadline);
+      if (r != rank_.value) give_fd(Rank{r}, fd, kCall, deadline);
     }
     return {};
   });
 }
 
 std::string IpcChannel::Mesh::failure_message(const Error& error) const {
-  return encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, rank_))});
+  return encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, named(rank_)))});
 }
 
 void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
@@ -325,6 +380,11 @@ void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
     // The peers still see this rank's sockets close when it leaves.
     log::warn("telling the group of a failure: {}", e.what());
   }
+}
+
+void IpcChannel::Mesh::fail_group_and_throw(const Error& error) {
+  fail_group(error);
+  throw error;
 }
 
 void IpcChannel::Mesh::leave() noexcept {

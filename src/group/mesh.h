@@ -17,6 +17,7 @@
 #include "group/messages.h"
 #include "os/fork_guard.h"
 #include "os/socket.h"
+#include "os/timed_mutex.h"
 #include "os/unique_fd.h"
 
 namespace onehop {
@@ -25,28 +26,39 @@ namespace onehop {
 /// and end for all ranks when they end badly for one; point-to-point calls end for their caller alone.
 class IpcChannel::Mesh {
  public:
-  /// `sockets[r]` is connected to rank r; the own slot is empty.
-  Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets);
+  class Wait;
+
+  /// `sockets[r]` is connected to rank r; the own slot is empty. `parent_ranks`, if any, is what errors call
+  /// the ranks until `use_own_numbers`: a sub-group is made inside a call of its parent, whose caller knows
+  /// the parent's numbers only.
+  Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets, std::vector<Rank> parent_ranks = {});
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
   ~Mesh();  ///< leaves
 
   [[nodiscard]] Rank rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
+  /// What errors call rank r.
+  [[nodiscard]] Rank named(Rank r) const;
+  void use_own_numbers() { own_numbers_.store(true, std::memory_order_relaxed); }
 
   void send(Rank to, std::string_view payload, const Deadline& deadline, const char* phase);
   [[nodiscard]] std::string recv(Rank from, const Deadline& deadline, const char* phase);
   void send_fd(Rank to, int fd, const Deadline& deadline);
   [[nodiscard]] os::UniqueFd recv_fd(Rank from, const Deadline& deadline);
 
+  /// A rank that refuses its arguments takes part with `refusal` instead of a payload, and all ranks throw
+  /// that. Nothing else has happened then: the mesh is as good as before.
   [[nodiscard]] std::vector<std::string> all_gather(std::string_view payload, const Deadline& deadline,
-                                                    const char* phase);
+                                                    const char* phase, Status refusal = {});
   /// The own slot stays empty: the caller has that descriptor already.
   [[nodiscard]] std::vector<os::UniqueFd> all_gather_fds(int fd, const Deadline& deadline);
   [[nodiscard]] os::UniqueFd broadcast_fds(int fd, Rank root, const Deadline& deadline);
 
   /// Makes this the failure of the whole group, unless there is one already: every rank's waits end with it.
   void fail_group(const Error& error) noexcept;
+  /// For what cannot be undone on the other ranks.
+  [[noreturn]] void fail_group_and_throw(const Error& error);
   /// Reads what has arrived and throws the group's failure or the loss of a peer, naming `phase`. Called by
   /// everyone who waits for peers, however they wait.
   void check(const char* phase);
@@ -70,6 +82,19 @@ class IpcChannel::Mesh {
     return !failed_.load(std::memory_order_relaxed) && !left() && generation_ == os::fork_generation();
   }
 
+  /// Asks every peer whom it waits for. Answers arrive with whatever is read next; a stopped process gives
+  /// none.
+  [[nodiscard]] std::uint64_t ask();
+  /// The first rank that has not answered that query, as far as has been read; none() when all have.
+  [[nodiscard]] Rank silent(std::uint64_t query);
+  /// Whom a wait for `awaited` really waits for: follows what the ranks answered. A rank that did not answer
+  /// is the one, or else one that waits for nobody. none() when there is neither.
+  [[nodiscard]] Rank holds_up(RankSet awaited, std::uint64_t query);
+
+  /// For a call that could not begin before its deadline, since another thread's call went on: names the rank
+  /// that this one waits for.
+  [[nodiscard]] Error out_of_turn(Duration timeout, const char* phase);
+
   /// Says goodbye and closes the sockets. Idempotent.
   void leave() noexcept;
   [[nodiscard]] bool left() const { return left_.load(std::memory_order_relaxed); }
@@ -85,6 +110,8 @@ class IpcChannel::Mesh {
     std::deque<Received> inbox;
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
+    std::uint64_t answered = 0;  ///< the newest query that it answered
+    RankSet awaits = 0;          ///< as it said then
     bool said_bye = false;
     bool closed = false;
   };
@@ -99,6 +126,8 @@ class IpcChannel::Mesh {
   void check_locked(const char* phase);
   void report_locked();
   void pump(Peer& from);
+  void receive(Peer& from, Received received);
+  [[nodiscard]] RankSet awaited_locked() const;
   /// Before any lock: the child of a fork may have inherited it locked by a thread that it does not have.
   void require_not_forked(const char* phase) const;
   void require_usable(const char* phase) const;
@@ -107,18 +136,52 @@ class IpcChannel::Mesh {
   [[nodiscard]] std::string failure_message(const Error& error) const;
   [[noreturn]] void throw_gone(Rank who, const char* phase);
   template <class F>
-  auto collective(F&& body);
+  auto collective(const Deadline& deadline, const char* phase, F&& body);
 
   const Rank rank_;
   const int size_;
   const std::uint32_t generation_ = os::fork_generation();
-  std::mutex call_mutex_;   ///< one collective at a time; taken before state_mutex_
+  const std::vector<Rank> parent_ranks_;
+  std::atomic<bool> own_numbers_;
+  os::TimedMutex call_mutex_;  ///< one collective at a time; taken before state_mutex_
   std::mutex state_mutex_;  ///< guards what follows, sockets included
   std::vector<Peer> peers_;
+  std::vector<const Wait*> waits_;  ///< that have become slow
+  std::uint64_t last_query_ = 0;
   std::optional<Error> failure_;
   bool reported_ = false;  ///< this rank has told the others
   std::atomic<bool> failed_{false};
   std::atomic<bool> left_{false};
 };
+
+/// One wait for other ranks, from when it has become slow: tells those who ask whom this rank awaits, and
+/// asks the others shortly before its own deadline. A rank that waits is not the one to blame for a timeout.
+class IpcChannel::Mesh::Wait {
+ public:
+  explicit Wait(Mesh& mesh) : mesh_(mesh) {}
+  ~Wait() {
+    if (awaited_ != 0) end();
+  }
+  Wait(const Wait&) = delete;
+  Wait& operator=(const Wait&) = delete;
+
+  /// Call now and then.
+  void look(RankSet awaited, const Deadline& deadline);
+  /// Once the deadline has passed: the rank to name, for a wait for `awaited`.
+  [[nodiscard]] Rank blame(Rank awaited);
+  /// The number of the query, or 0: it was not asked.
+  [[nodiscard]] std::uint64_t query() const { return query_; }
+  [[nodiscard]] RankSet awaited() const { return awaited_; }
+
+ private:
+  void end();
+
+  Mesh& mesh_;
+  RankSet awaited_ = 0;  ///< guarded by the mesh's state_mutex_ once it is registered there
+  std::uint64_t query_ = 0;
+};
+
+/// "rank 3", or "rank 0, which waits for rank 3", as a mesh names them: the end of "rank 1 waited for ...".
+[[nodiscard]] std::string awaited_text(const IpcChannel::Mesh& mesh, Rank awaited, Rank blamed);
 
 }  // namespace onehop

@@ -156,6 +156,14 @@ std::string encode(const MeshMessage& message) {
   return std::move(out).str();
 }
 
+std::string encode(const Query& query) {
+  return wire::Writer().put(query.number).str();
+}
+
+std::string encode(const Answer& answer) {
+  return wire::Writer().put(answer.number).put(answer.awaited).str();
+}
+
 Status parse_status(std::string_view bytes) {
   wire::Reader in = open(bytes, Type::status, "failure report");
   Status status = get_status(in);
@@ -212,7 +220,8 @@ MeshMessage parse_mesh_message(std::string_view bytes) {
   MeshMessage message;
   const auto kind = in.get<std::uint8_t>();
   const auto descriptor = in.get<std::uint8_t>();
-  if (kind < 1 || kind > 4 || descriptor > 2) {
+  if (kind < static_cast<std::uint8_t>(MessageKind::bytes) ||
+      kind > static_cast<std::uint8_t>(MessageKind::answer) || descriptor > 2) {
     fail(ErrorCode::protocol, "message on a socket: unknown kind {} or descriptor state {}", kind,
          descriptor);
   }
@@ -223,6 +232,21 @@ MeshMessage parse_mesh_message(std::string_view bytes) {
   message.call = in.get_bytes(kMaxText);
   in.finish();
   return message;
+}
+
+Query parse_query(std::string_view bytes) {
+  wire::Reader in(bytes, "query on a socket");
+  const Query query{.number = in.get<std::uint64_t>()};
+  in.finish();
+  return query;
+}
+
+Answer parse_answer(std::string_view bytes) {
+  wire::Reader in(bytes, "answer on a socket");
+  Answer answer{.number = in.get<std::uint64_t>()};
+  answer.awaited = in.get<RankSet>();
+  in.finish();
+  return answer;
 }
 
 }  // namespace onehop

@@ -16,7 +16,7 @@
 namespace onehop {
 
 /// Raised with every change of any message below or of the shared-memory layout.
-inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::uint16_t kProtocolVersion = 2;
 /// Longest text of an error that travels.
 inline constexpr std::size_t kMaxErrorText = 2048;
 /// Payload of one mesh message.
@@ -84,15 +84,39 @@ struct MeshHello {
   std::int32_t rank = 0;
 };
 
-enum class MessageKind : std::uint8_t { bytes = 1, descriptor = 2, failure = 3, bye = 4 };
+enum class MessageKind : std::uint8_t {
+  bytes = 1,
+  descriptor = 2,
+  failure = 3,  ///< the group has failed; the payload is a Status
+  bye = 4,
+  refusal = 5,  ///< in place of `bytes`: this rank refuses the call, as the Status in the payload says
+  query = 6,    ///< "whom do you wait for?"; the payload is a Query
+  answer = 7,   ///< the payload is an Answer
+};
 enum class DescriptorState : std::uint8_t { none = 0, attached = 1, lost = 2 };
 
 struct MeshMessage {
   MessageKind kind{};
   DescriptorState descriptor = DescriptorState::none;
-  std::uint64_t sequence = 0;  ///< counts bytes and descriptor messages per direction
-  std::string payload;         ///< for `failure`: an encoded Status
+  std::uint64_t sequence = 0;  ///< counts bytes, descriptors and refusals per direction
+  std::string payload;
   std::string call{};          ///< the collective it is part of; empty: none
+};
+
+/// A set of ranks: rank r is bit r.
+using RankSet = std::uint64_t;
+static_assert(kMaxHostRanks <= 64 && kMaxDevices <= 64);
+[[nodiscard]] inline RankSet set_of(Rank r) {
+  return RankSet{1} << r.value;
+}
+
+/// Asks a rank whom it waits for. Ranks number their queries upwards.
+struct Query {
+  std::uint64_t number = 0;
+};
+struct Answer {
+  std::uint64_t number = 0;  ///< of the query
+  RankSet awaited = 0;       ///< empty: it waits for nobody
 };
 
 [[nodiscard]] std::string encode(const Status& status);
@@ -102,6 +126,8 @@ struct MeshMessage {
 [[nodiscard]] std::string encode(const Verdict& verdict);
 [[nodiscard]] std::string encode(const MeshHello& hello);
 [[nodiscard]] std::string encode(const MeshMessage& message);
+[[nodiscard]] std::string encode(const Query& query);
+[[nodiscard]] std::string encode(const Answer& answer);
 
 [[nodiscard]] Status parse_status(std::string_view bytes);
 [[nodiscard]] Announce parse_announce(std::string_view bytes);
@@ -110,5 +136,7 @@ struct MeshMessage {
 [[nodiscard]] Verdict parse_verdict(std::string_view bytes);
 [[nodiscard]] MeshHello parse_mesh_hello(std::string_view bytes);
 [[nodiscard]] MeshMessage parse_mesh_message(std::string_view bytes);
+[[nodiscard]] Query parse_query(std::string_view bytes);
+[[nodiscard]] Answer parse_answer(std::string_view bytes);
 
 }  // namespace onehop

@@ -37,6 +37,7 @@ CallDefect find_pointer_defect(const Arguments& call) {
 }  // namespace
 
 CallDefect find_defect(const Arguments& call, int ranks) {
+  if (call.options.timeout && call.options.timeout->count() < 0) return CallDefect::bad_timeout;
   if (static_cast<int>(call.type) >= kDTypeCount) return CallDefect::unknown_type;
   if (call.op && static_cast<int>(*call.op) >= kReduceOpCount) return CallDefect::unknown_op;
   const double factor = call.options.factor;

@@ -26,6 +26,7 @@ struct Arguments {
   std::optional<Rank> root{};
   const CallOptions& options;
 
+  [[nodiscard]] Duration timeout(Duration of_group) const { return options.timeout.value_or(of_group); }
   /// Only for types that are known and counts that are not too large.
   [[nodiscard]] std::size_t block_bytes() const { return count * size_of(type); }
   /// Only for reductions without a defect.

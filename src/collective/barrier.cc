@@ -11,10 +11,13 @@ void Group::barrier() {
 
 void Group::barrier(Duration timeout) {
   State& self = state();
-  self.call("barrier", [&] {
+  self.call("barrier", timeout, [&](os::CallDeadline& deadline) {
     os::fault_point("barrier", self.rank().value);
-    os::CallDeadline deadline(timeout);
-    first_step(self, {.kind = static_cast<std::uint8_t>(CallKind::barrier)}, deadline, "barrier");
+    const CallDefect defect = timeout.count() < 0 ? CallDefect::bad_timeout : CallDefect::none;
+    first_step(self,
+               {.kind = static_cast<std::uint8_t>(CallKind::barrier),
+                .rejected = static_cast<std::uint8_t>(defect)},
+               deadline, "barrier");
   });
 }
 

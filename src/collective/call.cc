@@ -100,6 +100,10 @@ const char* to_text(CallDefect defect) {
       return "another call of the same GroupCall writes what it reads or writes, or reads what it writes; "
              "such "
              "calls need a GroupCall each";
+    case CallDefect::bad_timeout:
+      return "its timeout is negative";
+    case CallDefect::unusable_options:
+      return "its options are unusable; the error on that rank says why";
   }
   return "its arguments are unusable";
 }

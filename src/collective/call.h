@@ -52,6 +52,8 @@ enum class CallDefect : std::uint8_t {
   factor_without_use,
   factor_not_of_type,
   conflict,
+  bad_timeout,
+  unusable_options,
 };
 [[nodiscard]] const char* to_text(CallDefect defect);
 

@@ -7,53 +7,31 @@
 namespace onehop {
 namespace {
 
-/// Defects that depend on what this rank alone passes. The others are the same on all ranks of a correct
-/// program, and found by all alike.
-bool is_local(CallDefect defect, CallKind kind) {
-  switch (defect) {
-    case CallDefect::null_input:
-    case CallDefect::null_output:
-    case CallDefect::misaligned:
-    case CallDefect::overlap:
-    case CallDefect::in_place:
-    case CallDefect::not_one_per_rank:
-    case CallDefect::not_symmetric:
-    case CallDefect::conflict:
-      return true;
-    case CallDefect::too_large:
-      return kind == CallKind::all_to_all_v;
-    default:
-      return false;
-  }
-}
-
-[[noreturn]] void reject(Group::State& group, const Arguments& call, CallDefect defect) {
-  const host::Call own = describe_call(call, defect);
-  const char* const phase = to_text(call.kind);
-  const Error error(
-      ErrorCode::invalid_argument,
-      fmt::format("{} of rank {} was rejected: {}", describe(own), group.rank().value, to_text(defect)),
-      group.rank());
-  // The other ranks wait in their kernels for one that will not come.
-  if (is_local(defect, call.kind)) group.fail_call(error, phase);
-  throw error;
+Error rejection(const Group::State& group, const Arguments& call, CallDefect defect) {
+  return {ErrorCode::invalid_argument,
+          fmt::format("{} of rank {} was rejected: {}", describe(describe_call(call, defect)),
+                      group.rank().value, to_text(defect)),
+          group.rank()};
 }
 
 }  // namespace
 
-void begin_device_call(Group::State& group, const Arguments& call, CallDefect defect) {
+void begin_device_call(Group::State& group, const Arguments& call, CallDefect defect,
+                       os::CallDeadline& deadline) {
   const char* const phase = to_text(call.kind);
-  if (group.checks_calls()) {
-    os::CallDeadline deadline(call.options.timeout.value_or(group.options().timeout));
-    first_step(group, describe_call(call, defect), deadline, phase);
-  }
-  if (defect != CallDefect::none) reject(group, call, defect);
+  if (group.checks_calls()) first_step(group, describe_call(call, defect), deadline, phase);
+  DeviceProgress& progress = *group.progress();
+  if (defect != CallDefect::none)
+    progress.refuse(rejection(group, call, defect), group.mesh(), deadline, phase);
+  progress.begin(group.mesh(), deadline, phase);
   os::fault_point(phase, group.rank().value);
 }
 
 SymmetricOutput find_symmetric_output(Group::State& group, const Arguments& call, std::size_t bytes) {
   auto [buffer, number] = group.find_buffer(call.out, bytes);
-  if (buffer == nullptr) reject(group, call, CallDefect::not_symmetric);
+  // The call has begun: the other ranks may be queueing it.
+  if (buffer == nullptr)
+    group.fail_call(rejection(group, call, CallDefect::not_symmetric), to_text(call.kind));
   SymmetricOutput output{.buffer = std::move(buffer)};
   output.offset = static_cast<std::size_t>(call.out - output.on(group.rank().value));
   // No buffer has 2^48 bytes.

@@ -11,14 +11,17 @@
 namespace onehop {
 
 /// Throws unless this rank's arguments are usable, and all ranks make the same call where they are compared.
-void begin_device_call(Group::State& group, const Arguments& call, CallDefect defect);
+/// The other ranks hear of what this one refuses (DeviceProgress).
+void begin_device_call(Group::State& group, const Arguments& call, CallDefect defect,
+                       os::CallDeadline& deadline);
 
 /// Makes one call: `queue()` queues it and returns the algorithm it used. Calls of no bytes pass through it,
 /// too.
 template <class Queue>
 Algorithm make_device_call(Group::State& group, const Arguments& call, CallDefect defect, Queue&& queue) {
-  return group.call(to_text(call.kind), [&] {
-    begin_device_call(group, call, defect);
+  const Duration timeout = call.timeout(group.options().timeout);
+  return group.call(to_text(call.kind), timeout, [&](os::CallDeadline& deadline) {
+    begin_device_call(group, call, defect, deadline);
     const Algorithm used = queue();
     group.count_usage(used);
     return used;

@@ -8,12 +8,13 @@
 
 namespace onehop {
 
-HostCall::HostCall(Group::State& group, const Arguments& arguments, CallDefect defect)
+HostCall::HostCall(Group::State& group, const Arguments& arguments, CallDefect defect,
+                   os::CallDeadline& deadline)
     : group_(group),
       team_(group.team()),
       arguments_(arguments),
       phase_(to_text(arguments.kind)),
-      deadline_(arguments.options.timeout.value_or(group.options().timeout)),
+      deadline_(deadline),
       own_(describe_call(arguments, defect)) {}
 
 void HostCall::meet() {

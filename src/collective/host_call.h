@@ -19,7 +19,7 @@ namespace onehop {
 
 class HostCall {
  public:
-  HostCall(Group::State& group, const Arguments& arguments, CallDefect defect);
+  HostCall(Group::State& group, const Arguments& arguments, CallDefect defect, os::CallDeadline& deadline);
 
   [[nodiscard]] Group::State& group() const { return group_; }
   [[nodiscard]] host::Team& team() const { return team_; }
@@ -67,7 +67,7 @@ class HostCall {
   host::Team& team_;
   const Arguments& arguments_;
   const char* phase_;
-  os::CallDeadline deadline_;
+  os::CallDeadline& deadline_;
   host::Call own_;
   bool met_ = false;
   Place in_;
@@ -78,8 +78,9 @@ class HostCall {
 /// before it, with the same Error on all ranks.
 template <class Body>
 Algorithm make_host_call(Group::State& state, const Arguments& arguments, CallDefect defect, Body&& body) {
-  return state.call(to_text(arguments.kind), [&] {
-    HostCall call(state, arguments, defect);
+  const Duration timeout = arguments.timeout(state.options().timeout);
+  return state.call(to_text(arguments.kind), timeout, [&](os::CallDeadline& deadline) {
+    HostCall call(state, arguments, defect, deadline);
     if (defect != CallDefect::none) call.meet();  // throws
     const Algorithm used = body(call);
     state.count_usage(used);

@@ -8,30 +8,37 @@
 namespace onehop {
 namespace {
 
-/// Makes or queues the one transfer that `call` describes. It concerns no third rank, and what is wrong with
-/// it not even the second: nothing has happened yet.
-Algorithm transfer(Group& group, const Arguments& call, Rank peer, Stream stream) {
-  Group::State& state = group.state();
+/// Throws what is wrong with a transfer.
+void require_usable(const Group::State& state, const Arguments& call, Rank peer) {
   const char* const name = to_text(call.kind);
   require(peer.value >= 0 && peer.value < state.size(), "{}: rank {} is not in a group of {}", name,
           peer.value, state.size());
   const CallDefect defect = find_defect(call, state.size());
   require(defect == CallDefect::none, "{} of rank {} was rejected: {}", describe(describe_call(call, defect)),
           state.rank().value, to_text(defect));
-  const Duration timeout = call.options.timeout.value_or(state.options().timeout);
-  require(timeout.count() >= 0, "{}: a timeout must not be negative, got {} ms", name, timeout.count());
-
-  const Transfer checked{.kind = call.kind,
-                         .peer = peer,
-                         .in = call.in,
-                         .out = call.out,
-                         .count = call.count,
-                         .type = call.type};
-  if (auto* const queue = GroupCall::Queue::open()) return queue->add(group, checked, timeout, stream);
-  require(peer != state.rank(),
+  require(peer != state.rank() || GroupCall::Queue::open() != nullptr,
           "{}: rank {} reaches itself only in a GroupCall, where it both sends and receives", name,
           peer.value);
-  make_transfers(state, {checked}, timeout, stream);
+}
+
+/// Makes or queues the one transfer that `call` describes. A transfer that is refused is the failure of the
+/// group: the peer, which waits for it, must not take the next one for it.
+Algorithm transfer(Group& group, const Arguments& call, Rank peer, Stream stream) {
+  Group::State& state = group.state();
+  const Duration timeout = call.timeout(state.options().timeout);
+  const Transfer one{.kind = call.kind,
+                     .peer = peer,
+                     .in = call.in,
+                     .out = call.out,
+                     .count = call.count,
+                     .type = call.type};
+  try {
+    require_usable(state, call, peer);
+    if (auto* const queue = GroupCall::Queue::open()) return queue->add(group, one, timeout, stream);
+  } catch (const Error& error) {
+    state.fail_call(error, to_text(call.kind));
+  }
+  make_transfers(state, {one}, timeout, stream);
   return Algorithm::one_shot;
 }
 

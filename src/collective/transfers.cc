@@ -122,7 +122,11 @@ class HostTransfers {
     const auto any_ready = [&] {
       return std::any_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return ready(lane); });
     };
+    RankSet peers = 0;
+    for (const Lane& lane : lanes_) peers |= set_of(lane.current().peer);
+    IpcChannel::Mesh::Wait wait(mesh);
     const auto look_around = [&] {
+      wait.look(peers, deadline_.arm());
       mesh.check(phase_);
       for (const Lane& lane : lanes_) {
         const Rank peer = lane.current().peer;
@@ -133,9 +137,9 @@ class HostTransfers {
     };
     if (os::wait_on(team.bell(team.rank()), team.spin(), deadline_, any_ready, look_around)) return;
     const Transfer& awaited = lanes_.front().current();
-    fail_from(awaited.peer, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {} to {} {}", phase_,
-              team.rank(), deadline_.timeout().count(), awaited.peer.value,
-              awaited.kind == CallKind::send ? "receive" : "send", describe(message_of(awaited)));
+    const Rank blamed = wait.blame(awaited.peer);
+    fail_from(blamed, ErrorCode::timeout, "{}: rank {} waited {} ms for {} to {} {}", phase_, team.rank(),
+              deadline_.timeout().count(), awaited_text(mesh, awaited.peer, blamed), awaited.kind == CallKind::send ? "receive" : "send", describe(message_of(awaited)));
   }
 
   Group::State& group_;
@@ -200,9 +204,8 @@ std::vector<DeviceExchange> to_exchanges(const std::vector<Transfer>& transfers)
 void make_transfers(Group::State& group, std::vector<Transfer> transfers, Duration timeout, Stream stream) {
   const char* const phase = name_of(transfers);
   const Rank rank = group.rank();
-  os::CallDeadline deadline(timeout);
   sort_by_pair(transfers, rank.value, group.size());
-  group.call(phase, [&] {
+  group.call(phase, timeout, [&](os::CallDeadline& deadline) {
     try {
       for (const CallKind kind : {CallKind::send, CallKind::recv}) {
         if (std::any_of(transfers.begin(), transfers.end(),

@@ -94,7 +94,7 @@ void SymmetricBuffer::State::raise(Slot kind, int dst, int channel, std::uint32_
   os::ring(group->team().bell(dst));
 }
 
-bool SymmetricBuffer::State::await(Slot kind, int src, int channel, std::uint32_t value,
+void SymmetricBuffer::State::await(Slot kind, int src, int channel, std::uint32_t value,
                                    os::CallDeadline& deadline, const char* phase) {
   const std::atomic_ref<std::uint32_t> word = slot(kind, group->rank().value, channel, src);
   const host::Team& team = group->team();
@@ -102,37 +102,48 @@ bool SymmetricBuffer::State::await(Slot kind, int src, int channel, std::uint32_
   const auto raised = [&] {
     return static_cast<std::int32_t>(word.load(std::memory_order_seq_cst) - value) >= 0;
   };
-  return os::wait_on(team.bell(team.rank()), team.spin(), deadline, raised,
-                     [&] { group->mesh().check_for(Rank{src}, raised, phase); });
+  IpcChannel::Mesh::Wait wait(group->mesh());
+  const auto look_around = [&] {
+    wait.look(set_of(Rank{src}), deadline.arm());
+    group->mesh().check_for(Rank{src}, raised, phase);
+  };
+  if (os::wait_on(team.bell(team.rank()), team.spin(), deadline, raised, look_around)) return;
+  group->throw_timeout(Rank{src}, wait.blame(Rank{src}), deadline.timeout(), phase);
 }
 
 void SymmetricBuffer::State::barrier(int channel, Duration timeout) {
-  require_channel(channel);
   if (!group->mesh().usable()) group->mesh().check("barrier");
-  os::CallDeadline deadline(timeout);
   const int rank = group->rank().value;
-  const std::uint32_t epoch = ++barriers_[static_cast<std::size_t>(channel)];
   try {
+    require_channel(channel);
+    os::CallDeadline deadline(timeout);
+    const std::uint32_t epoch = ++barriers_[static_cast<std::size_t>(channel)];
     for (int r = 0; r < group->size(); ++r) {
       if (r != rank) raise(Slot::barrier, r, channel, epoch);
     }
     os::fault_point("barrier", rank);
     for (int r = 0; r < group->size(); ++r) {
-      if (r != rank && !await(Slot::barrier, r, channel, epoch, deadline, "barrier")) {
-        group->throw_timeout(Rank{r}, timeout, "barrier");
-      }
+      if (r != rank) await(Slot::barrier, r, channel, epoch, deadline, "barrier");
     }
   } catch (const Error& error) {
-    // A barrier that some ranks passed and others did not cannot be repaired.
-    group->mesh().fail_group(error);
-    throw;
+    // A barrier that some ranks passed and others did not, or refused, cannot be repaired.
+    group->fail_call(error, "barrier");
+  }
+}
+
+void SymmetricBuffer::State::require_target(Rank dst, int channel) const {
+  try {
+    require_channel(channel);
+    require_rank(dst);
+  } catch (const Error& error) {
+    // The peer must not take the next signal for this one.
+    group->fail_call(error, "put_signal");
   }
 }
 
 void SymmetricBuffer::State::put_signal(Rank dst, int channel) {
-  require_channel(channel);
-  require_rank(dst);
   if (!group->mesh().usable()) group->mesh().check("put_signal");
+  require_target(dst, channel);
   const auto index = static_cast<std::size_t>(channel * group->size() + dst.value);
   raise(Slot::signal, dst.value, channel, ++sent_[index]);
 }
@@ -144,9 +155,7 @@ void SymmetricBuffer::State::wait_signal(Rank src, int channel, Duration timeout
   const auto index = static_cast<std::size_t>(channel * group->size() + src.value);
   os::CallDeadline deadline(timeout);
   // A timeout consumes no signal and harms nobody: the caller may wait again.
-  if (!await(Slot::signal, src.value, channel, awaited_[index] + 1, deadline, "wait_signal")) {
-    group->throw_timeout(src, timeout, "wait_signal");
-  }
+  await(Slot::signal, src.value, channel, awaited_[index] + 1, deadline, "wait_signal");
   ++awaited_[index];
 }
 
@@ -214,14 +223,19 @@ DeviceView SymmetricBuffer::device_view(Duration timeout) const {
 
 void SymmetricBuffer::barrier(Stream stream, int channel, Duration timeout) const {
   State& state = in_use(state_);
-  state.require_channel(channel);
-  state.device("barrier").barrier(device_view(timeout), channel, stream);
+  DeviceTeam& device = state.device("barrier");
+  try {
+    state.require_channel(channel);
+    device.barrier(device_view(timeout), channel, stream);
+  } catch (const Error& error) {
+    state.group->fail_call(error, "barrier");
+  }
 }
 void SymmetricBuffer::put_signal(Stream stream, Rank dst, int channel) const {
   State& state = in_use(state_);
-  state.require_channel(channel);
-  state.require_rank(dst);
-  state.device("put_signal").put_signal(device_view(), dst, channel, stream);
+  DeviceTeam& device = state.device("put_signal");
+  state.require_target(dst, channel);
+  device.put_signal(device_view(), dst, channel, stream);
 }
 void SymmetricBuffer::wait_signal(Stream stream, Rank src, int channel, Duration timeout) const {
   State& state = in_use(state_);

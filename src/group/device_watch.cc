@@ -1,11 +1,17 @@
 #include "group/device_watch.h"
 
+#include <bit>
+
 #include "base/check.h"
 #include "base/deadline.h"
 #include "os/fork_guard.h"
 
 namespace onehop {
 namespace {
+
+Rank first_of(RankSet ranks) {
+  return ranks == 0 ? Rank{} : Rank{std::countr_zero(ranks)};
+}
 
 const char* name_of(DeviceFault::Phase phase) {
   switch (phase) {
@@ -62,9 +68,11 @@ Error error_of(const DeviceFailure& failure, Rank rank, Duration timeout) {
           failure.awaited};
 }
 
-DeviceWatch::DeviceWatch(std::shared_ptr<IpcChannel::Mesh> mesh, DeviceTeam& team, Duration timeout)
+DeviceWatch::DeviceWatch(std::shared_ptr<IpcChannel::Mesh> mesh, DeviceTeam& team, DeviceProgress& progress,
+                         Duration timeout)
     : mesh_(std::move(mesh)),
       team_(team),
+      progress_(progress),
       timeout_(timeout),
       generation_(os::fork_generation()),
       thread_([this] { run(); }) {}
@@ -88,7 +96,10 @@ void DeviceWatch::look() noexcept {
     for (int r = 0; r < mesh_->size(); ++r) {
       if (r != mesh_->rank().value && mesh_->has_left(Rank{r})) team_.mark_left(Rank{r});
     }
-    if (const std::optional<DeviceFailure> failure = team_.failure()) {
+    if (const std::optional<Error> refusal = progress_.contradicted_refusal()) mesh_->fail_group(*refusal);
+    std::optional<DeviceFailure> failure = team_.failure();
+    if (failure && mesh_->usable()) {
+      if (failure->reason == DeviceFault::timeout) failure->awaited = blame(failure->awaited);
       mesh_->fail_group(error_of(*failure, mesh_->rank(), timeout_));
     }
     if (!mesh_->left()) mesh_->check("work on its GPU");
@@ -100,6 +111,42 @@ void DeviceWatch::look() noexcept {
   }
 }
 
+Rank DeviceWatch::blame(Rank awaited) {
+  if (mesh_->size() == 2) return awaited;
+  const std::uint64_t query = mesh_->ask();
+  Rank silent = mesh_->silent(query);
+  for (const Deadline end = Deadline::after(kTimeToAnswer); !silent.none() && !end.expired();
+       silent = mesh_->silent(query)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  if (!silent.none()) return silent;
+  const RankSet behind = progress_.behind();
+  return behind == 0 || (behind & set_of(awaited)) != 0 ? awaited : first_of(behind);
+}
+
+RankSet DeviceWatch::peers() const {
+  RankSet all = 0;
+  for (int r = 0; r < mesh_->size(); ++r) {
+    if (r != mesh_->rank().value) all |= set_of(Rank{r});
+  }
+  return all;
+}
+
+Error DeviceWatch::stream_timeout(IpcChannel::Mesh::Wait& wait, Duration timeout) {
+  const Rank own = mesh_->rank();
+  Rank blamed;
+  if (wait.query() != 0) blamed = mesh_->silent(wait.query());
+  if (blamed.none()) blamed = first_of(progress_.behind());
+  if (blamed.none()) {
+    return {ErrorCode::timeout,
+            fmt::format("synchronize: rank {} waited {} ms for its stream", own.value, timeout.count()), own};
+  }
+  return {ErrorCode::timeout,
+          fmt::format("synchronize: rank {} waited {} ms for its stream, which waits for rank {}", own.value,
+                      timeout.count(), blamed.value),
+          blamed};
+}
+
 void DeviceWatch::synchronize(Stream stream, Duration timeout) {
   constexpr const char* kPhase = "synchronize";
   mesh_->check(kPhase);
@@ -107,23 +154,24 @@ void DeviceWatch::synchronize(Stream stream, Duration timeout) {
   // Waits on the device take the group's timeout, or one of their own: who is less patient wants no more.
   const Deadline grace_end = Deadline::after(deadline.left() + (timeout < timeout_ ? Duration{0} : kGrace));
   const Deadline spin_end = Deadline::after(Duration{1});
+  IpcChannel::Mesh::Wait wait(*mesh_);
   while (!team_.idle(stream)) {
     if (deadline.expired()) {
       const bool grace_is_over = grace_end.expired();  // before the last look
       if (team_.failure()) look();
       mesh_->check(kPhase);
       if (grace_is_over) {
-        const Rank own = mesh_->rank();
-        const Error error(
-            ErrorCode::timeout,
-            fmt::format("{}: rank {} waited {} ms for its stream", kPhase, own.value, timeout.count()), own);
+        const Error error = stream_timeout(wait, timeout);
         mesh_->fail_group(error);
         team_.abort();
-        throw error;
+        mesh_->check(kPhase);  // throws what the group failed with, which another rank may have found first
       }
     }
     // Most work is done in less than a millisecond; what takes longer is not worth a core.
-    if (spin_end.expired()) std::this_thread::sleep_for(std::chrono::microseconds{50});
+    if (!spin_end.expired()) continue;
+    const RankSet behind = progress_.behind();
+    wait.look(behind != 0 ? behind : peers(), deadline);
+    std::this_thread::sleep_for(std::chrono::microseconds{50});
   }
   // The watch may not have seen it yet.
   if (team_.failure()) look();

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "group/device_progress.h"
 #include "group/mesh.h"
 #include "kernel/device_team.h"
 
@@ -18,7 +19,8 @@ namespace onehop {
 /// the waits for what it has not done.
 class DeviceWatch {
  public:
-  DeviceWatch(std::shared_ptr<IpcChannel::Mesh> mesh, DeviceTeam& team, Duration timeout);
+  DeviceWatch(std::shared_ptr<IpcChannel::Mesh> mesh, DeviceTeam& team, DeviceProgress& progress,
+              Duration timeout);
   ~DeviceWatch();
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
@@ -29,9 +31,10 @@ class DeviceWatch {
   /// Passes on what there is now. Thread-safe.
   void look() noexcept;
 
-  /// Waits until everything queued on `stream` has ended, and throws when the group has failed. A stream that
-  /// takes longer than `timeout` is this rank's failure, unless a wait on it has failed: see kGrace.
-  /// Thread-safe.
+  /// Waits until everything queued on `stream` has ended, and throws when the group has failed. When that
+  /// takes longer than `timeout`, the error names the rank that holds the stream up: the one that the device
+  /// waits for, one whose process does not answer, or one that has begun fewer collectives. This rank, if
+  /// there is none. Thread-safe.
   void synchronize(Stream stream, Duration timeout);
 
   /// How much later than the host a kernel may give up that waits as long as the host does. It began to wait
@@ -39,11 +42,21 @@ class DeviceWatch {
   /// than the 100 ms by which any call may exceed its deadline (docs/reliability.md).
   static constexpr Duration kGrace{80};
 
+  /// How long peers get to answer when a wait on the device has failed before they were asked. Their watches
+  /// look every kInterval.
+  static constexpr Duration kTimeToAnswer{30};
+
  private:
   void run();
+  /// Whom to name for a wait on the device that failed for `awaited`, which may be waiting itself: a rank that
+  /// does not answer, or is behind with its collectives, is the reason.
+  [[nodiscard]] Rank blame(Rank awaited);
+  [[nodiscard]] Error stream_timeout(IpcChannel::Mesh::Wait& wait, Duration timeout);
+  [[nodiscard]] RankSet peers() const;
 
   const std::shared_ptr<IpcChannel::Mesh> mesh_;
   DeviceTeam& team_;
+  DeviceProgress& progress_;
   const Duration timeout_;
   const std::uint32_t generation_;
   std::mutex mutex_;

@@ -1,7 +1,6 @@
 #include "onehop/group.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
 #include "base/env.h"
@@ -10,7 +9,6 @@
 #include "group/rendezvous.h"
 #include "group/state.h"
 #include "os/host_id.h"
-#include "os/socket.h"
 
 namespace onehop {
 namespace {
@@ -188,8 +186,8 @@ void Group::synchronize(Stream stream, Duration timeout) {
 
 std::vector<std::string> Group::all_gather(std::string_view payload) {
   State& self = state();
-  return self.call("all_gather", [&] {
-    return self.mesh().all_gather(payload, Deadline::after(self.options().timeout), "all_gather");
+  return self.call("all_gather", self.options().timeout, [&](os::CallDeadline& deadline) {
+    return self.mesh().all_gather(payload, deadline.arm(), "all_gather");
   });
 }
 
@@ -209,71 +207,7 @@ void Group::leave() noexcept {
 }
 
 std::optional<Group> Group::split(int color, int key) {
-  State& parent = state();
-  struct Choice {
-    std::int32_t color;
-    std::int32_t key;
-    os::Id id;
-  };
-  return parent.call("split", [&]() -> std::optional<Group> {
-    const Deadline deadline = Deadline::after(parent.options().timeout);
-    IpcChannel::Mesh& mesh = parent.mesh();
-    const Choice own{.color = color, .key = key, .id = os::random_id()};
-    std::vector<Choice> choices;
-    for (const std::string& raw :
-         mesh.all_gather({reinterpret_cast<const char*>(&own), sizeof own}, deadline, "split")) {
-      if (raw.size() != sizeof(Choice)) fail(ErrorCode::protocol, "split: a rank sent {} bytes", raw.size());
-      std::memcpy(&choices.emplace_back(), raw.data(), sizeof(Choice));
-    }
-
-    // Every rank sees all choices, so a colour nobody can form a group of is refused by all alike.
-    for (std::size_t r = 0; r < choices.size(); ++r) {
-      const auto same = std::count_if(choices.begin(), choices.end(),
-                                      [&](const Choice& other) { return other.color == choices[r].color; });
-      if (choices[r].color >= 0 && same < 2) {
-        fail_from(Rank{static_cast<int>(r)}, ErrorCode::refused,
-                  "split: rank {} is alone with colour {}; a group needs 2 ranks", r, choices[r].color);
-      }
-    }
-
-    std::vector<int> members;  // parent ranks, in the order of their new ranks
-    for (std::size_t r = 0; r < choices.size(); ++r) {
-      if (color >= 0 && choices[r].color == color) members.push_back(static_cast<int>(r));
-    }
-    std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
-      return choices[static_cast<std::size_t>(a)].key < choices[static_cast<std::size_t>(b)].key;
-    });
-
-    // New sockets travel over the old ones: no store, no files. The lower parent rank of each pair makes
-    // them.
-    const int self = parent.rank().value;
-    std::vector<os::UniqueFd> sockets(members.size());
-    Status status;
-    try {
-      for (std::size_t i = 0; i < members.size(); ++i) {
-        if (members[i] <= self) continue;
-        auto [mine, theirs] = os::socket_pair();
-        mesh.send_fd(Rank{members[i]}, theirs.get(), deadline);
-        sockets[i] = std::move(mine);
-      }
-      for (std::size_t i = 0; i < members.size(); ++i) {
-        if (members[i] < self) sockets[i] = mesh.recv_fd(Rank{members[i]}, deadline);
-      }
-    } catch (const Error& error) {
-      status = Status::of(error, parent.rank());
-    }
-    parent.agree(status, deadline, "split");
-    if (members.empty()) return std::nullopt;
-
-    JoinOptions options = parent.options();
-    options.size = static_cast<int>(members.size());
-    options.rank = Rank{static_cast<int>(std::find(members.begin(), members.end(), self) - members.begin())};
-    options.name += fmt::format(".{}", color);
-    auto sub = std::make_shared<IpcChannel::Mesh>(options.rank, options.size, std::move(sockets));
-    const os::Id& id = choices[static_cast<std::size_t>(members.front())].id;
-    return Group(std::make_shared<State>(std::move(options), os::to_hex(id), std::move(sub),
-                                         parent.shared_tuning(), deadline));
-  });
+  return state().split(color, key);
 }
 
 }  // namespace onehop

@@ -9,6 +9,31 @@
 #include "os/socket.h"
 
 namespace onehop {
+namespace {
+
+/// For calls that have no way to tell the other ranks of a bad timeout but to end the channel.
+Deadline deadline_of(IpcChannel::Mesh& mesh, Duration timeout) {
+  try {
+    return Deadline::after(timeout);
+  } catch (const Error& error) {
+    mesh.fail_group_and_throw(error);
+  }
+}
+
+/// For calls that all ranks take part in to the end, also those that refuse.
+Deadline usable_deadline(Duration timeout) {
+  return Deadline::after(timeout.count() < 0 ? kDefaultTimeout : timeout);
+}
+
+Status refusal_of(const IpcChannel::Mesh& mesh, Duration timeout, const char* phase) {
+  if (timeout.count() >= 0) return {};
+  return {.code = ErrorCode::invalid_argument,
+          .origin = mesh.rank(),
+          .message = fmt::format("{}: the timeout of rank {} must not be negative, got {} ms", phase,
+                                 mesh.rank().value, timeout.count())};
+}
+
+}  // namespace
 
 IpcChannel::IpcChannel(std::shared_ptr<Mesh> mesh) : mesh_(std::move(mesh)) {}
 IpcChannel::IpcChannel(IpcChannel&&) noexcept = default;
@@ -66,7 +91,13 @@ int IpcChannel::size() const {
 }
 
 void IpcChannel::send_fd(Rank to, int fd, Duration timeout) {
-  mesh_->send_fd(to, fd, Deadline::after(timeout));
+  try {
+    mesh_->send_fd(to, fd, Deadline::after(timeout));
+  } catch (const Error& error) {
+    // The receiver must not take the next descriptor for this one.
+    if (error.code() != ErrorCode::timeout) mesh_->fail_group(error);
+    throw;
+  }
 }
 
 int IpcChannel::recv_fd(Rank from, Duration timeout) {
@@ -74,7 +105,7 @@ int IpcChannel::recv_fd(Rank from, Duration timeout) {
 }
 
 std::vector<int> IpcChannel::all_gather_fds(int fd, Duration timeout) {
-  std::vector<os::UniqueFd> owned = mesh_->all_gather_fds(fd, Deadline::after(timeout));
+  std::vector<os::UniqueFd> owned = mesh_->all_gather_fds(fd, deadline_of(*mesh_, timeout));
   std::vector<int> all;
   all.reserve(owned.size());  // before anything is released
   for (os::UniqueFd& each : owned) all.push_back(each.release());
@@ -83,16 +114,18 @@ std::vector<int> IpcChannel::all_gather_fds(int fd, Duration timeout) {
 }
 
 int IpcChannel::broadcast_fds(int fd, Rank root, Duration timeout) {
-  os::UniqueFd received = mesh_->broadcast_fds(fd, root, Deadline::after(timeout));
+  os::UniqueFd received = mesh_->broadcast_fds(fd, root, deadline_of(*mesh_, timeout));
   return rank() == root ? fd : received.release();
 }
 
 std::vector<std::string> IpcChannel::all_gather(std::string_view payload, Duration timeout) {
-  return mesh_->all_gather(payload, Deadline::after(timeout), "all_gather");
+  constexpr const char* kPhase = "all_gather";
+  return mesh_->all_gather(payload, usable_deadline(timeout), kPhase, refusal_of(*mesh_, timeout, kPhase));
 }
 
 void IpcChannel::barrier(Duration timeout) {
-  (void)mesh_->all_gather("", Deadline::after(timeout), "barrier");
+  constexpr const char* kPhase = "barrier";
+  (void)mesh_->all_gather("", usable_deadline(timeout), kPhase, refusal_of(*mesh_, timeout, kPhase));
 }
 
 }  // namespace onehop

@@ -75,9 +75,8 @@ void IpcChannel::Mesh::require_usable(const char* phase) const {
 void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) {
   const bool bye = peers_[static_cast<std::size_t>(who.value)].said_bye;
   throw Error(ErrorCode::peer_lost,
-              fmt::format(bye ? "rank {} has left the group; seen by rank {} during {}"
-                              : "rank {} died; noticed by rank {} during {}",
-                          named(who).value, named(rank_).value, phase),
+              fmt::format("rank {} {} by rank {} during {}", named(who).value,
+                          bye ? "has left the group; seen" : "died; noticed", named(rank_).value, phase),
               named(who));
 }
 

@@ -120,11 +120,15 @@ void Group::State::start_device(const Deadline& deadline) {
                                   .timeout = options_.timeout,
                                   .alone = alone,
                                   .blocks = resident_blocks_});
-    watch_ = std::make_unique<DeviceWatch>(mesh_, *device_, options_.timeout);
+    std::vector<host::Progress*> all_progress;
+    for (const std::shared_ptr<Block>& segment : segments_)
+      all_progress.push_back(&reinterpret_cast<host::SegmentHeader*>(segment->data())->progress);
+    progress_ = std::make_unique<DeviceProgress>(rank(), std::move(all_progress));
+    watch_ = std::make_unique<DeviceWatch>(mesh_, *device_, *progress_, options_.timeout);
   } catch (const Error& error) {
-    status = Status::of(error, rank());
+    status = Status::of(error, own_name());
   } catch (const std::exception& other) {
-    status = {ErrorCode::out_of_resources, rank(), other.what()};
+    status = {ErrorCode::out_of_resources, own_name(), other.what()};
   }
   agree(status, deadline, "joining");
 }
@@ -149,20 +153,15 @@ void Group::State::synchronize(Stream stream, Duration timeout) {
   watch_->synchronize(stream, timeout);
 }
 
-void Group::State::throw_timeout(Rank awaited, Duration timeout, const char* phase) const {
-  fail_from(awaited, ErrorCode::timeout, "{}: rank {} waited {} ms for rank {}", phase, rank().value,
-            timeout.count(), awaited.value);
+void Group::State::throw_timeout(Rank awaited, Rank blamed, Duration timeout, const char* phase) const {
+  fail_from(mesh_->named(blamed), ErrorCode::timeout, "{}: rank {} waited {} ms for {}", phase,
+            own_name().value, timeout.count(), awaited_text(*mesh_, awaited, blamed));
 }
 
 void Group::State::fail_call(const Error& error, const char* phase) {
-  if (!error.origin().none()) {
-    mesh_->fail_group(error);
-    throw error;
-  }
-  const Error named(error.code(), fmt::format("{}: rank {}: {}", phase, rank().value, error.message()),
-                    rank());
-  mesh_->fail_group(named);
-  throw named;
+  if (!error.origin().none()) mesh_->fail_group_and_throw(error);
+  mesh_->fail_group_and_throw(
+      Error(error.code(), fmt::format("{}: rank {}: {}", phase, rank().value, error.message()), rank()));
 }
 
 void Group::State::agree(const Status& own, const Deadline& deadline, const char* phase) {
@@ -192,8 +191,9 @@ MappedBlocks Group::State::exchange_blocks(const MemoryBackend& backend, std::si
   for (const BlockNotice& each : notices) each.status.throw_if_failed();
   for (std::size_t r = 1; r < notices.size(); ++r) {
     if (notices[r].bytes == notices[0].bytes) continue;
-    fail_from(Rank{static_cast<int>(r)}, ErrorCode::mismatch, "{}: rank 0 asks for {} bytes, rank {} for {}",
-              phase, notices[0].bytes, r, notices[r].bytes);
+    const Rank odd = mesh_->named(Rank{static_cast<int>(r)});
+    fail_from(odd, ErrorCode::mismatch, "{}: rank {} asks for {} bytes, rank {} for {}", phase,
+              mesh_->named(Rank{0}).value, notices[0].bytes, odd.value, notices[r].bytes);
   }
 
   const bool one_process = std::all_of(notices.begin(), notices.end(), [&](const BlockNotice& each) {
@@ -212,8 +212,8 @@ MappedBlocks Group::State::exchange_blocks(const MemoryBackend& backend, std::si
         blocks[r] = backend.import(std::move(handles[r]), bytes + extra);
       } else if (blocks[r] = LocalOffer::take(notices[r].offer);
                  blocks[r] == nullptr || blocks[r]->bytes() != own.block->bytes()) {
-        fail_from(Rank{static_cast<int>(r)}, ErrorCode::peer_lost,
-                  "rank {} gave up before its memory was mapped", r);
+        const Rank lost = mesh_->named(Rank{static_cast<int>(r)});
+        fail_from(lost, ErrorCode::peer_lost, "rank {} gave up before its memory was mapped", lost.value);
       } else {
         backend.adopt(*blocks[r]);
       }

@@ -4,7 +4,6 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "onehop/group.h"
 
 #include "base/check.h"
+#include "group/device_progress.h"
 #include "group/device_watch.h"
 #include "group/group_tuning.h"
 #include "group/mesh.h"
@@ -23,6 +23,7 @@
 #include "memory/backend.h"
 #include "memory/user_memory.h"
 #include "os/fork_guard.h"
+#include "os/timed_mutex.h"
 
 namespace onehop {
 
@@ -60,6 +61,8 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   [[nodiscard]] const GroupTuning& tuning() const { return *tuning_; }
   [[nodiscard]] const std::shared_ptr<const GroupTuning>& shared_tuning() const { return tuning_; }
   [[nodiscard]] Rank rank() const { return options_.rank; }
+  /// What errors call this rank (Mesh::named).
+  [[nodiscard]] Rank own_name() const { return mesh_->named(rank()); }
   [[nodiscard]] int size() const { return options_.size; }
   [[nodiscard]] IpcChannel::Mesh& mesh() const { return *mesh_; }
   [[nodiscard]] IpcChannel& channel() { return channel_; }
@@ -68,6 +71,8 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   [[nodiscard]] host::Pairs& pairs() { return pairs_; }
   /// nullptr in a group of host ranks.
   [[nodiscard]] DeviceTeam* device() const { return device_.get(); }
+  /// nullptr in a group of host ranks.
+  [[nodiscard]] DeviceProgress* progress() const { return progress_.get(); }
   /// Whether GPU ranks compare their calls on the host before they queue them (ONEHOP_CHECK=1): for
   /// debugging, since it makes every call a meeting.
   [[nodiscard]] bool checks_calls() const { return checks_calls_; }
@@ -77,16 +82,20 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   [[nodiscard]] int resident_blocks() const { return resident_blocks_; }
 
   /// Runs one call of this group: alone, and with its failure made every rank's, unless all ranks have it
-  /// already.
+  /// already. `body(deadline)` waits at most until the deadline, as does the wait for other threads' calls. A
+  /// negative `timeout` is for the body to refuse: the other ranks must hear of it.
   template <class F>
-  auto call(const char* phase, F&& body) {
+  auto call(const char* phase, Duration timeout, F&& body) {
     // The fast look; everything slower is found out while waiting. Once before the lock, which the child of a
     // fork may have inherited locked, and once after it, since the call before this one may have failed.
     if (!mesh_->usable()) mesh_->check(phase);
-    const std::lock_guard lock(call_mutex_);
+    os::CallDeadline deadline(timeout.count() < 0 ? options_.timeout : timeout);
+    if (!call_mutex_.try_lock() && !call_mutex_.try_lock_until(deadline.arm()))
+      mesh_->fail_group_and_throw(mesh_->out_of_turn(timeout, phase));
+    const std::lock_guard turn(call_mutex_, std::adopt_lock);
     if (!mesh_->usable()) mesh_->check(phase);
     try {
-      return body();
+      return body(deadline);
     } catch (const Error& error) {
       if (found_by_all(error.code())) throw;
       fail_call(error, phase);
@@ -104,13 +113,17 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
     }
   }
   void wait_for(int r, os::CallDeadline& deadline, const char* phase) {
+    IpcChannel::Mesh::Wait wait(*mesh_);
     const auto check = [&] {
+      wait.look(set_of(Rank{r}), deadline.arm());
       mesh_->check_for(
           Rank{r}, [&] { return team_.arrived(r); }, phase);
     };
-    if (!team_.wait(r, deadline, check)) throw_timeout(Rank{r}, deadline.timeout(), phase);
+    if (!team_.wait(r, deadline, check))
+      throw_timeout(Rank{r}, wait.blame(Rank{r}), deadline.timeout(), phase);
   }
-  [[noreturn]] void throw_timeout(Rank awaited, Duration timeout, const char* phase) const;
+  /// `blamed` is the rank that holds up `awaited`, or that one itself.
+  [[noreturn]] void throw_timeout(Rank awaited, Rank blamed, Duration timeout, const char* phase) const;
   /// Makes `error` the group's failure and throws it as the other ranks see it.
   [[noreturn]] void fail_call(const Error& error, const char* phase);
 
@@ -123,19 +136,21 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
       step();
       return {};
     } catch (const Error& error) {
-      Status status = Status::of(error, rank());
-      status.message = fmt::format("{}: rank {}: {}", phase, rank().value, error.message());
+      Status status = Status::of(error, own_name());
+      status.message = fmt::format("{}: rank {}: {}", phase, own_name().value, error.message());
       return status;
     } catch (const std::bad_alloc&) {
       return {.code = ErrorCode::out_of_resources,
-              .origin = rank(),
-              .message = fmt::format("{}: rank {}: out of memory", phase, rank().value)};
+              .origin = own_name(),
+              .message = fmt::format("{}: rank {}: out of memory", phase, own_name().value)};
     }
   }
   /// Collective: `bytes` of memory on every rank, as the user asked for them, and `extra` of our own before
   /// them; mapped by every rank, in rank order.
   [[nodiscard]] MappedBlocks exchange_blocks(const MemoryBackend& backend, std::size_t bytes,
                                              std::size_t extra, const Deadline& deadline, const char* phase);
+  /// Collective. All ranks throw what a rank passes as `refusal`.
+  [[nodiscard]] std::optional<Group> split(int color, int key, Status refusal = {});
   [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes);
   [[nodiscard]] SymmetricBuffer register_buffer(void* data, std::size_t bytes);
   /// The symmetric buffer that holds [data, data + bytes), or nullptr and number 0. Asks the driver whether
@@ -152,6 +167,10 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   void leave() noexcept;
 
  private:
+  /// Collective among the members: makes the sub-group of these ranks. Returns what all of them can hear of.
+  [[nodiscard]] Status form_part(JoinOptions options, const os::Id& id, std::vector<os::UniqueFd> sockets,
+                                 const std::vector<Rank>& members, const Deadline& deadline,
+                                 std::optional<Group>& part);
   /// Collective: memory that its user has on every rank, mapped by every rank. Without pads.
   [[nodiscard]] BufferParts exchange_user_memory(std::byte* data, std::size_t bytes,
                                                  const Deadline& deadline);
@@ -182,10 +201,11 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   host::Team team_;
   host::Pairs pairs_;
   std::unique_ptr<DeviceTeam> device_;
+  std::unique_ptr<DeviceProgress> progress_;
   std::unique_ptr<DeviceWatch> watch_;
   bool checks_calls_ = false;
   int resident_blocks_ = 0;
-  std::mutex call_mutex_;
+  os::TimedMutex call_mutex_;
   std::uint64_t buffers_made_ = 0;
   std::vector<BufferRange> buffers_;
   std::array<std::atomic<std::uint64_t>, kAlgorithmCount> usage_{};
@@ -204,6 +224,8 @@ class SymmetricBuffer::State {
   [[nodiscard]] DeviceView device_view(std::size_t offset, std::size_t length, Duration timeout) const;
   void require_channel(int channel) const;
   void require_rank(Rank rank) const;
+  /// For a signal to `dst`; a bad argument is the failure of the group.
+  void require_target(Rank dst, int channel) const;
 
   enum class Slot { barrier, signal };
   /// The word that rank `src` raises in the pad of rank `owner`.
@@ -223,8 +245,9 @@ class SymmetricBuffer::State {
 
  private:
   void raise(Slot kind, int dst, int channel, std::uint32_t value);
-  [[nodiscard]] bool await(Slot kind, int src, int channel, std::uint32_t value, os::CallDeadline& deadline,
-                           const char* phase);
+  /// Throws Error{timeout} at the deadline.
+  void await(Slot kind, int src, int channel, std::uint32_t value, os::CallDeadline& deadline,
+             const char* phase);
 
   const std::vector<std::uint32_t*> device_pads_;
   const MappedBlocks owners_;

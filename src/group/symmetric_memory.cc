@@ -52,8 +52,8 @@ RegistrationNotice parse_registration_notice(std::string_view bytes) {
 
 SymmetricBuffer Group::State::allocate(std::size_t bytes) {
   constexpr const char* kPhase = "allocate";
-  return call(kPhase, [&] {
-    const Deadline deadline = Deadline::after(options_.timeout);
+  return call(kPhase, options_.timeout, [&](os::CallDeadline& started) {
+    const Deadline& deadline = started.arm();
     const bool on_gpus = device_ != nullptr;
     const std::size_t host_pad = SymmetricBuffer::State::host_pad_bytes(size());
     // Each rank's pad lies before its data.
@@ -81,8 +81,8 @@ SymmetricBuffer Group::State::register_buffer(void* data, std::size_t bytes) {
          "register_buffer: other processes cannot map memory of a host rank that was not made for it; take "
          "symmetric memory from Group::allocate, or leave the memory as it is: collectives take any");
   }
-  return call(kPhase, [&] {
-    const Deadline deadline = Deadline::after(options_.timeout);
+  return call(kPhase, options_.timeout, [&](os::CallDeadline& started) {
+    const Deadline& deadline = started.arm();
     BufferParts parts = exchange_user_memory(static_cast<std::byte*>(data), bytes, deadline);
     parts.device_pads = words_of(
         exchange_blocks(*device_memory_, SymmetricBuffer::State::device_pad_bytes(), 0, deadline, kPhase),

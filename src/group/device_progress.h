@@ -1,0 +1,67 @@
+// How far the ranks of a GPU group are with their collectives, which they queue without waiting for each other
+// on the host. It tells who is behind, and whether what one rank refused was refused by all.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "onehop/error.h"
+
+#include "base/deadline.h"
+#include "group/mesh.h"
+#include "kernel/host/team.h"
+#include "os/doorbell.h"
+
+namespace onehop {
+
+/// A rank that refuses a collective throws at once, for one thread may drive several ranks. But its next
+/// collective must not be taken for the refused one by ranks that did not refuse. So it begins only when every
+/// other rank has refused the same one; if a rank has queued it, the group fails with the refusal.
+class DeviceProgress {
+ public:
+  /// `ranks`: every rank's, in shared memory that starts as zero.
+  DeviceProgress(Rank rank, std::vector<host::Progress*> ranks) : rank_(rank), ranks_(std::move(ranks)) {}
+
+  /// Counts a collective that is about to be queued. Throws this rank's refusal of an earlier one, unless all
+  /// ranks have refused that by the deadline. One thread at a time.
+  void begin(IpcChannel::Mesh& mesh, os::CallDeadline& deadline, const char* phase) {
+    if (refused_.load(std::memory_order_relaxed)) settle(mesh, deadline.arm(), phase);
+    (void)count();
+  }
+  /// Counts a collective that this rank refuses, and throws that. Otherwise like `begin`.
+  [[noreturn]] void refuse(const Error& error, IpcChannel::Mesh& mesh, os::CallDeadline& deadline,
+                           const char* phase);
+
+  /// This rank's refusal of a collective that another rank has queued. Thread-safe.
+  [[nodiscard]] std::optional<Error> contradicted_refusal();
+  /// Ranks that have begun fewer collectives than this one. Thread-safe.
+  [[nodiscard]] RankSet behind() const;
+
+ private:
+  struct Refusal {
+    std::uint64_t number;
+    Error error;
+  };
+  enum class Verdict { unknown, shared, contradicted };
+
+  /// Returns the number of the collective that begins.
+  std::uint64_t count() {
+    std::atomic<std::uint64_t>& begun = ranks_[static_cast<std::size_t>(rank_.value)]->begun;
+    const std::uint64_t number = begun.load(std::memory_order_relaxed) + 1;
+    // release: pairs with the load in judge(); publishes an entry in `refused`.
+    begun.store(number, std::memory_order_release);
+    return number;
+  }
+  void settle(IpcChannel::Mesh& mesh, const Deadline& deadline, const char* phase);
+  [[nodiscard]] Verdict judge(std::uint64_t number) const;
+
+  const Rank rank_;
+  const std::vector<host::Progress*> ranks_;
+  std::atomic<bool> refused_{false};  ///< refusal_ is there
+  std::uint64_t refusals_ = 0;        ///< so far: all ranks count the same ones
+  std::mutex mutex_;                  ///< guards refusal_
+  std::optional<Refusal> refusal_;    ///< that is not settled
+};
+
+}  // namespace onehop

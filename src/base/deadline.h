@@ -28,6 +28,9 @@ class Deadline {
     return Deadline(at_ - std::min(timeout_ / 8, Duration{250}), timeout_);
   }
 
+  /// A little later, for what is on its way at the deadline. Messages keep the caller's timeout.
+  [[nodiscard]] Deadline with_grace(Duration grace) const { return Deadline(at_ + grace, timeout_); }
+
   [[nodiscard]] bool expired() const { return Clock::now() >= at_; }
   /// Time left, never negative, rounded up so that a poll with it does not wake early and spin.
   [[nodiscard]] Duration left() const {

@@ -31,6 +31,11 @@ class Deadline {
   /// A little later, for what is on its way at the deadline. Messages keep the caller's timeout.
   [[nodiscard]] Deadline with_grace(Duration grace) const { return Deadline(at_ + grace, timeout_); }
 
+  /// At most `duration` from now, for one of several attempts. Messages keep the caller's timeout.
+  [[nodiscard]] Deadline at_most(Duration duration) const {
+    return Deadline(std::min(at_, Clock::now() + duration), timeout_);
+  }
+
   [[nodiscard]] bool expired() const { return Clock::now() >= at_; }
   /// Time left, never negative, rounded up so that a poll with it does not wake early and spin.
   [[nodiscard]] Duration left() const {

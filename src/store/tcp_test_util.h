@@ -45,6 +45,7 @@ class RawClient {
     send(store::encode_frame_header(message.size()).append(message));
   }
   void end_sending() { (void)::shutdown(fd_.get(), SHUT_WR); }
+  void end() { (void)::shutdown(fd_.get(), SHUT_RDWR); }
 
   /// nullopt when the server closed the connection instead.
   std::optional<std::string> read_frame(Duration timeout = Duration{20000}) {
@@ -86,12 +87,12 @@ class RawClient {
 /// A server in a process of its own, to be stopped and killed.
 class ServerProcess {
  public:
-  ServerProcess() {
+  explicit ServerProcess(const TcpStoreOptions& options = {}) {
     int ports[2];
     if (::pipe2(ports, O_CLOEXEC) != 0) fail_errno(errno, "pipe2");
     child_ = ::fork();
     if (child_ == 0) {
-      const std::unique_ptr<TcpStoreServer> server = TcpStoreServer::start({});
+      const std::unique_ptr<TcpStoreServer> server = TcpStoreServer::start(options);
       const std::uint16_t port = server->port();
       if (::write(ports[1], &port, sizeof port) != sizeof port) ::_exit(1);
       for (;;) ::pause();

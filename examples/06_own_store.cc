@@ -26,17 +26,18 @@ struct Map {
 
 std::shared_ptr<onehop::Store> make_store(Map& map) {
   using Text = std::string_view;
+  using onehop::Duration;  // of a timeout: only get_for has to wait here
   onehop::StoreCallbacks callbacks;
-  callbacks.set = [&map](Text key, Text value) {
+  callbacks.set = [&map](Text key, Text value, Duration) {
     map.locked([&] { return map.values[std::string(key)] = value; });
   };
-  callbacks.get_for = [&map](Text key, onehop::Duration timeout) -> std::optional<std::string> {
+  callbacks.get_for = [&map](Text key, Duration timeout) -> std::optional<std::string> {
     std::unique_lock lock(map.mutex);
     const auto here = [&] { return map.values.contains(key); };
     if (!map.changed.wait_for(lock, timeout, here)) return std::nullopt;
     return map.values.find(key)->second;
   };
-  callbacks.add = [&map](Text key, std::int64_t delta) {
+  callbacks.add = [&map](Text key, std::int64_t delta, Duration) {
     return map.locked([&] {
       std::string& value = map.values[std::string(key)];  // decimal; a missing key counts as 0
       const std::int64_t sum = (value.empty() ? 0 : std::stoll(value)) + delta;
@@ -44,7 +45,7 @@ std::shared_ptr<onehop::Store> make_store(Map& map) {
       return sum;
     });
   };
-  callbacks.compare_set = [&map](Text key, Text expected, Text desired) {
+  callbacks.compare_set = [&map](Text key, Text expected, Text desired, Duration) {
     return map.locked([&] {
       const auto at = map.values.find(key);
       if (at == map.values.end() && !expected.empty()) return std::string(expected);
@@ -52,7 +53,7 @@ std::shared_ptr<onehop::Store> make_store(Map& map) {
       return map.values[std::string(key)] = desired;
     });
   };
-  callbacks.delete_key = [&map](Text key) {
+  callbacks.delete_key = [&map](Text key, Duration) {
     return map.locked([&] { return map.values.erase(std::string(key)) > 0; });
   };
   callbacks.description = "a std::map";

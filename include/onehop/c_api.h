@@ -120,7 +120,7 @@ typedef struct onehop_tcp_options_t {
   size_t size;
   const char* host;    ///< default "127.0.0.1"
   const char* secret;  ///< shared by server and clients; default none, which allows loopback only
-  int64_t timeout_ms;  ///< to connect, and for the server to answer
+  int64_t timeout_ms;  ///< for a client to connect; operations have their own
   uint16_t port;       ///< default 0: a server picks a free one
 } onehop_tcp_options_t;
 /// `size` is sizeof(onehop_tcp_options_t) as the caller was compiled. NULL does nothing.
@@ -142,18 +142,20 @@ typedef struct onehop_reply onehop_reply_t;
 ONEHOP_API onehop_status_t onehop_reply_set(onehop_reply_t* reply, const void* value, size_t bytes);
 
 /// Your own store. The five functions are required, get `context` first, return ONEHOP_OK or an error and may
-/// be called from several threads at once.
+/// be called from several threads at once. Each must end within timeout_ms milliseconds, with
+/// ONEHOP_ERROR_TIMEOUT if need be; 0 asks for one attempt.
 typedef struct onehop_store_callbacks_t {
   size_t size;
   void* context;
-  onehop_status_t (*set)(void* context, const char* key, const void* value, size_t bytes);
+  onehop_status_t (*set)(void* context, const char* key, const void* value, size_t bytes, int64_t timeout_ms);
   /// Waits for the key and replies with its value; ONEHOP_ERROR_TIMEOUT when it does not appear in time.
   onehop_status_t (*get)(void* context, const char* key, int64_t timeout_ms, onehop_reply_t* value);
-  onehop_status_t (*add)(void* context, const char* key, int64_t delta, int64_t* result);
+  onehop_status_t (*add)(void* context, const char* key, int64_t delta, int64_t timeout_ms, int64_t* result);
   /// Replies with the value the key holds afterwards (see onehop_store_compare_set).
   onehop_status_t (*compare_set)(void* context, const char* key, const void* expected, size_t expected_bytes,
-                                 const void* desired, size_t desired_bytes, onehop_reply_t* value);
-  onehop_status_t (*delete_key)(void* context, const char* key, int* existed);
+                                 const void* desired, size_t desired_bytes, int64_t timeout_ms,
+                                 onehop_reply_t* value);
+  onehop_status_t (*delete_key)(void* context, const char* key, int64_t timeout_ms, int* existed);
   /// Called once, when nothing uses the store any more; also when creating it fails. May be NULL.
   void (*destroy)(void* context);
 } onehop_store_callbacks_t;
@@ -164,9 +166,10 @@ ONEHOP_API onehop_status_t onehop_store_callbacks(const onehop_store_callbacks_t
 
 ONEHOP_API void onehop_store_destroy(onehop_store_t* store);
 
-/// Sets or overwrites. `value` may be NULL when `bytes` is 0.
+/// Every operation ends within timeout_ms: ONEHOP_ERROR_TIMEOUT when a lock or a server kept it waiting for
+/// longer. Sets or overwrites. `value` may be NULL when `bytes` is 0.
 ONEHOP_API onehop_status_t onehop_store_set(onehop_store_t* store, const char* key, const void* value,
-                                            size_t bytes);
+                                            size_t bytes, int64_t timeout_ms);
 /// Waits until the key exists. The caller gives `*value` back with onehop_free; it is followed by a NUL that
 /// `*bytes` does not count.
 ONEHOP_API onehop_status_t onehop_store_get(onehop_store_t* store, const char* key, int64_t timeout_ms,
@@ -176,15 +179,16 @@ ONEHOP_API onehop_status_t onehop_store_wait(onehop_store_t* store, const char* 
                                              int64_t timeout_ms);
 /// Adds to a decimal counter (a missing key counts as 0). `result`, the new value, may be NULL.
 ONEHOP_API onehop_status_t onehop_store_add(onehop_store_t* store, const char* key, int64_t delta,
-                                            int64_t* result);
+                                            int64_t timeout_ms, int64_t* result);
 /// Sets the key to `desired` if it holds `expected`; an empty `expected` also matches a missing key. `*value`
 /// is what the key holds afterwards, handed out as by onehop_store_get.
 ONEHOP_API onehop_status_t onehop_store_compare_set(onehop_store_t* store, const char* key,
                                                     const void* expected, size_t expected_bytes,
-                                                    const void* desired, size_t desired_bytes, char** value,
-                                                    size_t* bytes);
+                                                    const void* desired, size_t desired_bytes,
+                                                    int64_t timeout_ms, char** value, size_t* bytes);
 /// `existed` (1 or 0) may be NULL.
-ONEHOP_API onehop_status_t onehop_store_delete(onehop_store_t* store, const char* key, int* existed);
+ONEHOP_API onehop_status_t onehop_store_delete(onehop_store_t* store, const char* key, int64_t timeout_ms,
+                                               int* existed);
 
 // ---- Groups ----
 

@@ -18,6 +18,8 @@
 
 namespace onehop {
 
+class Deadline;
+
 /// How collectives pick their algorithm.
 enum class AlgorithmPolicy : std::uint8_t {
   tuned,   ///< always finds one, for every size and type
@@ -149,6 +151,7 @@ class ONEHOP_API Group {
   [[nodiscard]] State& state() const;
 
  private:
+  static Group join_until(const Deadline& deadline, std::shared_ptr<Store> store, JoinOptions options);
   explicit Group(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
 };

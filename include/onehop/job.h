@@ -23,7 +23,8 @@ struct JobInfo {
 [[nodiscard]] ONEHOP_API std::optional<JobInfo> job_from_env();
 
 /// The store `Group::from_env` meets in, for joining further groups: after a failure, with the ranks that are
-/// left, or under other names. Error{not_found} when no launcher's variables are set.
-[[nodiscard]] ONEHOP_API std::shared_ptr<Store> store_from_env();
+/// left, or under other names. Error{not_found} when no launcher's variables are set; Error{timeout} when the
+/// store cannot be opened in time.
+[[nodiscard]] ONEHOP_API std::shared_ptr<Store> store_from_env(Duration timeout = kDefaultTimeout);
 
 }  // namespace onehop

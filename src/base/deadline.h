@@ -28,10 +28,12 @@ class Deadline {
     return Deadline(at_ - std::min(timeout_ / 8, Duration{250}), timeout_);
   }
 
-  /// A little earlier (up to 60 ms): when to ask the other ranks whom they wait for, so that their answers are
-  /// there at the end. Ranks that sleep look at their sockets every 20 ms.
-  [[nodiscard]] Deadline with_time_to_ask() const {
-    return Deadline(at_ - std::min(timeout_ / 2, Duration{60}), timeout_);
+  /// A little later, for what is on its way at the deadline. Messages keep the caller's timeout.
+  [[nodiscard]] Deadline with_grace(Duration grace) const { return Deadline(at_ + grace, timeout_); }
+
+  /// At most `duration` from now, for one of several attempts. Messages keep the caller's timeout.
+  [[nodiscard]] Deadline at_most(Duration duration) const {
+    return Deadline(std::min(at_, Clock::now() + duration), timeout_);
   }
 
   [[nodiscard]] bool expired() const { return Clock::now() >= at_; }

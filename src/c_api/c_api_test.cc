@@ -37,7 +37,8 @@ StorePtr memory() {
 /// Sets, gets, waits, counts, exchanges and deletes.
 void expect_round_trip(onehop_store_t* store) {
   constexpr std::array<char, 3> kValue{'a', '\0', 'b'};
-  EXPECT_EQ(onehop_store_set(store, "key", kValue.data(), kValue.size()), ONEHOP_OK) << onehop_last_error();
+  EXPECT_EQ(onehop_store_set(store, "key", kValue.data(), kValue.size(), ONEHOP_TIMEOUT_DEFAULT), ONEHOP_OK)
+      << onehop_last_error();
   char* value = nullptr;
   std::size_t bytes = 0;
   ASSERT_EQ(onehop_store_get(store, "key", 0, &value, &bytes), ONEHOP_OK) << onehop_last_error();
@@ -49,22 +50,28 @@ void expect_round_trip(onehop_store_t* store) {
   EXPECT_EQ(onehop_store_wait(store, keys.data(), keys.size(), 0), ONEHOP_OK) << onehop_last_error();
 
   std::int64_t sum = 0;
-  EXPECT_EQ(onehop_store_add(store, "count", 5, &sum), ONEHOP_OK) << onehop_last_error();
-  EXPECT_EQ(onehop_store_add(store, "count", -7, &sum), ONEHOP_OK) << onehop_last_error();
+  EXPECT_EQ(onehop_store_add(store, "count", 5, ONEHOP_TIMEOUT_DEFAULT, &sum), ONEHOP_OK)
+      << onehop_last_error();
+  EXPECT_EQ(onehop_store_add(store, "count", -7, ONEHOP_TIMEOUT_DEFAULT, &sum), ONEHOP_OK)
+      << onehop_last_error();
   EXPECT_EQ(sum, -2);
 
-  ASSERT_EQ(onehop_store_compare_set(store, "slot", nullptr, 0, "mine", 4, &value, &bytes), ONEHOP_OK)
+  ASSERT_EQ(
+      onehop_store_compare_set(store, "slot", nullptr, 0, "mine", 4, ONEHOP_TIMEOUT_DEFAULT, &value, &bytes),
+      ONEHOP_OK)
       << onehop_last_error();
   EXPECT_EQ(std::string(value, bytes), "mine");
   onehop_free(value);
-  ASSERT_EQ(onehop_store_compare_set(store, "slot", "yours", 5, "theirs", 6, &value, &bytes), ONEHOP_OK);
+  ASSERT_EQ(onehop_store_compare_set(store, "slot", "yours", 5, "theirs", 6, ONEHOP_TIMEOUT_DEFAULT, &value,
+                                     &bytes),
+            ONEHOP_OK);
   EXPECT_EQ(std::string(value, bytes), "mine");
   onehop_free(value);
 
   int existed = -1;
-  EXPECT_EQ(onehop_store_delete(store, "key", &existed), ONEHOP_OK);
+  EXPECT_EQ(onehop_store_delete(store, "key", ONEHOP_TIMEOUT_DEFAULT, &existed), ONEHOP_OK);
   EXPECT_EQ(existed, 1);
-  EXPECT_EQ(onehop_store_delete(store, "key", &existed), ONEHOP_OK);
+  EXPECT_EQ(onehop_store_delete(store, "key", ONEHOP_TIMEOUT_DEFAULT, &existed), ONEHOP_OK);
   EXPECT_EQ(existed, 0);
   value = nullptr;
   EXPECT_EQ(onehop_store_get(store, "key", 0, &value, &bytes), ONEHOP_ERROR_TIMEOUT);
@@ -131,15 +138,17 @@ TEST(CApi, NullPointersAreErrorsThatNameTheParameter) {
   expect_named(onehop_tcp_server_start(nullptr, nullptr), "server");
   expect_named(onehop_store_callbacks(nullptr, &made), "callbacks");
   expect_named(onehop_reply_set(nullptr, "x", 1), "reply");
-  expect_named(onehop_store_set(nullptr, "k", "v", 1), "store");
-  expect_named(onehop_store_set(store.get(), nullptr, "v", 1), "key");
-  expect_named(onehop_store_set(store.get(), "k", nullptr, 1), "value");
+  expect_named(onehop_store_set(nullptr, "k", "v", 1, ONEHOP_TIMEOUT_DEFAULT), "store");
+  expect_named(onehop_store_set(store.get(), nullptr, "v", 1, ONEHOP_TIMEOUT_DEFAULT), "key");
+  expect_named(onehop_store_set(store.get(), "k", nullptr, 1, ONEHOP_TIMEOUT_DEFAULT), "value");
   expect_named(onehop_store_get(store.get(), "k", 0, nullptr, &bytes), "value");
   expect_named(onehop_store_get(store.get(), "k", 0, &value, nullptr), "bytes");
   expect_named(onehop_store_wait(store.get(), nullptr, 1, 0), "keys");
-  expect_named(onehop_store_add(nullptr, "k", 1, nullptr), "store");
-  expect_named(onehop_store_compare_set(store.get(), "k", nullptr, 2, "v", 1, &value, &bytes), "expected");
-  expect_named(onehop_store_delete(store.get(), nullptr, nullptr), "key");
+  expect_named(onehop_store_add(nullptr, "k", 1, ONEHOP_TIMEOUT_DEFAULT, nullptr), "store");
+  expect_named(
+      onehop_store_compare_set(store.get(), "k", nullptr, 2, "v", 1, ONEHOP_TIMEOUT_DEFAULT, &value, &bytes),
+      "expected");
+  expect_named(onehop_store_delete(store.get(), nullptr, ONEHOP_TIMEOUT_DEFAULT, nullptr), "key");
   expect_named(onehop_dtype_parse(nullptr, nullptr), "name");
   expect_named(onehop_topology_probe_json(nullptr), "json");
   EXPECT_EQ(made, nullptr);
@@ -193,9 +202,9 @@ TEST(CApiStore, PrefixStoreSharesItsParentAndKeepsItAlive) {
   onehop_store_t* made = nullptr;
   ASSERT_EQ(onehop_store_prefix(parent.get(), "job", &made), ONEHOP_OK);
   const StorePtr child(made);
-  ASSERT_EQ(onehop_store_set(child.get(), "key", "v", 1), ONEHOP_OK);
+  ASSERT_EQ(onehop_store_set(child.get(), "key", "v", 1, ONEHOP_TIMEOUT_DEFAULT), ONEHOP_OK);
   int existed = 0;
-  EXPECT_EQ(onehop_store_delete(parent.get(), "job/key", &existed), ONEHOP_OK);
+  EXPECT_EQ(onehop_store_delete(parent.get(), "job/key", ONEHOP_TIMEOUT_DEFAULT, &existed), ONEHOP_OK);
   EXPECT_EQ(existed, 1);
   parent.reset();
   expect_round_trip(child.get());
@@ -229,7 +238,7 @@ TEST(CApiStore, TimeoutsMustBeTheDefaultOrNotNegative) {
   std::size_t bytes = 0;
   EXPECT_EQ(onehop_store_get(store.get(), "k", -2, &value, &bytes), ONEHOP_ERROR_INVALID_ARGUMENT);
   EXPECT_THAT(onehop_last_error(), HasSubstr("-2 ms"));
-  ASSERT_EQ(onehop_store_set(store.get(), "k", nullptr, 0), ONEHOP_OK);
+  ASSERT_EQ(onehop_store_set(store.get(), "k", nullptr, 0, ONEHOP_TIMEOUT_DEFAULT), ONEHOP_OK);
   ASSERT_EQ(onehop_store_get(store.get(), "k", ONEHOP_TIMEOUT_DEFAULT, &value, &bytes), ONEHOP_OK);
   EXPECT_EQ(bytes, 0u);
   onehop_free(value);
@@ -284,7 +293,8 @@ struct MapStore {
     onehop_store_callbacks_t out;
     onehop_store_callbacks_init(&out, sizeof out);
     out.context = &self;
-    out.set = [](void* context, const char* key, const void* value, std::size_t bytes) {
+    out.set = [](void* context, const char* key, const void* value, std::size_t bytes,
+                 std::int64_t /*timeout_ms*/) {
       of(context).values[key] = std::string(static_cast<const char*>(value), bytes);
       return of(context).answer;
     };
@@ -294,21 +304,23 @@ struct MapStore {
       if (!of(context).reply) return static_cast<onehop_status_t>(ONEHOP_OK);
       return onehop_reply_set(value, found->second.data(), found->second.size());
     };
-    out.add = [](void* context, const char* key, std::int64_t delta, std::int64_t* result) {
+    out.add = [](void* context, const char* key, std::int64_t delta, std::int64_t /*timeout_ms*/,
+                 std::int64_t* result) {
       std::string& value = of(context).values[key];
       *result = (value.empty() ? 0 : std::stoll(value)) + delta;
       value = std::to_string(*result);
       return static_cast<onehop_status_t>(ONEHOP_OK);
     };
     out.compare_set = [](void* context, const char* key, const void* expected, std::size_t expected_bytes,
-                         const void* desired, std::size_t desired_bytes, onehop_reply_t* value) {
+                         const void* desired, std::size_t desired_bytes, std::int64_t /*timeout_ms*/,
+                         onehop_reply_t* value) {
       std::string& slot = of(context).values[key];
       if (slot == std::string_view(static_cast<const char*>(expected), expected_bytes)) {
         slot.assign(static_cast<const char*>(desired), desired_bytes);
       }
       return onehop_reply_set(value, slot.data(), slot.size());
     };
-    out.delete_key = [](void* context, const char* key, int* existed) {
+    out.delete_key = [](void* context, const char* key, std::int64_t /*timeout_ms*/, int* existed) {
       *existed = static_cast<int>(of(context).values.erase(key));
       return static_cast<onehop_status_t>(ONEHOP_OK);
     };
@@ -338,10 +350,11 @@ TEST(CApiCallbacks, AnErrorOfACallbackReachesTheCallerWithCallAndKey) {
   ASSERT_EQ(onehop_store_callbacks(&table, &made), ONEHOP_OK);
   const StorePtr store(made);
   map.answer = ONEHOP_ERROR_OUT_OF_RESOURCES;
-  EXPECT_EQ(onehop_store_set(store.get(), "key", "v", 1), ONEHOP_ERROR_OUT_OF_RESOURCES);
+  EXPECT_EQ(onehop_store_set(store.get(), "key", "v", 1, ONEHOP_TIMEOUT_DEFAULT),
+            ONEHOP_ERROR_OUT_OF_RESOURCES);
   EXPECT_THAT(onehop_last_error(), HasSubstr("set of key 'key'"));
   map.answer = 4711;
-  EXPECT_EQ(onehop_store_set(store.get(), "key", "v", 1), ONEHOP_ERROR_SYSTEM);
+  EXPECT_EQ(onehop_store_set(store.get(), "key", "v", 1, ONEHOP_TIMEOUT_DEFAULT), ONEHOP_ERROR_SYSTEM);
   EXPECT_THAT(onehop_last_error(), HasSubstr("4711"));
   map.reply = false;
   char* value = nullptr;

@@ -54,8 +54,10 @@ class Callbacks {
             "callbacks must set all of set, get, add, compare_set and delete_key");
   }
 
-  void set(std::string_view key, std::string_view value) const {
-    check(table_.set(table_.context, std::string(key).c_str(), value.data(), value.size()), "set", key);
+  void set(std::string_view key, std::string_view value, Duration timeout) const {
+    check(table_.set(table_.context, std::string(key).c_str(), value.data(), value.size(),
+                     std::int64_t{timeout.count()}),
+          "set", key);
   }
 
   [[nodiscard]] std::optional<std::string> get_for(std::string_view key, Duration timeout) const {
@@ -67,24 +69,27 @@ class Callbacks {
     return replied(std::move(reply), "get", key);
   }
 
-  [[nodiscard]] std::int64_t add(std::string_view key, std::int64_t delta) const {
+  [[nodiscard]] std::int64_t add(std::string_view key, std::int64_t delta, Duration timeout) const {
     std::int64_t result = 0;
-    check(table_.add(table_.context, std::string(key).c_str(), delta, &result), "add", key);
+    check(table_.add(table_.context, std::string(key).c_str(), delta, std::int64_t{timeout.count()}, &result),
+          "add", key);
     return result;
   }
 
   [[nodiscard]] std::string compare_set(std::string_view key, std::string_view expected,
-                                        std::string_view desired) const {
+                                        std::string_view desired, Duration timeout) const {
     onehop_reply reply;
     check(table_.compare_set(table_.context, std::string(key).c_str(), expected.data(), expected.size(),
-                             desired.data(), desired.size(), &reply),
+                             desired.data(), desired.size(), std::int64_t{timeout.count()}, &reply),
           "compare_set", key);
     return replied(std::move(reply), "compare_set", key);
   }
 
-  [[nodiscard]] bool delete_key(std::string_view key) const {
+  [[nodiscard]] bool delete_key(std::string_view key, Duration timeout) const {
     int existed = 0;
-    check(table_.delete_key(table_.context, std::string(key).c_str(), &existed), "delete_key", key);
+    check(
+        table_.delete_key(table_.context, std::string(key).c_str(), std::int64_t{timeout.count()}, &existed),
+        "delete_key", key);
     return existed != 0;
   }
 
@@ -112,18 +117,22 @@ std::shared_ptr<Store> make_callback_store(const onehop_store_callbacks_t& table
   const auto callbacks = std::make_shared<const Callbacks>(table);
   callbacks->require_complete();
   StoreCallbacks functions;
-  functions.set = [callbacks](std::string_view key, std::string_view value) { callbacks->set(key, value); };
+  functions.set = [callbacks](std::string_view key, std::string_view value, Duration timeout) {
+    callbacks->set(key, value, timeout);
+  };
   functions.get_for = [callbacks](std::string_view key, Duration timeout) {
     return callbacks->get_for(key, timeout);
   };
-  functions.add = [callbacks](std::string_view key, std::int64_t delta) {
-    return callbacks->add(key, delta);
+  functions.add = [callbacks](std::string_view key, std::int64_t delta, Duration timeout) {
+    return callbacks->add(key, delta, timeout);
   };
   functions.compare_set = [callbacks](std::string_view key, std::string_view expected,
-                                      std::string_view desired) {
-    return callbacks->compare_set(key, expected, desired);
+                                      std::string_view desired, Duration timeout) {
+    return callbacks->compare_set(key, expected, desired, timeout);
   };
-  functions.delete_key = [callbacks](std::string_view key) { return callbacks->delete_key(key); };
+  functions.delete_key = [callbacks](std::string_view key, Duration timeout) {
+    return callbacks->delete_key(key, timeout);
+  };
   return callback_store(std::move(functions));
 }
 
@@ -204,9 +213,13 @@ void onehop_store_destroy(onehop_store_t* store) {
   delete store;
 }
 
-onehop_status_t onehop_store_set(onehop_store_t* store, const char* key, const void* value, size_t bytes) {
-  return guard(
-      [&] { deref(store, "store").store->set(text(key, "key"), c_api::bytes(value, bytes, "value")); });
+onehop_status_t onehop_store_set(onehop_store_t* store, const char* key, const void* value, size_t bytes,
+                                 int64_t timeout_ms) {
+  return guard([&] {
+    deref(store, "store")
+        .store->set(text(key, "key"), c_api::bytes(value, bytes, "value"),
+                    timeout(timeout_ms, kDefaultTimeout));
+  });
 }
 
 onehop_status_t onehop_store_get(onehop_store_t* store, const char* key, int64_t timeout_ms, char** value,
@@ -231,29 +244,34 @@ onehop_status_t onehop_store_wait(onehop_store_t* store, const char* const* keys
   });
 }
 
-onehop_status_t onehop_store_add(onehop_store_t* store, const char* key, int64_t delta, int64_t* result) {
+onehop_status_t onehop_store_add(onehop_store_t* store, const char* key, int64_t delta, int64_t timeout_ms,
+                                 int64_t* result) {
   return guard([&] {
-    const std::int64_t sum = deref(store, "store").store->add(text(key, "key"), delta);
+    const std::int64_t sum =
+        deref(store, "store").store->add(text(key, "key"), delta, timeout(timeout_ms, kDefaultTimeout));
     if (result != nullptr) *result = sum;
   });
 }
 
 onehop_status_t onehop_store_compare_set(onehop_store_t* store, const char* key, const void* expected,
                                          size_t expected_bytes, const void* desired, size_t desired_bytes,
-                                         char** value, size_t* bytes) {
+                                         int64_t timeout_ms, char** value, size_t* bytes) {
   return guard([&] {
     char*& out = deref(value, "value");
     std::size_t& size = deref(bytes, "bytes");
     hand_out(deref(store, "store")
                  .store->compare_set(text(key, "key"), c_api::bytes(expected, expected_bytes, "expected"),
-                                     c_api::bytes(desired, desired_bytes, "desired")),
+                                     c_api::bytes(desired, desired_bytes, "desired"),
+                                     timeout(timeout_ms, kDefaultTimeout)),
              out, size);
   });
 }
 
-onehop_status_t onehop_store_delete(onehop_store_t* store, const char* key, int* existed) {
+onehop_status_t onehop_store_delete(onehop_store_t* store, const char* key, int64_t timeout_ms,
+                                    int* existed) {
   return guard([&] {
-    const bool found = deref(store, "store").store->delete_key(text(key, "key"));
+    const bool found =
+        deref(store, "store").store->delete_key(text(key, "key"), timeout(timeout_ms, kDefaultTimeout));
     if (existed != nullptr) *existed = found ? 1 : 0;
   });
 }

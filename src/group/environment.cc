@@ -244,16 +244,17 @@ Environment read_environment(const GetVariable& get) {
   return out;
 }
 
-std::shared_ptr<Store> open_store(const Environment& environment) {
+std::shared_ptr<Store> open_store(const Environment& environment, Duration timeout) {
   if (const auto* file = std::get_if<FileStoreSpec>(&environment.store)) return file_store(file->directory);
   if (const auto* tcp = std::get_if<TcpStoreSpec>(&environment.store)) {
     TcpStoreOptions options;
     options.host = tcp->host;
     options.port = tcp->port;
+    options.timeout = timeout;
     if (!tcp->secret_file.empty()) options.secret = read_secret(tcp->secret_file);
     return tcp_store(options);
   }
-  return open_job_store(std::get<JobStoreSpec>(environment.store).identity);
+  return open_job_store(std::get<JobStoreSpec>(environment.store).identity, timeout);
 }
 
 std::optional<JobInfo> job_from_env() {
@@ -263,8 +264,8 @@ std::optional<JobInfo> job_from_env() {
                  Rank{environment.local_rank}};
 }
 
-std::shared_ptr<Store> store_from_env() {
-  return open_store(read_environment(env::get));
+std::shared_ptr<Store> store_from_env(Duration timeout) {
+  return open_store(read_environment(env::get), timeout);
 }
 
 }  // namespace onehop

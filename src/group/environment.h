@@ -55,8 +55,9 @@ using GetVariable = std::function<std::optional<std::string>(const char*)>;
 /// all is Error{not_found}. Pure.
 [[nodiscard]] Environment read_environment(const GetVariable& get);
 
-/// Opens the store the environment names. A job directory is `<runtime base>/onehop-<uid>/job-<hash>`, where
-/// the runtime base is $ONEHOP_RUNTIME_DIR, $XDG_RUNTIME_DIR, $TMPDIR or /tmp.
-[[nodiscard]] std::shared_ptr<Store> open_store(const Environment& environment);
+/// Opens the store the environment names within `timeout`, or is Error{timeout}. A job directory is `<runtime
+/// base>/onehop-<uid>/job-<hash>`, where the runtime base is $ONEHOP_RUNTIME_DIR, $XDG_RUNTIME_DIR, $TMPDIR
+/// or /tmp.
+[[nodiscard]] std::shared_ptr<Store> open_store(const Environment& environment, Duration timeout);
 
 }  // namespace onehop

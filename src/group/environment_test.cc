@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,7 +13,11 @@
 #include <map>
 
 #include "onehop/error.h"
+#include "onehop/group.h"
 #include "onehop/job.h"
+
+#include "os/unique_fd.h"
+#include "store/tcp_test_util.h"
 
 namespace onehop {
 namespace {
@@ -238,7 +243,7 @@ class OpenStore : public ::testing::Test {
   }
   static std::string error_of(const Environment& environment) {
     try {
-      (void)open_store(environment);
+      (void)open_store(environment, kDefaultTimeout);
     } catch (const Error& error) {
       return error.message();
     }
@@ -250,8 +255,8 @@ class OpenStore : public ::testing::Test {
 
 TEST_F(OpenStore, RanksOfOneJobMeetAndNothingIsLeftWhenTheLastHasGone) {
   const Environment environment = read_environment(from(kTorchrun));
-  std::shared_ptr<Store> first = open_store(environment);
-  std::shared_ptr<Store> second = open_store(environment);
+  std::shared_ptr<Store> first = open_store(environment, kDefaultTimeout);
+  std::shared_ptr<Store> second = open_store(environment, kDefaultTimeout);
   first->set("key", "value");
   EXPECT_EQ(second->get("key"), "value");
   first.reset();
@@ -264,8 +269,8 @@ TEST_F(OpenStore, ALaterRunWithTheSameIdentityFindsAnEmptyStore) {
   const Environment environment = read_environment(from(kTorchrun));
   const pid_t child = ::fork();
   if (child == 0) {  // a run that is killed in the middle
-    open_store(environment)->set("key", "stale");
-    const auto store = open_store(environment);
+    open_store(environment, kDefaultTimeout)->set("key", "stale");
+    const auto store = open_store(environment, kDefaultTimeout);
     store->set("key", "stale");
     ::_exit(store->get("key") == "stale" ? 0 : 1);
   }
@@ -273,19 +278,19 @@ TEST_F(OpenStore, ALaterRunWithTheSameIdentityFindsAnEmptyStore) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_EQ(status, 0);
   EXPECT_EQ(files(), 2) << "the directory and its lock are still there";
-  EXPECT_EQ(open_store(environment)->get_for("key", Duration{0}), std::nullopt);
+  EXPECT_EQ(open_store(environment, kDefaultTimeout)->get_for("key", Duration{0}), std::nullopt);
 }
 
 TEST_F(OpenStore, OpeningAnyJobStoreRemovesWhatKilledRunsLeft) {
   const pid_t child = ::fork();
   if (child == 0) {
-    const auto store = open_store(read_environment(from(kOpenMpi)));
+    const auto store = open_store(read_environment(from(kOpenMpi)), kDefaultTimeout);
     store->set("key", "stale");
     ::_exit(0);
   }
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_EQ(files(), 2);
-  open_store(read_environment(from(kSlurm))).reset();
+  open_store(read_environment(from(kSlurm)), kDefaultTimeout).reset();
   EXPECT_EQ(files(), 0);
 }
 
@@ -324,6 +329,71 @@ TEST(JobFromEnv, IsNothingWithoutALauncher) {
   EXPECT_EQ(job->launcher, "onehop");
   EXPECT_EQ(job->rank, Rank{1});
   EXPECT_EQ(job->size, 4);
+}
+
+// --- deadlines ---
+
+/// Variables of this process for the length of a test.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+constexpr Duration kTimeout{200};
+
+/// That what happens next ends with Error{timeout} by kTimeout; its message.
+std::string expires(const std::function<void()>& body) {
+  const Stopwatch watch;
+  const std::string message = message_of(body, ErrorCode::timeout);
+  EXPECT_LE(watch.elapsed(), kTimeout + kPromise + kBusyMachine);
+  return message;
+}
+
+TEST_F(OpenStore, AJobLockThatAnotherProcessHoldsIsWaitedForUntilTheDeadline) {
+  const Environment environment = read_environment(from(kTorchrun));
+  std::filesystem::path lock;
+  {
+    const auto store = open_store(environment, kDefaultTimeout);
+    for (const auto& entry : std::filesystem::directory_iterator(user_directory())) {
+      if (entry.path().extension() == ".lock") lock = entry.path();
+    }
+  }
+  const os::UniqueFd held(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
+  EXPECT_THAT(expires([&] { (void)open_store(environment, kTimeout); }),
+              AllOf(HasSubstr(lock.string()), HasSubstr("200 ms")));
+  ASSERT_EQ(::flock(held.get(), LOCK_UN), 0);
+  open_store(environment, Duration{0})->set("key", "value");
+}
+
+JoinOptions within(Duration timeout) {
+  JoinOptions options;
+  options.timeout = timeout;
+  return options;
+}
+
+TEST(FromEnv, AServerThatNobodyRunsIsWaitedForUntilTheDeadline) {
+  const ReservedPort reserved;
+  const Variable rank("ONEHOP_RANK", "0");
+  const Variable size("ONEHOP_SIZE", "2");
+  const Variable store("ONEHOP_STORE", "tcp://127.0.0.1:" + std::to_string(reserved.port()));
+  EXPECT_THAT(expires([] { (void)Group::from_env(within(kTimeout)); }), HasSubstr("200 ms"));
+  (void)expires([] { (void)store_from_env(kTimeout); });
+}
+
+TEST(FromEnv, AServerThatIsStoppedIsWaitedForUntilTheDeadline) {
+  const ServerProcess server;
+  const Variable rank("ONEHOP_RANK", "0");
+  const Variable size("ONEHOP_SIZE", "2");
+  const Variable store("ONEHOP_STORE", "tcp://127.0.0.1:" + std::to_string(server.port()));
+  server.stop();
+  (void)expires([] { (void)Group::from_env(within(kTimeout)); });
 }
 
 }  // namespace

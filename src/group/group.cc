@@ -94,9 +94,13 @@ Group::~Group() {
 }
 
 Group Group::join(std::shared_ptr<Store> store, JoinOptions options) {
+  const Deadline deadline = Deadline::after(options.timeout);
+  return join_until(deadline, std::move(store), std::move(options));
+}
+
+Group Group::join_until(const Deadline& deadline, std::shared_ptr<Store> store, JoinOptions options) {
   require(store != nullptr, "Group::join needs a store");
   require_place(options);
-  const Deadline deadline = Deadline::after(options.timeout);
   TuningText tuning;
   const auto prepare_all = [&] {
     std::string device = prepare(options);
@@ -129,10 +133,11 @@ void on_every_rank(std::vector<Group>& groups, const std::function<void(Group&)>
 }
 
 Group Group::from_env(JoinOptions defaults) {
+  const Deadline deadline = Deadline::after(defaults.timeout);
   const Environment environment = read_environment(env::get);
   defaults.rank = Rank{environment.rank};
   defaults.size = environment.size;
-  return join(open_store(environment), std::move(defaults));
+  return join_until(deadline, open_store(environment, deadline.left()), std::move(defaults));
 }
 
 Group::State& Group::state() const {

@@ -18,6 +18,7 @@
 #include "base/deadline.h"
 #include "os/private_dir.h"
 #include "os/unique_fd.h"
+#include "store/grace.h"
 
 namespace onehop {
 namespace {
@@ -88,10 +89,10 @@ void sweep_stale(const fs::path& user, const fs::path& except) {
 /// What keeps the store's directory: destroyed with the last reference to the store.
 class JobStore {
  public:
-  explicit JobStore(const fs::path& lock_path) : lock_path_(lock_path), owner_(::getpid()) {
+  JobStore(const fs::path& lock_path, Duration timeout) : lock_path_(lock_path), owner_(::getpid()) {
     fs::path directory = lock_path;
     directory.replace_extension();
-    const Deadline deadline = Deadline::after(kDefaultTimeout);
+    const Deadline deadline = Deadline::after(timeout).with_grace(store::Grace::kLength);
     while (!lock_) {
       if (os::UniqueFd alone = try_lock(lock_path, LOCK_EX)) {
         std::error_code ignored;
@@ -103,8 +104,9 @@ class JobStore {
       }
       if (lock_) break;
       if (deadline.expired()) {
-        fail(ErrorCode::timeout, "another process has held {} for {} ms", lock_path.string(),
-             deadline.timeout().count());
+        fail(ErrorCode::timeout,
+             "the job's store could not be opened within {} ms: another process holds {}; is it stopped?",
+             timeout.count(), lock_path.string());
       }
       std::this_thread::sleep_for(
           std::chrono::milliseconds{1});  // the other one empties a directory meanwhile
@@ -131,11 +133,11 @@ class JobStore {
 
 }  // namespace
 
-std::shared_ptr<Store> open_job_store(const std::string& identity) {
+std::shared_ptr<Store> open_job_store(const std::string& identity, Duration timeout) {
   const fs::path user = user_directory();
   const fs::path lock_path = user / fmt::format("job-{:016x}.lock", hash(identity + "\n" + boot_id()));
   sweep_stale(user, lock_path);
-  const auto job = std::make_shared<JobStore>(lock_path);
+  const auto job = std::make_shared<JobStore>(lock_path, timeout);
   return {job, job->get()};
 }
 

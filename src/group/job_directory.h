@@ -12,7 +12,8 @@ namespace onehop {
 /// id. Identities repeat (torchrun's default port and run id do from run to run), so what an earlier run left
 /// behind must not be taken for this one's: every process that has the store open holds a shared lock, and
 /// the first to come, who gets the lock alone, empties the directory. The last to go removes it; after a kill
-/// -9 the next one to open any job store of this user does.
-[[nodiscard]] std::shared_ptr<Store> open_job_store(const std::string& identity);
+/// -9 the next one to open any job store of this user does. Error{timeout} when another process holds the
+/// lock for longer than `timeout`.
+[[nodiscard]] std::shared_ptr<Store> open_job_store(const std::string& identity, Duration timeout);
 
 }  // namespace onehop

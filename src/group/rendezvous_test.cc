@@ -117,23 +117,6 @@ TEST(ReasonToRefuse, NamesRanksAndValues) {
 /// A memory store that can tell which keys it holds.
 class ListedStore : public Store {
  public:
-  void set(std::string_view key, std::string_view value) override {
-    note(key);
-    store_->set(key, value);
-  }
-  std::optional<std::string> get_for(std::string_view key, Duration timeout) override {
-    return store_->get_for(key, timeout);
-  }
-  std::int64_t add(std::string_view key, std::int64_t delta) override {
-    note(key);
-    return store_->add(key, delta);
-  }
-  std::string compare_set(std::string_view key, std::string_view expected,
-                          std::string_view desired) override {
-    note(key);
-    return store_->compare_set(key, expected, desired);
-  }
-  bool delete_key(std::string_view key) override { return store_->delete_key(key); }
   [[nodiscard]] std::string describe() const override { return "listed store"; }
 
   [[nodiscard]] std::vector<std::string> keys() {
@@ -146,6 +129,25 @@ class ListedStore : public Store {
   }
 
  private:
+  void do_set(std::string_view key, std::string_view value, Duration timeout) override {
+    note(key);
+    store_->set(key, value, timeout);
+  }
+  std::optional<std::string> do_get_for(std::string_view key, Duration timeout) override {
+    return store_->get_for(key, timeout);
+  }
+  std::int64_t do_add(std::string_view key, std::int64_t delta, Duration timeout) override {
+    note(key);
+    return store_->add(key, delta, timeout);
+  }
+  std::string do_compare_set(std::string_view key, std::string_view expected, std::string_view desired,
+                             Duration timeout) override {
+    note(key);
+    return store_->compare_set(key, expected, desired, timeout);
+  }
+  bool do_delete_key(std::string_view key, Duration timeout) override {
+    return store_->delete_key(key, timeout);
+  }
   void note(std::string_view key) {
     const std::lock_guard lock(mutex_);
     seen_.emplace(key, 0);

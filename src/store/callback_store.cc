@@ -1,8 +1,6 @@
 #include "onehop/store.h"
 
 #include "base/check.h"
-#include "base/deadline.h"
-#include "store/rules.h"
 
 namespace onehop {
 namespace {
@@ -14,37 +12,26 @@ class CallbackStore final : public Store {
             "callback_store needs all of set, get_for, add, compare_set and delete_key");
   }
 
-  void set(std::string_view key, std::string_view value) override {
-    store::check_key(key);
-    store::check_value(key, value);
-    guarded("set", [&] { call_.set(key, value); });
-  }
-
-  std::optional<std::string> get_for(std::string_view key, Duration timeout) override {
-    store::check_key(key);
-    (void)Deadline::after(timeout);  // refuses what every other store refuses
-    return guarded("get_for", [&] { return call_.get_for(key, timeout); });
-  }
-
-  std::int64_t add(std::string_view key, std::int64_t delta) override {
-    store::check_key(key);
-    return guarded("add", [&] { return call_.add(key, delta); });
-  }
-
-  std::string compare_set(std::string_view key, std::string_view expected,
-                          std::string_view desired) override {
-    store::check_exchange(key, expected, desired);
-    return guarded("compare_set", [&] { return call_.compare_set(key, expected, desired); });
-  }
-
-  bool delete_key(std::string_view key) override {
-    store::check_key(key);
-    return guarded("delete_key", [&] { return call_.delete_key(key); });
-  }
-
   std::string describe() const override { return call_.description; }
 
  private:
+  void do_set(std::string_view key, std::string_view value, Duration timeout) override {
+    guarded("set", [&] { call_.set(key, value, timeout); });
+  }
+  std::optional<std::string> do_get_for(std::string_view key, Duration timeout) override {
+    return guarded("get_for", [&] { return call_.get_for(key, timeout); });
+  }
+  std::int64_t do_add(std::string_view key, std::int64_t delta, Duration timeout) override {
+    return guarded("add", [&] { return call_.add(key, delta, timeout); });
+  }
+  std::string do_compare_set(std::string_view key, std::string_view expected, std::string_view desired,
+                             Duration timeout) override {
+    return guarded("compare_set", [&] { return call_.compare_set(key, expected, desired, timeout); });
+  }
+  bool do_delete_key(std::string_view key, Duration timeout) override {
+    return guarded("delete_key", [&] { return call_.delete_key(key, timeout); });
+  }
+
   /// A callback may throw what it likes; callers of a Store see Error only.
   template <class F>
   std::invoke_result_t<F> guarded(std::string_view what, F&& callback) {

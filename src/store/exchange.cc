@@ -36,11 +36,13 @@ struct StoreExchange::State {
   }
 
   /// Call after the last read of the step. `readers` ranks do; `owners` are the ranks whose keys go.
-  void finish(std::uint64_t step, int readers, Rank first_owner, int owners) const {
+  void finish(std::uint64_t step, int readers, Rank first_owner, int owners, const Deadline& deadline) const {
     const std::string count = fmt::format("{}/{}/read", prefix, step);
-    if (store->add(count, 1) != readers) return;
-    for (int i = 0; i < owners; ++i) (void)store->delete_key(key(step, Rank{first_owner.value + i}));
-    (void)store->delete_key(count);
+    if (store->add(count, 1, deadline.left()) != readers) return;
+    for (int i = 0; i < owners; ++i) {
+      (void)store->delete_key(key(step, Rank{first_owner.value + i}), deadline.left());
+    }
+    (void)store->delete_key(count, deadline.left());
   }
 
   void check_size(std::uint64_t step, Rank from, std::string_view payload, std::size_t expected) const {
@@ -67,12 +69,12 @@ std::vector<std::string> StoreExchange::all_gather(std::string_view payload, Dur
   const Deadline deadline = Deadline::after(timeout);
   State& s = *state_;
   const std::uint64_t step = s.sequence++;
-  if (s.size > 1) s.store->set(s.key(step, s.rank), payload);
+  if (s.size > 1) s.store->set(s.key(step, s.rank), payload, deadline.left());
   std::vector<std::string> all;
   for (Rank from{0}; from.value < s.size; ++from.value) {
     all.push_back(from == s.rank ? std::string(payload) : s.read(step, from, deadline));
   }
-  if (s.size > 1) s.finish(step, s.size, Rank{0}, s.size);
+  if (s.size > 1) s.finish(step, s.size, Rank{0}, s.size, deadline);
   return all;
 }
 
@@ -83,11 +85,11 @@ std::string StoreExchange::broadcast(std::string_view payload, Rank root, Durati
           s.size);
   const std::uint64_t step = s.sequence++;
   if (s.rank == root) {
-    if (s.size > 1) s.store->set(s.key(step, root), payload);
+    if (s.size > 1) s.store->set(s.key(step, root), payload, deadline.left());
     return std::string(payload);
   }
   std::string received = s.read(step, root, deadline);
-  s.finish(step, s.size - 1, root, 1);
+  s.finish(step, s.size - 1, root, 1, deadline);
   return received;
 }
 

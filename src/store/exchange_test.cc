@@ -16,26 +16,26 @@ struct CountedStore {
   CountedStore() {
     store = callback_store(
         {.set =
-             [this](auto key, auto value) {
+             [this](auto key, auto value, Duration timeout) {
                remember(key);
-               inner->set(key, value);
+               inner->set(key, value, timeout);
              },
          .get_for = [this](auto key, Duration timeout) { return inner->get_for(key, timeout); },
          .add =
-             [this](auto key, auto delta) {
+             [this](auto key, auto delta, Duration timeout) {
                remember(key);
-               return inner->add(key, delta);
+               return inner->add(key, delta, timeout);
              },
          .compare_set =
-             [this](auto key, auto expected, auto desired) {
+             [this](auto key, auto expected, auto desired, Duration timeout) {
                remember(key);
-               return inner->compare_set(key, expected, desired);
+               return inner->compare_set(key, expected, desired, timeout);
              },
          .delete_key =
-             [this](auto key) {
+             [this](auto key, Duration timeout) {
                const std::lock_guard lock(mutex);
                keys.erase(std::string(key));
-               return inner->delete_key(key);
+               return inner->delete_key(key, timeout);
              },
          .description = "counted store"});
   }

@@ -3,8 +3,6 @@
 // one change, which makes add and compare_set atomic and leaves a single writer at a time: one temporary file
 // name is enough, and what a killed writer leaves in it (its lock dies with it) is overwritten by the next
 // one.
-#include "store/file_store.h"
-
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -12,10 +10,13 @@
 #include <cerrno>
 #include <thread>
 
+#include "onehop/store.h"
+
 #include "base/check.h"
 #include "base/deadline.h"
 #include "os/unique_fd.h"
 #include "store/file_record.h"
+#include "store/grace.h"
 #include "store/rules.h"
 
 namespace onehop {
@@ -50,18 +51,17 @@ os::UniqueFd open_directory(const std::string& path) {
 
 class FileStore final : public Store {
  public:
-  FileStore(std::string path, Duration lock_timeout)
-      : path_(std::move(path)), directory_(open_directory(path_)), lock_timeout_(lock_timeout) {}
+  explicit FileStore(std::string path) : path_(std::move(path)), directory_(open_directory(path_)) {}
 
-  void set(std::string_view key, std::string_view value) override {
-    store::check_key(key);
-    store::check_value(key, value);
-    const Lock lock(*this);
+  std::string describe() const override { return "file store " + path_; }
+
+ private:
+  void do_set(std::string_view key, std::string_view value, Duration timeout) override {
+    const Lock lock(*this, "set", key, timeout);
     write(key, value);
   }
 
-  std::optional<std::string> get_for(std::string_view key, Duration timeout) override {
-    store::check_key(key);
+  std::optional<std::string> do_get_for(std::string_view key, Duration timeout) override {
     const Deadline deadline = Deadline::after(timeout);
     // Polling, because inotify sees no changes that other hosts or some container file systems make.
     constexpr Duration kLongestPause{20};
@@ -72,18 +72,16 @@ class FileStore final : public Store {
     }
   }
 
-  std::int64_t add(std::string_view key, std::int64_t delta) override {
-    store::check_key(key);
-    const Lock lock(*this);
+  std::int64_t do_add(std::string_view key, std::int64_t delta, Duration timeout) override {
+    const Lock lock(*this, "add", key, timeout);
     const std::int64_t sum = store::add_to_counter(key, read(key), delta);
     write(key, std::to_string(sum));
     return sum;
   }
 
-  std::string compare_set(std::string_view key, std::string_view expected,
-                          std::string_view desired) override {
-    store::check_exchange(key, expected, desired);
-    const Lock lock(*this);
+  std::string do_compare_set(std::string_view key, std::string_view expected, std::string_view desired,
+                             Duration timeout) override {
+    const Lock lock(*this, "compare_set", key, timeout);
     std::optional<std::string> current = read(key);
     if (store::exchange_allowed(current, expected)) {
       write(key, desired);
@@ -92,26 +90,22 @@ class FileStore final : public Store {
     return current ? *std::move(current) : std::string(expected);
   }
 
-  bool delete_key(std::string_view key) override {
-    store::check_key(key);
+  bool do_delete_key(std::string_view key, Duration timeout) override {
     const std::string name = store::file_name_of(key);
-    const Lock lock(*this);
+    const Lock lock(*this, "delete_key", key, timeout);
     if (::unlinkat(directory_.get(), name.c_str(), 0) == 0) return true;
     if (errno != ENOENT) fail_errno(errno, fmt::format("cannot delete {}/{}", path_, name));
     return false;
   }
 
-  std::string describe() const override { return "file store " + path_; }
-
- private:
   /// Excludes other writers: threads, too, since each Lock opens the lock file anew and flock goes by open
   /// file.
   class Lock {
    public:
-    explicit Lock(const FileStore& store)
+    Lock(FileStore& store, std::string_view operation, std::string_view key, Duration timeout)
         : fd_(::openat(store.directory_.get(), kLockName, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
       if (!fd_) fail_errno(errno, fmt::format("cannot open {}/{}", store.path_, kLockName));
-      const Deadline deadline = Deadline::after(store.lock_timeout_);
+      const Deadline deadline = store.grace_.extend(Deadline::after(timeout));
       constexpr std::chrono::microseconds kLongestPause{5000};
       // Asking again and again, because a blocking flock has no deadline and a writer may be stopped in
       // mid-change.
@@ -121,11 +115,14 @@ class FileStore final : public Store {
           fail_errno(errno, fmt::format("cannot lock {}/{}", store.path_, kLockName));
         }
         if (deadline.expired()) {
-          fail(ErrorCode::timeout, "another process has held {}/{} for {} ms: is one of the ranks stopped?",
-               store.path_, kLockName, store.lock_timeout_.count());
+          store.grace_.operation_expired();
+          store::fail_expired(operation, key, timeout, store.describe(),
+                              fmt::format("another process holds {}/{}: is one of the ranks stopped?",
+                                          store.path_, kLockName));
         }
         pause_for(pause, deadline);
       }
+      store.grace_.operation_ended();
     }
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
@@ -203,17 +200,13 @@ class FileStore final : public Store {
 
   std::string path_;
   os::UniqueFd directory_;
-  Duration lock_timeout_;
+  store::Grace grace_;
 };
 
 }  // namespace
 
-std::shared_ptr<Store> store::open_file_store(const std::filesystem::path& directory, Duration lock_timeout) {
-  return std::make_shared<FileStore>(directory.string(), lock_timeout);
-}
-
 std::shared_ptr<Store> file_store(const std::filesystem::path& directory) {
-  return store::open_file_store(directory, kDefaultTimeout);
+  return std::make_shared<FileStore>(directory.string());
 }
 
 }  // namespace onehop

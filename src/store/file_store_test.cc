@@ -1,5 +1,3 @@
-#include "store/file_store.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -147,12 +145,12 @@ TEST(FileStore, AWriterKilledInMidChangeHoldsUpNobodyAndItsRemainsAreOverwritten
 
 TEST(FileStore, AStoppedWriterCostsOthersATimeoutAndReadersNothing) {
   const TemporaryDirectory directory;
-  const std::shared_ptr<Store> store = store::open_file_store(directory.path(), 100ms);
+  const std::shared_ptr<Store> store = file_store(directory.path());
   store->set("key", "value");
   const os::UniqueFd lock(::open((directory.path() / "lock").c_str(), O_RDWR | O_CLOEXEC));
   ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
   const Stopwatch watch;
-  const std::string message = message_of([&] { store->set("key", "other"); }, ErrorCode::timeout);
+  const std::string message = message_of([&] { store->set("key", "other", 100ms); }, ErrorCode::timeout);
   EXPECT_LE(watch.elapsed(), 100ms + kPromise + kBusyMachine);
   EXPECT_THAT(message, HasSubstr("100 ms"));
   EXPECT_EQ(store->get("key", 0ms), "value");
@@ -188,7 +186,7 @@ TEST(FileStore, ReadsNoFileBeyondTheCapAndFollowsNoLink) {
 
 TEST(FileStore, TheLockEndsWithTheChangeEvenWhileAForkedChildLives) {
   const TemporaryDirectory directory;
-  const std::shared_ptr<Store> store = store::open_file_store(directory.path(), 5s);
+  const std::shared_ptr<Store> store = file_store(directory.path());
   int hold[2];
   ASSERT_EQ(::pipe2(hold, O_CLOEXEC), 0);
   // Forks while another thread changes keys: some child very likely inherits a held lock.

@@ -14,23 +14,28 @@ class PrefixStore final : public Store {
     store::check_key(full(""));
   }
 
-  void set(std::string_view key, std::string_view value) override { store_->set(full(key), value); }
-  std::optional<std::string> get_for(std::string_view key, Duration timeout) override {
-    return store_->get_for(full(key), timeout);
-  }
-  std::int64_t add(std::string_view key, std::int64_t delta) override {
-    return store_->add(full(key), delta);
-  }
-  std::string compare_set(std::string_view key, std::string_view expected,
-                          std::string_view desired) override {
-    return store_->compare_set(full(key), expected, desired);
-  }
-  bool delete_key(std::string_view key) override { return store_->delete_key(full(key)); }
   std::string describe() const override {
     return store_->describe() + " under " + store::quoted(prefix_ + "/");
   }
 
  private:
+  void do_set(std::string_view key, std::string_view value, Duration timeout) override {
+    store_->set(full(key), value, timeout);
+  }
+  std::optional<std::string> do_get_for(std::string_view key, Duration timeout) override {
+    return store_->get_for(full(key), timeout);
+  }
+  std::int64_t do_add(std::string_view key, std::int64_t delta, Duration timeout) override {
+    return store_->add(full(key), delta, timeout);
+  }
+  std::string do_compare_set(std::string_view key, std::string_view expected, std::string_view desired,
+                             Duration timeout) override {
+    return store_->compare_set(full(key), expected, desired, timeout);
+  }
+  bool do_delete_key(std::string_view key, Duration timeout) override {
+    return store_->delete_key(full(key), timeout);
+  }
+
   std::string full(std::string_view key) const {
     std::string out = prefix_ + "/";
     out += key;

@@ -5,6 +5,7 @@
 #include "onehop/store.h"
 
 #include "base/check.h"
+#include "base/deadline.h"
 
 namespace onehop::store {
 
@@ -22,6 +23,16 @@ void check_exchange(std::string_view key, std::string_view expected, std::string
   check_key(key);
   check_value(key, expected);
   check_value(key, desired);
+}
+
+void check_timeout(Duration timeout) {
+  (void)Deadline::after(timeout);
+}
+
+void fail_expired(std::string_view operation, std::string_view key, Duration timeout, std::string_view store,
+                  std::string_view why) {
+  fail(ErrorCode::timeout, "{} of key {} did not end within {} ms in the {}: {}", operation, quoted(key),
+       timeout.count(), store, why);
 }
 
 std::int64_t add_to_counter(std::string_view key, std::optional<std::string_view> current,

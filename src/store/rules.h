@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "onehop/types.h"
+
 namespace onehop::store {
 
 /// Error{invalid_argument} for a key or value beyond the caps of onehop/store.h.
@@ -13,6 +15,13 @@ void check_key(std::string_view key);
 void check_value(std::string_view key, std::string_view value);
 /// Both, for the arguments of compare_set.
 void check_exchange(std::string_view key, std::string_view expected, std::string_view desired);
+
+/// Error{invalid_argument} for a negative timeout.
+void check_timeout(Duration timeout);
+
+/// Error{timeout} of an operation that did not end in time. `store` is its describe().
+[[noreturn]] void fail_expired(std::string_view operation, std::string_view key, Duration timeout,
+                               std::string_view store, std::string_view why);
 
 /// The counter's new value. Error{invalid_argument} when `current` is no decimal integer or the sum
 /// overflows.

@@ -48,12 +48,14 @@ Fixture make_callback() {
   return {.directory = {},
           .server = {},
           .store = callback_store(
-              {.set = [=](auto key, auto value) { inner->set(key, value); },
+              {.set = [=](auto key, auto value, Duration timeout) { inner->set(key, value, timeout); },
                .get_for = [=](auto key, Duration timeout) { return inner->get_for(key, timeout); },
-               .add = [=](auto key, auto delta) { return inner->add(key, delta); },
-               .compare_set = [=](auto key, auto expected,
-                                  auto desired) { return inner->compare_set(key, expected, desired); },
-               .delete_key = [=](auto key) { return inner->delete_key(key); }})};
+               .add = [=](auto key, auto delta, Duration timeout) { return inner->add(key, delta, timeout); },
+               .compare_set =
+                   [=](auto key, auto expected, auto desired, Duration timeout) {
+                     return inner->compare_set(key, expected, desired, timeout);
+                   },
+               .delete_key = [=](auto key, Duration timeout) { return inner->delete_key(key, timeout); }})};
 }
 
 class StoreConformance : public ::testing::TestWithParam<Kind> {
@@ -177,7 +179,21 @@ TEST_P(StoreConformance, WaitNamesTheFirstMissingKey) {
   EXPECT_NE(message.find("'missing1'"), std::string::npos) << message;
 }
 
+TEST_P(StoreConformance, AZeroTimeoutMakesOneAttemptOfEveryOperation) {
+  store_.set("key", "value", 0ms);
+  EXPECT_EQ(store_.get_for("key", 0ms), "value");
+  EXPECT_EQ(store_.add("count", 2, 0ms), 2);
+  EXPECT_EQ(store_.compare_set("key", "value", "other", 0ms), "other");
+  EXPECT_TRUE(store_.delete_key("key", 0ms));
+  EXPECT_EQ(store_.get_for("key", 0ms), std::nullopt);
+}
+
 TEST_P(StoreConformance, RefusesNegativeTimeouts) {
+  (void)message_of([&] { store_.set("key", "value", -1ms); }, ErrorCode::invalid_argument);
+  (void)message_of([&] { (void)store_.add("key", 1, -1ms); }, ErrorCode::invalid_argument);
+  (void)message_of([&] { (void)store_.compare_set("key", "", "x", -1ms); }, ErrorCode::invalid_argument);
+  (void)message_of([&] { (void)store_.delete_key("key", -1ms); }, ErrorCode::invalid_argument);
+  EXPECT_EQ(store_.get_for("key", 0ms), std::nullopt) << "nothing was changed";
   (void)message_of([&] { (void)store_.get_for("key", -1ms); }, ErrorCode::invalid_argument);
 }
 
@@ -316,13 +332,13 @@ TEST(CallbackStore, RefusesAMissingCallback) {
 }
 
 TEST(CallbackStore, TurnsForeignExceptionsIntoErrorsThatNameTheCall) {
-  const std::shared_ptr<Store> store =
-      callback_store({.set = [](auto, auto) { throw std::runtime_error("disk on fire"); },
-                      .get_for = [](auto, Duration) -> std::optional<std::string> { throw 42; },
-                      .add = [](auto, auto) -> std::int64_t { throw Error(ErrorCode::refused, "mine"); },
-                      .compare_set = [](auto, auto, auto) { return std::string(); },
-                      .delete_key = [](auto) { return false; },
-                      .description = "my store"});
+  const std::shared_ptr<Store> store = callback_store(
+      {.set = [](auto, auto, auto) { throw std::runtime_error("disk on fire"); },
+       .get_for = [](auto, Duration) -> std::optional<std::string> { throw 42; },
+       .add = [](auto, auto, auto) -> std::int64_t { throw Error(ErrorCode::refused, "mine"); },
+       .compare_set = [](auto, auto, auto, auto) { return std::string(); },
+       .delete_key = [](auto, auto) { return false; },
+       .description = "my store"});
   EXPECT_EQ(message_of([&] { store->set("k", "v"); }, ErrorCode::system),
             "my store: set threw: disk on fire");
   EXPECT_NE(message_of([&] { (void)store->get("k"); }, ErrorCode::system).find("get_for"), std::string::npos);

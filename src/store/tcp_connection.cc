@@ -42,34 +42,56 @@ int connect_to(int fd, const TcpAddress& address, const Deadline& deadline) {
 }  // namespace
 
 TcpConnection::TcpConnection(const TcpStoreOptions& options, const Deadline& deadline, bool retry)
-    : name_("tcp store " + host_and_port(options.host, options.port)),
-      fd_(connect(options, deadline, retry)) {
-  shake_hands(options, deadline);
-}
-
-os::UniqueFd TcpConnection::connect(const TcpStoreOptions& options, const Deadline& deadline,
-                                    bool retry) const {
+    : name_("tcp store " + host_and_port(options.host, options.port)) {
   const std::vector<TcpAddress> addresses = resolve(options.host, options.port);
+  // A server that is flooded with connections loses some on the way, and some answers take for ever.
+  constexpr Duration kConnectTime{1000};
+  constexpr Duration kHandshakeTime{5000};
   constexpr Duration kLongestPause{200};
+  std::optional<Error> refusal;  // says more than that the last attempt did not end in time
   for (Duration pause{5};; pause = std::min(pause * 2, kLongestPause)) {
-    int error = 0;
-    for (const TcpAddress& address : addresses) {
-      os::UniqueFd fd = open_socket(address);
-      error = connect_to(fd.get(), address, deadline);
-      if (error == 0) {
-        const int on = 1;
-        (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        return fd;
+    if (const int failed = connect(addresses, deadline.at_most(kConnectTime)); failed != 0) {
+      if (deadline.expired() && !refusal) {
+        fail(ErrorCode::timeout,
+             "{}: no server could be reached within {} ms ({}): check host and port, and that it runs", name_,
+             deadline.timeout().count(), errno_text(failed));
+      }
+      if (!retry && failed != ETIMEDOUT && !deadline.expired())
+        fail(ErrorCode::peer_lost, "{}: the server is gone: {}", name_, errno_text(failed));
+    } else {
+      try {
+        shake_hands(options, deadline.at_most(kHandshakeTime));
+        return;
+      } catch (const Error& error) {
+        // The server is busy with others that come, or has as many clients as it takes: both may change.
+        if (error.code() == ErrorCode::peer_lost) {
+          refusal.emplace(ErrorCode::timeout,
+                          fmt::format("{} (tried for {} ms)", error.message(), deadline.timeout().count()));
+        } else if (error.code() == ErrorCode::out_of_resources) {
+          refusal = error;
+        } else if (error.code() != ErrorCode::timeout || (deadline.expired() && !refusal)) {
+          throw;
+        }
       }
     }
-    if (deadline.expired()) {
-      fail(ErrorCode::timeout,
-           "{}: no server could be reached within {} ms ({}): check host and port, and that it runs", name_,
-           deadline.timeout().count(), errno_text(error));
-    }
-    if (!retry) fail(ErrorCode::peer_lost, "{}: the server is gone: {}", name_, errno_text(error));
+    if (deadline.expired() && refusal) throw Error(*refusal);
     std::this_thread::sleep_for(std::min(pause, deadline.left()));
   }
+}
+
+int TcpConnection::connect(const std::vector<TcpAddress>& addresses, const Deadline& deadline) {
+  int error = 0;
+  for (const TcpAddress& address : addresses) {
+    fd_ = open_socket(address);
+    error = connect_to(fd_.get(), address, deadline);
+    if (error == 0) {
+      const int on = 1;
+      (void)::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      return 0;
+    }
+  }
+  fd_.reset();
+  return error;
 }
 
 void TcpConnection::shake_hands(const TcpStoreOptions& options, const Deadline& deadline) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "onehop/store.h"
 
@@ -17,7 +18,8 @@ namespace onehop::store {
 class TcpConnection {
  public:
   /// Connects and proves knowledge of the secret. A server that is not up yet is waited for if `retry` is
-  /// set. Error{timeout} at the deadline.
+  /// set; one that closes the connection or has no room is asked again in any case. At the deadline the
+  /// reason of the last attempt: Error{timeout}, or Error{out_of_resources} when the server has no room.
   TcpConnection(const TcpStoreOptions& options, const Deadline& deadline, bool retry);
 
   /// Sends one message and returns the reply to it; nullopt when the deadline passed first, after which, as
@@ -29,8 +31,8 @@ class TcpConnection {
 
  private:
   enum class Io { done, deadline };
-  [[nodiscard]] os::UniqueFd connect(const TcpStoreOptions& options, const Deadline& deadline,
-                                     bool retry) const;
+  /// 0 or the errno of the failure.
+  [[nodiscard]] int connect(const std::vector<TcpAddress>& addresses, const Deadline& deadline);
   void shake_hands(const TcpStoreOptions& options, const Deadline& deadline);
   [[nodiscard]] std::string exchange_or_fail(std::string_view message, const Deadline& deadline);
   [[nodiscard]] Io send_all(std::string_view bytes, const Deadline& deadline);

@@ -73,6 +73,22 @@ ServerHello parse_server_hello(std::string_view bytes) {
   return hello;
 }
 
+std::size_t max_request_bytes(std::uint8_t op) {
+  constexpr std::size_t kHead = 1 + 4 + kMaxKeyBytes;
+  switch (static_cast<Op>(op)) {
+    case Op::set:
+      return kHead + 4 + kMaxValueBytes;
+    case Op::get:
+    case Op::add:
+      return kHead + 8;
+    case Op::compare_set:
+      return kMaxFrameBytes;
+    case Op::erase:
+      return kHead;
+  }
+  return 0;
+}
+
 std::string encode_request(const Request& request) {
   wire::Writer out;
   out.put(static_cast<std::uint8_t>(request.op)).put_bytes(request.key);

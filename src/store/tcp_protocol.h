@@ -49,6 +49,9 @@ enum class Side : std::uint8_t { client, server };
 
 enum class Op : std::uint8_t { set = 1, get = 2, add = 3, compare_set = 4, erase = 5 };
 
+/// The largest request of an operation; 0 for a number that is none.
+[[nodiscard]] std::size_t max_request_bytes(std::uint8_t op);
+
 /// The fields an operation does not have stay empty and are not sent.
 struct Request {
   Op op = Op::get;

@@ -27,7 +27,8 @@ namespace {
 
 using asio::ip::tcp;
 
-constexpr std::size_t kMaxConnections = 1024;
+// Accepted in a row before those that are connected are served.
+constexpr int kAcceptBatch = 64;
 
 /// Accepts clients and runs the loop.
 class Loop {
@@ -68,8 +69,19 @@ class Loop {
     });
   }
 
+  void accept_later(std::chrono::steady_clock::duration pause) {
+    accept_timer_.expires_after(pause);
+    accept_timer_.async_wait([this](const asio::error_code& error) {
+      if (!error) accept_all();
+    });
+  }
+
   void accept_all() {
-    for (;;) {
+    if (!acceptor_.is_open()) return;
+    for (int i = 0; i < kAcceptBatch; ++i) {
+      // Meanwhile clients wait in the backlog.
+      const auto pause = hub_.newcomers.time_until_room();
+      if (pause.count() > 0) return accept_later(pause);
       const int fd = ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (fd >= 0) {
         admit(os::UniqueFd(fd));
@@ -77,14 +89,14 @@ class Loop {
         return accept_when_ready();
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         // The client stays in the backlog. Asking again at once would spin until a descriptor is free.
-        log::warn("tcp store server: cannot accept a client: {}; trying again", errno_text(errno));
-        accept_timer_.expires_after(std::chrono::milliseconds{100});
-        return accept_timer_.async_wait([this](const asio::error_code& error) {
-          if (!error) accept_all();
-        });
+        const int failure = errno;
+        if (hub_.close_oldest_newcomer()) continue;
+        log::warn("tcp store server: cannot accept a client: {}; trying again", errno_text(failure));
+        return accept_later(std::chrono::milliseconds{100});
       }
       // Any other error concerns that one client, which has gone already.
     }
+    accept_later({});
   }
 
   void admit(os::UniqueFd fd) {
@@ -92,11 +104,7 @@ class Loop {
     (void)fd.release();
     asio::error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
-    if (hub_.sessions.size() >= kMaxConnections) {
-      log::info("tcp store server: turned a client away: {} are connected already", kMaxConnections);
-      return turn_away(std::move(socket),
-                       fmt::format("the tcp store server has its {} clients already", kMaxConnections));
-    }
+    if (hub_.newcomers.size() >= Newcomers::kMax) (void)hub_.close_oldest_newcomer();
     start_session(hub_, std::move(socket));
   }
 

@@ -23,8 +23,8 @@ namespace {
 constexpr std::chrono::seconds kHandshakeTime{5};
 // For the rest of a request to arrive once its size has, and for a client to take its reply.
 constexpr std::chrono::seconds kTransferTime{30};
-// Requests being received, of all clients together.
-constexpr std::size_t kMaxReceivingBytes = std::size_t{256} << 20;
+// How often a request that waits for room looks whether somebody has held it for too long.
+constexpr std::chrono::milliseconds kRoomPause{100};
 
 }  // namespace
 
@@ -35,6 +35,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void start() {
     hub_.sessions.insert(shared_from_this());
+    hub_.newcomers.add(this);
     close_after(kHandshakeTime);
     read_header();
   }
@@ -44,11 +45,18 @@ class Session : public std::enable_shared_from_this<Session> {
     const std::shared_ptr<Session> self = shared_from_this();  // the hub may hold the last reference but this
     if (phase_ == Phase::waiting) hub_.forget_waiter(waiting_key_, this);
     phase_ = Phase::closed;
+    if (!admitted_) hub_.newcomers.remove(this);
     release_body();
     stop_timer();
     asio::error_code ignored;
     socket_.close(ignored);
     hub_.sessions.erase(self);
+  }
+
+  /// There is room for the rest of this session's request now.
+  void receive_rest() {
+    close_after(kTransferTime);
+    read_part();
   }
 
   /// The key this session waits for exists now.
@@ -115,33 +123,48 @@ class Session : public std::enable_shared_from_this<Session> {
     const std::size_t size = parse_frame_header(std::string_view(header_.data(), header_.size()));
     if (size > (admitted_ ? kMaxFrameBytes : kMaxHandshakeBytes)) return close();
     if (admitted_) close_after(kTransferTime);
-    if (hub_.receiving_bytes + size > kMaxReceivingBytes) return skip_body(size);
-    body_.resize(size);
-    hub_.receiving_bytes += size;
-    asio::async_read(socket_, asio::buffer(body_), guarded([](Session& s, const asio::error_code& error) {
+    body_bytes_ = size;
+    read_part();
+  }
+
+  /// Memory grows with what has arrived: announcing costs the sender as much as it costs us.
+  void read_part() {
+    const std::size_t have = body_.size();
+    const std::size_t part = std::min(body_bytes_ - have, ReceiveRoom::kFree);
+    body_.resize(have + part);
+    asio::async_read(socket_, asio::buffer(body_.data() + have, part),
+                     guarded([](Session& s, const asio::error_code& error) {
                        if (error) return s.close();
-                       if (s.admitted_) s.stop_timer();
-                       s.handle_frame();
+                       s.received_part();
                      }));
   }
 
-  /// Takes a request there is no room for off the wire, so that its sender can be told.
-  void skip_body(std::size_t left) {
-    if (left == 0) {
-      return reply_error(ErrorCode::out_of_resources,
-                         "the tcp store server is receiving too much at once: try again");
+  void received_part() {
+    if (body_.size() == body_bytes_) {
+      if (admitted_) stop_timer();
+      return handle_frame();
     }
-    const std::size_t part = std::min(left, skipped_.size());
-    asio::async_read(socket_, asio::buffer(skipped_, part),
-                     guarded([left, part](Session& s, const asio::error_code& error) {
-                       if (error) return s.close();
-                       s.skip_body(left - part);
-                     }));
+    if (body_.size() > ReceiveRoom::kFree) return read_part();
+    // The first part of a long request: it says what it is, and goes on when there is room.
+    if (body_bytes_ > max_request_bytes(static_cast<std::uint8_t>(body_[0]))) return close();
+    if (hub_.room.reserve(this, body_bytes_)) return receive_rest();
+    wait_for_room();
+  }
+
+  void wait_for_room() {
+    after(kRoomPause, [](Session& s) {
+      s.wait_for_room();  // first, because closing the other one may end this wait
+      if (Session* const other = s.hub_.room.overdue()) {
+        log::info("tcp store server: closing a client that sends a long request too slowly: others wait");
+        other->close();
+      }
+    });
   }
 
   void release_body() {
-    hub_.receiving_bytes -= body_.size();
     std::string().swap(body_);  // unlike clear(), frees it
+    hub_.room.release(this);
+    while (Session* const next = hub_.room.next()) next->receive_rest();
   }
 
   void handle_frame() {
@@ -178,7 +201,16 @@ class Session : public std::enable_shared_from_this<Session> {
                     .code = ErrorCode::invalid_argument},
                    Phase::proof);
     }
+    if (hub_.clients() >= Hub::kMaxClients) {
+      log::info("tcp store server: turned a client away: {} are connected already", Hub::kMaxClients);
+      last_reply_ = true;
+      return reply({.kind = ReplyKind::error,
+                    .bytes = fmt::format("the server has its {} clients already", Hub::kMaxClients),
+                    .code = ErrorCode::out_of_resources},
+                   Phase::proof);
+    }
     admitted_ = true;
+    hub_.newcomers.remove(this);
     const std::string mine = proof(Side::server, hub_.secret, client_nonce_, nonce_);
     reply({.kind = ReplyKind::value, .bytes = mine}, Phase::idle);
   }
@@ -268,8 +300,8 @@ class Session : public std::enable_shared_from_this<Session> {
   bool header_ready_ = false;  ///< the header of the next request came while this one was being served
   bool last_reply_ = false;    ///< close once the reply is out
   std::array<char, kFrameHeaderBytes> header_ = {};
-  std::array<char, 4096> skipped_ = {};
-  std::string body_;  ///< counted in hub_.receiving_bytes
+  std::size_t body_bytes_ = 0;  ///< of the request being received, as announced
+  std::string body_;            ///< what has arrived of it
   std::string client_nonce_;
   std::string nonce_;
   std::string waiting_key_;
@@ -281,16 +313,15 @@ void start_session(Hub& hub, tcp::socket socket) {
   std::make_shared<Session>(hub, std::move(socket))->start();
 }
 
-void turn_away(tcp::socket socket, std::string_view reason) {
-  const std::string reply =
-      encode_reply({.kind = ReplyKind::error, .bytes = reason, .code = ErrorCode::out_of_resources});
-  asio::error_code ignored;
-  (void)socket.write_some(asio::buffer(encode_frame_header(reply.size()) + reply), ignored);
-}
-
 void Hub::close_all_sessions() {
   const auto all = sessions;  // close() takes itself out of the original
   for (const std::shared_ptr<Session>& session : all) session->close();
+}
+
+bool Hub::close_oldest_newcomer() {
+  Session* const oldest = newcomers.oldest();
+  if (oldest != nullptr) oldest->close();
+  return oldest != nullptr;
 }
 
 void Hub::wake_waiters(const std::string& key) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "store/key_table.h"
+#include "store/tcp_room.h"
 
 namespace onehop::store {
 
@@ -22,7 +23,13 @@ struct Hub {
   Hub(std::string secret_in, std::uint64_t instance_in)
       : secret(std::move(secret_in)), instance(instance_in) {}
 
+  /// Of those that have proved themselves.
+  static constexpr std::size_t kMaxClients = 1024;
+
   void close_all_sessions();
+  /// Closes the connection that has been in its handshake for longest. False: there is none.
+  bool close_oldest_newcomer();
+  [[nodiscard]] std::size_t clients() const { return sessions.size() - newcomers.size(); }
   void wake_waiters(const std::string& key);
   void forget_waiter(const std::string& key, const Session* session);
 
@@ -31,13 +38,11 @@ struct Hub {
   KeyTable table;
   std::unordered_set<std::shared_ptr<Session>> sessions;
   std::unordered_map<std::string, std::vector<std::shared_ptr<Session>>> waiters;
-  std::size_t receiving_bytes = 0;
+  Newcomers newcomers;
+  ReceiveRoom room;
 };
 
 /// Serves a client until it leaves, fails or breaks the protocol.
 void start_session(Hub& hub, asio::ip::tcp::socket socket);
-
-/// Tells a client that it is not admitted, if it is listening (nobody waits for it), and hangs up.
-void turn_away(asio::ip::tcp::socket socket, std::string_view reason);
 
 }  // namespace onehop::store

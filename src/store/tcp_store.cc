@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/deadline.h"
+#include "store/grace.h"
 #include "store/rules.h"
 #include "store/tcp_connection.h"
 #include "store/tcp_protocol.h"
@@ -20,8 +21,21 @@ using store::ReplyKind;
 using store::Request;
 using store::TcpConnection;
 
-// Beyond a get's own timeout, for the server's "missing" to arrive.
-constexpr Duration kGrace{75};
+constexpr std::string_view to_string(Op op) {
+  switch (op) {
+    case Op::set:
+      return "set";
+    case Op::get:
+      return "get";
+    case Op::add:
+      return "add";
+    case Op::compare_set:
+      return "compare_set";
+    case Op::erase:
+      return "delete_key";
+  }
+  return "operation";
+}
 
 /// A call takes an idle connection, or opens one when all are in use, and puts it back. So a thread that
 /// waits for a key holds up no other, requests need no numbers, and there are as many connections as there
@@ -33,45 +47,41 @@ class TcpStore final : public Store {
     server_instance_ = idle_.back().server_instance();
   }
 
-  void set(std::string_view key, std::string_view value) override {
-    store::check_key(key);
-    store::check_value(key, value);
-    (void)ask({.op = Op::set, .key = key, .value = value});
-  }
-
-  std::optional<std::string> get_for(std::string_view key, Duration timeout) override {
-    store::check_key(key);
-    const Deadline deadline = Deadline::after(timeout);  // caps it, too
-    if (timeout.count() == 0) return value_of(ask({.op = Op::get, .key = key}));
-    const Duration wait = deadline.left();
-    std::optional<Answer> answer =
-        try_ask({.op = Op::get, .key = key, .timeout = wait}, Deadline::after(wait + kGrace));
-    // A server that is silent for longer is, to this caller, the same as a key that stays missing.
-    return answer ? value_of(*answer) : std::nullopt;
-  }
-
-  std::int64_t add(std::string_view key, std::int64_t delta) override {
-    store::check_key(key);
-    return ask({.op = Op::add, .key = key, .delta = delta}).reply.number;
-  }
-
-  std::string compare_set(std::string_view key, std::string_view expected,
-                          std::string_view desired) override {
-    store::check_exchange(key, expected, desired);
-    return std::string(
-        ask({.op = Op::compare_set, .key = key, .value = desired, .expected = expected}).reply.bytes);
-  }
-
-  bool delete_key(std::string_view key) override {
-    store::check_key(key);
-    return ask({.op = Op::erase, .key = key}).reply.kind == ReplyKind::done;
-  }
-
   std::string describe() const override {
-    return "tcp store " + store::host_and_port(options_.host, options_.port);
+    return grace_.exhausted() ? name() + " (which does not answer)" : name();
   }
 
  private:
+  std::string name() const { return "tcp store " + store::host_and_port(options_.host, options_.port); }
+
+  void do_set(std::string_view key, std::string_view value, Duration timeout) override {
+    (void)ask({.op = Op::set, .key = key, .value = value}, timeout);
+  }
+
+  std::optional<std::string> do_get_for(std::string_view key, Duration timeout) override {
+    const Duration wait = Deadline::after(timeout).left();  // capped
+    const Request request{.op = Op::get, .key = key, .timeout = wait};
+    if (timeout.count() > 0) return value_of(ask(request, wait));
+    // Who looks again and again is not to fail because the server was slow once.
+    const std::optional<Answer> answer = try_ask(request, wait);
+    return answer ? value_of(*answer) : std::nullopt;
+  }
+
+  std::int64_t do_add(std::string_view key, std::int64_t delta, Duration timeout) override {
+    return ask({.op = Op::add, .key = key, .delta = delta}, timeout).reply.number;
+  }
+
+  std::string do_compare_set(std::string_view key, std::string_view expected, std::string_view desired,
+                             Duration timeout) override {
+    return std::string(
+        ask({.op = Op::compare_set, .key = key, .value = desired, .expected = expected}, timeout)
+            .reply.bytes);
+  }
+
+  bool do_delete_key(std::string_view key, Duration timeout) override {
+    return ask({.op = Op::erase, .key = key}, timeout).reply.kind == ReplyKind::done;
+  }
+
   struct Answer {
     std::unique_ptr<const std::string>
         frame;  ///< what reply.bytes points into; a string would move away under it
@@ -83,27 +93,33 @@ class TcpStore final : public Store {
                                                    : std::optional<std::string>(answer.reply.bytes);
   }
 
-  Answer ask(const Request& request) {
-    std::optional<Answer> answer = try_ask(request, Deadline::after(options_.timeout));
+  Answer ask(const Request& request, Duration timeout) {
+    std::optional<Answer> answer = try_ask(request, timeout);
     if (!answer) {
-      fail(ErrorCode::timeout, "{}: the server did not answer within {} ms (key {})", describe(),
-           options_.timeout.count(), store::quoted(request.key));
+      store::fail_expired(to_string(request.op), request.key, timeout, name(), "its server does not answer");
     }
     return *std::move(answer);
   }
 
-  /// The server's answer, of a kind that fits the request; nullopt when the deadline passed first.
-  std::optional<Answer> try_ask(const Request& request, const Deadline& deadline) {
-    TcpConnection connection = take(deadline);
-    std::optional<std::string> frame = connection.exchange(store::encode_request(request), deadline);
-    if (!frame) return std::nullopt;
+  /// The server's answer, of a kind that fits the request; nullopt when the timeout passed first.
+  std::optional<Answer> try_ask(const Request& request, Duration timeout) {
+    if (timeout.count() == 0 && grace_.exhausted()) return std::nullopt;  // there is no time to try again
+    const Deadline deadline = grace_.extend(Deadline::after(timeout));
+    std::optional<TcpConnection> connection = take(deadline);
+    std::optional<std::string> frame;
+    if (connection) frame = connection->exchange(store::encode_request(request), deadline);
+    if (!frame) {
+      grace_.operation_expired();
+      return std::nullopt;
+    }
+    grace_.operation_ended();
     Answer answer{.frame = std::make_unique<const std::string>(*std::move(frame)), .reply = {}};
     answer.reply = store::parse_reply(*answer.frame);
     if (!fits(answer.reply.kind, request.op)) {
-      fail(ErrorCode::protocol, "{}: a reply of kind {} to operation {}", describe(),
+      fail(ErrorCode::protocol, "{}: a reply of kind {} to operation {}", name(),
            static_cast<int>(answer.reply.kind), static_cast<int>(request.op));
     }
-    give_back(std::move(connection));
+    give_back(*std::move(connection));
     if (answer.reply.kind == ReplyKind::error)
       throw Error(answer.reply.code, std::string(answer.reply.bytes));
     return answer;
@@ -126,7 +142,8 @@ class TcpStore final : public Store {
     return false;
   }
 
-  TcpConnection take(const Deadline& deadline) {
+  /// nullopt when the deadline passed before another connection was open.
+  std::optional<TcpConnection> take(const Deadline& deadline) {
     {
       const std::lock_guard lock(mutex_);
       // A forked child has connections of its own: two processes on one would read each other's replies.
@@ -140,10 +157,16 @@ class TcpStore final : public Store {
         return connection;
       }
     }
-    TcpConnection connection(options_, deadline, /*retry=*/false);
-    if (connection.server_instance() != server_instance_) {
+    std::optional<TcpConnection> connection;
+    try {
+      connection.emplace(options_, deadline, /*retry=*/false);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::timeout) return std::nullopt;
+      throw;
+    }
+    if (connection->server_instance() != server_instance_) {
       fail(ErrorCode::peer_lost, "{}: the server was restarted and has forgotten all keys: connect anew",
-           describe());
+           name());
     }
     return connection;
   }
@@ -157,6 +180,7 @@ class TcpStore final : public Store {
   std::uint64_t server_instance_ = 0;
   std::mutex mutex_;
   std::vector<TcpConnection> idle_;
+  store::Grace grace_;
   pid_t owner_;
 };
 
@@ -166,8 +190,8 @@ std::shared_ptr<Store> tcp_store(const TcpStoreOptions& options) {
   return std::make_shared<TcpStore>(options);
 }
 
-std::shared_ptr<Store> tcp_store(const std::string& host, std::uint16_t port) {
-  return tcp_store({.host = host, .port = port});
+std::shared_ptr<Store> tcp_store(const std::string& host, std::uint16_t port, Duration timeout) {
+  return tcp_store({.host = host, .port = port, .timeout = timeout});
 }
 
 }  // namespace onehop

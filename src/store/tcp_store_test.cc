@@ -1,23 +1,15 @@
 // The TCP store where it differs from the others: who gets in, what a bad client can do, and what happens
 // when one side goes away. What all stores do is in store_conformance_test.cc.
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
-#include <poll.h>
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 
 #include <atomic>
 #include <optional>
 
-#include "base/check.h"
-#include "base/deadline.h"
 #include "base/sha256.h"
-#include "os/unique_fd.h"
 #include "store/store_test_util.h"
-#include "store/tcp_address.h"
-#include "store/tcp_protocol.h"
+#include "store/tcp_test_util.h"
 
 namespace onehop {
 namespace {
@@ -27,118 +19,6 @@ using store::Op;
 using store::Reply;
 using store::ReplyKind;
 using ::testing::HasSubstr;
-
-TcpStoreOptions at_port(std::uint16_t port, Duration timeout = kDefaultTimeout) {
-  return {.port = port, .timeout = timeout};
-}
-
-/// A client that can misbehave.
-class RawClient {
- public:
-  explicit RawClient(std::uint16_t port) {
-    const store::TcpAddress address = store::resolve("127.0.0.1", port).front();
-    fd_ = os::UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (::connect(fd_.get(), address.get(), address.size) != 0) fail_errno(errno, "connect");
-  }
-
-  void send(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n <= 0) return;  // closed: what the tests look at is what can be read
-      bytes.remove_prefix(static_cast<std::size_t>(n));
-    }
-  }
-  void send_frame(std::string_view message) {
-    send(store::encode_frame_header(message.size()).append(message));
-  }
-  void end_sending() { (void)::shutdown(fd_.get(), SHUT_WR); }
-
-  /// nullopt when the server closed the connection instead.
-  std::optional<std::string> read_frame(Duration timeout = 20s) {
-    const Deadline deadline = Deadline::after(timeout);
-    const std::optional<std::string> header = read(store::kFrameHeaderBytes, deadline);
-    return header ? read(store::parse_frame_header(*header), deadline) : std::nullopt;
-  }
-
-  void shake_hands(const std::string& secret) {
-    const std::string nonce(store::kNonceBytes, 'c');
-    send_frame(encode_hello(store::ClientHello{.nonce = nonce}));
-    const std::string answer = read_frame().value();
-    const store::ServerHello hello = store::parse_server_hello(store::parse_reply(answer).bytes);
-    send_frame(proof(store::Side::client, secret, nonce, hello.nonce));
-    EXPECT_EQ(store::parse_reply(read_frame().value()).kind, ReplyKind::value);
-  }
-
- private:
-  std::optional<std::string> read(std::size_t size, const Deadline& deadline) {
-    std::string out;
-    while (out.size() < size) {
-      pollfd entry = {.fd = fd_.get(), .events = POLLIN, .revents = 0};
-      if (::poll(&entry, 1, deadline.poll_ms()) <= 0) {
-        if (!deadline.expired()) continue;
-        ADD_FAILURE() << "neither a reply nor the end of the connection in time";
-        return std::nullopt;
-      }
-      char buffer[4096];
-      const ssize_t n = ::recv(fd_.get(), buffer, std::min(sizeof buffer, size - out.size()), 0);
-      if (n <= 0) return std::nullopt;
-      out.append(buffer, static_cast<std::size_t>(n));
-    }
-    return out;
-  }
-
-  os::UniqueFd fd_;
-};
-
-/// A server in a process of its own, to be stopped and killed.
-class ServerProcess {
- public:
-  ServerProcess() {
-    int ports[2];
-    if (::pipe2(ports, O_CLOEXEC) != 0) fail_errno(errno, "pipe2");
-    child_ = ::fork();
-    if (child_ == 0) {
-      const std::unique_ptr<TcpStoreServer> server = TcpStoreServer::start({});
-      const std::uint16_t port = server->port();
-      if (::write(ports[1], &port, sizeof port) != sizeof port) ::_exit(1);
-      for (;;) ::pause();
-    }
-    if (::read(ports[0], &port_, sizeof port_) != sizeof port_) fail_errno(errno, "read");
-    ::close(ports[0]);
-    ::close(ports[1]);
-  }
-  ServerProcess(const ServerProcess&) = delete;
-  ServerProcess& operator=(const ServerProcess&) = delete;
-  ~ServerProcess() { kill(); }
-
-  void stop() const { (void)::kill(child_, SIGSTOP); }
-  void kill() {
-    if (child_ <= 0) return;
-    (void)::kill(child_, SIGKILL);
-    (void)::waitpid(child_, nullptr, 0);
-    child_ = -1;
-  }
-  [[nodiscard]] std::uint16_t port() const { return port_; }
-
- private:
-  pid_t child_ = -1;
-  std::uint16_t port_ = 0;
-};
-
-/// A port that nobody listens on, kept from everyone but a server that is told to use it.
-class ReservedPort {
- public:
-  ReservedPort() {
-    const store::TcpAddress any = store::resolve("127.0.0.1", 0).front();
-    const int on = 1;
-    (void)::setsockopt(fd_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (::bind(fd_.get(), any.get(), any.size) != 0) fail_errno(errno, "bind");
-  }
-  [[nodiscard]] std::uint16_t port() const { return store::local_address(fd_.get()).port(); }
-
- private:
-  os::UniqueFd fd_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-};
 
 // --- who gets in
 
@@ -405,33 +285,7 @@ TEST(TcpStore, RequestsSentAheadAreAnsweredInOrder) {
   for (int i = 1; i <= 3; ++i) EXPECT_EQ(store::parse_reply(client.read_frame().value()).number, i);
 }
 
-TEST(TcpStore, RequestsThatExceedWhatTheServerReceivesAtOnceAreRefusedAndLeaveTheConnectionUsable) {
-  const auto server = TcpStoreServer::start({});
-  const auto store = tcp_store(at_port(server->port()));
-  std::vector<std::unique_ptr<RawClient>> hogs;
-  for (int i = 0; i < 15; ++i) {
-    hogs.push_back(std::make_unique<RawClient>(server->port()));
-    hogs.back()->shake_hands("");
-    hogs.back()->send(store::encode_frame_header(store::kMaxFrameBytes));
-  }
-  const std::string value(kMaxValueBytes, 'v');
-  const auto exchange = [&] { (void)store->compare_set("key", value, value); };
-  // The hogs' headers are on their way; a request or two may slip in before the server has read all of them.
-  const Deadline deadline = Deadline::after(20s);
-  std::optional<ErrorCode> refused;
-  while (!refused && !deadline.expired()) {
-    try {
-      exchange();
-    } catch (const Error& error) {
-      refused = error.code();
-    }
-  }
-  EXPECT_EQ(refused, ErrorCode::out_of_resources);
-  store->set("small", "fits");
-  EXPECT_EQ(store->get("small"), "fits");
-}
-
-TEST(TcpStore, TheClientBeyondTheLimitIsToldSo) {
+TEST(TcpStore, TheClientBeyondTheLimitAsksAgainUntilItsDeadline) {
   constexpr int kLimit = 1024;
   rlimit files = {};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
@@ -447,22 +301,17 @@ TEST(TcpStore, TheClientBeyondTheLimitIsToldSo) {
       clients.emplace_back(server->port());
       clients.back().shake_hands("");  // or it would be dropped after five seconds
     }
-    EXPECT_THAT(message_of([&] { (void)tcp_store(at_port(server->port())); }, ErrorCode::out_of_resources),
-                HasSubstr("1024 clients already"));
+    const Stopwatch watch;
+    EXPECT_THAT(
+        message_of([&] { (void)tcp_store(at_port(server->port(), 200ms)); }, ErrorCode::out_of_resources),
+        HasSubstr("1024 clients already"));
+    EXPECT_GE(watch.elapsed(), 200ms) << "it asks again until its deadline";
+    EXPECT_LE(watch.elapsed(), 200ms + kPromise + kBusyMachine);
     store->set("key", "value");
-    clients.clear();
-    // As the server notices that they left, there is room again.
-    const Deadline deadline = Deadline::after(20s);
-    std::shared_ptr<Store> newcomer;
-    while (newcomer == nullptr && !deadline.expired()) {
-      try {
-        newcomer = tcp_store(at_port(server->port()));
-      } catch (const Error& error) {
-        ASSERT_EQ(error.code(), ErrorCode::out_of_resources) << error.what();
-      }
-    }
-    ASSERT_NE(newcomer, nullptr);
-    EXPECT_EQ(newcomer->get("key"), "value");
+    // As the server notices that they left, there is room again for a client that waits.
+    std::thread leaving([&] { clients.clear(); });
+    EXPECT_EQ(tcp_store(at_port(server->port(), 20s))->get("key"), "value");
+    leaving.join();
   }
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
@@ -504,22 +353,6 @@ TEST(TcpStore, AKilledServerEndsAWaitAtOnceAndEveryLaterCall) {
   waiting.join();
   EXPECT_LT(watch.elapsed(), 10s);
   for (int i = 0; i < 3; ++i) (void)message_of([&] { store->set("key", "value"); }, ErrorCode::peer_lost);
-}
-
-TEST(TcpStore, AStoppedServerCostsNoMoreThanTheDeadline) {
-  const ServerProcess server;
-  const auto store = tcp_store(at_port(server.port(), 1s));
-  store->set("key", "value");
-  server.stop();
-  {
-    const Stopwatch watch;
-    EXPECT_EQ(store->get_for("missing", 200ms), std::nullopt);
-    EXPECT_LE(watch.elapsed(), 200ms + kPromise + kBusyMachine);
-  }
-  const Stopwatch watch;
-  (void)message_of([&] { store->set("key", "value"); }, ErrorCode::timeout);
-  (void)message_of([&] { (void)store->get_for("key", 0ms); }, ErrorCode::timeout);
-  EXPECT_LE(watch.elapsed(), 2 * (1s + kPromise) + kBusyMachine);
 }
 
 TEST(TcpStore, ARestartedServerIsNotTakenForTheOldOne) {

@@ -10,7 +10,7 @@ int main(void) {
   if (strcmp(onehop_version(), ONEHOP_VERSION_STRING) != 0) return 1;
   if (onehop_dtype_size(ONEHOP_DTYPE_BF16) != 2) return 2;
   if (onehop_store_memory(&store) != ONEHOP_OK) return 3;
-  if (onehop_store_set(store, "key", "value", 5) != ONEHOP_OK) return 4;
+  if (onehop_store_set(store, "key", "value", 5, ONEHOP_TIMEOUT_DEFAULT) != ONEHOP_OK) return 4;
   if (onehop_store_get(store, "key", 0, &value, &bytes) != ONEHOP_OK) return 5;
   if (bytes != 5 || strcmp(value, "value") != 0) return 6;
   onehop_free(value);

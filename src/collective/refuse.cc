@@ -1,0 +1,43 @@
+#include "collective/refuse.h"
+
+#include "collective/device_call.h"
+#include "collective/group_call.h"
+#include "collective/host_call.h"
+
+namespace onehop {
+namespace {
+
+[[noreturn]] void refuse_now(Group::State& group, CallKind kind, const Error& reason) {
+  // A transfer has no step in which its two ranks find out: it is the failure of the group.
+  if (kind == CallKind::send || kind == CallKind::recv) group.fail_call(reason, to_text(kind));
+  const CallOptions options;
+  const Arguments call{.kind = kind, .options = options};
+  constexpr CallDefect kDefect = CallDefect::unusable_options;
+  const auto nothing = [](auto&&...) { return Algorithm::none; };
+  try {
+    if (group.device() != nullptr) {
+      (void)make_device_call(group, call, kDefect, nothing);
+    } else {
+      (void)make_host_call(group, call, kDefect, nothing);
+    }
+  } catch (const Error& heard) {
+    if (heard.code() != ErrorCode::invalid_argument || heard.origin() != group.rank()) throw;
+  }
+  throw Error(reason.code(), reason.message(), group.rank());
+}
+
+}  // namespace
+
+void refuse_call(Group& group, CallKind kind, const Error& reason) {
+  if (auto* const queue = GroupCall::Queue::open()) {
+    queue->add(group, [&group, kind, reason] { refuse_now(group.state(), kind, reason); });
+    return;
+  }
+  refuse_now(group.state(), kind, reason);
+}
+
+void refuse_split(Group& group, const Error& reason) {
+  (void)group.state().split(-1, 0, Status::of(reason, group.rank()));
+}
+
+}  // namespace onehop

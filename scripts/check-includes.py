@@ -27,7 +27,7 @@ MAY_INCLUDE = {
     "kernel": TO_MEMORY,
     "group": TO_MEMORY | {"kernel"},
     "collective": TO_MEMORY | {"group", "kernel"},
-    "c_api": LOWEST,
+    "c_api": LOWEST | {"collective"},
 }
 
 # Programs see the public headers only. tools/ may also use base: a size is written and parsed the same way in the library

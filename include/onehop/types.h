@@ -39,7 +39,7 @@ struct DeviceId {
   constexpr DeviceId() = default;
   constexpr explicit DeviceId(int v) : value(v) {}
   constexpr auto operator<=>(const DeviceId&) const = default;
-  [[nodiscard]] constexpr bool is_host() const { return value < 0; }
+  [[nodiscard]] constexpr bool is_host() const { return value == -1; }
 
   static const DeviceId host;
 };

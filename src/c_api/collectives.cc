@@ -7,6 +7,7 @@
 #include "c_api/convert.h"
 #include "c_api/guard.h"
 #include "c_api/handles.h"
+#include "collective/refuse.h"
 
 using namespace onehop;
 using namespace onehop::c_api;
@@ -26,29 +27,35 @@ onehop_call_options_t call_defaults() {
   return defaults;
 }
 
-CallOptions to_call_options(const onehop_call_options_t* options, const Group& group) {
+CallOptions to_call_options(const onehop_call_options_t* options) {
   if (options == nullptr) return {};
   const onehop_call_options_t given = read_options(options, "options", call_defaults());
   CallOptions out;
   if (given.algorithm != ONEHOP_ALGORITHM_AUTO) {
-    require(given.algorithm >= ONEHOP_ALGORITHM_ONE_SHOT && given.algorithm < kAlgorithmCount,
-            "algorithm {} cannot be asked for; use ONEHOP_ALGORITHM_AUTO, _ONE_SHOT or _TWO_SHOT",
-            given.algorithm);
-    out.algorithm = static_cast<Algorithm>(given.algorithm);
+    const bool known = given.algorithm > ONEHOP_ALGORITHM_NONE && given.algorithm < kAlgorithmCount;
+    out.algorithm = static_cast<Algorithm>(known ? given.algorithm : kNoEnumerator);
   }
-  if (given.timeout_ms != ONEHOP_TIMEOUT_DEFAULT) out.timeout = timeout(given.timeout_ms, group.timeout());
+  if (given.timeout_ms != ONEHOP_TIMEOUT_DEFAULT) out.timeout = Duration{given.timeout_ms};
   out.factor = given.factor;
   out.symmetric = given.symmetric != 0;
   return out;
 }
 
-/// Makes a call: `call(group, options)` returns the algorithm.
+/// Makes a call: `call(group, options)` returns the algorithm. Options that cannot be read are refused by all
+/// ranks; this one says why.
 template <class Call>
-onehop_status_t run(onehop_group_t* group, const onehop_call_options_t* options, onehop_algorithm_t* used,
-                    Call&& call) {
+onehop_status_t run(onehop_group_t* group, CallKind kind, const onehop_call_options_t* options,
+                    onehop_algorithm_t* used, Call&& call) {
   return guard([&] {
     Group& target = deref(group, "group").group;
-    const Algorithm ran = call(target, to_call_options(options, target));
+    CallOptions given;
+    try {
+      given = to_call_options(options);
+    } catch (const Error& reason) {
+      refuse_call(target, kind, reason);
+      return;
+    }
+    const Algorithm ran = call(target, given);
     if (used != nullptr) *used = static_cast<onehop_algorithm_t>(ran);
   });
 }
@@ -63,8 +70,9 @@ void require_open(const char* what) {
   require(!open_scopes().empty(), "{} without onehop_group_call_begin on this thread", what);
 }
 
-Blocks to_blocks(const size_t* counts, const size_t* offsets, int ranks, std::string_view name) {
-  require(counts != nullptr && offsets != nullptr, "{}_counts and {}_offsets must not be NULL", name, name);
+/// Without counts or offsets the call is rejected.
+Blocks to_blocks(const size_t* counts, const size_t* offsets, int ranks) {
+  if (counts == nullptr || offsets == nullptr) return {};
   const auto n = static_cast<std::size_t>(ranks);
   return {.counts = {counts, n}, .offsets = {offsets, n}};
 }
@@ -80,50 +88,48 @@ void onehop_call_options_init(onehop_call_options_t* options, size_t size) {
 onehop_status_t onehop_all_reduce(onehop_group_t* group, const void* in, void* out, size_t count,
                                   onehop_dtype_t dtype, onehop_op_t op, void* stream,
                                   const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, options, used, [&](Group& target, const CallOptions& given) {
-    require(in != nullptr || count == 0, "in must not be NULL when count is {}", count);
-    require(out != nullptr || count == 0, "out must not be NULL when count is {}", count);
-    return all_reduce(target, in, out, count, to_dtype(dtype), to_op(op), Stream{stream}, given);
+  return run(group, CallKind::all_reduce, options, used, [&](Group& target, const CallOptions& given) {
+    return all_reduce(target, in, out, count, as_dtype(dtype), as_op(op), Stream{stream}, given);
   });
 }
 
 onehop_status_t onehop_all_gather(onehop_group_t* group, const void* in, void* out, size_t count,
                                   onehop_dtype_t dtype, void* stream, const onehop_call_options_t* options,
                                   onehop_algorithm_t* used) {
-  return run(group, options, used, [&](Group& target, const CallOptions& given) {
-    return all_gather(target, in, out, count, to_dtype(dtype), Stream{stream}, given);
+  return run(group, CallKind::all_gather, options, used, [&](Group& target, const CallOptions& given) {
+    return all_gather(target, in, out, count, as_dtype(dtype), Stream{stream}, given);
   });
 }
 
 onehop_status_t onehop_reduce_scatter(onehop_group_t* group, const void* in, void* out, size_t count,
                                       onehop_dtype_t dtype, onehop_op_t op, void* stream,
                                       const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, options, used, [&](Group& target, const CallOptions& given) {
-    return reduce_scatter(target, in, out, count, to_dtype(dtype), to_op(op), Stream{stream}, given);
+  return run(group, CallKind::reduce_scatter, options, used, [&](Group& target, const CallOptions& given) {
+    return reduce_scatter(target, in, out, count, as_dtype(dtype), as_op(op), Stream{stream}, given);
   });
 }
 
 onehop_status_t onehop_broadcast(onehop_group_t* group, const void* in, void* out, size_t count,
                                  onehop_dtype_t dtype, int root, void* stream,
                                  const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, options, used, [&](Group& target, const CallOptions& given) {
-    return broadcast(target, in, out, count, to_dtype(dtype), Rank{root}, Stream{stream}, given);
+  return run(group, CallKind::broadcast, options, used, [&](Group& target, const CallOptions& given) {
+    return broadcast(target, in, out, count, as_dtype(dtype), Rank{root}, Stream{stream}, given);
   });
 }
 
 onehop_status_t onehop_reduce(onehop_group_t* group, const void* in, void* out, size_t count,
                               onehop_dtype_t dtype, onehop_op_t op, int root, void* stream,
                               const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, options, used, [&](Group& target, const CallOptions& given) {
-    return reduce(target, in, out, count, to_dtype(dtype), to_op(op), Rank{root}, Stream{stream}, given);
+  return run(group, CallKind::reduce, options, used, [&](Group& target, const CallOptions& given) {
+    return reduce(target, in, out, count, as_dtype(dtype), as_op(op), Rank{root}, Stream{stream}, given);
   });
 }
 
 onehop_status_t onehop_all_to_all(onehop_group_t* group, const void* in, void* out, size_t count,
                                   onehop_dtype_t dtype, void* stream, const onehop_call_options_t* options,
                                   onehop_algorithm_t* used) {
-  return run(group, options, used, [&](Group& target, const CallOptions& given) {
-    return all_to_all(target, in, out, count, to_dtype(dtype), Stream{stream}, given);
+  return run(group, CallKind::all_to_all, options, used, [&](Group& target, const CallOptions& given) {
+    return all_to_all(target, in, out, count, as_dtype(dtype), Stream{stream}, given);
   });
 }
 
@@ -131,9 +137,9 @@ onehop_status_t onehop_all_to_all_v(onehop_group_t* group, const void* in, const
                                     const size_t* in_offsets, void* out, const size_t* out_counts,
                                     const size_t* out_offsets, onehop_dtype_t dtype, void* stream,
                                     const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, options, used, [&](Group& target, const CallOptions& given) {
-    return all_to_all_v(target, in, to_blocks(in_counts, in_offsets, target.size(), "in"), out,
-                        to_blocks(out_counts, out_offsets, target.size(), "out"), to_dtype(dtype),
+  return run(group, CallKind::all_to_all_v, options, used, [&](Group& target, const CallOptions& given) {
+    return all_to_all_v(target, in, to_blocks(in_counts, in_offsets, target.size()), out,
+                        to_blocks(out_counts, out_offsets, target.size()), as_dtype(dtype),
                         Stream{stream}, given);
   });
 }
@@ -141,31 +147,31 @@ onehop_status_t onehop_all_to_all_v(onehop_group_t* group, const void* in, const
 onehop_status_t onehop_gather(onehop_group_t* group, const void* in, void* out, size_t count,
                               onehop_dtype_t dtype, int root, void* stream,
                               const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, options, used, [&](Group& target, const CallOptions& given) {
-    return gather(target, in, out, count, to_dtype(dtype), Rank{root}, Stream{stream}, given);
+  return run(group, CallKind::gather, options, used, [&](Group& target, const CallOptions& given) {
+    return gather(target, in, out, count, as_dtype(dtype), Rank{root}, Stream{stream}, given);
   });
 }
 
 onehop_status_t onehop_scatter(onehop_group_t* group, const void* in, void* out, size_t count,
                                onehop_dtype_t dtype, int root, void* stream,
                                const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, options, used, [&](Group& target, const CallOptions& given) {
-    return scatter(target, in, out, count, to_dtype(dtype), Rank{root}, Stream{stream}, given);
+  return run(group, CallKind::scatter, options, used, [&](Group& target, const CallOptions& given) {
+    return scatter(target, in, out, count, as_dtype(dtype), Rank{root}, Stream{stream}, given);
   });
 }
 
 onehop_status_t onehop_send(onehop_group_t* group, const void* in, size_t count, onehop_dtype_t dtype,
                             int dst, void* stream, const onehop_call_options_t* options,
                             onehop_algorithm_t* used) {
-  return run(group, options, used, [&](Group& target, const CallOptions& given) {
-    return send(target, in, count, to_dtype(dtype), Rank{dst}, Stream{stream}, given);
+  return run(group, CallKind::send, options, used, [&](Group& target, const CallOptions& given) {
+    return send(target, in, count, as_dtype(dtype), Rank{dst}, Stream{stream}, given);
   });
 }
 
 onehop_status_t onehop_recv(onehop_group_t* group, void* out, size_t count, onehop_dtype_t dtype, int src,
                             void* stream, const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, options, used, [&](Group& target, const CallOptions& given) {
-    return recv(target, out, count, to_dtype(dtype), Rank{src}, Stream{stream}, given);
+  return run(group, CallKind::recv, options, used, [&](Group& target, const CallOptions& given) {
+    return recv(target, out, count, as_dtype(dtype), Rank{src}, Stream{stream}, given);
   });
 }
 

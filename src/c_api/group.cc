@@ -7,6 +7,7 @@
 #include "c_api/convert.h"
 #include "c_api/guard.h"
 #include "c_api/handles.h"
+#include "collective/refuse.h"
 
 using namespace onehop;
 using namespace onehop::c_api;
@@ -29,19 +30,17 @@ onehop_join_options_t join_defaults() {
 
 JoinOptions to_join_options(const onehop_join_options_t* options) {
   const onehop_join_options_t given = read_options(options, "options", join_defaults());
-  require(given.policy == ONEHOP_POLICY_TUNED || given.policy == ONEHOP_POLICY_LEGACY,
-          "policy {} is not one of ONEHOP_POLICY_*", given.policy);
-  require(given.device >= ONEHOP_DEVICE_HOST, "device {} is neither a device ordinal nor ONEHOP_DEVICE_HOST",
-          given.device);
+  // What is wrong with these, all ranks hear: joining refuses it.
+  const bool known_policy = given.policy == ONEHOP_POLICY_TUNED || given.policy == ONEHOP_POLICY_LEGACY;
   JoinOptions out;
   if (given.name != nullptr) out.name = given.name;
   out.rank = Rank{given.rank};
   out.size = given.world_size;
   out.device = DeviceId{given.device};
-  out.timeout = timeout(given.timeout_ms, out.timeout);
+  out.timeout = as_timeout(given.timeout_ms, out.timeout);
   out.scratch_bytes = given.scratch_bytes;
   out.copy_scratch_bytes = given.copy_scratch_bytes;
-  out.policy = static_cast<AlgorithmPolicy>(given.policy);
+  out.policy = static_cast<AlgorithmPolicy>(known_policy ? given.policy : kNoEnumerator);
   out.allow_overlapping_devices = given.allow_overlapping_devices != 0;
   if (given.tuning != nullptr) out.tuning = given.tuning;
   return out;
@@ -107,14 +106,16 @@ const char* onehop_group_id(const onehop_group_t* group) {
 onehop_status_t onehop_group_barrier(onehop_group_t* group, int64_t timeout_ms) {
   return guard([&] {
     Group& target = in(group);
-    target.barrier(timeout(timeout_ms, target.timeout()));
+    target.barrier(as_timeout(timeout_ms, target.timeout()));
   });
 }
 
 onehop_status_t onehop_group_split(onehop_group_t* group, int color, int key, onehop_group_t** part) {
   return guard([&] {
+    Group& parent = in(group);
+    if (part == nullptr) refuse_split(parent, Error(ErrorCode::invalid_argument, "part must not be NULL"));
     onehop_group_t*& out = deref(part, "part");
-    std::optional<Group> made = in(group).split(color, key);
+    std::optional<Group> made = parent.split(color, key);
     out = made ? new_handle(*std::move(made)) : nullptr;
   });
 }
@@ -133,16 +134,20 @@ void onehop_group_leave(onehop_group_t* group) {
 
 onehop_status_t onehop_group_allocate(onehop_group_t* group, size_t bytes, onehop_buffer_t** buffer) {
   return guard([&] {
+    Group& target = in(group);
+    if (buffer == nullptr) (void)target.allocate(0);  // which all ranks refuse
     onehop_buffer_t*& out = deref(buffer, "buffer");
-    out = new_handle(in(group).allocate(bytes));
+    out = new_handle(target.allocate(bytes));
   });
 }
 
 onehop_status_t onehop_group_register_buffer(onehop_group_t* group, void* data, size_t bytes,
                                              onehop_buffer_t** buffer) {
   return guard([&] {
+    Group& target = in(group);
+    if (buffer == nullptr) (void)target.register_buffer(nullptr, 0);  // which all ranks refuse
     onehop_buffer_t*& out = deref(buffer, "buffer");
-    out = new_handle(in(group).register_buffer(data, bytes));
+    out = new_handle(target.register_buffer(data, bytes));
   });
 }
 
@@ -173,7 +178,7 @@ onehop_status_t onehop_buffer_sub(const onehop_buffer_t* buffer, size_t offset, 
 }
 
 onehop_status_t onehop_buffer_barrier(const onehop_buffer_t* buffer, int channel, int64_t timeout_ms) {
-  return guard([&] { in(buffer).barrier(channel, timeout(timeout_ms, kDefaultTimeout)); });
+  return guard([&] { in(buffer).barrier(channel, as_timeout(timeout_ms, kDefaultTimeout)); });
 }
 
 onehop_status_t onehop_buffer_put_signal(const onehop_buffer_t* buffer, int rank, int channel) {

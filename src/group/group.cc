@@ -8,6 +8,7 @@
 #include "group/group_tuning.h"
 #include "group/rendezvous.h"
 #include "group/state.h"
+#include "kernel/host/reduce.h"
 #include "os/host_id.h"
 
 namespace onehop {
@@ -27,9 +28,20 @@ void require_place(const JoinOptions& options) {
           "group name '{}' must have 1 to 128 characters and no '/'", options.name);
 }
 
+/// A negative timeout is refused by all ranks, which this one has to reach for that.
+Duration usable_timeout(const JoinOptions& options) {
+  return options.timeout.count() < 0 ? kDefaultTimeout : options.timeout;
+}
+
 /// Checks the rest of the options and finds out what identifies the device across processes. Runs where a
 /// failure reaches the other ranks.
 std::string prepare(JoinOptions& options) {
+  require(options.timeout.count() >= 0, "the timeout must not be negative, got {} ms",
+          options.timeout.count());
+  require(options.policy == AlgorithmPolicy::tuned || options.policy == AlgorithmPolicy::legacy,
+          "the algorithm policy {} is unknown", static_cast<int>(options.policy));
+  require(options.device.is_host() || options.device.value >= 0,
+          "device {} is neither a device ordinal nor DeviceId::host", options.device.value);
   if (options.scratch_bytes == 0) {
     options.scratch_bytes = options.device.is_host() ? kDefaultHostScratch : kDefaultDeviceScratch;
   }
@@ -42,7 +54,9 @@ std::string prepare(JoinOptions& options) {
           options.copy_scratch_bytes);
   options.allow_overlapping_devices =
       options.allow_overlapping_devices || env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
-  return options.device.is_host() ? "host" : identify_device(options.device);
+  if (!options.device.is_host()) return identify_device(options.device);
+  (void)host::isa_name();  // throws for a bad ONEHOP_HOST_ISA
+  return "host";
 }
 
 /// Runs body(0) to body(n - 1) on n threads; throws what the first of them threw that threw anything.
@@ -94,7 +108,7 @@ Group::~Group() {
 }
 
 Group Group::join(std::shared_ptr<Store> store, JoinOptions options) {
-  const Deadline deadline = Deadline::after(options.timeout);
+  const Deadline deadline = Deadline::after(usable_timeout(options));
   return join_until(deadline, std::move(store), std::move(options));
 }
 
@@ -133,7 +147,7 @@ void on_every_rank(std::vector<Group>& groups, const std::function<void(Group&)>
 }
 
 Group Group::from_env(JoinOptions defaults) {
-  const Deadline deadline = Deadline::after(defaults.timeout);
+  const Deadline deadline = Deadline::after(usable_timeout(defaults));
   const Environment environment = read_environment(env::get);
   defaults.rank = Rank{environment.rank};
   defaults.size = environment.size;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <thread>
@@ -65,7 +66,7 @@ class Watched : public ::testing::Test {
 
   /// What synchronize throws; its code is `system` when it throws nothing.
   Error synchronize(Duration timeout, Duration group_timeout) {
-    DeviceWatch watch(mesh_, team_, group_timeout);
+    DeviceWatch watch(mesh_, team_, progress_, group_timeout);
     try {
       watch.synchronize({}, timeout);
     } catch (const Error& error) {
@@ -85,7 +86,23 @@ class Watched : public ::testing::Test {
     };
   }
 
+  /// Reads rank 1's socket for as long as it lives, as that rank's own watch does.
+  std::jthread answering_peer() {
+    return std::jthread([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        try {
+          peer_->check("anything");
+        } catch (const Error&) {
+          return;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      }
+    });
+  }
+
   FakeTeam team_;
+  std::array<host::Progress, 2> counts_;
+  DeviceProgress progress_{Rank{0}, {&counts_[0], &counts_[1]}};
   std::shared_ptr<Mesh> mesh_;
   std::shared_ptr<Mesh> peer_;
 };
@@ -95,8 +112,27 @@ TEST_F(Watched, AStreamThatEndsIsWaitedFor) {
   EXPECT_EQ(synchronize(seconds{20}, seconds{20}).message(), "nothing was thrown");
 }
 
-TEST_F(Watched, AStreamThatDoesNotEndIsThisRanksFailure) {
-  const Error error = synchronize(Duration{30}, Duration{30});
+TEST_F(Watched, AStreamThatDoesNotEndNamesTheRankThatDoesNotAnswer) {
+  const Error error = synchronize(Duration{100}, seconds{20});
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_EQ(error.origin(), Rank{1});
+  EXPECT_THAT(error.message(), HasSubstr("rank 0 waited 100 ms for its stream, which waits for rank 1"));
+  EXPECT_TRUE(team_.aborted);
+}
+
+TEST_F(Watched, AStreamThatDoesNotEndNamesTheRankThatHasBegunFewerCollectives) {
+  const std::jthread peer = answering_peer();
+  counts_[0].begun = 7;
+  counts_[1].begun = 6;
+  EXPECT_EQ(synchronize(Duration{100}, seconds{20}).origin(), Rank{1});
+}
+
+TEST_F(Watched, AStreamThatDoesNotEndThoughNobodyIsBehindIsThisRanksFailure) {
+  Error error(ErrorCode::system, "");
+  {
+    const std::jthread peer = answering_peer();
+    error = synchronize(Duration{30}, Duration{30});
+  }
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_EQ(error.origin(), Rank{0});
   EXPECT_THAT(error.message(), HasSubstr("rank 0 waited 30 ms for its stream"));
@@ -119,6 +155,7 @@ TEST_F(Watched, AWaitThatFailedIsToBlameAlsoWhereTheStreamGoesOnWithOtherWork) {
 }
 
 TEST_F(Watched, WhoWaitsLessThanTheGroupsTimeoutHasNoGraceToGive) {
+  const std::jthread peer = answering_peer();
   team_.wait_fails = at_the_second_look();
   const Error error = synchronize(Duration{20}, seconds{20});
   EXPECT_EQ(error.origin(), Rank{0});

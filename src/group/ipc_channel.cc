@@ -3,7 +3,7 @@
 #include "onehop/ipc.h"
 
 #include "base/check.h"
-#include "group/mesh.h"
+#include "group/connect_mesh.h"
 #include "os/host_id.h"
 #include "os/private_dir.h"
 #include "os/socket.h"

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -121,18 +120,5 @@ class IpcChannel::Mesh {
   std::atomic<bool> failed_{false};
   std::atomic<bool> left_{false};
 };
-
-/// How ranks that know each other's listening sockets become a mesh.
-struct MeshPlan {
-  os::Id id{};  ///< of the group: connections that name another are turned away
-  Rank rank;
-  std::vector<std::string> paths;  ///< of every rank's listening socket
-  int listener = -1;               ///< this rank's
-  /// Asked now and then while waiting; throws when another rank has given up.
-  std::function<void()> poll_failure = [] {};
-};
-
-/// Connects to all lower ranks and accepts all higher ones. Error names the rank that is missing.
-[[nodiscard]] std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadline& deadline);
 
 }  // namespace onehop

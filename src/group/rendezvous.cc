@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "group/connect_mesh.h"
 #include "os/fault_point.h"
 #include "os/host_id.h"
 #include "os/private_dir.h"

@@ -17,7 +17,7 @@
 #include <filesystem>
 
 #include "fault/world.h"
-#include "group/mesh.h"
+#include "group/connect_mesh.h"
 #include "group/messages.h"
 #include "os/private_dir.h"
 #include "support/ranks.h"

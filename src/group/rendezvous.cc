@@ -76,7 +76,7 @@ class Joiner {
       withdraw();
       return verdict;
     } catch (...) {
-      quietly([&] { withdraw(); });
+      withdraw();
       throw;
     }
   }
@@ -84,19 +84,25 @@ class Joiner {
   [[nodiscard]] const os::Id& id() const { return id_; }
   /// Tells the ranks that are still connecting why this one will not come.
   void tell_failure(const Error& error) noexcept {
-    quietly([&] { (void)store_.compare_set(key("failed"), "", encode(Status::of(error, options_.rank))); });
+    quietly([&] {
+      (void)store_.compare_set(key("failed"), "", encode(Status::of(error, options_.rank)), brief());
+    });
   }
-  /// Throws what another rank told with `tell_failure`.
-  void poll_failure() {
+  /// Throws what another rank told with `tell_failure`. The last time, when a rank is about to be blamed for
+  /// being late, also throws when it is the store that does not answer.
+  void poll_failure(bool last) {
+    if (last) require_store_answers();
     if (const std::optional<std::string> raw = store_.get_for(key("failed"), Duration{0})) {
       parse_status(*raw).throw_if_failed();
     }
   }
-  /// Rank 0, once all ranks have read everything.
-  void clean_up() {
-    for (int r = 1; r < options_.size; ++r) (void)store_.delete_key(key(fmt::format("ack/{}", r)));
-    (void)store_.delete_key(key("verdict"));
-    withdraw_offer();
+  /// Rank 0, once all ranks have read everything. What it leaves is not believed by anybody.
+  void clean_up() noexcept {
+    quietly([&] {
+      for (int r = 1; r < options_.size; ++r) (void)store_.delete_key(key(fmt::format("ack/{}", r)), brief());
+      (void)store_.delete_key(key("verdict"), brief());
+      withdraw_offer();
+    });
   }
 
  private:
@@ -109,6 +115,9 @@ class Joiner {
       log::warn("while joining failed: {}", e.what());
     }
   }
+
+  /// For what nobody needs so much that a store which hangs may hold this rank up.
+  [[nodiscard]] Duration brief() const { return std::min(deadline_.left(), Duration{1000}); }
 
   [[nodiscard]] std::string key(const std::string& leaf) const {
     return fmt::format("{}/{}/{}", prefix_, os::to_hex(id_), leaf);
@@ -123,29 +132,35 @@ class Joiner {
   void announce() {
     nonce_ = os::random_id();
     os::fault_point("announce", options_.rank.value);
-    store_.set(announce_key(options_.rank.value), encode(Announce{.nonce = nonce_}));
+    store_.set(announce_key(options_.rank.value), encode(Announce{.nonce = nonce_}), deadline_.left());
     os::fault_point("announced", options_.rank.value);
   }
 
   // Whoever fails may come again at once, with another rank. So what lies under a shared name is deleted only
   // by those whose it is.
   void delete_own(const std::string& name, const std::string& value) {
-    if (store_.get_for(name, Duration{0}) == value) (void)store_.delete_key(name);
+    if (store_.get_for(name, Duration{0}) == value) (void)store_.delete_key(name, brief());
   }
-  void withdraw() {
-    delete_own(announce_key(options_.rank.value), encode(Announce{.nonce = nonce_}));
-    if (!waiting_.empty()) delete_own(waiting_key(), waiting_);
+  void withdraw() noexcept {
+    quietly([&] {
+      delete_own(announce_key(options_.rank.value), encode(Announce{.nonce = nonce_}));
+      if (!waiting_.empty()) delete_own(waiting_key(), waiting_);
+    });
   }
+  /// Before a rank is blamed for silence: throws when it is the store that does not answer.
+  void require_store_answers() { (void)store_.delete_key(refusal_key(nonce_), Duration{0}); }
   void withdraw_offer() { delete_own(offer_key(), offer_); }
   /// Between a look and a deletion somebody else's announcement may have come and gone.
   void announce_again_if_lost() {
     const std::string name = announce_key(options_.rank.value);
-    if (!store_.get_for(name, Duration{0})) store_.set(name, encode(Announce{.nonce = nonce_}));
+    if (!store_.get_for(name, Duration{0}))
+      store_.set(name, encode(Announce{.nonce = nonce_}), deadline_.left());
   }
 
   static constexpr const char* kNoAnswer = "did not answer (died, or left from an earlier run)";
 
-  [[noreturn]] void fail_missing(const std::vector<int>& missing, std::string_view what) const {
+  [[noreturn]] void fail_missing(const std::vector<int>& missing, std::string_view what) {
+    require_store_answers();
     std::string names;
     for (const int r : missing) names += fmt::format("{}{}", names.empty() ? "" : ", ", r);
     fail_from(Rank{missing.front()}, ErrorCode::timeout,
@@ -199,7 +214,7 @@ class Joiner {
                               .beat = ++beat_,
                               .size = options_.size,
                               .ranks = std::vector<std::int32_t>(missing.begin(), missing.end())});
-    store_.set(waiting_key(), waiting_);
+    store_.set(waiting_key(), waiting_, lead_time().left());
     os::fault_point("waiting", options_.rank.value);
   }
 
@@ -209,7 +224,7 @@ class Joiner {
   void propose(const std::vector<os::Id>& nonces) {
     id_ = os::random_id();
     offer_ = encode(Offer{.id = id_, .nonces = nonces});
-    store_.set(offer_key(), offer_);
+    store_.set(offer_key(), offer_, lead_time().left());
   }
 
   /// The acks of all ranks, or nullopt when an announcement turned out to be stale.
@@ -260,7 +275,7 @@ class Joiner {
         const std::optional<std::vector<Ack>> acks = collect_acks(nonces, own);
         if (!acks) continue;
         Verdict verdict = decide(*acks);
-        store_.set(key("verdict"), encode(verdict));
+        store_.set(key("verdict"), encode(verdict), deadline_.left());
         return verdict;
       }
     } catch (const Error& error) {
@@ -270,10 +285,10 @@ class Joiner {
       if (error.code() == ErrorCode::refused) status.origin = error.origin();  // everyone's, not this rank's
       quietly([&] {
         for (std::size_t r = 1; r < nonces.size(); ++r) {
-          if (nonces[r] != os::Id{}) store_.set(refusal_key(nonces[r]), encode(status));
+          if (nonces[r] != os::Id{}) store_.set(refusal_key(nonces[r]), encode(status), brief());
         }
-        if (id_ != os::Id{}) clean_up();
       });
+      if (id_ != os::Id{}) clean_up();
       throw Error(status.code, status.message, status.origin);
     }
   }
@@ -308,7 +323,7 @@ class Joiner {
       const std::optional<std::string> raw = store_.get_for(offer_key(), Duration{0});
       // After the offer: rank 0 refuses before it makes another offer, which is not meant for this attempt.
       if (const std::optional<std::string> refusal = store_.get_for(refusal_key(nonce_), Duration{0})) {
-        (void)store_.delete_key(refusal_key(nonce_));
+        (void)store_.delete_key(refusal_key(nonce_), deadline_.left());
         parse_status(*refusal).throw_if_failed();
       }
       try {
@@ -319,7 +334,7 @@ class Joiner {
           if (index < offer.nonces.size() && offer.nonces[index] == nonce_ && (!acked || offer.id != id_)) {
             id_ = offer.id;
             acked = true;
-            store_.set(key(fmt::format("ack/{}", options_.rank.value)), encode(own));
+            store_.set(key(fmt::format("ack/{}", options_.rank.value)), encode(own), deadline_.left());
             os::fault_point("ack", options_.rank.value);
           }
         }
@@ -445,7 +460,7 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
 
   MeshPlan plan{.id = joiner.id(), .rank = options.rank, .paths = {}, .listener = listener.get()};
   for (const Hello& hello : verdict.hellos) plan.paths.push_back(hello.socket);
-  plan.poll_failure = [&] { joiner.poll_failure(); };
+  plan.poll_failure = [&](bool last) { joiner.poll_failure(last); };
   Rendezvous result{.id = joiner.id(), .mesh = {}};
   try {
     result.mesh = connect_mesh(plan, deadline);
@@ -460,7 +475,7 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
   } catch (const Error&) {
     // A rank that gave up before it accepted this one's connection could only tell the store why; its closed
     // socket looks like its death.
-    joiner.poll_failure();
+    joiner.poll_failure(false);
     throw;
   }
   if (options.rank.value == 0) joiner.clean_up();

@@ -3,6 +3,10 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <optional>
+
+#include "base/check.h"
 #include "base/log.h"
 #include "group/messages.h"
 #include "os/fault_point.h"
@@ -17,7 +21,11 @@ const Deadline& no_wait() {
 }
 // How often a rank that waits for connections asks whether the missing ones are still alive.
 constexpr Duration kProbeInterval{100};
-// Connections that have not said yet who they are; beyond that the oldest goes. Ours say it at once.
+// Between two attempts to connect to a rank that had no place.
+constexpr Duration kRetry{1};
+// Connections that have not said yet who they are; beyond that the oldest goes. Ours say it at once, and come
+// again when they are dropped. Also how many are accepted in one go: whoever makes more of them all the time
+// holds up nothing else.
 constexpr std::size_t kMaxSilent = std::size_t{2} * kMaxHostRanks;
 
 void require_same_user(int socket, Rank from) {
@@ -29,34 +37,43 @@ void require_same_user(int socket, Rank from) {
   }
 }
 
-[[noreturn]] void fail_unreachable(const MeshPlan& plan, Rank who) {
-  fail_from(
-      who, ErrorCode::peer_lost,
-      "connecting: nobody listens on {}: rank {} died, or does not share that directory (containers: point "
-      "ONEHOP_RUNTIME_DIR at one they share)",
-      plan.paths[static_cast<std::size_t>(who.value)], who.value);
-}
-
 /// Connections to this rank's listener, until they have said which rank they come from. Whoever says
 /// something else, or nothing, is in nobody's way.
 class Lobby {
  public:
-  Lobby(const MeshPlan& plan, std::vector<os::UniqueFd>& sockets) : plan_(plan), sockets_(sockets) {}
+  Lobby(const MeshPlan& plan, std::vector<os::UniqueFd>& sockets)
+      : plan_(plan), sockets_(sockets), answer_(encode(MeshHello{.id = plan.id, .rank = plan.rank.value})) {}
 
-  /// Waits for somebody to connect or to speak, and moves the ranks that are awaited to their places.
-  void admit(const Deadline& deadline) {
-    std::vector<pollfd> entries{{.fd = plan_.listener, .events = POLLIN, .revents = 0}};
+  void add_to(std::vector<pollfd>& entries) const {
+    entries.push_back({.fd = plan_.listener, .events = POLLIN, .revents = 0});
     for (const os::UniqueFd& each : silent_)
       entries.push_back({.fd = each.get(), .events = POLLIN, .revents = 0});
-    (void)::poll(entries.data(), entries.size(), deadline.poll_ms());
-    while (os::UniqueFd socket = os::accept_unix(plan_.listener, no_wait())) {
+  }
+
+  /// Moves the ranks that are awaited to their places. Does not wait.
+  void admit() {
+    std::erase_if(silent_, [&](os::UniqueFd& each) { return heard(each); });
+    for (std::size_t i = 0; i < kMaxSilent; ++i) {
+      os::UniqueFd socket = accept();
+      if (!socket) return;
+      if (heard(socket)) continue;
       if (silent_.size() == kMaxSilent) silent_.erase(silent_.begin());
       silent_.push_back(std::move(socket));
     }
-    std::erase_if(silent_, [&](os::UniqueFd& each) { return heard(each); });
   }
 
  private:
+  os::UniqueFd accept() {
+    try {
+      return os::accept_unix(plan_.listener, no_wait());
+    } catch (const Error& error) {
+      // Out of descriptors: those that say nothing have some.
+      if (error.code() != ErrorCode::out_of_resources || silent_.empty()) throw;
+      silent_.clear();
+      return os::accept_unix(plan_.listener, no_wait());
+    }
+  }
+
   /// True when this connection is done with: placed, or turned away.
   bool heard(os::UniqueFd& socket) {
     os::Message raw;
@@ -74,57 +91,127 @@ class Lobby {
     if (hello.id != plan_.id || hello.rank <= plan_.rank.value || index >= sockets_.size() || sockets_[index])
       return true;
     require_same_user(socket.get(), Rank{hello.rank});
-    sockets_[index] = std::move(socket);
+    if (os::send_message(socket.get(), answer_, -1, no_wait()) == os::SendStatus::sent)
+      sockets_[index] = std::move(socket);
     return true;
   }
 
   const MeshPlan& plan_;
   std::vector<os::UniqueFd>& sockets_;
+  const std::string answer_;
   std::vector<os::UniqueFd> silent_;
 };
 
-void connect_all(const MeshPlan& plan, const Deadline& deadline, std::vector<os::UniqueFd>& sockets) {
-  const int size = static_cast<int>(plan.paths.size());
-  os::fault_point("connect", plan.rank.value);
+/// Fills `sockets`. All ranks are worked on at the same time: whoever is missing is missing here because of
+/// itself, and not because it waits for another one.
+class Connector {
+ public:
+  Connector(const MeshPlan& plan, const Deadline& deadline, std::vector<os::UniqueFd>& sockets)
+      : plan_(plan),
+        deadline_(deadline),
+        sockets_(sockets),
+        lobby_(plan, sockets),
+        unanswered_(static_cast<std::size_t>(plan.rank.value)),
+        hello_(encode(MeshHello{.id = plan.id, .rank = plan.rank.value})) {}
 
-  const std::string hello = encode(MeshHello{.id = plan.id, .rank = plan.rank.value});
-  for (int r = 0; r < plan.rank.value; ++r) {
-    os::UniqueFd socket = os::connect_unix(plan.paths[static_cast<std::size_t>(r)], deadline);
-    if (!socket) {
-      plan.poll_failure();
-      fail_unreachable(plan, Rank{r});
+  void run() {
+    // Whoever is connected already waits for this rank, and not for the one that is missing here.
+    const Deadline early = deadline_.with_time_to_tell();
+    Deadline probe = Deadline::after(kProbeInterval);
+    while (true) {
+      bool retry = false;
+      for (std::size_t r = 0; r < unanswered_.size(); ++r) {
+        if (!sockets_[r] && !reach(r)) retry = true;
+      }
+      lobby_.admit();
+      if (!first_missing()) return;
+      if (probe.expired() || early.expired()) {
+        examine(early.expired());
+        probe = Deadline::after(kProbeInterval);
+      }
+      const Deadline& next = probe.at() < early.at() ? probe : early;
+      wait(retry ? std::min(kRetry, next.left()) : next.left());
     }
-    require_same_user(socket.get(), Rank{r});
-    if (os::send_message(socket.get(), hello, -1, deadline) != os::SendStatus::sent)
-      fail_unreachable(plan, Rank{r});
-    sockets[static_cast<std::size_t>(r)] = std::move(socket);
   }
 
-  Lobby lobby(plan, sockets);
-  const auto first_missing = [&] {
-    int r = plan.rank.value + 1;
-    while (r < size && sockets[static_cast<std::size_t>(r)]) ++r;
-    return r;
-  };
-  // Whoever is connected already waits for this rank, and not for the one that is missing here.
-  const Deadline early = deadline.with_time_to_tell();
-  Deadline probe = Deadline::after(kProbeInterval);
-  while (first_missing() < size) {
-    lobby.admit(probe.at() < early.at() ? probe : early);
-    if (!probe.expired() && !early.expired()) continue;
-    plan.poll_failure();
-    for (int r = first_missing(); r < size; ++r) {
-      if (sockets[static_cast<std::size_t>(r)]) continue;
-      if (!os::connect_unix(plan.paths[static_cast<std::size_t>(r)], deadline))
-        fail_unreachable(plan, Rank{r});
-      if (early.expired()) {
-        fail_from(Rank{r}, ErrorCode::timeout, "connecting: rank {} did not come to rank {} within {} ms", r,
-                  plan.rank.value, deadline.timeout().count());
+ private:
+  [[nodiscard]] std::optional<std::size_t> first_missing() const {
+    for (std::size_t r = 0; r < sockets_.size(); ++r) {
+      if (r != static_cast<std::size_t>(plan_.rank.value) && !sockets_[r]) return r;
+    }
+    return std::nullopt;
+  }
+
+  /// One step towards lower rank r. False when there is nothing to wait for but time.
+  bool reach(std::size_t r) {
+    os::UniqueFd& socket = unanswered_[r];
+    if (!socket) {
+      if (!open(r, socket)) return false;
+      require_same_user(socket.get(), Rank{static_cast<int>(r)});
+      if (os::send_message(socket.get(), hello_, -1, no_wait()) != os::SendStatus::sent) {
+        socket.reset();
+        return false;
       }
     }
-    probe = Deadline::after(kProbeInterval);
+    os::Message raw;
+    if (!os::recv_message(socket.get(), raw, no_wait())) return true;
+    if (raw.closed) {  // it had no place, or its owner is gone: the next attempt tells
+      socket.reset();
+      return false;
+    }
+    const MeshHello answer = parse_mesh_hello(raw.bytes);
+    if (answer.id != plan_.id || answer.rank != static_cast<int>(r)) {
+      fail_from(Rank{static_cast<int>(r)}, ErrorCode::protocol,
+                "connecting: rank {} answers on {}, the socket of rank {}", answer.rank, plan_.paths[r], r);
+    }
+    sockets_[r] = std::move(socket);
+    return true;
   }
-}
+
+  /// False when rank r has no place for another connection just now. Throws when nobody listens.
+  bool open(std::size_t r, os::UniqueFd& socket) {
+    const os::ConnectStatus status = os::try_connect_unix(plan_.paths[r], socket);
+    if (status == os::ConnectStatus::nobody) {
+      plan_.poll_failure(false);
+      fail_from(Rank{static_cast<int>(r)}, ErrorCode::peer_lost,
+                "connecting: nobody listens on {}: rank {} died or gave up, or does not share that directory "
+                "(containers: point ONEHOP_RUNTIME_DIR at one they share)",
+                plan_.paths[r], r);
+    }
+    return status == os::ConnectStatus::connected;
+  }
+
+  /// Throws when there is nothing to hope for.
+  void examine(bool expired) {
+    plan_.poll_failure(expired);
+    const auto own = static_cast<std::size_t>(plan_.rank.value);
+    for (std::size_t r = own + 1; r < sockets_.size(); ++r) {
+      os::UniqueFd probed;
+      if (!sockets_[r]) (void)open(r, probed);
+    }
+    if (!expired) return;
+    const std::size_t missing = *first_missing();
+    fail_from(Rank{static_cast<int>(missing)}, ErrorCode::timeout,
+              "connecting: rank {} did not {} rank {} within {} ms", missing,
+              missing < own ? "answer" : "come to", own, deadline_.timeout().count());
+  }
+
+  void wait(Duration longest) {
+    std::vector<pollfd> entries;
+    lobby_.add_to(entries);
+    for (const os::UniqueFd& each : unanswered_) {
+      if (each) entries.push_back({.fd = each.get(), .events = POLLIN, .revents = 0});
+    }
+    (void)::poll(entries.data(), entries.size(), static_cast<int>(longest.count()));
+  }
+
+  const MeshPlan& plan_;
+  const Deadline& deadline_;
+  std::vector<os::UniqueFd>& sockets_;
+  Lobby lobby_;
+  std::vector<os::UniqueFd> unanswered_;  ///< connections to lower ranks
+  const std::string hello_;
+};
 
 }  // namespace
 
@@ -135,7 +222,8 @@ std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadl
                                               std::move(sockets));
   };
   try {
-    connect_all(plan, deadline, sockets);
+    os::fault_point("connect", plan.rank.value);
+    Connector(plan, deadline, sockets).run();
   } catch (const Error& error) {
     // To a rank that is connected already, closed sockets would look like this rank's death.
     mesh()->fail_group(error);

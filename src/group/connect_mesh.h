@@ -18,11 +18,14 @@ struct MeshPlan {
   Rank rank;
   std::vector<std::string> paths;  ///< of every rank's listening socket
   int listener = -1;               ///< this rank's
-  /// Asked now and then while waiting; throws when another rank has given up.
-  std::function<void()> poll_failure = [] {};
+  /// Asked now and then while waiting; throws when another rank has given up. Asked with `true` before a rank
+  /// is blamed for being late; throws then also when something else is to blame.
+  std::function<void(bool last)> poll_failure = [](bool) {};
 };
 
-/// Connects to all lower ranks and accepts all higher ones. Error names the rank that is missing.
+/// Connects to all lower ranks and accepts all higher ones, all at the same time. A connection counts once
+/// the accepting rank has answered it; one that is dropped before is made again. Error names the rank that is
+/// missing.
 [[nodiscard]] std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadline& deadline);
 
 }  // namespace onehop

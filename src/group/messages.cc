@@ -11,7 +11,16 @@ namespace {
 
 // Message types, in the last byte of the magic.
 constexpr std::uint32_t kMagic = 0x00484f00;  // "\0OH" plus the type below
-enum class Type : std::uint8_t { status = 1, announce, offer, ack, verdict, mesh_hello, mesh_message };
+enum class Type : std::uint8_t {
+  status = 1,
+  announce,
+  offer,
+  ack,
+  verdict,
+  mesh_hello,
+  mesh_message,
+  waiting
+};
 
 constexpr std::size_t kMaxText = 256;
 constexpr std::size_t kMaxPath = 4096;
@@ -128,6 +137,14 @@ std::string encode(const Offer& offer) {
   return std::move(out).str();
 }
 
+std::string encode(const Waiting& waiting) {
+  wire::Writer out = begin(Type::waiting);
+  put_id(out, waiting.nonce);
+  out.put(waiting.beat).put(waiting.size).put(static_cast<std::uint32_t>(waiting.ranks.size()));
+  for (const std::int32_t rank : waiting.ranks) out.put(rank);
+  return std::move(out).str();
+}
+
 std::string encode(const Ack& ack) {
   wire::Writer out = begin(Type::ack);
   put_status(out, ack.status);
@@ -186,6 +203,18 @@ Offer parse_offer(std::string_view bytes) {
   for (std::uint32_t i = 0; i < count; ++i) offer.nonces.push_back(get_id(in));
   in.finish();
   return offer;
+}
+
+Waiting parse_waiting(std::string_view bytes) {
+  wire::Reader in = open(bytes, Type::waiting, "list of rank 0");
+  Waiting waiting;
+  waiting.nonce = get_id(in);
+  waiting.beat = in.get<std::uint64_t>();
+  waiting.size = in.get<std::int32_t>();
+  const std::uint32_t count = get_count(in, "list of rank 0");
+  for (std::uint32_t i = 0; i < count; ++i) waiting.ranks.push_back(in.get<std::int32_t>());
+  in.finish();
+  return waiting;
 }
 
 Ack parse_ack(std::string_view bytes) {

@@ -36,7 +36,7 @@ struct Status {
   static Status of(const Error& error, Rank origin);
 };
 
-// Joining, through the store: announce -> offer -> ack -> verdict (see rendezvous.h).
+// Joining, through the store: announce -> offer -> ack -> verdict, and waiting meanwhile (see rendezvous.h).
 
 /// "I am here": proves that what follows is of this run and not of an earlier one.
 struct Announce {
@@ -47,6 +47,14 @@ struct Announce {
 struct Offer {
   os::Id id{};
   std::vector<os::Id> nonces;
+};
+
+/// Rank 0 is alive and waits for these ranks. Repeated with another beat for as long as that is true.
+struct Waiting {
+  os::Id nonce{};          ///< as rank 0 announced it
+  std::uint64_t beat = 0;  ///< counts up
+  std::int32_t size = 0;   ///< of the group, as rank 0 was told
+  std::vector<std::int32_t> ranks;
 };
 
 /// What the others must know about a rank before the group exists.
@@ -122,6 +130,7 @@ struct Answer {
 [[nodiscard]] std::string encode(const Status& status);
 [[nodiscard]] std::string encode(const Announce& announce);
 [[nodiscard]] std::string encode(const Offer& offer);
+[[nodiscard]] std::string encode(const Waiting& waiting);
 [[nodiscard]] std::string encode(const Ack& ack);
 [[nodiscard]] std::string encode(const Verdict& verdict);
 [[nodiscard]] std::string encode(const MeshHello& hello);
@@ -132,6 +141,7 @@ struct Answer {
 [[nodiscard]] Status parse_status(std::string_view bytes);
 [[nodiscard]] Announce parse_announce(std::string_view bytes);
 [[nodiscard]] Offer parse_offer(std::string_view bytes);
+[[nodiscard]] Waiting parse_waiting(std::string_view bytes);
 [[nodiscard]] Ack parse_ack(std::string_view bytes);
 [[nodiscard]] Verdict parse_verdict(std::string_view bytes);
 [[nodiscard]] MeshHello parse_mesh_hello(std::string_view bytes);

@@ -22,6 +22,10 @@ namespace {
 // message of another version of onehop. It may be left from a run before this one, and about to be replaced.
 constexpr Duration kGrace{1000};
 
+// How often rank 0 repeats whom it waits for, and how long that is believed after the last change.
+constexpr Duration kHeartbeat{50};
+constexpr Duration kBelieved{300};
+
 // Between two looks at a key that may change: short at first, since ranks usually start together.
 class Backoff {
  public:
@@ -32,6 +36,31 @@ class Backoff {
 
  private:
   Duration pause_{1};
+};
+
+/// What the others hear of rank 0 while it waits. Pure: fed with what lies under `waiting` and with the time.
+class Heartbeat {
+ public:
+  void hear(const std::optional<std::string>& raw, Deadline::Clock::time_point now) {
+    // The first value may be left from an earlier run: only a change shows that rank 0 lives.
+    if (started_ && raw && raw != last_) changed_ = now;
+    started_ = true;
+    if (raw) last_ = raw;
+  }
+  /// Whom rank 0 waits for; nullopt when it has not been heard of late.
+  [[nodiscard]] std::optional<Waiting> believed(Deadline::Clock::time_point now) const {
+    if (!changed_ || now - *changed_ > kBelieved) return std::nullopt;
+    try {
+      return parse_waiting(*last_);
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
+ private:
+  bool started_ = false;
+  std::optional<std::string> last_;
+  std::optional<Deadline::Clock::time_point> changed_;
 };
 
 /// One rank's side of the protocol in rendezvous.h.
@@ -47,7 +76,7 @@ class Joiner {
       withdraw();
       return verdict;
     } catch (...) {
-      quietly([&] { withdraw(); });
+      withdraw();
       throw;
     }
   }
@@ -55,19 +84,25 @@ class Joiner {
   [[nodiscard]] const os::Id& id() const { return id_; }
   /// Tells the ranks that are still connecting why this one will not come.
   void tell_failure(const Error& error) noexcept {
-    quietly([&] { (void)store_.compare_set(key("failed"), "", encode(Status::of(error, options_.rank))); });
+    quietly([&] {
+      (void)store_.compare_set(key("failed"), "", encode(Status::of(error, options_.rank)), brief());
+    });
   }
-  /// Throws what another rank told with `tell_failure`.
-  void poll_failure() {
+  /// Throws what another rank told with `tell_failure`. The last time, when a rank is about to be blamed for
+  /// being late, also throws when it is the store that does not answer.
+  void poll_failure(bool last) {
+    if (last) require_store_answers();
     if (const std::optional<std::string> raw = store_.get_for(key("failed"), Duration{0})) {
       parse_status(*raw).throw_if_failed();
     }
   }
-  /// Rank 0, once all ranks have read everything.
-  void clean_up() {
-    for (int r = 1; r < options_.size; ++r) (void)store_.delete_key(key(fmt::format("ack/{}", r)));
-    (void)store_.delete_key(key("verdict"));
-    withdraw_offer();
+  /// Rank 0, once all ranks have read everything. What it leaves is not believed by anybody.
+  void clean_up() noexcept {
+    quietly([&] {
+      for (int r = 1; r < options_.size; ++r) (void)store_.delete_key(key(fmt::format("ack/{}", r)), brief());
+      (void)store_.delete_key(key("verdict"), brief());
+      withdraw_offer();
+    });
   }
 
  private:
@@ -81,11 +116,15 @@ class Joiner {
     }
   }
 
+  /// For what nobody needs so much that a store which hangs may hold this rank up.
+  [[nodiscard]] Duration brief() const { return std::min(deadline_.left(), Duration{1000}); }
+
   [[nodiscard]] std::string key(const std::string& leaf) const {
     return fmt::format("{}/{}/{}", prefix_, os::to_hex(id_), leaf);
   }
   [[nodiscard]] std::string announce_key(int r) const { return fmt::format("{}/announce/{}", prefix_, r); }
   [[nodiscard]] std::string offer_key() const { return prefix_ + "/offer"; }
+  [[nodiscard]] std::string waiting_key() const { return prefix_ + "/waiting"; }
   [[nodiscard]] std::string refusal_key(const os::Id& nonce) const {
     return fmt::format("{}/refusal/{}", prefix_, os::to_hex(nonce));
   }
@@ -93,23 +132,35 @@ class Joiner {
   void announce() {
     nonce_ = os::random_id();
     os::fault_point("announce", options_.rank.value);
-    store_.set(announce_key(options_.rank.value), encode(Announce{.nonce = nonce_}));
+    store_.set(announce_key(options_.rank.value), encode(Announce{.nonce = nonce_}), deadline_.left());
+    os::fault_point("announced", options_.rank.value);
   }
 
   // Whoever fails may come again at once, with another rank. So what lies under a shared name is deleted only
   // by those whose it is.
   void delete_own(const std::string& name, const std::string& value) {
-    if (store_.get_for(name, Duration{0}) == value) (void)store_.delete_key(name);
+    if (store_.get_for(name, Duration{0}) == value) (void)store_.delete_key(name, brief());
   }
-  void withdraw() { delete_own(announce_key(options_.rank.value), encode(Announce{.nonce = nonce_})); }
+  void withdraw() noexcept {
+    quietly([&] {
+      delete_own(announce_key(options_.rank.value), encode(Announce{.nonce = nonce_}));
+      if (!waiting_.empty()) delete_own(waiting_key(), waiting_);
+    });
+  }
+  /// Before a rank is blamed for silence: throws when it is the store that does not answer.
+  void require_store_answers() { (void)store_.delete_key(refusal_key(nonce_), Duration{0}); }
   void withdraw_offer() { delete_own(offer_key(), offer_); }
   /// Between a look and a deletion somebody else's announcement may have come and gone.
   void announce_again_if_lost() {
     const std::string name = announce_key(options_.rank.value);
-    if (!store_.get_for(name, Duration{0})) store_.set(name, encode(Announce{.nonce = nonce_}));
+    if (!store_.get_for(name, Duration{0}))
+      store_.set(name, encode(Announce{.nonce = nonce_}), deadline_.left());
   }
 
-  [[noreturn]] void fail_missing(const std::vector<int>& missing, const char* what) const {
+  static constexpr const char* kNoAnswer = "did not answer (died, or left from an earlier run)";
+
+  [[noreturn]] void fail_missing(const std::vector<int>& missing, std::string_view what) {
+    require_store_answers();
     std::string names;
     for (const int r : missing) names += fmt::format("{}{}", names.empty() ? "" : ", ", r);
     fail_from(Rank{missing.front()}, ErrorCode::timeout,
@@ -118,11 +169,13 @@ class Joiner {
               missing.size() == 1 ? "rank" : "ranks", names, what);
   }
 
-  std::optional<Announce> read_announcement(int r) {
-    std::optional<Deadline> grace;
+  /// What rank r announces, waiting for it for at most `wait`. What cannot be read counts as nothing for as
+  /// long as it may still be replaced.
+  std::optional<Announce> read_announcement(int r, Duration wait, std::optional<Deadline>& grace) {
+    const Deadline end = Deadline::after(std::min(wait, lead_time().left()));
     Backoff backoff;
     while (true) {
-      const std::optional<std::string> raw = store_.get_for(announce_key(r), lead_time().left());
+      const std::optional<std::string> raw = store_.get_for(announce_key(r), end.left());
       if (!raw) return std::nullopt;
       try {
         return parse_announce(*raw);
@@ -130,22 +183,39 @@ class Joiner {
         if (!grace) grace = Deadline::after(std::min(kGrace, lead_time().left()));
         if (grace->expired()) throw;
       }
-      backoff.wait(*grace);
+      if (end.expired()) return std::nullopt;
+      backoff.wait(end);
     }
   }
 
-  /// Fills `nonces`, also when it throws for those that are missing.
+  /// Brings `nonces` up to date, also when it throws for those that are missing. A rank that came counts even
+  /// if it has given up since: it did not come too late.
   void read_announcements(std::vector<os::Id>& nonces) {
+    std::vector<std::optional<Deadline>> graces(nonces.size());
+    const auto came = [&](int r, Duration wait) {
+      const auto index = static_cast<std::size_t>(r);
+      const std::optional<Announce> announce = read_announcement(r, wait, graces[index]);
+      if (announce) nonces[index] = announce->nonce;
+      return nonces[index] != os::Id{};
+    };
     std::vector<int> missing;
-    for (int r = 1; r < options_.size; ++r) {
-      const std::optional<Announce> announce = read_announcement(r);
-      if (announce) {
-        nonces[static_cast<std::size_t>(r)] = announce->nonce;
-      } else {
-        missing.push_back(r);
-      }
+    for (int r = 1; r < options_.size; ++r) missing.push_back(r);
+    while (true) {
+      std::erase_if(missing, [&](int r) { return came(r, Duration{0}); });
+      while (!missing.empty() && came(missing.front(), kHeartbeat)) missing.erase(missing.begin());
+      if (missing.empty()) return;
+      if (lead_time().expired()) fail_missing(missing, "did not come");
+      tell_waiting(missing);
     }
-    if (!missing.empty()) fail_missing(missing, "did not come");
+  }
+
+  void tell_waiting(const std::vector<int>& missing) {
+    waiting_ = encode(Waiting{.nonce = nonce_,
+                              .beat = ++beat_,
+                              .size = options_.size,
+                              .ranks = std::vector<std::int32_t>(missing.begin(), missing.end())});
+    store_.set(waiting_key(), waiting_, lead_time().left());
+    os::fault_point("waiting", options_.rank.value);
   }
 
   /// Rank 0 gives up a little before the others would, so that it can still tell them why.
@@ -154,7 +224,7 @@ class Joiner {
   void propose(const std::vector<os::Id>& nonces) {
     id_ = os::random_id();
     offer_ = encode(Offer{.id = id_, .nonces = nonces});
-    store_.set(offer_key(), offer_);
+    store_.set(offer_key(), offer_, lead_time().left());
   }
 
   /// The acks of all ranks, or nullopt when an announcement turned out to be stale.
@@ -164,6 +234,7 @@ class Joiner {
     std::vector<int> missing;
     for (int r = 1; r < options_.size; ++r) missing.push_back(r);
     std::optional<Deadline> grace;
+    Deadline beat = Deadline::after(kHeartbeat);
     Backoff backoff;
     while (true) {
       std::erase_if(missing, [&](int r) {
@@ -179,7 +250,11 @@ class Joiner {
         if (grace->expired()) return acks;
       }
       if (!missing.empty() && lead_time().expired()) {
-        fail_missing(missing, "did not answer (died, or left from an earlier run)");
+        fail_missing(missing, kNoAnswer);
+      }
+      if (!missing.empty() && beat.expired()) {
+        tell_waiting(missing);
+        beat = Deadline::after(kHeartbeat);
       }
       for (int r = 1; r < options_.size; ++r) {
         const std::optional<std::string> raw = store_.get_for(announce_key(r), Duration{0});
@@ -200,7 +275,7 @@ class Joiner {
         const std::optional<std::vector<Ack>> acks = collect_acks(nonces, own);
         if (!acks) continue;
         Verdict verdict = decide(*acks);
-        store_.set(key("verdict"), encode(verdict));
+        store_.set(key("verdict"), encode(verdict), deadline_.left());
         return verdict;
       }
     } catch (const Error& error) {
@@ -210,10 +285,10 @@ class Joiner {
       if (error.code() == ErrorCode::refused) status.origin = error.origin();  // everyone's, not this rank's
       quietly([&] {
         for (std::size_t r = 1; r < nonces.size(); ++r) {
-          if (nonces[r] != os::Id{}) store_.set(refusal_key(nonces[r]), encode(status));
+          if (nonces[r] != os::Id{}) store_.set(refusal_key(nonces[r]), encode(status), brief());
         }
-        if (id_ != os::Id{}) clean_up();
       });
+      if (id_ != os::Id{}) clean_up();
       throw Error(status.code, status.message, status.origin);
     }
   }
@@ -242,11 +317,13 @@ class Joiner {
     Backoff backoff;
     int offered_size = -1;
     bool acked = false;
+    Heartbeat heartbeat;
+    Deadline listen = Deadline::after(Duration{0});
     while (true) {
       const std::optional<std::string> raw = store_.get_for(offer_key(), Duration{0});
       // After the offer: rank 0 refuses before it makes another offer, which is not meant for this attempt.
       if (const std::optional<std::string> refusal = store_.get_for(refusal_key(nonce_), Duration{0})) {
-        (void)store_.delete_key(refusal_key(nonce_));
+        (void)store_.delete_key(refusal_key(nonce_), deadline_.left());
         parse_status(*refusal).throw_if_failed();
       }
       try {
@@ -257,7 +334,7 @@ class Joiner {
           if (index < offer.nonces.size() && offer.nonces[index] == nonce_ && (!acked || offer.id != id_)) {
             id_ = offer.id;
             acked = true;
-            store_.set(key(fmt::format("ack/{}", options_.rank.value)), encode(own));
+            store_.set(key(fmt::format("ack/{}", options_.rank.value)), encode(own), deadline_.left());
             os::fault_point("ack", options_.rank.value);
           }
         }
@@ -271,25 +348,30 @@ class Joiner {
         if (!grace) grace = Deadline::after(std::min(kGrace, deadline_.left()));
         if (acked || grace->expired()) Status::of(error, options_.rank).throw_if_failed();
       }
-      if (deadline_.expired()) fail_unled(acked, offered_size);
+      const bool expired = deadline_.expired();
+      if (expired || listen.expired()) {
+        heartbeat.hear(store_.get_for(waiting_key(), Duration{0}), Deadline::Clock::now());
+        listen = Deadline::after(kHeartbeat);
+      }
+      if (expired) fail_unled(heartbeat.believed(Deadline::Clock::now()), acked, offered_size);
       if (!acked) announce_again_if_lost();
       backoff.wait(deadline_);
     }
   }
 
-  [[noreturn]] void fail_unled(bool acked, int offered_size) {
-    std::vector<int> missing;
-    for (int r = 0; r < options_.size; ++r) {
-      if (!store_.get_for(announce_key(r), Duration{0})) missing.push_back(r);
+  /// This rank's deadline passed before rank 0 decided or refused.
+  [[noreturn]] void fail_unled(const std::optional<Waiting>& waiting, bool acked, int offered_size) {
+    const bool other_size = waiting ? waiting->size != options_.size
+                                    : !acked && offered_size >= 0 && offered_size != options_.size;
+    if (waiting && !other_size) {
+      std::vector<int> missing(waiting->ranks.begin(), waiting->ranks.end());
+      std::erase_if(missing, [&](int r) { return r <= 0 || r >= options_.size || Rank{r} == options_.rank; });
+      if (!missing.empty()) fail_missing(missing, acked ? kNoAnswer : "did not come");
     }
-    if (!missing.empty() && missing.front() != 0) fail_missing(missing, "did not come");
-    fail_from(Rank{0}, ErrorCode::timeout,
-              "joining group '{}' of {} through {}: rank {} waited {} ms, but {}", options_.name,
-              options_.size, store_.describe(), options_.rank.value, deadline_.timeout().count(),
-              acked ? "rank 0 made no decision (it died, or waits for another rank)"
-              : offered_size >= 0 && offered_size != options_.size
-                  ? fmt::format("rank 0 offers a group of {}", offered_size)
-                  : "rank 0 made no offer (it did not come, or waits for another rank)");
+    fail_missing({0}, other_size ? fmt::format("offers a group of {}", waiting ? waiting->size : offered_size)
+                      : waiting  ? "took no notice of this rank"
+                      : acked    ? "made no decision (it died, or was stopped)"
+                                 : "made no offer (it did not come, died, or was stopped)");
   }
 
   Store& store_;
@@ -298,7 +380,10 @@ class Joiner {
   const std::string prefix_;
   os::Id nonce_{};
   os::Id id_{};
-  std::string offer_;  ///< rank 0's, as it lies in the store
+  // Rank 0's, as they lie in the store.
+  std::string offer_;
+  std::string waiting_;
+  std::uint64_t beat_ = 0;
 };
 
 }  // namespace
@@ -375,7 +460,7 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
 
   MeshPlan plan{.id = joiner.id(), .rank = options.rank, .paths = {}, .listener = listener.get()};
   for (const Hello& hello : verdict.hellos) plan.paths.push_back(hello.socket);
-  plan.poll_failure = [&] { joiner.poll_failure(); };
+  plan.poll_failure = [&](bool last) { joiner.poll_failure(last); };
   Rendezvous result{.id = joiner.id(), .mesh = {}};
   try {
     result.mesh = connect_mesh(plan, deadline);
@@ -390,7 +475,7 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
   } catch (const Error&) {
     // A rank that gave up before it accepted this one's connection could only tell the store why; its closed
     // socket looks like its death.
-    joiner.poll_failure();
+    joiner.poll_failure(false);
     throw;
   }
   if (options.rank.value == 0) joiner.clean_up();

@@ -14,6 +14,11 @@
 // 4. With all acks, rank 0 decides for everyone and sets `<id>/verdict`: all Hellos. When there is to be no
 // group, it sets `refusal/<nonce>` for every rank it has heard of: the reason.
 //
+// Whom a rank waits for says only the others' progress, not their announcements: one may be stale, and one
+// that is gone may belong to a rank that came and gave up. Rank 0 alone knows, so while ranks are missing it
+// sets `waiting` to them, again and again with another beat. A rank that gives up without a refusal names
+// those ranks if the beat still changed of late, and else rank 0: dead, stopped, or never there.
+//
 // A fresh id cannot have stale acks or a stale verdict. A failed attempt may be followed by another one at
 // once, over the same store and with other ranks, while some rank has not noticed yet; nothing that belongs
 // to one may be taken for the other's. So a refusal goes to a nonce, every rank deletes its own announcement

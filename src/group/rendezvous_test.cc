@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <map>
 #include <mutex>
 
@@ -155,6 +156,50 @@ class ListedStore : public Store {
   std::shared_ptr<Store> store_ = memory_store();
   std::mutex mutex_;
   std::map<std::string, int> seen_;
+};
+
+/// A store that answers so many operations and then none.
+class HangingStore : public Store {
+ public:
+  explicit HangingStore(int answers) : answers_(answers) {}
+  [[nodiscard]] std::string describe() const override { return "hanging store"; }
+
+ private:
+  bool answers(Duration timeout) {
+    if (answers_.fetch_sub(1) > 0) return true;
+    std::unique_lock lock(mutex_);
+    (void)never_.wait_for(lock, timeout, [] { return false; });
+    return false;
+  }
+  void require_answer(Duration timeout) {
+    if (!answers(timeout)) fail(ErrorCode::timeout, "the hanging store does not answer");
+  }
+  void do_set(std::string_view key, std::string_view value, Duration timeout) override {
+    require_answer(timeout);
+    store_->set(key, value);
+  }
+  std::optional<std::string> do_get_for(std::string_view key, Duration timeout) override {
+    if (!answers(timeout)) return std::nullopt;
+    return store_->get_for(key, timeout);
+  }
+  std::int64_t do_add(std::string_view key, std::int64_t delta, Duration timeout) override {
+    require_answer(timeout);
+    return store_->add(key, delta);
+  }
+  std::string do_compare_set(std::string_view key, std::string_view expected, std::string_view desired,
+                             Duration timeout) override {
+    require_answer(timeout);
+    return store_->compare_set(key, expected, desired);
+  }
+  bool do_delete_key(std::string_view key, Duration timeout) override {
+    require_answer(timeout);
+    return store_->delete_key(key);
+  }
+
+  std::shared_ptr<Store> store_ = memory_store();
+  std::atomic<int> answers_;
+  std::mutex mutex_;
+  std::condition_variable never_;
 };
 
 struct Attempt {
@@ -308,6 +353,24 @@ TEST(Rendezvous, AllRanksNameTheOneThatNeverCame) {
   }
 }
 
+TEST(Rendezvous, AStoreThatHangsAtAnyPointEndsTheJoinInTimeAndIsNamed) {
+  constexpr int kPoints = 32;
+  const Joining how{.timeout = milliseconds{300}};
+  std::array<std::vector<Attempt>, kPoints> attempts;
+  run_threads(kPoints, [&](Rank point) {
+    HangingStore store(point.value);
+    attempts[static_cast<std::size_t>(point.value)] = join(store, 3, how);
+  });
+  for (int point = 0; point < kPoints; ++point) {
+    for (const Attempt& each : attempts[static_cast<std::size_t>(point)]) {
+      EXPECT_LE(each.took, how.timeout + milliseconds{100} + seconds{5}) << "after " << point;
+      if (each.error) {
+        EXPECT_THAT(each.error->message(), HasSubstr("hanging store")) << "after " << point;
+      }
+    }
+  }
+}
+
 TEST(Rendezvous, NamesAllRanksThatDidNotCome) {
   ListedStore store;
   expect_refused(join(store, 4, {.timeout = milliseconds{400}, .absent = {1, 3}}), ErrorCode::timeout,
@@ -361,7 +424,7 @@ TEST(Rendezvous, ARankOfAnotherProtocolIsRefusedNamingBothVersions) {
   foreign[4] = 9;  // the protocol's low byte
   store.set("onehop/world/announce/1", foreign);
   expect_refused(join(store, 2, {.timeout = seconds{5}, .absent = {1}}), ErrorCode::refused,
-                 AllOf(HasSubstr("protocol 9"), HasSubstr("protocol 1")));
+                 AllOf(HasSubstr("protocol 9"), HasSubstr(fmt::format("protocol {}", kProtocolVersion))));
 }
 
 TEST(Rendezvous, GarbageInTheStoreIsAProtocolErrorThatSaysWhere) {

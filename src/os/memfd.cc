@@ -5,27 +5,51 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdint>
-#include <fstream>
-#include <string>
 
 #include "base/check.h"
 #include "base/units.h"
+#include "os/memory_limit.h"
 
 namespace onehop::os {
 namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-/// Bytes the kernel reckons can be had without swapping; SIZE_MAX when it does not say.
-std::size_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  std::size_t kilobytes = 0;
-  for (std::string unit; file >> name >> kilobytes && std::getline(file, unit);) {
-    if (name == "MemAvailable:") return kilobytes * 1024;
+// What is left to the process besides: page tables of its mappings, the heap.
+constexpr std::size_t kReserve = std::size_t{4} << 20;
+// Pages are allocated in parts of this many bytes, the limits asked before each.
+constexpr std::size_t kSmallestPart = std::size_t{256} << 10;
+constexpr std::size_t kLargestPart = std::size_t{16} << 20;
+// Ranks that allocate at the same time, each a part that it has just found room for, do not fill a limit
+// together.
+constexpr std::size_t kRanksAtOnce = 128;
+
+/// memfds have no limit of their own: asked for more than there is, the kernel fills the machine or the
+/// cgroup and then kills somebody, without an error. So what is left is asked first, and again while other
+/// ranks may be taking it.
+void allocate_pages(int fd, std::size_t bytes) {
+  const MemoryLimits limits;
+  std::size_t done = 0;
+  while (done < bytes) {
+    const std::size_t rest = bytes - done;
+    const MemoryRoom room = limits.left();
+    if (room.left < kReserve || rest > room.left - kReserve) {
+      fail(ErrorCode::out_of_resources,
+           "allocating {} of shared memory: {} has {} left for the {} still to come (and {} are kept free)",
+           format_size(bytes), room.where, format_size(room.left), format_size(rest), format_size(kReserve));
+    }
+    const std::size_t part = std::min(
+        rest,
+        std::clamp(room.left / kRanksAtOnce / kSmallestPart * kSmallestPart, kSmallestPart, kLargestPart));
+    // fallocate, not ftruncate: ftruncate succeeds where there is no memory, and the first touch then kills.
+    if (::fallocate(fd, 0, static_cast<off_t>(done), static_cast<off_t>(part)) == 0) {
+      done += part;
+    } else if (errno != EINTR) {
+      fail_errno(errno, fmt::format("allocating {} of shared memory (is the machine or its cgroup full?)",
+                                    format_size(bytes)));
+    }
   }
-  return SIZE_MAX;
 }
 
 }  // namespace
@@ -33,7 +57,6 @@ std::size_t available_memory() {
 UniqueFd create_sealed_memfd(const char* name, std::size_t bytes) {
   UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) fail_errno(errno, "memfd_create");
-  const auto size = static_cast<off_t>(bytes);
   // Beyond this limit fallocate would not only fail but kill the process with SIGXFSZ.
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
@@ -41,21 +64,7 @@ UniqueFd create_sealed_memfd(const char* name, std::size_t bytes) {
          "{} of shared memory exceed the file size limit of {} (raise ulimit -f)", format_size(bytes),
          format_size(limit.rlim_cur));
   }
-  // memfds have no limit of their own: asked for more than there is, the kernel fills the machine and then
-  // kills somebody.
-  if (const std::size_t available = available_memory(); bytes > available) {
-    fail(ErrorCode::out_of_resources, "allocating {} of shared memory: the machine has {} left",
-         format_size(bytes), format_size(available));
-  }
-  // fallocate, not ftruncate: ftruncate succeeds where there is no memory, and the first touch then kills.
-  int err = 0;
-  do {
-    err = ::fallocate(fd.get(), 0, 0, size) == 0 ? 0 : errno;
-  } while (err == EINTR);
-  if (err != 0) {
-    fail_errno(err, fmt::format("allocating {} of shared memory (is the machine or its cgroup full?)",
-                                format_size(bytes)));
-  }
+  allocate_pages(fd.get(), bytes);
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) fail_errno(errno, "sealing shared memory");
   return fd;
 }

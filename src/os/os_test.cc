@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -167,12 +168,12 @@ TEST(PrivateDir, ReclaimsWhatADeadProcessLeftAndNothingElse) {
   ASSERT_NE(::mkdtemp(base.data()), nullptr);
   ::setenv("ONEHOP_RUNTIME_DIR", base.c_str(), 1);
   {
-    const PrivateDir living = PrivateDir::create("living");
+    const PrivateDir living = PrivateDir::create("group");
     int ends[2];
     ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
     const pid_t child = ::fork();
     if (child == 0) {
-      const PrivateDir dir = PrivateDir::create("dying");
+      const PrivateDir dir = PrivateDir::create("group");
       (void)!::write(ends[1], dir.path().data(), dir.path().size());
       (void)::kill(::getpid(), SIGKILL);
     }
@@ -192,12 +193,49 @@ TEST(PrivateDir, ReclaimsWhatADeadProcessLeftAndNothingElse) {
   EXPECT_TRUE(fs::remove(base)) << "the living directory was left behind";
 }
 
+TEST(PrivateDir, ASweepLeavesWhateverOnehopDidNotMake) {
+  std::string base = (fs::temp_directory_path() / "private-dir-test-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(base.data()), nullptr);
+  const std::string own = fmt::format("{}/onehop-{}-", base, ::geteuid());
+  const auto make = [&](const std::string& name, mode_t mode, const std::vector<std::string>& files) {
+    const std::string path = own + name;
+    ASSERT_EQ(::mkdir(path.c_str(), 0700), 0);
+    for (const std::string& file : files) std::ofstream(path + "/" + file) << "x";
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+  };
+  const std::string marker = ".onehop-private";
+  make("results", 0700, {"thesis.tex"});
+  make("results-abc123", 0700, {});
+  make("group-results", 0700, {});
+  make("group-abc123-old", 0700, {});
+  make("group-abc.23", 0700, {marker});
+  make("group-shared", 0755, {});
+  make("group-abc124", 0755, {marker});
+  make("group-abc125", 0700, {"thesis.tex"});
+  make("group-abc126", 0700, {marker, "thesis.tex"});
+  make("group-abc127", 0700, {"socket"});
+  make("channel-abc128", 0700, {marker, "socket"});  // a file, not a socket
+  make("group-abc129", 0700, {});
+  ASSERT_EQ(::mkdir((own + "group-abc129/thesis").c_str(), 0700), 0);
+  const auto count = [&] { return std::distance(fs::directory_iterator(base), fs::directory_iterator()); };
+  const auto before = count();
+  EXPECT_EQ(reclaim_stale_dirs(base), 0);
+  EXPECT_EQ(count(), before);
+  EXPECT_TRUE(fs::exists(own + "results/thesis.tex"));
+
+  make("group-Abc130", 0700, {});  // its maker was killed before the marker was there
+  make("channel-abc131", 0700, {marker});
+  EXPECT_EQ(reclaim_stale_dirs(base), 2);
+  EXPECT_EQ(count(), before);
+  fs::remove_all(base);
+}
+
 TEST(PrivateDir, ManyCanBeMadeWhileOthersSweep) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([] {
       for (int i = 0; i < 100; ++i) {
-        const PrivateDir dir = PrivateDir::create("crowd");  // sweeps first
+        const PrivateDir dir = PrivateDir::create("group");  // sweeps first
         ASSERT_TRUE(fs::exists(dir.path()));
       }
     });

@@ -1,13 +1,18 @@
 #include "os/private_dir.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <string_view>
 
 #include "base/check.h"
 #include "base/env.h"
@@ -20,6 +25,10 @@ namespace fs = std::filesystem;
 
 // How often a directory may be lost to a sweep before its owner holds it. Once is rare.
 constexpr int kAttempts = 100;
+// Tells our directories from others of the same name.
+constexpr const char* kMarker = ".onehop-private";
+// What ranks put into theirs.
+constexpr const char* kSocket = "socket";
 
 std::string user_prefix() {
   return fmt::format("onehop-{}-", ::geteuid());
@@ -40,16 +49,63 @@ bool is_at(const UniqueFd& dir, const std::string& path) {
          held.st_dev == named.st_dev && held.st_ino == named.st_ino;
 }
 
-/// Removes `path` if it is a directory of this user that nobody holds.
+/// Whether onehop makes directories of this name: a known purpose, and what mkdtemp puts for XXXXXX.
+bool is_own_name(std::string_view name) {
+  for (const std::string_view purpose : {"group", "channel"}) {
+    const std::string prefix = fmt::format("{}{}-", user_prefix(), purpose);
+    if (!name.starts_with(prefix) || name.size() != prefix.size() + 6) continue;
+    return std::all_of(name.begin() + static_cast<std::ptrdiff_t>(prefix.size()), name.end(),
+                       [](unsigned char c) { return std::isalnum(c) != 0; });
+  }
+  return false;
+}
+
+bool has_type(const UniqueFd& dir, const char* name, mode_t type) {
+  struct stat info {};
+  return ::fstatat(dir.get(), name, &info, AT_SYMLINK_NOFOLLOW) == 0 && (info.st_mode & S_IFMT) == type &&
+         info.st_uid == ::geteuid();
+}
+
+/// Whether the directory holds what onehop puts there and nothing else. Without the marker it must be empty:
+/// its maker was killed before it could put it there.
+bool holds_only_ours(const UniqueFd& dir) {
+  const int copy = ::openat(dir.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(copy < 0 ? nullptr : ::fdopendir(copy), &::closedir);
+  if (!entries) {
+    if (copy >= 0) (void)::close(copy);
+    return false;
+  }
+  bool marked = false;
+  bool used = false;
+  errno = 0;
+  while (const dirent* const entry = ::readdir(entries.get())) {
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    if (name == kMarker && has_type(dir, kMarker, S_IFREG)) {
+      marked = true;
+    } else if (name == kSocket && has_type(dir, kSocket, S_IFSOCK)) {
+      used = true;
+    } else {
+      return false;
+    }
+  }
+  return errno == 0 && (marked || !used);
+}
+
+/// Removes `path` if it is a directory that onehop made for a process of this user which is gone.
 bool remove_if_stale(const fs::path& path) {
   struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) return false;
+  if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() ||
+      (info.st_mode & 07777) != 0700)
+    return false;
   // The owner holds an exclusive lock for life; the kernel drops it with the owner's last descriptor. Holding
   // it here until all is gone keeps an owner that was just about to take it from putting anything in.
   const UniqueFd dir = open_dir(path);
-  if (!dir || !try_lock(dir) || !is_at(dir, path)) return false;
-  std::error_code ignored;
-  return fs::remove_all(path, ignored) > 0;
+  if (!dir || !try_lock(dir) || !is_at(dir, path) || !holds_only_ours(dir)) return false;
+  // By name, the marker last: a sweep that is killed half-way leaves something that the next one takes.
+  (void)::unlinkat(dir.get(), kSocket, 0);
+  (void)::unlinkat(dir.get(), kMarker, 0);
+  return ::rmdir(path.c_str()) == 0;
 }
 
 }  // namespace
@@ -66,7 +122,7 @@ int reclaim_stale_dirs(const std::string& base) noexcept {
   try {
     std::error_code ignored;
     for (const fs::directory_entry& entry : fs::directory_iterator(base, ignored)) {
-      if (!entry.path().filename().string().starts_with(user_prefix())) continue;
+      if (!is_own_name(entry.path().filename().string())) continue;
       if (remove_if_stale(entry.path())) ++removed;
     }
   } catch (const std::exception& e) {
@@ -90,7 +146,13 @@ PrivateDir PrivateDir::create(const std::string& purpose) {
     // Then it is gone or held, and another is made.
     UniqueFd lock = open_dir(path);
     const int err = lock && try_lock(lock) ? 0 : errno;
-    if (err == 0 && is_at(lock, path)) return {std::move(path), std::move(lock)};
+    if (err == 0 && is_at(lock, path)) {
+      PrivateDir made(std::move(path), std::move(lock));
+      const UniqueFd marker(
+          ::openat(made.lock_.get(), kMarker, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+      if (!marker) fail_errno(errno, fmt::format("creating {}/{}", made.path_, kMarker));
+      return made;
+    }
     if (err != 0 && err != ENOENT && err != EWOULDBLOCK) {
       (void)::rmdir(path.c_str());
       fail_errno(err, fmt::format("locking {}", path));
@@ -118,7 +180,7 @@ void PrivateDir::remove() noexcept {
   // A moved-from directory has no lock. The lock goes last, so that a sweep never races with the removal.
   if (!lock_) return;
   std::error_code ignored;
-  fs::remove_all(path_, ignored);
+  if (is_at(lock_, path_)) fs::remove_all(path_, ignored);
   lock_.reset();
 }
 

@@ -12,8 +12,9 @@ namespace onehop::os {
 [[nodiscard]] std::string runtime_base();
 
 /// A fresh directory `<runtime_base>/onehop-<uid>-<purpose>-<random>` with mode 0700, removed with its
-/// content by the destructor. Its owner holds a lock on the directory itself; after a kill -9 the lock is
-/// free, and the next `create` of the same user removes what was left.
+/// content by the destructor. Its owner holds a lock on the directory itself and puts a marker file into it.
+/// After a kill -9 the lock is free, and the next `create` of the same user removes what was left if the
+/// purpose is "group" or "channel" and nothing but the marker and a socket named "socket" is inside.
 class PrivateDir {
  public:
   [[nodiscard]] static PrivateDir create(const std::string& purpose);
@@ -32,7 +33,8 @@ class PrivateDir {
   UniqueFd lock_;
 };
 
-/// Removes directories of this user's dead processes under `base`. Returns how many.
+/// Removes what such directories of this user's dead processes left under `base`: of exactly such a name,
+/// mode and content, and nothing else. Returns how many.
 int reclaim_stale_dirs(const std::string& base) noexcept;
 
 }  // namespace onehop::os

@@ -67,18 +67,24 @@ UniqueFd accept_unix(int listener, const Deadline& deadline) {
   }
 }
 
-UniqueFd connect_unix(const std::string& path, const Deadline& deadline) {
+ConnectStatus try_connect_unix(const std::string& path, UniqueFd& socket) {
   const sockaddr_un address = address_of(path);
   UniqueFd fd = new_socket();
   while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    if (errno == ECONNREFUSED || errno == ENOENT) return {};
-    if (errno == EAGAIN) {
-      // The listener's backlog is full: it lives, so wait a little.
-      if (deadline.expired()) fail(ErrorCode::timeout, "connecting to {}: nobody accepts", path);
-      (void)::poll(nullptr, 0, 1);
-    } else if (errno != EINTR) {
-      fail_errno(errno, fmt::format("connecting to {}", path));
-    }
+    if (errno == ECONNREFUSED || errno == ENOENT) return ConnectStatus::nobody;
+    if (errno == EAGAIN) return ConnectStatus::busy;
+    if (errno != EINTR) fail_errno(errno, fmt::format("connecting to {}", path));
+  }
+  socket = std::move(fd);
+  return ConnectStatus::connected;
+}
+
+UniqueFd connect_unix(const std::string& path, const Deadline& deadline) {
+  UniqueFd fd;
+  while (try_connect_unix(path, fd) == ConnectStatus::busy) {
+    // Its owner lives, so wait a little.
+    if (deadline.expired()) fail(ErrorCode::timeout, "connecting to {}: nobody accepts", path);
+    (void)::poll(nullptr, 0, 1);
   }
   return fd;
 }

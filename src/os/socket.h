@@ -28,6 +28,10 @@ struct Message {
 [[nodiscard]] UniqueFd listen_unix(const std::string& path);
 /// The next connection; an empty fd when the deadline passes.
 [[nodiscard]] UniqueFd accept_unix(int listener, const Deadline& deadline);
+enum class ConnectStatus { connected, nobody, busy };
+/// One attempt. `nobody` listens there when the path is gone or refuses: its owner is dead, has closed it, or
+/// never came. `busy`: the listener's backlog is full; try again.
+[[nodiscard]] ConnectStatus try_connect_unix(const std::string& path, UniqueFd& socket);
 /// An empty fd when nobody listens there (the path is gone or refuses): its owner is dead or never came.
 [[nodiscard]] UniqueFd connect_unix(const std::string& path, const Deadline& deadline);
 [[nodiscard]] std::pair<UniqueFd, UniqueFd> socket_pair();

@@ -30,6 +30,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       case 'o':
         check(bytes, parse_offer);
         break;
+      case 'w':
+        check(bytes, parse_waiting);
+        break;
       case 'a':
         check(bytes, parse_ack);
         break;

@@ -3,9 +3,13 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
+#include <string_view>
 #include <system_error>
 
 #include "base/check.h"
@@ -16,13 +20,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Tells our directories from others of the same name.
+constexpr const char* kMarker = ".onehop-private";
+
 std::string name_prefix() {
   return fmt::format("onehop-{}-launch-", ::geteuid());
 }
 
-/// Takes the lock of a directory of ours: the directory itself, as the library does for its own (which have
-/// the same prefix, so that its sweeps meet ours). Empty, with errno set, when that is not possible;
-/// EWOULDBLOCK and ENOENT mean that it has an owner or is being removed.
+/// Takes the lock of a directory of ours: the directory itself, as the library does for its own. Empty, with
+/// errno set, when that is not possible; EWOULDBLOCK and ENOENT mean that it has an owner or is being
+/// removed.
 Fd lock_directory(const fs::path& directory) {
   Fd lock(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat held {};
@@ -42,13 +49,31 @@ Fd lock_directory(const fs::path& directory) {
   return lock;
 }
 
+/// A name that a launcher makes: what mkdtemp puts for XXXXXX behind the prefix.
+bool is_own_name(std::string_view name) {
+  const std::string prefix = name_prefix();
+  return name.starts_with(prefix) && name.size() == prefix.size() + 6 &&
+         std::all_of(name.begin() + static_cast<std::ptrdiff_t>(prefix.size()), name.end(),
+                     [](unsigned char c) { return std::isalnum(c) != 0; });
+}
+
+/// Removes what killed launchers left. A directory without the marker goes only if it is empty: its maker was
+/// killed before it could put it there.
 void sweep_stale(const fs::path& base) {
   std::error_code ignored;
-  const std::string prefix = name_prefix();
   for (const fs::directory_entry& entry : fs::directory_iterator(base, ignored)) {
-    if (!entry.path().filename().string().starts_with(prefix)) continue;
+    if (!is_own_name(entry.path().filename().string())) continue;
     const Fd lock = lock_directory(entry.path());
-    if (lock) fs::remove_all(entry.path(), ignored);
+    struct stat info {};
+    if (!lock || ::fstat(lock.get(), &info) != 0 || (info.st_mode & 07777) != 0700) continue;
+    struct stat marker {};
+    const bool marked = ::fstatat(lock.get(), kMarker, &marker, AT_SYMLINK_NOFOLLOW) == 0 &&
+                        S_ISREG(marker.st_mode) && marker.st_uid == ::geteuid();
+    if (marked) {
+      fs::remove_all(entry.path(), ignored);
+    } else {
+      (void)::rmdir(entry.path().c_str());
+    }
   }
 }
 
@@ -76,6 +101,13 @@ ScratchDir::ScratchDir() {
     }
     lock_ = lock_directory(name);
     if (lock_) {
+      const Fd marker(
+          ::openat(lock_.get(), kMarker, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+      if (!marker) {
+        const int err = errno;
+        (void)::rmdir(name.c_str());
+        fail_errno(err, fmt::format("cannot create {}/{}", name, kMarker));
+      }
       path_ = name;
       return;
     }

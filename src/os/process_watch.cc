@@ -1,0 +1,42 @@
+#include "os/process_watch.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace onehop::os {
+namespace {
+
+// Of Linux 6.5; older headers lack it.
+#ifndef SO_PEERPIDFD
+constexpr int kPeerPidfd = 77;
+#else
+constexpr int kPeerPidfd = SO_PEERPIDFD;
+#endif
+
+}  // namespace
+
+ProcessWatch ProcessWatch::of_peer(int socket) {
+  int fd = -1;
+  socklen_t size = sizeof fd;
+  if (::getsockopt(socket, SOL_SOCKET, kPeerPidfd, &fd, &size) == 0) return ProcessWatch(UniqueFd(fd));
+  if (errno != ENOPROTOOPT) return {};
+  // By number instead. It could name another process by now if the peer has died since it connected: that one
+  // is then watched in vain, and the peer missed as before, by its sockets.
+  ucred credentials{};
+  size = sizeof credentials;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0 || credentials.pid <= 0)
+    return {};
+  return ProcessWatch(UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, credentials.pid, 0))));
+}
+
+bool ProcessWatch::has_died() const {
+  if (!pidfd_) return false;
+  pollfd entry{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&entry, 1, 0) > 0 && (entry.revents & POLLIN) != 0;
+}
+
+}  // namespace onehop::os

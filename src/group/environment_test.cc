@@ -294,6 +294,23 @@ TEST_F(OpenStore, OpeningAnyJobStoreRemovesWhatKilledRunsLeft) {
   EXPECT_EQ(files(), 0);
 }
 
+TEST_F(OpenStore, OpeningAJobStoreLeavesWhatItDidNotMake) {
+  const std::filesystem::path mine = user_directory() / "mine";
+  std::filesystem::create_directories(mine);
+  ASSERT_EQ(::chmod(user_directory().c_str(), 0700), 0);
+  for (const char* name : {"mine.lock", "job-mine.lock", "mine/data"}) std::ofstream(user_directory() / name);
+  std::filesystem::create_directory(user_directory() / "job-mine");
+  ASSERT_EQ(::mkfifo((user_directory() / "job-0123456789abcdef.lock").c_str(), 0600), 0);
+  open_store(read_environment(from(kSlurm)), kDefaultTimeout).reset();
+  EXPECT_TRUE(std::filesystem::exists(mine / "data"));
+  EXPECT_EQ(files(), 5);
+}
+
+TEST_F(OpenStore, TheRootDirectoryIsNoStore) {
+  EXPECT_THAT(error_of(read_environment(from(kOnehop + Variables{{"ONEHOP_STORE", "file:/"}}))),
+              HasSubstr("the store directory / is the root directory"));
+}
+
 TEST_F(OpenStore, RefusesADirectoryOthersCanEnterAndSaysWhich) {
   ASSERT_EQ(::mkdir(user_directory().c_str(), 0700), 0);
   ASSERT_EQ(::chmod(user_directory().c_str(), 0755), 0);

@@ -19,6 +19,7 @@
 #include "os/private_dir.h"
 #include "os/unique_fd.h"
 #include "store/grace.h"
+#include "store/own_files.h"
 
 namespace onehop {
 namespace {
@@ -58,11 +59,19 @@ std::string boot_id() {
   return id;
 }
 
+/// "job-<16 hex digits>.lock": the only names that are made here.
+bool is_lock_name(std::string_view name) {
+  constexpr std::string_view kBegin = "job-";
+  constexpr std::string_view kEnd = ".lock";
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return false;
+  if (name.size() != kBegin.size() + 16 + kEnd.size()) return false;
+  return name.substr(kBegin.size(), 16).find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 /// Locks the file, made if missing; empty when somebody else's lock forbids it, or the file was removed
 /// meanwhile.
 os::UniqueFd try_lock(const fs::path& path, int how) {
-  os::UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file) fail_errno(errno, fmt::format("cannot open {}", path.string()));
+  os::UniqueFd file = store::open_own_file(AT_FDCWD, path.string(), O_RDWR | O_CREAT, path.string());
   struct stat info {};
   if (::flock(file.get(), how | LOCK_NB) != 0 || ::fstat(file.get(), &info) != 0 || info.st_nlink == 0)
     return {};
@@ -81,7 +90,11 @@ void sweep_stale(const fs::path& user, const fs::path& except) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(user, ignored)) {
     const fs::path& path = entry.path();
-    if (path.extension() != ".lock" || path == except) continue;
+    // Whatever else the user keeps here is not ours to remove.
+    if (!is_lock_name(path.filename().native()) || !entry.is_regular_file(ignored) ||
+        entry.is_symlink(ignored))
+      continue;
+    if (path == except) continue;
     if (const os::UniqueFd lock = try_lock(path, LOCK_EX)) remove_job(path);
   }
 }

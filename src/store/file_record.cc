@@ -1,7 +1,5 @@
 #include "store/file_record.h"
 
-#include <cstdint>
-
 #include "base/check.h"
 #include "base/sha256.h"
 #include "base/wire.h"
@@ -9,7 +7,6 @@
 namespace onehop::store {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x5246'484f;  // "OHFR" in file order
 constexpr std::uint32_t kVersion = 1;
 
 // FNV-1a, 64 bits: it finds torn and damaged files, and is no defence against forgery (the directory's mode
@@ -24,7 +21,7 @@ std::uint64_t checksum(std::string_view bytes) {
 
 std::string encode_record(const Record& record) {
   wire::Writer out;
-  out.put(kMagic).put(kVersion).put_bytes(record.key).put_bytes(record.value);
+  out.put(kRecordMagic).put(kVersion).put_bytes(record.key).put_bytes(record.value);
   const std::uint64_t sum = checksum(out.str());
   out.put(sum);
   return std::move(out).str();
@@ -32,7 +29,8 @@ std::string encode_record(const Record& record) {
 
 Record parse_record(std::string_view bytes) {
   wire::Reader in(bytes, "file store record");
-  if (in.get<std::uint32_t>() != kMagic) fail(ErrorCode::protocol, "file store record: wrong magic number");
+  if (in.get<std::uint32_t>() != kRecordMagic)
+    fail(ErrorCode::protocol, "file store record: wrong magic number");
   if (const auto version = in.get<std::uint32_t>(); version != kVersion) {
     fail(ErrorCode::protocol, "file store record: version {}, this library knows version {}", version,
          kVersion);

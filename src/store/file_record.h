@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -9,6 +10,7 @@
 
 namespace onehop::store {
 
+inline constexpr std::uint32_t kRecordMagic = 0x5246'484f;  // "OHFR" in file order
 /// Magic, version, two lengths and the checksum: all of a record but its key and value.
 inline constexpr std::size_t kRecordOverhead = 4 + 4 + 4 + 4 + 8;
 inline constexpr std::size_t kMaxRecordBytes = kRecordOverhead + kMaxKeyBytes + kMaxValueBytes;

@@ -17,6 +17,7 @@
 #include "os/unique_fd.h"
 #include "store/file_record.h"
 #include "store/grace.h"
+#include "store/own_files.h"
 #include "store/rules.h"
 
 namespace onehop {
@@ -29,29 +30,10 @@ void pause_for(std::chrono::microseconds pause, const Deadline& deadline) {
   std::this_thread::sleep_for(std::min<std::chrono::microseconds>(pause, deadline.left()));
 }
 
-os::UniqueFd open_directory(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    fail_errno(errno, fmt::format("cannot create the store directory {}", path));
-  }
-  os::UniqueFd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory) fail_errno(errno, fmt::format("cannot open the store directory {}", path));
-  struct stat info = {};
-  if (::fstat(directory.get(), &info) != 0) fail_errno(errno, fmt::format("cannot examine {}", path));
-  require(info.st_uid == ::geteuid(),
-          "the store directory {} belongs to user id {}, not to {}: use a directory of your own", path,
-          info.st_uid, ::geteuid());
-  require((info.st_mode & 022) == 0,
-          "the store directory {} may be written by others (mode {:04o}): chmod go-w it, or use another",
-          path, info.st_mode & 07777);
-  if (::faccessat(directory.get(), ".", R_OK | W_OK | X_OK, AT_EACCESS) != 0) {
-    fail_errno(errno, fmt::format("the store directory {} is not writable", path));
-  }
-  return directory;
-}
-
 class FileStore final : public Store {
  public:
-  explicit FileStore(std::string path) : path_(std::move(path)), directory_(open_directory(path_)) {}
+  explicit FileStore(std::string path)
+      : path_(std::move(path)), directory_(store::open_own_directory(path_)) {}
 
   std::string describe() const override { return "file store " + path_; }
 
@@ -103,8 +85,7 @@ class FileStore final : public Store {
   class Lock {
    public:
     Lock(FileStore& store, std::string_view operation, std::string_view key, Duration timeout)
-        : fd_(::openat(store.directory_.get(), kLockName, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
-      if (!fd_) fail_errno(errno, fmt::format("cannot open {}/{}", store.path_, kLockName));
+        : fd_(store.open_own(kLockName, O_RDWR | O_CREAT)) {
       const Deadline deadline = store.grace_.extend(Deadline::after(timeout));
       constexpr std::chrono::microseconds kLongestPause{5000};
       // Asking again and again, because a blocking flock has no deadline and a writer may be stopped in
@@ -134,29 +115,38 @@ class FileStore final : public Store {
     os::UniqueFd fd_;
   };
 
+  os::UniqueFd open_own(const std::string& name, int flags) const {
+    return store::open_own_file(directory_.get(), name, flags, path_ + "/" + name);
+  }
+
   std::optional<std::string> read(std::string_view key) const {
     const std::string name = store::file_name_of(key);
-    const os::UniqueFd file(
-        ::openat(directory_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-    if (!file) {
-      if (errno == ENOENT) return std::nullopt;
-      fail_errno(errno, fmt::format("cannot open {}/{}", path_, name));
+    const os::UniqueFd file = open_own(name, O_RDONLY);
+    if (!file) return std::nullopt;
+    const std::size_t size = size_of(file.get(), name);
+    if (size > store::kMaxRecordBytes) {
+      fail(ErrorCode::protocol, "{}/{} is no file of a store: it has {} bytes", path_, name, size);
     }
+    return value_of(key, read_from(file.get(), size, name), name);
+  }
+
+  std::size_t size_of(int file, const std::string& name) const {
     struct stat info = {};
-    if (::fstat(file.get(), &info) != 0) fail_errno(errno, fmt::format("cannot examine {}/{}", path_, name));
-    if (!S_ISREG(info.st_mode) || static_cast<std::uint64_t>(info.st_size) > store::kMaxRecordBytes) {
-      fail(ErrorCode::protocol, "{}/{} is no file of a store: {} bytes, mode {:o}", path_, name, info.st_size,
-           info.st_mode);
-    }
-    std::string bytes(static_cast<std::size_t>(info.st_size), '\0');
+    if (::fstat(file, &info) != 0) fail_errno(errno, fmt::format("cannot examine {}/{}", path_, name));
+    return static_cast<std::size_t>(info.st_size);
+  }
+
+  /// Fewer than `size` bytes where the file ends before: the parser reports that.
+  std::string read_from(int file, std::size_t size, const std::string& name) const {
+    std::string bytes(size, '\0');
     for (std::size_t done = 0; done < bytes.size();) {
-      const ssize_t n = ::read(file.get(), bytes.data() + done, bytes.size() - done);
+      const ssize_t n = ::read(file, bytes.data() + done, bytes.size() - done);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) fail_errno(errno, fmt::format("cannot read {}/{}", path_, name));
-      if (n == 0) bytes.resize(done);  // shorter than its size said: the parser reports it
+      if (n == 0) bytes.resize(done);
       done += static_cast<std::size_t>(n);
     }
-    return value_of(key, bytes, name);
+    return bytes;
   }
 
   std::string value_of(std::string_view key, std::string_view bytes, const std::string& name) const {
@@ -172,15 +162,30 @@ class FileStore final : public Store {
     }
   }
 
+  /// The temporary file, empty. What a killed writer left is the beginning of a record; a file that is none
+  /// is somebody's data, and not ours to empty.
+  os::UniqueFd open_temporary() const {
+    os::UniqueFd file = open_own(kTemporaryName, O_RDWR | O_CREAT);
+    const std::size_t looked_at = std::min(size_of(file.get(), kTemporaryName), sizeof store::kRecordMagic);
+    const std::string begins = read_from(file.get(), looked_at, kTemporaryName);
+    if (!store::encode_record({}).starts_with(begins)) {
+      fail(ErrorCode::protocol,
+           "{}/{} is in the way and no file of a store: move it, or use another directory for the store",
+           path_, kTemporaryName);
+    }
+    if (::ftruncate(file.get(), 0) != 0 || ::lseek(file.get(), 0, SEEK_SET) != 0) {
+      fail_errno(errno, fmt::format("cannot empty {}/{}", path_, kTemporaryName));
+    }
+    return file;
+  }
+
   /// Call with the Lock held: there is one temporary file.
   void write(std::string_view key, std::string_view value) const {
     const std::string bytes = store::encode_record({.key = key, .value = value});
     const std::string name = store::file_name_of(key);
     const int fd = directory_.get();
+    const os::UniqueFd file = open_temporary();
     try {
-      const os::UniqueFd file(
-          ::openat(fd, kTemporaryName, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-      if (!file) fail_errno(errno, fmt::format("cannot create {}/{}", path_, kTemporaryName));
       for (std::size_t done = 0; done < bytes.size();) {
         const ssize_t n = ::write(file.get(), bytes.data() + done, bytes.size() - done);
         if (n < 0 && errno == EINTR) continue;
@@ -206,7 +211,8 @@ class FileStore final : public Store {
 }  // namespace
 
 std::shared_ptr<Store> file_store(const std::filesystem::path& directory) {
-  return std::make_shared<FileStore>(directory.string());
+  return std::make_shared<FileStore>(directory.empty() ? std::string()
+                                                       : std::filesystem::absolute(directory).string());
 }
 
 }  // namespace onehop

@@ -22,10 +22,11 @@ void write_file(const fs::path& path, std::string_view bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
+constexpr uid_t kNobody = 65534;
+
 /// Runs `body` in a child that has given up root for the user nobody.
 int run_unprivileged(const std::function<void()>& body) {
   return run_in_child([&] {
-    constexpr uid_t kNobody = 65534;
     if (::geteuid() == 0 && (::setegid(kNobody) != 0 || ::seteuid(kNobody) != 0)) ::_exit(2);
     body();
     if (::testing::Test::HasFailure()) ::_exit(3);
@@ -127,7 +128,8 @@ TEST(FileStore, AWriterKilledInMidChangeHoldsUpNobodyAndItsRemainsAreOverwritten
     // What a writer does up to the moment before its rename.
     const int lock = ::open((directory.path() / "lock").c_str(), O_RDWR | O_CLOEXEC);
     if (::flock(lock, LOCK_EX) != 0) ::_exit(1);
-    write_file(directory.path() / "temporary", std::string(5000, 'x'));
+    write_file(directory.path() / "temporary",
+               store::encode_record({.key = "key", .value = std::string(5000, 'x')}).substr(0, 4000));
     (void)!::write(ready[1], "", 1);
     for (;;) ::pause();
   }
@@ -179,9 +181,113 @@ TEST(FileStore, ReadsNoFileBeyondTheCapAndFollowsNoLink) {
   fs::resize_file(directory.path() / "key-huge", std::uintmax_t{1} << 40);  // sparse
   (void)message_of([&] { (void)store->get("huge", 0ms); }, ErrorCode::protocol);
   fs::create_symlink("/dev/zero", directory.path() / "key-link");
-  (void)message_of([&] { (void)store->get("link", 0ms); }, ErrorCode::system);
+  EXPECT_THAT(message_of([&] { (void)store->get("link", 0ms); }, ErrorCode::protocol),
+              HasSubstr("a symbolic link"));
   ASSERT_EQ(::mkfifo((directory.path() / "key-fifo").c_str(), 0600), 0);
   (void)message_of([&] { (void)store->get("fifo", 0ms); }, ErrorCode::protocol);
+}
+
+TEST(FileStore, FollowsALinkOfOnesOwnAndOfRootOnly) {
+  const TemporaryDirectory parent;
+  const fs::path target = parent.path() / "target";
+  ASSERT_EQ(::mkdir(target.c_str(), 0700), 0);
+  write_file(target / "temporary", "mine");
+  fs::create_directory_symlink(target, parent.path() / "link");
+  fs::create_directory_symlink("link/../link", parent.path() / "chain");
+  const fs::path paths[] = {parent.path() / "link", parent.path() / "chain", parent.path() / "link/below"};
+  for (const fs::path& path : paths) EXPECT_NO_THROW((void)file_store(path)) << path;
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root to make a link of another user";
+  ASSERT_EQ(::lchown((parent.path() / "link").c_str(), kNobody, kNobody), 0);
+  for (const fs::path& path : paths) {
+    const std::string message = message_of([&] { (void)file_store(path); }, ErrorCode::invalid_argument);
+    EXPECT_THAT(message, HasSubstr(path.string()));
+    EXPECT_THAT(message, HasSubstr("'link', a symbolic link of user id 65534"));
+  }
+  EXPECT_EQ(fs::file_size(target / "temporary"), 4);
+  EXPECT_FALSE(fs::exists(target / "lock"));
+}
+
+TEST(FileStore, RefusesLinksThatLeadInACircle) {
+  const TemporaryDirectory parent;
+  fs::create_directory_symlink("circle", parent.path() / "circle");
+  EXPECT_THAT(message_of([&] { (void)file_store(parent.path() / "circle"); }, ErrorCode::system),
+              HasSubstr("circle"));
+}
+
+TEST(FileStore, RefusesTheRootDirectoryAndNoPath) {
+  for (const char* path : {"/", "//", "/.", "/tmp/.."}) {
+    EXPECT_THAT(message_of([&] { (void)file_store(path); }, ErrorCode::invalid_argument),
+                HasSubstr("root directory"));
+  }
+  EXPECT_FALSE(fs::exists("/lock"));
+  EXPECT_THAT(message_of([] { (void)file_store(""); }, ErrorCode::invalid_argument), HasSubstr("empty"));
+}
+
+TEST(FileStore, SaysWhereARelativePathLeads) {
+  const TemporaryDirectory parent;
+  EXPECT_EQ(run_in_child([&] {
+              if (::chdir(parent.path().c_str()) != 0) ::_exit(2);
+              const auto store = file_store("below/");
+              store->set("key", "value");
+              if (store->describe() != "file store " + (parent.path() / "below/").string()) ::_exit(3);
+            }),
+            0);
+  EXPECT_TRUE(fs::exists(parent.path() / "below/key-key"));
+}
+
+/// Everything but a file that may lie where the store has its own.
+struct Obstacle {
+  const char* name;
+  std::function<void(const fs::path&)> make;
+};
+
+TEST(FileStore, RefusesWhatIsNoFileOfItsOwnByNameAndWaitsForNothing) {
+  const Obstacle obstacles[] = {
+      {"a FIFO", [](const fs::path& path) { ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0); }},
+      {"a directory", [](const fs::path& path) { fs::create_directory(path); }},
+      {"a symbolic link", [](const fs::path& path) { fs::create_symlink("data", path); }},
+      {"a symbolic link", [](const fs::path& path) { fs::create_symlink("nowhere", path); }},
+  };
+  for (const char* name : {"lock", "temporary"}) {
+    for (const Obstacle& obstacle : obstacles) {
+      SCOPED_TRACE(std::string(name) + ", " + obstacle.name);
+      const TemporaryDirectory directory;
+      write_file(directory.path() / "data", "mine");
+      const std::shared_ptr<Store> store = file_store(directory.path());
+      obstacle.make(directory.path() / name);
+      const Stopwatch watch;
+      const std::string message = message_of([&] { store->set("key", "value"); }, ErrorCode::protocol);
+      EXPECT_LT(watch.elapsed(), 5s);
+      EXPECT_THAT(message, HasSubstr((directory.path() / name).string()));
+      EXPECT_THAT(message, HasSubstr(obstacle.name));
+      EXPECT_THAT(message, HasSubstr("remove it"));
+      EXPECT_EQ(fs::file_size(directory.path() / "data"), 4);
+      EXPECT_FALSE(fs::exists(directory.path() / "nowhere"));
+      EXPECT_TRUE(fs::symlink_status(directory.path() / name).type() != fs::file_type::not_found);
+    }
+  }
+}
+
+TEST(FileStore, EmptiesNoFileNamedTemporaryThatItDidNotWrite) {
+  const TemporaryDirectory directory;
+  const std::shared_ptr<Store> store = file_store(directory.path());
+  write_file(directory.path() / "temporary", "my thesis");
+  EXPECT_THAT(message_of([&] { store->set("key", "value"); }, ErrorCode::protocol),
+              HasSubstr((directory.path() / "temporary").string()));
+  EXPECT_EQ(fs::file_size(directory.path() / "temporary"), 9);
+  write_file(directory.path() / "temporary", "");  // of a writer killed before its first byte
+  store->set("key", "value");
+  EXPECT_EQ(store->get("key", 0ms), "value");
+}
+
+TEST(FileStore, RefusesALockOfAnotherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root to give a file to another user";
+  const TemporaryDirectory directory;
+  const std::shared_ptr<Store> store = file_store(directory.path());
+  write_file(directory.path() / "lock", "");
+  ASSERT_EQ(::chown((directory.path() / "lock").c_str(), kNobody, kNobody), 0);
+  EXPECT_THAT(message_of([&] { store->set("key", "value"); }, ErrorCode::protocol),
+              HasSubstr("a file of user id 65534"));
 }
 
 TEST(FileStore, TheLockEndsWithTheChangeEvenWhileAForkedChildLives) {

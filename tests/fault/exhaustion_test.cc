@@ -1,8 +1,7 @@
-// When the system says no. Every system call that joining, allocating and all-reducing make is made to fail,
-// the first time, the second time, and so on until the job gets through; descriptors run out at every single
-// one that is needed; memory, address space, file sizes and /dev/shm are too small. Each time: no process
-// hangs or crashes, whoever fails throws one line, what can be agreed on is the same error on all ranks, no
-// descriptor is leaked, and afterwards the same processes form a group that works.
+// When something runs out: descriptors, at every single one that is needed; memory, address space, file sizes
+// and /dev/shm are too small. Each time: no process hangs or crashes, whoever fails throws one line, what can
+// be agreed on is the same error on all ranks, no descriptor is leaked, and afterwards the same processes
+// form a group that works.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -15,7 +14,7 @@
 #include <cstring>
 #include <memory>
 
-#include "fault/failing_calls.h"
+#include "fault/weak_rank.h"
 #include "fault/world.h"
 #include "support/ranks.h"
 
@@ -28,124 +27,6 @@ using ::testing::HasSubstr;
 using testing::TempDir;
 
 constexpr int kRanks = 2;
-constexpr Duration kTimeout{500};
-enum Figure { kStruck, kLeaked };
-
-/// Everything that needs the system, once.
-void work(const std::string& store, Rank rank, Duration timeout) {
-  Group group = Group::join(file_store(store),
-                            {.rank = rank, .size = kRanks, .timeout = timeout, .scratch_bytes = 1 << 20});
-  const SymmetricBuffer buffer = group.allocate(1 << 20);
-  group.barrier();
-  check_all_reduce(group);
-  std::optional<Group> half = group.split(0, 0);
-  half->barrier();
-}
-
-/// One job whose rank `weak` is hampered by `hamper` and freed by `free`, which returns whether it struck.
-struct Job {
-  TempDir store;
-  std::unique_ptr<World> world;
-
-  Job(int weak, const std::function<void()>& hamper, const std::function<bool()>& free) {
-    world = std::make_unique<World>(kRanks, [&, weak](World& self, Rank rank) {
-      Card& card = self.card(rank);
-      const int before = footprint().descriptors;
-      if (rank.value == weak) hamper();
-      card.attempts[0].run([&] { work(store.path(), rank, kTimeout); });
-      if (rank.value == weak) card.figures[kStruck] = free() ? 1 : 0;
-      card.figures[kLeaked] = footprint().descriptors - before;
-      self.raise(0);
-      (void)self.await(0, kRanks, seconds{10});
-      card.attempts[1].run([&] { work(store.path(), rank, seconds{10}); });
-    });
-  }
-
-  /// Waits and judges; true when the weak rank was struck.
-  bool judge(int weak) {
-    EXPECT_TRUE(world->finish(seconds{20})) << "a process hung";
-    int failed = 0;
-    for (Rank r{0}; r.value < kRanks; ++r.value) {
-      const Card& card = world->card(r);
-      EXPECT_EQ(world->exit_of(r), 0) << "rank " << r.value << " crashed";
-      EXPECT_NE(card.attempts[0].state.load(), Attempt::broken) << card.attempts[0].text();
-      EXPECT_NE(card.attempts[0].state.load(), Attempt::running);
-      if (card.attempts[0].state.load() == Attempt::failed) {
-        ++failed;
-        EXPECT_EQ(card.attempts[0].text().find('\n'), std::string::npos);
-        EXPECT_FALSE(card.attempts[0].text().empty());
-      }
-      EXPECT_LE(card.attempts[0].call_ms(),
-                static_cast<double>(3 * kTimeout.count()) + 100 + world->lateness_ms());
-      EXPECT_EQ(card.figures[kLeaked], 0)
-          << "rank " << r.value << " leaks descriptors after: " << card.attempts[0].text();
-      EXPECT_EQ(card.attempts[1].state.load(), Attempt::succeeded)
-          << "rank " << r.value << ", second job: " << card.attempts[1].text();
-    }
-    // What a rank does not survive, the other hears of or misses.
-    EXPECT_TRUE(failed == 0 || failed == kRanks) << "rank 0: " << world->card(Rank{0}).attempts[0].text()
-                                                 << "; rank 1: " << world->card(Rank{1}).attempts[0].text();
-    return world->card(Rank{weak}).figures[kStruck] != 0;
-  }
-
-  [[nodiscard]] bool succeeded() const {
-    return world->card(Rank{0}).attempts[0].state.load() == Attempt::succeeded &&
-           world->card(Rank{1}).attempts[0].state.load() == Attempt::succeeded;
-  }
-};
-
-/// Fails each call of each function in turn. `expect` sees every job that was struck.
-int fail_each(const std::vector<FailingCall>& calls, int most,
-              const std::function<void(const Job&)>& expect) {
-  constexpr int kTogether = 6;
-  int injected = 0;
-  for (const FailingCall& call : calls) {
-    for (int weak = 0; weak < kRanks; ++weak) {
-      int nth = 0;
-      for (bool struck = true; struck && nth < most;) {
-        std::vector<std::unique_ptr<Job>> batch;
-        for (int i = 0; i < kTogether; ++i) {
-          batch.push_back(std::make_unique<Job>(
-              weak, [&call, n = nth + i] { arm_failing_call(call, n); },
-              [] { return disarm_failing_call(); }));
-        }
-        for (const auto& job : batch) {
-          SCOPED_TRACE(fmt::format("{} number {} fails with {} on rank {}", call.name, nth,
-                                   ::strerrorname_np(call.error), weak));
-          struck = job->judge(weak);
-          if (struck) {
-            ++injected;
-            expect(*job);
-          }
-          ++nth;
-        }
-      }
-    }
-  }
-  return injected;
-}
-
-TEST(Exhaustion, EverySystemCallMayFailAtAnyTime) {
-  if (!can_fail_calls()) GTEST_SKIP() << "system calls cannot be made to fail under ThreadSanitizer";
-  int absorbed = 0;
-  // Waits poll as often as they like: for them there is no last call.
-  const int injected = fail_each(failing_calls(), kSanitized ? 6 : 30,
-                                 [&](const Job& job) { absorbed += job.succeeded() ? 1 : 0; });
-  fmt::print(
-      "{} system calls failed one by one: {} ended in an error on both ranks, {} were made up for; no hang, "
-      "crash or leak\n",
-      injected, injected - absorbed, absorbed);
-  EXPECT_GT(injected, 30);
-}
-
-TEST(Exhaustion, ASignalDuringAnySystemCallChangesNothing) {
-  if (!can_fail_calls()) GTEST_SKIP() << "system calls cannot be made to fail under ThreadSanitizer";
-  const int injected = fail_each(interrupted_calls(), kSanitized ? 6 : 30, [](const Job& job) {
-    EXPECT_TRUE(job.succeeded()) << job.world->card(Rank{0}).attempts[0].text() << " | "
-                                 << job.world->card(Rank{1}).attempts[0].text();
-  });
-  fmt::print("{} system calls interrupted one by one: every job succeeded\n", injected);
-}
 
 /// All descriptors of this process but `n` are in use, until `release`.
 class Scarcity {
@@ -178,14 +59,14 @@ TEST(Exhaustion, RunningOutOfDescriptorsAtAnyPointIsACleanError) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "UBSan needs descriptors itself: it looks at memory through a pipe";
 #endif
-  for (int weak = 0; weak < kRanks; ++weak) {
+  for (int weak = 0; weak < WeakRankJob::kRanks; ++weak) {
     int allowed = 0;
     int failures = 0;
     for (bool succeeded = false; !succeeded && allowed < 60;) {
-      std::vector<std::unique_ptr<Job>> batch;
+      std::vector<std::unique_ptr<WeakRankJob>> batch;
       for (int i = 0; i < 6; ++i) {
-        batch.push_back(std::make_unique<Job>(
-            weak,
+        batch.push_back(std::make_unique<WeakRankJob>(
+            weak, StoreKind::file, nullptr,
             [n = allowed + i] {
               // Few enough that filling them up takes no time.
               const rlimit limit{.rlim_cur = 256, .rlim_max = 256};
@@ -195,9 +76,9 @@ TEST(Exhaustion, RunningOutOfDescriptorsAtAnyPointIsACleanError) {
             &Scarcity::release));
       }
       for (const auto& job : batch) {
-        SCOPED_TRACE(fmt::format("rank {} has {} descriptors to spare", weak, allowed));
-        (void)job->judge(weak);
-        succeeded = job->succeeded();
+        const Outcome outcome = job->finish();
+        EXPECT_EQ(job->wrong(), "") << "rank " << weak << " has " << allowed << " descriptors to spare";
+        succeeded = outcome == Outcome::made_up_for;
         if (!succeeded) ++failures;
         ++allowed;
       }

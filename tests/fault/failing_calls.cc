@@ -1,13 +1,21 @@
 #include "fault/failing_calls.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -46,19 +54,65 @@ bool can_fail_calls() {
 
 const std::vector<FailingCall>& failing_calls() {
   static const std::vector<FailingCall> calls = {
-      {"memfd_create", EMFILE}, {"fallocate", ENOSPC},   {"mmap", ENOMEM},      {"socket", EMFILE},
-      {"bind", EADDRINUSE},     {"listen", EOPNOTSUPP},  {"accept4", EMFILE},   {"connect", EACCES},
-      {"sendmsg", ENOBUFS},     {"recvmsg", ENOMEM},     {"poll", ENOMEM},      {"open", EMFILE},
-      {"openat", ENFILE},       {"flock", ENOLCK},       {"renameat", ENOSPC},  {"mkdtemp", EACCES},
-      {"fcntl", EINVAL},        {"getsockopt", ENOBUFS}, {"getrandom", ENOSYS},
+      // Memory and descriptors.
+      {"memfd_create", EMFILE},
+      {"fallocate", ENOSPC},
+      {"mmap", ENOMEM},
+      {"munmap", ENOMEM},
+      {"fcntl", EINVAL},
+      {"fstat", EIO},
+      {"dup3", EMFILE},
+      {"close", EIO},
+      {"getrandom", ENOSYS},
+      // Sockets.
+      {"socket", EMFILE},
+      {"bind", EADDRINUSE},
+      {"listen", EOPNOTSUPP},
+      {"accept", EMFILE},
+      {"accept4", EMFILE},
+      {"connect", EACCES},
+      {"send", ENOBUFS},
+      {"recv", ENOMEM},
+      {"sendmsg", ENOBUFS},
+      {"recvmsg", ENOMEM},
+      {"getsockopt", ENOBUFS},
+      {"setsockopt", ENOMEM},
+      {"getsockname", ENOBUFS},
+      {"getpeername", ENOBUFS},
+      {"getaddrinfo", EAI_MEMORY},
+      // Waiting.
+      {"poll", ENOMEM},
+      {"syscall", EAGAIN},  // futex
+      {"epoll_ctl", ENOSPC},
+      {"epoll_wait", EINTR},
+      {"timerfd_settime", EINVAL},
+      {"ioctl", ENOTTY},
+      // Files.
+      {"open", EMFILE},
+      {"openat", ENFILE},
+      {"read", EIO},
+      {"write", ENOSPC},
+      {"flock", ENOLCK},
+      {"renameat", ENOSPC},
+      {"unlinkat", EACCES},
+      {"lstat", EACCES},
+      {"mkdir", ENOSPC},
+      {"mkdtemp", EACCES},
+      {"rmdir", EBUSY},
+      {"opendir", EMFILE},
+      // Threads and processes.
+      {"pthread_create", EAGAIN},
+      {"fork", EAGAIN},
   };
   return calls;
 }
 
 const std::vector<FailingCall>& interrupted_calls() {
-  static const std::vector<FailingCall> calls = {{"poll", EINTR},      {"recvmsg", EINTR},
-                                                 {"sendmsg", EINTR},   {"accept4", EINTR},
-                                                 {"fallocate", EINTR}, {"getrandom", EINTR}};
+  static const std::vector<FailingCall> calls = {
+      {"poll", EINTR}, {"recvmsg", EINTR}, {"sendmsg", EINTR}, {"accept4", EINTR},   {"fallocate", EINTR},
+      {"read", EINTR}, {"write", EINTR},   {"send", EINTR},    {"recv", EINTR},      {"syscall", EINTR},
+      {"open", EINTR}, {"openat", EINTR},  {"close", EINTR},   {"getrandom", EINTR}, {"epoll_wait", EINTR},
+  };
   return calls;
 }
 
@@ -102,8 +156,78 @@ ONEHOP_FAILING(int, renameat, __THROW, (int from, const char* old, int to, const
 ONEHOP_FAILING(int, getsockopt, __THROW, (int fd, int level, int option, void* value, socklen_t* size),
                (fd, level, option, value, size))
 ONEHOP_FAILING(ssize_t, getrandom, , (void* buffer, size_t size, unsigned flags), (buffer, size, flags))
+ONEHOP_FAILING(int, munmap, __THROW, (void* address, size_t size), (address, size))
+ONEHOP_FAILING(int, fstat, __THROW, (int fd, struct stat* info), (fd, info))
+ONEHOP_FAILING(int, lstat, __THROW, (const char* path, struct stat* info), (path, info))
+ONEHOP_FAILING(int, dup3, __THROW, (int from, int to, int flags), (from, to, flags))
+ONEHOP_FAILING(int, accept, , (int fd, sockaddr* address, socklen_t* size), (fd, address, size))
+ONEHOP_FAILING(ssize_t, send, , (int fd, const void* data, size_t size, int flags), (fd, data, size, flags))
+ONEHOP_FAILING(ssize_t, recv, , (int fd, void* data, size_t size, int flags), (fd, data, size, flags))
+ONEHOP_FAILING(ssize_t, read, , (int fd, void* data, size_t size), (fd, data, size))
+ONEHOP_FAILING(ssize_t, write, , (int fd, const void* data, size_t size), (fd, data, size))
+ONEHOP_FAILING(int, setsockopt, __THROW, (int fd, int level, int option, const void* value, socklen_t size),
+               (fd, level, option, value, size))
+ONEHOP_FAILING(int, getsockname, __THROW, (int fd, sockaddr* address, socklen_t* size), (fd, address, size))
+ONEHOP_FAILING(int, getpeername, __THROW, (int fd, sockaddr* address, socklen_t* size), (fd, address, size))
+ONEHOP_FAILING(int, epoll_ctl, __THROW, (int set, int operation, int fd, epoll_event* event),
+               (set, operation, fd, event))
+ONEHOP_FAILING(int, epoll_wait, , (int set, epoll_event* events, int most, int timeout),
+               (set, events, most, timeout))
+ONEHOP_FAILING(int, timerfd_settime, __THROW, (int fd, int flags, const itimerspec* time, itimerspec* old),
+               (fd, flags, time, old))
+ONEHOP_FAILING(int, unlinkat, __THROW, (int directory, const char* path, int flags), (directory, path, flags))
+ONEHOP_FAILING(int, mkdir, __THROW, (const char* path, mode_t mode), (path, mode))
+ONEHOP_FAILING(int, rmdir, __THROW, (const char* path), (path))
+ONEHOP_FAILING(pid_t, fork, __THROWNL, (), ())
 
-// What does not fit the pattern: pointers as results, and open arguments.
+// What does not fit the pattern: other results, and open arguments.
+extern "C" __attribute__((visibility("default"))) int close(int fd) {
+  static auto* const real = onehop::fault::next("close", &close);
+  // Linux has released the descriptor whatever close returns.
+  const int result = real(fd);
+  return onehop::fault::fails("close") ? -1 : result;
+}
+
+extern "C" __attribute__((visibility("default"))) DIR* opendir(const char* path) {
+  static auto* const real = onehop::fault::next("opendir", &opendir);
+  return onehop::fault::fails("opendir") ? nullptr : real(path);
+}
+
+extern "C" __attribute__((visibility("default"))) int getaddrinfo(const char* node, const char* service,
+                                                                  const addrinfo* hints, addrinfo** found) {
+  static auto* const real = onehop::fault::next("getaddrinfo", &getaddrinfo);
+  return onehop::fault::fails("getaddrinfo") ? EAI_MEMORY : real(node, service, hints, found);
+}
+
+extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t* thread,
+                                                                     const pthread_attr_t* attributes,
+                                                                     void* (*start)(void*),
+                                                                     void* argument) __THROWNL {
+  static auto* const real = onehop::fault::next("pthread_create", &pthread_create);
+  return onehop::fault::fails("pthread_create") ? EAGAIN : real(thread, attributes, start, argument);
+}
+
+extern "C" __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, ...) __THROW {
+  static auto* const real = onehop::fault::next("ioctl", &ioctl);
+  va_list rest;
+  va_start(rest, request);
+  void* const argument = va_arg(rest, void*);
+  va_end(rest);
+  return onehop::fault::fails("ioctl") ? -1 : real(fd, request, argument);
+}
+
+extern "C" __attribute__((visibility("default"))) long syscall(long number, ...) __THROW {
+  static auto* const real = onehop::fault::next("syscall", &syscall);
+  va_list rest;
+  va_start(rest, number);
+  long arguments[6];
+  for (long& each : arguments) each = va_arg(rest, long);
+  va_end(rest);
+  return onehop::fault::fails("syscall") ? -1
+                                         : real(number, arguments[0], arguments[1], arguments[2],
+                                                arguments[3], arguments[4], arguments[5]);
+}
+
 extern "C" __attribute__((visibility("default"))) void* mmap(void* address, size_t size, int protection,
                                                              int flags, int fd, off_t offset) __THROW {
   static auto* const real = onehop::fault::next("mmap", &mmap);

@@ -8,7 +8,7 @@ namespace onehop::fault {
 
 struct FailingCall {
   const char* name;
-  int error;  ///< a value of errno that the call is documented to give
+  int error;  ///< a value of errno (or what the call returns instead) that it is documented to give
 };
 
 /// False in builds in which calls cannot be intercepted.
@@ -21,6 +21,6 @@ struct FailingCall {
 /// From now on the `nth` call (from 0) of that function in this process fails, once.
 void arm_failing_call(const FailingCall& call, int nth);
 /// True when it did. No call fails from now on.
-[[nodiscard]] bool disarm_failing_call();
+bool disarm_failing_call();
 
 }  // namespace onehop::fault

@@ -56,7 +56,8 @@ int in_namespaces(int flags, bool private_tmp, const std::function<void()>& body
   return 0;
 }
 
-/// A directory outside /tmp, which the ranks hide from each other.
+/// A directory that the ranks share although they hide /tmp from each other, and the tests may well run below
+/// that: as the current one it is reached by names that do not begin with a slash.
 class SharedDir {
  public:
   SharedDir() : path_((std::filesystem::current_path() / "onehop-isolation-XXXXXX").string()) {
@@ -68,7 +69,9 @@ class SharedDir {
   }
   SharedDir(const SharedDir&) = delete;
   SharedDir& operator=(const SharedDir&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
+  void enter() const {
+    if (::chdir(path_.c_str()) != 0) throw std::runtime_error("chdir failed");
+  }
 
  private:
   std::string path_;
@@ -76,17 +79,15 @@ class SharedDir {
 
 void expect_group_in_namespaces(int flags, bool private_tmp, const char* what) {
   const SharedDir shared;
-  const std::string store = shared.path() + "/store";
-  // A short name: paths of sockets hold little.
-  const std::string runtime = shared.path();
   World world(3, [&](World& self, Rank rank) {
     Card& card = self.card(rank);
-    (void)::chdir(runtime.c_str());
+    shared.enter();
+    // A short name, too: paths of sockets hold little.
     (void)::setenv("ONEHOP_RUNTIME_DIR", ".", 1);
     card.figures[kRefused] = in_namespaces(flags, private_tmp, [&] {
       card.attempts[0].run([&] {
         Group group = Group::join(
-            file_store(store), {.rank = rank, .size = 3, .timeout = seconds{20}, .scratch_bytes = 1 << 20});
+            file_store("store"), {.rank = rank, .size = 3, .timeout = seconds{20}, .scratch_bytes = 1 << 20});
         const SymmetricBuffer buffer = group.allocate(4096);
         buffer.barrier(0, seconds{20});
         check_all_reduce(group);
@@ -122,12 +123,11 @@ TEST(Isolation, RanksThatShareNoDirectoryFailAtOnceAndSayWhatToDo) {
   const SharedDir shared;
   World world(3, [&](World& self, Rank rank) {
     Card& card = self.card(rank);
+    shared.enter();
     for (const char* name : {"ONEHOP_RUNTIME_DIR", "XDG_RUNTIME_DIR", "TMPDIR"}) (void)::unsetenv(name);
     card.figures[kRefused] = in_namespaces(CLONE_NEWNS, true, [&] {
-      card.attempts[0].run([&] {
-        (void)Group::join(file_store(shared.path() + "/store"),
-                          {.rank = rank, .size = 3, .timeout = seconds{20}});
-      });
+      card.attempts[0].run(
+          [&] { (void)Group::join(file_store("store"), {.rank = rank, .size = 3, .timeout = seconds{20}}); });
     });
   });
   ASSERT_TRUE(world.finish(seconds{40}));

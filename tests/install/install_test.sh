@@ -51,16 +51,18 @@ if [[ -n ${NVCC:-} ]]; then
   done
 fi
 
+# pkg-config quotes for a shell what is special in a path, such as a space.
 flags() {
   PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config "$@" onehop
 }
+eval "compile=($(flags --cflags))"
+eval "link=($(flags --libs))"
+eval "link_static=($(flags --static --libs | sed 's/-lonehop/-l:libonehop.a/'))"
 strict=(-std=c99 -pedantic -Wall -Wextra -Werror)
-# Word splitting is what flags are for.
-# shellcheck disable=SC2046
+# shellcheck disable=SC2154  # the arrays that eval fills
 {
-  "$CC" "${strict[@]}" $(flags --cflags) "$consumer/consumer.c" -o "$work/pkgconfig_shared" $(flags --libs)
-  "$CC" "${strict[@]}" $(flags --cflags) "$consumer/consumer.c" -o "$work/pkgconfig_static" \
-    $(flags --static --libs | sed 's/-lonehop/-l:libonehop.a/')
+  "$CC" "${strict[@]}" "${compile[@]}" "$consumer/consumer.c" -o "$work/pkgconfig_shared" "${link[@]}"
+  "$CC" "${strict[@]}" "${compile[@]}" "$consumer/consumer.c" -o "$work/pkgconfig_static" "${link_static[@]}"
 }
 LD_LIBRARY_PATH=$libdir expect_version "$work/pkgconfig_shared"
 expect_version "$work/pkgconfig_static"

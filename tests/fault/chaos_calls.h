@@ -1,0 +1,111 @@
+// The calls that ranks of the chaos test make: every operation of a group, with random arguments that are the
+// same on all ranks, and every byte of every result compared.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "onehop/onehop.h"
+
+#include "fault/chaos_plan.h"
+
+namespace onehop::fault {
+
+/// One collective: its data, the call, and what must come out.
+class CheckedCollective {
+ public:
+  /// Kind, type, count, reduction, root and algorithm are drawn from `random`.
+  CheckedCollective(Random& random, const Group& group);
+  void call(Group& group);
+  /// Throws std::logic_error when the result is wrong.
+  void verify() const;
+
+ private:
+  enum class Kind {
+    all_reduce,
+    all_gather,
+    reduce_scatter,
+    broadcast,
+    reduce,
+    all_to_all,
+    all_to_all_v,
+    gather,
+    scatter
+  };
+  static constexpr std::size_t kKinds = 9;
+
+  [[nodiscard]] unsigned element(int rank, std::size_t index) const;
+  void put(std::vector<std::byte>& to, unsigned value) const;
+  void put_block(std::vector<std::byte>& to, int rank, int block) const;
+  [[nodiscard]] unsigned reduced(std::size_t index) const;
+  [[nodiscard]] std::size_t pair_count(int from, int to) const;
+  void fill(int rank);
+
+  int size_;
+  Kind kind_;
+  DType type_;
+  std::size_t count_;
+  ReduceOp op_;
+  Rank root_;
+  CallOptions options_{};
+  bool in_place_;
+  std::uint64_t salt_;
+  std::vector<std::byte> in_;
+  std::vector<std::byte> out_;
+  std::vector<std::byte> expected_;  ///< empty: this rank's `out` is not looked at
+  std::vector<std::size_t> in_counts_, in_offsets_, out_counts_, out_offsets_;
+};
+
+/// Which group a call was made on, for naming ranks: the place of each of its ranks in the first group.
+using Members = std::vector<int>;
+
+/// A rank that makes the calls of a plan one after the other.
+class ChaosRank {
+ public:
+  struct Hooks {
+    std::function<void()> before_call;  ///< its deadline counts from now
+    std::function<void()> before_join;
+    std::function<void()> joined;
+  };
+  ChaosRank(const ChaosPlan& plan, Rank rank, std::shared_ptr<Store> store, Duration timeout, Hooks hooks);
+
+  /// Makes calls until one throws. May be called again when that was a `narrow` one: goes on with the next.
+  void run();
+
+  /// The group of the call that was made last.
+  [[nodiscard]] const Members& members() const { return members_; }
+  /// It concerned some ranks only: a sub-group's, or a pair's. The others may not have heard of its failure.
+  [[nodiscard]] bool narrow() const { return narrow_; }
+  [[nodiscard]] bool joining() const { return joining_; }
+  /// "step 12, split".
+  [[nodiscard]] std::string where() const;
+
+ private:
+  void step(Random random);
+  void join();
+  void collective(Random& random, Group& group);
+  void group_call(Random& random);
+  void pairs(Random& random);
+  void split(Random& random);
+  void memory(Random& random);
+  void descriptors(Random& random);
+  void begin(const char* what);
+
+  const ChaosPlan& plan_;
+  const Rank rank_;
+  const std::shared_ptr<Store> store_;
+  const Duration timeout_;
+  const Hooks hooks_;
+  const Members everyone_;
+  std::optional<Group> group_;
+  std::uint64_t step_ = 0;
+  Members members_;
+  bool narrow_ = false;
+  bool joining_ = false;
+  const char* what_ = "";
+};
+
+}  // namespace onehop::fault

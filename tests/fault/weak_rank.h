@@ -1,0 +1,72 @@
+// A job of three ranks, one of which is short of something or has a system call fail: what every such job
+// must come to, whatever it was and wherever it struck.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "fault/store_server.h"
+#include "fault/world.h"
+#include "support/ranks.h"
+
+namespace onehop::fault {
+
+enum class StoreKind {
+  file,
+  tcp,
+  hosted,  ///< TCP, with the server in the process of rank 0
+};
+[[nodiscard]] const char* to_text(StoreKind kind);
+
+enum class Outcome {
+  made_up_for,  ///< all ranks succeeded
+  same_error,   ///< all ranks got the same Error, whose origin is the weak rank
+  named,        ///< the weak rank could tell nobody: the others missed it by name, or saw it leave
+  wrong,
+};
+
+class WeakRankJob {
+ public:
+  static constexpr int kRanks = 3;
+
+  /// Rank `weak` runs `hamper` before it opens its store and `free` after it has left; `free` returns whether
+  /// anything struck.
+  WeakRankJob(int weak, StoreKind kind, const StoreServer* server, std::function<void()> hamper,
+              std::function<bool()> free);
+
+  /// Waits and judges. Never twice.
+  Outcome finish();
+  /// What `finish` found wrong, or an empty string; one line.
+  [[nodiscard]] const std::string& wrong() const { return wrong_; }
+  [[nodiscard]] bool struck() const;
+  /// What every rank got, in one line.
+  [[nodiscard]] std::string errors() const;
+
+ private:
+  enum Figure { kStruck, kLeaked, kPort, kGroups };
+  /// Of the call that failed: which group's numbers its error is in.
+  enum Groups { kWhole, kPart, kBoth };
+  enum Event { kServerUp, kEnded };
+
+  void live(World& world, Rank rank);
+  void work(World& world, Rank rank, Attempt& attempt);
+  [[nodiscard]] std::shared_ptr<Store> open_store(Duration timeout) const;
+  [[nodiscard]] bool names_weak(Rank by) const;
+  /// The weak rank has the server, and a client lost its connection to that: an error of its own, for which
+  /// the others miss it.
+  [[nodiscard]] bool lost_server(Rank by) const;
+  void complain(const std::string& what);
+
+  const int weak_;
+  const StoreKind kind_;
+  std::uint16_t port_ = 0;
+  const testing::TempDir dir_;
+  const std::string prefix_;  ///< of its keys in a TCP store: the directory's name
+  const std::function<void()> hamper_;
+  const std::function<bool()> free_;
+  std::unique_ptr<World> world_;
+  std::string wrong_;
+};
+
+}  // namespace onehop::fault

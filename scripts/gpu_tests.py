@@ -26,6 +26,7 @@ SANITIZED = "CudaSmall."
 SANITIZER_ERRORS = 99
 GOOD = ("passed", "skipped")
 TAIL_LINES = 40
+CHAOS_SECONDS = "ONEHOP_CHAOS_SECONDS"  # in which cuda_chaos ends by itself, whatever hangs
 START_LIMIT = 30  # of a program, before its first test and after its last
 FILTER = "--gtest_filter="
 EVENT = re.compile(r"\[ +(RUN|OK|FAILED|SKIPPED) +\] ([\w/]+\.[\w/]+)(?:, where .*?)?(?: \((\d+) ms\))?$")
@@ -43,6 +44,11 @@ def shown_tests(build):
     shown = subprocess.run(["ctest", "--test-dir", str(build), "--show-only=json-v1", "-L", "^cuda$"], check=True,
                            capture_output=True, text=True)
     return json.loads(shown.stdout)["tests"]
+
+
+def limit_of(test):
+    """Seconds that ctest gives it."""
+    return next((each["value"] for each in test.get("properties", []) if each["name"] == "TIMEOUT"), 0)
 
 
 def libraries_beside(program, build):
@@ -74,7 +80,7 @@ def make_pack(build):
         if filters:
             programs.setdefault(command[0], {"command": command[:1], "tests": []})["tests"] += filters
         else:
-            programs[test["name"]] = {"name": test["name"], "command": command}
+            programs[test["name"]] = {"name": test["name"], "command": command, "limit": limit_of(test)}
     places = (build / "bin" / "onehop", build / "tools" / "onehop" / "onehop")
     tool = next((path for path in places if path.exists()), None)
     if tool is None or "cuda_test" not in files:
@@ -174,8 +180,11 @@ class Runner:
         name = program["name"]
         if self.left() < 5:
             return self.add(name, name, "not run", 0, [])
-        limit = min(self.options.test_timeout, self.left())
-        code, lines, seconds = run_command(program["command"], limit, self.environment, self.folder)
+        limit = min(max(self.options.test_timeout, program.get("limit", 0)), self.left())
+        environment = self.environment
+        if limit < int(environment.get(CHAOS_SECONDS, "300")) + 5:
+            environment = environment | {CHAOS_SECONDS: str(max(30, int(limit - 5)))}
+        code, lines, seconds = run_command(program["command"], limit, environment, self.folder)
         status = "timed out" if code is None else "failed" if code != 0 else "passed"
         if status == "passed" and any(line.startswith("skipped: ") for line in lines):
             status = "skipped"
@@ -380,7 +389,8 @@ def main():
     parser.add_argument("--commit", default=os.environ.get("ONEHOP_COMMIT", "unknown"), help="named in the report")
     parser.add_argument("--filter", metavar="REGEX", help="run only tests whose names match")
     parser.add_argument("--budget", type=float, default=280, help="seconds for all tests (default: 280)")
-    parser.add_argument("--test-timeout", type=float, default=60, help="seconds for one test at most (default: 60)")
+    parser.add_argument("--test-timeout", type=float, default=60,
+                        help="seconds for one test at most (default: 60; a program that is one test: what ctest gives it)")
     parser.add_argument("--sanitizer", action="store_true",
                         help=f"afterwards run the tests {SANITIZED}* under compute-sanitizer ({', '.join(SANITIZER_TOOLS)})")
     parser.add_argument("--sanitizer-timeout", type=float, default=90, help="seconds for each of its tools (default: 90)")

@@ -6,23 +6,15 @@
 // This process uses no CUDA, so that it can fork others in place of those that died. The next ones are up
 // before they are needed, since that takes seconds.
 #include <fmt/core.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <memory>
-#include <new>
 #include <numeric>
-#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -32,6 +24,8 @@
 #include "base/env.h"
 #include "fault/cuda_chaos_board.h"
 #include "fault/cuda_chaos_member.h"
+#include "fault/cuda_chaos_processes.h"
+#include "fault/cuda_chaos_record.h"
 #include "os/futex.h"
 #include "support/gpu.h"
 #include "support/ranks.h"
@@ -63,7 +57,6 @@ constexpr Duration kKillTimeout = seconds{6};  // of groups of which a rank dies
 constexpr Duration kStartLimit = seconds{40};  // of a process
 constexpr Duration kSlack = seconds{8};
 constexpr seconds kLastRound{25};  // no round begins later than so long before the end
-constexpr std::size_t kMostIncidents = 40;
 
 struct Options {
   bool on_host = false;
@@ -74,84 +67,35 @@ struct Options {
   int gpus = 0;
 };
 
-enum class Strike { kill, crash, stop };
-const char* to_text(Strike strike) {
-  constexpr const char* kTexts[] = {"killed", "crashed", "stopped"};
-  return kTexts[static_cast<int>(strike)];
-}
-
-struct Totals {
-  int rounds = 0;
-  std::map<Strike, int> strikes;
-  int survivors = 0;
-  int named = 0;
-  int misnamed = 0;
-  int late = 0;
-  int hung = 0;
-  int wrong = 0;  ///< results, and whatever else is no Error
-  int contexts_lost = 0;
-  int regroups = 0;
-  int failed_regroups = 0;
-  int failed_joins = 0;
-  int evicted = 0;
-  int not_evicted = 0;
-  std::uint64_t calls = 0;
-  std::uint64_t elements = 0;
-  std::vector<double> detection_ms;
-  std::vector<double> overshoot_ms;
-  std::map<std::string, int> misnamed_in;
-
-  [[nodiscard]] bool good() const {
-    return misnamed + late + hung + wrong + contexts_lost + failed_regroups + failed_joins + not_evicted == 0;
-  }
-};
-
 class Chaos {
  public:
   explicit Chaos(const Options& options)
-      : options_(options), random_(options.seed), end_(Deadline::after(options.limit)) {
-    void* const memory =
-        ::mmap(nullptr, sizeof(ChaosBoard), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::runtime_error("mmap failed");
-    board_ = new (memory) ChaosBoard;
-    seats_.resize(static_cast<std::size_t>(options.ranks));
-    spares_.resize(seats_.size());
-  }
-  ~Chaos() {
-    for (const auto* const processes : {&seats_, &spares_, &dying_}) {
-      for (const Process& each : *processes) {
-        if (each.pid > 0) (void)::kill(each.pid, SIGKILL);
-      }
-    }
-    (void)await([&] { return ::waitpid(-1, nullptr, WNOHANG) < 0; }, seconds{5});
-  }
-  Chaos(const Chaos&) = delete;
-  Chaos& operator=(const Chaos&) = delete;
+      : options_(options),
+        random_(options.seed),
+        end_(Deadline::after(options.limit)),
+        processes_(static_cast<std::size_t>(options.ranks), [this](ChaosBoard& board, ChaosSlot& slot,
+                                                                   std::size_t seat) {
+          const auto place = options_.on_host ? ChaosPlace::on_host() : ChaosPlace::on_gpu(gpu_of(seat));
+          live_as_member(board, slot, *place, options_.ranks, dir_.path());
+        }) {}
 
   bool run() {
-    for (std::size_t seat = 0; seat < seats_.size(); ++seat) {
-      seats_[seat] = start(seat);
-      spares_[seat] = start(seat);
-    }
-    while (totals_.rounds < options_.rounds && end_.left() > kLastRound) {
-      if (!fill_seats()) {
-        report("a process did not start");
-        ++totals_.hung;
+    while (record_.rounds < options_.rounds && end_.left() > kLastRound) {
+      if (!processes_.fill(std::min<Duration>(kStartLimit, end_.left()))) {
+        ++record_.hung;
+        record_.report("a process did not start");
         break;
       }
       make_round();
-      if (totals_.rounds % 25 == 0 && totals_.rounds < options_.rounds) print();
+      if (record_.rounds % 25 == 0 && record_.rounds < options_.rounds) print();
     }
+    if (!record_.incidents.empty()) fmt::print("The first that went wrong:\n");
+    for (const std::string& each : record_.incidents) fmt::print("  {}\n", each);
     print();
-    for (const std::string& each : incidents_) fmt::print("  {}\n", each);
-    return totals_.good() && totals_.rounds > 0;
+    return record_.good() && record_.rounds > 0;
   }
 
  private:
-  struct Process {
-    pid_t pid = -1;
-    int slot = -1;
-  };
   /// A rank of the round.
   struct Member {
     std::size_t seat;
@@ -176,118 +120,30 @@ class Chaos {
 
   std::uint32_t below(std::uint32_t limit) { return static_cast<std::uint32_t>(random_() % limit); }
 
-  // --- processes ---
-
-  Process start(std::size_t seat) {
-    Process process;
-    for (process.slot = 0; taken_[static_cast<std::size_t>(process.slot)]; ++process.slot) {
-    }
-    taken_[static_cast<std::size_t>(process.slot)] = true;
-    ChaosSlot& slot = *new (&board_->slots[static_cast<std::size_t>(process.slot)]) ChaosSlot;
-    (void)std::fflush(nullptr);
-    const pid_t parent = ::getpid();
-    process.pid = ::fork();
-    if (process.pid < 0) throw std::runtime_error("fork failed");
-    if (process.pid > 0) return process;
-    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(1);
-    try {
-      const auto place =
-          options_.on_host
-              ? ChaosPlace::on_host()
-              : ChaosPlace::on_gpu(DeviceId{static_cast<int>(seat) % std::max(1, options_.gpus)});
-      live_as_member(*board_, slot, *place, options_.ranks, dir_.path());
-    } catch (const std::exception& error) {
-      fmt::print("seat {}: {}\n", seat, error.what());
-      (void)std::fflush(nullptr);
-      ::_exit(1);
-    }
-    ::_exit(0);
+  [[nodiscard]] DeviceId gpu_of(std::size_t seat) const {
+    return DeviceId{static_cast<int>(seat) % std::max(1, options_.gpus)};
   }
-  [[nodiscard]] ChaosSlot& slot_of(const Process& process) const {
-    return board_->slots[static_cast<std::size_t>(process.slot)];
+  void print() const {
+    record_.print(fmt::format("{}, seed {}, {} ranks on {}", options_.rounds, options_.seed, options_.ranks,
+                              options_.on_host ? "the host" : fmt::format("{} GPUs", options_.gpus)),
+                  std::chrono::duration<double>(options_.limit - end_.left()).count());
   }
-  /// Kills the process of a seat, if it is not dead, and lets its spare take the seat.
-  void replace(std::size_t seat) {
-    (void)::kill(seats_[seat].pid, SIGKILL);
-    dying_.push_back(seats_[seat]);
-    seats_[seat] = spares_[seat];
-    spares_[seat] = start(seat);
-  }
-  /// Takes the slots of processes that are gone. The driver takes its time with them.
-  void reap() {
-    std::erase_if(dying_, [&](const Process& each) {
-      if (::waitpid(each.pid, nullptr, WNOHANG) == 0) return false;
-      taken_[static_cast<std::size_t>(each.slot)] = false;
-      return true;
-    });
-  }
-  [[nodiscard]] std::optional<int> free_slot() {
-    reap();
-    const auto* const found = std::find(taken_.begin(), taken_.end(), false);
-    if (found == taken_.end()) return std::nullopt;
-    return static_cast<int>(found - taken_.begin());
-  }
-  /// What became of a process that did not do its task.
-  [[nodiscard]] static std::string fate_of(const Process& process) {
-    siginfo_t info{};
-    if (::waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-        info.si_pid == process.pid)
-      return fmt::format("ended by {} {}", info.si_code == CLD_EXITED ? "exit code" : "signal",
-                         info.si_status);
-    return "hung";
-  }
-  [[nodiscard]] bool fill_seats() {
-    return await(
-        [&] {
-          return std::all_of(seats_.begin(), seats_.end(),
-                             [&](const Process& each) { return slot_of(each).ready.load() != 0; });
-        },
-        std::min<Duration>(kStartLimit, end_.left()));
-  }
-  static void give(ChaosSlot& slot, const ChaosTask& task) {
-    slot.task = task;
-    slot.report.~ChaosReport();
-    new (&slot.report) ChaosReport;
-    slot.given.fetch_add(1);
-    os::futex_wake_all(slot.given);
-  }
-  static bool is_done(const ChaosSlot& slot) { return slot.done.load() == slot.given.load(); }
-  static bool has_ended(const Attempt& attempt) {
-    return attempt.state.load() == Attempt::succeeded || attempt.state.load() == Attempt::failed ||
-           attempt.state.load() == Attempt::broken;
-  }
-
-  /// Looks every millisecond, and notes how late the machine is with that.
-  template <class Condition>
-  bool await(Condition&& condition, Duration limit) {
-    const Deadline deadline = Deadline::after(limit);
-    while (!condition()) {
-      if (deadline.expired()) return false;
-      const std::int64_t before = now_ns();
-      (void)::poll(nullptr, 0, 1);
-      stall_ms_ = std::max(stall_ms_, static_cast<double>(now_ns() - before) / 1e6 - 1);
-    }
-    return true;
-  }
-
-  // --- a round ---
 
   Round plan_round() {
     Round round;
-    round.number = ++totals_.rounds;
+    round.number = ++record_.rounds;
     const std::uint32_t chance = below(100);
     round.strike = chance < 50 ? Strike::kill : chance < 55 ? Strike::crash : Strike::stop;
     round.timeout =
         round.strike == Strike::stop ? Duration{2000 + static_cast<long>(below(1000))} : kKillTimeout;
     // Mostly all GPUs; each rank on any of them.
-    std::vector<std::size_t> seats(seats_.size());
+    std::vector<std::size_t> seats(processes_.seats());
     std::iota(seats.begin(), seats.end(), std::size_t{0});
     std::shuffle(seats.begin(), seats.end(), random_);
     const auto most = static_cast<std::uint32_t>(seats.size());
     const std::uint32_t size = below(2) == 0 ? most : 2 + below(most - 1);
     for (std::uint32_t r = 0; r < size; ++r)
-      round.members.push_back({.seat = seats[r], .slot = &slot_of(seats_[seats[r]])});
+      round.members.push_back({.seat = seats[r], .slot = &processes_.slot(seats[r])});
     round.victim = static_cast<int>(below(size));
     return round;
   }
@@ -307,14 +163,14 @@ class Chaos {
     for (task.rank = 0; task.rank < task.size; ++task.rank) give(*round.member(task.rank).slot, task);
 
     if (!await_traffic(round)) {
-      ++totals_.failed_joins;
+      ++record_.failed_joins;
       return clear(round);
     }
-    (void)await([] { return false; }, delay);
+    (void)processes_.await([] { return false; }, delay);
     strike(round);
     await_survivors(round);
-    board_->heard.store(static_cast<std::uint32_t>(round.number));
-    os::futex_wake_all(board_->heard);
+    processes_.board().heard.store(static_cast<std::uint32_t>(round.number));
+    os::futex_wake_all(processes_.board().heard);
     if (continued == 0) resume(round);
     await_contexts(round);
     for (const int rank : round.survivors()) judge(round, rank);
@@ -326,12 +182,12 @@ class Chaos {
       if (continued != 0) resume(round);
       await_eviction(round);
     }
-    if (round.strike != Strike::stop || continued == 3) replace(round.member(round.victim).seat);
+    if (round.strike != Strike::stop || continued == 3) processes_.replace(round.member(round.victim).seat);
   }
 
   bool await_traffic(const Round& round) {
     const auto failed = [](const Member& each) { return is_done(*each.slot); };
-    (void)await(
+    (void)processes_.await(
         [&] {
           return std::any_of(round.members.begin(), round.members.end(), failed) ||
                  std::all_of(round.members.begin(), round.members.end(),
@@ -343,43 +199,43 @@ class Chaos {
       const ChaosReport& report = each.slot->report;
       if (report.steps.load() > 0 && !is_done(*each.slot)) continue;
       all = false;
-      const Attempt& attempt = has_ended(report.work) ? report.work : report.join;
-      this->report(fmt::format("round {}: nothing was struck yet, but seat {}: {}", round.number, each.seat,
-                               has_ended(attempt) ? attempt.text() : fate_of(seats_[each.seat])));
+      const Attempt& attempt = last_attempt(report);
+      record_.report(fmt::format("round {}: nothing was struck yet, but seat {}: {}", round.number, each.seat,
+                                 has_ended(attempt) ? attempt.text() : processes_.fate_of(each.seat)));
     }
     return all;
   }
   /// After a round that went wrong: those that do not end by themselves are replaced.
   void clear(const Round& round) {
-    board_->heard.store(static_cast<std::uint32_t>(round.number));
-    os::futex_wake_all(board_->heard);
-    (void)await(
+    processes_.board().heard.store(static_cast<std::uint32_t>(round.number));
+    os::futex_wake_all(processes_.board().heard);
+    (void)processes_.await(
         [&] {
           return std::all_of(round.members.begin(), round.members.end(),
                              [](const Member& each) { return is_done(*each.slot); });
         },
         2 * round.timeout + kSlack);
     for (const Member& each : round.members) {
-      if (!is_done(*each.slot)) replace(each.seat);
+      if (!is_done(*each.slot)) processes_.replace(each.seat);
     }
   }
 
   void strike(Round& round) {
-    ++totals_.strikes[round.strike];
-    stall_ms_ = 0;
+    ++record_.strikes[round.strike];
+    processes_.forget_stalls();
     round.struck_ns = now_ns();
     const int signal = round.strike == Strike::kill    ? SIGKILL
                        : round.strike == Strike::crash ? SIGABRT
                                                        : SIGSTOP;
-    (void)::kill(seats_[round.member(round.victim).seat].pid, signal);
+    processes_.send_signal(round.member(round.victim).seat, signal);
   }
   void resume(const Round& round) const {
-    if (round.strike == Strike::stop) (void)::kill(seats_[round.member(round.victim).seat].pid, SIGCONT);
+    if (round.strike == Strike::stop) processes_.send_signal(round.member(round.victim).seat, SIGCONT);
   }
 
   void await_survivors(const Round& round) {
     const std::vector<int> survivors = round.survivors();
-    (void)await(
+    (void)processes_.await(
         [&] {
           return std::all_of(survivors.begin(), survivors.end(),
                              [&](int rank) { return has_ended(round.member(rank).slot->report.work); });
@@ -388,7 +244,7 @@ class Chaos {
   }
   void await_contexts(const Round& round) {
     const std::vector<int> survivors = round.survivors();
-    (void)await(
+    (void)processes_.await(
         [&] {
           return std::all_of(survivors.begin(), survivors.end(),
                              [&](int rank) { return is_done(*round.member(rank).slot); });
@@ -400,28 +256,28 @@ class Chaos {
     const Member& member = round.member(rank);
     const ChaosReport& report = member.slot->report;
     const Attempt& attempt = report.work;
-    ++totals_.survivors;
-    totals_.calls += report.calls;
-    totals_.elements += report.elements;
+    ++record_.survivors;
+    record_.calls += report.calls;
+    record_.elements += report.elements;
     const std::string who = fmt::format("round {}, rank {} of {}, in {} of {} ms; rank {} was {}",
                                         round.number, rank, round.members.size(), report.step,
                                         report.call_timeout.count(), round.victim, to_text(round.strike));
     if (!has_ended(attempt)) {
-      ++totals_.hung;
-      this->report(fmt::format("{}: {}", who, fate_of(seats_[member.seat])));
-      return replace(member.seat);
+      ++record_.hung;
+      record_.report(fmt::format("{}: {}", who, processes_.fate_of(member.seat)));
+      return processes_.replace(member.seat);
     }
     if (attempt.state.load() != Attempt::failed) {
-      ++totals_.wrong;
-      this->report(fmt::format("{}: {}", who, attempt.text()));
+      ++record_.wrong;
+      record_.report(fmt::format("{}: {}", who, attempt.text()));
     } else {
       judge_error(round, report, who);
     }
     if (!is_done(*member.slot) || !report.context_usable) {
-      ++totals_.contexts_lost;
-      this->report(fmt::format("{}: {}", who,
-                               is_done(*member.slot) ? "lost its context" : "does not get out of its group"));
-      replace(member.seat);
+      ++record_.contexts_lost;
+      record_.report(fmt::format(
+          "{}: {}", who, is_done(*member.slot) ? "lost its context" : "does not get out of its group"));
+      processes_.replace(member.seat);
     }
   }
 
@@ -429,11 +285,11 @@ class Chaos {
     const Attempt& attempt = report.work;
     const auto ms = [](std::int64_t ns) { return static_cast<double>(ns) / 1e6; };
     if (attempt.origin == round.victim) {
-      ++totals_.named;
+      ++record_.named;
     } else {
-      ++totals_.misnamed;
-      ++totals_.misnamed_in[report.step];
-      this->report(fmt::format("{}: names rank {}: {}", who, attempt.origin, attempt.text()));
+      ++record_.misnamed;
+      ++record_.misnamed_in[report.step];
+      record_.report(fmt::format("{}: names rank {}: {}", who, attempt.origin, attempt.text()));
     }
     const std::int64_t began = std::max(round.struck_ns, attempt.call_began_ns);
     double late = 0;
@@ -443,16 +299,16 @@ class Chaos {
           std::min(ms(attempt.call_began_ns) + static_cast<double>(report.call_timeout.count()),
                    ms(began) + static_cast<double>(round.timeout.count()) + kQueuedMs);
       late = ms(attempt.ended_ns) - due;
-      totals_.overshoot_ms.push_back(late);
+      record_.overshoot_ms.push_back(late);
       late -= kMostLateMs;
     } else {
-      totals_.detection_ms.push_back(ms(attempt.ended_ns - round.struck_ns));
+      record_.detection_ms.push_back(ms(attempt.ended_ns - round.struck_ns));
       late = ms(attempt.ended_ns - began) - kMostDetectionMs;
     }
-    if (late <= stall_ms_ + attempt.starved_ms) return;
-    ++totals_.late;
-    this->report(fmt::format("{}: {:.0f} ms later than promised (the machine was {:.0f} ms late): {}", who,
-                             late, stall_ms_ + attempt.starved_ms, attempt.text()));
+    if (late <= processes_.stall_ms() + attempt.starved_ms) return;
+    ++record_.late;
+    record_.report(fmt::format("{}: {:.0f} ms later than promised (the machine was {:.0f} ms late): {}", who,
+                               late, processes_.stall_ms() + attempt.starved_ms, attempt.text()));
   }
 
   /// The survivors form a group of their own. `meanwhile` runs when they have begun.
@@ -462,29 +318,29 @@ class Chaos {
     for (const int rank : round.survivors()) {
       const Member& member = round.member(rank);
       // Whoever was replaced did not survive.
-      if (member.slot == &slot_of(seats_[member.seat])) members.push_back(member);
+      if (member.slot == &processes_.slot(member.seat)) members.push_back(member);
     }
     // A lone survivor has the spare for company, on the GPU of the one that was struck.
     if (members.size() == 1) {
       const std::size_t seat = round.member(round.victim).seat;
-      ChaosSlot& spare = slot_of(spares_[seat]);
-      if (await([&] { return spare.ready.load() != 0; }, kStartLimit))
+      ChaosSlot& spare = processes_.spare(seat);
+      if (processes_.await([&] { return spare.ready.load() != 0; }, kStartLimit))
         members.push_back({.seat = seat, .slot = &spare});
     }
     if (members.size() < 2) return meanwhile();
-    ++totals_.regroups;
+    ++record_.regroups;
     ChaosTask task;
     task.kind = ChaosTask::regroup;
     task.round = round.number;
     task.size = static_cast<int>(members.size());
-    task.seed = random_();
+    task.seed = options_.seed + static_cast<std::uint64_t>(round.number);
     task.timeout = kKillTimeout;
     for (const Member& each : members) {
       give(*each.slot, task);
       ++task.rank;
     }
     meanwhile();
-    const bool done = await(
+    const bool done = processes_.await(
         [&] {
           return std::all_of(members.begin(), members.end(),
                              [](const Member& each) { return is_done(*each.slot); });
@@ -495,73 +351,35 @@ class Chaos {
       const ChaosReport& report = each.slot->report;
       if (report.work.state.load() == Attempt::succeeded && report.context_usable) continue;
       good = false;
-      const Attempt& attempt = has_ended(report.work) ? report.work : report.join;
-      this->report(fmt::format("regrouping after round {}, seat {}: {}", round.number, each.seat,
-                               has_ended(attempt) ? attempt.text() : fate_of(seats_[each.seat])));
-      if (!is_done(*each.slot) && each.slot == &slot_of(seats_[each.seat])) replace(each.seat);
+      const Attempt& attempt = last_attempt(report);
+      record_.report(fmt::format("regrouping after round {}, seat {}: {}", round.number, each.seat,
+                                 has_ended(attempt) ? attempt.text() : processes_.fate_of(each.seat)));
+      if (!is_done(*each.slot) && each.slot == &processes_.slot(each.seat)) processes_.replace(each.seat);
     }
-    if (!good) ++totals_.failed_regroups;
+    if (!good) ++record_.failed_regroups;
   }
 
   void await_eviction(const Round& round) {
     const Member& member = round.member(round.victim);
     const ChaosReport& report = member.slot->report;
-    const bool done = await([&] { return is_done(*member.slot); }, 2 * round.timeout + kSlack);
+    const bool done = processes_.await([&] { return is_done(*member.slot); }, 2 * round.timeout + kSlack);
     if (done && report.work.state.load() == Attempt::failed && report.context_usable) {
-      ++totals_.evicted;
+      ++record_.evicted;
       return;
     }
-    ++totals_.not_evicted;
-    this->report(fmt::format("round {}: rank {} of {} was continued, in {}: {}", round.number, round.victim,
-                             round.members.size(), report.step,
-                             done ? report.work.text() : fate_of(seats_[member.seat])));
-    if (!done) replace(member.seat);
-  }
-
-  // --- reporting ---
-
-  void report(const std::string& incident) {
-    fmt::print("{}\n", incident);
-    (void)std::fflush(stdout);
-    if (incidents_.size() < kMostIncidents) incidents_.push_back(incident);
-  }
-
-  void print() const {
-    const Totals& t = totals_;
-    const auto count = [&](Strike strike) {
-      const auto found = t.strikes.find(strike);
-      return found == t.strikes.end() ? 0 : found->second;
-    };
-    fmt::print(
-        "cuda_chaos: {} rounds of {}, seed {}, {} ranks on {}: {} kills, {} crashes, {} stops; {} survivors, "
-        "{} "
-        "named the right rank, {} another; {} late, {} hung, {} wrong results, {} contexts lost; {} "
-        "regroups, {} "
-        "failed; {} failed joins; {} evicted, {} not; {} calls succeeded, {} elements compared; {:.0f} s\n",
-        t.rounds, options_.rounds, options_.seed, options_.ranks,
-        options_.on_host ? "the host" : fmt::format("{} GPUs", options_.gpus), count(Strike::kill),
-        count(Strike::crash), count(Strike::stop), t.survivors, t.named, t.misnamed, t.late, t.hung, t.wrong,
-        t.contexts_lost, t.regroups, t.failed_regroups, t.failed_joins, t.evicted, t.not_evicted, t.calls,
-        t.elements, std::chrono::duration<double>(options_.limit - end_.left()).count());
-    print_spread("kill or crash to Error", Spread(t.detection_ms));
-    print_spread("stopped: overshoot of the deadline", Spread(t.overshoot_ms));
-    for (const auto& [step, times] : t.misnamed_in)
-      fmt::print("  named another rank in {}: {}\n", step, times);
-    (void)std::fflush(stdout);
+    ++record_.not_evicted;
+    record_.report(fmt::format("round {}: rank {} of {} was continued, in {}: {}", round.number, round.victim,
+                               round.members.size(), report.step,
+                               done ? report.work.text() : processes_.fate_of(member.seat)));
+    if (!done) processes_.replace(member.seat);
   }
 
   const Options options_;
   const testing::TempDir dir_;
   std::mt19937_64 random_;
   const Deadline end_;
-  ChaosBoard* board_ = nullptr;
-  std::array<bool, ChaosBoard::kSlots> taken_{};
-  std::vector<Process> seats_;
-  std::vector<Process> spares_;
-  std::vector<Process> dying_;
-  double stall_ms_ = 0;  ///< how late the machine was, since the strike
-  Totals totals_;
-  std::vector<std::string> incidents_;
+  ChaosRecord record_;
+  ChaosProcesses processes_;
 };
 
 extern "C" void out_of_time(int /*signal*/) {

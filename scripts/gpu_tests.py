@@ -46,6 +46,12 @@ def shown_tests(build):
     return json.loads(shown.stdout)["tests"]
 
 
+def name_of(test):
+    """As GoogleTest has it, or ctest."""
+    filters = [argument.removeprefix(FILTER) for argument in test["command"] if argument.startswith(FILTER)]
+    return filters[0] if filters else test["name"]
+
+
 def limit_of(test):
     """Seconds that ctest gives it."""
     return next((each["value"] for each in test.get("properties", []) if each["name"] == "TIMEOUT"), 0)
@@ -58,8 +64,8 @@ def libraries_beside(program, build):
     return [path for path in paths if path.is_relative_to(build)]
 
 
-def make_pack(build):
-    """Returns (programs with their tests, {name in the pack: file})."""
+def make_pack(build, chosen):
+    """Returns (programs with those of their tests that match `chosen`, {name in the pack: file})."""
     files = {}
 
     def carried(argument):
@@ -74,7 +80,12 @@ def make_pack(build):
         return "./" + path.name
 
     programs = {}
-    for test in shown_tests(build):
+    tests = shown_tests(build)
+    if "cuda_test" not in [Path(argument).name for test in tests for argument in test["command"]]:
+        sys.exit(f"{build} lacks programs: build the target cuda_programs there, with a CUDA toolkit")
+    for test in tests:
+        if not chosen.search(name_of(test)):
+            continue
         command = [carried(argument) for argument in test["command"]]
         filters = [argument.removeprefix(FILTER) for argument in command if argument.startswith(FILTER)]
         if filters:
@@ -83,14 +94,15 @@ def make_pack(build):
             programs[test["name"]] = {"name": test["name"], "command": command, "limit": limit_of(test)}
     places = (build / "bin" / "onehop", build / "tools" / "onehop" / "onehop")
     tool = next((path for path in places if path.exists()), None)
-    if tool is None or "cuda_test" not in files:
+    if tool is None:
         sys.exit(f"{build} lacks programs: build the target cuda_programs there, with a CUDA toolkit")
-    programs["p2p-check"] = {"name": "p2p-check", "command": [carried(str(tool)), "p2p-check", "--quick"], "gpus": 2}
+    if chosen.search("p2p-check"):
+        programs["p2p-check"] = {"name": "p2p-check", "command": [carried(str(tool)), "p2p-check", "--quick"], "gpus": 2}
     return list(programs.values()), files
 
 
-def pack(build, target):
-    programs, files = make_pack(build)
+def pack(build, target, chosen):
+    programs, files = make_pack(build, chosen)
     target.mkdir(parents=True, exist_ok=True)
     files |= {name: HERE / name for name in ("gpu-tests.sh", "gpu_tests.py")}
     for name, source in files.items():
@@ -342,7 +354,7 @@ def run(options):
     folder = HERE
     if not (HERE / LIST).exists():  # in a checkout that was built on this machine
         folder = Path(tempfile.mkdtemp(prefix="onehop-gpu-tests-"))
-        pack(options.build, folder)
+        pack(options.build, folder, re.compile(options.filter or ""))
     programs = json.loads((folder / LIST).read_text())
     if options.filter:
         chosen = re.compile(options.filter)
@@ -387,7 +399,7 @@ def main():
                         help="copy the programs, the list of tests and this script there, and run nothing")
     parser.add_argument("--out", type=Path, default=Path("gpu-tests"), help="where reports go (default: gpu-tests)")
     parser.add_argument("--commit", default=os.environ.get("ONEHOP_COMMIT", "unknown"), help="named in the report")
-    parser.add_argument("--filter", metavar="REGEX", help="run only tests whose names match")
+    parser.add_argument("--filter", metavar="REGEX", help="run (or pack) only tests whose names match")
     parser.add_argument("--budget", type=float, default=280, help="seconds for all tests (default: 280)")
     parser.add_argument("--test-timeout", type=float, default=60,
                         help="seconds for one test at most (default: 60; a program that is one test: what ctest gives it)")
@@ -398,7 +410,7 @@ def main():
     options.build = options.build.resolve()
     options.out = options.out.resolve()
     if options.pack:
-        pack(options.build, options.pack)
+        pack(options.build, options.pack, re.compile(options.filter or ""))
         return 0
     return run(options)
 

@@ -53,7 +53,7 @@ struct ChaosSlot {
 };
 
 struct ChaosBoard {
-  static constexpr int kSlots = 32;
+  static constexpr int kSlots = 48;
 
   std::atomic<std::uint32_t> heard{0};  ///< the last round of which all survivors have heard
   std::array<ChaosSlot, kSlots> slots;

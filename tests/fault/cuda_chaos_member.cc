@@ -196,8 +196,8 @@ class Session {
       call("all_reduce after split", half_->timeout(), [&] {
         (void)all_reduce(*half_, data, data, kWordsOfHalf, DType::u32, ReduceOp::sum, place_.stream());
         half_->synchronize(place_.stream());
-        half_->barrier();
       });
+      call("barrier after split", half_->timeout(), [&] { half_->barrier(); });
     } catch (const Error& error) {
       if (error.origin().none()) throw;
       // Its ranks count down from the last one of the colour.

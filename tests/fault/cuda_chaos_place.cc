@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -86,6 +87,7 @@ class OnGpu final : public ChaosPlace {
       return gpu_.read(findings_, 1)[0].round == 1 && read_word(ordinary_) == 0x5eed;
     } catch (const std::exception& error) {
       fmt::print("device {}: {}\n", device().value, error.what());
+      (void)std::fflush(stdout);
       return false;
     }
   }

@@ -17,6 +17,7 @@
 namespace onehop::fault {
 namespace {
 
+constexpr int kSpares = 2;                                  // of a seat
 constexpr Duration kDeathLimit = std::chrono::seconds{20};  // of a process that was killed
 
 }  // namespace
@@ -28,14 +29,20 @@ ChaosProcesses::ChaosProcesses(std::size_t seats, Body body) : body_(std::move(b
   board_ = new (memory) ChaosBoard;
   for (std::size_t seat = 0; seat < seats; ++seat) {
     seats_.push_back(start(seat));
-    spares_.push_back(start(seat));
+    spares_.emplace_back();
+  }
+  for (int i = 0; i < kSpares; ++i) {
+    for (std::size_t seat = 0; seat < seats; ++seat) spares_[seat].push_back(start(seat));
   }
 }
 
 ChaosProcesses::~ChaosProcesses() {
-  for (const auto* const processes : {&seats_, &spares_, &dying_}) {
-    for (const Process& each : *processes) (void)::kill(each.pid, SIGKILL);
-  }
+  const auto kill_all = [](const auto& processes) {
+    for (const Process& each : processes) (void)::kill(each.pid, SIGKILL);
+  };
+  kill_all(seats_);
+  kill_all(dying_);
+  for (const std::deque<Process>& each : spares_) kill_all(each);
   (void)await([] { return ::waitpid(-1, nullptr, WNOHANG) < 0; }, kDeathLimit);
   (void)::munmap(board_, sizeof(ChaosBoard));
 }
@@ -92,8 +99,9 @@ void ChaosProcesses::send_signal(std::size_t seat, int signal) const {
 void ChaosProcesses::replace(std::size_t seat) {
   send_signal(seat, SIGKILL);
   dying_.push_back(seats_[seat]);
-  seats_[seat] = spares_[seat];
-  spares_[seat] = start(seat);
+  seats_[seat] = spares_[seat].front();
+  spares_[seat].pop_front();
+  spares_[seat].push_back(start(seat));
 }
 
 std::string ChaosProcesses::fate_of(std::size_t seat) const {

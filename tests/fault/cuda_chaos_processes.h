@@ -5,6 +5,8 @@
 #include <sys/types.h>
 
 #include <algorithm>
+#include <array>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -30,7 +32,8 @@ class ChaosProcesses {
   [[nodiscard]] std::size_t seats() const { return seats_.size(); }
   [[nodiscard]] ChaosBoard& board() const { return *board_; }
   [[nodiscard]] ChaosSlot& slot(std::size_t seat) const { return slot_of(seats_[seat]); }
-  [[nodiscard]] ChaosSlot& spare(std::size_t seat) const { return slot_of(spares_[seat]); }
+  /// The one that is next.
+  [[nodiscard]] ChaosSlot& spare(std::size_t seat) const { return slot_of(spares_[seat].front()); }
 
   /// Waits until all seats are taken by processes that are up.
   [[nodiscard]] bool fill(Duration limit);
@@ -73,7 +76,7 @@ class ChaosProcesses {
   ChaosBoard* board_ = nullptr;
   std::array<bool, ChaosBoard::kSlots> taken_{};
   std::vector<Process> seats_;
-  std::vector<Process> spares_;
+  std::vector<std::deque<Process>> spares_;
   std::vector<Process> dying_;
   double stall_ms_ = 0;
 };

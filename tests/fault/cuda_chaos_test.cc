@@ -199,9 +199,11 @@ class Chaos {
       const ChaosReport& report = each.slot->report;
       if (report.steps.load() > 0 && !is_done(*each.slot)) continue;
       all = false;
-      const Attempt& attempt = last_attempt(report);
-      record_.report(fmt::format("round {}: nothing was struck yet, but seat {}: {}", round.number, each.seat,
-                                 has_ended(attempt) ? attempt.text() : processes_.fate_of(each.seat)));
+      if (report.work.state.load() == Attempt::broken) ++record_.wrong;
+      const std::string text = last_attempt(report).text();
+      record_.report(fmt::format(
+          "round {}: nothing was struck yet, but seat {}: {}", round.number, each.seat,
+          !text.empty() ? text : fmt::format("{}, in {}", processes_.fate_of(each.seat), report.step)));
     }
     return all;
   }

@@ -1,6 +1,6 @@
 // Calls on GPUs whose arguments are refused. By one rank alone: the others wait in their kernels for a call
 // that does not come, and must hear why; what the rank calls next must not take the place of it. By all ranks
-// alike: nothing has happened, and the group works on.
+// for the same reason: nothing has happened, and the group works on.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -169,7 +169,7 @@ TEST_P(CudaRefusals, OfOneRankAreHeardByAllAndNoLaterCallTakesTheirPlace) {
   for (const double each : delays) EXPECT_LE(each, kMostDetectionMs + world.lateness_ms());
 }
 
-TEST_P(CudaRefusals, OfAllRanksAlikeLeaveTheGroupAsItWas) {
+TEST_P(CudaRefusals, OfAllRanksForOneReasonLeaveTheGroupAsItWas) {
   const std::vector<Refusal> all = refusals();
   const TempDir dir;
   World world(n(), [&](World& self, Rank rank) {
@@ -211,7 +211,7 @@ TEST_P(CudaRefusals, OfAllRanksForDifferentReasonsEndOnAll) {
       if (rank != Rank{0}) call.type = static_cast<DType>(77);
       make(group, caller, Kind::all_reduce, call);
     });
-    // Whether the group works on is not promised, only that this ends, and alike.
+    // Whether the group works on is not promised, only that this ends, in the same way on all.
     self.card(rank).attempts[1].run([&] { testing::expect_works(group, caller.gpu); });
     caller.gpu.synchronize_device();
     self.raise(kHeard);

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Gathers what a machine with GPUs needs to run the GPU tests, in a folder of its own: scripts/gpu-bundle.sh DIR
+# Gathers what a machine with GPUs needs to run the GPU tests, in a folder of its own:
+#   scripts/gpu-bundle.sh DIR [--filter REGEX]        with those tests only
 # The programs are stripped and need glibc and the C++ runtime only. There, run DIR/gpu-tests.sh --out REPORTS.
 set -euo pipefail
-if (($# != 1)); then
-  sed -n '2,3s/^# //p' "$0" >&2
+if (($# != 1 && $# != 3)); then
+  sed -n '2,4s/^# //p' "$0" >&2
   exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
 "$here/build.sh" portable cuda_programs
-"$here/gpu-tests.sh" --build "$here/../build/portable" --pack "$1"
+"$here/gpu-tests.sh" --build "$here/../build/portable" --pack "$@"

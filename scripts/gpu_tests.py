@@ -26,6 +26,7 @@ SANITIZED = "CudaSmall."
 SANITIZER_ERRORS = 99
 GOOD = ("passed", "skipped")
 TAIL_LINES = 40
+CHAOS_SECONDS = "ONEHOP_CHAOS_SECONDS"  # in which cuda_chaos ends by itself, whatever hangs
 START_LIMIT = 30  # of a program, before its first test and after its last
 FILTER = "--gtest_filter="
 EVENT = re.compile(r"\[ +(RUN|OK|FAILED|SKIPPED) +\] ([\w/]+\.[\w/]+)(?:, where .*?)?(?: \((\d+) ms\))?$")
@@ -45,6 +46,17 @@ def shown_tests(build):
     return json.loads(shown.stdout)["tests"]
 
 
+def name_of(test):
+    """As GoogleTest has it, or ctest."""
+    filters = [argument.removeprefix(FILTER) for argument in test["command"] if argument.startswith(FILTER)]
+    return filters[0] if filters else test["name"]
+
+
+def limit_of(test):
+    """Seconds that ctest gives it."""
+    return next((each["value"] for each in test.get("properties", []) if each["name"] == "TIMEOUT"), 0)
+
+
 def libraries_beside(program, build):
     """Shared libraries that the build put beside the program."""
     found = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
@@ -52,8 +64,8 @@ def libraries_beside(program, build):
     return [path for path in paths if path.is_relative_to(build)]
 
 
-def make_pack(build):
-    """Returns (programs with their tests, {name in the pack: file})."""
+def make_pack(build, chosen):
+    """Returns (programs with those of their tests that match `chosen`, {name in the pack: file})."""
     files = {}
 
     def carried(argument):
@@ -68,23 +80,29 @@ def make_pack(build):
         return "./" + path.name
 
     programs = {}
-    for test in shown_tests(build):
+    tests = shown_tests(build)
+    if "cuda_test" not in [Path(argument).name for test in tests for argument in test["command"]]:
+        sys.exit(f"{build} lacks programs: build the target cuda_programs there, with a CUDA toolkit")
+    for test in tests:
+        if not chosen.search(name_of(test)):
+            continue
         command = [carried(argument) for argument in test["command"]]
         filters = [argument.removeprefix(FILTER) for argument in command if argument.startswith(FILTER)]
         if filters:
             programs.setdefault(command[0], {"command": command[:1], "tests": []})["tests"] += filters
         else:
-            programs[test["name"]] = {"name": test["name"], "command": command}
+            programs[test["name"]] = {"name": test["name"], "command": command, "limit": limit_of(test)}
     places = (build / "bin" / "onehop", build / "tools" / "onehop" / "onehop")
     tool = next((path for path in places if path.exists()), None)
-    if tool is None or "cuda_test" not in files:
+    if tool is None:
         sys.exit(f"{build} lacks programs: build the target cuda_programs there, with a CUDA toolkit")
-    programs["p2p-check"] = {"name": "p2p-check", "command": [carried(str(tool)), "p2p-check", "--quick"], "gpus": 2}
+    if chosen.search("p2p-check"):
+        programs["p2p-check"] = {"name": "p2p-check", "command": [carried(str(tool)), "p2p-check", "--quick"], "gpus": 2}
     return list(programs.values()), files
 
 
-def pack(build, target):
-    programs, files = make_pack(build)
+def pack(build, target, chosen):
+    programs, files = make_pack(build, chosen)
     target.mkdir(parents=True, exist_ok=True)
     files |= {name: HERE / name for name in ("gpu-tests.sh", "gpu_tests.py")}
     for name, source in files.items():
@@ -174,8 +192,11 @@ class Runner:
         name = program["name"]
         if self.left() < 5:
             return self.add(name, name, "not run", 0, [])
-        limit = min(self.options.test_timeout, self.left())
-        code, lines, seconds = run_command(program["command"], limit, self.environment, self.folder)
+        limit = min(max(self.options.test_timeout, program.get("limit", 0)), self.left())
+        environment = self.environment
+        if limit < int(environment.get(CHAOS_SECONDS, "300")) + 5:
+            environment = environment | {CHAOS_SECONDS: str(max(30, int(limit - 5)))}
+        code, lines, seconds = run_command(program["command"], limit, environment, self.folder)
         status = "timed out" if code is None else "failed" if code != 0 else "passed"
         if status == "passed" and any(line.startswith("skipped: ") for line in lines):
             status = "skipped"
@@ -333,7 +354,7 @@ def run(options):
     folder = HERE
     if not (HERE / LIST).exists():  # in a checkout that was built on this machine
         folder = Path(tempfile.mkdtemp(prefix="onehop-gpu-tests-"))
-        pack(options.build, folder)
+        pack(options.build, folder, re.compile(options.filter or ""))
     programs = json.loads((folder / LIST).read_text())
     if options.filter:
         chosen = re.compile(options.filter)
@@ -378,9 +399,10 @@ def main():
                         help="copy the programs, the list of tests and this script there, and run nothing")
     parser.add_argument("--out", type=Path, default=Path("gpu-tests"), help="where reports go (default: gpu-tests)")
     parser.add_argument("--commit", default=os.environ.get("ONEHOP_COMMIT", "unknown"), help="named in the report")
-    parser.add_argument("--filter", metavar="REGEX", help="run only tests whose names match")
+    parser.add_argument("--filter", metavar="REGEX", help="run (or pack) only tests whose names match")
     parser.add_argument("--budget", type=float, default=280, help="seconds for all tests (default: 280)")
-    parser.add_argument("--test-timeout", type=float, default=60, help="seconds for one test at most (default: 60)")
+    parser.add_argument("--test-timeout", type=float, default=60,
+                        help="seconds for one test at most (default: 60; a program that is one test: what ctest gives it)")
     parser.add_argument("--sanitizer", action="store_true",
                         help=f"afterwards run the tests {SANITIZED}* under compute-sanitizer ({', '.join(SANITIZER_TOOLS)})")
     parser.add_argument("--sanitizer-timeout", type=float, default=90, help="seconds for each of its tools (default: 90)")
@@ -388,7 +410,7 @@ def main():
     options.build = options.build.resolve()
     options.out = options.out.resolve()
     if options.pack:
-        pack(options.build, options.pack)
+        pack(options.build, options.pack, re.compile(options.filter or ""))
         return 0
     return run(options)
 

@@ -35,7 +35,11 @@ enum Event { kInTraffic, kRoundEnded };
 
 // Promise A on GPUs, and promise B.
 constexpr double kMostLateMs = 50;
+// Of synchronize(), whose own deadline passes while the device still waits.
+constexpr double kMostLateOfHostMs = 100;
 constexpr double kMostDetectionMs = 250;
+
+constexpr std::uint32_t kPaint = 0xa5a5a5a5;
 
 /// How a collective's data goes between ranks.
 enum class Way { packets, mail, streams, list };
@@ -43,6 +47,9 @@ enum class Way { packets, mail, streams, list };
 struct Row {
   StressKind kind;
   Way way;
+  /// Of what goes from rank to rank: some peers wait for others that wait for the victim. Else all of them
+  /// wait for the victim itself, as far as that depends on the root.
+  bool through_others = false;
 };
 constexpr Row kRows[] = {{StressKind::all_reduce, Way::packets},   {StressKind::all_reduce, Way::mail},
                          {StressKind::all_reduce, Way::streams},   {StressKind::reduce_scatter, Way::packets},
@@ -92,9 +99,8 @@ StressBatch calls_of(const Row& row, int n, Rank victim) {
     op.count *= 2;
     while (has_small_blocks(op, n)) ++op.key;
   }
-  // Peers wait for the victim itself. Of those that wait for one that waits for it, it would be chance whom
-  // they name: in what is relayed, the victim relays, or awaits what is relayed.
-  const bool relayed = n > 2 && row.way == Way::streams;
+  // In what goes through others, the victim hands on, or awaits what is handed on.
+  const bool relayed = n > 2 && row.way == Way::streams && !row.through_others;
   const bool victim_is_root = row.kind == StressKind::scatter ||
                               (row.kind == StressKind::broadcast && !relayed) ||
                               (row.kind == StressKind::reduce && relayed);
@@ -114,7 +120,7 @@ struct Seat {
   Gpu gpu;
   std::byte* arena;
 
-  explicit Seat(Rank rank) : gpu(DeviceId{rank.value}), arena(gpu.make<std::byte>(std::size_t{2} * kHalf)) {}
+  explicit Seat(Rank rank) : gpu(testing::gpu_of(rank)), arena(gpu.make<std::byte>(std::size_t{2} * kHalf)) {}
 
   /// The first group of a process loads every kernel, which takes long: here, all processes do so at once.
   void load_kernels(int n) const {
@@ -135,6 +141,7 @@ struct Seat {
     options.size = n;
     options.device = gpu.device();
     options.timeout = timeout;
+    options.allow_overlapping_devices = testing::shared_gpus() > 0;
     Group group = Group::join(file_store(dir), options);
     testing::expect_works(group, gpu);
     group.barrier();
@@ -203,8 +210,19 @@ class CudaCollectiveFaults : public ::testing::TestWithParam<int> {
 
   /// Processes in which each of `calls` loses its victim, one after the other.
   static void kill_in(const std::vector<Row>& calls);
+  /// A call that the victim does not make in time.
+  struct Held {
+    Row row;
+    Duration patience = seconds{10};  ///< given to synchronize(); longer than the wait on the device
+    int ahead = 1;                    ///< how often the others make it, before they synchronize
+  };
+  static std::vector<Held> held(const std::vector<Row>& rows) {
+    std::vector<Held> all;
+    for (const Row& row : rows) all.push_back({.row = row});
+    return all;
+  }
   /// The victim of every call stops, or is late, until the others have given it up.
-  static void hold_up_in(const std::vector<Row>& calls, bool stopped);
+  static void hold_up_in(const std::vector<Held>& calls, bool stopped, Duration timeout = Duration{700});
 };
 std::string processes_name(const ::testing::TestParamInfo<int>& info) {
   return fmt::format("Processes{}", info.param);
@@ -264,16 +282,15 @@ void CudaCollectiveFaults::kill_in(const std::vector<Row>& calls) {
   expect_worked(world.card(Rank{last}).attempts[calls.size()], last);
 }
 
-void CudaCollectiveFaults::hold_up_in(const std::vector<Row>& calls, bool stopped) {
-  constexpr Duration kTimeout{700};
+void CudaCollectiveFaults::hold_up_in(const std::vector<Held>& calls, bool stopped, Duration timeout) {
   const TempDir dir;
   World world(n(), [&](World& self, Rank rank) {
     Seat seat(rank);
     // Loads every kernel, which takes longer than the deadline of the others.
     (void)seat.join(dir.path(), calls.size() + 1, rank, n(), seconds{20});
     for (std::size_t round = 0; round < calls.size(); ++round) {
-      Group group = seat.join(dir.path(), round, rank, n(), kTimeout);
-      const StressBatch ops = calls_of(calls[round], n(), victim());
+      Group group = seat.join(dir.path(), round, rank, n(), timeout);
+      const StressBatch ops = calls_of(calls[round].row, n(), victim());
       Attempt& attempt = self.card(rank).attempts[round];
       attempt.run([&] {
         for (int before = 0; before < 3; ++before) seat.queue(group, ops);
@@ -282,9 +299,8 @@ void CudaCollectiveFaults::hold_up_in(const std::vector<Row>& calls, bool stoppe
         if (rank == victim() && stopped) (void)::raise(SIGSTOP);
         if (rank == victim() && !stopped) await_all(self, kRoundEnded, size() * round + size() - 1);
         attempt.begin_call();
-        seat.queue(group, ops);
-        // Longer than the wait on the device: this is about the latter.
-        group.synchronize(seat.gpu.stream(), seconds{10});
+        for (int ahead = 0; ahead < calls[round].ahead; ++ahead) seat.queue(group, ops);
+        group.synchronize(seat.gpu.stream(), rank == victim() ? seconds{10} : calls[round].patience);
         check_until_it_fails(group);
       });
       seat.gpu.synchronize_device();  // a context that was harmed says so
@@ -296,7 +312,7 @@ void CudaCollectiveFaults::hold_up_in(const std::vector<Row>& calls, bool stoppe
         [&] { seat.join(dir.path(), calls.size(), rank, n(), seconds{20}).barrier(); });
   });
   for (std::size_t round = 0; stopped && round < calls.size(); ++round) {
-    SCOPED_TRACE(name_of(calls[round]));
+    SCOPED_TRACE(name_of(calls[round].row));
     ASSERT_TRUE(await_stopped(world.pid(victim()), seconds{40}));
     const bool ended =
         world.await(kRoundEnded, static_cast<std::uint32_t>(size() * round + size() - 1), seconds{20});
@@ -305,17 +321,19 @@ void CudaCollectiveFaults::hold_up_in(const std::vector<Row>& calls, bool stoppe
   }
   ASSERT_TRUE(world.finish(seconds{80})) << "a process hung";
   for (std::size_t round = 0; round < calls.size(); ++round) {
-    SCOPED_TRACE(name_of(calls[round]));
+    SCOPED_TRACE(name_of(calls[round].row));
     std::vector<double> late;
     for (Rank r{0}; r.value < n(); ++r.value) {
       const Attempt& attempt = world.card(r).attempts[round];
       expect_failed(attempt, r.value, ErrorCode::timeout);
       if (r == victim()) continue;
-      late.push_back(attempt.call_ms() - static_cast<double>(kTimeout.count()));
+      const Duration due = std::min(timeout, calls[round].patience);
+      late.push_back(attempt.call_ms() - static_cast<double>(due.count()));
       // The first rank's timeout is everyone's, and ranks begin at slightly different times.
       EXPECT_GE(late.back(), -100) << "gave up early";
     }
-    expect_in_time(world, name_of(calls[round]) + ": overshoot of the deadline", late, kMostLateMs);
+    expect_in_time(world, name_of(calls[round].row) + ": overshoot of the deadline", late,
+                   calls[round].patience > timeout ? kMostLateMs : kMostLateOfHostMs);
   }
   for (Rank r{0}; r.value < n(); ++r.value) expect_worked(world.card(r).attempts[calls.size()], r.value);
 }
@@ -332,11 +350,82 @@ TEST_P(CudaCollectiveFaults, ARankThatIsKilledAmongItsCallsIsNamedInTimeAndSurvi
 }
 
 TEST_P(CudaCollectiveFaults, ARankThatIsLateIsNamedWhenTheDeadlinePassesAndAllGoOn) {
-  hold_up_in(rows(n() == 2), false);
+  hold_up_in(held(rows(n() == 2)), false);
 }
 
 TEST_P(CudaCollectiveFaults, ARankThatStopsIsNamedWhenTheDeadlinePassesAndAllGoOnWhenItContinues) {
-  hold_up_in(rows(false), true);
+  hold_up_in(held(rows(false)), true);
+}
+
+/// With any number of ranks.
+class CudaStoppedRanks : public CudaCollectiveFaults {};
+INSTANTIATE_TEST_SUITE_P(, CudaStoppedRanks, ::testing::Values(2, 3, 4), processes_name);
+
+TEST_P(CudaStoppedRanks, AreNamedHoweverLongTheOthersWaitForTheirStreams) {
+  constexpr Duration kTimeout{1000};
+  // All wait for the stopped rank; or most of them for one that waits for it, in this call or the one before.
+  constexpr Row kChosen[] = {{StressKind::all_reduce, Way::mail},
+                             {StressKind::send_recv, Way::packets},
+                             {StressKind::send_recv, Way::streams},
+                             {StressKind::broadcast, Way::streams, true},
+                             {StressKind::reduce, Way::streams, true}};
+  std::vector<Held> calls;
+  for (const Row& row : kChosen) {
+    const int ahead = row.kind == StressKind::send_recv ? n() : 1;
+    for (const Duration patience : {kTimeout / 2, kTimeout, Duration{seconds{10}}})
+      calls.push_back({.row = row, .patience = patience, .ahead = ahead});
+  }
+  hold_up_in(calls, true, kTimeout);
+}
+
+// Copy engines bring such calls straight into the memory of the others, who have given the rank up, got their
+// Error, and use that memory again.
+TEST_P(CudaStoppedRanks, WriteNothingIntoSymmetricMemoryWhenTheyContinue) {
+  constexpr Duration kTimeout{1000};
+  const std::size_t block = std::size_t{64} << 20;  // as long as copy engines need it to be
+  const std::size_t words = size() * block / 4;
+  const TempDir dir;
+  World world(n(), [&](World& self, Rank rank) {
+    Seat seat(rank);
+    (void)seat.join(dir.path(), 1, rank, n(), seconds{20});  // loads every kernel
+    Group group = seat.join(dir.path(), 0, rank, n(), kTimeout);
+    const SymmetricBuffer buffer = group.allocate(words * 4);
+    auto* const all = reinterpret_cast<std::uint32_t*>(buffer.local());
+    const auto gather = [&] {
+      (void)all_gather(group, all + static_cast<std::size_t>(rank.value) * block / 4, all, block / 4,
+                       DType::u32, seat.gpu.stream(), {.algorithm = {}, .timeout = {}, .symmetric = true});
+      group.synchronize(seat.gpu.stream());
+    };
+    gather();
+    group.barrier();
+    if (rank == victim()) (void)::raise(SIGSTOP);
+    Attempt& attempt = self.card(rank).attempts[0];
+    attempt.run(gather);
+    seat.gpu.wait();
+    self.raise(kInTraffic);
+    if (rank == victim()) return;
+    // What others had under way has ended; from now on the memory is this rank's.
+    await_all(self, kInTraffic, size() - 1);
+    self.card(rank).attempts[1].run([&] {
+      seat.gpu.fill(all, kPaint, words);
+      seat.gpu.wait();
+      self.raise(kRoundEnded);
+      await_all(self, kInTraffic, size());
+      const std::vector<std::uint32_t> now = seat.gpu.read(all, words);
+      const auto changed =
+          std::count_if(now.begin(), now.end(), [](std::uint32_t word) { return word != kPaint; });
+      if (changed != 0) throw std::logic_error(fmt::format("{} of {} words were written to", changed, words));
+    });
+  });
+  ASSERT_TRUE(await_stopped(world.pid(victim()), seconds{40}));
+  const bool painted = world.await(kRoundEnded, static_cast<std::uint32_t>(size() - 1), seconds{20});
+  ASSERT_EQ(::kill(world.pid(victim()), SIGCONT), 0);
+  ASSERT_TRUE(world.finish(seconds{40})) << "a process hung";
+  EXPECT_TRUE(painted);
+  for (Rank r{0}; r.value < n(); ++r.value) {
+    expect_failed(world.card(r).attempts[0], r.value, ErrorCode::timeout);
+    if (r != victim()) expect_worked(world.card(r).attempts[1], r.value);
+  }
 }
 
 }  // namespace

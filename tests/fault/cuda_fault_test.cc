@@ -99,6 +99,7 @@ struct Member {
     options.size = n;
     options.device = gpu.device();
     options.timeout = timeout;
+    options.allow_overlapping_devices = testing::shared_gpus() > 0;
     // Calls that force no algorithm go by copy engines.
     options.copy_scratch_bytes = 1 << 20;
     options.tuning = dir + "/ways.json";
@@ -170,7 +171,7 @@ class CudaFaults : public ::testing::TestWithParam<int> {
   static void live_as_newcomer(
       World& world, Rank rank, const std::string& dir,
       const std::function<void(Group&)>& meanwhile = [](Group&) {}) {
-    Gpu gpu(DeviceId{victim().value});
+    Gpu gpu(testing::gpu_of(victim()));
     if (!world.await(kFirstEnded, static_cast<std::uint32_t>(n() - 1), seconds{40}))
       throw std::logic_error("the first group never ended");
     form_new_group(world, rank, dir, gpu, meanwhile);
@@ -224,7 +225,7 @@ TEST_P(CudaFaults, ARankKilledWhileItsPeersSpinIsNamedInTimeAndSurvivorsGoOn) {
     const TempDir dir;
     World world(n() + newcomers(), [&](World& self, Rank rank) {
       if (rank.value >= n()) return live_as_newcomer(self, rank, dir.path());
-      Gpu gpu(DeviceId{rank.value});
+      Gpu gpu(testing::gpu_of(rank));
       {
         Member member(dir.path(), rank, n(), gpu, seconds{20});
         const auto call = [&] {
@@ -260,7 +261,7 @@ TEST_P(CudaFaults, ARankKilledWhileItsPeersSpinIsNamedInTimeAndSurvivorsGoOn) {
 TEST_P(CudaFaults, ARankThatLeavesWhileItsPeersSpinIsNamedInTime) {
   const TempDir dir;
   World world(n(), [&](World& self, Rank rank) {
-    Gpu gpu(DeviceId{rank.value});
+    Gpu gpu(testing::gpu_of(rank));
     for (std::size_t round = 0; round < std::size(kWaits); ++round) {
       Member member(dir.path(), rank, n(), gpu, seconds{20}, round);
       if (rank == victim()) {
@@ -290,7 +291,7 @@ TEST_P(CudaFaults, ARankThatLeavesWhileItsPeersSpinIsNamedInTime) {
 TEST_P(CudaFaults, AnAbortFromAnotherThreadEndsEverySpin) {
   const TempDir dir;
   World world(n(), [&](World& self, Rank rank) {
-    Gpu gpu(DeviceId{rank.value});
+    Gpu gpu(testing::gpu_of(rank));
     for (std::size_t round = 0; round < std::size(kWaits); ++round) {
       Member member(dir.path(), rank, n(), gpu, seconds{20}, round);
       std::thread aborter;
@@ -331,7 +332,7 @@ TEST_P(CudaFaults, ARankThatNeverCallsIsNamedWhenTheDeadlinePasses) {
   constexpr Duration kCallTimeout{200};
   const TempDir dir;
   World world(n(), [&](World& self, Rank rank) {
-    Gpu gpu(DeviceId{rank.value});
+    Gpu gpu(testing::gpu_of(rank));
     load_kernels(dir.path(), rank, n(), gpu);
     for (std::size_t round = 0; round < std::size(kWaits); ++round) {
       Member member(dir.path(), rank, n(), gpu, kGroupTimeout, round);
@@ -377,7 +378,7 @@ TEST_P(CudaFaults, SynchronizeWithTheGroupsOwnTimeoutNamesTheAwaitedRank) {
   constexpr Duration kTimeout{1500};
   const TempDir dir;
   World world(n(), [&](World& self, Rank rank) {
-    Gpu gpu(DeviceId{rank.value});
+    Gpu gpu(testing::gpu_of(rank));
     load_kernels(dir.path(), rank, n(), gpu);
     Member member(dir.path(), rank, n(), gpu, kTimeout);
     if (rank != victim()) {
@@ -423,11 +424,11 @@ TEST_P(CudaFaults, ARankStoppedPastTheDeadlineFindsItselfEvicted) {
   };
   World world(n() + newcomers(), [&](World& self, Rank rank) {
     if (rank.value >= n()) {
-      Gpu own(DeviceId{victim().value});
+      Gpu own(testing::gpu_of(victim()));
       return live_as_newcomer(self, rank, dir.path(),
                               [&](Group& group) { meanwhile(self, own, group, nullptr); });
     }
-    Gpu gpu(DeviceId{rank.value});
+    Gpu gpu(testing::gpu_of(rank));
     load_kernels(dir.path(), rank, n(), gpu);
     std::optional<Member> member(std::in_place, dir.path(), rank, n(), gpu, kTimeout);
     if (rank == victim()) (void)::raise(SIGSTOP);
@@ -463,7 +464,7 @@ TEST_P(CudaFaults, ARankThatFailsOrDiesWhileItRegistersMemoryIsNamedByAll) {
       World world(n() + (killed ? newcomers() : 0), [&](World& self, Rank rank) {
         if (rank.value >= n()) return live_as_newcomer(self, rank, dir.path());
         if (rank == victim()) arm_fault(point, rank, action, self.card(rank));
-        Gpu gpu(DeviceId{rank.value});
+        Gpu gpu(testing::gpu_of(rank));
         {
           Member member(dir.path(), rank, n(), gpu, seconds{20});
           self.card(rank).attempts[0].run(
@@ -503,7 +504,7 @@ TEST_P(CudaFaults, CallsThatDoNotMatchEndInATimeoutOnAllRanks) {
   constexpr Duration kTimeout{1500};
   const TempDir dir;
   World world(n(), [&](World& self, Rank rank) {
-    Gpu gpu(DeviceId{rank.value});
+    Gpu gpu(testing::gpu_of(rank));
     load_kernels(dir.path(), rank, n(), gpu);
     std::optional<Member> member(std::in_place, dir.path(), rank, n(), gpu, kTimeout);
     self.card(rank).attempts[0].run([&] {

@@ -30,6 +30,12 @@ inline JoinOptions on_gpus() {
   return options;
 }
 
+/// Rank r's GPU: the r-th, or where ranks share GPUs (shared_gpus()) one of those.
+inline DeviceId gpu_of(Rank rank) {
+  const int shared = shared_gpus();
+  return DeviceId{shared > 0 ? rank.value % shared : rank.value};
+}
+
 inline void reduce(Group& group, const Gpu& gpu, const std::uint32_t* in, std::uint32_t* out,
                    std::size_t count, std::optional<Algorithm> algorithm = {}) {
   (void)all_reduce(group, in, out, count, DType::u32, ReduceOp::sum, gpu.stream(),

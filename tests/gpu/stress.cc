@@ -19,14 +19,11 @@
 
 #include "onehop/onehop.h"
 
-#include "driver/device.h"
-#include "driver/module.h"
 #include "gpu/stress_call.h"
+#include "gpu/stress_checks.h"
 #include "gpu/stress_plan.h"
 #include "support/gpu.h"
 #include "support/ranks.h"
-
-ONEHOP_DEVICE_CODE(stress_kernels);
 
 namespace onehop::testing {
 namespace {
@@ -98,9 +95,7 @@ class Stress {
         symmetric_(group.allocate(2 * StressPlan::kPartBytes)),
         arena_{.ordinary = gpu_.allocate(2 * StressPlan::kPartBytes), .symmetric = symmetric_.local()},
         findings_(gpu_.make<StressFindings>(1)),
-        fill_(load("stress_fill")),
-        check_(load("stress_check")),
-        advance_(load("stress_advance")) {}
+        checks_(gpu_, group.rank().value, group.size(), arena_, findings_) {}
 
   /// What was done, in a line or two; throws when something was wrong.
   std::string run() {
@@ -112,31 +107,11 @@ class Stress {
   }
 
  private:
-  static CudaModule& module() {
-    static auto& kernels = *new CudaModule(onehop_code_stress_kernels);
-    return kernels;
-  }
-  [[nodiscard]] CUfunction load(const char* name) const { return module().function(gpu_.device(), name); }
   [[nodiscard]] bool speaks() const { return group_.rank() == Rank{0}; }
 
-  void launch(CUfunction kernel, const StressBatch& batch, const char* what) const {
-    StressParams params;
-    params.arena = arena_;
-    params.findings = findings_;
-    params.rank = group_.rank().value;
-    params.ranks = group_.size();
-    std::copy(batch.begin(), batch.end(), params.ops);
-    const bool one = kernel == advance_;
-    const CurrentDevice current(gpu_.device());
-    launch_kernel(cuda_driver(), kernel,
-                  {.grid = one ? 1 : kStressBlocks * static_cast<unsigned>(batch.size()),
-                   .block = one ? 1u : 256u,
-                   .stream = static_cast<CUstream>(gpu_.stream().handle)},
-                  params, what);
-  }
-  void fill(const StressBatch& batch) const { launch(fill_, batch, "stress_fill"); }
+  void fill(const StressBatch& batch) const { checks_.fill(batch); }
   void check(const StressBatch& batch) {
-    launch(check_, batch, "stress_check");
+    checks_.check(batch);
     for (const StressOp& op : batch) {
       const std::uint32_t in = input_count(op, group_.rank().value, group_.size());
       const std::uint32_t out = output_count(op, group_.rank().value, group_.size());
@@ -147,7 +122,7 @@ class Stress {
     operations_ += batch.size();
   }
   void advance() {
-    launch(advance_, {}, "stress_advance");
+    checks_.advance();
     ++round_;
   }
 
@@ -317,9 +292,7 @@ class Stress {
   SymmetricBuffer symmetric_;
   StressArena arena_;
   StressFindings* findings_;
-  CUfunction fill_;
-  CUfunction check_;
-  CUfunction advance_;
+  StressChecks checks_;
   std::uint64_t compared_ = 0;
   std::uint64_t operations_ = 0;
   std::uint64_t bytes_ = 0;

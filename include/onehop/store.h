@@ -82,9 +82,10 @@ class ONEHOP_API Store {
 /// that listens on anything but loopback.
 struct TcpStoreOptions {
   std::string host = "127.0.0.1";
-  std::uint16_t port = 0;              ///< a server with port 0 picks a free one (see TcpStoreServer::port)
-  std::string secret = {};             ///< shared by server and clients; empty: loopback only
-  Duration timeout = kDefaultTimeout;  ///< for a client to connect; operations have their own
+  std::uint16_t port = 0;   ///< a server with port 0 picks a free one (see TcpStoreServer::port)
+  std::string secret = {};  ///< shared by server and clients; empty: loopback only
+  Duration timeout =
+      kDefaultTimeout;  ///< to resolve the host, and for a client to connect; operations have their own
 };
 
 /// The server side: owns its thread and stops it when destroyed. One per job, usually in the launcher or rank

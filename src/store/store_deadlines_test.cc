@@ -123,6 +123,12 @@ TEST(StoreDeadlines, OpeningAStoreOfAStoppedServerEndsInTime) {
   EXPECT_THAT(message, HasSubstr("200 ms"));
 }
 
+TEST(StoreDeadlines, OpeningAStoreWithAZeroTimeoutMakesOneAttempt) {
+  const auto server = TcpStoreServer::start({});
+  EXPECT_NO_THROW((void)tcp_store("127.0.0.1", server->port(), 0ms));
+  EXPECT_NO_THROW((void)tcp_store("localhost", server->port(), 0ms));
+}
+
 TEST(StoreDeadlines, ACallbackIsToldItsTimeout) {
   std::vector<Duration> told;
   const auto store = callback_store({.set = [&](auto, auto, Duration timeout) { told.push_back(timeout); },

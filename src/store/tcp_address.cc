@@ -5,7 +5,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <memory>
+#include <system_error>
+#include <thread>
 
 #include "base/check.h"
 
@@ -20,6 +23,49 @@ const sockaddr_in6& ipv6(const TcpAddress& a) {
   return *reinterpret_cast<const sockaddr_in6*>(&a.storage);
 }
 
+struct Found {
+  int error = 0;  ///< of getaddrinfo
+  std::vector<TcpAddress> addresses = {};
+};
+
+Found look_up(const std::string& host, std::uint16_t port, int flags) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | flags;
+  addrinfo* list = nullptr;
+  Found found{.error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list)};
+  if (found.error != 0) return found;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
+  for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
+    TcpAddress address;
+    std::memcpy(&address.storage, at->ai_addr, at->ai_addrlen);
+    address.size = at->ai_addrlen;
+    found.addresses.push_back(address);
+  }
+  return found;
+}
+
+/// getaddrinfo has no deadline, and a name server that is gone takes it many seconds: a thread asks, which is
+/// left to itself when it takes too long.
+Found look_up_name(const std::string& host, std::uint16_t port, const Deadline& deadline) {
+  std::packaged_task<Found()> task([host, port] { return look_up(host, port, 0); });
+  std::future<Found> found = task.get_future();
+  try {
+    std::thread(std::move(task)).detach();
+  } catch (const std::system_error& error) {
+    fail(ErrorCode::out_of_resources, "cannot start a thread to resolve the host '{}' of a tcp store: {}",
+         host, error.what());
+  }
+  if (found.wait_until(deadline.at()) != std::future_status::ready) {
+    fail(ErrorCode::timeout,
+         "the host '{}' of a tcp store could not be resolved within {} ms: give its numeric address, or find "
+         "out why the name server does not answer",
+         host, deadline.timeout().count());
+  }
+  return found.get();
+}
+
 }  // namespace
 
 bool TcpAddress::is_loopback() const {
@@ -31,24 +77,13 @@ std::uint16_t TcpAddress::port() const {
   return ntohs(is_ipv6() ? ipv6(*this).sin6_port : ipv4(*this).sin_port);
 }
 
-std::vector<TcpAddress> resolve(const std::string& host, std::uint16_t port) {
-  addrinfo hints = {};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  require(error == 0 && !host.empty(), "cannot resolve the host '{}' of a tcp store: {}", host,
-          host.empty() ? "it is empty" : ::gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  std::vector<TcpAddress> out;
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    TcpAddress address;
-    std::memcpy(&address.storage, at->ai_addr, at->ai_addrlen);
-    address.size = at->ai_addrlen;
-    out.push_back(address);
-  }
-  return out;
+std::vector<TcpAddress> resolve(const std::string& host, std::uint16_t port, const Deadline& deadline) {
+  require(!host.empty(), "cannot resolve the host '' of a tcp store: it is empty");
+  Found found = look_up(host, port, AI_NUMERICHOST);  // asks nobody
+  if (found.error != 0) found = look_up_name(host, port, deadline);
+  require(found.error == 0, "cannot resolve the host '{}' of a tcp store: {}", host,
+          ::gai_strerror(found.error));
+  return std::move(found.addresses);
 }
 
 os::UniqueFd open_socket(const TcpAddress& address) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
 #include "os/unique_fd.h"
 
 namespace onehop::store {
@@ -23,9 +24,10 @@ struct TcpAddress {
   [[nodiscard]] std::uint16_t port() const;
 };
 
-/// All addresses of host:port. Error{invalid_argument} when there is none. Names (not numeric addresses or
-/// localhost) may ask a name server and then take as long as the resolver is configured to wait.
-[[nodiscard]] std::vector<TcpAddress> resolve(const std::string& host, std::uint16_t port);
+/// All addresses of host:port. Error{invalid_argument} when there is none; Error{timeout} when a name server
+/// does not answer in time.
+[[nodiscard]] std::vector<TcpAddress> resolve(const std::string& host, std::uint16_t port,
+                                              const Deadline& deadline = Deadline::after(kDefaultTimeout));
 
 /// A new TCP socket of the address's family. Error{out_of_resources} when descriptors run out.
 [[nodiscard]] os::UniqueFd open_socket(const TcpAddress& address);

@@ -43,7 +43,7 @@ int connect_to(int fd, const TcpAddress& address, const Deadline& deadline) {
 
 TcpConnection::TcpConnection(const TcpStoreOptions& options, const Deadline& deadline, bool retry)
     : name_("tcp store " + host_and_port(options.host, options.port)) {
-  const std::vector<TcpAddress> addresses = resolve(options.host, options.port);
+  const std::vector<TcpAddress> addresses = resolve(options.host, options.port, deadline);
   // A server that is flooded with connections loses some on the way, and some answers take for ever.
   constexpr Duration kConnectTime{1000};
   constexpr Duration kHandshakeTime{5000};

@@ -149,7 +149,8 @@ class Server final : public TcpStoreServer {
 }  // namespace store
 
 std::unique_ptr<TcpStoreServer> TcpStoreServer::start(const TcpStoreOptions& options) {
-  const store::TcpAddress address = store::resolve(options.host, options.port).front();
+  const store::TcpAddress address =
+      store::resolve(options.host, options.port, Deadline::after(options.timeout)).front();
   const std::string name = store::host_and_port(options.host, options.port);
   require(
       address.is_loopback() || !options.secret.empty(),

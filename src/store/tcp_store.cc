@@ -43,7 +43,7 @@ constexpr std::string_view to_string(Op op) {
 class TcpStore final : public Store {
  public:
   explicit TcpStore(const TcpStoreOptions& options) : options_(options), owner_(::getpid()) {
-    idle_.emplace_back(options_, Deadline::after(options_.timeout), /*retry=*/true);
+    idle_.emplace_back(options_, grace_.extend(Deadline::after(options_.timeout)), /*retry=*/true);
     server_instance_ = idle_.back().server_instance();
   }
 

@@ -141,7 +141,7 @@ TEST(CApiCollectives, BlocksOfAllToAllVHaveAnySize) {
     EXPECT_EQ(onehop_all_to_all_v(group, in.data(), nullptr, offsets.data(), out.data(), counts.data(),
                                   offsets.data(), kI32, nullptr, nullptr, nullptr),
               ONEHOP_ERROR_INVALID_ARGUMENT);
-    EXPECT_THAT(onehop_last_error(), HasSubstr("in_counts"));
+    EXPECT_THAT(onehop_last_error(), HasSubstr("one count and one offset per rank"));
     if (me == 1) ++counts[2];
     EXPECT_EQ(onehop_all_to_all_v(group, in.data(), counts.data(), offsets.data(), out.data(), counts.data(),
                                   offsets.data(), kI32, nullptr, nullptr, nullptr),
@@ -203,9 +203,6 @@ TEST(CApiCollectives, AGroupOfCallsThatFailsIsOver) {
     int value = 0;
     (void)onehop_group_barrier(group, ONEHOP_TIMEOUT_DEFAULT);  // nobody is still joining
     EXPECT_OK(onehop_group_call_begin());
-    EXPECT_EQ(onehop_send(group, &value, 1, kI32, kRanks, nullptr, nullptr, nullptr),
-              ONEHOP_ERROR_INVALID_ARGUMENT);
-    EXPECT_THAT(onehop_last_error(), HasSubstr("rank 3 is not in a group of 3"));
     EXPECT_OK(onehop_send(group, &value, 1, kI32, onehop_group_rank(group), nullptr, nullptr, nullptr));
     EXPECT_EQ(onehop_group_call_end(), ONEHOP_ERROR_MISMATCH);
     EXPECT_THAT(onehop_last_error(), HasSubstr("sends itself 1 times"));

@@ -139,8 +139,8 @@ onehop_status_t onehop_all_to_all_v(onehop_group_t* group, const void* in, const
                                     const onehop_call_options_t* options, onehop_algorithm_t* used) {
   return run(group, CallKind::all_to_all_v, options, used, [&](Group& target, const CallOptions& given) {
     return all_to_all_v(target, in, to_blocks(in_counts, in_offsets, target.size()), out,
-                        to_blocks(out_counts, out_offsets, target.size()), as_dtype(dtype),
-                        Stream{stream}, given);
+                        to_blocks(out_counts, out_offsets, target.size()), as_dtype(dtype), Stream{stream},
+                        given);
   });
 }
 

@@ -14,10 +14,10 @@ void Group::barrier(Duration timeout) {
   self.call("barrier", timeout, [&](os::CallDeadline& deadline) {
     os::fault_point("barrier", self.rank().value);
     const CallDefect defect = timeout.count() < 0 ? CallDefect::bad_timeout : CallDefect::none;
-    first_step(self,
-               {.kind = static_cast<std::uint8_t>(CallKind::barrier),
-                .rejected = static_cast<std::uint8_t>(defect)},
-               deadline, "barrier");
+    first_step(
+        self,
+        {.kind = static_cast<std::uint8_t>(CallKind::barrier), .rejected = static_cast<std::uint8_t>(defect)},
+        deadline, "barrier");
   });
 }
 

@@ -139,7 +139,8 @@ class HostTransfers {
     const Transfer& awaited = lanes_.front().current();
     const Rank blamed = wait.blame(awaited.peer);
     fail_from(blamed, ErrorCode::timeout, "{}: rank {} waited {} ms for {} to {} {}", phase_, team.rank(),
-              deadline_.timeout().count(), awaited_text(mesh, awaited.peer, blamed), awaited.kind == CallKind::send ? "receive" : "send", describe(message_of(awaited)));
+              deadline_.timeout().count(), awaited_text(mesh, awaited.peer, blamed),
+              awaited.kind == CallKind::send ? "receive" : "send", describe(message_of(awaited)));
   }
 
   Group::State& group_;

@@ -1,5 +1,5 @@
-// How far the ranks of a GPU group are with their collectives, which they queue without waiting for each other
-// on the host. It tells who is behind, and whether what one rank refused was refused by all.
+// How far the ranks of a GPU group are with their collectives, which they queue without waiting for each
+// other on the host. It tells who is behind, and whether what one rank refused was refused by all.
 #pragma once
 
 #include <mutex>
@@ -16,8 +16,8 @@
 namespace onehop {
 
 /// A rank that refuses a collective throws at once, for one thread may drive several ranks. But its next
-/// collective must not be taken for the refused one by ranks that did not refuse. So it begins only when every
-/// other rank has refused the same one; if a rank has queued it, the group fails with the refusal.
+/// collective must not be taken for the refused one by ranks that did not refuse. So it begins only when
+/// every other rank has refused the same one; if a rank has queued it, the group fails with the refusal.
 class DeviceProgress {
  public:
   /// `ranks`: every rank's, in shared memory that starts as zero.

@@ -48,8 +48,8 @@ class DeviceWatch {
 
  private:
   void run();
-  /// Whom to name for a wait on the device that failed for `awaited`, which may be waiting itself: a rank that
-  /// does not answer, or is behind with its collectives, is the reason.
+  /// Whom to name for a wait on the device that failed for `awaited`, which may be waiting itself: a rank
+  /// that does not answer, or is behind with its collectives, is the reason.
   [[nodiscard]] Rank blame(Rank awaited);
   [[nodiscard]] Error stream_timeout(IpcChannel::Mesh::Wait& wait, Duration timeout);
   [[nodiscard]] RankSet peers() const;

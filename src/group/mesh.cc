@@ -109,7 +109,8 @@ void IpcChannel::Mesh::receive(Peer& from, Received received) {
       return;
     }
     case MessageKind::query: {
-      const Answer answer{.number = parse_query(received.message.payload).number, .awaited = awaited_locked()};
+      const Answer answer{.number = parse_query(received.message.payload).number,
+                          .awaited = awaited_locked()};
       const MeshMessage message{.kind = MessageKind::answer, .payload = encode(answer)};
       // Where there is no room the answer is lost, and this rank is taken for a silent one.
       (void)os::send_message(from.socket.get(), encode(message), -1, no_wait());
@@ -225,8 +226,8 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
                     phase, named(from).value, received.message.sequence, source.received);
         }
         ++source.received;
-        const bool fits = received.message.kind == kind || (received.message.kind == MessageKind::refusal &&
-                                                            kind == MessageKind::bytes);
+        const bool fits = received.message.kind == kind ||
+                          (received.message.kind == MessageKind::refusal && kind == MessageKind::bytes);
         if (!fits || received.message.call != call) {
           fail_from(named(from), ErrorCode::mismatch, "ranks disagree: rank {} calls {}, rank {} calls {}",
                     named(rank_).value, name_of(call, kind), named(from).value,
@@ -364,7 +365,8 @@ os::UniqueFd IpcChannel::Mesh::broadcast_fds(int fd, Rank root, const Deadline& 
 }
 
 std::string IpcChannel::Mesh::failure_message(const Error& error) const {
-  return encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, named(rank_)))});
+  return encode(
+      MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, named(rank_)))});
 }
 
 void IpcChannel::Mesh::fail_group(const Error& error) noexcept {

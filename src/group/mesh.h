@@ -144,7 +144,7 @@ class IpcChannel::Mesh {
   const std::vector<Rank> parent_ranks_;
   std::atomic<bool> own_numbers_;
   os::TimedMutex call_mutex_;  ///< one collective at a time; taken before state_mutex_
-  std::mutex state_mutex_;  ///< guards what follows, sockets included
+  std::mutex state_mutex_;     ///< guards what follows, sockets included
   std::vector<Peer> peers_;
   std::vector<const Wait*> waits_;  ///< that have become slow
   std::uint64_t last_query_ = 0;

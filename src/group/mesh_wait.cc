@@ -79,8 +79,8 @@ Error IpcChannel::Mesh::out_of_turn(Duration timeout, const char* phase) {
     awaited = awaited_locked();
   }
   const std::string text =
-      fmt::format("{}: rank {} waited {} ms for a call that another of its threads makes on this group", phase,
-                  named(rank_).value, timeout.count());
+      fmt::format("{}: rank {} waited {} ms for a call that another of its threads makes on this group",
+                  phase, named(rank_).value, timeout.count());
   if (awaited == 0) return {ErrorCode::timeout, text, named(rank_)};
   const Rank first{std::countr_zero(awaited)};
   return {ErrorCode::timeout, fmt::format("{}, and that waits for rank {}", text, named(first).value),

@@ -108,7 +108,7 @@ struct MeshMessage {
   DescriptorState descriptor = DescriptorState::none;
   std::uint64_t sequence = 0;  ///< counts bytes, descriptors and refusals per direction
   std::string payload;
-  std::string call{};          ///< the collective it is part of; empty: none
+  std::string call{};  ///< the collective it is part of; empty: none
 };
 
 /// A set of ranks: rank r is bit r.

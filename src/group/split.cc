@@ -92,8 +92,8 @@ std::optional<Group> Group::State::split(int color, int key, Status refusal) {
     const Deadline& deadline = started.arm();
     os::fault_point(kPhase, rank().value);
     const Choice own{.color = color, .key = key, .id = os::random_id()};
-    const std::vector<Choice> choices = parse_choices(
-        mesh_->all_gather({reinterpret_cast<const char*>(&own), sizeof own}, deadline, kPhase, std::move(refusal)));
+    const std::vector<Choice> choices = parse_choices(mesh_->all_gather(
+        {reinterpret_cast<const char*>(&own), sizeof own}, deadline, kPhase, std::move(refusal)));
     require_company(choices);
     const std::vector<Rank> members = members_of(choices, color);
 
@@ -114,7 +114,8 @@ std::optional<Group> Group::State::split(int color, int key, Status refusal) {
       }
       agree(formed, deadline, kPhase);
     } catch (const Error& error) {
-      // Before the sub-group's sockets are closed here: to its members that would look like this rank's death.
+      // Before the sub-group's sockets are closed here: to its members that would look like this rank's
+      // death.
       if (!found_by_all(error.code())) mesh_->fail_group(error);
       throw;
     }

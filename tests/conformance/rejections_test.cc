@@ -32,6 +32,7 @@ struct Call {
   std::optional<Algorithm> algorithm{};
   bool symmetric = false;
   double factor = 1;
+  std::optional<Duration> timeout{};
   // Of all_to_all_v.
   std::vector<std::size_t> sent;
   std::vector<std::size_t> sent_at;
@@ -41,7 +42,7 @@ struct Call {
   void make(Group& group) const {
     if (barrier) return group.barrier();
     const CallOptions options{
-        .algorithm = algorithm, .timeout = {}, .symmetric = symmetric, .factor = factor};
+        .algorithm = algorithm, .timeout = timeout, .symmetric = symmetric, .factor = factor};
     switch (collective) {
       case Collective::all_reduce:
         return (void)all_reduce(group, in, out, count, type, op, {}, options);
@@ -113,6 +114,7 @@ std::vector<Oddity> oddities() {
       {[](Call& c, int n) { c.root = Rank{n}; }, unusable, "root", has_root},
       {[](Call& c, int) { c.count = SIZE_MAX; }, unusable, "too large", has_count},
       {[](Call& c, int) { c.count = SIZE_MAX / 256; }, unusable, "too large", has_count},
+      {[](Call& c, int) { c.timeout = Duration{-1}; }, unusable, "its timeout is negative"},
       {[](Call& c, int) { c.factor = 0.5; }, unusable, "only premul_sum takes a factor"},
       {[](Call& c, int) { c.type = DType::u64, c.op = ReduceOp::premul_sum, c.factor = -1; }, unusable,
        "u64, premul_sum, factor -1", reduces},

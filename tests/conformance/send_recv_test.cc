@@ -317,51 +317,6 @@ TEST_P(SendRecv, TakesTurnsWithCollectives) {
   });
 }
 
-TEST_P(SendRecv, AnUnusableArgumentIsThisRanksErrorAlone) {
-  const Letters letters = all_pairs(100, true);
-  deliver(letters, [&](Group& group, Mailbag& bag) {
-    std::array<double, 4> memory{};
-    void* const data = memory.data();
-    const int me = group.rank().value;
-    const Rank other{(me + 1) % group.size()};
-    const auto type = DType::f64;
-    struct Row {
-      std::function<void()> call;
-      const char* text;
-    };
-    const Row rows[] = {
-        {[&] { (void)send(group, nullptr, 1, type, other); }, "its input is null"},
-        {[&] { (void)recv(group, nullptr, 1, type, other); }, "its output is null"},
-        {[&] { (void)send(group, odd(data), 1, type, other); }, "not aligned"},
-        {[&] { (void)recv(group, odd(data), 1, type, other); }, "not aligned"},
-        {[&] { (void)send(group, data, SIZE_MAX / 8, type, other); }, "count is too large"},
-        {[&] { (void)recv(group, data, 1, static_cast<DType>(77), other); }, "type is unknown"},
-        {[&] { (void)send(group, data, 1, type, Rank{group.size()}); }, "is not in a group of"},
-        {[&] { (void)recv(group, data, 1, type, Rank{}); }, "rank -1 is not in a group of"},
-        {[&] {
-           (void)send(group, data, 1, type, other, {}, {.algorithm = Algorithm::two_shot, .timeout = {}});
-         },
-         "its algorithm cannot carry it"},
-        {[&] { (void)recv(group, data, 1, type, other, {}, {.algorithm = {}, .timeout = Duration{-1}}); },
-         "must not be negative"},
-        {[&] { (void)send(group, data, 1, type, Rank{me}); }, "only in a GroupCall"},
-        {[&] { (void)recv(group, data, 1, type, Rank{me}); }, "only in a GroupCall"},
-    };
-    for (const bool grouped : {false, true}) {
-      for (const Row& row : rows) {
-        if (grouped && std::string_view(row.text) == "only in a GroupCall") continue;
-        std::optional<GroupCall> scope;
-        if (grouped) scope.emplace();
-        const Error error = error_of(row.call);
-        EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.message();
-        EXPECT_THAT(error.message(), HasSubstr(row.text));
-        if (scope) scope->end();  // nothing was queued
-      }
-    }
-    bag.exchange_all();
-  });
-}
-
 /// Pairs that do not agree: rank 0 sends what rank 1 does not expect. `make(rank)` is what these two call;
 /// all ranks' next calls fail with the same error, which names both.
 class Disagreement : public SendRecv {

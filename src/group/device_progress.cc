@@ -29,7 +29,7 @@ void DeviceProgress::settle(IpcChannel::Mesh& mesh, const Deadline& deadline, co
         refused_.store(false, std::memory_order_relaxed);
         return;
       }
-      if (verdict == Verdict::contradicted || deadline.expired()) mesh.fail_group_and_throw(refusal_->error);
+      if (verdict == Verdict::contradicted || deadline.expired()) mesh.fail_call(refusal_->error, phase);
     }
     mesh.check(phase);
     std::this_thread::sleep_for(std::chrono::microseconds{100});

@@ -55,7 +55,7 @@ std::string prepare(JoinOptions& options) {
   options.allow_overlapping_devices =
       options.allow_overlapping_devices || env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
   if (!options.device.is_host()) return identify_device(options.device);
-  (void)host::isa_name();  // throws for a bad ONEHOP_HOST_ISA
+  host::require_known_isa();
   return "host";
 }
 

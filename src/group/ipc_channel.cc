@@ -12,11 +12,11 @@ namespace onehop {
 namespace {
 
 /// For calls that have no way to tell the other ranks of a bad timeout but to end the channel.
-Deadline deadline_of(IpcChannel::Mesh& mesh, Duration timeout) {
+Deadline deadline_of(IpcChannel::Mesh& mesh, Duration timeout, const char* phase) {
   try {
     return Deadline::after(timeout);
   } catch (const Error& error) {
-    mesh.fail_group_and_throw(error);
+    mesh.fail_call(error, phase);
   }
 }
 
@@ -95,8 +95,8 @@ void IpcChannel::send_fd(Rank to, int fd, Duration timeout) {
     mesh_->send_fd(to, fd, Deadline::after(timeout));
   } catch (const Error& error) {
     // The receiver must not take the next descriptor for this one.
-    if (error.code() != ErrorCode::timeout) mesh_->fail_group(error);
-    throw;
+    if (error.code() == ErrorCode::timeout) throw;
+    mesh_->fail_call(error, "send_fd");
   }
 }
 
@@ -105,7 +105,7 @@ int IpcChannel::recv_fd(Rank from, Duration timeout) {
 }
 
 std::vector<int> IpcChannel::all_gather_fds(int fd, Duration timeout) {
-  std::vector<os::UniqueFd> owned = mesh_->all_gather_fds(fd, deadline_of(*mesh_, timeout));
+  std::vector<os::UniqueFd> owned = mesh_->all_gather_fds(fd, deadline_of(*mesh_, timeout, "all_gather_fds"));
   std::vector<int> all;
   all.reserve(owned.size());  // before anything is released
   for (os::UniqueFd& each : owned) all.push_back(each.release());
@@ -114,7 +114,7 @@ std::vector<int> IpcChannel::all_gather_fds(int fd, Duration timeout) {
 }
 
 int IpcChannel::broadcast_fds(int fd, Rank root, Duration timeout) {
-  os::UniqueFd received = mesh_->broadcast_fds(fd, root, deadline_of(*mesh_, timeout));
+  os::UniqueFd received = mesh_->broadcast_fds(fd, root, deadline_of(*mesh_, timeout, "broadcast_fds"));
   return rank() == root ? fd : received.release();
 }
 

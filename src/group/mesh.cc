@@ -294,8 +294,7 @@ auto IpcChannel::Mesh::collective(const Deadline& deadline, const char* phase, F
     const std::lock_guard turn(call_mutex_, std::adopt_lock);
     return body();
   } catch (const Error& error) {
-    fail_group(error);
-    throw;
+    fail_call(error, phase);
   }
 }
 
@@ -383,9 +382,14 @@ void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
   }
 }
 
-void IpcChannel::Mesh::fail_group_and_throw(const Error& error) {
-  fail_group(error);
-  throw error;
+void IpcChannel::Mesh::fail_call(const Error& error, const char* phase) {
+  const Rank own = named(rank_);
+  const Error told =
+      error.origin().none()
+          ? Error(error.code(), fmt::format("{}: rank {}: {}", phase, own.value, error.message()), own)
+          : error;
+  fail_group(told);
+  throw told;
 }
 
 void IpcChannel::Mesh::leave() noexcept {

@@ -57,8 +57,9 @@ class IpcChannel::Mesh {
 
   /// Makes this the failure of the whole group, unless there is one already: every rank's waits end with it.
   void fail_group(const Error& error) noexcept;
-  /// For what cannot be undone on the other ranks.
-  [[noreturn]] void fail_group_and_throw(const Error& error);
+  /// The same for what ends a call of this rank, which the error names unless it names one: throws what the
+  /// other ranks hear.
+  [[noreturn]] void fail_call(const Error& error, const char* phase);
   /// Reads what has arrived and throws the group's failure or the loss of a peer, naming `phase`. Called by
   /// everyone who waits for peers, however they wait.
   void check(const char* phase);

@@ -159,12 +159,6 @@ void Group::State::throw_timeout(Rank awaited, Rank blamed, Duration timeout, co
             own_name().value, timeout.count(), awaited_text(*mesh_, awaited, blamed));
 }
 
-void Group::State::fail_call(const Error& error, const char* phase) {
-  if (!error.origin().none()) mesh_->fail_group_and_throw(error);
-  mesh_->fail_group_and_throw(
-      Error(error.code(), fmt::format("{}: rank {}: {}", phase, rank().value, error.message()), rank()));
-}
-
 void Group::State::agree(const Status& own, const Deadline& deadline, const char* phase) {
   for (const std::string& raw : mesh_->all_gather(encode(own), deadline, phase))
     parse_status(raw).throw_if_failed();

@@ -91,7 +91,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
     if (!mesh_->usable()) mesh_->check(phase);
     os::CallDeadline deadline(timeout.count() < 0 ? options_.timeout : timeout);
     if (!call_mutex_.try_lock() && !call_mutex_.try_lock_until(deadline.arm()))
-      mesh_->fail_group_and_throw(mesh_->out_of_turn(timeout, phase));
+      fail_call(mesh_->out_of_turn(timeout, phase), phase);
     const std::lock_guard turn(call_mutex_, std::adopt_lock);
     if (!mesh_->usable()) mesh_->check(phase);
     try {
@@ -125,7 +125,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   /// `blamed` is the rank that holds up `awaited`, or that one itself.
   [[noreturn]] void throw_timeout(Rank awaited, Rank blamed, Duration timeout, const char* phase) const;
   /// Makes `error` the group's failure and throws it as the other ranks see it.
-  [[noreturn]] void fail_call(const Error& error, const char* phase);
+  [[noreturn]] void fail_call(const Error& error, const char* phase) { mesh_->fail_call(error, phase); }
 
   /// Collective: everyone's status; throws the first failure, the same on all ranks.
   void agree(const Status& own, const Deadline& deadline, const char* phase);

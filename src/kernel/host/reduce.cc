@@ -48,8 +48,12 @@ constexpr Candidate kCandidates[] = {
     {{"baseline", &baseline::kKernels}, [] { return true; }},
 };
 
+Isa wanted_isa() {
+  return find_isa(env::get("ONEHOP_HOST_ISA").value_or(""));
+}
+
 const Isa& active() {
-  static const Isa isa = find_isa(env::get("ONEHOP_HOST_ISA").value_or(""));
+  static const Isa isa = wanted_isa();
   return isa;
 }
 
@@ -71,6 +75,10 @@ Isa find_isa(std::string_view name) {
   }
   fail(ErrorCode::invalid_argument,
        "ONEHOP_HOST_ISA='{}' is not an instruction set of this CPU; it can run: {}", name, runnable);
+}
+
+void require_known_isa() {
+  (void)wanted_isa();
 }
 
 std::string_view isa_name() {

@@ -38,6 +38,9 @@ namespace onehop::host {
 /// lacks, or none at all (the functions above throw the same).
 [[nodiscard]] std::string_view isa_name();
 
+/// Throws what isa_name() throws, without making a choice: for joining, where all ranks hear of it.
+void require_known_isa();
+
 /// An instruction set this CPU can run.
 struct Isa {
   std::string_view name;

@@ -174,7 +174,7 @@ bool WeakRankJob::names_weak(Rank by) const {
 bool WeakRankJob::lost_server(Rank by) const {
   if (kind_ != StoreKind::hosted || by.none()) return false;
   const Attempt& attempt = world_->card(by).attempts[0];
-  return attempt.origin < 0 && attempt.text().starts_with("tcp store");
+  return (attempt.origin < 0 || attempt.origin == by.value) && attempt.text().starts_with("tcp store");
 }
 
 std::string WeakRankJob::errors() const {

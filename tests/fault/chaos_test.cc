@@ -68,6 +68,8 @@ class Round {
     for (Rank r{plan_.ranks}; r.value < world_->size(); ++r.value) judge_regroup(r);
     return std::move(wrong_);
   }
+  /// What every rank saw, a line each.
+  [[nodiscard]] std::string story() const;
   /// From the strike to the Error, on each rank that saw a death.
   [[nodiscard]] const std::vector<double>& detections() const { return detections_; }
   [[nodiscard]] const std::vector<double>& overshoots() const { return overshoots_; }
@@ -250,6 +252,20 @@ void Round::judge_regroup(Rank r) {
   if (world_->exit_of(r) != 0) wrong(fmt::format("rank {} ended with {}", r.value, world_->exit_of(r)));
 }
 
+std::string Round::story() const {
+  std::string lines;
+  for (Rank r{0}; r.value < plan_.ranks; ++r.value) {
+    for (const Trial trial : {kLoop, kAfterNarrow}) {
+      const Attempt& attempt = world_->card(r).attempts[trial];
+      if (attempt.state.load() == Attempt::not_tried) continue;
+      lines += fmt::format("    rank {}, {:.1f} ms after the strike: {} origin {}: {}\n", r.value,
+                           static_cast<double>(attempt.ended_ns - struck_ns_) / 1e6,
+                           to_string(attempt.error()), attempt.origin, attempt.text());
+    }
+  }
+  return lines;
+}
+
 // --- many rounds ---
 
 std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
@@ -354,6 +370,7 @@ Tally run_rounds(const Settings& settings, std::uint64_t first) {
                                         plan.round, plan.text(), line));
       fmt::print(stderr, "{}\n", tally.wrong.back());
     }
+    if (!wrong.empty()) fmt::print(stderr, "{}", round.story());
   };
   for (std::uint64_t i = first; i < settings.rounds; i += settings.together)
     run(ChaosPlan(settings.seed, settings.only.value_or(i)));

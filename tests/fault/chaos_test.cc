@@ -68,6 +68,8 @@ class Round {
     for (Rank r{plan_.ranks}; r.value < world_->size(); ++r.value) judge_regroup(r);
     return std::move(wrong_);
   }
+  /// What every rank saw, a line each.
+  [[nodiscard]] std::string story() const;
   /// From the strike to the Error, on each rank that saw a death.
   [[nodiscard]] const std::vector<double>& detections() const { return detections_; }
   [[nodiscard]] const std::vector<double>& overshoots() const { return overshoots_; }
@@ -82,6 +84,7 @@ class Round {
   [[nodiscard]] bool may_be_named(Rank by, Trial trial, int named) const;
   void wrong(const std::string& what) { wrong_.push_back(what); }
   [[nodiscard]] double figure(int rank, Figure what) const { return world_->card(Rank{rank}).figures[what]; }
+  [[nodiscard]] bool holds_store(const Attempt& attempt) const;
   [[nodiscard]] double lateness_ms() const;
 
   const ChaosPlan& plan_;
@@ -185,11 +188,20 @@ double Round::lateness_ms() const {
   return most;
 }
 
+/// A rank that is stopped while it has the lock of a file store keeps the others out of it. The kernel does
+/// not tell who has a lock: this error names nobody, and there is no new group over this store before that
+/// rank wakes.
+bool Round::holds_store(const Attempt& attempt) const {
+  return plan_.stops() && !plan_.tcp && attempt.state.load() == Attempt::failed &&
+         attempt.text().find("another process holds") != std::string::npos;
+}
+
 /// Besides the ranks that were struck:
 /// - a rank that never came to this join, since it had failed before;
 /// - where a rank is stopped, one that a call of a sub-group or a pair had kept, which it blamed on a struck
 /// rank.
 bool Round::may_be_named(Rank by, Trial trial, int named) const {
+  if (holds_store(world_->card(by).attempts[trial])) return true;
   if (named < 0) return false;
   if (plan_.struck(named)) return true;
   if (trial == kLoop && figure(by.value, kFailedJoining) != 0 &&
@@ -243,11 +255,25 @@ void Round::judge(Rank r) {
 
 void Round::judge_regroup(Rank r) {
   const Attempt& again = world_->card(r).attempts[kRegroup];
-  if (again.state.load() != Attempt::succeeded)
+  if (again.state.load() != Attempt::succeeded && !holds_store(again))
     wrong(fmt::format("rank {} in the new group: {}", r.value, again.text()));
   if (figure(r.value, kLeaked) != 0)
     wrong(fmt::format("rank {} has {} more descriptors than before", r.value, figure(r.value, kLeaked)));
   if (world_->exit_of(r) != 0) wrong(fmt::format("rank {} ended with {}", r.value, world_->exit_of(r)));
+}
+
+std::string Round::story() const {
+  std::string lines;
+  for (Rank r{0}; r.value < plan_.ranks; ++r.value) {
+    for (const Trial trial : {kLoop, kAfterNarrow}) {
+      const Attempt& attempt = world_->card(r).attempts[trial];
+      if (attempt.state.load() == Attempt::not_tried) continue;
+      lines += fmt::format("    rank {}, {:.1f} ms after the strike: {} origin {}: {}\n", r.value,
+                           static_cast<double>(attempt.ended_ns - struck_ns_) / 1e6,
+                           to_string(attempt.error()), attempt.origin, attempt.text());
+    }
+  }
+  return lines;
 }
 
 // --- many rounds ---
@@ -336,11 +362,13 @@ Tally run_rounds(const Settings& settings, std::uint64_t first) {
     std::vector<std::string> wrong = round.finish();
     std::vector<std::string> now = directories_in(runtime.path());
     std::vector<std::string> kept;
+    std::vector<std::string> fresh;  // what is kept has been told
     std::set_intersection(now.begin(), now.end(), left.begin(), left.end(), std::back_inserter(kept));
     tally.leftovers += kept.size();
     if (!kept.empty())
       wrong.push_back(fmt::format("the start of this round left {} of the last one", kept[0]));
-    left = std::move(now);
+    std::set_difference(now.begin(), now.end(), kept.begin(), kept.end(), std::back_inserter(fresh));
+    left = std::move(fresh);
 
     ++tally.rounds;
     tally.survivors += static_cast<std::uint64_t>(plan.survivors());
@@ -354,6 +382,7 @@ Tally run_rounds(const Settings& settings, std::uint64_t first) {
                                         plan.round, plan.text(), line));
       fmt::print(stderr, "{}\n", tally.wrong.back());
     }
+    if (!wrong.empty()) fmt::print(stderr, "{}", round.story());
   };
   for (std::uint64_t i = first; i < settings.rounds; i += settings.together)
     run(ChaosPlan(settings.seed, settings.only.value_or(i)));

@@ -224,7 +224,7 @@ TEST(FailingCalls, ASignalDuringAnyCallChangesNothing) {
   fmt::print("{} system calls interrupted one by one\n", matrix.total().cells());
 }
 
-// Each of its checks says what failed; none of them throws, hangs, or leaves anything open.
+// What it finds failing it gives the true reason for; no check throws, hangs, or leaves anything open.
 TEST(FailingCalls, DoctorSaysWhatFailsAndEnds) {
   if (!can_fail_calls()) GTEST_SKIP() << "system calls cannot be made to fail under ThreadSanitizer";
   int cells = 0;
@@ -233,7 +233,8 @@ TEST(FailingCalls, DoctorSaysWhatFailsAndEnds) {
     if (!chosen(call.name)) continue;
     bool struck = true;
     for (int nth = 0; struck && nth < kMostCalls; ++nth) {
-      enum Figure { kStruck, kLeaked, kFails, kBadLines };
+      const Cell cell{&call, StoreKind::file, 0, nth};
+      enum Figure { kStruck, kLeaked, kFails, kBadLines, kMisnamed };
       World world(1, [&](World& self, Rank rank) {
         Card& card = self.card(rank);
         const int before = testing::footprint().descriptors;
@@ -246,12 +247,17 @@ TEST(FailingCalls, DoctorSaysWhatFailsAndEnds) {
         card.figures[kStruck] = disarm_failing_call() ? 1 : 0;
         card.figures[kLeaked] = testing::footprint().descriptors - before;
         for (const Finding& finding : findings) {
-          if (finding.health == Health::fails) card.figures[kFails] += 1;
+          if (finding.health == Health::fails) {
+            card.figures[kFails] += 1;
+            if (finding.detail.find(cell.error_name()) == std::string::npos) {
+              card.figures[kMisnamed] += 1;
+              fmt::print(stderr, "{} number {}: {}: {}\n", call.name, nth, finding.name, finding.detail);
+            }
+          }
           if (finding.detail.empty() || finding.detail.find('\n') != std::string::npos)
             card.figures[kBadLines] += 1;
         }
       });
-      const Cell cell{&call, StoreKind::file, 0, nth};
       SCOPED_TRACE(cell.name());
       EXPECT_TRUE(world.finish(seconds{20})) << "doctor hung";
       const Card& card = world.card(Rank{0});
@@ -263,6 +269,8 @@ TEST(FailingCalls, DoctorSaysWhatFailsAndEnds) {
       EXPECT_EQ(card.attempts[0].state.load(), Attempt::succeeded) << card.attempts[0].text();
       EXPECT_EQ(card.figures[kLeaked], 0);
       EXPECT_EQ(card.figures[kBadLines], 0);
+      EXPECT_EQ(card.figures[kMisnamed], 0)
+          << "what doctor says fails for another reason than the one injected";
     }
   }
   fmt::print("doctor: {} system calls failed one by one; in {} of them it found something that fails here\n",

@@ -132,6 +132,10 @@ void live_in_part(Group& group, Attempt& attempt, double& calling_part) {
   attempt.begin_call();
   part->leave();
   group.barrier();
+  // A stopped rank that wakes may find that all others had arrived at that barrier. Nobody comes to this
+  // call.
+  attempt.begin_call();
+  check_all_reduce(group);
 }
 
 constexpr std::byte kPattern{0xa5};

@@ -174,7 +174,7 @@ bool WeakRankJob::names_weak(Rank by) const {
 bool WeakRankJob::lost_server(Rank by) const {
   if (kind_ != StoreKind::hosted || by.none()) return false;
   const Attempt& attempt = world_->card(by).attempts[0];
-  return attempt.origin < 0 && attempt.text().starts_with("tcp store");
+  return (attempt.origin < 0 || attempt.origin == by.value) && attempt.text().starts_with("tcp store");
 }
 
 std::string WeakRankJob::errors() const {
@@ -230,7 +230,7 @@ Outcome WeakRankJob::finish() {
       complain(fmt::format("rank {} names rank {}", r.value, attempt.origin));
     else if (attempt.error() == ErrorCode::mismatch)
       complain("a mismatch");
-    else if (attempt.text().find(" died") != std::string::npos)
+    else if (attempt.text().find(" died;") != std::string::npos)  // "died, or ..." is a guess, and said to be
       complain("nobody died");
     else if (!own && attempt.code != world_->card(Rank{weak_}).attempts[0].code &&
              attempt.error() != ErrorCode::timeout && attempt.error() != ErrorCode::peer_lost)

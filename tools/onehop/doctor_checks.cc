@@ -102,7 +102,8 @@ Finding check_fallocate() {
                  "raise the memory limit of this cgroup");
   }
   struct stat info {};
-  if (::fstat(memory.get(), &info) != 0 || static_cast<std::size_t>(info.st_blocks) * 512 < kProbeBytes) {
+  if (::fstat(memory.get(), &info) != 0) return fails(kMemory, kName, failed_call("fstat"), {});
+  if (static_cast<std::size_t>(info.st_blocks) * 512 < kProbeBytes) {
     return fails(kMemory, kName, "fallocate reserves nothing",
                  "out of memory would show as a crash, not an error");
   }
@@ -128,18 +129,26 @@ Finding check_futex() {
   const pid_t child = ::fork();
   if (child == 0) {
     const timespec limit{2, 0};
-    ::_exit(::syscall(SYS_futex, shared, FUTEX_WAIT, 0, &limit, nullptr, 0) == 0 ? 0 : 1);
+    ::_exit(::syscall(SYS_futex, shared, FUTEX_WAIT, 0, &limit, nullptr, 0) == 0 ? 0 : errno);
+  }
+  if (child < 0) {
+    const std::string reason = failed_call("fork");
+    (void)::munmap(shared, 4096);
+    return fails(kMemory, kName, reason, "check 'ulimit -u' and the cgroup's limit of processes");
   }
   bool woken = false;
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{2};
-  while (child > 0 && !woken && std::chrono::steady_clock::now() < until) {
+  while (!woken && std::chrono::steady_clock::now() < until) {
     woken = ::syscall(SYS_futex, shared, FUTEX_WAKE, 1, nullptr, nullptr, 0) == 1;
     if (!woken) std::this_thread::yield();
   }
   int status = 1;
-  if (child > 0) (void)::waitpid(child, &status, 0);
+  (void)::waitpid(child, &status, 0);
   (void)::munmap(shared, 4096);
   if (woken && status == 0) return works(kMemory, kName, "one process sleeps, another wakes it");
+  if (const int reason = WIFEXITED(status) ? WEXITSTATUS(status) : 0; reason != 0 && reason != ETIMEDOUT) {
+    return fails(kMemory, kName, fmt::format("{}: {}", kCall, errno_text(reason)), kSeccompRemedy);
+  }
   return fails(kMemory, kName, fmt::format("{} in one process was not woken from another", kCall),
                kSeccompRemedy);
 }
@@ -199,6 +208,7 @@ Finding check_passing_descriptors() {
   const Fd left(ends[0]);
   const Fd right(ends[1]);
   const Fd memory = make_memfd();
+  if (!memory) return fails(kRendezvous, kName, failed_call("memfd_create"), kSeccompRemedy);
   char byte = 'x';
   iovec data{&byte, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -229,13 +239,19 @@ Finding check_passing_descriptors() {
   const Fd received(number);
   struct stat a {};
   struct stat b {};
-  if (::fstat(memory.get(), &a) != 0 || ::fstat(received.get(), &b) != 0 || a.st_ino != b.st_ino) {
+  if (::fstat(memory.get(), &a) != 0 || ::fstat(received.get(), &b) != 0) {
+    return fails(kRendezvous, kName, failed_call("fstat"), {});
+  }
+  if (a.st_ino != b.st_ino) {
     return fails(kRendezvous, kName, "another file arrived than was sent",
                  "this sandbox does not pass descriptors");
   }
   ucred peer{};
   socklen_t size = sizeof peer;
-  if (::getsockopt(right.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid()) {
+  if (::getsockopt(right.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return fails(kRendezvous, kName, failed_call("SO_PEERCRED"), kSeccompRemedy);
+  }
+  if (peer.uid != ::geteuid()) {
     return fails(kRendezvous, kName, "SO_PEERCRED does not tell who the peer is",
                  "ranks of one job must share a user namespace");
   }

@@ -106,12 +106,14 @@ class Lobby {
 /// itself, and not because it waits for another one.
 class Connector {
  public:
-  Connector(const MeshPlan& plan, const Deadline& deadline, std::vector<os::UniqueFd>& sockets)
+  /// `unanswered`: connections to lower ranks.
+  Connector(const MeshPlan& plan, const Deadline& deadline, std::vector<os::UniqueFd>& sockets,
+            std::vector<os::UniqueFd>& unanswered)
       : plan_(plan),
         deadline_(deadline),
         sockets_(sockets),
         lobby_(plan, sockets),
-        unanswered_(static_cast<std::size_t>(plan.rank.value)),
+        unanswered_(unanswered),
         hello_(encode(MeshHello{.id = plan.id, .rank = plan.rank.value})) {}
 
   void run() {
@@ -120,7 +122,7 @@ class Connector {
     Deadline probe = Deadline::after(kProbeInterval);
     while (true) {
       bool retry = false;
-      for (std::size_t r = 0; r < unanswered_.size(); ++r) {
+      for (std::size_t r = 0; r < static_cast<std::size_t>(plan_.rank.value); ++r) {
         if (!sockets_[r] && !reach(r)) retry = true;
       }
       lobby_.admit();
@@ -209,7 +211,7 @@ class Connector {
   const Deadline& deadline_;
   std::vector<os::UniqueFd>& sockets_;
   Lobby lobby_;
-  std::vector<os::UniqueFd> unanswered_;  ///< connections to lower ranks
+  std::vector<os::UniqueFd>& unanswered_;
   const std::string hello_;
 };
 
@@ -218,14 +220,22 @@ class Connector {
 std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadline& deadline) {
   std::vector<os::UniqueFd> sockets(plan.paths.size());
   const auto mesh = [&] {
+    std::vector<os::ProcessWatch> processes;
+    for (const os::UniqueFd& each : sockets)
+      processes.push_back(each ? os::ProcessWatch::of_peer(each.get()) : os::ProcessWatch());
     return std::make_shared<IpcChannel::Mesh>(plan.rank, static_cast<int>(plan.paths.size()),
-                                              std::move(sockets));
+                                              std::move(sockets), std::move(processes));
   };
+  std::vector<os::UniqueFd> unanswered(sockets.size());
   try {
     os::fault_point("connect", plan.rank.value);
-    Connector(plan, deadline, sockets).run();
+    Connector(plan, deadline, sockets, unanswered).run();
   } catch (const Error& error) {
-    // To a rank that is connected already, closed sockets would look like this rank's death.
+    // To a rank that is connected already, closed sockets would look like this rank's death. One that has not
+    // answered may have placed this one all the same.
+    for (std::size_t r = 0; r < sockets.size(); ++r) {
+      if (!sockets[r]) sockets[r] = std::move(unanswered[r]);
+    }
     mesh()->fail_group(error);
     throw;
   }

@@ -32,7 +32,8 @@ std::string_view name_of(std::string_view call, MessageKind kind) {
 
 }  // namespace
 
-IpcChannel::Mesh::Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets, std::vector<Rank> parent_ranks)
+IpcChannel::Mesh::Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets,
+                       std::vector<os::ProcessWatch> processes, std::vector<Rank> parent_ranks)
     : rank_(rank),
       size_(size),
       parent_ranks_(std::move(parent_ranks)),
@@ -42,6 +43,7 @@ IpcChannel::Mesh::Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets, s
     if (!sockets[r]) continue;
     peers_[r].guard.emplace(sockets[r].get());
     peers_[r].socket = std::move(sockets[r]);
+    if (r < processes.size()) peers_[r].process = std::move(processes[r]);
   }
 }
 
@@ -72,12 +74,12 @@ void IpcChannel::Mesh::require_usable(const char* phase) const {
   if (left()) fail(ErrorCode::invalid_argument, "{}: this rank has left the group", phase);
 }
 
-void IpcChannel::Mesh::throw_gone(Rank who, const char* phase) {
+Error IpcChannel::Mesh::gone(Rank who, const char* phase) const {
   const bool bye = peers_[static_cast<std::size_t>(who.value)].said_bye;
-  throw Error(ErrorCode::peer_lost,
-              fmt::format("rank {} {} by rank {} during {}", named(who).value,
-                          bye ? "has left the group; seen" : "died; noticed", named(rank_).value, phase),
-              named(who));
+  return Error(ErrorCode::peer_lost,
+               fmt::format("rank {} {} by rank {} during {}", named(who).value,
+                           bye ? "has left the group; seen" : "died; noticed", named(rank_).value, phase),
+               named(who));
 }
 
 /// Moves everything that has arrived from a peer into its inbox.
@@ -143,14 +145,24 @@ void IpcChannel::Mesh::report_locked() {
 
 void IpcChannel::Mesh::check_locked(const char* phase) {
   require_usable(phase);
-  for (Peer& each : peers_) pump(each);
+  for (Peer& each : peers_) {
+    const bool died = !each.closed && each.process.has_died();  // before its last words are read
+    pump(each);
+    if (died) each.closed = true;
+  }
   if (failure_) {
     report_locked();
     throw Error(*failure_);
   }
   for (std::size_t r = 0; r < peers_.size(); ++r) {
     // A peer that said goodbye may have finished what we still work on; it is missed by whoever waits for it.
-    if (peers_[r].closed && !peers_[r].said_bye) throw_gone(Rank{static_cast<int>(r)}, phase);
+    if (!peers_[r].closed || peers_[r].said_bye) continue;
+    // Told to all before this rank's caller hears of it: should that one leave now, its goodbye must not come
+    // before the reason.
+    failure_ = gone(Rank{static_cast<int>(r)}, phase);
+    failed_.store(true, std::memory_order_relaxed);
+    report_locked();
+    throw Error(*failure_);
   }
 }
 
@@ -178,7 +190,7 @@ void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Dead
         return;
       }
       check_locked(phase);  // also empties the sockets of peers that cannot send to us either
-      if (status == os::SendStatus::closed) throw_gone(to, phase);
+      if (status == os::SendStatus::closed) throw gone(to, phase);
     }
     if (deadline.expired()) {
       const Rank blamed = wait.blame(to);
@@ -191,7 +203,7 @@ void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Dead
 }
 
 void IpcChannel::Mesh::wait_for_news(Rank writable, const Deadline& deadline) {
-  std::array<pollfd, kMaxHostRanks> entries;
+  std::array<pollfd, std::size_t{2} * kMaxHostRanks> entries;  // a socket and a process of each
   nfds_t count = 0;
   {
     const std::lock_guard lock(state_mutex_);
@@ -200,6 +212,8 @@ void IpcChannel::Mesh::wait_for_news(Rank writable, const Deadline& deadline) {
       const bool listening = !each.closed && each.inbox.size() < kMaxInbox;
       const bool sending = static_cast<int>(r) == writable.value;
       if (!each.socket || (!listening && !sending)) continue;
+      if (!each.closed && each.process.watches())
+        entries[count++] = {.fd = each.process.fd(), .events = POLLIN, .revents = 0};
       const int events = (listening ? POLLIN : 0) | (sending ? POLLOUT : 0);
       entries[count++] = {.fd = each.socket.get(), .events = static_cast<short>(events), .revents = 0};
     }
@@ -237,7 +251,7 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
       }
       check_locked(phase);
       if (!source.inbox.empty()) continue;  // it came, perhaps with a goodbye behind it, since the first look
-      if (source.closed) throw_gone(from, phase);
+      if (source.closed) throw gone(from, phase);
     }
     if (deadline.expired()) {
       const Rank blamed = wait.blame(from);

@@ -16,6 +16,7 @@
 #include "base/deadline.h"
 #include "group/messages.h"
 #include "os/fork_guard.h"
+#include "os/process_watch.h"
 #include "os/socket.h"
 #include "os/timed_mutex.h"
 #include "os/unique_fd.h"
@@ -31,7 +32,9 @@ class IpcChannel::Mesh {
   /// `sockets[r]` is connected to rank r; the own slot is empty. `parent_ranks`, if any, is what errors call
   /// the ranks until `use_own_numbers`: a sub-group is made inside a call of its parent, whose caller knows
   /// the parent's numbers only.
-  Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets, std::vector<Rank> parent_ranks = {});
+  /// `processes` notice what sockets that a stray child holds copies of do not; it may be empty.
+  Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets, std::vector<os::ProcessWatch> processes = {},
+       std::vector<Rank> parent_ranks = {});
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
   ~Mesh();  ///< leaves
@@ -40,6 +43,10 @@ class IpcChannel::Mesh {
   [[nodiscard]] int size() const { return size_; }
   /// What errors call rank r.
   [[nodiscard]] Rank named(Rank r) const;
+  /// For the mesh of a sub-group, whose sockets do not tell whose they are.
+  [[nodiscard]] os::ProcessWatch process_of(Rank r) const {
+    return peers_[static_cast<std::size_t>(r.value)].process.share();
+  }
   void use_own_numbers() { own_numbers_.store(true, std::memory_order_relaxed); }
 
   void send(Rank to, std::string_view payload, const Deadline& deadline, const char* phase);
@@ -71,7 +78,7 @@ class IpcChannel::Mesh {
     const std::lock_guard lock(state_mutex_);
     check_locked(phase);
     // In this order: what a rank does comes before its leaving.
-    if (peers_[static_cast<std::size_t>(awaited.value)].closed && !done()) throw_gone(awaited, phase);
+    if (peers_[static_cast<std::size_t>(awaited.value)].closed && !done()) throw gone(awaited, phase);
   }
   /// Whether rank r has closed its end, as far as has been read: what it did for this group, it did before.
   [[nodiscard]] bool has_left(Rank r) {
@@ -108,6 +115,7 @@ class IpcChannel::Mesh {
   struct Peer {
     os::UniqueFd socket;
     std::optional<os::ForkGuard> guard;
+    os::ProcessWatch process;  ///< never changed
     std::deque<Received> inbox;
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
@@ -135,7 +143,7 @@ class IpcChannel::Mesh {
   /// Sleeps until a peer has something to say or `writable` takes a message, but never long.
   void wait_for_news(Rank writable, const Deadline& deadline);
   [[nodiscard]] std::string failure_message(const Error& error) const;
-  [[noreturn]] void throw_gone(Rank who, const char* phase);
+  [[nodiscard]] Error gone(Rank who, const char* phase) const;
   template <class F>
   auto collective(const Deadline& deadline, const char* phase, F&& body);
 

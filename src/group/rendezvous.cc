@@ -323,7 +323,7 @@ class Joiner {
       const std::optional<std::string> raw = store_.get_for(offer_key(), Duration{0});
       // After the offer: rank 0 refuses before it makes another offer, which is not meant for this attempt.
       if (const std::optional<std::string> refusal = store_.get_for(refusal_key(nonce_), Duration{0})) {
-        (void)store_.delete_key(refusal_key(nonce_), deadline_.left());
+        quietly([&] { (void)store_.delete_key(refusal_key(nonce_), brief()); });
         parse_status(*refusal).throw_if_failed();
       }
       try {

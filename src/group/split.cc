@@ -116,8 +116,8 @@ std::optional<Group> Group::State::split(int color, int key, Status refusal) {
     } catch (const Error& error) {
       // Before the sub-group's sockets are closed here: to its members that would look like this rank's
       // death.
-      if (!found_by_all(error.code())) mesh_->fail_group(error);
-      throw;
+      if (found_by_all(error.code())) throw;
+      fail_call(error, kPhase);
     }
     if (part) part->state_->mesh_->use_own_numbers();
     return part;
@@ -128,7 +128,10 @@ Status Group::State::form_part(JoinOptions options, const os::Id& id, std::vecto
                                const std::vector<Rank>& members, const Deadline& deadline,
                                std::optional<Group>& part) {
   const Rank own = options.rank;
-  const auto mesh = std::make_shared<IpcChannel::Mesh>(own, options.size, std::move(sockets), members);
+  std::vector<os::ProcessWatch> processes;
+  for (const Rank each : members) processes.push_back(mesh_->process_of(each));
+  const auto mesh = std::make_shared<IpcChannel::Mesh>(own, options.size, std::move(sockets),
+                                                       std::move(processes), members);
   // The ranks of other sub-groups wait for this one's members, which know best who is missing.
   const Deadline early = deadline.with_time_to_tell();
   try {
@@ -137,10 +140,7 @@ Status Group::State::form_part(JoinOptions options, const os::Id& id, std::vecto
   } catch (const Error& error) {
     // What ended the parent's call on another member closed its end of the sub-group, too.
     mesh_->check(kPhase);
-    if (!found_by_all(error.code())) {
-      mesh_->fail_group(error);
-      throw;
-    }
+    if (!found_by_all(error.code())) fail_call(error, kPhase);
     return Status::of(error, own_name());
   }
 }

@@ -180,7 +180,14 @@ void PrivateDir::remove() noexcept {
   // A moved-from directory has no lock. The lock goes last, so that a sweep never races with the removal.
   if (!lock_) return;
   std::error_code ignored;
-  if (is_at(lock_, path_)) fs::remove_all(path_, ignored);
+  if (is_at(lock_, path_)) {
+    // The marker goes last: what a process that is killed here leaves behind, the next sweep takes.
+    for (const fs::directory_entry& entry : fs::directory_iterator(path_, ignored)) {
+      if (entry.path().filename() != kMarker) fs::remove_all(entry.path(), ignored);
+    }
+    (void)::unlinkat(lock_.get(), kMarker, 0);
+    (void)::rmdir(path_.c_str());
+  }
   lock_.reset();
 }
 

@@ -1,5 +1,6 @@
 #include "os/process_watch.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -31,6 +32,11 @@ ProcessWatch ProcessWatch::of_peer(int socket) {
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0 || credentials.pid <= 0)
     return {};
   return ProcessWatch(UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, credentials.pid, 0))));
+}
+
+ProcessWatch ProcessWatch::share() const {
+  if (!pidfd_) return {};
+  return ProcessWatch(UniqueFd(::fcntl(pidfd_.get(), F_DUPFD_CLOEXEC, 0)));
 }
 
 bool ProcessWatch::has_died() const {

@@ -19,6 +19,9 @@ class ProcessWatch {
   /// of processes that this one cannot see, or when there are no descriptors left.
   [[nodiscard]] static ProcessWatch of_peer(int socket);
 
+  /// Another watch of the same process; of nobody when there are no descriptors left.
+  [[nodiscard]] ProcessWatch share() const;
+
   /// False: it lives, or nobody is watched. A zombie has died, a stopped process has not.
   [[nodiscard]] bool has_died() const;
   [[nodiscard]] bool watches() const { return static_cast<bool>(pidfd_); }

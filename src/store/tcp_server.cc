@@ -65,7 +65,12 @@ class Loop {
 
   void accept_when_ready() {
     acceptor_.async_wait(tcp::acceptor::wait_read, [this](const asio::error_code& error) {
-      if (!error) accept_all();
+      if (!error) {
+        accept_all();
+      } else if (acceptor_.is_open()) {
+        log::warn("tcp store server: cannot wait for clients: {}; trying again", error.message());
+        accept_later(std::chrono::milliseconds{100});
+      }
     });
   }
 
@@ -100,7 +105,13 @@ class Loop {
   }
 
   void admit(os::UniqueFd fd) {
-    tcp::socket socket(io_, protocol_, fd.get());
+    tcp::socket socket(io_);
+    asio::error_code refused;
+    socket.assign(protocol_, fd.get(), refused);
+    if (refused) {
+      log::warn("tcp store server: cannot serve a client: {}", refused.message());
+      return;
+    }
     (void)fd.release();
     asio::error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "fault/world.h"
@@ -142,6 +144,12 @@ TEST_P(CudaRefusals, OfOneRankAreHeardByAllAndNoLaterCallTakesTheirPlace) {
         for (int i = 0; i < 2; ++i) {
           make(group, caller, all[round].kind, {.in = caller.in, .out = caller.out});
           group.synchronize(caller.gpu.stream());
+        }
+        // The root of a broadcast waits for nobody: it hears within the interval of its watch.
+        const auto end = std::chrono::steady_clock::now() + seconds{5};
+        while (std::chrono::steady_clock::now() < end) {
+          group.check();
+          std::this_thread::yield();
         }
       });
       caller.gpu.synchronize_device();

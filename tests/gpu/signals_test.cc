@@ -198,19 +198,38 @@ TEST_P(CudaSignals, AUsersKernelWhoseBarrierFailsReturnsAndTheHostHears) {
   });
 }
 
-TEST_P(CudaSignals, BadChannelsAndRanksAreRefusedBeforeAnythingIsQueued) {
+TEST_P(CudaSignals, BadArgumentsOfAWaitAreThisRanksErrorAlone) {
   run([](Group& group, Gpu& gpu) {
     const SymmetricBuffer buffer = group.allocate(64);
-    for (const int channel : {-1, SymmetricBuffer::kChannels}) {
-      EXPECT_THROW(buffer.barrier(gpu.stream(), channel), Error);
-      EXPECT_THROW(buffer.put_signal(gpu.stream(), Rank{0}, channel), Error);
+    for (const int channel : {-1, SymmetricBuffer::kChannels})
       EXPECT_THROW(buffer.wait_signal(gpu.stream(), Rank{0}, channel), Error);
-    }
-    EXPECT_THROW(buffer.put_signal(gpu.stream(), Rank{group.size()}), Error);
     EXPECT_THROW(buffer.wait_signal(gpu.stream(), Rank{-1}), Error);
     EXPECT_THROW((void)buffer.device_view(std::chrono::milliseconds{-1}), Error);
     expect_works(group, gpu);
   });
+}
+
+TEST_P(CudaSignals, BadArgumentsOfABarrierOrASignalAreHeardByAll) {
+  for (int which = 0; which < 3; ++which) {
+    run([which](Group& group, Gpu& gpu) {
+      const SymmetricBuffer buffer = group.allocate(64);
+      const Rank odd{group.size() - 1};
+      if (group.rank() == odd) {
+        EXPECT_THROW(which == 0   ? buffer.barrier(gpu.stream(), SymmetricBuffer::kChannels)
+                     : which == 1 ? buffer.put_signal(gpu.stream(), Rank{0}, -1)
+                                  : buffer.put_signal(gpu.stream(), Rank{group.size()}),
+                     Error);
+      }
+      try {
+        buffer.barrier(gpu.stream());
+        group.synchronize(gpu.stream());
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.message();
+        EXPECT_EQ(error.origin(), odd) << error.message();
+      }
+    });
+  }
 }
 
 }  // namespace

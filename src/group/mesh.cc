@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -137,7 +138,7 @@ void IpcChannel::Mesh::receive(Peer& from, Received received) {
 void IpcChannel::Mesh::report_locked() {
   if (reported_) return;
   reported_ = true;
-  const std::string bytes = failure_message(*failure_);
+  const std::string bytes = failure_message();
   for (const Peer& each : peers_) {
     if (each.socket) (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(kFarewell));
   }
@@ -377,17 +378,34 @@ os::UniqueFd IpcChannel::Mesh::broadcast_fds(int fd, Rank root, const Deadline& 
   });
 }
 
-std::string IpcChannel::Mesh::failure_message(const Error& error) const {
-  return encode(
-      MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, named(rank_)))});
+std::string IpcChannel::Mesh::failure_message() const {
+  const Status status{.code = failure_->code(), .origin = failure_->origin(), .message = failure_->message()};
+  return encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(status)});
 }
 
 void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
+  record_failure(error, error.origin().none() ? named(rank_) : error.origin());
+}
+
+void IpcChannel::Mesh::fail_with_parent(const Error& error) noexcept {
+  const auto member = std::find(parent_ranks_.begin(), parent_ranks_.end(), error.origin());
+  const Rank origin =
+      member == parent_ranks_.end() ? Rank{} : Rank{static_cast<int>(member - parent_ranks_.begin())};
+  try {
+    record_failure(
+        Error(error.code(), "in the split that made this group, in its parent's numbers: " + error.message()),
+        origin);
+  } catch (const std::exception&) {
+    // Out of memory: the other members see this rank leave.
+  }
+}
+
+void IpcChannel::Mesh::record_failure(const Error& error, Rank origin) noexcept {
   try {
     if (generation_ != os::fork_generation()) return;
     const std::lock_guard lock(state_mutex_);
     if (left()) return;
-    if (!failure_) failure_.emplace(error);
+    if (!failure_) failure_.emplace(error.code(), error.message(), origin);
     failed_.store(true, std::memory_order_relaxed);
     report_locked();
   } catch (const std::exception& e) {
@@ -415,7 +433,7 @@ void IpcChannel::Mesh::leave() noexcept {
     if (!forked) lock.lock();
     std::vector<std::string> last_words;
     // Somebody who has not heard of the failure yet would take this rank's leaving for the reason.
-    if (failure_ && !reported_) last_words.push_back(failure_message(*failure_));
+    if (failure_ && !reported_) last_words.push_back(failure_message());
     last_words.push_back(encode(MeshMessage{.kind = MessageKind::bye, .payload = {}}));
     for (Peer& each : peers_) {
       // A goodbye that does not fit is no loss: the closed socket then reads as a death, which ends waits as

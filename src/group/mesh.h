@@ -64,8 +64,11 @@ class IpcChannel::Mesh {
 
   /// Makes this the failure of the whole group, unless there is one already: every rank's waits end with it.
   void fail_group(const Error& error) noexcept;
-  /// The same for what ends a call of this rank, which the error names unless it names one: throws what the
-  /// other ranks hear.
+  /// For a sub-group whose split failed on this rank when other members had it already: they hear of the
+  /// parent's failure, and not only that this rank has left. The error names a member, or none().
+  void fail_with_parent(const Error& error) noexcept;
+  /// The same as fail_group for what ends a call of this rank, which the error names unless it names one:
+  /// throws what the other ranks hear.
   [[noreturn]] void fail_call(const Error& error, const char* phase);
   /// Reads what has arrived and throws the group's failure or the loss of a peer, naming `phase`. Called by
   /// everyone who waits for peers, however they wait.
@@ -134,6 +137,7 @@ class IpcChannel::Mesh {
   [[nodiscard]] os::UniqueFd take_fd(Rank from, const char* call, const Deadline& deadline);
   void check_locked(const char* phase);
   void report_locked();
+  void record_failure(const Error& error, Rank origin) noexcept;
   void pump(Peer& from);
   void receive(Peer& from, Received received);
   [[nodiscard]] RankSet awaited_locked() const;
@@ -142,7 +146,7 @@ class IpcChannel::Mesh {
   void require_usable(const char* phase) const;
   /// Sleeps until a peer has something to say or `writable` takes a message, but never long.
   void wait_for_news(Rank writable, const Deadline& deadline);
-  [[nodiscard]] std::string failure_message(const Error& error) const;
+  [[nodiscard]] std::string failure_message() const;
   [[nodiscard]] Error gone(Rank who, const char* phase) const;
   template <class F>
   auto collective(const Deadline& deadline, const char* phase, F&& body);

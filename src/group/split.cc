@@ -117,7 +117,12 @@ std::optional<Group> Group::State::split(int color, int key, Status refusal) {
       // Before the sub-group's sockets are closed here: to its members that would look like this rank's
       // death.
       if (found_by_all(error.code())) throw;
-      fail_call(error, kPhase);
+      try {
+        fail_call(error, kPhase);
+      } catch (const Error& told) {
+        if (part) part->state_->mesh_->fail_with_parent(told);
+        throw;
+      }
     }
     if (part) part->state_->mesh_->use_own_numbers();
     return part;

@@ -198,11 +198,16 @@ bool Round::holds_store(const Attempt& attempt) const {
 
 /// Besides the ranks that were struck:
 /// - a rank that never came to this join, since it had failed before;
+/// - nobody, in a sub-group that has failed since its parent's split did on another member, where the struck
+/// rank is no member: the text tells;
 /// - where a rank is stopped, one that a call of a sub-group or a pair had kept, which it blamed on a struck
 /// rank.
 bool Round::may_be_named(Rank by, Trial trial, int named) const {
   if (holds_store(world_->card(by).attempts[trial])) return true;
-  if (named < 0) return false;
+  if (named < 0) {
+    return world_->card(by).attempts[trial].text().find("in the split that made this group") !=
+           std::string::npos;
+  }
   if (plan_.struck(named)) return true;
   if (trial == kLoop && figure(by.value, kFailedJoining) != 0 &&
       figure(named, kJoins) < figure(by.value, kJoins))

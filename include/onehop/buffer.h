@@ -72,6 +72,10 @@ class ONEHOP_API SymmetricBuffer {
     return {reinterpret_cast<T*>(peer(r)), bytes() / sizeof(T)};
   }
 
+  // Unusable arguments of barrier and put_signal are Error{invalid_argument} on all ranks, and the failure of
+  // the group: a peer must not take the next one for the one that was refused. wait_signal consumes nothing
+  // when it fails, and may be called again.
+
   /// All ranks arrive; everything any rank wrote to symmetric memory before is visible to all after.
   void barrier(int channel = 0, Duration timeout = kDefaultTimeout) const;
   /// Tells `dst` that what this rank wrote before is ready.

@@ -380,7 +380,7 @@ ONEHOP_API onehop_status_t onehop_scatter(onehop_group_t* group, const void* in,
 /// Sends `count` elements to rank `dst`, whose matching onehop_recv names the same count and type: the k-th
 /// send of a pair goes to its k-th receive. Between host ranks a difference is MISMATCH, and the failure of
 /// the group. May return before the receive is called; nobody may count on that. Unusable arguments are
-/// INVALID_ARGUMENT on this rank alone. `stream`, `options` and `used` as for onehop_all_reduce.
+/// INVALID_ARGUMENT, and the failure of the group. `stream`, `options` and `used` as for onehop_all_reduce.
 ONEHOP_API onehop_status_t onehop_send(onehop_group_t* group, const void* in, size_t count,
                                        onehop_dtype_t dtype, int dst, void* stream,
                                        const onehop_call_options_t* options, onehop_algorithm_t* used);

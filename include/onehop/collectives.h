@@ -47,8 +47,9 @@ struct CallOptions {
 // - The algorithm used is returned. Only all_reduce and reduce have a choice: forcing Algorithm::two_shot on
 //   another one is Error{invalid_argument}.
 // - On GPUs a call is queued on `stream`, and ranks compare their calls only with ONEHOP_CHECK=1 in the
-//   environment: without it, calls that differ end in a timeout or in wrong data, and a bad pointer on one
-//   rank ends the group on all.
+//   environment: without it, calls that differ end in a timeout or in wrong data. A rank that refuses its
+//   arguments throws at once. If another rank has queued the same call, the group fails with that refusal; if
+//   all ranks refuse it, the group stays usable. This rank's next collective waits until that is known.
 
 /// out[i] = op over all ranks of in[i]. `count` elements each. In place: `out` is `in`.
 ///
@@ -117,9 +118,9 @@ ONEHOP_API Algorithm scatter(Group& group, const void* in, void* out, std::size_
 //   send, if it has not returned, and every later call: the group has failed. GPUs do not compare.
 // - A send may return before its recv is called, when the data fits what is buffered. Nobody may count on
 //   that: two ranks that both send first, or one that sends to itself, do so in a GroupCall (group_call.h).
-// - Arguments that are unusable (null, misaligned, a rank that is none, ...) are Error{invalid_argument} on
-//   this rank alone. Nothing was sent or received then, and the group stays usable.
-// - Other failures (a timeout, a rank that died) are the group's, as those of collectives are.
+// - Whatever fails is the failure of the group: arguments that are unusable (null, misaligned, a rank that is
+//   none, ...: Error{invalid_argument} that names this rank), a timeout, a rank that died. The peer must not
+//   take the next message for the one that failed.
 
 /// Sends `count` elements to rank `dst`. `in` is the caller's again when the call returns (GPUs: when the
 /// stream has got there). Returns Algorithm::one_shot.

@@ -22,6 +22,10 @@ namespace onehop {
 /// Host memory (memfd) and CUDA memory (VMM) are both file descriptors, so one exchange serves both.
 /// All calls are collective and made in the same order by all ranks; each is thread-safe, but two threads of
 /// one rank that make different calls at the same time have no defined order.
+///
+/// Unusable arguments are Error{invalid_argument} on all ranks. After all_gather and barrier the channel (and
+/// its group) is usable; after the other calls it has failed. recv_fd alone concerns nobody else: the caller
+/// may call it again.
 class ONEHOP_API IpcChannel {
  public:
   /// Connects `size` ranks that meet in `store` under `prefix`, which must be unique to this channel. Ranks

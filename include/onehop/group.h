@@ -123,9 +123,9 @@ class ONEHOP_API Group {
   void barrier(Duration timeout);
   /// GPU groups: waits until everything queued on `stream` has ended and throws if a collective of this group
   /// failed there. Without it (after cudaStreamSynchronize, say), `check()` tells whether results are right.
-  /// Error{timeout}: the stream was not done; the group has failed on all ranks then. The error names the rank
-  /// that holds the stream up: one that the device waits for, whose process does not answer, or that has begun
-  /// fewer collectives; this rank where there is none. Host groups: `check()`.
+  /// Error{timeout}: the stream was not done; the group has failed on all ranks then. The error names the
+  /// rank that holds the stream up: one that the device waits for, whose process does not answer, or that has
+  /// begun fewer collectives; this rank where there is none. Host groups: `check()`.
   void synchronize(Stream stream);
   void synchronize(Stream stream, Duration timeout);
   /// Everyone's bytes in rank order, at most 64 KiB each. Collective.

@@ -36,8 +36,8 @@ class Deadline {
     return Deadline(std::min(at_, Clock::now() + duration), timeout_);
   }
 
-  /// A little earlier (up to 60 ms): when to ask the other ranks whom they wait for, so that their answers are
-  /// there at the end. Ranks that sleep look at their sockets every 20 ms.
+  /// A little earlier (up to 60 ms): when to ask the other ranks whom they wait for, so that their answers
+  /// are there at the end. Ranks that sleep look at their sockets every 20 ms.
   [[nodiscard]] Deadline with_time_to_ask() const {
     return Deadline(at_ - std::min(timeout_ / 2, Duration{60}), timeout_);
   }

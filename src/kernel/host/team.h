@@ -51,8 +51,8 @@ static_assert(sizeof(Call) + sizeof(std::uint64_t) <= 64, "step and call share o
 /// Of a rank on a GPU, whose collectives do not wait for the other ranks on the host: how far it is. Written
 /// by its owner only (group/device_progress.h).
 struct alignas(64) Progress {
-  std::atomic<std::uint64_t> begun{0};       ///< collectives so far
-  std::atomic<std::uint64_t> refused[2]{};   ///< the numbers of the last two that it refused, by their parity
+  std::atomic<std::uint64_t> begun{0};      ///< collectives so far
+  std::atomic<std::uint64_t> refused[2]{};  ///< the numbers of the last two that it refused, by their parity
 };
 
 /// Start of every rank's communicator segment; what Pairs need (pairs.h) and the staging area follow.

@@ -421,6 +421,11 @@ void IpcChannel::Mesh::fail_call(const Error& error, const char* phase) {
           ? Error(error.code(), fmt::format("{}: rank {}: {}", phase, own.value, error.message()), own)
           : error;
   fail_group(told);
+  if (generation_ == os::fork_generation()) {
+    const std::lock_guard lock(state_mutex_);
+    if (failure_)
+      throw Error(*failure_);  // what the other ranks hear, should they have heard of another one first
+  }
   throw told;
 }
 

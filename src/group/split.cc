@@ -68,7 +68,7 @@ Status connect_members(IpcChannel::Mesh& mesh, const std::vector<Rank>& members,
     }
   };
   for (std::size_t i = 0; i < members.size(); ++i) {
-    if (members[i] <= mesh.rank()) continue;
+    if (members[i].value <= mesh.rank().value) continue;
     std::pair<os::UniqueFd, os::UniqueFd> ends;
     attempt([&] { ends = os::socket_pair(); });
     bool sent = false;
@@ -80,7 +80,8 @@ Status connect_members(IpcChannel::Mesh& mesh, const std::vector<Rank>& members,
     sockets[i] = std::move(ends.first);
   }
   for (std::size_t i = 0; i < members.size(); ++i) {
-    if (members[i] < mesh.rank()) attempt([&] { sockets[i] = mesh.recv_fd(members[i], deadline); });
+    if (members[i].value < mesh.rank().value)
+      attempt([&] { sockets[i] = mesh.recv_fd(members[i], deadline); });
   }
   return status;
 }

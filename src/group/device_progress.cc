@@ -58,6 +58,13 @@ std::optional<Error> DeviceProgress::contradicted_refusal() {
   return std::nullopt;
 }
 
+std::optional<Error> DeviceProgress::open_refusal() {
+  if (!refused_.load(std::memory_order_relaxed)) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  if (refusal_ && judge(refusal_->number) != Verdict::shared) return refusal_->error;
+  return std::nullopt;
+}
+
 RankSet DeviceProgress::behind() const {
   const auto begun = [&](std::size_t r) { return ranks_[r]->begun.load(std::memory_order_relaxed); };
   const std::uint64_t own = begun(static_cast<std::size_t>(rank_.value));

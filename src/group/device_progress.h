@@ -35,6 +35,9 @@ class DeviceProgress {
 
   /// This rank's refusal of a collective that another rank has queued. Thread-safe.
   [[nodiscard]] std::optional<Error> contradicted_refusal();
+  /// This rank's refusal of a collective that not all ranks are known to have refused, for when it leaves.
+  /// The others would take its leaving for the reason. Thread-safe.
+  [[nodiscard]] std::optional<Error> open_refusal();
   /// Ranks that have begun fewer collectives than this one. Thread-safe.
   [[nodiscard]] RankSet behind() const;
 

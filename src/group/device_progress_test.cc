@@ -85,6 +85,14 @@ TEST_F(Refusals, ThatAnotherRankDoesNotComeToAreTheErrorAtTheDeadline) {
   EXPECT_EQ(error.message(), "no");
 }
 
+TEST_F(Refusals, AreOpenUntilAllRanksHaveRefused) {
+  EXPECT_FALSE(of(0).open_refusal());
+  (void)refuse(0);
+  EXPECT_TRUE(of(0).open_refusal());
+  (void)refuse(1);
+  EXPECT_FALSE(of(0).open_refusal());
+}
+
 TEST_F(Refusals, WaitForRanksThatAreBehind) {
   (void)refuse(0);
   std::jthread late([&] { (void)refuse(1); });

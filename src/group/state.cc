@@ -144,6 +144,13 @@ Group::State::~State() {
 
 void Group::State::leave() noexcept {
   os::fault_point("leave", rank().value);
+  if (progress_ != nullptr && mesh_->usable()) {
+    try {
+      if (const std::optional<Error> refusal = progress_->open_refusal()) mesh_->fail_group(*refusal);
+    } catch (const std::exception&) {
+      // Out of memory: the others see this rank leave.
+    }
+  }
   // First the work under way, watched to its end: peers count on it, and its end may need their failure.
   if (device_ != nullptr && !mesh_->left() && generation_ == os::fork_generation()) device_->quiesce();
   mesh_->leave();

@@ -28,7 +28,7 @@ std::vector<Choice> parse_choices(const std::vector<std::string>& all) {
   return choices;
 }
 
-/// Every rank sees all choices, so a colour nobody can form a group of is refused by all alike.
+/// Every rank sees all choices, so all ranks refuse a colour that only one of them chose.
 void require_company(const std::vector<Choice>& choices) {
   for (std::size_t r = 0; r < choices.size(); ++r) {
     const auto same = std::count_if(choices.begin(), choices.end(),

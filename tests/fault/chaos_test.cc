@@ -46,7 +46,7 @@ constexpr double kDeathNoticedMs = static_cast<double>(kTimeout.count()) * 2 / 3
 
 enum Event { kJoined, kAllStruck, kRegrouped };
 enum Trial { kLoop, kAfterNarrow, kRegroup };
-enum Figure { kNamed, kNamedAfterNarrow, kJoins, kFailedJoining, kNarrow, kLeaked };
+enum Figure { kNamed, kNamedAfterNarrow, kJoins, kFailedJoining, kFailedJoiningAgain, kNarrow, kLeaked };
 
 int open_descriptors() {
   return static_cast<int>(std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()));
@@ -84,6 +84,9 @@ class Round {
   [[nodiscard]] bool may_be_named(Rank by, Trial trial, int named) const;
   void wrong(const std::string& what) { wrong_.push_back(what); }
   [[nodiscard]] double figure(int rank, Figure what) const { return world_->card(Rank{rank}).figures[what]; }
+  [[nodiscard]] bool failed_joining(Rank r, Trial trial) const {
+    return figure(r.value, trial == kLoop ? kFailedJoining : kFailedJoiningAgain) != 0;
+  }
   [[nodiscard]] bool holds_store(const Attempt& attempt) const;
   [[nodiscard]] double lateness_ms() const;
 
@@ -145,7 +148,7 @@ void Round::make_calls(World& world, Rank rank) {
         throw std::logic_error(fmt::format("{}: {}", caller ? caller->where() : "", error.what()));
       }
     });
-    card.figures[kFailedJoining] = caller && caller->joining() ? 1 : 0;
+    if (caller && caller->joining()) card.figures[trial == kLoop ? kFailedJoining : kFailedJoiningAgain] = 1;
   };
   attempt(kNamed);
   // Not all others have heard of that: they go on, and so does this rank.
@@ -209,9 +212,7 @@ bool Round::may_be_named(Rank by, Trial trial, int named) const {
            std::string::npos;
   }
   if (plan_.struck(named)) return true;
-  if (trial == kLoop && figure(by.value, kFailedJoining) != 0 &&
-      figure(named, kJoins) < figure(by.value, kJoins))
-    return true;
+  if (failed_joining(by, trial) && figure(named, kJoins) < figure(by.value, kJoins)) return true;
   return plan_.stops() && figure(named, kNarrow) != 0;
 }
 
@@ -231,7 +232,7 @@ void Round::judge_attempt(Rank r, Trial trial) {
   const double after_strike = static_cast<double>(attempt.ended_ns - struck_ns_) / 1e6;
   const double late = attempt.call_ms() - static_cast<double>(kTimeout.count());
   if (late > 100 + lateness_ms()) complain("missed its deadline");
-  if (plan_.stops() || figure(r.value, kFailedJoining) != 0) {
+  if (plan_.stops() || failed_joining(r, trial)) {
     if (attempt.error() == ErrorCode::timeout) overshoots_.push_back(late);
     return;
   }

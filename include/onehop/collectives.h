@@ -15,7 +15,7 @@ namespace onehop {
 struct CallOptions {
   /// Force one (it must be able to carry the call); default: the group's policy picks.
   std::optional<Algorithm> algorithm;
-  /// Default: the group's timeout.
+  /// Default: the group's timeout. On GPUs that of each wait of the call's kernels, from when it begins.
   std::optional<Duration> timeout;
   /// A promise that every rank of the call makes: `out`, which all ranks pass, also those that get nothing,
   /// lies at the same place of one SymmetricBuffer of this group on each; and an all_reduce is in place on

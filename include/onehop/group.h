@@ -143,10 +143,13 @@ class ONEHOP_API Group {
   void abort(std::string_view reason) noexcept;
   /// Throws what a call would throw now: after an abort, a death, a fork. Returns when all is well.
   void check() const;
-  /// Leaves the group; later calls throw. The destructor does the same.
+  /// Leaves the group; later calls throw. The destructor does the same. A rank on a GPU first waits for the
+  /// device, at most for the group's timeout: when the device is still at work then, a warning is logged and
+  /// the group's memory stays allocated.
   void leave() noexcept;
 
-  /// Completed collectives per algorithm, on this rank.
+  /// Collectives of this rank per algorithm: completed ones, on GPUs queued ones. Replays of a graph do not
+  /// count.
   [[nodiscard]] std::array<std::uint64_t, kAlgorithmCount> usage() const;
 
   class State;

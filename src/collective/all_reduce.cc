@@ -178,11 +178,14 @@ void make_list(Group::State& group, std::span<const AllReduceCall> calls, const 
     if (call.count == 0) continue;
     list.messages.push_back({.in = call.in, .out = call.out, .bytes = call.count * size_of(call.type)});
   }
-  const Duration timeout = arguments_of(first).timeout(group.options().timeout);
+  Duration timeout{0};  // the longest: they wait together
+  for (const AllReduceCall& call : calls)
+    timeout = std::max(timeout, arguments_of(call).timeout(group.options().timeout));
   group.call(to_text(CallKind::all_reduce), timeout, [&](os::CallDeadline& deadline) {
     for (std::size_t i = 0; i < calls.size(); ++i) {
       begin_device_call(group, arguments_of(calls[i]), defects[i], deadline);
     }
+    group.device()->begin_call(timeout);
     group.device()->all_reduce_list(list, first.stream);
     for (std::size_t i = 0; i < calls.size(); ++i) group.count_usage(Algorithm::one_shot);
   });

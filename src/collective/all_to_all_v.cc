@@ -196,13 +196,13 @@ DeviceExchange describe_device_exchange(const Arguments& arguments, const Blocks
 
 /// Ranks on GPUs, where calls are checked: throws, on all ranks alike, if one does not send what another
 /// expects.
-void compare_counts(const Group::State& group, const Blocks& in, const Blocks& out) {
+void compare_counts(const Group::State& group, const Blocks& in, const Blocks& out,
+                    const Deadline& deadline) {
   std::vector<std::uint64_t> own(in.counts.begin(), in.counts.end());
   own.insert(own.end(), out.counts.begin(), out.counts.end());
   const auto ranks = static_cast<std::size_t>(group.size());
-  const std::vector<std::string> all =
-      group.mesh().all_gather({reinterpret_cast<const char*>(own.data()), own.size() * sizeof own[0]},
-                              Deadline::after(group.options().timeout), "all_to_all_v");
+  const std::vector<std::string> all = group.mesh().all_gather(
+      {reinterpret_cast<const char*>(own.data()), own.size() * sizeof own[0]}, deadline, "all_to_all_v");
   const auto count = [&](std::size_t rank, std::size_t index) {
     std::uint64_t value = 0;
     if (all[rank].size() != own.size() * sizeof value)
@@ -235,8 +235,8 @@ Algorithm all_to_all_v(Group& group, const void* in, const Blocks& in_blocks, vo
                             .options = options};
   const CallDefect defect = find_block_defect(arguments, in_blocks, out_blocks, state.size());
   if (state.device() != nullptr) {
-    return make_device_call(state, arguments, defect, [&] {
-      if (state.checks_calls()) compare_counts(state, in_blocks, out_blocks);
+    return make_device_call(state, arguments, defect, [&](os::CallDeadline& deadline) {
+      if (state.checks_calls()) compare_counts(state, in_blocks, out_blocks, deadline.arm());
       state.device()->exchange(describe_device_exchange(arguments, in_blocks, out_blocks), stream);
       return Algorithm::one_shot;
     });

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 
 #include "collective/arguments.h"
 #include "group/state.h"
@@ -15,14 +16,20 @@ namespace onehop {
 void begin_device_call(Group::State& group, const Arguments& call, CallDefect defect,
                        os::CallDeadline& deadline);
 
-/// Makes one call: `queue()` queues it and returns the algorithm it used. Calls of no bytes pass through it,
-/// too.
+/// Makes one call: `queue()`, or `queue(deadline)`, queues it and returns the algorithm it used. Calls of no
+/// bytes pass through it, too.
 template <class Queue>
 Algorithm make_device_call(Group::State& group, const Arguments& call, CallDefect defect, Queue&& queue) {
   const Duration timeout = call.timeout(group.options().timeout);
   return group.call(to_text(call.kind), timeout, [&](os::CallDeadline& deadline) {
     begin_device_call(group, call, defect, deadline);
-    const Algorithm used = queue();
+    group.device()->begin_call(timeout);
+    Algorithm used{};
+    if constexpr (std::is_invocable_v<Queue, os::CallDeadline&>) {
+      used = queue(deadline);
+    } else {
+      used = queue();
+    }
     group.count_usage(used);
     return used;
   });

@@ -215,6 +215,7 @@ void make_transfers(Group::State& group, std::vector<Transfer> transfers, Durati
       }
       require_own_match(transfers, rank);
       if (group.device() != nullptr) {
+        group.device()->begin_call(timeout);
         for (const DeviceExchange& each : to_exchanges(transfers)) group.device()->exchange(each, stream);
       } else {
         HostTransfers(group, transfers, deadline, phase).run();

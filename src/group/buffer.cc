@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "group/state.h"
 #include "os/fault_point.h"
 #include "os/mapping.h"
@@ -36,7 +37,10 @@ SymmetricBuffer::State::State(std::shared_ptr<Group::State> owner, std::size_t s
 
 SymmetricBuffer::State::~State() {
   // Kernels may still use what is about to be unmapped, which would be the end of the whole context.
-  if (DeviceTeam* const device = group->device()) device->quiesce();
+  DeviceTeam* const device = group->device();
+  if (device == nullptr || device->quiesce(group->options().timeout)) return;
+  log::warn("{}", group->unended_work("giving back a buffer", "this buffer"));
+  (void)new MappedBlocks(std::move(owners_));
 }
 
 std::size_t SymmetricBuffer::State::device_pad_bytes() {

@@ -28,6 +28,7 @@ class FakeTeam : public DeviceTeam {
   mutable std::atomic<bool> aborted{false};
   mutable std::atomic<std::uint32_t> left{0};
 
+  void begin_call(Duration /*timeout*/) override {}
   void all_reduce(const DeviceAllReduce&, Stream) override {}
   void all_reduce_list(const DeviceAllReduceList& /*list*/, Stream /*stream*/) override {}
   void exchange(const DeviceExchange& /*call*/, Stream /*stream*/) override {}
@@ -47,7 +48,7 @@ class FakeTeam : public DeviceTeam {
   void abort() noexcept override { aborted = true; }
   void mark_left(Rank r) noexcept override { left |= 1u << r.value; }
   [[nodiscard]] bool idle(Stream) const override { return stream_ends() || aborted; }
-  void quiesce() noexcept override {}
+  [[nodiscard]] bool quiesce(Duration /*timeout*/) noexcept override { return true; }
 };
 
 /// Rank 0 with its device, and rank 1's end of the socket between them.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/env.h"
+#include "base/log.h"
 #include "base/wire.h"
 #include "group/process.h"
 #include "os/fault_point.h"
@@ -117,9 +118,9 @@ void Group::State::start_device(const Deadline& deadline) {
                                   .segments = std::move(segments),
                                   .staging_bytes = options_.scratch_bytes,
                                   .copy_bytes = options_.copy_scratch_bytes,
-                                  .timeout = options_.timeout,
                                   .alone = alone,
-                                  .blocks = resident_blocks_});
+                                  .blocks = resident_blocks_},
+                                 deadline);
     std::vector<host::Progress*> all_progress;
     for (const std::shared_ptr<Block>& segment : segments_)
       all_progress.push_back(&reinterpret_cast<host::SegmentHeader*>(segment->data())->progress);
@@ -139,6 +140,11 @@ Group::State::~State() {
     // The child of a fork: the driver does not work here, and what it would release is the parent's.
     (void)watch_.release();
     (void)device_.release();
+  } else if (!device_ended_) {
+    // Kernels still use what is about to be given back, which would be the end of the whole context.
+    watch_.reset();
+    (void)device_.release();
+    (void)new MappedBlocks(std::move(device_segments_));
   }
 }
 
@@ -152,8 +158,25 @@ void Group::State::leave() noexcept {
     }
   }
   // First the work under way, watched to its end: peers count on it, and its end may need their failure.
-  if (device_ != nullptr && !mesh_->left() && generation_ == os::fork_generation()) device_->quiesce();
+  if (device_ != nullptr && !mesh_->left() && generation_ == os::fork_generation()) end_device_work();
   mesh_->leave();
+}
+
+void Group::State::end_device_work() noexcept {
+  device_ended_ = device_->quiesce(options_.timeout);
+  if (device_ended_) return;
+  // This rank's waits were to end about now; what still runs after that is not the group's.
+  device_->abort();
+  device_ended_ = device_->quiesce(DeviceWatch::kGrace);
+  if (!device_ended_) log::warn("{}", unended_work("leave", "the group"));
+}
+
+std::string Group::State::unended_work(const char* phase, const char* what) const {
+  return fmt::format(
+      "{}: rank {}: device {} has not ended its work within {} ms: the memory of {} stays allocated until "
+      "the "
+      "process ends; does a kernel wait for something that will not come?",
+      phase, own_name().value, options_.device.value, options_.timeout.count(), what);
 }
 
 void Group::State::synchronize(Stream stream, Duration timeout) {

@@ -166,7 +166,12 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   void synchronize(Stream stream, Duration timeout);
   void leave() noexcept;
 
+  /// For the log: the device was still at work when `what` was to be given back.
+  [[nodiscard]] std::string unended_work(const char* phase, const char* what) const;
+
  private:
+  /// Waits for the device until the group's timeout, and a little longer after ending this rank's own waits.
+  void end_device_work() noexcept;
   /// Collective among the members: makes the sub-group of these ranks. Returns what all of them can hear of.
   [[nodiscard]] Status form_part(JoinOptions options, const os::Id& id, std::vector<os::UniqueFd> sockets,
                                  const std::vector<Rank>& members, const Deadline& deadline,
@@ -203,6 +208,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   std::unique_ptr<DeviceTeam> device_;
   std::unique_ptr<DeviceProgress> progress_;
   std::unique_ptr<DeviceWatch> watch_;
+  bool device_ended_ = true;  ///< false: its work goes on, in memory that must stay
   bool checks_calls_ = false;
   int resident_blocks_ = 0;
   os::TimedMutex call_mutex_;
@@ -250,7 +256,7 @@ class SymmetricBuffer::State {
              const char* phase);
 
   const std::vector<std::uint32_t*> device_pads_;
-  const MappedBlocks owners_;
+  MappedBlocks owners_;
   const std::optional<UserMemory> registered_;
   // How far each counter is. Only the thread that uses a channel touches its entries.
   std::array<std::uint32_t, kChannels> barriers_{};

@@ -15,6 +15,7 @@
 #include "onehop/device/view.h"
 #include "onehop/types.h"
 
+#include "base/deadline.h"
 #include "kernel/scale.h"
 
 namespace onehop {
@@ -158,14 +159,13 @@ class DeviceTeam {
     int rank = 0;
     std::vector<std::byte*> segments;  ///< of every rank, segment_bytes() each, zeroed, mapped for `device`
     std::size_t staging_bytes = 0;
-    std::size_t copy_bytes = 0;          ///< for DeviceProtocol::copies; 0: without
-    Duration timeout = kDefaultTimeout;  ///< of every wait on the device
-    bool alone = true;                   ///< no other rank of the group uses this device
-    int blocks = 1;                      ///< of a kernel that all ranks' devices can hold at once
+    std::size_t copy_bytes = 0;  ///< for DeviceProtocol::copies; 0: without
+    bool alone = true;           ///< no other rank of the group uses this device
+    int blocks = 1;              ///< of a kernel that all ranks' devices can hold at once
   };
 
   /// Loads every kernel: none may be loaded while one spins.
-  [[nodiscard]] static std::unique_ptr<DeviceTeam> create(Options options);
+  [[nodiscard]] static std::unique_ptr<DeviceTeam> create(Options options, const Deadline& deadline);
   /// Device memory that a rank of a group of `size` needs for itself.
   [[nodiscard]] static std::size_t segment_bytes(int size, std::size_t staging_bytes, std::size_t copy_bytes);
 
@@ -174,6 +174,8 @@ class DeviceTeam {
   DeviceTeam& operator=(const DeviceTeam&) = delete;
   virtual ~DeviceTeam() = default;
 
+  /// Before the launches of a call: how long each of its waits on the device may take.
+  virtual void begin_call(Duration timeout) = 0;
   virtual void all_reduce(const DeviceAllReduce& call, Stream stream) = 0;
   virtual void all_reduce_list(const DeviceAllReduceList& list, Stream stream) = 0;
   /// Pairs take part that have bytes to move; those of a pair are passed in the order of calls.
@@ -197,8 +199,9 @@ class DeviceTeam {
 
   /// Whether everything queued on `stream` has ended. Error{system} when the device has failed.
   [[nodiscard]] virtual bool idle(Stream stream) const = 0;
-  /// Waits for everything queued on the device. Kernels of the group end by their own deadlines.
-  virtual void quiesce() noexcept = 0;
+  /// Waits until everything queued on the device has ended, or cannot (the device has failed). False: it has
+  /// not within `timeout`. Kernels of the group end by their own deadlines, others may never.
+  [[nodiscard]] virtual bool quiesce(Duration timeout) noexcept = 0;
 };
 
 }  // namespace onehop

@@ -37,7 +37,7 @@ int multiprocessors(DeviceId) {
   fail_without_cuda("a rank on a GPU");
 }
 
-std::unique_ptr<DeviceTeam> DeviceTeam::create(Options) {
+std::unique_ptr<DeviceTeam> DeviceTeam::create(Options, const Deadline&) {
   fail_without_cuda("a group of GPUs");
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <future>
+#include <thread>
 
 #include "base/check.h"
 #include "driver/device.h"
@@ -102,19 +104,14 @@ class MappedWords {
 
 class CudaTeam final : public DeviceTeam {
  public:
-  explicit CudaTeam(Options options)
+  CudaTeam(Options options, const Deadline& deadline)
       : options_(std::move(options)),
         driver_(cuda_driver()),
         context_(cuda_context(options_.device)),
         layout_(cuda::SegmentLayout::of(size(), options_.staging_bytes, options_.copy_bytes)) {
     const CurrentDevice current(context_);
     words_.emplace(driver_);
-    // Mailboxes are empty when the group begins; no peer writes before all have agreed that it does.
-    const std::size_t mail = layout_.mail_one_shot().begin;
-    check_cuda(driver_.MemsetD8Async(reinterpret_cast<CUdeviceptr>(own_segment() + mail), 0xff,
-                                     layout_.copies().begin - mail, nullptr),
-               "emptying the mailboxes");
-    check_cuda(driver_.CtxSynchronize(), "emptying the mailboxes");
+    empty_lamport_buffers(deadline);
     // A kernel that is set up early waits on multiprocessors which the other ranks of a shared device may
     // need.
     dependent_launch_ =
@@ -144,14 +141,16 @@ class CudaTeam final : public DeviceTeam {
     wait_ = signal_module().function(options_.device, "stream_wait_signal");
   }
 
+  void begin_call(Duration timeout) override { call_timeout_ = timeout; }
+
   void all_reduce(const DeviceAllReduce& call, Stream stream) override {
     in_order(stream, [&](CUstream queue) {
       auto* const function =
           kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), kernel_op(call.op));
-      if (call.direct) return direct_->all_reduce(call, function, guard(options_.timeout), queue);
-      if (call.place != 0) direct_->meet(call.place, call.phase, guard(options_.timeout), queue);
+      if (call.direct) return direct_->all_reduce(call, function, call_guard(), queue);
+      if (call.place != 0) direct_->meet(call.place, call.phase, call_guard(), queue);
       if (call.protocol == DeviceProtocol::copies) {
-        return copies_->all_reduce(call, function, guard(options_.timeout), queue);
+        return copies_->all_reduce(call, function, call_guard(), queue);
       }
       cuda::AllReduceParams params = slots(call.protocol);
       params.chunk = call.chunk;
@@ -185,7 +184,7 @@ class CudaTeam final : public DeviceTeam {
       auto* const function =
           scatter_kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), kernel_op(call.op));
       if (call.protocol == ScatterProtocol::streams) {
-        return pairs_->reduce_scatter(call, function, guard(options_.timeout), queue);
+        return pairs_->reduce_scatter(call, function, call_guard(), queue);
       }
       const bool mail = call.protocol == ScatterProtocol::mail;
       cuda::AllReduceParams params = slots(mail ? DeviceProtocol::mail_one_shot : DeviceProtocol::packets);
@@ -207,19 +206,19 @@ class CudaTeam final : public DeviceTeam {
     in_order(stream, [&](CUstream queue) {
       auto* const function = scatter_kernel(static_cast<int>(ScatterProtocol::streams),
                                             static_cast<int>(call.type), kernel_op(call.op));
-      pairs_->reduce(call, root, two_shot, function, guard(options_.timeout), queue);
+      pairs_->reduce(call, root, two_shot, function, call_guard(), queue);
     });
   }
 
   void exchange(const DeviceExchange& call, Stream stream) override {
     in_order(stream, [&](CUstream queue) {
-      if (call.place != 0) return direct_->exchange(call, guard(options_.timeout), queue);
-      pairs_->exchange(call, guard(options_.timeout), queue);
+      if (call.place != 0) return direct_->exchange(call, call_guard(), queue);
+      pairs_->exchange(call, call_guard(), queue);
     });
   }
 
   void broadcast(const DeviceBroadcast& call, Stream stream) override {
-    in_order(stream, [&](CUstream queue) { pairs_->broadcast(call, guard(options_.timeout), queue); });
+    in_order(stream, [&](CUstream queue) { pairs_->broadcast(call, call_guard(), queue); });
   }
 
   void barrier(const DeviceView& view, int channel, Stream stream) override {
@@ -267,17 +266,50 @@ class CudaTeam final : public DeviceTeam {
     check_cuda(result, "waiting for a stream");
     return true;
   }
-  void quiesce() noexcept override {
+  [[nodiscard]] bool quiesce(Duration timeout) noexcept override {
+    // The driver's wait has no deadline: a thread makes it, and stays behind with it if need be.
     try {
-      const CurrentDevice current(context_);
-      (void)driver_.CtxSynchronize();
+      auto ended = std::make_shared<std::promise<void>>();
+      const std::future<void> end = ended->get_future();
+      std::thread([ended, context = context_, &driver = driver_] {
+        try {
+          const CurrentDevice current(context);
+          (void)driver.CtxSynchronize();
+        } catch (const std::exception&) {
+          // The driver is gone: so is what ran on it.
+        }
+        ended->set_value();
+      }).detach();
+      return end.wait_for(timeout) == std::future_status::ready;
     } catch (const std::exception&) {
-      // The driver is gone: so is what ran on it.
+      return false;  // no memory or no thread for it
     }
   }
 
  private:
   [[nodiscard]] int size() const { return static_cast<int>(options_.segments.size()); }
+  [[nodiscard]] DeviceGuard call_guard() const { return guard(call_timeout_); }
+  /// They are empty when the group begins; no peer writes before all have agreed that it does. On a stream of
+  /// its own: the default one waits for whatever else the process has queued.
+  void empty_lamport_buffers(const Deadline& deadline) const {
+    constexpr const char* kWhat = "emptying the Lamport buffers";
+    CUstream stream = nullptr;
+    check_cuda(driver_.StreamCreate(&stream, CU_STREAM_NON_BLOCKING), kWhat);
+    const std::size_t begin = layout_.mail_one_shot().begin;
+    CUresult result = driver_.MemsetD8Async(reinterpret_cast<CUdeviceptr>(own_segment() + begin), 0xff,
+                                            layout_.copies().begin - begin, stream);
+    if (result == CUDA_SUCCESS) {
+      while ((result = driver_.StreamQuery(stream)) == CUDA_ERROR_NOT_READY && !deadline.expired())
+        std::this_thread::sleep_for(std::chrono::microseconds{20});
+    }
+    (void)driver_.StreamDestroy(stream);  // what is queued on it still ends
+    if (result == CUDA_ERROR_NOT_READY) {
+      fail(ErrorCode::timeout,
+           "joining: device {} did not run a copy within {} ms: do other kernels occupy it?",
+           options_.device.value, deadline.timeout().count());
+    }
+    check_cuda(result, kWhat);
+  }
   /// Queues a call by `body(queue)`. Calls of one group share slots and counts: one on another stream waits
   /// for the one before it. In a stream that is being captured the graph's user orders it against other work.
   template <class Body>
@@ -315,7 +347,7 @@ class CudaTeam final : public DeviceTeam {
     params.size = size();
     params.early = call.shape.early;
     params.scale = call.scale;
-    params.guard = guard(options_.timeout);
+    params.guard = call_guard();
     launch_kernel(
         driver_, function,
         {.grid = call.shape.grid, .block = call.shape.block, .stream = queue, .dependent = dependent_launch_},
@@ -420,6 +452,7 @@ class CudaTeam final : public DeviceTeam {
   CUevent last_call_ = nullptr;
   CUstream last_stream_ = nullptr;
   bool called_ = false;
+  Duration call_timeout_ = kDefaultTimeout;
   std::optional<CopyEngine> copies_;  ///< of groups that give them memory
   std::optional<PairLinks> pairs_;
   std::optional<DirectCopies> direct_;
@@ -451,8 +484,8 @@ int multiprocessors(DeviceId device) {
   return cuda_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 }
 
-std::unique_ptr<DeviceTeam> DeviceTeam::create(Options options) {
-  return std::make_unique<CudaTeam>(std::move(options));
+std::unique_ptr<DeviceTeam> DeviceTeam::create(Options options, const Deadline& deadline) {
+  return std::make_unique<CudaTeam>(std::move(options), deadline);
 }
 
 std::size_t DeviceTeam::segment_bytes(int size, std::size_t staging_bytes, std::size_t copy_bytes) {

@@ -194,7 +194,7 @@ void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Dead
       if (status == os::SendStatus::closed) throw gone(to, phase);
     }
     if (deadline.expired()) {
-      const Rank blamed = wait.blame(to);
+      const Rank blamed = wait.blame(to, phase);
       fail_from(named(blamed), ErrorCode::timeout, "{}: rank {} waited {} ms to send to {}", phase,
                 named(rank_).value, deadline.timeout().count(), awaited_text(*this, to, blamed));
     }
@@ -255,7 +255,7 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
       if (source.closed) throw gone(from, phase);
     }
     if (deadline.expired()) {
-      const Rank blamed = wait.blame(from);
+      const Rank blamed = wait.blame(from, phase);
       fail_from(named(blamed), ErrorCode::timeout, "{}: rank {} waited {} ms for {}", phase,
                 named(rank_).value, deadline.timeout().count(), awaited_text(*this, from, blamed));
     }

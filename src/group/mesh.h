@@ -180,8 +180,9 @@ class IpcChannel::Mesh::Wait {
 
   /// Call now and then.
   void look(RankSet awaited, const Deadline& deadline);
-  /// Once the deadline has passed: the rank to name, for a wait for `awaited`.
-  [[nodiscard]] Rank blame(Rank awaited);
+  /// Once the deadline has passed: the rank to name, for a wait for `awaited`. Throws what the group has
+  /// failed with meanwhile.
+  [[nodiscard]] Rank blame(Rank awaited, const char* phase);
   /// The number of the query, or 0: it was not asked.
   [[nodiscard]] std::uint64_t query() const { return query_; }
   [[nodiscard]] RankSet awaited() const { return awaited_; }

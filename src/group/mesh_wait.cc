@@ -5,12 +5,17 @@
 // everyone whom they wait for. Whoever reads its sockets answers at once: a rank that waits, and the watch
 // thread of one that has a GPU. A stopped rank does not.
 #include <bit>
+#include <thread>
 
 #include "base/check.h"
 #include "group/mesh.h"
 
 namespace onehop {
 namespace {
+
+/// How much later than its deadline a rank may name one that does not answer. A fifth of the 100 ms by which
+/// any call may exceed its deadline (docs/reliability.md).
+constexpr Duration kTimeToHear{20};
 
 /// Lowest first.
 template <class F>
@@ -101,9 +106,16 @@ void IpcChannel::Mesh::Wait::end() {
   std::erase(mesh_.waits_, this);
 }
 
-Rank IpcChannel::Mesh::Wait::blame(Rank awaited) {
+Rank IpcChannel::Mesh::Wait::blame(Rank awaited, const char* phase) {
   if (query_ == 0) return awaited;
-  const Rank found = mesh_.holds_up(set_of(awaited), query_);
+  Rank found = mesh_.holds_up(set_of(awaited), query_);
+  // A rank that does not answer may be waiting in the split that made this group, for a rank outside of it.
+  // Its deadline is earlier than ours, and it is about to say whom it waited for.
+  for (const Deadline end = Deadline::after(kTimeToHear); !mesh_.silent(query_).none() && !end.expired();
+       found = mesh_.holds_up(set_of(awaited), query_)) {
+    mesh_.check(phase);
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
   return found.none() ? awaited : found;
 }
 

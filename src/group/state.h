@@ -120,7 +120,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
           Rank{r}, [&] { return team_.arrived(r); }, phase);
     };
     if (!team_.wait(r, deadline, check))
-      throw_timeout(Rank{r}, wait.blame(Rank{r}), deadline.timeout(), phase);
+      throw_timeout(Rank{r}, wait.blame(Rank{r}, phase), deadline.timeout(), phase);
   }
   /// `blamed` is the rank that holds up `awaited`, or that one itself.
   [[noreturn]] void throw_timeout(Rank awaited, Rank blamed, Duration timeout, const char* phase) const;

@@ -13,8 +13,8 @@
 namespace onehop {
 namespace {
 
-/// How much later than its deadline a rank may name one that does not answer. A fifth of the 100 ms by which
-/// any call may exceed its deadline (docs/reliability.md).
+/// How much later than its deadline a rank of a sub-group may name one that does not answer. A fifth of the
+/// 100 ms by which any call may exceed its deadline (docs/reliability.md).
 constexpr Duration kTimeToHear{20};
 
 /// Lowest first.
@@ -111,7 +111,8 @@ Rank IpcChannel::Mesh::Wait::blame(Rank awaited, const char* phase) {
   Rank found = mesh_.holds_up(set_of(awaited), query_);
   // A rank that does not answer may be waiting in the split that made this group, for a rank outside of it.
   // Its deadline is earlier than ours, and it is about to say whom it waited for.
-  for (const Deadline end = Deadline::after(kTimeToHear); !mesh_.silent(query_).none() && !end.expired();
+  const Duration time_to_hear = mesh_.parent_ranks_.empty() ? Duration{0} : kTimeToHear;
+  for (const Deadline end = Deadline::after(time_to_hear); !mesh_.silent(query_).none() && !end.expired();
        found = mesh_.holds_up(set_of(awaited), query_)) {
     mesh_.check(phase);
     std::this_thread::sleep_for(std::chrono::milliseconds{1});

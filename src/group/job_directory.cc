@@ -58,7 +58,7 @@ std::string boot_id() {
   try {
     return os::boot_id();
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::unsupported) return {};  // it is missing for all ranks alike
+    if (error.code() == ErrorCode::unsupported) return {};  // it is missing for all ranks
     throw;
   }
 }

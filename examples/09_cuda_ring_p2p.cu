@@ -1,5 +1,5 @@
-// The classic ring over peer access: one process, all GPUs. A kernel on each device writes straight into the
-// memory of the next one.
+// The classic of peer access: one process, all GPUs. Enables access between all pairs and says how each pair
+// is joined; then a kernel on each device writes straight into the memory of the next one.
 //
 //   ./cuda_ring_p2p
 #include <onehop/onehop.h>
@@ -10,6 +10,8 @@
 #include "cuda_example.h"
 
 namespace {
+
+using onehop::DeviceId;
 
 constexpr std::size_t kCount = 1 << 20;
 
@@ -23,46 +25,54 @@ __global__ void fill(std::uint32_t* to, int writer) {
     to[i] = value(writer, i);
 }
 
+void enable_all_pairs(int gpus) {
+  const onehop::Topology topology = onehop::Topology::probe();
+  onehop::PeerAccess& access = onehop::PeerAccess::of_process();
+  for (int from = 0; from < gpus; ++from) {
+    for (int to = 0; to < gpus; ++to) {
+      if (from == to) continue;
+      const bool enabled = access.can_access(DeviceId{from}, DeviceId{to});
+      const onehop::PairAttributes pair = access.pair_attributes(DeviceId{from}, DeviceId{to});
+      const int links = topology.pair(DeviceId{from}, DeviceId{to}).nvlinks;
+      std::printf("GPU %d -> GPU %d: access %s, performance rank %d, native atomics %s, %s\n", from, to,
+                  enabled ? "enabled" : "none", pair.performance_rank, pair.native_atomics ? "yes" : "no",
+                  links > 0 ? ("NVLink x" + std::to_string(links)).c_str() : "PCIe");
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
   using example::check;
   if (example::skipped()) return 0;
   const int gpus = example::gpus();
+  enable_all_pairs(gpus);
   std::vector<std::uint32_t*> memory(gpus);
   for (int device = 0; device < gpus; ++device) {
     check(cudaSetDevice(device), "cudaSetDevice");
-    check(cudaMalloc(&memory[device], kCount * sizeof(std::uint32_t)), "cudaMalloc");
-    check(cudaMemset(memory[device], 0, kCount * sizeof(std::uint32_t)), "cudaMemset");
+    memory[device] = example::allocate<std::uint32_t>(kCount);
     example::finish("clearing");
   }
-
-  std::vector<onehop::IpcMapping> reached;  // as long as kernels use them
   for (int device = 0; device < gpus; ++device) {
     const int next = (device + 1) % gpus;
-    // The same two calls that share memory between processes (cuda_ring_ipc). Inside one process they check
-    // that the pair can reach each other, enable the access and give the pointer itself.
-    const onehop::IpcHandle handle = onehop::export_ipc(memory[next], kCount * sizeof(std::uint32_t));
-    reached.push_back(onehop::IpcMapping::open(handle, onehop::DeviceId{device}));
+    if (!onehop::PeerAccess::of_process().can_access(DeviceId{device}, DeviceId{next}))
+      throw std::runtime_error("no ring without peer access between neighbours");
     check(cudaSetDevice(device), "cudaSetDevice");
-    fill<<<64, 256>>>(reinterpret_cast<std::uint32_t*>(reached.back().data()), device);
+    fill<<<64, 256>>>(memory[next], device);  // with access a pointer is good on both devices
     check(cudaGetLastError(), "launching fill");
   }
   // A kernel's stores are in the peer's memory when the kernel has ended.
-  for (int device = 0; device < gpus; ++device) {
-    check(cudaSetDevice(device), "cudaSetDevice");
-    example::finish("fill");
-  }
-
   std::size_t wrong = 0;
   std::vector<std::uint32_t> got(kCount);
   for (int device = 0; device < gpus; ++device) {
-    check(cudaSetDevice(device), "cudaSetDevice");
-    check(cudaMemcpy(got.data(), memory[device], kCount * sizeof(std::uint32_t), cudaMemcpyDeviceToHost),
-          "cudaMemcpy");
-    for (std::size_t i = 0; i < kCount; ++i) wrong += got[i] == value((device + gpus - 1) % gpus, i) ? 0 : 1;
-    check(cudaFree(memory[device]), "cudaFree");
+    const int writer = (device + gpus - 1) % gpus;
+    check(cudaSetDevice(writer), "cudaSetDevice");
+    example::finish("fill");
+    check(cudaMemcpy(got.data(), memory[device], kCount * sizeof got[0], cudaMemcpyDefault), "cudaMemcpy");
+    for (std::size_t i = 0; i < kCount; ++i) wrong += got[i] == value(writer, i) ? 0 : 1;
   }
+  for (std::uint32_t* each : memory) check(cudaFree(each), "cudaFree");
   std::printf("%d GPUs wrote %zu MiB each into the next one's memory, %zu elements are wrong\n", gpus,
               kCount * sizeof(std::uint32_t) >> 20, wrong);
   return wrong == 0 ? 0 : 1;

@@ -16,19 +16,12 @@
 
 namespace onehop {
 
-/// How device memory travels to other processes.
-enum class ShareBy : std::uint8_t {
-  automatic,  ///< posix_fd, which always works inside one machine, and fabric as well where it works
-  posix_fd,   ///< a file descriptor, passed on with IpcChannel
-  fabric,     ///< 64 bytes that any channel can carry; needs a running fabric manager and IMEX
-};
-
 /// A fabric handle as plain bytes.
 using FabricHandle = std::array<std::byte, 64>;
 
 struct DeviceMemoryOptions {
-  ShareBy share_by = ShareBy::automatic;
-  bool gpu_direct_rdma = true;  ///< network cards may reach it too, where the device can
+  ShareBy share_by = ShareBy::automatic;  ///< not ShareBy::ipc: see export_ipc for memory of cudaMalloc
+  bool gpu_direct_rdma = true;            ///< network cards may reach it too, where the device can
 };
 
 /// Physical memory of one GPU, mapped into this process (the driver's virtual memory management). Only

@@ -49,6 +49,12 @@ struct JoinOptions {
   /// Ranks that are threads share a context then: while one waits for another one on the GPU, a third may not
   /// make the driver wait for the whole GPU, as cudaMalloc, cudaFree and copies without a stream do.
   bool allow_overlapping_devices = false;
+  /// How the GPUs' symmetric memory travels between the ranks' processes; `automatic`: what the environment
+  /// variable ONEHOP_SHARE names (auto, fd, fabric or ipc), else the first of fabric handles, descriptors and
+  /// CUDA IPC that works on all ranks. One rank's explicit choice is that of all ranks that leave it open;
+  /// the group is refused if another rank names another one, or cannot. Host ranks: `automatic` or
+  /// `posix_fd`. With `ipc`, making and freeing symmetric memory waits for all work on the GPU.
+  ShareBy share_by = ShareBy::automatic;
 };
 
 /// Algorithms of collectives, as counted by Group::usage. The numbers are part of the C API: append only.
@@ -75,7 +81,7 @@ class ONEHOP_API Group {
  public:
   /// Error{refused} with the same reason on all ranks when the group is not possible: fewer than 2 ranks,
   /// more than kMaxDevices (host: kMaxHostRanks), several hosts, two ranks on one device, different onehop
-  /// versions.
+  /// versions, no common way to share memory.
   [[nodiscard]] static Group join(std::shared_ptr<Store> store, JoinOptions options);
   /// All ranks of a group of this process's GPUs, from one thread: rank r drives devices[r]. `defaults` other
   /// than rank, size and device are kept. Calls that only queue work (all_reduce and what else takes a
@@ -102,6 +108,9 @@ class ONEHOP_API Group {
   [[nodiscard]] Duration timeout() const;
   /// The file whose table the group follows, as rank 0 was told; empty: none was named.
   [[nodiscard]] const std::string& tuning_file() const;
+  /// How symmetric memory travels between the ranks' processes, the same on all ranks: never
+  /// ShareBy::automatic. Host groups: ShareBy::posix_fd.
+  [[nodiscard]] ShareBy share_by() const;
 
   /// Collective. Error{mismatch} on all ranks, naming the sizes, when they differ. The memory is zeroed.
   [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes);

@@ -43,6 +43,13 @@ class ONEHOP_API PeerAccess {
   /// again next time. That the driver says yes is no proof that data arrives: see peer_check.h.
   [[nodiscard]] bool can_access(DeviceId device, DeviceId peer);
 
+  /// Takes back what can_access enabled: `device` cannot use memory of cudaMalloc on `peer` any more, and may
+  /// enable another peer instead. A later can_access enables it again. Nothing happens where this object has
+  /// not seen it enabled. Wait for work that uses it first; groups whose ranks are threads and IpcMappings of
+  /// this process's own memory use it as well. Mappings and pools keep their own grants.
+  /// Error{invalid_argument} for a device and itself, Error{unsupported} where the driver lacks the call.
+  void disable(DeviceId device, DeviceId peer);
+
   /// Lets `peer` use what cudaMallocAsync gives out on `owner`, from the pool that is current there.
   /// Memory handed out before is included. Error{unsupported} when `peer` cannot reach `owner`.
   void grant_pool_access(DeviceId owner, DeviceId peer);
@@ -53,7 +60,8 @@ class ONEHOP_API PeerAccess {
   [[nodiscard]] PairAttributes pair_attributes(DeviceId device, DeviceId peer) const;
 
   /// Forgets everything and starts over with devices 0 to `device_count` - 1. Needed after cudaDeviceReset,
-  /// which takes back the access that was enabled.
+  /// which takes back the access that was enabled. Also forgets, for the whole process, whether memory can be
+  /// shared by descriptors or fabric handles: a fabric manager or IMEX may have been started since.
   void reset(int device_count);
 
   [[nodiscard]] int device_count() const;
@@ -63,6 +71,7 @@ class ONEHOP_API PeerAccess {
 
   PeerAccess() : counts_devices_(true) {}  // the process's: counts its devices when it is first asked
 
+  void start_over(int device_count);
   // With mutex_ held.
   void check_pair(DeviceId device, DeviceId peer) const;
   [[nodiscard]] int count_devices() const;

@@ -75,15 +75,27 @@ inline constexpr int kDTypeCount = 12;
 enum class ReduceOp : std::uint8_t { sum = 0, prod = 1, min = 2, max = 3, avg = 4, premul_sum = 5 };
 inline constexpr int kReduceOpCount = 6;
 
+/// How memory of a GPU travels to other processes. The numbers are part of the wire formats: append only.
+enum class ShareBy : std::uint8_t {
+  automatic = 0,  ///< DeviceMemory: posix_fd, and fabric as well where it works. Groups: see JoinOptions
+  posix_fd = 1,   ///< a file descriptor, passed on through a Unix socket
+  fabric = 2,     ///< 64 bytes that any channel can carry; needs a running fabric manager and IMEX
+  ipc = 3,        ///< CUDA IPC, which needs no virtual memory management. Of groups only
+};
+inline constexpr int kShareByCount = 4;
+
 /// Bytes per element.
 [[nodiscard]] ONEHOP_API std::size_t size_of(DType type);
 
 [[nodiscard]] ONEHOP_API std::string_view to_string(DType type);
 [[nodiscard]] ONEHOP_API std::string_view to_string(ReduceOp op);
+/// "auto", "fd", "fabric" or "ipc".
+[[nodiscard]] ONEHOP_API std::string_view to_string(ShareBy share_by);
 
 /// Parse the names `to_string` prints (and the aliases float16/half, bfloat16, float, double, int8 ...).
 /// Throw Error{invalid_argument} that lists what is known.
 [[nodiscard]] ONEHOP_API DType parse_dtype(std::string_view name);
 [[nodiscard]] ONEHOP_API ReduceOp parse_reduce_op(std::string_view name);
+[[nodiscard]] ONEHOP_API ShareBy parse_share_by(std::string_view name);
 
 }  // namespace onehop

@@ -146,8 +146,19 @@ TEST(Deadline, CountsDownAndRefusesNegativeTimeouts) {
 
 TEST(Errno, SaysTextAndName) {
   EXPECT_NE(errno_text(EACCES).find("EACCES"), std::string::npos);
-  (void)message_of([] { fail_errno(EMFILE, "memfd_create"); }, ErrorCode::out_of_resources);
+  (void)message_of([] { fail_errno(ENOMEM, "mmap"); }, ErrorCode::out_of_resources);
   (void)message_of([] { fail_errno(EACCES, "open"); }, ErrorCode::system);
+}
+
+TEST(Errno, NamesRunningOutOfDescriptorsAndTheLimitToRaise) {
+  for (const int err : {EMFILE, ENFILE, ETOOMANYREFS}) {
+    const std::string message = message_of([&] { fail_errno(err, "accept"); }, ErrorCode::out_of_resources);
+    EXPECT_EQ(message.rfind("accept: ", 0), 0U) << message;
+    EXPECT_NE(message.find("file descriptors"), std::string::npos) << message;
+    EXPECT_NE(message.find(::strerrorname_np(err)), std::string::npos) << message;
+    EXPECT_NE(message.find(err == ENFILE ? "fs.file-max" : "raise ulimit -n, which is "), std::string::npos)
+        << message;
+  }
 }
 
 }  // namespace

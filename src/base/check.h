@@ -29,9 +29,11 @@ void require(bool condition, fmt::format_string<Args...> format, Args&&... args)
 
 /// "Permission denied (EACCES)". Thread-safe.
 [[nodiscard]] std::string errno_text(int err);
+/// The same; running out of file descriptors is named as such, with the limit to raise.
+[[nodiscard]] std::string explain_errno(int err);
 
-/// Throws for a failed system call: `what: <errno text>`. ENOMEM, ENOSPC, EMFILE, ENFILE and EAGAIN become
-/// out_of_resources, everything else `system`.
+/// Throws for a failed system call: `what: <explain_errno>`. ENOMEM, ENOSPC, EMFILE, ENFILE, ETOOMANYREFS and
+/// EAGAIN become out_of_resources, everything else `system`.
 [[noreturn]] void fail_errno(int err, const std::string& what);
 
 }  // namespace onehop

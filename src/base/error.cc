@@ -1,11 +1,23 @@
 #include "onehop/error.h"
 
+#include <sys/resource.h>
+
 #include <cerrno>
 #include <cstring>
 
 #include "base/check.h"
 
 namespace onehop {
+namespace {
+
+/// "raise ulimit -n, which is 256".
+std::string descriptor_remedy() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return "raise ulimit -n";
+  return fmt::format("raise ulimit -n, which is {}", limit.rlim_cur);
+}
+
+}  // namespace
 
 Error::Error(ErrorCode code, std::string message, Rank origin)
     : code_(code), origin_(origin), message_(std::move(message)) {}
@@ -48,10 +60,26 @@ std::string errno_text(int err) {
   return fmt::format("{} ({})", text, name != nullptr ? name : fmt::format("errno {}", err).c_str());
 }
 
+std::string explain_errno(int err) {
+  const std::string text = errno_text(err);
+  switch (err) {
+    case EMFILE:
+      return fmt::format("out of file descriptors: {}; {}", text, descriptor_remedy());
+    case ENFILE:
+      return fmt::format("the machine is out of file descriptors: {}; raise the sysctl fs.file-max", text);
+    case ETOOMANYREFS:
+      return fmt::format("too many file descriptors were sent and not received yet: {}; {}", text,
+                         descriptor_remedy());
+    default:
+      return text;
+  }
+}
+
 void fail_errno(int err, const std::string& what) {
-  const bool resources = err == ENOMEM || err == ENOSPC || err == EMFILE || err == ENFILE || err == EAGAIN;
+  const bool resources = err == ENOMEM || err == ENOSPC || err == EMFILE || err == ENFILE ||
+                         err == ETOOMANYREFS || err == EAGAIN;
   throw Error(resources ? ErrorCode::out_of_resources : ErrorCode::system,
-              fmt::format("{}: {}", what, errno_text(err)));
+              fmt::format("{}: {}", what, explain_errno(err)));
 }
 
 }  // namespace onehop

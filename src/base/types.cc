@@ -39,6 +39,13 @@ constexpr std::array<std::pair<ReduceOp, std::string_view>, kReduceOpCount> kOps
     {ReduceOp::premul_sum, "premul_sum"},
 }};
 
+constexpr std::array<std::pair<ShareBy, std::string_view>, kShareByCount> kShareBys{{
+    {ShareBy::automatic, "auto"},
+    {ShareBy::posix_fd, "fd"},
+    {ShareBy::fabric, "fabric"},
+    {ShareBy::ipc, "ipc"},
+}};
+
 }  // namespace
 
 std::size_t size_of(DType type) {
@@ -57,6 +64,11 @@ std::string_view to_string(ReduceOp op) {
   return index < kOps.size() ? kOps[index].second : "unknown";
 }
 
+std::string_view to_string(ShareBy share_by) {
+  const auto index = static_cast<std::size_t>(share_by);
+  return index < kShareBys.size() ? kShareBys[index].second : "unknown";
+}
+
 DType parse_dtype(std::string_view name) {
   for (const DTypeInfo& info : kDTypes) {
     if (name == info.name || name == info.alias) return info.type;
@@ -73,6 +85,13 @@ ReduceOp parse_reduce_op(std::string_view name) {
     if (name == known) return op;
   }
   fail(ErrorCode::invalid_argument, "unknown reduction '{}'; known: sum prod min max avg premul_sum", name);
+}
+
+ShareBy parse_share_by(std::string_view name) {
+  for (const auto& [share_by, known] : kShareBys) {
+    if (name == known) return share_by;
+  }
+  fail(ErrorCode::invalid_argument, "unknown way to share memory '{}'; known: auto fd fabric ipc", name);
 }
 
 }  // namespace onehop

@@ -1,13 +1,6 @@
 #include "driver/fabric.h"
 
-#include <map>
-#include <mutex>
-#include <optional>
-
 #include "base/check.h"
-#include "base/log.h"
-#include "driver/device.h"
-#include "driver/share_trial.h"
 
 namespace onehop {
 namespace {
@@ -40,39 +33,6 @@ NvmlResult query(const Nvml& nvml, NvmlDevice device, NvmlFabricInfo& info) {
     if (nvml.DeviceGetGpuFabricInfo == nullptr) return result;
   }
   return nvml.DeviceGetGpuFabricInfo(device, &info);
-}
-
-std::string no_permission_hint(CUresult result) {
-  return result == CUDA_ERROR_NOT_PERMITTED ? "; fabric handles need an IMEX channel "
-                                              "(/dev/nvidia-caps-imex-channels) that this user may open"
-                                            : "";
-}
-
-std::optional<ShareFailure> try_fabric_handles(const CudaDriver& driver, DeviceId device) {
-  // Without a context, which would take memory of every device that a mere look at the topology asks about.
-  auto failure = try_sharing(driver, device, CU_MEM_HANDLE_TYPE_FABRIC, ShareTrial::exchange);
-  if (failure && failure->result == CUDA_ERROR_INVALID_CONTEXT) {
-    const CurrentDevice current(device);
-    failure = try_sharing(driver, device, CU_MEM_HANDLE_TYPE_FABRIC, ShareTrial::exchange);
-  }
-  return failure;
-}
-
-FabricSupport find_out(DeviceId device) {
-  const CudaDriver& driver = cuda_driver();
-  if (cuda_attribute_or(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 0) == 0) {
-    return {false, "the driver does not offer them for this device"};
-  }
-  std::string why;
-  const Nvml* const nvml = find_nvml(&why);
-  if (nvml == nullptr) return {false, why};
-  const FabricRegistration registration = fabric_registration(*nvml, cuda_pci_bus_id(device));
-  if (!registration.trouble.empty()) return {false, registration.trouble};
-  const std::string place = fmt::format("clique {} of cluster {}", registration.clique, registration.cluster);
-  if (const auto failure = try_fabric_handles(driver, device)) {
-    return {false, fmt::format("{}{} ({})", failure->text(), no_permission_hint(failure->result), place)};
-  }
-  return {true, place};
 }
 
 }  // namespace
@@ -124,23 +84,6 @@ FabricRegistration fabric_registration(const Nvml& nvml, const std::string& pci_
                     nvml_error_text(nvml, info.status), registration.clique, registration.cluster);
   }
   return registration;
-}
-
-const FabricSupport& fabric_support(DeviceId device) {
-  require_cuda_device(device);
-  static auto& mutex = *new std::mutex;
-  static auto& known = *new std::map<std::pair<std::uint64_t, int>, FabricSupport>;
-  const std::lock_guard lock(mutex);
-  const auto key = std::pair(driver_epoch(), device.value);
-  if (const auto found = known.find(key); found != known.end()) return found->second;
-  FabricSupport support;
-  try {
-    support = find_out(device);
-  } catch (const Error& error) {
-    support = {false, error.message()};
-  }
-  if (!support.usable) log::debug("fabric handles of device {}: {}", device.value, support.reason);
-  return known.emplace(key, std::move(support)).first->second;
 }
 
 }  // namespace onehop

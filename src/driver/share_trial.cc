@@ -1,12 +1,28 @@
 #include "driver/share_trial.h"
 
+#include <cerrno>
 #include <cstdint>
 
 #include "base/check.h"
+#include "base/deadline.h"
+#include "os/socket.h"
 #include "os/unique_fd.h"
 
 namespace onehop {
 namespace {
+
+/// As it goes to another process. Not every kernel passes every descriptor (sandboxes, seccomp filters).
+os::UniqueFd pass_through_socket(const os::UniqueFd& descriptor) {
+  const auto [from, to] = os::socket_pair();
+  const Deadline soon = Deadline::after(Duration{1000});
+  os::Message received;
+  if (os::send_message(from.get(), "d", descriptor.get(), soon) != os::SendStatus::sent ||
+      !os::recv_message(to.get(), received, soon))
+    fail(ErrorCode::system, "a descriptor did not pass through a socket");
+  if (!received.fd && received.fd_lost) fail_errno(EMFILE, "receiving a descriptor");
+  if (!received.fd) fail(ErrorCode::system, "a descriptor was lost in a socket");
+  return std::move(received.fd);
+}
 
 /// One run. Whatever was taken and not yet given back is given back by the destructor.
 class Sharing {
@@ -43,7 +59,7 @@ class Sharing {
  private:
   /// Keeps the first failure.
   bool step(const char* call, CUresult result) {
-    if (result != CUDA_SUCCESS && !failure_) failure_ = ShareFailure{call, result};
+    if (result != CUDA_SUCCESS && !failure_) failure_ = ShareFailure{.call = call, .result = result};
     return result == CUDA_SUCCESS;
   }
 
@@ -67,6 +83,14 @@ class Sharing {
       if (!step(kExport, driver_.MemExportToShareableHandle(&number, created_.handle, type_, 0)))
         return false;
       descriptor.reset(number);
+      try {
+        descriptor = pass_through_socket(descriptor);
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::out_of_resources) throw;
+        failure_ = ShareFailure{.call = "sendmsg", .passing = error.message()};
+        return false;
+      }
+      number = descriptor.get();
       // A descriptor as a pointer is how the driver wants it. NOLINTNEXTLINE(performance-no-int-to-ptr)
       shareable = reinterpret_cast<void*>(static_cast<std::intptr_t>(number));
     }
@@ -116,7 +140,7 @@ class Sharing {
 }  // namespace
 
 std::string ShareFailure::text() const {
-  return fmt::format("{}: {}", call, cuda_error_text(result));
+  return fmt::format("{}: {}", call, passing.empty() ? cuda_error_text(result) : passing);
 }
 
 std::optional<ShareFailure> try_sharing(const CudaDriver& driver, DeviceId device,

@@ -33,9 +33,36 @@ Duration usable_timeout(const JoinOptions& options) {
   return options.timeout.count() < 0 ? kDefaultTimeout : options.timeout;
 }
 
-/// Checks the rest of the options and finds out what identifies the device across processes. Runs where a
-/// failure reaches the other ranks.
-std::string prepare(JoinOptions& options) {
+/// What the rank asks for, by its options or else its environment.
+ShareBy share_asked_for(const JoinOptions& options) {
+  const auto number = static_cast<int>(options.share_by);
+  require(number >= 0 && number < kShareByCount, "the way {} to share memory is unknown", number);
+  if (options.share_by != ShareBy::automatic) return options.share_by;
+  const std::optional<std::string> text = env::get("ONEHOP_SHARE");
+  if (!text) return ShareBy::automatic;
+  try {
+    return parse_share_by(*text);
+  } catch (const Error&) {
+    fail(ErrorCode::invalid_argument,
+         "environment variable ONEHOP_SHARE='{}' must be auto, fd, fabric or ipc", *text);
+  }
+}
+
+/// Host memory is a memfd.
+ShareWays host_share_ways(ShareBy wanted) {
+  if (wanted != ShareBy::automatic && wanted != ShareBy::posix_fd) {
+    fail(ErrorCode::unsupported,
+         "host ranks share memory by file descriptors; '{}' is for GPUs: use ONEHOP_SHARE=auto or fd",
+         to_string(wanted));
+  }
+  ShareWays ways;
+  ways.add(ShareBy::posix_fd);
+  return ways;
+}
+
+/// Checks the rest of the options and finds out what the others must know of the device. Runs where a failure
+/// reaches the other ranks.
+Prepared prepare(JoinOptions& options) {
   require(options.timeout.count() >= 0, "the timeout must not be negative, got {} ms",
           options.timeout.count());
   require(options.policy == AlgorithmPolicy::tuned || options.policy == AlgorithmPolicy::legacy,
@@ -54,9 +81,13 @@ std::string prepare(JoinOptions& options) {
           options.copy_scratch_bytes);
   options.allow_overlapping_devices =
       options.allow_overlapping_devices || env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
-  if (!options.device.is_host()) return identify_device(options.device);
+  options.share_by = share_asked_for(options);
+  if (!options.device.is_host()) {
+    std::string identity = identify_device(options.device);
+    return {.device = std::move(identity), .share_ways = share_ways(options.device, options.share_by)};
+  }
   host::require_known_isa();
-  return "host";
+  return {.device = "host", .share_ways = host_share_ways(options.share_by)};
 }
 
 /// Runs body(0) to body(n - 1) on n threads; throws what the first of them threw that threw anything.
@@ -117,11 +148,12 @@ Group Group::join_until(const Deadline& deadline, std::shared_ptr<Store> store, 
   require_place(options);
   TuningText tuning;
   const auto prepare_all = [&] {
-    std::string device = prepare(options);
+    Prepared prepared = prepare(options);
     if (options.rank == Rank{0}) tuning = choose_tuning(options);
-    return device;
+    return prepared;
   };
   Rendezvous met = rendezvous(*store, options, prepare_all, deadline);
+  options.share_by = met.share_by;  // also of the groups split off
   std::shared_ptr<const GroupTuning> shared = share_tuning(*met.mesh, options.rank, tuning, deadline);
   return Group(std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh),
                                        std::move(shared), deadline));
@@ -179,6 +211,9 @@ Duration Group::timeout() const {
 }
 const std::string& Group::tuning_file() const {
   return state().tuning().file;
+}
+ShareBy Group::share_by() const {
+  return state().options().share_by;
 }
 SymmetricBuffer Group::allocate(std::size_t bytes) {
   return state().allocate(bytes);

@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <optional>
 
 #include "onehop/ipc.h"
 
 #include "base/check.h"
+#include "base/log.h"
 #include "group/connect_mesh.h"
 #include "os/host_id.h"
 #include "os/private_dir.h"
@@ -24,6 +26,29 @@ Deadline deadline_of(IpcChannel::Mesh& mesh, Duration timeout, const char* phase
 Deadline usable_deadline(Duration timeout) {
   return Deadline::after(timeout.count() < 0 ? kDefaultTimeout : timeout);
 }
+
+/// Why a rank could not connect, for those that it is not connected with.
+class LastWords {
+ public:
+  LastWords(Store& store, std::string key) : store_(store), key_(std::move(key)) {}
+
+  /// Those of the first rank that leaves some.
+  void leave(const Status& status, const Deadline& deadline) const noexcept {
+    try {
+      (void)store_.compare_set(key_, "", encode(status), std::min(deadline.left(), Duration{1000}));
+    } catch (const std::exception& e) {
+      log::warn("telling why a channel could not be connected: {}", e.what());
+    }
+  }
+  void throw_if_there() const {
+    if (const std::optional<std::string> raw = store_.get_for(key_, Duration{0}))
+      parse_status(*raw).throw_if_failed();
+  }
+
+ private:
+  Store& store_;
+  std::string key_;
+};
 
 Status refusal_of(const IpcChannel::Mesh& mesh, Duration timeout, const char* phase) {
   if (timeout.count() >= 0) return {};
@@ -78,8 +103,24 @@ IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::s
     }
     plan.paths.push_back(ack.hello.socket);
   }
-  std::shared_ptr<Mesh> mesh = connect_mesh(plan, deadline);
-  (void)mesh->all_gather("", deadline, "connecting");  // listeners stay until everyone is connected
+  const LastWords last_words(*store, fmt::format("{}/{}/failed", prefix, os::to_hex(plan.id)));
+  plan.poll_failure = [&](bool) { last_words.throw_if_there(); };
+  std::shared_ptr<Mesh> mesh;
+  try {
+    mesh = connect_mesh(plan, deadline);
+  } catch (const Error& error) {
+    // The others may still wait for this rank's connection.
+    const Status status = Status::of(error, rank);
+    last_words.leave(status, deadline);
+    status.throw_if_failed();
+  }
+  try {
+    (void)mesh->all_gather("", deadline, "connecting");  // listeners stay until everyone is connected
+  } catch (const Error&) {
+    // A rank that gave up before it accepted this one's connection looks as if it had died.
+    last_words.throw_if_there();
+    throw;
+  }
   return IpcChannel(std::move(mesh));
 }
 

@@ -9,13 +9,13 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
 #include "base/deadline.h"
+#include "os/host_id.h"
 #include "os/private_dir.h"
 #include "os/unique_fd.h"
 #include "store/grace.h"
@@ -53,10 +53,14 @@ std::uint64_t hash(std::string_view text) {
   return value;
 }
 
+/// Ranks that differ in it miss each other, so a rank must not do without it for a passing reason.
 std::string boot_id() {
-  std::string id;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
-  return id;
+  try {
+    return os::boot_id();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::unsupported) return {};  // it is missing for all ranks
+    throw;
+  }
 }
 
 /// "job-<16 hex digits>.lock": the only names that are made here.

@@ -294,7 +294,8 @@ os::UniqueFd IpcChannel::Mesh::take_fd(Rank from, const char* call, const Deadli
   const DescriptorState state = received.message.descriptor;
   if (state == DescriptorState::lost || (state == DescriptorState::attached && !received.fd)) {
     fail(ErrorCode::out_of_resources,
-         "a descriptor from rank {} could not be received by rank {}: out of descriptors (raise ulimit -n)",
+         "a descriptor from rank {} could not be received by rank {}: out of file descriptors (raise ulimit "
+         "-n)",
          named(from).value, named(rank_).value);
   }
   return std::move(received.fd);

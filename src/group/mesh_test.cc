@@ -390,7 +390,7 @@ TEST(Mesh, ARankOutOfDescriptorsFailsTheExchangeOnAllRanksInTime) {
   for (const Exit& exit : processes.wait(seconds{15})) {
     EXPECT_EQ(exit.code, 0);
     EXPECT_THAT(exit.text,
-                HasSubstr("could not be received by rank 1: out of descriptors (raise ulimit -n)"));
+                HasSubstr("could not be received by rank 1: out of file descriptors (raise ulimit -n)"));
   }
 }
 

@@ -81,6 +81,8 @@ void put_hello(wire::Writer& out, const Hello& hello) {
       .put_bytes(hello.hostname);
   out.put_bytes(hello.device).put(std::uint8_t{hello.overlap}).put(hello.scratch_bytes);
   out.put(hello.copy_scratch_bytes).put(hello.policy);
+  out.put(static_cast<std::uint8_t>(hello.share_by)).put(hello.share_ways.usable);
+  out.put_bytes(hello.share_ways.fabric);
   out.put(hello.uid).put_bytes(hello.socket);
 }
 
@@ -96,6 +98,13 @@ Hello get_hello(wire::Reader& in) {
   hello.scratch_bytes = in.get<std::uint64_t>();
   hello.copy_scratch_bytes = in.get<std::uint64_t>();
   hello.policy = in.get<std::uint8_t>();
+  const auto share_by = in.get<std::uint8_t>();
+  if (share_by >= kShareByCount) {
+    fail(ErrorCode::protocol, "hello of rank {}: unknown way to share memory {}", hello.rank, share_by);
+  }
+  hello.share_by = static_cast<ShareBy>(share_by);
+  hello.share_ways.usable = in.get<std::uint8_t>();
+  hello.share_ways.fabric = in.get_bytes(kMaxText);
   hello.uid = in.get<std::uint32_t>();
   hello.socket = in.get_bytes(kMaxPath);
   return hello;

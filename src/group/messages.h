@@ -11,12 +11,13 @@
 #include "onehop/group.h"
 #include "onehop/types.h"
 
+#include "memory/share_ways.h"
 #include "os/random.h"
 
 namespace onehop {
 
 /// Raised with every change of any message below or of the shared-memory layout.
-inline constexpr std::uint16_t kProtocolVersion = 2;
+inline constexpr std::uint16_t kProtocolVersion = 3;
 /// Longest text of an error that travels.
 inline constexpr std::size_t kMaxErrorText = 2048;
 /// Payload of one mesh message.
@@ -69,6 +70,8 @@ struct Hello {
   std::uint64_t scratch_bytes = 0;
   std::uint64_t copy_scratch_bytes = 0;
   std::uint8_t policy = 0;
+  ShareBy share_by = ShareBy::automatic;  ///< as asked for
+  ShareWays share_ways{};                 ///< what this rank can
   std::uint32_t uid = 0;
   std::string socket;  ///< path of the listening socket
 };

@@ -30,6 +30,8 @@ Hello some_hello(int rank) {
           .overlap = true,
           .scratch_bytes = 0x123456789abcdef0,
           .policy = 1,
+          .share_by = ShareBy::ipc,
+          .share_ways = {.usable = 6, .fabric = "clique 7 of cluster 1234"},
           .uid = 4000000000,
           .socket = "/run/user/1000/onehop/socket"};
 }
@@ -94,6 +96,8 @@ TEST(GroupMessages, SurviveTheTrip) {
   EXPECT_TRUE(ack.hello.overlap);
   EXPECT_EQ(ack.hello.scratch_bytes, sent.scratch_bytes);
   EXPECT_EQ(ack.hello.policy, 1);
+  EXPECT_EQ(ack.hello.share_by, ShareBy::ipc);
+  EXPECT_EQ(ack.hello.share_ways, sent.share_ways);
   EXPECT_EQ(ack.hello.uid, sent.uid);
   EXPECT_EQ(ack.hello.socket, sent.socket);
 
@@ -170,6 +174,10 @@ TEST(GroupMessages, CutLongErrorTextsInsteadOfLosingThem) {
 }
 
 TEST(GroupMessages, OfUnknownKindAreRefused) {
+  Ack ack{.status = Status{}, .hello = some_hello(0)};
+  ack.hello.share_by = static_cast<ShareBy>(kShareByCount);
+  EXPECT_THAT(protocol_error_of([&] { (void)parse_ack(encode(ack)); }),
+              HasSubstr("unknown way to share memory 4"));
   for (const int kind : {0, 8, 255}) {
     protocol_error_of([&] {
       (void)parse_mesh_message(encode(MeshMessage{.kind = static_cast<MessageKind>(kind), .payload = {}}));

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "group/connect_mesh.h"
+#include "group/share_choice.h"
 #include "os/fault_point.h"
 #include "os/host_id.h"
 #include "os/private_dir.h"
@@ -412,6 +413,7 @@ std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos) {
       return differs("copy_scratch_bytes", first.copy_scratch_bytes, hello.copy_scratch_bytes);
     if (hello.policy != first.policy) return differs("their algorithm policy", first.policy, hello.policy);
   }
+  if (const ShareChoice share = choose_share(hellos); !share.refusal.empty()) return share.refusal;
   const int limit = host ? kMaxHostRanks : kMaxDevices;
   if (size > limit) {
     return fmt::format("a group of {} holds at most {} ranks, got {}", host ? "host ranks" : "GPUs", limit,
@@ -428,7 +430,7 @@ std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos) {
   return std::nullopt;
 }
 
-Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::function<std::string()>& prepare,
+Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::function<Prepared()>& prepare,
                       const Deadline& deadline) {
   // What can fail on this rank alone is tried first, so that a failure travels with the ack to everyone.
   std::optional<os::PrivateDir> directory;
@@ -441,7 +443,10 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
   own.hello.uid = ::geteuid();
   try {
     os::fault_point("prepare", options.rank.value);
-    own.hello.device = prepare();
+    Prepared prepared = prepare();
+    own.hello.device = std::move(prepared.device);
+    own.hello.share_ways = std::move(prepared.share_ways);
+    own.hello.share_by = options.share_by;
     own.hello.overlap = options.allow_overlapping_devices;
     own.hello.scratch_bytes = options.scratch_bytes;
     own.hello.copy_scratch_bytes = options.copy_scratch_bytes;
@@ -461,7 +466,7 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
   MeshPlan plan{.id = joiner.id(), .rank = options.rank, .paths = {}, .listener = listener.get()};
   for (const Hello& hello : verdict.hellos) plan.paths.push_back(hello.socket);
   plan.poll_failure = [&](bool last) { joiner.poll_failure(last); };
-  Rendezvous result{.id = joiner.id(), .mesh = {}};
+  Rendezvous result{.id = joiner.id(), .mesh = {}, .share_by = choose_share(verdict.hellos).share_by};
   try {
     result.mesh = connect_mesh(plan, deadline);
   } catch (const Error& error) {

@@ -44,12 +44,19 @@ namespace onehop {
 struct Rendezvous {
   os::Id id{};
   std::shared_ptr<IpcChannel::Mesh> mesh;
+  ShareBy share_by = ShareBy::automatic;  ///< as all ranks decided: never automatic
 };
 
-/// Collective. `prepare` checks this rank's options and returns its device's identity; what it throws reaches
-/// all ranks. Throws the same Error on all ranks when there is to be no group.
+/// What a rank finds out about its device before it meets the others.
+struct Prepared {
+  std::string device;  ///< its identity, see Hello
+  ShareWays share_ways{};
+};
+
+/// Collective. `prepare` checks this rank's options; what it throws reaches all ranks. Throws the same Error
+/// on all ranks when there is to be no group.
 [[nodiscard]] Rendezvous rendezvous(Store& store, const JoinOptions& options,
-                                    const std::function<std::string()>& prepare, const Deadline& deadline);
+                                    const std::function<Prepared()>& prepare, const Deadline& deadline);
 
 /// Why these ranks cannot be a group, or nullopt. Pure.
 [[nodiscard]] std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos);

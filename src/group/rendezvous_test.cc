@@ -25,6 +25,12 @@ using testing::run_threads;
 
 // --- the decision ---
 
+ShareWays by_descriptors() {
+  ShareWays ways;
+  ways.add(ShareBy::posix_fd);
+  return ways;
+}
+
 std::vector<Hello> hellos(
     int size, const std::function<void(Hello&)>& change = [](Hello&) {}) {
   std::vector<Hello> all;
@@ -38,6 +44,8 @@ std::vector<Hello> hellos(
                 .overlap = false,
                 .scratch_bytes = 10 << 20,
                 .policy = 0,
+                .share_by = ShareBy::automatic,
+                .share_ways = by_descriptors(),
                 .uid = 1000,
                 .socket = "/tmp/socket"};
     change(hello);
@@ -96,6 +104,12 @@ TEST(ReasonToRefuse, NamesRanksAndValues) {
        3,
        of_rank_2([](Hello& h) { h.scratch_bytes = 65536; }),
        {"ranks 0 and 2", "scratch_bytes", "65536"}},
+      {"ways to share",
+       3,
+       [](Hello& h) {
+         if (h.rank > 0) h.share_by = h.rank == 1 ? ShareBy::posix_fd : ShareBy::ipc;
+       },
+       {"ranks 1 and 2", "how memory is shared", "'fd' and 'ipc'", "ONEHOP_SHARE"}},
       {"policies", 3, of_rank_2([](Hello& h) { h.policy = 1; }), {"ranks 0 and 2", "policy"}},
       {"one GPU twice",
        3,
@@ -209,6 +223,10 @@ struct Attempt {
   Duration took{};
 };
 
+Prepared host_rank(std::string device) {
+  return {.device = std::move(device), .share_ways = by_descriptors()};
+}
+
 struct Joining {
   Duration timeout = seconds{20};
   std::string name = "world";
@@ -230,7 +248,8 @@ std::vector<Attempt> join(Store& store, int size, const Joining& how = {}) {
     const auto start = std::chrono::steady_clock::now();
     try {
       const Rendezvous met = rendezvous(
-          store, options, [&] { return how.prepare(rank.value); }, Deadline::after(options.timeout));
+          store, options, [&] { return host_rank(how.prepare(rank.value)); },
+          Deadline::after(options.timeout));
       attempt.id = met.id;
       // The mesh is usable, and nobody leaves before all have seen that.
       const Deadline soon = Deadline::after(seconds{20});
@@ -281,7 +300,7 @@ TEST(Rendezvous, RanksThatLeaveAndJoinAgainWithoutWaitingForEachOtherMeet) {
       // Every thread takes every rank in turn.
       JoinOptions options{.rank = Rank{(thread.value + round) % 3}, .size = 3};
       const Rendezvous met = rendezvous(
-          store, options, [] { return std::string("host"); }, Deadline::after(seconds{20}));
+          store, options, [] { return host_rank("host"); }, Deadline::after(seconds{20}));
       EXPECT_EQ(met.mesh->rank(), options.rank);
     }
   });

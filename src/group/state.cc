@@ -16,6 +16,8 @@
 namespace onehop {
 namespace {
 
+// Of a handle that travels as bytes: a fabric handle has 64, an IPC handle 144.
+constexpr std::size_t kMaxHandleBytes = 1024;
 // Far beyond any machine's memory, and far from overflowing.
 constexpr std::size_t kMaxBlockBytes = std::size_t{1} << 47;
 
@@ -25,6 +27,8 @@ struct BlockNotice {
   os::Id process{};  ///< ranks of one process share one mapping
   std::uint64_t bytes = 0;
   std::uint64_t offer = 0;  ///< number of the LocalOffer, for ranks of the same process
+  bool has_descriptor = false;
+  std::string handle{};  ///< the part of the MemoryHandle that is bytes
 };
 
 std::string encode(const BlockNotice& notice) {
@@ -32,6 +36,7 @@ std::string encode(const BlockNotice& notice) {
   out.put_bytes(onehop::encode(notice.status));
   out.put_raw({reinterpret_cast<const char*>(notice.process.data()), notice.process.size()});
   out.put(notice.bytes).put(notice.offer);
+  out.put(std::uint8_t{notice.has_descriptor}).put_bytes(notice.handle);
   return std::move(out).str();
 }
 
@@ -43,6 +48,8 @@ BlockNotice parse_block_notice(std::string_view bytes) {
   std::copy(id.begin(), id.end(), notice.process.begin());
   notice.bytes = in.get<std::uint64_t>();
   notice.offer = in.get<std::uint64_t>();
+  notice.has_descriptor = in.get<std::uint8_t>() != 0;
+  notice.handle = in.get_bytes(kMaxHandleBytes);
   in.finish();
   return notice;
 }
@@ -105,7 +112,7 @@ bool Group::State::share_out_devices(const Deadline& deadline) {
 void Group::State::start_device(const Deadline& deadline) {
   checks_calls_ = env::get_flag("ONEHOP_CHECK");
   const bool alone = share_out_devices(deadline);
-  device_memory_ = make_cuda_backend(options_.device, deadline.left());
+  device_memory_ = make_cuda_backend(options_.device, options_.share_by, deadline.left());
   device_segments_ = exchange_blocks(
       *device_memory_, DeviceTeam::segment_bytes(size(), options_.scratch_bytes, options_.copy_scratch_bytes),
       0, deadline, "joining");
@@ -207,6 +214,8 @@ MappedBlocks Group::State::exchange_blocks(const MemoryBackend& backend, std::si
     own = backend.create(bytes + extra);
     offer = LocalOffer(own.block);
     notice.offer = offer.number();
+    notice.has_descriptor = static_cast<bool>(own.handle.descriptor);
+    notice.handle = own.handle.bytes;
   });
 
   std::vector<BlockNotice> notices;
@@ -224,8 +233,10 @@ MappedBlocks Group::State::exchange_blocks(const MemoryBackend& backend, std::si
   const bool one_process = std::all_of(notices.begin(), notices.end(), [&](const BlockNotice& each) {
     return each.process == notices[0].process;
   });
-  std::vector<os::UniqueFd> handles;
-  if (!one_process) handles = mesh_->all_gather_fds(own.handle.get(), deadline);
+  std::vector<os::UniqueFd> descriptors(notices.size());
+  if (!one_process && std::any_of(notices.begin(), notices.end(),
+                                  [](const BlockNotice& each) { return each.has_descriptor; }))
+    descriptors = mesh_->all_gather_fds(own.handle.descriptor.get(), deadline);
 
   MappedBlocks blocks(notices.size());
   const Status mapped = attempt(phase, [&] {
@@ -234,7 +245,8 @@ MappedBlocks Group::State::exchange_blocks(const MemoryBackend& backend, std::si
       if (static_cast<int>(r) == rank().value) {
         blocks[r] = own.block;
       } else if (notices[r].process != notice.process) {
-        blocks[r] = backend.import(std::move(handles[r]), bytes + extra);
+        blocks[r] = backend.import(
+            {.descriptor = std::move(descriptors[r]), .bytes = std::move(notices[r].handle)}, bytes + extra);
       } else if (blocks[r] = LocalOffer::take(notices[r].offer);
                  blocks[r] == nullptr || blocks[r]->bytes() != own.block->bytes()) {
         const Rank lost = mesh_->named(Rank{static_cast<int>(r)});

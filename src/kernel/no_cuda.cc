@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "kernel/device_team.h"
 #include "memory/backend.h"
+#include "memory/share_ways.h"
 #include "memory/user_memory.h"
 #include "topology/device_files.h"
 #include "topology/probe.h"
@@ -21,7 +22,11 @@ namespace {
 
 }  // namespace
 
-std::unique_ptr<MemoryBackend> make_cuda_backend(DeviceId, Duration) {
+std::unique_ptr<MemoryBackend> make_cuda_backend(DeviceId, ShareBy, Duration) {
+  fail_without_cuda("memory of a GPU");
+}
+
+ShareWays share_ways(DeviceId, ShareBy) {
   fail_without_cuda("memory of a GPU");
 }
 
@@ -108,10 +113,14 @@ PeerAccess& PeerAccess::of_process() {
 }
 
 PeerAccess::PeerAccess(int device_count) {
-  reset(device_count);
+  start_over(device_count);
 }
 
 void PeerAccess::reset(int device_count) {
+  start_over(device_count);
+}
+
+void PeerAccess::start_over(int device_count) {
   require(device_count >= 0, "a number of devices must not be negative, got {}", device_count);
   const std::lock_guard lock(mutex_);
   device_count_ = device_count;
@@ -123,6 +132,10 @@ int PeerAccess::device_count() const {
 }
 
 bool PeerAccess::can_access(DeviceId, DeviceId) {
+  fail_without_cuda("peer access");
+}
+
+void PeerAccess::disable(DeviceId, DeviceId) {
   fail_without_cuda("peer access");
 }
 

@@ -1,10 +1,10 @@
-// Where symmetric memory comes from. The cold seam between the backends: allocate, export as a descriptor,
+// Where symmetric memory comes from. The cold seam between the backends: allocate, export as a handle,
 // import.
 #pragma once
 
 #include <cstddef>
 #include <memory>
-#include <string_view>
+#include <string>
 
 #include "onehop/types.h"
 
@@ -24,9 +24,15 @@ class Block {
   [[nodiscard]] virtual std::size_t bytes() const = 0;
 };
 
+/// What carries memory to peers in other processes: a descriptor, bytes, or both.
+struct MemoryHandle {
+  os::UniqueFd descriptor{};
+  std::string bytes{};
+};
+
 struct Allocation {
   std::shared_ptr<Block> block;
-  os::UniqueFd handle;  ///< travels to peers in other processes; not needed once they have it
+  MemoryHandle handle;  ///< not needed once the peers have it
 };
 
 class MemoryBackend {
@@ -41,7 +47,7 @@ class MemoryBackend {
   /// Zeroed memory of `bytes` rounded up.
   [[nodiscard]] virtual Allocation create(std::size_t bytes) const = 0;
   /// A peer's memory; `bytes` as given to the peer's `create`. Checked before it is believed.
-  [[nodiscard]] virtual std::shared_ptr<Block> import(os::UniqueFd handle, std::size_t bytes) const = 0;
+  [[nodiscard]] virtual std::shared_ptr<Block> import(MemoryHandle handle, std::size_t bytes) const = 0;
   /// Memory that another rank of this process has made: makes it reachable from this rank's device, at the
   /// address it has already. Thread-safe.
   virtual void adopt(Block& block) const = 0;
@@ -50,9 +56,13 @@ class MemoryBackend {
 /// Sealed memfds.
 [[nodiscard]] std::unique_ptr<MemoryBackend> make_host_backend();
 
-/// Memory of a GPU, carried by descriptors. Blocks do not wait for work that still uses them when they go.
+/// Memory of a GPU that travels in one way, which is not ShareBy::automatic.
 /// `patience`: how long `create` may wait for the device to zero new memory before it is Error{timeout}.
-[[nodiscard]] std::unique_ptr<MemoryBackend> make_cuda_backend(DeviceId device,
+///
+/// posix_fd, fabric: blocks do not wait for work that still uses them when they go. ipc: making and freeing
+/// memory waits for all work on the device; memory that peers still map when its owner lets go is freed by
+/// the owner's process later, when it makes or frees such memory again.
+[[nodiscard]] std::unique_ptr<MemoryBackend> make_cuda_backend(DeviceId device, ShareBy share_by,
                                                                Duration patience = kDefaultTimeout);
 
 }  // namespace onehop

@@ -1,6 +1,11 @@
+#include <cstring>
+
+#include "onehop/device_memory.h"
+
 #include "base/check.h"
 #include "driver/device.h"
 #include "memory/backend.h"
+#include "memory/cuda_ipc_backend.h"
 #include "memory/vmm.h"
 
 namespace onehop {
@@ -17,21 +22,42 @@ class CudaBlock final : public Block {
   vmm::Memory memory_;
 };
 
+/// Memory of the driver's virtual memory management, as a descriptor or as a fabric handle.
 class CudaBackend final : public MemoryBackend {
  public:
-  CudaBackend(DeviceId device, Duration patience)
-      : request_{.device = device}, patience_(patience), granularity_(vmm::granularity(request_)) {}
+  CudaBackend(DeviceId device, bool fabric, Duration patience)
+      : request_{.device = device,
+                 .handles = fabric ? CU_MEM_HANDLE_TYPE_FABRIC : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR},
+        fabric_(fabric),
+        patience_(patience),
+        granularity_(vmm::granularity(request_)) {}
 
   [[nodiscard]] std::size_t granularity() const override { return granularity_; }
 
   [[nodiscard]] Allocation create(std::size_t bytes) const override {
     auto block = std::make_shared<CudaBlock>(vmm::create_zeroed(request_, bytes, patience_));
-    os::UniqueFd handle = block->memory().export_fd();
+    MemoryHandle handle;
+    if (fabric_) {
+      const FabricHandle raw = block->memory().export_fabric();
+      handle.bytes.assign(reinterpret_cast<const char*>(raw.data()), raw.size());
+    } else {
+      handle.descriptor = block->memory().export_fd();
+    }
     return {std::move(block), std::move(handle)};
   }
 
-  [[nodiscard]] std::shared_ptr<Block> import(os::UniqueFd handle, std::size_t bytes) const override {
-    return std::make_shared<CudaBlock>(vmm::Memory::import_fd(handle.get(), bytes, request_.device));
+  [[nodiscard]] std::shared_ptr<Block> import(MemoryHandle handle, std::size_t bytes) const override {
+    if (!fabric_) {
+      return std::make_shared<CudaBlock>(
+          vmm::Memory::import_fd(handle.descriptor.get(), bytes, request_.device));
+    }
+    FabricHandle raw;
+    if (handle.bytes.size() != raw.size()) {
+      fail(ErrorCode::protocol, "a peer's fabric handle has {} bytes instead of {}", handle.bytes.size(),
+           raw.size());
+    }
+    std::memcpy(raw.data(), handle.bytes.data(), raw.size());
+    return std::make_shared<CudaBlock>(vmm::Memory::import_fabric(raw, bytes, request_.device));
   }
 
   void adopt(Block& block) const override {
@@ -43,15 +69,26 @@ class CudaBackend final : public MemoryBackend {
 
  private:
   vmm::Request request_;
+  bool fabric_;
   Duration patience_;
   std::size_t granularity_;
 };
 
 }  // namespace
 
-std::unique_ptr<MemoryBackend> make_cuda_backend(DeviceId device, Duration patience) {
+std::unique_ptr<MemoryBackend> make_cuda_backend(DeviceId device, ShareBy share_by, Duration patience) {
   require_cuda_device(device);
-  return std::make_unique<CudaBackend>(device, patience);
+  switch (share_by) {
+    case ShareBy::posix_fd:
+    case ShareBy::fabric:
+      return std::make_unique<CudaBackend>(device, share_by == ShareBy::fabric, patience);
+    case ShareBy::ipc:
+      return make_cuda_ipc_backend(device, patience);
+    case ShareBy::automatic:
+      break;
+  }
+  fail(ErrorCode::invalid_argument, "memory of device {} cannot be made before it is known how it travels",
+       device.value);
 }
 
 }  // namespace onehop

@@ -1,8 +1,10 @@
 // A CUDA driver for tests: memory of a few devices that are not there, backed by memfds, so that what is
-// written through one mapping is read through another. It counts what lives, notes what a driver would
-// punish, and fails any chosen call. NVML knows of them that they are registered with a fabric.
+// written through one mapping is read through another, also in another process. It counts what lives, notes
+// what a driver would punish, and fails any chosen call. NVML knows of them that they are registered with a
+// fabric.
 #pragma once
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -31,9 +33,11 @@ class FakeCuda {
   static constexpr std::size_t kGranularity = std::size_t{2} << 20;
 
   int devices = 2;
-  bool peers = true;    ///< whether devices reach each other
-  bool busy = false;    ///< streams never finish
-  bool fabric = false;  ///< whether fabric handles are permitted
+  bool peers = true;        ///< whether devices reach each other
+  bool busy = false;        ///< streams never finish
+  bool fabric = false;      ///< whether fabric handles are permitted
+  bool passable = true;     ///< whether descriptors can be imported
+  bool ipc_capable = true;  ///< whether CUDA IPC can carry memory of cuMemAlloc
   unsigned char fabric_state = kNvmlFabricCompleted;
   std::map<int, int> attribute;  ///< answers other than 1
 
@@ -61,6 +65,7 @@ class FakeCuda {
     bool ipc = true;
     unsigned long long id = 0;
     CUdeviceptr opened_from = 0;  ///< of a peer's memory, opened: the address it stands for
+    int backing = -1;             ///< of cuMemAlloc: the memfd that is mapped at its address
     std::set<int> access{};       ///< devices that it was granted to, where it is of VMM
   };
   std::byte* add_memory(Memory memory) {
@@ -90,9 +95,16 @@ class FakeCuda {
     return static_cast<int>(reinterpret_cast<std::uintptr_t>(context_)) - 1;
   }
 
-  /// What lives: handles, address ranges, mappings, streams.
+  /// What lives: handles, address ranges, mappings, memory of cuMemAlloc, streams.
   [[nodiscard]] std::size_t living() const {
-    return physical_.size() + ranges_.size() + mapped_.size() + static_cast<std::size_t>(streams_);
+    return physical_.size() + ranges_.size() + mapped_.size() + allocated() +
+           static_cast<std::size_t>(streams_);
+  }
+  /// Memory of cuMemAlloc that is not freed.
+  [[nodiscard]] std::size_t allocated() const {
+    std::size_t count = 0;
+    for (const auto& [at, each] : memory_) count += each.backing >= 0 && each.opened_from == 0 ? 1 : 0;
+    return count;
   }
   /// What was done in the wrong order.
   [[nodiscard]] const std::vector<std::string>& wrongs() const { return wrongs_; }
@@ -122,6 +134,34 @@ class FakeCuda {
     std::set<int> access;
   };
 
+  /// Where memory lies for other processes, in handles that are bytes.
+  struct Foreign {
+    ino_t number = 0;
+    pid_t process = 0;
+    int fd = -1;
+    int device = 0;
+    std::size_t bytes = 0;
+
+    [[nodiscard]] os::UniqueFd open() const {
+      const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(fd);
+      os::UniqueFd opened(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+      return number_of(opened.get()) == number ? std::move(opened) : os::UniqueFd();
+    }
+  };
+  /// Memory that a FakeCuda of another process has made.
+  void adopt_foreign(int fd, CUmemAllocationHandleType type) {
+    char name[64] = {};
+    const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    if (::readlink(path.c_str(), name, sizeof name - 1) < 0 || std::strstr(name, "fake-gpu") == nullptr)
+      return;
+    struct stat info {};
+    if (::fstat(fd, &info) != 0) return;
+    Made made{.bytes = static_cast<std::size_t>(info.st_size)};
+    made.request.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+    made.request.requestedHandleTypes = type;
+    made_.emplace(info.st_ino, made);
+  }
+
   CUresult step(const char* name) {
     if (++calls_ != fail_at_) return CUDA_SUCCESS;
     failed_ = name;
@@ -136,6 +176,9 @@ class FakeCuda {
     const ino_t number = number_of(fd.get());
     physical_[++last_handle_] = {.fd = std::move(fd), .number = number};
     return last_handle_;
+  }
+  static CUdeviceptr map_backing(int fd, std::size_t bytes) {
+    return reinterpret_cast<CUdeviceptr>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
   }
   void fill_devices();
   void fill_memory();
@@ -206,6 +249,10 @@ inline void FakeCuda::fill_devices() {
     *device = ordinal;
     return CUDA_SUCCESS;
   };
+  table_.DeviceGetName = [](char* text, int length, CUdevice) {
+    (void)std::snprintf(text, static_cast<std::size_t>(length), "made up");
+    return CUDA_SUCCESS;
+  };
   table_.DeviceGetUuid = [](CUuuid* uuid, CUdevice device) {
     std::memset(uuid->bytes, device + 1, sizeof uuid->bytes);
     return CUDA_SUCCESS;
@@ -248,6 +295,16 @@ inline void FakeCuda::fill_devices() {
     const bool first = self.enabled_.emplace(self.current_device(), other).second;
     return first ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
   };
+  table_.CtxDisablePeerAccess = [](CUcontext peer) {
+    ONEHOP_FAKE_STEP("cuCtxDisablePeerAccess");
+    const auto other = static_cast<int>(reinterpret_cast<std::uintptr_t>(peer)) - 1;
+    const bool was = self.enabled_.erase({self.current_device(), other}) != 0;
+    return was ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  };
+  // What a group asks for once its memory is mapped everywhere, and before its kernels, which nobody could
+  // fake.
+  table_.MemHostAlloc = [](void**, std::size_t, unsigned) { return CUDA_ERROR_NOT_SUPPORTED; };
+  table_.CtxSynchronize = [] { return CUDA_SUCCESS; };
   table_.StreamCreate = [](CUstream* stream, unsigned) {
     ONEHOP_FAKE_STEP("cuStreamCreate");
     ++self.streams_;
@@ -350,7 +407,9 @@ inline void FakeCuda::fill_memory() {
     if ((self.made_[memory->second.number].request.requestedHandleTypes & type) == 0)
       return CUDA_ERROR_INVALID_VALUE;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-      std::memcpy(out, &memory->second.number, sizeof memory->second.number);
+      const Foreign place{
+          .number = memory->second.number, .process = ::getpid(), .fd = memory->second.fd.get()};
+      std::memcpy(out, &place, sizeof place);
     } else {
       const int fd = ::dup(memory->second.fd.get());
       std::memcpy(out, &fd, sizeof fd);
@@ -361,14 +420,21 @@ inline void FakeCuda::fill_memory() {
                                            CUmemAllocationHandleType type) {
     ONEHOP_FAKE_STEP("cuMemImportFromShareableHandle");
     int fd = static_cast<int>(reinterpret_cast<std::intptr_t>(shareable));
+    if (type != CU_MEM_HANDLE_TYPE_FABRIC && !self.passable) return CUDA_ERROR_OPERATING_SYSTEM;
+    os::UniqueFd foreign;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-      ino_t number = 0;
-      std::memcpy(&number, shareable, sizeof number);
+      Foreign place;
+      std::memcpy(&place, shareable, sizeof place);
       fd = -1;
       for (const auto& [key, each] : self.physical_) {
-        if (each.number == number) fd = each.fd.get();
+        if (each.number == place.number) fd = each.fd.get();
+      }
+      if (fd < 0) {
+        foreign = place.open();
+        fd = foreign.get();
       }
     }
+    self.adopt_foreign(fd, type);
     if (fd < 0 || self.made_.count(number_of(fd)) == 0) return CUDA_ERROR_INVALID_VALUE;
     *handle = self.add(os::UniqueFd(::dup(fd)));
     return CUDA_SUCCESS;
@@ -438,17 +504,69 @@ inline void FakeCuda::fill_ipc() {
     *bytes = found->second.bytes;
     return CUDA_SUCCESS;
   };
+  table_.MemAlloc = [](CUdeviceptr* at, std::size_t bytes) {
+    ONEHOP_FAKE_STEP("cuMemAlloc");
+    const int fd = ::memfd_create("fake-gpu", MFD_CLOEXEC);
+    if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    *at = map_backing(fd, bytes);
+    std::memset(reinterpret_cast<void*>(*at), 0xab, bytes);
+    const int device = self.current_device();
+    self.memory_[*at] = {.bytes = bytes,
+                         .device = device,
+                         .ipc = self.ipc_capable,
+                         .id = ++self.last_id_,
+                         .backing = fd,
+                         .access = {device}};
+    return CUDA_SUCCESS;
+  };
+  table_.MemFree = [](CUdeviceptr at) {
+    const auto found = current_->memory_.find(at);
+    if (found == current_->memory_.end() || found->second.backing < 0 || found->second.opened_from != 0) {
+      current_->wrong("freed what was not allocated");
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (const auto& [other, each] : current_->memory_) {
+      if (each.opened_from == at) current_->wrong("freed while a peer had it open");
+    }
+    (void)::munmap(reinterpret_cast<void*>(at), found->second.bytes);
+    (void)::close(found->second.backing);
+    current_->memory_.erase(found);
+    return CUDA_SUCCESS;
+  };
   table_.IpcGetMemHandle = [](CUipcMemHandle* handle, CUdeviceptr at) {
     ONEHOP_FAKE_STEP("cuIpcGetMemHandle");
     if (self.memory_.count(at) == 0) return CUDA_ERROR_INVALID_VALUE;
     *handle = {};
     std::memcpy(handle->reserved, &at, sizeof at);
+    const Memory& memory = self.memory_[at];
+    const Foreign place{.number = number_of(memory.backing),
+                        .process = ::getpid(),
+                        .fd = memory.backing,
+                        .device = memory.device,
+                        .bytes = memory.bytes};
+    static_assert(sizeof at + sizeof place <= sizeof handle->reserved);
+    std::memcpy(handle->reserved + sizeof at, &place, sizeof place);
     return CUDA_SUCCESS;
   };
   table_.IpcOpenMemHandle = [](CUdeviceptr* base, CUipcMemHandle handle, unsigned flags) {
     ONEHOP_FAKE_STEP("cuIpcOpenMemHandle");
     CUdeviceptr at = 0;
     std::memcpy(&at, handle.reserved, sizeof at);
+    Foreign place;
+    std::memcpy(&place, handle.reserved + sizeof at, sizeof place);
+    if (place.process != ::getpid() && flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
+      const int fd = place.open().release();  // closed with the process
+      if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
+      *base = map_backing(fd, place.bytes);
+      self.memory_[*base] = {.bytes = place.bytes,
+                             .device = place.device,
+                             .ipc = false,
+                             .id = ++self.last_id_,
+                             .opened_from = at,
+                             .backing = fd};
+      ++self.openings_;
+      return CUDA_SUCCESS;
+    }
     const auto found = self.memory_.find(at);
     if (found == self.memory_.end() || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
       return CUDA_ERROR_INVALID_VALUE;
@@ -456,13 +574,21 @@ inline void FakeCuda::fill_ipc() {
     copy.ipc = false;
     copy.id = 0;
     copy.opened_from = at;
-    *base = reinterpret_cast<CUdeviceptr>(self.add_memory(copy));
+    if (copy.backing >= 0) {
+      *base = map_backing(copy.backing, copy.bytes);
+      copy.id = ++self.last_id_;
+      self.memory_[*base] = copy;
+    } else {
+      *base = reinterpret_cast<CUdeviceptr>(self.add_memory(copy));
+    }
     ++self.openings_;
     return CUDA_SUCCESS;
   };
   table_.IpcCloseMemHandle = [](CUdeviceptr base) {
     if (current_->memory_.count(base) == 0 || current_->memory_[base].opened_from == 0)
       current_->wrong("closed what was not open");
+    if (current_->memory_[base].backing >= 0)
+      (void)::munmap(reinterpret_cast<void*>(base), current_->memory_[base].bytes);
     current_->memory_.erase(base);
     return CUDA_SUCCESS;
   };

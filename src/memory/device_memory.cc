@@ -2,7 +2,7 @@
 
 #include "base/check.h"
 #include "driver/device.h"
-#include "driver/fabric.h"
+#include "driver/share_support.h"
 #include "memory/vmm.h"
 
 namespace onehop {
@@ -21,6 +21,9 @@ CUmemAllocationHandleType handle_types(ShareBy share_by, DeviceId device) {
         fail(ErrorCode::unsupported, "device {} has no fabric handles; use ShareBy::posix_fd", device.value);
       }
       return kFabric;
+    case ShareBy::ipc:
+      fail(ErrorCode::invalid_argument,
+           "device memory is not shared by CUDA IPC, which is for memory of cudaMalloc: see export_ipc");
     case ShareBy::automatic:
       break;
   }

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 
+#include "onehop/peer_access.h"
+
 #include "memory/cuda_testing.h"
 #include "support/errors.h"
 
@@ -90,6 +92,25 @@ TEST(DeviceMemory, TravelsBothWaysByItselfWhereFabricHandlesWork) {
   EXPECT_EQ(DeviceMemory::import_fabric(mine.export_fabric(), 10, DeviceId{1}).data()[9], std::byte{5});
   (void)DeviceMemory::create(DeviceId{0}, 10);
   EXPECT_EQ(cuda.fabric_queries(), 1) << "found out once per device";
+}
+
+TEST(DeviceMemory, ANoAboutTheFabricIsForgottenByAReset) {
+  FakeCuda cuda;
+  (void)DeviceMemory::create(DeviceId{0}, 10);
+  cuda.fabric = true;  // somebody has started IMEX
+  (void)DeviceMemory::create(DeviceId{0}, 10);
+  EXPECT_EQ(cuda.last_request().requestedHandleTypes, kDescriptor) << "found out once";
+  PeerAccess::of_process().reset(cuda.devices);
+  (void)DeviceMemory::create(DeviceId{0}, 10);
+  EXPECT_EQ(cuda.last_request().requestedHandleTypes, kDescriptor | kFabric);
+}
+
+TEST(DeviceMemory, IsNotForCudaIpc) {
+  FakeCuda cuda;
+  const Error error =
+      error_of([] { (void)DeviceMemory::create(DeviceId{0}, 1, {.share_by = ShareBy::ipc}); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.message(), HasSubstr("see export_ipc"));
 }
 
 /// Memory as made by default has a descriptor and nothing else.

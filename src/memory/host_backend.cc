@@ -24,14 +24,14 @@ class HostBackend final : public MemoryBackend {
     const std::size_t rounded = round_up(bytes);
     os::UniqueFd fd = os::create_sealed_memfd("onehop", rounded);
     auto block = std::make_shared<HostBlock>(os::Mapping::map_shared(fd.get(), rounded, "symmetric memory"));
-    return {std::move(block), std::move(fd)};
+    return {std::move(block), {.descriptor = std::move(fd)}};
   }
 
-  [[nodiscard]] std::shared_ptr<Block> import(os::UniqueFd handle, std::size_t bytes) const override {
+  [[nodiscard]] std::shared_ptr<Block> import(MemoryHandle handle, std::size_t bytes) const override {
     const std::size_t rounded = round_up(bytes);
-    os::require_sealed_memfd(handle.get(), rounded);
+    os::require_sealed_memfd(handle.descriptor.get(), rounded);
     return std::make_shared<HostBlock>(
-        os::Mapping::map_shared(handle.get(), rounded, "a peer's symmetric memory"));
+        os::Mapping::map_shared(handle.descriptor.get(), rounded, "a peer's symmetric memory"));
   }
 
   void adopt(Block&) const override {}  // one address space, and no device that would have to be told

@@ -13,7 +13,8 @@ TEST(HostBackend, AnImportSeesWhatTheOwnerWrites) {
   const auto backend = make_host_backend();
   Allocation mine = backend->create(100);
   EXPECT_EQ(mine.block->bytes(), backend->granularity());
-  const auto theirs = backend->import(os::UniqueFd(::fcntl(mine.handle.get(), F_DUPFD_CLOEXEC, 0)), 100);
+  const auto theirs = backend->import(
+      {.descriptor = os::UniqueFd(::fcntl(mine.handle.descriptor.get(), F_DUPFD_CLOEXEC, 0))}, 100);
   EXPECT_NE(theirs->data(), mine.block->data());
   EXPECT_EQ(theirs->data()[99], std::byte{0});
   mine.block->data()[99] = std::byte{7};
@@ -35,7 +36,8 @@ TEST(HostBackend, RefusesNothingAndTooMuchAndForeignSizes) {
   EXPECT_THROW((void)backend->create(SIZE_MAX), Error);
   Allocation mine = backend->create(1);
   EXPECT_THROW((void)backend->import(std::move(mine.handle), backend->granularity() + 1), Error);
-  EXPECT_THROW((void)backend->import(os::UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)), 1), Error);
+  EXPECT_THROW(
+      (void)backend->import({.descriptor = os::UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC))}, 1), Error);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "driver/device.h"
+#include "driver/share_support.h"
 
 namespace onehop {
 namespace {
@@ -28,10 +29,15 @@ PeerAccess& PeerAccess::of_process() {
 }
 
 PeerAccess::PeerAccess(int device_count) {
-  reset(device_count);
+  start_over(device_count);
 }
 
 void PeerAccess::reset(int device_count) {
+  start_over(device_count);
+  forget_share_support();
+}
+
+void PeerAccess::start_over(int device_count) {
   require(device_count >= 0, "a number of devices must not be negative, got {}", device_count);
   const std::lock_guard lock(mutex_);
   const auto count = static_cast<std::size_t>(device_count);
@@ -102,7 +108,7 @@ void PeerAccess::enable(DeviceId device, DeviceId peer) {
     case CUDA_ERROR_TOO_MANY_PEERS:
       fail(ErrorCode::out_of_resources,
            "device {} cannot be given access to device {}: CUDA lets a device enable at most {} peers at a "
-           "time, and it has that many; use fewer devices, or disable a peer (cudaDeviceDisablePeerAccess)",
+           "time, and it has that many; use fewer devices, or disable a peer (PeerAccess::disable)",
            device.value, peer.value, kPeersPerDevice);
     default:
       fail_cuda(result, fmt::format("giving device {} access to device {} (cuCtxEnablePeerAccess)",
@@ -115,6 +121,30 @@ bool PeerAccess::can_access(DeviceId device, DeviceId peer) {
   check_pair(device, peer);
   if (is_possible(device, peer) && known(device, peer) == State::possible) enable(device, peer);
   return known(device, peer) == State::enabled;
+}
+
+void PeerAccess::disable(DeviceId device, DeviceId peer) {
+  const std::lock_guard lock(mutex_);
+  check_pair(device, peer);
+  require(device != peer, "device {}'s access to its own memory cannot be taken back", device.value);
+  // Without asking the driver: contexts cost memory, and what others enabled is theirs to take back.
+  if (known(device, peer) != State::enabled) return;
+  const auto call = cuda_driver().CtxDisablePeerAccess;
+  if (call == nullptr) {
+    fail(ErrorCode::unsupported,
+         "device {}'s access to device {} cannot be taken back: this driver has no cuCtxDisablePeerAccess",
+         device.value, peer.value);
+  }
+  CUcontext theirs = cuda_context(peer);
+  const CurrentDevice current(device);
+  const CUresult result = call(theirs);
+  // By another library in the program, or by cudaDeviceReset.
+  const bool gone_already = result == CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  if (result != CUDA_SUCCESS && !gone_already) {
+    fail_cuda(result, fmt::format("taking back device {}'s access to device {} (cuCtxDisablePeerAccess)",
+                                  device.value, peer.value));
+  }
+  known(device, peer) = State::possible;
 }
 
 void PeerAccess::grant_pool_access(DeviceId owner, DeviceId peer) {

@@ -23,7 +23,10 @@ struct Machine {
   std::map<std::pair<int, int>, int> asked;
   std::map<std::pair<int, int>, int> enabled;
   std::map<std::pair<int, int>, bool> possible;
+  CUresult ask_result = CUDA_SUCCESS;
   CUresult enable_result = CUDA_SUCCESS;
+  CUresult disable_result = CUDA_SUCCESS;
+  int disable_calls = 0;
   CUcontext current = nullptr;
   std::vector<std::pair<CUmemoryPool, CUmemAccessDesc>> grants;
 };
@@ -63,6 +66,7 @@ CudaDriver fake_driver() {
   };
   fake.DeviceCanAccessPeer = [](int* answer, CUdevice device, CUdevice peer) {
     ++g_machine->asked[{device, peer}];
+    if (g_machine->ask_result != CUDA_SUCCESS) return g_machine->ask_result;
     const auto entry = g_machine->possible.find({device, peer});
     *answer = entry == g_machine->possible.end() || entry->second ? 1 : 0;
     return CUDA_SUCCESS;
@@ -73,6 +77,12 @@ CudaDriver fake_driver() {
     return ++g_machine->enabled[{device_of(g_machine->current), device_of(peer)}] == 1
                ? CUDA_SUCCESS
                : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  };
+  fake.CtxDisablePeerAccess = [](CUcontext peer) {
+    ++g_machine->disable_calls;
+    if (g_machine->disable_result != CUDA_SUCCESS) return g_machine->disable_result;
+    const bool was = g_machine->enabled.erase({device_of(g_machine->current), device_of(peer)}) != 0;
+    return was ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
   };
   fake.DeviceGetMemPool = [](CUmemoryPool* pool, CUdevice device) {
     *pool = pool_of(device);
@@ -149,6 +159,7 @@ TEST_F(PeerAccessTest, ChecksBothDevicesBeforeAnythingElse) {
                                        std::pair(DeviceId{bad}, DeviceId{bad})}) {
       const auto calls = {std::function<void()>([&] { (void)access_.can_access(device, peer); }),
                           std::function<void()>([&] { access_.grant_pool_access(device, peer); }),
+                          std::function<void()>([&] { access_.disable(device, peer); }),
                           std::function<void()>([&] { (void)access_.pair_attributes(device, peer); })};
       for (const auto& call : calls) {
         const Error error = error_of(call);
@@ -183,6 +194,66 @@ TEST_F(PeerAccessTest, OtherFailuresNameThePairAndTheCall) {
   const Error error = error_of([&] { (void)access_.can_access(kZero, kOne); });
   EXPECT_EQ(error.code(), ErrorCode::system);
   EXPECT_THAT(error.message(), HasSubstr("giving device 0 access to device 1 (cuCtxEnablePeerAccess)"));
+}
+
+TEST_F(PeerAccessTest, AQuestionThatFailsIsAnErrorAndNotAnAnswer) {
+  machine_.ask_result = CUDA_ERROR_DEINITIALIZED;
+  for (const auto& call : {std::function<void()>([&] { (void)access_.can_access(kZero, kOne); }),
+                           std::function<void()>([&] { access_.grant_pool_access(kOne, kZero); })}) {
+    const Error error = error_of(call);
+    EXPECT_EQ(error.code(), ErrorCode::system);
+    EXPECT_THAT(error.message(), HasSubstr("cuDeviceCanAccessPeer"));
+  }
+  EXPECT_TRUE(machine_.enabled.empty());
+  machine_.ask_result = CUDA_SUCCESS;
+  EXPECT_TRUE(access_.can_access(kZero, kOne)) << "asked again";
+  EXPECT_EQ((machine_.asked[{0, 1}]), 3);
+}
+
+TEST_F(PeerAccessTest, WhatWasEnabledCanBeTakenBackAndEnabledAgain) {
+  EXPECT_TRUE(access_.can_access(kZero, kOne));
+  EXPECT_TRUE(access_.can_access(kOne, kZero));
+  access_.disable(kZero, kOne);
+  EXPECT_EQ(machine_.enabled, (std::map<std::pair<int, int>, int>{{{1, 0}, 1}})) << "it has a direction";
+  EXPECT_EQ(machine_.current, nullptr) << "the caller's context must be current again";
+  access_.disable(kZero, kOne);
+  EXPECT_EQ(machine_.disable_calls, 1) << "there is nothing left to take back";
+  EXPECT_TRUE(access_.can_access(kZero, kOne));
+  EXPECT_EQ((machine_.enabled[{0, 1}]), 1);
+  EXPECT_EQ((machine_.asked[{0, 1}]), 1) << "that it is possible is still known";
+}
+
+TEST_F(PeerAccessTest, DisablingLeavesAloneWhatWasNotEnabledHere) {
+  machine_.enabled[{0, 1}] = 1;  // by another library
+  access_.disable(kZero, kOne);
+  machine_.possible[{0, 2}] = false;
+  EXPECT_FALSE(access_.can_access(kZero, kTwo));
+  access_.disable(kZero, kTwo);
+  EXPECT_FALSE(access_.can_access(kZero, kTwo)) << "a no stays a no";
+  EXPECT_EQ(machine_.disable_calls, 0);
+}
+
+TEST_F(PeerAccessTest, DisablingWhatOthersDisabledIsSuccess) {
+  EXPECT_TRUE(access_.can_access(kZero, kOne));
+  machine_.enabled.clear();
+  access_.disable(kZero, kOne);
+  EXPECT_TRUE(access_.can_access(kZero, kOne));
+  EXPECT_EQ((machine_.enabled[{0, 1}]), 1);
+}
+
+TEST_F(PeerAccessTest, DisablingThatFailsNamesThePairAndKeepsTheAccess) {
+  EXPECT_EQ(error_of([&] { access_.disable(kOne, kOne); }).code(), ErrorCode::invalid_argument);
+  EXPECT_TRUE(access_.can_access(kZero, kOne));
+  machine_.disable_result = CUDA_ERROR_INVALID_CONTEXT;
+  const Error error = error_of([&] { access_.disable(kZero, kOne); });
+  EXPECT_EQ(error.code(), ErrorCode::system);
+  EXPECT_THAT(error.message(),
+              HasSubstr("taking back device 0's access to device 1 (cuCtxDisablePeerAccess)"));
+  fake_.CtxDisablePeerAccess = nullptr;
+  const Error missing = error_of([&] { access_.disable(kZero, kOne); });
+  EXPECT_EQ(missing.code(), ErrorCode::unsupported);
+  EXPECT_THAT(missing.message(), HasSubstr("this driver has no cuCtxDisablePeerAccess"));
+  EXPECT_TRUE(access_.can_access(kZero, kOne));
 }
 
 TEST_F(PeerAccessTest, ResetForgetsAndSetsTheCount) {

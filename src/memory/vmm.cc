@@ -306,22 +306,26 @@ bool Memory::granted(DeviceId device) const {
 }
 
 void Memory::zero(DeviceId device, Duration patience) const {
+  zero_range(range_.at(), bytes(), device, patience);
+}
+
+void zero_range(CUdeviceptr at, std::size_t bytes, DeviceId device, Duration patience) {
   const CudaDriver& driver = cuda_driver();
   const CurrentDevice current(device);
   const Deadline deadline = Deadline::after(patience);
   const Stream stream;
-  check(driver.MemsetD8Async(range_.at(), 0, bytes(), stream.get()), "zeroing {} of device {}'s memory",
-        format_size(bytes()), device.value);
+  check(driver.MemsetD8Async(at, 0, bytes, stream.get()), "zeroing {} of device {}'s memory",
+        format_size(bytes), device.value);
   for (;;) {
     const CUresult state = driver.StreamQuery(stream.get());
     if (state == CUDA_SUCCESS) return;
     if (state != CUDA_ERROR_NOT_READY) {
-      check(state, "zeroing {} of device {}'s memory", format_size(bytes()), device.value);
+      check(state, "zeroing {} of device {}'s memory", format_size(bytes), device.value);
     }
     if (deadline.expired()) {
       fail(ErrorCode::timeout,
            "device {} did not zero {} of new memory within {} ms: it is busy with other work", device.value,
-           format_size(bytes()), patience.count());
+           format_size(bytes), patience.count());
     }
     std::this_thread::sleep_for(std::chrono::microseconds{20});
   }

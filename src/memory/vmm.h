@@ -86,6 +86,10 @@ class Mapping {
 /// Lets `device` read and write what is mapped at `at`. Again is fine. Thread-safe.
 void grant_range(CUdeviceptr at, std::size_t bytes, DeviceId device, std::optional<DeviceId> home);
 
+/// Fills memory of `device` with zeros from a stream of its own and waits. Error{timeout} when the device
+/// does not get to it; then the memory must not be freed, since the device may still write to it.
+void zero_range(CUdeviceptr at, std::size_t bytes, DeviceId device, Duration patience);
+
 /// Memory of one GPU as this process reaches it. Going, it unmaps, frees the addresses and releases the
 /// memory, in this order; it does not wait for work that still uses it.
 class Memory {
@@ -110,9 +114,7 @@ class Memory {
   void grant(DeviceId device) const;
   /// Whether `device` may read and write here.
   [[nodiscard]] bool granted(DeviceId device) const;
-  /// Fills it with zeros from its own stream and waits. Error{timeout} when the device does not get to it;
-  /// then the memory must not be freed, since the device may still write to it.
-  void zero(DeviceId device, Duration patience) const;
+  void zero(DeviceId device, Duration patience) const;  ///< see zero_range
 
  private:
   Memory(Physical physical, std::size_t bytes, std::optional<DeviceId> home);

@@ -4,20 +4,25 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "base/check.h"
+#include "os/text_file.h"
 
 namespace onehop::os {
 
 std::string boot_id() {
   constexpr const char* kPath = "/proc/sys/kernel/random/boot_id";
-  std::ifstream file(kPath);
-  std::string id;
-  if (!std::getline(file, id) || id.empty()) {
-    fail(ErrorCode::unsupported, "cannot read {}, which tells whether ranks share a machine; mount /proc",
-         kPath);
+  std::string text;
+  try {
+    text = read_text_file(kPath, kPath, 256);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::out_of_resources) throw;
+    fail(ErrorCode::unsupported,
+         "cannot read {}, which tells whether ranks share a machine; mount /proc ({})", kPath,
+         error.message());
   }
+  const std::string id = text.substr(0, text.find('\n'));
+  if (id.empty()) fail(ErrorCode::unsupported, "{} is empty; it tells whether ranks share a machine", kPath);
   return id;
 }
 

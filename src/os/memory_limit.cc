@@ -1,6 +1,7 @@
 #include "os/memory_limit.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
 #include <fstream>
@@ -16,9 +17,20 @@ namespace {
 // v1 says "no limit" by the largest multiple of a page.
 constexpr std::size_t kNoLimit = std::size_t{1} << 62;
 
+/// A file that is not there says nothing. One that cannot be opened for want of descriptors might say that
+/// there is no room.
+std::ifstream open_file(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path);
+  const int err = errno;
+  if (!file && (err == EMFILE || err == ENFILE))
+    fail_errno(err, fmt::format("looking for limits in {}", path));
+  return file;
+}
+
 std::string read_all(const std::string& path) {
   std::ostringstream text;
-  std::ifstream file(path);
+  std::ifstream file = open_file(path);
   if (file) text << file.rdbuf();
   return std::move(text).str();
 }
@@ -35,7 +47,7 @@ std::optional<std::size_t> read_number(const std::string& path) {
 /// "name value" lines, whatever follows; a colon after the name is left out.
 std::map<std::string, std::size_t> read_table(const std::string& path) {
   std::map<std::string, std::size_t> table;
-  std::ifstream file(path);
+  std::ifstream file = open_file(path);
   std::string name;
   std::size_t value = 0;
   for (std::string rest; file >> name >> value && std::getline(file, rest);) {

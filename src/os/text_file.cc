@@ -13,7 +13,11 @@ namespace onehop::os {
 
 std::string read_text_file(const std::string& path, const std::string& what, std::size_t limit) {
   // O_NONBLOCK: a named pipe without a writer would block here for ever instead of being refused below.
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  } while (fd < 0 && errno == EINTR);
+  const UniqueFd file(fd);
   if (!file) {
     if (errno == ENOENT) fail(ErrorCode::not_found, "{} does not exist", what);
     fail_errno(errno, fmt::format("{} cannot be opened", what));

@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/deadline.h"
+#include "os/spare_descriptors.h"
 #include "os/unique_fd.h"
 #include "store/file_record.h"
 #include "store/grace.h"
@@ -116,7 +117,8 @@ class FileStore final : public Store {
   };
 
   os::UniqueFd open_own(const std::string& name, int flags) const {
-    return store::open_own_file(directory_.get(), name, flags, path_ + "/" + name);
+    return spares_.with_spares(
+        [&] { return store::open_own_file(directory_.get(), name, flags, path_ + "/" + name); });
   }
 
   std::optional<std::string> read(std::string_view key) const {
@@ -203,8 +205,13 @@ class FileStore final : public Store {
     }
   }
 
+  // What a change has open at a time: the lock and the temporary file.
+  static constexpr std::size_t kDescriptors = 2;
+
   std::string path_;
   os::UniqueFd directory_;
+  /// A rank that runs out of descriptors can still say so to the others.
+  mutable os::SpareDescriptors spares_{kDescriptors};
   store::Grace grace_;
 };
 

@@ -24,7 +24,8 @@ const sockaddr_in6& ipv6(const TcpAddress& a) {
 }
 
 struct Found {
-  int error = 0;  ///< of getaddrinfo
+  int error = 0;         ///< of getaddrinfo
+  int system_error = 0;  ///< errno, for EAI_SYSTEM
   std::vector<TcpAddress> addresses = {};
 };
 
@@ -35,6 +36,7 @@ Found look_up(const std::string& host, std::uint16_t port, int flags) {
   hints.ai_flags = AI_NUMERICSERV | flags;
   addrinfo* list = nullptr;
   Found found{.error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list)};
+  if (found.error == EAI_SYSTEM) found.system_error = errno;
   if (found.error != 0) return found;
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
   for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
@@ -81,6 +83,8 @@ std::vector<TcpAddress> resolve(const std::string& host, std::uint16_t port, con
   require(!host.empty(), "cannot resolve the host '' of a tcp store: it is empty");
   Found found = look_up(host, port, AI_NUMERICHOST);  // asks nobody
   if (found.error != 0) found = look_up_name(host, port, deadline);
+  if (found.error == EAI_SYSTEM)
+    fail_errno(found.system_error, fmt::format("cannot resolve the host '{}' of a tcp store", host));
   require(found.error == 0, "cannot resolve the host '{}' of a tcp store: {}", host,
           ::gai_strerror(found.error));
   return std::move(found.addresses);

@@ -7,6 +7,7 @@
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <cerrno>
+#include <system_error>
 #include <thread>
 
 #include "onehop/store.h"
@@ -14,6 +15,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "os/random.h"
+#include "os/spare_descriptors.h"
 #include "os/unique_fd.h"
 #include "store/tcp_address.h"
 #include "store/tcp_session.h"
@@ -87,16 +89,22 @@ class Loop {
       // Meanwhile clients wait in the backlog.
       const auto pause = hub_.newcomers.time_until_room();
       if (pause.count() > 0) return accept_later(pause);
-      const int fd = ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-      if (fd >= 0) {
-        admit(os::UniqueFd(fd));
+      spare_.refill();
+      os::UniqueFd fd = accept();
+      if (fd) {
+        admit(std::move(fd), {});
       } else if (errno == EAGAIN) {
         return accept_when_ready();
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        // The client stays in the backlog. Asking again at once would spin until a descriptor is free.
         const int failure = errno;
         if (hub_.close_oldest_newcomer()) continue;
-        log::warn("tcp store server: cannot accept a client: {}; trying again", errno_text(failure));
+        // The client is told, or else stays in the backlog. Asking again at once would spin until a
+        // descriptor is free.
+        log::warn("tcp store server: cannot accept a client: {}; trying again", explain_errno(failure));
+        if (spare_.give_up_one() && (fd = accept())) {
+          admit(std::move(fd),
+                fmt::format("the server's process cannot accept another client: {}", explain_errno(failure)));
+        }
         return accept_later(std::chrono::milliseconds{100});
       }
       // Any other error concerns that one client, which has gone already.
@@ -104,7 +112,12 @@ class Loop {
     accept_later({});
   }
 
-  void admit(os::UniqueFd fd) {
+  os::UniqueFd accept() {
+    return os::UniqueFd(::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  }
+
+  /// A client that is not to be served is told `refusal`.
+  void admit(os::UniqueFd fd, std::string refusal) {
     tcp::socket socket(io_);
     asio::error_code refused;
     socket.assign(protocol_, fd.get(), refused);
@@ -116,7 +129,7 @@ class Loop {
     asio::error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     if (hub_.newcomers.size() >= Newcomers::kMax) (void)hub_.close_oldest_newcomer();
-    start_session(hub_, std::move(socket));
+    start_session(hub_, std::move(socket), std::move(refusal));
   }
 
   /// Leaves the loop without work, so that run() returns.
@@ -132,6 +145,7 @@ class Loop {
   tcp protocol_;
   tcp::acceptor acceptor_;
   asio::steady_timer accept_timer_;
+  os::SpareDescriptors spare_{1};  ///< for a client that must be told that there are no others
   std::thread thread_;
 };
 
@@ -180,7 +194,11 @@ std::unique_ptr<TcpStoreServer> TcpStoreServer::start(const TcpStoreOptions& opt
     fail_errno(errno, fmt::format("cannot listen on {}", name));
   }
   const store::TcpAddress bound = store::local_address(listener.get());
-  return std::make_unique<store::Server>(std::move(listener), bound, options);
+  try {
+    return std::make_unique<store::Server>(std::move(listener), bound, options);
+  } catch (const std::system_error& error) {
+    fail_errno(error.code().value(), fmt::format("starting a tcp store server on {}", name));
+  }
 }
 
 }  // namespace onehop

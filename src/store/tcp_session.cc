@@ -30,8 +30,8 @@ constexpr std::chrono::milliseconds kRoomPause{100};
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(Hub& hub, tcp::socket socket)
-      : hub_(hub), socket_(std::move(socket)), timer_(socket_.get_executor()) {}
+  Session(Hub& hub, tcp::socket socket, std::string refusal)
+      : hub_(hub), socket_(std::move(socket)), refusal_(std::move(refusal)), timer_(socket_.get_executor()) {}
 
   void start() {
     hub_.sessions.insert(shared_from_this());
@@ -184,6 +184,11 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void handle_hello() {
     const ClientHello hello = parse_client_hello(body_);
+    if (!refusal_.empty()) {
+      last_reply_ = true;
+      return reply({.kind = ReplyKind::error, .bytes = refusal_, .code = ErrorCode::out_of_resources},
+                   Phase::proof);
+    }
     nonce_ = fresh_nonce();
     client_nonce_ = hello.nonce;
     const std::string answer = encode_hello(
@@ -293,6 +298,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   Hub& hub_;
   tcp::socket socket_;
+  const std::string refusal_;  ///< not empty: all that this client is told
   asio::steady_timer timer_;
   std::uint64_t timer_generation_ = 0;
   Phase phase_ = Phase::hello;
@@ -309,8 +315,8 @@ class Session : public std::enable_shared_from_this<Session> {
   KeyTable::Value value_;
 };
 
-void start_session(Hub& hub, tcp::socket socket) {
-  std::make_shared<Session>(hub, std::move(socket))->start();
+void start_session(Hub& hub, tcp::socket socket, std::string refusal) {
+  std::make_shared<Session>(hub, std::move(socket), std::move(refusal))->start();
 }
 
 void Hub::close_all_sessions() {

@@ -42,7 +42,8 @@ struct Hub {
   ReceiveRoom room;
 };
 
-/// Serves a client until it leaves, fails or breaks the protocol.
-void start_session(Hub& hub, asio::ip::tcp::socket socket);
+/// Serves a client until it leaves, fails or breaks the protocol. One with a `refusal` is told that, and
+/// nothing else.
+void start_session(Hub& hub, asio::ip::tcp::socket socket, std::string refusal);
 
 }  // namespace onehop::store

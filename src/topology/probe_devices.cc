@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "driver/device.h"
 #include "driver/fabric.h"
+#include "driver/share_support.h"
 #include "topology/nvlink.h"
 #include "topology/pci.h"
 #include "topology/probe.h"
@@ -78,7 +79,7 @@ DeviceInfo ask_driver(const CudaDriver& driver, DeviceId device) {
   info.compute_capability = 10 * cuda_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
                             cuda_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   info.multicast_supported = cuda_attribute_or(device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0) != 0;
-  const FabricSupport& fabric = fabric_support(device);
+  const ShareSupport fabric = fabric_support(device);
   info.fabric_handles = fabric.usable;
   if (!fabric.usable) info.fabric_note = fabric.reason;
   return info;

@@ -12,7 +12,10 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "fault/weak_rank.h"
 #include "fault/world.h"
@@ -22,8 +25,10 @@ namespace onehop::fault {
 namespace {
 
 using std::chrono::seconds;
+using ::testing::AllOf;
 using testing::footprint;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::TempDir;
 
 constexpr int kRanks = 2;
@@ -88,6 +93,211 @@ TEST(Exhaustion, RunningOutOfDescriptorsAtAnyPointIsACleanError) {
     fmt::print("out of descriptors on rank {}: {} numbers of descriptors are too few, each a clean error\n",
                weak, failures);
   }
+}
+
+/// A call, of a group that there is already or that makes it; and how many ranks hear of its failure.
+struct ShortCall {
+  const char* name;
+  int weak;
+  bool joins;
+  bool heard_by_all;
+  std::function<void(Store& store, std::optional<Group>& group, Rank rank, int weak)> make;
+};
+
+constexpr int kShortRanks = 3;
+constexpr Duration kSoon = seconds{20};
+
+const std::vector<ShortCall>& short_calls() {
+  static const auto join = [](Store& store, std::optional<Group>& group, Rank rank, int) {
+    // Not owned: the test's store outlives the group.
+    group.emplace(
+        Group::join(std::shared_ptr<Store>(&store, [](Store*) {}),
+                    {.rank = rank, .size = kShortRanks, .timeout = kSoon, .scratch_bytes = 1 << 20}));
+  };
+  static const std::vector<ShortCall> calls = {
+      {"join", 0, true, true, join},
+      {"join", 2, true, true, join},
+      {"IpcChannel::connect", 1, false, true,
+       [](Store& store, std::optional<Group>&, Rank rank, int) {
+         (void)IpcChannel::connect(std::shared_ptr<Store>(&store, [](Store*) {}), "channel", rank,
+                                   kShortRanks, kSoon);
+       }},
+      {"allocate", 1, false, true,
+       [](Store&, std::optional<Group>& group, Rank, int) { (void)group->allocate(1 << 20); }},
+      {"split", 1, false, true,
+       [](Store&, std::optional<Group>& group, Rank rank, int) { (void)group->split(0, -rank.value); }},
+      {"all_gather_fds", 2, false, true,
+       [](Store&, std::optional<Group>& group, Rank, int) {
+         for (const int fd : group->channel().all_gather_fds(STDERR_FILENO, kSoon)) {
+           if (fd != STDERR_FILENO) (void)::close(fd);
+         }
+         group->barrier();  // a rank may have all descriptors before it can hear of the failure
+       }},
+      // What two ranks pass each other is theirs alone.
+      {"recv_fd", 1, false, false,
+       [](Store&, std::optional<Group>& group, Rank rank, int weak) {
+         group->barrier();  // the weak rank is short by now, also of what it reads on the way
+         if (rank.value == 0) group->channel().send_fd(Rank{weak}, STDERR_FILENO, kSoon);
+         if (rank.value == weak) (void)::close(group->channel().recv_fd(Rank{0}, kSoon));
+       }},
+      {"send_fd", 0, false, false,
+       [](Store&, std::optional<Group>& group, Rank rank, int weak) {
+         if (rank.value == weak) group->channel().send_fd(Rank{2}, STDERR_FILENO, kSoon);
+         if (rank.value == 2) (void)::close(group->channel().recv_fd(Rank{weak}, kSoon));
+       }},
+  };
+  return calls;
+}
+
+/// A world in which the weak rank has `allowed` descriptors left for the call.
+class ShortWorld {
+ public:
+  ShortWorld(const ShortCall& call, int allowed)
+      : call_(call), world_(kShortRanks, [&call, allowed, this](World& self, Rank rank) {
+          const std::shared_ptr<Store> store = file_store(dir_.path());
+          std::optional<Group> group;
+          if (!call.joins) short_calls()[0].make(*store, group, rank, call.weak);
+          const bool weak = rank.value == call.weak;
+          const rlimit limit{.rlim_cur = 256, .rlim_max = 256};
+          if (weak && ::setrlimit(RLIMIT_NOFILE, &limit) != 0) throw std::logic_error("setrlimit failed");
+          if (weak) Scarcity::leave(allowed);
+          self.card(rank).attempts[0].run([&] { call.make(*store, group, rank, call.weak); });
+          if (weak) (void)Scarcity::release();
+          group.reset();
+          self.raise(0);
+          (void)self.await(0, kShortRanks, seconds{20});
+          self.card(rank).attempts[1].run([&] {
+            short_calls()[0].make(*store, group, rank, call.weak);
+            check_all_reduce(*group);
+          });
+        }) {}
+
+  /// False when the descriptors were enough.
+  bool expect_named() {
+    EXPECT_TRUE(world_.finish(seconds{60}));
+    const Attempt& own = world_.card(Rank{call_.weak}).attempts[0];
+    const bool failed = own.state.load() == Attempt::failed;
+    for (Rank r{0}; r.value < kShortRanks; ++r.value) {
+      const Attempt& attempt = world_.card(r).attempts[0];
+      const bool hears = failed && (call_.heard_by_all || r.value == call_.weak);
+      EXPECT_EQ(world_.exit_of(r), 0);
+      EXPECT_EQ(world_.card(r).attempts[1].state.load(), Attempt::succeeded)
+          << world_.card(r).attempts[1].text();
+      EXPECT_EQ(attempt.state.load(), hears ? Attempt::failed : Attempt::succeeded) << attempt.text();
+      if (!hears) continue;
+      EXPECT_EQ(attempt.error(), ErrorCode::out_of_resources) << attempt.text();
+      EXPECT_THAT(attempt.text(), AllOf(HasSubstr("out of file descriptors"), HasSubstr("raise ulimit -n")));
+      EXPECT_THAT(attempt.text(), Not(HasSubstr("died")));
+      if (call_.heard_by_all) {
+        EXPECT_EQ(attempt.origin, call_.weak) << attempt.text();
+      }
+    }
+    return failed;
+  }
+
+ private:
+  const TempDir dir_;
+  const ShortCall& call_;
+  World world_;
+};
+
+TEST(Exhaustion, OfDescriptorsIsNamedAsSuchToAllRanksAtAnyPointOfAnyCall) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "UBSan needs descriptors itself: it looks at memory through a pipe";
+#endif
+  constexpr int kTogether = 4;
+  constexpr int kMost = 40;
+  for (const ShortCall& call : short_calls()) {
+    SCOPED_TRACE(fmt::format("{} on rank {}", call.name, call.weak));
+    int too_few = 0;
+    bool enough = false;
+    for (int first = 0; !enough && first < kMost; first += kTogether) {
+      std::vector<std::unique_ptr<ShortWorld>> worlds;
+      for (int i = 0; i < kTogether; ++i) worlds.push_back(std::make_unique<ShortWorld>(call, first + i));
+      for (const auto& world : worlds) {
+        if (world->expect_named())
+          ++too_few;
+        else
+          enough = true;
+      }
+    }
+    EXPECT_TRUE(enough);
+    if (std::string_view(call.name) != "send_fd") {
+      EXPECT_GT(too_few, 0);
+    }
+    fmt::print("{} on rank {}: {} numbers of descriptors are too few, and all ranks hear that\n", call.name,
+               call.weak, too_few);
+  }
+}
+
+TEST(Exhaustion, OfDescriptorsWhileATcpStoresServerStartsIsNamedAsSuch) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "UBSan needs descriptors itself: it looks at memory through a pipe";
+#endif
+  constexpr int kMost = 12;
+  World world(1, [](World& self, Rank rank) {
+    const rlimit limit{.rlim_cur = 256, .rlim_max = 256};
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) throw std::logic_error("setrlimit failed");
+    for (int allowed = 0; allowed < kMost; ++allowed) {
+      Scarcity::leave(allowed);
+      self.card(rank).attempts[static_cast<std::size_t>(allowed)].run(
+          [] { (void)TcpStoreServer::start({}); });
+      (void)Scarcity::release();
+    }
+  });
+  ASSERT_TRUE(world.finish(seconds{60}));
+  int too_few = 0;
+  for (int allowed = 0; allowed < kMost; ++allowed) {
+    const Attempt& attempt = world.card(Rank{0}).attempts[static_cast<std::size_t>(allowed)];
+    if (attempt.state.load() == Attempt::succeeded) continue;
+    ++too_few;
+    EXPECT_EQ(attempt.state.load(), Attempt::failed) << attempt.text();
+    EXPECT_EQ(attempt.error(), ErrorCode::out_of_resources) << attempt.text();
+    EXPECT_THAT(attempt.text(), HasSubstr("out of file descriptors"));
+  }
+  EXPECT_GT(too_few, 1);
+  EXPECT_LT(too_few, kMost);
+}
+
+TEST(Exhaustion, OfDescriptorsInATcpStoresServerIsSaidToItsClients) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "UBSan needs descriptors itself: it looks at memory through a pipe";
+#endif
+  enum Event { kServerUp, kShort, kEnded };
+  World world(2, [&](World& self, Rank rank) {
+    Card& card = self.card(rank);
+    if (rank == Rank{0}) {
+      const auto server = TcpStoreServer::start({});
+      card.figures[0] = server->port();
+      const rlimit limit{.rlim_cur = 256, .rlim_max = 256};
+      if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) throw std::logic_error("setrlimit failed");
+      Scarcity::leave(0);
+      self.raise(kShort);
+      (void)self.await(kEnded, 1, seconds{20});
+      (void)Scarcity::release();
+      self.raise(kServerUp);
+      (void)self.await(kEnded, 2, seconds{20});
+      return;
+    }
+    (void)self.await(kShort, 1, seconds{20});
+    const TcpStoreOptions options{.port = static_cast<std::uint16_t>(self.card(Rank{0}).figures[0]),
+                                  .timeout = seconds{1}};
+    card.attempts[0].run([&] { (void)tcp_store(options); });
+    self.raise(kEnded);
+    (void)self.await(kServerUp, 1, seconds{20});
+    card.attempts[1].run([&] {
+      const auto store = tcp_store({.port = options.port, .timeout = seconds{20}});
+      store->set("key", "value", seconds{20});
+    });
+    self.raise(kEnded);
+  });
+  ASSERT_TRUE(world.finish(seconds{60}));
+  const Attempt& told = world.card(Rank{1}).attempts[0];
+  EXPECT_EQ(told.error(), ErrorCode::out_of_resources) << told.text();
+  EXPECT_THAT(told.text(), AllOf(HasSubstr("the server's process cannot accept another client"),
+                                 HasSubstr("out of file descriptors"), HasSubstr("raise ulimit -n")));
+  EXPECT_EQ(world.card(Rank{1}).attempts[1].state.load(), Attempt::succeeded)
+      << world.card(Rank{1}).attempts[1].text();
 }
 
 /// One rank is short of something when it allocates; `what` must be in the error of both.

@@ -1,0 +1,129 @@
+// Joining with GPUs, as far as their kernels: what is refused, and how memory is shared. The GPUs are fakes,
+// one in each of the processes.
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "onehop/onehop.h"
+
+#include "memory/cuda_testing.h"
+#include "support/ranks.h"
+
+namespace onehop {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::Each;
+using testing::Exit;
+using ::testing::HasSubstr;
+using testing::Processes;
+using testing::TempDir;
+
+constexpr int kRanks = 2;
+
+/// How the ranks differ from GPUs of compute capability 9.0 that have all there is.
+struct Gpus {
+  std::function<void(Rank, FakeCuda&)> change = [](Rank, FakeCuda&) {};
+  std::function<DeviceId(Rank)> device = [](Rank rank) { return DeviceId{rank.value}; };
+  std::function<ShareBy(Rank)> share_by = [](Rank) { return ShareBy::automatic; };
+};
+
+/// What joining comes to on each rank: the error, and in which way memory was made, as the fake saw it. There
+/// are no kernels: once all memory is mapped, a group fails with what MemHostAlloc answers.
+std::vector<std::string> join(const Gpus& gpus) {
+  const TempDir store;
+  Processes processes(kRanks, [&](Rank rank) -> std::string {
+    FakeCuda cuda;
+    cuda.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] = 9;
+    cuda.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR] = 0;
+    cuda.fabric = true;
+    gpus.change(rank, cuda);
+    try {
+      (void)Group::join(file_store(store.path()), {.rank = rank,
+                                                   .size = kRanks,
+                                                   .device = gpus.device(rank),
+                                                   .timeout = seconds{20},
+                                                   .scratch_bytes = 64 << 10,
+                                                   .share_by = gpus.share_by(rank)});
+    } catch (const Error& error) {
+      const auto types = static_cast<unsigned>(cuda.last_request().requestedHandleTypes);
+      return fmt::format("{}: {}; handles {}, opened {}", to_string(error.code()), error.message(), types,
+                         cuda.openings());
+    }
+    return "joined";
+  });
+  std::vector<std::string> texts;
+  for (const Exit& exit : processes.wait(seconds{40})) texts.push_back(exit.text);
+  return texts;
+}
+
+/// All memory was made and mapped, in this way.
+auto shared_by(ShareBy way) {
+  const auto type =
+      way == ShareBy::fabric ? CU_MEM_HANDLE_TYPE_FABRIC : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  const std::string handles = fmt::format("handles {}, opened 0", static_cast<unsigned>(type));
+  return Each(AllOf(HasSubstr("unsupported: "), HasSubstr("CUDA_ERROR_FAKE"),
+                    HasSubstr(way == ShareBy::ipc ? ", opened 1" : handles)));
+}
+
+TEST(JoiningWithGpus, SharesMemoryInTheWayThatIsAskedFor) {
+  for (const ShareBy way : {ShareBy::posix_fd, ShareBy::fabric, ShareBy::ipc}) {
+    EXPECT_THAT(join({.share_by = [&](Rank) { return way; }}), shared_by(way)) << to_string(way);
+    // One rank's word is enough.
+    EXPECT_THAT(join({.share_by = [&](Rank rank) { return rank.value == 1 ? way : ShareBy::automatic; }}),
+                shared_by(way))
+        << to_string(way);
+  }
+}
+
+TEST(JoiningWithGpus, ByItselfTakesTheFirstWayThatWorksOnAllRanks) {
+  EXPECT_THAT(join({}), shared_by(ShareBy::fabric));
+  EXPECT_THAT(join({.change = [](Rank rank, FakeCuda& cuda) { cuda.fabric = rank.value == 0; }}),
+              shared_by(ShareBy::posix_fd));
+  EXPECT_THAT(join({.change =
+                        [](Rank rank, FakeCuda& cuda) {
+                          cuda.fabric = false;
+                          cuda.passable = rank.value == 0;
+                        }}),
+              shared_by(ShareBy::ipc));
+}
+
+TEST(JoiningWithGpus, IsRefusedOnAllRanksThatNameDifferentWays) {
+  EXPECT_THAT(join({.share_by = [](Rank rank) { return rank.value == 0 ? ShareBy::fabric : ShareBy::ipc; }}),
+              Each(HasSubstr("refused: ranks 0 and 1 differ in how memory is shared: 'fabric' and 'ipc'")));
+}
+
+TEST(JoiningWithGpus, IsRefusedOnAllRanksWhereTheWayThatIsNamedDoesNotWork) {
+  EXPECT_THAT(join({.change = [](Rank rank, FakeCuda& cuda) { cuda.fabric = rank.value == 0; },
+                    .share_by = [](Rank) { return ShareBy::fabric; }}),
+              Each(HasSubstr("unsupported: rank 1: device 1 cannot share memory by 'fabric': cuMemCreate")));
+}
+
+TEST(JoiningWithGpus, ADeviceOlderThanComputeCapability8IsRefusedOnAllRanks) {
+  EXPECT_THAT(join({.change =
+                        [](Rank rank, FakeCuda& cuda) {
+                          if (rank.value == 0) return;
+                          cuda.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] = 7;
+                          cuda.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR] = 5;
+                        }}),
+              Each(HasSubstr("unsupported: rank 1: device 1 has compute capability 7.5; onehop needs 8.0 or "
+                             "newer")));
+}
+
+TEST(JoiningWithGpus, TwoRanksOnOneDeviceAreRefusedUnlessTheVariableAllowsIt) {
+  const Gpus same{.device = [](Rank) { return DeviceId{0}; }};
+  const char* const variable = "ONEHOP_ALLOW_OVERLAPPING_DEVICES";
+  EXPECT_THAT(join(same), Each(HasSubstr("refused: ranks 0 and 1 use the same GPU")));
+  (void)::setenv(variable, "0", 1);
+  EXPECT_THAT(join(same), Each(HasSubstr("refused: ranks 0 and 1 use the same GPU")));
+  (void)::setenv(variable, "1", 1);
+  EXPECT_THAT(join(same), shared_by(ShareBy::fabric));
+  (void)::setenv(variable, "maybe", 1);
+  EXPECT_THAT(join(same), Each(HasSubstr("ONEHOP_ALLOW_OVERLAPPING_DEVICES='maybe' must be 1 or 0")));
+  (void)::unsetenv(variable);
+}
+
+}  // namespace
+}  // namespace onehop

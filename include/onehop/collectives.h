@@ -44,6 +44,7 @@ struct CallOptions {
 // - Reductions combine ranks in the order 0..n-1 in the accumulation type (f32 for 8- and 16-bit floats) and
 //   round once, so all_reduce, reduce and reduce_scatter give the same bits on all ranks, for every algorithm
 //   and in every run.
+// - In a group of one rank a call copies `in` to `out` (premul_sum: times the factor), and needs no other
 // rank.
 // - The algorithm used is returned. Only all_reduce and reduce have a choice: forcing Algorithm::two_shot on
 //   another one is Error{invalid_argument}.

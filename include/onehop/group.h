@@ -73,9 +73,9 @@ inline constexpr int kAlgorithmCount = 3;
 /// child's copy is dead: its calls throw, its destructor does nothing to the parent's group.
 class ONEHOP_API Group {
  public:
-  /// Error{refused} with the same reason on all ranks when the group is not possible: fewer than 2 ranks,
-  /// more than kMaxDevices (host: kMaxHostRanks), several hosts, two ranks on one device, different onehop
-  /// versions.
+  /// Error{refused} with the same reason on all ranks when the group is not possible: more than kMaxDevices
+  /// ranks (host: kMaxHostRanks), several hosts, two ranks on one device, different onehop versions. A group
+  /// of one rank is possible: its collectives copy this rank's own data.
   [[nodiscard]] static Group join(std::shared_ptr<Store> store, JoinOptions options);
   /// All ranks of a group of this process's GPUs, from one thread: rank r drives devices[r]. `defaults` other
   /// than rank, size and device are kept. Calls that only queue work (all_reduce and what else takes a

@@ -392,7 +392,6 @@ std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos) {
   const Hello& first = hellos.front();
   const int size = static_cast<int>(hellos.size());
   const bool host = first.device == "host";
-  if (size < 2) return fmt::format("a group needs at least 2 ranks, got {}", size);
   for (const Hello& hello : hellos) {
     const auto differs = [&](const char* what, const auto& zero, const auto& theirs) {
       return fmt::format("ranks 0 and {} differ in {}: {} and {}", hello.rank, what, zero, theirs);

@@ -47,6 +47,7 @@ std::vector<Hello> hellos(
 }
 
 TEST(ReasonToRefuse, ThereIsNoneForRanksThatFit) {
+  EXPECT_EQ(reason_to_refuse(hellos(1)), std::nullopt);
   EXPECT_EQ(reason_to_refuse(hellos(2)), std::nullopt);
   EXPECT_EQ(reason_to_refuse(hellos(kMaxDevices)), std::nullopt);
   EXPECT_EQ(reason_to_refuse(hellos(kMaxHostRanks, [](Hello& hello) { hello.device = "host"; })),
@@ -72,7 +73,6 @@ TEST(ReasonToRefuse, NamesRanksAndValues) {
     };
   };
   const Row rows[] = {
-      {"one rank", 1, [](Hello&) {}, {"at least 2 ranks", "got 1"}},
       {"too many GPUs", kMaxDevices + 1, [](Hello&) {}, {"at most 8", "got 9", "GPUs"}},
       {"too many host ranks",
        kMaxHostRanks + 1,
@@ -419,6 +419,13 @@ TEST(Rendezvous, TwoRanksOnOneGpuAreRefusedOnAllRanks) {
   ListedStore store;
   expect_refused(join(store, 3, {.prepare = [](int rank) { return rank == 0 ? "GPU-a" : "GPU-b"; }}),
                  ErrorCode::refused, HasSubstr("ranks 1 and 2 use the same GPU GPU-b"));
+}
+
+TEST(Rendezvous, OneRankIsAGroup) {
+  ListedStore store;
+  expect_one_group(join(store, 1));
+  EXPECT_THAT(store.keys(), ::testing::IsEmpty());
+  expect_one_group(join(store, 1, {.prepare = [](int) { return "GPU-0"; }}));
 }
 
 TEST(Rendezvous, ARankOfAnotherProtocolIsRefusedNamingBothVersions) {

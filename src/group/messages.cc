@@ -81,6 +81,7 @@ void put_hello(wire::Writer& out, const Hello& hello) {
       .put_bytes(hello.hostname);
   out.put_bytes(hello.device).put(std::uint8_t{hello.overlap}).put(hello.scratch_bytes);
   out.put(hello.copy_scratch_bytes).put(hello.policy);
+  out.put(std::uint8_t{hello.checks_calls}).put(std::uint8_t{hello.requires_verified});
   out.put(hello.uid).put_bytes(hello.socket);
 }
 
@@ -96,6 +97,8 @@ Hello get_hello(wire::Reader& in) {
   hello.scratch_bytes = in.get<std::uint64_t>();
   hello.copy_scratch_bytes = in.get<std::uint64_t>();
   hello.policy = in.get<std::uint8_t>();
+  hello.checks_calls = in.get<std::uint8_t>() != 0;
+  hello.requires_verified = in.get<std::uint8_t>() != 0;
   hello.uid = in.get<std::uint32_t>();
   hello.socket = in.get_bytes(kMaxPath);
   return hello;

@@ -16,7 +16,7 @@
 namespace onehop {
 
 /// Raised with every change of any message below or of the shared-memory layout.
-inline constexpr std::uint16_t kProtocolVersion = 2;
+inline constexpr std::uint16_t kProtocolVersion = 3;
 /// Longest text of an error that travels.
 inline constexpr std::size_t kMaxErrorText = 2048;
 /// Payload of one mesh message.
@@ -69,6 +69,8 @@ struct Hello {
   std::uint64_t scratch_bytes = 0;
   std::uint64_t copy_scratch_bytes = 0;
   std::uint8_t policy = 0;
+  bool checks_calls = false;       ///< ONEHOP_CHECK of a rank on a GPU
+  bool requires_verified = false;  ///< require_verified_peers
   std::uint32_t uid = 0;
   std::string socket;  ///< path of the listening socket
 };

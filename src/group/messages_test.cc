@@ -30,6 +30,8 @@ Hello some_hello(int rank) {
           .overlap = true,
           .scratch_bytes = 0x123456789abcdef0,
           .policy = 1,
+          .checks_calls = true,
+          .requires_verified = true,
           .uid = 4000000000,
           .socket = "/run/user/1000/onehop/socket"};
 }

@@ -128,7 +128,8 @@ Status Group::State::form_part(JoinOptions options, const os::Id& id, std::vecto
   // The ranks of other sub-groups wait for this one's members, which know best who is missing.
   const Deadline early = deadline.with_time_to_tell();
   try {
-    part = Group(std::make_shared<State>(std::move(options), os::to_hex(id), mesh, tuning_, early));
+    part = Group(
+        std::make_shared<State>(std::move(options), os::to_hex(id), mesh, tuning_, checks_calls_, early));
     return {};
   } catch (const Error& error) {
     // What ended the parent's call on another member closed its end of the sub-group, too.

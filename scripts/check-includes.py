@@ -49,6 +49,7 @@ PUBLIC_HEADER_LEVEL = {
     "job.h": 4,
     "tuning.h": 4,
     "collectives.h": 5,
+    "spans.h": 5,
     "group_call.h": 5,
     "onehop.h": 6,
     "c_api.h": 6,

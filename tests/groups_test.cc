@@ -93,7 +93,7 @@ TEST(Group, BadOptionsAreOneClearLine) {
     change(options);
     return error_of([&] { (void)Group::join(memory_store(), options); });
   };
-  EXPECT_THAT(join_error(0, 1).message(), HasSubstr("at least 2 ranks"));
+  EXPECT_THAT(join_error(0, 0).message(), HasSubstr("rank 0 of a group of 0"));
   EXPECT_THAT(join_error(2, 2).message(), HasSubstr("rank 2 of a group of 2"));
   EXPECT_THAT(join_error(-1, 2).message(), HasSubstr("rank -1"));
   EXPECT_THAT(join_error(0, 2, [](JoinOptions& o) { o.name = "a/b"; }).message(), HasSubstr("'a/b'"));
@@ -233,16 +233,6 @@ TEST(Split, ANegativeColourGetsNoGroup) {
     EXPECT_FALSE(group.split(-3).has_value());
     expect_usable(group);
   });
-}
-
-TEST(Split, ALonelyColourIsRefusedOnAllRanksAndTheGroupStaysUsable) {
-  SameError same;
-  run_thread_group(3, [&](Group& group) {
-    same.add(error_of([&] { (void)group.split(group.rank() == Rank{1} ? 9 : 0); }));
-    expect_usable(group);
-    EXPECT_TRUE(group.split(0).has_value());
-  });
-  EXPECT_THAT(same.of(3), AllOf(HasSubstr("refused of rank 1"), HasSubstr("rank 1 is alone with colour 9")));
 }
 
 TEST(Split, APartFailsAloneAndOutlivesItsParent) {

@@ -208,7 +208,8 @@ typedef struct onehop_join_options_t {
   onehop_policy_t policy;  ///< default ONEHOP_POLICY_TUNED
   int allow_overlapping_devices;  ///< default 0
   const char* tuning;  ///< file with a tuning table, of which rank 0's counts; default: that of ONEHOP_TUNING
-  size_t copy_scratch_bytes;  ///< GPUs: memory for copy engines, which carry long messages; default 0: none
+  size_t copy_scratch_bytes;   ///< GPUs: memory for copy engines, which carry long messages; default 0: none
+  int require_verified_peers;  ///< not 0: refuse GPUs that `onehop p2p-check` has not verified; default 0
 } onehop_join_options_t;
 /// `size` is sizeof(onehop_join_options_t) as the caller was compiled. NULL does nothing.
 ONEHOP_API void onehop_join_options_init(onehop_join_options_t* options, size_t size);

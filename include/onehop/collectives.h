@@ -44,6 +44,8 @@ struct CallOptions {
 // - Reductions combine ranks in the order 0..n-1 in the accumulation type (f32 for 8- and 16-bit floats) and
 //   round once, so all_reduce, reduce and reduce_scatter give the same bits on all ranks, for every algorithm
 //   and in every run.
+// - In a group of one rank a call copies `in` to `out` (premul_sum: times the factor), and needs no other
+// rank.
 // - The algorithm used is returned. Only all_reduce and reduce have a choice: forcing Algorithm::two_shot on
 //   another one is Error{invalid_argument}.
 // - On GPUs a call is queued on `stream`, and ranks compare their calls only with ONEHOP_CHECK=1 in the
@@ -131,32 +133,6 @@ ONEHOP_API Algorithm send(Group& group, const void* in, std::size_t count, DType
 ONEHOP_API Algorithm recv(Group& group, void* out, std::size_t count, DType type, Rank src,
                           Stream stream = {}, const CallOptions& options = {});
 
-template <class T>
-inline constexpr std::optional<DType> kDTypeOf = std::nullopt;
-template <>
-inline constexpr std::optional<DType> kDTypeOf<float> = DType::f32;
-template <>
-inline constexpr std::optional<DType> kDTypeOf<double> = DType::f64;
-template <>
-inline constexpr std::optional<DType> kDTypeOf<std::int8_t> = DType::i8;
-template <>
-inline constexpr std::optional<DType> kDTypeOf<std::uint8_t> = DType::u8;
-template <>
-inline constexpr std::optional<DType> kDTypeOf<std::int32_t> = DType::i32;
-template <>
-inline constexpr std::optional<DType> kDTypeOf<std::uint32_t> = DType::u32;
-template <>
-inline constexpr std::optional<DType> kDTypeOf<std::int64_t> = DType::i64;
-template <>
-inline constexpr std::optional<DType> kDTypeOf<std::uint64_t> = DType::u64;
-
-/// All-reduce in place, for types C++ knows.
-template <class T>
-Algorithm all_reduce(Group& group, std::span<T> data, ReduceOp op = ReduceOp::sum, Stream stream = {},
-                     const CallOptions& options = {}) {
-  static_assert(kDTypeOf<T>.has_value(),
-                "no onehop element type for this C++ type; use the untyped overload");
-  return all_reduce(group, data.data(), data.data(), data.size(), *kDTypeOf<T>, op, stream, options);
-}
-
 }  // namespace onehop
+
+#include "onehop/spans.h"  // the same for spans, vectors and arrays

@@ -55,6 +55,10 @@ struct JoinOptions {
   /// the group is refused if another rank names another one, or cannot. Host ranks: `automatic` or
   /// `posix_fd`. With `ipc`, making and freeing symmetric memory waits for all work on the GPU.
   ShareBy share_by = ShareBy::automatic;
+  /// GPUs: refuse the group unless the latest check of every pair of its devices since the machine was booted
+  /// passed (`onehop p2p-check`, check_peers, peers_verified). Also ONEHOP_REQUIRE_VERIFIED_PEERS=1. One rank
+  /// that asks for it is enough; rank 0 reads its user's record of the checks. Joining checks nothing itself.
+  bool require_verified_peers = false;
 };
 
 /// Algorithms of collectives, as counted by Group::usage. The numbers are part of the C API: append only.
@@ -79,9 +83,10 @@ inline constexpr int kAlgorithmCount = 3;
 /// child's copy is dead: its calls throw, its destructor does nothing to the parent's group.
 class ONEHOP_API Group {
  public:
-  /// Error{refused} with the same reason on all ranks when the group is not possible: fewer than 2 ranks,
-  /// more than kMaxDevices (host: kMaxHostRanks), several hosts, two ranks on one device, different onehop
-  /// versions, no common way to share memory.
+  /// Error{refused} with the same reason on all ranks when the group is not possible: more than kMaxDevices
+  /// ranks (host: kMaxHostRanks), several hosts, two ranks on one device, different onehop versions or values
+  /// of ONEHOP_CHECK, no common way to share memory, peers that are not verified although a rank requires it.
+  /// A group of one rank is possible: its collectives copy this rank's own data.
   [[nodiscard]] static Group join(std::shared_ptr<Store> store, JoinOptions options);
   /// All ranks of a group of this process's GPUs, from one thread: rank r drives devices[r]. `defaults` other
   /// than rank, size and device are kept. Calls that only queue work (all_reduce and what else takes a

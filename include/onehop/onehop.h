@@ -13,6 +13,7 @@
 #include "onehop/peer_access.h"
 #include "onehop/peer_check.h"
 #include "onehop/pool.h"
+#include "onehop/spans.h"
 #include "onehop/store.h"
 #include "onehop/topology.h"
 #include "onehop/tuning.h"

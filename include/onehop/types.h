@@ -1,6 +1,11 @@
 // Value types shared by every part of onehop: ranks, devices, element types, reductions, durations.
 #pragma once
 
+// Every C++ header of onehop includes this one first or nearly so.
+#if __cplusplus <= 201703L
+#error "onehop's C++ headers need C++20: compile with -std=c++20 (onehop/c_api.h takes C and C++11)"
+#endif
+
 #include <chrono>
 #include <compare>
 #include <cstddef>
@@ -28,6 +33,8 @@ struct Rank {
   constexpr Rank() = default;
   constexpr explicit Rank(int v) : value(v) {}
   constexpr auto operator<=>(const Rank&) const = default;
+  /// `int(rank)`; nothing converts by itself.
+  [[nodiscard]] constexpr explicit operator int() const { return value; }
   /// True for a default-constructed rank: "no particular rank".
   [[nodiscard]] constexpr bool none() const { return value < 0; }
 };

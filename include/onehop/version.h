@@ -7,7 +7,7 @@
 #define ONEHOP_VERSION_PATCH 0
 #define ONEHOP_VERSION_STRING "0.1.0"
 
-#ifdef __cplusplus
+#if defined(__cplusplus) && __cplusplus >= 201703L  // not for users of c_api.h who compile older C++
 
 #include <string_view>
 
@@ -20,4 +20,4 @@ namespace onehop {
 
 }  // namespace onehop
 
-#endif  // __cplusplus
+#endif

@@ -29,6 +29,44 @@ TEST(CApiGroup, RanksJoinAndAgreeWhoTheyAre) {
   EXPECT_EQ(ids[2], ids[0]);
 }
 
+TEST(CApiGroup, OneRankIsAGroup) {
+  run_ranks(1, [](onehop_group_t* group) {
+    EXPECT_EQ(onehop_group_size(group), 1);
+    EXPECT_OK(onehop_group_barrier(group, ONEHOP_TIMEOUT_DEFAULT));
+    std::vector<float> in(100, 2.0F);
+    std::vector<float> out(in.size());
+    EXPECT_OK(onehop_all_gather(group, in.data(), out.data(), in.size(), ONEHOP_DTYPE_F32, nullptr, nullptr,
+                                nullptr));
+    EXPECT_EQ(out, in);
+    onehop_group_t* part = nullptr;
+    ASSERT_OK(onehop_group_split(group, 5, 0, &part));
+    EXPECT_EQ(onehop_group_size(part), 1);
+    onehop_group_destroy(part);
+  });
+}
+
+TEST(CApiGroup, VerifiedPeersAreNotRequiredByDefaultAndMeanNothingToHostRanks) {
+  onehop_join_options_t options;
+  onehop_join_options_init(&options, sizeof options);
+  EXPECT_EQ(options.require_verified_peers, 0);
+  onehop_store_t* store = nullptr;
+  ASSERT_OK(onehop_store_memory(&store));
+  options.rank = 0;
+  options.world_size = 1;
+  options.require_verified_peers = 1;
+  onehop_group_t* group = nullptr;
+  EXPECT_OK(onehop_group_join(store, &options, &group));
+  onehop_group_destroy(group);
+  // As a program says it that was compiled before the field was there.
+  onehop_join_options_init(&options, offsetof(onehop_join_options_t, require_verified_peers));
+  options.rank = 0;
+  options.world_size = 1;
+  group = nullptr;
+  EXPECT_OK(onehop_group_join(store, &options, &group));
+  onehop_group_destroy(group);
+  onehop_store_destroy(store);
+}
+
 TEST(CApiGroup, AllReduceSumsInAndOutOfPlace) {
   run_ranks(2, [](onehop_group_t* group) {
     const int rank = onehop_group_rank(group);

@@ -43,6 +43,7 @@ JoinOptions to_join_options(const onehop_join_options_t* options) {
   out.policy = static_cast<AlgorithmPolicy>(known_policy ? given.policy : kNoEnumerator);
   out.allow_overlapping_devices = given.allow_overlapping_devices != 0;
   if (given.tuning != nullptr) out.tuning = given.tuning;
+  out.require_verified_peers = given.require_verified_peers != 0;
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "collective/alone.h"
 #include "collective/device_call.h"
 #include "collective/group_call.h"
 #include "collective/host_call.h"
@@ -147,6 +148,7 @@ Algorithm device_all_reduce(Group::State& group, AllReduceCall call) {
 
 Algorithm make_one(Group::State& group, const AllReduceCall& call, CallDefect defect) {
   const Arguments arguments = arguments_of(call);
+  if (group.size() == 1) return make_alone(group, arguments, defect, call.stream);
   if (group.device() == nullptr) return make_host_call(group, arguments, defect, host_all_reduce);
   return make_device_call(group, arguments, defect, [&] { return device_all_reduce(group, call); });
 }
@@ -255,8 +257,8 @@ void make_all_reduces(Group::State& group, std::span<const AllReduceCall> calls)
   while (!calls.empty()) {
     std::size_t made = 1;
     // What no rank can make has no size.
-    const bool on_gpu = group.device() != nullptr;
-    if (on_gpu && find_defect(arguments_of(calls.front()), group.size()) == CallDefect::none) {
+    const bool go_together = group.device() != nullptr && group.size() > 1;
+    if (go_together && find_defect(arguments_of(calls.front()), group.size()) == CallDefect::none) {
       made = count_alike(calls);
       make_alike(group, calls.first(made));
     } else {

@@ -25,8 +25,8 @@ Algorithm broadcast(Group& group, const void* in, void* out, std::size_t count, 
     if (s != root.value) return std::nullopt;
     return Route{};
   };
-  // Between two ranks nobody relays.
-  if (state.device() == nullptr || state.size() == 2)
+  // With up to two ranks everyone gets it from the root.
+  if (state.device() == nullptr || state.size() <= 2)
     return make_exchange(state, call, stream, Fan::same, from_root);
   return make_device_call(state, call, find_defect(call, state.size()), [&] {
     if (count != 0) {

@@ -104,6 +104,8 @@ const char* to_text(CallDefect defect) {
       return "its timeout is negative";
     case CallDefect::unusable_options:
       return "its options are unusable; the error on that rank says why";
+    case CallDefect::unfitting_spans:
+      return "its spans have lengths that do not fit the call; the error on that rank says why";
   }
   return "its arguments are unusable";
 }

@@ -54,6 +54,7 @@ enum class CallDefect : std::uint8_t {
   conflict,
   bad_timeout,
   unusable_options,
+  unfitting_spans,
 };
 [[nodiscard]] const char* to_text(CallDefect defect);
 

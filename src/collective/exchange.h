@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <optional>
 
+#include "collective/alone.h"
 #include "collective/arguments.h"
 #include "collective/device_call.h"
 #include "collective/host_call.h"
@@ -99,6 +100,7 @@ Algorithm make_exchange(Group::State& state, const Arguments& arguments, Stream 
   const int me = state.rank().value;
   const int ranks = state.size();
   const CallDefect defect = find_defect(arguments, ranks);
+  if (ranks == 1) return make_alone(state, arguments, defect, stream);
   if (state.device() != nullptr) {
     return make_device_call(state, arguments, defect, [&] {
       DeviceExchange exchange = describe_device_exchange(arguments, me, ranks, route);

@@ -1,5 +1,6 @@
 #include "onehop/collectives.h"
 
+#include "collective/alone.h"
 #include "collective/device_call.h"
 #include "collective/group_call.h"
 #include "collective/host_call.h"
@@ -63,6 +64,7 @@ Algorithm reduce(Group& group, const void* in, void* out, std::size_t count, DTy
                             .root = root,
                             .options = options};
   const CallDefect defect = find_defect(arguments, state.size());
+  if (state.size() == 1) return make_alone(state, arguments, defect, stream);
   if (state.device() != nullptr) {
     return make_device_call(state, arguments, defect,
                             [&] { return device_reduce(state, arguments, stream); });

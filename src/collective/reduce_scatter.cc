@@ -2,6 +2,7 @@
 
 #include "onehop/collectives.h"
 
+#include "collective/alone.h"
 #include "collective/device_call.h"
 #include "collective/group_call.h"
 #include "collective/host_call.h"
@@ -49,6 +50,7 @@ Algorithm reduce_scatter(Group& group, const void* in, void* out, std::size_t co
                             .op = op,
                             .options = options};
   const CallDefect defect = find_defect(arguments, ranks);
+  if (ranks == 1) return make_alone(state, arguments, defect, stream);
   if (state.device() != nullptr) {
     return make_device_call(state, arguments, defect, [&] {
       if (count != 0) state.device()->reduce_scatter(device_reduce_scatter(state, arguments), stream);

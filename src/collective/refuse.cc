@@ -7,18 +7,17 @@
 namespace onehop {
 namespace {
 
-[[noreturn]] void refuse_now(Group::State& group, CallKind kind, const Error& reason) {
+[[noreturn]] void refuse_now(Group::State& group, CallKind kind, const Error& reason, CallDefect defect) {
   // A transfer has no step in which its two ranks find out: it is the failure of the group.
   if (kind == CallKind::send || kind == CallKind::recv) group.fail_call(reason, to_text(kind));
   const CallOptions options;
   const Arguments call{.kind = kind, .options = options};
-  constexpr CallDefect kDefect = CallDefect::unusable_options;
   const auto nothing = [](auto&&...) { return Algorithm::none; };
   try {
     if (group.device() != nullptr) {
-      (void)make_device_call(group, call, kDefect, nothing);
+      (void)make_device_call(group, call, defect, nothing);
     } else {
-      (void)make_host_call(group, call, kDefect, nothing);
+      (void)make_host_call(group, call, defect, nothing);
     }
   } catch (const Error& heard) {
     if (heard.code() != ErrorCode::invalid_argument || heard.origin() != group.rank()) throw;
@@ -28,12 +27,12 @@ namespace {
 
 }  // namespace
 
-void refuse_call(Group& group, CallKind kind, const Error& reason) {
+void refuse_call(Group& group, CallKind kind, const Error& reason, CallDefect defect) {
   if (auto* const queue = GroupCall::Queue::open()) {
-    queue->add(group, [&group, kind, reason] { refuse_now(group.state(), kind, reason); });
+    queue->add(group, [&group, kind, reason, defect] { refuse_now(group.state(), kind, reason, defect); });
     return;
   }
-  refuse_now(group.state(), kind, reason);
+  refuse_now(group.state(), kind, reason, defect);
 }
 
 void refuse_split(Group& group, const Error& reason) {

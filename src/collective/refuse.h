@@ -9,9 +9,10 @@
 
 namespace onehop {
 
-/// Refuses a call of this kind on all ranks, for `reason`, which this rank throws. In a GroupCall at its end,
-/// like the calls themselves.
-void refuse_call(Group& group, CallKind kind, const Error& reason);
+/// Refuses a call of this kind on all ranks, for `reason`, which this rank throws; the others hear `defect`.
+/// In a GroupCall at its end, like the calls themselves.
+void refuse_call(Group& group, CallKind kind, const Error& reason,
+                 CallDefect defect = CallDefect::unusable_options);
 
 /// Refuses a split on all ranks. Always throws.
 void refuse_split(Group& group, const Error& reason);

@@ -79,6 +79,8 @@ Prepared prepare(JoinOptions& options) {
   require(options.copy_scratch_bytes == 0 || !options.device.is_host(),
           "copy_scratch_bytes {} is for copy engines; host ranks have none: leave it 0",
           options.copy_scratch_bytes);
+  options.require_verified_peers =
+      options.require_verified_peers || env::get_flag("ONEHOP_REQUIRE_VERIFIED_PEERS");
   options.allow_overlapping_devices =
       options.allow_overlapping_devices || env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
   options.share_by = share_asked_for(options);
@@ -156,7 +158,7 @@ Group Group::join_until(const Deadline& deadline, std::shared_ptr<Store> store, 
   options.share_by = met.share_by;  // also of the groups split off
   std::shared_ptr<const GroupTuning> shared = share_tuning(*met.mesh, options.rank, tuning, deadline);
   return Group(std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh),
-                                       std::move(shared), deadline));
+                                       std::move(shared), met.checks_calls, deadline));
 }
 
 std::vector<Group> Group::join_local(const std::vector<DeviceId>& devices, JoinOptions defaults) {

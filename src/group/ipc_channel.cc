@@ -68,8 +68,8 @@ IpcChannel::~IpcChannel() = default;
 IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::string& prefix, Rank rank,
                                int size, Duration timeout) {
   require(store != nullptr, "IpcChannel::connect needs a store");
-  require(size >= 2 && size <= kMaxHostRanks && rank.value >= 0 && rank.value < size,
-          "rank {} of a channel of {}: a channel has 2 to {} ranks", rank.value, size, kMaxHostRanks);
+  require(size >= 1 && size <= kMaxHostRanks && rank.value >= 0 && rank.value < size,
+          "rank {} of a channel of {}: a channel has 1 to {} ranks", rank.value, size, kMaxHostRanks);
   const Deadline deadline = Deadline::after(timeout);
 
   // A failure of this rank alone travels to everyone with its address.

@@ -83,6 +83,7 @@ void put_hello(wire::Writer& out, const Hello& hello) {
   out.put(hello.copy_scratch_bytes).put(hello.policy);
   out.put(static_cast<std::uint8_t>(hello.share_by)).put(hello.share_ways.usable);
   out.put_bytes(hello.share_ways.fabric);
+  out.put(std::uint8_t{hello.checks_calls}).put(std::uint8_t{hello.requires_verified});
   out.put(hello.uid).put_bytes(hello.socket);
 }
 
@@ -105,6 +106,8 @@ Hello get_hello(wire::Reader& in) {
   hello.share_by = static_cast<ShareBy>(share_by);
   hello.share_ways.usable = in.get<std::uint8_t>();
   hello.share_ways.fabric = in.get_bytes(kMaxText);
+  hello.checks_calls = in.get<std::uint8_t>() != 0;
+  hello.requires_verified = in.get<std::uint8_t>() != 0;
   hello.uid = in.get<std::uint32_t>();
   hello.socket = in.get_bytes(kMaxPath);
   return hello;

@@ -72,6 +72,8 @@ struct Hello {
   std::uint8_t policy = 0;
   ShareBy share_by = ShareBy::automatic;  ///< as asked for
   ShareWays share_ways{};                 ///< what this rank can
+  bool checks_calls = false;              ///< ONEHOP_CHECK of a rank on a GPU
+  bool requires_verified = false;         ///< require_verified_peers
   std::uint32_t uid = 0;
   std::string socket;  ///< path of the listening socket
 };

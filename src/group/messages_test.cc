@@ -32,6 +32,8 @@ Hello some_hello(int rank) {
           .policy = 1,
           .share_by = ShareBy::ipc,
           .share_ways = {.usable = 6, .fabric = "clique 7 of cluster 1234"},
+          .checks_calls = true,
+          .requires_verified = true,
           .uid = 4000000000,
           .socket = "/run/user/1000/onehop/socket"};
 }

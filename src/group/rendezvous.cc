@@ -9,6 +9,7 @@
 #include "onehop/version.h"
 
 #include "base/check.h"
+#include "base/env.h"
 #include "base/log.h"
 #include "group/connect_mesh.h"
 #include "group/share_choice.h"
@@ -67,8 +68,13 @@ class Heartbeat {
 /// One rank's side of the protocol in rendezvous.h.
 class Joiner {
  public:
-  Joiner(Store& store, const JoinOptions& options, const Deadline& deadline)
-      : store_(store), options_(options), deadline_(deadline), prefix_("onehop/" + options.name) {}
+  Joiner(Store& store, const JoinOptions& options, const Deadline& deadline,
+         const std::function<peer_check::Outcomes()>& read_outcomes)
+      : store_(store),
+        options_(options),
+        deadline_(deadline),
+        read_outcomes_(read_outcomes),
+        prefix_("onehop/" + options.name) {}
 
   Verdict agree(const Ack& own) {
     announce();
@@ -301,15 +307,17 @@ class Joiner {
   }
 
   /// The members; throws when there is to be no group.
-  static Verdict decide(const std::vector<Ack>& acks) {
+  Verdict decide(const std::vector<Ack>& acks) const {
     Verdict verdict;
     for (const Ack& ack : acks) {
       ack.status.throw_if_failed();
       verdict.hellos.push_back(ack.hello);
     }
-    if (const std::optional<std::string> reason = reason_to_refuse(verdict.hellos)) {
-      throw Error(ErrorCode::refused, *reason);
-    }
+    std::optional<std::string> reason = reason_to_refuse(verdict.hellos);
+    const bool on_gpus = verdict.hellos.front().device != "host";
+    if (!reason && on_gpus && std::ranges::any_of(verdict.hellos, &Hello::requires_verified))
+      reason = reason_unverified(verdict.hellos, read_outcomes_());
+    if (reason) throw Error(ErrorCode::refused, *reason);
     return verdict;
   }
 
@@ -378,6 +386,7 @@ class Joiner {
   Store& store_;
   const JoinOptions& options_;
   const Deadline& deadline_;
+  const std::function<peer_check::Outcomes()>& read_outcomes_;
   const std::string prefix_;
   os::Id nonce_{};
   os::Id id_{};
@@ -393,7 +402,6 @@ std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos) {
   const Hello& first = hellos.front();
   const int size = static_cast<int>(hellos.size());
   const bool host = first.device == "host";
-  if (size < 2) return fmt::format("a group needs at least 2 ranks, got {}", size);
   for (const Hello& hello : hellos) {
     const auto differs = [&](const char* what, const auto& zero, const auto& theirs) {
       return fmt::format("ranks 0 and {} differ in {}: {} and {}", hello.rank, what, zero, theirs);
@@ -412,6 +420,10 @@ std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos) {
     if (hello.copy_scratch_bytes != first.copy_scratch_bytes)
       return differs("copy_scratch_bytes", first.copy_scratch_bytes, hello.copy_scratch_bytes);
     if (hello.policy != first.policy) return differs("their algorithm policy", first.policy, hello.policy);
+    if (hello.checks_calls != first.checks_calls) {
+      return differs("ONEHOP_CHECK", int{first.checks_calls}, int{hello.checks_calls}) +
+             "; set it to the same value for all ranks";
+    }
   }
   if (const ShareChoice share = choose_share(hellos); !share.refusal.empty()) return share.refusal;
   const int limit = host ? kMaxHostRanks : kMaxDevices;
@@ -430,8 +442,26 @@ std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos) {
   return std::nullopt;
 }
 
+std::optional<std::string> reason_unverified(const std::vector<Hello>& hellos,
+                                             const peer_check::Outcomes& outcomes) {
+  for (const Hello& from : hellos) {
+    for (const Hello& to : hellos) {
+      if (from.device == to.device) continue;
+      const auto outcome = outcomes.find({from.device, to.device});
+      if (outcome != outcomes.end() && outcome->second) continue;
+      return fmt::format(
+          "require_verified_peers: that GPU {} of rank {} reaches GPU {} of rank {} {}", from.device,
+          from.rank, to.device, to.rank,
+          outcome == outcomes.end()
+              ? "was not verified since this machine was booted; run 'onehop p2p-check' as this user first"
+              : "failed its last check; 'onehop p2p-check' checks again and says what is wrong");
+    }
+  }
+  return std::nullopt;
+}
+
 Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::function<Prepared()>& prepare,
-                      const Deadline& deadline) {
+                      const Deadline& deadline, const std::function<peer_check::Outcomes()>& read_outcomes) {
   // What can fail on this rank alone is tried first, so that a failure travels with the ack to everyone.
   std::optional<os::PrivateDir> directory;
   os::UniqueFd listener;
@@ -451,6 +481,9 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
     own.hello.scratch_bytes = options.scratch_bytes;
     own.hello.copy_scratch_bytes = options.copy_scratch_bytes;
     own.hello.policy = static_cast<std::uint8_t>(options.policy);
+    // Host ranks compare their calls in any case.
+    own.hello.checks_calls = own.hello.device != "host" && env::get_flag("ONEHOP_CHECK");
+    own.hello.requires_verified = options.require_verified_peers;
     own.hello.boot_id = os::boot_id();
     directory = os::PrivateDir::create("group");
     own.hello.socket = directory->path() + "/socket";
@@ -460,13 +493,16 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
     own.status.message = fmt::format("rank {}: {}", options.rank.value, error.message());
   }
 
-  Joiner joiner(store, options, deadline);
+  Joiner joiner(store, options, deadline, read_outcomes);
   const Verdict verdict = joiner.agree(own);
 
   MeshPlan plan{.id = joiner.id(), .rank = options.rank, .paths = {}, .listener = listener.get()};
   for (const Hello& hello : verdict.hellos) plan.paths.push_back(hello.socket);
   plan.poll_failure = [&](bool last) { joiner.poll_failure(last); };
-  Rendezvous result{.id = joiner.id(), .mesh = {}, .share_by = choose_share(verdict.hellos).share_by};
+  Rendezvous result{.id = joiner.id(),
+                    .mesh = {},
+                    .share_by = choose_share(verdict.hellos).share_by,
+                    .checks_calls = own.hello.checks_calls};
   try {
     result.mesh = connect_mesh(plan, deadline);
   } catch (const Error& error) {

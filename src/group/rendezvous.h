@@ -38,6 +38,7 @@
 #include "base/deadline.h"
 #include "group/mesh.h"
 #include "group/messages.h"
+#include "kernel/peer_record.h"
 
 namespace onehop {
 
@@ -45,6 +46,7 @@ struct Rendezvous {
   os::Id id{};
   std::shared_ptr<IpcChannel::Mesh> mesh;
   ShareBy share_by = ShareBy::automatic;  ///< as all ranks decided: never automatic
+  bool checks_calls = false;              ///< ONEHOP_CHECK of ranks on GPUs, which all ranks have alike
 };
 
 /// What a rank finds out about its device before it meets the others.
@@ -53,12 +55,19 @@ struct Prepared {
   ShareWays share_ways{};
 };
 
-/// Collective. `prepare` checks this rank's options; what it throws reaches all ranks. Throws the same Error
-/// on all ranks when there is to be no group.
-[[nodiscard]] Rendezvous rendezvous(Store& store, const JoinOptions& options,
-                                    const std::function<Prepared()>& prepare, const Deadline& deadline);
+/// Collective. `prepare` checks this rank's options; what it throws reaches all ranks. `read_outcomes` is
+/// called on rank 0, when a rank requires verified peers. Throws the same Error on all ranks when there is to
+/// be no group.
+[[nodiscard]] Rendezvous rendezvous(
+    Store& store, const JoinOptions& options, const std::function<Prepared()>& prepare,
+    const Deadline& deadline,
+    const std::function<peer_check::Outcomes()>& read_outcomes = peer_check::recorded_outcomes);
 
 /// Why these ranks cannot be a group, or nullopt. Pure.
 [[nodiscard]] std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos);
+
+/// Why the GPUs of these ranks are not known to reach each other, or nullopt. Pure.
+[[nodiscard]] std::optional<std::string> reason_unverified(const std::vector<Hello>& hellos,
+                                                           const peer_check::Outcomes& outcomes);
 
 }  // namespace onehop

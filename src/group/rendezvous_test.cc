@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -55,6 +56,7 @@ std::vector<Hello> hellos(
 }
 
 TEST(ReasonToRefuse, ThereIsNoneForRanksThatFit) {
+  EXPECT_EQ(reason_to_refuse(hellos(1)), std::nullopt);
   EXPECT_EQ(reason_to_refuse(hellos(2)), std::nullopt);
   EXPECT_EQ(reason_to_refuse(hellos(kMaxDevices)), std::nullopt);
   EXPECT_EQ(reason_to_refuse(hellos(kMaxHostRanks, [](Hello& hello) { hello.device = "host"; })),
@@ -80,7 +82,6 @@ TEST(ReasonToRefuse, NamesRanksAndValues) {
     };
   };
   const Row rows[] = {
-      {"one rank", 1, [](Hello&) {}, {"at least 2 ranks", "got 1"}},
       {"too many GPUs", kMaxDevices + 1, [](Hello&) {}, {"at most 8", "got 9", "GPUs"}},
       {"too many host ranks",
        kMaxHostRanks + 1,
@@ -111,6 +112,10 @@ TEST(ReasonToRefuse, NamesRanksAndValues) {
        },
        {"ranks 1 and 2", "how memory is shared", "'fd' and 'ipc'", "ONEHOP_SHARE"}},
       {"policies", 3, of_rank_2([](Hello& h) { h.policy = 1; }), {"ranks 0 and 2", "policy"}},
+      {"ONEHOP_CHECK",
+       3,
+       of_rank_2([](Hello& h) { h.checks_calls = true; }),
+       {"ranks 0 and 2", "ONEHOP_CHECK: 0 and 1", "same value"}},
       {"one GPU twice",
        3,
        of_rank_2([](Hello& h) { h.device = "GPU-1"; }),
@@ -126,6 +131,39 @@ TEST(ReasonToRefuse, NamesRanksAndValues) {
     EXPECT_EQ(reason->find('\n'), std::string::npos);
     for (const std::string& word : row.words) EXPECT_THAT(*reason, HasSubstr(word)) << row.what;
   }
+}
+
+/// Of the GPUs of hellos(3), but for one pair.
+peer_check::Outcomes outcomes_but(int from, int to, std::optional<bool> outcome) {
+  peer_check::Outcomes all;
+  for (int a = 0; a < 3; ++a) {
+    for (int b = 0; b < 3; ++b) {
+      if (a != b) all[{fmt::format("GPU-{}", a), fmt::format("GPU-{}", b)}] = true;
+    }
+  }
+  const std::pair pair(fmt::format("GPU-{}", from), fmt::format("GPU-{}", to));
+  all.erase(pair);
+  if (outcome) all[pair] = *outcome;
+  return all;
+}
+
+TEST(ReasonUnverified, ThereIsNoneWhenEveryPairPassedBothWays) {
+  EXPECT_EQ(reason_unverified(hellos(3), outcomes_but(2, 1, true)), std::nullopt);
+  EXPECT_EQ(reason_unverified(hellos(1), {}), std::nullopt);
+  const auto shared = hellos(2, [](Hello& hello) { hello.device = "GPU-0"; });
+  EXPECT_EQ(reason_unverified(shared, {}), std::nullopt) << "a GPU reaches itself";
+}
+
+TEST(ReasonUnverified, NamesTheFirstPairThatIsMissingOrFailed) {
+  const auto missing = reason_unverified(hellos(3), outcomes_but(2, 1, std::nullopt));
+  ASSERT_TRUE(missing.has_value());
+  EXPECT_THAT(*missing, AllOf(HasSubstr("GPU GPU-2 of rank 2 reaches GPU GPU-1 of rank 1"),
+                              HasSubstr("not verified since this machine was booted"),
+                              HasSubstr("run 'onehop p2p-check'")));
+  const auto failed = reason_unverified(hellos(3), outcomes_but(0, 2, false));
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_THAT(*failed, AllOf(HasSubstr("GPU GPU-0 of rank 0 reaches GPU GPU-2 of rank 2"),
+                             HasSubstr("failed its last check"), HasSubstr("'onehop p2p-check'")));
 }
 
 // --- the protocol ---
@@ -233,6 +271,9 @@ struct Joining {
   std::vector<int> absent = {};  ///< ranks that never come
   std::function<void(JoinOptions&)> change = [](JoinOptions&) {};
   std::function<std::string(int)> prepare = [](int) { return std::string("host"); };
+  std::function<peer_check::Outcomes()> read_outcomes = []() -> peer_check::Outcomes {
+    fail(ErrorCode::system, "nobody asked for verified peers");
+  };
 };
 
 /// What happens to each of the ranks that come.
@@ -249,7 +290,7 @@ std::vector<Attempt> join(Store& store, int size, const Joining& how = {}) {
     try {
       const Rendezvous met = rendezvous(
           store, options, [&] { return host_rank(how.prepare(rank.value)); },
-          Deadline::after(options.timeout));
+          Deadline::after(options.timeout), how.read_outcomes);
       attempt.id = met.id;
       // The mesh is usable, and nobody leaves before all have seen that.
       const Deadline soon = Deadline::after(seconds{20});
@@ -438,6 +479,86 @@ TEST(Rendezvous, TwoRanksOnOneGpuAreRefusedOnAllRanks) {
   ListedStore store;
   expect_refused(join(store, 3, {.prepare = [](int rank) { return rank == 0 ? "GPU-a" : "GPU-b"; }}),
                  ErrorCode::refused, HasSubstr("ranks 1 and 2 use the same GPU GPU-b"));
+}
+
+TEST(Rendezvous, OneRankIsAGroup) {
+  ListedStore store;
+  expect_one_group(join(store, 1));
+  EXPECT_THAT(store.keys(), ::testing::IsEmpty());
+  expect_one_group(join(store, 1, {.prepare = [](int) { return "GPU-0"; }}));
+}
+
+Joining on_gpus(std::optional<int> requiring, std::function<peer_check::Outcomes()> read_outcomes) {
+  Joining how;
+  how.prepare = [](int rank) { return fmt::format("GPU-{}", rank); };
+  how.change = [requiring](JoinOptions& options) {
+    options.require_verified_peers = requiring && options.rank == Rank{*requiring};
+  };
+  how.read_outcomes = std::move(read_outcomes);
+  return how;
+}
+
+TEST(Rendezvous, GpusThatAreNotVerifiedAreRefusedOnAllRanksIfAnyRankRequiresIt) {
+  for (const int requiring : {0, 2}) {
+    ListedStore store;
+    expect_refused(join(store, 3, on_gpus(requiring, [] { return outcomes_but(1, 2, std::nullopt); })),
+                   ErrorCode::refused, HasSubstr("GPU GPU-1 of rank 1 reaches GPU GPU-2 of rank 2 was not"));
+    expect_refused(join(store, 3, on_gpus(requiring, [] { return outcomes_but(1, 2, false); })),
+                   ErrorCode::refused, HasSubstr("failed its last check"));
+    expect_one_group(join(store, 3, on_gpus(requiring, [] { return outcomes_but(1, 2, true); })));
+  }
+}
+
+TEST(Rendezvous, ARecordThatCannotBeReadFailsAllRanksWithTheReason) {
+  ListedStore store;
+  const auto attempts = join(store, 3, on_gpus(2, []() -> peer_check::Outcomes {
+                               fail(ErrorCode::system, "the driver has no version");
+                             }));
+  expect_refused(attempts, ErrorCode::system, HasSubstr("the driver has no version"));
+}
+
+TEST(Rendezvous, TheRecordIsNotReadUnlessARankOnAGpuRequiresIt) {
+  ListedStore store;
+  const Joining defaults;
+  expect_one_group(join(store, 3, on_gpus(std::nullopt, defaults.read_outcomes)));
+  Joining host = on_gpus(0, defaults.read_outcomes);
+  host.prepare = defaults.prepare;
+  expect_one_group(join(store, 3, host));
+  expect_one_group(join(store, 1, on_gpus(0, [] { return peer_check::Outcomes{}; })));
+}
+
+/// What ranks that are processes with these values of ONEHOP_CHECK report.
+std::vector<std::string> join_with_check(const char* device, const std::vector<const char*>& values) {
+  const testing::TempDir directory;
+  const int size = static_cast<int>(values.size());
+  testing::Processes ranks(size, [&](Rank rank) -> std::string {
+    (void)::setenv("ONEHOP_CHECK", values[static_cast<std::size_t>(rank.value)], 1);
+    JoinOptions options{.rank = rank, .size = size};
+    try {
+      const Rendezvous met = rendezvous(
+          *file_store(directory.path()), options,
+          [&] { return device == std::string("host") ? "host" : fmt::format("{}{}", device, rank.value); },
+          Deadline::after(seconds{20}));
+      (void)met.mesh->all_gather("", Deadline::after(seconds{20}), "test");
+      return met.checks_calls ? "checks" : "does not check";
+    } catch (const Error& error) {
+      return error.message();
+    }
+  });
+  std::vector<std::string> texts;
+  for (const testing::Exit& each : ranks.wait(seconds{60})) texts.push_back(each.text);
+  return texts;
+}
+
+TEST(Rendezvous, GpusWhoseRanksDifferInOnehopCheckAreRefusedOnAllRanksWithBothValues) {
+  using ::testing::Each;
+  EXPECT_THAT(join_with_check("GPU-", {"0", "0", "yes"}),
+              Each(HasSubstr("ranks 0 and 2 differ in ONEHOP_CHECK: 0 and 1; set it to the same")));
+  EXPECT_THAT(join_with_check("GPU-", {"", "maybe"}),
+              Each(HasSubstr("rank 1: environment variable ONEHOP_CHECK")));
+  EXPECT_THAT(join_with_check("GPU-", {"1", "on"}), Each("checks"));
+  EXPECT_THAT(join_with_check("GPU-", {"", "0"}), Each("does not check"));
+  EXPECT_THAT(join_with_check("host", {"0", "1"}), Each("does not check")) << "host ranks always compare";
 }
 
 TEST(Rendezvous, ARankOfAnotherProtocolIsRefusedNamingBothVersions) {

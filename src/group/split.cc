@@ -28,18 +28,6 @@ std::vector<Choice> parse_choices(const std::vector<std::string>& all) {
   return choices;
 }
 
-/// Every rank sees all choices, so all ranks refuse a colour that only one of them chose.
-void require_company(const std::vector<Choice>& choices) {
-  for (std::size_t r = 0; r < choices.size(); ++r) {
-    const auto same = std::count_if(choices.begin(), choices.end(),
-                                    [&](const Choice& other) { return other.color == choices[r].color; });
-    if (choices[r].color >= 0 && same < 2) {
-      fail_from(Rank{static_cast<int>(r)}, ErrorCode::refused,
-                "split: rank {} is alone with colour {}; a group needs 2 ranks", r, choices[r].color);
-    }
-  }
-}
-
 /// The parent's ranks of one colour, in the order of their new ranks.
 std::vector<Rank> members_of(const std::vector<Choice>& choices, int color) {
   std::vector<Rank> members;
@@ -95,7 +83,6 @@ std::optional<Group> Group::State::split(int color, int key, Status refusal) {
     const Choice own{.color = color, .key = key, .id = os::random_id()};
     const std::vector<Choice> choices = parse_choices(mesh_->all_gather(
         {reinterpret_cast<const char*>(&own), sizeof own}, deadline, kPhase, std::move(refusal)));
-    require_company(choices);
     const std::vector<Rank> members = members_of(choices, color);
 
     std::vector<os::UniqueFd> sockets(members.size());
@@ -141,7 +128,8 @@ Status Group::State::form_part(JoinOptions options, const os::Id& id, std::vecto
   // The ranks of other sub-groups wait for this one's members, which know best who is missing.
   const Deadline early = deadline.with_time_to_tell();
   try {
-    part = Group(std::make_shared<State>(std::move(options), os::to_hex(id), mesh, tuning_, early));
+    part = Group(
+        std::make_shared<State>(std::move(options), os::to_hex(id), mesh, tuning_, checks_calls_, early));
     return {};
   } catch (const Error& error) {
     // What ended the parent's call on another member closed its end of the sub-group, too.

@@ -4,7 +4,6 @@
 #include <climits>
 #include <cstring>
 
-#include "base/env.h"
 #include "base/log.h"
 #include "base/wire.h"
 #include "group/process.h"
@@ -57,13 +56,14 @@ BlockNotice parse_block_notice(std::string_view bytes) {
 }  // namespace
 
 Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh,
-                    std::shared_ptr<const GroupTuning> tuning, const Deadline& deadline)
+                    std::shared_ptr<const GroupTuning> tuning, bool checks_calls, const Deadline& deadline)
     : options_(std::move(options)),
       id_(std::move(id)),
       mesh_(std::move(mesh)),
       tuning_(std::move(tuning)),
       channel_(mesh_),
-      host_memory_(make_host_backend()) {
+      host_memory_(make_host_backend()),
+      checks_calls_(checks_calls) {
   // A group of GPUs has no data on the host: there its team only meets.
   const bool on_host = options_.device.is_host();
   const std::size_t staging = on_host ? options_.scratch_bytes : os::page_size();
@@ -110,7 +110,6 @@ bool Group::State::share_out_devices(const Deadline& deadline) {
 }
 
 void Group::State::start_device(const Deadline& deadline) {
-  checks_calls_ = env::get_flag("ONEHOP_CHECK");
   const bool alone = share_out_devices(deadline);
   device_memory_ = make_cuda_backend(options_.device, options_.share_by, deadline.left());
   device_segments_ = exchange_blocks(

@@ -50,7 +50,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
  public:
   /// Collective: allocates and exchanges the communicator's segments.
   State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh,
-        std::shared_ptr<const GroupTuning> tuning, const Deadline& deadline);
+        std::shared_ptr<const GroupTuning> tuning, bool checks_calls, const Deadline& deadline);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -73,8 +73,8 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   [[nodiscard]] DeviceTeam* device() const { return device_.get(); }
   /// nullptr in a group of host ranks.
   [[nodiscard]] DeviceProgress* progress() const { return progress_.get(); }
-  /// Whether GPU ranks compare their calls on the host before they queue them (ONEHOP_CHECK=1): for
-  /// debugging, since it makes every call a meeting.
+  /// Whether GPU ranks compare their calls on the host before they queue them (ONEHOP_CHECK=1, the
+  /// same on all ranks): for debugging, since then all ranks arrive at every call on the host.
   [[nodiscard]] bool checks_calls() const { return checks_calls_; }
   [[nodiscard]] std::size_t staging_bytes() const { return options_.scratch_bytes; }
   [[nodiscard]] std::size_t copy_bytes() const { return options_.copy_scratch_bytes; }
@@ -209,7 +209,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   std::unique_ptr<DeviceProgress> progress_;
   std::unique_ptr<DeviceWatch> watch_;
   bool device_ended_ = true;  ///< false: its work goes on, in memory that must stay
-  bool checks_calls_ = false;
+  bool checks_calls_;
   int resident_blocks_ = 0;
   os::TimedMutex call_mutex_;
   std::uint64_t buffers_made_ = 0;

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "kernel/device_team.h"
+#include "kernel/peer_record.h"
 #include "memory/backend.h"
 #include "memory/share_ways.h"
 #include "memory/user_memory.h"
@@ -152,6 +153,10 @@ PairAttributes PeerAccess::pair_attributes(DeviceId, DeviceId) const {
 }
 
 std::vector<PairReport> check_peers(const PeerCheckOptions&) {
+  fail_without_cuda("peer check");
+}
+
+peer_check::Outcomes peer_check::recorded_outcomes() {
   fail_without_cuda("peer check");
 }
 

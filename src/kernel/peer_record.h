@@ -30,6 +30,10 @@ using Outcomes = std::map<std::pair<std::string, std::string>, bool>;
 /// process then checks again.
 bool write_record(const std::string& path, const RecordKey& key, const Outcomes& outcomes);
 
+/// The outcomes that this user's file has for this boot, driver and version of onehop. Errors as for
+/// peers_verified().
+[[nodiscard]] Outcomes recorded_outcomes();
+
 /// The file's text. `decode` gives none for anything that `encode` with this key cannot have written.
 [[nodiscard]] std::string encode(const RecordKey& key, const Outcomes& outcomes);
 [[nodiscard]] Outcomes decode(const std::string& text, const RecordKey& key);

@@ -211,6 +211,16 @@ TEST_F(Bench, WritesJsonAndAPageThatNeedsNoNetwork) {
                           Not(HasSubstr("<script"))));
 }
 
+TEST_F(Bench, MeasuresAndVerifiesWhatOneRankDoesByItself) {
+  for (const char* const collective : {"all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce",
+                                       "all-to-all", "gather", "scatter"}) {
+    const Result result = run({"bench", collective, "--device", "host", "--ranks", "1", "--sizes", "4K",
+                               "--warmup", "1", "--iters", "2"});
+    EXPECT_EQ(result.code, 0) << collective << result.err;
+    EXPECT_THAT(result.out, AllOf(HasSubstr("1 host rank"), HasSubstr("ok"))) << collective;
+  }
+}
+
 TEST_F(Bench, JoinsTheJobOfALauncher) {
   const Result result = run({"launch", "-n", "3", "--", ONEHOP_COMMAND, "bench", "all-reduce", "--device",
                              "host", "--sizes", "4K", "--iters", "5"},

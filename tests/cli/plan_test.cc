@@ -48,6 +48,8 @@ TEST(UseGpus, AutoTakesThemWhenThereAreEnoughForAllRanks) {
   EXPECT_FALSE(use_gpus(DeviceChoice::automatic, kNone, std::nullopt, false));
   EXPECT_FALSE(use_gpus(DeviceChoice::automatic, {1, ""}, std::nullopt, false));
   EXPECT_TRUE(use_gpus(DeviceChoice::automatic, {2, ""}, std::nullopt, false));
+  EXPECT_TRUE(use_gpus(DeviceChoice::automatic, {1, ""}, 1, false));
+  EXPECT_FALSE(use_gpus(DeviceChoice::automatic, kNone, 1, false));
   EXPECT_TRUE(use_gpus(DeviceChoice::automatic, {4, ""}, 4, false));
   EXPECT_FALSE(use_gpus(DeviceChoice::automatic, {4, ""}, 5, false));
   EXPECT_FALSE(use_gpus(DeviceChoice::automatic, {16, ""}, 9, false)) << "more than a group of GPUs holds";

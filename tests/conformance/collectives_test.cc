@@ -46,7 +46,7 @@ class Collectives : public CollectiveTest {
     // A rank has so many blocks for others, and passes them in steps of so many bytes of a block.
     const bool one_each = collective == Collective::all_to_all || collective == Collective::scatter ||
                           collective == Collective::reduce_scatter;
-    const std::size_t blocks = one_each ? n - 1 : 1;
+    const std::size_t blocks = one_each && n > 1 ? n - 1 : 1;
     const std::size_t step = collective == Collective::reduce_scatter
                                  ? std::min(host::kReduceScatterChunk, layout.input_bytes) / n / 64 * 64
                                  : std::min(host::kExchangeChunk, layout.input_bytes) / blocks;
@@ -62,7 +62,8 @@ class Collectives : public CollectiveTest {
   /// Bytes of a block that copy engines carry where they may.
   [[nodiscard]] std::size_t long_block() const {
     std::size_t bytes = std::size_t{1} << 20;
-    while (backend().on_gpus && !is_quicker_by_copies(ranks(), bytes)) bytes += std::size_t{1} << 20;
+    while (backend().on_gpus && ranks() > 1 && !is_quicker_by_copies(ranks(), bytes))
+      bytes += std::size_t{1} << 20;
     return bytes;
   }
 
@@ -80,6 +81,8 @@ class Collectives : public CollectiveTest {
     return {ErrorCode::system, "nothing failed"};
   }
 };
+
+class CollectivesOfSeveral : public Collectives {};
 
 TEST_P(Collectives, GiveEveryRankWhatItIsDueAtEverySizeOfEveryType) {
   std::mt19937_64 random(seed());
@@ -181,7 +184,8 @@ TEST_P(Collectives, CarryMoreThanAllSlotsHold) {
         CollectiveCase each = random_case(collective, random);
         each.type = shift == 0 ? DType::i32 : DType::bf16;
         const bool whole = collective == Collective::broadcast || collective == Collective::reduce;
-        each.count = bytes / (whole ? 1 : static_cast<std::size_t>(ranks()) - 1) / size_of(each.type) + 3;
+        const std::size_t others = std::max(1, ranks() - 1);
+        each.count = bytes / (whole ? 1 : others) / size_of(each.type) + 3;
         each.shift = shift;
         each.placement = Placement::ordinary;
         cases.push_back(each);
@@ -213,7 +217,7 @@ TEST_P(Collectives, BringLongBlocksStraightToSymmetricMemory) {
   run(cases, AllStreams(ranks(), {DType::u8, DType::f32}), kDefaultScratch);
 }
 
-TEST_P(Collectives, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOrdinaryMemoryPassed) {
+TEST_P(CollectivesOfSeveral, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOrdinaryMemoryPassed) {
   if (!backend().on_gpus) GTEST_SKIP() << "host ranks do not need the promise";
   JoinOptions options;
   options.timeout = std::chrono::seconds{5};
@@ -229,7 +233,7 @@ TEST_P(Collectives, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOrdinaryMemoryPa
   });
 }
 
-TEST_P(Collectives, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOnePassesAnotherPlace) {
+TEST_P(CollectivesOfSeveral, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOnePassesAnotherPlace) {
   if (!backend().on_gpus) GTEST_SKIP() << "host ranks do not need the promise";
   JoinOptions options;
   options.timeout = std::chrono::seconds{5};
@@ -316,6 +320,8 @@ TEST_P(Collectives, OtherThanAllReduceAreNotSubjectToTheLegacyPolicy) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, Collectives, ::testing::ValuesIn(parameters(&Backend::sizes)), name_of);
+INSTANTIATE_TEST_SUITE_P(, CollectivesOfSeveral, ::testing::ValuesIn(parameters(&Backend::sizes, kSeveral)),
+                         name_of);
 
 }  // namespace
 }  // namespace onehop::testing

@@ -25,7 +25,7 @@ Backend gpus(std::string name, std::vector<int> sizes, std::function<std::string
   return {.name = std::move(name),
           .on_gpus = true,
           .sizes = std::move(sizes),
-          .few_sizes = {2, 4},
+          .few_sizes = {1, 2, 4},
           .unavailable = std::move(unavailable),
           .run =
               [run](int ranks, const JoinOptions& defaults, const auto& body) {
@@ -40,8 +40,8 @@ Backend gpus(std::string name, std::vector<int> sizes, std::function<std::string
 
 const std::vector<Backend>& backends() {
   static const std::vector<Backend> all = {
-      gpus("CudaProcesses", {2, 4, 8}, forked_gpus_unavailable, run_process_group),
-      gpus("CudaThreads", {2, 3, 4, 5, 6, 7, 8}, gpus_unavailable, run_thread_group),
+      gpus("CudaProcesses", {1, 2, 4, 8}, forked_gpus_unavailable, run_process_group),
+      gpus("CudaThreads", {1, 2, 3, 4, 5, 6, 7, 8}, gpus_unavailable, run_thread_group),
   };
   return all;
 }

@@ -184,6 +184,7 @@ TEST_P(AllReducesTogether, AreRejectedOnEveryRankIfTheyDifferAndTheGroupStaysUsa
       return std::string("made");
     };
     EXPECT_EQ(make(1000, 2000), "made");
+    if (ranks() == 1) return;  // nobody to differ from
     // By some ranks' counts all go in one launch, by the other's they do not.
     EXPECT_THAT(make(odd_one ? 999 : 1000, 2000), ::testing::HasSubstr("count 999"));
     EXPECT_THAT(make(odd_one ? 70'000 : 1000, 2000), ::testing::HasSubstr("count 70000"));

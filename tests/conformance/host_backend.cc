@@ -29,8 +29,8 @@ using Run = void (*)(int, const std::function<void(Group&)>&, const JoinOptions&
 Backend host(std::string name, Run run) {
   return {
       .name = std::move(name),
-      .sizes = {2, 3, 4, 5, 6, 7, 8},
-      .few_sizes = {2, 5, 8},
+      .sizes = {1, 2, 3, 4, 5, 6, 7, 8},
+      .few_sizes = {1, 2, 5, 8},
       .unavailable = [](int) { return std::string(); },
       .run = [run](int ranks, const JoinOptions& options, const auto& body) { run(ranks, body, options); },
       .memory = [](Group&) { return std::make_unique<HostMemory>(); }};

@@ -141,6 +141,7 @@ std::vector<Reduction> reductions_of(DType type) {
 }
 
 Bytes reduced(DType type, const Reduction& how, const std::vector<Bytes>& inputs) {
+  if (inputs.size() == 1 && how.op != ReduceOp::premul_sum) return inputs.front();
   return with_traits(type, [&]<class Traits>(Traits) {
     using Stored = typename Traits::Stored;
     Bytes result;

@@ -23,7 +23,8 @@ struct Reduction {
 /// are not.
 [[nodiscard]] std::vector<Reduction> reductions_of(DType type);
 
-/// The bits of `inputs` combined element by element in rank order, in the accumulation type, rounded once.
+/// The bits of `inputs` combined element by element in rank order, in the accumulation type, rounded once. Of
+/// one rank that is its input, whose NaNs keep their bits, unless it is multiplied.
 [[nodiscard]] Bytes reduced(DType type, const Reduction& how, const std::vector<Bytes>& inputs);
 
 /// Random elements; of floats mostly numbers of ordinary size, here and there random bits and special values,

@@ -136,6 +136,7 @@ std::vector<Oddity> oddities() {
 }
 
 class Rejections : public CollectiveTest {};
+class Differences : public CollectiveTest {};
 
 /// One rank's memory, and calls with it.
 class Caller {
@@ -195,6 +196,8 @@ TEST_P(Rejections, AreTheSameOnEveryRankAndLeaveTheGroupUsable) {
       const auto which = static_cast<Collective>(collective);
       for (std::size_t i = 0; i < all.size(); ++i) {
         if (!all[i].applies(which)) continue;
+        // One rank differs from nobody, but from what it sends itself.
+        if (ranks() == 1 && all[i].code == ErrorCode::mismatch && all[i].applies != is_all_to_all_v) continue;
         odd_rank = (odd_rank + 1) % ranks();
         Call call = caller.usual(which, Rank{odd_rank});
         if (group.rank() == Rank{odd_rank}) all[i].change(call, ranks());
@@ -206,7 +209,7 @@ TEST_P(Rejections, AreTheSameOnEveryRankAndLeaveTheGroupUsable) {
   });
 }
 
-TEST_P(Rejections, NameBothFactorsOfAPremultipliedSum) {
+TEST_P(Differences, NameBothFactorsOfAPremultipliedSum) {
   backend().run(ranks(), {}, [&](Group& group) {
     Caller caller(group);
     for (int collective = 0; collective < kCollectiveCount; ++collective) {
@@ -223,7 +226,7 @@ TEST_P(Rejections, NameBothFactorsOfAPremultipliedSum) {
   });
 }
 
-TEST_P(Rejections, NameBothOfTwoDifferentCollectives) {
+TEST_P(Differences, NameBothOfTwoDifferentCollectives) {
   backend().run(ranks(), {}, [&](Group& group) {
     Caller caller(group);
     for (int first = 0; first < kCollectiveCount; ++first) {
@@ -241,6 +244,8 @@ TEST_P(Rejections, NameBothOfTwoDifferentCollectives) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, Rejections, ::testing::ValuesIn(parameters(&Backend::few_sizes)), name_of);
+INSTANTIATE_TEST_SUITE_P(, Differences, ::testing::ValuesIn(parameters(&Backend::few_sizes, kSeveral)),
+                         name_of);
 
 }  // namespace
 }  // namespace onehop::testing

@@ -145,13 +145,17 @@ class CollectiveTest : public ::testing::TestWithParam<Parameter> {
   }
 };
 
-inline std::vector<Parameter> parameters(std::vector<int> Backend::*sizes) {
+inline std::vector<Parameter> parameters(std::vector<int> Backend::*sizes, int fewest = 1) {
   std::vector<Parameter> all;
   for (const Backend& backend : backends()) {
-    for (const int ranks : backend.*sizes) all.push_back({&backend, ranks});
+    for (const int ranks : backend.*sizes) {
+      if (ranks >= fewest) all.push_back({&backend, ranks});
+    }
   }
   return all;
 }
+/// For what takes ranks that differ.
+inline constexpr int kSeveral = 2;
 
 inline std::string name_of(const ::testing::TestParamInfo<Parameter>& info) {
   return fmt::format("{}{}", info.param.backend->name, info.param.ranks);

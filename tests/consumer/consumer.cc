@@ -17,7 +17,7 @@ int main() {
       ranks.emplace_back([&, rank] {
         onehop::Group group = onehop::Group::join(store, {.rank = onehop::Rank{rank}, .size = 2});
         std::vector<float> data{static_cast<float>(rank + 1)};
-        onehop::all_reduce(group, std::span<float>(data));
+        onehop::all_reduce(group, data);
         sums[static_cast<std::size_t>(rank)] = data[0];
       });
     }

@@ -143,7 +143,7 @@ BenchOptions parse(const Arguments& arguments) {
     throw UsageError(fmt::format("there is no benchmark '{}'; known: {}", arguments.collective,
                                  names_of_collectives([](const Collective&) { return true; })));
   }
-  if (arguments.ranks) options.ranks = parse_count("--ranks", *arguments.ranks, 2, kMaxHostRanks);
+  if (arguments.ranks) options.ranks = parse_count("--ranks", *arguments.ranks, 1, kMaxHostRanks);
   if (arguments.root) options.root = Rank{parse_count("--root", *arguments.root, 0, kMaxHostRanks - 1)};
   if (arguments.factor) options.factor = parse_factor(*arguments.factor);
   options.warmup = parse_count("--warmup", arguments.warmup, 0, 1000000);
@@ -188,6 +188,8 @@ void refuse_for_ranks(const BenchOptions& options) {
     throw UsageError(fmt::format("--root {} but there are {} ranks; use 0 to {}", options.root.value,
                                  options.ranks, options.ranks - 1));
   }
+  if (options.ranks == 1 && options.mode == BenchMode::isolated)
+    throw UsageError("--mode isolated compares the ranks' clocks: it needs at least 2 ranks");
   if (finite_calls(options) == 0) {
     throw UsageError(
         fmt::format("--factor {} makes sums of {} ranks leave the range of {}; use a smaller one",
@@ -321,7 +323,7 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
       ->required()
       ->type_name("");
   sub->add_option("-n,--ranks", arguments->ranks,
-                  fmt::format("Ranks to start, 2 to {} (default: all GPUs, at most {}; without GPUs 4)",
+                  fmt::format("Ranks to start, 1 to {} (default: all GPUs, at most {}; without GPUs 4)",
                               kMaxHostRanks, kMaxDevices))
       ->type_name("N");
   sub->add_option("--sizes", arguments->sizes, "Bytes: a list 1K,4K,1M or a range first:last:factor")

@@ -26,7 +26,9 @@ Examples:
 Every pair moves data by kernel stores, kernel loads and copy engine, adds to the same words from both sides, and
 answers flags; everything that arrives is compared. GB/s are 10^9 bytes per second, one direction at a time;
 latency is from a store to its being seen, half a round trip. Run it on GPUs that are idle.
-The outcome is kept until the next boot, and the library trusts it (peers_verified).
+The outcome is kept for this user until the next boot, driver or onehop. peers_verified() answers with it, and groups
+that require it (ONEHOP_REQUIRE_VERIFIED_PEERS=1) are refused where a pair failed or was not checked. Other groups do
+not look at it.
 
 Exit code: 0 every direction is verified; 1 one failed, has no access or did not end in time, or there are no two
 GPUs; 2 bad usage.)";

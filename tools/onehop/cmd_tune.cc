@@ -208,6 +208,8 @@ class Tuner {
 
 int run_in_job(TuneOptions options, const JobInfo& job, bool ranks_given, DeviceChoice device) {
   const JoinOptions join = place_in_job(options.bench, job, ranks_given, device, kGroup);
+  if (job.size == 1)
+    throw UsageError(fmt::format("{} started 1 rank, which has nothing to choose from", job.launcher));
   complete(options.bench);
   const bool leads = job.rank == Rank{0};
   if (leads) check_writable(options.out);

@@ -292,6 +292,7 @@ class CudaTeam final : public DeviceTeam {
   /// They are empty when the group begins; no peer writes before all have agreed that it does. On a stream of
   /// its own: the default one waits for whatever else the process has queued.
   void empty_lamport_buffers(const Deadline& deadline) const {
+    if (size() == 1) return;  // which has none
     constexpr const char* kWhat = "emptying the Lamport buffers";
     CUstream stream = nullptr;
     check_cuda(driver_.StreamCreate(&stream, CU_STREAM_NON_BLOCKING), kWhat);

@@ -72,6 +72,13 @@ PairLinks::PairLinks(const CudaDriver& driver, DeviceId device, int rank,
       relay_(pairs_module().function(device, "relay")) {}
 
 void PairLinks::exchange(const DeviceExchange& call, const DeviceGuard& guard, CUstream queue) {
+  if (size() == 1) {
+    const DeviceExchange::Transfer& own = call.transfers[0];
+    if (own.in == own.out || own.sent == 0) return;
+    return check_cuda(driver_.MemcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(own.out),
+                                              reinterpret_cast<CUdeviceptr>(own.in), own.sent, queue),
+                      "cuMemcpyDtoDAsync");
+  }
   Params params = this->params(call.phase, guard);
   const auto peers = static_cast<unsigned>(size() - 1);
   const auto cut = [&](std::size_t bytes) {

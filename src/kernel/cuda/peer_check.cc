@@ -283,6 +283,12 @@ void remember(const std::vector<PairReport>& reports) {
 }
 
 }  // namespace
+
+Outcomes recorded_outcomes() {
+  const RecordKey key = record_key();
+  return read_record(record_path(key.boot_id), key);
+}
+
 }  // namespace peer_check
 
 std::vector<PairReport> check_peers(const PeerCheckOptions& options) {
@@ -302,8 +308,7 @@ bool peers_verified(const std::vector<DeviceId>& devices) {
   for (const int number : numbers) distinct.emplace_back(number);
   if (distinct.size() < 2) return true;
 
-  const peer_check::RecordKey key = peer_check::record_key();
-  const peer_check::Outcomes known = peer_check::read_record(peer_check::record_path(key.boot_id), key);
+  const peer_check::Outcomes known = peer_check::recorded_outcomes();
   bool complete = true;
   bool passed = true;
   for (const DeviceId from : distinct) {

@@ -84,11 +84,11 @@ inline constexpr std::size_t kBundlesDataBytes = std::size_t{32} * 7 * 8;
 inline constexpr std::size_t kBundlesSlotBytes = std::size_t{32} * 8 * 8;
 /// The longest message that goes by bundles. With more ranks: what a rank sends to all of them.
 [[nodiscard]] constexpr std::size_t pair_bundle_bytes(std::size_t ranks) {
-  return (std::size_t{4} << 20) / (ranks - 1) / kBundlesDataBytes * kBundlesDataBytes;
+  return (std::size_t{4} << 20) / std::max<std::size_t>(ranks - 1, 1) / kBundlesDataBytes * kBundlesDataBytes;
 }
 /// Of one direction of a pair.
 [[nodiscard]] constexpr unsigned pair_streams(std::size_t ranks) {
-  return kMaxPairBlocks / static_cast<unsigned>(ranks - 1) * kPairWarps;
+  return kMaxPairBlocks / std::max(static_cast<unsigned>(ranks) - 1, 1u) * kPairWarps;
 }
 static_assert(pair_streams(2) <= kMaxPairStreams && 7 * pair_streams(8) <= kMaxPairStreams);
 
@@ -127,6 +127,7 @@ struct SegmentLayout {
   /// `staging`: what a rank can stage at a time; `copies`: what it gives for copy engines.
   static constexpr SegmentLayout of(int size, std::size_t staging, std::size_t copies = 0) {
     const auto ranks = static_cast<std::size_t>(size);
+    if (ranks == 1) return {.ranks = 1};  // nothing is staged for anyone
     // Chunks that are no power of two are slower, by 7% with 7.5 KiB.
     const std::size_t chunk = std::bit_floor(staging / (ranks * 128 * kRing));
     return {ranks, chunk < 512 ? 512 : chunk, staging / (512 * ranks) * (512 * ranks),

@@ -45,7 +45,7 @@ class Pairs {
   /// All slots that a rank sends from have a quarter of its scratch memory, within bounds: chunks should stay
   /// in the second-level caches, and still be worth their counting.
   [[nodiscard]] static std::size_t slot_bytes(int ranks, std::size_t scratch_bytes) {
-    const std::size_t share = scratch_bytes / 4 / (static_cast<std::size_t>(ranks - 1) * kSlots);
+    const std::size_t share = scratch_bytes / 4 / (static_cast<std::size_t>(std::max(ranks - 1, 1)) * kSlots);
     return std::clamp<std::size_t>(share / 64 * 64, 1 << 10, 64 << 10);
   }
   [[nodiscard]] static std::size_t area_bytes(int ranks, std::size_t scratch_bytes) {

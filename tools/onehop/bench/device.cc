@@ -65,7 +65,7 @@ bool use_gpus(DeviceChoice choice, const GpuCount& gpus, std::optional<int> rank
   if (choice == DeviceChoice::host) return false;
   const int wanted = ranks.value_or(2);
   const bool fits = gpus.count >= wanted && wanted <= kMaxDevices;
-  if (choice == DeviceChoice::automatic) return fits && gpus.count >= 2;
+  if (choice == DeviceChoice::automatic) return fits;
   if (gpus.count == 0) fail(ErrorCode::unsupported, "--device cuda: no GPU: {}", gpus.why);
   require(wanted <= kMaxDevices, "--ranks {}: a group has at most {} GPUs", wanted, kMaxDevices);
   require(fits || may_share,

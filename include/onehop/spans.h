@@ -1,0 +1,217 @@
+// Collectives over what C++ knows the type and the length of: spans, vectors, arrays. What each call does,
+// and what else holds for it, is in collectives.h.
+//
+//   std::vector<float> data = ...;
+//   onehop::all_reduce(group, data);                         // sum, in place
+//   onehop::all_gather(group, part, whole);                  // whole.size() == group.size() * part.size()
+//   onehop::broadcast(group, data, onehop::Rank{0});         // in place
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "onehop/collectives.h"
+#include "onehop/export.h"
+#include "onehop/group.h"
+#include "onehop/types.h"
+
+namespace onehop {
+
+/// The element type that a C++ type stands for. Specialise it for types of your own, such as __nv_bfloat16.
+template <class T>
+inline constexpr std::optional<DType> kDTypeOf = std::nullopt;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<float> = DType::f32;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<double> = DType::f64;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<std::int8_t> = DType::i8;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<std::uint8_t> = DType::u8;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<std::int32_t> = DType::i32;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<std::uint32_t> = DType::u32;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<std::int64_t> = DType::i64;
+template <>
+inline constexpr std::optional<DType> kDTypeOf<std::uint64_t> = DType::u64;
+
+/// Contiguous elements: what a std::span can be made of.
+template <class R>
+concept Elements = requires(R& data) {
+  std::span(data);
+};
+
+namespace detail {
+
+/// A call's data, as spans say it.
+struct Spans {
+  const void* in = nullptr;
+  std::size_t in_count = 0;
+  void* out = nullptr;
+  std::size_t out_count = 0;
+  DType type{};
+};
+
+template <class R>
+using ElementOf = typename decltype(std::span(std::declval<R&>()))::element_type;
+
+template <class T>
+constexpr DType dtype_of() {
+  constexpr std::optional<DType> kType = kDTypeOf<std::remove_cv_t<T>>;
+  static_assert(kType.has_value(), "no onehop element type for this C++ type; use the untyped overload");
+  return *kType;
+}
+
+template <class In>
+Spans spans_of_input(const In& in) {
+  const std::span from(in);
+  return {.in = from.data(), .in_count = from.size(), .type = dtype_of<ElementOf<const In>>()};
+}
+template <class Out>
+Spans spans_of_output(Out& out) {
+  static_assert(!std::is_const_v<ElementOf<Out>>, "the output of a collective must not be const");
+  const std::span to(out);
+  return {.out = to.data(), .out_count = to.size(), .type = dtype_of<ElementOf<Out>>()};
+}
+template <class In, class Out>
+Spans spans_of(const In& in, Out& out) {
+  static_assert(std::is_same_v<std::remove_cv_t<ElementOf<const In>>, std::remove_cv_t<ElementOf<Out>>>,
+                "input and output of a collective must have the same element type");
+  Spans both = spans_of_output(out);
+  const Spans input = spans_of_input(in);
+  both.in = input.in;
+  both.in_count = input.in_count;
+  return both;
+}
+template <class Data>
+Spans spans_in_place(Data& data) {
+  Spans both = spans_of_output(data);
+  both.in = both.out;
+  both.in_count = both.out_count;
+  return both;
+}
+
+// Compare the lengths, and make the call.
+ONEHOP_API Algorithm all_reduce(Group& group, const Spans& data, ReduceOp op, Stream stream,
+                                const CallOptions& options);
+ONEHOP_API Algorithm all_gather(Group& group, const Spans& data, Stream stream, const CallOptions& options);
+ONEHOP_API Algorithm reduce_scatter(Group& group, const Spans& data, ReduceOp op, Stream stream,
+                                    const CallOptions& options);
+ONEHOP_API Algorithm broadcast(Group& group, const Spans& data, Rank root, Stream stream,
+                               const CallOptions& options);
+ONEHOP_API Algorithm reduce(Group& group, const Spans& data, ReduceOp op, Rank root, Stream stream,
+                            const CallOptions& options);
+ONEHOP_API Algorithm all_to_all(Group& group, const Spans& data, Stream stream, const CallOptions& options);
+ONEHOP_API Algorithm all_to_all_v(Group& group, const Spans& data, const Blocks& in_blocks,
+                                  const Blocks& out_blocks, Stream stream, const CallOptions& options);
+ONEHOP_API Algorithm gather(Group& group, const Spans& data, Rank root, Stream stream,
+                            const CallOptions& options);
+ONEHOP_API Algorithm scatter(Group& group, const Spans& data, Rank root, Stream stream,
+                             const CallOptions& options);
+
+}  // namespace detail
+
+// Lengths that do not fit are unusable arguments: Error{invalid_argument} on all ranks, which names this one;
+// nothing is written. Of a span that a rank does not need the length is not looked at; it may be empty.
+
+/// In place.
+template <Elements Data>
+Algorithm all_reduce(Group& group, Data&& data, ReduceOp op = ReduceOp::sum, Stream stream = {},
+                     const CallOptions& options = {}) {
+  return detail::all_reduce(group, detail::spans_in_place(data), op, stream, options);
+}
+/// `out` is as long as `in`.
+template <Elements In, Elements Out>
+Algorithm all_reduce(Group& group, const In& in, Out&& out, ReduceOp op = ReduceOp::sum, Stream stream = {},
+                     const CallOptions& options = {}) {
+  return detail::all_reduce(group, detail::spans_of(in, out), op, stream, options);
+}
+
+/// `out` is group.size() times as long as `in`.
+template <Elements In, Elements Out>
+Algorithm all_gather(Group& group, const In& in, Out&& out, Stream stream = {},
+                     const CallOptions& options = {}) {
+  return detail::all_gather(group, detail::spans_of(in, out), stream, options);
+}
+
+/// `in` is group.size() times as long as `out`.
+template <Elements In, Elements Out>
+Algorithm reduce_scatter(Group& group, const In& in, Out&& out, ReduceOp op = ReduceOp::sum,
+                         Stream stream = {}, const CallOptions& options = {}) {
+  return detail::reduce_scatter(group, detail::spans_of(in, out), op, stream, options);
+}
+
+/// In place.
+template <Elements Data>
+Algorithm broadcast(Group& group, Data&& data, Rank root, Stream stream = {},
+                    const CallOptions& options = {}) {
+  return detail::broadcast(group, detail::spans_in_place(data), root, stream, options);
+}
+/// `in` of the root is as long as `out`.
+template <Elements In, Elements Out>
+Algorithm broadcast(Group& group, const In& in, Out&& out, Rank root, Stream stream = {},
+                    const CallOptions& options = {}) {
+  return detail::broadcast(group, detail::spans_of(in, out), root, stream, options);
+}
+
+/// In place.
+template <Elements Data>
+Algorithm reduce(Group& group, Data&& data, ReduceOp op, Rank root, Stream stream = {},
+                 const CallOptions& options = {}) {
+  return detail::reduce(group, detail::spans_in_place(data), op, root, stream, options);
+}
+/// `out` of the root is as long as `in`.
+template <Elements In, Elements Out>
+Algorithm reduce(Group& group, const In& in, Out&& out, ReduceOp op, Rank root, Stream stream = {},
+                 const CallOptions& options = {}) {
+  return detail::reduce(group, detail::spans_of(in, out), op, root, stream, options);
+}
+
+/// `in` and `out` are of one length, which is a multiple of group.size().
+template <Elements In, Elements Out>
+Algorithm all_to_all(Group& group, const In& in, Out&& out, Stream stream = {},
+                     const CallOptions& options = {}) {
+  return detail::all_to_all(group, detail::spans_of(in, out), stream, options);
+}
+
+/// The blocks lie within `in` and `out`.
+template <Elements In, Elements Out>
+Algorithm all_to_all_v(Group& group, const In& in, const Blocks& in_blocks, Out&& out,
+                       const Blocks& out_blocks, Stream stream = {}, const CallOptions& options = {}) {
+  return detail::all_to_all_v(group, detail::spans_of(in, out), in_blocks, out_blocks, stream, options);
+}
+
+/// `out` of the root is group.size() times as long as `in`.
+template <Elements In, Elements Out>
+Algorithm gather(Group& group, const In& in, Out&& out, Rank root, Stream stream = {},
+                 const CallOptions& options = {}) {
+  return detail::gather(group, detail::spans_of(in, out), root, stream, options);
+}
+
+/// `in` of the root is group.size() times as long as `out`.
+template <Elements In, Elements Out>
+Algorithm scatter(Group& group, const In& in, Out&& out, Rank root, Stream stream = {},
+                  const CallOptions& options = {}) {
+  return detail::scatter(group, detail::spans_of(in, out), root, stream, options);
+}
+
+/// All of `in`.
+template <Elements In>
+Algorithm send(Group& group, const In& in, Rank dst, Stream stream = {}, const CallOptions& options = {}) {
+  const detail::Spans data = detail::spans_of_input(in);
+  return send(group, data.in, data.in_count, data.type, dst, stream, options);
+}
+/// Exactly as much as fills `out`.
+template <Elements Out>
+Algorithm recv(Group& group, Out&& out, Rank src, Stream stream = {}, const CallOptions& options = {}) {
+  const detail::Spans data = detail::spans_of_output(out);
+  return recv(group, data.out, data.out_count, data.type, src, stream, options);
+}
+
+}  // namespace onehop

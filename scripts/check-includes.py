@@ -50,6 +50,7 @@ PUBLIC_HEADER_LEVEL = {
     "tuning.h": 4,
     "collectives.h": 5,
     "group_call.h": 5,
+    "intra_node_comm.h": 5,
     "onehop.h": 6,
     "c_api.h": 6,
 }

@@ -82,7 +82,8 @@ class ONEHOP_API IntraNodeComm {
   /// What the original would use for a sum of `count` elements at `data`, in place: one_shot up to 256 KiB,
   /// two_shot up to 10 MiB, both inclusive; none beyond these or the buffer, for types other than f32 and
   /// bf16, when the address or the size in bytes is no multiple of 4, and before `rendezvous` has returned
-  /// true. Looks at this rank's pointer alone: align data alike on all ranks, so that all choose alike.
+  /// true. Looks at this rank's pointer alone: with the same alignment on all ranks, all make the same
+  /// choice.
   [[nodiscard]] Algorithm select_all_reduce_algorithm(const void* data, std::size_t count, DType type) const;
 
   /// Collective: data[i] = sum over all ranks of data[i], in place, with the caller's algorithm. Every type

@@ -1,5 +1,5 @@
-// What decides whether ranks get an IntraNodeComm: what each says of itself, and the decision, which all
-// ranks make alike since it is a pure function of what all of them said.
+// What decides whether ranks get an IntraNodeComm: what each says of itself, and the decision, which is the
+// same on all ranks since it is a pure function of what all of them said.
 #pragma once
 
 #include <cstddef>

@@ -51,6 +51,7 @@ PUBLIC_HEADER_LEVEL = {
     "collectives.h": 5,
     "spans.h": 5,
     "group_call.h": 5,
+    "intra_node_comm.h": 5,
     "onehop.h": 6,
     "c_api.h": 6,
 }

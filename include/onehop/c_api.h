@@ -408,6 +408,57 @@ ONEHOP_API onehop_status_t onehop_group_call_drop(void);
 /// onehop_free.
 ONEHOP_API onehop_status_t onehop_topology_probe_json(char** json);
 
+// ---- The communicator of PyTorch's intra-node code (onehop/intra_node_comm.h) ----
+
+typedef struct onehop_intra_node_comm onehop_intra_node_comm_t;
+
+/// `*enabled` is 1 where ENABLE_INTRA_NODE_COMM is on, else 0. INVALID_ARGUMENT when its value is no flag.
+ONEHOP_API onehop_status_t onehop_intra_node_comm_is_enabled(int* enabled);
+
+typedef struct onehop_intra_node_options_t {
+  size_t size;
+  size_t buffer_bytes;        ///< default 10 MiB; the same on all ranks
+  int64_t timeout_ms;         ///< for rendezvous, and for each all-reduce
+  const char* name;           ///< default "world"; those on one store at the same time need different names
+  const char* topology_json;  ///< for tests: believed instead of asking the driver; default none
+  int device;                 ///< CUDA device ordinal; default ONEHOP_DEVICE_HOST
+  int allow_overlapping_devices;  ///< default 0
+} onehop_intra_node_options_t;
+/// `size` is sizeof(onehop_intra_node_options_t) as the caller was compiled. NULL does nothing.
+ONEHOP_API void onehop_intra_node_options_init(onehop_intra_node_options_t* options, size_t size);
+
+/// Talks to nobody yet. `options` may be NULL.
+ONEHOP_API onehop_status_t onehop_intra_node_comm_create(onehop_store_t* store, int rank, int world_size,
+                                                         const onehop_intra_node_options_t* options,
+                                                         onehop_intra_node_comm_t** comm);
+/// Leaves.
+ONEHOP_API void onehop_intra_node_comm_destroy(onehop_intra_node_comm_t* comm);
+
+/// Collective. `*formed` is 1 once it is usable, and 0, for one reason on all ranks, where there must be
+/// none: not enabled, too few or many ranks, several hosts, a shared or old GPU, GPUs not fully connected by
+/// NVLink. Errors are real failures only, such as a rank that did not come.
+ONEHOP_API onehop_status_t onehop_intra_node_comm_rendezvous(onehop_intra_node_comm_t* comm, int* formed);
+/// Why the last rendezvous said 0, else ""; valid until the next one. "" when `comm` is NULL.
+ONEHOP_API const char* onehop_intra_node_comm_reason(const onehop_intra_node_comm_t* comm);
+
+/// What the original would use for a sum in place: one-shot to 256 KiB, two-shot to 10 MiB, within the
+/// buffer, of f32 and bf16, address and bytes multiples of 4; ONEHOP_ALGORITHM_NONE for anything else, also
+/// unknown types and NULL `comm`.
+ONEHOP_API onehop_algorithm_t onehop_intra_node_comm_select(const onehop_intra_node_comm_t* comm,
+                                                            const void* data, size_t count,
+                                                            onehop_dtype_t dtype);
+/// Collective: sums in place with this algorithm. INVALID_ARGUMENT for ONEHOP_ALGORITHM_NONE, and for memory
+/// that is not of the communicator's GPU. `stream` is a cudaStream_t or NULL; host ranks ignore it.
+ONEHOP_API onehop_status_t onehop_intra_node_comm_all_reduce(onehop_intra_node_comm_t* comm, void* data,
+                                                             size_t count, onehop_dtype_t dtype,
+                                                             onehop_algorithm_t algorithm, void* stream);
+/// GPUs: waits until everything queued on `stream` has ended, at most timeout_ms of the options.
+ONEHOP_API onehop_status_t onehop_intra_node_comm_synchronize(onehop_intra_node_comm_t* comm, void* stream);
+/// All-reduces of this communicator with this algorithm, and of all communicators of this process.
+ONEHOP_API onehop_status_t onehop_intra_node_comm_usage(const onehop_intra_node_comm_t* comm,
+                                                        onehop_algorithm_t algorithm, uint64_t* count);
+ONEHOP_API uint64_t onehop_intra_node_comm_total_usage(void);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif

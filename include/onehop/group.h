@@ -19,6 +19,7 @@
 namespace onehop {
 
 class Deadline;
+class IntraNodeComm;
 
 /// How collectives pick their algorithm.
 enum class AlgorithmPolicy : std::uint8_t {
@@ -171,6 +172,7 @@ class ONEHOP_API Group {
   [[nodiscard]] State& state() const;
 
  private:
+  friend class IntraNodeComm;  // joins within what is left of its own deadline
   static Group join_until(const Deadline& deadline, std::shared_ptr<Store> store, JoinOptions options);
   explicit Group(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;

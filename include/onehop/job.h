@@ -12,7 +12,8 @@
 namespace onehop {
 
 struct JobInfo {
-  std::string launcher;  ///< whose variables were found: "onehop", "torchrun", "Open MPI", "Slurm"
+  std::string launcher;  ///< whose variables were found: "onehop", "torchrun", "Open MPI", "Slurm", or
+                         ///< "Hydra (MPICH, Intel MPI)"
   Rank rank;
   int size = 0;
   Rank local_rank;  ///< usually the GPU to use

@@ -8,6 +8,7 @@
 #include "onehop/error.h"
 #include "onehop/group.h"
 #include "onehop/group_call.h"
+#include "onehop/intra_node_comm.h"
 #include "onehop/ipc.h"
 #include "onehop/job.h"
 #include "onehop/peer_access.h"

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "base/deadline.h"
@@ -82,6 +85,26 @@ TEST(Env, ParsesStrictlyAndNamesVariableAndValue) {
   ::unsetenv("ONEHOP_TEST_VALUE");
   EXPECT_TRUE(env::get_flag("ONEHOP_TEST_VALUE", true));
   EXPECT_EQ(env::get_int("ONEHOP_TEST_VALUE", 0, 99), std::nullopt);
+}
+
+TEST(Env, PrivateDirectoriesGoWhereTheFirstOfTheUsualVariablesSays) {
+  constexpr const char* kNames[] = {
+      "ONEHOP_RUNTIME_DIR", "XDG_RUNTIME_DIR", "TMPDIR", "TMP", "TEMP", "TEMPDIR"};
+  std::vector<std::optional<std::string>> before;
+  for (const char* name : kNames) {
+    before.push_back(env::get(name));
+    ::setenv(name, fmt::format("/of/{}", name).c_str(), 1);
+  }
+  for (const char* name : kNames) {
+    EXPECT_EQ(env::runtime_base(), fmt::format("/of/{}", name));
+    ::setenv(name, "", 1);
+    EXPECT_NE(env::runtime_base(), fmt::format("/of/{}", name)) << "an empty variable is none";
+    ::unsetenv(name);
+  }
+  EXPECT_EQ(env::runtime_base(), "/tmp");
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (before[i]) ::setenv(kNames[i], before[i]->c_str(), 1);
+  }
 }
 
 TEST(Types, NamesRoundTrip) {

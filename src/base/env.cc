@@ -36,4 +36,11 @@ bool get_flag(const char* name, bool fallback) {
   fail(ErrorCode::invalid_argument, "environment variable {}='{}' must be 1 or 0", name, *text);
 }
 
+std::string runtime_base() {
+  for (const char* name : {"ONEHOP_RUNTIME_DIR", "XDG_RUNTIME_DIR", "TMPDIR", "TMP", "TEMP", "TEMPDIR"}) {
+    if (std::optional<std::string> value = get(name)) return *std::move(value);
+  }
+  return "/tmp";
+}
+
 }  // namespace onehop::env

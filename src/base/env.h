@@ -13,4 +13,8 @@ namespace onehop::env {
 /// 1/0, true/false, yes/no, on/off in any case; unset is `fallback`.
 [[nodiscard]] bool get_flag(const char* name, bool fallback = false);
 
+/// Where private directories go: the first that is set of ONEHOP_RUNTIME_DIR, XDG_RUNTIME_DIR, TMPDIR, TMP,
+/// TEMP and TEMPDIR, else /tmp. Ranks in different containers need one that they share.
+[[nodiscard]] std::string runtime_base();
+
 }  // namespace onehop::env

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/env.h"
 #include "group/job_directory.h"
+#include "os/ancestor.h"
 #include "os/unique_fd.h"
 
 namespace onehop {
@@ -34,6 +35,8 @@ constexpr Names kTorchrun{Launcher::torchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK"
                           "LOCAL_WORLD_SIZE", nullptr};
 constexpr Names kOpenMpi{Launcher::open_mpi,           "OMPI_COMM_WORLD_RANK",       "OMPI_COMM_WORLD_SIZE",
                          "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr};
+constexpr Names kHydra{Launcher::hydra,   "PMI_RANK",        "PMI_SIZE",
+                       "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr};
 constexpr Names kSlurm{Launcher::slurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
                        "SLURM_LOCALID", nullptr,        "SLURM_STEP_NUM_NODES"};
 
@@ -69,7 +72,12 @@ std::optional<Names> find_launcher(const GetVariable& get) {
   // torchrun is often started by srun or mpirun, once per machine; it is never the other way round.
   if (get("TORCHELASTIC_RUN_ID") && (get("RANK") || get("WORLD_SIZE"))) return kTorchrun;
   if (get("OMPI_COMM_WORLD_RANK") || get("OMPI_COMM_WORLD_SIZE")) return kOpenMpi;
+  // Hydra starts its proxies with srun inside a job of Slurm: the ranks then carry the variables of both.
+  // Slurm sets PMI_RANK for its own tasks too, but no MPI_LOCALRANKID.
+  const bool pmi = get(kHydra.rank) || get(kHydra.size);
+  if (pmi && (get(kHydra.local_rank) || get(kHydra.local_size))) return kHydra;
   if (is_slurm_task(get)) return kSlurm;
+  if (pmi) return kHydra;
   if (get("RANK") || get("WORLD_SIZE")) return kTorchrun;
   return std::nullopt;
 }
@@ -125,8 +133,8 @@ Environment read_ranks(const GetVariable& get, const Names& names) {
 /// What differs between jobs, and between restarts of a job. Values are joined with their names, so that no
 /// two sets of variables read alike.
 template <std::size_t N>
-std::string join_identity(const GetVariable& get, Launcher launcher,
-                          const std::array<const char*, N>& names) {
+std::string join_identity(const GetVariable& get, Launcher launcher, const std::array<const char*, N>& names,
+                          const GetStarter& starter = {}) {
   std::string identity(to_string(launcher));
   bool any = false;
   for (const char* name : names) {
@@ -134,6 +142,10 @@ std::string join_identity(const GetVariable& get, Launcher launcher,
       identity += fmt::format("\n{}={}", name, *value);
       any = true;
     }
+  }
+  if (!any && starter) {
+    if (const std::optional<std::string> started_by = starter())
+      return identity + "\nstarted by " + *started_by;
   }
   if (!any) {
     fail(ErrorCode::invalid_argument,
@@ -144,7 +156,7 @@ std::string join_identity(const GetVariable& get, Launcher launcher,
   return identity;
 }
 
-std::string job_identity(const GetVariable& get, Launcher launcher) {
+std::string job_identity(const GetVariable& get, Launcher launcher, const GetStarter& starter) {
   switch (launcher) {
     case Launcher::torchrun:
       // MASTER_PORT serves to tell jobs apart only: torchrun's own store listens there.
@@ -155,6 +167,11 @@ std::string job_identity(const GetVariable& get, Launcher launcher) {
       return join_identity(get, launcher,
                            std::array{"PMIX_NAMESPACE", "PMIX_SERVER_URI2", "OMPI_MCA_ess_base_jobid",
                                       "OMPI_MCA_orte_precondition_transports"});
+    case Launcher::hydra:
+      // Intel MPI has its own; PMI_PORT and PMIX_NAMESPACE are there with mpiexec -pmi-port and -pmix,
+      // PMI_JOBID where another launcher speaks PMI.
+      return join_identity(
+          get, launcher, std::array{"I_MPI_HYDRA_UUID", "PMI_JOBID", "PMIX_NAMESPACE", "PMI_PORT"}, starter);
     case Launcher::slurm:
       return join_identity(
           get, launcher,
@@ -226,22 +243,35 @@ std::string_view to_string(Launcher launcher) {
       return "Open MPI";
     case Launcher::slurm:
       return "Slurm";
+    case Launcher::hydra:
+      return "Hydra (MPICH, Intel MPI)";
   }
   return "unknown";
 }
 
-Environment read_environment(const GetVariable& get) {
+Environment read_environment(const GetVariable& get, const GetStarter& starter) {
   const std::optional<Names> names = find_launcher(get);
   if (!names) {
+    const std::optional<std::string> pmix = get("PMIX_RANK");
     fail(ErrorCode::not_found,
-         "no launcher's variables are set (ONEHOP_RANK, RANK, OMPI_COMM_WORLD_RANK or SLURM_PROCID of a "
-         "step); start "
-         "the program with 'onehop launch -n 4 -- program', torchrun, mpirun or srun");
+         "no launcher's variables are set (ONEHOP_RANK, RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID "
+         "of a "
+         "step){}; start the program with 'onehop launch -n 4 -- program', torchrun, mpirun or srun",
+         pmix ? fmt::format(
+                    "; PMIX_RANK='{}' alone does not tell the number of ranks: set ONEHOP_RANK, ONEHOP_SIZE "
+                    "and ONEHOP_STORE yourself",
+                    *pmix)
+              : "");
   }
   Environment out = read_ranks(get, *names);
   const std::optional<std::string> store = get("ONEHOP_STORE");
-  out.store = store ? parse_store(get, *store) : JobStoreSpec{job_identity(get, out.launcher)};
+  out.store = store ? parse_store(get, *store) : JobStoreSpec{job_identity(get, out.launcher, starter)};
   return out;
+}
+
+Environment read_environment() {
+  // MPICH's hydra_pmi_proxy, Intel MPI's pmi_proxy of old: one per machine and job.
+  return read_environment(env::get, [] { return os::find_ancestor("pmi_proxy"); });
 }
 
 std::shared_ptr<Store> open_store(const Environment& environment, Duration timeout) {
@@ -259,13 +289,13 @@ std::shared_ptr<Store> open_store(const Environment& environment, Duration timeo
 
 std::optional<JobInfo> job_from_env() {
   if (!find_launcher(env::get)) return std::nullopt;
-  const Environment environment = read_environment(env::get);
+  const Environment environment = read_environment();
   return JobInfo{std::string(to_string(environment.launcher)), Rank{environment.rank}, environment.size,
                  Rank{environment.local_rank}};
 }
 
 std::shared_ptr<Store> store_from_env(Duration timeout) {
-  return open_store(read_environment(env::get), timeout);
+  return open_store(read_environment(), timeout);
 }
 
 }  // namespace onehop

@@ -15,7 +15,7 @@
 
 namespace onehop {
 
-enum class Launcher : std::uint8_t { onehop, torchrun, open_mpi, slurm };
+enum class Launcher : std::uint8_t { onehop, torchrun, open_mpi, slurm, hydra };
 [[nodiscard]] std::string_view to_string(Launcher launcher);
 
 /// ONEHOP_STORE=file:/directory
@@ -49,15 +49,20 @@ struct Environment {
 /// The value of a variable; nullopt when unset or empty.
 using GetVariable = std::function<std::optional<std::string>(const char*)>;
 
-/// Looks for ONEHOP_RANK, then for the variables of torchrun, Open MPI and Slurm, and last for a bare RANK:
-/// the launcher that most likely runs inside the others wins. Variables that are partial or inconsistent are
-/// Error{invalid_argument} naming variable and value; a job on several machines is Error{refused}; nothing at
-/// all is Error{not_found}. Pure.
-[[nodiscard]] Environment read_environment(const GetVariable& get);
+/// What identifies the process that started all ranks of this job on this machine; nullopt when not known.
+using GetStarter = std::function<std::optional<std::string>()>;
+
+/// Looks for ONEHOP_RANK, then for the variables of torchrun, Open MPI, Hydra (the process manager of MPICH
+/// and Intel MPI) and Slurm, and last for a bare PMI_RANK or RANK: the launcher that most likely runs inside
+/// the others wins. Variables that are partial or inconsistent are Error{invalid_argument} naming variable
+/// and value; a job on several machines is Error{refused}; nothing at all is Error{not_found}. Pure. Hydra
+/// may set no variable that tells jobs apart: then `starter` is asked.
+[[nodiscard]] Environment read_environment(const GetVariable& get, const GetStarter& starter = {});
+/// Of this process.
+[[nodiscard]] Environment read_environment();
 
 /// Opens the store the environment names within `timeout`, or is Error{timeout}. A job directory is `<runtime
-/// base>/onehop-<uid>/job-<hash>`, where the runtime base is $ONEHOP_RUNTIME_DIR, $XDG_RUNTIME_DIR, $TMPDIR
-/// or /tmp.
+/// base>/onehop-<uid>/job-<hash>`, where the runtime base is env::runtime_base().
 [[nodiscard]] std::shared_ptr<Store> open_store(const Environment& environment, Duration timeout);
 
 }  // namespace onehop

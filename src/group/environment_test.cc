@@ -58,6 +58,11 @@ const Variables kSlurm{{"SLURM_PROCID", "1"},         {"SLURM_NTASKS", "4"},  {"
                        {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "0"},
                        {"SLURM_STEP_NUM_NODES", "1"}};
 
+// As mpiexec.hydra of MPICH 4.0 sets them.
+const Variables kMpich{{"PMI_RANK", "2"},        {"PMI_SIZE", "4"},        {"PMI_FD", "9"},
+                       {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "4"}, {"HYDI_CONTROL_FD", "7"}};
+const Variables kIntelMpi = kMpich + Variables{{"I_MPI_HYDRA_UUID", "9d260000-7c26-e807-8fb4-050000430af0"}};
+
 std::string identity(const Variables& variables) {
   return std::get<JobStoreSpec>(read_environment(from(variables)).store).identity;
 }
@@ -76,6 +81,8 @@ TEST(Environment, FindsRankAndSizeOfEveryLauncher) {
       {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "16"}, {"SLURM_JOB_ID", "77"}, {"SLURM_NNODES", "2"}};
   const Variables srun_of_torchrun =
       kSlurm + Variables{{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_NTASKS", "1"}};
+  const Variables srun_of_proxies =
+      kSlurm + Variables{{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_NTASKS", "1"}};
   const Good cases[] = {
       {"onehop launch", kOnehop, Launcher::onehop, 1, 4, 1},
       {"torchrun", kTorchrun, Launcher::torchrun, 2, 4, 2},
@@ -87,6 +94,17 @@ TEST(Environment, FindsRankAndSizeOfEveryLauncher) {
       {"mpirun inside a batch script", batch_shell + kOpenMpi, Launcher::open_mpi, 3, 4, 3},
       {"srun with RANK exported from a job script", kSlurm + Variables{{"RANK", "1"}, {"WORLD_SIZE", "4"}},
        Launcher::slurm, 1, 4, 1},
+      {"mpiexec of Intel MPI", kIntelMpi, Launcher::hydra, 2, 4, 2},
+      {"mpiexec of MPICH in a job of Slurm, which started the proxies", srun_of_proxies + kIntelMpi,
+       Launcher::hydra, 2, 4, 2},
+      {"srun whose tasks also speak PMI", kSlurm + Variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}},
+       Launcher::slurm, 1, 4, 1},
+      {"another launcher that speaks PMI",
+       Variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_JOBID", "17.0"}}, Launcher::hydra, 1, 2, 1},
+      {"torchrun started by mpiexec", kIntelMpi + kTorchrun, Launcher::torchrun, 2, 4, 2},
+      {"onehop launch inside mpiexec", kIntelMpi + kOnehop, Launcher::onehop, 1, 4, 1},
+      {"mpiexec with RANK exported from a job script",
+       kIntelMpi + Variables{{"RANK", "1"}, {"WORLD_SIZE", "9"}}, Launcher::hydra, 2, 4, 2},
       {"RANK and WORLD_SIZE by hand", Variables{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "1234"}},
        Launcher::torchrun, 0, 2, 0},
       {"a world of one is the group's to refuse",
@@ -162,6 +180,26 @@ TEST(Environment, RefusesWhatMakesNoSenseInOneLineThatNamesVariableAndValue) {
        kOpenMpi + Variables{{"OMPI_COMM_WORLD_SIZE", "8"}},
        ErrorCode::refused,
        {"one machine", "OMPI_COMM_WORLD_SIZE='8'", "OMPI_COMM_WORLD_LOCAL_SIZE='4'"}},
+      {"two machines under mpiexec",
+       kIntelMpi + Variables{{"PMI_SIZE", "8"}},
+       ErrorCode::refused,
+       {"one machine", "PMI_SIZE='8'", "MPI_LOCALNRANKS='4'"}},
+      {"a rank of MPICH without a size",
+       kIntelMpi + Variables{{"PMI_SIZE", ""}},
+       ErrorCode::invalid_argument,
+       {"PMI_SIZE", "PMI_RANK='2'"}},
+      {"a local rank beyond those of the machine",
+       kIntelMpi + Variables{{"MPI_LOCALRANKID", "4"}},
+       ErrorCode::invalid_argument,
+       {"MPI_LOCALRANKID='4'"}},
+      {"MPICH where nobody knows who started the ranks",
+       kMpich,
+       ErrorCode::invalid_argument,
+       {"MPICH", "ONEHOP_STORE"}},
+      {"a rank of PMIx, which has no variable for the size",
+       {{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "x"}},
+       ErrorCode::not_found,
+       {"PMIX_RANK='1'", "ONEHOP_SIZE"}},
       {"two machines under srun",
        kSlurm + Variables{{"SLURM_STEP_NUM_NODES", "2"}},
        ErrorCode::refused,
@@ -199,7 +237,7 @@ TEST(Environment, RefusesWhatMakesNoSenseInOneLineThatNamesVariableAndValue) {
 }
 
 TEST(Environment, OnehopStoreWinsUnderEveryLauncher) {
-  for (const Variables& launcher : {kOnehop, kTorchrun, kOpenMpi, kSlurm}) {
+  for (const Variables& launcher : {kOnehop, kTorchrun, kOpenMpi, kMpich, kIntelMpi, kSlurm}) {
     const auto store = [&](const char* text) {
       return read_environment(
                  from(launcher + Variables{{"ONEHOP_STORE", text}, {"ONEHOP_SECRET_FILE", "/s"}}))
@@ -221,6 +259,21 @@ TEST(Environment, RanksOfOneJobShareAnIdentityAndOtherJobsAndRestartsDoNot) {
   EXPECT_EQ(identity(kSlurm), identity(kSlurm + Variables{{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}}));
   EXPECT_NE(identity(kSlurm), identity(kSlurm + Variables{{"SLURM_STEP_ID", "1"}}));
   EXPECT_NE(identity(kSlurm), identity(kOpenMpi));
+  EXPECT_EQ(identity(kIntelMpi), identity(kIntelMpi + Variables{{"PMI_RANK", "0"}, {"PMI_FD", "6"}}));
+  EXPECT_NE(identity(kIntelMpi), identity(kIntelMpi + Variables{{"I_MPI_HYDRA_UUID", "1"}}));
+}
+
+TEST(Environment, RanksOfMpichAreToldApartFromOtherJobsByTheProcessThatStartedThem) {
+  const auto identity_of = [](const Variables& variables, const char* starter) {
+    const Environment found = read_environment(from(variables), [&] { return std::string(starter); });
+    return std::get<JobStoreSpec>(found.store).identity;
+  };
+  EXPECT_EQ(identity_of(kMpich, "17/99"), identity_of(kMpich + Variables{{"PMI_RANK", "0"}}, "17/99"));
+  EXPECT_NE(identity_of(kMpich, "17/99"), identity_of(kMpich, "17/100"));
+  EXPECT_NE(identity_of(kMpich, "17/99"), identity_of(kMpich, "18/99"));
+  // Ranks in containers of their own find other ancestors, if any: where a variable tells, it alone counts.
+  EXPECT_EQ(identity_of(kIntelMpi, "17/99"), identity_of(kIntelMpi, "18/99"));
+  EXPECT_EQ(identity_of(kIntelMpi, "17/99"), identity(kIntelMpi));
 }
 
 /// Puts everything into a new directory for the length of a test.
@@ -335,7 +388,7 @@ TEST_F(OpenStore, RefusesASecretFileThatOthersCanReadOrThatIsEmpty) {
 }
 
 TEST(JobFromEnv, IsNothingWithoutALauncher) {
-  for (const Variables& launcher : {kOnehop, kTorchrun, kOpenMpi, kSlurm}) {
+  for (const Variables& launcher : {kOnehop, kTorchrun, kOpenMpi, kMpich, kIntelMpi, kSlurm}) {
     for (const auto& [name, value] : launcher) ::unsetenv(name.c_str());
   }
   EXPECT_EQ(job_from_env(), std::nullopt);

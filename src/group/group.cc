@@ -182,7 +182,7 @@ void on_every_rank(std::vector<Group>& groups, const std::function<void(Group&)>
 
 Group Group::from_env(JoinOptions defaults) {
   const Deadline deadline = Deadline::after(usable_timeout(defaults));
-  const Environment environment = read_environment(env::get);
+  const Environment environment = read_environment();
   defaults.rank = Rank{environment.rank};
   defaults.size = environment.size;
   return join_until(deadline, open_store(environment, deadline.left()), std::move(defaults));

@@ -15,8 +15,8 @@
 
 #include "base/check.h"
 #include "base/deadline.h"
+#include "base/env.h"
 #include "os/host_id.h"
-#include "os/private_dir.h"
 #include "os/unique_fd.h"
 #include "store/grace.h"
 #include "store/own_files.h"
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 /// `<base>/onehop-<uid>`, made if missing. The name is predictable, so anybody may have made it before us:
 /// one that is not ours alone is refused, never used.
 fs::path user_directory() {
-  fs::path path = fs::path(os::runtime_base()) / fmt::format("onehop-{}", ::geteuid());
+  fs::path path = fs::path(env::runtime_base()) / fmt::format("onehop-{}", ::geteuid());
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     fail_errno(errno, fmt::format("cannot make {} (set ONEHOP_RUNTIME_DIR to a directory you can write to)",
                                   path.string()));

@@ -107,6 +107,9 @@ std::shared_ptr<Block> map_user_memory(const UserMemory&, os::UniqueFd, DeviceId
 bool still_there(const UserMemory&) {
   fail_without_cuda("memory of a GPU");
 }
+std::optional<std::string> foreign_memory(const void*, DeviceId) {
+  fail_without_cuda("memory of a GPU");
+}
 
 PeerAccess& PeerAccess::of_process() {
   static auto& instance = *new PeerAccess;
@@ -168,6 +171,14 @@ DeviceProbe probe_devices() {
   DeviceProbe probe;
   probe.notes.emplace_back("this onehop was built without CUDA: no GPU is looked for");
   return probe;
+}
+
+DeviceInfo probe_identity(DeviceId) {
+  fail_without_cuda("a rank on a GPU");
+}
+
+std::vector<int> probe_nvlinks(const std::vector<std::string>& bus_ids) {
+  return std::vector<int>(bus_ids.size() * bus_ids.size());
 }
 
 GpuDiagnosis diagnose_gpus() {

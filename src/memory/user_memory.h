@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "onehop/device_memory.h"
 #include "onehop/types.h"
@@ -35,5 +37,9 @@ struct SharedUserMemory {
 /// Whether memory that this process has shared is still the allocation that it was. One question to the
 /// driver.
 [[nodiscard]] bool still_there(const UserMemory& memory);
+
+/// What `data` points to where that is not memory of `device`: "host memory", "device memory of device 1". Of
+/// memory that is, nullopt. Two questions to the driver. Allowed while a stream is captured.
+[[nodiscard]] std::optional<std::string> foreign_memory(const void* data, DeviceId device);
 
 }  // namespace onehop

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -10,9 +11,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <string>
 #include <thread>
 
 #include "base/check.h"
+#include "os/ancestor.h"
 #include "os/fork_guard.h"
 #include "os/futex.h"
 #include "os/host_id.h"
@@ -147,6 +151,42 @@ TEST(Socket, ConnectSaysNobodyForMissingAndDeadListeners) {
   listener.reset();
   EXPECT_FALSE(connect_unix(path, Deadline::after(kSoon)));
   EXPECT_THROW((void)listen_unix(dir.path() + "/" + std::string(120, 'x')), Error);
+}
+
+/// What a child of this process that runs `body` writes.
+std::string heard_from_child(const std::function<std::string()>& body) {
+  int ends[2] = {-1, -1};
+  if (::pipe2(ends, O_CLOEXEC) != 0) return "no pipe";
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string text = body();
+    ::_exit(::write(write_end.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
+  }
+  write_end.reset();
+  std::string text(256, '\0');
+  const ssize_t got = ::read(read_end.get(), text.data(), text.size());
+  text.resize(got < 0 ? 0 : static_cast<std::size_t>(got));
+  (void)::waitpid(child, nullptr, 0);
+  return text;
+}
+
+TEST(Ancestor, IsFoundByItsNameAndIsTheSameForAllThatDescendFromIt) {
+  char before[16] = {};
+  ASSERT_EQ(::prctl(PR_GET_NAME, before), 0);
+  // Parentheses and spaces: /proc puts names between parentheses.
+  ASSERT_EQ(::prctl(PR_SET_NAME, "a) (pmi_proxy)"), 0);
+  const auto find = [] { return find_ancestor("(pmi_proxy").value_or("none"); };
+  const std::string of_child = heard_from_child(find);
+  const std::string of_grandchild = heard_from_child([&] {
+    (void)::prctl(PR_SET_NAME, "between");
+    return heard_from_child(find);
+  });
+  ASSERT_EQ(::prctl(PR_SET_NAME, before), 0);
+  EXPECT_TRUE(of_child.starts_with(std::to_string(::getpid()) + "/")) << of_child;
+  EXPECT_EQ(of_grandchild, of_child);
+  EXPECT_EQ(find_ancestor("no ancestor has this name"), std::nullopt);
 }
 
 TEST(PrivateDir, IsPrivateAndGoesWithItsOwner) {

@@ -110,13 +110,6 @@ bool remove_if_stale(const fs::path& path) {
 
 }  // namespace
 
-std::string runtime_base() {
-  for (const char* name : {"ONEHOP_RUNTIME_DIR", "XDG_RUNTIME_DIR", "TMPDIR"}) {
-    if (std::optional<std::string> value = env::get(name)) return *std::move(value);
-  }
-  return "/tmp";
-}
-
 int reclaim_stale_dirs(const std::string& base) noexcept {
   int removed = 0;
   try {
@@ -133,7 +126,7 @@ int reclaim_stale_dirs(const std::string& base) noexcept {
 }
 
 PrivateDir PrivateDir::create(const std::string& purpose) {
-  const std::string base = runtime_base();
+  const std::string base = env::runtime_base();
   (void)reclaim_stale_dirs(base);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     std::string path = fmt::format("{}/{}{}-XXXXXX", base, user_prefix(), purpose);

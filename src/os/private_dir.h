@@ -7,10 +7,6 @@
 
 namespace onehop::os {
 
-/// Where private directories go: ONEHOP_RUNTIME_DIR, else XDG_RUNTIME_DIR, else TMPDIR, else /tmp. Ranks in
-/// different containers need one that they share.
-[[nodiscard]] std::string runtime_base();
-
 /// A fresh directory `<runtime_base>/onehop-<uid>-<purpose>-<random>` with mode 0700, removed with its
 /// content by the destructor. Its owner holds a lock on the directory itself and puts a marker file into it.
 /// After a kill -9 the lock is free, and the next `create` of the same user removes what was left if the

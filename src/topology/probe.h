@@ -34,6 +34,15 @@ struct DeviceProbe {
 /// The same on a machine whose PCI devices are those of a loaded hwloc topology (nullptr: not known).
 [[nodiscard]] DeviceProbe probe_devices(hwloc_topology* pci_machine);
 
+/// What identifies one GPU of this process: UUID, name, PCI bus id and compute capability; the rest is not
+/// asked for. Unlike a probe it throws: Error{invalid_argument} for a device that is not there,
+/// Error{unsupported} without a driver.
+[[nodiscard]] DeviceInfo probe_identity(DeviceId device);
+
+/// Active NVLinks from each of these PCI devices to each other one, row major, also of GPUs that this process
+/// does not see. What NVML does not answer counts as no link.
+[[nodiscard]] std::vector<int> probe_nvlinks(const std::vector<std::string>& bus_ids);
+
 /// Puts the halves together.
 [[nodiscard]] Topology assemble(HostProbe host, DeviceProbe gpu);
 

@@ -66,18 +66,10 @@ const NvmlAnswers& nvml_answers(const std::vector<std::string>& bus_ids) {
 }
 
 DeviceInfo ask_driver(const CudaDriver& driver, DeviceId device) {
-  DeviceInfo info;
-  info.uuid = cuda_uuid(device);
-  info.pci_bus_id = cuda_pci_bus_id(device);
-  const CUdevice handle = cuda_device(device);
-  char name[128] = {};
-  check_cuda(driver.DeviceGetName(name, sizeof name - 1, handle), "cuDeviceGetName");
-  info.name = name;
+  DeviceInfo info = probe_identity(device);
   std::size_t bytes = 0;
-  check_cuda(driver.DeviceTotalMem(&bytes, handle), "cuDeviceTotalMem");
+  check_cuda(driver.DeviceTotalMem(&bytes, cuda_device(device)), "cuDeviceTotalMem");
   info.memory_bytes = bytes;
-  info.compute_capability = 10 * cuda_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
-                            cuda_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   info.multicast_supported = cuda_attribute_or(device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0) != 0;
   const ShareSupport fabric = fabric_support(device);
   info.fabric_handles = fabric.usable;
@@ -123,6 +115,23 @@ void take_notes(std::vector<std::string>& to, const std::vector<std::string>& fr
 }
 
 }  // namespace
+
+DeviceInfo probe_identity(DeviceId device) {
+  require_cuda_device(device);
+  DeviceInfo info;
+  info.uuid = cuda_uuid(device);
+  info.pci_bus_id = cuda_pci_bus_id(device);
+  char name[128] = {};
+  check_cuda(cuda_driver().DeviceGetName(name, sizeof name - 1, cuda_device(device)), "cuDeviceGetName");
+  info.name = name;
+  info.compute_capability = 10 * cuda_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+                            cuda_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  return info;
+}
+
+std::vector<int> probe_nvlinks(const std::vector<std::string>& bus_ids) {
+  return nvml_answers(bus_ids).links;
+}
 
 DeviceProbe probe_devices(hwloc_topology* pci_machine) {
   DeviceProbe probe;

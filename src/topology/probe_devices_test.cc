@@ -70,6 +70,23 @@ TEST_F(ProbeDevices, WithoutNvmlThereAreNoLinksAndOneNote) {
   EXPECT_THAT(probe.notes, ElementsAre(HasSubstr("libnvidia-ml.so.1 not found")));
 }
 
+TEST_F(ProbeDevices, WhatRanksTellEachOtherIsWhatTheWholeProbeSays) {
+  const ScopedMachine scope(machine_);
+  const Topology whole = assemble({}, probe_devices(nullptr));
+  for (int i = 0; i < whole.device_count(); ++i) {
+    const DeviceInfo own = probe_identity(DeviceId{i});
+    const DeviceInfo& expected = whole.device(DeviceId{i});
+    EXPECT_EQ(own.uuid, expected.uuid);
+    EXPECT_EQ(own.name, expected.name);
+    EXPECT_EQ(own.pci_bus_id, expected.pci_bus_id);
+    EXPECT_EQ(own.compute_capability, expected.compute_capability);
+  }
+  (void)message_of([] { (void)probe_identity(DeviceId{4}); }, ErrorCode::invalid_argument);
+  const std::vector<int> links =
+      probe_nvlinks({whole.devices()[3].pci_bus_id, whole.devices()[1].pci_bus_id});
+  EXPECT_THAT(links, ElementsAre(0, 18, 18, 0));
+}
+
 TEST_F(ProbeDevices, WithoutADriverThereIsItsReason) {
   const ScopedCudaDriver none(nullptr, "no NVIDIA driver on this machine: libcuda.so.1 not found");
   const DeviceProbe probe = probe_devices(nullptr);

@@ -5,18 +5,13 @@
 
 #include "base/check.h"
 #include "base/env.h"
+#include "topology/forced.h"
 
 namespace onehop {
 namespace {
 
 constexpr const char* kForce = "ONEHOP_FORCE_FULLY_CONNECTED";
 constexpr const char* kLegacyForce = "TEST_INTRA_NODE_COMM";
-
-/// The name of the variable that forces the verdict, or nullptr. The new name, when set, overrules the old.
-const char* forced_by() {
-  if (env::get(kForce)) return env::get_flag(kForce) ? kForce : nullptr;
-  return env::get_flag(kLegacyForce) ? kLegacyForce : nullptr;
-}
 
 /// Ordered pairs of different devices without an NVLink from the first to the second.
 struct MissingLinks {
@@ -57,6 +52,12 @@ std::string endpoint(DeviceId device) {
 
 }  // namespace
 
+const char* fully_connected_forced_by() {
+  // The new name, when set, overrules the old.
+  if (env::get(kForce)) return env::get_flag(kForce) ? kForce : nullptr;
+  return env::get_flag(kLegacyForce) ? kLegacyForce : nullptr;
+}
+
 Topology::Topology(HostInfo host, std::vector<DeviceInfo> devices)
     : host_(std::move(host)), devices_(std::move(devices)), pairs_(devices_.size() * devices_.size()) {
   require(devices_.size() <= std::size_t{kMaxTopologyDevices}, "a topology holds at most {} devices, got {}",
@@ -95,7 +96,8 @@ void Topology::set_pair(DeviceId from, DeviceId to, PairInfo info) {
 
 Connectivity Topology::connectivity(const std::vector<DeviceId>& devices) const {
   const bool complete = missing_links(*this, devices).count == 0;
-  return complete || forced_by() != nullptr ? Connectivity::fully_connected : Connectivity::unknown;
+  return complete || fully_connected_forced_by() != nullptr ? Connectivity::fully_connected
+                                                            : Connectivity::unknown;
 }
 
 Connectivity Topology::connectivity() const {
@@ -105,7 +107,8 @@ Connectivity Topology::connectivity() const {
 std::string Topology::explain_connectivity(const std::vector<DeviceId>& devices) const {
   const MissingLinks missing = missing_links(*this, devices);
   if (missing.count > 0) {
-    if (const char* name = forced_by()) return fmt::format("fully connected (forced by {})", name);
+    if (const char* name = fully_connected_forced_by())
+      return fmt::format("fully connected (forced by {})", name);
     const std::size_t more = missing.count - 1;
     return fmt::format("unknown (no NVLink from {} to {}{})", endpoint(missing.from), endpoint(missing.to),
                        more == 0 ? "" : fmt::format(", and {} more direction{}", more, more == 1 ? "" : "s"));

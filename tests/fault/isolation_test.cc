@@ -124,7 +124,8 @@ TEST(Isolation, RanksThatShareNoDirectoryFailAtOnceAndSayWhatToDo) {
   World world(3, [&](World& self, Rank rank) {
     Card& card = self.card(rank);
     shared.enter();
-    for (const char* name : {"ONEHOP_RUNTIME_DIR", "XDG_RUNTIME_DIR", "TMPDIR"}) (void)::unsetenv(name);
+    for (const char* name : {"ONEHOP_RUNTIME_DIR", "XDG_RUNTIME_DIR", "TMPDIR", "TMP", "TEMP", "TEMPDIR"})
+      (void)::unsetenv(name);
     card.figures[kRefused] = in_namespaces(CLONE_NEWNS, true, [&] {
       card.attempts[0].run(
           [&] { (void)Group::join(file_store("store"), {.rank = rank, .size = 3, .timeout = seconds{20}}); });

@@ -27,6 +27,7 @@
 #include "onehop/job.h"
 
 #include "base/check.h"
+#include "base/env.h"
 #include "fd.h"
 #include "machine_info.h"
 #include "scratch_dir.h"
@@ -192,7 +193,7 @@ Finding check_private_directory() {
     }
     return works(
         kRendezvous, kName,
-        fmt::format("sockets can live below {} (ONEHOP_RUNTIME_DIR changes it)", runtime_base().string()));
+        fmt::format("sockets can live below {} (ONEHOP_RUNTIME_DIR changes it)", env::runtime_base()));
   } catch (const Error& error) {
     return fails(kRendezvous, kName, error.message(),
                  "set ONEHOP_RUNTIME_DIR to a directory you can write to");

@@ -79,15 +79,8 @@ void sweep_stale(const fs::path& base) {
 
 }  // namespace
 
-fs::path runtime_base() {
-  for (const char* name : {"ONEHOP_RUNTIME_DIR", "XDG_RUNTIME_DIR", "TMPDIR"}) {
-    if (const auto value = env::get(name)) return *value;
-  }
-  return "/tmp";
-}
-
 ScratchDir::ScratchDir() {
-  const fs::path base = runtime_base();
+  const fs::path base = env::runtime_base();
   sweep_stale(base);
   constexpr int kAttempts =
       16;  // each lost race is another launcher's sweep meeting a directory not locked yet

@@ -8,11 +8,8 @@
 
 namespace onehop::cli {
 
-/// $ONEHOP_RUNTIME_DIR, $XDG_RUNTIME_DIR, $TMPDIR or /tmp: the first that is set.
-[[nodiscard]] std::filesystem::path runtime_base();
-
-/// `<runtime base>/onehop-<uid>-launch-XXXXXX`: random name, mode 0700, removed by the destructor. Its owner
-/// holds a lock on the directory itself for as long as it lives, which is how directories that a killed
+/// `<env::runtime_base()>/onehop-<uid>-launch-XXXXXX`: random name, mode 0700, removed by the destructor. Its
+/// owner holds a lock on the directory itself for as long as it lives, which is how directories that a killed
 /// launcher left behind are told from those in use, and puts a marker file into it. Making a new one removes
 /// what killed launchers left: of exactly such a name and mode, with the marker inside or empty.
 class ScratchDir {

@@ -36,6 +36,23 @@ void refuse_call(Group& group, CallKind kind, const Error& reason) {
   refuse_now(group.state(), kind, reason);
 }
 
+void refuse_all_gather(Group& group, const Error& reason) {
+  constexpr const char* kPhase = "all_gather";
+  Group::State& state = group.state();
+  state.call(kPhase, group.timeout(), [&](os::CallDeadline& deadline) {
+    (void)state.mesh().all_gather("", deadline.arm(), kPhase, Status::of(reason, state.rank()));
+  });
+}
+
+void refuse_all_gather(IpcChannel& channel, const Error& reason) {
+  (void)channel.mesh()->all_gather("", Deadline::after(kDefaultTimeout), "all_gather",
+                                   Status::of(reason, channel.rank()));
+}
+
+void refuse_channel_call(IpcChannel& channel, const char* call, const Error& reason) {
+  channel.mesh()->fail_call(reason, call);
+}
+
 void refuse_split(Group& group, const Error& reason) {
   (void)group.state().split(-1, 0, Status::of(reason, group.rank()));
 }

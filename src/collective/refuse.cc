@@ -26,6 +26,15 @@ namespace {
   throw Error(reason.code(), reason.message(), group.rank());
 }
 
+constexpr const char* kAllGather = "all_gather";
+
+/// What all ranks hear of it.
+Status refusal(Rank rank, const Error& reason) {
+  return {.code = reason.code(),
+          .origin = rank,
+          .message = fmt::format("{}: rank {}: {}", kAllGather, rank.value, reason.message())};
+}
+
 }  // namespace
 
 void refuse_call(Group& group, CallKind kind, const Error& reason) {
@@ -37,16 +46,15 @@ void refuse_call(Group& group, CallKind kind, const Error& reason) {
 }
 
 void refuse_all_gather(Group& group, const Error& reason) {
-  constexpr const char* kPhase = "all_gather";
   Group::State& state = group.state();
-  state.call(kPhase, group.timeout(), [&](os::CallDeadline& deadline) {
-    (void)state.mesh().all_gather("", deadline.arm(), kPhase, Status::of(reason, state.rank()));
+  state.call(kAllGather, group.timeout(), [&](os::CallDeadline& deadline) {
+    (void)state.mesh().all_gather("", deadline.arm(), kAllGather, refusal(state.rank(), reason));
   });
 }
 
 void refuse_all_gather(IpcChannel& channel, const Error& reason) {
-  (void)channel.mesh()->all_gather("", Deadline::after(kDefaultTimeout), "all_gather",
-                                   Status::of(reason, channel.rank()));
+  (void)channel.mesh()->all_gather("", Deadline::after(kDefaultTimeout), kAllGather,
+                                   refusal(channel.rank(), reason));
 }
 
 void refuse_channel_call(IpcChannel& channel, const char* call, const Error& reason) {

@@ -64,8 +64,8 @@ ONEHOP_API uint16_t onehop_tcp_server_port(const onehop_tcp_server_t* server);
 /// Stops the server.
 ONEHOP_API void onehop_tcp_server_destroy(onehop_tcp_server_t* server);
 
-/// How a callback hands back a value: it calls onehop_reply_set, which copies. Valid inside that callback
-/// only.
+/// How a callback hands back a value: it calls onehop_reply_set, which copies. Valid inside that
+/// callback only.
 typedef struct onehop_reply onehop_reply_t;
 ONEHOP_API onehop_status_t onehop_reply_set(onehop_reply_t* reply, const void* value, size_t bytes);
 
@@ -219,8 +219,9 @@ ONEHOP_API const char* onehop_group_name(const onehop_group_t* group);
 ONEHOP_API const char* onehop_group_tuning_file(const onehop_group_t* group);
 /// What ONEHOP_TIMEOUT_DEFAULT means in this group's calls; -1 when `group` is NULL.
 ONEHOP_API int64_t onehop_group_timeout(const onehop_group_t* group);
-/// Completed collectives of this rank by algorithm: counts[ONEHOP_ALGORITHM_*]. Writes `count` entries; those
-/// beyond the algorithms that this version knows are 0.
+/// Collectives of this rank by algorithm: counts[ONEHOP_ALGORITHM_*]. Of host ranks completed ones, on GPUs
+/// queued ones (Group::usage in group.h). Writes `count` entries; those beyond the algorithms that this version
+/// knows are 0.
 ONEHOP_API onehop_status_t onehop_group_usage(const onehop_group_t* group, uint64_t* counts, size_t count);
 
 /// Collective: all ranks arrive.
@@ -232,8 +233,8 @@ ONEHOP_API onehop_status_t onehop_group_synchronize(onehop_group_t* group, void*
 /// Collective: everyone's bytes in rank order, at most 64 KiB each. Takes the group's timeout.
 ONEHOP_API onehop_status_t onehop_group_all_gather_bytes(onehop_group_t* group, const void* payload,
                                                          size_t bytes, onehop_payloads_t** payloads);
-/// Collective. Ranks of one colour form a new group, ordered by key, then by rank. A negative colour gets
-/// NULL.
+/// Collective. Ranks of one colour form a new group, ordered by key, then by rank. A negative colour
+/// gets NULL.
 ONEHOP_API onehop_status_t onehop_group_split(onehop_group_t* group, int color, int key,
                                               onehop_group_t** part);
 /// ONEHOP_OK while the group is usable; otherwise what any call on it would return now.

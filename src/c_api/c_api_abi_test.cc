@@ -31,7 +31,8 @@ struct Number {
   int pinned;
 };
 
-// A field is added at the end, beyond the old size: its structure's size grows, and it gets an entry. No other number here changes.
+// A field is added at the end, beyond the old size: its structure gets an entry and a new size. No other number
+// here changes.
 #define FIELD(structure, field, pinned) Field(#field, offsetof(structure, field), pinned)
 
 std::vector<Structure> structures() {

@@ -1,5 +1,5 @@
-// onehop for C: memory of GPUs that other processes can map. Part of c_api.h; device_memory.h describes the calls.
-// All of them are ONEHOP_ERROR_UNSUPPORTED where there is no usable GPU, but for onehop_memory_kind.
+// onehop for C: memory of GPUs that other processes can map. Part of c_api.h; device_memory.h describes the
+// calls. All but onehop_memory_kind are ONEHOP_ERROR_UNSUPPORTED where there is no usable GPU.
 #pragma once
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
-// onehop for C: tables that say how collectives go, by size (`onehop tune` measures them, onehop_join_options_t::tuning
-// names one). Part of c_api.h; tuning.h describes the calls.
+// onehop for C: tables that say how collectives go, by size: `onehop tune` measures them, and the field `tuning`
+// of onehop_join_options_t names one. Part of c_api.h; tuning.h describes the calls.
 #pragma once
 
 #include <stddef.h>

@@ -7,7 +7,7 @@
 Every public function, every field of a public structure and every enumeration of include/onehop/*.h has a row in
 tests/lint/c_equivalents.txt that names its C equivalent, or gives the reason why C needs none. A row that leads nowhere on
 either side is an error, and so is a C function that is declared and not defined. Not looked at: templates (each rests on an
-untyped function), constants, operators, and what the compiler would write (destructors, copies, moves).
+untyped function), constants, operators, what the compiler would write (destructors, copies, moves), and namespaces `detail`.
 
 Rows, below the [header] that declares the C++ side:
     Group::barrier(Duration) = onehop_group_barrier     one C function or several
@@ -15,6 +15,7 @@ Rows, below the [header] that declares the C++ side:
     struct JoinOptions = onehop_join_options_t          every field `f` is there as `f` or `f_ms`, or has a row of its own
     JoinOptions.size = onehop_join_options_t.world_size a field, a function, or a reason as above
     enum DType = ONEHOP_DTYPE_                          every enumerator `e` is ONEHOP_DTYPE_E, with the same number
+    [onehop.h] - includes the others                    a header of which nothing needs a row
 """
 import re
 import sys
@@ -134,7 +135,7 @@ def declarations(text):
                 at = matching(text, at)
                 continue
             if line.startswith(("namespace", "extern")) or not line:
-                scopes.append([None, True])
+                scopes.append([None, not line.endswith("detail")])
                 statement = ""
             elif enum := ENUM.match(line):
                 end = matching(text, at)
@@ -188,8 +189,8 @@ def read_table(text):
         line = line.strip()
         if not line or line.startswith("#"):
             continue
-        if match := re.match(r"^\[([\w.]+)\]$", line):
-            header = rows.setdefault(match[1], {})
+        if match := re.match(r"^\[([\w.]+)\](?: - \S.*)?$", line):
+            header = rows.setdefault(match[1], {} if line.endswith("]") else None)
             continue
         match = re.match(r"^(.+?) (=|-) (.+)$", line)
         if header is None or not match:
@@ -263,7 +264,9 @@ def check_tree(root):
             continue
         offered = declarations(file.read_text())
         seen += len(offered)
-        complaints += check_header(file.name, offered, rows.pop(file.name, {}), c)
+        wanted = rows.pop(file.name, {})
+        if wanted is not None:
+            complaints += check_header(file.name, offered, wanted, c)
     complaints += [f"{TABLE}: there is no header {name}" for name in rows]
     sources = "\n".join(COMMENT.sub("", file.read_text()) for file in sorted((root / "src/c_api").glob("*.cc")))
     defined = set(re.findall(r"^\w[^;{}()=]*?\b(onehop_\w+)\([^;{}]*\)\s*\{", sources, re.MULTILINE))
@@ -283,6 +286,9 @@ SELF_TEST = [
     ("int f(int a);", C + "ONEHOP_API void onehop_g(void);", BODY, "[a.h]\nf(int) = onehop_f", "defines no such function"),
     ("int f(int a);", C, "int onehop_f(int a);\n", "[a.h]\nf(int) = onehop_f", "defines no such function"),
     ("int f(int a);", C, BODY, "[a.h]\nf(int)", "no row: f(int)"),
+    ("int f(int a);", C, BODY, "[a.h] - sugar", None),
+    ("int f(int a);", C, BODY, "[a.h] - sugar\nf(int) - why", "no row: f(int) - why"),
+    ("namespace detail {\nint f(int a);\n}", C, BODY, "", None),
     ("int f(int a);", C, BODY, "[a.h]\nf(int) = onehop_f\nf(int) - twice", "second row"),
     ("int f(int a);", C, BODY, "[a.h]\nf(int) = onehop_f\n[b.h]\nx() - y", "no header b.h"),
     ("class K {\n public:\n  K();\n  K(const K&);\n  ~K();\n  explicit K(int a);\n  K& operator=(K&&) = default;\n  void m() const;\n"

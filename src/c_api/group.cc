@@ -69,7 +69,7 @@ struct Outcome {
   std::string message;
 };
 
-/// Runs it on a thread that has had no error yet.
+/// Runs it on a thread that has had no error yet. Throws only when memory for the message is short.
 Outcome run_body(onehop_group_t* group, std::size_t index,
                  onehop_status_t (*body)(onehop_group_t* group, void* context), void* context) {
   Outcome outcome;
@@ -137,7 +137,13 @@ onehop_status_t onehop_groups_run(onehop_group_t* const* groups, size_t count,
     {
       std::vector<std::jthread> threads;
       for (std::size_t r = 0; r < count; ++r) {
-        threads.emplace_back([&, r] { outcomes[r] = run_body(groups[r], r, body, context); });
+        threads.emplace_back([&, r] {
+          try {
+            outcomes[r] = run_body(groups[r], r, body, context);
+          } catch (...) {
+            outcomes[r].status = record_current_exception();
+          }
+        });
       }
     }
     for (const Outcome& each : outcomes) {

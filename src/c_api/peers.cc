@@ -78,7 +78,8 @@ extern "C" {
 onehop_status_t onehop_peer_access_of_process(onehop_peer_access_t** access) {
   return guard([&] {
     onehop_peer_access_t*& out = deref(access, "access");
-    out = std::make_unique<onehop_peer_access>(nullptr, PeerAccess::of_process()).release();
+    out =
+        std::make_unique<onehop_peer_access>(onehop_peer_access{nullptr, PeerAccess::of_process()}).release();
   });
 }
 
@@ -87,7 +88,7 @@ onehop_status_t onehop_peer_access_create(int device_count, onehop_peer_access_t
     onehop_peer_access_t*& out = deref(access, "access");
     auto own = std::make_unique<PeerAccess>(device_count);
     PeerAccess& made = *own;
-    out = std::make_unique<onehop_peer_access>(std::move(own), made).release();
+    out = std::make_unique<onehop_peer_access>(onehop_peer_access{std::move(own), made}).release();
   });
 }
 

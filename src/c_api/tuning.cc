@@ -75,8 +75,8 @@ onehop_status_t onehop_tuning_candidates(onehop_backend_t backend, int ranks, on
     require(row.backend == Backend::host || ranks <= kMaxDevices, "ranks {} is not within 2 to {} GPUs",
             ranks, kMaxDevices);
     Tuning list;
-    for (Way& way : candidate_ways(row.backend, ranks, row.types)) {
-      row.way = std::move(way);
+    for (const Way& way : candidate_ways(row.backend, ranks, row.types)) {
+      row.way = way;
       list.rows.push_back(row);
     }
     out = std::make_unique<onehop_tuning>(std::move(list)).release();

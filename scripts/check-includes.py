@@ -54,6 +54,11 @@ PUBLIC_HEADER_LEVEL = {
     "intra_node_comm.h": 5,
     "onehop.h": 6,
     "c_api.h": 6,
+    "c/base.h": 6,
+    "c/device_memory.h": 6,
+    "c/peers.h": 6,
+    "c/topology.h": 6,
+    "c/tuning.h": 6,
 }
 LEVEL = {"base": 0, "os": 1, "driver": 2, "store": 3, "topology": 3, "memory": 3, "kernel": 4, "group": 4,
          "collective": 5, "c_api": 6}

@@ -319,6 +319,35 @@ std::vector<CRow> c_rows() {
          return onehop_group_allocate(g, 64, odd ? nullptr : &buffer);
        },
        "cannot allocate 0 bytes", "cannot allocate 0 bytes"},
+      {"a pool's result",
+       [](onehop_group_t* g, bool odd) {
+         onehop_pool_t* pool = nullptr;
+         return onehop_pool_create(g, odd ? 64 : 4096, odd ? nullptr : &pool);
+       },
+       "cannot allocate 0 bytes", "cannot allocate 0 bytes"},
+      {"all_gather_bytes' payload",
+       [](onehop_group_t* g, bool odd) {
+         onehop_payloads_t* payloads = nullptr;
+         return onehop_group_all_gather_bytes(g, odd ? nullptr : "x", 1, &payloads);
+       },
+       "rank 1: payload must not be NULL when it has 1 bytes", "rank 1: payload must not be NULL"},
+      {"all_gather_bytes' result",
+       [](onehop_group_t* g, bool odd) {
+         onehop_payloads_t* payloads = nullptr;
+         return onehop_group_all_gather_bytes(g, "x", 1, odd ? nullptr : &payloads);
+       },
+       "rank 1: payloads must not be NULL", "rank 1: payloads must not be NULL"},
+      {"a channel's payload",
+       [](onehop_group_t* g, bool odd) {
+         onehop_ipc_channel_t* channel = nullptr;
+         if (onehop_group_channel(g, &channel) != ONEHOP_OK) return onehop_status_t{ONEHOP_ERROR_SYSTEM};
+         onehop_payloads_t* payloads = nullptr;
+         const onehop_status_t status = onehop_ipc_channel_all_gather(channel, odd ? nullptr : "x", 1,
+                                                                      ONEHOP_TIMEOUT_DEFAULT, &payloads);
+         onehop_ipc_channel_destroy(channel);
+         return status;
+       },
+       "rank 1: payload must not be NULL when it has 1 bytes", "rank 1: payload must not be NULL"},
   };
   using Made = std::function<onehop_status_t(onehop_group_t*, const onehop_call_options_t*)>;
   const std::pair<const char*, Made> others[] = {

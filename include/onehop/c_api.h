@@ -6,103 +6,31 @@
 //   only on success. Nothing is ever thrown across this interface.
 // - A null pointer where none is allowed is ONEHOP_ERROR_INVALID_ARGUMENT that names the parameter.
 // - Handles are owned by the caller and given back with their *_destroy function, which accepts NULL, never
-// fails and
-//   may be called in any order: what still needs a store, group or buffer keeps it alive itself.
+//   fails and may be called in any order: what still needs a store, group or buffer keeps it alive itself.
 // - Handles are thread-safe except for their destruction, which must not overlap other calls on the same
-// handle.
+//   handle.
 // - Strings are UTF-8 and end with a NUL; sizes are bytes; times are milliseconds. Every wait has a deadline:
-//   ONEHOP_TIMEOUT_DEFAULT picks the group's (stores: 30 s), other negative values are invalid.
+//   ONEHOP_TIMEOUT_DEFAULT picks the group's (stores and calls without a group: 30 s), other negative values
+//   are invalid.
 // - Structures begin with their size, so that they can grow: fill them with their *_init function, then set
-// fields.
+//   fields (options), or let a call fill them (results). Strings and arrays in a result belong to the handle
+//   that it came from, and live as long.
 //
-// What the calls do is described once, in the C++ headers: store.h, group.h, buffer.h, pool.h,
-// collectives.h, topology.h.
+// What the calls do is described once, in the C++ header of the same subject: store.h, group.h, buffer.h,
+// pool.h, ipc.h, collectives.h. These headers are parts of this one:
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "onehop/export.h"
-#include "onehop/version.h"
+#include "onehop/c/base.h"           // errors, element types, reductions, byte strings
+#include "onehop/c/device_memory.h"  // memory of GPUs for other processes: DeviceMemory, CUDA IPC
+#include "onehop/c/peers.h"          // which GPU reaches which, and proof of it
+#include "onehop/c/topology.h"       // devices, links, distances; what works on this machine
+#include "onehop/c/tuning.h"         // tables that say how collectives go, by size
 
 // C has no other way to say these things.
 // NOLINTBEGIN(modernize-use-using, modernize-redundant-void-arg)
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define ONEHOP_TIMEOUT_DEFAULT (-1)
-#define ONEHOP_DEVICE_HOST (-1)
-
-// ---- Errors ----
-
-/// The enumerations of this interface are ints, so that a number this version does not know is an error, not
-/// undefined behaviour. The numbers never change; new ones are appended.
-typedef int onehop_status_t;
-enum {
-  ONEHOP_OK = 0,
-  ONEHOP_ERROR_INVALID_ARGUMENT = 1,  ///< something unusable was passed; nothing was changed
-  ONEHOP_ERROR_TIMEOUT = 2,           ///< a deadline passed; the message names what was awaited and from whom
-  ONEHOP_ERROR_PEER_LOST = 3,         ///< a rank's process died or left; onehop_last_error_rank names it
-  ONEHOP_ERROR_ABORTED = 4,           ///< the group was aborted; leave it and form a new one
-  ONEHOP_ERROR_MISMATCH = 5,     ///< ranks disagree about a collective call; the message names the difference
-  ONEHOP_ERROR_REFUSED = 6,      ///< all ranks agreed that this group cannot be formed
-  ONEHOP_ERROR_UNSUPPORTED = 7,  ///< this machine, driver or build cannot do it
-  ONEHOP_ERROR_OUT_OF_RESOURCES = 8,  ///< memory, descriptors, address space
-  ONEHOP_ERROR_SYSTEM = 9,            ///< another system call failed; the message holds its errno text
-  ONEHOP_ERROR_PROTOCOL = 10,         ///< a peer, file or server sent something malformed
-  ONEHOP_ERROR_NOT_FOUND = 11         ///< a key, file or variable does not exist
-};
-
-/// "timeout" for ONEHOP_ERROR_TIMEOUT, "ok" for ONEHOP_OK, "unknown" for others. A constant; never NULL.
-ONEHOP_API const char* onehop_status_name(onehop_status_t status);
-/// The message of this thread's most recent failed call, one line, "" before the first. Valid until this
-/// thread's next failed call; calls that succeed leave it alone.
-ONEHOP_API const char* onehop_last_error(void);
-/// The rank that failure began on; -1 when it concerned the caller alone.
-ONEHOP_API int onehop_last_error_rank(void);
-
-/// Version of the library that is running, "0.1.0". Compare with ONEHOP_VERSION_STRING, that of the headers.
-ONEHOP_API const char* onehop_version(void);
-/// Gives back memory that a function of this header handed to the caller. NULL is fine.
-ONEHOP_API void onehop_free(void* memory);
-
-// ---- Element types and reductions ----
-
-typedef int onehop_dtype_t;
-enum {
-  ONEHOP_DTYPE_F16 = 0,
-  ONEHOP_DTYPE_BF16 = 1,
-  ONEHOP_DTYPE_F32 = 2,
-  ONEHOP_DTYPE_F64 = 3,
-  ONEHOP_DTYPE_E4M3 = 4,
-  ONEHOP_DTYPE_E5M2 = 5,
-  ONEHOP_DTYPE_I8 = 6,
-  ONEHOP_DTYPE_U8 = 7,
-  ONEHOP_DTYPE_I32 = 8,
-  ONEHOP_DTYPE_U32 = 9,
-  ONEHOP_DTYPE_I64 = 10,
-  ONEHOP_DTYPE_U64 = 11
-};
-
-typedef int onehop_op_t;
-enum {
-  ONEHOP_OP_SUM = 0,
-  ONEHOP_OP_PROD = 1,
-  ONEHOP_OP_MIN = 2,
-  ONEHOP_OP_MAX = 3,
-  ONEHOP_OP_AVG = 4,
-  ONEHOP_OP_PREMUL_SUM = 5
-};
-
-/// Bytes per element; 0 for a number that is no element type.
-ONEHOP_API size_t onehop_dtype_size(onehop_dtype_t dtype);
-/// "bf16", "sum"; "unknown" for a number that is none. Constants; never NULL.
-ONEHOP_API const char* onehop_dtype_name(onehop_dtype_t dtype);
-ONEHOP_API const char* onehop_op_name(onehop_op_t op);
-/// The reverse; also knows aliases such as "float16". INVALID_ARGUMENT lists the known names.
-ONEHOP_API onehop_status_t onehop_dtype_parse(const char* name, onehop_dtype_t* dtype);
-ONEHOP_API onehop_status_t onehop_op_parse(const char* name, onehop_op_t* op);
 
 // ---- Stores: through which ranks find each other ----
 
@@ -136,8 +64,8 @@ ONEHOP_API uint16_t onehop_tcp_server_port(const onehop_tcp_server_t* server);
 /// Stops the server.
 ONEHOP_API void onehop_tcp_server_destroy(onehop_tcp_server_t* server);
 
-/// How a callback hands back a value: it calls onehop_reply_set, which copies. Valid inside that callback
-/// only.
+/// How a callback hands back a value: it calls onehop_reply_set, which copies. Valid inside that
+/// callback only.
 typedef struct onehop_reply onehop_reply_t;
 ONEHOP_API onehop_status_t onehop_reply_set(onehop_reply_t* reply, const void* value, size_t bytes);
 
@@ -158,6 +86,7 @@ typedef struct onehop_store_callbacks_t {
   onehop_status_t (*delete_key)(void* context, const char* key, int64_t timeout_ms, int* existed);
   /// Called once, when nothing uses the store any more; also when creating it fails. May be NULL.
   void (*destroy)(void* context);
+  const char* description;  ///< for messages, and copied; default NULL: "callback store"
 } onehop_store_callbacks_t;
 /// All fields NULL. `size` is sizeof(onehop_store_callbacks_t) as the caller was compiled. NULL does nothing.
 ONEHOP_API void onehop_store_callbacks_init(onehop_store_callbacks_t* callbacks, size_t size);
@@ -189,6 +118,46 @@ ONEHOP_API onehop_status_t onehop_store_compare_set(onehop_store_t* store, const
 /// `existed` (1 or 0) may be NULL.
 ONEHOP_API onehop_status_t onehop_store_delete(onehop_store_t* store, const char* key, int64_t timeout_ms,
                                                int* existed);
+/// What it is, for messages: "file store /tmp/x". Given back with onehop_free.
+ONEHOP_API onehop_status_t onehop_store_describe(const onehop_store_t* store, char** description);
+
+/// Exchange among the ranks of one rendezvous, through a store. Every call is collective: all ranks make the
+/// same calls in the same order. Not thread-safe. A rank that refuses its arguments does not take part, and
+/// the others' calls end with ONEHOP_ERROR_TIMEOUT that names it.
+typedef struct onehop_store_exchange onehop_store_exchange_t;
+/// Keys begin with `prefix`, which must be unique to this exchange.
+ONEHOP_API onehop_status_t onehop_store_exchange_create(onehop_store_t* store, const char* prefix, int rank,
+                                                        int world_size, onehop_store_exchange_t** exchange);
+ONEHOP_API void onehop_store_exchange_destroy(onehop_store_exchange_t* exchange);
+/// Everyone's payload in rank order; they may differ in size. ONEHOP_TIMEOUT_DEFAULT is 30 s in these three.
+ONEHOP_API onehop_status_t onehop_store_exchange_all_gather(onehop_store_exchange_t* exchange,
+                                                            const void* payload, size_t bytes,
+                                                            int64_t timeout_ms, onehop_payloads_t** payloads);
+/// Root's payload, on every rank, handed out as by onehop_store_get. Other ranks' payloads are not looked at.
+ONEHOP_API onehop_status_t onehop_store_exchange_broadcast(onehop_store_exchange_t* exchange,
+                                                           const void* payload, size_t bytes, int root,
+                                                           int64_t timeout_ms, char** value,
+                                                           size_t* value_bytes);
+ONEHOP_API onehop_status_t onehop_store_exchange_barrier(onehop_store_exchange_t* exchange,
+                                                         int64_t timeout_ms);
+
+// ---- The job that a launcher started this process in ----
+
+typedef struct onehop_job_info_t {
+  size_t size;
+  int rank;
+  int world_size;
+  int local_rank;     ///< usually the GPU to use
+  char launcher[32];  ///< whose variables were found: "onehop", "torchrun", "Open MPI", "Slurm"
+} onehop_job_info_t;
+/// `size` is sizeof(onehop_job_info_t) as the caller was compiled. NULL does nothing.
+ONEHOP_API void onehop_job_info_init(onehop_job_info_t* job, size_t size);
+/// What the environment says, without joining anything. NOT_FOUND when no launcher's variables are set;
+/// INVALID_ARGUMENT names a variable that makes no sense.
+ONEHOP_API onehop_status_t onehop_job_from_env(onehop_job_info_t* job);
+/// The store of onehop_group_from_env, for joining further groups: after a failure, with the ranks that are
+/// left, or under other names. NOT_FOUND when no launcher's variables are set.
+ONEHOP_API onehop_status_t onehop_store_from_env(int64_t timeout_ms, onehop_store_t** store);
 
 // ---- Groups ----
 
@@ -221,6 +190,19 @@ ONEHOP_API onehop_status_t onehop_group_join(onehop_store_t* store, const onehop
 /// NULL; its rank and world_size are ignored.
 ONEHOP_API onehop_status_t onehop_group_from_env(const onehop_join_options_t* options,
                                                  onehop_group_t** group);
+/// All ranks of a group of this process's devices: groups[r] is rank r, and drives devices[r]. Writes `count`
+/// handles. `options` may be NULL; its rank, world_size and device are ignored. One thread may make the calls
+/// that only queue work for one rank after another; calls in which ranks wait for each other on the host need
+/// a thread per rank: onehop_groups_run.
+ONEHOP_API onehop_status_t onehop_group_join_local(const int* devices, size_t count,
+                                                   const onehop_join_options_t* options,
+                                                   onehop_group_t** groups);
+/// Runs `body` for each of `count` groups at the same time, each on a thread of its own, and waits for all.
+/// Returns the first status, in the order of `groups`, that is not ONEHOP_OK: with its message when it is that
+/// of the last call of this library that failed in that body.
+ONEHOP_API onehop_status_t onehop_groups_run(onehop_group_t* const* groups, size_t count,
+                                             onehop_status_t (*body)(onehop_group_t* group, void* context),
+                                             void* context);
 /// Leaves the group.
 ONEHOP_API void onehop_group_destroy(onehop_group_t* group);
 
@@ -230,11 +212,30 @@ ONEHOP_API int onehop_group_rank(const onehop_group_t* group);
 ONEHOP_API int onehop_group_size(const onehop_group_t* group);
 /// 32 hex digits, the same on all ranks; valid while the handle lives. "" when `group` is NULL.
 ONEHOP_API const char* onehop_group_id(const onehop_group_t* group);
+/// ONEHOP_DEVICE_HOST in a group of host ranks, and when `group` is NULL.
+ONEHOP_API int onehop_group_device(const onehop_group_t* group);
+/// These two are valid while the handle lives; "" when `group` is NULL.
+ONEHOP_API const char* onehop_group_name(const onehop_group_t* group);
+/// The file whose tuning table the group follows, as rank 0 was told; "": none was named.
+ONEHOP_API const char* onehop_group_tuning_file(const onehop_group_t* group);
+/// What ONEHOP_TIMEOUT_DEFAULT means in this group's calls; -1 when `group` is NULL.
+ONEHOP_API int64_t onehop_group_timeout(const onehop_group_t* group);
+/// Collectives of this rank by algorithm: counts[ONEHOP_ALGORITHM_*]. Of host ranks completed ones, on GPUs
+/// queued ones (Group::usage in group.h). Writes `count` entries; those beyond the algorithms that this version
+/// knows are 0.
+ONEHOP_API onehop_status_t onehop_group_usage(const onehop_group_t* group, uint64_t* counts, size_t count);
 
 /// Collective: all ranks arrive.
 ONEHOP_API onehop_status_t onehop_group_barrier(onehop_group_t* group, int64_t timeout_ms);
-/// Collective. Ranks of one colour form a new group, ordered by key, then by rank. A negative colour gets
-/// NULL.
+/// GPUs: waits until everything queued on `stream`, a cudaStream_t, has ended; an error when a collective of
+/// this group failed there. ONEHOP_ERROR_TIMEOUT when the stream was not done in time, which fails the group on
+/// all ranks; onehop_last_error_rank is the rank that holds the stream up. Host ranks: onehop_group_check.
+ONEHOP_API onehop_status_t onehop_group_synchronize(onehop_group_t* group, void* stream, int64_t timeout_ms);
+/// Collective: everyone's bytes in rank order, at most 64 KiB each. Takes the group's timeout.
+ONEHOP_API onehop_status_t onehop_group_all_gather_bytes(onehop_group_t* group, const void* payload,
+                                                         size_t bytes, onehop_payloads_t** payloads);
+/// Collective. Ranks of one colour form a new group, ordered by key, then by rank. A negative colour
+/// gets NULL.
 ONEHOP_API onehop_status_t onehop_group_split(onehop_group_t* group, int color, int key,
                                               onehop_group_t** part);
 /// ONEHOP_OK while the group is usable; otherwise what any call on it would return now.
@@ -265,8 +266,34 @@ ONEHOP_API void onehop_buffer_destroy(onehop_buffer_t* buffer);
 ONEHOP_API void* onehop_buffer_local(const onehop_buffer_t* buffer);
 /// Usable bytes of each rank's part; 0 when `buffer` is NULL.
 ONEHOP_API size_t onehop_buffer_bytes(const onehop_buffer_t* buffer);
+/// Of the buffer's group; -1 when `buffer` is NULL.
+ONEHOP_API int onehop_buffer_rank(const onehop_buffer_t* buffer);
+/// Ranks of the buffer's group; 0 when `buffer` is NULL.
+ONEHOP_API int onehop_buffer_world_size(const onehop_buffer_t* buffer);
 /// Rank `rank`'s part in this rank's address space.
 ONEHOP_API onehop_status_t onehop_buffer_peer(const onehop_buffer_t* buffer, int rank, void** peer);
+/// All that a rank needs to reach its peers. peers[r] + offset is rank r's part as this rank sees it.
+typedef struct onehop_buffer_view_t {
+  size_t size;
+  int rank;
+  int world_size;
+  size_t bytes;                  ///< of each rank's part
+  size_t offset;                 ///< not 0 for sub-buffers
+  void* const* peers;            ///< `world_size` data pointers
+  uint32_t* const* signal_pads;  ///< `world_size` pointers to signal pads (docs/memory-model.md)
+} onehop_buffer_view_t;
+/// `size` is sizeof(onehop_buffer_view_t) as the caller was compiled. NULL does nothing.
+ONEHOP_API void onehop_buffer_view_init(onehop_buffer_view_t* view, size_t size);
+/// Valid while the buffer lives.
+ONEHOP_API onehop_status_t onehop_buffer_view(const onehop_buffer_t* buffer, onehop_buffer_view_t* view);
+/// For kernels that take an onehop::DeviceView (onehop/device/view.h) by value: writes one to `view`, as plain
+/// bytes. `timeout_ms` is for each of the kernel's waits. `bytes` is the size of `view`, and must be
+/// onehop_device_view_bytes(): INVALID_ARGUMENT, since kernel and library are of different versions then.
+/// UNSUPPORTED for buffers of host ranks.
+ONEHOP_API onehop_status_t onehop_buffer_device_view(const onehop_buffer_t* buffer, int64_t timeout_ms,
+                                                     void* view, size_t bytes);
+/// sizeof(onehop::DeviceView) in this version.
+ONEHOP_API size_t onehop_device_view_bytes(void);
 /// `bytes` bytes at `offset` of every rank's part, sharing the signal channels. Not collective.
 ONEHOP_API onehop_status_t onehop_buffer_sub(const onehop_buffer_t* buffer, size_t offset, size_t bytes,
                                              onehop_buffer_t** part);
@@ -279,6 +306,15 @@ ONEHOP_API onehop_status_t onehop_buffer_put_signal(const onehop_buffer_t* buffe
 /// Waits for the next signal from `rank`. ONEHOP_TIMEOUT_DEFAULT is 30 s here.
 ONEHOP_API onehop_status_t onehop_buffer_wait_signal(const onehop_buffer_t* buffer, int rank, int channel,
                                                      int64_t timeout_ms);
+/// The same on `stream`, a cudaStream_t of this rank's GPU: queued, not waited for. They count apart from
+/// those above. A wait that fails ends the group: onehop_group_check and onehop_group_synchronize say why.
+/// UNSUPPORTED for buffers of host ranks.
+ONEHOP_API onehop_status_t onehop_buffer_barrier_on_stream(const onehop_buffer_t* buffer, void* stream,
+                                                           int channel, int64_t timeout_ms);
+ONEHOP_API onehop_status_t onehop_buffer_put_signal_on_stream(const onehop_buffer_t* buffer, void* stream,
+                                                              int rank, int channel);
+ONEHOP_API onehop_status_t onehop_buffer_wait_signal_on_stream(const onehop_buffer_t* buffer, void* stream,
+                                                               int rank, int channel, int64_t timeout_ms);
 
 // ---- A pool of symmetric memory, for frameworks ----
 
@@ -287,12 +323,22 @@ typedef struct onehop_pool onehop_pool_t;
 /// Collective: a pool of `bytes` bytes on every rank. Ranks that make the same calls on it in the same order
 /// get the same offsets, without meeting (pool.h).
 ONEHOP_API onehop_status_t onehop_pool_create(onehop_group_t* group, size_t bytes, onehop_pool_t** pool);
+/// A pool of the memory of `buffer`, which is the pool's alone from here on. Not collective: every rank makes
+/// one of its handle of the same buffer.
+ONEHOP_API onehop_status_t onehop_pool_create_in(const onehop_buffer_t* buffer, onehop_pool_t** pool);
 /// Not collective. Ends its use by onehop_pool_malloc; what that handed out stays until it is freed.
 ONEHOP_API void onehop_pool_destroy(onehop_pool_t* pool);
 /// A handle of all of its memory, to be destroyed: for peers' pointers, signals and barriers.
 ONEHOP_API onehop_status_t onehop_pool_buffer(const onehop_pool_t* pool, onehop_buffer_t** buffer);
 /// How far `data` is from the beginning of the pool's memory.
 ONEHOP_API onehop_status_t onehop_pool_offset(const onehop_pool_t* pool, const void* data, size_t* offset);
+/// At least `bytes` bytes, aligned to 512, not zeroed. OUT_OF_RESOURCES names what was asked for and what is
+/// free. `stream`, a cudaStream_t or NULL, is not looked at: see onehop_pool_malloc.
+ONEHOP_API onehop_status_t onehop_pool_allocate(onehop_pool_t* pool, size_t bytes, void* stream, void** data);
+/// Gives back what onehop_pool_allocate gave out.
+ONEHOP_API onehop_status_t onehop_pool_deallocate(onehop_pool_t* pool, void* data, void* stream);
+/// Bytes that are not handed out, in however many pieces; 0 when `pool` is NULL.
+ONEHOP_API size_t onehop_pool_free_bytes(const onehop_pool_t* pool);
 
 /// From here on onehop_pool_malloc takes memory of the device of the pool's group from this pool, in the
 /// whole process: one rank per device and process can do so. Replaces the pool that did so before.
@@ -304,6 +350,44 @@ ONEHOP_API void* onehop_pool_malloc(size_t bytes, int device, void* stream);
 /// Gives it back to the pool that it came from, whichever is in use now. NULL does nothing.
 ONEHOP_API void onehop_pool_free(void* data, size_t bytes, int device, void* stream);
 
+// ---- Passing descriptors ----
+
+/// Connected sockets between all ranks of one machine. Calls are collective and made in the same order by all
+/// ranks. Unusable arguments are INVALID_ARGUMENT on all ranks; all_gather and barrier leave the channel (and
+/// its group) usable then, the other calls end it. recv_fd alone concerns nobody else.
+typedef struct onehop_ipc_channel onehop_ipc_channel_t;
+
+/// Connects `world_size` ranks through `store`; `prefix` must be unique to this channel. ONEHOP_TIMEOUT_DEFAULT
+/// is 30 s in all calls of a channel.
+ONEHOP_API onehop_status_t onehop_ipc_channel_connect(onehop_store_t* store, const char* prefix, int rank,
+                                                      int world_size, int64_t timeout_ms,
+                                                      onehop_ipc_channel_t** channel);
+/// The group's own, to be destroyed; its calls fail once the group has left.
+ONEHOP_API onehop_status_t onehop_group_channel(onehop_group_t* group, onehop_ipc_channel_t** channel);
+ONEHOP_API void onehop_ipc_channel_destroy(onehop_ipc_channel_t* channel);
+/// -1 when `channel` is NULL.
+ONEHOP_API int onehop_ipc_channel_rank(const onehop_ipc_channel_t* channel);
+/// Ranks; 0 when `channel` is NULL.
+ONEHOP_API int onehop_ipc_channel_size(const onehop_ipc_channel_t* channel);
+/// Sends one descriptor to rank `to`, which takes it with recv_fd; the caller keeps its own. -1 means "none".
+ONEHOP_API onehop_status_t onehop_ipc_channel_send_fd(onehop_ipc_channel_t* channel, int to, int fd,
+                                                      int64_t timeout_ms);
+/// `*fd` is a new descriptor (close-on-exec) that the caller owns; -1 when the peer sent -1.
+ONEHOP_API onehop_status_t onehop_ipc_channel_recv_fd(onehop_ipc_channel_t* channel, int from,
+                                                      int64_t timeout_ms, int* fd);
+/// Everyone's descriptor in rank order: writes onehop_ipc_channel_size entries. The caller's own entry is `fd`;
+/// all others are new and owned by the caller.
+ONEHOP_API onehop_status_t onehop_ipc_channel_all_gather_fds(onehop_ipc_channel_t* channel, int fd,
+                                                             int64_t timeout_ms, int* fds);
+/// Root's descriptor on every rank; root gets its own back. -1 may be broadcast and means "none".
+ONEHOP_API onehop_status_t onehop_ipc_channel_broadcast_fd(onehop_ipc_channel_t* channel, int fd, int root,
+                                                           int64_t timeout_ms, int* received);
+/// Everyone's bytes in rank order, at most 64 KiB each.
+ONEHOP_API onehop_status_t onehop_ipc_channel_all_gather(onehop_ipc_channel_t* channel, const void* payload,
+                                                         size_t bytes, int64_t timeout_ms,
+                                                         onehop_payloads_t** payloads);
+ONEHOP_API onehop_status_t onehop_ipc_channel_barrier(onehop_ipc_channel_t* channel, int64_t timeout_ms);
+
 // ---- Collectives ----
 
 typedef int onehop_algorithm_t;
@@ -313,6 +397,11 @@ enum {
   ONEHOP_ALGORITHM_ONE_SHOT = 1,
   ONEHOP_ALGORITHM_TWO_SHOT = 2
 };
+
+/// "one-shot"; "unknown" for a number that is none. A constant; never NULL.
+ONEHOP_API const char* onehop_algorithm_name(onehop_algorithm_t algorithm);
+/// Knows "one-shot" and "two-shot". INVALID_ARGUMENT lists them.
+ONEHOP_API onehop_status_t onehop_algorithm_parse(const char* name, onehop_algorithm_t* algorithm);
 
 typedef struct onehop_call_options_t {
   size_t size;

@@ -10,8 +10,8 @@
 
 namespace onehop {
 
-/// What went wrong, coarsely: enough to decide what to do next. The numbers are part of the C API: append
-/// only.
+/// What went wrong, coarsely: enough to decide what to do next. The numbers are part of the C API:
+/// append only.
 enum class ErrorCode : int {
   invalid_argument = 1,  ///< the caller passed something unusable; nothing was changed
   timeout = 2,           ///< a deadline passed; the message names what was awaited and from whom

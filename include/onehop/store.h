@@ -84,12 +84,12 @@ struct TcpStoreOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;   ///< a server with port 0 picks a free one (see TcpStoreServer::port)
   std::string secret = {};  ///< shared by server and clients; empty: loopback only
-  Duration timeout =
-      kDefaultTimeout;  ///< to resolve the host, and for a client to connect; operations have their own
+  /// To resolve the host, and for a client to connect; operations have their own.
+  Duration timeout = kDefaultTimeout;
 };
 
-/// The server side: owns its thread and stops it when destroyed. One per job, usually in the launcher or rank
-/// 0.
+/// The server side: owns its thread and stops it when destroyed. One per job, usually in the launcher or in
+/// rank 0.
 class ONEHOP_API TcpStoreServer {
  public:
   virtual ~TcpStoreServer();

@@ -47,8 +47,8 @@ struct HostWay {
 struct DeviceWay {
   DeviceProtocol protocol{};
   unsigned blocks = 0;  ///< at most so many; kAllBlocks: as many as the GPU can hold at once
-  unsigned threads =
-      0;  ///< per block, a multiple of 32; not for `chunks`, whose blocks have as many as they have roles for
+  /// Per block, a multiple of 32; not for `chunks`, whose blocks have as many as they have roles for.
+  unsigned threads = 0;
 
   bool operator==(const DeviceWay&) const = default;
 };

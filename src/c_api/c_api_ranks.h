@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -13,6 +14,20 @@
 #define EXPECT_OK(call) EXPECT_EQ((call), ONEHOP_OK) << onehop_last_error()
 
 namespace onehop {
+
+/// A call that must refuse a parameter that is NULL.
+inline void expect_null_refused(onehop_status_t status, const std::string& name) {
+  EXPECT_EQ(status, ONEHOP_ERROR_INVALID_ARGUMENT) << name;
+  EXPECT_NE(std::string(onehop_last_error()).find(name + " must not be NULL"), std::string::npos)
+      << name << ": " << onehop_last_error();
+}
+
+/// A text that the library handed out.
+inline std::string take_text(char* text) {
+  const std::string copy(text != nullptr ? text : "");
+  onehop_free(text);
+  return copy;
+}
 
 /// Joins `size` ranks over one memory store, each in its thread, and runs `body` on each.
 inline void run_ranks(int size, const std::function<void(onehop_group_t*)>& body) {

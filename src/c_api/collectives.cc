@@ -81,6 +81,16 @@ Blocks to_blocks(const size_t* counts, const size_t* offsets, int ranks) {
 
 extern "C" {
 
+const char* onehop_algorithm_name(onehop_algorithm_t algorithm) {
+  return name_of(algorithm, Algorithm::two_shot);
+}
+
+onehop_status_t onehop_algorithm_parse(const char* name, onehop_algorithm_t* algorithm) {
+  return guard([&] {
+    deref(algorithm, "algorithm") = static_cast<onehop_algorithm_t>(parse_algorithm(text(name, "name")));
+  });
+}
+
 void onehop_call_options_init(onehop_call_options_t* options, size_t size) {
   init_options(options, size, call_defaults());
 }

@@ -1,6 +1,10 @@
 // Numbers from C callers, checked before they become enumerators.
 #pragma once
 
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
 #include "onehop/c_api.h"
 #include "onehop/types.h"
 
@@ -31,6 +35,35 @@ inline DType as_dtype(onehop_dtype_t dtype) {
 
 inline ReduceOp as_op(onehop_op_t op) {
   return static_cast<ReduceOp>(op >= 0 && op < kReduceOpCount ? static_cast<int>(op) : kNoEnumerator);
+}
+
+/// The name of a number that may be no enumerator. Every name is a literal, so it ends with a NUL.
+template <class Enum>
+const char* name_of(int number, Enum last) {
+  return number >= 0 && number <= static_cast<int>(last) ? to_string(static_cast<Enum>(number)).data()
+                                                         : "unknown";
+}
+
+/// For calls that concern nobody else.
+template <class Enum>
+Enum to_enumerator(int number, Enum last, std::string_view name) {
+  require(number >= 0 && number <= static_cast<int>(last), "{} {} is not within 0 to {}", name, number,
+          static_cast<int>(last));
+  return static_cast<Enum>(number);
+}
+
+inline std::vector<DeviceId> to_devices(const int* devices, std::size_t count) {
+  require(devices != nullptr || count == 0, "devices must not be NULL when there are {}", count);
+  std::vector<DeviceId> out;
+  for (std::size_t i = 0; i < count; ++i) out.emplace_back(devices[i]);
+  return out;
+}
+
+/// Entry `index` of what a handle holds.
+template <class T>
+const T& entry(const std::vector<T>& all, std::size_t index, std::string_view what) {
+  require(index < all.size(), "{} {} does not exist: there are {}", what, index, all.size());
+  return all[index];
 }
 
 inline Duration as_timeout(std::int64_t milliseconds, Duration fallback) {

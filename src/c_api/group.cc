@@ -2,11 +2,15 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "c_api/convert.h"
 #include "c_api/guard.h"
 #include "c_api/handles.h"
+#include "c_api/payloads.h"
 #include "collective/refuse.h"
 
 using namespace onehop;
@@ -51,15 +55,39 @@ onehop_group_t* new_handle(Group&& group) {
   return std::make_unique<onehop_group>(onehop_group{std::move(group)}).release();
 }
 
-onehop_buffer_t* new_handle(SymmetricBuffer&& buffer) {
-  return std::make_unique<onehop_buffer>(onehop_buffer{std::move(buffer)}).release();
+onehop_buffer_t* new_handle(SymmetricBuffer&& buffer, DeviceId device) {
+  return std::make_unique<onehop_buffer>(onehop_buffer{std::move(buffer), device}).release();
 }
 
 Group& in(onehop_group_t* group) {
   return deref(group, "group").group;
 }
-const SymmetricBuffer& in(const onehop_buffer_t* buffer) {
-  return deref(buffer, "buffer").buffer;
+
+/// What a body that groups run came to.
+struct Outcome {
+  onehop_status_t status = ONEHOP_OK;
+  int rank = -1;
+  std::string message;
+};
+
+/// Runs it on a thread that has had no error yet. Throws only when memory for the message is short.
+Outcome run_body(onehop_group_t* group, std::size_t index,
+                 onehop_status_t (*body)(onehop_group_t* group, void* context), void* context) {
+  Outcome outcome;
+  try {
+    outcome.status = body(group, context);
+  } catch (...) {  // of a body that is C++
+    outcome.status = record_current_exception();
+  }
+  if (outcome.status == ONEHOP_OK) return outcome;
+  if (outcome.status == last_error_status()) {
+    outcome.rank = onehop_last_error_rank();
+    outcome.message = onehop_last_error();
+  } else {
+    outcome.message = fmt::format("the body of groups[{}] returned status {} ({})", index, outcome.status,
+                                  onehop_status_name(outcome.status));
+  }
+  return outcome;
 }
 
 }  // namespace
@@ -85,6 +113,46 @@ onehop_status_t onehop_group_from_env(const onehop_join_options_t* options, oneh
   });
 }
 
+onehop_status_t onehop_group_join_local(const int* devices, size_t count,
+                                        const onehop_join_options_t* options, onehop_group_t** groups) {
+  return guard([&] {
+    require(groups != nullptr || count == 0, "groups must not be NULL when count is {}", count);
+    const std::vector<DeviceId> ids = to_devices(devices, count);
+    std::vector<Group> joined =
+        Group::join_local(ids, options == nullptr ? JoinOptions{} : to_join_options(options));
+    std::vector<std::unique_ptr<onehop_group>> handles;
+    for (Group& each : joined)
+      handles.push_back(std::make_unique<onehop_group>(onehop_group{std::move(each)}));
+    for (std::size_t r = 0; r < count; ++r) groups[r] = handles[r].release();
+  });
+}
+
+onehop_status_t onehop_groups_run(onehop_group_t* const* groups, size_t count,
+                                  onehop_status_t (*body)(onehop_group_t* group, void* context),
+                                  void* context) {
+  return guard([&] {
+    require(body != nullptr, "body must not be NULL");
+    require(groups != nullptr || count == 0, "groups must not be NULL when count is {}", count);
+    for (std::size_t r = 0; r < count; ++r) (void)deref(groups[r], "an entry of groups");
+    std::vector<Outcome> outcomes(count);
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t r = 0; r < count; ++r) {
+        threads.emplace_back([&, r] {
+          try {
+            outcomes[r] = run_body(groups[r], r, body, context);
+          } catch (...) {
+            outcomes[r].status = record_current_exception();
+          }
+        });
+      }
+    }
+    for (const Outcome& each : outcomes) {
+      if (each.status != ONEHOP_OK) throw Error(to_error_code(each.status), each.message, Rank{each.rank});
+    }
+  });
+}
+
 void onehop_group_destroy(onehop_group_t* group) {
   delete group;
 }
@@ -102,6 +170,56 @@ int onehop_group_size(const onehop_group_t* group) {
 const char* onehop_group_id(const onehop_group_t* group) {
   if (group == nullptr) return "";
   return guard_or("", [&] { return group->group.id().c_str(); });
+}
+
+int onehop_group_device(const onehop_group_t* group) {
+  if (group == nullptr) return ONEHOP_DEVICE_HOST;
+  return guard_or(ONEHOP_DEVICE_HOST, [&] { return group->group.device().value; });
+}
+
+const char* onehop_group_name(const onehop_group_t* group) {
+  if (group == nullptr) return "";
+  return guard_or("", [&] { return group->group.name().c_str(); });
+}
+
+const char* onehop_group_tuning_file(const onehop_group_t* group) {
+  if (group == nullptr) return "";
+  return guard_or("", [&] { return group->group.tuning_file().c_str(); });
+}
+
+int64_t onehop_group_timeout(const onehop_group_t* group) {
+  if (group == nullptr) return -1;
+  return guard_or(std::int64_t{-1}, [&] { return std::int64_t{group->group.timeout().count()}; });
+}
+
+onehop_status_t onehop_group_usage(const onehop_group_t* group, uint64_t* counts, size_t count) {
+  return guard([&] {
+    require(counts != nullptr || count == 0, "counts must not be NULL when count is {}", count);
+    const auto usage = deref(group, "group").group.usage();
+    for (std::size_t i = 0; i < count; ++i) counts[i] = i < usage.size() ? usage[i] : 0;
+  });
+}
+
+onehop_status_t onehop_group_synchronize(onehop_group_t* group, void* stream, int64_t timeout_ms) {
+  return guard([&] {
+    Group& target = in(group);
+    target.synchronize(Stream{stream}, timeout(timeout_ms, target.timeout()));
+  });
+}
+
+onehop_status_t onehop_group_all_gather_bytes(onehop_group_t* group, const void* payload, size_t bytes,
+                                              onehop_payloads_t** payloads) {
+  return guard([&] {
+    Group& target = in(group);
+    std::string_view own;
+    try {
+      own = c_api::bytes(payload, bytes, "payload");
+      (void)deref(payloads, "payloads");
+    } catch (const Error& reason) {
+      refuse_all_gather(target, reason);
+    }
+    make_payloads(*payloads, [&] { return target.all_gather(own); });
+  });
 }
 
 onehop_status_t onehop_group_barrier(onehop_group_t* group, int64_t timeout_ms) {
@@ -138,7 +256,7 @@ onehop_status_t onehop_group_allocate(onehop_group_t* group, size_t bytes, oneho
     Group& target = in(group);
     if (buffer == nullptr) (void)target.allocate(0);  // which all ranks refuse
     onehop_buffer_t*& out = deref(buffer, "buffer");
-    out = new_handle(target.allocate(bytes));
+    out = new_handle(target.allocate(bytes), target.device());
   });
 }
 
@@ -148,47 +266,8 @@ onehop_status_t onehop_group_register_buffer(onehop_group_t* group, void* data, 
     Group& target = in(group);
     if (buffer == nullptr) (void)target.register_buffer(nullptr, 0);  // which all ranks refuse
     onehop_buffer_t*& out = deref(buffer, "buffer");
-    out = new_handle(target.register_buffer(data, bytes));
+    out = new_handle(target.register_buffer(data, bytes), target.device());
   });
-}
-
-void onehop_buffer_destroy(onehop_buffer_t* buffer) {
-  delete buffer;
-}
-
-void* onehop_buffer_local(const onehop_buffer_t* buffer) {
-  if (buffer == nullptr) return nullptr;
-  return guard_or<void*>(nullptr, [&] { return buffer->buffer.local(); });
-}
-
-size_t onehop_buffer_bytes(const onehop_buffer_t* buffer) {
-  if (buffer == nullptr) return 0;
-  return guard_or(std::size_t{0}, [&] { return buffer->buffer.bytes(); });
-}
-
-onehop_status_t onehop_buffer_peer(const onehop_buffer_t* buffer, int rank, void** peer) {
-  return guard([&] { deref(peer, "peer") = in(buffer).peer(Rank{rank}); });
-}
-
-onehop_status_t onehop_buffer_sub(const onehop_buffer_t* buffer, size_t offset, size_t bytes,
-                                  onehop_buffer_t** part) {
-  return guard([&] {
-    onehop_buffer_t*& out = deref(part, "part");
-    out = new_handle(in(buffer).sub(offset, bytes));
-  });
-}
-
-onehop_status_t onehop_buffer_barrier(const onehop_buffer_t* buffer, int channel, int64_t timeout_ms) {
-  return guard([&] { in(buffer).barrier(channel, as_timeout(timeout_ms, kDefaultTimeout)); });
-}
-
-onehop_status_t onehop_buffer_put_signal(const onehop_buffer_t* buffer, int rank, int channel) {
-  return guard([&] { in(buffer).put_signal(Rank{rank}, channel); });
-}
-
-onehop_status_t onehop_buffer_wait_signal(const onehop_buffer_t* buffer, int rank, int channel,
-                                          int64_t timeout_ms) {
-  return guard([&] { in(buffer).wait_signal(Rank{rank}, channel, timeout(timeout_ms, kDefaultTimeout)); });
 }
 
 }  // extern "C"

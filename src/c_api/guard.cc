@@ -12,6 +12,7 @@ struct LastError {
   // A fixed buffer: recording an error must not need memory, least of all when memory is what ran out.
   std::array<char, 2048> message{};
   int rank = -1;
+  onehop_status_t status = ONEHOP_OK;
 };
 
 thread_local LastError last_error;
@@ -22,7 +23,8 @@ onehop_status_t record(ErrorCode code, Rank rank, std::string_view message) noex
   std::memmove(last_error.message.data(), message.data(), size);
   last_error.message[size] = '\0';
   last_error.rank = rank.value;
-  return static_cast<onehop_status_t>(code);
+  last_error.status = static_cast<onehop_status_t>(code);
+  return last_error.status;
 }
 
 static_assert(ONEHOP_ERROR_INVALID_ARGUMENT == static_cast<int>(ErrorCode::invalid_argument));
@@ -51,6 +53,10 @@ onehop_status_t record_current_exception() noexcept {
   } catch (...) {
     return record(ErrorCode::system, Rank{}, "an exception of unknown type");
   }
+}
+
+onehop_status_t last_error_status() noexcept {
+  return last_error.status;
 }
 
 char* copy_out(std::string_view value) {

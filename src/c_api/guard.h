@@ -18,6 +18,9 @@ namespace onehop::c_api {
 /// handler.
 [[nodiscard]] onehop_status_t record_current_exception() noexcept;
 
+/// What the call returned whose message onehop_last_error gives on this thread; ONEHOP_OK before the first.
+[[nodiscard]] onehop_status_t last_error_status() noexcept;
+
 /// Runs the body of an entry point.
 template <class Body>
 [[nodiscard]] onehop_status_t guard(Body&& body) noexcept {
@@ -35,6 +38,12 @@ template <class T, class Body>
   T result = fallback;
   const onehop_status_t status = guard([&] { result = body(); });
   return status == ONEHOP_OK ? result : fallback;
+}
+
+/// Of a status that a caller's function returned. Not for ONEHOP_OK.
+inline ErrorCode to_error_code(onehop_status_t status) {
+  const bool known = status >= ONEHOP_ERROR_INVALID_ARGUMENT && status <= ONEHOP_ERROR_NOT_FOUND;
+  return known ? static_cast<ErrorCode>(status) : ErrorCode::system;
 }
 
 /// `*pointer`, or Error{invalid_argument} that names the parameter.
@@ -73,13 +82,29 @@ void init_options(T* options, std::size_t size, T defaults) noexcept {
   std::memcpy(options, &defaults, std::min(size, sizeof(T)));
 }
 
+inline void require_struct_size(std::size_t size, std::string_view name) {
+  require(size >= sizeof(std::size_t) && size <= 4096,
+          "{}->size is {}; fill the structure with its _init function", name, size);
+}
+
+/// Fills the caller's structure with a result. An older caller's is shorter, and gets what it has room for; what
+/// a newer caller's has beyond this version's is zeroed.
+template <class T>
+void write_result(T& result, std::string_view name, T value) {
+  const std::size_t size = result.size;
+  require_struct_size(size, name);
+  value.size = size;
+  std::memcpy(&result, &value, std::min(size, sizeof(T)));
+  if (size > sizeof(T))
+    std::memset(reinterpret_cast<unsigned char*>(&result) + sizeof(T), 0, size - sizeof(T));
+}
+
 /// The caller's structure as this version knows it. An older caller's is shorter: what it lacks has the
 /// default. A newer caller's is longer: what this version cannot know must be zero.
 template <class T>
 T read_options(const T* options, std::string_view name, const T& defaults) {
   const std::size_t size = deref(options, name).size;
-  require(size >= sizeof(std::size_t) && size <= 4096,
-          "{}->size is {}; fill the structure with its _init function", name, size);
+  require_struct_size(size, name);
   const auto* raw = reinterpret_cast<const unsigned char*>(options);
   for (std::size_t i = sizeof(T); i < size; ++i) {
     if (raw[i] != 0) {

@@ -17,6 +17,7 @@ struct onehop_group {
 
 struct onehop_buffer {
   onehop::SymmetricBuffer buffer;
+  onehop::DeviceId device;
 };
 
 struct onehop_pool {

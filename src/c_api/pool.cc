@@ -58,11 +58,23 @@ extern "C" {
 
 onehop_status_t onehop_pool_create(onehop_group_t* group, size_t bytes, onehop_pool_t** pool) {
   return guard([&] {
-    onehop_pool_t*& out = deref(pool, "pool");
     Group& of = deref(group, "group").group;
+    if (pool == nullptr) (void)of.allocate(0);  // which all ranks refuse
+    onehop_pool_t*& out = deref(pool, "pool");
     auto made = std::make_unique<onehop_pool>();
     made->device = of.device();
     made->pool = std::make_shared<SymmetricPool>(of.allocate(bytes));
+    out = made.release();
+  });
+}
+
+onehop_status_t onehop_pool_create_in(const onehop_buffer_t* buffer, onehop_pool_t** pool) {
+  return guard([&] {
+    onehop_pool_t*& out = deref(pool, "pool");
+    const onehop_buffer& memory = deref(buffer, "buffer");
+    auto made = std::make_unique<onehop_pool>();
+    made->device = memory.device;
+    made->pool = std::make_shared<SymmetricPool>(memory.buffer);
     out = made.release();
   });
 }
@@ -79,12 +91,29 @@ void onehop_pool_destroy(onehop_pool_t* pool) {
 onehop_status_t onehop_pool_buffer(const onehop_pool_t* pool, onehop_buffer_t** buffer) {
   return guard([&] {
     onehop_buffer_t*& out = deref(buffer, "buffer");
-    out = std::make_unique<onehop_buffer>(onehop_buffer{deref(pool, "pool").pool->buffer()}).release();
+    const onehop_pool& of = deref(pool, "pool");
+    out = std::make_unique<onehop_buffer>(onehop_buffer{of.pool->buffer(), of.device}).release();
   });
 }
 
 onehop_status_t onehop_pool_offset(const onehop_pool_t* pool, const void* data, size_t* offset) {
   return guard([&] { deref(offset, "offset") = deref(pool, "pool").pool->offset_of(data); });
+}
+
+onehop_status_t onehop_pool_allocate(onehop_pool_t* pool, size_t bytes, void* stream, void** data) {
+  return guard([&] {
+    void*& out = deref(data, "data");
+    out = deref(pool, "pool").pool->allocate(bytes, Stream{stream});
+  });
+}
+
+onehop_status_t onehop_pool_deallocate(onehop_pool_t* pool, void* data, void* stream) {
+  return guard([&] { deref(pool, "pool").pool->free(data, Stream{stream}); });
+}
+
+size_t onehop_pool_free_bytes(const onehop_pool_t* pool) {
+  if (pool == nullptr) return 0;
+  return guard_or(std::size_t{0}, [&] { return pool->pool->free_bytes(); });
 }
 
 onehop_status_t onehop_pool_use(onehop_pool_t* pool) {

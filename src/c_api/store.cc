@@ -96,9 +96,7 @@ class Callbacks {
  private:
   static void check(onehop_status_t status, std::string_view call, std::string_view key) {
     if (status == ONEHOP_OK) return;
-    const bool known = status >= ONEHOP_ERROR_INVALID_ARGUMENT && status <= ONEHOP_ERROR_NOT_FOUND;
-    fail(known ? static_cast<ErrorCode>(status) : ErrorCode::system,
-         "callback store: {} of key '{}' returned status {} ({})", call, key, status,
+    fail(to_error_code(status), "callback store: {} of key '{}' returned status {} ({})", call, key, status,
          onehop_status_name(status));
   }
 
@@ -117,6 +115,7 @@ std::shared_ptr<Store> make_callback_store(const onehop_store_callbacks_t& table
   const auto callbacks = std::make_shared<const Callbacks>(table);
   callbacks->require_complete();
   StoreCallbacks functions;
+  if (table.description != nullptr) functions.description = table.description;
   functions.set = [callbacks](std::string_view key, std::string_view value, Duration timeout) {
     callbacks->set(key, value, timeout);
   };
@@ -211,6 +210,13 @@ onehop_status_t onehop_store_callbacks(const onehop_store_callbacks_t* callbacks
 
 void onehop_store_destroy(onehop_store_t* store) {
   delete store;
+}
+
+onehop_status_t onehop_store_describe(const onehop_store_t* store, char** description) {
+  return guard([&] {
+    char*& out = deref(description, "description");
+    out = copy_out(deref(store, "store").store->describe());
+  });
 }
 
 onehop_status_t onehop_store_set(onehop_store_t* store, const char* key, const void* value, size_t bytes,

@@ -1,5 +1,4 @@
-// Version, element types, reductions and topology: the parts without handles.
-#include "onehop/topology.h"
+// Version, element types and reductions: the parts without handles.
 #include "onehop/types.h"
 #include "onehop/version.h"
 
@@ -56,13 +55,6 @@ onehop_status_t onehop_dtype_parse(const char* name, onehop_dtype_t* dtype) {
 
 onehop_status_t onehop_op_parse(const char* name, onehop_op_t* op) {
   return guard([&] { deref(op, "op") = static_cast<onehop_op_t>(parse_reduce_op(text(name, "name"))); });
-}
-
-onehop_status_t onehop_topology_probe_json(char** json) {
-  return guard([&] {
-    char*& out = deref(json, "json");
-    out = copy_out(Topology::probe().to_json());
-  });
 }
 
 }  // extern "C"

@@ -25,6 +25,15 @@ namespace {
   throw Error(reason.code(), reason.message(), group.rank());
 }
 
+constexpr const char* kAllGather = "all_gather";
+
+/// What all ranks hear of it.
+Status refusal(Rank rank, const Error& reason) {
+  return {.code = reason.code(),
+          .origin = rank,
+          .message = fmt::format("{}: rank {}: {}", kAllGather, rank.value, reason.message())};
+}
+
 }  // namespace
 
 void refuse_call(Group& group, CallKind kind, const Error& reason, CallDefect defect) {
@@ -33,6 +42,22 @@ void refuse_call(Group& group, CallKind kind, const Error& reason, CallDefect de
     return;
   }
   refuse_now(group.state(), kind, reason, defect);
+}
+
+void refuse_all_gather(Group& group, const Error& reason) {
+  Group::State& state = group.state();
+  state.call(kAllGather, group.timeout(), [&](os::CallDeadline& deadline) {
+    (void)state.mesh().all_gather("", deadline.arm(), kAllGather, refusal(state.rank(), reason));
+  });
+}
+
+void refuse_all_gather(IpcChannel& channel, const Error& reason) {
+  (void)channel.mesh()->all_gather("", Deadline::after(kDefaultTimeout), kAllGather,
+                                   refusal(channel.rank(), reason));
+}
+
+void refuse_channel_call(IpcChannel& channel, const char* call, const Error& reason) {
+  channel.mesh()->fail_call(reason, call);
 }
 
 void refuse_split(Group& group, const Error& reason) {

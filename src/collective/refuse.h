@@ -4,6 +4,7 @@
 
 #include "onehop/error.h"
 #include "onehop/group.h"
+#include "onehop/ipc.h"
 
 #include "collective/call.h"
 
@@ -16,5 +17,12 @@ void refuse_call(Group& group, CallKind kind, const Error& reason,
 
 /// Refuses a split on all ranks. Always throws.
 void refuse_split(Group& group, const Error& reason);
+
+/// Refuses an all-gather of bytes on all ranks, and leaves the group or channel usable. Always throws.
+void refuse_all_gather(Group& group, const Error& reason);
+void refuse_all_gather(IpcChannel& channel, const Error& reason);
+
+/// Refuses one of the other calls of a channel, which ends it. Always throws.
+[[noreturn]] void refuse_channel_call(IpcChannel& channel, const char* call, const Error& reason);
 
 }  // namespace onehop

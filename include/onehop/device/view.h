@@ -13,8 +13,8 @@ namespace onehop {
 /// it on.
 struct DeviceGuard {
   std::uint32_t* failed = nullptr;  ///< device memory: not 0 once a wait of this rank has failed
-  const std::uint32_t* notice =
-      nullptr;                     ///< mapped host memory: kAbortNotice, and bit r when rank r has left
+  /// Mapped host memory: kAbortNotice, and bit r when rank r has left.
+  const std::uint32_t* notice = nullptr;
   std::uint64_t* fault = nullptr;  ///< mapped host memory: the first failed wait (DeviceFault)
   std::uint64_t timeout_ns = 0;    ///< of every single wait
 

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Python without bindings: reduces on GPUs, or on the host, through c_api.h and ctypes. Waits with a deadline, and is told
+which rank died.
+
+    onehop launch -n 2 -- ./22_ctypes.py [gpu] [/path/to/libonehop.so]
+
+The last rank kills itself after ten sums. The others ignore the SIGTERM with which onehop launch then ends the job, so that
+they can say what they were told. CUDA serves to fill and read memory, nothing else.
+"""
+import ctypes as c
+import os
+import signal
+import sys
+
+COUNT, SUMS_BEFORE_DEATH, DEADLINE_MS = 1 << 16, 10, 10_000
+HOST, OK, PEER_LOST, F32, SUM = -1, 0, 3, 2, 0
+
+
+class JobInfo(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("rank", c.c_int), ("world_size", c.c_int), ("local_rank", c.c_int), ("launcher", c.c_char * 32)]
+
+
+class JoinOptions(c.Structure):
+    """As far as it is used here. The library takes a shorter structure for an older caller's: the rest has its defaults."""
+    _fields_ = [("size", c.c_size_t), ("name", c.c_char_p), ("timeout_ms", c.c_int64), ("scratch_bytes", c.c_size_t),
+                ("rank", c.c_int), ("world_size", c.c_int), ("device", c.c_int), ("policy", c.c_int)]
+
+
+class Error(Exception):
+    def __init__(self):
+        super().__init__(lib.onehop_last_error().decode())
+        self.rank = lib.onehop_last_error_rank()
+
+
+class PeerLost(Error):
+    pass
+
+
+def check(status):
+    """What every function that can fail returns."""
+    if status != OK:
+        raise PeerLost() if status == PEER_LOST else Error()
+
+
+on_gpus = "gpu" in sys.argv[1:]
+lib = c.CDLL(next((argument for argument in sys.argv[1:] if "/" in argument), "libonehop.so"))
+lib.onehop_last_error.restype = c.c_char_p
+lib.onehop_buffer_local.restype = c.c_void_p
+for name, arguments in {
+        "onehop_job_info_init": [c.c_void_p, c.c_size_t],
+        "onehop_join_options_init": [c.c_void_p, c.c_size_t],
+        "onehop_buffer_local": [c.c_void_p],
+        "onehop_group_size": [c.c_void_p],
+        "onehop_group_allocate": [c.c_void_p, c.c_size_t, c.c_void_p],
+        "onehop_all_reduce": [c.c_void_p] * 3 + [c.c_size_t, c.c_int, c.c_int] + [c.c_void_p] * 3,
+        "onehop_group_synchronize": [c.c_void_p, c.c_void_p, c.c_int64],
+        "onehop_buffer_destroy": [c.c_void_p],
+        "onehop_group_destroy": [c.c_void_p]}.items():
+    getattr(lib, name).argtypes = arguments
+
+
+def use_cuda(device):
+    """The driver, with the device's context current; None where there is no such GPU."""
+    try:
+        cuda = c.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    context = c.c_void_p()
+    good = cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(c.byref(context), device) == 0
+    return cuda if good and cuda.cuCtxSetCurrent(context) == 0 else None
+
+
+def copy(cuda, to, source, count):
+    """`to` or `source` may be device memory."""
+    if cuda is None:
+        c.memmove(to, source, count)
+    elif cuda.cuMemcpy(c.c_uint64(to), c.c_uint64(source), c.c_size_t(count)) != 0:
+        raise RuntimeError("cuMemcpy failed")
+
+
+def sum_of_ones(group, cuda, data):
+    """Over all ranks; raises unless it comes in time and is right."""
+    ones = (c.c_float * COUNT)(*[1.0] * COUNT)
+    copy(cuda, data, c.addressof(ones), c.sizeof(ones))
+    check(lib.onehop_all_reduce(group, data, data, COUNT, F32, SUM, None, None, None))
+    check(lib.onehop_group_synchronize(group, None, DEADLINE_MS))
+    copy(cuda, c.addressof(ones), data, c.sizeof(ones))
+    if ones[COUNT - 1] != lib.onehop_group_size(group):
+        raise RuntimeError(f"the sum is {ones[COUNT - 1]}")
+
+
+def main():
+    job, options, group, buffer = JobInfo(), JoinOptions(), c.c_void_p(), c.c_void_p()
+    lib.onehop_job_info_init(c.byref(job), c.sizeof(job))
+    check(lib.onehop_job_from_env(c.byref(job)))
+    lib.onehop_join_options_init(c.byref(options), c.sizeof(options))
+    cuda = None
+    if on_gpus:
+        options.device, cuda = job.local_rank, use_cuda(job.local_rank)
+        if cuda is None:
+            print(f"skipped: there is no GPU {job.local_rank}")
+            return 0
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    check(lib.onehop_group_from_env(c.byref(options), c.byref(group)))
+    check(lib.onehop_group_allocate(group, COUNT * 4, c.byref(buffer)))
+    try:
+        done = 0
+        while True:
+            if job.rank == job.world_size - 1 and done == SUMS_BEFORE_DEATH:
+                os.kill(os.getpid(), signal.SIGKILL)
+            sum_of_ones(group, cuda, lib.onehop_buffer_local(buffer))
+            done += 1
+    except PeerLost as lost:
+        print(f"rank {job.rank}: rank {lost.rank} is lost: {lost}", flush=True)
+    lib.onehop_buffer_destroy(buffer)
+    lib.onehop_group_destroy(group)
+    return 3
+
+
+sys.exit(main())

@@ -46,6 +46,17 @@ JoinOptions to_join_options(const onehop_join_options_t* options) {
   return out;
 }
 
+onehop_buffer_options_t buffer_defaults() {
+  onehop_buffer_options_t defaults{};
+  defaults.channels = SymmetricBuffer::kDefaultChannels;
+  return defaults;
+}
+
+BufferOptions to_buffer_options(const onehop_buffer_options_t* options) {
+  if (options == nullptr) return {};
+  return {.channels = read_options(options, "options", buffer_defaults()).channels};
+}
+
 onehop_group_t* new_handle(Group&& group) {
   return std::make_unique<onehop_group>(onehop_group{std::move(group)}).release();
 }
@@ -59,6 +70,29 @@ Group& in(onehop_group_t* group) {
 }
 const SymmetricBuffer& in(const onehop_buffer_t* buffer) {
   return deref(buffer, "buffer").buffer;
+}
+
+/// `make(group, bytes, options)` makes the buffer. The other ranks make it too: what this one cannot ask for
+/// becomes 0 bytes, which all of them refuse.
+template <class Make>
+onehop_status_t make_buffer(onehop_group_t* group, const onehop_buffer_options_t* options,
+                            onehop_buffer_t** buffer, size_t bytes, Make&& make) {
+  return guard([&] {
+    Group& target = in(group);
+    BufferOptions given;
+    try {
+      (void)deref(buffer, "buffer");
+      given = to_buffer_options(options);
+    } catch (const Error& unusable) {
+      try {
+        (void)make(target, 0, given);
+      } catch (const Error& refused) {
+        if (refused.code() != ErrorCode::invalid_argument) throw;
+      }
+      throw Error(unusable.code(), unusable.message(), target.rank());
+    }
+    *buffer = new_handle(make(target, bytes, given));
+  });
 }
 
 }  // namespace
@@ -133,22 +167,32 @@ void onehop_group_leave(onehop_group_t* group) {
 }
 
 onehop_status_t onehop_group_allocate(onehop_group_t* group, size_t bytes, onehop_buffer_t** buffer) {
-  return guard([&] {
-    Group& target = in(group);
-    if (buffer == nullptr) (void)target.allocate(0);  // which all ranks refuse
-    onehop_buffer_t*& out = deref(buffer, "buffer");
-    out = new_handle(target.allocate(bytes));
-  });
+  return onehop_group_allocate_with(group, bytes, nullptr, buffer);
 }
 
 onehop_status_t onehop_group_register_buffer(onehop_group_t* group, void* data, size_t bytes,
                                              onehop_buffer_t** buffer) {
-  return guard([&] {
-    Group& target = in(group);
-    if (buffer == nullptr) (void)target.register_buffer(nullptr, 0);  // which all ranks refuse
-    onehop_buffer_t*& out = deref(buffer, "buffer");
-    out = new_handle(target.register_buffer(data, bytes));
-  });
+  return onehop_group_register_buffer_with(group, data, bytes, nullptr, buffer);
+}
+
+void onehop_buffer_options_init(onehop_buffer_options_t* options, size_t size) {
+  init_options(options, size, buffer_defaults());
+}
+
+onehop_status_t onehop_group_allocate_with(onehop_group_t* group, size_t bytes,
+                                           const onehop_buffer_options_t* options, onehop_buffer_t** buffer) {
+  return make_buffer(
+      group, options, buffer, bytes,
+      [](Group& target, size_t size, const BufferOptions& given) { return target.allocate(size, given); });
+}
+
+onehop_status_t onehop_group_register_buffer_with(onehop_group_t* group, void* data, size_t bytes,
+                                                  const onehop_buffer_options_t* options,
+                                                  onehop_buffer_t** buffer) {
+  return make_buffer(group, options, buffer, bytes,
+                     [data](Group& target, size_t size, const BufferOptions& given) {
+                       return target.register_buffer(data, size, given);
+                     });
 }
 
 void onehop_buffer_destroy(onehop_buffer_t* buffer) {
@@ -163,6 +207,11 @@ void* onehop_buffer_local(const onehop_buffer_t* buffer) {
 size_t onehop_buffer_bytes(const onehop_buffer_t* buffer) {
   if (buffer == nullptr) return 0;
   return guard_or(std::size_t{0}, [&] { return buffer->buffer.bytes(); });
+}
+
+int onehop_buffer_channels(const onehop_buffer_t* buffer) {
+  if (buffer == nullptr) return 0;
+  return guard_or(0, [&] { return buffer->buffer.channels(); });
 }
 
 onehop_status_t onehop_buffer_peer(const onehop_buffer_t* buffer, int rank, void** peer) {

@@ -180,11 +180,11 @@ Duration Group::timeout() const {
 const std::string& Group::tuning_file() const {
   return state().tuning().file;
 }
-SymmetricBuffer Group::allocate(std::size_t bytes) {
-  return state().allocate(bytes);
+SymmetricBuffer Group::allocate(std::size_t bytes, const BufferOptions& options) {
+  return state().allocate(bytes, options);
 }
-SymmetricBuffer Group::register_buffer(void* data, std::size_t bytes) {
-  return state().register_buffer(data, bytes);
+SymmetricBuffer Group::register_buffer(void* data, std::size_t bytes, const BufferOptions& options) {
+  return state().register_buffer(data, bytes, options);
 }
 IpcChannel& Group::channel() {
   return state().channel();

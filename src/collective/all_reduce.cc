@@ -72,6 +72,7 @@ Arguments arguments_of(const AllReduceCall& call) {
           .count = call.count,
           .type = call.type,
           .op = call.op,
+          .stream = call.stream,
           .options = call.options};
 }
 

@@ -47,6 +47,7 @@ Algorithm reduce_scatter(Group& group, const void* in, void* out, std::size_t co
                             .in_blocks = ranks,
                             .in_place = -state.rank().value,
                             .op = op,
+                            .stream = stream,
                             .options = options};
   const CallDefect defect = find_defect(arguments, ranks);
   if (state.device() != nullptr) {

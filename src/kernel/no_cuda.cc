@@ -8,6 +8,7 @@
 #include "kernel/device_team.h"
 #include "memory/backend.h"
 #include "memory/user_memory.h"
+#include "memory/user_pointer.h"
 #include "topology/device_files.h"
 #include "topology/probe.h"
 
@@ -99,6 +100,13 @@ std::shared_ptr<Block> map_user_memory(const UserMemory&, os::UniqueFd, DeviceId
   fail_without_cuda("memory of a GPU");
 }
 bool still_there(const UserMemory&) {
+  fail_without_cuda("memory of a GPU");
+}
+
+PointerDefect check_pointer(const void*, std::size_t, DeviceId, Stream) {
+  fail_without_cuda("memory of a GPU");
+}
+std::string describe_wrong_pointer(const void*, std::size_t, DeviceId, Stream) {
   fail_without_cuda("memory of a GPU");
 }
 

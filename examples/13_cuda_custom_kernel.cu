@@ -54,7 +54,8 @@ int main() {
   onehop::Group group = onehop::Group::from_env({.device = onehop::DeviceId{job.rank.value}});
   check(cudaSetDevice(job.rank.value), "cudaSetDevice");
   constexpr std::size_t kCount = std::size_t{kBlocks} * kTile;
-  const onehop::SymmetricBuffer buffer = group.allocate(kCount * sizeof(std::uint32_t));
+  const onehop::SymmetricBuffer buffer =
+      group.allocate(kCount * sizeof(std::uint32_t), {.channels = kBlocks});
   auto* const out = example::allocate<std::uint32_t>(kCount);
 
   constexpr int kRounds = 5;

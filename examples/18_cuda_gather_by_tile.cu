@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr int kChannels = onehop::DevicePad::kChannels;
+constexpr int kChannels = onehop::SymmetricBuffer::kDefaultChannels;
 constexpr int kTiles = 4 * kChannels;  // of each rank
 constexpr unsigned kRows = 16;         // of a tile
 constexpr unsigned kColumns = 1024;

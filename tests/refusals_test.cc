@@ -152,6 +152,9 @@ std::vector<Row> rows() {
                  "70000 bytes of rank 1"});
   all.push_back({"allocate", [](Site& s) { (void)s.group.allocate(64); },
                  [](Site& s) { (void)s.group.allocate(0); }, "rank 1: cannot allocate 0 bytes"});
+  all.push_back({"allocate's channels", [](Site& s) { (void)s.group.allocate(64); },
+                 [](Site& s) { (void)s.group.allocate(64, {.channels = 5000}); },
+                 "rank 1: 5000 channels are not within 1..4096"});
   all.push_back({"IpcChannel::all_gather", [](Site& s) { (void)s.group.channel().all_gather("x"); },
                  [](Site& s) { (void)s.group.channel().all_gather("x", milliseconds{-1}); }, "negative"});
   all.push_back({"IpcChannel::barrier", [](Site& s) { s.group.channel().barrier(); },
@@ -318,7 +321,7 @@ std::vector<CRow> c_rows() {
          onehop_buffer_t* buffer = nullptr;
          return onehop_group_allocate(g, 64, odd ? nullptr : &buffer);
        },
-       "cannot allocate 0 bytes", "cannot allocate 0 bytes"},
+       "buffer must not be NULL", "cannot allocate 0 bytes"},
       {"a pool's result",
        [](onehop_group_t* g, bool odd) {
          onehop_pool_t* pool = nullptr;
@@ -348,6 +351,24 @@ std::vector<CRow> c_rows() {
          return status;
        },
        "rank 1: payload must not be NULL when it has 1 bytes", "rank 1: payload must not be NULL"},
+      {"size of allocate's options",
+       [](onehop_group_t* g, bool odd) {
+         onehop_buffer_options_t options;
+         onehop_buffer_options_init(&options, sizeof options);
+         options.size = 3;
+         onehop_buffer_t* buffer = nullptr;
+         return onehop_group_allocate_with(g, 64, odd ? &options : nullptr, &buffer);
+       },
+       "options->size is 3", "cannot allocate 0 bytes"},
+      {"allocate's channels",
+       [](onehop_group_t* g, bool odd) {
+         onehop_buffer_options_t options;
+         onehop_buffer_options_init(&options, sizeof options);
+         options.channels = odd ? -1 : 20;
+         onehop_buffer_t* buffer = nullptr;
+         return onehop_group_allocate_with(g, 64, &options, &buffer);
+       },
+       "-1 channels are not within 1..4096", "-1 channels are not within 1..4096"},
   };
   using Made = std::function<onehop_status_t(onehop_group_t*, const onehop_call_options_t*)>;
   const std::pair<const char*, Made> others[] = {

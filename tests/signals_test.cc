@@ -96,7 +96,7 @@ TEST(Signals, ChannelsAndBuffersAndSubBuffersAreWhatTheySay) {
     const Rank other{1 - group.rank().value};
     one.put_signal(other, 5);
     group.barrier();
-    for (int channel = 0; channel < SymmetricBuffer::kChannels; ++channel) {
+    for (int channel = 0; channel < SymmetricBuffer::kDefaultChannels; ++channel) {
       if (channel != 5) {
         EXPECT_EQ(error_of([&] { one.wait_signal(other, channel, milliseconds{0}); }).code(),
                   ErrorCode::timeout);
@@ -104,12 +104,40 @@ TEST(Signals, ChannelsAndBuffersAndSubBuffersAreWhatTheySay) {
     }
     EXPECT_EQ(error_of([&] { two.wait_signal(other, 5, milliseconds{0}); }).code(), ErrorCode::timeout);
     one.sub(8, 8).wait_signal(other, 5);  // a sub-buffer shares the pad
-    for (const int channel : {-1, SymmetricBuffer::kChannels}) {
+    for (const int channel : {-1, SymmetricBuffer::kDefaultChannels}) {
       EXPECT_THAT(error_of([&] { one.wait_signal(other, channel); }).message(), HasSubstr("0..15"));
     }
     EXPECT_THAT(error_of([&] { one.wait_signal(Rank{-1}); }).message(), HasSubstr("rank -1"));
     group.barrier();
   });
+}
+
+TEST(Signals, ABufferHasAsManyChannelsAsItWasMadeWith) {
+  for (const int channels : {1, 100, SymmetricBuffer::kMaxChannels}) {
+    run_thread_group(2, [&](Group& group) {
+      const SymmetricBuffer buffer = group.allocate(64, {.channels = channels});
+      const Rank other{1 - group.rank().value};
+      EXPECT_EQ(buffer.channels(), channels);
+      EXPECT_EQ(buffer.sub(8, 8).channels(), channels);
+      EXPECT_EQ(buffer.view().channels, channels);
+      for (int i = 0; i < 3; ++i) {
+        buffer.local()[0] = static_cast<std::byte>(i);
+        buffer.put_signal(other, channels - 1);
+        buffer.wait_signal(other, channels - 1);
+        EXPECT_EQ(buffer.peer(other)[0], static_cast<std::byte>(i));
+        buffer.barrier(channels - 1);
+        buffer.barrier(0);
+      }
+      // Only these were used, and no data was taken for a signal.
+      for (int channel = 0; channel < channels; channel += 1 + channels / 10) {
+        EXPECT_EQ(error_of([&] { buffer.wait_signal(other, channel, milliseconds{0}); }).code(),
+                  ErrorCode::timeout);
+      }
+      EXPECT_THAT(error_of([&] { buffer.wait_signal(other, channels); }).message(),
+                  HasSubstr("is not within 0.."));
+      group.barrier();
+    });
+  }
 }
 
 TEST(Signals, ThreadsOfOneRankUseDifferentChannelsAtOnce) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <climits>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -100,6 +101,33 @@ TEST(SymmetricMemory, DifferentSizesAreAMismatchOnAllRanksNamingThem) {
     };
     processes ? run_process_group(3, body) : run_thread_group(3, body);
   }
+}
+
+TEST(SymmetricMemory, DifferentChannelsAreAMismatchOnAllRanksNamingThem) {
+  for (const bool processes : {false, true}) {
+    const auto body = [](Group& group) {
+      const BufferOptions own{.channels = group.rank() == Rank{1} ? 17 : 16};
+      const Error error = error_of([&] { (void)group.allocate(4000, own); });
+      EXPECT_EQ(error.code(), ErrorCode::mismatch);
+      EXPECT_EQ(error.origin(), Rank{1});
+      EXPECT_THAT(error.message(),
+                  AllOf(HasSubstr("rank 0 asks for 16 channels"), HasSubstr("rank 1 for 17")));
+      expect_usable(group);
+      expect_shared(group, group.allocate(100, {.channels = 17}));
+    };
+    processes ? run_process_group(3, body) : run_thread_group(3, body);
+  }
+}
+
+TEST(SymmetricMemory, ChannelsOutOfRangeAreRefusedOnAllRanksAndTheGroupStaysUsable) {
+  run_thread_group(3, [](Group& group) {
+    for (const int channels : {0, -1, SymmetricBuffer::kMaxChannels + 1, INT_MAX, INT_MIN}) {
+      const Error error = error_of([&] { (void)group.allocate(64, {.channels = channels}); });
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+      EXPECT_THAT(error.message(), HasSubstr(fmt::format("{} channels are not within 1..4096", channels)));
+    }
+    expect_usable(group);
+  });
 }
 
 TEST(SymmetricMemory, NothingAndTooMuchAreRefusedOnAllRanksAndTheGroupStaysUsable) {

@@ -19,6 +19,7 @@ namespace onehop {
 struct PeerView {
   int rank = 0;
   int size = 0;
+  int channels = 0;                             ///< of signals
   std::size_t bytes = 0;                        ///< of each rank's part
   std::size_t offset = 0;                       ///< not 0 for sub-buffers
   std::byte* const* peers = nullptr;            ///< `size` data pointers
@@ -38,8 +39,10 @@ struct PeerView {
 /// alone: wait for your streams first. Destroying the last copy waits for the device.
 class ONEHOP_API SymmetricBuffer {
  public:
-  /// Channels per buffer, for `barrier`, `put_signal` and `wait_signal`.
-  static constexpr int kChannels = 16;
+  /// Channels of a buffer unless BufferOptions say otherwise, and the most that it may have: one for each
+  /// block that a GPU holds at a time.
+  static constexpr int kDefaultChannels = 16;
+  static constexpr int kMaxChannels = 4096;
 
   SymmetricBuffer();  ///< empty: bytes() == 0
   ~SymmetricBuffer();
@@ -52,6 +55,8 @@ class ONEHOP_API SymmetricBuffer {
   [[nodiscard]] int size() const;
   /// Usable bytes of each rank's part: exactly what was asked for.
   [[nodiscard]] std::size_t bytes() const;
+  /// Channels for `barrier`, `put_signal` and `wait_signal`: 0 to channels() - 1.
+  [[nodiscard]] int channels() const;
   [[nodiscard]] std::byte* local() const;
   /// Rank r's part, in this rank's address space. Error{invalid_argument} when r is out of range.
   [[nodiscard]] std::byte* peer(Rank r) const;
@@ -98,6 +103,13 @@ class ONEHOP_API SymmetricBuffer {
   std::shared_ptr<State> state_;
   std::size_t offset_ = 0;
   std::size_t bytes_ = 0;
+};
+
+/// How symmetric memory is made; the same on all ranks.
+struct BufferOptions {
+  /// Channels of signals, 1 to SymmetricBuffer::kMaxChannels. A rank gives 160 bytes of device memory for
+  /// each (GPUs) and 128 bytes of host memory for each and every rank.
+  int channels = SymmetricBuffer::kDefaultChannels;
 };
 
 }  // namespace onehop

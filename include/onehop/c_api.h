@@ -259,6 +259,19 @@ ONEHOP_API onehop_status_t onehop_group_allocate(onehop_group_t* group, size_t b
 /// ranks when one's memory cannot be shared; UNSUPPORTED in a group of host ranks.
 ONEHOP_API onehop_status_t onehop_group_register_buffer(onehop_group_t* group, void* data, size_t bytes,
                                                         onehop_buffer_t** buffer);
+typedef struct onehop_buffer_options_t {
+  size_t size;
+  int channels;  ///< of signals, 1 to 4096; default 16
+} onehop_buffer_options_t;
+/// `size` is sizeof(onehop_buffer_options_t) as the caller was compiled. NULL does nothing.
+ONEHOP_API void onehop_buffer_options_init(onehop_buffer_options_t* options, size_t size);
+/// The same with options, which must be the same on all ranks: MISMATCH. `options` may be NULL.
+ONEHOP_API onehop_status_t onehop_group_allocate_with(onehop_group_t* group, size_t bytes,
+                                                      const onehop_buffer_options_t* options,
+                                                      onehop_buffer_t** buffer);
+ONEHOP_API onehop_status_t onehop_group_register_buffer_with(onehop_group_t* group, void* data, size_t bytes,
+                                                             const onehop_buffer_options_t* options,
+                                                             onehop_buffer_t** buffer);
 /// Not collective.
 ONEHOP_API void onehop_buffer_destroy(onehop_buffer_t* buffer);
 
@@ -270,6 +283,8 @@ ONEHOP_API size_t onehop_buffer_bytes(const onehop_buffer_t* buffer);
 ONEHOP_API int onehop_buffer_rank(const onehop_buffer_t* buffer);
 /// Ranks of the buffer's group; 0 when `buffer` is NULL.
 ONEHOP_API int onehop_buffer_world_size(const onehop_buffer_t* buffer);
+/// Channels of signals; 0 when `buffer` is NULL.
+ONEHOP_API int onehop_buffer_channels(const onehop_buffer_t* buffer);
 /// Rank `rank`'s part in this rank's address space.
 ONEHOP_API onehop_status_t onehop_buffer_peer(const onehop_buffer_t* buffer, int rank, void** peer);
 /// All that a rank needs to reach its peers. peers[r] + offset is rank r's part as this rank sees it.
@@ -297,8 +312,9 @@ ONEHOP_API size_t onehop_device_view_bytes(void);
 /// `bytes` bytes at `offset` of every rank's part, sharing the signal channels. Not collective.
 ONEHOP_API onehop_status_t onehop_buffer_sub(const onehop_buffer_t* buffer, size_t offset, size_t bytes,
                                              onehop_buffer_t** part);
-/// All ranks arrive; what any rank wrote before is visible to all after. Channels are 0 to 15; two threads
-/// must not use one channel at the same time. ONEHOP_TIMEOUT_DEFAULT is 30 s here.
+/// All ranks arrive; what any rank wrote before is visible to all after. Channels are 0 to
+/// onehop_buffer_channels - 1; two threads must not use one at the same time. ONEHOP_TIMEOUT_DEFAULT is 30 s
+/// here.
 ONEHOP_API onehop_status_t onehop_buffer_barrier(const onehop_buffer_t* buffer, int channel,
                                                  int64_t timeout_ms);
 /// Tells `rank` that what this rank wrote before is ready.

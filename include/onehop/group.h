@@ -118,11 +118,12 @@ class ONEHOP_API Group {
   /// ShareBy::automatic. Host groups: ShareBy::posix_fd.
   [[nodiscard]] ShareBy share_by() const;
 
-  /// Collective. Error{mismatch} on all ranks, naming the sizes, when they differ. The memory is zeroed.
-  [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes);
+  /// Collective. Error{mismatch} on all ranks, naming the sizes or options, when they differ;
+  /// Error{invalid_argument} on all ranks when one's are out of range. The memory is zeroed.
+  [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes, const BufferOptions& options = {});
   /// Collective: makes memory that every rank has already symmetric, as it is: `bytes` bytes at `data`, which
   /// may lie anywhere in an allocation on this rank's GPU. Memory of cudaMalloc, and of cuMemCreate where it
-  /// has descriptors. Error{mismatch} on all ranks, naming the sizes, when they differ;
+  /// has descriptors. Error{mismatch} on all ranks, naming the sizes or options, when they differ;
   /// Error{invalid_argument} on all ranks when one's memory cannot be shared, saying what it is and what to
   /// use instead; Error{unsupported} in a group of host ranks. After each of these the group works on.
   ///
@@ -132,7 +133,8 @@ class ONEHOP_API Group {
   /// not even when its address is used again; but peers' pointers to it lead nowhere good.
   ///
   /// Registering memory again is cheap, but it is a meeting and takes 2 MiB for signals: keep the buffer.
-  [[nodiscard]] SymmetricBuffer register_buffer(void* data, std::size_t bytes);
+  [[nodiscard]] SymmetricBuffer register_buffer(void* data, std::size_t bytes,
+                                                const BufferOptions& options = {});
   /// Collective: all ranks arrive.
   void barrier();
   void barrier(Duration timeout);

@@ -64,8 +64,8 @@ enum class DType : std::uint8_t {
   bf16 = 1,  ///< bfloat16
   f32 = 2,
   f64 = 3,
-  e4m3 = 4,  ///< FP8 E4M3 (finite only: no infinities, NaN is S.1111.111)
-  e5m2 = 5,  ///< FP8 E5M2 (IEEE-like, with infinities)
+  e4m3 = 4,  ///< FP8 E4M3: no infinities, NaN is S.1111.111. Results beyond 448 become 448.
+  e5m2 = 5,  ///< FP8 E5M2: infinities and NaNs as IEEE 754. Results beyond 57344 become infinite.
   i8 = 6,
   u8 = 7,
   i32 = 8,
@@ -77,8 +77,9 @@ inline constexpr int kDTypeCount = 12;
 
 /// Reductions. `avg` is the sum divided by the world size, and `premul_sum` the sum multiplied by
 /// CallOptions::factor, in the accumulation type (f32 for 8- and 16-bit floats); integer averages truncate
-/// towards zero. `min` and `max` propagate NaN and order -0 before +0. Integer overflow wraps. The numbers
-/// are part of the C API and of the wire formats: append only.
+/// towards zero. `min` and `max` propagate NaN and order -0 before +0. Integer overflow wraps. Infinities and
+/// NaN pass through every reduction, and floats overflow to infinity, except in e4m3, which has none. The
+/// numbers are part of the C API and of the wire formats: append only.
 enum class ReduceOp : std::uint8_t { sum = 0, prod = 1, min = 2, max = 3, avg = 4, premul_sum = 5 };
 inline constexpr int kReduceOpCount = 6;
 

@@ -13,10 +13,9 @@ struct FloatFormat {
   int exponent_bits;
   int fraction_bits;
   /// The largest exponent field holds infinities and NaNs. Without it, it holds numbers, and only all ones is
-  /// NaN.
+  /// NaN. Results beyond the largest finite number are infinity, as IEEE 754 rounds, where there is one;
+  /// without it they are that number, infinite results included.
   bool has_infinity;
-  /// Numbers too large, infinities included, become the largest finite one instead of infinity.
-  bool saturates;
   /// What every NaN becomes.
   std::uint16_t nan;
 
@@ -32,10 +31,10 @@ struct FloatFormat {
 };
 
 // The NaNs are those that GPUs convert to.
-inline constexpr FloatFormat kF16{5, 10, true, false, 0x7fff};
-inline constexpr FloatFormat kBF16{8, 7, true, false, 0x7fff};
-inline constexpr FloatFormat kE4M3{4, 3, false, true, 0x7f};
-inline constexpr FloatFormat kE5M2{5, 2, true, true, 0x7f};
+inline constexpr FloatFormat kF16{5, 10, true, 0x7fff};
+inline constexpr FloatFormat kBF16{8, 7, true, 0x7fff};
+inline constexpr FloatFormat kE4M3{4, 3, false, 0x7f};
+inline constexpr FloatFormat kE5M2{5, 2, true, 0x7f};
 
 inline constexpr std::uint32_t kF32Nan = 0x7fc00000;
 inline constexpr std::uint64_t kF64Nan = 0x7ff8000000000000;
@@ -87,7 +86,7 @@ inline constexpr std::uint64_t kF64Nan = 0x7ff8000000000000;
     result = (static_cast<std::uint64_t>(unit - smallest) << format.fraction_bits) + kept;
   }
   if (result > format.largest_finite()) {
-    result = format.saturates ? format.largest_finite() : format.top_exponent();
+    result = format.has_infinity ? format.top_exponent() : format.largest_finite();
   }
   return static_cast<std::uint16_t>(result | ((bits >> 31) != 0 ? format.sign_bit() : 0));
 }

@@ -35,6 +35,11 @@ size_t onehop_buffer_bytes(const onehop_buffer_t* buffer) {
   return guard_or(std::size_t{0}, [&] { return buffer->buffer.bytes(); });
 }
 
+int onehop_buffer_channels(const onehop_buffer_t* buffer) {
+  if (buffer == nullptr) return 0;
+  return guard_or(0, [&] { return buffer->buffer.channels(); });
+}
+
 onehop_status_t onehop_buffer_peer(const onehop_buffer_t* buffer, int rank, void** peer) {
   return guard([&] { deref(peer, "peer") = in(buffer).peer(Rank{rank}); });
 }

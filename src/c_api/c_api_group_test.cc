@@ -118,6 +118,24 @@ TEST(CApiGroup, BuffersReachPeersAndSignalsOrderTheWrites) {
   });
 }
 
+TEST(CApiGroup, BuffersHaveAsManyChannelsAsTheirOptionsSay) {
+  run_ranks(2, [](onehop_group_t* group) {
+    const int other = 1 - onehop_group_rank(group);
+    onehop_buffer_options_t options;
+    onehop_buffer_options_init(&options, sizeof options);
+    EXPECT_EQ(options.channels, 16);
+    options.channels = 33;
+    onehop_buffer_t* buffer = nullptr;
+    ASSERT_OK(onehop_group_allocate_with(group, 64, &options, &buffer));
+    EXPECT_EQ(onehop_buffer_channels(buffer), 33);
+    EXPECT_OK(onehop_buffer_put_signal(buffer, other, 32));
+    EXPECT_OK(onehop_buffer_wait_signal(buffer, other, 32, ONEHOP_TIMEOUT_DEFAULT));
+    EXPECT_EQ(onehop_buffer_wait_signal(buffer, other, 33, 0), ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_OK(onehop_buffer_barrier(buffer, 32, ONEHOP_TIMEOUT_DEFAULT));
+    onehop_buffer_destroy(buffer);
+  });
+}
+
 TEST(CApiGroup, HostMemoryCannotBeRegisteredAndTheGroupStaysUsable) {
   run_ranks(2, [](onehop_group_t* group) {
     float data = 0;
@@ -228,11 +246,16 @@ TEST(CApiGroup, NullHandlesAreHarmless) {
   EXPECT_STREQ(onehop_group_id(nullptr), "");
   EXPECT_EQ(onehop_buffer_local(nullptr), nullptr);
   EXPECT_EQ(onehop_buffer_bytes(nullptr), 0u);
+  EXPECT_EQ(onehop_buffer_channels(nullptr), 0);
+  onehop_buffer_options_init(nullptr, 0);
   for (const onehop_status_t status :
        {onehop_group_check(nullptr), onehop_group_barrier(nullptr, 0), onehop_buffer_barrier(nullptr, 0, 0),
         onehop_buffer_put_signal(nullptr, 0, 0), onehop_buffer_wait_signal(nullptr, 0, 0, 0),
         onehop_group_join(nullptr, nullptr, nullptr),
-        onehop_group_register_buffer(nullptr, nullptr, 0, nullptr), onehop_group_from_env(nullptr, nullptr),
+        onehop_group_register_buffer(nullptr, nullptr, 0, nullptr),
+        onehop_group_allocate_with(nullptr, 0, nullptr, nullptr),
+        onehop_group_register_buffer_with(nullptr, nullptr, 0, nullptr, nullptr),
+        onehop_group_from_env(nullptr, nullptr),
         onehop_all_reduce(nullptr, nullptr, nullptr, 0, 0, 0, nullptr, nullptr, nullptr)}) {
     EXPECT_EQ(status, ONEHOP_ERROR_INVALID_ARGUMENT);
     EXPECT_THAT(onehop_last_error(), HasSubstr("must not be NULL"));

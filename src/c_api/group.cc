@@ -51,6 +51,17 @@ JoinOptions to_join_options(const onehop_join_options_t* options) {
   return out;
 }
 
+onehop_buffer_options_t buffer_defaults() {
+  onehop_buffer_options_t defaults{};
+  defaults.channels = SymmetricBuffer::kDefaultChannels;
+  return defaults;
+}
+
+BufferOptions to_buffer_options(const onehop_buffer_options_t* options) {
+  if (options == nullptr) return {};
+  return {.channels = read_options(options, "options", buffer_defaults()).channels};
+}
+
 onehop_group_t* new_handle(Group&& group) {
   return std::make_unique<onehop_group>(onehop_group{std::move(group)}).release();
 }
@@ -88,6 +99,29 @@ Outcome run_body(onehop_group_t* group, std::size_t index,
                                   onehop_status_name(outcome.status));
   }
   return outcome;
+}
+
+/// `make(group, bytes, options)` makes the buffer. The other ranks make it too: what this one cannot ask for
+/// becomes 0 bytes, which all of them refuse.
+template <class Make>
+onehop_status_t make_buffer(onehop_group_t* group, const onehop_buffer_options_t* options,
+                            onehop_buffer_t** buffer, size_t bytes, Make&& make) {
+  return guard([&] {
+    Group& target = in(group);
+    BufferOptions given;
+    try {
+      (void)deref(buffer, "buffer");
+      given = to_buffer_options(options);
+    } catch (const Error& unusable) {
+      try {
+        (void)make(target, 0, given);
+      } catch (const Error& refused) {
+        if (refused.code() != ErrorCode::invalid_argument) throw;
+      }
+      throw Error(unusable.code(), unusable.message(), target.rank());
+    }
+    *buffer = new_handle(make(target, bytes, given), target.device());
+  });
 }
 
 }  // namespace
@@ -252,22 +286,32 @@ void onehop_group_leave(onehop_group_t* group) {
 }
 
 onehop_status_t onehop_group_allocate(onehop_group_t* group, size_t bytes, onehop_buffer_t** buffer) {
-  return guard([&] {
-    Group& target = in(group);
-    if (buffer == nullptr) (void)target.allocate(0);  // which all ranks refuse
-    onehop_buffer_t*& out = deref(buffer, "buffer");
-    out = new_handle(target.allocate(bytes), target.device());
-  });
+  return onehop_group_allocate_with(group, bytes, nullptr, buffer);
 }
 
 onehop_status_t onehop_group_register_buffer(onehop_group_t* group, void* data, size_t bytes,
                                              onehop_buffer_t** buffer) {
-  return guard([&] {
-    Group& target = in(group);
-    if (buffer == nullptr) (void)target.register_buffer(nullptr, 0);  // which all ranks refuse
-    onehop_buffer_t*& out = deref(buffer, "buffer");
-    out = new_handle(target.register_buffer(data, bytes), target.device());
-  });
+  return onehop_group_register_buffer_with(group, data, bytes, nullptr, buffer);
+}
+
+void onehop_buffer_options_init(onehop_buffer_options_t* options, size_t size) {
+  init_options(options, size, buffer_defaults());
+}
+
+onehop_status_t onehop_group_allocate_with(onehop_group_t* group, size_t bytes,
+                                           const onehop_buffer_options_t* options, onehop_buffer_t** buffer) {
+  return make_buffer(
+      group, options, buffer, bytes,
+      [](Group& target, size_t size, const BufferOptions& given) { return target.allocate(size, given); });
+}
+
+onehop_status_t onehop_group_register_buffer_with(onehop_group_t* group, void* data, size_t bytes,
+                                                  const onehop_buffer_options_t* options,
+                                                  onehop_buffer_t** buffer) {
+  return make_buffer(group, options, buffer, bytes,
+                     [data](Group& target, size_t size, const BufferOptions& given) {
+                       return target.register_buffer(data, size, given);
+                     });
 }
 
 }  // extern "C"

@@ -19,6 +19,7 @@ Algorithm all_gather(Group& group, const void* in, void* out, std::size_t count,
                        .type = type,
                        .out_blocks = ranks,
                        .in_place = state.rank().value,
+                       .stream = stream,
                        .options = options};
   return make_exchange(state, call, stream, Fan::same,
                        [](int s, int /*r*/) -> std::optional<Route> { return Route{.to = s}; });

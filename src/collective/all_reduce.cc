@@ -73,6 +73,7 @@ Arguments arguments_of(const AllReduceCall& call) {
           .count = call.count,
           .type = call.type,
           .op = call.op,
+          .stream = call.stream,
           .options = call.options};
 }
 

@@ -20,6 +20,7 @@ Algorithm all_to_all(Group& group, const void* in, void* out, std::size_t count,
                        .in_blocks = ranks,
                        .out_blocks = ranks,
                        .in_place = std::nullopt,
+                       .stream = stream,
                        .options = options};
   return make_exchange(state, call, stream, Fan::own,
                        [](int s, int r) -> std::optional<Route> { return Route{.from = r, .to = s}; });

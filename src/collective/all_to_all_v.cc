@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "onehop/collectives.h"
 
@@ -36,6 +37,10 @@ struct Extent {
     }
   }
   [[nodiscard]] std::size_t bytes() const { return last - first; }
+  /// Of an array; it may be null if there are no bytes.
+  [[nodiscard]] std::span<const std::byte> of(const std::byte* data) const {
+    return bytes() == 0 ? std::span<const std::byte>{} : std::span(data + first, bytes());
+  }
 };
 
 bool has_one_per_rank(const Blocks& blocks, std::size_t ranks) {
@@ -225,15 +230,20 @@ Algorithm all_to_all_v(Group& group, const void* in, const Blocks& in_blocks, vo
     });
   }
   Group::State& state = group.state();
-  // Its blocks are not Arguments' blocks of one size: no pointers and counts to check there.
-  const Arguments arguments{.kind = CallKind::all_to_all_v,
-                            .in = as_bytes(in),
-                            .out = as_bytes(out),
-                            .type = type,
-                            .in_blocks = 0,
-                            .out_blocks = 0,
-                            .options = options};
+  // Its blocks are not Arguments' blocks of one size: no counts to check there.
+  Arguments arguments{.kind = CallKind::all_to_all_v,
+                      .in = as_bytes(in),
+                      .out = as_bytes(out),
+                      .type = type,
+                      .in_blocks = 0,
+                      .out_blocks = 0,
+                      .stream = stream,
+                      .options = options};
   const CallDefect defect = find_block_defect(arguments, in_blocks, out_blocks, state.size());
+  if (defect == CallDefect::none) {
+    arguments.read = Extent(in_blocks, size_of(type)).of(arguments.in);
+    arguments.written = Extent(out_blocks, size_of(type)).of(arguments.out);
+  }
   if (state.device() != nullptr) {
     return make_device_call(state, arguments, defect, [&](os::CallDeadline& deadline) {
       if (state.checks_calls() || state.size() == 1)

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/check.h"
+#include "memory/user_pointer.h"
+
 namespace onehop {
 namespace {
 
@@ -34,7 +37,54 @@ CallDefect find_pointer_defect(const Arguments& call) {
   return in == in_place ? CallDefect::none : CallDefect::overlap;
 }
 
+CallDefect find_memory_defect(std::span<const std::byte> data, DeviceId device, Stream stream,
+                              CallDefect not_gpu_memory, CallDefect of_other_gpu, CallDefect too_short) {
+  if (data.empty()) return CallDefect::none;
+  switch (check_pointer(data.data(), data.size(), device, stream)) {
+    case PointerDefect::none:
+      break;
+    case PointerDefect::not_gpu_memory:
+      return not_gpu_memory;
+    case PointerDefect::other_gpu:
+      return of_other_gpu;
+    case PointerDefect::too_short:
+      return too_short;
+  }
+  return CallDefect::none;
+}
+
 }  // namespace
+
+CallDefect find_memory_defect(const Arguments& call, DeviceId device) {
+  const std::span<const std::byte> in = call.input();
+  const std::span<const std::byte> out = call.output();
+  const CallDefect defect = find_memory_defect(in, device, call.stream, CallDefect::input_not_gpu_memory,
+                                               CallDefect::input_of_other_gpu, CallDefect::input_too_short);
+  const bool both = in.data() == out.data() && in.size() == out.size();
+  if (defect != CallDefect::none || both) return defect;
+  return find_memory_defect(out, device, call.stream, CallDefect::output_not_gpu_memory,
+                            CallDefect::output_of_other_gpu, CallDefect::output_too_short);
+}
+
+std::string explain(const Arguments& call, CallDefect defect, DeviceId device) {
+  std::string details;
+  switch (defect) {
+    case CallDefect::input_not_gpu_memory:
+    case CallDefect::input_of_other_gpu:
+    case CallDefect::input_too_short:
+      details = describe_wrong_pointer(call.input().data(), call.input().size(), device, call.stream);
+      break;
+    case CallDefect::output_not_gpu_memory:
+    case CallDefect::output_of_other_gpu:
+    case CallDefect::output_too_short:
+      details = describe_wrong_pointer(call.output().data(), call.output().size(), device, call.stream);
+      break;
+    default:
+      break;
+  }
+  // Memory of another thread's may have changed since.
+  return details.empty() ? to_text(defect) : fmt::format("{} ({})", to_text(defect), details);
+}
 
 CallDefect find_defect(const Arguments& call, int ranks) {
   if (call.options.timeout && call.options.timeout->count() < 0) return CallDefect::bad_timeout;

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
+#include <string>
 
 #include "onehop/collectives.h"
 
@@ -24,11 +26,23 @@ struct Arguments {
   std::optional<int> in_place = 0;
   std::optional<ReduceOp> op{};
   std::optional<Rank> root{};
+  /// Of a call whose blocks are not alike, and that has 0 of those above: what this rank reads and writes.
+  std::span<const std::byte> read{};
+  std::span<const std::byte> written{};
+  Stream stream{};
   const CallOptions& options;
 
   [[nodiscard]] Duration timeout(Duration of_group) const { return options.timeout.value_or(of_group); }
   /// Only for types that are known and counts that are not too large.
   [[nodiscard]] std::size_t block_bytes() const { return count * size_of(type); }
+  /// What this rank reads and writes, the same.
+  [[nodiscard]] std::span<const std::byte> input() const {
+    return in_blocks == 0 ? read : std::span(in, static_cast<std::size_t>(in_blocks) * block_bytes());
+  }
+  [[nodiscard]] std::span<const std::byte> output() const {
+    const std::byte* const first = out;
+    return out_blocks == 0 ? written : std::span(first, static_cast<std::size_t>(out_blocks) * block_bytes());
+  }
   /// Only for reductions without a defect.
   [[nodiscard]] Scale scale(int ranks) const { return scale_of(type, *op, options.factor, ranks); }
 };
@@ -48,6 +62,13 @@ struct Arguments {
 /// What is wrong with this rank's arguments in a group of `ranks`. The others have to hear of it, too, so it
 /// is not thrown here.
 [[nodiscard]] CallDefect find_defect(const Arguments& call, int ranks);
+
+/// In a group of GPUs, of a call that has no other defect: whether this rank's pointers lead where kernels of
+/// its GPU can go.
+[[nodiscard]] CallDefect find_memory_defect(const Arguments& call, DeviceId device);
+
+/// What is wrong, for the rank itself: to_text(), and of a pointer also which one it is and what it leads to.
+[[nodiscard]] std::string explain(const Arguments& call, CallDefect defect, DeviceId device);
 
 /// What a rank says of its call to the others.
 [[nodiscard]] host::Call describe_call(const Arguments& call, CallDefect defect);

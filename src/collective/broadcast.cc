@@ -20,6 +20,7 @@ Algorithm broadcast(Group& group, const void* in, void* out, std::size_t count, 
                        .type = type,
                        .in_blocks = is_root ? 1 : 0,
                        .root = root,
+                       .stream = stream,
                        .options = options};
   const auto from_root = [&](int s, int /*r*/) -> std::optional<Route> {
     if (s != root.value) return std::nullopt;

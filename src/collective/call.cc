@@ -106,6 +106,18 @@ const char* to_text(CallDefect defect) {
       return "its options are unusable; the error on that rank says why";
     case CallDefect::unfitting_spans:
       return "its spans have lengths that do not fit the call; the error on that rank says why";
+    case CallDefect::input_not_gpu_memory:
+      return "its input is host memory or was freed; memory of its GPU is needed";
+    case CallDefect::output_not_gpu_memory:
+      return "its output is host memory or was freed; memory of its GPU is needed";
+    case CallDefect::input_of_other_gpu:
+      return "its input is memory of another GPU; memory of its own is needed";
+    case CallDefect::output_of_other_gpu:
+      return "its output is memory of another GPU; memory of its own is needed";
+    case CallDefect::input_too_short:
+      return "its input goes beyond the end of its allocation";
+    case CallDefect::output_too_short:
+      return "its output goes beyond the end of its allocation";
   }
   return "its arguments are unusable";
 }

@@ -55,6 +55,12 @@ enum class CallDefect : std::uint8_t {
   bad_timeout,
   unusable_options,
   unfitting_spans,
+  input_not_gpu_memory,  // these six of ranks on GPUs
+  output_not_gpu_memory,
+  input_of_other_gpu,
+  output_of_other_gpu,
+  input_too_short,
+  output_too_short,
 };
 [[nodiscard]] const char* to_text(CallDefect defect);
 

@@ -10,7 +10,7 @@ namespace {
 Error rejection(const Group::State& group, const Arguments& call, CallDefect defect) {
   return {ErrorCode::invalid_argument,
           fmt::format("{} of rank {} was rejected: {}", describe(describe_call(call, defect)),
-                      group.rank().value, to_text(defect)),
+                      group.rank().value, explain(call, defect, group.options().device)),
           group.rank()};
 }
 
@@ -19,7 +19,19 @@ Error rejection(const Group::State& group, const Arguments& call, CallDefect def
 void begin_device_call(Group::State& group, const Arguments& call, CallDefect defect,
                        os::CallDeadline& deadline) {
   const char* const phase = to_text(call.kind);
-  if (group.checks_calls()) first_step(group, describe_call(call, defect), deadline, phase);
+  if (defect == CallDefect::none) defect = find_memory_defect(call, group.options().device);
+  if (group.checks_calls()) {
+    try {
+      first_step(group, describe_call(call, defect), deadline, phase);
+    } catch (const Error& error) {
+      // The rank that refuses knows more of why than it tells the others.
+      if (defect == CallDefect::none || error.code() != ErrorCode::invalid_argument ||
+          error.origin() != group.rank()) {
+        throw;
+      }
+      throw rejection(group, call, defect);
+    }
+  }
   DeviceProgress& progress = *group.progress();
   if (defect != CallDefect::none)
     progress.refuse(rejection(group, call, defect), group.mesh(), deadline, phase);

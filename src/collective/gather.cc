@@ -22,6 +22,7 @@ Algorithm gather(Group& group, const void* in, void* out, std::size_t count, DTy
                        .out_blocks = is_root ? ranks : 0,
                        .in_place = state.rank().value,
                        .root = root,
+                       .stream = stream,
                        .options = options};
   return make_exchange(state, call, stream, Fan::same, [&](int s, int r) -> std::optional<Route> {
     if (r != root.value) return std::nullopt;

@@ -62,6 +62,7 @@ Algorithm reduce(Group& group, const void* in, void* out, std::size_t count, DTy
                             .out_blocks = state.rank() == root ? 1 : 0,
                             .op = op,
                             .root = root,
+                            .stream = stream,
                             .options = options};
   const CallDefect defect = find_defect(arguments, state.size());
   if (state.size() == 1) return make_alone(state, arguments, defect, stream);

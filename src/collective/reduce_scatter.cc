@@ -48,6 +48,7 @@ Algorithm reduce_scatter(Group& group, const void* in, void* out, std::size_t co
                             .in_blocks = ranks,
                             .in_place = -state.rank().value,
                             .op = op,
+                            .stream = stream,
                             .options = options};
   const CallDefect defect = find_defect(arguments, ranks);
   if (ranks == 1) return make_alone(state, arguments, defect, stream);

@@ -22,6 +22,7 @@ Algorithm scatter(Group& group, const void* in, void* out, std::size_t count, DT
                        .in_blocks = is_root ? ranks : 0,
                        .in_place = -state.rank().value,
                        .root = root,
+                       .stream = stream,
                        .options = options};
   return make_exchange(state, call, stream, Fan::own, [&](int s, int r) -> std::optional<Route> {
     if (s != root.value) return std::nullopt;

@@ -13,9 +13,11 @@ void require_usable(const Group::State& state, const Arguments& call, Rank peer)
   const char* const name = to_text(call.kind);
   require(peer.value >= 0 && peer.value < state.size(), "{}: rank {} is not in a group of {}", name,
           peer.value, state.size());
-  const CallDefect defect = find_defect(call, state.size());
+  const DeviceId device = state.options().device;
+  CallDefect defect = find_defect(call, state.size());
+  if (defect == CallDefect::none && state.device() != nullptr) defect = find_memory_defect(call, device);
   require(defect == CallDefect::none, "{} of rank {} was rejected: {}", describe(describe_call(call, defect)),
-          state.rank().value, to_text(defect));
+          state.rank().value, explain(call, defect, device));
   require(peer != state.rank() || GroupCall::Queue::open() != nullptr,
           "{}: rank {} reaches itself only in a GroupCall, where it both sends and receives", name,
           peer.value);
@@ -52,6 +54,7 @@ Algorithm send(Group& group, const void* in, std::size_t count, DType type, Rank
                    .count = count,
                    .type = type,
                    .out_blocks = 0,
+                   .stream = stream,
                    .options = options},
                   dst, stream);
 }
@@ -64,6 +67,7 @@ Algorithm recv(Group& group, void* out, std::size_t count, DType type, Rank src,
                    .count = count,
                    .type = type,
                    .in_blocks = 0,
+                   .stream = stream,
                    .options = options},
                   src, stream);
 }

@@ -1,5 +1,6 @@
 #include "onehop/buffer.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "base/check.h"
@@ -13,7 +14,12 @@ namespace {
 
 // One slot per cache line: slots are written by different ranks.
 constexpr std::size_t kSlotWords = 64 / sizeof(std::uint32_t);
-constexpr int kSlotKinds = 2;
+constexpr std::size_t kSlotKinds = 2;
+
+/// All ranks refuse unusable options, once they have met; until then pads have some size.
+std::size_t usable_channels(const BufferOptions& options) {
+  return static_cast<std::size_t>(std::clamp(options.channels, 1, SymmetricBuffer::kMaxChannels));
+}
 
 std::size_t round_to_page(std::size_t bytes) {
   const std::size_t page = os::page_size();
@@ -23,17 +29,18 @@ std::size_t round_to_page(std::size_t bytes) {
 }  // namespace
 
 SymmetricBuffer::State::State(std::shared_ptr<Group::State> owner, std::size_t size_in_bytes,
-                              BufferParts parts)
+                              const BufferOptions& options, BufferParts parts)
     : group(std::move(owner)),
       bytes(size_in_bytes),
+      channels(options.channels),
       data(std::move(parts.data)),
       pads(std::move(parts.host_pads)),
       device_pads_(std::move(parts.device_pads)),
       owners_(std::move(parts.owners)),
-      registered_(parts.registered) {
-  sent_.resize(static_cast<std::size_t>(kChannels * group->size()));
-  awaited_.resize(static_cast<std::size_t>(kChannels * group->size()));
-}
+      registered_(parts.registered),
+      barriers_(static_cast<std::size_t>(channels)),
+      sent_(static_cast<std::size_t>(channels * group->size())),
+      awaited_(sent_.size()) {}
 
 SymmetricBuffer::State::~State() {
   // Kernels may still use what is about to be unmapped, which would be the end of the whole context.
@@ -43,24 +50,31 @@ SymmetricBuffer::State::~State() {
   (void)new MappedBlocks(std::move(owners_));
 }
 
-std::size_t SymmetricBuffer::State::device_pad_bytes() {
-  return round_to_page(sizeof(DevicePad));
+void SymmetricBuffer::State::require_usable(const BufferOptions& options) {
+  require(options.channels >= 1 && options.channels <= kMaxChannels,
+          "{} channels are not within 1..{} (BufferOptions::channels)", options.channels, kMaxChannels);
 }
 
-std::size_t SymmetricBuffer::State::host_pad_bytes(int size) {
-  return round_to_page(static_cast<std::size_t>(kSlotKinds * kChannels * size) * kSlotWords *
+std::size_t SymmetricBuffer::State::device_pad_bytes(const BufferOptions& options) {
+  return round_to_page(usable_channels(options) * sizeof(SignalChannel));
+}
+
+std::size_t SymmetricBuffer::State::host_pad_bytes(int size, const BufferOptions& options) {
+  return round_to_page(kSlotKinds * usable_channels(options) * static_cast<std::size_t>(size) * kSlotWords *
                        sizeof(std::uint32_t));
 }
 
 std::atomic_ref<std::uint32_t> SymmetricBuffer::State::slot(Slot kind, int owner, int channel,
                                                             int src) const {
-  const int row = static_cast<int>(kind) * kChannels + channel;
+  const int row = static_cast<int>(kind) * channels + channel;
   const auto index = static_cast<std::size_t>(row * group->size() + src) * kSlotWords;
   return std::atomic_ref<std::uint32_t>(pads[static_cast<std::size_t>(owner)][index]);
 }
 
 void SymmetricBuffer::State::require_channel(int channel) const {
-  require(channel >= 0 && channel < kChannels, "channel {} is not within 0..{}", channel, kChannels - 1);
+  require(channel >= 0 && channel < channels,
+          "channel {} is not within 0..{}; a buffer has as many as BufferOptions::channels says", channel,
+          channels - 1);
 }
 
 void SymmetricBuffer::State::require_rank(Rank rank) const {
@@ -83,6 +97,7 @@ DeviceView SymmetricBuffer::State::device_view(std::size_t offset, std::size_t l
   view.guard = device("device_view").guard(timeout);
   view.rank = group->rank().value;
   view.size = group->size();
+  view.channels = channels;
   view.bytes = length;
   for (std::size_t r = 0; r < data.size(); ++r) {
     view.peers[r] = data[r] + offset;
@@ -191,6 +206,9 @@ int SymmetricBuffer::size() const {
 std::size_t SymmetricBuffer::bytes() const {
   return bytes_;
 }
+int SymmetricBuffer::channels() const {
+  return in_use(state_).channels;
+}
 std::byte* SymmetricBuffer::local() const {
   return peer(rank());
 }
@@ -215,6 +233,7 @@ PeerView SymmetricBuffer::view() const {
   State& state = in_use(state_);
   return {.rank = state.group->rank().value,
           .size = state.group->size(),
+          .channels = state.channels,
           .bytes = bytes_,
           .offset = offset_,
           .peers = state.data.data(),

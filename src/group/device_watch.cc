@@ -45,6 +45,11 @@ const char* name_of(DeviceFault::Phase phase) {
   return "a kernel";
 }
 
+/// What a kernel called that does not wait only.
+const char* device_function(DeviceFault::Phase phase) {
+  return phase == DeviceFault::signal ? "put_signal or wait_signal" : name_of(phase);
+}
+
 }  // namespace
 
 Error error_of(const DeviceFailure& failure, Rank rank, Duration timeout) {
@@ -61,6 +66,19 @@ Error error_of(const DeviceFailure& failure, Rank rank, Duration timeout) {
                 "{}, or one of them alone is in place, although CallOptions::symmetric promises otherwise",
                 name_of(failure.phase), failure.awaited.value, rank.value),
             failure.awaited};
+  }
+  if (failure.reason == DeviceFault::no_channel) {
+    return {ErrorCode::invalid_argument,
+            fmt::format("{}: a kernel of rank {} used channel {} of a buffer that has 0..{}; make the buffer "
+                        "with more (BufferOptions::channels)",
+                        device_function(failure.phase), rank.value, failure.argument, failure.limit - 1),
+            rank};
+  }
+  if (failure.reason == DeviceFault::no_rank) {
+    return {ErrorCode::invalid_argument,
+            fmt::format("{}: a kernel of rank {} named rank {} of a group that has 0..{}",
+                        device_function(failure.phase), rank.value, failure.argument, failure.limit - 1),
+            rank};
   }
   return {ErrorCode::timeout,
           fmt::format("{}: rank {} waited {} ms for rank {} on its GPU", name_of(failure.phase), rank.value,

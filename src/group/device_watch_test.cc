@@ -17,13 +17,17 @@ namespace onehop {
 namespace {
 
 using std::chrono::seconds;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Mesh = IpcChannel::Mesh;
 
-/// A device whose stream ends, and whose wait for rank 1 fails, when the test says so.
+/// A device whose stream ends, and which fails (in a wait for rank 1, unless told otherwise), when the test
+/// says so.
 class FakeTeam : public DeviceTeam {
  public:
   std::function<bool()> wait_fails = [] { return false; };
+  DeviceFailure fails_with{
+      .reason = DeviceFault::timeout, .awaited = Rank{1}, .phase = DeviceFault::all_reduce};
   std::function<bool()> stream_ends = [] { return false; };
   mutable std::atomic<bool> aborted{false};
   mutable std::atomic<std::uint32_t> left{0};
@@ -42,8 +46,7 @@ class FakeTeam : public DeviceTeam {
   [[nodiscard]] DeviceGuard guard(Duration) const override { return {}; }
   [[nodiscard]] std::optional<DeviceFailure> failure() const override {
     if (!wait_fails()) return std::nullopt;
-    return DeviceFailure{
-        .reason = DeviceFault::timeout, .awaited = Rank{1}, .phase = DeviceFault::all_reduce};
+    return fails_with;
   }
   void abort() noexcept override { aborted = true; }
   void mark_left(Rank r) noexcept override { left |= 1u << r.value; }
@@ -161,6 +164,44 @@ TEST_F(Watched, WhoWaitsLessThanTheGroupsTimeoutHasNoGraceToGive) {
   const Error error = synchronize(Duration{20}, seconds{20});
   EXPECT_EQ(error.origin(), Rank{0});
   EXPECT_THAT(error.message(), HasSubstr("waited 20 ms for its stream"));
+}
+
+TEST(ParseFault, ReadsWaitsAndArgumentsAsKernelsWriteThem) {
+  EXPECT_FALSE(parse_fault(0));
+  const DeviceFailure wait = parse_fault(std::uint64_t{2} << 56 | std::uint64_t{7} << 48 | 4).value();
+  EXPECT_EQ(wait.reason, DeviceFault::left);
+  EXPECT_EQ(wait.awaited, Rank{7});
+  EXPECT_EQ(wait.phase, DeviceFault::all_gather);
+  for (const int channel : {16, -1, 1 << 30}) {
+    const DeviceFailure misuse = parse_fault(std::uint64_t{4} << 56 | std::uint64_t{1} << 48 |
+                                             std::uint64_t{4096} << 32 | static_cast<std::uint32_t>(channel))
+                                     .value();
+    EXPECT_EQ(misuse.reason, DeviceFault::no_channel);
+    EXPECT_TRUE(misuse.awaited.none());
+    EXPECT_EQ(misuse.phase, DeviceFault::barrier);
+    EXPECT_EQ(misuse.argument, channel);
+    EXPECT_EQ(misuse.limit, 4096);
+  }
+}
+
+TEST_F(Watched, AChannelOrRankThatAKernelMadeUpIsThisRanksErrorAndTheOthersHear) {
+  team_.wait_fails = [] { return true; };
+  team_.fails_with = {
+      .reason = DeviceFault::no_channel, .phase = DeviceFault::barrier, .argument = 16, .limit = 16};
+  const Error error = synchronize(seconds{20}, seconds{20});
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error.origin(), Rank{0});
+  EXPECT_THAT(error.message(),
+              AllOf(HasSubstr("barrier: a kernel of rank 0 used channel 16 of a buffer that has 0..15"),
+                    HasSubstr("BufferOptions::channels")));
+  EXPECT_TRUE(team_.aborted) << "waits on the device end";
+  EXPECT_THROW(peer_->check("anything"), Error);
+
+  team_.fails_with = {
+      .reason = DeviceFault::no_rank, .phase = DeviceFault::signal, .argument = 2, .limit = 2};
+  EXPECT_THAT(
+      error_of(*team_.failure(), Rank{0}, Duration{50}).message(),
+      HasSubstr("put_signal or wait_signal: a kernel of rank 0 named rank 2 of a group that has 0..1"));
 }
 
 TEST_F(Watched, APeersFailureEndsTheWait) {

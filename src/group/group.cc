@@ -217,11 +217,11 @@ const std::string& Group::tuning_file() const {
 ShareBy Group::share_by() const {
   return state().options().share_by;
 }
-SymmetricBuffer Group::allocate(std::size_t bytes) {
-  return state().allocate(bytes);
+SymmetricBuffer Group::allocate(std::size_t bytes, const BufferOptions& options) {
+  return state().allocate(bytes, options);
 }
-SymmetricBuffer Group::register_buffer(void* data, std::size_t bytes) {
-  return state().register_buffer(data, bytes);
+SymmetricBuffer Group::register_buffer(void* data, std::size_t bytes, const BufferOptions& options) {
+  return state().register_buffer(data, bytes, options);
 }
 IpcChannel& Group::channel() {
   return state().channel();

@@ -28,6 +28,7 @@ struct BlockNotice {
   std::uint64_t offer = 0;  ///< number of the LocalOffer, for ranks of the same process
   bool has_descriptor = false;
   std::string handle{};  ///< the part of the MemoryHandle that is bytes
+  std::int32_t channels = 0;  ///< of signals; 0: it is no buffer
 };
 
 std::string encode(const BlockNotice& notice) {
@@ -35,7 +36,7 @@ std::string encode(const BlockNotice& notice) {
   out.put_bytes(onehop::encode(notice.status));
   out.put_raw({reinterpret_cast<const char*>(notice.process.data()), notice.process.size()});
   out.put(notice.bytes).put(notice.offer);
-  out.put(std::uint8_t{notice.has_descriptor}).put_bytes(notice.handle);
+  out.put(std::uint8_t{notice.has_descriptor}).put_bytes(notice.handle).put(notice.channels);
   return std::move(out).str();
 }
 
@@ -49,6 +50,7 @@ BlockNotice parse_block_notice(std::string_view bytes) {
   notice.offer = in.get<std::uint64_t>();
   notice.has_descriptor = in.get<std::uint8_t>() != 0;
   notice.handle = in.get_bytes(kMaxHandleBytes);
+  notice.channels = in.get<std::int32_t>();
   in.finish();
   return notice;
 }
@@ -201,14 +203,17 @@ void Group::State::agree(const Status& own, const Deadline& deadline, const char
 }
 
 MappedBlocks Group::State::exchange_blocks(const MemoryBackend& backend, std::size_t bytes, std::size_t extra,
-                                           const Deadline& deadline, const char* phase) {
+                                           const Deadline& deadline, const char* phase,
+                                           const BufferOptions* options) {
   Allocation own;
   LocalOffer offer;  // stands until everyone has agreed below
   BlockNotice notice;
   notice.process = process_id();
   notice.bytes = bytes;
+  if (options != nullptr) notice.channels = options->channels;
   notice.status = attempt(phase, [&] {
     os::fault_point("allocate", rank().value);
+    if (options != nullptr) SymmetricBuffer::State::require_usable(*options);
     require(bytes > 0 && bytes <= kMaxBlockBytes, "cannot allocate {} bytes of symmetric memory", bytes);
     own = backend.create(bytes + extra);
     offer = LocalOffer(own.block);
@@ -223,10 +228,16 @@ MappedBlocks Group::State::exchange_blocks(const MemoryBackend& backend, std::si
   }
   for (const BlockNotice& each : notices) each.status.throw_if_failed();
   for (std::size_t r = 1; r < notices.size(); ++r) {
-    if (notices[r].bytes == notices[0].bytes) continue;
+    const Rank first = mesh_->named(Rank{0});
     const Rank odd = mesh_->named(Rank{static_cast<int>(r)});
-    fail_from(odd, ErrorCode::mismatch, "{}: rank {} asks for {} bytes, rank {} for {}", phase,
-              mesh_->named(Rank{0}).value, notices[0].bytes, odd.value, notices[r].bytes);
+    if (notices[r].bytes != notices[0].bytes) {
+      fail_from(odd, ErrorCode::mismatch, "{}: rank {} asks for {} bytes, rank {} for {}", phase, first.value,
+                notices[0].bytes, odd.value, notices[r].bytes);
+    }
+    if (notices[r].channels != notices[0].channels) {
+      fail_from(odd, ErrorCode::mismatch, "{}: rank {} asks for {} channels, rank {} for {}", phase,
+                first.value, notices[0].channels, odd.value, notices[r].channels);
+    }
   }
 
   const bool one_process = std::all_of(notices.begin(), notices.end(), [&](const BlockNotice& each) {

@@ -33,7 +33,7 @@ using MappedBlocks = std::vector<std::shared_ptr<Block>>;
 struct BufferParts {
   std::vector<std::byte*> data;
   std::vector<std::uint32_t*> host_pads;    ///< see SymmetricBuffer::State::host_pad_bytes
-  std::vector<std::uint32_t*> device_pads;  ///< a DevicePad each; none in a group of host ranks
+  std::vector<std::uint32_t*> device_pads;  ///< SignalChannels; none in a group of host ranks
   MappedBlocks owners;                      ///< what keeps all of it mapped
   std::optional<UserMemory> registered{};   ///< this rank's data, where it is its user's memory
 };
@@ -147,12 +147,14 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   }
   /// Collective: `bytes` of memory on every rank, as the user asked for them, and `extra` of our own before
   /// them; mapped by every rank, in rank order.
+  /// `options`, if any, must be the same on all ranks.
   [[nodiscard]] MappedBlocks exchange_blocks(const MemoryBackend& backend, std::size_t bytes,
-                                             std::size_t extra, const Deadline& deadline, const char* phase);
+                                             std::size_t extra, const Deadline& deadline, const char* phase,
+                                             const BufferOptions* options = nullptr);
   /// Collective. All ranks throw what a rank passes as `refusal`.
   [[nodiscard]] std::optional<Group> split(int color, int key, Status refusal = {});
-  [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes);
-  [[nodiscard]] SymmetricBuffer register_buffer(void* data, std::size_t bytes);
+  [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes, const BufferOptions& options);
+  [[nodiscard]] SymmetricBuffer register_buffer(void* data, std::size_t bytes, const BufferOptions& options);
   /// The symmetric buffer that holds [data, data + bytes), or nullptr and number 0. Asks the driver whether
   /// memory that its user registered is still there: what was freed since is in no buffer.
   [[nodiscard]] std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> find_buffer(
@@ -178,9 +180,10 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
                                  std::optional<Group>& part);
   /// Collective: memory that its user has on every rank, mapped by every rank. Without pads.
   [[nodiscard]] BufferParts exchange_user_memory(std::byte* data, std::size_t bytes,
-                                                 const Deadline& deadline);
+                                                 const BufferOptions& options, const Deadline& deadline);
   /// Makes the buffer and notes where it is, for find_buffer.
-  [[nodiscard]] SymmetricBuffer add_buffer(std::size_t bytes, BufferParts parts);
+  [[nodiscard]] SymmetricBuffer add_buffer(std::size_t bytes, const BufferOptions& options,
+                                           BufferParts parts);
   void start_device(const Deadline& deadline);
   /// Collective. Returns whether no other rank uses this rank's device.
   bool share_out_devices(const Deadline& deadline);
@@ -219,13 +222,17 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
 
 class SymmetricBuffer::State {
  public:
-  State(std::shared_ptr<Group::State> owner, std::size_t size_in_bytes, BufferParts parts);
+  State(std::shared_ptr<Group::State> owner, std::size_t size_in_bytes, const BufferOptions& options,
+        BufferParts parts);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  [[nodiscard]] static std::size_t host_pad_bytes(int size);
-  [[nodiscard]] static std::size_t device_pad_bytes();
+  /// Throws what is wrong with them.
+  static void require_usable(const BufferOptions& options);
+  /// Of options that may be unusable still.
+  [[nodiscard]] static std::size_t host_pad_bytes(int size, const BufferOptions& options);
+  [[nodiscard]] static std::size_t device_pad_bytes(const BufferOptions& options);
   [[nodiscard]] DeviceTeam& device(const char* what) const;
   [[nodiscard]] DeviceView device_view(std::size_t offset, std::size_t length, Duration timeout) const;
   void require_channel(int channel) const;
@@ -246,6 +253,7 @@ class SymmetricBuffer::State {
 
   const std::shared_ptr<Group::State> group;
   const std::size_t bytes;
+  const int channels;
   const std::vector<std::byte*> data;      ///< per rank
   const std::vector<std::uint32_t*> pads;  ///< per rank, on the host
 
@@ -259,9 +267,9 @@ class SymmetricBuffer::State {
   MappedBlocks owners_;
   const std::optional<UserMemory> registered_;
   // How far each counter is. Only the thread that uses a channel touches its entries.
-  std::array<std::uint32_t, kChannels> barriers_{};
-  std::vector<std::uint32_t> sent_;     ///< [channel][dst]
-  std::vector<std::uint32_t> awaited_;  ///< [channel][src]
+  std::vector<std::uint32_t> barriers_;  ///< [channel]
+  std::vector<std::uint32_t> sent_;      ///< [channel][dst]
+  std::vector<std::uint32_t> awaited_;   ///< [channel][src]
 };
 
 }  // namespace onehop

@@ -23,13 +23,14 @@ std::vector<std::uint32_t*> words_of(const MappedBlocks& blocks, MappedBlocks& o
 struct RegistrationNotice {
   Status status;
   std::uint64_t bytes = 0;
+  std::int32_t channels = 0;
   UserMemory memory;  ///< unless the status is an error
 };
 
 std::string encode(const RegistrationNotice& notice) {
   wire::Writer out;
   out.put_bytes(onehop::encode(notice.status));
-  out.put(notice.bytes);
+  out.put(notice.bytes).put(notice.channels);
   if (!notice.status.ok()) return std::move(out).str();
   out.put(std::uint8_t{notice.memory.has_descriptor}).put_bytes(notice.memory.place.to_bytes());
   return std::move(out).str();
@@ -40,6 +41,7 @@ RegistrationNotice parse_registration_notice(std::string_view bytes) {
   RegistrationNotice notice;
   notice.status = parse_status(in.get_bytes(kMaxPayload));
   notice.bytes = in.get<std::uint64_t>();
+  notice.channels = in.get<std::int32_t>();
   if (notice.status.ok()) {
     notice.memory.has_descriptor = in.get<std::uint8_t>() != 0;
     notice.memory.place = IpcHandle::from_bytes(in.get_bytes(kMaxPayload));
@@ -50,16 +52,16 @@ RegistrationNotice parse_registration_notice(std::string_view bytes) {
 
 }  // namespace
 
-SymmetricBuffer Group::State::allocate(std::size_t bytes) {
+SymmetricBuffer Group::State::allocate(std::size_t bytes, const BufferOptions& options) {
   constexpr const char* kPhase = "allocate";
   return call(kPhase, options_.timeout, [&](os::CallDeadline& started) {
     const Deadline& deadline = started.arm();
     const bool on_gpus = device_ != nullptr;
-    const std::size_t host_pad = SymmetricBuffer::State::host_pad_bytes(size());
+    const std::size_t host_pad = SymmetricBuffer::State::host_pad_bytes(size(), options);
     // Each rank's pad lies before its data.
-    const std::size_t before = on_gpus ? SymmetricBuffer::State::device_pad_bytes() : host_pad;
+    const std::size_t before = on_gpus ? SymmetricBuffer::State::device_pad_bytes(options) : host_pad;
     const MappedBlocks blocks =
-        exchange_blocks(on_gpus ? *device_memory_ : *host_memory_, bytes, before, deadline, kPhase);
+        exchange_blocks(on_gpus ? *device_memory_ : *host_memory_, bytes, before, deadline, kPhase, &options);
     BufferParts parts;
     for (const std::shared_ptr<Block>& block : blocks) parts.data.push_back(block->data() + before);
     if (on_gpus) {
@@ -68,11 +70,11 @@ SymmetricBuffer Group::State::allocate(std::size_t bytes) {
     } else {
       parts.host_pads = words_of(blocks, parts.owners);
     }
-    return add_buffer(bytes, std::move(parts));
+    return add_buffer(bytes, options, std::move(parts));
   });
 }
 
-SymmetricBuffer Group::State::register_buffer(void* data, std::size_t bytes) {
+SymmetricBuffer Group::State::register_buffer(void* data, std::size_t bytes, const BufferOptions& options) {
   constexpr const char* kPhase = "register_buffer";
   if (device_ == nullptr) {
     // Every rank finds it by itself, and the group is as well as before.
@@ -83,24 +85,26 @@ SymmetricBuffer Group::State::register_buffer(void* data, std::size_t bytes) {
   }
   return call(kPhase, options_.timeout, [&](os::CallDeadline& started) {
     const Deadline& deadline = started.arm();
-    BufferParts parts = exchange_user_memory(static_cast<std::byte*>(data), bytes, deadline);
-    parts.device_pads = words_of(
-        exchange_blocks(*device_memory_, SymmetricBuffer::State::device_pad_bytes(), 0, deadline, kPhase),
-        parts.owners);
-    parts.host_pads = words_of(
-        exchange_blocks(*host_memory_, SymmetricBuffer::State::host_pad_bytes(size()), 0, deadline, kPhase),
-        parts.owners);
-    return add_buffer(bytes, std::move(parts));
+    BufferParts parts = exchange_user_memory(static_cast<std::byte*>(data), bytes, options, deadline);
+    const std::size_t device_pad = SymmetricBuffer::State::device_pad_bytes(options);
+    const std::size_t host_pad = SymmetricBuffer::State::host_pad_bytes(size(), options);
+    parts.device_pads =
+        words_of(exchange_blocks(*device_memory_, device_pad, 0, deadline, kPhase), parts.owners);
+    parts.host_pads = words_of(exchange_blocks(*host_memory_, host_pad, 0, deadline, kPhase), parts.owners);
+    return add_buffer(bytes, options, std::move(parts));
   });
 }
 
-BufferParts Group::State::exchange_user_memory(std::byte* data, std::size_t bytes, const Deadline& deadline) {
+BufferParts Group::State::exchange_user_memory(std::byte* data, std::size_t bytes,
+                                               const BufferOptions& options, const Deadline& deadline) {
   constexpr const char* kPhase = "register_buffer";
   RegistrationNotice own;
   own.bytes = bytes;
+  own.channels = options.channels;
   os::UniqueFd descriptor;
   own.status = attempt(kPhase, [&] {
     os::fault_point(kPhase, rank().value);
+    SymmetricBuffer::State::require_usable(options);
     SharedUserMemory shared = share_user_memory(data, bytes, options_.device);
     own.memory = shared.memory;
     descriptor = std::move(shared.descriptor);
@@ -112,10 +116,15 @@ BufferParts Group::State::exchange_user_memory(std::byte* data, std::size_t byte
   }
   for (const RegistrationNotice& each : notices) each.status.throw_if_failed();
   for (std::size_t r = 1; r < notices.size(); ++r) {
-    if (notices[r].bytes == notices[0].bytes) continue;
-    fail_from(Rank{static_cast<int>(r)}, ErrorCode::mismatch,
-              "{}: rank 0 registers {} bytes, rank {} registers {}", kPhase, notices[0].bytes, r,
-              notices[r].bytes);
+    const Rank odd{static_cast<int>(r)};
+    if (notices[r].bytes != notices[0].bytes) {
+      fail_from(odd, ErrorCode::mismatch, "{}: rank 0 registers {} bytes, rank {} registers {}", kPhase,
+                notices[0].bytes, r, notices[r].bytes);
+    }
+    if (notices[r].channels != notices[0].channels) {
+      fail_from(odd, ErrorCode::mismatch, "{}: rank 0 asks for {} channels, rank {} for {}", kPhase,
+                notices[0].channels, r, notices[r].channels);
+    }
   }
 
   std::vector<os::UniqueFd> descriptors(notices.size());
@@ -144,8 +153,8 @@ BufferParts Group::State::exchange_user_memory(std::byte* data, std::size_t byte
   return parts;
 }
 
-SymmetricBuffer Group::State::add_buffer(std::size_t bytes, BufferParts parts) {
-  auto state = std::make_shared<SymmetricBuffer::State>(shared_from_this(), bytes, std::move(parts));
+SymmetricBuffer Group::State::add_buffer(std::size_t bytes, const BufferOptions& options, BufferParts parts) {
+  auto state = std::make_shared<SymmetricBuffer::State>(shared_from_this(), bytes, options, std::move(parts));
   std::erase_if(buffers_, [](const BufferRange& range) { return range.state.expired(); });
   buffers_.push_back({.number = ++buffers_made_,
                       .data = state->data[static_cast<std::size_t>(rank().value)],

@@ -134,12 +134,30 @@ struct DeviceReduction {
   LaunchShape shape{};
 };
 
-/// A wait that failed on the device.
+/// A wait that failed on the device, or an argument that a kernel passed.
 struct DeviceFailure {
   DeviceFault::Reason reason{};
-  Rank awaited;
+  Rank awaited{};  ///< none for arguments
   DeviceFault::Phase phase{};
+  std::int32_t argument = 0;  ///< the channel or rank that is out of range
+  std::int32_t limit = 0;     ///< how many there are
 };
+
+/// What a kernel's word says (DeviceFault); nullopt: no kernel has failed.
+[[nodiscard]] constexpr std::optional<DeviceFailure> parse_fault(std::uint64_t word) {
+  if (word == 0) return std::nullopt;
+  DeviceFailure failure;
+  failure.reason = static_cast<DeviceFault::Reason>(word >> 56);
+  if (failure.reason == DeviceFault::no_channel || failure.reason == DeviceFault::no_rank) {
+    failure.phase = static_cast<DeviceFault::Phase>(word >> 48 & 0xff);
+    failure.limit = static_cast<std::int32_t>(word >> 32 & 0xffff);
+    failure.argument = static_cast<std::int32_t>(word & 0xffffffff);
+  } else {
+    failure.awaited = Rank{static_cast<int>(word >> 48 & 0xff)};
+    failure.phase = static_cast<DeviceFault::Phase>(word & 0xffffffff);
+  }
+  return failure;
+}
 
 /// Whether a protocol can carry a type.
 [[nodiscard]] constexpr bool carries(DeviceProtocol protocol, DType type) {

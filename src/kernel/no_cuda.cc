@@ -10,6 +10,7 @@
 #include "memory/backend.h"
 #include "memory/share_ways.h"
 #include "memory/user_memory.h"
+#include "memory/user_pointer.h"
 #include "topology/device_files.h"
 #include "topology/probe.h"
 
@@ -108,6 +109,13 @@ bool still_there(const UserMemory&) {
   fail_without_cuda("memory of a GPU");
 }
 std::optional<std::string> foreign_memory(const void*, DeviceId) {
+  fail_without_cuda("memory of a GPU");
+}
+
+PointerDefect check_pointer(const void*, std::size_t, DeviceId, Stream) {
+  fail_without_cuda("memory of a GPU");
+}
+std::string describe_wrong_pointer(const void*, std::size_t, DeviceId, Stream) {
   fail_without_cuda("memory of a GPU");
 }
 

@@ -35,6 +35,7 @@ class FakeCuda {
   int devices = 2;
   bool peers = true;        ///< whether devices reach each other
   bool busy = false;        ///< streams never finish
+  bool capturing = false;   ///< streams are captured in a graph
   bool fabric = false;      ///< whether fabric handles are permitted
   bool passable = true;     ///< whether descriptors can be imported
   bool ipc_capable = true;  ///< whether CUDA IPC can carry memory of cuMemAlloc
@@ -75,7 +76,7 @@ class FakeCuda {
     memory_[at] = memory;
     return reinterpret_cast<std::byte*>(at);
   }
-  /// Other memory where there was some before.
+  /// Memory at a place of one's own, also other memory where there was some before.
   void reuse_address(const std::byte* at, Memory memory) {
     if (memory.id == 0) memory.id = ++last_id_;
     memory_[reinterpret_cast<CUdeviceptr>(at)] = memory;
@@ -119,6 +120,8 @@ class FakeCuda {
   /// How often memory was made, and how often NVML was asked about the fabric.
   [[nodiscard]] int creations() const { return creations_; }
   [[nodiscard]] int fabric_queries() const { return fabric_queries_; }
+  /// How often the driver was asked for attributes of a pointer together.
+  [[nodiscard]] int pointer_queries() const { return pointer_queries_; }
 
  private:
   struct Physical {
@@ -210,6 +213,7 @@ class FakeCuda {
   CUmemAllocationProp last_request_{};
   int creations_ = 0;
   int fabric_queries_ = 0;
+  int pointer_queries_ = 0;
   CUcontext context_ = nullptr;
   int streams_ = 0;
   CUdeviceptr next_address_ = CUdeviceptr{0x7f} << 40;
@@ -481,6 +485,40 @@ inline void FakeCuda::fill_ipc() {
       default:
         return CUDA_ERROR_INVALID_VALUE;
     }
+  };
+  table_.PointerGetAttributes = [](unsigned count, CUpointer_attribute* which, void** out, CUdeviceptr at) {
+    ONEHOP_FAKE_STEP("cuPointerGetAttributes");
+    ++self.pointer_queries_;
+    const auto found = self.find(at);
+    const bool known = found != self.memory_.end();
+    for (unsigned i = 0; i < count; ++i) {
+      const auto answer = [&](auto value) { std::memcpy(out[i], &value, sizeof value); };
+      switch (which[i]) {
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+          answer(known ? static_cast<unsigned>(found->second.type) : 0U);
+          break;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+          answer(known ? found->second.device : -2);
+          break;
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+          answer(known && found->second.managed ? 1U : 0U);
+          break;
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+          answer(known ? found->first : CUdeviceptr{0});
+          break;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+          answer(known ? found->second.bytes : std::size_t{0});
+          break;
+        default:
+          return CUDA_ERROR_INVALID_VALUE;
+      }
+    }
+    return CUDA_SUCCESS;
+  };
+  table_.StreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) {
+    ONEHOP_FAKE_STEP("cuStreamIsCapturing");
+    *status = self.capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
   };
   table_.MemRetainAllocationHandle = [](CUmemGenericAllocationHandle* handle, void* at) {
     ONEHOP_FAKE_STEP("cuMemRetainAllocationHandle");

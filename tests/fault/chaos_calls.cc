@@ -390,7 +390,7 @@ void ChaosRank::memory(Random& random) {
             static_cast<std::ptrdiff_t>(buffer.bytes()),
         "allocate");
   std::fill_n(buffer.local(), buffer.bytes(), mark(rank_.value));
-  const int channel = static_cast<int>(random.below(SymmetricBuffer::kChannels));
+  const int channel = static_cast<int>(random.below(SymmetricBuffer::kDefaultChannels));
   begin("barrier of a buffer");
   buffer.barrier(channel, timeout_);
   for (Rank r{0}; r.value < n; ++r.value) {

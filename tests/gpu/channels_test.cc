@@ -216,7 +216,7 @@ TEST_P(CudaChannels, ARankThatDoesNotComeEndsTheWaitsAndTheHostHears) {
 
 TEST_P(CudaChannels, TilesComeWithTheirSignals) {
   run([](Group& group, Gpu& gpu) {
-    constexpr unsigned kBlocks = SymmetricBuffer::kChannels / 2;
+    constexpr unsigned kBlocks = SymmetricBuffer::kDefaultChannels / 2;
     constexpr std::uint32_t kMost = 40'000;
     const SymmetricBuffer buffer = group.allocate(std::size_t{2} * kBlocks * kMost);
     auto* const counts = gpu.make<std::uint32_t>(2);

@@ -93,6 +93,7 @@ class UserKernels {
       : gpu_(gpu),
         ring_(load(gpu, "user_ring")),
         signals_(load(gpu, "user_signals")),
+        misuse_(load(gpu, "user_misuse")),
         delay_(load(gpu, "user_delay")) {}
 
   void ring(unsigned blocks, unsigned threads, const RingParams& params) const {
@@ -101,6 +102,7 @@ class UserKernels {
   void signals(unsigned blocks, unsigned threads, const RingParams& params) const {
     launch(signals_, blocks, threads, params, "user_signals");
   }
+  void misuse(const MisuseParams& params) const { launch(misuse_, 1, 32, params, "user_misuse"); }
   void delay(std::chrono::milliseconds time) const {
     const DelayParams params{static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count())};
     launch(delay_, 1, 1, params, "user_delay");
@@ -123,6 +125,7 @@ class UserKernels {
   const Gpu& gpu_;
   CUfunction ring_;
   CUfunction signals_;
+  CUfunction misuse_;
   CUfunction delay_;
 };
 

@@ -84,12 +84,14 @@ TEST_P(CudaRegistered, MemoryIsReachedByEveryRankAndStaysItsUsers) {
 
 TEST_P(CudaRegistered, MemoryIsUsedByKernelsAndCollectives) {
   run([](Group& group, Gpu& gpu) {
-    constexpr unsigned kBlocks = SymmetricBuffer::kChannels;
+    constexpr unsigned kBlocks = 24;
     constexpr std::uint32_t kWords = 777;
     constexpr std::size_t kCount = 50'000;
     const UserKernels kernels(gpu);
     std::byte* const whole = gpu.allocate(offset_of(group) + kCount * 4);
-    SymmetricBuffer buffer = group.register_buffer(whole + offset_of(group), kCount * 4);
+    SymmetricBuffer buffer =
+        group.register_buffer(whole + offset_of(group), kCount * 4, {.channels = kBlocks});
+    EXPECT_EQ(buffer.channels(), static_cast<int>(kBlocks));
     auto* const counts = gpu.make<std::uint32_t>(2);
     group.barrier();
     kernels.ring(kBlocks, 256,

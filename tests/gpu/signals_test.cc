@@ -97,7 +97,7 @@ TEST_P(CudaSignals, BarriersOnStreamsOrderMemoryAmongAll) {
     for (int r = 0; r < group.size(); ++r) logs.emplace_back(gpu, kRounds);
     for (std::size_t i = 0; i < kRounds; ++i) {
       gpu.fill(buffer.local(), part_of(group.rank().value, i), kWords);
-      buffer.barrier(gpu.stream(), static_cast<int>(i % SymmetricBuffer::kChannels));
+      buffer.barrier(gpu.stream(), static_cast<int>(i % SymmetricBuffer::kDefaultChannels));
       for (int r = 0; r < group.size(); ++r) {
         gpu.copy(got, buffer.peer(Rank{r}), kWords * 4);
         logs[static_cast<std::size_t>(r)].note(i, got, kWords);
@@ -139,7 +139,7 @@ TEST_P(CudaSignals, AreReplayedInGraphs) {
 
 TEST_P(CudaSignals, UsersKernelsWriteToTheirPeersAndMeetOrSignalThem) {
   run([](Group& group, Gpu& gpu) {
-    constexpr unsigned kBlocks = SymmetricBuffer::kChannels;
+    constexpr unsigned kBlocks = SymmetricBuffer::kDefaultChannels;
     constexpr std::uint32_t kWords = 777;
     const UserKernels kernels(gpu);
     const SymmetricBuffer whole = group.allocate(64 + kBlocks * kWords * 4);
@@ -198,10 +198,90 @@ TEST_P(CudaSignals, AUsersKernelWhoseBarrierFailsReturnsAndTheHostHears) {
   });
 }
 
+/// A kernel of the last rank passes `rank` and `channel`; all ranks hear `what`, and no pad was written to.
+void expect_refused_in_kernel(Group& group, Gpu& gpu, int function, int rank, int channel,
+                              const std::string& what) {
+  const UserKernels kernels(gpu);
+  constexpr int kChannels = 3;
+  const SymmetricBuffer buffer = group.allocate(4096, {.channels = kChannels});
+  const DeviceView view = buffer.device_view(std::chrono::seconds{10});
+  EXPECT_EQ(view.channels, kChannels);
+  auto* const returned = gpu.make<std::uint32_t>(1);
+  const Rank odd{group.size() - 1};
+  group.barrier();
+  if (group.rank() == odd) {
+    kernels.misuse(
+        {.view = view, .function = function, .rank = rank, .channel = channel, .returned = returned});
+    gpu.wait();
+    EXPECT_THAT(gpu.read(returned, 1), ::testing::ElementsAre(1u));
+    constexpr std::size_t kWords = (kChannels + 2) * sizeof(SignalChannel) / sizeof(std::uint32_t);
+    for (int r = 0; r < group.size(); ++r) {
+      EXPECT_THAT(gpu.read(view.signal_pads[r], kWords), ::testing::Each(0u)) << "pad of rank " << r;
+      EXPECT_THAT(gpu.read(words_of(buffer.peer(Rank{r})), 1024), ::testing::Each(0u)) << "rank " << r;
+    }
+  }
+  try {
+    // The other ranks hear of it after a while.
+    for (int i = 0; i < 1000; ++i) {
+      group.synchronize(gpu.stream());
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    }
+    ADD_FAILURE() << "rank " << group.rank().value << " never heard of it";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+    EXPECT_EQ(error.origin(), odd) << error.what();
+    EXPECT_THAT(error.message(), ::testing::HasSubstr(what));
+  }
+  gpu.synchronize_device();
+}
+
+TEST_P(CudaSignals, AChannelThatTheBufferDoesNotHaveIsRefusedInTheKernel) {
+  for (int function = 0; function < MisuseParams::kFunctions; ++function) {
+    for (const int channel : {3, -1}) {
+      run([&](Group& group, Gpu& gpu) {
+        expect_refused_in_kernel(group, gpu, function, 0, channel,
+                                 fmt::format("used channel {} of a buffer that has 0..2", channel));
+      });
+    }
+  }
+}
+
+TEST_P(CudaSignals, ARankThatTheGroupDoesNotHaveIsRefusedInTheKernel) {
+  for (const int function : {MisuseParams::put_signal, MisuseParams::wait_signal, MisuseParams::put_tile,
+                             MisuseParams::wait_tile}) {
+    run([&](Group& group, Gpu& gpu) {
+      expect_refused_in_kernel(
+          group, gpu, function, group.size(), 0,
+          fmt::format("named rank {} of a group that has 0..{}", group.size(), group.size() - 1));
+    });
+  }
+}
+
+TEST_P(CudaSignals, BlocksHaveAsManyChannelsAsTheBufferWasMadeWith) {
+  run([](Group& group, Gpu& gpu) {
+    constexpr unsigned kBlocks = 40;
+    constexpr std::uint32_t kWords = 321;
+    const UserKernels kernels(gpu);
+    const SymmetricBuffer buffer = group.allocate(kBlocks * kWords * 4, {.channels = kBlocks});
+    const DeviceView view = buffer.device_view(std::chrono::seconds{10});
+    auto* const counts = gpu.make<std::uint32_t>(2);
+    group.barrier();
+    kernels.ring(kBlocks, 64,
+                 {.view = view, .words = kWords, .rounds = 100, .wrong = counts, .gave_up = counts + 1});
+    buffer.barrier(gpu.stream(), kBlocks - 1);
+    kernels.signals(kBlocks / 2, 64,
+                    {.view = view, .words = kWords, .rounds = 100, .wrong = counts, .gave_up = counts + 1});
+    group.synchronize(gpu.stream());
+    EXPECT_THAT(gpu.read(counts, 2), ::testing::Each(0u));
+    EXPECT_THROW(buffer.wait_signal(gpu.stream(), Rank{0}, kBlocks), Error);
+    group.barrier();
+  });
+}
+
 TEST_P(CudaSignals, BadArgumentsOfAWaitAreThisRanksErrorAlone) {
   run([](Group& group, Gpu& gpu) {
     const SymmetricBuffer buffer = group.allocate(64);
-    for (const int channel : {-1, SymmetricBuffer::kChannels})
+    for (const int channel : {-1, SymmetricBuffer::kDefaultChannels})
       EXPECT_THROW(buffer.wait_signal(gpu.stream(), Rank{0}, channel), Error);
     EXPECT_THROW(buffer.wait_signal(gpu.stream(), Rank{-1}), Error);
     EXPECT_THROW((void)buffer.device_view(std::chrono::milliseconds{-1}), Error);
@@ -215,7 +295,7 @@ TEST_P(CudaSignals, BadArgumentsOfABarrierOrASignalAreHeardByAll) {
       const SymmetricBuffer buffer = group.allocate(64);
       const Rank odd{group.size() - 1};
       if (group.rank() == odd) {
-        EXPECT_THROW(which == 0   ? buffer.barrier(gpu.stream(), SymmetricBuffer::kChannels)
+        EXPECT_THROW(which == 0   ? buffer.barrier(gpu.stream(), SymmetricBuffer::kDefaultChannels)
                      : which == 1 ? buffer.put_signal(gpu.stream(), Rank{0}, -1)
                                   : buffer.put_signal(gpu.stream(), Rank{group.size()}),
                      Error);

@@ -1,5 +1,6 @@
 // Kernels of a user: nothing but the public device headers.
 #include "onehop/device/signal.cuh"
+#include "onehop/device/tile.cuh"
 
 #include "test_kernels.h"
 
@@ -65,6 +66,32 @@ extern "C" __global__ void user_signals(const __grid_constant__ onehop::testing:
     there = tell_and_hear(left, right, read);
   }
   if (!there && threadIdx.x == 0) atomicAdd(p.gave_up, 1u);
+}
+
+extern "C" __global__ void user_misuse(const __grid_constant__ onehop::testing::MisuseParams p) {
+  using onehop::testing::MisuseParams;
+  bool came = false;
+  switch (p.function) {
+    case MisuseParams::put_signal:
+      if (threadIdx.x == 0) onehop::device::put_signal(p.view, p.rank, p.channel);
+      break;
+    case MisuseParams::wait_signal:
+      if (threadIdx.x == 0) came = onehop::device::wait_signal(p.view, p.rank, p.channel);
+      break;
+    case MisuseParams::barrier:
+      came = onehop::device::barrier(p.view, p.channel);
+      break;
+    case MisuseParams::barrier_relaxed:
+      came = onehop::device::barrier_relaxed(p.view, p.channel);
+      break;
+    case MisuseParams::put_tile:
+      onehop::device::put_tile(p.view, p.rank, p.channel, 1024, p.view.peers[p.view.rank], 512);
+      break;
+    default:
+      came = onehop::device::wait_tile(p.view, p.rank, p.channel);
+      break;
+  }
+  if (threadIdx.x == 0) *p.returned = 1 + (came ? 1 : 0);
 }
 
 extern "C" __global__ void user_delay(const __grid_constant__ onehop::testing::DelayParams p) {

@@ -18,6 +18,19 @@ struct RingParams {
   std::uint32_t* gave_up = nullptr;  ///< counts blocks whose barrier failed
 };
 
+/// user_misuse: one warp that passes a channel or rank, perhaps out of range, to one of the functions that
+/// take them.
+struct MisuseParams {
+  enum Function { put_signal, wait_signal, barrier, barrier_relaxed, put_tile, wait_tile };
+  static constexpr int kFunctions = 6;
+
+  DeviceView view;
+  int function = 0;
+  int rank = 0;
+  int channel = 0;
+  std::uint32_t* returned = nullptr;  ///< 1 + what the function returned; 1 where it returns nothing
+};
+
 /// user_delay: one thread that does nothing for a while.
 struct DelayParams {
   std::uint64_t nanoseconds = 0;

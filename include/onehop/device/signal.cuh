@@ -1,5 +1,6 @@
 // Signals, waits and barriers for kernels, over the pads of a symmetric buffer.
 //
+//   // Every block has a channel of its own: group.allocate(bytes, {.channels = kBlocks})
 //   __global__ void step(onehop::DeviceView view) {
 //     auto* mine = reinterpret_cast<float*>(view.peers[view.rank]);
 //     ...                                                       // write to own or peers' memory
@@ -10,6 +11,9 @@
 // Every wait ends: with what it waits for, or false when the view's timeout passed, the awaited rank has
 // left, or the group failed. Then the kernel should return; the host hears of it (Group::check,
 // Group::synchronize), and later waits of this rank fail at once. Nothing traps: the context stays usable.
+//
+// Channels are 0 to view.channels - 1, ranks 0 to view.size - 1. A call with any other one does nothing but
+// fail like a wait: it returns false, and the host hears which channel or rank it was and what the limit is.
 //
 // A channel belongs to one thread (put_signal, wait_signal) or one block (barrier) of the rank at a time, and
 // to the same one's counterpart on the others.
@@ -68,13 +72,15 @@ inline constexpr int kPollsPerLook = 256;
 inline constexpr std::uint64_t kHopeless = 0;
 inline constexpr std::uint64_t kLookOnceMore = 1;
 
-static __device__ __noinline__ void record_fault(const DeviceGuard& guard, DeviceFault::Reason reason,
-                                                 int awaited, std::uint32_t phase) {
+static __device__ __noinline__ void tell_host(const DeviceGuard& guard, std::uint64_t fault) {
   // The first of this rank's threads tells the host.
-  if (atomicExch(guard.failed, 1u) == 0) {
-    store_relaxed(guard.fault, static_cast<std::uint64_t>(reason) << 56 |
-                                   static_cast<std::uint64_t>(awaited) << 48 | phase);
-  }
+  if (atomicExch(guard.failed, 1u) == 0) store_relaxed(guard.fault, fault);
+}
+
+__device__ __forceinline__ void record_fault(const DeviceGuard& guard, DeviceFault::Reason reason,
+                                             int awaited, std::uint32_t phase) {
+  tell_host(guard,
+            static_cast<std::uint64_t>(reason) << 56 | static_cast<std::uint64_t>(awaited) << 48 | phase);
 }
 
 /// What becomes of a wait for `awaited` that began long ago. Returns its deadline (pass it on the next time;
@@ -117,62 +123,80 @@ __device__ __forceinline__ bool wait_until(const DeviceGuard& guard, int awaited
 
 // --- signals and barriers over a buffer's pads ---
 
-__device__ __forceinline__ DevicePad& pad_of(const DeviceView& view, int rank) {
-  return *reinterpret_cast<DevicePad*>(view.signal_pads[rank]);
+/// Whether the buffer has this channel and its group this rank. If not, the host hears of it.
+[[nodiscard]] __device__ __forceinline__ bool in_range(const DeviceView& view, int rank, int channel,
+                                                       DeviceFault::Phase phase) {
+  const bool no_rank = static_cast<unsigned>(rank) >= static_cast<unsigned>(view.size);
+  const bool no_channel = static_cast<unsigned>(channel) >= static_cast<unsigned>(view.channels);
+  if (!no_rank && !no_channel) return true;
+  const DeviceFault::Reason reason = no_rank ? DeviceFault::no_rank : DeviceFault::no_channel;
+  const auto limit = static_cast<std::uint64_t>(no_rank ? view.size : view.channels);
+  tell_host(view.guard, static_cast<std::uint64_t>(reason) << 56 | static_cast<std::uint64_t>(phase) << 48 |
+                            limit << 32 | static_cast<std::uint32_t>(no_rank ? rank : channel));
+  return false;
+}
+
+/// Of the pad of rank `rank`; both must be in range.
+__device__ __forceinline__ SignalChannel& channel_of(const DeviceView& view, int rank, int channel) {
+  return reinterpret_cast<SignalChannel*>(view.signal_pads[rank])[channel];
 }
 
 /// Tells `dst` that what this thread wrote before (and what it knows that others wrote) is ready.
 __device__ inline void put_signal(const DeviceView& view, int dst, int channel) {
-  std::uint32_t& count = pad_of(view, view.rank).sent[channel][dst];
+  if (!in_range(view, dst, channel, DeviceFault::signal)) return;
+  std::uint32_t& count = channel_of(view, view.rank, channel).sent[dst];
   // release.sys: pairs with the acquire in wait_signal(); publishes the data.
-  store_release(&pad_of(view, dst).signal[channel][view.rank], ++count);
+  store_release(&channel_of(view, dst, channel).signal[view.rank], ++count);
 }
 
 /// Waits for the next signal of `src`. On false no signal was taken.
 __device__ inline bool wait_signal(const DeviceView& view, int src, int channel) {
-  DevicePad& own = pad_of(view, view.rank);
-  const std::uint32_t wanted = own.awaited[channel][src] + 1;
-  const std::uint32_t* const word = &own.signal[channel][src];
+  if (!in_range(view, src, channel, DeviceFault::signal)) return false;
+  SignalChannel& own = channel_of(view, view.rank, channel);
+  const std::uint32_t wanted = own.awaited[src] + 1;
+  const std::uint32_t* const word = &own.signal[src];
   // acquire.sys: pairs with the release in put_signal().
   const bool came = wait_until(view.guard, src, DeviceFault::signal,
                                [=] { return static_cast<std::int32_t>(load_acquire(word) - wanted) >= 0; });
-  if (came) own.awaited[channel][src] = wanted;
+  if (came) own.awaited[src] = wanted;
   return came;
 }
 
 /// All ranks' blocks arrive at this channel; what any of their threads wrote before is visible to all after.
 /// Called by all threads of one block of at least `view.size` threads.
 __device__ inline bool barrier(const DeviceView& view, int channel) {
-  DevicePad& own = pad_of(view, view.rank);
-  const std::uint32_t epoch = own.barriers[channel] + 1;
+  if (!in_range(view, view.rank, channel, DeviceFault::barrier)) return false;
+  SignalChannel& own = channel_of(view, view.rank, channel);
+  const std::uint32_t epoch = own.barriers + 1;
   __syncthreads();  // everyone has read the epoch, and the block's writes come before the signals
   const int peer = static_cast<int>(threadIdx.x);
   bool came = true;
   if (peer < view.size && peer != view.rank) {
     // release.sys: pairs with the acquire below, on the peer; publishes what the block wrote.
-    store_release(&pad_of(view, peer).barrier[channel][view.rank], epoch);
-    const std::uint32_t* const word = &own.barrier[channel][peer];
+    store_release(&channel_of(view, peer, channel).barrier[view.rank], epoch);
+    const std::uint32_t* const word = &own.barrier[peer];
     came = wait_until(view.guard, peer, DeviceFault::barrier,
                       [=] { return static_cast<std::int32_t>(load_acquire(word) - epoch) >= 0; });
   }
-  if (peer == 0) own.barriers[channel] = epoch;
+  if (peer == 0) own.barriers = epoch;
   return __syncthreads_and(came ? 1 : 0) != 0;
 }
 
 /// The same without ordering data: for kernels that only need to know that everyone is there.
 __device__ inline bool barrier_relaxed(const DeviceView& view, int channel) {
-  DevicePad& own = pad_of(view, view.rank);
-  const std::uint32_t epoch = own.barriers[channel] + 1;
+  if (!in_range(view, view.rank, channel, DeviceFault::barrier)) return false;
+  SignalChannel& own = channel_of(view, view.rank, channel);
+  const std::uint32_t epoch = own.barriers + 1;
   __syncthreads();
   const int peer = static_cast<int>(threadIdx.x);
   bool came = true;
   if (peer < view.size && peer != view.rank) {
-    store_relaxed(&pad_of(view, peer).barrier[channel][view.rank], epoch);
-    const std::uint32_t* const word = &own.barrier[channel][peer];
+    store_relaxed(&channel_of(view, peer, channel).barrier[view.rank], epoch);
+    const std::uint32_t* const word = &own.barrier[peer];
     came = wait_until(view.guard, peer, DeviceFault::barrier,
                       [=] { return static_cast<std::int32_t>(load_relaxed(word) - epoch) >= 0; });
   }
-  if (peer == 0) own.barriers[channel] = epoch;
+  if (peer == 0) own.barriers = epoch;
   return __syncthreads_and(came ? 1 : 0) != 0;
 }
 

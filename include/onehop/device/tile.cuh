@@ -73,6 +73,7 @@ __device__ __forceinline__ uint4 narrow(const float (&elements)[kPerVector<T>]) 
 /// matching wait_tile or wait_signal returns when they are there. `dst` may be this rank.
 __device__ inline void put_tile(const DeviceView& view, int dst, int channel, std::size_t offset,
                                 const void* from, std::size_t bytes) {
+  if (!in_range(view, dst, channel, DeviceFault::signal)) return;
   const auto* const source = static_cast<const uint4*>(from);
   auto* const target = reinterpret_cast<uint4*>(view.peers[dst] + offset);
   constexpr int kAtATime = 4;  // loads under way before their stores

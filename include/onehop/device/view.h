@@ -22,10 +22,12 @@ struct DeviceGuard {
 };
 
 /// What a wait that did not succeed leaves for the host: one word, so that it arrives whole.
-/// reason << 56 | awaited rank << 48 | phase.
+/// reason << 56 | awaited rank << 48 | phase; and for an argument out of range (no_channel, no_rank)
+/// reason << 56 | phase << 48 | limit << 32 | argument.
 struct DeviceFault {
-  /// misplaced: no wait, but what the awaited rank said of its symmetric memory. Append only.
-  enum Reason : std::uint32_t { none = 0, timeout = 1, left = 2, misplaced = 3 };
+  /// misplaced: no wait, but what the awaited rank said of its symmetric memory. no_channel, no_rank: the
+  /// kernel passed a channel or a rank that the buffer does not have. Append only.
+  enum Reason : std::uint32_t { none = 0, timeout = 1, left = 2, misplaced = 3, no_channel = 4, no_rank = 5 };
   /// What the wait belonged to. Append only.
   enum Phase : std::uint32_t {
     user = 0,
@@ -49,23 +51,22 @@ struct DeviceFault {
 struct DeviceView {
   int rank = 0;
   int size = 0;
+  int channels = 0;       ///< of signals: 0 to channels - 1 (BufferOptions::channels)
   std::size_t bytes = 0;  ///< of each rank's part
   std::byte* peers[kMaxDevices] = {};
-  std::uint32_t* signal_pads[kMaxDevices] = {};  ///< laid out as DevicePad says
+  std::uint32_t* signal_pads[kMaxDevices] = {};  ///< `channels` SignalChannels each
   DeviceGuard guard;
 };
 
-/// One rank's signal pad in device memory. Words of the first two tables are raised by peers; the rest is
+/// One channel of a rank's signal pad in device memory. The first two rows are raised by peers; the rest is
 /// where the rank keeps count, in device memory so that graph replays count on. All counters only rise; they
-/// wrap after 2^32 signals, and are compared by difference.
-struct DevicePad {
-  static constexpr int kChannels = 16;
-
-  std::uint32_t barrier[kChannels][kMaxDevices];  ///< [channel][who arrived]
-  std::uint32_t signal[kChannels][kMaxDevices];   ///< [channel][who signalled]
-  std::uint32_t sent[kChannels][kMaxDevices];     ///< own: signals given, by destination
-  std::uint32_t awaited[kChannels][kMaxDevices];  ///< own: signals taken, by source
-  std::uint32_t barriers[kChannels];              ///< own: barriers passed
+/// wrap after 2^32 signals, and are compared by difference. Rows lie in memory sectors of their own.
+struct alignas(32) SignalChannel {
+  std::uint32_t barrier[kMaxDevices];  ///< by who arrived
+  std::uint32_t signal[kMaxDevices];   ///< by who signalled
+  std::uint32_t sent[kMaxDevices];     ///< own: signals given, by destination
+  std::uint32_t awaited[kMaxDevices];  ///< own: signals taken, by source
+  std::uint32_t barriers;              ///< own: barriers passed
 };
 
 }  // namespace onehop

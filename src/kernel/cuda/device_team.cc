@@ -246,11 +246,7 @@ class CudaTeam final : public DeviceTeam {
 
   [[nodiscard]] std::optional<DeviceFailure> failure() const override {
     // Pairs with the relaxed store in record_fault(): the word is all there is to know.
-    const std::uint64_t fault = (**words_).fault.load(std::memory_order_relaxed);
-    if (fault == 0) return std::nullopt;
-    return DeviceFailure{.reason = static_cast<DeviceFault::Reason>(fault >> 56),
-                         .awaited = Rank{static_cast<int>(fault >> 48 & 0xff)},
-                         .phase = static_cast<DeviceFault::Phase>(fault & 0xffffffff)};
+    return parse_fault((**words_).fault.load(std::memory_order_relaxed));
   }
   void abort() noexcept override {
     (**words_).notice.fetch_or(DeviceGuard::kAbortNotice, std::memory_order_relaxed);

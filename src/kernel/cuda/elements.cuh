@@ -69,7 +69,7 @@ struct BF16 {
 };
 
 /// An 8-bit float of kMantissa fraction bits and exponent bias kBias; magnitudes above kLargest (the bits of
-/// a float) saturate, NaN becomes 0x7f. See encode_small in kernel/host/reduce_kernels.h.
+/// a float) count as kLargest, NaN becomes 0x7f. See encode_small in kernel/host/reduce_kernels.h.
 template <int kMantissa, int kBias, std::int32_t kLargest>
 __device__ __forceinline__ std::uint8_t encode_small(float x) {
   const std::int32_t bits = __float_as_int(x);
@@ -94,6 +94,7 @@ struct E4M3 {
     const auto half = static_cast<std::uint16_t>((x & 0x80) << 8 | (x & 0x7f) << 7);
     return (x & 0x7f) == 0x7f ? __uint_as_float(kOneNan32) : F16::widen(half) * 256.0f;
   }
+  /// No infinities: magnitudes beyond 448 become 448.
   static __device__ __forceinline__ Stored round(float x) { return encode_small<3, 7, 0x43e00000>(x); }
 };
 
@@ -104,7 +105,8 @@ struct E5M2 {
   static __device__ __forceinline__ float widen(Stored x) {
     return F16::widen(static_cast<std::uint16_t>(x << 8));  // the upper byte of an f16
   }
-  static __device__ __forceinline__ Stored round(float x) { return encode_small<2, 15, 0x47600000>(x); }
+  /// 2^16 encodes as infinity, and with it what rounds beyond 57344.
+  static __device__ __forceinline__ Stored round(float x) { return encode_small<2, 15, 0x47800000>(x); }
 };
 
 template <class T>

@@ -2,10 +2,11 @@
 //
 // A mailbox is memory of which every word is kEmpty, all ones, between uses. A sender overwrites words; a
 // receiver polls until none of the words it awaits is kEmpty, takes them and puts kEmpty back. Nothing but
-// data travels: no flags, no fences, no barrier. All ones is a NaN in every floating-point format, and no
-// other value is lost: a NaN with these bits is sent as the format's usual NaN, and every result that is NaN
-// is that one anyway (elements.cuh). Integers have no value to spare: they travel otherwise (flagged.cuh,
-// chunked.cuh).
+// data travels: no flags, no fences, no barrier. All ones is a NaN in every floating-point format (of FP8
+// four of them, since 0xff is NaN in both), and no other value is lost: a NaN with these bits is sent as the
+// format's usual NaN, and every result that is NaN is that one anyway (elements.cuh). Infinities have zeros
+// in their fractions, and so no word that holds one is all ones. Integers have no value to spare: they travel
+// otherwise (flagged.cuh, chunked.cuh).
 //
 // By the rule of two calls (call.cuh) a mailbox is empty again when it is written: whoever took from it in
 // call e - 2 put kEmpty back in that call.

@@ -8,8 +8,8 @@
 //   f32 f64              combined as they are
 //   integers             wrap around; avg is the wrapped sum divided by n, truncating
 //   avg premul_sum       scaled in the accumulation type, before that is rounded
-//   e4m3 e5m2            results beyond the largest finite value, infinities included, become that value
-//   (448, 57344)
+//   e4m3                 has no infinities: results beyond 448, infinite ones included, become 448
+//   e5m2                 has them: results that round beyond 57344 become infinite, as in f16
 //
 // Any NaN result is the same quiet NaN: 0x7fff (f16, bf16), 0x7fc00000, 0x7ff8000000000000, 0x7f (e4m3,
 // e5m2).

@@ -240,8 +240,8 @@ struct E5M2 : Narrow<std::uint8_t> {
   // The upper byte of an f16.
   ONEHOP_INLINE static F32 decode(U8 x) { return decode_f16(widen16(x) << 8); }
   ONEHOP_INLINE static U8 encode(F32 x) {
-    constexpr std::int32_t k57344 = 0x47600000;
-    return narrow8(encode_small<2, 15>(x, k57344, 0x7f, 24));
+    constexpr std::int32_t kOverflow = 0x47800000;  // 2^16, which encodes as infinity
+    return narrow8(encode_small<2, 15>(x, kOverflow, 0x7f, 24));
   }
 };
 

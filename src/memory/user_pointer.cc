@@ -1,0 +1,96 @@
+#include "memory/user_pointer.h"
+
+#include <iterator>
+#include <optional>
+
+#include "memory/cuda_pointer.h"
+
+namespace onehop {
+namespace {
+
+/// What the driver says of the allocation around a pointer.
+struct Answer {
+  CUmemorytype type{};  ///< 0: it does not know the pointer
+  int home = -1;
+  CUdeviceptr begin = 0;
+  std::size_t bytes = 0;  ///< 0: it does not say
+};
+
+/// nullopt: the driver fails.
+std::optional<Answer> ask(CUdeviceptr at) {
+  Answer answer;
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                 CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  void* values[] = {&answer.type, &answer.home, &answer.begin, &answer.bytes};
+  if (cuda_driver().PointerGetAttributes(std::size(which), which, values, at) != CUDA_SUCCESS)
+    return std::nullopt;
+  return answer;
+}
+
+bool is_captured(Stream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = cuda_driver().StreamIsCapturing(static_cast<CUstream>(stream.handle), &status);
+  return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+bool is_managed(CUdeviceptr at) {
+  unsigned managed = 0;
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED};
+  void* values[] = {&managed};
+  return cuda_driver().PointerGetAttributes(1, which, values, at) != CUDA_SUCCESS || managed != 0;
+}
+
+struct Verdict {
+  PointerDefect defect = PointerDefect::none;
+  int home = -1;          ///< other_gpu
+  std::size_t bytes = 0;  ///< too_short: that there are
+};
+
+PointerDefect judge(const Answer& answer, CUdeviceptr at, DeviceId device, Stream stream) {
+  if (answer.type == CU_MEMORYTYPE_DEVICE) {
+    return answer.home == device.value || is_managed(at) ? PointerDefect::none : PointerDefect::other_gpu;
+  }
+  if (answer.type == CUmemorytype{} && !is_captured(stream)) return PointerDefect::not_gpu_memory;
+  return PointerDefect::none;
+}
+
+Verdict check(const void* data, std::size_t bytes, DeviceId device, Stream stream) {
+  const CUdeviceptr first = cuda_pointer::address_of(data);
+  for (CUdeviceptr at = first;;) {
+    const std::optional<Answer> answer = ask(at);
+    if (!answer) return {};
+    const PointerDefect defect = judge(*answer, at, device, stream);
+    if (defect != PointerDefect::none) {
+      if (at != first) return {.defect = PointerDefect::too_short, .bytes = at - first};
+      return {.defect = defect, .home = answer->home};
+    }
+    const CUdeviceptr end = answer->begin + answer->bytes;
+    if (end <= at || end - first >= bytes) return {};
+    at = end;
+  }
+}
+
+}  // namespace
+
+PointerDefect check_pointer(const void* data, std::size_t bytes, DeviceId device, Stream stream) {
+  return check(data, bytes, device, stream).defect;
+}
+
+std::string describe_wrong_pointer(const void* data, std::size_t bytes, DeviceId device, Stream stream) {
+  const Verdict verdict = check(data, bytes, device, stream);
+  switch (verdict.defect) {
+    case PointerDefect::none:
+      break;
+    case PointerDefect::not_gpu_memory:
+      return fmt::format("{} is host memory or was freed; memory of GPU {} is needed", data, device.value);
+    case PointerDefect::other_gpu:
+      return fmt::format("{} is memory of GPU {}; memory of GPU {} is needed", data, verdict.home,
+                         device.value);
+    case PointerDefect::too_short:
+      return fmt::format("{} has {} bytes up to the end of its allocation; {} are needed", data,
+                         verdict.bytes, bytes);
+  }
+  return {};
+}
+
+}  // namespace onehop

@@ -24,6 +24,7 @@ struct Arguments {
   std::optional<int> in_place = 0;
   std::optional<ReduceOp> op{};
   std::optional<Rank> root{};
+  std::size_t sent_bytes = 0;  ///< to log, of a call whose blocks are not alike
   const CallOptions& options;
 
   [[nodiscard]] Duration timeout(Duration of_group) const { return options.timeout.value_or(of_group); }

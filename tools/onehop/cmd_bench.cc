@@ -14,6 +14,7 @@
 #include "onehop/store.h"
 
 #include "base/check.h"
+#include "base/nearest.h"
 #include "base/units.h"
 #include "bench/bench.h"
 #include "bench/nccl.h"
@@ -23,6 +24,7 @@
 #include "bench/run.h"
 #include "commands.h"
 #include "launcher.h"
+#include "output.h"
 
 namespace onehop::cli {
 namespace {
@@ -41,6 +43,7 @@ Examples:
   mpirun -n 4 onehop bench all-to-all                       joins the ranks mpirun started
 
 Started by itself, it starts the ranks; under onehop launch, torchrun, mpirun or srun it joins that job.
+Rows are written as they come, to --json as well: a run that is interrupted leaves valid JSON ("complete": false).
 Before a size is timed its result is compared, element by element on every rank, with a reference (in double
 precision where it is reduced), and the bits of ranks that get the same with each other; a difference ends the run
 with exit code 1.
@@ -81,6 +84,8 @@ struct Arguments {
   bool in_place = false;
   bool check = true;
   bool threads = false;
+  bool wide = false;
+  std::string policy = "tuned";
   std::string json_path;
   std::string html_path;
 };
@@ -100,6 +105,8 @@ void refuse_for_collective(const Arguments& arguments, const BenchOptions& optio
   only_for("--in-place", options.in_place, [](const Collective& c) { return c.can_be_in_place(); });
   only_for("--mode dependent", options.mode == BenchMode::dependent,
            [](const Collective& c) { return c.can_be_dependent(); });
+  only_for("--policy legacy", options.policy == AlgorithmPolicy::legacy,
+           [](const Collective& c) { return &c == find_collective("all-reduce"); });
   only_for("--parts", arguments.parts.has_value(),
            [](const Collective& c) { return &c == find_collective("all-reduce"); });
   if (options.cold && feeds_back(options)) {
@@ -112,6 +119,10 @@ void refuse_for_collective(const Arguments& arguments, const BenchOptions& optio
     throw UsageError(
         fmt::format("--factor makes no sense for --op {}; it is for premul_sum", to_string(options.op)));
   }
+  if (is_stdout(options.json_path) && is_stdout(options.html_path))
+    throw UsageError("'--json -' and '--html -' would both write to standard output");
+  if (options.algorithm && options.policy == AlgorithmPolicy::legacy)
+    throw UsageError("--policy legacy chooses the algorithm; leave out --algorithm");
   if (options.nccl && options.op == ReduceOp::premul_sum) {
     throw UsageError(
         "--peer nccl has no premul_sum like ours: NCCL scales and rounds every rank's input; leave out one");
@@ -140,16 +151,20 @@ BenchOptions parse(const Arguments& arguments) {
   BenchOptions options;
   options.collective = find_collective(arguments.collective);
   if (options.collective == nullptr) {
-    throw UsageError(fmt::format("there is no benchmark '{}'; known: {}", arguments.collective,
-                                 names_of_collectives([](const Collective&) { return true; })));
+    std::vector<std::string_view> names;
+    for (const Collective& each : collectives()) names.push_back(each.name);
+    const auto meant = nearest(arguments.collective, names);
+    throw UsageError(fmt::format("unknown collective '{}'; known: {}{}", arguments.collective,
+                                 names_of_collectives([](const Collective&) { return true; }),
+                                 meant ? fmt::format("; did you mean '{}'?", *meant) : ""));
   }
   if (arguments.ranks) options.ranks = parse_count("--ranks", *arguments.ranks, 1, kMaxHostRanks);
   if (arguments.root) options.root = Rank{parse_count("--root", *arguments.root, 0, kMaxHostRanks - 1)};
   if (arguments.factor) options.factor = parse_factor(*arguments.factor);
   options.warmup = parse_count("--warmup", arguments.warmup, 0, 1000000);
   if (arguments.iterations) options.iterations = parse_count("--iters", *arguments.iterations, 1, 100000);
+  options.sizes = parse_sizes(arguments.sizes);
   try {
-    options.sizes = parse_size_list(arguments.sizes);
     options.type = parse_dtype(arguments.type);
     if (arguments.op) options.op = parse_reduce_op(*arguments.op);
     options.mode = parse_bench_mode(arguments.mode);
@@ -176,6 +191,12 @@ BenchOptions parse(const Arguments& arguments) {
   }
   options.check = arguments.check;
   options.threads = arguments.threads;
+  options.wide = arguments.wide;
+  if (arguments.policy == "legacy") {
+    options.policy = AlgorithmPolicy::legacy;
+  } else if (arguments.policy != "tuned") {
+    throw UsageError(fmt::format("unknown policy '{}'; known: tuned legacy", arguments.policy));
+  }
   options.json_path = arguments.json_path;
   options.html_path = arguments.html_path;
   refuse_for_collective(arguments, options);
@@ -195,6 +216,7 @@ void refuse_for_ranks(const BenchOptions& options) {
         fmt::format("--factor {} makes sums of {} ranks leave the range of {}; use a smaller one",
                     options.factor, options.ranks, to_string(options.type)));
   }
+  refuse_empty_blocks(options);
   if (options.cuda) return;
   const char* option = options.mode != BenchMode::chain         ? "--mode"
                        : options.calls                          ? "--calls"
@@ -221,10 +243,14 @@ void run_member(Group& group, BenchOptions options, const std::string& launcher,
     run_collective_bench(group, options, {alive, nothing, nothing, nothing, failing});
     return;
   }
-  BenchReport report{options, launcher, {}, {}, {}};
+  BenchReport report;
+  report.options = options;
+  report.launcher = launcher;
+  LiveDocument json(options.json_path);
+  json.update(to_json(report));
   // mpirun and srun may give a rank a terminal of their own and pass on what it shows, to a pipe as well.
   const bool ours = launcher == "onehop" || launcher == "threads";
-  Table table(stdout, ours && ::isatty(STDOUT_FILENO) != 0);
+  Table table(is_stdout(options.json_path) ? nullptr : stdout, ours && ::isatty(STDOUT_FILENO) != 0);
   if (!options.cuda) table.begin(options, report.gpus);
   BenchListener listener;
   listener.progress = [&](std::string_view what) {
@@ -234,6 +260,7 @@ void run_member(Group& group, BenchOptions options, const std::string& launcher,
   listener.row = [&](const BenchRow& row) {
     table.row(row, options);
     report.rows.push_back(row);
+    json.update(to_json(report));
   };
   listener.failing = failing;
   listener.gpus = [&](const GpuMachine& gpus) {
@@ -245,8 +272,9 @@ void run_member(Group& group, BenchOptions options, const std::string& launcher,
     report.notes.push_back(note);
   };
   run_collective_bench(group, options, listener);
-  write_file(options.json_path, to_json(report));
-  write_file(options.html_path, to_html(report));
+  report.complete = true;
+  json.finish(to_json(report));
+  write_output(options.html_path, to_html(report));
 }
 
 int run_in_job(BenchOptions options, const JobInfo& job, bool ranks_given, DeviceChoice device) {
@@ -371,8 +399,15 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_option("--device", arguments->device, "auto (GPUs if there are enough), host or cuda")
       ->capture_default_str()
       ->type_name("NAME");
-  sub->add_option("--json", arguments->json_path, "Write the results to this file")->type_name("FILE");
-  sub->add_option("--html", arguments->html_path, "Write a page with plots to this file")->type_name("FILE");
+  sub->add_option("--policy", arguments->policy,
+                  "tuned, or legacy: which sizes go one-shot and two-shot in PyTorch (all-reduce)")
+      ->capture_default_str()
+      ->type_name("NAME");
+  sub->add_flag("--wide", arguments->wide, "All columns; else what fits 80");
+  sub->add_option("--json", arguments->json_path,
+                  "Write the results as JSON; '-': to standard output, no table")
+      ->type_name(kOutputType);
+  sub->add_option("--html", arguments->html_path, "Write a page with plots")->type_name(kOutputType);
   sub->callback([arguments, command_line, &run] {
     const BenchOptions options = parse(*arguments);
     (void)parse_device(arguments->device);

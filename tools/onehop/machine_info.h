@@ -1,4 +1,4 @@
-// The machine and the build, as reports name them. The host name is left out: reports are meant to be shown.
+// The machine and the build, as reports name them.
 #pragma once
 
 #include <string>

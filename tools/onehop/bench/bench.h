@@ -56,6 +56,8 @@ struct BenchOptions {
   std::size_t copy_scratch = 0;  ///< JoinOptions::copy_scratch_bytes
   bool nccl = false;             ///< measure NCCL beside us
   std::string tuning;            ///< file of the table the group follows; empty: none was named
+  AlgorithmPolicy policy = AlgorithmPolicy::tuned;
+  bool wide = false;  ///< the table has all columns, however many
   std::string json_path;
   std::string html_path;
 };
@@ -104,6 +106,7 @@ struct GpuMachine {
 };
 
 struct BenchReport {
+  bool complete = false;  ///< every size was measured
   BenchOptions options;
   std::string launcher;  ///< who started the ranks
   std::vector<BenchRow> rows;

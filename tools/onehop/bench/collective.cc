@@ -216,7 +216,9 @@ std::span<const Collective> collectives() {
   return kCollectives;
 }
 
-const Collective* find_collective(std::string_view name) {
+const Collective* find_collective(std::string_view typed) {
+  std::string name(typed);
+  std::replace(name.begin(), name.end(), '_', '-');
   const auto* const found = std::find_if(std::begin(kCollectives), std::end(kCollectives),
                                          [&](const Collective& each) { return each.name == name; });
   return found != std::end(kCollectives) ? found : nullptr;

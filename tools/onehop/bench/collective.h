@@ -52,6 +52,8 @@ struct Collective {
   int (*nccl)(const Nccl&, const NcclMember&, const CollectiveCall&, NcclStream);
   bool nccl_has_symmetric = false;  ///< NCCL has kernels for memory in symmetric windows
 
+  /// A barrier moves nothing: it has no sizes.
+  [[nodiscard]] constexpr bool has_data() const { return bus_factor.of != nullptr; }
   [[nodiscard]] constexpr bool rooted() const { return in.root_only || out.root_only; }
   /// A size is that of the larger side: so many blocks.
   [[nodiscard]] constexpr int blocks(int ranks) const {
@@ -69,7 +71,7 @@ struct Collective {
 
 /// All of them, all-reduce first.
 [[nodiscard]] std::span<const Collective> collectives();
-/// Null when there is none of that name.
+/// Null when there is none of that name. "all_gather" is "all-gather".
 [[nodiscard]] const Collective* find_collective(std::string_view name);
 
 /// "broadcast, reduce, gather, scatter": of those that `belongs` accepts.

@@ -37,9 +37,12 @@ TEST(Collectives, AreFoundByTheirNamesAllReduceFirst) {
     EXPECT_EQ(find_collective(each.name), &each);
     names.insert(each.name);
   }
-  EXPECT_EQ(names.size(), 8u);
+  EXPECT_EQ(names.size(), 9u);
+  for (const Collective& each : benchmarks()) EXPECT_EQ(find_collective(each.name), &each);
   EXPECT_EQ(BenchOptions{}.collective, find_collective("all-reduce"));
-  EXPECT_EQ(find_collective("all_reduce"), nullptr);
+  EXPECT_EQ(find_collective("all_reduce"), find_collective("all-reduce"));
+  EXPECT_EQ(find_collective("all_to_all-v"), find_collective("all-to-all-v"));
+  EXPECT_EQ(find_collective("allreduce"), nullptr);
 }
 
 TEST(Collectives, BusFactorsAreThoseOfNcclTests) {
@@ -59,9 +62,11 @@ TEST(Collectives, SayWhatCanBeAskedOfThem) {
   const auto names = [](bool (*belongs)(const Collective&)) { return names_of_collectives(belongs); };
   EXPECT_EQ(names([](const Collective& c) { return c.reduces; }), "all-reduce, reduce-scatter, reduce");
   EXPECT_EQ(names([](const Collective& c) { return c.rooted(); }), "broadcast, reduce, gather, scatter");
-  EXPECT_EQ(names([](const Collective& c) { return !c.can_be_in_place(); }), "all-to-all");
-  EXPECT_EQ(names([](const Collective& c) { return c.can_be_dependent(); }), "all-reduce, all-to-all");
-  EXPECT_EQ(names([](const Collective& c) { return c.same_everywhere(); }),
+  EXPECT_EQ(names([](const Collective& c) { return !c.can_be_in_place(); }),
+            "all-to-all, all-to-all-v, send-recv, barrier");
+  EXPECT_EQ(names([](const Collective& c) { return c.can_be_dependent(); }),
+            "all-reduce, all-to-all, all-to-all-v");
+  EXPECT_EQ(names([](const Collective& c) { return c.moves_data && c.same_everywhere(); }),
             "all-reduce, all-gather, broadcast");
 }
 

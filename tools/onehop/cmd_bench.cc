@@ -22,21 +22,26 @@
 #include "bench/ranks.h"
 #include "bench/report.h"
 #include "bench/run.h"
+#include "bench/shape.h"
+#include "binding.h"
 #include "commands.h"
 #include "launcher.h"
+#include "machine_info.h"
 #include "output.h"
 
 namespace onehop::cli {
 namespace {
 
 constexpr const char* kFooter = R"(
-Collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all, gather, scatter
+Collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all, gather, scatter, all-to-all-v
+(blocks of one size), send-recv (to the next rank, from the one before), barrier (host ranks)
 
 Examples:
   onehop bench all-reduce                                   all GPUs (else 4 host ranks), every result verified
   onehop bench all-gather --ranks 2 --sizes 4K,1M --type bf16
   onehop bench broadcast --root 2 --html report.html --json report.json
   onehop bench all-reduce --algorithm two-shot --buffers symmetric --in-place
+  onehop bench all-reduce --ranks 2 --sizes 1K --bind cores --repeat 5
   onehop bench reduce-scatter --device cuda --type bf16 --sizes 1K:1G:4 --peer nccl
   onehop bench all-reduce --device cuda --mode dependent --op avg
   onehop bench all-reduce --type bf16 --op premul_sum --factor 0.125
@@ -50,7 +55,7 @@ with exit code 1.
 A size is what nccl-tests counts: all-gather and gather the output of all ranks together, reduce-scatter, scatter and
 all-to-all the whole input of one rank, else the message; it is rounded down to whole blocks. time is the median of
 the slowest rank; algbw = bytes / time; busbw = algbw x 2(n-1)/n of all-reduce, x 1 of broadcast and reduce,
-x (n-1)/n of the others.
+x 1 of send-recv, x (n-1)/n of the others.
 
 On GPUs a sample is a CUDA graph of many calls; --mode says how they follow one another: chain (same input and
 output), dependent (each takes the output of the last one; all-reduce and all-to-all), isolated (one call, ranks
@@ -61,11 +66,14 @@ multicast; ONEHOP_NCCL_LIBRARY says where.
 Exit code: 0 measured and, unless --no-check, verified; 1 wrong result or failure; 2 bad usage.)";
 
 constexpr const char* kGroup = "bench";
+/// On GPUs nothing is timed that the legacy policy leaves to its caller.
+constexpr std::uint64_t kLegacyLimit = 10u << 20;
+constexpr const char* kDefaultSizes = "1K:64M:2";
 
 struct Arguments {
   std::string collective;
   std::optional<std::string> ranks;
-  std::string sizes = "1K:64M:2";
+  std::optional<std::string> sizes;
   std::string type = "f32";
   std::optional<std::string> op;
   std::optional<std::string> factor;
@@ -86,6 +94,8 @@ struct Arguments {
   bool threads = false;
   bool wide = false;
   std::string policy = "tuned";
+  std::string binding = "none";
+  std::string repeat = "1";
   std::string json_path;
   std::string html_path;
 };
@@ -98,6 +108,7 @@ void refuse_for_collective(const Arguments& arguments, const BenchOptions& optio
     throw UsageError(fmt::format("{} makes no sense for {}; it is for {}", option, collective.name,
                                  names_of_collectives(suits)));
   };
+  only_for("--sizes", arguments.sizes.has_value(), [](const Collective& c) { return c.moves_data; });
   only_for("--op", arguments.op.has_value(), [](const Collective& c) { return c.reduces; });
   only_for("--root", arguments.root.has_value(), [](const Collective& c) { return c.rooted(); });
   only_for("--algorithm", options.algorithm.has_value(),
@@ -152,7 +163,7 @@ BenchOptions parse(const Arguments& arguments) {
   options.collective = find_collective(arguments.collective);
   if (options.collective == nullptr) {
     std::vector<std::string_view> names;
-    for (const Collective& each : collectives()) names.push_back(each.name);
+    for (const Collective& each : benchmarks()) names.push_back(each.name);
     const auto meant = nearest(arguments.collective, names);
     throw UsageError(fmt::format("unknown collective '{}'; known: {}{}", arguments.collective,
                                  names_of_collectives([](const Collective&) { return true; }),
@@ -163,7 +174,8 @@ BenchOptions parse(const Arguments& arguments) {
   if (arguments.factor) options.factor = parse_factor(*arguments.factor);
   options.warmup = parse_count("--warmup", arguments.warmup, 0, 1000000);
   if (arguments.iterations) options.iterations = parse_count("--iters", *arguments.iterations, 1, 100000);
-  options.sizes = parse_sizes(arguments.sizes);
+  options.sizes = parse_sizes(arguments.sizes.value_or(kDefaultSizes));
+  if (!options.collective->moves_data) options.sizes = {0};
   try {
     options.type = parse_dtype(arguments.type);
     if (arguments.op) options.op = parse_reduce_op(*arguments.op);
@@ -192,6 +204,8 @@ BenchOptions parse(const Arguments& arguments) {
   options.check = arguments.check;
   options.threads = arguments.threads;
   options.wide = arguments.wide;
+  options.binding = parse_binding(arguments.binding);
+  options.repeat = parse_count("--repeat", arguments.repeat, 1, 1000);
   if (arguments.policy == "legacy") {
     options.policy = AlgorithmPolicy::legacy;
   } else if (arguments.policy != "tuned") {
@@ -201,6 +215,18 @@ BenchOptions parse(const Arguments& arguments) {
   options.html_path = arguments.html_path;
   refuse_for_collective(arguments, options);
   return options;
+}
+
+/// The same the other way round.
+void refuse_for_gpus(const BenchOptions& options) {
+  const char* option = !options.collective->moves_data    ? "barrier"
+                       : options.binding != Binding::none ? "--bind"
+                       : options.repeat != 1              ? "--repeat"
+                       : options.policy == AlgorithmPolicy::legacy && largest_size(options) > kLegacyLimit
+                           ? "a size above 10M with --policy legacy"
+                           : nullptr;
+  if (option != nullptr)
+    throw UsageError(fmt::format("{} is for host ranks, but these are GPUs; --device host takes it", option));
 }
 
 /// Once it is known how many ranks there are and what they are: what only GPUs can do must not seem done.
@@ -217,7 +243,10 @@ void refuse_for_ranks(const BenchOptions& options) {
                     options.factor, options.ranks, to_string(options.type)));
   }
   refuse_empty_blocks(options);
-  if (options.cuda) return;
+  if (options.cuda) {
+    refuse_for_gpus(options);
+    return;
+  }
   const char* option = options.mode != BenchMode::chain         ? "--mode"
                        : options.calls                          ? "--calls"
                        : options.parts != 1                     ? "--parts"
@@ -233,6 +262,10 @@ void refuse_for_ranks(const BenchOptions& options) {
 
 /// A member's part; rank 0 shows and keeps what was found.
 void run_member(Group& group, BenchOptions options, const std::string& launcher, Watchdog* watchdog) {
+  // Not before: how a group waits depends on how many processors its ranks have between them, and each looks
+  // at its own.
+  (void)machine_info();
+  bind_this_thread(options.binding, group.rank().value, group.size());
   options.tuning = group.tuning_file();
   const auto alive = [watchdog](std::string_view what) {
     if (watchdog != nullptr) watchdog->alive(what);
@@ -354,8 +387,8 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
                   fmt::format("Ranks to start, 1 to {} (default: all GPUs, at most {}; without GPUs 4)",
                               kMaxHostRanks, kMaxDevices))
       ->type_name("N");
-  sub->add_option("--sizes", arguments->sizes, "Bytes: a list 1K,4K,1M or a range first:last:factor")
-      ->capture_default_str()
+  sub->add_option("--sizes", arguments->sizes,
+                  "Bytes: a list 1K,4K,1M or a range first:last:factor (default 1K:64M:2)")
       ->type_name("LIST");
   sub->add_option("--type", arguments->type, "f16 bf16 f32 f64 e4m3 e5m2 i8 u8 i32 u32 i64 u64")
       ->capture_default_str()
@@ -403,6 +436,13 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
                   "tuned, or legacy: which sizes go one-shot and two-shot in PyTorch (all-reduce)")
       ->capture_default_str()
       ->type_name("NAME");
+  sub->add_option("--bind", arguments->binding, "Host ranks: none, cores (one each) or numa (a node each)")
+      ->capture_default_str()
+      ->type_name("WHERE");
+  sub->add_option("--repeat", arguments->repeat,
+                  "Host ranks: measure every size so often; spread is the slowest median over the quickest")
+      ->capture_default_str()
+      ->type_name("N");
   sub->add_flag("--wide", arguments->wide, "All columns; else what fits 80");
   sub->add_option("--json", arguments->json_path,
                   "Write the results as JSON; '-': to standard output, no table")

@@ -10,7 +10,8 @@ struct MachineInfo {
   int cpus = 0;        ///< processors this process may run on
   std::string kernel;  ///< "Linux 6.1.0"
 };
-[[nodiscard]] MachineInfo machine_info();
+/// As it was when first asked for: before a rank is bound to few of the processors.
+[[nodiscard]] const MachineInfo& machine_info();
 
 /// `git describe` of the sources when they were configured; empty outside a repository.
 [[nodiscard]] std::string build_commit();

@@ -22,6 +22,7 @@ namespace {
 constexpr const char* kFooter = R"(
 Try:
   onehop bench all-reduce                 verified sweep, 1 KB to 64 MB, 4 ranks on this machine
+  onehop compare before.json after.json   two reports of 'bench --json', row by row
   onehop tune --out tuning.json           which algorithm is quickest here, as a table that groups can follow
   onehop launch -n 4 -- ./my-program      four processes that find each other with Group::from_env()
   onehop topo                             who reaches whom, and how
@@ -99,6 +100,7 @@ int run_command(int argc, char** argv) {
   add_p2p_check(app, run);
   add_doctor(app, run);
   add_launch(app, run);
+  add_compare(app, run);
   add_help(app, run);
 
   try {

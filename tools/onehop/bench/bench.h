@@ -11,6 +11,7 @@
 #include "onehop/types.h"
 
 #include "bench/collective.h"
+#include "binding.h"
 
 namespace onehop::cli {
 
@@ -57,6 +58,8 @@ struct BenchOptions {
   bool nccl = false;             ///< measure NCCL beside us
   std::string tuning;            ///< file of the table the group follows; empty: none was named
   AlgorithmPolicy policy = AlgorithmPolicy::tuned;
+  Binding binding = Binding::none;
+  int repeat = 1;     ///< host ranks: measure every size so often, and report how far apart the figures are
   bool wide = false;  ///< the table has all columns, however many
   std::string json_path;
   std::string html_path;
@@ -92,6 +95,7 @@ struct BenchRow {
   int samples = 0;
   int batch = 0;  ///< calls per sample
   bool checked = false;
+  double spread = 0;   ///< of repeated measurements: the slowest median over the quickest; 0: there was one
   double host_ns = 0;  ///< eager mode: what queuing a call took the host
   std::vector<PeerTime> peers;
 };

@@ -48,7 +48,7 @@ std::vector<std::uint64_t> parse_sizes(const std::string& text) {
 
 void refuse_empty_blocks(const BenchOptions& options) {
   for (const std::uint64_t bytes : options.sizes) {
-    if (shape_of(options, Rank{0}, bytes).bytes != 0 || !options.collective->has_data()) continue;
+    if (shape_of(options, Rank{0}, bytes).bytes != 0 || !options.collective->moves_data) continue;
     throw UsageError(fmt::format(
         "--sizes: {} bytes hold no element of {} for each of {} blocks; use {} or more", bytes,
         to_string(options.type), options.collective->blocks(options.ranks),

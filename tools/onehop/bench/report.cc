@@ -32,6 +32,7 @@ nlohmann::json to_json(const BenchRow& row, double bus_factor) {
                         {"calls_per_sample", row.batch},
                         {"checked", row.checked}};
   if (row.host_ns > 0) out["host_ns"] = row.host_ns;
+  if (row.spread > 0) out["spread"] = row.spread;
   for (const PeerTime& peer : row.peers) {
     if (peer.time.median_us == 0) continue;
     const double algbw = algorithm_bandwidth(row.bytes, peer.time.median_us);
@@ -108,7 +109,10 @@ std::vector<Column> columns_of(const BenchOptions& options) {
   add(wide, "min", 11, [](const BenchRow& row) { return microseconds(row.time, row.time.min_us); });
   add(!peers, "p95", wide ? 11 : 10,
       [](const BenchRow& row) { return microseconds(row.time, row.time.p95_us); });
-  add(!peers && !(eager && !wide), "algbw", 8, [](const BenchRow& row) { return fixed(row.algbw); });
+  const bool repeated = options.repeat > 1;
+  add(repeated, "spread", 8, [](const BenchRow& row) { return row.spread > 0 ? fixed(row.spread) : "-"; });
+  add(!peers && !(eager && !wide) && (wide || !repeated), "algbw", 8,
+      [](const BenchRow& row) { return fixed(row.algbw); });
   add(!(peers && eager), "busbw", 8, [](const BenchRow& row) { return fixed(row.busbw); });
   add(true, "check", 6, [](const BenchRow& row) { return std::string(row.checked ? "ok" : "-"); });
   add(eager, "host(ns)", wide ? 9 : 8,
@@ -159,6 +163,8 @@ std::string describe(const BenchOptions& options) {
       options.cuda ? "GPU" : "host", options.threads ? "threads" : "processes", type_and_op(options),
       to_string(options.buffers), options.in_place ? "in place" : "out of place",
       options.algorithm ? to_string(*options.algorithm) : "auto", tuning_of(options));
+  if (options.binding != Binding::none) text += fmt::format(", bound to {}", to_string(options.binding));
+  if (options.repeat > 1) text += fmt::format(", measured {} times", options.repeat);
   if (options.policy == AlgorithmPolicy::legacy) text += ", legacy policy";
   if (options.collective->rooted()) text += fmt::format(", root {}", options.root.value);
   if (options.cuda) text += fmt::format(", {}{}", to_string(options.mode), options.cold ? ", cold" : "");
@@ -262,6 +268,8 @@ std::string to_json(const BenchReport& report) {
   }
   add_origin(document);
   document["complete"] = report.complete;
+  document["run"]["bind"] = to_string(options.binding);
+  document["run"]["repeat"] = options.repeat;
   document["run"]["policy"] = policy_of(options);
   if (report.gpus) document["machine"]["gpus"] = to_json(*report.gpus);
   if (!report.notes.empty()) document["notes"] = report.notes;

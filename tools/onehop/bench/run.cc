@@ -94,9 +94,16 @@ class Measurement {
     }
     listener.progress(size + ": timing");
     choose_batch();
-    std::vector<double> samples(static_cast<std::size_t>(row_.samples));
-    for (double& sample : samples) sample = time_batch() / row_.batch;
-    row_.time = bench_time(slowest_rank(gather(group_, samples)));
+    std::vector<BenchTime> times;
+    for (int i = 0; i < options_.repeat; ++i) {
+      std::vector<double> samples(static_cast<std::size_t>(row_.samples));
+      for (double& sample : samples) sample = time_batch() / row_.batch;
+      times.push_back(bench_time(slowest_rank(gather(group_, samples))));
+    }
+    std::sort(times.begin(), times.end(),
+              [](const BenchTime& a, const BenchTime& b) { return a.median_us < b.median_us; });
+    row_.time = times[(times.size() - 1) / 2];
+    if (options_.repeat > 1) row_.spread = times.back().median_us / times.front().median_us;
     row_.algbw = algorithm_bandwidth(row_.bytes, row_.time.median_us);
     row_.busbw = row_.algbw * options_.collective->bus_factor.of(group_.size());
     return row_;

@@ -260,8 +260,20 @@ void refuse_for_ranks(const BenchOptions& options) {
   }
 }
 
-/// A member's part; rank 0 shows and keeps what was found.
-void run_member(Group& group, BenchOptions options, const std::string& launcher, Watchdog* watchdog) {
+/// What rank 0 keeps. Begun before it joins, so that a run that is ended at once leaves a document, too.
+struct KeptReport {
+  KeptReport(const BenchOptions& options, const std::string& launcher) : json(options.json_path) {
+    report.options = options;
+    report.launcher = launcher;
+    json.update(to_json(report));
+  }
+
+  BenchReport report;
+  LiveDocument json;
+};
+
+/// A member's part; rank 0 (alone) has `kept`, and shows and keeps what was found.
+void run_member(Group& group, BenchOptions options, KeptReport* kept, Watchdog* watchdog) {
   // Not before: how a group waits depends on how many processors its ranks have between them, and each looks
   // at its own.
   (void)machine_info();
@@ -271,18 +283,15 @@ void run_member(Group& group, BenchOptions options, const std::string& launcher,
     if (watchdog != nullptr) watchdog->alive(what);
   };
   const auto failing = [watchdog](const Error& error) { expect_end(watchdog, error); };
-  if (group.rank() != Rank{0}) {
+  if (kept == nullptr) {
     const auto nothing = [](const auto&) {};
     run_collective_bench(group, options, {alive, nothing, nothing, nothing, failing});
     return;
   }
-  BenchReport report;
+  BenchReport& report = kept->report;
   report.options = options;
-  report.launcher = launcher;
-  LiveDocument json(options.json_path);
-  json.update(to_json(report));
   // mpirun and srun may give a rank a terminal of their own and pass on what it shows, to a pipe as well.
-  const bool ours = launcher == "onehop" || launcher == "threads";
+  const bool ours = report.launcher == "onehop" || report.launcher == "threads";
   Table table(is_stdout(options.json_path) ? nullptr : stdout, ours && ::isatty(STDOUT_FILENO) != 0);
   if (!options.cuda) table.begin(options, report.gpus);
   BenchListener listener;
@@ -293,7 +302,7 @@ void run_member(Group& group, BenchOptions options, const std::string& launcher,
   listener.row = [&](const BenchRow& row) {
     table.row(row, options);
     report.rows.push_back(row);
-    json.update(to_json(report));
+    kept->json.update(to_json(report));
   };
   listener.failing = failing;
   listener.gpus = [&](const GpuMachine& gpus) {
@@ -306,7 +315,7 @@ void run_member(Group& group, BenchOptions options, const std::string& launcher,
   };
   run_collective_bench(group, options, listener);
   report.complete = true;
-  json.finish(to_json(report));
+  kept->json.finish(to_json(report));
   write_output(options.html_path, to_html(report));
 }
 
@@ -321,8 +330,10 @@ int run_in_job(BenchOptions options, const JobInfo& job, bool ranks_given, Devic
   }
   if (options.nccl) forbid_nccl_multicast();
   const std::unique_ptr<Watchdog> watchdog = watch(options);  // outlives the group, which waits for its GPU
+  std::optional<KeptReport> kept;
+  if (job.rank == Rank{0}) kept.emplace(options, job.launcher);
   Group group = Group::from_env(join);
-  run_member(group, options, job.launcher, watchdog.get());
+  run_member(group, options, kept ? &*kept : nullptr, watchdog.get());
   return kExitOk;
 }
 
@@ -336,6 +347,7 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
     const std::lock_guard lock(mutex);
     failures.push_back({rank, code, message});
   };
+  KeptReport kept(options, "threads");
   std::vector<std::thread> threads;
   for (int rank = 0; rank < options.ranks; ++rank) {
     threads.emplace_back([&, rank] {
@@ -345,7 +357,7 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
         join.rank = Rank{rank};
         join.size = options.ranks;
         Group group = Group::join(store, join);
-        run_member(group, options, "threads", watchdog.get());
+        run_member(group, options, rank == 0 ? &kept : nullptr, watchdog.get());
       } catch (const Error& error) {
         failed(rank, error.code(), error.message());
       } catch (const std::bad_alloc&) {

@@ -23,8 +23,8 @@ constexpr const char* kEnvironment = "environment";
 
 void print_environment() {
   fmt::print(
-      "An empty variable counts as not set. A value that makes no sense is a warning, and so is a\n"
-      "variable that begins with ONEHOP_ and is none of these.\n");
+      "An empty variable counts as not set. A value that makes no sense is a warning,\n"
+      "and so is a variable that begins with ONEHOP_ and is none of these.\n");
   for (const Variable& each : variables()) {
     fmt::print("\n{} ({})\n", each.name, each.readers);
     fmt::print("{}", wrapped(std::string(each.meaning), "  "));

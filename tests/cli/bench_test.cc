@@ -212,7 +212,7 @@ TEST_F(Bench, JsonOfTheMachineGoesBesideTheTextOrInsteadOfIt) {
     const auto path = base_ / "machine.json";
     const Result both = run({each, "--json", path}, options_);
     EXPECT_EQ(both.exit_code, 0) << both.err;
-    EXPECT_THAT(both.out, HasSubstr("processor"));
+    EXPECT_THAT(both.out, HasSubstr(std::string("onehop ") + each + " --json "));
     EXPECT_TRUE(json::parse(read(path)).is_object());
     EXPECT_TRUE(json::parse(run({each, "--json", "-"}, options_).out).is_object());
     EXPECT_TRUE(json::parse(run({each, "--json"}, options_).out).is_object());

@@ -27,11 +27,11 @@ class Interrupted : public ::testing::TestWithParam<std::string> {
   ~Interrupted() override { std::filesystem::remove_all(base_); }
 
   /// Many rows, each of which is found soon, so that it is ended amidst them.
-  [[nodiscard]] std::vector<std::string> many_rows(const std::string& json) const {
+  [[nodiscard]] std::vector<std::string> many_rows(const std::string& to) const {
     std::string sizes = "4K";
     for (int i = 0; i < 3000; ++i) sizes += ",4K";
     std::vector<std::string> arguments = {"bench",   "all-reduce", "--device", "host", "--ranks", "2",
-                                          "--iters", "20",         "--sizes",  sizes,  "--json",  json};
+                                          "--iters", "20",         "--sizes",  sizes,  "--json",  to};
     if (GetParam() == "threads") arguments.emplace_back("--threads");
     return arguments;
   }

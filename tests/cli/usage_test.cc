@@ -228,7 +228,7 @@ TEST(Help, WithoutACommandIsThatOfAllAndOfTheEnvironmentEveryVariable) {
   const Result result = run({"help", "environment"});
   EXPECT_EQ(result.exit_code, 0);
   for (const Variable& each : variables())
-    EXPECT_THAT(result.out, HasSubstr("\n" + std::string(each.name) + " ("));
+    EXPECT_THAT(result.out, HasSubstr(std::string(each.name).append(" (")));
   EXPECT_THAT(result.out, HasSubstr("values: trace, debug, info, warn, error or off"));
 }
 

@@ -452,7 +452,7 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
       ->capture_default_str()
       ->type_name("WHERE");
   sub->add_option("--repeat", arguments->repeat,
-                  "Host ranks: measure every size so often; spread is the slowest median over the quickest")
+                  "Host ranks: measure every size so often; spread: slowest median over quickest")
       ->capture_default_str()
       ->type_name("N");
   sub->add_flag("--wide", arguments->wide, "All columns; else what fits 80");

@@ -54,8 +54,9 @@ double parse_threshold(const std::string& text) {
 
 int run_compare(const Arguments& arguments, double threshold) {
   check_writable(arguments.json);
-  const Comparison comparison = compare(parse_report(read(arguments.a), arguments.a),
-                                        parse_report(read(arguments.b), arguments.b), threshold);
+  ReportRows a = parse_report(read(arguments.a), arguments.a);
+  const Comparison comparison =
+      compare(std::move(a), parse_report(read(arguments.b), arguments.b), threshold);
   if (!is_stdout(arguments.json)) print(to_text(comparison));
   write_output(arguments.json, to_json(comparison));
   return arguments.fail && comparison.slower > 0 ? kExitFailed : kExitOk;

@@ -256,9 +256,8 @@ void add_tune(CLI::App& app, const std::vector<std::string>& command_line, std::
   sub->add_option("--sizes", arguments->sizes,
                   "Bytes: a list 1K,4K,1M or a range first:last:factor (default: 1K:1G:4; host 1K:16M:4)")
       ->type_name("LIST");
-  sub->add_option(
-         "--types", arguments->types,
-         "Types to measure, say bf16,f32; all floats follow the floats among them, the rest the rest")
+  sub->add_option("--types", arguments->types,
+                  "Types to measure, say bf16,f32; floats stand for all floats, others for all others")
       ->capture_default_str()
       ->type_name("LIST");
   sub->add_option("--iters", arguments->iterations,

@@ -25,3 +25,20 @@ add_library(onehop_asio INTERFACE)
 target_include_directories(onehop_asio SYSTEM INTERFACE ${ONEHOP_ASIO_INCLUDE})
 target_compile_definitions(onehop_asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED)
 target_link_libraries(onehop_asio INTERFACE Threads::Threads)
+
+# NVTX3 is header-only and part of every CUDA toolkit; the host backend alone has it where the headers happen to be.
+if(ONEHOP_NVTX)
+  find_path(ONEHOP_NVTX_INCLUDE nvtx3/nvToolsExt.h
+    HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDAToolkit_ROOT ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES include)
+  if(ONEHOP_NVTX_INCLUDE)
+    # A directory with that header alone: beside it a toolkit has all of CUDA, which the host's sources must not see.
+    file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/nvtx)
+    file(CREATE_LINK ${ONEHOP_NVTX_INCLUDE}/nvtx3 ${PROJECT_BINARY_DIR}/nvtx/nvtx3 COPY_ON_ERROR SYMBOLIC)
+    add_library(onehop_nvtx INTERFACE)
+    target_include_directories(onehop_nvtx SYSTEM INTERFACE ${PROJECT_BINARY_DIR}/nvtx)
+    target_compile_definitions(onehop_nvtx INTERFACE ONEHOP_HAVE_NVTX=1)
+    message(STATUS "onehop: NVTX ranges on (${ONEHOP_NVTX_INCLUDE})")
+  else()
+    message(STATUS "onehop: NVTX ranges off (no nvtx3/nvToolsExt.h)")
+  endif()
+endif()

@@ -8,6 +8,18 @@
 #include "base/check.h"
 
 namespace onehop::env {
+namespace {
+
+std::optional<bool> parse_flag(std::string_view value) {
+  std::string text(value);
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (text == "1" || text == "true" || text == "yes" || text == "on") return true;
+  if (text == "0" || text == "false" || text == "no" || text == "off") return false;
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::optional<std::string> get(const char* name) {
   // Read at set-up only; the library never calls setenv, so getenv races only with a host program that does.
@@ -27,13 +39,15 @@ std::optional<long> get_int(const char* name, long lowest, long highest) {
 }
 
 bool get_flag(const char* name, bool fallback) {
-  std::optional<std::string> text = get(name);
+  const std::optional<std::string> text = get(name);
   if (!text) return fallback;
-  std::transform(text->begin(), text->end(), text->begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (*text == "1" || *text == "true" || *text == "yes" || *text == "on") return true;
-  if (*text == "0" || *text == "false" || *text == "no" || *text == "off") return false;
-  fail(ErrorCode::invalid_argument, "environment variable {}='{}' must be 1 or 0", name, *text);
+  const std::optional<bool> value = parse_flag(*text);
+  if (!value) fail(ErrorCode::invalid_argument, "environment variable {}='{}' must be 1 or 0", name, *text);
+  return *value;
+}
+
+bool is_flag(std::string_view value) {
+  return parse_flag(value).has_value();
 }
 
 std::string runtime_base() {

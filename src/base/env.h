@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace onehop::env {
 
@@ -12,6 +13,8 @@ namespace onehop::env {
 [[nodiscard]] std::optional<long> get_int(const char* name, long lowest, long highest);
 /// 1/0, true/false, yes/no, on/off in any case; unset is `fallback`.
 [[nodiscard]] bool get_flag(const char* name, bool fallback = false);
+/// Whether get_flag() understands it.
+[[nodiscard]] bool is_flag(std::string_view value);
 
 /// Where private directories go: the first that is set of ONEHOP_RUNTIME_DIR, XDG_RUNTIME_DIR, TMPDIR, TMP,
 /// TEMP and TEMPDIR, else /tmp. Ranks in different containers need one that they share.

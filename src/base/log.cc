@@ -11,20 +11,23 @@
 namespace onehop::log {
 namespace {
 
-spdlog::level::level_enum to_spdlog(Level level) {
-  switch (level) {
-    case Level::trace:
-      return spdlog::level::trace;
-    case Level::debug:
-      return spdlog::level::debug;
-    case Level::info:
-      return spdlog::level::info;
-    case Level::warn:
-      return spdlog::level::warn;
-    case Level::error:
-      return spdlog::level::err;
+struct Name {
+  std::string_view text;
+  Level level;
+  spdlog::level::level_enum spdlog_level;
+};
+constexpr Name kNames[] = {
+    {"trace", Level::trace, spdlog::level::trace}, {"debug", Level::debug, spdlog::level::debug},
+    {"info", Level::info, spdlog::level::info},    {"warn", Level::warn, spdlog::level::warn},
+    {"error", Level::error, spdlog::level::err},   {"off", Level::off, spdlog::level::off},
+};
+
+Level wanted_level() {
+  const std::string wanted = env::get("ONEHOP_LOG").value_or("warn");
+  for (const Name& each : kNames) {
+    if (each.text == wanted) return each.level;
   }
-  return spdlog::level::info;
+  return Level::warn;  // check_environment() says that it is unknown
 }
 
 spdlog::logger& logger() {
@@ -33,12 +36,8 @@ spdlog::logger& logger() {
   static spdlog::logger& instance = *[] {
     auto* made = new spdlog::logger("onehop", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
     made->set_pattern("%H:%M:%S.%e %^%l%$ onehop[%P] %v");
-    const std::string wanted = env::get("ONEHOP_LOG").value_or("warn");
-    const spdlog::level::level_enum level = spdlog::level::from_str(wanted);
-    const bool unknown = level == spdlog::level::off && wanted != "off";
-    made->set_level(unknown ? spdlog::level::warn : level);
-    if (unknown)
-      made->warn("ONEHOP_LOG='{}' is not one of trace debug info warn error off; using warn", wanted);
+    made->set_level(spdlog::level::trace);  // enabled() decides
+    detail::g_threshold.store(wanted_level(), std::memory_order_relaxed);
     return made;
   }();
   return instance;
@@ -46,12 +45,13 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-bool enabled(Level level) {
-  return logger().should_log(to_spdlog(level));
+bool detail::is_enabled(Level level) {
+  (void)logger();
+  return level >= g_threshold.load(std::memory_order_relaxed);
 }
 
 void write(Level level, std::string_view message) {
-  logger().log(to_spdlog(level), message);
+  if (enabled(level)) logger().log(kNames[static_cast<std::size_t>(level)].spdlog_level, message);
 }
 
 }  // namespace onehop::log

@@ -132,13 +132,14 @@ std::uint64_t queue_direct_part(Group::State& group, const PlanRequest& request,
 }
 
 /// Queues one call on this rank's GPU.
-Algorithm device_all_reduce(Group::State& group, AllReduceCall call) {
+Algorithm device_all_reduce(Group::State& group, AllReduceCall call, std::string_view& how) {
   const std::size_t count = call.count;
   PlanRequest request = device_request(group, call);
   request.bytes = count * size_of(call.type);
   const std::uint64_t place = queue_direct_part(group, request, call);
   request.bytes = call.count * size_of(call.type);
   const DevicePlan plan = plan_device_all_reduce(request);
+  how = call.count != count ? to_string(DeviceProtocol::copies) : to_string(plan.protocol);
   if (plan.algorithm != Algorithm::none && call.count != 0) {
     DeviceAllReduce rest = describe_device_all_reduce(group, call, request.bytes, plan);
     rest.place = place;
@@ -151,7 +152,9 @@ Algorithm make_one(Group::State& group, const AllReduceCall& call, CallDefect de
   const Arguments arguments = arguments_of(call);
   if (group.size() == 1) return make_alone(group, arguments, defect, call.stream);
   if (group.device() == nullptr) return make_host_call(group, arguments, defect, host_all_reduce);
-  return make_device_call(group, arguments, defect, [&] { return device_all_reduce(group, call); });
+  std::string_view how;
+  return make_device_call(
+      group, arguments, defect, [&] { return device_all_reduce(group, call, how); }, how);
 }
 Algorithm make_one(Group::State& group, const AllReduceCall& call) {
   return make_one(group, call, find_defect(arguments_of(call), group.size()));
@@ -190,7 +193,10 @@ void make_list(Group::State& group, std::span<const AllReduceCall> calls, const 
     }
     group.device()->begin_call(timeout);
     group.device()->all_reduce_list(list, first.stream);
-    for (std::size_t i = 0; i < calls.size(); ++i) group.count_usage(Algorithm::one_shot);
+    for (const AllReduceCall& each : calls) {
+      group.count_usage(Algorithm::one_shot);
+      log_call(group, arguments_of(each), Algorithm::one_shot, "packets, with others in one launch");
+    }
   });
 }
 

@@ -220,6 +220,13 @@ void compare_counts(const Group::State& group, const Blocks& in, const Blocks& o
   }
 }
 
+std::size_t sent_bytes_to_log(const Blocks& in, DType type) {
+  if (!log::enabled(log::Level::debug)) return 0;
+  std::size_t elements = 0;
+  for (const std::size_t count : in.counts) elements += count;
+  return elements * size_of(type);
+}
+
 }  // namespace
 
 Algorithm all_to_all_v(Group& group, const void* in, const Blocks& in_blocks, void* out,
@@ -237,6 +244,7 @@ Algorithm all_to_all_v(Group& group, const void* in, const Blocks& in_blocks, vo
                       .type = type,
                       .in_blocks = 0,
                       .out_blocks = 0,
+                      .sent_bytes = sent_bytes_to_log(in_blocks, type),
                       .stream = stream,
                       .options = options};
   const CallDefect defect = find_block_defect(arguments, in_blocks, out_blocks, state.size());

@@ -29,6 +29,7 @@ struct Arguments {
   /// Of a call whose blocks are not alike, and that has 0 of those above: what this rank reads and writes.
   std::span<const std::byte> read{};
   std::span<const std::byte> written{};
+  std::size_t sent_bytes = 0;  ///< to log, of such a call
   Stream stream{};
   const CallOptions& options;
 

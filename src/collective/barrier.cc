@@ -1,5 +1,6 @@
 #include "onehop/group.h"
 
+#include "base/log.h"
 #include "collective/first_step.h"
 #include "os/fault_point.h"
 
@@ -18,6 +19,7 @@ void Group::barrier(Duration timeout) {
         self,
         {.kind = static_cast<std::uint8_t>(CallKind::barrier), .rejected = static_cast<std::uint8_t>(defect)},
         deadline, "barrier");
+    log::debug("rank {} of '{}': barrier()", self.rank().value, self.options().name);
   });
 }
 

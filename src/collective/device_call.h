@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <type_traits>
 
 #include "collective/arguments.h"
+#include "collective/call_log.h"
 #include "group/state.h"
 
 namespace onehop {
@@ -17,9 +19,10 @@ void begin_device_call(Group::State& group, const Arguments& call, CallDefect de
                        os::CallDeadline& deadline);
 
 /// Makes one call: `queue()`, or `queue(deadline)`, queues it and returns the algorithm it used. Calls of no
-/// bytes pass through it, too.
+/// bytes pass through it, too. `queue` may say in `how` what else there is to log of the algorithm.
 template <class Queue>
-Algorithm make_device_call(Group::State& group, const Arguments& call, CallDefect defect, Queue&& queue) {
+Algorithm make_device_call(Group::State& group, const Arguments& call, CallDefect defect, Queue&& queue,
+                           const std::string_view& how = {}) {
   const Duration timeout = call.timeout(group.options().timeout);
   return group.call(to_text(call.kind), timeout, [&](os::CallDeadline& deadline) {
     begin_device_call(group, call, defect, deadline);
@@ -31,6 +34,7 @@ Algorithm make_device_call(Group::State& group, const Arguments& call, CallDefec
       used = queue();
     }
     group.count_usage(used);
+    log_call(group, call, used, how);
     return used;
   });
 }

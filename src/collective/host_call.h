@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "collective/arguments.h"
+#include "collective/call_log.h"
 #include "group/state.h"
 #include "kernel/host/exchange.h"
 #include "kernel/host/team.h"
@@ -84,6 +85,7 @@ Algorithm make_host_call(Group::State& state, const Arguments& arguments, CallDe
     if (defect != CallDefect::none) call.meet();  // throws
     const Algorithm used = body(call);
     state.count_usage(used);
+    log_call(state, arguments, used);
     return used;
   });
 }

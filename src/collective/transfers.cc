@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "kernel/host/copy.h"
 #include "kernel/host/pairs.h"
 #include "os/fault_point.h"
@@ -225,7 +226,13 @@ void make_transfers(Group::State& group, std::vector<Transfer> transfers, Durati
       // Of a call that concerns two ranks nobody else finds out by itself, whatever went wrong.
       group.fail_call(error, phase);
     }
-    for (std::size_t i = 0; i < transfers.size(); ++i) group.count_usage(Algorithm::one_shot);
+    for (const Transfer& each : transfers) {
+      group.count_usage(Algorithm::one_shot);
+      log::debug("rank {} of '{}': {}(count {}, {}) {} rank {}: {}, {} bytes", rank.value,
+                 group.options().name, to_text(each.kind), each.count, to_string(each.type),
+                 each.kind == CallKind::send ? "to" : "from", each.peer.value, to_string(Algorithm::one_shot),
+                 each.bytes());
+    }
   });
 }
 

@@ -1,9 +1,12 @@
 #include "onehop/group.h"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
 #include "base/env.h"
+#include "base/range.h"
+#include "base/variables.h"
 #include "group/environment.h"
 #include "group/group_tuning.h"
 #include "group/rendezvous.h"
@@ -146,6 +149,9 @@ Group Group::join(std::shared_ptr<Store> store, JoinOptions options) {
 }
 
 Group Group::join_until(const Deadline& deadline, std::shared_ptr<Store> store, JoinOptions options) {
+  const auto begin = std::chrono::steady_clock::now();
+  check_environment();
+  start_ranges();
   require(store != nullptr, "Group::join needs a store");
   require_place(options);
   TuningText tuning;
@@ -157,8 +163,10 @@ Group Group::join_until(const Deadline& deadline, std::shared_ptr<Store> store, 
   Rendezvous met = rendezvous(*store, options, prepare_all, deadline);
   options.share_by = met.share_by;  // also of the groups split off
   std::shared_ptr<const GroupTuning> shared = share_tuning(*met.mesh, options.rank, tuning, deadline);
-  return Group(std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh),
-                                       std::move(shared), met.checks_calls, deadline));
+  const auto state = std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh),
+                                             std::move(shared), met.checks_calls, deadline);
+  state->log_beginning("joined", begin);
+  return Group(state);
 }
 
 std::vector<Group> Group::join_local(const std::vector<DeviceId>& devices, JoinOptions defaults) {

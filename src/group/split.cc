@@ -1,6 +1,7 @@
 // Sub-groups. A sub-group is made inside a call of its parent: its errors are that call's, with the parent's
 // numbers, and all ranks of the parent hear of them.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "group/state.h"
@@ -79,6 +80,7 @@ Status connect_members(IpcChannel::Mesh& mesh, const std::vector<Rank>& members,
 std::optional<Group> Group::State::split(int color, int key, Status refusal) {
   return call(kPhase, options_.timeout, [&](os::CallDeadline& started) -> std::optional<Group> {
     const Deadline& deadline = started.arm();
+    const auto begin = std::chrono::steady_clock::now();
     os::fault_point(kPhase, rank().value);
     const Choice own{.color = color, .key = key, .id = os::random_id()};
     const std::vector<Choice> choices = parse_choices(mesh_->all_gather(
@@ -112,7 +114,10 @@ std::optional<Group> Group::State::split(int color, int key, Status refusal) {
         throw;
       }
     }
-    if (part) part->state_->mesh_->use_own_numbers();
+    if (part) {
+      part->state_->mesh_->use_own_numbers();
+      part->state_->log_beginning("split off", begin);
+    }
     return part;
   });
 }

@@ -4,9 +4,13 @@
 #include <climits>
 #include <cstring>
 
+#include "onehop/version.h"
+
 #include "base/log.h"
+#include "base/units.h"
 #include "base/wire.h"
 #include "group/process.h"
+#include "kernel/host/reduce.h"
 #include "os/fault_point.h"
 #include "os/fork_guard.h"
 #include "os/host_id.h"
@@ -240,12 +244,11 @@ MappedBlocks Group::State::exchange_blocks(const MemoryBackend& backend, std::si
     }
   }
 
-  const bool one_process = std::all_of(notices.begin(), notices.end(), [&](const BlockNotice& each) {
-    return each.process == notices[0].process;
-  });
+  one_process_ = std::all_of(notices.begin(), notices.end(),
+                             [&](const BlockNotice& each) { return each.process == notices[0].process; });
   std::vector<os::UniqueFd> descriptors(notices.size());
-  if (!one_process && std::any_of(notices.begin(), notices.end(),
-                                  [](const BlockNotice& each) { return each.has_descriptor; }))
+  if (!one_process_ && std::any_of(notices.begin(), notices.end(),
+                                   [](const BlockNotice& each) { return each.has_descriptor; }))
     descriptors = mesh_->all_gather_fds(own.handle.descriptor.get(), deadline);
 
   MappedBlocks blocks(notices.size());
@@ -268,6 +271,27 @@ MappedBlocks Group::State::exchange_blocks(const MemoryBackend& backend, std::si
   });
   agree(mapped, deadline, phase);
   return blocks;
+}
+
+void Group::State::log_beginning(const char* how, std::chrono::steady_clock::time_point begin) const {
+  if (!log::enabled(log::Level::info)) return;
+  const double ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  const bool on_host = options_.device.is_host();
+  const std::string device = on_host ? fmt::format("host backend ({})", host::isa_name())
+                                     : fmt::format("CUDA backend, device {} ({})", options_.device.value,
+                                                   device_name(options_.device));
+  const std::string tuning = tuning_->file.empty() ? "shipped" : fmt::format("'{}'", tuning_->file);
+  log::info("onehop {}: {} '{}' as rank {} of {} in {:.1f} ms: {}, memory shared by {}, tuning {}", version(),
+            how, options_.name, rank().value, size(), ms, device, sharing(), tuning);
+  if (rank() != Rank{0}) return;
+  log::info("group '{}': policy {}, scratch {} per rank{}, timeout {} ms, calls compared {}", options_.name,
+            options_.policy == AlgorithmPolicy::legacy ? "legacy" : "tuned",
+            format_size(options_.scratch_bytes),
+            options_.copy_scratch_bytes == 0
+                ? ""
+                : fmt::format(" and {} for copy engines", format_size(options_.copy_scratch_bytes)),
+            options_.timeout.count(), on_host || checks_calls_ ? "always" : "never (ONEHOP_CHECK=1 does)");
 }
 
 std::array<std::uint64_t, kAlgorithmCount> Group::State::usage() const {

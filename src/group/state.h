@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <new>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "onehop/group.h"
 
 #include "base/check.h"
+#include "base/range.h"
 #include "group/device_progress.h"
 #include "group/device_watch.h"
 #include "group/group_tuning.h"
@@ -60,6 +62,11 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   /// The same on all ranks, and handed on to the groups split off.
   [[nodiscard]] const GroupTuning& tuning() const { return *tuning_; }
   [[nodiscard]] const std::shared_ptr<const GroupTuning>& shared_tuning() const { return tuning_; }
+  /// How ranks reach each other's memory, for people: "memfd".
+  [[nodiscard]] std::string_view sharing() const {
+    if (one_process_) return "one mapping in one process";
+    return options_.device.is_host() ? "memfd" : to_string(options_.share_by);
+  }
   [[nodiscard]] Rank rank() const { return options_.rank; }
   /// What errors call this rank (Mesh::named).
   [[nodiscard]] Rank own_name() const { return mesh_->named(rank()); }
@@ -86,6 +93,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   /// negative `timeout` is for the body to refuse: the other ranks must hear of it.
   template <class F>
   auto call(const char* phase, Duration timeout, F&& body) {
+    const Range range(phase);
     // The fast look; everything slower is found out while waiting. Once before the lock, which the child of a
     // fork may have inherited locked, and once after it, since the call before this one may have failed.
     if (!mesh_->usable()) mesh_->check(phase);
@@ -167,6 +175,9 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   /// Waits for the device to be done, watching the peers meanwhile.
   void synchronize(Stream stream, Duration timeout);
   void leave() noexcept;
+  /// ONEHOP_LOG=info: a line that says what this rank is part of, and on rank 0 one for the group. `how`:
+  /// "joined".
+  void log_beginning(const char* how, std::chrono::steady_clock::time_point begin) const;
 
   /// For the log: the device was still at work when `what` was to be given back.
   [[nodiscard]] std::string unended_work(const char* phase, const char* what) const;
@@ -212,6 +223,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   std::unique_ptr<DeviceProgress> progress_;
   std::unique_ptr<DeviceWatch> watch_;
   bool device_ended_ = true;  ///< false: its work goes on, in memory that must stay
+  bool one_process_ = false;
   bool checks_calls_;
   int resident_blocks_ = 0;
   os::TimedMutex call_mutex_;

@@ -37,7 +37,7 @@ class Bench : public ::testing::Test {
     return bench_of("all-reduce", std::move(rest));
   }
   [[nodiscard]] Result bench_of(const std::string& collective, std::vector<std::string> rest) const {
-    rest.insert(rest.begin(), {"bench", collective, "--device", "host", "--iters", "5"});
+    rest.insert(rest.begin(), {"bench", collective, "--device", "host", "--iters", "5", "--wide"});
     return run(rest, options_);
   }
   [[nodiscard]] static std::string read(const std::filesystem::path& path) {
@@ -64,15 +64,15 @@ class Bench : public ::testing::Test {
 };
 
 TEST_F(Bench, PrintsAVerifiedRowPerSizeWithoutControlCharactersInAPipe) {
-  const Result result = bench({"--ranks", "3", "--sizes", "0,4,1K,100000"});
+  const Result result = bench({"--ranks", "3", "--sizes", "4,1K,100000"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
   EXPECT_THAT(result.out, AllOf(Not(HasSubstr("\x1b")), Not(HasSubstr("\r"))));
   const auto table = rows(result.out);
-  ASSERT_THAT(table, SizeIs(4));
+  ASSERT_THAT(table, SizeIs(3));
   EXPECT_THAT(table, Each(SizeIs(11)));
-  EXPECT_EQ(table[3][0], "100000");
-  EXPECT_EQ(table[3][1], "25000");
+  EXPECT_EQ(table[2][0], "100000");
+  EXPECT_EQ(table[2][1], "25000");
   for (const auto& row : table) EXPECT_EQ(row.back(), "ok");
 }
 
@@ -120,24 +120,113 @@ TEST_F(Bench, EveryKindOfBuffersAndAlgorithm) {
   }
 }
 
-const char* const kCollectives[] = {"all-reduce", "all-gather", "reduce-scatter", "broadcast",
-                                    "reduce",     "all-to-all", "gather",         "scatter"};
+const char* const kCollectives[] = {"all-reduce",   "all-gather", "reduce-scatter", "broadcast",
+                                    "reduce",       "all-to-all", "gather",         "scatter",
+                                    "all_to_all_v", "send-recv"};
 
 TEST_F(Bench, VerifiesEveryCollectiveInEveryKindOfBuffers) {
   for (const std::string collective : kCollectives) {
     for (const char* buffers : {"ordinary", "symmetric"}) {
       for (const char* placement : {"--in-place", "--check"}) {
-        if (collective == "all-to-all" && placement == std::string("--in-place")) continue;
-        const Result result =
-            bench_of(collective, {"--ranks", "3", "--sizes", "0,1000,512K", "--type", "bf16", "--warmup", "1",
-                                  "--buffers", buffers, placement});
+        const bool apart =
+            collective == "all-to-all" || collective == "all_to_all_v" || collective == "send-recv";
+        if (apart && placement == std::string("--in-place")) continue;
+        const Result result = bench_of(collective, {"--ranks", "3", "--sizes", "1000,512K", "--type", "bf16",
+                                                    "--warmup", "1", "--buffers", buffers, placement});
         ASSERT_EQ(result.exit_code, 0) << collective << ": " << result.err;
         const auto table = rows(result.out);
-        ASSERT_THAT(table, SizeIs(3)) << collective;
+        ASSERT_THAT(table, SizeIs(2)) << collective;
         for (const auto& row : table) EXPECT_EQ(row.back(), "ok") << collective;
       }
     }
   }
+}
+
+TEST_F(Bench, TablesFit80ColumnsUnlessTheyAreWide) {
+  const Result result = run({"bench", "all_reduce", "--device", "host", "--ranks", "2", "--sizes", "4K,1M",
+                             "--iters", "5", "--op", "premul_sum", "--repeat", "2"},
+                            options_);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const std::string& line : lines_of(result.out)) EXPECT_LE(line.size(), 80u) << line;
+  ASSERT_THAT(rows(result.out), SizeIs(2));
+  EXPECT_EQ(rows(result.out)[1].back(), "ok");
+  EXPECT_THAT(result.out, HasSubstr("spread"));
+}
+
+TEST_F(Bench, ABarrierIsARowWithoutBytes) {
+  const auto path = base_ / "r.json";
+  const Result result = bench_of("barrier", {"--ranks", "2", "--json", path});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json document = json::parse(read(path));
+  ASSERT_THAT(document.at("results"), SizeIs(1));
+  EXPECT_EQ(document.at("results").at(0).at("bytes"), 0);
+  EXPECT_GT(document.at("results").at(0).at("time_us").at("median"), 0);
+}
+
+TEST_F(Bench, TheLegacyPolicyLeavesLongMessagesToItsCaller) {
+  const auto path = base_ / "r.json";
+  const Result result = bench({"--ranks", "2", "--policy", "legacy", "--sizes", "4K,1M,16M", "--json", path});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json document = json::parse(read(path));
+  EXPECT_EQ(document.at("run").at("policy"), "legacy");
+  EXPECT_EQ(document.at("results").at(0).at("algorithm"), "one-shot");
+  EXPECT_EQ(document.at("results").at(1).at("algorithm"), "two-shot");
+  EXPECT_EQ(document.at("results").at(2).at("algorithm"), "none");
+  EXPECT_THAT(result.out, HasSubstr("16M: the legacy policy leaves it to its caller"));
+}
+
+TEST_F(Bench, BoundRanksAreMeasuredAndSaySo) {
+  for (const char* where : {"cores", "numa"}) {
+    for (const char* ranks : {"--threads", "--check"}) {
+      const Result result = bench({"--ranks", "3", "--sizes", "4K", "--bind", where, ranks, "--repeat", "3"});
+      ASSERT_EQ(result.exit_code, 0) << result.err;
+      EXPECT_THAT(result.out, HasSubstr(std::string("bound to ") + where + ", measured 3 times"));
+    }
+  }
+}
+
+TEST_F(Bench, ReportsSayWhenWhereAndHowTheyWereMade) {
+  const auto html_path = base_ / "r.html";
+  const Result result = bench({"--ranks", "2", "--sizes", "4K", "--json", "-", "--html", html_path});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json document = json::parse(result.out);  // and nothing else
+  EXPECT_THAT(std::string(document.at("date")), ::testing::MatchesRegex("20..-..-..T..:..:..Z"));
+  char host[256] = {};
+  ASSERT_EQ(::gethostname(host, sizeof host - 1), 0);
+  EXPECT_EQ(document.at("host"), host);
+  const std::string command = document.at("command");
+  EXPECT_THAT(command, HasSubstr("onehop bench all-reduce --device host"));
+  EXPECT_EQ(document.at("complete"), true);
+  EXPECT_THAT(read(html_path), HasSubstr("onehop bench all-reduce --device host"));
+  const std::string text = bench({"--ranks", "2", "--sizes", "4K"}).out;
+  EXPECT_THAT(text, HasSubstr(std::string("Z on ") + host + ": onehop bench all-reduce --device host"));
+  for (const char* each : {"topo", "doctor"}) {
+    EXPECT_THAT(run({each}, options_).out, HasSubstr(std::string("Z on ") + host + ": onehop " + each));
+  }
+  EXPECT_EQ(json::parse(run({"doctor", "--json", "-"}, options_).out).at("command"),
+            "onehop doctor --json -");
+}
+
+TEST_F(Bench, JsonOfTheMachineGoesBesideTheTextOrInsteadOfIt) {
+  for (const char* each : {"topo", "doctor"}) {
+    const auto path = base_ / "machine.json";
+    const Result both = run({each, "--json", path}, options_);
+    EXPECT_EQ(both.exit_code, 0) << both.err;
+    EXPECT_THAT(both.out, HasSubstr(std::string("onehop ") + each + " --json "));
+    EXPECT_TRUE(json::parse(read(path)).is_object());
+    EXPECT_TRUE(json::parse(run({each, "--json", "-"}, options_).out).is_object());
+    EXPECT_TRUE(json::parse(run({each, "--json"}, options_).out).is_object());
+  }
+}
+
+TEST_F(Bench, ComparesReports) {
+  const auto a = base_ / "a.json";
+  const auto b = base_ / "b.json";
+  for (const auto& path : {a, b})
+    ASSERT_EQ(bench({"--ranks", "2", "--sizes", "4K,64K", "--json", path}).exit_code, 0);
+  const Result result = run({"compare", a, b, "--threshold", "1000", "--fail"}, options_);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(rows(result.out), AllOf(SizeIs(2), Each(SizeIs(5))));
 }
 
 TEST_F(Bench, MovesEveryTypeAndFromOrToEveryRoot) {

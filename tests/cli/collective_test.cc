@@ -37,9 +37,12 @@ TEST(Collectives, AreFoundByTheirNamesAllReduceFirst) {
     EXPECT_EQ(find_collective(each.name), &each);
     names.insert(each.name);
   }
-  EXPECT_EQ(names.size(), 8u);
+  EXPECT_EQ(names.size(), 9u);
+  for (const Collective& each : benchmarks()) EXPECT_EQ(find_collective(each.name), &each);
   EXPECT_EQ(BenchOptions{}.collective, find_collective("all-reduce"));
-  EXPECT_EQ(find_collective("all_reduce"), nullptr);
+  EXPECT_EQ(find_collective("all_reduce"), find_collective("all-reduce"));
+  EXPECT_EQ(find_collective("all_to_all-v"), find_collective("all-to-all-v"));
+  EXPECT_EQ(find_collective("allreduce"), nullptr);
 }
 
 TEST(Collectives, BusFactorsAreThoseOfNcclTests) {
@@ -59,9 +62,11 @@ TEST(Collectives, SayWhatCanBeAskedOfThem) {
   const auto names = [](bool (*belongs)(const Collective&)) { return names_of_collectives(belongs); };
   EXPECT_EQ(names([](const Collective& c) { return c.reduces; }), "all-reduce, reduce-scatter, reduce");
   EXPECT_EQ(names([](const Collective& c) { return c.rooted(); }), "broadcast, reduce, gather, scatter");
-  EXPECT_EQ(names([](const Collective& c) { return !c.can_be_in_place(); }), "all-to-all");
-  EXPECT_EQ(names([](const Collective& c) { return c.can_be_dependent(); }), "all-reduce, all-to-all");
-  EXPECT_EQ(names([](const Collective& c) { return c.same_everywhere(); }),
+  EXPECT_EQ(names([](const Collective& c) { return !c.can_be_in_place(); }),
+            "all-to-all, all-to-all-v, send-recv, barrier");
+  EXPECT_EQ(names([](const Collective& c) { return c.can_be_dependent(); }),
+            "all-reduce, all-to-all, all-to-all-v");
+  EXPECT_EQ(names([](const Collective& c) { return c.moves_data && c.same_everywhere(); }),
             "all-reduce, all-gather, broadcast");
 }
 
@@ -162,13 +167,14 @@ Data run(std::string_view name, const Data& in, std::size_t count, std::size_t r
     for (std::size_t i = 0; i < count; ++i) {
       if (name == "all-reduce" || (name == "reduce" && r == root)) out[r].push_back(sum(i));
       if (name == "reduce-scatter") out[r].push_back(sum(r * count + i));
+      if (name == "send-recv") out[r].push_back(in[(r + ranks - 1) % ranks].at(i));
       if (name == "broadcast") out[r].push_back(in[root].at(i));
       if (name == "scatter") out[r].push_back(in[root].at(r * count + i));
     }
     for (std::size_t s = 0; s < ranks; ++s) {
       for (std::size_t i = 0; i < count; ++i) {
         if (name == "all-gather" || (name == "gather" && r == root)) out[r].push_back(in[s].at(i));
-        if (name == "all-to-all") out[r].push_back(in[s].at(r * count + i));
+        if (name == "all-to-all" || name == "all-to-all-v") out[r].push_back(in[s].at(r * count + i));
       }
     }
   }
@@ -249,7 +255,9 @@ TEST_P(Results, HaveANameWithTheReductionIfThereIsOne) {
 
 std::vector<std::string_view> all_names() {
   std::vector<std::string_view> names;
-  for (const Collective& each : collectives()) names.push_back(each.name);
+  for (const Collective& each : benchmarks()) {
+    if (each.moves_data) names.push_back(each.name);
+  }
   return names;
 }
 

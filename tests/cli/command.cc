@@ -118,6 +118,15 @@ std::vector<std::string> Command::wait_for_lines(std::size_t count) {
   return lines_of(result_.out);
 }
 
+void Command::wait_for_error(const std::string& text) {
+  while (result_.err.find(text) == std::string::npos) {
+    if (!read_more()) {
+      ADD_FAILURE() << "the command ended after: " << result_.out << result_.err;
+      break;
+    }
+  }
+}
+
 void Command::signal(int number) const {
   ASSERT_EQ(::kill(pid_, number), 0);
 }

@@ -33,6 +33,8 @@ class Command {
   [[nodiscard]] pid_t pid() const { return pid_; }
   /// Waits until the standard output so far holds `count` lines and returns them.
   [[nodiscard]] std::vector<std::string> wait_for_lines(std::size_t count);
+  /// Waits until its standard error holds `text`.
+  void wait_for_error(const std::string& text);
   void signal(int number) const;
   /// Reads everything and waits for the end.
   [[nodiscard]] Result finish();

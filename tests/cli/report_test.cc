@@ -20,6 +20,7 @@ BenchReport gpu_report() {
   report.options.nccl = true;
   report.options.ranks = 4;
   report.options.type = DType::bf16;
+  report.options.wide = true;
   report.launcher = "onehop";
   report.gpus =
       GpuMachine{{"NVIDIA H200", "NVIDIA H200", "NVIDIA H200", "NVIDIA H200"}, "580.1", "13.0", "2.28.9", 18};
@@ -104,6 +105,26 @@ TEST(GpuReport, TheTableHasTheRatioLastAndAnotherColumnForEagerCalls) {
   const std::string text = ::testing::internal::GetCapturedStdout();
   EXPECT_THAT(text, AllOf(HasSubstr("4 GPU ranks"), HasSubstr("host(ns)"), HasSubstr("3100"),
                           HasSubstr("0.40\n"), HasSubstr("1.25\n"), HasSubstr("# note: nccl-sym")));
+}
+
+TEST(GpuReport, TheTableFits80ColumnsInEveryMode) {
+  for (const bool nccl : {false, true}) {
+    for (const BenchMode mode : {BenchMode::chain, BenchMode::eager}) {
+      BenchReport report = gpu_report();
+      report.options.wide = false;
+      report.options.nccl = nccl;
+      report.options.mode = mode;
+      for (BenchRow& row : report.rows) row.host_ns = 3100;
+      ::testing::internal::CaptureStdout();
+      Table table(stdout, false);
+      table.begin(report.options, report.gpus);
+      for (const BenchRow& row : report.rows) table.row(row, report.options);
+      const std::string text = ::testing::internal::GetCapturedStdout();
+      for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
+        EXPECT_LE(end - at, 80u) << text.substr(at, end - at);
+      EXPECT_EQ(text.find("ours/best") != std::string::npos, nccl);
+    }
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/variables.h"
 #include "cli/command.h"
 
 namespace onehop::test {
@@ -44,10 +45,39 @@ TEST_P(Usage, IsOneClearLineAndANonZeroExit) {
 
 const Mistake kMistakes[] = {
     {"NoCommand", {}, 2, "subcommand"},
-    {"UnknownCommand", {"bnech"}, 2, "bnech"},
-    {"UnknownOption", bench({"--szies", "1K"}), 2, "--szies"},
+    {"UnknownCommand", {"bnech"}, 2, "unknown subcommand 'bnech': did you mean 'bench'?"},
+    {"UnknownCommandSwapped", {"tpoo"}, 2, "unknown subcommand 'tpoo': did you mean 'topo'?"},
+    {"UnknownCommandFarFromAll", {"frobnicate"}, 2, "unknown subcommand 'frobnicate' (see"},
+    {"UnknownOption", bench({"--szies", "1K"}), 2,
+     "unknown option '--szies' of 'bench': did you mean '--sizes'?"},
+    {"UnknownOptionWithValue", bench({"--rnaks=2"}), 2, "did you mean '--ranks'?"},
+    {"UnknownOptionOfAll", {"--versoin"}, 2, "unknown option '--versoin': did you mean '--version'?"},
+    {"ArgumentTooMany", bench({"twice"}), 2, "unexpected argument 'twice' of 'bench'"},
+    {"HelpAboutNothing", {"help", "tpoo"}, 2, "did you mean 'topo'?"},
     {"NoCollective", {"bench"}, 2, "collective"},
-    {"UnknownCollective", {"bench", "all_gather"}, 2, "'all_gather'; known: all-reduce, all-gather"},
+    {"UnknownCollective", {"bench", "all_gahter"}, 2, "'all_gahter'; known: all-reduce, all-gather"},
+    {"UnknownCollectiveIsGuessed", {"bench", "alreduce"}, 2, "did you mean 'all-reduce'?"},
+    {"SizeZero", bench({"--sizes", "0"}), 2, "--sizes '0' names a size of no bytes"},
+    {"SizeZeroAmongOthers", bench({"--sizes", "4K,0"}), 2, "a size of no bytes"},
+    {"SizeMissing", bench({"--sizes", "4K,,8K"}), 2, "--sizes: ''"},
+    {"SizeBelowABlock", bench_of("all-gather", {"--device", "host", "--ranks", "4", "--sizes", "15"}), 2,
+     "15 bytes hold no element of f32 for each of 4 blocks; use 16 or more"},
+    {"SizesOfABarrier", bench_of("barrier", {"--sizes", "4K"}), 2, "--sizes makes no sense for barrier"},
+    {"TuneSizeZero", {"tune", "--sizes", "0,4K"}, 2, "a size of no bytes"},
+    {"UnknownPolicy", bench({"--policy", "fast"}), 2, "'fast'; known: tuned legacy"},
+    {"LegacyGather", bench_of("gather", {"--policy", "legacy"}), 2,
+     "--policy legacy makes no sense for gather; it is for all-reduce"},
+    {"LegacyWithAnAlgorithm", bench({"--policy", "legacy", "--algorithm", "one-shot"}), 2,
+     "leave out --algorithm"},
+    {"UnknownBinding", bench({"--bind", "socket"}), 2, "--bind 'socket' is none of: none cores numa"},
+    {"RepeatZero", bench({"--repeat", "0"}), 2, "--repeat '0'"},
+    {"TwoDocumentsOnStdout", bench({"--json", "-", "--html", "-"}), 2, "both write to standard output"},
+    {"CompareOneReport", {"compare", "a.json"}, 2, "B is required"},
+    {"CompareWhatIsNotThere", {"compare", "/nonexistent/a", "/nonexistent/b"}, 1, "'/nonexistent/a'"},
+    {"CompareWhatIsNoReport", {"compare", "/dev/null", "/dev/null"}, 1, "is no report of 'onehop bench"},
+    {"CompareThresholdNoNumber", {"compare", "a", "b", "--threshold", "x"}, 2, "--threshold 'x'"},
+    {"TopoJsonUnwritable", {"topo", "--json", "/nonexistent/t.json"}, 1, "'/nonexistent/t.json'"},
+    {"DoctorJsonUnwritable", {"doctor", "--json", "/nonexistent/d.json"}, 1, "'/nonexistent/d.json'"},
     {"OpWhereNothingIsReduced", bench_of("all-gather", {"--op", "sum"}), 2,
      "--op makes no sense for all-gather"},
     {"RootWhereThereIsNone", bench({"--root", "0"}), 2,
@@ -180,9 +210,10 @@ TEST(Help, TeachesEveryCommandWithExamplesAndSucceeds) {
   const Result top = run({"--help"});
   EXPECT_EQ(top.exit_code, 0);
   EXPECT_THAT(top.out, HasSubstr("Exit codes"));
-  for (const char* command : {"bench", "topo", "p2p-check", "doctor", "launch"}) {
+  for (const char* command : {"bench", "compare", "tune", "topo", "p2p-check", "doctor", "launch", "help"}) {
     EXPECT_THAT(top.out, HasSubstr(command));
     const Result result = run({command, "--help"});
+    EXPECT_EQ(run({"help", command}).out, result.out);
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_EQ(result.err, "");
     EXPECT_THAT(result.out, HasSubstr(std::string("onehop ") + command));
@@ -190,6 +221,26 @@ TEST(Help, TeachesEveryCommandWithExamplesAndSucceeds) {
     EXPECT_THAT(result.out, HasSubstr("Exit code"));
     for (const std::string& line : lines_of(result.out)) EXPECT_LE(line.size(), 120u) << line;
   }
+}
+
+TEST(Help, WithoutACommandIsThatOfAllAndOfTheEnvironmentEveryVariable) {
+  EXPECT_EQ(run({"help"}).out, run({"--help"}).out);
+  const Result result = run({"help", "environment"});
+  EXPECT_EQ(result.exit_code, 0);
+  for (const Variable& each : variables())
+    EXPECT_THAT(result.out, HasSubstr(std::string(each.name).append(" (")));
+  EXPECT_THAT(result.out, HasSubstr("values: trace, debug, info, warn, error or off"));
+}
+
+TEST(Environment, NonsenseAndTypingErrorsAreWarnedOfOnceHoweverManyRanksThereAre) {
+  CommandOptions options;
+  options.environment = {{"ONEHOP_LOGS", "info"}, {"ONEHOP_CHECK", "maybe"}};
+  const Result result = run(
+      {"bench", "all-reduce", "--device", "host", "--ranks", "3", "--sizes", "4K", "--iters", "1"}, options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(lines_of(result.err), ::testing::UnorderedElementsAre(
+                                        HasSubstr("ONEHOP_LOGS; did you mean ONEHOP_LOG?"),
+                                        HasSubstr("ONEHOP_CHECK='maybe' makes no sense; legal: 1 or 0")));
 }
 
 TEST(Help, VersionIsOneLine) {

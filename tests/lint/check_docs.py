@@ -20,6 +20,7 @@ SHOWN_FILE = re.compile(r"^<!-- ([\w./-]+) -->\n```\w*\n(.*?)^```$", re.MULTILIN
 SHOWN_PART = re.compile(r"^<!-- in ([\w./-]+) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARIABLE = re.compile(r'"(ONEHOP_[A-Z_]+)"')
 VARIABLES_PAGE = "docs/guide/groups.md"
+VARIABLES_TABLE = "src/base/variables.cc"
 
 
 def anchor(heading):
@@ -60,6 +61,8 @@ def check_variables(root):
     """Every variable that the sources name must be on the page that lists them all."""
     page = root / VARIABLES_PAGE
     listed = page.read_text() if page.is_file() else ""
+    table = root / VARIABLES_TABLE
+    known = set(VARIABLE.findall(table.read_text())) if table.is_file() else None
     for top in ("src", "tools"):
         for file in sorted((root / top).rglob("*.cc")):
             if file.stem.endswith("_test"):
@@ -67,6 +70,8 @@ def check_variables(root):
             for name in sorted(set(VARIABLE.findall(file.read_text()))):
                 if f"`{name}`" not in listed:
                     yield f"{VARIABLES_PAGE}: {name} is missing, which {file.relative_to(root)} reads or sets"
+                if known is not None and name not in known:
+                    yield f"{VARIABLES_TABLE}: {name} is missing, which {file.relative_to(root)} reads or sets"
 
 
 def check_tree(root):
@@ -89,6 +94,8 @@ SELF_TEST = [
     ({"README.md": "<!-- a.cc -->\n```cpp\nint a;\n```\n", "a.cc": "int a;\n"}, None),
     ({"README.md": "<!-- in a.h -->\n```cpp\nint f(int a,\n      int b);\nvoid g();\n```\n",
       "a.h": "int e() {\n  return 0;\n}\n/// Both.\nONEHOP_API int f(int a, int b);\nONEHOP_API void g();\n"}, None),
+    ({"docs/guide/groups.md": "`ONEHOP_NEW`", "src/base/variables.cc": "", "src/a.cc": 'get("ONEHOP_NEW")'},
+     "variables.cc: ONEHOP_NEW is missing"),
     ({"docs/guide/groups.md": "`ONEHOP_OLD`", "src/a.cc": 'get("ONEHOP_OLD")', "src/a_test.cc": '"ONEHOP_X"'}, None),
 ]
 

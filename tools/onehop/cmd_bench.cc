@@ -14,6 +14,7 @@
 #include "onehop/store.h"
 
 #include "base/check.h"
+#include "base/nearest.h"
 #include "base/units.h"
 #include "bench/bench.h"
 #include "bench/nccl.h"
@@ -21,33 +22,40 @@
 #include "bench/ranks.h"
 #include "bench/report.h"
 #include "bench/run.h"
+#include "bench/shape.h"
+#include "binding.h"
 #include "commands.h"
 #include "launcher.h"
+#include "machine_info.h"
+#include "output.h"
 
 namespace onehop::cli {
 namespace {
 
 constexpr const char* kFooter = R"(
-Collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all, gather, scatter
+Collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all, gather, scatter, all-to-all-v
+(blocks of one size), send-recv (to the next rank, from the one before), barrier (host ranks)
 
 Examples:
   onehop bench all-reduce                                   all GPUs (else 4 host ranks), every result verified
   onehop bench all-gather --ranks 2 --sizes 4K,1M --type bf16
   onehop bench broadcast --root 2 --html report.html --json report.json
   onehop bench all-reduce --algorithm two-shot --buffers symmetric --in-place
+  onehop bench all-reduce --ranks 2 --sizes 1K --bind cores --repeat 5
   onehop bench reduce-scatter --device cuda --type bf16 --sizes 1K:1G:4 --peer nccl
   onehop bench all-reduce --device cuda --mode dependent --op avg
   onehop bench all-reduce --type bf16 --op premul_sum --factor 0.125
   mpirun -n 4 onehop bench all-to-all                       joins the ranks mpirun started
 
 Started by itself, it starts the ranks; under onehop launch, torchrun, mpirun or srun it joins that job.
+Rows are written as they come, to --json as well: a run that is interrupted leaves valid JSON ("complete": false).
 Before a size is timed its result is compared, element by element on every rank, with a reference (in double
 precision where it is reduced), and the bits of ranks that get the same with each other; a difference ends the run
 with exit code 1.
 A size is what nccl-tests counts: all-gather and gather the output of all ranks together, reduce-scatter, scatter and
 all-to-all the whole input of one rank, else the message; it is rounded down to whole blocks. time is the median of
 the slowest rank; algbw = bytes / time; busbw = algbw x 2(n-1)/n of all-reduce, x 1 of broadcast and reduce,
-x (n-1)/n of the others.
+x 1 of send-recv, x (n-1)/n of the others.
 
 On GPUs a sample is a CUDA graph of many calls; --mode says how they follow one another: chain (same input and
 output), dependent (each takes the output of the last one; all-reduce and all-to-all), isolated (one call, ranks
@@ -58,11 +66,14 @@ multicast; ONEHOP_NCCL_LIBRARY says where.
 Exit code: 0 measured and, unless --no-check, verified; 1 wrong result or failure; 2 bad usage.)";
 
 constexpr const char* kGroup = "bench";
+/// On GPUs nothing is timed that the legacy policy leaves to its caller.
+constexpr std::uint64_t kLegacyLimit = 10u << 20;
+constexpr const char* kDefaultSizes = "1K:64M:2";
 
 struct Arguments {
   std::string collective;
   std::optional<std::string> ranks;
-  std::string sizes = "1K:64M:2";
+  std::optional<std::string> sizes;
   std::string type = "f32";
   std::optional<std::string> op;
   std::optional<std::string> factor;
@@ -81,6 +92,10 @@ struct Arguments {
   bool in_place = false;
   bool check = true;
   bool threads = false;
+  bool wide = false;
+  std::string policy = "tuned";
+  std::string binding = "none";
+  std::string repeat = "1";
   std::string json_path;
   std::string html_path;
 };
@@ -93,6 +108,7 @@ void refuse_for_collective(const Arguments& arguments, const BenchOptions& optio
     throw UsageError(fmt::format("{} makes no sense for {}; it is for {}", option, collective.name,
                                  names_of_collectives(suits)));
   };
+  only_for("--sizes", arguments.sizes.has_value(), [](const Collective& c) { return c.moves_data; });
   only_for("--op", arguments.op.has_value(), [](const Collective& c) { return c.reduces; });
   only_for("--root", arguments.root.has_value(), [](const Collective& c) { return c.rooted(); });
   only_for("--algorithm", options.algorithm.has_value(),
@@ -100,6 +116,8 @@ void refuse_for_collective(const Arguments& arguments, const BenchOptions& optio
   only_for("--in-place", options.in_place, [](const Collective& c) { return c.can_be_in_place(); });
   only_for("--mode dependent", options.mode == BenchMode::dependent,
            [](const Collective& c) { return c.can_be_dependent(); });
+  only_for("--policy legacy", options.policy == AlgorithmPolicy::legacy,
+           [](const Collective& c) { return &c == find_collective("all-reduce"); });
   only_for("--parts", arguments.parts.has_value(),
            [](const Collective& c) { return &c == find_collective("all-reduce"); });
   if (options.cold && feeds_back(options)) {
@@ -112,6 +130,10 @@ void refuse_for_collective(const Arguments& arguments, const BenchOptions& optio
     throw UsageError(
         fmt::format("--factor makes no sense for --op {}; it is for premul_sum", to_string(options.op)));
   }
+  if (is_stdout(options.json_path) && is_stdout(options.html_path))
+    throw UsageError("'--json -' and '--html -' would both write to standard output");
+  if (options.algorithm && options.policy == AlgorithmPolicy::legacy)
+    throw UsageError("--policy legacy chooses the algorithm; leave out --algorithm");
   if (options.nccl && options.op == ReduceOp::premul_sum) {
     throw UsageError(
         "--peer nccl has no premul_sum like ours: NCCL scales and rounds every rank's input; leave out one");
@@ -140,16 +162,21 @@ BenchOptions parse(const Arguments& arguments) {
   BenchOptions options;
   options.collective = find_collective(arguments.collective);
   if (options.collective == nullptr) {
-    throw UsageError(fmt::format("there is no benchmark '{}'; known: {}", arguments.collective,
-                                 names_of_collectives([](const Collective&) { return true; })));
+    std::vector<std::string_view> names;
+    for (const Collective& each : benchmarks()) names.push_back(each.name);
+    const auto meant = nearest(arguments.collective, names);
+    throw UsageError(fmt::format("unknown collective '{}'; known: {}{}", arguments.collective,
+                                 names_of_collectives([](const Collective&) { return true; }),
+                                 meant ? fmt::format("; did you mean '{}'?", *meant) : ""));
   }
   if (arguments.ranks) options.ranks = parse_count("--ranks", *arguments.ranks, 1, kMaxHostRanks);
   if (arguments.root) options.root = Rank{parse_count("--root", *arguments.root, 0, kMaxHostRanks - 1)};
   if (arguments.factor) options.factor = parse_factor(*arguments.factor);
   options.warmup = parse_count("--warmup", arguments.warmup, 0, 1000000);
   if (arguments.iterations) options.iterations = parse_count("--iters", *arguments.iterations, 1, 100000);
+  options.sizes = parse_sizes(arguments.sizes.value_or(kDefaultSizes));
+  if (!options.collective->moves_data) options.sizes = {0};
   try {
-    options.sizes = parse_size_list(arguments.sizes);
     options.type = parse_dtype(arguments.type);
     if (arguments.op) options.op = parse_reduce_op(*arguments.op);
     options.mode = parse_bench_mode(arguments.mode);
@@ -176,10 +203,30 @@ BenchOptions parse(const Arguments& arguments) {
   }
   options.check = arguments.check;
   options.threads = arguments.threads;
+  options.wide = arguments.wide;
+  options.binding = parse_binding(arguments.binding);
+  options.repeat = parse_count("--repeat", arguments.repeat, 1, 1000);
+  if (arguments.policy == "legacy") {
+    options.policy = AlgorithmPolicy::legacy;
+  } else if (arguments.policy != "tuned") {
+    throw UsageError(fmt::format("unknown policy '{}'; known: tuned legacy", arguments.policy));
+  }
   options.json_path = arguments.json_path;
   options.html_path = arguments.html_path;
   refuse_for_collective(arguments, options);
   return options;
+}
+
+/// The same the other way round.
+void refuse_for_gpus(const BenchOptions& options) {
+  const char* option = !options.collective->moves_data    ? "barrier"
+                       : options.binding != Binding::none ? "--bind"
+                       : options.repeat != 1              ? "--repeat"
+                       : options.policy == AlgorithmPolicy::legacy && largest_size(options) > kLegacyLimit
+                           ? "a size above 10M with --policy legacy"
+                           : nullptr;
+  if (option != nullptr)
+    throw UsageError(fmt::format("{} is for host ranks, but these are GPUs; --device host takes it", option));
 }
 
 /// Once it is known how many ranks there are and what they are: what only GPUs can do must not seem done.
@@ -195,7 +242,11 @@ void refuse_for_ranks(const BenchOptions& options) {
         fmt::format("--factor {} makes sums of {} ranks leave the range of {}; use a smaller one",
                     options.factor, options.ranks, to_string(options.type)));
   }
-  if (options.cuda) return;
+  refuse_empty_blocks(options);
+  if (options.cuda) {
+    refuse_for_gpus(options);
+    return;
+  }
   const char* option = options.mode != BenchMode::chain         ? "--mode"
                        : options.calls                          ? "--calls"
                        : options.parts != 1                     ? "--parts"
@@ -209,22 +260,39 @@ void refuse_for_ranks(const BenchOptions& options) {
   }
 }
 
-/// A member's part; rank 0 shows and keeps what was found.
-void run_member(Group& group, BenchOptions options, const std::string& launcher, Watchdog* watchdog) {
+/// What rank 0 keeps. Begun before it joins, so that a run that is ended at once leaves a document, too.
+struct KeptReport {
+  KeptReport(const BenchOptions& options, const std::string& launcher) : json(options.json_path) {
+    report.options = options;
+    report.launcher = launcher;
+    json.update(to_json(report));
+  }
+
+  BenchReport report;
+  LiveDocument json;
+};
+
+/// A member's part; rank 0 (alone) has `kept`, and shows and keeps what was found.
+void run_member(Group& group, BenchOptions options, KeptReport* kept, Watchdog* watchdog) {
+  // Not before: how a group waits depends on how many processors its ranks have between them, and each looks
+  // at its own.
+  (void)machine_info();
+  bind_this_thread(options.binding, group.rank().value, group.size());
   options.tuning = group.tuning_file();
   const auto alive = [watchdog](std::string_view what) {
     if (watchdog != nullptr) watchdog->alive(what);
   };
   const auto failing = [watchdog](const Error& error) { expect_end(watchdog, error); };
-  if (group.rank() != Rank{0}) {
+  if (kept == nullptr) {
     const auto nothing = [](const auto&) {};
     run_collective_bench(group, options, {alive, nothing, nothing, nothing, failing});
     return;
   }
-  BenchReport report{options, launcher, {}, {}, {}};
+  BenchReport& report = kept->report;
+  report.options = options;
   // mpirun and srun may give a rank a terminal of their own and pass on what it shows, to a pipe as well.
-  const bool ours = launcher == "onehop" || launcher == "threads";
-  Table table(stdout, ours && ::isatty(STDOUT_FILENO) != 0);
+  const bool ours = report.launcher == "onehop" || report.launcher == "threads";
+  Table table(is_stdout(options.json_path) ? nullptr : stdout, ours && ::isatty(STDOUT_FILENO) != 0);
   if (!options.cuda) table.begin(options, report.gpus);
   BenchListener listener;
   listener.progress = [&](std::string_view what) {
@@ -234,6 +302,7 @@ void run_member(Group& group, BenchOptions options, const std::string& launcher,
   listener.row = [&](const BenchRow& row) {
     table.row(row, options);
     report.rows.push_back(row);
+    kept->json.update(to_json(report));
   };
   listener.failing = failing;
   listener.gpus = [&](const GpuMachine& gpus) {
@@ -245,8 +314,9 @@ void run_member(Group& group, BenchOptions options, const std::string& launcher,
     report.notes.push_back(note);
   };
   run_collective_bench(group, options, listener);
-  write_file(options.json_path, to_json(report));
-  write_file(options.html_path, to_html(report));
+  report.complete = true;
+  kept->json.finish(to_json(report));
+  write_output(options.html_path, to_html(report));
 }
 
 int run_in_job(BenchOptions options, const JobInfo& job, bool ranks_given, DeviceChoice device) {
@@ -260,8 +330,10 @@ int run_in_job(BenchOptions options, const JobInfo& job, bool ranks_given, Devic
   }
   if (options.nccl) forbid_nccl_multicast();
   const std::unique_ptr<Watchdog> watchdog = watch(options);  // outlives the group, which waits for its GPU
+  std::optional<KeptReport> kept;
+  if (job.rank == Rank{0}) kept.emplace(options, job.launcher);
   Group group = Group::from_env(join);
-  run_member(group, options, job.launcher, watchdog.get());
+  run_member(group, options, kept ? &*kept : nullptr, watchdog.get());
   return kExitOk;
 }
 
@@ -275,6 +347,7 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
     const std::lock_guard lock(mutex);
     failures.push_back({rank, code, message});
   };
+  KeptReport kept(options, "threads");
   std::vector<std::thread> threads;
   for (int rank = 0; rank < options.ranks; ++rank) {
     threads.emplace_back([&, rank] {
@@ -284,7 +357,7 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
         join.rank = Rank{rank};
         join.size = options.ranks;
         Group group = Group::join(store, join);
-        run_member(group, options, "threads", watchdog.get());
+        run_member(group, options, rank == 0 ? &kept : nullptr, watchdog.get());
       } catch (const Error& error) {
         failed(rank, error.code(), error.message());
       } catch (const std::bad_alloc&) {
@@ -326,8 +399,8 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
                   fmt::format("Ranks to start, 1 to {} (default: all GPUs, at most {}; without GPUs 4)",
                               kMaxHostRanks, kMaxDevices))
       ->type_name("N");
-  sub->add_option("--sizes", arguments->sizes, "Bytes: a list 1K,4K,1M or a range first:last:factor")
-      ->capture_default_str()
+  sub->add_option("--sizes", arguments->sizes,
+                  "Bytes: a list 1K,4K,1M or a range first:last:factor (default 1K:64M:2)")
       ->type_name("LIST");
   sub->add_option("--type", arguments->type, "f16 bf16 f32 f64 e4m3 e5m2 i8 u8 i32 u32 i64 u64")
       ->capture_default_str()
@@ -371,8 +444,22 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_option("--device", arguments->device, "auto (GPUs if there are enough), host or cuda")
       ->capture_default_str()
       ->type_name("NAME");
-  sub->add_option("--json", arguments->json_path, "Write the results to this file")->type_name("FILE");
-  sub->add_option("--html", arguments->html_path, "Write a page with plots to this file")->type_name("FILE");
+  sub->add_option("--policy", arguments->policy,
+                  "tuned, or legacy: which sizes go one-shot and two-shot in PyTorch (all-reduce)")
+      ->capture_default_str()
+      ->type_name("NAME");
+  sub->add_option("--bind", arguments->binding, "Host ranks: none, cores (one each) or numa (a node each)")
+      ->capture_default_str()
+      ->type_name("WHERE");
+  sub->add_option("--repeat", arguments->repeat,
+                  "Host ranks: measure every size so often; spread: slowest median over quickest")
+      ->capture_default_str()
+      ->type_name("N");
+  sub->add_flag("--wide", arguments->wide, "All columns; else what fits 80");
+  sub->add_option("--json", arguments->json_path,
+                  "Write the results as JSON; '-': to standard output, no table")
+      ->type_name(kOutputType);
+  sub->add_option("--html", arguments->html_path, "Write a page with plots")->type_name(kOutputType);
   sub->callback([arguments, command_line, &run] {
     const BenchOptions options = parse(*arguments);
     (void)parse_device(arguments->device);

@@ -17,6 +17,8 @@
 #include "commands.h"
 #include "doctor_checks.h"
 #include "launcher.h"
+#include "origin.h"
+#include "output.h"
 
 namespace onehop::cli {
 namespace {
@@ -24,7 +26,7 @@ namespace {
 constexpr const char* kFooter = R"(
 Examples:
   onehop doctor           a line per mechanism: works, does not (and what to do), or not needed here
-  onehop doctor --json    the same for programs
+  onehop doctor --json -  the same for programs; a file name: beside the text
 
 The end-to-end check is the real thing: two processes meet, share memory, reduce and verify.
 GPUs that this process sees are tried too: memory is shared and given back, on each.
@@ -137,10 +139,10 @@ void print_text(const std::vector<Finding>& findings, bool healthy, const GpuDia
   fmt::print("\n{}\n", healthy ? "The host backend works here." : "The host backend does not work here.");
   std::string summary = gpu.summary;
   if (summary.starts_with('t')) summary[0] = 'T';
-  fmt::print("{}.\n", summary);
+  fmt::print("{}.\n\n{}\n", summary, describe(origin()));
 }
 
-void print_json(const std::vector<Finding>& findings, bool healthy, const GpuDiagnosis& gpu) {
+std::string to_json(const std::vector<Finding>& findings, bool healthy, const GpuDiagnosis& gpu) {
   nlohmann::json checks = nlohmann::json::array();
   for (const Finding& finding : findings) {
     checks.push_back({{"section", finding.section},
@@ -150,18 +152,20 @@ void print_json(const std::vector<Finding>& findings, bool healthy, const GpuDia
                       {"remedy", finding.remedy},
                       {"essential", finding.essential}});
   }
-  const nlohmann::json document = {{"format", "onehop-doctor"},
-                                   {"format_version", 1},
-                                   {"version", version()},
-                                   {"host_backend_works", healthy},
-                                   {"gpu_backend_works", gpu.usable},
-                                   {"gpu_summary", gpu.summary},
-                                   {"checks", checks}};
+  nlohmann::json document = {{"format", "onehop-doctor"},
+                             {"format_version", 1},
+                             {"version", version()},
+                             {"host_backend_works", healthy},
+                             {"gpu_backend_works", gpu.usable},
+                             {"gpu_summary", gpu.summary},
+                             {"checks", checks}};
+  add_origin(document);
   // Texts may hold file names, and file names any bytes.
-  fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-int run_doctor(bool json) {
+int run_doctor(const std::string& json) {
+  check_writable(json);
   std::vector<Finding> findings = check_machine();
   findings.push_back(run_self_test());
   const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {
@@ -170,7 +174,8 @@ int run_doctor(bool json) {
   // Last: what follows a look at GPUs in one process shares it with CUDA's threads.
   const GpuDiagnosis gpu = diagnose_gpus();
   findings.insert(findings.end(), gpu.findings.begin(), gpu.findings.end());
-  json ? print_json(findings, healthy, gpu) : print_text(findings, healthy, gpu);
+  if (!is_stdout(json)) print_text(findings, healthy, gpu);
+  write_output(json, to_json(findings, healthy, gpu));
   return healthy ? kExitOk : kExitFailed;
 }
 
@@ -178,16 +183,20 @@ int run_doctor(bool json) {
 
 void add_doctor(CLI::App& app, std::function<int()>& run) {
   struct Arguments {
-    bool json = false;
+    std::string json;  ///< file, "-" for standard output, empty for none
     bool self_test_rank = false;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* const sub = app.add_subcommand("doctor", "Say what works on this machine and what does not");
   sub->footer(kFooter);
-  sub->add_flag("--json", arguments->json, "Print JSON");
+  CLI::Option* const json =
+      sub->add_option("--json", arguments->json, "Write the same as JSON; '-' (or nothing): only that")
+          ->type_name(kOutputType)
+          ->expected(0, 1);
   // For the copies doctor starts of itself; an empty group keeps it out of --help.
   sub->add_flag("--self-test-rank", arguments->self_test_rank)->group("");
-  sub->callback([arguments, &run] {
+  sub->callback([arguments, json, &run] {
+    if (*json && arguments->json.empty()) arguments->json = "-";
     run = [arguments] {
       return arguments->self_test_rank ? run_self_test_rank() : run_doctor(arguments->json);
     };

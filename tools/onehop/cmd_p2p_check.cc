@@ -1,8 +1,6 @@
 // onehop p2p-check: prove that GPUs reach each other's memory, and measure how fast.
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
 #include <memory>
 #include <optional>
 
@@ -11,7 +9,10 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "commands.h"
+#include "origin.h"
+#include "output.h"
 #include "p2p_report.h"
+#include "text_table.h"
 
 namespace onehop::cli {
 namespace {
@@ -78,41 +79,11 @@ PeerCheckOptions parse(const Arguments& arguments) {
   return options;
 }
 
-void print(const std::string& text) {
-  const bool written =
-      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (!written) fail_errno(errno, "cannot write the output");
-}
-
-using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-
-/// Before anything runs: a result that cannot be kept should not cost minutes first. Appending leaves what is
-/// in it until there is something to put in its place.
-void check_writable(const std::string& path) {
-  const File file(std::fopen(path.c_str(), "ae"), &std::fclose);
-  if (file == nullptr) fail_errno(errno, fmt::format("cannot write '{}'", path));
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  File file(std::fopen(path.c_str(), "we"), &std::fclose);
-  if (file == nullptr) fail_errno(errno, fmt::format("cannot write '{}'", path));
-  const bool written = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
-  const int write_error = errno;
-  // The last bytes reach the file system here: a full disk may show only now.
-  const bool closed = std::fclose(file.release()) == 0;
-  if (!written || !closed) fail_errno(written ? errno : write_error, fmt::format("cannot write '{}'", path));
-}
-
 int run_p2p_check(const PeerCheckOptions& options, const std::string& json) {
-  const bool to_file = !json.empty() && json != "-";
-  if (to_file) check_writable(json);
+  check_writable(json);
   const std::vector<PairReport> reports = check_peers(options);
-  if (json == "-") {
-    print(p2p_json(reports, options.bytes));
-  } else {
-    print(p2p_text(reports));
-  }
-  if (to_file) write_file(json, p2p_json(reports, options.bytes));
+  if (!is_stdout(json)) print(wrapped(describe(origin()), "# ") + p2p_text(reports));
+  write_output(json, p2p_json(reports, options.bytes));
   // Everything is written; the driver's own exit would wait for a kernel that does not end.
   if (any_hung(reports)) ::_exit(kExitFailed);
   return all_ok(reports) ? kExitOk : kExitFailed;
@@ -133,7 +104,7 @@ void add_p2p_check(CLI::App& app, std::function<int()>& run) {
   sub->add_flag("--quick", arguments->quick, "Verify, but measure no bandwidth");
   CLI::Option* const json =
       sub->add_option("--json", arguments->json, "Write the results as JSON; '-' for standard output")
-          ->type_name("FILE");
+          ->type_name(kOutputType);
   sub->add_option("--timeout", arguments->timeout, "For all pairs together")
       ->capture_default_str()
       ->type_name("TIME");

@@ -1,12 +1,12 @@
 // onehop topo: show who reaches whom on this machine, or on one saved before.
-#include <cerrno>
-#include <cstdio>
 #include <memory>
 
 #include "onehop/topology.h"
 
 #include "base/check.h"
 #include "commands.h"
+#include "origin.h"
+#include "output.h"
 
 namespace onehop::cli {
 namespace {
@@ -15,34 +15,18 @@ constexpr const char* kFooter = R"(
 Examples:
   onehop topo                           matrix of links, devices, processors and caches
   onehop topo --devices 0,1,2,3         also: are these four fully connected?
-  onehop topo --json > machine.json     save, to look at it elsewhere or to plan for it in tests
+  onehop topo --json machine.json       save, to look at it elsewhere or to plan for it in tests; '-': only JSON
   onehop topo --from machine.json       show a saved one
   onehop topo --svg machine.svg         a drawing for a browser; '-' writes it to standard output
 
 Exit code: 0 shown; 1 the file cannot be read, is not a topology, or cannot be written; 2 bad usage.)";
 
 struct TopoOptions {
-  bool json = false;
-  std::string svg;  ///< file, "-" for standard output, empty for no drawing
+  std::string json;  ///< file, "-" for standard output, empty for none
+  std::string svg;   ///< file, "-" for standard output, empty for no drawing
   std::string from;
   std::vector<int> devices;
 };
-
-void print(const std::string& text) {
-  const bool written =
-      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (!written) fail_errno(errno, "cannot write the output");
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  std::FILE* const file = std::fopen(path.c_str(), "we");
-  if (file == nullptr) fail_errno(errno, fmt::format("cannot create '{}'", path));
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const int write_error = errno;
-  // The last bytes reach the file system here: a full disk may show only now.
-  const bool closed = std::fclose(file) == 0;
-  if (!written || !closed) fail_errno(written ? errno : write_error, fmt::format("cannot write '{}'", path));
-}
 
 /// "Connectivity of GPUs 0,1: fully connected: ...".
 std::string verdict(const Topology& topology, const std::vector<int>& numbers) {
@@ -64,15 +48,12 @@ std::string verdict(const Topology& topology, const std::vector<int>& numbers) {
 int run_topo(const TopoOptions& options) {
   const Topology topology = options.from.empty() ? Topology::probe() : Topology::load(options.from);
   const std::string answer = options.devices.empty() ? std::string{} : verdict(topology, options.devices);
-  if (options.svg == "-") {
-    print(topology.to_svg());
-  } else if (!options.svg.empty()) {
-    write_file(options.svg, topology.to_svg());
-  }
-  if (options.json) {
-    print(topology.to_json());
-  } else if (options.svg.empty()) {
-    print(topology.to_text() + (answer.empty() ? "" : "\n" + answer));
+  write_output(options.svg, topology.to_svg());
+  write_output(options.json, topology.to_json());
+  // A drawing is asked for instead of the text, JSON in a file beside it.
+  if (options.svg.empty() && !is_stdout(options.json)) {
+    const std::string from = options.from.empty() ? "\n" + describe(origin()) + "\n" : "";
+    print(topology.to_text() + (answer.empty() ? "" : "\n" + answer) + from);
   }
   return kExitOk;
 }
@@ -84,19 +65,24 @@ void add_topo(CLI::App& app, std::function<int()>& run) {
   CLI::App* const sub =
       app.add_subcommand("topo", "Show devices, links, processors: who reaches whom, and how");
   sub->footer(kFooter);
-  CLI::Option* const json = sub->add_flag("--json", options->json, "Print JSON, which --from reads");
-  CLI::Option* const svg =
-      sub->add_option("--svg", options->svg, "Write a drawing; '-' for standard output")->type_name("FILE");
+  CLI::Option* const json =
+      sub->add_option("--json", options->json, "Write JSON, which --from reads; '-' (or nothing): only that")
+          ->type_name(kOutputType)
+          ->expected(0, 1);
+  CLI::Option* const svg = sub->add_option("--svg", options->svg, "Write a drawing; '-' for standard output")
+                               ->type_name(kOutputType);
   sub->add_option("--from", options->from, "Show a saved topology (JSON) instead of this machine's")
       ->type_name("FILE");
   sub->add_option("--devices", options->devices, "Add the verdict for these devices alone, such as 0,1")
       ->delimiter(',')
       ->type_name("LIST")
-      ->excludes(json)
       ->excludes(svg);
   sub->callback([options, json, svg, &run] {
     if (*svg && options->svg.empty()) throw UsageError("--svg needs a file name, or '-' for standard output");
-    if (*json && options->svg == "-")
+    if (*json && options->json.empty()) options->json = "-";
+    if (is_stdout(options->json) && !options->devices.empty())
+      throw UsageError("--devices adds a verdict to the text, of which '--json -' shows nothing");
+    if (is_stdout(options->json) && is_stdout(options->svg))
       throw UsageError("--json and '--svg -' would both write to standard output");
     run = [options] { return run_topo(*options); };
   });

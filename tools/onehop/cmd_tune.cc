@@ -18,7 +18,10 @@
 #include "bench/run.h"
 #include "bench/winners.h"
 #include "commands.h"
+#include "origin.h"
+#include "output.h"
 #include "scratch_dir.h"
+#include "text_table.h"
 
 namespace onehop::cli {
 namespace {
@@ -47,13 +50,13 @@ struct Arguments {
   std::string types = "bf16";
   std::string device = "auto";
   std::optional<std::string> iterations;
-  std::string out;
+  std::string out = "-";
 };
 
 struct TuneOptions {
   BenchOptions bench;  ///< of every measurement; its sizes are all sizes
   std::map<TypeClass, std::vector<DType>> types;
-  std::string out;  ///< empty: stdout
+  std::string out;
 };
 
 std::vector<DType> parse_types(const std::string& text) {
@@ -68,7 +71,7 @@ TuneOptions parse(const Arguments& arguments) {
   if (arguments.ranks) bench.ranks = parse_count("--ranks", *arguments.ranks, 2, kMaxHostRanks);
   if (arguments.iterations) bench.iterations = parse_count("--iters", *arguments.iterations, 1, 100000);
   try {
-    if (arguments.sizes) bench.sizes = parse_size_list(*arguments.sizes);
+    if (arguments.sizes) bench.sizes = parse_sizes(*arguments.sizes);
     for (const DType type : parse_types(arguments.types)) {
       std::vector<DType>& same_class = options.types[type_class(type)];
       if (std::find(same_class.begin(), same_class.end(), type) == same_class.end()) {
@@ -86,6 +89,7 @@ TuneOptions parse(const Arguments& arguments) {
 /// Once it is known whether ranks are GPUs.
 void complete(BenchOptions& bench) {
   if (bench.sizes.empty()) bench.sizes = parse_size_list(bench.cuda ? "1K:1G:4" : "1K:16M:4");
+  refuse_empty_blocks(bench);
   std::sort(bench.sizes.begin(), bench.sizes.end());
   bench.sizes.erase(std::unique(bench.sizes.begin(), bench.sizes.end()), bench.sizes.end());
   if (bench.cuda && !bench.iterations) bench.iterations = kGpuIterations;
@@ -134,7 +138,8 @@ class Tuner {
     for (std::size_t way = 0; way < figures.ways.size(); ++way) {
       doing_ = fmt::format("{} of {}: {}", way + 1, figures.ways.size(), to_string(figures.ways[way]));
       if (leads_) {
-        write_file(join_.tuning, Tuning{.device = {}, .rows = {row_of(types, figures.ways[way])}}.to_json());
+        write_output(join_.tuning,
+                     Tuning{.device = {}, .rows = {row_of(types, figures.ways[way])}}.to_json());
       }
       Group group = Group::from_env(join_);
       for (const DType type : members) (void)measure(group, type, kVerifiedBytes, /*check=*/true);
@@ -184,11 +189,15 @@ class Tuner {
   void show(TypeClass types, const std::vector<DType>& members, const Figures& figures,
             const std::vector<Winner>& winners) const {
     if (!leads_) return;
+    fmt::print(stderr, "{}", wrapped(describe(origin()), "# "));
     std::string names;
     for (const DType type : members) names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(type));
-    fmt::print(stderr, "# {} {} ranks, {}: quickest of {} ways for types of class '{}', us per call\n",
-               options_.bench.ranks, options_.bench.cuda ? "GPU" : "host", names, figures.ways.size(),
-               to_string(types));
+    fmt::print(
+        stderr, "{}",
+        wrapped(fmt::format("{} {} ranks, {}: quickest of {} ways for types of class '{}', us per call",
+                            options_.bench.ranks, options_.bench.cuda ? "GPU" : "host", names,
+                            figures.ways.size(), to_string(types)),
+                "# "));
     fmt::print(stderr, "{:>12} {:>11} {:>11}  {}\n", "bytes", "us", "default us", "winner");
     for (const Winner& winner : winners) {
       fmt::print(stderr, "{:>12} {:>11.2f} {:>11.2f}  {}\n", winner.bytes, winner.us, winner.default_us,
@@ -216,11 +225,7 @@ int run_in_job(TuneOptions options, const JobInfo& job, bool ranks_given, Device
   const std::unique_ptr<Watchdog> watchdog = watch(options.bench);  // outlives the groups
   const Tuning table = Tuner(options, join, job, watchdog.get()).run();
   if (!leads) return kExitOk;
-  if (options.out.empty()) {
-    fmt::print("{}", table.to_json());
-  } else {
-    write_file(options.out, table.to_json());
-  }
+  write_output(options.out, table.to_json());
   return kExitOk;
 }
 
@@ -251,16 +256,16 @@ void add_tune(CLI::App& app, const std::vector<std::string>& command_line, std::
   sub->add_option("--sizes", arguments->sizes,
                   "Bytes: a list 1K,4K,1M or a range first:last:factor (default: 1K:1G:4; host 1K:16M:4)")
       ->type_name("LIST");
-  sub->add_option(
-         "--types", arguments->types,
-         "Types to measure, say bf16,f32; all floats follow the floats among them, the rest the rest")
+  sub->add_option("--types", arguments->types,
+                  "Types to measure, say bf16,f32; floats stand for all floats, others for all others")
       ->capture_default_str()
       ->type_name("LIST");
   sub->add_option("--iters", arguments->iterations,
                   "Samples per size (default: GPUs 5, host what fits in 0.2 s)")
       ->type_name("N");
-  sub->add_option("--out", arguments->out, "Write the table to this file (default: stdout)")
-      ->type_name("FILE");
+  sub->add_option("--out,--json", arguments->out, "Where the table goes, which is JSON; '-': standard output")
+      ->capture_default_str()
+      ->type_name(kOutputType);
   sub->callback([arguments, command_line, &run] {
     const TuneOptions options = parse(*arguments);
     (void)parse_device(arguments->device);

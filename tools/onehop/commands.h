@@ -30,5 +30,10 @@ void add_topo(CLI::App& app, std::function<int()>& run);
 void add_p2p_check(CLI::App& app, std::function<int()>& run);
 void add_doctor(CLI::App& app, std::function<int()>& run);
 void add_launch(CLI::App& app, std::function<int()>& run);
+void add_compare(CLI::App& app, std::function<int()>& run);
+void add_help(CLI::App& app, std::function<int()>& run);
+
+/// Of the subcommands that --help shows.
+[[nodiscard]] std::vector<std::string> names_of_commands(const CLI::App& app);
 
 }  // namespace onehop::cli

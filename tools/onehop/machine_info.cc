@@ -26,9 +26,7 @@ std::string cpu_model() {
   return "unknown processor";
 }
 
-}  // namespace
-
-MachineInfo machine_info() {
+MachineInfo find_machine_info() {
   MachineInfo info;
   info.cpu = cpu_model();
   cpu_set_t allowed;
@@ -36,6 +34,13 @@ MachineInfo machine_info() {
   if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) info.cpus = CPU_COUNT(&allowed);
   utsname names{};
   if (::uname(&names) == 0) info.kernel = fmt::format("{} {}", names.sysname, names.release);
+  return info;
+}
+
+}  // namespace
+
+const MachineInfo& machine_info() {
+  static const MachineInfo info = find_machine_info();
   return info;
 }
 

@@ -1,4 +1,4 @@
-// The machine and the build, as reports name them. The host name is left out: reports are meant to be shown.
+// The machine and the build, as reports name them.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@ struct MachineInfo {
   int cpus = 0;        ///< processors this process may run on
   std::string kernel;  ///< "Linux 6.1.0"
 };
-[[nodiscard]] MachineInfo machine_info();
+/// As it was when first asked for: before a rank is bound to few of the processors.
+[[nodiscard]] const MachineInfo& machine_info();
 
 /// `git describe` of the sources when they were configured; empty outside a repository.
 [[nodiscard]] std::string build_commit();

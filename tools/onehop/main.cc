@@ -10,8 +10,11 @@
 #include "onehop/version.h"
 
 #include "base/check.h"
+#include "base/nearest.h"
+#include "base/variables.h"
 #include "commands.h"
 #include "launcher.h"
+#include "origin.h"
 
 namespace onehop::cli {
 namespace {
@@ -19,18 +22,19 @@ namespace {
 constexpr const char* kFooter = R"(
 Try:
   onehop bench all-reduce                 verified sweep, 1 KB to 64 MB, 4 ranks on this machine
+  onehop compare before.json after.json   two reports of 'bench --json', row by row
   onehop tune --out tuning.json           which algorithm is quickest here, as a table that groups can follow
   onehop launch -n 4 -- ./my-program      four processes that find each other with Group::from_env()
   onehop topo                             who reaches whom, and how
   onehop p2p-check                        does data really cross between GPUs, and how fast
   onehop doctor                           what works here, what does not, and what to do
 
-'onehop COMMAND --help' explains each with examples.
+'onehop help COMMAND' explains each with examples, 'onehop help environment' all variables.
 
 Exit codes: 0 done; 1 what was asked failed (a wrong result included); 2 the command line makes no sense;
 'launch': the code of the first rank that failed, 128 + N when signal N ended it.
 
-Environment: ONEHOP_LOG=debug shows what happens; ONEHOP_RUNTIME_DIR is where private directories go.)";
+Environment: ONEHOP_LOG=info or debug shows what happens; ONEHOP_RUNTIME_DIR is where private directories go.)";
 
 /// Descriptors 0 to 2 must be taken, or the first file opened becomes somebody's standard output.
 void open_standard_descriptors() {
@@ -46,6 +50,35 @@ void say(std::string message) {
   fmt::print(stderr, "onehop: {}\n", message);
 }
 
+/// "; did you mean '--sizes'?", or nothing.
+std::string suggestion(std::string_view typed, const std::vector<std::string>& words) {
+  const std::vector<std::string_view> views(words.begin(), words.end());
+  const auto meant = nearest(typed, views);
+  return meant ? fmt::format(": did you mean '{}'?", *meant) : "";
+}
+
+/// What nobody expects on the command line is a typing error, most likely.
+std::string complaint_about_extra(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  const std::vector<std::string> extras = app.remaining(/*recurse=*/true);
+  // The value of an unknown option is among them, and they come in no order to count on.
+  auto first =
+      std::find_if(extras.begin(), extras.end(), [](const auto& each) { return each.starts_with('-'); });
+  if (first == extras.end()) first = extras.begin();
+  const std::string typed = first == extras.end() ? "" : first->substr(0, first->find('='));
+  const CLI::App& asked = chosen.empty() ? app : *chosen.front();
+  const std::string whose = chosen.empty() ? "" : fmt::format(" of '{}'", asked.get_name());
+  std::vector<std::string> words;
+  if (typed.starts_with('-')) {
+    for (const CLI::Option* option : asked.get_options()) {
+      for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+    }
+    return fmt::format("unknown option '{}'{}{}", typed, whose, suggestion(typed, words));
+  }
+  if (!chosen.empty()) return fmt::format("unexpected argument '{}'{}", typed, whose);
+  return fmt::format("unknown subcommand '{}'{}", typed, suggestion(typed, names_of_commands(app)));
+}
+
 int usage_error(const CLI::App& app, std::string message) {
   const auto chosen = app.get_subcommands();
   say(fmt::format("{} (see 'onehop {}--help')", message,
@@ -54,6 +87,7 @@ int usage_error(const CLI::App& app, std::string message) {
 }
 
 int run_command(int argc, char** argv) {
+  remember_command_line(argc, argv);
   CLI::App app{"onehop: GPU-to-GPU communication inside one machine", "onehop"};
   app.footer(kFooter);
   app.set_version_flag("--version", fmt::format("onehop {}", version()), "Print the version and exit");
@@ -66,9 +100,12 @@ int run_command(int argc, char** argv) {
   add_p2p_check(app, run);
   add_doctor(app, run);
   add_launch(app, run);
+  add_compare(app, run);
+  add_help(app, run);
 
   try {
     app.parse(argc, argv);
+    check_environment();
     const int code = run();
     if (std::fflush(stdout) != 0) fail_errno(errno, "cannot write the output");
     return code;
@@ -77,8 +114,8 @@ int run_command(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     // CLI11 notices the missing subcommand before it looks at what stood in its place.
     const bool unknown = app.get_subcommands().empty() && argc > 1;
-    return usage_error(app,
-                       unknown ? fmt::format("there is no command or option '{}'", argv[1]) : error.what());
+    const bool extra = unknown || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+    return usage_error(app, extra ? complaint_about_extra(app) : error.what());
   } catch (const UsageError& error) {
     return usage_error(app, error.what());
   } catch (const Error& error) {

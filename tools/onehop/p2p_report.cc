@@ -6,6 +6,7 @@
 #include "onehop/version.h"
 
 #include "base/check.h"
+#include "origin.h"
 
 namespace onehop::cli {
 namespace {
@@ -87,11 +88,12 @@ std::string p2p_json(const std::vector<PairReport>& reports, std::size_t bytes) 
                      {"latency_ns", json_number(report.latency_ns)},
                      {"tests", std::move(tests)}});
   }
-  const nlohmann::ordered_json document{{"format", "onehop p2p-check 1"},
-                                        {"onehop", version()},
-                                        {"bytes", bytes},
-                                        {"ok", all_ok(reports)},
-                                        {"pairs", std::move(pairs)}};
+  nlohmann::ordered_json document{{"format", "onehop p2p-check 1"},
+                                  {"onehop", version()},
+                                  {"bytes", bytes},
+                                  {"ok", all_ok(reports)},
+                                  {"pairs", std::move(pairs)}};
+  add_origin(document);
   // A driver's text may be in any encoding.
   return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

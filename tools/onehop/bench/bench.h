@@ -11,6 +11,7 @@
 #include "onehop/types.h"
 
 #include "bench/collective.h"
+#include "binding.h"
 
 namespace onehop::cli {
 
@@ -56,6 +57,10 @@ struct BenchOptions {
   std::size_t copy_scratch = 0;  ///< JoinOptions::copy_scratch_bytes
   bool nccl = false;             ///< measure NCCL beside us
   std::string tuning;            ///< file of the table the group follows; empty: none was named
+  AlgorithmPolicy policy = AlgorithmPolicy::tuned;
+  Binding binding = Binding::none;
+  int repeat = 1;     ///< host ranks: measure every size so often, and report how far apart the figures are
+  bool wide = false;  ///< the table has all columns, however many
   std::string json_path;
   std::string html_path;
 };
@@ -90,6 +95,7 @@ struct BenchRow {
   int samples = 0;
   int batch = 0;  ///< calls per sample
   bool checked = false;
+  double spread = 0;   ///< of repeated measurements: the slowest median over the quickest; 0: there was one
   double host_ns = 0;  ///< eager mode: what queuing a call took the host
   std::vector<PeerTime> peers;
 };
@@ -104,6 +110,7 @@ struct GpuMachine {
 };
 
 struct BenchReport {
+  bool complete = false;  ///< every size was measured
   BenchOptions options;
   std::string launcher;  ///< who started the ranks
   std::vector<BenchRow> rows;

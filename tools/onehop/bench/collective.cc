@@ -1,6 +1,7 @@
 #include "bench/collective.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "onehop/group_call.h"
@@ -99,6 +100,45 @@ int nccl_all_to_all(const Nccl& nccl, const NcclMember& member, const Collective
     exchange.receive(peer, peer);
   }
   return exchange.end();
+}
+
+Algorithm our_all_to_all_v(Group& group, const CollectiveCall& call, Stream stream,
+                           const CallOptions& options) {
+  // All alike, so that it compares with all-to-all; the library does not know.
+  std::array<std::size_t, kMaxHostRanks> counts{};
+  std::array<std::size_t, kMaxHostRanks> offsets{};
+  const auto ranks = static_cast<std::size_t>(group.size());
+  for (std::size_t r = 0; r < ranks; ++r) {
+    counts[r] = call.count;
+    offsets[r] = r * call.count;
+  }
+  const Blocks blocks{.counts = std::span(counts).first(ranks), .offsets = std::span(offsets).first(ranks)};
+  return onehop::all_to_all_v(group, call.in, blocks, call.out, blocks, call.type, stream, options);
+}
+
+Algorithm our_send_recv(Group& group, const CollectiveCall& call, Stream stream, const CallOptions& options) {
+  const int ranks = group.size();
+  const int rank = group.rank().value;
+  GroupCall scope;
+  (void)onehop::send(group, call.in, call.count, call.type, Rank{(rank + 1) % ranks}, stream, options);
+  (void)onehop::recv(group, call.out, call.count, call.type, Rank{(rank + ranks - 1) % ranks}, stream,
+                     options);
+  scope.end();
+  return Algorithm::one_shot;
+}
+
+int nccl_send_recv(const Nccl& nccl, const NcclMember& member, const CollectiveCall& call,
+                   NcclStream stream) {
+  NcclExchange exchange(nccl, member, call, stream);
+  exchange.send(0, (member.rank + 1) % member.ranks);
+  exchange.receive(0, (member.rank + member.ranks - 1) % member.ranks);
+  return exchange.end();
+}
+
+Algorithm our_barrier(Group& group, const CollectiveCall& /*call*/, Stream /*stream*/,
+                      const CallOptions& /*options*/) {
+  group.barrier();
+  return Algorithm::none;
 }
 
 int nccl_gather(const Nccl& nccl, const NcclMember& member, const CollectiveCall& call, NcclStream stream) {
@@ -208,15 +248,42 @@ constexpr Collective kCollectives[] = {
            return onehop::scatter(g, c.in, c.out, c.count, c.type, c.root, s, o);
          },
      .nccl = nccl_scatter},
+    {.name = "all-to-all-v",
+     .in = kBlockPerRank,
+     .out = kBlockPerRank,
+     .bus_factor = kOthersShare,
+     .ours = our_all_to_all_v,
+     .nccl = nccl_all_to_all},
+    {.name = "send-recv",
+     .in = kBlock,
+     .out = kBlock,
+     .bus_factor = kOnce,
+     .ours = our_send_recv,
+     .nccl = nccl_send_recv,
+     .ring = true},
+    {.name = "barrier",
+     .in = kBlock,
+     .out = kBlock,
+     .bus_factor = kOnce,
+     .ours = our_barrier,
+     .nccl = nullptr,
+     .moves_data = false},
 };
+constexpr std::size_t kOthers = 2;  // at the end
 
 }  // namespace
 
-std::span<const Collective> collectives() {
+std::span<const Collective> benchmarks() {
   return kCollectives;
 }
 
-const Collective* find_collective(std::string_view name) {
+std::span<const Collective> collectives() {
+  return benchmarks().first(std::size(kCollectives) - kOthers);
+}
+
+const Collective* find_collective(std::string_view typed) {
+  std::string name(typed);
+  std::replace(name.begin(), name.end(), '_', '-');
   const auto* const found = std::find_if(std::begin(kCollectives), std::end(kCollectives),
                                          [&](const Collective& each) { return each.name == name; });
   return found != std::end(kCollectives) ? found : nullptr;

@@ -51,6 +51,8 @@ struct Collective {
   /// Queues NCCL's. Returns NCCL's result.
   int (*nccl)(const Nccl&, const NcclMember&, const CollectiveCall&, NcclStream);
   bool nccl_has_symmetric = false;  ///< NCCL has kernels for memory in symmetric windows
+  bool ring = false;                ///< every rank gets what the rank before it puts in
+  bool moves_data = true;           ///< a barrier does not: it has no sizes
 
   [[nodiscard]] constexpr bool rooted() const { return in.root_only || out.root_only; }
   /// A size is that of the larger side: so many blocks.
@@ -58,25 +60,31 @@ struct Collective {
     return in.block_per_rank || out.block_per_rank ? ranks : 1;
   }
   /// In place one side is the other, or the rank's own block of it. Two sides of blocks for others cannot be.
-  [[nodiscard]] constexpr bool can_be_in_place() const { return !(in.block_per_rank && out.block_per_rank); }
+  [[nodiscard]] constexpr bool can_be_in_place() const {
+    return moves_data && !ring && !(in.block_per_rank && out.block_per_rank);
+  }
   /// Every rank's output is an input that the next call needs.
   [[nodiscard]] constexpr bool can_be_dependent() const {
-    return !rooted() && in.block_per_rank == out.block_per_rank;
+    return moves_data && !ring && !rooted() && in.block_per_rank == out.block_per_rank;
   }
   /// All ranks get the same.
-  [[nodiscard]] constexpr bool same_everywhere() const { return !in.block_per_rank && !out.root_only; }
+  [[nodiscard]] constexpr bool same_everywhere() const {
+    return !ring && !in.block_per_rank && !out.root_only;
+  }
 };
 
-/// All of them, all-reduce first.
+/// Those that all ranks of a group make together over blocks, all-reduce first.
 [[nodiscard]] std::span<const Collective> collectives();
-/// Null when there is none of that name.
+/// These, and what else can be measured: send-recv and barrier.
+[[nodiscard]] std::span<const Collective> benchmarks();
+/// Null when there is none of that name. "all_gather" is "all-gather".
 [[nodiscard]] const Collective* find_collective(std::string_view name);
 
 /// "broadcast, reduce, gather, scatter": of those that `belongs` accepts.
 template <class Belongs>
 [[nodiscard]] std::string names_of_collectives(const Belongs& belongs) {
   std::string names;
-  for (const Collective& each : collectives()) {
+  for (const Collective& each : benchmarks()) {
     if (belongs(each)) names.append(names.empty() ? "" : ", ").append(each.name);
   }
   return names;

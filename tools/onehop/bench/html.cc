@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "bench/report.h"
 #include "machine_info.h"
+#include "origin.h"
 
 namespace onehop::cli {
 namespace {
@@ -351,14 +352,14 @@ std::string to_html(const BenchReport& report) {
   return fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width,initial-scale=1\"><title>{}</title><style>{}</style></head>\n<body><main>"
-      "<h1>{}</h1><p>{}</p><p>{}</p>\n{}\n{}\n{}\n{}\n<footer>onehop {}{}. Times are of the "
+      "<h1>{}</h1><p>{}</p><p>{}</p><p>{}</p>\n{}\n{}\n{}\n{}\n<footer>onehop {}{}. Times are of the "
       "slowest rank; "
       "bandwidths as nccl-tests defines them (10<sup>9</sup> bytes per second; busbw = algbw &times; "
       "{}).</footer></main></body></html>\n",
       escape(title), kStyle, escape(title), escape(describe(report.options)),
-      escape(describe_machine(report.gpus)), draw_figures(report), draw_plots(report), draw_table(report),
-      draw_notes(report), version(), commit.empty() ? "" : " (" + escape(commit) + ")",
-      report.options.collective->bus_factor.text);
+      escape(describe_machine(report.gpus)), escape(describe(origin())), draw_figures(report),
+      draw_plots(report), draw_table(report), draw_notes(report), version(),
+      commit.empty() ? "" : " (" + escape(commit) + ")", report.options.collective->bus_factor.text);
 }
 
 }  // namespace onehop::cli

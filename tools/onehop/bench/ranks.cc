@@ -1,16 +1,15 @@
 #include "bench/ranks.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 
 #include "base/check.h"
 #include "base/env.h"
+#include "base/units.h"
+#include "bench/shape.h"
 #include "commands.h"
 
 namespace onehop::cli {
@@ -35,6 +34,28 @@ int parse_count(const char* option, const std::string& text, int lowest, int hig
   return value;
 }
 
+std::vector<std::uint64_t> parse_sizes(const std::string& text) {
+  std::vector<std::uint64_t> sizes;
+  try {
+    sizes = parse_size_list(text);
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("--sizes: {}", error.message()));
+  }
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end())
+    throw UsageError(fmt::format("--sizes '{}' names a size of no bytes; there is nothing to measure", text));
+  return sizes;
+}
+
+void refuse_empty_blocks(const BenchOptions& options) {
+  for (const std::uint64_t bytes : options.sizes) {
+    if (shape_of(options, Rank{0}, bytes).bytes != 0 || !options.collective->moves_data) continue;
+    throw UsageError(fmt::format(
+        "--sizes: {} bytes hold no element of {} for each of {} blocks; use {} or more", bytes,
+        to_string(options.type), options.collective->blocks(options.ranks),
+        size_of(options.type) * static_cast<std::size_t>(options.collective->blocks(options.ranks))));
+  }
+}
+
 DeviceChoice parse_device(const std::string& name) {
   if (name == "auto") return DeviceChoice::automatic;
   if (name == "host") return DeviceChoice::host;
@@ -44,21 +65,6 @@ DeviceChoice parse_device(const std::string& name) {
 
 bool ranks_may_share_gpus() {
   return env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
-}
-
-void check_writable(const std::string& path) {
-  if (path.empty()) return;
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) fail_errno(errno, fmt::format("cannot write '{}'", path));
-  (void)::close(fd);
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  if (path.empty()) return;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) fail(ErrorCode::system, "cannot write '{}': is the disk full?", path);
 }
 
 std::unique_ptr<Watchdog> watch(const BenchOptions& options) {
@@ -80,6 +86,7 @@ JoinOptions join_options(const BenchOptions& bench, const char* group) {
   options.name = group;
   options.timeout = bench.cuda ? kGpuTimeout : kTimeout;
   options.copy_scratch_bytes = bench.copy_scratch;
+  options.policy = bench.policy;
   return options;
 }
 

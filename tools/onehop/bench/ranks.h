@@ -20,14 +20,13 @@ namespace onehop::cli {
 
 /// UsageError unless `text` is a whole number within [lowest, highest].
 [[nodiscard]] int parse_count(const char* option, const std::string& text, int lowest, int highest);
+/// UsageError for what is no list of sizes, or names one of no bytes.
+[[nodiscard]] std::vector<std::uint64_t> parse_sizes(const std::string& text);
+/// UsageError when a size is too small for a block for each rank, once it is known how many there are.
+void refuse_empty_blocks(const BenchOptions& options);
 /// UsageError for what is no device.
 [[nodiscard]] DeviceChoice parse_device(const std::string& name);
 [[nodiscard]] bool ranks_may_share_gpus();
-
-/// Before anything is measured: a result that cannot be kept should not cost minutes first. No path: nothing
-/// is kept.
-void check_writable(const std::string& path);
-void write_file(const std::string& path, const std::string& text);
 
 /// For ranks that are GPUs: what is stuck in the driver, or in another library, is ended.
 [[nodiscard]] std::unique_ptr<Watchdog> watch(const BenchOptions& options);

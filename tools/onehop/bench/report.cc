@@ -1,6 +1,7 @@
 #include "bench/report.h"
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "onehop/version.h"
@@ -9,6 +10,8 @@
 #include "base/units.h"
 #include "bench/statistics.h"
 #include "machine_info.h"
+#include "origin.h"
+#include "text_table.h"
 
 namespace onehop::cli {
 
@@ -29,6 +32,7 @@ nlohmann::json to_json(const BenchRow& row, double bus_factor) {
                         {"calls_per_sample", row.batch},
                         {"checked", row.checked}};
   if (row.host_ns > 0) out["host_ns"] = row.host_ns;
+  if (row.spread > 0) out["spread"] = row.spread;
   for (const PeerTime& peer : row.peers) {
     if (peer.time.median_us == 0) continue;
     const double algbw = algorithm_bandwidth(row.bytes, peer.time.median_us);
@@ -63,9 +67,68 @@ std::string tuning_of(const BenchOptions& options) {
   return options.tuning.empty() ? "shipped" : options.tuning;
 }
 
-/// How wide the column with the reduction is.
-int op_column(const BenchOptions& options) {
-  return std::max(5, static_cast<int>(op_name(options).size()));
+const char* policy_of(const BenchOptions& options) {
+  return options.policy == AlgorithmPolicy::legacy ? "legacy" : "tuned";
+}
+
+/// A column of the table; right-aligned, with a space before it.
+struct Column {
+  std::string head;
+  std::size_t width;
+  std::function<std::string(const BenchRow&)> text;
+};
+
+std::string fixed(double value) {
+  return fmt::format("{:.2f}", value);
+}
+
+/// What was not measured has no time.
+std::string microseconds(const BenchTime& time, double value) {
+  return time.median_us > 0 ? fixed(value) : "-";
+}
+
+/// Those of --wide, or the ones of them that fit a terminal.
+std::vector<Column> columns_of(const BenchOptions& options) {
+  const bool wide = options.wide;
+  const bool peers = options.nccl && !wide;  // that take the room of others
+  const bool eager = options.cuda && options.mode == BenchMode::eager;
+  std::vector<Column> columns;
+  const auto add = [&](bool shown, std::string head, std::size_t width, auto text) {
+    if (shown) columns.push_back({std::move(head), width, std::move(text)});
+  };
+  add(true, "bytes", wide ? 12 : 11, [](const BenchRow& row) { return std::to_string(row.bytes); });
+  add(!peers && !(eager && !wide), "count", wide ? 11 : 10,
+      [](const BenchRow& row) { return std::to_string(row.count); });
+  const std::string type{to_string(options.type)};
+  const std::string op{op_name(options)};
+  add(wide, "type", 5, [type](const BenchRow&) { return type; });
+  add(wide, "op", std::max<std::size_t>(5, op.size()), [op](const BenchRow&) { return op; });
+  add(true, "algo", 9, [](const BenchRow& row) { return std::string(to_string(row.algorithm)); });
+  add(true, "time(us)", peers ? 10 : 11,
+      [](const BenchRow& row) { return microseconds(row.time, row.time.median_us); });
+  add(wide, "min", 11, [](const BenchRow& row) { return microseconds(row.time, row.time.min_us); });
+  add(!peers, "p95", wide ? 11 : 10,
+      [](const BenchRow& row) { return microseconds(row.time, row.time.p95_us); });
+  const bool repeated = options.repeat > 1;
+  add(repeated, "spread", 8, [](const BenchRow& row) { return row.spread > 0 ? fixed(row.spread) : "-"; });
+  add(!peers && !(eager && !wide) && (wide || !repeated), "algbw", 8,
+      [](const BenchRow& row) { return fixed(row.algbw); });
+  add(!(peers && eager), "busbw", 8, [](const BenchRow& row) { return fixed(row.busbw); });
+  add(true, "check", 6, [](const BenchRow& row) { return std::string(row.checked ? "ok" : "-"); });
+  add(eager, "host(ns)", wide ? 9 : 8,
+      [](const BenchRow& row) { return fmt::format("{:.0f}", row.host_ns); });
+  for (const PeerColumn& column : peer_columns(options)) {
+    add(true, column.head, wide ? 11 : 10, [name = std::string(column.name)](const BenchRow& row) {
+      const auto peer = std::find_if(row.peers.begin(), row.peers.end(),
+                                     [&](const PeerTime& each) { return each.name == name; });
+      return peer != row.peers.end() ? microseconds(peer->time, peer->time.median_us) : "-";
+    });
+  }
+  add(options.nccl, "ours/best", 9, [](const BenchRow& row) {
+    const auto ratio = ratio_to_peers(row);
+    return ratio ? fixed(*ratio) : "-";
+  });
+  return columns;
 }
 
 std::string what_is_timed(const BenchOptions& options) {
@@ -100,6 +163,9 @@ std::string describe(const BenchOptions& options) {
       options.cuda ? "GPU" : "host", options.threads ? "threads" : "processes", type_and_op(options),
       to_string(options.buffers), options.in_place ? "in place" : "out of place",
       options.algorithm ? to_string(*options.algorithm) : "auto", tuning_of(options));
+  if (options.binding != Binding::none) text += fmt::format(", bound to {}", to_string(options.binding));
+  if (options.repeat > 1) text += fmt::format(", measured {} times", options.repeat);
+  if (options.policy == AlgorithmPolicy::legacy) text += ", legacy policy";
   if (options.collective->rooted()) text += fmt::format(", root {}", options.root.value);
   if (options.cuda) text += fmt::format(", {}{}", to_string(options.mode), options.cold ? ", cold" : "");
   if (options.parts != 1) text += fmt::format(", {} parts in a group of calls", options.parts);
@@ -122,26 +188,25 @@ std::string describe_machine(const std::optional<GpuMachine>& gpus) {
 }
 
 void Table::begin(const BenchOptions& options, const std::optional<GpuMachine>& gpus) {
+  if (out_ == nullptr) return;
   const std::string commit = build_commit();
-  fmt::print(out_, "# onehop {}{} {}: {}\n", version(), commit.empty() ? "" : " (" + commit + ")",
-             options.collective->name, describe(options));
-  fmt::print(out_, "# {}\n", describe_machine(gpus));
-  fmt::print(
-      out_,
-      "# time: median, min and p95 of the slowest rank, us per call; algbw, busbw: GB/s as in nccl-tests\n");
-  if (options.cuda) fmt::print(out_, "# timed: {}\n", what_is_timed(options));
-  fmt::print(out_, "{:>12} {:>11} {:>5} {:>{}} {:>9} {:>11} {:>11} {:>11} {:>8} {:>8} {:>6}", "bytes",
-             "count", "type", "op", op_column(options), "algo", "time(us)", "min", "p95", "algbw", "busbw",
-             "check");
-  if (options.cuda && options.mode == BenchMode::eager) fmt::print(out_, " {:>9}", "host(ns)");
-  for (const PeerColumn& column : peer_columns(options)) fmt::print(out_, " {:>11}", column.head);
-  if (options.nccl) fmt::print(out_, " {:>9}", "ours/best");
-  fmt::print(out_, "\n");
+  const auto line = [&](const std::string& text) {
+    fmt::print(out_, "{}", wrapped(text, "# ", options.wide ? std::string::npos : kTerminalColumns));
+  };
+  line(fmt::format("onehop {}{} {}: {}", version(), commit.empty() ? "" : " (" + commit + ")",
+                   options.collective->name, describe(options)));
+  line(describe_machine(gpus));
+  line(describe(origin()));
+  line("time: median, min and p95 of the slowest rank, us per call; algbw, busbw: GB/s as in nccl-tests");
+  if (options.cuda) line(fmt::format("timed: {}", what_is_timed(options)));
+  std::string head;
+  for (const Column& each : columns_of(options)) head += fmt::format(" {:>{}}", each.head, each.width);
+  fmt::print(out_, "{}\n", head.substr(1));
   (void)std::fflush(out_);
 }
 
 void Table::progress(std::string_view what) {
-  if (!terminal_) return;
+  if (!terminal_ || out_ == nullptr) return;
   fmt::print(out_, "\r\x1b[K  {} ...", what);
   (void)std::fflush(out_);
   progress_shown_ = true;
@@ -153,27 +218,16 @@ void Table::clear_progress() {
 }
 
 void Table::row(const BenchRow& row, const BenchOptions& options) {
+  if (out_ == nullptr) return;
   clear_progress();
-  fmt::print(out_, "{:>12} {:>11} {:>5} {:>{}} {:>9} {:>11.2f} {:>11.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>6}",
-             row.bytes, row.count, to_string(options.type), op_name(options), op_column(options),
-             to_string(row.algorithm), row.time.median_us, row.time.min_us, row.time.p95_us, row.algbw,
-             row.busbw, row.checked ? "ok" : "-");
-  if (options.cuda && options.mode == BenchMode::eager) fmt::print(out_, " {:>9.0f}", row.host_ns);
-  for (const PeerColumn& column : peer_columns(options)) {
-    const auto peer = std::find_if(row.peers.begin(), row.peers.end(),
-                                   [&](const PeerTime& each) { return each.name == column.name; });
-    const bool known = peer != row.peers.end() && peer->time.median_us > 0;
-    fmt::print(out_, " {:>11}", known ? fmt::format("{:.2f}", peer->time.median_us) : "-");
-  }
-  if (options.nccl) {
-    const auto ratio = ratio_to_peers(row);
-    fmt::print(out_, " {:>9}", ratio ? fmt::format("{:.2f}", *ratio) : "-");
-  }
-  fmt::print(out_, "\n");
+  std::string line;
+  for (const Column& each : columns_of(options)) line += fmt::format(" {:>{}}", each.text(row), each.width);
+  fmt::print(out_, "{}\n", line.substr(1));
   (void)std::fflush(out_);
 }
 
 void Table::note(std::string_view text) {
+  if (out_ == nullptr) return;
   clear_progress();
   fmt::print(out_, "# note: {}\n", text);
   (void)std::fflush(out_);
@@ -212,6 +266,11 @@ std::string to_json(const BenchReport& report) {
     document["run"]["parts"] = options.parts;
     document["run"]["copy_scratch_bytes"] = options.copy_scratch;
   }
+  add_origin(document);
+  document["complete"] = report.complete;
+  document["run"]["bind"] = to_string(options.binding);
+  document["run"]["repeat"] = options.repeat;
+  document["run"]["policy"] = policy_of(options);
   if (report.gpus) document["machine"]["gpus"] = to_json(*report.gpus);
   if (!report.notes.empty()) document["notes"] = report.notes;
   return document.dump(2) + "\n";

@@ -87,18 +87,34 @@ class Measurement {
     // Reducing in place again and again would run into infinities, or denormals that slow the processor down;
     // zero stays zero under every op.
     if (feeds_back(options_)) std::memset(memory_, 0, shape_.slot_bytes);
-    for (int i = 0; i < options_.warmup; ++i) call();
+    for (int i = 0; i < std::max(options_.warmup, 1); ++i) call();
+    if (left_to_caller()) {
+      listener.note(fmt::format("{}: the legacy policy leaves it to its caller", size));
+      return row_;
+    }
     listener.progress(size + ": timing");
     choose_batch();
-    std::vector<double> samples(static_cast<std::size_t>(row_.samples));
-    for (double& sample : samples) sample = time_batch() / row_.batch;
-    row_.time = bench_time(slowest_rank(gather(group_, samples)));
+    std::vector<BenchTime> times;
+    for (int i = 0; i < options_.repeat; ++i) {
+      std::vector<double> samples(static_cast<std::size_t>(row_.samples));
+      for (double& sample : samples) sample = time_batch() / row_.batch;
+      times.push_back(bench_time(slowest_rank(gather(group_, samples))));
+    }
+    std::sort(times.begin(), times.end(),
+              [](const BenchTime& a, const BenchTime& b) { return a.median_us < b.median_us; });
+    row_.time = times[(times.size() - 1) / 2];
+    if (options_.repeat > 1) row_.spread = times.back().median_us / times.front().median_us;
     row_.algbw = algorithm_bandwidth(row_.bytes, row_.time.median_us);
     row_.busbw = row_.algbw * options_.collective->bus_factor.of(group_.size());
     return row_;
   }
 
  private:
+  /// The legacy policy has no algorithm for long messages, which is known once one was tried.
+  [[nodiscard]] bool left_to_caller() const {
+    return options_.policy == AlgorithmPolicy::legacy && row_.algorithm == Algorithm::none;
+  }
+
   void call() { row_.algorithm = options_.collective->ours(group_, call_, {}, call_options_); }
 
   void verify() {
@@ -106,6 +122,7 @@ class Measurement {
     std::memset(memory_, kPoison, shape_.slot_bytes);
     fill_input(data, group_.rank().value, memory_ + shape_.in, shape_.in_count);
     call();
+    if (left_to_caller()) return;
     std::optional<std::uint64_t> hash;
     if (options_.collective->same_everywhere()) hash = hash_bytes(call_.out, shape_.out_bytes);
     agree_on_result(group_, name_of_call(options_, shape_, row_.algorithm), hash,

@@ -17,6 +17,7 @@ Shape shape_of(const BenchOptions& options, Rank rank, std::uint64_t bytes) {
   const std::size_t element = size_of(options.type);
   const auto number = [](int blocks) { return static_cast<std::size_t>(blocks); };
   Shape shape;
+  if (!collective.moves_data) return shape.slot_bytes = aligned(0), shape;
   shape.count = bytes / element / number(collective.blocks(options.ranks));
   shape.bytes = shape.count * number(collective.blocks(options.ranks)) * element;
   shape.in_count = shape.count * number(collective.in.blocks(options.ranks));

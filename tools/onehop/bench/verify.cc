@@ -22,7 +22,9 @@ std::string complaint_about(const BenchOptions& options, const Shape& shape, con
     // Of inputs with a block per rank this rank gets its own; a block of an output with one per rank is that
     // rank's, unless all comes from the root.
     CheckData expected = data;
-    expected.source = collective.in.root_only ? options.root.value : block;
+    expected.source = collective.in.root_only ? options.root.value
+                      : collective.ring       ? (rank.value + options.ranks - 1) % options.ranks
+                                              : block;
     expected.first = collective.in.block_per_rank ? static_cast<std::size_t>(rank.value) * shape.count : 0;
     const std::size_t before = static_cast<std::size_t>(block) * shape.count;
     const auto wrong = find_wrong(expected, out + before * size_of(options.type), shape.count, threads);

@@ -1,0 +1,40 @@
+// NVTX ranges: what profilers such as Nsight Systems show as a bar over the calls of a thread, in the domain
+// "onehop". Without a tool, or in a build without NVTX's headers (ONEHOP_NVTX), a range costs one relaxed
+// load and two branches.
+#pragma once
+
+#include <atomic>
+
+namespace onehop {
+
+namespace detail {
+/// NVTX's domain; nullptr: no tool listens.
+inline std::atomic<void*> g_range_domain{nullptr};
+void push_range(void* domain, const char* name);
+void pop_range(void* domain);
+}  // namespace detail
+
+/// Finds out, once per process, whether a tool listens. Thread-safe.
+void start_ranges();
+
+/// From its construction to its end, which is on the same thread. Ranges nest.
+class Range {
+ public:
+  explicit Range(const char* name)
+      // relaxed: a domain is never changed once it is there, and NVTX orders its own memory.
+      : domain_(detail::g_range_domain.load(std::memory_order_relaxed)) {
+    if (domain_ != nullptr) [[unlikely]]
+      detail::push_range(domain_, name);
+  }
+  ~Range() {
+    if (domain_ != nullptr) [[unlikely]]
+      detail::pop_range(domain_);
+  }
+  Range(const Range&) = delete;
+  Range& operator=(const Range&) = delete;
+
+ private:
+  void* const domain_;
+};
+
+}  // namespace onehop

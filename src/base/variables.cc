@@ -1,0 +1,139 @@
+#include "base/variables.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <mutex>
+
+#include "base/env.h"
+#include "base/log.h"
+#include "base/nearest.h"
+
+namespace onehop {
+namespace {
+
+constexpr std::string_view kPrefix = "ONEHOP_";
+constexpr std::string_view kFlag = "1 or 0 (also true, yes, on; false, no, off)";
+
+/// Tests read more, which is nobody else's: after ONEHOP_.
+constexpr std::string_view kOfTests[] = {"TEST_", "CHAOS_", "FAILING_CALLS", "UPDATE_GOLDEN"};
+
+bool is_one_of(std::string_view value, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), value) != words.end();
+}
+
+bool is_integer(std::string_view text, int lowest) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size() && value >= lowest;
+}
+
+/// point:rank:action or point#visit:rank:action
+bool is_fault(std::string_view value) {
+  const std::size_t first = value.find(':');
+  const std::size_t second = first == std::string_view::npos ? first : value.find(':', first + 1);
+  if (second == std::string_view::npos) return false;
+  const std::string_view point = value.substr(0, first);
+  const std::size_t visit = point.find('#');
+  return !point.substr(0, visit).empty() &&
+         (visit == std::string_view::npos || is_integer(point.substr(visit + 1), 1)) &&
+         is_integer(value.substr(first + 1, second - first - 1), -1) &&
+         is_one_of(value.substr(second + 1), {"kill", "stop", "exit", "error", "delay", "none"});
+}
+
+constexpr Variable kVariables[] = {
+    {"ONEHOP_LOG", "library, command", "trace, debug, info, warn, error or off",
+     "what is logged to stderr (default warn); info: a line per rank that joins; debug: one per call",
+     [](std::string_view value) {
+       return is_one_of(value, {"trace", "debug", "info", "warn", "error", "off"});
+     }},
+    {"ONEHOP_RUNTIME_DIR", "library, command", "a directory",
+     "where private directories go (default: XDG_RUNTIME_DIR, TMPDIR, TMP, TEMP, TEMPDIR or /tmp)"},
+    {"ONEHOP_RANK", "from_env", "0 to size - 1", "this process's rank; 'onehop launch' sets it"},
+    {"ONEHOP_SIZE", "from_env", "a number of ranks", "how many ranks there are; 'onehop launch' sets it"},
+    {"ONEHOP_STORE", "from_env", "file:/directory or tcp://host:port",
+     "where ranks find each other, the same for all; 'onehop launch' sets it"},
+    {"ONEHOP_SECRET_FILE", "from_env", "a file that only you can read", "the secret of a tcp:// store"},
+    {"ONEHOP_HOST_ISA", "library", "avx512, avx2 or baseline",
+     "instructions of the host reductions (default: the best that the CPU has)",
+     [](std::string_view value) {
+       return is_one_of(value, {"avx512", "avx2", "baseline"});
+     }},
+    {"ONEHOP_TUNING", "library", "a file, as 'onehop tune' writes it",
+     "tuning table of groups whose options name none; rank 0's counts"},
+    {"ONEHOP_CHECK", "library", kFlag, "GPU ranks compare every call before they queue it; for debugging",
+     env::is_flag},
+    {"ONEHOP_REQUIRE_VERIFIED_PEERS", "library", kFlag, "GPU groups need pairs that were verified since boot",
+     env::is_flag},
+    {"ONEHOP_ALLOW_OVERLAPPING_DEVICES", "library", kFlag, "several ranks may share a GPU", env::is_flag},
+    {"ONEHOP_SHARE", "library", "auto, fabric, fd or ipc", "how symmetric memory of GPUs travels",
+     [](std::string_view value) {
+       return is_one_of(value, {"auto", "fabric", "fd", "ipc"});
+     }},
+    {"ONEHOP_FORCE_FULLY_CONNECTED", "library, topo", kFlag,
+     "for tests: GPUs count as fully connected, whatever their links", env::is_flag},
+    {"ONEHOP_FAULT", "library",
+     "point:rank:action or point#visit:rank:action; actions: kill, stop, exit, error, delay or none",
+     "for tests: makes that rank fail at a named point", is_fault},
+    {"ONEHOP_NCCL_LIBRARY", "command", "a library, or a directory that holds it",
+     "NCCL for 'bench --peer nccl' (default libnccl.so.2)"},
+    {"ONEHOP_FAILURE_FILE", "command", "a file",
+     "internal: where a rank that the command starts leaves its error"},
+};
+
+}  // namespace
+
+std::span<const Variable> variables() {
+  return kVariables;
+}
+
+const Variable* find_variable(std::string_view name) {
+  const auto* const found = std::find_if(std::begin(kVariables), std::end(kVariables),
+                                         [&](const auto& each) { return each.name == name; });
+  return found != std::end(kVariables) ? found : nullptr;
+}
+
+std::optional<std::string> complaint_about(const Variable& variable, std::string_view value) {
+  if (value.empty() || variable.is_legal == nullptr || variable.is_legal(value)) return std::nullopt;
+  return fmt::format("{}='{}' makes no sense; legal: {}", variable.name, value, variable.values);
+}
+
+std::vector<std::string> complaints_about(std::span<const std::string_view> environment) {
+  std::vector<std::string> complaints;
+  for (const std::string_view entry : environment) {
+    const std::string_view name = entry.substr(0, entry.find('='));
+    if (!name.starts_with(kPrefix)) continue;
+    const std::string_view value = entry.substr(std::min(entry.size(), name.size() + 1));
+    if (const Variable* const known = find_variable(name)) {
+      if (auto complaint = complaint_about(*known, value)) complaints.push_back(*std::move(complaint));
+      continue;
+    }
+    // What they all begin with says nothing about which one was meant.
+    const std::string_view rest = name.substr(kPrefix.size());
+    const auto belongs = [&](std::string_view beginning) { return rest.starts_with(beginning); };
+    if (std::any_of(std::begin(kOfTests), std::end(kOfTests), belongs)) continue;
+    std::vector<std::string_view> names;
+    for (const Variable& each : kVariables) names.push_back(each.name.substr(kPrefix.size()));
+    const auto meant = nearest(rest, names);
+    complaints.push_back(fmt::format("nothing reads {}{} ('onehop help environment' lists all variables)",
+                                     name,
+                                     meant ? fmt::format("; did you mean {}{}?", kPrefix, *meant) : ""));
+  }
+  return complaints;
+}
+
+void check_environment() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (env::get("ONEHOP_FAILURE_FILE")) return;
+    std::vector<std::string_view> environment;
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
+      environment.emplace_back(*entry);
+    for (const std::string& complaint : complaints_about(environment)) log::warn("{}", complaint);
+  });
+}
+
+}  // namespace onehop

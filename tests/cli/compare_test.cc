@@ -1,0 +1,91 @@
+#include "compare.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "onehop/error.h"
+
+namespace onehop::cli {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+ReportRows report(const std::string& name, const std::vector<std::pair<unsigned, double>>& rows,
+                  const std::string& type = "f32") {
+  json results = json::array();
+  for (const auto& [bytes, us] : rows) results.push_back({{"bytes", bytes}, {"time_us", {{"median", us}}}});
+  const json document = {{"format", "onehop-bench"},
+                         {"date", "2025-03-01T12:00:00Z"},
+                         {"host", "node7"},
+                         {"command", "onehop bench all-reduce"},
+                         {"run", {{"type", type}, {"ranks", 2}}},
+                         {"results", results}};
+  return parse_report(document.dump(), name);
+}
+
+std::string refusal_of(std::string_view text) {
+  try {
+    (void)parse_report(text, "r.json");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return error.message();
+  }
+  return "accepted";
+}
+
+TEST(Compare, RowsAreFasterSlowerOrTheSameWithinTheThreshold) {
+  const Comparison result = compare(report("a", {{1024, 10}, {2048, 10}, {4096, 10}, {8192, 10}}),
+                                    report("b", {{1024, 10.4}, {2048, 20}, {4096, 5}, {16384, 1}}), 0.05);
+  ASSERT_THAT(result.rows, SizeIs(3));
+  EXPECT_STREQ(result.rows[0].verdict, "same");
+  EXPECT_STREQ(result.rows[1].verdict, "slower");
+  EXPECT_DOUBLE_EQ(result.rows[1].ratio, 2);
+  EXPECT_STREQ(result.rows[2].verdict, "faster");
+  EXPECT_EQ(result.only_one, 2u);
+  EXPECT_EQ(result.faster, 1u);
+  EXPECT_EQ(result.slower, 1u);
+}
+
+TEST(Compare, TheTextFits80ColumnsAndNamesFilesSettingsAndTheMean) {
+  const Comparison result = compare(report("a.json", {{1024, 10}, {2048, 10}}),
+                                    report("b.json", {{1024, 20}, {2048, 5}}, "bf16"), 0.05);
+  EXPECT_THAT(result.differences, ElementsAre("type: f32, bf16"));
+  const std::string text = to_text(result);
+  EXPECT_THAT(text, AllOf(HasSubstr("# A: a.json, 2025-03-01T12:00:00Z on node7: onehop bench all-reduce\n"),
+                          HasSubstr("type: f32, bf16"), HasSubstr("within 5%"),
+                          HasSubstr("1 faster, 1 slower, 0 the same; geometric mean of B/A 1.000")));
+  for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
+    EXPECT_LE(end - at, 80u);
+  EXPECT_EQ(json::parse(to_json(result)).at("results").at(0).at("verdict"), "slower");
+}
+
+TEST(Compare, WhatIsNoReportIsRefusedByName) {
+  for (const char* text : {"", "[]", "{}", "null", "{\"format\":\"onehop-bench\"}",
+                           "{\"format\":\"onehop-bench\",\"results\":{}}", "{\"format\":1,\"results\":[]}"}) {
+    EXPECT_THAT(refusal_of(text), HasSubstr("'r.json' is no report")) << text;
+  }
+  for (const char* row : {"1", "{}", "{\"bytes\":-1,\"time_us\":{\"median\":1}}",
+                          "{\"bytes\":1,\"time_us\":3}", "{\"bytes\":1,\"time_us\":{\"median\":\"1\"}}"}) {
+    EXPECT_THAT(refusal_of(std::string("{\"format\":\"onehop-bench\",\"results\":[") + row + "]}"),
+                HasSubstr("'r.json' has a row"))
+        << row;
+  }
+}
+
+TEST(Compare, ReportsWithoutACommonSizeAreRefused) {
+  try {
+    (void)compare(report("a", {{1024, 10}, {2048, 0}}), report("b", {{2048, 20}}), 0.05);
+    FAIL() << "compared";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.message(), HasSubstr("'a' and 'b' have no size in common"));
+  }
+}
+
+}  // namespace
+}  // namespace onehop::cli

@@ -1,0 +1,79 @@
+// A run that is ended early leaves what it has found so far, whole.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/command.h"
+
+namespace onehop::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class Interrupted : public ::testing::TestWithParam<std::string> {
+ protected:
+  Interrupted() {
+    char name[] = "/tmp/onehop-interrupted-test-XXXXXX";
+    base_ = ::mkdtemp(name);
+    options_.environment["ONEHOP_RUNTIME_DIR"] = base_.string();
+  }
+  ~Interrupted() override { std::filesystem::remove_all(base_); }
+
+  /// Many rows, each of which is found soon, so that it is ended amidst them.
+  [[nodiscard]] std::vector<std::string> many_rows(const std::string& to) const {
+    std::string sizes = "4K";
+    for (int i = 0; i < 3000; ++i) sizes += ",4K";
+    std::vector<std::string> arguments = {"bench",   "all-reduce", "--device", "host", "--ranks", "2",
+                                          "--iters", "20",         "--sizes",  sizes,  "--json",  to};
+    if (GetParam() == "threads") arguments.emplace_back("--threads");
+    return arguments;
+  }
+
+  std::filesystem::path base_;
+  CommandOptions options_;
+};
+
+TEST_P(Interrupted, TheFileHoldsTheRowsThatTheTableShowed) {
+  const auto path = base_ / "r.json";
+  Command command(many_rows(path), options_);
+  (void)command.wait_for_lines(25);
+  command.signal(SIGINT);
+  const Result result = command.finish();
+  EXPECT_NE(result.exit_code, 0);
+  const std::vector<std::string> lines = lines_of(result.out);
+  std::size_t shown = 0;
+  for (const std::string& line : lines) shown += line.ends_with("    ok") ? 1 : 0;
+  ASSERT_GE(shown, 5u) << result.out;
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  const json document = json::parse(text.str());
+  EXPECT_EQ(document.at("complete"), false);
+  // The row of the table comes first.
+  EXPECT_GE(document.at("results").size() + 1, shown);
+  EXPECT_GE(document.at("results").size(), 5u);
+}
+
+TEST_P(Interrupted, JsonOnStandardOutputIsWhole) {
+  options_.environment["ONEHOP_LOG"] = "debug";  // which is what can be seen before its end
+  Command command(many_rows("-"), options_);
+  command.wait_for_error("rank 0 of 'bench': all_reduce(");
+  command.signal(SIGINT);
+  const Result result = command.finish();
+  EXPECT_NE(result.exit_code, 0);
+  const json document = json::parse(result.out);
+  EXPECT_EQ(document.at("complete"), false);
+  EXPECT_TRUE(document.at("results").is_array());
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Interrupted, ::testing::Values("processes", "threads"),
+                         [](const auto& ranks) { return ranks.param; });
+
+}  // namespace
+}  // namespace onehop::test

@@ -1,0 +1,85 @@
+// onehop compare: two reports of 'onehop bench', row by row.
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+
+#include "base/check.h"
+#include "commands.h"
+#include "compare.h"
+#include "origin.h"
+#include "output.h"
+
+namespace onehop::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  onehop bench all-reduce --json before.json
+  onehop bench all-reduce --json after.json
+  onehop compare before.json after.json
+  onehop compare before.json after.json --threshold 10 --fail    exit code 1 when anything is 10% slower
+
+Rows of the same size are compared by their median time: ratio is that of B over that of A, so below 1 B is
+faster. What lies within the threshold is the same. Settings in which the runs differ are named.
+
+Exit code: 0 compared; 1 a file is no report, they have no size in common, or --fail and something is slower;
+2 bad usage.)";
+
+struct Arguments {
+  std::string a;
+  std::string b;
+  std::string threshold = "5";
+  std::string json;
+  bool fail = false;
+};
+
+std::string read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail_errno(errno, fmt::format("cannot read '{}'", path));
+  std::ostringstream text;
+  text << file.rdbuf();  // fails where there is nothing to read, which is no report either
+  return text.str();
+}
+
+double parse_threshold(const std::string& text) {
+  double percent = 0;
+  if (!CLI::detail::lexical_cast(text, percent) || !std::isfinite(percent) || percent < 0 || percent > 1000)
+    throw UsageError(fmt::format("--threshold '{}' is not a percentage from 0 to 1000", text));
+  return percent / 100;
+}
+
+int run_compare(const Arguments& arguments, double threshold) {
+  check_writable(arguments.json);
+  ReportRows a = parse_report(read(arguments.a), arguments.a);
+  const Comparison comparison =
+      compare(std::move(a), parse_report(read(arguments.b), arguments.b), threshold);
+  if (!is_stdout(arguments.json)) print(to_text(comparison));
+  write_output(arguments.json, to_json(comparison));
+  return arguments.fail && comparison.slower > 0 ? kExitFailed : kExitOk;
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, std::function<int()>& run) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* const sub = app.add_subcommand("compare", "Compare two reports of 'bench', row by row");
+  sub->footer(kFooter);
+  sub->add_option("A", arguments->a, "Report to compare with (bench --json)")->required()->type_name("FILE");
+  sub->add_option("B", arguments->b, "Report that may be faster or slower")->required()->type_name("FILE");
+  sub->add_option("--threshold", arguments->threshold, "Percent of time that count as the same")
+      ->capture_default_str()
+      ->type_name("PERCENT");
+  sub->add_flag("--fail", arguments->fail, "Exit with 1 when a row is slower");
+  sub->add_option("--json", arguments->json, "Write the comparison as JSON; '-': only that")
+      ->type_name(kOutputType);
+  sub->callback([arguments, &run] {
+    const double threshold = parse_threshold(arguments->threshold);
+    run = [arguments, threshold] { return run_compare(*arguments, threshold); };
+  });
+}
+
+}  // namespace onehop::cli

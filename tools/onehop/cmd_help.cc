@@ -1,0 +1,73 @@
+// onehop help: a command's help, or the environment variables.
+#include <cstdio>
+#include <memory>
+
+#include "base/check.h"
+#include "base/nearest.h"
+#include "base/variables.h"
+#include "commands.h"
+#include "text_table.h"
+
+namespace onehop::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  onehop help                           what there is
+  onehop help bench                     as 'onehop bench --help'
+  onehop help environment               every variable that the library and this command read
+
+Exit code: 0 shown; 2 there is no such command.)";
+
+constexpr const char* kEnvironment = "environment";
+
+void print_environment() {
+  fmt::print(
+      "An empty variable counts as not set. A value that makes no sense is a warning,\n"
+      "and so is a variable that begins with ONEHOP_ and is none of these.\n");
+  for (const Variable& each : variables()) {
+    fmt::print("\n{} ({})\n", each.name, each.readers);
+    fmt::print("{}", wrapped(std::string(each.meaning), "  "));
+    fmt::print("{}", wrapped(fmt::format("values: {}", each.values), "  "));
+  }
+}
+
+int run_help(const CLI::App& app, const std::string& topic) {
+  if (topic.empty()) {
+    // Not app.help(), which shows the help of the command that was chosen: this one.
+    fmt::print("{}", app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal));
+  } else if (topic == kEnvironment) {
+    print_environment();
+  } else if (const auto found =
+                 app.get_subcommands([&](const CLI::App* each) { return each->get_name() == topic; });
+             !found.empty()) {
+    fmt::print("{}", found.front()->help(app.get_name()));
+  } else {
+    std::vector<std::string> words = names_of_commands(app);
+    words.emplace_back(kEnvironment);
+    const std::vector<std::string_view> views(words.begin(), words.end());
+    const auto meant = nearest(topic, views);
+    throw UsageError(fmt::format("there is no help about '{}'{}", topic,
+                                 meant ? fmt::format(": did you mean '{}'?", *meant) : ""));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+std::vector<std::string> names_of_commands(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(each->get_name());
+  return names;
+}
+
+void add_help(CLI::App& app, std::function<int()>& run) {
+  auto topic = std::make_shared<std::string>();
+  CLI::App* const sub = app.add_subcommand("help", "Explain a command, or the environment variables");
+  sub->footer(kFooter);
+  sub->add_option("topic", *topic, "A command, or 'environment'")->type_name("");
+  sub->callback([topic, &app, &run] { run = [topic, &app] { return run_help(app, *topic); }; });
+}
+
+}  // namespace onehop::cli

@@ -1,0 +1,140 @@
+#include "output.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "base/check.h"
+
+namespace onehop::cli {
+namespace {
+
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+constexpr std::array kEndings = {SIGINT, SIGTERM, SIGHUP};
+
+/// What the handler writes. Versions that it may still be reading are never freed: a document has as many as
+/// rows, and a process one document.
+std::atomic<const std::string*> g_pending{nullptr};
+static_assert(std::atomic<const std::string*>::is_always_lock_free);
+
+/// Async-signal-safe.
+void write_pending() {
+  // acquire: pairs with the release in publish(), whose string is complete.
+  const std::string* const text = g_pending.exchange(nullptr, std::memory_order_acquire);
+  if (text == nullptr) return;
+  for (std::size_t done = 0; done < text->size();) {
+    const ssize_t wrote = ::write(STDOUT_FILENO, text->data() + done, text->size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return;
+    done += static_cast<std::size_t>(wrote);
+  }
+}
+
+void write_and_end(int signal) {
+  write_pending();
+  (void)::signal(signal, SIG_DFL);
+  (void)::raise(signal);
+}
+
+void publish(const std::string& text) {
+  // release: pairs with the acquire in write_pending().
+  g_pending.store(new std::string(text), std::memory_order_release);
+}
+
+void write_all(const File& file, const std::string& path, const std::string& text) {
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), file.get()) == text.size() && std::fflush(file.get()) == 0;
+  if (!written) fail_errno(errno, fmt::format("cannot write '{}'", path));
+}
+
+void write_in_place(const std::string& path, const std::string& text) {
+  File file(std::fopen(path.c_str(), "we"), &std::fclose);
+  if (file == nullptr) fail_errno(errno, fmt::format("cannot write '{}'", path));
+  write_all(file, path, text);
+  // The last bytes reach the file system here: a full disk may show only now.
+  if (std::fclose(file.release()) != 0) fail_errno(errno, fmt::format("cannot write '{}'", path));
+}
+
+/// False when the file cannot be replaced: its directory may take no other one.
+bool replace(const std::string& path, const std::string& text) {
+  std::error_code error;
+  const std::string real = std::filesystem::canonical(path, error).string();
+  struct stat info {};
+  if (error || ::stat(real.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
+  const std::string beside = real + ".partial";
+  File file(std::fopen(beside.c_str(), "we"), &std::fclose);
+  if (file == nullptr) return false;
+  try {
+    write_all(file, path, text);
+    (void)::fchmod(::fileno(file.get()), info.st_mode & 07777);
+    if (std::fclose(file.release()) != 0 || ::rename(beside.c_str(), real.c_str()) != 0)
+      fail_errno(errno, fmt::format("cannot write '{}'", path));
+  } catch (const Error&) {
+    (void)::unlink(beside.c_str());
+    throw;
+  }
+  return true;
+}
+
+}  // namespace
+
+void print(const std::string& text) {
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written) fail_errno(errno, "cannot write the output");
+}
+
+void check_writable(const std::string& path) {
+  if (path.empty() || is_stdout(path)) return;
+  const File file(std::fopen(path.c_str(), "ae"), &std::fclose);
+  if (file == nullptr) fail_errno(errno, fmt::format("cannot write '{}'", path));
+}
+
+void write_output(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  if (is_stdout(path)) return print(text);
+  write_in_place(path, text);
+}
+
+LiveDocument::LiveDocument(std::string path) : path_(std::move(path)) {
+  if (!is_stdout(path_)) {
+    replaceable_ = !path_.empty();
+    return;
+  }
+  for (const int signal : kEndings) {
+    struct sigaction now {};
+    // What our starter chose to ignore (nohup ignores SIGHUP) stays ignored.
+    if (::sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) continue;
+    now.sa_handler = write_and_end;
+    (void)::sigaction(signal, &now, nullptr);
+  }
+}
+
+LiveDocument::~LiveDocument() {
+  if (is_stdout(path_)) write_pending();
+}
+
+void LiveDocument::update(const std::string& text) {
+  if (is_stdout(path_)) publish(text);
+  if (replaceable_) replaceable_ = replace(path_, text);
+}
+
+void LiveDocument::finish(const std::string& text) {
+  if (is_stdout(path_)) {
+    publish(text);
+    write_pending();
+  } else if (!path_.empty() && !(replaceable_ && replace(path_, text))) {
+    write_in_place(path_, text);
+  }
+}
+
+}  // namespace onehop::cli

@@ -10,9 +10,11 @@ export JOBS
 sources = git ls-files -z '*.h' '*.cc' '*.c' '*.cuh' '*.cu'
 # Tests that need the machine to themselves say so (RUN_SERIAL); the others may run side by side.
 ctest = ctest --output-on-failure -j $(JOBS) $(CTEST_ARGS)
+# What `make check` leaves to `make test`: slow kinds of tests, and groups of many ranks.
+slow = -LE '^(fault|model|install|cuda)$$' -E 'Host(Threads|Processes)[4-8]$$'
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build run test format lint sanitize asan-ubsan tsan fuzz coverage install clean
+.PHONY: help deps build run check test format lint sanitize asan-ubsan tsan fuzz coverage install clean
 
 help: ## what can be asked for
 	@echo "make ..."
@@ -28,7 +30,10 @@ run: deps ## build, then measure a verified all-reduce from 1 KB to 64 MB (BENCH
 	@scripts/build.sh release onehop_command
 	@build/release/tools/onehop/onehop bench all-reduce $(BENCH_ARGS)
 
-test: build ## build, then run all tests
+check: build ## build, then run the quick tests: under a minute
+	@$(ctest) $(slow) --test-dir build/release
+
+test: build ## build, then run all tests: under 4 minutes on 2 cores (ONEHOP_MODELS=whole for the large models, too)
 	@$(ctest) --test-dir build/release
 
 format: deps ## lay out all sources with clang-format

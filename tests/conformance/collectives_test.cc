@@ -80,6 +80,7 @@ class Collectives : public CollectiveTest {
     return {ErrorCode::system, "nothing failed"};
   }
 };
+class CollectivesOnGpus : public Collectives {};
 
 TEST_P(Collectives, GiveEveryRankWhatItIsDueAtEverySizeOfEveryType) {
   std::mt19937_64 random(seed());
@@ -169,8 +170,8 @@ TEST_P(Collectives, CarryMegabytesInTheDefaultStagingBuffer) {
 }
 
 /// On GPUs whatever is not short goes through rings of slots; this fills every one of them several times.
-TEST_P(Collectives, CarryMoreThanAllSlotsHold) {
-  if (!backend().on_gpus) GTEST_SKIP() << "host ranks pass megabytes in many steps already";
+// On GPUs only: host ranks pass megabytes in many steps already.
+TEST_P(CollectivesOnGpus, CarryMoreThanAllSlotsHold) {
   std::mt19937_64 random(seed());
   std::vector<CollectiveCase> cases;
   for (const Collective collective : kCollectives) {
@@ -213,8 +214,8 @@ TEST_P(Collectives, BringLongBlocksStraightToSymmetricMemory) {
   run(cases, AllStreams(ranks(), {DType::u8, DType::f32}), kDefaultScratch);
 }
 
-TEST_P(Collectives, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOrdinaryMemoryPassed) {
-  if (!backend().on_gpus) GTEST_SKIP() << "host ranks do not need the promise";
+// On GPUs only: host ranks do not need the promise.
+TEST_P(CollectivesOnGpus, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOrdinaryMemoryPassed) {
   JoinOptions options;
   options.timeout = std::chrono::seconds{5};
   backend().run(ranks(), options, [&](Group& group) {
@@ -229,8 +230,8 @@ TEST_P(Collectives, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOrdinaryMemoryPa
   });
 }
 
-TEST_P(Collectives, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOnePassesAnotherPlace) {
-  if (!backend().on_gpus) GTEST_SKIP() << "host ranks do not need the promise";
+// On GPUs only: host ranks do not need the promise.
+TEST_P(CollectivesOnGpus, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOnePassesAnotherPlace) {
   JoinOptions options;
   options.timeout = std::chrono::seconds{5};
   backend().run(ranks(), options, [&](Group& group) {
@@ -316,6 +317,8 @@ TEST_P(Collectives, OtherThanAllReduceAreNotSubjectToTheLegacyPolicy) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, Collectives, ::testing::ValuesIn(parameters(&Backend::sizes)), name_of);
+INSTANTIATE_TEST_SUITE_P(, CollectivesOnGpus, ::testing::ValuesIn(gpu_parameters()), name_of);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CollectivesOnGpus);
 
 }  // namespace
 }  // namespace onehop::testing

@@ -19,3 +19,7 @@ install(FILES ${PROJECT_BINARY_DIR}/onehopConfig.cmake ${PROJECT_BINARY_DIR}/one
 file(RELATIVE_PATH onehop_pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/onehop.pc.in ${PROJECT_BINARY_DIR}/onehop.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/onehop.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+# Where --static of pkg-config looks first.
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/static)
+file(CREATE_LINK ../../libonehop.a ${PROJECT_BINARY_DIR}/static/libonehop.a SYMBOLIC)
+install(FILES ${PROJECT_BINARY_DIR}/static/libonehop.a DESTINATION ${CMAKE_INSTALL_LIBDIR}/onehop/static)

@@ -10,6 +10,7 @@
 #include "onehop/version.h"
 
 #include "base/check.h"
+#include "command_tree.h"
 #include "commands.h"
 #include "launcher.h"
 
@@ -66,6 +67,7 @@ int run_command(int argc, char** argv) {
   add_p2p_check(app, run);
   add_doctor(app, run);
   add_launch(app, run);
+  if (argc == 2 && std::string_view(argv[1]) == kCommandTreeOption) return print_command_tree(app);
 
   try {
     app.parse(argc, argv);

@@ -40,7 +40,7 @@ c++ -std=c++20 consumer.cc -o shared $(pkg-config --cflags --libs onehop)
 cc consumer.c -o static $(pkg-config --static --cflags --libs onehop)
 ./shared
 ./static
-apt-get -qq purge -y libonehop-dev 'libonehop0*' onehop-tools >> apt.log
-! command -v onehop
+apt-get -qq purge -y libonehop-dev 'libonehop[0-9]*' onehop-tools >> apt.log
+[[ ! -e /usr/bin/onehop && ! -e /usr/include/onehop ]]
 END
 unshare --mount bash -c "mount --rbind /proc '$root/proc' && mount --rbind /dev '$root/dev' && exec chroot '$root' bash /onehop/use"

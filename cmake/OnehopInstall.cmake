@@ -3,6 +3,12 @@
 # OnehopPackages.cmake.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
+set(onehop_package_components runtime dev)
+set(onehop_package_names libonehop${onehop_abi} libonehop-dev)
+if(ONEHOP_BUILD_TOOLS)
+  list(APPEND onehop_package_components tools)
+  list(APPEND onehop_package_names onehop-tools)
+endif()
 
 install(TARGETS onehop_static onehop_shared EXPORT onehop-targets
   LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev
@@ -60,4 +66,8 @@ if(ONEHOP_BUILD_TOOLS)
   endif()
 endif()
 
+# Where Debian looks for it.
+foreach(name component IN ZIP_LISTS onehop_package_names onehop_package_components)
+  install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/${name} RENAME copyright COMPONENT ${component})
+endforeach()
 include(OnehopPackages)

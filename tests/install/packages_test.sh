@@ -35,7 +35,7 @@ done
 
 root=$work/root/usr
 for file in bin/onehop include/onehop/onehop.h lib/libonehop.a share/man/man1/onehop.1 share/bash-completion/completions/onehop \
-  share/zsh/vendor-completions/_onehop share/fish/vendor_completions.d/onehop.fish; do
+  share/zsh/vendor-completions/_onehop share/fish/vendor_completions.d/onehop.fish share/doc/onehop-tools/copyright; do
   [[ -s $root/$file ]] || fail "no package has /usr/$file"
 done
 # With the libraries of the packages and the system's, and nothing of the build.

@@ -20,7 +20,8 @@ if uninstall "$2/elsewhere" "$2/manifest" 2> "$2/refused"; then
   echo "uninstalling from another prefix was not refused" >&2
   exit 1
 fi
-grep -q "is not in" "$2/refused"
+# CMake breaks lines where it likes.
+tr -s ' \n' ' ' < "$2/refused" | grep -q "which is not in"
 uninstall "$prefix" "$2/manifest"
 find "$prefix" -type f -o -type l | sort | diff "$2/before" -
 [[ ! -e $prefix/include/onehop && ! -e $prefix/lib/cmake/onehop ]] || {

@@ -7,12 +7,15 @@ BENCH_ARGS ?=
 CTEST_ARGS ?=
 export JOBS
 
+installed = build/installed-files.txt
 sources = git ls-files -z '*.h' '*.cc' '*.c' '*.cuh' '*.cu'
 # Tests that need the machine to themselves say so (RUN_SERIAL); the others may run side by side.
 ctest = ctest --output-on-failure -j $(JOBS) $(CTEST_ARGS)
+# What `make check` leaves to `make test`: slow kinds of tests, and groups of many ranks.
+slow = -LE '^(fault|model|install|cuda)$$' -E 'Host(Threads|Processes)[4-8]$$'
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build run test format lint sanitize asan-ubsan tsan fuzz coverage install clean
+.PHONY: help deps build run check test format lint sanitize asan-ubsan tsan fuzz coverage install uninstall packages clean
 
 help: ## what can be asked for
 	@echo "make ..."
@@ -28,7 +31,10 @@ run: deps ## build, then measure a verified all-reduce from 1 KB to 64 MB (BENCH
 	@scripts/build.sh release onehop_command
 	@build/release/tools/onehop/onehop bench all-reduce $(BENCH_ARGS)
 
-test: build ## build, then run all tests
+check: build ## build, then run the quick tests: under a minute
+	@$(ctest) $(slow) --test-dir build/release
+
+test: build ## build, then run all tests: under 4 minutes on 2 cores (ONEHOP_MODELS=whole for the large models, too)
 	@$(ctest) --test-dir build/release
 
 format: deps ## lay out all sources with clang-format
@@ -58,8 +64,17 @@ coverage: deps ## line and branch coverage of the tests, as build/coverage/repor
 	  --exclude '.*_test\.cc' --exclude-throw-branches --print-summary \
 	  --html-details build/coverage/report.html > /dev/null && echo "report: build/coverage/report.html"
 
-install: build ## install under PREFIX (/usr/local): library, headers, the command
-	@cmake --install build/release --prefix $(PREFIX)
+install: deps ## build and install under PREFIX (/usr/local): library, headers, the command, its manual and completions
+	@scripts/build.sh release onehop_install_files
+	@cmake --install build/release --prefix "$(PREFIX)"
+	@cp build/release/install_manifest.txt $(installed)  # tests install, too
+
+uninstall: ## remove what was last installed under PREFIX from here
+	@cmake -DMANIFEST=$(installed) -DPREFIX="$(PREFIX)" -P cmake/Uninstall.cmake
+
+packages: deps ## build the Debian packages, in build/release/packages
+	@scripts/build.sh release onehop_install_files
+	@cd build/release && cpack -G DEB
 
 clean: ## remove everything that was built
 	@rm -rf build

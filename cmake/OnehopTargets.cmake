@@ -15,7 +15,8 @@ function(onehop_layer name)
 endfunction()
 
 # onehop_test(<target> SOURCES ... [LIBS ...] [LABELS ...] [TIMEOUT seconds] [SERIAL])
-#   A GoogleTest program over the static library (so that it sees internals); every TEST is a ctest test.
+#   A GoogleTest program over the static library (so that it sees internals); every TEST is a ctest test, by the name that
+#   --gtest_filter takes. Parameters are named where tests are instantiated: ctest's own way would show their bytes.
 #   SERIAL tests never run beside others: those that count on having the machine's cores.
 function(onehop_test target)
   cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
@@ -33,7 +34,10 @@ function(onehop_test target)
   if(arg_SERIAL)
     list(APPEND properties RUN_SERIAL TRUE)
   endif()
-  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
+  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES PROPERTIES ${properties})
+  if("cuda" IN_LIST arg_LABELS)
+    onehop_take_discovered_gpu_tests()
+  endif()
 endfunction()
 
 # onehop_fuzzer(<name> SOURCES ... [LIBS ...])

@@ -4,7 +4,7 @@
 # The programs are stripped and need glibc and the C++ runtime only. There, run DIR/gpu-tests.sh --out REPORTS.
 set -euo pipefail
 if (($# != 1 && $# != 3)); then
-  sed -n '2,4s/^# //p' "$0" >&2
+  sed -n '/^#!/d; /SPDX/d; /^#/!q; s/^# //p' "$0" >&2
   exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All checks of the sources that need no run: layout, include direction, shell scripts, clang-tidy.
+# All checks of the sources that need no run: layout, include direction, licence lines, shell scripts, clang-tidy.
 #   scripts/lint.sh [PATH...]     PATH limits clang-tidy (the slow one) to files below it, such as src/store
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,6 +9,8 @@ git ls-files -z '*.h' '*.cc' '*.c' '*.cuh' '*.cu' | xargs -0 clang-format --dry-
 echo "clang-format: clean"
 scripts/check-includes.py
 echo "includes: clean"
+scripts/spdx.py --check
+echo "licence lines: complete"
 git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck
 echo "shellcheck: clean"
 

@@ -22,6 +22,9 @@ struct Named {
   const char* name;
   const FloatFormat* format;
 };
+void PrintTo(const Named& named, std::ostream* out) {
+  *out << named.name;
+}
 constexpr Named kFormats[] = {{"f16", &kF16}, {"bf16", &kBF16}, {"e4m3", &kE4M3}, {"e5m2", &kE5M2}};
 
 class Numeric : public testing::TestWithParam<Named> {

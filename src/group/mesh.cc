@@ -182,6 +182,8 @@ void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Dead
     {
       const std::lock_guard lock(state_mutex_);
       require_usable(phase);
+      // A peer that has not heard of the failure yet must not take this for a part of its call.
+      if (failure_) check_locked(phase);
       // Numbered and sent in one go: messages of two threads arrive in the order of their numbers, and one
       // that was not sent leaves no gap.
       message.sequence = target.sent;

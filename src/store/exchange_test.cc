@@ -54,7 +54,8 @@ class StoreExchangeOf : public ::testing::TestWithParam<int> {
  protected:
   CountedStore counted_;
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, StoreExchangeOf, ::testing::Values(1, 2, 3, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, StoreExchangeOf, ::testing::Values(1, 2, 3, 8),
+                         [](const auto& ranks) { return std::to_string(ranks.param); });
 
 TEST_P(StoreExchangeOf, AllGatherReturnsEveryPayloadInRankOrderAndLeavesNoKeys) {
   const int size = GetParam();

@@ -81,6 +81,7 @@ class Collectives : public CollectiveTest {
     return {ErrorCode::system, "nothing failed"};
   }
 };
+class CollectivesOnGpus : public Collectives {};
 
 class CollectivesOfSeveral : public Collectives {};
 
@@ -172,8 +173,8 @@ TEST_P(Collectives, CarryMegabytesInTheDefaultStagingBuffer) {
 }
 
 /// On GPUs whatever is not short goes through rings of slots; this fills every one of them several times.
-TEST_P(Collectives, CarryMoreThanAllSlotsHold) {
-  if (!backend().on_gpus) GTEST_SKIP() << "host ranks pass megabytes in many steps already";
+// On GPUs only: host ranks pass megabytes in many steps already.
+TEST_P(CollectivesOnGpus, CarryMoreThanAllSlotsHold) {
   std::mt19937_64 random(seed());
   std::vector<CollectiveCase> cases;
   for (const Collective collective : kCollectives) {
@@ -217,8 +218,8 @@ TEST_P(Collectives, BringLongBlocksStraightToSymmetricMemory) {
   run(cases, AllStreams(ranks(), {DType::u8, DType::f32}), kDefaultScratch);
 }
 
-TEST_P(CollectivesOfSeveral, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOrdinaryMemoryPassed) {
-  if (!backend().on_gpus) GTEST_SKIP() << "host ranks do not need the promise";
+// On GPUs only: host ranks do not need the promise.
+TEST_P(CollectivesOnGpus, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOrdinaryMemoryPassed) {
   JoinOptions options;
   options.timeout = std::chrono::seconds{5};
   backend().run(ranks(), options, [&](Group& group) {
@@ -233,8 +234,8 @@ TEST_P(CollectivesOfSeveral, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOrdinar
   });
 }
 
-TEST_P(CollectivesOfSeveral, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOnePassesAnotherPlace) {
-  if (!backend().on_gpus) GTEST_SKIP() << "host ranks do not need the promise";
+// On GPUs only: host ranks do not need the promise.
+TEST_P(CollectivesOnGpus, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOnePassesAnotherPlace) {
   JoinOptions options;
   options.timeout = std::chrono::seconds{5};
   backend().run(ranks(), options, [&](Group& group) {
@@ -320,8 +321,8 @@ TEST_P(Collectives, OtherThanAllReduceAreNotSubjectToTheLegacyPolicy) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, Collectives, ::testing::ValuesIn(parameters(&Backend::sizes)), name_of);
-INSTANTIATE_TEST_SUITE_P(, CollectivesOfSeveral, ::testing::ValuesIn(parameters(&Backend::sizes, kSeveral)),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(, CollectivesOnGpus, ::testing::ValuesIn(gpu_parameters()), name_of);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CollectivesOnGpus);
 
 }  // namespace
 }  // namespace onehop::testing

@@ -112,6 +112,10 @@ struct Parameter {
   const Backend* backend;
   int ranks;
 };
+/// For GoogleTest, which would print the bytes.
+inline void PrintTo(const Parameter& parameter, std::ostream* out) {
+  *out << parameter.backend->name << parameter.ranks;
+}
 
 /// On one backend with one number of ranks.
 class CollectiveTest : public ::testing::TestWithParam<Parameter> {
@@ -157,8 +161,15 @@ inline std::vector<Parameter> parameters(std::vector<int> Backend::*sizes, int f
 /// For what takes ranks that differ.
 inline constexpr int kSeveral = 2;
 
+/// For what only several GPUs do: nothing in a program without them, instead of tests that are always skipped.
+inline std::vector<Parameter> gpu_parameters() {
+  std::vector<Parameter> all = parameters(&Backend::sizes, kSeveral);
+  std::erase_if(all, [](const Parameter& each) { return !each.backend->on_gpus; });
+  return all;
+}
+
 inline std::string name_of(const ::testing::TestParamInfo<Parameter>& info) {
-  return fmt::format("{}{}", info.param.backend->name, info.param.ranks);
+  return ::testing::PrintToString(info.param);
 }
 
 }  // namespace onehop::testing

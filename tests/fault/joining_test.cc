@@ -128,7 +128,8 @@ TEST_P(Joining, EveryRankNamesTheOneThatMakesNoProgress) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Store, Joining, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Store, Joining, ::testing::Bool(),
+                         [](const auto& leftovers) { return leftovers.param ? "WithLeftovers" : "Fresh"; });
 
 }  // namespace
 }  // namespace onehop::fault

@@ -59,6 +59,10 @@ struct GpuRanks {
   int n = 2;
   bool forked = false;
 };
+/// For GoogleTest, which would print the bytes.
+inline void PrintTo(const GpuRanks& ranks, std::ostream* out) {
+  *out << (ranks.forked ? "Processes" : "Threads") << ranks.n;
+}
 
 /// Tests that run with several numbers of ranks, which are threads or processes.
 class OnGpus : public ::testing::TestWithParam<GpuRanks> {
@@ -83,7 +87,7 @@ inline auto all_gpu_ranks() {
                            GpuRanks{8, true});
 }
 inline std::string gpu_ranks_name(const ::testing::TestParamInfo<GpuRanks>& info) {
-  return fmt::format("{}{}", info.param.forked ? "Processes" : "Threads", info.param.n);
+  return ::testing::PrintToString(info.param);
 }
 
 /// Loads itself completely for the GPU: nothing may be loaded while a peer's kernel waits.

@@ -13,7 +13,7 @@ mkdir -p "$work"
 # Moved before use: an installed tree must not know where it was made.
 mv "$work/first" "$work/prefix"
 prefix=$work/prefix
-libdir=$(dirname "$(find "$prefix" -name libonehop.a)")
+libdir=$(dirname "$(find "$prefix" -name libonehop.a -type f)")
 
 if grep -rlF -e "$source" -e "$build" "$prefix" --include='*.cmake' --include='*.pc' --include='*.h'; then
   echo "the files above name the source or build directory" >&2
@@ -31,16 +31,22 @@ expect_version() {
   }
 }
 
+# The shared library by its name, which has the minor version before 1.0, or not at all.
+expect_needed() {
+  local count
+  count=$(readelf -d "$1" | grep -cE 'NEEDED.*\[libonehop\.so\.(0\.[0-9]+|[1-9][0-9]*)\]' || true)
+  ((count == $2)) || {
+    echo "$1 needs libonehop.so.VERSION $count times, not $2" >&2
+    exit 1
+  }
+}
+
 for kind in static shared; do
   "$CMAKE" -S "$consumer" -B "$work/$kind" -DCMAKE_PREFIX_PATH="$prefix" -DCONSUMER_KIND=$kind > "$work/$kind.log"
   "$CMAKE" --build "$work/$kind" >> "$work/$kind.log"
   expect_version "$work/$kind/consumer_cc"
   expect_version "$work/$kind/consumer_c"
-  count=$(readelf -d "$work/$kind/consumer_cc" | grep -c 'NEEDED.*libonehop' || true)
-  [[ $kind:$count == static:0 || $kind:$count == shared:1 ]] || {
-    echo "the $kind consumer needs libonehop.so $count times" >&2
-    exit 1
-  }
+  expect_needed "$work/$kind/consumer_cc" "$([[ $kind == shared ]] && echo 1 || echo 0)"
 done
 
 # Device headers, by themselves and with nothing but what is installed.
@@ -57,12 +63,20 @@ flags() {
 }
 eval "compile=($(flags --cflags))"
 eval "link=($(flags --libs))"
-eval "link_static=($(flags --static --libs | sed 's/-lonehop/-l:libonehop.a/'))"
+eval "link_static=($(flags --static --libs))"
 strict=(-std=c99 -pedantic -Wall -Wextra -Werror)
 # shellcheck disable=SC2154  # the arrays that eval fills
 {
   "$CC" "${strict[@]}" "${compile[@]}" "$consumer/consumer.c" -o "$work/pkgconfig_shared" "${link[@]}"
   "$CC" "${strict[@]}" "${compile[@]}" "$consumer/consumer.c" -o "$work/pkgconfig_static" "${link_static[@]}"
+  "$CXX" -std=c++20 "${compile[@]}" "$consumer/consumer.cc" -o "$work/pkgconfig_shared_cc" "${link[@]}"
+  "$CXX" -std=c++20 "${compile[@]}" "$consumer/consumer.cc" -o "$work/pkgconfig_static_cc" "${link_static[@]}"
 }
-LD_LIBRARY_PATH=$libdir expect_version "$work/pkgconfig_shared"
-expect_version "$work/pkgconfig_static"
+for program in pkgconfig_shared pkgconfig_shared_cc; do
+  LD_LIBRARY_PATH=$libdir expect_version "$work/$program"
+  expect_needed "$work/$program" 1
+done
+for program in pkgconfig_static pkgconfig_static_cc; do
+  expect_version "$work/$program"
+  expect_needed "$work/$program" 0
+done

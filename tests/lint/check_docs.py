@@ -23,6 +23,11 @@ VARIABLES_PAGE = "docs/guide/groups.md"
 VARIABLES_TABLE = "src/base/variables.cc"
 
 
+def program(file):
+    """As pages show it: without the line that names its licence."""
+    return re.sub(r"\A(//|/\*) SPDX-[^\n]*\n", "", file.read_text())
+
+
 def anchor(heading):
     """As code hosts make it: lower case, no punctuation, dashes for spaces."""
     return re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).replace(" ", "-")
@@ -47,7 +52,7 @@ def check_page(root, page, text):
             yield f"link to {target}: there is no such heading"
     for path, shown in SHOWN_FILE.findall(text):
         file = root / path
-        if not file.is_file() or file.read_text() != shown:
+        if not file.is_file() or program(file) != shown:
             yield f"the program after <!-- {path} --> is not that file"
     for path, shown in SHOWN_PART.findall(text):
         file = root / path
@@ -91,6 +96,7 @@ SELF_TEST = [
     ({"README.md": "<!-- in a.h -->\n```cpp\nvoid f();\n```\n"}, "no declaration"),
     ({"README.md": "", "src/a.cc": 'get("ONEHOP_NEW")'}, "ONEHOP_NEW is missing"),
     ({"README.md": "[a](docs/a.md#its-name-10) `[b](c)` [d](https://example.org)", "docs/a.md": "## Its `name`: 1.0\n"}, None),
+    ({"README.md": "<!-- a.cc -->\n```cpp\nint a;\n```\n", "a.cc": "// SPDX-License-Identifier: X\nint a;\n"}, None),
     ({"README.md": "<!-- a.cc -->\n```cpp\nint a;\n```\n", "a.cc": "int a;\n"}, None),
     ({"README.md": "<!-- in a.h -->\n```cpp\nint f(int a,\n      int b);\nvoid g();\n```\n",
       "a.h": "int e() {\n  return 0;\n}\n/// Both.\nONEHOP_API int f(int a, int b);\nONEHOP_API void g();\n"}, None),

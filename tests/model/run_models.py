@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Searches the models of the shared-memory protocols with spin, every interleaving of each.
 
-    run_models.py            all of them
-    run_models.py GROUP...   some: steps, pairs, doorbell, flagged, mailbox, chunked, copies, direct, links, mutations
+    run_models.py            those that take a few seconds at most
+    run_models.py GROUP...   of some groups: steps, pairs, doorbell, flagged, mailbox, chunked, copies, direct, links, mutations
+    run_models.py --whole    with the large searches, as does ONEHOP_MODELS=whole in the environment (for ctest; CI sets it)
 
 The models as they are must hold. Every mutation, a small deviation from the protocol, must be caught, and for the
 reason given here: that shows that the models look where it hurts. Exits with 0 if all of that is so, 1 if not, 77 if
@@ -36,6 +37,11 @@ class Run(NamedTuple):
     says: str  # what the run is, for people
     defines: dict
     caught_by: str = ""  # what spin must complain about; empty: the model must hold
+    large: bool = False  # millions of states: left out unless asked for
+
+
+def large(run):
+    return run._replace(large=True)
 
 
 def steps(says, caught_by="", **defines):
@@ -103,23 +109,23 @@ UNREAD_CHUNK = "!ring[i].unread"
 GROUPS = {
     "steps": [
         steps("2 ranks, all calls; a passed deadline", N=2, GIVE_UP=1),
-        steps("2 ranks, all calls of one chunk; crash, a passed deadline, leaving", N=2, MAX_CHUNKS=1, **ABNORMAL),
+        large(steps("2 ranks, all calls of one chunk; crash, a passed deadline, leaving", N=2, MAX_CHUNKS=1, **ABNORMAL)),
         steps("3 ranks, one-shot and two-shot of one chunk", N=3, MAX_CHUNKS=1, KINDS=ONE_SHOT | TWO_SHOT),
         steps("3 ranks, two-shot of one or two chunks", N=3, KINDS=TWO_SHOT),
-        steps("3 ranks, two-shots in symmetric memory", N=3, KINDS=SYMMETRIC),
-        steps("3 ranks, two-shot from symmetric memory; crash, a passed deadline",
-              N=3, MAX_CHUNKS=1, KINDS=TWO_SHOT_IN, CRASH=1, GIVE_UP=1),
+        large(steps("3 ranks, two-shots in symmetric memory", N=3, KINDS=SYMMETRIC)),
+        large(steps("3 ranks, two-shot from symmetric memory; crash, a passed deadline",
+                    N=3, MAX_CHUNKS=1, KINDS=TWO_SHOT_IN, CRASH=1, GIVE_UP=1)),
         steps("3 ranks, moving symmetric memory among one-shots", N=3, MAX_CHUNKS=1, KINDS=ONE_SHOT | MOVE),
-        steps("3 ranks, moving symmetric memory; crash, a passed deadline", N=3, MAX_CHUNKS=1, KINDS=MOVE, CRASH=1, GIVE_UP=1),
-        steps("4 ranks, two-shot of one chunk", N=4, MAX_CHUNKS=1, KINDS=TWO_SHOT),
+        large(steps("3 ranks, moving symmetric memory; crash, a passed deadline", N=3, MAX_CHUNKS=1, KINDS=MOVE, CRASH=1, GIVE_UP=1)),
+        large(steps("4 ranks, two-shot of one chunk", N=4, MAX_CHUNKS=1, KINDS=TWO_SHOT)),
     ],
     "pairs": [
         pairs("2 ranks, messages of up to 3 chunks both ways"),
         pairs("2 ranks, messages of up to 3 chunks both ways; crash, a passed deadline, leaving", **ABNORMAL),
         pairs("3 ranks, round the ring, messages of up to 3 chunks", N=3, PATTERNS=RING),
-        pairs("3 ranks, round the ring and to and from one; a passed deadline, leaving", N=3, MAX_CHUNKS=1, GIVE_UP=1, LEAVE=1),
-        pairs("3 ranks, round the ring and to and from one; crash", N=3, MAX_CHUNKS=1, CRASH=1),
-        pairs("3 ranks, from all to all; a passed deadline", N=3, MAX_CHUNKS=1, PATTERNS=ALL, GIVE_UP=1),
+        large(pairs("3 ranks, round the ring and to and from one; a passed deadline, leaving", N=3, MAX_CHUNKS=1, GIVE_UP=1, LEAVE=1)),
+        large(pairs("3 ranks, round the ring and to and from one; crash", N=3, MAX_CHUNKS=1, CRASH=1)),
+        large(pairs("3 ranks, from all to all; a passed deadline", N=3, MAX_CHUNKS=1, PATTERNS=ALL, GIVE_UP=1)),
     ],
     "doorbell": [
         doorbell("2 wakers, sequentially consistent"),
@@ -140,7 +146,7 @@ GROUPS = {
     "mailbox": [
         mailbox("2 ranks of 2 threads, one-shot and two-shot"),
         mailbox("2 ranks of 2 threads, pieces of up to 2 words", PIECE=2, ONE_SHOT_WORDS=2),
-        mailbox("3 ranks, one-shot and two-shot, of one word", N=3, WORKERS=1, ONE_SHOT_WORDS=1),
+        large(mailbox("3 ranks, one-shot and two-shot, of one word", N=3, WORKERS=1, ONE_SHOT_WORDS=1)),
     ],
     "chunked": [
         chunked("2 ranks"),
@@ -152,19 +158,19 @@ GROUPS = {
     "copies": [
         copies("2 ranks, calls of 2 and 3 rounds"),
         copies("2 ranks, calls of 1 and 4 rounds", ROUNDS_EVEN=1, ROUNDS_ODD=4),
-        copies("3 ranks, calls of 1 and 2 rounds", N=3, ROUNDS_ODD=1),
+        large(copies("3 ranks, calls of 1 and 2 rounds", N=3, ROUNDS_ODD=1)),
     ],
     "direct": [
         direct("2 ranks"),
         direct("3 ranks", N=3),
         direct_reduce("2 ranks"),
-        direct_reduce("3 ranks", N=3),
+        large(direct_reduce("3 ranks", N=3)),
     ],
     "links": [
         links("2 messages each way, of one packet or 3 chunks", MESSAGES=2),
-        links("3 messages each way, of one packet or one chunk", MESSAGES=3, CHUNKS=1),
-        links("5 messages one way, of one packet or 3 chunks", MESSAGES=5, ONE_WAY=1),
-        links("3 messages each way, of one bundle or one chunk", MESSAGES=3, CHUNKS=1, BUNDLES=1),
+        large(links("3 messages each way, of one packet or one chunk", MESSAGES=3, CHUNKS=1)),
+        large(links("5 messages one way, of one packet or 3 chunks", MESSAGES=5, ONE_WAY=1)),
+        large(links("3 messages each way, of one bundle or one chunk", MESSAGES=3, CHUNKS=1, BUNDLES=1)),
         links("5 messages one way, of one bundle or 3 chunks", MESSAGES=5, ONE_WAY=1, BUNDLES=1),
     ],
     "mutations": [
@@ -316,7 +322,13 @@ def perform(run):
     return states, not surprise
 
 
-def main(names):
+def main(arguments):
+    size = os.environ.get("ONEHOP_MODELS", "")
+    if size not in ("", "whole"):
+        print(f"run_models.py: ONEHOP_MODELS is '{size}'; it may be 'whole', or nothing", file=sys.stderr)
+        return 2
+    whole = size == "whole" or "--whole" in arguments
+    names = [name for name in arguments if name != "--whole"]
     unknown = [name for name in names if name not in GROUPS]
     if unknown:
         print(f"run_models.py: no group '{unknown[0]}'; there are {', '.join(GROUPS)}", file=sys.stderr)
@@ -325,11 +337,13 @@ def main(names):
         if shutil.which(tool) is None:
             print(f"run_models.py: skipped, {tool} is absent; scripts/install-deps.sh installs it")
             return SKIPPED
-    runs = [run for name in names or GROUPS for run in GROUPS[name]]
+    named = [run for name in names or GROUPS for run in GROUPS[name]]
+    runs = [run for run in named if whole or not run.large]
     with ThreadPoolExecutor(max_workers=2) as pool:  # the largest take 1 GiB each
         results = list(pool.map(perform, runs))
     good = sum(fine for _, fine in results)
-    print(f"{good} of {len(runs)} ended as they must, {sum(states for states, _ in results)} states")
+    print(f"{good} of {len(runs)} ended as they must, {sum(states for states, _ in results)} states"
+          + (f"; {len(named) - len(runs)} large searches left out" if len(runs) < len(named) else ""))
     return 0 if good == len(runs) else 1
 
 

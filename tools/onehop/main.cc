@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/nearest.h"
 #include "base/variables.h"
+#include "command_tree.h"
 #include "commands.h"
 #include "launcher.h"
 #include "origin.h"
@@ -102,6 +103,7 @@ int run_command(int argc, char** argv) {
   add_launch(app, run);
   add_compare(app, run);
   add_help(app, run);
+  if (argc == 2 && std::string_view(argv[1]) == kCommandTreeOption) return print_command_tree(app);
 
   try {
     app.parse(argc, argv);

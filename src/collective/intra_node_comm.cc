@@ -212,8 +212,12 @@ class IntraNodeComm::State {
     if (size_ < 2 || size_ > kMaxHostRanks) return intra_node_size_refusal(static_cast<std::size_t>(size_));
     const std::shared_ptr<Store> store = part_of_store("rendezvous");
     const JoinOptions talk{.rank = rank_, .size = size_, .timeout = options_.timeout, .name = options_.name};
-    const Rendezvous met = onehop::rendezvous(
-        *store, talk, [] { return std::string("host"); }, deadline);
+    const auto only_talks = [] {
+      ShareWays ways;
+      ways.add(ShareBy::posix_fd);
+      return Prepared{.device = "host", .share_ways = ways};
+    };
+    const Rendezvous met = onehop::rendezvous(*store, talk, only_talks, deadline);
     std::vector<IntraNodeRank> ranks = ask_all(*met.mesh, deadline, [&] { return describe(); });
     const auto wants_gpu = [](const IntraNodeRank& each) { return each.enabled && !each.device.is_host(); };
     if (std::all_of(ranks.begin(), ranks.end(), wants_gpu)) {

@@ -537,7 +537,10 @@ std::vector<std::string> join_with_check(const char* device, const std::vector<c
     try {
       const Rendezvous met = rendezvous(
           *file_store(directory.path()), options,
-          [&] { return device == std::string("host") ? "host" : fmt::format("{}{}", device, rank.value); },
+          [&] {
+            return host_rank(device == std::string("host") ? device
+                                                           : fmt::format("{}{}", device, rank.value));
+          },
           Deadline::after(seconds{20}));
       (void)met.mesh->all_gather("", Deadline::after(seconds{20}), "test");
       return met.checks_calls ? "checks" : "does not check";

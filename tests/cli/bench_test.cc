@@ -305,7 +305,7 @@ TEST_F(Bench, MeasuresAndVerifiesWhatOneRankDoesByItself) {
                                        "all-to-all", "gather", "scatter"}) {
     const Result result = run({"bench", collective, "--device", "host", "--ranks", "1", "--sizes", "4K",
                                "--warmup", "1", "--iters", "2"});
-    EXPECT_EQ(result.code, 0) << collective << result.err;
+    EXPECT_EQ(result.exit_code, 0) << collective << result.err;
     EXPECT_THAT(result.out, AllOf(HasSubstr("1 host rank"), HasSubstr("ok"))) << collective;
   }
 }

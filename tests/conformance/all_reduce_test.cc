@@ -70,6 +70,7 @@ std::vector<std::size_t> boundary_counts(const Backend& backend, int ranks, DTyp
 }
 
 class AllReduce : public CollectiveTest {};
+class AllReduceOfSeveral : public AllReduce {};
 class AllReduceOnGpus : public AllReduce {};
 
 TEST_P(AllReduce, GivesTheExactBitsOfEveryTypeAndOpAtEverySize) {
@@ -527,6 +528,8 @@ TEST_P(AllReduce, RejectsCallsThatDifferOnEveryRankAndTheGroupStaysUsable) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, AllReduce, ::testing::ValuesIn(parameters(&Backend::sizes)), name_of);
+INSTANTIATE_TEST_SUITE_P(, AllReduceOfSeveral, ::testing::ValuesIn(parameters(&Backend::sizes, kSeveral)),
+                         name_of);
 INSTANTIATE_TEST_SUITE_P(, AllReduceOnGpus, ::testing::ValuesIn(gpu_parameters()), name_of);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(AllReduceOnGpus);
 

@@ -83,8 +83,6 @@ class Collectives : public CollectiveTest {
 };
 class CollectivesOnGpus : public Collectives {};
 
-class CollectivesOfSeveral : public Collectives {};
-
 TEST_P(Collectives, GiveEveryRankWhatItIsDueAtEverySizeOfEveryType) {
   std::mt19937_64 random(seed());
   std::vector<CollectiveCase> cases;

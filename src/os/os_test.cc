@@ -4,11 +4,14 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -25,6 +28,7 @@
 #include "os/private_dir.h"
 #include "os/random.h"
 #include "os/socket.h"
+#include "support/errors.h"
 
 namespace onehop::os {
 namespace {
@@ -136,6 +140,38 @@ TEST(Socket, ReportsADescriptorThatDidNotFit) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST(Socket, RefusesAMessageWithSeveralDescriptorsAndKeepsNone) {
+  auto [a, b] = socket_pair();
+  const UniqueFd first = create_sealed_memfd("test", page_size());
+  const UniqueFd second = create_sealed_memfd("test", page_size());
+  const std::array<int, 2> sent = {first.get(), second.get()};
+  std::string bytes = "two";
+  iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof sent)> control{};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  cmsghdr* const entry = CMSG_FIRSTHDR(&header);
+  entry->cmsg_level = SOL_SOCKET;
+  entry->cmsg_type = SCM_RIGHTS;
+  entry->cmsg_len = CMSG_LEN(sizeof sent);
+  std::memcpy(CMSG_DATA(entry), sent.data(), sizeof sent);
+  ASSERT_EQ(::sendmsg(a.get(), &header, 0), 3);
+  // The lowest number that is free tells of a descriptor that was kept.
+  const auto lowest_free = [&] { return UniqueFd(::fcntl(a.get(), F_DUPFD_CLOEXEC, 0)).get(); };
+  const int before = lowest_free();
+  {
+    Message message;
+    const Error error =
+        onehop::testing::error_of([&] { (void)recv_message(b.get(), message, Deadline::after(kSoon)); });
+    EXPECT_EQ(error.code(), ErrorCode::protocol);
+    EXPECT_NE(error.message().find("with 2 descriptors"), std::string::npos) << error.message();
+  }
+  EXPECT_EQ(lowest_free(), before);
 }
 
 TEST(Socket, ConnectSaysNobodyForMissingAndDeadListeners) {

@@ -1,8 +1,11 @@
 #include <gmock/gmock.h>
 
+#include <array>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
+#include <vector>
 
 #include "store/store_test_util.h"
 
@@ -105,6 +108,41 @@ TEST(StoreExchange, TypedAllGatherKeepsEveryField) {
       EXPECT_EQ(all[static_cast<std::size_t>(r)].x, r + 0.5);
       EXPECT_EQ(all[static_cast<std::size_t>(r)].z, -r);
     }
+  });
+}
+
+TEST(StoreExchange, TakesValuesOfFixedSizeOnly) {
+  static_assert(StoreValue<int> && StoreValue<double> && StoreValue<std::array<char, 16>>);
+  static_assert(!StoreValue<std::vector<int>> && !StoreValue<std::unique_ptr<int>>);
+  // Text has calls of its own, which keep its length.
+  static_assert(!StoreValue<std::string> && !StoreValue<const char*>);
+}
+
+TEST(StoreExchange, NeverAsksTheStoreForItsOwnValue) {
+  const std::shared_ptr<Store> inner = memory_store();
+  run_threads(3, [&](int rank) {
+    std::vector<std::string> asked;
+    const std::shared_ptr<Store> store = callback_store(
+        {.set = [&](auto key, auto value, Duration timeout) { inner->set(key, value, timeout); },
+         .get_for =
+             [&](auto key, Duration timeout) {
+               asked.emplace_back(key);
+               return inner->get_for(key, timeout);
+             },
+         .add = [&](auto key, auto delta, Duration timeout) { return inner->add(key, delta, timeout); },
+         .compare_set = [&](auto key, auto expected, auto desired,
+                            Duration timeout) { return inner->compare_set(key, expected, desired, timeout); },
+         .delete_key = [&](auto key, Duration timeout) { return inner->delete_key(key, timeout); },
+         .description = "listening store"});
+    StoreExchange exchange(store, "p", Rank{rank}, 3);
+    EXPECT_THAT(exchange.all_gather(rank, 20s), ::testing::ElementsAre(0, 1, 2));
+    EXPECT_EQ(exchange.broadcast(rank, Rank{1}, 20s), 1);
+    std::vector<std::string> others;
+    for (int r = 0; r < 3; ++r) {
+      if (r != rank) others.push_back("p/0/" + std::to_string(r));
+    }
+    if (rank != 1) others.emplace_back("p/1/1");
+    EXPECT_EQ(asked, others);
   });
 }
 

@@ -1,4 +1,5 @@
 // The GPU side of a probe, on machines that exist only here.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -124,6 +125,21 @@ TEST_F(ProbeDevices, ADeviceThatDoesNotAnswerKeepsItsNumber) {
   EXPECT_THAT(probe.notes, Contains(HasSubstr("GPU 1 does not answer: cuDeviceGetUuid")));
   const Topology probed = assemble({}, probe);
   EXPECT_EQ(Topology::from_json(probed.to_json()), probed);
+}
+
+TEST_F(ProbeDevices, DevicesBeyondTheLimitAreLeftOutAndCounted) {
+  constexpr int kCount = kMaxTopologyDevices + 2;
+  const FakeGpu model = machine_.gpus[0];
+  for (int i = 4; i < kCount; ++i) {
+    machine_.gpus.push_back(model);
+    machine_.gpus.back().bus_id = fmt::format("0000{:04X}:01:00.0", i);
+  }
+  const ScopedMachine scope(machine_);
+  const DeviceProbe probe = probe_devices(nullptr);
+  ASSERT_EQ(probe.devices.size(), 64u);
+  ASSERT_EQ(probe.pairs.size(), 64u * 64u);
+  EXPECT_THAT(probe.notes, Contains("only the first 64 of 66 GPUs are listed"));
+  EXPECT_EQ(probe.pairs.at(kMaxTopologyDevices - 1).nvlinks, 18) << "from the first to the last";
 }
 
 TEST_F(ProbeDevices, AttributesTheDriverRefusesAreUnknown) {

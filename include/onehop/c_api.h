@@ -179,6 +179,7 @@ typedef struct onehop_join_options_t {
   const char* tuning;  ///< file with a tuning table, of which rank 0's counts; default: that of ONEHOP_TUNING
   size_t copy_scratch_bytes;   ///< GPUs: memory for copy engines, which carry long messages; default 0: none
   int require_verified_peers;  ///< not 0: refuse GPUs that `onehop p2p-check` has not verified; default 0
+  onehop_share_by_t share_by;  ///< GPUs: how symmetric memory travels; default ONEHOP_SHARE_BY_AUTOMATIC
 } onehop_join_options_t;
 /// `size` is sizeof(onehop_join_options_t) as the caller was compiled. NULL does nothing.
 ONEHOP_API void onehop_join_options_init(onehop_join_options_t* options, size_t size);
@@ -218,6 +219,8 @@ ONEHOP_API int onehop_group_device(const onehop_group_t* group);
 ONEHOP_API const char* onehop_group_name(const onehop_group_t* group);
 /// The file whose tuning table the group follows, as rank 0 was told; "": none was named.
 ONEHOP_API const char* onehop_group_tuning_file(const onehop_group_t* group);
+/// How the group shares memory, as all ranks decided; ONEHOP_SHARE_BY_AUTOMATIC when `group` is NULL.
+ONEHOP_API onehop_share_by_t onehop_group_share_by(const onehop_group_t* group);
 /// What ONEHOP_TIMEOUT_DEFAULT means in this group's calls; -1 when `group` is NULL.
 ONEHOP_API int64_t onehop_group_timeout(const onehop_group_t* group);
 /// Collectives of this rank by algorithm: counts[ONEHOP_ALGORITHM_*]. Of host ranks completed ones, on GPUs
@@ -296,6 +299,7 @@ typedef struct onehop_buffer_view_t {
   size_t offset;                 ///< not 0 for sub-buffers
   void* const* peers;            ///< `world_size` data pointers
   uint32_t* const* signal_pads;  ///< `world_size` pointers to signal pads (docs/memory-model.md)
+  int channels;                  ///< of signals
 } onehop_buffer_view_t;
 /// `size` is sizeof(onehop_buffer_view_t) as the caller was compiled. NULL does nothing.
 ONEHOP_API void onehop_buffer_view_init(onehop_buffer_view_t* view, size_t size);

@@ -91,6 +91,7 @@ onehop_status_t onehop_buffer_view(const onehop_buffer_t* buffer, onehop_buffer_
     out.offset = found.offset;
     out.peers = reinterpret_cast<void* const*>(found.peers);
     out.signal_pads = found.signal_pads;
+    out.channels = found.channels;
     write_result(deref(view, "view"), "view", out);
   });
 }

@@ -15,6 +15,7 @@ using namespace onehop::c_api;
 static_assert(ONEHOP_SHARE_BY_AUTOMATIC == static_cast<int>(ShareBy::automatic));
 static_assert(ONEHOP_SHARE_BY_POSIX_FD == static_cast<int>(ShareBy::posix_fd));
 static_assert(ONEHOP_SHARE_BY_FABRIC == static_cast<int>(ShareBy::fabric));
+static_assert(ONEHOP_SHARE_BY_IPC == static_cast<int>(ShareBy::ipc));
 static_assert(ONEHOP_FABRIC_HANDLE_BYTES == sizeof(FabricHandle));
 static_assert(ONEHOP_MEMORY_KIND_HOST == static_cast<int>(MemoryKind::host));
 static_assert(ONEHOP_MEMORY_KIND_PINNED_HOST == static_cast<int>(MemoryKind::pinned_host));

@@ -48,6 +48,8 @@ JoinOptions to_join_options(const onehop_join_options_t* options) {
   out.allow_overlapping_devices = given.allow_overlapping_devices != 0;
   if (given.tuning != nullptr) out.tuning = given.tuning;
   out.require_verified_peers = given.require_verified_peers != 0;
+  const bool known_share = given.share_by >= 0 && given.share_by < kShareByCount;
+  out.share_by = static_cast<ShareBy>(known_share ? given.share_by : kNoEnumerator);
   return out;
 }
 
@@ -219,6 +221,12 @@ const char* onehop_group_name(const onehop_group_t* group) {
 const char* onehop_group_tuning_file(const onehop_group_t* group) {
   if (group == nullptr) return "";
   return guard_or("", [&] { return group->group.tuning_file().c_str(); });
+}
+
+onehop_share_by_t onehop_group_share_by(const onehop_group_t* group) {
+  if (group == nullptr) return ONEHOP_SHARE_BY_AUTOMATIC;
+  return guard_or(ONEHOP_SHARE_BY_AUTOMATIC,
+                  [&] { return int{static_cast<std::uint8_t>(group->group.share_by())}; });
 }
 
 int64_t onehop_group_timeout(const onehop_group_t* group) {

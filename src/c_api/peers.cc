@@ -103,6 +103,10 @@ onehop_status_t onehop_peer_access_can_access(onehop_peer_access_t* access, int 
   });
 }
 
+onehop_status_t onehop_peer_access_disable(onehop_peer_access_t* access, int device, int peer) {
+  return guard([&] { in(access).disable(DeviceId{device}, DeviceId{peer}); });
+}
+
 onehop_status_t onehop_peer_access_grant_current_pool(onehop_peer_access_t* access, int owner, int peer) {
   return guard([&] { in(access).grant_pool_access(DeviceId{owner}, DeviceId{peer}); });
 }

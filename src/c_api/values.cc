@@ -57,4 +57,15 @@ onehop_status_t onehop_op_parse(const char* name, onehop_op_t* op) {
   return guard([&] { deref(op, "op") = static_cast<onehop_op_t>(parse_reduce_op(text(name, "name"))); });
 }
 
+const char* onehop_share_by_name(onehop_share_by_t share_by) {
+  return share_by >= 0 && share_by < kShareByCount ? to_string(static_cast<ShareBy>(share_by)).data()
+                                                   : kUnknown;
+}
+
+onehop_status_t onehop_share_by_parse(const char* name, onehop_share_by_t* share_by) {
+  return guard([&] {
+    deref(share_by, "share_by") = static_cast<onehop_share_by_t>(parse_share_by(text(name, "name")));
+  });
+}
+
 }  // extern "C"

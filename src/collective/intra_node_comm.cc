@@ -13,10 +13,8 @@
 #include "collective/arguments.h"
 #include "collective/intra_node_rank.h"
 #include "collective/plan.h"
-#include "collective/refuse.h"
 #include "group/mesh.h"
 #include "group/rendezvous.h"
-#include "memory/user_memory.h"
 #include "topology/forced.h"
 #include "topology/probe.h"
 
@@ -83,12 +81,6 @@ class IntraNodeComm::State {
   void all_reduce(void* data, std::size_t count, DType type, Algorithm algorithm, Stream stream) {
     Group& group = this->group();
     const CallOptions options{.algorithm = algorithm, .timeout = options_.timeout};
-    if (!options_.device.is_host() && data != nullptr && count != 0) {
-      if (const std::optional<Error> error = misplaced(data)) {
-        refuse_call(group, CallKind::all_reduce, *error);
-        return;  // in a GroupCall, whose end throws it
-      }
-    }
     (void)onehop::all_reduce(group, data, data, count, type, ReduceOp::sum, stream, options);
     // A GroupCall refuses what is unknown only at its end.
     if (static_cast<std::size_t>(algorithm) >= usage_.size()) return;
@@ -110,21 +102,6 @@ class IntraNodeComm::State {
   [[nodiscard]] const IntraNodeOptions& options() const { return options_; }
 
  private:
-  /// Why this communicator of GPUs cannot take memory at `data`, also when the driver does not answer.
-  [[nodiscard]] std::optional<Error> misplaced(const void* data) const {
-    try {
-      const std::optional<std::string> where = foreign_memory(data, options_.device);
-      if (!where) return std::nullopt;
-      return Error(
-          ErrorCode::invalid_argument,
-          fmt::format("all_reduce of rank {} was rejected: {} is {}, and this communicator is on device "
-                      "{}; pass memory of device {}",
-                      rank_.value, data, *where, options_.device.value, options_.device.value));
-    } catch (const Error& error) {
-      return error;
-    }
-  }
-
   /// Of both steps apart: a rank that is done with the first one does not disturb those that are not.
   [[nodiscard]] std::shared_ptr<Store> part_of_store(const char* step) const {
     return prefix_store(store_, fmt::format("intra_node_comm/{}", step));

@@ -108,9 +108,6 @@ std::shared_ptr<Block> map_user_memory(const UserMemory&, os::UniqueFd, DeviceId
 bool still_there(const UserMemory&) {
   fail_without_cuda("memory of a GPU");
 }
-std::optional<std::string> foreign_memory(const void*, DeviceId) {
-  fail_without_cuda("memory of a GPU");
-}
 
 PointerDefect check_pointer(const void*, std::size_t, DeviceId, Stream) {
   fail_without_cuda("memory of a GPU");

@@ -79,19 +79,4 @@ bool still_there(const UserMemory& memory) {
   return cuda_pointer::still_there(memory.place);
 }
 
-std::optional<std::string> foreign_memory(const void* data, DeviceId device) {
-  std::optional<CurrentDevice> current;
-  cuda_pointer::borrow_context(current);
-  const CUdeviceptr at = cuda_pointer::address_of(data);
-  const auto type =
-      cuda_pointer::attribute<CUmemorytype>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at, CUmemorytype{});
-  const int home = cuda_pointer::home_of(at);
-  if (type == CU_MEMORYTYPE_DEVICE && home == device.value) return std::nullopt;
-  const MemoryKind kind = cuda_pointer::kind_of(at);
-  if (kind == MemoryKind::managed && home == device.value) return std::nullopt;
-  if (kind == MemoryKind::host) return "host memory, which CUDA does not know";
-  if (kind == MemoryKind::pinned_host) return "pinned host memory";
-  return fmt::format("{} memory of device {}", to_string(kind), home);
-}
-
 }  // namespace onehop

@@ -38,8 +38,4 @@ struct SharedUserMemory {
 /// driver.
 [[nodiscard]] bool still_there(const UserMemory& memory);
 
-/// What `data` points to where that is not memory of `device`: "host memory", "device memory of device 1". Of
-/// memory that is, nullopt. Two questions to the driver. Allowed while a stream is captured.
-[[nodiscard]] std::optional<std::string> foreign_memory(const void* data, DeviceId device);
-
 }  // namespace onehop

@@ -159,19 +159,5 @@ TEST(UserMemory, LeaksNothingWhicheverCallFails) {
   }
 }
 
-TEST(ForeignMemory, IsWhateverIsNotOfTheDevice) {
-  FakeCuda cuda;
-  const auto where = [](const void* data) { return foreign_memory(data, kHere).value_or("here"); };
-  EXPECT_EQ(where(cuda.add_memory({}) + 1000), "here");
-  EXPECT_EQ(where(cuda.add_memory({.vmm = true, .ipc = false})), "here");
-  EXPECT_EQ(where(cuda.add_memory({.pool = true, .ipc = false})), "here");
-  EXPECT_EQ(where(cuda.add_memory({.type = CU_MEMORYTYPE_HOST, .managed = true})), "here");
-  const int local = 0;
-  EXPECT_THAT(where(&local), HasSubstr("host memory"));
-  EXPECT_EQ(where(cuda.add_memory({.type = CU_MEMORYTYPE_HOST})), "pinned host memory");
-  EXPECT_EQ(where(cuda.add_memory({.device = 1})), "device memory of device 1");
-  EXPECT_EQ(where(cuda.add_memory({.device = 1, .managed = true})), "managed memory of device 1");
-}
-
 }  // namespace
 }  // namespace onehop

@@ -101,11 +101,11 @@ TEST_F(CudaIntraNode, MemoryThatIsNotItsGpusIsRefusedOnAllRanksAndTheContextLive
                         ErrorCode::invalid_argument);
     };
     EXPECT_THAT(refused(on_host.data()),
-                AllOf(HasSubstr("host memory"), HasSubstr("device " + std::to_string(comm.device().value))));
+                AllOf(HasSubstr("host memory"), HasSubstr("GPU " + std::to_string(comm.device().value))));
     if (shared_gpus() == 0) {
       const DeviceId other{1 - comm.device().value};
       const DeviceMemory theirs = DeviceMemory::create(other, 1 << 20);
-      EXPECT_THAT(refused(theirs.data()), HasSubstr("memory of device " + std::to_string(other.value)));
+      EXPECT_THAT(refused(theirs.data()), HasSubstr("GPU " + std::to_string(other.value)));
       // Nobody queued the call, so the group works on; no rank leaves its memory while another one is asked.
       comm.group().barrier();
     }

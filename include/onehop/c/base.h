@@ -86,6 +86,22 @@ ONEHOP_API const char* onehop_op_name(onehop_op_t op);
 ONEHOP_API onehop_status_t onehop_dtype_parse(const char* name, onehop_dtype_t* dtype);
 ONEHOP_API onehop_status_t onehop_op_parse(const char* name, onehop_op_t* op);
 
+// ---- How memory of GPUs travels between processes ----
+
+typedef int onehop_share_by_t;
+enum {
+  ONEHOP_SHARE_BY_AUTOMATIC =
+      0,                         ///< device memory: posix_fd, and fabric as well where it works; groups: what
+                                 ///< ONEHOP_SHARE names, else the first that works on all ranks
+  ONEHOP_SHARE_BY_POSIX_FD = 1,  ///< a file descriptor, passed on with onehop_ipc_channel_send_fd
+  ONEHOP_SHARE_BY_FABRIC = 2,    ///< a fabric handle; needs a running fabric manager and IMEX
+  ONEHOP_SHARE_BY_IPC = 3        ///< CUDA IPC; of groups only
+};
+/// "auto", "fd", "fabric" or "ipc"; "unknown" for a number that is none. Constants; never NULL.
+ONEHOP_API const char* onehop_share_by_name(onehop_share_by_t share_by);
+/// The reverse. INVALID_ARGUMENT lists the known names.
+ONEHOP_API onehop_status_t onehop_share_by_parse(const char* name, onehop_share_by_t* share_by);
+
 // ---- Byte strings ----
 
 /// Byte strings handed out together, such as one per rank. Does not change; thread-safe.

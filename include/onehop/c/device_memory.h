@@ -18,13 +18,6 @@ extern "C" {
 /// Physical memory of one GPU, mapped into this process, and reachable from the devices that it was granted to.
 typedef struct onehop_device_memory onehop_device_memory_t;
 
-typedef int onehop_share_by_t;
-enum {
-  ONEHOP_SHARE_BY_AUTOMATIC = 0,  ///< posix_fd, and fabric as well where it works
-  ONEHOP_SHARE_BY_POSIX_FD = 1,   ///< a file descriptor, passed on with onehop_ipc_channel_send_fd
-  ONEHOP_SHARE_BY_FABRIC = 2      ///< a fabric handle; needs a running fabric manager and IMEX
-};
-
 typedef struct onehop_device_memory_options_t {
   size_t size;
   onehop_share_by_t share_by;  ///< default ONEHOP_SHARE_BY_AUTOMATIC

@@ -30,6 +30,9 @@ ONEHOP_API void onehop_peer_access_destroy(onehop_peer_access_t* access);
 /// OUT_OF_RESOURCES when `device` has enabled as many peers as CUDA lets it (8).
 ONEHOP_API onehop_status_t onehop_peer_access_can_access(onehop_peer_access_t* access, int device, int peer,
                                                          int* yes);
+/// Takes back what onehop_peer_access_can_access enabled. Wait for work that uses it first.
+/// UNSUPPORTED where the driver lacks the call.
+ONEHOP_API onehop_status_t onehop_peer_access_disable(onehop_peer_access_t* access, int device, int peer);
 /// Lets `peer` use what cudaMallocAsync gives out on `owner`, from the pool that is current there.
 ONEHOP_API onehop_status_t onehop_peer_access_grant_current_pool(onehop_peer_access_t* access, int owner,
                                                                  int peer);

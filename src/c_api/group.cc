@@ -225,8 +225,8 @@ const char* onehop_group_tuning_file(const onehop_group_t* group) {
 
 onehop_share_by_t onehop_group_share_by(const onehop_group_t* group) {
   if (group == nullptr) return ONEHOP_SHARE_BY_AUTOMATIC;
-  return guard_or(ONEHOP_SHARE_BY_AUTOMATIC,
-                  [&] { return int{static_cast<std::uint8_t>(group->group.share_by())}; });
+  return guard_or(onehop_share_by_t{ONEHOP_SHARE_BY_AUTOMATIC},
+                  [&] { return static_cast<onehop_share_by_t>(group->group.share_by()); });
 }
 
 int64_t onehop_group_timeout(const onehop_group_t* group) {

@@ -59,7 +59,7 @@ onehop_status_t onehop_op_parse(const char* name, onehop_op_t* op) {
 
 const char* onehop_share_by_name(onehop_share_by_t share_by) {
   return share_by >= 0 && share_by < kShareByCount ? to_string(static_cast<ShareBy>(share_by)).data()
-                                                   : kUnknown;
+                                                   : "unknown";
 }
 
 onehop_status_t onehop_share_by_parse(const char* name, onehop_share_by_t* share_by) {

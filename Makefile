@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The short way to everything. CMake (with the presets of CMakePresets.json) does the work and can be used directly.
 
 JOBS ?= $(shell nproc)

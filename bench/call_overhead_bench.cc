@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every call pays for being seen while nobody looks: a range for profilers without a profiler, and a log
 // line below the level. "empty" is the loop itself.
 #include <benchmark/benchmark.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Lays reports of `onehop bench --device cuda` and of bench/peers/torch_symm_mem.py side by side.
 
 Reports of the same collective, ranks, type, op and mode become one table: microseconds per call, and ours over the best of the others.

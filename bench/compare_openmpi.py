@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares onehop's host collectives with Open MPI's shared-memory ones on the same cores in the same session.
 
 Both are measured alike (see bench/peers/mpi_collective.c) and take turns, so that a busy machine hurts both; the

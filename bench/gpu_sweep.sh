@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The whole comparison on a machine with GPUs: ours, NCCL's, NCCL's with symmetric windows and PyTorch's all-reduce, 2 and 4 ranks,
 # bf16 and f32, 1 KB to 1 GB; then what calls cost when they depend on each other, arrive at random times, or are queued one by one.
 # COLLECTIVES="all-reduce all-gather ..." (or all) does so for others: PyTorch has only all-reduce, and what only moves has one type.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws what bench/compare_openmpi.py or bench/compare_gpu.py wrote: time per call over size, as an SVG.
 
     bench/compare_openmpi.py --json compare.json && bench/plot_compare.py compare.json compare.svg

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Speed of the host reductions and copies: reduce/<type>/<op>/n/bytes with the instruction set in use (the
 // best, or what ONEHOP_HOST_ISA names). "bytes_per_second" counts what is read and written: (n + 1) buffers.
 #include <benchmark/benchmark.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cmake -DNM=... -DOBJECTS=a.o;b.o -P: fails when one of the objects defines a symbol that another translation unit
 # may define too (weak, vague linkage). The linker would keep either, and either may use instructions that the CPU lacks.
 foreach(object IN LISTS OBJECTS)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Decides ONEHOP_HAVE_CUDA from ONEHOP_CUDA (AUTO, ON, OFF) and enables the language. Everything else asks only
 # ONEHOP_HAVE_CUDA. Nothing here runs a GPU: a toolkit without a device builds all kernels.
 if(NOT ONEHOP_CUDA MATCHES "^(AUTO|ON|OFF)$")

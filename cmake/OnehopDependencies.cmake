@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Third-party libraries, all from the distribution. scripts/install-deps.sh is the one list of packages.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Tests that need GPUs, as ctest lists them. Where there is none, all of them are one entry, which says so: hundreds of
 # skipped tests would hide the one that was skipped for another reason. ctest decides when it starts, so that a build made
 # without GPUs serves a machine that has some.

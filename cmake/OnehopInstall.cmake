@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` puts where: both libraries, the public headers, the command with its manual and completions, and
 # the files through which other projects find them (CMake package and pkg-config). The components are the packages of
 # OnehopPackages.cmake.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Warnings, sanitizers and the compiler cache: one interface target that everything of ours links.
 add_library(onehop_options INTERFACE)
 target_compile_options(onehop_options INTERFACE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Debian packages, one for each component that is installed: `make packages`, or cpack in a build tree whose target
 # onehop_install_files is built. dpkg-shlibdeps finds what the binaries need.
 set(CPACK_GENERATOR DEB)

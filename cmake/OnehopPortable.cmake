@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ONEHOP_PORTABLE: programs that run where only glibc and the C++ runtime are installed, such as a machine with GPUs that
 # builds nothing. All of them lie in one folder, <build>/bin, stripped, with the one shared library they bring.
 # The usual targets, from other sources: fmt and spdlog as headers, hwloc as an archive.

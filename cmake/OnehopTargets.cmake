@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # onehop_layer(<name> SOURCES ... [TESTS ...] [LIBS ...] [TEST_LIBS ...])
 #   Compiles one layer into the object library onehop_<name>. All layers together make libonehop; the tests of
 #   a layer (which stand beside its sources) make the program <name>_test. LIBS are what its sources include,

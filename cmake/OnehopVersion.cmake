@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # include/onehop/version.h states the version once more, for code that is compiled without CMake. A mismatch would let
 # ranks of different releases form a group, so it is an error here and not a surprise there.
 set(onehop_version_header ${PROJECT_SOURCE_DIR}/include/onehop/version.h)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cmake -DMANIFEST=FILE -DPREFIX=DIR -P: removes what the last `cmake --install` of a build tree wrote, and the folders
 # of ours that are empty then. Honours DESTDIR, as installing does.
 if(NOT EXISTS ${MANIFEST})

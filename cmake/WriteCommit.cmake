@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cmake -DGIT=... -DSOURCES=DIR -DHEADER=FILE -P: writes a header that names the commit of DIR, if there is one; leaves it
 # alone where it does already.
 set(commit)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every rank contributes its rank + 1 a million times; every rank gets the sums.
 #include <onehop/onehop.h>
 

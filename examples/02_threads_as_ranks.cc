@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks need not be processes: here four threads of one program meet in an in-process store, share memory and
 // reduce. The library maps that memory once; nothing is passed through sockets but small messages.
 //

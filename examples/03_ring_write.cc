@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The classic ring over peer memory: every rank writes straight into its right neighbour's memory and signals
 // it. After size - 1 steps each rank holds every rank's block: an all-gather, with no copy but the stores
 // themselves.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Descriptors travel between ranks: memory, files, pipes, whatever the kernel names by a number.
 //   1. Rank 0 opens a file that has no name and broadcasts it; the others read what it wrote.
 //   2. Every rank makes a pipe and hands its write end to all; then every rank writes to everyone's pipe.

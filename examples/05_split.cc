@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sub-groups: ranks stand in a grid of pairs. Each belongs to a row (its pair, as tensor parallelism would
 // have it) and to a column (one rank of every pair, as data parallelism would), and reduces in both.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Your own store: any key-value store with these five operations can bring ranks together, such as the one
 // that a framework has already. Here it is a std::map. Joining leaves nothing behind in it.
 #include <onehop/onehop.h>

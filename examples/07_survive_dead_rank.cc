@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank dies without a word in the middle of a job. The others are told which one, leave the broken group,
 // form a new one among themselves and go on. No process is restarted.
 //

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All-reduce from C: each rank contributes its rank + 1, every rank ends up with the sum over all ranks.
  *
  *   onehop launch -n 4 -- ./c_api

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The classic of peer access: one process, all GPUs. Enables access between all pairs and says how each pair
 // is joined; then a kernel on each device writes straight into the memory of the next one.
 //

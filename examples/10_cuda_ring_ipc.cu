@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ring between real processes, over ordinary memory of cudaMalloc: CUDA IPC handles travel through a
 // group on the host, and a kernel of each rank writes straight into its right neighbour's memory.
 //

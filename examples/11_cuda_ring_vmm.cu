@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The same ring over memory that is made for sharing: file descriptors of device memory travel through the
 // group's channel, and no CUDA IPC is needed.
 //

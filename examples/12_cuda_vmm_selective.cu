@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory for a chosen peer only. cudaDeviceEnablePeerAccess opens everything a device has; DeviceMemory is
 // reachable from the devices it was granted to, and from no other.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Your own kernel over symmetric memory: it pushes a tile into its right neighbour's memory, hears that the
 // left neighbour's tile is there, works on it, and adds up what all ranks have, without leaving the GPU.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All-reduce in a CUDA graph: captured once, replayed a thousand times with other calls in between. Every
 // element of every result is checked, by kernels that are part of the graph.
 //

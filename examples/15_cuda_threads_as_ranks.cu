@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One process, all GPUs: each is a rank with a thread of its own.
 //
 //   ./cuda_threads_as_ranks

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mixture of experts: every rank holds tokens and is one expert. Tokens travel to the expert that a router
 // picked for each, are worked on there, and come back to where they were: two all_to_all_v, and an all_to_all
 // that tells everyone how much to expect.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All-reduce, residual and RMSNorm of bf16 rows in one kernel (fused_rms_norm.cuh), as tensor-parallel
 // inference needs them after every attention and every feed-forward layer. Checked against a reference in
 // double precision, and timed beside onehop::all_reduce with a kernel behind it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An all-gather that feeds its consumer tile by tile: every rank has some rows of a matrix and multiplies all
 // rows of all ranks with a vector. Half of the blocks push the own rows to everyone, a signal behind each
 // tile; the others multiply a tile as soon as it is there, while the next ones are still on their way.

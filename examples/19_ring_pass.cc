@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks that go round a ring, as the keys and values of ring attention do: every rank works on the block it
 // has while the next one is on its way. Both directions of a pair are used at once, so the send and the recv
 // of each turn are made as one GroupCall: nobody has to think about who sends first.

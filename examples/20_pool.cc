@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors in symmetric memory: one buffer is reserved, and parts of it come and go without the ranks meeting.
 // All ranks make the same calls, so that a tensor is at the same offset on each, and collectives and peers
 // reach it where it is.

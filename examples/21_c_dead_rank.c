@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A C program that reduces on GPUs, or on the host, waits with a deadline, and is told which rank died.
  *
  *   onehop launch -n 2 -- ./c_dead_rank [gpu]           "gpu": rank r takes GPU r; without it: host ranks

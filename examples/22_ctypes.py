@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Python without bindings: reduces on GPUs, or on the host, through c_api.h and ctypes. Waits with a deadline, and is told
 which rank died.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the CUDA examples share: checked calls, and waits that end.
 #pragma once
 

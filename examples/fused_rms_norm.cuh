@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All-reduce, residual and RMSNorm in one kernel: what 17_cuda_fused_rms_norm.cu launches, checks and times.
 //
 //   h = sum over ranks of x + residual, in f32 and in the order of ranks, rounded to bf16

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Configures and builds one CMake preset: scripts/build.sh PRESET [TARGET...]
 # Configuration output is shown only when it fails; on a terminal ninja shows one line of progress.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A shared library exports what is ours and nothing of the libraries inside it, and has the name that programs ask for.
 #   scripts/check-exports.sh LIBRARY SONAME
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks what includes what: layers look down only, public headers stay public, CUDA stays where it belongs.
 
     scripts/check-includes.py [ROOT]      check a tree (default: this repository)

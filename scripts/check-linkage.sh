@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # One binary runs with and without GPUs: no FILE may need the driver, NVML, the CUDA runtime or NCCL to start.
 #   scripts/check-linkage.sh FILE...
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs clang-tidy over the library, the command and the examples, on every core, and remembers what was clean.
 
     scripts/clang-tidy.py BUILD_DIR [PATH...]     PATH limits the run to files below it

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs every fuzz target of a build on its corpus: scripts/fuzz.sh BUILD_DIR SECONDS_PER_TARGET
 # New inputs stay in the build directory; crashes too, and are named. Replay one with: TARGET FILE
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Gathers what a machine with GPUs needs to run the GPU tests, in a folder of its own:
 #   scripts/gpu-bundle.sh DIR [--filter REGEX]        with those tests only
 # The programs are stripped and need glibc and the C++ runtime only. There, run DIR/gpu-tests.sh --out REPORTS.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Packs the programs that need GPUs, runs them where there are some, and writes a report. See gpu-tests.sh.
 
 What runs is what ctest knows under the label `cuda`, and `onehop p2p-check`. Starting CUDA takes seconds, so one process

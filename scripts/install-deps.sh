@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that building, testing and developing onehop needs: the one list of them.
 #   scripts/install-deps.sh           install what is missing (as root, or through sudo)
 #   scripts/install-deps.sh --check   only say what is missing; exit 1 if anything is

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # All checks of the sources that need no run: layout, include direction, licence lines, shell scripts, clang-tidy.
 #   scripts/lint.sh [PATH...]     PATH limits clang-tidy (the slow one) to files below it, such as src/store
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every source file names its licence, in its first line or after the one that names its interpreter.
 
     scripts/spdx.py              adds the line where it is missing; changes nothing else, and nothing when run again

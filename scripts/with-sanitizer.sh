@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs a command with the sanitizers' settings: scripts/with-sanitizer.sh COMMAND...
 set -euo pipefail
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a group says of itself: ONEHOP_LOG, and ranges for profilers. Each in a process of its own, since both
 // are looked up once.
 #include <gmock/gmock.h>

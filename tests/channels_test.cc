@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where channels lie (onehop/device/channel.h). What passes through them is tested on GPUs:
 // gpu/channels_test.cc.
 #include <gtest/gtest.h>

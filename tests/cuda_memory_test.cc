@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of real GPUs: what fakes cannot vouch for. Between processes it is shown by the examples.
 #include <cuda_runtime.h>
 #include <gmock/gmock.h>

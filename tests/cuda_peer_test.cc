@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Peer access and the peer check on real GPUs. Everything that waits for a GPU has a deadline.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups as users see them: joining, splitting, failing, leaving.
 #include <fcntl.h>
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IntraNodeComm: who gets one and who does not, the same on all ranks; and what it does then.
 #include <fmt/core.h>
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups of one rank: whatever works in larger groups works there. (What the collectives compute is in the
 // conformance suite.)
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whatever one rank refuses, all ranks hear: a rank whose argument is refused never returns alone, for its
 // next call would be taken for the one that the others still wait in. One table for all calls of a group, in
 // C++ and in C.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a group decides in which way its memory travels, and that whatever a backend's handles are, they
 // arrive.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Signals and barriers as users see them: pairing, ordering of memory, timeouts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives over spans, vectors and arrays (spans.h).
 #include <fmt/core.h>
 #include <gmock/gmock.h>

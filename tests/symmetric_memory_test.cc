@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Symmetric memory as users see it: allocating, sub-buffers, errors, what outlives a group.
 #include <fmt/core.h>
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* MPI's collectives measured the way `onehop bench` measures ours, so that the two can be compared line by
  * line: ranks start a sample together, a sample is a batch of calls of at least 50 us, its time is the
  * slowest rank's, and the figure is the median over samples. f32, sum, root 0, out of place, every element

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures the all-reduces of PyTorch's symmetric memory as `onehop bench all-reduce --device cuda` measures ours.
 
 One process per GPU, CUDA graphs of as many chained calls, the slowest rank's time, the median over replays; every element is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everyone's part of a vector, in place: each rank fills its own block of it.
 //
 //   onehop launch -n 3 -- ./collective_all_gather

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The mean of everyone's gradients, in place.
 //
 //   onehop launch -n 3 -- ./collective_all_reduce

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A matrix that lies in rows, one for each rank, is transposed: every rank gets a column.
 //
 //   onehop launch -n 3 -- ./collective_all_to_all

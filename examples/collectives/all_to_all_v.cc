@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank s has s + 1 numbers for every rank. The blocks of the output stand behind one another.
 //
 //   onehop launch -n 3 -- ./collective_all_to_all_v

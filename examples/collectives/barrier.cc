@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everyone writes into symmetric memory; after the barrier everyone reads what the others wrote.
 //
 //   onehop launch -n 3 -- ./collective_barrier

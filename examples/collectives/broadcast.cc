@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 0 decides; everyone gets to know.
 //
 //   onehop launch -n 3 -- ./collective_broadcast

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long the slowest rank took; only rank 0 wants to know.
 //
 //   onehop launch -n 3 -- ./collective_reduce

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every rank keeps the sums of the block that it owns, as optimisers do that split their state between ranks.
 //
 //   onehop launch -n 3 -- ./collective_reduce_scatter

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 0 reads a batch and deals it out.
 //
 //   onehop launch -n 3 -- ./collective_scatter

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A number goes from rank to rank, as in a pipeline, and grows on the way. Then neighbours swap what they
 // have: both send and both receive, so that is a GroupCall.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that every rank of a group can reach.
 #pragma once
 

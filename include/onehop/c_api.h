@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop for C and for languages that call C.
 //
 // Rules that hold for every function:

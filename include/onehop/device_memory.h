@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of GPUs that other processes can map: memory made for it (DeviceMemory), and ordinary memory of
 // cudaMalloc (CUDA IPC).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What works on this machine, what does not and what to do about it: what `onehop doctor` shows.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several calls made as one.
 #pragma once
 

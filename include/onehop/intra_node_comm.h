@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The communicator of PyTorch's intra-node code: it exists only where the GPUs of one machine are fully
 // connected by NVLink, and its caller chooses the all-reduce algorithm. Group and all_reduce have none of
 // these limits.

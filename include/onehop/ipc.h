@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Passing file descriptors and small messages between the ranks of one machine.
 #pragma once
 

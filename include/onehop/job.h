@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The job a launcher started this process in.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which GPU may reach which GPU's memory: asked once, remembered, and access enabled where it may be had.
 #pragma once
 

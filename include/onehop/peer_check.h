@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Proof that GPUs reach each other's memory. That the driver allows peer access does not mean that data
 // arrives: with some IOMMU and ACS settings it is lost or lands elsewhere, and nobody is told.
 #pragma once

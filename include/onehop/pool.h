@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Symmetric memory in parts: for frameworks, whose tensors come and go.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives over what C++ knows the type and the length of: spans, vectors, arrays. What each call does,
 // and what else holds for it, is in collectives.h.
 //

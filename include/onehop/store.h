@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Key-value stores through which ranks find each other. Once a group is joined it needs its store no more.
 #pragma once
 

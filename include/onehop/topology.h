@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who can reach whom: devices, links and distances of one machine, as a plain value.
 #pragma once
 

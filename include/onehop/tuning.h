@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which way a collective goes, by size: measured on a machine (`onehop tune`), kept in a file, followed by
 // groups (JoinOptions::tuning).
 #pragma once

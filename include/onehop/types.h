@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Value types shared by every part of onehop: ranks, devices, element types, reductions, durations.
 #pragma once
 

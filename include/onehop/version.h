@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Version of the headers and of the library that is running. The macros are for C too.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Throwing errors with formatted one-line messages.
 #pragma once
 

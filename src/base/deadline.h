@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A point in time after which waiting stops. Durations become deadlines once, at the public boundary, so that
 // a wait made of several steps ends when the caller said and not later.
 #pragma once

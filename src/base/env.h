@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Environment variables, parsed strictly: a value that cannot be understood is an error that names it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading JSON that people may have edited: every complaint is one line that names the field and the value.
 #pragma once
 

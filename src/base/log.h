@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Logging: one sink, to standard error, level from ONEHOP_LOG (trace debug info warn error off; default
 // warn). A level that is off costs one relaxed load and a branch.
 #pragma once

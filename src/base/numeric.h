@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The narrow floating-point formats, one value at a time: what they mean, written to be read. The fast
 // conversions (kernel/host/reduce_kernels.h) are tested against these, and so are results that a GPU
 // computed.

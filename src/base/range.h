@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NVTX ranges: what profilers such as Nsight Systems show as a bar over the calls of a thread, in the domain
 // "onehop". Without a tool, or in a build without NVTX's headers (ONEHOP_NVTX), a range costs one relaxed
 // load and two branches.

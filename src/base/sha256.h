@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SHA-256 (FIPS 180-4) and HMAC-SHA-256 (RFC 2104), for proving knowledge of a group's secret. A digest is 32
 // raw bytes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every environment variable that the library and the command read, in one table. 'onehop help environment'
 // prints it, docs/guide/groups.md explains it, and whatever else begins with ONEHOP_ is a typing error.
 #pragma once

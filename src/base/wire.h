@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Little-endian encoding with bounds checks, shared by every wire format (see docs/wire-formats.md).
 #pragma once
 

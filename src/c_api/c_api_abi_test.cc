@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The binary interface of this version: what programs are compiled with must not change under them. Rules:
 // docs/guide/c-api.md, "Stable ABI".
 #include <gtest/gtest.h>

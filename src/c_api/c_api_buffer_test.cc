@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Views of buffers, pools in buffers, and what buffers of host ranks refuse.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What needs GPUs, as it is refused where there are none: with one clear line, and without a result.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

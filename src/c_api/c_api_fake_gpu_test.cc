@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device memory, CUDA IPC and peer access through the C API, on a driver that exists only in the test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

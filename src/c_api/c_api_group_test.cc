@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups, buffers and all-reduce through the C API, with threads as ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

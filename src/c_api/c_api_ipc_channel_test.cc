@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Descriptors and bytes between ranks.
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a group tells of itself, byte strings, deadlines, and all ranks of a group in one thread.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

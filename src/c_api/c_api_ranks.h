@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For tests of the C API: threads as ranks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers from C callers, checked before they become enumerators.
 #pragma once
 

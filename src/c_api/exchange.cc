@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StoreExchange, and the job that a launcher started this process in.
 #include <algorithm>
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The boundary between C++ and C: exceptions become status codes here and nowhere else.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Version, element types and reductions: the parts without handles.
 #include "onehop/types.h"
 #include "onehop/version.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The all-reduces that one rank makes one after the other: one of them, or those of a GroupCall. On GPUs
 // small ones go in one launch.
 #pragma once

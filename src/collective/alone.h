@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls in a group of one rank: there is nobody to wait for, and the result is this rank's own input.
 #pragma once
 

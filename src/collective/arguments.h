@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A collective call as its caller passed it, in terms that all collectives share, and what can be wrong with
 // it.
 #pragma once

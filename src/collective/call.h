@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How ranks find out that they do not make the same call, before any of them acts on it.
 #pragma once
 

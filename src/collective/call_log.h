@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ONEHOP_LOG=debug: a line for every call that was made, with the algorithm that carried it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One collective call on one rank on a GPU: what every collective does before it queues its kernels. Ranks do
 // not meet on the host, unless ONEHOP_CHECK asks for it.
 #pragma once

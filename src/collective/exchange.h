@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives that move blocks as they are, all of one size: which block goes where says all there is to say.
 #pragma once
 

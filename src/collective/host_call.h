@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One collective call on one host rank: what every collective does around its inner loop (kernel/host). It
 // tells the other ranks what was called and finds out whether they call the same, learns where their data
 // lies, waits with a deadline, passes the points at which faults are tested, and counts.

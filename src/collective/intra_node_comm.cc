@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "onehop/intra_node_comm.h"
 
 #include <algorithm>

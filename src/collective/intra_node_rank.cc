@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collective/intra_node_rank.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What decides whether ranks get an IntraNodeComm: what each says of itself, and the decision, which is the
 // same on all ranks since it is a pure function of what all of them said.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pointers of calls on GPUs that lead elsewhere (find_memory_defect): which of them is named, and how.
 #include <array>
 #include <string>

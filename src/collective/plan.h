@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which algorithm a call uses: a pure function of plain data, the same on every rank.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernel/host/reduce_scatter.h"
 
 #include "onehop/collectives.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that a binding cannot even make, since it cannot read their arguments. The other ranks, which make
 // them, must hear of it all the same.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sends and receives that one rank makes at the same time: one of them, or all of a GroupCall.
 #pragma once
 

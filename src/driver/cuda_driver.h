@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA driver, found when the program runs. Nothing of onehop links libcuda or the CUDA runtime: one
 // binary starts on machines without a driver and says so where a GPU is asked for.
 #pragma once

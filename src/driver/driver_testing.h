@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A machine with GPUs that exists only in a test: tables of CUDA and NVML functions over plain data, which
 // count what is taken and given back.
 #pragma once

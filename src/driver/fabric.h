@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The NVLink fabric: what a device's registration looks like.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels, embedded in the program as data (cmake/OnehopCuda.cmake: onehop_device_code).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NVML, NVIDIA's management library, found when the program runs. It knows what CUDA does not tell: NVLinks,
 // the state of the NVLink fabric, MIG. It may be missing where CUDA works (a container without the 'utility'
 // capability); then what it would have told is unknown, and that is never an error.

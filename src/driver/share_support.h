@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In which ways a device's memory can reach other processes. Found out by trying where attributes do not
 // tell. Inside one machine any of them will do, so every "no" is quiet.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether memory of a device can really be shared by handles: tried, because attributes do not tell (a driver
 // may offer fabric handles and then not permit them).
 #pragma once

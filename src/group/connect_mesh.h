@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How ranks that know each other's listening sockets become a mesh.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far the ranks of a GPU group are with their collectives, which they queue without waiting for each
 // other on the host. It tells who is behind, and whether what one rank refused was refused by all.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that wait for peers cannot look at sockets, and a host that waits for kernels does not: a thread
 // per GPU group does it for both.
 #pragma once

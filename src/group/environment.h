@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank, size and store of this process, from the variables launchers set.
 #pragma once
 

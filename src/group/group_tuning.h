@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tuning table of a group: rank 0 decides, every rank follows.
 #pragma once
 

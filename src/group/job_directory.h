@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A store for the processes of one job that were told nothing but who they are.
 #pragma once
 

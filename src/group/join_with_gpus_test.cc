@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Joining with GPUs, as far as their kernels: what is refused, and how memory is shared. The GPUs are fakes,
 // one in each of the processes.
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sockets between the ranks of one group: messages, descriptors, and who is still alive. Also the group's
 // failure domain: the first failure any rank reports ends every rank's waits with that same error.
 #pragma once

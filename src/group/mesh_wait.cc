@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whom a rank waits for, and who is to blame when it waits in vain.
 //
 // Ranks wait for each other in chains: rank 1 for rank 0, which waits for rank 3, which is stopped. All have

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything ranks say to each other while they form and run a group, as bytes (docs/wire-formats.md).
 // Parsers are pure functions that throw Error{protocol} on anything malformed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks that are threads of one process need to know of each other: which process this is, and memory to
 // share.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How ranks that share nothing but a store become a group.
 //
 // All keys live under `onehop/<name>/`. A store may hold what an earlier, crashed run left there, so nothing

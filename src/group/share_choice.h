@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a group shares memory, decided from what every rank asks for and what works there.
 #pragma once
 

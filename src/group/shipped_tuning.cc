@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables that come with the library, each as `onehop tune` wrote it on the GPU it names. What a table leaves
 // out goes the way collective/plan.cc chooses, so a row is worth its place only where a measured way is
 // quicker. No such row is known yet.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sub-groups. A sub-group is made inside a call of its parent: its errors are that call's, with the parent's
 // numbers, and all ranks of the parent hear of them.
 #include <algorithm>

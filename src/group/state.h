@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a Group and its buffers share. Used by the group and collective layers only.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a group gets symmetric memory: allocated, or registered where its user has it already. And how that
 // memory is found again by its address.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tuning tables as JSON; the format is documented in docs/wire-formats.md ("Tuning tables").
 #include "onehop/tuning.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPU ranks of one group as the layers above see them: launches of the group's kernels on this rank's
 // device, and what those kernels have to say when a wait fails. In a build without CUDA, create() says so.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What stands in for the CUDA backend in a build without a CUDA toolkit: the same functions, each of which
 // says so.
 #include "onehop/device_memory.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of the peer check that needs no GPU: what is expected, and what a result means.
 #pragma once
 

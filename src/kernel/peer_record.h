@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What peer checks found, kept until the machine is booted again.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums that are scaled before their only rounding: avg and premul_sum are the same kernels, which a Scale
 // tells what to do with the sum. Read by both compilers and for every instruction set, so no inline functions
 // here (host/reduce_kernels.h).

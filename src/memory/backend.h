@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where symmetric memory comes from. The cold seam between the backends: allocate, export as a handle,
 // import.
 #pragma once

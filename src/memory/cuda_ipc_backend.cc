@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA lets an owner free its memory only when no peer maps it any more, and does not tell when that is. So a
 // pipe travels with each handle: whoever maps the memory holds the writing end. Once the owner's reading end
 // sees that nobody does, also because a peer died, the memory may be freed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of cuMemAlloc, carried by CUDA IPC: for devices whose memory no descriptor can carry.
 #pragma once
 

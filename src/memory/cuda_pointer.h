@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the driver knows about a pointer, whoever allocated what it points to.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A CUDA driver for tests: memory of a few devices that are not there, backed by memfds, so that what is
 // written through one mapping is read through another, also in another process. It counts what lives, notes
 // what a driver would punish, and fails any chosen call. NVML knows of them that they are registered with a

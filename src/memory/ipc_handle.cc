@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of sharing that asks no driver: names, and the format in which handles travel.
 #include <algorithm>
 

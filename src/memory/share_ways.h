@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank tells the others of how its GPU's memory can reach them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "memory/share_ways.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of a GPU that the user of the library has allocated, mapped by peers.
 #pragma once
 

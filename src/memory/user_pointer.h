@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether memory that a caller passed is what kernels of a GPU can use. A kernel that touches other memory is
 // the end of its context.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of a GPU, made by the driver's virtual memory management: physical memory that a descriptor (or a
 // fabric handle) carries to other processes, and that only the devices it was granted to can reach.
 #pragma once

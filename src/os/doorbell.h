@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waiting for another rank's store to shared memory: spin while that is cheap, give the core away when it is
 // not, sleep on a futex when it takes long. The waker pays one fence and one load when nobody sleeps.
 #pragma once

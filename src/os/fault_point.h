@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Named synchronisation points for fault tests. ONEHOP_FAULT=<point>:<rank>:<action> makes the process that
 // is that rank die, stop, exit, fail or dawdle when it gets there: kill (SIGKILL), stop (SIGSTOP), exit
 // (_exit(3)), error (throws), delay (sleeps 200 ms). It strikes once, at the first visit, or at the nth with

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What fork() does to a process that talks to peers: the child holds copies of every socket, so peers would
 // not notice the parent's death, and both would write to one stream. The guard ends that: in the child each
 // registered socket becomes /dev/null (the number stays valid, so destructors stay safe).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Anonymous shared memory that cannot change its size once it is shared.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much memory the kernel would still give, by the limits that kill instead of failing: of the machine and
 // of the memory cgroups (v1 and v2) that this process is in.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A directory nobody else can look into, gone again when its owner is.
 #pragma once
 

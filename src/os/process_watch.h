@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the process at the other end of a Unix socket is still there. The end of the socket says so only
 // when no other process holds a copy of it; a child made by the raw clone system call, which runs no handlers
 // of fork, keeps copies of all its parent's sockets.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Randomness from the kernel, for identities and nonces.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Unix sockets that keep message boundaries and carry descriptors. All sockets are SOCK_SEQPACKET,
 // close-on-exec and non-blocking; every wait has a deadline.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Descriptors kept for the moment when there are no others: what must still be done then, such as telling the
 // other ranks why this one fails, gives one of them up and takes its place.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mutex whose waiters have deadlines. It stands in for std::timed_mutex, whose timed lock the
 // ThreadSanitizer of GCC 12 does not know: it would report every unlock.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The content of one file of the file store (docs/wire-formats.md, "File store records") and its name.
 #pragma once
 

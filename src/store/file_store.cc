@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One file per key. Readers take no lock: a key's file only ever appears and changes by rename, so an opened
 // file is always one complete record. Writers hold an exclusive flock on the file "lock" for the length of
 // one change, which makes add and compare_set atomic and leaves a single writer at a time: one temporary file

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an operation of a store may take beyond its timeout.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys of a store that lives in memory: behind the memory store and the TCP server. Not thread-safe.
 #pragma once
 

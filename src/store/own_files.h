@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opening the file store's directory and files such that nothing of another user is followed, changed or
 // waited for: links that others made, FIFOs, devices.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all stores agree on: the caps, the meaning of add and compare_set, and how keys appear in messages.
 #pragma once
 

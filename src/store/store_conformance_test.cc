@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every store must do, run over each of them.
 #include <atomic>
 

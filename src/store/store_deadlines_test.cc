@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every operation of a store that keeps its callers waiting ends by the caller's deadline: a server that is
 // stopped, a lock that another process holds.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Resolving and opening TCP sockets, all of them close-on-exec and non-blocking from the start. Asio opens
 // sockets without SOCK_CLOEXEC, so ours are opened here and handed to it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attacks on the TCP store by processes that do not know its secret, and by some that do, each of them while
 // four honest ranks meet there. All on loopback, bounded in number and in time.
 #include <gmock/gmock.h>

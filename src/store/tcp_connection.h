@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client's connection to the TCP store server: connect, handshake, one request at a time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The messages between TCP store and clients (docs/wire-formats.md, "TCP store protocol"). Encoding and
 // parsing are pure; the parsers return views into their input and throw Error{protocol} for whatever the
 // encoders do not write.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "store/tcp_protocol.h"
 
 #include "store/store_test_util.h"

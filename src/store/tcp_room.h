@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Limits of the TCP store's server that its clients share, so that none of them can use them up for others.
 // Touched by the loop's thread only.
 #pragma once

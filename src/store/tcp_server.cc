@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The TCP store's server: one thread, one event loop, so that no lock is needed and no client can hold up
 // another.
 #include <unistd.h>

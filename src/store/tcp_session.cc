@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests of one connection are answered one after the other. A get whose key is missing parks its session
 // in the list of that key's waiters; the timer or a writer of that key ends the wait.
 #include "store/tcp_session.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client's connection as the TCP store's server sees it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The TCP store where it differs from the others: who gets in, what a bad client can do, and what happens
 // when one side goes away. What all stores do is in store_conformance_test.cc.
 #include <fcntl.h>

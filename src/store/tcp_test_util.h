@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Clients and servers of the TCP store that misbehave, for tests.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files through which programs reach NVIDIA's driver.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What diagnose_gpus is made of, apart so that tests can choose the device files.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The variables that make every set of devices count as fully connected.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Topologies as JSON; the format is documented in docs/wire-formats.md ("Topology JSON").
 #include <algorithm>
 #include <array>

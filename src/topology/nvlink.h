@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NVLinks between devices, as NVML sees them.
 #pragma once
 

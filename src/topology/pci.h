@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where PCI devices sit: their NUMA nodes and the distances between them, as hwloc sees them.
 #pragma once
 

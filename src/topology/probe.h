@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two halves of a probe, apart so that each can be replaced and tested by itself.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPU side of a probe, on machines that exist only here.
 #include <fmt/core.h>
 #include <gmock/gmock.h>

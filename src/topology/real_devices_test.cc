@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The probe and the diagnosis on the GPUs of this machine, where there are some.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small pieces of text that both the matrix and the drawing use.
 #pragma once
 

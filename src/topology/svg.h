@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Building blocks of the drawing. All coordinates are in pixels from the top left.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The topology as a table for a terminal.
 #include <fmt/core.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop bench and doctor, whole, on this machine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the benchmark knows of each collective: sizes, places, results, NCCL's calls.
 #include "bench/collective.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Running the onehop command in a test.
 #pragma once
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Stands for an NCCL that can register windows and has no memory for them; nothing here communicates. What is
  * called between ranks is written down. */
 #include <stdarg.h>

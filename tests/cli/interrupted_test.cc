@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run that is ended early leaves what it has found so far, whole.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

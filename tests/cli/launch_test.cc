@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop launch, as a user sees it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finding NCCL: what can be tried where there is none. One process per case (ctest), since it is looked for
 // once.
 #include "bench/nccl.h"

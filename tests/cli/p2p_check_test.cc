@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 'onehop p2p-check' on whatever machine this is.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the table and the JSON of 'onehop p2p-check' say.
 #include "p2p_report.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the benchmark decides: devices, calls per sample, and what stamps of several clocks mean.
 #include "bench/plan.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is said of a run on GPUs, from figures that were never measured.
 #include "bench/report.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop tune, and groups that follow what it wrote.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

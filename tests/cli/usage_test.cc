@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What users get wrong: every mistake is one line on stderr, nothing on stdout, and the right exit code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

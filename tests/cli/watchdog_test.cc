@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The watchdog of the benchmark on GPUs: it bites when nothing is heard, and only then.
 #include "bench/watchdog.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From times to a table: what onehop tune decides.
 #include "bench/winners.h"
 

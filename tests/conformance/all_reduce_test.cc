@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The contract of all_reduce (collectives.h), on every backend and every number of ranks: exact bits for
 // every type, op, size, alignment and placement, nothing else written, and the same from one call to the
 // next.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the conformance suite needs to know of a backend. The suite is written once; a backend brings ranks
 // and memory. host_backend.cc and cuda_backend.cc have one program each: conformance_test and cuda_test.
 #pragma once

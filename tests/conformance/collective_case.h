@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One collective call of the conformance suite: how its data lies, what is forced, and running and checking
 // it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The contract of the collectives other than all_reduce (collectives.h), on every number of ranks: the bytes
 // that are due, on the ranks that they are due to, and nothing else written.
 #include <fmt/core.h>

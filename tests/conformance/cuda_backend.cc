@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPUs: rank r is on GPU r.
 #include "conformance/backend.h"
 #include "support/gpu.h"

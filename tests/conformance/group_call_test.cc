@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All-reduces of one GroupCall, which may go in one launch: the same bits as one by one, and a difference
 // between ranks found on all of them.
 #include <fmt/core.h>

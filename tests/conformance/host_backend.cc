@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Host memory; ranks are threads or processes.
 #include <cstring>
 #include <new>

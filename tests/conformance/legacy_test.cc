@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The legacy policy: what PyTorch's IntraNodeComm does, on every backend.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What collectives must compute, one element at a time, and inputs that show when they do not.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What collectives do with calls that differ between ranks, or that one rank cannot make (collectives.h): the
 // same Error on every rank, nothing written, and the group works on.
 #include <fmt/core.h>

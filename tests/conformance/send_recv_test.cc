@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The contract of send, recv and of their groups (collectives.h, group_call.h): the bytes that were sent,
 // where they were awaited, in order, and nothing else written, in whatever order the ranks make their calls.
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the conformance suite share: which backends and numbers of ranks, the data, and the
 // running of cases one after another.
 #pragma once

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The C API from a C99 program. */
 #include <onehop/c_api.h>
 #include <stdio.h>

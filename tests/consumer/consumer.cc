@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Includes everything and uses a little of each layer: what links here links for any user.
 #include <onehop/device/channel.h>
 #include <onehop/onehop.h>

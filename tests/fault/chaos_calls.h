@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The calls that ranks of the chaos test make: every operation of a group, with random arguments that are the
 // same on all ranks, and every byte of every result compared.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What happens in one round of the chaos test: everything that a seed decides. Only the scheduler is not in
 // it, so a round that is repeated makes the same calls and strikes at the same time, but not always between
 // the same two instructions.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chaos: ranks that make random calls of every kind are killed, stopped or crash at random times, not at
 // named points. In each round:
 //   - every survivor's failing call ends in time, with an Error whose origin is a struck rank in the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the parent of the chaos program and its members share, in memory that outlives each of them: the tasks
 // that it gives them, and what became of these.
 #pragma once

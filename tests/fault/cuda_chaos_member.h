@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process of the chaos program: what it does with the tasks that it is given.
 #pragma once
 

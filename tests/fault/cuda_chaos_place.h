@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a member of the chaos program has its memory and makes its calls: a GPU, or the host, so that the
 // program can be tried where there is no GPU.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The processes of the chaos program, as its parent sees them.
 #pragma once
 

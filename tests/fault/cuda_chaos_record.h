@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the chaos program has seen, and says in the end.
 #pragma once
 

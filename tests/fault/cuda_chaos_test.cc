@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any rank of a group is killed, stopped or crashed at any time, in whatever its group is doing: every
 // collective, eager and replayed, signals, allocate, split. A process per GPU; in the end of a round each
 // survivor must have thrown an Error that names the rank, in time, must still have its context, and regroups

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank that is killed, stopped or late while its peers are in a collective on GPUs: for every collective,
 // and every way in which its data goes. Each time the others hear of it in time and by name, and go on in a
 // new group in the same processes, in which the next rank fails in the next collective.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The promises of docs/reliability.md on GPUs, where ranks wait in kernels: a rank that is killed, leaves,
 // stops or never comes while its peers' kernels spin, an abort, and calls that do not match. Each time the
 // survivors hear of it in time and by name, their contexts stay usable, and they form a new group in the same

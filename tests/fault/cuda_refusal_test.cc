@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls on GPUs whose arguments are refused. By one rank alone: the others wait in their kernels for a call
 // that does not come, and must hear why; what the rank calls next must not take the place of it. By all ranks
 // for the same reason: nothing has happened, and the group works on.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Promise A: every blocking call ends within its deadline + 100 ms. Each kind of wait is made to wait for a
 // rank that never does its part, many times; the overshoot of every single one is measured. And a rank that
 // leaves in good order is not waited for until the deadline, but missed at once.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When something runs out: descriptors, at every single one that is needed; memory, address space, file sizes
 // and /dev/shm are too small. Each time: no process hangs or crashes, whoever fails throws one line, what can
 // be agreed on is the same error on all ranks, no descriptor is leaked, and afterwards the same processes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // System calls that fail on demand: this program's own definitions stand before the C library's, count, and
 // pass the call on. Not armed they only pass it on.
 #pragma once

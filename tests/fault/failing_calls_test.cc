@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When the system says no. Every function of the C library that the ranks of a job call between opening their
 // store and leaving is made to fail on one rank, the first time, the second time, and so on. Each time: no
 // process hangs, crashes or leaks a descriptor; either nothing comes of it, or all ranks get an Error whose

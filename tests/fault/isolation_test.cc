@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who is kept apart, and who gets in nevertheless. Ranks in containers of their own (PID, network and mount
 // namespaces) form a group when they share a directory, and fail at once and clearly when they do not.
 // Processes of another user see nothing, connect to nothing, and are turned away by name where they got hold

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whom the ranks name when joining comes to nothing: the one that makes no progress, whatever it left in the
 // store, and never one that came and gave up.
 #include <fmt/core.h>

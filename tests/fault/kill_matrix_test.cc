@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kill matrix, promises A, B, E and F of docs/reliability.md: at every phase of a group's life, one rank
 // is killed, exits, is stopped, fails or dawdles. Proven for each cell, with real processes and real sockets:
 //   - killed or gone after the sockets exist: every survivor throws an Error that names the rank, p99 <= 250

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Promise E of docs/reliability.md where it is hardest to keep: a rank reads a peer's symmetric memory after
 // the peer's call has failed and the memory is its owner's again.
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Promises C and D: what stays behind. All ranks of a job are killed with SIGKILL at every phase of joining
 // and working; then nothing is left but the private directories of ranks that were still joining, and the
 // keys in the store that they were given. The next job over the same store and directory succeeds at once and

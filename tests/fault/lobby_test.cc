@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Somebody of the same user who floods the listening sockets of ranks that join holds up nobody, and gets
 // nobody declared dead.
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Promise E: ranks that do not make the same call never succeed. One rank of three calls something else, or
 // passes pointers that cannot be; every rank throws an Error that names the difference, no rank's output is
 // touched, and the group works on. Calls that differ in kind end in errors on all ranks as well; a long

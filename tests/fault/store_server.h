@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A TCP store's server in a process of its own: a test that forks ranks runs no threads.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A child made by the raw clone system call runs no handlers of fork: it keeps copies of its parent's
 // sockets, which then outlive the parent. The parent's death is noticed all the same, and not at the
 // deadline.

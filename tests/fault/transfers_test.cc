@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What send and recv do when their other end does not do its part, beyond what deadlines_test and
 // kill_matrix_test ask of all calls.
 #include <fmt/core.h>

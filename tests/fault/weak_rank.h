@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job of three ranks, one of which is short of something or has a system call fail: what every such job
 // must come to, whatever it was and wherever it struck.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Worlds of real processes in which one thing goes wrong at one named point. Every process reports on a card
 // in memory that it shares with the test, so that what a killed or stopped process wrote last is not lost.
 //

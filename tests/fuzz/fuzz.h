@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the fuzz targets share: a parser may refuse its input with Error{protocol}; anything else it throws,
 // and any accepted input that does not encode back to itself, is a finding.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fuzz.h"
 #include "store/tcp_protocol.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes, size lists and the names of types and reductions: text that users type.
 #include <cstdint>
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whatever bytes arrive, they are a topology or Error{protocol}; a topology survives everything that shows it
 // and equals what its own JSON says.
 #include <cstdint>

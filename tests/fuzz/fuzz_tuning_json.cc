@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whatever bytes arrive, they are a tuning table or Error{protocol} in one line; a table equals what its own
 // JSON says, and every call finds a way in it or none.
 #include <cstdint>

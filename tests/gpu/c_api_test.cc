@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What of the C API needs GPUs: streams, deadlines, views for kernels, device memory, peers.
 #include "onehop/c_api.h"
 

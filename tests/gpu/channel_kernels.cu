@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of a user: nothing but the public device headers.
 #include "onehop/device/channel.cuh"
 #include "onehop/device/tile.cuh"

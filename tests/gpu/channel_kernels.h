@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of a user that pass data through channels and tiles, for tests: their parameters, for both
 // compilers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Channels and tiles: what kernels of a user pass to each other (onehop/device/channel.cuh, tile.cuh).
 #include <fmt/core.h>
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which GPU is which: ranks that number them differently, see only some of them, or take the same one twice.
 // Ranks are processes that set CUDA_VISIBLE_DEVICES before they use CUDA.
 #include <fmt/core.h>

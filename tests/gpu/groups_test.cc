@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups on GPUs as users see them: work that is queued and not waited for, graphs, several groups and
 // streams, wrong arguments, and what a group leaves behind.
 #include <fmt/core.h>

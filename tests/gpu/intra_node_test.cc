@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IntraNodeComm on GPUs: the real decision, sums with both algorithms, and memory that is not the GPU's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

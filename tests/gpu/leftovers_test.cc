@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thousand groups on GPUs, one after another: nothing of them stays.
 #include <fmt/core.h>
 #include <gtest/gtest.h>

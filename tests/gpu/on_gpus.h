@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests of groups on GPUs share: ranks as threads or as processes, and a user's kernels.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks of one process: a thread that drives all of them, and a thread for each; the latter also for
 // compute-sanitizer.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups of one GPU: what the conformance suite does not show.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives on GPUs whose pointers do not lead where kernels can go: an error that names the pointer, and
 // the context lives on.
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that ranks on GPUs register: reached by all as it is, found again while it is there, and left to
 // its user in the end.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Symmetric memory of GPUs: signals and barriers on streams, and views in a user's own kernels.
 #include <fmt/core.h>
 #include <gmock/gmock.h>

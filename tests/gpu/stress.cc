@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives without end: random ones, small for the most part, in dependent chains on a stream, and
 // captured in random graphs that are replayed between eager calls. Every element of every result is compared
 // on the GPU with what it must be; the host looks at the outcome now and then.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Making the calls of a StressPlan.
 #pragma once
 

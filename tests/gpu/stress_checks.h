@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of stress_kernels.cu, as one rank queues them around its calls. Compiled where CUDA is.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ends of the chains of calls that the stress program queues.
 #include "stress_ops.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the stress program computes: inputs that a hash makes up, and what reductions make of them, exactly.
 // For the host and, as constexpr functions, for kernels.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which calls the stress program makes: random, and by their seed the same on every rank.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stress program's arithmetic against the reference, and its plan on host ranks: no GPU is needed to know
 // that what it expects is right.
 #include "gpu/stress_plan.h"

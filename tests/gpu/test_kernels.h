@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of a user, for tests: their parameters, for both compilers.
 #pragma once
 

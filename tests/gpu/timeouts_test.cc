@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Deadlines on GPUs: a call's own, which its kernels keep, and the group's, which ends what gives memory back
 // while a kernel still runs.
 #include <gmock/gmock.h>

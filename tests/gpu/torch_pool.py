@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's tensors in onehop's memory: a torch.cuda.MemPool over onehop_pool_malloc, and a registered tensor.
 
     tests/gpu/torch_pool.py build/release/src/libonehop.so [--ranks 2]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # clean_root_test.sh DIR_OF_PACKAGES WORK_DIR: installs the packages with apt in a Debian that has nothing else, and uses
 # them there. WORK_DIR/root may be a debootstrap of before. It takes minutes and the network: only when asked for, by
 # ONEHOP_CLEAN_ROOT=1. Prints "skipped: " and why where it cannot.

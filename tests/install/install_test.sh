@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # install_test.sh BUILD_DIR WORK_DIR: see CMakeLists.txt. Needs a build in BUILD_DIR; leaves WORK_DIR to look at.
 set -euo pipefail
 

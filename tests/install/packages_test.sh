@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # packages_test.sh BUILD_DIR WORK_DIR: makes the Debian packages of a build, unpacks them into an empty folder and uses
 # them there as a stranger would. Leaves WORK_DIR to look at.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # uninstall_test.sh BUILD_DIR WORK_DIR: installs what was built and removes it again, as `make uninstall` does.
 set -euo pipefail
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that C has everything C++ has: compares the public C++ headers with a table of C equivalents.
 
     tests/lint/check_c_api.py [ROOT]        check a tree (default: this repository)

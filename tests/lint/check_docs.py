@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks what the documents claim about the tree: that links lead somewhere, and that programs and declarations they show are
 the real ones.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks docs/sources.md: every behaviour that it numbers is there with all its cells, and the files, functions and tests
 that it names exist.
 

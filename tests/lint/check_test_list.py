@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks what ctest lists in a build tree: names that people can read and pass on, and GPU tests as one entry where there
 is no GPU.
 

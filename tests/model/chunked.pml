@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // The pipeline of chunks: src/kernel/cuda/chunked.cuh. One block of every rank, since blocks never wait for others of their
 // rank; its warps, by role, are processes. A store is on its way until it lands: any time later, in any order with stores
 // to other words, however near. Only a signaller's release waits for those it has acquired from.

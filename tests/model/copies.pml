@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // All-reduce by copy engines: src/kernel/cuda/copies.cuh. Every rank has a stream of copies and one of kernels, here two
 // processes, and what orders them are events. Calls follow one another without end, of ROUNDS_EVEN and ROUNDS_ODD rounds
 // in turn. A copy takes its time: between its beginning and its end the slot holds nothing of use.

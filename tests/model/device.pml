@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // What the models of the GPU protocols have in common: memory that stores take their time to reach, and streams of calls
 // (src/kernel/cuda/call.cuh).
 //

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Copies straight into the peers' outputs: src/kernel/cuda/direct.cuh. Every rank has one stream, here a process, in which
 // calls follow one another without end: meet, copy, meet, and whoever asked for the data reads it. A copy takes its time:
 // between its beginning and its end the output holds nothing of use. The place of an output changes from call to call.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // All-reduce straight into the peers' outputs: src/kernel/cuda/direct.cuh. Every rank has a stream of copies and one of
 // kernels, here two processes, and what orders them are events. Calls follow one another without end. A copy takes its
 // time: between its beginning and its end the output holds nothing of use. An output has an area for every rank's piece,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Sleeping and waking: ring() and wait_on() of src/os/doorbell.h, without spinning and without the 20 ms slice, which
 // is there for what no bell announces (a peer's death) and must not be needed for what one does.
 //

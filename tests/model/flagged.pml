@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Flags in the data: one_shot() of src/kernel/cuda/self_timed.cuh over src/kernel/cuda/flagged.cuh. device.pml has the
 // rest: what calls there are, and when stores land. Word i is thread i % threads's.
 //

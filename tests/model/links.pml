@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Pairs of ranks: src/kernel/cuda/pairs.cuh. Two ranks, both of which send messages to the other one, or with ONE_WAY only
 // the first; message m of a direction goes by packets (with BUNDLES: by bundles) or in so many chunks, as both know. A rank may send and receive in one
 // launch or in two.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Memory that says by itself whether data is there: one_shot() and two_shot() of src/kernel/cuda/self_timed.cuh over
 // src/kernel/cuda/mailbox.cuh. device.pml has the rest: what calls there are, and when stores land. Word i (two-shot: of
 // each piece) is thread i % threads's.

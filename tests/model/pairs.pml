@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Sends and receives: src/kernel/host/pairs.h under src/collective/transfers.cc.
 //
 // N ranks make an endless sequence of GroupCalls. Each is drawn anew: who sends whom how many chunks, more of them than

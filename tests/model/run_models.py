@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Searches the models of the shared-memory protocols with spin, every interleaving of each.
 
     run_models.py            those that take a few seconds at most

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // The step protocol of src/kernel/host/team.h under the collectives of src/kernel/host and src/collective: who writes and
 // reads which slot between which publish and which wait.
 //

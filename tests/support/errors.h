@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The errors that calls throw, as tests look at them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPUs for tests: how many there are, and what a rank needs on its own. Compiled where CUDA is.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of every rank that show what a group and its memory are good for.
 #pragma once
 

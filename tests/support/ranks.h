@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks for tests: threads of this process, or real forked processes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether this build runs an order of magnitude slower than a release: tests then do less of the same.
 #pragma once
 

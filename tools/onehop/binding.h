@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // On which processors ranks run: left to the kernel, which moves them about, or bound.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop bench: how fast, and is it right?
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop compare: two reports of 'onehop bench', row by row.
 #include <cerrno>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop doctor: what works here, what does not, and what to do.
 #include <unistd.h>
 

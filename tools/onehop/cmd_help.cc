@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop help: a command's help, or the environment variables.
 #include <cstdio>
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop launch: start the ranks of a program on this machine.
 #include <memory>
 #include <optional>

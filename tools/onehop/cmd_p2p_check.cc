@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop p2p-check: prove that GPUs reach each other's memory, and measure how fast.
 #include <unistd.h>
 

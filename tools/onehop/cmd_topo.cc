@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop topo: show who reaches whom on this machine, or on one saved before.
 #include <memory>
 

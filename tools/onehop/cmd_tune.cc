@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop tune: which way is the quickest here, as a table?
 #include <unistd.h>
 

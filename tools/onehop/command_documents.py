@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the man page and the completions of bash, zsh and fish from what the command says of itself.
 
     onehop --command-tree | command_documents.py OUT VERSION      writes onehop.1, onehop.bash, _onehop, onehop.fish

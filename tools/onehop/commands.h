@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The subcommands. Each adds itself to the app; when it was chosen, its callback sets `run` to the function
 // that does the work and returns the exit code.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two reports of 'onehop bench' laid side by side.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What onehop stands on, each tried for real.
 #pragma once
 

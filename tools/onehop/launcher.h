@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Starting the ranks of a job on this machine and seeing them to their end.
 #pragma once
 

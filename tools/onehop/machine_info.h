@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The machine and the build, as reports name them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a report comes from, so that one that is found later can be understood and made again.
 #pragma once
 

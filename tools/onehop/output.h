@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where reports go: a file, "-" for standard output, or nowhere (no path).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What 'onehop p2p-check' shows of a check.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Output of several processes on one stream, line by line, each with its rank before it.
 #pragma once
 

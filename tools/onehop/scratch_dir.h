@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A private directory that lives as long as one launch.
 #pragma once
 

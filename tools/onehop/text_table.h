@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text that fits a terminal of 80 columns.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop for C: errors, element types, reductions, and byte strings handed out by the library. Part of c_api.h.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop for C: memory of GPUs that other processes can map. Part of c_api.h; device_memory.h describes the
 // calls. All but onehop_memory_kind are ONEHOP_ERROR_UNSUPPORTED where there is no usable GPU.
 #pragma once

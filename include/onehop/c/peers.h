@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop for C: which GPU may reach which GPU's memory, and proof that data arrives. Part of c_api.h;
 // peer_access.h and peer_check.h describe the calls, which are ONEHOP_ERROR_UNSUPPORTED where there is no GPU.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop for C: devices, links and distances of one machine, and what works on it. Part of c_api.h; topology.h
 // and diagnose.h describe the calls. onehop_topology_probe_json in c_api.h is a probe and its JSON in one call.
 #pragma once

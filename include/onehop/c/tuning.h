@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onehop for C: tables that say how collectives go, by size: `onehop tune` measures them, and the field `tuning`
 // of onehop_join_options_t names one. Part of c_api.h; tuning.h describes the calls.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Template bodies of StoreExchange. Included by onehop/store.h only.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small messages between kernels over a channel (channel.h): a sender stores words into the receiver's
 // memory, a receiver polls its own memory until they are there. No fence, no barrier, one trip.
 //

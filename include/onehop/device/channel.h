@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Channels: regions of symmetric memory through which kernels pass small messages without fences and
 // barriers, since data says by itself whether it is there. Made on the host as plain data: pass them by
 // value, as `const __grid_constant__`. Free of CUDA headers; what kernels do with them is in channel.cuh.

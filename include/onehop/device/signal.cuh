@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Signals, waits and barriers for kernels, over the pads of a symmetric buffer.
 //
 //   // Every block has a channel of its own: group.allocate(bytes, {.channels = kBlocks})

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tiles of symmetric memory: pushed to a peer with a signal behind the data, awaited, and summed up over all
 // ranks; and 16 bytes of elements as floats.
 //

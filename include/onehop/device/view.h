@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a kernel needs to reach its peers, as plain data: pass it by value. Free of CUDA headers; the
 // functions that use it are in signal.cuh.
 #pragma once

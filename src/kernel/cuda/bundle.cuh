@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data with few flags in it: 7 words of data make 8 on the way, each of which has its flag in the topmost
 // byte. A word of 8 bytes arrives whole, so a receiver that finds all flags of a bundle has its data: no
 // fence, no barrier, one trip, as with packets (flagged.cuh), but for 8/7 of the bytes instead of twice as

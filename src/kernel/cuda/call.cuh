@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every collective kernel does: find out the call's first epoch, move the rank's epoch on, and wait for
 // what the peers send.
 #pragma once

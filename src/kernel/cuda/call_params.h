@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the host tells the kernels. Plain data, for both compilers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two-shot all-reduce as a pipeline: a reduce-scatter and an all-gather by pushing, with the fewest bytes on
 // the links, of any length in one launch.
 //

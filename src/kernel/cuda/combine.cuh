@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reductions of long messages over the streams of pairs.cuh.
 //
 // Reduce-scatter: every rank sends each peer the block that is that peer's; each combines, chunk by chunk,

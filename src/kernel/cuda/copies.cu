@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What copies need besides sums.
 #include "kernel/cuda/copies.cuh"
 

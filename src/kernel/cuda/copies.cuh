@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two-shot all-reduce by copy engines, for messages so long that a copy's start costs less than what kernels
 // lose on the links: engines move 389 GB/s per direction, stores 350 to 363.
 //

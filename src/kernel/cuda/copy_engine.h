@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All-reduces whose bytes copy engines move: the host's side of copies.cuh.
 #pragma once
 

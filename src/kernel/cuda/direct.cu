@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What direct copies need besides copy engines.
 #include "kernel/cuda/direct.cuh"
 

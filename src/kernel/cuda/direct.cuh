@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data that copy engines bring straight to where it belongs, in symmetric memory: kernels meet before and
 // after the copies, and move nothing themselves.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernel/cuda/direct_copies.h"
 
 #include "driver/device.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exchanges and all-reduces whose bytes copy engines bring straight into the peers' symmetric memory: the
 // host's side of direct.cuh.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data with the flag in it: 4 bytes of data and the epoch's low 32 bits in one aligned word of 8 bytes, which
 // arrives whole. A receiver that finds the epoch has the data: no fence, no barrier, one trip. Carries any
 // type, for twice the bytes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Passing floating-point data through memory that says by itself whether the data is there.
 //
 // A mailbox is memory of which every word is kEmpty, all ones, between uses. A sender overwrites words; a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that copies run between: each rank's tells the others that it has begun, and waits until theirs
 // have.
 #pragma once

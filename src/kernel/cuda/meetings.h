@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What kernels are told of where their ranks meet: the host's side of meeting.cuh.
 #pragma once
 

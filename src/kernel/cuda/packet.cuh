@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moving data in pieces of 8 or 16 bytes, whatever the alignment and the length of the whole.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What passes between pairs of ranks: the host's side of pairs.cuh, relay.cuh and combine.cuh.
 #pragma once
 

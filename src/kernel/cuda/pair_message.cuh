@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages of pairs.cuh that go at once: packets and bundles.
 #pragma once
 

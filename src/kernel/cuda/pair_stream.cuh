@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages of pairs.cuh that go in chunks, and what the kernels that have to do with them share.
 #pragma once
 

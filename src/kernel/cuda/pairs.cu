@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between pairs of ranks that move as they are.
 #include "kernel/cuda/pairs.cuh"
 #include "kernel/cuda/relay.cuh"

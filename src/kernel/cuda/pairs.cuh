@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data that passes between two ranks, whatever others do: what moves among ranks as it is (exchange), and
 // what is combined on arrival (combine).
 //

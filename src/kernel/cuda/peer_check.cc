@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The peer check itself: which tests, in which order, and what their results mean.
 #include "onehop/peer_check.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of the peer check: move, compare, count, answer. See peer_check_params.h.
 #include "kernel/cuda/peer_check_params.h"
 

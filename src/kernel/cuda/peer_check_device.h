@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One device's part in a peer check: its buffers, its stream, and the kernels that run there.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernels of the peer check take and leave behind: shared by host and device.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The peer check over a machine made of host memory, whose links can be broken in the ways that real ones
 // are.
 #include "onehop/peer_check.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All kernels that combine elements of one type. Each reductions_<type>.cu defines ONEHOP_TYPE and
 // ONEHOP_ELEMENT, and ONEHOP_IS_FLOAT for those that can pass through mailboxes, and includes this: one
 // translation unit per type keeps the edit loop short.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #define ONEHOP_TYPE f32
 #define ONEHOP_ELEMENT onehop::cuda::F32
 #define ONEHOP_IS_FLOAT

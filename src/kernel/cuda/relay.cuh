@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Broadcast of long messages. The message is cut into a piece for every rank but the root, which sends each
 // its piece; and each relays its piece to the others, chunk by chunk. So no rank sends or receives more than
 // the message.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a rank's device segment is laid out: the memory through which the kernels of a group talk. Plain data,
 // for both compilers.
 #pragma once

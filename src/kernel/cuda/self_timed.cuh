@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All-reduce and reduce-scatter over slots whose words say by themselves whether they are there (flagged.cuh,
 // mailbox.cuh). No thread waits for another's data: packet i is one thread's from the input to the output, so
 // that in place works.

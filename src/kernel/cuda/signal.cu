@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Signals and barriers on a stream: the device functions, as kernels of one warp.
 #include "onehop/device/signal.cuh"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All-reduce and reduce among host ranks: the inner loops over Team's step protocol (team.h).
 //
 // `wait(r)` waits for rank r's current step or throws. `begin()` performs the first step: it publishes the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data that moves among host ranks as it is, over Team's step protocol (team.h): all that broadcast, gather,
 // scatter, all-gather and all-to-all do.
 //

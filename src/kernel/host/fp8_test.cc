@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every pair of FP8 values through every reduction, against arithmetic that shares nothing with ours: values
 // as the formats define them, combined in double, rounded to f32 by the compiler, and then to the nearest of
 // all values of the format.

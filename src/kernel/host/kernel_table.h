@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each instruction set provides: one table of kernels. Included by the translation units that are
 // compiled with AVX flags, so it must stay free of inline functions (see reduce_kernels.h).
 #pragma once

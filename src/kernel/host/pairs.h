@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data that one host rank hands another, as it is: what send and recv are made of. Unlike Team's steps
 // (team.h) this concerns two ranks and nobody else.
 //

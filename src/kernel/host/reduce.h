@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element-wise reductions over plain memory: the arithmetic of the host backend.
 //
 // Every kernel combines its sources in the order 0..n-1, one rounded operation at a time, so whoever passes

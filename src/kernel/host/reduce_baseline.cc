@@ -1,2 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
 #define ONEHOP_ISA baseline
 #include "kernel/host/reduce_kernels.h"

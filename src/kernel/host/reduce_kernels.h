@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels, as source. Every reduce_<isa>.cc includes this once, is compiled with the flags of its
 // instruction set and gets its own table, onehop::host::<isa>::kKernels.
 //

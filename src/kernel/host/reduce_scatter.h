@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reduce-scatter among host ranks, over Team's step protocol (team.h): the first half of a two-shot
 // all-reduce, with whole blocks for parts. Same arithmetic as all_reduce.h, so the same bits.
 #pragma once

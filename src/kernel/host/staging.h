@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How host ranks divide their staging areas, and what all collectives that stage have in common.
 #pragma once
 

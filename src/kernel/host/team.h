@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host ranks of one group as its inner loops see them: a line per rank to announce steps on, a staging
 // area per rank to pass data through, a bell per rank to sleep on. Everything here lives in shared memory
 // that is zero when the group starts.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inputs that can be made again anywhere, and the check of a result against them. Nothing here shares code
 // with the library's kernels: it is what they are checked against.
 #pragma once

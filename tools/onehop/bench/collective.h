@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives that can be measured: one description of each, and everything else goes by it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "onehop/device/signal.cuh"
 
 #include "bench/cuda_clock.h"

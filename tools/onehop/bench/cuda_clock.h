@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of the benchmark itself: beginning together, and stamps of the GPU's clock.
 #pragma once
 

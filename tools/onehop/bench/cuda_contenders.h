@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Those whose calls are measured: we, and NCCL where it is asked for.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owners of what the CUDA runtime hands out, for the benchmark. All belong to the device that is current.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that begin alone: every rank arrives at a random time, and what counts is how long the call takes
 // from the last arrival on.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One size on GPUs: verified, captured, verified again as captured, and timed in turns.
 #include <algorithm>
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one rank of a GPU benchmark has for all sizes.
 #pragma once
 

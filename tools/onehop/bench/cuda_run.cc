@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run on GPUs, from the first buffer to the last row.
 #include <algorithm>
 #include <new>

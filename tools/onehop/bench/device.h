@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which backend a benchmark uses, and which GPU a rank.
 #pragma once
 

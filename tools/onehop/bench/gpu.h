@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The benchmark on GPUs, free of CUDA headers. Built without CUDA there is a stand-in (no_cuda.cc).
 #pragma once
 

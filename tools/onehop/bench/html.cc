@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The web page of a benchmark: a table and two log-log plots as inline SVG.
 #include <algorithm>
 #include <cmath>

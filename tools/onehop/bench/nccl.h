@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL, found when the program runs: declared here as its interface has been since 2.7 (2.27 for
 // windows, 2.28 for all-to-all, gather and scatter), so that neither its header nor its library is needed to
 // build.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In the place of the CUDA sources where no toolkit was found.
 #include "base/check.h"
 #include "bench/gpu.h"

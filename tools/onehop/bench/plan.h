@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a size is measured on GPUs: pure functions of the options, so that all ranks decide alike.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What commands that measure share: where their ranks come from, what ends those that are stuck, and the
 // files that results go to.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a benchmark shows: a table while it runs, JSON and a web page afterwards.
 #pragma once
 

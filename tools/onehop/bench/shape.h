@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a size means for a collective: pure functions, so that all ranks count alike.
 #pragma once
 

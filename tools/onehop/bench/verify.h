@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A call's data and whether its result is right, for any collective.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For calls that know no deadline: most of what asks a GPU's driver, and all of NCCL.
 #pragma once
 

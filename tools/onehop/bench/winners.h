@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the times of every way to a tuning table.
 #pragma once
 

@@ -54,7 +54,7 @@ std::string message_of(Action&& action) {
 }
 
 TEST_F(CudaMemory, IsZeroedAgainAndAgain) {
-  const auto backend = make_cuda_backend(DeviceId{0});
+  const auto backend = make_cuda_backend(DeviceId{0}, ShareBy::posix_fd);
   for (int round = 0; round < 3; ++round) {
     const Allocation mine = backend->create((3 << 20) + 1);
     EXPECT_EQ(mine.block->bytes() % backend->granularity(), 0U);
@@ -64,7 +64,7 @@ TEST_F(CudaMemory, IsZeroedAgainAndAgain) {
 }
 
 TEST_F(CudaMemory, IsSharedThroughItsDescriptor) {
-  const auto backend = make_cuda_backend(DeviceId{0});
+  const auto backend = make_cuda_backend(DeviceId{0}, ShareBy::posix_fd);
   Allocation mine = backend->create(5000);
   auto theirs = backend->import(std::move(mine.handle), 5000);
   EXPECT_NE(theirs->data(), mine.block->data());
@@ -75,14 +75,14 @@ TEST_F(CudaMemory, IsSharedThroughItsDescriptor) {
 }
 
 TEST_F(CudaMemory, OfAnotherSizeOrKindIsRefused) {
-  const auto backend = make_cuda_backend(DeviceId{0});
+  const auto backend = make_cuda_backend(DeviceId{0}, ShareBy::posix_fd);
   Allocation mine = backend->create(1);
   EXPECT_THAT(message_of([&] { (void)backend->import(std::move(mine.handle), backend->granularity() + 1); }),
               HasSubstr("is the memory of this size?"));
   int pipe[2];
   ASSERT_EQ(::pipe(pipe), 0);
   ::close(pipe[1]);
-  EXPECT_THAT(message_of([&] { (void)backend->import(os::UniqueFd(pipe[0]), 1); }),
+  EXPECT_THAT(message_of([&] { (void)backend->import({.descriptor = os::UniqueFd(pipe[0])}, 1); }),
               HasSubstr("is it a descriptor of device memory?"));
   EXPECT_TRUE(all(read(backend->create(1).block->data(), 1), 0)) << "the device is as well as before";
 }
@@ -95,8 +95,8 @@ TEST_F(CudaMemory, OfOneProcessIsAdoptedByAnotherDevice) {
   memory.grant(DeviceId{1});
   EXPECT_TRUE(memory.granted(DeviceId{1}));
   EXPECT_TRUE(memory.granted(DeviceId{0})) << "a grant takes nothing from others";
-  const Allocation block = make_cuda_backend(DeviceId{0})->create(100);
-  EXPECT_NO_THROW(make_cuda_backend(DeviceId{1})->adopt(*block.block));
+  const Allocation block = make_cuda_backend(DeviceId{0}, ShareBy::posix_fd)->create(100);
+  EXPECT_NO_THROW(make_cuda_backend(DeviceId{1}, ShareBy::posix_fd)->adopt(*block.block));
 }
 
 TEST_F(CudaMemory, FabricHandlesWorkOrSayWhyNot) {

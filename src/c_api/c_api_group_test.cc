@@ -179,7 +179,7 @@ TEST(CApiGroup, AbortEndsEveryRanksCallsAndNamesWhoDidIt) {
   });
 }
 
-TEST(CApiGroup, AGroupOfOneIsRefused) {
+TEST(CApiGroup, AGroupOfOneReducesByItself) {
   onehop_store_t* store = nullptr;
   ASSERT_OK(onehop_store_memory(&store));
   onehop_join_options_t options;
@@ -187,8 +187,12 @@ TEST(CApiGroup, AGroupOfOneIsRefused) {
   options.rank = 0;
   options.world_size = 1;
   onehop_group_t* group = nullptr;
-  EXPECT_EQ(onehop_group_join(store, &options, &group), ONEHOP_ERROR_REFUSED);
-  EXPECT_EQ(group, nullptr);
+  ASSERT_OK(onehop_group_join(store, &options, &group));
+  const float in[] = {1, 2, 3};
+  float out[] = {0, 0, 0};
+  EXPECT_OK(onehop_all_reduce(group, in, out, 3, ONEHOP_DTYPE_F32, ONEHOP_OP_AVG, nullptr, nullptr, nullptr));
+  EXPECT_EQ(out[2], 3);
+  onehop_group_destroy(group);
   onehop_store_destroy(store);
 }
 

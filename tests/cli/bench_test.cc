@@ -320,11 +320,14 @@ TEST_F(Bench, JoinsTheJobOfALauncher) {
   EXPECT_THAT(rows(result.out), SizeIs(1));
 }
 
-TEST_F(Bench, AJobOfOneRankIsRefusedInOneLine) {
-  const Result result =
-      run({"launch", "-n", "1", "--", ONEHOP_COMMAND, "bench", "all-reduce", "--sizes", "4K"}, options_);
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(lines_of(result.err), SizeIs(2)) << "the rank's line and the launcher's";
+TEST_F(Bench, AJobOfOneRankIsMeasured) {
+  const std::string html_path = dir_.path() + "/one.html";
+  const Result result = run({"launch", "-n", "1", "--", ONEHOP_COMMAND, "bench", "all-reduce", "--device",
+                             "host", "--sizes", "4K", "--iters", "5", "--html", html_path},
+                            options_);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("1 host rank"));
+  EXPECT_THAT(read(html_path), AllOf(HasSubstr("Time per call"), Not(HasSubstr("Bus bandwidth"))));
 }
 
 TEST_F(Bench, SizesThatDoNotFitAreOneLine) {

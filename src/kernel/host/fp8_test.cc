@@ -38,10 +38,11 @@ double value_of(DType type, int byte) {
   return byte < 128 ? magnitude : -magnitude;
 }
 
-class Fp8 : public testing::TestWithParam<DType> {
+/// By the number of the type, as gtest prints it.
+class Fp8 : public testing::TestWithParam<int> {
  protected:
   static constexpr std::uint8_t kNan = 0x7f;
-  const DType type = GetParam();
+  const DType type{static_cast<DType>(GetParam())};
 
   /// The nearest value of the format, of two the one with the even byte.
   [[nodiscard]] std::uint8_t rounded(float result) const {
@@ -111,8 +112,9 @@ class Fp8 : public testing::TestWithParam<DType> {
     }
   }
 };
-INSTANTIATE_TEST_SUITE_P(Types, Fp8, testing::Values(DType::e4m3, DType::e5m2),
-                         [](const auto& p) { return std::string(to_string(p.param)); });
+INSTANTIATE_TEST_SUITE_P(Types, Fp8,
+                         testing::Values(static_cast<int>(DType::e4m3), static_cast<int>(DType::e5m2)),
+                         [](const auto& p) { return std::string(to_string(static_cast<DType>(p.param))); });
 
 TEST_P(Fp8, EveryPairOfValuesReducesAsTheFormatSays) {
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max, ReduceOp::avg}) {

@@ -270,6 +270,10 @@ std::string draw_plots(const BenchReport& report) {
                        [](const BenchRow& row, const PeerTime& peer) {
                          return row.busbw * row.time.median_us / peer.time.median_us;
                        }};
+  // One rank uses no bus.
+  const bool on_bus =
+      std::all_of(rows.begin(), rows.end(), [](const BenchRow& row) { return row.busbw > 0; });
+  const std::string drawn_bandwidth = on_bus ? draw(bandwidth, rows) : "";
   std::string legend;
   for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
     if (std::any_of(rows.begin(), rows.end(),
@@ -284,7 +288,7 @@ std::string draw_plots(const BenchReport& report) {
   }
   return fmt::format(R"(<div class="plots">{}{}</div><p class="legend">{}<span>Both axes are logarithmic; )"
                      R"(point at a dot for its value.</span></p>)",
-                     draw(time, rows), draw(bandwidth, rows), legend);
+                     draw(time, rows), drawn_bandwidth, legend);
 }
 
 std::string draw_figures(const BenchReport& report) {

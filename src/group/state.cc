@@ -32,7 +32,7 @@ struct BlockNotice {
   std::uint64_t bytes = 0;
   std::uint64_t offer = 0;  ///< number of the LocalOffer, for ranks of the same process
   bool has_descriptor = false;
-  std::string handle{};  ///< the part of the MemoryHandle that is bytes
+  std::string handle{};       ///< the part of the MemoryHandle that is bytes
   std::int32_t channels = 0;  ///< of signals; 0: it is no buffer
 };
 

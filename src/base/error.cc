@@ -62,7 +62,7 @@ std::string errno_text(int err) {
 }
 
 std::string explain_errno(int err) {
-  const std::string text = errno_text(err);
+  std::string text = errno_text(err);
   switch (err) {
     case EMFILE:
       return fmt::format("out of file descriptors: {}; {}", text, descriptor_remedy());

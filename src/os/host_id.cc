@@ -22,7 +22,7 @@ std::string boot_id() {
          "cannot read {}, which tells whether ranks share a machine; mount /proc ({})", kPath,
          error.message());
   }
-  const std::string id = text.substr(0, text.find('\n'));
+  std::string id = text.substr(0, text.find('\n'));
   if (id.empty()) fail(ErrorCode::unsupported, "{} is empty; it tells whether ranks share a machine", kPath);
   return id;
 }

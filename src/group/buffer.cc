@@ -48,7 +48,7 @@ SymmetricBuffer::State::~State() {
   DeviceTeam* const device = group->device();
   if (device == nullptr || device->quiesce(group->options().timeout)) return;
   log::warn("{}", group->unended_work("giving back a buffer", "this buffer"));
-  (void)new MappedBlocks(std::move(owners_));
+  keep_for_ever(owners_);
 }
 
 void SymmetricBuffer::State::require_usable(const BufferOptions& options) {

@@ -147,6 +147,11 @@ void Group::State::start_device(const Deadline& deadline) {
   agree(status, deadline, "joining");
 }
 
+void keep_for_ever(MappedBlocks& blocks) noexcept {
+  auto* const kept = new (std::nothrow) MappedBlocks;
+  if (kept != nullptr) kept->swap(blocks);  // else there is no memory even for that
+}
+
 Group::State::~State() {
   leave();
   if (device_ != nullptr && generation_ != os::fork_generation()) {
@@ -157,7 +162,7 @@ Group::State::~State() {
     // Kernels still use what is about to be given back, which would be the end of the whole context.
     watch_.reset();
     (void)device_.release();
-    (void)new MappedBlocks(std::move(device_segments_));
+    keep_for_ever(device_segments_);
   }
 }
 

@@ -32,6 +32,9 @@ namespace onehop {
 
 using MappedBlocks = std::vector<std::shared_ptr<Block>>;
 
+/// For memory that a device still uses: it stays mapped until the process ends.
+void keep_for_ever(MappedBlocks& blocks) noexcept;
+
 /// Where a symmetric buffer lies, as this rank reaches it: an entry per rank in each.
 struct BufferParts {
   std::vector<std::byte*> data;

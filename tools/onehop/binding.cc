@@ -64,7 +64,7 @@ std::vector<cpu_set_t> plan_binding(Binding binding, int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     // Cores one after the other, NUMA nodes in equal shares of the ranks.
     const int place = binding == Binding::cores ? rank % places : rank * places / ranks;
-    const hwloc_obj_t object = hwloc_get_obj_by_type(machine.get(), type, static_cast<unsigned>(place));
+    const hwloc_obj* const object = hwloc_get_obj_by_type(machine.get(), type, static_cast<unsigned>(place));
     cpu_set_t set;
     CPU_ZERO(&set);
     if (hwloc_cpuset_to_glibc_sched_affinity(machine.get(), object->cpuset, &set, sizeof set) != 0 ||

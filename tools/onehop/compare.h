@@ -19,7 +19,7 @@ struct ReportRows {
 };
 
 /// Error{invalid_argument} names the file and what is wrong with it.
-[[nodiscard]] ReportRows parse_report(std::string_view json, const std::string& name);
+[[nodiscard]] ReportRows parse_report(std::string_view text, const std::string& name);
 
 struct ComparedRow {
   std::uint64_t bytes = 0;

@@ -313,7 +313,7 @@ std::vector<Finding> check_limits() {
 }
 
 std::vector<Finding> check_processor() {
-  const MachineInfo machine = machine_info();
+  const MachineInfo& machine = machine_info();
   std::vector<Finding> findings;
   findings.push_back(
       works(kMachine, "cores",

@@ -79,7 +79,7 @@ struct Collective {
 /// These, and what else can be measured: send-recv and barrier.
 [[nodiscard]] std::span<const Collective> benchmarks();
 /// Null when there is none of that name. "all_gather" is "all-gather".
-[[nodiscard]] const Collective* find_collective(std::string_view name);
+[[nodiscard]] const Collective* find_collective(std::string_view typed);
 
 /// "broadcast, reduce, gather, scatter": of those that `belongs` accepts.
 template <class Belongs>

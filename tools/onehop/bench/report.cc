@@ -100,10 +100,11 @@ std::vector<Column> columns_of(const BenchOptions& options) {
   add(true, "bytes", wide ? 12 : 11, [](const BenchRow& row) { return std::to_string(row.bytes); });
   add(!peers && !(eager && !wide), "count", wide ? 11 : 10,
       [](const BenchRow& row) { return std::to_string(row.count); });
-  const std::string type{to_string(options.type)};
-  const std::string op{op_name(options)};
-  add(wide, "type", 5, [type](const BenchRow&) { return type; });
-  add(wide, "op", std::max<std::size_t>(5, op.size()), [op](const BenchRow&) { return op; });
+  std::string type{to_string(options.type)};
+  std::string op{op_name(options)};
+  const std::size_t op_width = std::max<std::size_t>(5, op.size());
+  add(wide, "type", 5, [type = std::move(type)](const BenchRow&) -> const std::string& { return type; });
+  add(wide, "op", op_width, [op = std::move(op)](const BenchRow&) -> const std::string& { return op; });
   add(true, "algo", 9, [](const BenchRow& row) { return std::string(to_string(row.algorithm)); });
   add(true, "time(us)", peers ? 10 : 11,
       [](const BenchRow& row) { return microseconds(row.time, row.time.median_us); });
@@ -175,7 +176,7 @@ std::string describe(const BenchOptions& options) {
 }
 
 std::string describe_machine(const std::optional<GpuMachine>& gpus) {
-  const MachineInfo machine = machine_info();
+  const MachineInfo& machine = machine_info();
   std::string text;
   if (gpus && !gpus->names.empty()) {
     text = fmt::format("{} x {}", gpus->names.size(), gpus->names.front());
@@ -237,7 +238,7 @@ void Table::note(std::string_view text) {
 std::string to_json(const BenchReport& report) {
   using nlohmann::json;
   const BenchOptions& options = report.options;
-  const MachineInfo machine = machine_info();
+  const MachineInfo& machine = machine_info();
   const double bus_factor = options.collective->bus_factor.of(options.ranks);
   json rows = json::array();
   for (const BenchRow& row : report.rows) rows.push_back(to_json(row, bus_factor));

@@ -321,7 +321,7 @@ TEST_F(Bench, JoinsTheJobOfALauncher) {
 }
 
 TEST_F(Bench, AJobOfOneRankIsMeasured) {
-  const std::string html_path = dir_.path() + "/one.html";
+  const auto html_path = base_ / "one.html";
   const Result result = run({"launch", "-n", "1", "--", ONEHOP_COMMAND, "bench", "all-reduce", "--device",
                              "host", "--sizes", "4K", "--iters", "5", "--html", html_path},
                             options_);

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <deque>
 #include <filesystem>
 #include <memory>
 
@@ -47,8 +48,9 @@ void write_and_end(int signal) {
 }
 
 void publish(const std::string& text) {
+  static auto& versions = *new std::deque<std::string>;  // never destroyed, for a signal at exit
   // release: pairs with the acquire in write_pending().
-  g_pending.store(new std::string(text), std::memory_order_release);
+  g_pending.store(&versions.emplace_back(text), std::memory_order_release);
 }
 
 void write_all(const File& file, const std::string& path, const std::string& text) {

@@ -32,10 +32,10 @@ run: deps ## build, then measure a verified all-reduce from 1 KB to 64 MB (BENCH
 	@scripts/build.sh release onehop_command
 	@build/release/tools/onehop/onehop bench all-reduce $(BENCH_ARGS)
 
-check: build ## build, then run the quick tests: under a minute
+check: build ## build, then run the quick tests
 	@$(ctest) $(slow) --test-dir build/release
 
-test: build ## build, then run all tests: under 4 minutes on 2 cores (ONEHOP_MODELS=whole for the large models, too)
+test: build ## build, then run all tests (ONEHOP_MODELS=whole: the large models, too)
 	@$(ctest) --test-dir build/release
 
 format: deps ## lay out all sources with clang-format

@@ -45,7 +45,7 @@ std::optional<std::string_view> nearest(std::string_view typed, std::span<const 
   std::size_t best_distance = std::max<std::size_t>(1, typed.size() / 3) + 1;
   for (const std::string_view word : words) {
     const std::size_t distance = edit_distance(wanted, folded(word));
-    // A word of two letters is one letter away from any other that begins alike.
+    // A word of two letters is one letter away from any other with the same first letter.
     if (distance >= best_distance || distance >= word.size()) continue;
     best = word;
     best_distance = distance;

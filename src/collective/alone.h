@@ -8,7 +8,7 @@
 namespace onehop {
 
 /// Makes one, whichever it is but all_to_all_v: copies `in` to `out`, times the factor for premul_sum. What
-/// larger groups refuse is refused alike.
+/// larger groups refuse is refused here, too.
 Algorithm make_alone(Group::State& group, const Arguments& call, CallDefect defect, Stream stream);
 
 }  // namespace onehop

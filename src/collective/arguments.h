@@ -27,7 +27,7 @@ struct Arguments {
   std::optional<int> in_place = 0;
   std::optional<ReduceOp> op{};
   std::optional<Rank> root{};
-  /// Of a call whose blocks are not alike, and that has 0 of those above: what this rank reads and writes.
+  /// Of a call whose blocks differ in size (all_to_all_v; no blocks above): what this rank reads and writes.
   std::span<const std::byte> read{};
   std::span<const std::byte> written{};
   std::size_t sent_bytes = 0;  ///< to log, of such a call

@@ -82,7 +82,7 @@ TEST(MemoryArguments, AreLookedAtAsFarAsAllBlocksReach) {
   EXPECT_EQ(find_memory_defect(gather, kHere), CallDefect::none);
   gather.out_blocks = 5;
   EXPECT_EQ(find_memory_defect(gather, kHere), CallDefect::output_too_short);
-  // Blocks that are not alike.
+  // Blocks of different sizes.
   Arguments each{.kind = CallKind::all_to_all_v, .in_blocks = 0, .out_blocks = 0, .options = kDefaults};
   each.read = std::span<const std::byte>(data, 256);
   EXPECT_EQ(find_memory_defect(each, kHere), CallDefect::none);

@@ -53,7 +53,7 @@ const char* device_function(DeviceFault::Phase phase) {
 
 }  // namespace
 
-Error error_of(const DeviceFailure& failure, Rank rank, Duration timeout) {
+Error error_of(const DeviceFailure& failure, Rank rank) {
   if (failure.reason == DeviceFault::left) {
     return {ErrorCode::peer_lost,
             fmt::format("{}: rank {} left the group while rank {} waited for it on its GPU",
@@ -82,8 +82,8 @@ Error error_of(const DeviceFailure& failure, Rank rank, Duration timeout) {
             rank};
   }
   return {ErrorCode::timeout,
-          fmt::format("{}: rank {} waited {} ms for rank {} on its GPU", name_of(failure.phase), rank.value,
-                      timeout.count(), failure.awaited.value),
+          fmt::format("{}: rank {} waited for rank {} on its GPU until its timeout", name_of(failure.phase),
+                      rank.value, failure.awaited.value),
           failure.awaited};
 }
 
@@ -119,7 +119,7 @@ void DeviceWatch::look() noexcept {
     std::optional<DeviceFailure> failure = team_.failure();
     if (failure && mesh_->usable()) {
       if (failure->reason == DeviceFault::timeout) failure->awaited = blame(failure->awaited);
-      mesh_->fail_group(error_of(*failure, mesh_->rank(), timeout_));
+      mesh_->fail_group(error_of(*failure, mesh_->rank()));
     }
     if (!mesh_->left()) mesh_->check("work on its GPU");
   } catch (const Error& error) {

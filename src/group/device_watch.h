@@ -67,6 +67,6 @@ class DeviceWatch {
 };
 
 /// What a failed wait on the device means for rank `rank`. Pure.
-[[nodiscard]] Error error_of(const DeviceFailure& failure, Rank rank, Duration timeout);
+[[nodiscard]] Error error_of(const DeviceFailure& failure, Rank rank);
 
 }  // namespace onehop

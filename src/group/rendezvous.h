@@ -47,7 +47,7 @@ struct Rendezvous {
   os::Id id{};
   std::shared_ptr<IpcChannel::Mesh> mesh;
   ShareBy share_by = ShareBy::automatic;  ///< as all ranks decided: never automatic
-  bool checks_calls = false;              ///< ONEHOP_CHECK of ranks on GPUs, which all ranks have alike
+  bool checks_calls = false;              ///< ONEHOP_CHECK of ranks on GPUs; the same on all ranks
 };
 
 /// What a rank finds out about its device before it meets the others.

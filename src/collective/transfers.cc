@@ -139,9 +139,9 @@ class HostTransfers {
     };
     if (os::wait_on(team.bell(team.rank()), team.spin(), deadline_, any_ready, look_around)) return;
     const Transfer& awaited = lanes_.front().current();
-    const Rank blamed = wait.blame(awaited.peer, phase_);
-    fail_from(blamed, ErrorCode::timeout, "{}: rank {} waited {} ms for {} to {} {}", phase_, team.rank(),
-              deadline_.timeout().count(), awaited_text(mesh, awaited.peer, blamed),
+    const IpcChannel::Mesh::Blame blame = wait.blame(awaited.peer, phase_);
+    fail_from(blame.origin, ErrorCode::timeout, "{}: rank {} waited {} ms for {} to {} {}", phase_,
+              team.rank(), deadline_.timeout().count(), blame.awaited,
               awaited.kind == CallKind::send ? "receive" : "send", describe(message_of(awaited)));
   }
 

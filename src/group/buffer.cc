@@ -128,7 +128,7 @@ void SymmetricBuffer::State::await(Slot kind, int src, int channel, std::uint32_
     group->mesh().check_for(Rank{src}, raised, phase);
   };
   if (os::wait_on(team.bell(team.rank()), team.spin(), deadline, raised, look_around)) return;
-  group->throw_timeout(Rank{src}, wait.blame(Rank{src}, phase), deadline.timeout(), phase);
+  group->throw_timeout(wait.blame(Rank{src}, phase), deadline.timeout(), phase);
 }
 
 void SymmetricBuffer::State::barrier(int channel, Duration timeout) {

@@ -10,6 +10,8 @@
 namespace onehop {
 namespace {
 
+constexpr const char* kPhase = "work on its GPU";
+
 Rank first_of(RankSet ranks) {
   return ranks == 0 ? Rank{} : Rank{std::countr_zero(ranks)};
 }
@@ -121,7 +123,7 @@ void DeviceWatch::look() noexcept {
       if (failure->reason == DeviceFault::timeout) failure->awaited = blame(failure->awaited);
       mesh_->fail_group(error_of(*failure, mesh_->rank()));
     }
-    if (!mesh_->left()) mesh_->check("work on its GPU");
+    if (!mesh_->left()) mesh_->check(kPhase);
   } catch (const Error& error) {
     team_.abort();
     mesh_->fail_group(error);  // unless it is that already
@@ -131,14 +133,19 @@ void DeviceWatch::look() noexcept {
 }
 
 Rank DeviceWatch::blame(Rank awaited) {
-  if (mesh_->size() == 2) return awaited;
-  const std::uint64_t query = mesh_->ask();
-  Rank silent = mesh_->silent(query);
-  for (const Deadline end = Deadline::after(kTimeToAnswer); !silent.none() && !end.expired();
-       silent = mesh_->silent(query)) {
+  if (mesh_->size() == 2 && !mesh_->is_split_off()) return awaited;
+  const IpcChannel::Mesh::Question question = mesh_->ask();
+  const Deadline end = Deadline::after(kTimeToAnswer);
+  const Deadline late_end = Deadline::after(2 * kTimeToAnswer);
+  RankSet silent = mesh_->silent(question);
+  while (silent != 0 && !(std::has_single_bit(silent) ? end : late_end).expired()) {
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    silent = mesh_->silent(question);
   }
-  if (!silent.none()) return silent;
+  if (silent != 0) {
+    const Rank found = (silent & set_of(awaited)) != 0 ? awaited : first_of(silent);
+    return mesh_->blame(found, question, kPhase).origin;
+  }
   const RankSet behind = progress_.behind();
   return behind == 0 || (behind & set_of(awaited)) != 0 ? awaited : first_of(behind);
 }
@@ -154,7 +161,8 @@ RankSet DeviceWatch::peers() const {
 Error DeviceWatch::stream_timeout(IpcChannel::Mesh::Wait& wait, Duration timeout) {
   const Rank own = mesh_->rank();
   Rank blamed;
-  if (wait.query() != 0) blamed = mesh_->silent(wait.query());
+  if (wait.question().number != 0) blamed = first_of(mesh_->silent(wait.question()));
+  if (!blamed.none()) blamed = wait.blame(blamed, kPhase).origin;
   if (blamed.none()) blamed = first_of(progress_.behind());
   if (blamed.none()) {
     return {ErrorCode::timeout,
@@ -167,8 +175,8 @@ Error DeviceWatch::stream_timeout(IpcChannel::Mesh::Wait& wait, Duration timeout
 }
 
 void DeviceWatch::synchronize(Stream stream, Duration timeout) {
-  constexpr const char* kPhase = "synchronize";
-  mesh_->check(kPhase);
+  constexpr const char* kSynchronize = "synchronize";
+  mesh_->check(kSynchronize);
   const Deadline deadline = Deadline::after(timeout);
   // Waits on the device take the group's timeout, or one of their own: who is less patient wants no more.
   const Deadline grace_end = Deadline::after(deadline.left() + (timeout < timeout_ ? Duration{0} : kGrace));
@@ -178,12 +186,13 @@ void DeviceWatch::synchronize(Stream stream, Duration timeout) {
     if (deadline.expired()) {
       const bool grace_is_over = grace_end.expired();  // before the last look
       if (team_.failure()) look();
-      mesh_->check(kPhase);
+      mesh_->check(kSynchronize);
       if (grace_is_over) {
         const Error error = stream_timeout(wait, timeout);
         mesh_->fail_group(error);
         team_.abort();
-        mesh_->check(kPhase);  // throws what the group failed with, which another rank may have found first
+        mesh_->check(
+            kSynchronize);  // throws what the group failed with, which another rank may have found first
       }
     }
     // Most work is done in less than a millisecond; what takes longer is not worth a core.
@@ -194,7 +203,7 @@ void DeviceWatch::synchronize(Stream stream, Duration timeout) {
   }
   // The watch may not have seen it yet.
   if (team_.failure()) look();
-  mesh_->check(kPhase);
+  mesh_->check(kSynchronize);
 }
 
 void DeviceWatch::run() {

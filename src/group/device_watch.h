@@ -44,7 +44,7 @@ class DeviceWatch {
   static constexpr Duration kGrace{80};
 
   /// How long peers get to answer when a wait on the device has failed before they were asked. Their watches
-  /// look every kInterval.
+  /// look every kInterval. Twice as long while more than one is silent: most of them are only slow.
   static constexpr Duration kTimeToAnswer{30};
 
  private:

@@ -150,7 +150,8 @@ TEST_F(Watched, AWaitThatFailsAMomentAfterTheHostsDeadlineNamesTheAwaitedRank) {
   const Error error = synchronize(Duration{50}, Duration{50});
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_EQ(error.origin(), Rank{1});
-  EXPECT_THAT(error.message(), HasSubstr("all_reduce: rank 0 waited for rank 1 on its GPU until its timeout"));
+  EXPECT_THAT(error.message(),
+              HasSubstr("all_reduce: rank 0 waited for rank 1 on its GPU until its timeout"));
 }
 
 TEST_F(Watched, AWaitThatFailedIsToBlameAlsoWhereTheStreamGoesOnWithOtherWork) {

@@ -35,11 +35,11 @@ std::string_view name_of(std::string_view call, MessageKind kind) {
 }  // namespace
 
 IpcChannel::Mesh::Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets,
-                       std::vector<os::ProcessWatch> processes, std::vector<Rank> parent_ranks)
+                       std::vector<os::ProcessWatch> processes, Parent parent)
     : rank_(rank),
       size_(size),
-      parent_ranks_(std::move(parent_ranks)),
-      own_numbers_(parent_ranks_.empty()),
+      parent_(std::move(parent)),
+      own_numbers_(parent_.ranks.empty()),
       peers_(static_cast<std::size_t>(size)) {
   for (std::size_t r = 0; r < peers_.size(); ++r) {
     if (!sockets[r]) continue;
@@ -55,7 +55,7 @@ IpcChannel::Mesh::~Mesh() {
 
 Rank IpcChannel::Mesh::named(Rank r) const {
   if (own_numbers_.load(std::memory_order_relaxed)) return r;
-  return parent_ranks_[static_cast<std::size_t>(r.value)];
+  return parent_.ranks[static_cast<std::size_t>(r.value)];
 }
 
 IpcChannel::Mesh::Peer& IpcChannel::Mesh::peer(Rank r) {
@@ -197,9 +197,9 @@ void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Dead
       if (status == os::SendStatus::closed) throw gone(to, phase);
     }
     if (deadline.expired()) {
-      const Rank blamed = wait.blame(to, phase);
-      fail_from(named(blamed), ErrorCode::timeout, "{}: rank {} waited {} ms to send to {}", phase,
-                named(rank_).value, deadline.timeout().count(), awaited_text(*this, to, blamed));
+      const Blame blame = wait.blame(to, phase);
+      fail_from(blame.origin, ErrorCode::timeout, "{}: rank {} waited {} ms to send to {}", phase,
+                named(rank_).value, deadline.timeout().count(), blame.awaited);
     }
     wait.look(set_of(to), deadline);
     wait_for_news(to, deadline);
@@ -258,9 +258,9 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
       if (source.closed) throw gone(from, phase);
     }
     if (deadline.expired()) {
-      const Rank blamed = wait.blame(from, phase);
-      fail_from(named(blamed), ErrorCode::timeout, "{}: rank {} waited {} ms for {}", phase,
-                named(rank_).value, deadline.timeout().count(), awaited_text(*this, from, blamed));
+      const Blame blame = wait.blame(from, phase);
+      fail_from(blame.origin, ErrorCode::timeout, "{}: rank {} waited {} ms for {}", phase,
+                named(rank_).value, deadline.timeout().count(), blame.awaited);
     }
     wait.look(set_of(from), deadline);
     // From any: another peer's death or failure report ends the wait as well.
@@ -392,9 +392,9 @@ void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
 }
 
 void IpcChannel::Mesh::fail_with_parent(const Error& error) noexcept {
-  const auto member = std::find(parent_ranks_.begin(), parent_ranks_.end(), error.origin());
+  const auto member = std::find(parent_.ranks.begin(), parent_.ranks.end(), error.origin());
   const Rank origin =
-      member == parent_ranks_.end() ? Rank{} : Rank{static_cast<int>(member - parent_ranks_.begin())};
+      member == parent_.ranks.end() ? Rank{} : Rank{static_cast<int>(member - parent_.ranks.begin())};
   try {
     record_failure(
         Error(error.code(), "in the split that made this group, in its parent's numbers: " + error.message()),

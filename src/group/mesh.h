@@ -30,12 +30,29 @@ class IpcChannel::Mesh {
  public:
   class Wait;
 
-  /// `sockets[r]` is connected to rank r; the own slot is empty. `parent_ranks`, if any, is what errors call
-  /// the ranks until `use_own_numbers`: a sub-group is made inside a call of its parent, whose caller knows
-  /// the parent's numbers only.
+  /// What the mesh of a sub-group knows of the group that it is split off from.
+  struct Parent {
+    std::weak_ptr<Mesh> mesh;
+    std::vector<Rank> ranks;  ///< the parent's number of each rank
+  };
+  /// A question to the other ranks. Those of a sub-group may still be in the split that made it, where they
+  /// read the parent's sockets: they are asked over both.
+  struct Question {
+    std::uint64_t number = 0;     ///< 0: not asked
+    std::uint64_t in_parent = 0;  ///< the parent's number of it
+  };
+  /// Who a wait in vain is to be blamed on.
+  struct Blame {
+    Rank origin;          ///< as errors name it
+    std::string awaited;  ///< "rank 3", or "rank 0, which waits for rank 3": the end of "rank 1 waited for"
+  };
+
+  /// `sockets[r]` is connected to rank r; the own slot is empty. A sub-group is made inside a call of its
+  /// `parent`, whose caller knows the parent's numbers only: they are what errors call the ranks until
+  /// `use_own_numbers`.
   /// `processes` notice what sockets that a stray child holds copies of do not; it may be empty.
   Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets, std::vector<os::ProcessWatch> processes = {},
-       std::vector<Rank> parent_ranks = {});
+       Parent parent = {});
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
   ~Mesh();  ///< leaves
@@ -48,6 +65,7 @@ class IpcChannel::Mesh {
   [[nodiscard]] os::ProcessWatch process_of(Rank r) const {
     return peers_[static_cast<std::size_t>(r.value)].process.share();
   }
+  [[nodiscard]] bool is_split_off() const { return !parent_.ranks.empty(); }
   void use_own_numbers() { own_numbers_.store(true, std::memory_order_relaxed); }
 
   void send(Rank to, std::string_view payload, const Deadline& deadline, const char* phase);
@@ -96,12 +114,12 @@ class IpcChannel::Mesh {
 
   /// Asks every peer whom it waits for. Answers arrive with whatever is read next; a stopped process gives
   /// none.
-  [[nodiscard]] std::uint64_t ask();
-  /// The first rank that has not answered that query, as far as has been read; none() when all have.
-  [[nodiscard]] Rank silent(std::uint64_t query);
-  /// Whom a wait for `awaited` really waits for: follows what the ranks answered. A rank that did not answer
-  /// is the one, or else one that waits for nobody. none() when there is neither.
-  [[nodiscard]] Rank holds_up(RankSet awaited, std::uint64_t query);
+  [[nodiscard]] Question ask();
+  /// The ranks that have not answered, as far as has been read.
+  [[nodiscard]] RankSet silent(const Question& question);
+  /// Blames `awaited`, or whoever holds it up, by what the ranks have answered. When that is no rank of this
+  /// group but one of the parent's, throws that, as the failure of this group.
+  [[nodiscard]] Blame blame(Rank awaited, const Question& question, const char* phase);
 
   /// For a call that could not begin before its deadline, since another thread's call went on: names the rank
   /// that this one waits for.
@@ -138,6 +156,12 @@ class IpcChannel::Mesh {
   [[nodiscard]] os::UniqueFd take_fd(Rank from, const char* call, const Deadline& deadline);
   void check_locked(const char* phase);
   void report_locked();
+  /// Whom a wait for `awaited` really waits for: follows what the ranks answered. A rank that did not answer
+  /// is the one, or else one that waits for nobody. none() when there is neither.
+  [[nodiscard]] Rank holds_up(RankSet awaited, std::uint64_t query);
+  /// For a rank that holds this group up: whom it waits for in the split that made the group, in the parent's
+  /// numbers; none() if it does not.
+  [[nodiscard]] Rank awaited_in_split(Rank held_up, const Question& question);
   void record_failure(const Error& error, Rank origin) noexcept;
   void pump(Peer& from);
   void receive(Peer& from, Received received);
@@ -155,7 +179,7 @@ class IpcChannel::Mesh {
   const Rank rank_;
   const int size_;
   const std::uint32_t generation_ = os::fork_generation();
-  const std::vector<Rank> parent_ranks_;
+  const Parent parent_;
   std::atomic<bool> own_numbers_;
   os::TimedMutex call_mutex_;  ///< one collective at a time; taken before state_mutex_
   std::mutex state_mutex_;     ///< guards what follows, sockets included
@@ -181,11 +205,11 @@ class IpcChannel::Mesh::Wait {
 
   /// Call now and then.
   void look(RankSet awaited, const Deadline& deadline);
-  /// Once the deadline has passed: the rank to name, for a wait for `awaited`. Throws what the group has
-  /// failed with meanwhile.
-  [[nodiscard]] Rank blame(Rank awaited, const char* phase);
-  /// The number of the query, or 0: it was not asked.
-  [[nodiscard]] std::uint64_t query() const { return query_; }
+  /// Once the deadline has passed, for a wait for `awaited`: Mesh::blame.
+  [[nodiscard]] Blame blame(Rank awaited, const char* phase) {
+    return mesh_.blame(awaited, question_, phase);
+  }
+  [[nodiscard]] const Question& question() const { return question_; }
   [[nodiscard]] RankSet awaited() const { return awaited_; }
 
  private:
@@ -193,10 +217,7 @@ class IpcChannel::Mesh::Wait {
 
   Mesh& mesh_;
   RankSet awaited_ = 0;  ///< guarded by the mesh's state_mutex_ once it is registered there
-  std::uint64_t query_ = 0;
+  Question question_;
 };
-
-/// "rank 3", or "rank 0, which waits for rank 3", as a mesh names them: the end of "rank 1 waited for ...".
-[[nodiscard]] std::string awaited_text(const IpcChannel::Mesh& mesh, Rank awaited, Rank blamed);
 
 }  // namespace onehop

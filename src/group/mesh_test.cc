@@ -419,6 +419,66 @@ TEST(Mesh, RefusesRanksThatAreNoPeers) {
       ErrorCode::invalid_argument);
 }
 
+/// Ranks 1 and 2 of four have got a sub-group, in which they are 0 and 1, or will have: rank 2 is still in the
+/// split, where it waits for rank 3, which is stopped.
+class HeldUpInASplit : public ::testing::Test {
+ protected:
+  HeldUpInASplit() : parents_(thread_meshes(4)) {
+    Sockets sockets = socket_mesh(2);
+    for (int r = 0; r < 2; ++r) {
+      parts_.push_back(std::make_unique<Mesh>(
+          Rank{r}, 2, std::move(sockets[static_cast<std::size_t>(r)]), std::vector<os::ProcessWatch>{},
+          Mesh::Parent{.mesh = parents_[static_cast<std::size_t>(r) + 1], .ranks = {Rank{1}, Rank{2}}}));
+    }
+    held_up_ = std::thread([this] { (void)parents_[2]->recv(Rank{3}, soon(), "split"); });
+  }
+  ~HeldUpInASplit() override {
+    parents_[3]->send(Rank{2}, "at last", soon(), "split");
+    held_up_.join();
+  }
+
+  /// What rank 1 gets that waits for rank 2 in the sub-group.
+  Error waiting() {
+    return error_of([&] { (void)parts_[0]->recv(Rank{1}, Deadline::after(Duration{300}), "waiting"); });
+  }
+
+  std::vector<std::shared_ptr<Mesh>> parents_;
+  std::vector<std::unique_ptr<Mesh>> parts_;
+  std::thread held_up_;
+};
+
+TEST_F(HeldUpInASplit, ARankIsNotToBlameForTheOneThatItWaitsFor) {
+  const Error error = waiting();
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_EQ(error.origin(), Rank{3});
+  EXPECT_EQ(error.message(), "waiting: rank 1 waited 300 ms for rank 2, which waits for rank 3");
+}
+
+TEST_F(HeldUpInASplit, ARankIsNotToBlameAlsoWhereOthersUseTheSubGroupAlready) {
+  for (const auto& part : parts_) part->use_own_numbers();
+  const Error error = waiting();
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_TRUE(error.origin().none()) << "the sub-group has no number for rank 3 of its parent";
+  EXPECT_THAT(error.message(), HasSubstr("in its parent's numbers: rank 2 waits for rank 3"));
+  EXPECT_EQ(error_of([&] { parts_[1]->check("later"); }).message(), error.message());
+}
+
+TEST_F(HeldUpInASplit, ARankThatComputesIsToBlameThoughItsParentAnswers) {
+  parents_[3]->send(Rank{2}, "at last", soon(), "split");
+  held_up_.join();
+  std::atomic<bool> done = false;
+  // Reads the parent's sockets, as the watch of a rank on a GPU does, and waits for nobody.
+  held_up_ = std::thread([&] {
+    while (!done) {
+      parents_[2]->check("working");
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    (void)parents_[2]->recv(Rank{3}, soon(), "split");
+  });
+  EXPECT_EQ(waiting().origin(), Rank{2});
+  done = true;
+}
+
 TEST(Mesh, IsDeadInAForkedChildAndLivesOnInTheParent) {
   const auto meshes = thread_meshes(2);
   Processes child(1, [&](Rank) {

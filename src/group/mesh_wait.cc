@@ -6,17 +6,12 @@
 // everyone whom they wait for. Whoever reads its sockets answers at once: a rank that waits, and the watch
 // thread of one that has a GPU. A stopped rank does not.
 #include <bit>
-#include <thread>
 
 #include "base/check.h"
 #include "group/mesh.h"
 
 namespace onehop {
 namespace {
-
-/// How much later than its deadline a rank of a sub-group may name one that does not answer. A fifth of the
-/// 100 ms by which any call may exceed its deadline (docs/reliability.md).
-constexpr Duration kTimeToHear{20};
 
 /// Lowest first.
 template <class F>
@@ -32,25 +27,28 @@ RankSet IpcChannel::Mesh::awaited_locked() const {
   return awaited;
 }
 
-std::uint64_t IpcChannel::Mesh::ask() {
+IpcChannel::Mesh::Question IpcChannel::Mesh::ask() {
+  Question question;
+  if (const std::shared_ptr<Mesh> parent = parent_.mesh.lock()) question.in_parent = parent->ask().number;
   const std::lock_guard lock(state_mutex_);
-  const std::uint64_t number = ++last_query_;
+  question.number = ++last_query_;
   const std::string bytes =
-      encode(MeshMessage{.kind = MessageKind::query, .payload = encode(Query{.number = number})});
+      encode(MeshMessage{.kind = MessageKind::query, .payload = encode(Query{.number = question.number})});
   for (const Peer& each : peers_) {
     if (each.socket) (void)os::send_message(each.socket.get(), bytes, -1, Deadline::after(Duration{0}));
   }
-  return number;
+  return question;
 }
 
-Rank IpcChannel::Mesh::silent(std::uint64_t query) {
+RankSet IpcChannel::Mesh::silent(const Question& question) {
   const std::lock_guard lock(state_mutex_);
+  RankSet silent = 0;
   for (int r = 0; r < size_; ++r) {
     Peer& each = peers_[static_cast<std::size_t>(r)];
     pump(each);
-    if (r != rank_.value && each.answered < query) return Rank{r};
+    if (r != rank_.value && each.answered < question.number) silent |= set_of(Rank{r});
   }
-  return {};
+  return silent;
 }
 
 Rank IpcChannel::Mesh::holds_up(RankSet awaited, std::uint64_t query) {
@@ -78,6 +76,32 @@ Rank IpcChannel::Mesh::holds_up(RankSet awaited, std::uint64_t query) {
   return silent.none() ? idle : silent;
 }
 
+Rank IpcChannel::Mesh::awaited_in_split(Rank held_up, const Question& question) {
+  const std::shared_ptr<Mesh> parent = parent_.mesh.lock();
+  if (!parent || question.number == 0 || (silent(question) & set_of(held_up)) == 0) return {};
+  const Rank there = parent_.ranks[static_cast<std::size_t>(held_up.value)];
+  const Rank found = parent->holds_up(set_of(there), question.in_parent);
+  return found == there ? Rank{} : found;
+}
+
+IpcChannel::Mesh::Blame IpcChannel::Mesh::blame(Rank awaited, const Question& question, const char* phase) {
+  Rank found = question.number == 0 ? awaited : holds_up(set_of(awaited), question.number);
+  if (found.none()) found = awaited;
+  if (const Rank outside = awaited_in_split(found, question); !outside.none()) {
+    const Rank there = parent_.ranks[static_cast<std::size_t>(found.value)];
+    if (!own_numbers_.load(std::memory_order_relaxed)) {
+      return {.origin = outside,
+              .awaited = fmt::format("rank {}, which waits for rank {}", there.value, outside.value)};
+    }
+    fail_with_parent(Error(ErrorCode::timeout,
+                           fmt::format("rank {} waits for rank {}", there.value, outside.value), outside));
+    check(phase);
+  }
+  std::string text = fmt::format("rank {}", named(awaited).value);
+  if (found != awaited) text += fmt::format(", which waits for rank {}", named(found).value);
+  return {.origin = named(found), .awaited = std::move(text)};
+}
+
 Error IpcChannel::Mesh::out_of_turn(Duration timeout, const char* phase) {
   RankSet awaited = 0;
   {
@@ -99,31 +123,12 @@ void IpcChannel::Mesh::Wait::look(RankSet awaited, const Deadline& deadline) {
     if (awaited_ == 0) mesh_.waits_.push_back(this);
     awaited_ = awaited;
   }
-  if (query_ == 0 && deadline.with_time_to_ask().expired()) query_ = mesh_.ask();
+  if (question_.number == 0 && deadline.with_time_to_ask().expired()) question_ = mesh_.ask();
 }
 
 void IpcChannel::Mesh::Wait::end() {
   const std::lock_guard lock(mesh_.state_mutex_);
   std::erase(mesh_.waits_, this);
-}
-
-Rank IpcChannel::Mesh::Wait::blame(Rank awaited, const char* phase) {
-  if (query_ == 0) return awaited;
-  Rank found = mesh_.holds_up(set_of(awaited), query_);
-  // A rank that does not answer may be waiting in the split that made this group, for a rank outside of it.
-  // Its deadline is earlier than ours, and it is about to say whom it waited for.
-  const Duration time_to_hear = mesh_.parent_ranks_.empty() ? Duration{0} : kTimeToHear;
-  for (const Deadline end = Deadline::after(time_to_hear); !mesh_.silent(query_).none() && !end.expired();
-       found = mesh_.holds_up(set_of(awaited), query_)) {
-    mesh_.check(phase);
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  }
-  return found.none() ? awaited : found;
-}
-
-std::string awaited_text(const IpcChannel::Mesh& mesh, Rank awaited, Rank blamed) {
-  if (awaited == blamed) return fmt::format("rank {}", mesh.named(awaited).value);
-  return fmt::format("rank {}, which waits for rank {}", mesh.named(awaited).value, mesh.named(blamed).value);
 }
 
 }  // namespace onehop

@@ -129,8 +129,9 @@ Status Group::State::form_part(JoinOptions options, const os::Id& id, std::vecto
   const Rank own = options.rank;
   std::vector<os::ProcessWatch> processes;
   for (const Rank each : members) processes.push_back(mesh_->process_of(each));
-  const auto mesh = std::make_shared<IpcChannel::Mesh>(own, options.size, std::move(sockets),
-                                                       std::move(processes), members);
+  const auto mesh =
+      std::make_shared<IpcChannel::Mesh>(own, options.size, std::move(sockets), std::move(processes),
+                                         IpcChannel::Mesh::Parent{.mesh = mesh_, .ranks = members});
   // The ranks of other sub-groups wait for this one's members, which know best who is missing.
   const Deadline early = deadline.with_time_to_tell();
   try {

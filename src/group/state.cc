@@ -202,9 +202,10 @@ void Group::State::synchronize(Stream stream, Duration timeout) {
   watch_->synchronize(stream, timeout);
 }
 
-void Group::State::throw_timeout(Rank awaited, Rank blamed, Duration timeout, const char* phase) const {
-  fail_from(mesh_->named(blamed), ErrorCode::timeout, "{}: rank {} waited {} ms for {}", phase,
-            own_name().value, timeout.count(), awaited_text(*mesh_, awaited, blamed));
+void Group::State::throw_timeout(const IpcChannel::Mesh::Blame& blame, Duration timeout,
+                                 const char* phase) const {
+  fail_from(blame.origin, ErrorCode::timeout, "{}: rank {} waited {} ms for {}", phase, own_name().value,
+            timeout.count(), blame.awaited);
 }
 
 void Group::State::agree(const Status& own, const Deadline& deadline, const char* phase) {

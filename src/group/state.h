@@ -131,11 +131,10 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
       mesh_->check_for(
           Rank{r}, [&] { return team_.arrived(r); }, phase);
     };
-    if (!team_.wait(r, deadline, check))
-      throw_timeout(Rank{r}, wait.blame(Rank{r}, phase), deadline.timeout(), phase);
+    if (!team_.wait(r, deadline, check)) throw_timeout(wait.blame(Rank{r}, phase), deadline.timeout(), phase);
   }
-  /// `blamed` is the rank that holds up `awaited`, or that one itself.
-  [[noreturn]] void throw_timeout(Rank awaited, Rank blamed, Duration timeout, const char* phase) const;
+  [[noreturn]] void throw_timeout(const IpcChannel::Mesh::Blame& blame, Duration timeout,
+                                  const char* phase) const;
   /// Makes `error` the group's failure and throws it as the other ranks see it.
   [[noreturn]] void fail_call(const Error& error, const char* phase) { mesh_->fail_call(error, phase); }
 

@@ -59,10 +59,9 @@ class ONEHOP_API IntraNodeComm {
   /// - ranks on several hosts, or that differ in user, version, world size, buffer size or kind of device;
   /// - two ranks on one GPU, unless every rank allows it;
   /// - a GPU of compute capability below 8.0;
-  /// - GPUs not fully connected: a pair without NVLink in one direction. A rank with TEST_INTRA_NODE_COMM=1
-  /// or
-  ///   ONEHOP_FORCE_FULLY_CONNECTED=1 vouches for the links from its GPU; set it on all. Host ranks share
-  ///   memory: they are always fully connected.
+  /// - GPUs not fully connected: a pair without NVLink in one direction. A rank with
+  ///   TEST_INTRA_NODE_COMM=1 or ONEHOP_FORCE_FULLY_CONNECTED=1 vouches for the links from its GPU; set it on
+  ///   all. Host ranks share memory: they are always fully connected.
   /// Rank 0 logs the reason as a warning. After false it may be called again, by all ranks.
   ///
   /// Error on all ranks for real failures: Error{timeout} or Error{peer_lost} that names the rank that did

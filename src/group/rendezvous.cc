@@ -177,13 +177,23 @@ class Joiner {
               missing.size() == 1 ? "rank" : "ranks", names, what);
   }
 
+  /// One look of several: who still has time to look again does not fail because the store was slow once.
+  std::optional<std::string> look_for(const std::string& name, Duration wait) {
+    try {
+      return store_.get_for(name, wait);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::timeout || lead_time().expired()) throw;
+      return std::nullopt;
+    }
+  }
+
   /// What rank r announces, waiting for it for at most `wait`. What cannot be read counts as nothing for as
   /// long as it may still be replaced.
   std::optional<Announce> read_announcement(int r, Duration wait, std::optional<Deadline>& grace) {
     const Deadline end = Deadline::after(std::min(wait, lead_time().left()));
     Backoff backoff;
     while (true) {
-      const std::optional<std::string> raw = store_.get_for(announce_key(r), end.left());
+      const std::optional<std::string> raw = look_for(announce_key(r), end.left());
       if (!raw) return std::nullopt;
       try {
         return parse_announce(*raw);

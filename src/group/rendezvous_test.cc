@@ -183,12 +183,15 @@ class ListedStore : public Store {
     return held;
   }
 
+  std::atomic<int> slow_looks = 0;  ///< so many waits for a key fail, as where a server answers too late
+
  private:
   void do_set(std::string_view key, std::string_view value, Duration timeout) override {
     note(key);
     store_->set(key, value, timeout);
   }
   std::optional<std::string> do_get_for(std::string_view key, Duration timeout) override {
+    if (timeout.count() > 0 && slow_looks.fetch_sub(1) > 0) fail(ErrorCode::timeout, "listed store is slow");
     return store_->get_for(key, timeout);
   }
   std::int64_t do_add(std::string_view key, std::int64_t delta, Duration timeout) override {
@@ -433,6 +436,13 @@ TEST(Rendezvous, AStoreThatHangsAtAnyPointEndsTheJoinInTimeAndIsNamed) {
       }
     }
   }
+}
+
+TEST(Rendezvous, AStoreThatIsSlowForAWhileIsNotToBlameForARankThatDoesNotCome) {
+  ListedStore store;
+  store.slow_looks = 3;
+  expect_refused(join(store, 3, {.timeout = milliseconds{400}, .absent = {1}}), ErrorCode::timeout,
+                 HasSubstr("rank 1 did not come"));
 }
 
 TEST(Rendezvous, NamesAllRanksThatDidNotCome) {

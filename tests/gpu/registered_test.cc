@@ -202,7 +202,9 @@ TEST_P(CudaRegistered, RegisteringOverAndOverLeavesNothing) {
     group.barrier();
     constexpr std::size_t kOwnChunk = std::size_t{4} << 20;  // of the driver
     EXPECT_GE(gpu.free_bytes() + kOwnChunk, free);
-    EXPECT_LE(footprint().descriptors, before.descriptors);
+    // With CUDA IPC the last buffer's pad is freed when the next one is made: a peer may map it until then.
+    const int last = group.share_by() == ShareBy::ipc ? 1 : 0;
+    EXPECT_LE(footprint().descriptors, before.descriptors + last);
     EXPECT_LE(footprint().mappings, before.mappings + 16);
     group.barrier();
   });

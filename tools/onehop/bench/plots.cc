@@ -198,9 +198,9 @@ std::string draw_names(const std::vector<Series>& all, const Scale& y) {
     next = name.at + kLineHeight;
   }
   double lowest = kHeight - kBottom;
-  for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    name->at = std::min(name->at, lowest);
-    lowest = name->at - kLineHeight;
+  for (std::size_t i = names.size(); i-- > 0;) {
+    names[i].at = std::min(names[i].at, lowest);
+    lowest = names[i].at - kLineHeight;
   }
   std::string svg;
   for (const Name& name : names) {
@@ -218,13 +218,16 @@ std::string draw(const Plot& plot) {
   const Scale y = value_scale(plot);
   std::string curves;
   std::string marks;
-  for (auto series = plot.series.rbegin(); series != plot.series.rend(); ++series) {  // ours on top
+  for (const Series& series : plot.series) {
     std::string line;
-    for (const Point& point : series->points) {
+    std::string dots;
+    for (const Point& point : series.points) {
       fmt::format_to(std::back_inserter(line), "{:.1f},{:.1f} ", x(point.bytes), y(point.value));
-      marks += draw_mark(point.mark, point.style, x(point.bytes), y(point.value), point.note);
+      dots += draw_mark(point.mark, point.style, x(point.bytes), y(point.value), point.note);
     }
-    fmt::format_to(std::back_inserter(curves), R"(<polyline class="{}" points="{}"/>)", series->style, line);
+    // Ours come last, on top of the others.
+    curves = fmt::format(R"(<polyline class="{}" points="{}"/>)", series.style, line) + curves;
+    marks = dots + marks;
   }
   return fmt::format(
       R"(<div class="card"><h2>{}</h2><svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}{}{}{}</svg></div>)",

@@ -12,7 +12,7 @@ import pathlib
 import sys
 
 from bench_sizes import COLLECTIVES, format_size
-from plot_compare import draw, gpu_picture, group_name, openmpi_picture
+from plot_compare import draw, gpu_picture, group_name, is_peer, openmpi_picture
 
 OURS = "onehop"
 ORDER = (OURS, "nccl", "nccl-sym", "pytorch-one-shot", "pytorch-two-shot")
@@ -36,10 +36,6 @@ def own_name(run):
     if run.get("root"):
         special.append(f'root-{run["root"]}')
     return "-".join([OURS, *special])
-
-
-def is_peer(name):
-    return not name.startswith(OURS)
 
 
 def merge(reports):
@@ -144,15 +140,15 @@ def self_test():
     text = table(broadcast).splitlines()
     assert text[0] == "broadcast, 4 ranks, bf16, chain: us per call" and text[1].split()[1:3] == ["onehop", "onehop-root-3"], text
     of_all_reduce = gpu_picture({"groups": [chain, {name: isolated[name] for name in isolated if name != "collective"}]})
-    assert of_all_reduce["title"].startswith("All-reduce between GPUs"), "as files from before there were others are read"
-    assert gpu_picture({"groups": [broadcast]})["title"].startswith("Broadcast between GPUs")
+    assert of_all_reduce["head"].startswith("All-reduce between GPUs"), "as files from before there were others are read"
+    assert gpu_picture({"groups": [broadcast]})["head"].startswith("Broadcast between GPUs")
     rows = [{"ranks": 2, "bytes": 1024, "onehop_us": 1.0, "openmpi_us": 2.0, "onehop_rounds_us": [1.0]}]
     host = {"machine": {"cpu": "CPU", "cores": 2, "kernel": "Linux"}, "openmpi": "Open MPI 4", "onehop_commit": "abc"}
-    assert [title for title, _ in openmpi_picture(host | {"results": rows})["panels"]] == ["2 ranks"]
+    assert [title for title, _ in openmpi_picture(host | {"results": rows})["panels"]] == ["all-reduce"]
     rows.append(rows[0] | {"collective": "scatter"})
-    assert [title for title, _ in openmpi_picture(host | {"results": rows})["panels"]] == ["all-reduce, 2 ranks", "scatter, 2 ranks"]
+    assert [title for title, _ in openmpi_picture(host | {"results": rows})["panels"]] == ["all-reduce", "scatter"]
     picture = draw(gpu_picture({"groups": merged, "machines": machines(reports)}))
-    assert picture.count("<polyline") == 8 and "pytorch-one-shot" in picture and "Collectives between GPUs" in picture, picture
+    assert picture.count("class=\"mark") == 5 and ">PyTorch<" in picture and "Collectives between GPUs" in picture, picture
     assert own_name({"algorithm": "auto", "buffers": "ordinary", "in_place": False, "copy_scratch_bytes": 1024}) == "onehop-copies"
     print("ok")
 

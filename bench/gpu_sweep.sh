@@ -97,6 +97,6 @@ reports=()
 for report in "$results"/*-*-*.json; do [ -e "$report" ] && reports+=("$report"); done
 if [ "${#reports[@]}" -gt 0 ]; then
   "$python" "$here/compare_gpu.py" "${reports[@]}" --json "$results/compared.json" | tee "$results/compared.txt"
-  "$python" "$here/plot_compare.py" "$results/compared.json" "$results/compared.svg" || failed=1
+  "$python" "$here/plot_compare.py" "$results/compared.json" "$results/compared.svg" --columns 2 || failed=1
 fi
 exit "$failed"

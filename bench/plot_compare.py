@@ -1,25 +1,56 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws what bench/compare_openmpi.py or bench/compare_gpu.py wrote: time per call over size, as an SVG.
+"""Draws what bench/compare_openmpi.py or bench/compare_gpu.py wrote: time relative to the fastest peer over size, as an SVG.
 
     bench/compare_openmpi.py --json compare.json && bench/plot_compare.py compare.json compare.svg
     bench/compare_gpu.py results/*.json --json compared.json && bench/plot_compare.py compared.json compared.svg
+
+Each curve has a colour, a mark and its name at its end; a browser that prefers dark pages gets other colours. A panel has at most
+five curves; what else was measured is named below the picture.
 """
 import argparse
 import html
 import json
 import math
 import pathlib
+import re
 import sys
+import textwrap
 
 from bench_sizes import COLLECTIVES, name_of
 
-WIDTH, HEIGHT = 420, 300  # of a panel's plotting area
-LEFT, TOP, GAP, BOTTOM = 72, 96, 74, 48
-COLUMNS = 2
-COLORS = {"onehop": "#0b62c4", "Open MPI": "#c4560b", "nccl": "#c4560b", "nccl-sym": "#7a3fb5", "pytorch-one-shot": "#2b8a3e",
-          "pytorch-two-shot": "#8a6d1d"}
-SPARE_COLORS = ("#4a9be8", "#123f73", "#6a737d", "#b5307a")
+MARGIN = 16
+AXIS = 50  # left of a panel's plotting area, for the labels of the values
+WIDTH, HEIGHT = 330, 250  # of the plotting area
+NAMES = 18  # right of it, before the names of the curves
+TITLE, SIZES = 34, 30  # above and below it
+GAP = 14
+LINE = 18
+MOST_CURVES = 5
+SIZE = {"head": 17, "title": 15, "tick": 13, "name": 14}  # of the fonts, in pixels
+# The mean width of a character over the font's size; of wide fonts, since nobody knows what a browser has.
+CHARACTER = {"head": 0.64, "title": 0.64, "tick": 0.57, "name": 0.64}
+
+# Name, colour on light and on dark pages, mark.
+LOOKS = {
+    "onehop": ("onehop", "#0b62c4", "#5aa6ff", "circle"),
+    "onehop-symmetric": ("onehop (sym.)", "#00757a", "#3fd0c4", "square"),
+    "onehop-copies": ("onehop (copy)", "#8a6d1d", "#e3c558", "square"),
+    "nccl": ("NCCL", "#b4460b", "#ff9a5c", "triangle"),
+    "nccl-sym": ("NCCL, windows", "#7a3fb5", "#c39bf0", "diamond"),
+    "pytorch": ("PyTorch", "#2b7a38", "#69db7c", "cross"),
+    "2 ranks": ("2 ranks", "#0b62c4", "#5aa6ff", "circle"),
+    "4 ranks": ("4 ranks", "#b4460b", "#ff9a5c", "triangle"),
+}
+SPARE_LOOKS = (("#57606a", "#adb5bd", "square"), ("#a3286c", "#f284bd", "diamond"))
+# Which of our curves to leave out first: the last ones.
+OURS = ("onehop", "onehop-symmetric", "onehop-copies")
+
+STYLE = """text{font:13px system-ui,'DejaVu Sans',sans-serif;fill:#24292f}.head{font-size:17px;font-weight:600}
+.title{font-weight:600;font-size:15px}.tick{fill:#57606a}.name{font-size:14px;font-weight:600}
+.page{fill:#fff}.grid{stroke:#e4e7eb}.peer{stroke:#57606a;stroke-width:1.5;stroke-dasharray:5 3}.lead{stroke-width:1;opacity:.6}
+polyline{fill:none;stroke-width:2.2;stroke-linejoin:round}.mark{stroke:none}.cross{fill:none;stroke-width:2.4}"""
+DARK = """text{fill:#e6edf3}.tick{fill:#9aa4af}.page{fill:#0d1117}.grid{stroke:#2b3138}.peer{stroke:#9aa4af}"""
 
 
 def size_name(size):
@@ -27,10 +58,6 @@ def size_name(size):
         if size % unit == 0:
             return f"{size // unit} {suffix}B"
     return f"{size} B"
-
-
-def time_name(us):
-    return f"{us:g} µs" if us < 1000 else f"{us / 1000:g} ms" if us < 1e6 else f"{us / 1e6:g} s"
 
 
 class Scale:
@@ -46,6 +73,27 @@ class Scale:
 
 def text(x, y, content, style="", anchor="start"):
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{style}">{html.escape(content)}</text>'
+
+
+def line(x1, y1, x2, y2, style):
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{style}"/>'
+
+
+def mark(kind, x, y, style, title):
+    inside = f"<title>{html.escape(title)}</title>"
+    if kind == "circle":
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" class="mark {style}">{inside}</circle>'
+    path = {"square": "m-3.7-3.7h7.4v7.4h-7.4z", "triangle": "m0-4.9l4.7 8.2h-9.4z", "diamond": "m0-5l5 5-5 5-5-5z",
+            "cross": "m-3.6-3.6l7.2 7.2m0-7.2l-7.2 7.2"}[kind]
+    return f'<path d="M{x:.1f} {y:.1f}{path}" class="mark {kind} {style}">{inside}</path>'
+
+
+def taken(content, style):
+    return len(content) * SIZE[style] * CHARACTER[style]
+
+
+def wrapped(content, width, style):
+    return textwrap.wrap(content, max(int(width / (CHARACTER[style] * SIZE[style])), 20))
 
 
 def collective_of(part):
@@ -67,116 +115,235 @@ def openmpi_picture(report):
     rows = report["results"]
     subject = headline(rows)
     panels = []
-    for collective, ranks in sorted({(COLLECTIVES.index(collective_of(row)), row["ranks"]) for row in rows}):
-        part = [row for row in rows if row["ranks"] == ranks and collective_of(row) == COLLECTIVES[collective]]
-        title = f"{ranks} ranks" if subject != "Collectives" else f"{COLLECTIVES[collective]}, {ranks} ranks"
-        panels.append((title, {"onehop": [(row["bytes"], row["onehop_us"]) for row in part],
-                               "Open MPI": [(row["bytes"], row["openmpi_us"]) for row in part]}))
+    for collective in sorted({collective_of(row) for row in rows}, key=COLLECTIVES.index):
+        series = {}
+        for row in rows:
+            if collective_of(row) == collective:
+                series.setdefault(f'{row["ranks"]} ranks', []).append((row["bytes"], row["onehop_us"] / row["openmpi_us"]))
+        panels.append((collective, series))
     machine, rounds = report["machine"], len(rows[0]["onehop_rounds_us"])
     version = report["openmpi"].rsplit(" ", 1)[-1]
     elements = "f32 sum" if "reduce" in subject.lower() else "f32"
-    return {"title": f"{subject} between host ranks: time per call over size",
-            "head": f"{subject} between processes, {elements}: time per call (lower is better)", "panels": panels,
-            "feet": [f'{machine["cpu"]}, {machine["cores"]} cores, {machine["kernel"]}',
-                     f'bench/compare_openmpi.py --rounds {rounds}: median of {rounds} round{"s" * (rounds > 1)}; '
-                     f'onehop {report["onehop_commit"]}, Open MPI {version}']}
+    return {"head": f"{subject} between processes, {elements}: onehop's time relative to Open MPI's", "panels": panels,
+            "baseline": f"Open MPI {version}", "left_out": [],
+            "feet": [f'{machine["cpu"]}, {machine["cores"]} cores, {machine["kernel"]}. Median of {rounds} '
+                     f'round{"s" * (rounds > 1)}; onehop {report["onehop_commit"]}.']}
+
+
+def is_peer(name):
+    return not name.startswith("onehop")
+
+
+def relative(group):
+    """{name: [(bytes, time over that of the fastest peer)]} of a group of compare_gpu.py. PyTorch counts once, with its faster way."""
+    series = {}
+    for row in group["rows"]:
+        times = {name: us for name, us in row["times"].items() if not name.startswith("pytorch")}
+        pytorch = [us for name, us in row["times"].items() if name.startswith("pytorch")]
+        if pytorch:
+            times["pytorch"] = min(pytorch)
+        peers = [us for name, us in times.items() if is_peer(name)]
+        for name, us in times.items() if peers and row["bytes"] > 0 else ():
+            series.setdefault(name, []).append((row["bytes"], us / min(peers)))
+    return series
+
+
+def most_telling(series):
+    """At most MOST_CURVES: ours in the order of OURS as far as there is room beside the peers; and the names of the rest."""
+    rank = {name: index for index, name in enumerate((*OURS, *(name for name in LOOKS if name not in OURS)))}
+    names = sorted(series, key=lambda name: (rank.get(name, len(rank)), name))
+    peers = [name for name in names if is_peer(name)][:MOST_CURVES - 1]
+    ours = [name for name in names if not is_peer(name)][:MOST_CURVES - len(peers)]
+    if "onehop-symmetric" in ours and "onehop-registered" in ours:
+        ours.remove("onehop-registered")  # the same to within a percent
+    chosen = ours + peers
+    return {name: series[name] for name in chosen}, [name for name in names if name not in chosen]
+
+
+def merged(machines):
+    """Lines that differ in the commit only, as one: "onehop 0.1.0 (abc, def): GPU, CUDA 13.0"."""
+    lines = {}
+    for machine in machines:
+        found = re.fullmatch(r"([^(]*)\((\w+)\)(:.*)", machine)
+        lines.setdefault((found[1], found[3]) if found else machine, []).append(found[2] if found else "")
+    return [f"{key[0]}({', '.join(commits)}){key[1]}" if isinstance(key, tuple) else key for key, commits in lines.items()]
 
 
 def gpu_picture(comparison):
-    panels = []
+    panels, left_out = [], []
     for group in comparison["groups"]:
-        series = {name: [(row["bytes"], row["times"][name]) for row in group["rows"] if name in row["times"]]
-                  for name in group["names"]}
-        panels.append((group_name(group), series))
-    subject = headline(comparison["groups"])
-    return {"title": f"{subject} between GPUs: time per call over size",
-            "head": f"{subject} between GPUs: time per call (lower is better)", "panels": panels,
-            "feet": ["The slowest rank, median over replays.", *comparison.get("machines", [])]}
+        series, rest = most_telling(relative(group))
+        if series:
+            panels.append((group_name(group), series))
+        left_out += [name for name in rest if name not in left_out]
+    return {"head": f"{headline(comparison['groups'])} between GPUs: time relative to the fastest peer", "panels": panels,
+            "baseline": "the fastest peer at that size", "left_out": left_out,
+            "feet": ["The slowest rank, median over replays. No side used multicast (NVLS). sym.: symmetric memory is promised; copy: copy "
+                     "engines have memory; windows: NCCL's symmetric windows.", *merged(comparison.get("machines", []))]}
 
 
-def panel(title, series, colors, left, top, y_range):
-    sizes = sorted({size for points in series.values() for size, _ in points if size > 0})
-    x_scale = Scale(sizes[0], sizes[-1], left, left + WIDTH)
-    y_scale = Scale(*y_range, top + HEIGHT, top)
-    out = [text(left, top - 16, title, "title")]
-    for power in range(round(math.log10(y_range[0])), round(math.log10(y_range[1])) + 1):
-        y = y_scale(10**power)
-        out.append(f'<line x1="{left}" x2="{left + WIDTH}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-        out.append(text(left - 8, y + 4, time_name(10**power), "tick", "end"))
-    size = sizes[0]
-    while size <= sizes[-1]:
-        out.append(f'<line x1="{x_scale(size):.1f}" x2="{x_scale(size):.1f}" y1="{top}" y2="{top + HEIGHT}" class="grid"/>')
-        out.append(text(x_scale(size), top + HEIGHT + 18, size_name(size), "tick", "middle"))
-        size *= 16
-    for name, points in series.items():
-        points = [(size, us) for size, us in points if size > 0]
-        line = " ".join(f"{x_scale(size):.1f},{y_scale(us):.1f}" for size, us in points)
-        out.append(f'<polyline points="{line}" fill="none" stroke="{colors[name]}" stroke-width="2.5"/>')
-        for size, us in points:
-            out.append(f'<circle cx="{x_scale(size):.1f}" cy="{y_scale(us):.1f}" r="3" fill="{colors[name]}">'
-                       f"<title>{html.escape(name)}, {size_name(size)}: {us:.2f} µs</title></circle>")
-    return out
+def looks_of(names):
+    spare = iter(SPARE_LOOKS * len(names))
+    return {name: LOOKS.get(name) or (name.replace("onehop-", "onehop, ").replace("-", " "), *next(spare)) for name in names}
 
 
-def lay_out(names, width):
-    """Where each name of the legend begins, and in which of its rows."""
-    places, x, row = [], LEFT, 0
-    for name in names:
-        needed = 56 + 7.5 * len(name)
-        if x + needed > width and x > LEFT:
-            x, row = LEFT, row + 1
-        places.append((x, row))
-        x += needed
+def value_range(values):
+    """Out to half powers of two."""
+    return (2 ** (math.floor(2 * math.log2(min(*values, 1) * 0.98)) / 2), 2 ** (math.ceil(2 * math.log2(max(*values, 1) * 1.02)) / 2))
+
+
+def apart(wanted, low, high):
+    """Places near those wanted, in ascending order, a line's height apart where there is room."""
+    places = []
+    for place in wanted:
+        places.append(max(place, places[-1] + LINE if places else low))
+    for index in reversed(range(len(places))):
+        places[index] = min(places[index], high - LINE * (len(places) - 1 - index))
     return places
 
 
-def draw(picture):
-    panels = picture["panels"]
-    names = list(dict.fromkeys(name for _, series in panels for name in series))
-    spare = iter(SPARE_COLORS * len(names))
-    colors = {name: COLORS.get(name) or next(spare) for name in names}
-    times = [us for _, series in panels for points in series.values() for size, us in points if size > 0]
-    y_range = 10 ** math.floor(math.log10(min(times))), 10 ** math.ceil(math.log10(max(times)))
+def runs(points, sizes):
+    """Parts of a curve without a gap: none of `sizes` was left out in them."""
+    parts = [points[:1]]
+    for before, point in zip(points, points[1:]):
+        if sizes.index(point[0]) == sizes.index(before[0]) + 1:
+            parts[-1].append(point)
+        else:
+            parts.append([point])
+    return [part for part in parts if len(part) > 1]
 
-    columns = min(COLUMNS, len(panels))
-    lines = math.ceil(len(panels) / columns)
-    width = LEFT + columns * (WIDTH + GAP) - GAP + 30
-    legend = lay_out(names, width)
-    top = TOP + 20 * max(row for _, row in legend)
-    height = top + lines * (HEIGHT + GAP) - GAP + BOTTOM + 17 * len(picture["feet"])
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
-           f'<title>{html.escape(picture["title"])}</title>',
-           "<style>text{font-family:system-ui,'DejaVu Sans',sans-serif;fill:#333;font-size:13px}.head{font-size:17px;font-weight:600}"
-           ".title{font-weight:600;font-size:15px}.tick{font-size:12px;fill:#555}.grid{stroke:#e4e4e4}</style>",
-           f'<rect width="{width}" height="{height}" fill="#fff"/>', text(LEFT, 30, picture["head"], "head")]
-    for name, (x, row) in zip(names, legend):
-        y = 51 + 20 * row
-        out.append(f'<line x1="{x}" x2="{x + 24}" y1="{y}" y2="{y}" stroke="{colors[name]}" stroke-width="3"/>')
-        out.append(text(x + 30, y + 5, name))
+
+def panel(title, series, looks, styles, left, top, y_range):
+    """`left` and `top` are those of the plotting area."""
+    sizes = sorted({size for points in series.values() for size, _ in points})
+    x_scale = Scale(sizes[0], sizes[-1], left, left + WIDTH)
+    y_scale = Scale(*y_range, top + HEIGHT, top)
+    out = [text(left - AXIS, top - 12, title, "title")]
+    for power in range(math.ceil(math.log2(y_range[0]) - 1e-9), math.floor(math.log2(y_range[1]) + 1e-9) + 1):
+        y = y_scale(2**power)
+        out.append(line(left, y, left + WIDTH, y, "grid"))
+        out.append(text(left - 8, y + 4, f"{2**power:g}×", "tick", "end"))
+    size = sizes[0]
+    while size <= sizes[-1]:
+        out.append(line(x_scale(size), top, x_scale(size), top + HEIGHT, "grid"))
+        out.append(text(x_scale(size), top + HEIGHT + 17, size_name(size), "tick", "middle"))
+        size *= 16
+    out.append(line(left, y_scale(1), left + WIDTH, y_scale(1), "peer"))
+    # Ours last, so that they are on top.
+    for name, points in reversed(series.items()):
+        for run in runs(points, sizes):
+            out.append(f'<polyline points="{" ".join(f"{x_scale(size):.1f},{y_scale(value):.1f}" for size, value in run)}" '
+                       f'class="{styles[name]}"/>')
+        for size, value in points:
+            out.append(mark(looks[name][3], x_scale(size), y_scale(value), styles[name],
+                            f"{looks[name][0]}, {size_name(size)}: {value:.2f}×"))
+    ends = sorted((y_scale(points[-1][1]), x_scale(points[-1][0]), name) for name, points in series.items())
+    for (y, x, name), place in zip(ends, apart([end[0] for end in ends], top + 4, top + HEIGHT - 2)):
+        out.append(line(x + 6, y, left + WIDTH + 14, place, f"lead {styles[name]}"))
+        out.append(text(left + WIDTH + NAMES, place + 4, looks[name][0], f"name {styles[name]}"))
+    return out
+
+
+def style_sheet(looks, styles):
+    """Colours for light and for dark pages, by the classes of `styles`."""
+    def colours(index):
+        return "".join(f".{styles[name]}{{stroke:{look[index]}}}text.{styles[name]}{{stroke:none;fill:{look[index]}}}"
+                       f".mark.{styles[name]}{{fill:{look[index]}}}.cross.{styles[name]}{{fill:none}}" for name, look in looks.items())
+
+    return f"<style>{STYLE}\n{colours(1)}\n@media(prefers-color-scheme:dark){{{DARK}\n{colours(2)}}}</style>"
+
+
+def draw(picture, columns=1):
+    panels = picture["panels"]
+    columns = min(columns, len(panels))
+    names = list(dict.fromkeys(name for _, series in panels for name in series))
+    looks = looks_of(names)
+    styles = {name: f"s{index}" for index, name in enumerate(names)}
+    y_range = value_range([value for _, series in panels for points in series.values() for _, value in points])
+
+    panel_width = AXIS + WIDTH + NAMES + math.ceil(max(taken(look[0], "name") for look in looks.values()))
+    width = 2 * MARGIN + columns * (panel_width + GAP) - GAP
+    out, y = [], MARGIN
+    for row in wrapped(picture["head"], width - 2 * MARGIN, "head"):
+        y += 22
+        out.append(text(MARGIN, y - 6, row, "head"))
+    for row in wrapped(f"1× is {picture['baseline']}. Both axes are logarithmic.", width - 2 * MARGIN, "tick"):
+        y += LINE
+        out.append(text(MARGIN, y, row, "tick"))
+    y += 8
     for index, (title, series) in enumerate(panels):
-        out += panel(title, series, colors, LEFT + index % columns * (WIDTH + GAP), top + index // columns * (HEIGHT + GAP), y_range)
-    for index, line in enumerate(picture["feet"]):
-        out.append(text(LEFT, height - 13 - 17 * (len(picture["feet"]) - 1 - index), line, "tick"))
-    return "\n".join(out + ["</svg>"]) + "\n"
+        left = MARGIN + index % columns * (panel_width + GAP) + AXIS
+        top = y + index // columns * (TITLE + HEIGHT + SIZES) + TITLE
+        out += panel(title, series, looks, styles, left, top, y_range)
+    y += math.ceil(len(panels) / columns) * (TITLE + HEIGHT + SIZES) + 4
+    left_out = [look[0] for look in looks_of(picture["left_out"]).values()]
+    feet = picture["feet"] + ([f"Measured, and not drawn: {'; '.join(left_out)}."] if left_out else [])
+    for row in (row for foot in feet for row in wrapped(foot, width - 2 * MARGIN, "tick")):
+        y += LINE
+        out.append(text(MARGIN, y, row, "tick"))
+    height = y + MARGIN
+    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
+                      f'<title>{html.escape(picture["head"])}</title>', style_sheet(looks, styles),
+                      f'<rect width="{width}" height="{height}" class="page"/>', *out, "</svg>"]) + "\n"
+
+
+def self_test():
+    names = ("onehop", "onehop-symmetric", "onehop-registered", "onehop-copies", "onehop-in-place", "nccl", "nccl-sym",
+             "pytorch-one-shot", "pytorch-two-shot")
+    rows = [{"bytes": 1 << power, "times": {name: 1.0 + 0.01 * index for index, name in enumerate(names)}} for power in range(10, 31, 2)]
+    rows[0]["times"] |= {"nccl": 4.0, "nccl-sym": 2.0, "pytorch-one-shot": 3.0, "pytorch-two-shot": 5.0}
+    rows.append({"bytes": 1 << 31, "times": {"onehop": 1.0}})  # nothing to compare with
+    group = {"ranks": 2, "type": "bf16", "op": "sum", "mode": "chain", "names": names, "rows": rows}
+    assert relative(group)["onehop"][0] == (1024, 0.5) and relative(group)["pytorch"][0] == (1024, 1.5), "of the fastest peer"
+    assert len(relative(group)["onehop"]) == len(rows) - 1
+    series, left_out = most_telling(relative(group))
+    assert list(series) == ["onehop", "onehop-symmetric", "nccl", "nccl-sym", "pytorch"], series
+    assert left_out == ["onehop-copies", "onehop-in-place", "onehop-registered"], left_out
+    assert runs([(1, "a"), (2, "b"), (8, "c"), (16, "d"), (64, "e")], [1, 2, 4, 8, 16, 32, 64]) == [[(1, "a"), (2, "b")], [(8, "c"), (16, "d")]]
+    assert merged(["a (1): x", "b: y", "a (2): x", "a (3): z"]) == ["a (1, 2): x", "b: y", "a (3): z"]
+    assert apart([10, 11, 12], 0, 100) == [10, 28, 46] and apart([98, 99], 0, 100) == [82, 100]
+    picture = gpu_picture({"groups": [group, group | {"ranks": 4}], "machines": ["a machine " + "with a long name " * 20]})
+    for columns in (1, 2):
+        drawn = draw(picture, columns)
+        assert drawn.count("<polyline") == 10 and "@media(prefers-color-scheme:dark)" in drawn
+        assert not re.search(r'(fill|stroke)="#', drawn), "a colour that stays on dark pages"
+        width, height = map(int, re.search(r'viewBox="0 0 (\d+) (\d+)"', drawn).groups())
+        texts = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)" class="([^"]*)">([^<]*)', drawn)
+        for x, y, anchor, style, content in texts:
+            room = taken(html.unescape(content), style.split()[0])
+            left, right = {"start": (0, room), "middle": (room / 2, room / 2), "end": (room, 0)}[anchor]
+            assert float(x) >= left and float(x) + right <= width and float(y) < height, f"cut off: {content}"
+        named = [(float(x) // (width / columns), float(y)) for x, y, _, style, _ in texts if style.startswith("name")]
+        for column in range(columns):
+            places = sorted(y for at, y in named if at == column)
+            assert all(b - a >= LINE for a, b in zip(places, places[1:])), "names over each other"
+    print("ok")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("report", type=pathlib.Path, help="what compare_openmpi.py --json or compare_gpu.py --json wrote")
-    parser.add_argument("svg", type=pathlib.Path, help="the picture to write")
+    parser.add_argument("report", type=pathlib.Path, nargs="?", help="what compare_openmpi.py --json or compare_gpu.py --json wrote")
+    parser.add_argument("svg", type=pathlib.Path, nargs="?", help="the picture to write")
     parser.add_argument("--only", default="", metavar="TEXT", help="panels whose title has this in it, such as 'bf16 sum, chain'")
+    parser.add_argument("--columns", type=int, default=1, help="panels side by side (default 1, for narrow pages)")
+    parser.add_argument("--self-test", action="store_true", help="check this script")
     arguments = parser.parse_args()
+    if arguments.self_test:
+        return self_test()
+    if arguments.svg is None:
+        parser.error("no report and picture given")
     report = json.loads(arguments.report.read_text())
     if report.get("format") == "onehop-comparison":
+        report["groups"] = [group for group in report["groups"] if arguments.only in group_name(group)]
         picture = gpu_picture(report)
     elif "openmpi" in report:
         picture = openmpi_picture(report)
+        picture["panels"] = [panel for panel in picture["panels"] if arguments.only in panel[0]]
     else:
         sys.exit(f"plot_compare: {arguments.report} is neither comparison; run compare_gpu.py on reports of onehop bench first")
-    picture["panels"] = [panel for panel in picture["panels"] if arguments.only in panel[0]]
     if not picture["panels"]:
-        sys.exit(f"plot_compare: no panel of {arguments.report} has '{arguments.only}' in its title")
-    arguments.svg.write_text(draw(picture))
+        sys.exit(f"plot_compare: {arguments.report} has no panel with '{arguments.only}' in its title and a peer to compare with")
+    arguments.svg.write_text(draw(picture, arguments.columns))
 
 
 if __name__ == "__main__":

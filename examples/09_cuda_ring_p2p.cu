@@ -37,7 +37,9 @@ void enable_all_pairs(int gpus) {
       const int links = topology.pair(DeviceId{from}, DeviceId{to}).nvlinks;
       std::printf("GPU %d -> GPU %d: access %s, performance rank %d, native atomics %s, %s\n", from, to,
                   enabled ? "enabled" : "none", pair.performance_rank, pair.native_atomics ? "yes" : "no",
-                  links > 0 ? ("NVLink x" + std::to_string(links)).c_str() : "PCIe");
+                  links > 0    ? ("NVLink x" + std::to_string(links)).c_str()
+                  : links == 0 ? "PCIe"
+                               : "links not known");
     }
   }
 }

@@ -23,7 +23,7 @@ enum class FabricState : std::uint8_t { unsupported, not_started, in_progress, c
 
 /// What the rendezvous and the planner ask about a set of devices.
 enum class Connectivity : std::uint8_t {
-  unknown,          ///< at least one pair lacks a direct link in one direction
+  unknown,          ///< not so, or not known: explain_connectivity() says which of the two, and why
   fully_connected,  ///< every pair has links in both directions
 };
 
@@ -49,7 +49,7 @@ struct DeviceInfo {
 
 /// One directed pair (row device -> column device).
 struct PairInfo {
-  int nvlinks = 0;           ///< active NVLinks usable towards the peer (NVSwitch: min of both ends' counts)
+  int nvlinks = 0;           ///< active ones towards the peer (NVSwitch: min of both ends'); -1: unknown
   bool peer_access = false;  ///< cudaDeviceCanAccessPeer
   bool native_atomics = false;
   bool array_access = false;
@@ -122,7 +122,7 @@ class ONEHOP_API Topology {
   [[nodiscard]] Connectivity connectivity(const std::vector<DeviceId>& devices) const;
   [[nodiscard]] Connectivity connectivity() const;  ///< of all devices
   /// The same for people: one line with the verdict and its reason, such as
-  /// "unknown (no NVLink from GPU 0 to GPU 5, and 11 more directions)".
+  /// "not fully connected by NVLink (no link from GPU 0 to GPU 5, and 11 more directions)".
   [[nodiscard]] std::string explain_connectivity(const std::vector<DeviceId>& devices) const;
   [[nodiscard]] std::string explain_connectivity() const;
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/wire.h"
+#include "driver/capability.h"
 
 namespace onehop {
 namespace {
@@ -13,8 +14,6 @@ namespace {
 constexpr std::string_view kMagic = "OHIN";
 constexpr std::uint16_t kVersion = 1;
 constexpr std::size_t kMaxText = 256;
-
-constexpr int kOldestCapability = 80;  // 8.0
 
 enum Flag : std::uint8_t { kEnabled = 1, kForced = 2, kOverlap = 4, kAllFlags = 7 };
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/env.h"
+#include "driver/capability.h"
 #include "driver/device.h"
 #include "driver/fabric.h"
 #include "driver/share_trial.h"
@@ -14,7 +15,6 @@
 namespace onehop {
 namespace {
 
-constexpr int kOldestCapability = 80;
 constexpr const char* kMpsVariable = "CUDA_MPS_PIPE_DIRECTORY";
 
 std::string counted_gpus(std::size_t count) {
@@ -272,8 +272,7 @@ class Checks {
     } else if (topology_.connectivity() == Connectivity::fully_connected) {
       works("NVLink", topology_.explain_connectivity());
     } else {
-      information("NVLink", fmt::format("no full mesh: {}; PCIe is used where there is no link",
-                                        topology_.explain_connectivity()));
+      information("NVLink", topology_.explain_connectivity() + "; PCIe is used where there is no link");
     }
   }
 

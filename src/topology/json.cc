@@ -155,7 +155,8 @@ void read_pairs(const JsonField& object, Topology& topology) {
       topology.set_pair(from, to, pair);
     });
   };
-  read("nvlinks", [](PairInfo& pair, const JsonField& field) { pair.nvlinks = field.small(0, kMaxNvlinks); });
+  read("nvlinks",
+       [](PairInfo& pair, const JsonField& field) { pair.nvlinks = field.small(-1, kMaxNvlinks); });
   read("path", [](PairInfo& pair, const JsonField& field) { pair.path = field.one_of(kPaths); });
   read("peer_access", [](PairInfo& pair, const JsonField& field) { pair.peer_access = field.flag(); });
   read("native_atomics", [](PairInfo& pair, const JsonField& field) { pair.native_atomics = field.flag(); });

@@ -185,7 +185,7 @@ TEST(TopologyJson, EveryComplaintNamesItsField) {
       {R"("devices": [{"uuid": "a"}, {"uuid": "b"}], "pairs": {"nvlinks": [[0, 1], [1]]})",
        "pairs.nvlinks[1]: has 1 elements but there are 2 devices"},
       {R"("devices": [{"uuid": "a"}, {"uuid": "b"}], "pairs": {"nvlinks": [[0, -4], [1, 0]]})",
-       "pairs.nvlinks[0][1]: must be an integer from 0 to 1024, got -4"},
+       "pairs.nvlinks[0][1]: must be an integer from -1 to 1024, got -4"},
       {R"("devices": [{"uuid": "a"}, {"uuid": "b"}], "pairs": {"peer_access": [[true, true], [null, true]]})",
        "pairs.peer_access[1][0]: must be true or false, got null"},
       {R"("devices": [{"uuid": "a"}, {"uuid": "b"}], "pairs": {"path": [["self", "self"], ["pix", "self"]]})",

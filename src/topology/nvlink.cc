@@ -16,6 +16,7 @@ constexpr unsigned kMaxLinks = 64;
 struct Ends {
   std::vector<int> direct;  ///< to each device
   int into_switches = 0;
+  bool partial = false;  ///< there may be others
 };
 
 void count_end(const Nvml& nvml, NvmlDevice device, unsigned link, const std::vector<std::string>& bus_ids,
@@ -31,7 +32,10 @@ void count_end(const Nvml& nvml, NvmlDevice device, unsigned link, const std::ve
   }
   // Of unknown kind, too, it counts when its bus id is one of ours.
   NvmlPciInfo remote{};
-  if (nvml.DeviceGetNvLinkRemotePciInfo_v2(device, link, &remote) != kNvmlSuccess) return;
+  if (nvml.DeviceGetNvLinkRemotePciInfo_v2(device, link, &remote) != kNvmlSuccess) {
+    ends.partial = true;
+    return;
+  }
   remote.bus_id[sizeof remote.bus_id - 1] = '\0';
   if (remote.bus_id[0] == '\0') return;
   const auto found = std::find(bus_ids.begin(), bus_ids.end(), normal_pci_bus_id(remote.bus_id));
@@ -46,6 +50,7 @@ Ends ends_of(const Nvml& nvml, const std::string& bus_id, const std::vector<std:
       result != kNvmlSuccess) {
     notes.push_back(fmt::format("NVML does not find device {}, so its NVLinks are not known: {}", bus_id,
                                 nvml_error_text(nvml, result)));
+    ends.partial = true;
     return ends;
   }
   for (unsigned link = 0; link < kMaxLinks; ++link) {
@@ -54,6 +59,7 @@ Ends ends_of(const Nvml& nvml, const std::string& bus_id, const std::vector<std:
     if (result != kNvmlSuccess) {
       // Past the last link the answer is one of these two.
       if (result != kNvmlNotSupported && result != kNvmlInvalidArgument) {
+        ends.partial = true;
         notes.push_back(fmt::format("NVLinks of device {} from number {} on are not known: {}", bus_id, link,
                                     nvml_error_text(nvml, result)));
       }
@@ -64,6 +70,13 @@ Ends ends_of(const Nvml& nvml, const std::string& bus_id, const std::vector<std:
   return ends;
 }
 
+/// From one device to another; -1 when none was found, and there may be some.
+int count_links(const Ends& from, const Ends& to, std::size_t to_index) {
+  const int links = from.direct[to_index] + std::min(from.into_switches, to.into_switches);
+  const bool partial = from.partial || (from.into_switches > 0 && to.partial);
+  return links == 0 && partial ? -1 : links;
+}
+
 }  // namespace
 
 NvlinkMatrix count_nvlinks(const Nvml& nvml, const std::vector<std::string>& bus_ids) {
@@ -72,8 +85,7 @@ NvlinkMatrix count_nvlinks(const Nvml& nvml, const std::vector<std::string>& bus
   for (const std::string& bus_id : bus_ids) ends.push_back(ends_of(nvml, bus_id, bus_ids, matrix.notes));
   for (std::size_t from = 0; from < bus_ids.size(); ++from) {
     for (std::size_t to = 0; to < bus_ids.size(); ++to) {
-      const int through_switches = std::min(ends[from].into_switches, ends[to].into_switches);
-      matrix.links.push_back(from == to ? 0 : ends[from].direct[to] + through_switches);
+      matrix.links.push_back(from == to ? 0 : count_links(ends[from], ends[to], to));
     }
   }
   return matrix;

@@ -30,7 +30,7 @@ FabricState to_public(FabricRegistration::State state) {
 
 /// What NVML says about a set of devices.
 struct NvmlAnswers {
-  std::vector<int> links;  ///< devices x devices
+  std::vector<int> links;  ///< devices x devices; -1: not known
   std::vector<FabricRegistration> fabric;
   std::vector<std::string> notes;
 };
@@ -41,7 +41,8 @@ NvmlAnswers ask_nvml(const std::vector<std::string>& bus_ids) {
   std::string why;
   const Nvml* const nvml = find_nvml(&why);
   if (nvml == nullptr) {
-    answers.links.resize(bus_ids.size() * bus_ids.size());
+    answers.links.resize(bus_ids.size() * bus_ids.size(), -1);
+    for (std::size_t i = 0; i < bus_ids.size(); ++i) answers.links[i * (bus_ids.size() + 1)] = 0;
     answers.notes.push_back("NVLinks and the state of the NVLink fabric are not known: " + why);
     return answers;
   }

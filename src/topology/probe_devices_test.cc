@@ -57,7 +57,7 @@ TEST_F(ProbeDevices, FabricHandlesThatWorkAreListed) {
   EXPECT_THAT(probed.to_text(), HasSubstr("fabric handles of GPU 2 do not work"));
 }
 
-TEST_F(ProbeDevices, WithoutNvmlThereAreNoLinksAndOneNote) {
+TEST_F(ProbeDevices, WithoutNvmlLinksAreNotKnownAndThereIsOneNote) {
   const ScopedCudaDriver cuda(&machine_.cuda);
   const ScopedNvml none(nullptr, "NVML cannot be loaded: libnvidia-ml.so.1 not found");
   const Machine pci = machine_from_xml("h200x4");
@@ -65,11 +65,15 @@ TEST_F(ProbeDevices, WithoutNvmlThereAreNoLinksAndOneNote) {
   ASSERT_THAT(probe.devices, SizeIs(4));
   EXPECT_EQ(probe.devices[0].fabric, FabricState::unsupported);
   for (const PairInfo& pair : probe.pairs) {
-    EXPECT_EQ(pair.nvlinks, 0);
+    EXPECT_EQ(pair.nvlinks, pair.path == PciPath::self ? 0 : -1);
     EXPECT_TRUE(pair.peer_access);
   }
   EXPECT_EQ(probe.pairs[1].path, PciPath::node);
   EXPECT_THAT(probe.notes, ElementsAre(HasSubstr("libnvidia-ml.so.1 not found")));
+  const Topology probed = assemble({}, probe);
+  EXPECT_EQ(probed.explain_connectivity(),
+            "unknown (NVLinks from GPU 0 to GPU 1, and 11 more directions, are not known)");
+  EXPECT_EQ(Topology::from_json(probed.to_json()), probed);
 }
 
 TEST_F(ProbeDevices, WhatRanksTellEachOtherIsWhatTheWholeProbeSays) {

@@ -7,6 +7,8 @@
 #include <array>
 #include <cctype>
 
+#include "driver/capability.h"
+
 namespace onehop::render {
 
 std::string human_bytes(std::uint64_t bytes) {
@@ -45,6 +47,10 @@ std::string link_label(const PairInfo& pair) {
   std::transform(label.begin(), label.end(), label.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return label;
+}
+
+bool too_old(const DeviceInfo& device) {
+  return device.compute_capability > 0 && device.compute_capability < kOldestCapability;
 }
 
 std::string counted(std::size_t count, std::string_view noun) {

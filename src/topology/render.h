@@ -17,6 +17,8 @@ namespace onehop::render {
 [[nodiscard]] std::string ranges(const std::vector<int>& ascending);
 /// "X", "NV18", "PIX" ... as `nvidia-smi topo` prints them; "?" when nothing is known.
 [[nodiscard]] std::string link_label(const PairInfo& pair);
+/// Its compute capability is known, and below what onehop needs.
+[[nodiscard]] bool too_old(const DeviceInfo& device);
 /// "2 GPUs", "1 core".
 [[nodiscard]] std::string counted(std::size_t count, std::string_view noun);
 /// "2 cores, 4 cpus".

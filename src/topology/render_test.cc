@@ -15,6 +15,7 @@
 namespace onehop {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -163,6 +164,31 @@ TEST(TopologySvg, ShowsALinkThatGoesOneWay) {
   const std::string svg = awkward().to_svg();
   EXPECT_THAT(svg, HasSubstr(">NV4/0</text>"));
   EXPECT_THAT(svg, HasSubstr("NVLink in one direction only"));
+}
+
+TEST(TopologyText, MarksDevicesThatAreTooOldAndSaysWhatIsNeeded) {
+  const std::string text = shipped("hybrid_cube_mesh").to_text();
+  EXPECT_EQ(count(text, "  7.0!  "), 8u);
+  EXPECT_THAT(text, HasSubstr("!    too old: onehop needs compute capability 8.0 or newer\n"));
+  EXPECT_THAT(shipped("two_islands").to_text(), AllOf(HasSubstr("  8.0  "), Not(HasSubstr("too old"))));
+  EXPECT_THAT(awkward().to_text(), Not(HasSubstr("too old"))) << "not known is not too old";
+}
+
+TEST(TopologySvg, MarksDevicesThatAreTooOld) {
+  EXPECT_EQ(count(shipped("hybrid_cube_mesh").to_svg(), " old\"/>"), 8u + 1u) << "and the legend's";
+  EXPECT_THAT(shipped("two_islands").to_svg(), Not(HasSubstr("too old")));
+}
+
+TEST(TopologySvg, HasColoursForDarkPagesAndBreaksLongLines) {
+  Topology machine = shipped("pcie4");
+  std::string note = "a note";
+  for (int i = 0; i < 40; ++i) note += " of many words";
+  machine.add_note(note);
+  const std::string svg = machine.to_svg();
+  EXPECT_THAT(svg, HasSubstr("@media (prefers-color-scheme: dark)"));
+  EXPECT_THAT(svg, Not(HasSubstr(" fill=\"#"))) << "a colour that stays on dark pages";
+  EXPECT_LE(std::stoi(svg.substr(svg.find("width=\"") + 7)), 700) << "pixels";
+  EXPECT_EQ(count(svg, "words"), 40u);
 }
 
 TEST(TopologySvg, DrawsEveryProcessorInsideItsCachesAndNodes) {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <sstream>
 
 #include "topology/render.h"
 
@@ -43,11 +43,9 @@ double text_width(std::size_t characters, double font_size) {
   return static_cast<double>(characters) * font_size * 0.6;
 }
 
-std::string_view numa_colour(int numa_node) {
-  constexpr std::array<std::string_view, 8> kColours{"#dbe9f9", "#fde8cd", "#dcf1df", "#f3dff0",
-                                                     "#fff4bf", "#d8f0f0", "#f9dcd9", "#e6e1f5"};
-  if (numa_node < 0) return "#eeeeee";
-  return kColours[static_cast<std::size_t>(numa_node) % kColours.size()];
+std::string numa_class(int numa_node) {
+  constexpr int kColours = 8;
+  return numa_node < 0 ? "box" : fmt::format("box numa{}", numa_node % kColours);
 }
 
 namespace {
@@ -59,11 +57,32 @@ text { font-family: "DejaVu Sans", Verdana, Helvetica, Arial, sans-serif; fill: 
 .name { font-size: 14px; font-weight: bold; text-anchor: middle }
 .small { font-size: 11px; fill: #444; text-anchor: middle }
 .label { font-size: 11px; font-weight: bold; text-anchor: middle }
-.box { stroke: #555; stroke-width: 1.2 }
+.page { fill: #fdfdfb }
+.box { fill: #eee; stroke: #555; stroke-width: 1.2 }
+.plain { fill: #fff }
+.switch { fill: #d5ecd0 }
+.numa0 { fill: #dbe9f9 } .numa1 { fill: #fde8cd } .numa2 { fill: #dcf1df } .numa3 { fill: #f3dff0 }
+.numa4 { fill: #fff4bf } .numa5 { fill: #d8f0f0 } .numa6 { fill: #f9dcd9 } .numa7 { fill: #e6e1f5 }
+.old { stroke: #c22; stroke-width: 2; stroke-dasharray: 3 2 }
 .nvlink { stroke: #4a9a3f; fill: none }
-.oneway { stroke: #d4791c; fill: none }
+.oneway { stroke: #d4791c; stroke-dasharray: 12 3; fill: none }
 .pcie { stroke: #5577aa; stroke-width: 1.5; stroke-dasharray: 6 4; fill: none }
-.tag { fill: #ffffff; stroke: #bbb; stroke-width: 0.8 }
+.tag { fill: #fff; stroke: #bbb; stroke-width: 0.8 }
+@media (prefers-color-scheme: dark) {
+text { fill: #e8eaed }
+.line, .small { fill: #c3cad2 }
+.page { fill: #101317 }
+.box { fill: #2b3138; stroke: #8b949e }
+.plain { fill: #171b21 }
+.switch { fill: #1f3d1c }
+.numa0 { fill: #17314f } .numa1 { fill: #4a3210 } .numa2 { fill: #1c3f23 } .numa3 { fill: #43233e }
+.numa4 { fill: #423b0c } .numa5 { fill: #123e3e } .numa6 { fill: #4a221e } .numa7 { fill: #312a52 }
+.old { stroke: #ff7b72 }
+.nvlink { stroke: #56b04a }
+.oneway { stroke: #f0983f }
+.pcie { stroke: #7ea6e0 }
+.tag { fill: #1a1e24; stroke: #6a737d }
+}
 </style>
 )";
 
@@ -86,6 +105,20 @@ std::string device_names(const Topology& topology) {
   return out;
 }
 
+/// Broken at blanks into lines that fit a width; a word that is longer stays whole.
+std::vector<std::string> broken(const std::string& text, double width, double font_size) {
+  std::vector<std::string> lines;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (lines.empty() || text_width(lines.back().size() + 1 + word.size(), font_size) > width) {
+      lines.push_back(word);
+    } else {
+      lines.back() += " " + word;
+    }
+  }
+  return lines;
+}
+
 }  // namespace
 }  // namespace svg
 
@@ -93,16 +126,21 @@ std::string Topology::to_svg() const {
   const bool host_only = devices_.empty();
   const svg::Picture picture = host_only ? svg::draw_host(host_) : svg::draw_devices(*this);
   const std::string title = host_only ? "Host " + host_.hostname : svg::device_names(*this);
-  std::vector<std::string> lines;
+  std::vector<std::string> facts;
   std::vector<std::string> machine{host_only ? "" : host_.hostname, host_.cpu_model};
   if (host_.cpus > 0) machine.push_back(render::processors(host_));
   std::erase(machine, "");
-  if (!machine.empty()) lines.push_back(fmt::format("{}", fmt::join(machine, ", ")));
-  lines.push_back("Connectivity: " + explain_connectivity());
-  for (const std::string& note : notes_) lines.push_back("Note: " + note);
+  if (!machine.empty()) facts.push_back(fmt::format("{}", fmt::join(machine, ", ")));
+  facts.push_back("Connectivity: " + explain_connectivity());
+  for (const std::string& note : notes_) facts.push_back("Note: " + note);
 
   constexpr double kMargin = 24;
-  double width = std::max(picture.size.width, svg::text_width(title.size(), 20));
+  constexpr double kLeastWidth = 560;  // of text, before it is broken
+  double width = std::max({picture.size.width, svg::text_width(title.size(), 20), kLeastWidth});
+  std::vector<std::string> lines;
+  for (const std::string& fact : facts) {
+    for (std::string& line : svg::broken(fact, width, 13)) lines.push_back(std::move(line));
+  }
   for (const std::string& line : lines) width = std::max(width, svg::text_width(line.size(), 13));
   std::string head = svg::text({kMargin, kMargin + 16}, "title", title);
   double y = kMargin + 16;
@@ -113,7 +151,7 @@ std::string Topology::to_svg() const {
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
       "{1:.0f}\">\n"
-      "{2}<rect width=\"{0:.0f}\" height=\"{1:.0f}\" fill=\"#fdfdfb\"/>\n"
+      "{2}<rect width=\"{0:.0f}\" height=\"{1:.0f}\" class=\"page\"/>\n"
       "{3}<g transform=\"translate({4:.1f} {5:.1f})\">\n{6}</g>\n</svg>\n",
       size.width, size.height, svg::kStyle, head, kMargin + (width - picture.size.width) / 2, y,
       picture.body);

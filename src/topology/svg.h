@@ -32,8 +32,8 @@ struct Picture {
 [[nodiscard]] std::string text(Point at, std::string_view style, std::string_view content);
 /// About how wide a text of that many characters is.
 [[nodiscard]] double text_width(std::size_t characters, double font_size);
-/// Fill colour of everything that belongs to a NUMA node; grey for an unknown one (-1).
-[[nodiscard]] std::string_view numa_colour(int numa_node);
+/// Class of boxes that belong to a NUMA node, which gives them their colour; grey for an unknown one (-1).
+[[nodiscard]] std::string numa_class(int numa_node);
 
 /// GPUs on a circle with their links, and a legend.
 [[nodiscard]] Picture draw_devices(const Topology& topology);

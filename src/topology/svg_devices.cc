@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "driver/capability.h"
 #include "topology/render.h"
 #include "topology/svg.h"
 
@@ -31,7 +32,10 @@ struct Edge {
   [[nodiscard]] bool visible() const { return nvlink() || there->peer_access || back->peer_access; }
   [[nodiscard]] std::string label() const {
     if (there->nvlinks == back->nvlinks) return render::link_label(*there);
-    return fmt::format("NV{}/{}", there->nvlinks, back->nvlinks);
+    const auto links = [](const PairInfo& pair) {
+      return pair.nvlinks < 0 ? "?" : std::to_string(pair.nvlinks);
+    };
+    return fmt::format("NV{}/{}", links(*there), links(*back));
   }
 };
 
@@ -108,10 +112,10 @@ double link_width(int links) {
   return 1.5 + 0.4 * std::min(links, 18);
 }
 
-std::string rectangle(Point centre, Size size, double radius, std::string_view attributes) {
+std::string rectangle(Point centre, Size size, double radius, std::string_view style) {
   return fmt::format(
-      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"{:.0f}\" {}/>\n",
-      centre.x - size.width / 2, centre.y - size.height / 2, size.width, size.height, radius, attributes);
+      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"{:.0f}\" class=\"{}\"/>\n",
+      centre.x - size.width / 2, centre.y - size.height / 2, size.width, size.height, radius, style);
 }
 
 /// Sets labels onto lines so that they do not cover each other where that can be helped.
@@ -131,7 +135,7 @@ class Labels {
       break;
     }
     placed_.push_back(at);
-    body_ += rectangle(at, size, 4, "class=\"tag\"") + text({at.x, at.y + 4}, "label", content);
+    body_ += rectangle(at, size, 4, "tag") + text({at.x, at.y + 4}, "label", content);
   }
   [[nodiscard]] const std::string& body() const { return body_; }
 
@@ -141,14 +145,14 @@ class Labels {
 };
 
 std::string device_box(const DeviceInfo& device, int index, Point centre) {
-  const std::string fill = fmt::format("class=\"box\" fill=\"{}\"", numa_colour(device.numa_node));
+  const std::string style = numa_class(device.numa_node) + (render::too_old(device) ? " old" : "");
   // Domain 0, as on nearly every machine, is left out: "19:00.0".
   std::string_view bus = device.pci_bus_id;
   if (bus.starts_with("00000000:")) bus.remove_prefix(9);
   const bool bare = bus.empty();
   std::string out = fmt::format("<g><title>{}\n{}\n{}</title>\n", escape(device.name), escape(device.uuid),
                                 device.memory_bytes == 0 ? "" : render::human_bytes(device.memory_bytes));
-  out += rectangle(centre, kBox, 8, fill);
+  out += rectangle(centre, kBox, 8, style);
   out += text({centre.x, centre.y + (bare ? 5 : -3)}, "name", fmt::format("GPU {}", index));
   if (!bare) out += text({centre.x, centre.y + 14}, "small", bus);
   return out + "</g>\n";
@@ -175,8 +179,17 @@ Picture legend(const Topology& topology, const std::vector<Edge>& edges) {
   }
   if (any([](const Edge& e) { return !e.visible(); })) add("", "no line: no peer access");
   for (const int node : render::device_numa_nodes(topology)) {
-    add(rectangle({23, 0}, {46, 14}, 3, fmt::format("class=\"box\" fill=\"{}\"", numa_colour(node))),
-        fmt::format("NUMA node {}", node));
+    std::vector<int> devices;
+    for (int i = 0; i < topology.device_count(); ++i) {
+      if (topology.device(DeviceId{i}).numa_node == node) devices.push_back(i);
+    }
+    add(rectangle({23, 0}, {46, 14}, 3, numa_class(node)),
+        fmt::format("NUMA node {}: GPU {}", node, render::ranges(devices)));
+  }
+  if (std::any_of(topology.devices().begin(), topology.devices().end(), render::too_old)) {
+    add(rectangle({23, 0}, {46, 14}, 3, "box old"),
+        fmt::format("too old: onehop needs compute capability {}.{} or newer", kOldestCapability / 10,
+                    kOldestCapability % 10));
   }
   return legend;
 }
@@ -213,7 +226,7 @@ Picture draw_devices(const Topology& topology) {
       lines += line(hub, centre, "nvlink", link_width(*fabric));
       labels.put(hub, centre, fmt::format("NV{}", *fabric));
     }
-    lines += rectangle(hub, {150, 60}, 14, "class=\"box\" fill=\"#d5ecd0\"");
+    lines += rectangle(hub, {150, 60}, 14, "box switch");
     lines += text({hub.x, hub.y - 2}, "name", "NVSwitch fabric") +
              text({hub.x, hub.y + 16}, "small", fmt::format("{} links per pair", *fabric));
   } else {

@@ -20,7 +20,7 @@ constexpr int kMaxDepth = 16;  ///< bounds the recursion, whatever a file claims
 struct Region {
   std::vector<int> cpus;
   std::vector<std::string> lines;
-  std::string_view fill;
+  std::string style;  ///< classes of its frame
   bool cpu = false;
   int depth = 0;
   std::vector<std::size_t> children;  ///< indices into the list of regions
@@ -32,7 +32,7 @@ std::vector<Region> shared_regions(const HostInfo& host) {
   std::vector<Region> all;
   for (const NumaNode& node : host.numa_nodes) {
     const std::string line = fmt::format("NUMA node {}: {}", node.id, render::human_bytes(node.memory_bytes));
-    all.push_back({node.cpus, {line}, numa_colour(node.id), false, 0, {}});
+    all.push_back({node.cpus, {line}, numa_class(node.id), false, 0, {}});
   }
   std::vector<CacheInfo> caches = host.caches;
   std::stable_sort(caches.begin(), caches.end(),
@@ -40,7 +40,7 @@ std::vector<Region> shared_regions(const HostInfo& host) {
   for (const CacheInfo& cache : caches) {
     if (cache.cpus.empty()) continue;
     const std::string line = fmt::format("L{}: {}", cache.level, render::human_bytes(cache.bytes));
-    all.push_back({cache.cpus, {line}, "#ffffff", false, 0, {}});
+    all.push_back({cache.cpus, {line}, "box plain", false, 0, {}});
   }
   std::stable_sort(all.begin(), all.end(), [](const Region& a, const Region& b) {
     return std::tuple(b.cpus.size(), a.cpus) < std::tuple(a.cpus.size(), b.cpus);
@@ -62,7 +62,7 @@ void add_processors(std::vector<Region>& regions) {
   for (const Region& region : regions) cpus.insert(cpus.end(), region.cpus.begin(), region.cpus.end());
   std::sort(cpus.begin(), cpus.end());
   cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());
-  for (const int cpu : cpus) regions.push_back({{cpu}, {fmt::format("{}", cpu)}, "#ffffff", true, 0, {}});
+  for (const int cpu : cpus) regions.push_back({{cpu}, {fmt::format("{}", cpu)}, "box plain", true, 0, {}});
 }
 
 bool contains(const Region& outer, const Region& inner) {
@@ -119,16 +119,16 @@ Picture draw_grid(const std::vector<Region>& regions, const std::vector<std::siz
   return grid;
 }
 
-std::string frame(Size size, int radius, std::string_view fill) {
-  return fmt::format("<rect width=\"{:.1f}\" height=\"{:.1f}\" rx=\"{}\" class=\"box\" fill=\"{}\"/>\n",
-                     size.width, size.height, radius, fill);
+std::string frame(Size size, int radius, std::string_view style) {
+  return fmt::format("<rect width=\"{:.1f}\" height=\"{:.1f}\" rx=\"{}\" class=\"{}\"/>\n", size.width,
+                     size.height, radius, style);
 }
 
 /// A frame with its lines on top and what it holds below.
 Picture draw_region(const std::vector<Region>& regions, const Region& region) {
   if (region.cpu) {
     constexpr Size kCpu{38, 22};
-    return {kCpu, frame(kCpu, 3, region.fill) + text({kCpu.width / 2, 15}, "small", region.lines.front())};
+    return {kCpu, frame(kCpu, 3, region.style) + text({kCpu.width / 2, 15}, "small", region.lines.front())};
   }
   const Picture inside = draw_grid(regions, region.children);
   Size size = inside.size;
@@ -137,7 +137,7 @@ Picture draw_region(const std::vector<Region>& regions, const Region& region) {
   const double top = kGap + kLineHeight * static_cast<double>(region.lines.size());
   size.height = top + inside.size.height + (region.children.empty() ? 0 : kGap);
 
-  std::string body = frame(size, 5, region.fill);
+  std::string body = frame(size, 5, region.style);
   for (std::size_t i = 0; i < region.lines.size(); ++i) {
     body += text({size.width / 2, kLineHeight * static_cast<double>(i + 1)}, "small", region.lines[i]);
   }

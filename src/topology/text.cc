@@ -9,6 +9,7 @@
 
 #include "onehop/topology.h"
 
+#include "driver/capability.h"
 #include "topology/render.h"
 
 namespace onehop {
@@ -18,6 +19,7 @@ constexpr std::size_t kColumns = 100;
 constexpr std::size_t kMaxName = 26;         ///< of a device; longer ones are cut so that a line fits
 constexpr std::size_t kShortUuid = 12;       ///< "GPU-" and eight digits, what `nvidia-smi -L` users compare
 constexpr std::string_view kNoAccess = "*";  ///< marks pairs that cannot map each other's memory
+constexpr std::string_view kTooOld = "!";    ///< marks devices that onehop cannot use
 
 std::string gpu(std::size_t index) {
   return fmt::format("GPU{}", index);
@@ -108,11 +110,12 @@ std::string devices_text(const Topology& topology) {
   for (std::size_t i = 0; i < topology.devices().size(); ++i) {
     const DeviceInfo& device = topology.devices()[i];
     const int cc = device.compute_capability;
-    rows.push_back({gpu(i), or_dash(fmt::format("{:.{}}", device.name, kMaxName)), or_dash(device.pci_bus_id),
-                    device.numa_node < 0 ? "-" : fmt::format("{}", device.numa_node),
-                    cc == 0 ? "-" : fmt::format("{}.{}", cc / 10, cc % 10),
-                    device.memory_bytes == 0 ? "-" : render::human_bytes(device.memory_bytes),
-                    fmt::format("{:.{}}", device.uuid, kShortUuid), fabric_text(device)});
+    rows.push_back(
+        {gpu(i), or_dash(fmt::format("{:.{}}", device.name, kMaxName)), or_dash(device.pci_bus_id),
+         device.numa_node < 0 ? "-" : fmt::format("{}", device.numa_node),
+         cc == 0 ? "-" : fmt::format("{}.{}{}", cc / 10, cc % 10, render::too_old(device) ? kTooOld : ""),
+         device.memory_bytes == 0 ? "-" : render::human_bytes(device.memory_bytes),
+         fmt::format("{:.{}}", device.uuid, kShortUuid), fabric_text(device)});
   }
   std::array<std::size_t, kFields> widths{};
   for (const Row& row : rows) {
@@ -125,6 +128,10 @@ std::string devices_text(const Topology& topology) {
       line += fmt::format("{}{:<{}}", i == 0 ? "" : "  ", row[i], widths[i]);
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + '\n';
+  }
+  if (std::any_of(topology.devices().begin(), topology.devices().end(), render::too_old)) {
+    out += fmt::format("\n  {}    too old: onehop needs compute capability {}.{} or newer\n", kTooOld,
+                       kOldestCapability / 10, kOldestCapability % 10);
   }
   return out;
 }
@@ -198,9 +205,10 @@ std::string Topology::to_text() const {
     out += fmt::format("{}\n{}\n{}\n", matrix_text(cells, devices_.size()), legend_text(cells),
                        devices_text(*this));
   }
-  out += fmt::format("Connectivity of {}: {}\n",
-                     devices_.empty() ? "host ranks" : render::counted(devices_.size(), "GPU"),
-                     explain_connectivity());
+  out += wrap(fmt::format("Connectivity of {}: {}",
+                          devices_.empty() ? "host ranks" : render::counted(devices_.size(), "GPU"),
+                          explain_connectivity()),
+              3);
   if (host_ != HostInfo{}) out += '\n' + host_text(host_);
   std::vector<std::string> notes = notes_;
   for (std::string& line : fabric_lines(*this)) notes.push_back(std::move(line));

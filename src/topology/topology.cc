@@ -14,10 +14,11 @@ namespace {
 constexpr const char* kForce = "ONEHOP_FORCE_FULLY_CONNECTED";
 constexpr const char* kLegacyForce = "TEST_INTRA_NODE_COMM";
 
-/// Ordered pairs of different devices without an NVLink from the first to the second.
+/// Ordered pairs of different devices of which no NVLink is known from the first to the second.
 struct MissingLinks {
   std::size_t count = 0;
-  DeviceId from;  ///< of the first one, when there is any
+  bool known = false;  ///< of one of them it is known that there is none
+  DeviceId from;       ///< of the first such pair; where none is known, of the first
   DeviceId to;
 };
 
@@ -29,9 +30,10 @@ MissingLinks missing_links(const Topology& topology, const std::vector<DeviceId>
   for (const DeviceId from : devices) {
     for (const DeviceId to : devices) {
       if (from == to || (from.is_host() && to.is_host())) continue;
-      const bool linked = !from.is_host() && !to.is_host() && topology.pair(from, to).nvlinks > 0;
-      if (linked) continue;
-      if (missing.count == 0) {
+      const int links = from.is_host() || to.is_host() ? 0 : topology.pair(from, to).nvlinks;
+      if (links > 0) continue;
+      if (missing.count == 0 || (links == 0 && !missing.known)) {
+        missing.known = links == 0;
         missing.from = from;
         missing.to = to;
       }
@@ -111,8 +113,12 @@ std::string Topology::explain_connectivity(const std::vector<DeviceId>& devices)
     if (const char* name = fully_connected_forced_by())
       return fmt::format("fully connected (forced by {})", name);
     const std::size_t more = missing.count - 1;
-    return fmt::format("unknown (no NVLink from {} to {}{})", endpoint(missing.from), endpoint(missing.to),
-                       more == 0 ? "" : fmt::format(", and {} more direction{}", more, more == 1 ? "" : "s"));
+    const std::string directions =
+        fmt::format("from {} to {}{}", endpoint(missing.from), endpoint(missing.to),
+                    more == 0 ? "" : fmt::format(", and {} more direction{}", more, more == 1 ? "" : "s"));
+    return missing.known
+               ? fmt::format("not fully connected by NVLink (no link {})", directions)
+               : fmt::format("unknown (NVLinks {}{} are not known)", directions, more == 0 ? "" : ",");
   }
   const bool host_only = std::all_of(devices.begin(), devices.end(), [](DeviceId d) { return d.is_host(); });
   if (host_only) return "fully connected (host ranks share memory)";

@@ -43,7 +43,7 @@ TEST(Topology, AHostRankAndADeviceHaveNoDirectLink) {
   const Topology machine = shipped("h200x4");
   EXPECT_EQ(machine.connectivity({DeviceId::host, DeviceId{0}}), Connectivity::unknown);
   EXPECT_EQ(machine.explain_connectivity({DeviceId::host, DeviceId{0}}),
-            "unknown (no NVLink from the host to GPU 0, and 1 more direction)");
+            "not fully connected by NVLink (no link from the host to GPU 0, and 1 more direction)");
 }
 
 TEST(Topology, ASwitchFabricConnectsEverySubset) {
@@ -90,7 +90,7 @@ TEST(Topology, TwoIslandsAreConnectedEachForItself) {
   EXPECT_EQ(machine.connectivity(ids({2, 3})), Connectivity::fully_connected);
   EXPECT_EQ(machine.connectivity(ids({1, 2})), Connectivity::unknown);
   EXPECT_EQ(machine.explain_connectivity(ids({2, 1, 0})),
-            "unknown (no NVLink from GPU 2 to GPU 1, and 3 more directions)");
+            "not fully connected by NVLink (no link from GPU 2 to GPU 1, and 3 more directions)");
 }
 
 TEST(Topology, AMissingLinkInOneDirectionIsAHole) {
@@ -101,7 +101,25 @@ TEST(Topology, AMissingLinkInOneDirectionIsAHole) {
   EXPECT_EQ(machine.connectivity(), Connectivity::unknown);
   EXPECT_EQ(machine.connectivity(ids({2, 6})), Connectivity::unknown);
   EXPECT_EQ(machine.connectivity(ids({0, 1, 3, 4, 5, 6, 7})), Connectivity::fully_connected);
-  EXPECT_EQ(machine.explain_connectivity(), "unknown (no NVLink from GPU 6 to GPU 2)");
+  EXPECT_EQ(machine.explain_connectivity(), "not fully connected by NVLink (no link from GPU 6 to GPU 2)");
+}
+
+TEST(Topology, LinksThatAreNotKnownLeaveTheVerdictOpenUnlessOneIsKnownToBeMissing) {
+  Topology machine = shipped("h100x8");
+  const auto set_links = [&](int from, int to, int links) {
+    PairInfo pair = machine.pair(DeviceId{from}, DeviceId{to});
+    pair.nvlinks = links;
+    machine.set_pair(DeviceId{from}, DeviceId{to}, pair);
+  };
+  set_links(1, 2, -1);
+  EXPECT_EQ(machine.connectivity(), Connectivity::unknown);
+  EXPECT_EQ(machine.explain_connectivity(), "unknown (NVLinks from GPU 1 to GPU 2 are not known)");
+  EXPECT_EQ(Topology::from_json(machine.to_json()), machine);
+  set_links(3, 4, 0);
+  EXPECT_EQ(machine.explain_connectivity(),
+            "not fully connected by NVLink (no link from GPU 3 to GPU 4, and 1 more direction)");
+  EXPECT_EQ(machine.explain_connectivity(ids({0, 1, 2})),
+            "unknown (NVLinks from GPU 1 to GPU 2 are not known)");
 }
 
 TEST(Topology, OneDeviceIsConnectedWithItself) {

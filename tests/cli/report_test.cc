@@ -94,6 +94,18 @@ TEST(GpuReport, ThePageShowsPeersAsCurvesColumnsAndNotes) {
                           HasSubstr("<td>-</td>"), HasSubstr("&lt;broken&gt;"), Not(HasSubstr("<broken>"))));
 }
 
+TEST(GpuReport, ThePageComparesWithTheFastestPeerAndNamesEachCurve) {
+  const std::string page = to_html(gpu_report());
+  EXPECT_THAT(page, AllOf(HasSubstr("<h2>Time relative to the fastest peer"), HasSubstr("class=\"baseline\""),
+                          HasSubstr("onehop, 1KB: 0.4\u00d7"), HasSubstr("onehop, 4KB: 1.25\u00d7"),
+                          HasSubstr(">nccl-sym</text>"), HasSubstr("prefers-color-scheme: dark")));
+  BenchReport alone = gpu_report();
+  for (BenchRow& row : alone.rows) row.peers.clear();
+  const std::string other = to_html(alone);
+  EXPECT_THAT(other, AllOf(HasSubstr("<h2>Time per call"), Not(HasSubstr("relative to")),
+                           Not(HasSubstr("class=\"name"))));
+}
+
 TEST(GpuReport, TheTableHasTheRatioLastAndAnotherColumnForEagerCalls) {
   BenchReport report = gpu_report();
   report.options.mode = BenchMode::eager;

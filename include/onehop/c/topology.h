@@ -121,7 +121,7 @@ enum {
 /// One directed pair of devices.
 typedef struct onehop_pair_info_t {
   size_t size;
-  int nvlinks;           ///< active NVLinks usable towards the peer
+  int nvlinks;           ///< active NVLinks usable towards the peer; -1: unknown
   int peer_access;       ///< 1: cudaDeviceCanAccessPeer says yes
   int native_atomics;    ///< 1: atomics on the peer's memory are atomic for both devices
   int array_access;      ///< 1: CUDA arrays (textures and surfaces) too

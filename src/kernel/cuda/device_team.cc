@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "driver/capability.h"
 #include "driver/device.h"
 #include "driver/module.h"
 #include "kernel/cuda/call_params.h"
@@ -33,8 +34,6 @@ ONEHOP_DEVICE_CODE(signal);
 
 namespace onehop {
 namespace {
-
-constexpr int kOldestCapability = 80;
 
 /// Two-shot over mailboxes with more than 2 ranks: up to so many packets of a piece all go to one peer, then
 /// to the next; beyond, where ranks drift apart meanwhile, to all peers at a time. 4 ranks: 1 MB takes 7.1

@@ -28,7 +28,8 @@ std::string kernel_driver() {
   return {};
 }
 
-/// Of the pair of devices with the fewest; nothing where the topology knows other devices than CUDA.
+/// Of the pair of devices with the fewest; nothing where that is not known, or the topology knows other devices
+/// than CUDA.
 std::optional<int> fewest_nvlinks(int gpus) {
   const Topology topology = Topology::probe();
   if (gpus < 2 || topology.device_count() != gpus) return std::nullopt;
@@ -37,6 +38,7 @@ std::optional<int> fewest_nvlinks(int gpus) {
     for (int to = 0; to < gpus; ++to) {
       if (from == to) continue;
       const int links = topology.pair(DeviceId{from}, DeviceId{to}).nvlinks;
+      if (links < 0) return std::nullopt;
       if (fewest < 0 || links < fewest) fewest = links;
     }
   }

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the tables of documents from the figures in bench/results, so that no page states what was not measured.
+
+    bench/tables.py --write     rewrite the tables of all pages
+    bench/tables.py --check     fail when one is not what its figures say
+    bench/tables.py all-reduce 4    print a table; of other collectives: gpu all-gather 2, host all-gather
+
+A table follows a line that says how it is made: <!-- bench/tables.py all-reduce 4 -->
+"""
+import argparse
+import json
+import pathlib
+import re
+import sys
+
+from bench_sizes import COLLECTIVES, SUFFIXES, format_size, parse_size
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench/results"
+TABLE = re.compile(r"^(<!-- bench/tables\.py ([\w -]+) -->\n)((?:\|[^\n]*\n)*)", re.MULTILINE)
+SIZES = [parse_size(size) for size in "1K 16K 64K 256K 1M 4M 16M 64M 256M 1G".split()]
+KILO, MEGA = SUFFIXES["K"], SUFFIXES["M"]
+
+
+def spaced(size):
+    return re.sub(r"([KMG])$", r" \1", format_size(size))
+
+
+def us(value):
+    return "" if value is None else f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def over(value, other):
+    return "" if value is None else f"{value / other:.2f}"
+
+
+def markdown(head, rows):
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, *rows)).replace("\n", f"\n|{'---|' * len(head)}\n", 1)
+
+
+def gpu_rows(file, collective, ranks):
+    for group in json.loads((RESULTS / file).read_text())["groups"]:
+        if (group.get("collective", "all-reduce"), group["ranks"], group["type"], group["mode"]) == (collective, ranks, "bf16", "chain"):
+            return {row["bytes"]: row["times"] for row in group["rows"]}
+    sys.exit(f"tables: {file} has no {collective} of {ranks} ranks, bf16, chain")
+
+
+def best_peer(times):
+    return min(us for name, us in times.items() if not name.startswith("onehop"))
+
+
+def all_reduce(ranks):
+    """Microseconds of everybody, and ours over the best of the others: from ordinary and to symmetric memory."""
+    rows = gpu_rows("gpu-h200-all-reduce.json", "all-reduce", int(ranks))
+    lines = []
+    for size in SIZES:
+        times = rows[size]
+        pytorch = min(times["pytorch-one-shot"], times["pytorch-two-shot"])
+        ours, symmetric = times["onehop"], times.get("onehop-symmetric")
+        lines.append([spaced(size), us(ours), us(symmetric), us(times["nccl"]), us(times["nccl-sym"]), us(pytorch),
+                      over(ours, best_peer(times)), over(symmetric, best_peer(times))])
+    return markdown(["bytes", "onehop", "onehop, symmetric", "NCCL", "NCCL, windows", "PyTorch", "onehop / best other",
+                     "symmetric / best other"], lines)
+
+
+def gpu(collective, ranks):
+    """Microseconds of a collective, NCCL's best, and ours over it."""
+    rows = gpu_rows("gpu-h200-collectives.json", collective, int(ranks))
+    known = any("onehop-symmetric" in times for times in rows.values())
+    lines = []
+    for size in SIZES:
+        ours, symmetric, other = rows[size]["onehop"], rows[size].get("onehop-symmetric"), best_peer(rows[size])
+        lines.append([spaced(size), us(ours), *([us(symmetric)] if known else []), us(other), over(ours, other),
+                      *([over(symmetric, other)] if known else [])])
+    return markdown(["bytes", f"onehop, {ranks} ranks", *(["onehop, symmetric"] if known else []), "NCCL", "onehop / NCCL",
+                     *(["symmetric / NCCL"] if known else [])], lines)
+
+
+def host(collective):
+    """Microseconds of a collective between host ranks, and Open MPI's."""
+    results = json.loads((RESULTS / "host-2core-openmpi-collectives.json").read_text())["results"]
+    lines = {}
+    for row in results:
+        if row["collective"] == collective:
+            cells = lines.setdefault(row["bytes"], [spaced(row["bytes"])])
+            cells += [us(row["onehop_us"]), us(row["openmpi_us"]), over(row["onehop_us"], row["openmpi_us"])]
+    heads = [f"{head}{ranks} ranks" for ranks in (2, 4) for head in ("onehop, ", "Open MPI, ", "ratio, ")]
+    return markdown(["bytes", *heads], list(lines.values()))
+
+
+def span(values):
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def gpu_collectives():
+    """Ours over NCCL's best: from ordinary memory, short and long, and to symmetric memory."""
+    lines = []
+    for collective in COLLECTIVES[1:]:
+        cells = [collective]
+        for ranks in (2, 4):
+            rows = gpu_rows("gpu-h200-collectives.json", collective, ranks)
+            for name, wanted in (("onehop", lambda size: size <= 4 * MEGA), ("onehop", lambda size: size > 4 * MEGA),
+                                 ("onehop-symmetric", lambda size: size >= 256 * MEGA)):
+                ratios = [times[name] / best_peer(times) for size, times in rows.items() if wanted(size) and name in times]
+                cells.append(span(ratios) if ratios else "")
+        lines.append(cells)
+    heads = ("up to 4 MB", "16 MB to 1 GB", "256 MB to 1 GB, symmetric")
+    return markdown(["", *(f"{ranks} H200s: {head}" for ranks in (2, 4) for head in heads)], lines)
+
+
+def host_collectives():
+    """Ours over Open MPI's."""
+    results = json.loads((RESULTS / "host-2core-openmpi-collectives.json").read_text())["results"]
+    lines = []
+    for collective in COLLECTIVES:
+        cells = [collective]
+        for ranks in (2, 4):
+            for low, high in ((0, 16 * KILO), (64 * KILO, 4 * MEGA)):
+                ratios = [row["onehop_us"] / row["openmpi_us"] for row in results
+                          if (row["collective"], row["ranks"]) == (collective, ranks) and low <= row["bytes"] <= high]
+                cells.append(span(ratios))
+        lines.append(cells)
+    return markdown(["", *(f"{ranks} ranks: {size}" for ranks in (2, 4) for size in ("1 to 16 KB", "64 KB to 4 MB"))], lines)
+
+
+TABLES = {"all-reduce": all_reduce, "gpu": gpu, "host": host, "gpu-collectives": gpu_collectives, "host-collectives": host_collectives}
+
+
+def make(command):
+    name, *arguments = command.split()
+    if name not in TABLES:
+        sys.exit(f"tables: there is no table '{name}'; known: {' '.join(TABLES)}")
+    return TABLES[name](*arguments)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("table", nargs="*", help=f"a table to print: {' '.join(TABLES)}, with what it is of")
+    parser.add_argument("--check", action="store_true", help="compare the tables of all pages with their figures")
+    parser.add_argument("--write", action="store_true", help="rewrite them")
+    arguments = parser.parse_args()
+    if arguments.table:
+        print(make(" ".join(arguments.table)), end="")
+    if not (arguments.check or arguments.write):
+        return
+    seen = wrong = 0
+    for page in sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")]):
+        text = page.read_text()
+        made = TABLE.sub(lambda match: match[1] + make(match[2]), text)
+        seen += len(TABLE.findall(text))
+        if made == text:
+            continue
+        if arguments.write:
+            page.write_text(made)
+        else:
+            wrong += 1
+            print(f"{page.relative_to(ROOT)}: a table is not what its figures say; run bench/tables.py --write")
+    print(f"{seen} tables")
+    if wrong or not seen:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

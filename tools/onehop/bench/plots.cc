@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/plots.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+
+#include "base/check.h"
+#include "base/units.h"
+#include "bench/report.h"
+
+namespace onehop::cli {
+namespace {
+
+constexpr double kWidth = 460;
+constexpr double kHeight = 310;
+constexpr double kLeft = 62;
+constexpr double kRight = 16;
+constexpr double kRightOfNames = 96;  ///< where curves are named at their ends
+constexpr double kTop = 12;
+constexpr double kBottom = 32;
+constexpr double kLineHeight = 17;
+
+/// Curves differ in shape, too, for those who do not tell colours apart.
+enum class Mark : std::uint8_t { circle, square, triangle, diamond };
+
+struct Point {
+  double bytes = 0;
+  double value = 0;
+  double low = 0;  ///< of the band; equal to high for none
+  double high = 0;
+  Mark mark = Mark::circle;
+  std::string style;  ///< class of its mark
+  std::string note;   ///< shown when one points at it
+};
+
+struct Series {
+  std::string name;
+  std::string style;  ///< classes of its line
+  std::vector<Point> points;
+};
+
+struct Plot {
+  std::string title;
+  double base = 10;  ///< of the ticks of the value axis
+  std::string (*label)(double) = nullptr;
+  std::vector<Series> series;        ///< ours first
+  std::optional<double> baseline{};  ///< what values are relative to
+};
+
+/// A logarithmic scale onto pixels.
+struct Scale {
+  double low;
+  double high;
+  double from;
+  double to;
+
+  [[nodiscard]] double operator()(double value) const {
+    const double span = std::log(high / low);
+    return from + (to - from) * (span > 0 ? std::log(std::clamp(value, low, high) / low) / span : 0.5);
+  }
+};
+
+/// As the library prints it, with the hyphen CSS class names have.
+std::string css_class(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::one_shot:
+      return "one-shot";
+    case Algorithm::two_shot:
+      return "two-shot";
+    case Algorithm::none:
+      break;
+  }
+  return "none";
+}
+
+Mark mark_of(Algorithm algorithm) {
+  return algorithm == Algorithm::two_shot ? Mark::square : Mark::circle;
+}
+
+Mark mark_of_peer(std::size_t index) {
+  return index % 2 == 0 ? Mark::triangle : Mark::diamond;
+}
+
+std::string format_bandwidth(double value) {
+  return value < 1000 ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value);
+}
+
+std::string format_ratio(double value) {
+  return fmt::format("{:.3g}\u00d7", value);
+}
+
+std::string draw_mark(Mark mark, std::string_view style, double x, double y, const std::string& note) {
+  const std::string inside = note.empty() ? "" : fmt::format("<title>{}</title>", escape_html(note));
+  switch (mark) {
+    case Mark::circle:
+      return fmt::format(R"(<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="4.5">{}</circle>)", style, x, y,
+                         inside);
+    case Mark::square:
+      return fmt::format(R"(<rect class="dot {}" x="{:.1f}" y="{:.1f}" width="8.4" height="8.4">{}</rect>)",
+                         style, x - 4.2, y - 4.2, inside);
+    case Mark::triangle:
+      return fmt::format(R"(<path class="dot {}" d="M{:.1f} {:.1f}l5 8.7h-10z">{}</path>)", style, x, y - 5.4,
+                         inside);
+    case Mark::diamond:
+      return fmt::format(R"(<path class="dot {}" d="M{:.1f} {:.1f}l5.4 5.4-5.4 5.4-5.4-5.4z">{}</path>)",
+                         style, x, y - 5.4, inside);
+  }
+  return {};
+}
+
+/// Out to powers of the base, or half of one where that is ten: a label is always in sight, and little room
+/// is lost.
+Scale value_scale(const Plot& plot) {
+  double low = plot.baseline.value_or(plot.series.front().points.front().low);
+  double high = low;
+  for (const Series& series : plot.series) {
+    for (const Point& point : series.points) {
+      low = std::min(low, point.low);
+      high = std::max(high, point.high);
+    }
+  }
+  const double steps = plot.base == 10 ? 2 : 1;
+  const double unit = std::log(plot.base);
+  const auto rounded = [&](double value, double (*round)(double)) {
+    return std::pow(plot.base, round(steps * std::log(value) / unit) / steps);
+  };
+  low = rounded(low * 0.98, [](double v) { return std::floor(v); });
+  high = rounded(high * 1.02, [](double v) { return std::ceil(v); });
+  if (std::floor(std::log(high) / unit + 1e-9) < std::ceil(std::log(low) / unit - 1e-9))
+    low = std::pow(plot.base, std::floor(std::log(low) / unit));
+  return {low, high, kHeight - kBottom, kTop};
+}
+
+std::string draw_grid(const Plot& plot, const Scale& x, const Scale& y) {
+  std::string svg;
+  auto out = std::back_inserter(svg);
+  const auto horizontal = [&](std::string_view style, double at) {
+    fmt::format_to(out, R"(<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}"/>)", style,
+                   x.from, x.to, at, at);
+  };
+  const double unit = std::log(plot.base);
+  const int lowest = static_cast<int>(std::ceil(std::log(y.low) / unit - 1e-9));
+  const int highest = static_cast<int>(std::floor(std::log(y.high) / unit + 1e-9));
+  for (int power = lowest; power <= highest; ++power) {
+    const double tick = std::pow(plot.base, power);
+    horizontal("grid", y(tick));
+    fmt::format_to(out, R"(<text x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>)", x.from - 8, y(tick) + 4,
+                   plot.label(tick));
+  }
+  // Powers of two, at most eight labels.
+  const int first = static_cast<int>(std::ceil(std::log2(x.low) - 1e-9));
+  const int last = static_cast<int>(std::floor(std::log2(x.high) + 1e-9));
+  const int step = std::max(1, (last - first + 7) / 8);
+  for (int power = first; power <= last; power += step) {
+    const double at = x(std::ldexp(1.0, power));
+    fmt::format_to(out, R"(<line class="grid" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}"/>)", at, at,
+                   y.from, y.to);
+    fmt::format_to(out, R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>)", at, y.from + 20,
+                   format_size(std::uint64_t{1} << power));
+  }
+  fmt::format_to(out, R"(<path class="axis" fill="none" d="M{:.1f} {:.1f}V{:.1f}H{:.1f}"/>)", x.from, y.to,
+                 y.from, x.to);
+  if (plot.baseline) horizontal("baseline", y(*plot.baseline));
+  return svg;
+}
+
+/// The range of a series' values, such as from the quickest to the slowest samples.
+std::string draw_band(const Series& series, const Scale& x, const Scale& y) {
+  const bool flat =
+      std::all_of(series.points.begin(), series.points.end(), [](const Point& p) { return p.low == p.high; });
+  if (flat || series.points.size() < 2) return {};
+  std::string there;
+  std::string back;
+  for (const Point& point : series.points) {
+    fmt::format_to(std::back_inserter(there), "{}{:.1f} {:.1f}", there.empty() ? "M" : "L", x(point.bytes),
+                   y(point.high));
+    back = fmt::format("L{:.1f} {:.1f}", x(point.bytes), y(point.low)) + back;
+  }
+  return fmt::format(R"(<path class="band" d="{}{}Z"/>)", there, back);
+}
+
+/// Names at the ends of their curves, moved apart where those are close.
+std::string draw_names(const std::vector<Series>& all, const Scale& y) {
+  if (all.size() < 2) return {};
+  struct Name {
+    const Series* series;
+    double at;
+  };
+  std::vector<Name> names;
+  for (const Series& each : all) names.push_back({&each, y(each.points.back().value)});
+  std::stable_sort(names.begin(), names.end(), [](const Name& a, const Name& b) { return a.at < b.at; });
+  double next = kTop + kLineHeight / 2;
+  for (Name& name : names) {
+    name.at = std::max(name.at, next);
+    next = name.at + kLineHeight;
+  }
+  double lowest = kHeight - kBottom;
+  for (std::size_t i = names.size(); i-- > 0;) {
+    names[i].at = std::min(names[i].at, lowest);
+    lowest = names[i].at - kLineHeight;
+  }
+  std::string svg;
+  for (const Name& name : names) {
+    fmt::format_to(std::back_inserter(svg), R"(<text class="name {}-name" x="{:.1f}" y="{:.1f}">{}</text>)",
+                   name.series->style.substr(name.series->style.rfind(' ') + 1), kWidth - kRightOfNames + 10,
+                   name.at + 4, escape_html(name.series->name));
+  }
+  return svg;
+}
+
+std::string draw(const Plot& plot) {
+  const std::vector<Point>& ours = plot.series.front().points;
+  const Scale x{ours.front().bytes, ours.back().bytes, kLeft,
+                kWidth - (plot.series.size() > 1 ? kRightOfNames : kRight)};
+  const Scale y = value_scale(plot);
+  std::string curves;
+  std::string marks;
+  for (const Series& series : plot.series) {
+    std::string line;
+    std::string dots;
+    for (const Point& point : series.points) {
+      fmt::format_to(std::back_inserter(line), "{:.1f},{:.1f} ", x(point.bytes), y(point.value));
+      dots += draw_mark(point.mark, point.style, x(point.bytes), y(point.value), point.note);
+    }
+    // Ours come last, on top of the others.
+    curves = fmt::format(R"(<polyline class="{}" points="{}"/>)", series.style, line) + curves;
+    marks = dots + marks;
+  }
+  return fmt::format(
+      R"(<div class="card"><h2>{}</h2><svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}{}{}{}</svg></div>)",
+      plot.title, kWidth, kHeight, plot.title, draw_grid(plot, x, y), draw_band(plot.series.front(), x, y),
+      curves, marks, draw_names(plot.series, y));
+}
+
+/// A plot of `value` of our time and of each peer's.
+template <class Value>
+Plot plot_of(std::string title, std::string (*label)(double), const std::vector<BenchRow>& rows,
+             Value&& value) {
+  Plot plot{.title = std::move(title), .label = label, .series = {{"onehop", "curve", {}}}};
+  for (const BenchRow& row : rows) {
+    const double ours = value(row, row.time.median_us);
+    plot.series[0].points.push_back(
+        {static_cast<double>(row.bytes), ours, ours, ours, mark_of(row.algorithm), css_class(row.algorithm),
+         fmt::format("onehop, {}B: {} ({})", format_size(row.bytes), label(ours), to_string(row.algorithm))});
+  }
+  const std::vector<std::string> names = peer_names(rows);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    Series series{names[i], fmt::format("peer peer{}", i), {}};
+    for (const BenchRow& row : rows) {
+      const PeerTime* const peer = peer_of(row, names[i]);
+      if (peer == nullptr) continue;
+      const double theirs = value(row, peer->time.median_us);
+      series.points.push_back({static_cast<double>(row.bytes), theirs, theirs, theirs, mark_of_peer(i),
+                               fmt::format("peer{}-mark", i),
+                               fmt::format("{}, {}B: {}", names[i], format_size(row.bytes), label(theirs))});
+    }
+    plot.series.push_back(std::move(series));
+  }
+  return plot;
+}
+
+std::string legend(const std::vector<BenchRow>& rows) {
+  std::string out;
+  const auto add = [&](Mark mark, const std::string& style, std::string_view text) {
+    out += fmt::format(R"(<span><svg class="key" viewBox="0 0 12 12">{}</svg>{}</span>)",
+                       draw_mark(mark, style, 6, 6, ""), escape_html(text));
+  };
+  const std::vector<std::string> names = peer_names(rows);
+  for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
+    const bool used = std::any_of(rows.begin(), rows.end(),
+                                  [&](const BenchRow& row) { return row.algorithm == algorithm; });
+    if (!used) continue;
+    add(mark_of(algorithm), css_class(algorithm),
+        fmt::format("{}{}", names.empty() ? "" : "onehop, ", to_string(algorithm)));
+  }
+  for (std::size_t i = 0; i < names.size(); ++i)
+    add(mark_of_peer(i), fmt::format("peer{}-mark", i), names[i]);
+  return out;
+}
+
+}  // namespace
+
+std::string escape_html(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string format_time(double us) {
+  if (us >= 1e6) return fmt::format("{:.3g} s", us / 1e6);
+  if (us >= 1e3) return fmt::format("{:.3g} ms", us / 1e3);
+  return fmt::format("{:.3g} \u00b5s", us);
+}
+
+std::vector<std::string> peer_names(const std::vector<BenchRow>& rows) {
+  std::vector<std::string> names;
+  for (const BenchRow& row : rows) {
+    for (const PeerTime& peer : row.peers) {
+      if (peer.time.median_us > 0 && std::find(names.begin(), names.end(), peer.name) == names.end())
+        names.push_back(peer.name);
+    }
+  }
+  return names;
+}
+
+const PeerTime* peer_of(const BenchRow& row, const std::string& name) {
+  for (const PeerTime& peer : row.peers) {
+    if (peer.name == name && peer.time.median_us > 0) return &peer;
+  }
+  return nullptr;
+}
+
+std::string draw_plots(const BenchReport& report) {
+  // A logarithm has no place for nothing.
+  std::vector<BenchRow> rows;
+  for (const BenchRow& row : report.rows) {
+    if (row.bytes > 0 && row.time.min_us > 0) rows.push_back(row);
+  }
+  if (rows.empty()) return {};
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const BenchRow& a, const BenchRow& b) { return a.bytes < b.bytes; });
+
+  Plot time = plot_of("Time per call (median; band: min to p95)", format_time, rows,
+                      [](const BenchRow&, double us) { return us; });
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    time.series[0].points[i].low = rows[i].time.min_us;
+    time.series[0].points[i].high = rows[i].time.p95_us;
+  }
+  std::string plots;
+
+  std::vector<BenchRow> compared;
+  std::copy_if(rows.begin(), rows.end(), std::back_inserter(compared),
+               [](const BenchRow& row) { return ratio_to_peers(row).has_value(); });
+  if (!compared.empty()) {
+    Plot relative = plot_of("Time relative to the fastest peer", format_ratio, compared,
+                            [](const BenchRow& row, double us) {
+                              return us / row.time.median_us * ratio_to_peers(row).value_or(1);
+                            });
+    relative.base = 2;
+    relative.baseline = 1;
+    plots += draw(relative);
+  }
+  plots += draw(time);
+  // One rank uses no bus.
+  const bool on_bus =
+      std::all_of(rows.begin(), rows.end(), [](const BenchRow& row) { return row.busbw > 0; });
+  if (on_bus) {
+    plots += draw(plot_of("Bus bandwidth (GB/s)", format_bandwidth, rows, [](const BenchRow& row, double us) {
+      return row.busbw * row.time.median_us / us;
+    }));
+  }
+  return fmt::format(R"(<div class="plots">{}</div><p class="legend">{}<span>Both axes are logarithmic; )"
+                     R"(point at a mark for its value.</span></p>)",
+                     plots, legend(rows));
+}
+
+}  // namespace onehop::cli

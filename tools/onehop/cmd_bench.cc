@@ -27,7 +27,6 @@
 #include "binding.h"
 #include "commands.h"
 #include "launcher.h"
-#include "machine_info.h"
 #include "output.h"
 
 namespace onehop::cli {
@@ -275,10 +274,6 @@ struct KeptReport {
 
 /// A member's part; rank 0 (alone) has `kept`, and shows and keeps what was found.
 void run_member(Group& group, BenchOptions options, KeptReport* kept, Watchdog* watchdog) {
-  // Not before: how a group waits depends on how many processors its ranks have between them, and each looks
-  // at its own.
-  (void)machine_info();
-  bind_this_thread(options.binding, group.rank().value, group.size());
   options.tuning = group.tuning_file();
   const auto alive = [watchdog](std::string_view what) {
     if (watchdog != nullptr) watchdog->alive(what);
@@ -332,7 +327,8 @@ int run_in_job(BenchOptions options, const JobInfo& job, bool ranks_given, Devic
   if (options.nccl) forbid_nccl_multicast();
   const std::unique_ptr<Watchdog> watchdog = watch(options);  // outlives the group, which waits for its GPU
   std::optional<KeptReport> kept;
-  if (job.rank == Rank{0}) kept.emplace(options, job.launcher);
+  if (job.rank == Rank{0}) kept.emplace(options, job.launcher);  // looks at the machine, before it is bound
+  bind_this_thread(plan_binding(options.binding, job.size), job.rank.value);
   Group group = Group::from_env(join);
   run_member(group, options, kept ? &*kept : nullptr, watchdog.get());
   return kExitOk;
@@ -342,6 +338,7 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
   if (options.nccl) forbid_nccl_multicast();
   const std::unique_ptr<Watchdog> watchdog = watch(options);
   const std::shared_ptr<Store> store = memory_store();
+  const std::vector<cpu_set_t> binding = plan_binding(options.binding, options.ranks);
   std::mutex mutex;
   std::vector<RankFailure> failures;
   const auto failed = [&](int rank, ErrorCode code, const std::string& message) {
@@ -357,6 +354,7 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
         if (options.cuda) join.device = device_of(rank, gpus.count, ranks_may_share_gpus());
         join.rank = Rank{rank};
         join.size = options.ranks;
+        bind_this_thread(binding, rank);
         Group group = Group::join(store, join);
         run_member(group, options, rank == 0 ? &kept : nullptr, watchdog.get());
       } catch (const Error& error) {

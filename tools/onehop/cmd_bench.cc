@@ -447,7 +447,7 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
                   "tuned, or legacy: which sizes go one-shot and two-shot in PyTorch (all-reduce)")
       ->capture_default_str()
       ->type_name("NAME");
-  sub->add_option("--bind", arguments->binding, "Host ranks: none, cores (one each) or numa (a node each)")
+  sub->add_option("--bind", arguments->binding, fmt::format("Host ranks. {}", kBindHelp))
       ->capture_default_str()
       ->type_name("WHERE");
   sub->add_option("--repeat", arguments->repeat,

@@ -130,8 +130,7 @@ void refuse_for_collective(const Arguments& arguments, const BenchOptions& optio
     throw UsageError(
         fmt::format("--factor makes no sense for --op {}; it is for premul_sum", to_string(options.op)));
   }
-  if (is_stdout(options.json_path) && is_stdout(options.html_path))
-    throw UsageError("'--json -' and '--html -' would both write to standard output");
+  refuse_same_place("--json", options.json_path, "--html", options.html_path);
   if (options.algorithm && options.policy == AlgorithmPolicy::legacy)
     throw UsageError("--policy legacy chooses the algorithm; leave out --algorithm");
   if (options.nccl && options.op == ReduceOp::premul_sum) {
@@ -457,8 +456,11 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_flag("--wide", arguments->wide, "All columns; else what fits 80");
   sub->add_option("--json", arguments->json_path,
                   "Write the results as JSON; '-': to standard output, no table")
-      ->type_name(kOutputType);
-  sub->add_option("--html", arguments->html_path, "Write a page with plots")->type_name(kOutputType);
+      ->type_name(kOutputType)
+      ->check(complaint_about_output);
+  sub->add_option("--html", arguments->html_path, "Write a page with plots")
+      ->type_name(kOutputType)
+      ->check(complaint_about_output);
   sub->callback([arguments, command_line, &run] {
     const BenchOptions options = parse(*arguments);
     (void)parse_device(arguments->device);

@@ -181,6 +181,8 @@ const Mistake kMistakes[] = {
     {"P2pUnknownOption", {"p2p-check", "--fast"}, 2, "--fast"},
     {"P2pDeviceNoNumber", {"p2p-check", "--devices", "0,x"}, 2, "--devices"},
     {"P2pDeviceNegative", {"p2p-check", "--devices=-1,0"}, 2, "device -1"},
+    {"P2pDeviceEmpty", {"p2p-check", "--devices", ""}, 2, "--devices: names no device"},
+    {"TopoDeviceEmpty", {"topo", "--devices="}, 2, "--devices"},
     {"P2pOneDevice", {"p2p-check", "--devices", "3"}, 2, "only device 3"},
     {"P2pSizeWithUnknownUnit", {"p2p-check", "--size", "12Q"}, 2, "'12Q'"},
     {"P2pSizeZero", {"p2p-check", "--size", "0"}, 2, "'0'"},

@@ -99,7 +99,8 @@ void add_p2p_check(CLI::App& app, std::function<int()>& run) {
   sub->footer(kFooter);
   sub->add_option("--devices", arguments->devices, "Pairs of these devices alone, such as 0,1")
       ->delimiter(',')
-      ->type_name("LIST");
+      ->type_name("LIST")
+      ->check(complaint_about_devices);
   sub->add_option("--size", arguments->size, "Bytes per transfer (default 256M; 16M with --quick)")
       ->type_name("BYTES");
   sub->add_flag("--quick", arguments->quick, "Verify, but measure no bandwidth");

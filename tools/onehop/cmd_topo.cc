@@ -91,6 +91,7 @@ void add_topo(CLI::App& app, std::function<int()>& run) {
   sub->add_option("--devices", options->devices, "Add the verdict for these devices alone, such as 0,1")
       ->delimiter(',')
       ->type_name("LIST")
+      ->check(complaint_about_devices)
       ->excludes(svg);
   sub->callback([options, json, &run] {
     if (*json && options->json.empty()) options->json = "-";

@@ -18,7 +18,7 @@
 namespace onehop {
 
 /// Raised with every change of any message below or of the shared-memory layout.
-inline constexpr std::uint16_t kProtocolVersion = 3;
+inline constexpr std::uint16_t kProtocolVersion = 4;
 /// Longest text of an error that travels.
 inline constexpr std::size_t kMaxErrorText = 2048;
 /// Payload of one mesh message.

@@ -14,8 +14,8 @@
 #include "kernel/host/reduce.h"
 #include "os/fault_point.h"
 #include "os/fork_guard.h"
-#include "os/host_id.h"
 #include "os/mapping.h"
+#include "os/processors.h"
 
 namespace onehop {
 namespace {
@@ -75,17 +75,23 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
   const bool on_host = options_.device.is_host();
   const std::size_t staging = on_host ? options_.scratch_bytes : os::page_size();
   const std::size_t pair_area = on_host ? host::Pairs::area_bytes(size(), staging) : 0;
-  segments_ =
-      exchange_blocks(*host_memory_, staging, sizeof(host::SegmentHeader) + pair_area, deadline, "joining");
+  const auto announce = [](std::byte* own) {
+    reinterpret_cast<host::SegmentHeader*>(own)->processors = os::usable_processors();
+  };
+  segments_ = exchange_blocks(*host_memory_, staging, sizeof(host::SegmentHeader) + pair_area, deadline,
+                              "joining", nullptr, announce);
   std::vector<host::Team::Member> members;
   std::vector<host::Pairs::Member> pair_members;
+  std::vector<os::Processors> processors;
   for (const std::shared_ptr<Block>& segment : segments_) {
     auto* const header = reinterpret_cast<host::SegmentHeader*>(segment->data());
     std::byte* const area = segment->data() + sizeof(host::SegmentHeader);
     members.push_back({.header = header, .staging = area + pair_area});
     pair_members.push_back({.bell = &header->bell, .area = area});
+    processors.push_back(header->processors);
   }
-  team_ = host::Team(rank().value, std::move(members), staging, os::usable_cpus());
+  team_ = host::Team(rank().value, std::move(members), staging,
+                     os::SpinPolicy::for_ranks(os::can_run_at_once(processors)));
   if (on_host) pairs_ = host::Pairs(rank().value, pair_members, staging);
   if (!options_.device.is_host()) start_device(deadline);
 }
@@ -215,7 +221,8 @@ void Group::State::agree(const Status& own, const Deadline& deadline, const char
 
 MappedBlocks Group::State::exchange_blocks(const MemoryBackend& backend, std::size_t bytes, std::size_t extra,
                                            const Deadline& deadline, const char* phase,
-                                           const BufferOptions* options) {
+                                           const BufferOptions* options,
+                                           const std::function<void(std::byte*)>& initialize) {
   Allocation own;
   LocalOffer offer;  // stands until everyone has agreed below
   BlockNotice notice;
@@ -227,6 +234,7 @@ MappedBlocks Group::State::exchange_blocks(const MemoryBackend& backend, std::si
     if (options != nullptr) SymmetricBuffer::State::require_usable(*options);
     require(bytes > 0 && bytes <= kMaxBlockBytes, "cannot allocate {} bytes of symmetric memory", bytes);
     own = backend.create(bytes + extra);
+    if (initialize) initialize(own.block->data());
     offer = LocalOffer(own.block);
     notice.offer = offer.number();
     notice.has_descriptor = static_cast<bool>(own.handle.descriptor);
@@ -292,13 +300,16 @@ void Group::State::log_beginning(const char* how, std::chrono::steady_clock::tim
   log::info("onehop {}: {} '{}' as rank {} of {} in {:.1f} ms: {}, memory shared by {}, tuning {}", version(),
             how, options_.name, rank().value, size(), ms, device, sharing(), tuning);
   if (rank() != Rank{0}) return;
-  log::info("group '{}': policy {}, scratch {} per rank{}, timeout {} ms, calls compared {}", options_.name,
+  log::info("group '{}': policy {}, scratch {} per rank{}, timeout {} ms, calls compared {}{}", options_.name,
             options_.policy == AlgorithmPolicy::legacy ? "legacy" : "tuned",
             format_size(options_.scratch_bytes),
             options_.copy_scratch_bytes == 0
                 ? ""
                 : fmt::format(" and {} for copy engines", format_size(options_.copy_scratch_bytes)),
-            options_.timeout.count(), on_host || checks_calls_ ? "always" : "never (ONEHOP_CHECK=1 does)");
+            options_.timeout.count(), on_host || checks_calls_ ? "always" : "never (ONEHOP_CHECK=1 does)",
+            !on_host               ? ""
+            : team_.spin().spins() ? ", waits spin"
+                                   : ", waits yield (ranks share processors)");
 }
 
 std::array<std::uint64_t, kAlgorithmCount> Group::State::usage() const {

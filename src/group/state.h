@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <new>
 #include <optional>
@@ -158,10 +159,12 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   }
   /// Collective: `bytes` of memory on every rank, as the user asked for them, and `extra` of our own before
   /// them; mapped by every rank, in rank order.
-  /// `options`, if any, must be the same on all ranks.
+  /// `options`, if any, must be the same on all ranks. `initialize`, if any, gets the own memory before
+  /// another rank can map it.
   [[nodiscard]] MappedBlocks exchange_blocks(const MemoryBackend& backend, std::size_t bytes,
                                              std::size_t extra, const Deadline& deadline, const char* phase,
-                                             const BufferOptions* options = nullptr);
+                                             const BufferOptions* options = nullptr,
+                                             const std::function<void(std::byte*)>& initialize = {});
   /// Collective. All ranks throw what a rank passes as `refusal`.
   [[nodiscard]] std::optional<Group> split(int color, int key, Status refusal = {});
   [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes, const BufferOptions& options);

@@ -34,10 +34,12 @@ inline void ring(Doorbell& bell) {
 struct SpinPolicy {
   std::uint32_t tight = 0;  ///< look without pausing: the answer is some cache misses away
 
-  /// With a core for every rank a tight spin answers fastest; it is short, because ranks can share a core all
-  /// the same while other programs run, and then every look is in the way of what it looks for. With fewer
-  /// cores give the core away at once. sched_yield returns at once where nobody else wants the core.
-  static SpinPolicy for_ranks(int ranks, int cpus) { return {.tight = ranks <= cpus ? 2000U : 1U}; }
+  /// When every rank can have a core of its own (can_run_at_once) a tight spin answers fastest; it is short,
+  /// because ranks can share a core all the same while other programs run, and then every look is in the way
+  /// of what it looks for. Else give the core away at once. sched_yield returns at once where nobody else
+  /// wants the core.
+  static SpinPolicy for_ranks(bool core_each) { return {.tight = core_each ? 2000U : 1U}; }
+  [[nodiscard]] bool spins() const { return tight > 1; }
 };
 
 /// A deadline that starts once waiting got slow, so that the fast path reads no clock. It covers

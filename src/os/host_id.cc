@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/host_id.h"
 
-#include <sched.h>
 #include <unistd.h>
-
-#include <algorithm>
 
 #include "base/check.h"
 #include "os/text_file.h"
@@ -31,14 +28,6 @@ std::string hostname() {
   char name[256] = {};
   if (::gethostname(name, sizeof name - 1) != 0) return "unknown";
   return name;
-}
-
-int usable_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  // Fails only on machines with more than 1024 processors, where the exact number matters least.
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-  return std::max(1, CPU_COUNT(&set));
 }
 
 }  // namespace onehop::os

@@ -10,7 +10,5 @@ namespace onehop::os {
 [[nodiscard]] std::string boot_id();
 /// For messages only; containers of one host have different names.
 [[nodiscard]] std::string hostname();
-/// Hardware threads this process may run on.
-[[nodiscard]] int usable_cpus();
 
 }  // namespace onehop::os

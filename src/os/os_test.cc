@@ -382,7 +382,6 @@ TEST(ForkGuard, ChildsCopyOfASocketIsCutOff) {
 TEST(HostId, IsThereAndStable) {
   EXPECT_EQ(boot_id(), boot_id());
   EXPECT_EQ(boot_id().size(), 36u);
-  EXPECT_GE(usable_cpus(), 1);
   EXPECT_NE(random_id(), random_id());
   EXPECT_EQ(to_hex(random_id()).size(), 32u);
 }

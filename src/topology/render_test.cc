@@ -105,10 +105,10 @@ TEST(TopologyText, MatchesTheGoldenFiles) {
   for (const char* name : kShipped) expect_golden(name, shipped(name).to_text());
 }
 
-TEST(TopologyText, FitsIntoAHundredColumnsForEightDevices) {
+TEST(TopologyText, FitsInto80ColumnsForEightDevices) {
   for (const char* name : kShipped) {
     const std::string text = shipped(name).to_text();
-    EXPECT_LE(widest_line(text.substr(0, text.find("\nNotes\n"))), 100u) << name;
+    EXPECT_LE(widest_line(text.substr(0, text.find("\nNotes\n"))), 80u) << name;
   }
   HostInfo interleaved{
       .hostname = "h", .cpu_model = "", .cores = 128, .cpus = 128, .numa_nodes = {}, .caches = {}};
@@ -118,8 +118,21 @@ TEST(TopologyText, FitsIntoAHundredColumnsForEightDevices) {
   std::vector<DeviceInfo> devices(8, device_named(std::string(256, 'u'), std::string(256, 'n')));
   for (DeviceInfo& device : devices) device.fabric = FabricState::in_progress;
   const std::string text = Topology(interleaved, devices).to_text();
-  EXPECT_LE(widest_line(text), 100u) << text;
+  EXPECT_LE(widest_line(text), 80u) << text;
   EXPECT_THAT(text, HasSubstr("123,125,127\n"));
+}
+
+TEST(TopologyText, NamesThePciDomainWhereThereAreSeveral) {
+  DeviceInfo first = device_named("a");
+  DeviceInfo second = device_named("b");
+  first.pci_bus_id = "00000000:19:00.0";
+  second.pci_bus_id = "00000000:3b:00.0";
+  EXPECT_THAT(Topology({}, {first, second}).to_text(), HasSubstr("  19:00.0  "));
+  second.pci_bus_id = "00000001:3b:00.0";
+  EXPECT_THAT(Topology({}, {first, second}).to_text(),
+              AllOf(HasSubstr("  0000:19:00.0  "), HasSubstr("  0001:3b:00.0  ")));
+  second.pci_bus_id = "10000001:3b:00.0";
+  EXPECT_THAT(Topology({}, {first, second}).to_text(), HasSubstr("  10000001:3b:00.0  "));
 }
 
 TEST(TopologyText, MarksWhatIsUnknownAndWhoCannotReachWhom) {

@@ -15,8 +15,8 @@
 namespace onehop {
 namespace {
 
-constexpr std::size_t kColumns = 100;
-constexpr std::size_t kMaxName = 26;         ///< of a device; longer ones are cut so that a line fits
+constexpr std::size_t kColumns = 80;
+constexpr std::size_t kMaxName = 16;         ///< of a device; longer ones are cut so that a line fits
 constexpr std::size_t kShortUuid = 12;       ///< "GPU-" and eight digits, what `nvidia-smi -L` users compare
 constexpr std::string_view kNoAccess = "*";  ///< marks pairs that cannot map each other's memory
 constexpr std::string_view kTooOld = "!";    ///< marks devices that onehop cannot use
@@ -103,15 +103,34 @@ std::string or_dash(const std::string& text) {
   return text.empty() ? "-" : text;
 }
 
+/// Without what all names have in common.
+std::string short_name(const std::string& name) {
+  std::string_view rest = name;
+  for (const std::string_view maker : {"NVIDIA ", "Tesla "}) {
+    if (rest.starts_with(maker)) rest.remove_prefix(maker.size());
+  }
+  return or_dash(std::string(rest.substr(0, kMaxName)));
+}
+
+/// Without the domain where all devices are in the first one, as lspci has it; else with four digits of it,
+/// which is all that most domains have.
+std::string short_bus_id(const std::string& bus_id, bool one_domain) {
+  const std::size_t domain = one_domain ? 9 : bus_id.starts_with("0000") ? 4 : 0;
+  return or_dash(bus_id.substr(std::min(domain, bus_id.size())));
+}
+
 std::string devices_text(const Topology& topology) {
   constexpr std::size_t kFields = 8;
   using Row = std::array<std::string, kFields>;
   std::vector<Row> rows{{"", "name", "bus id", "numa", "arch", "memory", "uuid", "fabric"}};
+  const bool one_domain = std::ranges::all_of(topology.devices(), [](const DeviceInfo& device) {
+    return device.pci_bus_id.empty() || device.pci_bus_id.starts_with("00000000:");
+  });
   for (std::size_t i = 0; i < topology.devices().size(); ++i) {
     const DeviceInfo& device = topology.devices()[i];
     const int cc = device.compute_capability;
     rows.push_back(
-        {gpu(i), or_dash(fmt::format("{:.{}}", device.name, kMaxName)), or_dash(device.pci_bus_id),
+        {gpu(i), short_name(device.name), short_bus_id(device.pci_bus_id, one_domain),
          device.numa_node < 0 ? "-" : fmt::format("{}", device.numa_node),
          cc == 0 ? "-" : fmt::format("{}.{}{}", cc / 10, cc % 10, render::too_old(device) ? kTooOld : ""),
          device.memory_bytes == 0 ? "-" : render::human_bytes(device.memory_bytes),
@@ -136,16 +155,21 @@ std::string devices_text(const Topology& topology) {
   return out;
 }
 
-/// Breaks `text` at commas so that no line exceeds kColumns; later lines are indented by `indent`.
+/// Breaks `text` at commas, or where there is none at a space, so that no line exceeds kColumns; later lines are indented by `indent`.
 std::string wrap(const std::string& text, std::size_t indent) {
   std::string out;
   std::size_t start = 0;
   std::size_t room = kColumns;
   while (text.size() - start > room) {
-    const std::size_t comma = text.rfind(',', start + room - 1);
-    if (comma == std::string::npos || comma <= start) break;
-    out += fmt::format("{}\n{:{}}", text.substr(start, comma + 1 - start), "", indent);
-    start = comma + 1;
+    const auto last = [&](char c) {
+      const std::size_t at = text.rfind(c, start + room - 1);
+      return at == std::string::npos || at <= start ? start : at;
+    };
+    const std::size_t comma = last(',');
+    const std::size_t end = comma != start ? comma + 1 : last(' ');
+    if (end == start) break;
+    out += fmt::format("{}\n{:{}}", text.substr(start, end - start), "", indent);
+    start = end;
     room = kColumns - indent;
   }
   return out + text.substr(start) + '\n';

@@ -214,9 +214,26 @@ TEST_F(Bench, JsonOfTheMachineGoesBesideTheTextOrInsteadOfIt) {
     const Result both = run({each, "--json", path}, options_);
     EXPECT_EQ(both.exit_code, 0) << both.err;
     EXPECT_THAT(both.out, HasSubstr(std::string("onehop ") + each + " --json "));
-    EXPECT_TRUE(json::parse(read(path)).is_object());
+    const json document = json::parse(read(path));
+    const json& origin = each == std::string("topo") ? document.at("written") : document;
+    EXPECT_EQ(origin.at("command"), std::string("onehop ") + each + " --json " + path.string());
+    EXPECT_TRUE(origin.contains("date") && origin.contains("host"));
     EXPECT_TRUE(json::parse(run({each, "--json", "-"}, options_).out).is_object());
     EXPECT_TRUE(json::parse(run({each, "--json"}, options_).out).is_object());
+  }
+}
+
+TEST_F(Bench, FileNamesMayBeAnyBytes) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"bench", "all-reduce", "--device", "host", "--ranks", "2", "--sizes", "4K"},
+        std::vector<std::string>{"topo"}, std::vector<std::string>{"doctor"}}) {
+    const std::string path = (base_ / "caf\xe9.json").string();
+    std::vector<std::string> arguments = words;
+    arguments.insert(arguments.end(), {"--json", path});
+    const Result result = run(arguments, options_);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_TRUE(json::parse(read(path)).is_object());
+    std::filesystem::remove(path);
   }
 }
 
@@ -228,6 +245,7 @@ TEST_F(Bench, ComparesReports) {
   const Result result = run({"compare", a, b, "--threshold", "1000", "--fail"}, options_);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(rows(result.out), AllOf(SizeIs(2), Each(SizeIs(5))));
+  EXPECT_THAT(result.out, HasSubstr(": onehop compare"));
 }
 
 TEST_F(Bench, MovesEveryTypeAndFromOrToEveryRoot) {

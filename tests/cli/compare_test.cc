@@ -53,6 +53,17 @@ TEST(Compare, RowsAreFasterSlowerOrTheSameWithinTheThreshold) {
   EXPECT_EQ(result.slower, 1u);
 }
 
+TEST(Compare, AnInterruptedRunIsNamed) {
+  const auto of = [](bool complete) {
+    const json document = {{"format", "onehop-bench"},
+                           {"complete", complete},
+                           {"results", {{{"bytes", 4}, {"time_us", {{"median", 1}}}}}}};
+    return parse_report(document.dump(), "r");
+  };
+  EXPECT_THAT(compare(of(true), of(false), 0.05).differences, ElementsAre("complete: true, false"));
+  EXPECT_THAT(compare(of(true), of(true), 0.05).differences, ::testing::IsEmpty());
+}
+
 TEST(Compare, TheTextFits80ColumnsAndNamesFilesSettingsAndTheMean) {
   const Comparison result = compare(report("a.json", {{1024, 10}, {2048, 10}}),
                                     report("b.json", {{1024, 20}, {2048, 5}}, "bf16"), 0.05);

@@ -9,12 +9,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/command.h"
 
 namespace onehop::test {
 namespace {
 
+using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -224,6 +227,53 @@ TEST_F(Launch, RanksInheritNoDescriptorOfTheLaunchers) {
   (void)::pclose(direct);
   EXPECT_EQ(run(shell({"-n", "1"}, count), options_).out, line);
   EXPECT_EQ(run(shell({"-n", "1", "--tag-output"}, count), options_).out, std::string("[0] ") + line);
+}
+
+/// Where a process runs, as the kernel lists it.
+const char* const kWhere = "grep Cpus_allowed_list /proc/self/status";
+
+TEST_F(Launch, BindsEveryRankToACoreOrANode) {
+  const json machine = json::parse(run({"topo", "--json", "-"}, options_).out).at("host");
+  const int cores = machine.at("cores");
+  std::vector<std::string> on_cores =
+      lines_of(run(shell({"-n", "3", "--bind", "cores", "--tag-output"}, kWhere), options_).out);
+  ASSERT_THAT(on_cores, SizeIs(3));
+  std::sort(on_cores.begin(), on_cores.end());  // by their tags
+  std::set<std::string> places;
+  for (const std::string& line : on_cores) places.insert(line.substr(line.find("Cpus")));
+  EXPECT_THAT(places, SizeIs(std::min(cores, 3)))
+      << "neighbours on different cores, as far as there are some";
+
+  const Result on_nodes = run(shell({"-n", "2", "--bind", "numa"}, kWhere), options_);
+  EXPECT_THAT(lines_of(on_nodes.out), SizeIs(2)) << on_nodes.err;
+}
+
+TEST_F(Launch, LeavesRanksWhereItRunsItselfUnlessAsked) {
+  const Result plain = run(shell({"-n", "1"}, kWhere), options_);
+  EXPECT_EQ(run(shell({"-n", "1", "--bind", "none"}, kWhere), options_).out, plain.out);
+}
+
+TEST_F(Launch, BindsAmongTheProcessorsThatItMayUseItself) {
+  std::vector<std::string> within_one = {"launch", "-n", "1", "--bind", "cores", "--", ONEHOP_COMMAND};
+  const std::string one = run(shell({"-n", "1", "--bind", "cores"}, kWhere), options_).out;
+  for (const char* where : {"cores", "numa"}) {
+    std::vector<std::string> nested = within_one;
+    for (const std::string& word : shell({"-n", "2", "--bind", where}, kWhere)) nested.push_back(word);
+    EXPECT_EQ(run(nested, options_).out, one + one);
+  }
+}
+
+TEST_F(Launch, RanksOnCoresOfTheirOwnSpin) {
+  const json machine = json::parse(run({"topo", "--json", "-"}, options_).out).at("host");
+  if (machine.at("cores") < 2) GTEST_SKIP() << "needs two cores";
+  options_.environment["ONEHOP_LOG"] = "info";
+  const std::vector<std::string> bench = {ONEHOP_COMMAND, "bench", "all-reduce", "--device", "host",
+                                          "--sizes",      "4K",    "--iters",    "2"};
+  std::vector<std::string> bound = {"launch", "-n", "2", "--bind", "cores", "--"};
+  bound.insert(bound.end(), bench.begin(), bench.end());
+  const Result result = run(bound, options_);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("calls compared always, waits spin"));
 }
 
 }  // namespace

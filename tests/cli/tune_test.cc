@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -97,6 +98,21 @@ TEST_F(Tune, WritesATableForTheseRanksAndAllSizesThatGroupsFollow) {
   ASSERT_EQ(measured.exit_code, 0) << measured.err;
   EXPECT_THAT(measured.out, HasSubstr("tuning " + path));
   EXPECT_EQ(json::parse(read(base_ / "r.json")).at("run").at("tuning"), path);
+}
+
+TEST_F(Tune, ShowsTheFiguresOfEveryWayBeforeItChooses) {
+  const Result result = tune({"--ranks", "2", "--sizes", "4K,64K"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<std::string> lines = lines_of(result.err);
+  EXPECT_THAT(lines.front(), HasSubstr(": onehop tune --device host"));
+  const auto at = [&](const std::string& text) {
+    return std::find_if(lines.begin(), lines.end(),
+                        [&](const std::string& line) { return line.starts_with(text); });
+  };
+  EXPECT_LT(at("# default: 4K "), at("# one-shot in chunks of 64K: 4K "));
+  EXPECT_LT(at("# one-shot in chunks of 64K: 4K "), at("# 2 host ranks, bf16"));
+  ASSERT_NE(at("# 2 host ranks, bf16"), lines.end());
+  for (const std::string& line : lines) EXPECT_LE(line.size(), 80u) << line;
 }
 
 TEST_F(Tune, PrintsTheTableWhenNoFileIsNamed) {

@@ -76,11 +76,11 @@ std::vector<cpu_set_t> plan_binding(Binding binding, int ranks) {
   return plan;
 }
 
-void bind_this_thread(Binding binding, int rank, int ranks) {
-  if (binding == Binding::none) return;
-  const cpu_set_t set = plan_binding(binding, ranks)[static_cast<std::size_t>(rank)];
+void bind_this_thread(const std::vector<cpu_set_t>& plan, int rank) {
+  if (plan.empty()) return;
+  const cpu_set_t& set = plan[static_cast<std::size_t>(rank)];
   if (::sched_setaffinity(0, sizeof set, &set) != 0)
-    fail_errno(errno, fmt::format("--bind {}: cannot bind rank {}", to_string(binding), rank));
+    fail_errno(errno, fmt::format("--bind: cannot bind rank {}", rank));
 }
 
 }  // namespace onehop::cli

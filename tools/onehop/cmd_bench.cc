@@ -27,7 +27,6 @@
 #include "binding.h"
 #include "commands.h"
 #include "launcher.h"
-#include "machine_info.h"
 #include "output.h"
 
 namespace onehop::cli {
@@ -131,8 +130,7 @@ void refuse_for_collective(const Arguments& arguments, const BenchOptions& optio
     throw UsageError(
         fmt::format("--factor makes no sense for --op {}; it is for premul_sum", to_string(options.op)));
   }
-  if (is_stdout(options.json_path) && is_stdout(options.html_path))
-    throw UsageError("'--json -' and '--html -' would both write to standard output");
+  refuse_same_place("--json", options.json_path, "--html", options.html_path);
   if (options.algorithm && options.policy == AlgorithmPolicy::legacy)
     throw UsageError("--policy legacy chooses the algorithm; leave out --algorithm");
   if (options.nccl && options.op == ReduceOp::premul_sum) {
@@ -275,10 +273,6 @@ struct KeptReport {
 
 /// A member's part; rank 0 (alone) has `kept`, and shows and keeps what was found.
 void run_member(Group& group, BenchOptions options, KeptReport* kept, Watchdog* watchdog) {
-  // Not before: how a group waits depends on how many processors its ranks have between them, and each looks
-  // at its own.
-  (void)machine_info();
-  bind_this_thread(options.binding, group.rank().value, group.size());
   options.tuning = group.tuning_file();
   const auto alive = [watchdog](std::string_view what) {
     if (watchdog != nullptr) watchdog->alive(what);
@@ -332,7 +326,8 @@ int run_in_job(BenchOptions options, const JobInfo& job, bool ranks_given, Devic
   if (options.nccl) forbid_nccl_multicast();
   const std::unique_ptr<Watchdog> watchdog = watch(options);  // outlives the group, which waits for its GPU
   std::optional<KeptReport> kept;
-  if (job.rank == Rank{0}) kept.emplace(options, job.launcher);
+  if (job.rank == Rank{0}) kept.emplace(options, job.launcher);  // looks at the machine, before it is bound
+  bind_this_thread(plan_binding(options.binding, job.size), job.rank.value);
   Group group = Group::from_env(join);
   run_member(group, options, kept ? &*kept : nullptr, watchdog.get());
   return kExitOk;
@@ -342,6 +337,7 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
   if (options.nccl) forbid_nccl_multicast();
   const std::unique_ptr<Watchdog> watchdog = watch(options);
   const std::shared_ptr<Store> store = memory_store();
+  const std::vector<cpu_set_t> binding = plan_binding(options.binding, options.ranks);
   std::mutex mutex;
   std::vector<RankFailure> failures;
   const auto failed = [&](int rank, ErrorCode code, const std::string& message) {
@@ -357,6 +353,7 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
         if (options.cuda) join.device = device_of(rank, gpus.count, ranks_may_share_gpus());
         join.rank = Rank{rank};
         join.size = options.ranks;
+        bind_this_thread(binding, rank);
         Group group = Group::join(store, join);
         run_member(group, options, rank == 0 ? &kept : nullptr, watchdog.get());
       } catch (const Error& error) {
@@ -449,7 +446,7 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
                   "tuned, or legacy: which sizes go one-shot and two-shot in PyTorch (all-reduce)")
       ->capture_default_str()
       ->type_name("NAME");
-  sub->add_option("--bind", arguments->binding, "Host ranks: none, cores (one each) or numa (a node each)")
+  sub->add_option("--bind", arguments->binding, fmt::format("Host ranks. {}", kBindHelp))
       ->capture_default_str()
       ->type_name("WHERE");
   sub->add_option("--repeat", arguments->repeat,
@@ -459,8 +456,11 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_flag("--wide", arguments->wide, "All columns; else what fits 80");
   sub->add_option("--json", arguments->json_path,
                   "Write the results as JSON; '-': to standard output, no table")
-      ->type_name(kOutputType);
-  sub->add_option("--html", arguments->html_path, "Write a page with plots")->type_name(kOutputType);
+      ->type_name(kOutputType)
+      ->check(complaint_about_output);
+  sub->add_option("--html", arguments->html_path, "Write a page with plots")
+      ->type_name(kOutputType)
+      ->check(complaint_about_output);
   sub->callback([arguments, command_line, &run] {
     const BenchOptions options = parse(*arguments);
     (void)parse_device(arguments->device);

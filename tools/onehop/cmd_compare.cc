@@ -13,6 +13,7 @@
 #include "compare.h"
 #include "origin.h"
 #include "output.h"
+#include "text_table.h"
 
 namespace onehop::cli {
 namespace {
@@ -58,7 +59,7 @@ int run_compare(const Arguments& arguments, double threshold) {
   ReportRows a = parse_report(read(arguments.a), arguments.a);
   const Comparison comparison =
       compare(std::move(a), parse_report(read(arguments.b), arguments.b), threshold);
-  if (!is_stdout(arguments.json)) print(to_text(comparison));
+  if (!is_stdout(arguments.json)) print(wrapped(describe(origin()), "# ") + to_text(comparison));
   write_output(arguments.json, to_json(comparison));
   return arguments.fail && comparison.slower > 0 ? kExitFailed : kExitOk;
 }
@@ -76,9 +77,14 @@ void add_compare(CLI::App& app, std::function<int()>& run) {
       ->type_name("PERCENT");
   sub->add_flag("--fail", arguments->fail, "Exit with 1 when a row is slower");
   sub->add_option("--json", arguments->json, "Write the comparison as JSON; '-': only that")
-      ->type_name(kOutputType);
+      ->type_name(kOutputType)
+      ->check(complaint_about_output);
   sub->callback([arguments, &run] {
     const double threshold = parse_threshold(arguments->threshold);
+    for (const std::string& report : {arguments->a, arguments->b}) {
+      if (!is_stdout(arguments->json) && same_place(arguments->json, report))
+        throw UsageError(fmt::format("--json '{}' would replace the report that is compared", report));
+    }
     run = [arguments, threshold] { return run_compare(*arguments, threshold); };
   });
 }

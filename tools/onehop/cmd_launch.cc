@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/units.h"
+#include "binding.h"
 #include "commands.h"
 #include "launcher.h"
 
@@ -17,11 +18,14 @@ constexpr const char* kFooter = R"(
 Examples:
   onehop launch -n 4 -- ./allreduce               four ranks; Group::from_env() joins them
   onehop launch -n 2 --tag-output -- python t.py  every line of output with its rank before it
+  onehop launch -n 2 --bind cores -- ./allreduce  each rank on a core of its own, where the kernel leaves it
   onehop launch -n 8 -- sh -c 'echo $RANK of $WORLD_SIZE'
 
 Ranks get torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT)
 and ONEHOP_RANK, ONEHOP_SIZE, ONEHOP_STORE. Standard input goes to rank 0. When a rank fails, the others get SIGTERM,
 then SIGKILL. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; a second SIGINT kills at once.
+--bind chooses among the processors that this command may use: rank r gets the r-th core, or the ranks in order are
+spread over the NUMA nodes. With more ranks than cores, ranks share cores; waiting ranks then give the core away.
 
 Exit code: 0 when all ranks end well; else that of the first rank that failed, 128 + N when signal N ended it;
 127 when the program is not found, 126 when it cannot be run.)";
@@ -64,6 +68,7 @@ void add_launch(CLI::App& app, std::function<int()>& run) {
   struct Arguments {
     std::string ranks;
     std::string grace = "5s";
+    std::string binding = "none";
     bool tag_output = false;
     std::vector<std::string> command;
   };
@@ -78,14 +83,19 @@ void add_launch(CLI::App& app, std::function<int()>& run) {
   sub->add_option("--timeout-kill", arguments->grace, "From SIGTERM to SIGKILL when the job is ended")
       ->capture_default_str()
       ->type_name("TIME");
+  sub->add_option("--bind", arguments->binding, kBindHelp)->capture_default_str()->type_name("WHERE");
   sub->add_option("command", arguments->command, "-- program [arguments...]")->required()->type_name("");
   sub->callback([arguments, &run] {
     LaunchOptions options;
     options.ranks = parse_ranks(arguments->ranks);
     options.grace = parse_grace(arguments->grace);
+    const Binding binding = parse_binding(arguments->binding);
     options.tag_output = arguments->tag_output;
     options.command = arguments->command;
-    run = [options] { return run_launch(options); };
+    run = [options, binding]() mutable {
+      options.processors = plan_binding(binding, options.ranks);
+      return run_launch(options);
+    };
   });
 }
 

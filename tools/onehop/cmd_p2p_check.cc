@@ -99,20 +99,18 @@ void add_p2p_check(CLI::App& app, std::function<int()>& run) {
   sub->footer(kFooter);
   sub->add_option("--devices", arguments->devices, "Pairs of these devices alone, such as 0,1")
       ->delimiter(',')
-      ->type_name("LIST");
+      ->type_name("LIST")
+      ->check(complaint_about_devices);
   sub->add_option("--size", arguments->size, "Bytes per transfer (default 256M; 16M with --quick)")
       ->type_name("BYTES");
   sub->add_flag("--quick", arguments->quick, "Verify, but measure no bandwidth");
-  CLI::Option* const json =
-      sub->add_option("--json", arguments->json, "Write the results as JSON; '-' for standard output")
-          ->type_name(kOutputType);
+  sub->add_option("--json", arguments->json, "Write the results as JSON; '-': only that")
+      ->type_name(kOutputType)
+      ->check(complaint_about_output);
   sub->add_option("--timeout", arguments->timeout, "For all pairs together")
       ->capture_default_str()
       ->type_name("TIME");
-  sub->callback([arguments, json, &run] {
-    if (*json && arguments->json.empty()) {
-      throw UsageError("--json needs a file name, or '-' for standard output");
-    }
+  sub->callback([arguments, &run] {
     const PeerCheckOptions options = parse(*arguments);
     run = [options, path = arguments->json] { return run_p2p_check(options, path); };
   });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // onehop topo: show who reaches whom on this machine, or on one saved before.
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "onehop/topology.h"
 
@@ -46,11 +47,23 @@ std::string verdict(const Topology& topology, const std::vector<int>& numbers) {
   return fmt::format("Connectivity of GPUs {}: {}\n", list, topology.explain_connectivity(devices));
 }
 
+/// With a member that readers of topologies skip: when, where and how it was written.
+std::string with_origin(std::string text) {
+  nlohmann::ordered_json written;
+  add_origin(written);
+  const std::size_t last = text.find_last_not_of("\n ", text.rfind('}') - 1);
+  return text.insert(
+      last + 1,
+      ",\n \"written\": " + written.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
 int run_topo(const TopoOptions& options) {
+  check_writable(options.svg);
+  check_writable(options.json);
   const Topology topology = options.from.empty() ? Topology::probe() : Topology::load(options.from);
   const std::string answer = options.devices.empty() ? std::string{} : verdict(topology, options.devices);
   write_output(options.svg, topology.to_svg());
-  write_output(options.json, topology.to_json());
+  write_output(options.json, with_origin(topology.to_json()));
   // A drawing is asked for instead of the text, JSON in a file beside it.
   if (options.svg.empty() && !is_stdout(options.json)) {
     const std::string from = options.from.empty() ? "\n" + describe(origin()) + "\n" : "";
@@ -70,21 +83,21 @@ void add_topo(CLI::App& app, std::function<int()>& run) {
       sub->add_option("--json", options->json, "Write JSON, which --from reads; '-' (or nothing): only that")
           ->type_name(kOutputType)
           ->expected(0, 1);
-  CLI::Option* const svg = sub->add_option("--svg", options->svg, "Write a drawing; '-' for standard output")
-                               ->type_name(kOutputType);
+  CLI::Option* const svg = sub->add_option("--svg", options->svg, "Write a drawing; '-': to standard output")
+                               ->type_name(kOutputType)
+                               ->check(complaint_about_output);
   sub->add_option("--from", options->from, "Show a saved topology (JSON) instead of this machine's")
       ->type_name("FILE");
   sub->add_option("--devices", options->devices, "Add the verdict for these devices alone, such as 0,1")
       ->delimiter(',')
       ->type_name("LIST")
+      ->check(complaint_about_devices)
       ->excludes(svg);
-  sub->callback([options, json, svg, &run] {
-    if (*svg && options->svg.empty()) throw UsageError("--svg needs a file name, or '-' for standard output");
+  sub->callback([options, json, &run] {
     if (*json && options->json.empty()) options->json = "-";
     if (is_stdout(options->json) && !options->devices.empty())
       throw UsageError("--devices adds a verdict to the text, of which '--json -' shows nothing");
-    if (is_stdout(options->json) && is_stdout(options->svg))
-      throw UsageError("--json and '--svg -' would both write to standard output");
+    refuse_same_place("--json", options->json, "--svg", options->svg);
     run = [options] { return run_topo(*options); };
   });
 }

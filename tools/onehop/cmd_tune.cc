@@ -88,9 +88,15 @@ TuneOptions parse(const Arguments& arguments) {
 }
 
 /// Once it is known whether ranks are GPUs.
-void complete(BenchOptions& bench) {
+void complete(TuneOptions& options) {
+  BenchOptions& bench = options.bench;
   if (bench.sizes.empty()) bench.sizes = parse_size_list(bench.cuda ? "1K:1G:4" : "1K:16M:4");
-  refuse_empty_blocks(bench);
+  for (const auto& [types, members] : options.types) {
+    for (const DType type : members) {
+      bench.type = type;
+      refuse_empty_blocks(bench);
+    }
+  }
   std::sort(bench.sizes.begin(), bench.sizes.end());
   bench.sizes.erase(std::unique(bench.sizes.begin(), bench.sizes.end()), bench.sizes.end());
   if (bench.cuda && !bench.iterations) bench.iterations = kGpuIterations;
@@ -111,6 +117,7 @@ class Tuner {
   }
 
   Tuning run() {
+    if (leads_) fmt::print(stderr, "{}", wrapped(describe(origin()), "# "));
     Tuning table;
     // A table with rows for every type would also take floats that nobody measured.
     if (options_.types.count(TypeClass::floats) == 0) table.rows.push_back(row_of(TypeClass::floats));
@@ -125,6 +132,16 @@ class Tuner {
   }
 
  private:
+  /// What was measured of a way, as soon as it was: a run that is interrupted has shown it.
+  void show(const Figures& figures, std::size_t way) const {
+    std::string times;
+    for (std::size_t size = 0; size < figures.sizes.size(); ++size) {
+      if (const std::optional<double> us = figures.us[way][size])
+        times += fmt::format("{}{} {:.2f}", times.empty() ? "" : ", ", format_size(figures.sizes[size]), *us);
+    }
+    fmt::print(stderr, "{}", wrapped(fmt::format("{}: {} us", to_string(figures.ways[way]), times), "# "));
+  }
+
   [[nodiscard]] TuningRow row_of(TypeClass types, const Way& way = DefaultWay{}) const {
     return {.backend = options_.bench.cuda ? Backend::cuda : Backend::host,
             .ranks = options_.bench.ranks,
@@ -154,8 +171,10 @@ class Tuner {
         figures.us[way][size] = sum / static_cast<double>(members.size());
         if (is_hopeless(figures, way, size)) break;
       }
+      if (!leads_) continue;
+      clear_progress();
+      show(figures, way);
     }
-    clear_progress();
     return figures;
   }
 
@@ -190,7 +209,6 @@ class Tuner {
   void show(TypeClass types, const std::vector<DType>& members, const Figures& figures,
             const std::vector<Winner>& winners) const {
     if (!leads_) return;
-    fmt::print(stderr, "{}", wrapped(describe(origin()), "# "));
     std::string names;
     for (const DType type : members) names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(type));
     fmt::print(
@@ -220,7 +238,7 @@ int run_in_job(TuneOptions options, const JobInfo& job, bool ranks_given, Device
   const JoinOptions join = place_in_job(options.bench, job, ranks_given, device, kGroup);
   if (job.size == 1)
     throw UsageError(fmt::format("{} started 1 rank, which has nothing to choose from", job.launcher));
-  complete(options.bench);
+  complete(options);
   const bool leads = job.rank == Rank{0};
   if (leads) check_writable(options.out);
   const std::unique_ptr<Watchdog> watchdog = watch(options.bench);  // outlives the groups
@@ -237,6 +255,7 @@ int run_tune(const Arguments& arguments, TuneOptions options, const std::vector<
   }
   const auto ranks = arguments.ranks ? std::optional<int>(options.bench.ranks) : std::nullopt;
   (void)choose_ranks(options.bench, ranks, device);
+  complete(options);  // refuses what would be refused on every rank
   check_writable(options.out);
   return run_processes(options.bench.ranks, command_line);
 }
@@ -266,7 +285,8 @@ void add_tune(CLI::App& app, const std::vector<std::string>& command_line, std::
       ->type_name("N");
   sub->add_option("--out,--json", arguments->out, "Where the table goes, which is JSON; '-': standard output")
       ->capture_default_str()
-      ->type_name(kOutputType);
+      ->type_name(kOutputType)
+      ->check(complaint_about_output);
   sub->callback([arguments, command_line, &run] {
     const TuneOptions options = parse(*arguments);
     (void)parse_device(arguments->device);

@@ -34,6 +34,11 @@ void add_launch(CLI::App& app, std::function<int()>& run);
 void add_compare(CLI::App& app, std::function<int()>& run);
 void add_help(CLI::App& app, std::function<int()>& run);
 
+/// What is wrong with an item of --devices, as CLI11's validators say it: it takes nothing for device 0.
+[[nodiscard]] inline std::string complaint_about_devices(const std::string& item) {
+  return item.empty() ? "names no device; write numbers, such as 0,1" : "";
+}
+
 /// Of the subcommands that --help shows.
 [[nodiscard]] std::vector<std::string> names_of_commands(const CLI::App& app);
 

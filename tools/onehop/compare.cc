@@ -40,6 +40,8 @@ ReportRows parse_report(std::string_view text, const std::string& name) {
   if (document.contains("run") && document.at("run").is_object()) {
     for (const auto& [key, value] : document.at("run").items()) report.settings[key] = text_of(value);
   }
+  // An interrupted run may lack what was still to come.
+  if (document.contains("complete")) report.settings["complete"] = text_of(document.at("complete"));
   if (document.contains("machine")) report.settings["machine"] = text_at(document.at("machine"), "cpu");
   for (const json& row : document.at("results")) {
     const bool good = row.is_object() && row.contains("bytes") && row.at("bytes").is_number_unsigned() &&

@@ -23,6 +23,7 @@
 #include "base/check.h"
 #include "base/deadline.h"
 #include "base/env.h"
+#include "commands.h"
 #include "fd.h"
 #include "rank_output.h"
 #include "scratch_dir.h"
@@ -169,6 +170,12 @@ class TerminalInput {
   bool ended_ = false;
 };
 
+/// Why a rank's program did not start. The child writes it into a pipe.
+struct StartError {
+  int number = 0;  ///< errno
+  bool binding = false;
+};
+
 class Job {
  public:
   explicit Job(const LaunchOptions& options)
@@ -196,6 +203,9 @@ class Job {
     bool ended = true;
   };
 
+  [[nodiscard]] static int start_code(const StartError& error) {
+    return error.binding ? kExitFailed : error.number == ENOENT ? 127 : 126;
+  }
   [[nodiscard]] std::string failure_file(int rank) const {
     return (scratch_.path() / fmt::format("failure-{}", rank)).string();
   }
@@ -220,7 +230,7 @@ class Job {
     Fd input = rank == 0 ? terminal_.start() : Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     Fd output = options_.tag_output ? out_.add_rank() : Fd();
     Fd errors = options_.tag_output ? err_.add_rank() : Fd();
-    int ends[2];  // close-on-exec: the end of file says that exec worked, an errno that it did not
+    int ends[2];  // close-on-exec: the end of file says that exec worked, a StartError that it did not
     if (::pipe2(ends, O_CLOEXEC) != 0) fail_errno(errno, "cannot make a pipe to start a rank");
     const Fd exec_result(ends[0]);
     Fd exec_error(ends[1]);
@@ -238,23 +248,31 @@ class Job {
       if (errors) (void)::dup2(errors.get(), STDERR_FILENO);
       signals_.restore();
       environ = environment.get();
-      ::execvp(argv[0], argv.data());
-      const int why = errno;
-      (void)!::write(exec_error.get(), &why, sizeof why);
-      ::_exit(why == ENOENT ? 127 : 126);
+      const cpu_set_t* const processors =
+          options_.processors.empty() ? nullptr : &options_.processors[static_cast<std::size_t>(rank)];
+      const bool bound = processors == nullptr || ::sched_setaffinity(0, sizeof *processors, processors) == 0;
+      if (bound) ::execvp(argv[0], argv.data());
+      const StartError error{.number = errno, .binding = !bound};
+      (void)!::write(exec_error.get(), &error, sizeof error);
+      ::_exit(start_code(error));
     }
     (void)::setpgid(pid, pid);  // in both, so that it is done whoever runs first
     ranks_[static_cast<std::size_t>(rank)] = {pid, false};
     exec_error.reset();
-    int why = 0;
+    StartError error;
     ssize_t got = 0;
     do {
-      got = ::read(exec_result.get(), &why, sizeof why);
+      got = ::read(exec_result.get(), &error, sizeof error);
     } while (got < 0 && errno == EINTR);
-    if (got == sizeof why) {
-      outcome_.exit_code = why == ENOENT ? 127 : 126;
+    if (got == sizeof error) {
+      outcome_.exit_code = start_code(error);
       outcome_.failed_rank = rank;
-      outcome_.how = fmt::format("cannot run '{}': {}", options_.command.front(), errno_text(why));
+      outcome_.how = error.binding ? fmt::format(
+                                         "could not be bound to its processors: {}; were they taken "
+                                         "from this job since it began?",
+                                         errno_text(error.number))
+                                   : fmt::format("cannot run '{}': {}", options_.command.front(),
+                                                 errno_text(error.number));
       end_all();
     }
   }
@@ -392,6 +410,8 @@ LaunchOutcome launch(const LaunchOptions& options) {
   require(options.ranks >= 1 && options.ranks <= kMaxHostRanks, "the number of ranks must be 1 to {}, got {}",
           kMaxHostRanks, options.ranks);
   require(!options.command.empty(), "there is no program to launch");
+  require(options.processors.empty() || options.processors.size() == static_cast<std::size_t>(options.ranks),
+          "{} ranks need as many sets of processors, got {}", options.ranks, options.processors.size());
   return Job(options).run();
 }
 

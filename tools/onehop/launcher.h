@@ -2,6 +2,8 @@
 // Starting the ranks of a job on this machine and seeing them to their end.
 #pragma once
 
+#include <sched.h>
+
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@ namespace onehop::cli {
 struct LaunchOptions {
   int ranks = 0;
   std::vector<std::string> command;          ///< program (looked up in PATH) and its arguments
+  std::vector<cpu_set_t> processors{};       ///< where each rank may run; empty: wherever this process may
   bool tag_output = false;                   ///< "[rank] " before every line of output
   Duration grace = std::chrono::seconds{5};  ///< from SIGTERM to SIGKILL when the job is ended
   /// For our own subcommands: ranks write the error they end with to a file (see report_failure) instead of

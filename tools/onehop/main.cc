@@ -59,13 +59,21 @@ std::string suggestion(std::string_view typed, const std::vector<std::string>& w
   return meant ? fmt::format(": did you mean '{}'?", *meant) : "";
 }
 
+/// Not "--", which stands before the arguments of another program.
+bool is_option(const std::string& word) {
+  return word.starts_with('-') && word != "--";
+}
+
+bool has_unknown_option(const CLI::App& app) {
+  return std::ranges::any_of(app.remaining(/*recurse=*/true), is_option);
+}
+
 /// What nobody expects on the command line is a typing error, most likely.
 std::string complaint_about_extra(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
   const std::vector<std::string> extras = app.remaining(/*recurse=*/true);
   // The value of an unknown option is among them, and they come in no order to count on.
-  auto first =
-      std::find_if(extras.begin(), extras.end(), [](const auto& each) { return each.starts_with('-'); });
+  auto first = std::find_if(extras.begin(), extras.end(), is_option);
   if (first == extras.end()) first = extras.begin();
   const std::string typed = first == extras.end() ? "" : first->substr(0, first->find('='));
   const CLI::App& asked = chosen.empty() ? app : *chosen.front();
@@ -117,7 +125,10 @@ int run_command(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     // CLI11 notices the missing subcommand before it looks at what stood in its place.
     const bool unknown = app.get_subcommands().empty() && argc > 1;
-    const bool extra = unknown || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+    // And what is missing before what stands there misspelt.
+    const bool misspelt =
+        dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && has_unknown_option(app);
+    const bool extra = unknown || misspelt || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
     return usage_error(app, extra ? complaint_about_extra(app) : error.what());
   } catch (const UsageError& error) {
     return usage_error(app, error.what());

@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "base/check.h"
+#include "commands.h"
 
 namespace onehop::cli {
 namespace {
@@ -89,6 +90,31 @@ bool replace(const std::string& path, const std::string& text) {
 }
 
 }  // namespace
+
+std::string complaint_about_output(const std::string& path) {
+  return path.empty() ? "needs a file name, or '-' for standard output" : "";
+}
+
+bool same_place(const std::string& one, const std::string& other) {
+  if (one.empty() || other.empty()) return false;
+  if (is_stdout(one) || is_stdout(other)) return one == other;
+  // The files may not be there yet.
+  const auto real = [](const std::string& path) {
+    std::error_code error;
+    const std::filesystem::path whole = std::filesystem::absolute(path, error);
+    const std::filesystem::path found = std::filesystem::weakly_canonical(whole, error);
+    return error ? whole : found;
+  };
+  std::error_code error;
+  return real(one) == real(other) || std::filesystem::equivalent(one, other, error);
+}
+
+void refuse_same_place(const char* option, const std::string& path, const char* other_option,
+                       const std::string& other_path) {
+  if (!same_place(path, other_path)) return;
+  throw UsageError(fmt::format("'{} {}' and '{} {}' would both write to {}", option, path, other_option,
+                               other_path, is_stdout(path) ? "standard output" : "the same file"));
+}
 
 void print(const std::string& text) {
   const bool written =

@@ -13,6 +13,15 @@ inline constexpr const char* kOutputType = "FILE|-";
   return path == "-";
 }
 
+/// What is wrong with such a path as an option's value, as CLI11's validators say it; "": nothing.
+[[nodiscard]] std::string complaint_about_output(const std::string& path);
+
+/// Whether what is written to one would end up where the other is: the same file, or both standard output.
+[[nodiscard]] bool same_place(const std::string& one, const std::string& other);
+/// UsageError when two documents would go to one place.
+void refuse_same_place(const char* option, const std::string& path, const char* other_option,
+                       const std::string& other_path);
+
 /// Error{system} when standard output does not take it.
 void print(const std::string& text);
 /// Before anything runs: a result that cannot be kept should not cost minutes first. What is in the file

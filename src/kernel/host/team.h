@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "os/doorbell.h"
+#include "os/processors.h"
 
 namespace onehop::host {
 
@@ -61,6 +62,7 @@ struct SegmentHeader {
   os::Doorbell bell;
   Line lines[2];
   Progress progress;
+  os::Processors processors;  ///< that the owner may run on; written before another rank maps the segment
 };
 
 class Team {
@@ -71,11 +73,11 @@ class Team {
   };
 
   Team() = default;
-  Team(int rank, std::vector<Member> members, std::size_t staging_bytes, int cpus)
+  Team(int rank, std::vector<Member> members, std::size_t staging_bytes, os::SpinPolicy spin)
       : rank_(rank),
         size_(static_cast<int>(members.size())),
         staging_bytes_(staging_bytes),
-        spin_(os::SpinPolicy::for_ranks(size_, cpus)),
+        spin_(spin),
         members_(std::move(members)) {}
 
   [[nodiscard]] int rank() const { return rank_; }

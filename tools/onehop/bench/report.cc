@@ -275,7 +275,8 @@ std::string to_json(const BenchReport& report) {
   document["run"]["policy"] = policy_of(options);
   if (report.gpus) document["machine"]["gpus"] = to_json(*report.gpus);
   if (!report.notes.empty()) document["notes"] = report.notes;
-  return document.dump(2) + "\n";
+  // The command line may name files, and those any bytes.
+  return document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace onehop::cli

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// How ranks wait follows from where all of them may run, not from what each sees of itself.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <string>
+#include <vector>
+
+#include "onehop/onehop.h"
+
+#include "group/state.h"
+#include "os/processors.h"
+#include "support/ranks.h"
+
+namespace onehop {
+namespace {
+
+using testing::run_threads;
+
+/// Two processors of this machine, as sets.
+class Waiting : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const os::Processors usable = os::usable_processors();
+    const int first = usable.next();
+    const int second = usable.next(first + 1);
+    if (second < 0) GTEST_SKIP() << "needs two processors";
+    CPU_ZERO(&a_);
+    CPU_ZERO(&b_);
+    CPU_SET(first, &a_);
+    CPU_SET(second, &b_);
+    CPU_OR(&both_, &a_, &b_);
+  }
+
+  static void bind(const cpu_set_t& set) { ASSERT_EQ(::sched_setaffinity(0, sizeof set, &set), 0); }
+  static bool spins(const Group& group) { return group.state().team().spin().spins(); }
+
+  /// Ranks that are threads, each bound before it joins.
+  template <class Body>
+  static void run_bound(const std::vector<cpu_set_t>& sets, const Body& body) {
+    const std::shared_ptr<Store> store = memory_store();
+    run_threads(static_cast<int>(sets.size()), [&](Rank rank) {
+      bind(sets[static_cast<std::size_t>(rank.value)]);
+      Group group = Group::join(store, {.rank = rank, .size = static_cast<int>(sets.size())});
+      body(group);
+    });
+  }
+
+  cpu_set_t a_{};
+  cpu_set_t b_{};
+  cpu_set_t both_{};
+};
+
+TEST_F(Waiting, RanksThatAreBoundToAProcessorEachSpin) {
+  run_bound({a_, b_}, [](Group& group) { EXPECT_TRUE(spins(group)); });
+}
+
+TEST_F(Waiting, RanksThatShareAProcessorDoNotSpin) {
+  run_bound({b_, b_}, [](Group& group) { EXPECT_FALSE(spins(group)); });
+  run_bound({both_, a_, a_}, [](Group& group) { EXPECT_FALSE(spins(group)); });
+}
+
+TEST_F(Waiting, RanksThatNobodyBoundSpinWhenThereIsAProcessorForEach) {
+  run_bound({both_, both_}, [](Group& group) { EXPECT_TRUE(spins(group)); });
+  run_bound({both_, both_, both_}, [](Group& group) { EXPECT_FALSE(spins(group)); });
+}
+
+TEST_F(Waiting, ABoundRankAndAFreeOneSpin) {
+  run_bound({both_, a_}, [](Group& group) { EXPECT_TRUE(spins(group)); });
+}
+
+TEST_F(Waiting, OneRankByItselfSpinsOnItsProcessor) {
+  run_bound({a_}, [](Group& group) { EXPECT_TRUE(spins(group)); });
+}
+
+TEST_F(Waiting, ASubGroupLooksAtItsOwnMembers) {
+  run_bound({a_, a_, b_}, [](Group& group) {
+    EXPECT_FALSE(spins(group));
+    const std::optional<Group> apart = group.split(group.rank() == Rank{1} ? -1 : 0);
+    EXPECT_TRUE(!apart || spins(*apart));
+    const std::optional<Group> together = group.split(group.rank() == Rank{2} ? -1 : 0);
+    EXPECT_FALSE(together && spins(*together));
+  });
+}
+
+TEST_F(Waiting, ASubGroupLooksAtWhereItsMembersRunNow) {
+  run_bound({a_, a_}, [&](Group& group) {
+    EXPECT_FALSE(spins(group));
+    if (group.rank() == Rank{1}) bind(b_);
+    const std::optional<Group> again = group.split(0);
+    EXPECT_TRUE(again && spins(*again));
+  });
+}
+
+TEST_F(Waiting, ProcessesHearOfEachOthersProcessors) {
+  const testing::TempDir directory;
+  for (const bool apart : {true, false}) {
+    testing::Processes ranks(2, [&](Rank rank) -> std::string {
+      bind(apart && rank == Rank{1} ? b_ : a_);
+      const Group group = Group::join(file_store(directory.path()), {.rank = rank, .size = 2});
+      return spins(group) ? "spins" : "yields";
+    });
+    for (const testing::Exit& exit : ranks.wait(std::chrono::seconds{60}))
+      EXPECT_EQ(exit.text, apart ? "spins" : "yields");
+  }
+}
+
+}  // namespace
+}  // namespace onehop

@@ -29,16 +29,17 @@ class JoinOptions(c.Structure):
                 ("rank", c.c_int), ("world_size", c.c_int), ("device", c.c_int), ("policy", c.c_int)]
 
 
-class Error(Exception):
-    def __init__(self, status):
-        super().__init__(lib.onehop_last_error().decode())
-        self.status, self.rank = status, lib.onehop_last_error_rank()
+class PeerLost(Exception):
+    pass
 
 
 def check(status):
-    """What every function that can fail returns."""
+    """What every function that can fail returns. Ends the program but for PeerLost."""
+    message = lib.onehop_last_error().decode()
+    if status == PEER_LOST:
+        raise PeerLost(f"rank {lib.onehop_last_error_rank()} is lost: {message}")
     if status != OK:
-        raise Error(status)
+        sys.exit(message)
 
 
 on_gpus = "gpu" in sys.argv[1:]
@@ -66,7 +67,7 @@ def use_cuda(device, ranks):
     if cuda.cuInit(0) != 0 or cuda.cuDeviceGetCount(c.byref(gpus)) != 0 or gpus.value < ranks:
         return None
     if cuda.cuDevicePrimaryCtxRetain(c.byref(context), device) != 0 or cuda.cuCtxSetCurrent(context) != 0:
-        raise RuntimeError(f"GPU {device} cannot be used")
+        sys.exit(f"GPU {device} cannot be used")
     return cuda
 
 
@@ -75,18 +76,18 @@ def copy(cuda, to, source, count):
     if cuda is None:
         c.memmove(to, source, count)
     elif cuda.cuMemcpy(c.c_uint64(to), c.c_uint64(source), c.c_size_t(count)) != 0:
-        raise RuntimeError("cuMemcpy failed")
+        sys.exit("cuMemcpy failed")
 
 
 def sum_of_ones(group, cuda, data):
-    """Over all ranks; raises unless it comes in time and is right."""
+    """Over all ranks; ends the program unless it comes in time and is right."""
     ones = (c.c_float * COUNT)(*[1.0] * COUNT)
     copy(cuda, data, c.addressof(ones), c.sizeof(ones))
     check(lib.onehop_all_reduce(group, data, data, COUNT, F32, SUM, None, None, None))
     check(lib.onehop_group_synchronize(group, None, DEADLINE_MS))
     copy(cuda, c.addressof(ones), data, c.sizeof(ones))
     if ones[:] != [lib.onehop_group_size(group)] * COUNT:
-        raise RuntimeError(f"the sum is {ones[:8]}...")
+        sys.exit(f"the sum is {ones[:8]}...")
 
 
 def main():
@@ -108,10 +109,8 @@ def main():
             if job.rank == job.world_size - 1 and done == SUMS_BEFORE_DEATH:
                 os.kill(os.getpid(), signal.SIGKILL)
             sum_of_ones(group, cuda, lib.onehop_buffer_local(buffer))
-    except Error as error:
-        if error.status != PEER_LOST:
-            raise
-        print(f"rank {job.rank}: rank {error.rank} is lost: {error}", flush=True)
+    except PeerLost as lost:
+        print(f"rank {job.rank}: {lost}", flush=True)
     lib.onehop_buffer_destroy(buffer)
     lib.onehop_group_destroy(group)
     return 3

@@ -12,8 +12,8 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <regex>
 #include <set>
+#include <string_view>
 
 #include "c_api/c_api_ranks.h"
 #include "support/scoped_variable.h"
@@ -431,9 +431,13 @@ TEST(CApiMisuse, LooksAtEveryFunctionOfTheHeaders) {
     headers.append(std::istreambuf_iterator<char>(in), {});
   }
   std::set<std::string> declared;
-  const std::regex declaration("\n *ONEHOP_API[^;(]*?(onehop_[a-z0-9_]+)\\(");
-  for (std::sregex_iterator each(headers.begin(), headers.end(), declaration), end; each != end; ++each)
-    declared.insert((*each)[1]);
+  constexpr std::string_view kMark = "\nONEHOP_API ";
+  for (std::size_t at = 0; (at = headers.find(kMark, at)) != std::string::npos; at += kMark.size()) {
+    const std::size_t end = headers.find('(', at);
+    const std::size_t begin = headers.rfind("onehop_", end);
+    declared.insert(headers.substr(begin, end - begin));
+  }
+  EXPECT_GT(declared.size(), 200U);
   std::set<std::string> listed;
   for (const Function& each : kFunctions) listed.insert(each.name);
   EXPECT_EQ(listed, declared);

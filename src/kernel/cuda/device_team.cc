@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <thread>
 
@@ -244,7 +245,8 @@ class CudaTeam final : public DeviceTeam {
     return {.failed = &head(options_.rank)->failed,
             .notice = words_->device_notice(),
             .fault = words_->device_fault(),
-            .timeout_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(std::min(timeout, kLongestWait)).count())};
+            .timeout_ns = static_cast<std::uint64_t>(
+                std::chrono::nanoseconds(std::min(timeout, kLongestWait)).count())};
   }
 
   [[nodiscard]] std::optional<DeviceFailure> failure() const override {

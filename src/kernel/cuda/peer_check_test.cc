@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernel/cuda/peer_check_testing.h"
 #include "os/private_dir.h"

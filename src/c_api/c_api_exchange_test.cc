@@ -64,6 +64,19 @@ TEST(CApiStoreExchange, ADeadlineNamesTheRankThatDidNotCome) {
   });
 }
 
+TEST(CApiStoreExchange, APayloadThatNoStoreHoldsIsRefusedUnreadAlsoByARankThatIsAlone) {
+  run_exchange(1, [](int, onehop_store_exchange_t* exchange) {
+    onehop_payloads_t* all = nullptr;
+    char* value = nullptr;
+    std::size_t bytes = 0;
+    EXPECT_EQ(onehop_store_exchange_all_gather(exchange, "x", SIZE_MAX, 0, &all),
+              ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("a store takes at most"));
+    EXPECT_EQ(onehop_store_exchange_broadcast(exchange, "x", SIZE_MAX, 0, 0, &value, &bytes),
+              ONEHOP_ERROR_INVALID_ARGUMENT);
+  });
+}
+
 TEST(CApiStoreExchange, RefusesWhatIsNoRankAndNullPointers) {
   onehop_store_t* store = nullptr;
   ASSERT_OK(onehop_store_memory(&store));

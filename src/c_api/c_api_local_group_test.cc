@@ -148,6 +148,20 @@ TEST(CApiGroupBytes, GathersEveryonesPayloadInRankOrder) {
   });
 }
 
+TEST(CApiGroupBytes, APayloadThatIsTooLongIsRefusedUnreadAndTheGroupStaysUsable) {
+  LocalGroup group;
+  EXPECT_OK(group.run([](onehop_group_t* each, void*) {
+    onehop_payloads_t* all = nullptr;
+    const bool odd = onehop_group_rank(each) == 1;
+    EXPECT_EQ(onehop_group_all_gather_bytes(each, "x", odd ? SIZE_MAX : 1, &all),
+              ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("bytes of rank 1 exceed the 65536"));
+    EXPECT_EQ(onehop_last_error_rank(), 1);
+    EXPECT_OK(onehop_group_barrier(each, ONEHOP_TIMEOUT_DEFAULT));
+    return onehop_status_t{ONEHOP_OK};
+  }));
+}
+
 TEST(CApiGroupSynchronize, OfHostRanksSaysWhetherTheGroupIsUsable) {
   run_ranks(2, [](onehop_group_t* group) {
     EXPECT_OK(onehop_group_synchronize(group, nullptr, ONEHOP_TIMEOUT_DEFAULT));

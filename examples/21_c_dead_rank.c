@@ -4,7 +4,8 @@
  *   onehop launch -n 2 -- ./c_dead_rank [gpu]           "gpu": rank r takes GPU r; without it: host ranks
  *
  * The last rank kills itself after ten sums. The others ignore the SIGTERM with which onehop launch then ends
- * the job, so that they can say what they were told. CUDA serves to fill and read memory, nothing else.
+ * the job, so that they can say what they were told; their exit code is 3. Every call, joining and leaving too,
+ * ends within DEADLINE_MS. CUDA serves to fill and read memory, nothing else.
  */
 #include <dlfcn.h>
 #include <onehop/c_api.h>
@@ -19,24 +20,32 @@ enum { COUNT = 1 << 16, SUMS_BEFORE_DEATH = 10, DEADLINE_MS = 10000 };
 /* The driver's copy between any two memories, found at run time: this program starts without a driver too. */
 static int (*cuda_copy)(size_t to, size_t from, size_t bytes);
 
-static int use_cuda(int device) {
+/* Whether there are as many GPUs as `ranks`: all ranks find the same. This one takes GPU `device`. */
+static int use_cuda(int device, int ranks) {
   int (*init)(unsigned);
+  int (*count)(int*);
   int (*retain)(void**, int);
   int (*set)(void*);
+  int gpus = 0;
   void* context = NULL;
   void* const cuda = dlopen("libcuda.so.1", RTLD_NOW);
   if (cuda == NULL) return 0;
   *(void**)&init = dlsym(cuda, "cuInit");
+  *(void**)&count = dlsym(cuda, "cuDeviceGetCount");
   *(void**)&retain = dlsym(cuda, "cuDevicePrimaryCtxRetain");
   *(void**)&set = dlsym(cuda, "cuCtxSetCurrent");
   *(void**)&cuda_copy = dlsym(cuda, "cuMemcpy");
-  return init(0) == 0 && retain(&context, device) == 0 && set(context) == 0;
+  if (init(0) != 0 || count(&gpus) != 0 || gpus < ranks) return 0;
+  if (retain(&context, device) == 0 && set(context) == 0) return 1;
+  fprintf(stderr, "GPU %d cannot be used\n", device);
+  exit(1);
 }
 
 static void copy(void* to, const void* from, size_t bytes) {
   if (cuda_copy == NULL) {
     memcpy(to, from, bytes);
   } else if (cuda_copy((size_t)to, (size_t)from, bytes) != 0) {
+    fprintf(stderr, "cuMemcpy of %zu bytes failed\n", bytes);
     exit(1);
   }
 }
@@ -51,7 +60,12 @@ static onehop_status_t sum(onehop_group_t* group, float* data) {
   if (status == ONEHOP_OK) status = onehop_group_synchronize(group, NULL, DEADLINE_MS);
   if (status != ONEHOP_OK) return status;
   copy(ones, data, sizeof ones);
-  if (ones[COUNT - 1] != (float)onehop_group_size(group)) exit(1);
+  for (int i = 0; i < COUNT; ++i) {
+    if (ones[i] != (float)onehop_group_size(group)) {
+      fprintf(stderr, "element %d of the sum is %g\n", i, ones[i]);
+      exit(1);
+    }
+  }
   return ONEHOP_OK;
 }
 
@@ -66,8 +80,9 @@ int main(int argc, char** argv) {
   onehop_join_options_init(&options, sizeof options);
   if (onehop_job_from_env(&job) != ONEHOP_OK) goto failed;
   if (argc > 1 && strcmp(argv[1], "gpu") == 0) options.device = job.local_rank;
-  if (options.device != ONEHOP_DEVICE_HOST && !use_cuda(options.device)) {
-    printf("skipped: there is no GPU %d\n", options.device);
+  options.timeout_ms = DEADLINE_MS;
+  if (options.device != ONEHOP_DEVICE_HOST && !use_cuda(options.device, job.world_size)) {
+    printf("skipped: there are no %d GPUs\n", job.world_size);
     return 0;
   }
   signal(SIGTERM, SIG_IGN);

@@ -6,15 +6,17 @@ which rank died.
     onehop launch -n 2 -- ./22_ctypes.py [gpu] [/path/to/libonehop.so]
 
 The last rank kills itself after ten sums. The others ignore the SIGTERM with which onehop launch then ends the job, so that
-they can say what they were told. CUDA serves to fill and read memory, nothing else.
+they can say what they were told; their exit code is 3. Every call, joining and leaving too, ends within DEADLINE_MS. CUDA
+serves to fill and read memory, nothing else.
 """
 import ctypes as c
+import itertools
 import os
 import signal
 import sys
 
 COUNT, SUMS_BEFORE_DEATH, DEADLINE_MS = 1 << 16, 10, 10_000
-HOST, OK, PEER_LOST, F32, SUM = -1, 0, 3, 2, 0
+OK, PEER_LOST, F32, SUM = 0, 3, 2, 0
 
 
 class JobInfo(c.Structure):
@@ -27,48 +29,46 @@ class JoinOptions(c.Structure):
                 ("rank", c.c_int), ("world_size", c.c_int), ("device", c.c_int), ("policy", c.c_int)]
 
 
-class Error(Exception):
-    def __init__(self):
-        super().__init__(lib.onehop_last_error().decode())
-        self.rank = lib.onehop_last_error_rank()
-
-
-class PeerLost(Error):
+class PeerLost(Exception):
     pass
 
 
 def check(status):
-    """What every function that can fail returns."""
+    """What every function that can fail returns. Ends the program but for PeerLost."""
+    message = lib.onehop_last_error().decode()
+    if status == PEER_LOST:
+        raise PeerLost(f"rank {lib.onehop_last_error_rank()} is lost: {message}")
     if status != OK:
-        raise PeerLost() if status == PEER_LOST else Error()
+        sys.exit(message)
 
 
 on_gpus = "gpu" in sys.argv[1:]
-lib = c.CDLL(next((argument for argument in sys.argv[1:] if "/" in argument), "libonehop.so"))
+# By the name that says which versions fit, and that a machine without the headers has as well.
+lib = c.CDLL(next((argument for argument in sys.argv[1:] if "/" in argument), "libonehop.so.0.1"))
 lib.onehop_last_error.restype = c.c_char_p
 lib.onehop_buffer_local.restype = c.c_void_p
 for name, arguments in {
-        "onehop_job_info_init": [c.c_void_p, c.c_size_t],
-        "onehop_join_options_init": [c.c_void_p, c.c_size_t],
-        "onehop_buffer_local": [c.c_void_p],
-        "onehop_group_size": [c.c_void_p],
+        "onehop_job_info_init": [c.c_void_p, c.c_size_t], "onehop_join_options_init": [c.c_void_p, c.c_size_t],
+        "onehop_buffer_local": [c.c_void_p], "onehop_group_size": [c.c_void_p],
         "onehop_group_allocate": [c.c_void_p, c.c_size_t, c.c_void_p],
         "onehop_all_reduce": [c.c_void_p] * 3 + [c.c_size_t, c.c_int, c.c_int] + [c.c_void_p] * 3,
         "onehop_group_synchronize": [c.c_void_p, c.c_void_p, c.c_int64],
-        "onehop_buffer_destroy": [c.c_void_p],
-        "onehop_group_destroy": [c.c_void_p]}.items():
+        "onehop_buffer_destroy": [c.c_void_p], "onehop_group_destroy": [c.c_void_p]}.items():
     getattr(lib, name).argtypes = arguments
 
 
-def use_cuda(device):
-    """The driver, with the device's context current; None where there is no such GPU."""
+def use_cuda(device, ranks):
+    """The driver, with the device's context current; None where there are fewer GPUs than ranks: all ranks find the same."""
     try:
         cuda = c.CDLL("libcuda.so.1")
     except OSError:
         return None
-    context = c.c_void_p()
-    good = cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(c.byref(context), device) == 0
-    return cuda if good and cuda.cuCtxSetCurrent(context) == 0 else None
+    gpus, context = c.c_int(), c.c_void_p()
+    if cuda.cuInit(0) != 0 or cuda.cuDeviceGetCount(c.byref(gpus)) != 0 or gpus.value < ranks:
+        return None
+    if cuda.cuDevicePrimaryCtxRetain(c.byref(context), device) != 0 or cuda.cuCtxSetCurrent(context) != 0:
+        sys.exit(f"GPU {device} cannot be used")
+    return cuda
 
 
 def copy(cuda, to, source, count):
@@ -76,18 +76,18 @@ def copy(cuda, to, source, count):
     if cuda is None:
         c.memmove(to, source, count)
     elif cuda.cuMemcpy(c.c_uint64(to), c.c_uint64(source), c.c_size_t(count)) != 0:
-        raise RuntimeError("cuMemcpy failed")
+        sys.exit("cuMemcpy failed")
 
 
 def sum_of_ones(group, cuda, data):
-    """Over all ranks; raises unless it comes in time and is right."""
+    """Over all ranks; ends the program unless it comes in time and is right."""
     ones = (c.c_float * COUNT)(*[1.0] * COUNT)
     copy(cuda, data, c.addressof(ones), c.sizeof(ones))
     check(lib.onehop_all_reduce(group, data, data, COUNT, F32, SUM, None, None, None))
     check(lib.onehop_group_synchronize(group, None, DEADLINE_MS))
     copy(cuda, c.addressof(ones), data, c.sizeof(ones))
-    if ones[COUNT - 1] != lib.onehop_group_size(group):
-        raise RuntimeError(f"the sum is {ones[COUNT - 1]}")
+    if ones[:] != [lib.onehop_group_size(group)] * COUNT:
+        sys.exit(f"the sum is {ones[:8]}...")
 
 
 def main():
@@ -95,24 +95,22 @@ def main():
     lib.onehop_job_info_init(c.byref(job), c.sizeof(job))
     check(lib.onehop_job_from_env(c.byref(job)))
     lib.onehop_join_options_init(c.byref(options), c.sizeof(options))
-    cuda = None
+    options.timeout_ms, cuda = DEADLINE_MS, None
     if on_gpus:
-        options.device, cuda = job.local_rank, use_cuda(job.local_rank)
+        options.device, cuda = job.local_rank, use_cuda(job.local_rank, job.world_size)
         if cuda is None:
-            print(f"skipped: there is no GPU {job.local_rank}")
+            print(f"skipped: there are no {job.world_size} GPUs")
             return 0
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     check(lib.onehop_group_from_env(c.byref(options), c.byref(group)))
     check(lib.onehop_group_allocate(group, COUNT * 4, c.byref(buffer)))
     try:
-        done = 0
-        while True:
+        for done in itertools.count():
             if job.rank == job.world_size - 1 and done == SUMS_BEFORE_DEATH:
                 os.kill(os.getpid(), signal.SIGKILL)
             sum_of_ones(group, cuda, lib.onehop_buffer_local(buffer))
-            done += 1
     except PeerLost as lost:
-        print(f"rank {job.rank}: rank {lost.rank} is lost: {lost}", flush=True)
+        print(f"rank {job.rank}: {lost}", flush=True)
     lib.onehop_buffer_destroy(buffer)
     lib.onehop_group_destroy(group)
     return 3

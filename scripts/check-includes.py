@@ -10,8 +10,10 @@ The rules are the tables below; CONTRIBUTING.md has the reasons.
 
 import re
 import sys
-import tempfile
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests/lint"))
+import tree_check
 
 # Each layer of src/ and the layers it may include. Store, topology and memory do not know each other, and kernels know
 # peers but no groups. The C API stands on the public headers alone, so that it shows what any other binding can do.
@@ -195,33 +197,5 @@ SELF_TEST = [
 ]
 
 
-def self_test():
-    failures = 0
-    for path, text, expected in SELF_TEST:
-        with tempfile.TemporaryDirectory() as root:
-            file = Path(root, path)
-            file.parent.mkdir(parents=True)
-            file.write_text(text + "\n")
-            seen, complaints = check_tree(Path(root))
-        caught = any(expected in complaint for complaint in complaints) if expected else not complaints
-        if seen != 1 or not caught:
-            failures += 1
-            print(f"{path}: {text!r}: expected {expected or 'no complaint'}, got {complaints}", file=sys.stderr)
-    print(f"{len(SELF_TEST) - failures} of {len(SELF_TEST)} cases judged right")
-    return 1 if failures else 0
-
-
-def main(arguments):
-    if arguments == ["--self-test"]:
-        return self_test()
-    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
-    seen, complaints = check_tree(root)
-    if seen == 0:
-        complaints = [f"no sources under {root}"]
-    for complaint in complaints:
-        print(complaint, file=sys.stderr)
-    return 1 if complaints else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(tree_check.main(check_tree, [(f"{path}: {text!r}", {path: text + "\n"}, word) for path, text, word in SELF_TEST]))

@@ -19,6 +19,7 @@
 #include "support/group_checks.h"
 #include "support/ranks.h"
 #include "support/sanitizers.h"
+#include "support/scoped_variable.h"
 
 namespace onehop::testing {
 namespace {
@@ -31,18 +32,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-/// Variables of this process for the length of a test. Ranks that are processes inherit them.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
-
 class IntraNode : public ::testing::Test {
  protected:
   IntraNode() {
@@ -50,7 +39,7 @@ class IntraNode : public ::testing::Test {
          {"TEST_INTRA_NODE_COMM", "ONEHOP_FORCE_FULLY_CONNECTED", "ONEHOP_ALLOW_OVERLAPPING_DEVICES"})
       ::unsetenv(name);
   }
-  Variable enabled_{"ENABLE_INTRA_NODE_COMM", "1"};
+  ScopedVariable enabled_{"ENABLE_INTRA_NODE_COMM", "1"};
 };
 
 IntraNodeOptions on(const Topology& topology, int device) {
@@ -98,11 +87,11 @@ std::string refusal_of(const Topology& topology, const std::vector<int>& devices
 TEST_F(IntraNode, IsEnabledByItsVariableAlone) {
   EXPECT_TRUE(IntraNodeComm::is_enabled());
   for (const char* off : {"0", "", "false"}) {
-    const Variable variable("ENABLE_INTRA_NODE_COMM", off);
+    const ScopedVariable variable("ENABLE_INTRA_NODE_COMM", off);
     EXPECT_FALSE(IntraNodeComm::is_enabled()) << off;
   }
   EXPECT_FALSE(IntraNodeComm::is_enabled()) << "not set";
-  const Variable nonsense("ENABLE_INTRA_NODE_COMM", "perhaps");
+  const ScopedVariable nonsense("ENABLE_INTRA_NODE_COMM", "perhaps");
   EXPECT_THAT(message_of([] { (void)IntraNodeComm::is_enabled(); }, ErrorCode::invalid_argument),
               HasSubstr("ENABLE_INTRA_NODE_COMM='perhaps'"));
 }
@@ -160,7 +149,7 @@ TEST_F(IntraNode, OneRankThatIsNotEnabledIsHeardByAll) {
 }
 
 TEST_F(IntraNode, DisabledItIsFalseEvenWhereTheDeviceDoesNotExist) {
-  const Variable off("ENABLE_INTRA_NODE_COMM", "0");
+  const ScopedVariable off("ENABLE_INTRA_NODE_COMM", "0");
   IntraNodeOptions nowhere;
   nowhere.device = DeviceId{63};
   run_ranks(
@@ -322,16 +311,16 @@ TEST_F(IntraNode, WhatIsFullyConnectedOrForcedGoesOnToTheGpus) {
   if (Topology::probe().device_count() > 0) GTEST_SKIP() << "tests/gpu has the same on real GPUs";
   expect_accepted(shipped("h200x4"), {0, 1, 2, 3});
   {
-    const Variable forced("TEST_INTRA_NODE_COMM", "1");
+    const ScopedVariable forced("TEST_INTRA_NODE_COMM", "1");
     expect_accepted(shipped("pcie4"), {0, 1});
   }
   {
-    const Variable forced("ONEHOP_FORCE_FULLY_CONNECTED", "1");
+    const ScopedVariable forced("ONEHOP_FORCE_FULLY_CONNECTED", "1");
     expect_accepted(shipped("two_islands"), {0, 3});
   }
   expect_accepted(shipped("h200x4"), {1, 1},
                   [](IntraNodeOptions& options) { options.allow_overlapping_devices = true; });
-  const Variable allowed("ONEHOP_ALLOW_OVERLAPPING_DEVICES", "1");
+  const ScopedVariable allowed("ONEHOP_ALLOW_OVERLAPPING_DEVICES", "1");
   expect_accepted(shipped("h200x4"), {2, 2});
 }
 
@@ -362,9 +351,9 @@ TEST_F(IntraNode, WhatOneRankCannotUseIsAnErrorOnAll) {
 TEST_F(IntraNode, AVariableThatMakesNoSenseIsAnErrorThatNamesIt) {
   for (const char* name :
        {"ENABLE_INTRA_NODE_COMM", "TEST_INTRA_NODE_COMM", "ONEHOP_ALLOW_OVERLAPPING_DEVICES"}) {
-    const Variable nonsense(name, "2");
-    const Variable on_again("ENABLE_INTRA_NODE_COMM",
-                            std::string(name) == "ENABLE_INTRA_NODE_COMM" ? "2" : "1");
+    const ScopedVariable nonsense(name, "2");
+    const ScopedVariable on_again("ENABLE_INTRA_NODE_COMM",
+                                  std::string(name) == "ENABLE_INTRA_NODE_COMM" ? "2" : "1");
     const std::shared_ptr<Store> store = memory_store();
     run_threads(2, [&](Rank rank) {
       IntraNodeComm comm(store, rank, 2, 1 << 20, on(shipped("h200x4"), rank.value));

@@ -85,7 +85,8 @@ typedef struct onehop_store_callbacks_t {
                                  const void* desired, size_t desired_bytes, int64_t timeout_ms,
                                  onehop_reply_t* value);
   onehop_status_t (*delete_key)(void* context, const char* key, int64_t timeout_ms, int* existed);
-  /// Called once, when nothing uses the store any more; also when creating it fails. May be NULL.
+  /// Called once, when nothing uses the store any more; also when creating it fails, but for a structure whose
+  /// size or unknown fields are refused. May be NULL.
   void (*destroy)(void* context);
   const char* description;  ///< for messages, and copied; default NULL: "callback store"
 } onehop_store_callbacks_t;

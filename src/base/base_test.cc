@@ -168,6 +168,13 @@ TEST(Deadline, CountsDownAndRefusesNegativeTimeouts) {
   (void)message_of([] { (void)Deadline::after(Duration{-1}); }, ErrorCode::invalid_argument);
 }
 
+TEST(Error, IsOneLineWhateverItQuotes) {
+  EXPECT_EQ(Error(ErrorCode::system, "plain").message(), "plain");
+  EXPECT_EQ(Error(ErrorCode::system, "name 'a\nb\t\x1b[31m\x7f'").message(),
+            "name 'a\\x0ab\\x09\\x1b[31m\\x7f'");
+  EXPECT_EQ(Error(ErrorCode::system, "f\xc3\xbcr").message(), "f\xc3\xbcr") << "UTF-8 stays";
+}
+
 TEST(Errno, SaysTextAndName) {
   EXPECT_NE(errno_text(EACCES).find("EACCES"), std::string::npos);
   (void)message_of([] { fail_errno(ENOMEM, "mmap"); }, ErrorCode::out_of_resources);

@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -18,10 +19,29 @@ std::string descriptor_remedy() {
   return fmt::format("raise ulimit -n, which is {}", limit.rlim_cur);
 }
 
+bool is_control(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte < 0x20 || byte == 0x7f;
+}
+
+/// With every control character as "\x0a": messages quote what callers, peers and files say.
+std::string in_one_line(std::string message) {
+  if (std::none_of(message.begin(), message.end(), is_control)) return message;
+  std::string out;
+  for (const char c : message) {
+    if (is_control(c)) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Error::Error(ErrorCode code, std::string message, Rank origin)
-    : code_(code), origin_(origin), message_(std::move(message)) {}
+    : code_(code), origin_(origin), message_(in_one_line(std::move(message))) {}
 
 Error::~Error() = default;
 

@@ -83,9 +83,8 @@ void onehop_buffer_view_init(onehop_buffer_view_t* view, size_t size) {
 }
 
 onehop_status_t onehop_buffer_view(const onehop_buffer_t* buffer, onehop_buffer_view_t* view) {
-  return guard([&] {
+  return answer(view, "view", [&](onehop_buffer_view_t& out) {
     const PeerView found = in(buffer).view();
-    onehop_buffer_view_t out{};
     out.rank = found.rank;
     out.world_size = found.size;
     out.bytes = found.bytes;
@@ -93,7 +92,6 @@ onehop_status_t onehop_buffer_view(const onehop_buffer_t* buffer, onehop_buffer_
     out.peers = reinterpret_cast<void* const*>(found.peers);
     out.signal_pads = found.signal_pads;
     out.channels = found.channels;
-    write_result(deref(view, "view"), "view", out);
   });
 }
 

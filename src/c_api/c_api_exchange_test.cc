@@ -13,6 +13,7 @@
 #include "onehop/c_api.h"
 
 #include "c_api/c_api_ranks.h"
+#include "support/scoped_variable.h"
 
 namespace onehop {
 namespace {
@@ -60,6 +61,19 @@ TEST(CApiStoreExchange, ADeadlineNamesTheRankThatDidNotCome) {
     if (rank == 1) return;
     EXPECT_EQ(onehop_store_exchange_barrier(exchange, 1), ONEHOP_ERROR_TIMEOUT);
     EXPECT_EQ(onehop_last_error_rank(), 1);
+  });
+}
+
+TEST(CApiStoreExchange, APayloadThatNoStoreHoldsIsRefusedUnreadAlsoByARankThatIsAlone) {
+  run_exchange(1, [](int, onehop_store_exchange_t* exchange) {
+    onehop_payloads_t* all = nullptr;
+    char* value = nullptr;
+    std::size_t bytes = 0;
+    EXPECT_EQ(onehop_store_exchange_all_gather(exchange, "x", SIZE_MAX, 0, &all),
+              ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("a store takes at most"));
+    EXPECT_EQ(onehop_store_exchange_broadcast(exchange, "x", SIZE_MAX, 0, 0, &value, &bytes),
+              ONEHOP_ERROR_INVALID_ARGUMENT);
   });
 }
 
@@ -119,18 +133,6 @@ TEST(CApiStoreDescribe, SaysWhatAStoreIsAlsoOneOfCallbacks) {
   }
 }
 
-/// A variable of the environment as long as this lives.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  ~Variable() { ::unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
-
 TEST(CApiJob, WithoutALauncherIsNotFound) {
   onehop_job_info_t job;
   onehop_job_info_init(&job, sizeof job);
@@ -145,10 +147,10 @@ TEST(CApiJob, ReadsWhatALauncherSays) {
   std::string directory = (std::filesystem::temp_directory_path() / "onehop-c-job-XXXXXX").string();
   ASSERT_NE(::mkdtemp(directory.data()), nullptr);
   {
-    const Variable rank("ONEHOP_RANK", "2");
-    const Variable size("ONEHOP_SIZE", "4");
-    const Variable local("LOCAL_RANK", "1");
-    const Variable where("ONEHOP_STORE", ("file:" + directory).c_str());
+    const testing::ScopedVariable rank("ONEHOP_RANK", "2");
+    const testing::ScopedVariable size("ONEHOP_SIZE", "4");
+    const testing::ScopedVariable local("LOCAL_RANK", "1");
+    const testing::ScopedVariable where("ONEHOP_STORE", "file:" + directory);
     onehop_job_info_t job;
     onehop_job_info_init(&job, sizeof job);
     ASSERT_OK(onehop_job_from_env(&job));
@@ -161,7 +163,7 @@ TEST(CApiJob, ReadsWhatALauncherSays) {
     EXPECT_OK(onehop_store_set(store, "key", "v", 1, ONEHOP_TIMEOUT_DEFAULT));
     EXPECT_OK(onehop_store_delete(store, "key", ONEHOP_TIMEOUT_DEFAULT, nullptr));
     onehop_store_destroy(store);
-    const Variable odd("ONEHOP_RANK", "two");
+    const testing::ScopedVariable odd("ONEHOP_RANK", "two");
     job.rank = 77;
     EXPECT_EQ(onehop_job_from_env(&job), ONEHOP_ERROR_INVALID_ARGUMENT);
     EXPECT_THAT(onehop_last_error(), HasSubstr("ONEHOP_RANK"));

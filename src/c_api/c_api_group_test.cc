@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <climits>
 #include <string>
 #include <vector>
 
@@ -239,6 +240,25 @@ TEST(CApiGroup, ArgumentsThatAllRanksRefuseLeaveTheGroupUsable) {
               ONEHOP_ERROR_INVALID_ARGUMENT);
     EXPECT_OK(onehop_group_check(group));
   });
+}
+
+TEST(CApiGroup, ASizeBeyondAnyGroupIsRefusedAtOnce) {
+  onehop_store_t* store = nullptr;
+  ASSERT_OK(onehop_store_memory(&store));
+  onehop_join_options_t options;
+  onehop_join_options_init(&options, sizeof options);
+  options.rank = 0;
+  options.world_size = INT_MAX;
+  options.timeout_ms = 0;
+  onehop_group_t* group = nullptr;
+  EXPECT_EQ(onehop_group_join(store, &options, &group), ONEHOP_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(onehop_last_error(), HasSubstr("at most 64 host ranks or 8 GPUs"));
+  const std::string name(100'000, 'n');
+  options.world_size = 1;
+  options.name = name.c_str();
+  EXPECT_EQ(onehop_group_join(store, &options, &group), ONEHOP_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(onehop_last_error(), HasSubstr("must have 1 to 128 characters"));
+  onehop_store_destroy(store);
 }
 
 TEST(CApiGroup, NullHandlesAreHarmless) {

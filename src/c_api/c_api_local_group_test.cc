@@ -2,9 +2,11 @@
 // What a group tells of itself, byte strings, deadlines, and all ranks of a group in one thread.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "onehop/c_api.h"
 
 #include "c_api/c_api_ranks.h"
+#include "support/sanitizers.h"
 
 namespace onehop {
 namespace {
@@ -145,6 +148,20 @@ TEST(CApiGroupBytes, GathersEveryonesPayloadInRankOrder) {
   });
 }
 
+TEST(CApiGroupBytes, APayloadThatIsTooLongIsRefusedUnreadAndTheGroupStaysUsable) {
+  LocalGroup group;
+  EXPECT_OK(group.run([](onehop_group_t* each, void*) {
+    onehop_payloads_t* all = nullptr;
+    const bool odd = onehop_group_rank(each) == 1;
+    EXPECT_EQ(onehop_group_all_gather_bytes(each, "x", odd ? SIZE_MAX : 1, &all),
+              ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("bytes of rank 1 exceed the 65536"));
+    EXPECT_EQ(onehop_last_error_rank(), 1);
+    EXPECT_OK(onehop_group_barrier(each, ONEHOP_TIMEOUT_DEFAULT));
+    return onehop_status_t{ONEHOP_OK};
+  }));
+}
+
 TEST(CApiGroupSynchronize, OfHostRanksSaysWhetherTheGroupIsUsable) {
   run_ranks(2, [](onehop_group_t* group) {
     EXPECT_OK(onehop_group_synchronize(group, nullptr, ONEHOP_TIMEOUT_DEFAULT));
@@ -180,6 +197,50 @@ TEST(CApiLocalGroup, NullHandlesAreHarmless) {
   expect_null_refused(onehop_groups_run(&none, 1, body, nullptr), "an entry of groups");
   expect_null_refused(onehop_groups_run(&none, 1, nullptr, nullptr), "body");
   EXPECT_OK(onehop_groups_run(nullptr, 0, body, nullptr));
+}
+
+TEST(CApiLocalGroup, CountsThatAreNoneAreRefusedUnread) {
+  onehop_group_t* group = nullptr;
+  std::uint64_t count = 0;
+  const auto body = [](onehop_group_t*, void*) -> onehop_status_t { return ONEHOP_OK; };
+  const std::vector<int> crowd(100, ONEHOP_DEVICE_HOST);
+  std::vector<onehop_group_t*> groups(crowd.size());
+  EXPECT_EQ(onehop_group_join_local(nullptr, 0, nullptr, nullptr), ONEHOP_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(onehop_last_error(), HasSubstr("a group of 0 devices"));
+  EXPECT_EQ(onehop_group_join_local(crowd.data(), crowd.size(), nullptr, groups.data()),
+            ONEHOP_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(onehop_last_error(), HasSubstr("64 host ranks"));
+  EXPECT_EQ(onehop_group_join_local(crowd.data(), SIZE_MAX, nullptr, &group), ONEHOP_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(onehop_groups_run(groups.data(), SIZE_MAX, body, nullptr), ONEHOP_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(onehop_group_usage(group, &count, SIZE_MAX), ONEHOP_ERROR_INVALID_ARGUMENT);
+}
+
+TEST(CApiLocalGroup, WithoutMemoryForThreadsAllIsRefused) {
+  if (testing::kSanitized) GTEST_SKIP() << "sanitizers need the address space";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [] {
+    onehop_join_options_t options;
+    onehop_join_options_init(&options, sizeof options);
+    options.timeout_ms = 1000;
+    options.rank = 0;
+    options.world_size = 1;
+    onehop_store_t* store = nullptr;
+    onehop_group_t* groups[3] = {};
+    // Not on a thread, whose stack the next one would get.
+    if (onehop_store_memory(&store) != ONEHOP_OK) return 1;
+    if (onehop_group_join(store, &options, groups) != ONEHOP_OK) return 1;
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_AS, &limit) != 0) return 2;
+    limit.rlim_cur = 1 << 20;
+    if (::setrlimit(RLIMIT_AS, &limit) != 0) return 3;
+    const auto body = [](onehop_group_t*, void*) -> onehop_status_t { return ONEHOP_OK; };
+    if (onehop_groups_run(groups, 1, body, nullptr) != ONEHOP_ERROR_OUT_OF_RESOURCES) return 4;
+    if (std::string(onehop_last_error()).find("thread of groups[0]") == std::string::npos) return 5;
+    if (onehop_group_join_local(kHostRanks.data(), 3, &options, groups) != ONEHOP_ERROR_OUT_OF_RESOURCES)
+      return 6;
+    return std::string(onehop_last_error()).find("thread of rank 0") == std::string::npos ? 7 : 0;
+  };
+  EXPECT_EXIT(std::_Exit(run()), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(CApiLocalGroup, OptionsOfABadSizeAreRefused) {

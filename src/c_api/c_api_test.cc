@@ -194,6 +194,17 @@ TEST(CApi, OverlongMessagesAreCutNotOverrun) {
   EXPECT_EQ(kept, huge.substr(0, kept.size()));
 }
 
+TEST(CApi, OverlongMessagesAreCutBetweenCharacters) {
+  for (const std::string before : {"", "x"}) {
+    std::string umlauts = before;
+    for (int i = 0; i < 5000; ++i) umlauts += "\xc3\xbc";
+    EXPECT_EQ(c_api::guard([&] { throw Error(ErrorCode::system, umlauts); }), ONEHOP_ERROR_SYSTEM);
+    const std::string kept = onehop_last_error();
+    EXPECT_EQ(kept.back(), '\xbc') << "not half a character";
+    EXPECT_EQ(kept, umlauts.substr(0, kept.size()));
+  }
+}
+
 TEST(CApiStore, MemoryStoreRoundTrips) {
   expect_round_trip(memory().get());
 }
@@ -373,6 +384,39 @@ TEST(CApiCallbacks, AnIncompleteTableIsRefusedAndItsContextDestroyed) {
   EXPECT_THAT(onehop_last_error(), HasSubstr("compare_set"));
   EXPECT_EQ(made, nullptr);
   EXPECT_EQ(map.destroyed, 1);
+}
+
+TEST(CApiCallbacks, WithoutASlotForTheStoreItsContextIsDestroyedToo) {
+  MapStore map;
+  const onehop_store_callbacks_t table = MapStore::table(map);
+  EXPECT_EQ(onehop_store_callbacks(&table, nullptr), ONEHOP_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(onehop_last_error(), HasSubstr("store must not be NULL"));
+  EXPECT_EQ(map.destroyed, 1);
+}
+
+TEST(CApiCallbacks, AReplyThatNoStoreHoldsIsRefusedUnread) {
+  MapStore map;
+  onehop_store_callbacks_t table = MapStore::table(map);
+  table.get = [](void*, const char*, std::int64_t, onehop_reply_t* value) {
+    return onehop_reply_set(value, "short", SIZE_MAX);
+  };
+  onehop_store_t* store = nullptr;
+  ASSERT_EQ(onehop_store_callbacks(&table, &store), ONEHOP_OK);
+  char* value = nullptr;
+  std::size_t bytes = 0;
+  EXPECT_EQ(onehop_store_get(store, "key", 0, &value, &bytes), ONEHOP_ERROR_INVALID_ARGUMENT);
+  onehop_store_destroy(store);
+}
+
+TEST(CApiOptions, OfAnAbsurdSizeAreNotWrittenAndRefusedLater) {
+  onehop_tcp_options_t options[2];
+  std::memset(options, 0x55, sizeof options);
+  const onehop_tcp_options_t untouched = options[1];
+  onehop_tcp_options_init(options, SIZE_MAX);
+  EXPECT_EQ(std::memcmp(options + 1, &untouched, sizeof untouched), 0);
+  onehop_tcp_server_t* server = nullptr;
+  EXPECT_EQ(onehop_tcp_server_start(options, &server), ONEHOP_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(onehop_last_error(), HasSubstr("_init"));
 }
 
 TEST(CApiTopology, ProbesThisMachineAsJson) {

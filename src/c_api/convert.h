@@ -10,6 +10,7 @@
 #include "onehop/types.h"
 
 #include "base/check.h"
+#include "c_api/guard.h"
 
 namespace onehop::c_api {
 
@@ -54,7 +55,7 @@ Enum to_enumerator(int number, Enum last, std::string_view name) {
 }
 
 inline std::vector<DeviceId> to_devices(const int* devices, std::size_t count) {
-  require(devices != nullptr || count == 0, "devices must not be NULL when there are {}", count);
+  require_array(devices, count, "devices", "count");
   std::vector<DeviceId> out;
   for (std::size_t i = 0; i < count; ++i) out.emplace_back(devices[i]);
   return out;

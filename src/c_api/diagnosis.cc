@@ -49,16 +49,14 @@ size_t onehop_diagnosis_finding_count(const onehop_diagnosis_t* diagnosis) {
 
 onehop_status_t onehop_diagnosis_finding(const onehop_diagnosis_t* diagnosis, size_t index,
                                          onehop_finding_t* finding) {
-  return guard([&] {
+  return answer(finding, "finding", [&](onehop_finding_t& out) {
     const Finding& found = entry(deref(diagnosis, "diagnosis").diagnosis.findings, index, "finding");
-    onehop_finding_t out{};
     out.section = found.section.c_str();
     out.name = found.name.c_str();
     out.health = static_cast<onehop_health_t>(found.health);
     out.detail = found.detail.c_str();
     out.remedy = found.remedy.c_str();
     out.essential = found.essential ? 1 : 0;
-    write_result(deref(finding, "finding"), "finding", out);
   });
 }
 

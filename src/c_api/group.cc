@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -153,7 +154,7 @@ onehop_status_t onehop_group_from_env(const onehop_join_options_t* options, oneh
 onehop_status_t onehop_group_join_local(const int* devices, size_t count,
                                         const onehop_join_options_t* options, onehop_group_t** groups) {
   return guard([&] {
-    require(groups != nullptr || count == 0, "groups must not be NULL when count is {}", count);
+    require_array(groups, count, "groups", "count");
     const std::vector<DeviceId> ids = to_devices(devices, count);
     std::vector<Group> joined =
         Group::join_local(ids, options == nullptr ? JoinOptions{} : to_join_options(options));
@@ -169,19 +170,25 @@ onehop_status_t onehop_groups_run(onehop_group_t* const* groups, size_t count,
                                   void* context) {
   return guard([&] {
     require(body != nullptr, "body must not be NULL");
-    require(groups != nullptr || count == 0, "groups must not be NULL when count is {}", count);
+    require_array(groups, count, "groups", "count");
     for (std::size_t r = 0; r < count; ++r) (void)deref(groups[r], "an entry of groups");
     std::vector<Outcome> outcomes(count);
     {
       std::vector<std::jthread> threads;
       for (std::size_t r = 0; r < count; ++r) {
-        threads.emplace_back([&, r] {
+        const auto run = [&, r] {
           try {
             outcomes[r] = run_body(groups[r], r, body, context);
           } catch (...) {
             outcomes[r].status = record_current_exception();
           }
-        });
+        };
+        try {
+          threads.emplace_back(run);
+        } catch (const std::system_error& error) {
+          // Those that run wait for the others no longer than their deadlines.
+          fail(ErrorCode::out_of_resources, "starting the thread of groups[{}]: {}", r, error.what());
+        }
       }
     }
     for (const Outcome& each : outcomes) {
@@ -237,7 +244,7 @@ int64_t onehop_group_timeout(const onehop_group_t* group) {
 
 onehop_status_t onehop_group_usage(const onehop_group_t* group, uint64_t* counts, size_t count) {
   return guard([&] {
-    require(counts != nullptr || count == 0, "counts must not be NULL when count is {}", count);
+    require_array(counts, count, "counts", "count");
     const auto usage = deref(group, "group").group.usage();
     for (std::size_t i = 0; i < count; ++i) counts[i] = i < usage.size() ? usage[i] : 0;
   });

@@ -19,7 +19,10 @@ struct LastError {
 thread_local LastError last_error;
 
 onehop_status_t record(ErrorCode code, Rank rank, std::string_view message) noexcept {
-  const std::size_t size = std::min(message.size(), last_error.message.size() - 1);
+  std::size_t size = std::min(message.size(), last_error.message.size() - 1);
+  // Not in the middle of a character: 10xxxxxx continues one.
+  while (size < message.size() && size > 0 && (static_cast<unsigned char>(message[size]) & 0xc0) == 0x80)
+    --size;
   // memmove: a callback may pass the last message on as its own.
   std::memmove(last_error.message.data(), message.data(), size);
   last_error.message[size] = '\0';

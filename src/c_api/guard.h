@@ -64,6 +64,14 @@ inline std::string_view bytes(const void* pointer, std::size_t size, std::string
   return {static_cast<const char*>(pointer), size};
 }
 
+/// An array of the caller's, which may be NULL when it has no entry. What cannot be one is refused unread.
+inline void require_array(const void* entries, std::size_t count, std::string_view name,
+                          std::string_view count_name) {
+  constexpr std::size_t kMost = std::size_t{1} << 20;
+  require(entries != nullptr || count == 0, "{} must not be NULL when {} is {}", name, count_name, count);
+  require(count <= kMost, "{} {} is more than {}", count_name, count, kMost);
+}
+
 inline Duration timeout(std::int64_t milliseconds, Duration fallback) {
   if (milliseconds == ONEHOP_TIMEOUT_DEFAULT) return fallback;
   require(milliseconds >= 0, "a timeout must be ONEHOP_TIMEOUT_DEFAULT or at least 0 ms, got {} ms",
@@ -74,17 +82,25 @@ inline Duration timeout(std::int64_t milliseconds, Duration fallback) {
 /// A copy for the caller, followed by a NUL, to be given back with onehop_free.
 [[nodiscard]] char* copy_out(std::string_view value);
 
-/// Writes the defaults of an options structure, no further than the caller's version of it reaches.
+/// Far beyond any structure.
+inline constexpr std::size_t kMaxStructBytes = 4096;
+
+/// Writes the defaults of an options structure, no further than the caller's version of it reaches. A size that
+/// no structure has leaves one that calls refuse.
 template <class T>
 void init_options(T* options, std::size_t size, T defaults) noexcept {
   if (options == nullptr || size < sizeof(std::size_t)) return;
+  if (size > kMaxStructBytes) {
+    options->size = 0;
+    return;
+  }
   std::memset(options, 0, size);
   defaults.size = size;
   std::memcpy(options, &defaults, std::min(size, sizeof(T)));
 }
 
 inline void require_struct_size(std::size_t size, std::string_view name) {
-  require(size >= sizeof(std::size_t) && size <= 4096,
+  require(size >= sizeof(std::size_t) && size <= kMaxStructBytes,
           "{}->size is {}; fill the structure with its _init function", name, size);
 }
 
@@ -98,6 +114,16 @@ void write_result(T& result, std::string_view name, T value) {
   std::memcpy(&result, &value, std::min(size, sizeof(T)));
   if (size > sizeof(T))
     std::memset(reinterpret_cast<unsigned char*>(&result) + sizeof(T), 0, size - sizeof(T));
+}
+
+/// The body of an entry point whose result is a structure: `describe` sets its fields.
+template <class T, class Describe>
+[[nodiscard]] onehop_status_t answer(T* result, std::string_view name, Describe&& describe) noexcept {
+  return guard([&] {
+    T out{};
+    describe(out);
+    write_result(deref(result, name), name, out);
+  });
 }
 
 /// The caller's structure as this version knows it. An older caller's is shorter: what it lacks has the

@@ -49,7 +49,7 @@ onehop_status_t onehop_ipc_channel_connect(onehop_store_t* store, const char* pr
   return guard([&] {
     onehop_ipc_channel_t*& out = deref(channel, "channel");
     out = new_handle(IpcChannel::connect(deref(store, "store").store, text(prefix, "prefix"), Rank{rank},
-                                         world_size, timeout(timeout_ms, kDefaultTimeout)));
+                                         world_size, as_timeout(timeout_ms, kDefaultTimeout)));
   });
 }
 

@@ -61,6 +61,8 @@ PeerCheckOptions to_check_options(const onehop_peer_check_options_t* options) {
   PeerCheckOptions out;
   if (options == nullptr) return out;
   const onehop_peer_check_options_t given = read_options(options, "options", check_defaults());
+  require(given.devices == nullptr || given.device_count > 0,
+          "options->device_count is 0: leave options->devices NULL for all devices");
   out.devices = to_devices(given.devices, given.device_count);
   out.bytes = given.bytes;
   out.measure_bandwidth = given.measure_bandwidth != 0;
@@ -126,14 +128,12 @@ void onehop_pair_attributes_init(onehop_pair_attributes_t* attributes, size_t si
 
 onehop_status_t onehop_peer_access_pair_attributes(const onehop_peer_access_t* access, int device, int peer,
                                                    onehop_pair_attributes_t* attributes) {
-  return guard([&] {
+  return answer(attributes, "attributes", [&](onehop_pair_attributes_t& out) {
     const PairAttributes found = in(access).pair_attributes(DeviceId{device}, DeviceId{peer});
-    onehop_pair_attributes_t out{};
     out.access = found.access ? 1 : 0;
     out.performance_rank = found.performance_rank;
     out.native_atomics = found.native_atomics ? 1 : 0;
     out.array_access = found.array_access ? 1 : 0;
-    write_result(deref(attributes, "attributes"), "attributes", out);
   });
 }
 
@@ -186,10 +186,9 @@ size_t onehop_peer_report_count(const onehop_peer_report_t* report) {
 
 onehop_status_t onehop_peer_report_pair(const onehop_peer_report_t* report, size_t index,
                                         onehop_peer_pair_t* pair) {
-  return guard([&] {
+  return answer(pair, "pair", [&](onehop_peer_pair_t& out) {
     const onehop_peer_report& from = deref(report, "report");
     const PairReport& found = entry(from.pairs, index, "pair");
-    onehop_peer_pair_t out{};
     out.from = found.from.value;
     out.to = found.to.value;
     out.ok = found.ok() ? 1 : 0;
@@ -203,20 +202,17 @@ onehop_status_t onehop_peer_report_pair(const onehop_peer_report_t* report, size
     out.load_gbps = found.load_gbps.value_or(-1);
     out.copy_gbps = found.copy_gbps.value_or(-1);
     out.latency_ns = found.latency_ns.value_or(-1);
-    write_result(deref(pair, "pair"), "pair", out);
   });
 }
 
 onehop_status_t onehop_peer_report_test(const onehop_peer_report_t* report, size_t index, size_t test,
                                         onehop_peer_test_result_t* result) {
-  return guard([&] {
+  return answer(result, "result", [&](onehop_peer_test_result_t& out) {
     const PeerTestResult& found =
         entry(entry(deref(report, "report").pairs, index, "pair").tests, test, "test");
-    onehop_peer_test_result_t out{};
     out.test = static_cast<onehop_peer_test_t>(found.test);
     out.outcome = static_cast<onehop_peer_outcome_t>(found.outcome);
     out.detail = found.detail.c_str();
-    write_result(deref(result, "result"), "result", out);
   });
 }
 

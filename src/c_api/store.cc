@@ -194,7 +194,12 @@ void onehop_tcp_server_destroy(onehop_tcp_server_t* server) {
 }
 
 onehop_status_t onehop_reply_set(onehop_reply_t* reply, const void* value, size_t bytes) {
-  return guard([&] { deref(reply, "reply").value = std::string(c_api::bytes(value, bytes, "value")); });
+  return guard([&] {
+    std::optional<std::string>& out = deref(reply, "reply").value;
+    const std::string_view given = c_api::bytes(value, bytes, "value");
+    require(bytes <= kMaxValueBytes, "value has {} bytes, a store takes at most {}", bytes, kMaxValueBytes);
+    out = std::string(given);
+  });
 }
 
 void onehop_store_callbacks_init(onehop_store_callbacks_t* callbacks, size_t size) {
@@ -203,9 +208,11 @@ void onehop_store_callbacks_init(onehop_store_callbacks_t* callbacks, size_t siz
 
 onehop_status_t onehop_store_callbacks(const onehop_store_callbacks_t* callbacks, onehop_store_t** store) {
   return guard([&] {
-    const onehop_store_callbacks_t table = read_options(callbacks, "callbacks", onehop_store_callbacks_t{});
+    // First of all: from here on the context is destroyed, whatever else is wrong.
+    auto made = std::make_unique<onehop_store>(
+        onehop_store{make_callback_store(read_options(callbacks, "callbacks", onehop_store_callbacks_t{}))});
     onehop_store_t*& out = deref(store, "store");
-    out = std::make_unique<onehop_store>(onehop_store{make_callback_store(table)}).release();
+    out = made.release();
   });
 }
 
@@ -243,7 +250,7 @@ onehop_status_t onehop_store_wait(onehop_store_t* store, const char* const* keys
                                   int64_t timeout_ms) {
   return guard([&] {
     Store& target = *deref(store, "store").store;
-    require(keys != nullptr || count == 0, "keys must not be NULL when count is {}", count);
+    require_array(keys, count, "keys", "count");
     std::vector<std::string> names;
     names.reserve(count);
     for (std::size_t i = 0; i < count; ++i) names.emplace_back(text(keys[i], "an entry of keys"));

@@ -109,16 +109,14 @@ void onehop_host_info_init(onehop_host_info_t* host, size_t size) {
 }
 
 onehop_status_t onehop_topology_host(const onehop_topology_t* topology, onehop_host_info_t* host) {
-  return guard([&] {
+  return answer(host, "host", [&](onehop_host_info_t& out) {
     const HostInfo& found = in(topology).host();
-    onehop_host_info_t out{};
     out.hostname = found.hostname.c_str();
     out.cpu_model = found.cpu_model.c_str();
     out.cores = found.cores;
     out.cpus = found.cpus;
     out.numa_node_count = found.numa_nodes.size();
     out.cache_count = found.caches.size();
-    write_result(deref(host, "host"), "host", out);
   });
 }
 
@@ -128,14 +126,12 @@ void onehop_numa_node_init(onehop_numa_node_t* node, size_t size) {
 
 onehop_status_t onehop_topology_numa_node(const onehop_topology_t* topology, size_t index,
                                           onehop_numa_node_t* node) {
-  return guard([&] {
+  return answer(node, "node", [&](onehop_numa_node_t& out) {
     const NumaNode& found = entry(in(topology).host().numa_nodes, index, "NUMA node");
-    onehop_numa_node_t out{};
     out.id = found.id;
     out.memory_bytes = found.memory_bytes;
     out.cpus = found.cpus.data();
     out.cpu_count = found.cpus.size();
-    write_result(deref(node, "node"), "node", out);
   });
 }
 
@@ -145,14 +141,12 @@ void onehop_cache_info_init(onehop_cache_info_t* cache, size_t size) {
 
 onehop_status_t onehop_topology_cache(const onehop_topology_t* topology, size_t index,
                                       onehop_cache_info_t* cache) {
-  return guard([&] {
+  return answer(cache, "cache", [&](onehop_cache_info_t& out) {
     const CacheInfo& found = entry(in(topology).host().caches, index, "cache");
-    onehop_cache_info_t out{};
     out.level = found.level;
     out.bytes = found.bytes;
     out.cpus = found.cpus.data();
     out.cpu_count = found.cpus.size();
-    write_result(deref(cache, "cache"), "cache", out);
   });
 }
 
@@ -166,9 +160,8 @@ int onehop_topology_device_count(const onehop_topology_t* topology) {
 
 onehop_status_t onehop_topology_device(const onehop_topology_t* topology, int device,
                                        onehop_device_info_t* info) {
-  return guard([&] {
+  return answer(info, "info", [&](onehop_device_info_t& out) {
     const DeviceInfo& found = in(topology).device(DeviceId{device});
-    onehop_device_info_t out{};
     out.uuid = found.uuid.c_str();
     out.name = found.name.c_str();
     out.pci_bus_id = found.pci_bus_id.c_str();
@@ -181,7 +174,6 @@ onehop_status_t onehop_topology_device(const onehop_topology_t* topology, int de
     out.fabric_handles = found.fabric_handles ? 1 : 0;
     out.fabric_note = found.fabric_note.c_str();
     out.multicast_supported = found.multicast_supported ? 1 : 0;
-    write_result(deref(info, "info"), "info", out);
   });
 }
 
@@ -191,16 +183,14 @@ void onehop_pair_info_init(onehop_pair_info_t* info, size_t size) {
 
 onehop_status_t onehop_topology_pair(const onehop_topology_t* topology, int from, int to,
                                      onehop_pair_info_t* info) {
-  return guard([&] {
+  return answer(info, "info", [&](onehop_pair_info_t& out) {
     const PairInfo& found = in(topology).pair(DeviceId{from}, DeviceId{to});
-    onehop_pair_info_t out{};
     out.nvlinks = found.nvlinks;
     out.peer_access = found.peer_access ? 1 : 0;
     out.native_atomics = found.native_atomics ? 1 : 0;
     out.array_access = found.array_access ? 1 : 0;
     out.performance_rank = found.performance_rank;
     out.path = static_cast<onehop_pci_path_t>(found.path);
-    write_result(deref(info, "info"), "info", out);
   });
 }
 

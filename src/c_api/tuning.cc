@@ -108,10 +108,9 @@ size_t onehop_tuning_row_count(const onehop_tuning_t* tuning) {
 }
 
 onehop_status_t onehop_tuning_row(const onehop_tuning_t* tuning, size_t index, onehop_tuning_row_t* row) {
-  return guard([&] {
+  return answer(row, "row", [&](onehop_tuning_row_t& out) {
     const onehop_tuning& from = deref(tuning, "tuning");
     const TuningRow& found = entry(from.tuning.rows, index, "row");
-    onehop_tuning_row_t out{};
     out.collective = static_cast<onehop_collective_t>(found.collective);
     out.backend = static_cast<onehop_backend_t>(found.backend);
     out.ranks = found.ranks;
@@ -126,7 +125,6 @@ onehop_status_t onehop_tuning_row(const onehop_tuning_t* tuning, size_t index, o
       out.threads = device->threads;
     }
     out.text = from.texts[index].c_str();
-    write_result(deref(row, "row"), "row", out);
   });
 }
 

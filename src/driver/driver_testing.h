@@ -51,6 +51,7 @@ class FakeMachine {
   std::atomic<std::size_t> mappings = 0;
   std::atomic<std::size_t> plain_memory = 0;  ///< live allocations of cuMemAlloc
   bool needs_context = false;                 ///< cuMemCreate wants a current context
+  CUmemAllocationProp last_request{};         ///< what cuMemCreate was asked for
   CudaDriver cuda;
   Nvml nvml;
 
@@ -166,8 +167,9 @@ class FakeMachine {
       *bytes = std::size_t{2} << 20;
       return result("MemGetAllocationGranularity");
     };
-    cuda.MemCreate = [](CUmemGenericAllocationHandle* handle, std::size_t, const CUmemAllocationProp*,
+    cuda.MemCreate = [](CUmemGenericAllocationHandle* handle, std::size_t, const CUmemAllocationProp* request,
                         unsigned long long) {
+      current()->last_request = *request;
       const CUresult outcome = result("MemCreate");
       if (current()->needs_context && current()->context_ == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
       if (outcome == CUDA_SUCCESS) *handle = ++current()->allocations;

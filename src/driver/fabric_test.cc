@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 
 #include "onehop/error.h"
@@ -16,6 +17,7 @@
 namespace onehop {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr DeviceId kFirst{0};
@@ -59,6 +61,32 @@ TEST_F(Fabric, IsUsableWhenTheWholeCycleSucceeds) {
   EXPECT_EQ(machine_.called("DevicePrimaryCtxRetain"), 0u) << "a look takes no context";
   EXPECT_TRUE(fabric_support(kLast).usable);
   EXPECT_EQ(machine_.called("MemCreate"), 1u);
+}
+
+TEST_F(Fabric, IsTriedWithPinnedMemoryOfTheDeviceThatIsAskedFor) {
+  const ScopedMachine scope(machine_);
+  ASSERT_TRUE(fabric_support(kLast).usable);
+  const CUmemAllocationProp& request = machine_.last_request;
+  EXPECT_EQ(request.type, CU_MEM_ALLOCATION_TYPE_PINNED);
+  EXPECT_EQ(request.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
+  EXPECT_EQ(request.location.id, kLast.value);
+  EXPECT_EQ(request.requestedHandleTypes, CU_MEM_HANDLE_TYPE_FABRIC);
+}
+
+TEST_F(Fabric, IsLoggedAtLevelDebugWhicheverWayItTurnsOut) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  machine_.gpus[0].fabric.state = kNvmlFabricNotStarted;
+  EXPECT_EXIT(
+      {
+        (void)::setenv("ONEHOP_LOG", "debug", 1);
+        const ScopedMachine scope(machine_);
+        (void)fabric_support(kFirst);
+        (void)fabric_support(kLast);
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0),
+      AllOf(HasSubstr("fabric handles of device 0: not usable: "),
+            HasSubstr("fabric handles of device 3: usable: clique ")));
 }
 
 TEST_F(Fabric, IsAnsweredForTheDeviceThatIsAskedFor) {

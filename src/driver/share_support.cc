@@ -94,7 +94,8 @@ ShareSupport answer(DeviceId device, ShareBy way, const char* what, ShareSupport
     }
     support = {false, error.message()};
   }
-  if (!support.usable) log::debug("{} of device {}: {}", what, device.value, support.reason);
+  log::debug("{} of device {}: {}: {}", what, device.value, support.usable ? "usable" : "not usable",
+             support.reason);
   return all.known.emplace(key, std::move(support)).first->second;
 }
 

@@ -19,6 +19,7 @@
 
 #include "os/unique_fd.h"
 #include "store/tcp_test_util.h"
+#include "support/scoped_variable.h"
 
 namespace onehop {
 namespace {
@@ -404,18 +405,6 @@ TEST(JobFromEnv, IsNothingWithoutALauncher) {
 
 // --- deadlines ---
 
-/// Variables of this process for the length of a test.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
-
 constexpr Duration kTimeout{200};
 
 /// That what happens next ends with Error{timeout} by kTimeout; its message.
@@ -451,18 +440,18 @@ JoinOptions within(Duration timeout) {
 
 TEST(FromEnv, AServerThatNobodyRunsIsWaitedForUntilTheDeadline) {
   const ReservedPort reserved;
-  const Variable rank("ONEHOP_RANK", "0");
-  const Variable size("ONEHOP_SIZE", "2");
-  const Variable store("ONEHOP_STORE", "tcp://127.0.0.1:" + std::to_string(reserved.port()));
+  const testing::ScopedVariable rank("ONEHOP_RANK", "0");
+  const testing::ScopedVariable size("ONEHOP_SIZE", "2");
+  const testing::ScopedVariable store("ONEHOP_STORE", "tcp://127.0.0.1:" + std::to_string(reserved.port()));
   EXPECT_THAT(expires([] { (void)Group::from_env(within(kTimeout)); }), HasSubstr("200 ms"));
   (void)expires([] { (void)store_from_env(kTimeout); });
 }
 
 TEST(FromEnv, AServerThatIsStoppedIsWaitedForUntilTheDeadline) {
   const ServerProcess server;
-  const Variable rank("ONEHOP_RANK", "0");
-  const Variable size("ONEHOP_SIZE", "2");
-  const Variable store("ONEHOP_STORE", "tcp://127.0.0.1:" + std::to_string(server.port()));
+  const testing::ScopedVariable rank("ONEHOP_RANK", "0");
+  const testing::ScopedVariable size("ONEHOP_SIZE", "2");
+  const testing::ScopedVariable store("ONEHOP_STORE", "tcp://127.0.0.1:" + std::to_string(server.port()));
   server.stop();
   (void)expires([] { (void)Group::from_env(within(kTimeout)); });
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <thread>
 
 #include "base/env.h"
@@ -24,12 +25,19 @@ static_assert(std::size(kAlgorithmNames) == kAlgorithmCount);
 constexpr std::size_t kDefaultHostScratch = 10 << 20;
 constexpr std::size_t kDefaultDeviceScratch = 16 << 20;
 
+/// Beyond any group, and what rank 0 can still wait for, to tell all ranks that they are too many.
+constexpr int kMostAnnounced = 4096;
+
 /// What must hold before this rank can say anything to the others.
 void require_place(const JoinOptions& options) {
   require(options.size >= 1 && options.rank.value >= 0 && options.rank.value < options.size,
           "rank {} of a group of {}: ranks count from 0 to size - 1", options.rank.value, options.size);
+  require(options.size <= kMostAnnounced,
+          "rank {} of a group of {}: a group holds at most {} host ranks or {} GPUs", options.rank.value,
+          options.size, kMaxHostRanks, kMaxDevices);
   require(!options.name.empty() && options.name.size() <= 128 && options.name.find('/') == std::string::npos,
-          "group name '{}' must have 1 to 128 characters and no '/'", options.name);
+          "group name '{}' must have 1 to 128 characters and no '/'",
+          std::string_view(options.name).substr(0, 128));
 }
 
 /// A negative timeout is refused by all ranks, which this one has to reach for that.
@@ -99,17 +107,24 @@ Prepared prepare(JoinOptions& options) {
 /// Runs body(0) to body(n - 1) on n threads; throws what the first of them threw that threw anything.
 void run_together(std::size_t n, const std::function<void(std::size_t)>& body) {
   std::vector<std::exception_ptr> errors(n);
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < n; ++i) {
-    threads.emplace_back([&, i] {
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto run = [&, i] {
+        try {
+          body(i);
+        } catch (...) {
+          errors[i] = std::current_exception();
+        }
+      };
       try {
-        body(i);
-      } catch (...) {
-        errors[i] = std::current_exception();
+        threads.emplace_back(run);
+      } catch (const std::system_error& error) {
+        // Those that run wait for the others no longer than their deadlines.
+        fail(ErrorCode::out_of_resources, "starting the thread of rank {}: {}", i, error.what());
       }
-    });
+    }
   }
-  for (std::thread& thread : threads) thread.join();
   for (const std::exception_ptr& error : errors) {
     if (error != nullptr) std::rethrow_exception(error);
   }
@@ -171,6 +186,9 @@ Group Group::join_until(const Deadline& deadline, std::shared_ptr<Store> store, 
 }
 
 std::vector<Group> Group::join_local(const std::vector<DeviceId>& devices, JoinOptions defaults) {
+  require(!devices.empty() && devices.size() <= static_cast<std::size_t>(kMaxHostRanks),
+          "join_local: a group of {} devices; a group holds 1 to {} host ranks or {} GPUs", devices.size(),
+          kMaxHostRanks, kMaxDevices);
   const std::shared_ptr<Store> store = memory_store();
   std::vector<std::optional<Group>> joined(devices.size());
   run_together(devices.size(), [&](std::size_t r) {

@@ -51,12 +51,12 @@ class LastWords {
   std::string key_;
 };
 
-Status refusal_of(const IpcChannel::Mesh& mesh, Duration timeout, const char* phase) {
+Status refusal_of(Rank rank, Duration timeout, const char* phase) {
   if (timeout.count() >= 0) return {};
   return {.code = ErrorCode::invalid_argument,
-          .origin = mesh.rank(),
+          .origin = rank,
           .message = fmt::format("{}: the timeout of rank {} must not be negative, got {} ms", phase,
-                                 mesh.rank().value, timeout.count())};
+                                 rank.value, timeout.count())};
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::s
   require(store != nullptr, "IpcChannel::connect needs a store");
   require(size >= 1 && size <= kMaxHostRanks && rank.value >= 0 && rank.value < size,
           "rank {} of a channel of {}: a channel has 1 to {} ranks", rank.value, size, kMaxHostRanks);
-  const Deadline deadline = Deadline::after(timeout);
+  const Deadline deadline = usable_deadline(timeout);
 
   // A failure of this rank alone travels to everyone with its address.
   std::optional<os::PrivateDir> directory;
@@ -80,6 +80,7 @@ IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::s
   own.hello.rank = rank.value;
   own.hello.hostname = os::hostname();
   try {
+    refusal_of(rank, timeout, "connecting").throw_if_failed();
     own.hello.boot_id = os::boot_id();
     directory = os::PrivateDir::create("channel");
     own.hello.socket = directory->path() + "/socket";
@@ -162,12 +163,13 @@ int IpcChannel::broadcast_fds(int fd, Rank root, Duration timeout) {
 
 std::vector<std::string> IpcChannel::all_gather(std::string_view payload, Duration timeout) {
   constexpr const char* kPhase = "all_gather";
-  return mesh_->all_gather(payload, usable_deadline(timeout), kPhase, refusal_of(*mesh_, timeout, kPhase));
+  return mesh_->all_gather(payload, usable_deadline(timeout), kPhase,
+                           refusal_of(mesh_->rank(), timeout, kPhase));
 }
 
 void IpcChannel::barrier(Duration timeout) {
   constexpr const char* kPhase = "barrier";
-  (void)mesh_->all_gather("", usable_deadline(timeout), kPhase, refusal_of(*mesh_, timeout, kPhase));
+  (void)mesh_->all_gather("", usable_deadline(timeout), kPhase, refusal_of(mesh_->rank(), timeout, kPhase));
 }
 
 }  // namespace onehop

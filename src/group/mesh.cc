@@ -339,7 +339,7 @@ std::vector<std::string> IpcChannel::Mesh::all_gather(std::string_view payload, 
       Status refused;
       if (r == rank_.value) {
         refused = refusal;
-        all[static_cast<std::size_t>(r)] = payload;
+        if (refusal.ok()) all[static_cast<std::size_t>(r)] = payload;
       } else {
         Received received = take(Rank{r}, MessageKind::bytes, phase, deadline, phase);
         if (received.message.kind == MessageKind::refusal) refused = parse_status(received.message.payload);

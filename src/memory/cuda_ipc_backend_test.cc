@@ -28,10 +28,8 @@ std::unique_ptr<MemoryBackend> make_backend(int device, Duration patience = kDef
 
 /// What arrives in another process: the pipe's end is a copy, and the handle says that it is not this one's.
 MemoryHandle sent(const MemoryHandle& handle) {
-  IpcHandle place = IpcHandle::from_bytes(handle.bytes);
-  place.process[0] ^= 1;
   return {.descriptor = os::UniqueFd(::fcntl(handle.descriptor.get(), F_DUPFD_CLOEXEC, 0)),
-          .bytes = place.to_bytes()};
+          .bytes = from_elsewhere(IpcHandle::from_bytes(handle.bytes)).to_bytes()};
 }
 
 TEST(CudaIpcBackend, MemoryIsZeroedAndSeenByThePeerThatOpensItsHandle) {

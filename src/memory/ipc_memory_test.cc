@@ -17,12 +17,6 @@ using ::testing::UnorderedElementsAre;
 
 constexpr std::size_t kBytes = FakeCuda::kGranularity;
 
-/// As if another process had made it.
-IpcHandle from_elsewhere(IpcHandle handle) {
-  handle.process[0] ^= 1;
-  return handle;
-}
-
 TEST(MemoryKind, IsRecognised) {
   FakeCuda cuda;
   int local = 0;

@@ -10,6 +10,7 @@ namespace onehop {
 namespace {
 
 constexpr int kPeersPerDevice = 8;  // CUDA's limit
+constexpr int kMostDevices = 1024;  // beyond any machine; the cache has an entry per pair
 
 void set_pool_access(CUmemoryPool pool, DeviceId peer) {
   CUmemAccessDesc grant{};
@@ -39,7 +40,8 @@ void PeerAccess::reset(int device_count) {
 }
 
 void PeerAccess::start_over(int device_count) {
-  require(device_count >= 0, "a number of devices must not be negative, got {}", device_count);
+  require(device_count >= 0 && device_count <= kMostDevices, "a number of devices must be 0 to {}, got {}",
+          kMostDevices, device_count);
   const std::lock_guard lock(mutex_);
   const auto count = static_cast<std::size_t>(device_count);
   states_.assign(count * count, State::unknown);

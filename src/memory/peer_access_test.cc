@@ -154,6 +154,14 @@ TEST_F(PeerAccessTest, EnabledByOthersIsSuccess) {
   EXPECT_TRUE(access_.can_access(kZero, kOne));
 }
 
+TEST_F(PeerAccessTest, ANumberOfDevicesThatNoMachineHasIsRefused) {
+  for (const int count : {-1, 1025, 1 << 30}) {
+    EXPECT_EQ(error_of([&] { const PeerAccess access(count); }).code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(error_of([&] { access_.reset(count); }).code(), ErrorCode::invalid_argument);
+  }
+  EXPECT_EQ(access_.device_count(), kDevices) << "nothing was changed";
+}
+
 TEST_F(PeerAccessTest, ChecksBothDevicesBeforeAnythingElse) {
   for (const int bad : {-1, kDevices, 1000}) {
     for (const auto& [device, peer] : {std::pair(DeviceId{bad}, kZero), std::pair(kZero, DeviceId{bad}),

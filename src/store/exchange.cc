@@ -69,6 +69,7 @@ StoreExchange& StoreExchange::operator=(StoreExchange&&) noexcept = default;
 std::vector<std::string> StoreExchange::all_gather(std::string_view payload, Duration timeout) {
   const Deadline deadline = Deadline::after(timeout);
   State& s = *state_;
+  store::check_value(s.key(s.sequence, s.rank), payload);  // also of a rank that is alone, which sets nothing
   const std::uint64_t step = s.sequence++;
   if (s.size > 1) s.store->set(s.key(step, s.rank), payload, deadline.left());
   std::vector<std::string> all;
@@ -84,6 +85,7 @@ std::string StoreExchange::broadcast(std::string_view payload, Rank root, Durati
   State& s = *state_;
   require(root.value >= 0 && root.value < s.size, "broadcast: root {} is not within a size of {}", root.value,
           s.size);
+  if (s.rank == root) store::check_value(s.key(s.sequence, root), payload);
   const std::uint64_t step = s.sequence++;
   if (s.rank == root) {
     if (s.size > 1) s.store->set(s.key(step, root), payload, deadline.left());

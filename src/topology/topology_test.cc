@@ -4,8 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
+#include "support/scoped_variable.h"
 #include "topology/topology_testing.h"
 
 namespace onehop {
@@ -18,18 +17,6 @@ std::vector<DeviceId> ids(std::initializer_list<int> numbers) {
   for (const int number : numbers) devices.emplace_back(number);
   return devices;
 }
-
-/// Sets a variable for one test and removes it afterwards.
-class ScopedEnv {
- public:
-  ScopedEnv(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  ~ScopedEnv() { ::unsetenv(name_); }
-  ScopedEnv(const ScopedEnv&) = delete;
-  ScopedEnv& operator=(const ScopedEnv&) = delete;
-
- private:
-  const char* name_;
-};
 
 TEST(Topology, HostRanksAreFullyConnected) {
   const Topology none;
@@ -132,7 +119,7 @@ TEST(Topology, OneDeviceIsConnectedWithItself) {
 TEST(Topology, EitherEnvironmentNameForcesFullyConnectedAndTheNewOneOverrules) {
   const Topology machine = shipped("pcie4");
   {
-    const ScopedEnv force("ONEHOP_FORCE_FULLY_CONNECTED", "1");
+    const testing::ScopedVariable force("ONEHOP_FORCE_FULLY_CONNECTED", "1");
     EXPECT_EQ(machine.connectivity(), Connectivity::fully_connected);
     EXPECT_EQ(machine.explain_connectivity(), "fully connected (forced by ONEHOP_FORCE_FULLY_CONNECTED)");
     EXPECT_THAT(message_of(
@@ -143,13 +130,13 @@ TEST(Topology, EitherEnvironmentNameForcesFullyConnectedAndTheNewOneOverrules) {
                 HasSubstr("device 9"));
   }
   {
-    const ScopedEnv legacy("TEST_INTRA_NODE_COMM", "1");
+    const testing::ScopedVariable legacy("TEST_INTRA_NODE_COMM", "1");
     EXPECT_EQ(machine.connectivity(), Connectivity::fully_connected);
     EXPECT_EQ(machine.explain_connectivity(), "fully connected (forced by TEST_INTRA_NODE_COMM)");
-    const ScopedEnv force("ONEHOP_FORCE_FULLY_CONNECTED", "0");
+    const testing::ScopedVariable force("ONEHOP_FORCE_FULLY_CONNECTED", "0");
     EXPECT_EQ(machine.connectivity(), Connectivity::unknown);
   }
-  const ScopedEnv nonsense("ONEHOP_FORCE_FULLY_CONNECTED", "perhaps");
+  const testing::ScopedVariable nonsense("ONEHOP_FORCE_FULLY_CONNECTED", "perhaps");
   EXPECT_THAT(message_of([&] { (void)machine.connectivity(); }, ErrorCode::invalid_argument),
               HasSubstr("ONEHOP_FORCE_FULLY_CONNECTED='perhaps'"));
 }

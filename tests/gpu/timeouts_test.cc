@@ -105,6 +105,21 @@ TEST_P(CudaTimeouts, ACallsOwnTimeoutEndsItsWaitsOnTheDevice) {
   });
 }
 
+TEST_P(CudaTimeouts, MayBeLongerThanTheDevicesClockCounts) {
+  constexpr Duration kLong{18'446'744'073'710};  // 2^64 ns and half a millisecond
+  run([&](Group& group, Gpu& gpu) {
+    const UserKernels kernels(gpu);
+    auto* const data = gpu.make<std::uint32_t>(1000);
+    gpu.fill(data, 1, 1000);
+    group.barrier();
+    if (group.rank() == Rank{0}) kernels.delay(milliseconds{50});
+    (void)all_reduce(group, data, data, 1000, DType::u32, ReduceOp::sum, gpu.stream(),
+                     {.algorithm = {}, .timeout = kLong});
+    group.synchronize(gpu.stream());
+    EXPECT_THAT(gpu.read(data, 1000), ::testing::Each(static_cast<std::uint32_t>(group.size())));
+  });
+}
+
 class CudaGivingBack : public OnGpus {};
 INSTANTIATE_TEST_SUITE_P(, CudaGivingBack, ::testing::Values(GpuRanks{2, true}, GpuRanks{2, false}),
                          gpu_ranks_name);

@@ -20,8 +20,9 @@ Rows, below the [header] that declares the C++ side:
 """
 import re
 import sys
-import tempfile
 from pathlib import Path
+
+import tree_check
 
 TABLE = "tests/lint/c_equivalents.txt"
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -313,34 +314,12 @@ SELF_TEST = [
 ]
 
 
-def self_test():
-    failures = 0
+def cases():
     for cpp, c_header, source, table, expected in SELF_TEST:
-        with tempfile.TemporaryDirectory() as root:
-            for path, text in (("include/onehop/a.h", f"namespace n {{\n{cpp}\n}}\n"), ("include/onehop/c_api.h", c_header),
-                               ("src/c_api/a.cc", source), (TABLE, table)):
-                file = Path(root, path)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(text)
-            _, complaints = check_tree(Path(root))
-        caught = any(expected in complaint for complaint in complaints) if expected else not complaints
-        if not caught:
-            failures += 1
-            print(f"{cpp!r}: expected {expected or 'no complaint'}, got {complaints}", file=sys.stderr)
-    print(f"{len(SELF_TEST) - failures} of {len(SELF_TEST)} cases judged right")
-    return 1 if failures else 0
-
-
-def main(arguments):
-    if arguments == ["--self-test"]:
-        return self_test()
-    seen, complaints = check_tree(Path(arguments[0]) if arguments else Path(__file__).resolve().parents[2])
-    if seen == 0:
-        complaints = ["no declarations found"]
-    for complaint in complaints:
-        print(complaint, file=sys.stderr)
-    return 1 if complaints else 0
+        files = {"include/onehop/a.h": f"namespace n {{\n{cpp}\n}}\n", "include/onehop/c_api.h": c_header, "src/c_api/a.cc": source,
+                 TABLE: table}
+        yield repr(cpp), files, expected
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(tree_check.main(check_tree, list(cases())))

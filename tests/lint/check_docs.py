@@ -8,8 +8,9 @@ the real ones.
 """
 import re
 import sys
-import tempfile
 from pathlib import Path
+
+import tree_check
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```[^\n]*$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
@@ -107,33 +108,5 @@ SELF_TEST = [
 ]
 
 
-def self_test():
-    failures = 0
-    for files, expected in SELF_TEST:
-        with tempfile.TemporaryDirectory() as root:
-            for path, text in files.items():
-                file = Path(root, path)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(text)
-            seen, complaints = check_tree(Path(root))
-        caught = any(expected in complaint for complaint in complaints) if expected else not complaints
-        if seen == 0 or not caught:
-            failures += 1
-            print(f"{files}: expected {expected or 'no complaint'}, got {complaints}", file=sys.stderr)
-    print(f"{len(SELF_TEST) - failures} of {len(SELF_TEST)} cases judged right")
-    return 1 if failures else 0
-
-
-def main(arguments):
-    if arguments == ["--self-test"]:
-        return self_test()
-    seen, complaints = check_tree(Path(arguments[0]) if arguments else Path(__file__).resolve().parents[2])
-    if seen == 0:
-        complaints = ["no documents found"]
-    for complaint in complaints:
-        print(complaint, file=sys.stderr)
-    return 1 if complaints else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(tree_check.main(check_tree, [(files, files, word) for files, word in SELF_TEST]))

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <thread>
 
@@ -34,6 +35,9 @@ ONEHOP_DEVICE_CODE(signal);
 
 namespace onehop {
 namespace {
+
+/// Kernels count nanoseconds, which a Duration may overflow.
+constexpr Duration kLongestWait = std::chrono::hours{24 * 365};
 
 /// Two-shot over mailboxes with more than 2 ranks: up to so many packets of a piece all go to one peer, then
 /// to the next; beyond, where ranks drift apart meanwhile, to all peers at a time. 4 ranks: 1 MB takes 7.1
@@ -241,7 +245,8 @@ class CudaTeam final : public DeviceTeam {
     return {.failed = &head(options_.rank)->failed,
             .notice = words_->device_notice(),
             .fault = words_->device_fault(),
-            .timeout_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout).count())};
+            .timeout_ns = static_cast<std::uint64_t>(
+                std::chrono::nanoseconds(std::min(timeout, kLongestWait)).count())};
   }
 
   [[nodiscard]] std::optional<DeviceFailure> failure() const override {

@@ -16,11 +16,11 @@ ctest = ctest --output-on-failure -j $(JOBS) $(CTEST_ARGS)
 slow = -LE '^(fault|model|install|cuda)$$' -E 'Host(Threads|Processes)[4-8]$$'
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build run check test format lint sanitize asan-ubsan tsan fuzz coverage install uninstall packages clean
+.PHONY: help deps build run check test format lint sanitize asan-ubsan tsan fuzz aarch64 coverage install uninstall packages clean
 
 help: ## what can be asked for
 	@echo "make ..."
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 
 deps: ## install the Debian packages that are missing (the list: scripts/install-deps.sh)
 	@scripts/install-deps.sh
@@ -57,6 +57,9 @@ tsan: deps
 fuzz: deps ## run every fuzz target on its corpus for FUZZ_SECONDS (20) each
 	@scripts/build.sh fuzz
 	@scripts/fuzz.sh build/fuzz $(FUZZ_SECONDS)
+
+aarch64: ## build for 64-bit Arm (Grace), and run some tests under qemu
+	@scripts/aarch64.sh
 
 coverage: deps ## line and branch coverage of the tests, as build/coverage/report.html
 	@scripts/build.sh coverage

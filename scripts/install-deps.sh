@@ -3,6 +3,7 @@
 # Installs the Debian packages that building, testing and developing onehop needs: the one list of them.
 #   scripts/install-deps.sh           install what is missing (as root, or through sudo)
 #   scripts/install-deps.sh --check   only say what is missing; exit 1 if anything is
+#   scripts/install-deps.sh aarch64   the same as without, and what scripts/aarch64.sh needs besides
 set -euo pipefail
 
 build=(
@@ -18,6 +19,7 @@ bench=(libbenchmark-dev)
 lint=(clang-format clang-tidy shellcheck)
 fuzz=(clang llvm libclang-rt-dev)
 coverage=(gcovr)
+aarch64=()
 
 fail() {
   echo "install-deps: $*" >&2
@@ -26,12 +28,13 @@ fail() {
 
 case "${1-}" in
   "" | --check) ;;
-  *) fail "unknown argument '$1'; the only one is --check" ;;
+  aarch64) aarch64=(g++-aarch64-linux-gnu qemu-user) ;;
+  *) fail "unknown argument '$1'; there are --check and aarch64" ;;
 esac
 command -v dpkg-query > /dev/null ||
   fail "this is not a Debian system; install the equivalents of: ${build[*]} ${test[*]} ${bench[*]}"
 
-wanted=("${build[@]}" "${test[@]}" "${bench[@]}" "${lint[@]}" "${fuzz[@]}" "${coverage[@]}")
+wanted=("${build[@]}" "${test[@]}" "${bench[@]}" "${lint[@]}" "${fuzz[@]}" "${coverage[@]}" "${aarch64[@]}")
 # dpkg-query fails when it does not know a package at all; what counts is what it prints about the others.
 installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "${wanted[@]}" 2> /dev/null || true)
 missing=()

@@ -15,7 +15,8 @@ void start_ranges() {
   static std::once_flag once;
   std::call_once(once, [] {
     // nullptr without a tool; a tool is loaded by the first call of NVTX or never.
-    detail::g_range_domain.store(nvtxDomainCreateA("onehop"), std::memory_order_relaxed);
+    // release: pairs with the load in Range's constructor; publishes the domain that the tool has made.
+    detail::g_range_domain.store(nvtxDomainCreateA("onehop"), std::memory_order_release);
   });
 }
 

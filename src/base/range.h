@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVTX ranges: what profilers such as Nsight Systems show as a bar over the calls of a thread, in the domain
-// "onehop". Without a tool, or in a build without NVTX's headers (ONEHOP_NVTX), a range costs one relaxed
-// load and two branches.
+// "onehop". Without a tool, or in a build without NVTX's headers (ONEHOP_NVTX), a range costs one load and two
+// branches.
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,8 @@ void start_ranges();
 class Range {
  public:
   explicit Range(const char* name)
-      // relaxed: a domain is never changed once it is there, and NVTX orders its own memory.
-      : domain_(detail::g_range_domain.load(std::memory_order_relaxed)) {
+      // acquire: pairs with the store in start_ranges(); the tool may keep the domain in plain memory.
+      : domain_(detail::g_range_domain.load(std::memory_order_acquire)) {
     if (domain_ != nullptr) [[unlikely]]
       detail::push_range(domain_, name);
   }

@@ -15,6 +15,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include "kernel/host/kernel_table.h"
@@ -112,6 +114,24 @@ ONEHOP_INLINE U16 narrow16(I32 x) {
 ONEHOP_INLINE U8 narrow8(I32 x) {
   return bits_as<U8>(_mm_cvtsi128_si64(_mm_packus_epi16(pack(x), _mm_setzero_si128())));
 }
+#elif defined(__aarch64__)
+ONEHOP_INLINE I32 widen(U16 x) {
+  return bits_as<I32>(vmovl_u16(bits_as<uint16x4_t>(x)));
+}
+ONEHOP_INLINE U16 widen16(U8 x) {
+  const auto bytes = vreinterpret_u8_u32(vdup_n_u32(bits_as<std::uint32_t>(x)));
+  return bits_as<U16>(vget_low_u16(vmovl_u8(bytes)));
+}
+ONEHOP_INLINE I32 widen(U8 x) {
+  return widen(widen16(x));
+}
+ONEHOP_INLINE U16 narrow16(I32 x) {
+  return bits_as<U16>(vmovn_u32(bits_as<uint32x4_t>(x)));
+}
+ONEHOP_INLINE U8 narrow8(I32 x) {
+  const auto half = bits_as<uint16x4_t>(narrow16(x));
+  return bits_as<U8>(vget_lane_u32(vreinterpret_u32_u8(vmovn_u16(vcombine_u16(half, half))), 0));
+}
 #else
 ONEHOP_INLINE I32 widen(U16 x) {
   return __builtin_convertvector(x, I32);
@@ -137,6 +157,8 @@ ONEHOP_INLINE F32 decode_f16(U16 half) {
   return bits_as<F32>(_mm512_maskz_cvtph_ps(kAll, bits_as<__m256i>(half)));
 #elif defined(__F16C__)
   return bits_as<F32>(_mm256_cvtph_ps(bits_as<__m128i>(half)));
+#elif defined(__aarch64__)
+  return bits_as<F32>(vcvt_f32_f16(bits_as<float16x4_t>(half)));
 #else
   const I32 wide = widen(half);
   const I32 magnitude = (wide & 0x7fff) << 13;
@@ -205,6 +227,8 @@ struct F16 : Narrow<std::uint16_t> {
         _mm512_maskz_cvtps_ph(kAll, bits_as<__m512>(one_nan(x, kNan)), _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__F16C__)
     return bits_as<U16>(_mm256_cvtps_ph(bits_as<__m256>(one_nan(x, kNan)), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__aarch64__)
+    return bits_as<U16>(vcvt_f16_f32(bits_as<float32x4_t>(one_nan(x, kNan))));
 #else
     constexpr std::int32_t kOverflow = 0x47800000;  // 2^16, which encodes as infinity
     return narrow16(encode_small<10, 15>(x, kOverflow, 0x7fff, 16));

@@ -212,7 +212,7 @@ TEST_F(Diagnose, MissingLinksAreInformation) {
   machine_.gpus[3].links.clear();
   const Finding nvlink = finding(diagnose(), "NVLink");
   EXPECT_EQ(nvlink.health, Health::not_applicable);
-  EXPECT_THAT(nvlink.detail, HasSubstr("no NVLink from GPU 0 to GPU 3"));
+  EXPECT_THAT(nvlink.detail, HasSubstr("no link from GPU 0 to GPU 3"));
 }
 
 TEST_F(Diagnose, MpsIsNamed) {

@@ -5,8 +5,8 @@
     scripts/clang-tidy.py BUILD_DIR [PATH...]     PATH limits the run to files below it
 
 A file is checked again only when it, a header of ours that it includes, its compile command or .clang-tidy has changed.
-Tests are left out: GoogleTest's macros make up most of what clang-tidy says about them, at three times the cost, and
-what a test does wrong shows when it runs, under the sanitizers.
+Tests, and what only they use, are left out: GoogleTest's macros make up most of what clang-tidy says about them, at three
+times the cost, and what a test does wrong shows when it runs, under the sanitizers.
 """
 
 import concurrent.futures
@@ -24,7 +24,7 @@ INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
 def selected(file, wanted):
     path = file.relative_to(ROOT).as_posix()
-    is_test = path.startswith("tests/") or file.stem.endswith("_test")
+    is_test = path.startswith("tests/") or file.stem.endswith("_test") or "_testing" in file.stem
     return file.suffix == ".cc" and not is_test and (not wanted or any(path.startswith(w) for w in wanted))
 
 

@@ -129,6 +129,7 @@ const std::vector<ShortCall>& short_calls() {
        [](Store&, std::optional<Group>& group, Rank rank, int) { (void)group->split(0, -rank.value); }},
       {"all_gather_fds", 2, false, true,
        [](Store&, std::optional<Group>& group, Rank, int) {
+         group->barrier();  // the weak rank is short by now, also of what it reads on the way
          for (const int fd : group->channel().all_gather_fds(STDERR_FILENO, kSoon)) {
            if (fd != STDERR_FILENO) (void)::close(fd);
          }
@@ -137,7 +138,7 @@ const std::vector<ShortCall>& short_calls() {
       // What two ranks pass each other is theirs alone.
       {"recv_fd", 1, false, false,
        [](Store&, std::optional<Group>& group, Rank rank, int weak) {
-         group->barrier();  // the weak rank is short by now, also of what it reads on the way
+         group->barrier();  // as above
          if (rank.value == 0) group->channel().send_fd(Rank{weak}, STDERR_FILENO, kSoon);
          if (rank.value == weak) (void)::close(group->channel().recv_fd(Rank{0}, kSoon));
        }},

@@ -445,6 +445,7 @@ class HeldUpInASplit : public ::testing::Test {
   std::vector<std::shared_ptr<Mesh>> parents_;
   std::vector<std::unique_ptr<Mesh>> parts_;
   std::thread held_up_;
+  std::atomic<bool> done_ = false;
 };
 
 TEST_F(HeldUpInASplit, ARankIsNotToBlameForTheOneThatItWaitsFor) {
@@ -466,17 +467,16 @@ TEST_F(HeldUpInASplit, ARankIsNotToBlameAlsoWhereOthersUseTheSubGroupAlready) {
 TEST_F(HeldUpInASplit, ARankThatComputesIsToBlameThoughItsParentAnswers) {
   parents_[3]->send(Rank{2}, "at last", soon(), "split");
   held_up_.join();
-  std::atomic<bool> done = false;
   // Reads the parent's sockets, as the watch of a rank on a GPU does, and waits for nobody.
   held_up_ = std::thread([&] {
-    while (!done) {
+    while (!done_) {
       parents_[2]->check("working");
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
     (void)parents_[2]->recv(Rank{3}, soon(), "split");
   });
   EXPECT_EQ(waiting().origin(), Rank{2});
-  done = true;
+  done_ = true;
 }
 
 TEST(Mesh, IsDeadInAForkedChildAndLivesOnInTheParent) {

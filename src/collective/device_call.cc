@@ -41,8 +41,8 @@ void begin_device_call(Group::State& group, const Arguments& call, CallDefect de
 }
 
 SymmetricOutput find_symmetric_output(Group::State& group, const Arguments& call, std::size_t bytes) {
-  // Copies run also behind a meeting that failed. So this rank reads what the others have said, and not only
-  // what it knows: once they have thrown, no call of a rank that was stopped writes to their memory.
+  // Copies run even if the wait for the peers before them failed. So this rank reads what the others have
+  // reported: once they have thrown, a rank that was stopped begins no call that writes to their memory.
   group.mesh().check(to_text(call.kind));
   auto [buffer, number] = group.find_buffer(call.out, bytes);
   // The call has begun: the other ranks may be queueing it.

@@ -138,7 +138,7 @@ Rank DeviceWatch::blame(Rank awaited) {
   const Deadline end = Deadline::after(kTimeToAnswer);
   const Deadline late_end = Deadline::after(2 * kTimeToAnswer);
   RankSet silent = mesh_->silent(question);
-  // Who has heard of a failure from another rank, which may have left since, has nobody to blame.
+  // Not once another rank has reported a failure: it may have left since, and would never answer.
   while (silent != 0 && mesh_->usable() && !(std::has_single_bit(silent) ? end : late_end).expired()) {
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
     silent = mesh_->silent(question);

@@ -88,13 +88,6 @@ ONEHOP_API Algorithm reduce(Group& group, const void* in, void* out, std::size_t
 ONEHOP_API Algorithm all_to_all(Group& group, const void* in, void* out, std::size_t count, DType type,
                                 Stream stream = {}, const CallOptions& options = {});
 
-/// One block per rank in an array: `counts[r]` elements that begin at element `offsets[r]`, for every rank r
-/// of the group. The offset of an empty block is not looked at.
-struct Blocks {
-  std::span<const std::size_t> counts;
-  std::span<const std::size_t> offsets;
-};
-
 /// all_to_all with blocks of any size: block s of `out` = this rank's block of rank s's `in`. Each rank
 /// passes its own blocks. What rank s sends to rank r must be what r expects from s; otherwise every rank
 /// throws Error{mismatch} that names the two. Blocks of `in` may share elements, those of `out` must not.

@@ -63,16 +63,6 @@ struct JoinOptions {
   bool require_verified_peers = false;
 };
 
-/// Algorithms of collectives, as counted by Group::usage. The numbers are part of the C API: append only.
-enum class Algorithm : std::uint8_t {
-  none = 0,      ///< the legacy policy declined, or the call is queued in a GroupCall
-  one_shot = 1,  ///< everyone reads what it needs of everyone's input
-  two_shot = 2,  ///< reduce-scatter, then all-gather
-};
-inline constexpr int kAlgorithmCount = 3;
-[[nodiscard]] ONEHOP_API std::string_view to_string(Algorithm algorithm);
-[[nodiscard]] ONEHOP_API Algorithm parse_algorithm(std::string_view name);
-
 /// A member's end of a group. Joining is collective: every rank gets a group, or every rank gets the same
 /// Error. Thread-safe; collectives of one group are serialised, those of different groups are independent.
 ///

@@ -16,8 +16,6 @@
 
 namespace onehop {
 
-/// What a table can tune.
-enum class Collective : std::uint8_t { all_reduce };
 enum class Backend : std::uint8_t { host, cuda };
 
 /// Element types that go the same way between GPUs.
@@ -27,7 +25,6 @@ enum class TypeClass : std::uint8_t {
 };
 
 /// As tables name them.
-[[nodiscard]] ONEHOP_API std::string_view to_string(Collective collective);
 [[nodiscard]] ONEHOP_API std::string_view to_string(Backend backend);
 [[nodiscard]] ONEHOP_API std::string_view to_string(TypeClass types);
 [[nodiscard]] ONEHOP_API TypeClass type_class(DType type);

@@ -11,6 +11,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -84,6 +85,39 @@ inline constexpr int kDTypeCount = 12;
 enum class ReduceOp : std::uint8_t { sum = 0, prod = 1, min = 2, max = 3, avg = 4, premul_sum = 5 };
 inline constexpr int kReduceOpCount = 6;
 
+/// Collectives and point-to-point calls. The numbers are part of the C API and of the wire formats: append
+/// only.
+enum class Collective : std::uint8_t {
+  all_reduce = 0,
+  all_gather = 1,
+  reduce_scatter = 2,
+  broadcast = 3,
+  reduce = 4,
+  all_to_all = 5,
+  all_to_all_v = 6,
+  gather = 7,
+  scatter = 8,
+  send = 9,
+  recv = 10,
+  barrier = 11,
+};
+inline constexpr int kCollectiveCount = 12;
+
+/// Algorithms of collectives, as counted by Group::usage. The numbers are part of the C API: append only.
+enum class Algorithm : std::uint8_t {
+  none = 0,      ///< the legacy policy declined, or the call is queued in a GroupCall
+  one_shot = 1,  ///< every rank reads what it needs of every other rank's input
+  two_shot = 2,  ///< reduce-scatter, then all-gather
+};
+inline constexpr int kAlgorithmCount = 3;
+
+/// One block per rank in an array: `counts[r]` elements that begin at element `offsets[r]`, for every rank r
+/// of the group. The offset of an empty block is not looked at.
+struct Blocks {
+  std::span<const std::size_t> counts;
+  std::span<const std::size_t> offsets;
+};
+
 /// How memory of a GPU travels to other processes. The numbers are part of the wire formats: append only.
 enum class ShareBy : std::uint8_t {
   automatic = 0,  ///< DeviceMemory: posix_fd, and fabric as well where it works. Groups: see JoinOptions
@@ -100,11 +134,15 @@ inline constexpr int kShareByCount = 4;
 [[nodiscard]] ONEHOP_API std::string_view to_string(ReduceOp op);
 /// "auto", "fd", "fabric" or "ipc".
 [[nodiscard]] ONEHOP_API std::string_view to_string(ShareBy share_by);
+[[nodiscard]] ONEHOP_API std::string_view to_string(Algorithm algorithm);
+/// "all-reduce", as commands and tuning tables name it.
+[[nodiscard]] ONEHOP_API std::string_view to_string(Collective collective);
 
 /// Parse the names `to_string` prints (and the aliases float16/half, bfloat16, float, double, int8 ...).
 /// Throw Error{invalid_argument} that lists what is known.
 [[nodiscard]] ONEHOP_API DType parse_dtype(std::string_view name);
 [[nodiscard]] ONEHOP_API ReduceOp parse_reduce_op(std::string_view name);
 [[nodiscard]] ONEHOP_API ShareBy parse_share_by(std::string_view name);
+[[nodiscard]] ONEHOP_API Algorithm parse_algorithm(std::string_view name);
 
 }  // namespace onehop

@@ -40,6 +40,13 @@ constexpr std::array<std::pair<ReduceOp, std::string_view>, kReduceOpCount> kOps
     {ReduceOp::premul_sum, "premul_sum"},
 }};
 
+constexpr std::array<std::string_view, kAlgorithmCount> kAlgorithms{"none", "one-shot", "two-shot"};
+
+/// By number.
+constexpr std::array<std::string_view, kCollectiveCount> kCollectives{
+    "all-reduce",   "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all",
+    "all-to-all-v", "gather",     "scatter",        "send",      "recv",   "barrier"};
+
 constexpr std::array<std::pair<ShareBy, std::string_view>, kShareByCount> kShareBys{{
     {ShareBy::automatic, "auto"},
     {ShareBy::posix_fd, "fd"},
@@ -70,6 +77,16 @@ std::string_view to_string(ShareBy share_by) {
   return index < kShareBys.size() ? kShareBys[index].second : "unknown";
 }
 
+std::string_view to_string(Algorithm algorithm) {
+  const auto index = static_cast<std::size_t>(algorithm);
+  return index < kAlgorithms.size() ? kAlgorithms[index] : "unknown";
+}
+
+std::string_view to_string(Collective collective) {
+  const auto index = static_cast<std::size_t>(collective);
+  return index < kCollectives.size() ? kCollectives[index] : "unknown";
+}
+
 DType parse_dtype(std::string_view name) {
   for (const DTypeInfo& info : kDTypes) {
     if (name == info.name || name == info.alias) return info.type;
@@ -86,6 +103,13 @@ ReduceOp parse_reduce_op(std::string_view name) {
     if (name == known) return op;
   }
   fail(ErrorCode::invalid_argument, "unknown reduction '{}'; known: sum prod min max avg premul_sum", name);
+}
+
+Algorithm parse_algorithm(std::string_view name) {
+  for (std::size_t i = 1; i < kAlgorithms.size(); ++i) {
+    if (name == kAlgorithms[i]) return static_cast<Algorithm>(i);
+  }
+  fail(ErrorCode::invalid_argument, "unknown algorithm '{}'; known: one-shot two-shot", name);
 }
 
 ShareBy parse_share_by(std::string_view name) {

@@ -45,7 +45,7 @@ CallOptions to_call_options(const onehop_call_options_t* options) {
 /// Makes a call: `call(group, options)` returns the algorithm. Options that cannot be read are refused by all
 /// ranks; this one says why.
 template <class Call>
-onehop_status_t run(onehop_group_t* group, CallKind kind, const onehop_call_options_t* options,
+onehop_status_t run(onehop_group_t* group, Collective collective, const onehop_call_options_t* options,
                     onehop_algorithm_t* used, Call&& call) {
   return guard([&] {
     Group& target = deref(group, "group").group;
@@ -53,7 +53,7 @@ onehop_status_t run(onehop_group_t* group, CallKind kind, const onehop_call_opti
     try {
       given = to_call_options(options);
     } catch (const Error& reason) {
-      refuse_call(target, kind, reason);
+      refuse_call(target, collective, reason);
       return;
     }
     const Algorithm ran = call(target, given);
@@ -99,7 +99,7 @@ void onehop_call_options_init(onehop_call_options_t* options, size_t size) {
 onehop_status_t onehop_all_reduce(onehop_group_t* group, const void* in, void* out, size_t count,
                                   onehop_dtype_t dtype, onehop_op_t op, void* stream,
                                   const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, CallKind::all_reduce, options, used, [&](Group& target, const CallOptions& given) {
+  return run(group, Collective::all_reduce, options, used, [&](Group& target, const CallOptions& given) {
     return all_reduce(target, in, out, count, as_dtype(dtype), as_op(op), Stream{stream}, given);
   });
 }
@@ -107,7 +107,7 @@ onehop_status_t onehop_all_reduce(onehop_group_t* group, const void* in, void* o
 onehop_status_t onehop_all_gather(onehop_group_t* group, const void* in, void* out, size_t count,
                                   onehop_dtype_t dtype, void* stream, const onehop_call_options_t* options,
                                   onehop_algorithm_t* used) {
-  return run(group, CallKind::all_gather, options, used, [&](Group& target, const CallOptions& given) {
+  return run(group, Collective::all_gather, options, used, [&](Group& target, const CallOptions& given) {
     return all_gather(target, in, out, count, as_dtype(dtype), Stream{stream}, given);
   });
 }
@@ -115,7 +115,7 @@ onehop_status_t onehop_all_gather(onehop_group_t* group, const void* in, void* o
 onehop_status_t onehop_reduce_scatter(onehop_group_t* group, const void* in, void* out, size_t count,
                                       onehop_dtype_t dtype, onehop_op_t op, void* stream,
                                       const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, CallKind::reduce_scatter, options, used, [&](Group& target, const CallOptions& given) {
+  return run(group, Collective::reduce_scatter, options, used, [&](Group& target, const CallOptions& given) {
     return reduce_scatter(target, in, out, count, as_dtype(dtype), as_op(op), Stream{stream}, given);
   });
 }
@@ -123,7 +123,7 @@ onehop_status_t onehop_reduce_scatter(onehop_group_t* group, const void* in, voi
 onehop_status_t onehop_broadcast(onehop_group_t* group, const void* in, void* out, size_t count,
                                  onehop_dtype_t dtype, int root, void* stream,
                                  const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, CallKind::broadcast, options, used, [&](Group& target, const CallOptions& given) {
+  return run(group, Collective::broadcast, options, used, [&](Group& target, const CallOptions& given) {
     return broadcast(target, in, out, count, as_dtype(dtype), Rank{root}, Stream{stream}, given);
   });
 }
@@ -131,7 +131,7 @@ onehop_status_t onehop_broadcast(onehop_group_t* group, const void* in, void* ou
 onehop_status_t onehop_reduce(onehop_group_t* group, const void* in, void* out, size_t count,
                               onehop_dtype_t dtype, onehop_op_t op, int root, void* stream,
                               const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, CallKind::reduce, options, used, [&](Group& target, const CallOptions& given) {
+  return run(group, Collective::reduce, options, used, [&](Group& target, const CallOptions& given) {
     return reduce(target, in, out, count, as_dtype(dtype), as_op(op), Rank{root}, Stream{stream}, given);
   });
 }
@@ -139,7 +139,7 @@ onehop_status_t onehop_reduce(onehop_group_t* group, const void* in, void* out, 
 onehop_status_t onehop_all_to_all(onehop_group_t* group, const void* in, void* out, size_t count,
                                   onehop_dtype_t dtype, void* stream, const onehop_call_options_t* options,
                                   onehop_algorithm_t* used) {
-  return run(group, CallKind::all_to_all, options, used, [&](Group& target, const CallOptions& given) {
+  return run(group, Collective::all_to_all, options, used, [&](Group& target, const CallOptions& given) {
     return all_to_all(target, in, out, count, as_dtype(dtype), Stream{stream}, given);
   });
 }
@@ -148,7 +148,7 @@ onehop_status_t onehop_all_to_all_v(onehop_group_t* group, const void* in, const
                                     const size_t* in_offsets, void* out, const size_t* out_counts,
                                     const size_t* out_offsets, onehop_dtype_t dtype, void* stream,
                                     const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, CallKind::all_to_all_v, options, used, [&](Group& target, const CallOptions& given) {
+  return run(group, Collective::all_to_all_v, options, used, [&](Group& target, const CallOptions& given) {
     return all_to_all_v(target, in, to_blocks(in_counts, in_offsets, target.size()), out,
                         to_blocks(out_counts, out_offsets, target.size()), as_dtype(dtype), Stream{stream},
                         given);
@@ -158,7 +158,7 @@ onehop_status_t onehop_all_to_all_v(onehop_group_t* group, const void* in, const
 onehop_status_t onehop_gather(onehop_group_t* group, const void* in, void* out, size_t count,
                               onehop_dtype_t dtype, int root, void* stream,
                               const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, CallKind::gather, options, used, [&](Group& target, const CallOptions& given) {
+  return run(group, Collective::gather, options, used, [&](Group& target, const CallOptions& given) {
     return gather(target, in, out, count, as_dtype(dtype), Rank{root}, Stream{stream}, given);
   });
 }
@@ -166,7 +166,7 @@ onehop_status_t onehop_gather(onehop_group_t* group, const void* in, void* out, 
 onehop_status_t onehop_scatter(onehop_group_t* group, const void* in, void* out, size_t count,
                                onehop_dtype_t dtype, int root, void* stream,
                                const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, CallKind::scatter, options, used, [&](Group& target, const CallOptions& given) {
+  return run(group, Collective::scatter, options, used, [&](Group& target, const CallOptions& given) {
     return scatter(target, in, out, count, as_dtype(dtype), Rank{root}, Stream{stream}, given);
   });
 }
@@ -174,14 +174,14 @@ onehop_status_t onehop_scatter(onehop_group_t* group, const void* in, void* out,
 onehop_status_t onehop_send(onehop_group_t* group, const void* in, size_t count, onehop_dtype_t dtype,
                             int dst, void* stream, const onehop_call_options_t* options,
                             onehop_algorithm_t* used) {
-  return run(group, CallKind::send, options, used, [&](Group& target, const CallOptions& given) {
+  return run(group, Collective::send, options, used, [&](Group& target, const CallOptions& given) {
     return send(target, in, count, as_dtype(dtype), Rank{dst}, Stream{stream}, given);
   });
 }
 
 onehop_status_t onehop_recv(onehop_group_t* group, void* out, size_t count, onehop_dtype_t dtype, int src,
                             void* stream, const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, CallKind::recv, options, used, [&](Group& target, const CallOptions& given) {
+  return run(group, Collective::recv, options, used, [&](Group& target, const CallOptions& given) {
     return recv(target, out, count, as_dtype(dtype), Rank{src}, Stream{stream}, given);
   });
 }

@@ -107,7 +107,7 @@ TEST(DevicePlan, CopyEnginesBringLongMessagesStraightToSymmetricMemoryInTwoHalve
       const std::optional<DevicePlan> plan = plan_direct_all_reduce(request);
       ASSERT_TRUE(plan.has_value());
       EXPECT_EQ(plan->algorithm, Algorithm::two_shot);
-      EXPECT_EQ(plan->protocol, DeviceProtocol::copies);
+      EXPECT_EQ(plan->protocol, DeviceProtocol::direct);
       EXPECT_EQ(plan->launch_bytes % (n * 512), 0u);
       EXPECT_LE(plan->launch_bytes, request.bytes);
       EXPECT_LT(request.bytes - plan->launch_bytes, n * 512);
@@ -142,20 +142,20 @@ TEST(DevicePlan, AReduceScatterGoesByWhatCarriesItsTypeAndIsQuickest) {
     return plan_device_reduce_scatter(each).protocol;
   };
   for (int ranks = 2; ranks <= kMaxDevices; ++ranks) {
-    EXPECT_EQ(protocol(ranks, 4 * kKiB, DType::bf16), ScatterProtocol::packets);
-    EXPECT_EQ(protocol(ranks, 64 * kKiB, DType::bf16), ScatterProtocol::mail);
-    EXPECT_EQ(protocol(ranks, 8 * kMiB, DType::e4m3), ScatterProtocol::mail);
-    EXPECT_EQ(protocol(ranks, 8 * kMiB + 16, DType::f64), ScatterProtocol::streams);
-    EXPECT_EQ(protocol(ranks, cuda::kPacketSlotBytes, DType::i8), ScatterProtocol::packets);
-    EXPECT_EQ(protocol(ranks, cuda::kPacketSlotBytes + 1, DType::u64), ScatterProtocol::streams);
+    EXPECT_EQ(protocol(ranks, 4 * kKiB, DType::bf16), DeviceProtocol::packets);
+    EXPECT_EQ(protocol(ranks, 64 * kKiB, DType::bf16), DeviceProtocol::mail_one_shot);
+    EXPECT_EQ(protocol(ranks, 8 * kMiB, DType::e4m3), DeviceProtocol::mail_one_shot);
+    EXPECT_EQ(protocol(ranks, 8 * kMiB + 16, DType::f64), DeviceProtocol::streams);
+    EXPECT_EQ(protocol(ranks, cuda::kPacketSlotBytes, DType::i8), DeviceProtocol::packets);
+    EXPECT_EQ(protocol(ranks, cuda::kPacketSlotBytes + 1, DType::u64), DeviceProtocol::streams);
     for (const std::size_t bytes : kSizes) {
       for (const DType type : {DType::bf16, DType::i32}) {
         PlanRequest each = request(ranks, bytes);
         each.type = type;
         each.resident_blocks = ranks == 3 ? 5 : 132;
-        const ReduceScatterPlan plan = plan_device_reduce_scatter(each);
+        const DevicePlan plan = plan_device_reduce_scatter(each);
         ASSERT_TRUE(carries(plan.protocol, type));
-        if (plan.protocol == ScatterProtocol::streams) continue;
+        if (plan.protocol == DeviceProtocol::streams) continue;
         ASSERT_TRUE(plan.launch_bytes > 0 && plan.launch_bytes % 16 == 0);
         ASSERT_TRUE(plan.shape.grid >= 1 && plan.shape.grid <= static_cast<unsigned>(each.resident_blocks));
         ASSERT_TRUE(plan.shape.block % 32 == 0 && plan.shape.block <= 512);
@@ -171,33 +171,56 @@ TEST(DevicePlan, AReduceIsAnAllReduceWhereThatIsQuickerAndForcedAsAsked) {
     each.forced = forced;
     return plan_device_reduce(each);
   };
+  const auto is_as_all_reduce = [](const DevicePlan& plan) {
+    return plan.protocol == DeviceProtocol::packets || plan.protocol == DeviceProtocol::mail_one_shot ||
+           plan.protocol == DeviceProtocol::mail_two_shot;
+  };
   for (int ranks = 2; ranks <= kMaxDevices; ++ranks) {
     for (const DType type : {DType::bf16, DType::i32}) {
       const bool floats = type == DType::bf16;
       const std::size_t limit = floats ? cuda::kDiscardBytes : cuda::kPacketSlotBytes;
       for (const std::size_t bytes : {std::size_t{16}, 16 * kKiB, 256 * kKiB, limit}) {
-        const ReducePlan small = of(ranks, bytes, type);
-        ASSERT_TRUE(small.of_all);
-        EXPECT_TRUE(carries(small.of_all->protocol, type));
-        EXPECT_NE(small.of_all->protocol, DeviceProtocol::copies);
-        EXPECT_EQ(small.algorithm, small.of_all->algorithm);
+        const DevicePlan small = of(ranks, bytes, type);
+        EXPECT_TRUE(is_as_all_reduce(small));
+        EXPECT_TRUE(carries(small.protocol, type));
         if (!floats) {
-          EXPECT_EQ(small.of_all->protocol, DeviceProtocol::packets);
+          EXPECT_EQ(small.protocol, DeviceProtocol::packets);
         }
       }
-      const ReducePlan large = of(ranks, limit + 16, type);
-      EXPECT_FALSE(large.of_all);
+      const DevicePlan large = of(ranks, limit + 16, type);
+      EXPECT_FALSE(is_as_all_reduce(large));
       EXPECT_EQ(large.algorithm, ranks == 2 ? Algorithm::one_shot : Algorithm::two_shot);
       for (const Algorithm forced : {Algorithm::one_shot, Algorithm::two_shot}) {
         for (const std::size_t bytes : {std::size_t{100}, limit, limit + 16}) {
-          const ReducePlan plan = of(ranks, bytes, type, forced);
+          const DevicePlan plan = of(ranks, bytes, type, forced);
           EXPECT_EQ(plan.algorithm, forced);
           const bool packets = forced == Algorithm::one_shot || floats;
-          EXPECT_EQ(plan.of_all.has_value(), bytes <= limit && packets);
+          EXPECT_EQ(is_as_all_reduce(plan), bytes <= limit && packets);
         }
       }
     }
   }
+}
+
+TEST(DevicePlan, ABroadcastGoesInPiecesWhereMoreThanTwoRanksGainByThem) {
+  const auto protocol = [](Collective collective, int ranks, std::size_t bytes, bool symmetric = false) {
+    CollectiveCall call;
+    call.collective = collective;
+    call.type = DType::u8;
+    call.count = bytes;
+    call.ranks = ranks;
+    call.symmetric = symmetric;
+    return plan_device_exchange(call).protocol;
+  };
+  const std::size_t limit = cuda::pair_bundle_bytes(4) / 3;
+  EXPECT_EQ(protocol(Collective::broadcast, 4, limit), DeviceProtocol::streams);
+  EXPECT_EQ(protocol(Collective::broadcast, 4, limit + 1), DeviceProtocol::streams_two_shot);
+  EXPECT_EQ(protocol(Collective::broadcast, 2, 64 * kMiB), DeviceProtocol::streams);
+  EXPECT_EQ(protocol(Collective::broadcast, 2, 64 * kMiB, true), DeviceProtocol::direct);
+  EXPECT_EQ(protocol(Collective::broadcast, 4, 64 * kMiB, true), DeviceProtocol::streams_two_shot);
+  EXPECT_EQ(protocol(Collective::all_gather, 4, 64 * kMiB), DeviceProtocol::streams);
+  EXPECT_EQ(protocol(Collective::all_gather, 4, 64 * kMiB, true), DeviceProtocol::direct);
+  EXPECT_EQ(protocol(Collective::all_gather, 4, 16 * kMiB, true), DeviceProtocol::streams);
 }
 
 TEST(DevicePlan, AMessageBetweenTwoRanksIsCutFromItsLengthAlone) {

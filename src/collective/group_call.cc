@@ -3,11 +3,17 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
+#include "collective/backend.h"
+#include "collective/refuse.h"
+#include "collective/run.h"
+#include "collective/transfers.h"
 
 namespace onehop {
 namespace {
@@ -19,25 +25,16 @@ thread_local constinit GroupCall::Queue* t_open = nullptr;
 
 struct GroupCall::Queue::Batch {
   std::shared_ptr<Group::State> group;
-  std::vector<Transfer> transfers;
-  Duration timeout{0};  ///< the longest: they wait together
-  Stream stream;
-  std::vector<std::variant<std::vector<AllReduceCall>, Make>> collectives;
+  std::vector<CollectiveCall> transfers;
+  std::vector<CollectiveCall> collectives;
+  std::optional<Refusal> refusal;  ///< of the last collective: nothing runs after it
   std::exception_ptr error;
-
-  /// Whether a call waits for other ranks on the host.
-  [[nodiscard]] bool waits() const { return group->device() == nullptr || group->checks_calls(); }
 
   void run() noexcept {
     try {
-      if (!transfers.empty()) make_transfers(*group, std::move(transfers), timeout, stream);
-      for (const auto& collective : collectives) {
-        if (const auto* const all_reduces = std::get_if<std::vector<AllReduceCall>>(&collective)) {
-          make_all_reduces(*group, *all_reduces);
-        } else {
-          std::get<Make>(collective)();
-        }
-      }
+      if (!transfers.empty()) run_transfers(*group, std::move(transfers));
+      run_in_order(*group, std::span(collectives).first(collectives.size() - (refusal ? 1 : 0)));
+      if (refusal) refuse_now(*group, collectives.back(), refusal->error, refusal->reason);
     } catch (...) {
       error = std::current_exception();
     }
@@ -58,30 +55,26 @@ GroupCall::Queue* GroupCall::Queue::open() {
   return t_open;
 }
 
-Algorithm GroupCall::Queue::add(Group& group, std::function<void()> make) {
-  calls_.push_back({.group = group.state().shared_from_this(), .what = std::move(make)});
-  return Algorithm::none;
-}
-
-Algorithm GroupCall::Queue::add(Group& group, const AllReduceCall& call) {
-  calls_.push_back({.group = group.state().shared_from_this(), .what = call});
-  return Algorithm::none;
-}
-
-Algorithm GroupCall::Queue::add(Group& group, const Transfer& transfer, Duration timeout, Stream stream) {
+Algorithm GroupCall::Queue::add(Group& group, const CollectiveCall& call) {
   Group::State& state = group.state();
-  if (state.device() != nullptr) {
+  if (is_transfer(call) && !CollectiveBackend::of(state).mixes_streams()) {
     // One launch moves them all.
-    const auto other_stream = std::find_if(calls_.begin(), calls_.end(), [&](const Call& each) {
-      const auto* const before = std::get_if<PendingTransfer>(&each.what);
-      return each.group.get() == &state && before != nullptr && before->stream.handle != stream.handle;
+    const bool mixed = std::ranges::any_of(calls_, [&](const Call& each) {
+      return each.group.get() == &state && is_transfer(each.call) &&
+             each.call.stream.handle != call.stream.handle;
     });
-    require(other_stream == calls_.end(),
+    require(!mixed,
             "{}: this GroupCall has transfers of rank {} on another stream; use a GroupCall for each stream",
-            to_text(transfer.kind), state.rank().value);
+            call.traits().name, call.rank);
   }
-  calls_.push_back({.group = state.shared_from_this(),
-                    .what = PendingTransfer{.transfer = transfer, .timeout = timeout, .stream = stream}});
+  calls_.push_back({.group = state.shared_from_this(), .call = call, .refusal = {}});
+  return Algorithm::none;
+}
+
+Algorithm GroupCall::Queue::add_refusal(Group& group, const CollectiveCall& call, ArgumentError error,
+                                        const Error& reason) {
+  calls_.push_back(
+      {.group = group.state().shared_from_this(), .call = call, .refusal = Refusal{error, reason}});
   return Algorithm::none;
 }
 
@@ -91,28 +84,17 @@ void GroupCall::Queue::truncate(std::size_t size) {
 
 std::vector<GroupCall::Queue::Batch> GroupCall::Queue::sort(std::vector<Call> calls) {
   std::vector<Batch> batches;
-  for (Call& call : calls) {
-    auto batch = std::find_if(batches.begin(), batches.end(),
-                              [&](const Batch& each) { return each.group == call.group; });
+  for (Call& each : calls) {
+    auto batch = std::ranges::find(batches, each.group, &Batch::group);
     if (batch == batches.end()) {
-      batches.emplace_back().group = std::move(call.group);
+      batches.emplace_back().group = std::move(each.group);
       batch = batches.end() - 1;
     }
-    if (const auto* const transfer = std::get_if<PendingTransfer>(&call.what)) {
-      batch->transfers.push_back(transfer->transfer);
-      batch->timeout = std::max(batch->timeout, transfer->timeout);
-      batch->stream = transfer->stream;
-    } else if (const auto* const all_reduce = std::get_if<AllReduceCall>(&call.what)) {
-      auto* last = batch->collectives.empty()
-                       ? nullptr
-                       : std::get_if<std::vector<AllReduceCall>>(&batch->collectives.back());
-      if (last == nullptr) {
-        last = &std::get<std::vector<AllReduceCall>>(
-            batch->collectives.emplace_back(std::vector<AllReduceCall>()));
-      }
-      last->push_back(*all_reduce);
-    } else {
-      batch->collectives.emplace_back(std::get<Make>(std::move(call.what)));
+    if (is_transfer(each.call) && !each.refusal) {
+      batch->transfers.push_back(each.call);
+    } else if (!batch->refusal) {
+      batch->collectives.push_back(each.call);
+      batch->refusal = std::move(each.refusal);
     }
   }
   return batches;
@@ -122,10 +104,13 @@ void GroupCall::Queue::run() {
   std::vector<Batch> batches = sort(std::exchange(calls_, {}));
   {
     // Ranks that wait may wait for each other. This thread has one of them, too.
+    const auto waits_on_host = [](const Batch& batch) {
+      return CollectiveBackend::of(*batch.group).waits_on_host(*batch.group);
+    };
     std::vector<std::jthread> threads;
     Batch* own = nullptr;
     for (Batch& batch : batches) {
-      if (!batch.waits()) continue;
+      if (!waits_on_host(batch)) continue;
       if (own == nullptr) {
         own = &batch;
         continue;
@@ -137,7 +122,7 @@ void GroupCall::Queue::run() {
       }
     }
     for (Batch& batch : batches) {
-      if (!batch.waits()) batch.run();
+      if (!waits_on_host(batch)) batch.run();
     }
     if (own != nullptr) own->run();
   }

@@ -3,16 +3,13 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
-#include <variant>
+#include <optional>
 #include <vector>
 
-#include "onehop/collectives.h"
 #include "onehop/group_call.h"
 
-#include "collective/all_reduce.h"
-#include "collective/transfers.h"
+#include "collective/check_call.h"
 #include "group/state.h"
 
 namespace onehop {
@@ -22,14 +19,9 @@ class GroupCall::Queue {
   /// The calling thread's; nullptr outside of scopes, and while the end of one makes what was queued.
   [[nodiscard]] static Queue* open();
 
-  /// A collective: `make` calls it again, at the end. For its first line:
-  ///
-  ///   if (auto* const queue = GroupCall::Queue::open())
-  ///     return queue->add(group, [=, &group] { all_gather(group, in, out, count, type, stream, options); });
-  Algorithm add(Group& group, std::function<void()> make);
-  /// Those that follow each other, with no other collective of the group between, may go together.
-  Algorithm add(Group& group, const AllReduceCall& call);
-  Algorithm add(Group& group, const Transfer& transfer, Duration timeout, Stream stream);
+  Algorithm add(Group& group, const CollectiveCall& call);
+  /// A call that this rank refuses at the end, for `reason`; the other ranks hear `error`.
+  Algorithm add_refusal(Group& group, const CollectiveCall& call, ArgumentError error, const Error& reason);
 
   [[nodiscard]] std::size_t size() const { return calls_.size(); }
   /// Drops the calls behind the first `size`.
@@ -38,15 +30,14 @@ class GroupCall::Queue {
   void run();
 
  private:
-  using Make = std::function<void()>;
-  struct PendingTransfer {
-    Transfer transfer;
-    Duration timeout{};
-    Stream stream;
+  struct Refusal {
+    ArgumentError error;
+    Error reason;
   };
   struct Call {
     std::shared_ptr<Group::State> group;
-    std::variant<PendingTransfer, AllReduceCall, Make> what;
+    CollectiveCall call;
+    std::optional<Refusal> refusal;
   };
   /// All calls of one group.
   struct Batch;

@@ -9,6 +9,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "onehop/collectives.h"
+
+#include "collective/fusion.h"
 #include "support/ranks.h"
 
 namespace onehop {
@@ -31,11 +34,10 @@ class OneThread : public ::testing::Test {
     options.scratch_bytes = 1 << 20;
     return options;
   }
-  /// What a collective's first line does.
-  static void queue(Group& group, std::function<void()> call) {
-    GroupCall::Queue* const queue = GroupCall::Queue::open();
-    ASSERT_NE(queue, nullptr);
-    EXPECT_EQ(queue->add(group, std::move(call)), Algorithm::none);
+  /// On every rank of `groups`: an all_reduce of ones to `out`, which is 0 until that has run.
+  static void queue_all_reduce(std::vector<Group>& groups, int* out) {
+    static constexpr int kOne = 1;
+    for (Group& group : groups) EXPECT_EQ(all_reduce(group, &kOne, out++, 1, kI32), Algorithm::none);
   }
   static std::uint64_t calls(const Group& group) {
     return group.usage()[static_cast<std::size_t>(Algorithm::one_shot)];
@@ -73,28 +75,21 @@ TEST_F(OneThread, SendsAmongItsRanksInAnyOrderOfCalls) {
 }
 
 TEST_F(OneThread, MakesCollectivesOfItsRanksInTheirOrderAndAfterTheTransfers) {
-  std::vector<std::array<int, 3>> data(groups_.size());
-  std::vector<std::string> order(groups_.size());
+  std::vector<std::array<int, 4>> data(groups_.size());
   GroupCall scope;
   for (std::size_t r = 0; r < groups_.size(); ++r) {
     Group& group = groups_[r];
-    std::array<int, 3>& mine = data[r];
-    mine = {1, 0, 0};
-    queue(group, [&group, &mine, &text = order[r]] {
-      all_reduce(group, mine.data(), mine.data(), 1, kI32);
-      text += mine[2] == 9 ? 'r' : '?';
-    });
-    queue(group, [&group, &mine, &text = order[r]] {
-      all_reduce(group, mine.data(), mine.data() + 1, 1, kI32, ReduceOp::prod);
-      text += 'p';
-    });
+    std::array<int, 4>& mine = data[r];
+    // Each reads what the one before it writes, the first one what is received.
+    all_reduce(group, mine.data(), mine.data() + 1, 1, kI32);
+    broadcast(group, mine.data() + 1, mine.data() + 2, 1, kI32, Rank{1});
+    all_reduce(group, mine.data() + 2, mine.data() + 3, 1, kI32, ReduceOp::prod);
     static constexpr int kNine = 9;
     send(group, &kNine, 1, kI32, group.rank());
-    recv(group, mine.data() + 2, 1, kI32, group.rank());
+    recv(group, mine.data(), 1, kI32, group.rank());
   }
   scope.end();
-  EXPECT_THAT(order, Each("rp"));
-  EXPECT_THAT(data, Each(ElementsAre(3, 27, 9)));
+  EXPECT_THAT(data, Each(ElementsAre(9, 27, 27, 27 * 27 * 27)));
 }
 
 TEST_F(OneThread, MakesEveryAllReduceOfARowBehindItsTransfers) {
@@ -132,66 +127,64 @@ TEST_F(OneThread, AnAllReduceThatCannotBeMadeEndsTheCallsOfItsGroup) {
 }
 
 TEST_F(OneThread, ACallAtTheEndOfAScopeIsNotQueuedAgain) {
+  std::array<int, 3> out{};
   GroupCall scope;
-  bool open = true;
-  queue(groups_[0], [&] { open = GroupCall::Queue::open() != nullptr; });
+  queue_all_reduce(groups_, out.data());
   scope.end();
-  EXPECT_FALSE(open);
+  EXPECT_THAT(out, Each(3));
   EXPECT_EQ(GroupCall::Queue::open(), nullptr);
 }
 
 TEST_F(OneThread, OnlyTheOutermostEndStartsCalls) {
-  int ran = 0;
+  std::array<std::array<int, 3>, 3> out{};
   GroupCall outer;
-  queue(groups_[0], [&] { ++ran; });
+  queue_all_reduce(groups_, out[0].data());
   {
     GroupCall inner;
-    queue(groups_[0], [&] { ++ran; });
+    queue_all_reduce(groups_, out[1].data());
     inner.end();
-    EXPECT_EQ(ran, 0);
+    EXPECT_THAT(out, Each(Each(0)));
   }
-  queue(groups_[0], [&] { ++ran; });
+  queue_all_reduce(groups_, out[2].data());
   outer.end();
-  EXPECT_EQ(ran, 3);
+  EXPECT_THAT(out, Each(Each(3)));
 }
 
 TEST_F(OneThread, AScopeLeftByAnExceptionDropsWhatItQueuedAndNoMore) {
-  std::string ran;
+  std::array<std::array<int, 3>, 4> out{};
   GroupCall outer;
-  queue(groups_[0], [&] { ran += 'a'; });
+  queue_all_reduce(groups_, out[0].data());
   try {
     GroupCall inner;
-    queue(groups_[0], [&] { ran += 'b'; });
+    queue_all_reduce(groups_, out[1].data());
     throw std::runtime_error("leaves the scope");
   } catch (const std::runtime_error&) {
   }
-  queue(groups_[0], [&] { ran += 'c'; });
+  queue_all_reduce(groups_, out[2].data());
   outer.end();
-  EXPECT_EQ(ran, "ac");
   {
     GroupCall dropped;
-    queue(groups_[0], [&] { ran += 'd'; });
+    queue_all_reduce(groups_, out[3].data());
   }
-  EXPECT_EQ(ran, "ac");
+  EXPECT_THAT(out, ElementsAre(Each(3), Each(0), Each(3), Each(0)));
   EXPECT_EQ(GroupCall::Queue::open(), nullptr);
   for (Group& group : groups_) group.check();
 }
 
 TEST_F(OneThread, TheErrorOfTheFirstGroupIsThrownAfterAllHaveRun) {
-  std::string ran;
-  const auto fails = [](const char* text) { throw Error(ErrorCode::not_found, text); };
+  std::vector<Group> first = Group::join_local({DeviceId::host, DeviceId::host});
+  std::vector<Group> second = Group::join_local({DeviceId::host, DeviceId::host});
+  std::array<int, 2> values{};
+  std::array<int, 2> behind{};
+  std::array<int, 3> others{};
   GroupCall scope;
-  queue(groups_[2], [&] { fails("of the first to come"); });
-  queue(groups_[2], [&] { ran += "behind a failure"; });
-  queue(groups_[1], [&] { fails("of the second"); });
-  queue(groups_[0], [&] { ran += "the others'"; });
-  try {
-    scope.end();
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.message(), "of the first to come");
-  }
-  EXPECT_EQ(ran, "the others'");
+  for (std::size_t r = 0; r < first.size(); ++r) all_reduce(first[r], nullptr, &values[r], 1, kI32);
+  queue_all_reduce(first, behind.data());
+  for (std::size_t r = 0; r < second.size(); ++r) all_reduce(second[r], &values[r], &values[r], r, kI32);
+  queue_all_reduce(groups_, others.data());
+  EXPECT_EQ(code_of([&] { scope.end(); }), ErrorCode::invalid_argument) << "not the mismatch of the second";
+  EXPECT_THAT(behind, Each(0)) << "behind a failure";
+  EXPECT_THAT(others, Each(3));
   EXPECT_EQ(GroupCall::Queue::open(), nullptr);
 }
 
@@ -207,11 +200,11 @@ TEST_F(OneThread, AMismatchAmongItsRanksIsFoundByAll) {
 TEST_F(OneThread, EndsOnceOnItsThreadAndBeforeTheScopeAround) {
   GroupCall scope;
   std::thread([&] { EXPECT_EQ(code_of([&] { scope.end(); }), ErrorCode::invalid_argument); }).join();
-  int ran = 0;
-  queue(groups_[0], [&] { ++ran; });
+  std::array<int, 3> out{};
+  queue_all_reduce(groups_, out.data());
   std::thread([] { EXPECT_EQ(GroupCall::Queue::open(), nullptr); }).join();
   scope.end();
-  EXPECT_EQ(ran, 1);
+  EXPECT_THAT(out, Each(3));
   EXPECT_EQ(code_of([&] { scope.end(); }), ErrorCode::invalid_argument);
 }
 
@@ -251,47 +244,52 @@ TEST_F(OneThread, AGroupThatWasLeftFailsItsOwnCalls) {
 // --- what goes together on GPUs ---
 
 /// Of memory that no call touches.
-AllReduceCall bytes_at(std::size_t in, std::size_t out, std::size_t count) {
+CollectiveCall bytes_at(std::size_t in, std::size_t out, std::size_t count) {
   static std::array<std::byte, 256> memory;
-  return {.in = memory.data() + in,
-          .out = memory.data() + out,
-          .count = count,
-          .type = DType::u8,
-          .stream = {},
-          .options = {}};
+  CollectiveCall call;
+  call.collective = Collective::all_reduce;
+  call.in = memory.data() + in;
+  call.out = memory.data() + out;
+  call.count = count;
+  call.type = DType::u8;
+  call.ranks = 2;
+  return call;
 }
 
-TEST(AlikeAllReduces, HaveTypeReductionAlgorithmAndStreamInCommon) {
+TEST(SimilarAllReduces, HaveTypeReductionAlgorithmAndStreamInCommon) {
   int stream = 0;
-  const AllReduceCall call = bytes_at(0, 64, 8);
-  std::vector<AllReduceCall> calls(4, call);
-  EXPECT_EQ(count_alike(calls), 4U);
+  const CollectiveCall call = bytes_at(0, 64, 8);
+  std::vector<CollectiveCall> calls(4, call);
+  EXPECT_EQ(count_similar(calls), 4U);
   calls[2].type = DType::i8;
-  EXPECT_EQ(count_alike(calls), 2U);
+  EXPECT_EQ(count_similar(calls), 2U);
   calls[2] = call;
   calls[2].op = ReduceOp::max;
-  EXPECT_EQ(count_alike(calls), 2U);
+  EXPECT_EQ(count_similar(calls), 2U);
   calls[2] = call;
   calls[2].stream = Stream{&stream};
-  EXPECT_EQ(count_alike(calls), 2U);
+  EXPECT_EQ(count_similar(calls), 2U);
   calls[2] = call;
-  calls[2].options.algorithm = Algorithm::one_shot;
-  EXPECT_EQ(count_alike(calls), 2U);
-  EXPECT_EQ(count_alike(std::span(calls).subspan(2)), 1U);
+  calls[2].algorithm = Algorithm::one_shot;
+  EXPECT_EQ(count_similar(calls), 2U);
+  EXPECT_EQ(count_similar(std::span(calls).subspan(2)), 1U);
+  calls[2] = call;
+  calls[2].collective = Collective::all_gather;
+  EXPECT_EQ(count_similar(calls), 2U);
 }
 
-TEST(AlikeAllReduces, AreTheSameOnAllRanksWhateverTheirMemorySizeAndDeadline) {
-  std::vector<AllReduceCall> calls{bytes_at(0, 64, 8), bytes_at(9, 9, 0), bytes_at(17, 91, 13)};
-  calls[1].options.timeout = Duration{1};
-  EXPECT_EQ(count_alike(calls), 3U);
+TEST(SimilarAllReduces, AreTheSameOnAllRanksWhateverTheirMemorySizeAndDeadline) {
+  std::vector<CollectiveCall> calls{bytes_at(0, 64, 8), bytes_at(9, 9, 0), bytes_at(17, 91, 13)};
+  calls[1].timeout = Duration{1};
+  EXPECT_EQ(count_similar(calls), 3U);
 }
 
 TEST(ConflictingAllReduces, AreFoundWhereOneWritesWhatAnotherUses) {
-  const AllReduceCall apart = bytes_at(0, 64, 8);
-  const auto conflict = [&](const AllReduceCall& second, const AllReduceCall& third) {
+  const CollectiveCall apart = bytes_at(0, 64, 8);
+  const auto conflict = [&](const CollectiveCall& second, const CollectiveCall& third) {
     return find_conflict(std::array{apart, second, third});
   };
-  const AllReduceCall other = bytes_at(128, 136, 8);
+  const CollectiveCall other = bytes_at(128, 136, 8);
   EXPECT_EQ(conflict(bytes_at(8, 72, 8), other), std::nullopt) << "neighbours";
   EXPECT_EQ(conflict(bytes_at(0, 72, 8), bytes_at(4, 80, 8)), std::nullopt) << "inputs may be shared";
   EXPECT_EQ(conflict(bytes_at(71, 7, 0), other), std::nullopt) << "nothing to write";

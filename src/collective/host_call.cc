@@ -3,50 +3,37 @@
 
 #include <tuple>
 
-#include "collective/first_step.h"
-#include "collective/plan.h"
 #include "os/fault_point.h"
 
 namespace onehop {
 
-HostCall::HostCall(Group::State& group, const Arguments& arguments, CallDefect defect,
+HostCall::HostCall(Group::State& group, const CollectiveCall& call, ArgumentError error,
                    os::CallDeadline& deadline)
-    : group_(group),
-      team_(group.team()),
-      arguments_(arguments),
-      phase_(to_text(arguments.kind)),
-      deadline_(deadline),
-      own_(describe_call(arguments, defect)) {}
+    : group_(group), team_(group.team()), call_(call), deadline_(deadline), own_(record_of(call, error)) {}
 
-void HostCall::meet() {
-  os::fault_point(phase_, team_.rank());
-  met_ = true;
-  first_step(group_, own_, deadline_, phase_);
+void HostCall::begin() {
+  const char* const phase = call_.traits().name;
+  os::fault_point(phase, team_.rank());
+  begun_ = true;
+  agree_on_call(group_, own_, deadline_, phase);
 }
 
 void HostCall::step() {
-  if (met_) {
+  if (begun_) {
     team_.publish();
-    group_.wait_for_all(deadline_, phase_);
+    group_.wait_for_all(deadline_, call_.traits().name);
   } else {
-    meet();
+    begin();
   }
-  os::fault_point(data_fault_point(arguments_.kind), team_.rank());
+  os::fault_point(call_.traits().data_fault_point, team_.rank());
 }
 
-void HostCall::show_input(const std::byte* data, std::size_t bytes) {
-  show(in_, data, bytes, own_.in_buffer, own_.in_offset);
-}
-
-void HostCall::show_output(std::byte* data, std::size_t bytes) {
-  show(out_, data, bytes, own_.out_buffer, own_.out_offset);
-}
-
-void HostCall::show(Place& place, const std::byte* data, std::size_t bytes, std::uint64_t& number,
+void HostCall::show(Shown& shown, std::span<const std::byte> data, std::uint64_t& number,
                     std::uint64_t& offset) {
-  std::tie(place.buffer, number) = group_.find_buffer(data, bytes);
-  if (place.buffer == nullptr) return;
-  offset = static_cast<std::uint64_t>(data - place.buffer->data[static_cast<std::size_t>(team_.rank())]);
+  std::tie(shown.buffer, number) = group_.find_buffer(data.data(), data.size());
+  if (shown.buffer == nullptr) return;
+  offset =
+      static_cast<std::uint64_t>(data.data() - shown.buffer->data[static_cast<std::size_t>(team_.rank())]);
 }
 
 bool HostCall::anyone_declined() const {
@@ -57,38 +44,37 @@ bool HostCall::anyone_declined() const {
 }
 
 std::byte* const* HostCall::reach(std::uint64_t host::Call::*buffer, std::uint64_t host::Call::*offset,
-                                  Place& place) const {
+                                  Shown& shown) const {
   const std::uint64_t number = own_.*buffer;
   for (int r = 0; r < team_.size(); ++r) {
     const host::Call& call = team_.call(r);
     // Where numbers differ every rank finds some rank's that is not its own.
     if (call.*buffer == 0 || call.*buffer != number) return nullptr;
     const auto i = static_cast<std::size_t>(r);
-    place.peers[i] = place.buffer->data[i] + call.*offset;
+    shown.peers[i] = shown.buffer->data[i] + call.*offset;
   }
-  return place.peers.data();
+  return shown.peers.data();
 }
 
-void pass_data(HostCall& call, const host::Exchange& exchange) {
+void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline& deadline,
+                   const char* phase) {
+  host::Team& team = group.team();
+  team.publish(&own);
+  group.wait_for_all(deadline, phase);
+  // The usual case costs one comparison per rank, of lines that have just arrived.
+  for (int r = 0; r < team.size(); ++r) {
+    const host::Call& call = team.call(r);
+    if (is_same_call(call, own) && call.rejected == 0) continue;
+    std::vector<const host::Call*> calls;
+    for (int each = 0; each < team.size(); ++each) calls.push_back(&team.call(each));
+    require_same_call(calls);
+  }
+}
+
+void run_exchange(HostCall& call, const host::Exchange& exchange) {
   host::exchange(
       call.team(), exchange, [&] { call.step(); }, [&](int r) { call.wait(r); });
   if (exchange.in_peers != nullptr) call.require_no_failure();
-}
-
-void pass_blocks(HostCall& call, host::Exchange& exchange) {
-  if (exchange.longest >= kMinZeroCopyBytes) {
-    // A rank that sends nothing shows where it receives: what counts is whether it can reach the buffer.
-    const Arguments& arguments = call.arguments();
-    const std::size_t block = arguments.block_bytes();
-    if (arguments.in_blocks > 0) {
-      call.show_input(arguments.in, static_cast<std::size_t>(arguments.in_blocks) * block);
-    } else {
-      call.show_input(arguments.out, static_cast<std::size_t>(arguments.out_blocks) * block);
-    }
-    call.meet();
-    exchange.in_peers = call.inputs();
-  }
-  pass_data(call, exchange);
 }
 
 }  // namespace onehop

@@ -1,48 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// One collective call on one host rank: what every collective does around its inner loop (kernel/host). It
-// tells the other ranks what was called and finds out whether they call the same, learns where their data
-// lies, waits with a deadline, passes the points at which faults are tested, and counts.
+// One call on one host rank, over the step protocol of host::Team: tells the other ranks what was called and
+// finds out whether they call the same, learns where their data lies, waits with a deadline, and passes the
+// points at which faults are tested.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <span>
 
-#include "onehop/collectives.h"
-
-#include "base/check.h"
-#include "collective/arguments.h"
-#include "collective/call_log.h"
+#include "collective/check_call.h"
 #include "group/state.h"
 #include "kernel/host/exchange.h"
 #include "kernel/host/team.h"
 
 namespace onehop {
 
+/// With fewer bytes, the step in which ranks find out whether all passed symmetric memory costs more than
+/// copying the data.
+inline constexpr std::size_t kMinZeroCopyBytes = 64 << 10;
+
 class HostCall {
  public:
-  HostCall(Group::State& group, const Arguments& arguments, CallDefect defect, os::CallDeadline& deadline);
+  HostCall(Group::State& group, const CollectiveCall& call, ArgumentError error, os::CallDeadline& deadline);
 
-  [[nodiscard]] Group::State& group() const { return group_; }
+  [[nodiscard]] const Group::State& group() const { return group_; }
   [[nodiscard]] host::Team& team() const { return team_; }
-  [[nodiscard]] const Arguments& arguments() const { return arguments_; }
+  [[nodiscard]] const CollectiveCall& call() const { return call_; }
 
-  /// For all_reduce under the legacy policy: this rank's pointers are not what it takes.
+  /// For all_reduce under the legacy policy: it does not take this rank's pointers.
   void decline() { own_.declined = 1; }
-  /// Before the ranks meet: where this rank's data lies.
-  void show_input(const std::byte* data, std::size_t bytes);
-  void show_output(std::byte* data, std::size_t bytes);
+  /// Before the first step: where this rank's data lies.
+  void show_input(std::span<const std::byte> data) { show(in_, data, own_.in_buffer, own_.in_offset); }
+  void show_output(std::span<const std::byte> data) { show(out_, data, own_.out_buffer, own_.out_offset); }
 
   /// The first step: returns when all ranks have made the same call, and throws on all of them otherwise.
-  void meet();
-  /// The next step, in which ranks pass data; the first one if they have not met yet.
+  void begin();
+  /// The next step, in which ranks pass data. It is the first one if begin() was not called.
   void step();
   /// Waits for rank r's current step.
-  void wait(int r) { group_.wait_for(r, deadline_, phase_); }
+  void wait(int r) { group_.wait_for(r, deadline_, call_.traits().name); }
 
-  // Right after the ranks met, the same answers on all of them.
+  // Right after the first step; all ranks get the same answers.
   [[nodiscard]] bool anyone_declined() const;
-  /// What the ranks showed, as this rank reaches it; nullptr unless all showed memory of one symmetric
+  /// Every rank's data as this rank reaches it; nullptr unless all ranks showed memory of one symmetric
   /// buffer.
   [[nodiscard]] std::byte* const* inputs() {
     return reach(&host::Call::in_buffer, &host::Call::in_offset, in_);
@@ -53,47 +54,35 @@ class HostCall {
 
   /// At the end of a call that read peers' symmetric memory: a peer whose call failed in its last step may
   /// have changed it meanwhile. It reported the failure first.
-  void require_no_failure() const { group_.mesh().check(phase_); }
+  void require_no_failure() const { group_.mesh().check(call_.traits().name); }
 
  private:
-  struct Place {
+  struct Shown {
     std::shared_ptr<SymmetricBuffer::State> buffer;  ///< keeps the mapping while the call runs
     std::array<std::byte*, kMaxHostRanks> peers;     // set by reach()
   };
-  void show(Place& place, const std::byte* data, std::size_t bytes, std::uint64_t& number,
-            std::uint64_t& offset);
+  void show(Shown& shown, std::span<const std::byte> data, std::uint64_t& number, std::uint64_t& offset);
   [[nodiscard]] std::byte* const* reach(std::uint64_t host::Call::*buffer, std::uint64_t host::Call::*offset,
-                                        Place& place) const;
+                                        Shown& shown) const;
 
   Group::State& group_;
   host::Team& team_;
-  const Arguments& arguments_;
-  const char* phase_;
+  const CollectiveCall& call_;
   os::CallDeadline& deadline_;
   host::Call own_;
-  bool met_ = false;
-  Place in_;
-  Place out_;
+  bool begun_ = false;
+  Shown in_;
+  Shown out_;
 };
 
-/// Makes one call on one host rank. `body(call)` returns the algorithm it used. A call with a defect ends
-/// before it, with the same Error on all ranks.
-template <class Body>
-Algorithm make_host_call(Group::State& state, const Arguments& arguments, CallDefect defect, Body&& body) {
-  const Duration timeout = arguments.timeout(state.options().timeout);
-  return state.call(to_text(arguments.kind), timeout, [&](os::CallDeadline& deadline) {
-    HostCall call(state, arguments, defect, deadline);
-    if (defect != CallDefect::none) call.meet();  // throws
-    const Algorithm used = body(call);
-    state.count_usage(used);
-    log_call(state, arguments, used);
-    return used;
-  });
-}
+/// The first step of a call: returns with all ranks in the same step and the same call; throws on every rank
+/// otherwise.
+void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline& deadline, const char* phase);
 
-/// Runs an exchange that is described in full; its ranks have met if `in_peers` is set.
-void pass_data(HostCall& call, const host::Exchange& exchange);
-/// The same for one of blocks that are all alike; decides whether data is staged, and sets `in_peers`.
-void pass_blocks(HostCall& call, host::Exchange& exchange);
+/// Runs an exchange. If `in_peers` is set, the first step has been made.
+void run_exchange(HostCall& call, const host::Exchange& exchange);
+
+/// all_to_all_v.
+void all_to_all_v_on_host(HostCall& call);
 
 }  // namespace onehop

@@ -143,9 +143,8 @@ std::size_t launch_limit(DeviceProtocol protocol, const cuda::SegmentLayout& lay
       return layout.mail_one_shot().rank;
     case DeviceProtocol::mail_two_shot:
       return layout.mail_bytes;
-    case DeviceProtocol::chunks:
-    case DeviceProtocol::copies:
-      break;  // no limit: see shape_chunks, shape_copies
+    default:
+      break;  // no limit
   }
   return 0;
 }
@@ -196,17 +195,6 @@ void shape_packets(AnyPlan& plan, const PlanRequest& request, std::size_t packet
   plan.shape.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, block), std::size_t{1}, blocks));
   // A quarter of each multiprocessor: half of what the largest block takes (call.cuh).
   plan.shape.early = block <= most_threads / 2;
-}
-
-/// The launches of a reduce-scatter, but for streams.
-void shape_reduce_scatter(ReduceScatterPlan& plan, const PlanRequest& request) {
-  if (plan.protocol == ScatterProtocol::streams) return;
-  const bool packets = plan.protocol == ScatterProtocol::packets;
-  plan.launch_bytes = launch_limit(packets ? DeviceProtocol::packets : DeviceProtocol::mail_one_shot,
-                                   cuda::SegmentLayout::of(request.ranks, request.staging_bytes));
-  const std::size_t units = ceil_div(std::min(request.bytes, plan.launch_bytes), packets ? kPacket : 16);
-  const auto blocks = static_cast<std::size_t>(request.resident_blocks);
-  shape_packets(plan, request, units, choose_block(units, blocks, false), blocks);
 }
 
 }  // namespace
@@ -273,7 +261,7 @@ std::optional<DevicePlan> plan_direct_all_reduce(const PlanRequest& request) {
   constexpr std::size_t kHalves = 2;
   const std::size_t piece = request.bytes / static_cast<std::size_t>(request.ranks) / kCopyUnit * kCopyUnit;
   if (piece < kHalves * kMinRound) return std::nullopt;
-  DevicePlan plan{.algorithm = Algorithm::two_shot, .protocol = DeviceProtocol::copies};
+  DevicePlan plan{.algorithm = Algorithm::two_shot, .protocol = DeviceProtocol::direct};
   shape_copies(plan, request, piece, kHalves, static_cast<std::size_t>(request.resident_blocks));
   return plan;
 }
@@ -300,33 +288,50 @@ ListPlan plan_device_list(PlanRequest request, std::span<const std::size_t> byte
   return plan;
 }
 
-ReduceScatterPlan plan_device_reduce_scatter(const PlanRequest& request) {
-  ReduceScatterPlan plan;
-  const bool mail = carries(ScatterProtocol::mail, request.type);
+DevicePlan plan_device_reduce_scatter(const PlanRequest& request) {
+  const bool mail = carries(DeviceProtocol::mail_one_shot, request.type);
   const std::size_t wire = request.bytes * static_cast<std::size_t>(request.ranks - 1);
+  DevicePlan plan;
   if (request.bytes <= cuda::kPacketSlotBytes && (!mail || wire <= kScatterPackets)) {
-    plan.protocol = ScatterProtocol::packets;
+    plan.protocol = DeviceProtocol::packets;
   } else if (mail && request.bytes <= kScatterMail) {
-    plan.protocol = ScatterProtocol::mail;
+    plan.protocol = DeviceProtocol::mail_one_shot;
+  } else {
+    return plan;  // streams
   }
-  shape_reduce_scatter(plan, request);
+  plan.launch_bytes =
+      launch_limit(plan.protocol, cuda::SegmentLayout::of(request.ranks, request.staging_bytes));
+  const std::size_t width = plan.protocol == DeviceProtocol::packets ? kPacket : 16;
+  const std::size_t packets = ceil_div(std::min(request.bytes, plan.launch_bytes), width);
+  const auto blocks = static_cast<std::size_t>(request.resident_blocks);
+  shape_packets(plan, request, packets, choose_block(packets, blocks, false), blocks);
   return plan;
 }
 
-ReducePlan plan_device_reduce(const PlanRequest& request) {
+DevicePlan plan_device_reduce(const PlanRequest& request) {
   // An all-reduce over packets or mailboxes waits for no release: with 4 ranks 1 MB takes 7.1 us, by streams
   // 15; with 2 ranks 4 MB take 14.4 and 15.6 (bench/results/gpu-kernels.md).
   const bool floats = carries(DeviceProtocol::mail_one_shot, request.type);
   PlanRequest of_all = request;
   if (!floats && !request.forced) of_all.forced = Algorithm::one_shot;
   const std::size_t limit = floats ? cuda::kDiscardBytes : cuda::kPacketSlotBytes;
-  if (request.bytes <= limit && (floats || of_all.forced == Algorithm::one_shot)) {
-    const DevicePlan plan = plan_device_all_reduce(of_all);
-    return {.algorithm = plan.algorithm, .of_all = plan};
-  }
-  return {
-      .algorithm = request.forced.value_or(request.ranks == 2 ? Algorithm::one_shot : Algorithm::two_shot),
-      .of_all = {}};
+  if (request.bytes <= limit && (floats || of_all.forced == Algorithm::one_shot))
+    return plan_device_all_reduce(of_all);
+  const Algorithm algorithm =
+      request.forced.value_or(request.ranks == 2 ? Algorithm::one_shot : Algorithm::two_shot);
+  return {.algorithm = algorithm,
+          .protocol =
+              algorithm == Algorithm::two_shot ? DeviceProtocol::streams_two_shot : DeviceProtocol::streams};
+}
+
+DevicePlan plan_device_exchange(const CollectiveCall& call) {
+  const bool to_many = call.collective == Collective::broadcast && call.ranks > 2;
+  if (call.symmetric && !to_many && is_quicker_by_copies(call.ranks, call.block_bytes()))
+    return {.protocol = DeviceProtocol::direct};
+  // Up to a size the root sends the whole message to everyone sooner than the others can pass on pieces.
+  const auto ranks = static_cast<std::size_t>(call.ranks);
+  const bool in_pieces = to_many && call.block_bytes() > cuda::pair_bundle_bytes(ranks) / (ranks - 1);
+  return {.protocol = in_pieces ? DeviceProtocol::streams_two_shot : DeviceProtocol::streams};
 }
 
 bool is_quicker_by_copies(int ranks, std::size_t block_bytes) {
@@ -338,6 +343,32 @@ bool is_quicker_by_copies(int ranks, std::size_t block_bytes) {
 
 bool legacy_alignment_ok(const void* in, const void* out) {
   return reinterpret_cast<std::uintptr_t>(in) % 4 == 0 && reinterpret_cast<std::uintptr_t>(out) % 4 == 0;
+}
+
+Algorithm plan_alone(const CollectiveCall& call, AlgorithmPolicy policy, std::size_t staging_bytes) {
+  if (call.algorithm) return *call.algorithm;
+  if (call.collective != Collective::all_reduce || policy != AlgorithmPolicy::legacy)
+    return Algorithm::one_shot;
+  return plan_all_reduce({.ranks = 1,
+                          .bytes = call.block_bytes(),
+                          .type = call.type,
+                          .op = call.op,
+                          .policy = policy,
+                          .forced = {},
+                          .staging_bytes = staging_bytes})
+      .algorithm;
+}
+
+DevicePlan plan_scaling(const CollectiveCall& call, int resident_blocks) {
+  // With one rank the kernel uses no slot: one launch takes as much as it can count.
+  constexpr std::size_t kLaunchBytes = std::size_t{1} << 30;
+  constexpr std::size_t kBlock = 256;
+  const std::size_t packets = ceil_div(std::min(call.block_bytes(), kLaunchBytes), kPacket);
+  const auto blocks = static_cast<std::size_t>(resident_blocks);
+  return {.protocol = DeviceProtocol::packets,
+          .launch_bytes = kLaunchBytes,
+          .shape = {.grid = static_cast<unsigned>(std::clamp<std::size_t>(packets / kBlock, 1, blocks)),
+                    .block = kBlock}};
 }
 
 }  // namespace onehop

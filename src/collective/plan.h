@@ -36,15 +36,6 @@ struct Plan {
   std::size_t chunk = 0;  ///< bytes per step, a multiple of 64 and of every element size
 };
 
-/// The same for ranks on GPUs: also the shape of the launches.
-struct DevicePlan {
-  Algorithm algorithm = Algorithm::none;
-  DeviceProtocol protocol = DeviceProtocol::packets;
-  std::size_t launch_bytes = 0;  ///< of the message in each launch, a multiple of 16
-  std::size_t chunk = 0;         ///< DeviceProtocol::chunks, copies: of a rank's piece, a multiple of 16
-  LaunchShape shape{};
-};
-
 /// Limits of the legacy policy (PyTorch's IntraNodeComm): bytes up to and including these.
 inline constexpr std::size_t kLegacyOneShotBytes = 256 << 10;
 inline constexpr std::size_t kLegacyTwoShotBytes = 10 << 20;
@@ -69,34 +60,28 @@ struct ListPlan {
 /// GPUs. `request` describes all of them but for `bytes`, of which there is one entry for each.
 [[nodiscard]] ListPlan plan_device_list(PlanRequest request, std::span<const std::size_t> bytes);
 
-/// How a reduce-scatter travels between GPUs.
-struct ReduceScatterPlan {
-  ScatterProtocol protocol = ScatterProtocol::streams;
-  // But for streams, whose launches have a shape of their own:
-  std::size_t launch_bytes = 0;
-  LaunchShape shape{};
-};
+/// GPUs. Of blocks of `request.bytes`. Always one-shot.
+[[nodiscard]] DevicePlan plan_device_reduce_scatter(const PlanRequest& request);
 
-/// Of blocks of `request.bytes`. Always one-shot.
-[[nodiscard]] ReduceScatterPlan plan_device_reduce_scatter(const PlanRequest& request);
+/// GPUs. Over packets or mailboxes it is an all-reduce of which only the root keeps the result.
+[[nodiscard]] DevicePlan plan_device_reduce(const PlanRequest& request);
 
-/// How a reduce travels between GPUs.
-struct ReducePlan {
-  Algorithm algorithm = Algorithm::one_shot;
-  /// As an all-reduce, of which only the root keeps the result; none: by streams.
-  std::optional<DevicePlan> of_all;
-};
-
-[[nodiscard]] ReducePlan plan_device_reduce(const PlanRequest& request);
+/// GPUs, of a call that only moves blocks.
+[[nodiscard]] DevicePlan plan_device_exchange(const CollectiveCall& call);
 
 /// Whether copy engines bring blocks of so many bytes, one to each rank, to symmetric memory sooner than
 /// kernels bring them anywhere.
 [[nodiscard]] bool is_quicker_by_copies(int ranks, std::size_t block_bytes);
 
-/// Below this a step to find out whether all ranks passed symmetric memory costs more than copying it.
-inline constexpr std::size_t kMinZeroCopyBytes = 64 << 10;
-
 /// Whether the legacy policy takes these pointers: both aligned to 4 bytes. This may differ between ranks.
 [[nodiscard]] bool legacy_alignment_ok(const void* in, const void* out);
+
+/// Of a call in a group of one rank, on either backend: what it reports. The legacy policy declines what it
+/// declines in larger groups.
+[[nodiscard]] Algorithm plan_alone(const CollectiveCall& call, AlgorithmPolicy policy,
+                                   std::size_t staging_bytes);
+
+/// GPUs: of the multiplication that a premul_sum of one rank is.
+[[nodiscard]] DevicePlan plan_scaling(const CollectiveCall& call, int resident_blocks);
 
 }  // namespace onehop

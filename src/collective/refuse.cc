@@ -1,30 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/refuse.h"
 
-#include "collective/device_call.h"
 #include "collective/group_call.h"
-#include "collective/host_call.h"
+#include "collective/run.h"
 
 namespace onehop {
 namespace {
-
-[[noreturn]] void refuse_now(Group::State& group, CallKind kind, const Error& reason, CallDefect defect) {
-  // A transfer has no step in which its two ranks find out: it is the failure of the group.
-  if (kind == CallKind::send || kind == CallKind::recv) group.fail_call(reason, to_text(kind));
-  const CallOptions options;
-  const Arguments call{.kind = kind, .options = options};
-  const auto nothing = [](auto&&...) { return Algorithm::none; };
-  try {
-    if (group.device() != nullptr) {
-      (void)make_device_call(group, call, defect, nothing);
-    } else {
-      (void)make_host_call(group, call, defect, nothing);
-    }
-  } catch (const Error& heard) {
-    if (heard.code() != ErrorCode::invalid_argument || heard.origin() != group.rank()) throw;
-  }
-  throw Error(reason.code(), reason.message(), group.rank());
-}
 
 constexpr const char* kAllGather = "all_gather";
 
@@ -37,12 +18,27 @@ Status refusal(Rank rank, const Error& reason) {
 
 }  // namespace
 
-void refuse_call(Group& group, CallKind kind, const Error& reason, CallDefect defect) {
+void refuse_call(Group& group, Collective collective, const Error& reason, ArgumentError error) {
+  CollectiveCall call;
+  call.collective = collective;
+  call.rank = group.rank().value;
+  call.ranks = group.size();
   if (auto* const queue = GroupCall::Queue::open()) {
-    queue->add(group, [&group, kind, reason, defect] { refuse_now(group.state(), kind, reason, defect); });
+    (void)queue->add_refusal(group, call, error, reason);
     return;
   }
-  refuse_now(group.state(), kind, reason, defect);
+  refuse_now(group.state(), call, error, reason);
+}
+
+void refuse_now(Group::State& group, const CollectiveCall& call, ArgumentError error, const Error& reason) {
+  // A transfer has no step in which its two ranks find out: it is the failure of the group.
+  if (is_transfer(call)) group.fail_call(reason, call.traits().name);
+  try {
+    (void)run_now(group, call, error);
+  } catch (const Error& heard) {
+    if (heard.code() != ErrorCode::invalid_argument || heard.origin() != group.rank()) throw;
+  }
+  throw Error(reason.code(), reason.message(), group.rank());
 }
 
 void refuse_all_gather(Group& group, const Error& reason) {

@@ -7,14 +7,18 @@
 #include "onehop/group.h"
 #include "onehop/ipc.h"
 
-#include "collective/call.h"
+#include "collective/check_call.h"
+#include "group/state.h"
 
 namespace onehop {
 
-/// Refuses a call of this kind on all ranks, for `reason`, which this rank throws; the others hear `defect`.
-/// In a GroupCall at its end, like the calls themselves.
-void refuse_call(Group& group, CallKind kind, const Error& reason,
-                 CallDefect defect = CallDefect::unusable_options);
+/// Refuses a call on all ranks, for `reason`, which this rank throws; the others hear `error`. In a GroupCall
+/// at its end, like the calls themselves.
+void refuse_call(Group& group, Collective collective, const Error& reason,
+                 ArgumentError error = ArgumentError::unusable_options);
+/// The same, not queued. Always throws.
+[[noreturn]] void refuse_now(Group::State& group, const CollectiveCall& call, ArgumentError error,
+                             const Error& reason);
 
 /// Refuses a split on all ranks. Always throws.
 void refuse_split(Group& group, const Error& reason);

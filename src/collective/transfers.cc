@@ -2,11 +2,12 @@
 #include "collective/transfers.h"
 
 #include <algorithm>
-#include <span>
 #include <tuple>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "collective/backend.h"
+#include "collective/group_call.h"
 #include "kernel/host/copy.h"
 #include "kernel/host/pairs.h"
 #include "os/fault_point.h"
@@ -14,227 +15,262 @@
 namespace onehop {
 namespace {
 
+using Calls = std::span<const CollectiveCall>;
+
+bool is_send(const CollectiveCall& call) {
+  return call.collective == Collective::send;
+}
+
 /// "1024 f32".
-std::string describe(const host::Message& message) {
+std::string describe_message(const host::Message& message) {
   return fmt::format("{} {}", message.count, to_string(static_cast<DType>(message.dtype)));
 }
 
-host::Message message_of(const Transfer& transfer) {
+host::Message message_of(const CollectiveCall& transfer) {
   return {.count = transfer.count, .dtype = static_cast<std::uint8_t>(transfer.type)};
 }
 
 Error disagreement(Rank sender, const host::Message& sent, Rank receiver, const host::Message& expected) {
   return {ErrorCode::mismatch,
           fmt::format("ranks disagree: rank {} sends {} to rank {}, which receives {}", sender.value,
-                      describe(sent), receiver.value, describe(expected)),
+                      describe_message(sent), receiver.value, describe_message(expected)),
           sender};
 }
 
-const char* name_of(const std::vector<Transfer>& transfers) {
-  const auto is = [](CallKind kind) { return [kind](const Transfer& each) { return each.kind == kind; }; };
-  if (std::all_of(transfers.begin(), transfers.end(), is(CallKind::send))) return "send";
-  if (std::all_of(transfers.begin(), transfers.end(), is(CallKind::recv))) return "recv";
-  return "send and recv";
+/// What errors call these transfers.
+const char* name_of(Calls transfers) {
+  const auto sends = std::ranges::count_if(transfers, is_send);
+  if (sends == static_cast<std::ptrdiff_t>(transfers.size())) return "send";
+  return sends == 0 ? "recv" : "send and recv";
 }
 
 /// The transfers with rank `peer`.
-std::span<const Transfer> with(const std::vector<Transfer>& sorted, Rank peer) {
-  const auto is_with = [&](const Transfer& each) { return each.peer == peer; };
+Calls with(Calls sorted, Rank peer) {
+  const auto is_with = [&](const CollectiveCall& each) { return each.root == peer; };
   const auto first = std::find_if(sorted.begin(), sorted.end(), is_with);
   return {first, std::find_if_not(first, sorted.end(), is_with)};
 }
 
-/// How many of one peer's transfers are sends; the receives follow.
-std::size_t count_sends(std::span<const Transfer> of_peer) {
-  return static_cast<std::size_t>(std::count_if(
-      of_peer.begin(), of_peer.end(), [](const Transfer& each) { return each.kind == CallKind::send; }));
-}
+/// A rank's transfers with itself: the k-th send belongs to the k-th receive.
+struct OwnTransfers {
+  Calls sends;
+  Calls receives;
 
-/// What is left to move between this rank and one other, in one direction.
-struct Lane {
-  std::span<const Transfer> transfers;
-  std::size_t done = 0;  ///< bytes of the first of them
-
-  [[nodiscard]] const Transfer& current() const { return transfers.front(); }
-  [[nodiscard]] int peer() const { return current().peer.value; }
-  [[nodiscard]] bool sends() const { return current().kind == CallKind::send; }
+  OwnTransfers(Calls sorted, Rank rank) {
+    const Calls own = with(sorted, rank);
+    const auto count = static_cast<std::size_t>(std::ranges::count_if(own, is_send));
+    sends = own.first(count);
+    receives = own.subspan(count);
+  }
 };
 
-/// Transfers on a host rank: chunk by chunk, on whichever lane can move one.
+/// What is left to move between this rank and one other, in one direction.
+struct Flow {
+  Calls transfers;
+  std::size_t done = 0;  ///< bytes of the first of them
+
+  [[nodiscard]] const CollectiveCall& current() const { return transfers.front(); }
+  [[nodiscard]] int peer() const { return current().root.value; }
+};
+
+/// Transfers on a host rank: chunk by chunk, of whichever flow can move one.
 class HostTransfers {
  public:
-  HostTransfers(Group::State& group, const std::vector<Transfer>& sorted, os::CallDeadline& deadline,
-                const char* phase)
+  HostTransfers(Group::State& group, Calls sorted, os::CallDeadline& deadline, const char* phase)
       : group_(group), pairs_(group.pairs()), deadline_(deadline), phase_(phase) {
-    for (std::span<const Transfer> rest(sorted); !rest.empty() && rest.front().peer != group.rank();) {
-      const Transfer& first = rest.front();
-      const auto end = std::find_if(rest.begin(), rest.end(), [&](const Transfer& each) {
-        return each.peer != first.peer || each.kind != first.kind;
+    for (Calls rest = sorted; !rest.empty() && rest.front().root != group.rank();) {
+      const CollectiveCall& first = rest.front();
+      const auto end = std::ranges::find_if(rest, [&](const CollectiveCall& each) {
+        return each.root != first.root || each.collective != first.collective;
       });
       const auto length = static_cast<std::size_t>(end - rest.begin());
-      lanes_.push_back({.transfers = rest.first(length)});
+      flows_.push_back({.transfers = rest.first(length)});
       rest = rest.subspan(length);
     }
   }
 
   void run() {
-    while (!lanes_.empty()) {
+    while (!flows_.empty()) {
       bool moved = false;
       bool finished = false;
-      for (Lane& lane : lanes_) {
-        if (!ready(lane)) continue;
+      for (Flow& flow : flows_) {
+        if (!ready(flow)) continue;
         moved = true;
-        advance(lane);
-        finished = finished || lane.transfers.empty();
+        advance(flow);
+        finished = finished || flow.transfers.empty();
       }
-      if (finished) std::erase_if(lanes_, [](const Lane& lane) { return lane.transfers.empty(); });
+      if (finished) std::erase_if(flows_, [](const Flow& flow) { return flow.transfers.empty(); });
       if (!moved) wait();
     }
   }
 
  private:
-  [[nodiscard]] bool ready(const Lane& lane) const {
-    return lane.sends() ? pairs_.has_room(lane.peer()) : pairs_.has_chunk(lane.peer());
+  [[nodiscard]] bool ready(const Flow& flow) const {
+    return is_send(flow.current()) ? pairs_.has_room(flow.peer()) : pairs_.has_chunk(flow.peer());
   }
 
-  /// Moves one chunk. A message of no bytes is one empty chunk, for it has to be matched, too.
-  void advance(Lane& lane) {
-    const Transfer& transfer = lane.current();
-    const int peer = lane.peer();
-    os::fault_point(data_fault_point(transfer.kind), group_.rank().value);
-    const std::size_t bytes = transfer.bytes();
-    const std::size_t chunk = std::min(pairs_.slot_bytes(), bytes - lane.done);
-    if (lane.sends()) {
-      pairs_.put(peer, message_of(transfer), transfer.in + lane.done, chunk);
+  /// Moves one chunk. A message of no bytes is one empty chunk, since it has to be matched, too.
+  void advance(Flow& flow) {
+    const CollectiveCall& transfer = flow.current();
+    const int peer = flow.peer();
+    os::fault_point(transfer.traits().data_fault_point, group_.rank().value);
+    const std::size_t bytes = transfer.block_bytes();
+    const std::size_t chunk = std::min(pairs_.slot_bytes(), bytes - flow.done);
+    if (is_send(transfer)) {
+      pairs_.put(peer, message_of(transfer), transfer.in + flow.done, chunk);
     } else {
       // As long as they agree, both ends count the same chunks.
       const host::Message sent = pairs_.message(peer);
       if (const host::Message expected = message_of(transfer); sent != expected)
-        throw disagreement(transfer.peer, sent, group_.rank(), expected);
-      pairs_.take(peer, transfer.out + lane.done, chunk);
+        throw disagreement(transfer.root, sent, group_.rank(), expected);
+      pairs_.take(peer, transfer.out + flow.done, chunk);
     }
-    lane.done += chunk;
-    if (lane.done == bytes) lane = {.transfers = lane.transfers.subspan(1)};
+    flow.done += chunk;
+    if (flow.done == bytes) flow = {.transfers = flow.transfers.subspan(1)};
   }
 
-  /// Until any lane can move a chunk.
+  /// Until any flow can move a chunk.
   void wait() {
     const host::Team& team = group_.team();
     IpcChannel::Mesh& mesh = group_.mesh();
     const auto any_ready = [&] {
-      return std::any_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return ready(lane); });
+      return std::ranges::any_of(flows_, [&](const Flow& flow) { return ready(flow); });
     };
     RankSet peers = 0;
-    for (const Lane& lane : lanes_) peers |= set_of(lane.current().peer);
+    for (const Flow& flow : flows_) peers |= set_of(flow.current().root);
     IpcChannel::Mesh::Wait wait(mesh);
     const auto look_around = [&] {
       wait.look(peers, deadline_.arm());
       mesh.check(phase_);
-      for (const Lane& lane : lanes_) {
-        const Rank peer = lane.current().peer;
+      for (const Flow& flow : flows_) {
+        const Rank peer = flow.current().root;
         if (mesh.has_left(peer))
           mesh.check_for(
-              peer, [&] { return ready(lane); }, phase_);
+              peer, [&] { return ready(flow); }, phase_);
       }
     };
     if (os::wait_on(team.bell(team.rank()), team.spin(), deadline_, any_ready, look_around)) return;
-    const Transfer& awaited = lanes_.front().current();
-    const IpcChannel::Mesh::Blame blame = wait.blame(awaited.peer, phase_);
+    const CollectiveCall& awaited = flows_.front().current();
+    const IpcChannel::Mesh::Blame blame = wait.blame(awaited.root, phase_);
     fail_from(blame.origin, ErrorCode::timeout, "{}: rank {} waited {} ms for {} to {} {}", phase_,
-              team.rank(), deadline_.timeout().count(), blame.awaited,
-              awaited.kind == CallKind::send ? "receive" : "send", describe(message_of(awaited)));
+              team.rank(), deadline_.timeout().count(), blame.awaited, is_send(awaited) ? "receive" : "send",
+              describe_message(message_of(awaited)));
   }
 
   Group::State& group_;
   host::Pairs& pairs_;
   os::CallDeadline& deadline_;
   const char* phase_;
-  std::vector<Lane> lanes_;
+  std::vector<Flow> flows_;
 };
 
-void copy_own(const std::vector<Transfer>& sorted, Rank rank) {
-  const std::span<const Transfer> own = with(sorted, rank);
-  const std::size_t sends = count_sends(own);
-  for (std::size_t i = 0; i < sends; ++i) host::copy(own[sends + i].out, own[i].in, own[i].bytes());
+/// Throws what is wrong with a transfer.
+void require_usable(const Group::State& group, const CollectiveCall& call) {
+  const char* const name = call.traits().name;
+  require(call.root.value >= 0 && call.root.value < call.ranks, "{}: rank {} is not in a group of {}", name,
+          call.root.value, call.ranks);
+  ArgumentError error = find_argument_error(call);
+  if (error == ArgumentError::none) error = CollectiveBackend::of(group).find_memory_error(group, call);
+  require(error == ArgumentError::none, "{} of rank {} was rejected: {}", describe(record_of(call)),
+          call.rank, explain(call, error, group.options().device));
+  require(call.root.value != call.rank || GroupCall::Queue::open() != nullptr,
+          "{}: rank {} reaches itself only in a GroupCall, where it both sends and receives", name,
+          call.root.value);
+}
+
+void log_transfer(const Group::State& group, const CollectiveCall& call) {
+  log::debug("rank {} of '{}': {}(count {}, {}) {} rank {}: {}, {} bytes", call.rank, group.options().name,
+             call.traits().name, call.count, to_string(call.type), is_send(call) ? "to" : "from",
+             call.root.value, to_string(Algorithm::one_shot), call.block_bytes());
 }
 
 }  // namespace
 
-void sort_by_pair(std::vector<Transfer>& transfers, int rank, int ranks) {
-  const auto place = [&](const Transfer& each) {
-    return std::tuple((each.peer.value - rank - 1 + ranks) % ranks, each.kind);
+void sort_by_pair(std::vector<CollectiveCall>& transfers, int rank, int ranks) {
+  const auto position = [&](const CollectiveCall& each) {
+    return std::tuple((each.root.value - rank - 1 + ranks) % ranks, each.collective);
   };
-  std::stable_sort(transfers.begin(), transfers.end(),
-                   [&](const Transfer& a, const Transfer& b) { return place(a) < place(b); });
+  std::ranges::stable_sort(transfers, {}, position);
 }
 
-void require_own_match(const std::vector<Transfer>& transfers, Rank rank) {
-  const std::span<const Transfer> own = with(transfers, rank);
-  const std::size_t sends = count_sends(own);
-  if (own.size() != 2 * sends) {
+void require_own_match(Calls transfers, Rank rank) {
+  const OwnTransfers own(transfers, rank);
+  if (own.sends.size() != own.receives.size()) {
     fail_from(rank, ErrorCode::mismatch,
               "rank {} sends itself {} times and receives from itself {} times in one GroupCall", rank.value,
-              sends, own.size() - sends);
+              own.sends.size(), own.receives.size());
   }
-  for (std::size_t i = 0; i < sends; ++i) {
-    const host::Message sent = message_of(own[i]);
-    const host::Message expected = message_of(own[sends + i]);
+  for (std::size_t i = 0; i < own.sends.size(); ++i) {
+    const host::Message sent = message_of(own.sends[i]);
+    const host::Message expected = message_of(own.receives[i]);
     if (sent != expected) throw disagreement(rank, sent, rank, expected);
   }
 }
 
-std::vector<DeviceExchange> to_exchanges(const std::vector<Transfer>& transfers) {
-  std::vector<DeviceExchange> calls;
-  std::size_t place = 0;
-  const Transfer* last = nullptr;
-  for (const Transfer& each : transfers) {
-    if (last == nullptr || last->peer != each.peer || last->kind != each.kind) place = 0;
+std::vector<Transfers> to_rounds(Calls transfers) {
+  std::vector<Transfers> rounds;
+  std::size_t round = 0;
+  const CollectiveCall* last = nullptr;
+  for (const CollectiveCall& each : transfers) {
+    if (last == nullptr || last->root != each.root || last->collective != each.collective) round = 0;
     last = &each;
     if (each.count == 0) continue;
-    if (place == calls.size()) calls.push_back({.phase = DeviceFault::send_recv});
-    DeviceExchange::Transfer& moved = calls[place++].transfers[static_cast<std::size_t>(each.peer.value)];
-    if (each.kind == CallKind::send) {
+    if (round == rounds.size()) rounds.emplace_back();
+    Transfer& moved = rounds[round++][static_cast<std::size_t>(each.root.value)];
+    if (is_send(each)) {
       moved.in = each.in;
-      moved.sent = each.bytes();
+      moved.sent = each.block_bytes();
     } else {
       moved.out = each.out;
-      moved.received = each.bytes();
+      moved.received = each.block_bytes();
     }
   }
-  return calls;
+  return rounds;
 }
 
-void make_transfers(Group::State& group, std::vector<Transfer> transfers, Duration timeout, Stream stream) {
+void transfer_on_host(Group::State& group, Calls sorted, const char* phase, os::CallDeadline& deadline) {
+  HostTransfers(group, sorted, deadline, phase).run();
+  const OwnTransfers own(sorted, group.rank());
+  for (std::size_t i = 0; i < own.sends.size(); ++i)
+    host::copy(own.receives[i].out, own.sends[i].in, own.sends[i].block_bytes());
+}
+
+void run_transfers(Group::State& group, std::vector<CollectiveCall> transfers) {
   const char* const phase = name_of(transfers);
   const Rank rank = group.rank();
   sort_by_pair(transfers, rank.value, group.size());
+  Duration timeout{0};  // the longest: they wait together
+  for (const CollectiveCall& each : transfers)
+    timeout = std::max(timeout, each.timeout.value_or(group.options().timeout));
   group.call(phase, timeout, [&](os::CallDeadline& deadline) {
     try {
-      for (const CallKind kind : {CallKind::send, CallKind::recv}) {
-        if (std::any_of(transfers.begin(), transfers.end(),
-                        [&](const Transfer& each) { return each.kind == kind; }))
-          os::fault_point(to_text(kind), rank.value);
+      for (const Collective each : {Collective::send, Collective::recv}) {
+        if (std::ranges::find(transfers, each, &CollectiveCall::collective) != transfers.end())
+          os::fault_point(traits_of(each).name, rank.value);
       }
       require_own_match(transfers, rank);
-      if (group.device() != nullptr) {
-        group.device()->begin_call(timeout);
-        for (const DeviceExchange& each : to_exchanges(transfers)) group.device()->exchange(each, stream);
-      } else {
-        HostTransfers(group, transfers, deadline, phase).run();
-        copy_own(transfers, rank);
-      }
+      CollectiveBackend::of(group).run_transfers(group, transfers, phase, deadline);
     } catch (const Error& error) {
       // Of a call that concerns two ranks nobody else finds out by itself, whatever went wrong.
       group.fail_call(error, phase);
     }
-    for (const Transfer& each : transfers) {
+    for (const CollectiveCall& each : transfers) {
       group.count_usage(Algorithm::one_shot);
-      log::debug("rank {} of '{}': {}(count {}, {}) {} rank {}: {}, {} bytes", rank.value,
-                 group.options().name, to_text(each.kind), each.count, to_string(each.type),
-                 each.kind == CallKind::send ? "to" : "from", each.peer.value, to_string(Algorithm::one_shot),
-                 each.bytes());
+      log_transfer(group, each);
     }
   });
+}
+
+Algorithm run_transfer(Group& group, const CollectiveCall& call) {
+  Group::State& state = group.state();
+  try {
+    require_usable(state, call);
+    if (auto* const queue = GroupCall::Queue::open()) return queue->add(group, call);
+  } catch (const Error& error) {
+    state.fail_call(error, call.traits().name);
+  }
+  run_transfers(state, {call});
+  return Algorithm::one_shot;
 }
 
 }  // namespace onehop

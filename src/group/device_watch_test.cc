@@ -34,13 +34,9 @@ class FakeTeam : public DeviceTeam {
   mutable std::atomic<std::uint32_t> left{0};
 
   void begin_call(Duration /*timeout*/) override {}
-  void all_reduce(const DeviceAllReduce&, Stream) override {}
-  void all_reduce_list(const DeviceAllReduceList& /*list*/, Stream /*stream*/) override {}
-  void exchange(const DeviceExchange& /*call*/, Stream /*stream*/) override {}
-  void broadcast(const DeviceBroadcast& /*call*/, Stream /*stream*/) override {}
-  void reduce_scatter(const DeviceReduction& /*call*/, Stream /*stream*/) override {}
-  void reduce(const DeviceReduction& /*call*/, Rank /*root*/, bool /*two_shot*/, Stream /*stream*/) override {
-  }
+  void run(const CollectiveCall&, const DevicePlan&, const SymmetricOutput&) override {}
+  void run_fused(std::span<const CollectiveCall>, const LaunchShape&) override {}
+  void transfer(const Transfers&, DeviceFault::Phase, Stream) override {}
   void barrier(const DeviceView&, int, Stream) override {}
   void put_signal(const DeviceView&, Rank, int, Stream) override {}
   void wait_signal(const DeviceView&, Rank, int, Stream) override {}

@@ -19,9 +19,6 @@
 namespace onehop {
 namespace {
 
-constexpr std::string_view kAlgorithmNames[] = {"none", "one-shot", "two-shot"};
-static_assert(std::size(kAlgorithmNames) == kAlgorithmCount);
-
 constexpr std::size_t kDefaultHostScratch = 10 << 20;
 constexpr std::size_t kDefaultDeviceScratch = 16 << 20;
 
@@ -131,18 +128,6 @@ void run_together(std::size_t n, const std::function<void(std::size_t)>& body) {
 }
 
 }  // namespace
-
-std::string_view to_string(Algorithm algorithm) {
-  const auto index = static_cast<std::size_t>(algorithm);
-  return index < std::size(kAlgorithmNames) ? kAlgorithmNames[index] : "unknown";
-}
-
-Algorithm parse_algorithm(std::string_view name) {
-  for (std::size_t i = 1; i < std::size(kAlgorithmNames); ++i) {
-    if (name == kAlgorithmNames[i]) return static_cast<Algorithm>(i);
-  }
-  fail(ErrorCode::invalid_argument, "unknown algorithm '{}'; known: one-shot two-shot", name);
-}
 
 // --- Group ---
 

@@ -35,7 +35,7 @@ constexpr std::array kBackends{Backend::host, Backend::cuda};
 constexpr std::array kClasses{TypeClass::floats, TypeClass::any};
 
 constexpr auto all_protocols() {
-  std::array<DeviceProtocol, kDeviceProtocolCount> all{};
+  std::array<DeviceProtocol, kTunableProtocolCount> all{};
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<DeviceProtocol>(i);
   return all;
 }
@@ -177,9 +177,6 @@ Json to_json(const TuningRow& row) {
 
 }  // namespace
 
-std::string_view to_string(Collective) {
-  return "all-reduce";
-}
 std::string_view to_string(Backend backend) {
   return backend == Backend::cuda ? "cuda" : "host";
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,7 @@
 #include "onehop/types.h"
 
 #include "base/deadline.h"
-#include "kernel/scale.h"
+#include "kernel/call.h"
 
 namespace onehop {
 
@@ -31,19 +32,25 @@ namespace onehop {
 /// How many blocks of a collective can be resident on the device: its multiprocessors.
 [[nodiscard]] int multiprocessors(DeviceId device);
 
-/// How the bytes travel. Which of them can carry a call, and when each is best, the plan knows.
+/// How the bytes of a collective travel. What each can carry, and when each is best, the plan knows. Tuning
+/// tables name the first ones.
 enum class DeviceProtocol : std::uint8_t {
   packets,        ///< one-shot, flags in the data: any type
   chunks,         ///< two-shot as a pipeline, flags beside the data: any type
   mail_one_shot,  ///< through mailboxes: floating-point types
   mail_two_shot,
-  copies,  ///< two-shot by copy engines: any type
+  copies,            ///< two-shot by copy engines: any type
+  streams,           ///< one-shot from rank to rank, in packets or chunks: any type
+  streams_two_shot,  ///< the same for reduce and broadcast, in pieces that every rank passes on
+  direct,            ///< by copy engines straight to symmetric outputs
 };
-inline constexpr int kDeviceProtocolCount = 5;
+inline constexpr int kTunableProtocolCount = 5;
+inline constexpr int kDeviceProtocolCount = 8;
 /// Kernels are named by these (cuda/reductions.cuh).
 [[nodiscard]] constexpr std::string_view to_string(DeviceProtocol protocol) {
-  constexpr std::string_view kNames[kDeviceProtocolCount] = {"packets", "chunks", "mail_one_shot",
-                                                             "mail_two_shot", "copies"};
+  constexpr std::string_view kNames[kDeviceProtocolCount] = {"packets",          "chunks", "mail_one_shot",
+                                                             "mail_two_shot",    "copies", "streams",
+                                                             "streams_two_shot", "direct"};
   return kNames[static_cast<std::size_t>(protocol)];
 }
 
@@ -54,85 +61,20 @@ struct LaunchShape {
   bool early = false;  ///< small enough that the next kernel may start beside it (cuda/call.cuh)
 };
 
-/// One all-reduce as planned. Pointers are this rank's; the rest is the same on all ranks.
-struct DeviceAllReduce {
-  const std::byte* in = nullptr;
-  std::byte* out = nullptr;  ///< null: this rank does not want it (packets, mailboxes; up to
-                             ///< cuda::kDiscardBytes in a launch)
-  std::size_t bytes = 0;
-  DType type = DType::f32;
-  ReduceOp op = ReduceOp::sum;
-  Scale scale;
-  DeviceProtocol protocol = DeviceProtocol::packets;
-  std::size_t launch_bytes = 0;  ///< a longer message takes several launches; a multiple of 16
-  std::size_t chunk = 0;         ///< chunks: cuda::AllReduceParams::chunk; copies: of each piece in a round
-  LaunchShape shape{};
-  DeviceFault::Phase phase = DeviceFault::all_reduce;
-  /// Not 0: what all ranks must say alike, which is checked on the device: at which place of symmetric memory
-  /// their outputs lie.
-  std::uint64_t place = 0;
-  /// DeviceProtocol::copies with a place: straight to the outputs, by rank, which are aligned to 16 bytes.
-  bool direct = false;
-  std::array<std::byte*, kMaxDevices> outs{};
-};
-
-/// Small all-reduces that go in one launch over packets, as planned.
-struct DeviceAllReduceList {
-  struct Message {
-    const std::byte* in = nullptr;
-    std::byte* out = nullptr;
-    std::size_t bytes = 0;  ///< at least 1
-  };
-  std::vector<Message> messages;  ///< as many as cuda::kMaxListed, together in one slot of packets
-  DType type = DType::f32;
-  ReduceOp op = ReduceOp::sum;
-  Scale scale;
+/// How a call is carried out, the same on all ranks.
+struct DevicePlan {
+  Algorithm algorithm = Algorithm::one_shot;  ///< as callers know it
+  DeviceProtocol protocol = DeviceProtocol::streams;
+  std::size_t launch_bytes = 0;  ///< of the message in each launch, a multiple of 16
+  std::size_t chunk = 0;         ///< chunks, copies, direct: of a rank's piece, a multiple of 16
   LaunchShape shape{};
 };
 
-/// Data that moves between ranks as it is: for each rank what this one sends it and what it gets from it.
-struct DeviceExchange {
-  struct Transfer {
-    const std::byte* in = nullptr;
-    std::size_t sent = 0;
-    std::byte* out = nullptr;
-    std::size_t received = 0;
-    std::byte* there = nullptr;  ///< where the peer takes what is sent, if the call has a place
-  };
-  DeviceFault::Phase phase = DeviceFault::user;
-  /// Not 0: every rank's output lies at this place of symmetric memory, and copy engines bring it there. The
-  /// same on all ranks, which is checked on the device; pairs that have nothing to move meet, too.
-  std::uint64_t place = 0;
-  std::array<Transfer, kMaxDevices> transfers{};  ///< by rank; this rank's own is copied unless in == out
-};
-
-struct DeviceBroadcast {
-  const std::byte* in = nullptr;  ///< on the root
-  std::byte* out = nullptr;
-  std::size_t bytes = 0;
-  Rank root;
-};
-
-/// How a reduce-scatter travels, or a reduce (which never goes by mail).
-enum class ScatterProtocol : std::uint8_t {
-  packets,  ///< flags in the data: any type
-  mail,     ///< through mailboxes: floating-point types
-  streams,  ///< in chunks, flags beside the data: any type
-};
-inline constexpr int kScatterProtocolCount = 3;
-
-/// A reduce-scatter, or a reduce.
-struct DeviceReduction {
-  const std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  std::size_t bytes = 0;  ///< of the result
-  DType type = DType::f32;
-  ReduceOp op = ReduceOp::sum;
-  Scale scale;
-  ScatterProtocol protocol = ScatterProtocol::streams;
-  // But for streams, as in DeviceAllReduce:
-  std::size_t launch_bytes = 0;
-  LaunchShape shape{};
+/// Where all ranks say that their outputs lie in symmetric memory. They must say the same, which is checked on
+/// the device.
+struct SymmetricOutput {
+  std::uint64_t window = 0;                    ///< the buffer and the offset in it; 0: nothing is said
+  std::array<std::byte*, kMaxDevices> outs{};  ///< by rank, as this rank reaches them
 };
 
 /// A wait that failed on the device, or an argument that a kernel passed.
@@ -166,10 +108,6 @@ struct DeviceFailure {
   return !mail || type <= DType::e5m2;  // the floats come first
 }
 
-[[nodiscard]] constexpr bool carries(ScatterProtocol protocol, DType type) {
-  return protocol != ScatterProtocol::mail || carries(DeviceProtocol::mail_one_shot, type);
-}
-
 /// Launches are made by one thread at a time; the rest is thread-safe.
 class DeviceTeam {
  public:
@@ -195,14 +133,15 @@ class DeviceTeam {
 
   /// Before the launches of a call: how long each of its waits on the device may take.
   virtual void begin_call(Duration timeout) = 0;
-  virtual void all_reduce(const DeviceAllReduce& call, Stream stream) = 0;
-  virtual void all_reduce_list(const DeviceAllReduceList& list, Stream stream) = 0;
-  /// Pairs take part that have bytes to move; those of a pair are passed in the order of calls.
-  virtual void exchange(const DeviceExchange& call, Stream stream) = 0;
-  virtual void broadcast(const DeviceBroadcast& call, Stream stream) = 0;
-  virtual void reduce_scatter(const DeviceReduction& call, Stream stream) = 0;
-  /// By streams.
-  virtual void reduce(const DeviceReduction& call, Rank root, bool two_shot, Stream stream) = 0;
+  /// Queues a collective that has bytes to move. With `outputs`, ranks first find out on the device that
+  /// all say the same of them.
+  virtual void run(const CollectiveCall& call, const DevicePlan& plan, const SymmetricOutput& outputs) = 0;
+  /// Queues all-reduces that go in one launch over packets: cuda::kMaxListed that are not empty, which
+  /// together fit one slot of packets.
+  virtual void run_fused(std::span<const CollectiveCall> calls, const LaunchShape& shape) = 0;
+  /// Queues transfers between pairs of ranks. Those of a pair are passed in the order of calls; pairs without
+  /// bytes to move take no part.
+  virtual void transfer(const Transfers& transfers, DeviceFault::Phase phase, Stream stream) = 0;
   virtual void barrier(const DeviceView& view, int channel, Stream stream) = 0;
   virtual void put_signal(const DeviceView& view, Rank dst, int channel, Stream stream) = 0;
   virtual void wait_signal(const DeviceView& view, Rank src, int channel, Stream stream) = 0;

@@ -24,7 +24,8 @@ class CopyEngine {
   CopyEngine& operator=(const CopyEngine&) = delete;
 
   /// Queues a call; `add` is the kernel for its type and reduction.
-  void all_reduce(const DeviceAllReduce& call, CUfunction add, const DeviceGuard& guard, CUstream queue);
+  void all_reduce(const CollectiveCall& call, const DevicePlan& plan, CUfunction add,
+                  const DeviceGuard& guard, CUstream queue);
 
  private:
   struct Plain {};  ///< nothing created yet; the destructor runs from then on
@@ -42,16 +43,16 @@ class CopyEngine {
   /// What is queued on `stream` from now on waits for the mark.
   void await(Mark mark, CUstream stream);
   [[nodiscard]] std::byte* slots(int on, Phase phase, std::size_t round) const;
-  void scatter(const DeviceAllReduce& call, std::size_t round);
-  void gather(const DeviceAllReduce& call, std::size_t round);
+  void scatter(const CollectiveCall& call, const DevicePlan& plan, std::size_t round);
+  void gather(const CollectiveCall& call, const DevicePlan& plan, std::size_t round);
   /// Copies the round's part of rank `of`'s piece to this rank's slot on `to`.
-  void copy(const std::byte* message, const DeviceAllReduce& call, int of, int to, Phase phase,
-            std::size_t round);
-  void launch(CUfunction kernel, const DeviceAllReduce& call, const DeviceGuard& guard, Phase phase,
-              std::size_t round, CUstream queue);
+  void copy(const std::byte* message, const CollectiveCall& call, const DevicePlan& plan, int of, int to,
+            Phase phase, std::size_t round);
+  void launch(CUfunction kernel, const CollectiveCall& call, const DevicePlan& plan, const DeviceGuard& guard,
+              Phase phase, std::size_t round, CUstream queue);
 
   [[nodiscard]] int size() const { return static_cast<int>(segments_.size()); }
-  [[nodiscard]] std::size_t piece(const DeviceAllReduce& call) const;
+  [[nodiscard]] std::size_t piece(const CollectiveCall& call) const;
 
   const CudaDriver& driver_;
   const int rank_;

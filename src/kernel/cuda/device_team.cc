@@ -44,9 +44,40 @@ constexpr Duration kLongestWait = std::chrono::hours{24 * 365};
 /// and 7.8 us, 2 MB 12.3 and 12.5, 4 MB 22.7 and 21.6 (bench/results/gpu-kernels.md).
 constexpr std::size_t kPacketsByPeer = 32 << 10;
 
-/// By ScatterProtocol (reductions.cuh).
-constexpr std::string_view kScatterKernels[kScatterProtocolCount] = {"scatter_packets", "scatter_mail",
-                                                                     "combine"};
+/// Kernels of every type and reduction (reductions.cuh).
+enum class Kernel : std::size_t {
+  packets,
+  packets_list,
+  chunks,
+  mail_one_shot,
+  mail_two_shot,
+  copies,
+  scatter_packets,
+  scatter_mail,
+  combine,
+};
+constexpr std::string_view kKernelNames[] = {"packets",         "packets_list",  "chunks",
+                                             "mail_one_shot",   "mail_two_shot", "copies",
+                                             "scatter_packets", "scatter_mail",  "combine"};
+constexpr std::size_t kKernelCount = std::size(kKernelNames);
+
+constexpr bool is_for_floats_only(Kernel kernel) {
+  return kernel == Kernel::mail_one_shot || kernel == Kernel::mail_two_shot || kernel == Kernel::scatter_mail;
+}
+
+/// Of an all-reduce.
+constexpr Kernel kernel_of(DeviceProtocol protocol) {
+  switch (protocol) {
+    case DeviceProtocol::packets:
+      return Kernel::packets;
+    case DeviceProtocol::mail_one_shot:
+      return Kernel::mail_one_shot;
+    case DeviceProtocol::mail_two_shot:
+      return Kernel::mail_two_shot;
+    default:
+      return Kernel::chunks;
+  }
+}
 
 /// By kernel_op().
 constexpr std::string_view kOpNames[kKernelOpCount] = {"sum", "prod", "min", "max", "scaled"};
@@ -122,15 +153,12 @@ class CudaTeam final : public DeviceTeam {
         options_.alone && cuda_attribute(options_.device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) >= 9;
     for (int type = 0; type < kDTypeCount; ++type) {
       for (int op = 0; op < kKernelOpCount; ++op) {
-        for (int protocol = 0; protocol < kDeviceProtocolCount; ++protocol) {
-          if (!carries(static_cast<DeviceProtocol>(protocol), static_cast<DType>(type))) continue;
-          kernel(protocol, type, op) = load(to_string(static_cast<DeviceProtocol>(protocol)), type, op);
+        for (std::size_t kernel = 0; kernel < kKernelCount; ++kernel) {
+          if (is_for_floats_only(Kernel{kernel}) &&
+              !carries(DeviceProtocol::mail_one_shot, static_cast<DType>(type)))
+            continue;
+          kernels_[kernel_index(Kernel{kernel}, type, op)] = load(kKernelNames[kernel], type, op);
         }
-        for (int protocol = 0; protocol < kScatterProtocolCount; ++protocol) {
-          if (!carries(static_cast<ScatterProtocol>(protocol), static_cast<DType>(type))) continue;
-          scatter_kernel(protocol, type, op) = load(kScatterKernels[protocol], type, op);
-        }
-        list_kernel(type, op) = load("packets_list", type, op);
       }
     }
     check_cuda(driver_.EventCreate(&last_call_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
@@ -147,82 +175,46 @@ class CudaTeam final : public DeviceTeam {
 
   void begin_call(Duration timeout) override { call_timeout_ = timeout; }
 
-  void all_reduce(const DeviceAllReduce& call, Stream stream) override {
-    in_order(stream, [&](CUstream queue) {
-      auto* const function =
-          kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), kernel_op(call.op));
-      if (call.direct) return direct_->all_reduce(call, function, call_guard(), queue);
-      if (call.place != 0) direct_->meet(call.place, call.phase, call_guard(), queue);
-      if (call.protocol == DeviceProtocol::copies) {
-        return copies_->all_reduce(call, function, call_guard(), queue);
+  void run(const CollectiveCall& call, const DevicePlan& plan, const SymmetricOutput& outputs) override {
+    in_order(call.stream, [&](CUstream queue) {
+      const DeviceGuard guard = call_guard();
+      if (plan.protocol == DeviceProtocol::direct) {
+        if (!call.traits().reduces) return direct_->exchange(call, outputs, guard, queue);
+        return direct_->all_reduce(call, plan, outputs, kernel(Kernel::copies, call), guard, queue);
       }
-      cuda::AllReduceParams params = slots(call.protocol);
-      params.chunk = call.chunk;
-      params.phase = call.phase;
-      launch(params, call, function, queue, [&](std::size_t done) {
-        params.in = call.in + done;
-        params.out = call.out == nullptr ? own_segment() + layout_.discard() : call.out + done;
-        params.bytes = std::min(call.bytes - done, call.launch_bytes);
-        cut(params, call.protocol);
-      });
+      if (outputs.window != 0) direct_->meet(outputs.window, call.traits().phase, guard, queue);
+      switch (plan.protocol) {
+        case DeviceProtocol::copies:
+          return copies_->all_reduce(call, plan, kernel(Kernel::copies, call), guard, queue);
+        case DeviceProtocol::streams:
+        case DeviceProtocol::streams_two_shot:
+          return run_streams(call, plan.protocol == DeviceProtocol::streams_two_shot, guard, queue);
+        default:
+          return call.collective == Collective::reduce_scatter ? reduce_scatter(call, plan, queue)
+                                                               : all_reduce(call, plan, queue);
+      }
     });
   }
 
-  void all_reduce_list(const DeviceAllReduceList& list, Stream stream) override {
-    in_order(stream, [&](CUstream queue) {
+  void run_fused(std::span<const CollectiveCall> calls, const LaunchShape& shape) override {
+    const CollectiveCall& first = calls.front();
+    in_order(first.stream, [&](CUstream queue) {
       cuda::AllReduceListParams params{slots(DeviceProtocol::packets)};
       params.phase = DeviceFault::all_reduce;
       std::fill(std::begin(params.first), std::end(params.first), UINT32_MAX);
-      for (std::size_t i = 0; i < list.messages.size(); ++i) {
-        const DeviceAllReduceList::Message& message = list.messages[i];
+      std::size_t i = 0;
+      for (const CollectiveCall& call : calls) {
+        if (call.count == 0) continue;
         params.first[i] = params.packets;
-        params.messages[i] = {.in = message.in, .out = message.out, .bytes = message.bytes};
-        params.packets += static_cast<std::uint32_t>((message.bytes + 7) / 8);
+        params.messages[i++] = {.in = call.in, .out = call.out, .bytes = call.block_bytes()};
+        params.packets += static_cast<std::uint32_t>((call.block_bytes() + 7) / 8);
       }
-      launch_once(params, list, list_kernel(static_cast<int>(list.type), kernel_op(list.op)), queue);
+      launch_once(params, first, shape, kernel(Kernel::packets_list, first), queue);
     });
   }
 
-  void reduce_scatter(const DeviceReduction& call, Stream stream) override {
-    in_order(stream, [&](CUstream queue) {
-      auto* const function =
-          scatter_kernel(static_cast<int>(call.protocol), static_cast<int>(call.type), kernel_op(call.op));
-      if (call.protocol == ScatterProtocol::streams) {
-        return pairs_->reduce_scatter(call, function, call_guard(), queue);
-      }
-      const bool mail = call.protocol == ScatterProtocol::mail;
-      cuda::AllReduceParams params = slots(mail ? DeviceProtocol::mail_one_shot : DeviceProtocol::packets);
-      params.piece = call.bytes;
-      params.phase = DeviceFault::reduce_scatter;
-      launch(params, call, function, queue, [&](std::size_t done) {
-        params.in = call.in + done;
-        params.out = call.out + done;
-        params.block = std::min(call.bytes - done, call.launch_bytes);
-        params.bytes = static_cast<std::size_t>(size() - 1) * call.bytes + params.block;
-        const std::size_t width = mail ? 16 : 8;
-        params.packets = static_cast<std::uint32_t>((params.block + width - 1) / width);
-        params.aligned = params.aligned && call.bytes % 16 == 0;
-      });
-    });
-  }
-
-  void reduce(const DeviceReduction& call, Rank root, bool two_shot, Stream stream) override {
-    in_order(stream, [&](CUstream queue) {
-      auto* const function = scatter_kernel(static_cast<int>(ScatterProtocol::streams),
-                                            static_cast<int>(call.type), kernel_op(call.op));
-      pairs_->reduce(call, root, two_shot, function, call_guard(), queue);
-    });
-  }
-
-  void exchange(const DeviceExchange& call, Stream stream) override {
-    in_order(stream, [&](CUstream queue) {
-      if (call.place != 0) return direct_->exchange(call, call_guard(), queue);
-      pairs_->exchange(call, call_guard(), queue);
-    });
-  }
-
-  void broadcast(const DeviceBroadcast& call, Stream stream) override {
-    in_order(stream, [&](CUstream queue) { pairs_->broadcast(call, call_guard(), queue); });
+  void transfer(const Transfers& transfers, DeviceFault::Phase phase, Stream stream) override {
+    in_order(stream, [&](CUstream queue) { pairs_->exchange(transfers, phase, call_guard(), queue); });
   }
 
   void barrier(const DeviceView& view, int channel, Stream stream) override {
@@ -332,28 +324,68 @@ class CudaTeam final : public DeviceTeam {
     if (!captured) check_cuda(driver_.EventRecord(last_call_, queue), "cuEventRecord");
   }
 
-  /// The launches of a call, as many as it takes; `describe(done)` sets what differs between them.
-  template <class Call, class Describe>
-  void launch(cuda::AllReduceParams& params, const Call& call, CUfunction function, CUstream queue,
-              Describe&& describe) {
-    params.aligned = reinterpret_cast<std::uintptr_t>(call.in) % 16 == 0 &&
-                     reinterpret_cast<std::uintptr_t>(call.out) % 16 == 0;
-    for (std::size_t done = 0; done < call.bytes; done += call.launch_bytes) {
-      describe(done);
-      launch_once(params, call, function, queue);
+  /// An all-reduce, or a reduce, whose result the other ranks have no use for.
+  void all_reduce(const CollectiveCall& call, const DevicePlan& plan, CUstream queue) {
+    cuda::AllReduceParams params = slots(plan.protocol);
+    params.chunk = plan.chunk;
+    params.phase = call.traits().phase;
+    const bool wanted = call.gets_out();
+    params.aligned = is_aligned(call.in) && (!wanted || is_aligned(call.out));
+    const std::size_t bytes = call.block_bytes();
+    auto* const function = kernel(kernel_of(plan.protocol), call);
+    for (std::size_t done = 0; done < bytes; done += plan.launch_bytes) {
+      params.in = call.in + done;
+      params.out = wanted ? call.out + done : own_segment() + layout_.discard();
+      params.bytes = std::min(bytes - done, plan.launch_bytes);
+      cut(params, plan.protocol);
+      launch_once(params, call, plan.shape, function, queue);
     }
   }
-  template <class Params, class Call>
-  void launch_once(Params& params, const Call& call, CUfunction function, CUstream queue) {
+
+  /// By packets or mailboxes.
+  void reduce_scatter(const CollectiveCall& call, const DevicePlan& plan, CUstream queue) {
+    const bool mail = plan.protocol == DeviceProtocol::mail_one_shot;
+    const std::size_t block = call.block_bytes();
+    const std::size_t width = mail ? 16 : 8;
+    cuda::AllReduceParams params = slots(plan.protocol);
+    params.piece = block;
+    params.phase = call.traits().phase;
+    params.aligned = is_aligned(call.in) && is_aligned(call.out) && block % 16 == 0;
+    auto* const function = kernel(mail ? Kernel::scatter_mail : Kernel::scatter_packets, call);
+    for (std::size_t done = 0; done < block; done += plan.launch_bytes) {
+      params.in = call.in + done;
+      params.out = call.out + done;
+      params.block = std::min(block - done, plan.launch_bytes);
+      params.bytes = static_cast<std::size_t>(size() - 1) * block + params.block;
+      params.packets = static_cast<std::uint32_t>((params.block + width - 1) / width);
+      launch_once(params, call, plan.shape, function, queue);
+    }
+  }
+
+  /// From rank to rank.
+  void run_streams(const CollectiveCall& call, bool two_shot, const DeviceGuard& guard, CUstream queue) {
+    if (call.collective == Collective::reduce_scatter)
+      return pairs_->reduce_scatter(call, kernel(Kernel::combine, call), guard, queue);
+    if (call.collective == Collective::reduce)
+      return pairs_->reduce(call, two_shot, kernel(Kernel::combine, call), guard, queue);
+    if (two_shot) return pairs_->broadcast(call, guard, queue);
+    pairs_->exchange(transfers_of(call), call.traits().phase, guard, queue);
+  }
+
+  template <class Params>
+  void launch_once(Params& params, const CollectiveCall& call, const LaunchShape& shape, CUfunction function,
+                   CUstream queue) {
     params.rank = options_.rank;
     params.size = size();
-    params.early = call.shape.early;
-    params.scale = call.scale;
+    params.early = shape.early;
+    params.scale = call.scale();
     params.guard = call_guard();
-    launch_kernel(
-        driver_, function,
-        {.grid = call.shape.grid, .block = call.shape.block, .stream = queue, .dependent = dependent_launch_},
-        params, "launching a reduction");
+    launch_kernel(driver_, function,
+                  {.grid = shape.grid, .block = shape.block, .stream = queue, .dependent = dependent_launch_},
+                  params, "launching a reduction");
+  }
+  [[nodiscard]] static bool is_aligned(const std::byte* data) {
+    return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
   }
   [[nodiscard]] std::byte* segment(int r) const { return options_.segments[static_cast<std::size_t>(r)]; }
   [[nodiscard]] std::byte* own_segment() const { return segment(options_.rank); }
@@ -380,7 +412,7 @@ class CudaTeam final : public DeviceTeam {
         slots = layout_.mail_two_shot();
         params.control = &own.mail;
         break;
-      case DeviceProtocol::copies:
+      default:
         break;
     }
     params.inbox = own_segment() + slots.begin;
@@ -407,26 +439,22 @@ class CudaTeam final : public DeviceTeam {
       case DeviceProtocol::mail_one_shot:
         packets = (params.bytes + 15) / 16;
         break;
-      case DeviceProtocol::chunks:
-      case DeviceProtocol::copies:
-        break;
       case DeviceProtocol::mail_two_shot:
         packets = params.piece / 16;
         params.by_peer = packets <= kPacketsByPeer;
+        break;
+      default:
         break;
     }
     params.packets = static_cast<std::uint32_t>(packets);
   }
 
-  [[nodiscard]] CUfunction& kernel(int protocol, int type, int op) {
-    return kernels_[static_cast<std::size_t>((type * kKernelOpCount + op) * kDeviceProtocolCount + protocol)];
+  [[nodiscard]] static std::size_t kernel_index(Kernel kernel, int type, int op) {
+    return static_cast<std::size_t>(type * kKernelOpCount + op) * kKernelCount +
+           static_cast<std::size_t>(kernel);
   }
-  [[nodiscard]] CUfunction& scatter_kernel(int protocol, int type, int op) {
-    return scatter_kernels_[static_cast<std::size_t>((type * kKernelOpCount + op) * kScatterProtocolCount +
-                                                     protocol)];
-  }
-  [[nodiscard]] CUfunction& list_kernel(int type, int op) {
-    return list_kernels_[static_cast<std::size_t>(type * kKernelOpCount + op)];
+  [[nodiscard]] CUfunction kernel(Kernel kernel, const CollectiveCall& call) const {
+    return kernels_[kernel_index(kernel, static_cast<int>(call.type), kernel_op(call.op))];
   }
   [[nodiscard]] CUfunction load(std::string_view kind, int type, int op) const {
     const int ranks = cuda::kernel_ranks(size(), op == kernel_op(ReduceOp::sum));
@@ -446,10 +474,7 @@ class CudaTeam final : public DeviceTeam {
   CUcontext context_;
   const cuda::SegmentLayout layout_;
   std::optional<MappedWords> words_;
-  std::array<CUfunction, std::size_t{kDTypeCount} * kKernelOpCount * kDeviceProtocolCount> kernels_{};
-  std::array<CUfunction, std::size_t{kDTypeCount} * kKernelOpCount * kScatterProtocolCount>
-      scatter_kernels_{};
-  std::array<CUfunction, std::size_t{kDTypeCount} * kKernelOpCount> list_kernels_{};
+  std::array<CUfunction, std::size_t{kDTypeCount} * kKernelOpCount * kKernelCount> kernels_{};
   bool dependent_launch_ = false;
   CUevent last_call_ = nullptr;
   CUstream last_stream_ = nullptr;

@@ -37,30 +37,39 @@ DirectCopies::~DirectCopies() {
   if (beside_ != nullptr) (void)driver_.StreamDestroy(beside_);
 }
 
-void DirectCopies::exchange(const DeviceExchange& call, const DeviceGuard& guard, CUstream queue) {
-  const DeviceExchange::Transfer& own = call.transfers[static_cast<std::size_t>(rank_)];
-  const bool keeps = own.sent != 0 && own.in != own.out;
-  meet(call.place, call.phase, guard, queue);
+void DirectCopies::exchange(const CollectiveCall& call, const SymmetricOutput& outputs,
+                            const DeviceGuard& guard, CUstream queue) {
+  const std::span<const std::byte> own = call.block_to(rank_);
+  const std::span<std::byte> kept = call.block_from(rank_);
+  const bool keeps = !own.empty() && own.data() != kept.data();
+  const DeviceFault::Phase phase = call.traits().phase;
+  meet(outputs.window, phase, guard, queue);
   if (keeps) {
-    // Behind the meeting, though it need not be: a graph may have the meeting wait for it otherwise, and the
+    // Behind the barrier, though it need not be: a graph may have the barrier wait for it otherwise, and the
     // peers with it.
     mark(kMet, queue);
     await(kMet, beside_);
-    copy(own.out, own.in, own.sent, beside_);
+    copy(kept.data(), own.data(), own.size(), beside_);
     mark(kCopied, beside_);
   }
   // One after the other, each rank beginning with its neighbour, so that no two copy to the same one.
   for (int step = 1; step < size(); ++step) {
-    const auto& transfer = call.transfers[static_cast<std::size_t>((rank_ + step) % size())];
-    if (transfer.sent != 0) copy(transfer.there, transfer.in, transfer.sent, queue);
+    const int peer = (rank_ + step) % size();
+    const std::span<const std::byte> block = call.block_to(peer);
+    if (block.empty()) continue;
+    copy(outputs.outs[static_cast<std::size_t>(peer)] + call.out_offset(rank_), block.data(), block.size(),
+         queue);
   }
   if (keeps) await(kCopied, queue);
-  meet(call.place, call.phase, guard, queue);
+  meet(outputs.window, phase, guard, queue);
 }
 
-void DirectCopies::all_reduce(const DeviceAllReduce& call, CUfunction add, const DeviceGuard& guard,
+void DirectCopies::all_reduce(const CollectiveCall& call, const DevicePlan& plan,
+                              const SymmetricOutput& outputs, CUfunction add, const DeviceGuard& guard,
                               CUstream queue) {
-  const std::size_t piece = call.bytes / static_cast<std::size_t>(size());
+  const DeviceFault::Phase phase = call.traits().phase;
+  const std::size_t bytes = call.block_bytes();
+  const std::size_t piece = bytes / static_cast<std::size_t>(size());
   const std::size_t own = static_cast<std::size_t>(rank_) * piece;
   struct Half {
     std::size_t begin = 0;  ///< in every piece
@@ -68,18 +77,18 @@ void DirectCopies::all_reduce(const DeviceAllReduce& call, CUfunction add, const
     Mark scattered{};
   };
   const std::array<Half, 2> halves = {
-      {{0, call.chunk, kCopied}, {call.chunk, piece - call.chunk, kCopiedSecond}}};
+      {{0, plan.chunk, kCopied}, {plan.chunk, piece - plan.chunk, kCopiedSecond}}};
   /// To every peer's output, where this rank's piece of it begins; each rank begins with its neighbour, so
   /// that no two copy to the same one.
   const auto send = [&](const Half& half, auto&& from) {
     for (int step = 1; step < size(); ++step) {
       const auto peer = static_cast<std::size_t>((rank_ + step) % size());
-      copy(call.outs[peer] + own + half.begin, from(peer) + half.begin, half.bytes, beside_);
+      copy(outputs.outs[peer] + own + half.begin, from(peer) + half.begin, half.bytes, beside_);
     }
   };
 
   // The order is that of direct.cuh.
-  meet(call.place, call.phase, guard, queue);
+  meet(outputs.window, phase, guard, queue);
   mark(kMet, queue);
   await(kMet, beside_);
   for (const Half& half : halves) {
@@ -91,34 +100,34 @@ void DirectCopies::all_reduce(const DeviceAllReduce& call, CUfunction add, const
     cuda::RoundParams params;
     params.in = call.in;
     params.out = call.out;
-    params.bytes = call.bytes;
+    params.bytes = bytes;
     params.piece = piece;
     params.begin = half.begin;
     params.chunk = half.bytes;
     params.aligned = reinterpret_cast<std::uintptr_t>(call.in) % 16 == 0;
-    params.meeting = round_meeting(segments_, rank_, 0, call.phase, guard);
+    params.meeting = round_meeting(segments_, rank_, 0, phase, guard);
     params.inbox = call.out + half.begin;
     params.rank_stride = piece;
-    params.scale = call.scale;
-    launch_kernel(driver_, add, {.grid = call.shape.grid, .block = call.shape.block, .stream = queue}, params,
+    params.scale = call.scale();
+    launch_kernel(driver_, add, {.grid = plan.shape.grid, .block = plan.shape.block, .stream = queue}, params,
                   "launching copies");
-    meet(call.place, call.phase, guard, queue);
+    meet(outputs.window, phase, guard, queue);
     mark(kMet, queue);
     await(kMet, beside_);
     send(half, [&](std::size_t) { return call.out + own; });
   }
   mark(kCopied, beside_);
   await(kCopied, queue);
-  meet(call.place, call.phase, guard, queue);
+  meet(outputs.window, phase, guard, queue);
 }
 
-void DirectCopies::meet(std::uint64_t place, DeviceFault::Phase phase, const DeviceGuard& guard,
+void DirectCopies::meet(std::uint64_t window, DeviceFault::Phase phase, const DeviceGuard& guard,
                         CUstream queue) {
   cuda::DirectParams params;
   params.meeting = describe_meeting(segments_, rank_, phase, guard, [](cuda::SegmentHead& head) {
     return Gate{.control = &head.direct, .flags = head.direct_flags};
   });
-  params.place = place;
+  params.place = window;
   params.own_places = segment_head(segments_, rank_).direct_places[0];
   for (int r = 0; r < size(); ++r) {
     params.peer_places[r] = &segment_head(segments_, r).direct_places[0][rank_];

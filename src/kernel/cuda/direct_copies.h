@@ -22,13 +22,15 @@ class DirectCopies {
   DirectCopies(const DirectCopies&) = delete;
   DirectCopies& operator=(const DirectCopies&) = delete;
 
-  /// A call with a place.
-  void exchange(const DeviceExchange& call, const DeviceGuard& guard, CUstream queue);
-  /// A direct call, of a multiple of 16 bytes for each rank; `add` is the kernel of copies.cuh for its type
-  /// and reduction.
-  void all_reduce(const DeviceAllReduce& call, CUfunction add, const DeviceGuard& guard, CUstream queue);
-  /// Queues a meeting of all ranks, which fails where not all say the same place.
-  void meet(std::uint64_t place, DeviceFault::Phase phase, const DeviceGuard& guard, CUstream queue);
+  /// A call that moves blocks.
+  void exchange(const CollectiveCall& call, const SymmetricOutput& outputs, const DeviceGuard& guard,
+                CUstream queue);
+  /// An all-reduce of a multiple of 16 bytes for each rank, to outputs that are aligned to 16 bytes; `add` is
+  /// the kernel of copies.cuh for its type and reduction.
+  void all_reduce(const CollectiveCall& call, const DevicePlan& plan, const SymmetricOutput& outputs,
+                  CUfunction add, const DeviceGuard& guard, CUstream queue);
+  /// Queues a barrier of all ranks, which fails unless all name the same window.
+  void meet(std::uint64_t window, DeviceFault::Phase phase, const DeviceGuard& guard, CUstream queue);
 
  private:
   struct Plain {};  ///< nothing created yet; the destructor runs from then on

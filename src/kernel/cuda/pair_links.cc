@@ -72,15 +72,16 @@ PairLinks::PairLinks(const CudaDriver& driver, DeviceId device, int rank,
       exchange_(pairs_module().function(device, "exchange")),
       relay_(pairs_module().function(device, "relay")) {}
 
-void PairLinks::exchange(const DeviceExchange& call, const DeviceGuard& guard, CUstream queue) {
+void PairLinks::exchange(const Transfers& transfers, DeviceFault::Phase phase, const DeviceGuard& guard,
+                         CUstream queue) {
   if (size() == 1) {
-    const DeviceExchange::Transfer& own = call.transfers[0];
+    const Transfer& own = transfers[0];
     if (own.in == own.out || own.sent == 0) return;
     return check_cuda(driver_.MemcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(own.out),
                                               reinterpret_cast<CUdeviceptr>(own.in), own.sent, queue),
                       "cuMemcpyDtoDAsync");
   }
-  Params params = this->params(call.phase, guard);
+  Params params = this->params(phase, guard);
   const auto peers = static_cast<unsigned>(size() - 1);
   const auto cut = [&](std::size_t bytes) {
     if (bytes <= cuda::kPairPacketBytes) return cuda::PairShape{};
@@ -98,7 +99,7 @@ void PairLinks::exchange(const DeviceExchange& call, const DeviceGuard& guard, C
     }
   };
   for (int r = 0; r < size(); ++r) {
-    const DeviceExchange::Transfer& transfer = call.transfers[static_cast<std::size_t>(r)];
+    const Transfer& transfer = transfers[static_cast<std::size_t>(r)];
     if (r == rank_) {
       params.in = transfer.in;
       params.out = transfer.out;
@@ -133,27 +134,11 @@ void PairLinks::exchange(const DeviceExchange& call, const DeviceGuard& guard, C
                 params, "launching exchange");
 }
 
-void PairLinks::broadcast(const DeviceBroadcast& call, const DeviceGuard& guard, CUstream queue) {
+void PairLinks::broadcast(const CollectiveCall& call, const DeviceGuard& guard, CUstream queue) {
   const int root = call.root.value;
-  // Without relays the root sends the message to everyone.
-  if (call.bytes <= cuda::pair_bundle_bytes(layout_.ranks) / (layout_.ranks - 1)) {
-    DeviceExchange exchange{.phase = DeviceFault::broadcast};
-    for (int r = 0; r < size(); ++r) {
-      DeviceExchange::Transfer& transfer = exchange.transfers[static_cast<std::size_t>(r)];
-      if (rank_ == root) {
-        transfer.in = call.in;
-        transfer.sent = call.bytes;
-      }
-      if (r == root) {
-        transfer.out = call.out;
-        transfer.received = call.bytes;
-      }
-    }
-    return this->exchange(exchange, guard, queue);
-  }
-
+  const std::size_t bytes = call.block_bytes();
   Params params = this->params(DeviceFault::broadcast, guard);
-  const Pieces pieces(size(), call.root, call.bytes);
+  const Pieces pieces(size(), call.root, bytes);
   const auto cut = [&](int r) {
     return chunks(pieces.bytes(r), blocks_ * cuda::kPairWarps / static_cast<unsigned>(size() - 1));
   };
@@ -169,7 +154,7 @@ void PairLinks::broadcast(const DeviceBroadcast& call, const DeviceGuard& guard,
   if (rank_ == root) {
     params.in = call.in;
     params.out = call.out;
-    params.bytes = call.in == call.out ? 0 : call.bytes;
+    params.bytes = call.in == call.out ? 0 : bytes;
   } else {
     receive(params, root, nullptr, pieces.bytes(rank_), cut(rank_));
     params.root = static_cast<int>(entry(rank_, root));
@@ -181,49 +166,52 @@ void PairLinks::broadcast(const DeviceBroadcast& call, const DeviceGuard& guard,
   launch_rows(relay_, stream_warps(size()), 0, params, queue, "launching relay");
 }
 
-void PairLinks::reduce_scatter(const DeviceReduction& call, CUfunction combine, const DeviceGuard& guard,
+void PairLinks::reduce_scatter(const CollectiveCall& call, CUfunction combine, const DeviceGuard& guard,
                                CUstream queue) {
+  const std::size_t bytes = call.block_bytes();
   Params params = this->params(DeviceFault::reduce_scatter, guard);
   const unsigned warps = combine_warps(call);
-  const cuda::PairShape shape = chunks(call.bytes, blocks_ * warps / static_cast<unsigned>(size()));
-  const auto block = [&](int r) { return call.in + static_cast<std::size_t>(r) * call.bytes; };
+  const cuda::PairShape shape = chunks(bytes, blocks_ * warps / static_cast<unsigned>(size()));
+  const auto block = [&](int r) { return call.in + static_cast<std::size_t>(r) * bytes; };
   for (int r = 0; r < size(); ++r) {
     if (r == rank_) continue;
-    send(params, r, block(r), call.bytes, shape);
-    receive(params, r, nullptr, call.bytes, shape);
+    send(params, r, block(r), bytes, shape);
+    receive(params, r, nullptr, bytes, shape);
   }
-  params.scale = call.scale;
+  params.scale = call.scale();
   params.in = block(rank_);
   params.out = call.out;
-  params.bytes = call.bytes;
+  params.bytes = bytes;
   params.own_shape = shape;
   share_streams(params, warps, size() - 1);
   launch_combine(combine, warps, params, queue, "launching reduce_scatter");
 }
 
-void PairLinks::reduce(const DeviceReduction& call, Rank root, bool two_shot, CUfunction combine,
+void PairLinks::reduce(const CollectiveCall& call, bool two_shot, CUfunction combine,
                        const DeviceGuard& guard, CUstream queue) {
+  const Rank root = call.root;
+  const std::size_t bytes = call.block_bytes();
   Params params = this->params(DeviceFault::reduce, guard);
-  params.scale = call.scale;
+  params.scale = call.scale();
   const unsigned warps = combine_warps(call);
   if (!two_shot) {
-    const cuda::PairShape shape = chunks(call.bytes, blocks_ * warps / static_cast<unsigned>(size()));
+    const cuda::PairShape shape = chunks(bytes, blocks_ * warps / static_cast<unsigned>(size()));
     if (rank_ == root.value) {
       for (int r = 0; r < size(); ++r) {
-        if (r != rank_) receive(params, r, nullptr, call.bytes, shape);
+        if (r != rank_) receive(params, r, nullptr, bytes, shape);
       }
       params.in = call.in;
       params.out = call.out;
-      params.bytes = call.bytes;
+      params.bytes = bytes;
       params.own_shape = shape;
       share_streams(params, warps, 0);
     } else {
-      send(params, root.value, call.in, call.bytes, shape);
+      send(params, root.value, call.in, bytes, shape);
     }
     return launch_combine(combine, warps, params, queue, "launching reduce");
   }
 
-  const Pieces pieces(size(), root, call.bytes);
+  const Pieces pieces(size(), root, bytes);
   const auto cut = [&](int r) {
     return chunks(pieces.bytes(r), blocks_ * warps / static_cast<unsigned>(2 * (size() - 1)));
   };
@@ -319,7 +307,7 @@ void PairLinks::share_streams(Params& params, unsigned warps, int rows) const {
   params.parts = std::bit_floor(std::clamp(room > others ? room - others : 1u, 1u, kMostParts));
 }
 
-unsigned PairLinks::combine_warps(const DeviceReduction& call) const {
+unsigned PairLinks::combine_warps(const CollectiveCall& call) const {
   return static_cast<unsigned>(cuda::max_threads(cuda::kernel_ranks(size(), call.op == ReduceOp::sum))) / 32;
 }
 

@@ -19,13 +19,15 @@ class PairLinks {
   PairLinks(const CudaDriver& driver, DeviceId device, int rank, const std::vector<std::byte*>& segments,
             const cuda::SegmentLayout& layout, int blocks, bool dependent);
 
-  void exchange(const DeviceExchange& call, const DeviceGuard& guard, CUstream queue);
-  void broadcast(const DeviceBroadcast& call, const DeviceGuard& guard, CUstream queue);
+  void exchange(const Transfers& transfers, DeviceFault::Phase phase, const DeviceGuard& guard,
+                CUstream queue);
+  /// With more than 2 ranks: each rank but the root passes on a piece.
+  void broadcast(const CollectiveCall& call, const DeviceGuard& guard, CUstream queue);
   /// `combine` is the kernel for the call's type and reduction.
-  void reduce_scatter(const DeviceReduction& call, CUfunction combine, const DeviceGuard& guard,
+  void reduce_scatter(const CollectiveCall& call, CUfunction combine, const DeviceGuard& guard,
                       CUstream queue);
-  void reduce(const DeviceReduction& call, Rank root, bool two_shot, CUfunction combine,
-              const DeviceGuard& guard, CUstream queue);
+  void reduce(const CollectiveCall& call, bool two_shot, CUfunction combine, const DeviceGuard& guard,
+              CUstream queue);
 
  private:
   using Params = cuda::PairParams;
@@ -42,7 +44,7 @@ class PairLinks {
   /// and `rows` other rows of streams are no more than may wait (call.cuh), in blocks of `warps`.
   void share_streams(Params& params, unsigned warps, int rows) const;
   /// Of a block.
-  [[nodiscard]] unsigned combine_warps(const DeviceReduction& call) const;
+  [[nodiscard]] unsigned combine_warps(const CollectiveCall& call) const;
   /// A kernel with rows as PairParams says, in blocks of `warps`, each of which has a stream; for so many
   /// packets, too.
   void launch_rows(CUfunction kernel, unsigned warps, std::size_t packets, Params& params, CUstream queue,

@@ -59,7 +59,7 @@ struct Exchange {
 
 /// Rank `rank`'s place in the order in which rank `of` sends to each of the others: everyone starts with the
 /// rank after it, so that all receive at any time.
-[[nodiscard]] inline int place_in_stream(int rank, int of, int ranks) {
+[[nodiscard]] inline int position_in_stream(int rank, int of, int ranks) {
   return (rank - of - 1 + ranks) % ranks;
 }
 

@@ -28,7 +28,7 @@ namespace onehop::host {
 /// travels in the cache line that carries the step.
 struct Call {
   std::uint64_t count = 0;
-  std::uint8_t kind = 0;  ///< which collective; numbered by the collective layer
+  std::uint8_t collective = 0;  ///< a Collective
   std::uint8_t dtype = 0;
   std::uint8_t op = 0;
   std::uint8_t algorithm = 0;   ///< as asked for by the caller

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collective/call.h"
+#include "collective/check_call.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,11 +17,10 @@ namespace {
 using ::testing::HasSubstr;
 
 host::Call some_call() {
-  return {.count = 1024,
-          .kind = static_cast<std::uint8_t>(CallKind::all_reduce),
-          .dtype = static_cast<std::uint8_t>(DType::f32),
-          .op = static_cast<std::uint8_t>(ReduceOp::sum),
-          .algorithm = kAnyAlgorithm};
+  CollectiveCall call;
+  call.collective = Collective::all_reduce;
+  call.count = 1024;
+  return record_of(call);
 }
 
 void require_same(const std::vector<host::Call>& calls) {
@@ -73,9 +72,9 @@ TEST(RequireSameCall, NamesTheRankAndBothCallsOfAMismatch) {
       {[](host::Call& call) { call.algorithm = static_cast<std::uint8_t>(Algorithm::two_shot); },
        "f32, sum, two-shot)"},
       {[](host::Call& call) { call.symmetric = 1; }, "all_reduce(count 1024, f32, sum, symmetric)"},
-      {[](host::Call& call) { call = {.kind = static_cast<std::uint8_t>(CallKind::barrier)}; },
+      {[](host::Call& call) { call = {.collective = static_cast<std::uint8_t>(Collective::barrier)}; },
        "rank 2 calls barrier()"},
-      {[](host::Call& call) { call.kind = 200; }, "rank 2 calls an unknown call"},
+      {[](host::Call& call) { call.collective = 200; }, "rank 2 calls an unknown call"},
   };
   for (const Row& row : rows) {
     const Error error = error_when_rank_2(row.change);
@@ -89,22 +88,22 @@ TEST(RequireSameCall, NamesTheRankAndBothCallsOfAMismatch) {
 
 TEST(RequireSameCall, DescribesEachCollectiveByWhatItHas) {
   struct Row {
-    CallKind kind;
+    Collective collective;
     const char* text;
   };
   const Row rows[] = {
-      {CallKind::all_gather, "rank 2 calls all_gather(count 1024, f32)"},
-      {CallKind::reduce_scatter, "rank 2 calls reduce_scatter(count 1024, f32, sum)"},
-      {CallKind::broadcast, "rank 2 calls broadcast(count 1024, f32, root 1)"},
-      {CallKind::reduce, "rank 2 calls reduce(count 1024, f32, sum, root 1)"},
-      {CallKind::all_to_all, "rank 2 calls all_to_all(count 1024, f32)"},
-      {CallKind::all_to_all_v, "rank 2 calls all_to_all_v(f32)"},
-      {CallKind::gather, "rank 2 calls gather(count 1024, f32, root 1)"},
-      {CallKind::scatter, "rank 2 calls scatter(count 1024, f32, root 1)"},
+      {Collective::all_gather, "rank 2 calls all_gather(count 1024, f32)"},
+      {Collective::reduce_scatter, "rank 2 calls reduce_scatter(count 1024, f32, sum)"},
+      {Collective::broadcast, "rank 2 calls broadcast(count 1024, f32, root 1)"},
+      {Collective::reduce, "rank 2 calls reduce(count 1024, f32, sum, root 1)"},
+      {Collective::all_to_all, "rank 2 calls all_to_all(count 1024, f32)"},
+      {Collective::all_to_all_v, "rank 2 calls all_to_all_v(f32)"},
+      {Collective::gather, "rank 2 calls gather(count 1024, f32, root 1)"},
+      {Collective::scatter, "rank 2 calls scatter(count 1024, f32, root 1)"},
   };
   for (const Row& row : rows) {
     const Error error = error_when_rank_2([&](host::Call& call) {
-      call.kind = static_cast<std::uint8_t>(row.kind);
+      call.collective = static_cast<std::uint8_t>(row.collective);
       call.root = 1;
     });
     EXPECT_EQ(error.code(), ErrorCode::mismatch);
@@ -139,24 +138,24 @@ TEST(RequireSameCall, ADifferentFactorIsAMismatchThatNamesBoth) {
 
 TEST(RequireSameCall, ADifferentRootIsAMismatch) {
   std::vector<host::Call> calls(2, some_call());
-  calls[0].kind = calls[1].kind = static_cast<std::uint8_t>(CallKind::gather);
+  calls[0].collective = calls[1].collective = static_cast<std::uint8_t>(Collective::gather);
   calls[1].root = 1;
   EXPECT_THROW(require_same(calls), Error);
 }
 
 TEST(RequireSameCall, AnUnusableArgumentOfOneRankRejectsTheCallWithItsReason) {
-  for (const CallDefect defect :
-       {CallDefect::unknown_type, CallDefect::unknown_op, CallDefect::unknown_algorithm,
-        CallDefect::too_large, CallDefect::null_input, CallDefect::misaligned, CallDefect::overlap,
-        CallDefect::unsuitable_algorithm, CallDefect::unknown_root, CallDefect::in_place,
-        CallDefect::not_one_per_rank, CallDefect::null_output, CallDefect::factor_without_use,
-        CallDefect::factor_not_of_type}) {
-    const Error error =
-        error_when_rank_2([&](host::Call& call) { call.rejected = static_cast<std::uint8_t>(defect); });
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    EXPECT_EQ(error.origin(), Rank{2});
-    EXPECT_THAT(error.message(), HasSubstr("of rank 2 was rejected: "));
-    EXPECT_THAT(error.message(), HasSubstr(to_text(defect)));
+  for (const ArgumentError error :
+       {ArgumentError::unknown_type, ArgumentError::unknown_op, ArgumentError::unknown_algorithm,
+        ArgumentError::too_large, ArgumentError::null_input, ArgumentError::misaligned,
+        ArgumentError::overlap, ArgumentError::unsuitable_algorithm, ArgumentError::unknown_root,
+        ArgumentError::in_place, ArgumentError::not_one_per_rank, ArgumentError::null_output,
+        ArgumentError::factor_without_use, ArgumentError::factor_not_of_type}) {
+    const Error heard =
+        error_when_rank_2([&](host::Call& call) { call.rejected = static_cast<std::uint8_t>(error); });
+    EXPECT_EQ(heard.code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(heard.origin(), Rank{2});
+    EXPECT_THAT(heard.message(), HasSubstr("of rank 2 was rejected: "));
+    EXPECT_THAT(heard.message(), HasSubstr(to_text(error)));
   }
 }
 
@@ -170,7 +169,7 @@ TEST(RequireSameCall, AnUnknownTypeOpOrDefectFromAPeerIsNamedWithoutHarm) {
 TEST(RequireSameCall, ReportsTheLowestRankThatIsDifferent) {
   std::vector<host::Call> calls(4, some_call());
   calls[1].count = 1;
-  calls[3].rejected = static_cast<std::uint8_t>(CallDefect::overlap);
+  calls[3].rejected = static_cast<std::uint8_t>(ArgumentError::overlap);
   try {
     require_same(calls);
     ADD_FAILURE();

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives of ranks on GPUs: queued on a stream by one rank after the other, which do not wait for each
+// other on the host unless ONEHOP_CHECK asks for it.
+#pragma once
+
+#include "collective/backend.h"
+
+namespace onehop {
+
+class CudaBackend final : public CollectiveBackend {
+ public:
+  [[nodiscard]] bool waits_on_host(const Group::State& group) const override { return group.checks_calls(); }
+  Outcome run(Group::State& group, const CollectiveCall& call, ArgumentError error,
+              os::CallDeadline& deadline) const override;
+  [[nodiscard]] std::size_t count_fused(Group::State& group,
+                                        std::span<const CollectiveCall> calls) const override;
+  Outcome run_fused(Group::State& group, std::span<const CollectiveCall> calls,
+                    std::span<const ArgumentError> errors, os::CallDeadline& deadline) const override;
+  [[nodiscard]] ArgumentError find_memory_error(const Group::State& group,
+                                                const CollectiveCall& call) const override {
+    return onehop::find_memory_error(call, group.options().device);
+  }
+  [[nodiscard]] bool mixes_streams() const override { return false; }
+  void run_transfers(Group::State& group, std::span<const CollectiveCall> sorted, const char* phase,
+                     os::CallDeadline& deadline) const override;
+};
+
+}  // namespace onehop

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// all_to_all_v among host ranks: an exchange whose block sizes the ranks tell each other in the first step.
+#include <algorithm>
+#include <cstring>
+
+#include "collective/host_call.h"
+#include "kernel/host/staging.h"
+
+namespace onehop {
+namespace {
+
+/// What the ranks tell each other of their blocks, through their staging areas, in the first step. In bytes.
+class Ledger {
+ public:
+  struct Entry {
+    std::uint64_t sent;      ///< to that rank
+    std::uint64_t from;      ///< where that lies, counted from the first byte that is sent to any rank
+    std::uint64_t received;  ///< from that rank
+  };
+
+  /// Before the first step: stages this rank's page, one entry per rank.
+  Ledger(const host::Team& team, const CollectiveCall& call)
+      : team_(team), slot_(host::StagingLayout(team.staging_bytes()).input_offset(team.next_parity())) {
+    const std::byte* const begin = call.input().data();
+    for (int r = 0; r < call.ranks; ++r) {
+      const std::span<const std::byte> sent = call.block_to(r);
+      const Entry entry{.sent = sent.size(),
+                        .from = sent.empty() ? 0 : static_cast<std::uint64_t>(sent.data() - begin),
+                        .received = call.block_from(r).size()};
+      std::memcpy(at(call.rank, r), &entry, sizeof entry);
+    }
+  }
+
+  /// After the first step, before the next one: rank `rank`'s entry for rank `other`.
+  [[nodiscard]] Entry entry(int rank, int other) const {
+    Entry entry;
+    std::memcpy(&entry, at(rank, other), sizeof entry);
+    return entry;
+  }
+
+  /// Throws, on all ranks identically, if one does not send what another expects.
+  void require_agreement(std::size_t element) const {
+    for (int s = 0; s < team_.size(); ++s) {
+      for (int r = 0; r < team_.size(); ++r)
+        require_same_count(Rank{s}, entry(s, r).sent / element, Rank{r}, entry(r, s).received / element);
+    }
+  }
+
+ private:
+  [[nodiscard]] std::byte* at(int rank, int other) const {
+    return team_.staging(rank) + slot_ + static_cast<std::size_t>(other) * sizeof(Entry);
+  }
+
+  const host::Team& team_;
+  std::size_t slot_;
+};
+static_assert(kMaxHostRanks * sizeof(Ledger::Entry) <= 2048, "fits the slots of any staging area");
+
+}  // namespace
+
+void all_to_all_v_on_host(HostCall& self) {
+  const CollectiveCall& call = self.call();
+  const int me = call.rank;
+  const Ledger ledger(self.team(), call);
+  const std::span<const std::byte> input = call.input();
+  // A rank that sends nothing shows its output: what counts is whether it can reach the buffer.
+  const std::span<const std::byte> shown = input.empty() ? call.output() : input;
+  if (!shown.empty()) self.show_input(shown);
+  self.begin();
+  ledger.require_agreement(call.element_bytes());
+
+  host::Exchange exchange;
+  exchange.in = input.data();
+  exchange.out = call.out;
+  for (int i = 1; i < call.ranks; ++i) {
+    const Ledger::Entry entry = ledger.entry(me, (me + i) % call.ranks);
+    if (entry.sent != 0) exchange.send(entry.from, entry.sent);
+  }
+  for (int s = 0; s < call.ranks; ++s) {
+    std::size_t stream = 0;
+    for (int i = 1; i < call.ranks; ++i) {
+      const int r = (s + i) % call.ranks;
+      if (r == me) exchange.arrival(s).at = stream;
+      stream += ledger.entry(s, r).sent;
+    }
+    exchange.longest = std::max(exchange.longest, stream);
+    const Ledger::Entry entry = ledger.entry(s, me);
+    host::Exchange::Arrival& arrival = exchange.arrival(s);
+    arrival.from = entry.from;
+    arrival.bytes = entry.sent;
+    const std::span<std::byte> received = call.block_from(s);
+    arrival.to = received.empty() ? 0 : static_cast<std::size_t>(received.data() - call.out);
+  }
+  if (exchange.longest >= kMinZeroCopyBytes) exchange.in_peers = self.inputs();
+  run_exchange(self, exchange);
+}
+
+}  // namespace onehop

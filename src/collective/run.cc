@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/run.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "base/log.h"
+#include "collective/backend.h"
+#include "collective/fusion.h"
+#include "collective/group_call.h"
+#include "collective/host_call.h"
+#include "collective/transfers.h"
+#include "os/fault_point.h"
+
+namespace onehop {
+namespace {
+
+Duration timeout_of(const Group::State& group, const CollectiveCall& call) {
+  return call.timeout.value_or(group.options().timeout);
+}
+
+/// The larger of what a rank passes and what it gets, as benchmarks count; of all_to_all_v what it passes.
+std::size_t bytes_to_log(const CollectiveCall& call) {
+  if (call.traits().in != Amount::counted_by_rank) return std::max(call.input().size(), call.output().size());
+  const auto& counts = call.in_blocks.counts;
+  return std::accumulate(counts.begin(), counts.end(), std::size_t{0}) * call.element_bytes();
+}
+
+/// ONEHOP_LOG=debug: a line for every call that was made, with the algorithm that carried it.
+void log_call(const Group::State& group, const CollectiveCall& call,
+              const CollectiveBackend::Outcome& outcome) {
+  if (!log::enabled(log::Level::debug)) [[likely]]
+    return;
+  log::debug("rank {} of '{}': {}: {}{}{}, {} bytes", group.rank().value, group.options().name,
+             describe(record_of(call)),
+             outcome.algorithm == Algorithm::none ? std::string_view("left to the caller")
+                                                  : to_string(outcome.algorithm),
+             outcome.detail.empty() ? "" : " by ", outcome.detail, bytes_to_log(call));
+}
+
+void run_fused(Group::State& group, std::span<const CollectiveCall> calls) {
+  const CollectiveBackend& backend = CollectiveBackend::of(group);
+  std::vector<ArgumentError> errors;
+  for (const CollectiveCall& call : calls) errors.push_back(find_argument_error(call));
+  if (std::ranges::all_of(errors, [](ArgumentError each) { return each == ArgumentError::none; })) {
+    if (const auto conflict = find_conflict(calls)) errors[*conflict] = ArgumentError::conflict;
+  }
+  if (group.checks_calls()) {
+    // Ranks compare every call, and may find out that not even their lists are the same.
+    for (std::size_t i = 0; i < calls.size(); ++i) (void)run_now(group, calls[i], errors[i]);
+    return;
+  }
+  Duration timeout{0};  // the longest: the calls wait together
+  for (const CollectiveCall& call : calls) timeout = std::max(timeout, timeout_of(group, call));
+  group.call(calls.front().traits().name, timeout, [&](os::CallDeadline& deadline) {
+    const CollectiveBackend::Outcome outcome = backend.run_fused(group, calls, errors, deadline);
+    for (const CollectiveCall& each : calls) {
+      group.count_usage(outcome.algorithm);
+      log_call(group, each, outcome);
+    }
+  });
+}
+
+}  // namespace
+
+Algorithm run(Group& group, const CollectiveCall& call) {
+  if (is_transfer(call)) return run_transfer(group, call);
+  if (auto* const queue = GroupCall::Queue::open()) return queue->add(group, call);
+  return run_now(group.state(), call, find_argument_error(call));
+}
+
+Algorithm run_now(Group::State& group, const CollectiveCall& call, ArgumentError error) {
+  return group.call(call.traits().name, timeout_of(group, call), [&](os::CallDeadline& deadline) {
+    const CollectiveBackend::Outcome outcome = CollectiveBackend::of(group).run(group, call, error, deadline);
+    group.count_usage(outcome.algorithm);
+    log_call(group, call, outcome);
+    return outcome.algorithm;
+  });
+}
+
+void run_barrier(Group::State& group, const CollectiveCall& call) {
+  const char* const phase = call.traits().name;
+  group.call(phase, timeout_of(group, call), [&](os::CallDeadline& deadline) {
+    os::fault_point(phase, group.rank().value);
+    agree_on_call(group, record_of(call, find_argument_error(call)), deadline, phase);
+    log::debug("rank {} of '{}': barrier()", group.rank().value, group.options().name);
+  });
+}
+
+void run_in_order(Group::State& group, std::span<const CollectiveCall> calls) {
+  while (!calls.empty()) {
+    const std::size_t fused = count_fused(group, calls);
+    if (fused == 1) {
+      (void)run_now(group, calls.front(), find_argument_error(calls.front()));
+    } else {
+      run_fused(group, calls.first(fused));
+    }
+    calls = calls.subspan(fused);
+  }
+}
+
+}  // namespace onehop

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each collective is: the one table that everyone else asks.
+#pragma once
+
+#include <cstdint>
+
+#include "onehop/device/view.h"
+#include "onehop/types.h"
+
+namespace onehop {
+
+/// How much a rank passes to a collective, or gets from it, in blocks of CollectiveCall::count elements.
+enum class Amount : std::uint8_t {
+  nothing,
+  block,            ///< one block
+  block_per_rank,   ///< one block for every rank of the group
+  counted_by_rank,  ///< one block for every rank, each with its own count (all_to_all_v)
+};
+
+struct CollectiveTraits {
+  const char* name;              ///< of the function: "all_reduce"
+  const char* data_fault_point;  ///< where fault tests strike while data is on its way: "all_reduce.data"
+  DeviceFault::Phase phase;      ///< of its waits on a device
+  Amount in;
+  Amount out;
+  bool only_root_passes_in = false;
+  bool only_root_gets_out = false;
+  bool reduces = false;
+  bool has_two_shot = false;  ///< the caller may choose the algorithm
+};
+
+/// Any number may be asked about, since numbers come from peers; the name of one that is out of range is
+/// "an unknown call".
+[[nodiscard]] const CollectiveTraits& traits_of(Collective collective);
+
+/// Whether callers name a root. (The peer of a send or recv is none.)
+[[nodiscard]] constexpr bool has_root(const CollectiveTraits& traits) {
+  return traits.only_root_passes_in || traits.only_root_gets_out;
+}
+
+}  // namespace onehop

@@ -400,8 +400,8 @@ ONEHOP_API void onehop_pool_free(void* data, size_t bytes, int device, void* str
 /// usable; after the other calls it has failed. An invalid argument of recv_fd affects only the caller.
 typedef struct onehop_ipc_channel onehop_ipc_channel_t;
 
-/// Connects `world_size` ranks through `store`; `prefix` must be unique to this channel. ONEHOP_TIMEOUT_DEFAULT
-/// is 30 s in all calls of a channel.
+/// Connects `world_size` ranks through `store`; `prefix` must be unique to this channel.
+/// ONEHOP_TIMEOUT_DEFAULT is 30 s in all calls of a channel.
 ONEHOP_API onehop_status_t onehop_ipc_channel_connect(onehop_store_t* store, const char* prefix, int rank,
                                                       int world_size, int64_t timeout_ms,
                                                       onehop_ipc_channel_t** channel);

@@ -15,7 +15,7 @@ namespace onehop {
 /// only.
 enum class ErrorCode : int {
   invalid_argument = 1,  ///< an argument is invalid; nothing was changed
-  timeout = 2,           ///< a deadline passed; the message names the event and the rank it was expected from
+  timeout = 2,           ///< a deadline passed; the message names the event and the awaited rank
   peer_lost = 3,         ///< a rank's process died or left; `origin()` names it
   aborted = 4,           ///< the group was aborted (by `origin()`); leave it and form a new one
   mismatch = 5,          ///< ranks made different collective calls; the message names the difference

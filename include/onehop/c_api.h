@@ -454,8 +454,7 @@ typedef struct onehop_call_options_t {
   size_t size;
   int64_t timeout_ms;            ///< default: the group's
   onehop_algorithm_t algorithm;  ///< default ONEHOP_ALGORITHM_AUTO
-  double
-      factor;  ///< for ONEHOP_OP_PREMUL_SUM, the same on all ranks; default 1, which all other calls require
+  double factor;  ///< for ONEHOP_OP_PREMUL_SUM, the same on all ranks; other calls require 1, the default
   /// Not 0: declares that every rank passes `out`, and that it lies at the same offset of the same symmetric
   /// buffer of the group on all ranks (CallOptions::symmetric in collectives.h). Default 0.
   int symmetric;
@@ -556,10 +555,9 @@ ONEHOP_API onehop_status_t onehop_intra_node_comm_is_enabled(int* enabled);
 
 typedef struct onehop_intra_node_options_t {
   size_t size;
-  size_t buffer_bytes;  ///< default 10 MiB; the same on all ranks
-  int64_t timeout_ms;   ///< for rendezvous and for each all-reduce
-  const char*
-      name;  ///< default "world"; communicators that use one store at the same time need different names
+  size_t buffer_bytes;        ///< default 10 MiB; the same on all ranks
+  int64_t timeout_ms;         ///< for rendezvous and for each all-reduce
+  const char* name;           ///< default "world"; unique among communicators on one store at the same time
   const char* topology_json;  ///< for tests: topology to assume instead of querying the driver; default none
   int device;                 ///< CUDA device ordinal; default ONEHOP_DEVICE_HOST
   int allow_overlapping_devices;  ///< default 0

@@ -84,8 +84,8 @@ class TcpStore final : public Store {
   }
 
   struct Answer {
-    std::unique_ptr<const std::string>
-        frame;  ///< reply.bytes points into it, so it must not move as a string would
+    /// reply.bytes points into it. On the heap, because a moved std::string may move its bytes.
+    std::unique_ptr<const std::string> frame;
     Reply reply;
   };
 

@@ -12,8 +12,8 @@ namespace onehop {
 /// A set of handle types: bit n stands for the ShareBy with value n.
 struct ShareWays {
   std::uint8_t usable = 0;
-  std::string
-      fabric{};  ///< the device's cluster and clique: fabric handles work only between devices with the same ones
+  /// The device's cluster and clique: fabric handles work only between devices with the same ones.
+  std::string fabric{};
 
   [[nodiscard]] bool has(ShareBy way) const { return (usable >> static_cast<unsigned>(way) & 1U) != 0; }
   void add(ShareBy way) { usable = static_cast<std::uint8_t>(usable | 1U << static_cast<unsigned>(way)); }

@@ -322,7 +322,7 @@ void start_session(Hub& hub, tcp::socket socket, std::string refusal) {
 }
 
 void Hub::close_all_sessions() {
-  const auto all = sessions;  // close() takes itself out of the original
+  const auto all = sessions;  // close() removes the session from the original
   for (const std::shared_ptr<Session>& session : all) session->close();
 }
 

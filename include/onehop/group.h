@@ -50,9 +50,9 @@ struct JoinOptions {
   /// defaults. Rank 0's choice applies to all ranks, and only rank 0 reads the file.
   std::string tuning{};
   /// Allows several ranks on one GPU, for tests (also ONEHOP_ALLOW_OVERLAPPING_DEVICES=1). Host ranks are
-  /// always allowed to share. Ranks that are threads then share a context: while one rank waits for another
-  /// on the GPU, a third must not make the driver wait for the whole GPU, as cudaMalloc, cudaFree and copies
-  /// without a stream do.
+  /// always allowed to share. Ranks that are threads then share a context. While one rank waits for another
+  /// on the GPU, no rank may call functions that make the driver wait for the whole GPU (cudaMalloc,
+  /// cudaFree, copies without a stream).
   bool allow_overlapping_devices = false;
   /// The handle type with which the ranks' processes share the GPUs' symmetric memory. `automatic` takes the
   /// type that the environment variable ONEHOP_SHARE names (auto, fd, fabric or ipc); otherwise the first of
@@ -94,11 +94,14 @@ class ONEHOP_API Group {
   /// Joins the group `options.name` as one of `options.size` ranks. Returns when all ranks have joined.
   /// Collective.
   ///
-  /// Throws Error{refused} with the same reason on all ranks if the group cannot be formed: more than
-  /// kMaxDevices ranks (host: kMaxHostRanks), several hosts, two ranks on one device, different onehop
-  /// versions or values of ONEHOP_CHECK, no common handle type for sharing memory, or peers that are not
-  /// verified although a rank requires it. A group of one rank is allowed: its collectives copy this rank's
-  /// own data.
+  /// Throws Error{refused} with the same reason on all ranks if the group cannot be formed:
+  /// - more than kMaxDevices ranks (host: kMaxHostRanks), or several hosts;
+  /// - two ranks on one device;
+  /// - different onehop versions or values of ONEHOP_CHECK;
+  /// - no common handle type for sharing memory;
+  /// - peers that are not verified although a rank requires it.
+  ///
+  /// A group of one rank is allowed: its collectives copy this rank's own data.
   [[nodiscard]] static Group join(std::shared_ptr<Store> store, JoinOptions options);
   /// Creates all ranks of a group of this process's GPUs from one thread: rank r uses devices[r]. The fields
   /// of `defaults` other than rank, size and device apply to every rank. One thread may then make calls that

@@ -85,18 +85,20 @@ class ONEHOP_API IntraNodeComm {
 
   /// Returns the algorithm that PyTorch's implementation would use to sum `count` elements at `data` in
   /// place: one_shot up to 256 KiB and two_shot up to 10 MiB, both inclusive. Returns none beyond these sizes
-  /// or the buffer, for types other than f32 and bf16, if the address or the size in bytes is not a multiple
-  /// of 4, and before `rendezvous` has returned true. Only this rank's pointer is examined: with the same
-  /// alignment on all ranks, all ranks make the same choice.
+  /// or the buffer, and for types other than f32 and bf16. Also returns none if the address or the size in
+  /// bytes is not a multiple of 4, and before `rendezvous` has returned true. Only this rank's pointer is
+  /// examined: with the same alignment on all ranks, all ranks make the same choice.
   [[nodiscard]] Algorithm select_all_reduce_algorithm(const void* data, std::size_t count, DType type) const;
 
   /// data[i] = sum over all ranks of data[i], in place, with the given algorithm. Collective. Accepts every
   /// type and size that onehop::all_reduce accepts. On GPUs it is enqueued on `stream`.
   ///
-  /// Throws Error{invalid_argument}, which reaches the other ranks as in onehop::all_reduce, if `algorithm`
-  /// is none or unknown, if `data` is null or misaligned, or if `data` in a communicator of GPUs is not
-  /// memory of its GPU (the error names both). Before `rendezvous` has returned true, it throws the same
-  /// error on this rank only.
+  /// Throws Error{invalid_argument}, which reaches the other ranks as in onehop::all_reduce:
+  /// - `algorithm` is none or unknown;
+  /// - `data` is null or misaligned;
+  /// - the communicator is of GPUs, and `data` is not memory of its GPU (the error names both).
+  ///
+  /// Before `rendezvous` has returned true, it throws the same error on this rank only.
   void all_reduce(void* data, std::size_t count, DType type, Algorithm algorithm, Stream stream = {}) const;
 
   /// GPUs: waits until all work enqueued on `stream` has completed, at most for the timeout of the options.

@@ -67,9 +67,8 @@ class ONEHOP_API PeerAccess {
   [[nodiscard]] PairAttributes pair_attributes(DeviceId device, DeviceId peer) const;
 
   /// Clears the cache and starts over with devices 0 to `device_count` - 1. Required after cudaDeviceReset,
-  /// which disables peer access. Also clears, for the whole process, the cached result of whether memory can
-  /// be shared by descriptors or fabric handles, because a fabric manager or IMEX may have been started
-  /// since.
+  /// which disables peer access. Also clears, for the whole process, the cached results of which handle types
+  /// work: a fabric manager or IMEX may have been started since.
   void reset(int device_count);
 
   [[nodiscard]] int device_count() const;

@@ -14,38 +14,40 @@
 
 namespace onehop {
 
-/// What a rank (or a kernel) needs to reach its peers: plain data, valid while the buffer it came from lives.
-/// `peers[r] + offset` is rank r's part as this rank's device sees it; `peers[rank] + offset` is the local
-/// part.
+/// Plain data through which a rank or a kernel reaches its peers. Valid while the buffer that it came from
+/// lives.
+/// `peers[r] + offset` is the address of rank r's part on this rank's device; `peers[rank] + offset` is the
+/// local part.
 struct PeerView {
   int rank = 0;
   int size = 0;
-  int channels = 0;                             ///< of signals
-  std::size_t bytes = 0;                        ///< of each rank's part
-  std::size_t offset = 0;                       ///< not 0 for sub-buffers
+  int channels = 0;                             ///< number of signal channels
+  std::size_t bytes = 0;                        ///< size of each rank's part
+  std::size_t offset = 0;                       ///< byte offset of a sub-buffer, otherwise 0
   std::byte* const* peers = nullptr;            ///< `size` data pointers
   std::uint32_t* const* signal_pads = nullptr;  ///< `size` pointers to signal pads (see docs/memory-model.md)
 };
 
 /// Symmetric memory: the same number of bytes on every rank, mapped by every rank, plus a signal pad per
-/// rank. Made by `Group::allocate`, or by `Group::register_buffer` of memory that is there already, which
-/// stays its user's. Owns its mappings: destroying it never touches memory a peer still uses, never throws,
-/// and is not collective. Copies share the mapping; sub-buffers too.
+/// rank. `Group::allocate` allocates it; `Group::register_buffer` makes existing memory symmetric and leaves
+/// its ownership with the caller. The buffer owns its mappings. Its destructor never touches memory that a
+/// peer still uses, never throws, and is not collective. Copies and sub-buffers share the mapping.
 ///
-/// Signals count upwards and are never reset: `put_signal` and `wait_signal` of one (src, dst, channel) pair
-/// up one to one. A signal is a release of everything the caller wrote before it; the matching wait is an
-/// acquire. Different threads may use different channels at the same time, never the same one.
+/// Signals count upwards and are never reset: for each (src, dst, channel), the n-th `wait_signal` consumes
+/// the n-th `put_signal`. A signal is a release of everything that the caller wrote before it; the matching
+/// wait is an acquire. Threads may use different channels concurrently. Two threads must not use the same
+/// channel at the same time.
 ///
-/// In a group of GPUs the memory is device memory, and the calls without a stream synchronise the hosts
-/// alone: wait for your streams first. Destroying the last copy waits for the device.
+/// In a group of GPUs the memory is device memory. The calls without a stream synchronize only the hosts:
+/// wait for your streams first. Destroying the last copy waits for the device.
 class ONEHOP_API SymmetricBuffer {
  public:
-  /// Channels of a buffer unless BufferOptions say otherwise, and the most that it may have: one for each
-  /// block that a GPU holds at a time.
+  /// Default and maximum number of signal channels of a buffer. The maximum gives one channel to each thread
+  /// block that a GPU can hold at a time.
   static constexpr int kDefaultChannels = 16;
   static constexpr int kMaxChannels = 4096;
 
-  SymmetricBuffer();  ///< empty: bytes() == 0
+  SymmetricBuffer();  ///< an empty buffer: bytes() == 0
   ~SymmetricBuffer();
   SymmetricBuffer(const SymmetricBuffer&);
   SymmetricBuffer& operator=(const SymmetricBuffer&);
@@ -54,20 +56,22 @@ class ONEHOP_API SymmetricBuffer {
 
   [[nodiscard]] Rank rank() const;
   [[nodiscard]] int size() const;
-  /// Usable bytes of each rank's part: exactly what was asked for.
+  /// Usable bytes of each rank's part: exactly the size that was requested.
   [[nodiscard]] std::size_t bytes() const;
-  /// Channels for `barrier`, `put_signal` and `wait_signal`: 0 to channels() - 1.
+  /// Number of signal channels. `barrier`, `put_signal` and `wait_signal` take 0 to channels() - 1.
   [[nodiscard]] int channels() const;
   [[nodiscard]] std::byte* local() const;
   /// Rank r's part, in this rank's address space. Error{invalid_argument} when r is out of range.
   [[nodiscard]] std::byte* peer(Rank r) const;
-  /// For code that wants all pointers at once.
+  /// All pointers at once, valid in this process while the buffer lives.
   [[nodiscard]] PeerView view() const;
-  /// The same for kernels, by value: pointers valid on this rank's device, signal pads in device memory, and
-  /// how long a wait may take (see onehop/device/signal.cuh). Error{unsupported} for buffers of host ranks.
+  /// Returns the view that a kernel takes by value: pointers valid on this rank's device, signal pads in
+  /// device memory, and `timeout` for each wait of the kernel (see onehop/device/signal.cuh). Throws
+  /// Error{unsupported} for buffers of host ranks.
   [[nodiscard]] DeviceView device_view(Duration timeout = kDefaultTimeout) const;
 
-  /// `bytes` bytes at `offset` of every rank's part. Shares the signal pad. Not collective.
+  /// Returns the sub-buffer of `bytes` bytes at `offset` of every rank's part. It shares the signal pad. Not
+  /// collective.
   [[nodiscard]] SymmetricBuffer sub(std::size_t offset, std::size_t bytes) const;
   template <class T>
   [[nodiscard]] std::span<T> as() const {
@@ -78,26 +82,29 @@ class ONEHOP_API SymmetricBuffer {
     return {reinterpret_cast<T*>(peer(r)), bytes() / sizeof(T)};
   }
 
-  // Unusable arguments of barrier and put_signal are Error{invalid_argument} on all ranks, and the failure of
-  // the group: a peer must not take the next one for the one that was refused. wait_signal consumes nothing
-  // when it fails, and may be called again.
+  // An invalid argument of barrier or put_signal throws Error{invalid_argument} on all ranks, and the group
+  // fails: otherwise a peer could mistake the next signal for the rejected one. A wait_signal that fails
+  // consumes nothing and may be called again.
 
-  /// All ranks arrive; everything any rank wrote to symmetric memory before is visible to all after.
+  /// Waits until all ranks have called it. Everything that any rank wrote to symmetric memory before the
+  /// barrier is visible to all ranks after it.
   void barrier(int channel = 0, Duration timeout = kDefaultTimeout) const;
-  /// Tells `dst` that what this rank wrote before is ready.
+  /// Signals `dst` that everything this rank wrote before the call is ready. Does not wait.
   void put_signal(Rank dst, int channel = 0) const;
-  /// Waits for the next signal from `src`. Error{timeout} and Error{peer_lost} name it.
+  /// Waits for the next signal from `src`. Error{timeout} and Error{peer_lost} name `src`.
   void wait_signal(Rank src, int channel = 0, Duration timeout = kDefaultTimeout) const;
 
-  /// The same on a stream of this rank's GPU: queued, not waited for. They use pads in device memory and
-  /// count apart from those above. A wait that fails ends the group: Group::check and Group::synchronize say
-  /// why. Capturable in graphs. Error{unsupported} for buffers of host ranks.
+  /// The stream-ordered forms: each call enqueues the operation on a stream of this rank's GPU and returns at
+  /// once. They use signal pads in device memory, whose counts are independent of those above. `timeout`
+  /// bounds the wait from when the stream reaches it. If a wait fails, the group fails: Group::check and
+  /// Group::synchronize report why. Capturable in CUDA graphs. Throws Error{unsupported} for buffers of host
+  /// ranks.
   void barrier(Stream stream, int channel = 0, Duration timeout = kDefaultTimeout) const;
   void put_signal(Stream stream, Rank dst, int channel = 0) const;
   void wait_signal(Stream stream, Rank src, int channel = 0, Duration timeout = kDefaultTimeout) const;
 
   class State;
-  /// Internal: what Group hands out.
+  /// Internal: called by Group.
   explicit SymmetricBuffer(std::shared_ptr<State> state);
 
  private:
@@ -106,10 +113,10 @@ class ONEHOP_API SymmetricBuffer {
   std::size_t bytes_ = 0;
 };
 
-/// How symmetric memory is made; the same on all ranks.
+/// Options of symmetric memory. Must be the same on all ranks.
 struct BufferOptions {
-  /// Channels of signals, 1 to SymmetricBuffer::kMaxChannels. A rank gives 160 bytes of device memory for
-  /// each (GPUs) and 128 bytes of host memory for each and every rank.
+  /// Signal channels, 1 to SymmetricBuffer::kMaxChannels. Per channel, each rank contributes 128 bytes of
+  /// host memory for every rank of the group and, on GPUs, 160 bytes of device memory.
   int channels = SymmetricBuffer::kDefaultChannels;
 };
 

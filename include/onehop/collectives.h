@@ -14,112 +14,122 @@
 namespace onehop {
 
 struct CallOptions {
-  /// Force one (it must be able to carry the call); default: the group's policy picks.
+  /// The algorithm to use. Error{invalid_argument} if it cannot execute the call. Default: the group's policy
+  /// selects one.
   std::optional<Algorithm> algorithm;
-  /// Default: the group's timeout. On GPUs that of each wait of the call's kernels, from when it begins.
+  /// Default: the group's timeout. On GPUs it bounds each wait of the call's kernels, from when that wait
+  /// begins.
   std::optional<Duration> timeout;
-  /// A promise that every rank of the call makes: `out`, which all ranks pass, also those that get nothing,
-  /// lies at the same place of one SymmetricBuffer of this group on each; and an all_reduce is in place on
-  /// all ranks or on none. On GPUs copy engines then bring long blocks of all_gather, all_to_all, gather and
-  /// scatter, of broadcast between two ranks, and of all_reduce where it is not in place, straight there,
-  /// which is quicker than what kernels do. Other calls take no notice of it. If `out` is in no such buffer,
-  /// or at another place than a peer's, the group fails, and what lies in the buffer is undefined.
+  /// Declares that `out` is symmetric: on every rank it lies at the same offset of the same SymmetricBuffer
+  /// of this group. All ranks of the call must set it and pass `out`, even ranks that receive nothing, and an
+  /// all_reduce must be in place on all ranks or on none.
+  ///
+  /// On GPUs, copy engines then write long blocks directly into the peers' outputs, which is faster than
+  /// kernels. This applies to all_gather, all_to_all, gather and scatter, to broadcast between two ranks, and
+  /// to all_reduce out of place. Other calls ignore the option. If `out` lies in no such buffer, or at
+  /// different offsets on different ranks, the group fails and the buffer's contents are undefined.
   bool symmetric = false;
-  /// Of ReduceOp::premul_sum, the same on all ranks; other calls take no other than 1. The sum over ranks is
-  /// multiplied by it, rounded to the accumulation type, before the only rounding. For integers it must be
-  /// one that the element type holds exactly, and the product wraps; else Error{invalid_argument}.
+  /// The factor of ReduceOp::premul_sum, the same on all ranks; all other calls require 1. The sum over ranks
+  /// is multiplied by it before the only rounding; the factor itself is rounded to the accumulation type. For
+  /// integer types the element type must represent the factor exactly, and the product wraps. Otherwise the
+  /// call throws Error{invalid_argument}.
   double factor = 1.0;
 };
 
-// What holds for every collective:
+// Rules for every collective:
 //
-// - All ranks of the group make the same call: same count, type, op, root and options. Otherwise every rank
-//   throws Error{mismatch} that names the difference; when one rank's arguments are unusable (null,
-//   misaligned, overlapping, a root that is no rank, ...), every rank throws Error{invalid_argument} that
-//   names the rank and the reason. Nothing is written then, and the group stays usable.
-// - `count` is the elements of one block, any number including 0. `in` and `out` are this rank's; they are
-//   aligned to the element size, in any memory, and do not overlap but in the one way that a call names "in
-//   place". A pointer that a rank does not need may be null.
-// - On host ranks, large data that lies in one SymmetricBuffer of this group on all ranks is read where it
-//   lies. Nothing else depends on where data lies, but for what CallOptions::symmetric promises.
+// - All ranks of the group make the same call with the same count, type, op, root and options. Otherwise
+//   every rank throws Error{mismatch}, which names the difference. If the arguments of one rank are invalid
+//   (null, misaligned, overlapping, a root that is not a rank, ...), every rank throws
+//   Error{invalid_argument}, which names that rank and the reason. In both cases nothing is written and the
+//   group stays usable.
+// - `count` is the number of elements of one block and may be 0. `in` and `out` are this rank's buffers. They
+//   must be aligned to the element size and may lie in any memory. They must not overlap, except as each call
+//   describes under "In place". A pointer that a rank does not need may be null.
+// - On host ranks, large data is read directly from the callers' buffers if it lies in the same
+//   SymmetricBuffer of this group on all ranks. Otherwise the location of the data makes no difference,
+//   except for CallOptions::symmetric.
 // - Reductions combine ranks in the order 0..n-1 in the accumulation type (f32 for 8- and 16-bit floats) and
-//   round once, so all_reduce, reduce and reduce_scatter give the same bits on all ranks, for every algorithm
-//   and in every run.
-// - In a group of one rank a call copies `in` to `out` (premul_sum: times the factor), and needs no other
-// rank.
-// - The algorithm used is returned. Only all_reduce and reduce have a choice: forcing Algorithm::two_shot on
-//   another one is Error{invalid_argument}.
-// - On GPUs a call is queued on `stream`, and ranks compare their calls only with ONEHOP_CHECK=1 in the
-//   environment: without it, calls that differ end in a timeout or in wrong data. A rank that refuses its
-//   arguments throws at once. If another rank has queued the same call, the group fails with that refusal; if
-//   all ranks refuse it, the group stays usable. This rank's next collective waits until that is known.
+//   round once. Therefore all_reduce, reduce and reduce_scatter produce the same bits on all ranks, with
+//   every algorithm and in every run.
+// - In a group of one rank a call copies `in` to `out` (premul_sum: multiplied by the factor) and involves no
+//   other rank.
+// - Each call returns the algorithm that it used. Only all_reduce and reduce offer a choice: forcing
+//   Algorithm::two_shot on another call throws Error{invalid_argument}.
+// - On GPUs a call is enqueued on `stream` and returns. Ranks compare their calls only if ONEHOP_CHECK=1 is
+//   set in the environment. Without it, calls that differ end in a timeout or produce wrong data.
+// - On GPUs a rank that rejects its arguments throws at once. If another rank has enqueued the same call, the
+//   group fails with that rejection; if all ranks reject it, the group stays usable. The next collective of
+//   the rejecting rank waits until this is decided.
 
-/// out[i] = op over all ranks of in[i]. `count` elements each. In place: `out` is `in`.
+/// out[i] = op over all ranks of in[i]. `in` and `out` have `count` elements. In place: `out` is `in`.
 ///
-/// Returns the algorithm used; Algorithm::none (nothing done) only under AlgorithmPolicy::legacy, to which no
-/// other collective is subject.
+/// Returns the algorithm that was used. Returns Algorithm::none, having done nothing, only under
+/// AlgorithmPolicy::legacy; that policy affects no other collective.
 ONEHOP_API Algorithm all_reduce(Group& group, const void* in, void* out, std::size_t count, DType type,
                                 ReduceOp op = ReduceOp::sum, Stream stream = {},
                                 const CallOptions& options = {});
 
-/// Block r of `out` = rank r's `in`. `in` has `count` elements, `out` group.size() blocks of as many. In
-/// place: `in` is this rank's block of `out`.
+/// Block r of `out` = rank r's `in`. `in` has `count` elements; `out` has group.size() blocks of `count`
+/// elements. In place: `in` is this rank's block of `out`.
 ONEHOP_API Algorithm all_gather(Group& group, const void* in, void* out, std::size_t count, DType type,
                                 Stream stream = {}, const CallOptions& options = {});
 
-/// out[i] = op over all ranks of element i of this rank's block of their `in`. `in` has group.size() blocks
-/// of `count` elements, `out` has one. In place: `out` is this rank's block of `in`.
+/// out[i] = op over all ranks s of element i of this rank's block of rank s's `in`. `in` has group.size()
+/// blocks of `count` elements; `out` has one. In place: `out` is this rank's block of `in`.
 ONEHOP_API Algorithm reduce_scatter(Group& group, const void* in, void* out, std::size_t count, DType type,
                                     ReduceOp op = ReduceOp::sum, Stream stream = {},
                                     const CallOptions& options = {});
 
-/// out[i] = in[i] of rank `root`, on every rank. `count` elements each; `in` is needed on `root` alone. In
-/// place: `out` is `in`.
+/// out[i] = in[i] of rank `root`, on every rank. `in` and `out` have `count` elements; only `root` needs
+/// `in`. In place: `out` is `in`.
 ONEHOP_API Algorithm broadcast(Group& group, const void* in, void* out, std::size_t count, DType type,
                                Rank root, Stream stream = {}, const CallOptions& options = {});
 
-/// out[i] = op over all ranks of in[i], on rank `root`. `count` elements each; `out` is needed on `root`
-/// alone and not written elsewhere. In place: `out` is `in`.
+/// out[i] = op over all ranks of in[i], on rank `root`. `in` and `out` have `count` elements. Only `root`
+/// needs `out`; it is not written on other ranks. In place: `out` is `in`.
 ONEHOP_API Algorithm reduce(Group& group, const void* in, void* out, std::size_t count, DType type,
                             ReduceOp op, Rank root, Stream stream = {}, const CallOptions& options = {});
 
-/// Block s of `out` = this rank's block of rank s's `in`. group.size() blocks of `count` elements each.
-/// Cannot be made in place.
+/// Block s of `out` = this rank's block of rank s's `in`. `in` and `out` have group.size() blocks of `count`
+/// elements. Not available in place.
 ONEHOP_API Algorithm all_to_all(Group& group, const void* in, void* out, std::size_t count, DType type,
                                 Stream stream = {}, const CallOptions& options = {});
 
 /// all_to_all with blocks of any size: block s of `out` = this rank's block of rank s's `in`. Each rank
-/// passes its own blocks. What rank s sends to rank r must be what r expects from s; otherwise every rank
-/// throws Error{mismatch} that names the two. Blocks of `in` may share elements, those of `out` must not.
-/// Cannot be made in place: no block of `in` may overlap one of `out`.
+/// passes its own blocks. The count that rank s sends to rank r must equal the count that r expects from s;
+/// otherwise every rank throws Error{mismatch}, which names both ranks. Blocks of `in` may overlap each
+/// other; blocks of `out` must not. Not available in place: no block of `in` may overlap a block of `out`.
 ONEHOP_API Algorithm all_to_all_v(Group& group, const void* in, const Blocks& in_blocks, void* out,
                                   const Blocks& out_blocks, DType type, Stream stream = {},
                                   const CallOptions& options = {});
 
-/// Block r of `out` on rank `root` = rank r's `in`. `in` has `count` elements; `out`, which is needed on
-/// `root` alone, group.size() blocks of as many. In place: the root's `in` is its block of `out`.
+/// Block r of `out` on rank `root` = rank r's `in`. `in` has `count` elements; `out` has group.size() blocks
+/// of `count` elements and is needed only on `root`. In place: the root's `in` is its block of `out`.
 ONEHOP_API Algorithm gather(Group& group, const void* in, void* out, std::size_t count, DType type, Rank root,
                             Stream stream = {}, const CallOptions& options = {});
 
-/// out = this rank's block of `in` of rank `root`. `in`, which is needed on `root` alone, has group.size()
-/// blocks of `count` elements, `out` one. In place: the root's `out` is its block of `in`.
+/// `out` = this rank's block of rank `root`'s `in`. `in` has group.size() blocks of `count` elements and is
+/// needed only on `root`; `out` has `count` elements. In place: the root's `out` is its block of `in`.
 ONEHOP_API Algorithm scatter(Group& group, const void* in, void* out, std::size_t count, DType type,
                              Rank root, Stream stream = {}, const CallOptions& options = {});
 
-// send and recv concern two ranks, and nothing of what holds for collectives but types, counts, alignment and
-// what the stream is for:
+// send and recv involve two ranks. Of the rules for collectives, only those about types, counts, alignment
+// and streams apply to them:
 //
-// - The k-th send from rank s to rank r pairs with the k-th recv of r from s. Both name the same count and
-//   type. Where host ranks do not, recv throws Error{mismatch} that names the pair and both, and so do the
-//   send, if it has not returned, and every later call: the group has failed. GPUs do not compare.
-// - A send may return before its recv is called, when the data fits what is buffered. Nobody may count on
-//   that: two ranks that both send first, or one that sends to itself, do so in a GroupCall (group_call.h).
-// - Whatever fails is the failure of the group: arguments that are unusable (null, misaligned, a rank that is
-//   none, ...: Error{invalid_argument} that names this rank), a timeout, a rank that died. The peer must not
-//   take the next message for the one that failed.
+// - The k-th send from rank s to rank r pairs with the k-th recv of r from s. Both pass the same count and
+//   type. On host ranks, if these differ, recv throws Error{mismatch}, which names the pair and both values,
+//   and the group fails: the send, unless it has already returned, and every later call throw the same error.
+//   GPUs do not compare them.
+// - A send may return before its recv is called, if the data fits into the internal buffers. Do not rely on
+//   that: if two ranks both send first, or a rank sends to itself, make the calls in a GroupCall
+//   (group_call.h).
+// - Every failure fails the group, because the peer could otherwise mistake the next message for the failed
+//   one. This includes invalid arguments (null, misaligned, a rank out of range, ...:
+//   Error{invalid_argument}, which names this rank), a timeout, and the death of a rank.
 
-/// Sends `count` elements to rank `dst`. `in` is the caller's again when the call returns (GPUs: when the
-/// stream has got there). Returns Algorithm::one_shot.
+/// Sends `count` elements to rank `dst`. The caller may reuse `in` when the call returns (GPUs: when the
+/// stream has passed it). Returns Algorithm::one_shot.
 ONEHOP_API Algorithm send(Group& group, const void* in, std::size_t count, DType type, Rank dst,
                           Stream stream = {}, const CallOptions& options = {});
 
@@ -129,4 +139,4 @@ ONEHOP_API Algorithm recv(Group& group, void* out, std::size_t count, DType type
 
 }  // namespace onehop
 
-#include "onehop/spans.h"  // the same for spans, vectors and arrays
+#include "onehop/spans.h"  // overloads for spans, vectors and arrays

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of GPUs that other processes can map: memory made for it (DeviceMemory), and ordinary memory of
-// cudaMalloc (CUDA IPC).
+// GPU memory that other processes can map: memory allocated for sharing (DeviceMemory), and ordinary
+// cudaMalloc memory (CUDA IPC).
 #pragma once
 
 #include <array>
@@ -21,49 +21,49 @@ namespace onehop {
 using FabricHandle = std::array<std::byte, 64>;
 
 struct DeviceMemoryOptions {
-  ShareBy share_by = ShareBy::automatic;  ///< not ShareBy::ipc: see export_ipc for memory of cudaMalloc
-  bool gpu_direct_rdma = true;            ///< network cards may reach it too, where the device can
+  ShareBy share_by = ShareBy::automatic;  ///< not ShareBy::ipc: see export_ipc for cudaMalloc memory
+  bool gpu_direct_rdma = true;            ///< also allow RDMA by network cards, if the device supports it
 };
 
-/// Physical memory of one GPU, mapped into this process (the driver's virtual memory management). Only
-/// devices it was granted to can reach it: the one it was made on or imported for, and those given to
-/// `grant`. Others that touch it fault.
+/// Physical memory of one GPU, mapped into this process with CUDA virtual memory management. Only devices
+/// with a grant can access it: the device it was created on or imported for, and those passed to `grant`. An
+/// access by another device faults.
 ///
-/// Copies share the mapping; the last one to go unmaps it. The memory itself lives while any process maps it
-/// or holds a descriptor of it. Unlike cudaFree, going does not wait for kernels that still use the memory:
-/// wait for them first.
+/// Copies share the mapping; destroying the last copy unmaps the memory. The physical memory lives as long as
+/// any process maps it or holds a descriptor of it. Unlike cudaFree, the destructor does not wait for kernels
+/// that still use the memory: wait for them first.
 ///
-/// Thread-safe. Every call may throw Error{unsupported} where there is no usable GPU or the driver does not
-/// permit it, and Error{out_of_resources} when memory is short.
+/// Thread-safe. Every call may throw Error{unsupported} if there is no usable GPU or the driver does not
+/// support the operation, and Error{out_of_resources} if memory is short.
 class ONEHOP_API DeviceMemory {
  public:
-  /// Zeroed memory of at least `bytes` on `device`.
+  /// Allocates at least `bytes` bytes of zeroed memory on `device`.
   [[nodiscard]] static DeviceMemory create(DeviceId device, std::size_t bytes,
                                            DeviceMemoryOptions options = {});
-  /// Memory that another process exported, reachable from `for_device`. `bytes` is what its owner gave to
-  /// `create`. The caller keeps `fd` and may close it at once. Error{unsupported} names both devices when
-  /// there is no peer access between them.
+  /// Maps memory that another process exported, for access from `for_device`. `bytes` is the size that its
+  /// owner passed to `create`. The caller keeps `fd` and may close it at once. Throws Error{unsupported},
+  /// which names both devices, if there is no peer access between them.
   [[nodiscard]] static DeviceMemory import_fd(int fd, std::size_t bytes, DeviceId for_device);
   [[nodiscard]] static DeviceMemory import_fabric(const FabricHandle& handle, std::size_t bytes,
                                                   DeviceId for_device);
 
-  /// As asked for; what is mapped is rounded up to the device's granularity (2 MiB).
+  /// The requested size. The mapping is rounded up to the device's granularity (2 MiB).
   [[nodiscard]] std::size_t bytes() const;
-  /// For kernels and copies; the CPU cannot read it. One address for all devices of this process.
+  /// The address for kernels and copies, the same for all devices of this process. The CPU cannot access it.
   [[nodiscard]] std::byte* data() const;
-  /// The device it was made on or imported for.
+  /// The device that the memory was created on or imported for.
   [[nodiscard]] DeviceId device() const;
 
-  /// A new descriptor (close-on-exec) that the caller owns. Error{invalid_argument} for memory made with
-  /// ShareBy::fabric or imported by a fabric handle.
+  /// Returns a new descriptor (close-on-exec) that the caller owns. Throws Error{invalid_argument} for memory
+  /// created with ShareBy::fabric or imported by a fabric handle.
   [[nodiscard]] int export_fd() const;
-  /// Error{invalid_argument} for memory made with ShareBy::posix_fd, or with ShareBy::automatic where fabric
-  /// handles do not work, or imported by a descriptor.
+  /// Returns the fabric handle. Throws Error{invalid_argument} for memory created with ShareBy::posix_fd,
+  /// created with ShareBy::automatic where fabric handles do not work, or imported by a descriptor.
   [[nodiscard]] FabricHandle export_fabric() const;
 
-  /// Lets `device` read and write this memory. Granting again is fine.
+  /// Grants `device` read-write access to this memory. Idempotent.
   void grant(DeviceId device) const;
-  /// Whether `device` can, as the driver answers.
+  /// Whether `device` has access, according to the driver.
   [[nodiscard]] bool granted(DeviceId device) const;
 
   class State;
@@ -74,56 +74,59 @@ class ONEHOP_API DeviceMemory {
   std::shared_ptr<const State> state_;
 };
 
-/// What a pointer points to, as far as sharing is concerned. See memory_kind.
+/// The kind of memory that a pointer refers to, which decides how it can be shared. See memory_kind.
 enum class MemoryKind : std::uint8_t {
-  host,         ///< malloc, mmap, stack: CUDA does not know it
+  host,         ///< malloc, mmap, stack: unknown to CUDA
   pinned_host,  ///< cudaMallocHost, cudaHostRegister
   managed,      ///< cudaMallocManaged
-  device,       ///< cudaMalloc: what CUDA IPC carries
+  device,       ///< cudaMalloc: CUDA IPC can share it
   vmm,          ///< cuMemCreate: DeviceMemory, PyTorch's expandable segments, NCCL's own memory
   pool,         ///< cudaMallocAsync, cudaMallocFromPoolAsync
-  other,        ///< a GPU's, but not for sharing: another process's memory, or a system without CUDA IPC
+  other,  ///< GPU memory that cannot be shared: mapped from another process, or on a system without CUDA IPC
 };
 
 [[nodiscard]] ONEHOP_API std::string_view to_string(MemoryKind kind);
 
-/// Asks the driver what `pointer` points to. Without a driver everything is `host`. Thread-safe.
+/// Asks the driver which kind of memory `pointer` refers to. Without a driver all memory is `host`.
+/// Thread-safe.
 [[nodiscard]] ONEHOP_API MemoryKind memory_kind(const void* pointer);
 
-/// What another process needs to map ordinary device memory: plain data. Made by export_ipc.
+/// Plain data with which another process maps cudaMalloc memory. Returned by export_ipc.
 struct IpcHandle {
-  std::array<std::uint8_t, 16> process{};  ///< random identity of the process whose memory it is
+  std::array<std::uint8_t, 16> process{};  ///< random identity of the owning process
   std::uint64_t allocation = 0;            ///< the driver's id of the allocation, unique in that process
-  std::uint64_t address = 0;               ///< of the allocation, in that process
+  std::uint64_t address = 0;               ///< address of the allocation in the owning process
   std::uint64_t allocation_bytes = 0;
-  std::uint64_t offset = 0;  ///< of the shared bytes in the allocation
+  std::uint64_t offset = 0;  ///< offset of the shared bytes in the allocation
   std::uint64_t bytes = 0;
   std::array<std::uint8_t, 16> device{};  ///< UUID of the GPU
   std::array<std::uint8_t, 64> handle{};  ///< the driver's handle of the allocation
 
-  /// The fields in the format of docs/wire-formats.md, to travel through Group::all_gather or any channel.
+  /// Encodes the fields in the format of docs/wire-formats.md, for Group::all_gather or any other channel.
   [[nodiscard]] ONEHOP_API std::string to_bytes() const;
-  /// Error{protocol} unless `bytes` is such a handle and its range lies within its allocation.
+  /// Decodes what `to_bytes` wrote. Throws Error{protocol} if `bytes` is not such a handle or its range
+  /// exceeds its allocation.
   [[nodiscard]] ONEHOP_API static IpcHandle from_bytes(std::string_view bytes);
 
   bool operator==(const IpcHandle&) const = default;
 };
 
-/// Shares `bytes` bytes of memory of cudaMalloc, which may start inside an allocation. The memory must stay
-/// allocated while peers map it. Error{invalid_argument} for memory that CUDA IPC cannot carry, saying what
-/// it is and what to use instead. Thread-safe.
+/// Exports `bytes` bytes of cudaMalloc memory. `pointer` may lie inside an allocation. The memory must stay
+/// allocated while peers map it. For memory that CUDA IPC cannot share, throws Error{invalid_argument}, which
+/// names the kind of memory and an alternative. Thread-safe.
 ///
-/// CUDA maps whole allocations into peers, and small ones share blocks of 2 MiB: peers can then reach what
-/// lies beside.
+/// CUDA maps whole allocations into peers, and small allocations share blocks of 2 MiB. Peers can therefore
+/// access neighbouring data in the same block.
 [[nodiscard]] ONEHOP_API IpcHandle export_ipc(const void* pointer, std::size_t bytes);
 
-/// A peer's memory, mapped into this process. The allocation is opened once per device however many handles
-/// and copies lead to it, and closed when the last of them goes; wait for kernels that use it first. A handle
-/// of this process itself gives the memory as it is, with peer access. Thread-safe.
+/// A peer's memory, mapped into this process. Each allocation is opened once per device, regardless of the
+/// number of handles and copies that refer to it. It is closed when the last of them is destroyed: wait for
+/// kernels that use it first. Opening a handle exported by this process maps nothing: it returns the original
+/// address and enables peer access. Thread-safe.
 class ONEHOP_API IpcMapping {
  public:
-  /// Reachable from `for_device`. Error{unsupported} names both devices when there is no peer access between
-  /// them; Error{invalid_argument} when the memory is gone.
+  /// Maps the memory for access from `for_device`. Throws Error{unsupported}, which names both devices, if
+  /// there is no peer access between them, and Error{invalid_argument} if the memory has been freed.
   [[nodiscard]] static IpcMapping open(const IpcHandle& handle, DeviceId for_device);
 
   [[nodiscard]] std::byte* data() const { return data_; }

@@ -11,19 +11,19 @@
 
 namespace onehop {
 
-/// What went wrong, coarsely: enough to decide what to do next. The numbers are part of the C API:
-/// append only.
+/// The category of a failure, sufficient to decide what to do next. The numbers are part of the C API: append
+/// only.
 enum class ErrorCode : int {
-  invalid_argument = 1,  ///< the caller passed something unusable; nothing was changed
-  timeout = 2,           ///< a deadline passed; the message names what was awaited and from whom
+  invalid_argument = 1,  ///< an argument is invalid; nothing was changed
+  timeout = 2,           ///< a deadline passed; the message names the event and the awaited rank
   peer_lost = 3,         ///< a rank's process died or left; `origin()` names it
   aborted = 4,           ///< the group was aborted (by `origin()`); leave it and form a new one
-  mismatch = 5,          ///< ranks disagree about a collective call; the message names the difference
-  refused = 6,           ///< all ranks agreed that this group cannot be formed; the message gives the reason
-  unsupported = 7,       ///< this machine, driver or build cannot do it
+  mismatch = 5,          ///< ranks made different collective calls; the message names the difference
+  refused = 6,           ///< all ranks agreed that the group cannot be formed; the message gives the reason
+  unsupported = 7,       ///< this machine, driver or build does not support it
   out_of_resources = 8,  ///< memory, descriptors, address space
   system = 9,            ///< another system call failed; the message holds its errno text
-  protocol = 10,         ///< a peer, file or server sent something malformed
+  protocol = 10,         ///< malformed data from a peer, file or server
   not_found = 11,        ///< a key, file or variable does not exist
 };
 
@@ -40,9 +40,9 @@ class ONEHOP_API Error : public std::exception {
   Error& operator=(Error&&) = default;
 
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
-  /// The rank the failure began on, or `none()` when it concerns this caller alone.
+  /// The rank on which the failure began, or a rank that is `none()` if only this caller is affected.
   [[nodiscard]] Rank origin() const noexcept { return origin_; }
-  /// One line: what, with which values, on which rank, and what to try.
+  /// One line: what failed, with which values, on which rank, and what to try.
   [[nodiscard]] const std::string& message() const noexcept { return message_; }
   [[nodiscard]] const char* what() const noexcept override { return message_.c_str(); }
 

@@ -22,142 +22,165 @@ namespace onehop {
 class Deadline;
 class IntraNodeComm;
 
-/// How collectives pick their algorithm.
+/// How collectives select their algorithm.
 enum class AlgorithmPolicy : std::uint8_t {
-  tuned,   ///< always finds one, for every size and type
-  legacy,  ///< PyTorch's IntraNodeComm: one-shot to 256 KiB, two-shot to 10 MiB, f32 and bf16, otherwise none
+  tuned,   ///< selects an algorithm for every size and type
+  legacy,  ///< PyTorch's IntraNodeComm: f32 and bf16 only; one-shot to 256 KiB, two-shot to 10 MiB
 };
 
 struct JoinOptions {
   Rank rank;
   int size = 0;
   DeviceId device = DeviceId::host;
-  Duration timeout = kDefaultTimeout;  ///< for joining, and the default of the group's calls
-  /// Groups that live on one store at the same time need different names; one after another may share one.
+  Duration timeout = kDefaultTimeout;  ///< for joining; also the default of the group's calls
+  /// Groups that use one store at the same time need different names; consecutive groups may share one.
   std::string name = "world";
-  /// What each rank can stage at a time; 0: 10 MiB for host ranks (the field's default), 16 MiB for GPUs. A
-  /// GPU gives about seven times as much memory for it, 13 MiB, and 1 MiB per rank: data on its way lies in
-  /// mailboxes and slots of two parities. A host rank gives up to a quarter more, for sends.
+  /// Bytes that each rank can stage at a time; 0 selects 10 MiB for host ranks (the field's default) and 16
+  /// MiB for GPUs. A GPU allocates about seven times as much for it, plus 13 MiB, plus 1 MiB per rank:
+  /// Lamport buffers and slots for data in flight exist for two parities. A host rank allocates up to a
+  /// quarter more, for sends.
   std::size_t scratch_bytes = 0;
-  /// GPUs: memory that each rank gives so that copy engines carry messages of at least 64 MiB per rank of the
-  /// group, and not longer than it (2 ranks: or longer). With less than 128 MiB per rank kernels carry them.
+  /// GPUs: bytes that each rank allocates so that copy engines can carry long messages: those of at least 64
+  /// MiB per rank of the group and at most this size (with 2 ranks, also longer ones). With less than 128 MiB
+  /// per rank, kernels carry all messages.
   std::size_t copy_scratch_bytes = 0;
   AlgorithmPolicy policy = AlgorithmPolicy::tuned;
-  /// File with a tuning table (onehop/tuning.h), which the tuned policy follows; empty: that of the
-  /// environment variable ONEHOP_TUNING, else what is shipped for the GPU, else the library's own choices.
-  /// Rank 0's counts, for all ranks; it alone reads the file.
+  /// File with the tuning table (onehop/tuning.h) for the tuned policy. If empty, the environment variable
+  /// ONEHOP_TUNING names the file; otherwise the table shipped for the GPU applies; otherwise the library's
+  /// defaults. Rank 0's choice applies to all ranks, and only rank 0 reads the file.
   std::string tuning{};
-  /// Several ranks on one GPU, for tests (also ONEHOP_ALLOW_OVERLAPPING_DEVICES=1). Host ranks always may.
-  /// Ranks that are threads share a context then: while one waits for another one on the GPU, a third may not
-  /// make the driver wait for the whole GPU, as cudaMalloc, cudaFree and copies without a stream do.
+  /// Allows several ranks on one GPU, for tests (also ONEHOP_ALLOW_OVERLAPPING_DEVICES=1). Host ranks are
+  /// always allowed to share. Ranks that are threads then share a context. While one rank waits for another
+  /// on the GPU, no rank may call functions that make the driver wait for the whole GPU (cudaMalloc,
+  /// cudaFree, copies without a stream).
   bool allow_overlapping_devices = false;
-  /// How the GPUs' symmetric memory travels between the ranks' processes; `automatic`: what the environment
-  /// variable ONEHOP_SHARE names (auto, fd, fabric or ipc), else the first of fabric handles, descriptors and
-  /// CUDA IPC that works on all ranks. One rank's explicit choice is that of all ranks that leave it open;
-  /// the group is refused if another rank names another one, or cannot. Host ranks: `automatic` or
-  /// `posix_fd`. With `ipc`, making and freeing symmetric memory waits for all work on the GPU.
+  /// The handle type with which the ranks' processes share the GPUs' symmetric memory. `automatic` takes the
+  /// type that the environment variable ONEHOP_SHARE names (auto, fd, fabric or ipc); otherwise the first of
+  /// fabric handles, descriptors and CUDA IPC that works on all ranks. One rank's explicit choice applies to
+  /// all ranks that leave it open. Joining fails with Error{refused} if another rank names a different type
+  /// or cannot use this one. Host ranks accept `automatic` and `posix_fd`. With `ipc`, allocating and freeing
+  /// symmetric memory waits for all work on the GPU.
   ShareBy share_by = ShareBy::automatic;
-  /// GPUs: refuse the group unless the latest check of every pair of its devices since the machine was booted
-  /// passed (`onehop p2p-check`, check_peers, peers_verified). Also ONEHOP_REQUIRE_VERIFIED_PEERS=1. One rank
-  /// that asks for it is enough; rank 0 reads its user's record of the checks. Joining checks nothing itself.
+  /// GPUs: joining fails with Error{refused} unless, since the machine booted, the latest check of every pair
+  /// of its devices passed (`onehop p2p-check`, check_peers, peers_verified). Also
+  /// ONEHOP_REQUIRE_VERIFIED_PEERS=1. It suffices that one rank sets it; rank 0 reads its user's record of
+  /// the checks. Joining itself checks no device.
   bool require_verified_peers = false;
 };
 
-/// A member's end of a group. Joining is collective: every rank gets a group, or every rank gets the same
-/// Error. Thread-safe; collectives of one group are serialised, those of different groups are independent.
+/// One rank's handle of a group. Joining is collective: either every rank gets a group, or every rank gets
+/// the same Error. Thread-safe. Collectives of one group are serialized; those of different groups are
+/// independent.
 ///
-/// With `JoinOptions::device` a GPU, symmetric memory is that GPU's, and collectives are queued on a stream
-/// and return at once; whether they succeeded, `synchronize` and `check` tell. Make calls on one group in the
-/// same order on all ranks; calls on different streams run one after the other.
+/// If `JoinOptions::device` is a GPU, symmetric memory is that GPU's memory, and collectives are enqueued on
+/// a stream and return at once; `synchronize` and `check` report whether they succeeded. Make the calls on
+/// one group in the same order on all ranks. Calls on different streams execute one after the other.
 ///
-/// When a rank dies, times out or aborts, every other rank's current and later calls throw an Error that
-/// names it. Leave the group (destroy it) and form a new one; the process needs no restart. After fork(), the
-/// child's copy is dead: its calls throw, its destructor does nothing to the parent's group.
+/// When a rank dies, times out or aborts, the current and later calls of every other rank throw an Error that
+/// names it. Leave the group (destroy it) and form a new one; the process need not restart. After fork(), the
+/// child's copy is unusable: its calls throw, and its destructor does not affect the parent's group.
 class ONEHOP_API Group {
  public:
-  /// Error{refused} with the same reason on all ranks when the group is not possible: more than kMaxDevices
-  /// ranks (host: kMaxHostRanks), several hosts, two ranks on one device, different onehop versions or values
-  /// of ONEHOP_CHECK, no common way to share memory, peers that are not verified although a rank requires it.
-  /// A group of one rank is possible: its collectives copy this rank's own data.
+  /// Joins the group `options.name` as one of `options.size` ranks. Returns when all ranks have joined.
+  /// Collective.
+  ///
+  /// Throws Error{refused} with the same reason on all ranks if the group cannot be formed:
+  /// - more than kMaxDevices ranks (host: kMaxHostRanks), or several hosts;
+  /// - two ranks on one device;
+  /// - different onehop versions or values of ONEHOP_CHECK;
+  /// - no common handle type for sharing memory;
+  /// - peers that are not verified although a rank requires it.
+  ///
+  /// A group of one rank is allowed: its collectives copy this rank's own data.
   [[nodiscard]] static Group join(std::shared_ptr<Store> store, JoinOptions options);
-  /// All ranks of a group of this process's GPUs, from one thread: rank r drives devices[r]. `defaults` other
-  /// than rank, size and device are kept. Calls that only queue work (all_reduce and what else takes a
-  /// stream) may then be made for one rank after another; those that meet the other ranks on the host
-  /// (allocate, register_buffer, barrier, split, ...) need a thread per rank: see `on_every_rank`.
+  /// Creates all ranks of a group of this process's GPUs from one thread: rank r uses devices[r]. The fields
+  /// of `defaults` other than rank, size and device apply to every rank. One thread may then make calls that
+  /// only enqueue work (all_reduce and all others that take a stream) for one rank after another. Calls that
+  /// synchronize with the other ranks on the host (allocate, register_buffer, barrier, split, ...) need one
+  /// thread per rank: see `on_every_rank`.
   [[nodiscard]] static std::vector<Group> join_local(const std::vector<DeviceId>& devices,
                                                      JoinOptions defaults = {});
-  /// Rank, size and store from the environment of `onehop launch`, torchrun, mpirun or srun; fields already
-  /// set in `defaults` other than rank, size and store are kept. See docs/guide for the variables.
+  /// Joins with the rank, size and store that the environment of `onehop launch`, torchrun, mpirun or srun
+  /// provides. The other fields of `defaults` are kept. docs/guide/groups.md lists the variables.
   [[nodiscard]] static Group from_env(JoinOptions defaults = {});
 
   Group(Group&&) noexcept;
   Group& operator=(Group&&) noexcept;
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
-  ~Group();  ///< leaves
+  ~Group();  ///< leaves the group
 
   [[nodiscard]] Rank rank() const;
   [[nodiscard]] int size() const;
   [[nodiscard]] DeviceId device() const;
-  /// Host-unique random identity of this group instance, 32 hex digits, the same on all ranks.
+  /// Random identity of this group instance, 32 hex digits, unique on the host and the same on all ranks.
   [[nodiscard]] const std::string& id() const;
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] Duration timeout() const;
-  /// The file whose table the group follows, as rank 0 was told; empty: none was named.
+  /// The tuning file that the group follows, as named on rank 0; empty if none was named.
   [[nodiscard]] const std::string& tuning_file() const;
-  /// How symmetric memory travels between the ranks' processes, the same on all ranks: never
+  /// The handle type with which the ranks' processes share symmetric memory. The same on all ranks; never
   /// ShareBy::automatic. Host groups: ShareBy::posix_fd.
   [[nodiscard]] ShareBy share_by() const;
 
-  /// Collective. Error{mismatch} on all ranks, naming the sizes or options, when they differ;
-  /// Error{invalid_argument} on all ranks when one's are out of range. The memory is zeroed.
+  /// Allocates `bytes` bytes of zeroed symmetric memory on every rank. Collective. Throws Error{mismatch} on
+  /// all ranks, naming the values, if sizes or options differ, and Error{invalid_argument} on all ranks if
+  /// those of one rank are out of range.
   [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes, const BufferOptions& options = {});
-  /// Collective: makes memory that every rank has already symmetric, as it is: `bytes` bytes at `data`, which
-  /// may lie anywhere in an allocation on this rank's GPU. Memory of cudaMalloc, and of cuMemCreate where it
-  /// has descriptors. Error{mismatch} on all ranks, naming the sizes or options, when they differ;
-  /// Error{invalid_argument} on all ranks when one's memory cannot be shared, saying what it is and what to
-  /// use instead; Error{unsupported} in a group of host ranks. After each of these the group works on.
+  /// Makes existing memory of every rank symmetric, without copying it: `bytes` bytes at `data`, which may
+  /// lie anywhere in an allocation on this rank's GPU. Accepts memory of cudaMalloc, and of cuMemCreate if it
+  /// can be exported as a descriptor. Collective.
+  ///
+  /// Throws on all ranks, and the group stays usable:
+  /// - Error{mismatch}, naming the values, if sizes or options differ;
+  /// - Error{invalid_argument} if the memory of one rank cannot be shared, naming its kind and an
+  ///   alternative;
+  /// - Error{unsupported} in a group of host ranks.
   ///
   /// The memory stays the caller's: it is neither zeroed nor freed, and must stay allocated while any rank
-  /// holds the buffer. To end: wait for your streams, let go of the buffer on all ranks, then a barrier, then
-  /// free. Memory that was freed all the same is never taken for the buffer by a later call of this library,
-  /// not even when its address is used again; but peers' pointers to it lead nowhere good.
+  /// holds the buffer. To free it: wait for your streams, destroy the buffer on all ranks, make a barrier,
+  /// then free it. If the memory is freed too early, the library never mistakes new memory at the same
+  /// address for the buffer, but the peers' pointers to it become invalid.
   ///
-  /// Registering memory again is cheap, but it is a meeting and takes 2 MiB for signals: keep the buffer.
+  /// Registering memory repeatedly is cheap, but each call synchronizes all ranks and takes 2 MiB for
+  /// signals: keep the buffer.
   [[nodiscard]] SymmetricBuffer register_buffer(void* data, std::size_t bytes,
                                                 const BufferOptions& options = {});
-  /// Collective: all ranks arrive.
+  /// Waits until all ranks have called it. Collective.
   void barrier();
   void barrier(Duration timeout);
-  /// GPU groups: waits until everything queued on `stream` has ended and throws if a collective of this group
-  /// failed there. Without it (after cudaStreamSynchronize, say), `check()` tells whether results are right.
-  /// Error{timeout}: the stream was not done; the group has failed on all ranks then. The error names the
-  /// rank that holds the stream up: one that the device waits for, whose process does not answer, or that has
-  /// begun fewer collectives; this rank where there is none. Host groups: `check()`.
+  /// GPU groups: waits until all work enqueued on `stream` has completed, and throws if a collective of this
+  /// group failed there. If you wait by other means (cudaStreamSynchronize, for example), call `check()` to
+  /// learn whether the results are valid. Host groups: equivalent to `check()`.
+  ///
+  /// Throws Error{timeout} if the stream has not completed in time; the group has then failed on all ranks.
+  /// The error names the rank that delays the stream: one that the device waits for, one whose process does
+  /// not answer, or one that has begun fewer collectives; if there is none, this rank.
   void synchronize(Stream stream);
   void synchronize(Stream stream, Duration timeout);
-  /// Everyone's bytes in rank order, at most 64 KiB each. Collective.
+  /// Returns the payloads of all ranks in rank order, at most 64 KiB each. Collective.
   [[nodiscard]] std::vector<std::string> all_gather(std::string_view payload);
-  /// Passing descriptors between the ranks of this group.
+  /// The channel that passes file descriptors between the ranks of this group.
   [[nodiscard]] IpcChannel& channel();
 
-  /// Collective. Ranks of one colour form a new group, ordered by key, then by rank. A negative colour: no
-  /// group. Errors have the numbers of this group, also those of ranks of other colours, whose groups fail
-  /// with this one's split.
+  /// Splits the group: ranks with the same color form a new group, ordered by key, then by rank. A rank with
+  /// a negative color gets nullopt. Collective. Errors name ranks by their numbers in this group. A failure
+  /// of any rank fails the split on all ranks, whatever their colors.
   [[nodiscard]] std::optional<Group> split(int color, int key = 0);
 
-  /// Ends every rank's current and later calls with Error{aborted} carrying this reason. Not collective;
-  /// usable from any thread, also while another thread of this rank waits in a call.
+  /// Makes every rank's current and later calls throw Error{aborted} with this reason. Not collective. May be
+  /// called from any thread, even while another thread of this rank waits in a call.
   void abort(std::string_view reason) noexcept;
-  /// Throws what a call would throw now: after an abort, a death, a fork. Returns when all is well.
+  /// Throws the error that any call would throw now, such as after an abort, the death of a rank, or a fork.
+  /// Returns if the group is usable.
   void check() const;
-  /// Leaves the group; later calls throw. The destructor does the same. A rank on a GPU first waits for the
-  /// device, at most for the group's timeout: when the device is still at work then, a warning is logged and
-  /// the group's memory stays allocated.
+  /// Leaves the group; later calls throw. The destructor calls it. A rank on a GPU first waits for the
+  /// device, at most for the group's timeout. If the device is still busy then, leave logs a warning and the
+  /// group's memory stays allocated.
   void leave() noexcept;
 
-  /// Collectives of this rank per algorithm: completed ones, on GPUs queued ones. Replays of a graph do not
-  /// count.
+  /// Number of collectives of this rank per algorithm: completed ones on host ranks, enqueued ones on GPUs.
+  /// Replays of a CUDA graph do not count.
   [[nodiscard]] std::array<std::uint64_t, kAlgorithmCount> usage() const;
 
   class State;
@@ -165,14 +188,14 @@ class ONEHOP_API Group {
   [[nodiscard]] State& state() const;
 
  private:
-  friend class IntraNodeComm;  // joins within what is left of its own deadline
+  friend class IntraNodeComm;  // joins within the rest of its own deadline
   static Group join_until(const Deadline& deadline, std::shared_ptr<Store> store, JoinOptions options);
   explicit Group(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
 };
 
-/// Runs `body` for every group at the same time, each on a thread of its own, and throws the first error: for
-/// one thread that holds several ranks.
+/// Runs `body` for every group concurrently, each on its own thread, and waits for all of them. Then throws
+/// the first error, if any. For a process in which one thread owns several ranks.
 ONEHOP_API void on_every_rank(std::vector<Group>& groups, const std::function<void(Group&)>& body);
 
 }  // namespace onehop

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several calls made as one.
+// Groups of calls that start together.
 #pragma once
 
 #include <cstddef>
@@ -9,51 +9,53 @@
 
 namespace onehop {
 
-/// Calls of collectives.h that this thread makes while a GroupCall lives are queued and start together at its
-/// end:
+/// Calls of collectives.h that this thread makes during the lifetime of a GroupCall are queued and start
+/// together at its end:
 ///
 ///   GroupCall scope;
 ///   send(group, to_right, count, DType::f32, right);
 ///   recv(group, from_left, count, DType::f32, left);
 ///   scope.end();
 ///
-/// - The sends and receives of one group come first and progress together: in whatever order they are made,
-///   also on all ranks alike, and however long they are, none waits for another one of the scope. Those of
-///   one pair keep their order. A rank may send to itself what it receives from itself. On GPUs a group's
-///   sends and receives are on one stream (a scope for each), and the k-th ones of all pairs progress
+/// - The sends and receives of one group come first and progress concurrently. None waits for another of the
+///   scope, whatever their sizes and their order, even if all ranks use the same order. Those between the
+///   same pair of ranks keep their order. A rank may send to itself and receive from itself. On GPUs, all
+///   sends and receives of a group in one scope use the same stream, and the k-th ones of all pairs progress
 ///   together.
-/// - Then come the collectives of that group, which all ranks make in the same order. None reads or writes
-///   what another one of the scope writes: they may run at the same time. On GPUs, small all-reduces that
-///   follow each other, of one type, reduction and algorithm and on one stream, go in one launch; so all
-///   ranks change streams at the same calls.
-/// - Several groups, which may be the ranks of one (Group::join_local), run side by side: host ranks on a
-///   thread each, while GPUs are queued to in the order in which the groups first came.
+/// - Then come the collectives of that group, which all ranks make in the same order. They may run
+///   concurrently, so none may access memory that another collective of the scope writes. On GPUs,
+///   consecutive small all-reduces of the same type, reduction, algorithm and stream are fused into one
+///   launch. All ranks must therefore change streams at the same calls.
+/// - Different groups, including the ranks of one group (Group::join_local), proceed side by side. Each host
+///   rank gets its own thread; GPUs are enqueued to in the order in which the groups first appeared in the
+///   scope.
 ///
-/// A call that is queued returns Algorithm::none, since nothing has run yet; what does not depend on other
-/// ranks (a send to a rank that is none, say) throws at once and queues nothing. Its Group, data and blocks
-/// stay where they are until the end. Other calls (Group::barrier, allocate, ...) are not queued: they take
-/// place at once, before what is.
+/// A queued call returns Algorithm::none, because nothing has run yet. Errors that do not depend on other
+/// ranks (such as a send to a rank out of range) throw at once, and the call is not queued. The Group, data
+/// and blocks of a queued call must stay valid and must not move until the end. Other calls (Group::barrier,
+/// allocate, ...) are not queued: they execute immediately, before the queued calls.
 ///
-/// Scopes nest: only the end of the outermost one starts anything. Made, ended and destroyed on one thread,
-/// the inner ones first.
+/// Scopes nest: only the end of the outermost scope starts the calls. A scope must be created, ended and
+/// destroyed on the same thread, inner scopes first.
 class ONEHOP_API GroupCall {
  public:
   GroupCall();
-  /// Without end(), which is how an exception leaves: what was queued since this scope began is dropped.
+  /// If end() was not called, as when an exception unwinds the scope, drops the calls queued since this scope
+  /// began.
   ~GroupCall();
   GroupCall(const GroupCall&) = delete;
   GroupCall& operator=(const GroupCall&) = delete;
 
-  /// Makes all that was queued, and returns when that is done (on GPUs: queued). A group's calls end with the
-  /// first of them that fails; the other groups' go on. Then the first failure is thrown, in the order in
-  /// which the groups first came.
+  /// Executes the queued calls and returns when they have completed (on GPUs: when they are enqueued). In a
+  /// nested scope, does nothing. After a call of a group fails, the group's remaining calls are skipped;
+  /// other groups continue. Then throws the failure of the group that appeared first in the scope.
   void end();
 
   /// Internal, for the collective layer.
   class Queue;
 
  private:
-  std::unique_ptr<Queue> own_;  ///< of the outermost scope
+  std::unique_ptr<Queue> own_;  ///< set only in the outermost scope
   Queue* queue_;
   std::size_t begin_;  ///< length of the queue when this scope began
   bool ended_ = false;

@@ -16,22 +16,22 @@
 namespace onehop {
 
 /// A full mesh of connected Unix sockets between the ranks of a group (SOCK_SEQPACKET, close-on-exec, peer
-/// credentials checked). While it is being set up each rank listens inside a private 0700 directory, which is
-/// gone again before `connect` returns. A peer's death shows as the end of its sockets, whatever the PID
-/// namespaces are.
+/// credentials checked). During set-up each rank listens in a private directory (mode 0700), which is removed
+/// before `connect` returns. The death of a peer closes its sockets and is therefore detected in any PID
+/// namespace.
 ///
-/// Host memory (memfd) and CUDA memory (VMM) are both file descriptors, so one exchange serves both.
-/// All calls are collective and made in the same order by all ranks; each is thread-safe, but two threads of
-/// one rank that make different calls at the same time have no defined order.
+/// Host memory (memfd) and CUDA memory (VMM) are both file descriptors, so one exchange serves both. All
+/// calls except recv_fd and send_fd are collective, and all ranks make them in the same order. Each call is
+/// thread-safe, but the order of different calls that two threads of one rank make concurrently is undefined.
 ///
-/// Unusable arguments are Error{invalid_argument} on all ranks. After all_gather and barrier the channel (and
-/// its group) is usable; after the other calls it has failed. recv_fd alone concerns nobody else: the caller
-/// may call it again.
+/// An invalid argument throws Error{invalid_argument} on all ranks. After all_gather and barrier the channel
+/// (and its group) stays usable; after the other calls it has failed. An invalid argument of recv_fd affects
+/// only the caller, who may call it again.
 class ONEHOP_API IpcChannel {
  public:
-  /// Connects `size` ranks that meet in `store` under `prefix`, which must be unique to this channel. Ranks
-  /// that are threads of one process are fine. Error{timeout} names the ranks that did not come;
-  /// Error{refused} when the ranks are not on one host or a peer runs as another user.
+  /// Connects `size` ranks that find each other through `store` under `prefix`, which must be unique to this
+  /// channel. Ranks may be threads of one process. Throws Error{timeout}, which names the missing ranks, and
+  /// Error{refused} if the ranks are on different hosts or a peer runs as another user.
   [[nodiscard]] static IpcChannel connect(const std::shared_ptr<Store>& store, const std::string& prefix,
                                           Rank rank, int size, Duration timeout = kDefaultTimeout);
 
@@ -42,24 +42,28 @@ class ONEHOP_API IpcChannel {
   [[nodiscard]] Rank rank() const;
   [[nodiscard]] int size() const;
 
-  /// Sends one descriptor to a rank; the caller keeps its own. The peer takes it with `recv_fd`.
+  /// Sends one descriptor to rank `to`, which receives it with `recv_fd`. The caller keeps its own. -1 means
+  /// "none".
   void send_fd(Rank to, int fd, Duration timeout = kDefaultTimeout);
-  /// A new descriptor (close-on-exec) that the caller owns; -1 when the peer sent -1 ("none").
+  /// Receives a descriptor from rank `from`: a new descriptor (close-on-exec) that the caller owns, or -1 if
+  /// the peer sent -1 ("none").
   [[nodiscard]] int recv_fd(Rank from, Duration timeout = kDefaultTimeout);
 
-  /// Everyone's descriptor in rank order. The caller's own slot is its own descriptor, unchanged; all others
-  /// are new and owned by the caller. Ring order: size-1 steps, send to the right, receive from the left.
+  /// Returns the descriptors of all ranks in rank order. The caller's own entry is `fd`, unchanged; all
+  /// others are new descriptors that the caller owns. Ring algorithm: size - 1 steps, send to the right,
+  /// receive from the left.
   [[nodiscard]] std::vector<int> all_gather_fds(int fd, Duration timeout = kDefaultTimeout);
-  /// Root's descriptor on every rank; root gets its own back. -1 may be broadcast and means "none".
+  /// Returns the root's descriptor on every rank; the root gets its own back. -1 may be broadcast and means
+  /// "none".
   [[nodiscard]] int broadcast_fds(int fd, Rank root, Duration timeout = kDefaultTimeout);
 
-  /// Everyone's bytes in rank order, at most 64 KiB each.
+  /// Returns the payloads of all ranks in rank order, at most 64 KiB each.
   [[nodiscard]] std::vector<std::string> all_gather(std::string_view payload,
                                                     Duration timeout = kDefaultTimeout);
   void barrier(Duration timeout = kDefaultTimeout);
 
   class Mesh;
-  /// Internal: wraps sockets that are connected already (used by Group).
+  /// Internal: wraps sockets that are already connected (used by Group).
   explicit IpcChannel(std::shared_ptr<Mesh> mesh);
   [[nodiscard]] const std::shared_ptr<Mesh>& mesh() const { return mesh_; }
 

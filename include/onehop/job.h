@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job a launcher started this process in.
+// The job in which a launcher started this process.
 #pragma once
 
 #include <memory>
@@ -13,20 +13,21 @@
 namespace onehop {
 
 struct JobInfo {
-  std::string launcher;  ///< whose variables were found: "onehop", "torchrun", "Open MPI", "Slurm", or
-                         ///< "Hydra (MPICH, Intel MPI)"
+  /// The launcher whose variables were found: "onehop", "torchrun", "Open MPI", "Slurm", or
+  /// "Hydra (MPICH, Intel MPI)".
+  std::string launcher;
   Rank rank;
   int size = 0;
-  Rank local_rank;  ///< usually the GPU to use
+  Rank local_rank;  ///< rank among those on this machine; usually the GPU to use
 };
 
-/// What the environment says, without joining anything; nullopt when no launcher's variables are set.
-/// Error{invalid_argument} names a variable that makes no sense.
+/// Reads the launcher's environment variables without joining a group. Returns nullopt if no launcher's
+/// variables are set. Throws Error{invalid_argument}, which names the variable, if a value is invalid.
 [[nodiscard]] ONEHOP_API std::optional<JobInfo> job_from_env();
 
-/// The store `Group::from_env` meets in, for joining further groups: after a failure, with the ranks that are
-/// left, or under other names. Error{not_found} when no launcher's variables are set; Error{timeout} when the
-/// store cannot be opened in time.
+/// Opens the store through which `Group::from_env` joins, for forming further groups: after a failure, with
+/// the remaining ranks, or under other names. Throws Error{not_found} if no launcher's variables are set, and
+/// Error{timeout} if the store cannot be opened in time.
 [[nodiscard]] ONEHOP_API std::shared_ptr<Store> store_from_env(Duration timeout = kDefaultTimeout);
 
 }  // namespace onehop

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything.
+// Includes all public headers of the C++ API.
 #pragma once
 
 #include "onehop/buffer.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Symmetric memory in parts: for frameworks, whose tensors come and go.
+// A suballocator of symmetric memory, for frameworks that allocate and free tensors.
 #pragma once
 
 #include <cstddef>
@@ -11,38 +11,41 @@
 
 namespace onehop {
 
-/// Hands out parts of a symmetric buffer, without meeting the other ranks: ranks that make the same calls in
-/// the same order get the same offsets, and what is at the same offset on all ranks is symmetric memory.
+/// Suballocates a symmetric buffer without synchronizing the ranks. Ranks that make the same calls in the
+/// same order get the same offsets, and memory at the same offset on all ranks is symmetric memory.
 ///
-/// Memory freed on a stream may be handed out again at once: for work on the same stream that is right, since
-/// it runs after what used the memory before. Who uses it on another stream puts the two in order first, as
-/// allocators of frameworks do. The pool looks at no stream, so that its choice is the same on all ranks.
+/// Memory freed on a stream may be reused at once. That is safe for work on the same stream, which executes
+/// after the work that used the memory before. To use the memory on another stream, order the two streams
+/// first, as with framework allocators. The pool ignores the stream argument, so that all ranks make the same
+/// choice.
 ///
-/// It keeps its books in host memory and never touches the device. Thread-safe.
+/// The pool's bookkeeping lies in host memory; it never accesses the device. Thread-safe.
 class ONEHOP_API SymmetricPool {
  public:
-  /// Everything handed out begins at a multiple of it, and is rounded up to one.
+  /// Alignment of every allocation in bytes. Sizes are rounded up to a multiple of it.
   static constexpr std::size_t kAlignment = 512;
 
-  /// `buffer` is the pool's alone from here on, and kept by it. Error{invalid_argument} unless it begins at a
-  /// multiple of kAlignment and is as long at least.
+  /// Takes over `buffer`, which the caller must not use otherwise; the pool keeps a copy. Throws
+  /// Error{invalid_argument} unless the buffer is aligned to kAlignment and has at least kAlignment bytes.
   explicit SymmetricPool(SymmetricBuffer buffer);
   SymmetricPool(SymmetricPool&&) noexcept;
   SymmetricPool& operator=(SymmetricPool&&) noexcept;
-  /// Memory that was handed out is gone with it, unless a copy of the buffer remains.
+  /// Invalidates all allocations of the pool, unless a copy of the buffer remains.
   ~SymmetricPool();
 
-  /// The smallest free run that is long enough, and of these the first. Not zeroed. Error{out_of_resources}
-  /// names what was asked for, the longest free run and all that is free.
+  /// Allocates `bytes` bytes by best fit: the smallest free range that is large enough, and the first of
+  /// equal ones. The memory is not zeroed. Throws Error{out_of_resources}, which names the requested size,
+  /// the largest free range and the total of free bytes.
   [[nodiscard]] std::byte* allocate(std::size_t bytes, Stream stream = {});
-  /// Error{invalid_argument} unless `data` came from `allocate` and was not freed since.
+  /// Frees an allocation. Throws Error{invalid_argument} unless `data` was returned by `allocate` and has not
+  /// been freed since.
   void free(void* data, Stream stream = {});
 
-  /// Of anything in the pool's memory, from its beginning: with `buffer().sub` it leads to the same part on
-  /// other ranks. Error{invalid_argument} for what is elsewhere.
+  /// Byte offset of `data` from the beginning of the pool's memory. With `buffer().sub`, the offset gives the
+  /// same part on other ranks. Throws Error{invalid_argument} if `data` lies outside the pool.
   [[nodiscard]] std::size_t offset_of(const void* data) const;
   [[nodiscard]] const SymmetricBuffer& buffer() const;
-  /// Bytes that are not handed out, in however many runs.
+  /// Total of free bytes, over all free ranges.
   [[nodiscard]] std::size_t free_bytes() const;
 
  private:

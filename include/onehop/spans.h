@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives over what C++ knows the type and the length of: spans, vectors, arrays. What each call does,
-// and what else holds for it, is in collectives.h.
+// Overloads of the collectives that take spans, vectors and arrays and deduce element type and length.
+// collectives.h describes each call.
 //
 //   std::vector<float> data = ...;
 //   onehop::all_reduce(group, data);                         // sum, in place
@@ -22,7 +22,7 @@
 
 namespace onehop {
 
-/// The element type that a C++ type stands for. Specialise it for types of your own, such as __nv_bfloat16.
+/// Maps a C++ type to its element type. Specialize it for your own types, such as __nv_bfloat16.
 template <class T>
 inline constexpr std::optional<DType> kDTypeOf = std::nullopt;
 template <>
@@ -42,7 +42,7 @@ inline constexpr std::optional<DType> kDTypeOf<std::int64_t> = DType::i64;
 template <>
 inline constexpr std::optional<DType> kDTypeOf<std::uint64_t> = DType::u64;
 
-/// Contiguous elements: what a std::span can be made of.
+/// A contiguous range: any type from which a std::span can be constructed.
 template <class R>
 concept Elements = requires(R& data) {
   std::span(data);
@@ -50,7 +50,7 @@ concept Elements = requires(R& data) {
 
 namespace detail {
 
-/// A call's data, as spans say it.
+/// Pointers, lengths and element type of a call.
 struct Spans {
   const void* in = nullptr;
   std::size_t in_count = 0;
@@ -98,7 +98,7 @@ Spans spans_in_place(Data& data) {
   return both;
 }
 
-// Compare the lengths, and make the call.
+// Each checks the lengths and makes the call.
 ONEHOP_API Algorithm all_reduce(Group& group, const Spans& data, ReduceOp op, Stream stream,
                                 const CallOptions& options);
 ONEHOP_API Algorithm all_gather(Group& group, const Spans& data, Stream stream, const CallOptions& options);
@@ -118,8 +118,8 @@ ONEHOP_API Algorithm scatter(Group& group, const Spans& data, Rank root, Stream 
 
 }  // namespace detail
 
-// Lengths that do not fit are unusable arguments: Error{invalid_argument} on all ranks, which names this one;
-// nothing is written. Of a span that a rank does not need the length is not looked at; it may be empty.
+// If the lengths do not match, every rank throws Error{invalid_argument}, which names the rank that passed
+// them, and nothing is written. The length of a span that a rank does not need is ignored; it may be empty.
 
 /// In place.
 template <Elements Data>
@@ -127,21 +127,21 @@ Algorithm all_reduce(Group& group, Data&& data, ReduceOp op = ReduceOp::sum, Str
                      const CallOptions& options = {}) {
   return detail::all_reduce(group, detail::spans_in_place(data), op, stream, options);
 }
-/// `out` is as long as `in`.
+/// Requires out.size() == in.size().
 template <Elements In, Elements Out>
 Algorithm all_reduce(Group& group, const In& in, Out&& out, ReduceOp op = ReduceOp::sum, Stream stream = {},
                      const CallOptions& options = {}) {
   return detail::all_reduce(group, detail::spans_of(in, out), op, stream, options);
 }
 
-/// `out` is group.size() times as long as `in`.
+/// Requires out.size() == group.size() * in.size().
 template <Elements In, Elements Out>
 Algorithm all_gather(Group& group, const In& in, Out&& out, Stream stream = {},
                      const CallOptions& options = {}) {
   return detail::all_gather(group, detail::spans_of(in, out), stream, options);
 }
 
-/// `in` is group.size() times as long as `out`.
+/// Requires in.size() == group.size() * out.size().
 template <Elements In, Elements Out>
 Algorithm reduce_scatter(Group& group, const In& in, Out&& out, ReduceOp op = ReduceOp::sum,
                          Stream stream = {}, const CallOptions& options = {}) {
@@ -154,7 +154,7 @@ Algorithm broadcast(Group& group, Data&& data, Rank root, Stream stream = {},
                     const CallOptions& options = {}) {
   return detail::broadcast(group, detail::spans_in_place(data), root, stream, options);
 }
-/// `in` of the root is as long as `out`.
+/// Requires in.size() == out.size() on the root.
 template <Elements In, Elements Out>
 Algorithm broadcast(Group& group, const In& in, Out&& out, Rank root, Stream stream = {},
                     const CallOptions& options = {}) {
@@ -167,48 +167,48 @@ Algorithm reduce(Group& group, Data&& data, ReduceOp op, Rank root, Stream strea
                  const CallOptions& options = {}) {
   return detail::reduce(group, detail::spans_in_place(data), op, root, stream, options);
 }
-/// `out` of the root is as long as `in`.
+/// Requires out.size() == in.size() on the root.
 template <Elements In, Elements Out>
 Algorithm reduce(Group& group, const In& in, Out&& out, ReduceOp op, Rank root, Stream stream = {},
                  const CallOptions& options = {}) {
   return detail::reduce(group, detail::spans_of(in, out), op, root, stream, options);
 }
 
-/// `in` and `out` are of one length, which is a multiple of group.size().
+/// Requires in.size() == out.size(), a multiple of group.size().
 template <Elements In, Elements Out>
 Algorithm all_to_all(Group& group, const In& in, Out&& out, Stream stream = {},
                      const CallOptions& options = {}) {
   return detail::all_to_all(group, detail::spans_of(in, out), stream, options);
 }
 
-/// The blocks lie within `in` and `out`.
+/// All blocks must lie within `in` and `out`.
 template <Elements In, Elements Out>
 Algorithm all_to_all_v(Group& group, const In& in, const Blocks& in_blocks, Out&& out,
                        const Blocks& out_blocks, Stream stream = {}, const CallOptions& options = {}) {
   return detail::all_to_all_v(group, detail::spans_of(in, out), in_blocks, out_blocks, stream, options);
 }
 
-/// `out` of the root is group.size() times as long as `in`.
+/// Requires out.size() == group.size() * in.size() on the root.
 template <Elements In, Elements Out>
 Algorithm gather(Group& group, const In& in, Out&& out, Rank root, Stream stream = {},
                  const CallOptions& options = {}) {
   return detail::gather(group, detail::spans_of(in, out), root, stream, options);
 }
 
-/// `in` of the root is group.size() times as long as `out`.
+/// Requires in.size() == group.size() * out.size() on the root.
 template <Elements In, Elements Out>
 Algorithm scatter(Group& group, const In& in, Out&& out, Rank root, Stream stream = {},
                   const CallOptions& options = {}) {
   return detail::scatter(group, detail::spans_of(in, out), root, stream, options);
 }
 
-/// All of `in`.
+/// Sends all elements of `in`.
 template <Elements In>
 Algorithm send(Group& group, const In& in, Rank dst, Stream stream = {}, const CallOptions& options = {}) {
   const detail::Spans data = detail::spans_of_input(in);
   return send(group, data.in, data.in_count, data.type, dst, stream, options);
 }
-/// Exactly as much as fills `out`.
+/// Receives exactly out.size() elements.
 template <Elements Out>
 Algorithm recv(Group& group, Out&& out, Rank src, Stream stream = {}, const CallOptions& options = {}) {
   const detail::Spans data = detail::spans_of_output(out);

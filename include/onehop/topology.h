@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who can reach whom: devices, links and distances of one machine, as a plain value.
+// The topology of one machine as a plain value: devices, links and distances.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@
 
 namespace onehop {
 
-/// Devices one topology holds at most, whether probed or loaded. A group has at most `kMaxDevices` of them.
+/// Maximum number of devices in a topology, probed or loaded. A group has at most `kMaxDevices` of them.
 inline constexpr int kMaxTopologyDevices = 64;
 
 /// State of a device's NVLink fabric registration, as NVML reports it.
 enum class FabricState : std::uint8_t { unsupported, not_started, in_progress, completed };
 
-/// What the rendezvous and the planner ask about a set of devices.
+/// Result of Topology::connectivity: whether a set of devices is fully connected.
 enum class Connectivity : std::uint8_t {
-  unknown,          ///< not so, or not known: explain_connectivity() says which of the two, and why
+  unknown,          ///< not fully connected, or not known; explain_connectivity() gives the reason
   fully_connected,  ///< every pair has links in both directions
 };
 
-/// How a pair of devices is joined, nearest first. The PCIe classes are those `nvidia-smi topo` prints.
+/// PCIe distance between two devices, nearest first. The names are those that `nvidia-smi topo` prints.
 enum class PciPath : std::uint8_t { self, pix, pxb, phb, node, sys, unknown };
 
 struct DeviceInfo {
@@ -40,16 +40,16 @@ struct DeviceInfo {
   FabricState fabric = FabricState::unsupported;
   std::string fabric_cluster;  ///< cluster uuid; empty when unsupported
   std::uint32_t fabric_clique = 0;
-  bool fabric_handles = false;       ///< memory can be shared by fabric handles; onehop does not need them
-  std::string fabric_note;           ///< why it cannot; empty when it can, or was not asked
-  bool multicast_supported = false;  ///< the driver's attribute only; onehop never uses multicast
+  bool fabric_handles = false;       ///< memory can be shared by fabric handles; onehop does not require them
+  std::string fabric_note;           ///< why fabric handles do not work; empty if they do or were not tested
+  bool multicast_supported = false;  ///< the driver's attribute; onehop never uses multicast
 
   bool operator==(const DeviceInfo&) const = default;
 };
 
 /// One directed pair (row device -> column device).
 struct PairInfo {
-  int nvlinks = 0;           ///< active ones towards the peer (NVSwitch: min of both ends'); -1: unknown
+  int nvlinks = 0;           ///< active links towards the peer (NVSwitch: minimum of both ends); -1: unknown
   bool peer_access = false;  ///< cudaDeviceCanAccessPeer
   bool native_atomics = false;
   bool array_access = false;
@@ -88,48 +88,49 @@ struct HostInfo {
   bool operator==(const HostInfo&) const = default;
 };
 
-/// A value: copy it, compare it, save it, load it. `pairs` is devices x devices, row major.
+/// A value type: copy, compare, save and load it. `pairs` is devices x devices, row major.
 class ONEHOP_API Topology {
  public:
   Topology() = default;
-  /// All pairs default-constructed except the diagonal (peer access to itself, path self).
+  /// Default-constructs all pairs except the diagonal, where a device has access to itself and path self.
   Topology(HostInfo host, std::vector<DeviceInfo> devices);
 
-  /// Asks this machine: hwloc for the CPU side, the driver and NVML for devices. Never throws for missing
-  /// hardware; what could not be asked is recorded in `notes()`.
+  /// Probes this machine: hwloc for the CPUs, the driver and NVML for devices. Never throws for missing
+  /// hardware; `notes()` records what could not be determined.
   [[nodiscard]] static Topology probe();
-  /// Parses the JSON `to_json` writes (format documented in docs/wire-formats.md). Error{protocol} names the
-  /// field that is wrong; unknown fields are ignored, missing optional ones default.
+  /// Parses the JSON that `to_json` writes (format: docs/wire-formats.md). Throws Error{protocol}, which
+  /// names the field, if a field is invalid. Ignores unknown fields; missing optional fields get their
+  /// defaults.
   [[nodiscard]] static Topology from_json(std::string_view json);
-  /// Reads a file; Error names the path.
+  /// Reads and parses a file. Errors name the path.
   [[nodiscard]] static Topology load(const std::string& path);
 
   [[nodiscard]] int device_count() const { return static_cast<int>(devices_.size()); }
   [[nodiscard]] const HostInfo& host() const { return host_; }
   [[nodiscard]] const std::vector<DeviceInfo>& devices() const { return devices_; }
-  /// Bounds-checked: Error{invalid_argument} names the index and the count.
+  /// Bounds-checked: throws Error{invalid_argument}, which names the index and the count.
   [[nodiscard]] const DeviceInfo& device(DeviceId device) const;
   [[nodiscard]] const PairInfo& pair(DeviceId from, DeviceId to) const;
-  /// `info.path` is `self` exactly when `from` and `to` are the same device.
+  /// Requires that `info.path` is `self` exactly if `from` and `to` are the same device.
   void set_pair(DeviceId from, DeviceId to, PairInfo info);
-  /// What could not be found out and why, one line each.
+  /// What could not be determined and why, one line each.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
   void add_note(std::string note) { notes_.push_back(std::move(note)); }
 
-  /// fully_connected when every pair of `devices` has links in both directions. Host ranks (an empty list or
-  /// all `DeviceId::host`) are fully connected: they share memory. ONEHOP_FORCE_FULLY_CONNECTED=1 (legacy:
-  /// TEST_INTRA_NODE_COMM=1) forces fully_connected.
+  /// fully_connected if every pair of `devices` has links in both directions. Host ranks (an empty list or
+  /// all `DeviceId::host`) are always fully connected, because they share memory.
+  /// ONEHOP_FORCE_FULLY_CONNECTED=1 (legacy: TEST_INTRA_NODE_COMM=1) forces fully_connected.
   [[nodiscard]] Connectivity connectivity(const std::vector<DeviceId>& devices) const;
-  [[nodiscard]] Connectivity connectivity() const;  ///< of all devices
-  /// The same for people: one line with the verdict and its reason, such as
-  /// "not fully connected by NVLink (no link from GPU 0 to GPU 5, and 11 more directions)".
+  [[nodiscard]] Connectivity connectivity() const;  ///< for all devices
+  /// The result of `connectivity` and its reason in one readable line, such as "not fully connected by NVLink
+  /// (no link from GPU 0 to GPU 5, and 11 more directions)".
   [[nodiscard]] std::string explain_connectivity(const std::vector<DeviceId>& devices) const;
   [[nodiscard]] std::string explain_connectivity() const;
 
   [[nodiscard]] std::string to_json() const;
-  /// A matrix for people, at most 100 columns wide for 8 devices (notes may be longer).
+  /// A readable matrix, at most 100 columns wide for 8 devices (notes may be longer).
   [[nodiscard]] std::string to_text() const;
-  /// A self-contained drawing.
+  /// A self-contained SVG drawing.
   [[nodiscard]] std::string to_svg() const;
 
   bool operator==(const Topology&) const = default;

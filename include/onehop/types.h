@@ -2,7 +2,7 @@
 // Value types shared by every part of onehop: ranks, devices, element types, reductions, durations.
 #pragma once
 
-// Every C++ header of onehop includes this one first or nearly so.
+// All C++ headers of onehop include this one, so the check applies to each of them.
 #if __cplusplus <= 201703L
 #error "onehop's C++ headers need C++20: compile with -std=c++20 (onehop/c_api.h takes C and C++11)"
 #endif
@@ -19,29 +19,30 @@
 
 namespace onehop {
 
-/// Upper bound of GPU ranks in one group: CUDA lets a device enable at most 8 peers.
+/// Maximum number of GPU ranks in one group: CUDA allows a device to enable at most 8 peers.
 inline constexpr int kMaxDevices = 8;
-/// Upper bound of host ranks in one group. Host ranks share memory, not NVLink, so they may outnumber GPUs.
+/// Maximum number of host ranks in one group. Host ranks share memory instead of NVLink, so they may
+/// outnumber GPUs.
 inline constexpr int kMaxHostRanks = 64;
 
-/// Every blocking call takes one of these. Values below zero are refused; there is no "for ever".
+/// Timeout of a blocking call. Negative values are rejected; an infinite timeout does not exist.
 using Duration = std::chrono::milliseconds;
 inline constexpr Duration kDefaultTimeout = std::chrono::seconds{30};
 
-/// Position of a member inside a group, 0 <= value < world size.
+/// Index of a member of a group, 0 <= value < world size.
 struct Rank {
   int value = -1;
 
   constexpr Rank() = default;
   constexpr explicit Rank(int v) : value(v) {}
   constexpr auto operator<=>(const Rank&) const = default;
-  /// `int(rank)`; nothing converts by itself.
+  /// `int(rank)`; there is no implicit conversion.
   [[nodiscard]] constexpr explicit operator int() const { return value; }
   /// True for a default-constructed rank: "no particular rank".
   [[nodiscard]] constexpr bool none() const { return value < 0; }
 };
 
-/// A CUDA device ordinal as this process numbers them, or `DeviceId::host` for the host backend.
+/// A CUDA device ordinal in this process's numbering, or `DeviceId::host` for the host backend.
 struct DeviceId {
   int value = -1;
 
@@ -105,25 +106,26 @@ inline constexpr int kCollectiveCount = 12;
 
 /// Algorithms of collectives, as counted by Group::usage. The numbers are part of the C API: append only.
 enum class Algorithm : std::uint8_t {
-  none = 0,      ///< the legacy policy declined, or the call is queued in a GroupCall
-  one_shot = 1,  ///< every rank reads what it needs of every other rank's input
+  none = 0,      ///< the legacy policy selected none, or the call is queued in a GroupCall
+  one_shot = 1,  ///< each rank reads the parts it needs directly from all ranks' inputs
   two_shot = 2,  ///< reduce-scatter, then all-gather
 };
 inline constexpr int kAlgorithmCount = 3;
 
-/// One block per rank in an array: `counts[r]` elements that begin at element `offsets[r]`, for every rank r
-/// of the group. The offset of an empty block is not looked at.
+/// One block per rank of an array: block r has `counts[r]` elements and begins at element `offsets[r]`. Both
+/// spans have group.size() entries. The offset of an empty block is ignored.
 struct Blocks {
   std::span<const std::size_t> counts;
   std::span<const std::size_t> offsets;
 };
 
-/// How memory of a GPU travels to other processes. The numbers are part of the wire formats: append only.
+/// Handle types for sharing GPU memory with other processes. The numbers are part of the wire formats: append
+/// only.
 enum class ShareBy : std::uint8_t {
-  automatic = 0,  ///< DeviceMemory: posix_fd, and fabric as well where it works. Groups: see JoinOptions
-  posix_fd = 1,   ///< a file descriptor, passed on through a Unix socket
-  fabric = 2,     ///< 64 bytes that any channel can carry; needs a running fabric manager and IMEX
-  ipc = 3,        ///< CUDA IPC, which needs no virtual memory management. Of groups only
+  automatic = 0,  ///< DeviceMemory: posix_fd, plus fabric where it works; groups: see JoinOptions
+  posix_fd = 1,   ///< a file descriptor, passed through a Unix socket
+  fabric = 2,     ///< 64 bytes that any channel can carry; requires a running fabric manager and IMEX
+  ipc = 3,        ///< CUDA IPC, which does not require virtual memory management; groups only
 };
 inline constexpr int kShareByCount = 4;
 
@@ -138,8 +140,8 @@ inline constexpr int kShareByCount = 4;
 /// "all-reduce", as commands and tuning tables name it.
 [[nodiscard]] ONEHOP_API std::string_view to_string(Collective collective);
 
-/// Parse the names `to_string` prints (and the aliases float16/half, bfloat16, float, double, int8 ...).
-/// Throw Error{invalid_argument} that lists what is known.
+/// Parse the names that `to_string` returns (and the aliases float16/half, bfloat16, float, double, int8
+/// ...). Throw Error{invalid_argument}, which lists the known names.
 [[nodiscard]] ONEHOP_API DType parse_dtype(std::string_view name);
 [[nodiscard]] ONEHOP_API ReduceOp parse_reduce_op(std::string_view name);
 [[nodiscard]] ONEHOP_API ShareBy parse_share_by(std::string_view name);

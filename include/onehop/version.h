@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Version of the headers and of the library that is running. The macros are for C too.
+// Version of the headers and of the library at run time. The macros also work in C.
 #pragma once
 
 // cmake/OnehopVersion.cmake refuses to configure when these differ from the version in CMakeLists.txt.

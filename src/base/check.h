@@ -16,7 +16,7 @@ template <class... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// The same, for a failure that began on a known rank.
+/// Throws an Error whose origin is a known rank.
 template <class... Args>
 [[noreturn]] void fail_from(Rank origin, ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(code, fmt::format(format, std::forward<Args>(args)...), origin);
@@ -30,11 +30,11 @@ void require(bool condition, fmt::format_string<Args...> format, Args&&... args)
 
 /// "Permission denied (EACCES)". Thread-safe.
 [[nodiscard]] std::string errno_text(int err);
-/// The same; running out of file descriptors is named as such, with the limit to raise.
+/// Like errno_text. For a lack of file descriptors it also names the limit to raise.
 [[nodiscard]] std::string explain_errno(int err);
 
-/// Throws for a failed system call: `what: <explain_errno>`. ENOMEM, ENOSPC, EMFILE, ENFILE, ETOOMANYREFS and
-/// EAGAIN become out_of_resources, everything else `system`.
+/// Throws the Error of a failed system call, with the message `what: <explain_errno>`. ENOMEM, ENOSPC,
+/// EMFILE, ENFILE, ETOOMANYREFS and EAGAIN become out_of_resources, all others `system`.
 [[noreturn]] void fail_errno(int err, const std::string& what);
 
 }  // namespace onehop

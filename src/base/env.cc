@@ -23,7 +23,8 @@ std::optional<bool> parse_flag(std::string_view value) {
 }  // namespace
 
 std::optional<std::string> get(const char* name) {
-  // Read at set-up only; the library never calls setenv, so getenv races only with a host program that does.
+  // Variables are read only at set-up, and the library never calls setenv, so getenv races only with a host
+  // program that calls setenv.
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
   if (value == nullptr || *value == '\0') return std::nullopt;
   return std::string(value);

@@ -12,7 +12,7 @@
 namespace onehop {
 namespace {
 
-/// "raise ulimit -n, which is 256".
+/// Returns, for example, "raise ulimit -n, which is 256".
 std::string descriptor_remedy() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return "raise ulimit -n";
@@ -24,7 +24,7 @@ bool is_control(char c) {
   return byte < 0x20 || byte == 0x7f;
 }
 
-/// With every control character as "\x0a": messages quote what callers, peers and files say.
+/// Escapes every control character as "\x0a": messages quote text of callers, peers and files.
 std::string in_one_line(std::string message) {
   if (std::none_of(message.begin(), message.end(), is_control)) return message;
   std::string out;
@@ -75,7 +75,7 @@ std::string_view to_string(ErrorCode code) {
 
 std::string errno_text(int err) {
   char buffer[256];
-  // GNU strerror_r: returns the text, which may or may not be in the buffer.
+  // GNU strerror_r returns the text, which is not necessarily in the buffer.
   const char* text = ::strerror_r(err, buffer, sizeof buffer);
   const char* name = ::strerrorname_np(err);
   return fmt::format("{} ({})", text, name != nullptr ? name : fmt::format("errno {}", err).c_str());

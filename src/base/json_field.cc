@@ -7,7 +7,8 @@ Json parse_json(std::string_view text, std::string_view source, const JsonLimits
   if (text.size() > limits.bytes) {
     fail(ErrorCode::protocol, "{}: {} bytes, more than the limit of {}", source, text.size(), limits.bytes);
   }
-  // Brackets without end would otherwise cost fifty times their size in memory before they are refused.
+  // Without this limit, deeply nested brackets take fifty times their size in memory before they are
+  // rejected.
   const auto limit_depth = [&](int depth, Json::parse_event_t, Json&) {
     if (depth > limits.depth) {
       fail(ErrorCode::protocol, "{}: nested deeper than {} levels", source, limits.depth);
@@ -17,7 +18,7 @@ Json parse_json(std::string_view text, std::string_view source, const JsonLimits
   try {
     return Json::parse(text.begin(), text.end(), limit_depth);
   } catch (const Json::parse_error& e) {
-    // The parser's own text may quote raw bytes of the input; the position says as much.
+    // The parser's message may quote raw bytes of the input, so report only the position.
     const std::size_t at = std::min(e.byte > 0 ? e.byte - 1 : 0, text.size());
     const std::string_view before = text.substr(0, at);
     const auto line = 1 + std::count(before.begin(), before.end(), '\n');

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading JSON that people may have edited: every complaint is one line that names the field and the value.
+// Reads JSON that may have been edited by hand: every error is one line that names the field and the value.
 #pragma once
 
 #include <algorithm>
@@ -20,13 +20,14 @@ using Json = nlohmann::ordered_json;
 
 struct JsonLimits {
   std::size_t bytes = 0;
-  int depth = 0;  ///< of nested arrays and objects
+  int depth = 0;  ///< nesting depth of arrays and objects
 };
 
-/// Error{protocol} that names `source` and, where it is not JSON, line and column.
+/// Parses `text`. Throws Error{protocol}, which names `source` and, for text that is not JSON, line and
+/// column.
 [[nodiscard]] Json parse_json(std::string_view text, std::string_view source, const JsonLimits& limits);
 
-/// A JSON value together with where it stands, so that every complaint names its field.
+/// A JSON value together with its path in the document, so that every error names its field.
 class JsonField {
  public:
   JsonField(const Json& value, std::string path, std::string_view source)
@@ -38,7 +39,7 @@ class JsonField {
          fmt::format(format, std::forward<Args>(args)...));
   }
 
-  /// A member of this object: the required form complains when it is missing.
+  /// A member of this object. The required form throws if it is missing.
   [[nodiscard]] std::optional<JsonField> find(const char* key) const {
     if (!value_->is_object()) wrong("must be an object, got {}", describe());
     const auto it = value_->find(key);
@@ -51,7 +52,7 @@ class JsonField {
     return *std::move(field);
   }
 
-  /// Complains about a member of this object that is not among `names`.
+  /// Throws if this object has a member that is not among `names`.
   void only(std::initializer_list<std::string_view> names) const;
 
   /// Calls `visit(JsonField element, std::size_t index)` for each element of this array.
@@ -80,7 +81,7 @@ class JsonField {
     return value_->get<bool>();
   }
   [[nodiscard]] bool is_text() const { return value_->is_string(); }
-  /// Whether it is exactly this text.
+  /// Whether the value is exactly this text.
   [[nodiscard]] bool is(std::string_view word) const {
     return is_text() && value_->get_ref<const std::string&>() == word;
   }
@@ -96,7 +97,7 @@ class JsonField {
     wrong("must be one of {}, got {}", known, describe());
   }
 
-  /// The value, short enough for one line; only scalars are shown.
+  /// The value, shortened to one line. Only scalars are shown.
   [[nodiscard]] std::string describe() const;
 
  private:

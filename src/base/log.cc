@@ -28,16 +28,16 @@ Level wanted_level() {
   for (const Name& each : kNames) {
     if (each.text == wanted) return each.level;
   }
-  return Level::warn;  // check_environment() says that it is unknown
+  return Level::warn;  // check_environment() reports the unknown value
 }
 
 spdlog::logger& logger() {
-  // A logger of our own, never spdlog's registry: a host program may use spdlog too. Leaked on purpose, so
-  // that threads which still log while statics are destroyed find it alive.
+  // A private logger rather than one in spdlog's registry, because a host program may use spdlog too.
+  // Deliberately leaked, so that threads that log during static destruction find it alive.
   static spdlog::logger& instance = *[] {
     auto* made = new spdlog::logger("onehop", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
     made->set_pattern("%H:%M:%S.%e %^%l%$ onehop[%P] %v");
-    made->set_level(spdlog::level::trace);  // enabled() decides
+    made->set_level(spdlog::level::trace);  // enabled() filters
     detail::g_threshold.store(wanted_level(), std::memory_order_relaxed);
     return made;
   }();

@@ -14,13 +14,13 @@ namespace onehop::log {
 enum class Level { trace, debug, info, warn, error, off };
 
 namespace detail {
-/// Levels below this are off. Until ONEHOP_LOG has been read none is.
+/// Levels below this are off. No level is off until ONEHOP_LOG has been read.
 inline std::atomic<Level> g_threshold{Level::trace};
-/// Reads ONEHOP_LOG if nobody has.
+/// Reads ONEHOP_LOG on the first call.
 [[nodiscard]] bool is_enabled(Level level);
 }  // namespace detail
 
-/// Thread-safe, like everything here.
+/// Thread-safe, like all functions of this header.
 [[nodiscard]] inline bool enabled(Level level) {
   // relaxed: nothing else is published with the threshold, and reading the variable twice is harmless.
   if (level < detail::g_threshold.load(std::memory_order_relaxed)) [[likely]]

@@ -18,7 +18,8 @@ std::string folded(std::string_view text) {
 }  // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // Rows of the table of distances between beginnings: of `a` without its last letter and before that.
+  // Rows of the table of prefix distances: `now` for the current prefix of `a`, `last` and `before` for the
+  // two shorter ones.
   std::vector<std::size_t> before(b.size() + 1);
   std::vector<std::size_t> last(b.size() + 1);
   std::vector<std::size_t> now(b.size() + 1);
@@ -37,7 +38,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::optional<std::string_view> nearest(std::string_view typed, std::span<const std::string_view> words) {
-  // What was pasted by mistake need not be compared, whose cost is the product of both lengths.
+  // Do not compare very long input (pasted by mistake): the cost is the product of both lengths.
   constexpr std::size_t kLongest = 64;
   if (typed.empty() || typed.size() > kLongest) return std::nullopt;
   const std::string wanted = folded(typed);
@@ -45,7 +46,7 @@ std::optional<std::string_view> nearest(std::string_view typed, std::span<const 
   std::size_t best_distance = std::max<std::size_t>(1, typed.size() / 3) + 1;
   for (const std::string_view word : words) {
     const std::size_t distance = edit_distance(wanted, folded(word));
-    // A word of two letters is one letter away from any other with the same first letter.
+    // A word of two letters has distance 1 from any other with the same first letter.
     if (distance >= best_distance || distance >= word.size()) continue;
     best = word;
     best_distance = distance;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The narrow floating-point formats, one value at a time: what they mean, written to be read. The fast
-// conversions (kernel/host/reduce_kernels.h) are tested against these, and so are results that a GPU
-// computed.
+// Reference conversions of the narrow floating-point formats, one value at a time, written for clarity. Tests
+// compare the fast conversions (kernel/host/reduce_kernels.h) and results of GPUs with them.
 #pragma once
 
 #include <bit>
@@ -9,20 +8,21 @@
 
 namespace onehop {
 
-/// A format of 1 sign bit, `exponent_bits` and `fraction_bits`, with subnormals, biased as IEEE 754 does it.
+/// A format of 1 sign bit, `exponent_bits` and `fraction_bits`, with subnormals and the exponent bias of IEEE
+/// 754.
 struct FloatFormat {
   int exponent_bits;
   int fraction_bits;
-  /// The largest exponent field holds infinities and NaNs. Without it, it holds numbers, and only all ones is
-  /// NaN. Results beyond the largest finite number are infinity, as IEEE 754 rounds, where there is one;
-  /// without it they are that number, infinite results included.
+  /// True if the largest exponent field holds infinities and NaNs; results beyond the largest finite number
+  /// then become infinity, as IEEE 754 rounds. False if that field holds numbers and only all ones is NaN;
+  /// results beyond the largest finite number, including infinite ones, then become that number.
   bool has_infinity;
-  /// What every NaN becomes.
+  /// The encoding that every NaN becomes.
   std::uint16_t nan;
 
   [[nodiscard]] constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   [[nodiscard]] constexpr std::uint32_t sign_bit() const { return 1u << (exponent_bits + fraction_bits); }
-  /// The exponent field of all ones with the fraction zero: infinity where there is one.
+  /// The exponent field of all ones with fraction zero: infinity, if the format has one.
   [[nodiscard]] constexpr std::uint32_t top_exponent() const {
     return ((1u << exponent_bits) - 1) << fraction_bits;
   }
@@ -31,7 +31,7 @@ struct FloatFormat {
   }
 };
 
-// The NaNs are those that GPUs convert to.
+// The NaN encodings are those that GPU conversions produce.
 inline constexpr FloatFormat kF16{5, 10, true, 0x7fff};
 inline constexpr FloatFormat kBF16{8, 7, true, 0x7fff};
 inline constexpr FloatFormat kE4M3{4, 3, false, 0x7f};
@@ -40,7 +40,7 @@ inline constexpr FloatFormat kE5M2{5, 2, true, 0x7f};
 inline constexpr std::uint32_t kF32Nan = 0x7fc00000;
 inline constexpr std::uint64_t kF64Nan = 0x7ff8000000000000;
 
-/// The value of `bits` in `format`, exactly; NaN is the quiet NaN kF32Nan.
+/// Returns the exact value of `bits` in `format`. NaN becomes the quiet NaN kF32Nan.
 [[nodiscard]] constexpr float decode(const FloatFormat& format, std::uint32_t bits) {
   const std::uint32_t magnitude = bits & (format.sign_bit() - 1);
   const std::uint32_t sign = (bits & format.sign_bit()) != 0 ? 0x80000000u : 0;
@@ -50,7 +50,7 @@ inline constexpr std::uint64_t kF64Nan = 0x7ff8000000000000;
   }
   if (format.has_infinity && top) return std::bit_cast<float>(sign | 0x7f800000u);
 
-  // significand * 2^exponent; both factors are floats, and so is their product. Doubles have room for every
+  // significand * 2^exponent. Both factors and the product are representable as float; double holds every
   // power.
   const auto field = static_cast<int>(magnitude >> format.fraction_bits);
   const std::uint32_t fraction = magnitude & ((1u << format.fraction_bits) - 1);
@@ -61,7 +61,7 @@ inline constexpr std::uint64_t kF64Nan = 0x7ff8000000000000;
   return sign != 0 ? -value : value;
 }
 
-/// `value` in `format`, rounded to nearest, ties to even.
+/// Converts `value` to `format`, rounding to nearest, ties to even.
 [[nodiscard]] constexpr std::uint16_t encode(const FloatFormat& format, float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
@@ -83,7 +83,7 @@ inline constexpr std::uint64_t kF64Nan = 0x7ff8000000000000;
     const std::uint64_t half = drop == 0 ? 0 : 1ull << (drop - 1);
     std::uint64_t kept = significand >> drop;
     if (drop != 0 && (rest > half || (rest == half && (kept & 1) != 0))) ++kept;
-    // Adding the significand, hidden bit and all, to one less than the exponent field carries as it should.
+    // Adding the significand with its hidden bit to the exponent field minus one makes the carry correct.
     result = (static_cast<std::uint64_t>(unit - smallest) << format.fraction_bits) + kept;
   }
   if (result > format.largest_finite()) {

@@ -14,8 +14,7 @@ namespace onehop {
 void start_ranges() {
   static std::once_flag once;
   std::call_once(once, [] {
-    // nullptr without a tool; a tool is loaded by the first call of NVTX or never.
-    // release: pairs with the load in Range's constructor; publishes the domain that the tool has made.
+    // nullptr without a tool. The first NVTX call loads a tool; later calls never do.
     detail::g_range_domain.store(nvtxDomainCreateA("onehop"), std::memory_order_release);
   });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVTX ranges: what profilers such as Nsight Systems show as a bar over the calls of a thread, in the domain
-// "onehop". Without a tool, or in a build without NVTX's headers (ONEHOP_NVTX), a range costs one load and two
-// branches.
+// NVTX ranges, which profilers such as Nsight Systems show as bars over a thread's calls, in the domain
+// "onehop". Without a profiler, or in a build without the NVTX headers (ONEHOP_NVTX), a range costs one load
+// and two branches.
 #pragma once
 
 #include <atomic>
@@ -9,16 +9,16 @@
 namespace onehop {
 
 namespace detail {
-/// NVTX's domain; nullptr: no tool listens.
+/// The NVTX domain; nullptr if no profiler is attached.
 inline std::atomic<void*> g_range_domain{nullptr};
 void push_range(void* domain, const char* name);
 void pop_range(void* domain);
 }  // namespace detail
 
-/// Finds out, once per process, whether a tool listens. Thread-safe.
+/// Determines once per process whether a profiler is attached. Thread-safe.
 void start_ranges();
 
-/// From its construction to its end, which is on the same thread. Ranges nest.
+/// A range that lasts from its construction to its destruction, on the same thread. Ranges nest.
 class Range {
  public:
   explicit Range(const char* name)

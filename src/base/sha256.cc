@@ -93,7 +93,7 @@ std::string hmac_sha256(std::string_view key, std::string_view message) {
 
 bool equal_constant_time(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
-  volatile unsigned char difference = 0;  // volatile: keeps the compiler from leaving the loop early
+  volatile unsigned char difference = 0;  // volatile: prevents the compiler from leaving the loop early
   for (std::size_t i = 0; i < a.size(); ++i)
     difference = static_cast<unsigned char>(difference | (a[i] ^ b[i]));
   return difference == 0;

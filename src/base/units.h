@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes and times as people write them.
+// Parsing and formatting of sizes and times.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,16 @@
 
 namespace onehop {
 
-/// "4096", "64K", "10M", "1G", also with a B or iB behind ("64KiB"); powers of 1024. Error{invalid_argument}
-/// otherwise.
+/// Parses "4096", "64K", "10M", "1G", optionally followed by B or iB ("64KiB"), in powers of 1024. Throws
+/// Error{invalid_argument} otherwise.
 [[nodiscard]] std::uint64_t parse_size(std::string_view text);
-/// The shortest exact form: 65536 is "64K", 65537 is "65537".
+/// Formats a size in its shortest exact form: 65536 is "64K", 65537 is "65537".
 [[nodiscard]] std::string format_size(std::uint64_t bytes);
-/// A list "1K,4K,1M" or a range "first:last:factor" ("1K:64M:2"; the factor defaults to 2). Never empty.
+/// Parses a list "1K,4K,1M" or a range "first:last:factor" ("1K:64M:2"; the factor defaults to 2). Never
+/// returns an empty list.
 [[nodiscard]] std::vector<std::uint64_t> parse_size_list(std::string_view text);
 
-/// "30s", "500ms", "2m", "1.5" (seconds): up to a day. Nothing for what is no such time.
+/// Parses "30s", "500ms", "2m" or "1.5" (seconds), up to one day. Returns nullopt for anything else.
 [[nodiscard]] std::optional<Duration> parse_duration(const std::string& text);
 
 }  // namespace onehop

@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kPrefix = "ONEHOP_";
 constexpr std::string_view kFlag = "1 or 0 (also true, yes, on; false, no, off)";
 
-/// Tests read more, which is nobody else's: after ONEHOP_.
+/// Prefixes (after ONEHOP_) of further variables that only tests read.
 constexpr std::string_view kOfTests[] = {"TEST_",  "CHAOS_",    "FAILING_CALLS", "UPDATE_GOLDEN",
                                          "MODELS", "GPU_TESTS", "CLEAN_ROOT"};
 
@@ -33,7 +33,7 @@ bool is_integer(std::string_view text, int lowest) {
   return error == std::errc{} && end == text.data() + text.size() && value >= lowest;
 }
 
-/// point:rank:action or point#visit:rank:action
+/// Accepts point:rank:action or point#visit:rank:action.
 bool is_fault(std::string_view value) {
   const std::size_t first = value.find(':');
   const std::size_t second = first == std::string_view::npos ? first : value.find(':', first + 1);
@@ -113,7 +113,7 @@ std::vector<std::string> complaints_about(std::span<const std::string_view> envi
       if (auto complaint = complaint_about(*known, value)) complaints.push_back(*std::move(complaint));
       continue;
     }
-    // What they all begin with says nothing about which one was meant.
+    // Compare without the common prefix, which does not help to find the intended name.
     const std::string_view rest = name.substr(kPrefix.size());
     const auto belongs = [&](std::string_view beginning) { return rest.starts_with(beginning); };
     if (std::any_of(std::begin(kOfTests), std::end(kOfTests), belongs)) continue;

@@ -67,7 +67,7 @@ TEST(Variables, AnUnknownOneIsNamedWithTheNearestThatIsKnown) {
   EXPECT_THAT(found[0], AllOf(HasSubstr("ONEHOP_COLOURS"), HasSubstr("onehop help environment")));
 }
 
-/// Rows of tables of the guide whose first cell is a variable of ours.
+/// The rows of the guide's tables whose first cell is one of our variables.
 std::map<std::string, std::string> documented() {
   std::ifstream page(ONEHOP_SOURCES "/docs/guide/groups.md");
   std::map<std::string, std::string> rows;
@@ -91,7 +91,7 @@ TEST(Variables, TheGuideListsExactlyThoseOfTheTableWithTheirReadersAndValues) {
   for (const auto& [name, row] : rows) ADD_FAILURE() << name << " is in docs/guide/groups.md only";
 }
 
-/// In a process of its own, since the variable is read once.
+/// Runs in a separate process, because the variable is read only once.
 #define EXPECT_LOG(variable, value, statement, pattern) \
   EXPECT_EXIT(                                          \
       {                                                 \

@@ -23,7 +23,7 @@ class Writer {
     }
     return *this;
   }
-  /// u32 length, then the bytes.
+  /// Writes a u32 length, then the bytes.
   Writer& put_bytes(std::string_view bytes) {
     put(static_cast<std::uint32_t>(bytes.size()));
     out_.append(bytes);
@@ -40,8 +40,8 @@ class Writer {
   std::string out_;
 };
 
-/// Reads what Writer wrote. Anything that does not fit is Error{protocol} that names `what` and the offset;
-/// nothing is ever read out of bounds, and no allocation is larger than the input.
+/// Reads what Writer wrote. Throws Error{protocol}, which names `what` and the offset, for malformed input.
+/// Never reads out of bounds, and never allocates more than the size of the input.
 class Reader {
  public:
   Reader(std::string_view bytes, std::string_view what) : bytes_(bytes), what_(what) {}
@@ -64,7 +64,7 @@ class Reader {
   }
   [[nodiscard]] std::string_view get_raw(std::size_t size) { return take(size); }
   [[nodiscard]] std::size_t remaining() const { return bytes_.size() - at_; }
-  /// Trailing bytes are an error: formats grow by version, not by accident.
+  /// Throws if bytes remain: formats are extended only by a new version.
   void finish() const {
     if (remaining() != 0) fail(ErrorCode::protocol, "{}: {} unexpected bytes at the end", what_, remaining());
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPUs are too old.
+// The oldest supported compute capability.
 #pragma once
 
 namespace onehop {
 
-/// The compute capability that kernels are built for, times ten; 80 for 8.0.
+/// The lowest compute capability that kernels are built for, times ten: 80 for 8.0.
 inline constexpr int kOldestCapability = 80;
 
 }  // namespace onehop

@@ -19,9 +19,9 @@ constexpr const char* kLibrary = "libcuda.so.1";
 constexpr const char* kControlDevice = "/dev/nvidiactl";
 
 struct Found {
-  std::uint32_t generation = 0;  ///< of forks, at which this was found out
+  std::uint32_t generation = 0;  ///< fork generation of this result
   bool looked = false;
-  const CudaDriver* driver = nullptr;  ///< leaked: calls may come while statics are destroyed
+  const CudaDriver* driver = nullptr;  ///< leaked: calls may occur during static destruction
   std::string why;
 };
 
@@ -33,7 +33,7 @@ Found& found() {
   static auto& instance = *new Found;
   return instance;
 }
-/// What a test put in the driver's place.
+/// The replacement of the driver that a test has installed.
 struct Override {
   bool active = false;
   const CudaDriver* driver = nullptr;
@@ -51,7 +51,7 @@ std::atomic<std::uint64_t>& epoch() {
 
 using GetProcAddress = CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
 
-/// One line for "CUDA is not usable here", from what can be told without it.
+/// Explains in one line why CUDA is not usable, without calling the driver.
 std::string explain_missing(const char* loader_error) {
   const bool control = ::access(kControlDevice, F_OK) == 0;
   const std::string reason = loader_error != nullptr ? loader_error : "no reason given";
@@ -69,7 +69,7 @@ enum class Necessity { required, optional };
 Found look() {
   Found result;
   result.looked = true;
-  // Never closed: its threads and exit handlers would outlive it.
+  // Never closed, because its threads and exit handlers would outlive it.
   void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     result.why = explain_missing(::dlerror());  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
@@ -172,7 +172,7 @@ std::string cuda_error_text(CUresult result) {
   const char* text = nullptr;
   const CudaDriver* driver = nullptr;
   {
-    // Not find_cuda_driver: that may be what is being explained.
+    // find_cuda_driver must not be called here: its own failure may be the one that is described.
     const std::unique_lock lock(found_mutex(), std::try_to_lock);
     if (lock.owns_lock()) driver = replacement().active ? replacement().driver : found().driver;
   }

@@ -15,7 +15,7 @@ namespace {
 using testing::error_of;
 using ::testing::HasSubstr;
 
-/// A machine with two devices, as far as these tests look.
+/// A fake machine with two devices, as far as these tests need it.
 CudaDriver two_devices() {
   CudaDriver fake;
   fake.GetErrorName = [](CUresult result, const char** name) {

@@ -74,7 +74,7 @@ std::string normal_pci_bus_id(std::string id) {
 
 CUcontext cuda_context(DeviceId device) {
   static auto& mutex = *new std::mutex;
-  // By driver as well: tests bring their own.
+  // Keyed by driver as well, because tests install their own.
   static auto& contexts = *new std::map<std::pair<const CudaDriver*, int>, CUcontext>;
   const CudaDriver& driver = cuda_driver();
   const std::lock_guard lock(mutex);

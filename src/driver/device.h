@@ -10,33 +10,34 @@
 
 namespace onehop {
 
-/// How many GPUs this process sees; 0 without a driver.
+/// Number of GPUs visible to this process; 0 without a driver.
 [[nodiscard]] int cuda_device_count() noexcept;
 
-/// Throws Error{invalid_argument} that names the number and the count unless 0 <= device < count, and
-/// Error{unsupported} with the reason where there is no driver.
+/// Throws Error{invalid_argument}, which names the number and the device count, unless 0 <= device < count.
+/// Throws Error{unsupported} with the reason if there is no driver.
 void require_cuda_device(DeviceId device);
 
-/// The driver's handle of a checked device.
+/// Checks the device and returns the driver's handle of it.
 [[nodiscard]] CUdevice cuda_device(DeviceId device);
 [[nodiscard]] int cuda_attribute(DeviceId device, CUdevice_attribute attribute);
-/// The same, or `fallback` where the driver is too old to know the attribute or the device does not answer.
+/// Returns the attribute, or `fallback` if the driver does not know the attribute or the device does not
+/// answer.
 [[nodiscard]] int cuda_attribute_or(DeviceId device, CUdevice_attribute attribute, int fallback) noexcept;
-/// "GPU-" and 32 hex digits in the usual groups: identity across processes, whatever CUDA_VISIBLE_DEVICES
-/// says.
+/// Returns "GPU-" and 32 hex digits in the usual groups: the device's identity across processes, independent
+/// of CUDA_VISIBLE_DEVICES.
 [[nodiscard]] std::string cuda_uuid(DeviceId device);
-/// "00000000:19:00.0", lower case, as NVML writes it.
+/// Returns the PCI bus id in NVML's format, in lower case: "00000000:19:00.0".
 [[nodiscard]] std::string cuda_pci_bus_id(DeviceId device);
-/// Any spelling of a PCI bus id in that form: the driver writes a domain of four digits, NVML one of eight
-/// and upper case.
+/// Converts any spelling of a PCI bus id to that format. The driver writes a domain of four digits; NVML
+/// writes eight digits in upper case.
 [[nodiscard]] std::string normal_pci_bus_id(std::string id);
 
-/// The device's primary context, the one that the CUDA runtime uses too. Retained for the life of the
-/// process: giving it back would destroy the streams and memory of whoever uses the runtime beside us.
+/// The device's primary context, which the CUDA runtime uses too. It is retained for the life of the process:
+/// releasing it would destroy the streams and memory of other users of the runtime in this process.
 /// Thread-safe.
 [[nodiscard]] CUcontext cuda_context(DeviceId device);
 
-/// Makes the device's context current on this thread, and the one before current again at the end.
+/// Makes the device's context current on this thread, and restores the previous one on destruction.
 class CurrentDevice {
  public:
   explicit CurrentDevice(DeviceId device) : CurrentDevice(cuda_context(device)) {}

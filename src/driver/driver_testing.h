@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A machine with GPUs that exists only in a test: tables of CUDA and NVML functions over plain data, which
-// count what is taken and given back.
+// A fake machine with GPUs for tests: tables of CUDA and NVML functions over plain data, which count acquired
+// and released resources.
 #pragma once
 
 #include <fcntl.h>
@@ -37,21 +37,21 @@ struct FakeGpu {
   bool nvml_knows = true;
 };
 
-/// One at a time. The tables may be changed (set a function to nullptr, replace it) as long as the object
-/// lives.
+/// At most one object exists at a time. The tables may be changed (a function replaced or set to nullptr)
+/// during its lifetime.
 class FakeMachine {
  public:
   std::vector<FakeGpu> gpus;
-  /// Functions that fail, by name ("MemCreate", "DeviceGetGpuFabricInfoV"), with the code they fail with.
+  /// Functions that fail, by name ("MemCreate", "DeviceGetGpuFabricInfoV"), with their error codes.
   std::map<std::string, int> failing;
-  std::set<std::pair<int, int>> no_access;   ///< ordered pairs without peer access
-  std::multiset<std::string> calls;          ///< of functions that take or give back, and of NVML queries
+  std::set<std::pair<int, int>> no_access;  ///< ordered pairs without peer access
+  std::multiset<std::string> calls;  ///< calls of functions that acquire or release, and of NVML queries
   std::atomic<std::size_t> allocations = 0;  ///< live handles of cuMemCreate and imports
   std::atomic<std::size_t> reservations = 0;
   std::atomic<std::size_t> mappings = 0;
   std::atomic<std::size_t> plain_memory = 0;  ///< live allocations of cuMemAlloc
-  bool needs_context = false;                 ///< cuMemCreate wants a current context
-  CUmemAllocationProp last_request{};         ///< what cuMemCreate was asked for
+  bool needs_context = false;                 ///< cuMemCreate requires a current context
+  CUmemAllocationProp last_request{};         ///< the last argument of cuMemCreate
   CudaDriver cuda;
   Nvml nvml;
 
@@ -66,7 +66,7 @@ class FakeMachine {
   FakeMachine& operator=(const FakeMachine&) = delete;
 
   [[nodiscard]] std::size_t called(const std::string& name) const { return calls.count(name); }
-  /// Nothing is held any more.
+  /// Whether all resources have been released.
   [[nodiscard]] bool clean() const {
     return allocations == 0 && reservations == 0 && mappings == 0 && plain_memory == 0;
   }
@@ -276,11 +276,11 @@ class FakeMachine {
     };
   }
 
-  std::mutex mutex_;  ///< of `calls`: threads may use one machine
+  std::mutex mutex_;  ///< guards `calls`: threads may share one machine
   CUcontext context_ = nullptr;
 };
 
-/// Makes a machine the one that this process sees, while it lives.
+/// Makes a machine visible to this process for the lifetime of this object.
 struct ScopedMachine {
   explicit ScopedMachine(const FakeMachine& machine) : cuda(&machine.cuda), nvml(&machine.nvml) {}
   ScopedCudaDriver cuda;
@@ -288,7 +288,7 @@ struct ScopedMachine {
 };
 
 /// Four H200 behind an NVSwitch, as in tests/data/topology/h200x4.json: 18 links each, all into the switch.
-/// The fabric handles that the driver offers are not permitted, as on machines without IMEX channels.
+/// The driver offers fabric handles but does not permit them, as on machines without IMEX channels.
 inline void make_h200x4(FakeMachine& machine) {
   constexpr const char* kIdentities[4][2] = {
       {"GPU-3c6ef362-1a00-4b02-8c00-abcdef000200", "00000000:19:00.0"},
@@ -308,7 +308,7 @@ inline void make_h200x4(FakeMachine& machine) {
         {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 1},
         {CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 1},
     };
-    // Each NVSwitch has a PCI function of its own; which link leads to which does not matter.
+    // Each NVSwitch has its own PCI function; which link leads to which is irrelevant.
     for (int link = 0; link < 18; ++link) {
       gpu.links.push_back(
           {kNvmlEnabled, kNvmlLinkEndSwitch, "00000000:0" + std::to_string(link % 4) + ":00.0"});

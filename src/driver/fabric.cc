@@ -17,7 +17,8 @@ std::string uuid_text(const unsigned char (&bytes)[16]) {
   return text;
 }
 
-/// The answer of either version of the query, in the form that is older and has all that is needed.
+/// Calls either version of the query and returns the result in the older format, which contains all that is
+/// needed.
 NvmlResult query(const Nvml& nvml, NvmlDevice device, NvmlFabricInfo& info) {
   if (nvml.DeviceGetGpuFabricInfoV != nullptr) {
     NvmlFabricInfoV2 answer{};

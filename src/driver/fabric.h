@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NVLink fabric: what a device's registration looks like.
+// The registration of a device with the NVLink fabric.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ struct FabricRegistration {
   enum class State : std::uint8_t { unsupported, not_started, in_progress, completed };
   State state = State::unsupported;
   std::string cluster;       ///< uuid without prefix; empty when unsupported
-  std::uint32_t clique = 0;  ///< devices of one cluster and clique reach each other
-  std::string trouble;       ///< why it is not completed with success, one line; empty when it is
+  std::uint32_t clique = 0;  ///< devices of the same cluster and clique can access each other
+  std::string trouble;       ///< why the registration is not completed successfully, one line; empty if it is
 };
 
-/// Asks NVML about the device with this PCI bus id. Never throws for what NVML answers.
+/// Queries NVML about the device with this PCI bus id. Never throws for a result of NVML.
 [[nodiscard]] FabricRegistration fabric_registration(const Nvml& nvml, const std::string& pci_bus_id);
 
 }  // namespace onehop

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 constexpr DeviceId kFirst{0};
 constexpr DeviceId kLast{3};
 
-/// A machine on which fabric handles work, until a test breaks something.
+/// A machine on which fabric handles work unless a test injects a failure.
 class Fabric : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -31,7 +31,7 @@ class Fabric : public ::testing::Test {
     machine_.failing.clear();
   }
 
-  /// Expects a "no" for this reason, remembered, with everything given back.
+  /// Expects a negative, cached result with this reason, and all resources released.
   void expect_no(const std::string& reason) {
     const ScopedMachine scope(machine_);
     const ShareSupport support = fabric_support(kFirst);

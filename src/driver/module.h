@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels, embedded in the program as data (cmake/OnehopCuda.cmake: onehop_device_code).
+// Kernels that are embedded in the program as data (cmake/OnehopCuda.cmake: onehop_device_code).
 #pragma once
 
 #include <map>
@@ -15,17 +15,17 @@
 
 namespace onehop {
 
-/// One embedded fat binary. Thread-safe; loads itself for a device when it is first asked for one of its
-/// kernels there, completely: a module that the driver loaded lazily, while a peer's kernel spins, could
-/// wait for it for ever.
+/// One embedded fat binary. Thread-safe. It is loaded for a device at the first request for one of its
+/// kernels there, and loaded completely: if the driver loaded it lazily while a peer's kernel spins, the load
+/// could block forever.
 class CudaModule {
  public:
   explicit CudaModule(const unsigned char* image) : image_(image) {}
   CudaModule(const CudaModule&) = delete;
   CudaModule& operator=(const CudaModule&) = delete;
 
-  /// The kernel with this extern "C" name, ready to launch in the device's primary context.
-  /// Error{unsupported} when the device is older than what onehop is built for (compute capability 8.0).
+  /// Returns the kernel with this extern "C" name, loaded into the device's primary context. Throws
+  /// Error{unsupported} if the device is older than onehop supports (compute capability 8.0).
   [[nodiscard]] CUfunction function(DeviceId device, const std::string& name);
 
  private:
@@ -35,19 +35,20 @@ class CudaModule {
   std::map<std::pair<CUcontext, std::string>, CUfunction> functions_;
 };
 
-/// How a kernel is launched: `rows` times `grid` blocks of `block` threads.
+/// Launch configuration of a kernel: `rows` times `grid` blocks of `block` threads.
 struct CudaLaunch {
   unsigned grid = 1;
   unsigned rows = 1;
   unsigned block = 1;
   unsigned shared_bytes = 0;
   CUstream stream = nullptr;
-  /// Set up while the kernel before it in the stream still runs (compute capability 9.0 and newer). The
-  /// kernel waits by itself, with griddepcontrol.wait, before it touches memory.
+  /// Programmatic dependent launch (compute capability 9.0 and newer): the kernel may start while its
+  /// predecessor in the stream still runs. The kernel itself executes griddepcontrol.wait before it accesses
+  /// memory.
   bool dependent = false;
 };
 
-/// Launches `function` with the one parameter that all kernels of onehop take, a plain struct passed by
+/// Launches `function` with the single parameter that all kernels of onehop take, a plain struct passed by
 /// value. The device must be current (CurrentDevice).
 template <class Parameter>
 void launch_kernel(const CudaDriver& driver, CUfunction function, const CudaLaunch& launch,

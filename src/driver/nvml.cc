@@ -17,7 +17,7 @@ constexpr const char* kLibrary = "libnvidia-ml.so.1";
 
 struct Found {
   bool looked = false;
-  const Nvml* nvml = nullptr;  ///< leaked: calls may come while statics are destroyed
+  const Nvml* nvml = nullptr;  ///< leaked: calls may occur during static destruction
   std::string why;
 };
 
@@ -41,7 +41,7 @@ enum class Necessity { required, optional };
 Found look() {
   Found result;
   result.looked = true;
-  // Never closed and never shut down: other users of NVML in this process may count on it.
+  // Never closed and never shut down, because other users of NVML in this process may depend on it.
   void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const reason = ::dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread

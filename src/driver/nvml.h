@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVML, NVIDIA's management library, found when the program runs. It knows what CUDA does not tell: NVLinks,
-// the state of the NVLink fabric, MIG. It may be missing where CUDA works (a container without the 'utility'
-// capability); then what it would have told is unknown, and that is never an error.
+// NVML, NVIDIA's management library, loaded at run time. It provides information that CUDA does not: NVLinks,
+// the state of the NVLink fabric, MIG. It may be missing although CUDA works (a container without the
+// 'utility' capability). That information is then unknown, which is never an error.
 #pragma once
 
 #include <string>
 
 namespace onehop {
 
-// The part of NVML's stable binary interface that onehop uses, as its reference describes it (NVML API
-// Reference Guide: "Device Structs", "NvLink Enums", "Device Enums"). CUDA toolkits do not all ship its
-// header.
+// The part of NVML's stable ABI that onehop uses, as documented in the NVML API Reference Guide ("Device
+// Structs", "NvLink Enums", "Device Enums"). Not all CUDA toolkits ship its header.
 
 enum NvmlResult : int {
   kNvmlSuccess = 0,
@@ -27,7 +26,7 @@ using NvmlDevice = struct NvmlDeviceHandle*;
 
 enum NvmlEnableState : int { kNvmlDisabled = 0, kNvmlEnabled = 1 };
 
-/// What is at the other end of an NVLink.
+/// The type of device at the other end of an NVLink.
 enum NvmlLinkEnd : int {
   kNvmlLinkEndGpu = 0,
   kNvmlLinkEndIbmNpu = 1,
@@ -53,7 +52,7 @@ inline constexpr unsigned char kNvmlFabricCompleted = 3;
 
 struct NvmlFabricInfo {
   unsigned char cluster_uuid[16];
-  NvmlResult status;  ///< of the registration; has a meaning only when it is completed
+  NvmlResult status;  ///< status of the registration; meaningful only if it is completed
   unsigned clique_id;
   unsigned char state;
 };
@@ -70,7 +69,7 @@ struct NvmlFabricInfoV2 {
 static_assert(sizeof(NvmlFabricInfoV2) == 36);
 inline constexpr unsigned kNvmlFabricInfoV2 = sizeof(NvmlFabricInfoV2) | 2u << 24;
 
-/// NVML's functions, named as NVML names them without `nvml`. Plain data, so that tests fill one with fakes.
+/// NVML's functions, under their names without `nvml`. Plain data, so that tests can fill a table with fakes.
 struct Nvml {
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a name and a parameter list
 #define ONEHOP_NVML_FUNCTION(name, necessity, result, parameters) result(*name) parameters = nullptr;
@@ -78,14 +77,14 @@ struct Nvml {
 #undef ONEHOP_NVML_FUNCTION
 };
 
-/// NVML, initialised (for the life of the process), or nullptr; then `why` (if given) gets the reason in one
-/// line. Looks once per process. Thread-safe.
+/// Returns NVML, initialized for the life of the process, or nullptr and the reason in one line in `why` (if
+/// given). Searches once per process. Thread-safe.
 [[nodiscard]] const Nvml* find_nvml(std::string* why = nullptr) noexcept;
 
-/// "Not Supported (NVML error 3)".
+/// Returns, for example, "Not Supported (NVML error 3)".
 [[nodiscard]] std::string nvml_error_text(const Nvml& nvml, NvmlResult result);
 
-/// Puts `fake` in NVML's place while it lives. For tests; not while other threads use NVML.
+/// Replaces NVML by `fake` for the lifetime of this object. For tests; not while other threads use NVML.
 class ScopedNvml {
  public:
   explicit ScopedNvml(const Nvml* fake, std::string why = {});

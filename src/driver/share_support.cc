@@ -22,7 +22,8 @@ std::string no_permission_hint(CUresult result) {
 }
 
 std::optional<ShareFailure> try_exchange(DeviceId device, CUmemAllocationHandleType type) {
-  // Without a context, which would take memory of every device that a mere look at the topology asks about.
+  // Try without a context first: creating one takes memory on every device, and probing the topology calls
+  // this for all devices.
   const CudaDriver& driver = cuda_driver();
   auto failure = try_sharing(driver, device, type, ShareTrial::exchange);
   if (failure && failure->result == CUDA_ERROR_INVALID_CONTEXT) {
@@ -72,7 +73,7 @@ struct Answers {
   std::map<std::tuple<std::uint64_t, int, ShareBy>, ShareSupport> known;
 };
 Answers& answers() {
-  static auto& instance = *new Answers;  // leaked: calls may come while statics are destroyed
+  static auto& instance = *new Answers;  // leaked: calls may occur during static destruction
   return instance;
 }
 
@@ -86,8 +87,8 @@ ShareSupport answer(DeviceId device, ShareBy way, const char* what, ShareSupport
   try {
     support = find_out(device);
   } catch (const Error& error) {
-    // Being short of something for a moment says nothing about the device. Nobody needs fabric handles so
-    // much that it would have to be an error.
+    // A temporary lack of resources proves nothing about the device, so the result is not cached. For fabric
+    // handles it is not an error either, because no caller depends on them.
     if (error.code() == ErrorCode::out_of_resources) {
       if (way == ShareBy::fabric) return {false, error.message()};
       throw;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which ways a device's memory can reach other processes. Found out by trying where attributes do not
-// tell. Inside one machine any of them will do, so every "no" is quiet.
+// The handle types by which a device's memory can be shared with other processes. Determined by a trial where
+// attributes are not sufficient. Inside one machine any of them suffices, so a negative result is only logged
+// at debug level.
 #pragma once
 
 #include <string>
@@ -11,25 +12,26 @@ namespace onehop {
 
 struct ShareSupport {
   bool usable = false;
-  std::string reason;  ///< why not, or what makes it usable; one line
+  std::string reason;  ///< why it is not usable, or what makes it usable; one line
 };
 
-// Found out once per device and process, the negative answer too, until forget_share_support. Thread-safe.
-// Error{invalid_argument} for a device that does not exist, Error{unsupported} without a driver,
-// Error{out_of_resources} of descriptor_support where nothing is left to find out with; nothing else is an
-// error.
+// Each function caches its result per device and process, including negative ones, until
+// forget_share_support. Thread-safe. Throws only Error{invalid_argument} for a device that does not exist,
+// Error{unsupported} without a driver, and, in descriptor_support, Error{out_of_resources} if there are not
+// enough resources for the trial.
 
-/// By fabric handles: the driver offers them, NVML says that the device's registration is completed, and a
-/// full cycle of create, export, import and release succeeds. The reason of a yes is the device's place in
-/// the fabric: devices with equal ones can import each other's handles.
+/// Fabric handles: usable if the driver offers them, NVML reports the device's registration as completed, and
+/// a full cycle of create, export, import and release succeeds. If usable, the reason is the device's fabric
+/// location (cluster and clique): devices with the same one can import each other's handles.
 [[nodiscard]] ShareSupport fabric_support(DeviceId device);
-/// By descriptors: the device has virtual memory management, and that cycle succeeds with a descriptor that
-/// is passed through a socket.
+/// Descriptors: usable if the device has virtual memory management, and the same cycle succeeds with a
+/// descriptor that is passed through a socket.
 [[nodiscard]] ShareSupport descriptor_support(DeviceId device);
-/// By CUDA IPC, as the driver's attribute says. Not tried: freeing memory would wait for the whole device.
+/// CUDA IPC: usable according to the driver's attribute. Not tried, because freeing memory would wait for the
+/// whole device.
 [[nodiscard]] ShareSupport ipc_support(DeviceId device);
 
-/// The next question is asked anew.
+/// Clears the cached results.
 void forget_share_support();
 
 }  // namespace onehop

@@ -12,7 +12,7 @@
 namespace onehop {
 namespace {
 
-/// As it goes to another process. Not every kernel passes every descriptor (sandboxes, seccomp filters).
+/// Passes a descriptor through a socket, as to another process. Sandboxes and seccomp filters may prevent it.
 os::UniqueFd pass_through_socket(const os::UniqueFd& descriptor) {
   const auto [from, to] = os::socket_pair();
   const Deadline soon = Deadline::after(Duration{1000});
@@ -25,7 +25,7 @@ os::UniqueFd pass_through_socket(const os::UniqueFd& descriptor) {
   return std::move(received.fd);
 }
 
-/// One run. Whatever was taken and not yet given back is given back by the destructor.
+/// One trial run. The destructor releases everything that is still held.
 class Sharing {
  public:
   Sharing(const CudaDriver& driver, DeviceId device, CUmemAllocationHandleType type)
@@ -50,7 +50,7 @@ class Sharing {
              driver_.MemGetAllocationGranularity(&bytes_, &properties_, CU_MEM_ALLOC_GRANULARITY_MINIMUM)) &&
         create() && exchange() && (trial != ShareTrial::map || map());
     if (!done) return;
-    // The way back is part of what is tried.
+    // The release functions are part of the trial.
     unmap();
     release(imported_);
     release(created_);
@@ -58,7 +58,7 @@ class Sharing {
   [[nodiscard]] const std::optional<ShareFailure>& failure() const { return failure_; }
 
  private:
-  /// Keeps the first failure.
+  /// Records the first failure.
   bool step(const char* call, CUresult result) {
     if (result != CUDA_SUCCESS && !failure_) failure_ = ShareFailure{.call = call, .result = result};
     return result == CUDA_SUCCESS;

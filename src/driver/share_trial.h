@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether memory of a device can really be shared by handles: tried, because attributes do not tell (a driver
-// may offer fabric handles and then not permit them).
+// Tries whether a device's memory can be shared by handles. Attributes do not suffice: a driver may offer
+// fabric handles but not permit them.
 #pragma once
 
 #include <optional>
@@ -15,20 +15,20 @@ namespace onehop {
 struct ShareFailure {
   const char* call = "";
   CUresult result = CUDA_SUCCESS;
-  std::string passing = {};  ///< what the kernel says when it is not the driver that refuses
+  std::string passing = {};  ///< the operating system's error, if the driver did not fail
 
-  /// "cuMemCreate: CUDA_ERROR_NOT_PERMITTED (800): operation not permitted".
+  /// Returns, for example, "cuMemCreate: CUDA_ERROR_NOT_PERMITTED (800): operation not permitted".
   [[nodiscard]] std::string text() const;
 };
 
 enum class ShareTrial {
   exchange,  ///< create, export, pass a descriptor through a socket, import, release
-  map,       ///< the same, and the imported memory is mapped for the device and unmapped
+  map,       ///< exchange, and also map the imported memory for the device and unmap it
 };
 
-/// Shares the smallest piece of `device`'s memory that can be shared with this process itself, by handles of
-/// `type` (POSIX descriptors or fabric handles), and gives everything back, whatever happens. What failed
-/// first, or nothing. Error{out_of_resources} where there are no descriptors left to try with.
+/// Shares an allocation of the minimum size on `device` with this process itself, by handles of `type` (POSIX
+/// descriptors or fabric handles). Always releases everything. Returns the first failure, or nullopt. Throws
+/// Error{out_of_resources} if no descriptors are available.
 [[nodiscard]] std::optional<ShareFailure> try_sharing(const CudaDriver& driver, DeviceId device,
                                                       CUmemAllocationHandleType type, ShareTrial trial);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where symmetric memory comes from. The cold seam between the backends: allocate, export as a handle,
-// import.
+// The interface between symmetric memory and the backends that provide it: allocate, export as a handle,
+// import. Used at set-up only.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace onehop {
 
-/// Memory mapped into this process, its own or a peer's. Unmapped when the last owner lets go.
+/// Memory of this process or of a peer, mapped into this process. Unmapped when its last owner is destroyed.
 class Block {
  public:
   Block() = default;
@@ -25,7 +25,7 @@ class Block {
   [[nodiscard]] virtual std::size_t bytes() const = 0;
 };
 
-/// What carries memory to peers in other processes: a descriptor, bytes, or both.
+/// The handle with which other processes map the memory: a descriptor, bytes, or both.
 struct MemoryHandle {
   os::UniqueFd descriptor{};
   std::string bytes{};
@@ -33,7 +33,7 @@ struct MemoryHandle {
 
 struct Allocation {
   std::shared_ptr<Block> block;
-  MemoryHandle handle;  ///< not needed once the peers have it
+  MemoryHandle handle;  ///< not needed after the peers have received it
 };
 
 class MemoryBackend {
@@ -43,26 +43,28 @@ class MemoryBackend {
   MemoryBackend& operator=(const MemoryBackend&) = delete;
   virtual ~MemoryBackend() = default;
 
-  /// Sizes given to `create` are rounded up to this.
+  /// `create` rounds sizes up to a multiple of this.
   [[nodiscard]] virtual std::size_t granularity() const = 0;
-  /// Zeroed memory of `bytes` rounded up.
+  /// Allocates zeroed memory of `bytes` rounded up.
   [[nodiscard]] virtual Allocation create(std::size_t bytes) const = 0;
-  /// A peer's memory; `bytes` as given to the peer's `create`. Checked before it is believed.
+  /// Maps a peer's memory. `bytes` is the size that the peer passed to `create`; the handle is checked
+  /// against it.
   [[nodiscard]] virtual std::shared_ptr<Block> import(MemoryHandle handle, std::size_t bytes) const = 0;
-  /// Memory that another rank of this process has made: makes it reachable from this rank's device, at the
-  /// address it has already. Thread-safe.
+  /// Makes memory that another rank of this process created accessible from this rank's device, at its
+  /// existing address. Thread-safe.
   virtual void adopt(Block& block) const = 0;
 };
 
-/// Sealed memfds.
+/// Creates a backend of sealed memfds.
 [[nodiscard]] std::unique_ptr<MemoryBackend> make_host_backend();
 
-/// Memory of a GPU that travels in one way, which is not ShareBy::automatic.
-/// `patience`: how long `create` may wait for the device to zero new memory before it is Error{timeout}.
+/// Creates a backend of GPU memory that is shared by one handle type, which must not be ShareBy::automatic.
+/// `patience` is how long `create` may wait for the device to zero new memory before it throws
+/// Error{timeout}.
 ///
-/// posix_fd, fabric: blocks do not wait for work that still uses them when they go. ipc: making and freeing
-/// memory waits for all work on the device; memory that peers still map when its owner lets go is freed by
-/// the owner's process later, when it makes or frees such memory again.
+/// With posix_fd and fabric, destroying a block does not wait for work that still uses it. With ipc,
+/// allocating and freeing memory waits for all work on the device. If peers still map the memory when its
+/// owner destroys the block, the owner's process frees it later, when it next allocates or frees such memory.
 [[nodiscard]] std::unique_ptr<MemoryBackend> make_cuda_backend(DeviceId device, ShareBy share_by,
                                                                Duration patience = kDefaultTimeout);
 

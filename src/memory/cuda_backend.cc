@@ -23,7 +23,7 @@ class CudaBlock final : public Block {
   vmm::Memory memory_;
 };
 
-/// Memory of the driver's virtual memory management, as a descriptor or as a fabric handle.
+/// Memory of the driver's virtual memory management, shared by a descriptor or a fabric handle.
 class CudaBackend final : public MemoryBackend {
  public:
   CudaBackend(DeviceId device, bool fabric, Duration patience)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA lets an owner free its memory only when no peer maps it any more, and does not tell when that is. So a
-// pipe travels with each handle: whoever maps the memory holds the writing end. Once the owner's reading end
-// sees that nobody does, also because a peer died, the memory may be freed.
+// CUDA allows an owner to free its memory only when no peer maps it any more, but does not report when that
+// is the case. Therefore a pipe accompanies each handle, and every process that maps the memory holds its
+// write end. When the owner's read end reports that no write end is open, even because a peer died, the
+// memory may be freed.
 #include "memory/cuda_ipc_backend.h"
 
 #include <fcntl.h>
@@ -27,7 +28,8 @@
 namespace onehop {
 namespace {
 
-// Smaller allocations share blocks of this size, of which peers would then map what is not theirs.
+// Smaller allocations share blocks of this size, so peers would also map memory that is not part of the
+// allocation.
 constexpr std::size_t kGranularity = std::size_t{2} << 20;
 
 struct Pipe {
@@ -56,7 +58,7 @@ class PlainMemory {
   ~PlainMemory() {
     if (at_ == 0) return;
     try {
-      // A forked child has no driver, and nothing to free.
+      // A forked child has no driver and nothing to free.
       if (find_cuda_driver() == nullptr) return;
       const CurrentDevice current(device_);
       check_cuda(cuda_driver().MemFree(at_), "cuMemFree");
@@ -67,7 +69,7 @@ class PlainMemory {
 
   [[nodiscard]] DeviceId device() const { return device_; }
   [[nodiscard]] CUdeviceptr at() const { return at_; }
-  /// It is never freed.
+  /// Leaks the memory: it is never freed.
   void keep() { at_ = 0; }
 
  private:
@@ -75,7 +77,7 @@ class PlainMemory {
   CUdeviceptr at_ = 0;
 };
 
-/// Memory and how to see whether peers map it.
+/// Memory, and the pipe that shows whether peers map it.
 struct Lent {
   PlainMemory memory;
   os::UniqueFd reading;
@@ -86,11 +88,11 @@ struct Lent {
   }
 };
 
-/// What its owners let go while peers still map it.
+/// Memory whose owners have been destroyed while peers still map it.
 class Abandoned {
  public:
   static Abandoned& of_process() {
-    static auto& instance = *new Abandoned;  // leaked: memory may go while statics are destroyed
+    static auto& instance = *new Abandoned;  // leaked: memory may be freed during static destruction
     return instance;
   }
 
@@ -99,7 +101,7 @@ class Abandoned {
     all_.push_back(std::move(lent));
   }
   void free_returned() {
-    std::vector<Lent> returned;  // freed without the lock
+    std::vector<Lent> returned;  // freed after the lock is released
     std::vector<Lent> rest;
     const std::lock_guard lock(mutex_);
     returned.reserve(all_.size());
@@ -141,7 +143,7 @@ class PeersBlock final : public Block {
   [[nodiscard]] std::size_t bytes() const override { return mapping_.bytes(); }
 
  private:
-  // The mapping goes first: then the owner may free.
+  // Destruction order: the mapping is closed before the pipe, because the owner may then free the memory.
   os::UniqueFd writing_;
   os::ForkGuard guard_;
   IpcMapping mapping_;
@@ -161,7 +163,7 @@ class CudaIpcBackend final : public MemoryBackend {
     try {
       vmm::zero_range(memory.at(), rounded, device_, patience_);
     } catch (const Error& error) {
-      // The device still has it in its queue.
+      // The operation is still queued on the device.
       if (error.code() == ErrorCode::timeout) memory.keep();
       throw;
     }
@@ -185,7 +187,8 @@ class CudaIpcBackend final : public MemoryBackend {
   void adopt(Block& block) const override {
     const auto* const own = dynamic_cast<OwnBlock*>(&block);
     require(own != nullptr, "memory that is not a GPU's cannot be shared with device {}", device_.value);
-    // The process's own record of it: whatever else enables access shares it, and its limit.
+    // Use the process-wide cache, because it shares the enabled access, and CUDA's limit, with all other
+    // users.
     if (!PeerAccess::of_process().can_access(device_, own->home()))
       vmm::fail_without_peer(device_, own->home());
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of cuMemAlloc, carried by CUDA IPC: for devices whose memory no descriptor can carry.
+// cuMemAlloc memory shared by CUDA IPC, for devices whose memory cannot be shared by descriptors.
 #pragma once
 
 #include <memory>

@@ -26,7 +26,7 @@ std::unique_ptr<MemoryBackend> make_backend(int device, Duration patience = kDef
   return make_cuda_backend(DeviceId{device}, ShareBy::ipc, patience);
 }
 
-/// What arrives in another process: the pipe's end is a copy, and the handle says that it is not this one's.
+/// The handle as another process receives it: the pipe's end is a copy, and the handle names another process.
 MemoryHandle sent(const MemoryHandle& handle) {
   return {.descriptor = os::UniqueFd(::fcntl(handle.descriptor.get(), F_DUPFD_CLOEXEC, 0)),
           .bytes = from_elsewhere(IpcHandle::from_bytes(handle.bytes)).to_bytes()};

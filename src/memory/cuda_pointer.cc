@@ -33,7 +33,7 @@ MemoryKind kind_of(CUdeviceptr pointer) {
   if (type == CUmemorytype{}) return MemoryKind::host;
   if (attribute<unsigned>(CU_POINTER_ATTRIBUTE_IS_MANAGED, pointer, 0) != 0) return MemoryKind::managed;
   if (type == CU_MEMORYTYPE_HOST) return MemoryKind::pinned_host;
-  // Before VMM: pools are made of it.
+  // Test for a pool before VMM, because pools consist of VMM memory.
   if (attribute<CUmemoryPool>(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, pointer, nullptr) != nullptr)
     return MemoryKind::pool;
   if (attribute<int>(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, pointer, 0) != 0)
@@ -93,7 +93,7 @@ IpcHandle locate(const void* pointer, std::size_t bytes, DeviceId home) {
 bool still_there(const IpcHandle& place) {
   std::optional<CurrentDevice> current;
   borrow_context(current);
-  // 0 is no id: what the driver gives none to cannot be told from what comes after it.
+  // 0 is not an id: memory without one cannot be distinguished from later memory at the same address.
   return place.allocation != 0 &&
          attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, place.address, 0) == place.allocation;
 }
@@ -102,7 +102,8 @@ DeviceId confirm(const IpcHandle& place) {
   std::optional<CurrentDevice> current;
   borrow_context(current);
   const int home = home_of(place.address);
-  // A range is asked for in the context that it belongs to: in another device's the driver does not know it.
+  // Query the range in the context that it belongs to: in another device's context the driver does not know
+  // it.
   if (home >= 0) current.emplace(DeviceId{home});
   const std::optional<Range> range = range_around(place.address);
   const auto id = attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, place.address, 0);

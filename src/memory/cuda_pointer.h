@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver knows about a pointer, whoever allocated what it points to.
+// The driver's information about a pointer, for memory of any allocator.
 #pragma once
 
 #include <array>
@@ -19,14 +19,17 @@ namespace onehop::cuda_pointer {
   return reinterpret_cast<CUdeviceptr>(pointer);
 }
 
-/// Some context for questions about pointers: on a thread that has none the driver may refuse them. Only one
-/// that exists already, since making one takes hundreds of megabytes of a device this process may not use.
+/// Makes some existing context current for queries about pointers, which the driver may reject on a thread
+/// without one. Never creates a context: that takes hundreds of megabytes on a device that this process may
+/// not use.
 void borrow_context(std::optional<CurrentDevice>& current);
 
-/// How the driver says that it has no answer about a pointer, as opposed to being broken.
+/// Whether a result means that the driver does not know the pointer or attribute, as opposed to a driver
+/// failure.
 [[nodiscard]] bool no_answer(CUresult result);
 
-/// An attribute of a pointer; `otherwise` when the driver does not know the pointer or the attribute.
+/// Returns an attribute of a pointer, or `otherwise` if the driver does not know the pointer or the
+/// attribute.
 template <class T>
 [[nodiscard]] T attribute(CUpointer_attribute which, CUdeviceptr pointer, T otherwise) {
   T value{};
@@ -42,25 +45,25 @@ struct Range {
   CUdeviceptr begin = 0;
   std::size_t bytes = 0;
 };
-/// Of the allocation around `pointer`, asked for in the context that it belongs to.
+/// Returns the range of the allocation that contains `pointer`. The allocation's context must be current.
 [[nodiscard]] std::optional<Range> range_around(CUdeviceptr pointer);
 
-/// The device that the memory is on; -1 when the driver does not know.
+/// Returns the device of the memory; -1 if the driver does not know it.
 [[nodiscard]] int home_of(CUdeviceptr pointer);
 
-/// As handles carry it.
+/// The device's UUID in the format of handles.
 [[nodiscard]] std::array<std::uint8_t, 16> uuid_of(DeviceId device);
 
-/// Where memory of this process lies: a handle without the driver's part of it. Error{invalid_argument}
-/// unless all of it lies in one allocation of `home`.
+/// Describes memory of this process as a handle without the driver's part. Throws Error{invalid_argument}
+/// unless all of it lies in one allocation on `home`.
 [[nodiscard]] IpcHandle locate(const void* pointer, std::size_t bytes, DeviceId home);
 
-/// Whether memory of this process is still the allocation that `place` was made of. Its addresses may have
-/// been given to another since; the driver's ids are never used again. One question to the driver.
+/// Whether the memory of this process is still the allocation that `place` describes. Its address may have
+/// been reused since, but the driver never reuses allocation ids. Makes one driver query.
 [[nodiscard]] bool still_there(const IpcHandle& place);
 
-/// The device of memory of this very process. Nothing of the handle is believed that the driver does not
-/// confirm: Error{invalid_argument}.
+/// Returns the device of a handle that this process exported. Checks all fields with the driver and throws
+/// Error{invalid_argument} if they do not match.
 [[nodiscard]] DeviceId confirm(const IpcHandle& place);
 
 }  // namespace onehop::cuda_pointer

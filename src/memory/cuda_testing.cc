@@ -90,8 +90,7 @@ void FakeCuda::fill_devices() {
     const bool was = self.enabled_.erase({self.current_device(), other}) != 0;
     return was ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
   };
-  // What a group asks for once its memory is mapped everywhere, and before its kernels, which nobody could
-  // fake.
+  // Called by a group after its memory is mapped everywhere and before its kernels, which cannot be faked.
   table_.MemHostAlloc = [](void**, std::size_t, unsigned) { return CUDA_ERROR_NOT_SUPPORTED; };
   table_.CtxSynchronize = [] { return CUDA_SUCCESS; };
   table_.StreamCreate = [](CUstream* stream, unsigned) {

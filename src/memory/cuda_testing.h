@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA driver for tests: memory of a few devices that are not there, backed by memfds, so that what is
-// written through one mapping is read through another, also in another process. It counts what lives, notes
-// what a driver would punish, and fails any chosen call. NVML knows of them that they are registered with a
-// fabric.
+// A fake CUDA driver for tests. Memory of a few fake devices is backed by memfds, so that data written
+// through one mapping is visible through another, also in another process. The fake counts live objects,
+// records misuse that a real driver would punish, and can fail any call. Its NVML reports the devices as
+// registered with a fabric.
 #pragma once
 
 #include <fcntl.h>
@@ -33,28 +33,28 @@ class FakeCuda {
   static constexpr std::size_t kGranularity = std::size_t{2} << 20;
 
   int devices = 2;
-  bool peers = true;        ///< whether devices reach each other
+  bool peers = true;        ///< whether devices can access each other
   bool busy = false;        ///< streams never finish
   bool capturing = false;   ///< streams are captured in a graph
   bool fabric = false;      ///< whether fabric handles are permitted
   bool passable = true;     ///< whether descriptors can be imported
-  bool ipc_capable = true;  ///< whether CUDA IPC can carry memory of cuMemAlloc
+  bool ipc_capable = true;  ///< whether CUDA IPC can share cuMemAlloc memory
   unsigned char fabric_state = kNvmlFabricCompleted;
-  std::map<int, int> attribute;  ///< answers other than 1
+  std::map<int, int> attribute;  ///< attribute values other than 1
 
   FakeCuda();
   ~FakeCuda() { current_ = nullptr; }
   FakeCuda(const FakeCuda&) = delete;
   FakeCuda& operator=(const FakeCuda&) = delete;
 
-  /// The `n`th call from now that makes or asks for something fails; 0: none does.
+  /// Makes the `n`th call from now that creates or queries something fail; 0: none.
   void fail_call(int n) {
     fail_at_ = n == 0 ? 0 : calls_ + n;
     failed_.clear();
   }
-  /// The name of the call that failed since, or empty.
+  /// The name of the call that has failed since then, or empty.
   [[nodiscard]] const std::string& failed() const { return failed_; }
-  /// Memory that the driver is to know. Its addresses cannot be read or written.
+  /// Memory that the fake driver knows. Its addresses cannot be accessed.
   struct Memory {
     std::size_t bytes = kGranularity;
     int device = 0;
@@ -62,12 +62,12 @@ class FakeCuda {
     bool managed = false;
     bool pool = false;
     bool vmm = false;
-    bool exportable = true;  ///< as a descriptor, where it is of VMM
+    bool exportable = true;  ///< VMM memory: can be exported as a descriptor
     bool ipc = true;
     unsigned long long id = 0;
-    CUdeviceptr opened_from = 0;  ///< of a peer's memory, opened: the address it stands for
-    int backing = -1;             ///< of cuMemAlloc: the memfd that is mapped at its address
-    std::set<int> access{};       ///< devices that it was granted to, where it is of VMM
+    CUdeviceptr opened_from = 0;  ///< opened memory of a peer: the peer's address
+    int backing = -1;             ///< cuMemAlloc memory: the memfd that is mapped at its address
+    std::set<int> access{};       ///< VMM memory: devices with access
   };
   std::byte* add_memory(Memory memory) {
     const CUdeviceptr at = next_address_;
@@ -76,40 +76,40 @@ class FakeCuda {
     memory_[at] = memory;
     return reinterpret_cast<std::byte*>(at);
   }
-  /// Memory at a place of one's own, also other memory where there was some before.
+  /// Adds memory at a given address, which may replace previous memory there.
   void reuse_address(const std::byte* at, Memory memory) {
     if (memory.id == 0) memory.id = ++last_id_;
     memory_[reinterpret_cast<CUdeviceptr>(at)] = memory;
   }
   void remove_memory(const std::byte* at) { memory_.erase(reinterpret_cast<CUdeviceptr>(at)); }
-  /// How many allocations of peers are open, and how often one was opened.
+  /// The number of open allocations of peers; openings() counts all calls that opened one.
   [[nodiscard]] std::size_t opened() const {
     std::size_t count = 0;
     for (const auto& [at, each] : memory_) count += each.opened_from != 0 ? 1 : 0;
     return count;
   }
   [[nodiscard]] int openings() const { return openings_; }
-  /// Pairs (device, peer) of which the first was let into the second's memory.
+  /// Pairs (device, peer) for which the device has been given access to the peer's memory.
   [[nodiscard]] const std::set<std::pair<int, int>>& enabled() const { return enabled_; }
-  /// Which device is current on the calling thread; -1: none.
+  /// The device whose context is current; -1: none.
   [[nodiscard]] int current_device() const {
     return static_cast<int>(reinterpret_cast<std::uintptr_t>(context_)) - 1;
   }
 
-  /// What lives: handles, address ranges, mappings, memory of cuMemAlloc, streams.
+  /// Number of live objects: handles, address ranges, mappings, cuMemAlloc memory, streams.
   [[nodiscard]] std::size_t living() const {
     return physical_.size() + ranges_.size() + mapped_.size() + allocated() +
            static_cast<std::size_t>(streams_);
   }
-  /// Memory of cuMemAlloc that is not freed.
+  /// Number of live allocations of cuMemAlloc.
   [[nodiscard]] std::size_t allocated() const {
     std::size_t count = 0;
     for (const auto& [at, each] : memory_) count += each.backing >= 0 && each.opened_from == 0 ? 1 : 0;
     return count;
   }
-  /// What was done in the wrong order.
+  /// Operations that were made in a wrong order.
   [[nodiscard]] const std::vector<std::string>& wrongs() const { return wrongs_; }
-  /// The devices that may reach the mapping at `data`.
+  /// The devices with access to the mapping at `data`.
   [[nodiscard]] std::set<int> access(const void* data) const {
     const auto at = mapped_.find(reinterpret_cast<CUdeviceptr>(data));
     if (at != mapped_.end()) return at->second.access;
@@ -117,10 +117,10 @@ class FakeCuda {
     return known == memory_.end() ? std::set<int>{} : known->second.access;
   }
   [[nodiscard]] const CUmemAllocationProp& last_request() const { return last_request_; }
-  /// How often memory was made, and how often NVML was asked about the fabric.
+  /// Number of allocations, and number of NVML queries about the fabric.
   [[nodiscard]] int creations() const { return creations_; }
   [[nodiscard]] int fabric_queries() const { return fabric_queries_; }
-  /// How often the driver was asked for attributes of a pointer together.
+  /// Number of cuPointerGetAttributes calls.
   [[nodiscard]] int pointer_queries() const { return pointer_queries_; }
 
  private:
@@ -137,7 +137,7 @@ class FakeCuda {
     std::set<int> access;
   };
 
-  /// Where memory lies for other processes, in handles that are bytes.
+  /// The location of memory in handles that consist of bytes, for other processes.
   struct Foreign {
     ino_t number = 0;
     pid_t process = 0;
@@ -151,7 +151,7 @@ class FakeCuda {
       return number_of(opened.get()) == number ? std::move(opened) : os::UniqueFd();
     }
   };
-  /// Memory that a FakeCuda of another process has made.
+  /// Registers memory that a FakeCuda of another process created.
   void adopt_foreign(int fd, CUmemAllocationHandleType type) {
     char name[64] = {};
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
@@ -188,7 +188,7 @@ class FakeCuda {
   void fill_pointers();
   void fill_ipc();
   void fill_nvml();
-  /// The memory that `at` lies in.
+  /// Finds the memory that contains `at`.
   [[nodiscard]] std::map<CUdeviceptr, Memory>::iterator find(CUdeviceptr at) {
     auto found = memory_.upper_bound(at);
     if (found == memory_.begin()) return memory_.end();
@@ -224,20 +224,20 @@ class FakeCuda {
   int openings_ = 0;
 };
 
-// For the files that fill the tables: lambdas become the driver's functions, and a call that may fail starts with
+// For the files that fill the tables: lambdas become the driver's functions. A call that may fail begins with
 // a step.
 #define ONEHOP_FAKE_STEP(name) \
   FakeCuda& self = *current_;  \
   if (self.step(name) != CUDA_SUCCESS) return CUDA_ERROR_UNKNOWN
 
-/// As if another process had made it.
+/// Returns the handle as if another process had created it.
 [[nodiscard]] inline IpcHandle from_elsewhere(IpcHandle handle) {
   handle.process[0] ^= 1;
   return handle;
 }
 
-/// Fails every call that `action` makes, one after the other: each is an error of one line, or is done
-/// without, and leaves what lived before and nothing else.
+/// Makes each driver call of `action` fail in turn. Expects that each failure either becomes a one-line error
+/// or is handled without one, and that only the previously live objects remain.
 void fail_each_call(FakeCuda& cuda, const std::function<void()>& action);
 
 }  // namespace onehop

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pointer points to, memory of cuMemAlloc, and CUDA IPC.
+// Pointer queries, cuMemAlloc memory, and CUDA IPC.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Virtual memory management: physical memory, address ranges, and the handles that travel.
+// Virtual memory management: physical memory, address ranges, and shareable handles.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ void FakeCuda::fill_memory() {
     if ((wanted->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !self.fabric)
       return CUDA_ERROR_NOT_PERMITTED;
     if (bytes % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
-    os::UniqueFd fd(::memfd_create("fake-gpu", 0));  // not close-on-exec: the driver does not promise it
+    os::UniqueFd fd(::memfd_create("fake-gpu", 0));  // not close-on-exec, which the driver does not guarantee
     if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
     const std::vector<unsigned char> garbage(bytes, 0xab);
     if (::pwrite(fd.get(), garbage.data(), bytes, 0) < 0) return CUDA_ERROR_OUT_OF_MEMORY;

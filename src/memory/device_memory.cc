@@ -12,7 +12,7 @@ namespace {
 constexpr auto kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 constexpr auto kFabric = CU_MEM_HANDLE_TYPE_FABRIC;
 
-/// How memory shall be able to travel: a set of the driver's bits.
+/// Returns the handle types that the memory must support: a set of the driver's bits.
 CUmemAllocationHandleType handle_types(ShareBy share_by, DeviceId device) {
   switch (share_by) {
     case ShareBy::posix_fd:
@@ -28,7 +28,8 @@ CUmemAllocationHandleType handle_types(ShareBy share_by, DeviceId device) {
     case ShareBy::automatic:
       break;
   }
-  // Descriptors in any case. Asking for fabric handles where they are not permitted would cost the memory.
+  // Always include descriptors. The allocation would fail if it requested fabric handles that are not
+  // permitted.
   return fabric_support(device).usable ? static_cast<CUmemAllocationHandleType>(kDescriptor | kFabric)
                                        : kDescriptor;
 }

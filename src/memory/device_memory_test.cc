@@ -98,7 +98,7 @@ TEST(DeviceMemory, TravelsBothWaysByItselfWhereFabricHandlesWork) {
 TEST(DeviceMemory, ANoAboutTheFabricIsForgottenByAReset) {
   FakeCuda cuda;
   (void)DeviceMemory::create(DeviceId{0}, 10);
-  cuda.fabric = true;  // somebody has started IMEX
+  cuda.fabric = true;  // IMEX has been started
   (void)DeviceMemory::create(DeviceId{0}, 10);
   EXPECT_EQ(cuda.last_request().requestedHandleTypes, kDescriptor) << "found out once";
   PeerAccess::of_process().reset(cuda.devices);
@@ -114,7 +114,7 @@ TEST(DeviceMemory, IsNotForCudaIpc) {
   EXPECT_THAT(error.message(), HasSubstr("see export_ipc"));
 }
 
-/// Memory as made by default has a descriptor and nothing else.
+/// By default memory has a descriptor and no fabric handle.
 void expect_descriptor_only(const FakeCuda& cuda) {
   const DeviceMemory memory = DeviceMemory::create(DeviceId{0}, 10);
   EXPECT_EQ(cuda.last_request().requestedHandleTypes, kDescriptor);
@@ -171,7 +171,7 @@ TEST(DeviceMemory, OfADeviceThatThisProcessDoesNotSeeCanBeImported) {
   const DeviceMemory mine = DeviceMemory::create(DeviceId{3}, 1);
   const os::UniqueFd fd(mine.export_fd());
   cuda.devices = 1;
-  cuda.peers = false;  // nobody may be asked about device 3
+  cuda.peers = false;  // device 3 must not be queried
   const DeviceMemory theirs = DeviceMemory::import_fd(fd.get(), 1, DeviceId{0});
   EXPECT_THAT(cuda.access(theirs.data()), ElementsAre(0));
 }

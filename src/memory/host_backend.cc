@@ -35,7 +35,7 @@ class HostBackend final : public MemoryBackend {
         os::Mapping::map_shared(handle.descriptor.get(), rounded, "a peer's symmetric memory"));
   }
 
-  void adopt(Block&) const override {}  // one address space, and no device that would have to be told
+  void adopt(Block&) const override {}  // one address space, and no device that needs a grant
 
  private:
   [[nodiscard]] std::size_t round_up(std::size_t bytes) const {

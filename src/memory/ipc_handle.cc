@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of sharing that asks no driver: names, and the format in which handles travel.
+// The part of memory sharing that needs no driver: names, and the byte format of handles.
 #include <algorithm>
 
 #include "onehop/device_memory.h"

@@ -17,7 +17,7 @@
 namespace onehop {
 namespace {
 
-/// What to do about memory that CUDA IPC cannot carry.
+/// Suggests an alternative for memory that CUDA IPC cannot share.
 const char* remedy(MemoryKind kind) {
   switch (kind) {
     case MemoryKind::host:
@@ -37,7 +37,7 @@ const char* remedy(MemoryKind kind) {
   }
 }
 
-/// The device with this UUID, if this process sees it.
+/// Returns the device with this UUID if it is visible to this process.
 std::optional<DeviceId> find_device(const std::array<std::uint8_t, 16>& uuid) {
   for (int i = 0; i < cuda_device_count(); ++i) {
     if (cuda_pointer::uuid_of(DeviceId{i}) == uuid) return DeviceId{i};
@@ -45,7 +45,7 @@ std::optional<DeviceId> find_device(const std::array<std::uint8_t, 16>& uuid) {
   return std::nullopt;
 }
 
-/// Which allocation of which process, and for which device it was opened.
+/// Identifies an allocation by process and id, and the device for which it was opened.
 using Key = std::tuple<std::array<std::uint8_t, 16>, std::uint64_t, std::array<std::uint8_t, 64>, int>;
 struct Opened {
   CUdeviceptr base = 0;
@@ -56,7 +56,7 @@ struct Table {
   std::map<Key, Opened> opened;
 };
 Table& table() {
-  static auto& instance = *new Table;  // leaked: mappings may go while statics are destroyed
+  static auto& instance = *new Table;  // leaked: mappings may be destroyed during static destruction
   return instance;
 }
 
@@ -66,7 +66,7 @@ class Use {
   Use(const IpcHandle& handle, DeviceId device)
       : key_(handle.process, handle.allocation, handle.handle, device.value) {
     Table& all = table();
-    // Held while the driver opens and closes, so that no second opening comes in between.
+    // Held while the driver opens and closes, so that an allocation is never opened twice.
     const std::lock_guard lock(all.mutex);
     const auto at = all.opened.try_emplace(key_).first;
     try {
@@ -110,7 +110,7 @@ class Use {
       const CurrentDevice current(device);
       check_cuda(cuda_driver().IpcCloseMemHandle(base), "cuIpcCloseMemHandle");
     } catch (const std::exception& error) {
-      // A forked child, or a driver that is gone: there is nothing left to close.
+      // In a forked child, or without the driver, nothing remains to be closed.
       log::debug("closing another process's memory: {}", error.what());
     }
   }
@@ -119,10 +119,10 @@ class Use {
   CUdeviceptr base_ = 0;
 };
 
-/// Memory of this very process, which CUDA IPC refuses to open.
+/// Memory of this process itself, which CUDA IPC refuses to open.
 std::byte* own_memory(const IpcHandle& handle, DeviceId for_device) {
   const DeviceId home = cuda_pointer::confirm(handle);
-  // The process's own record of it: whatever else enables access (or has) shares it, and its limit.
+  // Use the process-wide cache, because it shares the enabled access, and CUDA's limit, with all other users.
   if (!PeerAccess::of_process().can_access(for_device, home)) vmm::fail_without_peer(for_device, home);
   return to_pointer<std::byte>(handle.address + handle.offset);
 }
@@ -164,11 +164,11 @@ IpcMapping IpcMapping::open(const IpcHandle& handle, DeviceId for_device) {
           handle.offset, handle.allocation_bytes);
   if (handle.process == os::process_id()) return {nullptr, own_memory(handle, for_device), handle.bytes};
 
-  // A device hidden by CUDA_VISIBLE_DEVICES can be reached all the same; then the driver has the last word.
+  // A device that CUDA_VISIBLE_DEVICES hides may still be accessible; the driver then decides.
   if (const std::optional<DeviceId> home = find_device(handle.device)) vmm::require_peer(for_device, *home);
   auto use = std::make_shared<const Use>(handle, for_device);
   const CurrentDevice current(for_device);
-  // What the peer says of its sizes is checked before anything relies on it.
+  // Check the sizes in the peer's handle before they are used.
   if (const std::optional<cuda_pointer::Range> range = cuda_pointer::range_around(use->base())) {
     if (handle.allocation_bytes > range->begin + range->bytes - use->base()) {
       fail(ErrorCode::protocol, "IPC handle: it names an allocation of {} bytes, but the driver opened {}",

@@ -118,7 +118,7 @@ TEST(IpcMapping, OfThisProcessSharesTheRecordOfPeerAccess) {
   FakeCuda cuda;
   const IpcHandle handle = export_ipc(cuda.add_memory({.device = 0}), 8);
   EXPECT_TRUE(PeerAccess::of_process().can_access(DeviceId{1}, DeviceId{0}));
-  cuda.peers = false;  // the driver is not asked again
+  cuda.peers = false;  // the driver is not queried again
   EXPECT_NO_THROW((void)IpcMapping::open(handle, DeviceId{1}));
 }
 

@@ -10,7 +10,7 @@ namespace onehop {
 namespace {
 
 constexpr int kPeersPerDevice = 8;  // CUDA's limit
-constexpr int kMostDevices = 1024;  // beyond any machine; the cache has an entry per pair
+constexpr int kMostDevices = 1024;  // more than any machine has; the cache has an entry per pair
 
 void set_pool_access(CUmemoryPool pool, DeviceId peer) {
   CUmemAccessDesc grant{};
@@ -26,7 +26,7 @@ void set_pool_access(CUmemoryPool pool, DeviceId peer) {
 }  // namespace
 
 PeerAccess& PeerAccess::of_process() {
-  static auto& instance = *new PeerAccess;  // leaked: calls may come while statics are destroyed
+  static auto& instance = *new PeerAccess;  // leaked: calls may occur during static destruction
   return instance;
 }
 
@@ -60,13 +60,13 @@ int PeerAccess::count_devices() const {
     states_.clear();
     if (counts_devices_) device_count_ = -1;
   }
-  // Without a driver there is nothing to remember: it is looked for again after a fork.
+  // Without a driver the count is not cached, because the driver is searched again after a fork.
   if (device_count_ < 0 && find_cuda_driver() != nullptr) device_count_ = cuda_device_count();
   return device_count_ < 0 ? 0 : device_count_;
 }
 
 void PeerAccess::check_pair(DeviceId device, DeviceId peer) const {
-  (void)cuda_driver();  // its reason says more than "sees 0 GPUs"
+  (void)cuda_driver();  // its error is more informative than "sees 0 GPUs"
   const int count = count_devices();
   for (const DeviceId each : {device, peer}) {
     require(each.value >= 0 && each.value < count,
@@ -130,7 +130,7 @@ void PeerAccess::disable(DeviceId device, DeviceId peer) {
   const std::lock_guard lock(mutex_);
   check_pair(device, peer);
   require(device != peer, "device {}'s access to its own memory cannot be taken back", device.value);
-  // Without asking the driver: contexts cost memory, and what others enabled is theirs to take back.
+  // Do not query the driver: contexts take memory, and access that others enabled is theirs to disable.
   if (known(device, peer) != State::enabled) return;
   const auto call = cuda_driver().CtxDisablePeerAccess;
   if (call == nullptr) {
@@ -141,7 +141,7 @@ void PeerAccess::disable(DeviceId device, DeviceId peer) {
   CUcontext theirs = cuda_context(peer);
   const CurrentDevice current(device);
   const CUresult result = call(theirs);
-  // By another library in the program, or by cudaDeviceReset.
+  // Another library in the program, or cudaDeviceReset, may have disabled it.
   const bool gone_already = result == CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
   if (result != CUDA_SUCCESS && !gone_already) {
     fail_cuda(result, fmt::format("taking back device {}'s access to device {} (cuCtxDisablePeerAccess)",
@@ -153,7 +153,7 @@ void PeerAccess::disable(DeviceId device, DeviceId peer) {
 void PeerAccess::grant_pool_access(DeviceId owner, DeviceId peer) {
   const std::lock_guard lock(mutex_);
   check_pair(peer, owner);
-  if (owner == peer) return;  // has it from the start
+  if (owner == peer) return;  // access to its own memory always exists
   if (!is_possible(peer, owner)) {
     fail(ErrorCode::unsupported,
          "device {} cannot be given access to the memory pool of device {}: the driver allows no peer access "
@@ -177,7 +177,7 @@ PairAttributes PeerAccess::pair_attributes(DeviceId device, DeviceId peer) const
     const std::lock_guard lock(mutex_);
     check_pair(device, peer);
   }
-  // The driver refuses to be asked about a device and itself.
+  // The driver rejects the query for a device and itself.
   if (device == peer)
     return {.access = true, .performance_rank = 0, .native_atomics = true, .array_access = true};
   const auto ask = [&](CUdevice_P2PAttribute attribute) {

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr int kDevices = 3;
 
-/// What the fake driver was asked for and answers. Contexts are device numbers + 1.
+/// Records the calls of the fake driver and sets its results. Contexts are device numbers + 1.
 struct Machine {
   std::map<std::pair<int, int>, int> asked;
   std::map<std::pair<int, int>, int> enabled;
@@ -150,7 +150,7 @@ TEST_F(PeerAccessTest, ADeviceReachesItselfWithoutTheDriver) {
 }
 
 TEST_F(PeerAccessTest, EnabledByOthersIsSuccess) {
-  machine_.enabled[{0, 1}] = 1;  // the fake answers ALREADY_ENABLED from here on
+  machine_.enabled[{0, 1}] = 1;  // the fake returns ALREADY_ENABLED from now on
   EXPECT_TRUE(access_.can_access(kZero, kOne));
 }
 
@@ -187,7 +187,7 @@ TEST_F(PeerAccessTest, TooManyPeersIsAClearErrorAndNotRemembered) {
   EXPECT_EQ(error.code(), ErrorCode::out_of_resources);
   EXPECT_THAT(error.message(), HasSubstr("device 0 cannot be given access to device 2"));
   EXPECT_THAT(error.message(), HasSubstr("at most 8 peers"));
-  machine_.enable_result = CUDA_SUCCESS;  // another peer was disabled
+  machine_.enable_result = CUDA_SUCCESS;  // another peer has been disabled
   EXPECT_TRUE(access_.can_access(kZero, kTwo));
 }
 

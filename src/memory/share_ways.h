@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank tells the others of how its GPU's memory can reach them.
+// The handle types by which a rank can share its GPU's memory, as sent to the other ranks.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,11 @@
 
 namespace onehop {
 
-/// A set of ways: ShareBy `way` is bit `way`.
+/// A set of handle types: bit n stands for the ShareBy with value n.
 struct ShareWays {
   std::uint8_t usable = 0;
-  std::string fabric{};  ///< where in the fabric the device is: handles reach devices of the same place only
+  /// The device's cluster and clique: fabric handles work only between devices with the same ones.
+  std::string fabric{};
 
   [[nodiscard]] bool has(ShareBy way) const { return (usable >> static_cast<unsigned>(way) & 1U) != 0; }
   void add(ShareBy way) { usable = static_cast<std::uint8_t>(usable | 1U << static_cast<unsigned>(way)); }
@@ -20,8 +21,8 @@ struct ShareWays {
   bool operator==(const ShareWays&) const = default;
 };
 
-/// What works for memory of `device`, as far as `wanted` is concerned: all ways for ShareBy::automatic.
-/// Error{unsupported} when `wanted` names one that does not work, with the reason.
+/// Returns the handle types that work for memory of `device`: all of them for ShareBy::automatic, otherwise
+/// only `wanted`. Throws Error{unsupported} with the reason if `wanted` names a type that does not work.
 [[nodiscard]] ShareWays share_ways(DeviceId device, ShareBy wanted);
 
 }  // namespace onehop

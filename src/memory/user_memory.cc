@@ -11,7 +11,7 @@
 namespace onehop {
 namespace {
 
-/// Memory at its own addresses, kept mapped by whatever `owner` is.
+/// Memory at its existing address, kept mapped by `owner`.
 class BorrowedBlock final : public Block {
  public:
   BorrowedBlock(std::byte* data, std::size_t bytes, std::shared_ptr<const void> owner)

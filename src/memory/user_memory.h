@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a GPU that the user of the library has allocated, mapped by peers.
+// GPU memory that was allocated by the user of the library and is mapped by peers.
 #pragma once
 
 #include <cstddef>
@@ -15,28 +15,28 @@
 
 namespace onehop {
 
-/// How peers find it: plain data that travels.
+/// Plain data with which peers find the memory.
 struct UserMemory {
-  IpcHandle place;  ///< the driver's part of it is empty where a descriptor carries the memory
+  IpcHandle place;  ///< the driver's part is empty if a descriptor shares the memory
   bool has_descriptor = false;
 };
 
 struct SharedUserMemory {
   UserMemory memory;
-  os::UniqueFd descriptor;  ///< if it has one; not needed once peers have it
+  os::UniqueFd descriptor;  ///< if it has one; not needed after the peers have received it
 };
 
-/// Memory of cudaMalloc goes by CUDA IPC, memory of cuMemCreate by a descriptor. It must lie in one
-/// allocation and on `device`. Error{invalid_argument} says what it is otherwise, and what to use instead.
+/// Shares cudaMalloc memory by CUDA IPC and cuMemCreate memory by a descriptor. The memory must lie in one
+/// allocation on `device`. Otherwise throws Error{invalid_argument}, which names the kind of memory and an
+/// alternative.
 [[nodiscard]] SharedUserMemory share_user_memory(const void* data, std::size_t bytes, DeviceId device);
 
-/// A peer's, or another rank's of this process, reachable from `for_device`; the block is what was shared,
-/// and no more. The peer keeps it allocated.
+/// Maps memory of a peer, or of another rank of this process, for access from `for_device`. The block covers
+/// exactly the shared bytes. The peer must keep the memory allocated.
 [[nodiscard]] std::shared_ptr<Block> map_user_memory(const UserMemory& memory, os::UniqueFd descriptor,
                                                      DeviceId for_device);
 
-/// Whether memory that this process has shared is still the allocation that it was. One question to the
-/// driver.
+/// Whether memory that this process has shared is still the same allocation. Makes one driver query.
 [[nodiscard]] bool still_there(const UserMemory& memory);
 
 }  // namespace onehop

@@ -17,7 +17,7 @@ constexpr std::size_t kBytes = FakeCuda::kGranularity;
 constexpr DeviceId kHere{0};
 constexpr DeviceId kPeer{1};
 
-/// As if another process had shared it.
+/// Returns the memory as if another process had shared it.
 UserMemory from_elsewhere(UserMemory memory) {
   memory.place = from_elsewhere(memory.place);
   return memory;

@@ -9,15 +9,15 @@
 namespace onehop {
 namespace {
 
-/// What the driver says of the allocation around a pointer.
+/// The driver's information about the allocation that contains a pointer.
 struct Answer {
-  CUmemorytype type{};  ///< 0: it does not know the pointer
+  CUmemorytype type{};  ///< 0: unknown pointer
   int home = -1;
   CUdeviceptr begin = 0;
-  std::size_t bytes = 0;  ///< 0: it does not say
+  std::size_t bytes = 0;  ///< 0: unknown
 };
 
-/// nullopt: the driver fails.
+/// Returns nullopt if the driver fails.
 std::optional<Answer> ask(CUdeviceptr at) {
   Answer answer;
   CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
@@ -43,8 +43,8 @@ bool is_managed(CUdeviceptr at) {
 
 struct Verdict {
   PointerDefect defect = PointerDefect::none;
-  int home = -1;          ///< other_gpu
-  std::size_t bytes = 0;  ///< too_short: that there are
+  int home = -1;          ///< for other_gpu: the device of the memory
+  std::size_t bytes = 0;  ///< for too_short: the number of usable bytes
 };
 
 PointerDefect judge(const Answer& answer, CUdeviceptr at, DeviceId device, Stream stream) {

@@ -26,7 +26,7 @@ void check(CUresult result, fmt::format_string<Args...> what, Args&&... args) {
   if (result != CUDA_SUCCESS) fail_cuda(result, fmt::format(what, std::forward<Args>(args)...));
 }
 
-/// For destructors: what cannot be given back is a leak that a log should show.
+/// For destructors: logs a failed release, which is a leak.
 void note(CUresult result, const char* what) noexcept {
   if (result == CUDA_SUCCESS) return;
   try {
@@ -36,11 +36,11 @@ void note(CUresult result, const char* what) noexcept {
   }
 }
 
-/// Mappings are changed by one thread at a time. The driver's functions are said to be thread-safe, but
-/// driver 580 crashed in cuMemUnmap, twice in some forty runs of groups whose ranks are threads: each grants
-/// its own device access to the memory of all, and all let go of it at the same moment.
+/// Serializes changes of mappings. The driver's functions are documented as thread-safe, but driver 580
+/// crashed in cuMemUnmap, twice in about forty runs of groups whose ranks are threads. There, each rank
+/// grants its own device access to the memory of all, and all destroy their mappings at the same moment.
 [[nodiscard]] std::unique_lock<std::mutex> turn() {
-  static auto& mutex = *new std::mutex;  // leaked: mappings may go while statics are destroyed
+  static auto& mutex = *new std::mutex;  // leaked: mappings may be destroyed during static destruction
   return std::unique_lock(mutex);
 }
 
@@ -73,7 +73,8 @@ std::size_t granularity(const CUmemAllocationProp& of) {
 class Stream {
  public:
   Stream() {
-    // Not ordered with the caller's streams: one of them may hold a kernel that waits for a peer.
+    // Non-blocking, so that it does not synchronize with the caller's streams: one of them may hold a kernel
+    // that waits for a peer.
     check_cuda(cuda_driver().StreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   }
   Stream(const Stream&) = delete;
@@ -88,7 +89,7 @@ class Stream {
   CUstream stream_ = nullptr;
 };
 
-/// For ever.
+/// Leaks the memory: it stays mapped until the process ends.
 void keep(Memory memory) {
   static auto& mutex = *new std::mutex;
   static auto& kept = *new std::vector<Memory>;
@@ -122,7 +123,7 @@ void fail_without_peer(DeviceId device, DeviceId home) {
        device.value, home.value);
 }
 
-// --- the three parts ---
+// --- Physical, Reservation, Mapping ---
 
 Physical Physical::create(const Request& request, std::size_t bytes) {
   const CUmemAllocationProp wanted = properties(request);
@@ -165,7 +166,7 @@ os::UniqueFd Physical::export_fd() const {
   check(cuda_driver().MemExportToShareableHandle(&raw, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
         "exporting device memory as a descriptor");
   os::UniqueFd fd(raw);
-  // The driver does not promise it.
+  // The driver does not guarantee close-on-exec.
   const int flags = ::fcntl(fd.get(), F_GETFD);
   if (flags < 0 || ::fcntl(fd.get(), F_SETFD, flags | FD_CLOEXEC) != 0) {
     fail_errno(errno, "closing the descriptor of device memory on exec");
@@ -204,7 +205,7 @@ Mapping::~Mapping() {
   if (const CudaDriver* const driver = find_cuda_driver()) note(driver->MemUnmap(at_, bytes_), "cuMemUnmap");
 }
 
-// --- all of it ---
+// --- Memory ---
 
 Memory::Memory(Physical physical, std::size_t bytes, std::optional<DeviceId> home)
     : physical_(std::move(physical)), range_(bytes), mapping_(range_, physical_), home_(home) {}
@@ -232,8 +233,8 @@ Memory Memory::import(void* shareable, CUmemAllocationHandleType type, std::size
     fail(ErrorCode::protocol, "a peer's memory for device {} is not memory of a GPU (location type {})",
          for_device.value, static_cast<int>(found.location.type));
   }
-  // CUDA_VISIBLE_DEVICES may hide the owner; then nothing can be asked about it, and the driver has the last
-  // word when access is granted.
+  // CUDA_VISIBLE_DEVICES may hide the owner. It cannot be queried then, and the driver decides when access is
+  // granted.
   const bool visible = found.location.id >= 0 && found.location.id < cuda_device_count();
   std::optional<DeviceId> home;
   if (visible) {
@@ -337,7 +338,8 @@ Memory create_zeroed(const Request& request, std::size_t bytes, Duration patienc
   try {
     memory.zero(request.device, patience);
   } catch (const Error& error) {
-    // The device still has it in its queue: unmapped memory would be a fault that ends every kernel there.
+    // The operation is still queued on the device. Unmapping the memory would cause a fault that ends every
+    // kernel there.
     if (error.code() == ErrorCode::timeout) keep(std::move(memory));
     throw;
   }

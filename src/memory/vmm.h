@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a GPU, made by the driver's virtual memory management: physical memory that a descriptor (or a
-// fabric handle) carries to other processes, and that only the devices it was granted to can reach.
+// GPU memory of the driver's virtual memory management: physical memory that a descriptor or a fabric handle
+// shares with other processes, and that only devices with a grant can access.
 #pragma once
 
 #include <array>
@@ -15,30 +15,31 @@
 
 namespace onehop::vmm {
 
-/// What to make.
+/// Properties of the memory to allocate.
 struct Request {
   DeviceId device;
-  /// A set of the driver's bits: every way in which the memory can travel.
+  /// The handle types that the memory must support: a set of the driver's bits.
   CUmemAllocationHandleType handles = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  bool gpu_direct_rdma = true;  ///< where the device can: network cards may then reach the memory as well
+  bool gpu_direct_rdma = true;  ///< allow RDMA by network cards, if the device supports it
 };
 
-/// Sizes are rounded up to this.
+/// The unit to which sizes are rounded up.
 [[nodiscard]] std::size_t granularity(const Request& request);
-/// Error{invalid_argument} for 0 and for more than any machine has.
+/// Rounds up. Throws Error{invalid_argument} for 0 and for more than any machine has (2^48 bytes).
 [[nodiscard]] std::size_t round_up(std::size_t bytes, std::size_t granularity);
 
-/// Error{unsupported} naming both devices unless `device` can reach memory of `home`. Enables nothing:
-/// mappings bring their own access.
+/// Throws Error{unsupported}, which names both devices, unless `device` can access memory of `home`. Enables
+/// nothing: mappings have their own access rights.
 void require_peer(DeviceId device, DeviceId home);
 [[noreturn]] void fail_without_peer(DeviceId device, DeviceId home);
 
-/// Physical memory, its own or a peer's: one reference to it. The memory lives while any process holds one.
+/// A reference to physical memory of this process or of a peer. The memory lives while any process holds a
+/// reference.
 class Physical {
  public:
   [[nodiscard]] static Physical create(const Request& request, std::size_t bytes);
   [[nodiscard]] static Physical import(void* shareable, CUmemAllocationHandleType type, DeviceId for_device);
-  /// The memory that is mapped at `address`, whoever mapped it.
+  /// Returns a reference to the memory that is mapped at `address`, by any owner.
   [[nodiscard]] static Physical behind(const void* address);
   Physical(Physical&& other) noexcept
       : handle_(std::exchange(other.handle_, 0)), owned_(std::exchange(other.owned_, false)) {}
@@ -55,7 +56,7 @@ class Physical {
   bool owned_ = false;
 };
 
-/// Addresses that nothing else gets.
+/// A reserved range of virtual addresses.
 class Reservation {
  public:
   explicit Reservation(std::size_t bytes);
@@ -84,36 +85,36 @@ class Mapping {
   std::size_t bytes_;
 };
 
-/// Lets `device` read and write what is mapped at `at`. Again is fine. Thread-safe.
+/// Grants `device` read-write access to the memory mapped at `at`. Idempotent. Thread-safe.
 void grant_range(CUdeviceptr at, std::size_t bytes, DeviceId device, std::optional<DeviceId> home);
 
-/// Fills memory of `device` with zeros from a stream of its own and waits. Error{timeout} when the device
-/// does not get to it; then the memory must not be freed, since the device may still write to it.
+/// Fills memory of `device` with zeros on a private stream, and waits. Throws Error{timeout} if the device
+/// does not complete in time. The memory must not be freed then, because the device may still write to it.
 void zero_range(CUdeviceptr at, std::size_t bytes, DeviceId device, Duration patience);
 
-/// Memory of one GPU as this process reaches it. Going, it unmaps, frees the addresses and releases the
-/// memory, in this order; it does not wait for work that still uses it.
+/// Memory of one GPU, mapped into this process. The destructor unmaps it, frees the addresses and releases
+/// the memory, in this order. It does not wait for work that still uses the memory.
 class Memory {
  public:
-  /// Reachable from request.device; not zeroed.
+  /// Allocates memory with access for request.device. Not zeroed.
   [[nodiscard]] static Memory create(const Request& request, std::size_t bytes);
-  /// Reachable from `for_device`. `bytes` as given to the peer's create.
+  /// Maps a peer's memory for access from `for_device`. `bytes` is the size that the peer passed to create.
   [[nodiscard]] static Memory import_fd(int fd, std::size_t bytes, DeviceId for_device);
   [[nodiscard]] static Memory import_fabric(const std::array<std::byte, 64>& handle, std::size_t bytes,
                                             DeviceId for_device);
 
   [[nodiscard]] std::byte* data() const;
-  /// Rounded up.
+  /// The rounded size.
   [[nodiscard]] std::size_t bytes() const { return range_.bytes(); }
-  /// Whose memory it is; none when this process does not see that device.
+  /// The device that owns the memory; nullopt if it is not visible to this process.
   [[nodiscard]] std::optional<DeviceId> home() const { return home_; }
 
   [[nodiscard]] os::UniqueFd export_fd() const;
   [[nodiscard]] std::array<std::byte, 64> export_fabric() const;
 
-  /// Lets `device` read and write here. Again is fine. Thread-safe.
+  /// Grants `device` read-write access. Idempotent. Thread-safe.
   void grant(DeviceId device) const;
-  /// Whether `device` may read and write here.
+  /// Whether `device` has read-write access.
   [[nodiscard]] bool granted(DeviceId device) const;
   void zero(DeviceId device, Duration patience) const;  ///< see zero_range
 
@@ -122,14 +123,14 @@ class Memory {
   [[nodiscard]] static Memory import(void* shareable, CUmemAllocationHandleType type, std::size_t bytes,
                                      DeviceId for_device);
 
-  // In the order in which they are made; they go in reverse.
+  // In order of creation; destroyed in reverse.
   Physical physical_;
   Reservation range_;
   Mapping mapping_;
   std::optional<DeviceId> home_;
 };
 
-/// Zeroed memory. A device too busy to zero it within `patience` keeps it.
+/// Allocates zeroed memory. If the device does not zero it within `patience`, the memory is leaked.
 [[nodiscard]] Memory create_zeroed(const Request& request, std::size_t bytes, Duration patience);
 
 }  // namespace onehop::vmm

@@ -12,7 +12,8 @@
 namespace onehop {
 namespace {
 
-/// How many threads are inside of functions that change mappings, and whether it ever was more than one.
+/// Counts the threads inside functions that change mappings, and records whether there was ever more than
+/// one.
 std::atomic<int> g_inside = 0;
 std::atomic<bool> g_met = false;
 
@@ -20,7 +21,7 @@ class Inside {
  public:
   Inside() {
     if (g_inside.fetch_add(1) != 0) g_met = true;
-    for (int i = 0; i < 20; ++i) std::this_thread::yield();  // the others may try
+    for (int i = 0; i < 20; ++i) std::this_thread::yield();  // gives other threads a chance to enter
   }
   ~Inside() { g_inside.fetch_sub(1); }
   Inside(const Inside&) = delete;
@@ -33,7 +34,7 @@ TEST(Vmm, OneThreadAtATimeChangesMappings) {
   FakeMachine machine;
   make_h200x4(machine);
   machine.failing.clear();
-  // Contexts are per thread in a driver, and one for all in the fake.
+  // In a real driver contexts are per thread; the fake has one for all.
   machine.cuda.CtxSetCurrent = [](CUcontext) { return CUDA_SUCCESS; };
   machine.cuda.MemMap = [](CUdeviceptr, std::size_t, std::size_t, CUmemGenericAllocationHandle,
                            unsigned long long) {

@@ -11,10 +11,10 @@
 namespace onehop::os {
 namespace {
 
-// Deeper than any tree of processes that a launcher makes; ends the walk should /proc go round in circles.
+// Deeper than any launcher's process tree; ends the walk if /proc contains a cycle.
 constexpr int kMaxDepth = 64;
 
-/// Of /proc/PID/stat, see proc(5).
+/// Fields of /proc/PID/stat, see proc(5).
 struct Stat {
   std::string name;
   pid_t parent = 0;
@@ -24,7 +24,7 @@ struct Stat {
 std::optional<Stat> read_stat(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   const std::string line{std::istreambuf_iterator<char>(file), {}};
-  // "PID (NAME) STATE PPID ...", where the name may hold anything, parentheses too.
+  // "PID (NAME) STATE PPID ...". The name may contain anything, including parentheses.
   const std::size_t open = line.find('(');
   const std::size_t close = line.rfind(')');
   if (open == std::string::npos || close == std::string::npos || close < open) return std::nullopt;

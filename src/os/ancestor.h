@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who started this process.
+// Identification of the process that started this one.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,9 @@
 
 namespace onehop::os {
 
-/// The nearest ancestor of this process whose name contains `part`: "<pid>/<start time>", which no other
-/// process of this PID namespace has had since boot. nullopt when there is none, or /proc does not show it.
+/// Identifies the nearest ancestor of this process whose name contains `part` as "<pid>/<start time>", which
+/// is unique in this PID namespace since boot. Returns nullopt if there is no such ancestor or /proc does not
+/// show it.
 [[nodiscard]] std::optional<std::string> find_ancestor(std::string_view part);
 
 }  // namespace onehop::os

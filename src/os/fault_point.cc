@@ -49,7 +49,7 @@ void (*g_before_fault)() = nullptr;
 
 void reach_fault_point(const char* point, int rank) {
   static Fault& fault = *[] {
-    auto* parsed = new Fault;  // leaked on purpose: points are reached while statics are destroyed, too
+    auto* parsed = new Fault;  // deliberately leaked: points are also reached during static destruction
     parse_fault(*parsed);
     return parsed;
   }();

@@ -21,7 +21,8 @@ struct Registry {
 
 Registry& registry();
 
-// fork() runs these around itself, so the child never finds the mutex held by a thread it does not have.
+// fork() runs these handlers (pthread_atfork), so the child never inherits the mutex locked by a thread that
+// it does not have.
 void before_fork() {
   registry().mutex.lock();
 }
@@ -30,11 +31,11 @@ void after_fork_in_parent() {
 }
 void after_fork_in_child() {
   Registry& self = registry();
-  self.generation.fetch_add(1, std::memory_order_relaxed);  // one thread exists here
+  self.generation.fetch_add(1, std::memory_order_relaxed);  // the child has a single thread here
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int fd : self.fds) {
-    // Out of descriptors there is no /dev/null to put there; closing at least lets the peers see the parent's
-    // end.
+    // Without a free descriptor /dev/null cannot be opened. Closing the socket at least lets the peers see
+    // the parent's end.
     if (null < 0 || ::dup3(null, fd, O_CLOEXEC) < 0) (void)::close(fd);
   }
   if (null >= 0) (void)::close(null);
@@ -44,7 +45,7 @@ void after_fork_in_child() {
 
 Registry& registry() {
   static Registry& instance = *[] {
-    auto* made = new Registry;  // leaked on purpose: fork may come while statics are destroyed
+    auto* made = new Registry;  // deliberately leaked: fork may happen during static destruction
     (void)::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     return made;
   }();

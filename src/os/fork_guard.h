@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fork() does to a process that talks to peers: the child holds copies of every socket, so peers would
-// not notice the parent's death, and both would write to one stream. The guard ends that: in the child each
-// registered socket becomes /dev/null (the number stays valid, so destructors stay safe).
+// After fork() the child holds copies of every socket, so peers would not notice the parent's death, and both
+// processes would write to one stream. The guard prevents that: in the child, each registered socket is
+// replaced by /dev/null. The descriptor number stays valid, so destructors stay safe.
 #pragma once
 
 #include <cstdint>
 
 namespace onehop::os {
 
-/// Counts forks along the line of ancestors since the library was loaded. An object made under another value
-/// belongs to a parent process.
+/// The number of forks between this process and the one that loaded the library. An object created under
+/// another value belongs to a parent process.
 [[nodiscard]] std::uint32_t fork_generation() noexcept;
 
-/// Keeps `fd` registered for its own lifetime. Declare it after (so that it goes before) the descriptor's
-/// owner.
+/// Keeps `fd` registered for the lifetime of this object. Declare it after the descriptor's owner, so that it
+/// is destroyed first.
 class ForkGuard {
  public:
   explicit ForkGuard(int fd);

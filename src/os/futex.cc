@@ -15,7 +15,8 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "shared between p
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, Duration timeout) {
   const timespec relative{.tv_sec = timeout.count() / 1000, .tv_nsec = (timeout.count() % 1000) * 1'000'000};
-  // No FUTEX_PRIVATE_FLAG: the word is shared between processes. Every outcome means "look again".
+  // No FUTEX_PRIVATE_FLAG, because processes share the word. The result is ignored: the caller rechecks in
+  // every case.
   (void)::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &relative, nullptr, 0);
 }
 

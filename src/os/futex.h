@@ -9,10 +9,10 @@
 
 namespace onehop::os {
 
-/// Sleeps while `word` holds `expected`, at most `timeout`. Returns on a wake, a changed word, a signal or
-/// the timeout: the caller checks its condition again in every case. Works across processes.
+/// Sleeps while `word` holds `expected`, at most for `timeout`. Returns on a wake-up, a changed word, a
+/// signal or the timeout, so the caller must recheck its condition. Works across processes.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, Duration timeout);
-/// Wakes everyone who sleeps on `word`.
+/// Wakes all threads that sleep on `word`.
 void futex_wake_all(std::atomic<std::uint32_t>& word);
 
 }  // namespace onehop::os

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which machine this is.
+// Identity of the machine.
 #pragma once
 
 #include <string>
 
 namespace onehop::os {
 
-/// The kernel's boot id: two processes share memory exactly when theirs are equal. Containers see the host's.
+/// The kernel's boot id. Two processes can share memory exactly if their boot ids are equal. Containers see
+/// the host's id.
 [[nodiscard]] std::string boot_id();
-/// For messages only; containers of one host have different names.
+/// The host name, for messages only: containers of one host have different names.
 [[nodiscard]] std::string hostname();
 
 }  // namespace onehop::os

@@ -17,18 +17,18 @@ namespace onehop::os {
 namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// What is left to the process besides: page tables of its mappings, the heap.
+// Reserve for the process's other memory: page tables of its mappings, the heap.
 constexpr std::size_t kReserve = std::size_t{4} << 20;
-// Pages are allocated in parts of this many bytes, the limits asked before each.
+// Pages are allocated in chunks of this size, and the limits are checked before each.
 constexpr std::size_t kSmallestPart = std::size_t{256} << 10;
 constexpr std::size_t kLargestPart = std::size_t{16} << 20;
-// Ranks that allocate at the same time, each a part that it has just found room for, do not fill a limit
-// together.
+// Each chunk is at most this fraction of the memory left, so that ranks that allocate concurrently, each
+// having just found enough, do not exhaust a limit together.
 constexpr std::size_t kRanksAtOnce = 128;
 
-/// memfds have no limit of their own: asked for more than there is, the kernel fills the machine or the
-/// cgroup and then kills somebody, without an error. So what is left is asked first, and again while other
-/// ranks may be taking it.
+/// A memfd has no limit of its own: if the request exceeds the available memory, the kernel fills the machine
+/// or the cgroup and then kills a process without an error. The available memory is therefore checked first,
+/// and again while other ranks may be allocating.
 void allocate_pages(int fd, std::size_t bytes) {
   const MemoryLimits limits;
   std::size_t done = 0;
@@ -43,7 +43,8 @@ void allocate_pages(int fd, std::size_t bytes) {
     const std::size_t part = std::min(
         rest,
         std::clamp(room.left / kRanksAtOnce / kSmallestPart * kSmallestPart, kSmallestPart, kLargestPart));
-    // fallocate, not ftruncate: ftruncate succeeds where there is no memory, and the first touch then kills.
+    // fallocate rather than ftruncate: ftruncate succeeds without available memory, and the first access then
+    // kills the process.
     if (::fallocate(fd, 0, static_cast<off_t>(done), static_cast<off_t>(part)) == 0) {
       done += part;
     } else if (errno != EINTR) {
@@ -58,7 +59,7 @@ void allocate_pages(int fd, std::size_t bytes) {
 UniqueFd create_sealed_memfd(const char* name, std::size_t bytes) {
   UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) fail_errno(errno, "memfd_create");
-  // Beyond this limit fallocate would not only fail but kill the process with SIGXFSZ.
+  // Beyond RLIMIT_FSIZE fallocate not only fails but kills the process with SIGXFSZ.
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
     fail(ErrorCode::out_of_resources,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anonymous shared memory that cannot change its size once it is shared.
+// Anonymous shared memory of a fixed, sealed size.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,13 @@
 
 namespace onehop::os {
 
-/// A zeroed memfd of exactly `bytes` (a multiple of the page size), close-on-exec, with its pages allocated,
-/// so that a full machine shows here as an Error and not later as a SIGBUS, and sealed against shrinking,
-/// growing and further sealing.
+/// Creates a zeroed memfd of exactly `bytes` (a multiple of the page size), close-on-exec, sealed against
+/// shrinking, growing and further sealing. Its pages are allocated at once, so that a lack of memory is an
+/// Error here instead of a SIGBUS later.
 [[nodiscard]] UniqueFd create_sealed_memfd(const char* name, std::size_t bytes);
 
-/// Error{protocol} unless `fd` is memory of exactly `bytes` that carries those seals: a peer's descriptor is
-/// believed only after this, since memory that can shrink kills its readers with SIGBUS.
+/// Throws Error{protocol} unless `fd` is memory of exactly `bytes` with those seals. Check a peer's
+/// descriptor with it before use: memory that can shrink kills its readers with SIGBUS.
 void require_sealed_memfd(int fd, std::size_t bytes);
 
 }  // namespace onehop::os

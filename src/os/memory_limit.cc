@@ -15,11 +15,10 @@
 namespace onehop::os {
 namespace {
 
-// v1 says "no limit" by the largest multiple of a page.
+// cgroup v1 represents "no limit" by the largest multiple of a page.
 constexpr std::size_t kNoLimit = std::size_t{1} << 62;
 
-/// A file that is not there says nothing. One that cannot be opened for want of descriptors might say that
-/// there is no room.
+/// A missing file sets no limit. A lack of descriptors is an error, because the file might set one.
 std::ifstream open_file(const std::string& path) {
   errno = 0;
   std::ifstream file(path);
@@ -36,7 +35,7 @@ std::string read_all(const std::string& path) {
   return std::move(text).str();
 }
 
-/// nullopt for a file that is not there, and for "max".
+/// Returns nullopt for a missing file and for "max".
 std::optional<std::size_t> read_number(const std::string& path) {
   const std::string text = read_all(path);
   std::size_t value = 0;
@@ -45,7 +44,7 @@ std::optional<std::size_t> read_number(const std::string& path) {
   return value;
 }
 
-/// "name value" lines, whatever follows; a colon after the name is left out.
+/// Parses lines of "name value" and ignores what follows; a colon after the name is dropped.
 std::map<std::string, std::size_t> read_table(const std::string& path) {
   std::map<std::string, std::size_t> table;
   std::ifstream file = open_file(path);
@@ -70,7 +69,7 @@ bool has_word(std::string_view list, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-/// Paths in mountinfo have spaces and the like as three octal digits.
+/// Decodes a path of mountinfo, which has spaces and similar characters as three octal digits.
 std::string unescape(std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -87,13 +86,13 @@ std::string unescape(std::string_view text) {
   return plain;
 }
 
-/// Where `path` of a hierarchy is, when its part `shown` is mounted at `point`. What lies outside of that
-/// part cannot be seen: then only the mount itself is left to ask.
+/// Maps `path` of a hierarchy to a directory, if its subtree `shown` is mounted at `point`. A path outside of
+/// that subtree is not visible, so the mount point itself is used.
 std::string locate(const std::string& path, const std::string& shown, const std::string& point) {
   const std::string prefix = shown == "/" ? "" : shown;
   if (path.starts_with("/..") || !path.starts_with(prefix)) return point;
   std::string rest = path.substr(prefix.size());
-  if (!rest.empty() && rest.front() != '/') return point;  // "/ab" is not below "/a"
+  if (!rest.empty() && rest.front() != '/') return point;  // "/ab" is not inside "/a"
   while (rest.ends_with('/')) rest.pop_back();
   return point + rest;
 }
@@ -126,7 +125,7 @@ std::vector<MemoryCgroup> parse_memory_cgroups(std::string_view cgroups, std::st
     const bool legacy = system[0] == "cgroup" && system.size() >= 3 && has_word(system[2], "memory");
     const std::optional<std::string>& path = unified ? v2 : v1;
     if ((!unified && !legacy) || !path) continue;
-    // Mounted more than once: the first will do.
+    // If mounted several times, use the first.
     if (std::any_of(found.begin(), found.end(), [&](const auto& each) { return each.unified == unified; }))
       continue;
     const std::string point = unescape(mount[4]);
@@ -163,7 +162,7 @@ MemoryRoom MemoryLimits::left() const {
         read_number(path + (level.unified ? "/memory.current" : "/memory.usage_in_bytes"));
     if (!used) continue;
     auto parts = read_table(path + "/memory.stat");
-    const std::string prefix = level.unified ? "" : "total_";  // v1: with the cgroups below
+    const std::string prefix = level.unified ? "" : "total_";  // v1: including child cgroups
     const std::size_t cache = parts[prefix + "inactive_file"] + parts[prefix + "active_file"] / 2;
     const std::size_t held = *used - std::min(*used, cache);
     const std::size_t left = level.limit - std::min(level.limit, held);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory the kernel would still give, by the limits that kill instead of failing: of the machine and
-// of the memory cgroups (v1 and v2) that this process is in.
+// How much memory the kernel can still provide within the limits whose violation kills instead of failing:
+// those of the machine and of this process's memory cgroups (v1 and v2).
 #pragma once
 
 #include <cstddef>
@@ -11,33 +11,33 @@
 
 namespace onehop::os {
 
-/// A hierarchy of memory cgroups, seen from one process.
+/// A hierarchy of memory cgroups, as visible to one process.
 struct MemoryCgroup {
-  std::string directory;  ///< of the process's own cgroup
-  std::string top;        ///< of the highest one that can be seen: `directory` or above it
+  std::string directory;  ///< directory of the process's own cgroup
+  std::string top;  ///< directory of the highest visible cgroup: `directory` or one of its parents
   bool unified = false;   ///< cgroup v2
 
   bool operator==(const MemoryCgroup& other) const = default;
 };
 
-/// From the texts of /proc/self/cgroup and /proc/self/mountinfo. Pure. Lines that cannot be understood are
-/// passed over. At most one of each version.
+/// Finds the hierarchies from the texts of /proc/self/cgroup and /proc/self/mountinfo. A pure function.
+/// Malformed lines are skipped. Returns at most one hierarchy per version.
 [[nodiscard]] std::vector<MemoryCgroup> parse_memory_cgroups(std::string_view cgroups,
                                                              std::string_view mountinfo);
 
 struct MemoryRoom {
-  std::size_t left = SIZE_MAX;  ///< bytes, without swapping; SIZE_MAX: nobody says
-  std::string where{};          ///< "the machine", or "cgroup <directory>"
+  std::size_t left = SIZE_MAX;  ///< bytes, without swapping; SIZE_MAX: unknown
+  std::string where{};  ///< source of the limit: "the machine" or "cgroup <directory>"
 };
 
 /// Thread-safe.
 class MemoryLimits {
  public:
-  /// Finds the cgroups. `root` stands before every path, for tests.
+  /// Finds the cgroups. For tests, `root` is prepended to every path.
   explicit MemoryLimits(std::string root = "");
 
-  /// The tightest of all limits, as it is now. Page cache counts as free as far as the kernel would give it
-  /// up: all that is inactive, and half of the rest, as in MemAvailable.
+  /// The tightest of all current limits. Page cache counts as free as far as the kernel reclaims it: all
+  /// inactive pages and half of the rest, as in MemAvailable.
   [[nodiscard]] MemoryRoom left() const;
 
  private:

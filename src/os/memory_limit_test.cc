@@ -84,7 +84,7 @@ TEST(MemoryCgroups, AreFoundWhereTheyAreMounted) {
   }
 }
 
-/// A folder in place of "/".
+/// A directory that stands in for "/".
 class FakeMachine : public ::testing::Test {
  protected:
   FakeMachine() { put("/proc/meminfo", "MemTotal:       16384 kB\nMemAvailable:   8192 kB\nHugePages: 0\n"); }
@@ -144,7 +144,7 @@ TEST_F(MemoryLimitsOf, AVersion1CgroupCountsItsTotals) {
   EXPECT_EQ(left().where, "cgroup /sys/fs/cgroup/memory/job");
 }
 
-/// A memory cgroup below this process's own, removed by the destructor; empty where none can be made.
+/// A child of this process's memory cgroup, removed by the destructor; empty if it cannot be created.
 class LimitedCgroup {
  public:
   explicit LimitedCgroup(std::size_t limit) {
@@ -177,7 +177,7 @@ TEST(MemoryLimits, OfACgroupAreAnErrorAndNotTheEndOfTheProcesses) {
   constexpr std::size_t kLimit = std::size_t{200} << 20;
   const LimitedCgroup cgroup(kLimit);
   if (cgroup.path.empty()) GTEST_SKIP() << "no memory cgroup can be made here";
-  // Each runs in a process of the cgroup and returns what to report; they allocate at the same time.
+  // Each runs in a process of the cgroup and returns its report; they allocate concurrently.
   const auto run = [&](int processes, std::size_t bytes) {
     std::vector<std::pair<pid_t, int>> children;
     for (int i = 0; i < processes; ++i) {

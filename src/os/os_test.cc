@@ -59,7 +59,7 @@ TEST(Memfd, RefusesUnsealedForeignOrWronglySizedDescriptors) {
 }
 
 TEST(Memfd, ReportsMissingMemoryInsteadOfDyingLater) {
-  // RLIMIT_FSIZE makes fallocate fail the way a full machine does; in a child, where the limit does no harm.
+  // RLIMIT_FSIZE makes fallocate fail as on a full machine. Set it in a child process, where it does no harm.
   const pid_t child = ::fork();
   if (child == 0) {
     (void)::signal(SIGXFSZ, SIG_IGN);
@@ -108,7 +108,7 @@ TEST(Socket, LastWordsSurviveAPeerThatDidNotReadItsMessages) {
   auto [a, b] = socket_pair();
   ASSERT_EQ(send_message(b.get(), "never read", -1, Deadline::after(kSoon)), SendStatus::sent);
   ASSERT_EQ(send_message(a.get(), "last words", -1, Deadline::after(kSoon)), SendStatus::sent);
-  a.reset();  // with an unread message: the kernel reports a reset before the last words
+  a.reset();  // with an unread message: the kernel reports a reset before the final message
   Message message;
   ASSERT_TRUE(recv_message(b.get(), message, Deadline::after(kSoon)));
   EXPECT_EQ(message.bytes, "last words");
@@ -162,7 +162,7 @@ TEST(Socket, RefusesAMessageWithSeveralDescriptorsAndKeepsNone) {
   entry->cmsg_len = CMSG_LEN(sizeof sent);
   std::memcpy(CMSG_DATA(entry), sent.data(), sizeof sent);
   ASSERT_EQ(::sendmsg(a.get(), &header, 0), 3);
-  // The lowest number that is free tells of a descriptor that was kept.
+  // A leaked descriptor changes the lowest free number.
   const auto lowest_free = [&] { return UniqueFd(::fcntl(a.get(), F_DUPFD_CLOEXEC, 0)).get(); };
   const int before = lowest_free();
   {
@@ -190,7 +190,7 @@ TEST(Socket, ConnectSaysNobodyForMissingAndDeadListeners) {
   EXPECT_THROW((void)listen_unix(dir.path() + "/" + std::string(120, 'x')), Error);
 }
 
-/// What a child of this process that runs `body` writes.
+/// Runs `body` in a child process and returns what it writes.
 std::string heard_from_child(const std::function<std::string()>& body) {
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC) != 0) return "no pipe";
@@ -212,7 +212,7 @@ std::string heard_from_child(const std::function<std::string()>& body) {
 TEST(Ancestor, IsFoundByItsNameAndIsTheSameForAllThatDescendFromIt) {
   char before[16] = {};
   ASSERT_EQ(::prctl(PR_GET_NAME, before), 0);
-  // Parentheses and spaces: /proc puts names between parentheses.
+  // With parentheses and spaces, because /proc encloses names in parentheses.
   ASSERT_EQ(::prctl(PR_SET_NAME, "a) (pmi_proxy)"), 0);
   const auto find = [] { return find_ancestor("(pmi_proxy").value_or("none"); };
   const std::string of_child = heard_from_child(find);
@@ -240,7 +240,8 @@ TEST(PrivateDir, IsPrivateAndGoesWithItsOwner) {
 }
 
 TEST(PrivateDir, ReclaimsWhatADeadProcessLeftAndNothingElse) {
-  // A base of its own: in the usual one, other programs of this user sweep as well, and may be first.
+  // A separate base directory: in the default one, other programs of this user sweep as well and may be
+  // first.
   std::string base = (fs::temp_directory_path() / "private-dir-test-XXXXXX").string();
   ASSERT_NE(::mkdtemp(base.data()), nullptr);
   ::setenv("ONEHOP_RUNTIME_DIR", base.c_str(), 1);
@@ -300,7 +301,7 @@ TEST(PrivateDir, ASweepLeavesWhateverOnehopDidNotMake) {
   EXPECT_EQ(count(), before);
   EXPECT_TRUE(fs::exists(own + "results/thesis.tex"));
 
-  make("group-Abc130", 0700, {});  // its maker was killed before the marker was there
+  make("group-Abc130", 0700, {});  // its creator was killed before it wrote the marker
   make("channel-abc131", 0700, {marker});
   EXPECT_EQ(reclaim_stale_dirs(base), 2);
   EXPECT_EQ(count(), before);
@@ -337,7 +338,7 @@ TEST(Futex, WakesAcrossAMappingAndTimesOut) {
   const Mapping map = Mapping::map_shared(fd.get(), page_size(), "test");
   auto& word = *reinterpret_cast<std::atomic<std::uint32_t>*>(map.data());
   futex_wait(word, 1, kSoon);             // a changed word returns at once
-  futex_wait(word, 0, milliseconds{10});  // nobody wakes
+  futex_wait(word, 0, milliseconds{10});  // no wake-up
   std::thread waker([&] {
     word.store(1);
     futex_wake_all(word);
@@ -361,7 +362,7 @@ TEST(ForkGuard, ChildsCopyOfASocketIsCutOff) {
   if (child == 0) {
     ::close(hold[1]);
     (void)!::write(up[1], "u", 1);
-    (void)!::read(hold[0], &byte, 1);  // lives until the parent says so
+    (void)!::read(hold[0], &byte, 1);  // lives until the parent writes
     const bool cut = send_message(b.get(), "x", -1, Deadline::after(kSoon)) != SendStatus::sent;
     ::_exit(fork_generation() == generation + 1 && cut ? 0 : 1);
   }

@@ -24,11 +24,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How often a directory may be lost to a sweep before its owner holds it. Once is rare.
+// How often a sweep may remove a directory before its owner has locked it. Even once is rare.
 constexpr int kAttempts = 100;
-// Tells our directories from others of the same name.
+// Distinguishes our directories from others of the same name.
 constexpr const char* kMarker = ".onehop-private";
-// What ranks put into theirs.
+// The socket that a rank creates in its directory.
 constexpr const char* kSocket = "socket";
 
 std::string user_prefix() {
@@ -50,7 +50,8 @@ bool is_at(const UniqueFd& dir, const std::string& path) {
          held.st_dev == named.st_dev && held.st_ino == named.st_ino;
 }
 
-/// Whether onehop makes directories of this name: a known purpose, and what mkdtemp puts for XXXXXX.
+/// Whether onehop creates directories of this name: a known purpose, and characters that mkdtemp substitutes
+/// for XXXXXX.
 bool is_own_name(std::string_view name) {
   for (const std::string_view purpose : {"group", "channel"}) {
     const std::string prefix = fmt::format("{}{}-", user_prefix(), purpose);
@@ -67,8 +68,8 @@ bool has_type(const UniqueFd& dir, const char* name, mode_t type) {
          info.st_uid == ::geteuid();
 }
 
-/// Whether the directory holds what onehop puts there and nothing else. Without the marker it must be empty:
-/// its maker was killed before it could put it there.
+/// Whether the directory contains only files that onehop creates there. Without the marker it must be empty:
+/// its creator was killed before writing the marker.
 bool holds_only_ours(const UniqueFd& dir) {
   const int copy = ::openat(dir.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(copy < 0 ? nullptr : ::fdopendir(copy), &::closedir);
@@ -93,17 +94,18 @@ bool holds_only_ours(const UniqueFd& dir) {
   return errno == 0 && (marked || !used);
 }
 
-/// Removes `path` if it is a directory that onehop made for a process of this user which is gone.
+/// Removes `path` if onehop created it for a process of this user that no longer exists.
 bool remove_if_stale(const fs::path& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() ||
       (info.st_mode & 07777) != 0700)
     return false;
-  // The owner holds an exclusive lock for life; the kernel drops it with the owner's last descriptor. Holding
-  // it here until all is gone keeps an owner that was just about to take it from putting anything in.
+  // The owner holds an exclusive lock for its lifetime; the kernel releases it with the owner's last
+  // descriptor. The sweep holds it until everything is removed, so that an owner about to take the lock
+  // cannot add files.
   const UniqueFd dir = open_dir(path);
   if (!dir || !try_lock(dir) || !is_at(dir, path) || !holds_only_ours(dir)) return false;
-  // By name, the marker last: a sweep that is killed half-way leaves something that the next one takes.
+  // Remove by name, the marker last: if a sweep is killed half-way, the next one can remove the rest.
   (void)::unlinkat(dir.get(), kSocket, 0);
   (void)::unlinkat(dir.get(), kMarker, 0);
   return ::rmdir(path.c_str()) == 0;
@@ -120,7 +122,7 @@ int reclaim_stale_dirs(const std::string& base) noexcept {
       if (remove_if_stale(entry.path())) ++removed;
     }
   } catch (const std::exception& e) {
-    // Somebody else may sweep at the same time; what is left now goes next time.
+    // Another process may sweep at the same time; the next sweep removes the rest.
     log::debug("sweeping {}: {}", base, e.what());
   }
   return removed;
@@ -131,13 +133,13 @@ PrivateDir PrivateDir::create(const std::string& purpose) {
   (void)reclaim_stale_dirs(base);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     std::string path = fmt::format("{}/{}{}-XXXXXX", base, user_prefix(), purpose);
-    if (::mkdtemp(path.data()) == nullptr) {  // mode 0700, name unpredictable, never an existing one
+    if (::mkdtemp(path.data()) == nullptr) {  // mode 0700, an unpredictable name, never an existing directory
       fail_errno(
           errno,
           fmt::format("creating a private directory in {} (set ONEHOP_RUNTIME_DIR to a writable one)", base));
     }
-    // Until it is locked a sweep may take it: nothing tells it from one whose owner was killed right here.
-    // Then it is gone or held, and another is made.
+    // Until the directory is locked a sweep may remove it, because it looks like one whose owner was killed
+    // at this point. Then it is gone or locked by the sweep, and another one is created.
     UniqueFd lock = open_dir(path);
     const int err = lock && try_lock(lock) ? 0 : errno;
     if (err == 0 && is_at(lock, path)) {
@@ -171,11 +173,11 @@ PrivateDir::~PrivateDir() {
 }
 
 void PrivateDir::remove() noexcept {
-  // A moved-from directory has no lock. The lock goes last, so that a sweep never races with the removal.
+  // A moved-from object has no lock. The lock is released last, so that no sweep races with the removal.
   if (!lock_) return;
   std::error_code ignored;
   if (is_at(lock_, path_)) {
-    // The marker goes last: what a process that is killed here leaves behind, the next sweep takes.
+    // Remove the marker last: if this process is killed here, the next sweep removes the rest.
     for (const fs::directory_entry& entry : fs::directory_iterator(path_, ignored)) {
       if (entry.path().filename() != kMarker) fs::remove_all(entry.path(), ignored);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory nobody else can look into, gone again when its owner is.
+// A private directory that is removed with its owner.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace onehop::os {
 
-/// A fresh directory `<runtime_base>/onehop-<uid>-<purpose>-<random>` with mode 0700, removed with its
-/// content by the destructor. Its owner holds a lock on the directory itself and puts a marker file into it.
-/// After a kill -9 the lock is free, and the next `create` of the same user removes what was left if the
-/// purpose is "group" or "channel" and nothing but the marker and a socket named "socket" is inside.
+/// A new directory `<runtime_base>/onehop-<uid>-<purpose>-<random>` with mode 0700, removed with its content
+/// by the destructor. Its owner holds a lock on the directory and puts a marker file into it. After a kill -9
+/// the lock is free. The next `create` of the same user then removes the directory if the purpose is "group"
+/// or "channel" and it contains nothing but the marker and a socket named "socket".
 class PrivateDir {
  public:
   [[nodiscard]] static PrivateDir create(const std::string& purpose);
@@ -30,8 +30,8 @@ class PrivateDir {
   UniqueFd lock_;
 };
 
-/// Removes what such directories of this user's dead processes left under `base`: of exactly such a name,
-/// mode and content, and nothing else. Returns how many.
+/// Removes such directories of this user's dead processes under `base`: those of exactly such a name, mode
+/// and content, and nothing else. Returns their number.
 int reclaim_stale_dirs(const std::string& base) noexcept;
 
 }  // namespace onehop::os

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which process this is, for others to tell.
+// Identity of this process, for other processes.
 #pragma once
 
 #include "os/random.h"
 
 namespace onehop::os {
 
-/// A random identity of this process: new in a forked child, unlike anything derived from a PID unique across
-/// namespaces. Whoever has the same one shares an address space. Thread-safe.
+/// A random identity of this process. A forked child gets a new one; unlike a PID, it is unique across
+/// namespaces. Two ranks with the same identity share an address space. Thread-safe.
 [[nodiscard]] Id process_id();
 
 }  // namespace onehop::os

@@ -12,7 +12,7 @@
 namespace onehop::os {
 namespace {
 
-// Of Linux 6.5; older headers lack it.
+// Since Linux 6.5; older headers lack it.
 #ifndef SO_PEERPIDFD
 constexpr int kPeerPidfd = 77;
 #else
@@ -26,8 +26,8 @@ ProcessWatch ProcessWatch::of_peer(int socket) {
   socklen_t size = sizeof fd;
   if (::getsockopt(socket, SOL_SOCKET, kPeerPidfd, &fd, &size) == 0) return ProcessWatch(UniqueFd(fd));
   if (errno != ENOPROTOOPT) return {};
-  // By number instead. It could name another process by now if the peer has died since it connected: that one
-  // is then watched in vain, and the peer missed as before, by its sockets.
+  // Fall back to the PID. If the peer has died since it connected, the PID may now name another process. That
+  // process is then watched in vain, and the peer's death is detected only through its sockets.
   ucred credentials{};
   size = sizeof credentials;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0 || credentials.pid <= 0)

@@ -22,8 +22,8 @@ bool dies_soon(const ProcessWatch& watch) {
   return ::poll(&entry, 1, static_cast<int>(kSoon.count())) == 1 && watch.has_died();
 }
 
-/// A process that connects to `path`, says something, and waits to be killed. With `copies` a child of its
-/// own, made by the raw system call, holds its socket as well; the message is that one's process id.
+/// A process that connects to `path`, sends a message, and waits to be killed. With `copies`, a child that it
+/// creates by the raw system call also holds its socket; the message is that child's process id.
 pid_t connect_from_child(const std::string& path, bool copies) {
   const pid_t child = ::fork();
   if (child != 0) return child;
@@ -31,7 +31,7 @@ pid_t connect_from_child(const std::string& path, bool copies) {
   pid_t copy = 0;
   if (copies) {
     copy = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
-    // Not SYS_pause, which not every architecture has.
+    // SYS_pause does not exist on every architecture.
     while (copy == 0) (void)::syscall(SYS_ppoll, nullptr, 0, nullptr, nullptr, 0);
   }
   (void)send_message(socket.get(), {reinterpret_cast<const char*>(&copy), sizeof copy}, -1,
@@ -59,7 +59,7 @@ TEST(ProcessWatch, SeesADeathThatACopyOfTheSocketHides) {
     ASSERT_EQ(::waitpid(child, nullptr, WUNTRACED), child);
     EXPECT_FALSE(watch.has_died()) << "a stopped process lives";
     (void)::kill(child, SIGKILL);
-    EXPECT_TRUE(dies_soon(watch));  // nobody has waited for it yet
+    EXPECT_TRUE(dies_soon(watch));  // not yet reaped
     ASSERT_EQ(::waitpid(child, nullptr, 0), child);
     EXPECT_TRUE(watch.has_died());
     EXPECT_EQ(peer_closed(socket.get()), !copies);

@@ -11,14 +11,15 @@
 namespace onehop::os {
 namespace {
 
-/// Which rank has which processor: a matching in the graph of ranks and the processors they may use.
+/// An assignment of processors to ranks: a matching in the bipartite graph of ranks and the processors they
+/// may use.
 class Assignment {
  public:
   explicit Assignment(std::span<const Processors> ranks)
       : ranks_(ranks), owners_(Processors::kMax, kNobody) {}
 
-  /// Gives `rank` a processor, moving other ranks to others of theirs where that is needed. False when none
-  /// can be had; then nothing has changed.
+  /// Assigns a processor to `rank`, and moves other ranks if necessary. Returns false, and changes nothing,
+  /// if that is impossible.
   bool add(std::size_t rank) {
     tried_ = {};
     return place(rank);
@@ -27,7 +28,7 @@ class Assignment {
  private:
   static constexpr std::size_t kNobody = ~std::size_t{0};
 
-  /// An augmenting path; at most as deep as there are ranks.
+  /// Finds an augmenting path; the recursion depth is at most the number of ranks.
   bool place(std::size_t rank) {
     const Processors& usable = ranks_[rank];
     for (int each = usable.next(); each >= 0; each = usable.next(each + 1)) {
@@ -76,7 +77,7 @@ Processors usable_processors() {
       if (CPU_ISSET(each % CPU_SETSIZE, &set)) usable.add(each);
     }
   } else {
-    // Forbidden by a filter of system calls: then nobody has bound this rank either.
+    // A system call filter forbids it; assume that this rank is not bound.
     const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
     for (int each = 0; each < std::clamp<long>(online, 1, Processors::kMax); ++each) usable.add(each);
   }

@@ -12,7 +12,7 @@ namespace onehop::os {
 
 Id random_id() {
   Id id;
-  // Up to 256 bytes come whole; before the pool is ready the call can be interrupted.
+  // Up to 256 bytes are returned at once; the call can be interrupted only before the entropy pool is ready.
   while (::getrandom(id.data(), id.size(), 0) != static_cast<ssize_t>(id.size())) {
     if (errno != EINTR) fail_errno(errno, "getrandom");
   }

@@ -33,7 +33,7 @@ UniqueFd new_socket() {
   return fd;
 }
 
-/// Waits until `events` or an error condition shows; false at the deadline.
+/// Waits for `events` or an error condition; returns false at the deadline.
 bool wait_for(int fd, short events, const Deadline& deadline) {
   while (true) {
     pollfd entry{.fd = fd, .events = events, .revents = 0};
@@ -83,7 +83,7 @@ ConnectStatus try_connect_unix(const std::string& path, UniqueFd& socket) {
 UniqueFd connect_unix(const std::string& path, const Deadline& deadline) {
   UniqueFd fd;
   while (try_connect_unix(path, fd) == ConnectStatus::busy) {
-    // Its owner lives, so wait a little.
+    // The owner is alive, so wait a little.
     if (deadline.expired()) fail(ErrorCode::timeout, "connecting to {}: nobody accepts", path);
     (void)::poll(nullptr, 0, 1);
   }
@@ -123,7 +123,7 @@ SendStatus send_message(int socket, std::string_view bytes, int fd, const Deadli
   }
   while (true) {
     const ssize_t sent = ::sendmsg(socket, &header, MSG_NOSIGNAL);
-    if (sent >= 0) return SendStatus::sent;  // SEQPACKET sends a message whole or not at all
+    if (sent >= 0) return SendStatus::sent;  // SEQPACKET sends a message completely or not at all
     if (errno == EPIPE || errno == ECONNRESET) return SendStatus::closed;
     if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (!wait_for(socket, POLLOUT, deadline)) return SendStatus::timed_out;
@@ -137,7 +137,8 @@ bool recv_message(int socket, Message& message, const Deadline& deadline) {
   message = Message{};
   static thread_local std::array<char, kMaxMessageBytes> buffer;
   iovec part{.iov_base = buffer.data(), .iov_len = buffer.size()};
-  // Room for a few descriptors, so that a peer which sends more is noticed and cleaned up, not truncated.
+  // Room for several descriptors, so that those of a peer that sends too many are received and closed, not
+  // truncated.
   alignas(cmsghdr) std::array<char, CMSG_SPACE(4 * sizeof(int))> control{};
   while (true) {
     msghdr header{};
@@ -147,8 +148,8 @@ bool recv_message(int socket, Message& message, const Deadline& deadline) {
     header.msg_controllen = control.size();
     const ssize_t got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
     if (got < 0) {
-      // A peer that closes with unread messages leaves this error in front of what it sent before; the kernel
-      // reports it once. The messages come next, and then the end.
+      // If a peer closes with unread messages, the kernel reports this error once, before the messages that
+      // the peer sent earlier. Those messages follow, and then the end.
       if (errno == ECONNRESET) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) {
         if (!wait_for(socket, POLLIN, deadline)) return false;
@@ -164,14 +165,14 @@ bool recv_message(int socket, Message& message, const Deadline& deadline) {
       for (std::size_t i = 0; i < count; ++i) {
         int fd = -1;
         std::memcpy(&fd, CMSG_DATA(entry) + i * sizeof(int), sizeof fd);
-        message.fd.reset(fd);  // a second descriptor closes the first: none leaks
+        message.fd.reset(fd);  // a second descriptor closes the first, so that none leaks
         ++descriptors;
       }
     }
     message.bytes.assign(buffer.data(), static_cast<std::size_t>(got));
-    // No message of ours is empty, so nothing received means the end.
+    // onehop never sends empty messages, so zero bytes mean the end.
     message.closed = got == 0 && descriptors == 0;
-    // Out of descriptors, recvmsg succeeds and drops them: MSG_CTRUNC is the only trace.
+    // Without free descriptors, recvmsg succeeds and drops the received ones; only MSG_CTRUNC shows it.
     message.fd_lost = (header.msg_flags & MSG_CTRUNC) != 0;
     if ((header.msg_flags & MSG_TRUNC) != 0 || descriptors > 1) {
       fail(ErrorCode::protocol, "a peer sent a message larger than {} bytes or with {} descriptors",

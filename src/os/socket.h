@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unix sockets that keep message boundaries and carry descriptors. All sockets are SOCK_SEQPACKET,
+// Unix sockets that preserve message boundaries and carry descriptors. All sockets are SOCK_SEQPACKET,
 // close-on-exec and non-blocking; every wait has a deadline.
 #pragma once
 
@@ -15,38 +15,39 @@
 
 namespace onehop::os {
 
-/// Largest message: fits the default socket buffers whole.
+/// The largest message; it fits into the default socket buffers.
 inline constexpr std::size_t kMaxMessageBytes = 80 << 10;
 
 struct Message {
   std::string bytes;
-  UniqueFd fd;           ///< the descriptor that came along, if any
-  bool closed = false;   ///< the peer is gone: no bytes
+  UniqueFd fd;  ///< the descriptor received with the message, if any
+  bool closed = false;  ///< the peer has closed its end; no bytes
   bool fd_lost = false;  ///< a descriptor was sent but could not be received (MSG_CTRUNC: out of descriptors)
 };
 
-/// `path` must not exist and be shorter than 108 bytes.
+/// Requires that `path` does not exist and is shorter than 108 bytes.
 [[nodiscard]] UniqueFd listen_unix(const std::string& path);
-/// The next connection; an empty fd when the deadline passes.
+/// Accepts the next connection; returns an empty fd if the deadline passes.
 [[nodiscard]] UniqueFd accept_unix(int listener, const Deadline& deadline);
 enum class ConnectStatus { connected, nobody, busy };
-/// One attempt. `nobody` listens there when the path is gone or refuses: its owner is dead, has closed it, or
-/// never came. `busy`: the listener's backlog is full; try again.
+/// Makes one attempt. `nobody`: no process listens at the path (it is missing or refuses), because the owner
+/// is dead, has closed it or never arrived. `busy`: the listener's backlog is full; try again.
 [[nodiscard]] ConnectStatus try_connect_unix(const std::string& path, UniqueFd& socket);
-/// An empty fd when nobody listens there (the path is gone or refuses): its owner is dead or never came.
+/// Returns an empty fd if no process listens at the path (it is missing or refuses): the owner is dead or
+/// never arrived.
 [[nodiscard]] UniqueFd connect_unix(const std::string& path, const Deadline& deadline);
 [[nodiscard]] std::pair<UniqueFd, UniqueFd> socket_pair();
 
-/// User id of the process at the other end, as the kernel recorded it.
+/// The user id of the process at the other end, as recorded by the kernel.
 [[nodiscard]] uid_t peer_uid(int socket);
 
 enum class SendStatus { sent, closed, timed_out };
-/// Sends one message whole. `fd` < 0 sends none.
+/// Sends one message completely. `fd` < 0 sends no descriptor.
 [[nodiscard]] SendStatus send_message(int socket, std::string_view bytes, int fd, const Deadline& deadline);
-/// Receives one message whole. Error{timeout} never: `timed_out` is told by returning false.
+/// Receives one message completely. Returns false if the deadline passes; never throws Error{timeout}.
 [[nodiscard]] bool recv_message(int socket, Message& message, const Deadline& deadline);
 
-/// True when the other end is closed (its process died or left); unread messages do not matter.
+/// Whether the other end is closed (its process died or left), even if unread messages remain.
 [[nodiscard]] bool peer_closed(int socket);
 
 }  // namespace onehop::os

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors kept for the moment when there are no others: what must still be done then, such as telling the
-// other ranks why this one fails, gives one of them up and takes its place.
+// Descriptors reserved for when the process has run out. Operations that must still succeed then, such as
+// telling the other ranks why this one fails, release one of them and use its slot.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -18,10 +18,10 @@ namespace onehop::os {
 /// Thread-safe.
 class SpareDescriptors {
  public:
-  /// Keeps fewer where there are fewer left.
+  /// Reserves fewer if fewer are available.
   explicit SpareDescriptors(std::size_t count) : count_(count) { refill(); }
 
-  /// Closes one, for its place. False when none is kept.
+  /// Closes one to free its slot. Returns false if none is reserved.
   bool give_up_one() {
     const std::lock_guard lock(mutex_);
     if (kept_.empty()) return false;
@@ -29,7 +29,7 @@ class SpareDescriptors {
     return true;
   }
 
-  /// Takes back what was given up, as far as there is room.
+  /// Reserves the released descriptors again, as far as they are available.
   void refill() {
     const std::lock_guard lock(mutex_);
     while (kept_.size() < count_) {
@@ -39,7 +39,7 @@ class SpareDescriptors {
     }
   }
 
-  /// `open()`, once more for each spare descriptor while it throws Error{out_of_resources}.
+  /// Calls `open()`, and repeats it once per spare descriptor while it throws Error{out_of_resources}.
   template <class Open>
   auto with_spares(Open&& open) {
     refill();

@@ -13,7 +13,7 @@
 namespace onehop::os {
 
 std::string read_text_file(const std::string& path, const std::string& what, std::size_t limit) {
-  // O_NONBLOCK: a named pipe without a writer would block here for ever instead of being refused below.
+  // O_NONBLOCK: opening a named pipe without a writer would block forever here, before it is rejected below.
   int fd = -1;
   do {
     fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -29,7 +29,7 @@ std::string read_text_file(const std::string& path, const std::string& what, std
     fail(ErrorCode::invalid_argument, "{} is {}", what,
          S_ISDIR(status.st_mode) ? "a directory" : "not a regular file");
   }
-  std::string text(limit + 1, '\0');  // one more than allowed, so that too large shows
+  std::string text(limit + 1, '\0');  // one more than allowed, to detect larger files
   std::size_t size = 0;
   while (size < text.size()) {
     const ssize_t got = ::read(file.get(), text.data() + size, text.size() - size);

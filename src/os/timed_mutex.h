@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mutex whose waiters have deadlines. It stands in for std::timed_mutex, whose timed lock the
-// ThreadSanitizer of GCC 12 does not know: it would report every unlock.
+// A mutex with timed locking. It replaces std::timed_mutex, whose timed lock is unknown to the
+// ThreadSanitizer of GCC 12, which would report every unlock.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 
 namespace onehop::os {
 
-/// Within one process. Works with std::unique_lock and std::lock_guard's adopt_lock.
+/// For threads of one process. Works with std::unique_lock and std::lock_guard's adopt_lock.
 class TimedMutex {
  public:
   [[nodiscard]] bool try_lock() {
@@ -21,10 +21,10 @@ class TimedMutex {
                                           std::memory_order_relaxed);
   }
 
-  /// False at the deadline.
+  /// Returns false at the deadline.
   [[nodiscard]] bool try_lock_until(const Deadline& deadline) {
-    // acquire: pairs with the release in unlock(). The word says "contended" from now on, also for the new
-    // holder, who cannot know whether others still wait.
+    // acquire: pairs with the release in unlock(). From now on the word is "contended", also for the new
+    // holder, which cannot know whether other threads still wait.
     while (state_.exchange(kContended, std::memory_order_acquire) != kFree) {
       const Duration left = deadline.left();
       if (left.count() == 0) return false;

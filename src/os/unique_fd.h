@@ -23,7 +23,7 @@ class UniqueFd {
   [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
-    // The result of close is ignored: Linux releases the descriptor even when close reports EINTR or EIO.
+    // The result of close is ignored: Linux releases the descriptor even if close returns EINTR or EIO.
     if (fd_ >= 0) (void)::close(fd_);
     fd_ = fd;
   }

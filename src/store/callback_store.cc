@@ -33,7 +33,7 @@ class CallbackStore final : public Store {
     return guarded("delete_key", [&] { return call_.delete_key(key, timeout); });
   }
 
-  /// A callback may throw what it likes; callers of a Store see Error only.
+  /// A callback may throw any exception; callers of a Store see only Error.
   template <class F>
   std::invoke_result_t<F> guarded(std::string_view what, F&& callback) {
     try {

@@ -7,13 +7,13 @@
 
 namespace onehop {
 
-// When keys may go: a rank that has read all it needs of one exchange adds one to the key
-// `<prefix>/<sequence>/read`, and the rank whose addition completes the count deletes the exchange's keys and
-// the count itself. That is safe because every reader has then finished reading, and each adds exactly once,
-// so nobody touches these keys again. Nothing less will do: that all ranks have *begun* the next exchange
-// would prove the same for an all_gather, but there may be no next one, and in a broadcast the root waits for
-// nobody. After a failed call its keys stay: a rank that gave up cannot know whether others still wait with
-// longer deadlines.
+// Deletion of keys: a rank that has read everything it needs of one exchange adds one to the key
+// `<prefix>/<sequence>/read`. The rank whose addition completes the count deletes the exchange's keys and the
+// counter. That is safe because every reader has then finished, and each adds exactly once, so no rank uses
+// these keys again. A weaker rule does not suffice: if all ranks have *begun* the next exchange, the same
+// holds for an all_gather. But there may be no next exchange, and in a broadcast the root waits for no rank.
+// After a failed call its keys remain: a rank that gave up cannot know whether others still wait with longer
+// deadlines.
 struct StoreExchange::State {
   std::shared_ptr<Store> store;
   std::string prefix;
@@ -36,7 +36,8 @@ struct StoreExchange::State {
     return *std::move(value);
   }
 
-  /// Call after the last read of the step. `readers` ranks do; `owners` are the ranks whose keys go.
+  /// Call after the last read of the step. `readers` is the number of ranks that call it; `owners` are the
+  /// ranks whose keys are deleted.
   void finish(std::uint64_t step, int readers, Rank first_owner, int owners, const Deadline& deadline) const {
     const std::string count = fmt::format("{}/{}/read", prefix, step);
     if (store->add(count, 1, deadline.left()) != readers) return;
@@ -69,7 +70,7 @@ StoreExchange& StoreExchange::operator=(StoreExchange&&) noexcept = default;
 std::vector<std::string> StoreExchange::all_gather(std::string_view payload, Duration timeout) {
   const Deadline deadline = Deadline::after(timeout);
   State& s = *state_;
-  store::check_value(s.key(s.sequence, s.rank), payload);  // also of a rank that is alone, which sets nothing
+  store::check_value(s.key(s.sequence, s.rank), payload);  // also for a single rank, which sets no key
   const std::uint64_t step = s.sequence++;
   if (s.size > 1) s.store->set(s.key(step, s.rank), payload, deadline.left());
   std::vector<std::string> all;
@@ -100,8 +101,8 @@ void StoreExchange::barrier(Duration timeout) {
   (void)all_gather(std::string_view{}, timeout);
 }
 
-// Sizes are checked after the exchange is over: a mismatch then fails the ranks that see it, and leaves no
-// keys behind.
+// Sizes are checked after the exchange is complete, so that a mismatch fails the ranks that see it and leaves
+// no keys behind.
 std::vector<std::string> StoreExchange::all_gather_sized(std::string_view payload, std::size_t expected,
                                                          Duration timeout) {
   const std::uint64_t step = state_->sequence;

@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A memory store that knows which keys are left in it.
+/// A memory store that tracks its remaining keys.
 struct CountedStore {
   CountedStore() {
     store = callback_store(
@@ -115,7 +115,7 @@ TEST(StoreExchange, TypedAllGatherKeepsEveryField) {
 TEST(StoreExchange, TakesValuesOfFixedSizeOnly) {
   static_assert(StoreValue<int> && StoreValue<double> && StoreValue<std::array<char, 16>>);
   static_assert(!StoreValue<std::vector<int>> && !StoreValue<std::unique_ptr<int>>);
-  // Text has calls of its own, which keep its length.
+  // Text has separate overloads, which preserve its length.
   static_assert(!StoreValue<std::string> && !StoreValue<const char*>);
 }
 
@@ -189,7 +189,7 @@ TEST(StoreExchange, AnotherSizeNamesKeyExpectedAndActualSizeAndRankOnEverySide) 
       EXPECT_THAT(error.message(), ::testing::HasSubstr(rank == 0 ? "holds 8 bytes, expected 4"
                                                                   : "holds 4 bytes, expected 8"));
     }
-    // The exchange is still in step.
+    // The ranks' exchanges are still in step.
     EXPECT_THAT(exchange.all_gather(rank, 20s), ::testing::ElementsAre(0, 1));
   });
   EXPECT_THAT(counted.keys, ::testing::IsEmpty());

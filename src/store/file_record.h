@@ -12,7 +12,7 @@
 namespace onehop::store {
 
 inline constexpr std::uint32_t kRecordMagic = 0x5246'484f;  // "OHFR" in file order
-/// Magic, version, two lengths and the checksum: all of a record but its key and value.
+/// Size of magic, version, two lengths and the checksum: a record without its key and value.
 inline constexpr std::size_t kRecordOverhead = 4 + 4 + 4 + 4 + 8;
 inline constexpr std::size_t kMaxRecordBytes = kRecordOverhead + kMaxKeyBytes + kMaxValueBytes;
 
@@ -22,11 +22,12 @@ struct Record {
 };
 
 [[nodiscard]] std::string encode_record(const Record& record);
-/// The result points into `bytes`. Error{protocol} for anything encode_record does not write.
+/// Parses a record. The result points into `bytes`. Throws Error{protocol} for anything that encode_record
+/// does not write.
 [[nodiscard]] Record parse_record(std::string_view bytes);
 
-/// A portable file name for any key: letters, digits, '-' and '_' stand for themselves, the rest is %XX; a
-/// name that would be too long for a file system is the key's SHA-256. Different keys have different names.
+/// Maps a key to a portable file name, unique per key. Letters, digits, '-' and '_' are kept; other bytes
+/// become %XX. If the name would be too long for a file system, it is the key's SHA-256 instead.
 [[nodiscard]] std::string file_name_of(std::string_view key);
 
 }  // namespace onehop::store

@@ -74,7 +74,7 @@ TEST(FileName, IsPortableDistinctAndNeverAPath) {
                                    std::string(201, 'a'),
                                    std::string(kMaxKeyBytes, '/')};
   for (int c = 0; c < 256; ++c) keys.emplace_back(1, static_cast<char>(c));
-  keys.erase(std::find(keys.begin() + 4, keys.end(), "/"));  // named above already
+  keys.erase(std::find(keys.begin() + 4, keys.end(), "/"));  // already listed above
   keys.erase(std::find(keys.begin() + 4, keys.end(), "."));
   for (const std::string& key : keys) {
     const std::string name = file_name_of(key);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One file per key. Readers take no lock: a key's file only ever appears and changes by rename, so an opened
-// file is always one complete record. Writers hold an exclusive flock on the file "lock" for the length of
-// one change, which makes add and compare_set atomic and leaves a single writer at a time: one temporary file
-// name is enough, and what a killed writer leaves in it (its lock dies with it) is overwritten by the next
-// one.
+// One file per key. Readers take no lock: a key's file appears and changes only by rename, so an open file is
+// always one complete record. Writers hold an exclusive flock on the file "lock" for one change at a time,
+// which makes add and compare_set atomic. With a single writer at a time, one temporary file name suffices. A
+// killed writer releases its lock, and the next writer overwrites the temporary file that it left.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -47,7 +46,7 @@ class FileStore final : public Store {
 
   std::optional<std::string> do_get_for(std::string_view key, Duration timeout) override {
     const Deadline deadline = Deadline::after(timeout);
-    // Polling, because inotify sees no changes that other hosts or some container file systems make.
+    // Poll, because inotify does not report changes made by other hosts or by some container file systems.
     constexpr Duration kLongestPause{20};
     for (Duration pause{1};; pause = std::min(pause * 2, kLongestPause)) {
       if (std::optional<std::string> value = read(key)) return value;
@@ -82,16 +81,15 @@ class FileStore final : public Store {
     return false;
   }
 
-  /// Excludes other writers: threads, too, since each Lock opens the lock file anew and flock goes by open
-  /// file.
+  /// Excludes other writers, including other threads: each Lock opens the lock file anew, and flock belongs
+  /// to the open file description.
   class Lock {
    public:
     Lock(FileStore& store, std::string_view operation, std::string_view key, Duration timeout)
         : fd_(store.open_own(kLockName, O_RDWR | O_CREAT)) {
       const Deadline deadline = store.grace_.extend(Deadline::after(timeout));
       constexpr std::chrono::microseconds kLongestPause{5000};
-      // Asking again and again, because a blocking flock has no deadline and a writer may be stopped in
-      // mid-change.
+      // Poll, because a blocking flock has no deadline and a writer may be stopped during a change.
       for (std::chrono::microseconds pause{50}; ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0;
            pause = std::min(pause * 2, kLongestPause)) {
         if (errno != EWOULDBLOCK && errno != EINTR) {
@@ -109,8 +107,8 @@ class FileStore final : public Store {
     }
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
-    // Unlocked by name: closing would not end the lock while a child forked meanwhile holds the same open
-    // file.
+    // Unlock explicitly: closing would not release the lock while a child forked meanwhile holds the same
+    // open file description.
     ~Lock() { (void)::flock(fd_.get(), LOCK_UN); }
 
    private:
@@ -139,7 +137,7 @@ class FileStore final : public Store {
     return static_cast<std::size_t>(info.st_size);
   }
 
-  /// Fewer than `size` bytes where the file ends before: the parser reports that.
+  /// Returns fewer than `size` bytes if the file is shorter; the parser reports that.
   std::string read_from(int file, std::size_t size, const std::string& name) const {
     std::string bytes(size, '\0');
     for (std::size_t done = 0; done < bytes.size();) {
@@ -165,8 +163,8 @@ class FileStore final : public Store {
     }
   }
 
-  /// The temporary file, empty. What a killed writer left is the beginning of a record; a file that is none
-  /// is somebody's data, and not ours to empty.
+  /// Opens the temporary file and empties it. A killed writer leaves the beginning of a record. Any other
+  /// content is a user's data and is not touched.
   os::UniqueFd open_temporary() const {
     os::UniqueFd file = open_own(kTemporaryName, O_RDWR | O_CREAT);
     const std::size_t looked_at = std::min(size_of(file.get(), kTemporaryName), sizeof store::kRecordMagic);
@@ -182,7 +180,7 @@ class FileStore final : public Store {
     return file;
   }
 
-  /// Call with the Lock held: there is one temporary file.
+  /// Requires the Lock, because there is one temporary file.
   void write(std::string_view key, std::string_view value) const {
     const std::string bytes = store::encode_record({.key = key, .value = value});
     const std::string name = store::file_name_of(key);
@@ -201,17 +199,17 @@ class FileStore final : public Store {
         fail_errno(errno, fmt::format("cannot create {}/{}", path_, name));
       }
     } catch (const Error&) {
-      (void)::unlinkat(fd, kTemporaryName, 0);  // gives its space back to a full disk
+      (void)::unlinkat(fd, kTemporaryName, 0);  // frees its space on a full disk
       throw;
     }
   }
 
-  // What a change has open at a time: the lock and the temporary file.
+  // Descriptors that a change holds open at a time: the lock and the temporary file.
   static constexpr std::size_t kDescriptors = 2;
 
   std::string path_;
   os::UniqueFd directory_;
-  /// A rank that runs out of descriptors can still say so to the others.
+  /// With these, a rank that runs out of descriptors can still report that to the others.
   mutable os::SpareDescriptors spares_{kDescriptors};
   store::Grace grace_;
 };

@@ -25,7 +25,7 @@ void write_file(const fs::path& path, std::string_view bytes) {
 
 constexpr uid_t kNobody = 65534;
 
-/// Runs `body` in a child that has given up root for the user nobody.
+/// Runs `body` in a child that changes from root to the user nobody.
 int run_unprivileged(const std::function<void()>& body) {
   return run_in_child([&] {
     if (::geteuid() == 0 && (::setegid(kNobody) != 0 || ::seteuid(kNobody) != 0)) ::_exit(2);
@@ -126,7 +126,7 @@ TEST(FileStore, AWriterKilledInMidChangeHoldsUpNobodyAndItsRemainsAreOverwritten
   ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    // What a writer does up to the moment before its rename.
+    // The steps of a writer before its rename.
     const int lock = ::open((directory.path() / "lock").c_str(), O_RDWR | O_CLOEXEC);
     if (::flock(lock, LOCK_EX) != 0) ::_exit(1);
     write_file(directory.path() / "temporary",
@@ -236,7 +236,7 @@ TEST(FileStore, SaysWhereARelativePathLeads) {
   EXPECT_TRUE(fs::exists(parent.path() / "below/key-key"));
 }
 
-/// Everything but a file that may lie where the store has its own.
+/// Things other than regular files that may exist under the store's file names.
 struct Obstacle {
   const char* name;
   std::function<void(const fs::path&)> make;
@@ -276,7 +276,7 @@ TEST(FileStore, EmptiesNoFileNamedTemporaryThatItDidNotWrite) {
   EXPECT_THAT(message_of([&] { store->set("key", "value"); }, ErrorCode::protocol),
               HasSubstr((directory.path() / "temporary").string()));
   EXPECT_EQ(fs::file_size(directory.path() / "temporary"), 9);
-  write_file(directory.path() / "temporary", "");  // of a writer killed before its first byte
+  write_file(directory.path() / "temporary", "");  // left by a writer that was killed before its first byte
   store->set("key", "value");
   EXPECT_EQ(store->get("key", 0ms), "value");
 }
@@ -296,7 +296,7 @@ TEST(FileStore, TheLockEndsWithTheChangeEvenWhileAForkedChildLives) {
   const std::shared_ptr<Store> store = file_store(directory.path());
   int hold[2];
   ASSERT_EQ(::pipe2(hold, O_CLOEXEC), 0);
-  // Forks while another thread changes keys: some child very likely inherits a held lock.
+  // Fork while another thread changes keys, so that some child very likely inherits a held lock.
   std::atomic<bool> stop = false;
   std::thread writer([&] {
     while (!stop) store->set("busy", "x");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operation of a store may take beyond its timeout.
+// Extra time of a store's operations beyond their timeouts.
 #pragma once
 
 #include <atomic>
@@ -9,9 +9,10 @@
 
 namespace onehop::store {
 
-/// Gives operations a little more time than they have: a reply that is on its way still arrives, and a zero
-/// timeout succeeds while other ranks use the store. Once it was in vain, the next operations get none, so
-/// that a caller who makes several after its deadline exceeds that by one grace and not by many. Thread-safe.
+/// Extends the deadlines of operations slightly, so that a reply in flight still arrives, and an operation
+/// with a zero timeout succeeds while other ranks use the store. After an operation has expired in spite of
+/// it, the following ones get no extra time: a caller that makes several calls after its deadline exceeds it
+/// by one grace period only. Thread-safe.
 class Grace {
  public:
   /// Less than the 100 ms by which a call may exceed its deadline.
@@ -20,7 +21,7 @@ class Grace {
   [[nodiscard]] Deadline extend(const Deadline& deadline) const {
     return exhausted() ? deadline : deadline.with_grace(kLength);
   }
-  /// True for a while after an operation expired.
+  /// True for some time after an operation has expired.
   [[nodiscard]] bool exhausted() const { return Clock::now().time_since_epoch().count() < resumes_.load(); }
 
   void operation_ended() { resumes_ = 0; }
@@ -31,7 +32,7 @@ class Grace {
 
  private:
   using Clock = Deadline::Clock;
-  std::atomic<Clock::rep> resumes_ = 0;  ///< a hint on its own: orders nothing else
+  std::atomic<Clock::rep> resumes_ = 0;  ///< relaxed: a hint that orders no other data
 };
 
 }  // namespace onehop::store

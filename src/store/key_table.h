@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of a store that lives in memory: behind the memory store and the TCP server. Not thread-safe.
+// The keys of a store in memory, used by the memory store and the TCP server. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,18 @@
 
 namespace onehop::store {
 
-/// What all keys and values of one table may take together, counting kEntryOverhead for each entry.
+/// Limit of all keys and values of one table together, including kEntryOverhead for each entry.
 inline constexpr std::size_t kMaxTableBytes = std::size_t{256} << 20;
 inline constexpr std::size_t kEntryOverhead = 128;
 
 class KeyTable {
  public:
-  /// Shared, so that a reply being sent keeps its value without copying it. Null: no such key.
+  /// Returns a shared value, so that a reply in transmission keeps it without a copy. Null: no such key.
   using Value = std::shared_ptr<const std::string>;
 
   [[nodiscard]] Value find(std::string_view key) const;
-  /// All four follow Store. Error{out_of_resources} when the table would exceed kMaxTableBytes.
+  /// The next four behave as in Store. They throw Error{out_of_resources} if the table would exceed
+  /// kMaxTableBytes.
   void set(std::string_view key, std::string_view value);
   std::int64_t add(std::string_view key, std::int64_t delta);
   std::string compare_set(std::string_view key, std::string_view expected, std::string_view desired);

@@ -15,7 +15,7 @@ class MemoryStore final : public Store {
   std::string describe() const override { return "memory store"; }
 
  private:
-  // Nobody holds the lock for long: only a get waits.
+  // The lock is held only briefly, so only a get waits.
   void do_set(std::string_view key, std::string_view value, Duration /*timeout*/) override {
     const std::lock_guard lock(mutex_);
     table_.set(key, value);

@@ -15,7 +15,7 @@
 namespace onehop::store {
 namespace {
 
-constexpr int kMostLinks = 40;  // as many as Linux follows in one path
+constexpr int kMostLinks = 40;  // Linux's limit for one path
 
 struct stat examine(int fd, const std::string& path) {
   struct stat info = {};
@@ -23,7 +23,7 @@ struct stat examine(int fd, const std::string& path) {
   return info;
 }
 
-/// Puts the components of `path` before those that are left.
+/// Prepends the components of `path` to the remaining ones.
 void prepend(std::deque<std::string>& components, std::string_view path) {
   std::deque<std::string> parts;
   while (!path.empty()) {
@@ -42,7 +42,7 @@ std::string target_of(int link, const std::string& path) {
   return target;
 }
 
-/// A signal may interrupt an open on a network file system.
+/// Retries on EINTR: a signal may interrupt an open on a network file system.
 os::UniqueFd open_at(int directory, const std::string& name, int flags, mode_t mode = 0) {
   int fd = -1;
   do {
@@ -57,7 +57,7 @@ os::UniqueFd open_start(std::string_view path) {
   return fd;
 }
 
-/// What the path leads to, as O_PATH.
+/// Resolves the path and returns an O_PATH descriptor.
 os::UniqueFd walk(const std::string& path) {
   os::UniqueFd at = open_start(path);
   std::deque<std::string> left;
@@ -128,7 +128,7 @@ os::UniqueFd open_own_directory(const std::string& path) {
 }
 
 os::UniqueFd open_own_file(int directory, const std::string& name, int flags, const std::string& path) {
-  // A FIFO or a device may keep an open waiting that does not say O_NONBLOCK.
+  // Without O_NONBLOCK, opening a FIFO or a device may block.
   os::UniqueFd file = open_at(directory, name, flags | O_NOFOLLOW | O_NONBLOCK, 0600);
   if (!file) {
     const int error = errno;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening the file store's directory and files such that nothing of another user is followed, changed or
-// waited for: links that others made, FIFOs, devices.
+// Opens the file store's directory and files without following, changing or waiting for anything of another
+// user: links, FIFOs, devices.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace onehop::store {
 
-/// Opens the directory, made with mode 0700 if missing. Its path is walked a component at a time: symbolic
-/// links are followed if they belong to this user or to root. Error{invalid_argument} that names the path and
-/// what to do: an empty path, the root directory, a link or directory of another user, a directory that
-/// others may write.
+/// Opens the directory, and creates it with mode 0700 if missing. Walks its path component by component and
+/// follows symbolic links only if they belong to this user or to root. Throws Error{invalid_argument}, which
+/// names the path and a remedy, for an empty path, the root directory, a link or directory of another user,
+/// and a directory that others may write to.
 [[nodiscard]] os::UniqueFd open_own_directory(const std::string& path);
 
-/// openat(2) of a regular file of this user; never waits. `flags` may have O_CREAT (mode 0600), not O_TRUNC.
-/// Empty when it does not exist. Error{protocol} that says what `path`, its name for messages, is instead: a
-/// link, a FIFO, a device, a directory, a file of another user.
+/// Opens a regular file of this user by openat(2), without blocking. `flags` may have O_CREAT (mode 0600),
+/// but not O_TRUNC. Returns an empty descriptor if the file does not exist. Throws Error{protocol} if `path`
+/// (used in messages) is a link, a FIFO, a device, a directory, or a file of another user, and names which.
 [[nodiscard]] os::UniqueFd open_own_file(int directory, const std::string& name, int flags,
                                          const std::string& path);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every store must do, run over each of them.
+// Conformance tests that run on every kind of store.
 #include <atomic>
 
 #include "store/store_test_util.h"
@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A store with whatever it needs to stay alive.
+/// A store together with the objects that it needs.
 struct Fixture {
   std::shared_ptr<TemporaryDirectory> directory;
   std::shared_ptr<TcpStoreServer> server;
@@ -22,7 +22,7 @@ struct Kind {
 };
 void PrintTo(const Kind& kind, std::ostream* out) {
   *out << kind.name;
-}  // the test's name, not its addresses
+}  // prints the test's name instead of addresses
 
 Fixture make_memory() {
   return {.directory = {}, .server = {}, .store = memory_store()};
@@ -353,7 +353,7 @@ TEST(MemoryStore, HoldsNoMoreThanItsCap) {
   const std::string message =
       message_of([&] { store->set("one too many", value); }, ErrorCode::out_of_resources);
   EXPECT_NE(message.find("'one too many'"), std::string::npos) << message;
-  store->set("0", value);  // overwriting needs no more room
+  store->set("0", value);  // overwriting needs no additional memory
   EXPECT_TRUE(store->delete_key("1"));
   store->set("fits now", value);
 }

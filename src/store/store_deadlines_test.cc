@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation of a store that keeps its callers waiting ends by the caller's deadline: a server that is
-// stopped, a lock that another process holds.
+// Every operation of an unresponsive store (a stopped server, a lock held by another process) ends by the
+// caller's deadline.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/file.h>
@@ -24,7 +24,7 @@ struct Operation {
   std::function<void(Store&, Duration)> call;
 };
 
-/// Those that change something, and so need the store's lock or its server.
+/// The operations that change a key, which need the store's lock or its server.
 const Operation kChanges[] = {
     {"set", [](Store& store, Duration timeout) { store.set("the key", "value", timeout); }},
     {"add", [](Store& store, Duration timeout) { (void)store.add("the key", 1, timeout); }},
@@ -44,7 +44,7 @@ void expect_to_expire(const Operation& operation, Store& store, Duration timeout
   EXPECT_THAT(message, HasSubstr(store.describe().substr(0, store.describe().find(" ("))));
 }
 
-/// An exchange whose peer never comes, while the store keeps even this rank's own key waiting.
+/// An exchange whose peer never arrives, while the store also blocks this rank's own key.
 void expect_exchange_to_expire(const std::shared_ptr<Store>& store) {
   StoreExchange exchange(store, "exchange", Rank{0}, 2);
   const Stopwatch watch;
@@ -52,7 +52,7 @@ void expect_exchange_to_expire(const std::shared_ptr<Store>& store) {
   EXPECT_LE(watch.elapsed(), kAllowed);
 }
 
-/// The lock of a file store, held as another process holds it: flock goes by open file.
+/// The lock of a file store, held as by another process: flock belongs to the open file description.
 class HeldLock {
  public:
   explicit HeldLock(const std::filesystem::path& directory)
@@ -82,7 +82,7 @@ TEST(StoreDeadlines, AStoppedServerKeepsNoOperationLonger) {
   const auto store = tcp_store("127.0.0.1", server.port());
   store->set("key", "value");
   server.stop();
-  // The first goes over the connection there is, the others have to open one.
+  // The first uses the existing connection; the others must open one.
   for (const Operation& operation : kChanges) expect_to_expire(operation, *store, kTimeout);
   expect_to_expire(kChanges[0], *store, 0ms);
   expect_to_expire({"get", [](Store& s, Duration timeout) { (void)s.get("the key", timeout); }}, *store,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the store tests.
+// Utilities of the store tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace onehop {
 
 using testing::message_of;
 
-/// A fresh 0700 directory, removed at the end.
+/// A new directory of mode 0700, removed by the destructor.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
@@ -41,7 +41,8 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-/// Runs `body` in a forked child and returns its exit status: 0, 1 when it threw, or what it passed to _exit.
+/// Runs `body` in a forked child and returns its exit status: 0, 1 if it threw, or the argument that it
+/// passed to _exit.
 inline int run_in_child(const std::function<void()>& body) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -58,7 +59,7 @@ inline int run_in_child(const std::function<void()>& body) {
   return WEXITSTATUS(status);
 }
 
-/// Runs body(0) .. body(count - 1) at once and joins them.
+/// Runs body(0) .. body(count - 1) concurrently and joins them.
 inline void run_threads(int count, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
   for (int i = 0; i < count; ++i) threads.emplace_back(body, i);
@@ -75,8 +76,8 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// What a call may take beyond its deadline: the promise, and room for a machine that is busy with other
-/// tests.
+/// How long a call may exceed its deadline: the documented limit, plus a margin for a machine that is busy
+/// with other tests.
 inline constexpr Duration kPromise{100};
 inline constexpr Duration kBusyMachine{1000};
 

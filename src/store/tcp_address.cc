@@ -16,7 +16,7 @@
 namespace onehop::store {
 namespace {
 
-// sockaddr_storage may be read as the family it holds: that is what it is for.
+// sockaddr_storage may be accessed as the address family that it holds.
 const sockaddr_in& ipv4(const TcpAddress& a) {
   return *reinterpret_cast<const sockaddr_in*>(&a.storage);
 }
@@ -25,7 +25,7 @@ const sockaddr_in6& ipv6(const TcpAddress& a) {
 }
 
 struct Found {
-  int error = 0;         ///< of getaddrinfo
+  int error = 0;         ///< result of getaddrinfo
   int system_error = 0;  ///< errno, for EAI_SYSTEM
   std::vector<TcpAddress> addresses = {};
 };
@@ -49,8 +49,8 @@ Found look_up(const std::string& host, std::uint16_t port, int flags) {
   return found;
 }
 
-/// getaddrinfo has no deadline, and a name server that is gone takes it many seconds: a thread asks, which is
-/// left to itself when it takes too long.
+/// getaddrinfo has no deadline, and an unreachable name server delays it by many seconds. It therefore runs
+/// on its own thread, which is detached if it takes too long.
 Found look_up_name(const std::string& host, std::uint16_t port, const Deadline& deadline) {
   std::packaged_task<Found()> task([host, port] { return look_up(host, port, 0); });
   std::future<Found> found = task.get_future();
@@ -82,7 +82,7 @@ std::uint16_t TcpAddress::port() const {
 
 std::vector<TcpAddress> resolve(const std::string& host, std::uint16_t port, const Deadline& deadline) {
   require(!host.empty(), "cannot resolve the host '' of a tcp store: it is empty");
-  Found found = look_up(host, port, AI_NUMERICHOST);  // asks nobody
+  Found found = look_up(host, port, AI_NUMERICHOST);  // without a name server
   if (found.error != 0) found = look_up_name(host, port, deadline);
   if (found.error == EAI_SYSTEM)
     fail_errno(found.system_error, fmt::format("cannot resolve the host '{}' of a tcp store", host));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resolving and opening TCP sockets, all of them close-on-exec and non-blocking from the start. Asio opens
-// sockets without SOCK_CLOEXEC, so ours are opened here and handed to it.
+// Resolves addresses and opens TCP sockets that are close-on-exec and non-blocking from the start. Asio opens
+// sockets without SOCK_CLOEXEC, so they are opened here and handed to Asio.
 #pragma once
 
 #include <netinet/in.h>
@@ -25,19 +25,19 @@ struct TcpAddress {
   [[nodiscard]] std::uint16_t port() const;
 };
 
-/// All addresses of host:port. Error{invalid_argument} when there is none; Error{timeout} when a name server
-/// does not answer in time.
+/// Returns all addresses of host:port. Throws Error{invalid_argument} if there is none, and Error{timeout} if
+/// a name server does not answer in time.
 [[nodiscard]] std::vector<TcpAddress> resolve(const std::string& host, std::uint16_t port,
                                               const Deadline& deadline = Deadline::after(kDefaultTimeout));
 
-/// A new TCP socket of the address's family. Error{out_of_resources} when descriptors run out.
+/// Opens a TCP socket of the address's family. Throws Error{out_of_resources} if no descriptor is available.
 [[nodiscard]] os::UniqueFd open_socket(const TcpAddress& address);
 
-/// The local or the remote end of a socket.
+/// Returns the local or the remote address of a socket.
 [[nodiscard]] TcpAddress local_address(int fd);
 [[nodiscard]] bool is_connected_to_itself(int fd);
 
-/// "127.0.0.1:29500", "[::1]:29500".
+/// Formats "127.0.0.1:29500" or "[::1]:29500".
 [[nodiscard]] std::string host_and_port(const std::string& host, std::uint16_t port);
 
 }  // namespace onehop::store

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attacks on the TCP store by processes that do not know its secret, and by some that do, each of them while
-// four honest ranks meet there. All on loopback, bounded in number and in time.
+// Attacks on the TCP store by processes that do not know its secret, and by some that do, while four honest
+// ranks use it for their rendezvous. All attacks run on loopback and are bounded in number and time.
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
@@ -23,9 +23,9 @@ using store::Op;
 
 constexpr const char* kSecret = "open sesame";
 constexpr int kRanks = 4;
-constexpr Duration kHonestTime{40000};  // a busy machine, a sanitizer
+constexpr Duration kHonestTime{40000};  // allows for a busy machine and sanitizers
 
-/// The stage of an attack: its attackers begin, the honest ranks meet, everybody ends.
+/// Runs an attack: starts the attackers, runs the honest ranks, then ends all.
 class Stage {
  public:
   void begun() {
@@ -43,7 +43,7 @@ class Stage {
     changed_.notify_all();
   }
   [[nodiscard]] bool over() const { return over_; }
-  /// False once the attack is over.
+  /// Returns false once the attack is over.
   bool pause(Duration time) {
     std::unique_lock lock(mutex_);
     return !changed_.wait_for(lock, time, [&] { return over_.load(); });
@@ -56,7 +56,7 @@ class Stage {
   std::atomic<bool> over_ = false;
 };
 
-/// Connections that nobody waits for, the oldest of which make way for new ones.
+/// Idle connections, the oldest of which are replaced by new ones.
 class Swarm {
  public:
   Swarm(std::uint16_t port, std::size_t most)
@@ -68,7 +68,7 @@ class Swarm {
     (void)::connect(fd.get(), address_.get(), address_.size);
     sockets_.push_back(std::move(fd));
   }
-  /// To every connection; those that the server has closed are replaced.
+  /// Sends to every connection and replaces those that the server has closed.
   void send(std::string_view bytes) {
     for (os::UniqueFd& fd : sockets_) {
       if (::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) >= 0 || errno == EAGAIN) continue;
@@ -107,7 +107,7 @@ void thousands_of_connections(std::uint16_t port, Stage& stage) {
     swarm.connect();
     if (i == 2000) stage.begun();
     if (i % 20 == 0 && !stage.pause(1ms))
-      break;  // some 10,000 a second, so that a core is left for the others
+      break;  // about 10,000 per second, which leaves a core to the others
   }
 }
 
@@ -123,7 +123,7 @@ void half_hellos(std::uint16_t port, Stage& stage) {
   }
 }
 
-/// Whatever it sends in place of a proof is refused.
+/// Everything that it sends instead of a proof is rejected.
 void guess(std::uint16_t port, Stage& stage, const std::function<std::string()>& proof) {
   const std::string nonce(store::kNonceBytes, 'c');
   constexpr int kMost = 20'000;
@@ -166,7 +166,7 @@ void announcements_of_4_gigabytes(std::uint16_t port, Stage& stage) {
   }
 }
 
-/// Clients that know the secret, each with a request of the largest kind of which `arrived` bytes come.
+/// Clients that know the secret. Each sends the first `arrived` bytes of a request of the maximum size.
 void long_requests(std::uint16_t port, Stage& stage, std::size_t arrived) {
   const std::string value(kMaxValueBytes, 'v');
   const std::string request =
@@ -200,7 +200,7 @@ void long_requests_that_lack_their_last_byte(std::uint16_t port, Stage& stage) {
 struct Attack {
   const char* name;
   void (*run)(std::uint16_t port, Stage& stage);
-  bool long_requests = false;  ///< whether the honest ranks make some, too
+  bool long_requests = false;  ///< whether the honest ranks also make long requests
 };
 void PrintTo(const Attack& attack, std::ostream* out) {
   *out << attack.name;
@@ -234,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(
                              true}),
     [](const auto& attack) { return std::string(attack.param.name); });
 
-/// What a rank does with a store: several exchanges, and two of them a request of the largest kind.
+/// A rank's use of the store: several exchanges, and two requests of the maximum size.
 void meet(std::uint16_t port, Rank rank, bool long_requests) {
   const auto store = tcp_store({.port = port, .secret = kSecret, .timeout = kHonestTime});
   StoreExchange exchange(store, "honest", rank, kRanks);

@@ -14,7 +14,7 @@
 namespace onehop::store {
 namespace {
 
-/// False when the deadline passed first.
+/// Returns false if the deadline passes first.
 bool wait_until_ready(int fd, short events, const Deadline& deadline) {
   for (;;) {
     pollfd entry = {.fd = fd, .events = events, .revents = 0};
@@ -25,7 +25,7 @@ bool wait_until_ready(int fd, short events, const Deadline& deadline) {
   }
 }
 
-/// 0 or the errno of the failure.
+/// Returns 0 or the errno of the failure.
 int connect_to(int fd, const TcpAddress& address, const Deadline& deadline) {
   if (::connect(fd, address.get(), address.size) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) return errno;
@@ -35,8 +35,8 @@ int connect_to(int fd, const TcpAddress& address, const Deadline& deadline) {
     if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
     if (error != 0) return error;
   }
-  // Asking a port of our own host that nobody listens on can connect a socket to itself when the kernel
-  // happens to choose that port for our end; keeping it would also keep the server from ever listening there.
+  // Connecting to a local port without a listener can connect the socket to itself, if the kernel chooses
+  // that port for our end. Keeping such a connection would prevent the server from ever listening there.
   return is_connected_to_itself(fd) ? ECONNREFUSED : 0;
 }
 
@@ -45,11 +45,11 @@ int connect_to(int fd, const TcpAddress& address, const Deadline& deadline) {
 TcpConnection::TcpConnection(const TcpStoreOptions& options, const Deadline& deadline, bool retry)
     : name_("tcp store " + host_and_port(options.host, options.port)) {
   const std::vector<TcpAddress> addresses = resolve(options.host, options.port, deadline);
-  // A server that is flooded with connections loses some on the way, and some answers take for ever.
+  // A server that is flooded with connections loses some of them, and some answers never arrive.
   constexpr Duration kConnectTime{1000};
   constexpr Duration kHandshakeTime{5000};
   constexpr Duration kLongestPause{200};
-  std::optional<Error> refusal;  // says more than that the last attempt did not end in time
+  std::optional<Error> refusal;  // more informative than the timeout of the last attempt
   for (Duration pause{5};; pause = std::min(pause * 2, kLongestPause)) {
     if (const int failed = connect(addresses, deadline.at_most(kConnectTime)); failed != 0) {
       if (deadline.expired() && !refusal) {
@@ -64,7 +64,8 @@ TcpConnection::TcpConnection(const TcpStoreOptions& options, const Deadline& dea
         shake_hands(options, deadline.at_most(kHandshakeTime));
         return;
       } catch (const Error& error) {
-        // The server is busy with others that come, or has as many clients as it takes: both may change.
+        // The server is busy with other new clients, or has its maximum number of clients. Try again, because
+        // both may change.
         if (error.code() == ErrorCode::peer_lost) {
           refusal.emplace(ErrorCode::timeout,
                           fmt::format("{} (tried for {} ms)", error.message(), deadline.timeout().count()));
@@ -149,7 +150,7 @@ TcpConnection::Io TcpConnection::send_all(std::string_view bytes, const Deadline
     } else if (errno == EAGAIN) {
       if (!wait_until_ready(fd_.get(), POLLOUT, deadline)) return Io::deadline;
     } else if (errno == EPIPE || errno == ECONNRESET) {
-      return Io::done;  // what the server said before it closed can still be read, and tells more than this
+      return Io::done;  // the server's last message can still be read, and is more informative
     } else if (errno != EINTR) {
       fail_errno(errno, name_ + ": cannot send");
     }

@@ -18,21 +18,21 @@ namespace onehop::store {
 
 class TcpConnection {
  public:
-  /// Connects and proves knowledge of the secret. A server that is not up yet is waited for if `retry` is
-  /// set; one that closes the connection or has no room is asked again in any case. At the deadline the
-  /// reason of the last attempt: Error{timeout}, or Error{out_of_resources} when the server has no room.
+  /// Connects and proves knowledge of the secret. With `retry`, waits for a server that is not up yet. Always
+  /// tries again if the server closes the connection or has no room. At the deadline, throws the error of the
+  /// last attempt: Error{timeout}, or Error{out_of_resources} if the server has no room.
   TcpConnection(const TcpStoreOptions& options, const Deadline& deadline, bool retry);
 
-  /// Sends one message and returns the reply to it; nullopt when the deadline passed first, after which, as
-  /// after an Error, the connection is of no more use. Error{peer_lost} as soon as the server is gone.
+  /// Sends one message and returns the reply, or nullopt if the deadline passes first. After that, or after
+  /// an Error, the connection is unusable. Throws Error{peer_lost} as soon as the server is gone.
   [[nodiscard]] std::optional<std::string> exchange(std::string_view message, const Deadline& deadline);
 
-  /// Random and chosen by the server at its start.
+  /// A random number that the server chose at its start.
   [[nodiscard]] std::uint64_t server_instance() const { return instance_; }
 
  private:
   enum class Io { done, deadline };
-  /// 0 or the errno of the failure.
+  /// Returns 0 or the errno of the failure.
   [[nodiscard]] int connect(const std::vector<TcpAddress>& addresses, const Deadline& deadline);
   void shake_hands(const TcpStoreOptions& options, const Deadline& deadline);
   [[nodiscard]] std::string exchange_or_fail(std::string_view message, const Deadline& deadline);

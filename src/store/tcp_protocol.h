@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages between TCP store and clients (docs/wire-formats.md, "TCP store protocol"). Encoding and
-// parsing are pure; the parsers return views into their input and throw Error{protocol} for whatever the
-// encoders do not write.
+// The messages between the TCP store and its clients (docs/wire-formats.md, "TCP store protocol"). Encoding
+// and parsing are pure functions. The parsers return views into their input and throw Error{protocol} for
+// anything that the encoders do not write.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +21,12 @@ inline constexpr std::uint16_t kProtocolVersion = 1;
 inline constexpr std::size_t kNonceBytes = 16;
 /// Every message is a frame: its size as u32, then that many bytes.
 inline constexpr std::size_t kFrameHeaderBytes = 4;
-/// Nothing larger is read from a client that has not proved itself.
+/// Limit of messages from a client that has not authenticated.
 inline constexpr std::size_t kMaxHandshakeBytes = 64;
-/// compare_set, the largest request: operation, three lengths, a key and two values.
+/// The size of the largest request, compare_set: operation, three lengths, a key and two values.
 inline constexpr std::size_t kMaxFrameBytes = 1 + 3 * 4 + kMaxKeyBytes + 2 * kMaxValueBytes;
 
-/// kNonceBytes that were never used before.
+/// Returns kNonceBytes bytes that were never used before.
 [[nodiscard]] std::string fresh_nonce();
 
 struct ClientHello {
@@ -37,23 +37,23 @@ struct ClientHello {
 struct ServerHello {
   std::uint16_t version = kProtocolVersion;
   bool secret_required = false;
-  std::uint64_t instance = 0;  ///< random; tells a restarted server from the one a client knew
+  std::uint64_t instance = 0;  ///< random; distinguishes a restarted server from the previous one
   std::string_view nonce = {};
 };
 
 enum class Side : std::uint8_t { client, server };
 
-/// What `side` sends to show that it knows the secret. Bound to both nonces, so no recorded proof serves
-/// again, and to the side, so that neither can be played back to its sender.
+/// The proof with which `side` shows that it knows the secret. It is bound to both nonces, so a recorded
+/// proof cannot be reused, and to the side, so neither proof can be replayed to its sender.
 [[nodiscard]] std::string proof(Side side, std::string_view secret, std::string_view client_nonce,
                                 std::string_view server_nonce);
 
 enum class Op : std::uint8_t { set = 1, get = 2, add = 3, compare_set = 4, erase = 5 };
 
-/// The largest request of an operation; 0 for a number that is none.
+/// The size of an operation's largest request; 0 for an unknown operation.
 [[nodiscard]] std::size_t max_request_bytes(std::uint8_t op);
 
-/// The fields an operation does not have stay empty and are not sent.
+/// Fields that an operation does not use stay empty and are not sent.
 struct Request {
   Op op = Op::get;
   std::string_view key = {};
@@ -77,16 +77,16 @@ struct Reply {
 [[nodiscard]] std::string encode_request(const Request& request);
 [[nodiscard]] std::string encode_reply(const Reply& reply);
 
-/// Frame header and beginning of a value reply; `size` bytes of value follow from wherever they lie.
+/// The frame header and the beginning of a value reply; `size` bytes of value follow separately.
 [[nodiscard]] std::string encode_value_head(std::size_t size);
 
-/// A hello of another version parses with an empty nonce: the caller reports both versions.
+/// A hello of another version parses with an empty nonce, so that the caller can report both versions.
 [[nodiscard]] ClientHello parse_client_hello(std::string_view bytes);
 [[nodiscard]] ServerHello parse_server_hello(std::string_view bytes);
 [[nodiscard]] Request parse_request(std::string_view bytes);
 [[nodiscard]] Reply parse_reply(std::string_view bytes);
 
-/// The frame header for a message of `size` bytes, and back.
+/// Encodes and parses the frame header of a message of `size` bytes.
 [[nodiscard]] std::string encode_frame_header(std::size_t size);
 [[nodiscard]] std::size_t parse_frame_header(std::string_view bytes);
 

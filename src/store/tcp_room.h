@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits of the TCP store's server that its clients share, so that none of them can use them up for others.
-// Touched by the loop's thread only.
+// Limits of the TCP store's server that its clients share, so that none of them can exhaust them for others.
+// Only the loop's thread uses them.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@ namespace onehop::store {
 
 class Session;
 
-/// Connections that have not proved that they know the secret, oldest first. There is always room for one
-/// more: the oldest goes, after a stay in which an honest client completes its handshake many times over.
+/// Connections that have not authenticated, oldest first. A new one is always admitted: the oldest is closed
+/// for it after a time in which an honest client completes many handshakes.
 class Newcomers {
  public:
   using Clock = std::chrono::steady_clock;
@@ -23,9 +23,9 @@ class Newcomers {
   void add(Session* session) { all_.push_back({session, Clock::now()}); }
   void remove(const Session* session);
   [[nodiscard]] std::size_t size() const { return all_.size(); }
-  /// Null when there is none.
+  /// Null if there is none.
   [[nodiscard]] Session* oldest() const { return all_.empty() ? nullptr : all_.front().session; }
-  /// How long the next connection has to wait before the oldest may be closed for it; zero: not at all.
+  /// How long the next connection must wait before the oldest may be closed for it; zero: no wait.
   [[nodiscard]] Clock::duration time_until_room() const;
 
  private:
@@ -36,8 +36,8 @@ class Newcomers {
   std::deque<Entry> all_;
 };
 
-/// Room for requests of more than kFree bytes while they arrive. Who finds none waits for its turn; who holds
-/// some for longer than kStay while others wait has to give it up.
+/// Limits the memory for requests of more than kFree bytes while they arrive. A session without room waits
+/// for its turn. A session that holds room for longer than kStay while others wait must give it up.
 class ReceiveRoom {
  public:
   using Clock = std::chrono::steady_clock;
@@ -45,14 +45,14 @@ class ReceiveRoom {
   static constexpr std::size_t kMax = std::size_t{192} << 20;
   static constexpr std::chrono::milliseconds kStay{1000};
 
-  /// True when the room is there now; otherwise next() hands it out later.
+  /// Returns true if the room is available now; otherwise next() grants it later.
   [[nodiscard]] bool reserve(Session* session, std::size_t bytes);
-  /// Gives back what the session holds or waits for. Does nothing for others.
+  /// Releases the room that the session holds or waits for. Does nothing for other sessions.
   void release(const Session* session);
-  /// The session that has waited for longest and has its room now; null: none. Call until null after each
-  /// release.
+  /// Returns the longest-waiting session, to which room has now been granted; null: none. Call it until it
+  /// returns null after each release.
   [[nodiscard]] Session* next();
-  /// The session that must make room for those who wait; null: none.
+  /// Returns the session that must release its room for the waiting ones; null: none.
   [[nodiscard]] Session* overdue() const;
 
  private:
@@ -61,7 +61,7 @@ class ReceiveRoom {
     std::size_t bytes;
     Clock::time_point since;
   };
-  std::list<Entry> holders_;  ///< the one that has held for longest first
+  std::list<Entry> holders_;  ///< the longest-holding session first
   std::deque<Entry> waiting_;
   std::size_t held_ = 0;
 };

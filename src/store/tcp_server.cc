@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The TCP store's server: one thread, one event loop, so that no lock is needed and no client can hold up
+// The TCP store's server: one thread with one event loop, so that no lock is needed and no client can block
 // another.
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ namespace {
 
 using asio::ip::tcp;
 
-// Accepted in a row before those that are connected are served.
+// Connections accepted in a row before existing ones are served.
 constexpr int kAcceptBatch = 64;
 
 /// Accepts clients and runs the loop.
@@ -41,7 +41,7 @@ class Loop {
         protocol_(address.is_ipv6() ? tcp::v6() : tcp::v4()),
         acceptor_(io_, protocol_, listener.get()),
         accept_timer_(io_) {
-    (void)listener.release();  // the acceptor's now
+    (void)listener.release();  // now owned by the acceptor
     accept_when_ready();
     thread_ = std::thread([this] { run(); });
   }
@@ -55,7 +55,7 @@ class Loop {
 
  private:
   void run() noexcept {
-    // Sessions handle their own failures; what arrives here is a failed accept, and must not end the server.
+    // Sessions handle their own failures. An error here is a failed accept, which must not end the server.
     for (;;) {
       try {
         io_.run();
@@ -87,7 +87,7 @@ class Loop {
   void accept_all() {
     if (!acceptor_.is_open()) return;
     for (int i = 0; i < kAcceptBatch; ++i) {
-      // Meanwhile clients wait in the backlog.
+      // Meanwhile new clients wait in the backlog.
       const auto pause = hub_.newcomers.time_until_room();
       if (pause.count() > 0) return accept_later(pause);
       spare_.refill();
@@ -99,7 +99,7 @@ class Loop {
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         const int failure = errno;
         if (hub_.close_oldest_newcomer()) continue;
-        // The client is told, or else stays in the backlog. Asking again at once would spin until a
+        // Tell the client; otherwise it stays in the backlog. Accepting again at once would spin until a
         // descriptor is free.
         log::warn("tcp store server: cannot accept a client: {}; trying again", explain_errno(failure));
         if (spare_.give_up_one() && (fd = accept())) {
@@ -108,7 +108,7 @@ class Loop {
         }
         return accept_later(std::chrono::milliseconds{100});
       }
-      // Any other error concerns that one client, which has gone already.
+      // Any other error concerns only that client, which is already gone.
     }
     accept_later({});
   }
@@ -117,7 +117,7 @@ class Loop {
     return os::UniqueFd(::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   }
 
-  /// A client that is not to be served is told `refusal`.
+  /// Sends `refusal` to a client that is not served.
   void admit(os::UniqueFd fd, std::string refusal) {
     tcp::socket socket(io_);
     asio::error_code refused;
@@ -133,7 +133,7 @@ class Loop {
     start_session(hub_, std::move(socket), std::move(refusal));
   }
 
-  /// Leaves the loop without work, so that run() returns.
+  /// Removes all work from the loop, so that run() returns.
   void close_all() {
     asio::error_code ignored;
     acceptor_.close(ignored);
@@ -146,7 +146,7 @@ class Loop {
   tcp protocol_;
   tcp::acceptor acceptor_;
   asio::steady_timer accept_timer_;
-  os::SpareDescriptors spare_{1};  ///< for a client that must be told that there are no others
+  os::SpareDescriptors spare_{1};  ///< for telling a client that no descriptors are available
   std::thread thread_;
 };
 
@@ -158,8 +158,8 @@ class Server final : public TcpStoreServer {
   }
 
   ~Server() override {
-    // In a forked child there is no loop thread to join, and the loop's epoll set is still the parent's:
-    // closing anything through it would take the parent's connections out of that set.
+    // A forked child has no loop thread to join, and the loop's epoll set is still the parent's: closing
+    // anything through it would remove the parent's connections from that set.
     if (::getpid() != owner_) (void)loop_.release();
   }
 
@@ -183,8 +183,8 @@ std::unique_ptr<TcpStoreServer> TcpStoreServer::start(const TcpStoreOptions& opt
       "a tcp store server on {} can be reached from other hosts: give it a secret, or listen on 127.0.0.1",
       name);
   os::UniqueFd listener = store::open_socket(address);
-  // Takes over a port that only old connections in TIME_WAIT still use; never one that another server listens
-  // on.
+  // Allows a port that is used only by old connections in TIME_WAIT, but never one on which another server
+  // listens.
   const int on = 1;
   (void)::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(listener.get(), address.get(), address.size) != 0 || ::listen(listener.get(), SOMAXCONN) != 0) {

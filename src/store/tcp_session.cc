@@ -22,9 +22,9 @@ using asio::ip::tcp;
 namespace {
 
 constexpr std::chrono::seconds kHandshakeTime{5};
-// For the rest of a request to arrive once its size has, and for a client to take its reply.
+// Time limit for the rest of a request after its size has arrived, and for a client to receive its reply.
 constexpr std::chrono::seconds kTransferTime{30};
-// How often a request that waits for room looks whether somebody has held it for too long.
+// How often a request that waits for room checks whether a session has held it for too long.
 constexpr std::chrono::milliseconds kRoomPause{100};
 
 }  // namespace
@@ -43,7 +43,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void close() {
     if (phase_ == Phase::closed) return;
-    const std::shared_ptr<Session> self = shared_from_this();  // the hub may hold the last reference but this
+    const std::shared_ptr<Session> self = shared_from_this();  // the hub may hold the only other reference
     if (phase_ == Phase::waiting) hub_.forget_waiter(waiting_key_, this);
     phase_ = Phase::closed;
     if (!admitted_) hub_.newcomers.remove(this);
@@ -54,13 +54,13 @@ class Session : public std::enable_shared_from_this<Session> {
     hub_.sessions.erase(self);
   }
 
-  /// There is room for the rest of this session's request now.
+  /// Called when there is room for the rest of this session's request.
   void receive_rest() {
     close_after(kTransferTime);
     read_part();
   }
 
-  /// The key this session waits for exists now.
+  /// Called when the key that this session waits for exists.
   void resolve(const KeyTable::Value& value) { reply_value(value); }
 
  private:
@@ -68,7 +68,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // from any.
   enum class Phase { hello, proof, idle, waiting, replying, closed };
 
-  /// Runs `then` unless the session was closed meanwhile; whatever it throws ends this session and no other.
+  /// Runs `then` unless the session has been closed. An exception ends this session and no other.
   template <class F>
   auto guarded(F then) {
     return
@@ -85,7 +85,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   template <class F>
   void after(std::chrono::steady_clock::duration time, F then) {
-    // The generation drops expiries that were queued already when the timer was stopped or set anew.
+    // The generation number discards expiries that were already queued when the timer was stopped or set
+    // anew.
     const std::uint64_t generation = ++timer_generation_;
     timer_.expires_after(time);
     timer_.async_wait(guarded([generation, then](Session& s, const asio::error_code& error) {
@@ -100,8 +101,8 @@ class Session : public std::enable_shared_from_this<Session> {
     timer_.cancel();
   }
 
-  // A read is under way at all times, also while waiting and replying: that is how a client's leaving is
-  // noticed.
+  // A read is pending at all times, also while waiting and replying, so that the end of the connection is
+  // detected.
   void read_header() {
     asio::async_read(socket_, asio::buffer(header_), guarded([](Session& s, const asio::error_code& error) {
                        if (error) return s.reached_end();
@@ -111,7 +112,7 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void reached_end() {
-    // A client that only closed its sending side still gets the reply that is on its way.
+    // A client that has closed only its sending side still receives the pending reply.
     if (phase_ == Phase::replying) {
       last_reply_ = true;
     } else {
@@ -128,7 +129,7 @@ class Session : public std::enable_shared_from_this<Session> {
     read_part();
   }
 
-  /// Memory grows with what has arrived: announcing costs the sender as much as it costs us.
+  /// Memory grows only with received data, so announcing a large size costs nothing here.
   void read_part() {
     const std::size_t have = body_.size();
     const std::size_t part = std::min(body_bytes_ - have, ReceiveRoom::kFree);
@@ -146,7 +147,7 @@ class Session : public std::enable_shared_from_this<Session> {
       return handle_frame();
     }
     if (body_.size() > ReceiveRoom::kFree) return read_part();
-    // The first part of a long request: it says what it is, and goes on when there is room.
+    // The first part of a long request contains its operation; the rest is read when there is room.
     if (body_bytes_ > max_request_bytes(static_cast<std::uint8_t>(body_[0]))) return close();
     if (hub_.room.reserve(this, body_bytes_)) return receive_rest();
     wait_for_room();
@@ -163,7 +164,7 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void release_body() {
-    std::string().swap(body_);  // unlike clear(), frees it
+    std::string().swap(body_);  // unlike clear(), frees the memory
     hub_.room.release(this);
     while (Session* const next = hub_.room.next()) next->receive_rest();
   }
@@ -195,7 +196,7 @@ class Session : public std::enable_shared_from_this<Session> {
     const std::string answer = encode_hello(
         ServerHello{.secret_required = !hub_.secret.empty(), .instance = hub_.instance, .nonce = nonce_});
     last_reply_ =
-        hello.version != kProtocolVersion;  // our hello tells it our version; there is no more to say
+        hello.version != kProtocolVersion;  // our hello contains our version; no other reply is needed
     reply({.kind = ReplyKind::value, .bytes = answer}, Phase::proof);
   }
 
@@ -260,7 +261,7 @@ class Session : public std::enable_shared_from_this<Session> {
     waiting_key_ = key;
     hub_.waiters[key].push_back(shared_from_this());
     constexpr Duration kLongest =
-        std::chrono::hours{24 * 365};  // keeps the clock's arithmetic from overflowing
+        std::chrono::hours{24 * 365};  // prevents overflow in the clock's arithmetic
     after(std::min(timeout, kLongest), [](Session& s) {
       s.hub_.forget_waiter(s.waiting_key_, &s);
       s.reply({.kind = ReplyKind::missing}, Phase::idle);
@@ -299,16 +300,16 @@ class Session : public std::enable_shared_from_this<Session> {
 
   Hub& hub_;
   tcp::socket socket_;
-  const std::string refusal_;  ///< not empty: all that this client is told
+  const std::string refusal_;  ///< if not empty, the only reply to this client
   asio::steady_timer timer_;
   std::uint64_t timer_generation_ = 0;
   Phase phase_ = Phase::hello;
-  bool admitted_ = false;      ///< it has proved that it knows the secret
-  bool header_ready_ = false;  ///< the header of the next request came while this one was being served
-  bool last_reply_ = false;    ///< close once the reply is out
+  bool admitted_ = false;      ///< the client has proved that it knows the secret
+  bool header_ready_ = false;  ///< the header of the next request has arrived while this one is served
+  bool last_reply_ = false;    ///< close after sending the reply
   std::array<char, kFrameHeaderBytes> header_ = {};
-  std::size_t body_bytes_ = 0;  ///< of the request being received, as announced
-  std::string body_;            ///< what has arrived of it
+  std::size_t body_bytes_ = 0;  ///< announced size of the request being received
+  std::string body_;            ///< the received part of it
   std::string client_nonce_;
   std::string nonce_;
   std::string waiting_key_;
@@ -321,7 +322,7 @@ void start_session(Hub& hub, tcp::socket socket, std::string refusal) {
 }
 
 void Hub::close_all_sessions() {
-  const auto all = sessions;  // close() takes itself out of the original
+  const auto all = sessions;  // close() removes the session from the original
   for (const std::shared_ptr<Session>& session : all) session->close();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client's connection as the TCP store's server sees it.
+// The server side of a client's connection to the TCP store.
 #pragma once
 
 #include <asio/ip/tcp.hpp>
@@ -19,16 +19,16 @@ namespace onehop::store {
 
 class Session;
 
-/// What the sessions of a server share: the keys, and who waits for them. Touched by the loop's thread only.
+/// The state that a server's sessions share: the keys and their waiters. Only the loop's thread uses it.
 struct Hub {
   Hub(std::string secret_in, std::uint64_t instance_in)
       : secret(std::move(secret_in)), instance(instance_in) {}
 
-  /// Of those that have proved themselves.
+  /// Limit of authenticated clients.
   static constexpr std::size_t kMaxClients = 1024;
 
   void close_all_sessions();
-  /// Closes the connection that has been in its handshake for longest. False: there is none.
+  /// Closes the connection with the longest unfinished handshake. Returns false if there is none.
   bool close_oldest_newcomer();
   [[nodiscard]] std::size_t clients() const { return sessions.size() - newcomers.size(); }
   void wake_waiters(const std::string& key);
@@ -43,8 +43,8 @@ struct Hub {
   ReceiveRoom room;
 };
 
-/// Serves a client until it leaves, fails or breaks the protocol. One with a `refusal` is told that, and
-/// nothing else.
+/// Serves a client until it leaves, fails or violates the protocol. A client with a `refusal` receives only
+/// that message.
 void start_session(Hub& hub, asio::ip::tcp::socket socket, std::string refusal);
 
 }  // namespace onehop::store

@@ -38,9 +38,9 @@ constexpr std::string_view to_string(Op op) {
   return "operation";
 }
 
-/// A call takes an idle connection, or opens one when all are in use, and puts it back. So a thread that
-/// waits for a key holds up no other, requests need no numbers, and there are as many connections as there
-/// were calls at once: for a rank with one thread, one.
+/// A call takes an idle connection, or opens one if all are in use, and returns it afterwards. Therefore a
+/// thread that waits for a key blocks no other thread, and requests need no numbers. There are as many
+/// connections as there were concurrent calls: one for a rank with one thread.
 class TcpStore final : public Store {
  public:
   explicit TcpStore(const TcpStoreOptions& options) : options_(options), owner_(::getpid()) {
@@ -60,10 +60,10 @@ class TcpStore final : public Store {
   }
 
   std::optional<std::string> do_get_for(std::string_view key, Duration timeout) override {
-    const Duration wait = Deadline::after(timeout).left();  // capped
+    const Duration wait = Deadline::after(timeout).left();  // limited to one year
     const Request request{.op = Op::get, .key = key, .timeout = wait};
     if (timeout.count() > 0) return value_of(ask(request, wait));
-    // Who looks again and again is not to fail because the server was slow once.
+    // A caller that polls must not fail because the server was slow once.
     const std::optional<Answer> answer = try_ask(request, wait);
     return answer ? value_of(*answer) : std::nullopt;
   }
@@ -84,8 +84,8 @@ class TcpStore final : public Store {
   }
 
   struct Answer {
-    std::unique_ptr<const std::string>
-        frame;  ///< what reply.bytes points into; a string would move away under it
+    /// reply.bytes points into it. On the heap, because a moved std::string may move its bytes.
+    std::unique_ptr<const std::string> frame;
     Reply reply;
   };
 
@@ -102,9 +102,9 @@ class TcpStore final : public Store {
     return *std::move(answer);
   }
 
-  /// The server's answer, of a kind that fits the request; nullopt when the timeout passed first.
+  /// Returns the server's reply, whose kind matches the request, or nullopt if the timeout passes first.
   std::optional<Answer> try_ask(const Request& request, Duration timeout) {
-    if (timeout.count() == 0 && grace_.exhausted()) return std::nullopt;  // there is no time to try again
+    if (timeout.count() == 0 && grace_.exhausted()) return std::nullopt;  // no time to try again
     const Deadline deadline = grace_.extend(Deadline::after(timeout));
     std::optional<TcpConnection> connection = take(deadline);
     std::optional<std::string> frame;
@@ -143,11 +143,11 @@ class TcpStore final : public Store {
     return false;
   }
 
-  /// nullopt when the deadline passed before another connection was open.
+  /// Returns nullopt if the deadline passes before another connection is open.
   std::optional<TcpConnection> take(const Deadline& deadline) {
     {
       const std::lock_guard lock(mutex_);
-      // A forked child has connections of its own: two processes on one would read each other's replies.
+      // A forked child opens its own connections: two processes on one would read each other's replies.
       if (const pid_t self = ::getpid(); self != owner_) {
         idle_.clear();
         owner_ = self;

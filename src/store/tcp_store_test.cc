@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The TCP store where it differs from the others: who gets in, what a bad client can do, and what happens
-// when one side goes away. What all stores do is in store_conformance_test.cc.
+// Tests of what is specific to the TCP store: authentication, misbehaving clients, and the loss of either
+// side. store_conformance_test.cc tests what all stores have in common.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
@@ -21,7 +21,7 @@ using store::Reply;
 using store::ReplyKind;
 using ::testing::HasSubstr;
 
-// --- who gets in
+// --- authentication
 
 TEST(TcpStore, TheRightSecretIsLetIn) {
   const auto server = TcpStoreServer::start({.secret = "open sesame"});
@@ -101,7 +101,7 @@ TEST(TcpStore, WithoutASecretAServerListensOnLoopbackOnly) {
   EXPECT_NO_THROW((void)tcp_store({.port = server->port(), .secret = "open sesame"}));
 }
 
-// --- finding each other
+// --- addresses and connecting
 
 TEST(TcpStore, APortInUseIsNamedWithTheRemedy) {
   const auto server = TcpStoreServer::start({});
@@ -189,7 +189,7 @@ TEST(TcpStore, AllDescriptorsAreCloseOnExecAndNoneIsLeftBehind) {
   EXPECT_EQ(descriptors(), before);
 }
 
-// --- bad clients
+// --- misbehaving clients
 
 TEST(TcpStore, ASilentClientIsDroppedAfterFiveSecondsAndHoldsUpNobody) {
   const auto server = TcpStoreServer::start({});
@@ -300,7 +300,7 @@ TEST(TcpStore, TheClientBeyondTheLimitAsksAgainUntilItsDeadline) {
     std::vector<RawClient> clients;
     for (int i = 1; i < kLimit; ++i) {
       clients.emplace_back(server->port());
-      clients.back().shake_hands("");  // or it would be dropped after five seconds
+      clients.back().shake_hands("");  // otherwise it would be dropped after five seconds
     }
     const Stopwatch watch;
     EXPECT_THAT(
@@ -309,7 +309,7 @@ TEST(TcpStore, TheClientBeyondTheLimitAsksAgainUntilItsDeadline) {
     EXPECT_GE(watch.elapsed(), 200ms) << "it asks again until its deadline";
     EXPECT_LE(watch.elapsed(), 200ms + kPromise + kBusyMachine);
     store->set("key", "value");
-    // As the server notices that they left, there is room again for a client that waits.
+    // When the server detects that they have left, a waiting client is admitted again.
     std::thread leaving([&] { clients.clear(); });
     EXPECT_EQ(tcp_store(at_port(server->port(), 20s))->get("key"), "value");
     leaving.join();
@@ -317,7 +317,7 @@ TEST(TcpStore, TheClientBeyondTheLimitAsksAgainUntilItsDeadline) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-// --- servers that go away
+// --- loss of the server
 
 TEST(TcpStore, StoppingTheServerEndsEveryWaitAtOnce) {
   auto server = TcpStoreServer::start({});
@@ -364,7 +364,7 @@ TEST(TcpStore, ARestartedServerIsNotTakenForTheOldOne) {
   server.reset();
   server = TcpStoreServer::start(at_port(port));
   (void)message_of([&] { (void)store->get("key"); },
-                   ErrorCode::peer_lost);  // over the connection that was closed
+                   ErrorCode::peer_lost);  // over the closed connection
   EXPECT_THAT(message_of([&] { (void)store->get("key"); }, ErrorCode::peer_lost), HasSubstr("restarted"));
 }
 

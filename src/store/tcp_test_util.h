@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients and servers of the TCP store that misbehave, for tests.
+// Misbehaving clients and servers of the TCP store, for tests.
 #pragma once
 
 #include <arpa/inet.h>
@@ -38,7 +38,7 @@ class RawClient {
   void send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n <= 0) return;  // closed: what the tests look at is what can be read
+      if (n <= 0) return;  // closed: the tests examine only what can be read
       bytes.remove_prefix(static_cast<std::size_t>(n));
     }
   }
@@ -48,7 +48,7 @@ class RawClient {
   void end_sending() { (void)::shutdown(fd_.get(), SHUT_WR); }
   void end() { (void)::shutdown(fd_.get(), SHUT_RDWR); }
 
-  /// nullopt when the server closed the connection instead.
+  /// Returns nullopt if the server closes the connection instead.
   std::optional<std::string> read_frame(Duration timeout = Duration{20000}) {
     const Deadline deadline = Deadline::after(timeout);
     const std::optional<std::string> header = read(store::kFrameHeaderBytes, deadline);
@@ -85,7 +85,7 @@ class RawClient {
   os::UniqueFd fd_;
 };
 
-/// A server in a process of its own, to be stopped and killed.
+/// A server in a separate process, which can be stopped and killed.
 class ServerProcess {
  public:
   explicit ServerProcess(const TcpStoreOptions& options = {}) {
@@ -106,7 +106,7 @@ class ServerProcess {
   ServerProcess& operator=(const ServerProcess&) = delete;
   ~ServerProcess() { kill(); }
 
-  /// Returns once it has stopped.
+  /// Returns after the server has stopped.
   void stop() const {
     (void)::kill(child_, SIGSTOP);
     (void)::waitpid(child_, nullptr, WUNTRACED);
@@ -125,7 +125,7 @@ class ServerProcess {
   std::uint16_t port_ = 0;
 };
 
-/// A port that nobody listens on, kept from everyone but a server that is told to use it.
+/// A reserved port without a listener; only a server that is told to may use it.
 class ReservedPort {
  public:
   ReservedPort() {

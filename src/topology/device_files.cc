@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// nvidia0, nvidia1, ..., but not nvidiactl.
+/// Matches nvidia0, nvidia1, ..., but not nvidiactl.
 bool names_a_gpu(const std::string& name) {
   constexpr std::string_view kPrefix = "nvidia";
   return name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
@@ -44,7 +44,7 @@ DeviceFiles check_device_files(const std::string& directory) {
 
   std::string trouble;
   for (const std::string& path : needed) {
-    // Opened, not asked about: a container's device rules show nowhere else.
+    // Open the file instead of calling access(2): only open applies the device rules of a container.
     const os::UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     if (!file) trouble += fmt::format("{}{}: {}", trouble.empty() ? "" : "; ", path, errno_text(errno));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files through which programs reach NVIDIA's driver.
+// The device files of NVIDIA's kernel driver.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct DeviceFiles {
   Finding finding;
 };
 
-/// Looks into `directory` (of a running system: /dev) and opens what it finds there.
+/// Examines the device files in `directory` (/dev on a running system) by opening them.
 [[nodiscard]] DeviceFiles check_device_files(const std::string& directory);
 
 }  // namespace onehop

@@ -16,7 +16,7 @@ using ::testing::Not;
 
 namespace fs = std::filesystem;
 
-/// A directory in the place of /dev.
+/// A directory that stands in for /dev.
 class DeviceFilesTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -56,7 +56,7 @@ TEST_F(DeviceFilesTest, CountsGpusThatCanBeOpened) {
 TEST_F(DeviceFilesTest, NamesTheFilesThatCannotBeOpened) {
   make("nvidia0");
   make("nvidiactl");
-  fs::create_directory(directory_ / "nvidia1");  // refuses to be opened for writing, even by root
+  fs::create_directory(directory_ / "nvidia1");  // cannot be opened for writing, even by root
   const DeviceFiles files = check();
   EXPECT_EQ(files.gpus, 2);
   EXPECT_EQ(files.finding.health, Health::fails);

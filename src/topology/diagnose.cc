@@ -21,7 +21,8 @@ std::string counted_gpus(std::size_t count) {
   return fmt::format("{} GPU{}", count, count == 1 ? "" : "s");
 }
 
-/// "GPU 0: detail; GPU 3: detail". What is the same for several is said once: "GPU 0,1: detail".
+/// Returns, for example, "GPU 0: detail; GPU 3: detail". Devices with the same detail are merged: "GPU 0,1:
+/// detail".
 class PerGpu {
  public:
   void add(DeviceId device, const std::string& detail) {
@@ -40,8 +41,8 @@ class PerGpu {
   std::map<std::string, std::string> devices_;
 };
 
-/// The checks, one after another. A GPU that fails one that it cannot do without is left out of those that
-/// take something of it.
+/// Runs the checks in order. A GPU that fails a mandatory check is excluded from later checks that use its
+/// resources.
 class Checks {
  public:
   Checks(const CudaDriver& driver, GpuDiagnosis& diagnosis)
@@ -86,7 +87,7 @@ class Checks {
   void each_gpu(Visit&& visit) {
     for (std::size_t i = 0; i < count(); ++i) visit(DeviceId{static_cast<int>(i)});
   }
-  /// Calls `check(device)` for each usable GPU; a text it returns is why that GPU is not usable after all.
+  /// Calls `check(device)` for each usable GPU. If it returns a text, the GPU is not usable for that reason.
   template <class Check>
   PerGpu sort_out(Check&& check) {
     PerGpu bad;

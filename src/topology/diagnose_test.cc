@@ -20,7 +20,7 @@ DeviceFiles files_of(int gpus) {
   return {gpus, {kGpuSection, "device files", Health::works, "as many as there are", {}, false}};
 }
 
-/// Four H200 on which everything works but fabric handles, until a test breaks something.
+/// Four H200 on which everything except fabric handles works, unless a test injects a failure.
 class Diagnose : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -53,7 +53,7 @@ class Diagnose : public ::testing::Test {
     if (found == diagnosis.findings.end()) return {};
     return *found;
   }
-  /// After something broke on GPU 2 alone: the finding that says so.
+  /// Runs the diagnosis after a failure on GPU 2 only, and returns the finding that reports it.
   Finding broken_on_one(const std::string& name) {
     const GpuDiagnosis diagnosis = diagnose();
     EXPECT_TRUE(diagnosis.usable);

@@ -22,7 +22,7 @@ constexpr std::size_t kMaxNoteText = 4096;
 constexpr std::size_t kMaxNotes = 256;
 constexpr std::size_t kMaxNumaNodes = 256;
 constexpr std::size_t kMaxCaches = 4096;
-constexpr std::int64_t kMaxCpus = 8192;  ///< the most a Linux kernel can be built for
+constexpr std::int64_t kMaxCpus = 8192;  ///< the maximum of a Linux kernel
 constexpr std::int64_t kMaxNvlinks = 1024;
 constexpr std::int64_t kMaxInt = std::numeric_limits<int>::max();
 
@@ -73,7 +73,7 @@ HostInfo read_host(const JsonField& object) {
   return host;
 }
 
-/// "00000000:19:00.0": domain, bus, device in lower-case hexadecimal; function.
+/// Accepts "00000000:19:00.0": domain, bus and device in lower-case hexadecimal, and function.
 bool is_bus_id(std::string_view text) {
   constexpr std::string_view kPattern = "xxxxxxxx:xx:xx.x";
   if (text.size() != kPattern.size()) return false;
@@ -236,12 +236,13 @@ Json pairs_json(const Topology& topology) {
           {"performance_rank", matrix([](const PairInfo& p) { return p.performance_rank; })}};
 }
 
-/// A scalar's text; names and notes of foreign origin may hold bytes that are not UTF-8, which JSON cannot.
+/// Formats a scalar. Names and notes from outside may contain bytes that are not UTF-8, which JSON does not
+/// allow; they are replaced.
 std::string scalar(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// On one line whatever it is: {"level": 1, "cpus": [0, 16]}.
+/// Formats any value on one line: {"level": 1, "cpus": [0, 16]}.
 std::string one_line(const Json& value) {
   if (!value.is_structured()) return scalar(value);
   std::string out;
@@ -257,8 +258,8 @@ bool has_structured(const Json& value) {
   return std::any_of(value.begin(), value.end(), [](const Json& v) { return v.is_structured(); });
 }
 
-/// Indented, but with lists of numbers, matrix rows and short objects on one line: a matrix shall look like
-/// one.
+/// Formats a value with indentation, but puts lists of numbers, matrix rows and short objects on one line, so
+/// that matrices are readable.
 void write(const Json& value, std::size_t indent, bool in_array, std::string& out) {
   const bool object = value.is_object();
   if (!value.is_structured()) {

@@ -26,12 +26,12 @@ std::string refusal(const std::string& json) {
   return message_of([&] { (void)Topology::from_json(json); }, ErrorCode::protocol);
 }
 
-/// A document with one device-independent member more.
+/// A document with an additional member that does not belong to a device.
 std::string document(const std::string& members) {
   return R"({"onehop_topology": 1, )" + members + "}";
 }
 
-/// A private directory with one file in it.
+/// A private directory that contains one file.
 class TempFile {
  public:
   explicit TempFile(const std::string& text) {

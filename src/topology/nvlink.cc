@@ -9,14 +9,14 @@
 namespace onehop {
 namespace {
 
-/// More than any device has (18 today): an NVML that never says "no such link" must not keep us for ever.
+/// More than any device has (18 today). Bounds the loop if NVML never reports the end of the links.
 constexpr unsigned kMaxLinks = 64;
 
 /// The links of one device.
 struct Ends {
-  std::vector<int> direct;  ///< to each device
+  std::vector<int> direct;  ///< links to each device
   int into_switches = 0;
-  bool partial = false;  ///< there may be others
+  bool partial = false;  ///< there may be further links
 };
 
 void count_end(const Nvml& nvml, NvmlDevice device, unsigned link, const std::vector<std::string>& bus_ids,
@@ -30,7 +30,7 @@ void count_end(const Nvml& nvml, NvmlDevice device, unsigned link, const std::ve
     ++ends.into_switches;
     return;
   }
-  // Of unknown kind, too, it counts when its bus id is one of ours.
+  // A link to a device of unknown type also counts if the bus id is one of ours.
   NvmlPciInfo remote{};
   if (nvml.DeviceGetNvLinkRemotePciInfo_v2(device, link, &remote) != kNvmlSuccess) {
     ends.partial = true;
@@ -57,7 +57,7 @@ Ends ends_of(const Nvml& nvml, const std::string& bus_id, const std::vector<std:
     NvmlEnableState state = kNvmlDisabled;
     const NvmlResult result = nvml.DeviceGetNvLinkState(device, link, &state);
     if (result != kNvmlSuccess) {
-      // Past the last link the answer is one of these two.
+      // Beyond the last link NVML returns one of these two codes.
       if (result != kNvmlNotSupported && result != kNvmlInvalidArgument) {
         ends.partial = true;
         notes.push_back(fmt::format("NVLinks of device {} from number {} on are not known: {}", bus_id, link,
@@ -70,7 +70,7 @@ Ends ends_of(const Nvml& nvml, const std::string& bus_id, const std::vector<std:
   return ends;
 }
 
-/// From one device to another; -1 when none was found, and there may be some.
+/// Counts the links from one device to another; -1 if none was found but some may exist.
 int count_links(const Ends& from, const Ends& to, std::size_t to_index) {
   const int links = from.direct[to_index] + std::min(from.into_switches, to.into_switches);
   const bool partial = from.partial || (from.into_switches > 0 && to.partial);

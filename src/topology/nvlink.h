@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVLinks between devices, as NVML sees them.
+// NVLinks between devices, as reported by NVML.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 namespace onehop {
 
 struct NvlinkMatrix {
-  std::vector<int> links;  ///< devices x devices, row major; 0 on the diagonal; -1: not known
+  std::vector<int> links;  ///< devices x devices, row major; 0 on the diagonal; -1: unknown
   std::vector<std::string> notes;
 };
 
-/// Active links from each device to each other. `bus_ids` are the devices' PCI bus ids as cuda_pci_bus_id
-/// writes them. A link to another device counts for it; links into an NVSwitch count towards every other
-/// device that has some (the smaller of the two ends' counts). Where none is
-/// found, but NVML did not answer about all of them, the count is not known.
+/// Counts the active links from each device to every other one. `bus_ids` are the devices' PCI bus ids in the
+/// format of cuda_pci_bus_id. A direct link counts for its peer. Links into an NVSwitch count for every other
+/// device with such links; the smaller number of the two ends applies. The count is unknown if no link is
+/// found but NVML did not answer for all of them.
 [[nodiscard]] NvlinkMatrix count_nvlinks(const Nvml& nvml, const std::vector<std::string>& bus_ids);
 
 }  // namespace onehop

@@ -17,7 +17,7 @@ using ::testing::SizeIs;
 
 const std::vector<std::string> kBusIds{"00000000:1a:00.0", "00000000:1b:00.0", "00000000:1c:00.0"};
 
-/// Three devices without links.
+/// A fake machine with three devices without links.
 class Nvlink : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -10,8 +10,8 @@
 namespace onehop {
 namespace {
 
-/// The NUMA nodes that `object` is attached to, or nullptr when the system does not say: then hwloc attaches
-/// it to the whole machine.
+/// Returns the NUMA nodes that `object` is attached to, or nullptr if the system does not report them: hwloc
+/// then attaches the object to the whole machine.
 hwloc_const_nodeset_t nodes_of(hwloc_topology* machine, hwloc_obj_t object) {
   hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(machine, object);
   if (place == nullptr || place->nodeset == nullptr || hwloc_bitmap_iszero(place->nodeset)) return nullptr;
@@ -28,7 +28,7 @@ bool is_host_bridge(hwloc_obj_t object) {
   return object->type == HWLOC_OBJ_BRIDGE && object->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST;
 }
 
-/// How the path from one device to another goes; the classes are those of `nvidia-smi topo`.
+/// Classifies the path between two devices; the classes are those of `nvidia-smi topo`.
 PciPath path_between(hwloc_topology* machine, hwloc_obj_t a, hwloc_obj_t b) {
   std::vector<hwloc_obj_t> above_a;
   for (hwloc_obj_t object = a->parent; object != nullptr; object = object->parent) above_a.push_back(object);
@@ -38,7 +38,7 @@ PciPath path_between(hwloc_topology* machine, hwloc_obj_t a, hwloc_obj_t b) {
     if (meeting == above_a.end()) continue;
     if (is_host_bridge(object)) return PciPath::phb;
     if (object->type == HWLOC_OBJ_BRIDGE) {
-      // Below the upstream port of a switch there is one downstream port for each device, no more.
+      // Below the upstream port of a single switch, each device is behind exactly one downstream port.
       const auto bridges_a = static_cast<std::size_t>(meeting - above_a.begin());
       return bridges_a <= 1 && bridges_b <= 1 ? PciPath::pix : PciPath::pxb;
     }
@@ -57,10 +57,9 @@ Machine load_pci_machine() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return {nullptr, &hwloc_topology_destroy};
   Machine machine(raw, &hwloc_topology_destroy);
-  // All of it: a device's NUMA node need not be among those that this process may use.
+  // Load the whole machine: a device's NUMA node may be one that this process must not use.
   constexpr unsigned long kFlags = HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM | HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED;
-  // Without libpciaccess, which keeps state of its own for the whole process and leaks it; /sys says the
-  // same.
+  // Avoid libpciaccess, which allocates process-wide state and leaks it. /sys provides the same information.
   constexpr unsigned long kWithout = HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST;
   const bool loaded =
       hwloc_topology_set_flags(raw, kFlags) == 0 &&

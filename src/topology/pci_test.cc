@@ -27,8 +27,8 @@ std::vector<PciPath> row(const PciPlaces& places, std::size_t from) {
 TEST(Pci, TellsTheClassesOfPathsApart) {
   const Machine machine = machine_from_xml("pci_paths");
   ASSERT_NE(machine, nullptr);
-  // Two below one switch; one below a switch behind that; one at another port of the host bridge; one at
-  // another host bridge of the same node; one at the other node.
+  // Two devices below one switch, one below a switch behind it, one at another port of the host bridge, one
+  // at another host bridge of the same node, and one at the other node.
   const PciPlaces places =
       locate(machine.get(), {"00000000:02:00.0", "00000000:03:00.0", "00000000:06:00.0", "00000000:08:00.0",
                              "00000000:20:00.0", "00000000:80:00.0"});
@@ -75,7 +75,7 @@ TEST(Pci, FindsTheDevicesOfThisMachine) {
   for (const auto& entry : std::filesystem::directory_iterator("/sys/bus/pci/devices", ignored)) {
     std::string device_class;
     std::ifstream(entry.path() / "class") >> device_class;
-    // Storage, network and display: those that hwloc is sure to keep.
+    // Storage, network and display devices, which hwloc always keeps.
     const bool kept = device_class.starts_with("0x01") || device_class.starts_with("0x02") ||
                       device_class.starts_with("0x03");
     if (kept) bus_ids.push_back("0000" + entry.path().filename().string());

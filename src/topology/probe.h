@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two halves of a probe, apart so that each can be replaced and tested by itself.
+// The two halves of a probe, separated so that each can be replaced and tested alone.
 #pragma once
 
 #include <string>
@@ -16,10 +16,11 @@ struct HostProbe {
   std::vector<std::string> notes;
 };
 
-/// The CPU side, restricted to the processors this process may run on. What hwloc cannot tell becomes a note.
+/// Probes the CPUs, restricted to the processors that this process may run on. Information that hwloc cannot
+/// provide becomes a note.
 [[nodiscard]] HostProbe probe_host();
 
-/// What a loaded hwloc topology says; `hostname` is left empty.
+/// Describes the host of a loaded hwloc topology. Leaves `hostname` empty.
 [[nodiscard]] HostInfo describe_host(hwloc_topology* machine);
 
 struct DeviceProbe {
@@ -28,23 +29,23 @@ struct DeviceProbe {
   std::vector<std::string> notes;
 };
 
-/// The GPU side, asked of the driver, NVML and hwloc. The devices are in the driver's order. Never throws for
-/// what one of them does not answer: that becomes a note. Where there are no devices, a note says why.
+/// Probes the GPUs with the driver, NVML and hwloc. The devices are in the driver's order. Never throws if
+/// one of them does not answer: that becomes a note. If there are no devices, a note gives the reason.
 [[nodiscard]] DeviceProbe probe_devices();
 
-/// The same on a machine whose PCI devices are those of a loaded hwloc topology (nullptr: not known).
+/// Probes the GPUs, with the PCI devices of a loaded hwloc topology (nullptr: unknown).
 [[nodiscard]] DeviceProbe probe_devices(hwloc_topology* pci_machine);
 
-/// What identifies one GPU of this process: UUID, name, PCI bus id and compute capability; the rest is not
-/// asked for. Unlike a probe it throws: Error{invalid_argument} for a device that is not there,
+/// Queries the identity of one GPU of this process: UUID, name, PCI bus id and compute capability, and
+/// nothing else. Unlike a probe, it throws: Error{invalid_argument} for a device that does not exist,
 /// Error{unsupported} without a driver.
 [[nodiscard]] DeviceInfo probe_identity(DeviceId device);
 
-/// Active NVLinks from each of these PCI devices to each other one, row major, also of GPUs that this process
-/// does not see. What NVML does not answer counts as no link.
+/// Counts the active NVLinks from each of these PCI devices to every other one, row major, including GPUs
+/// that are not visible to this process. Links that NVML does not report count as absent.
 [[nodiscard]] std::vector<int> probe_nvlinks(const std::vector<std::string>& bus_ids);
 
-/// Puts the halves together.
+/// Combines the two halves.
 [[nodiscard]] Topology assemble(HostProbe host, DeviceProbe gpu);
 
 }  // namespace onehop

@@ -28,9 +28,9 @@ FabricState to_public(FabricRegistration::State state) {
   return FabricState::unsupported;
 }
 
-/// What NVML says about a set of devices.
+/// NVML's answers about a set of devices.
 struct NvmlAnswers {
-  std::vector<int> links;  ///< devices x devices; -1: not known
+  std::vector<int> links;  ///< devices x devices; -1: unknown
   std::vector<FabricRegistration> fabric;
   std::vector<std::string> notes;
 };
@@ -55,8 +55,8 @@ NvmlAnswers ask_nvml(const std::vector<std::string>& bus_ids) {
   return answers;
 }
 
-/// Once per process: walking the links of eight devices takes NVML milliseconds, and a topology is asked for
-/// often.
+/// Queries NVML once per process and set of devices: enumerating the links of eight devices takes
+/// milliseconds, and topologies are requested often.
 const NvmlAnswers& nvml_answers(const std::vector<std::string>& bus_ids) {
   static auto& mutex = *new std::mutex;
   static auto& known = *new std::map<std::pair<std::uint64_t, std::vector<std::string>>, NvmlAnswers>;
@@ -79,7 +79,7 @@ DeviceInfo ask_driver(const CudaDriver& driver, DeviceId device) {
   return info;
 }
 
-/// A device that does not answer keeps its number, so that those behind it keep theirs.
+/// A device that does not answer keeps its index, so that the indices of later devices do not change.
 DeviceInfo describe(const CudaDriver& driver, DeviceId device, std::vector<std::string>& notes) {
   try {
     return ask_driver(driver, device);
@@ -91,7 +91,7 @@ DeviceInfo describe(const CudaDriver& driver, DeviceId device, std::vector<std::
   }
 }
 
-/// What the driver says about one direction; links and path come from elsewhere.
+/// Queries the driver about one direction. Links and path come from other sources.
 PairInfo ask_pair(const CudaDriver& driver, DeviceId from, DeviceId to) {
   PairInfo pair;
   CUdevice source = 0;
@@ -183,7 +183,7 @@ DeviceProbe probe_devices(hwloc_topology* pci_machine) {
 }
 
 DeviceProbe probe_devices() {
-  // hwloc is not asked where there is no device to place; nothing of what it says about PCI changes later.
+  // hwloc is needed only if there are devices. Its PCI information never changes, so it is loaded once.
   if (cuda_device_count() == 0) return probe_devices(nullptr);
   static const auto& machine = *new Machine(load_pci_machine());
   return probe_devices(machine.get());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU side of a probe, on machines that exist only here.
+// The GPU half of a probe, on fake machines.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -159,7 +159,7 @@ TEST_F(ProbeDevices, AttributesTheDriverRefusesAreUnknown) {
 TEST_F(ProbeDevices, NvmlAndFabricHandlesAreAskedOnce) {
   const ScopedMachine scope(machine_);
   const DeviceProbe first = probe_devices(nullptr);
-  // Whoever asks again crashes.
+  // A second query would crash.
   machine_.nvml.DeviceGetNvLinkState = nullptr;
   machine_.nvml.DeviceGetGpuFabricInfoV = nullptr;
   machine_.nvml.DeviceGetGpuFabricInfo = nullptr;

@@ -15,12 +15,12 @@ namespace {
 
 using Machine = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
 
-/// This machine as hwloc sees it, or nullptr with errno set.
+/// Loads this machine's hwloc topology. Returns nullptr and sets errno on failure.
 Machine load_machine() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return {nullptr, &hwloc_topology_destroy};
   Machine machine(raw, &hwloc_topology_destroy);
-  // Without the restriction a job on 4 of 128 cores would be planned as if it had all of them.
+  // Restrict to usable processors: otherwise a job on 4 of 128 cores would appear to have all of them.
   constexpr unsigned long kFlags =
       HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM | HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING;
   if (hwloc_topology_set_flags(raw, kFlags) != 0 || hwloc_topology_load(raw) != 0) machine.reset();
@@ -58,12 +58,12 @@ HostInfo describe_host(hwloc_topology* machine) {
   HostInfo host;
   host.cpu_model = cpu_model(machine);
   host.cpus = count_of(machine, HWLOC_OBJ_PU);
-  // hwloc leaves cores out where the system does not describe them; then every hardware thread is one.
+  // hwloc omits cores if the system does not describe them. Each hardware thread then counts as a core.
   const int cores = count_of(machine, HWLOC_OBJ_CORE);
   host.cores = cores > 0 ? cores : host.cpus;
   for (hwloc_obj_t node = nullptr; (node = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_NUMANODE, node));) {
     std::vector<int> cpus = cpu_list(node->cpuset);
-    // Memory without processors of ours (another job's node, a GPU's or CXL memory) is no place for a rank.
+    // Skip memory without usable processors (another job's node, GPU or CXL memory): ranks cannot run there.
     if (cpus.empty()) continue;
     host.numa_nodes.push_back(
         {static_cast<int>(node->os_index), node->attr->numanode.local_memory, std::move(cpus)});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The probe and the diagnosis on the GPUs of this machine, where there are some.
+// The probe and the diagnosis on this machine's GPUs, if it has any.
 #include <gtest/gtest.h>
 
 #include <cstdio>

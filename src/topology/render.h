@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small pieces of text that both the matrix and the drawing use.
+// Text formatting for both the matrix and the drawing.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace onehop::render {
 
-/// A size rounded for people: "48 KiB", "143.1 GiB".
+/// Formats a rounded size: "48 KiB", "143.1 GiB".
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);
-/// Ascending numbers as Linux writes them: "0-3,8".
+/// Formats ascending numbers in Linux's list format: "0-3,8".
 [[nodiscard]] std::string ranges(const std::vector<int>& ascending);
-/// "X", "NV18", "PIX" ... as `nvidia-smi topo` prints them; "?" when nothing is known.
+/// Formats "X", "NV18", "PIX" ... as `nvidia-smi topo` does; "?" if unknown.
 [[nodiscard]] std::string link_label(const PairInfo& pair);
-/// Its compute capability is known, and below what onehop needs.
+/// Whether the compute capability is known and below onehop's minimum.
 [[nodiscard]] bool too_old(const DeviceInfo& device);
-/// "2 GPUs", "1 core".
+/// Formats a count with its noun: "2 GPUs", "1 core".
 [[nodiscard]] std::string counted(std::size_t count, std::string_view noun);
-/// "2 cores, 4 cpus".
+/// Formats "2 cores, 4 cpus".
 [[nodiscard]] std::string processors(const HostInfo& host);
 
-/// NUMA nodes of the devices, ascending, each once; unknown ones (-1) left out.
+/// Returns the distinct NUMA nodes of the devices in ascending order, without unknown ones (-1).
 [[nodiscard]] std::vector<int> device_numa_nodes(const Topology& topology);
 
 }  // namespace onehop::render

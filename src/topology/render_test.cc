@@ -41,7 +41,7 @@ std::size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-/// Elements are closed in the order they were opened, and no text contains what XML must escape.
+/// Checks that elements are properly nested and that text contains no characters that XML must escape.
 void expect_well_formed(const std::string& svg) {
   std::vector<std::string> open;
   std::size_t at = 0;
@@ -68,7 +68,7 @@ void expect_well_formed(const std::string& svg) {
   }
 }
 
-/// A machine in which everything a name may hold is hostile to XML and to the table.
+/// A machine whose names contain only text that is hostile to XML and to the table.
 Topology awkward() {
   HostInfo host{
       .hostname = "<h&\"1\">", .cpu_model = "", .cores = 0, .cpus = 0, .numa_nodes = {}, .caches = {}};

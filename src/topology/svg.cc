@@ -86,7 +86,7 @@ text { fill: #e8eaed }
 </style>
 )";
 
-/// "8 x NVIDIA H200", or "2 x A, 6 x B" for a mixture.
+/// Formats "8 x NVIDIA H200", or "2 x A, 6 x B" for different models.
 std::string device_names(const Topology& topology) {
   std::vector<std::pair<std::string, std::size_t>> names;
   for (const DeviceInfo& device : topology.devices()) {
@@ -105,7 +105,7 @@ std::string device_names(const Topology& topology) {
   return out;
 }
 
-/// Broken at blanks into lines that fit a width; a word that is longer stays whole.
+/// Breaks text at spaces into lines that fit the width; a longer word is not broken.
 std::vector<std::string> broken(const std::string& text, double width, double font_size) {
   std::vector<std::string> lines;
   std::istringstream words(text);
@@ -135,7 +135,7 @@ std::string Topology::to_svg() const {
   for (const std::string& note : notes_) facts.push_back("Note: " + note);
 
   constexpr double kMargin = 24;
-  constexpr double kLeastWidth = 560;  // of text, before it is broken
+  constexpr double kLeastWidth = 560;  // minimum width of text before it is wrapped
   double width = std::max({picture.size.width, svg::text_width(title.size(), 20), kLeastWidth});
   std::vector<std::string> lines;
   for (const std::string& fact : facts) {

@@ -20,24 +20,24 @@ struct Size {
   double height = 0;
 };
 
-/// A part of the drawing together with how much room it takes, from (0, 0).
+/// A part of the drawing and its size, with the origin at (0, 0).
 struct Picture {
   Size size;
   std::string body;
 };
 
-/// Text with the characters escaped that mean something to XML, and those dropped that it forbids.
+/// Escapes XML's special characters and removes those that XML forbids.
 [[nodiscard]] std::string escape(std::string_view text);
-/// A text element; `style` is a class of the drawing's style sheet.
+/// Returns a text element; `style` is a class of the drawing's style sheet.
 [[nodiscard]] std::string text(Point at, std::string_view style, std::string_view content);
-/// About how wide a text of that many characters is.
+/// Approximate width of a text with this many characters.
 [[nodiscard]] double text_width(std::size_t characters, double font_size);
-/// Class of boxes that belong to a NUMA node, which gives them their colour; grey for an unknown one (-1).
+/// The style class of boxes of a NUMA node, which sets their color; grey for an unknown one (-1).
 [[nodiscard]] std::string numa_class(int numa_node);
 
-/// GPUs on a circle with their links, and a legend.
+/// Draws the GPUs on a circle with their links, and a legend.
 [[nodiscard]] Picture draw_devices(const Topology& topology);
-/// Processors inside their caches inside their NUMA nodes.
+/// Draws the processors inside their caches inside their NUMA nodes.
 [[nodiscard]] Picture draw_host(const HostInfo& host);
 
 }  // namespace onehop::svg

@@ -16,10 +16,10 @@ namespace onehop::svg {
 namespace {
 
 constexpr Size kBox{112, 46};
-constexpr int kMostLabelled = 10;  ///< beyond it the labels of a mesh would hide its lines
-constexpr int kMostArranged = 16;  ///< beyond it no order of the devices makes a mesh readable
+constexpr int kMostLabelled = 10;  ///< beyond this number, labels would hide the lines of a mesh
+constexpr int kMostArranged = 16;  ///< beyond this number, no order of the devices makes a mesh readable
 
-/// Both directions between two devices, as one line of the drawing.
+/// Both directions between two devices, drawn as one line.
 struct Edge {
   int a = 0;
   int b = 0;
@@ -28,7 +28,7 @@ struct Edge {
 
   [[nodiscard]] bool nvlink() const { return there->nvlinks > 0 || back->nvlinks > 0; }
   [[nodiscard]] bool one_way() const { return nvlink() && (there->nvlinks == 0 || back->nvlinks == 0); }
-  /// Peers without any way to each other's memory are not joined by a line.
+  /// No line is drawn between peers without access to each other's memory.
   [[nodiscard]] bool visible() const { return nvlink() || there->peer_access || back->peer_access; }
   [[nodiscard]] std::string label() const {
     if (there->nvlinks == back->nvlinks) return render::link_label(*there);
@@ -50,8 +50,8 @@ std::vector<Edge> edges_of(const Topology& topology) {
   return edges;
 }
 
-/// The count every pair shares when it is so high that only an NVSwitch can explain it (the most a GPU had
-/// without one is 6 per pair); a mesh of lines would show less than one fabric does.
+/// Returns the number of links that all pairs share, if it is so high that only an NVSwitch can explain it
+/// (GPUs without one had at most 6 per pair). A single fabric is then clearer than a mesh of lines.
 std::optional<int> switch_fabric(const std::vector<Edge>& edges) {
   if (edges.size() < 3) return std::nullopt;
   const int links = edges.front().there->nvlinks;
@@ -61,8 +61,8 @@ std::optional<int> switch_fabric(const std::vector<Edge>& edges) {
   return equal && links >= 8 ? std::optional(links) : std::nullopt;
 }
 
-/// Places on the circle: the natural order, improved by swaps that bring linked devices together.
-/// slot[device].
+/// Computes the positions on the circle, slot[device]: the natural order, improved by swaps that bring linked
+/// devices together.
 std::vector<int> slots_of(int devices, const std::vector<Edge>& edges) {
   std::vector<int> slot(static_cast<std::size_t>(devices));
   std::iota(slot.begin(), slot.end(), 0);
@@ -118,7 +118,7 @@ std::string rectangle(Point centre, Size size, double radius, std::string_view s
       centre.x - size.width / 2, centre.y - size.height / 2, size.width, size.height, radius, style);
 }
 
-/// Sets labels onto lines so that they do not cover each other where that can be helped.
+/// Places labels on lines and avoids overlaps where possible.
 class Labels {
  public:
   void put(Point a, Point b, const std::string& content) {
@@ -146,7 +146,7 @@ class Labels {
 
 std::string device_box(const DeviceInfo& device, int index, Point centre) {
   const std::string style = numa_class(device.numa_node) + (render::too_old(device) ? " old" : "");
-  // Domain 0, as on nearly every machine, is left out: "19:00.0".
+  // Domain 0, which nearly every machine uses, is omitted: "19:00.0".
   std::string_view bus = device.pci_bus_id;
   if (bus.starts_with("00000000:")) bus.remove_prefix(9);
   const bool bare = bus.empty();
@@ -158,7 +158,7 @@ std::string device_box(const DeviceInfo& device, int index, Point centre) {
   return out + "</g>\n";
 }
 
-/// What lines and colours mean: only those that occur.
+/// Draws the legend of the lines and colors that occur.
 Picture legend(const Topology& topology, const std::vector<Edge>& edges) {
   Picture legend;
   const auto add = [&](const std::string& sign, const std::string& meaning) {
@@ -202,12 +202,12 @@ Picture draw_devices(const Topology& topology) {
   const std::optional<int> fabric = switch_fabric(edges);
   const std::vector<int> slots = slots_of(devices, edges);
 
-  // Neighbours on the circle stay a box and a label apart.
+  // Keep a box and a label between neighbors on the circle.
   const double radius =
       devices == 1 ? 0 : std::max(150.0, 200.0 / (2 * std::sin(std::numbers::pi / devices)));
   const Size circle{2 * radius + kBox.width + 10, 2 * radius + kBox.height + 10};
-  // Two devices stand side by side; otherwise an even number starts half a step off the top, which makes four
-  // a square.
+  // Two devices are placed side by side. Otherwise an even number starts half a step from the top, so that
+  // four form a square.
   const double start = devices == 2
                            ? std::numbers::pi
                            : -std::numbers::pi / 2 - (devices % 2 == 0 ? std::numbers::pi / devices : 0);

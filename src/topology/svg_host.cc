@@ -14,20 +14,20 @@ namespace {
 
 constexpr double kGap = 8;
 constexpr double kLineHeight = 15;
-constexpr int kMaxDepth = 16;  ///< bounds the recursion, whatever a file claims is inside what
+constexpr int kMaxDepth = 16;  ///< bounds the recursion for any nesting that a file declares
 
-/// A set of processors that share something, or a single processor (then `lines` is its number).
+/// A set of processors that share a cache or NUMA node, or a single processor (`lines` is then its number).
 struct Region {
   std::vector<int> cpus;
   std::vector<std::string> lines;
-  std::string style;  ///< classes of its frame
+  std::string style;  ///< style classes of its frame
   bool cpu = false;
   int depth = 0;
   std::vector<std::size_t> children;  ///< indices into the list of regions
 };
 
-/// NUMA nodes and caches, larger before smaller. Those of the same processors (an L2 and its L1) are one
-/// region.
+/// Returns NUMA nodes and caches, the larger first. Those of the same processors (an L2 and its L1) are
+/// merged into one region.
 std::vector<Region> shared_regions(const HostInfo& host) {
   std::vector<Region> all;
   for (const NumaNode& node : host.numa_nodes) {
@@ -45,7 +45,7 @@ std::vector<Region> shared_regions(const HostInfo& host) {
   std::stable_sort(all.begin(), all.end(), [](const Region& a, const Region& b) {
     return std::tuple(b.cpus.size(), a.cpus) < std::tuple(a.cpus.size(), b.cpus);
   });
-  std::vector<Region> merged;  // equal sets stand next to each other
+  std::vector<Region> merged;  // equal sets are adjacent
   for (Region& region : all) {
     const bool same = !merged.empty() && !region.cpus.empty() && merged.back().cpus == region.cpus;
     if (same) {
@@ -71,7 +71,7 @@ bool contains(const Region& outer, const Region& inner) {
   return std::includes(outer.cpus.begin(), outer.cpus.end(), inner.cpus.begin(), inner.cpus.end());
 }
 
-/// Hangs each region below the smallest one that holds all of it; returns those that nothing holds.
+/// Attaches each region to the smallest one that contains it; returns the regions without a parent.
 std::vector<std::size_t> build_tree(std::vector<Region>& regions) {
   std::vector<std::size_t> roots;
   for (std::size_t i = 0; i < regions.size(); ++i) {
@@ -92,7 +92,7 @@ std::vector<std::size_t> build_tree(std::vector<Region>& regions) {
 
 Picture draw_region(const std::vector<Region>& regions, const Region& region);
 
-/// Side by side in a grid of equal cells that is somewhat wider than high.
+/// Draws the members in a grid of equal cells that is somewhat wider than high.
 Picture draw_grid(const std::vector<Region>& regions, const std::vector<std::size_t>& members) {
   if (members.empty()) return {};
   std::vector<Picture> pictures;
@@ -102,7 +102,7 @@ Picture draw_grid(const std::vector<Region>& regions, const std::vector<std::siz
     cell = {std::max(cell.width, pictures.back().size.width),
             std::max(cell.height, pictures.back().size.height)};
   }
-  const double shape = regions[members.front()].cpu ? 4 : 1.7;  // siblings of a core stand in a row
+  const double shape = regions[members.front()].cpu ? 4 : 1.7;  // hardware threads of a core form a row
   const double ideal = std::sqrt(static_cast<double>(members.size()) * shape * cell.height / cell.width);
   const std::size_t columns =
       std::clamp(static_cast<std::size_t>(std::lround(ideal)), std::size_t{1}, members.size());
@@ -124,7 +124,7 @@ std::string frame(Size size, int radius, std::string_view style) {
                      size.height, radius, style);
 }
 
-/// A frame with its lines on top and what it holds below.
+/// Draws a frame with its lines of text at the top and its children below.
 Picture draw_region(const std::vector<Region>& regions, const Region& region) {
   if (region.cpu) {
     constexpr Size kCpu{38, 22};

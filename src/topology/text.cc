@@ -16,10 +16,10 @@ namespace onehop {
 namespace {
 
 constexpr std::size_t kColumns = 80;
-constexpr std::size_t kMaxName = 16;         ///< of a device; longer ones are cut so that a line fits
-constexpr std::size_t kShortUuid = 12;       ///< "GPU-" and eight digits, what `nvidia-smi -L` users compare
+constexpr std::size_t kMaxName = 16;    ///< of a device; longer ones are truncated so that a line fits
+constexpr std::size_t kShortUuid = 12;  ///< "GPU-" and eight digits, enough to compare with `nvidia-smi -L`
 constexpr std::string_view kNoAccess = "*";  ///< marks pairs that cannot map each other's memory
-constexpr std::string_view kTooOld = "!";    ///< marks devices that onehop cannot use
+constexpr std::string_view kTooOld = "!";    ///< marks devices that onehop does not support
 
 std::string gpu(std::size_t index) {
   return fmt::format("GPU{}", index);
@@ -59,7 +59,7 @@ std::string matrix_text(const std::vector<std::string>& cells, std::size_t devic
   return out;
 }
 
-/// Explains the labels that occur, and no others.
+/// Explains only the labels that occur.
 std::string legend_text(const std::vector<std::string>& cells) {
   const auto occurs = [&](std::string_view start) {
     return std::any_of(cells.begin(), cells.end(),
@@ -103,7 +103,7 @@ std::string or_dash(const std::string& text) {
   return text.empty() ? "-" : text;
 }
 
-/// Without what all names have in common.
+/// Removes the vendor prefix and truncates the name.
 std::string short_name(const std::string& name) {
   std::string_view rest = name;
   for (const std::string_view maker : {"NVIDIA ", "Tesla "}) {
@@ -112,8 +112,8 @@ std::string short_name(const std::string& name) {
   return or_dash(std::string(rest.substr(0, kMaxName)));
 }
 
-/// Without the domain where all devices are in the first one, as lspci has it; else with four digits of it,
-/// which is all that most domains have.
+/// Omits the PCI domain if all devices are in domain 0, as lspci does. Otherwise keeps four digits of it,
+/// which suffice for most domains.
 std::string short_bus_id(const std::string& bus_id, bool one_domain) {
   const std::size_t domain = one_domain ? 9 : bus_id.starts_with("0000") ? 4 : 0;
   return or_dash(bus_id.substr(std::min(domain, bus_id.size())));
@@ -155,7 +155,8 @@ std::string devices_text(const Topology& topology) {
   return out;
 }
 
-/// Breaks `text` at commas, or where there is none at a space, so that no line exceeds kColumns; later lines are indented by `indent`.
+/// Breaks `text` at commas, or at a space if there is none, so that no line exceeds kColumns. Later lines are
+/// indented by `indent`.
 std::string wrap(const std::string& text, std::size_t indent) {
   std::string out;
   std::size_t start = 0;
@@ -175,7 +176,7 @@ std::string wrap(const std::string& text, std::size_t indent) {
   return out + text.substr(start) + '\n';
 }
 
-/// What is known about fabric handles, for the devices that it is the same for.
+/// Describes fabric handles, with devices of the same result merged into one line.
 std::vector<std::string> fabric_lines(const Topology& topology) {
   std::vector<std::pair<std::string, std::vector<int>>> verdicts;
   for (int i = 0; i < topology.device_count(); ++i) {
@@ -196,7 +197,7 @@ std::vector<std::string> fabric_lines(const Topology& topology) {
 }
 
 std::string caches_text(const HostInfo& host) {
-  // Level, size and how many processors share it -> how many there are.
+  // (level, size, number of processors that share the cache) -> number of such caches.
   std::map<std::tuple<int, std::uint64_t, std::size_t>, std::size_t> kinds;
   for (const CacheInfo& cache : host.caches) ++kinds[{cache.level, cache.bytes, cache.cpus.size()}];
   std::string out;

@@ -14,17 +14,18 @@ namespace {
 constexpr const char* kForce = "ONEHOP_FORCE_FULLY_CONNECTED";
 constexpr const char* kLegacyForce = "TEST_INTRA_NODE_COMM";
 
-/// Ordered pairs of different devices of which no NVLink is known from the first to the second.
+/// Ordered pairs of different devices without a known NVLink from the first to the second.
 struct MissingLinks {
   std::size_t count = 0;
-  bool known = false;  ///< of one of them it is known that there is none
-  DeviceId from;       ///< of the first such pair; where none is known, of the first
+  bool known = false;  ///< at least one pair is known to have no link
+  DeviceId from;       ///< of the first pair known to have no link; if there is none, of the first pair
   DeviceId to;
 };
 
 MissingLinks missing_links(const Topology& topology, const std::vector<DeviceId>& devices) {
   for (const DeviceId device : devices) {
-    if (!device.is_host()) (void)topology.device(device);  // out of range is an error, whatever is forced
+    if (!device.is_host())
+      (void)topology.device(device);  // an index out of range is an error even if the result is forced
   }
   MissingLinks missing;
   for (const DeviceId from : devices) {
@@ -56,7 +57,7 @@ std::string endpoint(DeviceId device) {
 }  // namespace
 
 const char* fully_connected_forced_by() {
-  // The new name, when set, overrules the old.
+  // The new name, if set, takes precedence over the old one.
   if (env::get(kForce)) return env::get_flag(kForce) ? kForce : nullptr;
   return env::get_flag(kLegacyForce) ? kLegacyForce : nullptr;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of this layer share.
+// Utilities of this layer's tests.
 #pragma once
 
 #include <hwloc.h>
@@ -20,12 +20,12 @@ inline std::string shipped_path(const std::string& name) {
   return std::string(ONEHOP_TEST_TOPOLOGIES "/") + name;
 }
 
-/// One of tests/data/topology, by its name without ".json".
+/// Loads a topology of tests/data/topology by its name without ".json".
 inline Topology shipped(const std::string& name) {
   return Topology::load(shipped_path(name + ".json"));
 }
 
-/// One of tests/data/topology/*.xml, which hwloc reads: a machine's PCI devices.
+/// Loads one of tests/data/topology/*.xml with hwloc: a machine's PCI devices.
 inline Machine machine_from_xml(const std::string& name) {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return {nullptr, &hwloc_topology_destroy};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// onehop for C: which GPU may reach which GPU's memory, and proof that data arrives. Part of c_api.h;
-// peer_access.h and peer_check.h describe the calls, which are ONEHOP_ERROR_UNSUPPORTED where there is no GPU.
+// onehop for C: peer access between GPUs, and tests that data arrives. Part of c_api.h; peer_access.h and
+// peer_check.h describe the calls, which return ONEHOP_ERROR_UNSUPPORTED if there is no GPU.
 #pragma once
 
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #include "onehop/c/base.h"
 
-// C has no other way to say these things.
+// C requires typedef and (void).
 // NOLINTBEGIN(modernize-use-using, modernize-redundant-void-arg)
 #ifdef __cplusplus
 extern "C" {
@@ -19,47 +19,48 @@ extern "C" {
 /// A cache over ordered pairs of devices. Access has a direction: `device` reads and writes memory on `peer`.
 typedef struct onehop_peer_access onehop_peer_access_t;
 
-/// The cache that the whole process shares, over all its devices. Access is a property of the process, so use
-/// this one but for tests. To be destroyed, which leaves the process's cache as it is.
+/// Returns a handle of the cache that the whole process shares, over all its devices. Access is enabled per
+/// process, so use this one except in tests. Destroying the handle does not affect the process's cache.
 ONEHOP_API onehop_status_t onehop_peer_access_of_process(onehop_peer_access_t** access);
-/// A cache of its own, over devices 0 to `device_count` - 1.
+/// Creates a separate cache over devices 0 to `device_count` - 1.
 ONEHOP_API onehop_status_t onehop_peer_access_create(int device_count, onehop_peer_access_t** access);
-/// Access that was enabled stays.
+/// Destroys the handle. Enabled access remains.
 ONEHOP_API void onehop_peer_access_destroy(onehop_peer_access_t* access);
 
-/// `*yes` is 1 when `device` may use memory on `peer`, which it then can: access is enabled as a side effect.
-/// OUT_OF_RESOURCES when `device` has enabled as many peers as CUDA lets it (8).
+/// `*yes` is 1 if `device` can access memory on `peer`; the access is then enabled as a side effect.
+/// OUT_OF_RESOURCES if `device` has already enabled as many peers as CUDA allows (8).
 ONEHOP_API onehop_status_t onehop_peer_access_can_access(onehop_peer_access_t* access, int device, int peer,
                                                          int* yes);
-/// Takes back what onehop_peer_access_can_access enabled. Wait for work that uses it first.
-/// UNSUPPORTED where the driver lacks the call.
+/// Disables access that onehop_peer_access_can_access enabled. First wait for work that uses it. UNSUPPORTED
+/// if the driver lacks the function.
 ONEHOP_API onehop_status_t onehop_peer_access_disable(onehop_peer_access_t* access, int device, int peer);
-/// Lets `peer` use what cudaMallocAsync gives out on `owner`, from the pool that is current there.
+/// Grants `peer` access to memory that cudaMallocAsync allocates on `owner` from the current pool of that
+/// device.
 ONEHOP_API onehop_status_t onehop_peer_access_grant_current_pool(onehop_peer_access_t* access, int owner,
                                                                  int peer);
-/// The same for one pool, a cudaMemPool_t (CUmemoryPool).
+/// Grants `peer` access to the memory of `pool`, a cudaMemPool_t (CUmemoryPool).
 ONEHOP_API onehop_status_t onehop_peer_access_grant_pool(onehop_peer_access_t* access, void* pool, int peer);
 
-/// What the driver says about one device's access to another's memory.
+/// What the driver reports about one device's access to another's memory.
 typedef struct onehop_pair_attributes_t {
   size_t size;
   int access;            ///< 1: loads, stores and copies
-  int performance_rank;  ///< CUDA's own order of links; lower is better; -1: unknown
+  int performance_rank;  ///< CUDA's P2P performance rank; lower is better; -1: unknown
   int native_atomics;    ///< 1: atomics on the peer's memory are atomic for both devices
-  int array_access;      ///< 1: CUDA arrays (textures and surfaces) too
+  int array_access;      ///< 1: access to CUDA arrays (textures and surfaces)
 } onehop_pair_attributes_t;
 /// `size` is sizeof(onehop_pair_attributes_t) as the caller was compiled. NULL does nothing.
 ONEHOP_API void onehop_pair_attributes_init(onehop_pair_attributes_t* attributes, size_t size);
-/// Asks the driver every time and enables nothing.
+/// Queries the driver on every call and enables nothing.
 ONEHOP_API onehop_status_t onehop_peer_access_pair_attributes(const onehop_peer_access_t* access, int device,
                                                               int peer, onehop_pair_attributes_t* attributes);
 
-/// Forgets everything and starts over with devices 0 to `device_count` - 1: after cudaDeviceReset.
+/// Clears the cache and starts over with devices 0 to `device_count` - 1. Required after cudaDeviceReset.
 ONEHOP_API onehop_status_t onehop_peer_access_reset(onehop_peer_access_t* access, int device_count);
 ONEHOP_API onehop_status_t onehop_peer_access_device_count(const onehop_peer_access_t* access,
                                                            int* device_count);
 
-// ---- Proof that GPUs reach each other's memory ----
+// ---- Tests that GPUs can access each other's memory ----
 
 typedef int onehop_peer_test_t;
 enum {
@@ -68,40 +69,41 @@ enum {
   ONEHOP_PEER_TEST_COPY = 2,            ///< a copy engine moves memory of `from` to `to`
   ONEHOP_PEER_TEST_ATOMICS = 3,         ///< a kernel on `from` adds to words on `to`
   ONEHOP_PEER_TEST_SHARED_ATOMICS = 4,  ///< kernels on both add to the same words on `to` at the same time
-  ONEHOP_PEER_TEST_FLAG = 5             ///< both devices answer each other's flags, many times
+  ONEHOP_PEER_TEST_FLAG = 5             ///< kernels on both devices answer each other's flags, many times
 };
 typedef int onehop_peer_outcome_t;
 enum {
   ONEHOP_PEER_OUTCOME_PASSED = 0,
   ONEHOP_PEER_OUTCOME_FAILED = 1,   ///< wrong data, or the driver reported an error
   ONEHOP_PEER_OUTCOME_HUNG = 2,     ///< no result in time; this process must not use the devices any more
-  ONEHOP_PEER_OUTCOME_SKIPPED = 3,  ///< these devices do not offer it
+  ONEHOP_PEER_OUTCOME_SKIPPED = 3,  ///< these devices do not support it
   ONEHOP_PEER_OUTCOME_NOT_RUN = 4   ///< an earlier test made it pointless
 };
-/// "shared-atomics", "passed"; "unknown" for a number that is none. Constants; never NULL.
+/// Names such as "shared-atomics" and "passed"; "unknown" for an unknown number. Constants; never NULL.
 ONEHOP_API const char* onehop_peer_test_name(onehop_peer_test_t test);
 ONEHOP_API const char* onehop_peer_outcome_name(onehop_peer_outcome_t outcome);
 
 typedef struct onehop_peer_check_options_t {
   size_t size;
-  const int* devices;     ///< at least 2 different ones; default NULL: all that the process sees
-  size_t device_count;    ///< of `devices`
+  const int* devices;     ///< at least 2 distinct devices; default NULL: all that are visible to the process
+  size_t device_count;    ///< number of entries of `devices`
   size_t bytes;           ///< verified per test, moved per measurement; a multiple of 16; default 256 MiB
   int measure_bandwidth;  ///< default 1
   int repetitions;        ///< per measurement; default 10
-  int round_trips;        ///< of the flag; default 1000
-  uint64_t seed;          ///< of the data; default 1
+  int round_trips;        ///< of the flag test; default 1000
+  uint64_t seed;          ///< of the test data; default 1
   int64_t timeout_ms;     ///< for all pairs together; default 60 s
-  int remember;           ///< not 0: keep the outcome for onehop_peers_verified; default 0
+  int remember;           ///< not 0: record the outcome for onehop_peers_verified; default 0
 } onehop_peer_check_options_t;
 /// `size` is sizeof(onehop_peer_check_options_t) as the caller was compiled. NULL does nothing.
 ONEHOP_API void onehop_peer_check_options_init(onehop_peer_check_options_t* options, size_t size);
 
-/// The outcome for every ordered pair, sorted by `from`, then `to`. Does not change; thread-safe.
+/// The results for every ordered pair, sorted by `from`, then `to`. Immutable; thread-safe.
 typedef struct onehop_peer_report onehop_peer_report_t;
 
-/// Checks every ordered pair in this process, one after the other, and enables access between them for good.
-/// What a device or a link does wrong is in the report and no error. `options` may be NULL.
+/// Tests every ordered pair in this process, one after the other, and enables access between the devices
+/// permanently. Faults of a device or a link are reported in the results and are not errors. `options` may be
+/// NULL.
 ONEHOP_API onehop_status_t onehop_peers_check(const onehop_peer_check_options_t* options,
                                               onehop_peer_report_t** report);
 ONEHOP_API void onehop_peer_report_destroy(onehop_peer_report_t* report);
@@ -111,18 +113,18 @@ typedef struct onehop_peer_pair_t {
   size_t size;
   int from;
   int to;
-  int ok;      ///< 1: access is there, and every test passed or was skipped
-  int access;  ///< these four as in onehop_pair_attributes_t
+  int ok;      ///< 1: access is available, and every test passed or was skipped
+  int access;  ///< this field and the next three as in onehop_pair_attributes_t
   int performance_rank;
   int native_atomics;
   int array_access;
   const char* failure;  ///< one line about the first test that did not pass; "" when ok
   size_t test_count;    ///< for onehop_peer_report_test
-  // Medians, one direction at a time, in 10^9 bytes per second; below 0 when not measured.
+  // Median bandwidths, one direction at a time, in 10^9 bytes per second; below 0 if not measured.
   double store_gbps;
   double load_gbps;
   double copy_gbps;
-  double latency_ns;  ///< from a store on one device to its being seen by the other; below 0: not measured
+  double latency_ns;  ///< from a store on one device until the other sees it; below 0: not measured
 } onehop_peer_pair_t;
 /// `size` is sizeof(onehop_peer_pair_t) as the caller was compiled. NULL does nothing.
 ONEHOP_API void onehop_peer_pair_init(onehop_peer_pair_t* pair, size_t size);
@@ -131,7 +133,7 @@ typedef struct onehop_peer_test_result_t {
   size_t size;
   onehop_peer_test_t test;
   onehop_peer_outcome_t outcome;
-  const char* detail;  ///< one line; "" for what passed
+  const char* detail;  ///< one line; "" if the test passed
 } onehop_peer_test_result_t;
 /// `size` is sizeof(onehop_peer_test_result_t) as the caller was compiled. NULL does nothing.
 ONEHOP_API void onehop_peer_test_result_init(onehop_peer_test_result_t* result, size_t size);
@@ -145,8 +147,8 @@ ONEHOP_API onehop_status_t onehop_peer_report_pair(const onehop_peer_report_t* r
 ONEHOP_API onehop_status_t onehop_peer_report_test(const onehop_peer_report_t* report, size_t index,
                                                    size_t test, onehop_peer_test_result_t* result);
 
-/// `*verified` is 1 when each of the `count` devices reaches each other one, by the functional tests alone,
-/// which run at most once per boot, driver and pair.
+/// `*verified` is 1 if every one of the `count` devices can access every other one, according to the
+/// functional tests alone. They run at most once per boot, driver and pair.
 ONEHOP_API onehop_status_t onehop_peers_verified(const int* devices, size_t count, int* verified);
 
 #ifdef __cplusplus

@@ -25,10 +25,11 @@ static_assert(std::size(kAlgorithmNames) == kAlgorithmCount);
 constexpr std::size_t kDefaultHostScratch = 10 << 20;
 constexpr std::size_t kDefaultDeviceScratch = 16 << 20;
 
-/// Beyond any group, and what rank 0 can still wait for, to tell all ranks that they are too many.
+/// More than any group may have, but few enough for rank 0 to wait for them and tell all that they are too
+/// many.
 constexpr int kMostAnnounced = 4096;
 
-/// What must hold before this rank can say anything to the others.
+/// Checks that must pass before this rank can reach the others.
 void require_place(const JoinOptions& options) {
   require(options.size >= 1 && options.rank.value >= 0 && options.rank.value < options.size,
           "rank {} of a group of {}: ranks count from 0 to size - 1", options.rank.value, options.size);
@@ -40,12 +41,12 @@ void require_place(const JoinOptions& options) {
           std::string_view(options.name).substr(0, 128));
 }
 
-/// A negative timeout is refused by all ranks, which this one has to reach for that.
+/// All ranks refuse a negative timeout. To reach them, this rank needs a usable one.
 Duration usable_timeout(const JoinOptions& options) {
   return options.timeout.count() < 0 ? kDefaultTimeout : options.timeout;
 }
 
-/// What the rank asks for, by its options or else its environment.
+/// The kind of memory sharing that this rank requests, by its options or else its environment.
 ShareBy share_asked_for(const JoinOptions& options) {
   const auto number = static_cast<int>(options.share_by);
   require(number >= 0 && number < kShareByCount, "the way {} to share memory is unknown", number);
@@ -60,7 +61,7 @@ ShareBy share_asked_for(const JoinOptions& options) {
   }
 }
 
-/// Host memory is a memfd.
+/// Host memory is always shared as a memfd.
 ShareWays host_share_ways(ShareBy wanted) {
   if (wanted != ShareBy::automatic && wanted != ShareBy::posix_fd) {
     fail(ErrorCode::unsupported,
@@ -72,8 +73,8 @@ ShareWays host_share_ways(ShareBy wanted) {
   return ways;
 }
 
-/// Checks the rest of the options and finds out what the others must know of the device. Runs where a failure
-/// reaches the other ranks.
+/// Checks the remaining options and collects what the others must know about the device. Runs inside the
+/// rendezvous, so that a failure reaches the other ranks.
 Prepared prepare(JoinOptions& options) {
   require(options.timeout.count() >= 0, "the timeout must not be negative, got {} ms",
           options.timeout.count());
@@ -104,7 +105,7 @@ Prepared prepare(JoinOptions& options) {
   return {.device = "host", .share_ways = host_share_ways(options.share_by)};
 }
 
-/// Runs body(0) to body(n - 1) on n threads; throws what the first of them threw that threw anything.
+/// Runs body(0) to body(n - 1) on n threads; rethrows the error of the lowest i that threw.
 void run_together(std::size_t n, const std::function<void(std::size_t)>& body) {
   std::vector<std::exception_ptr> errors(n);
   {
@@ -120,7 +121,7 @@ void run_together(std::size_t n, const std::function<void(std::size_t)>& body) {
       try {
         threads.emplace_back(run);
       } catch (const std::system_error& error) {
-        // Those that run wait for the others no longer than their deadlines.
+        // The threads that already run wait for the missing ones no longer than their deadlines.
         fail(ErrorCode::out_of_resources, "starting the thread of rank {}: {}", i, error.what());
       }
     }
@@ -177,7 +178,7 @@ Group Group::join_until(const Deadline& deadline, std::shared_ptr<Store> store, 
     return prepared;
   };
   Rendezvous met = rendezvous(*store, options, prepare_all, deadline);
-  options.share_by = met.share_by;  // also of the groups split off
+  options.share_by = met.share_by;  // also for the groups split off
   std::shared_ptr<const GroupTuning> shared = share_tuning(*met.mesh, options.rank, tuning, deadline);
   const auto state = std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh),
                                              std::move(shared), met.checks_calls, deadline);

@@ -136,7 +136,7 @@ TEST(ReasonToRefuse, NamesRanksAndValues) {
   }
 }
 
-/// Of the GPUs of hellos(3), but for one pair.
+/// Results of peer checks between the GPUs of hellos(3), all good except for one pair.
 peer_check::Outcomes outcomes_but(int from, int to, std::optional<bool> outcome) {
   peer_check::Outcomes all;
   for (int a = 0; a < 3; ++a) {
@@ -171,7 +171,7 @@ TEST(ReasonUnverified, NamesTheFirstPairThatIsMissingOrFailed) {
 
 // --- the protocol ---
 
-/// A memory store that can tell which keys it holds.
+/// A memory store that lists its keys.
 class ListedStore : public Store {
  public:
   [[nodiscard]] std::string describe() const override { return "listed store"; }
@@ -185,7 +185,7 @@ class ListedStore : public Store {
     return held;
   }
 
-  std::atomic<int> slow_looks = 0;  ///< so many waits for a key fail, as where a server answers too late
+  std::atomic<int> slow_looks = 0;  ///< this many waits for a key fail, as if a server answered too late
 
  private:
   void do_set(std::string_view key, std::string_view value, Duration timeout) override {
@@ -217,7 +217,7 @@ class ListedStore : public Store {
   std::map<std::string, int> seen_;
 };
 
-/// A store that answers so many operations and then none.
+/// A store that completes a given number of operations and then hangs.
 class HangingStore : public Store {
  public:
   explicit HangingStore(int answers) : answers_(answers) {}
@@ -262,7 +262,7 @@ class HangingStore : public Store {
 };
 
 struct Attempt {
-  std::optional<os::Id> id;  ///< of the group, when there is one
+  std::optional<os::Id> id;  ///< the group's, if there is one
   std::optional<Error> error;
   Duration took{};
 };
@@ -274,7 +274,7 @@ Prepared host_rank(std::string device) {
 struct Joining {
   Duration timeout = seconds{20};
   std::string name = "world";
-  std::vector<int> absent = {};  ///< ranks that never come
+  std::vector<int> absent = {};  ///< ranks that never join
   std::function<void(JoinOptions&)> change = [](JoinOptions&) {};
   std::function<std::string(int)> prepare = [](int) { return std::string("host"); };
   std::function<peer_check::Outcomes()> read_outcomes = []() -> peer_check::Outcomes {
@@ -282,7 +282,7 @@ struct Joining {
   };
 };
 
-/// What happens to each of the ranks that come.
+/// What happens to each of the ranks that join.
 std::vector<Attempt> join(Store& store, int size, const Joining& how = {}) {
   std::vector<Attempt> attempts(static_cast<std::size_t>(size));
   run_threads(size, [&](Rank rank) {
@@ -298,7 +298,7 @@ std::vector<Attempt> join(Store& store, int size, const Joining& how = {}) {
           store, options, [&] { return host_rank(how.prepare(rank.value)); },
           Deadline::after(options.timeout), how.read_outcomes);
       attempt.id = met.id;
-      // The mesh is usable, and nobody leaves before all have seen that.
+      // The mesh is usable, and no rank leaves before all have checked that.
       const Deadline soon = Deadline::after(seconds{20});
       (void)met.mesh->all_gather("", soon, "test");
       (void)met.mesh->all_gather("", soon, "test");
@@ -317,11 +317,11 @@ void expect_one_group(const std::vector<Attempt>& attempts) {
   }
 }
 
-/// Everyone who came got this error.
+/// Every rank that joined got this error.
 void expect_refused(const std::vector<Attempt>& attempts, ErrorCode code,
                     const ::testing::Matcher<const std::string&>& text) {
   for (const Attempt& each : attempts) {
-    if (!each.error && !each.id) continue;  // it did not come
+    if (!each.error && !each.id) continue;  // it did not join
     ASSERT_TRUE(each.error.has_value());
     EXPECT_EQ(each.error->code(), code) << each.error->what();
     EXPECT_THAT(each.error->message(), text);
@@ -344,7 +344,7 @@ TEST(Rendezvous, RanksThatLeaveAndJoinAgainWithoutWaitingForEachOtherMeet) {
   ListedStore store;
   run_threads(3, [&](Rank thread) {
     for (int round = 0; round < 20; ++round) {
-      // Every thread takes every rank in turn.
+      // Every thread takes every rank number in turn.
       JoinOptions options{.rank = Rank{(thread.value + round) % 3}, .size = 3};
       const Rendezvous met = rendezvous(
           store, options, [] { return host_rank("host"); }, Deadline::after(seconds{20}));
@@ -379,7 +379,7 @@ TEST(Rendezvous, IgnoresWhatACrashedRunLeftInTheStore) {
   store.set(fmt::format("onehop/world/{}/verdict", os::to_hex(old_id)), encode(Verdict{.hellos = hellos(3)}));
   store.set(fmt::format("onehop/world/refusal/{}", os::to_hex(nonces[1])),
             encode(Status{.code = ErrorCode::refused, .origin = {}, .message = "long ago"}));
-  // Stale announcements are there first, so rank 0 reads them and offers to the dead.
+  // Rank 0 reads the stale announcements first, and makes an offer to ranks that are dead.
   for (int round = 0; round < 5; ++round) {
     for (int r = 1; r < 3; ++r) {
       store.set(fmt::format("onehop/world/announce/{}", r), encode(Announce{.nonce = os::random_id()}));
@@ -389,7 +389,7 @@ TEST(Rendezvous, IgnoresWhatACrashedRunLeftInTheStore) {
 }
 
 TEST(Rendezvous, IgnoresWhatAnotherVersionLeftInTheStore) {
-  // Rank 1 comes once rank 0 has met the old announcement.
+  // Rank 1 joins once rank 0 has read the old announcement.
   std::string announce = encode(Announce{.nonce = os::random_id()});
   std::string offer = encode(Offer{.id = os::random_id(), .nonces = {os::random_id(), os::random_id()}});
   announce[4] = offer[4] = 99;  // the protocol
@@ -437,8 +437,8 @@ TEST(Rendezvous, AStoreThatHangsAtAnyPointEndsTheJoinInTimeAndIsNamed) {
     for (const Attempt& each : ranks) {
       EXPECT_LE(each.took, how.timeout + milliseconds{100} + seconds{5}) << "after " << point;
       if (!each.error || names_the_store(each)) continue;
-      // On a machine that is slow, ranks may also be late on the sockets. And one that the store failed in its
-      // last step is gone when the others connect to it.
+      // On a slow machine, ranks may also be late on the sockets. A rank that the store failed in its last
+      // step is gone when the others connect to it.
       EXPECT_THAT(each.error->message(), AnyOf(HasSubstr("ms for rank"), HasSubstr("died or gave up")))
           << "after " << point;
       if (each.error->code() == ErrorCode::peer_lost) {
@@ -471,7 +471,7 @@ TEST(Rendezvous, RanksThatExpectDifferentSizesAreRefusedOrTimeOutSayingSo) {
   };
   expect_refused(join(store, 3, {.change = resize(2, 4)}), ErrorCode::refused,
                  HasSubstr("ranks 0 and 2 differ in the size of the group: 3 and 4"));
-  // Rank 0 knows nothing of rank 2, which learns of its mistake at its deadline.
+  // Rank 0 knows nothing of rank 2, which finds out about its mistake at its deadline.
   const std::vector<Attempt> attempts =
       join(store, 3, {.timeout = milliseconds{500}, .change = resize(0, 2)});
   EXPECT_EQ(attempts[0].error->code(), ErrorCode::refused);
@@ -491,7 +491,7 @@ TEST(Rendezvous, ARankThatCannotPrepareFailsAllWithItsError) {
     expect_refused(attempts, ErrorCode::unsupported,
                    ::testing::Eq(fmt::format("rank {}: no such GPU", failing)));
     for (const Attempt& each : attempts) EXPECT_EQ(each.error->origin(), Rank{failing});
-    // Over the same store, now that it works.
+    // The same store works again.
     expect_one_group(join(store, 3));
   }
 }
@@ -548,7 +548,7 @@ TEST(Rendezvous, TheRecordIsNotReadUnlessARankOnAGpuRequiresIt) {
   expect_one_group(join(store, 1, on_gpus(0, [] { return peer_check::Outcomes{}; })));
 }
 
-/// What ranks that are processes with these values of ONEHOP_CHECK report.
+/// The messages of ranks that are processes with these values of ONEHOP_CHECK.
 std::vector<std::string> join_with_check(const char* device, const std::vector<const char*>& values) {
   const testing::TempDir directory;
   const int size = static_cast<int>(values.size());

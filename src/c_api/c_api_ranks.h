@@ -23,7 +23,7 @@ inline void expect_null_refused(onehop_status_t status, const std::string& name)
       << name << ": " << onehop_last_error();
 }
 
-/// A text that the library handed out.
+/// The text that the library returned, which is freed.
 inline std::string take_text(char* text) {
   const std::string copy(text != nullptr ? text : "");
   onehop_free(text);

@@ -23,9 +23,9 @@ using testing::StressKind;
 using testing::StressOp;
 using testing::StressPlan;
 
-constexpr int kMostOps = 8;  // of a batch: many small steps rather than few large ones
+constexpr int kMostOps = 8;  // per batch: many small steps rather than few large ones
 constexpr seconds kMostTraffic{60};
-// Of a block of all_gather. On GPUs they are as long as copy engines need them to be.
+// Bytes per block of all_gather. On GPUs, blocks are long enough for copy engines.
 constexpr std::size_t kHostBlockBytes = 256 << 10;
 constexpr std::size_t kWordsOfHalf = 5000;
 
@@ -34,7 +34,7 @@ void wait_for(std::atomic<std::uint32_t>& word, std::uint32_t at_least) {
     os::futex_wait(word, now, seconds{1});
 }
 
-/// The calls of one group.
+/// Makes the calls of one group.
 class Session {
  public:
   Session(Group& group, ChaosPlace& place, const ChaosTask& task, ChaosReport& report)
@@ -47,7 +47,7 @@ class Session {
         plan_(task.seed, task.rank, task.size),
         sums_(task.seed, task.rank, task.size, {StressKind::all_reduce}) {}
 
-  /// Ends with what a call throws.
+  /// Runs until a call throws.
   void run() {
     begin();
     for (const std::int64_t start = now_ns();
@@ -57,7 +57,7 @@ class Session {
     }
     throw std::logic_error("nothing happened to this group");
   }
-  /// The group works: a few all-reduces, verified.
+  /// Checks that the group works: a few all-reduces, verified.
   void try_out() {
     begin();
     call("barrier", group_.timeout(), [&] { group_.barrier(); });
@@ -69,7 +69,8 @@ class Session {
   }
   [[nodiscard]] bool on_host() const { return group_.device().is_host(); }
 
-  /// Every call that may block: what it is and how long it may take, for whoever judges its failure.
+  /// Runs a call that may block. Records its name and how long it may take, so that the parent can judge its
+  /// failure.
   template <class Body>
   void call(const char* what, Duration timeout, Body&& body) {
     std::snprintf(report_.step, sizeof report_.step, "%s", what);
@@ -105,7 +106,7 @@ class Session {
     }
   }
 
-  /// A batch with its checks, queued where there is a stream.
+  /// Makes a batch of calls with their checks, on the stream if there is one.
   void queue(StressPlan& plan) {
     const StressBatch batch = plan.batch(kMostOps, 0);
     place_.fill(batch);
@@ -134,7 +135,7 @@ class Session {
       if (op.checked) queued_elements_ += times * output_count(op, task_.rank, task_.size);
     }
   }
-  /// Waits for what is queued, and looks whether it is right.
+  /// Waits for the queued calls and checks their results.
   void finish() {
     const Duration timeout = patience();
     call("synchronize", timeout, [&] { group_.synchronize(place_.stream(), timeout); });
@@ -161,7 +162,7 @@ class Session {
     }
   }
 
-  /// Long enough for copy engines, which bring it straight to its place.
+  /// Long enough for copy engines, which write directly into the peers' buffers.
   void gather_in_new_memory() {
     const auto peers = static_cast<std::size_t>(task_.size - 1);
     const std::size_t block = on_host() ? kHostBlockBytes : ((64 + (peers - 1) * 12) / peers + 1) << 20;
@@ -186,7 +187,7 @@ class Session {
     scratch_ = {};
   }
 
-  /// In two, or in one the other way round.
+  /// Splits into two groups, or into one with the ranks in reverse order.
   void split() {
     const int colors = task_.size >= 4 ? 2 : 1;
     const int color = task_.rank % colors;
@@ -201,7 +202,7 @@ class Session {
       call("barrier after split", half_->timeout(), [&] { half_->barrier(); });
     } catch (const Error& error) {
       if (error.origin().none()) throw;
-      // Its ranks count down from the last one of the colour.
+      // Ranks of the half count down from the last member of the colour.
       const int last = (task_.size - 1 - color) / colors * colors + color;
       throw Error(error.code(), error.message(), Rank{last - colors * error.origin().value});
     }
@@ -240,7 +241,7 @@ class Session {
   StressPlan plan_;
   StressPlan sums_;
   SymmetricBuffer symmetric_;
-  // Members, so that a failed call is over before they go.
+  // Members, so that a failed call has ended before they are destroyed.
   SymmetricBuffer scratch_;
   std::optional<Group> half_;
   std::uint64_t queued_calls_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process of the chaos program: what it does with the tasks that it is given.
+// A member process of the chaos program, which executes the tasks that it is given.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace onehop::fault {
 
-/// Makes the tasks of `slot` until it is told to end. Groups are joined over a file store in `dir`; they have
-/// at most `most` ranks.
+/// Executes the tasks of `slot` until it is told to end. Joins groups of at most `most` ranks over a file
+/// store in `dir`.
 void live_as_member(ChaosBoard& board, ChaosSlot& slot, ChaosPlace& place, int most, const std::string& dir);
 
 }  // namespace onehop::fault

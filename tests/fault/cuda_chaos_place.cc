@@ -81,7 +81,7 @@ class OnGpu final : public ChaosPlace {
     try {
       graph_.reset();
       gpu_.synchronize_device();
-      // A kernel, a fill and a copy.
+      // Try a kernel, a fill and a copy.
       gpu_.write(findings_, std::vector<StressFindings>(1));
       StressChecks(gpu_, 0, 2, {}, findings_).advance();
       gpu_.fill(ordinary_, 0x5eed, 1);
@@ -99,7 +99,7 @@ class OnGpu final : public ChaosPlace {
   std::byte* ordinary_;
   StressArena arena_;
   std::optional<StressChecks> checks_;
-  std::unique_ptr<Graph> graph_;  ///< the last one: it may still run
+  std::unique_ptr<Graph> graph_;  ///< the last one, which may still run
 };
 
 class OnHost final : public ChaosPlace {

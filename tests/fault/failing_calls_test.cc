@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the system says no. Every function of the C library that the ranks of a job call between opening their
-// store and leaving is made to fail on one rank, the first time, the second time, and so on. Each time: no
-// process hangs, crashes or leaks a descriptor; either nothing comes of it, or all ranks get an Error whose
-// origin is the rank in which the call failed; and afterwards the same processes form a group that works.
+// Failing system calls. Every function of the C library that the ranks of a job call between opening their
+// store and leaving is made to fail on one rank: at the first call, at the second call, and so on. Each time,
+// no process hangs, crashes or leaks a descriptor. Either the failure has no effect, or all ranks get an Error
+// whose origin is the rank in which the call failed. Afterwards the same processes form a group that works.
 //
-//   ONEHOP_FAILING_CALLS_TABLE=FILE  every cell (k up to 30, all stores, each rank), and their table in FILE
-//   ONEHOP_FAILING_CALLS=NAME,...    of these functions only
+//   ONEHOP_FAILING_CALLS_TABLE=FILE  runs every cell (k up to 30, all stores, each rank) and writes a table
+//   ONEHOP_FAILING_CALLS=NAME,...    runs the cells of these functions only
 #include "fault/failing_calls.h"
 
 #include <fmt/core.h>
@@ -69,8 +69,8 @@ bool chosen(const char* name) {
   return only == nullptr || fmt::format(",{},", only).find(fmt::format(",{},", name)) != std::string::npos;
 }
 
-/// Runs the cells that `all` chooses, a few at a time. A function that is not called so often (a whole batch
-/// was not struck) is done with.
+/// Runs the cells that `all` chooses, a few at a time. A function is complete once a whole batch of its cells
+/// was not struck, since it is not called that often.
 class Matrix {
  public:
   using Expect = std::function<void(const Cell&, Outcome, const WeakRankJob&)>;
@@ -112,7 +112,7 @@ class Matrix {
         [] { return disarm_failing_call(); });
   }
 
-  /// True when the call was made so often.
+  /// True when the function was called often enough for the fault to strike.
   bool finish(const Cell& cell, std::unique_ptr<WeakRankJob> one) {
     Outcome outcome = one->finish();
     if (!one->struck() && outcome == Outcome::made_up_for) return false;
@@ -198,7 +198,7 @@ TEST(FailingCalls, AnyCallMayFailAtAnyTime) {
       matrix.run(call, StoreKind::hosted, 0, up_to(kMostCalls));
       continue;
     }
-    // The short form: each rank and store for a third of the functions, and fewer of the calls.
+    // The short form: each function and store on one rank in turn, and fewer of the calls.
     const std::vector<int> few = kSanitized ? std::vector{0, 2, 7} : std::vector{0, 1, 3, 6, 11, 19};
     for (const StoreKind store : {StoreKind::file, StoreKind::tcp})
       matrix.run(call, store, turn++ % WeakRankJob::kRanks, few);
@@ -225,7 +225,7 @@ TEST(FailingCalls, ASignalDuringAnyCallChangesNothing) {
   fmt::print("{} system calls interrupted one by one\n", matrix.total().cells());
 }
 
-// What it finds failing it gives the true reason for; no check throws, hangs, or leaves anything open.
+// Doctor must report the real cause of each failure; no check may throw, hang, or leave anything open.
 TEST(FailingCalls, DoctorSaysWhatFailsAndEnds) {
   if (!can_fail_calls()) GTEST_SKIP() << "system calls cannot be made to fail under ThreadSanitizer";
   int cells = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where channels lie (onehop/device/channel.h). What passes through them is tested on GPUs:
+// The memory layout of channels (onehop/device/channel.h). Transfers through them are tested on GPUs:
 // gpu/channels_test.cc.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of real GPUs: what fakes cannot vouch for. Between processes it is shown by the examples.
+// Memory of real GPUs, where fakes prove nothing. The examples show sharing between processes.
 #include <cuda_runtime.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,8 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Every call here is one that ends by itself: copies and allocations of a few megabytes, no kernels that
-/// wait.
+/// Every call here ends by itself: copies and allocations of a few megabytes, no kernels that wait.
 class CudaMemory : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a group decides in which way its memory travels, and that whatever a backend's handles are, they
-// arrive.
+// How a group chooses the kind of handle by which it shares memory; and that any backend's handles arrive.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -32,7 +31,7 @@ using testing::TempDir;
 
 constexpr int kRanks = 3;
 
-/// What joining throws on each of three processes, of which rank 1 has `variable` set to `value`.
+/// The errors of joining on three processes, of which rank 1 has `variable` set to `value`.
 std::vector<std::string> refusals_with(const char* variable, const char* value, ErrorCode code,
                                        const JoinOptions& options = {}) {
   const TempDir store;
@@ -102,7 +101,7 @@ TEST(OverlappingDevices, AVariableThatIsNoFlagIsRefusedOnAllRanks) {
   }
 }
 
-/// Files, mapped; what travels is their path, and a descriptor as well where that is asked for.
+/// Mapped files. Their handle is their path, and a descriptor as well if requested.
 class FileBackend final : public MemoryBackend {
  public:
   FileBackend(std::string directory, bool descriptor)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contract of send, recv and of their groups (collectives.h, group_call.h): the bytes that were sent,
-// where they were awaited, in order, and nothing else written, in whatever order the ranks make their calls.
+// The contract of send, recv and their groups (collectives.h, group_call.h). The bytes that were sent arrive
+// in the right buffer and in order, and nothing else is written, in whatever order the ranks make their
+// calls.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@ using ::testing::HasSubstr;
 constexpr std::byte kPoison{0xa5};
 constexpr std::size_t kGuard = 64;
 
-/// As both ends know it.
+/// A transfer, as both ends know it.
 struct Letter {
   int from = 0;
   int to = 0;
@@ -36,7 +37,7 @@ struct Letter {
 };
 using Letters = std::vector<Letter>;
 
-/// What one rank has to do with some letters: memory for those it sends and those it gets, in one piece.
+/// The transfers of one rank: one block of memory for those that it sends and receives.
 class Mailbag {
  public:
   Mailbag(const Backend& backend, Group& group, const Letters& letters)
@@ -79,8 +80,8 @@ class Mailbag {
                         memory_->stream());
   }
 
-  /// In a GroupCall; in the order of the letters, or, with `random`, in one that keeps that of each pair
-  /// only.
+  /// Makes the calls in a GroupCall: in order, or, with `random`, in an order that preserves only that of
+  /// each pair.
   void exchange_all(std::mt19937_64* random = nullptr) {
     struct Step {
       std::size_t letter;
@@ -93,7 +94,7 @@ class Mailbag {
       if (letter.from == me) lanes[static_cast<std::size_t>(2 * letter.to)].push_back({i, true});
       if (letter.to == me) lanes[static_cast<std::size_t>(2 * letter.from + 1)].push_back({i, false});
     }
-    std::vector<std::size_t> turns;  // the next of which lane
+    std::vector<std::size_t> turns;  // the queue whose next call is made
     for (std::size_t lane = 0; lane < lanes.size(); ++lane)
       turns.insert(turns.end(), lanes[lane].size(), lane);
     if (random != nullptr) std::shuffle(turns.begin(), turns.end(), *random);
@@ -106,10 +107,10 @@ class Mailbag {
     scope.end();
   }
 
-  /// `post`: which of several this is, for people.
+  /// `post`: the number of this batch, for messages.
   void check(std::size_t post) {
     group_.synchronize(memory_->stream());
-    group_.barrier();  // nor may they copy or free then: the driver may wait for that kernel
+    group_.barrier();  // ranks must not copy or free earlier: the driver may wait for that kernel
     Bytes now(before_.size());
     memory_->download(now.data(), data_, now.size());
     if (now == after_) return;
@@ -134,7 +135,7 @@ class Mailbag {
     std::size_t out = 0;
   };
 
-  /// Every letter has bytes of its own.
+  /// Every transfer has bytes of its own.
   void write(Bytes& image, std::size_t place, std::size_t i) const {
     for (std::size_t at = 0; at < letters_[i].bytes(); ++at)
       image[place + at] = static_cast<std::byte>((at * 2654435761U >> 13) + 31 * i + 7);
@@ -151,7 +152,7 @@ class Mailbag {
 
 class SendRecv : public CollectiveTest {
  protected:
-  /// Runs `body(group, mailbag, post)` on every rank of a fresh group for one post after another, and checks
+  /// Runs `body(group, mailbag, post)` on every rank of a fresh group for one batch after another, and checks
   /// what was delivered.
   void deliver(const std::vector<Letters>& posts,
                const std::function<void(Group&, Mailbag&, std::size_t)>& body) const {
@@ -171,18 +172,18 @@ class SendRecv : public CollectiveTest {
             [&](Group& group, Mailbag& bag, std::size_t) { body(group, bag); });
   }
 
-  /// Not where an element of several bytes may lie.
+  /// Misaligned for any type larger than a byte.
   static void* odd(void* data) { return static_cast<std::byte*>(data) + 1; }
 
   [[nodiscard]] std::size_t slot() const { return host::Pairs::slot_bytes(ranks(), kSmallScratch); }
-  /// Bytes: nothing, little, around chunks and rings.
+  /// Sizes in bytes: none, a few, and around chunks and rings.
   [[nodiscard]] std::vector<std::size_t> sizes() const {
     const std::size_t ring = slot() * host::Pairs::kSlots;
     return {
         0,        1, 2, 63, 64, 65, slot() - 1, slot(), slot() + 1, ring - 1, ring, ring + 1, 3 * ring + 17,
         10 * ring};
   }
-  /// Of every rank to every rank, itself included if `own`.
+  /// A transfer from every rank to every rank, including itself if `own`.
   [[nodiscard]] Letters all_pairs(std::size_t bytes, bool own) const {
     Letters letters;
     for (int from = 0; from < ranks(); ++from) {
@@ -194,7 +195,7 @@ class SendRecv : public CollectiveTest {
   }
 };
 
-/// In a GroupCall, where a rank may reach itself.
+/// In a GroupCall, where a rank may send to itself.
 class SendRecvTogether : public SendRecv {};
 
 TEST_P(SendRecv, DataOfEverySizeArrivesAsItIs) {
@@ -276,7 +277,7 @@ TEST_P(SendRecvTogether, AllPairsAtOnceProgressTogether) {
 }
 
 TEST_P(SendRecv, APipelineHandsOnWhatItReceives) {
-  // No groups of calls: the ends of the line are not on a ring.
+  // No GroupCall: the ends of the line are not on a ring.
   Letters letters;
   for (int part = 0; part < 5; ++part) {
     for (int r = 0; r + 1 < ranks(); ++r)
@@ -315,14 +316,14 @@ TEST_P(SendRecv, TakesTurnsWithCollectives) {
   deliver(letters, [&](Group& group, Mailbag& bag) {
     for (std::size_t i = 0; i < letters.size(); ++i) {
       if (letters[i].from == group.rank().value) (void)bag.send(i);
-      if (i % 3 == 0) group.barrier();  // between a send, which fits what is buffered, and its recv
+      if (i % 3 == 0) group.barrier();  // between a send, which fits into the buffer, and its recv
       if (letters[i].to == group.rank().value) (void)bag.recv(i);
     }
   });
 }
 
-/// Pairs that do not agree: rank 0 sends what rank 1 does not expect. `make(rank)` is what these two call;
-/// all ranks' next calls fail with the same error, which names both.
+/// Pairs that do not agree: rank 0 sends what rank 1 does not expect. These two call `make(rank)`. All ranks'
+/// next calls fail with the same error, which names both.
 class Disagreement : public SendRecv {
  protected:
   void expect(const std::function<void(Group&, std::byte* data)>& make, const std::string& text) {
@@ -340,7 +341,7 @@ class Disagreement : public SendRecv {
       } catch (const Error& thrown) {
         first = thrown;
       }
-      // What sends little may have returned before the other end looked.
+      // A short send may have returned before the other end looked.
       if (group.rank() == Rank{1}) {
         EXPECT_TRUE(first.has_value());
       }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever bytes arrive, they are a tuning table or Error{protocol} in one line; a table equals what its own
-// JSON says, and every call finds a way in it or none.
+// Any input is a tuning table or Error{protocol} in one line. A table equals the one parsed from its own
+// JSON, and every call finds an algorithm in it or none.
 #include <cstdint>
 #include <limits>
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of one GPU: what the conformance suite does not show.
+// Groups of one GPU, beyond what the conformance suite tests.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All-reduce, residual and RMSNorm of bf16 rows in one kernel (fused_rms_norm.cuh), as tensor-parallel
-// inference needs them after every attention and every feed-forward layer. Checked against a reference in
-// double precision, and timed beside onehop::all_reduce with a kernel behind it.
+// inference needs them after every attention and every feed-forward layer. Results are checked against a
+// reference in double precision, and timed beside onehop::all_reduce followed by a kernel.
 //
 //   onehop launch -n 2 -- ./cuda_fused_rms_norm            checks
 //   onehop launch -n 2 -- ./cuda_fused_rms_norm --bench    checks and times, in graphs
@@ -39,7 +39,8 @@ constexpr const char* kNames[kWays] = {"unfused", "packets", "one-shot", "two-sh
 bool carries(Way way, const Shape& shape) {
   return way != kPackets || shape.bytes() <= kMostPacketBytes;
 }
-/// With two ranks two-shot moves the same bytes in two trips; with more, one-shot moves more bytes in one.
+/// With two ranks, two-shot moves the same bytes as one-shot in two trips. With more, one-shot moves more
+/// bytes in one trip.
 Way fastest(const Shape& shape, int ranks) {
   if (shape.bytes() <= std::size_t{32} << 10) return kPackets;
   const std::size_t most = ranks == 2 ? kMostBytes : ranks <= 4 ? 256 << 10 : 128 << 10;
@@ -48,7 +49,7 @@ Way fastest(const Shape& shape, int ranks) {
 
 // --- launching ---
 
-/// Everything that one rank needs to queue any of the ways.
+/// The state that one rank needs to launch any of the algorithms.
 class FusedNorm {
  public:
   FusedNorm(onehop::Group& group, int device, cudaStream_t stream)
@@ -64,14 +65,14 @@ class FusedNorm {
     check(cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
     check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
           "cudaDeviceGetAttribute");
-    blocks_ = static_cast<unsigned>(blocks);  // one on each: all run at the same time
+    blocks_ = static_cast<unsigned>(blocks);  // one per SM: all are resident at once
     clusters_ = major >= 9;
   }
   ~FusedNorm() { (void)cudaFree(sum_); }
   FusedNorm(const FusedNorm&) = delete;
   FusedNorm& operator=(const FusedNorm&) = delete;
 
-  /// How rows are shared out is decided here.
+  /// Decides how many blocks share a row.
   void queue(Way way, const Shape& shape, NormParams params) {
     params.vectors = shape.hidden / example::kElements;
     params.mean = 1.0f / static_cast<float>(shape.hidden);
@@ -83,7 +84,7 @@ class FusedNorm {
       return wide ? launch(example::add_and_normalise<2>, shape.tokens, params)
                   : launch(example::add_and_normalise<1>, shape.tokens, params);
     }
-    // Without clusters a row is one block's, with up to two vectors for each thread.
+    // Without clusters, one block processes a row, with up to two vectors per thread.
     params.log_parts = clusters_ && wide ? 1 : 0;
     wide && !clusters_ ? queue_fused<2>(way, params) : queue_fused<1>(way, params);
   }
@@ -110,7 +111,7 @@ class FusedNorm {
       return launch(example::two_shot<kRanks, kVectors>, blocks >> params.log_parts << params.log_parts,
                     params, mail_, params, (total + ranks - 1) / ranks);
     }
-    // Over as many multiprocessors as it can be: 8 blocks in a cluster at most, and two warps in each.
+    // Spreads rows over as many SMs as possible: at most 8 blocks in a cluster, and two warps in each.
     while (clusters_ && params.log_parts < 3 && params.tokens << params.log_parts <= blocks_ / 2 &&
            params.vectors >> params.log_parts >= 128)
       ++params.log_parts;
@@ -124,7 +125,7 @@ class FusedNorm {
   void launch(void (*kernel)(NormParams), unsigned blocks, const NormParams& params) {
     launch(kernel, blocks, params, params);
   }
-  /// `shape`: what the blocks are to be like.
+  /// `shape`: the size of the blocks.
   template <class... Parameters, class... Arguments>
   void launch(void (*kernel)(Parameters...), unsigned blocks, const NormParams& shape,
               const Arguments&... arguments) {
@@ -150,12 +151,12 @@ class FusedNorm {
   onehop::MailChannel mail_;
   uint4* sum_;
   unsigned blocks_ = 0;
-  bool clusters_ = false;  ///< and launches of programmatic dependents
+  bool clusters_ = false;  ///< also: programmatic dependent launch
 };
 
 // --- checking ---
 
-constexpr int kResidual = 100;  // as a rank, for random data
+constexpr int kResidual = 100;  // the rank argument that selects the residual's random data
 constexpr int kWeight = 101;
 
 /// Random signs, exponents from 2^-4 to 2^0 and fractions.
@@ -173,7 +174,7 @@ double value_of(std::uint16_t bits) {
   return static_cast<double>(value);
 }
 
-/// What should come out, and by how much it may be off.
+/// The expected results, and their tolerances.
 struct Reference {
   std::vector<double> h, h_slack, out, out_slack;
 
@@ -239,7 +240,8 @@ class Data {
     params.epsilon = kEpsilon;
     return params;
   }
-  /// Wrong elements of both results; unfused, the sum is rounded once more. `digest` stands for all bits.
+  /// The number of wrong elements in both results. The unfused sum is rounded once more. `digest` is a hash
+  /// of all bits.
   [[nodiscard]] std::size_t wrong(const Shape& shape, const Reference& wanted, Way way,
                                   std::uint64_t& digest) const {
     const double leeway = way == kUnfused ? 4 : 1;
@@ -257,7 +259,7 @@ class Data {
   }
 
  private:
-  /// Where the terms cancel each other, the sum's rounding remains.
+  /// Where the terms cancel each other, the sum's rounding error remains.
   static double more(Way way) { return way == kUnfused ? 0.1 : 0; }
   static void upload(std::uint16_t* to, int rank, unsigned seed, std::size_t count) {
     std::vector<std::uint16_t> bits(count);
@@ -273,8 +275,8 @@ class Data {
   std::uint16_t *x_, *residual_, *weight_, *out_, *h_;
 };
 
-/// All ways of all shapes, with every element looked at. Fused results are the same bits on all ranks and by
-/// all ways. Returns whether everything is right, on this rank.
+/// Runs all algorithms on all shapes and checks every element. Fused results have the same bits on all ranks
+/// and with all algorithms. Returns whether everything is right on this rank.
 bool verify(onehop::Group& group, FusedNorm& norm, const Data& data, cudaStream_t stream) {
   std::size_t wrong = 0;
   std::size_t elements = 0;
@@ -309,7 +311,7 @@ bool verify(onehop::Group& group, FusedNorm& norm, const Data& data, cudaStream_
 
 // --- timing ---
 
-constexpr int kCalls = 50;  // in a graph
+constexpr int kCalls = 50;  // per graph
 constexpr int kReplays = 21;
 
 __global__ void pause(std::uint64_t nanoseconds) {
@@ -318,7 +320,7 @@ __global__ void pause(std::uint64_t nanoseconds) {
   }
 }
 
-/// kCalls of one way over the same memory, to be replayed.
+/// kCalls calls of one algorithm over the same memory, to be replayed.
 class Chain {
  public:
   Chain(FusedNorm& norm, Way way, const Shape& shape, const NormParams& params, cudaStream_t stream)
@@ -341,7 +343,7 @@ class Chain {
   Chain(const Chain&) = delete;
   Chain& operator=(const Chain&) = delete;
 
-  /// Microseconds per call. The pause is for the host to queue everything, the barrier for a common start.
+  /// Microseconds per call. The pause lets the host queue everything; the barrier gives a common start.
   float time(onehop::Group& group) {
     pause<<<1, 1, 0, stream_>>>(100'000);
     norm_.buffer().barrier({stream_}, 0);
@@ -362,8 +364,8 @@ class Chain {
   cudaEvent_t end_ = nullptr;
 };
 
-/// Of each way that carries the shape: the median over replays of the slowest rank's time; else 0. Ways take
-/// turns, and the first replay of each does not count.
+/// For each algorithm that supports the shape: the median over replays of the slowest rank's time; otherwise
+/// 0. Algorithms take turns, and the first replay of each does not count.
 std::vector<float> measure(onehop::Group& group, FusedNorm& norm, const Shape& shape,
                            const NormParams& params, cudaStream_t stream) {
   std::vector<std::unique_ptr<Chain>> chains(kWays);
@@ -396,7 +398,7 @@ std::vector<float> measure(onehop::Group& group, FusedNorm& norm, const Shape& s
 
 void bench(onehop::Group& group, FusedNorm& norm, const Data& data, cudaStream_t stream) {
   const bool prints = group.rank().value == 0;
-  pause<<<1, 1, 0, stream>>>(0);  // loads it
+  pause<<<1, 1, 0, stream>>>(0);  // loads the kernel
   group.synchronize({stream});
   if (prints) {
     std::printf("%d ranks, graphs of %d calls, median of %d replays of the slowest rank, us per call\n",

@@ -4,8 +4,8 @@
 //   h = sum over ranks of x + residual, in f32 and in rank order, rounded to bf16
 //   out = h / sqrt(mean(h * h) + epsilon) * weight, for each row
 //
-// Every rank has its own x, and the same residual and weight. Every rank gets bitwise the same out and h, with
-// each of the three algorithms:
+// Every rank has its own x, and the same residual and weight. Every rank gets bitwise the same out and h,
+// with each of the three algorithms:
 //
 // - Packets: every rank sends its rows to all ranks in LL packets, and sums what it receives.
 // - One-shot: like packets, but through Lamport buffers, which need no flags.

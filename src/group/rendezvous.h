@@ -16,8 +16,8 @@
 // group, it sets `refusal/<nonce>` to the reason, for every rank it has heard of.
 //
 // Announcements do not tell which ranks are missing: one may be stale, and a missing one may belong to a rank
-// that came and gave up. Only rank 0 knows. While ranks are missing, it sets `waiting` to them, repeatedly and
-// with a new beat. A rank that gives up without a refusal names those ranks if the beat changed recently.
+// that came and gave up. Only rank 0 knows. While ranks are missing, it sets `waiting` to them, repeatedly
+// and with a new beat. A rank that gives up without a refusal names those ranks if the beat changed recently.
 // Otherwise it names rank 0, which is dead, stopped, or was never there.
 //
 // A fresh id cannot have stale acks or a stale verdict. A failed attempt may be followed at once by another

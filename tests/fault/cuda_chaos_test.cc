@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any rank of a group is killed, stopped or crashed at any time, whatever its group is doing: every
 // collective, eager and replayed, signals, allocate, split. There is one process per GPU. At the end of a
-// round each survivor must have thrown an Error in time that names the rank. Its context must still be usable,
-// and it must form a new group with the others that reduces correctly. The results of successful calls are
-// compared.
+// round each survivor must have thrown an Error in time that names the rank. Its context must still be
+// usable, and it must form a new group with the others that reduces correctly. The results of successful
+// calls are compared.
 //
 // This process uses no CUDA, so that it can fork replacements for processes that died. These are started
 // before they are needed, since that takes seconds.

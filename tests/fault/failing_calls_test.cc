@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Failing system calls. Every function of the C library that the ranks of a job call between opening their
 // store and leaving is made to fail on one rank: at the first call, at the second call, and so on. Each time,
-// no process hangs, crashes or leaks a descriptor. Either the failure has no effect, or all ranks get an Error
-// whose origin is the rank in which the call failed. Afterwards the same processes form a group that works.
+// no process hangs, crashes or leaks a descriptor. Either the failure has no effect, or all ranks get an
+// Error whose origin is the rank in which the call failed. Afterwards the same processes form a group that
+// works.
 //
 //   ONEHOP_FAILING_CALLS_TABLE=FILE  runs every cell (k up to 30, all stores, each rank) and writes a table
 //   ONEHOP_FAILING_CALLS=NAME,...    runs the cells of these functions only

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kill matrix, promises A, B, E and F of docs/reliability.md: at every phase of a group's life, one rank
-// is killed, exits, is stopped, fails or is late. Checked for each cell, with real processes and real sockets:
+// is killed, exits, is stopped, fails or is late. Each cell runs with real processes and sockets. It checks:
 //   - killed or gone after the sockets exist: every survivor throws an Error that names the rank, p99 <= 250
 //     ms after the death; before the sockets exist, the others end within their deadline + 100 ms;
 //   - stopped: the survivors time out within their deadline + 100 ms and name it. If it wakes up after they

@@ -49,7 +49,7 @@ SymmetricBuffer::State::~State() {
   // context.
   DeviceTeam* const device = group->device();
   if (device == nullptr || device->quiesce(group->options().timeout)) return;
-  log::warn("{}", group->unended_work("giving back a buffer", "this buffer"));
+  log::warn("{}", group->unended_work("freeing a buffer", "this buffer"));
   keep_for_ever(owners_);
 }
 

@@ -33,8 +33,8 @@ void require_same_user(int socket, Rank from) {
   const uid_t theirs = os::peer_uid(socket);
   if (theirs != ::geteuid()) {
     fail_from(from, ErrorCode::refused,
-              "rank {} runs as user {}, this rank as user {}; ranks must be one user's", from.value, theirs,
-              ::geteuid());
+              "rank {} runs as user {}, this rank as user {}; all ranks must belong to one user", from.value,
+              theirs, ::geteuid());
   }
 }
 
@@ -85,7 +85,7 @@ class Lobby {
       hello = parse_mesh_hello(raw.bytes);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::protocol && error.code() != ErrorCode::refused) throw;
-      log::info("a connection that speaks something else is turned away: {}", error.message());
+      log::info("a connection with an unexpected message is turned away: {}", error.message());
       return true;
     }
     const auto index = static_cast<std::size_t>(hello.rank);

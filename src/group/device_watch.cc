@@ -63,12 +63,12 @@ Error error_of(const DeviceFailure& failure, Rank rank) {
             failure.awaited};
   }
   if (failure.reason == DeviceFault::misplaced) {
-    return {ErrorCode::mismatch,
-            fmt::format(
-                "{}: the output of rank {} lies at another place of symmetric memory than that of rank "
-                "{}, or one of them alone is in place, although CallOptions::symmetric promises otherwise",
-                name_of(failure.phase), failure.awaited.value, rank.value),
-            failure.awaited};
+    return {
+        ErrorCode::mismatch,
+        fmt::format("{}: the outputs of ranks {} and {} have different offsets in symmetric memory, or only "
+                    "one of them is in place, although CallOptions::symmetric promises otherwise",
+                    name_of(failure.phase), failure.awaited.value, rank.value),
+        failure.awaited};
   }
   if (failure.reason == DeviceFault::no_channel) {
     return {ErrorCode::invalid_argument,

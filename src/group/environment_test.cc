@@ -99,9 +99,9 @@ TEST(Environment, FindsRankAndSizeOfEveryLauncher) {
       {"mpiexec of Intel MPI", kIntelMpi, Launcher::hydra, 2, 4, 2},
       {"mpiexec of MPICH in a job of Slurm, which started the proxies", srun_of_proxies + kIntelMpi,
        Launcher::hydra, 2, 4, 2},
-      {"srun whose tasks also speak PMI", kSlurm + Variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}},
+      {"srun whose tasks also have PMI variables", kSlurm + Variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}},
        Launcher::slurm, 1, 4, 1},
-      {"another launcher that speaks PMI",
+      {"another launcher that sets PMI variables",
        Variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_JOBID", "17.0"}}, Launcher::hydra, 1, 2, 1},
       {"torchrun started by mpiexec", kIntelMpi + kTorchrun, Launcher::torchrun, 2, 4, 2},
       {"onehop launch inside mpiexec", kIntelMpi + kOnehop, Launcher::onehop, 1, 4, 1},
@@ -309,7 +309,7 @@ class OpenStore : public ::testing::Test {
   std::filesystem::path base_;
 };
 
-TEST_F(OpenStore, RanksOfOneJobMeetAndNothingIsLeftWhenTheLastHasGone) {
+TEST_F(OpenStore, RanksOfOneJobShareAStoreAndNothingIsLeftWhenTheLastHasGone) {
   const Environment environment = read_environment(from(kTorchrun));
   std::shared_ptr<Store> first = open_store(environment, kDefaultTimeout);
   std::shared_ptr<Store> second = open_store(environment, kDefaultTimeout);

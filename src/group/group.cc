@@ -30,7 +30,7 @@ constexpr std::size_t kDefaultDeviceScratch = 16 << 20;
 constexpr int kMostAnnounced = 4096;
 
 /// Checks that must pass before this rank can reach the others.
-void require_place(const JoinOptions& options) {
+void require_rank(const JoinOptions& options) {
   require(options.size >= 1 && options.rank.value >= 0 && options.rank.value < options.size,
           "rank {} of a group of {}: ranks count from 0 to size - 1", options.rank.value, options.size);
   require(options.size <= kMostAnnounced,
@@ -49,7 +49,7 @@ Duration usable_timeout(const JoinOptions& options) {
 /// The kind of memory sharing that this rank requests, by its options or else its environment.
 ShareBy share_asked_for(const JoinOptions& options) {
   const auto number = static_cast<int>(options.share_by);
-  require(number >= 0 && number < kShareByCount, "the way {} to share memory is unknown", number);
+  require(number >= 0 && number < kShareByCount, "unknown way to share memory: {}", number);
   if (options.share_by != ShareBy::automatic) return options.share_by;
   const std::optional<std::string> text = env::get("ONEHOP_SHARE");
   if (!text) return ShareBy::automatic;
@@ -68,9 +68,9 @@ ShareWays host_share_ways(ShareBy wanted) {
          "host ranks share memory by file descriptors; '{}' is for GPUs: use ONEHOP_SHARE=auto or fd",
          to_string(wanted));
   }
-  ShareWays ways;
-  ways.add(ShareBy::posix_fd);
-  return ways;
+  ShareWays usable;
+  usable.add(ShareBy::posix_fd);
+  return usable;
 }
 
 /// Checks the remaining options and collects what the others must know about the device. Runs inside the
@@ -170,18 +170,19 @@ Group Group::join_until(const Deadline& deadline, std::shared_ptr<Store> store, 
   check_environment();
   start_ranges();
   require(store != nullptr, "Group::join needs a store");
-  require_place(options);
+  require_rank(options);
   TuningText tuning;
   const auto prepare_all = [&] {
     Prepared prepared = prepare(options);
     if (options.rank == Rank{0}) tuning = choose_tuning(options);
     return prepared;
   };
-  Rendezvous met = rendezvous(*store, options, prepare_all, deadline);
-  options.share_by = met.share_by;  // also for the groups split off
-  std::shared_ptr<const GroupTuning> shared = share_tuning(*met.mesh, options.rank, tuning, deadline);
-  const auto state = std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh),
-                                             std::move(shared), met.checks_calls, deadline);
+  Rendezvous joined = rendezvous(*store, options, prepare_all, deadline);
+  options.share_by = joined.share_by;  // also for the groups split off
+  std::shared_ptr<const GroupTuning> shared = share_tuning(*joined.mesh, options.rank, tuning, deadline);
+  const auto state =
+      std::make_shared<State>(std::move(options), os::to_hex(joined.id), std::move(joined.mesh),
+                              std::move(shared), joined.checks_calls, deadline);
   state->log_beginning("joined", begin);
   return Group(state);
 }

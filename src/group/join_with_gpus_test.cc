@@ -61,21 +61,21 @@ std::vector<std::string> join(const Gpus& gpus) {
 }
 
 /// All memory was allocated and mapped with this kind of handle.
-auto shared_by(ShareBy way) {
+auto shared_by(ShareBy kind) {
   const auto type =
-      way == ShareBy::fabric ? CU_MEM_HANDLE_TYPE_FABRIC : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+      kind == ShareBy::fabric ? CU_MEM_HANDLE_TYPE_FABRIC : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   const std::string handles = fmt::format("handles {}, opened 0", static_cast<unsigned>(type));
   return Each(AllOf(HasSubstr("unsupported: "), HasSubstr("CUDA_ERROR_FAKE"),
-                    HasSubstr(way == ShareBy::ipc ? ", opened 1" : handles)));
+                    HasSubstr(kind == ShareBy::ipc ? ", opened 1" : handles)));
 }
 
 TEST(JoiningWithGpus, SharesMemoryInTheWayThatIsAskedFor) {
-  for (const ShareBy way : {ShareBy::posix_fd, ShareBy::fabric, ShareBy::ipc}) {
-    EXPECT_THAT(join({.share_by = [&](Rank) { return way; }}), shared_by(way)) << to_string(way);
+  for (const ShareBy kind : {ShareBy::posix_fd, ShareBy::fabric, ShareBy::ipc}) {
+    EXPECT_THAT(join({.share_by = [&](Rank) { return kind; }}), shared_by(kind)) << to_string(kind);
     // A request by one rank is enough.
-    EXPECT_THAT(join({.share_by = [&](Rank rank) { return rank.value == 1 ? way : ShareBy::automatic; }}),
-                shared_by(way))
-        << to_string(way);
+    EXPECT_THAT(join({.share_by = [&](Rank rank) { return rank.value == 1 ? kind : ShareBy::automatic; }}),
+                shared_by(kind))
+        << to_string(kind);
   }
 }
 

@@ -67,7 +67,7 @@ IpcChannel::Mesh::Peer& IpcChannel::Mesh::peer(Rank r) {
 void IpcChannel::Mesh::require_not_forked(const char* phase) const {
   if (generation_ != os::fork_generation()) {
     fail(ErrorCode::invalid_argument,
-         "{}: this process was forked from the rank; its copy of the group is dead; join anew", phase);
+         "{}: this process was forked from the rank; its copy of the group is dead; join again", phase);
   }
 }
 

@@ -30,9 +30,9 @@ using testing::run_threads;
 // --- the decision ---
 
 ShareWays by_descriptors() {
-  ShareWays ways;
-  ways.add(ShareBy::posix_fd);
-  return ways;
+  ShareWays usable;
+  usable.add(ShareBy::posix_fd);
+  return usable;
 }
 
 std::vector<Hello> hellos(
@@ -294,14 +294,14 @@ std::vector<Attempt> join(Store& store, int size, const Joining& how = {}) {
     Attempt& attempt = attempts[static_cast<std::size_t>(rank.value)];
     const auto start = std::chrono::steady_clock::now();
     try {
-      const Rendezvous met = rendezvous(
+      const Rendezvous joined = rendezvous(
           store, options, [&] { return host_rank(how.prepare(rank.value)); },
           Deadline::after(options.timeout), how.read_outcomes);
-      attempt.id = met.id;
+      attempt.id = joined.id;
       // The mesh is usable, and no rank leaves before all have checked that.
       const Deadline soon = Deadline::after(seconds{20});
-      (void)met.mesh->all_gather("", soon, "test");
-      (void)met.mesh->all_gather("", soon, "test");
+      (void)joined.mesh->all_gather("", soon, "test");
+      (void)joined.mesh->all_gather("", soon, "test");
     } catch (const Error& error) {
       attempt.error.emplace(error);
     }
@@ -340,15 +340,15 @@ TEST(Rendezvous, LeavesNoKeysBehindAndCanBeRepeatedOverOneStore) {
   }
 }
 
-TEST(Rendezvous, RanksThatLeaveAndJoinAgainWithoutWaitingForEachOtherMeet) {
+TEST(Rendezvous, RanksThatLeaveAndJoinAgainWithoutWaitingForEachOtherFormAGroup) {
   ListedStore store;
   run_threads(3, [&](Rank thread) {
     for (int round = 0; round < 20; ++round) {
       // Every thread takes every rank number in turn.
       JoinOptions options{.rank = Rank{(thread.value + round) % 3}, .size = 3};
-      const Rendezvous met = rendezvous(
+      const Rendezvous joined = rendezvous(
           store, options, [] { return host_rank("host"); }, Deadline::after(seconds{20}));
-      EXPECT_EQ(met.mesh->rank(), options.rank);
+      EXPECT_EQ(joined.mesh->rank(), options.rank);
     }
   });
   EXPECT_THAT(store.keys(), ::testing::IsEmpty());
@@ -556,15 +556,15 @@ std::vector<std::string> join_with_check(const char* device, const std::vector<c
     (void)::setenv("ONEHOP_CHECK", values[static_cast<std::size_t>(rank.value)], 1);
     JoinOptions options{.rank = rank, .size = size};
     try {
-      const Rendezvous met = rendezvous(
+      const Rendezvous joined = rendezvous(
           *file_store(directory.path()), options,
           [&] {
             return host_rank(device == std::string("host") ? device
                                                            : fmt::format("{}{}", device, rank.value));
           },
           Deadline::after(seconds{20}));
-      (void)met.mesh->all_gather("", Deadline::after(seconds{20}), "test");
-      return met.checks_calls ? "checks" : "does not check";
+      (void)joined.mesh->all_gather("", Deadline::after(seconds{20}), "test");
+      return joined.checks_calls ? "checks" : "does not check";
     } catch (const Error& error) {
       return error.message();
     }

@@ -45,11 +45,11 @@ int main() {
 
   std::array<int, 2> pipe{};
   check(::pipe2(pipe.data(), O_CLOEXEC), "pipe2");
-  const std::vector<int> mailboxes = channel.all_gather_fds(pipe[1]);  // the own slot is the own descriptor
+  const std::vector<int> write_ends = channel.all_gather_fds(pipe[1]);  // the own slot is the own descriptor
   const char letter = static_cast<char>('a' + rank % 26);
-  for (const int mailbox : mailboxes) {
-    check(::write(mailbox, &letter, 1), "write");
-    ::close(mailbox);
+  for (const int write_end : write_ends) {
+    check(::write(write_end, &letter, 1), "write");
+    ::close(write_end);
   }
   // read() returns 0 once every rank has written its letter and closed its copy.
   int letters = 0;

@@ -75,7 +75,7 @@ int main() {
       });
     }
   }
-  std::printf("3 ranks met in a std::map, summed to %d each and left %zu keys in it\n", sums[0],
+  std::printf("3 ranks joined through a std::map, summed to %d each and left %zu keys in it\n", sums[0],
               map.values.size());
   return sums == std::array{6, 6, 6} && map.values.empty() ? 0 : 1;
 }

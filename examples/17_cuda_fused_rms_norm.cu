@@ -33,15 +33,15 @@ struct Shape {
   [[nodiscard]] std::size_t bytes() const { return std::size_t{2} * elements(); }
 };
 
-enum Way { kUnfused, kPackets, kOneShot, kTwoShot, kWays };
-constexpr const char* kNames[kWays] = {"unfused", "packets", "one-shot", "two-shot"};
+enum Variant { kUnfused, kPackets, kOneShot, kTwoShot, kVariants };
+constexpr const char* kNames[kVariants] = {"unfused", "packets", "one-shot", "two-shot"};
 
-bool carries(Way way, const Shape& shape) {
-  return way != kPackets || shape.bytes() <= kMostPacketBytes;
+bool carries(Variant variant, const Shape& shape) {
+  return variant != kPackets || shape.bytes() <= kMostPacketBytes;
 }
 /// With two ranks, two-shot moves the same bytes as one-shot in two trips. With more, one-shot moves more
 /// bytes in one trip.
-Way fastest(const Shape& shape, int ranks) {
+Variant fastest(const Shape& shape, int ranks) {
   if (shape.bytes() <= std::size_t{32} << 10) return kPackets;
   const std::size_t most = ranks == 2 ? kMostBytes : ranks <= 4 ? 256 << 10 : 128 << 10;
   return shape.bytes() <= most ? kOneShot : kTwoShot;
@@ -73,11 +73,11 @@ class FusedNorm {
   FusedNorm& operator=(const FusedNorm&) = delete;
 
   /// Decides how many blocks share a row.
-  void queue(Way way, const Shape& shape, NormParams params) {
+  void queue(Variant variant, const Shape& shape, NormParams params) {
     params.vectors = shape.hidden / example::kElements;
     params.mean = 1.0f / static_cast<float>(shape.hidden);
     const bool wide = params.vectors > example::kMostThreads;
-    if (way == kUnfused) {
+    if (variant == kUnfused) {
       (void)onehop::all_reduce(group_, params.x, sum_, shape.elements(), onehop::DType::bf16,
                                onehop::ReduceOp::sum, {stream_});
       params.x = sum_;
@@ -86,25 +86,25 @@ class FusedNorm {
     }
     // Without clusters, one block processes a row, with up to two vectors per thread.
     params.log_parts = clusters_ && wide ? 1 : 0;
-    wide && !clusters_ ? queue_fused<2>(way, params) : queue_fused<1>(way, params);
+    wide && !clusters_ ? queue_fused<2>(variant, params) : queue_fused<1>(variant, params);
   }
   [[nodiscard]] const onehop::SymmetricBuffer& buffer() const { return buffer_; }
 
  private:
   template <int kVectors>
-  void queue_fused(Way way, const NormParams& params) {
+  void queue_fused(Variant variant, const NormParams& params) {
     switch (group_.size()) {
       case 2:
-        return queue_fused<2, kVectors>(way, params);
+        return queue_fused<2, kVectors>(variant, params);
       case 4:
-        return queue_fused<4, kVectors>(way, params);
+        return queue_fused<4, kVectors>(variant, params);
       default:
-        return queue_fused<onehop::kMaxDevices, kVectors>(way, params);
+        return queue_fused<onehop::kMaxDevices, kVectors>(variant, params);
     }
   }
   template <int kRanks, int kVectors>
-  void queue_fused(Way way, NormParams params) {
-    if (way == kTwoShot) {
+  void queue_fused(Variant variant, NormParams params) {
+    if (variant == kTwoShot) {
       const unsigned total = params.tokens * params.vectors;
       const auto ranks = static_cast<unsigned>(group_.size());
       const unsigned blocks = std::min(total / example::kMostThreads, blocks_);
@@ -116,7 +116,7 @@ class FusedNorm {
            params.vectors >> params.log_parts >= 128)
       ++params.log_parts;
     const unsigned blocks = std::min(params.tokens, blocks_ >> params.log_parts) << params.log_parts;
-    if (way == kPackets) {
+    if (variant == kPackets) {
       launch(example::one_shot<Packets, kRanks, kVectors>, blocks, params, packets_, params);
     } else {
       launch(example::one_shot<Mail, kRanks, kVectors>, blocks, params, mail_, params);
@@ -242,16 +242,16 @@ class Data {
   }
   /// The number of wrong elements in both results. The unfused sum is rounded once more. `digest` is a hash
   /// of all bits.
-  [[nodiscard]] std::size_t wrong(const Shape& shape, const Reference& wanted, Way way,
+  [[nodiscard]] std::size_t wrong(const Shape& shape, const Reference& wanted, Variant variant,
                                   std::uint64_t& digest) const {
-    const double leeway = way == kUnfused ? 4 : 1;
+    const double leeway = variant == kUnfused ? 4 : 1;
     const std::vector<std::uint16_t> h = download(h_, shape.elements());
     const std::vector<std::uint16_t> out = download(out_, shape.elements());
     std::size_t count = 0;
     for (std::size_t i = 0; i < h.size(); ++i) {
       const bool good =
-          std::abs(value_of(h[i]) - wanted.h[i]) <= leeway * wanted.h_slack[i] + more(way) &&
-          std::abs(value_of(out[i]) - wanted.out[i]) <= leeway * wanted.out_slack[i] + more(way);
+          std::abs(value_of(h[i]) - wanted.h[i]) <= leeway * wanted.h_slack[i] + more(variant) &&
+          std::abs(value_of(out[i]) - wanted.out[i]) <= leeway * wanted.out_slack[i] + more(variant);
       count += good ? 0 : 1;
       digest = (digest ^ (h[i] | std::uint32_t{out[i]} << 16)) * 0x100000001b3;
     }
@@ -260,7 +260,7 @@ class Data {
 
  private:
   /// Where the terms cancel each other, the sum's rounding error remains.
-  static double more(Way way) { return way == kUnfused ? 0.1 : 0; }
+  static double more(Variant variant) { return variant == kUnfused ? 0.1 : 0; }
   static void upload(std::uint16_t* to, int rank, unsigned seed, std::size_t count) {
     std::vector<std::uint16_t> bits(count);
     for (unsigned i = 0; i < count; ++i) bits[i] = random_bits(rank, seed, i);
@@ -288,19 +288,19 @@ bool verify(onehop::Group& group, FusedNorm& norm, const Data& data, cudaStream_
       data.fill(shape, group.rank().value, ++seed);
       const Reference wanted(shape, group.size(), seed);
       std::string first;
-      for (int way = kUnfused; way < kWays; ++way) {
-        if (!carries(static_cast<Way>(way), shape)) continue;
+      for (int variant = kUnfused; variant < kVariants; ++variant) {
+        if (!carries(static_cast<Variant>(variant), shape)) continue;
         data.poison(shape);
-        norm.queue(static_cast<Way>(way), shape, data.params(shape));
+        norm.queue(static_cast<Variant>(variant), shape, data.params(shape));
         group.synchronize({stream});  // throws if a wait in a kernel failed, naming the rank it waited for
         std::uint64_t digest = 0xcbf29ce484222325;
-        wrong += data.wrong(shape, wanted, static_cast<Way>(way), digest);
+        wrong += data.wrong(shape, wanted, static_cast<Variant>(variant), digest);
         elements += 2 * shape.elements();
         const std::vector<std::string> digests =
             group.all_gather({reinterpret_cast<const char*>(&digest), sizeof digest});
-        if (way != kUnfused && first.empty()) first = digests[0];
+        if (variant != kUnfused && first.empty()) first = digests[0];
         for (const std::string& each : digests)
-          differ += each == (way == kUnfused ? digests[0] : first) ? 0 : 1;
+          differ += each == (variant == kUnfused ? digests[0] : first) ? 0 : 1;
       }
     }
   }
@@ -323,11 +323,11 @@ __global__ void pause(std::uint64_t nanoseconds) {
 /// kCalls calls of one algorithm over the same memory, to be replayed.
 class Chain {
  public:
-  Chain(FusedNorm& norm, Way way, const Shape& shape, const NormParams& params, cudaStream_t stream)
+  Chain(FusedNorm& norm, Variant variant, const Shape& shape, const NormParams& params, cudaStream_t stream)
       : norm_(norm), stream_(stream) {
     cudaGraph_t graph = nullptr;
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-    for (int i = 0; i < kCalls; ++i) norm.queue(way, shape, params);
+    for (int i = 0; i < kCalls; ++i) norm.queue(variant, shape, params);
     check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
     const cudaError_t result = cudaGraphInstantiate(&replay_, graph, 0);
     (void)cudaGraphDestroy(graph);
@@ -368,17 +368,17 @@ class Chain {
 /// 0. Algorithms take turns, and the first replay of each does not count.
 std::vector<float> measure(onehop::Group& group, FusedNorm& norm, const Shape& shape,
                            const NormParams& params, cudaStream_t stream) {
-  std::vector<std::unique_ptr<Chain>> chains(kWays);
-  for (int way = 0; way < kWays; ++way) {
-    if (carries(static_cast<Way>(way), shape))
-      chains[way] = std::make_unique<Chain>(norm, static_cast<Way>(way), shape, params, stream);
+  std::vector<std::unique_ptr<Chain>> chains(kVariants);
+  for (int variant = 0; variant < kVariants; ++variant) {
+    if (carries(static_cast<Variant>(variant), shape))
+      chains[variant] = std::make_unique<Chain>(norm, static_cast<Variant>(variant), shape, params, stream);
   }
-  std::vector<float> own(kWays * kReplays);
+  std::vector<float> own(kVariants * kReplays);
   for (int i = -1; i < kReplays; ++i) {
-    for (int way = 0; way < kWays; ++way) {
-      if (chains[way] == nullptr) continue;
-      const float time = chains[way]->time(group);
-      if (i >= 0) own[way * kReplays + i] = time;
+    for (int variant = 0; variant < kVariants; ++variant) {
+      if (chains[variant] == nullptr) continue;
+      const float time = chains[variant]->time(group);
+      if (i >= 0) own[variant * kReplays + i] = time;
     }
   }
   std::vector<float> slowest(own.size());
@@ -412,10 +412,10 @@ void bench(onehop::Group& group, FusedNorm& norm, const Data& data, cudaStream_t
       data.fill(shape, group.rank().value, tokens);
       const std::vector<float> times = measure(group, norm, shape, data.params(shape), stream);
       if (!prints) continue;
-      const Way way = fastest(shape, group.size());
+      const Variant variant = fastest(shape, group.size());
       std::printf("%6u %6u %8zu", tokens, hidden, shape.bytes());
       for (const float time : times) time > 0 ? std::printf(" %9.2f", time) : std::printf(" %9s", "-");
-      std::printf(" %9.2f %6.2fx  %s\n", times[way], times[kUnfused] / times[way], kNames[way]);
+      std::printf(" %9.2f %6.2fx  %s\n", times[variant], times[kUnfused] / times[variant], kNames[variant]);
       std::fflush(stdout);
     }
   }

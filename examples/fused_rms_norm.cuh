@@ -78,7 +78,7 @@ class RowTeam {
   [[nodiscard]] __device__ __forceinline__ unsigned rows_at_a_time() const {
     return gridDim.x >> log_parts_;
   }
-  [[nodiscard]] __device__ __forceinline__ unsigned place(int v) const {
+  [[nodiscard]] __device__ __forceinline__ unsigned column(int v) const {
     return ((static_cast<unsigned>(v) << log_parts_) | part_) * blockDim.x + threadIdx.x;
   }
 
@@ -174,7 +174,7 @@ __device__ __forceinline__ bool normalise(const NormParams& p, RowTeam& team, un
                                           const uint4 (&h)[kVectors], bool complete) {
   uint4 weights[kVectors];  // loaded while the squares are summed
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v) weights[v] = p.weight[team.place(v)];
+  for (int v = 0; v < kVectors; ++v) weights[v] = p.weight[team.column(v)];
   float elements[kVectors][kElements];
   float squares = 0;
 #pragma unroll
@@ -191,7 +191,7 @@ __device__ __forceinline__ bool normalise(const NormParams& p, RowTeam& team, un
     onehop::device::widen<Bf16>(weights[v], weight);
 #pragma unroll
     for (int e = 0; e < kElements; ++e) elements[v][e] *= scale * weight[e];
-    const unsigned at = row * p.vectors + team.place(v);
+    const unsigned at = row * p.vectors + team.column(v);
     p.out[at] = onehop::device::narrow<Bf16>(elements[v]);
     p.h[at] = h[v];
   }
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<Use, kRanks>)
   const unsigned stride = team.rows_at_a_time();
   const auto load_own = [&](uint4(&own)[kVectors], unsigned row) {
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) own[v] = p.x[row * p.vectors + team.place(v)];
+    for (int v = 0; v < kVectors; ++v) own[v] = p.x[row * p.vectors + team.column(v)];
   };
 
   wait_for_previous();
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<Use, kRanks>)
 #pragma unroll
       for (int step = 1; step < kRanks; ++step) {
         if (exists<kRanks>(step, slots.size))
-          use.put(right_of(slots, step), row * p.vectors + team.place(v), own[v]);
+          use.put(right_of(slots, step), row * p.vectors + team.column(v), own[v]);
       }
     }
     row += stride;
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<Use, kRanks>)
     bool complete = true;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      const unsigned at = row * p.vectors + team.place(v);
+      const unsigned at = row * p.vectors + team.column(v);
       const uint4 residual = p.residual[at];
       uint4 parts[kRanks];
       complete = use.take_all(at, p.x[at], parts) && complete;
@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<onehop::device::Mail, kR
     bool complete = true;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      unsigned i = row * p.vectors + team.place(v);
+      unsigned i = row * p.vectors + team.column(v);
       int owner = 0;
       while (i >= piece) i -= piece, ++owner;
       complete = mail.take(owner, piece + i, h[v]) && complete;
@@ -322,7 +322,7 @@ __global__ void __launch_bounds__(kMostThreads, 2) add_and_normalise(const __gri
   uint4 h[kVectors];
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
-    const unsigned at = blockIdx.x * p.vectors + team.place(v);
+    const unsigned at = blockIdx.x * p.vectors + team.column(v);
     const uint4 sum[1] = {p.x[at]};
     h[v] = add_up(sum, 1, p.residual[at]);
   }

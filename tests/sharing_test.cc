@@ -66,18 +66,18 @@ TEST(Sharing, OfHostRanksIsByDescriptorsAndSaysSo) {
   }
 }
 
-TEST(Sharing, InAnotherWayIsRefusedByHostRanksOnAllRanks) {
-  for (const char* way : {"fabric", "ipc"}) {
-    for (const std::string& text : refusals_with("ONEHOP_SHARE", way, ErrorCode::unsupported)) {
+TEST(Sharing, ByAnotherKindOfHandleIsRefusedByHostRanksOnAllRanks) {
+  for (const char* kind : {"fabric", "ipc"}) {
+    for (const std::string& text : refusals_with("ONEHOP_SHARE", kind, ErrorCode::unsupported)) {
       EXPECT_EQ(text,
                 fmt::format("rank 1: host ranks share memory by file descriptors; '{}' is for GPUs: use "
                             "ONEHOP_SHARE=auto or fd",
-                            way));
+                            kind));
     }
   }
 }
 
-TEST(Sharing, ByAnUnknownWayNamesTheLegalOnesOnAllRanks) {
+TEST(Sharing, ByAnUnknownKindNamesTheLegalOnesOnAllRanks) {
   for (const std::string& text : refusals_with("ONEHOP_SHARE", "memfd", ErrorCode::invalid_argument)) {
     EXPECT_EQ(text, "rank 1: environment variable ONEHOP_SHARE='memfd' must be auto, fd, fabric or ipc");
   }

@@ -49,7 +49,7 @@ TEST(SymmetricMemory, OfProcessesIsZeroedAndSeenByAll) {
   });
 }
 
-TEST(SymmetricMemory, SubBuffersAreThePlaceTheyNameOnEveryRank) {
+TEST(SymmetricMemory, SubBuffersAreTheRangeTheyNameOnEveryRank) {
   run_thread_group(3, [](Group& group) {
     const SymmetricBuffer whole = group.allocate(1024);
     const SymmetricBuffer part = whole.sub(100, 200).sub(50, 100);

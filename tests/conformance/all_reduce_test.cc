@@ -175,7 +175,7 @@ class TuningFile {
   const std::string path_;
 };
 
-TEST_P(AllReduceOfSeveral, GoesEveryWayATuningTableCanName) {
+TEST_P(AllReduceOfSeveral, UsesEveryAlgorithmATuningTableCanName) {
   const Backend& on = backend();
   const auto kind = on.on_gpus ? onehop::Backend::cuda : onehop::Backend::host;
   const AllStreams streams(ranks());
@@ -272,7 +272,7 @@ TEST_P(AllReduceOnGpus, FailsOnAllRanksIfSymmetricMemoryIsPromisedAndOneAloneIsI
       ADD_FAILURE() << "nothing failed";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
-      EXPECT_THAT(error.what(), ::testing::HasSubstr("alone is in place"));
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("one of them is in place"));
     }
     memory->release(own);
   });

@@ -208,7 +208,7 @@ Workspace::~Workspace() {
   for (std::byte* const data : ordinary_) memory_->release(data);
 }
 
-std::byte* Workspace::place(const CollectiveCase& call, bool output) const {
+std::byte* Workspace::address(const CollectiveCase& call, bool output) const {
   const auto rank = static_cast<std::size_t>(group_.rank().value);
   const std::size_t begin = kGuard + call.shift * size_of(call.type);
   const std::size_t which = output ? 1 : 0;
@@ -292,8 +292,8 @@ Algorithm Workspace::run(const CollectiveCase& each, const Streams& streams) {
   if (each.max_bytes(group_.size()) > max_bytes_)
     throw std::logic_error("the workspace is too small for " + each.describe());
   const Part part(each, streams, group_.rank().value, group_.size());
-  std::byte* in = place(each, false);
-  std::byte* out = place(each, true);
+  std::byte* in = address(each, false);
+  std::byte* out = address(each, true);
   Bytes before(part.output.size(), kPoison);
   Bytes after = part.output;
   const bool in_place = each.in_place && part.in_place;

@@ -83,7 +83,7 @@ class Workspace {
 
  private:
   /// The first byte for the call's data, at least kGuard bytes away from other data.
-  [[nodiscard]] std::byte* place(const CollectiveCase& call, bool output) const;
+  [[nodiscard]] std::byte* address(const CollectiveCase& call, bool output) const;
   Algorithm call(const CollectiveCase& call, const std::byte* in, std::byte* out, const Blocks& in_blocks,
                  const Blocks& out_blocks);
   void put(std::byte* at, const Bytes& content);

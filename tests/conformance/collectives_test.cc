@@ -235,7 +235,7 @@ TEST_P(CollectivesOnGpus, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOrdinaryMe
 }
 
 // On GPUs only: host ranks do not need the promise.
-TEST_P(CollectivesOnGpus, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOnePassesAnotherPlace) {
+TEST_P(CollectivesOnGpus, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOnePassesAnotherOffset) {
   JoinOptions options;
   options.timeout = std::chrono::seconds{5};
   backend().run(ranks(), options, [&](Group& group) {
@@ -245,7 +245,7 @@ TEST_P(CollectivesOnGpus, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOnePassesA
     std::byte* const own = memory->allocate(bytes);
     const Error error = failure_of(group, *memory, own, shared.local() + (group.rank().value == 1 ? 64 : 0));
     EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
-    EXPECT_THAT(error.what(), HasSubstr("another place"));
+    EXPECT_THAT(error.what(), HasSubstr("different offsets"));
     memory->release(own);
   });
 }

@@ -37,8 +37,8 @@ class Together {
   /// `each` gives everything but the location of the data, which is drawn here.
   void add(const CollectiveCase& each) {
     const std::size_t bytes = each.count * size_of(each.type);
-    const std::size_t out = place(bytes, size_of(each.type));
-    const std::size_t in = each.in_place ? out : place(bytes, size_of(each.type));
+    const std::size_t out = reserve(bytes, size_of(each.type));
+    const std::size_t in = each.in_place ? out : reserve(bytes, size_of(each.type));
     streams_[each.type].input(group_.rank().value, each.start, each.count, before_.data() + in);
     calls_.push_back({each, in, out});
   }
@@ -86,7 +86,7 @@ class Together {
   };
 
   /// Allocates this many bytes at a random offset, aligned to the element only.
-  std::size_t place(std::size_t bytes, std::size_t element) {
+  std::size_t reserve(std::size_t bytes, std::size_t element) {
     const std::size_t gap = alone_() % 2 == 0 ? 0 : alone_() % (kSpread / 2);
     const std::size_t at = (before_.size() + gap + element - 1) / element * element;
     before_.resize(at + bytes, kPoison);

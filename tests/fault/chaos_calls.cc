@@ -167,13 +167,13 @@ void CheckedCollective::fill(int rank) {
     case Kind::all_to_all_v:
       blocks(size_);
       out_blocks = static_cast<std::size_t>(size_);
-      std::size_t place = 0;
+      std::size_t offset = 0;
       for (int r = 0; r < size_; ++r) {
         in_counts_.push_back(pair_count(rank, r));
         in_offsets_.push_back(static_cast<std::size_t>(r) * count_);
         out_counts_.push_back(pair_count(r, rank));
-        out_offsets_.push_back(place);
-        place += out_counts_.back();
+        out_offsets_.push_back(offset);
+        offset += out_counts_.back();
         for (std::size_t i = 0; i < out_counts_.back(); ++i) {
           put(expected_, element(r, static_cast<std::size_t>(rank) * count_ + i));
         }
@@ -332,13 +332,13 @@ void ChaosRank::group_call(Random& random) {
 /// Ranks send and receive in pairs; one may be left over.
 void ChaosRank::pairs(Random& random) {
   const int shift = static_cast<int>(random.below(static_cast<std::size_t>(plan_.ranks)));
-  const int place = (rank_.value + shift) % plan_.ranks;
-  const int other = place ^ 1;
+  const int position = (rank_.value + shift) % plan_.ranks;
+  const int other = position ^ 1;
   if (other >= plan_.ranks) return;
   const Rank peer{(other + plan_.ranks - shift) % plan_.ranks};
   std::vector<float> data(random.size_up_to(20'000), static_cast<float>(rank_.value));
   narrow_ = true;
-  if (place < other) {
+  if (position < other) {
     begin("send");
     (void)send(*group_, data.data(), data.size(), DType::f32, peer);
   } else {

@@ -13,15 +13,15 @@
 
 namespace onehop::fault {
 
-class ChaosPlace {
+class ChaosBackend {
  public:
-  [[nodiscard]] static std::unique_ptr<ChaosPlace> on_gpu(DeviceId device);
-  [[nodiscard]] static std::unique_ptr<ChaosPlace> on_host();
+  [[nodiscard]] static std::unique_ptr<ChaosBackend> on_gpu(DeviceId device);
+  [[nodiscard]] static std::unique_ptr<ChaosBackend> on_host();
 
-  ChaosPlace() = default;
-  ChaosPlace(const ChaosPlace&) = delete;
-  ChaosPlace& operator=(const ChaosPlace&) = delete;
-  virtual ~ChaosPlace() = default;
+  ChaosBackend() = default;
+  ChaosBackend(const ChaosBackend&) = delete;
+  ChaosBackend& operator=(const ChaosBackend&) = delete;
+  virtual ~ChaosBackend() = default;
 
   [[nodiscard]] virtual DeviceId device() const = 0;
   [[nodiscard]] virtual Stream stream() const = 0;

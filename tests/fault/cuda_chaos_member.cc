@@ -37,9 +37,9 @@ void wait_for(std::atomic<std::uint32_t>& word, std::uint32_t at_least) {
 /// Makes the calls of one group.
 class Session {
  public:
-  Session(Group& group, ChaosPlace& place, const ChaosTask& task, ChaosReport& report)
+  Session(Group& group, ChaosBackend& backend, const ChaosTask& task, ChaosReport& report)
       : group_(group),
-        place_(place),
+        backend_(backend),
         task_(task),
         report_(report),
         together_(task.seed),
@@ -81,7 +81,7 @@ class Session {
 
   void begin() {
     call("allocate", group_.timeout(), [&] { symmetric_ = group_.allocate(StressPlan::kPartBytes); });
-    place_.begin(task_.rank, task_.size, symmetric_.local());
+    backend_.begin(task_.rank, task_.size, symmetric_.local());
     for (int i = 0; i < 3; ++i) queue(sums_);
     finish();
   }
@@ -109,23 +109,23 @@ class Session {
   /// Makes a batch of calls with their checks, on the stream if there is one.
   void queue(StressPlan& plan) {
     const StressBatch batch = plan.batch(kMostOps, 0);
-    place_.fill(batch);
+    backend_.fill(batch);
     for (std::size_t at = 0; at < batch.size();) {
       std::size_t end = at + 1;
       while (end < batch.size() && batch[end].together) ++end;
       call(to_string(batch[at].kind).data(), group_.timeout(), [&] {
-        make_calls(group_, place_.arena(), std::span(batch).subspan(at, end - at), place_.stream());
+        make_calls(group_, backend_.arena(), std::span(batch).subspan(at, end - at), backend_.stream());
       });
       at = end;
     }
-    place_.check(batch);
-    place_.advance();
+    backend_.check(batch);
+    backend_.advance();
     count(batch, 1);
   }
   void replay() {
     const StressBatch batch = plan_.batch(kMostOps, 0);
     const int times = 1 + static_cast<int>(below(8));
-    call("graph", group_.timeout(), [&] { place_.replay(group_, batch, times); });
+    call("graph", group_.timeout(), [&] { backend_.replay(group_, batch, times); });
     count(batch, static_cast<std::uint64_t>(times));
     finish();
   }
@@ -138,8 +138,8 @@ class Session {
   /// Waits for the queued calls and checks their results.
   void finish() {
     const Duration timeout = patience();
-    call("synchronize", timeout, [&] { group_.synchronize(place_.stream(), timeout); });
-    if (const std::string wrong = place_.findings(); !wrong.empty()) throw std::logic_error(wrong);
+    call("synchronize", timeout, [&] { group_.synchronize(backend_.stream(), timeout); });
+    if (const std::string wrong = backend_.findings(); !wrong.empty()) throw std::logic_error(wrong);
     report_.calls += queued_calls_;
     report_.elements += queued_elements_;
     queued_calls_ = queued_elements_ = 0;
@@ -173,9 +173,9 @@ class Session {
     const auto word = [&](int r) {
       return static_cast<std::uint32_t>(task_.seed * 8) + static_cast<unsigned>(r);
     };
-    place_.fill_words(own, word(task_.rank), block / 4);
+    backend_.fill_words(own, word(task_.rank), block / 4);
     call("all_gather, symmetric", group_.timeout(), [&] {
-      (void)all_gather(group_, own, all, block / 4, DType::u32, place_.stream(),
+      (void)all_gather(group_, own, all, block / 4, DType::u32, backend_.stream(),
                        {.algorithm = {}, .timeout = {}, .symmetric = true});
     });
     finish();
@@ -192,12 +192,12 @@ class Session {
     const int colors = task_.size >= 4 ? 2 : 1;
     const int color = task_.rank % colors;
     call("split", group_.timeout(), [&] { half_ = group_.split(color, -task_.rank); });
-    std::byte* const data = place_.arena().ordinary;
-    place_.fill_words(data, 1, kWordsOfHalf);
+    std::byte* const data = backend_.arena().ordinary;
+    backend_.fill_words(data, 1, kWordsOfHalf);
     try {
       call("all_reduce after split", half_->timeout(), [&] {
-        (void)all_reduce(*half_, data, data, kWordsOfHalf, DType::u32, ReduceOp::sum, place_.stream());
-        half_->synchronize(place_.stream());
+        (void)all_reduce(*half_, data, data, kWordsOfHalf, DType::u32, ReduceOp::sum, backend_.stream());
+        half_->synchronize(backend_.stream());
       });
       call("barrier after split", half_->timeout(), [&] { half_->barrier(); });
     } catch (const Error& error) {
@@ -211,12 +211,12 @@ class Session {
     half_.reset();
   }
   void expect_word(const std::byte* at, std::uint32_t wanted, const char* what) const {
-    if (const std::uint32_t got = place_.read_word(at); got != wanted)
+    if (const std::uint32_t got = backend_.read_word(at); got != wanted)
       throw std::logic_error(fmt::format("{}: {:#x} instead of {:#x}", what, got, wanted));
   }
 
   void signal(bool barrier) {
-    const Stream stream = place_.stream();
+    const Stream stream = backend_.stream();
     const Rank to{(task_.rank + 1) % task_.size};
     const Rank from{(task_.rank + task_.size - 1) % task_.size};
     const Duration timeout = group_.timeout();
@@ -233,7 +233,7 @@ class Session {
   }
 
   Group& group_;
-  ChaosPlace& place_;
+  ChaosBackend& backend_;
   const ChaosTask& task_;
   ChaosReport& report_;
   std::mt19937_64 together_;
@@ -248,37 +248,38 @@ class Session {
   std::uint64_t queued_elements_ = 0;
 };
 
-void make_task(ChaosBoard& board, ChaosSlot& slot, ChaosPlace& place, const std::string& dir) {
+void make_task(ChaosBoard& board, ChaosSlot& slot, ChaosBackend& backend, const std::string& dir) {
   const ChaosTask& task = slot.task;
   ChaosReport& report = slot.report;
   JoinOptions options;
   options.name = fmt::format("{}-{}", task.kind == ChaosTask::traffic ? "traffic" : "regroup", task.round);
   options.rank = Rank{task.rank};
   options.size = task.size;
-  options.device = place.device();
+  options.device = backend.device();
   options.timeout = task.timeout;
   {
     std::optional<Group> group;
     report.call_timeout = task.timeout;
     report.join.run([&] { group.emplace(Group::join(file_store(dir), options)); });
     if (!group) return;
-    Session session(*group, place, task, report);
+    Session session(*group, backend, task, report);
     report.work.run([&] { task.kind == ChaosTask::traffic ? session.run() : session.try_out(); });
     if (task.kind == ChaosTask::traffic && !task.leaves_at_once)
       wait_for(board.heard, static_cast<std::uint32_t>(task.round));
   }
-  report.context_usable = place.usable();
+  report.context_usable = backend.usable();
 }
 
 }  // namespace
 
-void live_as_member(ChaosBoard& board, ChaosSlot& slot, ChaosPlace& place, int most, const std::string& dir) {
-  place.load(most);
+void live_as_member(ChaosBoard& board, ChaosSlot& slot, ChaosBackend& backend, int most,
+                    const std::string& dir) {
+  backend.load(most);
   slot.ready.store(1);
   for (std::uint32_t task = 1;; ++task) {
     wait_for(slot.given, task);
     if (slot.task.kind == ChaosTask::end) return;
-    make_task(board, slot, place, dir);
+    make_task(board, slot, backend, dir);
     slot.done.store(task);
   }
 }

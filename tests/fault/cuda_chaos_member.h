@@ -4,13 +4,14 @@
 
 #include <string>
 
+#include "fault/cuda_chaos_backend.h"
 #include "fault/cuda_chaos_board.h"
-#include "fault/cuda_chaos_place.h"
 
 namespace onehop::fault {
 
 /// Executes the tasks of `slot` until it is told to end. Joins groups of at most `most` ranks over a file
 /// store in `dir`.
-void live_as_member(ChaosBoard& board, ChaosSlot& slot, ChaosPlace& place, int most, const std::string& dir);
+void live_as_member(ChaosBoard& board, ChaosSlot& slot, ChaosBackend& backend, int most,
+                    const std::string& dir);
 
 }  // namespace onehop::fault

@@ -75,11 +75,12 @@ class Chaos {
       : options_(options),
         random_(options.seed),
         end_(Deadline::after(options.limit)),
-        processes_(static_cast<std::size_t>(options.ranks), [this](ChaosBoard& board, ChaosSlot& slot,
-                                                                   std::size_t seat) {
-          const auto place = options_.on_host ? ChaosPlace::on_host() : ChaosPlace::on_gpu(gpu_of(seat));
-          live_as_member(board, slot, *place, options_.ranks, dir_.path());
-        }) {}
+        processes_(static_cast<std::size_t>(options.ranks),
+                   [this](ChaosBoard& board, ChaosSlot& slot, std::size_t seat) {
+                     const auto backend =
+                         options_.on_host ? ChaosBackend::on_host() : ChaosBackend::on_gpu(gpu_of(seat));
+                     live_as_member(board, slot, *backend, options_.ranks, dir_.path());
+                   }) {}
 
   bool run() {
     while (record_.rounds < options_.rounds && end_.left() > kLastRound) {

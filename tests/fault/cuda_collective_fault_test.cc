@@ -43,37 +43,39 @@ constexpr double kMostDetectionMs = 250;
 constexpr std::uint32_t kPaint = 0xa5a5a5a5;
 
 /// How a collective's data travels between ranks.
-enum class Way { packets, mail, streams, list };
+enum class Protocol { packets, lamport, streams, list };
 
 struct Row {
   StressKind kind;
-  Way way;
+  Protocol protocol;
   /// In protocols that forward data: some peers wait for others that wait for the victim. Otherwise all peers
   /// wait for the victim itself, as far as the root permits.
   bool through_others = false;
 };
-constexpr Row kRows[] = {{StressKind::all_reduce, Way::packets},   {StressKind::all_reduce, Way::mail},
-                         {StressKind::all_reduce, Way::streams},   {StressKind::reduce_scatter, Way::packets},
-                         {StressKind::reduce_scatter, Way::mail},  {StressKind::reduce_scatter, Way::streams},
-                         {StressKind::all_gather, Way::packets},   {StressKind::all_gather, Way::streams},
-                         {StressKind::broadcast, Way::packets},    {StressKind::broadcast, Way::streams},
-                         {StressKind::reduce, Way::packets},       {StressKind::reduce, Way::streams},
-                         {StressKind::all_to_all, Way::packets},   {StressKind::all_to_all, Way::streams},
-                         {StressKind::all_to_all_v, Way::packets}, {StressKind::all_to_all_v, Way::streams},
-                         {StressKind::gather, Way::packets},       {StressKind::gather, Way::streams},
-                         {StressKind::scatter, Way::packets},      {StressKind::scatter, Way::streams},
-                         {StressKind::send_recv, Way::packets},    {StressKind::send_recv, Way::streams},
-                         {StressKind::all_reduce, Way::list}};
+constexpr Row kRows[] = {
+    {StressKind::all_reduce, Protocol::packets},     {StressKind::all_reduce, Protocol::lamport},
+    {StressKind::all_reduce, Protocol::streams},     {StressKind::reduce_scatter, Protocol::packets},
+    {StressKind::reduce_scatter, Protocol::lamport}, {StressKind::reduce_scatter, Protocol::streams},
+    {StressKind::all_gather, Protocol::packets},     {StressKind::all_gather, Protocol::streams},
+    {StressKind::broadcast, Protocol::packets},      {StressKind::broadcast, Protocol::streams},
+    {StressKind::reduce, Protocol::packets},         {StressKind::reduce, Protocol::streams},
+    {StressKind::all_to_all, Protocol::packets},     {StressKind::all_to_all, Protocol::streams},
+    {StressKind::all_to_all_v, Protocol::packets},   {StressKind::all_to_all_v, Protocol::streams},
+    {StressKind::gather, Protocol::packets},         {StressKind::gather, Protocol::streams},
+    {StressKind::scatter, Protocol::packets},        {StressKind::scatter, Protocol::streams},
+    {StressKind::send_recv, Protocol::packets},      {StressKind::send_recv, Protocol::streams},
+    {StressKind::all_reduce, Protocol::list}};
 
 std::string name_of(const Row& row) {
-  constexpr const char* kWays[] = {"packets", "mail", "streams", "packets, several in one launch"};
-  return fmt::format("{} by {}", to_string(row.kind), kWays[static_cast<int>(row.way)]);
+  constexpr const char* kProtocols[] = {"packets", "Lamport buffers", "streams",
+                                        "packets, several in one launch"};
+  return fmt::format("{} by {}", to_string(row.kind), kProtocols[static_cast<int>(row.protocol)]);
 }
 
 /// Words per block: for packets, within a slot; for Lamport buffers, more; for streams, more than pairs send
 /// by packets.
-constexpr std::uint32_t count_of(Way way) {
-  return way == Way::mail ? 100'000 : way == Way::streams ? 300'001 : 1000;
+constexpr std::uint32_t count_of(Protocol protocol) {
+  return protocol == Protocol::lamport ? 100'000 : protocol == Protocol::streams ? 300'001 : 1000;
 }
 
 /// The blocks of an all_to_all_v may have any size, including 0. Here all of them must use the same protocol.
@@ -90,25 +92,25 @@ bool has_small_blocks(const StressOp& op, int n) {
 StressBatch calls_of(const Row& row, int n, Rank victim) {
   StressOp op;
   op.kind = row.kind;
-  op.type = row.way == Way::mail ? DType::f32 : DType::u32;  // Lamport buffers carry floats only
+  op.type = row.protocol == Protocol::lamport ? DType::f32 : DType::u32;  // Lamport buffers carry floats only
   op.folds = reduces(row.kind) ? 1 : 0;
-  op.count = count_of(row.way);
+  op.count = count_of(row.protocol);
   if (row.kind == StressKind::all_reduce) {
-    op.algorithm =
-        static_cast<std::uint8_t>(row.way == Way::streams ? Algorithm::two_shot : Algorithm::one_shot);
+    op.algorithm = static_cast<std::uint8_t>(row.protocol == Protocol::streams ? Algorithm::two_shot
+                                                                               : Algorithm::one_shot);
   }
   if (row.kind == StressKind::all_to_all_v) {
     op.count *= 2;
     while (has_small_blocks(op, n)) ++op.key;
   }
   // When data passes through others, the victim forwards it or waits for a rank that does.
-  const bool relayed = n > 2 && row.way == Way::streams && !row.through_others;
+  const bool forwarded = n > 2 && row.protocol == Protocol::streams && !row.through_others;
   const bool victim_is_root = row.kind == StressKind::scatter ||
-                              (row.kind == StressKind::broadcast && !relayed) ||
-                              (row.kind == StressKind::reduce && relayed);
+                              (row.kind == StressKind::broadcast && !forwarded) ||
+                              (row.kind == StressKind::reduce && forwarded);
   op.root = static_cast<std::uint8_t>(victim_is_root ? victim.value : 0);
   if (row.kind == StressKind::send_recv) op.root = 1;  // to the next rank
-  StressBatch ops(row.way == Way::list ? 5 : 1, op);
+  StressBatch ops(row.protocol == Protocol::list ? 5 : 1, op);
   for (std::size_t i = 0; i < ops.size(); ++i) {
     ops[i].together = i > 0;
     ops[i].in = static_cast<std::uint32_t>(i) * op.count * testing::element_bytes(op.type);
@@ -366,11 +368,11 @@ TEST_P(CudaStoppedRanks, AreNamedHoweverLongTheOthersWaitForTheirStreams) {
   constexpr Duration kTimeout{1000};
   // All ranks wait for the stopped rank, or most wait for a rank that waits for it, in this call or the
   // previous one.
-  constexpr Row kChosen[] = {{StressKind::all_reduce, Way::mail},
-                             {StressKind::send_recv, Way::packets},
-                             {StressKind::send_recv, Way::streams},
-                             {StressKind::broadcast, Way::streams, true},
-                             {StressKind::reduce, Way::streams, true}};
+  constexpr Row kChosen[] = {{StressKind::all_reduce, Protocol::lamport},
+                             {StressKind::send_recv, Protocol::packets},
+                             {StressKind::send_recv, Protocol::streams},
+                             {StressKind::broadcast, Protocol::streams, true},
+                             {StressKind::reduce, Protocol::streams, true}};
   std::vector<Held> calls;
   for (const Row& row : kChosen) {
     const int ahead = row.kind == StressKind::send_recv ? n() : 1;

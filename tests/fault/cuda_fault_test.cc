@@ -37,13 +37,14 @@ constexpr double kMostDetectionMs = 250;
 constexpr std::size_t kWords = 50'000;
 
 /// What ranks wait in: every protocol of all_reduce, signals, or a sequence of calls.
-enum class Wait { packets, chunks, mail_one_shot, mail_two_shot, copies, barrier, signal, traffic };
-constexpr Wait kWaits[] = {Wait::packets, Wait::chunks,  Wait::mail_one_shot, Wait::mail_two_shot,
-                           Wait::copies,  Wait::barrier, Wait::signal};
+enum class Wait { packets, chunks, lamport_one_shot, lamport_two_shot, copies, barrier, signal, traffic };
+constexpr Wait kWaits[] = {
+    Wait::packets, Wait::chunks, Wait::lamport_one_shot, Wait::lamport_two_shot, Wait::copies,
+    Wait::barrier, Wait::signal};
 
 const char* name_of(Wait wait) {
-  constexpr const char* kNames[] = {"packets", "chunks",  "one-shot mail", "two-shot mail",
-                                    "copies",  "barrier", "wait_signal",   "calls in a stream"};
+  constexpr const char* kNames[] = {"packets", "chunks",  "one-shot Lamport", "two-shot Lamport",
+                                    "copies",  "barrier", "wait_signal",      "calls in a stream"};
   return kNames[static_cast<int>(wait)];
 }
 /// Waits whose deadline is the group's; the others have their own.
@@ -78,9 +79,9 @@ struct Member {
         return reduce(Algorithm::one_shot, DType::u32);
       case Wait::chunks:
         return reduce(Algorithm::two_shot, DType::u32);
-      case Wait::mail_one_shot:
+      case Wait::lamport_one_shot:
         return reduce(Algorithm::one_shot, DType::f32);
-      case Wait::mail_two_shot:
+      case Wait::lamport_two_shot:
       case Wait::traffic:
         return reduce(Algorithm::two_shot, DType::f32);
       case Wait::copies:
@@ -103,7 +104,7 @@ struct Member {
     options.allow_overlapping_devices = testing::shared_gpus() > 0;
     // Calls that force no algorithm use copy engines.
     options.copy_scratch_bytes = 1 << 20;
-    options.tuning = dir + "/ways.json";
+    options.tuning = dir + "/tuning.json";
     if (rank == Rank{0}) {
       std::ofstream(options.tuning) << Tuning{.device = {},
                                               .rows = {{.backend = Backend::cuda,
@@ -150,8 +151,8 @@ class CudaFaults : public ::testing::TestWithParam<int> {
   /// The waits in which survivors are when a rank is killed. Each takes processes of its own, which take
   /// seconds to start.
   [[nodiscard]] static std::vector<Wait> kill_waits() {
-    if (n() == 2) return {Wait::mail_one_shot, Wait::chunks, Wait::copies, Wait::barrier, Wait::traffic};
-    return {Wait::packets, Wait::mail_two_shot, Wait::copies, Wait::signal, Wait::traffic};
+    if (n() == 2) return {Wait::lamport_one_shot, Wait::chunks, Wait::copies, Wait::barrier, Wait::traffic};
+    return {Wait::packets, Wait::lamport_two_shot, Wait::copies, Wait::signal, Wait::traffic};
   }
   /// A group needs two ranks: a lone survivor gets a newcomer on the victim's GPU.
   [[nodiscard]] static int newcomers() { return n() == 2 ? 1 : 0; }
@@ -385,7 +386,7 @@ TEST_P(CudaFaults, SynchronizeWithTheGroupsOwnTimeoutNamesTheAwaitedRank) {
     Member member(dir.path(), rank, n(), gpu, kTimeout);
     if (rank != victim()) {
       self.card(rank).attempts[0].run([&] {
-        member.queue(Wait::mail_one_shot, victim(), kTimeout);
+        member.queue(Wait::lamport_one_shot, victim(), kTimeout);
         member.group.synchronize(gpu.stream());
       });
       gpu.wait();
@@ -435,7 +436,7 @@ TEST_P(CudaFaults, ARankStoppedPastTheDeadlineFindsItselfEvicted) {
     std::optional<Member> member(std::in_place, dir.path(), rank, n(), gpu, kTimeout);
     if (rank == victim()) (void)::raise(SIGSTOP);
     self.card(rank).attempts[0].run([&] {
-      member->queue(Wait::mail_two_shot, victim(), kTimeout);
+      member->queue(Wait::lamport_two_shot, victim(), kTimeout);
       member->group.synchronize(gpu.stream(), seconds{10});
     });
     note_context(self, rank, gpu);

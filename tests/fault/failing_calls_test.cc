@@ -51,18 +51,18 @@ struct Cell {
 
 /// How the cells of one function and one store ended.
 struct Row {
-  int made_up_for = 0;
+  int recovered = 0;
   int same_error = 0;
   int named = 0;
   int wrong = 0;
 
   void count(Outcome outcome) {
-    ++(outcome == Outcome::made_up_for  ? made_up_for
+    ++(outcome == Outcome::recovered    ? recovered
        : outcome == Outcome::same_error ? same_error
        : outcome == Outcome::named      ? named
                                         : wrong);
   }
-  [[nodiscard]] int cells() const { return made_up_for + same_error + named + wrong; }
+  [[nodiscard]] int cells() const { return recovered + same_error + named + wrong; }
 };
 
 bool chosen(const char* name) {
@@ -96,7 +96,7 @@ class Matrix {
     Row sum;
     for (const auto& [name, stores] : rows_) {
       for (const auto& [store, row] : stores) {
-        sum.made_up_for += row.made_up_for;
+        sum.recovered += row.recovered;
         sum.same_error += row.same_error;
         sum.named += row.named;
         sum.wrong += row.wrong;
@@ -116,7 +116,7 @@ class Matrix {
   /// True when the function was called often enough for the fault to strike.
   bool finish(const Cell& cell, std::unique_ptr<WeakRankJob> one) {
     Outcome outcome = one->finish();
-    if (!one->struck() && outcome == Outcome::made_up_for) return false;
+    if (!one->struck() && outcome == Outcome::recovered) return false;
     rows_[cell.call->name][cell.store].count(outcome);
     if (outcome == Outcome::wrong) ADD_FAILURE() << cell.name() << ": " << one->wrong();
     expect_(cell, outcome, *one);
@@ -136,25 +136,27 @@ std::vector<int> up_to(int most) {
 
 void write_table(const std::string& path, const Matrix& matrix) {
   std::ofstream file(path);
-  file << R"(# What comes of failing system calls
+  file << R"(# Failing system calls
 
-Written by a test; to write it again:
+This page shows how a job behaves when a system call fails on one rank. A test writes it:
 
 ```sh
 ONEHOP_FAILING_CALLS_TABLE=docs/failing-system-calls.md build/release/tests/fault/fault_test \
   --gtest_filter=FailingCalls.AnyCallMayFailAtAnyTime
 ```
 
-Three ranks join, allocate, all-reduce, send and receive, pass descriptors, fork, split, call two groups at once, and leave. In one
-of them one call of one function of the C library fails: the first, the second, ... the thirtieth, on each rank, over each kind of
-store. No process hangs, crashes or leaks a descriptor, and afterwards the same processes form a group that works.
+Three ranks join, allocate, all-reduce, send and receive, pass descriptors, fork, split, call two groups at once, and leave. On one rank,
+one call of one C library function fails: the first, the second, ... the thirtieth, on each rank in turn, over each kind of store. No
+process hangs, crashes or leaks a descriptor, and afterwards the same processes form a group that works.
 
-- *made up for*: all ranks succeed.
-- *same error*: all ranks throw the same error; its `origin()` is the rank in which the call failed (there it may be `none()`: its own).
-- *named*: that rank could not tell the others why. They throw `timeout` or `peer_lost` and name it.
-- *misnamed*: anything else.
+Each such failure is one cell, with one of these results:
 
-| function | fails with | store | cells | made up for | same error | named | misnamed |
+- *recovered*: all ranks succeed.
+- *same error*: all ranks throw the same error. Its `origin()` is the rank in which the call failed; on that rank it may be `none()`.
+- *named*: that rank could not report the reason. The others throw `timeout` or `peer_lost` and name it.
+- *misnamed*: any other result.
+
+| function | fails with | store | cells | recovered | same error | named | misnamed |
 |---|---|---|---|---|---|---|---|
 )";
   for (const FailingCall& call : failing_calls()) {
@@ -165,21 +167,21 @@ store. No process hangs, crashes or leaks a descriptor, and afterwards the same 
     }
     for (const auto& [store, row] : stores->second) {
       file << fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} |\n", call.name,
-                          Cell{&call, store, 0, 0}.error_name(), to_text(store), row.cells(), row.made_up_for,
+                          Cell{&call, store, 0, 0}.error_name(), to_text(store), row.cells(), row.recovered,
                           row.same_error, row.named, row.wrong);
     }
   }
   const Row sum = matrix.total();
-  file << fmt::format("| all | | | {} | {} | {} | {} | {} |\n", sum.cells(), sum.made_up_for, sum.same_error,
+  file << fmt::format("| all | | | {} | {} | {} | {} | {} |\n", sum.cells(), sum.recovered, sum.same_error,
                       sum.named, sum.wrong);
 }
 
 void print_total(const Matrix& matrix) {
   const Row sum = matrix.total();
   fmt::print(
-      "{} system calls failed one by one: {} made up for, {} the same error on all ranks, {} named without a "
+      "{} system calls failed one by one: {} recovered, {} the same error on all ranks, {} named without a "
       "reason, {} misnamed; no hang, crash or leak\n",
-      sum.cells(), sum.made_up_for, sum.same_error, sum.named, sum.wrong);
+      sum.cells(), sum.recovered, sum.same_error, sum.named, sum.wrong);
 }
 
 TEST(FailingCalls, AnyCallMayFailAtAnyTime) {
@@ -214,7 +216,7 @@ TEST(FailingCalls, AnyCallMayFailAtAnyTime) {
 TEST(FailingCalls, ASignalDuringAnyCallChangesNothing) {
   if (!can_fail_calls()) GTEST_SKIP() << "system calls cannot be made to fail under ThreadSanitizer";
   Matrix matrix([](const Cell& cell, Outcome outcome, const WeakRankJob&) {
-    EXPECT_EQ(outcome, Outcome::made_up_for) << cell.name();
+    EXPECT_EQ(outcome, Outcome::recovered) << cell.name();
   });
   int turn = 0;
   for (const FailingCall& call : interrupted_calls()) {

@@ -216,7 +216,7 @@ Outcome WeakRankJob::finish() {
     failed += first.state.load() == Attempt::failed ? 1 : 0;
   }
   if (!wrong_.empty()) return Outcome::wrong;
-  if (failed == 0) return Outcome::made_up_for;
+  if (failed == 0) return Outcome::recovered;
   if (failed < kRanks) {
     complain("some ranks succeeded");
     return Outcome::wrong;

@@ -21,9 +21,9 @@ enum class StoreKind {
 [[nodiscard]] const char* to_text(StoreKind kind);
 
 enum class Outcome {
-  made_up_for,  ///< all ranks succeeded
-  same_error,   ///< all ranks got the same Error, whose origin is the weak rank
-  named,        ///< the weak rank could not report; the others missed it by name, or saw it leave
+  recovered,   ///< all ranks succeeded
+  same_error,  ///< all ranks got the same Error, whose origin is the weak rank
+  named,       ///< the weak rank could not report; the others missed it by name, or saw it leave
   wrong,
 };
 

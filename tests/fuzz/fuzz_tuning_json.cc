@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const DType type = row.types == TypeClass::floats ? DType::bf16 : DType::u64;
     const Way* const way = tuning.find(row.collective, row.backend, row.ranks, type, row.up_to);
     if (way == nullptr) fuzz::finding("a row is not found by the calls it is for");
-    if (to_string(*way).empty()) fuzz::finding("a way without a name");
+    if (to_string(*way).empty()) fuzz::finding("an algorithm without a name");
   }
   return 0;
 }

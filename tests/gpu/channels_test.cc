@@ -120,7 +120,7 @@ TEST_P(CudaChannels, PacketsKeepEveryBit) {
   });
 }
 
-TEST_P(CudaChannels, MailKeepsEveryBitButThoseOfOneNan) {
+TEST_P(CudaChannels, LamportBuffersKeepEveryBitButThoseOfOneNan) {
   run([](Group& group, Gpu& gpu) {
     Channels channels(group, gpu);
     exchange_shapes(group, gpu, channels, [&](const ExchangeParams& params, unsigned blocks) {

@@ -68,11 +68,11 @@ TEST(CudaDevices, RanksMaySeeOnlyTheirOwn) {
 
 TEST(CudaDevices, TheSameOneTwiceIsRefusedOnAllRanksWhateverItsNumber) {
   ONEHOP_NEED_FORKED_GPUS(1);
-  std::vector<std::vector<Sight>> ways = {{{.visible = "", .device = 0}, {.visible = "", .device = 0}}};
+  std::vector<std::vector<Sight>> numberings = {{{.visible = "", .device = 0}, {.visible = "", .device = 0}}};
   if (gpus_unavailable(2).empty())
-    ways.push_back({{.visible = "0,1", .device = 0}, {.visible = "1,0", .device = 1}});
-  for (const std::vector<Sight>& way : ways) {
-    const std::vector<std::string> texts = join_with(way);
+    numberings.push_back({{.visible = "0,1", .device = 0}, {.visible = "1,0", .device = 1}});
+  for (const std::vector<Sight>& numbering : numberings) {
+    const std::vector<std::string> texts = join_with(numbering);
     EXPECT_EQ(texts[0], texts[1]);
     EXPECT_THAT(texts[0], ::testing::StartsWith(fmt::format("{} of rank", to_string(ErrorCode::refused))));
     EXPECT_THAT(texts[0], ::testing::HasSubstr("GPU-"));

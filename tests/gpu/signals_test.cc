@@ -138,7 +138,7 @@ TEST_P(CudaSignals, AreReplayedInGraphs) {
   });
 }
 
-TEST_P(CudaSignals, UsersKernelsWriteToTheirPeersAndMeetOrSignalThem) {
+TEST_P(CudaSignals, UserKernelsWriteToTheirPeersWithBarriersOrSignals) {
   run([](Group& group, Gpu& gpu) {
     constexpr unsigned kBlocks = SymmetricBuffer::kDefaultChannels;
     constexpr std::uint32_t kWords = 777;

@@ -68,7 +68,7 @@ constexpr std::uint64_t kOperationsPerLook = 8192;
 constexpr std::uint64_t kReplaysPerLook = 512;
 // Graphs are destroyed and others created after this many replays.
 constexpr std::uint64_t kReplaysPerPool = 2048;
-static_assert(kReplaysPerPool % kReplaysPerLook == 0, "none of them may be under way");
+static_assert(kReplaysPerPool % kReplaysPerLook == 0, "no replay may be queued then");
 constexpr std::uint32_t kGraphs = 6;
 constexpr int kGraphOps = 24;
 constexpr int kOpsBesideGraph = 4;
@@ -81,9 +81,9 @@ double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::string describe_place(std::uint32_t place) {
-  return fmt::format("byte {} of {} memory", place & ~kStressSymmetric,
-                     (place & kStressSymmetric) != 0 ? "symmetric" : "ordinary");
+std::string describe_offset(std::uint32_t offset) {
+  return fmt::format("byte {} of {} memory", offset & ~kStressSymmetric,
+                     (offset & kStressSymmetric) != 0 ? "symmetric" : "ordinary");
 }
 
 /// One rank, in a process of its own.
@@ -109,7 +109,7 @@ class Stress {
   }
 
  private:
-  [[nodiscard]] bool speaks() const { return group_.rank() == Rank{0}; }
+  [[nodiscard]] bool prints() const { return group_.rank() == Rank{0}; }
 
   void fill(const StressBatch& batch) const { checks_.fill(batch); }
   void check(const StressBatch& batch) {
@@ -174,7 +174,7 @@ class Stress {
           "element {}: {:#x} instead of {:#x}; {} elements are wrong so far, {} operations were made. Again: "
           "--seed {} --ranks {} --operations {} --replays {}{}{}",
           group_.rank().value, group_.size(), found.at_round, found.index, describe(found.op),
-          describe_place(found.op.in), describe_place(found.op.out), found.element, found.got, found.wanted,
+          describe_offset(found.op.in), describe_offset(found.op.out), found.element, found.got, found.wanted,
           found.wrong, operations_, options_.seed, group_.size(), options_.operations, options_.replays,
           options_.collectives.empty() ? "" : " --collectives " + options_.collectives,
           options_.scratch_bytes == 0 ? "" : fmt::format(" --scratch-kib {}", options_.scratch_bytes >> 10)));
@@ -204,7 +204,7 @@ class Stress {
   }
 
   void report(const char* what, const std::string& figures) {
-    if (!speaks() || since(reported_) < 10) return;
+    if (!prints() || since(reported_) < 10) return;
     reported_ = Clock::now();
     fmt::print("{}: {}\n", what, figures);
     std::fflush(stdout);

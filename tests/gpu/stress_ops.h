@@ -21,7 +21,7 @@ enum class StressKind : std::uint8_t {
   all_to_all_v,
   gather,
   scatter,
-  send_recv,  ///< in a GroupCall, each rank to the one `root` places after it
+  send_recv,  ///< in a GroupCall, each rank to the `root`-th after it
 };
 inline constexpr int kStressKindCount = 10;
 
@@ -30,7 +30,7 @@ inline constexpr int kStressKindCount = 10;
 /// first link combine equal copies of X. Offsets are those of this rank; everything else is the same on all
 /// ranks.
 struct StressOp {
-  std::uint32_t in = 0;   ///< a place: see kStressSymmetric
+  std::uint32_t in = 0;   ///< an offset: see kStressSymmetric
   std::uint32_t out = 0;  ///< in place: equal to `in`; for kinds with blocks, where the block belongs
   std::uint32_t count = 0;
   std::uint32_t first_count = 0;  ///< of the chain's first call
@@ -56,8 +56,8 @@ struct StressArena {
   std::byte* ordinary = nullptr;
   std::byte* symmetric = nullptr;
 
-  [[nodiscard]] constexpr std::byte* at(std::uint32_t place) const {
-    return (place & kStressSymmetric) != 0 ? symmetric + (place & ~kStressSymmetric) : ordinary + place;
+  [[nodiscard]] constexpr std::byte* at(std::uint32_t offset) const {
+    return (offset & kStressSymmetric) != 0 ? symmetric + (offset & ~kStressSymmetric) : ordinary + offset;
   }
 };
 

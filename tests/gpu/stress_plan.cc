@@ -177,7 +177,7 @@ StressOp StressPlan::beside(const StressOp& last) {
   return op;
 }
 
-std::uint32_t StressPlan::place(std::uint32_t elements, DType type) {
+std::uint32_t StressPlan::reserve(std::uint32_t elements, DType type) {
   const std::uint32_t bytes = element_bytes(type);
   // Half of the offsets are aligned, and half are in symmetric memory, independently on every rank.
   const std::uint32_t shift = own_() % 2 == 0 ? 0 : static_cast<std::uint32_t>(own_() % kMostShift);
@@ -190,9 +190,9 @@ void StressPlan::place_first(StressOp& op) {
   const std::uint32_t in_room = reads_blocks(op.kind) ? ranks_ * op.count : op.count;
   const std::uint32_t out_room = writes_blocks(op.kind) ? ranks_ * op.count : op.count;
   op.in_place = can_be_in_place(op.kind) && below(2) == 0;
-  op.in = place(op.in_place ? std::max(in_room, out_room) : in_room, op.type);
+  op.in = reserve(op.in_place ? std::max(in_room, out_room) : in_room, op.type);
   if (!op.in_place) {
-    op.out = place(out_room, op.type);
+    op.out = reserve(out_room, op.type);
     return;
   }
   op.out = op.in;
@@ -223,7 +223,7 @@ StressBatch StressPlan::batch(int most, std::uint32_t begin) {
       if (op.in_place)
         batch.back().checked = false;
       else
-        op.out = place(writes_blocks(op.kind) ? ranks_ * op.count : op.count, op.type);
+        op.out = reserve(writes_blocks(op.kind) ? ranks_ * op.count : op.count, op.type);
     }
     op.algorithm = static_cast<std::uint8_t>(below(has_choice(op.kind) ? kAlgorithmCount : 2));
     batch.push_back(op);

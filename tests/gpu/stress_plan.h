@@ -47,7 +47,7 @@ class StressPlan {
   /// An all-reduce in one GroupCall with `last`, and usually like it.
   [[nodiscard]] StressOp beside(const StressOp& last);
   /// Reserves memory for this many elements.
-  [[nodiscard]] std::uint32_t place(std::uint32_t elements, DType type);
+  [[nodiscard]] std::uint32_t reserve(std::uint32_t elements, DType type);
   void place_first(StressOp& op);
 
   std::mt19937_64 together_;

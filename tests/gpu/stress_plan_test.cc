@@ -96,8 +96,8 @@ struct Extent {
   std::uint32_t begin;
   std::uint32_t end;
 
-  Extent(std::uint32_t place, std::uint32_t bytes)
-      : begin(place % kStressSymmetric), end(place % kStressSymmetric + bytes) {}
+  Extent(std::uint32_t offset, std::uint32_t bytes)
+      : begin(offset % kStressSymmetric), end(offset % kStressSymmetric + bytes) {}
   [[nodiscard]] bool holds(const Extent& other) const { return begin <= other.begin && other.end <= end; }
 };
 

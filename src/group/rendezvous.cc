@@ -13,6 +13,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "group/connect_mesh.h"
+#include "group/heartbeat.h"
 #include "group/share_choice.h"
 #include "os/fault_point.h"
 #include "os/host_id.h"
@@ -24,11 +25,6 @@ namespace {
 // How long an apparent mistake may stand before it becomes an error: another group size, or a message of
 // another version of onehop. It may be left from an earlier run, and about to be replaced.
 constexpr Duration kGrace{1000};
-
-// How often rank 0 repeats which ranks it waits for, and how long the others believe it after the last
-// change.
-constexpr Duration kHeartbeat{50};
-constexpr Duration kBelieved{300};
 
 // The pause between two looks at a key that may change. It starts short, since ranks usually start together.
 class Backoff {
@@ -42,32 +38,6 @@ class Backoff {
   Duration pause_{1};
 };
 
-/// What the others learn from rank 0 while it waits. Pure: its input is the value under `waiting`, and the
-/// time.
-class Heartbeat {
- public:
-  void hear(const std::optional<std::string>& raw, Deadline::Clock::time_point now) {
-    // The first value may be left from an earlier run: only a change shows that rank 0 is alive.
-    if (started_ && raw && raw != last_) changed_ = now;
-    started_ = true;
-    if (raw) last_ = raw;
-  }
-  /// The ranks that rank 0 waits for; nullopt when it has not been heard of recently.
-  [[nodiscard]] std::optional<Waiting> believed(Deadline::Clock::time_point now) const {
-    if (!changed_ || now - *changed_ > kBelieved) return std::nullopt;
-    try {
-      return parse_waiting(*last_);
-    } catch (const Error&) {
-      return std::nullopt;
-    }
-  }
-
- private:
-  bool started_ = false;
-  std::optional<std::string> last_;
-  std::optional<Deadline::Clock::time_point> changed_;
-};
-
 /// One rank's side of the protocol in rendezvous.h.
 class Joiner {
  public:
@@ -77,7 +47,8 @@ class Joiner {
         options_(options),
         deadline_(deadline),
         read_outcomes_(read_outcomes),
-        prefix_("onehop/" + options.name) {}
+        prefix_("onehop/" + options.name),
+        heartbeat_(store, prefix_ + "/waiting", options.size) {}
 
   Verdict agree(const Ack& own) {
     announce();
@@ -134,7 +105,6 @@ class Joiner {
   }
   [[nodiscard]] std::string announce_key(int r) const { return fmt::format("{}/announce/{}", prefix_, r); }
   [[nodiscard]] std::string offer_key() const { return prefix_ + "/offer"; }
-  [[nodiscard]] std::string waiting_key() const { return prefix_ + "/waiting"; }
   [[nodiscard]] std::string refusal_key(const os::Id& nonce) const {
     return fmt::format("{}/refusal/{}", prefix_, os::to_hex(nonce));
   }
@@ -154,7 +124,7 @@ class Joiner {
   void withdraw() noexcept {
     quietly([&] {
       delete_own(announce_key(options_.rank.value), encode(Announce{.nonce = nonce_}));
-      if (!waiting_.empty()) delete_own(waiting_key(), waiting_);
+      if (!heartbeat_.last().empty()) delete_own(heartbeat_.key(), heartbeat_.last());
     });
   }
   /// Before a rank is blamed for silence: throws if it is the store that does not answer.
@@ -223,7 +193,7 @@ class Joiner {
     for (int r = 1; r < options_.size; ++r) missing.push_back(r);
     while (true) {
       std::erase_if(missing, [&](int r) { return came(r, Duration{0}); });
-      while (!missing.empty() && came(missing.front(), kHeartbeat)) missing.erase(missing.begin());
+      while (!missing.empty() && came(missing.front(), kHeartbeatInterval)) missing.erase(missing.begin());
       if (missing.empty()) return;
       if (lead_time().expired()) fail_missing(missing, "did not come");
       tell_waiting(missing);
@@ -231,11 +201,7 @@ class Joiner {
   }
 
   void tell_waiting(const std::vector<int>& missing) {
-    waiting_ = encode(Waiting{.nonce = nonce_,
-                              .beat = ++beat_,
-                              .size = options_.size,
-                              .ranks = std::vector<std::int32_t>(missing.begin(), missing.end())});
-    store_.set(waiting_key(), waiting_, lead_time().left());
+    heartbeat_.send(nonce_, missing, lead_time().left());
     os::fault_point("waiting", options_.rank.value);
   }
 
@@ -255,7 +221,7 @@ class Joiner {
     std::vector<int> missing;
     for (int r = 1; r < options_.size; ++r) missing.push_back(r);
     std::optional<Deadline> grace;
-    Deadline beat = Deadline::after(kHeartbeat);
+    Deadline beat = Deadline::after(kHeartbeatInterval);
     Backoff backoff;
     while (true) {
       std::erase_if(missing, [&](int r) {
@@ -275,7 +241,7 @@ class Joiner {
       }
       if (!missing.empty() && beat.expired()) {
         tell_waiting(missing);
-        beat = Deadline::after(kHeartbeat);
+        beat = Deadline::after(kHeartbeatInterval);
       }
       for (int r = 1; r < options_.size; ++r) {
         const std::optional<std::string> raw = store_.get_for(announce_key(r), Duration{0});
@@ -341,7 +307,7 @@ class Joiner {
     Backoff backoff;
     int offered_size = -1;
     bool acked = false;
-    Heartbeat heartbeat;
+    HeartbeatListener heartbeat;
     Deadline listen = Deadline::after(Duration{0});
     while (true) {
       const std::optional<std::string> raw = store_.get_for(offer_key(), Duration{0});
@@ -375,8 +341,8 @@ class Joiner {
       }
       const bool expired = deadline_.expired();
       if (expired || listen.expired()) {
-        heartbeat.hear(store_.get_for(waiting_key(), Duration{0}), Deadline::Clock::now());
-        listen = Deadline::after(kHeartbeat);
+        heartbeat.hear(store_.get_for(heartbeat_.key(), Duration{0}), Deadline::Clock::now());
+        listen = Deadline::after(kHeartbeatInterval);
       }
       if (expired) fail_unled(heartbeat.believed(Deadline::Clock::now()), acked, offered_size);
       if (!acked) announce_again_if_lost();
@@ -406,10 +372,9 @@ class Joiner {
   const std::string prefix_;
   os::Id nonce_{};
   os::Id id_{};
-  // Rank 0's keys and values, as they stand in the store.
-  std::string offer_;
-  std::string waiting_;
-  std::uint64_t beat_ = 0;
+  // Only on rank 0.
+  std::string offer_;  // as it stands in the store
+  HeartbeatSender heartbeat_;
 };
 
 }  // namespace

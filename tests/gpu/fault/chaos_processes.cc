@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fault/cuda_chaos_processes.h"
+#include "gpu/fault/chaos_processes.h"
 
 #include <fmt/core.h>
 #include <signal.h>

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "fault/cuda_chaos_board.h"
+#include "gpu/fault/chaos_board.h"
 
 namespace onehop::fault {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fault/cuda_chaos_backend.h"
+#include "gpu/fault/chaos_backend.h"
 
 #include <fmt/core.h>
 

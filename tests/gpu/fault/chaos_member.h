@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "fault/cuda_chaos_backend.h"
-#include "fault/cuda_chaos_board.h"
+#include "gpu/fault/chaos_backend.h"
+#include "gpu/fault/chaos_board.h"
 
 namespace onehop::fault {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sub-groups: ranks form a grid of pairs. Each belongs to a row (its pair, as in tensor parallelism) and to a
-// column (one rank of every pair, as in data parallelism), and reduces in both.
+// column (one rank of every pair, as in data parallelism). It reduces in both.
 //
 //   onehop launch -n 4 -- ./split           any even number of ranks from 4
 #include <onehop/onehop.h>

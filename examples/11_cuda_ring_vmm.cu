@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same ring over memory that is allocated for sharing. File descriptors of device memory travel through
-// the group's channel, and no CUDA IPC is needed.
+// Repeats the ring over memory that is allocated for sharing. File descriptors of device memory travel
+// through the group's channel, and no CUDA IPC is needed.
 //
 //   onehop launch -n 4 -- ./cuda_ring_vmm
 #include <onehop/onehop.h>

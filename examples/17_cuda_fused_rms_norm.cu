@@ -364,8 +364,8 @@ class Chain {
   cudaEvent_t end_ = nullptr;
 };
 
-/// For each algorithm that supports the shape: the median over replays of the slowest rank's time; otherwise
-/// 0. Algorithms take turns, and the first replay of each does not count.
+/// Returns, for each algorithm that supports the shape, the median over replays of the slowest rank's time;
+/// otherwise 0. Algorithms take turns, and the first replay of each does not count.
 std::vector<float> measure(onehop::Group& group, FusedNorm& norm, const Shape& shape,
                            const NormParams& params, cudaStream_t stream) {
   std::vector<std::unique_ptr<Chain>> chains(kVariants);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks circulate in a ring, like the keys and values of ring attention. Every rank works on its block while
-// the next one is in transit. Both directions of a pair are used at once, so the send and the recv of each
-// step form one GroupCall, and the order of sends needs no care.
+// the next one is in transit. Both directions of a pair are used at once. So the send and the recv of each
+// step form one GroupCall, which makes their order irrelevant.
 //
 //   onehop launch -n 4 -- ./ring_pass
 #include <onehop/onehop.h>

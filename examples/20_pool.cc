@@ -22,7 +22,7 @@ class Tensor {
   ~Tensor() { pool_.free(data_.data()); }
 
   [[nodiscard]] std::span<float> values() const { return data_; }
-  /// The same tensor of rank r.
+  /// Rank r's copy of this tensor.
   [[nodiscard]] std::span<const float> of(onehop::Rank r) const {
     return pool_.buffer().sub(pool_.offset_of(data_.data()), data_.size_bytes()).peer_as<float>(r);
   }

@@ -57,8 +57,8 @@ __device__ __forceinline__ void let_next_start() {
 /// The blocks that share a row, and the sum that they compute together. This spreads few rows over many SMs.
 /// It needs compute capability 9.0, where a block can write to its neighbours' shared memory.
 ///
-/// A row's partial sums carry a flag, as packets do, since a barrier would first wait for everything that
-/// this block has sent to other GPUs.
+/// A row's partial sums carry a flag, as packets do. A barrier would first wait for everything that this
+/// block has sent to other GPUs.
 class RowTeam {
  public:
   /// Call before wait_for_previous(): it takes a while, and touches nothing that the previous kernel uses.
@@ -313,7 +313,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<onehop::device::Mail, kR
   }
 }
 
-/// What follows an all-reduce if nothing is fused: p.x is the sum. One block per row.
+/// The second kernel of the unfused algorithm: p.x is the sum. One block per row.
 template <int kVectors>
 __global__ void __launch_bounds__(kMostThreads, 2) add_and_normalise(const __grid_constant__ NormParams p) {
   RowTeam team(0);

@@ -30,7 +30,7 @@ using testing::run_thread_group;
 constexpr int kRanks = 3;
 constexpr Rank kOdd{1};
 
-/// What a call may use. `group` is a group of three ranks.
+/// The objects that a call may use. `group` is a group of three ranks.
 struct Site {
   Group& group;
   SymmetricBuffer buffer;
@@ -117,7 +117,7 @@ std::vector<Row> rows() {
       },
       false);
 
-  // For the other arguments of collectives see tests/conformance/rejections_test.cc. Transfers:
+  // See tests/conformance/rejections_test.cc for the other arguments of collectives. Transfers:
   const auto transfer = [=](auto change, const char* text) {
     const auto call = [=](Site& s, const std::function<void(Site&)>& odd) {
       odd(s);

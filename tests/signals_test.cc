@@ -179,7 +179,7 @@ TEST(Barriers, ATimeoutNamesTheRankThatIsMissingAndEndsTheGroup) {
         of_buffer ? buffer.barrier(0, milliseconds{200}) : group.barrier(milliseconds{200});
       };
       if (group.rank() == Rank{2}) {
-        // Not a barrier, so the others' waits time out. This wait ends once they have given up.
+        // This is not a barrier, so the others' waits time out. This wait ends once they have given up.
         EXPECT_EQ(error_of([&] { buffer.wait_signal(Rank{0}); }).code(), ErrorCode::timeout);
       } else {
         const auto start = Clock::now();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For c_api_misuse_test.cc: generates invalid arguments by type. Pointers refer to memory that is long enough
-// for every size that the library accepts, since no library can detect a false size.
+// Used by c_api_misuse_test.cc: generates invalid arguments by type. Pointers refer to memory that is long
+// enough for every size that the library accepts, since no library can detect a false size.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of the C API: threads as ranks.
+// Threads as ranks, used by the tests of the C API.
 #pragma once
 
 #include <gtest/gtest.h>

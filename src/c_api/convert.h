@@ -14,7 +14,7 @@
 
 namespace onehop::c_api {
 
-/// For calls that this rank refuses before any other rank takes part.
+/// Used by calls that this rank refuses before any other rank takes part.
 inline DType to_dtype(onehop_dtype_t dtype) {
   require(dtype >= 0 && dtype < kDTypeCount, "element type {} is not one of ONEHOP_DTYPE_* (0 to {})", dtype,
           kDTypeCount - 1);
@@ -27,8 +27,8 @@ inline ReduceOp to_op(onehop_op_t op) {
   return static_cast<ReduceOp>(op);
 }
 
-// For calls that the other ranks make too, and which must fail on all of them. A number that is no enumerator
-// becomes a value that the call itself rejects.
+// Used by calls that the other ranks make too, and which must fail on all of them. A number that is no
+// enumerator becomes a value that the call itself rejects.
 inline constexpr int kNoEnumerator = 0xff;
 
 inline DType as_dtype(onehop_dtype_t dtype) {
@@ -46,7 +46,7 @@ const char* name_of(int number, Enum last) {
                                                          : "unknown";
 }
 
-/// For calls that concern no other rank.
+/// Used by calls that concern no other rank.
 template <class Enum>
 Enum to_enumerator(int number, Enum last, std::string_view name) {
   require(number >= 0 && number <= static_cast<int>(last), "{} {} is not within 0 to {}", name, number,

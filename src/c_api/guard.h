@@ -42,7 +42,7 @@ template <class T, class Body>
   return status == ONEHOP_OK ? result : fallback;
 }
 
-/// Converts a status that a caller's function returned. Not for ONEHOP_OK.
+/// Converts a status that a caller's function returned, which must not be ONEHOP_OK.
 inline ErrorCode to_error_code(onehop_status_t status) {
   const bool known = status >= ONEHOP_ERROR_INVALID_ARGUMENT && status <= ONEHOP_ERROR_NOT_FOUND;
   return known ? static_cast<ErrorCode>(status) : ErrorCode::system;

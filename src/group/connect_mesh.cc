@@ -25,8 +25,8 @@ constexpr Duration kProbeInterval{100};
 // Pause before another attempt to connect to a rank that had no room.
 constexpr Duration kRetry{1};
 // The most connections that have not sent their hello yet; beyond that, the oldest is dropped. Ranks send it
-// at once, and connect again when they are dropped. Also the most that one call accepts, so that a process
-// that connects continuously holds up nothing else.
+// at once, and connect again when they are dropped. One call also accepts no more than this, so that a
+// process that connects continuously holds up nothing else.
 constexpr std::size_t kMaxSilent = std::size_t{2} * kMaxHostRanks;
 
 void require_same_user(int socket, Rank from) {

@@ -13,7 +13,7 @@
 
 namespace onehop {
 
-/// What a rank needs to know to connect to the others.
+/// The parameters that a rank needs to connect to the others.
 struct MeshPlan {
   os::Id id{};  ///< of the group: connections that name another one are turned away
   Rank rank;

@@ -66,7 +66,7 @@ class DeviceWatch {
   std::thread thread_;
 };
 
-/// What a failed wait on the device means for rank `rank`. Pure.
+/// The error that a failed wait on the device means for rank `rank`. Pure.
 [[nodiscard]] Error error_of(const DeviceFailure& failure, Rank rank);
 
 }  // namespace onehop

@@ -54,11 +54,11 @@ using GetVariable = std::function<std::optional<std::string>(const char*)>;
 /// Identifies the process that started all ranks of this job on this machine; nullopt if unknown.
 using GetStarter = std::function<std::optional<std::string>()>;
 
-/// Looks for ONEHOP_RANK, then for the variables of torchrun, Open MPI, Hydra (the process manager of MPICH
-/// and Intel MPI) and Slurm, and last for a bare PMI_RANK or RANK. The order prefers the launcher that most
-/// likely runs inside the others. Partial or inconsistent variables are Error{invalid_argument}, which names
-/// variable and value. A job on several machines is Error{refused}; no variables at all are Error{not_found}.
-/// `starter` is asked when Hydra set no variable that tells jobs apart. Pure.
+/// Looks for ONEHOP_RANK, then for the variables of torchrun, Open MPI, Hydra and Slurm, and last for a bare
+/// PMI_RANK or RANK. Hydra is the process manager of MPICH and Intel MPI. The order prefers the launcher that
+/// most likely runs inside the others. Partial or inconsistent variables are Error{invalid_argument}, which
+/// names variable and value. A job on several machines is Error{refused}; no variables at all are
+/// Error{not_found}. `starter` is asked when Hydra set no variable that tells jobs apart. Pure.
 [[nodiscard]] Environment read_environment(const GetVariable& get, const GetStarter& starter = {});
 /// Reads the environment of this process.
 [[nodiscard]] Environment read_environment();

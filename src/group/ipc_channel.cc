@@ -14,7 +14,7 @@
 namespace onehop {
 namespace {
 
-/// For calls that can tell the other ranks of a bad timeout only by ending the channel.
+/// Used by calls that can tell the other ranks of a bad timeout only by ending the channel.
 Deadline deadline_of(IpcChannel::Mesh& mesh, Duration timeout, const char* phase) {
   try {
     return Deadline::after(timeout);
@@ -23,7 +23,7 @@ Deadline deadline_of(IpcChannel::Mesh& mesh, Duration timeout, const char* phase
   }
 }
 
-/// For calls that all ranks take part in to the end, including ranks that refuse.
+/// Used by calls that all ranks take part in to the end, including ranks that refuse.
 Deadline usable_deadline(Duration timeout) {
   return Deadline::after(timeout.count() < 0 ? kDefaultTimeout : timeout);
 }

@@ -115,7 +115,8 @@ class JobStore {
       if (os::UniqueFd alone = try_lock(lock_path, LOCK_EX)) {
         std::error_code ignored;
         fs::remove_all(directory, ignored);
-        // Not atomic, but a process that gets in between only empties a directory that nobody has used yet.
+        // This is not atomic, but a process that gets in between only empties a directory that nobody has
+        // used yet.
         if (::flock(alone.get(), LOCK_SH | LOCK_NB) == 0) lock_ = std::move(alone);
       } else {
         lock_ = try_lock(lock_path, LOCK_SH);

@@ -134,7 +134,7 @@ void IpcChannel::Mesh::receive(Peer& from, Received received) {
 }
 
 /// Tells every rank of the failure, once, before any call on this rank returns it. After that the memory is
-/// the caller's again, and a peer that still reads it must be able to find out. Also needed for failures that
+/// the caller's again, and a peer that still reads it must be able to find out. This includes failures that
 /// another rank reported, since that rank may not have reached everyone.
 void IpcChannel::Mesh::report_locked() {
   if (reported_) return;
@@ -157,8 +157,8 @@ void IpcChannel::Mesh::check_locked(const char* phase) {
     throw Error(*failure_);
   }
   for (std::size_t r = 0; r < peers_.size(); ++r) {
-    // A peer that said goodbye may have finished what this rank still works on. Whoever waits for it reports
-    // the loss.
+    // A peer that said goodbye may have finished what this rank still works on. A rank that waits for it
+    // reports the loss.
     if (!peers_[r].closed || peers_[r].said_bye) continue;
     // Tell all ranks before this rank's caller hears of it. If the caller then leaves, its goodbye must not
     // arrive before the reason.

@@ -31,7 +31,7 @@ class IpcChannel::Mesh {
  public:
   class Wait;
 
-  /// What the mesh of a sub-group knows about the group that it was split off from.
+  /// A sub-group's link to the group that it was split off from.
   struct Parent {
     std::weak_ptr<Mesh> mesh;
     std::vector<Rank> ranks;  ///< the parent's number of each rank
@@ -62,7 +62,7 @@ class IpcChannel::Mesh {
   [[nodiscard]] int size() const { return size_; }
   /// The number by which errors name rank r.
   [[nodiscard]] Rank named(Rank r) const;
-  /// For the mesh of a sub-group, whose sockets do not tell which process is at the other end.
+  /// The process behind rank r's socket. The mesh of a sub-group needs it, since its sockets do not tell.
   [[nodiscard]] os::ProcessWatch process_of(Rank r) const {
     return peers_[static_cast<std::size_t>(r.value)].process.share();
   }
@@ -84,7 +84,7 @@ class IpcChannel::Mesh {
 
   /// Makes this the failure of the whole group, unless it has failed already. It ends every rank's waits.
   void fail_group(const Error& error) noexcept;
-  /// For a sub-group whose split failed on this rank when other members already had the group. They hear of
+  /// Fails a sub-group whose split failed on this rank when other members already had the group. They hear of
   /// the parent's failure, and not only that this rank has left. The error names a member, or none().
   void fail_with_parent(const Error& error) noexcept;
   /// Like fail_group, for an error that ends a call of this rank; the error names this rank unless it names
@@ -93,8 +93,8 @@ class IpcChannel::Mesh {
   /// Reads what has arrived and throws the group's failure or the loss of a peer, naming `phase`. Every wait
   /// for peers calls it, however it waits.
   void check(const char* phase);
-  /// Like check, for a wait on something that rank `awaited` does elsewhere, in shared memory. Also throws
-  /// when that rank has left without doing it.
+  /// Like check, for a wait on something that rank `awaited` does elsewhere, in shared memory. It throws as
+  /// well when that rank has left without doing it.
   template <class Done>
   void check_for(Rank awaited, Done&& done, const char* phase) {
     require_not_forked(phase);
@@ -103,7 +103,7 @@ class IpcChannel::Mesh {
     // The order matters: a rank acts before it leaves.
     if (peers_[static_cast<std::size_t>(awaited.value)].closed && !done()) throw gone(awaited, phase);
   }
-  /// Whether rank r has closed its end, as far as has been read. Whatever it did for this group happened
+  /// True if rank r has closed its end, as far as has been read. Whatever it did for this group happened
   /// before.
   [[nodiscard]] bool has_left(Rank r) {
     const std::lock_guard lock(state_mutex_);
@@ -122,8 +122,8 @@ class IpcChannel::Mesh {
   /// parent only, throws that as this group's failure.
   [[nodiscard]] Blame blame(Rank awaited, const Question& question, const char* phase);
 
-  /// For a call that could not begin before its deadline because another thread's call was still running.
-  /// Names the rank that the running call waits for.
+  /// The error of a call that could not begin before its deadline because another thread's call was still
+  /// running. Names the rank that the running call waits for.
   [[nodiscard]] Error out_of_turn(Duration timeout, const char* phase);
 
   /// Says goodbye and closes the sockets. Idempotent.

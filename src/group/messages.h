@@ -59,7 +59,7 @@ struct Waiting {
   std::vector<std::int32_t> ranks;
 };
 
-/// What the others must know about a rank before the group exists.
+/// A rank's description of itself, which the others need before the group exists.
 struct Hello {
   std::string version;  ///< of the library
   std::int32_t rank = 0;

@@ -77,7 +77,7 @@ class SymmetricPool::State {
   explicit State(SymmetricBuffer memory)
       : buffer(std::move(memory)), base(buffer.local()), runs(buffer.bytes() / kUnit * kUnit) {}
 
-  /// Offset from the beginning of the pool. For memory outside the pool, a value greater than its length.
+  /// Offset from the beginning of the pool. Memory outside the pool gives a value greater than its length.
   [[nodiscard]] std::size_t offset_of(const void* data) const {
     return reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(base);
   }

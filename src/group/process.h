@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks that are threads of one process need of each other: the identity of the process, and memory to
-// share.
+// Support for ranks that are threads of one process: the identity of the process, and memory to share.
 #pragma once
 
 #include <cstdint>

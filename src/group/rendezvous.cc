@@ -87,7 +87,7 @@ class Joiner {
   }
 
  private:
-  /// For clean-up on the error path: its own failure must not replace the original one.
+  /// Runs clean-up on the error path, whose own failure must not replace the original one.
   template <class F>
   static void quietly(F&& last_words) noexcept {
     try {
@@ -160,8 +160,8 @@ class Joiner {
     }
   }
 
-  /// What rank r announces, waiting for it for at most `wait`. An unreadable value counts as nothing while it
-  /// may still be replaced.
+  /// The announcement of rank r, for which this waits at most `wait`. An unreadable value counts as nothing
+  /// while it may still be replaced.
   std::optional<Announce> read_announcement(int r, Duration wait, std::optional<Deadline>& grace) {
     const Deadline end = Deadline::after(std::min(wait, lead_time().left()));
     Backoff backoff;

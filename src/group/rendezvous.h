@@ -50,7 +50,7 @@ struct Rendezvous {
   bool checks_calls = false;              ///< ONEHOP_CHECK of ranks on GPUs; the same on all ranks
 };
 
-/// What a rank finds out about its device before the rendezvous.
+/// The properties of its device that a rank determines before the rendezvous.
 struct Prepared {
   std::string device;  ///< its identity, see Hello
   ShareWays share_ways{};

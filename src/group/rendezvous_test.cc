@@ -139,7 +139,7 @@ struct Joining {
   };
 };
 
-/// What happens to each of the ranks that join.
+/// The outcome for each of the ranks that join.
 std::vector<Attempt> join(Store& store, int size, const Joining& how = {}) {
   std::vector<Attempt> attempts(static_cast<std::size_t>(size));
   run_threads(size, [&](Rank rank) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: ranks that fit together, and the outcomes of peer checks between their GPUs.
+// Sample data for tests: ranks that fit together, and the outcomes of peer checks between their GPUs.
 #pragma once
 
 #include <fmt/core.h>

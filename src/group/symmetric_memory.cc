@@ -20,7 +20,7 @@ std::vector<std::uint32_t*> words_of(const MappedBlocks& blocks, MappedBlocks& o
   return words;
 }
 
-/// What a rank tells the others about memory that it registers.
+/// The message by which a rank describes memory that it registers.
 struct RegistrationNotice {
   Status status;
   std::uint64_t bytes = 0;

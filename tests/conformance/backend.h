@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the conformance suite needs from a backend. The suite is written once; a backend supplies ranks and
-// memory. host_backend.cc and cuda_backend.cc have one program each: conformance_test and cuda_test.
+// The interface between the conformance suite and a backend. The suite is written once; a backend supplies
+// ranks and memory. host_backend.cc and cuda_backend.cc have one program each: conformance_test and
+// cuda_test.
 #pragma once
 
 #include <cstddef>

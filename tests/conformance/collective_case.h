@@ -71,7 +71,7 @@ struct CollectiveCase {
 /// A rank's memory, used for one case after another.
 class Workspace {
  public:
-  /// Collective. For cases of up to `max_bytes`.
+  /// Collective. The memory suffices for cases of up to `max_bytes`.
   Workspace(const Backend& backend, Group& group, std::size_t max_bytes);
   ~Workspace();
   Workspace(const Workspace&) = delete;

@@ -50,7 +50,7 @@ class Streams {
 
   /// Elements start .. start + count - 1 of a rank's stream.
   void input(int rank, std::size_t start, std::size_t count, std::byte* to) const;
-  /// The same section, reduced.
+  /// The reduction of the same section.
   void expected(const Reduction& how, std::size_t start, std::size_t count, std::byte* to) const;
 
  private:

@@ -34,7 +34,7 @@ struct Call {
   bool symmetric = false;
   double factor = 1;
   std::optional<Duration> timeout{};
-  // For all_to_all_v.
+  // Used by all_to_all_v only.
   std::vector<std::size_t> sent;
   std::vector<std::size_t> sent_at;
   std::vector<std::size_t> received;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The contract of send, recv and their groups (collectives.h, group_call.h). The bytes that were sent arrive
-// in the right buffer and in order, and nothing else is written, in whatever order the ranks make their
-// calls.
+// in the right buffer and in order, and nothing else is written. The ranks may make their calls in any order.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

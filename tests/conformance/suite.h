@@ -113,7 +113,7 @@ struct Parameter {
   const Backend* backend;
   int ranks;
 };
-/// For GoogleTest, which would otherwise print the bytes.
+/// Called by GoogleTest, which would otherwise print the bytes.
 inline void PrintTo(const Parameter& parameter, std::ostream* out) {
   *out << parameter.backend->name << parameter.ranks;
 }
@@ -159,10 +159,11 @@ inline std::vector<Parameter> parameters(std::vector<int> Backend::*sizes, int f
   }
   return all;
 }
-/// For tests that need ranks that differ.
+/// The number of ranks of tests that need ranks that differ.
 inline constexpr int kSeveral = 2;
 
-/// For tests that need several GPUs. Empty in programs without them, so that no tests are always skipped.
+/// The parameters of tests that need several GPUs. Empty in programs without them, so that no tests are
+/// always skipped.
 inline std::vector<Parameter> gpu_parameters() {
   std::vector<Parameter> all = parameters(&Backend::sizes, kSeveral);
   std::erase_if(all, [](const Parameter& each) { return !each.backend->on_gpus; });

@@ -69,7 +69,7 @@ class Round {
     for (Rank r{plan_.ranks}; r.value < world_->size(); ++r.value) judge_regroup(r);
     return std::move(wrong_);
   }
-  /// What every rank observed, one line each.
+  /// The observations of every rank, one line each.
   [[nodiscard]] std::string story() const;
   /// Times from the strike to the Error, for each rank that observed a death.
   [[nodiscard]] const std::vector<double>& detections() const { return detections_; }

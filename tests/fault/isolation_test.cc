@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Isolation of ranks and users. Ranks in containers of their own (PID, network and mount namespaces) form a
-// group when they share a directory, and fail at once and clearly when they do not. Processes of another user
-// see nothing and connect to nothing. If they get hold of a socket, they are turned away, with an error that
+// group when they share a directory. Otherwise they fail at once and clearly. Processes of another user see
+// nothing and connect to nothing. If they get hold of a socket, they are turned away, with an error that
 // names them.
 #include <fcntl.h>
 #include <fmt/core.h>

@@ -149,7 +149,7 @@ bool still_painted(const SymmetricBuffer& buffer) {
                      [](std::byte b) { return b == kPattern; });
 }
 
-/// What each process of a cell does.
+/// The body of each process of a cell.
 void live(World& world, Rank rank, const Cell& cell, const std::string& store_path) {
   Card& card = world.card(rank);
   const bool newcomer = rank.value >= cell.ranks;

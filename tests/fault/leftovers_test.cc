@@ -85,7 +85,7 @@ TEST(Leftovers, NothingIsLeftWhenEveryRankIsKilledAtAnyPhase) {
     EXPECT_LE(directories, kRanks) << "at most one private directory per killed rank";
     most_left = std::max(most_left, static_cast<std::size_t>(directories));
 
-    // The same job again, over the keys that the crash left in the store.
+    // Run the same job again, over the keys that the crash left in the store.
     const std::int64_t start = now_ns();
     World again(kRanks, [&](World& self, Rank rank) {
       self.card(rank).attempts[0].run([&] { join_and_work(store.path(), rank, kRanks, 4096); });
@@ -112,7 +112,7 @@ TEST(Leftovers, NothingIsLeftWhenEveryRankIsKilledAtAnyPhase) {
   ASSERT_EQ(::unsetenv("ONEHOP_RUNTIME_DIR"), 0);
 }
 
-// What a crash leaves behind when every rank is at the same point.
+// The keys that a crash leaves behind when every rank is at the same point.
 TEST(Leftovers, JoiningSucceedsOverTheKeysOfARunThatDiedAtEachStepOfJoining) {
   const TempDir store;
   std::vector<double> joins;

@@ -96,7 +96,7 @@ TEST(Transfers, WhatARankSentBeforeItLeftIsReceived) {
 }
 
 TEST(Transfers, TwoRanksThatBothSendFirstOutsideAGroupCallTimeOut) {
-  // Not a feature: this is how the mistake shows.
+  // This is not a feature: the mistake shows as a timeout.
   const TempDir dir;
   World world(2, [&](World& self, Rank rank) {
     Group group = join(dir, rank, 2);

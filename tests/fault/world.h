@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Worlds of real processes in which one fault strikes at one named point. Every process reports on a card in
-// memory that it shares with the test, so that the last words of a killed or stopped process are not lost.
+// memory that it shares with the test. So the last words of a killed or stopped process are not lost.
 //
 // Faults are armed with ONEHOP_FAULT (os/fault_point.h) only in the process that they are to strike. Nothing
 // here sleeps to get the timing right: processes wait for each other's events, and faults strike at named
@@ -82,8 +82,8 @@ class World {
   [[nodiscard]] bool finish(Duration limit);
   /// How the process ended: its exit code, or minus the signal that killed it.
   [[nodiscard]] int exit_of(Rank r) const { return exits_[static_cast<std::size_t>(r.value)]; }
-  /// How late the machine was in waking this process while it waited in `finish`, or in scheduling a rank
-  /// during its last call (of the first attempt). Deadline assertions allow for it.
+  /// How late the machine was: in waking this process while it waited in `finish`, or in scheduling a rank
+  /// during the last call of its first attempt. Deadline assertions allow for it.
   [[nodiscard]] double lateness_ms() const;
 
   /// Events are counters that all processes of the world see.

@@ -22,9 +22,9 @@ struct ExchangeParams {
   std::uint32_t* gave_up = nullptr;      ///< counts threads that gave up
 };
 
-/// pass_tiles: block b of every rank writes a tile of `bytes` bytes into its own part, puts it into its right
-/// neighbour's, and checks the tile that its left neighbour put; `rounds` times. Uses channels 2 b and 2 b +
-/// 1.
+/// pass_tiles: block b of every rank writes a tile of `bytes` bytes into its own part and puts it into its
+/// right neighbour's. It then checks the tile that its left neighbour put; all this `rounds` times. Uses
+/// channels 2 b and 2 b + 1.
 struct TileParams {
   DeviceView view;
   std::uint32_t bytes = 0;

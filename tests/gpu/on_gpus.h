@@ -60,7 +60,7 @@ struct GpuRanks {
   int n = 2;
   bool forked = false;
 };
-/// For GoogleTest, which would otherwise print the bytes.
+/// Called by GoogleTest, which would otherwise print the bytes.
 inline void PrintTo(const GpuRanks& ranks, std::ostream* out) {
   *out << (ranks.forked ? "Processes" : "Threads") << ranks.n;
 }

@@ -26,7 +26,7 @@ std::size_t offset_of(const Group& group) {
   return 256 * (static_cast<std::size_t>(group.rank().value) + 1);
 }
 
-/// What the user of registered memory must do: no rank frees it while another has it mapped.
+/// Follows the rule for registered memory: no rank frees it while another has it mapped.
 void let_go(Group& group, SymmetricBuffer& buffer) {
   buffer = {};
   group.barrier();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the stress program computes: inputs derived from a hash, and their exact reductions. For the host and,
-// as constexpr functions, for kernels.
+// The arithmetic of the stress program: inputs derived from a hash, and their exact reductions. The functions
+// are constexpr, so that kernels can call them too.
 #pragma once
 
 #include <bit>
@@ -67,7 +67,7 @@ inline constexpr int kMaxStressChain = 8;
 constexpr bool reduces(StressKind kind) {
   return kind == StressKind::all_reduce || kind == StressKind::reduce_scatter || kind == StressKind::reduce;
 }
-/// Whether the input, the output or both have a block for every rank, so that `count` is that of a block.
+/// True if the input, the output or both have a block for every rank, so that `count` is that of a block.
 constexpr bool has_blocks(StressKind kind) {
   return kind != StressKind::all_reduce && kind != StressKind::broadcast && kind != StressKind::reduce &&
          kind != StressKind::send_recv;
@@ -144,7 +144,8 @@ constexpr std::int64_t combined(DType type, ReduceOp op, std::int64_t a, std::in
   }
 }
 
-/// The factor of a premultiplied sum of the chain. For floats a power of two, which keeps the sum exact.
+/// The factor of a premultiplied sum of the chain. It is a power of two for floats, which keeps the sum
+/// exact.
 constexpr double stress_factor(const StressOp& op) {
   const bool odd = op.key % 2 != 0;
   if (is_float(op.type)) return odd ? 0.5 : 2;
@@ -177,8 +178,8 @@ constexpr std::uint64_t stress_bits(std::uint32_t key, std::uint32_t round, int 
   return x ^ x >> 31;
 }
 
-/// How many elements rank `from` sends to rank `to` in an all_to_all_v: often none, at most `count`. The same
-/// in all rounds.
+/// How many elements rank `from` sends to rank `to` in an all_to_all_v: often none, at most `count`. It does
+/// not depend on the round.
 constexpr std::uint32_t count_between(const StressOp& op, int from, int to) {
   const std::uint64_t bits = stress_bits(op.key, ~0u, from, static_cast<std::uint32_t>(to));
   return bits % 4 == 0 ? 0 : static_cast<std::uint32_t>((bits >> 2) % (std::uint64_t{op.count} + 1));

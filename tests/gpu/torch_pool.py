@@ -118,7 +118,7 @@ def run_rank(options):
         with torch.cuda.use_mem_pool(tensors_pool):
             tensor = torch.empty(count, device="cuda")
         offset = offset_of(tensor)
-        # The same on all ranks: compares the largest and the negative of the smallest.
+        # Ranks compare the largest and the negative of the smallest offset, which must be the same on all.
         ends = torch.tensor([offset, -offset], device="cuda")
         all_reduce(ends, DTYPE_I64, OP_MAX)
         require(ends.tolist() == [offset, -offset], f"tensor {step} is at {offset} here, and elsewhere on other ranks")

@@ -18,7 +18,7 @@ namespace onehop::testing {
 /// Why `n` ranks cannot have a GPU each here, or an empty string. Does not initialise CUDA in this process:
 /// it counts device files, and a forked child asks the driver, once.
 [[nodiscard]] std::string gpus_unavailable(int n);
-/// Like gpus_unavailable, for forked ranks. A process that has used CUDA cannot fork such ranks any more, so
+/// Like gpus_unavailable, for forked ranks. A process that has used CUDA cannot fork such ranks any more. So
 /// tests with ranks as threads and tests that fork must not share a process. ctest runs each test in its own.
 [[nodiscard]] std::string forked_gpus_unavailable(int n);
 
@@ -72,7 +72,7 @@ class Gpu {
 
   /// Waits for the stream; throws when that takes longer than any test's work.
   void wait() const;
-  /// Whether everything on the stream has ended.
+  /// True if everything on the stream has ended.
   [[nodiscard]] bool idle() const;
   /// Does what cudaDeviceSynchronize does. Call only when no kernel can spin.
   void synchronize_device() const;

@@ -42,7 +42,7 @@ class ChaosBackend {
 
   virtual void fill_words(std::byte* at, std::uint32_t word, std::size_t count) = 0;
   [[nodiscard]] virtual std::uint32_t read_word(const std::byte* at) const = 0;
-  /// Whether the device still works after a failure.
+  /// True if the device still works after a failure.
   [[nodiscard]] virtual bool usable() = 0;
 };
 

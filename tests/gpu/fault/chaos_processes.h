@@ -22,7 +22,7 @@ namespace onehop::fault {
 /// this process.
 class ChaosProcesses {
  public:
-  /// What a process runs in seat `seat`, until it ends.
+  /// The body of the process in seat `seat`.
   using Body = std::function<void(ChaosBoard&, ChaosSlot&, std::size_t seat)>;
 
   ChaosProcesses(std::size_t seats, Body body);

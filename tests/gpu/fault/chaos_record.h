@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the chaos program has observed, for its final report.
+// The observations of the chaos program, for its final report.
 #pragma once
 
 #include <cstdint>

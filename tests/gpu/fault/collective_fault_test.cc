@@ -36,7 +36,7 @@ enum Event { kInTraffic, kRoundEnded };
 
 // Promises A and B on GPUs.
 constexpr double kMostLateMs = 50;
-// For synchronize(), whose own deadline passes while the device still waits.
+// The limit for synchronize(), whose own deadline passes while the device still waits.
 constexpr double kMostLateOfHostMs = 100;
 constexpr double kMostDetectionMs = 250;
 
@@ -119,7 +119,7 @@ StressBatch calls_of(const Row& row, int n, Rank victim) {
   return ops;
 }
 
-/// What a process keeps from group to group.
+/// The state that a process keeps from group to group.
 struct Seat {
   Gpu gpu;
   std::byte* arena;
@@ -153,7 +153,7 @@ struct Seat {
   }
 };
 
-/// For a rank that got all that it waited for: throws if the group's check() throws within a few seconds.
+/// Used by a rank that got all that it waited for: throws if the group's check() throws within a few seconds.
 void check_until_it_fails(const Group& group) {
   for (const std::int64_t start = now_ns(); now_ns() - start < 5'000'000'000;) {
     group.check();

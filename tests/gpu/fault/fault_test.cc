@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The promises of docs/reliability.md on GPUs, where ranks wait in kernels. A rank is killed, leaves, stops
 // or never arrives while its peers' kernels spin; a group is aborted; calls do not match. Each time the
-// survivors get an error in time that names the rank, their contexts stay usable, and they form a new group
+// survivors get an error in time that names the rank. Their contexts stay usable, and they form a new group
 // in the same processes.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ constexpr double kMostDetectionMs = 250;
 
 constexpr std::size_t kWords = 50'000;
 
-/// What ranks wait in: every protocol of all_reduce, signals, or a sequence of calls.
+/// Each kind of wait: in every protocol of all_reduce, for signals, or in a sequence of calls.
 enum class Wait { packets, chunks, lamport_one_shot, lamport_two_shot, copies, barrier, signal, traffic };
 constexpr Wait kWaits[] = {
     Wait::packets, Wait::chunks, Wait::lamport_one_shot, Wait::lamport_two_shot, Wait::copies,

@@ -38,14 +38,14 @@ constexpr const char* kUsage =
   --operations N   eager operations (default: 10000000)
   --replays N      replays of random graphs, between eager operations (default: 100000)
   --seconds N      at most this long for each of the two (default: 240)
-  --seed N         same seed, same operations (default: 1)
+  --seed N         equal seeds give equal operations (default: 1)
   --ranks N        processes, one per GPU (default: all GPUs that reach each other)
-  --collectives L  only those of this list: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all,
-                   all_to_all_v, gather, scatter, send_recv, separated by commas (default: all)
-  --scratch-kib N  what a rank can stage; less of it makes large calls take several launches (default: the library's)
+  --collectives L  a comma-separated list of all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all,
+                   all_to_all_v, gather, scatter, send_recv (default: all)
+  --scratch-kib N  staging memory per rank; with less, large calls take several launches (default: the library's)
 
-Exit code 0: all right, or skipped where there are not 2 GPUs. 1: a wrong result or an error, with what it takes
-to run it again.
+Exit code 0: all results were right, or skipped because there are fewer than 2 GPUs. 1: a wrong result or an error,
+with the options that reproduce it.
 )";
 
 struct Options {
@@ -171,7 +171,8 @@ class Stress {
     if (found.wrong != 0) {
       throw std::runtime_error(fmt::format(
           "wrong result on rank {} of {}: batch {}, operation {} in it ({}; from {} to {}), "
-          "element {}: {:#x} instead of {:#x}; {} elements are wrong so far, {} operations were made. Again: "
+          "element {}: {:#x} instead of {:#x}; {} elements are wrong so far, {} operations were made. "
+          "Reproduce with "
           "--seed {} --ranks {} --operations {} --replays {}{}{}",
           group_.rank().value, group_.size(), found.at_round, found.index, describe(found.op),
           describe_offset(found.op.in), describe_offset(found.op.out), found.element, found.got, found.wanted,

@@ -41,13 +41,16 @@ constexpr const char* kUsage =
     R"(cuda_chaos: ranks that are killed, stopped or crash at random times on GPUs
 
   --rounds N   (default: 100)
-  --host       ranks on the host instead, to try the program itself
+  --host       runs the ranks on the host, to try the program itself
 
-ONEHOP_CHAOS_ROUNDS (goes before --rounds), ONEHOP_CHAOS_SEED (1), ONEHOP_CHAOS_SECONDS (300: then it ends, whatever
-hangs), ONEHOP_CHAOS_RANKS (2..8; default: all GPUs that reach each other). With ONEHOP_TEST_GPUS ranks share so
-many GPUs. Same seed, same rounds; where the ranks are when they are struck differs.
+ONEHOP_CHAOS_ROUNDS   number of rounds, overrides --rounds
+ONEHOP_CHAOS_SEED     default 1; equal seeds give equal rounds, except for where the ranks are when they are struck
+ONEHOP_CHAOS_SECONDS  default 300; then the program ends, even if something hangs
+ONEHOP_CHAOS_RANKS    2 to 8; default: all GPUs that reach each other
+ONEHOP_TEST_GPUS      makes the ranks share this many GPUs
 
-Exit code 0: no promise was broken, or skipped where there are not 2 GPUs. 1: one was. 3: out of time.
+Exit code 0: no promise was broken, or skipped because there are fewer than 2 GPUs. 1: a promise was broken.
+3: out of time.
 )";
 
 // The promised limits, to which the machine's own delays are added.
@@ -280,8 +283,8 @@ class Chaos {
     }
     if (!is_done(*member.slot) || !report.context_usable) {
       ++record_.contexts_lost;
-      record_.report(fmt::format(
-          "{}: {}", who, is_done(*member.slot) ? "lost its context" : "does not get out of its group"));
+      record_.report(fmt::format("{}: {}", who,
+                                 is_done(*member.slot) ? "lost its context" : "does not leave its group"));
       processes_.replace(member.seat);
     }
   }

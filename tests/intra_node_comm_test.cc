@@ -307,7 +307,7 @@ void expect_accepted(const Topology& topology, const std::vector<int>& devices,
 }
 
 TEST_F(IntraNode, WhatIsFullyConnectedOrForcedGoesOnToTheGpus) {
-  if (Topology::probe().device_count() > 0) GTEST_SKIP() << "tests/gpu has the same on real GPUs";
+  if (Topology::probe().device_count() > 0) GTEST_SKIP() << "tests/gpu tests this on real GPUs";
   expect_accepted(shipped("h200x4"), {0, 1, 2, 3});
   {
     const ScopedVariable forced("TEST_INTRA_NODE_COMM", "1");

@@ -154,7 +154,7 @@ TEST(Sharing, HandlesOfBytesAndHandlesWithDescriptorsBothReachEveryProcess) {
       const int before = testing::footprint().descriptors;
       const MappedBlocks blocks =
           group.state().exchange_blocks(backend, 4096, 0, Deadline::after(seconds{20}), "test");
-      EXPECT_EQ(testing::footprint().descriptors, before) << "what travelled is closed";
+      EXPECT_EQ(testing::footprint().descriptors, before) << "the descriptor that was sent is closed";
       const int rank = group.rank().value;
       ASSERT_EQ(blocks.size(), 3U);
       for (const auto& block : blocks) block->data()[rank] = static_cast<std::byte>(rank + 1);

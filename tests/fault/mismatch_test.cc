@@ -214,7 +214,8 @@ TEST(Mismatch, EveryRankRejectsEveryDifferenceAndTheGroupWorksOn) {
     }
   }
   fmt::print(
-      "promise E, {} mismatched calls: {} ranks threw, none succeeded, none wrote, all groups worked on\n",
+      "promise E, {} mismatched calls: {} ranks threw, none succeeded, none wrote, all groups stayed "
+      "usable\n",
       static_cast<std::size_t>(checked / kRanks), checked);
 }
 

@@ -83,7 +83,7 @@ TEST_F(CudaMemory, OfAnotherSizeOrKindIsRefused) {
   ::close(pipe[1]);
   EXPECT_THAT(message_of([&] { (void)backend->import({.descriptor = os::UniqueFd(pipe[0])}, 1); }),
               HasSubstr("is it a descriptor of device memory?"));
-  EXPECT_TRUE(all(read(backend->create(1).block->data(), 1), 0)) << "the device is as well as before";
+  EXPECT_TRUE(all(read(backend->create(1).block->data(), 1), 0)) << "the device stays usable";
 }
 
 TEST_F(CudaMemory, OfOneProcessIsAdoptedByAnotherDevice) {

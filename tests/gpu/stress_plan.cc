@@ -245,10 +245,10 @@ std::string describe(const StressOp& op) {
   }
   if (begins_at_root(op.kind)) text += fmt::format(" from rank {}", op.root);
   if (ends_at_root(op.kind)) text += fmt::format(" to rank {}", op.root);
-  if (op.kind == StressKind::send_recv) text += fmt::format(" to the rank {} further", op.root);
+  if (op.kind == StressKind::send_recv) text += fmt::format(" to the {}-th next rank", op.root);
   if (op.depth > 1)
     text += fmt::format(", call {} of a chain from {} of {}", op.depth, to_string(op.first), op.first_count);
-  if (op.together) text += ", in one GroupCall with the one before";
+  if (op.together) text += ", in one GroupCall with the previous call";
   return fmt::format(
       "{}, {}, {}", text, op.in_place ? "in place" : "out of place",
       op.algorithm == 0 ? "default algorithm" : to_string(static_cast<Algorithm>(op.algorithm)));

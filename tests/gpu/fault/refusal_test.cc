@@ -198,7 +198,7 @@ TEST_P(CudaRefusals, OfAllRanksForOneReasonLeaveTheGroupAsItWas) {
   });
   ASSERT_TRUE(world.finish(seconds{55})) << "a process hung";
   for (Rank r{0}; r.value < n(); ++r.value) {
-    EXPECT_EQ(world.exit_of(r), 0) << "rank " << r.value << ": the group did not work on";
+    EXPECT_EQ(world.exit_of(r), 0) << "rank " << r.value << ": the group did not stay usable";
     for (std::size_t i = 0; i < all.size(); ++i) {
       const Attempt& attempt = world.card(r).attempts[i];
       EXPECT_EQ(attempt.state.load(), Attempt::failed) << all[i].what << ": " << attempt.text();

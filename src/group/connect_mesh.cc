@@ -68,7 +68,7 @@ class Lobby {
     try {
       return os::accept_unix(plan_.listener, no_wait());
     } catch (const Error& error) {
-      // Out of descriptors: drop a silent connection, which frees one.
+      // Out of descriptors: drop the silent connections, which frees some.
       if (error.code() != ErrorCode::out_of_resources || silent_.empty()) throw;
       silent_.clear();
       return os::accept_unix(plan_.listener, no_wait());

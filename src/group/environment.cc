@@ -22,7 +22,8 @@ namespace {
 
 constexpr std::size_t kMaxSecretBytes = 4096;
 
-/// One launcher's variables. If `local_size` is null, `nodes` must be 1; otherwise the locality is unknown.
+/// One launcher's variables. With `local_size`, all ranks must be local; with `nodes`, its value must be 1.
+/// With neither, nothing is known about the number of machines.
 struct Names {
   Launcher launcher;
   const char* rank;

@@ -66,7 +66,7 @@ TEST(Sharing, OfHostRanksIsByDescriptorsAndSaysSo) {
   }
 }
 
-TEST(Sharing, ByAnotherKindOfHandleIsRefusedByHostRanksOnAllRanks) {
+TEST(Sharing, InAnotherWayIsRefusedByHostRanksOnAllRanks) {
   for (const char* kind : {"fabric", "ipc"}) {
     for (const std::string& text : refusals_with("ONEHOP_SHARE", kind, ErrorCode::unsupported)) {
       EXPECT_EQ(text,
@@ -77,7 +77,7 @@ TEST(Sharing, ByAnotherKindOfHandleIsRefusedByHostRanksOnAllRanks) {
   }
 }
 
-TEST(Sharing, ByAnUnknownKindNamesTheLegalOnesOnAllRanks) {
+TEST(Sharing, ByAnUnknownWayNamesTheLegalOnesOnAllRanks) {
   for (const std::string& text : refusals_with("ONEHOP_SHARE", "memfd", ErrorCode::invalid_argument)) {
     EXPECT_EQ(text, "rank 1: environment variable ONEHOP_SHARE='memfd' must be auto, fd, fabric or ipc");
   }

@@ -13,13 +13,13 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-ShareWays usable(std::initializer_list<ShareBy> kinds, std::string fabric = {}) {
+ShareWays supporting(std::initializer_list<ShareBy> kinds, std::string fabric = {}) {
   ShareWays all{.fabric = std::move(fabric)};
   for (const ShareBy kind : kinds) all.add(kind);
   return all;
 }
 
-const ShareWays kAll = usable({ShareBy::posix_fd, ShareBy::fabric, ShareBy::ipc}, "clique 1");
+const ShareWays kAll = supporting({ShareBy::posix_fd, ShareBy::fabric, ShareBy::ipc}, "clique 1");
 
 ShareChoice choice(const std::function<void(Hello&)>& change) {
   std::vector<Hello> hellos(3);
@@ -39,8 +39,8 @@ TEST(ChooseShare, TakesTheFirstWayThatWorksOnAllRanks) {
       if (hello.rank == 2) hello.share_ways = usable;
     };
   };
-  EXPECT_EQ(choice(rank_2_has(usable({ShareBy::posix_fd, ShareBy::ipc}))).share_by, ShareBy::posix_fd);
-  EXPECT_EQ(choice(rank_2_has(usable({ShareBy::ipc}))).share_by, ShareBy::ipc);
+  EXPECT_EQ(choice(rank_2_has(supporting({ShareBy::posix_fd, ShareBy::ipc}))).share_by, ShareBy::posix_fd);
+  EXPECT_EQ(choice(rank_2_has(supporting({ShareBy::ipc}))).share_by, ShareBy::ipc);
   const ShareChoice none = choice(rank_2_has({}));
   EXPECT_EQ(none.share_by, ShareBy::automatic);
   EXPECT_THAT(none.refusal, AllOf(HasSubstr("no way to share memory works on all ranks"),
@@ -68,7 +68,7 @@ TEST(ChooseShare, OneRanksWordIsForAllThatLeaveItOpen) {
   }
   const ShareChoice refused = choice([](Hello& hello) {
     if (hello.rank == 1) hello.share_by = ShareBy::fabric;
-    if (hello.rank == 2) hello.share_ways = usable({ShareBy::posix_fd});
+    if (hello.rank == 2) hello.share_ways = supporting({ShareBy::posix_fd});
   });
   EXPECT_THAT(refused.refusal, AllOf(HasSubstr("rank 1 asks for memory shared by 'fabric'"),
                                      HasSubstr("does not work on rank 2")));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rank contributes its rank + 1 a million times; every rank gets the sums.
+// Every rank contributes a million elements equal to its rank + 1; every rank gets the sums.
 #include <onehop/onehop.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks need not be processes: here four threads of one program meet in an in-process store, share memory and
-// reduce. The library maps that memory once; nothing is passed through sockets but small messages.
+// Ranks need not be processes. Here four threads of one program join through an in-process store, share
+// memory and reduce. The library maps that memory once; only small messages go through sockets.
 //
 //   ./threads_as_ranks
 #include <onehop/onehop.h>
@@ -15,7 +15,7 @@ namespace {
 constexpr int kRanks = 4;
 constexpr std::size_t kCount = 1 << 16;
 
-// Returns whether this rank saw what it should have seen.
+// Returns whether this rank saw the expected data.
 bool run_rank(const std::shared_ptr<onehop::Store>& store, int rank) {
   onehop::Group group = onehop::Group::join(store, {.rank = onehop::Rank{rank}, .size = kRanks});
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The classic ring over peer memory: every rank writes straight into its right neighbour's memory and signals
-// it. After size - 1 steps each rank holds every rank's block: an all-gather, with no copy but the stores
-// themselves.
+// The classic ring over peer memory: every rank writes directly into its right neighbour's memory and signals
+// it. After size - 1 steps each rank holds every rank's block: an all-gather without any copy but the stores.
 //
 //   onehop launch -n 4 -- ./ring_write
 #include <onehop/onehop.h>
@@ -27,7 +26,7 @@ int main() {
   const onehop::Rank right{(rank + 1) % size};
   const onehop::Rank left{(rank + size - 1) % size};
 
-  // The same number of bytes on every rank, mapped by every rank: size blocks each.
+  // Every rank allocates the same number of bytes, for `size` blocks, and maps every other rank's memory.
   const onehop::SymmetricBuffer buffer =
       group.allocate(static_cast<std::size_t>(size) * kBlock * sizeof(std::uint32_t));
   const auto block = [&](std::span<std::uint32_t> part, int owner) {
@@ -40,10 +39,10 @@ int main() {
   for (std::size_t i = 0; i < kBlock; ++i) own[i] = value(rank, i);
 
   for (int step = 0; step + 1 < size; ++step) {
-    const int owner = (rank + size - step) % size;  // whose block arrived last; at first the own one
+    const int owner = (rank + size - step) % size;  // of the block that arrived last; initially this rank
     const auto from = block(mine, owner);
     std::copy(from.begin(), from.end(), block(theirs, owner).begin());
-    buffer.put_signal(right);  // release: what was written above is there for whoever saw the signal
+    buffer.put_signal(right);  // release: publishes the writes above to the rank that waits for the signal
     buffer.wait_signal(
         left);  // acquire: the next block is here. Ends with an error if `left` dies or is late.
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors travel between ranks: memory, files, pipes, whatever the kernel names by a number.
-//   1. Rank 0 opens a file that has no name and broadcasts it; the others read what it wrote.
-//   2. Every rank makes a pipe and hands its write end to all; then every rank writes to everyone's pipe.
+// Passes file descriptors between ranks: of memory, files, pipes, or anything else that has one.
+//   1. Rank 0 creates an anonymous file and broadcasts it; the others read its contents.
+//   2. Every rank creates a pipe and passes its write end to all; then every rank writes to all pipes.
 //
 //   onehop launch -n 4 -- ./pass_descriptor
 #include <fcntl.h>
@@ -45,13 +45,13 @@ int main() {
 
   std::array<int, 2> pipe{};
   check(::pipe2(pipe.data(), O_CLOEXEC), "pipe2");
-  const std::vector<int> mailboxes = channel.all_gather_fds(pipe[1]);  // the own slot is the own descriptor
+  const std::vector<int> write_ends = channel.all_gather_fds(pipe[1]);  // the own slot is the own descriptor
   const char letter = static_cast<char>('a' + rank % 26);
-  for (const int mailbox : mailboxes) {
-    check(::write(mailbox, &letter, 1), "write");
-    ::close(mailbox);
+  for (const int write_end : write_ends) {
+    check(::write(write_end, &letter, 1), "write");
+    ::close(write_end);
   }
-  // The end of the pipe comes when every rank has written its letter and closed its copy.
+  // read() returns 0 once every rank has written its letter and closed its copy.
   int letters = 0;
   while (check(::read(pipe[0], bytes.data(), 1), "read") == 1) ++letters;
   ::close(pipe[0]);

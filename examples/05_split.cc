@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sub-groups: ranks stand in a grid of pairs. Each belongs to a row (its pair, as tensor parallelism would
-// have it) and to a column (one rank of every pair, as data parallelism would), and reduces in both.
+// Sub-groups: ranks form a grid of pairs. Each belongs to a row (its pair, as in tensor parallelism) and to a
+// column (one rank of every pair, as in data parallelism). It reduces in both.
 //
 //   onehop launch -n 4 -- ./split           any even number of ranks from 4
 #include <onehop/onehop.h>
@@ -28,12 +28,12 @@ int main() {
     return 2;
   }
 
-  // Ranks that name the same colour form a group. Sub-groups need no store: their sockets come through the
-  // world's.
+  // Ranks with the same colour form a group. Sub-groups need no store: they get their sockets through the
+  // parent's.
   onehop::Group row = world.split(rank / 2).value();
   onehop::Group column = world.split(rank % 2).value();
 
-  // Three groups are alive at once; calls of different groups do not disturb each other.
+  // Three groups exist at once; calls of different groups are independent of each other.
   const int in_row = sum_over(row, rank);
   const int in_column = sum_over(column, rank);
   const int in_world = sum_over(world, rank);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Your own store: any key-value store with these five operations can bring ranks together, such as the one
-// that a framework has already. Here it is a std::map. Joining leaves nothing behind in it.
+// that a framework already has. Here it is a std::map. Joining leaves no keys in it.
 #include <onehop/onehop.h>
 
 #include <array>
@@ -20,14 +20,14 @@ struct Map {
 
   auto locked(auto body) {
     const std::lock_guard lock(mutex);
-    changed.notify_all();  // those who wait look again once the lock is free
+    changed.notify_all();  // wakes waiting ranks, which look again once the lock is free
     return body();
   }
 };
 
 std::shared_ptr<onehop::Store> make_store(Map& map) {
   using Text = std::string_view;
-  using onehop::Duration;  // of a timeout: only get_for has to wait here
+  using onehop::Duration;  // the type of timeouts; here only get_for has to wait
   onehop::StoreCallbacks callbacks;
   callbacks.set = [&map](Text key, Text value, Duration) {
     map.locked([&] { return map.values[std::string(key)] = value; });
@@ -75,7 +75,7 @@ int main() {
       });
     }
   }
-  std::printf("3 ranks met in a std::map, summed to %d each and left %zu keys in it\n", sums[0],
+  std::printf("3 ranks joined through a std::map, summed to %d each and left %zu keys in it\n", sums[0],
               map.values.size());
   return sums == std::array{6, 6, 6} && map.values.empty() ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank dies without a word in the middle of a job. The others are told which one, leave the broken group,
-// form a new one among themselves and go on. No process is restarted.
+// A rank dies without notice in the middle of a job. The others learn which one, leave the broken group, form
+// a new group and go on. No process is restarted.
 //
 //   onehop launch -n 4 -- ./survive_dead_rank           any number of ranks from 3
 #include <onehop/onehop.h>
@@ -35,8 +35,8 @@ int main() {
   onehop::Rank lost;
   try {
     for (int call = 0;; ++call) {
-      // No destructor runs and no goodbye is sent: to the others this is what kill -9 looks like. The exit
-      // code is 0 so that the launcher does not end the whole job.
+      // No destructor runs and no goodbye is sent, so to the others this looks like kill -9. The exit code is
+      // 0 so that the launcher does not end the whole job.
       if (rank == size - 1 && call == 10) std::_Exit(0);
       if (!reduce(group)) return 1;
     }
@@ -48,7 +48,8 @@ int main() {
   if (lost.value != size - 1) return 1;
   group.leave();
 
-  // Every survivor was told the same rank, so all number themselves alike: those above the gap move down.
+  // Every survivor's error names the same rank, so all compute the same new numbers: those above the gap move
+  // down.
   onehop::JoinOptions options;
   options.rank = onehop::Rank{rank < lost.value ? rank : rank - 1};
   options.size = size - 1;

@@ -9,7 +9,7 @@
 
 enum { COUNT = 1 << 20 };
 
-/* Every call of the C API reports the same way: one macro is all the error handling there is. */
+/* Every call of the C API reports errors in the same manner, so one macro handles them all. */
 #define CHECK(call)                                                                            \
   do {                                                                                         \
     onehop_status_t status = (call);                                                           \
@@ -28,7 +28,7 @@ int main(void) {
   const int rank = onehop_group_rank(group);
   const int size = onehop_group_size(group);
 
-  /* Symmetric memory: the collective works in it without copying. Any other memory does too. */
+  /* Collectives use symmetric memory without copying. Any other memory works as well. */
   CHECK(onehop_group_allocate(group, COUNT * sizeof(float), &buffer));
   float* data = onehop_buffer_local(buffer);
   for (int i = 0; i < COUNT; ++i) data[i] = (float)(rank + 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The classic of peer access: one process, all GPUs. Enables access between all pairs and says how each pair
-// is joined; then a kernel on each device writes straight into the memory of the next one.
+// The classic example of peer access: one process, all GPUs. Enables access between all pairs and prints how
+// each pair is connected. Then a kernel on each device writes directly into the memory of the next one.
 //
 //   ./cuda_ring_p2p
 #include <onehop/onehop.h>
@@ -62,10 +62,10 @@ int main() {
     if (!onehop::PeerAccess::of_process().can_access(DeviceId{device}, DeviceId{next}))
       throw std::runtime_error("no ring without peer access between neighbours");
     check(cudaSetDevice(device), "cudaSetDevice");
-    fill<<<64, 256>>>(memory[next], device);  // with access a pointer is good on both devices
+    fill<<<64, 256>>>(memory[next], device);  // with peer access, the pointer is valid on both devices
     check(cudaGetLastError(), "launching fill");
   }
-  // A kernel's stores are in the peer's memory when the kernel has ended.
+  // A kernel's stores are in the peer's memory once the kernel has ended.
   std::size_t wrong = 0;
   std::vector<std::uint32_t> got(kCount);
   for (int device = 0; device < gpus; ++device) {

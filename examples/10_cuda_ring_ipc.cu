@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring between real processes, over ordinary memory of cudaMalloc: CUDA IPC handles travel through a
-// group on the host, and a kernel of each rank writes straight into its right neighbour's memory.
+// The ring between processes, over ordinary memory of cudaMalloc. CUDA IPC handles travel through a group on
+// the host, and a kernel of each rank writes directly into its right neighbour's memory.
 //
 //   onehop launch -n 4 -- ./cuda_ring_ipc
 #include <onehop/onehop.h>
@@ -13,7 +13,7 @@
 namespace {
 
 constexpr std::size_t kCount = 1 << 20;
-constexpr std::size_t kOffset = 1 << 10;  // elements: what is shared may start inside an allocation
+constexpr std::size_t kOffset = 1 << 10;  // elements: shared memory may start inside an allocation
 
 __host__ __device__ std::uint32_t value(int writer, std::size_t i) {
   return static_cast<std::uint32_t>(writer + 1) << 24 | static_cast<std::uint32_t>(i);
@@ -30,7 +30,7 @@ __global__ void fill(std::uint32_t* to, int writer) {
 int main() {
   using example::check;
   if (example::skipped()) return 0;
-  onehop::Group group = onehop::Group::from_env();  // on the host: it only carries the handles
+  onehop::Group group = onehop::Group::from_env();  // on the host: it only transfers the handles
   const int rank = group.rank().value;
   const int size = group.size();
   const onehop::DeviceId device{rank % example::gpus()};
@@ -48,9 +48,9 @@ int main() {
     const onehop::IpcHandle handle = onehop::IpcHandle::from_bytes(handles[(rank + 1) % size]);
     const onehop::IpcMapping right = onehop::IpcMapping::open(handle, device);
     fill<<<64, 256>>>(reinterpret_cast<std::uint32_t*>(right.data()), rank);
-    example::finish("fill");  // before the mapping goes, and before anybody is told
+    example::finish("fill");  // before the mapping is closed and the others continue
   }
-  group.barrier();  // every kernel has ended and every mapping is closed: what the left one wrote is here
+  group.barrier();  // all kernels have ended and all mappings are closed: the left neighbour's data is here
 
   std::vector<std::uint32_t> got(kCount);
   check(cudaMemcpy(got.data(), mine, kBytes, cudaMemcpyDeviceToHost), "cudaMemcpy");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same ring over memory that is made for sharing: file descriptors of device memory travel through the
-// group's channel, and no CUDA IPC is needed.
+// Repeats the ring over memory that is allocated for sharing. File descriptors of device memory travel
+// through the group's channel, and no CUDA IPC is needed.
 //
 //   onehop launch -n 4 -- ./cuda_ring_vmm
 #include <onehop/onehop.h>
@@ -30,7 +30,7 @@ __global__ void fill(std::uint32_t* to, int writer) {
 int main() {
   using example::check;
   if (example::skipped()) return 0;
-  onehop::Group group = onehop::Group::from_env();  // on the host: it only carries the descriptors
+  onehop::Group group = onehop::Group::from_env();  // on the host: it only transfers the descriptors
   const int rank = group.rank().value;
   const int size = group.size();
   const onehop::DeviceId device{rank % example::gpus()};
@@ -39,15 +39,16 @@ int main() {
   constexpr std::size_t kBytes = kCount * sizeof(std::uint32_t);
   const onehop::DeviceMemory mine = onehop::DeviceMemory::create(device, kBytes);  // zeroed
 
-  // The own slot is the own descriptor, all others are new; each lives as long as somebody has it open.
+  // The own slot is the own descriptor, all others are new. The memory lives as long as any process has it
+  // open.
   const std::vector<int> descriptors = group.channel().all_gather_fds(mine.export_fd());
   const onehop::DeviceMemory right =
       onehop::DeviceMemory::import_fd(descriptors[(rank + 1) % size], kBytes, device);
-  for (const int descriptor : descriptors) ::close(descriptor);  // a mapping needs none
+  for (const int descriptor : descriptors) ::close(descriptor);  // mappings do not need descriptors
 
   fill<<<64, 256>>>(reinterpret_cast<std::uint32_t*>(right.data()), rank);
   example::finish("fill");
-  group.barrier();  // every kernel has ended: what the left neighbour wrote is here
+  group.barrier();  // all kernels have ended: the left neighbour's data is here
 
   std::vector<std::uint32_t> got(kCount);
   check(cudaMemcpy(got.data(), mine.data(), kBytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
@@ -59,5 +60,5 @@ int main() {
       "wrong\n",
       rank, device.value, left, kBytes >> 20, wrong);
   return wrong == 0 ? 0 : 1;
-  // No second barrier: physical memory lives until the last process lets go of it.
+  // No second barrier: physical memory lives until the last process releases it.
 }

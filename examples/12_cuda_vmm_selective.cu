@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for a chosen peer only. cudaDeviceEnablePeerAccess opens everything a device has; DeviceMemory is
-// reachable from the devices it was granted to, and from no other.
+// Memory for a chosen peer only. cudaDeviceEnablePeerAccess gives access to everything a device has.
+// DeviceMemory is accessible only from the devices that it was granted to.
 //
 //   ./cuda_vmm_selective
 #include <onehop/onehop.h>
@@ -25,8 +25,8 @@ __global__ void add_up(const std::uint32_t* from, unsigned long long* sum) {
   atomicAdd(sum, mine);
 }
 
-// A kernel on a device that may not would end with a fault that takes the process's work on that device with
-// it. So the driver is asked instead.
+// A kernel without access would fault, and lose all of the process's work on that device. So this asks the
+// driver instead.
 bool as_expected(const onehop::DeviceMemory& memory, const char* when, int chosen) {
   bool right = true;
   for (int device = 0; device < example::gpus(); ++device) {
@@ -47,7 +47,7 @@ int main() {
   check(cudaSetDevice(0), "cudaSetDevice");
   const onehop::DeviceMemory memory =
       onehop::DeviceMemory::create(onehop::DeviceId{0}, kCount * sizeof(std::uint32_t));
-  auto* const data = reinterpret_cast<std::uint32_t*>(memory.data());  // one address on every device
+  auto* const data = reinterpret_cast<std::uint32_t*>(memory.data());  // the same address on every device
   fill<<<64, 256>>>(data);
   example::finish("fill");
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Your own kernel over symmetric memory: it pushes a tile into its right neighbour's memory, hears that the
-// left neighbour's tile is there, works on it, and adds up what all ranks have, without leaving the GPU.
+// Your own kernel over symmetric memory. It pushes a tile into its right neighbour's memory, waits for the
+// left neighbour's tile and processes it. Then it adds up the results of all ranks, without leaving the GPU.
 //
 //   onehop launch -n 2 -- ./cuda_custom_kernel
 #include <onehop/onehop.h>
@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr int kBlocks = 8;  // each has a channel of its own, and all run at the same time: they wait
+constexpr int kBlocks = 8;  // each has its own channel; all must be resident at once, since they wait
 constexpr std::uint32_t kTile = 1 << 16;  // words per block
 
 __host__ __device__ std::uint32_t value(int rank, int round, std::uint32_t i) {
@@ -28,13 +28,13 @@ __global__ void push_and_add(onehop::DeviceView view, int round, std::uint32_t* 
   const int left = (view.rank + view.size - 1) % view.size;
 
   for (std::uint32_t i = begin; i < end; i += blockDim.x) words_of(right)[i] = value(view.rank, round, i);
-  __syncthreads();  // the whole block has written before one of its threads says so
+  __syncthreads();  // the whole block has written before one thread signals
   bool came = true;
   if (threadIdx.x == 0) {
     onehop::device::put_signal(view, right, channel);
     came = onehop::device::wait_signal(view, left, channel);
   }
-  if (__syncthreads_and(came ? 1 : 0) == 0) return;  // the host hears why
+  if (__syncthreads_and(came ? 1 : 0) == 0) return;  // the host gets the reason
 
   for (std::uint32_t i = begin; i < end; i += blockDim.x) words_of(view.rank)[i] *= 3;
   if (!onehop::device::barrier(view, channel)) return;
@@ -43,7 +43,7 @@ __global__ void push_and_add(onehop::DeviceView view, int round, std::uint32_t* 
     for (int r = 0; r < view.size; ++r) sum += words_of(r)[i];
     out[i] = sum;
   }
-  (void)onehop::device::barrier(view, channel);  // the next launch writes where somebody may still read
+  (void)onehop::device::barrier(view, channel);  // the next launch writes where peers may still read
 }
 
 }  // namespace

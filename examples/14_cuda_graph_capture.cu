@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce in a CUDA graph: captured once, replayed a thousand times with other calls in between. Every
-// element of every result is checked, by kernels that are part of the graph.
+// All-reduce in a CUDA graph: captured once, replayed a thousand times, with other calls in between. Kernels
+// in the graph check every element of every result.
 //
 //   onehop launch -n 2 -- ./cuda_graph_capture
 #include "cuda_example.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr unsigned kMost = 1 << 18;
 
-// A replay repeats a graph as it is: what changes from step to step lies in memory.
+// A replay repeats a graph unchanged: values that change from step to step are in memory.
 enum Counter { kStep, kWrong, kCounters };
 
 __host__ __device__ std::uint32_t value(int rank, std::uint32_t step, unsigned i) {

@@ -12,7 +12,7 @@ namespace {
 constexpr unsigned kCount = 1'000'003;
 constexpr int kRounds = 50;
 
-// Small whole numbers: their sums are exact.
+// Small integers, whose sums are exact.
 __device__ float value(int rank, int round, unsigned i) {
   return static_cast<float>((i + static_cast<unsigned>(round)) % 1000) * static_cast<float>(rank + 1);
 }
@@ -35,15 +35,16 @@ unsigned long long run_rank(onehop::Group& group) {
   using example::check;
   const int rank = group.rank().value;
   const int size = group.size();
-  check(cudaSetDevice(group.device().value), "cudaSetDevice");  // of this thread
+  check(cudaSetDevice(group.device().value), "cudaSetDevice");  // for this thread
   auto* const data = example::allocate<float>(kCount);
   auto* const wrong = example::allocate<unsigned long long>(1);
   fill<<<64, 256>>>(data, rank, 0);
   look<<<64, 256>>>(data, size, 0, wrong);
   check(cudaMemset(wrong, 0, sizeof *wrong), "cudaMemset");
   example::finish("setting up");
-  // What allocates, frees or loads kernels may wait for all kernels of the process, and an all-reduce's wait
-  // for the other ranks: such things come before the ranks meet, or after.
+  // Allocating, freeing and loading kernels may wait for all kernels of the process, and those of an
+  // all-reduce wait for the other ranks. So do these things before or after the collectives, with a barrier
+  // in between.
   group.barrier();
 
   for (int round = 0; round < kRounds; ++round) {
@@ -67,7 +68,7 @@ int main() {
   if (example::skipped()) return 0;
   std::vector<onehop::DeviceId> devices;
   for (int i = 0; i < std::min(example::gpus(), onehop::kMaxDevices); ++i) devices.emplace_back(i);
-  // Where each thread rather joins by itself: Group::join through one memory_store().
+  // To let each thread join by itself, use Group::join with one memory_store().
   std::vector<onehop::Group> groups = onehop::Group::join_local(devices);
   std::atomic<unsigned long long> wrong{0};
   onehop::on_every_rank(groups, [&](onehop::Group& group) { wrong += run_rank(group); });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mixture of experts: every rank holds tokens and is one expert. Tokens travel to the expert that a router
-// picked for each, are worked on there, and come back to where they were: two all_to_all_v, and an all_to_all
-// that tells everyone how much to expect.
+// picked for each, are processed there, and return. This takes two all_to_all_v, and an all_to_all that tells
+// every rank how many tokens to expect.
 //
 //   onehop launch -n 4 -- ./expert_dispatch
 #include <onehop/onehop.h>
@@ -33,9 +33,9 @@ int main() {
   const auto token = [&](std::size_t i) { return static_cast<float>(rank * kTokens + i); };
   const auto route = [&](std::size_t i) {
     return (i * i + i % 3 * rank) % experts;
-  };  // uneven, as routers are
+  };  // uneven, as from a real router
 
-  // Tokens in the order of their experts.
+  // Tokens, ordered by expert.
   Counts sent(experts, 0);
   std::vector<float> out;
   std::vector<std::size_t> order;
@@ -58,7 +58,7 @@ int main() {
   const onehop::Blocks theirs{.counts = received, .offsets = received_at};
   std::vector<float> work(received_at.back() + received.back());
   onehop::all_to_all_v(group, out.data(), mine, work.data(), theirs, onehop::DType::f32);
-  for (float& x : work) x = -x;  // what this expert knows
+  for (float& x : work) x = -x;  // this expert's computation
   onehop::all_to_all_v(group, work.data(), theirs, out.data(), mine, onehop::DType::f32);
 
   std::size_t wrong = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All-reduce, residual and RMSNorm of bf16 rows in one kernel (fused_rms_norm.cuh), as tensor-parallel
-// inference needs them after every attention and every feed-forward layer. Checked against a reference in
-// double precision, and timed beside onehop::all_reduce with a kernel behind it.
+// inference needs them after every attention and every feed-forward layer. Results are checked against a
+// reference in double precision, and timed beside onehop::all_reduce followed by a kernel.
 //
 //   onehop launch -n 2 -- ./cuda_fused_rms_norm            checks
 //   onehop launch -n 2 -- ./cuda_fused_rms_norm --bench    checks and times, in graphs
@@ -33,14 +33,15 @@ struct Shape {
   [[nodiscard]] std::size_t bytes() const { return std::size_t{2} * elements(); }
 };
 
-enum Way { kUnfused, kPackets, kOneShot, kTwoShot, kWays };
-constexpr const char* kNames[kWays] = {"unfused", "packets", "one-shot", "two-shot"};
+enum Variant { kUnfused, kPackets, kOneShot, kTwoShot, kVariants };
+constexpr const char* kNames[kVariants] = {"unfused", "packets", "one-shot", "two-shot"};
 
-bool carries(Way way, const Shape& shape) {
-  return way != kPackets || shape.bytes() <= kMostPacketBytes;
+bool carries(Variant variant, const Shape& shape) {
+  return variant != kPackets || shape.bytes() <= kMostPacketBytes;
 }
-/// With two ranks two-shot moves the same bytes in two trips; with more, one-shot moves more bytes in one.
-Way fastest(const Shape& shape, int ranks) {
+/// With two ranks, two-shot moves the same bytes as one-shot in two trips. With more, one-shot moves more
+/// bytes in one trip.
+Variant fastest(const Shape& shape, int ranks) {
   if (shape.bytes() <= std::size_t{32} << 10) return kPackets;
   const std::size_t most = ranks == 2 ? kMostBytes : ranks <= 4 ? 256 << 10 : 128 << 10;
   return shape.bytes() <= most ? kOneShot : kTwoShot;
@@ -48,7 +49,7 @@ Way fastest(const Shape& shape, int ranks) {
 
 // --- launching ---
 
-/// Everything that one rank needs to queue any of the ways.
+/// The state that one rank needs to launch any of the algorithms.
 class FusedNorm {
  public:
   FusedNorm(onehop::Group& group, int device, cudaStream_t stream)
@@ -64,58 +65,58 @@ class FusedNorm {
     check(cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
     check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
           "cudaDeviceGetAttribute");
-    blocks_ = static_cast<unsigned>(blocks);  // one on each: all run at the same time
+    blocks_ = static_cast<unsigned>(blocks);  // one per SM: all are resident at once
     clusters_ = major >= 9;
   }
   ~FusedNorm() { (void)cudaFree(sum_); }
   FusedNorm(const FusedNorm&) = delete;
   FusedNorm& operator=(const FusedNorm&) = delete;
 
-  /// How rows are shared out is decided here.
-  void queue(Way way, const Shape& shape, NormParams params) {
+  /// Decides how many blocks share a row.
+  void queue(Variant variant, const Shape& shape, NormParams params) {
     params.vectors = shape.hidden / example::kElements;
     params.mean = 1.0f / static_cast<float>(shape.hidden);
     const bool wide = params.vectors > example::kMostThreads;
-    if (way == kUnfused) {
+    if (variant == kUnfused) {
       (void)onehop::all_reduce(group_, params.x, sum_, shape.elements(), onehop::DType::bf16,
                                onehop::ReduceOp::sum, {stream_});
       params.x = sum_;
       return wide ? launch(example::add_and_normalise<2>, shape.tokens, params)
                   : launch(example::add_and_normalise<1>, shape.tokens, params);
     }
-    // Without clusters a row is one block's, with up to two vectors for each thread.
+    // Without clusters, one block processes a row, with up to two vectors per thread.
     params.log_parts = clusters_ && wide ? 1 : 0;
-    wide && !clusters_ ? queue_fused<2>(way, params) : queue_fused<1>(way, params);
+    wide && !clusters_ ? queue_fused<2>(variant, params) : queue_fused<1>(variant, params);
   }
   [[nodiscard]] const onehop::SymmetricBuffer& buffer() const { return buffer_; }
 
  private:
   template <int kVectors>
-  void queue_fused(Way way, const NormParams& params) {
+  void queue_fused(Variant variant, const NormParams& params) {
     switch (group_.size()) {
       case 2:
-        return queue_fused<2, kVectors>(way, params);
+        return queue_fused<2, kVectors>(variant, params);
       case 4:
-        return queue_fused<4, kVectors>(way, params);
+        return queue_fused<4, kVectors>(variant, params);
       default:
-        return queue_fused<onehop::kMaxDevices, kVectors>(way, params);
+        return queue_fused<onehop::kMaxDevices, kVectors>(variant, params);
     }
   }
   template <int kRanks, int kVectors>
-  void queue_fused(Way way, NormParams params) {
-    if (way == kTwoShot) {
+  void queue_fused(Variant variant, NormParams params) {
+    if (variant == kTwoShot) {
       const unsigned total = params.tokens * params.vectors;
       const auto ranks = static_cast<unsigned>(group_.size());
       const unsigned blocks = std::min(total / example::kMostThreads, blocks_);
       return launch(example::two_shot<kRanks, kVectors>, blocks >> params.log_parts << params.log_parts,
                     params, mail_, params, (total + ranks - 1) / ranks);
     }
-    // Over as many multiprocessors as it can be: 8 blocks in a cluster at most, and two warps in each.
+    // Spreads rows over as many SMs as possible: at most 8 blocks in a cluster, and two warps in each.
     while (clusters_ && params.log_parts < 3 && params.tokens << params.log_parts <= blocks_ / 2 &&
            params.vectors >> params.log_parts >= 128)
       ++params.log_parts;
     const unsigned blocks = std::min(params.tokens, blocks_ >> params.log_parts) << params.log_parts;
-    if (way == kPackets) {
+    if (variant == kPackets) {
       launch(example::one_shot<Packets, kRanks, kVectors>, blocks, params, packets_, params);
     } else {
       launch(example::one_shot<Mail, kRanks, kVectors>, blocks, params, mail_, params);
@@ -124,7 +125,7 @@ class FusedNorm {
   void launch(void (*kernel)(NormParams), unsigned blocks, const NormParams& params) {
     launch(kernel, blocks, params, params);
   }
-  /// `shape`: what the blocks are to be like.
+  /// `shape`: the size of the blocks.
   template <class... Parameters, class... Arguments>
   void launch(void (*kernel)(Parameters...), unsigned blocks, const NormParams& shape,
               const Arguments&... arguments) {
@@ -150,12 +151,12 @@ class FusedNorm {
   onehop::MailChannel mail_;
   uint4* sum_;
   unsigned blocks_ = 0;
-  bool clusters_ = false;  ///< and launches of programmatic dependents
+  bool clusters_ = false;  ///< also: programmatic dependent launch
 };
 
 // --- checking ---
 
-constexpr int kResidual = 100;  // as a rank, for random data
+constexpr int kResidual = 100;  // the rank argument that selects the residual's random data
 constexpr int kWeight = 101;
 
 /// Random signs, exponents from 2^-4 to 2^0 and fractions.
@@ -173,7 +174,7 @@ double value_of(std::uint16_t bits) {
   return static_cast<double>(value);
 }
 
-/// What should come out, and by how much it may be off.
+/// The expected results, and their tolerances.
 struct Reference {
   std::vector<double> h, h_slack, out, out_slack;
 
@@ -239,17 +240,18 @@ class Data {
     params.epsilon = kEpsilon;
     return params;
   }
-  /// Wrong elements of both results; unfused, the sum is rounded once more. `digest` stands for all bits.
-  [[nodiscard]] std::size_t wrong(const Shape& shape, const Reference& wanted, Way way,
+  /// The number of wrong elements in both results. The unfused sum is rounded once more. `digest` is a hash
+  /// of all bits.
+  [[nodiscard]] std::size_t wrong(const Shape& shape, const Reference& wanted, Variant variant,
                                   std::uint64_t& digest) const {
-    const double leeway = way == kUnfused ? 4 : 1;
+    const double leeway = variant == kUnfused ? 4 : 1;
     const std::vector<std::uint16_t> h = download(h_, shape.elements());
     const std::vector<std::uint16_t> out = download(out_, shape.elements());
     std::size_t count = 0;
     for (std::size_t i = 0; i < h.size(); ++i) {
       const bool good =
-          std::abs(value_of(h[i]) - wanted.h[i]) <= leeway * wanted.h_slack[i] + more(way) &&
-          std::abs(value_of(out[i]) - wanted.out[i]) <= leeway * wanted.out_slack[i] + more(way);
+          std::abs(value_of(h[i]) - wanted.h[i]) <= leeway * wanted.h_slack[i] + more(variant) &&
+          std::abs(value_of(out[i]) - wanted.out[i]) <= leeway * wanted.out_slack[i] + more(variant);
       count += good ? 0 : 1;
       digest = (digest ^ (h[i] | std::uint32_t{out[i]} << 16)) * 0x100000001b3;
     }
@@ -257,8 +259,8 @@ class Data {
   }
 
  private:
-  /// Where the terms cancel each other, the sum's rounding remains.
-  static double more(Way way) { return way == kUnfused ? 0.1 : 0; }
+  /// Where the terms cancel each other, the sum's rounding error remains.
+  static double more(Variant variant) { return variant == kUnfused ? 0.1 : 0; }
   static void upload(std::uint16_t* to, int rank, unsigned seed, std::size_t count) {
     std::vector<std::uint16_t> bits(count);
     for (unsigned i = 0; i < count; ++i) bits[i] = random_bits(rank, seed, i);
@@ -273,8 +275,8 @@ class Data {
   std::uint16_t *x_, *residual_, *weight_, *out_, *h_;
 };
 
-/// All ways of all shapes, with every element looked at. Fused results are the same bits on all ranks and by
-/// all ways. Returns whether everything is right, on this rank.
+/// Runs all algorithms on all shapes and checks every element. Fused results have the same bits on all ranks
+/// and with all algorithms. Returns whether everything is right on this rank.
 bool verify(onehop::Group& group, FusedNorm& norm, const Data& data, cudaStream_t stream) {
   std::size_t wrong = 0;
   std::size_t elements = 0;
@@ -286,19 +288,19 @@ bool verify(onehop::Group& group, FusedNorm& norm, const Data& data, cudaStream_
       data.fill(shape, group.rank().value, ++seed);
       const Reference wanted(shape, group.size(), seed);
       std::string first;
-      for (int way = kUnfused; way < kWays; ++way) {
-        if (!carries(static_cast<Way>(way), shape)) continue;
+      for (int variant = kUnfused; variant < kVariants; ++variant) {
+        if (!carries(static_cast<Variant>(variant), shape)) continue;
         data.poison(shape);
-        norm.queue(static_cast<Way>(way), shape, data.params(shape));
+        norm.queue(static_cast<Variant>(variant), shape, data.params(shape));
         group.synchronize({stream});  // throws if a wait in a kernel failed, naming the rank it waited for
         std::uint64_t digest = 0xcbf29ce484222325;
-        wrong += data.wrong(shape, wanted, static_cast<Way>(way), digest);
+        wrong += data.wrong(shape, wanted, static_cast<Variant>(variant), digest);
         elements += 2 * shape.elements();
         const std::vector<std::string> digests =
             group.all_gather({reinterpret_cast<const char*>(&digest), sizeof digest});
-        if (way != kUnfused && first.empty()) first = digests[0];
+        if (variant != kUnfused && first.empty()) first = digests[0];
         for (const std::string& each : digests)
-          differ += each == (way == kUnfused ? digests[0] : first) ? 0 : 1;
+          differ += each == (variant == kUnfused ? digests[0] : first) ? 0 : 1;
       }
     }
   }
@@ -309,7 +311,7 @@ bool verify(onehop::Group& group, FusedNorm& norm, const Data& data, cudaStream_
 
 // --- timing ---
 
-constexpr int kCalls = 50;  // in a graph
+constexpr int kCalls = 50;  // per graph
 constexpr int kReplays = 21;
 
 __global__ void pause(std::uint64_t nanoseconds) {
@@ -318,14 +320,14 @@ __global__ void pause(std::uint64_t nanoseconds) {
   }
 }
 
-/// kCalls of one way over the same memory, to be replayed.
+/// kCalls calls of one algorithm over the same memory, to be replayed.
 class Chain {
  public:
-  Chain(FusedNorm& norm, Way way, const Shape& shape, const NormParams& params, cudaStream_t stream)
+  Chain(FusedNorm& norm, Variant variant, const Shape& shape, const NormParams& params, cudaStream_t stream)
       : norm_(norm), stream_(stream) {
     cudaGraph_t graph = nullptr;
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-    for (int i = 0; i < kCalls; ++i) norm.queue(way, shape, params);
+    for (int i = 0; i < kCalls; ++i) norm.queue(variant, shape, params);
     check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
     const cudaError_t result = cudaGraphInstantiate(&replay_, graph, 0);
     (void)cudaGraphDestroy(graph);
@@ -341,7 +343,7 @@ class Chain {
   Chain(const Chain&) = delete;
   Chain& operator=(const Chain&) = delete;
 
-  /// Microseconds per call. The pause is for the host to queue everything, the barrier for a common start.
+  /// Microseconds per call. The pause lets the host queue everything; the barrier gives a common start.
   float time(onehop::Group& group) {
     pause<<<1, 1, 0, stream_>>>(100'000);
     norm_.buffer().barrier({stream_}, 0);
@@ -362,21 +364,21 @@ class Chain {
   cudaEvent_t end_ = nullptr;
 };
 
-/// Of each way that carries the shape: the median over replays of the slowest rank's time; else 0. Ways take
-/// turns, and the first replay of each does not count.
+/// Returns, for each algorithm that supports the shape, the median over replays of the slowest rank's time;
+/// otherwise 0. Algorithms take turns, and the first replay of each does not count.
 std::vector<float> measure(onehop::Group& group, FusedNorm& norm, const Shape& shape,
                            const NormParams& params, cudaStream_t stream) {
-  std::vector<std::unique_ptr<Chain>> chains(kWays);
-  for (int way = 0; way < kWays; ++way) {
-    if (carries(static_cast<Way>(way), shape))
-      chains[way] = std::make_unique<Chain>(norm, static_cast<Way>(way), shape, params, stream);
+  std::vector<std::unique_ptr<Chain>> chains(kVariants);
+  for (int variant = 0; variant < kVariants; ++variant) {
+    if (carries(static_cast<Variant>(variant), shape))
+      chains[variant] = std::make_unique<Chain>(norm, static_cast<Variant>(variant), shape, params, stream);
   }
-  std::vector<float> own(kWays * kReplays);
+  std::vector<float> own(kVariants * kReplays);
   for (int i = -1; i < kReplays; ++i) {
-    for (int way = 0; way < kWays; ++way) {
-      if (chains[way] == nullptr) continue;
-      const float time = chains[way]->time(group);
-      if (i >= 0) own[way * kReplays + i] = time;
+    for (int variant = 0; variant < kVariants; ++variant) {
+      if (chains[variant] == nullptr) continue;
+      const float time = chains[variant]->time(group);
+      if (i >= 0) own[variant * kReplays + i] = time;
     }
   }
   std::vector<float> slowest(own.size());
@@ -396,7 +398,7 @@ std::vector<float> measure(onehop::Group& group, FusedNorm& norm, const Shape& s
 
 void bench(onehop::Group& group, FusedNorm& norm, const Data& data, cudaStream_t stream) {
   const bool prints = group.rank().value == 0;
-  pause<<<1, 1, 0, stream>>>(0);  // loads it
+  pause<<<1, 1, 0, stream>>>(0);  // loads the kernel
   group.synchronize({stream});
   if (prints) {
     std::printf("%d ranks, graphs of %d calls, median of %d replays of the slowest rank, us per call\n",
@@ -410,10 +412,10 @@ void bench(onehop::Group& group, FusedNorm& norm, const Data& data, cudaStream_t
       data.fill(shape, group.rank().value, tokens);
       const std::vector<float> times = measure(group, norm, shape, data.params(shape), stream);
       if (!prints) continue;
-      const Way way = fastest(shape, group.size());
+      const Variant variant = fastest(shape, group.size());
       std::printf("%6u %6u %8zu", tokens, hidden, shape.bytes());
       for (const float time : times) time > 0 ? std::printf(" %9.2f", time) : std::printf(" %9s", "-");
-      std::printf(" %9.2f %6.2fx  %s\n", times[way], times[kUnfused] / times[way], kNames[way]);
+      std::printf(" %9.2f %6.2fx  %s\n", times[variant], times[kUnfused] / times[variant], kNames[variant]);
       std::fflush(stdout);
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An all-gather that feeds its consumer tile by tile: every rank has some rows of a matrix and multiplies all
-// rows of all ranks with a vector. Half of the blocks push the own rows to everyone, a signal behind each
-// tile; the others multiply a tile as soon as it is there, while the next ones are still on their way.
+// An all-gather that feeds its consumer tile by tile. Every rank has some rows of a matrix and multiplies all
+// rows of all ranks with a vector. Half of the blocks push the own rows to every rank, with a signal after
+// each tile. The others multiply a tile as soon as it has arrived, while later tiles are in transit.
 //
 //   onehop launch -n 2 -- ./cuda_gather_by_tile
 #include <onehop/device/tile.cuh>
@@ -12,15 +12,15 @@
 namespace {
 
 constexpr int kChannels = onehop::SymmetricBuffer::kDefaultChannels;
-constexpr int kTiles = 4 * kChannels;  // of each rank
-constexpr unsigned kRows = 16;         // of a tile
+constexpr int kTiles = 4 * kChannels;  // per rank
+constexpr unsigned kRows = 16;         // per tile
 constexpr unsigned kColumns = 1024;
 constexpr unsigned kTileFloats = kRows * kColumns;
 constexpr std::size_t kTileBytes = kTileFloats * sizeof(float);
 constexpr unsigned kThreads = 256;
 
-/// y = tile * x, a warp for each row. The tile is read as it is in memory, past the read-only cache: it came
-/// while this kernel was running.
+/// y = tile * x, one warp per row. Loads bypass the read-only cache, since the tile arrived while this kernel
+/// was running.
 __device__ void multiply(const float* tile, const float* x, float* y) {
   const unsigned lane = threadIdx.x % 32;
   for (unsigned row = threadIdx.x / 32; row < kRows; row += kThreads / 32) {
@@ -36,8 +36,8 @@ __device__ void multiply(const float* tile, const float* x, float* y) {
   }
 }
 
-/// A block for each peer and channel in either role. Tile t of a rank goes through channel t % kChannels, in
-/// order, so that the k-th signal of a channel stands for its k-th tile. Those who push wait for nobody.
+/// In each role, one block per peer and channel. Tile t of a rank uses channel t % kChannels, in order, so
+/// that the k-th signal of a channel belongs to its k-th tile. Blocks that push wait for no peer.
 __global__ void __launch_bounds__(kThreads)
     gather_and_multiply(const __grid_constant__ onehop::DeviceView view, const float* own, const float* x,
                         float* y) {
@@ -46,18 +46,18 @@ __global__ void __launch_bounds__(kThreads)
   const int peer = static_cast<int>(blockIdx.x % roles) / kChannels;
   const int channel = static_cast<int>(blockIdx.x) % kChannels;
   for (int tile = channel; tile < kTiles; tile += kChannels) {
-    const int row = (pushes ? view.rank : peer) * kTiles + tile;  // of tiles, in the gathered matrix
+    const int row = (pushes ? view.rank : peer) * kTiles + tile;  // in tiles, of the gathered matrix
     const std::size_t at = static_cast<std::size_t>(row) * kTileBytes;
     if (pushes) {
       onehop::device::put_tile(view, peer, channel, at, own + tile * kTileFloats, kTileBytes);
     } else {
-      if (!onehop::device::wait_tile(view, peer, channel)) return;  // the host hears why
+      if (!onehop::device::wait_tile(view, peer, channel)) return;  // the host gets the reason
       multiply(reinterpret_cast<const float*>(view.peers[view.rank] + at), x, y + row * kRows);
     }
   }
 }
 
-// Small whole numbers: every sum is exact, in any order.
+// Small integers: every sum is exact, in any order.
 float element(int rank, int round, unsigned i) {
   return static_cast<float>((i * 2654435761u + static_cast<unsigned>(rank * 31 + round) * 40503u) >> 28) - 8;
 }
@@ -92,7 +92,7 @@ int main() {
     const auto blocks = static_cast<unsigned>(2 * ranks * kChannels);
     gather_and_multiply<<<blocks, kThreads>>>(gathered.device_view(std::chrono::seconds{10}), own, x, out);
     check(cudaGetLastError(), "launching gather_and_multiply");
-    gathered.barrier(onehop::Stream{});  // before anyone's next round: all have read their rows
+    gathered.barrier(onehop::Stream{});  // before any rank's next round: all have read their rows
     group.synchronize({});               // throws if a wait failed, naming the rank it waited for
     check(cudaMemcpy(y.data(), out, y.size() * sizeof(float), cudaMemcpyDeviceToHost), "cudaMemcpy");
     for (unsigned row = 0; row < y.size(); ++row) {

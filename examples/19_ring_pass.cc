@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that go round a ring, as the keys and values of ring attention do: every rank works on the block it
-// has while the next one is on its way. Both directions of a pair are used at once, so the send and the recv
-// of each turn are made as one GroupCall: nobody has to think about who sends first.
+// Blocks circulate in a ring, like the keys and values of ring attention. Every rank works on its block while
+// the next one is in transit. Both directions of a pair are used at once. So the send and the recv of each
+// step form one GroupCall, which makes their order irrelevant.
 //
 //   onehop launch -n 4 -- ./ring_pass
 #include <onehop/onehop.h>
@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr std::size_t kNumbers = 1 << 20;  // of a block
+constexpr std::size_t kNumbers = 1 << 20;  // per block
 
 double sum_of(const std::vector<float>& block) {
   double sum = 0;

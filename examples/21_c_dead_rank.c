@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A C program that reduces on GPUs, or on the host, waits with a deadline, and is told which rank died.
+/* A C program that reduces on GPUs, or on the host. It waits with a deadline, and learns which rank died.
  *
  *   onehop launch -n 2 -- ./c_dead_rank [gpu]           "gpu": rank r takes GPU r; without it: host ranks
  *
- * The last rank kills itself after ten sums. The others ignore the SIGTERM with which onehop launch then ends
- * the job, so that they can say what they were told; their exit code is 3. Every call, joining and leaving too,
- * ends within DEADLINE_MS. CUDA serves to fill and read memory, nothing else.
+ * The last rank kills itself after ten sums. onehop launch then ends the job with SIGTERM, which the others
+ * ignore so that they can print their error; their exit code is 3. Every call, including joining and leaving,
+ * ends within DEADLINE_MS. CUDA is used only to fill and read memory.
  */
 #include <dlfcn.h>
 #include <onehop/c_api.h>
@@ -17,10 +17,10 @@
 
 enum { COUNT = 1 << 16, SUMS_BEFORE_DEATH = 10, DEADLINE_MS = 10000 };
 
-/* The driver's copy between any two memories, found at run time: this program starts without a driver too. */
+/* The driver's copy function, loaded at run time: this program also starts without a driver. */
 static int (*cuda_copy)(size_t to, size_t from, size_t bytes);
 
-/* Whether there are as many GPUs as `ranks`: all ranks find the same. This one takes GPU `device`. */
+/* Whether there are at least `ranks` GPUs, which is the same on all ranks. This rank takes GPU `device`. */
 static int use_cuda(int device, int ranks) {
   int (*init)(unsigned);
   int (*count)(int*);
@@ -50,7 +50,7 @@ static void copy(void* to, const void* from, size_t bytes) {
   }
 }
 
-/* One sum of ones over all ranks: ONEHOP_OK when it came in time. */
+/* Sums ones over all ranks. ONEHOP_OK if the sum was complete in time. */
 static onehop_status_t sum(onehop_group_t* group, float* data) {
   static float ones[COUNT];
   for (int i = 0; i < COUNT; ++i) ones[i] = 1;

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Python without bindings: reduces on GPUs, or on the host, through c_api.h and ctypes. Waits with a deadline, and is told
+"""Python without bindings: reduces on GPUs, or on the host, through c_api.h and ctypes. Waits with a deadline, and learns
 which rank died.
 
     onehop launch -n 2 -- ./22_ctypes.py [gpu] [/path/to/libonehop.so]
 
-The last rank kills itself after ten sums. The others ignore the SIGTERM with which onehop launch then ends the job, so that
-they can say what they were told; their exit code is 3. Every call, joining and leaving too, ends within DEADLINE_MS. CUDA
-serves to fill and read memory, nothing else.
+The last rank kills itself after ten sums. onehop launch then ends the job with SIGTERM, which the others ignore so that
+they can print their error; their exit code is 3. Every call, including joining and leaving, ends within DEADLINE_MS. CUDA
+is used only to fill and read memory.
 """
 import ctypes as c
 import itertools
@@ -24,7 +24,7 @@ class JobInfo(c.Structure):
 
 
 class JoinOptions(c.Structure):
-    """As far as it is used here. The library takes a shorter structure for an older caller's: the rest has its defaults."""
+    """The fields used here. The library takes a shorter structure for that of an older caller: the rest has its defaults."""
     _fields_ = [("size", c.c_size_t), ("name", c.c_char_p), ("timeout_ms", c.c_int64), ("scratch_bytes", c.c_size_t),
                 ("rank", c.c_int), ("world_size", c.c_int), ("device", c.c_int), ("policy", c.c_int)]
 
@@ -34,7 +34,7 @@ class PeerLost(Exception):
 
 
 def check(status):
-    """What every function that can fail returns. Ends the program but for PeerLost."""
+    """Checks the status of a call. Raises PeerLost if a peer is lost; any other error ends the program."""
     message = lib.onehop_last_error().decode()
     if status == PEER_LOST:
         raise PeerLost(f"rank {lib.onehop_last_error_rank()} is lost: {message}")
@@ -43,7 +43,7 @@ def check(status):
 
 
 on_gpus = "gpu" in sys.argv[1:]
-# By the name that says which versions fit, and that a machine without the headers has as well.
+# Loads the versioned name, which only fits compatible versions and needs no development package.
 lib = c.CDLL(next((argument for argument in sys.argv[1:] if "/" in argument), "libonehop.so.0.1"))
 lib.onehop_last_error.restype = c.c_char_p
 lib.onehop_buffer_local.restype = c.c_void_p
@@ -58,7 +58,7 @@ for name, arguments in {
 
 
 def use_cuda(device, ranks):
-    """The driver, with the device's context current; None where there are fewer GPUs than ranks: all ranks find the same."""
+    """The driver, with the device's context current; None if there are fewer GPUs than ranks, the same on all ranks."""
     try:
         cuda = c.CDLL("libcuda.so.1")
     except OSError:
@@ -80,7 +80,7 @@ def copy(cuda, to, source, count):
 
 
 def sum_of_ones(group, cuda, data):
-    """Over all ranks; ends the program unless it comes in time and is right."""
+    """Sums ones over all ranks; ends the program unless the sum is right and complete in time."""
     ones = (c.c_float * COUNT)(*[1.0] * COUNT)
     copy(cuda, data, c.addressof(ones), c.sizeof(ones))
     check(lib.onehop_all_reduce(group, data, data, COUNT, F32, SUM, None, None, None))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CUDA examples share: checked calls, and waits that end.
+// Shared by the CUDA examples: checked calls, and waits with deadlines.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,7 +24,7 @@ inline int gpus() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-/// Says so where there is not enough to show something.
+/// Prints a message and returns true when there are too few GPUs for the example.
 inline bool skipped(int ranks = 2) {
   const int needed = std::max(ranks, 2);
   if (gpus() >= needed) return false;
@@ -32,7 +32,7 @@ inline bool skipped(int ranks = 2) {
   return true;
 }
 
-/// This process's place in its job: rank r takes GPU r. Without a launcher Group::from_env says what is
+/// This process's rank in its job; rank r takes GPU r. Without a launcher, Group::from_env reports what is
 /// missing.
 inline onehop::JobInfo job() {
   return onehop::job_from_env().value_or(onehop::JobInfo{});
@@ -47,9 +47,9 @@ T* allocate(std::size_t count) {
   return static_cast<T*>(data);
 }
 
-/// Waits for what the current device has been given to do, but not for ever.
+/// Waits for all work queued on the current device, with a deadline.
 inline void finish(const char* what, std::chrono::seconds patience = std::chrono::seconds{20}) {
-  check(cudaGetLastError(), what);  // of the launch
+  check(cudaGetLastError(), what);  // reports launch errors
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (;;) {
     const cudaError_t state = cudaStreamQuery(nullptr);

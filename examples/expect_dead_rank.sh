@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# For the tests of 21_c_dead_rank.c and 22_ctypes.py: runs a job of two ranks, of which rank 1 kills itself, and checks that
-# rank 0 was told so in time and that the launcher's exit code is that of the kill. Ends within a minute, whatever hangs.
+# Used by the tests of 21_c_dead_rank.c and 22_ctypes.py. Runs a job of two ranks, of which rank 1 kills
+# itself. Checks that rank 0 got the error in time, and that the launcher's exit code is that of the kill.
+# Ends within a minute even if something hangs.
 output=$(timeout -k 5 50 "$@" 2>&1)
 code=$?
 echo "$output"

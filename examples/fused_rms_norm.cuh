@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce, residual and RMSNorm in one kernel: what 17_cuda_fused_rms_norm.cu launches, checks and times.
+// All-reduce, residual and RMSNorm in one kernel, which 17_cuda_fused_rms_norm.cu launches, checks and times.
 //
-//   h = sum over ranks of x + residual, in f32 and in the order of ranks, rounded to bf16
+//   h = sum over ranks of x + residual, in f32 and in rank order, rounded to bf16
 //   out = h / sqrt(mean(h * h) + epsilon) * weight, for each row
 //
-// Every rank has its own x, and the same residual and weight; every rank gets the same out and h, to the bit,
-// and whichever of the three ways it is done:
+// Every rank has its own x, and the same residual and weight. Every rank gets bitwise the same out and h,
+// with each of the three algorithms:
 //
-// - Packets: every rank sends its rows to all, and adds up all that came.
-// - One-shot: the same over mail.
-// - Two-shot: every rank adds up its share of the elements, adds the residual and sends the result to all.
-//   Then all normalise all rows, since to send normalised rows as well would take twice the bytes.
+// - Packets: every rank sends its rows to all ranks in LL packets, and sums what it receives.
+// - One-shot: like packets, but through Lamport buffers, which need no flags.
+// - Two-shot: every rank sums its share of the elements, adds the residual and sends the result to all ranks.
+//   Then every rank normalises all rows, since sending normalised rows as well would take twice the bytes.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -22,11 +22,11 @@ namespace example {
 
 using Bf16 = __nv_bfloat16;
 
-constexpr int kElements = onehop::device::kPerVector<Bf16>;  // a thread's load and store: 16 bytes
-constexpr unsigned kMostThreads = 512;                       // of a block; at least 64
+constexpr int kElements = onehop::device::kPerVector<Bf16>;  // one thread's load and store: 16 bytes
+constexpr unsigned kMostThreads = 512;                       // per block; at least 64
 constexpr unsigned kMostWarps = 32;                          // that share a row
 
-/// What a kernel works on. Results are apart from inputs.
+/// The arguments of a kernel. Outputs must not overlap inputs.
 struct NormParams {
   const uint4* x = nullptr;
   const uint4* residual = nullptr;
@@ -34,33 +34,34 @@ struct NormParams {
   uint4* out = nullptr;
   uint4* h = nullptr;
   unsigned tokens = 0;     ///< rows
-  unsigned vectors = 0;    ///< of a row, 16 bytes each: kVectors for each thread of the blocks that share it
+  unsigned vectors = 0;    ///< per row, 16 bytes each: kVectors per thread of the blocks that share it
   unsigned log_parts = 0;  ///< 2^log_parts blocks share a row
-  float mean = 0;          ///< a row's sum to its mean
+  float mean = 0;          ///< factor that turns a row's sum into its mean
   float epsilon = 0;
 };
 
-/// This kernel may have been set up while the one before it was running: it waits for its end.
+/// Waits until the previous kernel has ended: with programmatic dependent launch, this one may have started
+/// earlier.
 __device__ __forceinline__ void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
 }
-/// The next kernel may be set up from now on.
+/// Lets the next kernel start from now on.
 __device__ __forceinline__ void let_next_start() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
-/// The blocks that share a row, and the sum that they have to agree on. Few rows are spread over many
-/// multiprocessors so; from compute capability 9.0 on, where a block can write to its neighbours' memory.
+/// The blocks that share a row, and the sum that they compute together. This spreads few rows over many SMs.
+/// It needs compute capability 9.0, where a block can write to its neighbours' shared memory.
 ///
-/// A row's partial sums say by themselves whether they are there, as packets do: a barrier would first wait
-/// for all that this block has sent to other GPUs.
+/// A row's partial sums carry a flag, as packets do. A barrier would first wait for everything that this
+/// block has sent to other GPUs.
 class RowTeam {
  public:
-  /// Before wait_for_previous(): it takes a while, and touches nothing of the kernel before.
+  /// Call before wait_for_previous(): it takes a while, and touches nothing that the previous kernel uses.
   __device__ __forceinline__ explicit RowTeam(unsigned log_parts)
       : log_parts_(log_parts), part_(blockIdx.x & (parts() - 1)), partials_(shared()) {
     if (threadIdx.x < 2 * kMostWarps) (&partials_[0][0])[threadIdx.x] = 0;
@@ -70,18 +71,19 @@ class RowTeam {
 #endif
   }
 
-  /// The row that this block begins with, how many there are at a time, and this thread's place in a row.
+  /// The first row of this block, how many rows run at a time, and this thread's position in a row.
   [[nodiscard]] __device__ __forceinline__ unsigned first_row() const {
     return blockIdx.x >> log_parts_;
   }
   [[nodiscard]] __device__ __forceinline__ unsigned rows_at_a_time() const {
     return gridDim.x >> log_parts_;
   }
-  [[nodiscard]] __device__ __forceinline__ unsigned place(int v) const {
+  [[nodiscard]] __device__ __forceinline__ unsigned column(int v) const {
     return ((static_cast<unsigned>(v) << log_parts_) | part_) * blockDim.x + threadIdx.x;
   }
 
-  /// Adds up over the row, in one order. By all threads. False, for all: one of them was not complete.
+  /// Sums over the row in one fixed order. All threads must call it. Returns false on all threads if one of
+  /// them was not complete.
   [[nodiscard]] __device__ __forceinline__ bool sum(float& value, bool complete) {
     const unsigned lane = threadIdx.x % 32;
     const unsigned warp = (part_ * blockDim.x + threadIdx.x) / 32;
@@ -91,9 +93,9 @@ class RowTeam {
     value = sum_over_warp(value);
     Partial partial = static_cast<Partial>(rows_) << 33 | __float_as_uint(value);
     if (__all_sync(~0u, complete ? 1 : 0) != 0) partial |= kComplete;
-    // One word, which arrives whole; to each block. Those of this row lie apart from those of the row before,
-    // which all have read whose partials of this row are here. And who has all of them is written to no more
-    // when it was the last row.
+    // Sends one word, which arrives whole, to each block. The buffers of consecutive rows are separate. A
+    // block that has all partials of this row knows that all blocks have read those of the previous row.
+    // After the last row, a block that has all partials is written to no more.
     if (lane < parts()) *of_block(&partials[warp], lane) = partial;
     if (lane < warps) {
       do {
@@ -107,7 +109,7 @@ class RowTeam {
   }
 
  private:
-  /// Number of the row << 33 | kComplete | a float.
+  /// Row number << 33 | kComplete | a float.
   using Partial = unsigned long long;
   static constexpr Partial kComplete = 1ull << 32;
   using Partials = volatile Partial[2][kMostWarps];
@@ -139,7 +141,7 @@ class RowTeam {
   unsigned rows_ = 0;
 };
 
-/// Kernels are made for exactly kRanks ranks, or, with kMaxDevices, for any number.
+/// Kernels are instantiated for exactly kRanks ranks, or, with kMaxDevices, for any number.
 template <int kRanks>
 __device__ __forceinline__ bool exists(int rank, int ranks) {
   return kRanks < onehop::kMaxDevices || rank < ranks;
@@ -165,14 +167,14 @@ __device__ __forceinline__ uint4 add_up(const uint4 (&parts)[kRanks], int ranks,
   return onehop::device::narrow<Bf16>(sums);
 }
 
-/// Normalises a row of which this thread has kVectors vectors, and writes both results. By all threads.
-/// False, for all: one of them was not complete.
+/// Normalises a row of which this thread has kVectors vectors, and writes both results. All threads must call
+/// it. Returns false on all threads if one of them was not complete.
 template <int kVectors>
 __device__ __forceinline__ bool normalise(const NormParams& p, RowTeam& team, unsigned row,
                                           const uint4 (&h)[kVectors], bool complete) {
-  uint4 weights[kVectors];  // on their way while the squares are added up
+  uint4 weights[kVectors];  // loaded while the squares are summed
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v) weights[v] = p.weight[team.place(v)];
+  for (int v = 0; v < kVectors; ++v) weights[v] = p.weight[team.column(v)];
   float elements[kVectors][kElements];
   float squares = 0;
 #pragma unroll
@@ -189,25 +191,26 @@ __device__ __forceinline__ bool normalise(const NormParams& p, RowTeam& team, un
     onehop::device::widen<Bf16>(weights[v], weight);
 #pragma unroll
     for (int e = 0; e < kElements; ++e) elements[v][e] *= scale * weight[e];
-    const unsigned at = row * p.vectors + team.place(v);
+    const unsigned at = row * p.vectors + team.column(v);
     p.out[at] = onehop::device::narrow<Bf16>(elements[v]);
     p.h[at] = h[v];
   }
   return true;
 }
 
-/// The step-th rank to the right: when everyone begins with its neighbour, no two meet at a receiver.
+/// The step-th rank to the right: every rank begins with its neighbour, so no two write to one receiver at a
+/// time.
 __device__ __forceinline__ int right_of(const onehop::ChannelSlots& slots, int step) {
   const int rank = slots.rank + step;
   return rank < slots.size ? rank : rank - slots.size;
 }
 
-/// Blocks for which a multiprocessor has registers: the next kernel's beside this one's, unless what a thread
-/// takes at a time needs them.
+/// The number of resident blocks per SM that registers allow. The next kernel's block fits beside this one's,
+/// unless the vectors per thread need its registers.
 template <class Use, int kRanks>
 constexpr int kBlocks = Use::Channel::kWidening* kRanks > 4 ? 1 : 2;
 
-/// Packets and one-shot.
+/// The kernel of the packet and one-shot algorithms.
 template <class Use, int kRanks, int kVectors>
 __global__ void __launch_bounds__(kMostThreads, kBlocks<Use, kRanks>)
     one_shot(const __grid_constant__ typename Use::Channel channel, const __grid_constant__ NormParams p) {
@@ -217,11 +220,11 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<Use, kRanks>)
   const unsigned stride = team.rows_at_a_time();
   const auto load_own = [&](uint4(&own)[kVectors], unsigned row) {
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) own[v] = p.x[row * p.vectors + team.place(v)];
+    for (int v = 0; v < kVectors; ++v) own[v] = p.x[row * p.vectors + team.column(v)];
   };
 
   wait_for_previous();
-  // The first row's data is on its way before the count of uses is asked for.
+  // Load the first row before waiting for the channel's use count.
   uint4 own[kVectors];
   load_own(own, first);
   const Use use(channel);
@@ -231,7 +234,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<Use, kRanks>)
 #pragma unroll
       for (int step = 1; step < kRanks; ++step) {
         if (exists<kRanks>(step, slots.size))
-          use.put(right_of(slots, step), row * p.vectors + team.place(v), own[v]);
+          use.put(right_of(slots, step), row * p.vectors + team.column(v), own[v]);
       }
     }
     row += stride;
@@ -246,7 +249,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<Use, kRanks>)
     bool complete = true;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      const unsigned at = row * p.vectors + team.place(v);
+      const unsigned at = row * p.vectors + team.column(v);
       const uint4 residual = p.residual[at];
       uint4 parts[kRanks];
       complete = use.take_all(at, p.x[at], parts) && complete;
@@ -256,8 +259,8 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<Use, kRanks>)
   }
 }
 
-/// The elements are cut into a piece per rank, of `piece` vectors. A slot has the sender's part of the
-/// receiver's piece, and behind it the sender's own piece, added up.
+/// The elements are divided into one piece per rank, of `piece` vectors. A slot has the sender's part of the
+/// receiver's piece, followed by the sender's own piece, reduced.
 template <int kRanks, int kVectors>
 __global__ void __launch_bounds__(kMostThreads, kBlocks<onehop::device::Mail, kRanks>)
     two_shot(const __grid_constant__ onehop::MailChannel channel, const __grid_constant__ NormParams p,
@@ -271,7 +274,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<onehop::device::Mail, kR
 
   wait_for_previous();
   const onehop::device::Mail mail(channel);
-  // All that goes to one peer, then to the next.
+  // Send everything to one peer, then to the next.
 #pragma unroll 1
   for (int step = 1; step < slots.size; ++step) {
     const int owner = right_of(slots, step);
@@ -289,7 +292,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<onehop::device::Mail, kR
     uint4 parts[kRanks];
     if (!mail.take_all(i, p.x[begin + i], parts)) break;
     const uint4 h = add_up(parts, slots.size, residual);
-    // To itself as well: whichever block has the row finds it there.
+    // Send to itself as well: the block that processes the row finds it there.
 #pragma unroll
     for (int step = 0; step < kRanks; ++step) {
       if (exists<kRanks>(step, slots.size)) mail.put(right_of(slots, step), piece + i, h);
@@ -301,7 +304,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<onehop::device::Mail, kR
     bool complete = true;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      unsigned i = row * p.vectors + team.place(v);
+      unsigned i = row * p.vectors + team.column(v);
       int owner = 0;
       while (i >= piece) i -= piece, ++owner;
       complete = mail.take(owner, piece + i, h[v]) && complete;
@@ -310,7 +313,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<onehop::device::Mail, kR
   }
 }
 
-/// What follows an all-reduce when nothing is fused: p.x is the sum. A block per row.
+/// The second kernel of the unfused algorithm: p.x is the sum. One block per row.
 template <int kVectors>
 __global__ void __launch_bounds__(kMostThreads, 2) add_and_normalise(const __grid_constant__ NormParams p) {
   RowTeam team(0);
@@ -319,7 +322,7 @@ __global__ void __launch_bounds__(kMostThreads, 2) add_and_normalise(const __gri
   uint4 h[kVectors];
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
-    const unsigned at = blockIdx.x * p.vectors + team.place(v);
+    const unsigned at = blockIdx.x * p.vectors + team.column(v);
     const uint4 sum[1] = {p.x[at]};
     h[v] = add_up(sum, 1, p.residual[at]);
   }

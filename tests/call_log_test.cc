@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group says of itself: ONEHOP_LOG, and ranges for profilers. Each in a process of its own, since both
-// are looked up once.
+// Tests what a group reports about itself: ONEHOP_LOG, and ranges for profilers. Each test runs in a process
+// of its own, since both settings are read once per process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

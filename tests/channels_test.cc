@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where channels lie (onehop/device/channel.h). What passes through them is tested on GPUs:
+// The memory layout of channels (onehop/device/channel.h). Transfers through them are tested on GPUs:
 // gpu/channels_test.cc.
 #include <gtest/gtest.h>
 
@@ -34,7 +34,8 @@ TEST(Channels, LieWhereTheyFit) {
   EXPECT_EQ(inbox + slots.parity_bytes + 2 * slots.slot_bytes, second.data() + 10'000)
       << "the last slot's end";
   EXPECT_EQ(slots.outbox[1], inbox + slots.slot_bytes) << "to itself";
-  EXPECT_EQ(slots.outbox[0] - first.data(), slots.outbox[1] - second.data()) << "the same place on all ranks";
+  EXPECT_EQ(slots.outbox[0] - first.data(), slots.outbox[1] - second.data())
+      << "the same offset on all ranks";
   EXPECT_EQ(PacketChannel::bytes(2, 100) - MailChannel::bytes(2, 100), 2u * 2 * 112);
 }
 

@@ -42,7 +42,7 @@ using testing::TempDir;
 
 using Clock = std::chrono::steady_clock;
 
-/// The error every rank gets, whose number is in the text, so that one string compares them all.
+/// The error that every rank gets, which contains the rank's number, so that one string compares them all.
 class SameError {
  public:
   void add(const Error& error) {
@@ -186,7 +186,7 @@ TEST(Group, SeveralAtOnceFromSeveralThreadsAreIndependent) {
 }
 
 TEST(Group, ThreadsOfOneRankMayCallAtOnce) {
-  // Calls of one group are serialised, in no particular order; these are all the same, so any order will do.
+  // Calls of one group are serialised in no particular order. These are identical, so any order works.
   run_thread_group(2, [](Group& group) {
     run_threads(3, [&](Rank) {
       for (int i = 0; i < 50; ++i) expect_usable(group);
@@ -199,7 +199,7 @@ TEST(Group, ThreadsOfOneRankMayCallAtOnce) {
 TEST(Split, FormsAGroupPerColourOrderedByKeyThenRank) {
   const auto body = [](Group& group) {
     const int rank = group.rank().value;
-    // Keys count down among the even ranks and are all the same among the odd ones.
+    // Keys count down among the even ranks and are all equal among the odd ones.
     std::optional<Group> part = group.split(rank % 2, rank % 2 == 0 ? -rank : 7);
     ASSERT_TRUE(part.has_value());
     EXPECT_EQ(part->size(), 3);
@@ -211,7 +211,7 @@ TEST(Split, FormsAGroupPerColourOrderedByKeyThenRank) {
     expect_shared(*part, part->allocate(1000));
     expect_usable(group);
 
-    // Nested, after which all of them still work.
+    // Nested groups, after which all of them still work.
     if (rank % 2 == 0) {
       std::optional<Group> pair = part->split(part->rank() == Rank{1} ? -1 : 0);
       EXPECT_EQ(pair.has_value(), part->rank() != Rank{1});
@@ -260,14 +260,13 @@ TEST(Abort, FromAnotherThreadWakesEveryWaiterInTimeWithRankAndReason) {
     std::thread aborter;
     if (group.rank() == Rank{1}) {
       aborter = std::thread([&] {
-        std::this_thread::sleep_for(
-            milliseconds{50});  // most likely all wait by now; if not, so much the better
+        std::this_thread::sleep_for(milliseconds{50});  // most likely all wait by now, but they need not
         group.abort("the user pressed stop");
       });
     }
     const auto start = Clock::now();
     const Error error = error_of([&] {
-      // Nobody does its part, so all wait: in a collective, for a signal, in a barrier.
+      // No rank does its part, so all wait: in a collective, for a signal, in a barrier.
       if (group.rank() == Rank{0}) buffer.wait_signal(Rank{1});
       if (group.rank() == Rank{1}) group.barrier();
       buffer.barrier();
@@ -288,7 +287,7 @@ TEST(Abort, FromAnotherThreadWakesEveryWaiterInTimeWithRankAndReason) {
 TEST(Abort, SurvivorsFormANewGroup) {
   const std::shared_ptr<Store> store = memory_store();
   run_threads(3, [&](Rank rank) {
-    // Some may hear of it while they still join.
+    // Some ranks may hear of it while they still join.
     const Error error = error_of([&] {
       Group group = Group::join(store, {.rank = rank, .size = 3});
       if (rank == Rank{2}) group.abort("no more");
@@ -348,7 +347,7 @@ TEST(Fork, TheChildsCopyIsDeadAndItsEndDisturbsNobody) {
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), 0);
-    // Neither a signal nor a barrier of the children arrived.
+    // Neither a signal nor a barrier of the children has arrived.
     const Rank other{1 - group.rank().value};
     EXPECT_EQ(error_of([&] { buffer.wait_signal(other, 0, milliseconds{0}); }).code(), ErrorCode::timeout);
     buffer.barrier();
@@ -402,7 +401,7 @@ TEST(Footprint, AThousandGroupsWithABufferEachLeaveNothingBehind) {
       }
     });
   };
-  // What the first cycles set up once (heap arenas, thread stacks) is no growth.
+  // One-time set-up in the first cycles (heap arenas, thread stacks) does not count as growth.
   run_cycles(cycles / 10);
   const testing::Footprint before = testing::footprint();
   run_cycles(cycles);
@@ -414,7 +413,7 @@ TEST(Footprint, AThousandGroupsWithABufferEachLeaveNothingBehind) {
       after.mappings, before.address_space >> 10, after.address_space >> 10);
   EXPECT_EQ(after.descriptors, before.descriptors);
   EXPECT_EQ(after.threads, before.threads);
-  // A heap arena more or less; a leaked buffer would show a thousandfold.
+  // Allows for one heap arena; a leaked buffer would show a thousandfold.
   EXPECT_LE(after.mappings, before.mappings + 10);
   if (kSanitized) return;  // sanitizers keep freed memory for a while
   EXPECT_LE(after.address_space, before.address_space + (std::size_t{130} << 20));

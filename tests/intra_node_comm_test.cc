@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// IntraNodeComm: who gets one and who does not, the same on all ranks; and what it does then.
+// IntraNodeComm: which ranks get one, identically on all ranks; and what it does then.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ Topology shipped(const std::string& name) {
   return Topology::load(ONEHOP_TEST_TOPOLOGIES "/" + name + ".json");
 }
 
-/// Makes a communicator of `n` threads and calls `body` on each rank, which has not met the others yet.
+/// Makes a communicator of `n` threads and calls `body` on each rank, before any rendezvous.
 void run_ranks(int n, const std::function<void(IntraNodeComm&)>& body, const IntraNodeOptions& options = {},
                std::size_t buffer_bytes = IntraNodeComm::kDefaultBufferBytes) {
   const std::shared_ptr<Store> store = memory_store();
@@ -102,7 +102,7 @@ TEST_F(IntraNode, RendezvousSucceedsOnceAndIsTrueAtOnceFromThenOn) {
                 HasSubstr("rendezvous"));
     ASSERT_TRUE(comm.rendezvous());
     const std::string id = comm.group().id();
-    // Without the others: they may not call it again at all.
+    // Without the others: they may never call it again.
     if (comm.rank() == Rank{1}) {
       EXPECT_TRUE(comm.rendezvous());
     }
@@ -185,7 +185,7 @@ TEST_F(IntraNode, HasTwoToEightRanks) {
       EXPECT_EQ(comm.reason(), fmt::format("an IntraNodeComm has 2 to 8 ranks, got {}", n));
     });
   }
-  // More than can talk to each other at all: without any exchange.
+  // More ranks than can communicate at all: refused without any exchange.
   IntraNodeComm large(memory_store(), Rank{5}, 2'000'000'000);
   EXPECT_FALSE(large.rendezvous());
   EXPECT_THAT(large.reason(), HasSubstr("2000000000"));
@@ -200,7 +200,7 @@ TEST_F(IntraNode, RanksThatWereToldDifferentWorldSizesAllHearOfIt) {
   });
 }
 
-/// A store in which rank 1 says that it is on another machine.
+/// A store in which rank 1 claims to be on another machine.
 std::shared_ptr<Store> store_of_two_hosts() {
   const std::shared_ptr<Store> real = memory_store();
   StoreCallbacks callbacks;
@@ -291,8 +291,7 @@ TEST_F(IntraNode, BuffersOfDifferentSizesAreRefused) {
   });
 }
 
-/// What is accepted goes on to join on real GPUs; here there are none that a topology made up, or none at
-/// all.
+/// Accepted ranks go on to join on real GPUs; here the topology's GPUs do not exist.
 void expect_accepted(const Topology& topology, const std::vector<int>& devices,
                      const std::function<void(IntraNodeOptions&)>& change = {}) {
   const std::shared_ptr<Store> store = memory_store();
@@ -308,7 +307,7 @@ void expect_accepted(const Topology& topology, const std::vector<int>& devices,
 }
 
 TEST_F(IntraNode, WhatIsFullyConnectedOrForcedGoesOnToTheGpus) {
-  if (Topology::probe().device_count() > 0) GTEST_SKIP() << "tests/gpu has the same on real GPUs";
+  if (Topology::probe().device_count() > 0) GTEST_SKIP() << "tests/gpu tests this on real GPUs";
   expect_accepted(shipped("h200x4"), {0, 1, 2, 3});
   {
     const ScopedVariable forced("TEST_INTRA_NODE_COMM", "1");
@@ -448,7 +447,7 @@ TEST_F(IntraNode, AllReducesInPlaceWithTheAlgorithmOfTheCaller) {
       [](IntraNodeComm& comm) {
         ASSERT_TRUE(comm.rendezvous());
         for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
-          // Also beyond what it would select, and beyond the buffer.
+          // Also beyond the sizes that it would select, and beyond the buffer.
           for (const std::size_t count : {0, 1, 3, 1000, 70'001, 400'000}) {
             std::vector<float> data(count);
             for (std::size_t i = 0; i < count; ++i)
@@ -474,7 +473,7 @@ TEST_F(IntraNode, AnAlgorithmThatIsNoneIsRefusedOnAllRanksAndTheCommunicatorWork
     ASSERT_TRUE(comm.rendezvous());
     std::vector<float> data(100, 1);
     for (const Algorithm bad : {Algorithm::none, static_cast<Algorithm>(77)}) {
-      // Rank 1 alone is wrong; all hear of it.
+      // Only rank 1's argument is wrong; all ranks get the error.
       const Error error = error_of([&] {
         comm.all_reduce(data.data(), data.size(), DType::f32,
                         comm.rank() == Rank{1} ? bad : Algorithm::one_shot);
@@ -518,7 +517,7 @@ TEST_F(IntraNode, CountsAllReducesPerCommunicatorAndInTheProcess) {
       comm.all_reduce(&one, 1, DType::f32, Algorithm::one_shot);
       scope.end();
     }
-    all_reduce(comm.group(), std::span(&one, 1));  // not one of the communicator's
+    all_reduce(comm.group(), std::span(&one, 1));  // a call of the group, and not of the communicator
     EXPECT_THAT(comm.usage(), ElementsAre(0, 4, 2));
   });
   EXPECT_EQ(IntraNodeComm::total_usage() - before, 12u) << "of both ranks, which are threads";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of one rank: whatever works in larger groups works there. (What the collectives compute is in the
-// conformance suite.)
+// Groups of one rank: everything that works in larger groups works there. (The conformance suite checks the
+// results of the collectives.)
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST(OneRank, JoinsOverEveryStore) {
        {memory_store(), file_store(directory.path()), tcp_store("127.0.0.1", server->port())}) {
     Group group = join_alone(store);
     expect_everything_works(group);
-    // Left, and joined anew over the same store.
+    // Leaves, and joins again over the same store.
     group.leave();
     Group another = join_alone(store);
     EXPECT_NE(another.id(), group.id());

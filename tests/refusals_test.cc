@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever one rank refuses, all ranks hear: a rank whose argument is refused never returns alone, for its
-// next call would be taken for the one that the others still wait in. One table for all calls of a group, in
-// C++ and in C.
+// If one rank refuses a call, all ranks get the error. A rank with an invalid argument never returns alone,
+// since its next call would be paired with the one that the others still wait in. One table covers all calls
+// of a group, in C++ and in C.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ using testing::run_thread_group;
 constexpr int kRanks = 3;
 constexpr Rank kOdd{1};
 
-/// What a call may use. `group` is a group of three ranks.
+/// The objects that a call may use. `group` is a group of three ranks.
 struct Site {
   Group& group;
   SymmetricBuffer buffer;
@@ -43,12 +43,12 @@ struct Site {
   [[nodiscard]] Rank before() const { return Rank{(group.rank().value + kRanks - 1) % kRanks}; }
 };
 
-/// A call that the odd rank makes with an argument that is refused, and all others as they should.
+/// A call that the odd rank makes with an invalid argument, and all others correctly.
 struct Row {
   const char* name;
   std::function<void(Site&)> usual;
   std::function<void(Site&)> odd;
-  const char* text;          ///< which every rank's message has
+  const char* text;          ///< part of every rank's message
   bool stays_usable = true;  ///< the group
 };
 
@@ -103,7 +103,7 @@ std::vector<Row> rows() {
         (void)send(s.group, s.in.data(), 64, f32, s.next(), {}, o);
         (void)recv(s.group, s.out.data(), 64, f32, s.before());
         scope.end();
-        s.group.barrier();  // ranks that do not wait for the odd one hear of it here
+        s.group.barrier();  // ranks that do not wait for the odd one get the error here
       },
       false);
   add_late(
@@ -113,11 +113,11 @@ std::vector<Row> rows() {
         (void)send(s.group, s.in.data(), 64, f32, s.next());
         (void)recv(s.group, s.out.data(), 64, f32, s.before(), {}, o);
         scope.end();
-        s.group.barrier();  // ranks that do not wait for the odd one hear of it here
+        s.group.barrier();  // ranks that do not wait for the odd one get the error here
       },
       false);
 
-  // The other arguments of collectives: tests/conformance/rejections_test.cc. Of transfers:
+  // See tests/conformance/rejections_test.cc for the other arguments of collectives. Transfers:
   const auto transfer = [=](auto change, const char* text) {
     const auto call = [=](Site& s, const std::function<void(Site&)>& odd) {
       odd(s);
@@ -125,7 +125,7 @@ std::vector<Row> rows() {
       (void)send(s.group, s.in.data(), 64, f32, s.next());
       (void)recv(s.group, s.out.data(), 64, f32, s.before());
       scope.end();
-      s.group.barrier();  // ranks that do not wait for the odd one hear of it here
+      s.group.barrier();  // ranks that do not wait for the odd one get the error here
     };
     return Row{"transfer", [=](Site& s) { call(s, [](Site&) {}); }, [=](Site& s) { call(s, change); }, text,
                false};
@@ -163,7 +163,7 @@ std::vector<Row> rows() {
   all.push_back({"all_gather_fds", [](Site& s) { (void)s.group.channel().all_gather_fds(-1); },
                  [](Site& s) { (void)s.group.channel().all_gather_fds(-1, milliseconds{-1}); }, "negative",
                  false});
-  // Its ranks do not wait for each other: they hear of it in their next call.
+  // Its ranks do not wait for each other: they get the error in their next call.
   const auto broadcast = [](Site& s) {
     (void)s.group.channel().broadcast_fds(-1, Rank{0});
     s.group.channel().barrier();
@@ -195,7 +195,8 @@ std::vector<Row> rows() {
   return all;
 }
 
-/// Makes one row's call on all ranks of a fresh group, and looks at what they hear and how they go on.
+/// Makes one row's call on all ranks of a fresh group, and checks their errors and whether the group still
+/// works.
 void expect_heard_by_all(const Row& row) {
   SCOPED_TRACE(row.name);
   run_thread_group(kRanks, [&](Group& group) {
@@ -221,7 +222,7 @@ TEST(Refusals, AreHeardByAllRanksWhateverTheCall) {
   for (const Row& row : rows()) expect_heard_by_all(row);
 }
 
-// The waiting side consumes nothing, so a refusal harms nobody: the caller may wait again.
+// The waiting side consumes nothing, so a refusal harms no rank: the caller may wait again.
 TEST(Refusals, OfAWaitForASignalOrADescriptorAreThisRanksAlone) {
   run_thread_group(2, [](Group& group) {
     const SymmetricBuffer buffer = group.allocate(64);
@@ -244,8 +245,8 @@ TEST(Refusals, OfAWaitForASignalOrADescriptorAreThisRanksAlone) {
 struct CRow {
   const char* name;
   std::function<onehop_status_t(onehop_group_t*, bool odd)> call;
-  const char* own;     ///< what the odd rank is told
-  const char* others;  ///< what the others are told
+  const char* own;     ///< part of the odd rank's message
+  const char* others;  ///< part of the others' messages
 };
 
 onehop_call_options_t options_with(const std::function<void(onehop_call_options_t&)>& change) {
@@ -431,7 +432,7 @@ TEST(CRefusals, AreHeardByAllRanksWhateverTheCall) {
 }
 
 TEST(Refusals, OfTheInstructionSetInTheEnvironmentAreHeardWhenJoining) {
-  // In processes of their own: the choice is made once in each.
+  // In processes of their own, since the choice is made once per process.
   testing::TempDir directory;
   testing::Processes processes(2, [&](Rank rank) {
     if (rank == Rank{1}) ::setenv("ONEHOP_HOST_ISA", "mmx", 1);
@@ -444,12 +445,12 @@ TEST(Refusals, OfTheInstructionSetInTheEnvironmentAreHeardWhenJoining) {
     EXPECT_THAT(exit.text, HasSubstr("rank 1: ONEHOP_HOST_ISA='mmx'"));
 }
 
-// A call waits for its turn among the threads of its rank at most until its own deadline.
+// A call waits for its turn among the threads of its rank, but no longer than its own deadline.
 TEST(Turns, ACallEndsByItsDeadlineWhileAnotherThreadsCallGoesOn) {
   run_thread_group(2, [](Group& group) {
     group.barrier();
     if (group.rank() == Rank{1}) {
-      // Never comes to the barrier, but hears how it ends.
+      // Never makes the barrier call, but learns how it ends.
       const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{20};
       while (std::chrono::steady_clock::now() < end) {
         try {

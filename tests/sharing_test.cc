@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a group decides in which way its memory travels, and that whatever a backend's handles are, they
-// arrive.
+// How a group chooses the kind of handle by which it shares memory; and that any backend's handles arrive.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -32,7 +31,7 @@ using testing::TempDir;
 
 constexpr int kRanks = 3;
 
-/// What joining throws on each of three processes, of which rank 1 has `variable` set to `value`.
+/// The errors of joining on three processes, of which rank 1 has `variable` set to `value`.
 std::vector<std::string> refusals_with(const char* variable, const char* value, ErrorCode code,
                                        const JoinOptions& options = {}) {
   const TempDir store;
@@ -68,12 +67,12 @@ TEST(Sharing, OfHostRanksIsByDescriptorsAndSaysSo) {
 }
 
 TEST(Sharing, InAnotherWayIsRefusedByHostRanksOnAllRanks) {
-  for (const char* way : {"fabric", "ipc"}) {
-    for (const std::string& text : refusals_with("ONEHOP_SHARE", way, ErrorCode::unsupported)) {
+  for (const char* kind : {"fabric", "ipc"}) {
+    for (const std::string& text : refusals_with("ONEHOP_SHARE", kind, ErrorCode::unsupported)) {
       EXPECT_EQ(text,
                 fmt::format("rank 1: host ranks share memory by file descriptors; '{}' is for GPUs: use "
                             "ONEHOP_SHARE=auto or fd",
-                            way));
+                            kind));
     }
   }
 }
@@ -102,7 +101,7 @@ TEST(OverlappingDevices, AVariableThatIsNoFlagIsRefusedOnAllRanks) {
   }
 }
 
-/// Files, mapped; what travels is their path, and a descriptor as well where that is asked for.
+/// Mapped files. Their handle is their path, and a descriptor as well if requested.
 class FileBackend final : public MemoryBackend {
  public:
   FileBackend(std::string directory, bool descriptor)
@@ -155,7 +154,7 @@ TEST(Sharing, HandlesOfBytesAndHandlesWithDescriptorsBothReachEveryProcess) {
       const int before = testing::footprint().descriptors;
       const MappedBlocks blocks =
           group.state().exchange_blocks(backend, 4096, 0, Deadline::after(seconds{20}), "test");
-      EXPECT_EQ(testing::footprint().descriptors, before) << "what travelled is closed";
+      EXPECT_EQ(testing::footprint().descriptors, before) << "the descriptor that was sent is closed";
       const int rank = group.rank().value;
       ASSERT_EQ(blocks.size(), 3U);
       for (const auto& block : blocks) block->data()[rank] = static_cast<std::byte>(rank + 1);

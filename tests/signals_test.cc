@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals and barriers as users see them: pairing, ordering of memory, timeouts.
+// Signals and barriers as users see them: pairing, memory ordering, timeouts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,11 +37,11 @@ TEST(Signals, PairUpOneToOneOverManyRounds) {
       mine[0] = i;
       buffer.put_signal(right, 3);
       buffer.wait_signal(left, 3);
-      ASSERT_EQ(buffer.peer_as<std::int64_t>(left)[0], i);  // acquire: what was written before the signal
+      ASSERT_EQ(buffer.peer_as<std::int64_t>(left)[0], i);  // acquire: sees the writes before the signal
       buffer.put_signal(left, 4);                           // "I have read it"
       buffer.wait_signal(right, 4);
     }
-    // None is left over.
+    // No signal is left over.
     EXPECT_EQ(error_of([&] { buffer.wait_signal(left, 3, milliseconds{20}); }).code(), ErrorCode::timeout);
     group.barrier();
   };
@@ -129,7 +129,7 @@ TEST(Signals, ABufferHasAsManyChannelsAsItWasMadeWith) {
         buffer.barrier(channels - 1);
         buffer.barrier(0);
       }
-      // Only these were used, and no data was taken for a signal.
+      // Only these channels were used, and no data was taken for a signal.
       for (int channel = 0; channel < channels; channel += 1 + channels / 10) {
         EXPECT_EQ(error_of([&] { buffer.wait_signal(other, channel, milliseconds{0}); }).code(),
                   ErrorCode::timeout);
@@ -179,7 +179,7 @@ TEST(Barriers, ATimeoutNamesTheRankThatIsMissingAndEndsTheGroup) {
         of_buffer ? buffer.barrier(0, milliseconds{200}) : group.barrier(milliseconds{200});
       };
       if (group.rank() == Rank{2}) {
-        // Not a barrier, so the others wait in vain; ends when they have given up.
+        // This is not a barrier, so the others' waits time out. This wait ends once they have given up.
         EXPECT_EQ(error_of([&] { buffer.wait_signal(Rank{0}); }).code(), ErrorCode::timeout);
       } else {
         const auto start = Clock::now();

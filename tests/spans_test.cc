@@ -119,7 +119,7 @@ TEST(Spans, OptionsAndStreamsComeLast) {
   });
 }
 
-/// A call that fits, or with `shorter` one whose output is an element too short.
+/// A call whose arguments fit, or with `shorter` one whose output is an element too short.
 struct Row {
   const char* name;
   std::function<void(Group&, std::vector<int>& in, std::vector<int>& out)> call;
@@ -164,7 +164,7 @@ TEST(Spans, OfLengthsThatDoNotFitAreRefusedOnAllRanksAndTheGroupStaysUsable) {
       if (odd) out.pop_back();
       expect_refused(row.name, row.text, [&] { row.call(group, in, out); });
       EXPECT_THAT(out, Each(7)) << row.name;
-      // In a GroupCall at its end.
+      // Inside a GroupCall, the error comes at its end.
       GroupCall scope;
       row.call(group, in, out);
       expect_refused(row.name, row.text, [&] { scope.end(); });

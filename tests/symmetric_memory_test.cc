@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Symmetric memory as users see it: allocating, sub-buffers, errors, what outlives a group.
+// Symmetric memory as users see it: allocation, sub-buffers, errors, and use after its group has gone.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST(SymmetricMemory, OfProcessesIsZeroedAndSeenByAll) {
   });
 }
 
-TEST(SymmetricMemory, SubBuffersAreThePlaceTheyNameOnEveryRank) {
+TEST(SymmetricMemory, SubBuffersAreTheRangeTheyNameOnEveryRank) {
   run_thread_group(3, [](Group& group) {
     const SymmetricBuffer whole = group.allocate(1024);
     const SymmetricBuffer part = whole.sub(100, 200).sub(50, 100);
@@ -178,7 +178,7 @@ TEST(SymmetricMemory, OutlivesItsGroup) {
       std::memset(buffer.local(), 40 + group.rank().value, buffer.bytes());
       group.barrier();
     }
-    // The group is gone, the memory is not; what waits for peers says so.
+    // The group is gone, but the memory is not; calls that wait for peers report that.
     for (int r = 0; r < 3; ++r) EXPECT_EQ(static_cast<int>(buffer.peer(Rank{r})[9999]), 40 + r);
     EXPECT_THAT(error_of([&] { buffer.barrier(); }).message(), HasSubstr("has left the group"));
     EXPECT_THAT(error_of([&] { buffer.put_signal(Rank{0}); }).message(), HasSubstr("has left the group"));

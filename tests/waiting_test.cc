@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks wait follows from where all of them may run, not from what each sees of itself.
+// How ranks wait depends on where all of them may run, not on what each rank sees of itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -36,7 +36,7 @@ class Waiting : public ::testing::Test {
   static void bind(const cpu_set_t& set) { ASSERT_EQ(::sched_setaffinity(0, sizeof set, &set), 0); }
   static bool spins(const Group& group) { return group.state().team().spin().spins(); }
 
-  /// Ranks that are threads, each bound before it joins.
+  /// Ranks that are threads, each bound to processors before it joins.
   template <class Body>
   static void run_bound(const std::vector<cpu_set_t>& sets, const Body& body) {
     const std::shared_ptr<Store> store = memory_store();

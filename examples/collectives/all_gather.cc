@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everyone's part of a vector, in place: each rank fills its own block of it.
+// Gathers the parts of a vector in place: each rank fills its own block of it.
 //
 //   onehop launch -n 3 -- ./collective_all_gather
 #include <onehop/onehop.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mean of everyone's gradients, in place.
+// The mean of all ranks' gradients, in place.
 //
 //   onehop launch -n 3 -- ./collective_all_reduce
 #include <onehop/onehop.h>

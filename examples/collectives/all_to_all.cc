@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matrix that lies in rows, one for each rank, is transposed: every rank gets a column.
+// Transposes a matrix of which each rank has one row: every rank gets a column.
 //
 //   onehop launch -n 3 -- ./collective_all_to_all
 #include <onehop/onehop.h>

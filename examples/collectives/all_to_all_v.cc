@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank s has s + 1 numbers for every rank. The blocks of the output stand behind one another.
+// Rank s has s + 1 numbers for every rank. The blocks of the output are adjacent.
 //
 //   onehop launch -n 3 -- ./collective_all_to_all_v
 #include <onehop/onehop.h>

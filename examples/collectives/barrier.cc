@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everyone writes into symmetric memory; after the barrier everyone reads what the others wrote.
+// Every rank writes into symmetric memory; after the barrier, every rank reads what the others wrote.
 //
 //   onehop launch -n 3 -- ./collective_barrier
 #include <onehop/onehop.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank 0 decides; everyone gets to know.
+// Rank 0 decides, and every rank learns the decision.
 //
 //   onehop launch -n 3 -- ./collective_broadcast
 #include <onehop/onehop.h>

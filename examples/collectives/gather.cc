@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank 0 prints what everyone measured.
+// Rank 0 prints what every rank measured.
 //
 //   onehop launch -n 3 -- ./collective_gather
 #include <onehop/onehop.h>

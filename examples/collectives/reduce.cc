@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the slowest rank took; only rank 0 wants to know.
+// The time of the slowest rank, which only rank 0 needs.
 //
 //   onehop launch -n 3 -- ./collective_reduce
 #include <onehop/onehop.h>

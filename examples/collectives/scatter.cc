@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank 0 reads a batch and deals it out.
+// Rank 0 reads a batch and distributes it.
 //
 //   onehop launch -n 3 -- ./collective_scatter
 #include <onehop/onehop.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A number goes from rank to rank, as in a pipeline, and grows on the way. Then neighbours swap what they
-// have: both send and both receive, so that is a GroupCall.
+// A number goes from rank to rank, as in a pipeline, and grows at each step. Then neighbours swap their
+// numbers. Both of them send and receive, so they use a GroupCall.
 //
 //   onehop launch -n 3 -- ./collective_send_recv
 #include <onehop/onehop.h>

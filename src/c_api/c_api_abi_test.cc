@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The binary interface of this version: what programs are compiled with must not change under them. Rules:
+// The binary interface of this version, which must not change under compiled programs. Rules:
 // docs/guide/c-api.md, "Stable ABI".
 #include <gtest/gtest.h>
 
@@ -32,8 +32,8 @@ struct Number {
   int pinned;
 };
 
-// A field is added at the end, beyond the old size: its structure gets an entry and a new size. No other number
-// here changes.
+// New fields go at the end, beyond the old size: add an entry for the field and give its structure a new
+// size. No other number here changes.
 #define FIELD(structure, field, pinned) Field(#field, offsetof(structure, field), pinned)
 
 std::vector<Structure> structures() {
@@ -180,7 +180,7 @@ std::vector<Structure> structures() {
 
 #undef FIELD
 
-// A new enumerator is appended here too.
+// Append new enumerators here, too.
 const Number kNumbers[] = {
     {"ONEHOP_OK", ONEHOP_OK, 0},
     {"ONEHOP_ERROR_INVALID_ARGUMENT", ONEHOP_ERROR_INVALID_ARGUMENT, 1},
@@ -289,10 +289,10 @@ TEST(CApiAbi, NumbersNeverChange) {
   static_assert(sizeof(onehop_status_t) == sizeof(int));
 }
 
-/// The size of a structure as a caller has it who knows it up to and without `field`.
+/// The size of a structure for a caller whose version ends before `field`.
 #define BEFORE(structure, field) offsetof(structure, field)
 
-/// Fills the structure by its _init function as that caller does, and checks that the rest is left alone.
+/// Fills the structure by its _init function as that caller does, and checks that the rest is unchanged.
 template <class T>
 T as_older(void (*init)(T*, std::size_t), std::size_t size) {
   T out;
@@ -341,7 +341,7 @@ TEST(CApiAbi, AnOlderCallersOptionsHaveDefaultsForWhatTheyLack) {
   EXPECT_EQ(onehop_store_callbacks(&callbacks, &store), ONEHOP_ERROR_INVALID_ARGUMENT);
   EXPECT_NE(std::string(onehop_last_error()).find("must set all of"), std::string::npos);
 
-  // These two need GPUs: what is refused here is not their size.
+  // These two need GPUs, so they fail here, but not because of the size.
   const auto memory =
       as_older(onehop_device_memory_options_init, BEFORE(onehop_device_memory_options_t, share_by));
   onehop_device_memory_t* made = nullptr;

@@ -93,7 +93,7 @@ TEST(CApiCollectives, APremultipliedSumTakesItsFactorFromTheOptions) {
         onehop_all_reduce(group, &whole, &whole, 1, kI32, ONEHOP_OP_PREMUL_SUM, nullptr, &options, nullptr),
         ONEHOP_ERROR_INVALID_ARGUMENT);
     EXPECT_THAT(onehop_last_error(), HasSubstr("i32, premul_sum, factor 0.5"));
-    // A caller compiled before there was a factor has none.
+    // A caller compiled before `factor` existed does not set it.
     onehop_call_options_init(&options, offsetof(onehop_call_options_t, factor));
     options.factor = 7;
     EXPECT_OK(
@@ -172,7 +172,7 @@ TEST(CApiCollectives, SendAndReceiveInAGroupOfCalls) {
     const int me = onehop_group_rank(group);
     const int right = (me + 1) % kRanks;
     const int left = (me + kRanks - 1) % kRanks;
-    const std::vector<int> in(1'000'000, me);  // far more than what is buffered
+    const std::vector<int> in(1'000'000, me);  // far more than the channels buffer
     std::vector<int> out(in.size(), -1);
     int largest = me;
     onehop_algorithm_t used = ONEHOP_ALGORITHM_ONE_SHOT;
@@ -202,7 +202,7 @@ TEST(CApiCollectives, SendAndReceiveInAGroupOfCalls) {
 TEST(CApiCollectives, AGroupOfCallsThatFailsIsOver) {
   run_ranks(kRanks, [](onehop_group_t* group) {
     int value = 0;
-    (void)onehop_group_barrier(group, ONEHOP_TIMEOUT_DEFAULT);  // nobody is still joining
+    (void)onehop_group_barrier(group, ONEHOP_TIMEOUT_DEFAULT);  // no rank is still joining
     EXPECT_OK(onehop_group_call_begin());
     EXPECT_OK(onehop_send(group, &value, 1, kI32, onehop_group_rank(group), nullptr, nullptr, nullptr));
     EXPECT_EQ(onehop_group_call_end(), ONEHOP_ERROR_MISMATCH);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What needs GPUs, as it is refused where there are none: with one clear line, and without a result.
+// Calls that need GPUs fail on machines without any, with one clear line and without a result.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-/// A device that no machine has, so that these tests say the same on machines with GPUs.
+/// A device that no machine has, so that these tests behave the same on machines with GPUs.
 constexpr int kNone = 4711;
 
 void expect_refused(onehop_status_t status) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchange through a store, stores that say what they are, and the job in the environment.
+// Exchange through a store, descriptions of stores, and the job in the environment.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory, CUDA IPC and peer access through the C API, on a driver that exists only in the test.
+// Device memory, CUDA IPC and peer access through the C API, on a fake driver.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -59,7 +59,7 @@ TEST(CApiGroup, VerifiedPeersAreNotRequiredByDefaultAndMeanNothingToHostRanks) {
   onehop_group_t* group = nullptr;
   EXPECT_OK(onehop_group_join(store, &options, &group));
   onehop_group_destroy(group);
-  // As a program says it that was compiled before the field was there.
+  // Options as a program passes them that was compiled before the field existed.
   onehop_join_options_init(&options, offsetof(onehop_join_options_t, require_verified_peers));
   options.rank = 0;
   options.world_size = 1;
@@ -113,7 +113,8 @@ TEST(CApiGroup, BuffersReachPeersAndSignalsOrderTheWrites) {
     EXPECT_OK(onehop_buffer_barrier(part, 0, ONEHOP_TIMEOUT_DEFAULT));
 
     EXPECT_EQ(onehop_buffer_wait_signal(part, other, 3, 1), ONEHOP_ERROR_TIMEOUT);
-    EXPECT_OK(onehop_buffer_barrier(part, 0, ONEHOP_TIMEOUT_DEFAULT));  // nobody leaves while the other waits
+    EXPECT_OK(
+        onehop_buffer_barrier(part, 0, ONEHOP_TIMEOUT_DEFAULT));  // no rank leaves while the other waits
     EXPECT_EQ(onehop_buffer_peer(part, 2, &peer), ONEHOP_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(onehop_buffer_sub(part, 256, 512, &buffer), ONEHOP_ERROR_INVALID_ARGUMENT);
     onehop_buffer_destroy(part);
@@ -153,7 +154,7 @@ TEST(CApiGroup, SplitMakesGroupsByColourAndNullForNegativeOnes) {
   run_ranks(3, [](onehop_group_t* group) {
     const int rank = onehop_group_rank(group);
     onehop_group_t* part = nullptr;
-    // Ranks 0 and 1 change places; rank 2 stays out.
+    // Ranks 0 and 1 swap numbers; rank 2 stays out.
     ASSERT_OK(onehop_group_split(group, rank == 2 ? -1 : 7, -rank, &part));
     if (rank == 2) {
       EXPECT_EQ(part, nullptr);

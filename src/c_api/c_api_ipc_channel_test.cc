@@ -45,7 +45,7 @@ void run_channels(int size, const std::function<void(int rank, onehop_ipc_channe
   onehop_store_destroy(store);
 }
 
-/// A file that holds so many bytes, to be told by them.
+/// A file of `bytes` bytes, by which tests recognise it.
 int file_of(int bytes) {
   const int fd = ::memfd_create("c_api", MFD_CLOEXEC);
   EXPECT_EQ(::ftruncate(fd, bytes), 0);
@@ -108,7 +108,7 @@ TEST(CApiIpcChannel, OfAGroupFailsOnceTheGroupHasLeftAndOutlivesItsHandle) {
 }
 
 TEST(CApiIpcChannel, AReceiveThatFailsConcernsNobodyElse) {
-  std::latch refused(2);  // nobody sends before all have failed to receive
+  std::latch refused(2);  // no rank sends before all have failed to receive
   run_channels(2, [&](int rank, onehop_ipc_channel_t* channel) {
     int fd = 77;
     EXPECT_EQ(onehop_ipc_channel_recv_fd(channel, 1 - rank, 1, &fd), ONEHOP_ERROR_TIMEOUT);
@@ -141,7 +141,7 @@ TEST(CApiIpcChannel, ARefusedDescriptorCallIsHeardByAllAndEndsTheChannel) {
       const onehop_status_t status = broadcast
                                          ? onehop_ipc_channel_broadcast_fd(channel, -1, 1, kDefault, out)
                                          : onehop_ipc_channel_all_gather_fds(channel, -1, kDefault, out);
-      // The root of a broadcast may be done before it hears of it.
+      // The root of a broadcast may finish before it hears of the failure.
       if (status != ONEHOP_OK || !broadcast || rank == 0) {
         EXPECT_EQ(status, ONEHOP_ERROR_INVALID_ARGUMENT);
       }

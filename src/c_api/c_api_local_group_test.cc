@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group tells of itself, byte strings, deadlines, and all ranks of a group in one thread.
+// Properties of a group, byte strings, deadlines, and all ranks of a group in one thread.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 
 constexpr std::array<int, 3> kHostRanks{ONEHOP_DEVICE_HOST, ONEHOP_DEVICE_HOST, ONEHOP_DEVICE_HOST};
 
-/// A group of host ranks that one thread holds.
+/// A group of host ranks that are all held by one thread.
 struct LocalGroup {
   std::array<onehop_group_t*, 3> ranks{};
 
@@ -136,7 +136,7 @@ TEST(CApiGroupBytes, GathersEveryonesPayloadInRankOrder) {
     EXPECT_EQ(onehop_payloads_bytes(all, 3), 0u);
     onehop_payloads_destroy(all);
 
-    // Too long on one rank: all hear, and the group works on.
+    // Too long on one rank: all ranks get the error, and the group stays usable.
     const std::string huge(onehop_group_rank(group) == 1 ? (64 << 10) + 1 : 1, 'y');
     all = nullptr;
     EXPECT_EQ(onehop_group_all_gather_bytes(group, huge.data(), huge.size(), &all),
@@ -226,7 +226,7 @@ TEST(CApiLocalGroup, WithoutMemoryForThreadsAllIsRefused) {
     options.world_size = 1;
     onehop_store_t* store = nullptr;
     onehop_group_t* groups[3] = {};
-    // Not on a thread, whose stack the next one would get.
+    // Joins on this thread: a later thread would reuse the stack of a thread that has ended.
     if (onehop_store_memory(&store) != ONEHOP_OK) return 1;
     if (onehop_group_join(store, &options, groups) != ONEHOP_OK) return 1;
     rlimit limit{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For c_api_misuse_test.cc: arguments that no caller should pass, made by their type. Pointers lead to memory that
-// is long enough for every size that is not refused: what a caller lies about, no library can find out.
+// Used by c_api_misuse_test.cc: generates invalid arguments by type. Pointers refer to memory that is long
+// enough for every size that the library accepts, since no library can detect a false size.
 #pragma once
 
 #include <array>
@@ -56,7 +56,8 @@ inline void dispose(char* text) {
 }
 inline void dispose(void* /*data*/) {}
 
-/// A live handle of each kind, of a group of one host rank. Destroyed groups last: what needs them goes before.
+/// A live handle of each kind, for a group of one host rank. Destroys the group last, since the others need
+/// it.
 struct World {
   World();
   ~World();
@@ -76,7 +77,7 @@ struct World {
   onehop_tuning_t* tuning = nullptr;
 };
 
-/// The arguments of one call. What it handed out is destroyed with them.
+/// The arguments of one call. Destroys what the call returned.
 class Arguments {
  public:
   Arguments(World& world, std::mt19937& random) : world_(world), random_(random) {}
@@ -91,7 +92,8 @@ class Arguments {
     if constexpr (std::is_same_v<T, int>) {
       return one_of<int>({0, 0, 1, 1, 2, 3, 99, -1, -2, INT_MAX, INT_MIN});
     } else if constexpr (std::is_same_v<T, std::int64_t>) {
-      return one_of<std::int64_t>({0, 1, -2, INT64_MIN});  // no default, which would be waited for
+      return one_of<std::int64_t>(
+          {0, 1, -2, INT64_MIN});  // not the default timeout, which the test would have to wait for
     } else if constexpr (std::is_integral_v<T>) {
       return one_of<T>({0, 1, 7, static_cast<T>(SIZE_MAX), static_cast<T>(SIZE_MAX - 7),
                         static_cast<T>(std::size_t{1} << 60)});
@@ -116,7 +118,9 @@ class Arguments {
 
   const char* text();
   const char* json();
-  const char* host() { return one_of<const char*>({nullptr, "", "127.0.0.1"}); }  // no name that is looked up
+  const char* host() {
+    return one_of<const char*>({nullptr, "", "127.0.0.1"});
+  }  // no name that needs a lookup
 
   onehop_store* handle(onehop_store*) { return world_.store; }
   onehop_tcp_server* handle(onehop_tcp_server*) { return world_.server; }
@@ -130,7 +134,7 @@ class Arguments {
   onehop_topology* handle(onehop_topology*) { return world_.topology; }
   onehop_tuning* handle(onehop_tuning*) { return world_.tuning; }
 
-  // The fields of options. Results have none to set.
+  // The fields of options. Result structures have no fields to set.
   void fill(onehop_join_options_t& options);
   void fill(onehop_call_options_t& options);
   void fill(onehop_tcp_options_t& options);
@@ -177,7 +181,7 @@ class Arguments {
         structure->size = one_of<std::size_t>({0, 1, sizeof(Plain) - 1, sizeof(Plain) + 8, 4097, SIZE_MAX});
       return structure;
     } else {
-      return nullptr;  // a handle that only a GPU, or only a callback, has
+      return nullptr;  // a handle that only a GPU or a callback can provide
     }
   }
 

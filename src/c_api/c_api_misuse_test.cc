@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every function of the C API with arguments that no caller should pass: none crashes or hangs, and what is refused
-// is refused in one line.
+// Calls every function of the C API with invalid arguments. None crashes or hangs, and every refusal is one
+// line.
 #include "c_api/c_api_misuse.h"
 
 #include <gmock/gmock.h>
@@ -67,7 +67,7 @@ void Arguments::fill(onehop_join_options_t& options) {
   onehop_join_options_init(&options, sizeof options);
   options.name = make<const char*>();
   options.timeout_ms =
-      one_of<std::int64_t>({0, 1});  // a rank that cannot use its timeout waits by the default one
+      one_of<std::int64_t>({0, 1});  // a rank that cannot use its timeout waits with the default one
   options.scratch_bytes = one_of<std::size_t>({0, 1, 64 << 10, SIZE_MAX});
   options.rank = make<int>();
   options.world_size = make<int>();
@@ -130,7 +130,7 @@ using misuse::World;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// What a call is allowed to say.
+/// The statuses and messages that a call may return.
 void expect_plain(onehop_status_t status, const std::string& what) {
   EXPECT_STRNE(onehop_status_name(status), "unknown") << what << ": " << status;
   if (status == ONEHOP_OK) return;
@@ -145,7 +145,7 @@ R with_zeroes(R (*function)(A...)) {
   return function(A{}...);
 }
 
-/// A call with odd arguments, whose results are given back.
+/// A call with invalid arguments, whose results are destroyed.
 template <class R, class... A>
 R with_odd_arguments(R (*function)(A...), World& world, std::mt19937& random) {
   Arguments arguments(world, random);
@@ -154,10 +154,10 @@ R with_odd_arguments(R (*function)(A...), World& world, std::mt19937& random) {
 
 struct Function {
   const char* name;
-  bool needs_an_argument;  ///< returns a status, and no success for zeroes
+  bool needs_an_argument;  ///< returns a status, which is no success if all arguments are zero
   std::function<onehop_status_t()> zeroes;
   std::function<onehop_status_t(World&, std::mt19937&)>
-      odd;  ///< none: it would end, wait for or free what the test needs
+      odd;  ///< none: it would end, wait for or free something that the test needs
 };
 
 #define REFUSES(f)                                                                                          \
@@ -444,7 +444,7 @@ TEST(CApiMisuse, LooksAtEveryFunctionOfTheHeaders) {
 }
 
 TEST(CApiMisuse, ZeroesForAllArgumentsAreRefusedOrHarmless) {
-  // What zeroes are fine for.
+  // Functions that succeed with all arguments zero.
   const std::set<std::string> good{"onehop_group_call_begin", "onehop_group_call_end"};
   for (const Function& each : kFunctions) {
     const onehop_status_t status = each.zeroes();
@@ -460,7 +460,7 @@ class CApiMisuseInFolder : public ::testing::Test {
   CApiMisuseInFolder() {
     folder_ = (std::filesystem::temp_directory_path() / "onehop-misuse-XXXXXX").string();
     EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
-    std::filesystem::current_path(folder_);  // relative paths lead here
+    std::filesystem::current_path(folder_);  // relative paths end up here
   }
   ~CApiMisuseInFolder() override {
     std::filesystem::current_path(before_);

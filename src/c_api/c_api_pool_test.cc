@@ -21,7 +21,7 @@ void give_back(void* data) {
   onehop_pool_free(data, 0, kDevice, nullptr);
 }
 
-// The ranks are threads of one process here, in which one of them at a time can be served: rank 0.
+// The ranks are threads of one process, in which only one rank's device can be served at a time: rank 0's.
 
 TEST(CApiPool, HandsOutSymmetricMemoryToAFramework) {
   run_ranks(2, [](onehop_group_t* group) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of the C API: threads as ranks.
+// Threads as ranks, used by the tests of the C API.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ inline void expect_null_refused(onehop_status_t status, const std::string& name)
       << name << ": " << onehop_last_error();
 }
 
-/// A text that the library handed out.
+/// The text that the library returned, which is freed.
 inline std::string take_text(char* text) {
   const std::string copy(text != nullptr ? text : "");
   onehop_free(text);

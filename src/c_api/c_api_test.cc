@@ -296,7 +296,7 @@ TEST(CApiOptions, FieldsOfANewerCallerMustBeZero) {
 struct MapStore {
   std::map<std::string, std::string> values;
   int destroyed = 0;
-  onehop_status_t answer = ONEHOP_OK;  ///< of set
+  onehop_status_t answer = ONEHOP_OK;  ///< what `set` returns
   bool reply = true;                   ///< whether get replies
 
   static MapStore& of(void* context) { return *static_cast<MapStore*>(context); }

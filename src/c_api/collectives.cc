@@ -42,8 +42,8 @@ CallOptions to_call_options(const onehop_call_options_t* options) {
   return out;
 }
 
-/// Makes a call: `call(group, options)` returns the algorithm. Options that cannot be read are refused by all
-/// ranks; this one says why.
+/// Runs `call(group, options)`, which returns the algorithm. If the options cannot be read, all ranks refuse
+/// the call, and this one reports why.
 template <class Call>
 onehop_status_t run(onehop_group_t* group, Collective collective, const onehop_call_options_t* options,
                     onehop_algorithm_t* used, Call&& call) {
@@ -61,7 +61,7 @@ onehop_status_t run(onehop_group_t* group, Collective collective, const onehop_c
   });
 }
 
-/// This thread's, the innermost last. A thread that ends drops what it left open.
+/// The open scopes of this thread, the innermost last. A thread that ends drops the scopes that it left open.
 std::deque<GroupCall>& open_scopes() {
   thread_local std::deque<GroupCall> scopes;
   return scopes;
@@ -71,7 +71,7 @@ void require_open(const char* what) {
   require(!open_scopes().empty(), "{} without onehop_group_call_begin on this thread", what);
 }
 
-/// Without counts or offsets the call is rejected.
+/// The call is rejected if counts or offsets are missing.
 Blocks to_blocks(const size_t* counts, const size_t* offsets, int ranks) {
   if (counts == nullptr || offsets == nullptr) return {};
   const auto n = static_cast<std::size_t>(ranks);

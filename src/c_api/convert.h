@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers from C callers, checked before they become enumerators.
+// Checks numbers from C callers before they become enumerators.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace onehop::c_api {
 
-/// For what is refused here, before any rank hears of it.
+/// Used by calls that this rank refuses before any other rank takes part.
 inline DType to_dtype(onehop_dtype_t dtype) {
   require(dtype >= 0 && dtype < kDTypeCount, "element type {} is not one of ONEHOP_DTYPE_* (0 to {})", dtype,
           kDTypeCount - 1);
@@ -27,8 +27,8 @@ inline ReduceOp to_op(onehop_op_t op) {
   return static_cast<ReduceOp>(op);
 }
 
-// For calls that the other ranks make too. They must hear of what this rank refuses, so what is no enumerator
-// becomes a value that the call itself rejects.
+// Used by calls that the other ranks make too, and which must fail on all of them. A number that is no
+// enumerator becomes a value that the call itself rejects.
 inline constexpr int kNoEnumerator = 0xff;
 
 inline DType as_dtype(onehop_dtype_t dtype) {
@@ -46,7 +46,7 @@ const char* name_of(int number, Enum last) {
                                                          : "unknown";
 }
 
-/// For calls that concern nobody else.
+/// Used by calls that concern no other rank.
 template <class Enum>
 Enum to_enumerator(int number, Enum last, std::string_view name) {
   require(number >= 0 && number <= static_cast<int>(last), "{} {} is not within 0 to {}", name, number,
@@ -61,7 +61,7 @@ inline std::vector<DeviceId> to_devices(const int* devices, std::size_t count) {
   return out;
 }
 
-/// Entry `index` of what a handle holds.
+/// Entry `index` of a list that a handle holds.
 template <class T>
 const T& entry(const std::vector<T>& all, std::size_t index, std::string_view what) {
   require(index < all.size(), "{} {} does not exist: there are {}", what, index, all.size());

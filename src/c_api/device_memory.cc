@@ -51,7 +51,8 @@ DeviceMemoryOptions to_memory_options(const onehop_device_memory_options_t* opti
           .gpu_direct_rdma = given.gpu_direct_rdma != 0};
 }
 
-/// Hands memory out: the slot is checked first, so that nothing is made that nobody could destroy.
+/// Returns new memory to the caller. Checks the slot first, so that nothing is created that the caller could
+/// not destroy.
 template <class Make>
 onehop_status_t make_memory(onehop_device_memory_t** memory, Make&& make) noexcept {
   return guard([&] {

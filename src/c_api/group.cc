@@ -36,7 +36,7 @@ onehop_join_options_t join_defaults() {
 
 JoinOptions to_join_options(const onehop_join_options_t* options) {
   const onehop_join_options_t given = read_options(options, "options", join_defaults());
-  // What is wrong with these, all ranks hear: joining refuses it.
+  // Invalid options must be reported on all ranks: joining refuses them.
   const bool known_policy = given.policy == ONEHOP_POLICY_TUNED || given.policy == ONEHOP_POLICY_LEGACY;
   JoinOptions out;
   if (given.name != nullptr) out.name = given.name;
@@ -78,20 +78,20 @@ Group& in(onehop_group_t* group) {
   return deref(group, "group").group;
 }
 
-/// What a body that groups run came to.
+/// The result of a body that `onehop_run_groups` runs.
 struct Outcome {
   onehop_status_t status = ONEHOP_OK;
   int rank = -1;
   std::string message;
 };
 
-/// Runs it on a thread that has had no error yet. Throws only when memory for the message is short.
+/// Runs the body on a thread that has had no error yet. Throws only when memory for the message is short.
 Outcome run_body(onehop_group_t* group, std::size_t index,
                  onehop_status_t (*body)(onehop_group_t* group, void* context), void* context) {
   Outcome outcome;
   try {
     outcome.status = body(group, context);
-  } catch (...) {  // of a body that is C++
+  } catch (...) {  // from a C++ body
     outcome.status = record_current_exception();
   }
   if (outcome.status == ONEHOP_OK) return outcome;
@@ -105,8 +105,8 @@ Outcome run_body(onehop_group_t* group, std::size_t index,
   return outcome;
 }
 
-/// `make(group, bytes, options)` makes the buffer. The other ranks make it too: what this one cannot ask for
-/// becomes 0 bytes, which all of them refuse.
+/// `make(group, bytes, options)` creates the buffer. The other ranks make the same call. A size that this
+/// rank cannot request becomes 0 bytes, which all ranks refuse.
 template <class Make>
 onehop_status_t make_buffer(onehop_group_t* group, const onehop_buffer_options_t* options,
                             onehop_buffer_t** buffer, size_t bytes, Make&& make) {
@@ -186,7 +186,7 @@ onehop_status_t onehop_groups_run(onehop_group_t* const* groups, size_t count,
         try {
           threads.emplace_back(run);
         } catch (const std::system_error& error) {
-          // Those that run wait for the others no longer than their deadlines.
+          // The threads that already run wait for the missing ones no longer than their deadlines.
           fail(ErrorCode::out_of_resources, "starting the thread of groups[{}]: {}", r, error.what());
         }
       }

@@ -10,7 +10,7 @@ namespace onehop::c_api {
 namespace {
 
 struct LastError {
-  // A fixed buffer: recording an error must not need memory, least of all when memory is what ran out.
+  // A fixed buffer: recording an error must not allocate, since memory may be what ran out.
   std::array<char, 2048> message{};
   int rank = -1;
   onehop_status_t status = ONEHOP_OK;
@@ -20,10 +20,10 @@ thread_local LastError last_error;
 
 onehop_status_t record(ErrorCode code, Rank rank, std::string_view message) noexcept {
   std::size_t size = std::min(message.size(), last_error.message.size() - 1);
-  // Not in the middle of a character: 10xxxxxx continues one.
+  // Do not cut inside a UTF-8 character: 10xxxxxx continues one.
   while (size < message.size() && size > 0 && (static_cast<unsigned char>(message[size]) & 0xc0) == 0x80)
     --size;
-  // memmove: a callback may pass the last message on as its own.
+  // memmove, since a callback may pass the last message on as its own.
   std::memmove(last_error.message.data(), message.data(), size);
   last_error.message[size] = '\0';
   last_error.rank = rank.value;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The boundary between C++ and C: exceptions become status codes here and nowhere else.
+// The boundary between C++ and C. Exceptions become status codes here and nowhere else.
 #pragma once
 
 #include <algorithm>
@@ -15,11 +15,12 @@
 
 namespace onehop::c_api {
 
-/// Records the exception being handled as this thread's last error and returns its code. Only inside a
+/// Records the exception being handled as this thread's last error and returns its code. Call only inside a
 /// handler.
 [[nodiscard]] onehop_status_t record_current_exception() noexcept;
 
-/// What the call returned whose message onehop_last_error gives on this thread; ONEHOP_OK before the first.
+/// The status that belongs to the message of onehop_last_error on this thread; ONEHOP_OK before the first
+/// error.
 [[nodiscard]] onehop_status_t last_error_status() noexcept;
 
 /// Runs the body of an entry point.
@@ -33,7 +34,7 @@ template <class Body>
   }
 }
 
-/// The same for getters that have no way to report an error but their result.
+/// Like guard, for getters that can report an error only by their result.
 template <class T, class Body>
 [[nodiscard]] T guard_or(T fallback, Body&& body) noexcept {
   T result = fallback;
@@ -41,13 +42,13 @@ template <class T, class Body>
   return status == ONEHOP_OK ? result : fallback;
 }
 
-/// Of a status that a caller's function returned. Not for ONEHOP_OK.
+/// Converts a status that a caller's function returned, which must not be ONEHOP_OK.
 inline ErrorCode to_error_code(onehop_status_t status) {
   const bool known = status >= ONEHOP_ERROR_INVALID_ARGUMENT && status <= ONEHOP_ERROR_NOT_FOUND;
   return known ? static_cast<ErrorCode>(status) : ErrorCode::system;
 }
 
-/// `*pointer`, or Error{invalid_argument} that names the parameter.
+/// Returns `*pointer`, or throws Error{invalid_argument} that names the parameter.
 template <class T>
 T& deref(T* pointer, std::string_view name) {
   require(pointer != nullptr, "{} must not be NULL", name);
@@ -64,7 +65,8 @@ inline std::string_view bytes(const void* pointer, std::size_t size, std::string
   return {static_cast<const char*>(pointer), size};
 }
 
-/// An array of the caller's, which may be NULL when it has no entry. What cannot be one is refused unread.
+/// Checks an array of the caller's, which may be NULL if it has no entries. Refuses an impossible array
+/// without reading it.
 inline void require_array(const void* entries, std::size_t count, std::string_view name,
                           std::string_view count_name) {
   constexpr std::size_t kMost = std::size_t{1} << 20;
@@ -79,14 +81,14 @@ inline Duration timeout(std::int64_t milliseconds, Duration fallback) {
   return Duration{milliseconds};
 }
 
-/// A copy for the caller, followed by a NUL, to be given back with onehop_free.
+/// A NUL-terminated copy for the caller, which is freed with onehop_free.
 [[nodiscard]] char* copy_out(std::string_view value);
 
-/// Far beyond any structure.
+/// Larger than any structure.
 inline constexpr std::size_t kMaxStructBytes = 4096;
 
-/// Writes the defaults of an options structure, no further than the caller's version of it reaches. A size that
-/// no structure has leaves one that calls refuse.
+/// Writes the defaults of an options structure, up to the size of the caller's version. A size that fits no
+/// version results in a structure that calls refuse.
 template <class T>
 void init_options(T* options, std::size_t size, T defaults) noexcept {
   if (options == nullptr || size < sizeof(std::size_t)) return;
@@ -104,8 +106,8 @@ inline void require_struct_size(std::size_t size, std::string_view name) {
           "{}->size is {}; fill the structure with its _init function", name, size);
 }
 
-/// Fills the caller's structure with a result. An older caller's is shorter, and gets what it has room for; what
-/// a newer caller's has beyond this version's is zeroed.
+/// Copies a result into the caller's structure. A shorter structure of an older caller gets the fields that
+/// fit. In a longer one of a newer caller, the rest is zeroed.
 template <class T>
 void write_result(T& result, std::string_view name, T value) {
   const std::size_t size = result.size;
@@ -126,8 +128,8 @@ template <class T, class Describe>
   });
 }
 
-/// The caller's structure as this version knows it. An older caller's is shorter: what it lacks has the
-/// default. A newer caller's is longer: what this version cannot know must be zero.
+/// The caller's structure, as this version knows it. A shorter one of an older caller gets defaults for
+/// missing fields. A longer one of a newer caller must be zero beyond this version's fields.
 template <class T>
 T read_options(const T* options, std::string_view name, const T& defaults) {
   const std::size_t size = deref(options, name).size;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the opaque handles of c_api.h hold.
+// The contents of the opaque handles of c_api.h.
 #pragma once
 
 #include <memory>

@@ -28,7 +28,7 @@ onehop_intra_node_options_t intra_node_defaults() {
 IntraNodeOptions to_options(const onehop_intra_node_options_t& given) {
   IntraNodeOptions out;
   out.device = DeviceId{given.device};
-  // What is wrong with it, all ranks hear: rendezvous refuses it.
+  // Invalid options must be reported on all ranks: rendezvous refuses them.
   out.timeout = as_timeout(given.timeout_ms, out.timeout);
   if (given.name != nullptr) out.name = given.name;
   out.allow_overlapping_devices = given.allow_overlapping_devices != 0;
@@ -43,7 +43,7 @@ const IntraNodeComm& in(const onehop_intra_node_comm_t* comm) {
   return deref(comm, "comm").comm;
 }
 
-/// What is no algorithm becomes one that the call refuses on all ranks.
+/// A number that is no algorithm becomes a value that the call refuses on all ranks.
 Algorithm as_algorithm(onehop_algorithm_t algorithm) {
   return static_cast<Algorithm>(algorithm >= 0 && algorithm < kAlgorithmCount ? algorithm : kNoEnumerator);
 }
@@ -79,7 +79,7 @@ void onehop_intra_node_comm_destroy(onehop_intra_node_comm_t* comm) {
 
 onehop_status_t onehop_intra_node_comm_rendezvous(onehop_intra_node_comm_t* comm, int* formed) {
   return guard([&] {
-    // The other ranks wait for this one, whether or not it can be told the answer.
+    // The other ranks wait for this one, even if it cannot return the answer.
     const bool yes = in(comm).rendezvous();
     deref(formed, "formed") = yes ? 1 : 0;
   });

@@ -29,7 +29,7 @@ onehop_ipc_channel_t* new_handle(IpcChannel&& channel) {
   return std::make_unique<onehop_ipc_channel>(onehop_ipc_channel{std::move(channel)}).release();
 }
 
-/// Arguments that no rank may lack; without them the call is refused on all ranks.
+/// Checks arguments that every rank must pass; if one is missing, the call is refused on all ranks.
 template <class Look>
 void require_usable(IpcChannel& channel, const char* call, Look&& look) {
   try {

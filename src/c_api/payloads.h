@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte strings on their way to a C caller.
+// Byte strings returned to a C caller.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,8 @@ struct onehop_payloads {
 
 namespace onehop::c_api {
 
-/// A handle of what `make` returns. It is allocated before: what all ranks have must not be lost on one.
+/// Creates a handle for the result of `make`. The handle is allocated first, so that one rank cannot lose a
+/// result that all others have.
 template <class Make>
 void make_payloads(onehop_payloads_t*& out, Make&& make) {
   auto handle = std::make_unique<onehop_payloads>();

@@ -29,13 +29,13 @@ static_assert(ONEHOP_PEER_OUTCOME_SKIPPED == static_cast<int>(PeerOutcome::skipp
 static_assert(ONEHOP_PEER_OUTCOME_NOT_RUN == static_cast<int>(PeerOutcome::not_run));
 
 struct onehop_peer_access {
-  std::unique_ptr<PeerAccess> own;  ///< empty: the process's
+  std::unique_ptr<PeerAccess> own;  ///< empty: the process-wide one
   PeerAccess& access;
 };
 
 struct onehop_peer_report {
   std::vector<PairReport> pairs;
-  std::vector<std::string> failures;  ///< of each pair
+  std::vector<std::string> failures;  ///< one per pair
 };
 
 namespace {

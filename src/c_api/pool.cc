@@ -14,8 +14,8 @@ using namespace onehop::c_api;
 
 namespace {
 
-/// Which pool serves which device, and what came from which pool: a framework frees late, when another pool
-/// may serve its device, or none.
+/// Which pool serves which device, and which pool each allocation came from. A framework may free late, when
+/// another pool serves its device, or none.
 struct Served {
   std::mutex mutex;
   std::map<int, std::shared_ptr<SymmetricPool>> in_use;
@@ -44,7 +44,7 @@ void* allocate(std::size_t bytes, int device, void* stream) {
 
 void free_again(void* data, void* stream) {
   Served& all = served();
-  std::shared_ptr<SymmetricPool> pool;  // its memory goes with it, if it is the last: not under the lock
+  std::shared_ptr<SymmetricPool> pool;  // released outside the lock, since the last owner frees the memory
   const std::lock_guard lock(all.mutex);
   const auto at = all.origin.find(data);
   require(at != all.origin.end(), "{} did not come from onehop_pool_malloc, or was freed already", data);
@@ -60,7 +60,7 @@ extern "C" {
 onehop_status_t onehop_pool_create(onehop_group_t* group, size_t bytes, onehop_pool_t** pool) {
   return guard([&] {
     Group& of = deref(group, "group").group;
-    if (pool == nullptr) (void)of.allocate(0);  // which all ranks refuse
+    if (pool == nullptr) (void)of.allocate(0);  // all ranks refuse 0 bytes
     onehop_pool_t*& out = deref(pool, "pool");
     auto made = std::make_unique<onehop_pool>();
     made->device = of.device();
@@ -121,7 +121,7 @@ onehop_status_t onehop_pool_use(onehop_pool_t* pool) {
   return guard([&] {
     onehop_pool& handle = deref(pool, "pool");
     Served& all = served();
-    std::shared_ptr<SymmetricPool> before = handle.pool;  // what it replaces goes after the lock
+    std::shared_ptr<SymmetricPool> before = handle.pool;  // the old pool is released after the lock
     const std::lock_guard lock(all.mutex);
     std::swap(all.in_use[handle.device.value], before);
   });
@@ -133,7 +133,7 @@ void* onehop_pool_malloc(size_t bytes, int device, void* stream) {
 
 void onehop_pool_free(void* data, size_t, int, void* stream) {
   if (data == nullptr) return;
-  (void)guard([&] { free_again(data, stream); });  // there is nobody to tell but onehop_last_error
+  (void)guard([&] { free_again(data, stream); });  // errors can go to onehop_last_error only
 }
 
 }  // extern "C"

@@ -39,7 +39,7 @@ TcpStoreOptions to_tcp_options(const onehop_tcp_options_t* options) {
   return out;
 }
 
-/// The C callbacks and their context, shared by the functions made of them.
+/// The C callbacks and their context, shared by the functions made from them.
 class Callbacks {
  public:
   explicit Callbacks(const onehop_store_callbacks_t& table) : table_(table) {}
@@ -136,7 +136,8 @@ std::shared_ptr<Store> make_callback_store(const onehop_store_callbacks_t& table
   return callback_store(std::move(functions));
 }
 
-/// Hands a new store out: the slot is checked first, so that nothing is made that nobody could destroy.
+/// Returns a new store to the caller. Checks the slot first, so that nothing is created that the caller could
+/// not destroy.
 template <class Make>
 onehop_status_t make_store(onehop_store_t** slot, std::string_view name, Make&& make) noexcept {
   return guard([&] {
@@ -208,7 +209,7 @@ void onehop_store_callbacks_init(onehop_store_callbacks_t* callbacks, size_t siz
 
 onehop_status_t onehop_store_callbacks(const onehop_store_callbacks_t* callbacks, onehop_store_t** store) {
   return guard([&] {
-    // First of all: from here on the context is destroyed, whatever else is wrong.
+    // This comes first: from here on the context is destroyed, whatever else fails.
     auto made = std::make_unique<onehop_store>(
         onehop_store{make_callback_store(read_options(callbacks, "callbacks", onehop_store_callbacks_t{}))});
     onehop_store_t*& out = deref(store, "store");

@@ -34,7 +34,7 @@ struct onehop_topology {
 
 namespace {
 
-/// Hands a new one out: the slot is checked first.
+/// Returns a new topology to the caller. Checks the slot first.
 template <class Make>
 onehop_status_t make_topology(onehop_topology_t** topology, Make&& make) noexcept {
   return guard([&] {
@@ -47,7 +47,7 @@ const Topology& in(const onehop_topology_t* topology) {
   return deref(topology, "topology").topology;
 }
 
-/// Hands out a text that `make` makes of the topology.
+/// Returns a text that `make` makes from the topology.
 template <class Make>
 onehop_status_t make_text(const onehop_topology_t* topology, char** text, std::string_view name,
                           Make&& make) noexcept {

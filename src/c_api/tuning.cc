@@ -32,7 +32,7 @@ struct onehop_tuning {
   }
 
   Tuning tuning;
-  std::vector<std::string> texts;  ///< of the rows' ways
+  std::vector<std::string> texts;  ///< the algorithms of the rows, as text
 };
 
 extern "C" {

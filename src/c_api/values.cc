@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Version, element types and reductions: the parts without handles.
+// Version, element types and reductions: the functions that need no handle.
 #include "onehop/types.h"
 #include "onehop/version.h"
 

@@ -13,11 +13,12 @@
 namespace onehop {
 namespace {
 
-// One slot per cache line: slots are written by different ranks.
+// One slot per cache line, since different ranks write different slots.
 constexpr std::size_t kSlotWords = 64 / sizeof(std::uint32_t);
 constexpr std::size_t kSlotKinds = 2;
 
-/// All ranks refuse unusable options, once they have met; until then pads have some size.
+/// The number of channels to size the pads for. Unusable options are refused later, by all ranks after the
+/// rendezvous.
 std::size_t usable_channels(const BufferOptions& options) {
   return static_cast<std::size_t>(std::clamp(options.channels, 1, SymmetricBuffer::kMaxChannels));
 }
@@ -44,10 +45,11 @@ SymmetricBuffer::State::State(std::shared_ptr<Group::State> owner, std::size_t s
       awaited_(sent_.size()) {}
 
 SymmetricBuffer::State::~State() {
-  // Kernels may still use what is about to be unmapped, which would be the end of the whole context.
+  // Kernels may still use the mappings that are about to go. Unmapping under them would end the whole
+  // context.
   DeviceTeam* const device = group->device();
   if (device == nullptr || device->quiesce(group->options().timeout)) return;
-  log::warn("{}", group->unended_work("giving back a buffer", "this buffer"));
+  log::warn("{}", group->unended_work("freeing a buffer", "this buffer"));
   keep_for_ever(owners_);
 }
 
@@ -108,8 +110,8 @@ DeviceView SymmetricBuffer::State::device_view(std::size_t offset, std::size_t l
 }
 
 void SymmetricBuffer::State::raise(Slot kind, int dst, int channel, std::uint32_t value) {
-  // release: pairs with the load in await(); publishes what this rank wrote before. seq_cst and a
-  // read-modify-write because ring() needs it.
+  // release: pairs with the load in await(); publishes what this rank wrote before. ring() needs seq_cst and
+  // a read-modify-write.
   slot(kind, dst, channel, group->rank().value).exchange(value, std::memory_order_seq_cst);
   os::ring(group->team().bell(dst));
 }
@@ -118,7 +120,7 @@ void SymmetricBuffer::State::await(Slot kind, int src, int channel, std::uint32_
                                    os::CallDeadline& deadline, const char* phase) {
   const std::atomic_ref<std::uint32_t> word = slot(kind, group->rank().value, channel, src);
   const host::Team& team = group->team();
-  // acquire: pairs with the exchange in raise(). The difference, since counters may wrap.
+  // acquire: pairs with the exchange in raise(). Compares the difference, since counters may wrap.
   const auto raised = [&] {
     return static_cast<std::int32_t>(word.load(std::memory_order_seq_cst) - value) >= 0;
   };
@@ -146,7 +148,7 @@ void SymmetricBuffer::State::barrier(int channel, Duration timeout) {
       if (r != rank) await(Slot::barrier, r, channel, epoch, deadline, "barrier");
     }
   } catch (const Error& error) {
-    // A barrier that some ranks passed and others did not, or refused, cannot be repaired.
+    // A barrier that some ranks passed and others failed or refused cannot be repaired.
     group->fail_call(error, "barrier");
   }
 }

@@ -15,31 +15,31 @@
 namespace onehop {
 namespace {
 
-// Looks without waiting.
+// A deadline that makes calls poll instead of wait.
 const Deadline& no_wait() {
   static const Deadline passed = Deadline::after(Duration{0});
   return passed;
 }
-// How often a rank that waits for connections asks whether the missing ones are still alive.
+// How often a rank that waits for connections checks that the missing ranks are alive.
 constexpr Duration kProbeInterval{100};
-// Between two attempts to connect to a rank that had no place.
+// Pause before another attempt to connect to a rank that had no room.
 constexpr Duration kRetry{1};
-// Connections that have not said yet who they are; beyond that the oldest goes. Ours say it at once, and come
-// again when they are dropped. Also how many are accepted in one go: whoever makes more of them all the time
-// holds up nothing else.
+// The most connections that have not sent their hello yet; beyond that, the oldest is dropped. Ranks send it
+// at once, and connect again when they are dropped. One call also accepts no more than this, so that a
+// process that connects continuously holds up nothing else.
 constexpr std::size_t kMaxSilent = std::size_t{2} * kMaxHostRanks;
 
 void require_same_user(int socket, Rank from) {
   const uid_t theirs = os::peer_uid(socket);
   if (theirs != ::geteuid()) {
     fail_from(from, ErrorCode::refused,
-              "rank {} runs as user {}, this rank as user {}; ranks must be one user's", from.value, theirs,
-              ::geteuid());
+              "rank {} runs as user {}, this rank as user {}; all ranks must belong to one user", from.value,
+              theirs, ::geteuid());
   }
 }
 
-/// Connections to this rank's listener, until they have said which rank they come from. Whoever says
-/// something else, or nothing, is in nobody's way.
+/// Connections to this rank's listener that have not said which rank they come from. A stranger that sends
+/// something else, or nothing, holds up no rank.
 class Lobby {
  public:
   Lobby(const MeshPlan& plan, std::vector<os::UniqueFd>& sockets)
@@ -51,7 +51,7 @@ class Lobby {
       entries.push_back({.fd = each.get(), .events = POLLIN, .revents = 0});
   }
 
-  /// Moves the ranks that are awaited to their places. Does not wait.
+  /// Assigns the connections of awaited ranks to their sockets. Does not wait.
   void admit() {
     std::erase_if(silent_, [&](os::UniqueFd& each) { return heard(each); });
     for (std::size_t i = 0; i < kMaxSilent; ++i) {
@@ -68,14 +68,14 @@ class Lobby {
     try {
       return os::accept_unix(plan_.listener, no_wait());
     } catch (const Error& error) {
-      // Out of descriptors: those that say nothing have some.
+      // Out of descriptors: drop the silent connections, which frees some.
       if (error.code() != ErrorCode::out_of_resources || silent_.empty()) throw;
       silent_.clear();
       return os::accept_unix(plan_.listener, no_wait());
     }
   }
 
-  /// True when this connection is done with: placed, or turned away.
+  /// True when this connection needs no more attention: accepted or turned away.
   bool heard(os::UniqueFd& socket) {
     os::Message raw;
     MeshHello hello;
@@ -85,7 +85,7 @@ class Lobby {
       hello = parse_mesh_hello(raw.bytes);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::protocol && error.code() != ErrorCode::refused) throw;
-      log::info("a connection that speaks something else is turned away: {}", error.message());
+      log::info("a connection with an unexpected message is turned away: {}", error.message());
       return true;
     }
     const auto index = static_cast<std::size_t>(hello.rank);
@@ -103,11 +103,11 @@ class Lobby {
   std::vector<os::UniqueFd> silent_;
 };
 
-/// Fills `sockets`. All ranks are worked on at the same time: whoever is missing is missing here because of
-/// itself, and not because it waits for another one.
+/// Fills `sockets`. Works on all ranks at the same time, so that a missing rank is itself the cause, and is
+/// not waiting for yet another rank.
 class Connector {
  public:
-  /// `unanswered`: connections to lower ranks.
+  /// `unanswered`: connections to lower ranks that have not answered.
   Connector(const MeshPlan& plan, const Deadline& deadline, std::vector<os::UniqueFd>& sockets,
             std::vector<os::UniqueFd>& unanswered)
       : plan_(plan),
@@ -118,7 +118,7 @@ class Connector {
         hello_(encode(MeshHello{.id = plan.id, .rank = plan.rank.value})) {}
 
   void run() {
-    // Whoever is connected already waits for this rank, and not for the one that is missing here.
+    // The connected ranks are waiting for this rank, not for the one that is missing here.
     const Deadline early = deadline_.with_time_to_tell();
     Deadline probe = Deadline::after(kProbeInterval);
     while (true) {
@@ -145,7 +145,7 @@ class Connector {
     return std::nullopt;
   }
 
-  /// One step towards lower rank r. False when there is nothing to wait for but time.
+  /// One step towards lower rank r. False when only time can help.
   bool reach(std::size_t r) {
     os::UniqueFd& socket = unanswered_[r];
     if (!socket) {
@@ -158,7 +158,7 @@ class Connector {
     }
     os::Message raw;
     if (!os::recv_message(socket.get(), raw, no_wait())) return true;
-    if (raw.closed) {  // it had no place, or its owner is gone: the next attempt tells
+    if (raw.closed) {  // dropped for lack of room, or the owner is gone: the next attempt tells
       socket.reset();
       return false;
     }
@@ -171,7 +171,7 @@ class Connector {
     return true;
   }
 
-  /// False when rank r has no place for another connection just now. Throws when nobody listens.
+  /// False when rank r's backlog has no room just now. Throws when nobody listens.
   bool open(std::size_t r, os::UniqueFd& socket) {
     const os::ConnectStatus status = os::try_connect_unix(plan_.paths[r], socket);
     if (status == os::ConnectStatus::nobody) {
@@ -184,7 +184,7 @@ class Connector {
     return status == os::ConnectStatus::connected;
   }
 
-  /// Throws when there is nothing to hope for.
+  /// Throws when no connection can come any more.
   void examine(bool expired) {
     plan_.poll_failure(expired);
     const auto own = static_cast<std::size_t>(plan_.rank.value);
@@ -232,8 +232,8 @@ std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadl
     os::fault_point("connect", plan.rank.value);
     Connector(plan, deadline, sockets, unanswered).run();
   } catch (const Error& error) {
-    // To a rank that is connected already, closed sockets would look like this rank's death. One that has not
-    // answered may have placed this one all the same.
+    // To a rank that is already connected, a closed socket would look like this rank's death. A rank that has
+    // not answered may have accepted the connection all the same.
     for (std::size_t r = 0; r < sockets.size(); ++r) {
       if (!sockets[r]) sockets[r] = std::move(unanswered[r]);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks that know each other's listening sockets become a mesh.
+// Connects ranks that know each other's listening sockets into a mesh.
 #pragma once
 
 #include <functional>
@@ -13,20 +13,20 @@
 
 namespace onehop {
 
-/// What a rank needs to know to be connected.
+/// The parameters that a rank needs to connect to the others.
 struct MeshPlan {
-  os::Id id{};  ///< of the group: connections that name another are turned away
+  os::Id id{};  ///< of the group: connections that name another one are turned away
   Rank rank;
   std::vector<std::string> paths;  ///< of every rank's listening socket
   int listener = -1;               ///< this rank's
-  /// Asked now and then while waiting; throws when another rank has given up. Asked with `true` before a rank
-  /// is blamed for being late; throws then also when something else is to blame.
+  /// Called periodically while waiting; throws when another rank has given up. The argument is true before a
+  /// rank is blamed for being late: then it also throws when the cause lies elsewhere.
   std::function<void(bool last)> poll_failure = [](bool) {};
 };
 
-/// Connects to all lower ranks and accepts all higher ones, all at the same time. A connection counts once
-/// the accepting rank has answered it; one that is dropped before is made again. Error names the rank that is
-/// missing.
+/// Connects to all lower ranks and accepts all higher ones, concurrently. A connection counts once the
+/// accepting rank has answered it; one that is dropped before that is made again. The error names the missing
+/// rank.
 [[nodiscard]] std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadline& deadline);
 
 }  // namespace onehop

@@ -48,7 +48,7 @@ const char* name_of(DeviceFault::Phase phase) {
   return "a kernel";
 }
 
-/// What a kernel called that does not wait only.
+/// The device function that failed, for kernels that do more than wait.
 const char* device_function(DeviceFault::Phase phase) {
   return phase == DeviceFault::signal ? "put_signal or wait_signal" : name_of(phase);
 }
@@ -63,12 +63,12 @@ Error error_of(const DeviceFailure& failure, Rank rank) {
             failure.awaited};
   }
   if (failure.reason == DeviceFault::misplaced) {
-    return {ErrorCode::mismatch,
-            fmt::format(
-                "{}: the output of rank {} lies at another place of symmetric memory than that of rank "
-                "{}, or one of them alone is in place, although CallOptions::symmetric promises otherwise",
-                name_of(failure.phase), failure.awaited.value, rank.value),
-            failure.awaited};
+    return {
+        ErrorCode::mismatch,
+        fmt::format("{}: the outputs of ranks {} and {} have different offsets in symmetric memory, or only "
+                    "one of them is in place, although CallOptions::symmetric promises otherwise",
+                    name_of(failure.phase), failure.awaited.value, rank.value),
+        failure.awaited};
   }
   if (failure.reason == DeviceFault::no_channel) {
     return {ErrorCode::invalid_argument,
@@ -100,7 +100,7 @@ DeviceWatch::DeviceWatch(std::shared_ptr<IpcChannel::Mesh> mesh, DeviceTeam& tea
 
 DeviceWatch::~DeviceWatch() {
   if (generation_ != os::fork_generation()) {
-    // The child of a fork has no such thread; there is nothing to join, and nothing else it could do with it.
+    // The child of a fork has no such thread, so there is nothing to join.
     new (&thread_) std::thread;
     return;
   }
@@ -126,9 +126,9 @@ void DeviceWatch::look() noexcept {
     if (!mesh_->left()) mesh_->check(kPhase);
   } catch (const Error& error) {
     team_.abort();
-    mesh_->fail_group(error);  // unless it is that already
+    mesh_->fail_group(error);  // does nothing if it has failed already
   } catch (const std::exception&) {
-    // Out of memory: the next look may fare better, and waits on the device have deadlines of their own.
+    // Out of memory: the next look may succeed, and waits on the device have deadlines of their own.
   }
 }
 
@@ -138,7 +138,7 @@ Rank DeviceWatch::blame(Rank awaited) {
   const Deadline end = Deadline::after(kTimeToAnswer);
   const Deadline late_end = Deadline::after(2 * kTimeToAnswer);
   RankSet silent = mesh_->silent(question);
-  // Not once another rank has reported a failure: it may have left since, and would never answer.
+  // Stop once another rank has reported a failure: it may have left since, and would never answer.
   while (silent != 0 && mesh_->usable() && !(std::has_single_bit(silent) ? end : late_end).expired()) {
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
     silent = mesh_->silent(question);
@@ -179,24 +179,23 @@ void DeviceWatch::synchronize(Stream stream, Duration timeout) {
   constexpr const char* kSynchronize = "synchronize";
   mesh_->check(kSynchronize);
   const Deadline deadline = Deadline::after(timeout);
-  // Waits on the device take the group's timeout, or one of their own: who is less patient wants no more.
+  // Waits on the device have the group's timeout or one of their own. A shorter timeout here needs no grace.
   const Deadline grace_end = Deadline::after(deadline.left() + (timeout < timeout_ ? Duration{0} : kGrace));
   const Deadline spin_end = Deadline::after(Duration{1});
   IpcChannel::Mesh::Wait wait(*mesh_);
   while (!team_.idle(stream)) {
     if (deadline.expired()) {
-      const bool grace_is_over = grace_end.expired();  // before the last look
+      const bool grace_is_over = grace_end.expired();  // read before the last look
       if (team_.failure()) look();
       mesh_->check(kSynchronize);
       if (grace_is_over) {
         const Error error = stream_timeout(wait, timeout);
         mesh_->fail_group(error);
         team_.abort();
-        mesh_->check(
-            kSynchronize);  // throws what the group failed with, which another rank may have found first
+        mesh_->check(kSynchronize);  // throws the group's failure, which another rank may have found first
       }
     }
-    // Most work is done in less than a millisecond; what takes longer is not worth a core.
+    // Most work takes less than a millisecond; longer waits are not worth a core.
     if (!spin_end.expired()) continue;
     const RankSet behind = progress_.behind();
     wait.look(behind != 0 ? behind : peers(), deadline);

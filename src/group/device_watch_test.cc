@@ -22,8 +22,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Mesh = IpcChannel::Mesh;
 
-/// A device whose stream ends, and which fails (in a wait for rank 1, unless told otherwise), when the test
-/// says so.
+/// A device whose stream ends, and which fails, when the test says so. It fails in a wait for rank 1 unless
+/// told otherwise.
 class FakeTeam : public DeviceTeam {
  public:
   std::function<bool()> wait_fails = [] { return false; };
@@ -65,7 +65,7 @@ class Watched : public ::testing::Test {
     return std::make_shared<Mesh>(rank, 2, std::move(sockets));
   }
 
-  /// What synchronize throws; its code is `system` when it throws nothing.
+  /// The error that synchronize throws; its code is `system` if it throws none.
   Error synchronize(Duration timeout, Duration group_timeout) {
     DeviceWatch watch(mesh_, team_, progress_, group_timeout);
     try {
@@ -79,15 +79,15 @@ class Watched : public ::testing::Test {
     return [deadline = Deadline::after(passed)] { return deadline.expired(); };
   }
 
-  /// Nothing has failed when synchronize looks for the first time, which is at its deadline. The watch never
-  /// sees it.
+  /// Nothing has failed yet when synchronize looks for the first time, at its deadline. The watch never sees
+  /// the failure.
   static std::function<bool()> at_the_second_look() {
     return [looks = 0, waiting = std::this_thread::get_id()]() mutable {
       return std::this_thread::get_id() == waiting && ++looks > 1;
     };
   }
 
-  /// Reads rank 1's socket for as long as it lives, as that rank's own watch does.
+  /// Reads rank 1's socket while it exists, as that rank's own watch does.
   std::jthread answering_peer() {
     return std::jthread([this](const std::stop_token& stop) {
       while (!stop.stop_requested()) {

@@ -22,7 +22,8 @@ namespace {
 
 constexpr std::size_t kMaxSecretBytes = 4096;
 
-/// One launcher's variables. `local_size` may be null: then `nodes` must say 1, or nothing is known about it.
+/// One launcher's variables. With `local_size`, all ranks must be local; with `nodes`, its value must be 1.
+/// With neither, nothing is known about the number of machines.
 struct Names {
   Launcher launcher;
   const char* rank;
@@ -56,7 +57,7 @@ std::optional<int> get_int(const GetVariable& get, const char* name, int lowest,
   return parse_int(name, *text, lowest, highest);
 }
 
-/// A batch script and an interactive shell of Slurm carry SLURM_PROCID=0 too, but no srun started them.
+/// Slurm sets SLURM_PROCID=0 in batch scripts and interactive shells too, although no srun started them.
 bool is_slurm_task(const GetVariable& get) {
   if (!get("SLURM_PROCID")) return false;
   const std::optional<std::string> step = get("SLURM_STEP_ID");
@@ -70,11 +71,11 @@ bool is_slurm_task(const GetVariable& get) {
 
 std::optional<Names> find_launcher(const GetVariable& get) {
   if (get("ONEHOP_RANK") || get("ONEHOP_SIZE")) return kOnehop;
-  // torchrun is often started by srun or mpirun, once per machine; it is never the other way round.
+  // torchrun is often started by srun or mpirun, once per machine, but never starts them.
   if (get("TORCHELASTIC_RUN_ID") && (get("RANK") || get("WORLD_SIZE"))) return kTorchrun;
   if (get("OMPI_COMM_WORLD_RANK") || get("OMPI_COMM_WORLD_SIZE")) return kOpenMpi;
-  // Hydra starts its proxies with srun inside a job of Slurm: the ranks then carry the variables of both.
-  // Slurm sets PMI_RANK for its own tasks too, but no MPI_LOCALRANKID.
+  // Inside a Slurm job, Hydra starts its proxies with srun, so the ranks carry the variables of both. Slurm
+  // sets PMI_RANK for its own tasks too, but no MPI_LOCALRANKID.
   const bool pmi = get(kHydra.rank) || get(kHydra.size);
   if (pmi && (get(kHydra.local_rank) || get(kHydra.local_size))) return kHydra;
   if (is_slurm_task(get)) return kSlurm;
@@ -84,7 +85,7 @@ std::optional<Names> find_launcher(const GetVariable& get) {
 }
 
 Environment read_ranks(const GetVariable& get, const Names& names) {
-  constexpr int kMost = 1 << 20;  // plausibility only; the group has the real limit
+  constexpr int kMost = 1 << 20;  // a plausibility limit only; the group has the real one
   Environment out;
   out.launcher = names.launcher;
   const auto needs = [&](const char* name, const char* other) {
@@ -131,8 +132,8 @@ Environment read_ranks(const GetVariable& get, const Names& names) {
   return out;
 }
 
-/// What differs between jobs, and between restarts of a job. Values are joined with their names, so that no
-/// two sets of variables read alike.
+/// Identifies a job, and tells restarts of a job apart. Values are joined with their names, so that two
+/// different sets of variables never give the same text.
 template <std::size_t N>
 std::string join_identity(const GetVariable& get, Launcher launcher, const std::array<const char*, N>& names,
                           const GetStarter& starter = {}) {
@@ -160,7 +161,7 @@ std::string join_identity(const GetVariable& get, Launcher launcher, const std::
 std::string job_identity(const GetVariable& get, Launcher launcher, const GetStarter& starter) {
   switch (launcher) {
     case Launcher::torchrun:
-      // MASTER_PORT serves to tell jobs apart only: torchrun's own store listens there.
+      // MASTER_PORT only tells jobs apart: torchrun's own store listens on it.
       return join_identity(
           get, launcher,
           std::array{"MASTER_PORT", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"});
@@ -169,8 +170,8 @@ std::string job_identity(const GetVariable& get, Launcher launcher, const GetSta
                            std::array{"PMIX_NAMESPACE", "PMIX_SERVER_URI2", "OMPI_MCA_ess_base_jobid",
                                       "OMPI_MCA_orte_precondition_transports"});
     case Launcher::hydra:
-      // Intel MPI has its own; PMI_PORT and PMIX_NAMESPACE are there with mpiexec -pmi-port and -pmix,
-      // PMI_JOBID where another launcher speaks PMI.
+      // Intel MPI sets I_MPI_HYDRA_UUID. mpiexec sets PMI_PORT with -pmi-port and PMIX_NAMESPACE with -pmix;
+      // other launchers that implement PMI set PMI_JOBID.
       return join_identity(
           get, launcher, std::array{"I_MPI_HYDRA_UUID", "PMI_JOBID", "PMIX_NAMESPACE", "PMI_PORT"}, starter);
     case Launcher::slurm:
@@ -271,7 +272,7 @@ Environment read_environment(const GetVariable& get, const GetStarter& starter) 
 }
 
 Environment read_environment() {
-  // MPICH's hydra_pmi_proxy, Intel MPI's pmi_proxy of old: one per machine and job.
+  // MPICH's hydra_pmi_proxy, or pmi_proxy of older Intel MPI: one per machine and job.
   return read_environment(env::get, [] { return os::find_ancestor("pmi_proxy"); });
 }
 

@@ -24,14 +24,15 @@ struct FileStoreSpec {
   std::filesystem::path directory;
   bool operator==(const FileStoreSpec&) const = default;
 };
-/// ONEHOP_STORE=tcp://host:port, with the secret in the file ONEHOP_SECRET_FILE names
+/// ONEHOP_STORE=tcp://host:port; ONEHOP_SECRET_FILE names the file with the secret
 struct TcpStoreSpec {
   std::string host;
   std::uint16_t port = 0;
   std::filesystem::path secret_file;  ///< empty: no secret
   bool operator==(const TcpStoreSpec&) const = default;
 };
-/// No ONEHOP_STORE: a directory of this user that all processes with the same job identity derive alike.
+/// Without ONEHOP_STORE: a directory of this user, derived identically by all processes with the same job
+/// identity.
 struct JobStoreSpec {
   std::string identity;
   bool operator==(const JobStoreSpec&) const = default;
@@ -50,20 +51,20 @@ struct Environment {
 /// The value of a variable; nullopt when unset or empty.
 using GetVariable = std::function<std::optional<std::string>(const char*)>;
 
-/// What identifies the process that started all ranks of this job on this machine; nullopt when not known.
+/// Identifies the process that started all ranks of this job on this machine; nullopt if unknown.
 using GetStarter = std::function<std::optional<std::string>()>;
 
-/// Looks for ONEHOP_RANK, then for the variables of torchrun, Open MPI, Hydra (the process manager of MPICH
-/// and Intel MPI) and Slurm, and last for a bare PMI_RANK or RANK: the launcher that most likely runs inside
-/// the others wins. Variables that are partial or inconsistent are Error{invalid_argument} naming variable
-/// and value; a job on several machines is Error{refused}; nothing at all is Error{not_found}. Pure. Hydra
-/// may set no variable that tells jobs apart: then `starter` is asked.
+/// Looks for ONEHOP_RANK, then for the variables of torchrun, Open MPI, Hydra and Slurm, and last for a bare
+/// PMI_RANK or RANK. Hydra is the process manager of MPICH and Intel MPI. The order prefers the launcher that
+/// most likely runs inside the others. Partial or inconsistent variables are Error{invalid_argument}, which
+/// names variable and value. A job on several machines is Error{refused}; no variables at all are
+/// Error{not_found}. `starter` is asked when Hydra set no variable that tells jobs apart. Pure.
 [[nodiscard]] Environment read_environment(const GetVariable& get, const GetStarter& starter = {});
-/// Of this process.
+/// Reads the environment of this process.
 [[nodiscard]] Environment read_environment();
 
-/// Opens the store the environment names within `timeout`, or is Error{timeout}. A job directory is `<runtime
-/// base>/onehop-<uid>/job-<hash>`, where the runtime base is env::runtime_base().
+/// Opens the store that the environment names, or throws Error{timeout} after `timeout`. A job directory is
+/// `<runtime base>/onehop-<uid>/job-<hash>`, where the runtime base is env::runtime_base().
 [[nodiscard]] std::shared_ptr<Store> open_store(const Environment& environment, Duration timeout);
 
 }  // namespace onehop

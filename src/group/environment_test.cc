@@ -60,7 +60,7 @@ const Variables kSlurm{{"SLURM_PROCID", "1"},         {"SLURM_NTASKS", "4"},  {"
                        {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "0"},
                        {"SLURM_STEP_NUM_NODES", "1"}};
 
-// As mpiexec.hydra of MPICH 4.0 sets them.
+// Set by mpiexec.hydra of MPICH 4.0.
 const Variables kMpich{{"PMI_RANK", "2"},        {"PMI_SIZE", "4"},        {"PMI_FD", "9"},
                        {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "4"}, {"HYDI_CONTROL_FD", "7"}};
 const Variables kIntelMpi = kMpich + Variables{{"I_MPI_HYDRA_UUID", "9d260000-7c26-e807-8fb4-050000430af0"}};
@@ -99,9 +99,9 @@ TEST(Environment, FindsRankAndSizeOfEveryLauncher) {
       {"mpiexec of Intel MPI", kIntelMpi, Launcher::hydra, 2, 4, 2},
       {"mpiexec of MPICH in a job of Slurm, which started the proxies", srun_of_proxies + kIntelMpi,
        Launcher::hydra, 2, 4, 2},
-      {"srun whose tasks also speak PMI", kSlurm + Variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}},
+      {"srun whose tasks also have PMI variables", kSlurm + Variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}},
        Launcher::slurm, 1, 4, 1},
-      {"another launcher that speaks PMI",
+      {"another launcher that sets PMI variables",
        Variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_JOBID", "17.0"}}, Launcher::hydra, 1, 2, 1},
       {"torchrun started by mpiexec", kIntelMpi + kTorchrun, Launcher::torchrun, 2, 4, 2},
       {"onehop launch inside mpiexec", kIntelMpi + kOnehop, Launcher::onehop, 1, 4, 1},
@@ -273,12 +273,13 @@ TEST(Environment, RanksOfMpichAreToldApartFromOtherJobsByTheProcessThatStartedTh
   EXPECT_EQ(identity_of(kMpich, "17/99"), identity_of(kMpich + Variables{{"PMI_RANK", "0"}}, "17/99"));
   EXPECT_NE(identity_of(kMpich, "17/99"), identity_of(kMpich, "17/100"));
   EXPECT_NE(identity_of(kMpich, "17/99"), identity_of(kMpich, "18/99"));
-  // Ranks in containers of their own find other ancestors, if any: where a variable tells, it alone counts.
+  // Ranks in containers of their own find other ancestors, if any. So a variable that identifies the job is
+  // used alone.
   EXPECT_EQ(identity_of(kIntelMpi, "17/99"), identity_of(kIntelMpi, "18/99"));
   EXPECT_EQ(identity_of(kIntelMpi, "17/99"), identity(kIntelMpi));
 }
 
-/// Puts everything into a new directory for the length of a test.
+/// Keeps all files of a test in a new directory.
 class OpenStore : public ::testing::Test {
  protected:
   OpenStore() {
@@ -308,7 +309,7 @@ class OpenStore : public ::testing::Test {
   std::filesystem::path base_;
 };
 
-TEST_F(OpenStore, RanksOfOneJobMeetAndNothingIsLeftWhenTheLastHasGone) {
+TEST_F(OpenStore, RanksOfOneJobShareAStoreAndNothingIsLeftWhenTheLastHasGone) {
   const Environment environment = read_environment(from(kTorchrun));
   std::shared_ptr<Store> first = open_store(environment, kDefaultTimeout);
   std::shared_ptr<Store> second = open_store(environment, kDefaultTimeout);
@@ -323,7 +324,7 @@ TEST_F(OpenStore, RanksOfOneJobMeetAndNothingIsLeftWhenTheLastHasGone) {
 TEST_F(OpenStore, ALaterRunWithTheSameIdentityFindsAnEmptyStore) {
   const Environment environment = read_environment(from(kTorchrun));
   const pid_t child = ::fork();
-  if (child == 0) {  // a run that is killed in the middle
+  if (child == 0) {  // a run that is killed half-way
     open_store(environment, kDefaultTimeout)->set("key", "stale");
     const auto store = open_store(environment, kDefaultTimeout);
     store->set("key", "stale");
@@ -407,7 +408,7 @@ TEST(JobFromEnv, IsNothingWithoutALauncher) {
 
 constexpr Duration kTimeout{200};
 
-/// That what happens next ends with Error{timeout} by kTimeout; its message.
+/// Expects `body` to end with Error{timeout} by kTimeout; returns its message.
 std::string expires(const std::function<void()>& body) {
   const Stopwatch watch;
   const std::string message = message_of(body, ErrorCode::timeout);

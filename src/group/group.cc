@@ -22,11 +22,12 @@ namespace {
 constexpr std::size_t kDefaultHostScratch = 10 << 20;
 constexpr std::size_t kDefaultDeviceScratch = 16 << 20;
 
-/// Beyond any group, and what rank 0 can still wait for, to tell all ranks that they are too many.
+/// More than any group may have, but few enough for rank 0 to wait for them and tell all that they are too
+/// many.
 constexpr int kMostAnnounced = 4096;
 
-/// What must hold before this rank can say anything to the others.
-void require_place(const JoinOptions& options) {
+/// Checks that must pass before this rank can reach the others.
+void require_rank(const JoinOptions& options) {
   require(options.size >= 1 && options.rank.value >= 0 && options.rank.value < options.size,
           "rank {} of a group of {}: ranks count from 0 to size - 1", options.rank.value, options.size);
   require(options.size <= kMostAnnounced,
@@ -37,15 +38,15 @@ void require_place(const JoinOptions& options) {
           std::string_view(options.name).substr(0, 128));
 }
 
-/// A negative timeout is refused by all ranks, which this one has to reach for that.
+/// All ranks refuse a negative timeout. To reach them, this rank needs a usable one.
 Duration usable_timeout(const JoinOptions& options) {
   return options.timeout.count() < 0 ? kDefaultTimeout : options.timeout;
 }
 
-/// What the rank asks for, by its options or else its environment.
+/// The kind of memory sharing that this rank requests, by its options or else its environment.
 ShareBy share_asked_for(const JoinOptions& options) {
   const auto number = static_cast<int>(options.share_by);
-  require(number >= 0 && number < kShareByCount, "the way {} to share memory is unknown", number);
+  require(number >= 0 && number < kShareByCount, "unknown way to share memory: {}", number);
   if (options.share_by != ShareBy::automatic) return options.share_by;
   const std::optional<std::string> text = env::get("ONEHOP_SHARE");
   if (!text) return ShareBy::automatic;
@@ -57,20 +58,20 @@ ShareBy share_asked_for(const JoinOptions& options) {
   }
 }
 
-/// Host memory is a memfd.
+/// Host memory is always shared as a memfd.
 ShareWays host_share_ways(ShareBy wanted) {
   if (wanted != ShareBy::automatic && wanted != ShareBy::posix_fd) {
     fail(ErrorCode::unsupported,
          "host ranks share memory by file descriptors; '{}' is for GPUs: use ONEHOP_SHARE=auto or fd",
          to_string(wanted));
   }
-  ShareWays ways;
-  ways.add(ShareBy::posix_fd);
-  return ways;
+  ShareWays usable;
+  usable.add(ShareBy::posix_fd);
+  return usable;
 }
 
-/// Checks the rest of the options and finds out what the others must know of the device. Runs where a failure
-/// reaches the other ranks.
+/// Checks the remaining options and collects what the others must know about the device. Runs inside the
+/// rendezvous, so that a failure reaches the other ranks.
 Prepared prepare(JoinOptions& options) {
   require(options.timeout.count() >= 0, "the timeout must not be negative, got {} ms",
           options.timeout.count());
@@ -101,7 +102,7 @@ Prepared prepare(JoinOptions& options) {
   return {.device = "host", .share_ways = host_share_ways(options.share_by)};
 }
 
-/// Runs body(0) to body(n - 1) on n threads; throws what the first of them threw that threw anything.
+/// Runs body(0) to body(n - 1) on n threads; rethrows the error of the lowest i that threw.
 void run_together(std::size_t n, const std::function<void(std::size_t)>& body) {
   std::vector<std::exception_ptr> errors(n);
   {
@@ -117,7 +118,7 @@ void run_together(std::size_t n, const std::function<void(std::size_t)>& body) {
       try {
         threads.emplace_back(run);
       } catch (const std::system_error& error) {
-        // Those that run wait for the others no longer than their deadlines.
+        // The threads that already run wait for the missing ones no longer than their deadlines.
         fail(ErrorCode::out_of_resources, "starting the thread of rank {}: {}", i, error.what());
       }
     }
@@ -154,18 +155,19 @@ Group Group::join_until(const Deadline& deadline, std::shared_ptr<Store> store, 
   check_environment();
   start_ranges();
   require(store != nullptr, "Group::join needs a store");
-  require_place(options);
+  require_rank(options);
   TuningText tuning;
   const auto prepare_all = [&] {
     Prepared prepared = prepare(options);
     if (options.rank == Rank{0}) tuning = choose_tuning(options);
     return prepared;
   };
-  Rendezvous met = rendezvous(*store, options, prepare_all, deadline);
-  options.share_by = met.share_by;  // also of the groups split off
-  std::shared_ptr<const GroupTuning> shared = share_tuning(*met.mesh, options.rank, tuning, deadline);
-  const auto state = std::make_shared<State>(std::move(options), os::to_hex(met.id), std::move(met.mesh),
-                                             std::move(shared), met.checks_calls, deadline);
+  Rendezvous joined = rendezvous(*store, options, prepare_all, deadline);
+  options.share_by = joined.share_by;  // also for the groups split off
+  std::shared_ptr<const GroupTuning> shared = share_tuning(*joined.mesh, options.rank, tuning, deadline);
+  const auto state =
+      std::make_shared<State>(std::move(options), os::to_hex(joined.id), std::move(joined.mesh),
+                              std::move(shared), joined.checks_calls, deadline);
   state->log_beginning("joined", begin);
   return Group(state);
 }

@@ -14,7 +14,7 @@
 namespace onehop {
 namespace {
 
-/// For calls that have no way to tell the other ranks of a bad timeout but to end the channel.
+/// Used by calls that can tell the other ranks of a bad timeout only by ending the channel.
 Deadline deadline_of(IpcChannel::Mesh& mesh, Duration timeout, const char* phase) {
   try {
     return Deadline::after(timeout);
@@ -23,17 +23,17 @@ Deadline deadline_of(IpcChannel::Mesh& mesh, Duration timeout, const char* phase
   }
 }
 
-/// For calls that all ranks take part in to the end, also those that refuse.
+/// Used by calls that all ranks take part in to the end, including ranks that refuse.
 Deadline usable_deadline(Duration timeout) {
   return Deadline::after(timeout.count() < 0 ? kDefaultTimeout : timeout);
 }
 
-/// Why a rank could not connect, for those that it is not connected with.
+/// Why a rank could not connect, left for the ranks that it has no connection to.
 class LastWords {
  public:
   LastWords(Store& store, std::string key) : store_(store), key_(std::move(key)) {}
 
-  /// Those of the first rank that leaves some.
+  /// Leaves the reason; the first rank to leave one wins.
   void leave(const Status& status, const Deadline& deadline) const noexcept {
     try {
       (void)store_.compare_set(key_, "", encode(status), std::min(deadline.left(), Duration{1000}));
@@ -73,7 +73,7 @@ IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::s
           "rank {} of a channel of {}: a channel has 1 to {} ranks", rank.value, size, kMaxHostRanks);
   const Deadline deadline = usable_deadline(timeout);
 
-  // A failure of this rank alone travels to everyone with its address.
+  // A failure of this rank alone reaches all ranks, sent with its address.
   std::optional<os::PrivateDir> directory;
   os::UniqueFd listener;
   Ack own;
@@ -90,7 +90,7 @@ IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::s
   }
 
   StoreExchange exchange(store, prefix, rank, size);
-  // Rank 0's random number tells this channel's connections from strays.
+  // Rank 0's random number distinguishes this channel's connections from foreign ones.
   MeshPlan plan{.id = exchange.broadcast(os::random_id(), Rank{0}, deadline.left()),
                 .rank = rank,
                 .paths = {},
@@ -98,7 +98,7 @@ IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::s
   for (const std::string& raw : exchange.all_gather(encode(own), deadline.left())) {
     const Ack ack = parse_ack(raw);
     ack.status.throw_if_failed();
-    if (plan.paths.empty()) own.hello.boot_id = ack.hello.boot_id;  // rank 0's, which all compare with
+    if (plan.paths.empty()) own.hello.boot_id = ack.hello.boot_id;  // rank 0's; all ranks compare with it
     if (ack.hello.boot_id != own.hello.boot_id) {
       fail_from(Rank{ack.hello.rank}, ErrorCode::refused,
                 "ranks 0 and {} are on different machines; a channel needs one", ack.hello.rank);
@@ -117,7 +117,7 @@ IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::s
     status.throw_if_failed();
   }
   try {
-    (void)mesh->all_gather("", deadline, "connecting");  // listeners stay until everyone is connected
+    (void)mesh->all_gather("", deadline, "connecting");  // listeners stay until all are connected
   } catch (const Error&) {
     // A rank that gave up before it accepted this one's connection looks as if it had died.
     last_words.throw_if_there();
@@ -150,7 +150,7 @@ int IpcChannel::recv_fd(Rank from, Duration timeout) {
 std::vector<int> IpcChannel::all_gather_fds(int fd, Duration timeout) {
   std::vector<os::UniqueFd> owned = mesh_->all_gather_fds(fd, deadline_of(*mesh_, timeout, "all_gather_fds"));
   std::vector<int> all;
-  all.reserve(owned.size());  // before anything is released
+  all.reserve(owned.size());  // reserve before releasing anything
   for (os::UniqueFd& each : owned) all.push_back(each.release());
   all[static_cast<std::size_t>(rank().value)] = fd;
   return all;

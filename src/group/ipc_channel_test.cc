@@ -34,7 +34,7 @@ os::UniqueFd marked(int mark) {
   EXPECT_EQ(::pwrite(fd.get(), &mark, sizeof mark, 0), static_cast<ssize_t>(sizeof mark));
   return fd;
 }
-/// What the descriptor's file is marked with; closes it.
+/// Reads the mark from the descriptor's file and closes it.
 int take_mark(int fd) {
   const os::UniqueFd owner(fd);
   int mark = -1;
@@ -43,7 +43,7 @@ int take_mark(int fd) {
   return mark;
 }
 
-/// Every call of a channel, on one rank of three.
+/// Makes every call of a channel, on one of three ranks.
 void use_channel(IpcChannel& channel) {
   const int me = channel.rank().value;
   ASSERT_EQ(channel.size(), 3);
@@ -83,7 +83,7 @@ TEST(IpcChannel, ConnectsThreads) {
   run_threads(3, [&](Rank rank) {
     IpcChannel channel = IpcChannel::connect(store, "channel", rank, 3);
     use_channel(channel);
-    channel.barrier();  // nobody leaves before all are done
+    channel.barrier();  // no rank leaves before all are done
   });
   EXPECT_EQ(testing::footprint().descriptors, before);
 }
@@ -118,7 +118,7 @@ TEST(IpcChannel, LeavesNoFilesBehind) {
   run_threads(2, [&](Rank rank) {
     IpcChannel channel = IpcChannel::connect(store, "channel", rank, 2);
     channel.barrier();
-    // Connected: the directories of the sockets have served.
+    // The ranks are connected, and no longer need the directories of the sockets.
     channel.barrier();
   });
   ASSERT_EQ(before ? ::setenv("ONEHOP_RUNTIME_DIR", before->c_str(), 1) : ::unsetenv("ONEHOP_RUNTIME_DIR"),

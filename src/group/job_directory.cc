@@ -27,8 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// `<base>/onehop-<uid>`, made if missing. The name is predictable, so anybody may have made it before us:
-/// one that is not ours alone is refused, never used.
+/// `<base>/onehop-<uid>`, created if missing. Since the name is predictable, another user may have created it
+/// first: a directory that is not exclusively ours is refused, never used.
 fs::path user_directory() {
   fs::path path = fs::path(env::runtime_base()) / fmt::format("onehop-{}", ::geteuid());
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -47,14 +47,14 @@ fs::path user_directory() {
   return path;
 }
 
-/// FNV-1a: names directories, protects nothing.
+/// FNV-1a: for naming directories, without any security.
 std::uint64_t hash(std::string_view text) {
   std::uint64_t value = 0xcbf29ce484222325;
   for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return value;
 }
 
-/// Ranks that differ in it miss each other, so a rank must not do without it for a passing reason.
+/// Ranks with different boot ids never find each other. So a temporary failure to read it must be an error.
 std::string boot_id() {
   try {
     return os::boot_id();
@@ -64,7 +64,7 @@ std::string boot_id() {
   }
 }
 
-/// "job-<16 hex digits>.lock": the only names that are made here.
+/// "job-<16 hex digits>.lock": the only names that this file creates.
 bool is_lock_name(std::string_view name) {
   constexpr std::string_view kBegin = "job-";
   constexpr std::string_view kEnd = ".lock";
@@ -73,8 +73,8 @@ bool is_lock_name(std::string_view name) {
   return name.substr(kBegin.size(), 16).find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-/// Locks the file, made if missing; empty when somebody else's lock forbids it, or the file was removed
-/// meanwhile.
+/// Locks the file, which is created if missing. Empty when somebody else's lock prevents that, or the file
+/// was removed meanwhile.
 os::UniqueFd try_lock(const fs::path& path, int how) {
   os::UniqueFd file = store::open_own_file(AT_FDCWD, path.string(), O_RDWR | O_CREAT, path.string());
   struct stat info {};
@@ -83,7 +83,7 @@ os::UniqueFd try_lock(const fs::path& path, int how) {
   return file;
 }
 
-/// Removes a job's directory and its lock, which the caller holds alone.
+/// Removes a job's directory and its lock, which the caller must hold exclusively.
 void remove_job(const fs::path& lock_path) {
   std::error_code ignored;
   fs::path directory = lock_path;
@@ -95,7 +95,7 @@ void sweep_stale(const fs::path& user, const fs::path& except) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(user, ignored)) {
     const fs::path& path = entry.path();
-    // Whatever else the user keeps here is not ours to remove.
+    // Never remove anything else that the user keeps here.
     if (!is_lock_name(path.filename().native()) || !entry.is_regular_file(ignored) ||
         entry.is_symlink(ignored))
       continue;
@@ -104,7 +104,7 @@ void sweep_stale(const fs::path& user, const fs::path& except) {
   }
 }
 
-/// What keeps the store's directory: destroyed with the last reference to the store.
+/// Keeps the store's directory until the last reference to the store is gone.
 class JobStore {
  public:
   JobStore(const fs::path& lock_path, Duration timeout) : lock_path_(lock_path), owner_(::getpid()) {
@@ -115,7 +115,8 @@ class JobStore {
       if (os::UniqueFd alone = try_lock(lock_path, LOCK_EX)) {
         std::error_code ignored;
         fs::remove_all(directory, ignored);
-        // Not atomic, but whoever slips in between only empties a directory that nobody has used yet.
+        // This is not atomic, but a process that gets in between only empties a directory that nobody has
+        // used yet.
         if (::flock(alone.get(), LOCK_SH | LOCK_NB) == 0) lock_ = std::move(alone);
       } else {
         lock_ = try_lock(lock_path, LOCK_SH);
@@ -127,14 +128,14 @@ class JobStore {
              timeout.count(), lock_path.string());
       }
       std::this_thread::sleep_for(
-          std::chrono::milliseconds{1});  // the other one empties a directory meanwhile
+          std::chrono::milliseconds{1});  // the other process empties the directory meanwhile
     }
     store_ = file_store(directory);
   }
   ~JobStore() {
     store_.reset();
-    // The lock belongs to the open file, which a forked child shares: only the process that took it may
-    // judge.
+    // The lock belongs to the open file, which a forked child shares. Only the process that took the lock may
+    // upgrade it.
     if (::getpid() == owner_ && ::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) remove_job(lock_path_);
   }
   JobStore(const JobStore&) = delete;

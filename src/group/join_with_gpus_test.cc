@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joining with GPUs, as far as their kernels: what is refused, and how memory is shared. The GPUs are fakes,
-// one in each of the processes.
+// Joining with GPUs up to the point where kernels are needed: which GPUs are refused, and how memory is
+// shared. The GPUs are fakes, one per process.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,15 +24,15 @@ using testing::TempDir;
 
 constexpr int kRanks = 2;
 
-/// How the ranks differ from GPUs of compute capability 9.0 that have all there is.
+/// How the ranks' GPUs differ from fully equipped GPUs of compute capability 9.0.
 struct Gpus {
   std::function<void(Rank, FakeCuda&)> change = [](Rank, FakeCuda&) {};
   std::function<DeviceId(Rank)> device = [](Rank rank) { return DeviceId{rank.value}; };
   std::function<ShareBy(Rank)> share_by = [](Rank) { return ShareBy::automatic; };
 };
 
-/// What joining comes to on each rank: the error, and in which way memory was made, as the fake saw it. There
-/// are no kernels: once all memory is mapped, a group fails with what MemHostAlloc answers.
+/// Joins and returns, for each rank, the error and how the fake saw memory being allocated. There are no
+/// kernels, so a group whose memory is mapped fails with the result of MemHostAlloc.
 std::vector<std::string> join(const Gpus& gpus) {
   const TempDir store;
   Processes processes(kRanks, [&](Rank rank) -> std::string {
@@ -60,22 +60,22 @@ std::vector<std::string> join(const Gpus& gpus) {
   return texts;
 }
 
-/// All memory was made and mapped, in this way.
-auto shared_by(ShareBy way) {
+/// All memory was allocated and mapped with this kind of handle.
+auto shared_by(ShareBy kind) {
   const auto type =
-      way == ShareBy::fabric ? CU_MEM_HANDLE_TYPE_FABRIC : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+      kind == ShareBy::fabric ? CU_MEM_HANDLE_TYPE_FABRIC : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   const std::string handles = fmt::format("handles {}, opened 0", static_cast<unsigned>(type));
   return Each(AllOf(HasSubstr("unsupported: "), HasSubstr("CUDA_ERROR_FAKE"),
-                    HasSubstr(way == ShareBy::ipc ? ", opened 1" : handles)));
+                    HasSubstr(kind == ShareBy::ipc ? ", opened 1" : handles)));
 }
 
 TEST(JoiningWithGpus, SharesMemoryInTheWayThatIsAskedFor) {
-  for (const ShareBy way : {ShareBy::posix_fd, ShareBy::fabric, ShareBy::ipc}) {
-    EXPECT_THAT(join({.share_by = [&](Rank) { return way; }}), shared_by(way)) << to_string(way);
-    // One rank's word is enough.
-    EXPECT_THAT(join({.share_by = [&](Rank rank) { return rank.value == 1 ? way : ShareBy::automatic; }}),
-                shared_by(way))
-        << to_string(way);
+  for (const ShareBy kind : {ShareBy::posix_fd, ShareBy::fabric, ShareBy::ipc}) {
+    EXPECT_THAT(join({.share_by = [&](Rank) { return kind; }}), shared_by(kind)) << to_string(kind);
+    // A request by one rank is enough.
+    EXPECT_THAT(join({.share_by = [&](Rank rank) { return rank.value == 1 ? kind : ShareBy::automatic; }}),
+                shared_by(kind))
+        << to_string(kind);
   }
 }
 

@@ -13,20 +13,20 @@
 namespace onehop {
 namespace {
 
-// Longest sleep between two looks at the group's state: a failure noticed by another thread of this rank ends
-// a wait within this.
+// Longest sleep between two looks at the group's state. A failure that another thread of this rank noticed
+// ends a wait within this time.
 constexpr Duration kSlice{20};
-// Looks without waiting.
+// A deadline that makes calls poll instead of wait.
 const Deadline& no_wait() {
   static const Deadline passed = Deadline::after(Duration{0});
   return passed;
 }
-// How long a failing or leaving rank tries to tell a peer whose socket is full.
+// How long a failing or leaving rank tries to reach a peer whose socket is full.
 constexpr Duration kFarewell{20};
-// Messages a peer may be ahead by. Collectives keep ranks within a few of each other.
+// How many messages a peer may be ahead by. Collectives keep ranks within a few of each other.
 constexpr std::size_t kMaxInbox = 1024;
 
-/// What a message is part of, for messages.
+/// How error messages name what a message belongs to.
 std::string_view name_of(std::string_view call, MessageKind kind) {
   if (!call.empty()) return call;
   return kind == MessageKind::descriptor ? "send_fd or recv_fd" : "send or recv";
@@ -67,7 +67,7 @@ IpcChannel::Mesh::Peer& IpcChannel::Mesh::peer(Rank r) {
 void IpcChannel::Mesh::require_not_forked(const char* phase) const {
   if (generation_ != os::fork_generation()) {
     fail(ErrorCode::invalid_argument,
-         "{}: this process was forked from the rank; its copy of the group is dead; join anew", phase);
+         "{}: this process was forked from the rank; its copy of the group is dead; join again", phase);
   }
 }
 
@@ -116,7 +116,7 @@ void IpcChannel::Mesh::receive(Peer& from, Received received) {
       const Answer answer{.number = parse_query(received.message.payload).number,
                           .awaited = awaited_locked()};
       const MeshMessage message{.kind = MessageKind::answer, .payload = encode(answer)};
-      // Where there is no room the answer is lost, and this rank is taken for a silent one.
+      // If there is no room, the answer is lost, and the peer takes this rank for a silent one.
       (void)os::send_message(from.socket.get(), encode(message), -1, no_wait());
       return;
     }
@@ -133,9 +133,9 @@ void IpcChannel::Mesh::receive(Peer& from, Received received) {
   }
 }
 
-/// Tells everyone of the failure, once, before anyone here is told: then its memory is the caller's again,
-/// and a peer that still reads it must be able to know. Also when another rank reported it, for that one may
-/// not have come to telling them all.
+/// Tells every rank of the failure, once, before any call on this rank returns it. After that the memory is
+/// the caller's again, and a peer that still reads it must be able to find out. This includes failures that
+/// another rank reported, since that rank may not have reached everyone.
 void IpcChannel::Mesh::report_locked() {
   if (reported_) return;
   reported_ = true;
@@ -148,7 +148,7 @@ void IpcChannel::Mesh::report_locked() {
 void IpcChannel::Mesh::check_locked(const char* phase) {
   require_usable(phase);
   for (Peer& each : peers_) {
-    const bool died = !each.closed && each.process.has_died();  // before its last words are read
+    const bool died = !each.closed && each.process.has_died();  // checked before its last messages are read
     pump(each);
     if (died) each.closed = true;
   }
@@ -157,10 +157,11 @@ void IpcChannel::Mesh::check_locked(const char* phase) {
     throw Error(*failure_);
   }
   for (std::size_t r = 0; r < peers_.size(); ++r) {
-    // A peer that said goodbye may have finished what we still work on; it is missed by whoever waits for it.
+    // A peer that said goodbye may have finished what this rank still works on. A rank that waits for it
+    // reports the loss.
     if (!peers_[r].closed || peers_[r].said_bye) continue;
-    // Told to all before this rank's caller hears of it: should that one leave now, its goodbye must not come
-    // before the reason.
+    // Tell all ranks before this rank's caller hears of it. If the caller then leaves, its goodbye must not
+    // arrive before the reason.
     failure_ = gone(Rank{static_cast<int>(r)}, phase);
     failed_.store(true, std::memory_order_relaxed);
     report_locked();
@@ -183,17 +184,17 @@ void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Dead
     {
       const std::lock_guard lock(state_mutex_);
       require_usable(phase);
-      // A peer that has not heard of the failure yet must not take this for a part of its call.
+      // A peer that has not heard of the failure yet must not take this message for a part of its call.
       if (failure_) check_locked(phase);
-      // Numbered and sent in one go: messages of two threads arrive in the order of their numbers, and one
-      // that was not sent leaves no gap.
+      // Numbered and sent under one lock: messages of two threads arrive in the order of their numbers, and a
+      // message that was not sent leaves no gap.
       message.sequence = target.sent;
       const os::SendStatus status = os::send_message(target.socket.get(), encode(message), fd, no_wait());
       if (status == os::SendStatus::sent) {
         ++target.sent;
         return;
       }
-      check_locked(phase);  // also empties the sockets of peers that cannot send to us either
+      check_locked(phase);  // also empties the sockets of peers that cannot send to this rank either
       if (status == os::SendStatus::closed) throw gone(to, phase);
     }
     if (deadline.expired()) {
@@ -207,7 +208,7 @@ void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Dead
 }
 
 void IpcChannel::Mesh::wait_for_news(Rank writable, const Deadline& deadline) {
-  std::array<pollfd, std::size_t{2} * kMaxHostRanks> entries;  // a socket and a process of each
+  std::array<pollfd, std::size_t{2} * kMaxHostRanks> entries;  // one socket and one process per peer
   nfds_t count = 0;
   {
     const std::lock_guard lock(state_mutex_);
@@ -222,7 +223,7 @@ void IpcChannel::Mesh::wait_for_news(Rank writable, const Deadline& deadline) {
       entries[count++] = {.fd = each.socket.get(), .events = static_cast<short>(events), .revents = 0};
     }
   }
-  // Should another thread leave now, this looks at closed or foreign descriptors, and only wakes at a wrong
+  // If another thread leaves meanwhile, this polls closed or foreign descriptors and only wakes at a wrong
   // time.
   (void)::poll(entries.data(), count, deadline.poll_ms(kSlice));
 }
@@ -235,7 +236,7 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
   while (true) {
     {
       const std::lock_guard lock(state_mutex_);
-      pump(source);  // first: what a peer said before it went still counts
+      pump(source);  // first: what a peer sent before it left still counts
       if (!source.inbox.empty()) {
         Received received = std::move(source.inbox.front());
         source.inbox.pop_front();
@@ -254,7 +255,7 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
         return received;
       }
       check_locked(phase);
-      if (!source.inbox.empty()) continue;  // it came, perhaps with a goodbye behind it, since the first look
+      if (!source.inbox.empty()) continue;  // it arrived since the first look, perhaps followed by a goodbye
       if (source.closed) throw gone(from, phase);
     }
     if (deadline.expired()) {
@@ -263,7 +264,7 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
                 named(rank_).value, deadline.timeout().count(), blame.awaited);
     }
     wait.look(set_of(from), deadline);
-    // From any: another peer's death or failure report ends the wait as well.
+    // Wait for news from all peers: another peer's death or failure report ends this wait as well.
     wait_for_news(Rank{}, deadline);
   }
 }
@@ -334,7 +335,7 @@ std::vector<std::string> IpcChannel::Mesh::all_gather(std::string_view payload, 
     for (int step = 1; step < size_; ++step) {
       transmit(Rank{(rank_.value + step) % size_}, message, -1, deadline, phase);
     }
-    // From all of them, also when one refuses: no message may be left for the next call.
+    // Receive from all ranks, even if one refuses: no message may be left for the next call.
     for (int r = 0; r < size_; ++r) {
       Status refused;
       if (r == rank_.value) {
@@ -428,7 +429,7 @@ void IpcChannel::Mesh::fail_call(const Error& error, const char* phase) {
   if (generation_ == os::fork_generation()) {
     const std::lock_guard lock(state_mutex_);
     if (failure_)
-      throw Error(*failure_);  // what the other ranks hear, should they have heard of another one first
+      throw Error(*failure_);  // the error that the other ranks see, which may be another rank's earlier one
   }
   throw told;
 }
@@ -436,12 +437,12 @@ void IpcChannel::Mesh::fail_call(const Error& error, const char* phase) {
 void IpcChannel::Mesh::leave() noexcept {
   if (left_.exchange(true)) return;
   try {
-    // In the child of a fork there is no other thread, and the mutex may be held by one that stayed behind.
+    // The child of a fork has no other threads, and one that stayed in the parent may hold the mutex.
     const bool forked = generation_ != os::fork_generation();
     std::unique_lock lock(state_mutex_, std::defer_lock);
     if (!forked) lock.lock();
     std::vector<std::string> last_words;
-    // Somebody who has not heard of the failure yet would take this rank's leaving for the reason.
+    // A peer that has not heard of the failure yet would take this rank's leaving for the cause.
     if (failure_ && !reported_) last_words.push_back(failure_message());
     last_words.push_back(encode(MeshMessage{.kind = MessageKind::bye, .payload = {}}));
     for (Peer& each : peers_) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sockets between the ranks of one group: messages, descriptors, and who is still alive. Also the group's
-// failure domain: the first failure any rank reports ends every rank's waits with that same error.
+// The sockets between the ranks of one group. They carry messages and descriptors, and show which ranks are
+// alive. They are also the group's failure domain: the first failure that any rank reports ends every rank's
+// waits with the same error.
 #pragma once
 
 #include <atomic>
@@ -24,33 +25,33 @@
 
 namespace onehop {
 
-/// Thread-safe. Collectives (all_gather, barrier, all_gather_fds, broadcast_fds) of one mesh are serialised
-/// and end for all ranks when they end badly for one; point-to-point calls end for their caller alone.
+/// Thread-safe. Collectives (all_gather, barrier, all_gather_fds, broadcast_fds) of one mesh are serialised;
+/// if one fails on one rank, it fails on all. Point-to-point calls fail for their caller alone.
 class IpcChannel::Mesh {
  public:
   class Wait;
 
-  /// What the mesh of a sub-group knows of the group that it is split off from.
+  /// A sub-group's link to the group that it was split off from.
   struct Parent {
     std::weak_ptr<Mesh> mesh;
     std::vector<Rank> ranks;  ///< the parent's number of each rank
   };
-  /// A question to the other ranks. Those of a sub-group may still be in the split that made it, where they
-  /// read the parent's sockets: they are asked over both.
+  /// A question to the other ranks, asked over both groups' sockets. Ranks of a sub-group may still be inside
+  /// the split that made it, where they read the parent's sockets only.
   struct Question {
     std::uint64_t number = 0;     ///< 0: not asked
-    std::uint64_t in_parent = 0;  ///< the parent's number of it
+    std::uint64_t in_parent = 0;  ///< its number in the parent
   };
-  /// Who a wait in vain is to be blamed on.
+  /// The rank to blame for a wait that timed out.
   struct Blame {
     Rank origin;          ///< as errors name it
     std::string awaited;  ///< "rank 3", or "rank 0, which waits for rank 3": the end of "rank 1 waited for"
   };
 
   /// `sockets[r]` is connected to rank r; the own slot is empty. A sub-group is made inside a call of its
-  /// `parent`, whose caller knows the parent's numbers only: they are what errors call the ranks until
-  /// `use_own_numbers`.
-  /// `processes` notice what sockets that a stray child holds copies of do not; it may be empty.
+  /// `parent`, whose caller knows the parent's rank numbers only, so errors use those until
+  /// `use_own_numbers`. `processes` detect a death even if a stray child holds copies of the sockets; it may
+  /// be empty.
   Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets, std::vector<os::ProcessWatch> processes = {},
        Parent parent = {});
   Mesh(const Mesh&) = delete;
@@ -59,9 +60,9 @@ class IpcChannel::Mesh {
 
   [[nodiscard]] Rank rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
-  /// What errors call rank r.
+  /// The number by which errors name rank r.
   [[nodiscard]] Rank named(Rank r) const;
-  /// For the mesh of a sub-group, whose sockets do not tell whose they are.
+  /// The process behind rank r's socket. The mesh of a sub-group needs it, since its sockets do not tell.
   [[nodiscard]] os::ProcessWatch process_of(Rank r) const {
     return peers_[static_cast<std::size_t>(r.value)].process.share();
   }
@@ -74,55 +75,55 @@ class IpcChannel::Mesh {
   [[nodiscard]] os::UniqueFd recv_fd(Rank from, const Deadline& deadline);
 
   /// A rank that refuses its arguments takes part with `refusal` instead of a payload, and all ranks throw
-  /// that. Nothing else has happened then: the mesh is as good as before.
+  /// that error. A refusal leaves the mesh usable.
   [[nodiscard]] std::vector<std::string> all_gather(std::string_view payload, const Deadline& deadline,
                                                     const char* phase, Status refusal = {});
-  /// The own slot stays empty: the caller has that descriptor already.
+  /// The own slot stays empty, since the caller already has that descriptor.
   [[nodiscard]] std::vector<os::UniqueFd> all_gather_fds(int fd, const Deadline& deadline);
   [[nodiscard]] os::UniqueFd broadcast_fds(int fd, Rank root, const Deadline& deadline);
 
-  /// Makes this the failure of the whole group, unless there is one already: every rank's waits end with it.
+  /// Makes this the failure of the whole group, unless it has failed already. It ends every rank's waits.
   void fail_group(const Error& error) noexcept;
-  /// For a sub-group whose split failed on this rank when other members had it already: they hear of the
-  /// parent's failure, and not only that this rank has left. The error names a member, or none().
+  /// Fails a sub-group whose split failed on this rank when other members already had the group. They hear of
+  /// the parent's failure, and not only that this rank has left. The error names a member, or none().
   void fail_with_parent(const Error& error) noexcept;
-  /// The same as fail_group for what ends a call of this rank, which the error names unless it names one:
-  /// throws what the other ranks hear.
+  /// Like fail_group, for an error that ends a call of this rank; the error names this rank unless it names
+  /// another one. Throws the error that the other ranks see.
   [[noreturn]] void fail_call(const Error& error, const char* phase);
-  /// Reads what has arrived and throws the group's failure or the loss of a peer, naming `phase`. Called by
-  /// everyone who waits for peers, however they wait.
+  /// Reads what has arrived and throws the group's failure or the loss of a peer, naming `phase`. Every wait
+  /// for peers calls it, however it waits.
   void check(const char* phase);
-  /// The same for one who waits for something that rank `awaited` does elsewhere, in shared memory: throws
-  /// also when that rank has left without doing it.
+  /// Like check, for a wait on something that rank `awaited` does elsewhere, in shared memory. It throws as
+  /// well when that rank has left without doing it.
   template <class Done>
   void check_for(Rank awaited, Done&& done, const char* phase) {
     require_not_forked(phase);
     const std::lock_guard lock(state_mutex_);
     check_locked(phase);
-    // In this order: what a rank does comes before its leaving.
+    // The order matters: a rank acts before it leaves.
     if (peers_[static_cast<std::size_t>(awaited.value)].closed && !done()) throw gone(awaited, phase);
   }
-  /// Whether rank r has closed its end, as far as has been read: what it did for this group, it did before.
+  /// True if rank r has closed its end, as far as has been read. Whatever it did for this group happened
+  /// before.
   [[nodiscard]] bool has_left(Rank r) {
     const std::lock_guard lock(state_mutex_);
     return peers_[static_cast<std::size_t>(r.value)].closed;
   }
-  /// A cheap look at whether `check` would throw, by what was found out earlier.
+  /// A cheap test of whether `check` would throw, from what is already known.
   [[nodiscard]] bool usable() const {
     return !failed_.load(std::memory_order_relaxed) && !left() && generation_ == os::fork_generation();
   }
 
-  /// Asks every peer whom it waits for. Answers arrive with whatever is read next; a stopped process gives
-  /// none.
+  /// Asks every peer which rank it waits for. Answers arrive with later reads; a stopped process gives none.
   [[nodiscard]] Question ask();
   /// The ranks that have not answered, as far as has been read.
   [[nodiscard]] RankSet silent(const Question& question);
-  /// Blames `awaited`, or whoever holds it up, by what the ranks have answered. When that is no rank of this
-  /// group but one of the parent's, throws that, as the failure of this group.
+  /// Blames `awaited`, or whichever rank holds it up according to the answers. If that is a rank of the
+  /// parent only, throws that as this group's failure.
   [[nodiscard]] Blame blame(Rank awaited, const Question& question, const char* phase);
 
-  /// For a call that could not begin before its deadline, since another thread's call went on: names the rank
-  /// that this one waits for.
+  /// The error of a call that could not begin before its deadline because another thread's call was still
+  /// running. Names the rank that the running call waits for.
   [[nodiscard]] Error out_of_turn(Duration timeout, const char* phase);
 
   /// Says goodbye and closes the sockets. Idempotent.
@@ -142,7 +143,7 @@ class IpcChannel::Mesh {
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
     std::uint64_t answered = 0;  ///< the newest query that it answered
-    RankSet awaits = 0;          ///< as it said then
+    RankSet awaits = 0;          ///< what it answered then
     bool said_bye = false;
     bool closed = false;
   };
@@ -156,20 +157,21 @@ class IpcChannel::Mesh {
   [[nodiscard]] os::UniqueFd take_fd(Rank from, const char* call, const Deadline& deadline);
   void check_locked(const char* phase);
   void report_locked();
-  /// Whom a wait for `awaited` really waits for: follows what the ranks answered. A rank that did not answer
-  /// is the one, or else one that waits for nobody. none() when there is neither.
+  /// The rank that a wait for `awaited` really waits for, found by following the answers. That is a rank that
+  /// did not answer, or else one that waits for nobody. none() when there is neither.
   [[nodiscard]] Rank holds_up(RankSet awaited, std::uint64_t query);
-  /// For a rank that holds this group up: whom it waits for in the split that made the group, in the parent's
-  /// numbers; none() if it does not.
+  /// The rank that `held_up`, which holds this group up, waits for in the split that made the group, in the
+  /// parent's numbers. none() if it does not wait there.
   [[nodiscard]] Rank awaited_in_split(Rank held_up, const Question& question);
   void record_failure(const Error& error, Rank origin) noexcept;
   void pump(Peer& from);
   void receive(Peer& from, Received received);
   [[nodiscard]] RankSet awaited_locked() const;
-  /// Before any lock: the child of a fork may have inherited it locked by a thread that it does not have.
+  /// Called before any lock: the child of a fork may have inherited a mutex that a thread of the parent
+  /// holds.
   void require_not_forked(const char* phase) const;
   void require_usable(const char* phase) const;
-  /// Sleeps until a peer has something to say or `writable` takes a message, but never long.
+  /// Sleeps until a peer has something to read or `writable` takes a message, but at most for a short slice.
   void wait_for_news(Rank writable, const Deadline& deadline);
   [[nodiscard]] std::string failure_message() const;
   [[nodiscard]] Error gone(Rank who, const char* phase) const;
@@ -184,7 +186,7 @@ class IpcChannel::Mesh {
   os::TimedMutex call_mutex_;  ///< one collective at a time; taken before state_mutex_
   std::mutex state_mutex_;     ///< guards what follows, sockets included
   std::vector<Peer> peers_;
-  std::vector<const Wait*> waits_;  ///< that have become slow
+  std::vector<const Wait*> waits_;  ///< the waits that have become slow
   std::uint64_t last_query_ = 0;
   std::optional<Error> failure_;
   bool reported_ = false;  ///< this rank has told the others
@@ -192,8 +194,9 @@ class IpcChannel::Mesh {
   std::atomic<bool> left_{false};
 };
 
-/// One wait for other ranks, from when it has become slow: tells those who ask whom this rank awaits, and
-/// asks the others shortly before its own deadline. A rank that waits is not the one to blame for a timeout.
+/// One wait for other ranks, registered once it has become slow. It tells ranks that ask which rank this one
+/// awaits, and asks the others shortly before its own deadline. A rank that waits is not the one to blame for
+/// a timeout.
 class IpcChannel::Mesh::Wait {
  public:
   explicit Wait(Mesh& mesh) : mesh_(mesh) {}
@@ -203,9 +206,9 @@ class IpcChannel::Mesh::Wait {
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
 
-  /// Call now and then.
+  /// To be called periodically.
   void look(RankSet awaited, const Deadline& deadline);
-  /// Once the deadline has passed, for a wait for `awaited`: Mesh::blame.
+  /// After the deadline has passed in a wait for `awaited`: see Mesh::blame.
   [[nodiscard]] Blame blame(Rank awaited, const char* phase) {
     return mesh_.blame(awaited, question_, phase);
   }

@@ -31,7 +31,7 @@ using testing::run_threads;
 using Mesh = IpcChannel::Mesh;
 using Sockets = std::vector<std::vector<os::UniqueFd>>;
 
-// Beyond the promised 100 ms: a machine that is busy with other tests.
+// Allowed beyond the promised 100 ms, for a machine that is busy with other tests.
 constexpr Duration kSlack = seconds{5};
 
 Sockets socket_mesh(int size) {
@@ -52,7 +52,7 @@ std::vector<std::shared_ptr<Mesh>> thread_meshes(int size) {
   return meshes;
 }
 
-/// Rank r's mesh in the process that is rank r: the other ranks' sockets are closed there.
+/// Rank r's mesh in the process that is rank r, where the other ranks' sockets are closed.
 std::shared_ptr<Mesh> own_mesh(Sockets& sockets, Rank rank) {
   std::vector<os::UniqueFd> own = std::move(sockets[static_cast<std::size_t>(rank.value)]);
   const int size = static_cast<int>(sockets.size());
@@ -64,7 +64,7 @@ Deadline soon() {
   return Deadline::after(seconds{20});
 }
 
-/// A file that says whose it is.
+/// A file that holds `mark`.
 os::UniqueFd marked(int mark) {
   os::UniqueFd fd = os::create_sealed_memfd("mark", 4096);
   EXPECT_EQ(::pwrite(fd.get(), &mark, sizeof mark, 0), static_cast<ssize_t>(sizeof mark));
@@ -224,7 +224,7 @@ TEST(Mesh, AReceiveTimesOutNamingWhomItWaitedFor) {
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_EQ(error.origin(), Rank{2});
   EXPECT_THAT(error.message(), HasSubstr("rank 0 waited 100 ms for rank 2"));
-  // It was the caller's affair alone.
+  // The error concerned the caller alone.
   meshes[2]->send(Rank{0}, "late", soon(), "test");
   EXPECT_EQ(meshes[0]->recv(Rank{2}, soon(), "test"), "late");
 }
@@ -251,7 +251,7 @@ TEST(Mesh, AFailureThatReachedOneRankReachesAll) {
   const std::vector<os::UniqueFd> of_rank_1 = std::move(sockets[1]);
   Mesh first(Rank{0}, 3, std::move(sockets[0]));
   Mesh last(Rank{2}, 3, std::move(sockets[2]));
-  // Rank 1 is held up after the first of its two reports.
+  // Rank 1 is delayed after the first of its two reports.
   const Error error(ErrorCode::system, "disk on fire", Rank{1});
   const std::string report =
       encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(Status::of(error, Rank{1}))});
@@ -333,13 +333,14 @@ TEST(Mesh, ADeadProcessIsNoticedByAllWhateverTheyWaitFor) {
   Sockets sockets = socket_mesh(4);
   Processes processes(4, [&](Rank rank) -> std::string {
     const auto mesh = own_mesh(sockets, rank);
-    // Rank 3 dies only when the others wait for one another no more: they would notice it there already.
+    // Rank 3 dies only after the others have stopped waiting for each other, or they would notice the death
+    // there.
     if (rank == Rank{3}) {
       for (int r = 0; r < 3; ++r) (void)mesh->recv(Rank{r}, soon(), "start");
       ::kill(::getpid(), SIGKILL);
     }
     mesh->send(Rank{3}, "ready", soon(), "start");
-    // Nobody waits for rank 3 here but rank 0.
+    // Only rank 0 waits for rank 3 here.
     const Error error = error_of([&] {
       try {
         (void)mesh->recv(Rank{(rank.value + 3) % 4}, soon(), "waiting");
@@ -371,7 +372,7 @@ TEST(Mesh, ARankOutOfDescriptorsFailsTheExchangeOnAllRanksInTime) {
     const auto mesh = own_mesh(sockets, rank);
     const os::UniqueFd own = marked(rank.value);
     if (rank == Rank{1}) {
-      // One more than the highest in use: none is left.
+      // One more than the highest descriptor in use: none is left.
       const rlimit limit{.rlim_cur = static_cast<rlim_t>(::open("/dev/null", O_RDONLY | O_CLOEXEC)) + 1,
                          .rlim_max = 1024};
       if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return std::string("setrlimit failed");
@@ -381,7 +382,7 @@ TEST(Mesh, ARankOutOfDescriptorsFailsTheExchangeOnAllRanksInTime) {
     (void)mesh->all_gather("", soon(), "start");
     const Error error = error_of([&] {
       (void)mesh->all_gather_fds(own.get(), soon());
-      // Two steps from rank 1, a rank may have all descriptors before it can hear of the failure.
+      // Two steps from rank 1, a rank may get all descriptors before it hears of the failure.
       (void)mesh->all_gather("", soon(), "the next call");
     });
     if (error.code() != ErrorCode::out_of_resources) return "unexpected: " + error.message();
@@ -419,8 +420,8 @@ TEST(Mesh, RefusesRanksThatAreNoPeers) {
       ErrorCode::invalid_argument);
 }
 
-/// Ranks 1 and 2 of four have got a sub-group, in which they are 0 and 1, or will have: rank 2 is still in the
-/// split, where it waits for rank 3, which is stopped.
+/// Ranks 1 and 2 of four have a sub-group, in which they are ranks 0 and 1, or are about to have it. Rank 2
+/// is still in the split, waiting for rank 3, which is stopped.
 class HeldUpInASplit : public ::testing::Test {
  protected:
   HeldUpInASplit() : parents_(thread_meshes(4)) {
@@ -437,7 +438,7 @@ class HeldUpInASplit : public ::testing::Test {
     held_up_.join();
   }
 
-  /// What rank 1 gets that waits for rank 2 in the sub-group.
+  /// The error of rank 1's wait for rank 2 in the sub-group.
   Error waiting() {
     return error_of([&] { (void)parts_[0]->recv(Rank{1}, Deadline::after(Duration{300}), "waiting"); });
   }
@@ -467,7 +468,7 @@ TEST_F(HeldUpInASplit, ARankIsNotToBlameAlsoWhereOthersUseTheSubGroupAlready) {
 TEST_F(HeldUpInASplit, ARankThatComputesIsToBlameThoughItsParentAnswers) {
   parents_[3]->send(Rank{2}, "at last", soon(), "split");
   held_up_.join();
-  // Reads the parent's sockets, as the watch of a rank on a GPU does, and waits for nobody.
+  // Reads the parent's sockets, as the watch of a rank on a GPU does, and waits for no rank.
   held_up_ = std::thread([&] {
     while (!done_) {
       parents_[2]->check("working");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom a rank waits for, and who is to blame when it waits in vain.
+// Finds the rank to blame when a wait times out.
 //
 // Ranks wait for each other in chains: rank 1 for rank 0, which waits for rank 3, which is stopped. All have
-// about the same deadline, and whoever reaches it first names one rank to all. So shortly before, it asks
-// everyone whom they wait for. Whoever reads its sockets answers at once: a rank that waits, and the watch
-// thread of one that has a GPU. A stopped rank does not.
+// about the same deadline, and the first to reach it names one rank to all. So shortly before its deadline, a
+// rank asks all others which rank they wait for. Every rank that reads its sockets answers at once: ranks
+// that wait, and the watch thread of ranks with a GPU. A stopped rank does not.
 #include <bit>
 
 #include "base/check.h"
@@ -13,7 +13,7 @@
 namespace onehop {
 namespace {
 
-/// Lowest first.
+/// Visits the lowest rank first.
 template <class F>
 void for_each(RankSet ranks, F&& body) {
   for (; ranks != 0; ranks &= ranks - 1) body(Rank{std::countr_zero(ranks)});

@@ -26,8 +26,8 @@ enum class Type : std::uint8_t {
 constexpr std::size_t kMaxText = 256;
 constexpr std::size_t kMaxPath = 4096;
 
-/// Every message begins with magic, protocol version and library version, and no later format may change
-/// that: ranks of different versions can always tell each other so.
+/// Every message begins with magic, protocol version and library version. No later format may change that, so
+/// that ranks of different versions can always report the mismatch.
 wire::Writer begin(Type type) {
   wire::Writer out;
   out.put(kMagic | static_cast<std::uint32_t>(type)).put(kProtocolVersion).put_bytes(ONEHOP_VERSION_STRING);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything ranks say to each other while they form and run a group, as bytes (docs/wire-formats.md).
-// Parsers are pure functions that throw Error{protocol} on anything malformed.
+// All messages that ranks exchange while they form and run a group, as bytes (docs/wire-formats.md). Parsers
+// are pure functions that throw Error{protocol} on anything malformed.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@
 
 namespace onehop {
 
-/// Raised with every change of any message below or of the shared-memory layout.
+/// Incremented with every change of a message below or of the shared-memory layout.
 inline constexpr std::uint16_t kProtocolVersion = 4;
-/// Longest text of an error that travels.
+/// Longest error text that is sent.
 inline constexpr std::size_t kMaxErrorText = 2048;
 /// Payload of one mesh message.
 inline constexpr std::size_t kMaxPayload = 64 << 10;
 
-/// A result that travels: no error, or one.
+/// A result to be sent: no error, or one.
 struct Status {
-  ErrorCode code{};  ///< 0: fine
+  ErrorCode code{};  ///< 0: success
   Rank origin;
   std::string message;
 
@@ -40,7 +40,7 @@ struct Status {
 
 // Joining, through the store: announce -> offer -> ack -> verdict, and waiting meanwhile (see rendezvous.h).
 
-/// "I am here": proves that what follows is of this run and not of an earlier one.
+/// "I am here". The nonce proves that what follows belongs to this run and not to an earlier one.
 struct Announce {
   os::Id nonce{};
 };
@@ -51,7 +51,7 @@ struct Offer {
   std::vector<os::Id> nonces;
 };
 
-/// Rank 0 is alive and waits for these ranks. Repeated with another beat for as long as that is true.
+/// Rank 0 is alive and waits for these ranks. It repeats this with a new beat for as long as it waits.
 struct Waiting {
   os::Id nonce{};          ///< as rank 0 announced it
   std::uint64_t beat = 0;  ///< counts up
@@ -59,7 +59,7 @@ struct Waiting {
   std::vector<std::int32_t> ranks;
 };
 
-/// What the others must know about a rank before the group exists.
+/// A rank's description of itself, which the others need before the group exists.
 struct Hello {
   std::string version;  ///< of the library
   std::int32_t rank = 0;
@@ -71,21 +71,22 @@ struct Hello {
   std::uint64_t scratch_bytes = 0;
   std::uint64_t copy_scratch_bytes = 0;
   std::uint8_t policy = 0;
-  ShareBy share_by = ShareBy::automatic;  ///< as asked for
-  ShareWays share_ways{};                 ///< what this rank can
+  ShareBy share_by = ShareBy::automatic;  ///< as requested
+  ShareWays share_ways{};                 ///< what this rank supports
   bool checks_calls = false;              ///< ONEHOP_CHECK of a rank on a GPU
   bool requires_verified = false;         ///< require_verified_peers
   std::uint32_t uid = 0;
   std::string socket;  ///< path of the listening socket
 };
 
-/// "I take the offer, this is me", or why not.
+/// "I accept the offer, and this is who I am", or why not.
 struct Ack {
   Status status;
   Hello hello;
 };
 
-/// Rank 0's decision for all: the members. Why there is no group travels as a Status, to each nonce.
+/// Rank 0's decision for all ranks: the members. If there is no group, the reason goes to each nonce as a
+/// Status.
 struct Verdict {
   std::vector<Hello> hellos;
 };
@@ -103,8 +104,8 @@ enum class MessageKind : std::uint8_t {
   descriptor = 2,
   failure = 3,  ///< the group has failed; the payload is a Status
   bye = 4,
-  refusal = 5,  ///< in place of `bytes`: this rank refuses the call, as the Status in the payload says
-  query = 6,    ///< "whom do you wait for?"; the payload is a Query
+  refusal = 5,  ///< instead of `bytes`: this rank refuses the call, for the Status in the payload
+  query = 6,    ///< "which rank do you wait for?"; the payload is a Query
   answer = 7,   ///< the payload is an Answer
 };
 enum class DescriptorState : std::uint8_t { none = 0, attached = 1, lost = 2 };
@@ -124,13 +125,13 @@ static_assert(kMaxHostRanks <= 64 && kMaxDevices <= 64);
   return RankSet{1} << r.value;
 }
 
-/// Asks a rank whom it waits for. Ranks number their queries upwards.
+/// Asks a rank which rank it waits for. Query numbers count up per rank.
 struct Query {
   std::uint64_t number = 0;
 };
 struct Answer {
   std::uint64_t number = 0;  ///< of the query
-  RankSet awaited = 0;       ///< empty: it waits for nobody
+  RankSet awaited = 0;       ///< empty: it waits for no rank
 };
 
 [[nodiscard]] std::string encode(const Status& status);

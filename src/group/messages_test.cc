@@ -147,7 +147,7 @@ TEST(GroupMessages, OfAnotherProtocolAreRefusedNamingBothVersions) {
                   AllOf(HasSubstr("protocol 77"), HasSubstr(fmt::format("protocol {}", kProtocolVersion)),
                         HasSubstr(ONEHOP_VERSION_STRING)));
     }
-    // A newer format may have anything after the version.
+    // A newer format may change anything after the version.
     other.resize(4 + 2 + 4 + std::string_view(ONEHOP_VERSION_STRING).size());
     EXPECT_THROW((void)kind.recode(other + "whatever comes"), Error);
   }

@@ -15,13 +15,13 @@ namespace {
 
 constexpr std::size_t kUnit = SymmetricPool::kAlignment;
 
-/// Which parts of a range are free. Runs that touch are one run.
+/// The free parts of a range. Adjacent runs are merged.
 class FreeRuns {
  public:
   explicit FreeRuns(std::size_t bytes) : free_(bytes) { insert(0, bytes); }
 
-  /// The offset of `bytes` bytes, cut from the front of the shortest run that holds them and of these the
-  /// first; SIZE_MAX when there is none.
+  /// Best fit: takes `bytes` bytes from the front of the shortest run that holds them, the first of equals.
+  /// Returns their offset, or SIZE_MAX when there is none.
   std::size_t take(std::size_t bytes) {
     const auto best = by_length_.lower_bound({bytes, 0});
     if (best == by_length_.end()) return SIZE_MAX;
@@ -77,7 +77,7 @@ class SymmetricPool::State {
   explicit State(SymmetricBuffer memory)
       : buffer(std::move(memory)), base(buffer.local()), runs(buffer.bytes() / kUnit * kUnit) {}
 
-  /// From the beginning of the pool; of what is elsewhere, more than its length.
+  /// Offset from the beginning of the pool. Memory outside the pool gives a value greater than its length.
   [[nodiscard]] std::size_t offset_of(const void* data) const {
     return reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(base);
   }
@@ -105,7 +105,7 @@ std::byte* SymmetricPool::allocate(std::size_t bytes, Stream) {
   State& state = in_use();
   require(bytes > 0, "cannot allocate 0 bytes of a symmetric pool");
   const std::lock_guard lock(state.mutex);
-  // What is longer than the pool is not rounded: it might overflow.
+  // A length beyond the pool's is not rounded up, since that might overflow.
   const std::size_t rounded =
       bytes > state.buffer.bytes() ? bytes : (bytes + kAlignment - 1) / kAlignment * kAlignment;
   const std::size_t offset = state.runs.take(rounded);

@@ -82,7 +82,7 @@ TEST(SymmetricPool, TakesTheShortestRunThatFitsAndOfTheseTheFirst) {
   run_thread_group(2, [](Group& group) {
     SymmetricPool pool(group.allocate(20 * kUnit));
     const auto take = [&](std::size_t units) { return pool.allocate(units * kUnit); };
-    // Free in the end: 3 units at 0, 2 at 4, 2 at 7, 10 at 10.
+    // Free at the end: 3 units at 0, 2 at 4, 2 at 7, 10 at 10.
     std::byte* const three = take(3);
     (void)take(1);
     std::byte* const two = take(2);

@@ -15,7 +15,7 @@ struct LocalOffers {
 };
 
 LocalOffers& offers() {
-  static auto& instance = *new LocalOffers;  // leaked on purpose: groups may go while statics are destroyed
+  static auto& instance = *new LocalOffers;  // leaked on purpose: groups may be destroyed while statics are
   return instance;
 }
 
@@ -30,7 +30,7 @@ LocalOffer::LocalOffer(std::shared_ptr<Block> block) {
 
 LocalOffer::~LocalOffer() {
   if (number_ == 0) return;
-  std::shared_ptr<Block> withdrawn;  // goes after the lock
+  std::shared_ptr<Block> withdrawn;  // destroyed after the lock is released
   LocalOffers& all = offers();
   const std::lock_guard lock(all.mutex);
   const auto at = all.blocks.find(number_);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks that are threads of one process need to know of each other: which process this is, and memory to
-// share.
+// Support for ranks that are threads of one process: the identity of the process, and memory to share.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +11,15 @@
 
 namespace onehop {
 
-/// Ranks with equal ones share an address space.
+/// Ranks with equal values share an address space.
 using os::process_id;
 
-/// Memory that a rank offers to the other ranks of its process: they need no second mapping. What travels is
-/// a number and no pointer, so that neither a rank that has given up in between nor a peer that makes numbers
-/// up leads to memory that is not there.
+/// Memory that a rank offers to the other ranks of its process, which need no second mapping. Ranks send its
+/// number instead of a pointer. So neither a rank that has given up meanwhile nor a peer that invents numbers
+/// leads to invalid memory.
 class LocalOffer {
  public:
-  LocalOffer() = default;  ///< of nothing
+  LocalOffer() = default;  ///< an empty offer
   explicit LocalOffer(std::shared_ptr<Block> block);
   LocalOffer(LocalOffer&& other) noexcept : number_(std::exchange(other.number_, 0)) {}
   LocalOffer& operator=(LocalOffer&& other) noexcept {
@@ -29,9 +28,9 @@ class LocalOffer {
   }
   ~LocalOffer();  ///< withdraws it
 
-  /// 0 for an offer of nothing.
+  /// 0 for an empty offer.
   [[nodiscard]] std::uint64_t number() const { return number_; }
-  /// nullptr when there is no such offer, or no more.
+  /// nullptr when there is no such offer, or it has been withdrawn.
   [[nodiscard]] static std::shared_ptr<Block> take(std::uint64_t number);
 
  private:

@@ -13,6 +13,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "group/connect_mesh.h"
+#include "group/heartbeat.h"
 #include "group/share_choice.h"
 #include "os/fault_point.h"
 #include "os/host_id.h"
@@ -21,15 +22,11 @@
 namespace onehop {
 namespace {
 
-// How long what cannot be right may stand before it is called an error: another size of the group, or a
-// message of another version of onehop. It may be left from a run before this one, and about to be replaced.
+// How long an apparent mistake may stand before it becomes an error: another group size, or a message of
+// another version of onehop. It may be left from an earlier run, and about to be replaced.
 constexpr Duration kGrace{1000};
 
-// How often rank 0 repeats whom it waits for, and how long that is believed after the last change.
-constexpr Duration kHeartbeat{50};
-constexpr Duration kBelieved{300};
-
-// Between two looks at a key that may change: short at first, since ranks usually start together.
+// The pause between two looks at a key that may change. It starts short, since ranks usually start together.
 class Backoff {
  public:
   void wait(const Deadline& deadline) {
@@ -41,31 +38,6 @@ class Backoff {
   Duration pause_{1};
 };
 
-/// What the others hear of rank 0 while it waits. Pure: fed with what lies under `waiting` and with the time.
-class Heartbeat {
- public:
-  void hear(const std::optional<std::string>& raw, Deadline::Clock::time_point now) {
-    // The first value may be left from an earlier run: only a change shows that rank 0 lives.
-    if (started_ && raw && raw != last_) changed_ = now;
-    started_ = true;
-    if (raw) last_ = raw;
-  }
-  /// Whom rank 0 waits for; nullopt when it has not been heard of late.
-  [[nodiscard]] std::optional<Waiting> believed(Deadline::Clock::time_point now) const {
-    if (!changed_ || now - *changed_ > kBelieved) return std::nullopt;
-    try {
-      return parse_waiting(*last_);
-    } catch (const Error&) {
-      return std::nullopt;
-    }
-  }
-
- private:
-  bool started_ = false;
-  std::optional<std::string> last_;
-  std::optional<Deadline::Clock::time_point> changed_;
-};
-
 /// One rank's side of the protocol in rendezvous.h.
 class Joiner {
  public:
@@ -75,7 +47,8 @@ class Joiner {
         options_(options),
         deadline_(deadline),
         read_outcomes_(read_outcomes),
-        prefix_("onehop/" + options.name) {}
+        prefix_("onehop/" + options.name),
+        heartbeat_(store, prefix_ + "/waiting", options.size) {}
 
   Verdict agree(const Ack& own) {
     announce();
@@ -96,15 +69,15 @@ class Joiner {
       (void)store_.compare_set(key("failed"), "", encode(Status::of(error, options_.rank)), brief());
     });
   }
-  /// Throws what another rank told with `tell_failure`. The last time, when a rank is about to be blamed for
-  /// being late, also throws when it is the store that does not answer.
+  /// Throws what another rank told with `tell_failure`. With `last`, when a rank is about to be blamed for
+  /// being late, also throws if the store does not answer.
   void poll_failure(bool last) {
     if (last) require_store_answers();
     if (const std::optional<std::string> raw = store_.get_for(key("failed"), Duration{0})) {
       parse_status(*raw).throw_if_failed();
     }
   }
-  /// Rank 0, once all ranks have read everything. What it leaves is not believed by anybody.
+  /// Called by rank 0 once all ranks have read everything. No rank believes what it leaves behind.
   void clean_up() noexcept {
     quietly([&] {
       for (int r = 1; r < options_.size; ++r) (void)store_.delete_key(key(fmt::format("ack/{}", r)), brief());
@@ -114,7 +87,7 @@ class Joiner {
   }
 
  private:
-  /// For what is done on the way out of a failure: it must not take that failure's place.
+  /// Runs clean-up on the error path, whose own failure must not replace the original one.
   template <class F>
   static void quietly(F&& last_words) noexcept {
     try {
@@ -124,7 +97,7 @@ class Joiner {
     }
   }
 
-  /// For what nobody needs so much that a store which hangs may hold this rank up.
+  /// A timeout for optional work, for which a hung store may not hold up this rank.
   [[nodiscard]] Duration brief() const { return std::min(deadline_.left(), Duration{1000}); }
 
   [[nodiscard]] std::string key(const std::string& leaf) const {
@@ -132,7 +105,6 @@ class Joiner {
   }
   [[nodiscard]] std::string announce_key(int r) const { return fmt::format("{}/announce/{}", prefix_, r); }
   [[nodiscard]] std::string offer_key() const { return prefix_ + "/offer"; }
-  [[nodiscard]] std::string waiting_key() const { return prefix_ + "/waiting"; }
   [[nodiscard]] std::string refusal_key(const os::Id& nonce) const {
     return fmt::format("{}/refusal/{}", prefix_, os::to_hex(nonce));
   }
@@ -144,21 +116,21 @@ class Joiner {
     os::fault_point("announced", options_.rank.value);
   }
 
-  // Whoever fails may come again at once, with another rank. So what lies under a shared name is deleted only
-  // by those whose it is.
+  // A rank that fails may come again at once under another number. So a value under a shared name is deleted
+  // by its owner only.
   void delete_own(const std::string& name, const std::string& value) {
     if (store_.get_for(name, Duration{0}) == value) (void)store_.delete_key(name, brief());
   }
   void withdraw() noexcept {
     quietly([&] {
       delete_own(announce_key(options_.rank.value), encode(Announce{.nonce = nonce_}));
-      if (!waiting_.empty()) delete_own(waiting_key(), waiting_);
+      if (!heartbeat_.last().empty()) delete_own(heartbeat_.key(), heartbeat_.last());
     });
   }
-  /// Before a rank is blamed for silence: throws when it is the store that does not answer.
+  /// Before a rank is blamed for silence: throws if it is the store that does not answer.
   void require_store_answers() { (void)store_.delete_key(refusal_key(nonce_), Duration{0}); }
   void withdraw_offer() { delete_own(offer_key(), offer_); }
-  /// Between a look and a deletion somebody else's announcement may have come and gone.
+  /// Between a look and a deletion, another rank's announcement may have been set and lost.
   void announce_again_if_lost() {
     const std::string name = announce_key(options_.rank.value);
     if (!store_.get_for(name, Duration{0}))
@@ -177,7 +149,8 @@ class Joiner {
               missing.size() == 1 ? "rank" : "ranks", names, what);
   }
 
-  /// One look of several: who still has time to look again does not fail because the store was slow once.
+  /// One look of several: a rank that still has time to look again does not fail because the store was slow
+  /// once.
   std::optional<std::string> look_for(const std::string& name, Duration wait) {
     try {
       return store_.get_for(name, wait);
@@ -187,8 +160,8 @@ class Joiner {
     }
   }
 
-  /// What rank r announces, waiting for it for at most `wait`. What cannot be read counts as nothing for as
-  /// long as it may still be replaced.
+  /// The announcement of rank r, for which this waits at most `wait`. An unreadable value counts as nothing
+  /// while it may still be replaced.
   std::optional<Announce> read_announcement(int r, Duration wait, std::optional<Deadline>& grace) {
     const Deadline end = Deadline::after(std::min(wait, lead_time().left()));
     Backoff backoff;
@@ -206,8 +179,8 @@ class Joiner {
     }
   }
 
-  /// Brings `nonces` up to date, also when it throws for those that are missing. A rank that came counts even
-  /// if it has given up since: it did not come too late.
+  /// Updates `nonces`, even when it throws for missing ranks. A rank that came counts even if it has given up
+  /// since: it did not come too late.
   void read_announcements(std::vector<os::Id>& nonces) {
     std::vector<std::optional<Deadline>> graces(nonces.size());
     const auto came = [&](int r, Duration wait) {
@@ -220,7 +193,7 @@ class Joiner {
     for (int r = 1; r < options_.size; ++r) missing.push_back(r);
     while (true) {
       std::erase_if(missing, [&](int r) { return came(r, Duration{0}); });
-      while (!missing.empty() && came(missing.front(), kHeartbeat)) missing.erase(missing.begin());
+      while (!missing.empty() && came(missing.front(), kHeartbeatInterval)) missing.erase(missing.begin());
       if (missing.empty()) return;
       if (lead_time().expired()) fail_missing(missing, "did not come");
       tell_waiting(missing);
@@ -228,11 +201,7 @@ class Joiner {
   }
 
   void tell_waiting(const std::vector<int>& missing) {
-    waiting_ = encode(Waiting{.nonce = nonce_,
-                              .beat = ++beat_,
-                              .size = options_.size,
-                              .ranks = std::vector<std::int32_t>(missing.begin(), missing.end())});
-    store_.set(waiting_key(), waiting_, lead_time().left());
+    heartbeat_.send(nonce_, missing, lead_time().left());
     os::fault_point("waiting", options_.rank.value);
   }
 
@@ -252,7 +221,7 @@ class Joiner {
     std::vector<int> missing;
     for (int r = 1; r < options_.size; ++r) missing.push_back(r);
     std::optional<Deadline> grace;
-    Deadline beat = Deadline::after(kHeartbeat);
+    Deadline beat = Deadline::after(kHeartbeatInterval);
     Backoff backoff;
     while (true) {
       std::erase_if(missing, [&](int r) {
@@ -262,8 +231,8 @@ class Joiner {
       });
       if (missing.empty()) {
         if (same_size(acks)) return acks;
-        // A mistake, or a rank that has not noticed yet that the group before this one came to nothing: it
-        // will come anew.
+        // A mistake, or a rank that has not noticed yet that the previous attempt failed: it will announce
+        // itself again.
         if (!grace) grace = Deadline::after(std::min(kGrace, lead_time().left()));
         if (grace->expired()) return acks;
       }
@@ -272,7 +241,7 @@ class Joiner {
       }
       if (!missing.empty() && beat.expired()) {
         tell_waiting(missing);
-        beat = Deadline::after(kHeartbeat);
+        beat = Deadline::after(kHeartbeatInterval);
       }
       for (int r = 1; r < options_.size; ++r) {
         const std::optional<std::string> raw = store_.get_for(announce_key(r), Duration{0});
@@ -297,10 +266,11 @@ class Joiner {
         return verdict;
       }
     } catch (const Error& error) {
-      // To each that came, under its own number: this rank may come again and make another offer before they
-      // look.
+      // The refusal goes to each rank that came, under its own nonce: this rank may come again and make
+      // another offer before they look.
       Status status = Status::of(error, options_.rank);
-      if (error.code() == ErrorCode::refused) status.origin = error.origin();  // everyone's, not this rank's
+      // A refusal concerns the whole group, not this rank.
+      if (error.code() == ErrorCode::refused) status.origin = error.origin();
       quietly([&] {
         for (std::size_t r = 1; r < nonces.size(); ++r) {
           if (nonces[r] != os::Id{}) store_.set(refusal_key(nonces[r]), encode(status), brief());
@@ -337,11 +307,12 @@ class Joiner {
     Backoff backoff;
     int offered_size = -1;
     bool acked = false;
-    Heartbeat heartbeat;
+    HeartbeatListener heartbeat;
     Deadline listen = Deadline::after(Duration{0});
     while (true) {
       const std::optional<std::string> raw = store_.get_for(offer_key(), Duration{0});
-      // After the offer: rank 0 refuses before it makes another offer, which is not meant for this attempt.
+      // Read after the offer: rank 0 refuses before it makes another offer, which is not meant for this
+      // attempt.
       if (const std::optional<std::string> refusal = store_.get_for(refusal_key(nonce_), Duration{0})) {
         quietly([&] { (void)store_.delete_key(refusal_key(nonce_), brief()); });
         parse_status(*refusal).throw_if_failed();
@@ -370,8 +341,8 @@ class Joiner {
       }
       const bool expired = deadline_.expired();
       if (expired || listen.expired()) {
-        heartbeat.hear(store_.get_for(waiting_key(), Duration{0}), Deadline::Clock::now());
-        listen = Deadline::after(kHeartbeat);
+        heartbeat.hear(store_.get_for(heartbeat_.key(), Duration{0}), Deadline::Clock::now());
+        listen = Deadline::after(kHeartbeatInterval);
       }
       if (expired) fail_unled(heartbeat.believed(Deadline::Clock::now()), acked, offered_size);
       if (!acked) announce_again_if_lost();
@@ -379,7 +350,7 @@ class Joiner {
     }
   }
 
-  /// This rank's deadline passed before rank 0 decided or refused.
+  /// Called when this rank's deadline passed before rank 0 decided or refused.
   [[noreturn]] void fail_unled(const std::optional<Waiting>& waiting, bool acked, int offered_size) {
     const bool other_size = waiting ? waiting->size != options_.size
                                     : !acked && offered_size >= 0 && offered_size != options_.size;
@@ -401,10 +372,9 @@ class Joiner {
   const std::string prefix_;
   os::Id nonce_{};
   os::Id id_{};
-  // Rank 0's, as they lie in the store.
-  std::string offer_;
-  std::string waiting_;
-  std::uint64_t beat_ = 0;
+  // Only on rank 0.
+  std::string offer_;  // as it stands in the store
+  HeartbeatSender heartbeat_;
 };
 
 }  // namespace
@@ -473,7 +443,7 @@ std::optional<std::string> reason_unverified(const std::vector<Hello>& hellos,
 
 Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::function<Prepared()>& prepare,
                       const Deadline& deadline, const std::function<peer_check::Outcomes()>& read_outcomes) {
-  // What can fail on this rank alone is tried first, so that a failure travels with the ack to everyone.
+  // Try first what can fail on this rank alone, so that a failure reaches everyone with the ack.
   std::optional<os::PrivateDir> directory;
   os::UniqueFd listener;
   Ack own;
@@ -492,7 +462,7 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
     own.hello.scratch_bytes = options.scratch_bytes;
     own.hello.copy_scratch_bytes = options.copy_scratch_bytes;
     own.hello.policy = static_cast<std::uint8_t>(options.policy);
-    // Host ranks compare their calls in any case.
+    // Host ranks always compare their calls.
     own.hello.checks_calls = own.hello.device != "host" && env::get_flag("ONEHOP_CHECK");
     own.hello.requires_verified = options.require_verified_peers;
     own.hello.boot_id = os::boot_id();
@@ -521,12 +491,12 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
     joiner.tell_failure(error);
     Status::of(error, options.rank).throw_if_failed();
   }
-  // Listeners stay until every rank is connected to every other; then nobody needs the store any more.
+  // Listeners stay until every rank is connected to every other; then no rank needs the store any more.
   try {
     (void)result.mesh->all_gather("", deadline, "joining");
   } catch (const Error&) {
-    // A rank that gave up before it accepted this one's connection could only tell the store why; its closed
-    // socket looks like its death.
+    // A rank that gave up before it accepted this one's connection could leave the reason only in the store.
+    // Its closed socket looks like its death.
     joiner.poll_failure(false);
     throw;
   }

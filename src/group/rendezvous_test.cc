@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "group/messages.h"
+#include "group/sample_hellos.h"
 #include "support/ranks.h"
 
 namespace onehop {
@@ -27,151 +28,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using testing::run_threads;
 
-// --- the decision ---
-
-ShareWays by_descriptors() {
-  ShareWays ways;
-  ways.add(ShareBy::posix_fd);
-  return ways;
-}
-
-std::vector<Hello> hellos(
-    int size, const std::function<void(Hello&)>& change = [](Hello&) {}) {
-  std::vector<Hello> all;
-  for (int r = 0; r < size; ++r) {
-    Hello hello{.version = "0.1.0",
-                .rank = r,
-                .size = size,
-                .boot_id = "boot",
-                .hostname = "alpha",
-                .device = fmt::format("GPU-{}", r),
-                .overlap = false,
-                .scratch_bytes = 10 << 20,
-                .policy = 0,
-                .share_by = ShareBy::automatic,
-                .share_ways = by_descriptors(),
-                .uid = 1000,
-                .socket = "/tmp/socket"};
-    change(hello);
-    all.push_back(hello);
-  }
-  return all;
-}
-
-TEST(ReasonToRefuse, ThereIsNoneForRanksThatFit) {
-  EXPECT_EQ(reason_to_refuse(hellos(1)), std::nullopt);
-  EXPECT_EQ(reason_to_refuse(hellos(2)), std::nullopt);
-  EXPECT_EQ(reason_to_refuse(hellos(kMaxDevices)), std::nullopt);
-  EXPECT_EQ(reason_to_refuse(hellos(kMaxHostRanks, [](Hello& hello) { hello.device = "host"; })),
-            std::nullopt);
-  EXPECT_EQ(reason_to_refuse(hellos(2,
-                                    [](Hello& hello) {
-                                      hello.device = "GPU-0";
-                                      hello.overlap = true;
-                                    })),
-            std::nullopt);
-}
-
-TEST(ReasonToRefuse, NamesRanksAndValues) {
-  struct Row {
-    const char* what;
-    int size;
-    std::function<void(Hello&)> change;
-    std::vector<std::string> words;
-  };
-  const auto of_rank_2 = [](auto&& change) {
-    return [change](Hello& hello) {
-      if (hello.rank == 2) change(hello);
-    };
-  };
-  const Row rows[] = {
-      {"too many GPUs", kMaxDevices + 1, [](Hello&) {}, {"at most 8", "got 9", "GPUs"}},
-      {"too many host ranks",
-       kMaxHostRanks + 1,
-       [](Hello& h) { h.device = "host"; },
-       {"at most 64", "got 65"}},
-      {"versions",
-       3,
-       of_rank_2([](Hello& h) { h.version = "0.2.0"; }),
-       {"ranks 0 and 2", "version", "0.1.0", "0.2.0"}},
-      {"sizes", 3, of_rank_2([](Hello& h) { h.size = 4; }), {"ranks 0 and 2", "size", "3 and 4"}},
-      {"hosts",
-       3,
-       of_rank_2([](Hello& h) { h.boot_id = "other", h.hostname = "beta"; }),
-       {"ranks 0 and 2", "different machines", "alpha", "beta"}},
-      {"users", 3, of_rank_2([](Hello& h) { h.uid = 0; }), {"ranks 0 and 2", "user", "1000 and 0"}},
-      {"kinds of device",
-       3,
-       of_rank_2([](Hello& h) { h.device = "host"; }),
-       {"ranks 0 and 2", "GPU-0 and host"}},
-      {"scratch",
-       3,
-       of_rank_2([](Hello& h) { h.scratch_bytes = 65536; }),
-       {"ranks 0 and 2", "scratch_bytes", "65536"}},
-      {"ways to share",
-       3,
-       [](Hello& h) {
-         if (h.rank > 0) h.share_by = h.rank == 1 ? ShareBy::posix_fd : ShareBy::ipc;
-       },
-       {"ranks 1 and 2", "how memory is shared", "'fd' and 'ipc'", "ONEHOP_SHARE"}},
-      {"policies", 3, of_rank_2([](Hello& h) { h.policy = 1; }), {"ranks 0 and 2", "policy"}},
-      {"ONEHOP_CHECK",
-       3,
-       of_rank_2([](Hello& h) { h.checks_calls = true; }),
-       {"ranks 0 and 2", "ONEHOP_CHECK: 0 and 1", "same value"}},
-      {"one GPU twice",
-       3,
-       of_rank_2([](Hello& h) { h.device = "GPU-1"; }),
-       {"ranks 1 and 2", "GPU-1", "ONEHOP_ALLOW_OVERLAPPING_DEVICES"}},
-      {"overlap allowed by one alone",
-       3,
-       of_rank_2([](Hello& h) { h.device = "GPU-1", h.overlap = true; }),
-       {"GPU-1"}},
-  };
-  for (const Row& row : rows) {
-    const std::optional<std::string> reason = reason_to_refuse(hellos(row.size, row.change));
-    ASSERT_TRUE(reason.has_value()) << row.what;
-    EXPECT_EQ(reason->find('\n'), std::string::npos);
-    for (const std::string& word : row.words) EXPECT_THAT(*reason, HasSubstr(word)) << row.what;
-  }
-}
-
-/// Of the GPUs of hellos(3), but for one pair.
-peer_check::Outcomes outcomes_but(int from, int to, std::optional<bool> outcome) {
-  peer_check::Outcomes all;
-  for (int a = 0; a < 3; ++a) {
-    for (int b = 0; b < 3; ++b) {
-      if (a != b) all[{fmt::format("GPU-{}", a), fmt::format("GPU-{}", b)}] = true;
-    }
-  }
-  const std::pair pair(fmt::format("GPU-{}", from), fmt::format("GPU-{}", to));
-  all.erase(pair);
-  if (outcome) all[pair] = *outcome;
-  return all;
-}
-
-TEST(ReasonUnverified, ThereIsNoneWhenEveryPairPassedBothWays) {
-  EXPECT_EQ(reason_unverified(hellos(3), outcomes_but(2, 1, true)), std::nullopt);
-  EXPECT_EQ(reason_unverified(hellos(1), {}), std::nullopt);
-  const auto shared = hellos(2, [](Hello& hello) { hello.device = "GPU-0"; });
-  EXPECT_EQ(reason_unverified(shared, {}), std::nullopt) << "a GPU reaches itself";
-}
-
-TEST(ReasonUnverified, NamesTheFirstPairThatIsMissingOrFailed) {
-  const auto missing = reason_unverified(hellos(3), outcomes_but(2, 1, std::nullopt));
-  ASSERT_TRUE(missing.has_value());
-  EXPECT_THAT(*missing, AllOf(HasSubstr("GPU GPU-2 of rank 2 reaches GPU GPU-1 of rank 1"),
-                              HasSubstr("not verified since this machine was booted"),
-                              HasSubstr("run 'onehop p2p-check'")));
-  const auto failed = reason_unverified(hellos(3), outcomes_but(0, 2, false));
-  ASSERT_TRUE(failed.has_value());
-  EXPECT_THAT(*failed, AllOf(HasSubstr("GPU GPU-0 of rank 0 reaches GPU GPU-2 of rank 2"),
-                             HasSubstr("failed its last check"), HasSubstr("'onehop p2p-check'")));
-}
-
-// --- the protocol ---
-
-/// A memory store that can tell which keys it holds.
+/// A memory store that lists its keys.
 class ListedStore : public Store {
  public:
   [[nodiscard]] std::string describe() const override { return "listed store"; }
@@ -185,7 +42,7 @@ class ListedStore : public Store {
     return held;
   }
 
-  std::atomic<int> slow_looks = 0;  ///< so many waits for a key fail, as where a server answers too late
+  std::atomic<int> slow_looks = 0;  ///< this many waits for a key fail, as if a server answered too late
 
  private:
   void do_set(std::string_view key, std::string_view value, Duration timeout) override {
@@ -217,7 +74,7 @@ class ListedStore : public Store {
   std::map<std::string, int> seen_;
 };
 
-/// A store that answers so many operations and then none.
+/// A store that completes a given number of operations and then hangs.
 class HangingStore : public Store {
  public:
   explicit HangingStore(int answers) : answers_(answers) {}
@@ -262,7 +119,7 @@ class HangingStore : public Store {
 };
 
 struct Attempt {
-  std::optional<os::Id> id;  ///< of the group, when there is one
+  std::optional<os::Id> id;  ///< the group's, if there is one
   std::optional<Error> error;
   Duration took{};
 };
@@ -274,7 +131,7 @@ Prepared host_rank(std::string device) {
 struct Joining {
   Duration timeout = seconds{20};
   std::string name = "world";
-  std::vector<int> absent = {};  ///< ranks that never come
+  std::vector<int> absent = {};  ///< ranks that never join
   std::function<void(JoinOptions&)> change = [](JoinOptions&) {};
   std::function<std::string(int)> prepare = [](int) { return std::string("host"); };
   std::function<peer_check::Outcomes()> read_outcomes = []() -> peer_check::Outcomes {
@@ -282,7 +139,7 @@ struct Joining {
   };
 };
 
-/// What happens to each of the ranks that come.
+/// The outcome for each of the ranks that join.
 std::vector<Attempt> join(Store& store, int size, const Joining& how = {}) {
   std::vector<Attempt> attempts(static_cast<std::size_t>(size));
   run_threads(size, [&](Rank rank) {
@@ -294,14 +151,14 @@ std::vector<Attempt> join(Store& store, int size, const Joining& how = {}) {
     Attempt& attempt = attempts[static_cast<std::size_t>(rank.value)];
     const auto start = std::chrono::steady_clock::now();
     try {
-      const Rendezvous met = rendezvous(
+      const Rendezvous joined = rendezvous(
           store, options, [&] { return host_rank(how.prepare(rank.value)); },
           Deadline::after(options.timeout), how.read_outcomes);
-      attempt.id = met.id;
-      // The mesh is usable, and nobody leaves before all have seen that.
+      attempt.id = joined.id;
+      // The mesh is usable, and no rank leaves before all have checked that.
       const Deadline soon = Deadline::after(seconds{20});
-      (void)met.mesh->all_gather("", soon, "test");
-      (void)met.mesh->all_gather("", soon, "test");
+      (void)joined.mesh->all_gather("", soon, "test");
+      (void)joined.mesh->all_gather("", soon, "test");
     } catch (const Error& error) {
       attempt.error.emplace(error);
     }
@@ -317,11 +174,11 @@ void expect_one_group(const std::vector<Attempt>& attempts) {
   }
 }
 
-/// Everyone who came got this error.
+/// Every rank that joined got this error.
 void expect_refused(const std::vector<Attempt>& attempts, ErrorCode code,
                     const ::testing::Matcher<const std::string&>& text) {
   for (const Attempt& each : attempts) {
-    if (!each.error && !each.id) continue;  // it did not come
+    if (!each.error && !each.id) continue;  // it did not join
     ASSERT_TRUE(each.error.has_value());
     EXPECT_EQ(each.error->code(), code) << each.error->what();
     EXPECT_THAT(each.error->message(), text);
@@ -340,15 +197,15 @@ TEST(Rendezvous, LeavesNoKeysBehindAndCanBeRepeatedOverOneStore) {
   }
 }
 
-TEST(Rendezvous, RanksThatLeaveAndJoinAgainWithoutWaitingForEachOtherMeet) {
+TEST(Rendezvous, RanksThatLeaveAndJoinAgainWithoutWaitingForEachOtherFormAGroup) {
   ListedStore store;
   run_threads(3, [&](Rank thread) {
     for (int round = 0; round < 20; ++round) {
-      // Every thread takes every rank in turn.
+      // Every thread takes every rank number in turn.
       JoinOptions options{.rank = Rank{(thread.value + round) % 3}, .size = 3};
-      const Rendezvous met = rendezvous(
+      const Rendezvous joined = rendezvous(
           store, options, [] { return host_rank("host"); }, Deadline::after(seconds{20}));
-      EXPECT_EQ(met.mesh->rank(), options.rank);
+      EXPECT_EQ(joined.mesh->rank(), options.rank);
     }
   });
   EXPECT_THAT(store.keys(), ::testing::IsEmpty());
@@ -379,7 +236,7 @@ TEST(Rendezvous, IgnoresWhatACrashedRunLeftInTheStore) {
   store.set(fmt::format("onehop/world/{}/verdict", os::to_hex(old_id)), encode(Verdict{.hellos = hellos(3)}));
   store.set(fmt::format("onehop/world/refusal/{}", os::to_hex(nonces[1])),
             encode(Status{.code = ErrorCode::refused, .origin = {}, .message = "long ago"}));
-  // Stale announcements are there first, so rank 0 reads them and offers to the dead.
+  // Rank 0 reads the stale announcements first, and makes an offer to ranks that are dead.
   for (int round = 0; round < 5; ++round) {
     for (int r = 1; r < 3; ++r) {
       store.set(fmt::format("onehop/world/announce/{}", r), encode(Announce{.nonce = os::random_id()}));
@@ -389,7 +246,7 @@ TEST(Rendezvous, IgnoresWhatACrashedRunLeftInTheStore) {
 }
 
 TEST(Rendezvous, IgnoresWhatAnotherVersionLeftInTheStore) {
-  // Rank 1 comes once rank 0 has met the old announcement.
+  // Rank 1 joins once rank 0 has read the old announcement.
   std::string announce = encode(Announce{.nonce = os::random_id()});
   std::string offer = encode(Offer{.id = os::random_id(), .nonces = {os::random_id(), os::random_id()}});
   announce[4] = offer[4] = 99;  // the protocol
@@ -437,8 +294,8 @@ TEST(Rendezvous, AStoreThatHangsAtAnyPointEndsTheJoinInTimeAndIsNamed) {
     for (const Attempt& each : ranks) {
       EXPECT_LE(each.took, how.timeout + milliseconds{100} + seconds{5}) << "after " << point;
       if (!each.error || names_the_store(each)) continue;
-      // On a machine that is slow, ranks may also be late on the sockets. And one that the store failed in its
-      // last step is gone when the others connect to it.
+      // On a slow machine, ranks may also be late on the sockets. A rank that the store failed in its last
+      // step is gone when the others connect to it.
       EXPECT_THAT(each.error->message(), AnyOf(HasSubstr("ms for rank"), HasSubstr("died or gave up")))
           << "after " << point;
       if (each.error->code() == ErrorCode::peer_lost) {
@@ -471,7 +328,7 @@ TEST(Rendezvous, RanksThatExpectDifferentSizesAreRefusedOrTimeOutSayingSo) {
   };
   expect_refused(join(store, 3, {.change = resize(2, 4)}), ErrorCode::refused,
                  HasSubstr("ranks 0 and 2 differ in the size of the group: 3 and 4"));
-  // Rank 0 knows nothing of rank 2, which learns of its mistake at its deadline.
+  // Rank 0 knows nothing of rank 2, which finds out about its mistake at its deadline.
   const std::vector<Attempt> attempts =
       join(store, 3, {.timeout = milliseconds{500}, .change = resize(0, 2)});
   EXPECT_EQ(attempts[0].error->code(), ErrorCode::refused);
@@ -491,7 +348,7 @@ TEST(Rendezvous, ARankThatCannotPrepareFailsAllWithItsError) {
     expect_refused(attempts, ErrorCode::unsupported,
                    ::testing::Eq(fmt::format("rank {}: no such GPU", failing)));
     for (const Attempt& each : attempts) EXPECT_EQ(each.error->origin(), Rank{failing});
-    // Over the same store, now that it works.
+    // The same store works again.
     expect_one_group(join(store, 3));
   }
 }
@@ -548,7 +405,7 @@ TEST(Rendezvous, TheRecordIsNotReadUnlessARankOnAGpuRequiresIt) {
   expect_one_group(join(store, 1, on_gpus(0, [] { return peer_check::Outcomes{}; })));
 }
 
-/// What ranks that are processes with these values of ONEHOP_CHECK report.
+/// The messages of ranks that are processes with these values of ONEHOP_CHECK.
 std::vector<std::string> join_with_check(const char* device, const std::vector<const char*>& values) {
   const testing::TempDir directory;
   const int size = static_cast<int>(values.size());
@@ -556,15 +413,15 @@ std::vector<std::string> join_with_check(const char* device, const std::vector<c
     (void)::setenv("ONEHOP_CHECK", values[static_cast<std::size_t>(rank.value)], 1);
     JoinOptions options{.rank = rank, .size = size};
     try {
-      const Rendezvous met = rendezvous(
+      const Rendezvous joined = rendezvous(
           *file_store(directory.path()), options,
           [&] {
             return host_rank(device == std::string("host") ? device
                                                            : fmt::format("{}{}", device, rank.value));
           },
           Deadline::after(seconds{20}));
-      (void)met.mesh->all_gather("", Deadline::after(seconds{20}), "test");
-      return met.checks_calls ? "checks" : "does not check";
+      (void)joined.mesh->all_gather("", Deadline::after(seconds{20}), "test");
+      return joined.checks_calls ? "checks" : "does not check";
     } catch (const Error& error) {
       return error.message();
     }

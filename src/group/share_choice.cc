@@ -8,10 +8,10 @@
 namespace onehop {
 
 ShareChoice choose_share(const std::vector<Hello>& hellos) {
-  const auto unable = [&](ShareBy way) {
+  const auto unable = [&](ShareBy kind) {
     return std::find_if(hellos.begin(), hellos.end(), [&](const Hello& hello) {
-      return !hello.share_ways.has(way) ||
-             (way == ShareBy::fabric && hello.share_ways.fabric != hellos.front().share_ways.fabric);
+      return !hello.share_ways.has(kind) ||
+             (kind == ShareBy::fabric && hello.share_ways.fabric != hellos.front().share_ways.fabric);
     });
   };
   const Hello* asker = nullptr;
@@ -32,13 +32,13 @@ ShareChoice choose_share(const std::vector<Hello>& hellos) {
             "rank {} asks for memory shared by '{}', which does not work on rank {}{} ('onehop doctor' says "
             "more); leave it to ONEHOP_SHARE=auto",
             asker->rank, to_string(asker->share_by), first->rank,
-            first->share_ways.has(asker->share_by) ? ", elsewhere in the fabric than rank 0" : "")};
+            first->share_ways.has(asker->share_by) ? ", in another fabric clique than rank 0" : "")};
   }
   std::string missing;
-  for (const ShareBy way : {ShareBy::fabric, ShareBy::posix_fd, ShareBy::ipc}) {
-    const auto first = unable(way);
-    if (first == hellos.end()) return {.share_by = way};
-    missing += fmt::format("{}'{}' on rank {}", missing.empty() ? "" : ", ", to_string(way), first->rank);
+  for (const ShareBy kind : {ShareBy::fabric, ShareBy::posix_fd, ShareBy::ipc}) {
+    const auto first = unable(kind);
+    if (first == hellos.end()) return {.share_by = kind};
+    missing += fmt::format("{}'{}' on rank {}", missing.empty() ? "" : ", ", to_string(kind), first->rank);
   }
   return {.refusal = "no way to share memory works on all ranks; missing: " + missing +
                      " ('onehop doctor' says why)"};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a group shares memory, decided from what every rank asks for and what works there.
+// Decides how a group shares memory, from what every rank requests and supports.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ namespace onehop {
 
 struct ShareChoice {
   ShareBy share_by = ShareBy::automatic;
-  std::string refusal{};  ///< why there is none; empty when there is
+  std::string refusal{};  ///< the reason if there is no choice; else empty
 };
 
-/// How these ranks share memory: in the way that one of them names, or else by the first of fabric handles,
-/// descriptors and CUDA IPC that works on all of them. Pure.
+/// How these ranks share memory: as one of them requests, or else by the first of fabric handles, descriptors
+/// and CUDA IPC that works on all of them. Pure.
 [[nodiscard]] ShareChoice choose_share(const std::vector<Hello>& hellos);
 
 }  // namespace onehop

@@ -13,13 +13,13 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-ShareWays ways(std::initializer_list<ShareBy> usable, std::string fabric = {}) {
+ShareWays supporting(std::initializer_list<ShareBy> kinds, std::string fabric = {}) {
   ShareWays all{.fabric = std::move(fabric)};
-  for (const ShareBy way : usable) all.add(way);
+  for (const ShareBy kind : kinds) all.add(kind);
   return all;
 }
 
-const ShareWays kAll = ways({ShareBy::posix_fd, ShareBy::fabric, ShareBy::ipc}, "clique 1");
+const ShareWays kAll = supporting({ShareBy::posix_fd, ShareBy::fabric, ShareBy::ipc}, "clique 1");
 
 ShareChoice choice(const std::function<void(Hello&)>& change) {
   std::vector<Hello> hellos(3);
@@ -39,15 +39,15 @@ TEST(ChooseShare, TakesTheFirstWayThatWorksOnAllRanks) {
       if (hello.rank == 2) hello.share_ways = usable;
     };
   };
-  EXPECT_EQ(choice(rank_2_has(ways({ShareBy::posix_fd, ShareBy::ipc}))).share_by, ShareBy::posix_fd);
-  EXPECT_EQ(choice(rank_2_has(ways({ShareBy::ipc}))).share_by, ShareBy::ipc);
+  EXPECT_EQ(choice(rank_2_has(supporting({ShareBy::posix_fd, ShareBy::ipc}))).share_by, ShareBy::posix_fd);
+  EXPECT_EQ(choice(rank_2_has(supporting({ShareBy::ipc}))).share_by, ShareBy::ipc);
   const ShareChoice none = choice(rank_2_has({}));
   EXPECT_EQ(none.share_by, ShareBy::automatic);
   EXPECT_THAT(none.refusal, AllOf(HasSubstr("no way to share memory works on all ranks"),
                                   HasSubstr("'fd' on rank 2"), HasSubstr("'ipc' on rank 2")));
 }
 
-TEST(ChooseShare, FabricHandlesReachTheSamePlaceOfTheFabricOnly) {
+TEST(ChooseShare, FabricHandlesReachTheSameFabricCliqueOnly) {
   const auto elsewhere = [](Hello& hello) {
     if (hello.rank == 1) hello.share_ways.fabric = "clique 2";
   };
@@ -56,19 +56,19 @@ TEST(ChooseShare, FabricHandlesReachTheSamePlaceOfTheFabricOnly) {
     elsewhere(hello);
     if (hello.rank == 0) hello.share_by = ShareBy::fabric;
   });
-  EXPECT_THAT(asked.refusal, HasSubstr("does not work on rank 1, elsewhere in the fabric than rank 0"));
+  EXPECT_THAT(asked.refusal, HasSubstr("does not work on rank 1, in another fabric clique than rank 0"));
 }
 
 TEST(ChooseShare, OneRanksWordIsForAllThatLeaveItOpen) {
-  for (const ShareBy way : {ShareBy::posix_fd, ShareBy::fabric, ShareBy::ipc}) {
+  for (const ShareBy kind : {ShareBy::posix_fd, ShareBy::fabric, ShareBy::ipc}) {
     EXPECT_EQ(choice([&](Hello& hello) {
-                if (hello.rank == 1) hello.share_by = way;
+                if (hello.rank == 1) hello.share_by = kind;
               }).share_by,
-              way);
+              kind);
   }
   const ShareChoice refused = choice([](Hello& hello) {
     if (hello.rank == 1) hello.share_by = ShareBy::fabric;
-    if (hello.rank == 2) hello.share_ways = ways({ShareBy::posix_fd});
+    if (hello.rank == 2) hello.share_ways = supporting({ShareBy::posix_fd});
   });
   EXPECT_THAT(refused.refusal, AllOf(HasSubstr("rank 1 asks for memory shared by 'fabric'"),
                                      HasSubstr("does not work on rank 2")));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sub-groups. A sub-group is made inside a call of its parent: its errors are that call's, with the parent's
-// numbers, and all ranks of the parent hear of them.
+// Sub-groups. A sub-group is made inside a call of its parent. Its errors are that call's errors: they carry
+// the parent's rank numbers and reach all ranks of the parent.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -30,7 +30,7 @@ std::vector<Choice> parse_choices(const std::vector<std::string>& all) {
   return choices;
 }
 
-/// The parent's ranks of one colour, in the order of their new ranks.
+/// The parent's ranks of one colour, ordered by their new ranks.
 std::vector<Rank> members_of(const std::vector<Choice>& choices, int color) {
   std::vector<Rank> members;
   for (std::size_t r = 0; r < choices.size(); ++r) {
@@ -41,9 +41,10 @@ std::vector<Rank> members_of(const std::vector<Choice>& choices, int color) {
   return members;
 }
 
-/// Connects this rank to the other members: over the parent's sockets, so that neither store nor files are
-/// needed. The lower rank of each pair makes its two ends. Returns what failed on this rank alone; whatever
-/// that is, every member sends and takes one message for each other one, and none is left for a later call.
+/// Connects this rank to the other members over the parent's sockets, so that neither store nor files are
+/// needed. The lower rank of each pair creates both ends. Returns the error that occurred on this rank alone.
+/// Whatever happens, every member sends and takes one message per other member, so that none is left for a
+/// later call.
 Status connect_members(IpcChannel::Mesh& mesh, const std::vector<Rank>& members, const Deadline& deadline,
                        std::vector<os::UniqueFd>& sockets) {
   Status status;
@@ -105,7 +106,7 @@ std::optional<Group> Group::State::split(int color, int key, Status refusal) {
       }
       agree(formed, deadline, kPhase);
     } catch (const Error& error) {
-      // Before the sub-group's sockets are closed here: to its members that would look like this rank's
+      // Throw before the sub-group's sockets are closed here: its members would take that for this rank's
       // death.
       if (found_by_all(error.code())) throw;
       try {
@@ -139,7 +140,7 @@ Status Group::State::form_part(JoinOptions options, const os::Id& id, std::vecto
         std::make_shared<State>(std::move(options), os::to_hex(id), mesh, tuning_, checks_calls_, early));
     return {};
   } catch (const Error& error) {
-    // What ended the parent's call on another member closed its end of the sub-group, too.
+    // The error that ended the parent's call on another member closed its end of the sub-group, too.
     mesh_->check(kPhase);
     if (!found_by_all(error.code())) fail_call(error, kPhase);
     return Status::of(error, own_name());

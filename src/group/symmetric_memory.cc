@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a group gets symmetric memory: allocated, or registered where its user has it already. And how that
-// memory is found again by its address.
+// How a group allocates symmetric memory, or registers memory that its user already has; and how it finds
+// that memory again by address.
 #include <algorithm>
 
 #include "base/wire.h"
@@ -20,7 +20,7 @@ std::vector<std::uint32_t*> words_of(const MappedBlocks& blocks, MappedBlocks& o
   return words;
 }
 
-/// What a rank tells the others about memory that it registers.
+/// The message by which a rank describes memory that it registers.
 struct RegistrationNotice {
   Status status;
   std::uint64_t bytes = 0;
@@ -78,7 +78,7 @@ SymmetricBuffer Group::State::allocate(std::size_t bytes, const BufferOptions& o
 SymmetricBuffer Group::State::register_buffer(void* data, std::size_t bytes, const BufferOptions& options) {
   constexpr const char* kPhase = "register_buffer";
   if (device_ == nullptr) {
-    // Every rank finds it by itself, and the group is as well as before.
+    // Every rank finds the error by itself, and the group stays usable.
     mesh_->check(kPhase);
     fail(ErrorCode::unsupported,
          "register_buffer: other processes cannot map memory of a host rank that was not made for it; take "
@@ -142,7 +142,7 @@ BufferParts Group::State::exchange_user_memory(std::byte* data, std::size_t byte
         parts.data.push_back(data);
         continue;
       }
-      // What is mapped is what the handle says, and so many bytes are used of it.
+      // The handle defines what is mapped; the group uses this many bytes of it.
       require(notices[r].memory.place.bytes == bytes, "rank {} shares {} bytes instead of {}", r,
               notices[r].memory.place.bytes, bytes);
       parts.owners.push_back(map_user_memory(notices[r].memory, std::move(descriptors[r]), options_.device));
@@ -170,7 +170,7 @@ std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> Group::State::
   for (const BufferRange& range : buffers_) {
     if (first < range.data || first >= range.data + range.bytes) continue;
     if (bytes > static_cast<std::size_t>(range.data + range.bytes - first)) continue;
-    // Expired or gone: the memory was freed and its addresses may be anyone's now.
+    // Expired or gone: the memory was freed, and its addresses may belong to something else now.
     std::shared_ptr<SymmetricBuffer::State> state = range.state.lock();
     if (state != nullptr && state->still_there()) return {std::move(state), range.number};
   }

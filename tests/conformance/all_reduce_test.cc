@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The contract of all_reduce (collectives.h), on every backend and every number of ranks: exact bits for
-// every type, op, size, alignment and placement, nothing else written, and the same from one call to the
-// next.
+// every type, op, size, alignment and placement, nothing else written, and identical results from call to
+// call.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,12 +24,11 @@
 namespace onehop::testing {
 namespace {
 
-/// Counts at which something begins, ends or repeats: the plan's limits and chunks, and one element to either
-/// side.
+/// Counts at the boundaries of the plan's limits and chunks, and one element to either side.
 std::vector<std::size_t> boundary_counts(const Backend& backend, int ranks, DType type,
                                          std::size_t staging_bytes, std::size_t max_bytes) {
   const std::size_t element = size_of(type);
-  if (ranks == 1) return {max_bytes / element - 1, max_bytes / element};  // no plan has a say
+  if (ranks == 1) return {max_bytes / element - 1, max_bytes / element};  // one rank copies without any plan
   const auto plan = [&](std::size_t bytes, std::optional<Algorithm> forced) -> Plan {
     const PlanRequest request{
         .ranks = ranks, .bytes = bytes, .type = type, .forced = forced, .staging_bytes = staging_bytes};
@@ -48,7 +47,7 @@ std::vector<std::size_t> boundary_counts(const Backend& backend, int ranks, DTyp
       bytes.push_back(packets * 16 * static_cast<std::size_t>(ranks));
     }
   }
-  // Where the default algorithm changes: it does so once.
+  // Where the default algorithm changes, which happens once.
   std::size_t low = 0;
   std::size_t high = max_bytes;
   while (low + 1 < high) {
@@ -103,7 +102,8 @@ TEST_P(AllReduce, CrossesEveryLimitOfThePlanWithEveryPlacement) {
                                                    backend().on_gpus ? 800 << 10 : 160 << 10)) {
       for (int placement = 0; placement < kPlacementCount; ++placement) {
         for (const bool in_place : {false, true}) {
-          // The number of cases per placement is odd against this, so that all meet all in the end.
+          // The number of cases per placement is coprime to this, so that every combination is tested
+          // eventually.
           if (n++ % (3 * kThin) != 0) continue;
           CollectiveCase each = random_all_reduce(random);
           each.type = type;
@@ -158,7 +158,7 @@ TEST_P(AllReduce, CarriesMegabytesInTheDefaultStagingBuffer) {
   run(cases, AllStreams(ranks(), {DType::f16, DType::f32, DType::i8}), kDefaultScratch);
 }
 
-/// A file, for as long as this lives.
+/// A file that is removed by the destructor.
 class TuningFile {
  public:
   explicit TuningFile(const Tuning& tuning)
@@ -175,7 +175,7 @@ class TuningFile {
   const std::string path_;
 };
 
-TEST_P(AllReduceOfSeveral, GoesEveryWayATuningTableCanName) {
+TEST_P(AllReduceOfSeveral, UsesEveryAlgorithmATuningTableCanName) {
   const Backend& on = backend();
   const auto kind = on.on_gpus ? onehop::Backend::cuda : onehop::Backend::host;
   const AllStreams streams(ranks());
@@ -186,7 +186,7 @@ TEST_P(AllReduceOfSeveral, GoesEveryWayATuningTableCanName) {
     if (on.on_gpus) ways.emplace_back(DeviceWay{.protocol = DeviceProtocol::copies, .blocks = kAllBlocks});
     std::size_t n = 0;
     for (const Way& way : ways) {
-      // Every protocol, and of its shapes some.
+      // Every protocol, and some of its launch shapes.
       if (n++ % (on.on_gpus ? 2 : 3 * kThin) != 0 && way != ways.back()) continue;
       std::mt19937_64 random(seed());
       std::vector<CollectiveCase> cases;
@@ -212,7 +212,7 @@ TEST_P(AllReduceOfSeveral, GoesEveryWayATuningTableCanName) {
   }
 }
 
-/// Bytes that copy engines carry between GPUs where all promise symmetric memory.
+/// A size that copy engines transfer between GPUs when all ranks promise symmetric memory.
 std::size_t long_message(const Backend& backend, int ranks) {
   std::size_t bytes = std::size_t{1} << 20;
   const auto carried = [&] {
@@ -222,8 +222,8 @@ std::size_t long_message(const Backend& backend, int ranks) {
   return bytes;
 }
 
-/// On GPUs by copy engines, into the outputs and out of them; what is left over, small or in place by
-/// kernels.
+/// On GPUs copy engines write into the outputs and read from them. Kernels do the remainder, small messages
+/// and calls in place.
 TEST_P(AllReduce, BringsLongMessagesStraightToSymmetricMemory) {
   const std::size_t bytes = long_message(backend(), ranks());
   CollectiveCase simple;
@@ -237,7 +237,7 @@ TEST_P(AllReduce, BringsLongMessagesStraightToSymmetricMemory) {
   left_over.op = ReduceOp::avg;
   left_over.count = bytes / size_of(left_over.type) + 70'001;
   left_over.start = 17;
-  left_over.shift = 4;  // to 16 bytes
+  left_over.shift = 4;  // to a multiple of 16 bytes
   CollectiveCase of_integers = simple;
   of_integers.placement = Placement::sub_buffers;
   of_integers.type = DType::i32;
@@ -263,7 +263,7 @@ TEST_P(AllReduceOnGpus, FailsOnAllRanksIfSymmetricMemoryIsPromisedAndOneAloneIsI
     const std::size_t bytes = long_message(backend(), ranks());
     const SymmetricBuffer shared = group.allocate(bytes);
     std::byte* const own = memory->allocate(bytes);
-    group.barrier();  // ranks that share a GPU: nobody allocates any more
+    group.barrier();  // some ranks share a GPU: wait until no rank allocates any more
     try {
       const std::byte* const in = group.rank().value == 1 ? shared.local() : own;
       (void)all_reduce(group, in, shared.local(), bytes, DType::u8, ReduceOp::sum, memory->stream(),
@@ -272,7 +272,7 @@ TEST_P(AllReduceOnGpus, FailsOnAllRanksIfSymmetricMemoryIsPromisedAndOneAloneIsI
       ADD_FAILURE() << "nothing failed";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
-      EXPECT_THAT(error.what(), ::testing::HasSubstr("alone is in place"));
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("one of them is in place"));
     }
     memory->release(own);
   });
@@ -285,8 +285,8 @@ TEST_P(AllReduce, TreatsSpecialValuesAsTheContractSays) {
     std::vector<Bytes> inputs;  ///< per rank
     Bytes expected;
   };
-  // Ranks 0 and 1 meet every pair of values (but of the 1-byte types, where every third pair has to do); the
-  // others bring what comes next in the list.
+  // Ranks 0 and 1 combine every pair of values (for 1-byte types, every third pair); the other ranks have the
+  // values that follow in the list.
   std::vector<Special> specials;
   for (int t = 0; t < kDTypeCount; ++t) {
     const auto type = static_cast<DType>(t);
@@ -336,17 +336,17 @@ TEST_P(AllReduce, TreatsSpecialValuesAsTheContractSays) {
   });
 }
 
-/// Words of four equal values, since what travels without flags marks words as empty by their bits. A rank
-/// has each value in turn for a while, in messages of every way of travelling.
+/// Words of four equal values, since protocols without flags mark empty words by special bits. A rank has
+/// each value in turn for a while, in messages of every protocol.
 TEST_P(AllReduce, PassesWordsOfEveryFp8ValueInEveryProtocol) {
-  constexpr std::size_t kRun = 16;  // of a value
+  constexpr std::size_t kRun = 16;  // bytes per value
   constexpr std::size_t kPeriod = 256 * kRun;
   const std::size_t longest = (backend().on_gpus ? 8 << 20 : 512 << 10) / (kSanitized ? 4 : 1);
   for (const DType type : {DType::e4m3, DType::e5m2}) {
     std::vector<Bytes> inputs(static_cast<std::size_t>(ranks()));
     for (std::size_t r = 0; r < inputs.size(); ++r) {
       for (std::size_t i = 0; i < longest; ++i) {
-        // In one period all ranks have the same value, in the next ones others.
+        // In the first period all ranks have the same value, in later ones different values.
         inputs[r].push_back(static_cast<std::byte>(i / kRun + i / kPeriod * r));
       }
     }
@@ -373,8 +373,8 @@ TEST_P(AllReduce, PassesWordsOfEveryFp8ValueInEveryProtocol) {
   }
 }
 
-/// Thousands of calls with nothing between them but what the ranks do with their data, and delays now and
-/// then: a rank that is early must not disturb one that is late.
+/// Thousands of calls, back to back except for the ranks' work on their data and occasional delays. A rank
+/// that is early must not disturb one that is late.
 TEST_P(AllReduce, KeepsRanksInStepThroughRandomCallsBackToBack) {
   const int calls = (kSanitized ? 600 : 8000) / ranks();
   const AllStreams streams(ranks());
@@ -390,7 +390,7 @@ TEST_P(AllReduce, KeepsRanksInStepThroughRandomCallsBackToBack) {
       each.type = static_cast<DType>(together() % kDTypeCount);
       const std::vector<Reduction> reductions = reductions_of(each.type);
       each.set(reductions[together() % reductions.size()]);
-      // Every magnitude is as likely as any other.
+      // Every order of magnitude is equally likely.
       const std::size_t limit = kMaxBytes >> together() % 17;
       each.count = together() % (limit / size_of(each.type) + 1);
       (void)workspace.run(each, streams[each.type]);
@@ -452,7 +452,7 @@ TEST_P(AllReduce, RefusesAFactorThatTheTypeDoesNotHoldOnEveryRank) {
   });
 }
 
-// On GPUs calls are compared where ONEHOP_CHECK asks for it; otherwise waits time out (tests/fault).
+// On GPUs, ranks compare calls only if ONEHOP_CHECK is set; otherwise waits time out (tests/fault).
 TEST_P(AllReduce, RejectsCallsThatDifferOnEveryRankAndTheGroupStaysUsable) {
   const ScopedVariable check("ONEHOP_CHECK", "1");
   backend().run(ranks(), {}, [&](Group& group) {
@@ -463,7 +463,7 @@ TEST_P(AllReduce, RejectsCallsThatDifferOnEveryRankAndTheGroupStaysUsable) {
     const Array<std::int64_t> ones(*memory, 10, 1);
     std::int64_t expected = 1;
     const auto expect_rejected = [&](ErrorCode code, const std::string& text, auto&& call) {
-      if (code == ErrorCode::mismatch && group.size() == 1) return;  // with whom?
+      if (code == ErrorCode::mismatch && group.size() == 1) return;  // no other rank to differ from
       try {
         call();
         ADD_FAILURE() << "accepted; expected: " << text;
@@ -474,7 +474,7 @@ TEST_P(AllReduce, RejectsCallsThatDifferOnEveryRankAndTheGroupStaysUsable) {
       }
       group.synchronize(memory->stream());
       EXPECT_THAT(out.values(), ::testing::Each(7.0)) << text;
-      // Still in step.
+      // The ranks are still in step.
       (void)all_reduce(group, ones.data(), ones.data(), 10, DType::i64, ReduceOp::sum, memory->stream());
       group.synchronize(memory->stream());
       expected *= group.size();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kGuard = 256;
 constexpr std::byte kPoison{0xa5};
-// Largest distance of data from where its room begins: the shift, and what displaces ranks.
+// The greatest distance of data from the start of its memory: the shift, and the displacement of ranks.
 constexpr std::size_t kSlack = 64 * 8 + 64 * 64;
 
 constexpr const char* kPlacements[] = {"ordinary",         "symmetric",   "symmetric input",
@@ -27,20 +27,21 @@ static_assert(std::size(kCollectives) == kCollectiveCount);
 // Largest gap between the blocks of all_to_all_v, in elements.
 constexpr std::size_t kMaxGap = 4;
 
-/// Numbers that look random, the same on all ranks.
+/// Pseudo-random numbers, the same on all ranks.
 std::uint64_t mixed(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
   std::uint64_t x = (a * 0x9e3779b97f4a7c15 + b) * 0xbf58476d1ce4e5b9 + c;
   x = (x ^ (x >> 29)) * 0x94d049bb133111eb;
   return x ^ (x >> 32);
 }
 
-/// What rank `from` sends to rank `to` in an all_to_all_v: often nothing, otherwise up to twice the count.
+/// The number of elements that rank `from` sends to rank `to` in an all_to_all_v: often none, otherwise up to
+/// twice the count.
 std::size_t count_between(const CollectiveCase& call, std::size_t from, std::size_t to) {
   const std::uint64_t x = mixed(call.start, from, to);
   return x % 4 == 0 ? 0 : x / 4 % (2 * call.count + 1);
 }
 
-/// One rank's part of a call: what it passes, and what it has afterwards.
+/// One rank's part of a call: its arguments, and the expected memory afterwards.
 class Part {
  public:
   Part(const CollectiveCase& call, const Streams& streams, int rank, int ranks)
@@ -90,7 +91,7 @@ class Part {
           input_at.set(r, sent, input.size() / element_);
           take(rank_, call.start + r, sent);
         }
-        // Backwards: the order of blocks is the caller's.
+        // Backwards, since the caller chooses the order of blocks.
         for (std::size_t r = ranks_; r-- > 0;) {
           const std::size_t received = count_between(call, r, rank_);
           pad(output, r);
@@ -119,7 +120,7 @@ class Part {
     explicit Vectors(std::size_t ranks = 0) : counts(ranks), offsets(ranks) {}
     void set(std::size_t r, std::size_t count, std::size_t offset) {
       counts[r] = count;
-      offsets[r] = count == 0 ? SIZE_MAX : offset;  // which nobody may look at
+      offsets[r] = count == 0 ? SIZE_MAX : offset;  // the library must not read this offset
     }
     [[nodiscard]] Blocks blocks() const { return {.counts = counts, .offsets = offsets}; }
   };
@@ -127,8 +128,8 @@ class Part {
   bool reads = false;   ///< the rank's input
   bool writes = false;  ///< the rank's output
   Bytes input;
-  Bytes output;                            ///< afterwards; what is not written is poison
-  std::optional<std::ptrdiff_t> in_place;  ///< where the input is from the output then, in bytes
+  Bytes output;                            ///< afterwards; poison where the call does not write
+  std::optional<std::ptrdiff_t> in_place;  ///< then: where the input is relative to the output, in bytes
   Vectors input_at;
   Vectors output_at;
 
@@ -207,7 +208,7 @@ Workspace::~Workspace() {
   for (std::byte* const data : ordinary_) memory_->release(data);
 }
 
-std::byte* Workspace::place(const CollectiveCase& call, bool output) const {
+std::byte* Workspace::address(const CollectiveCase& call, bool output) const {
   const auto rank = static_cast<std::size_t>(group_.rank().value);
   const std::size_t begin = kGuard + call.shift * size_of(call.type);
   const std::size_t which = output ? 1 : 0;
@@ -291,8 +292,8 @@ Algorithm Workspace::run(const CollectiveCase& each, const Streams& streams) {
   if (each.max_bytes(group_.size()) > max_bytes_)
     throw std::logic_error("the workspace is too small for " + each.describe());
   const Part part(each, streams, group_.rank().value, group_.size());
-  std::byte* in = place(each, false);
-  std::byte* out = place(each, true);
+  std::byte* in = address(each, false);
+  std::byte* out = address(each, true);
   Bytes before(part.output.size(), kPoison);
   Bytes after = part.output;
   const bool in_place = each.in_place && part.in_place;
@@ -300,7 +301,7 @@ Algorithm Workspace::run(const CollectiveCase& each, const Streams& streams) {
     in = out + *part.in_place;
     std::copy(part.input.begin(), part.input.end(), before.begin() + *part.in_place);
     put(out, before);
-  } else if (in_place) {  // the other way round
+  } else if (in_place) {  // the output is part of the input
     out = in - *part.in_place;
     before = part.input;
     after = part.input;
@@ -310,8 +311,7 @@ Algorithm Workspace::run(const CollectiveCase& each, const Streams& streams) {
     put(out, before);
     put(in, part.input);
   }
-  // What a rank does not need may be anything: null, memory nobody may write to, what it passes for the
-  // other.
+  // A pointer that a rank does not need may be anything: null, read-only memory, or the other pointer.
   const std::byte* passed_in = in;
   std::byte* passed_out = out;
   if (!part.reads) passed_in = each.in_place ? out : each.start % 2 == 0 ? nullptr : in;
@@ -320,7 +320,7 @@ Algorithm Workspace::run(const CollectiveCase& each, const Streams& streams) {
   const Algorithm used = call(each, passed_in, passed_out, part.input_at.blocks(), part.output_at.blocks());
   group_.synchronize(memory_->stream());
 
-  // Nothing done leaves the output as it was.
+  // If nothing was done, the output is unchanged.
   const Bytes& content = used == Algorithm::none ? before : after;
   if (in_place) {
     expect(std::min(in, out), content, each, "element");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One collective call of the conformance suite: how its data lies, what is forced, and running and checking
-// it.
+// One collective call of the conformance suite: the layout of its data, the forced algorithm, and how it is
+// run and checked.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ inline constexpr int kCollectiveCount = 9;
 /// all_reduce and reduce have a two-shot.
 [[nodiscard]] bool has_choice(Collective collective);
 
-/// Where a call's data lies on the ranks.
+/// Where the ranks keep a call's data.
 enum class Placement {
   ordinary,
   symmetric,         ///< input and output in symmetric buffers, at the same offset on every rank
@@ -58,12 +58,12 @@ struct CollectiveCase {
   Placement placement = Placement::ordinary;
   bool in_place = false;
   std::size_t shift = 0;  ///< elements past an address that is a multiple of 64
-  std::size_t start = 0;  ///< where in the streams the data begins
+  std::size_t start = 0;  ///< start of the data in the streams
   bool symmetric =
       false;  ///< CallOptions::symmetric: every rank passes its output, also one that gets nothing
 
   void set(const Reduction& how) { op = how.op, factor = how.factor; }
-  /// What the larger of input and output takes on a rank of `ranks`, at most.
+  /// The most memory that the larger of input and output takes on a rank of `ranks`.
   [[nodiscard]] std::size_t max_bytes(int ranks) const;
   [[nodiscard]] std::string describe() const;
 };
@@ -71,19 +71,19 @@ struct CollectiveCase {
 /// A rank's memory, used for one case after another.
 class Workspace {
  public:
-  /// Collective. For cases of up to `max_bytes`.
+  /// Collective. The memory suffices for cases of up to `max_bytes`.
   Workspace(const Backend& backend, Group& group, std::size_t max_bytes);
   ~Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  /// Makes the call and checks every byte it may and may not have written; returns the algorithm it used.
-  /// Throws std::runtime_error that describes the case when something is wrong.
+  /// Makes the call and checks every byte that it may and may not have written. Returns the algorithm it
+  /// used. Throws std::runtime_error that describes the case when something is wrong.
   Algorithm run(const CollectiveCase& call, const Streams& streams);
 
  private:
-  /// The first byte for the call's data, kGuard bytes or more from what surrounds it.
-  [[nodiscard]] std::byte* place(const CollectiveCase& call, bool output) const;
+  /// The first byte for the call's data, at least kGuard bytes away from other data.
+  [[nodiscard]] std::byte* address(const CollectiveCase& call, bool output) const;
   Algorithm call(const CollectiveCase& call, const std::byte* in, std::byte* out, const Blocks& in_blocks,
                  const Blocks& out_blocks);
   void put(std::byte* at, const Bytes& content);

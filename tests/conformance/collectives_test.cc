@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contract of the collectives other than all_reduce (collectives.h), on every number of ranks: the bytes
-// that are due, on the ranks that they are due to, and nothing else written.
+// The contract of the collectives other than all_reduce (collectives.h), on every number of ranks. The right
+// bytes arrive on the right ranks, and nothing else is written.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,11 +40,11 @@ class Collectives : public CollectiveTest {
     return result;
   }
 
-  /// Counts at which one more step is needed, and around which data is used where it lies.
+  /// Counts at which another step is needed, and counts around the limit of zero-copy.
   [[nodiscard]] std::vector<std::size_t> boundary_counts(Collective collective, std::size_t element) const {
     const host::StagingLayout layout(kSmallScratch);
     const auto n = static_cast<std::size_t>(ranks());
-    // A rank has so many blocks for others, and passes them in steps of so many bytes of a block.
+    // The number of blocks that a rank has for others, and how many bytes of each it passes per step.
     const bool one_each = collective == Collective::all_to_all || collective == Collective::scatter ||
                           collective == Collective::reduce_scatter;
     const std::size_t blocks = one_each && n > 1 ? n - 1 : 1;
@@ -60,7 +60,7 @@ class Collectives : public CollectiveTest {
     return counts;
   }
 
-  /// Bytes of a block that copy engines carry where they may.
+  /// A block size that copy engines transfer where they may.
   [[nodiscard]] std::size_t long_block() const {
     std::size_t bytes = std::size_t{1} << 20;
     while (backend().on_gpus && ranks() > 1 && !is_quicker_by_copies(ranks(), bytes))
@@ -68,7 +68,7 @@ class Collectives : public CollectiveTest {
     return bytes;
   }
 
-  /// Of an all_to_all that promises symmetric memory.
+  /// The error of an all_to_all that promises symmetric memory.
   [[nodiscard]] Error failure_of(Group& group, const RankMemory& memory, const std::byte* in,
                                  std::byte* out) const {
     CallOptions options;
@@ -138,7 +138,8 @@ TEST_P(Collectives, CrossEveryLimitWithEveryPlacement) {
       for (const std::size_t count : boundary_counts(collective, size_of(type))) {
         for (int placement = 0; placement < kPlacementCount; ++placement) {
           for (const bool in_place : {false, true}) {
-            // Against this the number of cases per placement is prime: all meet all in the end.
+            // The number of cases per placement is coprime to this, so that every combination is tested
+            // eventually.
             if (n++ % (5 * kThin) != 0) continue;
             CollectiveCase each = random_case(collective, random);
             each.type = type;
@@ -171,14 +172,14 @@ TEST_P(Collectives, CarryMegabytesInTheDefaultStagingBuffer) {
   run(cases, AllStreams(ranks(), {DType::f32}), kDefaultScratch);
 }
 
-/// On GPUs whatever is not short goes through rings of slots; this fills every one of them several times.
+/// On GPUs everything that is not short passes through rings of slots; this fills each slot several times.
 // On GPUs only: host ranks pass megabytes in many steps already.
 TEST_P(CollectivesOnGpus, CarryMoreThanAllSlotsHold) {
   std::mt19937_64 random(seed());
   std::vector<CollectiveCase> cases;
   for (const Collective collective : kCollectives) {
     for (const std::size_t shift : {std::size_t{0}, std::size_t{1}}) {
-      // 4 MiB: the longest reduce that goes as an all-reduce.
+      // 4 MiB: the longest reduce that runs as an all-reduce.
       for (const std::size_t bytes :
            {std::size_t{300} << 10, (std::size_t{4} << 20) - 16, std::size_t{40} << 20}) {
         CollectiveCase each = random_case(collective, random);
@@ -195,7 +196,7 @@ TEST_P(CollectivesOnGpus, CarryMoreThanAllSlotsHold) {
   run(cases, AllStreams(ranks(), {DType::i32, DType::bf16}), kDefaultScratch);
 }
 
-/// On GPUs by copy engines, which meet before and after; the calls between are by kernels.
+/// On GPUs by copy engines, with a barrier before and after; kernels do the calls in between.
 TEST_P(Collectives, BringLongBlocksStraightToSymmetricMemory) {
   std::mt19937_64 random(seed());
   std::vector<CollectiveCase> cases;
@@ -204,7 +205,7 @@ TEST_P(Collectives, BringLongBlocksStraightToSymmetricMemory) {
          {Placement::symmetric, Placement::symmetric_output, Placement::sub_buffers}) {
       CollectiveCase each = random_case(collective, random);
       each.symmetric = true;
-      // The root's output is part of its input then, which is not where the others' outputs are.
+      // The root's output would be part of its input, and not where the others' outputs are.
       each.in_place = each.in_place && collective != Collective::scatter;
       each.type = random() % 2 == 0 ? DType::u8 : DType::f32;
       const bool carried = !reduces(collective) && collective != Collective::all_to_all_v;
@@ -234,7 +235,7 @@ TEST_P(CollectivesOnGpus, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOrdinaryMe
 }
 
 // On GPUs only: host ranks do not need the promise.
-TEST_P(CollectivesOnGpus, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOnePassesAnotherPlace) {
+TEST_P(CollectivesOnGpus, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOnePassesAnotherOffset) {
   JoinOptions options;
   options.timeout = std::chrono::seconds{5};
   backend().run(ranks(), options, [&](Group& group) {
@@ -244,13 +245,13 @@ TEST_P(CollectivesOnGpus, FailOnAllRanksIfSymmetricMemoryIsPromisedAndOnePassesA
     std::byte* const own = memory->allocate(bytes);
     const Error error = failure_of(group, *memory, own, shared.local() + (group.rank().value == 1 ? 64 : 0));
     EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
-    EXPECT_THAT(error.what(), HasSubstr("another place"));
+    EXPECT_THAT(error.what(), HasSubstr("different offsets"));
     memory->release(own);
   });
 }
 
-/// Thousands of calls of all kinds with nothing between them but what the ranks do with their data, and
-/// delays now and then: a rank that is early must not disturb one that is late.
+/// Thousands of calls of all kinds, back to back except for the ranks' work on their data and occasional
+/// delays. A rank that is early must not disturb one that is late.
 TEST_P(Collectives, KeepRanksInStepThroughRandomCallsOfAllKindsBackToBack) {
   const int calls = (kSanitized ? 800 : 30'000) / ranks();
   const AllStreams streams(ranks());
@@ -266,7 +267,7 @@ TEST_P(Collectives, KeepRanksInStepThroughRandomCallsOfAllKindsBackToBack) {
       each.type = static_cast<DType>(together() % kDTypeCount);
       const std::vector<Reduction> reductions = reductions_of(each.type);
       if (reduces(each.collective)) each.set(reductions[together() % reductions.size()]);
-      // Every magnitude is as likely as any other.
+      // Every order of magnitude is equally likely.
       each.count = (together() % kMaxBytes >> together() % 18) / size_of(each.type);
       while (each.max_bytes(group.size()) > kMaxBytes) each.count /= 2;
       (void)workspace.run(each, streams[each.type]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduces of one GroupCall, which may go in one launch: the same bits as one by one, and a difference
-// between ranks found on all of them.
+// All-reduces of one GroupCall, which may share one launch. They give the same bits as separate calls, and
+// every rank detects a difference between ranks.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,15 +34,15 @@ class Together {
   [[nodiscard]] bool has_room(const CollectiveCase& each) const {
     return before_.size() + 2 * (each.count * size_of(each.type) + kSpread) <= kArenaBytes;
   }
-  /// `each` says all but where its data lies, which is drawn here.
+  /// `each` gives everything but the location of the data, which is drawn here.
   void add(const CollectiveCase& each) {
     const std::size_t bytes = each.count * size_of(each.type);
-    const std::size_t out = place(bytes, size_of(each.type));
-    const std::size_t in = each.in_place ? out : place(bytes, size_of(each.type));
+    const std::size_t out = reserve(bytes, size_of(each.type));
+    const std::size_t in = each.in_place ? out : reserve(bytes, size_of(each.type));
     streams_[each.type].input(group_.rank().value, each.start, each.count, before_.data() + in);
     calls_.push_back({each, in, out});
   }
-  /// Makes them and compares all that was and was not written.
+  /// Makes the calls and checks every byte that they may and may not have written.
   void run() {
     Bytes after = before_;
     for (const Call& call : calls_) {
@@ -85,8 +85,8 @@ class Together {
     std::size_t out;
   };
 
-  /// Room for so many bytes, at any place that elements may have.
-  std::size_t place(std::size_t bytes, std::size_t element) {
+  /// Allocates this many bytes at a random offset, aligned to the element only.
+  std::size_t reserve(std::size_t bytes, std::size_t element) {
     const std::size_t gap = alone_() % 2 == 0 ? 0 : alone_() % (kSpread / 2);
     const std::size_t at = (before_.size() + gap + element - 1) / element * element;
     before_.resize(at + bytes, kPoison);
@@ -104,8 +104,7 @@ class Together {
 
 class AllReducesTogether : public CollectiveTest {};
 
-/// Small ones and empty ones, now and then one that is too large to go with others, and, as a rule, of one
-/// type and op.
+/// Small and empty calls, occasionally one that is too large to be fused, and usually of one type and op.
 TEST_P(AllReducesTogether, GiveTheSameBitsInAGroupCallOfUpTo70) {
   const int scopes = kSanitized ? 12 : 120;
   const AllStreams streams(ranks());
@@ -117,7 +116,7 @@ TEST_P(AllReducesTogether, GiveTheSameBitsInAGroupCallOfUpTo70) {
     std::uint64_t calls = 0;
     for (int scope = 0; scope < scopes; ++scope) {
       CollectiveCase each;
-      // Every magnitude is as likely as any other.
+      // Every order of magnitude is equally likely.
       const auto draw_count = [&](std::size_t most) {
         const std::size_t limit = most >> random() % 17;
         return random() % 8 == 0 ? random() % 2 : random() % (limit / size_of(each.type) + 1);
@@ -185,8 +184,8 @@ TEST_P(AllReducesTogether, AreRejectedOnEveryRankIfTheyDifferAndTheGroupStaysUsa
       return std::string("made");
     };
     EXPECT_EQ(make(1000, 2000), "made");
-    if (ranks() == 1) return;  // nobody to differ from
-    // By some ranks' counts all go in one launch, by the other's they do not.
+    if (ranks() == 1) return;  // no other rank to differ from
+    // With some ranks' counts all calls share one launch, with the other's they do not.
     EXPECT_THAT(make(odd_one ? 999 : 1000, 2000), ::testing::HasSubstr("count 999"));
     EXPECT_THAT(make(odd_one ? 70'000 : 1000, 2000), ::testing::HasSubstr("count 70000"));
     if (backend().on_gpus) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The legacy policy: what PyTorch's IntraNodeComm does, on every backend.
+// The legacy policy, which selects as PyTorch's IntraNodeComm does, on every backend.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -21,7 +21,7 @@ class LegacyAllReduce : public CollectiveTest {
 
 TEST_P(LegacyAllReduce, UsesOneShotTo256KiBTwoShotTo10MiBAndThenNone) {
   const AllStreams streams(ranks(), {DType::f32, DType::bf16});
-  // What a group stages when nobody says how much holds as much as the original's buffer.
+  // By default, a group stages as much as the original's buffer holds.
   run_legacy(0, [&](Group& group) {
     Workspace workspace(backend(), group, (10 << 20) + 64);
     for (const DType type : {DType::f32, DType::bf16}) {
@@ -36,7 +36,7 @@ TEST_P(LegacyAllReduce, UsesOneShotTo256KiBTwoShotTo10MiBAndThenNone) {
       for (const std::size_t bytes : {0ul, 4ul, 4096ul, (256ul << 10) - 4, 256ul << 10})
         expect(bytes, Algorithm::one_shot);
       expect((256 << 10) + 4, Algorithm::two_shot);
-      // (plan_test.cc has these limits too; carrying so much takes a while.)
+      // (plan_test.cc has these limits too; transferring so much takes a while.)
       if (kSanitized && (group.size() > 2 || type == DType::bf16)) continue;
       expect(10 << 20, Algorithm::two_shot);
       expect((10 << 20) + 4, Algorithm::none);
@@ -59,14 +59,14 @@ TEST_P(LegacyAllReduce, DeclinesWhatTheOriginalDeclines) {
     expect(DType::f32, ReduceOp::max, 16, Algorithm::none);
     expect(DType::bf16, ReduceOp::sum, 16, Algorithm::one_shot);
     expect(DType::bf16, ReduceOp::sum, 17, Algorithm::none);  // 34 bytes
-    // Ranks on GPUs do not meet to hear of each other's alignment: they carry what the original declines.
+    // Ranks on GPUs do not exchange their alignment, so they accept what the original declines.
     const Algorithm misaligned = backend().on_gpus ? Algorithm::one_shot : Algorithm::none;
     expect(DType::bf16, ReduceOp::sum, 16, misaligned, 1);
-    // Misaligned on one rank alone: the same on all.
+    // Misaligned on one rank alone: all ranks make the same choice.
     for (int r = 0; r < group.size(); ++r) {
       expect(DType::bf16, ReduceOp::sum, 16, misaligned, group.rank() == Rank{r} ? 1 : 0);
     }
-    // Not more than the buffer holds.
+    // No more than the buffer holds.
     expect(DType::f32, ReduceOp::sum, kSmallScratch / 4, Algorithm::one_shot);
     expect(DType::f32, ReduceOp::sum, kSmallScratch / 4 + 1, Algorithm::none);
   });

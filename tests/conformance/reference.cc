@@ -19,7 +19,7 @@
 namespace onehop::testing {
 namespace {
 
-// An element type as it is stored, and the type it is combined in.
+// An element type as stored, and the type in which it is accumulated.
 template <class T>
 struct Native {
   using Stored = T;
@@ -118,7 +118,7 @@ void append(Bytes& bytes, T value) {
 template <class Traits>
 constexpr bool kIsFloat = std::is_floating_point_v<typename Traits::Wide>;
 
-/// The bits of f32 or f64 `value`, or the narrow float nearest to it.
+/// The bits of f32 or f64 `value`, or of the nearest narrow float.
 template <class Traits>
 typename Traits::Stored float_of(double value) {
   return Traits::round(static_cast<typename Traits::Wide>(value));

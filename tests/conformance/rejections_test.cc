@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collectives do with calls that differ between ranks, or that one rank cannot make (collectives.h): the
-// same Error on every rank, nothing written, and the group works on.
+// How collectives reject calls that differ between ranks, or that one rank cannot make (collectives.h): the
+// same Error on every rank, nothing written, and a group that stays usable.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::size_t kCount = 100;
-constexpr std::size_t kLargeCount = 10'000;  // enough to be used where it lies
+constexpr std::size_t kLargeCount = 10'000;  // enough for zero-copy
 constexpr std::size_t kElement = 8;
 constexpr std::byte kPoison{0xa5};
 
@@ -34,7 +34,7 @@ struct Call {
   bool symmetric = false;
   double factor = 1;
   std::optional<Duration> timeout{};
-  // Of all_to_all_v.
+  // Used by all_to_all_v only.
   std::vector<std::size_t> sent;
   std::vector<std::size_t> sent_at;
   std::vector<std::size_t> received;
@@ -84,11 +84,11 @@ bool is_all_to_all_v(Collective collective) {
   return collective == Collective::all_to_all_v;
 }
 
-/// How the odd rank's call differs from everyone else's. It is the root.
+/// How the odd rank's call differs from the others'. The odd rank is the root.
 struct Oddity {
   std::function<void(Call&, int ranks)> change;
   ErrorCode code;
-  std::string text;  ///< which the message has
+  std::string text;  ///< part of the expected message
   bool (*applies)(Collective) = any;
 };
 
@@ -139,7 +139,7 @@ std::vector<Oddity> oddities() {
 class Rejections : public CollectiveTest {};
 class Differences : public CollectiveTest {};
 
-/// One rank's memory, and calls with it.
+/// One rank's memory, and its calls.
 class Caller {
  public:
   explicit Caller(Group& group)
@@ -174,7 +174,7 @@ class Caller {
     }
     EXPECT_THAT(message, HasSubstr(text)) << what;
     EXPECT_TRUE(out_ == untouched_) << what;
-    // Everyone's call ended, with the same message, and the group works.
+    // All ranks' calls ended with the same message, and the group works.
     EXPECT_THAT(group_.all_gather(message), ::testing::Each(message)) << what;
     std::int64_t one = 1;
     (void)all_reduce(group_, &one, &one, 1, DType::i64);
@@ -197,7 +197,8 @@ TEST_P(Rejections, AreTheSameOnEveryRankAndLeaveTheGroupUsable) {
       const auto which = static_cast<Collective>(collective);
       for (std::size_t i = 0; i < all.size(); ++i) {
         if (!all[i].applies(which)) continue;
-        // One rank differs from nobody, but from what it sends itself.
+        // A group of one rank has no other rank to differ from; the blocks that a rank sends itself may still
+        // differ.
         if (ranks() == 1 && all[i].code == ErrorCode::mismatch && all[i].applies != is_all_to_all_v) continue;
         odd_rank = (odd_rank + 1) % ranks();
         Call call = caller.usual(which, Rank{odd_rank});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contract of send, recv and of their groups (collectives.h, group_call.h): the bytes that were sent,
-// where they were awaited, in order, and nothing else written, in whatever order the ranks make their calls.
+// The contract of send, recv and their groups (collectives.h, group_call.h). The bytes that were sent arrive
+// in the right buffer and in order, and nothing else is written. The ranks may make their calls in any order.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ using ::testing::HasSubstr;
 constexpr std::byte kPoison{0xa5};
 constexpr std::size_t kGuard = 64;
 
-/// As both ends know it.
-struct Letter {
+/// A transfer, as both ends know it.
+struct Transfer {
   int from = 0;
   int to = 0;
   std::size_t count = 0;
@@ -34,116 +34,116 @@ struct Letter {
 
   [[nodiscard]] std::size_t bytes() const { return count * size_of(type); }
 };
-using Letters = std::vector<Letter>;
+using Transfers = std::vector<Transfer>;
 
-/// What one rank has to do with some letters: memory for those it sends and those it gets, in one piece.
-class Mailbag {
+/// The transfers of one rank: one block of memory for those that it sends and receives.
+class RankTransfers {
  public:
-  Mailbag(const Backend& backend, Group& group, const Letters& letters)
-      : group_(group), letters_(letters), memory_(backend.memory(group)) {
+  RankTransfers(const Backend& backend, Group& group, const Transfers& transfers)
+      : group_(group), transfers_(transfers), memory_(backend.memory(group)) {
     const int me = group.rank().value;
     std::size_t size = 0;
-    for (std::size_t i = 0; i < letters.size(); ++i) {
-      places_.emplace_back();
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      offsets_.emplace_back();
       // Aligned to the element and to nothing more.
-      const auto place = [&](bool concerned) {
+      const auto reserve = [&](bool concerned) {
         if (!concerned) return std::size_t{0};
-        size = (size + kGuard + 63) / 64 * 64 + i % 3 * size_of(letters[i].type);
-        return std::exchange(size, size + letters[i].bytes());
+        size = (size + kGuard + 63) / 64 * 64 + i % 3 * size_of(transfers[i].type);
+        return std::exchange(size, size + transfers[i].bytes());
       };
-      places_[i].in = place(letters[i].from == me);
-      places_[i].out = place(letters[i].to == me);
+      offsets_[i].in = reserve(transfers[i].from == me);
+      offsets_[i].out = reserve(transfers[i].to == me);
     }
     before_.assign(size + kGuard, kPoison);
     after_ = before_;
-    for (std::size_t i = 0; i < letters.size(); ++i) {
-      if (letters[i].from == me) write(before_, places_[i].in, i);
-      if (letters[i].from == me) write(after_, places_[i].in, i);
-      if (letters[i].to == me) write(after_, places_[i].out, i);
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      if (transfers[i].from == me) write(before_, offsets_[i].in, i);
+      if (transfers[i].from == me) write(after_, offsets_[i].in, i);
+      if (transfers[i].to == me) write(after_, offsets_[i].out, i);
     }
     data_ = memory_->allocate(before_.size());
     memory_->upload(data_, before_.data(), before_.size());
   }
-  ~Mailbag() { memory_->release(data_); }
-  Mailbag(const Mailbag&) = delete;
-  Mailbag& operator=(const Mailbag&) = delete;
+  ~RankTransfers() { memory_->release(data_); }
+  RankTransfers(const RankTransfers&) = delete;
+  RankTransfers& operator=(const RankTransfers&) = delete;
 
   Algorithm send(std::size_t i) {
-    const Letter& letter = letters_[i];
-    return onehop::send(group_, data_ + places_[i].in, letter.count, letter.type, Rank{letter.to},
+    const Transfer& transfer = transfers_[i];
+    return onehop::send(group_, data_ + offsets_[i].in, transfer.count, transfer.type, Rank{transfer.to},
                         memory_->stream());
   }
   Algorithm recv(std::size_t i) {
-    const Letter& letter = letters_[i];
-    return onehop::recv(group_, data_ + places_[i].out, letter.count, letter.type, Rank{letter.from},
+    const Transfer& transfer = transfers_[i];
+    return onehop::recv(group_, data_ + offsets_[i].out, transfer.count, transfer.type, Rank{transfer.from},
                         memory_->stream());
   }
 
-  /// In a GroupCall; in the order of the letters, or, with `random`, in one that keeps that of each pair
-  /// only.
+  /// Makes the calls in a GroupCall: in order, or, with `random`, in an order that preserves only that of
+  /// each pair.
   void exchange_all(std::mt19937_64* random = nullptr) {
     struct Step {
-      std::size_t letter;
+      std::size_t transfer;
       bool sends;
     };
     const int me = group_.rank().value;
-    std::vector<std::vector<Step>> lanes(static_cast<std::size_t>(2 * group_.size()));
-    for (std::size_t i = 0; i < letters_.size(); ++i) {
-      const Letter& letter = letters_[i];
-      if (letter.from == me) lanes[static_cast<std::size_t>(2 * letter.to)].push_back({i, true});
-      if (letter.to == me) lanes[static_cast<std::size_t>(2 * letter.from + 1)].push_back({i, false});
+    std::vector<std::vector<Step>> queues(static_cast<std::size_t>(2 * group_.size()));
+    for (std::size_t i = 0; i < transfers_.size(); ++i) {
+      const Transfer& transfer = transfers_[i];
+      if (transfer.from == me) queues[static_cast<std::size_t>(2 * transfer.to)].push_back({i, true});
+      if (transfer.to == me) queues[static_cast<std::size_t>(2 * transfer.from + 1)].push_back({i, false});
     }
-    std::vector<std::size_t> turns;  // the next of which lane
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane)
-      turns.insert(turns.end(), lanes[lane].size(), lane);
+    std::vector<std::size_t> turns;  // the queue whose next call is made
+    for (std::size_t queue = 0; queue < queues.size(); ++queue)
+      turns.insert(turns.end(), queues[queue].size(), queue);
     if (random != nullptr) std::shuffle(turns.begin(), turns.end(), *random);
-    std::vector<std::size_t> next(lanes.size(), 0);
+    std::vector<std::size_t> next(queues.size(), 0);
     GroupCall scope;
-    for (const std::size_t lane : turns) {
-      const Step step = lanes[lane][next[lane]++];
-      EXPECT_EQ(step.sends ? send(step.letter) : recv(step.letter), Algorithm::none);
+    for (const std::size_t queue : turns) {
+      const Step step = queues[queue][next[queue]++];
+      EXPECT_EQ(step.sends ? send(step.transfer) : recv(step.transfer), Algorithm::none);
     }
     scope.end();
   }
 
-  /// `post`: which of several this is, for people.
-  void check(std::size_t post) {
+  /// `batch`: the number of this batch, for messages.
+  void check(std::size_t batch) {
     group_.synchronize(memory_->stream());
-    group_.barrier();  // nor may they copy or free then: the driver may wait for that kernel
+    group_.barrier();  // ranks must not copy or free earlier: the driver may wait for that kernel
     Bytes now(before_.size());
     memory_->download(now.data(), data_, now.size());
     if (now == after_) return;
     const auto differ = std::mismatch(now.begin(), now.end(), after_.begin());
     const auto at = static_cast<std::size_t>(differ.first - now.begin());
-    std::string where = "between letters";
-    for (std::size_t i = 0; i < letters_.size(); ++i) {
-      for (const std::size_t place : {places_[i].in, places_[i].out}) {
-        if (place != 0 && at >= place && at < place + letters_[i].bytes())
-          where = fmt::format("byte {} of letter {} ({} bytes, {} to {})", at - place, i, letters_[i].bytes(),
-                              letters_[i].from, letters_[i].to);
+    std::string where = "between transfers";
+    for (std::size_t i = 0; i < transfers_.size(); ++i) {
+      for (const std::size_t offset : {offsets_[i].in, offsets_[i].out}) {
+        if (offset != 0 && at >= offset && at < offset + transfers_[i].bytes())
+          where = fmt::format("byte {} of transfer {} ({} bytes, {} to {})", at - offset, i,
+                              transfers_[i].bytes(), transfers_[i].from, transfers_[i].to);
       }
     }
     throw std::runtime_error(fmt::format(
-        "rank {}, post {} of ONEHOP_TEST_SEED={}: {} is {:#x} instead of {:#x}", group_.rank().value, post,
+        "rank {}, batch {} of ONEHOP_TEST_SEED={}: {} is {:#x} instead of {:#x}", group_.rank().value, batch,
         seed(), where, std::to_integer<int>(*differ.first), std::to_integer<int>(*differ.second)));
   }
 
  private:
-  struct Place {
+  struct Offsets {
     std::size_t in = 0;
     std::size_t out = 0;
   };
 
-  /// Every letter has bytes of its own.
-  void write(Bytes& image, std::size_t place, std::size_t i) const {
-    for (std::size_t at = 0; at < letters_[i].bytes(); ++at)
-      image[place + at] = static_cast<std::byte>((at * 2654435761U >> 13) + 31 * i + 7);
+  /// Every transfer has bytes of its own.
+  void write(Bytes& image, std::size_t offset, std::size_t i) const {
+    for (std::size_t at = 0; at < transfers_[i].bytes(); ++at)
+      image[offset + at] = static_cast<std::byte>((at * 2654435761U >> 13) + 31 * i + 7);
   }
 
   Group& group_;
-  const Letters& letters_;
+  const Transfers& transfers_;
   std::unique_ptr<RankMemory> memory_;
-  std::vector<Place> places_;
+  std::vector<Offsets> offsets_;
   Bytes before_;
   Bytes after_;
   std::byte* data_ = nullptr;
@@ -151,178 +151,179 @@ class Mailbag {
 
 class SendRecv : public CollectiveTest {
  protected:
-  /// Runs `body(group, mailbag, post)` on every rank of a fresh group for one post after another, and checks
+  /// Runs `body(group, mine, batch)` on every rank of a fresh group for one batch after another, and checks
   /// what was delivered.
-  void deliver(const std::vector<Letters>& posts,
-               const std::function<void(Group&, Mailbag&, std::size_t)>& body) const {
+  void deliver(const std::vector<Transfers>& batches,
+               const std::function<void(Group&, RankTransfers&, std::size_t)>& body) const {
     JoinOptions options;
     options.scratch_bytes = kSmallScratch;
     backend().run(ranks(), options, [&](Group& group) {
-      for (std::size_t post = 0; post < posts.size(); ++post) {
-        Mailbag bag(backend(), group, posts[post]);
+      for (std::size_t batch = 0; batch < batches.size(); ++batch) {
+        RankTransfers mine(backend(), group, batches[batch]);
         group.barrier();  // ranks that share a GPU may not allocate while another one's kernel waits
-        body(group, bag, post);
-        bag.check(post);
+        body(group, mine, batch);
+        mine.check(batch);
       }
     });
   }
-  void deliver(const Letters& letters, const std::function<void(Group&, Mailbag&)>& body) const {
-    deliver(std::vector<Letters>{letters},
-            [&](Group& group, Mailbag& bag, std::size_t) { body(group, bag); });
+  void deliver(const Transfers& transfers, const std::function<void(Group&, RankTransfers&)>& body) const {
+    deliver(std::vector<Transfers>{transfers},
+            [&](Group& group, RankTransfers& mine, std::size_t) { body(group, mine); });
   }
 
-  /// Not where an element of several bytes may lie.
+  /// Misaligned for any type larger than a byte.
   static void* odd(void* data) { return static_cast<std::byte*>(data) + 1; }
 
   [[nodiscard]] std::size_t slot() const { return host::Pairs::slot_bytes(ranks(), kSmallScratch); }
-  /// Bytes: nothing, little, around chunks and rings.
+  /// Sizes in bytes: none, a few, and around chunks and rings.
   [[nodiscard]] std::vector<std::size_t> sizes() const {
     const std::size_t ring = slot() * host::Pairs::kSlots;
     return {
         0,        1, 2, 63, 64, 65, slot() - 1, slot(), slot() + 1, ring - 1, ring, ring + 1, 3 * ring + 17,
         10 * ring};
   }
-  /// Of every rank to every rank, itself included if `own`.
-  [[nodiscard]] Letters all_pairs(std::size_t bytes, bool own) const {
-    Letters letters;
+  /// A transfer from every rank to every rank, including itself if `own`.
+  [[nodiscard]] Transfers all_pairs(std::size_t bytes, bool own) const {
+    Transfers transfers;
     for (int from = 0; from < ranks(); ++from) {
       for (int to = 0; to < ranks(); ++to) {
-        if (own || from != to) letters.push_back({.from = from, .to = to, .count = bytes});
+        if (own || from != to) transfers.push_back({.from = from, .to = to, .count = bytes});
       }
     }
-    return letters;
+    return transfers;
   }
 };
 
-/// In a GroupCall, where a rank may reach itself.
+/// In a GroupCall, where a rank may send to itself.
 class SendRecvTogether : public SendRecv {};
 
 TEST_P(SendRecv, DataOfEverySizeArrivesAsItIs) {
-  Letters letters;
+  Transfers transfers;
   for (const std::size_t bytes : sizes()) {
-    letters.push_back({.from = 0, .to = ranks() - 1, .count = bytes});
-    letters.push_back({.from = ranks() - 1, .to = 0, .count = bytes});
+    transfers.push_back({.from = 0, .to = ranks() - 1, .count = bytes});
+    transfers.push_back({.from = ranks() - 1, .to = 0, .count = bytes});
   }
-  deliver(letters, [&](Group& group, Mailbag& bag) {
-    for (std::size_t i = 0; i < letters.size(); ++i) {
-      if (letters[i].from == group.rank().value) {
-        EXPECT_EQ(bag.send(i), Algorithm::one_shot);
+  deliver(transfers, [&](Group& group, RankTransfers& mine) {
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      if (transfers[i].from == group.rank().value) {
+        EXPECT_EQ(mine.send(i), Algorithm::one_shot);
       }
-      if (letters[i].to == group.rank().value) {
-        EXPECT_EQ(bag.recv(i), Algorithm::one_shot);
+      if (transfers[i].to == group.rank().value) {
+        EXPECT_EQ(mine.recv(i), Algorithm::one_shot);
       }
     }
   });
 }
 
 TEST_P(SendRecv, DataOfEveryTypeArrivesAsItIs) {
-  Letters letters;
+  Transfers transfers;
   for (int type = 0; type < kDTypeCount; ++type) {
     for (const std::size_t count : {1, 17, 5001})
-      letters.push_back({.from = 1, .to = 0, .count = count, .type = static_cast<DType>(type)});
+      transfers.push_back({.from = 1, .to = 0, .count = count, .type = static_cast<DType>(type)});
   }
-  deliver(letters, [&](Group& group, Mailbag& bag) {
-    for (std::size_t i = 0; i < letters.size(); ++i) {
-      if (group.rank() == Rank{1}) (void)bag.send(i);
-      if (group.rank() == Rank{0}) (void)bag.recv(i);
+  deliver(transfers, [&](Group& group, RankTransfers& mine) {
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      if (group.rank() == Rank{1}) (void)mine.send(i);
+      if (group.rank() == Rank{0}) (void)mine.recv(i);
     }
   });
 }
 
-TEST_P(SendRecv, ManyLettersOfOnePairArriveInTheirOrder) {
+TEST_P(SendRecv, ManyTransfersOfOnePairArriveInOrder) {
   std::mt19937_64 random(seed());
-  Letters letters;
+  Transfers transfers;
   for (int i = 0; i < (kSanitized ? 200 : 1000); ++i)
-    letters.push_back({.from = 0, .to = 1, .count = random() % (i % 10 == 0 ? 3 * slot() : 200)});
-  deliver(letters, [&](Group& group, Mailbag& bag) {
-    for (std::size_t i = 0; i < letters.size(); ++i) {
-      if (group.rank() == Rank{0}) (void)bag.send(i);
-      if (group.rank() == Rank{1}) (void)bag.recv(i);
+    transfers.push_back({.from = 0, .to = 1, .count = random() % (i % 10 == 0 ? 3 * slot() : 200)});
+  deliver(transfers, [&](Group& group, RankTransfers& mine) {
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      if (group.rank() == Rank{0}) (void)mine.send(i);
+      if (group.rank() == Rank{1}) (void)mine.recv(i);
     }
   });
 }
 
 TEST_P(SendRecv, BothMaySendFirstInAGroupCall) {
   const int last = ranks() - 1;
-  std::vector<Letters> posts;
+  std::vector<Transfers> batches;
   for (const std::size_t bytes : sizes()) {
-    posts.push_back({{.from = 0, .to = last, .count = bytes}, {.from = last, .to = 0, .count = bytes}});
+    batches.push_back({{.from = 0, .to = last, .count = bytes}, {.from = last, .to = 0, .count = bytes}});
   }
-  deliver(posts, [&](Group& group, Mailbag& bag, std::size_t) {
+  deliver(batches, [&](Group& group, RankTransfers& mine, std::size_t) {
     const int me = group.rank().value;
     if (me != 0 && me != last) return;
     GroupCall scope;
-    (void)bag.send(me == 0 ? 0 : 1);
-    (void)bag.recv(me == 0 ? 1 : 0);
+    (void)mine.send(me == 0 ? 0 : 1);
+    (void)mine.recv(me == 0 ? 1 : 0);
     scope.end();
   });
 }
 
 TEST_P(SendRecvTogether, PassingToTheRightGoesRoundTheRing) {
-  std::vector<Letters> posts;
+  std::vector<Transfers> batches;
   for (const std::size_t bytes : {std::size_t{1}, slot(), 9 * slot() + 5}) {
-    Letters& letters = posts.emplace_back();
-    for (int r = 0; r < ranks(); ++r) letters.push_back({.from = r, .to = (r + 1) % ranks(), .count = bytes});
+    Transfers& transfers = batches.emplace_back();
+    for (int r = 0; r < ranks(); ++r)
+      transfers.push_back({.from = r, .to = (r + 1) % ranks(), .count = bytes});
   }
-  deliver(posts, [&](Group&, Mailbag& bag, std::size_t) { bag.exchange_all(); });
+  deliver(batches, [&](Group&, RankTransfers& mine, std::size_t) { mine.exchange_all(); });
 }
 
 TEST_P(SendRecvTogether, AllPairsAtOnceProgressTogether) {
-  std::vector<Letters> posts;
+  std::vector<Transfers> batches;
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{3}, 2 * slot(), 6 * slot() + 1}) {
-    posts.push_back(all_pairs(bytes, true));
+    batches.push_back(all_pairs(bytes, true));
   }
-  deliver(posts, [&](Group&, Mailbag& bag, std::size_t) { bag.exchange_all(); });
+  deliver(batches, [&](Group&, RankTransfers& mine, std::size_t) { mine.exchange_all(); });
 }
 
 TEST_P(SendRecv, APipelineHandsOnWhatItReceives) {
-  // No groups of calls: the ends of the line are not on a ring.
-  Letters letters;
+  // No GroupCall: the ends of the line are not on a ring.
+  Transfers transfers;
   for (int part = 0; part < 5; ++part) {
     for (int r = 0; r + 1 < ranks(); ++r)
-      letters.push_back({.from = r, .to = r + 1, .count = 6 * slot() + 11});
+      transfers.push_back({.from = r, .to = r + 1, .count = 6 * slot() + 11});
   }
-  deliver(letters, [&](Group& group, Mailbag& bag) {
-    for (std::size_t i = 0; i < letters.size(); ++i) {
-      if (letters[i].from == group.rank().value) (void)bag.send(i);
-      if (letters[i].to == group.rank().value) (void)bag.recv(i);
+  deliver(transfers, [&](Group& group, RankTransfers& mine) {
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      if (transfers[i].from == group.rank().value) (void)mine.send(i);
+      if (transfers[i].to == group.rank().value) (void)mine.recv(i);
     }
   });
 }
 
 TEST_P(SendRecvTogether, RandomPatternsArriveInWhateverOrderEveryRankMakesItsCalls) {
-  std::vector<Letters> posts;
-  for (std::size_t post = 0; post < (kSanitized ? 4 : 20); ++post) {
-    std::mt19937_64 random(seed() + post);
-    Letters& letters = posts.emplace_back();
+  std::vector<Transfers> batches;
+  for (std::size_t batch = 0; batch < (kSanitized ? 4 : 20); ++batch) {
+    std::mt19937_64 random(seed() + batch);
+    Transfers& transfers = batches.emplace_back();
     const auto any_rank = [&] { return static_cast<int>(random() % static_cast<std::uint64_t>(ranks())); };
     for (std::size_t i = random() % 60; i > 0; --i) {
       const auto type = static_cast<DType>(random() % kDTypeCount);
       const std::size_t longest = random() % 4 == 0 ? 8 * slot() : 300;
-      letters.push_back(
+      transfers.push_back(
           {.from = any_rank(), .to = any_rank(), .count = random() % longest / size_of(type), .type = type});
     }
   }
-  deliver(posts, [&](Group& group, Mailbag& bag, std::size_t post) {
-    std::mt19937_64 own(seed() + 1000 * post + static_cast<std::uint64_t>(group.rank().value));
-    bag.exchange_all(&own);
+  deliver(batches, [&](Group& group, RankTransfers& mine, std::size_t batch) {
+    std::mt19937_64 own(seed() + 1000 * batch + static_cast<std::uint64_t>(group.rank().value));
+    mine.exchange_all(&own);
   });
 }
 
 TEST_P(SendRecv, TakesTurnsWithCollectives) {
-  const Letters letters = all_pairs(700, false);
-  ASSERT_LE(letters.front().bytes(), slot());
-  deliver(letters, [&](Group& group, Mailbag& bag) {
-    for (std::size_t i = 0; i < letters.size(); ++i) {
-      if (letters[i].from == group.rank().value) (void)bag.send(i);
-      if (i % 3 == 0) group.barrier();  // between a send, which fits what is buffered, and its recv
-      if (letters[i].to == group.rank().value) (void)bag.recv(i);
+  const Transfers transfers = all_pairs(700, false);
+  ASSERT_LE(transfers.front().bytes(), slot());
+  deliver(transfers, [&](Group& group, RankTransfers& mine) {
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      if (transfers[i].from == group.rank().value) (void)mine.send(i);
+      if (i % 3 == 0) group.barrier();  // between a send, which fits into the buffer, and its recv
+      if (transfers[i].to == group.rank().value) (void)mine.recv(i);
     }
   });
 }
 
-/// Pairs that do not agree: rank 0 sends what rank 1 does not expect. `make(rank)` is what these two call;
-/// all ranks' next calls fail with the same error, which names both.
+/// Pairs that do not agree: rank 0 sends what rank 1 does not expect. These two call `make(rank)`. All ranks'
+/// next calls fail with the same error, which names both.
 class Disagreement : public SendRecv {
  protected:
   void expect(const std::function<void(Group&, std::byte* data)>& make, const std::string& text) {
@@ -340,7 +341,7 @@ class Disagreement : public SendRecv {
       } catch (const Error& thrown) {
         first = thrown;
       }
-      // What sends little may have returned before the other end looked.
+      // A short send may have returned before the other end looked.
       if (group.rank() == Rank{1}) {
         EXPECT_TRUE(first.has_value());
       }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the conformance suite share: which backends and numbers of ranks, the data, and the
-// running of cases one after another.
+// Shared by the tests of the conformance suite: the backends and numbers of ranks, the data, and a function
+// that runs cases one after another.
 #pragma once
 
 #include <fmt/core.h>
@@ -26,7 +26,7 @@ namespace onehop::testing {
 inline constexpr std::size_t kSmallScratch = 64 << 10;
 inline constexpr std::size_t kDefaultScratch = 10 << 20;
 
-// Every n-th case in builds that are an order of magnitude slower.
+// In builds that are an order of magnitude slower, tests run every n-th case.
 inline constexpr std::size_t kThin = kSanitized ? 8 : 1;
 
 inline std::uint64_t seed() {
@@ -35,7 +35,7 @@ inline std::uint64_t seed() {
   return value;
 }
 
-/// Streams of every type, made before the ranks start, so that ranks that are processes inherit them.
+/// Streams of every type, created before the ranks start, so that ranks that are processes inherit them.
 class AllStreams {
  public:
   AllStreams(int ranks, std::initializer_list<DType> types) {
@@ -72,7 +72,7 @@ inline CollectiveCase random_all_reduce(std::mt19937_64& random) {
   return result;
 }
 
-/// Sets a variable of the environment, which ranks read when they join, while it lives.
+/// Sets an environment variable, which ranks read when they join, until destroyed.
 class ScopedVariable {
  public:
   ScopedVariable(const char* name, const char* value) : name_(name) { (void)::setenv(name, value, 1); }
@@ -113,12 +113,12 @@ struct Parameter {
   const Backend* backend;
   int ranks;
 };
-/// For GoogleTest, which would print the bytes.
+/// Called by GoogleTest, which would otherwise print the bytes.
 inline void PrintTo(const Parameter& parameter, std::ostream* out) {
   *out << parameter.backend->name << parameter.ranks;
 }
 
-/// On one backend with one number of ranks.
+/// A test on one backend with one number of ranks.
 class CollectiveTest : public ::testing::TestWithParam<Parameter> {
  protected:
   void SetUp() override {
@@ -159,10 +159,11 @@ inline std::vector<Parameter> parameters(std::vector<int> Backend::*sizes, int f
   }
   return all;
 }
-/// For what takes ranks that differ.
+/// The number of ranks of tests that need ranks that differ.
 inline constexpr int kSeveral = 2;
 
-/// For what only several GPUs do: nothing in a program without them, instead of tests that are always skipped.
+/// The parameters of tests that need several GPUs. Empty in programs without them, so that no tests are
+/// always skipped.
 inline std::vector<Parameter> gpu_parameters() {
   std::vector<Parameter> all = parameters(&Backend::sizes, kSeveral);
   std::erase_if(all, [](const Parameter& each) { return !each.backend->on_gpus; });

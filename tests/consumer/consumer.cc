@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Includes everything and uses a little of each layer: what links here links for any user.
+// Includes everything and uses a little of each layer: if this links, any user's program links.
 #include <onehop/device/channel.h>
 #include <onehop/onehop.h>
 

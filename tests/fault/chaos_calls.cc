@@ -24,7 +24,7 @@ constexpr std::size_t kMostBytes = 64 << 10;
 /// More than the largest sum: six ranks with elements of 0 and 1.
 constexpr unsigned kValues = 7;
 
-/// The bits of 0 to 6, which every type holds exactly.
+/// The bits of the values 0 to 6, which every type represents exactly.
 std::uint64_t bits_of(DType type, unsigned value) {
   using Table = std::array<std::uint64_t, kValues>;
   static constexpr Table f16{0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600};
@@ -84,7 +84,7 @@ CheckedCollective::CheckedCollective(Random& random, const Group& group)
   fill(group.rank().value);
 }
 
-/// Of what `rank` passes. Small, so that every type holds sums of it.
+/// An element of `rank`'s input. Small, so that every type can represent the sums.
 unsigned CheckedCollective::element(int rank, std::size_t index) const {
   const std::size_t mixed = (index + 1) * 31 + static_cast<std::size_t>(rank) * 17 + salt_;
   return static_cast<unsigned>((mixed ^ (mixed >> 5)) & 1);
@@ -114,7 +114,7 @@ unsigned CheckedCollective::reduced(std::size_t index) const {
   }
 }
 
-/// Of all_to_all_v.
+/// The number of elements that `from` sends to `to` in all_to_all_v.
 std::size_t CheckedCollective::pair_count(int from, int to) const {
   return count_ == 0
              ? 0
@@ -167,13 +167,13 @@ void CheckedCollective::fill(int rank) {
     case Kind::all_to_all_v:
       blocks(size_);
       out_blocks = static_cast<std::size_t>(size_);
-      std::size_t place = 0;
+      std::size_t offset = 0;
       for (int r = 0; r < size_; ++r) {
         in_counts_.push_back(pair_count(rank, r));
         in_offsets_.push_back(static_cast<std::size_t>(r) * count_);
         out_counts_.push_back(pair_count(r, rank));
-        out_offsets_.push_back(place);
-        place += out_counts_.back();
+        out_offsets_.push_back(offset);
+        offset += out_counts_.back();
         for (std::size_t i = 0; i < out_counts_.back(); ++i) {
           put(expected_, element(r, static_cast<std::size_t>(rank) * count_ + i));
         }
@@ -291,7 +291,7 @@ void ChaosRank::step(Random random) {
       begin("barrier");
       return group_->barrier();
     case 7:
-      // It takes as long as a hundred other calls: most strikes are to hit those.
+      // Joining takes as long as a hundred other calls, and most strikes should hit those.
       if (!random.one_in(8)) return;
       group_.reset();
       return join();
@@ -329,16 +329,16 @@ void ChaosRank::group_call(Random& random) {
   }
 }
 
-/// Ranks send and receive two by two; one may be left over.
+/// Ranks send and receive in pairs; one may be left over.
 void ChaosRank::pairs(Random& random) {
   const int shift = static_cast<int>(random.below(static_cast<std::size_t>(plan_.ranks)));
-  const int place = (rank_.value + shift) % plan_.ranks;
-  const int other = place ^ 1;
+  const int position = (rank_.value + shift) % plan_.ranks;
+  const int other = position ^ 1;
   if (other >= plan_.ranks) return;
   const Rank peer{(other + plan_.ranks - shift) % plan_.ranks};
   std::vector<float> data(random.size_up_to(20'000), static_cast<float>(rank_.value));
   narrow_ = true;
-  if (place < other) {
+  if (position < other) {
     begin("send");
     (void)send(*group_, data.data(), data.size(), DType::f32, peer);
   } else {
@@ -405,7 +405,7 @@ void ChaosRank::memory(Random& random) {
   narrow_ = false;
   begin("second barrier of a buffer");
   buffer.barrier(channel, timeout_);
-  // Memory of the host's own is refused, and the group works on.
+  // Host ranks cannot register memory. The refusal leaves the group usable.
   if (random.one_in(4)) {
     begin("register_buffer");
     try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls that ranks of the chaos test make: every operation of a group, with random arguments that are the
-// same on all ranks, and every byte of every result compared.
+// same on all ranks. Every byte of every result is compared.
 #pragma once
 
 #include <functional>
@@ -15,10 +15,10 @@
 
 namespace onehop::fault {
 
-/// One collective: its data, the call, and what must come out.
+/// One collective: its data, the call, and the expected result.
 class CheckedCollective {
  public:
-  /// Kind, type, count, reduction, root and algorithm are drawn from `random`.
+  /// Draws kind, type, count, reduction, root and algorithm from `random`.
   CheckedCollective(Random& random, const Group& group);
   void call(Group& group);
   /// Throws std::logic_error when the result is wrong.
@@ -56,29 +56,31 @@ class CheckedCollective {
   std::uint64_t salt_;
   std::vector<std::byte> in_;
   std::vector<std::byte> out_;
-  std::vector<std::byte> expected_;  ///< empty: this rank's `out` is not looked at
+  std::vector<std::byte> expected_;  ///< empty: this rank's `out` is not checked
   std::vector<std::size_t> in_counts_, in_offsets_, out_counts_, out_offsets_;
 };
 
-/// Which group a call was made on, for naming ranks: the place of each of its ranks in the first group.
+/// The members of the group that a call was made on: the number of each of its ranks in the first group.
 using Members = std::vector<int>;
 
 /// A rank that makes the calls of a plan one after the other.
 class ChaosRank {
  public:
   struct Hooks {
-    std::function<void()> before_call;  ///< its deadline counts from now
+    std::function<void()> before_call;  ///< called before each call, whose deadline counts from then
     std::function<void()> before_join;
     std::function<void()> joined;
   };
   ChaosRank(const ChaosPlan& plan, Rank rank, std::shared_ptr<Store> store, Duration timeout, Hooks hooks);
 
-  /// Makes calls until one throws. May be called again when that was a `narrow` one: goes on with the next.
+  /// Makes calls until one throws. May be called again after the failure of a `narrow` call: continues with
+  /// the next.
   void run();
 
-  /// The group of the call that was made last.
+  /// The group of the last call.
   [[nodiscard]] const Members& members() const { return members_; }
-  /// It concerned some ranks only: a sub-group's, or a pair's. The others may not have heard of its failure.
+  /// The last call concerned some ranks only: those of a sub-group, or a pair. The others may not have heard
+  /// of its failure.
   [[nodiscard]] bool narrow() const { return narrow_; }
   [[nodiscard]] bool joining() const { return joining_; }
   /// "step 12, split".

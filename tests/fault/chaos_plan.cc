@@ -31,13 +31,14 @@ ChaosPlan::ChaosPlan(std::uint64_t the_seed, std::uint64_t the_round) : seed(the
   Random random(seed, round);
   ranks = 2 + static_cast<int>(random.below(5));
   tcp = random.one_in(3);
-  // Mostly in the middle of calls. Before the ranks are connected nobody sees a death: such rounds are slow.
+  // Mostly strikes during calls. Before the ranks are connected a death goes unnoticed, which makes such
+  // rounds slow.
   from_start = random.one_in(16);
   const std::size_t victims = ranks >= 4 && random.one_in(6) ? 2 : 1;
   while (strikes.size() < victims) {
     Strike strike;
     strike.rank = static_cast<int>(random.below(static_cast<std::size_t>(ranks)));
-    // A stopped rank costs a deadline.
+    // A stopped rank costs a full deadline.
     const std::size_t how = random.below(40);
     strike.signal = how < 2 ? SIGSTOP : how < 8 ? SIGSEGV : how < 12 ? SIGABRT : SIGKILL;
     strike.after_us = static_cast<std::int64_t>(random.below(strikes.empty() ? 25'000 : 3'000));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens in one round of the chaos test: everything that a seed decides. Only the scheduler is not in
-// it, so a round that is repeated makes the same calls and strikes at the same time, but not always between
-// the same two instructions.
+// Everything that the seed decides about one round of the chaos test. The scheduler is not included: a
+// repeated round makes the same calls and strikes at the same time, but not always between the same two
+// instructions.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class Random {
   /// From 0 to n - 1; n is not 0.
   [[nodiscard]] std::size_t below(std::size_t n) { return static_cast<std::size_t>(next() % n); }
   [[nodiscard]] bool one_in(std::size_t n) { return below(n) == 0; }
-  /// From 0 to `most`, small numbers as often as large ones.
+  /// From 0 to `most`; each order of magnitude is equally likely.
   [[nodiscard]] std::size_t size_up_to(std::size_t most);
 
  private:
@@ -29,7 +29,7 @@ class Random {
 struct Strike {
   int rank = 0;
   int signal = 0;             ///< SIGKILL, SIGSTOP, SIGSEGV or SIGABRT
-  std::int64_t after_us = 0;  ///< after the strike before it; the first: after the plan's `from_start`
+  std::int64_t after_us = 0;  ///< since the previous strike; for the first, since the plan's `from_start`
 };
 
 struct ChaosPlan {
@@ -45,13 +45,13 @@ struct ChaosPlan {
   [[nodiscard]] bool struck(int rank) const;
   [[nodiscard]] bool stops() const;
   [[nodiscard]] int survivors() const { return ranks - static_cast<int>(strikes.size()); }
-  /// Two make a group: a lone survivor needs company.
+  /// A group needs two ranks, so a lone survivor gets a newcomer.
   [[nodiscard]] int newcomers() const { return survivors() < 2 ? 1 : 0; }
-  /// The place of a survivor (or newcomer) among those that form the next group.
+  /// The rank that a survivor (or newcomer) has in the next group.
   [[nodiscard]] int next_rank(int rank) const;
   /// "4 ranks, file store, SIGKILL of rank 2 after 3.1 ms".
   [[nodiscard]] std::string text() const;
-  /// Numbers for step `step`, the same on all ranks.
+  /// Random numbers for step `step`, the same on all ranks.
   [[nodiscard]] Random step(std::uint64_t step) const { return Random(seed, round, step + 1); }
 };
 

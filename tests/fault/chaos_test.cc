@@ -2,16 +2,16 @@
 // Chaos: ranks that make random calls of every kind are killed, stopped or crash at random times, not at
 // named points. In each round:
 //   - every survivor's failing call ends in time, with an Error whose origin is a struck rank in the
-//   numbering of the group of that call, and no call that succeeds has a wrong result;
-//   - the survivors, in the same processes and over the same store, form a group and reduce right;
+//     numbering of that call's group, and every call that succeeds has the right result;
+//   - the survivors form a group in the same processes and over the same store, and reduce correctly;
 //   - a stopped rank that is woken after that finds itself evicted;
-//   - no descriptor stays open in the survivors, and the next start leaves nothing of the struck ranks
-//   behind.
+//   - the survivors leave no descriptor open, and the next start removes everything that the struck ranks
+//     left behind.
 //
-//   ONEHOP_CHAOS_SEED=N     the rounds of that seed (default: a random one, which is printed)
-//   ONEHOP_CHAOS_ROUNDS=N   how many (default: a few seconds' worth)
-//   ONEHOP_CHAOS_ROUND=N    only round N of the seed, as often as ONEHOP_CHAOS_ROUNDS says
-//   ONEHOP_CHAOS_TOGETHER=N rounds at the same time (default: 4)
+//   ONEHOP_CHAOS_SEED=N     runs the rounds of that seed (default: a random one, which is printed)
+//   ONEHOP_CHAOS_ROUNDS=N   number of rounds (default: as many as take a few seconds)
+//   ONEHOP_CHAOS_ROUND=N    only round N of the seed, ONEHOP_CHAOS_ROUNDS times
+//   ONEHOP_CHAOS_TOGETHER=N number of concurrent rounds (default: 4)
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -42,7 +42,7 @@ using std::chrono::seconds;
 using testing::TempDir;
 
 constexpr Duration kTimeout{kSanitized ? 4000 : 1500};
-/// What is well before the deadline.
+/// Clearly before the deadline.
 constexpr double kDeathNoticedMs = static_cast<double>(kTimeout.count()) * 2 / 3;
 
 enum Event { kJoined, kAllStruck, kRegrouped };
@@ -53,7 +53,7 @@ int open_descriptors() {
   return static_cast<int>(std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()));
 }
 
-/// What the ranks of a round do.
+/// One round: starts its ranks, strikes them and checks the outcome.
 class Round {
  public:
   Round(const ChaosPlan& plan, std::function<std::shared_ptr<Store>()> store)
@@ -61,7 +61,7 @@ class Round {
     world_.emplace(plan.ranks + plan.newcomers(), [this](World& world, Rank rank) { live(world, rank); });
   }
 
-  /// Strikes, waits for everybody, and returns what went wrong, a line each.
+  /// Strikes, waits for all processes, and returns what went wrong, one line each.
   [[nodiscard]] std::vector<std::string> finish() {
     strike();
     if (!world_->finish(seconds{30})) wrong("a process hung");
@@ -69,9 +69,9 @@ class Round {
     for (Rank r{plan_.ranks}; r.value < world_->size(); ++r.value) judge_regroup(r);
     return std::move(wrong_);
   }
-  /// What every rank saw, a line each.
+  /// The observations of every rank, one line each.
   [[nodiscard]] std::string story() const;
-  /// From the strike to the Error, on each rank that saw a death.
+  /// Times from the strike to the Error, for each rank that observed a death.
   [[nodiscard]] const std::vector<double>& detections() const { return detections_; }
   [[nodiscard]] const std::vector<double>& overshoots() const { return overshoots_; }
 
@@ -94,7 +94,7 @@ class Round {
   const ChaosPlan& plan_;
   const std::function<std::shared_ptr<Store>()> store_;
   std::optional<World> world_;
-  std::int64_t struck_ns_ = 0;  ///< the first of them
+  std::int64_t struck_ns_ = 0;  ///< the first strike
   double stall_ms_ = 0;
   std::vector<std::string> wrong_;
   std::vector<double> detections_;
@@ -102,7 +102,7 @@ class Round {
 };
 
 void Round::live(World& world, Rank rank) {
-  // A crash is one, sanitizer or not, and leaves no core.
+  // A crash must kill the process by its signal, with or without a sanitizer, and leave no core.
   for (const int signal : {SIGSEGV, SIGABRT}) (void)::signal(signal, SIG_DFL);
   const rlimit none{.rlim_cur = 0, .rlim_max = 0};
   (void)::setrlimit(RLIMIT_CORE, &none);
@@ -152,7 +152,7 @@ void Round::make_calls(World& world, Rank rank) {
     if (caller && caller->joining()) card.figures[trial == kLoop ? kFailedJoining : kFailedJoiningAgain] = 1;
   };
   attempt(kNamed);
-  // Not all others have heard of that: they go on, and so does this rank.
+  // Some other ranks have not heard of that failure: they go on, and so does this rank.
   if (caller && caller->narrow() && card.attempts[kLoop].state.load() == Attempt::failed) {
     card.figures[kNarrow] = 1;
     trial = kAfterNarrow;
@@ -164,7 +164,7 @@ void Round::strike() {
   if (!plan_.from_start) (void)world_->await(kJoined, static_cast<std::uint32_t>(plan_.ranks), seconds{10});
   std::int64_t when = now_ns();
   for (const Strike& each : plan_.strikes) {
-    // This is what is random, and no way to wait for anything.
+    // The sleep makes the strike random; nothing relies on it for synchronisation.
     when += each.after_us * 1000;
     const std::int64_t wait = when - now_ns();
     if (wait > 0) {
@@ -192,20 +192,20 @@ double Round::lateness_ms() const {
   return most;
 }
 
-/// A rank that is stopped while it has the lock of a file store keeps the others out of it. The kernel does
-/// not tell who has a lock: this error names nobody, and there is no new group over this store before that
-/// rank wakes.
+/// A rank that is stopped while it holds the lock of a file store keeps the others out of it. The kernel does
+/// not tell who holds a lock. So this error names no rank, and no new group can form over this store before
+/// that rank wakes.
 bool Round::holds_store(const Attempt& attempt) const {
   return plan_.stops() && !plan_.tcp && attempt.state.load() == Attempt::failed &&
          attempt.text().find("another process holds") != std::string::npos;
 }
 
-/// Besides the ranks that were struck:
+/// Besides the ranks that were struck, an error may name:
 /// - a rank that never came to this join, since it had failed before;
-/// - nobody, in a sub-group that has failed since its parent's split did on another member, where the struck
-/// rank is no member: the text tells;
-/// - where a rank is stopped, one that a call of a sub-group or a pair had kept, which it blamed on a struck
-/// rank.
+/// - no rank, in a sub-group without the struck rank that failed because its parent's split failed on another
+///   member. The text says so;
+/// - if a rank was stopped, a rank that was delayed by a call of a sub-group or a pair. That call in turn
+///   blamed a struck rank.
 bool Round::may_be_named(Rank by, Trial trial, int named) const {
   if (holds_store(world_->card(by).attempts[trial])) return true;
   if (named < 0) {
@@ -301,7 +301,7 @@ struct Settings {
   }
 };
 
-/// What the rounds of one worker came to; written to a file, read by the test.
+/// The results of one worker's rounds; written to a file, read by the test.
 struct Tally {
   std::uint64_t rounds = 0, kills = 0, stops = 0, crashes = 0, survivors = 0, leftovers = 0;
   std::vector<double> detections;
@@ -319,7 +319,7 @@ struct Tally {
     }
     for (const std::string& line : wrong) file << line << '\n';
   }
-  /// False when there is none.
+  /// False when the file does not exist.
   bool add(const std::string& path) {
     std::ifstream file(path);
     Tally other;
@@ -344,7 +344,7 @@ struct Tally {
   }
 };
 
-/// Entries of the runtime directory, without what is in them.
+/// Entries of the runtime directory, without their contents.
 std::vector<std::string> directories_in(const std::string& base) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(base)) names.push_back(entry.path().filename().string());
@@ -352,13 +352,13 @@ std::vector<std::string> directories_in(const std::string& base) {
   return names;
 }
 
-/// Rounds `first`, `first + settings.together`, ... one after the other.
+/// Runs rounds `first`, `first + settings.together`, ... one after the other.
 Tally run_rounds(const Settings& settings, std::uint64_t first) {
   Tally tally;
   const TempDir runtime;
   (void)::setenv("ONEHOP_RUNTIME_DIR", runtime.path().c_str(), 1);
   std::optional<StoreServer> server;
-  std::vector<std::string> left;  // by the round before
+  std::vector<std::string> left;  // by the previous round
   const auto run = [&](const ChaosPlan& plan) {
     const TempDir dir;
     if (plan.tcp && (!server || tally.rounds % 64 == 0)) server.emplace();
@@ -369,7 +369,7 @@ Tally run_rounds(const Settings& settings, std::uint64_t first) {
     std::vector<std::string> wrong = round.finish();
     std::vector<std::string> now = directories_in(runtime.path());
     std::vector<std::string> kept;
-    std::vector<std::string> fresh;  // what is kept has been told
+    std::vector<std::string> fresh;  // entries that remain have been reported
     std::set_intersection(now.begin(), now.end(), left.begin(), left.end(), std::back_inserter(kept));
     tally.leftovers += kept.size();
     if (!kept.empty())
@@ -393,7 +393,7 @@ Tally run_rounds(const Settings& settings, std::uint64_t first) {
   };
   for (std::uint64_t i = first; i < settings.rounds; i += settings.together)
     run(ChaosPlan(settings.seed, settings.only.value_or(i)));
-  // The last start: it finds what the last round left, and nobody dies.
+  // The last start: it finds what the last round left, and no rank dies.
   const TempDir dir;
   World last(2, [&](World& world, Rank rank) {
     world.card(rank).attempts[0].run([&] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Promise A: every blocking call ends within its deadline + 100 ms. Each kind of wait is made to wait for a
-// rank that never does its part, many times; the overshoot of every single one is measured. And a rank that
-// leaves in good order is not waited for until the deadline, but missed at once.
+// Promise A: every blocking call ends within its deadline + 100 ms. In each kind of wait, a rank waits many
+// times for another one that never does its part; every overshoot is measured. A rank that leaves properly is
+// missed at once, and not only at the deadline.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ constexpr Duration kTimeout{60};
 
 struct Wait {
   const char* name;
-  std::function<void(Group&, SymmetricBuffer&)> call;  ///< rank 0 alone makes it
+  std::function<void(Group&, SymmetricBuffer&)> call;  ///< only rank 0 makes it
 };
 
 std::vector<Wait> waits() {
@@ -157,7 +157,7 @@ TEST(Deadlines, JoiningAndStoresKeepTheirs) {
   fmt::print("the machine was at most {:.1f} ms late\n", lateness);
 }
 
-// The steps of joining share one deadline: rank 2 comes 200 ms late, and rank 1 stops after that, before it
+// The steps of joining share one deadline. Rank 2 joins 200 ms late, and rank 1 stops after that, before it
 // allocates.
 TEST(Deadlines, JoiningHasOneDeadlineForAllItsSteps) {
   const TempDir dir;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// When something runs out: descriptors, at every single one that is needed; memory, address space, file sizes
-// and /dev/shm are too small. Each time: no process hangs or crashes, whoever fails throws one line, what can
-// be agreed on is the same error on all ranks, no descriptor is leaked, and afterwards the same processes
-// form a group that works.
+// Resources run out: descriptors, at every single one that is needed; memory, address space, file sizes and
+// /dev/shm that are too small. Each time no process hangs or crashes, and a failing rank throws one line.
+// Where ranks can agree, the error is the same on all. No descriptor is leaked, and afterwards the same
+// processes form a group that works.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ using testing::TempDir;
 
 constexpr int kRanks = 2;
 
-/// All descriptors of this process but `n` are in use, until `release`.
+/// Uses up all descriptors of this process but `n`, until `release`.
 class Scarcity {
  public:
   static void leave(int n) {
@@ -74,7 +74,7 @@ TEST(Exhaustion, RunningOutOfDescriptorsAtAnyPointIsACleanError) {
         batch.push_back(std::make_unique<WeakRankJob>(
             weak, StoreKind::file, nullptr,
             [n = allowed + i] {
-              // Few enough that filling them up takes no time.
+              // Few enough that using them up takes no time.
               const rlimit limit{.rlim_cur = 256, .rlim_max = 256};
               if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) throw std::logic_error("setrlimit failed");
               Scarcity::leave(n);
@@ -84,7 +84,7 @@ TEST(Exhaustion, RunningOutOfDescriptorsAtAnyPointIsACleanError) {
       for (const auto& job : batch) {
         const Outcome outcome = job->finish();
         EXPECT_EQ(job->wrong(), "") << "rank " << weak << " has " << allowed << " descriptors to spare";
-        succeeded = outcome == Outcome::made_up_for;
+        succeeded = outcome == Outcome::recovered;
         if (!succeeded) ++failures;
         ++allowed;
       }
@@ -96,7 +96,7 @@ TEST(Exhaustion, RunningOutOfDescriptorsAtAnyPointIsACleanError) {
   }
 }
 
-/// A call, of a group that there is already or that makes it; and how many ranks hear of its failure.
+/// A call that makes a group or is made on one, and whether all ranks hear of its failure.
 struct ShortCall {
   const char* name;
   int weak;
@@ -129,13 +129,13 @@ const std::vector<ShortCall>& short_calls() {
        [](Store&, std::optional<Group>& group, Rank rank, int) { (void)group->split(0, -rank.value); }},
       {"all_gather_fds", 2, false, true,
        [](Store&, std::optional<Group>& group, Rank, int) {
-         group->barrier();  // the weak rank is short by now, also of what it reads on the way
+         group->barrier();  // the weak rank is short from here on, also for descriptors that it forwards
          for (const int fd : group->channel().all_gather_fds(STDERR_FILENO, kSoon)) {
            if (fd != STDERR_FILENO) (void)::close(fd);
          }
-         group->barrier();  // a rank may have all descriptors before it can hear of the failure
+         group->barrier();  // a rank may get all descriptors before it hears of the failure
        }},
-      // What two ranks pass each other is theirs alone.
+      // A descriptor between two ranks concerns only those.
       {"recv_fd", 1, false, false,
        [](Store&, std::optional<Group>& group, Rank rank, int weak) {
          group->barrier();  // as above
@@ -302,7 +302,7 @@ TEST(Exhaustion, OfDescriptorsInATcpStoresServerIsSaidToItsClients) {
       << world.card(Rank{1}).attempts[1].text();
 }
 
-/// One rank is short of something when it allocates; `what` must be in the error of both.
+/// One rank is short of a resource when it allocates; the errors of both ranks must contain `what`.
 void expect_agreed_refusal(int resource, rlim_t limit, std::size_t bytes, const std::string& what) {
   for (int weak = 0; weak < kRanks; ++weak) {
     const TempDir store;

@@ -130,10 +130,10 @@ bool disarm_failing_call() {
 
 }  // namespace onehop::fault
 
-// ThreadSanitizer's own definitions are called before it has set itself up: nothing may stand before those.
+// ThreadSanitizer calls its own definitions before it has set itself up, so nothing may wrap those.
 #if !defined(__SANITIZE_THREAD__)
 
-// NAME(parameters) -> fails, or calls the C library's.
+// NAME(parameters): fails, or calls the C library's function.
 #define ONEHOP_FAILING(result, name, throws, parameters, arguments)                 \
   extern "C" __attribute__((visibility("default"))) result name parameters throws { \
     static auto* const real = onehop::fault::next(#name, &name);                    \
@@ -181,7 +181,7 @@ ONEHOP_FAILING(int, mkdir, __THROW, (const char* path, mode_t mode), (path, mode
 ONEHOP_FAILING(int, rmdir, __THROW, (const char* path), (path))
 ONEHOP_FAILING(pid_t, fork, __THROWNL, (), ())
 
-// What does not fit the pattern: other results, and open arguments.
+// Functions that do not fit the pattern, because of their results or variable arguments.
 extern "C" __attribute__((visibility("default"))) int close(int fd) {
   static auto* const real = onehop::fault::next("close", &close);
   // Linux has released the descriptor whatever close returns.
@@ -263,7 +263,7 @@ extern "C" __attribute__((visibility("default"))) int fcntl(int fd, int command,
   static auto* const real = onehop::fault::next("fcntl", &fcntl);
   va_list rest;
   va_start(rest, command);
-  void* const argument = va_arg(rest, void*);  // an int travels in the same register
+  void* const argument = va_arg(rest, void*);  // an int is passed in the same register
   va_end(rest);
   return onehop::fault::fails("fcntl") ? -1 : real(fd, command, argument);
 }

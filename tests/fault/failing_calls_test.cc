@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the system says no. Every function of the C library that the ranks of a job call between opening their
-// store and leaving is made to fail on one rank, the first time, the second time, and so on. Each time: no
-// process hangs, crashes or leaks a descriptor; either nothing comes of it, or all ranks get an Error whose
-// origin is the rank in which the call failed; and afterwards the same processes form a group that works.
+// Failing system calls. Every function of the C library that the ranks of a job call between opening their
+// store and leaving is made to fail on one rank: at the first call, at the second call, and so on. Each time,
+// no process hangs, crashes or leaks a descriptor. Either the failure has no effect, or all ranks get an
+// Error whose origin is the rank in which the call failed. Afterwards the same processes form a group that
+// works.
 //
-//   ONEHOP_FAILING_CALLS_TABLE=FILE  every cell (k up to 30, all stores, each rank), and their table in FILE
-//   ONEHOP_FAILING_CALLS=NAME,...    of these functions only
+//   ONEHOP_FAILING_CALLS_TABLE=FILE  runs every cell (k up to 30, all stores, each rank) and writes a table
+//   ONEHOP_FAILING_CALLS=NAME,...    runs the cells of these functions only
 #include "fault/failing_calls.h"
 
 #include <fmt/core.h>
@@ -50,18 +51,18 @@ struct Cell {
 
 /// How the cells of one function and one store ended.
 struct Row {
-  int made_up_for = 0;
+  int recovered = 0;
   int same_error = 0;
   int named = 0;
   int wrong = 0;
 
   void count(Outcome outcome) {
-    ++(outcome == Outcome::made_up_for  ? made_up_for
+    ++(outcome == Outcome::recovered    ? recovered
        : outcome == Outcome::same_error ? same_error
        : outcome == Outcome::named      ? named
                                         : wrong);
   }
-  [[nodiscard]] int cells() const { return made_up_for + same_error + named + wrong; }
+  [[nodiscard]] int cells() const { return recovered + same_error + named + wrong; }
 };
 
 bool chosen(const char* name) {
@@ -69,8 +70,8 @@ bool chosen(const char* name) {
   return only == nullptr || fmt::format(",{},", only).find(fmt::format(",{},", name)) != std::string::npos;
 }
 
-/// Runs the cells that `all` chooses, a few at a time. A function that is not called so often (a whole batch
-/// was not struck) is done with.
+/// Runs the cells that `all` chooses, a few at a time. A function is complete once a whole batch of its cells
+/// was not struck, since it is not called that often.
 class Matrix {
  public:
   using Expect = std::function<void(const Cell&, Outcome, const WeakRankJob&)>;
@@ -95,7 +96,7 @@ class Matrix {
     Row sum;
     for (const auto& [name, stores] : rows_) {
       for (const auto& [store, row] : stores) {
-        sum.made_up_for += row.made_up_for;
+        sum.recovered += row.recovered;
         sum.same_error += row.same_error;
         sum.named += row.named;
         sum.wrong += row.wrong;
@@ -112,10 +113,10 @@ class Matrix {
         [] { return disarm_failing_call(); });
   }
 
-  /// True when the call was made so often.
+  /// True when the function was called often enough for the fault to strike.
   bool finish(const Cell& cell, std::unique_ptr<WeakRankJob> one) {
     Outcome outcome = one->finish();
-    if (!one->struck() && outcome == Outcome::made_up_for) return false;
+    if (!one->struck() && outcome == Outcome::recovered) return false;
     rows_[cell.call->name][cell.store].count(outcome);
     if (outcome == Outcome::wrong) ADD_FAILURE() << cell.name() << ": " << one->wrong();
     expect_(cell, outcome, *one);
@@ -135,25 +136,27 @@ std::vector<int> up_to(int most) {
 
 void write_table(const std::string& path, const Matrix& matrix) {
   std::ofstream file(path);
-  file << R"(# What comes of failing system calls
+  file << R"(# Failing system calls
 
-Written by a test; to write it again:
+This page shows how a job behaves when a system call fails on one rank. A test writes it:
 
 ```sh
 ONEHOP_FAILING_CALLS_TABLE=docs/failing-system-calls.md build/release/tests/fault/fault_test \
   --gtest_filter=FailingCalls.AnyCallMayFailAtAnyTime
 ```
 
-Three ranks join, allocate, all-reduce, send and receive, pass descriptors, fork, split, call two groups at once, and leave. In one
-of them one call of one function of the C library fails: the first, the second, ... the thirtieth, on each rank, over each kind of
-store. No process hangs, crashes or leaks a descriptor, and afterwards the same processes form a group that works.
+Three ranks join, allocate, all-reduce, send and receive, pass descriptors, fork, split, call two groups at once, and leave. On one rank,
+one call of one C library function fails: the first, the second, ... the thirtieth, on each rank in turn, over each kind of store. No
+process hangs, crashes or leaks a descriptor, and afterwards the same processes form a group that works.
 
-- *made up for*: all ranks succeed.
-- *same error*: all ranks throw the same error; its `origin()` is the rank in which the call failed (there it may be `none()`: its own).
-- *named*: that rank could not tell the others why. They throw `timeout` or `peer_lost` and name it.
-- *misnamed*: anything else.
+Each such failure is one cell, with one of these results:
 
-| function | fails with | store | cells | made up for | same error | named | misnamed |
+- *recovered*: all ranks succeed.
+- *same error*: all ranks throw the same error. Its `origin()` is the rank in which the call failed; on that rank it may be `none()`.
+- *named*: that rank could not report the reason. The others throw `timeout` or `peer_lost` and name it.
+- *misnamed*: any other result.
+
+| function | fails with | store | cells | recovered | same error | named | misnamed |
 |---|---|---|---|---|---|---|---|
 )";
   for (const FailingCall& call : failing_calls()) {
@@ -164,21 +167,21 @@ store. No process hangs, crashes or leaks a descriptor, and afterwards the same 
     }
     for (const auto& [store, row] : stores->second) {
       file << fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} |\n", call.name,
-                          Cell{&call, store, 0, 0}.error_name(), to_text(store), row.cells(), row.made_up_for,
+                          Cell{&call, store, 0, 0}.error_name(), to_text(store), row.cells(), row.recovered,
                           row.same_error, row.named, row.wrong);
     }
   }
   const Row sum = matrix.total();
-  file << fmt::format("| all | | | {} | {} | {} | {} | {} |\n", sum.cells(), sum.made_up_for, sum.same_error,
+  file << fmt::format("| all | | | {} | {} | {} | {} | {} |\n", sum.cells(), sum.recovered, sum.same_error,
                       sum.named, sum.wrong);
 }
 
 void print_total(const Matrix& matrix) {
   const Row sum = matrix.total();
   fmt::print(
-      "{} system calls failed one by one: {} made up for, {} the same error on all ranks, {} named without a "
+      "{} system calls failed one by one: {} recovered, {} the same error on all ranks, {} named without a "
       "reason, {} misnamed; no hang, crash or leak\n",
-      sum.cells(), sum.made_up_for, sum.same_error, sum.named, sum.wrong);
+      sum.cells(), sum.recovered, sum.same_error, sum.named, sum.wrong);
 }
 
 TEST(FailingCalls, AnyCallMayFailAtAnyTime) {
@@ -198,7 +201,7 @@ TEST(FailingCalls, AnyCallMayFailAtAnyTime) {
       matrix.run(call, StoreKind::hosted, 0, up_to(kMostCalls));
       continue;
     }
-    // The short form: each rank and store for a third of the functions, and fewer of the calls.
+    // The short form: each function and store on one rank in turn, and fewer of the calls.
     const std::vector<int> few = kSanitized ? std::vector{0, 2, 7} : std::vector{0, 1, 3, 6, 11, 19};
     for (const StoreKind store : {StoreKind::file, StoreKind::tcp})
       matrix.run(call, store, turn++ % WeakRankJob::kRanks, few);
@@ -213,7 +216,7 @@ TEST(FailingCalls, AnyCallMayFailAtAnyTime) {
 TEST(FailingCalls, ASignalDuringAnyCallChangesNothing) {
   if (!can_fail_calls()) GTEST_SKIP() << "system calls cannot be made to fail under ThreadSanitizer";
   Matrix matrix([](const Cell& cell, Outcome outcome, const WeakRankJob&) {
-    EXPECT_EQ(outcome, Outcome::made_up_for) << cell.name();
+    EXPECT_EQ(outcome, Outcome::recovered) << cell.name();
   });
   int turn = 0;
   for (const FailingCall& call : interrupted_calls()) {
@@ -225,7 +228,7 @@ TEST(FailingCalls, ASignalDuringAnyCallChangesNothing) {
   fmt::print("{} system calls interrupted one by one\n", matrix.total().cells());
 }
 
-// What it finds failing it gives the true reason for; no check throws, hangs, or leaves anything open.
+// Doctor must report the real cause of each failure; no check may throw, hang, or leave anything open.
 TEST(FailingCalls, DoctorSaysWhatFailsAndEnds) {
   if (!can_fail_calls()) GTEST_SKIP() << "system calls cannot be made to fail under ThreadSanitizer";
   int cells = 0;

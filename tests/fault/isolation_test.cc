@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is kept apart, and who gets in nevertheless. Ranks in containers of their own (PID, network and mount
-// namespaces) form a group when they share a directory, and fail at once and clearly when they do not.
-// Processes of another user see nothing, connect to nothing, and are turned away by name where they got hold
-// of a socket.
+// Isolation of ranks and users. Ranks in containers of their own (PID, network and mount namespaces) form a
+// group when they share a directory. Otherwise they fail at once and clearly. Processes of another user see
+// nothing and connect to nothing. If they get hold of a socket, they are turned away, with an error that
+// names them.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ using testing::TempDir;
 constexpr uid_t kStranger = 65534;
 enum Figure { kRefused };  ///< errno of what this machine does not permit
 
-/// Runs `body` in new namespaces, as the first process of them where that matters. Returns errno when
+/// Runs `body` in new namespaces, as their first process where that matters. Returns errno if that is
 /// refused.
 int in_namespaces(int flags, bool private_tmp, const std::function<void()>& body) {
   if (::unshare(flags) != 0) return errno;
@@ -57,8 +57,8 @@ int in_namespaces(int flags, bool private_tmp, const std::function<void()>& body
   return 0;
 }
 
-/// A directory that the ranks share although they hide /tmp from each other, and the tests may well run below
-/// that: as the current one it is reached by names that do not begin with a slash.
+/// A directory that the ranks share although each has a /tmp of its own. Tests may run below /tmp, so the
+/// directory is made the current one, and relative names reach it.
 class SharedDir {
  public:
   SharedDir() : path_((std::filesystem::current_path() / "onehop-isolation-XXXXXX").string()) {
@@ -83,7 +83,7 @@ void expect_group_in_namespaces(int flags, bool private_tmp, const char* what) {
   World world(3, [&](World& self, Rank rank) {
     Card& card = self.card(rank);
     shared.enter();
-    // A short name, too: paths of sockets hold little.
+    // The name is short, too: socket paths have a small limit.
     (void)::setenv("ONEHOP_RUNTIME_DIR", ".", 1);
     card.figures[kRefused] = in_namespaces(flags, private_tmp, [&] {
       card.attempts[0].run([&] {
@@ -167,7 +167,7 @@ TEST(Isolation, AnotherUserSeesNeitherDirectoryNorSocket) {
       card.figures[1] = ::open(directory.path().c_str(), O_RDONLY | O_CLOEXEC) < 0 ? errno : 0;
       card.figures[2] = ::open((directory.path() + "/lock").c_str(), O_RDONLY | O_CLOEXEC) < 0 ? errno : 0;
       card.attempts[0].run([&] { (void)os::connect_unix(path, Deadline::after(seconds{1})); });
-      // Nor does a stranger's sweep remove it.
+      // A stranger's sweep does not remove it either.
       card.figures[3] = os::reclaim_stale_dirs(base.path());
     });
     card.figures[0] = changed ? 1 : 0;
@@ -185,7 +185,7 @@ TEST(Isolation, AnotherUserSeesNeitherDirectoryNorSocket) {
   ASSERT_EQ(::unsetenv("ONEHOP_RUNTIME_DIR"), 0);
 }
 
-// The directory is opened up on purpose: this is the second line of defence.
+// The directory is made accessible on purpose, to test the second line of defence.
 TEST(Isolation, AConnectionOfAnotherUserIsRefusedByBothEndsNamingTheUsers) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const TempDir base;
@@ -212,7 +212,7 @@ TEST(Isolation, AConnectionOfAnotherUserIsRefusedByBothEndsNamingTheUsers) {
             (void)connect_mesh(plan, deadline);
             return;
           }
-          // One that does not care whose socket it is, and knows what to say.
+          // A client that does not check the socket's owner, and knows the right message.
           const os::UniqueFd socket = os::connect_unix(paths[0], deadline);
           (void)os::send_message(socket.get(), encode(MeshHello{.id = id, .rank = 1}), -1, deadline);
           (void)self.await(0, 1, seconds{5});
@@ -229,8 +229,7 @@ TEST(Isolation, AConnectionOfAnotherUserIsRefusedByBothEndsNamingTheUsers) {
   }
 }
 
-// Somebody of the same user who connects and talks nonsense, or nothing, neither ends the join nor stalls it
-// for long.
+// A process of the same user that sends garbage or nothing neither ends the join nor delays it for long.
 TEST(Isolation, StrayConnectionsAreTurnedAway) {
   const TempDir base;
   const os::Id id = os::random_id();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom the ranks name when joining comes to nothing: the one that makes no progress, whatever it left in the
-// store, and never one that came and gave up.
+// Which rank the others name when joining fails: the one that makes no progress, whatever it left in the
+// store, and never one that joined and gave up.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,9 +28,9 @@ constexpr int kRanks = 5;
 struct Case {
   const char* name;
   int missing;                 ///< the rank that all others must name
-  const char* point;           ///< where it goes; nullptr: it never comes
-  const char* action;          ///< how
-  std::vector<int> late = {};  ///< ranks that join once it has gone
+  const char* point;           ///< where it fails; nullptr: it never joins
+  const char* action;          ///< how it fails
+  std::vector<int> late = {};  ///< ranks that join after it has failed
 };
 
 const Case kCases[] = {
@@ -45,7 +45,7 @@ const Case kCases[] = {
     {"rank 2 is killed after its answer", 2, "ack", "kill"},
 };
 
-/// What a run before this one, all of whose ranks were killed, left in the store.
+/// Leaves the keys of an earlier run, all of whose ranks were killed.
 void leave_an_earlier_run(Store& store) {
   Offer offer{.id = os::random_id(), .nonces = {}};
   for (int r = 0; r < kRanks; ++r) {
@@ -119,7 +119,7 @@ TEST_P(Joining, EveryRankNamesTheOneThatMakesNoProgress) {
     for (std::unique_ptr<Join>& join : joins) {
       SCOPED_TRACE(fmt::format("{}, seed {}", join->which->name, seed));
       join->finish();
-      // A busy machine proves little: ranks may come too late for each other.
+      // Failures on a busy machine prove little, since ranks may be too late for each other.
       for (int again = 0; again < 3 && join->world->lateness_ms() > kBusyMs; ++again) {
         join = std::make_unique<Join>(*join->which, seed, GetParam());
         join->finish();

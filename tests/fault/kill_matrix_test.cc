@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kill matrix, promises A, B, E and F of docs/reliability.md: at every phase of a group's life, one rank
-// is killed, exits, is stopped, fails or dawdles. Proven for each cell, with real processes and real sockets:
+// is killed, exits, is stopped, fails or is late. Each cell runs with real processes and sockets. It checks:
 //   - killed or gone after the sockets exist: every survivor throws an Error that names the rank, p99 <= 250
-//   ms after
-//     the death; before that, the others end within their deadline + 100 ms;
-//   - stopped: the survivors time out within their deadline + 100 ms and name it; woken up after the
-//   survivors formed
-//     a new group, it finds itself evicted and changes nothing in their memory, old or new;
-//   - failed: all ranks throw the same error with the same origin; late: nobody notices;
-//   - afterwards the survivors, in the same processes and over the same store, form a group without the dead
-//   rank (and
-//     with a newcomer where only one survived) and all-reduce in it.
+//     ms after the death; before the sockets exist, the others end within their deadline + 100 ms;
+//   - stopped: the survivors time out within their deadline + 100 ms and name it. If it wakes up after they
+//     formed a new group, it finds itself evicted and changes nothing in their memory, old or new;
+//   - failed: all ranks throw the same error with the same origin;
+//   - late: no call fails;
+//   - afterwards the survivors form a group in the same processes and over the same store, without the dead
+//     rank (and with a newcomer if only one survived), and all-reduce in it.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -36,16 +34,16 @@ struct Cell {
   int victim = 0;
   int ranks = 2;
   Duration timeout{5000};
-  bool in_part = false;  ///< the point is reached as a rank of the sub-group
+  bool in_part = false;  ///< the rank reaches the point in the sub-group
 
   [[nodiscard]] std::string name() const {
     return fmt::format("{} {}{} rank {} of {}", action, in_part ? "sub-group's " : "", point, victim, ranks);
   }
   [[nodiscard]] bool everyone_lives() const { return action == "error" || action == "delay"; }
   [[nodiscard]] int survivors() const { return everyone_lives() ? ranks : ranks - 1; }
-  /// Two make a group: a lone survivor needs company.
+  /// A group needs two ranks, so a lone survivor gets a newcomer.
   [[nodiscard]] int newcomers() const { return survivors() < 2 ? 1 : 0; }
-  /// The sub-group has all ranks, the other way round: one that is taken for another is the wrong one.
+  /// The sub-group has all ranks in reverse order, so that confusing the two numberings names the wrong rank.
   [[nodiscard]] int rank_in_part(int rank) const { return ranks - 1 - rank; }
 };
 
@@ -56,9 +54,10 @@ const std::vector<std::string> kPoints = {
 const std::vector<std::string> kOtherCollectives = {
     "all_gather",   "reduce_scatter", "broadcast", "reduce", "all_to_all",
     "all_to_all_v", "gather",         "scatter",   "send",   "recv"};
-/// When messages of several chunks are under way.
+/// The points at which transfers of several chunks are partly done.
 const std::vector<std::string> kMidway = {"send.data#6", "recv.data#6"};
-/// While a sub-group is made, in it, and when a rank leaves it and the others go on in the whole group.
+/// While a sub-group is made, while it is used, and when a rank leaves it and the others go on in the whole
+/// group.
 const std::vector<std::string> kSplitPoints = {"split", "split.form"};
 const std::vector<std::string> kPartPoints = {"allocate",        "map",  "barrier", "all_reduce",
                                               "all_reduce.data", "leave"};
@@ -81,7 +80,7 @@ std::vector<Cell> cells_of(const std::string& action, Duration timeout) {
       }
     }
   }
-  // All of these are alike but in what they move: the root, and one rank that is not.
+  // These differ only in the data they move. The victims are the root and one other rank.
   int other = 0;
   for (const std::string& collective : kOtherCollectives) {
     for (const char* const where : {"", ".data"}) {
@@ -120,7 +119,7 @@ std::vector<Cell> cells_of(const std::string& action, Duration timeout) {
 
 enum Figure { kCallingPart };
 
-/// A sub-group from its making to its end, and then a call of the whole.
+/// A sub-group from its creation to its end, and then a call of the whole group.
 void live_in_part(Group& group, Attempt& attempt, double& calling_part) {
   attempt.begin_call();
   std::optional<Group> part = group.split(0, -group.rank().value);
@@ -133,7 +132,7 @@ void live_in_part(Group& group, Attempt& attempt, double& calling_part) {
   attempt.begin_call();
   part->leave();
   group.barrier();
-  // A stopped rank that wakes may find that all others had arrived at that barrier. Nobody comes to this
+  // A stopped rank that wakes may find that all others had arrived at that barrier. No other rank makes this
   // call.
   attempt.begin_call();
   check_all_reduce(group);
@@ -150,7 +149,7 @@ bool still_painted(const SymmetricBuffer& buffer) {
                      [](std::byte b) { return b == kPattern; });
 }
 
-/// What each process of a cell does.
+/// The body of each process of a cell.
 void live(World& world, Rank rank, const Cell& cell, const std::string& store_path) {
   Card& card = world.card(rank);
   const bool newcomer = rank.value >= cell.ranks;
@@ -185,7 +184,7 @@ void live(World& world, Rank rank, const Cell& cell, const std::string& store_pa
     }
   }
 
-  // After a failure that nobody died of, the rank could be back so fast that the others never hear of it.
+  // After a failure without a death, the rank could return so fast that the others never hear of it.
   if (cell.everyone_lives())
     (void)world.await(kFirstAttemptEnded, static_cast<std::uint32_t>(cell.ranks), std::chrono::seconds{20});
   const int before = rank.value - (!cell.everyone_lives() && rank.value > cell.victim ? 1 : 0);
@@ -212,7 +211,7 @@ void live(World& world, Rank rank, const Cell& cell, const std::string& store_pa
   });
 }
 
-/// The stopped rank goes on when the survivors' new group works, or when it cannot any more.
+/// The stopped rank continues once the survivors' new group works, or cannot work any more.
 void wake_victim(const Cell& cell, World& world) {
   if (cell.action != "stop") return;
   (void)world.await(kNewGroupWorks, 1, std::chrono::seconds{20});
@@ -234,9 +233,8 @@ struct Running {
   std::optional<World> world;
 };
 
-/// Runs cells, `together` at a time, and hands each to `judge` when it has ended. A cell during which the
-/// machine was busy with something else proves little (a rank may miss a deadline before it gets to the
-/// fault): it runs again.
+/// Runs cells, `together` at a time, and passes each to `judge` when it has ended. On a busy machine a failed
+/// cell proves little, since a rank may miss a deadline before it reaches the fault: the cell runs again.
 void run_cells(const std::vector<Cell>& cells, std::size_t together,
                const std::function<void(const Cell&, World&)>& judge) {
   constexpr double kBusyMs = 100;
@@ -274,7 +272,7 @@ void expect_new_group_works(const Cell& cell, const World& world) {
   }
 }
 
-/// The rank that was named, in the numbers of the whole group.
+/// The rank that the error names, in the numbers of the whole group.
 int named_by(const Cell& cell, const World& world, Rank r) {
   const Card& card = world.card(r);
   const int origin = card.attempts[0].origin;
@@ -364,7 +362,7 @@ TEST(KillMatrix, SurvivorsOfAStoppedRankTimeOutAndItFindsItselfEvicted) {
                 EXPECT_LE(first.call_ms(), limit) << first.text();
                 overshoots.push_back(first.call_ms() - static_cast<double>(cell.timeout.count()));
                 if (named_by(cell, world, r) == cell.victim) ++naming;
-                // Before the sockets exist a rank that answered knows only that rank 0 has not decided yet.
+                // Before the sockets exist, a rank that answered only knows that rank 0 has not decided yet.
                 if (!before_sockets(cell.point)) {
                   EXPECT_EQ(named_by(cell, world, r), cell.victim)
                       << "rank " << r.value << ": " << first.text();
@@ -381,7 +379,7 @@ TEST(KillMatrix, SurvivorsOfAStoppedRankTimeOutAndItFindsItselfEvicted) {
 TEST(KillMatrix, AFailureOnOneRankIsTheSameErrorOnAll) {
   int cells = 0;
   std::vector<Cell> all = cells_of("error", Duration{5000});
-  // A rank that cannot even announce itself can tell nobody; for the others it is missing (see "exit").
+  // A rank that cannot announce itself can tell no other rank: for the others it is missing (see "exit").
   // Leaving does not fail.
   std::erase_if(all, [](const Cell& cell) { return cell.point == "announce" || cell.point == "leave"; });
   run_cells(all, 2, [&](const Cell& cell, const World& world) {

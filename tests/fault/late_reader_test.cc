@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Promise E of docs/reliability.md where it is hardest to keep: a rank reads a peer's symmetric memory after
-// the peer's call has failed and the memory is its owner's again.
+// Promise E of docs/reliability.md in its hardest case: a rank reads a peer's symmetric memory after the
+// peer's call has failed, when the memory belongs to its owner again.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using testing::TempDir;
 
 enum Event { kGivenUp };
 
-constexpr std::size_t kCount = 64 << 10;  // floats: two-shot, read in place
+constexpr std::size_t kCount = 64 << 10;  // floats: selects two-shot, which reads in place
 constexpr Rank kImpatient{0};
 constexpr Rank kLate{1};
 
@@ -30,7 +30,7 @@ World* g_world = nullptr;
 void reduce(World& world, Rank rank, const std::string& store_path) {
   Attempt& attempt = world.card(rank).attempts[0];
   attempt.run([&] {
-    // The late rank stops between having seen its peer arrive and reading what that one passed.
+    // The late rank stops after it has seen its peer arrive, and before it reads the peer's input.
     if (rank == kLate) {
       arm_fault("all_reduce.data", rank, "none", world.card(rank));
       g_world = &world;
@@ -46,7 +46,7 @@ void reduce(World& world, Rank rank, const std::string& store_path) {
                        {.algorithm = Algorithm::two_shot,
                         .timeout = rank == kImpatient ? std::chrono::milliseconds{200} : kDefaultTimeout});
     } catch (const Error&) {
-      std::fill(mine.begin(), mine.end(), 1000.0F);  // the caller's again
+      std::fill(mine.begin(), mine.end(), 1000.0F);  // the memory is the caller's again
       world.raise(kGivenUp);
       throw;
     }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Promises C and D: what stays behind. All ranks of a job are killed with SIGKILL at every phase of joining
-// and working; then nothing is left but the private directories of ranks that were still joining, and the
-// keys in the store that they were given. The next job over the same store and directory succeeds at once and
-// sweeps the directories away. And groups made and destroyed a thousand times in one process leave it as it
-// was.
+// Promises C and D: what a crash leaves behind. All ranks of a job are killed with SIGKILL at every phase of
+// joining and working. Only the private directories of ranks that were still joining remain, and the keys in
+// the caller's store. The next job over the same store and directory succeeds at once and removes the
+// directories. Besides, a process that creates and destroys a thousand groups leaks nothing.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -35,7 +34,7 @@ double shared_mib() {
   return -1;
 }
 
-/// The process has stopped itself or waits for others that have. True once `rank` was seen stopped.
+/// Waits until the process has stopped, or waits for others that have. True once `rank` was seen stopped.
 bool wait_for_stop(pid_t pid) {
   int status = 0;
   return ::waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status);
@@ -54,7 +53,7 @@ TEST(Leftovers, NothingIsLeftWhenEveryRankIsKilledAtAnyPhase) {
   ASSERT_EQ(::setenv("ONEHOP_RUNTIME_DIR", base.path().c_str(), 1), 0);
   constexpr int kRanks = 3;
   constexpr std::size_t kBytes = 64 << 20;
-  // Who stops itself there; the others then wait for it, wherever that is.
+  // The rank that stops itself at this point; the others then wait for it somewhere.
   const std::vector<std::pair<std::string, int>> phases = {
       {"prepare", 1},        {"announce", 2}, {"offer", 0},    {"ack", 1},
       {"connect", 1},        {"connect", 2},  {"allocate", 0}, {"map", 1},
@@ -63,7 +62,7 @@ TEST(Leftovers, NothingIsLeftWhenEveryRankIsKilledAtAnyPhase) {
   std::vector<double> restarts;
   std::size_t most_left = 0;
   double most_held = 0;
-  const TempDir store;  // one for all: the keys of every crash stay in it
+  const TempDir store;  // shared by all jobs: the keys of every crash stay in it
   for (const auto& phase : phases) {
     const std::string& point = phase.first;
     const int stopped = phase.second;
@@ -86,7 +85,7 @@ TEST(Leftovers, NothingIsLeftWhenEveryRankIsKilledAtAnyPhase) {
     EXPECT_LE(directories, kRanks) << "at most one private directory per killed rank";
     most_left = std::max(most_left, static_cast<std::size_t>(directories));
 
-    // The same job again, over what the crash left in the store.
+    // Run the same job again, over the keys that the crash left in the store.
     const std::int64_t start = now_ns();
     World again(kRanks, [&](World& self, Rank rank) {
       self.card(rank).attempts[0].run([&] { join_and_work(store.path(), rank, kRanks, 4096); });
@@ -99,7 +98,7 @@ TEST(Leftovers, NothingIsLeftWhenEveryRankIsKilledAtAnyPhase) {
     }
     EXPECT_LT(restarts.back(), 5000);
     EXPECT_TRUE(entries_of(base.path()).empty()) << "the next start did not reclaim everything";
-    // Other programs use shared memory, too: what counts is that three times 64 MiB came and went.
+    // Other programs use shared memory, too: the test is that three times 64 MiB came and went.
     for (int look = 0; shared_mib() - before > 96 && look < 50; ++look) (void)::usleep(20'000);
     EXPECT_LT(shared_mib() - before, 96);
   }
@@ -113,7 +112,7 @@ TEST(Leftovers, NothingIsLeftWhenEveryRankIsKilledAtAnyPhase) {
   ASSERT_EQ(::unsetenv("ONEHOP_RUNTIME_DIR"), 0);
 }
 
-// What a crash leaves when every rank is at the same place.
+// The keys that a crash leaves behind when every rank is at the same point.
 TEST(Leftovers, JoiningSucceedsOverTheKeysOfARunThatDiedAtEachStepOfJoining) {
   const TempDir store;
   std::vector<double> joins;
@@ -122,7 +121,7 @@ TEST(Leftovers, JoiningSucceedsOverTheKeysOfARunThatDiedAtEachStepOfJoining) {
       if (kSanitized && ranks != 3) continue;
       SCOPED_TRACE(fmt::format("{} ranks killed at {}", ranks, point));
       World crash(ranks, [&](World& self, Rank rank) {
-        // Nobody but the others answers rank 0's offer; it goes with them when they are dead.
+        // Only the other ranks reach `ack`, the answer to rank 0's offer. Rank 0 ends once they are dead.
         arm_fault(point, rank, "kill", self.card(rank));
         self.card(rank).attempts[0].run([&] {
           Group group =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Somebody of the same user who floods the listening sockets of ranks that join holds up nobody, and gets
-// nobody declared dead.
+// A process of the same user floods the listening sockets of ranks that join. It delays no rank, and no rank
+// is declared dead.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ constexpr int kRanks = 4;
 constexpr int kFlooders = 2;
 constexpr int kRounds = kSanitized ? 5 : 20;
 
-/// Connects to every rank again and again and says nothing, until the ranks are done.
+/// Connects to every rank repeatedly without sending anything, until the ranks are done.
 void flood(World& world, const std::vector<std::string>& paths) {
   std::deque<os::UniqueFd> open;
   int attempts = 0;
@@ -61,7 +61,7 @@ TEST(Lobby, AFloodOfSilentConnectionsKeepsNoRankFromJoining) {
         const MeshPlan plan{.id = id, .rank = rank, .paths = paths, .listener = listener};
         const auto mesh = connect_mesh(plan, deadline);
         (void)mesh->all_gather("", deadline, "test");
-        (void)mesh->all_gather("", deadline, "test");  // nobody leaves before all have seen that
+        (void)mesh->all_gather("", deadline, "test");  // no rank leaves before all have seen that
       }
     });
     self.raise(0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Promise E: ranks that do not make the same call never succeed. One rank of three calls something else, or
-// passes pointers that cannot be; every rank throws an Error that names the difference, no rank's output is
-// touched, and the group works on. Calls that differ in kind end in errors on all ranks as well; a long
-// random walk of calls looks for a combination that slips through.
+// Promise E: ranks that do not make the same call never succeed. One rank of three makes another call or
+// passes invalid pointers. Every rank throws an Error that names the difference, no rank's output changes,
+// and the group stays usable. Calls of different kinds end in errors on all ranks as well. A long random walk
+// of calls looks for a combination that goes undetected.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -214,11 +214,12 @@ TEST(Mismatch, EveryRankRejectsEveryDifferenceAndTheGroupWorksOn) {
     }
   }
   fmt::print(
-      "promise E, {} mismatched calls: {} ranks threw, none succeeded, none wrote, all groups worked on\n",
+      "promise E, {} mismatched calls: {} ranks threw, none succeeded, none wrote, all groups stayed "
+      "usable\n",
       static_cast<std::size_t>(checked / kRanks), checked);
 }
 
-/// Calls of different kinds, which meet in different places: shared memory, or the sockets.
+/// Calls of different kinds, which use different channels: shared memory, or the sockets.
 TEST(Mismatch, CallsOfDifferentKindsSucceedOnNoRank) {
   const std::vector<std::pair<std::string, std::function<void(Group&)>>> kinds = {
       {"barrier", [](Group& group) { group.barrier(); }},
@@ -232,7 +233,7 @@ TEST(Mismatch, CallsOfDifferentKindsSucceedOnNoRank) {
        [](Group& group) {
          for (const int fd : group.channel().all_gather_fds(0, Duration{300})) (void)fd;
        }},
-      // Rank 1 makes it, so it receives: a root waits for nobody.
+      // Rank 1 makes it, so it receives: a root waits for no rank.
       {"broadcast_fds",
        [](Group& group) { (void)group.channel().broadcast_fds(-1, Rank{0}, Duration{300}); }},
   };
@@ -260,7 +261,7 @@ TEST(Mismatch, CallsOfDifferentKindsSucceedOnNoRank) {
                                   {.rank = rank, .size = 2, .timeout = seconds{1}, .scratch_bytes = 1 << 20});
         self.card(rank).attempts[0].run([&] { pair.calls[rank.value]->second(group); });
         self.raise(0);
-        // One that has left is an error, too, but not the one looked for.
+        // The error of a rank that has left would be another one than the test expects.
         (void)self.await(0, 2, seconds{10});
       });
     }

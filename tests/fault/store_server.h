@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TCP store's server in a process of its own: a test that forks ranks runs no threads.
+// The server of a TCP store in a process of its own: a test that forks ranks must not run threads.
 #pragma once
 
 #include <sys/types.h>
@@ -8,7 +8,7 @@
 
 namespace onehop::fault {
 
-/// Ends the calling process when its parent, which must be `parent`, ends, whatever that dies of.
+/// Ends the calling process when its parent, which must be `parent`, dies for any reason.
 void end_with_parent(pid_t parent);
 
 class StoreServer {

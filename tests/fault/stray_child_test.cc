@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A child made by the raw clone system call runs no handlers of fork: it keeps copies of its parent's
-// sockets, which then outlive the parent. The parent's death is noticed all the same, and not at the
-// deadline.
+// A child created by the raw clone system call runs no fork handlers: it keeps copies of its parent's
+// sockets, which then outlive the parent. The parent's death must still be detected at once, and not only at
+// the deadline.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -23,8 +23,8 @@ bool can_watch_processes() {
   return os::ProcessWatch::of_peer(one.get()).watches();
 }
 
-/// A copy of this process, with all its sockets, that ends by itself. It gives up the standard streams,
-/// because whoever runs the test reads them to their end.
+/// Leaves a copy of this process, with all its sockets, that ends by itself. It closes the standard streams,
+/// since the test runner reads them to their end.
 void leave_stray_child() {
   if (::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr) != 0) return;
   for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) ::close(stream);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What send and recv do when their other end does not do its part, beyond what deadlines_test and
-// kill_matrix_test ask of all calls.
+// How send and recv fail when the other end does not do its part, beyond what deadlines_test and
+// kill_matrix_test check for all calls.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using std::chrono::seconds;
 using ::testing::HasSubstr;
 using testing::TempDir;
 
-constexpr std::size_t kLong = 2'000'000;  // elements: many rings full
+constexpr std::size_t kLong = 2'000'000;  // elements: fills the ring many times
 constexpr DType kType = DType::i32;
 
 Group join(const TempDir& dir, Rank rank, int size) {
@@ -27,7 +27,7 @@ Group join(const TempDir& dir, Rank rank, int size) {
 
 TEST(Transfers, TimeoutsNameThePairAndTheMessage) {
   struct Row {
-    std::function<void(Group&)> call;  ///< rank 0 alone makes it
+    std::function<void(Group&)> call;  ///< only rank 0 makes it
     const char* text;
   };
   std::vector<std::int32_t> data(kLong);
@@ -85,7 +85,7 @@ TEST(Transfers, WhatARankSentBeforeItLeftIsReceived) {
       (void)recv(group, data.data(), 3, kType, Rank{0});
       if (data != std::vector<std::int32_t>(3, 1)) throw std::logic_error("received something else");
       (void)recv(group, data.data(), 2, kType, Rank{0});
-      (void)recv(group, data.data(), 1, kType, Rank{0});  // which was never sent
+      (void)recv(group, data.data(), 1, kType, Rank{0});  // no matching send
     });
   });
   ASSERT_TRUE(world.finish(seconds{30}));
@@ -96,7 +96,7 @@ TEST(Transfers, WhatARankSentBeforeItLeftIsReceived) {
 }
 
 TEST(Transfers, TwoRanksThatBothSendFirstOutsideAGroupCallTimeOut) {
-  // Not a feature, but the way in which the mistake is found.
+  // This is not a feature: the mistake shows as a timeout.
   const TempDir dir;
   World world(2, [&](World& self, Rank rank) {
     Group group = join(dir, rank, 2);

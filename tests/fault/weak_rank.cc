@@ -21,12 +21,12 @@ void check(bool right, const char* what) {
   if (!right) throw std::logic_error(fmt::format("{} succeeded with a wrong result", what));
 }
 
-/// The child of a fork has a dead group and says so. True when a call failed in it.
+/// Forks a child, in which the group must be unusable and say so. True when a call failed in the child.
 bool fork_once(const Group& group, const std::function<bool()>& free) {
   constexpr int kRight = 10;
   constexpr int kRightAndStruck = 11;
   const pid_t child = ::fork();
-  if (child < 0) return false;  // it is the program's own call, which may fail
+  if (child < 0) return false;  // the program's own call, which may fail
   if (child == 0) {
     (void)::alarm(5);
     int code = 0;
@@ -73,7 +73,7 @@ std::shared_ptr<Store> WeakRankJob::open_store(Duration timeout) const {
   return prefix_store(tcp_store(TcpStoreOptions{.port = port_, .timeout = timeout}), prefix_);
 }
 
-/// Everything that needs the system, once.
+/// Uses everything that needs the system, once.
 void WeakRankJob::work(World& world, Rank rank, Attempt& attempt) {
   attempt.begin_call();
   Group group = Group::join(open_store(kTimeout),
@@ -97,7 +97,7 @@ void WeakRankJob::work(World& world, Rank rank, Attempt& attempt) {
   const int fd = group.channel().broadcast_fds(STDERR_FILENO, Rank{1}, kTimeout);
   if (fd != STDERR_FILENO) (void)::close(fd);
   if (rank.value == weak_ && fork_once(group, free_)) world.card(rank).figures[kStruck] = 1;
-  // The other way round, so that a rank of the sub-group that is taken for one of the group is the wrong one.
+  // Ranks in reverse order, so that confusing the two numberings names the wrong rank.
   attempt.begin_call();
   std::optional<Group> part = group.split(0, -rank.value);
   attempt.begin_call();
@@ -216,7 +216,7 @@ Outcome WeakRankJob::finish() {
     failed += first.state.load() == Attempt::failed ? 1 : 0;
   }
   if (!wrong_.empty()) return Outcome::wrong;
-  if (failed == 0) return Outcome::made_up_for;
+  if (failed == 0) return Outcome::recovered;
   if (failed < kRanks) {
     complain("some ranks succeeded");
     return Outcome::wrong;
@@ -231,7 +231,7 @@ Outcome WeakRankJob::finish() {
       complain(fmt::format("rank {} names rank {}", r.value, attempt.origin));
     else if (attempt.error() == ErrorCode::mismatch)
       complain("a mismatch");
-    else if (attempt.text().find(" died;") != std::string::npos)  // "died, or ..." is a guess, and said to be
+    else if (attempt.text().find(" died;") != std::string::npos)  // "died, or ..." is a guess
       complain("nobody died");
     else if (!own && attempt.code != world_->card(Rank{weak_}).attempts[0].code &&
              attempt.error() != ErrorCode::timeout && attempt.error() != ErrorCode::peer_lost)

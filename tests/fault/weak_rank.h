@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job of three ranks, one of which is short of something or has a system call fail: what every such job
-// must come to, whatever it was and wherever it struck.
+// A job of three ranks, one of which is short of a resource or has a system call fail. Checks what every such
+// job must achieve, whatever failed and wherever.
 #pragma once
 
 #include <functional>
@@ -21,9 +21,9 @@ enum class StoreKind {
 [[nodiscard]] const char* to_text(StoreKind kind);
 
 enum class Outcome {
-  made_up_for,  ///< all ranks succeeded
-  same_error,   ///< all ranks got the same Error, whose origin is the weak rank
-  named,        ///< the weak rank could tell nobody: the others missed it by name, or saw it leave
+  recovered,   ///< all ranks succeeded
+  same_error,  ///< all ranks got the same Error, whose origin is the weak rank
+  named,       ///< the weak rank could not report; the others missed it by name, or saw it leave
   wrong,
 };
 
@@ -32,21 +32,21 @@ class WeakRankJob {
   static constexpr int kRanks = 3;
 
   /// Rank `weak` runs `hamper` before it opens its store and `free` after it has left; `free` returns whether
-  /// anything struck.
+  /// the fault struck.
   WeakRankJob(int weak, StoreKind kind, const StoreServer* server, std::function<void()> hamper,
               std::function<bool()> free);
 
-  /// Waits and judges. Never twice.
+  /// Waits and checks the result. Call once.
   Outcome finish();
-  /// What `finish` found wrong, or an empty string; one line.
+  /// The problem that `finish` found, in one line; or an empty string.
   [[nodiscard]] const std::string& wrong() const { return wrong_; }
   [[nodiscard]] bool struck() const;
-  /// What every rank got, in one line.
+  /// The error of every rank, in one line.
   [[nodiscard]] std::string errors() const;
 
  private:
   enum Figure { kStruck, kLeaked, kPort, kGroups };
-  /// Of the call that failed: which group's numbers its error is in.
+  /// Which group's rank numbers the error of the failed call uses.
   enum Groups { kWhole, kPart, kBoth };
   enum Event { kServerUp, kEnded };
 
@@ -54,8 +54,8 @@ class WeakRankJob {
   void work(World& world, Rank rank, Attempt& attempt);
   [[nodiscard]] std::shared_ptr<Store> open_store(Duration timeout) const;
   [[nodiscard]] bool names_weak(Rank by) const;
-  /// The weak rank has the server, and a client lost its connection to that: an error of its own, for which
-  /// the others miss it.
+  /// The weak rank runs the server, and a client lost its connection to it. The client fails with an error of
+  /// its own, for which the others blame the client.
   [[nodiscard]] bool lost_server(Rank by) const;
   void complain(const std::string& what);
 

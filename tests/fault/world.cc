@@ -26,14 +26,15 @@
 namespace onehop::fault {
 namespace {
 
-// The library looks once, when it is loaded, whether faults are armed at all; forked ranks arm theirs later.
+// The library checks once, when it is loaded, whether faults are armed at all; forked ranks arm theirs later.
 __attribute__((constructor(101))) void arm_faults_at_all() {
   (void)::setenv("ONEHOP_FAULT", "nowhere:-1:none", 1);
 }
 
 Card* g_own_card = nullptr;
 
-/// How long the kernel has let this (single-threaded) process wait for a processor; 0 where it does not tell.
+/// How long this (single-threaded) process was ready to run without getting a processor; 0 if the kernel does
+/// not tell.
 double starved_so_far_ms() {
   std::ifstream file("/proc/self/schedstat");
   double running = 0;
@@ -203,7 +204,7 @@ void check_other_collectives(Group& group, const std::function<void()>& before_e
   const auto n = static_cast<std::size_t>(group.size());
   const auto me = static_cast<std::size_t>(group.rank().value);
   const Rank root{0};
-  // What rank r has in its block for rank b.
+  // The value in rank r's block for rank b.
   const auto value = [](std::size_t r, std::size_t b) { return static_cast<std::uint32_t>(100 * r + b + 1); };
   const auto sum = [&](std::size_t b) {
     std::uint32_t total = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worlds of real processes in which one thing goes wrong at one named point. Every process reports on a card
-// in memory that it shares with the test, so that what a killed or stopped process wrote last is not lost.
+// Worlds of real processes in which one fault strikes at one named point. Every process reports on a card in
+// memory that it shares with the test. So the last words of a killed or stopped process are not lost.
 //
-// Faults are armed with ONEHOP_FAULT (os/fault_point.h) in the process they are to strike and nowhere else.
-// Nothing here sleeps to get the timing right: processes wait for each other's events, and faults strike at
-// named points.
+// Faults are armed with ONEHOP_FAULT (os/fault_point.h) only in the process that they are to strike. Nothing
+// here sleeps to get the timing right: processes wait for each other's events, and faults strike at named
+// points.
 #pragma once
 
 #include <sys/types.h>
@@ -23,7 +23,7 @@ namespace onehop::fault {
 
 /// CLOCK_MONOTONIC, comparable between processes.
 [[nodiscard]] std::int64_t now_ns();
-/// Times longer than the machine takes when it is slowed down by a sanitizer.
+/// Factor for times on a machine that a sanitizer slows down.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kSanitized = true;
 #else
@@ -35,13 +35,13 @@ struct Attempt {
   enum State : std::uint32_t { not_tried, running, succeeded, failed, broken };
 
   std::atomic<std::uint32_t> state{not_tried};
-  std::int64_t call_began_ns = 0;  ///< the last call of the attempt, the one that failed if it failed
+  std::int64_t call_began_ns = 0;  ///< the last call of the attempt, which is the one that failed, if any
   std::int64_t ended_ns = 0;
   int code = 0;  ///< of the Error
   int origin = -1;
   char message[1024] = {};
   double began_starved_ms = 0;
-  double starved_ms = 0;  ///< of the last call's time: how long this process was ready to run, but others did
+  double starved_ms = 0;  ///< during the last call: how long this process was ready to run, but not running
 
   /// Runs `body`; an Error makes the attempt `failed`, any other exception `broken`.
   void run(const std::function<void()>& body);
@@ -59,7 +59,7 @@ struct Attempt {
 struct Card {
   std::atomic<std::int64_t> struck_ns{0};  ///< when the armed fault struck this process
   std::array<Attempt, 32> attempts;
-  std::array<double, 8> figures{};  ///< whatever the test wants to know
+  std::array<double, 8> figures{};  ///< free for the test's use
 };
 
 class World {
@@ -82,8 +82,8 @@ class World {
   [[nodiscard]] bool finish(Duration limit);
   /// How the process ended: its exit code, or minus the signal that killed it.
   [[nodiscard]] int exit_of(Rank r) const { return exits_[static_cast<std::size_t>(r.value)]; }
-  /// How late the machine was: in waking this process while it waited in `finish`, or in giving a rank the
-  /// processor during its (first attempt's) last call. Deadlines are asserted beyond that.
+  /// How late the machine was: in waking this process while it waited in `finish`, or in scheduling a rank
+  /// during the last call of its first attempt. Deadline assertions allow for it.
   [[nodiscard]] double lateness_ms() const;
 
   /// Events are counters that all processes of the world see.
@@ -105,21 +105,22 @@ class World {
   double stall_ms_ = 0;
 };
 
-/// Arms the fault in this process, which must not have reached any point yet; its card notes when it strikes.
+/// Arms the fault in this process, which must not have reached any point yet. The card records when the fault
+/// strikes.
 void arm_fault(const std::string& point, Rank rank, const std::string& action, Card& card);
 
 /// A small and a large (two-shot, several chunks) all-reduce, results checked; a wrong one throws
 /// std::logic_error.
 void check_all_reduce(Group& group);
-/// All pairs at once, in a GroupCall, with more than what is buffered: no rank is done before all the others
+/// All pairs at once, in a GroupCall, with more data than is buffered: no rank finishes before all others
 /// have moved most of their data.
 void check_send_recv(Group& group);
-/// Every other collective, with rank 0 for root, and then check_send_recv; `before_each` is run before each
+/// Every other collective, with rank 0 as root, and then check_send_recv; runs `before_each` before each
 /// call.
 void check_other_collectives(
     Group& group, const std::function<void()>& before_each = [] {});
 
-/// Sorted figures and how they are spread.
+/// The distribution of sorted figures.
 struct Spread {
   explicit Spread(std::vector<double> values);
   [[nodiscard]] double at(double quantile) const;
@@ -129,7 +130,7 @@ struct Spread {
 /// "what: n=40 p50=12.1 ms p99=30.2 ms max=31.0 ms".
 void print_spread(std::string_view what, const Spread& spread);
 
-/// Directories that onehop makes for itself under `base`, and everything else there.
+/// The directories that onehop made for itself under `base`, and everything else there.
 [[nodiscard]] std::vector<std::string> entries_of(const std::string& base);
 
 }  // namespace onehop::fault

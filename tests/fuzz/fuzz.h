@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fuzz targets share: a parser may refuse its input with Error{protocol}; anything else it throws,
-// and any accepted input that does not encode back to itself, is a finding.
+// Shared by the fuzz targets. A parser may refuse its input with Error{protocol}. Any other exception is a
+// finding, and so is accepted input that does not encode back to itself.
 #pragma once
 
 #include <cstdint>

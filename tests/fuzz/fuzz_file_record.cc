@@ -6,7 +6,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace onehop;
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   fuzz::parse([&] { fuzz::expect_same(bytes, store::encode_record(store::parse_record(bytes))); });
-  // The checksum keeps the fuzzer from the fields, so they are also reached through a record that carries it.
+  // The checksum keeps the fuzzer from the fields, so it also reaches them through a record with a valid
+  // checksum.
   const std::string_view key = bytes.substr(0, size / 2);
   const std::string_view value = bytes.substr(size / 2);
   if (key.size() > kMaxKeyBytes || value.size() > kMaxValueBytes) return 0;

@@ -6,8 +6,8 @@ namespace {
 
 using namespace onehop;
 
-/// Accepted input encodes to bytes that are accepted again and encode to themselves: messages differ from
-/// those bytes only in the sender's library version and in flags that say the same in several ways.
+/// Accepted input encodes to bytes that are accepted again and encode to themselves. The first encoding may
+/// differ from the input only in the sender's library version and in flags with several representations.
 template <class Message>
 void check(std::string_view bytes, Message (*parser)(std::string_view)) {
   const std::string once = encode(parser(bytes));

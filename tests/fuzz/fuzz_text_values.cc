@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes, size lists and the names of types and reductions: text that users type.
+// Text that users type: sizes, size lists and the names of types and reductions.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -11,7 +11,7 @@
 
 namespace {
 
-/// Any input either gives a value or throws Error; `check` then says whether the value makes sense.
+/// Any input either gives a value or throws Error; `check` tells whether the value makes sense.
 template <class Parse, class Check>
 void parse_and_check(Parse parse, Check check) {
   try {

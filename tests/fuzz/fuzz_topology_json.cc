@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever bytes arrive, they are a topology or Error{protocol}; a topology survives everything that shows it
-// and equals what its own JSON says.
+// Any input is a topology or Error{protocol}. Every function that prints a topology accepts it, and it equals
+// the one parsed from its own JSON.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

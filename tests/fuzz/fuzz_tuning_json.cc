@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever bytes arrive, they are a tuning table or Error{protocol} in one line; a table equals what its own
-// JSON says, and every call finds a way in it or none.
+// Any input is a tuning table or Error{protocol} in one line. A table equals the one parsed from its own
+// JSON, and every call finds an algorithm in it or none.
 #include <cstdint>
 #include <limits>
 #include <string_view>
@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const DType type = row.types == TypeClass::floats ? DType::bf16 : DType::u64;
     const Way* const way = tuning.find(row.collective, row.backend, row.ranks, type, row.up_to);
     if (way == nullptr) fuzz::finding("a row is not found by the calls it is for");
-    if (to_string(*way).empty()) fuzz::finding("a way without a name");
+    if (to_string(*way).empty()) fuzz::finding("an algorithm without a name");
   }
   return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a fuzz target over the files of its corpus, without libFuzzer: the corpus as a regression test.
+// Runs a fuzz target over the files of its corpus without libFuzzer, as a regression test.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -18,10 +18,10 @@ int main(int argc, char** argv) {
   for (const auto& entry : std::filesystem::directory_iterator(argv[1])) {
     std::ifstream in(entry.path(), std::ios::binary);
     const std::vector<char> bytes{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-    // Printed first: when an input crashes, its name is the last line.
+    // Printed first, so that when an input crashes, its name is the last line.
     std::printf("%s\n", entry.path().filename().c_str());
     std::fflush(stdout);
-    // A copy of exactly this size on the heap, so that AddressSanitizer sees a read past its end.
+    // A heap copy of exactly this size, so that AddressSanitizer detects a read past the end.
     const std::vector<std::uint8_t> exact(bytes.begin(), bytes.end());
     (void)LLVMFuzzerTestOneInput(exact.data(), exact.size());
     ++replayed;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of the C API needs GPUs: streams, deadlines, views for kernels, device memory, peers.
+// The parts of the C API that need GPUs: streams, deadlines, views for kernels, device memory, peers.
 #include "onehop/c_api.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ namespace {
 constexpr std::int64_t kWait = 20'000;  // ms
 constexpr std::size_t kWords = 60'000;
 
-/// A group of two GPUs that one thread holds, with a buffer on each.
+/// A group of two GPUs held by one thread, with a buffer on each.
 struct TwoGpus {
   std::array<onehop_group_t*, 2> groups{};
   std::array<onehop_buffer_t*, 2> buffers{};

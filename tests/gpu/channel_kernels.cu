@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of a user: nothing but the public device headers.
+// Kernels of a user, with nothing but the public device headers.
 #include "onehop/device/channel.cuh"
 #include "onehop/device/tile.cuh"
 
@@ -17,7 +17,7 @@ __device__ std::uint32_t mix(std::uint32_t z) {
   return z ^ z >> 16;
 }
 
-/// One word in eight has bits that somebody might take for something else.
+/// One word in eight has bits that could be mistaken for something else.
 __device__ std::uint32_t word_of(int from, int to, std::uint32_t round, std::uint32_t i) {
   const std::uint32_t drawn = mix(i + mix(round * 64 + static_cast<std::uint32_t>(from * 8 + to)));
   if (drawn % 8 != 0) return drawn;
@@ -37,7 +37,7 @@ __device__ std::uint32_t word_of(int from, int to, std::uint32_t round, std::uin
     case 6:
       return 0x7fff7fff;
     default:
-      return round;  // what a flag may look like
+      return round;  // looks like a flag
   }
 }
 
@@ -185,7 +185,7 @@ extern "C" __global__ void pass_tiles(const __grid_constant__ TileParams p) {
   const int written = 2 * static_cast<int>(blockIdx.x);
   const int read = written + 1;
   const std::uint32_t words = p.bytes / 4;
-  // Of this block in every part: a tile to put, then a tile to be put.
+  // In each part, this block has two tiles: the one that it puts, and the one that it receives.
   const std::size_t mine = std::size_t{2} * blockIdx.x * p.bytes;
   const std::size_t theirs = mine + p.bytes;
   auto* const source = reinterpret_cast<std::uint32_t*>(p.view.peers[p.view.rank] + mine);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels and tiles: what kernels of a user pass to each other (onehop/device/channel.cuh, tile.cuh).
+// Channels and tiles, through which a user's kernels exchange data (onehop/device/channel.cuh, tile.cuh).
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ void launch(const Gpu& gpu, const char* name, unsigned blocks, unsigned threads,
                 params, name);
 }
 
-/// Two channels for packets and one for mail in one buffer, and the words that kernels count in.
+/// Two packet channels and one MailChannel in one buffer, and the words that kernels count in.
 class Channels {
  public:
   Channels(Group& group, Gpu& gpu, Duration timeout = std::chrono::seconds{10})
@@ -48,7 +48,7 @@ class Channels {
     group.barrier();
   }
 
-  /// The data of exchanges queued from here on, also in graphs that are replayed from here on.
+  /// Changes the data of exchanges that are queued, or replayed from graphs, from here on.
   void next_round() { gpu_.fill(counts_ + 2, ++round_, 1); }
   void exchange_packets(std::size_t channel, const ExchangeParams& params, unsigned blocks = 4) const {
     ExchangeParams filled = with_counts(params);
@@ -60,7 +60,7 @@ class Channels {
     filled.mail = mail_;
     launch(gpu_, "exchange_mail", blocks, 256, filled);
   }
-  /// As if so many kernels had used it.
+  /// Sets the count as if this many kernels had used the channel.
   void set_uses(std::size_t channel, std::uint32_t uses) const {
     gpu_.write(&packets_[channel].slots.head->uses, std::vector{uses});
   }
@@ -90,7 +90,7 @@ class Channels {
 class CudaChannels : public OnGpus {};
 INSTANTIATE_TEST_SUITE_P(, CudaChannels, all_gpu_ranks(), gpu_ranks_name);
 
-/// Runs exchanges of many shapes, longer and shorter ones in turns.
+/// Runs exchanges of many shapes, alternating longer and shorter ones.
 template <class Exchange>
 void exchange_shapes(Group& group, Gpu& gpu, Channels& channels, const Exchange& exchange) {
   for (const unsigned blocks : {1u, 7u}) {
@@ -120,7 +120,7 @@ TEST_P(CudaChannels, PacketsKeepEveryBit) {
   });
 }
 
-TEST_P(CudaChannels, MailKeepsEveryBitButThoseOfOneNan) {
+TEST_P(CudaChannels, LamportBuffersKeepEveryBitButThoseOfOneNan) {
   run([](Group& group, Gpu& gpu) {
     Channels channels(group, gpu);
     exchange_shapes(group, gpu, channels, [&](const ExchangeParams& params, unsigned blocks) {
@@ -178,7 +178,7 @@ TEST_P(CudaChannels, NumbersOfUsesComeRoundWithoutOldPacketsPassingForNewOnes) {
     }
     skip_to(0 - 3u);
     exchange(40, 3);
-    // Now it is use 1 again, and then 2. Who comes early finds what is old.
+    // Now the uses are numbered 1 and 2 again. A rank that is early finds the old words.
     for (int i = 0; i < 2; ++i) {
       if (group.rank().value != 0) kernels.delay(std::chrono::milliseconds{20});
       exchange(kWords, 1);
@@ -201,7 +201,7 @@ TEST_P(CudaChannels, ARankThatDoesNotComeEndsTheWaitsAndTheHostHears) {
       EXPECT_GT(channels.gave_up(), 3u);
     }
     try {
-      // The absent rank hears of it from the others, after a while.
+      // The absent rank hears of the failure from the others, after a while.
       for (int i = 0; i < 1000; ++i) {
         group.synchronize(gpu.stream());
         std::this_thread::sleep_for(std::chrono::milliseconds{10});
@@ -240,7 +240,7 @@ TEST_P(CudaChannels, TilesComeWithTheirSignals) {
   });
 }
 
-/// Two elements of 16 bits or one of 32, finite, with sums that are.
+/// Two 16-bit elements or one 32-bit element, finite, with finite sums.
 std::uint32_t elements_of(int rank, std::uint32_t i) {
   std::uint32_t z = i * 2654435761u + static_cast<std::uint32_t>(rank + 1) * 0x9e3779b9u;
   z = (z ^ z >> 15) * 0x846ca68bu;
@@ -264,7 +264,7 @@ TEST_P(CudaChannels, TilesAreAddedUpInTheOrderOfRanks) {
     group.barrier();
     struct Kind {
       const char* kernel;
-      const FloatFormat* format;  ///< none: f32
+      const FloatFormat* format;  ///< nullptr: f32
     };
     for (const Kind kind :
          {Kind{"reduce_f32", nullptr}, Kind{"reduce_f16", &kF16}, Kind{"reduce_bf16", &kBF16}}) {

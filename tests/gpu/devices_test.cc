@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPU is which: ranks that number them differently, see only some of them, or take the same one twice.
+// Identity of GPUs, for ranks that number them differently, see only some of them, or use the same one twice.
 // Ranks are processes that set CUDA_VISIBLE_DEVICES before they use CUDA.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -15,11 +15,11 @@ namespace {
 using std::chrono::seconds;
 
 struct Sight {
-  std::string visible;  ///< CUDA_VISIBLE_DEVICES; empty: as it is
+  std::string visible;  ///< CUDA_VISIBLE_DEVICES; empty: unchanged
   int device = 0;
 };
 
-/// Joins as each rank sees it; a rank reports the Error it got, or "" after the group has worked.
+/// Joins with each rank's numbering. A rank reports the Error it got, or "" after the group has worked.
 std::vector<std::string> join_with(const std::vector<Sight>& sights, bool overlapping = false) {
   const TempDir dir;
   const int n = static_cast<int>(sights.size());
@@ -68,11 +68,11 @@ TEST(CudaDevices, RanksMaySeeOnlyTheirOwn) {
 
 TEST(CudaDevices, TheSameOneTwiceIsRefusedOnAllRanksWhateverItsNumber) {
   ONEHOP_NEED_FORKED_GPUS(1);
-  std::vector<std::vector<Sight>> ways = {{{.visible = "", .device = 0}, {.visible = "", .device = 0}}};
+  std::vector<std::vector<Sight>> numberings = {{{.visible = "", .device = 0}, {.visible = "", .device = 0}}};
   if (gpus_unavailable(2).empty())
-    ways.push_back({{.visible = "0,1", .device = 0}, {.visible = "1,0", .device = 1}});
-  for (const std::vector<Sight>& way : ways) {
-    const std::vector<std::string> texts = join_with(way);
+    numberings.push_back({{.visible = "0,1", .device = 0}, {.visible = "1,0", .device = 1}});
+  for (const std::vector<Sight>& numbering : numberings) {
+    const std::vector<std::string> texts = join_with(numbering);
     EXPECT_EQ(texts[0], texts[1]);
     EXPECT_THAT(texts[0], ::testing::StartsWith(fmt::format("{} of rank", to_string(ErrorCode::refused))));
     EXPECT_THAT(texts[0], ::testing::HasSubstr("GPU-"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups on GPUs as users see them: work that is queued and not waited for, graphs, several groups and
-// streams, wrong arguments, and what a group leaves behind.
+// Groups on GPUs as users see them: queued work that is not waited for, graphs, several groups and streams,
+// invalid arguments, and what remains after a group.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,7 +43,8 @@ TEST_P(CudaGroups, QueuedCallsOfAllSizesBackToBackAreExact) {
       gpu.fill(from, part_of(group.rank().value, i), count);
       reduce(group, gpu, from, out, count, kAlgorithms[together() % 3]);
       log.note(i, out, count);
-      // The driver queues about a thousand launches; a rank that it stops must not be many calls ahead.
+      // The driver queues about a thousand launches and then blocks; a blocked rank must not be many calls
+      // ahead.
       if (i % 100 == 99) group.synchronize(gpu.stream());
     }
     group.synchronize(gpu.stream());
@@ -102,7 +103,7 @@ TEST_P(CudaGroups, ManyCallsOfAScopeAreFewLaunchesAndReplayInGraphs) {
       EXPECT_EQ(reduce_many(group, gpu, kCalls, in, many), kWords);
       reduce(group, gpu, in, one, kWords, Algorithm::one_shot);
     });
-    // 69 messages, 32 in a launch, and the call behind them.
+    // 69 messages, 32 per launch, and the call after them.
     EXPECT_EQ(graph.nodes(), 4u);
     EXPECT_THAT(group.usage(), ::testing::ElementsAre(0, kCalls + 1, 0));
     const EndsLog of_one(gpu, kReplays);
@@ -114,7 +115,7 @@ TEST_P(CudaGroups, ManyCallsOfAScopeAreFewLaunchesAndReplayInGraphs) {
     };
     for (std::size_t i = 0; i < kReplays; ++i) {
       gpu.fill(in, part_of(group.rank().value, i), kWords + 1);
-      // Aligned to 8 bytes in some rounds and ranks only.
+      // Aligned to 8 bytes in some rounds and on some ranks only.
       const std::size_t shift = (i + static_cast<std::size_t>(group.rank().value)) % 2;
       if (i % 3 == 0) (void)reduce_many(group, gpu, kCalls, in + shift, eager);
       graph.launch();
@@ -163,7 +164,7 @@ TEST_P(CudaGroups, TwoGroupsAtOnceDoNotWaitForEachOther) {
   });
 }
 
-/// Calls that take turns on two streams; `between` is what the rank does after each.
+/// Alternates calls on two streams; `between` is what the rank does after each.
 void take_turns_on_two_streams(Group& group, Gpu& gpu, const std::function<void(const Gpu&)>& between) {
   Gpu second(group.device());
   constexpr std::size_t kCalls = 200;
@@ -191,7 +192,7 @@ TEST_P(CudaGroups, TwoStreamsOrderedByTheHostShareAGroup) {
   });
 }
 
-// As group.h says: calls on different streams run one after the other, with nothing between them.
+// As group.h says: calls on different streams run one after the other, without any ordering by the caller.
 TEST_P(CudaGroups, CallsOnTwoStreamsRunOneAfterTheOther) {
   run([](Group& group, Gpu& gpu) { take_turns_on_two_streams(group, gpu, [](const Gpu&) {}); });
 }
@@ -224,7 +225,7 @@ TEST_P(CudaGroups, AnArgumentThatIsWrongOnOneRankFailsTheGroupOnAll) {
     EXPECT_EQ(error.origin(), odd) << error.what();
     EXPECT_THAT(error.message(), ::testing::HasSubstr("null"));
     EXPECT_LT(Clock::now() - start, seconds{5}) << "the peers waited for a call that will not come";
-    // The odd rank's refusal becomes the group's failure once the others are seen to have queued the call.
+    // The odd rank's refusal becomes the group's failure once the others have queued the call.
     EXPECT_EQ(error_of([&] { group.barrier(); }).code(), ErrorCode::invalid_argument);
     gpu.synchronize_device();
   });
@@ -289,10 +290,10 @@ TEST_P(CudaGroups, AGroupIsDestroyedWhileItsWorkIsQueued) {
     constexpr std::size_t kCount = 500'000;
     auto* const data = gpu.make<std::uint32_t>(kCount);
     const UserKernels kernels(gpu);
-    joined.barrier();  // nobody's kernels wait while others load theirs
+    joined.barrier();  // no rank's kernels wait while others load theirs
     {
       Group group = std::move(joined);
-      // Not at the same time on all ranks.
+      // At different times on the ranks.
       kernels.delay(milliseconds{10 * group.rank().value});
       gpu.fill(data, part_of(group.rank().value, 1), kCount);
       reduce(group, gpu, data, data, kCount);

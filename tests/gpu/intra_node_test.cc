@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// IntraNodeComm on GPUs: the real decision, sums with both algorithms, and memory that is not the GPU's.
+// IntraNodeComm on GPUs: the real decision, sums with both algorithms, and memory that is not on the GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ class CudaIntraNode : public ::testing::Test {
     options.allow_overlapping_devices = shared_gpus() > 0;
     return IntraNodeComm(store, rank, 2, IntraNodeComm::kDefaultBufferBytes, options);
   }
-  /// Two ranks whose communicator is there, whatever the links between the GPUs.
+  /// Two ranks with a communicator, whatever the links between the GPUs.
   static void run(const std::function<void(IntraNodeComm&, Gpu&)>& body) {
     ::setenv("TEST_INTRA_NODE_COMM", "1", 1);
     const std::shared_ptr<Store> store = memory_store();
@@ -87,7 +87,7 @@ TEST_F(CudaIntraNode, AllReducesInPlaceWithBothAlgorithms) {
     EXPECT_EQ(comm.select_all_reduce_algorithm(data, 65536, DType::f32), Algorithm::one_shot);
     EXPECT_EQ(comm.select_all_reduce_algorithm(data, 65537, DType::f32), Algorithm::two_shot);
     EXPECT_EQ(comm.select_all_reduce_algorithm(data, kMost, DType::f32), Algorithm::none);
-    // Unlike AlgorithmPolicy::legacy of a group, also for pointers.
+    // Unlike AlgorithmPolicy::legacy of a group, this also applies to pointers.
     const std::byte* const odd = reinterpret_cast<const std::byte*>(data) + 2;
     EXPECT_EQ(comm.select_all_reduce_algorithm(odd, 16, DType::bf16), Algorithm::none);
   });
@@ -107,7 +107,8 @@ TEST_F(CudaIntraNode, MemoryThatIsNotItsGpusIsRefusedOnAllRanksAndTheContextLive
       const DeviceId other{1 - comm.device().value};
       const DeviceMemory theirs = DeviceMemory::create(other, 1 << 20);
       EXPECT_THAT(refused(theirs.data()), HasSubstr("GPU " + std::to_string(other.value)));
-      // Nobody queued the call, so the group works on; no rank leaves its memory while another one is asked.
+      // No rank queued the call, so the group stays usable. No rank frees its memory while another's calls
+      // are checked.
       comm.group().barrier();
     }
     gpu.fill(data, 0, 1000);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thousand groups on GPUs, one after another: nothing of them stays.
+// A thousand groups on GPUs, one after another, leak nothing.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -15,8 +15,8 @@ namespace {
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-/// Runs 1000 cycles (of a group that joins, allocates, reduces and leaves), or as many as take 20 seconds,
-/// and looks at what this process holds before and after.
+/// Runs 1000 cycles (of a group that joins, allocates, reduces and leaves), or as many as take 20 seconds.
+/// Compares what this process holds before and after.
 void expect_no_growth(const char* what, const Gpu& gpu, const std::function<void()>& cycle) {
   constexpr int kWarm = 10;
   constexpr double kHeavyMs = 20;
@@ -32,7 +32,7 @@ void expect_no_growth(const char* what, const Gpu& gpu, const std::function<void
   const Footprint after = footprint();
   // One chunk of the driver's own, whatever the number of cycles.
   constexpr std::size_t kOwnChunk = std::size_t{4} << 20;
-  // A peer that is not done with leaving keeps this rank's memory until it is.
+  // A peer that has not finished leaving keeps this rank's memory until it has.
   std::size_t left = gpu.free_bytes();
   for (const auto end = Clock::now() + seconds{5}; left + kOwnChunk < free && Clock::now() < end;)
     left = gpu.free_bytes();
@@ -52,7 +52,7 @@ void expect_no_growth(const char* what, const Gpu& gpu, const std::function<void
           1024);
 }
 
-/// Little memory, so that a thousand groups come and go in seconds.
+/// Little memory, so that a thousand groups take seconds.
 JoinOptions small_group() {
   JoinOptions options = on_gpus();
   options.scratch_bytes = 1 << 20;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of groups on GPUs share: ranks as threads or as processes, and a user's kernels.
+// Shared by tests of groups on GPUs: ranks as threads or as processes, and a user's kernels.
 #pragma once
 
 #include <fmt/core.h>
@@ -23,7 +23,7 @@ ONEHOP_DEVICE_CODE(test_kernels);
 
 namespace onehop::testing {
 
-/// For joining: rank 0 is on GPU 0. Waits end long before the test is killed.
+/// Options for joining: rank 0 is on GPU 0. Waits end long before the test is killed.
 inline JoinOptions on_gpus() {
   JoinOptions options;
   options.device = DeviceId{0};
@@ -31,7 +31,7 @@ inline JoinOptions on_gpus() {
   return options;
 }
 
-/// Rank r's GPU: the r-th, or where ranks share GPUs (shared_gpus()) one of those.
+/// Rank r's GPU: the r-th, or one of those that ranks share (shared_gpus()).
 inline DeviceId gpu_of(Rank rank) {
   const int shared = shared_gpus();
   return DeviceId{shared > 0 ? rank.value % shared : rank.value};
@@ -43,7 +43,7 @@ inline void reduce(Group& group, const Gpu& gpu, const std::uint32_t* in, std::u
                    {.algorithm = algorithm, .timeout = {}});
 }
 
-/// All-reduces of 0, 1, 2, ... words that lie one behind the other; returns how many words those are.
+/// All-reduces of 0, 1, 2, ... words that lie one behind the other; returns their total.
 inline std::size_t reduce_many(Group& group, const Gpu& gpu, std::size_t calls, const std::uint32_t* in,
                                std::uint32_t* out) {
   GroupCall scope;
@@ -60,7 +60,7 @@ struct GpuRanks {
   int n = 2;
   bool forked = false;
 };
-/// For GoogleTest, which would print the bytes.
+/// Called by GoogleTest, which would otherwise print the bytes.
 inline void PrintTo(const GpuRanks& ranks, std::ostream* out) {
   *out << (ranks.forked ? "Processes" : "Threads") << ranks.n;
 }
@@ -91,7 +91,7 @@ inline std::string gpu_ranks_name(const ::testing::TestParamInfo<GpuRanks>& info
   return ::testing::PrintToString(info.param);
 }
 
-/// Loads itself completely for the GPU: nothing may be loaded while a peer's kernel waits.
+/// Loads all of its kernels for the GPU at once: nothing may be loaded while a peer's kernel waits.
 class UserKernels {
  public:
   explicit UserKernels(const Gpu& gpu)
@@ -134,13 +134,13 @@ class UserKernels {
   CUfunction delay_;
 };
 
-/// Element words that a call on `gpu` leaves at the ends of its output, kept for later: so that many calls
-/// are queued before any is looked at.
+/// Keeps the words at both ends of the outputs of calls on `gpu`, so that many calls can be queued before any
+/// result is checked.
 class EndsLog {
  public:
   EndsLog(Gpu& gpu, std::size_t calls)
       : gpu_(gpu), calls_(calls), words_(gpu.make<std::uint32_t>(2 * calls)) {}
-  /// Queued.
+  /// Queues the copies.
   void note(std::size_t call, const std::uint32_t* data, std::size_t count) const {
     gpu_.copy(words_ + 2 * call, data, sizeof *data);
     gpu_.copy(words_ + 2 * call + 1, data + count - 1, sizeof *data);
@@ -159,7 +159,7 @@ class EndsLog {
   std::uint32_t* words_;
 };
 
-/// What rank r contributes to a call, and the sum of all ranks'.
+/// Rank r's input of a call, and the sum over all ranks.
 inline std::uint32_t part_of(int rank, std::size_t call) {
   return static_cast<std::uint32_t>(call) * 2654435761u + static_cast<std::uint32_t>(rank + 1) * 40503u;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of one process: a thread that drives all of them, and a thread for each; the latter also for
+// Ranks of one process: one thread that drives all of them, or a thread for each; the latter also for
 // compute-sanitizer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(CudaJoinLocal, OneThreadDrivesAllRanks) {
     logs[r].expect([&](std::size_t i) { return sum_of(n, i); });
     EXPECT_THAT(groups[r].usage(), ::testing::ElementsAre(0, kRounds / 2, kRounds / 2));
   }
-  // What meets on the host needs a thread per rank.
+  // Host barriers need a thread per rank.
   on_every_rank(groups, [&](Group& group) {
     const SymmetricBuffer buffer = group.allocate(1000);
     EXPECT_EQ(buffer.bytes(), 1000u);
@@ -65,7 +65,7 @@ TEST(CudaJoinLocal, OneThreadMakesCallsOfAllRanksInOneScope) {
     gpus.push_back(std::make_unique<Gpu>(devices.back()));
   }
   std::vector<Group> groups = Group::join_local(devices, on_gpus());
-  // Of a size at which each send needs the other rank to receive.
+  // Large enough that each send needs the other rank to receive.
   constexpr std::size_t kCount = 12'000'011;
   std::vector<std::uint32_t*> mine;
   std::vector<std::uint32_t*> theirs;
@@ -152,7 +152,7 @@ TEST(CudaSmall, TwoRanksAsThreadsMakeEveryCollective) {
   options.scratch_bytes = 64 << 10;
   const auto body = [](Group& group) {
     Gpu gpu(group.device());
-    constexpr std::size_t kMost = 1'400'003;  // by streams
+    constexpr std::size_t kMost = 1'400'003;  // more than packets carry
     constexpr std::size_t kRoom = 2 * 2 * kMost + 64;
     auto* const in = gpu.allocate(kRoom);
     auto* const out = gpu.allocate(kRoom);

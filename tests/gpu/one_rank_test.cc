@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of one GPU: what the conformance suite does not show.
+// Groups of one GPU, beyond what the conformance suite tests.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -70,7 +70,7 @@ TEST(CudaOneRank, CallsAreCapturedAndReplayed) {
                      {.algorithm = {}, .timeout = {}, .factor = 3});
     (void)all_reduce(group, out, out, kCount, DType::u32, ReduceOp::max, gpu.stream());
   });
-  EXPECT_EQ(graph.nodes(), 2u) << "a copy and a kernel: what is in place already needs nothing";
+  EXPECT_EQ(graph.nodes(), 2u) << "a copy and a kernel: data that is already in place needs none";
   for (const std::uint32_t value : {5u, 7u}) {
     gpu.fill(in, value, kCount);
     graph.launch();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on GPUs whose pointers do not lead where kernels can go: an error that names the pointer, and
-// the context lives on.
+// Collectives on GPUs with pointers that kernels cannot access: an error that names the pointer, and a
+// context that stays usable.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ constexpr std::size_t kCount = 1000;
 
 class CudaPointers : public OnGpus {
  protected:
-  /// With calls compared on the host (ONEHOP_CHECK), and without.
+  /// Runs with calls compared on the host (ONEHOP_CHECK), and without.
   static void run_both(const std::function<void(Group&, Gpu&, bool checked)>& body) {
     for (const bool checked : {false, true}) {
       (void)::setenv("ONEHOP_CHECK", checked ? "1" : "0", 1);
@@ -41,12 +41,12 @@ void expect_refused(Group& group, const std::string& what, const std::function<v
   }
 }
 
-/// `wrong` as input, as output and in every collective.
+/// Passes `wrong` as input, as output and in every collective.
 void expect_refused_everywhere(Group& group, Gpu& gpu, std::byte* wrong, std::byte* right,
                                const std::string& what) {
   const Stream stream = gpu.stream();
   constexpr DType kType = DType::u32;
-  const Rank root = group.rank();  // ranks that refuse need not agree on it
+  const Rank root = group.rank();  // ranks that refuse need not agree on the root
   const std::string in = "its input " + what;
   const std::string out = "its output " + what;
   expect_refused(group, in,
@@ -100,8 +100,8 @@ TEST_P(CudaPointers, ThatEndTooEarlyAreRefusedWithTheirEnd) {
   run_both([](Group& group, Gpu& gpu, bool checked) {
     constexpr std::size_t kBytes = std::size_t{64} << 20;
     std::byte* const end = gpu.allocate(kBytes) + kBytes;
-    // Far beyond the end, so that no neighbours happen to reach so far. Where calls are compared, all ranks
-    // name the first one that refuses; and that one knows the most.
+    // Far beyond the end of the allocation, so that no neighbour happens to reach that far. If calls are
+    // compared, all ranks name the first one that refuses, which knows the most.
     const bool knows = !checked || group.rank() == Rank{0};
     expect_refused(group, knows ? "bytes up to the end of its allocation" : "of rank 0 was rejected", [&] {
       (void)all_reduce(group, end - 400, end - 400, std::size_t{1} << 45, DType::u8, ReduceOp::sum,
@@ -119,7 +119,7 @@ TEST_P(CudaPointers, OfOneRankAloneAreHeardByAll) {
     std::vector<std::uint32_t> host(kCount);
     const Rank odd{group.size() - 1};
     try {
-      // In the second one of them every rank is sure to hear.
+      // All ranks are sure to hear of it in the second call.
       for (int i = 0; i < 2; ++i) {
         const bool wrong = group.rank() == odd && i == 0;
         try {
@@ -136,7 +136,7 @@ TEST_P(CudaPointers, OfOneRankAloneAreHeardByAll) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
       EXPECT_EQ(error.origin(), odd);
     }
-    if (checked) expect_works(group, gpu);  // they found out before any of them began
+    if (checked) expect_works(group, gpu);  // the error came before any of them began
     gpu.synchronize_device();
   });
 }

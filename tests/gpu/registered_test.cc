@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that ranks on GPUs register: reached by all as it is, found again while it is there, and left to
-// its user in the end.
+// Memory that ranks on GPUs register: all ranks reach it, find it again while it exists, and leave it to its
+// user at the end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,12 +21,12 @@ using ::testing::HasSubstr;
 class CudaRegistered : public OnGpus {};
 INSTANTIATE_TEST_SUITE_P(, CudaRegistered, all_gpu_ranks(), gpu_ranks_name);
 
-/// Where in its allocation each rank's memory begins: at another place on each.
+/// Where each rank's memory begins in its allocation: at a different offset on each.
 std::size_t offset_of(const Group& group) {
   return 256 * (static_cast<std::size_t>(group.rank().value) + 1);
 }
 
-/// As the user of registered memory must: no rank frees it while another has it mapped.
+/// Follows the rule for registered memory: no rank frees it while another has it mapped.
 void let_go(Group& group, SymmetricBuffer& buffer) {
   buffer = {};
   group.barrier();
@@ -193,7 +193,7 @@ TEST_P(CudaRegistered, RegisteringOverAndOverLeavesNothing) {
       let_go(group, buffer);
     };
     for (int i = 0; i < 10; ++i) cycle();
-    // Threads share what is counted: all of them stand still while one of them looks.
+    // Threads share the counted resources: all of them stand still while one of them counts.
     group.barrier();
     const std::size_t free = gpu.free_bytes();
     const Footprint before = footprint();
@@ -202,7 +202,8 @@ TEST_P(CudaRegistered, RegisteringOverAndOverLeavesNothing) {
     group.barrier();
     constexpr std::size_t kOwnChunk = std::size_t{4} << 20;  // of the driver
     EXPECT_GE(gpu.free_bytes() + kOwnChunk, free);
-    // With CUDA IPC the last buffer's pad is freed when the next one is made: a peer may map it until then.
+    // With CUDA IPC the last buffer's pad is freed when the next one is allocated: a peer may map it until
+    // then.
     const int last = group.share_by() == ShareBy::ipc ? 1 : 0;
     EXPECT_LE(footprint().descriptors, before.descriptors + last);
     EXPECT_LE(footprint().mappings, before.mappings + 16);
@@ -210,7 +211,7 @@ TEST_P(CudaRegistered, RegisteringOverAndOverLeavesNothing) {
   });
 }
 
-// As threads: between processes the driver leaves it undefined what becomes of a peer's mapping.
+// With threads: between processes, the driver does not define what becomes of a peer's mapping.
 TEST(CudaRegisteredByThreads, MemoryThatIsFreedAndAllocatedAgainIsNotTakenForTheBuffer) {
   ONEHOP_NEED_GPUS(2);
   run_thread_group(
@@ -225,7 +226,7 @@ TEST(CudaRegisteredByThreads, MemoryThatIsFreedAndAllocatedAgainIsNotTakenForThe
         for (Rank r{0}; r.value < group.size(); ++r.value) {
           group.barrier();
           if (group.rank() != r) continue;
-          // One rank at a time, so that it gets the address again that it gives back.
+          // One rank at a time, so that it gets the same address back.
           gpu.free(first);
           EXPECT_FALSE(finds(group, first, kBytes));
           second = gpu.allocate(kBytes);

@@ -34,7 +34,7 @@ TEST_P(CudaSignals, SymmetricMemoryIsZeroedAndReachedByEveryRank) {
       group.barrier();
       gpu.fill(buffer.local(), part_of(group.rank().value, words), words);
       gpu.wait();
-      buffer.barrier();  // of the hosts
+      buffer.barrier();  // on the hosts
       for (int r = 0; r < group.size(); ++r) {
         for (const std::uint32_t each : gpu.read(words_of(buffer.peer(Rank{r})), words))
           ASSERT_EQ(each, part_of(r, words));
@@ -81,7 +81,7 @@ TEST_P(CudaSignals, SentAheadAreCountedAndARankMaySignalItself) {
     }
     group.synchronize(gpu.stream());
     group.barrier();
-    // None is left over, and channels and hosts' signals are apart.
+    // No signal is left over, and channels and the hosts' signals are separate.
     buffer.wait_signal(gpu.stream(), left_of(group), 4, std::chrono::milliseconds{50});
     EXPECT_THROW(group.synchronize(gpu.stream()), Error);
     gpu.synchronize_device();
@@ -138,7 +138,7 @@ TEST_P(CudaSignals, AreReplayedInGraphs) {
   });
 }
 
-TEST_P(CudaSignals, UsersKernelsWriteToTheirPeersAndMeetOrSignalThem) {
+TEST_P(CudaSignals, UserKernelsWriteToTheirPeersWithBarriersOrSignals) {
   run([](Group& group, Gpu& gpu) {
     constexpr unsigned kBlocks = SymmetricBuffer::kDefaultChannels;
     constexpr std::uint32_t kWords = 777;
@@ -155,7 +155,7 @@ TEST_P(CudaSignals, UsersKernelsWriteToTheirPeersAndMeetOrSignalThem) {
     for (const unsigned threads : {32u, 256u, 1000u}) {
       kernels.ring(kBlocks, threads,
                    {.view = view, .words = kWords, .rounds = 200, .wrong = counts, .gave_up = counts + 1});
-      // The library's own use of the same pads goes on beside it.
+      // Meanwhile the library uses the same pads itself.
       buffer.barrier(gpu.stream(), 7);
       kernels.signals(kBlocks / 2, threads,
                       {.view = view, .words = kWords, .rounds = 200, .wrong = counts, .gave_up = counts + 1});
@@ -185,7 +185,7 @@ TEST_P(CudaSignals, AUsersKernelWhoseBarrierFailsReturnsAndTheHostHears) {
       EXPECT_THAT(gpu.read(counts, 2), ::testing::ElementsAre(0u, 2u));
     }
     try {
-      // The absent rank hears of it from the others, after a while.
+      // The absent rank hears of the failure from the others, after a while.
       for (int i = 0; i < 1000; ++i) {
         group.synchronize(gpu.stream());
         std::this_thread::sleep_for(std::chrono::milliseconds{10});
@@ -199,7 +199,8 @@ TEST_P(CudaSignals, AUsersKernelWhoseBarrierFailsReturnsAndTheHostHears) {
   });
 }
 
-/// A kernel of the last rank passes `rank` and `channel`; all ranks hear `what`, and no pad was written to.
+/// A kernel of the last rank passes `rank` and `channel`. All ranks get the error `what`, and no pad was
+/// written to.
 void expect_refused_in_kernel(Group& group, Gpu& gpu, int function, int rank, int channel,
                               const std::string& what) {
   const UserKernels kernels(gpu);

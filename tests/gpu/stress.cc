@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives without end: random ones, small for the most part, in dependent chains on a stream, and
-// captured in random graphs that are replayed between eager calls. Every element of every result is compared
-// on the GPU with what it must be; the host looks at the outcome now and then.
+// Endless random collectives, mostly small, in dependent chains on a stream, and captured in random graphs
+// that are replayed between eager calls. Every element of every result is compared on the GPU with the
+// expected value; the host checks the outcome periodically.
 #include <fmt/core.h>
 #include <getopt.h>
 
@@ -38,14 +38,14 @@ constexpr const char* kUsage =
   --operations N   eager operations (default: 10000000)
   --replays N      replays of random graphs, between eager operations (default: 100000)
   --seconds N      at most this long for each of the two (default: 240)
-  --seed N         same seed, same operations (default: 1)
+  --seed N         equal seeds give equal operations (default: 1)
   --ranks N        processes, one per GPU (default: all GPUs that reach each other)
-  --collectives L  only those of this list: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all,
-                   all_to_all_v, gather, scatter, send_recv, separated by commas (default: all)
-  --scratch-kib N  what a rank can stage; less of it makes large calls take several launches (default: the library's)
+  --collectives L  a comma-separated list of all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all,
+                   all_to_all_v, gather, scatter, send_recv (default: all)
+  --scratch-kib N  staging memory per rank; with less, large calls take several launches (default: the library's)
 
-Exit code 0: all right, or skipped where there are not 2 GPUs. 1: a wrong result or an error, with what it takes
-to run it again.
+Exit code 0: all results were right, or skipped because there are fewer than 2 GPUs. 1: a wrong result or an error,
+with the options that reproduce it.
 )";
 
 struct Options {
@@ -55,23 +55,24 @@ struct Options {
   std::uint64_t seed = 1;
   int ranks = 0;
   std::size_t scratch_bytes = 0;
-  std::string collectives;  ///< as in the command line; empty: all
+  std::string collectives;  ///< as on the command line; empty: all
 
   [[nodiscard]] std::vector<StressKind> kinds() const {
     return collectives.empty() ? all_stress_kinds() : parse_stress_kinds(collectives);
   }
 };
 
-// A look costs a meeting of the hosts. Seldom enough not to matter, often enough that no look comes late.
+// A check costs a barrier of the hosts. This is rare enough to be cheap, and frequent enough to report errors
+// soon.
 constexpr std::uint64_t kOperationsPerLook = 8192;
 constexpr std::uint64_t kReplaysPerLook = 512;
-// Graphs are thrown away and others made after this many replays.
+// Graphs are destroyed and others created after this many replays.
 constexpr std::uint64_t kReplaysPerPool = 2048;
-static_assert(kReplaysPerPool % kReplaysPerLook == 0, "none of them may be under way");
+static_assert(kReplaysPerPool % kReplaysPerLook == 0, "no replay may be queued then");
 constexpr std::uint32_t kGraphs = 6;
 constexpr int kGraphOps = 24;
 constexpr int kOpsBesideGraph = 4;
-// Where batches lie that are under way together.
+// The parts of the arena for batches that run at the same time.
 constexpr std::uint32_t kGraphPart = 0;
 constexpr std::uint32_t kEagerPart = StressPlan::kPartBytes;
 constexpr Duration kTimeout = seconds{20};
@@ -80,9 +81,9 @@ double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::string describe_place(std::uint32_t place) {
-  return fmt::format("byte {} of {} memory", place & ~kStressSymmetric,
-                     (place & kStressSymmetric) != 0 ? "symmetric" : "ordinary");
+std::string describe_offset(std::uint32_t offset) {
+  return fmt::format("byte {} of {} memory", offset & ~kStressSymmetric,
+                     (offset & kStressSymmetric) != 0 ? "symmetric" : "ordinary");
 }
 
 /// One rank, in a process of its own.
@@ -98,7 +99,7 @@ class Stress {
         findings_(gpu_.make<StressFindings>(1)),
         checks_(gpu_, group.rank().value, group.size(), arena_, findings_) {}
 
-  /// What was done, in a line or two; throws when something was wrong.
+  /// Returns a summary in a line or two; throws when something was wrong.
   std::string run() {
     prove_that_checks_check();
     group_.barrier();
@@ -108,7 +109,7 @@ class Stress {
   }
 
  private:
-  [[nodiscard]] bool speaks() const { return group_.rank() == Rank{0}; }
+  [[nodiscard]] bool prints() const { return group_.rank() == Rank{0}; }
 
   void fill(const StressBatch& batch) const { checks_.fill(batch); }
   void check(const StressBatch& batch) {
@@ -131,7 +132,7 @@ class Stress {
     make_calls(group_, arena_, std::span(batch).subspan(begin, end - begin), gpu_.stream());
   }
 
-  /// One bit that is wrong must be found, and nothing else.
+  /// A single wrong bit must be found, and nothing else.
   void prove_that_checks_check() {
     const StressBatch batch = plan_.batch(kMaxStressOps, kEagerPart);
     const auto results = [&](const StressOp& op) {
@@ -145,7 +146,7 @@ class Stress {
     group_.synchronize(gpu_.stream());
     look_at_findings();
     reset();
-    if (flippable == batch.end()) return;  // then another rank has what there is to check
+    if (flippable == batch.end()) return;  // another rank has the elements to check
     const auto index = static_cast<std::size_t>(flippable - batch.begin());
     const std::uint32_t element = results(*flippable) - 1;
     std::byte* const at = arena_.at(flippable->out) + std::size_t{element} * element_bytes(flippable->type);
@@ -153,7 +154,7 @@ class Stress {
     gpu_.upload(at, &flipped, 1);
     check(batch);
     const StressFindings found = gpu_.read(findings_, 1)[0];
-    // Its place may be the input of a later operation, but each looks at its own output only.
+    // Its memory may be the input of a later operation, but each check reads its own output only.
     if (found.wrong != 1 || found.index != index || found.element != element)
       throw std::logic_error(
           fmt::format("the check itself is broken: it found {} wrong elements instead of 1", found.wrong));
@@ -170,10 +171,11 @@ class Stress {
     if (found.wrong != 0) {
       throw std::runtime_error(fmt::format(
           "wrong result on rank {} of {}: batch {}, operation {} in it ({}; from {} to {}), "
-          "element {}: {:#x} instead of {:#x}; {} elements are wrong so far, {} operations were made. Again: "
+          "element {}: {:#x} instead of {:#x}; {} elements are wrong so far, {} operations were made. "
+          "Reproduce with "
           "--seed {} --ranks {} --operations {} --replays {}{}{}",
           group_.rank().value, group_.size(), found.at_round, found.index, describe(found.op),
-          describe_place(found.op.in), describe_place(found.op.out), found.element, found.got, found.wanted,
+          describe_offset(found.op.in), describe_offset(found.op.out), found.element, found.got, found.wanted,
           found.wrong, operations_, options_.seed, group_.size(), options_.operations, options_.replays,
           options_.collectives.empty() ? "" : " --collectives " + options_.collectives,
           options_.scratch_bytes == 0 ? "" : fmt::format(" --scratch-kib {}", options_.scratch_bytes >> 10)));
@@ -183,7 +185,7 @@ class Stress {
                                          found.checked, found.round, compared_, round_));
   }
 
-  /// All ranks hear what each has found. Returns whether to go on, as rank 0 says.
+  /// All ranks learn what each has found. Returns whether to continue, as rank 0 decides.
   bool look(bool wants_more) {
     std::string wrong;
     group_.synchronize(gpu_.stream());
@@ -203,7 +205,7 @@ class Stress {
   }
 
   void report(const char* what, const std::string& figures) {
-    if (!speaks() || since(reported_) < 10) return;
+    if (!prints() || since(reported_) < 10) return;
     reported_ = Clock::now();
     fmt::print("{}: {}\n", what, figures);
     std::fflush(stdout);
@@ -213,7 +215,7 @@ class Stress {
                        operations, since(start), static_cast<double>(operations) / since(start), compared_);
   }
 
-  /// How often each was made.
+  /// How often each collective was called.
   [[nodiscard]] std::string calls() const {
     std::string text;
     for (const StressKind kind : options_.kinds()) {
@@ -243,7 +245,7 @@ class Stress {
                        static_cast<double>(bytes_) / (1 << 30));
   }
 
-  /// Graphs hold nothing but such calls, so that those of a graph and eager ones follow each other closely.
+  /// Graphs contain only these calls, so that a graph's calls and eager ones follow each other closely.
   std::string graph_part() {
     if (options_.replays == 0) return "";
     const auto start = Clock::now();
@@ -311,7 +313,7 @@ std::uint64_t number(const char* name, const char* text) {
   return value;
 }
 
-/// Nothing when only help was asked for.
+/// Empty if only help was requested.
 std::optional<Options> parse(int argc, char** argv) {
   const option kOptions[] = {{"operations", required_argument, nullptr, 'o'},
                              {"replays", required_argument, nullptr, 'r'},

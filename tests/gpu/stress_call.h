@@ -11,10 +11,10 @@
 
 namespace onehop::testing {
 
-/// Makes the call that `op` is. A pointer that this rank does not need is null.
+/// Makes the call that `op` describes. A pointer that this rank does not need is null.
 void make_call(Group& group, const StressArena& arena, const StressOp& op, Stream stream);
 
-/// Makes them in their order, or those that belong together in one GroupCall.
+/// Makes the calls in order, with those that are `together` in one GroupCall.
 void make_calls(Group& group, const StressArena& arena, std::span<const StressOp> ops, Stream stream);
 
 }  // namespace onehop::testing

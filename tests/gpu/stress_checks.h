@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of stress_kernels.cu, as one rank queues them around its calls. Compiled where CUDA is.
+// The kernels of stress_kernels.cu, as one rank queues them around its calls. Compiled only with CUDA.
 #pragma once
 
 #include "gpu/stress_plan.h"
@@ -7,7 +7,7 @@
 
 namespace onehop::testing {
 
-/// Of one rank of one group. What the checks have found is in device memory that `findings` points to.
+/// The checks of one rank of one group. Their findings are in device memory that `findings` points to.
 class StressChecks {
  public:
   StressChecks(const Gpu& gpu, int rank, int ranks, const StressArena& arena, StressFindings* findings);
@@ -15,7 +15,8 @@ class StressChecks {
   /// Loads the kernels for a device: nothing may be loaded while a peer's kernel waits.
   static void load(DeviceId device);
 
-  /// Queued: the inputs of the chains that begin in `batch`; the comparison of its results; the next round.
+  /// Queues the inputs of the chains that begin in `batch`, the comparison of its results, and the next
+  /// round.
   void fill(const StressBatch& batch) const;
   void check(const StressBatch& batch) const;
   void advance() const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ends of the chains of calls that the stress program queues.
+// The first inputs and the final checks of the chains of calls that the stress program queues.
 #include "stress_ops.h"
 
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the stress program computes: inputs that a hash makes up, and what reductions make of them, exactly.
-// For the host and, as constexpr functions, for kernels.
+// The arithmetic of the stress program: inputs derived from a hash, and their exact reductions. The functions
+// are constexpr, so that kernels can call them too.
 #pragma once
 
 #include <bit>
@@ -21,21 +21,21 @@ enum class StressKind : std::uint8_t {
   all_to_all_v,
   gather,
   scatter,
-  send_recv,  ///< in a GroupCall, each rank to the one `root` places after it
+  send_recv,  ///< in a GroupCall, each rank to the `root`-th after it
 };
 inline constexpr int kStressKindCount = 10;
 
-/// One call. It may be the next link of a chain: its input is then the output of the one before. What the
-/// links hand on is one vector, X, wherever its elements are at the time (StressShape); reductions that come
-/// later than the first link combine equal copies of it. Offsets are those of this rank; all else is the
-/// same everywhere.
+/// One call, which may be the next link of a chain: its input is then the output of the previous one. The
+/// links pass on one vector, X, whose elements are distributed as StressShape says. Reductions after the
+/// first link combine equal copies of X. Offsets are those of this rank; everything else is the same on all
+/// ranks.
 struct StressOp {
-  std::uint32_t in = 0;   ///< a place: see kStressSymmetric
-  std::uint32_t out = 0;  ///< `in`: in place; for kinds with blocks, in place is where the block belongs
+  std::uint32_t in = 0;   ///< an offset: see kStressSymmetric
+  std::uint32_t out = 0;  ///< in place: equal to `in`; for kinds with blocks, where the block belongs
   std::uint32_t count = 0;
   std::uint32_t first_count = 0;  ///< of the chain's first call
   std::uint32_t key = 0;          ///< of the chain's first input
-  std::uint32_t ops = 0;          ///< the reductions of the chain so far, 4 bits each, the first one lowest
+  std::uint32_t ops = 0;  ///< the reductions of the chain so far, 4 bits each, the first in the lowest
   StressKind kind = StressKind::all_reduce;
   StressKind first = StressKind::all_reduce;  ///< of the chain's first call
   DType type = DType::f32;
@@ -43,21 +43,21 @@ struct StressOp {
   std::uint8_t first_root = 0;
   std::uint8_t depth = 1;  ///< how many links the chain has so far
   std::uint8_t folds = 0;  ///< how many of them reduce
-  bool raw = false;        ///< the chain reduces nothing, and its elements are any bits
+  bool raw = false;        ///< the chain reduces nothing, and its elements are arbitrary bits
   bool in_place = false;
-  bool checked = true;         ///< no: the next one overwrites it, in place
+  bool checked = true;         ///< false: the next call overwrites it, in place
   std::uint8_t algorithm = 0;  ///< forced, or Algorithm::none
-  bool together = false;       ///< in one GroupCall with the one before: both are all-reduces and first links
+  bool together = false;  ///< in one GroupCall with the previous call: both are all-reduces and first links
 };
 
-/// Places are bytes from the begin of ordinary memory or, with this bit, of symmetric memory.
+/// Offsets are in bytes from the beginning of ordinary memory or, with this bit, of symmetric memory.
 inline constexpr std::uint32_t kStressSymmetric = 1u << 31;
 struct StressArena {
   std::byte* ordinary = nullptr;
   std::byte* symmetric = nullptr;
 
-  [[nodiscard]] constexpr std::byte* at(std::uint32_t place) const {
-    return (place & kStressSymmetric) != 0 ? symmetric + (place & ~kStressSymmetric) : ordinary + place;
+  [[nodiscard]] constexpr std::byte* at(std::uint32_t offset) const {
+    return (offset & kStressSymmetric) != 0 ? symmetric + (offset & ~kStressSymmetric) : ordinary + offset;
   }
 };
 
@@ -67,17 +67,17 @@ inline constexpr int kMaxStressChain = 8;
 constexpr bool reduces(StressKind kind) {
   return kind == StressKind::all_reduce || kind == StressKind::reduce_scatter || kind == StressKind::reduce;
 }
-/// Whether the input, the output or both have a block for every rank, so that `count` is that of a block.
+/// True if the input, the output or both have a block for every rank, so that `count` is that of a block.
 constexpr bool has_blocks(StressKind kind) {
   return kind != StressKind::all_reduce && kind != StressKind::broadcast && kind != StressKind::reduce &&
          kind != StressKind::send_recv;
 }
 
-/// Where a call leaves X.
+/// How a call leaves X distributed.
 enum class StressShape : std::uint8_t {
   everywhere,  ///< all of it on every rank
-  parts,       ///< a part on each rank, in their order
-  at_root,     ///< all of it on `root` alone
+  parts,       ///< a part on each rank, in rank order
+  at_root,     ///< all of it on `root` only
 };
 constexpr StressShape shape_after(const StressOp& op) {
   switch (op.kind) {
@@ -88,7 +88,7 @@ constexpr StressShape shape_after(const StressOp& op) {
     case StressKind::reduce:
     case StressKind::gather:
       return StressShape::at_root;
-    case StressKind::send_recv:  // whoever has all of X passes all of X
+    case StressKind::send_recv:  // a rank that has all of X passes all of X
       return op.depth == 1 ? StressShape::parts : StressShape::everywhere;
     default:
       return StressShape::parts;
@@ -112,7 +112,7 @@ constexpr std::uint64_t element_mask(DType type) {
   return bytes == 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << 8 * bytes) - 1;
 }
 
-/// Values are computed as 64-bit numbers: those of floats are small enough to be exact in every step.
+/// Values are computed as 64-bit numbers. Those of floats are small enough to be exact in every step.
 constexpr std::int64_t wrapped(DType type, std::uint64_t x) {
   switch (type) {
     case DType::i8:
@@ -144,7 +144,8 @@ constexpr std::int64_t combined(DType type, ReduceOp op, std::int64_t a, std::in
   }
 }
 
-/// What a premultiplied sum of the chain is multiplied by. Of floats powers of two, which keep it exact.
+/// The factor of a premultiplied sum of the chain. It is a power of two for floats, which keeps the sum
+/// exact.
 constexpr double stress_factor(const StressOp& op) {
   const bool odd = op.key % 2 != 0;
   if (is_float(op.type)) return odd ? 0.5 : 2;
@@ -158,7 +159,7 @@ constexpr std::int64_t divided(DType type, std::int64_t x, int ranks) {
   return x / ranks;
 }
 
-/// What becomes of the sum, product, ... of all ranks.
+/// The final result, from the sum, product, ... over all ranks.
 constexpr std::int64_t finished(const StressOp& op, ReduceOp how, std::int64_t total, int ranks) {
   if (how == ReduceOp::avg) return divided(op.type, total, ranks);
   if (how != ReduceOp::premul_sum) return total;
@@ -177,14 +178,15 @@ constexpr std::uint64_t stress_bits(std::uint32_t key, std::uint32_t round, int 
   return x ^ x >> 31;
 }
 
-/// How many elements rank `from` sends to rank `to` in an all_to_all_v: often none, at most `count`. The same
-/// in all rounds.
+/// How many elements rank `from` sends to rank `to` in an all_to_all_v: often none, at most `count`. It does
+/// not depend on the round.
 constexpr std::uint32_t count_between(const StressOp& op, int from, int to) {
   const std::uint64_t bits = stress_bits(op.key, ~0u, from, static_cast<std::uint32_t>(to));
   return bits % 4 == 0 ? 0 : static_cast<std::uint32_t>((bits >> 2) % (std::uint64_t{op.count} + 1));
 }
 
-/// Elements of rank `rank`'s input, as an all_to_all_v has its blocks one after the other; 0: it needs none.
+/// The number of elements of rank `rank`'s input, whose blocks are adjacent in an all_to_all_v. 0: it needs
+/// none.
 constexpr std::uint32_t input_count(const StressOp& op, int rank, int ranks) {
   const auto n = static_cast<std::uint32_t>(ranks);
   switch (op.kind) {
@@ -204,7 +206,7 @@ constexpr std::uint32_t input_count(const StressOp& op, int rank, int ranks) {
       return op.count;
   }
 }
-/// The same of its output.
+/// The number of elements of its output.
 constexpr std::uint32_t output_count(const StressOp& op, int rank, int ranks) {
   const auto n = static_cast<std::uint32_t>(ranks);
   switch (op.kind) {
@@ -225,8 +227,8 @@ constexpr std::uint32_t output_count(const StressOp& op, int rank, int ranks) {
   }
 }
 
-/// Which element of X element i of rank `rank`'s output is. (An all_to_all_v ends its chain: what it leaves
-/// has gaps.)
+/// The index in X of element i of rank `rank`'s output. (An all_to_all_v ends its chain, since its output has
+/// gaps.)
 constexpr std::uint32_t position(const StressOp& op, int rank, int ranks, std::uint32_t i) {
   if (shape_after(op) != StressShape::parts) return i;
   const auto n = static_cast<std::uint32_t>(ranks);
@@ -255,7 +257,7 @@ constexpr StressOrigin origin(const StressOp& op, int ranks, std::uint32_t x) {
     case StressKind::all_to_all_v: {
       const auto to = static_cast<int>(x / (n * count));
       std::uint32_t i = x % (n * count);
-      // Blocks come in the order of ranks, but arrive in the reverse order.
+      // Blocks are ordered by rank, but received in reverse order.
       int from = ranks - 1;
       for (; i >= count_between(op, from, to); --from) i -= count_between(op, from, to);
       for (int before = 0; before < to; ++before) i += count_between(op, from, before);
@@ -266,9 +268,9 @@ constexpr StressOrigin origin(const StressOp& op, int ranks, std::uint32_t x) {
   }
 }
 
-/// Element i of what rank `rank` of `ranks` puts into a chain that begins as `op`'s does. Integers: anything.
-/// Floats: integers of so few bits that no sum of 8 ranks is rounded, multiples of `ranks` where an average
-/// is to be exact, and of two where it is halved; products of 1 and 2.
+/// Element i of rank `rank`'s input to a chain that begins with `op`. Integers are arbitrary. Floats are
+/// integers of so few bits that no sum of 8 ranks is rounded: multiples of `ranks` where an average must be
+/// exact, of two where it is halved, and 1 or 2 for products.
 constexpr std::int64_t stress_input(const StressOp& op, std::uint32_t round, int rank, int ranks,
                                     std::uint32_t i) {
   const std::uint64_t bits = stress_bits(op.key, round, rank, i);
@@ -309,7 +311,7 @@ constexpr std::int64_t stress_result(const StressOp& op, std::uint32_t round, in
   return value;
 }
 
-/// A number that the format holds exactly, as the format's bits. Its exponent needs no bounds here.
+/// The bits of a number that the format represents exactly. Its exponent needs no bounds here.
 constexpr std::uint64_t small_float_bits(std::int64_t x, int mantissa, int bias, int width) {
   const auto whole = std::bit_cast<std::uint32_t>(static_cast<float>(x));
   if (x == 0) return 0;
@@ -339,13 +341,13 @@ constexpr std::uint64_t stored_bits(DType type, std::int64_t x) {
   return static_cast<std::uint64_t>(x) & element_mask(type);
 }
 
-/// What is in memory: element i of rank `rank`'s input of a chain's first call.
+/// The bits in memory: element i of rank `rank`'s input of a chain's first call.
 constexpr std::uint64_t input_bits(const StressOp& op, std::uint32_t round, int rank, int ranks,
                                    std::uint32_t i) {
   if (op.raw) return stress_bits(op.key, round, rank, i) & element_mask(op.type);
   return stored_bits(op.type, stress_input(op, round, rank, ranks, i));
 }
-/// And element i of its output of any call.
+/// Element i of its output of any call.
 constexpr std::uint64_t output_bits(const StressOp& op, std::uint32_t round, int rank, int ranks,
                                     std::uint32_t i) {
   const std::uint32_t x = position(op, rank, ranks, i);
@@ -356,23 +358,23 @@ constexpr std::uint64_t output_bits(const StressOp& op, std::uint32_t round, int
 
 // --- for the kernels ---
 
-/// What a rank's checks have found so far. The first wrong element is described.
+/// The findings of a rank's checks so far. Describes the first wrong element.
 struct StressFindings {
   std::uint64_t round = 0;    ///< batches that are complete
   std::uint64_t checked = 0;  ///< elements compared
   std::uint64_t wrong = 0;
   std::uint64_t got = 0;
   std::uint64_t wanted = 0;
-  std::uint32_t claimed = 0;  ///< the rest is filled in
+  std::uint32_t claimed = 0;  ///< set by the thread that fills in the rest
   std::uint32_t at_round = 0;
   std::uint32_t index = 0;  ///< of the operation, in its batch
   std::uint32_t element = 0;
   StressOp op;
 };
 
-/// stress_fill: the inputs of the chains that begin in this batch. stress_check: compares every result that
-/// is still there on this rank. Both run kStressBlocks blocks per operation. stress_advance: one thread; the
-/// next round.
+/// stress_fill writes the inputs of the chains that begin in this batch. stress_check compares every result
+/// that still exists on this rank. Both run kStressBlocks blocks per operation. stress_advance begins the
+/// next round, with one thread.
 struct StressParams {
   StressArena arena;
   StressFindings* findings = nullptr;

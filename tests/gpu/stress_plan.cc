@@ -25,7 +25,7 @@ constexpr std::array<std::string_view, kStressKindCount> kNames{
 constexpr bool has_choice(StressKind kind) {
   return kind == StressKind::all_reduce || kind == StressKind::reduce;
 }
-/// What rank has all of X: it alone can go on.
+/// Only the root has all of X, so only the root can continue the chain.
 constexpr bool begins_at_root(StressKind kind) {
   return kind == StressKind::broadcast || kind == StressKind::scatter;
 }
@@ -82,13 +82,15 @@ StressPlan::StressPlan(std::uint64_t seed, int rank, int ranks, std::vector<Stre
       kinds_(std::move(kinds)) {}
 
 std::uint32_t StressPlan::random_bytes() {
-  // As likely between 1 and 2 bytes as between 32 and 64 KiB; one in 256 is larger.
+  // Each power of two up to 64 KiB is equally likely: 1 to 2 bytes as much as 32 to 64 KiB. One in 256 is
+  // larger.
   const std::uint32_t log = below(256) == 0 ? 17 + below(6) : 1 + below(16);
   return (1u << (log - 1)) + below(1u << (log - 1));
 }
 
 StressKind StressPlan::choose(const std::vector<StressKind>& among) {
-  // Often none can go on with what others leave: drawn so, all-reduces are about half of all.
+  // Many collectives cannot continue from what others leave. With these odds, about half of all calls are
+  // all-reduces.
   const bool has_all_reduce = std::find(among.begin(), among.end(), StressKind::all_reduce) != among.end();
   if (has_all_reduce && below(2) == 0) return StressKind::all_reduce;
   return among[below(static_cast<std::uint32_t>(among.size()))];
@@ -149,7 +151,7 @@ StressOp StressPlan::next_link(const StressOp& last, const std::vector<StressKin
   op.count = output_count(last, last.root, static_cast<int>(ranks_));
   if (reads_blocks(op.kind)) op.count /= ranks_;
   if (reduces(op.kind)) {
-    // All ranks have the same input. Of floats, what keeps the values as they are stays exact.
+    // All ranks have the same input. For floats, only ops that keep the values stay exact.
     constexpr ReduceOp kSafe[] = {ReduceOp::min, ReduceOp::max, ReduceOp::avg};
     const auto how = is_float(op.type) ? static_cast<std::uint32_t>(kSafe[below(3)]) : below(kReduceOpCount);
     op.ops |= how << (4 * op.folds);
@@ -175,9 +177,9 @@ StressOp StressPlan::beside(const StressOp& last) {
   return op;
 }
 
-std::uint32_t StressPlan::place(std::uint32_t elements, DType type) {
+std::uint32_t StressPlan::reserve(std::uint32_t elements, DType type) {
   const std::uint32_t bytes = element_bytes(type);
-  // Half of them aligned, and half in symmetric memory, on every rank for itself.
+  // Half of the offsets are aligned, and half are in symmetric memory, independently on every rank.
   const std::uint32_t shift = own_() % 2 == 0 ? 0 : static_cast<std::uint32_t>(own_() % kMostShift);
   const std::uint32_t at = (used_ + shift * bytes) | (own_() % 2 == 0 ? 0 : kStressSymmetric);
   used_ += (elements * bytes + kMostShift * bytes + kLine - 1) / kLine * kLine;
@@ -188,9 +190,9 @@ void StressPlan::place_first(StressOp& op) {
   const std::uint32_t in_room = reads_blocks(op.kind) ? ranks_ * op.count : op.count;
   const std::uint32_t out_room = writes_blocks(op.kind) ? ranks_ * op.count : op.count;
   op.in_place = can_be_in_place(op.kind) && below(2) == 0;
-  op.in = place(op.in_place ? std::max(in_room, out_room) : in_room, op.type);
+  op.in = reserve(op.in_place ? std::max(in_room, out_room) : in_room, op.type);
   if (!op.in_place) {
-    op.out = place(out_room, op.type);
+    op.out = reserve(out_room, op.type);
     return;
   }
   op.out = op.in;
@@ -203,7 +205,7 @@ StressBatch StressPlan::batch(int most, std::uint32_t begin) {
   used_ = begin;
   const std::uint32_t wanted = 1 + below(static_cast<std::uint32_t>(std::min(most, kMaxStressOps)));
   StressBatch batch;
-  // Two places at most per operation.
+  // At most two allocations per operation.
   const auto more = [&] { return batch.size() < wanted && used_ + 2 * kRoom <= begin + kPartBytes; };
   while (more()) {
     const std::vector<StressKind> kinds =
@@ -214,13 +216,14 @@ StressBatch StressPlan::batch(int most, std::uint32_t begin) {
       place_first(op);
     } else {
       op.in = op.out = batch.back().out;
-      // Sums of integers lose no rank's error: only those may take a result away before it has been checked.
+      // Sums of integers preserve any rank's error: only those may overwrite a result before it has been
+      // checked.
       op.in_place = op.kind == StressKind::all_reduce && !is_float(op.type) &&
                     reduction(op, op.folds - 1) == ReduceOp::sum && below(2) == 0;
       if (op.in_place)
         batch.back().checked = false;
       else
-        op.out = place(writes_blocks(op.kind) ? ranks_ * op.count : op.count, op.type);
+        op.out = reserve(writes_blocks(op.kind) ? ranks_ * op.count : op.count, op.type);
     }
     op.algorithm = static_cast<std::uint8_t>(below(has_choice(op.kind) ? kAlgorithmCount : 2));
     batch.push_back(op);
@@ -242,10 +245,10 @@ std::string describe(const StressOp& op) {
   }
   if (begins_at_root(op.kind)) text += fmt::format(" from rank {}", op.root);
   if (ends_at_root(op.kind)) text += fmt::format(" to rank {}", op.root);
-  if (op.kind == StressKind::send_recv) text += fmt::format(" to the rank {} further", op.root);
+  if (op.kind == StressKind::send_recv) text += fmt::format(" to the {}-th next rank", op.root);
   if (op.depth > 1)
     text += fmt::format(", call {} of a chain from {} of {}", op.depth, to_string(op.first), op.first_count);
-  if (op.together) text += ", in one GroupCall with the one before";
+  if (op.together) text += ", in one GroupCall with the previous call";
   return fmt::format(
       "{}, {}, {}", text, op.in_place ? "in place" : "out of place",
       op.algorithm == 0 ? "default algorithm" : to_string(static_cast<Algorithm>(op.algorithm)));

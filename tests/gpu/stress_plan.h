@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which calls the stress program makes: random, and by their seed the same on every rank.
+// The calls that the stress program makes: random, and through their seed the same on every rank.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace onehop::testing {
 
 [[nodiscard]] std::string_view to_string(StressKind kind);
 [[nodiscard]] std::vector<StressKind> all_stress_kinds();
-/// Of "all_reduce,send_recv". Throws std::invalid_argument that lists what there is.
+/// Parses a list like "all_reduce,send_recv". Throws std::invalid_argument that lists the valid names.
 [[nodiscard]] std::vector<StressKind> parse_stress_kinds(std::string_view list);
 
-/// Operations that run one after the other in one part of the arena; nothing happens between them.
+/// Operations that run back to back in one part of the arena.
 using StressBatch = std::vector<StressOp>;
 
 class StressPlan {
@@ -25,10 +25,9 @@ class StressPlan {
   StressPlan(std::uint64_t seed, int rank, int ranks, std::vector<StressKind> kinds = all_stress_kinds());
 
   /// At most `most` operations, at least one, within [begin, begin + kPartBytes) of the arena's memories.
-  /// About half are all-reduces, if these are among the kinds; now and then more of them follow in the same
-  /// GroupCall. Sizes are mostly 1 byte to 64 KiB, seldom up
-  /// to 4 MiB; kinds, types, reductions, roots, chains, in place or not, and forced algorithms are the same
-  /// on all ranks, alignment and memory are not.
+  /// About half are all-reduces, if these are among the kinds; occasionally several share a GroupCall. Sizes
+  /// are mostly 1 byte to 64 KiB, rarely up to 4 MiB. Kinds, types, reductions, roots, chains, in place or
+  /// not, and forced algorithms are the same on all ranks; alignment and memory are not.
   [[nodiscard]] StressBatch batch(int most, std::uint32_t begin);
   /// A number below `limit`, the same on all ranks.
   [[nodiscard]] std::uint32_t below(std::uint32_t limit) {
@@ -41,14 +40,14 @@ class StressPlan {
  private:
   [[nodiscard]] std::uint32_t random_bytes();
   [[nodiscard]] StressKind choose(const std::vector<StressKind>& among);
-  /// What can go on with what `last` leaves.
+  /// The kinds that can continue from what `last` leaves.
   [[nodiscard]] std::vector<StressKind> successors(const StressOp& last) const;
   [[nodiscard]] StressOp first_link();
   [[nodiscard]] StressOp next_link(const StressOp& last, const std::vector<StressKind>& kinds);
-  /// An all-reduce in one GroupCall with `last`, and as a rule like it.
+  /// An all-reduce in one GroupCall with `last`, and usually like it.
   [[nodiscard]] StressOp beside(const StressOp& last);
-  /// Room for so many elements.
-  [[nodiscard]] std::uint32_t place(std::uint32_t elements, DType type);
+  /// Reserves memory for this many elements.
+  [[nodiscard]] std::uint32_t reserve(std::uint32_t elements, DType type);
   void place_first(StressOp& op);
 
   std::mt19937_64 together_;
@@ -56,7 +55,7 @@ class StressPlan {
   std::uint32_t rank_;
   std::uint32_t ranks_;
   std::vector<StressKind> kinds_;
-  std::uint32_t used_ = 0;  ///< of the arena, the same on all ranks
+  std::uint32_t used_ = 0;  ///< of the arena; the same on all ranks
 };
 
 /// "all_reduce of 17 bf16 sum, in place, one-shot".

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of a user: nothing but the public device headers.
+// Kernels of a user, with nothing but the public device headers.
 #include "onehop/device/signal.cuh"
 #include "onehop/device/tile.cuh"
 
@@ -28,7 +28,7 @@ extern "C" __global__ void user_ring(const __grid_constant__ onehop::testing::Ri
       for (std::uint32_t i = threadIdx.x; i < p.words; i += blockDim.x) {
         if (mine[i] != ring_word(left, round, i)) atomicAdd(p.wrong, 1u);
       }
-      there = onehop::device::barrier(p.view, channel);  // everyone has looked
+      there = onehop::device::barrier(p.view, channel);  // every rank has read
     }
     if (!there) {
       if (threadIdx.x == 0) atomicAdd(p.gave_up, 1u);
@@ -45,7 +45,7 @@ extern "C" __global__ void user_signals(const __grid_constant__ onehop::testing:
   const auto* const mine = reinterpret_cast<const std::uint32_t*>(p.view.peers[p.view.rank]) + first;
   const int written = 2 * static_cast<int>(blockIdx.x);
   const int read = written + 1;
-  // One thread signals for its block, between two meetings of the block.
+  // One thread signals for its block, between two block barriers.
   const auto tell_and_hear = [&](int whom, int from, int channel) {
     __syncthreads();
     bool came = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of a user, for tests: their parameters, for both compilers.
+// User kernels for tests: their parameters, for both compilers.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace onehop::testing {
 
-/// user_ring: block b of every rank writes `words` words to its right neighbour, meets the others at channel
-/// b, and looks at what its left neighbour wrote; `rounds` times.
-/// user_signals: the same with signals of channels 2 b and 2 b + 1 to and from its neighbours alone.
+/// user_ring: block b of every rank writes `words` words to its right neighbour, passes a barrier on channel
+/// b, and checks what its left neighbour wrote; `rounds` times. user_signals does the same with signals on
+/// channels 2 b and 2 b + 1 to and from its neighbours only.
 struct RingParams {
   DeviceView view;
   std::uint32_t words = 0;
   std::uint32_t rounds = 0;
-  std::uint32_t* wrong = nullptr;    ///< counts words that were not what they should be
+  std::uint32_t* wrong = nullptr;    ///< counts words with wrong values
   std::uint32_t* gave_up = nullptr;  ///< counts blocks whose barrier failed
 };
 
-/// user_misuse: one warp that passes a channel or rank, perhaps out of range, to one of the functions that
+/// user_misuse: one warp that passes a channel or rank, possibly out of range, to one of the functions that
 /// take them.
 struct MisuseParams {
   enum Function { put_signal, wait_signal, barrier, barrier_relaxed, put_tile, wait_tile };

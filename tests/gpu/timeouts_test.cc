@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deadlines on GPUs: a call's own, which its kernels keep, and the group's, which ends what gives memory back
-// while a kernel still runs.
+// Deadlines on GPUs: the deadline of a call, which its kernels observe, and the group's, which limits how
+// long freeing memory waits for a running kernel.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(, CudaTimeouts,
                                            GpuRanks{4, false}),
                          gpu_ranks_name);
 
-/// What a group has failed with; nothing by `limit`.
+/// The error that the group has failed with; empty if it has not failed by `limit`.
 std::optional<Error> await_failure(const Group& group, Clock::time_point limit) {
   while (Clock::now() < limit) {
     try {
@@ -138,14 +138,14 @@ TEST_P(CudaGivingBack, WaitsForTheDeviceNoLongerThanTheGroupsTimeout) {
         group.barrier();
         if (group.rank() == Rank{0}) {
           kernels.delay(milliseconds{9000});
-          gpu.fill(last_word, 7, 1 << 18);  // behind the delay, in the memory that is given back
+          gpu.fill(last_word, 7, 1 << 18);  // queued behind the delay, in the memory that is freed
           Clock::time_point start = Clock::now();
           buffer.reset();
           EXPECT_LT(ms_since(start), kMostMs);
           start = Clock::now();
           group.leave();
           EXPECT_LT(ms_since(start), kMostMs);
-          // The context has survived: what was queued ends.
+          // The context has survived: queued work completes.
           auto* const own = gpu.make<std::uint32_t>(10);
           gpu.fill(own, 3, 10);
           EXPECT_THAT(gpu.read(own, 10), ::testing::Each(3u));

@@ -118,7 +118,7 @@ def run_rank(options):
         with torch.cuda.use_mem_pool(tensors_pool):
             tensor = torch.empty(count, device="cuda")
         offset = offset_of(tensor)
-        # The same on all ranks: the largest and the negative of the smallest.
+        # Ranks compare the largest and the negative of the smallest offset, which must be the same on all.
         ends = torch.tensor([offset, -offset], device="cuda")
         all_reduce(ends, DTYPE_I64, OP_MAX)
         require(ends.tolist() == [offset, -offset], f"tensor {step} is at {offset} here, and elsewhere on other ranks")
@@ -140,7 +140,7 @@ def run_rank(options):
     except torch.cuda.OutOfMemoryError:
         require("in one piece" in onehop.last_error(), f"unexpected: {onehop.last_error()}")
 
-    # What PyTorch has of the pool goes back when the last of its tensors and its MemPool are gone.
+    # The pool gets its memory back from PyTorch once the last of its tensors and its MemPool are gone.
     del kept, tensors_pool
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -148,7 +148,7 @@ def run_rank(options):
     require(whole is not None, f"PyTorch did not free all of its memory: {onehop.last_error()}")
     onehop.lib.onehop_pool_free(whole, POOL_BYTES, rank, None)
 
-    # A tensor of PyTorch's own allocator, registered where it is: somewhere in a block of cudaMalloc.
+    # A tensor of PyTorch's own allocator, registered at its address, somewhere inside a block of cudaMalloc.
     blocks = [torch.empty(1000 + 512 * rank, device="cuda"), torch.empty(3_000_000, device="cuda")]
     for tensor in blocks:
         part = tensor[8:1000]

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# clean_root_test.sh DIR_OF_PACKAGES WORK_DIR: installs the packages with apt in a Debian that has nothing else, and uses
-# them there. WORK_DIR/root may be a debootstrap of before. It takes minutes and the network: only when asked for, by
-# ONEHOP_CLEAN_ROOT=1. Prints "skipped: " and why where it cannot.
+# clean_root_test.sh DIR_OF_PACKAGES WORK_DIR: installs the packages with apt in a Debian that has nothing
+# else, and uses them there. WORK_DIR/root may be an earlier debootstrap. This takes minutes and needs the
+# network, so it runs only with ONEHOP_CLEAN_ROOT=1. Prints "skipped: " and the reason where it cannot run.
 set -euo pipefail
 
 packages=$1

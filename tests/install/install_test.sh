@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# install_test.sh BUILD_DIR WORK_DIR: see CMakeLists.txt. Needs a build in BUILD_DIR; leaves WORK_DIR to look at.
+# install_test.sh BUILD_DIR WORK_DIR: see CMakeLists.txt. Needs a build in BUILD_DIR; keeps WORK_DIR for
+# inspection.
 set -euo pipefail
 
 build=$1
@@ -11,7 +12,7 @@ rm -rf "$work"
 mkdir -p "$work"
 
 "$CMAKE" --install "$build" --prefix "$work/first" > "$work/install.log"
-# Moved before use: an installed tree must not know where it was made.
+# Moved before use: an installed tree must not depend on where it was made.
 mv "$work/first" "$work/prefix"
 prefix=$work/prefix
 libdir=$(dirname "$(find "$prefix" -name libonehop.a -type f)")
@@ -32,7 +33,8 @@ expect_version() {
   }
 }
 
-# The shared library by its name, which has the minor version before 1.0, or not at all.
+# The program needs the shared library by its soname, which includes the minor version before 1.0, or not at
+# all.
 expect_needed() {
   local count
   count=$(readelf -d "$1" | grep -cE 'NEEDED.*\[libonehop\.so\.(0\.[0-9]+|[1-9][0-9]*)\]' || true)
@@ -50,7 +52,7 @@ for kind in static shared; do
   expect_needed "$work/$kind/consumer_cc" "$([[ $kind == shared ]] && echo 1 || echo 0)"
 done
 
-# Device headers, by themselves and with nothing but what is installed.
+# Device headers, by themselves and with installed files only.
 if [[ -n ${NVCC:-} ]]; then
   for header in "$prefix"/include/onehop/device/*.cuh; do
     echo "#include <onehop/device/$(basename "$header")>" > "$work/device.cu"
@@ -58,7 +60,7 @@ if [[ -n ${NVCC:-} ]]; then
   done
 fi
 
-# pkg-config quotes for a shell what is special in a path, such as a space.
+# pkg-config quotes special characters in paths, such as spaces, for a shell.
 flags() {
   PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config "$@" onehop
 }

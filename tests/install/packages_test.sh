@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# packages_test.sh BUILD_DIR WORK_DIR: makes the Debian packages of a build, unpacks them into an empty folder and uses
-# them there as a stranger would. Leaves WORK_DIR to look at.
+# packages_test.sh BUILD_DIR WORK_DIR: makes the Debian packages of a build, unpacks them into an empty folder
+# and uses them there as a user would. Keeps WORK_DIR for inspection.
 set -euo pipefail
 
 build=$1
@@ -27,7 +27,7 @@ names=$(for each in "${packages[@]}"; do dpkg-deb -f "$each" Package; done | sor
 for each in "${packages[@]}"; do
   depends=$(dpkg-deb -f "$each" Depends)
   case $(dpkg-deb -f "$each" Package) in
-    # By dpkg-shlibdeps, from the binaries.
+    # dpkg-shlibdeps derives these from the binaries.
     libonehop[0-9]* | onehop-tools) [[ $depends == *libc6* && $depends == *libspdlog* && $depends == *libhwloc* ]] || fail "$each depends on '$depends'" ;;
     libonehop-dev) [[ $depends == "libonehop0.1 (= "* || $depends == "libonehop"[1-9]* ]] || fail "$each depends on '$depends'" ;;
   esac
@@ -39,7 +39,7 @@ for file in bin/onehop include/onehop/onehop.h lib/libonehop.a share/man/man1/on
   share/zsh/vendor-completions/_onehop share/fish/vendor_completions.d/onehop.fish share/doc/onehop-tools/copyright; do
   [[ -s $root/$file ]] || fail "no package has /usr/$file"
 done
-# With the libraries of the packages and the system's, and nothing of the build.
+# With the libraries of the packages and the system, and nothing from the build.
 PATH=$root/bin:$PATH LD_LIBRARY_PATH=$root/lib onehop bench all-reduce --device host --ranks 2 --sizes 1K --iters 3 > "$work/bench.log" ||
   fail "the packaged command: $(cat "$work/bench.log")"
 grep -q "$build" "$root/bin/onehop" && fail "the packaged command names the build tree"
@@ -57,7 +57,7 @@ eval "static=($(flags --static --cflags --libs))"
 LD_LIBRARY_PATH=$root/lib "$work/shared" > /dev/null || fail "a program with the packaged shared library failed"
 "$work/static" > /dev/null || fail "a program with the packaged archive failed"
 
-# The completion of bash, as bash calls it.
+# The completion for bash, as bash calls it.
 completed=$(
   # shellcheck source=/dev/null
   source "$root/share/bash-completion/completions/onehop"

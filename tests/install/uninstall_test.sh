@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# uninstall_test.sh BUILD_DIR WORK_DIR: installs what was built and removes it again, as `make uninstall` does.
+# uninstall_test.sh BUILD_DIR WORK_DIR: installs the build and removes it again, as `make uninstall` does.
 set -euo pipefail
 
 build=$1
@@ -13,7 +13,7 @@ mkdir -p "$prefix/include" "$prefix/share/onehop"
 touch "$prefix/include/other.h" "$prefix/share/onehop/mine"
 find "$prefix" -type f | sort > "$2/before"
 "$CMAKE" --install "$build" --prefix "$prefix" > "$2/install.log"
-# A copy: in the build tree it says what the user installed.
+# A copy: in the build tree it lists what the user installed.
 mv "$build/install_manifest.txt" "$2/manifest"
 [[ -x $prefix/bin/onehop ]]
 
@@ -21,7 +21,7 @@ if uninstall "$2/elsewhere" "$2/manifest" 2> "$2/refused"; then
   echo "uninstalling from another prefix was not refused" >&2
   exit 1
 fi
-# CMake breaks lines where it likes.
+# CMake breaks lines anywhere.
 tr -s ' \n' ' ' < "$2/refused" | grep -q "which is not in"
 uninstall "$prefix" "$2/manifest"
 find "$prefix" -type f -o -type l | sort | diff "$2/before" -

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The errors that calls throw, as tests look at them.
+// The errors that calls throw, as tests compare them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace onehop::testing {
 
-/// What `call` throws. The test fails unless it is an Error of one line.
+/// The error that `call` throws. The test fails unless it is an Error of one line.
 inline Error error_of(const std::function<void()>& call) {
   try {
     call();
@@ -23,7 +23,7 @@ inline Error error_of(const std::function<void()>& call) {
   return {ErrorCode{}, ""};
 }
 
-/// The message of what `call` throws, which must have this code.
+/// The message of the error that `call` throws, which must have this code.
 inline std::string message_of(const std::function<void()>& call, ErrorCode expected) {
   const Error error = error_of(call);
   EXPECT_EQ(to_string(error.code()), to_string(expected)) << error.what();

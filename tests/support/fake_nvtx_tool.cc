@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NVTX loads in place of a profiler (NVTX_INJECTION64_PATH): says on stderr which domains are made and
-// which ranges begin and end.
+// Loaded by NVTX in place of a profiler (NVTX_INJECTION64_PATH). Prints on stderr which domains are created
+// and which ranges begin and end.
 #include <nvtx3/nvToolsExt.h>
 
 #include <cstdio>

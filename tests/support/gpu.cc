@@ -39,7 +39,7 @@ int count_device_files() {
   return count;
 }
 
-/// How many GPUs, from 0 on, reach each other. Initialises CUDA.
+/// How many GPUs, starting with GPU 0, can reach each other. Initialises CUDA.
 int count_connected() {
   const int devices = cuda_device_count();
   const CudaDriver* const driver = find_cuda_driver();
@@ -57,14 +57,14 @@ int count_connected() {
   return devices;
 }
 
-/// The same, found out by a child.
+/// Like count_connected, but in a child process.
 int ask_a_child() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe2 failed");
   const pid_t child = ::fork();
   if (child < 0) throw std::runtime_error("fork failed");
   if (child == 0) {
-    (void)::alarm(60);  // a driver that hangs is no driver
+    (void)::alarm(60);  // a driver that hangs counts as missing
     int count = 0;
     try {
       count = count_connected();
@@ -114,8 +114,8 @@ Gpu::Gpu(DeviceId device) : device_(device), driver_(cuda_driver()) {
   g_used_here = true;
   const CurrentDevice current(device_);
   check_cuda(driver_.StreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  // What the driver loads when it first fills or copies, it loads now: loading may wait for kernels, and a
-  // thread that drives several ranks would wait for one that waits for itself.
+  // Makes the driver load its fill and copy kernels now. Loading may wait for running kernels, and a thread
+  // that drives several ranks could wait for its own.
   std::byte* const words = allocate(8);
   fill(words, 0, 1);
   copy(words + 4, words, 4);
@@ -126,7 +126,7 @@ Gpu::Gpu(DeviceId device) : device_(device), driver_(cuda_driver()) {
 Gpu::~Gpu() {
   try {
     const CurrentDevice current(device_);
-    // Freeing waits for the device; its kernels end by their own deadlines.
+    // Freeing waits for the device, whose kernels end by their own deadlines.
     for (std::byte* const data : allocations_) (void)driver_.MemFree(pointer(data));
     (void)driver_.StreamDestroy(stream_);
   } catch (const std::exception& error) {
@@ -144,7 +144,7 @@ std::byte* Gpu::allocate(std::size_t bytes) {
 
 void Gpu::free(std::byte* data) {
   const CurrentDevice current(device_);
-  (void)driver_.MemFree(pointer(data));  // called by destructors; what is wrong the next call finds too
+  (void)driver_.MemFree(pointer(data));  // called by destructors; the next call reports an error
   std::erase(allocations_, data);
 }
 
@@ -211,7 +211,7 @@ std::size_t Gpu::free_bytes() const {
 
 namespace {
 
-/// By a function that the library has no use for: the driver is loaded, by the library.
+/// Through a function that the library itself does not need. The library has already loaded the driver.
 std::size_t count_nodes(CUgraph graph) {
   void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   using GetNodes = CUresult (*)(CUgraph, CUgraphNode*, std::size_t*);
@@ -229,7 +229,7 @@ Graph::Graph(const Gpu& gpu, const std::function<void()>& body) : gpu_(gpu) {
   const CudaDriver& driver = cuda_driver();
   const CurrentDevice current(gpu.device());
   const auto stream = static_cast<CUstream>(gpu.stream().handle);
-  // Of this thread alone: other ranks' threads go on.
+  // Only this thread is restricted: other ranks' threads go on.
   check_cuda(driver.StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
   CUgraph graph = nullptr;
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs for tests: how many there are, and what a rank needs on its own. Compiled where CUDA is.
+// GPUs for tests: how many there are, and what a single rank needs. Compiled only with CUDA.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,14 @@
 
 namespace onehop::testing {
 
-/// Why `n` ranks cannot have a GPU each here, or an empty string. This process does not initialise CUDA by
-/// asking: device files are counted, and a forked child asks the driver, once.
+/// Why `n` ranks cannot have a GPU each here, or an empty string. Does not initialise CUDA in this process:
+/// it counts device files, and a forked child asks the driver, once.
 [[nodiscard]] std::string gpus_unavailable(int n);
-/// The same for ranks that are forked. A process that has used CUDA cannot fork such ranks any more: tests
-/// with ranks that are threads and tests that fork share no process. ctest gives each test its own.
+/// Like gpus_unavailable, for forked ranks. A process that has used CUDA cannot fork such ranks any more. So
+/// tests with ranks as threads and tests that fork must not share a process. ctest runs each test in its own.
 [[nodiscard]] std::string forked_gpus_unavailable(int n);
 
-/// Skips the test where there are fewer than `n` GPUs (that reach each other).
+/// Skips the test if there are fewer than `n` GPUs that can reach each other.
 #define ONEHOP_NEED_GPUS(n)                                                                 \
   if (const std::string missing = ::onehop::testing::gpus_unavailable(n); !missing.empty()) \
   GTEST_SKIP() << missing
@@ -30,11 +30,11 @@ namespace onehop::testing {
   if (const std::string missing = ::onehop::testing::forked_gpus_unavailable(n); !missing.empty()) \
   GTEST_SKIP() << missing
 
-/// Memory of one GPU and a stream that waits for no other. One thread at a time.
+/// Memory of one GPU and a non-blocking stream. One thread at a time.
 class Gpu {
  public:
   explicit Gpu(DeviceId device);
-  ~Gpu();  ///< waits for the stream, frees what was not freed
+  ~Gpu();  ///< waits for the stream and frees remaining memory
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
@@ -43,7 +43,7 @@ class Gpu {
 
   [[nodiscard]] std::byte* allocate(std::size_t bytes);
   void free(std::byte* data);
-  /// `count` elements; their bits are zero.
+  /// `count` elements, zeroed.
   template <class T>
   [[nodiscard]] T* make(std::size_t count) {
     auto* const data = reinterpret_cast<T*>(allocate(count * sizeof(T)));
@@ -52,7 +52,7 @@ class Gpu {
     return data;
   }
 
-  /// Queued behind what the stream has, and complete on return.
+  /// Runs after the stream's earlier work, and is complete on return.
   void upload(void* to, const void* from, std::size_t bytes) const;
   void download(void* to, const void* from, std::size_t bytes) const;
   template <class T>
@@ -66,15 +66,15 @@ class Gpu {
     upload(to, values.data(), values.size() * sizeof(T));
   }
 
-  /// Queued only.
+  /// Queues a fill.
   void fill(void* at, std::uint32_t word, std::size_t words) const;
   void copy(void* to, const void* from, std::size_t bytes) const;
 
-  /// Waits for the stream; throws when that takes longer than any test's work does.
+  /// Waits for the stream; throws when that takes longer than any test's work.
   void wait() const;
-  /// Whether everything on the stream has ended.
+  /// True if everything on the stream has ended.
   [[nodiscard]] bool idle() const;
-  /// What cudaDeviceSynchronize does. Only when nothing can spin.
+  /// Does what cudaDeviceSynchronize does. Call only when no kernel can spin.
   void synchronize_device() const;
   [[nodiscard]] std::size_t free_bytes() const;
 
@@ -85,16 +85,16 @@ class Gpu {
   std::vector<std::byte*> allocations_;
 };
 
-/// Work recorded from a stream, to be queued again and again.
+/// Work recorded from a stream, which can be queued repeatedly.
 class Graph {
  public:
-  /// Records what `body` queues on the GPU's stream.
+  /// Records the work that `body` queues on the GPU's stream.
   Graph(const Gpu& gpu, const std::function<void()>& body);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
   void launch() const;
-  /// Kernels, copies and so on that were recorded.
+  /// The number of recorded kernels, copies and so on.
   [[nodiscard]] std::size_t nodes() const { return nodes_; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of every rank that show what a group and its memory are good for.
+// Checks, made by every rank, that a group and its memory work.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -15,17 +15,17 @@
 
 namespace onehop::testing {
 
-/// Beyond what is promised (100 ms after a deadline): a machine that is busy with other tests.
+/// Allowed beyond what is promised (100 ms after a deadline), for a machine that is busy with other tests.
 inline constexpr Duration kSlack = std::chrono::seconds{5};
 
-/// The group works.
+/// Checks that the group works.
 inline void expect_usable(Group& group) {
   std::vector<std::int32_t> ones(100, 1);
   all_reduce(group, std::span<std::int32_t>(ones));
   EXPECT_THAT(ones, ::testing::Each(group.size()));
 }
 
-/// Everyone fills its part and reads everyone's.
+/// Every rank fills its part and reads all parts.
 inline void expect_shared(Group& group, const SymmetricBuffer& buffer, int round = 0) {
   const auto mark = [&](int r) { return 1 + (round * group.size() + r) % 250; };
   std::memset(buffer.local(), mark(group.rank().value), buffer.bytes());

@@ -13,15 +13,15 @@
 
 namespace onehop::testing {
 
-/// Runs `body(rank)` on `n` threads and waits. What a rank throws fails the test with its rank.
+/// Runs `body(rank)` on `n` threads and waits. An exception of a rank fails the test, with the rank's number.
 void run_threads(int n, const std::function<void(Rank)>& body);
 
-/// ONEHOP_TEST_GPUS: ranks share so many GPUs, rank r having GPU r modulo that, so that tests with many ranks
-/// can be tried on machines with few. 0: unset; each has its own.
+/// ONEHOP_TEST_GPUS: ranks share this many GPUs, rank r having GPU r modulo that number. So tests with many
+/// ranks can be tried on machines with few GPUs. 0: unset; each rank has its own.
 [[nodiscard]] int shared_gpus();
 
-/// The same over a fresh memory store, each rank joined. With `defaults.device` a GPU, that is rank 0's; the
-/// ranks after it are on the GPUs after it.
+/// Like run_threads, with each rank joined over a fresh memory store. If `defaults.device` is a GPU, it is
+/// rank 0's; the other ranks use the GPUs after it.
 void run_thread_group(int n, const std::function<void(Group&)>& body, const JoinOptions& defaults = {});
 
 /// How a rank that is a process ended.
@@ -32,16 +32,16 @@ struct Exit {
   double seconds = 0;  ///< from the start of all ranks to the end of this one
 };
 
-/// Real processes, forked from a test that runs no threads. A rank that returns exits 0; one that throws, or
-/// in which a gtest assertion fails, exits 1. A rank's uncaught Error becomes its text.
+/// Real processes, forked from a test that runs no threads. A rank that returns exits 0; a rank that throws,
+/// or in which a gtest assertion fails, exits 1. A rank's uncaught Error becomes its text.
 class Processes {
  public:
   /// `body(rank)` returns the text to report.
   Processes(int n, const std::function<std::string(Rank)>& body);
-  ~Processes();  ///< kills what is left
+  ~Processes();  ///< kills the remaining processes
 
   [[nodiscard]] pid_t pid(int rank) const;
-  /// Waits until all processes but those in `except` ended, at most `limit`; those that did not are killed
+  /// Waits until all processes but those in `except` ended, at most `limit`. Those that did not are killed
   /// and reported with signal SIGKILL.
   [[nodiscard]] std::vector<Exit> wait(Duration limit, const std::vector<int>& except = {});
 
@@ -67,7 +67,7 @@ class TempDir {
   std::string path_;
 };
 
-/// What this process holds: for tests that nothing is left behind or grows.
+/// The resources that this process holds, for tests that nothing leaks or grows.
 struct Footprint {
   int descriptors = 0;
   int threads = 0;

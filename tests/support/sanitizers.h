@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether this build runs an order of magnitude slower than a release: tests then do less of the same.
+// Tells whether this build runs an order of magnitude slower than a release build, so that tests do less.
 #pragma once
 
 namespace onehop::testing {

@@ -6,7 +6,7 @@
 
 namespace onehop::testing {
 
-/// A variable of this process's environment while it lives. Ranks that are processes inherit it.
+/// Sets a variable of this process's environment until destroyed. Ranks that are processes inherit it.
 class ScopedVariable {
  public:
   ScopedVariable(const char* name, const std::string& value) : name_(name) {

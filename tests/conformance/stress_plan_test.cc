@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stress program's arithmetic against the reference, and its plan on host ranks: no GPU is needed to know
-// that what it expects is right.
+// The stress program's arithmetic against the reference, and its plan on host ranks. This proves its expected
+// results without a GPU.
 #include "gpu/stress_plan.h"
 
 #include <gtest/gtest.h>
@@ -96,12 +96,12 @@ struct Extent {
   std::uint32_t begin;
   std::uint32_t end;
 
-  Extent(std::uint32_t place, std::uint32_t bytes)
-      : begin(place % kStressSymmetric), end(place % kStressSymmetric + bytes) {}
+  Extent(std::uint32_t offset, std::uint32_t bytes)
+      : begin(offset % kStressSymmetric), end(offset % kStressSymmetric + bytes) {}
   [[nodiscard]] bool holds(const Extent& other) const { return begin <= other.begin && other.end <= end; }
 };
 
-/// Every result is looked at, or overwritten by the next call, which is a sum of integers.
+/// Every result is checked, or overwritten by the next call, which is a sum of integers.
 TEST(StressPlan, LeavesNothingUncheckedAndNothingOverlapping) {
   constexpr int kRanks = 4;
   constexpr int kRank = 3;
@@ -145,7 +145,7 @@ TEST(StressPlan, LeavesNothingUncheckedAndNothingOverlapping) {
         ASSERT_EQ(op.depth, last.depth + 1);
         ASSERT_EQ(op.in, last.out);
         for (int r = 0; r < kRanks; ++r) {
-          // Who reads has all that it reads from the call before.
+          // A rank that reads has all of its input from the previous call.
           if (input_count(op, r, kRanks) == 0) continue;
           ASSERT_EQ(input_count(op, r, kRanks), output_count(last, r, kRanks)) << describe(op);
         }
@@ -192,8 +192,8 @@ TEST(StressPlan, LeavesNothingUncheckedAndNothingOverlapping) {
   EXPECT_EQ(moves.size(), std::size_t{7 * kDTypeCount * 2});
   EXPECT_EQ(roots.size(), std::size_t{kStressKindCount * kRanks});
   EXPECT_EQ(in_place.size(), 7u);
-  // After an all-reduce, an all-gather, a broadcast or a ring of all: 6. Parts: 2, of 4 kinds. One rank: 2,
-  // of 2 kinds. A ring may leave parts, too.
+  // After an all-reduce, an all-gather, a broadcast or a ring of everything: 6. After parts: 2, from 4 kinds.
+  // After one rank: 2, from 2 kinds. A ring may leave parts, too.
   EXPECT_EQ(links.size(), std::size_t{4 * 6 + 4 * 2 + 2 * 2});
   EXPECT_NEAR(static_cast<double>(all_reduces) / operations, 0.5, 0.05);
   EXPECT_TRUE(large && deep);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that is killed, stopped or late while its peers are in a collective on GPUs: for every collective,
-// and every way in which its data goes. Each time the others hear of it in time and by name, and go on in a
-// new group in the same processes, in which the next rank fails in the next collective.
+// A rank is killed, stopped or late while its peers are in a collective on GPUs, for every collective and
+// every protocol. Each time the other ranks get an error in time that names it. They go on in a new group in
+// the same processes, in which the next rank fails in the next collective.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -29,53 +29,56 @@ using testing::StressKind;
 using testing::StressOp;
 using testing::TempDir;
 
-// Of a process's memory: inputs in the first, outputs in the second.
+// Each process has inputs in the first half of its memory, outputs in the second.
 constexpr std::uint32_t kHalf = 16u << 20;
 
 enum Event { kInTraffic, kRoundEnded };
 
-// Promise A on GPUs, and promise B.
+// Promises A and B on GPUs.
 constexpr double kMostLateMs = 50;
-// Of synchronize(), whose own deadline passes while the device still waits.
+// The limit for synchronize(), whose own deadline passes while the device still waits.
 constexpr double kMostLateOfHostMs = 100;
 constexpr double kMostDetectionMs = 250;
 
 constexpr std::uint32_t kPaint = 0xa5a5a5a5;
 
-/// How a collective's data goes between ranks.
-enum class Way { packets, mail, streams, list };
+/// How a collective's data travels between ranks.
+enum class Protocol { packets, lamport, streams, list };
 
 struct Row {
   StressKind kind;
-  Way way;
-  /// Of what goes from rank to rank: some peers wait for others that wait for the victim. Else all of them
-  /// wait for the victim itself, as far as that depends on the root.
+  Protocol protocol;
+  /// In protocols that forward data: some peers wait for others that wait for the victim. Otherwise all peers
+  /// wait for the victim itself, as far as the root permits.
   bool through_others = false;
 };
-constexpr Row kRows[] = {{StressKind::all_reduce, Way::packets},   {StressKind::all_reduce, Way::mail},
-                         {StressKind::all_reduce, Way::streams},   {StressKind::reduce_scatter, Way::packets},
-                         {StressKind::reduce_scatter, Way::mail},  {StressKind::reduce_scatter, Way::streams},
-                         {StressKind::all_gather, Way::packets},   {StressKind::all_gather, Way::streams},
-                         {StressKind::broadcast, Way::packets},    {StressKind::broadcast, Way::streams},
-                         {StressKind::reduce, Way::packets},       {StressKind::reduce, Way::streams},
-                         {StressKind::all_to_all, Way::packets},   {StressKind::all_to_all, Way::streams},
-                         {StressKind::all_to_all_v, Way::packets}, {StressKind::all_to_all_v, Way::streams},
-                         {StressKind::gather, Way::packets},       {StressKind::gather, Way::streams},
-                         {StressKind::scatter, Way::packets},      {StressKind::scatter, Way::streams},
-                         {StressKind::send_recv, Way::packets},    {StressKind::send_recv, Way::streams},
-                         {StressKind::all_reduce, Way::list}};
+constexpr Row kRows[] = {
+    {StressKind::all_reduce, Protocol::packets},     {StressKind::all_reduce, Protocol::lamport},
+    {StressKind::all_reduce, Protocol::streams},     {StressKind::reduce_scatter, Protocol::packets},
+    {StressKind::reduce_scatter, Protocol::lamport}, {StressKind::reduce_scatter, Protocol::streams},
+    {StressKind::all_gather, Protocol::packets},     {StressKind::all_gather, Protocol::streams},
+    {StressKind::broadcast, Protocol::packets},      {StressKind::broadcast, Protocol::streams},
+    {StressKind::reduce, Protocol::packets},         {StressKind::reduce, Protocol::streams},
+    {StressKind::all_to_all, Protocol::packets},     {StressKind::all_to_all, Protocol::streams},
+    {StressKind::all_to_all_v, Protocol::packets},   {StressKind::all_to_all_v, Protocol::streams},
+    {StressKind::gather, Protocol::packets},         {StressKind::gather, Protocol::streams},
+    {StressKind::scatter, Protocol::packets},        {StressKind::scatter, Protocol::streams},
+    {StressKind::send_recv, Protocol::packets},      {StressKind::send_recv, Protocol::streams},
+    {StressKind::all_reduce, Protocol::list}};
 
 std::string name_of(const Row& row) {
-  constexpr const char* kWays[] = {"packets", "mail", "streams", "packets, several in one launch"};
-  return fmt::format("{} by {}", to_string(row.kind), kWays[static_cast<int>(row.way)]);
+  constexpr const char* kProtocols[] = {"packets", "Lamport buffers", "streams",
+                                        "packets, several in one launch"};
+  return fmt::format("{} by {}", to_string(row.kind), kProtocols[static_cast<int>(row.protocol)]);
 }
 
-/// Words of a block: within a slot of packets, beyond it, and beyond what pairs send by packets.
-constexpr std::uint32_t count_of(Way way) {
-  return way == Way::mail ? 100'000 : way == Way::streams ? 300'001 : 1000;
+/// Words per block: for packets, within a slot; for Lamport buffers, more; for streams, more than pairs send
+/// by packets.
+constexpr std::uint32_t count_of(Protocol protocol) {
+  return protocol == Protocol::lamport ? 100'000 : protocol == Protocol::streams ? 300'001 : 1000;
 }
 
-/// Blocks of any size from none on are what an all_to_all_v is for. Here all of them go the same way.
+/// The blocks of an all_to_all_v may have any size, including 0. Here all of them must use the same protocol.
 bool has_small_blocks(const StressOp& op, int n) {
   for (int from = 0; from < n; ++from) {
     for (int to = 0; to < n; ++to) {
@@ -85,29 +88,29 @@ bool has_small_blocks(const StressOp& op, int n) {
   return false;
 }
 
-/// The call of this row in which peers wait for `victim`; or several calls, of which all are that.
+/// The call of this row in which peers wait for `victim`, or several such calls.
 StressBatch calls_of(const Row& row, int n, Rank victim) {
   StressOp op;
   op.kind = row.kind;
-  op.type = row.way == Way::mail ? DType::f32 : DType::u32;  // mail carries floats only
+  op.type = row.protocol == Protocol::lamport ? DType::f32 : DType::u32;  // Lamport buffers carry floats only
   op.folds = reduces(row.kind) ? 1 : 0;
-  op.count = count_of(row.way);
+  op.count = count_of(row.protocol);
   if (row.kind == StressKind::all_reduce) {
-    op.algorithm =
-        static_cast<std::uint8_t>(row.way == Way::streams ? Algorithm::two_shot : Algorithm::one_shot);
+    op.algorithm = static_cast<std::uint8_t>(row.protocol == Protocol::streams ? Algorithm::two_shot
+                                                                               : Algorithm::one_shot);
   }
   if (row.kind == StressKind::all_to_all_v) {
     op.count *= 2;
     while (has_small_blocks(op, n)) ++op.key;
   }
-  // In what goes through others, the victim hands on, or awaits what is handed on.
-  const bool relayed = n > 2 && row.way == Way::streams && !row.through_others;
+  // When data passes through others, the victim forwards it or waits for a rank that does.
+  const bool forwarded = n > 2 && row.protocol == Protocol::streams && !row.through_others;
   const bool victim_is_root = row.kind == StressKind::scatter ||
-                              (row.kind == StressKind::broadcast && !relayed) ||
-                              (row.kind == StressKind::reduce && relayed);
+                              (row.kind == StressKind::broadcast && !forwarded) ||
+                              (row.kind == StressKind::reduce && forwarded);
   op.root = static_cast<std::uint8_t>(victim_is_root ? victim.value : 0);
-  if (row.kind == StressKind::send_recv) op.root = 1;  // how many ranks further
-  StressBatch ops(row.way == Way::list ? 5 : 1, op);
+  if (row.kind == StressKind::send_recv) op.root = 1;  // to the next rank
+  StressBatch ops(row.protocol == Protocol::list ? 5 : 1, op);
   for (std::size_t i = 0; i < ops.size(); ++i) {
     ops[i].together = i > 0;
     ops[i].in = static_cast<std::uint32_t>(i) * op.count * testing::element_bytes(op.type);
@@ -116,14 +119,14 @@ StressBatch calls_of(const Row& row, int n, Rank victim) {
   return ops;
 }
 
-/// What a process keeps from group to group.
+/// The state that a process keeps from group to group.
 struct Seat {
   Gpu gpu;
   std::byte* arena;
 
   explicit Seat(Rank rank) : gpu(testing::gpu_of(rank)), arena(gpu.make<std::byte>(std::size_t{2} * kHalf)) {}
 
-  /// The first group of a process loads every kernel, which takes long: here, all processes do so at once.
+  /// The first group of a process loads every kernel, which takes long. Here, all processes do so at once.
   void load_kernels(int n) const {
     JoinOptions options;
     options.allow_overlapping_devices = true;
@@ -134,7 +137,7 @@ struct Seat {
     make_calls(group, {.ordinary = arena, .symmetric = nullptr}, ops, gpu.stream());
   }
 
-  /// The group of a round, which works.
+  /// The group of a round; checks that it works.
   [[nodiscard]] Group join(const std::string& dir, std::size_t round, Rank rank, int n, Duration timeout) {
     JoinOptions options;
     options.name = fmt::format("round-{}", round);
@@ -150,8 +153,7 @@ struct Seat {
   }
 };
 
-/// Throws what the group's check() throws within a few seconds, if it does: for a rank that got all that it
-/// waited for.
+/// Used by a rank that got all that it waited for: throws if the group's check() throws within a few seconds.
 void check_until_it_fails(const Group& group) {
   for (const std::int64_t start = now_ns(); now_ns() - start < 5'000'000'000;) {
     group.check();
@@ -164,7 +166,7 @@ void await_all(World& world, int event, std::size_t count) {
     throw std::logic_error(fmt::format("event {} was not raised {} times", event, count));
 }
 
-/// Waits until the child has stopped: whoever continues it earlier does so in vain.
+/// Waits until the child has stopped, since continuing it earlier would have no effect.
 bool await_stopped(pid_t pid, Duration limit) {
   const std::int64_t end = now_ns() + std::chrono::nanoseconds(limit).count();
   while (now_ns() < end) {
@@ -186,7 +188,7 @@ class CudaCollectiveFaults : public ::testing::TestWithParam<int> {
   [[nodiscard]] static std::size_t size() { return static_cast<std::size_t>(n()); }
   [[nodiscard]] static Rank victim() { return Rank{n() / 2}; }
 
-  /// Every row, or every collective once, the ways in turn.
+  /// Every row, or every collective once, with the protocols in turn.
   [[nodiscard]] static std::vector<Row> rows(bool all) {
     std::vector<Row> chosen;
     for (std::size_t i = 0; i < std::size(kRows); ++i) {
@@ -209,20 +211,20 @@ class CudaCollectiveFaults : public ::testing::TestWithParam<int> {
     for (const double each : delays) EXPECT_LE(each, most_ms + world.lateness_ms()) << what;
   }
 
-  /// Processes in which each of `calls` loses its victim, one after the other.
+  /// Makes each of `calls` in new groups, one after the other; each call loses its victim.
   static void kill_in(const std::vector<Row>& calls);
   /// A call that the victim does not make in time.
   struct Held {
     Row row;
-    Duration patience = seconds{10};  ///< given to synchronize(); longer than the wait on the device
-    int ahead = 1;                    ///< how often the others make it, before they synchronize
+    Duration patience = seconds{10};  ///< for synchronize(); longer than the wait on the device
+    int ahead = 1;                    ///< how many times the others make the call before they synchronize
   };
   static std::vector<Held> held(const std::vector<Row>& rows) {
     std::vector<Held> all;
     for (const Row& row : rows) all.push_back({.row = row});
     return all;
   }
-  /// The victim of every call stops, or is late, until the others have given it up.
+  /// The victim of every call stops or is late until the others have failed.
   static void hold_up_in(const std::vector<Held>& calls, bool stopped, Duration timeout = Duration{700});
 };
 std::string processes_name(const ::testing::TestParamInfo<int>& info) {
@@ -233,7 +235,7 @@ INSTANTIATE_TEST_SUITE_P(, CudaCollectiveFaults, ::testing::Values(2, 4), proces
 void CudaCollectiveFaults::kill_in(const std::vector<Row>& calls) {
   const std::size_t survivors = size() - 1;
   const TempDir dir;
-  // The survivors, a victim for every call, and who takes the victims' place in the end.
+  // The survivors, one victim per call, and one more process that finally replaces the victims.
   World world(static_cast<int>(survivors + calls.size() + 1), [&](World& self, Rank process) {
     const auto number = static_cast<std::size_t>(process.value);
     const bool survives = number < survivors;
@@ -252,9 +254,9 @@ void CudaCollectiveFaults::kill_in(const std::vector<Row>& calls) {
           group.synchronize(seat.gpu.stream(), seconds{25});
         }
       });
-      seat.gpu.synchronize_device();  // a context that was harmed says so
+      seat.gpu.synchronize_device();  // reports a damaged context
       self.raise(kRoundEnded);
-      // Nobody leaves before everybody has heard.
+      // No rank leaves before all have heard of the failure.
       await_all(self, kRoundEnded, survivors * (round + 1));
     }
     self.card(process).attempts[calls.size()].run(
@@ -304,9 +306,9 @@ void CudaCollectiveFaults::hold_up_in(const std::vector<Held>& calls, bool stopp
         group.synchronize(seat.gpu.stream(), rank == victim() ? seconds{10} : calls[round].patience);
         check_until_it_fails(group);
       });
-      seat.gpu.synchronize_device();  // a context that was harmed says so
+      seat.gpu.synchronize_device();  // reports a damaged context
       self.raise(kRoundEnded);
-      // Nobody leaves before everybody has heard.
+      // No rank leaves before all have heard of the failure.
       await_all(self, kRoundEnded, size() * (round + 1));
     }
     self.card(rank).attempts[calls.size()].run(
@@ -330,7 +332,7 @@ void CudaCollectiveFaults::hold_up_in(const std::vector<Held>& calls, bool stopp
       if (r == victim()) continue;
       const Duration due = std::min(timeout, calls[round].patience);
       late.push_back(attempt.call_ms() - static_cast<double>(due.count()));
-      // The first rank's timeout is everyone's, and ranks begin at slightly different times.
+      // The first rank's timeout ends every rank's wait, and ranks begin at slightly different times.
       EXPECT_GE(late.back(), -100) << "gave up early";
     }
     expect_in_time(world, name_of(calls[round].row) + ": overshoot of the deadline", late,
@@ -358,18 +360,19 @@ TEST_P(CudaCollectiveFaults, ARankThatStopsIsNamedWhenTheDeadlinePassesAndAllGoO
   hold_up_in(held(rows(false)), true);
 }
 
-/// With any number of ranks.
+/// Tests that work with any number of ranks.
 class CudaStoppedRanks : public CudaCollectiveFaults {};
 INSTANTIATE_TEST_SUITE_P(, CudaStoppedRanks, ::testing::Values(2, 3, 4), processes_name);
 
 TEST_P(CudaStoppedRanks, AreNamedHoweverLongTheOthersWaitForTheirStreams) {
   constexpr Duration kTimeout{1000};
-  // All wait for the stopped rank; or most of them for one that waits for it, in this call or the one before.
-  constexpr Row kChosen[] = {{StressKind::all_reduce, Way::mail},
-                             {StressKind::send_recv, Way::packets},
-                             {StressKind::send_recv, Way::streams},
-                             {StressKind::broadcast, Way::streams, true},
-                             {StressKind::reduce, Way::streams, true}};
+  // All ranks wait for the stopped rank, or most wait for a rank that waits for it, in this call or the
+  // previous one.
+  constexpr Row kChosen[] = {{StressKind::all_reduce, Protocol::lamport},
+                             {StressKind::send_recv, Protocol::packets},
+                             {StressKind::send_recv, Protocol::streams},
+                             {StressKind::broadcast, Protocol::streams, true},
+                             {StressKind::reduce, Protocol::streams, true}};
   std::vector<Held> calls;
   for (const Row& row : kChosen) {
     const int ahead = row.kind == StressKind::send_recv ? n() : 1;
@@ -379,11 +382,11 @@ TEST_P(CudaStoppedRanks, AreNamedHoweverLongTheOthersWaitForTheirStreams) {
   hold_up_in(calls, true, kTimeout);
 }
 
-// Copy engines bring such calls straight into the memory of the others, who have given the rank up, got their
-// Error, and use that memory again.
+// Copy engines write the results of such calls directly into the memory of the others. These have given the
+// rank up, got their Error, and use that memory again.
 TEST_P(CudaStoppedRanks, WriteNothingIntoSymmetricMemoryWhenTheyContinue) {
   constexpr Duration kTimeout{1000};
-  const std::size_t block = std::size_t{64} << 20;  // as long as copy engines need it to be
+  const std::size_t block = std::size_t{64} << 20;  // long enough for copy engines
   const std::size_t words = size() * block / 4;
   const TempDir dir;
   World world(n(), [&](World& self, Rank rank) {
@@ -405,7 +408,7 @@ TEST_P(CudaStoppedRanks, WriteNothingIntoSymmetricMemoryWhenTheyContinue) {
     seat.gpu.wait();
     self.raise(kInTraffic);
     if (rank == victim()) return;
-    // What others had under way has ended; from now on the memory is this rank's.
+    // The work that the others queued has ended; from now on the memory is this rank's.
     await_all(self, kInTraffic, size() - 1);
     self.card(rank).attempts[1].run([&] {
       seat.gpu.fill(all, kPaint, words);

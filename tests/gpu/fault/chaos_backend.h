@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a member of the chaos program has its memory and makes its calls: a GPU, or the host, so that the
-// program can be tried where there is no GPU.
+// The memory and calls of a member of the chaos program, on a GPU or on the host. The host lets the program
+// be tried without a GPU.
 #pragma once
 
 #include <cstdint>
@@ -13,36 +13,36 @@
 
 namespace onehop::fault {
 
-class ChaosPlace {
+class ChaosBackend {
  public:
-  [[nodiscard]] static std::unique_ptr<ChaosPlace> on_gpu(DeviceId device);
-  [[nodiscard]] static std::unique_ptr<ChaosPlace> on_host();
+  [[nodiscard]] static std::unique_ptr<ChaosBackend> on_gpu(DeviceId device);
+  [[nodiscard]] static std::unique_ptr<ChaosBackend> on_host();
 
-  ChaosPlace() = default;
-  ChaosPlace(const ChaosPlace&) = delete;
-  ChaosPlace& operator=(const ChaosPlace&) = delete;
-  virtual ~ChaosPlace() = default;
+  ChaosBackend() = default;
+  ChaosBackend(const ChaosBackend&) = delete;
+  ChaosBackend& operator=(const ChaosBackend&) = delete;
+  virtual ~ChaosBackend() = default;
 
   [[nodiscard]] virtual DeviceId device() const = 0;
   [[nodiscard]] virtual Stream stream() const = 0;
-  /// Loads what groups of up to `most` ranks need: loading takes longer than the deadlines of a round.
+  /// Loads what groups of up to `most` ranks need. Loading takes longer than the deadlines of a round.
   virtual void load(int most) = 0;
 
-  /// The calls of a group: forgets what was found before. `symmetric` is of StressPlan::kPartBytes.
+  /// Starts the calls of a group and forgets earlier findings. `symmetric` has StressPlan::kPartBytes.
   virtual void begin(int rank, int ranks, std::byte* symmetric) = 0;
   [[nodiscard]] virtual testing::StressArena arena() const = 0;
-  /// Around the calls of a batch, in the order of the stream.
+  /// Called before and after the calls of a batch, in stream order.
   virtual void fill(const testing::StressBatch& batch) = 0;
   virtual void check(const testing::StressBatch& batch) = 0;
   virtual void advance() = 0;
-  /// Makes the calls so often, from a graph where there are such; each time with fill() and check().
+  /// Makes the calls `times` times, from a graph on GPUs, each time with fill() and check().
   virtual void replay(Group& group, const testing::StressBatch& batch, int times) = 0;
-  /// What is wrong in results of calls that have succeeded; or nothing.
+  /// Errors in the results of successful calls; empty if there are none.
   [[nodiscard]] virtual std::string findings() const = 0;
 
   virtual void fill_words(std::byte* at, std::uint32_t word, std::size_t count) = 0;
   [[nodiscard]] virtual std::uint32_t read_word(const std::byte* at) const = 0;
-  /// Whether the device still works, after a failure.
+  /// True if the device still works after a failure.
   [[nodiscard]] virtual bool usable() = 0;
 };
 

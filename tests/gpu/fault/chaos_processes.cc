@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fault/cuda_chaos_processes.h"
+#include "gpu/fault/chaos_processes.h"
 
 #include <fmt/core.h>
 #include <signal.h>
@@ -18,8 +18,8 @@
 namespace onehop::fault {
 namespace {
 
-constexpr int kSpares = 2;                                  // of a seat
-constexpr Duration kDeathLimit = std::chrono::seconds{20};  // of a process that was killed
+constexpr int kSpares = 2;                                  // per seat
+constexpr Duration kDeathLimit = std::chrono::seconds{20};  // for the death of a process that was killed
 
 }  // namespace
 

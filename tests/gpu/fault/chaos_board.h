@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parent of the chaos program and its members share, in memory that outlives each of them: the tasks
-// that it gives them, and what became of these.
+// Memory that the parent of the chaos program shares with its members, and that outlives each of them: the
+// tasks that the parent assigns, and their reports.
 #pragma once
 
 #include <array>
@@ -13,14 +13,14 @@
 
 namespace onehop::fault {
 
-/// What the members of one group do.
+/// A task for the members of one group.
 struct ChaosTask {
   enum Kind : std::uint32_t {
     traffic,  ///< random calls until one of them fails
     regroup,  ///< a few verified all-reduces
     end       ///< the process ends
   };
-  /// What Group::synchronize is given, by the group's timeout.
+  /// The timeout for Group::synchronize, relative to the group's.
   enum Patience : std::uint32_t { shorter, equal, longer, mixed };
 
   Kind kind = end;
@@ -30,21 +30,21 @@ struct ChaosTask {
   std::uint64_t seed = 0;
   Duration timeout{0};  ///< of the group
   Patience patience = equal;
-  bool leaves_at_once = false;  ///< when a call has failed; else when all survivors have heard
+  bool leaves_at_once = false;  ///< after a failed call; otherwise once all survivors have heard of it
 };
 
 struct ChaosReport {
-  std::atomic<std::uint32_t> steps{0};  ///< of the traffic, that succeeded
+  std::atomic<std::uint32_t> steps{0};  ///< successful steps of random calls
   Attempt join;
   Attempt work;
-  char step[24] = "";          ///< the one under way, or that failed
-  Duration call_timeout{0};    ///< of the call under way, or that failed
+  char step[24] = "";          ///< the one that runs, or that failed
+  Duration call_timeout{0};    ///< of the call that runs, or that failed
   std::uint64_t calls = 0;     ///< collectives that succeeded
-  std::uint64_t elements = 0;  ///< of their results, compared
+  std::uint64_t elements = 0;  ///< compared elements of their results
   bool context_usable = false;
 };
 
-/// Of one process. Tasks are counted: the parent raises `given`, the member `done`.
+/// The slot of one process. Tasks are counted: the parent increments `given`, the member `done`.
 struct ChaosSlot {
   std::atomic<std::uint32_t> ready{0};
   std::atomic<std::uint32_t> given{0};
@@ -56,7 +56,7 @@ struct ChaosSlot {
 struct ChaosBoard {
   static constexpr int kSlots = 48;
 
-  std::atomic<std::uint32_t> heard{0};  ///< the last round of which all survivors have heard
+  std::atomic<std::uint32_t> heard{0};  ///< the last round whose failure all survivors have heard of
   std::array<ChaosSlot, kSlots> slots;
 };
 

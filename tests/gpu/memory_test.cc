@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of real GPUs: what fakes cannot vouch for. Between processes it is shown by the examples.
+// Memory of real GPUs, where fakes prove nothing. The examples show sharing between processes.
 #include <cuda_runtime.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,8 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Every call here is one that ends by itself: copies and allocations of a few megabytes, no kernels that
-/// wait.
+/// Every call here ends by itself: copies and allocations of a few megabytes, no kernels that wait.
 class CudaMemory : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -84,7 +83,7 @@ TEST_F(CudaMemory, OfAnotherSizeOrKindIsRefused) {
   ::close(pipe[1]);
   EXPECT_THAT(message_of([&] { (void)backend->import({.descriptor = os::UniqueFd(pipe[0])}, 1); }),
               HasSubstr("is it a descriptor of device memory?"));
-  EXPECT_TRUE(all(read(backend->create(1).block->data(), 1), 0)) << "the device is as well as before";
+  EXPECT_TRUE(all(read(backend->create(1).block->data(), 1), 0)) << "the device stays usable";
 }
 
 TEST_F(CudaMemory, OfOneProcessIsAdoptedByAnotherDevice) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fault/cuda_chaos_record.h"
+#include "gpu/fault/chaos_record.h"
 
 #include <fmt/core.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls on GPUs whose arguments are refused. By one rank alone: the others wait in their kernels for a call
-// that does not come, and must hear why; what the rank calls next must not take the place of it. By all ranks
-// for the same reason: nothing has happened, and the group works on.
+// Calls on GPUs with invalid arguments. If one rank refuses, the others wait in their kernels for a call that
+// does not come, and must get the reason; the refusing rank's next call must not be paired with theirs. If
+// all ranks refuse for the same reason, nothing has happened, and the group stays usable.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -50,7 +50,7 @@ struct Caller {
   }
 };
 
-/// A call that is as it should be, but for what the odd rank makes of it.
+/// A valid call, which the odd rank changes.
 struct Call {
   const void* in;
   void* out;
@@ -97,7 +97,7 @@ void make(Group& group, const Caller& caller, Kind kind, const Call& call) {
     case Kind::all_gather:
       return (void)all_gather(group, call.in, call.out, call.count, call.type, stream, call.options);
     case Kind::broadcast:
-      // A root needs no input that it has not; who is to be refused for its input is the root itself.
+      // Only the root needs an input, so the rank whose input is invalid must be the root.
       return (void)broadcast(group, call.in, call.out, call.count, call.type,
                              call.root == Rank{-2} ? group.rank() : call.root, stream, call.options);
   }
@@ -140,13 +140,13 @@ TEST_P(CudaRefusals, OfOneRankAreHeardByAllAndNoLaterCallTakesTheirPlace) {
               fmt::format("{} was not refused as it should be: {}", all[round].what, refused.text()));
         }
       }
-      // The odd rank's next call is what the others' would be paired with.
+      // The others' calls would be paired with the odd rank's next call.
       attempt.run([&] {
         for (int i = 0; i < 2; ++i) {
           make(group, caller, all[round].kind, {.in = caller.in, .out = caller.out});
           group.synchronize(caller.gpu.stream());
         }
-        // The root of a broadcast waits for nobody: it hears within the interval of its watch.
+        // The root of a broadcast waits for no rank: it gets the error within the interval of its watch.
         const auto end = std::chrono::steady_clock::now() + seconds{5};
         while (std::chrono::steady_clock::now() < end) {
           group.check();
@@ -189,7 +189,7 @@ TEST_P(CudaRefusals, OfAllRanksForOneReasonLeaveTheGroupAsItWas) {
       attempt.run([&] {
         Call call{.in = caller.in, .out = caller.out};
         all[i].change(call, n());
-        if (call.root == Rank{-2}) call.root = Rank{0}, call.out = nullptr;  // the input is the root's alone
+        if (call.root == Rank{-2}) call.root = Rank{0}, call.out = nullptr;  // only the root has an input
         make(group, caller, all[i].kind, call);
       });
       testing::expect_works(group, caller.gpu);
@@ -198,7 +198,7 @@ TEST_P(CudaRefusals, OfAllRanksForOneReasonLeaveTheGroupAsItWas) {
   });
   ASSERT_TRUE(world.finish(seconds{55})) << "a process hung";
   for (Rank r{0}; r.value < n(); ++r.value) {
-    EXPECT_EQ(world.exit_of(r), 0) << "rank " << r.value << ": the group did not work on";
+    EXPECT_EQ(world.exit_of(r), 0) << "rank " << r.value << ": the group did not stay usable";
     for (std::size_t i = 0; i < all.size(); ++i) {
       const Attempt& attempt = world.card(r).attempts[i];
       EXPECT_EQ(attempt.state.load(), Attempt::failed) << all[i].what << ": " << attempt.text();
@@ -207,7 +207,7 @@ TEST_P(CudaRefusals, OfAllRanksForOneReasonLeaveTheGroupAsItWas) {
   }
 }
 
-// Refused by each rank for another reason: still no call, on any of them.
+// Each rank refuses for another reason, so no rank makes the call.
 TEST_P(CudaRefusals, OfAllRanksForDifferentReasonsEndOnAll) {
   const TempDir dir;
   World world(n(), [&](World& self, Rank rank) {
@@ -220,7 +220,7 @@ TEST_P(CudaRefusals, OfAllRanksForDifferentReasonsEndOnAll) {
       if (rank != Rank{0}) call.type = static_cast<DType>(77);
       make(group, caller, Kind::all_reduce, call);
     });
-    // Whether the group works on is not promised, only that this ends, in the same way on all.
+    // The group need not work afterwards, but the call must end identically on all ranks.
     self.card(rank).attempts[1].run([&] { testing::expect_works(group, caller.gpu); });
     caller.gpu.synchronize_device();
     self.raise(kHeard);

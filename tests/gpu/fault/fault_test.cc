@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The promises of docs/reliability.md on GPUs, where ranks wait in kernels: a rank that is killed, leaves,
-// stops or never comes while its peers' kernels spin, an abort, and calls that do not match. Each time the
-// survivors hear of it in time and by name, their contexts stay usable, and they form a new group in the same
-// processes.
+// The promises of docs/reliability.md on GPUs, where ranks wait in kernels. A rank is killed, leaves, stops
+// or never arrives while its peers' kernels spin; a group is aborted; calls do not match. Each time the
+// survivors get an error in time that names the rank. Their contexts stay usable, and they form a new group
+// in the same processes.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -28,30 +28,31 @@ using testing::part_of;
 using testing::TempDir;
 
 enum Event { kSpinning, kStruck, kFirstEnded, kNewGroupWorks, kVictimEnded, kNever };
-enum Figure { kContextUsable, kStruckNs };  // the latter: of round 0, with those of the other rounds after it
+enum Figure { kContextUsable, kStruckNs };  // kStruckNs: of round 0; the other rounds follow
 
-// Promise A on GPUs, and promise B.
+// Promises A and B on GPUs.
 constexpr double kMostLateMs = 50;
 constexpr double kMostDetectionMs = 250;
 
 constexpr std::size_t kWords = 50'000;
 
-/// What ranks wait in: every protocol of all_reduce, and signals. Or calls one after another.
-enum class Wait { packets, chunks, mail_one_shot, mail_two_shot, copies, barrier, signal, traffic };
-constexpr Wait kWaits[] = {Wait::packets, Wait::chunks,  Wait::mail_one_shot, Wait::mail_two_shot,
-                           Wait::copies,  Wait::barrier, Wait::signal};
+/// Each kind of wait: in every protocol of all_reduce, for signals, or in a sequence of calls.
+enum class Wait { packets, chunks, lamport_one_shot, lamport_two_shot, copies, barrier, signal, traffic };
+constexpr Wait kWaits[] = {
+    Wait::packets, Wait::chunks, Wait::lamport_one_shot, Wait::lamport_two_shot, Wait::copies,
+    Wait::barrier, Wait::signal};
 
 const char* name_of(Wait wait) {
-  constexpr const char* kNames[] = {"packets", "chunks",  "one-shot mail", "two-shot mail",
-                                    "copies",  "barrier", "wait_signal",   "calls in a stream"};
+  constexpr const char* kNames[] = {"packets", "chunks",  "one-shot Lamport", "two-shot Lamport",
+                                    "copies",  "barrier", "wait_signal",      "calls in a stream"};
   return kNames[static_cast<int>(wait)];
 }
-/// Waits whose deadline is the group's; the others take their own.
+/// Waits whose deadline is the group's; the others have their own.
 constexpr bool is_collective(Wait wait) {
   return wait != Wait::barrier && wait != Wait::signal;
 }
 
-/// A rank of the group that something happens to.
+/// A rank of the group that fails.
 struct Member {
   Gpu& gpu;
   Group group;
@@ -67,7 +68,7 @@ struct Member {
     group.barrier();
   }
 
-  /// Queues a wait that `victim` does not end. `timeout` is for those that take one.
+  /// Queues a wait that `victim` does not end. `timeout` is for the waits that have one.
   void queue(Wait wait, Rank victim, Duration timeout) {
     const auto reduce = [&](std::optional<Algorithm> algorithm, DType type) {
       (void)all_reduce(group, data, data, kWords, type, ReduceOp::sum, gpu.stream(),
@@ -78,13 +79,13 @@ struct Member {
         return reduce(Algorithm::one_shot, DType::u32);
       case Wait::chunks:
         return reduce(Algorithm::two_shot, DType::u32);
-      case Wait::mail_one_shot:
+      case Wait::lamport_one_shot:
         return reduce(Algorithm::one_shot, DType::f32);
-      case Wait::mail_two_shot:
+      case Wait::lamport_two_shot:
       case Wait::traffic:
         return reduce(Algorithm::two_shot, DType::f32);
       case Wait::copies:
-        return reduce({}, DType::f32);  // the group's table sends it that way
+        return reduce({}, DType::f32);  // the group's tuning table selects the protocol
       case Wait::barrier:
         return buffer.barrier(gpu.stream(), 3, timeout);
       case Wait::signal:
@@ -101,9 +102,9 @@ struct Member {
     options.device = gpu.device();
     options.timeout = timeout;
     options.allow_overlapping_devices = testing::shared_gpus() > 0;
-    // Calls that force no algorithm go by copy engines.
+    // Calls that force no algorithm use copy engines.
     options.copy_scratch_bytes = 1 << 20;
-    options.tuning = dir + "/ways.json";
+    options.tuning = dir + "/tuning.json";
     if (rank == Rank{0}) {
       std::ofstream(options.tuning) << Tuning{.device = {},
                                               .rows = {{.backend = Backend::cuda,
@@ -116,7 +117,7 @@ struct Member {
   }
 };
 
-/// Throws what the group's check() throws within a few seconds, if it does.
+/// Throws if the group's check() throws within a few seconds.
 void check_until_it_fails(const Group& group) {
   for (const std::int64_t start = now_ns(); now_ns() - start < 5'000'000'000;) {
     group.check();
@@ -124,7 +125,7 @@ void check_until_it_fails(const Group& group) {
   }
 }
 
-/// Waits until `event` has been raised `each` times per round, up to and with `round`.
+/// Waits until `event` has been raised `each` times per round, up to and including `round`.
 void await_round(World& world, int event, std::size_t round, int each) {
   if (!world.await(event, static_cast<std::uint32_t>(each * static_cast<int>(round + 1)), seconds{40}))
     throw std::logic_error(fmt::format("event {} of round {} never came", event, round));
@@ -147,15 +148,16 @@ class CudaFaults : public ::testing::TestWithParam<int> {
   }
   [[nodiscard]] static int n() { return GetParam(); }
   [[nodiscard]] static Rank victim() { return Rank{n() / 2}; }
-  /// What survivors of a kill wait in. Each takes processes of its own, which take seconds to start.
+  /// The waits in which survivors are when a rank is killed. Each takes processes of its own, which take
+  /// seconds to start.
   [[nodiscard]] static std::vector<Wait> kill_waits() {
-    if (n() == 2) return {Wait::mail_one_shot, Wait::chunks, Wait::copies, Wait::barrier, Wait::traffic};
-    return {Wait::packets, Wait::mail_two_shot, Wait::copies, Wait::signal, Wait::traffic};
+    if (n() == 2) return {Wait::lamport_one_shot, Wait::chunks, Wait::copies, Wait::barrier, Wait::traffic};
+    return {Wait::packets, Wait::lamport_two_shot, Wait::copies, Wait::signal, Wait::traffic};
   }
-  /// Two make a group: a lone survivor needs company, on the victim's GPU.
+  /// A group needs two ranks: a lone survivor gets a newcomer on the victim's GPU.
   [[nodiscard]] static int newcomers() { return n() == 2 ? 1 : 0; }
 
-  /// The survivors' (and the newcomer's) group without the victim. `meanwhile` runs in it.
+  /// Forms the group of the survivors (and the newcomer) without the victim. `meanwhile` runs in it.
   static void form_new_group(
       World& world, Rank rank, const std::string& dir, Gpu& gpu,
       const std::function<void(Group&)>& meanwhile = [](Group&) {}) {
@@ -168,7 +170,7 @@ class CudaFaults : public ::testing::TestWithParam<int> {
     });
   }
 
-  /// A newcomer's whole life.
+  /// Everything that a newcomer does.
   static void live_as_newcomer(
       World& world, Rank rank, const std::string& dir,
       const std::function<void(Group&)>& meanwhile = [](Group&) {}) {
@@ -178,14 +180,14 @@ class CudaFaults : public ::testing::TestWithParam<int> {
     form_new_group(world, rank, dir, gpu, meanwhile);
   }
 
-  /// After a failure: what cudaDeviceSynchronize does must succeed.
+  /// After a failure, cudaDeviceSynchronize must still succeed.
   static void note_context(World& world, Rank rank, const Gpu& gpu) {
     gpu.synchronize_device();
     world.card(rank).figures[kContextUsable] += 1;
   }
 
-  /// The round ends with `code` and `origin` on every rank but those in `except`; returns how long after
-  /// `since_ns` they came.
+  /// Expects the round to end with `code` and `origin` on every rank except those in `except`. Returns how
+  /// long after `since_ns` the errors came.
   static std::vector<double> expect_failed(const World& world, std::size_t round, ErrorCode code, Rank origin,
                                            std::int64_t since_ns, const std::vector<Rank>& except = {}) {
     std::vector<double> delays;
@@ -339,7 +341,7 @@ TEST_P(CudaFaults, ARankThatNeverCallsIsNamedWhenTheDeadlinePasses) {
       Member member(dir.path(), rank, n(), gpu, kGroupTimeout, round);
       self.card(rank).attempts[round].run([&] {
         if (rank == victim()) {
-          // It sleeps, and afterwards finds that it was given up.
+          // It is stopped, and finds afterwards that the others have given it up.
           (void)self.await(kFirstEnded, static_cast<std::uint32_t>(n() * static_cast<int>(round + 1) - 1),
                            seconds{20});
           check_until_it_fails(member.group);
@@ -347,12 +349,12 @@ TEST_P(CudaFaults, ARankThatNeverCallsIsNamedWhenTheDeadlinePasses) {
         }
         self.card(rank).attempts[round].begin_call();
         member.queue(kWaits[round], victim(), kCallTimeout);
-        // Longer than the wait on the device: this is about the latter.
+        // Longer than the wait on the device, which this test is about.
         member.group.synchronize(gpu.stream(), seconds{10});
       });
       self.raise(kFirstEnded);
       note_context(self, rank, gpu);
-      // Nobody leaves before everybody has heard.
+      // No rank leaves before all have heard of the failure.
       await_round(self, kFirstEnded, round, n());
     }
   });
@@ -365,7 +367,7 @@ TEST_P(CudaFaults, ARankThatNeverCallsIsNamedWhenTheDeadlinePasses) {
       if (r == victim()) continue;
       const Duration timeout = is_collective(kWaits[round]) ? kGroupTimeout : kCallTimeout;
       late.push_back(world.card(r).attempts[round].call_ms() - static_cast<double>(timeout.count()));
-      // The first rank's timeout is everyone's, and ranks begin at slightly different times.
+      // The first rank's timeout ends every rank's wait, and ranks begin at slightly different times.
       EXPECT_GE(late.back(), -100) << "gave up early";
     }
     expect_in_time(
@@ -374,7 +376,7 @@ TEST_P(CudaFaults, ARankThatNeverCallsIsNamedWhenTheDeadlinePasses) {
   }
 }
 
-// The host's wait begins a moment after the device's and has the same length.
+// The host's wait begins a moment after the device's and is equally long.
 TEST_P(CudaFaults, SynchronizeWithTheGroupsOwnTimeoutNamesTheAwaitedRank) {
   constexpr Duration kTimeout{1500};
   const TempDir dir;
@@ -384,7 +386,7 @@ TEST_P(CudaFaults, SynchronizeWithTheGroupsOwnTimeoutNamesTheAwaitedRank) {
     Member member(dir.path(), rank, n(), gpu, kTimeout);
     if (rank != victim()) {
       self.card(rank).attempts[0].run([&] {
-        member.queue(Wait::mail_one_shot, victim(), kTimeout);
+        member.queue(Wait::lamport_one_shot, victim(), kTimeout);
         member.group.synchronize(gpu.stream());
       });
       gpu.wait();
@@ -406,7 +408,7 @@ TEST_P(CudaFaults, ARankStoppedPastTheDeadlineFindsItselfEvicted) {
   constexpr Duration kTimeout{1500};
   constexpr std::uint32_t kPaint = 0xa5a5a5a5;
   const TempDir dir;
-  // While the evicted rank goes on, nothing of the others changes.
+  // While the evicted rank goes on, the memory of the others does not change.
   const auto meanwhile = [](World& self, Gpu& gpu, Group& group, const SymmetricBuffer* old) {
     const SymmetricBuffer fresh = group.allocate(kWords * 4);
     gpu.fill(fresh.local(), kPaint, kWords);
@@ -434,7 +436,7 @@ TEST_P(CudaFaults, ARankStoppedPastTheDeadlineFindsItselfEvicted) {
     std::optional<Member> member(std::in_place, dir.path(), rank, n(), gpu, kTimeout);
     if (rank == victim()) (void)::raise(SIGSTOP);
     self.card(rank).attempts[0].run([&] {
-      member->queue(Wait::mail_two_shot, victim(), kTimeout);
+      member->queue(Wait::lamport_two_shot, victim(), kTimeout);
       member->group.synchronize(gpu.stream(), seconds{10});
     });
     note_context(self, rank, gpu);
@@ -474,12 +476,12 @@ TEST_P(CudaFaults, ARankThatFailsOrDiesWhileItRegistersMemoryIsNamedByAll) {
         }
         self.raise(kFirstEnded);
         if (killed) return form_new_group(self, rank, dir.path(), gpu);
-        // Nobody's place is free before all have left it.
+        // Ranks join again only after all have left.
         (void)self.await(kFirstEnded, static_cast<std::uint32_t>(n()), seconds{20});
         self.card(rank).attempts[1].run([&] {
           Member again(dir.path(), rank, n(), gpu, seconds{20}, 1);
           again.group.register_buffer(again.data, kWords * 4).barrier();
-          again.group.barrier();  // nobody has it mapped any more
+          again.group.barrier();  // no rank has it mapped any more
         });
       });
       ASSERT_TRUE(world.finish(seconds{60})) << "a process hung";
@@ -500,7 +502,7 @@ TEST_P(CudaFaults, ARankThatFailsOrDiesWhileItRegistersMemoryIsNamedByAll) {
   }
 }
 
-// Without ONEHOP_CHECK the ranks' kernels wait for what the other one does not do.
+// Without ONEHOP_CHECK the kernels of each side wait for the other side's call.
 TEST_P(CudaFaults, CallsThatDoNotMatchEndInATimeoutOnAllRanks) {
   constexpr Duration kTimeout{1500};
   const TempDir dir;
@@ -511,7 +513,7 @@ TEST_P(CudaFaults, CallsThatDoNotMatchEndInATimeoutOnAllRanks) {
     self.card(rank).attempts[0].run([&] {
       member->queue(rank == victim() ? Wait::chunks : Wait::packets, victim(), kTimeout);
       member->group.synchronize(gpu.stream(), seconds{10});
-      // A rank that got all it waited for hears of the others' failure.
+      // A rank that got all it waited for learns of the others' failure.
       check_until_it_fails(member->group);
     });
     note_context(self, rank, gpu);

@@ -14,15 +14,15 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "fault/cuda_chaos_board.h"
+#include "gpu/fault/chaos_board.h"
 
 namespace onehop::fault {
 
-/// A process in every seat, and for each a spare one that takes its place: starting them on GPUs takes
-/// seconds. All die with this process.
+/// A process for every seat, and spare ones to replace it: starting one on a GPU takes seconds. All die with
+/// this process.
 class ChaosProcesses {
  public:
-  /// What a process does in seat `seat`, until it ends.
+  /// The body of the process in seat `seat`.
   using Body = std::function<void(ChaosBoard&, ChaosSlot&, std::size_t seat)>;
 
   ChaosProcesses(std::size_t seats, Body body);
@@ -33,18 +33,18 @@ class ChaosProcesses {
   [[nodiscard]] std::size_t seats() const { return seats_.size(); }
   [[nodiscard]] ChaosBoard& board() const { return *board_; }
   [[nodiscard]] ChaosSlot& slot(std::size_t seat) const { return slot_of(seats_[seat]); }
-  /// The one that is next.
+  /// The spare that takes the seat next.
   [[nodiscard]] ChaosSlot& spare(std::size_t seat) const { return slot_of(spares_[seat].front()); }
 
-  /// Waits until all seats are taken by processes that are up.
+  /// Waits until every seat has a process that is ready.
   [[nodiscard]] bool fill(Duration limit);
   void send_signal(std::size_t seat, int signal) const;
   /// Kills the process of a seat, if it is not dead, and lets its spare take the seat.
   void replace(std::size_t seat);
-  /// What became of a process that did not do its task.
+  /// Describes the state of a process that did not do its task.
   [[nodiscard]] std::string fate_of(std::size_t seat) const;
 
-  /// Looks every millisecond, and notes how late the machine is with that.
+  /// Polls every millisecond, and records how late the machine wakes this process.
   template <class Condition>
   bool await(Condition&& condition, Duration limit) {
     const Deadline deadline = Deadline::after(limit);
@@ -56,7 +56,7 @@ class ChaosProcesses {
     }
     return true;
   }
-  /// The latest it has been since it was last forgotten.
+  /// The greatest such delay since the record was last reset.
   [[nodiscard]] double stall_ms() const { return stall_ms_; }
   void forget_stalls() { stall_ms_ = 0; }
 
@@ -70,7 +70,7 @@ class ChaosProcesses {
   [[nodiscard]] ChaosSlot& slot_of(const Process& process) const {
     return board_->slots[static_cast<std::size_t>(process.slot)];
   }
-  /// Takes back the slots of processes that are gone: the driver takes its time with them.
+  /// Reclaims the slots of processes that are gone: the driver takes its time to release them.
   [[nodiscard]] std::optional<int> free_slot();
 
   const Body body_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the chaos program has seen, and says in the end.
+// The observations of the chaos program, for its final report.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct ChaosRecord {
   int misnamed = 0;
   int late = 0;
   int hung = 0;
-  int wrong = 0;  ///< results, and whatever else is no Error
+  int wrong = 0;  ///< wrong results, and failures without an Error
   int contexts_lost = 0;
   int regroups = 0;
   int failed_regroups = 0;
@@ -34,10 +34,10 @@ struct ChaosRecord {
   std::map<std::string, int> misnamed_in;
   std::vector<std::string> incidents;  ///< the first of them
 
-  /// Says at once what went wrong.
+  /// Prints an incident at once.
   void report(const std::string& incident);
   [[nodiscard]] bool good() const;
-  /// `head`: what was to be done, and where.
+  /// `head`: the settings of this run.
   void print(const std::string& head, double seconds) const;
 };
 

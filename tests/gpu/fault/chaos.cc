@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any rank of a group is killed, stopped or crashed at any time, in whatever its group is doing: every
-// collective, eager and replayed, signals, allocate, split. A process per GPU; in the end of a round each
-// survivor must have thrown an Error that names the rank, in time, must still have its context, and regroups
-// with the others, to reduce right. What calls that succeeded have brought is compared.
+// Any rank of a group is killed, stopped or crashed at any time, whatever its group is doing: every
+// collective, eager and replayed, signals, allocate, split. There is one process per GPU. At the end of a
+// round each survivor must have thrown an Error in time that names the rank. Its context must still be
+// usable, and it must form a new group with the others that reduces correctly. The results of successful
+// calls are compared.
 //
-// This process uses no CUDA, so that it can fork others in place of those that died. The next ones are up
+// This process uses no CUDA, so that it can fork replacements for processes that died. These are started
 // before they are needed, since that takes seconds.
 #include <fmt/core.h>
 #include <signal.h>
@@ -23,10 +24,10 @@
 
 #include "base/deadline.h"
 #include "base/env.h"
-#include "fault/cuda_chaos_board.h"
-#include "fault/cuda_chaos_member.h"
-#include "fault/cuda_chaos_processes.h"
-#include "fault/cuda_chaos_record.h"
+#include "gpu/fault/chaos_board.h"
+#include "gpu/fault/chaos_member.h"
+#include "gpu/fault/chaos_processes.h"
+#include "gpu/fault/chaos_record.h"
 #include "os/futex.h"
 #include "support/gpu.h"
 #include "support/ranks.h"
@@ -40,24 +41,27 @@ constexpr const char* kUsage =
     R"(cuda_chaos: ranks that are killed, stopped or crash at random times on GPUs
 
   --rounds N   (default: 100)
-  --host       ranks on the host instead, to try the program itself
+  --host       runs the ranks on the host, to try the program itself
 
-ONEHOP_CHAOS_ROUNDS (goes before --rounds), ONEHOP_CHAOS_SEED (1), ONEHOP_CHAOS_SECONDS (300: then it ends, whatever
-hangs), ONEHOP_CHAOS_RANKS (2..8; default: all GPUs that reach each other). With ONEHOP_TEST_GPUS ranks share so
-many GPUs. Same seed, same rounds; where the ranks are when they are struck differs.
+ONEHOP_CHAOS_ROUNDS   number of rounds, overrides --rounds
+ONEHOP_CHAOS_SEED     default 1; equal seeds give equal rounds, except for where the ranks are when they are struck
+ONEHOP_CHAOS_SECONDS  default 300; then the program ends, even if something hangs
+ONEHOP_CHAOS_RANKS    2 to 8; default: all GPUs that reach each other
+ONEHOP_TEST_GPUS      makes the ranks share this many GPUs
 
-Exit code 0: no promise was broken, or skipped where there are not 2 GPUs. 1: one was. 3: out of time.
+Exit code 0: no promise was broken, or skipped because there are fewer than 2 GPUs. 1: a promise was broken.
+3: out of time.
 )";
 
-// The promises, beyond how late the machine itself was.
+// The promised limits, to which the machine's own delays are added.
 constexpr double kMostDetectionMs = 250;
 constexpr double kMostLateMs = 100;
-// What a stopped rank's GPU still has in its queue, so that the others wait for it a little later.
+// Time for work in the queue of a stopped rank's GPU, after which the others' wait begins.
 constexpr double kQueuedMs = 100;
-constexpr Duration kKillTimeout = seconds{6};  // of groups of which a rank dies: longer than anything takes
-constexpr Duration kStartLimit = seconds{40};  // of a process
+constexpr Duration kKillTimeout = seconds{6};  // for groups in which a rank dies: longer than any call takes
+constexpr Duration kStartLimit = seconds{40};  // for starting a process
 constexpr Duration kSlack = seconds{8};
-constexpr seconds kLastRound{25};  // no round begins later than so long before the end
+constexpr seconds kLastRound{25};  // no round begins later than this before the end
 
 struct Options {
   bool on_host = false;
@@ -74,11 +78,12 @@ class Chaos {
       : options_(options),
         random_(options.seed),
         end_(Deadline::after(options.limit)),
-        processes_(static_cast<std::size_t>(options.ranks), [this](ChaosBoard& board, ChaosSlot& slot,
-                                                                   std::size_t seat) {
-          const auto place = options_.on_host ? ChaosPlace::on_host() : ChaosPlace::on_gpu(gpu_of(seat));
-          live_as_member(board, slot, *place, options_.ranks, dir_.path());
-        }) {}
+        processes_(static_cast<std::size_t>(options.ranks),
+                   [this](ChaosBoard& board, ChaosSlot& slot, std::size_t seat) {
+                     const auto backend =
+                         options_.on_host ? ChaosBackend::on_host() : ChaosBackend::on_gpu(gpu_of(seat));
+                     live_as_member(board, slot, *backend, options_.ranks, dir_.path());
+                   }) {}
 
   bool run() {
     while (record_.rounds < options_.rounds && end_.left() > kLastRound) {
@@ -97,7 +102,7 @@ class Chaos {
   }
 
  private:
-  /// A rank of the round.
+  /// One rank of the round.
   struct Member {
     std::size_t seat;
     ChaosSlot* slot;
@@ -137,7 +142,7 @@ class Chaos {
     round.strike = chance < 50 ? Strike::kill : chance < 55 ? Strike::crash : Strike::stop;
     round.timeout =
         round.strike == Strike::stop ? Duration{2000 + static_cast<long>(below(1000))} : kKillTimeout;
-    // Mostly all GPUs; each rank on any of them.
+    // Half of the groups use all GPUs; each rank runs on any of them.
     std::vector<std::size_t> seats(processes_.seats());
     std::iota(seats.begin(), seats.end(), std::size_t{0});
     std::shuffle(seats.begin(), seats.end(), random_);
@@ -208,7 +213,7 @@ class Chaos {
     }
     return all;
   }
-  /// After a round that went wrong: those that do not end by themselves are replaced.
+  /// After a failed round: replaces the processes that do not end by themselves.
   void clear(const Round& round) {
     processes_.board().heard.store(static_cast<std::uint32_t>(round.number));
     os::futex_wake_all(processes_.board().heard);
@@ -278,8 +283,8 @@ class Chaos {
     }
     if (!is_done(*member.slot) || !report.context_usable) {
       ++record_.contexts_lost;
-      record_.report(fmt::format(
-          "{}: {}", who, is_done(*member.slot) ? "lost its context" : "does not get out of its group"));
+      record_.report(fmt::format("{}: {}", who,
+                                 is_done(*member.slot) ? "lost its context" : "does not leave its group"));
       processes_.replace(member.seat);
     }
   }
@@ -297,7 +302,7 @@ class Chaos {
     const std::int64_t began = std::max(round.struck_ns, attempt.call_began_ns);
     double late = 0;
     if (round.strike == Strike::stop) {
-      // The call's own deadline, or that of the wait on the device.
+      // The deadline of the call, or that of the wait on the device.
       const double due =
           std::min(ms(attempt.call_began_ns) + static_cast<double>(report.call_timeout.count()),
                    ms(began) + static_cast<double>(round.timeout.count()) + kQueuedMs);
@@ -314,16 +319,16 @@ class Chaos {
                                late, processes_.stall_ms() + attempt.starved_ms, attempt.text()));
   }
 
-  /// The survivors form a group of their own. `meanwhile` runs when they have begun.
+  /// The survivors form a group of their own. `meanwhile` runs once they have begun.
   template <class Meanwhile>
   void regroup(const Round& round, Meanwhile&& meanwhile) {
     std::vector<Member> members;
     for (const int rank : round.survivors()) {
       const Member& member = round.member(rank);
-      // Whoever was replaced did not survive.
+      // A process that was replaced did not survive.
       if (member.slot == &processes_.slot(member.seat)) members.push_back(member);
     }
-    // A lone survivor has the spare for company, on the GPU of the one that was struck.
+    // A lone survivor gets the spare of the struck rank's seat, on that rank's GPU.
     if (members.size() == 1) {
       const std::size_t seat = round.member(round.victim).seat;
       ChaosSlot& spare = processes_.spare(seat);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fault/cuda_chaos_place.h"
+#include "gpu/fault/chaos_backend.h"
 
 #include <fmt/core.h>
 
@@ -30,7 +30,7 @@ std::string describe(const StressFindings& found) {
                      testing::describe(found.op), found.got, found.wanted, found.element);
 }
 
-class OnGpu final : public ChaosPlace {
+class OnGpu final : public ChaosBackend {
  public:
   explicit OnGpu(DeviceId device)
       : gpu_(device),
@@ -81,7 +81,7 @@ class OnGpu final : public ChaosPlace {
     try {
       graph_.reset();
       gpu_.synchronize_device();
-      // A kernel, a fill and a copy.
+      // Try a kernel, a fill and a copy.
       gpu_.write(findings_, std::vector<StressFindings>(1));
       StressChecks(gpu_, 0, 2, {}, findings_).advance();
       gpu_.fill(ordinary_, 0x5eed, 1);
@@ -99,10 +99,10 @@ class OnGpu final : public ChaosPlace {
   std::byte* ordinary_;
   StressArena arena_;
   std::optional<StressChecks> checks_;
-  std::unique_ptr<Graph> graph_;  ///< the last one: it may still run
+  std::unique_ptr<Graph> graph_;  ///< the last one, which may still run
 };
 
-class OnHost final : public ChaosPlace {
+class OnHost final : public ChaosBackend {
  public:
   [[nodiscard]] DeviceId device() const override { return DeviceId::host; }
   [[nodiscard]] Stream stream() const override { return {}; }
@@ -175,10 +175,10 @@ class OnHost final : public ChaosPlace {
 
 }  // namespace
 
-std::unique_ptr<ChaosPlace> ChaosPlace::on_gpu(DeviceId device) {
+std::unique_ptr<ChaosBackend> ChaosBackend::on_gpu(DeviceId device) {
   return std::make_unique<OnGpu>(device);
 }
-std::unique_ptr<ChaosPlace> ChaosPlace::on_host() {
+std::unique_ptr<ChaosBackend> ChaosBackend::on_host() {
   return std::make_unique<OnHost>();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peer access and the peer check on real GPUs. Everything that waits for a GPU has a deadline.
+// Peer access and the peer check on real GPUs. Every wait for a GPU has a deadline.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,12 +48,12 @@ void spoil(CUdeviceptr at) {
   check_cuda(cuda_driver().MemcpyDtoH(&byte, at, 1), "cuMemcpyDtoH");
   byte ^= 1u;
   check_cuda(cuda_driver().MemcpyHtoD(at, &byte, 1), "cuMemcpyHtoD");
-  // A small copy may return before it is there, and the check's stream waits for no other.
+  // A small copy may return before it has arrived, and the check's stream waits for no other.
   check_cuda(cuda_driver().CtxSynchronize(), "cuCtxSynchronize");
 }
 
 TEST_F(OneCudaDevice, VerificationFindsOneBitAnywhere) {
-  // Whole tiles for every block, then a part that fills no tile.
+  // Whole tiles for every block, then a remainder that fills no tile.
   const std::size_t bytes = (std::size_t{5} << 20) + 37 * kUnitBytes;
   CheckDevice device(kFirst, bytes, 0);
   const Deadline deadline = Deadline::after(kTimeout);
@@ -65,7 +65,7 @@ TEST_F(OneCudaDevice, VerificationFindsOneBitAnywhere) {
     const Verdict verdict = device.verify(device.inbox(), 7, deadline);
     EXPECT_EQ(verdict.wrong, 1u) << "byte " << at;
     EXPECT_EQ(device.units() - verdict.from_end, at / kUnitBytes) << "byte " << at;
-    spoil(device.inbox() + at);  // as it was
+    spoil(device.inbox() + at);  // restores the original byte
   }
   spoil(device.inbox() + 100 * kUnitBytes);
   spoil(device.inbox() + bytes - kUnitBytes);
@@ -104,7 +104,7 @@ TEST_F(CudaPeers, EveryPairIsVerified) {
     const auto count = static_cast<std::size_t>(cuda_device_count());
     ASSERT_EQ(reports.size(), count * (count - 1));
     for (const PairReport& report : reports) {
-      if (!report.attributes.access) continue;  // a machine without peer access is no fault of ours
+      if (!report.attributes.access) continue;  // a machine without peer access
       EXPECT_TRUE(report.ok()) << report.failure();
       EXPECT_GT(report.latency_ns.value_or(0), 0);
     }

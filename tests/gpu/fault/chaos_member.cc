@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fault/cuda_chaos_member.h"
+#include "gpu/fault/chaos_member.h"
 
 #include <fmt/core.h>
 
@@ -23,9 +23,9 @@ using testing::StressKind;
 using testing::StressOp;
 using testing::StressPlan;
 
-constexpr int kMostOps = 8;  // of a batch: many small steps rather than few large ones
+constexpr int kMostOps = 8;  // per batch: many small steps rather than few large ones
 constexpr seconds kMostTraffic{60};
-// Of a block of all_gather. On GPUs they are as long as copy engines need them to be.
+// Bytes per block of all_gather. On GPUs, blocks are long enough for copy engines.
 constexpr std::size_t kHostBlockBytes = 256 << 10;
 constexpr std::size_t kWordsOfHalf = 5000;
 
@@ -34,12 +34,12 @@ void wait_for(std::atomic<std::uint32_t>& word, std::uint32_t at_least) {
     os::futex_wait(word, now, seconds{1});
 }
 
-/// The calls of one group.
+/// Makes the calls of one group.
 class Session {
  public:
-  Session(Group& group, ChaosPlace& place, const ChaosTask& task, ChaosReport& report)
+  Session(Group& group, ChaosBackend& backend, const ChaosTask& task, ChaosReport& report)
       : group_(group),
-        place_(place),
+        backend_(backend),
         task_(task),
         report_(report),
         together_(task.seed),
@@ -47,7 +47,7 @@ class Session {
         plan_(task.seed, task.rank, task.size),
         sums_(task.seed, task.rank, task.size, {StressKind::all_reduce}) {}
 
-  /// Ends with what a call throws.
+  /// Runs until a call throws.
   void run() {
     begin();
     for (const std::int64_t start = now_ns();
@@ -57,7 +57,7 @@ class Session {
     }
     throw std::logic_error("nothing happened to this group");
   }
-  /// The group works: a few all-reduces, verified.
+  /// Checks that the group works: a few all-reduces, verified.
   void try_out() {
     begin();
     call("barrier", group_.timeout(), [&] { group_.barrier(); });
@@ -69,7 +69,8 @@ class Session {
   }
   [[nodiscard]] bool on_host() const { return group_.device().is_host(); }
 
-  /// Every call that may block: what it is and how long it may take, for whoever judges its failure.
+  /// Runs a call that may block. Records its name and how long it may take, so that the parent can judge its
+  /// failure.
   template <class Body>
   void call(const char* what, Duration timeout, Body&& body) {
     std::snprintf(report_.step, sizeof report_.step, "%s", what);
@@ -80,7 +81,7 @@ class Session {
 
   void begin() {
     call("allocate", group_.timeout(), [&] { symmetric_ = group_.allocate(StressPlan::kPartBytes); });
-    place_.begin(task_.rank, task_.size, symmetric_.local());
+    backend_.begin(task_.rank, task_.size, symmetric_.local());
     for (int i = 0; i < 3; ++i) queue(sums_);
     finish();
   }
@@ -105,26 +106,26 @@ class Session {
     }
   }
 
-  /// A batch with its checks, queued where there is a stream.
+  /// Makes a batch of calls with their checks, on the stream if there is one.
   void queue(StressPlan& plan) {
     const StressBatch batch = plan.batch(kMostOps, 0);
-    place_.fill(batch);
+    backend_.fill(batch);
     for (std::size_t at = 0; at < batch.size();) {
       std::size_t end = at + 1;
       while (end < batch.size() && batch[end].together) ++end;
       call(to_string(batch[at].kind).data(), group_.timeout(), [&] {
-        make_calls(group_, place_.arena(), std::span(batch).subspan(at, end - at), place_.stream());
+        make_calls(group_, backend_.arena(), std::span(batch).subspan(at, end - at), backend_.stream());
       });
       at = end;
     }
-    place_.check(batch);
-    place_.advance();
+    backend_.check(batch);
+    backend_.advance();
     count(batch, 1);
   }
   void replay() {
     const StressBatch batch = plan_.batch(kMostOps, 0);
     const int times = 1 + static_cast<int>(below(8));
-    call("graph", group_.timeout(), [&] { place_.replay(group_, batch, times); });
+    call("graph", group_.timeout(), [&] { backend_.replay(group_, batch, times); });
     count(batch, static_cast<std::uint64_t>(times));
     finish();
   }
@@ -134,11 +135,11 @@ class Session {
       if (op.checked) queued_elements_ += times * output_count(op, task_.rank, task_.size);
     }
   }
-  /// Waits for what is queued, and looks whether it is right.
+  /// Waits for the queued calls and checks their results.
   void finish() {
     const Duration timeout = patience();
-    call("synchronize", timeout, [&] { group_.synchronize(place_.stream(), timeout); });
-    if (const std::string wrong = place_.findings(); !wrong.empty()) throw std::logic_error(wrong);
+    call("synchronize", timeout, [&] { group_.synchronize(backend_.stream(), timeout); });
+    if (const std::string wrong = backend_.findings(); !wrong.empty()) throw std::logic_error(wrong);
     report_.calls += queued_calls_;
     report_.elements += queued_elements_;
     queued_calls_ = queued_elements_ = 0;
@@ -161,7 +162,7 @@ class Session {
     }
   }
 
-  /// Long enough for copy engines, which bring it straight to its place.
+  /// Long enough for copy engines, which write directly into the peers' buffers.
   void gather_in_new_memory() {
     const auto peers = static_cast<std::size_t>(task_.size - 1);
     const std::size_t block = on_host() ? kHostBlockBytes : ((64 + (peers - 1) * 12) / peers + 1) << 20;
@@ -172,9 +173,9 @@ class Session {
     const auto word = [&](int r) {
       return static_cast<std::uint32_t>(task_.seed * 8) + static_cast<unsigned>(r);
     };
-    place_.fill_words(own, word(task_.rank), block / 4);
+    backend_.fill_words(own, word(task_.rank), block / 4);
     call("all_gather, symmetric", group_.timeout(), [&] {
-      (void)all_gather(group_, own, all, block / 4, DType::u32, place_.stream(),
+      (void)all_gather(group_, own, all, block / 4, DType::u32, backend_.stream(),
                        {.algorithm = {}, .timeout = {}, .symmetric = true});
     });
     finish();
@@ -186,22 +187,22 @@ class Session {
     scratch_ = {};
   }
 
-  /// In two, or in one the other way round.
+  /// Splits into two groups, or into one with the ranks in reverse order.
   void split() {
     const int colors = task_.size >= 4 ? 2 : 1;
     const int color = task_.rank % colors;
     call("split", group_.timeout(), [&] { half_ = group_.split(color, -task_.rank); });
-    std::byte* const data = place_.arena().ordinary;
-    place_.fill_words(data, 1, kWordsOfHalf);
+    std::byte* const data = backend_.arena().ordinary;
+    backend_.fill_words(data, 1, kWordsOfHalf);
     try {
       call("all_reduce after split", half_->timeout(), [&] {
-        (void)all_reduce(*half_, data, data, kWordsOfHalf, DType::u32, ReduceOp::sum, place_.stream());
-        half_->synchronize(place_.stream());
+        (void)all_reduce(*half_, data, data, kWordsOfHalf, DType::u32, ReduceOp::sum, backend_.stream());
+        half_->synchronize(backend_.stream());
       });
       call("barrier after split", half_->timeout(), [&] { half_->barrier(); });
     } catch (const Error& error) {
       if (error.origin().none()) throw;
-      // Its ranks count down from the last one of the colour.
+      // Ranks of the half count down from the last member of the colour.
       const int last = (task_.size - 1 - color) / colors * colors + color;
       throw Error(error.code(), error.message(), Rank{last - colors * error.origin().value});
     }
@@ -210,12 +211,12 @@ class Session {
     half_.reset();
   }
   void expect_word(const std::byte* at, std::uint32_t wanted, const char* what) const {
-    if (const std::uint32_t got = place_.read_word(at); got != wanted)
+    if (const std::uint32_t got = backend_.read_word(at); got != wanted)
       throw std::logic_error(fmt::format("{}: {:#x} instead of {:#x}", what, got, wanted));
   }
 
   void signal(bool barrier) {
-    const Stream stream = place_.stream();
+    const Stream stream = backend_.stream();
     const Rank to{(task_.rank + 1) % task_.size};
     const Rank from{(task_.rank + task_.size - 1) % task_.size};
     const Duration timeout = group_.timeout();
@@ -232,7 +233,7 @@ class Session {
   }
 
   Group& group_;
-  ChaosPlace& place_;
+  ChaosBackend& backend_;
   const ChaosTask& task_;
   ChaosReport& report_;
   std::mt19937_64 together_;
@@ -240,44 +241,45 @@ class Session {
   StressPlan plan_;
   StressPlan sums_;
   SymmetricBuffer symmetric_;
-  // Members, so that a failed call is over before they go.
+  // Members, so that a failed call has ended before they are destroyed.
   SymmetricBuffer scratch_;
   std::optional<Group> half_;
   std::uint64_t queued_calls_ = 0;
   std::uint64_t queued_elements_ = 0;
 };
 
-void make_task(ChaosBoard& board, ChaosSlot& slot, ChaosPlace& place, const std::string& dir) {
+void make_task(ChaosBoard& board, ChaosSlot& slot, ChaosBackend& backend, const std::string& dir) {
   const ChaosTask& task = slot.task;
   ChaosReport& report = slot.report;
   JoinOptions options;
   options.name = fmt::format("{}-{}", task.kind == ChaosTask::traffic ? "traffic" : "regroup", task.round);
   options.rank = Rank{task.rank};
   options.size = task.size;
-  options.device = place.device();
+  options.device = backend.device();
   options.timeout = task.timeout;
   {
     std::optional<Group> group;
     report.call_timeout = task.timeout;
     report.join.run([&] { group.emplace(Group::join(file_store(dir), options)); });
     if (!group) return;
-    Session session(*group, place, task, report);
+    Session session(*group, backend, task, report);
     report.work.run([&] { task.kind == ChaosTask::traffic ? session.run() : session.try_out(); });
     if (task.kind == ChaosTask::traffic && !task.leaves_at_once)
       wait_for(board.heard, static_cast<std::uint32_t>(task.round));
   }
-  report.context_usable = place.usable();
+  report.context_usable = backend.usable();
 }
 
 }  // namespace
 
-void live_as_member(ChaosBoard& board, ChaosSlot& slot, ChaosPlace& place, int most, const std::string& dir) {
-  place.load(most);
+void live_as_member(ChaosBoard& board, ChaosSlot& slot, ChaosBackend& backend, int most,
+                    const std::string& dir) {
+  backend.load(most);
   slot.ready.store(1);
   for (std::uint32_t task = 1;; ++task) {
     wait_for(slot.given, task);
     if (slot.task.kind == ChaosTask::end) return;
-    make_task(board, slot, place, dir);
+    make_task(board, slot, backend, dir);
     slot.done.store(task);
   }
 }

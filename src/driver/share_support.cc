@@ -89,6 +89,7 @@ ShareSupport answer(DeviceId device, ShareBy way, const char* what, ShareSupport
     // Being short of something for a moment says nothing about the device. Nobody needs fabric handles so
     // much that it would have to be an error.
     if (error.code() == ErrorCode::out_of_resources) {
+      log::debug("{} of device {}: not usable now: {}", what, device.value, error.message());
       if (way == ShareBy::fabric) return {false, error.message()};
       throw;
     }

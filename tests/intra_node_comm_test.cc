@@ -26,6 +26,7 @@ namespace {
 
 using std::chrono::seconds;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -82,6 +83,11 @@ std::string refusal_of(const Topology& topology, const std::vector<int>& devices
   return reasons[0];
 }
 
+/// Matches one line: the warning in which rank 0, and no other rank, says that there is no communicator.
+auto is_one_warning() {
+  return ContainsRegex("^[^\n]*warning[^\n]* no IntraNodeComm 'world': [^\n]*\n$");
+}
+
 // --- who gets one ---
 
 TEST_F(IntraNode, IsEnabledByItsVariableAlone) {
@@ -97,7 +103,9 @@ TEST_F(IntraNode, IsEnabledByItsVariableAlone) {
 }
 
 TEST_F(IntraNode, RendezvousSucceedsOnceAndIsTrueAtOnceFromThenOn) {
-  run_ranks(3, [](IntraNodeComm& comm) {
+  const std::shared_ptr<Store> store = memory_store();
+  run_threads(3, [&](Rank rank) {
+    IntraNodeComm comm(store, rank, 3);
     EXPECT_THAT(message_of([&] { (void)comm.group(); }, ErrorCode::invalid_argument),
                 HasSubstr("rendezvous"));
     ASSERT_TRUE(comm.rendezvous());
@@ -114,6 +122,19 @@ TEST_F(IntraNode, RendezvousSucceedsOnceAndIsTrueAtOnceFromThenOn) {
     EXPECT_EQ(comm.buffer_bytes(), 10u << 20);
     expect_usable(comm.group());
   });
+}
+
+// Runs in its own processes, because ONEHOP_LOG is read only once.
+TEST_F(IntraNode, HasABufferOfTheSizeThatIsAskedForAndAtLeast64KiB) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto form = [](std::size_t buffer_bytes) {
+    (void)::setenv("ONEHOP_LOG", "info", 1);
+    run_ranks(
+        2, [](IntraNodeComm& comm) { EXPECT_TRUE(comm.rendezvous()); }, {}, buffer_bytes);
+    std::exit(0);
+  };
+  EXPECT_EXIT(form(3 << 20), ::testing::ExitedWithCode(0), HasSubstr(", scratch 3M per rank, "));
+  EXPECT_EXIT(form(1000), ::testing::ExitedWithCode(0), HasSubstr(", scratch 64K per rank, "));
 }
 
 TEST_F(IntraNode, SeveralOverOneStoreNeedNamesAndOneAfterAnotherDoNot) {
@@ -230,16 +251,23 @@ std::shared_ptr<Store> store_of_two_hosts() {
 
 TEST_F(IntraNode, SeveralHostsAreRefused) {
   const std::shared_ptr<Store> store = store_of_two_hosts();
+  ::testing::internal::CaptureStderr();
   run_threads(3, [&](Rank rank) {
     IntraNodeComm comm(store, rank, 3);
     EXPECT_FALSE(comm.rendezvous());
     EXPECT_THAT(comm.reason(), AllOf(HasSubstr("different machines"), HasSubstr("far-away")));
   });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(is_one_warning(), HasSubstr("ranks 0 and 1 are on different machines ("),
+                    HasSubstr(" and far-away)")));
 }
 
 TEST_F(IntraNode, GpusThatAreNotFullyConnectedAreRefused) {
+  ::testing::internal::CaptureStderr();
   EXPECT_THAT(refusal_of(shipped("pcie4"), {0, 1, 2, 3}),
               AllOf(HasSubstr("not fully connected by NVLink"), HasSubstr("11 more")));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(is_one_warning(), HasSubstr("not fully connected by NVLink")));
   EXPECT_THAT(refusal_of(shipped("two_islands"), {0, 3}), HasSubstr("NVLink"));
   EXPECT_THAT(refusal_of(shipped("hybrid_cube_mesh"), {0, 1, 2, 3, 4, 5, 6, 7}),
               HasSubstr("compute capability 7.0"));
@@ -262,7 +290,11 @@ TEST_F(IntraNode, RanksThatSeeDifferentTopologiesStillAgree) {
 }
 
 TEST_F(IntraNode, TwoRanksOnOneGpuAreRefusedUnlessAllAllowIt) {
+  ::testing::internal::CaptureStderr();
   EXPECT_THAT(refusal_of(shipped("h200x4"), {1, 2, 1}), HasSubstr("ranks 0 and 2 use the same GPU"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(is_one_warning(), HasSubstr("ranks 0 and 2 use the same GPU"),
+                    HasSubstr("set ONEHOP_ALLOW_OVERLAPPING_DEVICES=1 on all ranks")));
   EXPECT_THAT(refusal_of(shipped("h200x4"), {1, 1},
                          [](Rank rank, IntraNodeOptions& options) {
                            options.allow_overlapping_devices = rank == Rank{0};

@@ -54,6 +54,8 @@ class FakeMachine {
   CUmemAllocationProp last_request{};         ///< the last argument of cuMemCreate
   CudaDriver cuda;
   Nvml nvml;
+  std::size_t last_request_bytes = 0;  ///< the last argument of cuMemCreate
+  CUmemAllocationGranularity_flags last_granularity = CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;  ///< asked for
 
   FakeMachine() {
     current() = this;
@@ -163,13 +165,15 @@ class FakeMachine {
 
   void fill_cuda_memory() {
     cuda.MemGetAllocationGranularity = [](std::size_t* bytes, const CUmemAllocationProp*,
-                                          CUmemAllocationGranularity_flags) {
+                                          CUmemAllocationGranularity_flags which) {
+      current()->last_granularity = which;
       *bytes = std::size_t{2} << 20;
       return result("MemGetAllocationGranularity");
     };
-    cuda.MemCreate = [](CUmemGenericAllocationHandle* handle, std::size_t, const CUmemAllocationProp* request,
-                        unsigned long long) {
+    cuda.MemCreate = [](CUmemGenericAllocationHandle* handle, std::size_t bytes,
+                        const CUmemAllocationProp* request, unsigned long long) {
       current()->last_request = *request;
+      current()->last_request_bytes = bytes;
       const CUresult outcome = result("MemCreate");
       if (current()->needs_context && current()->context_ == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
       if (outcome == CUDA_SUCCESS) *handle = ++current()->allocations;

@@ -71,6 +71,8 @@ TEST_F(Fabric, IsTriedWithPinnedMemoryOfTheDeviceThatIsAskedFor) {
   EXPECT_EQ(request.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
   EXPECT_EQ(request.location.id, kLast.value);
   EXPECT_EQ(request.requestedHandleTypes, CU_MEM_HANDLE_TYPE_FABRIC);
+  EXPECT_EQ(machine_.last_request_bytes, std::size_t{2} << 20);
+  EXPECT_EQ(machine_.last_granularity, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 }
 
 TEST_F(Fabric, IsLoggedAtLevelDebugWhicheverWayItTurnsOut) {
@@ -82,11 +84,25 @@ TEST_F(Fabric, IsLoggedAtLevelDebugWhicheverWayItTurnsOut) {
         const ScopedMachine scope(machine_);
         (void)fabric_support(kFirst);
         (void)fabric_support(kLast);
+        machine_.failing["MemCreate"] = CUDA_ERROR_OUT_OF_MEMORY;
+        (void)fabric_support(DeviceId{1});
         std::exit(0);
       },
       ::testing::ExitedWithCode(0),
       AllOf(HasSubstr("fabric handles of device 0: not usable: "),
-            HasSubstr("fabric handles of device 3: usable: clique ")));
+            HasSubstr("fabric handles of device 3: usable: clique "),
+            HasSubstr("fabric handles of device 1: not usable now: cuMemCreate: ")));
+}
+
+TEST_F(Fabric, ANoForWantOfMemoryIsNotKept) {
+  machine_.failing["MemCreate"] = CUDA_ERROR_OUT_OF_MEMORY;
+  const ScopedMachine scope(machine_);
+  const ShareSupport short_of_memory = fabric_support(kFirst);
+  EXPECT_FALSE(short_of_memory.usable);
+  EXPECT_THAT(short_of_memory.reason, HasSubstr("cuMemCreate: "));
+  EXPECT_TRUE(machine_.clean());
+  machine_.failing.clear();
+  EXPECT_TRUE(fabric_support(kFirst).usable) << fabric_support(kFirst).reason;
 }
 
 TEST_F(Fabric, IsAnsweredForTheDeviceThatIsAskedFor) {
@@ -121,6 +137,24 @@ TEST_F(Fabric, NeedsTheQuery) {
   machine_.nvml.DeviceGetGpuFabricInfoV = nullptr;
   machine_.nvml.DeviceGetGpuFabricInfo = nullptr;
   expect_no("has no fabric query");
+}
+
+TEST_F(Fabric, IsAskedForByTheNewQueryFirst) {
+  {
+    const ScopedMachine scope(machine_);
+    EXPECT_TRUE(fabric_support(kFirst).usable);
+  }
+  EXPECT_EQ(machine_.called("DeviceGetGpuFabricInfoV"), 1u);
+  EXPECT_EQ(machine_.called("DeviceGetGpuFabricInfo"), 0u);
+  machine_.nvml.DeviceGetGpuFabricInfo = nullptr;
+  const ScopedMachine scope(machine_);
+  EXPECT_TRUE(fabric_support(kFirst).usable);
+  EXPECT_EQ(machine_.called("DeviceGetGpuFabricInfoV"), 2u);
+}
+
+TEST_F(Fabric, FieldsThatTheNewQueryLeavesOutAreANo) {
+  machine_.nvml.DeviceGetGpuFabricInfoV = [](NvmlDevice, NvmlFabricInfoV2*) { return kNvmlSuccess; };
+  expect_no("the device has no NVLink fabric");
 }
 
 TEST_F(Fabric, OlderDriversAreAskedByTheOlderQuery) {

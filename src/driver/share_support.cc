@@ -90,6 +90,7 @@ ShareSupport answer(DeviceId device, ShareBy way, const char* what, ShareSupport
     // A temporary lack of resources proves nothing about the device, so the result is not cached. For fabric
     // handles it is not an error either, because no caller depends on them.
     if (error.code() == ErrorCode::out_of_resources) {
+      log::debug("{} of device {}: not usable now: {}", what, device.value, error.message());
       if (way == ShareBy::fabric) return {false, error.message()};
       throw;
     }

@@ -110,6 +110,27 @@ TEST(IpcChannel, SeveralChannelsOfTheSameRanksDoNotMix) {
   });
 }
 
+TEST(IpcChannel, ReceivesFromTheRankThatIsNamedWhoeverWasFirst) {
+  const std::shared_ptr<Store> store = memory_store();
+  run_threads(3, [&](Rank rank) {
+    IpcChannel channel = IpcChannel::connect(store, "channel", rank, 3);
+    const os::UniqueFd own = marked(rank.value);
+    if (rank == Rank{1}) {
+      channel.send_fd(Rank{0}, own.get());
+      store->set("rank 1 has sent", "");
+    } else if (rank == Rank{2}) {
+      (void)store->get("rank 1 has sent");
+      channel.send_fd(Rank{0}, own.get());
+      store->set("rank 2 has sent", "");
+    } else {
+      (void)store->get("rank 2 has sent");
+      EXPECT_EQ(take_mark(channel.recv_fd(Rank{2})), 2);
+      EXPECT_EQ(take_mark(channel.recv_fd(Rank{1})), 1);
+    }
+    channel.barrier();
+  });
+}
+
 TEST(IpcChannel, LeavesNoFilesBehind) {
   const TempDir dir;
   const std::optional<std::string> before = env::get("ONEHOP_RUNTIME_DIR");
@@ -119,6 +140,7 @@ TEST(IpcChannel, LeavesNoFilesBehind) {
     IpcChannel channel = IpcChannel::connect(store, "channel", rank, 2);
     channel.barrier();
     // The ranks are connected, and no longer need the directories of the sockets.
+    EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
     channel.barrier();
   });
   ASSERT_EQ(before ? ::setenv("ONEHOP_RUNTIME_DIR", before->c_str(), 1) : ::unsetenv("ONEHOP_RUNTIME_DIR"),

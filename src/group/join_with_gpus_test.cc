@@ -76,6 +76,9 @@ TEST(JoiningWithGpus, SharesMemoryInTheWayThatIsAskedFor) {
     EXPECT_THAT(join({.share_by = [&](Rank rank) { return rank.value == 1 ? kind : ShareBy::automatic; }}),
                 shared_by(kind))
         << to_string(kind);
+    (void)::setenv("ONEHOP_SHARE", std::string(to_string(kind)).c_str(), 1);
+    EXPECT_THAT(join({}), shared_by(kind)) << to_string(kind);
+    (void)::unsetenv("ONEHOP_SHARE");
   }
 }
 
@@ -111,6 +114,12 @@ TEST(JoiningWithGpus, ADeviceOlderThanComputeCapability8IsRefusedOnAllRanks) {
                         }}),
               Each(HasSubstr("unsupported: rank 1: device 1 has compute capability 7.5; onehop needs 8.0 or "
                              "newer")));
+  EXPECT_THAT(join({.change =
+                        [](Rank, FakeCuda& cuda) {
+                          cuda.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] = 8;
+                        }}),
+              shared_by(ShareBy::fabric))
+      << "8.0 itself";
 }
 
 TEST(JoiningWithGpus, TwoRanksOnOneDeviceAreRefusedUnlessTheVariableAllowsIt) {

@@ -25,6 +25,10 @@ TEST(ReasonToRefuse, ThereIsNoneForRanksThatFit) {
                                       hello.overlap = true;
                                     })),
             std::nullopt);
+  // As in containers on one machine.
+  EXPECT_EQ(
+      reason_to_refuse(hellos(3, [](Hello& hello) { hello.hostname = fmt::format("c{}", hello.rank); })),
+      std::nullopt);
 }
 
 TEST(ReasonToRefuse, NamesRanksAndValues) {
@@ -54,6 +58,10 @@ TEST(ReasonToRefuse, NamesRanksAndValues) {
        3,
        of_rank_2([](Hello& h) { h.boot_id = "other", h.hostname = "beta"; }),
        {"ranks 0 and 2", "different machines", "alpha", "beta"}},
+      {"hosts of one name",
+       3,
+       of_rank_2([](Hello& h) { h.boot_id = "other"; }),
+       {"ranks 0 and 2", "different machines", "alpha and alpha"}},
       {"users", 3, of_rank_2([](Hello& h) { h.uid = 0; }), {"ranks 0 and 2", "user", "1000 and 0"}},
       {"kinds of device",
        3,

@@ -37,6 +37,8 @@ TEST(CudaBackend, MemoryIsZeroedRoundedUpAndReachableFromItsDeviceOnly) {
   EXPECT_EQ(mine.block->data()[0], std::byte{0});
   EXPECT_EQ(mine.block->data()[kUnit - 1], std::byte{0});
   EXPECT_THAT(cuda.access(mine.block->data()), ElementsAre(1));
+  EXPECT_EQ(cuda.last_request().type, CU_MEM_ALLOCATION_TYPE_PINNED);
+  EXPECT_EQ(cuda.last_request().location.type, CU_MEM_LOCATION_TYPE_DEVICE);
   EXPECT_EQ(cuda.last_request().location.id, 1);
   EXPECT_EQ(cuda.last_request().allocFlags.gpuDirectRDMACapable, 1);
 }

@@ -78,7 +78,11 @@ void FakeCuda::fill_memory() {
     if (!foreign && (mapped == self.mapped_.end() || mapped->second.bytes != bytes))
       return CUDA_ERROR_INVALID_VALUE;
     std::set<int>& granted = foreign ? known->second.access : mapped->second.access;
-    for (std::size_t i = 0; i < count; ++i) granted.insert(access[i].location.id);
+    for (std::size_t i = 0; i < count; ++i) {
+      // onehop maps no memory read-only.
+      if (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
+      granted.insert(access[i].location.id);
+    }
     return CUDA_SUCCESS;
   };
   table_.MemGetAccess = [](unsigned long long* flags, const CUmemLocation* place, CUdeviceptr at) {

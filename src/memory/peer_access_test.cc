@@ -43,6 +43,11 @@ CUmemoryPool pool_of(int device) {
   return reinterpret_cast<CUmemoryPool>(static_cast<std::intptr_t>(device) + 0x100);
 }
 
+int is_possible(int device, int peer) {
+  const auto entry = g_machine->possible.find({device, peer});
+  return entry == g_machine->possible.end() || entry->second ? 1 : 0;
+}
+
 CudaDriver fake_driver() {
   CudaDriver fake;
   fake.DeviceGetCount = [](int* count) {
@@ -68,8 +73,7 @@ CudaDriver fake_driver() {
   fake.DeviceCanAccessPeer = [](int* answer, CUdevice device, CUdevice peer) {
     ++g_machine->asked[{device, peer}];
     if (g_machine->ask_result != CUDA_SUCCESS) return g_machine->ask_result;
-    const auto entry = g_machine->possible.find({device, peer});
-    *answer = entry == g_machine->possible.end() || entry->second ? 1 : 0;
+    *answer = is_possible(device, peer);
     return CUDA_SUCCESS;
   };
   fake.CtxEnablePeerAccess = [](CUcontext peer, unsigned flags) {
@@ -104,6 +108,9 @@ CudaDriver fake_driver() {
       case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
         *value = 0;
         break;
+      case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
+        *value = is_possible(device, peer);
+        break;
       default:
         *value = 1;
     }
@@ -132,6 +139,7 @@ TEST_F(PeerAccessTest, AsksOnceAndEnablesOnce) {
   EXPECT_EQ(machine_.asked, (std::map<std::pair<int, int>, int>{{{0, 2}, 1}}));
   EXPECT_EQ(machine_.enabled, (std::map<std::pair<int, int>, int>{{{0, 2}, 1}}));
   EXPECT_EQ(machine_.current, nullptr) << "the caller's context must be current again";
+  EXPECT_TRUE(machine_.grants.empty()) << "pools are granted by a call of their own";
 }
 
 TEST_F(PeerAccessTest, HasADirection) {
@@ -321,6 +329,9 @@ TEST_F(PeerAccessTest, TellsTheAttributesOfAPair) {
   EXPECT_EQ(access_.pair_attributes(kOne, kTwo),
             (PairAttributes{
                 .access = true, .performance_rank = 12, .native_atomics = false, .array_access = true}));
+  machine_.possible[{2, 1}] = false;
+  EXPECT_FALSE(access_.pair_attributes(kTwo, kOne).access);
+  EXPECT_TRUE(access_.pair_attributes(kOne, kTwo).access) << "it has a direction";
   EXPECT_EQ(
       access_.pair_attributes(kOne, kOne),
       (PairAttributes{.access = true, .performance_rank = 0, .native_atomics = true, .array_access = true}));

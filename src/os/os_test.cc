@@ -175,6 +175,22 @@ TEST(Socket, RefusesAMessageWithSeveralDescriptorsAndKeepsNone) {
   EXPECT_EQ(lowest_free(), before);
 }
 
+TEST(Socket, RefusesAMessageThatWasCut) {
+  auto [a, b] = socket_pair();
+  // send_message would refuse to send so much.
+  const std::string whole(kMaxMessageBytes, 'x');
+  const std::string longer = whole + 'x';
+  ASSERT_EQ(::send(a.get(), longer.data(), longer.size(), 0), static_cast<ssize_t>(longer.size()));
+  Message message;
+  const Error error =
+      onehop::testing::error_of([&] { (void)recv_message(b.get(), message, Deadline::after(kSoon)); });
+  EXPECT_EQ(error.code(), ErrorCode::protocol);
+  EXPECT_NE(error.message().find("larger than 81920 bytes"), std::string::npos) << error.message();
+  ASSERT_EQ(::send(a.get(), whole.data(), whole.size(), 0), static_cast<ssize_t>(whole.size()));
+  ASSERT_TRUE(recv_message(b.get(), message, Deadline::after(kSoon)));
+  EXPECT_EQ(message.bytes, whole);
+}
+
 TEST(Socket, ConnectSaysNobodyForMissingAndDeadListeners) {
   const PrivateDir dir = PrivateDir::create("test");
   const std::string path = dir.path() + "/s";

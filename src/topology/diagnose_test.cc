@@ -90,7 +90,9 @@ TEST_F(Diagnose, FabricHandlesAndMulticastAreInformationOnly) {
   EXPECT_THAT(finding(diagnosis, "multicast").detail, HasSubstr("4 of 4 GPUs; onehop never uses it"));
 
   for (FakeGpu& gpu : machine_.gpus) gpu.fabric.state = kNvmlFabricCompleted;
+  machine_.gpus[1].attributes[CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED] = 0;
   EXPECT_EQ(finding(diagnose(), "fabric handles").health, Health::works);
+  EXPECT_THAT(finding(diagnose(), "multicast").detail, HasSubstr("3 of 4 GPUs"));
 }
 
 TEST_F(Diagnose, WithoutADriverThereIsOneLineThatSaysWhy) {

@@ -41,6 +41,10 @@ int in_namespaces(int flags, bool private_tmp, const std::function<void()>& body
                       ::mount("tmpfs", "/tmp", "tmpfs", 0, "size=1m") != 0)) {
     return errno;
   }
+  if ((flags & CLONE_NEWUTS) != 0) {  // as a container has its own hostname
+    const std::string name = fmt::format("container-{}", ::getpid());
+    if (::sethostname(name.data(), name.size()) != 0) return errno;
+  }
   if ((flags & CLONE_NEWPID) == 0) {
     body();
     return 0;

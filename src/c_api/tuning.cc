@@ -17,6 +17,8 @@ using namespace onehop;
 using namespace onehop::c_api;
 
 static_assert(ONEHOP_COLLECTIVE_ALL_REDUCE == static_cast<int>(Collective::all_reduce));
+static_assert(ONEHOP_COLLECTIVE_BARRIER == static_cast<int>(Collective::barrier));
+static_assert(ONEHOP_COLLECTIVE_BARRIER + 1 == kCollectiveCount);
 static_assert(ONEHOP_BACKEND_HOST == static_cast<int>(Backend::host));
 static_assert(ONEHOP_BACKEND_CUDA == static_cast<int>(Backend::cuda));
 static_assert(ONEHOP_TYPE_CLASS_FLOATS == static_cast<int>(TypeClass::floats));
@@ -38,7 +40,7 @@ struct onehop_tuning {
 extern "C" {
 
 const char* onehop_collective_name(onehop_collective_t collective) {
-  return name_of(collective, Collective::all_reduce);
+  return name_of(collective, Collective::barrier);
 }
 
 const char* onehop_backend_name(onehop_backend_t backend) {
@@ -135,7 +137,7 @@ onehop_status_t onehop_tuning_find(const onehop_tuning_t* tuning, onehop_collect
     const Tuning& from = deref(tuning, "tuning").tuning;
     std::size_t& out = deref(index, "index");
     const Way* const way =
-        from.find(to_enumerator(collective, Collective::all_reduce, "collective"),
+        from.find(to_enumerator(collective, Collective::barrier, "collective"),
                   to_enumerator(backend, Backend::cuda, "backend"), ranks, to_dtype(dtype), bytes);
     if (way == nullptr) {
       fail(ErrorCode::not_found, "no row of the tuning table is for {} of {} {} bytes on {} {} ranks",

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "collective/host_call.h"
+#include "collective/plan.h"
 #include "kernel/host/staging.h"
 
 namespace onehop {

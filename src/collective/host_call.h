@@ -16,10 +16,6 @@
 
 namespace onehop {
 
-/// With fewer bytes, the step in which ranks find out whether all passed symmetric memory costs more than
-/// copying the data.
-inline constexpr std::size_t kMinZeroCopyBytes = 64 << 10;
-
 class HostCall {
  public:
   HostCall(Group::State& group, const CollectiveCall& call, ArgumentError error, os::CallDeadline& deadline);

@@ -73,6 +73,10 @@ struct ListPlan {
 /// kernels bring them anywhere.
 [[nodiscard]] bool is_quicker_by_copies(int ranks, std::size_t block_bytes);
 
+/// Host backend. With fewer bytes, the step in which ranks find out whether all passed symmetric memory costs more than
+/// copying the data.
+inline constexpr std::size_t kMinZeroCopyBytes = 64 << 10;
+
 /// Whether the legacy policy takes these pointers: both aligned to 4 bytes. This may differ between ranks.
 [[nodiscard]] bool legacy_alignment_ok(const void* in, const void* out);
 

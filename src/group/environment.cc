@@ -15,7 +15,7 @@
 #include "base/env.h"
 #include "group/job_directory.h"
 #include "os/ancestor.h"
-#include "os/unique_fd.h"
+#include "os/open.h"
 
 namespace onehop {
 namespace {
@@ -214,7 +214,7 @@ StoreSpec parse_store(const GetVariable& get, const std::string& text) {
 }
 
 std::string read_secret(const std::filesystem::path& path) {
-  const os::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const os::UniqueFd file = os::open_at(AT_FDCWD, path.string(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (!file)
     fail_errno(errno, fmt::format("cannot read the secret file ONEHOP_SECRET_FILE='{}'", path.string()));
   struct stat info {};

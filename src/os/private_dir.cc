@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/env.h"
 #include "base/log.h"
+#include "os/open.h"
 
 namespace onehop::os {
 namespace {
@@ -36,7 +37,7 @@ std::string user_prefix() {
 }
 
 UniqueFd open_dir(const std::string& path) {
-  return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  return open_at(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
 }
 
 bool try_lock(const UniqueFd& dir) {
@@ -71,7 +72,7 @@ bool has_type(const UniqueFd& dir, const char* name, mode_t type) {
 /// Whether the directory contains only files that onehop creates there. Without the marker it must be empty:
 /// its creator was killed before writing the marker.
 bool holds_only_ours(const UniqueFd& dir) {
-  const int copy = ::openat(dir.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int copy = open_at(dir.get(), ".", O_RDONLY | O_DIRECTORY).release();
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(copy < 0 ? nullptr : ::fdopendir(copy), &::closedir);
   if (!entries) {
     if (copy >= 0) (void)::close(copy);
@@ -144,8 +145,8 @@ PrivateDir PrivateDir::create(const std::string& purpose) {
     const int err = lock && try_lock(lock) ? 0 : errno;
     if (err == 0 && is_at(lock, path)) {
       PrivateDir made(std::move(path), std::move(lock));
-      const UniqueFd marker(
-          ::openat(made.lock_.get(), kMarker, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+      const UniqueFd marker =
+          open_at(made.lock_.get(), kMarker, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
       if (!marker) fail_errno(errno, fmt::format("creating {}/{}", made.path_, kMarker));
       return made;
     }

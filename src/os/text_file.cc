@@ -8,17 +8,13 @@
 #include <cerrno>
 
 #include "base/check.h"
-#include "os/unique_fd.h"
+#include "os/open.h"
 
 namespace onehop::os {
 
 std::string read_text_file(const std::string& path, const std::string& what, std::size_t limit) {
   // O_NONBLOCK: opening a named pipe without a writer would block forever here, before it is rejected below.
-  int fd = -1;
-  do {
-    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  } while (fd < 0 && errno == EINTR);
-  const UniqueFd file(fd);
+  const UniqueFd file = open_at(AT_FDCWD, path, O_RDONLY | O_NONBLOCK);
   if (!file) {
     if (errno == ENOENT) fail(ErrorCode::not_found, "{} does not exist", what);
     fail_errno(errno, fmt::format("{} cannot be opened", what));

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "os/open.h"
 
 namespace onehop::store {
 namespace {
@@ -42,17 +43,8 @@ std::string target_of(int link, const std::string& path) {
   return target;
 }
 
-/// Retries on EINTR: a signal may interrupt an open on a network file system.
-os::UniqueFd open_at(int directory, const std::string& name, int flags, mode_t mode = 0) {
-  int fd = -1;
-  do {
-    fd = ::openat(directory, name.c_str(), flags | O_CLOEXEC, mode);
-  } while (fd < 0 && errno == EINTR);
-  return os::UniqueFd(fd);
-}
-
 os::UniqueFd open_start(std::string_view path) {
-  os::UniqueFd fd = open_at(AT_FDCWD, path.starts_with('/') ? "/" : ".", O_PATH | O_DIRECTORY);
+  os::UniqueFd fd = os::open_at(AT_FDCWD, path.starts_with('/') ? "/" : ".", O_PATH | O_DIRECTORY);
   if (!fd) fail_errno(errno, "cannot open the directory that a store's path begins in");
   return fd;
 }
@@ -68,7 +60,7 @@ os::UniqueFd walk(const std::string& path) {
     if (left.empty() && ::mkdirat(at.get(), name.c_str(), 0700) != 0 && errno != EEXIST) {
       fail_errno(errno, fmt::format("cannot create the store directory {}", path));
     }
-    os::UniqueFd next = open_at(at.get(), name, O_PATH | O_NOFOLLOW);
+    os::UniqueFd next = os::open_at(at.get(), name, O_PATH | O_NOFOLLOW);
     if (!next) fail_errno(errno, fmt::format("cannot open the store directory {} ('{}')", path, name));
     const struct stat info = examine(next.get(), path);
     if (!S_ISLNK(info.st_mode)) {
@@ -106,7 +98,7 @@ std::string_view kind_of(mode_t mode) {
 os::UniqueFd open_own_directory(const std::string& path) {
   require(!path.empty(), "a file store needs the path of a directory, got an empty one");
   const os::UniqueFd found = walk(path);
-  os::UniqueFd directory = open_at(found.get(), ".", O_RDONLY | O_DIRECTORY);
+  os::UniqueFd directory = os::open_at(found.get(), ".", O_RDONLY | O_DIRECTORY);
   if (!directory) fail_errno(errno, fmt::format("cannot open the store directory {}", path));
   const struct stat info = examine(directory.get(), path);
   const os::UniqueFd root = open_start("/");
@@ -129,7 +121,7 @@ os::UniqueFd open_own_directory(const std::string& path) {
 
 os::UniqueFd open_own_file(int directory, const std::string& name, int flags, const std::string& path) {
   // Without O_NONBLOCK, opening a FIFO or a device may block.
-  os::UniqueFd file = open_at(directory, name, flags | O_NOFOLLOW | O_NONBLOCK, 0600);
+  os::UniqueFd file = os::open_at(directory, name, flags | O_NOFOLLOW | O_NONBLOCK, 0600);
   if (!file) {
     const int error = errno;
     struct stat info = {};

@@ -26,10 +26,10 @@ struct Picture {
   std::string body;
 };
 
-/// Text with the characters escaped that mean something to XML, and those dropped that it forbids.
-[[nodiscard]] std::string escape(std::string_view text);
 /// A text element; `style` is a class of the drawing's style sheet.
 [[nodiscard]] std::string text(Point at, std::string_view style, std::string_view content);
+/// `body`, moved by `by`.
+[[nodiscard]] std::string moved(Point by, std::string_view body);
 /// About how wide a text of that many characters is.
 [[nodiscard]] double text_width(std::size_t characters, double font_size);
 /// Class of boxes that belong to a NUMA node, which gives them their colour; grey for an unknown one (-1).

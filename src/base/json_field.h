@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading JSON that people may have edited: every complaint is one line that names the field and the value.
+// JSON that people may read and edit: every complaint is one line that names the field and the value.
 #pragma once
 
 #include <algorithm>
@@ -25,6 +25,9 @@ struct JsonLimits {
 
 /// Error{protocol} that names `source` and, where it is not JSON, line and column.
 [[nodiscard]] Json parse_json(std::string_view text, std::string_view source, const JsonLimits& limits);
+
+/// Indented text with a newline at the end; lists of numbers, rows of matrices and short objects take one line.
+[[nodiscard]] std::string write_json(const Json& document);
 
 /// A JSON value together with where it stands, so that every complaint names its field.
 class JsonField {

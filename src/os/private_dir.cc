@@ -50,15 +50,22 @@ bool is_at(const UniqueFd& dir, const std::string& path) {
          held.st_dev == named.st_dev && held.st_ino == named.st_ino;
 }
 
-/// Whether onehop makes directories of this name: a known purpose, and what mkdtemp puts for XXXXXX.
-bool is_own_name(std::string_view name) {
-  for (const std::string_view purpose : {"group", "channel"}) {
-    const std::string prefix = fmt::format("{}{}-", user_prefix(), purpose);
+struct Purpose {
+  std::string_view name;
+  bool any_content;  ///< its owner may have put anything in; else the marker and a socket
+};
+constexpr Purpose kReclaimed[] = {{"group", false}, {"channel", false}, {"launch", true}};
+
+/// The purpose of a directory of this name: a known one, and what mkdtemp puts for XXXXXX. nullptr: not ours.
+const Purpose* purpose_of(std::string_view name) {
+  for (const Purpose& purpose : kReclaimed) {
+    const std::string prefix = fmt::format("{}{}-", user_prefix(), purpose.name);
     if (!name.starts_with(prefix) || name.size() != prefix.size() + 6) continue;
-    return std::all_of(name.begin() + static_cast<std::ptrdiff_t>(prefix.size()), name.end(),
-                       [](unsigned char c) { return std::isalnum(c) != 0; });
+    const bool random = std::all_of(name.begin() + static_cast<std::ptrdiff_t>(prefix.size()), name.end(),
+                                    [](unsigned char c) { return std::isalnum(c) != 0; });
+    return random ? &purpose : nullptr;
   }
-  return false;
+  return nullptr;
 }
 
 bool has_type(const UniqueFd& dir, const char* name, mode_t type) {
@@ -93,8 +100,19 @@ bool holds_only_ours(const UniqueFd& dir) {
   return errno == 0 && (marked || !used);
 }
 
+/// Removes a directory with its content. The marker goes last: what a process killed here leaves behind, the
+/// next sweep takes.
+void remove_all(const UniqueFd& dir, const fs::path& path) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
+    if (entry.path().filename() != kMarker) fs::remove_all(entry.path(), ignored);
+  }
+  (void)::unlinkat(dir.get(), kMarker, 0);
+  (void)::rmdir(path.c_str());
+}
+
 /// Removes `path` if it is a directory that onehop made for a process of this user which is gone.
-bool remove_if_stale(const fs::path& path) {
+bool remove_if_stale(const fs::path& path, const Purpose& purpose) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() ||
       (info.st_mode & 07777) != 0700)
@@ -102,7 +120,12 @@ bool remove_if_stale(const fs::path& path) {
   // The owner holds an exclusive lock for life; the kernel drops it with the owner's last descriptor. Holding
   // it here until all is gone keeps an owner that was just about to take it from putting anything in.
   const UniqueFd dir = open_dir(path);
-  if (!dir || !try_lock(dir) || !is_at(dir, path) || !holds_only_ours(dir)) return false;
+  if (!dir || !try_lock(dir) || !is_at(dir, path)) return false;
+  if (purpose.any_content && has_type(dir, kMarker, S_IFREG)) {
+    remove_all(dir, path);
+    return !fs::exists(path);
+  }
+  if (!holds_only_ours(dir)) return false;
   // By name, the marker last: a sweep that is killed half-way leaves something that the next one takes.
   (void)::unlinkat(dir.get(), kSocket, 0);
   (void)::unlinkat(dir.get(), kMarker, 0);
@@ -116,8 +139,8 @@ int reclaim_stale_dirs(const std::string& base) noexcept {
   try {
     std::error_code ignored;
     for (const fs::directory_entry& entry : fs::directory_iterator(base, ignored)) {
-      if (!is_own_name(entry.path().filename().string())) continue;
-      if (remove_if_stale(entry.path())) ++removed;
+      const Purpose* const purpose = purpose_of(entry.path().filename().string());
+      if (purpose != nullptr && remove_if_stale(entry.path(), *purpose)) ++removed;
     }
   } catch (const std::exception& e) {
     // Somebody else may sweep at the same time; what is left now goes next time.
@@ -173,15 +196,7 @@ PrivateDir::~PrivateDir() {
 void PrivateDir::remove() noexcept {
   // A moved-from directory has no lock. The lock goes last, so that a sweep never races with the removal.
   if (!lock_) return;
-  std::error_code ignored;
-  if (is_at(lock_, path_)) {
-    // The marker goes last: what a process that is killed here leaves behind, the next sweep takes.
-    for (const fs::directory_entry& entry : fs::directory_iterator(path_, ignored)) {
-      if (entry.path().filename() != kMarker) fs::remove_all(entry.path(), ignored);
-    }
-    (void)::unlinkat(lock_.get(), kMarker, 0);
-    (void)::rmdir(path_.c_str());
-  }
+  if (is_at(lock_, path_)) remove_all(lock_, path_);
   lock_.reset();
 }
 

@@ -10,8 +10,9 @@ namespace onehop::os {
 
 /// A fresh directory `<runtime_base>/onehop-<uid>-<purpose>-<random>` with mode 0700, removed with its
 /// content by the destructor. Its owner holds a lock on the directory itself and puts a marker file into it.
-/// After a kill -9 the lock is free, and the next `create` of the same user removes what was left if the
-/// purpose is "group" or "channel" and nothing but the marker and a socket named "socket" is inside.
+/// After a kill -9 the lock is free, and the next `create` of the same user removes what was left: of purpose
+/// "group" or "channel" if nothing but the marker and a socket named "socket" is inside, of purpose "launch"
+/// (the directory of `onehop launch`) with all its content if the marker is inside.
 class PrivateDir {
  public:
   [[nodiscard]] static PrivateDir create(const std::string& purpose);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes and times as people write them.
+// Sizes, times and lists as people write them.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,9 @@
 #include "onehop/types.h"
 
 namespace onehop {
+
+/// The parts between separators; one, which may be empty, where there is none.
+[[nodiscard]] std::vector<std::string_view> split(std::string_view text, char separator);
 
 /// "4096", "64K", "10M", "1G", also with a B or iB behind ("64KiB"); powers of 1024. Error{invalid_argument}
 /// otherwise.

@@ -33,9 +33,9 @@ MAY_INCLUDE = {
     "c_api": LOWEST | {"collective"},
 }
 
-# Programs see the public headers only. tools/ may also use base: a size is written and parsed the same way in the library
-# and in the command, and base depends on nothing above it. bench/ also measures kernels by themselves.
-PROGRAMS = {"tools": LOWEST, "bench": LOWEST | {"os", "kernel"}, "examples": set()}
+# Programs see the public headers only. tools/ may also use base and os: the command writes and parses sizes, owns
+# descriptors and private directories as the library does. bench/ also measures kernels by themselves.
+PROGRAMS = {"tools": LOWEST | {"os"}, "bench": LOWEST | {"os", "kernel"}, "examples": set()}
 
 # The lowest layer that may see a public header; the others (error.h, types.h, ...) are for everyone.
 PUBLIC_HEADER_LEVEL = {
@@ -179,6 +179,7 @@ SELF_TEST = [
     ("include/onehop/a.h", "#include <cuda_runtime.h>", "CUDA"),
     ("src/memory/a.cc", "#include <cuda.h>", "CUDA"),
     ("tools/onehop/a.cc", '#include "group/state.h"', "public"),
+    ("tools/onehop/a.cc", '#include "driver/capability.h"', "public"),
     ("examples/a.cc", '#include "base/units.h"', "public"),
     ("src/collective/a.cc", 'asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(v) : "l"(p));', "PTX"),
     ("include/onehop/device/a.cuh", 'asm volatile("multimem.red.f32 [%0], %1;" ::);', "multicast"),
@@ -193,7 +194,7 @@ SELF_TEST = [
     ("tools/onehop/bench/cuda_a.cc", "#include <cuda_runtime.h>", None),
     ("tools/onehop/bench/run.cc", "#include <cuda_runtime.h>", "CUDA"),
     ("include/onehop/device/a.cuh", "#include <cuda/atomic>\n#include <cstdint>", None),
-    ("tools/onehop/a.cc", '#include "base/units.h"\n#include "launcher.h"\n#include <CLI/CLI.hpp>', None),
+    ("tools/onehop/a.cc", '#include "base/units.h"\n#include "os/unique_fd.h"\n#include "launcher.h"\n#include <CLI/CLI.hpp>', None),
 ]
 
 

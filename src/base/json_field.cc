@@ -2,6 +2,58 @@
 #include "base/json_field.h"
 
 namespace onehop {
+namespace {
+
+/// A scalar's text; names and notes of foreign origin may hold bytes that are not UTF-8, which JSON cannot.
+std::string scalar(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// On one line whatever it is: {"level": 1, "cpus": [0, 16]}.
+std::string one_line(const Json& value) {
+  if (!value.is_structured()) return scalar(value);
+  std::string out;
+  for (const auto& item : value.items()) {
+    if (!out.empty()) out += ", ";
+    if (value.is_object()) out += scalar(item.key()) + ": ";
+    out += one_line(item.value());
+  }
+  return value.is_object() ? '{' + out + '}' : '[' + out + ']';
+}
+
+bool has_structured(const Json& value) {
+  return std::any_of(value.begin(), value.end(), [](const Json& v) { return v.is_structured(); });
+}
+
+void write(const Json& value, std::size_t indent, bool in_array, std::string& out) {
+  const bool object = value.is_object();
+  if (!value.is_structured()) {
+    out += scalar(value);
+    return;
+  }
+  const bool has_lists_only = std::none_of(value.begin(), value.end(), has_structured);
+  if (object ? has_lists_only : !has_structured(value)) {
+    const std::string line = one_line(value);
+    const bool row = !object && (in_array || (!value.empty() && value.front().is_number()));
+    if (row || indent + line.size() <= 100) {
+      out += line;
+      return;
+    }
+  }
+  const std::string margin(indent + 2, ' ');
+  out += object ? '{' : '[';
+  bool first = true;
+  for (const auto& item : value.items()) {
+    out += first ? "\n" : ",\n";
+    first = false;
+    out += margin;
+    if (object) out += scalar(item.key()) + ": ";
+    write(item.value(), indent + 2, !object, out);
+  }
+  out += fmt::format("\n{:{}}{}", "", indent, object ? '}' : ']');
+}
+
+}  // namespace
 
 Json parse_json(std::string_view text, std::string_view source, const JsonLimits& limits) {
   if (text.size() > limits.bytes) {
@@ -74,6 +126,12 @@ std::string JsonField::show(const Json& scalar) {
   std::string text = scalar.dump(-1, ' ', /*ensure_ascii=*/true);
   if (text.size() > 40) text = text.substr(0, 37) + "...";
   return text;
+}
+
+std::string write_json(const Json& document) {
+  std::string out;
+  write(document, 0, false, out);
+  return out + "\n";
 }
 
 }  // namespace onehop

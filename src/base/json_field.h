@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads JSON that may have been edited by hand: every error is one line that names the field and the value.
+// Reads and writes JSON that may be edited by hand: every error is one line that names the field and the value.
 #pragma once
 
 #include <algorithm>
@@ -26,6 +26,10 @@ struct JsonLimits {
 /// Parses `text`. Throws Error{protocol}, which names `source` and, for text that is not JSON, line and
 /// column.
 [[nodiscard]] Json parse_json(std::string_view text, std::string_view source, const JsonLimits& limits);
+
+/// Formats a document as indented text that ends with a newline. Lists of numbers, rows of matrices and short
+/// objects take one line.
+[[nodiscard]] std::string write_json(const Json& document);
 
 /// A JSON value together with its path in the document, so that every error names its field.
 class JsonField {

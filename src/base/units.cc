@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::string_view kSuffixes = "KMGT";
 
+}  // namespace
+
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   while (true) {
@@ -20,8 +22,6 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
     text.remove_prefix(at + 1);
   }
 }
-
-}  // namespace
 
 std::uint64_t parse_size(std::string_view text) {
   std::uint64_t value = 0;

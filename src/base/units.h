@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parsing and formatting of sizes and times.
+// Parsing and formatting of sizes, times and lists.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,9 @@
 #include "onehop/types.h"
 
 namespace onehop {
+
+/// Splits a text at every separator. Without one it is a single part, which may be empty.
+[[nodiscard]] std::vector<std::string_view> split(std::string_view text, char separator);
 
 /// Parses "4096", "64K", "10M", "1G", optionally followed by B or iB ("64KiB"), in powers of 1024. Throws
 /// Error{invalid_argument} otherwise.

@@ -309,6 +309,8 @@ TEST(PrivateDir, ASweepLeavesWhateverOnehopDidNotMake) {
   make("group-abc126", 0700, {marker, "thesis.tex"});
   make("group-abc127", 0700, {"socket"});
   make("channel-abc128", 0700, {marker, "socket"});  // a file, not a socket
+  make("launch-abc133", 0700, {"thesis.tex"});
+  make("launch-abc134", 0755, {marker, "store"});
   make("group-abc129", 0700, {});
   ASSERT_EQ(::mkdir((own + "group-abc129/thesis").c_str(), 0700), 0);
   const auto count = [&] { return std::distance(fs::directory_iterator(base), fs::directory_iterator()); };
@@ -319,7 +321,10 @@ TEST(PrivateDir, ASweepLeavesWhateverOnehopDidNotMake) {
 
   make("group-Abc130", 0700, {});  // its creator was killed before it wrote the marker
   make("channel-abc131", 0700, {marker});
-  EXPECT_EQ(reclaim_stale_dirs(base), 2);
+  make("launch-abc132", 0700, {});
+  make("launch-abc135", 0700, {marker, "failure-0"});  // a launcher puts anything in
+  ASSERT_EQ(::mkdir((own + "launch-abc135/store").c_str(), 0700), 0);
+  EXPECT_EQ(reclaim_stale_dirs(base), 4);
   EXPECT_EQ(count(), before);
   fs::remove_all(base);
 }

@@ -51,16 +51,23 @@ bool is_at(const UniqueFd& dir, const std::string& path) {
          held.st_dev == named.st_dev && held.st_ino == named.st_ino;
 }
 
-/// Whether onehop creates directories of this name: a known purpose, and characters that mkdtemp substitutes
-/// for XXXXXX.
-bool is_own_name(std::string_view name) {
-  for (const std::string_view purpose : {"group", "channel"}) {
-    const std::string prefix = fmt::format("{}{}-", user_prefix(), purpose);
+struct Purpose {
+  std::string_view name;
+  bool any_content;  ///< the owner may have put in anything; otherwise only the marker and a socket
+};
+constexpr Purpose kReclaimed[] = {{"group", false}, {"channel", false}, {"launch", true}};
+
+/// The purpose of a directory of this name; nullptr if onehop creates no such name, which ends in characters
+/// that mkdtemp substitutes for XXXXXX.
+const Purpose* purpose_of(std::string_view name) {
+  for (const Purpose& purpose : kReclaimed) {
+    const std::string prefix = fmt::format("{}{}-", user_prefix(), purpose.name);
     if (!name.starts_with(prefix) || name.size() != prefix.size() + 6) continue;
-    return std::all_of(name.begin() + static_cast<std::ptrdiff_t>(prefix.size()), name.end(),
-                       [](unsigned char c) { return std::isalnum(c) != 0; });
+    const bool random = std::all_of(name.begin() + static_cast<std::ptrdiff_t>(prefix.size()), name.end(),
+                                    [](unsigned char c) { return std::isalnum(c) != 0; });
+    return random ? &purpose : nullptr;
   }
-  return false;
+  return nullptr;
 }
 
 bool has_type(const UniqueFd& dir, const char* name, mode_t type) {
@@ -95,8 +102,19 @@ bool holds_only_ours(const UniqueFd& dir) {
   return errno == 0 && (marked || !used);
 }
 
+/// Removes a directory with its content, the marker last: if this process is killed here, the next sweep
+/// removes the rest.
+void remove_all(const UniqueFd& dir, const fs::path& path) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
+    if (entry.path().filename() != kMarker) fs::remove_all(entry.path(), ignored);
+  }
+  (void)::unlinkat(dir.get(), kMarker, 0);
+  (void)::rmdir(path.c_str());
+}
+
 /// Removes `path` if onehop created it for a process of this user that no longer exists.
-bool remove_if_stale(const fs::path& path) {
+bool remove_if_stale(const fs::path& path, const Purpose& purpose) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() ||
       (info.st_mode & 07777) != 0700)
@@ -105,7 +123,12 @@ bool remove_if_stale(const fs::path& path) {
   // descriptor. The sweep holds it until everything is removed, so that an owner about to take the lock
   // cannot add files.
   const UniqueFd dir = open_dir(path);
-  if (!dir || !try_lock(dir) || !is_at(dir, path) || !holds_only_ours(dir)) return false;
+  if (!dir || !try_lock(dir) || !is_at(dir, path)) return false;
+  if (purpose.any_content && has_type(dir, kMarker, S_IFREG)) {
+    remove_all(dir, path);
+    return !fs::exists(path);
+  }
+  if (!holds_only_ours(dir)) return false;
   // Remove by name, the marker last: if a sweep is killed half-way, the next one can remove the rest.
   (void)::unlinkat(dir.get(), kSocket, 0);
   (void)::unlinkat(dir.get(), kMarker, 0);
@@ -119,8 +142,8 @@ int reclaim_stale_dirs(const std::string& base) noexcept {
   try {
     std::error_code ignored;
     for (const fs::directory_entry& entry : fs::directory_iterator(base, ignored)) {
-      if (!is_own_name(entry.path().filename().string())) continue;
-      if (remove_if_stale(entry.path())) ++removed;
+      const Purpose* const purpose = purpose_of(entry.path().filename().string());
+      if (purpose != nullptr && remove_if_stale(entry.path(), *purpose)) ++removed;
     }
   } catch (const std::exception& e) {
     // Another process may sweep at the same time; the next sweep removes the rest.
@@ -176,15 +199,7 @@ PrivateDir::~PrivateDir() {
 void PrivateDir::remove() noexcept {
   // A moved-from object has no lock. The lock is released last, so that no sweep races with the removal.
   if (!lock_) return;
-  std::error_code ignored;
-  if (is_at(lock_, path_)) {
-    // Remove the marker last: if this process is killed here, the next sweep removes the rest.
-    for (const fs::directory_entry& entry : fs::directory_iterator(path_, ignored)) {
-      if (entry.path().filename() != kMarker) fs::remove_all(entry.path(), ignored);
-    }
-    (void)::unlinkat(lock_.get(), kMarker, 0);
-    (void)::rmdir(path_.c_str());
-  }
+  if (is_at(lock_, path_)) remove_all(lock_, path_);
   lock_.reset();
 }
 

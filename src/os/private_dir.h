@@ -10,8 +10,9 @@ namespace onehop::os {
 
 /// A new directory `<runtime_base>/onehop-<uid>-<purpose>-<random>` with mode 0700, removed with its content
 /// by the destructor. Its owner holds a lock on the directory and puts a marker file into it. After a kill -9
-/// the lock is free. The next `create` of the same user then removes the directory if the purpose is "group"
-/// or "channel" and it contains nothing but the marker and a socket named "socket".
+/// the lock is free, and the next `create` of the same user removes the directory: if the purpose is "group"
+/// or "channel", provided it contains nothing but the marker and a socket named "socket"; if the purpose is
+/// "launch" (`onehop launch`), with all its content, provided it contains the marker.
 class PrivateDir {
  public:
   [[nodiscard]] static PrivateDir create(const std::string& purpose);

@@ -236,58 +236,6 @@ Json pairs_json(const Topology& topology) {
           {"performance_rank", matrix([](const PairInfo& p) { return p.performance_rank; })}};
 }
 
-/// Formats a scalar. Names and notes from outside may contain bytes that are not UTF-8, which JSON does not
-/// allow; they are replaced.
-std::string scalar(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-/// Formats any value on one line: {"level": 1, "cpus": [0, 16]}.
-std::string one_line(const Json& value) {
-  if (!value.is_structured()) return scalar(value);
-  std::string out;
-  for (const auto& item : value.items()) {
-    if (!out.empty()) out += ", ";
-    if (value.is_object()) out += scalar(item.key()) + ": ";
-    out += one_line(item.value());
-  }
-  return value.is_object() ? '{' + out + '}' : '[' + out + ']';
-}
-
-bool has_structured(const Json& value) {
-  return std::any_of(value.begin(), value.end(), [](const Json& v) { return v.is_structured(); });
-}
-
-/// Formats a value with indentation, but puts lists of numbers, matrix rows and short objects on one line, so
-/// that matrices are readable.
-void write(const Json& value, std::size_t indent, bool in_array, std::string& out) {
-  const bool object = value.is_object();
-  if (!value.is_structured()) {
-    out += scalar(value);
-    return;
-  }
-  const bool has_lists_only = std::none_of(value.begin(), value.end(), has_structured);
-  if (object ? has_lists_only : !has_structured(value)) {
-    const std::string line = one_line(value);
-    const bool row = !object && (in_array || (!value.empty() && value.front().is_number()));
-    if (row || indent + line.size() <= 100) {
-      out += line;
-      return;
-    }
-  }
-  const std::string margin(indent + 2, ' ');
-  out += object ? '{' : '[';
-  bool first = true;
-  for (const auto& item : value.items()) {
-    out += first ? "\n" : ",\n";
-    first = false;
-    out += margin;
-    if (object) out += scalar(item.key()) + ": ";
-    write(item.value(), indent + 2, !object, out);
-  }
-  out += fmt::format("\n{:{}}{}", "", indent, object ? '}' : ']');
-}
-
 }  // namespace
 
 Topology Topology::from_json(std::string_view json) {
@@ -310,10 +258,7 @@ std::string Topology::to_json() const {
                           }()},
                          {"pairs", pairs_json(*this)},
                          {"notes", notes_}};
-  std::string out;
-  write(document, 0, false, out);
-  out += '\n';
-  return out;
+  return write_json(document);
 }
 
 }  // namespace onehop

@@ -6,37 +6,21 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/markup.h"
 #include "topology/render.h"
 
 namespace onehop {
 namespace svg {
 
-std::string escape(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) >= 0x20) out += c;
-    }
-  }
-  return out;
-}
+using markup::element;
+using markup::escape;
 
 std::string text(Point at, std::string_view style, std::string_view content) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\">{}</text>\n", at.x, at.y, style,
-                     escape(content));
+  return element("text", {{"x", at.x}, {"y", at.y}, {"class", style}}, escape(content)) + "\n";
+}
+
+std::string moved(Point by, std::string_view body) {
+  return element("g", {{"transform", fmt::format("translate({:.1f} {:.1f})", by.x, by.y)}}, body);
 }
 
 double text_width(std::size_t characters, double font_size) {
@@ -148,13 +132,18 @@ std::string Topology::to_svg() const {
   y += kMargin;
 
   const svg::Size size{width + 2 * kMargin, y + picture.size.height + kMargin};
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
-      "{1:.0f}\">\n"
-      "{2}<rect width=\"{0:.0f}\" height=\"{1:.0f}\" class=\"page\"/>\n"
-      "{3}<g transform=\"translate({4:.1f} {5:.1f})\">\n{6}</g>\n</svg>\n",
-      size.width, size.height, svg::kStyle, head, kMargin + (width - picture.size.width) / 2, y,
-      picture.body);
+  const std::string page_width = fmt::format("{:.0f}", size.width);
+  const std::string page_height = fmt::format("{:.0f}", size.height);
+  std::string body = fmt::format("\n{}", svg::kStyle);
+  body += markup::element("rect", {{"width", page_width}, {"height", page_height}, {"class", "page"}}) + "\n";
+  body += head + svg::moved({kMargin + (width - picture.size.width) / 2, y}, "\n" + picture.body) + "\n";
+  return markup::element("svg",
+                         {{"xmlns", "http://www.w3.org/2000/svg"},
+                          {"width", page_width},
+                          {"height", page_height},
+                          {"viewBox", fmt::format("0 0 {} {}", page_width, page_height)}},
+                         body) +
+         "\n";
 }
 
 }  // namespace onehop

@@ -26,10 +26,10 @@ struct Picture {
   std::string body;
 };
 
-/// Escapes XML's special characters and removes those that XML forbids.
-[[nodiscard]] std::string escape(std::string_view text);
 /// Returns a text element; `style` is a class of the drawing's style sheet.
 [[nodiscard]] std::string text(Point at, std::string_view style, std::string_view content);
+/// Returns `body` moved by `by`.
+[[nodiscard]] std::string moved(Point by, std::string_view body);
 /// Approximate width of a text with this many characters.
 [[nodiscard]] double text_width(std::size_t characters, double font_size);
 /// The style class of boxes of a NUMA node, which sets their color; grey for an unknown one (-1).

@@ -8,12 +8,16 @@
 #include <optional>
 #include <vector>
 
+#include "base/markup.h"
 #include "driver/capability.h"
 #include "topology/render.h"
 #include "topology/svg.h"
 
 namespace onehop::svg {
 namespace {
+
+using markup::element;
+using markup::escape;
 
 constexpr Size kBox{112, 46};
 constexpr int kMostLabelled = 10;  ///< beyond this number, labels would hide the lines of a mesh
@@ -102,20 +106,27 @@ Point between(Point a, Point b, double t) {
 }
 
 std::string line(Point a, Point b, std::string_view style, double width) {
-  return fmt::format(
-      "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"{}\" "
-      "stroke-width=\"{:.1f}\"/>\n",
-      a.x, a.y, b.x, b.y, style, width);
+  return element("line", {{"x1", a.x},
+                          {"y1", a.y},
+                          {"x2", b.x},
+                          {"y2", b.y},
+                          {"class", style},
+                          {"stroke-width", width}}) +
+         "\n";
 }
 
 double link_width(int links) {
   return 1.5 + 0.4 * std::min(links, 18);
 }
 
-std::string rectangle(Point centre, Size size, double radius, std::string_view style) {
-  return fmt::format(
-      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"{:.0f}\" class=\"{}\"/>\n",
-      centre.x - size.width / 2, centre.y - size.height / 2, size.width, size.height, radius, style);
+std::string rectangle(Point centre, Size size, int radius, std::string_view style) {
+  return element("rect", {{"x", centre.x - size.width / 2},
+                          {"y", centre.y - size.height / 2},
+                          {"width", size.width},
+                          {"height", size.height},
+                          {"rx", radius},
+                          {"class", style}}) +
+         "\n";
 }
 
 /// Places labels on lines and avoids overlaps where possible.
@@ -150,12 +161,13 @@ std::string device_box(const DeviceInfo& device, int index, Point centre) {
   std::string_view bus = device.pci_bus_id;
   if (bus.starts_with("00000000:")) bus.remove_prefix(9);
   const bool bare = bus.empty();
-  std::string out = fmt::format("<g><title>{}\n{}\n{}</title>\n", escape(device.name), escape(device.uuid),
-                                device.memory_bytes == 0 ? "" : render::human_bytes(device.memory_bytes));
+  const std::string memory = device.memory_bytes == 0 ? "" : render::human_bytes(device.memory_bytes);
+  std::string out =
+      element("title", {}, escape(device.name) + "\n" + escape(device.uuid) + "\n" + memory) + "\n";
   out += rectangle(centre, kBox, 8, style);
   out += text({centre.x, centre.y + (bare ? 5 : -3)}, "name", fmt::format("GPU {}", index));
   if (!bare) out += text({centre.x, centre.y + 14}, "small", bus);
-  return out + "</g>\n";
+  return element("g", {}, out) + "\n";
 }
 
 /// Draws the legend of the lines and colors that occur.
@@ -163,7 +175,7 @@ Picture legend(const Topology& topology, const std::vector<Edge>& edges) {
   Picture legend;
   const auto add = [&](const std::string& sign, const std::string& meaning) {
     const double y = legend.size.height + 10;
-    legend.body += fmt::format("<g transform=\"translate(0 {:.1f})\">{}</g>\n", y, sign);
+    legend.body += element("g", {{"transform", fmt::format("translate(0 {:.1f})", y)}}, sign) + "\n";
     legend.body += text({58, y + 4}, "line", meaning);
     legend.size = {std::max(legend.size.width, 58 + text_width(meaning.size(), 13)), legend.size.height + 22};
   };

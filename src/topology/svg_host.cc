@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/markup.h"
 #include "topology/render.h"
 #include "topology/svg.h"
 
@@ -112,16 +113,17 @@ Picture draw_grid(const std::vector<Region>& regions, const std::vector<std::siz
                static_cast<double>(rows) * (cell.height + kGap) - kGap};
   for (std::size_t i = 0; i < pictures.size(); ++i) {
     const std::size_t row = i / columns;
-    grid.body += fmt::format("<g transform=\"translate({:.1f} {:.1f})\">\n{}</g>\n",
-                             static_cast<double>(i % columns) * (cell.width + kGap),
-                             static_cast<double>(row) * (cell.height + kGap), pictures[i].body);
+    const Point at{static_cast<double>(i % columns) * (cell.width + kGap),
+                   static_cast<double>(row) * (cell.height + kGap)};
+    grid.body += moved(at, "\n" + pictures[i].body) + "\n";
   }
   return grid;
 }
 
 std::string frame(Size size, int radius, std::string_view style) {
-  return fmt::format("<rect width=\"{:.1f}\" height=\"{:.1f}\" rx=\"{}\" class=\"{}\"/>\n", size.width,
-                     size.height, radius, style);
+  return markup::element("rect",
+                         {{"width", size.width}, {"height", size.height}, {"rx", radius}, {"class", style}}) +
+         "\n";
 }
 
 /// Draws a frame with its lines of text at the top and its children below.
@@ -141,8 +143,7 @@ Picture draw_region(const std::vector<Region>& regions, const Region& region) {
   for (std::size_t i = 0; i < region.lines.size(); ++i) {
     body += text({size.width / 2, kLineHeight * static_cast<double>(i + 1)}, "small", region.lines[i]);
   }
-  body += fmt::format("<g transform=\"translate({:.1f} {:.1f})\">\n{}</g>\n",
-                      (size.width - inside.size.width) / 2, top, inside.body);
+  body += moved({(size.width - inside.size.width) / 2, top}, "\n" + inside.body) + "\n";
   return {size, body};
 }
 

@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -22,29 +20,15 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-class Bench : public ::testing::Test {
+class Bench : public CommandTest {
  protected:
-  Bench() {
-    char name[] = "/tmp/onehop-bench-test-XXXXXX";
-    base_ = ::mkdtemp(name);
-    std::filesystem::create_directory(base_ / "run");
-    options_.environment["ONEHOP_RUNTIME_DIR"] = (base_ / "run").string();
-  }
-  ~Bench() override {
-    EXPECT_TRUE(std::filesystem::is_empty(base_ / "run")) << "private files were left behind";
-    std::filesystem::remove_all(base_);
-  }
+  ~Bench() override { EXPECT_EQ(left_behind(), 0) << "private files were left behind"; }
   [[nodiscard]] Result bench(std::vector<std::string> rest) const {
     return bench_of("all-reduce", std::move(rest));
   }
   [[nodiscard]] Result bench_of(const std::string& collective, std::vector<std::string> rest) const {
     rest.insert(rest.begin(), {"bench", collective, "--device", "host", "--iters", "5", "--wide"});
     return run(rest, options_);
-  }
-  [[nodiscard]] static std::string read(const std::filesystem::path& path) {
-    std::ostringstream text;
-    text << std::ifstream(path).rdbuf();
-    return text.str();
   }
   /// The rows of the table, split into columns.
   [[nodiscard]] static std::vector<std::vector<std::string>> rows(const std::string& out) {
@@ -59,9 +43,6 @@ class Bench : public ::testing::Test {
     }
     return all;
   }
-
-  std::filesystem::path base_;
-  CommandOptions options_;
 };
 
 TEST_F(Bench, PrintsAVerifiedRowPerSizeWithoutControlCharactersInAPipe) {

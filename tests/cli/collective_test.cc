@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the benchmark knows of each collective: sizes, places, results, NCCL's calls.
+// What the benchmark knows of each collective: sizes, offsets, results, NCCL's calls.
 #include "bench/collective.h"
 
 #include <dlfcn.h>
@@ -71,7 +71,7 @@ TEST(Collectives, SayWhatCanBeAskedOfThem) {
             "all-reduce, all-gather, broadcast");
 }
 
-// --- sizes and places ---
+// --- sizes and offsets ---
 
 TEST(Shapes, ASizeIsOfTheLargerSideRoundedDownToWholeBlocks) {
   struct Case {
@@ -233,7 +233,7 @@ TEST_P(Results, WithOneWrongElementAreNamedByIt) {
 TEST_P(Results, OfAnotherRootOrInAnotherOrderAreNotAccepted) {
   if (options_.collective->rooted()) {
     options_.root = Rank{2};
-    // The sum is the same whoever gets it.
+    // The sum does not depend on the root.
     const bool told = options_.collective->in.root_only;
     out_[2] = out_[1];
     EXPECT_EQ(complaint(2) != "", told) << GetParam();

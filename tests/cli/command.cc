@@ -10,7 +10,9 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -168,6 +170,27 @@ std::vector<std::string> lines_of(const std::string& text) {
     from = end + 1;
   }
   return lines;
+}
+
+std::string read(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+CommandTest::CommandTest() {
+  char name[] = "/tmp/onehop-command-test-XXXXXX";
+  base_ = ::mkdtemp(name);
+  std::filesystem::create_directory(base_ / "run");
+  options_.environment["ONEHOP_RUNTIME_DIR"] = (base_ / "run").string();
+}
+
+CommandTest::~CommandTest() {
+  std::filesystem::remove_all(base_);
+}
+
+std::ptrdiff_t CommandTest::left_behind() const {
+  return std::distance(std::filesystem::directory_iterator(base_ / "run"), {});
 }
 
 }  // namespace onehop::test

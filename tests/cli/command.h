@@ -2,15 +2,17 @@
 // Running the onehop command in a test.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/types.h>
 
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
 namespace onehop::test {
 
-/// How the command ended: its exit code, or minus the signal that killed it.
+/// The exit code of the command, or minus the signal that killed it, and its output.
 struct Result {
   int exit_code = 0;
   std::string out;
@@ -19,11 +21,11 @@ struct Result {
 
 struct CommandOptions {
   std::string input;  ///< its standard input, then end of file
-  std::map<std::string, std::string>
-      environment;  ///< on top of the test's own, which has no launcher's variables
+  /// Added to the environment of the test, without the variables of launchers.
+  std::map<std::string, std::string> environment;
 };
 
-/// A running onehop. Killed by the destructor. Every wait fails the test after a generous deadline.
+/// A running onehop. The destructor kills it. Every wait fails the test after a generous deadline.
 class Command {
  public:
   explicit Command(const std::vector<std::string>& arguments, const CommandOptions& options = {});
@@ -51,9 +53,24 @@ class Command {
 
 [[nodiscard]] Result run(const std::vector<std::string>& arguments, const CommandOptions& options = {});
 
-/// True once the process is gone (or waits only for its parent to notice); false after a generous deadline.
+/// True once the process has ended (it may be a zombie); false after a generous deadline.
 [[nodiscard]] bool disappears(pid_t pid);
 
 [[nodiscard]] std::vector<std::string> lines_of(const std::string& text);
+
+/// The content of a file.
+[[nodiscard]] std::string read(const std::filesystem::path& path);
+
+/// A test with a directory of its own, in which `run` holds the private directories of its commands.
+class CommandTest : public ::testing::Test {
+ protected:
+  CommandTest();
+  ~CommandTest() override;
+  /// Private directories that commands have not removed.
+  [[nodiscard]] std::ptrdiff_t left_behind() const;
+
+  std::filesystem::path base_;
+  CommandOptions options_;
+};
 
 }  // namespace onehop::test

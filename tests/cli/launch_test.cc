@@ -3,12 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -25,28 +23,14 @@ using ::testing::MatchesRegex;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
-/// Private directories go into one of the test's own, so that what is left behind shows.
-class Launch : public ::testing::Test {
+class Launch : public CommandTest {
  protected:
-  Launch() {
-    char name[] = "/tmp/onehop-launch-test-XXXXXX";
-    base_ = ::mkdtemp(name);
-    options_.environment["ONEHOP_RUNTIME_DIR"] = base_.string();
-  }
-  ~Launch() override { std::filesystem::remove_all(base_); }
-
   static std::vector<std::string> shell(std::vector<std::string> arguments, const std::string& script) {
     arguments.insert(arguments.begin(), "launch");
     for (const char* word : {"--", "sh", "-c"}) arguments.emplace_back(word);
     arguments.push_back(script);
     return arguments;
   }
-  [[nodiscard]] std::ptrdiff_t left_behind() const {
-    return std::distance(std::filesystem::directory_iterator(base_), {});
-  }
-
-  std::filesystem::path base_;
-  CommandOptions options_;
 };
 
 TEST_F(Launch, GivesEveryRankTorchrunsVariablesAndOurs) {
@@ -229,36 +213,36 @@ TEST_F(Launch, RanksInheritNoDescriptorOfTheLaunchers) {
   EXPECT_EQ(run(shell({"-n", "1", "--tag-output"}, count), options_).out, std::string("[0] ") + line);
 }
 
-/// Where a process runs, as the kernel lists it.
-const char* const kWhere = "grep Cpus_allowed_list /proc/self/status";
+/// Prints the processors that a process may run on.
+const char* const kProcessors = "grep Cpus_allowed_list /proc/self/status";
 
 TEST_F(Launch, BindsEveryRankToACoreOrANode) {
   const json machine = json::parse(run({"topo", "--json", "-"}, options_).out).at("host");
   const int cores = machine.at("cores");
   std::vector<std::string> on_cores =
-      lines_of(run(shell({"-n", "3", "--bind", "cores", "--tag-output"}, kWhere), options_).out);
+      lines_of(run(shell({"-n", "3", "--bind", "cores", "--tag-output"}, kProcessors), options_).out);
   ASSERT_THAT(on_cores, SizeIs(3));
   std::sort(on_cores.begin(), on_cores.end());  // by their tags
-  std::set<std::string> places;
-  for (const std::string& line : on_cores) places.insert(line.substr(line.find("Cpus")));
-  EXPECT_THAT(places, SizeIs(std::min(cores, 3)))
+  std::set<std::string> processors;
+  for (const std::string& line : on_cores) processors.insert(line.substr(line.find("Cpus")));
+  EXPECT_THAT(processors, SizeIs(std::min(cores, 3)))
       << "neighbours on different cores, as far as there are some";
 
-  const Result on_nodes = run(shell({"-n", "2", "--bind", "numa"}, kWhere), options_);
+  const Result on_nodes = run(shell({"-n", "2", "--bind", "numa"}, kProcessors), options_);
   EXPECT_THAT(lines_of(on_nodes.out), SizeIs(2)) << on_nodes.err;
 }
 
 TEST_F(Launch, LeavesRanksWhereItRunsItselfUnlessAsked) {
-  const Result plain = run(shell({"-n", "1"}, kWhere), options_);
-  EXPECT_EQ(run(shell({"-n", "1", "--bind", "none"}, kWhere), options_).out, plain.out);
+  const Result plain = run(shell({"-n", "1"}, kProcessors), options_);
+  EXPECT_EQ(run(shell({"-n", "1", "--bind", "none"}, kProcessors), options_).out, plain.out);
 }
 
 TEST_F(Launch, BindsAmongTheProcessorsThatItMayUseItself) {
   std::vector<std::string> within_one = {"launch", "-n", "1", "--bind", "cores", "--", ONEHOP_COMMAND};
-  const std::string one = run(shell({"-n", "1", "--bind", "cores"}, kWhere), options_).out;
+  const std::string one = run(shell({"-n", "1", "--bind", "cores"}, kProcessors), options_).out;
   for (const char* where : {"cores", "numa"}) {
     std::vector<std::string> nested = within_one;
-    for (const std::string& word : shell({"-n", "2", "--bind", where}, kWhere)) nested.push_back(word);
+    for (const std::string& word : shell({"-n", "2", "--bind", where}, kProcessors)) nested.push_back(word);
     EXPECT_EQ(run(nested, options_).out, one + one);
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the benchmark decides: devices, calls per sample, and what stamps of several clocks mean.
+// Decisions of the benchmark: devices, calls per sample, and times from stamps of several clocks.
 #include "bench/plan.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@
 
 namespace onehop::cli {
 
-// The GPU side is not part of these tests.
+// These tests do not link the CUDA sources.
 GpuCount count_gpus() {
   return {3, "as asked"};
 }
@@ -82,8 +82,8 @@ TEST(UseGpus, ARankGetsItsNumberOrTheOnlyOneItIsShown) {
   EXPECT_THAT(message_of([] { (void)device_of(3, 2, false); }), HasSubstr("rank 3"));
 }
 
-TEST(CountGpusApart, TellsWhatAChildFound) {
-  const GpuCount count = count_gpus_apart();
+TEST(CountGpusInChild, ReturnsWhatTheChildFound) {
+  const GpuCount count = count_gpus_in_child();
   EXPECT_EQ(count.count, 3);
   EXPECT_EQ(count.why, "as asked");
 }
@@ -191,9 +191,9 @@ TEST(ChooseSlots, ColdCallsTouchMoreThanTwiceTheCacheOrOneBufferEach) {
 TEST(BenchModes, AreParsedByTheNamesTheyPrint) {
   for (const BenchMode mode :
        {BenchMode::chain, BenchMode::dependent, BenchMode::isolated, BenchMode::eager}) {
-    EXPECT_EQ(parse_bench_mode(to_string(mode)), mode);
+    EXPECT_EQ(parse_name(kBenchModes, to_string(mode)), mode);
   }
-  EXPECT_THAT(message_of([] { (void)parse_bench_mode("fast"); }), HasSubstr("'fast'; known: chain"));
+  EXPECT_THAT(message_of([] { (void)parse_name(kBenchModes, "fast"); }), HasSubstr("'fast'; known: chain"));
 }
 
 // --- clocks ---

@@ -2,10 +2,8 @@
 // onehop tune, and groups that follow what it wrote.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -27,18 +25,9 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-class Tune : public ::testing::Test {
+class Tune : public CommandTest {
  protected:
-  Tune() {
-    char name[] = "/tmp/onehop-tune-test-XXXXXX";
-    base_ = ::mkdtemp(name);
-    std::filesystem::create_directory(base_ / "run");
-    options_.environment["ONEHOP_RUNTIME_DIR"] = (base_ / "run").string();
-  }
-  ~Tune() override {
-    EXPECT_TRUE(std::filesystem::is_empty(base_ / "run")) << "private files were left behind";
-    std::filesystem::remove_all(base_);
-  }
+  ~Tune() override { EXPECT_EQ(left_behind(), 0) << "private files were left behind"; }
   [[nodiscard]] Result tune(std::vector<std::string> rest) const {
     rest.insert(rest.begin(), {"tune", "--device", "host", "--iters", "3"});
     return run(rest, options_);
@@ -51,11 +40,6 @@ class Tune : public ::testing::Test {
     std::ofstream(base_ / "table.json") << text;
     options_.environment["ONEHOP_TUNING"] = base_ / "table.json";
   }
-  [[nodiscard]] static std::string read(const std::filesystem::path& path) {
-    std::ostringstream text;
-    text << std::ifstream(path).rdbuf();
-    return text.str();
-  }
   /// The algorithm of each row of bench's table.
   [[nodiscard]] static std::vector<std::string> algorithms(const std::string& out) {
     std::vector<std::string> all;
@@ -67,9 +51,6 @@ class Tune : public ::testing::Test {
     }
     return all;
   }
-
-  std::filesystem::path base_;
-  CommandOptions options_;
 };
 
 TEST_F(Tune, WritesATableForTheseRanksAndAllSizesThatGroupsFollow) {

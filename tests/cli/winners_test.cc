@@ -71,9 +71,9 @@ TEST(Winners, ChunksThatHoldTheWholeMessageAreTheSameWay) {
   const Way larger = HostWay{Algorithm::one_shot, 128 << 10};
   const Way gpus = DeviceWay{.protocol = {}, .blocks = 32, .threads = 128};
   const Figures of({64 << 10, (64 << 10) + 1}, {kDefault, kOne, kTwo, larger, gpus});
-  EXPECT_EQ(twin(of, 3, 0), 1u);
-  EXPECT_EQ(twin(of, 3, 1), std::nullopt) << "two chunks of the smaller one";
-  for (const std::size_t way : {0, 1, 2, 4}) EXPECT_EQ(twin(of, way, 0), std::nullopt) << way;
+  EXPECT_EQ(equivalent(of, 3, 0), 1u);
+  EXPECT_EQ(equivalent(of, 3, 1), std::nullopt) << "two chunks of the smaller one";
+  for (const std::size_t way : {0, 1, 2, 4}) EXPECT_EQ(equivalent(of, way, 0), std::nullopt) << way;
 }
 
 TEST(Winners, NeighboursBecomeOneRowAndTheLastHasNoEnd) {

@@ -9,12 +9,9 @@
 #include <type_traits>
 
 #include "base/check.h"
-#include "commands.h"
 
 namespace onehop::cli {
 namespace {
-
-constexpr Binding kBindings[] = {Binding::none, Binding::cores, Binding::numa};
 
 struct Destroy {
   void operator()(hwloc_topology_t topology) const { hwloc_topology_destroy(topology); }
@@ -25,7 +22,7 @@ Machine load_machine() {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) fail_errno(errno, "--bind: hwloc cannot start");
   Machine machine(topology);
-  // Of what this process may use.
+  // Restricted to the processors that this process may use.
   (void)hwloc_topology_set_flags(
       topology, HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM | HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING);
   if (hwloc_topology_load(topology) != 0)
@@ -35,36 +32,17 @@ Machine load_machine() {
 
 }  // namespace
 
-std::string_view to_string(Binding binding) {
-  switch (binding) {
-    case Binding::none:
-      return "none";
-    case Binding::cores:
-      return "cores";
-    case Binding::numa:
-      return "numa";
-  }
-  return "none";
-}
-
-Binding parse_binding(const std::string& name) {
-  for (const Binding each : kBindings) {
-    if (name == to_string(each)) return each;
-  }
-  throw UsageError(fmt::format("--bind '{}' is none of: none cores numa", name));
-}
-
 std::vector<cpu_set_t> plan_binding(Binding binding, int ranks) {
   std::vector<cpu_set_t> plan;
   if (binding == Binding::none) return plan;
   const Machine machine = load_machine();
   const hwloc_obj_type_t type = binding == Binding::cores ? HWLOC_OBJ_CORE : HWLOC_OBJ_NUMANODE;
-  const int places = hwloc_get_nbobjs_by_type(machine.get(), type);
-  if (places <= 0) fail(ErrorCode::system, "--bind {}: hwloc finds none on this machine", to_string(binding));
+  const int count = hwloc_get_nbobjs_by_type(machine.get(), type);
+  if (count <= 0) fail(ErrorCode::system, "--bind {}: hwloc finds none on this machine", to_string(binding));
   for (int rank = 0; rank < ranks; ++rank) {
     // Cores one after the other, NUMA nodes in equal shares of the ranks.
-    const int place = binding == Binding::cores ? rank % places : rank * places / ranks;
-    const hwloc_obj* const object = hwloc_get_obj_by_type(machine.get(), type, static_cast<unsigned>(place));
+    const int index = binding == Binding::cores ? rank % count : rank * count / ranks;
+    const hwloc_obj* const object = hwloc_get_obj_by_type(machine.get(), type, static_cast<unsigned>(index));
     cpu_set_t set;
     CPU_ZERO(&set);
     if (hwloc_cpuset_to_glibc_sched_affinity(machine.get(), object->cpuset, &set, sizeof set) != 0 ||

@@ -1,33 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// On which processors ranks run: left to the kernel, which moves them about, or bound.
+// The processors that ranks run on: chosen by the kernel, or bound.
 #pragma once
 
 #include <sched.h>
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
+
+#include "names.h"
 
 namespace onehop::cli {
 
 enum class Binding : std::uint8_t {
   none,
-  cores,  ///< a core each, neighbours next to each other; ranks share cores when there are more of them
-  numa,   ///< any core of a NUMA node, ranks in order spread over the nodes; memory comes from there, too
+  cores,  ///< one core each, neighbouring ranks on neighbouring cores; with more ranks than cores, ranks share
+  numa,   ///< any core of a NUMA node; ranks in order are spread over the nodes and allocate memory there
 };
-[[nodiscard]] std::string_view to_string(Binding binding);
+inline constexpr Named<Binding> kBindings[] = {
+    {"none", Binding::none}, {"cores", Binding::cores}, {"numa", Binding::numa}};
+[[nodiscard]] inline std::string_view to_string(Binding binding) {
+  return name_of(kBindings, binding);
+}
 inline constexpr const char* kBindHelp =
     "Processors of the ranks: none, cores (one each) or numa (a node each)";
-/// UsageError that lists what is known.
-[[nodiscard]] Binding parse_binding(const std::string& name);
 
-/// The processors of each of `ranks` ranks on this machine, of those that this process may use; none for
-/// Binding::none. Error{system} when the machine's topology cannot be found out.
+/// The processors of each of `ranks` ranks, out of those this process may use; empty for Binding::none.
+/// Error{system} when the topology of the machine is unknown.
 [[nodiscard]] std::vector<cpu_set_t> plan_binding(Binding binding, int ranks);
 
-/// Binds the calling thread, and what it starts, as that rank of a plan; an empty plan binds nothing. Before
-/// it joins: how a group waits depends on where its ranks may run then.
+/// Binds the calling thread, and its children, as that rank of a plan; an empty plan binds nothing. Call it
+/// before the rank joins: the processors of the ranks decide how a group waits.
 void bind_this_thread(const std::vector<cpu_set_t>& plan, int rank);
 
 }  // namespace onehop::cli

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// onehop bench: how fast, and is it right?
+// onehop bench: measures and verifies a collective.
 #include <unistd.h>
 
-#include <cmath>
-#include <cstdlib>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -27,6 +26,7 @@
 #include "binding.h"
 #include "commands.h"
 #include "launcher.h"
+#include "options.h"
 #include "output.h"
 
 namespace onehop::cli {
@@ -66,71 +66,64 @@ multicast; ONEHOP_NCCL_LIBRARY says where.
 Exit code: 0 measured and, unless --no-check, verified; 1 wrong result or failure; 2 bad usage.)";
 
 constexpr const char* kGroup = "bench";
-/// On GPUs nothing is timed that the legacy policy leaves to its caller.
+/// On GPUs, sizes that the legacy policy leaves to its caller are refused.
 constexpr std::uint64_t kLegacyLimit = 10u << 20;
-constexpr const char* kDefaultSizes = "1K:64M:2";
+
+constexpr Named<std::optional<Algorithm>> kAlgorithms[] = {
+    {"auto", std::nullopt}, {"one-shot", Algorithm::one_shot}, {"two-shot", Algorithm::two_shot}};
+constexpr Named<AlgorithmPolicy> kPolicies[] = {{"tuned", AlgorithmPolicy::tuned},
+                                                {"legacy", AlgorithmPolicy::legacy}};
+constexpr Named<bool> kPeers[] = {{"nccl", true}};
 
 struct Arguments {
-  std::string collective;
-  std::optional<std::string> ranks;
-  std::optional<std::string> sizes;
-  std::string type = "f32";
-  std::optional<std::string> op;
-  std::optional<std::string> factor;
-  std::optional<std::string> root;
-  std::string algorithm = "auto";
-  std::string warmup = "5";
-  std::optional<std::string> iterations;
-  std::string buffers = "ordinary";
-  std::string device = "auto";
-  std::string mode = "chain";
-  std::optional<std::string> calls;
-  std::optional<std::string> parts;
+  BenchOptions bench;
+  std::optional<int> ranks;
+  DeviceChoice device = DeviceChoice::automatic;
   std::vector<std::string> peers;
-  std::optional<std::string> copy_scratch;
-  bool cold = false;
-  bool in_place = false;
-  bool check = true;
-  bool threads = false;
-  bool wide = false;
-  std::string policy = "tuned";
-  std::string binding = "none";
-  std::string repeat = "1";
-  std::string json_path;
-  std::string html_path;
 };
 
-/// What makes no sense for a collective must not be measured as if it had been done.
-void refuse_for_collective(const Arguments& arguments, const BenchOptions& options) {
+const Collective* parse_collective(const std::string& text) {
+  const Collective* const found = find_collective(text);
+  if (found != nullptr) return found;
+  std::vector<std::string_view> names;
+  for (const Collective& each : benchmarks()) names.push_back(each.name);
+  const auto meant = nearest(text, names);
+  fail(ErrorCode::invalid_argument, "unknown value '{}'; known: {}{}", text,
+       names_of_collectives([](const Collective&) { return true; }),
+       meant ? fmt::format("; did you mean '{}'?", *meant) : "");
+}
+
+/// Refuses options that have no meaning for the collective. `command` knows which options were given.
+void refuse_for_collective(const CLI::App& command, const BenchOptions& options) {
   const Collective& collective = *options.collective;
-  const auto only_for = [&](const char* option, bool asked, bool (*suits)(const Collective&)) {
-    if (!asked || suits(collective)) return;
+  const auto given = [&](const char* option) { return command.count(option) > 0; };
+  const auto only_for = [&](const char* option, bool used, bool (*suits)(const Collective&)) {
+    if (!used || suits(collective)) return;
     throw UsageError(fmt::format("{} makes no sense for {}; it is for {}", option, collective.name,
                                  names_of_collectives(suits)));
   };
-  only_for("--sizes", arguments.sizes.has_value(), [](const Collective& c) { return c.moves_data; });
-  only_for("--op", arguments.op.has_value(), [](const Collective& c) { return c.reduces; });
-  only_for("--root", arguments.root.has_value(), [](const Collective& c) { return c.rooted(); });
+  const auto is_all_reduce = [](const Collective& c) { return &c == find_collective("all-reduce"); };
+  only_for("--sizes", given("--sizes"), [](const Collective& c) { return c.moves_data; });
+  only_for("--op", given("--op"), [](const Collective& c) { return c.reduces; });
+  only_for("--root", given("--root"), [](const Collective& c) { return c.rooted(); });
   only_for("--algorithm", options.algorithm.has_value(),
            [](const Collective& c) { return c.has_algorithms; });
   only_for("--in-place", options.in_place, [](const Collective& c) { return c.can_be_in_place(); });
   only_for("--mode dependent", options.mode == BenchMode::dependent,
            [](const Collective& c) { return c.can_be_dependent(); });
-  only_for("--policy legacy", options.policy == AlgorithmPolicy::legacy,
-           [](const Collective& c) { return &c == find_collective("all-reduce"); });
-  only_for("--parts", arguments.parts.has_value(),
-           [](const Collective& c) { return &c == find_collective("all-reduce"); });
+  only_for("--policy legacy", options.policy == AlgorithmPolicy::legacy, is_all_reduce);
+  only_for("--parts", given("--parts"), is_all_reduce);
   if (options.cold && feeds_back(options)) {
     throw UsageError("--cold needs calls that share no data; leave out --in-place and --mode dependent");
   }
   if (options.mode == BenchMode::dependent && options.op == ReduceOp::prod) {
     throw UsageError("--mode dependent --op prod leaves the range of every type; use sum, min, max or avg");
   }
-  if (arguments.factor && options.op != ReduceOp::premul_sum) {
+  if (given("--factor") && options.op != ReduceOp::premul_sum) {
     throw UsageError(
         fmt::format("--factor makes no sense for --op {}; it is for premul_sum", to_string(options.op)));
   }
-  refuse_same_place("--json", options.json_path, "--html", options.html_path);
+  refuse_same_destination("--json", options.json_path, "--html", options.html_path);
   if (options.algorithm && options.policy == AlgorithmPolicy::legacy)
     throw UsageError("--policy legacy chooses the algorithm; leave out --algorithm");
   if (options.nccl && options.op == ReduceOp::premul_sum) {
@@ -139,84 +132,7 @@ void refuse_for_collective(const Arguments& arguments, const BenchOptions& optio
   }
 }
 
-double parse_factor(const std::string& text) {
-  char* end = nullptr;
-  const double factor = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !std::isfinite(factor)) {
-    throw UsageError(fmt::format("--factor '{}' is not a finite number", text));
-  }
-  return factor;
-}
-
-Buffers parse_buffers(const std::string& text) {
-  std::string known;
-  for (const Buffers each : {Buffers::ordinary, Buffers::symmetric, Buffers::registered}) {
-    if (text == to_string(each)) return each;
-    known.append(" ").append(to_string(each));
-  }
-  throw UsageError(fmt::format("unknown kind of buffers '{}'; known:{}", text, known));
-}
-
-BenchOptions parse(const Arguments& arguments) {
-  BenchOptions options;
-  options.collective = find_collective(arguments.collective);
-  if (options.collective == nullptr) {
-    std::vector<std::string_view> names;
-    for (const Collective& each : benchmarks()) names.push_back(each.name);
-    const auto meant = nearest(arguments.collective, names);
-    throw UsageError(fmt::format("unknown collective '{}'; known: {}{}", arguments.collective,
-                                 names_of_collectives([](const Collective&) { return true; }),
-                                 meant ? fmt::format("; did you mean '{}'?", *meant) : ""));
-  }
-  if (arguments.ranks) options.ranks = parse_count("--ranks", *arguments.ranks, 1, kMaxHostRanks);
-  if (arguments.root) options.root = Rank{parse_count("--root", *arguments.root, 0, kMaxHostRanks - 1)};
-  if (arguments.factor) options.factor = parse_factor(*arguments.factor);
-  options.warmup = parse_count("--warmup", arguments.warmup, 0, 1000000);
-  if (arguments.iterations) options.iterations = parse_count("--iters", *arguments.iterations, 1, 100000);
-  options.sizes = parse_sizes(arguments.sizes.value_or(kDefaultSizes));
-  if (!options.collective->moves_data) options.sizes = {0};
-  try {
-    options.type = parse_dtype(arguments.type);
-    if (arguments.op) options.op = parse_reduce_op(*arguments.op);
-    options.mode = parse_bench_mode(arguments.mode);
-    if (arguments.copy_scratch) options.copy_scratch = parse_size(*arguments.copy_scratch);
-  } catch (const Error& error) {
-    throw UsageError(error.message());
-  }
-  if (arguments.algorithm == "one-shot") {
-    options.algorithm = Algorithm::one_shot;
-  } else if (arguments.algorithm == "two-shot") {
-    options.algorithm = Algorithm::two_shot;
-  } else if (arguments.algorithm != "auto") {
-    throw UsageError(
-        fmt::format("unknown algorithm '{}'; known: auto one-shot two-shot", arguments.algorithm));
-  }
-  options.buffers = parse_buffers(arguments.buffers);
-  options.in_place = arguments.in_place;
-  options.cold = arguments.cold;
-  if (arguments.calls) options.calls = parse_count("--calls", *arguments.calls, 1, 10000);
-  if (arguments.parts) options.parts = parse_count("--parts", *arguments.parts, 1, 256);
-  for (const std::string& peer : arguments.peers) {
-    if (peer != "nccl") throw UsageError(fmt::format("unknown peer '{}'; known: nccl", peer));
-    options.nccl = true;
-  }
-  options.check = arguments.check;
-  options.threads = arguments.threads;
-  options.wide = arguments.wide;
-  options.binding = parse_binding(arguments.binding);
-  options.repeat = parse_count("--repeat", arguments.repeat, 1, 1000);
-  if (arguments.policy == "legacy") {
-    options.policy = AlgorithmPolicy::legacy;
-  } else if (arguments.policy != "tuned") {
-    throw UsageError(fmt::format("unknown policy '{}'; known: tuned legacy", arguments.policy));
-  }
-  options.json_path = arguments.json_path;
-  options.html_path = arguments.html_path;
-  refuse_for_collective(arguments, options);
-  return options;
-}
-
-/// The same the other way round.
+/// Refuses options that only host ranks support.
 void refuse_for_gpus(const BenchOptions& options) {
   const char* option = !options.collective->moves_data    ? "barrier"
                        : options.binding != Binding::none ? "--bind"
@@ -228,7 +144,7 @@ void refuse_for_gpus(const BenchOptions& options) {
     throw UsageError(fmt::format("{} is for host ranks, but these are GPUs; --device host takes it", option));
 }
 
-/// Once it is known how many ranks there are and what they are: what only GPUs can do must not seem done.
+/// Called once the number of ranks and their kind are known. Refuses options that only GPUs support.
 void refuse_for_ranks(const BenchOptions& options) {
   if (options.root.value >= options.ranks) {
     throw UsageError(fmt::format("--root {} but there are {} ranks; use 0 to {}", options.root.value,
@@ -259,7 +175,7 @@ void refuse_for_ranks(const BenchOptions& options) {
   }
 }
 
-/// What rank 0 keeps. Begun before it joins, so that a run that is ended at once leaves a document, too.
+/// The report of rank 0. Created before the rank joins, so that a run that ends early leaves a document.
 struct KeptReport {
   KeptReport(const BenchOptions& options, const std::string& launcher) : json(options.json_path) {
     report.options = options;
@@ -271,8 +187,8 @@ struct KeptReport {
   LiveDocument json;
 };
 
-/// A member's part; rank 0 (alone) has `kept`, and shows and keeps what was found.
-void run_member(Group& group, BenchOptions options, KeptReport* kept, Watchdog* watchdog) {
+/// One rank's part. Only rank 0 has `kept`: it prints and saves the results.
+void run_rank(Group& group, BenchOptions options, KeptReport* kept, Watchdog* watchdog) {
   options.tuning = group.tuning_file();
   const auto alive = [watchdog](std::string_view what) {
     if (watchdog != nullptr) watchdog->alive(what);
@@ -285,7 +201,7 @@ void run_member(Group& group, BenchOptions options, KeptReport* kept, Watchdog* 
   }
   BenchReport& report = kept->report;
   report.options = options;
-  // mpirun and srun may give a rank a terminal of their own and pass on what it shows, to a pipe as well.
+  // mpirun and srun may give a rank a terminal of their own although its output goes to a pipe.
   const bool ours = report.launcher == "onehop" || report.launcher == "threads";
   Table table(is_stdout(options.json_path) ? nullptr : stdout, ours && ::isatty(STDOUT_FILENO) != 0);
   if (!options.cuda) table.begin(options, report.gpus);
@@ -314,8 +230,8 @@ void run_member(Group& group, BenchOptions options, KeptReport* kept, Watchdog* 
   write_output(options.html_path, to_html(report));
 }
 
-int run_in_job(BenchOptions options, const JobInfo& job, bool ranks_given, DeviceChoice device) {
-  const JoinOptions join = place_in_job(options, job, ranks_given, device, kGroup);
+int run_in_job(BenchOptions options, const JobInfo& job, std::optional<int> ranks, DeviceChoice device) {
+  const JoinOptions join = join_options_in_job(options, job, ranks, device, kGroup);
   if (options.threads)
     throw UsageError(fmt::format("--threads makes no sense in a job {} started", job.launcher));
   refuse_for_ranks(options);
@@ -326,10 +242,10 @@ int run_in_job(BenchOptions options, const JobInfo& job, bool ranks_given, Devic
   if (options.nccl) forbid_nccl_multicast();
   const std::unique_ptr<Watchdog> watchdog = watch(options);  // outlives the group, which waits for its GPU
   std::optional<KeptReport> kept;
-  if (job.rank == Rank{0}) kept.emplace(options, job.launcher);  // looks at the machine, before it is bound
+  if (job.rank == Rank{0}) kept.emplace(options, job.launcher);  // reads the machine before it is bound
   bind_this_thread(plan_binding(options.binding, job.size), job.rank.value);
   Group group = Group::from_env(join);
-  run_member(group, options, kept ? &*kept : nullptr, watchdog.get());
+  run_rank(group, options, kept ? &*kept : nullptr, watchdog.get());
   return kExitOk;
 }
 
@@ -355,7 +271,7 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
         join.size = options.ranks;
         bind_this_thread(binding, rank);
         Group group = Group::join(store, join);
-        run_member(group, options, rank == 0 ? &kept : nullptr, watchdog.get());
+        run_rank(group, options, rank == 0 ? &kept : nullptr, watchdog.get());
       } catch (const Error& error) {
         failed(rank, error.code(), error.message());
       } catch (const std::bad_alloc&) {
@@ -370,14 +286,12 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
   return kExitOk;
 }
 
-int run_bench(const Arguments& arguments, BenchOptions options,
-              const std::vector<std::string>& command_line) {
-  const DeviceChoice device = parse_device(arguments.device);
+int run_bench(const Arguments& arguments, const std::vector<std::string>& command_line) {
+  BenchOptions options = arguments.bench;
   if (const std::optional<JobInfo> job = job_from_env()) {
-    return run_in_job(options, *job, arguments.ranks.has_value(), device);
+    return run_in_job(options, *job, arguments.ranks, arguments.device);
   }
-  const auto ranks = arguments.ranks ? std::optional<int>(options.ranks) : std::nullopt;
-  const GpuCount gpus = choose_ranks(options, ranks, device);
+  const GpuCount gpus = choose_ranks(options, arguments.ranks, arguments.device);
   refuse_for_ranks(options);
   check_writable(options.json_path);
   check_writable(options.html_path);
@@ -388,83 +302,88 @@ int run_bench(const Arguments& arguments, BenchOptions options,
 
 void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std::function<int()>& run) {
   auto arguments = std::make_shared<Arguments>();
+  BenchOptions& bench = arguments->bench;
+  bench.sizes = parse_size_list("1K:64M:2");
   CLI::App* const sub = app.add_subcommand("bench", "Measure and verify a collective");
   sub->footer(kFooter);
-  sub->add_option("collective", arguments->collective, "What to measure: one of those listed below")
+  add_parsed(*sub, "collective", bench.collective, parse_collective,
+             "What to measure: one of those listed below")
       ->required()
       ->type_name("");
-  sub->add_option("-n,--ranks", arguments->ranks,
-                  fmt::format("Ranks to start, 1 to {} (default: all GPUs, at most {}; without GPUs 4)",
-                              kMaxHostRanks, kMaxDevices))
-      ->type_name("N");
-  sub->add_option("--sizes", arguments->sizes,
-                  "Bytes: a list 1K,4K,1M or a range first:last:factor (default 1K:64M:2)")
+  add_ranks(*sub, arguments->ranks, 1);
+  add_parsed(*sub, "--sizes", bench.sizes, parse_sizes,
+             "Bytes: a list 1K,4K,1M or a range first:last:factor (default 1K:64M:2)")
       ->type_name("LIST");
-  sub->add_option("--type", arguments->type, "f16 bf16 f32 f64 e4m3 e5m2 i8 u8 i32 u32 i64 u64")
-      ->capture_default_str()
+  add_parsed(*sub, "--type", bench.type, parse_dtype, "f16 bf16 f32 f64 e4m3 e5m2 i8 u8 i32 u32 i64 u64")
+      ->default_str("f32")
       ->type_name("TYPE");
-  sub->add_option("--op", arguments->op, "sum prod min max avg premul_sum (default sum)")->type_name("OP");
-  sub->add_option("--factor", arguments->factor, "Of premul_sum: what sums are multiplied by (default 1)")
-      ->type_name("X");
-  sub->add_option("--root", arguments->root, "Of broadcast, reduce, gather, scatter: the rank (default 0)")
-      ->type_name("RANK");
-  sub->add_option("--algorithm", arguments->algorithm, "auto, one-shot or two-shot (all-reduce, reduce)")
-      ->capture_default_str()
+  add_parsed(*sub, "--op", bench.op, parse_reduce_op, "sum prod min max avg premul_sum (default sum)")
+      ->type_name("OP");
+  sub->add_option("--factor", bench.factor, "Of premul_sum: what sums are multiplied by (default 1)")
+      ->type_name("X")
+      ->check(finite(std::numeric_limits<double>::lowest(), std::numeric_limits<double>::max(),
+                     "a finite number"));
+  sub->add_option("--root", bench.root.value, "Of broadcast, reduce, gather, scatter: the rank (default 0)")
+      ->type_name("RANK")
+      ->check(in_range(0, kMaxHostRanks - 1));
+  add_named(*sub, "--algorithm", bench.algorithm, kAlgorithms,
+            "auto, one-shot or two-shot (all-reduce, reduce)")
       ->type_name("NAME");
-  sub->add_option("--buffers", arguments->buffers,
-                  "ordinary, symmetric (allocated by the group), or registered (GPUs)")
-      ->capture_default_str()
+  add_named(*sub, "--buffers", bench.buffers, kBuffers,
+            "ordinary, symmetric (allocated by the group), or registered (GPUs)")
       ->type_name("KIND");
-  sub->add_flag("--in-place", arguments->in_place,
+  sub->add_flag("--in-place", bench.in_place,
                 "The output is the input's memory, or lies in it, or it in the output");
-  sub->add_flag("--check,!--no-check", arguments->check,
-                "Verify every element before timing (on by default)");
-  sub->add_option("--warmup", arguments->warmup, "Calls before timing")
+  sub->add_flag("--check,!--no-check", bench.check, "Verify every element before timing (on by default)");
+  sub->add_option("--warmup", bench.warmup, "Calls before timing")
       ->capture_default_str()
-      ->type_name("N");
-  sub->add_option("--iters", arguments->iterations,
+      ->type_name("N")
+      ->check(in_range(0, 1000000));
+  sub->add_option("--iters", bench.iterations,
                   "Samples per size (default: what fits in 0.2 s; GPUs: 10 to 100)")
-      ->type_name("N");
-  sub->add_flag("--threads", arguments->threads, "Ranks are threads of one process");
-  sub->add_option("--mode", arguments->mode, "GPUs: chain, dependent, isolated or eager")
-      ->capture_default_str()
+      ->type_name("N")
+      ->check(in_range(1, 100000));
+  sub->add_flag("--threads", bench.threads, "Ranks are threads of one process");
+  add_named(*sub, "--mode", bench.mode, kBenchModes, "GPUs: chain, dependent, isolated or eager")
       ->type_name("NAME");
-  sub->add_option("--calls", arguments->calls, "GPUs: calls per sample (default: by size, 4 to 100)")
-      ->type_name("N");
-  sub->add_option("--parts", arguments->parts,
+  sub->add_option("--calls", bench.calls, "GPUs: calls per sample (default: by size, 4 to 100)")
+      ->type_name("N")
+      ->check(in_range(1, 10000));
+  sub->add_option("--parts", bench.parts,
                   "GPUs: make every all-reduce as so many smaller ones, in a GroupCall (default 1)")
-      ->type_name("N");
-  sub->add_flag("--cold", arguments->cold, "GPUs: no call finds its data in a cache");
-  sub->add_option("--copy-scratch", arguments->copy_scratch,
-                  "GPUs: memory for copy engines, which carry long messages (default 0: none)")
+      ->type_name("N")
+      ->check(in_range(1, 256));
+  sub->add_flag("--cold", bench.cold, "GPUs: no call finds its data in a cache");
+  add_parsed(*sub, "--copy-scratch", bench.copy_scratch, parse_size,
+             "GPUs: memory for copy engines, which carry long messages (default 0: none)")
       ->type_name("SIZE");
-  sub->add_option("--peer", arguments->peers, "GPUs: measure this library too: nccl")->type_name("NAME");
-  sub->add_option("--device", arguments->device, "auto (GPUs if there are enough), host or cuda")
-      ->capture_default_str()
+  sub->add_option("--peer", arguments->peers, "GPUs: measure this library too: nccl")
+      ->type_name("NAME")
+      ->check(accepted_by([](const std::string& name) { return parse_name(kPeers, name); }));
+  add_device(*sub, arguments->device);
+  add_named(*sub, "--policy", bench.policy, kPolicies,
+            "tuned, or legacy: which sizes go one-shot and two-shot in PyTorch (all-reduce)")
       ->type_name("NAME");
-  sub->add_option("--policy", arguments->policy,
-                  "tuned, or legacy: which sizes go one-shot and two-shot in PyTorch (all-reduce)")
-      ->capture_default_str()
-      ->type_name("NAME");
-  sub->add_option("--bind", arguments->binding, fmt::format("Host ranks. {}", kBindHelp))
-      ->capture_default_str()
+  add_named(*sub, "--bind", bench.binding, kBindings, fmt::format("Host ranks. {}", kBindHelp))
       ->type_name("WHERE");
-  sub->add_option("--repeat", arguments->repeat,
+  sub->add_option("--repeat", bench.repeat,
                   "Host ranks: measure every size so often; spread: slowest median over quickest")
       ->capture_default_str()
-      ->type_name("N");
-  sub->add_flag("--wide", arguments->wide, "All columns; else what fits 80");
-  sub->add_option("--json", arguments->json_path,
-                  "Write the results as JSON; '-': to standard output, no table")
+      ->type_name("N")
+      ->check(in_range(1, 1000));
+  sub->add_flag("--wide", bench.wide, "All columns; else what fits 80");
+  sub->add_option("--json", bench.json_path, "Write the results as JSON; '-': to standard output, no table")
       ->type_name(kOutputType)
-      ->check(complaint_about_output);
-  sub->add_option("--html", arguments->html_path, "Write a page with plots")
+      ->check(output_path());
+  sub->add_option("--html", bench.html_path, "Write a page with plots")
       ->type_name(kOutputType)
-      ->check(complaint_about_output);
-  sub->callback([arguments, command_line, &run] {
-    const BenchOptions options = parse(*arguments);
-    (void)parse_device(arguments->device);
-    run = [arguments, options, command_line] { return run_bench(*arguments, options, command_line); };
+      ->check(output_path());
+  sub->callback([arguments, sub, command_line, &run] {
+    BenchOptions& options = arguments->bench;
+    options.nccl = !arguments->peers.empty();
+    refuse_for_collective(*sub, options);
+    if (!options.collective->moves_data) options.sizes = {0};
+    run = [arguments, command_line] { return run_bench(*arguments, command_line); };
   });
 }
 

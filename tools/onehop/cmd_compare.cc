@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// onehop compare: two reports of 'onehop bench', row by row.
+// onehop compare: compares two reports of 'onehop bench', row by row.
 #include <cerrno>
-#include <cmath>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <sstream>
 
 #include "base/check.h"
 #include "commands.h"
 #include "compare.h"
+#include "options.h"
 #include "origin.h"
 #include "output.h"
-#include "text_table.h"
 
 namespace onehop::cli {
 namespace {
@@ -34,31 +31,25 @@ Exit code: 0 compared; 1 a file is no report, they have no size in common, or --
 struct Arguments {
   std::string a;
   std::string b;
-  std::string threshold = "5";
+  double threshold = 5;  ///< percent
   std::string json;
   bool fail = false;
 };
 
+/// Not os::read_text_file: a report may come from a pipe.
 std::string read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) fail_errno(errno, fmt::format("cannot read '{}'", path));
   std::ostringstream text;
-  text << file.rdbuf();  // fails where there is nothing to read, which is no report either
+  text << file.rdbuf();  // fails for an empty file, which is no report either
   return text.str();
 }
 
-double parse_threshold(const std::string& text) {
-  double percent = 0;
-  if (!CLI::detail::lexical_cast(text, percent) || !std::isfinite(percent) || percent < 0 || percent > 1000)
-    throw UsageError(fmt::format("--threshold '{}' is not a percentage from 0 to 1000", text));
-  return percent / 100;
-}
-
-int run_compare(const Arguments& arguments, double threshold) {
+int run_compare(const Arguments& arguments) {
   check_writable(arguments.json);
   ReportRows a = parse_report(read(arguments.a), arguments.a);
   const Comparison comparison =
-      compare(std::move(a), parse_report(read(arguments.b), arguments.b), threshold);
+      compare(std::move(a), parse_report(read(arguments.b), arguments.b), arguments.threshold / 100);
   if (!is_stdout(arguments.json)) print(wrapped(describe(origin()), "# ") + to_text(comparison));
   write_output(arguments.json, to_json(comparison));
   return arguments.fail && comparison.slower > 0 ? kExitFailed : kExitOk;
@@ -74,18 +65,18 @@ void add_compare(CLI::App& app, std::function<int()>& run) {
   sub->add_option("B", arguments->b, "Report that may be faster or slower")->required()->type_name("FILE");
   sub->add_option("--threshold", arguments->threshold, "Percent of time that count as the same")
       ->capture_default_str()
-      ->type_name("PERCENT");
+      ->type_name("PERCENT")
+      ->check(finite(0, 1000, "a percentage from 0 to 1000"));
   sub->add_flag("--fail", arguments->fail, "Exit with 1 when a row is slower");
   sub->add_option("--json", arguments->json, "Write the comparison as JSON; '-': only that")
       ->type_name(kOutputType)
-      ->check(complaint_about_output);
+      ->check(output_path());
   sub->callback([arguments, &run] {
-    const double threshold = parse_threshold(arguments->threshold);
     for (const std::string& report : {arguments->a, arguments->b}) {
-      if (!is_stdout(arguments->json) && same_place(arguments->json, report))
+      if (!is_stdout(arguments->json) && same_destination(arguments->json, report))
         throw UsageError(fmt::format("--json '{}' would replace the report that is compared", report));
     }
-    run = [arguments, threshold] { return run_compare(*arguments, threshold); };
+    run = [arguments] { return run_compare(*arguments); };
   });
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// onehop doctor: what works here, what does not, and what to do.
+// onehop doctor: reports what works on this machine, what does not, and the remedies.
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +18,7 @@
 #include "commands.h"
 #include "doctor_checks.h"
 #include "launcher.h"
+#include "options.h"
 #include "origin.h"
 #include "output.h"
 
@@ -29,7 +30,7 @@ Examples:
   onehop doctor           a line per mechanism: works, does not (and what to do), or not needed here
   onehop doctor --json -  the same for programs; a file name: beside the text
 
-The end-to-end check is the real thing: two processes meet, share memory, reduce and verify.
+The end-to-end check is the real thing: two processes join a group, share memory, reduce and verify.
 GPUs that this process sees are tried too: memory is shared and given back, on each.
 Exit code: 0 when the host backend works, 1 when it does not, whatever the GPUs do.)";
 
@@ -73,7 +74,7 @@ Finding run_self_test() {
   Finding finding{"end to end",
                   "two processes",
                   Health::works,
-                  "meet, share memory, reduce 1000 floats and agree on the result",
+                  "join a group, share memory, reduce 1000 floats and agree on the result",
                   {},
                   true};
   LaunchOptions options;
@@ -106,7 +107,7 @@ std::string_view json_name(Health health) {
   return "not_applicable";
 }
 
-/// Symbols for people at a terminal that can show them, words for everybody else.
+/// Symbols on a terminal with UTF-8, words otherwise.
 bool use_symbols() {
   if (::isatty(STDOUT_FILENO) == 0) return false;
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
@@ -160,9 +161,7 @@ std::string to_json(const std::vector<Finding>& findings, bool healthy, const Gp
                              {"gpu_backend_works", gpu.usable},
                              {"gpu_summary", gpu.summary},
                              {"checks", checks}};
-  add_origin(document);
-  // Texts may hold file names, and file names any bytes.
-  return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return write_document(std::move(document));
 }
 
 int run_doctor(const std::string& json) {
@@ -172,7 +171,7 @@ int run_doctor(const std::string& json) {
   const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {
     return finding.essential && finding.health != Health::works;
   });
-  // Last: what follows a look at GPUs in one process shares it with CUDA's threads.
+  // Last, since it starts threads of CUDA in this process.
   const GpuDiagnosis gpu = diagnose_gpus();
   findings.insert(findings.end(), gpu.findings.begin(), gpu.findings.end());
   if (!is_stdout(json)) print_text(findings, healthy, gpu);
@@ -194,7 +193,7 @@ void add_doctor(CLI::App& app, std::function<int()>& run) {
       sub->add_option("--json", arguments->json, "Write the same as JSON; '-' (or nothing): only that")
           ->type_name(kOutputType)
           ->expected(0, 1);
-  // For the copies doctor starts of itself; an empty group keeps it out of --help.
+  // For the ranks that doctor starts; the empty group hides the option from --help.
   sub->add_flag("--self-test-rank", arguments->self_test_rank)->group("");
   sub->callback([arguments, json, &run] {
     if (*json && arguments->json.empty()) arguments->json = "-";

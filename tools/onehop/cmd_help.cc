@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// onehop help: a command's help, or the environment variables.
+// onehop help: prints the help of a command, or the environment variables. --command-tree prints the options as
+// JSON.
 #include <cstdio>
 #include <memory>
 
 #include "base/check.h"
+#include "base/json_field.h"
 #include "base/nearest.h"
 #include "base/variables.h"
 #include "commands.h"
-#include "text_table.h"
+#include "output.h"
 
 namespace onehop::cli {
 namespace {
@@ -35,7 +37,7 @@ void print_environment() {
 
 int run_help(const CLI::App& app, const std::string& topic) {
   if (topic.empty()) {
-    // Not app.help(), which shows the help of the command that was chosen: this one.
+    // Not app.help(), which shows the help of the selected command, `help`.
     fmt::print("{}", app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal));
   } else if (topic == kEnvironment) {
     print_environment();
@@ -54,7 +56,44 @@ int run_help(const CLI::App& app, const std::string& topic) {
   return kExitOk;
 }
 
+Json to_json(const CLI::Option& option) {
+  Json names = Json::array();
+  for (const std::string& name : option.get_snames()) names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
+  const bool flag = option.get_items_expected_max() == 0;
+  return {{"names", names},
+          {"positional", option.get_positional() ? option.get_name(true) : ""},
+          {"value", flag ? "" : option.get_type_name()},
+          {"flag", flag},
+          {"repeated", option.get_items_expected_max() > 1},
+          {"required", option.get_required()},
+          {"default", option.get_default_str()},
+          {"description", option.get_description()}};
+}
+
+Json to_json(const CLI::App& app) {
+  Json options = Json::array();
+  // CLI11 hides options and commands whose group has no name.
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_group().empty()) options.push_back(to_json(*option));
+  }
+  Json commands = Json::array();
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (!command->get_group().empty()) commands.push_back(to_json(*command));
+  }
+  return {{"name", app.get_name()},
+          {"description", app.get_description()},
+          {"footer", app.get_footer()},
+          {"options", options},
+          {"commands", commands}};
+}
+
 }  // namespace
+
+int print_command_tree(const CLI::App& app) {
+  fmt::print("{}\n", to_json(app).dump(1));
+  return kExitOk;
+}
 
 std::vector<std::string> names_of_commands(const CLI::App& app) {
   std::vector<std::string> names;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// onehop launch: start the ranks of a program on this machine.
+// onehop launch: starts the ranks of a program on this machine.
 #include <memory>
 #include <optional>
 
@@ -10,6 +10,7 @@
 #include "binding.h"
 #include "commands.h"
 #include "launcher.h"
+#include "options.h"
 
 namespace onehop::cli {
 namespace {
@@ -32,19 +33,8 @@ Exit code: 0 when all ranks end well; else that of the first rank that failed, 1
 
 Duration parse_grace(const std::string& text) {
   const std::optional<Duration> grace = parse_duration(text);
-  if (!grace) {
-    throw UsageError(
-        fmt::format("--timeout-kill '{}' is not a time up to a day, such as 5s, 500ms or 2m", text));
-  }
+  require(grace.has_value(), "'{}' is not a time up to a day, such as 5s, 500ms or 2m", text);
   return *grace;
-}
-
-int parse_ranks(const std::string& text) {
-  int ranks = 0;
-  const bool good = CLI::detail::lexical_cast(text, ranks) && ranks >= 1 && ranks <= kMaxHostRanks;
-  if (!good)
-    throw UsageError(fmt::format("-n '{}' is not a number of ranks from 1 to {}", text, kMaxHostRanks));
-  return ranks;
 }
 
 int run_launch(const LaunchOptions& options) {
@@ -66,35 +56,30 @@ int run_launch(const LaunchOptions& options) {
 
 void add_launch(CLI::App& app, std::function<int()>& run) {
   struct Arguments {
-    std::string ranks;
-    std::string grace = "5s";
-    std::string binding = "none";
-    bool tag_output = false;
-    std::vector<std::string> command;
+    LaunchOptions launch;
+    Binding binding = Binding::none;
   };
   auto arguments = std::make_shared<Arguments>();
+  LaunchOptions& options = arguments->launch;
   CLI::App* const sub = app.add_subcommand("launch", "Start the ranks of a program on this machine");
   sub->footer(kFooter);
   sub->positionals_at_end();
-  sub->add_option("-n,--ranks", arguments->ranks, fmt::format("How many, 1 to {}", kMaxHostRanks))
-      ->required();
-  sub->add_flag("--tag-output,--prefix", arguments->tag_output,
+  sub->add_option("-n,--ranks", options.ranks, fmt::format("How many, 1 to {}", kMaxHostRanks))
+      ->required()
+      ->type_name("N")
+      ->check(in_range(1, kMaxHostRanks));
+  sub->add_flag("--tag-output,--prefix", options.tag_output,
                 "Put \"[rank] \" before every line; lines never mix");
-  sub->add_option("--timeout-kill", arguments->grace, "From SIGTERM to SIGKILL when the job is ended")
-      ->capture_default_str()
+  add_parsed(*sub, "--timeout-kill", options.grace, parse_grace,
+             "From SIGTERM to SIGKILL when the job is ended")
+      ->default_str("5s")
       ->type_name("TIME");
-  sub->add_option("--bind", arguments->binding, kBindHelp)->capture_default_str()->type_name("WHERE");
-  sub->add_option("command", arguments->command, "-- program [arguments...]")->required()->type_name("");
+  add_named(*sub, "--bind", arguments->binding, kBindings, kBindHelp)->type_name("WHERE");
+  sub->add_option("command", options.command, "-- program [arguments...]")->required()->type_name("");
   sub->callback([arguments, &run] {
-    LaunchOptions options;
-    options.ranks = parse_ranks(arguments->ranks);
-    options.grace = parse_grace(arguments->grace);
-    const Binding binding = parse_binding(arguments->binding);
-    options.tag_output = arguments->tag_output;
-    options.command = arguments->command;
-    run = [options, binding]() mutable {
-      options.processors = plan_binding(binding, options.ranks);
-      return run_launch(options);
+    run = [arguments] {
+      arguments->launch.processors = plan_binding(arguments->binding, arguments->launch.ranks);
+      return run_launch(arguments->launch);
     };
   });
 }

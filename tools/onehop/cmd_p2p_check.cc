@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// onehop p2p-check: prove that GPUs reach each other's memory, and measure how fast.
+// onehop p2p-check: proves that GPUs reach each other's memory, and measures how fast.
 #include <unistd.h>
 
 #include <memory>
@@ -10,10 +10,10 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "commands.h"
+#include "options.h"
 #include "origin.h"
 #include "output.h"
 #include "p2p_report.h"
-#include "text_table.h"
 
 namespace onehop::cli {
 namespace {
@@ -37,47 +37,17 @@ GPUs; 2 bad usage.)";
 
 constexpr std::size_t kQuickBytes = 16u << 20;
 
-struct Arguments {
-  std::vector<int> devices;
-  std::optional<std::string> size;
-  std::string timeout = "60s";
-  std::string json;  ///< file, "-" for standard output, empty for none
-  bool quick = false;
-};
-
 Duration parse_timeout(const std::string& text) {
   const std::optional<Duration> timeout = parse_duration(text);
-  if (!timeout || *timeout == Duration{0}) {
-    throw UsageError(
-        fmt::format("--timeout '{}' is not a time above 0 and up to a day, such as 30s, 500ms or 2m", text));
-  }
+  require(timeout && *timeout != Duration{0},
+          "'{}' is not a time above 0 and up to a day, such as 30s, 500ms or 2m", text);
   return *timeout;
 }
 
-PeerCheckOptions parse(const Arguments& arguments) {
-  PeerCheckOptions options;
-  for (const int device : arguments.devices) {
-    if (device < 0) throw UsageError(fmt::format("--devices names device {}; they go from 0", device));
-    options.devices.emplace_back(device);
-  }
-  if (options.devices.size() == 1) {
-    throw UsageError(fmt::format("--devices names only device {}; a pair needs 2", arguments.devices[0]));
-  }
-  options.measure_bandwidth = !arguments.quick;
-  if (arguments.quick) options.bytes = kQuickBytes;
-  if (arguments.size) {
-    try {
-      options.bytes = parse_size(*arguments.size);
-    } catch (const Error& error) {
-      throw UsageError(fmt::format("--size: {}", error.message()));
-    }
-    if (options.bytes == 0 || options.bytes % 16 != 0) {
-      throw UsageError(fmt::format("--size '{}' is not a multiple of 16 bytes", *arguments.size));
-    }
-  }
-  options.timeout = parse_timeout(arguments.timeout);
-  options.remember = true;
-  return options;
+std::size_t parse_transfer(const std::string& text) {
+  const std::uint64_t bytes = parse_size(text);
+  require(bytes != 0 && bytes % 16 == 0, "'{}' is not a multiple of 16 bytes", text);
+  return bytes;
 }
 
 int run_p2p_check(const PeerCheckOptions& options, const std::string& json) {
@@ -85,7 +55,7 @@ int run_p2p_check(const PeerCheckOptions& options, const std::string& json) {
   const std::vector<PairReport> reports = check_peers(options);
   if (!is_stdout(json)) print(wrapped(describe(origin()), "# ") + p2p_text(reports));
   write_output(json, p2p_json(reports, options.bytes));
-  // Everything is written; the driver's own exit would wait for a kernel that does not end.
+  // The output is complete. The driver's exit handlers would wait for a kernel that does not end.
   if (any_hung(reports)) ::_exit(kExitFailed);
   return all_ok(reports) ? kExitOk : kExitFailed;
 }
@@ -93,26 +63,43 @@ int run_p2p_check(const PeerCheckOptions& options, const std::string& json) {
 }  // namespace
 
 void add_p2p_check(CLI::App& app, std::function<int()>& run) {
+  struct Arguments {
+    PeerCheckOptions check;
+    std::vector<int> devices;
+    std::string json;  ///< file, "-" for standard output, empty for none
+    bool quick = false;
+  };
   auto arguments = std::make_shared<Arguments>();
+  PeerCheckOptions& options = arguments->check;
+  options.remember = true;
+  options.timeout = std::chrono::seconds{60};
   CLI::App* const sub =
       app.add_subcommand("p2p-check", "Prove that GPUs reach each other's memory; measure how fast");
   sub->footer(kFooter);
   sub->add_option("--devices", arguments->devices, "Pairs of these devices alone, such as 0,1")
       ->delimiter(',')
       ->type_name("LIST")
-      ->check(complaint_about_devices);
-  sub->add_option("--size", arguments->size, "Bytes per transfer (default 256M; 16M with --quick)")
-      ->type_name("BYTES");
+      ->check(device_number());
+  CLI::Option* const size = add_parsed(*sub, "--size", options.bytes, parse_transfer,
+                                       "Bytes per transfer (default 256M; 16M with --quick)")
+                                ->type_name("BYTES");
   sub->add_flag("--quick", arguments->quick, "Verify, but measure no bandwidth");
   sub->add_option("--json", arguments->json, "Write the results as JSON; '-': only that")
       ->type_name(kOutputType)
-      ->check(complaint_about_output);
-  sub->add_option("--timeout", arguments->timeout, "For all pairs together")
-      ->capture_default_str()
+      ->check(output_path());
+  add_parsed(*sub, "--timeout", options.timeout, parse_timeout, "For all pairs together")
+      ->default_str("60s")
       ->type_name("TIME");
-  sub->callback([arguments, &run] {
-    const PeerCheckOptions options = parse(*arguments);
-    run = [options, path = arguments->json] { return run_p2p_check(options, path); };
+  sub->callback([arguments, size, &run] {
+    PeerCheckOptions& check = arguments->check;
+    if (arguments->devices.size() == 1) {
+      throw UsageError(
+          fmt::format("--devices names only device {}; a pair needs 2", arguments->devices.front()));
+    }
+    for (const int device : arguments->devices) check.devices.emplace_back(device);
+    check.measure_bandwidth = !arguments->quick;
+    if (arguments->quick && size->count() == 0) check.bytes = kQuickBytes;
+    run = [arguments] { return run_p2p_check(arguments->check, arguments->json); };
   });
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// onehop topo: show who reaches whom on this machine, or on one saved before.
+// onehop topo: shows the topology of this machine, or a saved one.
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "onehop/topology.h"
 
 #include "base/check.h"
+#include "base/json_field.h"
 #include "commands.h"
+#include "options.h"
 #include "origin.h"
 #include "output.h"
 
@@ -34,7 +35,7 @@ struct TopoOptions {
 std::string verdict(const Topology& topology, const std::vector<int>& numbers) {
   std::vector<DeviceId> devices;
   for (const int number : numbers) {
-    if (number < 0 || number >= topology.device_count()) {
+    if (number >= topology.device_count()) {
       throw UsageError(fmt::format("--devices names device {}, but {}", number,
                                    topology.device_count() == 0
                                        ? "there are none here"
@@ -47,14 +48,11 @@ std::string verdict(const Topology& topology, const std::vector<int>& numbers) {
   return fmt::format("Connectivity of GPUs {}: {}\n", list, topology.explain_connectivity(devices));
 }
 
-/// With a member that readers of topologies skip: when, where and how it was written.
-std::string with_origin(std::string text) {
-  nlohmann::ordered_json written;
-  add_origin(written);
-  const std::size_t last = text.find_last_not_of("\n ", text.rfind('}') - 1);
-  return text.insert(
-      last + 1,
-      ",\n \"written\": " + written.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+/// Adds a member that readers of topologies skip: time, host and command.
+std::string with_origin(const Topology& topology) {
+  Json document = Json::parse(topology.to_json());
+  add_origin(document["written"]);
+  return write_json(document);
 }
 
 int run_topo(const TopoOptions& options) {
@@ -63,8 +61,8 @@ int run_topo(const TopoOptions& options) {
   const Topology topology = options.from.empty() ? Topology::probe() : Topology::load(options.from);
   const std::string answer = options.devices.empty() ? std::string{} : verdict(topology, options.devices);
   write_output(options.svg, topology.to_svg());
-  write_output(options.json, with_origin(topology.to_json()));
-  // A drawing is asked for instead of the text, JSON in a file beside it.
+  write_output(options.json, with_origin(topology));
+  // A drawing replaces the text, a JSON file does not.
   if (options.svg.empty() && !is_stdout(options.json)) {
     const std::string from = options.from.empty() ? "\n" + describe(origin()) + "\n" : "";
     print(topology.to_text() + (answer.empty() ? "" : "\n" + answer) + from);
@@ -85,19 +83,19 @@ void add_topo(CLI::App& app, std::function<int()>& run) {
           ->expected(0, 1);
   CLI::Option* const svg = sub->add_option("--svg", options->svg, "Write a drawing; '-': to standard output")
                                ->type_name(kOutputType)
-                               ->check(complaint_about_output);
+                               ->check(output_path());
   sub->add_option("--from", options->from, "Show a saved topology (JSON) instead of this machine's")
       ->type_name("FILE");
   sub->add_option("--devices", options->devices, "Add the verdict for these devices alone, such as 0,1")
       ->delimiter(',')
       ->type_name("LIST")
-      ->check(complaint_about_devices)
+      ->check(device_number())
       ->excludes(svg);
   sub->callback([options, json, &run] {
     if (*json && options->json.empty()) options->json = "-";
     if (is_stdout(options->json) && !options->devices.empty())
       throw UsageError("--devices adds a verdict to the text, of which '--json -' shows nothing");
-    refuse_same_place("--json", options->json, "--svg", options->svg);
+    refuse_same_destination("--json", options->json, "--svg", options->svg);
     run = [options] { return run_topo(*options); };
   });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// onehop tune: which way is the quickest here, as a table?
+// onehop tune: measures the fastest algorithm of every size and writes a tuning table.
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,10 +19,10 @@
 #include "bench/run.h"
 #include "bench/winners.h"
 #include "commands.h"
+#include "options.h"
 #include "origin.h"
+#include "os/private_dir.h"
 #include "output.h"
-#include "scratch_dir.h"
-#include "text_table.h"
 
 namespace onehop::cli {
 namespace {
@@ -45,49 +45,28 @@ constexpr const char* kGroup = "tune";
 constexpr int kGpuIterations = 5;
 constexpr std::uint64_t kVerifiedBytes = 1 << 20;
 
-struct Arguments {
-  std::optional<std::string> ranks;
-  std::optional<std::string> sizes;
-  std::string types = "bf16";
-  std::string device = "auto";
-  std::optional<std::string> iterations;
-  std::string out = "-";
-};
+/// Types to measure, by class.
+using Types = std::map<TypeClass, std::vector<DType>>;
 
 struct TuneOptions {
   BenchOptions bench;  ///< of every measurement; its sizes are all sizes
-  std::map<TypeClass, std::vector<DType>> types;
-  std::string out;
+  Types types{{TypeClass::floats, {DType::bf16}}};
+  std::optional<int> ranks;
+  DeviceChoice device = DeviceChoice::automatic;
+  std::string out = "-";
 };
 
-std::vector<DType> parse_types(const std::string& text) {
-  std::vector<DType> types;
-  for (const std::string& name : CLI::detail::split(text, ',')) types.push_back(parse_dtype(name));
+Types parse_types(const std::string& text) {
+  Types types;
+  for (const std::string_view name : split(text, ',')) {
+    const DType type = parse_dtype(name);
+    std::vector<DType>& same_class = types[type_class(type)];
+    if (std::find(same_class.begin(), same_class.end(), type) == same_class.end()) same_class.push_back(type);
+  }
   return types;
 }
 
-TuneOptions parse(const Arguments& arguments) {
-  TuneOptions options;
-  BenchOptions& bench = options.bench;
-  if (arguments.ranks) bench.ranks = parse_count("--ranks", *arguments.ranks, 2, kMaxHostRanks);
-  if (arguments.iterations) bench.iterations = parse_count("--iters", *arguments.iterations, 1, 100000);
-  try {
-    if (arguments.sizes) bench.sizes = parse_sizes(*arguments.sizes);
-    for (const DType type : parse_types(arguments.types)) {
-      std::vector<DType>& same_class = options.types[type_class(type)];
-      if (std::find(same_class.begin(), same_class.end(), type) == same_class.end()) {
-        same_class.push_back(type);
-      }
-    }
-  } catch (const Error& error) {
-    throw UsageError(error.message());
-  }
-  bench.warmup = 2;
-  options.out = arguments.out;
-  return options;
-}
-
-/// Once it is known whether ranks are GPUs.
+/// Called once the kind of the ranks is known.
 void complete(TuneOptions& options) {
   BenchOptions& bench = options.bench;
   if (bench.sizes.empty()) bench.sizes = parse_size_list(bench.cuda ? "1K:1G:4" : "1K:16M:4");
@@ -102,7 +81,7 @@ void complete(TuneOptions& options) {
   if (bench.cuda && !bench.iterations) bench.iterations = kGpuIterations;
 }
 
-/// One rank of the run. All ranks see the same figures, so they decide alike.
+/// One rank of the run. All ranks see the same figures, so they make the same decisions.
 class Tuner {
  public:
   Tuner(const TuneOptions& options, JoinOptions join, const JobInfo& job, Watchdog* watchdog)
@@ -112,14 +91,14 @@ class Tuner {
         terminal_(leads_ && job.launcher == "onehop" && ::isatty(STDERR_FILENO) != 0),
         watchdog_(watchdog) {
     if (!leads_) return;
-    scratch_.emplace();
-    join_.tuning = scratch_->path() / "candidate.json";
+    scratch_ = os::PrivateDir::create("launch");
+    join_.tuning = scratch_->path() + "/candidate.json";
   }
 
   Tuning run() {
     if (leads_) fmt::print(stderr, "{}", wrapped(describe(origin()), "# "));
     Tuning table;
-    // A table with rows for every type would also take floats that nobody measured.
+    // A table with rows for every type would also take floats that were not measured.
     if (options_.types.count(TypeClass::floats) == 0) table.rows.push_back(row_of(TypeClass::floats));
     for (const auto& [types, members] : options_.types) {
       const Figures figures = measure(types, members);
@@ -132,7 +111,7 @@ class Tuner {
   }
 
  private:
-  /// What was measured of a way, as soon as it was: a run that is interrupted has shown it.
+  /// Shows the figures of a way as soon as it is measured, so that an interrupted run has shown them.
   void show(const Figures& figures, std::size_t way) const {
     std::string times;
     for (std::size_t size = 0; size < figures.sizes.size(); ++size) {
@@ -162,7 +141,7 @@ class Tuner {
       Group group = Group::from_env(join_);
       for (const DType type : members) (void)measure(group, type, kVerifiedBytes, /*check=*/true);
       for (std::size_t size = 0; size < figures.sizes.size(); ++size) {
-        if (const std::optional<std::size_t> same = twin(figures, way, size)) {
+        if (const std::optional<std::size_t> same = equivalent(figures, way, size)) {
           figures.us[way][size] = figures.us[*same][size];
           continue;
         }
@@ -229,13 +208,13 @@ class Tuner {
   const bool leads_;
   const bool terminal_;
   Watchdog* const watchdog_;
-  std::optional<ScratchDir> scratch_;  ///< rank 0's, for the table of the way that is measured
+  std::optional<os::PrivateDir> scratch_;  ///< on rank 0, for the table of the way that is measured
   std::string device_;
   std::string doing_;
 };
 
-int run_in_job(TuneOptions options, const JobInfo& job, bool ranks_given, DeviceChoice device) {
-  const JoinOptions join = place_in_job(options.bench, job, ranks_given, device, kGroup);
+int run_in_job(TuneOptions options, const JobInfo& job) {
+  const JoinOptions join = join_options_in_job(options.bench, job, options.ranks, options.device, kGroup);
   if (job.size == 1)
     throw UsageError(fmt::format("{} started 1 rank, which has nothing to choose from", job.launcher));
   complete(options);
@@ -248,14 +227,10 @@ int run_in_job(TuneOptions options, const JobInfo& job, bool ranks_given, Device
   return kExitOk;
 }
 
-int run_tune(const Arguments& arguments, TuneOptions options, const std::vector<std::string>& command_line) {
-  const DeviceChoice device = parse_device(arguments.device);
-  if (const std::optional<JobInfo> job = job_from_env()) {
-    return run_in_job(options, *job, arguments.ranks.has_value(), device);
-  }
-  const auto ranks = arguments.ranks ? std::optional<int>(options.bench.ranks) : std::nullopt;
-  (void)choose_ranks(options.bench, ranks, device);
-  complete(options);  // refuses what would be refused on every rank
+int run_tune(TuneOptions options, const std::vector<std::string>& command_line) {
+  if (const std::optional<JobInfo> job = job_from_env()) return run_in_job(options, *job);
+  (void)choose_ranks(options.bench, options.ranks, options.device);
+  complete(options);  // refuses what every rank would refuse
   check_writable(options.out);
   return run_processes(options.bench.ranks, command_line);
 }
@@ -263,34 +238,29 @@ int run_tune(const Arguments& arguments, TuneOptions options, const std::vector<
 }  // namespace
 
 void add_tune(CLI::App& app, const std::vector<std::string>& command_line, std::function<int()>& run) {
-  auto arguments = std::make_shared<Arguments>();
+  auto options = std::make_shared<TuneOptions>();
+  options->bench.warmup = 2;
   CLI::App* const sub = app.add_subcommand("tune", "Measure which algorithm is quickest here, as a table");
   sub->footer(kFooter);
-  sub->add_option("-n,--ranks", arguments->ranks,
-                  fmt::format("Ranks to start, 2 to {} (default: all GPUs, at most {}; without GPUs 4)",
-                              kMaxHostRanks, kMaxDevices))
-      ->type_name("N");
-  sub->add_option("--device", arguments->device, "auto (GPUs if there are enough), host or cuda")
-      ->capture_default_str()
-      ->type_name("NAME");
-  sub->add_option("--sizes", arguments->sizes,
-                  "Bytes: a list 1K,4K,1M or a range first:last:factor (default: 1K:1G:4; host 1K:16M:4)")
+  add_ranks(*sub, options->ranks, 2);
+  add_device(*sub, options->device);
+  add_parsed(*sub, "--sizes", options->bench.sizes, parse_sizes,
+             "Bytes: a list 1K,4K,1M or a range first:last:factor (default: 1K:1G:4; host 1K:16M:4)")
       ->type_name("LIST");
-  sub->add_option("--types", arguments->types,
-                  "Types to measure, say bf16,f32; floats stand for all floats, others for all others")
-      ->capture_default_str()
+  add_parsed(*sub, "--types", options->types, parse_types,
+             "Types to measure, say bf16,f32; floats stand for all floats, others for all others")
+      ->default_str("bf16")
       ->type_name("LIST");
-  sub->add_option("--iters", arguments->iterations,
+  sub->add_option("--iters", options->bench.iterations,
                   "Samples per size (default: GPUs 5, host what fits in 0.2 s)")
-      ->type_name("N");
-  sub->add_option("--out,--json", arguments->out, "Where the table goes, which is JSON; '-': standard output")
+      ->type_name("N")
+      ->check(in_range(1, 100000));
+  sub->add_option("--out,--json", options->out, "Where the table goes, which is JSON; '-': standard output")
       ->capture_default_str()
       ->type_name(kOutputType)
-      ->check(complaint_about_output);
-  sub->callback([arguments, command_line, &run] {
-    const TuneOptions options = parse(*arguments);
-    (void)parse_device(arguments->device);
-    run = [arguments, options, command_line] { return run_tune(*arguments, options, command_line); };
+      ->check(output_path());
+  sub->callback([options, command_line, &run] {
+    run = [options, command_line] { return run_tune(*options, command_line); };
   });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The subcommands. Each adds itself to the app; when it was chosen, its callback sets `run` to the function
-// that does the work and returns the exit code.
+// The subcommands. Each adds itself to the app. Its callback sets `run` to a function that does the work and
+// returns the exit code.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,10 +11,10 @@
 namespace onehop::cli {
 
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailed = 1;  ///< what was asked failed
-inline constexpr int kExitUsage = 2;   ///< the command line makes no sense
+inline constexpr int kExitFailed = 1;  ///< the command failed
+inline constexpr int kExitUsage = 2;   ///< the command line is wrong
 
-/// A command line that makes no sense: one line to stderr with a pointer to --help, exit code 2.
+/// A wrong command line: one line to stderr with a pointer to --help, exit code 2.
 class UsageError : public std::exception {
  public:
   explicit UsageError(std::string message) : message_(std::move(message)) {}
@@ -24,7 +24,7 @@ class UsageError : public std::exception {
   std::string message_;
 };
 
-/// `command_line`: how this program was called; bench and tune start themselves again in every rank.
+/// `command_line`: the arguments of this process; bench and tune start it again for every rank.
 void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std::function<int()>& run);
 void add_tune(CLI::App& app, const std::vector<std::string>& command_line, std::function<int()>& run);
 void add_topo(CLI::App& app, std::function<int()>& run);
@@ -34,12 +34,13 @@ void add_launch(CLI::App& app, std::function<int()>& run);
 void add_compare(CLI::App& app, std::function<int()>& run);
 void add_help(CLI::App& app, std::function<int()>& run);
 
-/// What is wrong with an item of --devices, as CLI11's validators say it: it takes nothing for device 0.
-[[nodiscard]] inline std::string complaint_about_devices(const std::string& item) {
-  return item.empty() ? "names no device; write numbers, such as 0,1" : "";
-}
+/// The build's request for the command's options; --help does not show it.
+inline constexpr const char* kCommandTreeOption = "--command-tree";
+/// Prints every subcommand and option as JSON, from which tools/onehop/command_documents.py makes the man page
+/// and the shell completions. Returns the exit code.
+int print_command_tree(const CLI::App& app);
 
-/// Of the subcommands that --help shows.
+/// The subcommands that --help shows.
 [[nodiscard]] std::vector<std::string> names_of_commands(const CLI::App& app);
 
 }  // namespace onehop::cli

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "origin.h"
-#include "text_table.h"
+#include "output.h"
 
 namespace onehop::cli {
 namespace {
@@ -17,7 +17,7 @@ std::string text_of(const json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-/// Of an object's member, or what stands for none.
+/// The text of a member; "unknown" without it.
 std::string text_at(const json& object, const char* key) {
   return object.is_object() && object.contains(key) ? text_of(object.at(key)) : "unknown";
 }
@@ -40,7 +40,7 @@ ReportRows parse_report(std::string_view text, const std::string& name) {
   if (document.contains("run") && document.at("run").is_object()) {
     for (const auto& [key, value] : document.at("run").items()) report.settings[key] = text_of(value);
   }
-  // An interrupted run may lack what was still to come.
+  // An interrupted run may lack rows.
   if (document.contains("complete")) report.settings["complete"] = text_of(document.at("complete"));
   if (document.contains("machine")) report.settings["machine"] = text_at(document.at("machine"), "cpu");
   for (const json& row : document.at("results")) {
@@ -122,8 +122,7 @@ std::string to_json(const Comparison& comparison) {
                    {"slower", comparison.slower},
                    {"differences", comparison.differences},
                    {"results", rows}};
-  add_origin(document);
-  return document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return write_document(std::move(document));
 }
 
 }  // namespace onehop::cli

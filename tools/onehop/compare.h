@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two reports of 'onehop bench' laid side by side.
+// Compares two reports of 'onehop bench'.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace onehop::cli {
 
-/// What of a report is compared.
+/// The compared part of a report.
 struct ReportRows {
   std::string name;                             ///< of its file
-  std::string origin;                           ///< date, host and command, as far as it says
-  std::map<std::string, std::string> settings;  ///< of its "run", and its machine
-  std::map<std::uint64_t, double> median_us;    ///< by bytes; without those that were not measured
+  std::string origin;                           ///< date, host and command, where the report has them
+  std::map<std::string, std::string> settings;  ///< members of "run", and the machine
+  std::map<std::uint64_t, double> median_us;    ///< by bytes; without sizes that were not measured
 };
 
 /// Error{invalid_argument} names the file and what is wrong with it.
@@ -33,9 +33,9 @@ struct Comparison {
   ReportRows a;
   ReportRows b;
   double threshold = 0;
-  std::vector<ComparedRow> rows;         ///< of the sizes that both have
+  std::vector<ComparedRow> rows;         ///< of the sizes in both reports
   std::vector<std::string> differences;  ///< "type: f32, bf16"
-  std::size_t only_one = 0;              ///< sizes that one of them has alone
+  std::size_t only_one = 0;              ///< number of sizes in only one report
   std::size_t faster = 0;
   std::size_t slower = 0;
 };

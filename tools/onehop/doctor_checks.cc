@@ -15,7 +15,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -28,10 +27,12 @@
 #include "onehop/job.h"
 
 #include "base/check.h"
+#include "base/deadline.h"
 #include "base/env.h"
-#include "fd.h"
-#include "machine_info.h"
-#include "scratch_dir.h"
+#include "origin.h"
+#include "os/private_dir.h"
+#include "os/socket.h"
+#include "os/unique_fd.h"
 
 namespace onehop::cli {
 namespace {
@@ -70,15 +71,15 @@ std::string failed_call(const char* call) {
   return fmt::format("{}: {}", call, errno_text(errno));
 }
 
-Fd make_memfd() {
-  return Fd(static_cast<int>(::memfd_create("onehop-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
+os::UniqueFd make_memfd() {
+  return os::UniqueFd(static_cast<int>(::memfd_create("onehop-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
 }
 
 constexpr std::size_t kProbeBytes = 1 << 20;
 
 Finding check_memfd() {
   constexpr const char* kName = "sealed memfd";
-  const Fd memory = make_memfd();
+  const os::UniqueFd memory = make_memfd();
   if (!memory) return fails(kMemory, kName, failed_call("memfd_create"), kSeccompRemedy);
   if (::ftruncate(memory.get(), kProbeBytes) != 0) return fails(kMemory, kName, failed_call("ftruncate"), {});
   if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
@@ -97,7 +98,7 @@ Finding check_memfd() {
 
 Finding check_fallocate() {
   constexpr const char* kName = "fallocate";
-  const Fd memory = make_memfd();
+  const os::UniqueFd memory = make_memfd();
   if (!memory) return fails(kMemory, kName, failed_call("memfd_create"), kSeccompRemedy);
   if (::fallocate(memory.get(), 0, 0, kProbeBytes) != 0) {
     return fails(kMemory, kName, failed_call("fallocate on a memfd"),
@@ -123,6 +124,7 @@ Finding check_dev_shm() {
       fmt::format("{:.2f} GiB; onehop does not use it, its memory counts against the cgroup only", gib));
 }
 
+/// Makes the system calls itself: os::futex_wait() hides their errors.
 Finding check_futex() {
   constexpr const char* kName = "futex between processes";
   constexpr const char* kCall = "FUTEX_WAIT";
@@ -139,8 +141,8 @@ Finding check_futex() {
     return fails(kMemory, kName, reason, "check 'ulimit -u' and the cgroup's limit of processes");
   }
   bool woken = false;
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{2};
-  while (!woken && std::chrono::steady_clock::now() < until) {
+  const Deadline deadline = Deadline::after(std::chrono::seconds{2});
+  while (!woken && !deadline.expired()) {
     woken = ::syscall(SYS_futex, shared, FUTEX_WAKE, 1, nullptr, nullptr, 0) == 1;
     if (!woken) std::this_thread::yield();
   }
@@ -173,23 +175,20 @@ Finding check_huge_pages() {
 Finding check_private_directory() {
   constexpr const char* kName = "private directory";
   try {
-    const ScratchDir dir;
-    sockaddr_un address{};
-    const std::string path = (dir.path() / "socket").string();
-    // Names of sockets of a group are longer than this one; leave them room.
-    if (path.size() + 32 > sizeof address.sun_path) {
-      return fails(kRendezvous, kName, fmt::format("{} is too long for a socket's name", dir.path().string()),
+    const os::PrivateDir dir = os::PrivateDir::create("launch");
+    const std::string path = dir.path() + "/socket";
+    // Leaves room for the socket names of groups, which are longer.
+    if (path.size() + 32 > sizeof sockaddr_un::sun_path) {
+      return fails(kRendezvous, kName, fmt::format("{} is too long for a socket's name", dir.path()),
                    "set ONEHOP_RUNTIME_DIR to a shorter path");
     }
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path, path.c_str(), path.size());
-    const Fd server(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    const Fd client(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
-    if (!server || !client || ::bind(server.get(), generic, sizeof address) != 0 ||
-        ::listen(server.get(), 1) != 0 || ::connect(client.get(), generic, sizeof address) != 0) {
-      return fails(kRendezvous, kName,
-                   failed_call(fmt::format("a Unix socket in {}", dir.path().string()).c_str()),
+    try {
+      const os::UniqueFd server = os::listen_unix(path);
+      os::UniqueFd client;
+      if (os::try_connect_unix(path, client) != os::ConnectStatus::connected)
+        fail(ErrorCode::system, "the new socket {} accepts no connection", path);
+    } catch (const Error& error) {
+      return fails(kRendezvous, kName, fmt::format("a Unix socket in {}: {}", dir.path(), error.message()),
                    "set ONEHOP_RUNTIME_DIR to a directory on a local file system");
     }
     return works(
@@ -203,68 +202,39 @@ Finding check_private_directory() {
 
 Finding check_passing_descriptors() {
   constexpr const char* kName = "descriptors over sockets";
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    return fails(kRendezvous, kName, failed_call("socketpair"), kSeccompRemedy);
-  }
-  const Fd left(ends[0]);
-  const Fd right(ends[1]);
-  const Fd memory = make_memfd();
-  if (!memory) return fails(kRendezvous, kName, failed_call("memfd_create"), kSeccompRemedy);
-  char byte = 'x';
-  iovec data{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  const int sent = memory.get();
-  std::memcpy(CMSG_DATA(header), &sent, sizeof sent);
-  if (::sendmsg(left.get(), &message, MSG_NOSIGNAL) != 1) {
-    return fails(kRendezvous, kName, failed_call("sendmsg with SCM_RIGHTS"), kSeccompRemedy);
-  }
-  std::memset(control, 0, sizeof control);
-  if (::recvmsg(right.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) != 1) {
-    return fails(kRendezvous, kName, failed_call("recvmsg"), kSeccompRemedy);
-  }
-  header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr || (message.msg_flags & MSG_CTRUNC) != 0) {
-    return fails(kRendezvous, kName, "the descriptor did not arrive", "raise 'ulimit -n'");
-  }
-  int number = -1;
-  std::memcpy(&number, CMSG_DATA(header), sizeof number);
-  const Fd received(number);
-  struct stat a {};
-  struct stat b {};
-  if (::fstat(memory.get(), &a) != 0 || ::fstat(received.get(), &b) != 0) {
-    return fails(kRendezvous, kName, failed_call("fstat"), {});
-  }
-  if (a.st_ino != b.st_ino) {
-    return fails(kRendezvous, kName, "another file arrived than was sent",
-                 "this sandbox does not pass descriptors");
-  }
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(right.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
-    return fails(kRendezvous, kName, failed_call("SO_PEERCRED"), kSeccompRemedy);
-  }
-  if (peer.uid != ::geteuid()) {
-    return fails(kRendezvous, kName, "SO_PEERCRED does not tell who the peer is",
-                 "ranks of one job must share a user namespace");
+  try {
+    const auto [left, right] = os::socket_pair();
+    const os::UniqueFd memory = make_memfd();
+    if (!memory) return fails(kRendezvous, kName, failed_call("memfd_create"), kSeccompRemedy);
+    const Deadline deadline = Deadline::after(std::chrono::seconds{2});
+    os::Message message;
+    if (os::send_message(left.get(), "x", memory.get(), deadline) != os::SendStatus::sent ||
+        !os::recv_message(right.get(), message, deadline) || message.fd_lost || !message.fd) {
+      return fails(kRendezvous, kName, "the descriptor did not arrive", "raise 'ulimit -n'");
+    }
+    struct stat a {};
+    struct stat b {};
+    if (::fstat(memory.get(), &a) != 0 || ::fstat(message.fd.get(), &b) != 0)
+      return fails(kRendezvous, kName, failed_call("fstat"), {});
+    if (a.st_ino != b.st_ino) {
+      return fails(kRendezvous, kName, "another file arrived than was sent",
+                   "this sandbox does not pass descriptors");
+    }
+    if (os::peer_uid(right.get()) != ::geteuid()) {
+      return fails(kRendezvous, kName, "SO_PEERCRED does not tell who the peer is",
+                   "ranks of one job must share a user namespace");
+    }
+  } catch (const Error& error) {
+    return fails(kRendezvous, kName, error.message(), kSeccompRemedy);
   }
   return works(kRendezvous, kName, "SCM_RIGHTS passes memory, SO_PEERCRED tells who sent it");
 }
 
 Finding check_pidfd() {
   constexpr const char* kName = "pidfd";
-  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  const os::UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!process) return information(kRendezvous, kName, failed_call("pidfd_open") + "; not needed");
-  const Fd copy(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), STDERR_FILENO, 0)));
+  const os::UniqueFd copy(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), STDERR_FILENO, 0)));
   if (!copy) return information(kRendezvous, kName, failed_call("pidfd_getfd") + "; not needed");
   return works(kRendezvous, kName,
                "pidfd_open and pidfd_getfd (not needed: descriptors travel over sockets)");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What onehop stands on, each tried for real.
+// Tries every mechanism that onehop depends on.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace onehop::cli {
 
-/// Everything but the end-to-end test and the GPUs (onehop::diagnose_gpus). Takes well under a second; leaves
-/// nothing behind.
+/// All checks but the end-to-end test and the GPUs (onehop::diagnose_gpus). Takes well under a second and
+/// leaves nothing behind.
 [[nodiscard]] std::vector<Finding> check_machine();
 
 }  // namespace onehop::cli

@@ -18,15 +18,14 @@
 #include <fstream>
 #include <map>
 #include <optional>
-#include <sstream>
 
 #include "base/check.h"
 #include "base/deadline.h"
 #include "base/env.h"
 #include "commands.h"
-#include "fd.h"
-#include "rank_output.h"
-#include "scratch_dir.h"
+#include "os/private_dir.h"
+#include "os/unique_fd.h"
+#include "rank_io.h"
 
 extern char** environ;
 
@@ -35,10 +34,10 @@ namespace {
 
 constexpr const char* kFailureVariable = "ONEHOP_FAILURE_FILE";
 
-/// Passed on to the ranks. Those that ask for the end also start the grace period.
+/// Forwarded to the ranks. SIGINT, SIGTERM and SIGHUP also start the grace period.
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP};
 
-bool asks_for_the_end(int signal) {
+bool requests_end(int signal) {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
 }
 
@@ -47,10 +46,9 @@ std::string signal_name(int signal) {
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
 }
 
-/// A TCP port that was free a moment ago, for programs that expect MASTER_PORT. onehop itself does not use
-/// it.
+/// A TCP port that was free a moment ago, for programs that expect MASTER_PORT. onehop does not use it.
 int free_port() {
-  const Fd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const os::UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -62,7 +60,7 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-/// NAME=value strings and the array execve wants. Made before fork, so that the child need not allocate.
+/// NAME=value strings and the array for execve. Made before fork, since the child must not allocate.
 class Environ {
  public:
   explicit Environ(const std::map<std::string, std::string>& extra) {
@@ -81,7 +79,7 @@ class Environ {
   std::vector<char*> pointers_;
 };
 
-/// Signals of the job arrive as reads from a descriptor while this object lives.
+/// While this object lives, signals of the job arrive through a descriptor.
 class SignalFd {
  public:
   SignalFd() {
@@ -89,16 +87,16 @@ class SignalFd {
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
     for (const int signal : kForwarded) {
-      // What our starter chose to ignore (nohup ignores SIGHUP) stays ignored, here and in the ranks.
+      // A signal that the parent process ignores (nohup ignores SIGHUP) stays ignored, here and in the ranks.
       struct sigaction now {};
       if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&set, signal);
     }
     if (const int error = ::pthread_sigmask(SIG_BLOCK, &set, &before_); error != 0) {
       fail_errno(error, "cannot block signals");
     }
-    fd_ = Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    fd_ = os::UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!fd_) fail_errno(errno, "signalfd");
-    // Writing to a reader that went away must end the ranks in order, not this process at once.
+    // When the reader of the output is gone, the ranks must end in order, not this process at once.
     struct sigaction ignore {};
     ignore.sa_handler = SIG_IGN;
     ::sigaction(SIGPIPE, &ignore, &pipe_before_);
@@ -122,55 +120,10 @@ class SignalFd {
  private:
   sigset_t before_{};
   struct sigaction pipe_before_ {};
-  Fd fd_;
+  os::UniqueFd fd_;
 };
 
-/// Carries the terminal's input to rank 0. Ranks are in process groups of their own, and the kernel stops a
-/// background group that reads from the terminal; a pipe, file or /dev/null needs no such help.
-class TerminalInput {
- public:
-  /// What rank 0 is to have as its standard input; empty: the launcher's own.
-  [[nodiscard]] Fd start() {
-    if (::isatty(STDIN_FILENO) == 0) return {};
-    if (::tcgetpgrp(STDIN_FILENO) != ::getpgrp()) return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) fail_errno(errno, "cannot make a pipe for rank 0's input");
-    Fd read_end(ends[0]);
-    to_ = Fd(ends[1]);
-    (void)::fcntl(to_.get(), F_SETFL, O_NONBLOCK);
-    return read_end;
-  }
-  void add_polls(std::vector<pollfd>& polls) const {
-    if (!to_) return;
-    // With nothing to write, the events left are POLLERR: rank 0 closed its input.
-    polls.push_back({to_.get(), static_cast<short>(pending_.empty() ? 0 : POLLOUT), 0});
-    if (pending_.empty() && !ended_) polls.push_back({STDIN_FILENO, POLLIN, 0});
-  }
-  void handle(const std::vector<pollfd>& polls) {
-    for (const pollfd& poll : polls) {
-      if (!to_ || poll.revents == 0) continue;
-      if (poll.fd == STDIN_FILENO) {
-        char bytes[4096];
-        const ssize_t got = ::read(STDIN_FILENO, bytes, sizeof bytes);
-        if (got > 0) pending_.assign(bytes, static_cast<std::size_t>(got));
-        ended_ = got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN);
-      } else if (poll.fd == to_.get()) {
-        const ssize_t put =
-            (poll.revents & POLLERR) != 0 ? -1 : ::write(to_.get(), pending_.data(), pending_.size());
-        if (put > 0) pending_.erase(0, static_cast<std::size_t>(put));
-        if (put < 0 && ((poll.revents & POLLERR) != 0 || errno == EPIPE)) to_.reset();
-      }
-      if (ended_ && pending_.empty()) to_.reset();
-    }
-  }
-
- private:
-  Fd to_;
-  std::string pending_;
-  bool ended_ = false;
-};
-
-/// Why a rank's program did not start. The child writes it into a pipe.
+/// The reason why a rank's program did not start. The child writes it to a pipe.
 struct StartError {
   int number = 0;  ///< errno
   bool binding = false;
@@ -185,11 +138,10 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   LaunchOutcome run() {
-    const auto store = scratch_.path() / "store";
-    if (::mkdir(store.c_str(), 0700) != 0) fail_errno(errno, fmt::format("cannot make {}", store.string()));
+    const std::string store = scratch_.path() + "/store";
+    if (::mkdir(store.c_str(), 0700) != 0) fail_errno(errno, fmt::format("cannot make {}", store));
     const int port = free_port();
-    for (int rank = 0; rank < options_.ranks && outcome_.how.empty(); ++rank)
-      start(rank, store.string(), port);
+    for (int rank = 0; rank < options_.ranks && outcome_.how.empty(); ++rank) start(rank, store, port);
     while (!all_ended()) wait_for_events();
     kill_everything();
     drain_output();
@@ -199,7 +151,7 @@ class Job {
 
  private:
   struct Process {
-    pid_t pid = -1;  ///< also its process group; a zombie until the end, so that the number stays ours
+    pid_t pid = -1;  ///< also its process group; reaped at the end only, so that the number is not reused
     bool ended = true;
   };
 
@@ -207,7 +159,7 @@ class Job {
     return error.binding ? kExitFailed : error.number == ENOENT ? 127 : 126;
   }
   [[nodiscard]] std::string failure_file(int rank) const {
-    return (scratch_.path() / fmt::format("failure-{}", rank)).string();
+    return fmt::format("{}/failure-{}", scratch_.path(), rank);
   }
 
   void start(int rank, const std::string& store, int port) {
@@ -227,13 +179,12 @@ class Job {
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
 
-    Fd input = rank == 0 ? terminal_.start() : Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    Fd output = options_.tag_output ? out_.add_rank() : Fd();
-    Fd errors = options_.tag_output ? err_.add_rank() : Fd();
-    int ends[2];  // close-on-exec: the end of file says that exec worked, a StartError that it did not
-    if (::pipe2(ends, O_CLOEXEC) != 0) fail_errno(errno, "cannot make a pipe to start a rank");
-    const Fd exec_result(ends[0]);
-    Fd exec_error(ends[1]);
+    const os::UniqueFd input =
+        rank == 0 ? terminal_.start() : os::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    const os::UniqueFd output = options_.tag_output ? out_.add_rank() : os::UniqueFd();
+    const os::UniqueFd errors = options_.tag_output ? err_.add_rank() : os::UniqueFd();
+    // The end of file says that exec worked, a StartError that it did not.
+    Pipe exec_result = make_pipe("the start of a rank");
 
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
@@ -253,16 +204,16 @@ class Job {
       const bool bound = processors == nullptr || ::sched_setaffinity(0, sizeof *processors, processors) == 0;
       if (bound) ::execvp(argv[0], argv.data());
       const StartError error{.number = errno, .binding = !bound};
-      (void)!::write(exec_error.get(), &error, sizeof error);
+      (void)!::write(exec_result.write_end.get(), &error, sizeof error);
       ::_exit(start_code(error));
     }
-    (void)::setpgid(pid, pid);  // in both, so that it is done whoever runs first
+    (void)::setpgid(pid, pid);  // in parent and child, since either may run first
     ranks_[static_cast<std::size_t>(rank)] = {pid, false};
-    exec_error.reset();
+    exec_result.write_end.reset();
     StartError error;
     ssize_t got = 0;
     do {
-      got = ::read(exec_result.get(), &error, sizeof error);
+      got = ::read(exec_result.read_end.get(), &error, sizeof error);
     } while (got < 0 && errno == EINTR);
     if (got == sizeof error) {
       outcome_.exit_code = start_code(error);
@@ -304,26 +255,26 @@ class Job {
 
   void on_signal(int signal) {
     if (signal == SIGCHLD) {
-      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) see_end_of(rank);
+      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) check_end_of(rank);
     } else if (signal == SIGTSTP) {
       signal_all(SIGTSTP);
       (void)::raise(SIGSTOP);  // returns when the shell continues us
       signal_all(SIGCONT);
     } else {
-      const bool again = asks_for_the_end(signal) && outcome_.stopped_by != 0;
-      if (asks_for_the_end(signal)) {
+      const bool again = requests_end(signal) && outcome_.stopped_by != 0;
+      if (requests_end(signal)) {
         outcome_.stopped_by = signal;
         if (!kill_at_) kill_at_ = Deadline::after(options_.grace);
       }
-      signal_all(again ? SIGKILL : signal);  // whoever asks twice will not wait
+      signal_all(again ? SIGKILL : signal);  // the second request does not wait
     }
   }
 
-  void see_end_of(std::size_t rank) {
+  void check_end_of(std::size_t rank) {
     Process& process = ranks_[rank];
     if (process.ended) return;
     siginfo_t info{};
-    // WNOWAIT: reaping it now would free its number, and with it the meaning of kill(-pid).
+    // WNOWAIT: once reaped, the number could be reused, and kill(-pid) would signal other processes.
     if (::waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         info.si_pid == 0) {
       return;
@@ -354,7 +305,7 @@ class Job {
     }
   }
 
-  /// Also what ranks started and left behind in their process groups.
+  /// Includes processes that ranks left behind in their process groups.
   void kill_everything() {
     signal_all(SIGKILL);
     for (Process& process : ranks_) {
@@ -374,7 +325,7 @@ class Job {
       err_.add_polls(polls);
       if (::poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR) return;
       while (const auto signal = signals_.next()) {
-        if (asks_for_the_end(*signal)) return;
+        if (requests_end(*signal)) return;
       }
       out_.handle(polls);
       err_.handle(polls);
@@ -393,7 +344,7 @@ class Job {
   }
 
   const LaunchOptions& options_;
-  ScratchDir scratch_;
+  os::PrivateDir scratch_ = os::PrivateDir::create("launch");
   SignalFd signals_;
   TerminalInput terminal_;
   RankOutput out_{STDOUT_FILENO};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting the ranks of a job on this machine and seeing them to their end.
+// Starts the ranks of a job on this machine and waits for their end.
 #pragma once
 
 #include <sched.h>
@@ -18,8 +18,8 @@ struct LaunchOptions {
   std::vector<cpu_set_t> processors{};       ///< where each rank may run; empty: wherever this process may
   bool tag_output = false;                   ///< "[rank] " before every line of output
   Duration grace = std::chrono::seconds{5};  ///< from SIGTERM to SIGKILL when the job is ended
-  /// For our own subcommands: ranks write the error they end with to a file (see report_failure) instead of
-  /// stderr, so that one line can be said for all of them.
+  /// For subcommands: ranks write their final error to a file (see report_failure) instead of stderr, so that
+  /// the launcher prints one line for all of them.
   bool collect_failures = false;
 };
 
@@ -34,22 +34,20 @@ struct LaunchOutcome {
   int exit_code = 0;                  ///< 0, or that of the first rank that failed: its own, or 128 + signal
   int failed_rank = -1;               ///< the first rank that failed
   std::string how;                    ///< "exited with code 3", "was killed by SIGSEGV"
-  int stopped_by = 0;                 ///< the signal this process was asked to end with and passed on
+  int stopped_by = 0;                 ///< the signal that asked this process to end; it was forwarded
   std::vector<RankFailure> failures;  ///< with collect_failures, in rank order
 };
 
 /// Starts `ranks` processes with the environment of torchrun (RANK, WORLD_SIZE, LOCAL_RANK ...) plus
 /// ONEHOP_RANK, ONEHOP_SIZE and ONEHOP_STORE, and waits for them. When one fails, all are ended. No process
-/// of the job is left when this returns; none survives this process either. Must be called from the main
-/// thread of a process that has no others. A program that cannot be run is exit code 127 (not found) or 126,
-/// with Error in `how`.
+/// of the job outlives this call or this process. Call it from the main thread of a process without other
+/// threads. The exit code of a program that cannot run is 127 (not found) or 126; `how` has the reason.
 [[nodiscard]] LaunchOutcome launch(const LaunchOptions& options);
 
-/// In a rank of a launch with collect_failures: keeps the error for the launcher. False anywhere else.
+/// In a rank of a launch with collect_failures: saves the error for the launcher. False otherwise.
 [[nodiscard]] bool report_failure(const Error& error) noexcept;
 
-/// Of errors several ranks ended with, the one the others follow from: a rank that lost its peer is not the
-/// cause.
+/// The error that caused the others: a rank that lost its peer is not the cause. nullptr without failures.
 [[nodiscard]] const RankFailure* root_cause(const std::vector<RankFailure>& failures);
 
 }  // namespace onehop::cli

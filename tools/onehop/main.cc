@@ -13,7 +13,6 @@
 #include "base/check.h"
 #include "base/nearest.h"
 #include "base/variables.h"
-#include "command_tree.h"
 #include "commands.h"
 #include "launcher.h"
 #include "origin.h"
@@ -38,7 +37,7 @@ Exit codes: 0 done; 1 what was asked failed (a wrong result included); 2 the com
 
 Environment: ONEHOP_LOG=info or debug shows what happens; ONEHOP_RUNTIME_DIR is where private directories go.)";
 
-/// Descriptors 0 to 2 must be taken, or the first file opened becomes somebody's standard output.
+/// Opens descriptors 0 to 2 where they are closed; the first file opened could otherwise become standard output.
 void open_standard_descriptors() {
   int fd = 0;
   do {
@@ -59,7 +58,7 @@ std::string suggestion(std::string_view typed, const std::vector<std::string>& w
   return meant ? fmt::format(": did you mean '{}'?", *meant) : "";
 }
 
-/// Not "--", which stands before the arguments of another program.
+/// Excludes "--", which precedes the arguments of another program.
 bool is_option(const std::string& word) {
   return word.starts_with('-') && word != "--";
 }
@@ -68,11 +67,11 @@ bool has_unknown_option(const CLI::App& app) {
   return std::ranges::any_of(app.remaining(/*recurse=*/true), is_option);
 }
 
-/// What nobody expects on the command line is a typing error, most likely.
+/// Names the first unknown option or argument, and the nearest known word.
 std::string complaint_about_extra(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
   const std::vector<std::string> extras = app.remaining(/*recurse=*/true);
-  // The value of an unknown option is among them, and they come in no order to count on.
+  // They include the values of unknown options and are not ordered.
   auto first = std::find_if(extras.begin(), extras.end(), is_option);
   if (first == extras.end()) first = extras.begin();
   const std::string typed = first == extras.end() ? "" : first->substr(0, first->find('='));
@@ -123,9 +122,9 @@ int run_command(int argc, char** argv) {
   } catch (const CLI::Success& help_or_version) {
     return app.exit(help_or_version);
   } catch (const CLI::ParseError& error) {
-    // CLI11 notices the missing subcommand before it looks at what stood in its place.
+    // CLI11 reports a missing subcommand before an unknown word in its place.
     const bool unknown = app.get_subcommands().empty() && argc > 1;
-    // And what is missing before what stands there misspelt.
+    // It reports a missing option before a misspelt one.
     const bool misspelt =
         dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && has_unknown_option(app);
     const bool extra = unknown || misspelt || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
@@ -148,7 +147,7 @@ int run_command(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   onehop::cli::open_standard_descriptors();
-  // A reader that goes away ('onehop topo | head') ends us quietly, even where our starter ignores SIGPIPE.
+  // When the reader is gone ('onehop topo | head') the process ends quietly, even if its parent ignores SIGPIPE.
   (void)::signal(SIGPIPE, SIG_DFL);
   return onehop::cli::run_command(argc, argv);
 }

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "origin.h"
 
-#include <unistd.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <fstream>
 #include <string_view>
 
 #include "base/check.h"
+#include "os/host_id.h"
+#include "os/processors.h"
+
+#ifndef ONEHOP_COMMIT  // tests define it
+#include "commit.h"
+#endif
 
 namespace onehop::cli {
 namespace {
@@ -26,7 +33,7 @@ std::string quoted(std::string_view word) {
   if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return std::string(word);
   std::string out = "'";
   for (const char c : word) {
-    // Reports are lines.
+    // The command takes one line of a report.
     out += c == '\'' ? "'\\''" : std::string(1, c == '\n' || c == '\r' ? ' ' : c);
   }
   return out + "'";
@@ -39,16 +46,36 @@ Origin find_origin() {
   std::array<char, 32> date{};
   if (::gmtime_r(&now, &utc) != nullptr && std::strftime(date.data(), date.size(), "%FT%TZ", &utc) != 0)
     origin.date = date.data();
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) == 0) origin.host = host.data();
+  origin.host = os::hostname();
   origin.command = command_line();
   return origin;
+}
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    // "model name" on x86. Arm kernels have no such line; some boards have "Hardware".
+    if (colon != std::string::npos && (line.starts_with("model name") || line.starts_with("Hardware"))) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "unknown processor";
+}
+
+MachineInfo find_machine_info() {
+  MachineInfo info;
+  info.cpu = cpu_model();
+  info.cpus = os::usable_processors().count();
+  utsname names{};
+  if (::uname(&names) == 0) info.kernel = fmt::format("{} {}", names.sysname, names.release);
+  return info;
 }
 
 }  // namespace
 
 void remember_command_line(int argc, char** argv) {
-  // Not argv[0]: ranks that the command starts are /proc/self/exe.
+  // Not argv[0]: in ranks that the command starts it is /proc/self/exe.
   std::string text = "onehop";
   for (int i = 1; i < argc; ++i) text.append(1, ' ').append(quoted(argv[i]));
   command_line() = std::move(text);
@@ -61,6 +88,15 @@ const Origin& origin() {
 
 std::string describe(const Origin& origin) {
   return fmt::format("{} on {}: {}", origin.date, origin.host, origin.command);
+}
+
+const MachineInfo& machine_info() {
+  static const MachineInfo info = find_machine_info();
+  return info;
+}
+
+std::string build_commit() {
+  return ONEHOP_COMMIT;
 }
 
 }  // namespace onehop::cli

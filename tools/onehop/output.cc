@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "base/check.h"
+#include "base/units.h"
 #include "commands.h"
 
 namespace onehop::cli {
@@ -24,8 +25,8 @@ using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 constexpr std::array kEndings = {SIGINT, SIGTERM, SIGHUP};
 
-/// What the handler writes. Versions that it may still be reading are never freed: a document has as many as
-/// rows, and a process one document.
+/// What the signal handler writes. Versions are never freed, since the handler may be reading one; there is one
+/// per row of the document.
 std::atomic<const std::string*> g_pending{nullptr};
 static_assert(std::atomic<const std::string*>::is_always_lock_free);
 
@@ -68,7 +69,7 @@ void write_in_place(const std::string& path, const std::string& text) {
   if (std::fclose(file.release()) != 0) fail_errno(errno, fmt::format("cannot write '{}'", path));
 }
 
-/// False when the file cannot be replaced: its directory may take no other one.
+/// False when the file cannot be replaced, for example in a read-only directory.
 bool replace(const std::string& path, const std::string& text) {
   std::error_code error;
   const std::string real = std::filesystem::canonical(path, error).string();
@@ -91,11 +92,24 @@ bool replace(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-std::string complaint_about_output(const std::string& path) {
-  return path.empty() ? "needs a file name, or '-' for standard output" : "";
+std::string wrapped(std::string_view text, std::string_view indent, std::size_t columns) {
+  std::string out;
+  std::string line(indent);
+  for (const std::string_view word : split(text, ' ')) {
+    if (word.empty()) continue;
+    const bool first = line.size() == indent.size();
+    if (!first && line.size() + 1 + word.size() > columns) {
+      out += line + "\n";
+      line = indent;
+    } else if (!first) {
+      line += ' ';
+    }
+    line += word;
+  }
+  return line.size() == indent.size() ? out : out + line + "\n";
 }
 
-bool same_place(const std::string& one, const std::string& other) {
+bool same_destination(const std::string& one, const std::string& other) {
   if (one.empty() || other.empty()) return false;
   if (is_stdout(one) || is_stdout(other)) return one == other;
   // The files may not be there yet.
@@ -109,9 +123,9 @@ bool same_place(const std::string& one, const std::string& other) {
   return real(one) == real(other) || std::filesystem::equivalent(one, other, error);
 }
 
-void refuse_same_place(const char* option, const std::string& path, const char* other_option,
-                       const std::string& other_path) {
-  if (!same_place(path, other_path)) return;
+void refuse_same_destination(const char* option, const std::string& path, const char* other_option,
+                             const std::string& other_path) {
+  if (!same_destination(path, other_path)) return;
   throw UsageError(fmt::format("'{} {}' and '{} {}' would both write to {}", option, path, other_option,
                                other_path, is_stdout(path) ? "standard output" : "the same file"));
 }
@@ -141,7 +155,7 @@ LiveDocument::LiveDocument(std::string path) : path_(std::move(path)) {
   }
   for (const int signal : kEndings) {
     struct sigaction now {};
-    // What our starter chose to ignore (nohup ignores SIGHUP) stays ignored.
+    // A signal that the parent process ignores (nohup ignores SIGHUP) stays ignored.
     if (::sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) continue;
     now.sa_handler = write_and_end;
     (void)::sigaction(signal, &now, nullptr);

@@ -1,37 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where reports go: a file, "-" for standard output, or nowhere (no path).
+// Output of reports: to a file, to standard output ("-"), or to nowhere (no path); text for terminals.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 
 namespace onehop::cli {
 
-/// What options that take such a path are called in --help.
-inline constexpr const char* kOutputType = "FILE|-";
+inline constexpr std::size_t kTerminalColumns = 80;
+
+/// `text` in lines that begin with `indent` and have at most `columns` letters, each ended by a newline.
+/// Longer words stay whole.
+[[nodiscard]] std::string wrapped(std::string_view text, std::string_view indent,
+                                  std::size_t columns = kTerminalColumns);
 
 [[nodiscard]] inline bool is_stdout(const std::string& path) {
   return path == "-";
 }
 
-/// What is wrong with such a path as an option's value, as CLI11's validators say it; "": nothing.
-[[nodiscard]] std::string complaint_about_output(const std::string& path);
+/// Whether both paths name the same file, or both standard output.
+[[nodiscard]] bool same_destination(const std::string& one, const std::string& other);
+/// UsageError when two documents have the same destination.
+void refuse_same_destination(const char* option, const std::string& path, const char* other_option,
+                             const std::string& other_path);
 
-/// Whether what is written to one would end up where the other is: the same file, or both standard output.
-[[nodiscard]] bool same_place(const std::string& one, const std::string& other);
-/// UsageError when two documents would go to one place.
-void refuse_same_place(const char* option, const std::string& path, const char* other_option,
-                       const std::string& other_path);
-
-/// Error{system} when standard output does not take it.
+/// Error{system} when standard output cannot be written.
 void print(const std::string& text);
-/// Before anything runs: a result that cannot be kept should not cost minutes first. What is in the file
-/// stays until there is something to put in its place.
+/// Called before the work, so that an unwritable path costs no minutes. Keeps the content of the file.
 void check_writable(const std::string& path);
 void write_output(const std::string& path, const std::string& text);
 
-/// A document that grows while a command runs, and that is whole whenever it ends: a file is replaced by
-/// every new version of it; standard output gets the last version, also when SIGINT, SIGTERM or SIGHUP ends
-/// the process, or an exception this scope. At most one of them in a process is for standard output.
+/// A document that grows while a command runs, and is valid whenever the command ends. Every version replaces
+/// the file. Standard output gets the last version at the end, also when SIGINT, SIGTERM or SIGHUP ends the
+/// process or an exception leaves the scope. A process has at most one LiveDocument for standard output.
 class LiveDocument {
  public:
   explicit LiveDocument(std::string path);
@@ -44,7 +46,7 @@ class LiveDocument {
 
  private:
   const std::string path_;
-  bool replaceable_ = false;  ///< a plain file, in a directory that takes another one
+  bool replaceable_ = false;  ///< a regular file in a writable directory
 };
 
 }  // namespace onehop::cli

@@ -94,9 +94,7 @@ std::string p2p_json(const std::vector<PairReport>& reports, std::size_t bytes) 
                                   {"bytes", bytes},
                                   {"ok", all_ok(reports)},
                                   {"pairs", std::move(pairs)}};
-  add_origin(document);
-  // A driver's text may be in any encoding.
-  return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return write_document(std::move(document));
 }
 
 }  // namespace onehop::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What 'onehop p2p-check' shows of a check.
+// The output of 'onehop p2p-check'.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace onehop::cli {
 
-/// A line per ordered pair, then one for each pair that failed, then the verdict.
+/// A line per ordered pair, then a line per failed pair, then the verdict.
 [[nodiscard]] std::string p2p_text(const std::vector<PairReport>& reports);
-/// The same for programs.
+/// The same as JSON.
 [[nodiscard]] std::string p2p_json(const std::vector<PairReport>& reports, std::size_t bytes);
 
 [[nodiscard]] bool all_ok(const std::vector<PairReport>& reports);
-/// A device did not finish: what the driver does when this process ends may wait for it.
+/// A device did not finish. The driver may wait for it when this process exits.
 [[nodiscard]] bool any_hung(const std::vector<PairReport>& reports);
 
 }  // namespace onehop::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a benchmark run is asked for and what it found.
+// The options of a benchmark run and its results.
 #pragma once
 
 #include <cstdint>
@@ -16,52 +16,59 @@
 
 namespace onehop::cli {
 
-/// What a timed call on GPUs runs beside.
-/// What kind of memory input and output lie in.
+/// The memory of input and output.
 enum class Buffers : std::uint8_t {
   ordinary,
   symmetric,   ///< Group::allocate
-  registered,  ///< ordinary, and then Group::register_buffer; of GPUs
+  registered,  ///< ordinary memory, passed to Group::register_buffer; GPUs only
 };
-[[nodiscard]] std::string_view to_string(Buffers buffers);
+inline constexpr Named<Buffers> kBuffers[] = {
+    {"ordinary", Buffers::ordinary}, {"symmetric", Buffers::symmetric}, {"registered", Buffers::registered}};
+[[nodiscard]] inline std::string_view to_string(Buffers buffers) {
+  return name_of(kBuffers, buffers);
+}
 
 enum class BenchMode : std::uint8_t {
-  chain,      ///< a graph of calls, one behind the other, over the same input and output
-  dependent,  ///< the same, but each call's input is the output of the one before; where every rank has both
-  isolated,   ///< one call per graph, each rank arriving at a random time; from the last arrival on
+  chain,      ///< a graph of consecutive calls with the same input and output
+  dependent,  ///< the input of each call is the output of the call before; where every rank has both
+  isolated,   ///< one call per graph; ranks arrive at random times, timed from the last arrival
   eager,      ///< calls queued one by one, without a graph
 };
-[[nodiscard]] std::string_view to_string(BenchMode mode);
-/// Error{invalid_argument} that lists what is known.
-[[nodiscard]] BenchMode parse_bench_mode(std::string_view name);
+inline constexpr Named<BenchMode> kBenchModes[] = {{"chain", BenchMode::chain},
+                                                   {"dependent", BenchMode::dependent},
+                                                   {"isolated", BenchMode::isolated},
+                                                   {"eager", BenchMode::eager}};
+[[nodiscard]] inline std::string_view to_string(BenchMode mode) {
+  return name_of(kBenchModes, mode);
+}
 
 struct BenchOptions {
   const Collective* collective = &collectives().front();
   int ranks = 4;
   std::vector<std::uint64_t> sizes;
   DType type = DType::f32;
-  ReduceOp op = ReduceOp::sum;         ///< if it reduces
+  ReduceOp op = ReduceOp::sum;         ///< of collectives that reduce
   double factor = 1;                   ///< of premul_sum
-  Rank root{0};                        ///< if it has one
+  Rank root{0};                        ///< of collectives with a root
   std::optional<Algorithm> algorithm;  ///< empty: the library's choice
   int warmup = 5;
-  std::optional<int> iterations;  ///< samples per size; empty: a choice by the time they take
+  std::optional<int> iterations;  ///< samples per size; empty: by their time
   bool in_place = false;
   Buffers buffers = Buffers::ordinary;
   bool check = true;
   bool threads = false;
-  bool cuda = false;  ///< ranks are GPUs; what follows is for them alone
+  bool cuda = false;  ///< ranks are GPUs; the options up to `nccl` apply to them only
   BenchMode mode = BenchMode::chain;
-  std::optional<int> calls;      ///< per sample; empty: a choice by size
-  bool cold = false;             ///< no call finds its data in a cache
+  std::optional<int> calls;      ///< per sample; empty: by size
+  bool cold = false;             ///< the data of a call is in no cache
   int parts = 1;                 ///< CollectiveCall::parts
   std::size_t copy_scratch = 0;  ///< JoinOptions::copy_scratch_bytes
-  bool nccl = false;             ///< measure NCCL beside us
-  std::string tuning;            ///< file of the table the group follows; empty: none was named
+  bool nccl = false;             ///< measure NCCL too
+  std::string tuning;            ///< file of the group's tuning table; empty: the shipped table
   AlgorithmPolicy policy = AlgorithmPolicy::tuned;
   Binding binding = Binding::none;
-  int repeat = 1;     ///< host ranks: measure every size so often, and report how far apart the figures are
-  bool wide = false;  ///< the table has all columns, however many
+  int repeat = 1;     ///< host ranks: measurements per size; the report shows their spread
+  bool wide = false;  ///< the table has all columns
   std::string json_path;
   std::string html_path;
 };
@@ -71,7 +78,7 @@ struct BenchOptions {
 /// "f32 sum", "f32 premul_sum by 0.5", or "f32" where nothing is reduced.
 [[nodiscard]] std::string type_and_op(const BenchOptions& options);
 
-/// Microseconds per call: of every sample the slowest rank counts.
+/// Microseconds per call of the slowest rank in each sample.
 struct BenchTime {
   double median_us = 0;
   double min_us = 0;
@@ -81,7 +88,7 @@ struct BenchTime {
 /// Another library's time for the same calls.
 struct PeerTime {
   std::string name;
-  BenchTime time;  ///< all 0: it has no result for this size
+  BenchTime time;  ///< all 0: no result for this size
   bool checked = false;
 };
 
@@ -96,8 +103,8 @@ struct BenchRow {
   int samples = 0;
   int batch = 0;  ///< calls per sample
   bool checked = false;
-  double spread = 0;   ///< of repeated measurements: the slowest median over the quickest; 0: there was one
-  double host_ns = 0;  ///< eager mode: what queuing a call took the host
+  double spread = 0;   ///< slowest over fastest median of repeated measurements; 0: not repeated
+  double host_ns = 0;  ///< eager mode: host time to queue a call
   std::vector<PeerTime> peers;
 };
 
@@ -105,18 +112,18 @@ struct BenchRow {
 struct GpuMachine {
   std::vector<std::string> names;  ///< by rank
   std::string driver;              ///< "580.65.06"; empty when unknown
-  std::string cuda;                ///< the newest CUDA the driver speaks: "13.0"
-  std::string nccl;                ///< "2.28.9"; empty without that peer
-  std::optional<int> nvlinks;      ///< of the pair of ranks with the fewest
+  std::string cuda;                ///< the newest CUDA version that the driver supports: "13.0"
+  std::string nccl;                ///< "2.28.9"; empty when NCCL is not measured
+  std::optional<int> nvlinks;      ///< of the pair of GPUs with the fewest
 };
 
 struct BenchReport {
   bool complete = false;  ///< every size was measured
   BenchOptions options;
-  std::string launcher;  ///< who started the ranks
+  std::string launcher;  ///< the program that started the ranks
   std::vector<BenchRow> rows;
   std::optional<GpuMachine> gpus;
-  std::vector<std::string> notes;  ///< what else should be known about the figures
+  std::vector<std::string> notes;
 };
 
 }  // namespace onehop::cli

@@ -5,13 +5,13 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <mutex>
 #include <thread>
 #include <type_traits>
 #include <vector>
 
 #include "base/check.h"
+#include "base/numeric.h"
 
 namespace onehop::cli {
 namespace {
@@ -24,65 +24,43 @@ std::uint64_t random_bits(std::uint64_t seed, int rank, std::uint64_t index) {
   return x ^ (x >> 31);
 }
 
-struct FloatFormat {
-  int exponent_bits;
-  int mantissa_bits;
-  bool finite_only;  // e4m3: the largest exponent holds numbers too
-
-  [[nodiscard]] constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
-  [[nodiscard]] constexpr int bits() const { return 1 + exponent_bits + mantissa_bits; }
-};
+// For inputs only: FloatFormat has no NaN of 32 or 64 bits.
+constexpr FloatFormat kF32{8, 23, true, 0};
+constexpr FloatFormat kF64{11, 52, true, 0};
 
 std::optional<FloatFormat> float_format(DType type) {
   switch (type) {
     case DType::f16:
-      return FloatFormat{5, 10, false};
+      return kF16;
     case DType::bf16:
-      return FloatFormat{8, 7, false};
+      return kBF16;
     case DType::f32:
-      return FloatFormat{8, 23, false};
+      return kF32;
     case DType::f64:
-      return FloatFormat{11, 52, false};
+      return kF64;
     case DType::e4m3:
-      return FloatFormat{4, 3, true};
+      return kE4M3;
     case DType::e5m2:
-      return FloatFormat{5, 2, false};
+      return kE5M2;
     default:
       return std::nullopt;
   }
 }
 
-double decode(const FloatFormat& format, std::uint64_t bits) {
-  const std::uint64_t mantissa_mask = (1ull << format.mantissa_bits) - 1;
-  const int exponent_mask = (1 << format.exponent_bits) - 1;
-  const double sign = ((bits >> (format.bits() - 1)) & 1) != 0 ? -1 : 1;
-  const int exponent = static_cast<int>(bits >> format.mantissa_bits) & exponent_mask;
-  const std::uint64_t mantissa = bits & mantissa_mask;
-  if (exponent == exponent_mask) {
-    if (format.finite_only && mantissa == mantissa_mask) return std::numeric_limits<double>::quiet_NaN();
-    if (!format.finite_only) {
-      return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
-                           : sign * std::numeric_limits<double>::infinity();
-    }
-  }
-  const std::uint64_t significand = exponent == 0 ? mantissa : mantissa | (mantissa_mask + 1);
-  const int scale = std::max(exponent, 1) - format.bias() - format.mantissa_bits;
-  return sign * std::ldexp(static_cast<double>(significand), scale);
-}
-
-/// Raw bits of a float element; built, not rounded, so that no conversion to the type is needed here.
+/// Raw bits of a float element. Assembled from its fields, so that no conversion rounds.
 std::uint64_t float_input(const CheckData& data, const FloatFormat& format, int rank, std::uint64_t index) {
   const std::uint64_t random = random_bits(data.seed, rank, index);
   const std::uint64_t sign = random >> 63;
-  std::uint64_t mantissa = random & ((1ull << format.mantissa_bits) - 1);
+  std::uint64_t fraction = random & ((1ull << format.fraction_bits) - 1);
   int exponent = -static_cast<int>((random >> 56) & 3);  // 1/8 <= |x| < 2
   if (data.op == ReduceOp::prod) {
     // 1/2 <= |x| < 2 for eight ranks and 1 for the rest: the product stays within what 8 bits can hold.
     exponent = rank < 8 ? -static_cast<int>((random >> 56) & 1) : 0;
-    if (rank >= 8) mantissa = 0;
+    if (rank >= 8) fraction = 0;
   }
   const auto biased = static_cast<std::uint64_t>(exponent + format.bias());
-  return (sign << (format.bits() - 1)) | (biased << format.mantissa_bits) | mantissa;
+  return (sign << (format.exponent_bits + format.fraction_bits)) | (biased << format.fraction_bits) |
+         fraction;
 }
 
 template <class T>
@@ -91,7 +69,7 @@ T int_input(const CheckData& data, int rank, std::uint64_t index) {
   return data.op == ReduceOp::avg ? static_cast<T>(value / static_cast<T>(data.ranks)) : value;
 }
 
-/// Integers: exact, wrapping like the library's.
+/// Exact; wraps like the integers of the library.
 template <class T>
 T int_reference(const CheckData& data, std::uint64_t index) {
   using Wide = std::uint64_t;  // arithmetic modulo 2^64 and then modulo 2^bits is arithmetic modulo 2^bits
@@ -168,10 +146,10 @@ std::optional<WrongElement> find_wrong_int(const CheckData& data, const T* resul
   return std::nullopt;
 }
 
-/// Values of all 2^8 or 2^16 bit patterns: decoding 64 MiB one by one would take longer than the benchmark.
+/// The values of all 2^8 or 2^16 bit patterns. Decoding 64 MiB one by one would take longer than the benchmark.
 std::vector<double> decode_table(const FloatFormat& format) {
-  std::vector<double> table(std::size_t{1} << format.bits());
-  for (std::size_t bits = 0; bits < table.size(); ++bits) table[bits] = decode(format, bits);
+  std::vector<double> table(std::size_t{2} * format.sign_bit());
+  for (std::uint32_t bits = 0; bits < table.size(); ++bits) table[bits] = decode(format, bits);
   return table;
 }
 
@@ -179,9 +157,9 @@ template <class Raw, class Decode>
 std::optional<WrongElement> find_wrong_float(const CheckData& data, const FloatFormat& format,
                                              const Raw* result, std::size_t count, const Decode& value_of) {
   const double accumulate = data.type == DType::f64 ? 0x1p-53 : 0x1p-24;
-  const double round = std::ldexp(1.0, -format.mantissa_bits - 1);
-  const double half_subnormal = std::ldexp(1.0, -format.bias() - format.mantissa_bits);
-  // n - 1 combine; avg divides; premul_sum multiplies by a factor that was rounded itself.
+  const double round = std::ldexp(1.0, -format.fraction_bits - 1);
+  const double half_subnormal = std::ldexp(1.0, -format.bias() - format.fraction_bits);
+  // n - 1 operations combine; avg divides; premul_sum multiplies by a rounded factor.
   const int operations = data.op == ReduceOp::premul_sum ? data.ranks + 1 : data.ranks;
   const bool exact = data.op == ReduceOp::min || data.op == ReduceOp::max;
   for (std::size_t i = 0; i < count; ++i) {
@@ -301,10 +279,10 @@ std::optional<WrongElement> find_wrong(const CheckData& data, const void* result
 
 namespace {
 
-/// Calls `part(first, count)` for the parts of 0..count, each on a thread of its own.
+/// Calls `part(first, count)` for the parts of 0..count, each on its own thread.
 template <class Part>
 void in_parts(std::size_t count, int threads, const Part& part) {
-  // A thread is not worth less than this.
+  // Fewer elements are not worth a thread.
   constexpr std::size_t kLeast = std::size_t{1} << 16;
   const std::size_t parts = std::clamp(count / kLeast, std::size_t{1}, static_cast<std::size_t>(threads));
   const std::size_t each = (count + parts - 1) / parts;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs that can be made again anywhere, and the check of a result against them. Nothing here shares code
-// with the library's kernels: it is what they are checked against.
+// Reproducible inputs, and the check of a result against a reference. Shares no code with the library's kernels,
+// which it checks.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +12,22 @@
 
 namespace onehop::cli {
 
-/// The inputs of one call and what becomes of them: element i of rank r is a function of (seed, r, i) alone.
+/// The inputs and the operation of one call. Element i of rank r is a function of (seed, r, i) alone.
 struct CheckData {
   DType type = DType::f32;
-  /// Nothing: elements are moved, so they are any bits, and all of those must arrive.
+  /// Empty: elements are moved. They may have any bits, all of which must arrive.
   std::optional<ReduceOp> op = ReduceOp::sum;
   int ranks = 0;
   std::uint64_t seed = 0;
   std::uint64_t first = 0;  ///< index of the first element: for filling and checking a part
-  /// How often a result may have been rounded to the type. Ours: once. Libraries that add up along a ring
-  /// round at every hop.
+  /// How often an implementation may round a result to the type. onehop rounds once; a ring rounds at every hop.
   int roundings = 1;
-  int source = 0;     ///< of what is moved: the rank it comes from
+  int source = 0;     ///< the rank whose elements are moved
   double factor = 1;  ///< of premul_sum
 };
 
-/// Fills `count` elements with the input of a rank: random signs and mantissas, exponents that keep every
-/// reduction finite; integers over their whole range (they wrap), except for avg, whose sum must not.
+/// Fills `count` elements with the input of a rank: random signs and fractions, exponents that keep every
+/// reduction finite. Integers have their whole range and wrap, except for avg, whose sum must not wrap.
 void fill_input(const CheckData& data, int rank, void* out, std::size_t count);
 
 struct WrongElement {
@@ -39,16 +38,16 @@ struct WrongElement {
 
 /// Compares every element with a reference computed in double, in rank order. Integers, min and max must be
 /// exact; floats may differ by the rounding of n-1 operations in the accumulation type and of the result.
-/// What is moved must be its source's, bit by bit.
+/// Moved elements must have the bits of their source.
 [[nodiscard]] std::optional<WrongElement> find_wrong(const CheckData& data, const void* result,
                                                      std::size_t count);
 
-/// The same by several threads: a gibibyte takes one of them half a minute.
+/// The same with several threads: one thread takes half a minute for a gibibyte.
 void fill_input(const CheckData& data, int rank, void* out, std::size_t count, int threads);
 [[nodiscard]] std::optional<WrongElement> find_wrong(const CheckData& data, const void* result,
                                                      std::size_t count, int threads);
 
-/// Equal for equal bytes; for telling whether ranks hold the same bits.
+/// A hash that shows whether ranks hold the same bits.
 [[nodiscard]] std::uint64_t hash_bytes(const void* bytes, std::size_t size);
 
 }  // namespace onehop::cli

@@ -51,12 +51,12 @@ int nccl_all_reduce(const Nccl& nccl, const NcclMember& member, const Collective
                                      nccl_op(call.op), member.comm, stream);
     if (result == 0) result = next;
   });
-  // A group that was begun is always ended.
+  // A started group is always ended.
   const int end = call.parts == 1 ? 0 : nccl.group_end();
   return result == 0 ? end : result;
 }
 
-/// Sends and receives that are launched together, as nccl-tests does what older NCCLs have no call for.
+/// Sends and receives in one NCCL group, as in nccl-tests for collectives that older NCCLs lack.
 class NcclExchange {
  public:
   NcclExchange(const Nccl& nccl, const NcclMember& member, const CollectiveCall& call, NcclStream stream)
@@ -68,7 +68,7 @@ class NcclExchange {
   void receive(int block, int peer) {
     keep(nccl_.recv(call_.out + offset(block), call_.count, type(), peer, member_.comm, stream_));
   }
-  /// The first result that is no success. A group that was begun is always ended.
+  /// The first result that is not success. A started group is always ended.
   [[nodiscard]] int end() {
     keep(nccl_.group_end());
     return result_;
@@ -105,7 +105,7 @@ int nccl_all_to_all(const Nccl& nccl, const NcclMember& member, const Collective
 
 Algorithm our_all_to_all_v(Group& group, const CollectiveCall& call, Stream stream,
                            const CallOptions& options) {
-  // All alike, so that it compares with all-to-all; the library does not know.
+  // Equal counts, so that it compares with all-to-all; the library does not know that they are equal.
   std::array<std::size_t, kMaxHostRanks> counts{};
   std::array<std::size_t, kMaxHostRanks> offsets{};
   const auto ranks = static_cast<std::size_t>(group.size());

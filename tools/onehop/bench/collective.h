@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives that can be measured: one description of each, and everything else goes by it.
+// Descriptions of the collectives that can be measured.
 #pragma once
 
 #include <cstddef>
@@ -21,21 +21,21 @@ struct CollectiveCall {
   std::byte* out = nullptr;
   std::size_t count = 0;
   DType type = DType::f32;
-  ReduceOp op = ReduceOp::sum;  ///< for those that reduce
-  Rank root{0};                 ///< for those that have one
-  int parts = 1;                ///< all-reduce: so many, made in one group of calls
+  ReduceOp op = ReduceOp::sum;  ///< of collectives that reduce
+  Rank root{0};                 ///< of collectives with a root
+  int parts = 1;                ///< all-reduce: number of smaller calls, made in one GroupCall
 };
 
-/// What ranks put in, or what they get.
+/// The input or the output of the ranks.
 struct Side {
   bool block_per_rank = false;  ///< a block for each rank of the group, else one
-  bool root_only = false;       ///< nobody else's counts
+  bool root_only = false;       ///< only the root has it
 
   [[nodiscard]] constexpr int blocks(int ranks) const { return block_per_rank ? ranks : 1; }
   [[nodiscard]] constexpr bool counts_on(Rank rank, Rank root) const { return !root_only || rank == root; }
 };
 
-/// What busbw is of algbw, as nccl-tests defines it: the bytes the busiest link carries per byte of the size.
+/// busbw over algbw as nccl-tests defines it: the bytes on the busiest link per byte of the size.
 struct BusFactor {
   const char* text;
   double (*of)(int ranks);
@@ -45,43 +45,44 @@ struct Collective {
   std::string_view name;  ///< "all-gather"
   Side in;
   Side out;
-  bool reduces = false;         ///< combines the blocks of all ranks; else they are moved, bit by bit
-  bool has_algorithms = false;  ///< one-shot and two-shot, which can be forced
+  bool reduces = false;         ///< combines the blocks of all ranks; else moves them unchanged
+  bool has_algorithms = false;  ///< one-shot and two-shot, which --algorithm selects
   BusFactor bus_factor;
   Algorithm (*ours)(Group&, const CollectiveCall&, Stream, const CallOptions&);
   /// Queues NCCL's. Returns NCCL's result.
   int (*nccl)(const Nccl&, const NcclMember&, const CollectiveCall&, NcclStream);
   bool nccl_has_symmetric = false;  ///< NCCL has kernels for memory in symmetric windows
-  bool ring = false;                ///< every rank gets what the rank before it puts in
-  bool moves_data = true;           ///< a barrier does not: it has no sizes
+  bool ring = false;                ///< every rank gets the input of the rank before it
+  bool moves_data = true;           ///< false for a barrier, which has no sizes
 
   [[nodiscard]] constexpr bool rooted() const { return in.root_only || out.root_only; }
-  /// A size is that of the larger side: so many blocks.
+  /// The blocks of the larger side, which a size counts.
   [[nodiscard]] constexpr int blocks(int ranks) const {
     return in.block_per_rank || out.block_per_rank ? ranks : 1;
   }
-  /// In place one side is the other, or the rank's own block of it. Two sides of blocks for others cannot be.
+  /// In place, one side is the other, or the rank's own block of it. Impossible when both sides have a block per
+  /// rank.
   [[nodiscard]] constexpr bool can_be_in_place() const {
     return moves_data && !ring && !(in.block_per_rank && out.block_per_rank);
   }
-  /// Every rank's output is an input that the next call needs.
+  /// The output of every rank can be the input of the next call.
   [[nodiscard]] constexpr bool can_be_dependent() const {
     return moves_data && !ring && !rooted() && in.block_per_rank == out.block_per_rank;
   }
-  /// All ranks get the same.
+  /// All ranks get the same result.
   [[nodiscard]] constexpr bool same_everywhere() const {
     return !ring && !in.block_per_rank && !out.root_only;
   }
 };
 
-/// Those that all ranks of a group make together over blocks, all-reduce first.
+/// The collectives over blocks, all-reduce first.
 [[nodiscard]] std::span<const Collective> collectives();
-/// These, and what else can be measured: send-recv and barrier.
+/// The collectives, send-recv and barrier.
 [[nodiscard]] std::span<const Collective> benchmarks();
 /// Null when there is none of that name. "all_gather" is "all-gather".
 [[nodiscard]] const Collective* find_collective(std::string_view typed);
 
-/// "broadcast, reduce, gather, scatter": of those that `belongs` accepts.
+/// The names of those that `belongs` accepts: "broadcast, reduce, gather, scatter".
 template <class Belongs>
 [[nodiscard]] std::string names_of_collectives(const Belongs& belongs) {
   std::string names;

@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(32)
   (void)device::barrier_relaxed(view, kChannel);
 }
 
-// Stamps are stored after the signal that follows them: a signal waits for the stores before it.
+// Stores each stamp after the signal that follows it: a signal waits for the stores before it.
 __device__ bool compare_clocks(const DeviceView& view, ClockRecord& record) {
   if (view.rank != 0) {
     for (int round = 0; round < kClockRounds; ++round) {
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(32)
   const std::uint32_t index = *log.next < log.capacity ? *log.next : log.capacity - 1;
   ClockRecord& record = log.records[index];
   const std::uint32_t delay_ns = log.delays_ns[index];
-  if (threadIdx.x == 0) (void)compare_clocks(view, record);  // a failure ends the barrier below too
+  if (threadIdx.x == 0) (void)compare_clocks(view, record);  // a failure also ends the barrier below
   __syncwarp();
   (void)device::barrier_relaxed(view, kChannel);
   if (threadIdx.x != 0) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owners of what the CUDA runtime hands out, for the benchmark. All belong to the device that is current.
+// Owners of handles of the CUDA runtime, for the benchmark. All belong to the current device.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,7 +14,7 @@ namespace onehop::cli {
 /// Throws unless `result` is success; `what` names the call.
 inline void check(cudaError_t result, const char* what) {
   if (result == cudaSuccess) return;
-  (void)cudaGetLastError();  // the next call should not fail for this one
+  (void)cudaGetLastError();  // clears the error, or the next call would report it
   const ErrorCode code =
       result == cudaErrorMemoryAllocation ? ErrorCode::out_of_resources : ErrorCode::system;
   fail(code, "{}: {} ({}): {}{}", what, cudaGetErrorName(result), static_cast<int>(result),
@@ -57,7 +57,7 @@ class GpuEvent {
   GpuEvent(const GpuEvent&) = delete;
   GpuEvent& operator=(const GpuEvent&) = delete;
   void record(cudaStream_t stream) const { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  /// Both must have happened.
+  /// Both events must be complete.
   [[nodiscard]] double us_since(const GpuEvent& before) const {
     float ms = 0;
     check(cudaEventElapsedTime(&ms, before.event_, event_), "cudaEventElapsedTime");
@@ -68,13 +68,13 @@ class GpuEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-/// What `body` queues on `stream`, to be replayed.
+/// A replayable graph of the work that `body` queues on `stream`.
 class GpuGraph {
  public:
   GpuGraph() = default;
   template <class Body>
   GpuGraph(cudaStream_t stream, const Body& body) {
-    // Thread-local: another rank of this process may allocate meanwhile.
+    // Thread-local mode: another rank of this process may allocate during the capture.
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     cudaGraph_t graph = nullptr;
     try {

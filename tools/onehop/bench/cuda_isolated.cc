@@ -5,12 +5,12 @@
 #include <random>
 
 #include "base/check.h"
-#include "bench/exchange.h"
+#include "bench/statistics.h"
 
 namespace onehop::cli {
 namespace {
 
-/// Up to this long a rank is behind, at random: several times what a small call takes.
+/// The longest random delay of a rank: several times the time of a small call.
 constexpr std::uint32_t kLongestDelayNs = 20000;
 
 IsolatedStamps stamps_of(const ClockRecord& record, int ranks) {
@@ -26,8 +26,8 @@ IsolatedStamps stamps_of(const ClockRecord& record, int ranks) {
 
 }  // namespace
 
-IsolatedCalls::IsolatedCalls(Rig& rig, int capacity)
-    : rig_(rig),
+IsolatedCalls::IsolatedCalls(GpuContext& context, int capacity)
+    : context_(context),
       capacity_(capacity),
       records_(static_cast<std::size_t>(capacity) * sizeof(ClockRecord)),
       delays_(static_cast<std::size_t>(capacity) * sizeof(std::uint32_t)),
@@ -35,7 +35,7 @@ IsolatedCalls::IsolatedCalls(Rig& rig, int capacity)
       log_{reinterpret_cast<ClockRecord*>(records_.get()),
            reinterpret_cast<const std::uint32_t*>(delays_.get()),
            reinterpret_cast<std::uint32_t*>(next_.get()), static_cast<std::uint32_t>(capacity)} {
-  std::minstd_rand random(static_cast<unsigned>(rig.group.rank().value + 1));
+  std::minstd_rand random(static_cast<unsigned>(context.group.rank().value + 1));
   std::vector<std::uint32_t> delays(static_cast<std::size_t>(capacity));
   for (std::uint32_t& delay : delays) delay = static_cast<std::uint32_t>(random() % kLongestDelayNs);
   check(
@@ -43,7 +43,7 @@ IsolatedCalls::IsolatedCalls(Rig& rig, int capacity)
       "cudaMemcpy");
   check(cudaMemset(next_.get(), 0, sizeof(std::uint32_t)), "cudaMemset");
   check(cudaMemset(records_.get(), 0, delays.size() * sizeof(ClockRecord)), "cudaMemset");
-  // Memsets of the default stream may still run when they return.
+  // A memset on the default stream may return before it is complete.
   check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
 }
 
@@ -56,14 +56,14 @@ std::vector<IsolatedTime> IsolatedCalls::times(int skip) const {
   check(
       cudaMemcpy(words.data(), records_.get(), words.size() * sizeof(std::uint64_t), cudaMemcpyDeviceToHost),
       "cudaMemcpy");
-  const std::vector<std::vector<std::uint64_t>> all = gather(rig_.group, words);
+  const std::vector<std::vector<std::uint64_t>> all = gather(context_.group, words);
   std::vector<IsolatedTime> times;
   for (auto call = static_cast<std::size_t>(skip); call < done; ++call) {
     std::vector<IsolatedStamps> ranks;
     for (const std::vector<std::uint64_t>& rank : all) {
       ClockRecord record;
       std::memcpy(&record, &rank.at(call * kWords), sizeof record);
-      ranks.push_back(stamps_of(record, rig_.group.size()));
+      ranks.push_back(stamps_of(record, context_.group.size()));
     }
     times.push_back(isolated_time(ranks));
   }

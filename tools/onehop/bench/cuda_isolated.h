@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that begin alone: every rank arrives at a random time, and what counts is how long the call takes
-// from the last arrival on.
+// Isolated calls: every rank arrives at a random time, and the time of the call counts from the last arrival.
 #pragma once
 
 #include <vector>
 
 #include "bench/cuda_clock.h"
-#include "bench/cuda_rig.h"
+#include "bench/cuda_context.h"
 #include "bench/plan.h"
 
 namespace onehop::cli {
 
-/// One kind of call, in a graph of: compare clocks and meet, hold back, stamp, the call, stamp.
+/// Captures a call in a graph of: clock comparison, barrier, delay, stamp, the call, stamp.
 class IsolatedCalls {
  public:
-  /// Room for `capacity` replays.
-  IsolatedCalls(Rig& rig, int capacity);
+  /// With room for `capacity` replays.
+  IsolatedCalls(GpuContext& context, int capacity);
 
   template <class Call>
   [[nodiscard]] GpuGraph capture(const Call& call) const {
-    auto* const stream = rig_.stream.get();
+    auto* const stream = context_.stream.get();
     return GpuGraph(stream, [&] {
-      check(launch_arrive(rig_.view, log_, stream), "launching a stamp");
+      check(launch_arrive(context_.view, log_, stream), "launching a stamp");
       call();
       check(launch_finish(log_, stream), "launching a stamp");
     });
   }
-  /// Collective: the replays so far, without the first `skip` of them. The stream must be idle.
+  /// The times of the replays so far, without the first `skip`. Collective. The stream must be idle.
   [[nodiscard]] std::vector<IsolatedTime> times(int skip) const;
 
  private:
-  Rig& rig_;
+  GpuContext& context_;
   const int capacity_;
   GpuMemory records_;
   GpuMemory delays_;

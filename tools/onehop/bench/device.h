@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which backend a benchmark uses, and which GPU a rank.
+// Selects the backend of a benchmark, and the GPU of each rank.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "onehop/types.h"
 
-#include "bench/gpu.h"
-
 namespace onehop::cli {
 
 enum class DeviceChoice : std::uint8_t { automatic, host, cuda };
 
-/// count_gpus() in a process of its own, so that this one can still start others.
-[[nodiscard]] GpuCount count_gpus_apart();
+struct GpuCount {
+  int count = 0;
+  std::string why;  ///< the reason when there are none
+};
 
-/// Whether `ranks` ranks (empty: as many as there are GPUs) are GPUs. Pure. Error{unsupported} and
-/// Error{invalid_argument} say why cuda cannot be had.
+/// The number of GPUs visible to this process. Initialises the driver: a child forked afterwards cannot use it.
+[[nodiscard]] GpuCount count_gpus();
+/// count_gpus() in a child process, so that this process can still fork.
+[[nodiscard]] GpuCount count_gpus_in_child();
+
+/// Whether `ranks` ranks (empty: one per GPU) use GPUs. Pure. Error{unsupported} and Error{invalid_argument}
+/// say why cuda is not possible.
 [[nodiscard]] bool use_gpus(DeviceChoice choice, const GpuCount& gpus, std::optional<int> ranks,
                             bool may_share);
-/// How many ranks to start when nobody said. Pure.
+/// The number of ranks without --ranks. Pure.
 [[nodiscard]] int default_ranks(bool cuda, const GpuCount& gpus);
-/// Pure: the rank's own number among those of this machine, or the only GPU where a launcher shows each rank
-/// its own.
+/// The GPU with the number of the local rank, or the only GPU where a launcher shows each rank its own. Pure.
 [[nodiscard]] DeviceId device_of(int local_rank, int gpus, bool may_share);
 
 }  // namespace onehop::cli

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The web page of a benchmark: figures, plots, a table.
+// The web page of a benchmark: figures, plots, and a table.
 #include <algorithm>
-#include <iterator>
+#include <functional>
 
 #include "onehop/version.h"
 
 #include "base/check.h"
+#include "base/markup.h"
 #include "base/units.h"
 #include "bench/plots.h"
 #include "bench/report.h"
-#include "machine_info.h"
 #include "origin.h"
 
 namespace onehop::cli {
 namespace {
+
+using markup::element;
+using markup::escape;
 
 constexpr const char* kStyle = R"css(
 :root { --ink:#1b1f24; --soft:#5c6670; --line:#e3e6ea; --card:#fff; --page:#f5f6f8; --auto:#0b63ce;
@@ -65,6 +68,10 @@ td.ok { color:#2b8a3e; }
 footer { color:var(--soft); font-size:.85rem; }
 )css";
 
+std::string draw_figure(const std::string& value, const std::string& meaning) {
+  return element("div", {{"class", "figure"}}, element("b", {}, value) + element("span", {}, meaning));
+}
+
 std::string draw_figures(const BenchReport& report) {
   if (report.rows.empty()) return {};
   const BenchRow& fastest = *std::min_element(
@@ -75,73 +82,106 @@ std::string draw_figures(const BenchReport& report) {
                         [](const BenchRow& a, const BenchRow& b) { return a.busbw < b.busbw; });
   const auto checked =
       std::count_if(report.rows.begin(), report.rows.end(), [](const BenchRow& row) { return row.checked; });
-  return fmt::format(
-      R"(<div class="figures"><div class="figure"><b>{}</b><span>shortest call, {}B</span></div>)"
-      R"(<div class="figure"><b>{:.2f} GB/s</b><span>highest bus bandwidth, {}B</span></div>)"
-      R"(<div class="figure"><b>{} of {}</b><span>sizes verified, every element on every rank</span></div></div>)",
-      format_time(fastest.time.median_us), format_size(fastest.bytes), widest.busbw,
-      format_size(widest.bytes), checked, report.rows.size());
+  return element("div", {{"class", "figures"}},
+                 draw_figure(format_time(fastest.time.median_us),
+                             fmt::format("shortest call, {}B", format_size(fastest.bytes))) +
+                     draw_figure(fmt::format("{:.2f} GB/s", widest.busbw),
+                                 fmt::format("highest bus bandwidth, {}B", format_size(widest.bytes))) +
+                     draw_figure(fmt::format("{} of {}", checked, report.rows.size()),
+                                 "sizes verified, every element on every rank"));
 }
 
-/// What matters most first: narrow screens show the rest when one scrolls.
-std::string draw_table(const BenchReport& report) {
+/// A column of the table: its head, and the cell of a row.
+struct Column {
+  std::string head;
+  std::function<std::string(const BenchRow&)> cell;
+};
+
+/// The most important columns first: narrow screens scroll to the rest.
+std::vector<Column> columns_of(const BenchReport& report) {
+  std::vector<Column> columns = {
+      {"bytes", [](const BenchRow& row) { return std::to_string(row.bytes); }},
+      {"algorithm", [](const BenchRow& row) { return std::string(to_string(row.algorithm)); }},
+      {"time (\u00b5s)", [](const BenchRow& row) { return two_decimals(row.time.median_us); }}};
+  if (report.options.cuda && report.options.mode == BenchMode::eager)
+    columns.push_back({"host (ns)", [](const BenchRow& row) { return fmt::format("{:.0f}", row.host_ns); }});
   const std::vector<std::string> names = peer_names(report.rows);
-  const bool eager = report.options.cuda && report.options.mode == BenchMode::eager;
-  std::string heads;
-  if (eager) heads += "<th>host (ns)</th>";
-  for (const std::string& name : names) heads += fmt::format("<th>{} (\u00b5s)</th>", escape_html(name));
-  if (!names.empty()) heads += "<th>ours / best</th>";
-  std::string rows;
-  for (const BenchRow& row : report.rows) {
-    std::string more;
-    if (eager) more += fmt::format("<td>{:.0f}</td>", row.host_ns);
-    for (const std::string& name : names) {
-      const PeerTime* const peer = peer_of(row, name);
-      more += peer != nullptr ? fmt::format("<td>{:.2f}</td>", peer->time.median_us) : "<td>-</td>";
-    }
-    if (!names.empty()) {
-      const auto ratio = ratio_to_peers(row);
-      more += ratio ? fmt::format("<td>{:.2f}</td>", *ratio) : "<td>-</td>";
-    }
-    fmt::format_to(std::back_inserter(rows),
-                   "<tr><td>{}</td><td>{}</td><td>{:.2f}</td>{}<td>{:.2f}</td><td>{:.2f}</td><td>{:.2f}</"
-                   "td><td>{:.2f}</td>"
-                   "<td{}</td><td>{}</td><td>{} &times; {}</td></tr>\n",
-                   row.bytes, to_string(row.algorithm), row.time.median_us, more, row.time.min_us,
-                   row.time.p95_us, row.busbw, row.algbw, row.checked ? " class=\"ok\">ok" : ">-", row.count,
-                   row.samples, row.batch);
+  for (const std::string& name : names) {
+    columns.push_back({escape(name) + " (\u00b5s)", [name](const BenchRow& row) {
+                         const PeerTime* const peer = peer_of(row, name);
+                         return peer != nullptr ? two_decimals(peer->time.median_us) : "-";
+                       }});
   }
-  return fmt::format(
-      "<div class=\"card\"><div "
-      "class=\"scroll\"><table><thead><tr><th>bytes</th><th>algorithm</th>"
-      "<th>time (\u00b5s)</th>{}<th>min</th><th>p95</th><th>busbw (GB/s)</th><th>algbw (GB/s)</th>"
-      "<th>check</th><th>count</th><th>samples &times; "
-      "calls</th></tr></thead><tbody>\n{}</tbody></table></div></div>",
-      heads, rows);
+  if (!names.empty()) {
+    columns.push_back({"ours / best", [](const BenchRow& row) {
+                         const auto ratio = ratio_to_peers(row);
+                         return ratio ? two_decimals(*ratio) : "-";
+                       }});
+  }
+  columns.insert(columns.end(),
+                 {{"min", [](const BenchRow& row) { return two_decimals(row.time.min_us); }},
+                  {"p95", [](const BenchRow& row) { return two_decimals(row.time.p95_us); }},
+                  {"busbw (GB/s)", [](const BenchRow& row) { return two_decimals(row.busbw); }},
+                  {"algbw (GB/s)", [](const BenchRow& row) { return two_decimals(row.algbw); }},
+                  {"check", [](const BenchRow& row) { return std::string(row.checked ? "ok" : "-"); }},
+                  {"count", [](const BenchRow& row) { return std::to_string(row.count); }},
+                  {"samples &times; calls", [](const BenchRow& row) {
+                     return fmt::format("{} &times; {}", row.samples, row.batch);
+                   }}});
+  return columns;
+}
+
+std::string draw_table(const BenchReport& report) {
+  const std::vector<Column> columns = columns_of(report);
+  std::string heads;
+  for (const Column& column : columns) heads += element("th", {}, column.head);
+  std::string rows = "\n";
+  for (const BenchRow& row : report.rows) {
+    std::string cells;
+    for (const Column& column : columns) {
+      const std::string text = column.cell(row);
+      cells += text == "ok" ? element("td", {{"class", "ok"}}, text) : element("td", {}, text);
+    }
+    rows += element("tr", {}, cells) + "\n";
+  }
+  const std::string table =
+      element("table", {}, element("thead", {}, element("tr", {}, heads)) + element("tbody", {}, rows));
+  return element("div", {{"class", "card"}}, element("div", {{"class", "scroll"}}, table));
 }
 
 std::string draw_notes(const BenchReport& report) {
   std::string notes;
-  for (const std::string& note : report.notes) notes += fmt::format("<p>{}</p>", escape_html(note));
-  return notes.empty() ? notes : fmt::format("<div class=\"card\"><h2>Notes</h2>{}</div>", notes);
+  for (const std::string& note : report.notes) notes += element("p", {}, escape(note));
+  return notes.empty() ? notes : element("div", {{"class", "card"}}, element("h2", {}, "Notes") + notes);
 }
 
 }  // namespace
 
 std::string to_html(const BenchReport& report) {
   const std::string commit = build_commit();
-  const std::string title = fmt::format("onehop {}", report.options.collective->name);
-  return fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width,initial-scale=1\"><title>{}</title><style>{}</style></head>\n<body><main>"
-      "<h1>{}</h1><p>{}</p><p>{}</p><p>{}</p>\n{}\n{}\n{}\n{}\n<footer>onehop {}{}. Times are of the "
-      "slowest rank; "
-      "bandwidths as nccl-tests defines them (10<sup>9</sup> bytes per second; busbw = algbw &times; "
-      "{}).</footer></main></body></html>\n",
-      escape_html(title), kStyle, escape_html(title), escape_html(describe(report.options)),
-      escape_html(describe_machine(report.gpus)), escape_html(describe(origin())), draw_figures(report),
-      draw_plots(report), draw_table(report), draw_notes(report), version(),
-      commit.empty() ? "" : " (" + escape_html(commit) + ")", report.options.collective->bus_factor.text);
+  const std::string title = escape(fmt::format("onehop {}", report.options.collective->name));
+  std::string head = R"(<meta charset="utf-8"><meta name="viewport" )"
+                     R"(content="width=device-width,initial-scale=1">)";
+  head += element("title", {}, title) + element("style", {}, kStyle);
+  std::string body = element("h1", {}, title);
+  for (const std::string& line :
+       {describe(report.options), describe_machine(report.gpus), describe(origin())}) {
+    body += element("p", {}, escape(line));
+  }
+  for (const std::string& part :
+       {draw_figures(report), draw_plots(report), draw_table(report), draw_notes(report)}) {
+    body += "\n" + part;
+  }
+  body += "\n" +
+          element("footer", {},
+                  fmt::format("onehop {}{}. Times are of the slowest rank; bandwidths as nccl-tests defines "
+                              "them (10<sup>9</sup> bytes per second; busbw = algbw &times; {}).",
+                              version(), commit.empty() ? "" : " (" + escape(commit) + ")",
+                              report.options.collective->bus_factor.text));
+  return "<!doctype html>\n" +
+         element("html", {{"lang", "en"}},
+                 element("head", {}, head) + "\n" + element("body", {}, element("main", {}, body))) +
+         "\n";
 }
 
 }  // namespace onehop::cli

@@ -42,7 +42,7 @@ void look_up(void* library, const char* name, Function& function) {
 std::string Nccl::version() const {
   int code = 0;
   if (get_version(&code) != 0) return "of unknown version";
-  // 2.8 and older count differently; they have none of what is compared here.
+  // Versions up to 2.8 have another format; they lack the functions compared here.
   return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 
@@ -161,7 +161,7 @@ int nccl_op(ReduceOp op) {
       return 3;
     case ReduceOp::avg:
       return 4;
-    case ReduceOp::premul_sum:  // an object of the communicator; cmd_bench.cc refuses the comparison
+    case ReduceOp::premul_sum:  // needs an object of the communicator; cmd_bench.cc refuses it
       break;
   }
   return -1;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL, found when the program runs: declared here as its interface has been since 2.7 (2.27 for
-// windows, 2.28 for all-to-all, gather and scatter), so that neither its header nor its library is needed to
-// build.
+// NCCL, loaded at run time. Declares the interface of version 2.7 (2.27 for windows, 2.28 for all-to-all, gather
+// and scatter), so that the build needs neither its header nor its library.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +25,7 @@ struct NcclMember {
   int ranks = 0;
 };
 
-/// The functions used. Results are 0 for success.
+/// The functions in use. A result of 0 is success.
 struct Nccl {
   int (*get_version)(int*) = nullptr;
   int (*get_unique_id)(NcclUniqueId*) = nullptr;
@@ -62,19 +61,19 @@ struct Nccl {
   [[nodiscard]] std::string explain(int result, NcclComm comm) const;  ///< one line
 };
 
-/// NCCL_WIN_COLL_SYMMETRIC: all ranks register the same place of their buffers.
+/// NCCL_WIN_COLL_SYMMETRIC: all ranks register buffers at the same offset.
 inline constexpr int kNcclSymmetricWindow = 1;
 
-/// Sets NCCL_NVLS_ENABLE=0, whatever it was: no multicast on shared machines. Before any other thread is
-/// started and NCCL is loaded.
+/// Sets NCCL_NVLS_ENABLE=0, whatever its value: no multicast on shared machines. Call it before other threads
+/// start and before NCCL is loaded.
 void forbid_nccl_multicast();
 
 /// Loads the library that ONEHOP_NCCL_LIBRARY names (a file, or a directory with it: a library directory,
-/// that of Python's nvidia.nccl, or site-packages), else libnccl.so.2. It is never unloaded. Nothing with the
-/// reason in `why` when that fails. Error{invalid_argument} unless forbid_nccl_multicast() was called.
+/// that of Python's nvidia.nccl, or site-packages), else libnccl.so.2. It is never unloaded. On failure returns
+/// nullopt, with the reason in `why`. Error{invalid_argument} unless forbid_nccl_multicast() was called.
 [[nodiscard]] std::optional<Nccl> load_nccl(std::string& why);
 
-/// The same, once per process. Thread-safe.
+/// Calls load_nccl() once per process. Thread-safe.
 [[nodiscard]] const Nccl* find_nccl(std::string& why);
 
 [[nodiscard]] int nccl_type(DType type);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// In the place of the CUDA sources where no toolkit was found.
+// Replaces the CUDA sources in a build without a toolkit.
 #include "base/check.h"
-#include "bench/gpu.h"
+#include "bench/device.h"
+#include "bench/run.h"
 
 namespace onehop::cli {
 

@@ -10,12 +10,12 @@
 namespace onehop::cli {
 namespace {
 
-// Enough that a call's share of what begins and ends a sample is small.
+// Enough calls that the start and the end of a sample add little to each.
 constexpr int kMostCalls = 100;
 constexpr int kFewestCalls = 4;
 constexpr int kEagerCalls = 50;
 constexpr double kSampleUs = 80000;
-// A first guess of a call's time; only the number of calls depends on it.
+// An estimate of the time of a call; only the number of calls depends on it.
 constexpr double kLatencyUs = 3;
 constexpr double kBytesPerUs = 250e3;
 
@@ -24,7 +24,7 @@ double guess_us(const BenchOptions& options, std::uint64_t bytes) {
          static_cast<double>(bytes) * options.collective->bus_factor.of(options.ranks) / kBytesPerUs;
 }
 
-/// log2 of what a type can hold beyond 2, the largest input; none for those that wrap.
+/// log2 of the range of a type above 2, the largest input; nullopt for types that wrap.
 std::optional<int> headroom(DType type) {
   switch (type) {
     case DType::f16:
@@ -44,33 +44,6 @@ std::optional<int> headroom(DType type) {
 
 }  // namespace
 
-std::string_view to_string(Buffers buffers) {
-  constexpr std::string_view kNames[] = {"ordinary", "symmetric", "registered"};
-  return kNames[static_cast<std::size_t>(buffers)];
-}
-
-std::string_view to_string(BenchMode mode) {
-  switch (mode) {
-    case BenchMode::chain:
-      return "chain";
-    case BenchMode::dependent:
-      return "dependent";
-    case BenchMode::isolated:
-      return "isolated";
-    case BenchMode::eager:
-      return "eager";
-  }
-  return "unknown";
-}
-
-BenchMode parse_bench_mode(std::string_view name) {
-  for (const BenchMode mode :
-       {BenchMode::chain, BenchMode::dependent, BenchMode::isolated, BenchMode::eager}) {
-    if (name == to_string(mode)) return mode;
-  }
-  fail(ErrorCode::invalid_argument, "unknown mode '{}'; known: chain dependent isolated eager", name);
-}
-
 std::string_view op_name(const BenchOptions& options) {
   return options.collective->reduces ? to_string(options.op) : "none";
 }
@@ -83,14 +56,14 @@ std::string type_and_op(const BenchOptions& options) {
 }
 
 bool feeds_back(const BenchOptions& options) {
-  // What is moved in place is the same again.
+  // Data that is moved in place does not change.
   return options.mode == BenchMode::dependent || (options.in_place && options.collective->reduces);
 }
 
 int finite_calls(const BenchOptions& options) {
   const std::optional<int> room = headroom(options.type);
   if (!room) return kMostCalls;
-  // The first call leaves the same everywhere, and every further one multiplies it.
+  // After the first call all ranks hold the same value, which every further call multiplies.
   double growth = options.ranks;
   switch (options.op) {
     case ReduceOp::min:
@@ -102,7 +75,7 @@ int finite_calls(const BenchOptions& options) {
     case ReduceOp::sum:
       break;
     case ReduceOp::premul_sum:
-      // The sum must stay within f32 too, of which there is enough.
+      // The sum must also stay within f32, whose range suffices.
       growth *= std::fabs(options.factor);
       break;
   }
@@ -119,7 +92,7 @@ int choose_calls(const BenchOptions& options, std::uint64_t bytes) {
   if (options.collective->reduces) {
     return std::min(calls, std::max(finite_calls(options), 1));
   }
-  // An even number of all-to-alls ends with what it began with, as if none had been done.
+  // An even number of all-to-alls restores the input, as if none had run.
   return calls % 2 == 0 ? calls - 1 : calls;
 }
 
@@ -144,7 +117,7 @@ std::uint64_t head_start_ns(int calls) {
 
 IsolatedTime isolated_time(const std::vector<IsolatedStamps>& ranks) {
   require(ranks.size() >= 2, "isolated times need two ranks");
-  // Differences before doubles: the stamps themselves have more digits than a double.
+  // Subtracts before the conversion: a stamp has more digits than a double.
   const std::uint64_t zero = ranks[0].arrived;
   const auto since = [zero](std::uint64_t stamp) {
     return static_cast<double>(static_cast<std::int64_t>(stamp - zero));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a size is measured on GPUs: pure functions of the options, so that all ranks decide alike.
+// How a size is measured on GPUs: pure functions of the options, so that all ranks make the same decisions.
 #pragma once
 
 #include <cstddef>
@@ -10,42 +10,42 @@
 
 namespace onehop::cli {
 
-/// Whether a call changes what the next one reads.
+/// Whether a call changes the input of the next call.
 [[nodiscard]] bool feeds_back(const BenchOptions& options);
 
-/// How many calls in a row keep random inputs (see check_data.h) finite when each reduces the result of the
-/// one before; 0: the factor is so large that not even one does.
+/// The number of calls that keep random inputs (see check_data.h) finite when each reduces the result of the call
+/// before; 0: the factor is too large even for one call.
 [[nodiscard]] int finite_calls(const BenchOptions& options);
 
-/// Calls per sample: many where one is short, and few enough that a sample takes tens of milliseconds.
+/// Calls per sample: many short calls or few long ones, so that a sample takes tens of milliseconds.
 [[nodiscard]] int choose_calls(const BenchOptions& options, std::uint64_t bytes);
 /// Samples per size.
 [[nodiscard]] int choose_samples(const BenchOptions& options, std::uint64_t bytes);
 
-/// Pairs of input and output that the calls of a sample take turns over: 1, or, for cold ones, as many as it
-/// takes to touch more than twice the cache before one comes round again.
+/// Pairs of input and output that the calls of a sample use in turns: 1, or, for cold calls, as many as touch more
+/// than twice the cache before the first is used again.
 [[nodiscard]] int choose_slots(const BenchOptions& options, std::uint64_t bytes, std::uint64_t cache_bytes);
 
-/// How long the ranks hold back a sample, so that it is queued everywhere when it begins.
+/// The delay before a sample, so that all ranks have queued it when it begins.
 [[nodiscard]] std::uint64_t head_start_ns(int calls);
 
-/// Times of one GPU clock around an isolated call, in ns, as cuda_clock.h records them.
+/// Stamps of one GPU clock around an isolated call, in ns, recorded by cuda_clock.h.
 struct IsolatedStamps {
   std::uint64_t arrived = 0;
   std::uint64_t done = 0;
-  /// Rank 0: when it asked, and when it had the answer. Rank r: when it was asked, in `asked[0]`. By peer and
-  /// round.
+  /// By peer and round. Rank 0: the times of its question and of the answer. Rank r: the time it received the
+  /// question, in `asked[0]`.
   std::vector<std::vector<std::uint64_t>> asked;
   std::vector<std::vector<std::uint64_t>> answered;
 };
 
 struct IsolatedTime {
   double us = 0;              ///< from the last rank's arrival to the last rank's end
-  double clock_error_us = 0;  ///< bound of the error that comparing clocks adds
+  double clock_error_us = 0;  ///< bound of the error of the clock comparison
 };
 
-/// `ranks[r]` holds rank r's stamps. The offset of a clock to rank 0's is taken from the quickest question
-/// and answer: the question arrived in the middle of it, give or take half of what it took.
+/// `ranks[r]` holds the stamps of rank r. The offset of a clock to that of rank 0 comes from the fastest round
+/// trip: the question arrived in its middle, with an error of at most half its time.
 [[nodiscard]] IsolatedTime isolated_time(const std::vector<IsolatedStamps>& ranks);
 
 }  // namespace onehop::cli

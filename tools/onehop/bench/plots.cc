@@ -8,32 +8,36 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/markup.h"
 #include "base/units.h"
 #include "bench/report.h"
 
 namespace onehop::cli {
 namespace {
 
+using markup::element;
+using markup::escape;
+
 constexpr double kWidth = 460;
 constexpr double kHeight = 310;
 constexpr double kLeft = 62;
 constexpr double kRight = 16;
-constexpr double kRightOfNames = 96;  ///< where curves are named at their ends
+constexpr double kRightOfNames = 96;  ///< for the names at the ends of curves
 constexpr double kTop = 12;
 constexpr double kBottom = 32;
 constexpr double kLineHeight = 17;
 
-/// Curves differ in shape, too, for those who do not tell colours apart.
+/// Marks of curves differ in shape as well, for readers who cannot distinguish the colours.
 enum class Mark : std::uint8_t { circle, square, triangle, diamond };
 
 struct Point {
   double bytes = 0;
   double value = 0;
-  double low = 0;  ///< of the band; equal to high for none
+  double low = 0;  ///< of the band; equal to `high` without a band
   double high = 0;
   Mark mark = Mark::circle;
   std::string style;  ///< class of its mark
-  std::string note;   ///< shown when one points at it
+  std::string note;   ///< a tooltip
 };
 
 struct Series {
@@ -44,10 +48,10 @@ struct Series {
 
 struct Plot {
   std::string title;
-  double base = 10;  ///< of the ticks of the value axis
+  double base = 10;  ///< base of the ticks of the value axis
   std::string (*label)(double) = nullptr;
-  std::vector<Series> series;        ///< ours first
-  std::optional<double> baseline{};  ///< what values are relative to
+  std::vector<Series> series;        ///< onehop first
+  std::optional<double> baseline{};  ///< the value 1 of relative plots
 };
 
 /// A logarithmic scale onto pixels.
@@ -62,19 +66,6 @@ struct Scale {
     return from + (to - from) * (span > 0 ? std::log(std::clamp(value, low, high) / low) / span : 0.5);
   }
 };
-
-/// As the library prints it, with the hyphen CSS class names have.
-std::string css_class(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::one_shot:
-      return "one-shot";
-    case Algorithm::two_shot:
-      return "two-shot";
-    case Algorithm::none:
-      break;
-  }
-  return "none";
-}
 
 Mark mark_of(Algorithm algorithm) {
   return algorithm == Algorithm::two_shot ? Mark::square : Mark::circle;
@@ -93,26 +84,34 @@ std::string format_ratio(double value) {
 }
 
 std::string draw_mark(Mark mark, std::string_view style, double x, double y, const std::string& note) {
-  const std::string inside = note.empty() ? "" : fmt::format("<title>{}</title>", escape_html(note));
+  const std::string type = fmt::format("dot {}", style);
+  const std::string title = note.empty() ? "" : element("title", {}, escape(note));
+  const auto path = [&](double top, std::string_view shape) {
+    return element("path", {{"class", type}, {"d", fmt::format("M{:.1f} {:.1f}{}", x, top, shape)}}, title);
+  };
   switch (mark) {
     case Mark::circle:
-      return fmt::format(R"(<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="4.5">{}</circle>)", style, x, y,
-                         inside);
+      return element("circle", {{"class", type}, {"cx", x}, {"cy", y}, {"r", 4.5}}, title);
     case Mark::square:
-      return fmt::format(R"(<rect class="dot {}" x="{:.1f}" y="{:.1f}" width="8.4" height="8.4">{}</rect>)",
-                         style, x - 4.2, y - 4.2, inside);
+      return element(
+          "rect", {{"class", type}, {"x", x - 4.2}, {"y", y - 4.2}, {"width", 8.4}, {"height", 8.4}}, title);
     case Mark::triangle:
-      return fmt::format(R"(<path class="dot {}" d="M{:.1f} {:.1f}l5 8.7h-10z">{}</path>)", style, x, y - 5.4,
-                         inside);
+      return path(y - 5.4, "l5 8.7h-10z");
     case Mark::diamond:
-      return fmt::format(R"(<path class="dot {}" d="M{:.1f} {:.1f}l5.4 5.4-5.4 5.4-5.4-5.4z">{}</path>)",
-                         style, x, y - 5.4, inside);
+      return path(y - 5.4, "l5.4 5.4-5.4 5.4-5.4-5.4z");
   }
   return {};
 }
 
-/// Out to powers of the base, or half of one where that is ten: a label is always in sight, and little room
-/// is lost.
+std::string draw_line(std::string_view style, double x1, double x2, double y1, double y2) {
+  return element("line", {{"class", style}, {"x1", x1}, {"x2", x2}, {"y1", y1}, {"y2", y2}});
+}
+
+std::string draw_label(double x, double y, std::string_view anchor, std::string_view label) {
+  return element("text", {{"x", x}, {"y", y}, {"text-anchor", anchor}}, label);
+}
+
+/// Extends to powers of the base (half powers of 10), so that a label is always visible and little room is lost.
 Scale value_scale(const Plot& plot) {
   double low = plot.baseline.value_or(plot.series.front().points.front().low);
   double high = low;
@@ -136,19 +135,13 @@ Scale value_scale(const Plot& plot) {
 
 std::string draw_grid(const Plot& plot, const Scale& x, const Scale& y) {
   std::string svg;
-  auto out = std::back_inserter(svg);
-  const auto horizontal = [&](std::string_view style, double at) {
-    fmt::format_to(out, R"(<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}"/>)", style,
-                   x.from, x.to, at, at);
-  };
   const double unit = std::log(plot.base);
   const int lowest = static_cast<int>(std::ceil(std::log(y.low) / unit - 1e-9));
   const int highest = static_cast<int>(std::floor(std::log(y.high) / unit + 1e-9));
   for (int power = lowest; power <= highest; ++power) {
     const double tick = std::pow(plot.base, power);
-    horizontal("grid", y(tick));
-    fmt::format_to(out, R"(<text x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>)", x.from - 8, y(tick) + 4,
-                   plot.label(tick));
+    svg += draw_line("grid", x.from, x.to, y(tick), y(tick));
+    svg += draw_label(x.from - 8, y(tick) + 4, "end", plot.label(tick));
   }
   // Powers of two, at most eight labels.
   const int first = static_cast<int>(std::ceil(std::log2(x.low) - 1e-9));
@@ -156,18 +149,17 @@ std::string draw_grid(const Plot& plot, const Scale& x, const Scale& y) {
   const int step = std::max(1, (last - first + 7) / 8);
   for (int power = first; power <= last; power += step) {
     const double at = x(std::ldexp(1.0, power));
-    fmt::format_to(out, R"(<line class="grid" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}"/>)", at, at,
-                   y.from, y.to);
-    fmt::format_to(out, R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>)", at, y.from + 20,
-                   format_size(std::uint64_t{1} << power));
+    svg += draw_line("grid", at, at, y.from, y.to);
+    svg += draw_label(at, y.from + 20, "middle", format_size(std::uint64_t{1} << power));
   }
-  fmt::format_to(out, R"(<path class="axis" fill="none" d="M{:.1f} {:.1f}V{:.1f}H{:.1f}"/>)", x.from, y.to,
-                 y.from, x.to);
-  if (plot.baseline) horizontal("baseline", y(*plot.baseline));
+  svg += element("path", {{"class", "axis"},
+                          {"fill", "none"},
+                          {"d", fmt::format("M{:.1f} {:.1f}V{:.1f}H{:.1f}", x.from, y.to, y.from, x.to)}});
+  if (plot.baseline) svg += draw_line("baseline", x.from, x.to, y(*plot.baseline), y(*plot.baseline));
   return svg;
 }
 
-/// The range of a series' values, such as from the quickest to the slowest samples.
+/// The range of the values of a series, such as from the fastest to the slowest samples.
 std::string draw_band(const Series& series, const Scale& x, const Scale& y) {
   const bool flat =
       std::all_of(series.points.begin(), series.points.end(), [](const Point& p) { return p.low == p.high; });
@@ -179,10 +171,10 @@ std::string draw_band(const Series& series, const Scale& x, const Scale& y) {
                    y(point.high));
     back = fmt::format("L{:.1f} {:.1f}", x(point.bytes), y(point.low)) + back;
   }
-  return fmt::format(R"(<path class="band" d="{}{}Z"/>)", there, back);
+  return element("path", {{"class", "band"}, {"d", there + back + "Z"}});
 }
 
-/// Names at the ends of their curves, moved apart where those are close.
+/// Names at the ends of the curves, moved apart where the ends are close.
 std::string draw_names(const std::vector<Series>& all, const Scale& y) {
   if (all.size() < 2) return {};
   struct Name {
@@ -204,9 +196,12 @@ std::string draw_names(const std::vector<Series>& all, const Scale& y) {
   }
   std::string svg;
   for (const Name& name : names) {
-    fmt::format_to(std::back_inserter(svg), R"(<text class="name {}-name" x="{:.1f}" y="{:.1f}">{}</text>)",
-                   name.series->style.substr(name.series->style.rfind(' ') + 1), kWidth - kRightOfNames + 10,
-                   name.at + 4, escape_html(name.series->name));
+    const std::string& style = name.series->style;
+    svg += element("text",
+                   {{"class", fmt::format("name {}-name", style.substr(style.rfind(' ') + 1))},
+                    {"x", kWidth - kRightOfNames + 10},
+                    {"y", name.at + 4}},
+                   escape(name.series->name));
   }
   return svg;
 }
@@ -225,17 +220,19 @@ std::string draw(const Plot& plot) {
       fmt::format_to(std::back_inserter(line), "{:.1f},{:.1f} ", x(point.bytes), y(point.value));
       dots += draw_mark(point.mark, point.style, x(point.bytes), y(point.value), point.note);
     }
-    // Ours come last, on top of the others.
-    curves = fmt::format(R"(<polyline class="{}" points="{}"/>)", series.style, line) + curves;
+    // onehop's curve comes last, on top of the others.
+    curves = element("polyline", {{"class", series.style}, {"points", line}}) + curves;
     marks = dots + marks;
   }
-  return fmt::format(
-      R"(<div class="card"><h2>{}</h2><svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}{}{}{}</svg></div>)",
-      plot.title, kWidth, kHeight, plot.title, draw_grid(plot, x, y), draw_band(plot.series.front(), x, y),
-      curves, marks, draw_names(plot.series, y));
+  const std::string svg = element(
+      "svg",
+      {{"viewBox", fmt::format("0 0 {} {}", kWidth, kHeight)}, {"role", "img"}, {"aria-label", plot.title}},
+      draw_grid(plot, x, y) + draw_band(plot.series.front(), x, y) + curves + marks +
+          draw_names(plot.series, y));
+  return element("div", {{"class", "card"}}, element("h2", {}, escape(plot.title)) + svg);
 }
 
-/// A plot of `value` of our time and of each peer's.
+/// A plot of `value` of the times of onehop and of each peer.
 template <class Value>
 Plot plot_of(std::string title, std::string (*label)(double), const std::vector<BenchRow>& rows,
              Value&& value) {
@@ -243,7 +240,8 @@ Plot plot_of(std::string title, std::string (*label)(double), const std::vector<
   for (const BenchRow& row : rows) {
     const double ours = value(row, row.time.median_us);
     plot.series[0].points.push_back(
-        {static_cast<double>(row.bytes), ours, ours, ours, mark_of(row.algorithm), css_class(row.algorithm),
+        {static_cast<double>(row.bytes), ours, ours, ours, mark_of(row.algorithm),
+         std::string(to_string(row.algorithm)),
          fmt::format("onehop, {}B: {} ({})", format_size(row.bytes), label(ours), to_string(row.algorithm))});
   }
   const std::vector<std::string> names = peer_names(rows);
@@ -265,15 +263,16 @@ Plot plot_of(std::string title, std::string (*label)(double), const std::vector<
 std::string legend(const std::vector<BenchRow>& rows) {
   std::string out;
   const auto add = [&](Mark mark, const std::string& style, std::string_view text) {
-    out += fmt::format(R"(<span><svg class="key" viewBox="0 0 12 12">{}</svg>{}</span>)",
-                       draw_mark(mark, style, 6, 6, ""), escape_html(text));
+    const std::string key =
+        element("svg", {{"class", "key"}, {"viewBox", "0 0 12 12"}}, draw_mark(mark, style, 6, 6, ""));
+    out += element("span", {}, key + escape(text));
   };
   const std::vector<std::string> names = peer_names(rows);
   for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
     const bool used = std::any_of(rows.begin(), rows.end(),
                                   [&](const BenchRow& row) { return row.algorithm == algorithm; });
     if (!used) continue;
-    add(mark_of(algorithm), css_class(algorithm),
+    add(mark_of(algorithm), std::string(to_string(algorithm)),
         fmt::format("{}{}", names.empty() ? "" : "onehop, ", to_string(algorithm)));
   }
   for (std::size_t i = 0; i < names.size(); ++i)
@@ -282,29 +281,6 @@ std::string legend(const std::vector<BenchRow>& rows) {
 }
 
 }  // namespace
-
-std::string escape_html(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 std::string format_time(double us) {
   if (us >= 1e6) return fmt::format("{:.3g} s", us / 1e6);
@@ -331,7 +307,7 @@ const PeerTime* peer_of(const BenchRow& row, const std::string& name) {
 }
 
 std::string draw_plots(const BenchReport& report) {
-  // A logarithm has no place for nothing.
+  // Logarithmic axes cannot show 0.
   std::vector<BenchRow> rows;
   for (const BenchRow& row : report.rows) {
     if (row.bytes > 0 && row.time.min_us > 0) rows.push_back(row);
@@ -361,7 +337,7 @@ std::string draw_plots(const BenchReport& report) {
     plots += draw(relative);
   }
   plots += draw(time);
-  // One rank uses no bus.
+  // One rank has no bus bandwidth.
   const bool on_bus =
       std::all_of(rows.begin(), rows.end(), [](const BenchRow& row) { return row.busbw > 0; });
   if (on_bus) {
@@ -369,9 +345,9 @@ std::string draw_plots(const BenchReport& report) {
       return row.busbw * row.time.median_us / us;
     }));
   }
-  return fmt::format(R"(<div class="plots">{}</div><p class="legend">{}<span>Both axes are logarithmic; )"
-                     R"(point at a mark for its value.</span></p>)",
-                     plots, legend(rows));
+  const std::string help = element("span", {}, "Both axes are logarithmic; point at a mark for its value.");
+  return element("div", {{"class", "plots"}}, plots) +
+         element("p", {{"class", "legend"}}, legend(rows) + help);
 }
 
 }  // namespace onehop::cli

@@ -1,26 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plots of a benchmark's web page, as inline SVG whose colours the page's style sheet gives.
+// The plots of a benchmark's web page, as inline SVG. The style sheet of the page defines their colours.
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "bench/bench.h"
 
 namespace onehop::cli {
 
-/// With the characters escaped that mean something to HTML.
-[[nodiscard]] std::string escape_html(std::string_view text);
 /// Microseconds in the unit people read: "3.42 us", "1.2 ms".
 [[nodiscard]] std::string format_time(double us);
-/// Names of those that have a time for any size, in the order of the rows.
+/// The names of the peers that have a time for any size, in the order of the rows.
 [[nodiscard]] std::vector<std::string> peer_names(const std::vector<BenchRow>& rows);
-/// Of that name and with a time; else null.
+/// The peer of that name if it has a time, else nullptr.
 [[nodiscard]] const PeerTime* peer_of(const BenchRow& row, const std::string& name);
 
-/// Time, time relative to the fastest peer where there are peers, and bus bandwidth, with a legend. Empty
-/// where no size has a time.
+/// Plots of the time, of the time relative to the fastest peer (with peers), and of the bus bandwidth, with a
+/// legend. Empty when no size has a time.
 [[nodiscard]] std::string draw_plots(const BenchReport& report);
 
 }  // namespace onehop::cli

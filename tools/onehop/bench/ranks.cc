@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "base/check.h"
@@ -12,38 +11,42 @@
 #include "base/units.h"
 #include "bench/shape.h"
 #include "commands.h"
+#include "options.h"
 
 namespace onehop::cli {
 namespace {
 
 constexpr Duration kTimeout = std::chrono::seconds{60};
 constexpr Duration kGpuTimeout = std::chrono::seconds{30};
-// A GPU's driver has no deadlines of its own: how long a step may take besides what its bytes need (filling
-// and checking them on a slow processor), and how long an end.
+// The driver of a GPU has no deadlines. A step may take kGpuPatience plus the time of its bytes, which a slow
+// processor fills and checks; the end of a failed run may take kGpuGrace.
 constexpr Duration kGpuPatience = std::chrono::seconds{90};
 constexpr std::uint64_t kBytesPerMs = 20'000;
 constexpr Duration kGpuGrace = std::chrono::seconds{15};
 
+constexpr Named<DeviceChoice> kDevices[] = {
+    {"auto", DeviceChoice::automatic}, {"host", DeviceChoice::host}, {"cuda", DeviceChoice::cuda}};
+
 }  // namespace
 
-int parse_count(const char* option, const std::string& text, int lowest, int highest) {
-  int value = 0;
-  if (!CLI::detail::lexical_cast(text, value) || value < lowest || value > highest) {
-    throw UsageError(
-        fmt::format("{} '{}' is not a whole number from {} to {}", option, text, lowest, highest));
-  }
-  return value;
+void add_ranks(CLI::App& command, std::optional<int>& ranks, int lowest) {
+  command
+      .add_option("-n,--ranks", ranks,
+                  fmt::format("Ranks to start, {} to {} (default: all GPUs, at most {}; without GPUs 4)",
+                              lowest, kMaxHostRanks, kMaxDevices))
+      ->type_name("N")
+      ->check(in_range(lowest, kMaxHostRanks));
+}
+
+void add_device(CLI::App& command, DeviceChoice& device) {
+  add_named(command, "--device", device, kDevices, "auto (GPUs if there are enough), host or cuda")
+      ->type_name("NAME");
 }
 
 std::vector<std::uint64_t> parse_sizes(const std::string& text) {
-  std::vector<std::uint64_t> sizes;
-  try {
-    sizes = parse_size_list(text);
-  } catch (const Error& error) {
-    throw UsageError(fmt::format("--sizes: {}", error.message()));
-  }
-  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end())
-    throw UsageError(fmt::format("--sizes '{}' names a size of no bytes; there is nothing to measure", text));
+  std::vector<std::uint64_t> sizes = parse_size_list(text);
+  require(std::find(sizes.begin(), sizes.end(), 0) == sizes.end(),
+          "'{}' names a size of no bytes; there is nothing to measure", text);
   return sizes;
 }
 
@@ -57,24 +60,17 @@ void refuse_empty_blocks(const BenchOptions& options) {
   }
 }
 
-DeviceChoice parse_device(const std::string& name) {
-  if (name == "auto") return DeviceChoice::automatic;
-  if (name == "host") return DeviceChoice::host;
-  if (name == "cuda") return DeviceChoice::cuda;
-  throw UsageError(fmt::format("unknown device '{}'; known: auto host cuda", name));
-}
-
 bool ranks_may_share_gpus() {
   return env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
 }
 
 std::unique_ptr<Watchdog> watch(const BenchOptions& options) {
   if (!options.cuda) return nullptr;
-  const std::uint64_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
-  const Duration patience = kGpuPatience + Duration{static_cast<Duration::rep>(largest / kBytesPerMs)};
+  const Duration patience =
+      kGpuPatience + Duration{static_cast<Duration::rep>(largest_size(options) / kBytesPerMs)};
   return std::make_unique<Watchdog>(patience, [](const Error& error) {
     if (!report_failure(error)) fmt::print(stderr, "onehop: {}\n", error.message());
-    ::_exit(kExitFailed);  // not exit(): what runs then may be what is stuck
+    ::_exit(kExitFailed);  // not exit(): its handlers may be what is stuck
   });
 }
 
@@ -91,15 +87,15 @@ JoinOptions join_options(const BenchOptions& bench, const char* group) {
   return options;
 }
 
-JoinOptions place_in_job(BenchOptions& options, const JobInfo& job, bool ranks_given, DeviceChoice device,
-                         const char* group) {
-  if (ranks_given && options.ranks != job.size) {
-    throw UsageError(fmt::format("--ranks {} but {} started {} ranks; leave --ranks out", options.ranks,
-                                 job.launcher, job.size));
+JoinOptions join_options_in_job(BenchOptions& options, const JobInfo& job, std::optional<int> ranks,
+                                DeviceChoice device, const char* group) {
+  if (ranks && *ranks != job.size) {
+    throw UsageError(
+        fmt::format("--ranks {} but {} started {} ranks; leave --ranks out", *ranks, job.launcher, job.size));
   }
   options.ranks = job.size;
   const GpuCount gpus = device == DeviceChoice::host ? GpuCount{} : count_gpus();
-  // Launchers may show each rank its own GPU alone; two on one are refused when they join.
+  // Launchers may show each rank only its own GPU. Two ranks on one GPU are refused when they join.
   options.cuda = use_gpus(device, gpus, job.size, ranks_may_share_gpus() || gpus.count == 1);
   JoinOptions join = join_options(options, group);
   if (options.cuda) {
@@ -110,7 +106,7 @@ JoinOptions place_in_job(BenchOptions& options, const JobInfo& job, bool ranks_g
 }
 
 GpuCount choose_ranks(BenchOptions& options, std::optional<int> ranks, DeviceChoice device) {
-  GpuCount gpus = device == DeviceChoice::host ? GpuCount{} : count_gpus_apart();
+  GpuCount gpus = device == DeviceChoice::host ? GpuCount{} : count_gpus_in_child();
   options.cuda = use_gpus(device, gpus, ranks, ranks_may_share_gpus());
   options.ranks = ranks.value_or(default_ranks(options.cuda, gpus));
   return gpus;
@@ -128,8 +124,7 @@ int run_processes(int ranks, const std::vector<std::string>& command_line) {
   launch_options.collect_failures = true;
   const LaunchOutcome outcome = launch(launch_options);
   if (outcome.stopped_by != 0) return 128 + outcome.stopped_by;
-  if (outcome.exit_code == 128 + SIGPIPE)
-    return outcome.exit_code;  // 'bench | head': nobody wants to hear of it
+  if (outcome.exit_code == 128 + SIGPIPE) return outcome.exit_code;  // 'bench | head': not an error
   if (const RankFailure* cause = root_cause(outcome.failures)) fail_with(*cause);
   if (outcome.exit_code != 0) fail(ErrorCode::peer_lost, "rank {} {}", outcome.failed_rank, outcome.how);
   return kExitOk;

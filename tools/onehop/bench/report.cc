@@ -10,9 +10,8 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "bench/statistics.h"
-#include "machine_info.h"
 #include "origin.h"
-#include "text_table.h"
+#include "output.h"
 
 namespace onehop::cli {
 
@@ -56,7 +55,7 @@ struct PeerColumn {
   const char* head;
 };
 
-/// Of those that may have times.
+/// The columns of the peers that may have times.
 std::vector<PeerColumn> peer_columns(const BenchOptions& options) {
   if (!options.nccl) return {};
   std::vector<PeerColumn> columns{{"nccl", "nccl(us)"}};
@@ -79,19 +78,15 @@ struct Column {
   std::function<std::string(const BenchRow&)> text;
 };
 
-std::string fixed(double value) {
-  return fmt::format("{:.2f}", value);
-}
-
-/// What was not measured has no time.
+/// "-" for a size that was not measured.
 std::string microseconds(const BenchTime& time, double value) {
-  return time.median_us > 0 ? fixed(value) : "-";
+  return time.median_us > 0 ? two_decimals(value) : "-";
 }
 
-/// Those of --wide, or the ones of them that fit a terminal.
+/// All columns with --wide, else those that fit a terminal.
 std::vector<Column> columns_of(const BenchOptions& options) {
   const bool wide = options.wide;
-  const bool peers = options.nccl && !wide;  // that take the room of others
+  const bool peers = options.nccl && !wide;  // their columns replace others
   const bool eager = options.cuda && options.mode == BenchMode::eager;
   std::vector<Column> columns;
   const auto add = [&](bool shown, std::string head, std::size_t width, auto text) {
@@ -112,10 +107,11 @@ std::vector<Column> columns_of(const BenchOptions& options) {
   add(!peers, "p95", wide ? 11 : 10,
       [](const BenchRow& row) { return microseconds(row.time, row.time.p95_us); });
   const bool repeated = options.repeat > 1;
-  add(repeated, "spread", 8, [](const BenchRow& row) { return row.spread > 0 ? fixed(row.spread) : "-"; });
+  add(repeated, "spread", 8,
+      [](const BenchRow& row) { return row.spread > 0 ? two_decimals(row.spread) : "-"; });
   add(!peers && !(eager && !wide) && (wide || !repeated), "algbw", 8,
-      [](const BenchRow& row) { return fixed(row.algbw); });
-  add(!(peers && eager), "busbw", 8, [](const BenchRow& row) { return fixed(row.busbw); });
+      [](const BenchRow& row) { return two_decimals(row.algbw); });
+  add(!(peers && eager), "busbw", 8, [](const BenchRow& row) { return two_decimals(row.busbw); });
   add(true, "check", 6, [](const BenchRow& row) { return std::string(row.checked ? "ok" : "-"); });
   add(eager, "host(ns)", wide ? 9 : 8,
       [](const BenchRow& row) { return fmt::format("{:.0f}", row.host_ns); });
@@ -128,7 +124,7 @@ std::vector<Column> columns_of(const BenchOptions& options) {
   }
   add(options.nccl, "ours/best", 9, [](const BenchRow& row) {
     const auto ratio = ratio_to_peers(row);
-    return ratio ? fixed(*ratio) : "-";
+    return ratio ? two_decimals(*ratio) : "-";
   });
   return columns;
 }
@@ -148,6 +144,10 @@ std::string what_is_timed(const BenchOptions& options) {
 }
 
 }  // namespace
+
+std::string two_decimals(double value) {
+  return fmt::format("{:.2f}", value);
+}
 
 std::optional<double> ratio_to_peers(const BenchRow& row) {
   double best = 0;
@@ -268,15 +268,13 @@ std::string to_json(const BenchReport& report) {
     document["run"]["parts"] = options.parts;
     document["run"]["copy_scratch_bytes"] = options.copy_scratch;
   }
-  add_origin(document);
   document["complete"] = report.complete;
   document["run"]["bind"] = to_string(options.binding);
   document["run"]["repeat"] = options.repeat;
   document["run"]["policy"] = policy_of(options);
   if (report.gpus) document["machine"]["gpus"] = to_json(*report.gpus);
   if (!report.notes.empty()) document["notes"] = report.notes;
-  // The command line may name files, and those any bytes.
-  return document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return write_document(std::move(document));
 }
 
 }  // namespace onehop::cli

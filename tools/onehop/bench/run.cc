@@ -13,8 +13,6 @@
 
 #include "base/check.h"
 #include "base/units.h"
-#include "bench/exchange.h"
-#include "bench/gpu.h"
 #include "bench/plan.h"
 #include "bench/shape.h"
 #include "bench/statistics.h"
@@ -25,18 +23,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kSampleUs = 50;      // shorter than this a sample would measure the clock and the alignment
+constexpr double kSampleUs = 50;      // a shorter sample would measure the clock and the barrier
 constexpr double kBudgetUs = 200000;  // of all samples of one size
 constexpr int kMaxBatch = 1024;
 constexpr int kMinSamples = 5;
 constexpr int kMaxSamples = 2000;
 
-/// A slot of the largest size, as the options want it, zeroed, so that every page is there before anything is
-/// timed.
+/// A zeroed slot of the largest size, of the kind that the options name. Zeroing maps every page before timing.
 class Memory {
  public:
   Memory(Group& group, const BenchOptions& options) {
-    // Beyond what any machine has, where byte counts would no longer be safe to add up.
+    // More than any machine has; sums of larger byte counts could overflow.
     constexpr std::uint64_t kTooMuch = std::uint64_t{1} << 60;
     const std::uint64_t largest = largest_size(options);
     const std::size_t bytes = largest < kTooMuch ? largest_slot(options) : 0;
@@ -85,8 +82,8 @@ class Measurement {
       listener.progress(size + ": checking");
       verify();
     }
-    // Reducing in place again and again would run into infinities, or denormals that slow the processor down;
-    // zero stays zero under every op.
+    // Repeated reduction in place would reach infinities, or denormals that slow the processor down. Zero stays
+    // zero under every op.
     if (feeds_back(options_)) std::memset(memory_, 0, shape_.slot_bytes);
     for (int i = 0; i < std::max(options_.warmup, 1); ++i) call();
     if (left_to_caller()) {
@@ -111,7 +108,7 @@ class Measurement {
   }
 
  private:
-  /// The legacy policy has no algorithm for long messages, which is known once one was tried.
+  /// The legacy policy has no algorithm for long messages, which the first call shows.
   [[nodiscard]] bool left_to_caller() const {
     return options_.policy == AlgorithmPolicy::legacy && row_.algorithm == Algorithm::none;
   }
@@ -131,7 +128,7 @@ class Measurement {
     row_.checked = true;
   }
 
-  /// Microseconds this rank took for `batch` calls that all ranks began together.
+  /// Microseconds of this rank for `batch` calls that all ranks began together.
   double time_batch() {
     group_.barrier();
     const auto begin = Clock::now();
@@ -139,9 +136,9 @@ class Measurement {
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
   }
 
-  /// All ranks decide from the same gathered figures, hence alike.
+  /// All ranks decide from the same gathered figures.
   void choose_batch() {
-    // The shortest of a few trials: one that the scheduler interrupted would make a batch look long enough.
+    // The shortest of a few trials: an interruption by the scheduler would make a batch look long enough.
     constexpr std::size_t kTrials = 5;
     row_.batch = 1;
     double sample_us = 0;

@@ -16,7 +16,7 @@ struct BenchListener {
   std::function<void(const BenchRow&)> row;
   std::function<void(const GpuMachine&)> gpus;  ///< once, before the first row
   std::function<void(const std::string&)> note;
-  /// The run ends with this error, and nothing has been cleaned up yet: on GPUs that may take its time.
+  /// The run ends with this error. Called before the clean-up, which can take long on GPUs.
   std::function<void(const Error&)> failing;
 };
 
@@ -24,5 +24,7 @@ struct BenchListener {
 /// a wrong result is the same Error on every rank, naming rank, element, expected and actual value. Every
 /// rank gets every row; only one should print them.
 void run_collective_bench(Group& group, const BenchOptions& options, const BenchListener& listener);
+/// The same for a group of GPUs. A build without CUDA has a stand-in (no_cuda.cc).
+void run_gpu_bench(Group& group, const BenchOptions& options, const BenchListener& listener);
 
 }  // namespace onehop::cli

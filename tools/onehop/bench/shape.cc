@@ -6,7 +6,7 @@
 namespace onehop::cli {
 namespace {
 
-/// As cudaMalloc aligns, and more than any library asks for.
+/// Aligned as by cudaMalloc, which is more than any library needs.
 std::size_t aligned(std::uint64_t bytes) {
   return (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096;
 }

@@ -45,7 +45,7 @@ struct Watchdog::State {
 
 Watchdog::Watchdog(Duration patience, LastWords last_words)
     : state_(std::make_shared<State>(patience, std::move(last_words))) {
-  // Detached: it may be needed until the process is gone, which takes it along.
+  // Detached: it may be needed until the process ends.
   std::thread([state = state_] { state->watch(); }).detach();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For calls that know no deadline: most of what asks a GPU's driver, and all of NCCL.
+// A deadline for calls that have none: most calls of a GPU driver, and all of NCCL.
 #pragma once
 
 #include <functional>
@@ -12,22 +12,22 @@
 
 namespace onehop::cli {
 
-/// Ends this process through `last_words` when it has not shown life for too long: a rank that is stuck in
-/// the driver would keep all the others. Thread-safe.
+/// Ends this process through `last_words` when it makes no progress for too long: the other ranks would wait for
+/// a rank that is stuck in the driver. Thread-safe.
 class Watchdog {
  public:
   using LastWords = std::function<void(const Error&)>;
 
-  /// From now on. `last_words` runs on a thread of its own, once, and should not return; what it is given
-  /// says for how long nothing was heard, or what expect_end() was told.
+  /// Starts to watch. `last_words` runs once, on its own thread, and should not return. Its Error is a timeout,
+  /// or the error passed to expect_end().
   Watchdog(Duration patience, LastWords last_words);
-  /// Calls it off, unless an end is expected: then it watches what is left of the process.
+  /// Stops watching, unless expect_end() was called: then it watches until the end of the process.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
   void alive(std::string_view doing);
-  /// The process is about to end for this reason; it has `grace` to clean up. The first reason counts.
+  /// The process is about to end with this error and has `grace` to clean up. The first call counts.
   void expect_end(const Error& why, Duration grace);
 
  private:

@@ -36,7 +36,7 @@ bool is_hopeless(const Figures& figures, std::size_t way, std::size_t size) {
   return *time > kHopeless * figures.best(size).value_or(*time);
 }
 
-std::optional<std::size_t> twin(const Figures& figures, std::size_t way, std::size_t size) {
+std::optional<std::size_t> equivalent(const Figures& figures, std::size_t way, std::size_t size) {
   const std::uint64_t bytes = figures.sizes[size];
   const auto* const own = std::get_if<HostWay>(&figures.ways[way]);
   if (own == nullptr || own->chunk < bytes) return std::nullopt;

@@ -11,7 +11,7 @@
 
 namespace onehop::cli {
 
-/// What was measured for one class of types.
+/// The measurements of one class of types.
 struct Figures {
   std::vector<std::uint64_t> sizes;  ///< ascending, each once
   std::vector<Way> ways;             ///< the default first
@@ -27,9 +27,10 @@ struct Figures {
 /// bytes'.
 [[nodiscard]] bool is_hopeless(const Figures& figures, std::size_t way, std::size_t size);
 
-/// An earlier way that does the very same at a size, so that it need not be measured again: chunks that hold
-/// the whole message.
-[[nodiscard]] std::optional<std::size_t> twin(const Figures& figures, std::size_t way, std::size_t size);
+/// An earlier way that is the same at this size, so that it need not be measured again: both have chunks that
+/// hold the whole message.
+[[nodiscard]] std::optional<std::size_t> equivalent(const Figures& figures, std::size_t way,
+                                                    std::size_t size);
 
 struct Winner {
   std::uint64_t bytes = 0;

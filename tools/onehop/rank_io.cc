@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rank_output.h"
+#include "rank_io.h"
 
 #include <fcntl.h>
 #include <limits.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,15 +19,19 @@ constexpr std::size_t kLineLimit = 1 << 20;     // longer lines are cut here
 
 }  // namespace
 
-Fd RankOutput::add_rank() {
+Pipe make_pipe(const char* purpose) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) fail_errno(errno, "cannot make a pipe for a rank's output");
-  sources_.push_back({Fd(ends[0]), {}});
-  Fd write_end(ends[1]);
+  if (::pipe2(ends, O_CLOEXEC) != 0) fail_errno(errno, fmt::format("cannot make a pipe for {}", purpose));
+  return {os::UniqueFd(ends[0]), os::UniqueFd(ends[1])};
+}
+
+os::UniqueFd RankOutput::add_rank() {
+  Pipe pipe = make_pipe("a rank's output");
   // Only the read end: a rank's own stdout must stay blocking.
-  if (::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0)
+  if (::fcntl(pipe.read_end.get(), F_SETFL, O_NONBLOCK) != 0)
     fail_errno(errno, "cannot set up a pipe for a rank's output");
-  return write_end;
+  sources_.push_back({std::move(pipe.read_end), {}});
+  return std::move(pipe.write_end);
 }
 
 void RankOutput::add_polls(std::vector<pollfd>& polls) const {
@@ -59,7 +64,8 @@ bool RankOutput::finished() const {
 
 void RankOutput::stop_reading() {
   for (std::size_t rank = 0; rank < sources_.size(); ++rank) {
-    // A pipe holds at most 1 MiB (fs.pipe-max-size for the unprivileged), so this ends whoever keeps writing.
+    // A pipe of an unprivileged user holds at most 1 MiB (fs.pipe-max-size). The bound ends the loop for a
+    // process that keeps writing.
     for (std::size_t taken = 0; sources_[rank].pipe && taken < (1u << 20); taken += kReadBytes)
       read_some(rank);
     if (!sources_[rank].line.empty()) emit(rank, sources_[rank].line);
@@ -96,13 +102,48 @@ void RankOutput::emit(std::size_t rank, std::string_view line) {
 }
 
 void RankOutput::write_some() {
-  // After POLLOUT a pipe takes PIPE_BUF bytes without blocking. The descriptor itself cannot be made
-  // non-blocking: it is shared with whoever started this process.
+  // After POLLOUT a pipe takes PIPE_BUF bytes without blocking. The descriptor itself must stay blocking: the
+  // parent process shares it.
   const ssize_t put = ::write(to_, queue_.data(), std::min<std::size_t>(queue_.size(), PIPE_BUF));
   if (put > 0) queue_.erase(0, static_cast<std::size_t>(put));
   if (put < 0 && errno != EAGAIN && errno != EINTR) {
     broken_ = true;
     queue_.clear();
+  }
+}
+
+os::UniqueFd TerminalInput::start() {
+  if (::isatty(STDIN_FILENO) == 0) return {};
+  if (::tcgetpgrp(STDIN_FILENO) != ::getpgrp())
+    return os::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Pipe pipe = make_pipe("rank 0's input");
+  to_ = std::move(pipe.write_end);
+  (void)::fcntl(to_.get(), F_SETFL, O_NONBLOCK);
+  return std::move(pipe.read_end);
+}
+
+void TerminalInput::add_polls(std::vector<pollfd>& polls) const {
+  if (!to_) return;
+  // Without POLLOUT, poll still reports POLLERR: rank 0 has closed its input.
+  polls.push_back({to_.get(), static_cast<short>(pending_.empty() ? 0 : POLLOUT), 0});
+  if (pending_.empty() && !ended_) polls.push_back({STDIN_FILENO, POLLIN, 0});
+}
+
+void TerminalInput::handle(const std::vector<pollfd>& polls) {
+  for (const pollfd& poll : polls) {
+    if (!to_ || poll.revents == 0) continue;
+    if (poll.fd == STDIN_FILENO) {
+      char bytes[4096];
+      const ssize_t got = ::read(STDIN_FILENO, bytes, sizeof bytes);
+      if (got > 0) pending_.assign(bytes, static_cast<std::size_t>(got));
+      ended_ = got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN);
+    } else if (poll.fd == to_.get()) {
+      const ssize_t put =
+          (poll.revents & POLLERR) != 0 ? -1 : ::write(to_.get(), pending_.data(), pending_.size());
+      if (put > 0) pending_.erase(0, static_cast<std::size_t>(put));
+      if (put < 0 && ((poll.revents & POLLERR) != 0 || errno == EPIPE)) to_.reset();
+    }
+    if (ended_ && pending_.empty()) to_.reset();
   }
 }
 

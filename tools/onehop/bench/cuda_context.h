@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank of a GPU benchmark has for all sizes.
+// The state of one rank of a GPU benchmark that all sizes share.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,48 +13,49 @@
 #include "onehop/group.h"
 
 #include "bench/bench.h"
-#include "bench/cuda_contenders.h"
 #include "bench/cuda_handles.h"
+#include "bench/cuda_implementations.h"
 #include "bench/run.h"
 
 namespace onehop::cli {
 
-class Rig {
+class GpuContext {
  public:
   /// Collective.
-  Rig(Group& group, const BenchOptions& options, const BenchListener& listener);
+  GpuContext(Group& group, const BenchOptions& options, const BenchListener& listener);
 
   /// Waits for the stream; every wait on the GPU ends with the group's timeout.
   void synchronize() { group.synchronize(Stream{stream.get()}); }
-  /// Once per text.
+  /// Reports each text once.
   void note(const std::string& text) {
     if (noted_.insert(text).second) listener.note(text);
   }
-  /// The largest size there is a result for, copied to host memory. The stream must be idle.
+  /// Copies a result to `host`, which holds the largest one. The stream must be idle.
   const std::byte* download(const std::byte* from, std::size_t bytes);
 
   Group& group;
   const BenchOptions& options;
   const BenchListener& listener;
-  /// Where kernels of the benchmark meet.
-  SymmetricBuffer meeting;
+  /// Signals of the barriers between the kernels of the benchmark.
+  SymmetricBuffer barrier_buffer;
   DeviceView view;
   std::uint64_t cache_bytes = 0;  ///< the same on all ranks
   int host_threads = 1;           ///< for filling and checking
   std::unique_ptr<std::byte[]> host;
-  GpuMemory pristine;  ///< the input, never written by a call
+  GpuMemory pristine;  ///< a copy of the input that no call writes
   GpuMemory flush;     ///< cold: 2 x cache_bytes
   GpuStream stream;
-  Contenders contenders;
+  Implementations implementations;
   bool floor_measured = false;
 
  private:
-  Rig(Group& group, const BenchOptions& options, const BenchListener& listener, std::uint64_t cache_bytes);
+  GpuContext(Group& group, const BenchOptions& options, const BenchListener& listener,
+             std::uint64_t cache_bytes);
 
   std::set<std::string> noted_;
 };
 
-/// One size. Collective.
-[[nodiscard]] BenchRow measure_on_gpus(Rig& rig, std::uint64_t bytes);
+/// Measures one size. Collective.
+[[nodiscard]] BenchRow measure_on_gpus(GpuContext& context, std::uint64_t bytes);
 
 }  // namespace onehop::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/cuda_contenders.h"
+#include "bench/cuda_implementations.h"
 
 #include <cstring>
 #include <functional>
@@ -8,19 +8,20 @@
 
 #include "base/check.h"
 #include "bench/cuda_handles.h"
-#include "bench/exchange.h"
 #include "bench/nccl.h"
 #include "bench/shape.h"
+#include "bench/verify.h"
 
 namespace onehop::cli {
 namespace {
 
-// Shorter than the group's timeout: the others wait for this rank's word meanwhile.
+// Shorter than the timeout of the group, in which the other ranks wait for this rank.
 constexpr std::chrono::seconds kNcclTimeout{25};
 
-class Ours final : public Contender {
+class OnehopImplementation final : public Implementation {
  public:
-  Ours(Group& group, const BenchOptions& options, std::size_t bytes) : group_(group), options_(options) {
+  OnehopImplementation(Group& group, const BenchOptions& options, std::size_t bytes)
+      : group_(group), options_(options) {
     call_options_.algorithm = options.algorithm;
     call_options_.factor = options.factor;
     call_options_.symmetric = options.buffers != Buffers::ordinary && has_symmetric_output(options);
@@ -31,9 +32,9 @@ class Ours final : public Contender {
     }
     if (options.buffers == Buffers::registered) shared_ = group.register_buffer(own_.get(), bytes);
   }
-  ~Ours() override {
+  ~OnehopImplementation() override {
     if (options_.buffers != Buffers::registered) return;
-    // The memory may go when no peer has it mapped.
+    // The memory may be freed once no peer has it mapped.
     shared_ = {};
     try {
       group_.barrier();
@@ -41,8 +42,8 @@ class Ours final : public Contender {
       // The group has failed, and its processes are about to end.
     }
   }
-  Ours(const Ours&) = delete;
-  Ours& operator=(const Ours&) = delete;
+  OnehopImplementation(const OnehopImplementation&) = delete;
+  OnehopImplementation& operator=(const OnehopImplementation&) = delete;
   [[nodiscard]] const char* name() const override { return "onehop"; }
   [[nodiscard]] bool ours() const override { return true; }
   [[nodiscard]] std::byte* memory() const override {
@@ -60,8 +61,8 @@ class Ours final : public Contender {
   GpuMemory own_;
 };
 
-/// A call that waits for other ranks and knows no deadline: on a thread that is left behind when it takes too
-/// long. `call` must own what it uses.
+/// Runs a call that waits for other ranks without a deadline on a thread, which is abandoned at the deadline.
+/// `call` must own its captures.
 int with_deadline(int device, const char* what, std::function<int()> call) {
   auto result = std::make_shared<std::promise<int>>();
   std::future<int> answer = result->get_future();
@@ -132,9 +133,9 @@ class NcclSession {
 
 namespace {
 
-class NcclContender : public Contender {
+class NcclImplementation : public Implementation {
  public:
-  NcclContender(std::shared_ptr<NcclSession> session, const BenchOptions& options)
+  NcclImplementation(std::shared_ptr<NcclSession> session, const BenchOptions& options)
       : session_(std::move(session)), collective_(*options.collective) {}
   [[nodiscard]] bool ours() const override { return false; }
   Algorithm call(const CollectiveCall& call, cudaStream_t stream) override {
@@ -150,10 +151,10 @@ class NcclContender : public Contender {
   const Collective& collective_;
 };
 
-class NcclPlain final : public NcclContender {
+class NcclPlain final : public NcclImplementation {
  public:
   NcclPlain(std::shared_ptr<NcclSession> session, const BenchOptions& options, std::size_t bytes)
-      : NcclContender(std::move(session), options), memory_(bytes) {}
+      : NcclImplementation(std::move(session), options), memory_(bytes) {}
   [[nodiscard]] const char* name() const override { return "nccl"; }
   [[nodiscard]] std::byte* memory() const override { return memory_.get(); }
 
@@ -162,19 +163,19 @@ class NcclPlain final : public NcclContender {
 };
 
 /// Memory in a symmetric window.
-class NcclSymmetric final : public NcclContender {
+class NcclSymmetric final : public NcclImplementation {
  public:
   NcclSymmetric(std::shared_ptr<NcclSession> session, const BenchOptions& options, std::size_t bytes)
-      : NcclContender(std::move(session), options), bytes_(bytes) {
+      : NcclImplementation(std::move(session), options), bytes_(bytes) {
     session_->check_nccl(session_->nccl.mem_alloc(&memory_, bytes), "ncclMemAlloc");
   }
   ~NcclSymmetric() override {
-    // Once the communicator has been aborted its window is gone, and freeing could wait for ever.
+    // Aborting the communicator has removed its window, and freeing could wait forever.
     if (session_->member().comm == nullptr) return;
     try {
       leave();
     } catch (const Error&) {
-      // It was said already why this one is given up.
+      // The reason for giving up this implementation was already reported.
     }
   }
   /// Collective.
@@ -195,7 +196,7 @@ class NcclSymmetric final : public NcclContender {
   NcclWindow window_ = nullptr;
 };
 
-/// What a step of this rank complains about; empty when it went well.
+/// The message of the error of a step; empty without error.
 template <class Step>
 std::string complaint_of(const Step& step) {
   try {
@@ -208,28 +209,28 @@ std::string complaint_of(const Step& step) {
 
 }  // namespace
 
-Contenders::Contenders(Group& group, const BenchOptions& options, std::size_t bytes) {
-  all_.push_back(std::make_unique<Ours>(group, options, bytes));
+Implementations::Implementations(Group& group, const BenchOptions& options, std::size_t bytes) {
+  all_.push_back(std::make_unique<OnehopImplementation>(group, options, bytes));
   if (options.nccl) add_nccl(group, options, bytes);
 }
 
-Contenders::~Contenders() {
+Implementations::~Implementations() {
   abort();
 }
 
-void Contenders::abort() noexcept {
+void Implementations::abort() noexcept {
   if (nccl_ != nullptr) nccl_->abort();
 }
 
-void Contenders::close() {
-  for (const auto& contender : all_) contender->leave();
-  // Before the memory it may have mapped goes.
+void Implementations::close() {
+  for (const auto& implementation : all_) implementation->leave();
+  // Before the memory that NCCL may have mapped is freed.
   if (nccl_ != nullptr) nccl_->close();
   all_.clear();
 }
 
-void Contenders::add_nccl(Group& group, const BenchOptions& options, std::size_t bytes) {
-  // Every step that a rank can fail alone ends with all of them hearing of it, before one that would wait.
+void Implementations::add_nccl(Group& group, const BenchOptions& options, std::size_t bytes) {
+  // After every step that can fail on one rank, all ranks exchange the outcome, before a step that waits.
   const auto failed = [&](const char* what, const std::string& own) {
     const std::string first = first_complaint(group, own);
     if (!first.empty()) notes_.push_back(fmt::format("no {}: {}", what, first));
@@ -248,7 +249,7 @@ void Contenders::add_nccl(Group& group, const BenchOptions& options, std::size_t
   std::memcpy(id.bytes, first.data(), sizeof id.bytes);
 
   auto session = std::make_shared<NcclSession>(*nccl, group.device().value);
-  std::unique_ptr<Contender> plain;
+  std::unique_ptr<Implementation> plain;
   own = complaint_of([&] {
     session->init(group.size(), id, group.rank().value);
     plain = std::make_unique<NcclPlain>(session, options, bytes);

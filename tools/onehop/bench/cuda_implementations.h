@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The implementations that a run measures: onehop, and NCCL on request.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "onehop/group.h"
+
+#include "bench/bench.h"
+
+namespace onehop::cli {
+
+class Implementation {
+ public:
+  Implementation() = default;
+  Implementation(const Implementation&) = delete;
+  Implementation& operator=(const Implementation&) = delete;
+  virtual ~Implementation() = default;
+
+  [[nodiscard]] virtual const char* name() const = 0;
+  [[nodiscard]] virtual bool ours() const = 0;
+  /// The memory for input and output, of the size given at construction on every rank.
+  [[nodiscard]] virtual std::byte* memory() const = 0;
+  /// Queues one call, whose buffers lie in memory().
+  virtual Algorithm call(const CollectiveCall& call, cudaStream_t stream) = 0;
+  /// Collective, before the end: releases the resources that all ranks share.
+  virtual void leave() {}
+};
+
+class NcclSession;
+
+/// onehop first, then the available peers.
+class Implementations {
+ public:
+  /// Collective. An unavailable peer becomes a note; all ranks have the same peers.
+  Implementations(Group& group, const BenchOptions& options, std::size_t bytes);
+  ~Implementations();  ///< aborts unless closed
+  Implementations(const Implementations&) = delete;
+  Implementations& operator=(const Implementations&) = delete;
+
+  [[nodiscard]] const std::vector<std::unique_ptr<Implementation>>& all() const { return all_; }
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+  [[nodiscard]] const std::string& nccl_version() const { return nccl_version_; }
+  /// After a failure: ends running NCCL calls, which have no deadline and which freeing memory would wait for.
+  void abort() noexcept;
+  /// Collective, at the end, when no work is queued and no graph exists.
+  void close();
+
+ private:
+  void add_nccl(Group& group, const BenchOptions& options, std::size_t bytes);
+
+  std::shared_ptr<NcclSession> nccl_;
+  std::vector<std::unique_ptr<Implementation>> all_;
+  std::vector<std::string> notes_;
+  std::string nccl_version_;
+};
+
+}  // namespace onehop::cli

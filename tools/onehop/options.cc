@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.h"
+
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+
+namespace onehop::cli {
+
+CLI::Validator in_range(int lowest, int highest) {
+  return CLI::Range(lowest, highest).description("");
+}
+
+CLI::Validator finite(double lowest, double highest, const std::string& what) {
+  return accepted_by([=](const std::string& text) {
+    double value = 0;
+    const bool good =
+        CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value >= lowest && value <= highest;
+    require(good, "'{}' is not {}", text, what);
+  });
+}
+
+CLI::Validator device_number() {
+  const CLI::Range numbers(0, std::numeric_limits<int>::max());
+  return accepted_by([numbers](const std::string& text) {
+    require(numbers(text).empty(), "'{}' is no device; write numbers, such as 0,1", text);
+  });
+}
+
+CLI::Validator output_path() {
+  return accepted_by([](const std::string& path) {
+    require(!path.empty(), "needs a file name, or '-' for standard output");
+  });
+}
+
+}  // namespace onehop::cli

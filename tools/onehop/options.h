@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Typed options. What an option refuses is a usage error of one line that names option, value and remedy.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "onehop/error.h"
+
+#include "names.h"
+
+namespace onehop::cli {
+
+/// The type of options that take a file or standard output, in --help.
+inline constexpr const char* kOutputType = "FILE|-";
+
+/// Accepts the values for which `parse` throws no Error.
+template <class Parse>
+[[nodiscard]] CLI::Validator accepted_by(Parse parse) {
+  return CLI::Validator(
+      [parse = std::move(parse)](const std::string& text) -> std::string {
+        try {
+          (void)parse(text);
+          return {};
+        } catch (const Error& error) {
+          return error.message();
+        }
+      },
+      "");
+}
+
+/// Adds an option whose value is `parse(text)`. An Error of `parse` becomes a usage error.
+template <class T, class Parse>
+CLI::Option* add_parsed(CLI::App& app, const std::string& names, T& value, Parse parse,
+                        const std::string& description) {
+  const CLI::callback_t assign = [&value, parse = std::move(parse),
+                                  name = names.substr(names.rfind(',') + 1)](const CLI::results_t& results) {
+    try {
+      value = parse(results.back());
+    } catch (const Error& error) {
+      throw CLI::ValidationError(name, error.message());
+    }
+    return true;
+  };
+  return app.add_option(names, assign, description);
+}
+
+/// Adds an option whose value is one of `names`. The initial value is the default that --help shows.
+template <class T, std::size_t N>
+CLI::Option* add_named(CLI::App& app, const std::string& option, T& value, const Named<T> (&names)[N],
+                       const std::string& description) {
+  return add_parsed(
+             app, option, value, [&names](const std::string& text) { return parse_name(names, text); },
+             description)
+      ->default_str(std::string(name_of(names, value)));
+}
+
+/// CLI::Range, which --help does not show.
+[[nodiscard]] CLI::Validator in_range(int lowest, int highest);
+/// A finite number within the range. CLI::Range accepts NaN.
+[[nodiscard]] CLI::Validator finite(double lowest, double highest, const std::string& what);
+/// The number of a device. CLI11 converts an empty item to 0.
+[[nodiscard]] CLI::Validator device_number();
+/// A file name or "-".
+[[nodiscard]] CLI::Validator output_path();
+
+}  // namespace onehop::cli

@@ -15,8 +15,8 @@ struct ShareSupport {
   std::string reason;  ///< why it is not usable, or what makes it usable; one line
 };
 
-// Each function caches its result per device and process, including negative ones, until
-// forget_share_support. Thread-safe. Throws only Error{invalid_argument} for a device that does not exist,
+// Each function caches its result per device and process until forget_share_support, including negative
+// results other than those for want of memory. Thread-safe. Throws only Error{invalid_argument} for a device that does not exist,
 // Error{unsupported} without a driver, and, in descriptor_support, Error{out_of_resources} if there are not
 // enough resources for the trial.
 

@@ -170,10 +170,11 @@ std::string to_html(const BenchReport& report) {
   }
   for (const std::string& part :
        {draw_figures(report), draw_plots(report), draw_table(report), draw_notes(report)}) {
-    body += "\n" + part;
+    body += '\n';
+    body += part;
   }
-  body += "\n" +
-          element("footer", {},
+  body += '\n';
+  body += element("footer", {},
                   fmt::format("onehop {}{}. Times are of the slowest rank; bandwidths as nccl-tests defines "
                               "them (10<sup>9</sup> bytes per second; busbw = algbw &times; {}).",
                               version(), commit.empty() ? "" : " (" + escape(commit) + ")",

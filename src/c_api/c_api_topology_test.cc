@@ -165,6 +165,7 @@ TEST(CApiTopology, NamesEveryNumberAndSurvivesUnknownOnes) {
   EXPECT_STREQ(onehop_peer_outcome_name(ONEHOP_PEER_OUTCOME_NOT_RUN), "not-run");
   EXPECT_STREQ(onehop_memory_kind_name(ONEHOP_MEMORY_KIND_PINNED_HOST), "pinned host");
   EXPECT_STREQ(onehop_collective_name(ONEHOP_COLLECTIVE_ALL_REDUCE), "all-reduce");
+  EXPECT_STREQ(onehop_collective_name(ONEHOP_COLLECTIVE_ALL_TO_ALL_V), "all-to-all-v");
   EXPECT_STREQ(onehop_backend_name(ONEHOP_BACKEND_CUDA), "cuda");
   EXPECT_STREQ(onehop_type_class_name(ONEHOP_TYPE_CLASS_FLOATS), "float");
   EXPECT_STREQ(onehop_algorithm_name(ONEHOP_ALGORITHM_TWO_SHOT), "two-shot");
@@ -332,7 +333,8 @@ TEST(CApiTuning, WhatIsWrongIsNamedWithItsSource) {
   expect_null_refused(onehop_tuning_find(nullptr, 0, 0, 2, 0, 1, &index), "tuning");
   expect_null_refused(onehop_tuning_find(tuning, 0, 0, 2, 0, 1, nullptr), "index");
   for (const onehop_status_t status :
-       {onehop_tuning_find(tuning, 1, 0, 2, 0, 1, &index), onehop_tuning_find(tuning, 0, 2, 2, 0, 1, &index),
+       {onehop_tuning_find(tuning, ONEHOP_COLLECTIVE_BARRIER + 1, 0, 2, 0, 1, &index),
+        onehop_tuning_find(tuning, 0, 2, 2, 0, 1, &index),
         onehop_tuning_find(tuning, 0, 0, 2, 99, 1, &index)}) {
     EXPECT_EQ(status, ONEHOP_ERROR_INVALID_ARGUMENT);
   }

@@ -133,7 +133,7 @@ TEST(Tuning, EveryValueThatCannotBeIsRefusedWithRowFieldAndValue) {
 }
 
 TEST(Tuning, AProtocolMustCarryItsClass) {
-  for (int i = 0; i < kDeviceProtocolCount; ++i) {
+  for (int i = 0; i < kTunableProtocolCount; ++i) {
     const auto protocol = static_cast<DeviceProtocol>(i);
     Json row = row_with(kCudaRow, "protocol", to_string(protocol));
     row["types"] = "any";
@@ -189,7 +189,7 @@ TEST(Tuning, EveryCandidateMakesATable) {
 }
 
 TEST(Tuning, CandidatesForFloatsUseEveryProtocolButCopies) {
-  std::vector<int> seen(kDeviceProtocolCount);
+  std::vector<int> seen(kTunableProtocolCount);
   for (const Way& way : candidate_ways(Backend::cuda, 4, TypeClass::floats)) {
     if (const auto* device = std::get_if<DeviceWay>(&way)) ++seen[static_cast<std::size_t>(device->protocol)];
   }

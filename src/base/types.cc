@@ -116,7 +116,8 @@ ShareBy parse_share_by(std::string_view name) {
   for (const auto& [share_by, known] : kShareBys) {
     if (name == known) return share_by;
   }
-  fail(ErrorCode::invalid_argument, "unknown way to share memory '{}'; known: auto fd fabric ipc", name);
+  fail(ErrorCode::invalid_argument, "unknown handle type '{}' for sharing memory; known: auto fd fabric ipc",
+       name);
 }
 
 }  // namespace onehop

@@ -48,42 +48,42 @@ bool is_fault(std::string_view value) {
 
 constexpr Variable kVariables[] = {
     {"ONEHOP_LOG", "library, command", "trace, debug, info, warn, error or off",
-     "what is logged to stderr (default warn); info: a line per rank that joins; debug: one per call",
+     "level of the log on stderr (default warn); info: a line per rank that joins; debug: one per call",
      [](std::string_view value) {
        return is_one_of(value, {"trace", "debug", "info", "warn", "error", "off"});
      }},
     {"ONEHOP_RUNTIME_DIR", "library, command", "a directory",
-     "where private directories go (default: XDG_RUNTIME_DIR, TMPDIR, TMP, TEMP, TEMPDIR or /tmp)"},
+     "parent of private directories (default: XDG_RUNTIME_DIR, TMPDIR, TMP, TEMP, TEMPDIR or /tmp)"},
     {"ONEHOP_RANK", "from_env", "0 to size - 1", "this process's rank; 'onehop launch' sets it"},
-    {"ONEHOP_SIZE", "from_env", "a number of ranks", "how many ranks there are; 'onehop launch' sets it"},
+    {"ONEHOP_SIZE", "from_env", "a number of ranks", "the number of ranks; 'onehop launch' sets it"},
     {"ONEHOP_STORE", "from_env", "file:/directory or tcp://host:port",
      "where ranks find each other, the same for all; 'onehop launch' sets it"},
     {"ONEHOP_SECRET_FILE", "from_env", "a file that only you can read", "the secret of a tcp:// store"},
     {"ONEHOP_HOST_ISA", "library", "avx512, avx2 or baseline",
-     "instructions of the host reductions (default: the best that the CPU has)",
+     "instruction set of the host reductions (default: the best that the CPU supports)",
      [](std::string_view value) {
        return is_one_of(value, {"avx512", "avx2", "baseline"});
      }},
     {"ONEHOP_TUNING", "library", "a file, as 'onehop tune' writes it",
-     "tuning table of groups whose options name none; rank 0's counts"},
-    {"ONEHOP_CHECK", "library", kFlag, "GPU ranks compare every call before they queue it; for debugging",
+     "tuning table of groups whose options name none; rank 0's applies"},
+    {"ONEHOP_CHECK", "library", kFlag, "GPU ranks compare every call before they enqueue it; for debugging",
      env::is_flag},
-    {"ONEHOP_REQUIRE_VERIFIED_PEERS", "library", kFlag, "GPU groups need pairs that were verified since boot",
-     env::is_flag},
+    {"ONEHOP_REQUIRE_VERIFIED_PEERS", "library", kFlag,
+     "GPU groups require pairs that were verified since boot", env::is_flag},
     {"ONEHOP_ALLOW_OVERLAPPING_DEVICES", "library", kFlag, "several ranks may share a GPU", env::is_flag},
-    {"ONEHOP_SHARE", "library", "auto, fabric, fd or ipc", "how symmetric memory of GPUs travels",
+    {"ONEHOP_SHARE", "library", "auto, fabric, fd or ipc", "handle type of GPUs' symmetric memory",
      [](std::string_view value) {
        return is_one_of(value, {"auto", "fabric", "fd", "ipc"});
      }},
     {"ONEHOP_FORCE_FULLY_CONNECTED", "library, topo", kFlag,
-     "for tests: GPUs count as fully connected, whatever their links", env::is_flag},
+     "for tests: GPUs count as fully connected regardless of their links", env::is_flag},
     {"ONEHOP_FAULT", "library",
      "point:rank:action or point#visit:rank:action; actions: kill, stop, exit, error, delay or none",
      "for tests: makes that rank fail at a named point", is_fault},
     {"ONEHOP_NCCL_LIBRARY", "command", "a library, or a directory that holds it",
      "NCCL for 'bench --peer nccl' (default libnccl.so.2)"},
     {"ONEHOP_FAILURE_FILE", "command", "a file",
-     "internal: where a rank that the command starts leaves its error"},
+     "internal: file in which a rank that the command starts reports its error"},
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ TEST(Nvml, IsLookedForOnceAndSaysWhyItIsNotThere) {
   EXPECT_EQ(find_nvml(), first);
 }
 
-TEST(Nvml, ATestPutsItsOwnInPlaceAndAwayAgain) {
+TEST(Nvml, ATestCanReplaceItAndRestoreIt) {
   const Nvml* const real = find_nvml();
   const std::uint64_t before = driver_epoch();
   const FakeMachine machine;

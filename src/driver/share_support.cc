@@ -77,11 +77,11 @@ Answers& answers() {
   return instance;
 }
 
-ShareSupport answer(DeviceId device, ShareBy way, const char* what, ShareSupport (*find_out)(DeviceId)) {
+ShareSupport answer(DeviceId device, ShareBy share_by, const char* what, ShareSupport (*find_out)(DeviceId)) {
   require_cuda_device(device);
   Answers& all = answers();
   const std::lock_guard lock(all.mutex);
-  const auto key = std::tuple(driver_epoch(), device.value, way);
+  const auto key = std::tuple(driver_epoch(), device.value, share_by);
   if (const auto found = all.known.find(key); found != all.known.end()) return found->second;
   ShareSupport support;
   try {
@@ -91,7 +91,7 @@ ShareSupport answer(DeviceId device, ShareBy way, const char* what, ShareSupport
     // handles it is not an error either, because no caller depends on them.
     if (error.code() == ErrorCode::out_of_resources) {
       log::debug("{} of device {}: not usable now: {}", what, device.value, error.message());
-      if (way == ShareBy::fabric) return {false, error.message()};
+      if (share_by == ShareBy::fabric) return {false, error.message()};
       throw;
     }
     support = {false, error.message()};

@@ -88,8 +88,8 @@ std::unique_ptr<MemoryBackend> make_cuda_backend(DeviceId device, ShareBy share_
     case ShareBy::automatic:
       break;
   }
-  fail(ErrorCode::invalid_argument, "memory of device {} cannot be made before it is known how it travels",
-       device.value);
+  fail(ErrorCode::invalid_argument,
+       "memory of device {} cannot be allocated before its handle type is chosen", device.value);
 }
 
 }  // namespace onehop

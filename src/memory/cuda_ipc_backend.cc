@@ -39,7 +39,8 @@ struct Pipe {
 
 Pipe make_pipe() {
   int ends[2] = {-1, -1};
-  if (::pipe2(ends, O_CLOEXEC) != 0) fail_errno(errno, "making a pipe to see who maps device memory");
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    fail_errno(errno, "creating a pipe that shows whether peers map device memory");
   return {os::UniqueFd(ends[0]), os::UniqueFd(ends[1])};
 }
 
@@ -123,7 +124,7 @@ class OwnBlock final : public Block {
       if (!lent_.returned()) Abandoned::of_process().add(std::move(lent_));
       Abandoned::of_process().free_returned();
     } catch (const std::exception& error) {
-      log::debug("letting go of memory for CUDA IPC: {}", error.what());
+      log::debug("releasing memory for CUDA IPC: {}", error.what());
     }
   }
   [[nodiscard]] std::byte* data() const override { return to_pointer<std::byte>(lent_.memory.at()); }
@@ -175,13 +176,13 @@ class CudaIpcBackend final : public MemoryBackend {
   }
 
   [[nodiscard]] std::shared_ptr<Block> import(MemoryHandle handle, std::size_t bytes) const override {
-    const IpcHandle place = IpcHandle::from_bytes(handle.bytes);
+    const IpcHandle shared = IpcHandle::from_bytes(handle.bytes);
     const std::size_t rounded = vmm::round_up(bytes, kGranularity);
-    if (place.bytes != rounded || !handle.descriptor) {
-      fail(ErrorCode::protocol, "a peer's IPC handle is for {} bytes instead of {}{}", place.bytes, rounded,
+    if (shared.bytes != rounded || !handle.descriptor) {
+      fail(ErrorCode::protocol, "a peer's IPC handle is for {} bytes instead of {}{}", shared.bytes, rounded,
            handle.descriptor ? "" : ", and its pipe is missing");
     }
-    return std::make_shared<PeersBlock>(IpcMapping::open(place, device_), std::move(handle.descriptor));
+    return std::make_shared<PeersBlock>(IpcMapping::open(shared, device_), std::move(handle.descriptor));
   }
 
   void adopt(Block& block) const override {

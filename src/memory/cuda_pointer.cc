@@ -73,44 +73,44 @@ IpcHandle locate(const void* pointer, std::size_t bytes, DeviceId home) {
   const CurrentDevice owner(home);
   Range range;
   check_cuda(driver.MemGetAddressRange(&range.begin, &range.bytes, at), "cuMemGetAddressRange");
-  IpcHandle place;
-  place.offset = at - range.begin;
-  require(bytes <= range.bytes - place.offset,
+  IpcHandle handle;
+  handle.offset = at - range.begin;
+  require(bytes <= range.bytes - handle.offset,
           "cannot share {} bytes at {}: its allocation of {} bytes ends {} bytes after it", bytes, pointer,
-          range.bytes, range.bytes - place.offset);
-  place.process = os::process_id();
+          range.bytes, range.bytes - handle.offset);
+  handle.process = os::process_id();
   unsigned long long id = 0;
   check_cuda(driver.PointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, range.begin),
              "cuPointerGetAttribute");
-  place.allocation = id;
-  place.address = range.begin;
-  place.allocation_bytes = range.bytes;
-  place.bytes = bytes;
-  place.device = uuid_of(home);
-  return place;
+  handle.allocation = id;
+  handle.address = range.begin;
+  handle.allocation_bytes = range.bytes;
+  handle.bytes = bytes;
+  handle.device = uuid_of(home);
+  return handle;
 }
 
-bool still_there(const IpcHandle& place) {
+bool still_there(const IpcHandle& handle) {
   std::optional<CurrentDevice> current;
   borrow_context(current);
   // 0 is not an id: memory without one cannot be distinguished from later memory at the same address.
-  return place.allocation != 0 &&
-         attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, place.address, 0) == place.allocation;
+  return handle.allocation != 0 && attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                                                 handle.address, 0) == handle.allocation;
 }
 
-DeviceId confirm(const IpcHandle& place) {
+DeviceId confirm(const IpcHandle& handle) {
   std::optional<CurrentDevice> current;
   borrow_context(current);
-  const int home = home_of(place.address);
+  const int home = home_of(handle.address);
   // Query the range in the context that it belongs to: in another device's context the driver does not know
   // it.
   if (home >= 0) current.emplace(DeviceId{home});
-  const std::optional<Range> range = range_around(place.address);
-  const auto id = attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, place.address, 0);
-  require(home >= 0 && range.has_value() && range->begin == place.address &&
-              range->bytes == place.allocation_bytes && id == place.allocation,
+  const std::optional<Range> range = range_around(handle.address);
+  const auto id = attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, handle.address, 0);
+  require(home >= 0 && range.has_value() && range->begin == handle.address &&
+              range->bytes == handle.allocation_bytes && id == handle.allocation,
           "the {} bytes of this process's own memory that an IPC handle names are not allocated any more",
-          place.allocation_bytes);
+          handle.allocation_bytes);
   return DeviceId{home};
 }
 

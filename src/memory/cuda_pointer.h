@@ -58,12 +58,12 @@ struct Range {
 /// unless all of it lies in one allocation on `home`.
 [[nodiscard]] IpcHandle locate(const void* pointer, std::size_t bytes, DeviceId home);
 
-/// Whether the memory of this process is still the allocation that `place` describes. Its address may have
+/// Whether the memory of this process is still the allocation that `handle` describes. Its address may have
 /// been reused since, but the driver never reuses allocation ids. Makes one driver query.
-[[nodiscard]] bool still_there(const IpcHandle& place);
+[[nodiscard]] bool still_there(const IpcHandle& handle);
 
 /// Returns the device of a handle that this process exported. Checks all fields with the driver and throws
 /// Error{invalid_argument} if they do not match.
-[[nodiscard]] DeviceId confirm(const IpcHandle& place);
+[[nodiscard]] DeviceId confirm(const IpcHandle& handle);
 
 }  // namespace onehop::cuda_pointer

@@ -131,27 +131,27 @@ void FakeCuda::fill_ipc() {
     *handle = {};
     std::memcpy(handle->reserved, &at, sizeof at);
     const Memory& memory = self.memory_[at];
-    const Foreign place{.number = number_of(memory.backing),
-                        .process = ::getpid(),
-                        .fd = memory.backing,
-                        .device = memory.device,
-                        .bytes = memory.bytes};
-    static_assert(sizeof at + sizeof place <= sizeof handle->reserved);
-    std::memcpy(handle->reserved + sizeof at, &place, sizeof place);
+    const Foreign location{.number = number_of(memory.backing),
+                           .process = ::getpid(),
+                           .fd = memory.backing,
+                           .device = memory.device,
+                           .bytes = memory.bytes};
+    static_assert(sizeof at + sizeof location <= sizeof handle->reserved);
+    std::memcpy(handle->reserved + sizeof at, &location, sizeof location);
     return CUDA_SUCCESS;
   };
   table_.IpcOpenMemHandle = [](CUdeviceptr* base, CUipcMemHandle handle, unsigned flags) {
     ONEHOP_FAKE_STEP("cuIpcOpenMemHandle");
     CUdeviceptr at = 0;
     std::memcpy(&at, handle.reserved, sizeof at);
-    Foreign place;
-    std::memcpy(&place, handle.reserved + sizeof at, sizeof place);
-    if (place.process != ::getpid() && flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
-      const int fd = place.open().release();  // closed with the process
+    Foreign location;
+    std::memcpy(&location, handle.reserved + sizeof at, sizeof location);
+    if (location.process != ::getpid() && flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
+      const int fd = location.open().release();  // closed with the process
       if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
-      *base = map_backing(fd, place.bytes);
-      self.memory_[*base] = {.bytes = place.bytes,
-                             .device = place.device,
+      *base = map_backing(fd, location.bytes);
+      self.memory_[*base] = {.bytes = location.bytes,
+                             .device = location.device,
                              .ipc = false,
                              .id = ++self.last_id_,
                              .opened_from = at,

@@ -85,9 +85,9 @@ void FakeCuda::fill_memory() {
     }
     return CUDA_SUCCESS;
   };
-  table_.MemGetAccess = [](unsigned long long* flags, const CUmemLocation* place, CUdeviceptr at) {
+  table_.MemGetAccess = [](unsigned long long* flags, const CUmemLocation* location, CUdeviceptr at) {
     ONEHOP_FAKE_STEP("cuMemGetAccess");
-    const bool may = self.access(reinterpret_cast<void*>(at)).count(place->id) != 0;
+    const bool may = self.access(reinterpret_cast<void*>(at)).count(location->id) != 0;
     *flags = may ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
   };
@@ -99,9 +99,9 @@ void FakeCuda::fill_memory() {
     if ((self.made_[memory->second.number].request.requestedHandleTypes & type) == 0)
       return CUDA_ERROR_INVALID_VALUE;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-      const Foreign place{
+      const Foreign location{
           .number = memory->second.number, .process = ::getpid(), .fd = memory->second.fd.get()};
-      std::memcpy(out, &place, sizeof place);
+      std::memcpy(out, &location, sizeof location);
     } else {
       const int fd = ::dup(memory->second.fd.get());
       std::memcpy(out, &fd, sizeof fd);
@@ -115,14 +115,14 @@ void FakeCuda::fill_memory() {
     if (type != CU_MEM_HANDLE_TYPE_FABRIC && !self.passable) return CUDA_ERROR_OPERATING_SYSTEM;
     os::UniqueFd foreign;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-      Foreign place;
-      std::memcpy(&place, shareable, sizeof place);
+      Foreign location;
+      std::memcpy(&location, shareable, sizeof location);
       fd = -1;
       for (const auto& [key, each] : self.physical_) {
-        if (each.number == place.number) fd = each.fd.get();
+        if (each.number == location.number) fd = each.fd.get();
       }
       if (fd < 0) {
-        foreign = place.open();
+        foreign = location.open();
         fd = foreign.get();
       }
     }

@@ -82,7 +82,7 @@ TEST(DeviceMemory, TravelsAsAFabricHandleWherePermitted) {
 constexpr unsigned kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 constexpr unsigned kFabric = CU_MEM_HANDLE_TYPE_FABRIC;
 
-TEST(DeviceMemory, TravelsBothWaysByItselfWhereFabricHandlesWork) {
+TEST(DeviceMemory, HasBothHandleTypesByDefaultWhereFabricHandlesWork) {
   FakeCuda cuda;
   cuda.fabric = true;
   const DeviceMemory mine = DeviceMemory::create(DeviceId{0}, 10);
@@ -156,7 +156,7 @@ TEST(DeviceMemory, TravelsAsADescriptorWhereNvmlIsMissing) {
   expect_descriptor_only(cuda);
 }
 
-TEST(DeviceMemory, AskedToTravelAsADescriptorAsksNobodyAboutTheFabric) {
+TEST(DeviceMemory, CreatedForADescriptorDoesNotQueryTheFabric) {
   FakeCuda cuda;
   cuda.fabric = true;
   (void)DeviceMemory::create(DeviceId{0}, 10, {.share_by = ShareBy::posix_fd});

@@ -157,7 +157,7 @@ void PeerAccess::grant_pool_access(DeviceId owner, DeviceId peer) {
   if (!is_possible(peer, owner)) {
     fail(ErrorCode::unsupported,
          "device {} cannot be given access to the memory pool of device {}: the driver allows no peer access "
-         "between them ('onehop topo' shows who reaches whom)",
+         "between them ('onehop topo' shows which pairs have it)",
          peer.value, owner.value);
   }
   CUmemoryPool pool = nullptr;

@@ -7,22 +7,22 @@
 namespace onehop {
 
 ShareWays share_ways(DeviceId device, ShareBy wanted) {
-  ShareWays ways;
-  const auto look = [&](ShareBy way, ShareSupport (*support)(DeviceId)) {
-    if (wanted != ShareBy::automatic && wanted != way) return;
+  ShareWays usable;
+  const auto look = [&](ShareBy share_by, ShareSupport (*support)(DeviceId)) {
+    if (wanted != ShareBy::automatic && wanted != share_by) return;
     const ShareSupport found = support(device);
     if (found.usable) {
-      ways.add(way);
-      if (way == ShareBy::fabric) ways.fabric = found.reason;
-    } else if (wanted == way) {
+      usable.add(share_by);
+      if (share_by == ShareBy::fabric) usable.fabric = found.reason;
+    } else if (wanted == share_by) {
       fail(ErrorCode::unsupported, "device {} cannot share memory by '{}': {}; try ONEHOP_SHARE=auto",
-           device.value, to_string(way), found.reason);
+           device.value, to_string(share_by), found.reason);
     }
   };
   look(ShareBy::fabric, &fabric_support);
   look(ShareBy::posix_fd, &descriptor_support);
   look(ShareBy::ipc, &ipc_support);
-  return ways;
+  return usable;
 }
 
 }  // namespace onehop

@@ -15,8 +15,12 @@ struct ShareWays {
   /// The device's cluster and clique: fabric handles work only between devices with the same ones.
   std::string fabric{};
 
-  [[nodiscard]] bool has(ShareBy way) const { return (usable >> static_cast<unsigned>(way) & 1U) != 0; }
-  void add(ShareBy way) { usable = static_cast<std::uint8_t>(usable | 1U << static_cast<unsigned>(way)); }
+  [[nodiscard]] bool has(ShareBy share_by) const {
+    return (usable >> static_cast<unsigned>(share_by) & 1U) != 0;
+  }
+  void add(ShareBy share_by) {
+    usable = static_cast<std::uint8_t>(usable | 1U << static_cast<unsigned>(share_by));
+  }
 
   bool operator==(const ShareWays&) const = default;
 };

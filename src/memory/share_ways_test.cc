@@ -20,9 +20,10 @@ constexpr DeviceId kDevice{1};
 TEST(ShareWays, AreFoundOutByTrying) {
   FakeCuda cuda;
   cuda.fabric = true;
-  const ShareWays ways = share_ways(kDevice, ShareBy::automatic);
-  for (const ShareBy way : {ShareBy::posix_fd, ShareBy::fabric, ShareBy::ipc}) EXPECT_TRUE(ways.has(way));
-  EXPECT_THAT(ways.fabric, HasSubstr("clique 0 of cluster 00000000-"));
+  const ShareWays usable = share_ways(kDevice, ShareBy::automatic);
+  for (const ShareBy share_by : {ShareBy::posix_fd, ShareBy::fabric, ShareBy::ipc})
+    EXPECT_TRUE(usable.has(share_by));
+  EXPECT_THAT(usable.fabric, HasSubstr("clique 0 of cluster 00000000-"));
   EXPECT_EQ(cuda.living(), 0U);
   EXPECT_EQ(cuda.creations(), 2);
   (void)share_ways(kDevice, ShareBy::automatic);
@@ -31,29 +32,29 @@ TEST(ShareWays, AreFoundOutByTrying) {
 
 TEST(ShareWays, LackFabricHandlesWhereTheyAreNotPermitted) {
   FakeCuda cuda;
-  const ShareWays ways = share_ways(kDevice, ShareBy::automatic);
-  EXPECT_FALSE(ways.has(ShareBy::fabric));
-  EXPECT_TRUE(ways.has(ShareBy::posix_fd));
-  EXPECT_EQ(ways.fabric, "");
+  const ShareWays usable = share_ways(kDevice, ShareBy::automatic);
+  EXPECT_FALSE(usable.has(ShareBy::fabric));
+  EXPECT_TRUE(usable.has(ShareBy::posix_fd));
+  EXPECT_EQ(usable.fabric, "");
 }
 
-TEST(ShareWays, LeaveCudaIpcToADeviceWithoutVirtualMemoryManagementOrDescriptors) {
+TEST(ShareWays, IncludeCudaIpcForADeviceWithoutVirtualMemoryManagementOrDescriptors) {
   for (const CUdevice_attribute missing : {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
                                            CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED}) {
     FakeCuda cuda;
     cuda.attribute[missing] = 0;
-    const ShareWays ways = share_ways(kDevice, ShareBy::automatic);
-    EXPECT_FALSE(ways.has(ShareBy::posix_fd));
-    EXPECT_TRUE(ways.has(ShareBy::ipc));
+    const ShareWays usable = share_ways(kDevice, ShareBy::automatic);
+    EXPECT_FALSE(usable.has(ShareBy::posix_fd));
+    EXPECT_TRUE(usable.has(ShareBy::ipc));
   }
 }
 
-TEST(ShareWays, LeaveCudaIpcWhereTheKernelDoesNotGiveDescriptorsBack) {
+TEST(ShareWays, IncludeCudaIpcWhereTheKernelDoesNotPassDescriptors) {
   FakeCuda cuda;
   cuda.passable = false;
-  const ShareWays ways = share_ways(kDevice, ShareBy::automatic);
-  EXPECT_FALSE(ways.has(ShareBy::posix_fd));
-  EXPECT_TRUE(ways.has(ShareBy::ipc));
+  const ShareWays usable = share_ways(kDevice, ShareBy::automatic);
+  EXPECT_FALSE(usable.has(ShareBy::posix_fd));
+  EXPECT_TRUE(usable.has(ShareBy::ipc));
   EXPECT_EQ(cuda.living(), 0U);
 }
 
@@ -64,16 +65,16 @@ TEST(ShareWays, MayBeNone) {
   EXPECT_EQ(share_ways(kDevice, ShareBy::automatic), ShareWays{});
 }
 
-TEST(ShareWays, OneThatIsNamedIsTriedAlone) {
+TEST(ShareWays, ARequestedTypeIsTheOnlyOneTried) {
   FakeCuda cuda;
   cuda.fabric = true;
-  const ShareWays ways = share_ways(kDevice, ShareBy::posix_fd);
-  EXPECT_TRUE(ways.has(ShareBy::posix_fd));
-  EXPECT_FALSE(ways.has(ShareBy::fabric));
+  const ShareWays usable = share_ways(kDevice, ShareBy::posix_fd);
+  EXPECT_TRUE(usable.has(ShareBy::posix_fd));
+  EXPECT_FALSE(usable.has(ShareBy::fabric));
   EXPECT_EQ(cuda.fabric_queries(), 0);
 }
 
-TEST(ShareWays, OneThatIsNamedAndDoesNotWorkIsAnErrorWithTheReason) {
+TEST(ShareWays, ARequestedTypeThatDoesNotWorkIsAnErrorWithTheReason) {
   FakeCuda cuda;
   cuda.attribute[CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] = 0;
   cuda.attribute[CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED] = 0;
@@ -83,8 +84,8 @@ TEST(ShareWays, OneThatIsNamedAndDoesNotWorkIsAnErrorWithTheReason) {
       {ShareBy::fabric, "device 1 cannot share memory by 'fabric': cuMemCreate: CUDA_ERROR_FAKE"},
       {ShareBy::ipc, "device 1 cannot share memory by 'ipc': the driver does not support it"},
   };
-  for (const auto& [way, text] : rows) {
-    const Error error = error_of([&, way = way] { (void)share_ways(kDevice, way); });
+  for (const auto& [share_by, text] : rows) {
+    const Error error = error_of([&, share_by = share_by] { (void)share_ways(kDevice, share_by); });
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
     EXPECT_THAT(error.message(), HasSubstr(text));
     EXPECT_THAT(error.message(), HasSubstr("ONEHOP_SHARE=auto"));

@@ -58,22 +58,22 @@ SharedUserMemory share_user_memory(const void* data, std::size_t bytes, DeviceId
 
 std::shared_ptr<Block> map_user_memory(const UserMemory& memory, os::UniqueFd descriptor,
                                        DeviceId for_device) {
-  const IpcHandle& place = memory.place;
+  const IpcHandle& handle = memory.place;
   const auto borrow = [&](std::byte* data, std::shared_ptr<const void> owner) {
-    return std::make_shared<BorrowedBlock>(data, place.bytes, std::move(owner));
+    return std::make_shared<BorrowedBlock>(data, handle.bytes, std::move(owner));
   };
   if (!memory.has_descriptor) {
-    auto mapping = std::make_shared<const IpcMapping>(IpcMapping::open(place, for_device));
+    auto mapping = std::make_shared<const IpcMapping>(IpcMapping::open(handle, for_device));
     return borrow(mapping->data(), mapping);
   }
-  if (place.process == os::process_id()) {
-    const DeviceId home = cuda_pointer::confirm(place);
-    vmm::grant_range(place.address, place.allocation_bytes, for_device, home);
-    return borrow(to_pointer<std::byte>(place.address + place.offset), nullptr);
+  if (handle.process == os::process_id()) {
+    const DeviceId home = cuda_pointer::confirm(handle);
+    vmm::grant_range(handle.address, handle.allocation_bytes, for_device, home);
+    return borrow(to_pointer<std::byte>(handle.address + handle.offset), nullptr);
   }
   auto mapped = std::make_shared<const vmm::Memory>(
-      vmm::Memory::import_fd(descriptor.get(), place.allocation_bytes, for_device));
-  return borrow(mapped->data() + place.offset, mapped);
+      vmm::Memory::import_fd(descriptor.get(), handle.allocation_bytes, for_device));
+  return borrow(mapped->data() + handle.offset, mapped);
 }
 
 bool still_there(const UserMemory& memory) {

@@ -45,10 +45,10 @@ void note(CUresult result, const char* what) noexcept {
 }
 
 CUmemLocation location(DeviceId device) {
-  CUmemLocation place{};
-  place.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  place.id = cuda_device(device);
-  return place;
+  CUmemLocation where{};
+  where.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  where.id = cuda_device(device);
+  return where;
 }
 
 CUmemAllocationProp properties(const Request& request) {
@@ -300,9 +300,9 @@ void Memory::grant(DeviceId device) const {
 }
 
 bool Memory::granted(DeviceId device) const {
-  const CUmemLocation place = location(device);
+  const CUmemLocation where = location(device);
   unsigned long long flags = 0;
-  check(cuda_driver().MemGetAccess(&flags, &place, range_.at()), "asking what access device {} has",
+  check(cuda_driver().MemGetAccess(&flags, &where, range_.at()), "asking what access device {} has",
         device.value);
   return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }

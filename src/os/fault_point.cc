@@ -34,10 +34,10 @@ void parse_fault(Fault& fault) {
   const std::size_t first = text.find(':');
   const std::size_t second = text.find(':', first + 1);
   if (second == std::string::npos) return;
-  const std::string place = text.substr(0, first);
-  const std::size_t visit = place.find('#');
-  fault.point = place.substr(0, visit);
-  if (visit != std::string::npos) fault.visits_left = parse_int(place.substr(visit + 1), 1);
+  const std::string point = text.substr(0, first);
+  const std::size_t visit = point.find('#');
+  fault.point = point.substr(0, visit);
+  if (visit != std::string::npos) fault.visits_left = parse_int(point.substr(visit + 1), 1);
   fault.rank = parse_int(text.substr(first + 1, second - first - 1), -1);
   fault.action = text.substr(second + 1);
 }

@@ -343,12 +343,12 @@ TEST(PrivateDir, ManyCanBeMadeWhileOthersSweep) {
 }
 
 TEST(PrivateDir, NamesTheRemedyWhenTheBaseIsNotThere) {
-  ::setenv("ONEHOP_RUNTIME_DIR", "/nonexistent/place", 1);
+  ::setenv("ONEHOP_RUNTIME_DIR", "/nonexistent/directory", 1);
   try {
     (void)PrivateDir::create("test");
     ADD_FAILURE();
   } catch (const Error& e) {
-    EXPECT_NE(e.message().find("/nonexistent/place"), std::string::npos);
+    EXPECT_NE(e.message().find("/nonexistent/directory"), std::string::npos);
     EXPECT_NE(e.message().find("ONEHOP_RUNTIME_DIR"), std::string::npos);
   }
   ::unsetenv("ONEHOP_RUNTIME_DIR");

@@ -22,20 +22,20 @@ class Assignment {
   /// if that is impossible.
   bool add(std::size_t rank) {
     tried_ = {};
-    return place(rank);
+    return assign(rank);
   }
 
  private:
   static constexpr std::size_t kNobody = ~std::size_t{0};
 
   /// Finds an augmenting path; the recursion depth is at most the number of ranks.
-  bool place(std::size_t rank) {
+  bool assign(std::size_t rank) {
     const Processors& usable = ranks_[rank];
     for (int each = usable.next(); each >= 0; each = usable.next(each + 1)) {
       const auto index = static_cast<std::size_t>(each);
       if (tried_[index]) continue;
       tried_[index] = true;
-      if (owners_[index] != kNobody && !place(owners_[index])) continue;
+      if (owners_[index] != kNobody && !assign(owners_[index])) continue;
       owners_[index] = rank;
       return true;
     }

@@ -43,7 +43,7 @@ class CallbackStore final : public Store {
     } catch (const std::exception& error) {
       fail(ErrorCode::system, "{}: {} threw: {}", call_.description, what, error.what());
     } catch (...) {
-      fail(ErrorCode::system, "{}: {} threw something that is no std::exception", call_.description, what);
+      fail(ErrorCode::system, "{}: {} threw something that is not a std::exception", call_.description, what);
     }
   }
 

@@ -126,7 +126,7 @@ class FileStore final : public Store {
     if (!file) return std::nullopt;
     const std::size_t size = size_of(file.get(), name);
     if (size > store::kMaxRecordBytes) {
-      fail(ErrorCode::protocol, "{}/{} is no file of a store: it has {} bytes", path_, name, size);
+      fail(ErrorCode::protocol, "{}/{} is not a file of a store: it has {} bytes", path_, name, size);
     }
     return value_of(key, read_from(file.get(), size, name), name);
   }
@@ -170,9 +170,10 @@ class FileStore final : public Store {
     const std::size_t looked_at = std::min(size_of(file.get(), kTemporaryName), sizeof store::kRecordMagic);
     const std::string begins = read_from(file.get(), looked_at, kTemporaryName);
     if (!store::encode_record({}).starts_with(begins)) {
-      fail(ErrorCode::protocol,
-           "{}/{} is in the way and no file of a store: move it, or use another directory for the store",
-           path_, kTemporaryName);
+      fail(
+          ErrorCode::protocol,
+          "{}/{} is in the way and is not a file of a store: move it, or use another directory for the store",
+          path_, kTemporaryName);
     }
     if (::ftruncate(file.get(), 0) != 0 || ::lseek(file.get(), 0, SEEK_SET) != 0) {
       fail_errno(errno, fmt::format("cannot empty {}/{}", path_, kTemporaryName));

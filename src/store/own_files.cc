@@ -89,7 +89,7 @@ std::string_view kind_of(mode_t mode) {
 
 [[noreturn]] void refuse(const struct stat& info, const std::string& path) {
   fail(ErrorCode::protocol,
-       "{} is no file of a store but {} of user id {}: remove it, or use another directory for the store",
+       "{} is not a file of a store but {} of user id {}: remove it, or use another directory for the store",
        path, kind_of(info.st_mode), info.st_uid);
 }
 

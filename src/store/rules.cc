@@ -43,7 +43,7 @@ std::int64_t add_to_counter(std::string_view key, std::optional<std::string_view
     const char* end = current->data() + current->size();
     const auto [stop, error] = std::from_chars(current->data(), end, value);
     require(error == std::errc{} && stop == end,
-            "cannot add to key {}: it holds {}, which is no 64-bit decimal integer", quoted(key),
+            "cannot add to key {}: it holds {}, which is not a 64-bit decimal integer", quoted(key),
             quoted(*current));
   }
   std::int64_t sum = 0;

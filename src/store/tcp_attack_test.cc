@@ -235,7 +235,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& attack) { return std::string(attack.param.name); });
 
 /// A rank's use of the store: several exchanges, and two requests of the maximum size.
-void meet(std::uint16_t port, Rank rank, bool long_requests) {
+void use_store(std::uint16_t port, Rank rank, bool long_requests) {
   const auto store = tcp_store({.port = port, .secret = kSecret, .timeout = kHonestTime});
   StoreExchange exchange(store, "honest", rank, kRanks);
   for (int round = 0; round < 10; ++round) {
@@ -247,7 +247,7 @@ void meet(std::uint16_t port, Rank rank, bool long_requests) {
   EXPECT_TRUE(store->compare_set("no such key", value, value, kHonestTime) == value);
 }
 
-TEST_P(TcpStoreUnder, AttackFourHonestRanksMeet) {
+TEST_P(TcpStoreUnder, AttackFourHonestRanksFinish) {
   if (!enough_) GTEST_SKIP() << "the attack needs " << kSwarm + 200 << " descriptors";
   const ServerProcess server({.secret = kSecret});
   Stage stage;
@@ -257,7 +257,7 @@ TEST_P(TcpStoreUnder, AttackFourHonestRanksMeet) {
   for (Rank rank{0}; rank.value < kRanks; ++rank.value) {
     ranks.emplace_back([&, rank] {
       try {
-        meet(server.port(), rank, GetParam().long_requests);
+        use_store(server.port(), rank, GetParam().long_requests);
       } catch (const Error& error) {
         ADD_FAILURE() << "rank " << rank.value << ": " << error.what();
       }

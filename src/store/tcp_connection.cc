@@ -135,7 +135,7 @@ std::optional<std::string> TcpConnection::exchange(std::string_view message, con
   if (receive_all(header.data(), header.size(), deadline) == Io::deadline) return std::nullopt;
   const std::size_t size = parse_frame_header(header);
   if (size > kMaxFrameBytes) {
-    fail(ErrorCode::protocol, "{}: a reply of {} bytes: this is no onehop tcp store", name_, size);
+    fail(ErrorCode::protocol, "{}: a reply of {} bytes: this is not a onehop tcp store", name_, size);
   }
   std::string reply(size, '\0');
   if (receive_all(reply.data(), size, deadline) == Io::deadline) return std::nullopt;

@@ -66,7 +66,7 @@ ServerHello parse_server_hello(std::string_view bytes) {
   hello.version = in.get<std::uint16_t>();
   if (hello.version != kProtocolVersion) return hello;
   const auto required = in.get<std::uint8_t>();
-  if (required > 1) fail(ErrorCode::protocol, "{}: {} is no truth value", kWhat, required);
+  if (required > 1) fail(ErrorCode::protocol, "{}: {} is not a boolean", kWhat, required);
   hello.secret_required = required == 1;
   hello.instance = in.get<std::uint64_t>();
   hello.nonce = in.get_raw(kNonceBytes);

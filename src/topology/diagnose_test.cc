@@ -138,7 +138,7 @@ TEST_F(Diagnose, AnOldGpuIsLeftOut) {
   EXPECT_THAT(finding(diagnose(), "GPUs").detail, HasSubstr("3 x NVIDIA H200, 1 x Tesla T4"));
 }
 
-TEST_F(Diagnose, AMigSliceIsLeftOutWhicheverWayItShows) {
+TEST_F(Diagnose, AMigSliceIsExcludedHoweverItIsDetected) {
   machine_.gpus[2].mig_mode = 1;
   EXPECT_THAT(broken_on_one("MIG").remedy, HasSubstr("nvidia-smi -mig 0"));
   machine_.gpus[2].mig_mode = 0;

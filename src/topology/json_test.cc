@@ -121,7 +121,7 @@ TEST(TopologyJson, EveryTruncationIsRefusedInOneLine) {
             "topology JSON: not valid JSON at line 3, column 1: it ends too early");
 }
 
-TEST(TopologyJson, WhatIsNotJsonIsRefusedWithItsPlace) {
+TEST(TopologyJson, InvalidJsonIsRejectedWithItsPosition) {
   EXPECT_EQ(refusal(""), "topology JSON: not valid JSON at line 1, column 1: it ends too early");
   EXPECT_EQ(refusal("GPU0 GPU1"), "topology JSON: not valid JSON at line 1, column 1");
   EXPECT_EQ(refusal("{\"onehop_topology\": 1,\n  \x1b[31m}"),

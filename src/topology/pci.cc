@@ -13,10 +13,11 @@ namespace {
 /// Returns the NUMA nodes that `object` is attached to, or nullptr if the system does not report them: hwloc
 /// then attaches the object to the whole machine.
 hwloc_const_nodeset_t nodes_of(hwloc_topology* machine, hwloc_obj_t object) {
-  hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(machine, object);
-  if (place == nullptr || place->nodeset == nullptr || hwloc_bitmap_iszero(place->nodeset)) return nullptr;
-  const bool everywhere = place->type == HWLOC_OBJ_MACHINE && hwloc_bitmap_weight(place->nodeset) > 1;
-  return everywhere ? nullptr : place->nodeset;
+  hwloc_obj_t ancestor = hwloc_get_non_io_ancestor_obj(machine, object);
+  if (ancestor == nullptr || ancestor->nodeset == nullptr || hwloc_bitmap_iszero(ancestor->nodeset))
+    return nullptr;
+  const bool everywhere = ancestor->type == HWLOC_OBJ_MACHINE && hwloc_bitmap_weight(ancestor->nodeset) > 1;
+  return everywhere ? nullptr : ancestor->nodeset;
 }
 
 int numa_node_of(hwloc_topology* machine, hwloc_obj_t object) {
@@ -34,12 +35,12 @@ PciPath path_between(hwloc_topology* machine, hwloc_obj_t a, hwloc_obj_t b) {
   for (hwloc_obj_t object = a->parent; object != nullptr; object = object->parent) above_a.push_back(object);
   std::size_t bridges_b = 0;
   for (hwloc_obj_t object = b->parent; object != nullptr; object = object->parent, ++bridges_b) {
-    const auto meeting = std::find(above_a.begin(), above_a.end(), object);
-    if (meeting == above_a.end()) continue;
+    const auto common = std::find(above_a.begin(), above_a.end(), object);
+    if (common == above_a.end()) continue;
     if (is_host_bridge(object)) return PciPath::phb;
     if (object->type == HWLOC_OBJ_BRIDGE) {
       // Below the upstream port of a single switch, each device is behind exactly one downstream port.
-      const auto bridges_a = static_cast<std::size_t>(meeting - above_a.begin());
+      const auto bridges_a = static_cast<std::size_t>(common - above_a.begin());
       return bridges_a <= 1 && bridges_b <= 1 ? PciPath::pix : PciPath::pxb;
     }
     break;
@@ -71,11 +72,11 @@ Machine load_pci_machine() {
   return machine;
 }
 
-PciPlaces locate(hwloc_topology* machine, const std::vector<std::string>& bus_ids) {
+PciLocations locate(hwloc_topology* machine, const std::vector<std::string>& bus_ids) {
   const std::size_t count = bus_ids.size();
-  PciPlaces places{.numa_nodes = std::vector<int>(count, -1),
-                   .paths = std::vector<PciPath>(count * count, PciPath::unknown),
-                   .notes = {}};
+  PciLocations locations{.numa_nodes = std::vector<int>(count, -1),
+                         .paths = std::vector<PciPath>(count * count, PciPath::unknown),
+                         .notes = {}};
   std::vector<hwloc_obj_t> objects;
   std::string missing;
   for (const std::string& bus_id : bus_ids) {
@@ -84,9 +85,9 @@ PciPlaces locate(hwloc_topology* machine, const std::vector<std::string>& bus_id
     if (objects.back() == nullptr) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", bus_id);
   }
   for (std::size_t from = 0; from < count; ++from) {
-    if (objects[from] != nullptr) places.numa_nodes[from] = numa_node_of(machine, objects[from]);
+    if (objects[from] != nullptr) locations.numa_nodes[from] = numa_node_of(machine, objects[from]);
     for (std::size_t to = 0; to < count; ++to) {
-      PciPath& path = places.paths[from * count + to];
+      PciPath& path = locations.paths[from * count + to];
       if (from == to) {
         path = PciPath::self;
       } else if (objects[from] != nullptr && objects[to] != nullptr) {
@@ -95,10 +96,10 @@ PciPlaces locate(hwloc_topology* machine, const std::vector<std::string>& bus_id
     }
   }
   if (!missing.empty())
-    places.notes.push_back(fmt::format(
+    locations.notes.push_back(fmt::format(
         "the system does not show the PCI devices {}: their NUMA nodes and distances are not known",
         missing));
-  return places;
+  return locations;
 }
 
 }  // namespace onehop

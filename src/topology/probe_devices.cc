@@ -157,11 +157,11 @@ DeviceProbe probe_devices(hwloc_topology* pci_machine) {
   if (probe.devices.empty()) return probe;
 
   const NvmlAnswers& nvml = nvml_answers(bus_ids);
-  const PciPlaces places = locate(pci_machine, bus_ids);
+  const PciLocations locations = locate(pci_machine, bus_ids);
   for (int i = 0; i < count; ++i) {
     const auto at = static_cast<std::size_t>(i);
     DeviceInfo& device = probe.devices[at];
-    device.numa_node = places.numa_nodes[at];
+    device.numa_node = locations.numa_nodes[at];
     device.fabric = to_public(nvml.fabric[at].state);
     device.fabric_cluster = nvml.fabric[at].cluster;
     device.fabric_clique = nvml.fabric[at].clique;
@@ -173,12 +173,12 @@ DeviceProbe probe_devices(hwloc_topology* pci_machine) {
       if (from != to) pair = ask_pair(*driver, DeviceId{from}, DeviceId{to});
       if (from == to) pair.peer_access = true;
       pair.nvlinks = nvml.links[at];
-      pair.path = places.paths[at];
+      pair.path = locations.paths[at];
       probe.pairs.push_back(pair);
     }
   }
   take_notes(probe.notes, nvml.notes);
-  take_notes(probe.notes, places.notes);
+  take_notes(probe.notes, locations.notes);
   return probe;
 }
 

@@ -173,7 +173,7 @@ TEST(TopologySvg, DrawsEachLinkOfAMeshOnceAndOnlyThose) {
   EXPECT_EQ(count(shipped("pcie4").to_svg(), "class=\"pcie\""), 2u + 1u) << "two lines and the legend's";
 }
 
-TEST(TopologySvg, ShowsALinkThatGoesOneWay) {
+TEST(TopologySvg, ShowsALinkInOneDirectionOnly) {
   const std::string svg = awkward().to_svg();
   EXPECT_THAT(svg, HasSubstr(">NV4/0</text>"));
   EXPECT_THAT(svg, HasSubstr("NVLink in one direction only"));

@@ -97,7 +97,7 @@ std::vector<int> slots_of(int devices, const std::vector<Edge>& edges) {
     }
   }
   const int first = slot.front();
-  for (int& place : slot) place = (place - first + devices) % devices;
+  for (int& position : slot) position = (position - first + devices) % devices;
   return slot;
 }
 

@@ -15,7 +15,7 @@ namespace onehop {
 struct Variable {
   std::string_view name;
   std::string_view readers;  ///< "library, command"
-  std::string_view values;  ///< legal values: "trace, debug, info, warn, error or off"
+  std::string_view values;   ///< legal values: "trace, debug, info, warn, error or off"
   std::string_view meaning;
   /// Whether a value is valid; nullptr: no check here, and the code that reads the variable rejects bad
   /// values.

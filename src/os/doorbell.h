@@ -16,7 +16,7 @@ namespace onehop::os {
 
 /// One per rank, in shared memory. All zero bytes are a valid initial state.
 struct alignas(64) Doorbell {
-  std::atomic<std::uint32_t> rings{0};  ///< futex word: every ring() increments it
+  std::atomic<std::uint32_t> rings{0};     ///< futex word: every ring() increments it
   std::atomic<std::uint32_t> sleepers{0};  ///< threads of the owner that sleep or are about to sleep
 };
 

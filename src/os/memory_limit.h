@@ -14,7 +14,7 @@ namespace onehop::os {
 /// A hierarchy of memory cgroups, as visible to one process.
 struct MemoryCgroup {
   std::string directory;  ///< directory of the process's own cgroup
-  std::string top;  ///< directory of the highest visible cgroup: `directory` or one of its parents
+  std::string top;        ///< directory of the highest visible cgroup: `directory` or one of its parents
   bool unified = false;   ///< cgroup v2
 
   bool operator==(const MemoryCgroup& other) const = default;
@@ -27,7 +27,7 @@ struct MemoryCgroup {
 
 struct MemoryRoom {
   std::size_t left = SIZE_MAX;  ///< bytes, without swapping; SIZE_MAX: unknown
-  std::string where{};  ///< source of the limit: "the machine" or "cgroup <directory>"
+  std::string where{};          ///< source of the limit: "the machine" or "cgroup <directory>"
 };
 
 /// Thread-safe.

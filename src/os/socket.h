@@ -20,8 +20,8 @@ inline constexpr std::size_t kMaxMessageBytes = 80 << 10;
 
 struct Message {
   std::string bytes;
-  UniqueFd fd;  ///< the descriptor received with the message, if any
-  bool closed = false;  ///< the peer has closed its end; no bytes
+  UniqueFd fd;           ///< the descriptor received with the message, if any
+  bool closed = false;   ///< the peer has closed its end; no bytes
   bool fd_lost = false;  ///< a descriptor was sent but could not be received (MSG_CTRUNC: out of descriptors)
 };
 

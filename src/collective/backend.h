@@ -13,6 +13,11 @@ namespace onehop {
 
 class CollectiveBackend {
  public:
+  CollectiveBackend() = default;
+  CollectiveBackend(const CollectiveBackend&) = delete;
+  CollectiveBackend& operator=(const CollectiveBackend&) = delete;
+  virtual ~CollectiveBackend() = default;
+
   struct Outcome {
     Algorithm algorithm = Algorithm::one_shot;
     std::string_view detail{};  ///< for the log: how the data travels
@@ -45,9 +50,6 @@ class CollectiveBackend {
   /// Makes sends and receives, within Group::State::call. They are sorted (sort_by_pair).
   virtual void run_transfers(Group::State& group, std::span<const CollectiveCall> sorted, const char* phase,
                              os::CallDeadline& deadline) const = 0;
-
- protected:
-  ~CollectiveBackend() = default;
 };
 
 }  // namespace onehop

@@ -162,8 +162,8 @@ CollectiveBackend::Outcome run_alone(Group::State& group, const CollectiveCall& 
 }  // namespace
 
 const CollectiveBackend& CollectiveBackend::of(const Group::State& group) {
-  static const HostBackend host;
-  static const CudaBackend cuda;
+  static const auto& host = *new HostBackend;
+  static const auto& cuda = *new CudaBackend;
   if (group.device() == nullptr) return host;
   return cuda;
 }

@@ -79,6 +79,6 @@ void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline&
 void run_exchange(HostCall& call, const host::Exchange& exchange);
 
 /// all_to_all_v.
-void all_to_all_v_on_host(HostCall& call);
+void all_to_all_v_on_host(HostCall& self);
 
 }  // namespace onehop

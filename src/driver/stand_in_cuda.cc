@@ -5,6 +5,7 @@
 
 #define ONEHOP_EXPORT __attribute__((visibility("default")))
 
+// NOLINTBEGIN(readability-identifier-naming): the names are the library's.
 extern "C" {
 
 ONEHOP_EXPORT int onehop_stand_in_inits = 0;
@@ -24,3 +25,4 @@ ONEHOP_EXPORT int cuGetProcAddress_v2(const char* name, void** function, int, un
   return 0;
 }
 }
+// NOLINTEND(readability-identifier-naming)

@@ -3,6 +3,7 @@
 // test has set; the other functions that onehop requires exist and fail.
 #define ONEHOP_EXPORT __attribute__((visibility("default")))
 
+// NOLINTBEGIN(readability-identifier-naming): the names are the library's.
 extern "C" {
 
 ONEHOP_EXPORT int onehop_stand_in_inits = 0;
@@ -29,3 +30,4 @@ ONEHOP_EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2() {
   return 999;
 }
 }
+// NOLINTEND(readability-identifier-naming)

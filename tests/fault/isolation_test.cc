@@ -61,11 +61,18 @@ int in_namespaces(int flags, bool private_tmp, const std::function<void()>& body
   return 0;
 }
 
-/// A directory that the ranks share although each has a /tmp of its own. Tests may run below /tmp, so the
-/// directory is made the current one, and relative names reach it.
+/// Where ranks share a directory although each has a /tmp of its own: the current directory, or /var/tmp if the
+/// tests run below /tmp.
+std::filesystem::path base_outside_tmp() {
+  const std::filesystem::path current = std::filesystem::current_path();
+  const bool below_tmp = current.string().starts_with("/tmp/") || current == "/tmp";
+  return below_tmp ? "/var/tmp" : current;
+}
+
+/// A directory that the ranks share. It is made the current one, so that socket paths are short.
 class SharedDir {
  public:
-  SharedDir() : path_((std::filesystem::current_path() / "onehop-isolation-XXXXXX").string()) {
+  SharedDir() : path_((base_outside_tmp() / "onehop-isolation-XXXXXX").string()) {
     if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
   }
   ~SharedDir() {

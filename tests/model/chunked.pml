@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// The pipeline of chunks: src/kernel/cuda/chunked.cuh. One block of every rank, since blocks never wait for others of their
-// rank; its warps, by role, are processes. A store is on its way until it lands: any time later, in any order with stores
-// to other words, however near. Only a signaller's release waits for those it has acquired from.
+// The pipelined two-shot all-reduce: src/kernel/cuda/chunked.cuh. The model has one block of every rank,
+// since a block never waits for other blocks of its rank. The warps of the block are processes, by role. A
+// store is in flight until it is performed: at any later time, and in any order with stores to other words,
+// even adjacent ones. Only a signaller's release waits for stores, namely those of the warps it has acquired
+// from.
 //
-// Chunks are counted without end here. Launches only take possibilities away: the first kRing chunks of one need not wait
-// for copiers, since the launch before has ended.
+// Chunks are counted without end, and launches are not modelled. Launches only remove possible interleavings:
+// the first kRing chunks of a launch need not wait for copiers, because the previous launch has ended.
 //
-// Properties: what a warp reads once it has seen its peers' flags is of its chunk; no store lands on what is still to be
-// read, and none is issued to a word that another one is on its way to; nobody waits for ever.
+// Properties: data that a warp reads after it has seen its peers' flags belongs to its chunk; no store
+// overwrites data that is still to be read; no store is issued to a word that has another store in flight; no
+// process waits for ever.
 //
-// MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
+// Each MUTATION_* is one deviation from the protocol, which the search must find. run_models.py has the list.
 
 #ifndef N
 #define N 2
@@ -17,7 +20,7 @@
 #ifndef RING
 #define RING 2
 #endif
-// Words of a chunk in every slot, and the warps that share them.
+// Number of words of a chunk in every slot, and of the warps that share them.
 #ifndef WORDS
 #define WORDS 1
 #endif
@@ -34,22 +37,23 @@
 #define SIGNALLERS 1
 #endif
 
-// Chunks are counted modulo LAPS, a multiple of RING and of SIGNALLERS that is more than twice as far as any two warps of
-// the group can be apart.
+// Chunks are counted modulo LAPS. It is a multiple of RING and of SIGNALLERS, and more than twice the largest
+// distance between any two warps of the group.
 #define LAPS 8
 #define NEXT(g) (((g) + 1) % LAPS)
 #define REACHED(count, g) (((count) + LAPS - (g)) % LAPS < LAPS / 2)
 
 #define NONE 255
 
-// Word i of slot s in phase f that src has on dst.
+// Word i of slot s in phase f that src owns on dst.
 #define AT(src, dst, f, s, i) (((((src) * N + (dst)) * 2 + (f)) * RING + (s)) * WORDS + (i))
 #define CELLS (N * N * 2 * RING * WORDS)
-byte cell[CELLS];    // the chunk whose data this is
-byte flight[CELLS];  // what is on its way there
+byte cell[CELLS];    // the chunk that this data belongs to
+byte flight[CELLS];  // the store in flight to this word
 bool unread[CELLS];
 
-// Flag of phase f and slot s that src has on dst: the number of the next chunk. (In the program numbers only rise.)
+// Flag of phase f and slot s that src owns on dst: the number of the next chunk. (The program's numbers only
+// increase.)
 #ifdef MUTATION_ONE_FLAG
 #define FLAG(src, dst, f, s) flags[(((src) * N + (dst)) * 2 + (f)) * RING]
 #define RAISED(flag, g) REACHED(flag, NEXT(g))
@@ -59,12 +63,12 @@ bool unread[CELLS];
 #endif
 byte flags[N * N * 2 * RING];
 
-// Chunks that each warp of a rank has done.
+// Number of chunks that each warp of a rank has completed.
 byte sent[N * SENDERS];
 byte added[N * ADDERS];
 byte copied[N * COPIERS];
 #ifdef MUTATION_SUMMED_PROGRESS
-// As if the warps added up what they have done: the quick make up for the slow. (Two senders.)
+// As if the warps added their counts, so that fast warps make up for slow ones. (Two senders.)
 #define ALL_SENT(me, g) ((sent[(me) * 2] + LAPS - (g)) % LAPS + (sent[(me) * 2 + 1] + LAPS - (g)) % LAPS >= 2 && \
                          REACHED(sent[(me) * 2], g) && REACHED(sent[(me) * 2 + 1], g))
 #elif SENDERS == 1
@@ -83,7 +87,7 @@ byte copied[N * COPIERS];
 #define ALL_COPIED(me, g) (REACHED(copied[(me) * 2], NEXT(g)) && REACHED(copied[(me) * 2 + 1], NEXT(g)))
 #endif
 
-// Chunk g - RING has been copied; counts begin at RING, as if so many had been.
+// Chunk g - RING has been copied. Counts start at RING, as if RING chunks had been copied before.
 #if defined(MUTATION_NO_CREDIT)
 #define MAY_SEND(me, g) true
 #elif defined(MUTATION_CREDIT_OF_ADDERS)
@@ -92,7 +96,7 @@ byte copied[N * COPIERS];
 #define MAY_SEND(me, g) ALL_COPIED(me, ((g) + LAPS - RING) % LAPS)
 #endif
 
-// Between the memory and what is on its way to this word of it.
+// Performs the store in flight to one word of memory.
 proctype Way(byte at) {
 end:
   do
@@ -110,7 +114,7 @@ inline send(f, w, g) {
   for (r : 0 .. N - 1) {
     if
     :: r != me ->
-      assert(flight[AT(me, r, f, g % RING, w)] == NONE); // two on their way to one place
+      assert(flight[AT(me, r, f, g % RING, w)] == NONE); // two stores in flight to one location
       flight[AT(me, r, f, g % RING, w)] = g
     :: else
     fi
@@ -197,7 +201,7 @@ proctype Copier(byte me; byte id) {
   od
 }
 
-// A release ends when all that was stored of this chunk has landed.
+// A release completes when all stores of this chunk have been performed.
 #ifdef MUTATION_RELAXED_FLAG
 #define LANDED(r) true
 #else

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// All-reduce by copy engines: src/kernel/cuda/copies.cuh. Every rank has a stream of copies and one of kernels, here two
-// processes, and what orders them are events. Calls follow one another without end, of ROUNDS_EVEN and ROUNDS_ODD rounds
-// in turn. A copy takes its time: between its beginning and its end the slot holds nothing of use.
+// All-reduce by copy engines: src/kernel/cuda/copies.cuh. Every rank has a stream of copies and a stream of
+// kernels, which are two processes here and are ordered by events. There is an endless sequence of calls,
+// alternately of ROUNDS_EVEN and ROUNDS_ODD rounds. A copy is not atomic: between its start and its end the
+// contents of the slot are undefined.
 //
-// Properties: what a kernel reads is of its round and its call; no copy begins on what is still to be read; nobody waits
-// for ever.
+// Properties: data that a kernel reads belongs to its round and its call; no copy starts to overwrite data
+// that is still to be read; no process waits for ever.
 //
-// MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
+// Each MUTATION_* is one deviation from the protocol, which the search must find. run_models.py has the list.
 
 #ifndef N
 #define N 2
@@ -23,7 +24,7 @@
 #define MOVING 254
 #define TAG(call, k) ((call) * 8 + (k))  // calls are counted modulo CALLS
 #define CALLS 4
-// Adds, and collects, are counted modulo as many as there are in so many calls: nobody is 3 ahead.
+// Reductions, and collections of sums, are counted modulo their number in CALLS calls: no rank is 3 ahead.
 #define LAPS (CALLS / 2 * (ROUNDS_EVEN + ROUNDS_ODD))
 #define REACHED(count, wanted) (((count) + LAPS - (wanted)) % LAPS < 3)
 
@@ -32,16 +33,16 @@
 #else
 #define PARITY(k) ((k) & 1)
 #endif
-// Slot of phase f and parity p that src has on dst.
+// Slot of phase f and parity p that src owns on dst.
 #define AT(src, dst, f, p) (((((src) * N + (dst)) * 2) + (f)) * 2 + (p))
 byte slot[N * N * 4];
 bool unread[N * N * 4];
 
-// Within a call: how many rounds were scattered, added, gathered; and whether the call before has ended.
+// Within a call: how many rounds were scattered, reduced, gathered; and whether the previous call has ended.
 byte scattered[N];
 byte added[N];
 byte gathered[N];
-bit begun[N];  // the call that the stream of kernels is at, modulo 2
+bit begun[N];  // the current call of the stream of kernels, modulo 2
 
 #define FLAG(src, dst, f) flags[((src) * N + (dst)) * 2 + (f)]
 byte flags[N * N * 2];
@@ -101,7 +102,7 @@ proctype Copies(byte me) {
         if
         :: k < ROUNDS(call) -> gathered[me] = k
         :: else ->
-           // The last one, and the next call's turn in one step: the kernels clear the counts when they have seen it.
+           // The last round, and the change to the next call, in one step: the kernels then clear the counts.
            d_step { gathered[me] = k; k = 0; call = (call + 1) % CALLS };
            break
         fi

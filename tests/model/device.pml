@@ -1,41 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// What the models of the GPU protocols have in common: memory that stores take their time to reach, and streams of calls
+// The common part of the models of the GPU protocols: memory with delayed stores, and streams of calls
 // (src/kernel/cuda/call.cuh).
 //
-// N ranks of WORKERS workers (threads or blocks, whatever never waits for another of its rank) perform an endless sequence
-// of calls of one family. Every call is drawn anew, alike on all ranks: its kind, how many words it has, and how many
-// workers share them. So messages shrink and grow, and a word is another worker's in the next call.
+// N ranks of WORKERS workers perform an endless sequence of calls of one family. A worker is a thread or a
+// block: a unit that never waits for another one of its rank. Every call is drawn anew, identically on all
+// ranks: its kind, its number of words, and the number of workers that share them. So messages shrink and
+// grow, and a word can belong to another worker in the next call.
 //
-// A store is on its way until it lands: any time later, in any order with stores to other words, however near. Nothing
-// waits for it but the end of its kernel: a rank's next call starts when all workers of the one before have ended and all
-// its stores have landed. So does one that was set up early, since it does nothing before griddepcontrol.wait; and calls
-// of other families in between only come later still.
+// A store is in flight until it is performed ("lands"): at any later time, and in any order with stores to
+// other words, even adjacent ones. Only the end of its kernel waits for it: a rank's next call starts when
+// all workers of the previous call have ended and all its stores have been performed. This also holds for a
+// kernel that was set up early, since it does nothing before griddepcontrol.wait. Calls of other families in
+// between only delay the next call further.
 //
-// Who includes this has defined N, WORKERS, CELLS, EPOCHS (they are counted modulo that), KINDS, MOST_WORDS(kind),
-// LAND(at): what is to hold, and to be done, when a store lands at `at`; and then says what a worker does with a call:
-// words, stride, kind and epoch of its rank's one that has `stride` of it not 0, and at the end `finished`.
+// A model that includes this file first defines N, WORKERS, CELLS, EPOCHS (epochs are counted modulo EPOCHS),
+// KINDS, MOST_WORDS(kind), and LAND(at), which checks and does what is needed when a store is performed at
+// `at`. The model then defines the process of a worker. A worker starts when its `stride` is not 0, performs
+// the call that its `words`, `stride`, `kind` and `now` describe, and ends with `finished`.
 
 #define NONE 255
 #define OLD 254
 
 byte cell[CELLS];
-byte flight[CELLS];            // what is on its way there
-byte from[CELLS];              // and the worker that sent it
-byte flying[N * WORKERS];      // stores of a worker on their way
+byte flight[CELLS];            // the store in flight to the cell
+byte from[CELLS];              // the worker that issued it
+byte flying[N * WORKERS];      // number of a worker's stores in flight
 
-// What the ranks were asked to call: the first to come draws. Nobody is two calls ahead, so two entries will do.
+// The calls that the ranks perform. The first rank to arrive draws one. No rank is two calls ahead, so two
+// entries suffice.
 byte drawn_kind[2];
 byte drawn_words[2];
 byte drawn_workers[2];
 byte entered[2];
-bit turn[N];                   // the next one
+bit turn[N];                   // the entry of the next call
 
-byte epoch[N * KINDS];         // of the last call, if [me * KINDS]
-byte running[N];               // workers
+byte epoch[N * KINDS];         // of the last call, at [me * KINDS]
+byte running[N];               // number of workers that run
 
-// What a worker has to do.
+// The task of a worker.
 byte words[N * WORKERS];
-byte stride[N * WORKERS];      // 0: nothing
+byte stride[N * WORKERS];      // 0: no task
 byte kind[N * WORKERS];
 byte now[N * WORKERS];         // the epoch
 
@@ -45,7 +49,7 @@ byte now[N * WORKERS];         // the epoch
 #define PARITY(e) ((e) & 1)
 #endif
 
-// Between the memory and what is on its way to this word of it.
+// Performs the store in flight to one word of memory.
 proctype Way(byte at) {
 end:
   do
@@ -61,7 +65,7 @@ end:
 }
 
 inline issue(by, at, value) {
-  assert(flight[at] == NONE);  // two on their way to one place
+  assert(flight[at] == NONE);  // two stores in flight to one location
   flight[at] = value;
   from[at] = by;
   flying[by] = flying[by] + 1
@@ -84,7 +88,7 @@ inline finished(me, worker) {
 #endif
 
 #ifdef MUTATION_NO_WAIT_FOR_PREVIOUS
-// A call that needs but the first worker starts while the other still works on the one before.
+// A call that needs only the first worker starts while the other one still works on the previous call.
 #define ENDED (stride[me * 2] == 0 && \
                (running[me] == 0 || (entered[turn[me]] != 0 && drawn_workers[turn[me]] == 1)))
 #else
@@ -97,7 +101,7 @@ inline finished(me, worker) {
 #define COUNT (me * KINDS)
 #endif
 
-// The rank's stream: one call after the other.
+// The rank's stream, which runs one call after the other.
 proctype Stream(byte me) {
   byte i;
   byte j;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// Copies straight into the peers' outputs: src/kernel/cuda/direct.cuh. Every rank has one stream, here a process, in which
-// calls follow one another without end: meet, copy, meet, and whoever asked for the data reads it. A copy takes its time:
-// between its beginning and its end the output holds nothing of use. The place of an output changes from call to call.
+// Copies directly into the peers' outputs: src/kernel/cuda/direct.cuh. Every rank has one stream, which is a
+// process here and runs an endless sequence of calls: barrier (`meet`), copy, barrier, and then the user
+// reads the data. A copy is not atomic: between its start and its end the contents of the output are
+// undefined. The offset of an output in symmetric memory (its `place`) changes from call to call.
 //
-// Properties: what is read is of this call; no copy begins on what is still to be read; the place that a peer is compared
-// by is that of the same meeting; nobody waits for ever.
+// Properties: data that is read belongs to this call; no copy starts to overwrite data that is still to be
+// read; the offset that is compared with a peer's belongs to the same barrier; no process waits for ever.
 //
-// MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
+// Each MUTATION_* is one deviation from the protocol, which the search must find. run_models.py has the list.
 
 #ifndef N
 #define N 2
@@ -14,7 +15,7 @@
 
 #define NONE 255
 #define MOVING 254
-#define LAPS 8  // meetings are counted modulo so many: nobody is 3 ahead
+#define LAPS 8  // barriers are counted modulo LAPS: no rank is 3 ahead
 #define REACHED(count, wanted) (((count) + LAPS - (wanted)) % LAPS < 3)
 
 #ifdef MUTATION_ONE_WORD_FOR_PLACES
@@ -56,7 +57,7 @@ inline meet() {
   d_step {
     for (r : 0 .. N - 1) {
       if
-      :: r != me -> assert(PLACE(r, me, epoch) == call)  // the place of the same meeting
+      :: r != me -> assert(PLACE(r, me, epoch) == call)  // the offset of the same barrier
       :: else
       fi
     }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// All-reduce straight into the peers' outputs: src/kernel/cuda/direct.cuh. Every rank has a stream of copies and one of
-// kernels, here two processes, and what orders them are events. Calls follow one another without end. A copy takes its
-// time: between its beginning and its end the output holds nothing of use. An output has an area for every rank's piece,
-// in two halves; what a rank sends for a peer's piece waits in that peer's output, in the sender's area.
+// All-reduce directly into the peers' outputs: src/kernel/cuda/direct.cuh. Every rank has a stream of copies
+// and a stream of kernels, which are two processes here and are ordered by events. There is an endless
+// sequence of calls. A copy is not atomic: between its start and its end the contents of the output are
+// undefined. An output has an area for every rank's piece, in two halves. The data that a rank sends for a
+// peer's piece waits in that peer's output, in the sender's area.
 //
-// Properties: what is added up, sent on and read is of this call and this half; no copy begins on what is still to be
-// added or read; nobody waits for ever.
+// Properties: data that is reduced, passed on and read belongs to this call and this half; no copy starts to
+// overwrite data that is still to be reduced or read; no process waits for ever.
 //
-// MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
+// Each MUTATION_* is one deviation from the protocol, which the search must find. run_models.py has the list.
 
 #ifndef N
 #define N 2
@@ -15,23 +16,24 @@
 
 #define NONE 255
 #define MOVING 254
-#define SENT(call) ((call) * 2)      // a part of a sum
+#define SENT(call) ((call) * 2)      // one summand
 #define SUM(call) ((call) * 2 + 1)
 #define CALLS 4
-#define LAPS 8  // meetings are counted modulo so many: nobody is 3 ahead
+#define LAPS 8  // barriers are counted modulo LAPS: no rank is 3 ahead
 #define REACHED(count, wanted) (((count) + LAPS - (wanted)) % LAPS < 3)
 
 #define AT(on, area, h) (((on) * N + (area)) * 2 + (h))
 byte out[N * N * 2];
 bool unread[N * N * 2];
 
-// Within a call: whether copies may begin; how many halves were scattered, and added by everyone; whether all is sent.
+// Within a call: whether copies may start; how many halves were scattered, and reduced by all ranks; whether
+// all are sent.
 bool entered[N];
 byte scattered[N];
 byte added[N];
 bool gathered[N];
 
-// Two kinds of meeting: of kernels that move nothing, and of adds.
+// Two kinds of barrier (`meet`): in kernels that move no data, and in kernels that reduce.
 #define FLAG(src, dst, f) flags[((src) * N + (dst)) * 2 + (f)]
 byte flags[N * N * 2];
 
@@ -50,7 +52,7 @@ inline meet(f) {
   ALL_AT(f, epoch[f])
 }
 
-// To the own area of every peer's output.
+// Copies to this rank's area of every peer's output.
 inline copy(h, what) {
   q = 0;
   do
@@ -101,7 +103,7 @@ inline add(h) {
     for (r : 0 .. N - 1) {
       if
       :: r != me ->
-        assert(out[AT(me, r, h)] == SENT(call)); // what was sent
+        assert(out[AT(me, r, h)] == SENT(call)); // the summand that was sent
         unread[AT(me, r, h)] = false
       :: else
       fi

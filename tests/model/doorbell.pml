@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// Sleeping and waking: ring() and wait_on() of src/os/doorbell.h, without spinning and without the 20 ms slice, which
-// is there for what no bell announces (a peer's death) and must not be needed for what one does.
+// Sleeping and waking: ring() and wait_on() of src/os/doorbell.h, without spinning and without the 20 ms
+// slice. The slice exists for events that no bell announces (a peer's death), and must not be needed for
+// events that one announces.
 //
-// One rank with a bell; WAITERS threads of it wait (more than one as with barriers on several channels), WAKERS peers
-// publish. Rounds go on for ever: in each, every waker writes data, publishes, rings; every waiter w waits for waker
-// (w + i) % WAKERS in turn and then reads its data. A lost wake-up is a state in which nobody can go on: spin reports
-// it as an invalid end state.
+// One rank has a bell. WAITERS threads of the rank wait (more than one, as with barriers on several
+// channels), and WAKERS peers publish. There is an endless sequence of rounds. In each round every waker
+// writes data, publishes and rings; every waiter w waits for waker (w + i) % WAKERS in turn and then reads
+// its data. A lost wake-up is a state in which no process can continue; spin reports it as an invalid end
+// state.
 //
-// -DTSO gives every waker and waiter a store buffer, as x86 does: a plain store goes there and reaches memory some time
-// later, in order; a read-modify-write waits until the buffer is empty. (Nobody loads what it stored plainly.) Without TSO
-// stores are seen at once.
+// -DTSO gives every waker and waiter a store buffer, as on x86: a plain store enters the buffer and reaches
+// memory later, in order; a read-modify-write waits until the buffer is empty. (No process loads a value that
+// it stored plainly.) Without TSO, stores are visible at once.
 //
-// -DANY: a waiter waits for whichever of 2 wakers comes first, as send and recv do in a GroupCall, and not for one at a time.
+// -DANY: a waiter waits for whichever of 2 wakers comes first, as send and recv do in a GroupCall, not for
+// one at a time.
 //
-// MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
+// Each MUTATION_* is one deviation from the protocol, which the search must find. run_models.py has the list.
 
 #ifndef WAITERS
 #define WAITERS 1
@@ -21,13 +24,13 @@
 #ifndef WAKERS
 #define WAKERS 2
 #endif
-// Sleeps that end for no reason (a signal), in all: bounded, for they would hide lost wake-ups.
+// Total number of spurious wake-ups (by a signal). It is bounded, since they would hide lost wake-ups.
 #ifndef SPURIOUS
 #define SPURIOUS 1
 #endif
 
-#define ROUNDS 2  // numbers of rounds are modulo 2: nobody is two ahead. Rings are modulo 8: a wait sees at most 2 per waker
-#define DEPTH 2   // stores a buffer holds
+#define ROUNDS 2  // rounds are counted modulo 2: no process is two ahead. Rings modulo 8: a wait sees at most 2 per waker
+#define DEPTH 2   // capacity of a store buffer
 
 byte data[WAKERS];
 byte published[WAKERS];
@@ -37,7 +40,7 @@ bool asleep[WAITERS];  // on the futex
 byte finished[WAITERS];
 byte spurious = SPURIOUS;
 
-// Where stores go: kinds of cells.
+// Kinds of cells that stores write to.
 #define DATA 0
 #define PUBLISHED 1
 #define SLEEPERS 2
@@ -132,7 +135,7 @@ proctype Waker(byte thread) {
 
   do
   ::
-    // Does not publish again before all waiters are done with the round before, as Team's steps ensure.
+    // Publishes again only after all waiters have finished the previous round, as Team's steps ensure.
     atomic {
       finished[0] == round;
 #if WAITERS > 1
@@ -193,7 +196,7 @@ inline unannounce() {
 #define READY (published[source] == round)
 #endif
 
-// Compares and goes to sleep in one go, as the kernel does under its lock; the compare sees memory.
+// Compares and goes to sleep atomically, as the kernel does under its lock. The comparison reads memory.
 inline futex_wait() {
 #ifdef MUTATION_NO_COMPARE
   asleep[thread - WAKERS] = true;
@@ -248,7 +251,7 @@ proctype Waiter(byte thread) {
 #ifdef ANY
     atomic { if :: NEWS(0) -> source = 0 :: NEWS(1) -> source = 1 fi; heard[source] = true };
 #endif
-    assert(data[source] == round);  // what was written before publishing
+    assert(data[source] == round);  // the data written before publishing
     i++
   :: atomic { i == WAKERS ->
        i = 0;

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// Flags in the data: one_shot() of src/kernel/cuda/self_timed.cuh over src/kernel/cuda/flagged.cuh. device.pml has the
-// rest: what calls there are, and when stores land. Word i is thread i % threads's.
+// LL packets, whose words carry a flag beside the data: one_shot() of src/kernel/cuda/self_timed.cuh over
+// src/kernel/cuda/flagged.cuh. device.pml models the sequence of calls and the delayed stores. Word i belongs
+// to thread i % threads.
 //
-// A send issues all of a thread's words at once: what they do apart, they do on their way.
+// A send issues all words of a thread at once. They diverge in flight, so this loses no interleaving.
 //
-// Flags are all that receivers look at; here a word also has its whole epoch, and whether it is still to be read. Without
-// SCRUB flags are wide: a word that was read is OLD, and no flag is ever taken for it. With SCRUB=period flags are FLAGS
-// (modulo), epochs count to twice that, and words that no message touches keep old ones.
+// Receivers look only at flags. In the model a word also holds its whole epoch, and whether it is still to be
+// read. Without SCRUB, flags are wide: a word that was read becomes OLD, which no flag equals. With
+// SCRUB=period, flags are epochs modulo FLAGS, epochs are counted modulo twice FLAGS, and words that no
+// message writes keep their old flags.
 //
-// Properties: what a receiver takes is of its epoch; no store lands on what is still to be read, and none is issued to a
-// word that another one is on its way to; nobody waits for ever (an invalid end state).
+// Properties: data that a receiver takes belongs to its epoch; no store overwrites data that is still to be
+// read; no store is issued to a word that has another store in flight; no process waits for ever (an invalid
+// end state).
 //
-// MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
+// Each MUTATION_* is one deviation from the protocol, which the search must find. run_models.py has the list.
 
 #ifndef N
 #define N 2
@@ -20,7 +23,7 @@
 #define WORKERS 2
 #endif
 #ifndef WORDS
-#define WORDS 2  // in a slot
+#define WORDS 2  // words in a slot
 #endif
 #define KINDS 1
 #define MOST_WORDS(k) WORDS
@@ -35,11 +38,11 @@
 #define FLAG(e) (e)
 #endif
 
-// Word i of the slot of parity p that src has on dst.
+// Word i of the slot of parity p that src owns on dst.
 #define AT(src, dst, p, i) ((((src) * N + (dst)) * 2 + (p)) * WORDS + (i))
 #define CELLS (N * N * 2 * WORDS)
 bool unread[CELLS];
-bool wanted[CELLS];  // whether what is on its way there is data
+bool wanted[CELLS];  // whether the store in flight carries data
 #define LAND(at)                              \
   assert(!unread[at]); /* still to be read */ \
   unread[at] = wanted[at];                    \
@@ -50,7 +53,7 @@ bool wanted[CELLS];  // whether what is on its way there is data
 #define SELF (me * WORKERS + id)
 #define EPOCH now[SELF]
 
-// Words from `first` below `end`, `stride` apart, to every peer.
+// Sends the words from `first` up to but excluding `end`, `stride` apart, to every peer.
 inline send(first, end, data) {
   i = first;
   do
@@ -81,8 +84,8 @@ inline send(first, end, data) {
 #define ALL_THERE (THERE(0) && THERE(1) && THERE(2))
 #endif
 
-// Once all have come: the look that finds them takes them. Word by word it could only find more overwritten, and those
-// are unread until now.
+// Takes the words of all peers in the step that finds them complete. Taking them one by one could only find
+// more of them overwritten, and the assertion on unread words would catch that.
 inline take() {
   r = 0;
   do
@@ -91,7 +94,7 @@ inline take() {
     if
     :: THERE(r) ->
 #endif
-    assert(cell[AT(r, me, PARITY(EPOCH), i)] == EPOCH);  // an old one taken for new
+    assert(cell[AT(r, me, PARITY(EPOCH), i)] == EPOCH);  // an old word taken for a new one
     unread[AT(r, me, PARITY(EPOCH), i)] = false;
 #ifndef SCRUB
     cell[AT(r, me, PARITY(EPOCH), i)] = OLD;

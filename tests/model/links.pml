@@ -1,32 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// Pairs of ranks: src/kernel/cuda/pairs.cuh. Two ranks, both of which send messages to the other one, or with ONE_WAY only
-// the first; message m of a direction goes by packets (with BUNDLES: by bundles) or in so many chunks, as both know. A rank may send and receive in one
-// launch or in two.
+// Point-to-point messages between two ranks: src/kernel/cuda/pairs.cuh. Both ranks send messages to each
+// other, or with ONE_WAY only the first one sends. Message m of a direction consists of LL packets (with
+// BUNDLES: of bundles, which are LL words with a flag byte in every 8 bytes) or of a given number of chunks,
+// as both ranks know. A rank may send and receive in one launch or in two.
 //
-// A launch sends and receives at the same time (warps), and the next one starts when it has ended, its stores performed.
-// Stores land late and in any order, but for what a release holds back. Bundles differ from packets in that the receiver
-// finds a flag that is set, whatever the number, and puts zeros back, which land late, too. Of the streams there is one, and of the packets of
-// a message: they have nothing to do with one another.
+// A launch sends and receives at the same time, with different warps. The next launch starts when the
+// previous one has ended and its stores have been performed. Stores are performed late and in any order,
+// except where a release waits for them. Bundles differ from packets in that the receiver waits for a flag
+// that is set, whatever the message number, and writes zeros back, which are also performed late. The model
+// has one stream, and one packet per message, because several of them do not interact.
 //
-// Properties: what a receiver takes is what was sent; no store lands on what is still to be read; nobody waits for ever (an
-// invalid end state), though a message by packets is acknowledged in a later launch than the one that takes it.
+// Properties: a receiver takes what was sent; no store overwrites data that is still to be read; no process
+// waits for ever (an invalid end state), although a message of packets is acknowledged in a later launch than
+// the one that takes it.
 //
-// MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
+// Each MUTATION_* is one deviation from the protocol, which the search must find. run_models.py has the list.
 
 #ifndef MESSAGES
 #define MESSAGES 4
 #endif
 #ifndef CHUNKS
-#define CHUNKS 3  // of a message that does not go by packets
+#define CHUNKS 3  // of a message that does not consist of packets
 #endif
 #define DEPTH 2
 #define NONE 255
 
-// By direction, which is its sender's number. Messages by packets and chunks are numbered from 1 on.
-byte chunks[2 * MESSAGES];  // of each message; 0: by packets or bundles
+// Indexed by direction, which is its sender's number. Messages of packets, and chunks, are numbered from 1
+// on.
+byte chunks[2 * MESSAGES];  // of each message; 0: packets or bundles
 #define KIND(d, m) chunks[(d) * MESSAGES + (m)]
 
-// What receivers and senders look at. Of cells: the number that lies there, and the one that is on its way.
+// State that receivers and senders poll. A cell has the number stored in it, and the number of the store in
+// flight.
 typedef Cell {
   byte number;
   byte flying = NONE;
@@ -40,20 +45,20 @@ typedef Cell {
 #define PACKET(d, n) packets[(d) * 2 + SIDE(n)]
 #define CHUNK(d, n) ring[(d) * DEPTH + (n) % DEPTH]
 Cell packets[2 * 2];
-bool clearing[2 * 2];  // zeros are on their way
+bool clearing[2 * 2];  // zeros are in flight
 Cell ring[2 * DEPTH];
-byte taken[2];  // messages by packets, as their sender knows
+byte taken[2];  // messages of packets, as known to their sender
 byte taken_flying[2] = NONE;
 byte ready[2];
 byte freed[2];
 
-// What ranks count, from launch to launch.
+// Counts that ranks keep from launch to launch.
 byte sent[2];
 byte received[2];
 byte chunks_sent[2];
 byte chunks_received[2];
 
-// Launches: a rank's sender and receiver are told to run.
+// A launch sets these for the rank's sender and receiver.
 bool sending[2];
 bool receiving[2];
 
@@ -68,7 +73,7 @@ inline land(cell) {
   cell.unread = true
 }
 
-// What lands, each by itself.
+// These processes perform the stores in flight, independently of each other.
 proctype Packets(byte i) {
 end:
   do
@@ -99,7 +104,7 @@ end:
   :: atomic { sending[d] -> n = sent[d] + 1; i = 0 };
      if
      :: KIND(d, m) == 0 ->
-        // The slot is free when n - 2 has been taken.
+        // The slot is free once n - 2 has been taken.
 #ifndef MUTATION_NO_TAKEN
         taken[d] + 2 >= n;
 #endif
@@ -141,7 +146,7 @@ end:
      :: KIND(d, m) == 0 ->
         d_step {
           n = received[d] + 1;
-          // Those before it have been taken, by kernels that have ended.
+          // The messages before it have been taken, by kernels that have ended.
 #ifdef MUTATION_TAKEN_EARLY
           taken_flying[d] = n
 #else
@@ -151,7 +156,7 @@ end:
         d_step {
 #ifdef BUNDLES
           PACKET(d, n).number != 0 ->
-          assert(PACKET(d, n).number == n);  // what an earlier message left
+          assert(PACKET(d, n).number == n);  // not the remains of an earlier message
 #ifndef MUTATION_NO_CLEAR
           clearing[d * 2 + SIDE(n)] = true;
 #endif
@@ -185,8 +190,8 @@ end:
   od
 }
 
-// Stores of the rank that have been performed: its packets to the other one, its acknowledgement, and the zeros it put
-// where the other one's were.
+// Whether all stores of the rank have been performed: its packets to the other rank, its acknowledgement, and
+// the zeros that it wrote over the other rank's bundles.
 #define PERFORMED(me) (packets[(me) * 2].flying == NONE && packets[(me) * 2 + 1].flying == NONE && \
                        taken_flying[1 - (me)] == NONE && CLEARED(me))
 #ifdef MUTATION_LATE_CLEAR
@@ -207,7 +212,7 @@ proctype Rank(byte me) {
      :: atomic { true -> sending[me] = true; receiving[1 - me] = true };  // one launch
         !sending[me] && !receiving[1 - me] && PERFORMED(me)
      :: me == 0 ->
-        // With both ranks doing so, each could wait for the other one to receive; and below, to send.
+        // If both ranks did this, each could wait for the other to receive; and below, to send.
         sending[0] = true;
         !sending[0] && PERFORMED(me);
         receiving[1] = true;

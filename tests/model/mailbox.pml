@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// Memory that says by itself whether data is there: one_shot() and two_shot() of src/kernel/cuda/self_timed.cuh over
-// src/kernel/cuda/mailbox.cuh. device.pml has the rest: what calls there are, and when stores land. Word i (two-shot: of
-// each piece) is thread i % threads's.
+// Lamport buffers, where a sentinel value marks empty words: one_shot() and two_shot() of
+// src/kernel/cuda/self_timed.cuh over src/kernel/cuda/mailbox.cuh. device.pml models the sequence of calls
+// and the delayed stores. Word i (two-shot: of each piece) belongs to thread i % threads.
 //
-// A rank's mailboxes of one parity are 2 * N * PIECE words: one-shot (kind 0) cuts them into a slot per source, two-shot
-// (kind 1) into two phases of a slot per rank. So from call to call a word is another sender's.
+// The buffers of a rank for one parity are 2 * N * PIECE words. One-shot (kind 0) divides them into a slot
+// per source, two-shot (kind 1) into two phases of a slot per rank. So a word can belong to another sender in
+// the next call.
 //
-// A receiver puts EMPTY back where it has taken something, which is a store like others: on its way until its kernel ends.
-// What a thread issues in one step here, it issues one after the other: what the stores do apart, they do on their way.
+// A receiver writes EMPTY back to words that it has taken. This store is delayed like others, at most until
+// its kernel ends. The model issues several stores of a thread in one step. They diverge in flight, so this
+// loses no interleaving.
 //
-// Properties: data lands only where it is EMPTY, and nothing is issued to a word that something else is on its way to;
-// what is taken is of the call, the sender, the phase and the word; nobody waits for ever (an invalid end state).
+// Properties: data is stored only to EMPTY words; no store is issued to a word that has another store in
+// flight; data that is taken belongs to the call, the sender, the phase and the word; no process waits for
+// ever (an invalid end state).
 //
-// MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
+// Each MUTATION_* is one deviation from the protocol, which the search must find. run_models.py has the list.
 
 #ifndef N
 #define N 2
@@ -21,10 +24,10 @@
 #define WORKERS 2
 #endif
 #ifndef PIECE
-#define PIECE 1  // words of a piece of the longest two-shot
+#define PIECE 1  // words in a piece of the longest two-shot
 #endif
 #ifndef ONE_SHOT_WORDS
-#define ONE_SHOT_WORDS (2 * PIECE)  // of the longest one-shot
+#define ONE_SHOT_WORDS (2 * PIECE)  // words in the longest one-shot
 #endif
 #define KINDS 2
 #define MOST_WORDS(k) ((k) == ONE_SHOT -> ONE_SHOT_WORDS : PIECE)
@@ -48,7 +51,7 @@
 #else
 #define PHASE(f) (f)
 #endif
-// Word i of what src sends dst in phase f.
+// Word i of the data that src sends to dst in phase f.
 #define SLOT(src, f) ((kind[SELF] == ONE_SHOT) * (src) * 2 * PIECE + \
                       (kind[SELF] == TWO_SHOT) * (PHASE(f) * N + (src)) * PIECE)
 #define AT(src, dst, f, i) (((dst) * 2 + PARITY(EPOCH)) * REGION + SLOT(src, f) + (i))
@@ -73,8 +76,8 @@ inline send(f) {
 #define ALL_THERE(f) (THERE(0, f) && THERE(1, f) && THERE(2, f))
 #endif
 
-// Once all have come: the look that finds them takes them. Word by word it could find nothing else: nothing lands on what
-// is not EMPTY.
+// Takes the words of all peers in the step that finds them complete. Taking them one by one would find the
+// same, because no store is performed on a word that is not EMPTY.
 inline take(f) {
   r = 0;
   do

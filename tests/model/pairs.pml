@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // Sends and receives: src/kernel/host/pairs.h under src/collective/transfers.cc.
 //
-// N ranks make an endless sequence of GroupCalls. Each is drawn anew: who sends whom how many chunks, more of them than
-// a ring holds, in both directions at once. (A message is chunks to its pair; a call alone is a scope of one.) A rank
-// moves a chunk wherever one can be moved, in any order, which includes the round-robin of the code. Ranks do not meet:
-// one may be done with a call that others have not begun. That it does not begin the next one before they have is the
-// model's doing, so that two entries of what was drawn are enough. The search is over every interleaving.
+// N ranks make an endless sequence of GroupCalls. Each is drawn anew: which rank sends how many chunks to
+// which other one, more than a ring holds, in both directions at once. (To its pair a message is a number of
+// chunks; a call outside a scope is a scope of one call.) A rank moves a chunk on any pair that can progress,
+// in any order, which includes the round-robin of the code. Ranks do not synchronize: one may have finished a
+// call that others have not started. Only the model keeps a rank from starting the next call before the
+// others have started this one, so that two entries of drawn calls suffice. The search covers every
+// interleaving.
 //
-// A slot holds the number of its chunk, modulo 4, or GARBAGE while it is being filled. A receiver looks at the start
-// and at the end of reading: whatever is overwritten in between shows.
+// A slot holds the number of its chunk, modulo 4, or GARBAGE while it is being filled. A receiver checks it
+// at the start and at the end of reading, which detects any overwriting in between.
 //
-// Abnormal ends, each by a -D, as in steps.pml: CRASH: a rank dies between any two statements. GIVE_UP: one wait passes
-// its deadline. LEAVE: a rank leaves between two calls. Sleeping on the bell until any of several pairs can go on is
-// doorbell.pml's -DANY.
+// Abnormal ends, each enabled by a -D, as in steps.pml. CRASH: a rank dies between any two statements.
+// GIVE_UP: one wait passes its deadline. LEAVE: a rank leaves between two calls. Sleeping on the bell until
+// any of several pairs can progress is modelled by -DANY of doorbell.pml.
 //
-// MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
+// Each MUTATION_* is one deviation from the protocol, which the search must find. run_models.py has the list.
 
 #ifndef N
 #define N 2
@@ -22,7 +24,7 @@
 #ifndef MAX_CHUNKS
 #define MAX_CHUNKS 3
 #endif
-// Of 3 ranks: set of the patterns to draw from.
+// For 3 ranks: the set of patterns to draw from.
 #define RING 1
 #define STAR 2  // to and from rank 0
 #define ALL 4
@@ -41,7 +43,8 @@
 #define CREDIT SLOTS
 #endif
 
-// Of a rank: what it sends each other rank, and how much it has taken from each.
+// A rank's communicator segment: the rings to the other ranks, and the number of chunks it has taken from
+// each of them.
 typedef Ring {
   byte slot[SLOTS];
   byte sent
@@ -62,11 +65,12 @@ Segment segment[N];
 #endif
 #define HAS_CHUNK(r) (IN(r).sent != TAKEN(r))
 
-// Which lanes of this rank can go on. Chunks that are left to send to and to take from each rank: to_send, to_take.
+// Whether this rank can send to, or take from, rank r. to_send and to_take count the chunks left for each
+// rank.
 #define CAN_SEND(r) (to_send[r] > 0 && HAS_ROOM(r))
 #define CAN_TAKE(r) (to_take[r] > 0 && HAS_CHUNK(r))
 #ifdef MUTATION_ONE_BY_ONE
-// As if send and recv were called one after the other.
+// As if all sends were called before the first recv.
 #define MAY_TAKE(r) (CAN_TAKE(r) && NOTHING_TO_SEND)
 #else
 #define MAY_TAKE(r) CAN_TAKE(r)
@@ -83,13 +87,13 @@ Segment segment[N];
 #define SOMEONE_DEAD (dead[0] || dead[1] || dead[2])
 #endif
 
-bool heard[N];  // that a rank failed
+bool heard[N];  // told that a rank failed
 bool gave_up;
 bool dead[N];
 bool departed[N];
 bit departed_before[N];  // call (modulo 2) before which a rank left
 
-// What was drawn: chunks from rank i to rank j, at i * N + j.
+// A drawn call: the number of chunks from rank i to rank j, at i * N + j.
 typedef Pattern {
   byte chunks[N * N];
   byte entered
@@ -142,7 +146,7 @@ inline take(r) {
   assert(IN(r).slot[TAKEN(r) % SLOTS] == TAKEN(r));
   d_step {
     assert(IN(r).slot[TAKEN(r) % SLOTS] == TAKEN(r));
-    IN(r).slot[TAKEN(r) % SLOTS] = GARBAGE;  // nobody may want it any more
+    IN(r).slot[TAKEN(r) % SLOTS] = GARBAGE;  // no rank may need it any more
     TAKEN(r) = NEXT(TAKEN(r));
     to_take[r] = to_take[r] - 1
   }
@@ -155,14 +159,14 @@ inline draw() {
   :: i < N * N && i / N == i % N -> i++
 #if N == 2
   :: i < N * N && i / N != i % N ->
-    // None to MAX_CHUNKS.
+    // 0 to MAX_CHUNKS.
     do
     :: drawn[call].chunks[i] < MAX_CHUNKS -> drawn[call].chunks[i] = drawn[call].chunks[i] + 1
     :: break
     od;
     i++
 #else
-  // As many in all pairs of a pattern.
+  // The same number for all pairs of a pattern.
   :: i == 1 ->
     do
     :: longest < MAX_CHUNKS -> longest++
@@ -234,7 +238,7 @@ end_between:
     :: MAY_TAKE(2) -> take(2)
 #endif
     :: atomic { TOLD && !NOTHING_LEFT -> goto broken }
-    // A peer that has left ends only waits for what it has not done.
+    // A peer that has left ends only waits for actions that it has not performed.
     :: atomic { GONE(0) -> assert(departed_before[0] == call || TOLD); goto broken }
     :: atomic { GONE(1) -> assert(departed_before[1] == call || TOLD); goto broken }
 #if N > 2
@@ -266,7 +270,7 @@ done:
 }
 
 #ifdef CRASH
-// Kills one rank, some time or never.
+// Kills one rank, at some time or never.
 active proctype Killer() {
   end:
   if

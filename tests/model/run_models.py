@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Searches the models of the shared-memory protocols with spin, every interleaving of each.
+"""Searches every interleaving of the models of the shared-memory protocols with spin.
 
-    run_models.py            those that take a few seconds at most
-    run_models.py GROUP...   of some groups: steps, pairs, doorbell, flagged, mailbox, chunked, copies, direct, links, mutations
-    run_models.py --whole    with the large searches, as does ONEHOP_MODELS=whole in the environment (for ctest; CI sets it)
+    run_models.py            the searches that take a few seconds at most
+    run_models.py GROUP...   those of some groups: steps, pairs, doorbell, flagged, mailbox, chunked, copies, direct, links, mutations
+    run_models.py --whole    also the large searches; ONEHOP_MODELS=whole in the environment does the same (for ctest; CI sets it)
 
-The models as they are must hold. Every mutation, a small deviation from the protocol, must be caught, and for the
-reason given here: that shows that the models look where it hurts. Exits with 0 if all of that is so, 1 if not, 77 if
-spin or a C compiler is absent.
+The unmodified models must hold. Every mutation, a small deviation from the protocol, must be caught for the reason given
+here, which shows that the models check the critical points. Exits with 0 if all runs end as expected, with 1 if not, and
+with 77 if spin or a C compiler is absent.
 """
 
 import os
@@ -35,7 +35,7 @@ SYMMETRIC = TWO_SHOT_IN | TWO_SHOT_OUT | TWO_SHOT_BOTH
 
 class Run(NamedTuple):
     model: str
-    says: str  # what the run is, for people
+    says: str  # description of the run
     defines: dict
     caught_by: str = ""  # what spin must complain about; empty: the model must hold
     large: bool = False  # millions of states: left out unless asked for
@@ -133,7 +133,7 @@ GROUPS = {
         doorbell("2 wakers, store buffers", TSO=1),
         doorbell("whichever of 2 wakers comes first, store buffers", ANY=1, TSO=1),
         doorbell("2 waiting threads, store buffers", WAITERS=2, WAKERS=1, TSO=1),
-        # Why the exchange has to drain the store buffer, and why nothing less than a model with one shows it.
+        # This holds without store buffers: only a model with store buffers shows that the exchange has to drain them.
         doorbell("a plain store publishes, sequentially consistent", MUTATION_PLAIN_PUBLISH=1),
     ],
     "flagged": [
@@ -141,7 +141,7 @@ GROUPS = {
         flagged("3 ranks", N=3, WORKERS=1),
         flagged("flags of 3 bits, scrubbed", SCRUB=4, WORKERS=1),
         flagged("flags of 3 bits, scrubbed by 2 threads", SCRUB=4),
-        # Only scrubbing needs the end of a kernel to wait for stores: whatever else is sent is received.
+        # Only scrubbing needs the end of a kernel to wait for stores: all other words that are sent are also received.
         flagged("the next kernel does not wait for stores", MUTATION_NO_FLUSH=1),
     ],
     "mailbox": [
@@ -179,18 +179,18 @@ GROUPS = {
         steps("one input slot instead of two", INPUT_SLOT, MUTATION_ONE_INPUT_SLOT=1),
         steps("one result slot instead of two", RESULT_SLOT, MUTATION_ONE_RESULT_SLOT=1),
         steps("results in the input slots", INPUT_SLOT, MUTATION_RESULTS_IN_INPUT_SLOTS=1, KINDS=TWO_SHOT),
-        steps("nobody waits", CALL, MUTATION_NO_WAIT=1, KINDS=BARRIER),
+        steps("no rank waits", CALL, MUTATION_NO_WAIT=1, KINDS=BARRIER),
         steps("waiting for one peer is enough", AHEAD, MUTATION_WAIT_FOR_ONE=1, N=3, KINDS=ONE_SHOT),
         steps("publishes before staging", INPUT_SLOT, MUTATION_PUBLISH_BEFORE_STAGING=1, KINDS=ONE_SHOT),
         steps("writes the call after the step", CALL, MUTATION_CALL_AFTER_STEP=1),
         steps("collects results before waiting", RESULT_SLOT, MUTATION_COLLECT_BEFORE_WAIT=1, KINDS=TWO_SHOT),
         steps("symmetric output without the last step", TORN, MUTATION_NO_LAST_STEP=1, KINDS=TWO_SHOT_OUT),
         steps("moving symmetric memory without the last step", TORN, MUTATION_NO_LAST_STEP=1, KINDS=MOVE),
-        steps("symmetric memory without the last look for failures", TORN,
+        steps("symmetric memory without the last check for failures", TORN,
               MUTATION_NO_LAST_LOOK=1, GIVE_UP=1, KINDS=TWO_SHOT_IN),
-        steps("moving symmetric memory without the last look for failures", TORN,
+        steps("moving symmetric memory without the last check for failures", TORN,
               MUTATION_NO_LAST_LOOK=1, GIVE_UP=1, KINDS=MOVE),
-        steps("a rank keeps to itself what another reported", TORN, MUTATION_NO_RELAY=1, N=3, GIVE_UP=1,
+        steps("a rank does not pass on the failure that another one reported", TORN, MUTATION_NO_RELAY=1, N=3, GIVE_UP=1,
               MAX_CHUNKS=1, KINDS=TWO_SHOT_IN),
         steps("a waiter never looks at its sockets", STUCK, MUTATION_DEAF=1, CRASH=1),
         steps("a waiter does not read failure reports", STUCK, MUTATION_DEAF_TO_REPORTS=1, GIVE_UP=1),
@@ -218,43 +218,43 @@ GROUPS = {
         mailbox("waiting for one peer is enough", NOT_EMPTY, MUTATION_WAIT_FOR_ONE=1, N=3, WORKERS=1),
         mailbox("a call starts while threads of the one before still run", IN_FLIGHT, MUTATION_NO_WAIT_FOR_PREVIOUS=1),
         mailbox("the next kernel does not wait for stores", IN_FLIGHT, MUTATION_NO_FLUSH=1),
-        mailbox("never emptied", WRONG_WORD, MUTATION_NO_CLEARING=1),
+        mailbox("never cleared", WRONG_WORD, MUTATION_NO_CLEARING=1),
         mailbox("one-shots and two-shots are counted apart", IN_FLIGHT, MUTATION_COUNTED_APART=1),
         chunked("senders do not wait for copiers", UNREAD, MUTATION_NO_CREDIT=1),
         chunked("senders wait for their own adders instead of copiers", UNREAD, MUTATION_CREDIT_OF_ADDERS=1),
         chunked("flags overtake data", WRONG_WORD, MUTATION_RELAXED_FLAG=1),
         chunked("waiting for one peer is enough", WRONG_WORD, MUTATION_WAIT_FOR_ONE=1, N=3, RING=1),
-        chunked("quick warps make up for slow ones", WRONG_WORD, MUTATION_SUMMED_PROGRESS=1, WORDS=2, SENDERS=2),
+        chunked("fast warps make up for slow ones", WRONG_WORD, MUTATION_SUMMED_PROGRESS=1, WORDS=2, SENDERS=2),
         chunked("one flag for all slots", WRONG_WORD, MUTATION_ONE_FLAG=1, SIGNALLERS=2),
         copies("one slot instead of two", UNREAD_SLOT, MUTATION_ONE_SLOT=1),
         copies("scatters without waiting for the round before", UNREAD_SLOT, MUTATION_NO_CREDIT=1),
-        copies("gathers what is not added up", UNREAD_SLOT, MUTATION_GATHER_AT_ONCE=1),
+        copies("gathers before the sums are complete", UNREAD_SLOT, MUTATION_GATHER_AT_ONCE=1),
         copies("waiting for one peer is enough", WRONG_SLOT, MUTATION_WAIT_FOR_ONE=1, N=3),
-        direct("copies without meeting before", UNREAD_SLOT, MUTATION_NO_FIRST_MEETING=1),
-        direct("reads without meeting after the copies", WRONG_OUTPUT, MUTATION_NO_LAST_MEETING=1),
-        direct_reduce("scatters without meeting before", UNREAD_SLOT, MUTATION_NO_FIRST_MEETING=1),
-        direct_reduce("adds what has not come", WRONG_OUTPUT, MUTATION_ADD_AT_ONCE=1),
-        direct_reduce("gathers over what is not added up", UNREAD_SLOT, MUTATION_GATHER_AT_ONCE=1),
-        direct_reduce("reads without meeting after the copies", WRONG_OUTPUT, MUTATION_NO_LAST_MEETING=1),
-        direct("one word for the places of all meetings", WRONG_PLACE, MUTATION_ONE_WORD_FOR_PLACES=1),
+        direct("copies without a barrier before", UNREAD_SLOT, MUTATION_NO_FIRST_MEETING=1),
+        direct("reads without a barrier after the copies", WRONG_OUTPUT, MUTATION_NO_LAST_MEETING=1),
+        direct_reduce("scatters without a barrier before", UNREAD_SLOT, MUTATION_NO_FIRST_MEETING=1),
+        direct_reduce("reduces data that has not arrived", WRONG_OUTPUT, MUTATION_ADD_AT_ONCE=1),
+        direct_reduce("gathers over data that is not reduced yet", UNREAD_SLOT, MUTATION_GATHER_AT_ONCE=1),
+        direct_reduce("reads without a barrier after the copies", WRONG_OUTPUT, MUTATION_NO_LAST_MEETING=1),
+        direct("one word for the offsets of all barriers", WRONG_PLACE, MUTATION_ONE_WORD_FOR_PLACES=1),
         direct("waiting for one peer is enough", WRONG_PLACE, MUTATION_WAIT_FOR_ONE=1, N=3),
         links("sends whether or not the slot has been read", UNREAD_MESSAGE, MUTATION_NO_TAKEN=1, ONE_WAY=1),
-        links("acknowledges what it has yet to take", UNREAD_MESSAGE, MUTATION_TAKEN_EARLY=1, ONE_WAY=1),
+        links("acknowledges a message before taking it", UNREAD_MESSAGE, MUTATION_TAKEN_EARLY=1, ONE_WAY=1),
         links("one slot for messages instead of two", UNREAD_MESSAGE, MUTATION_ONE_PARITY=1),
-        links("zeros may land after the kernel", "number==n", MUTATION_LATE_CLEAR=1, BUNDLES=1, MESSAGES=3, CHUNKS=0),
+        links("zeros may be performed after the kernel", "number==n", MUTATION_LATE_CLEAR=1, BUNDLES=1, MESSAGES=3, CHUNKS=0),
         links("bundles are not cleared", "number==n", MUTATION_NO_CLEAR=1, BUNDLES=1),
-        links("acknowledges bundles that it has yet to take", STUCK, MUTATION_TAKEN_EARLY=1, ONE_WAY=1, BUNDLES=1),
+        links("acknowledges a bundle before taking it", STUCK, MUTATION_TAKEN_EARLY=1, ONE_WAY=1, BUNDLES=1),
         links("chunks are sent whether or not the slot is free", UNREAD_CHUNK, MUTATION_NO_FREED=1),
         links("frees a slot before it has been read", UNREAD_CHUNK, MUTATION_FREED_EARLY=1),
         links("ready overtakes the chunk", "ring[d*2+n%2].number==n", MUTATION_RELAXED_READY=1),
         links("counts begin anew in every launch", UNREAD_CHUNK, MUTATION_COUNTS_RESTART=1),
         doorbell("a plain store publishes", STUCK, MUTATION_PLAIN_PUBLISH=1, TSO=1),
         doorbell("a plain store announces the sleeper", STUCK, MUTATION_PLAIN_ANNOUNCE=1, TSO=1),
-        doorbell("announces the sleeper after the look", STUCK, MUTATION_ANNOUNCE_AFTER_LOOK=1),
+        doorbell("announces the sleeper after the check", STUCK, MUTATION_ANNOUNCE_AFTER_LOOK=1),
         doorbell("looks for sleepers before publishing", STUCK, MUTATION_LOOK_BEFORE_PUBLISH=1),
-        doorbell("any of 2, announces the sleeper after the look", STUCK, MUTATION_ANNOUNCE_AFTER_LOOK=1, ANY=1),
+        doorbell("any of 2, announces the sleeper after the check", STUCK, MUTATION_ANNOUNCE_AFTER_LOOK=1, ANY=1),
         doorbell("sleeps without comparing", STUCK, MUTATION_NO_COMPARE=1),
-        doorbell("loads the number of rings after the look", STUCK, MUTATION_RINGS_AFTER_LOOK=1),
+        doorbell("loads the number of rings after the check", STUCK, MUTATION_RINGS_AFTER_LOOK=1),
         doorbell("wakes without counting the ring", STUCK, MUTATION_UNCOUNTED_RING=1),
         doorbell("wakes before counting the ring", STUCK, MUTATION_WAKE_BEFORE_COUNT=1),
         doorbell("wakes one of two", STUCK, MUTATION_WAKE_ONE=1, WAITERS=2, WAKERS=2),

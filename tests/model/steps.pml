@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// The step protocol of src/kernel/host/team.h under the collectives of src/kernel/host and src/collective: who writes and
-// reads which slot between which publish and which wait.
+// The step protocol of src/kernel/host/team.h as used by the collectives of src/kernel/host and
+// src/collective: which rank writes and reads which slot between which publish and which wait.
 //
-// N ranks perform an endless sequence of calls. Every call is drawn anew: a barrier, or a one-shot or two-shot of one
-// or two chunks (MAX_CHUNKS), two-shots with input and output each in staging or in symmetric memory, or data that is moved
-// from symmetric memory. So all sizes follow all others, at all parities. The search is over every interleaving.
+// N ranks perform an endless sequence of calls. Every call is drawn anew: a barrier; a one-shot or two-shot
+// of one or two chunks (MAX_CHUNKS), where input and output of a two-shot are each in staging or in symmetric
+// memory; or data that is moved from symmetric memory. So all sizes follow all others, at all parities. The
+// search covers every interleaving.
 //
-// Other collectives are among these. What stages inputs and reads them in the same step is a one-shot, whoever reads how
-// much of which slot: broadcast, gather, scatter, all-gather, all-to-all, reduce-scatter; all_to_all_v's first chunk is
-// what it tells of its blocks. That some ranks read less than here, nothing at all in the extreme, takes nothing from the
-// others: every rank publishes and waits in every step. reduce is a one-shot or two-shot from which one rank collects.
+// The other collectives are covered by these. A collective that stages inputs and reads them in the same step
+// is a one-shot, whichever rank reads how much of which slot: broadcast, gather, scatter, all-gather,
+// all-to-all, reduce-scatter. In all_to_all_v the first chunk describes the blocks. Some ranks read less than
+// in the model, possibly nothing. This does not weaken the result for the others, because every rank
+// publishes and waits in every step. reduce is a one-shot or two-shot whose result only one rank collects.
 //
-// What holds a value holds the number of the step it was written for, modulo 4, or GARBAGE while it is being written. A
-// reader checks at the start and at the end of reading: whatever is overwritten in between shows. A value two steps
-// old becomes GARBAGE (retire()), so that numbers modulo 4 are never taken for one another.
+// A location that holds a value holds the number of the step it was written for, modulo 4, or GARBAGE while
+// it is being written. A reader checks it at the start and at the end of reading, which detects any
+// overwriting in between. A value two steps old becomes GARBAGE (retire()), so that numbers modulo 4 are
+// never mistaken for one another.
 //
-// Abnormal ends, each by a -D: CRASH: a rank dies between any two statements. GIVE_UP: one wait passes its deadline (one, so that the
-// others have only its report to end theirs). LEAVE:
-// a rank leaves between two calls. Sockets tell the others: `heard` (a failure report), `dead` and `departed` (the end
-// of a connection); a waiter sees them sooner or later, which doorbell.pml does not cover. Whoever waits and could
-// wait for ever is an invalid end state.
+// Abnormal ends, each enabled by a -D. CRASH: a rank dies between any two statements. GIVE_UP: one wait
+// passes its deadline (only one, so that only its report can end the waits of the others). LEAVE: a rank
+// leaves between two calls. Sockets tell the others: `heard` (a failure report), `dead` and `departed` (the
+// end of a connection). A waiter sees them sooner or later, which doorbell.pml does not cover. A rank that
+// could wait for ever is an invalid end state.
 //
-// MUTATION_*: one deviation each, which the search must find. run_models.py has the list.
+// Each MUTATION_* is one deviation from the protocol, which the search must find. run_models.py has the list.
 
 #ifndef N
 #define N 2
@@ -30,27 +33,27 @@
 #define MAX_CHUNKS 2
 #endif
 #ifndef KINDS
-#define KINDS 127  // set of the kinds of call to draw from
+#define KINDS 127  // the set of kinds of call to draw from
 #endif
 
 #define GARBAGE 4
 #define NEXT(s) (((s) + 1) & 3)
 #define BEFORE(s) (((s) + 3) & 3)
 
-// Kinds of call: bits of KINDS. Of a two-shot: where are the peers' input and output?
+// Kinds of call, as bits of KINDS. The kind of a two-shot says where the peers' input and output are.
 #define BARRIER 1
 #define ONE_SHOT 2
 #define TWO_SHOT 4        // input and output staged
 #define TWO_SHOT_IN 8     // input symmetric
 #define TWO_SHOT_OUT 16   // output symmetric
-#define TWO_SHOT_BOTH 32  // both, and the same memory: in place
-// Data taken from the peers' symmetric memory as it is (exchange, reduce_scatter).
+#define TWO_SHOT_BOTH 32  // both symmetric, and the same memory: in place
+// Data read directly from the peers' symmetric memory (exchange, reduce_scatter).
 #define MOVE 64
 #define SYMMETRIC_IN (kind & (TWO_SHOT_IN | TWO_SHOT_BOTH))
 #define SYMMETRIC_OUT (kind & (TWO_SHOT_OUT | TWO_SHOT_BOTH))
 #define SYMMETRIC (kind & (TWO_SHOT_IN | TWO_SHOT_OUT | TWO_SHOT_BOTH | MOVE))
 
-// Contents of symmetric memory, besides GARBAGE.
+// Contents of symmetric memory other than GARBAGE.
 #define IN 0
 #define OUT 1
 
@@ -83,21 +86,22 @@ typedef Segment {
 Segment segment[N];
 #define MEMORY(r, chunk, part) segment[r].memory[(chunk) * N + (part)]
 
-// What the ranks were asked to call: the first to come draws. Nobody is two calls ahead, so two entries will do.
+// The calls that the ranks perform. The first rank to arrive draws one. No rank is two calls ahead, so two
+// entries suffice.
 byte drawn_kind[2];
 byte drawn_chunks[2];
 byte entered[2];
 
-bool heard[N];  // that a rank failed
+bool heard[N];  // told that a rank failed
 bool gave_up;
 bool dead[N];
 bool departed[N];
-byte at[N];       // step most recently published
+byte at[N];       // the step most recently published
 bool departed_before[N];  // call (modulo 2) before which a rank left
 
 #define ARRIVED(r) (((segment[r].step[LINE(step)] + 4 - step) & 3) < 2)
 
-// What ends the wait for r, besides its arrival: interrupt() of wait_on, which is Mesh::check_for.
+// What ends the wait for r other than its arrival: interrupt() of wait_on, which is Mesh::check_for.
 #ifdef MUTATION_DEAF
 #define INTERRUPTED(r) false
 #elif defined(MUTATION_DEAF_TO_GOODBYES)
@@ -153,7 +157,7 @@ inline publish(first) {
 #endif
 }
 
-// Forgets own values of two steps ago, which nobody may want any more.
+// Discards the rank's own values of two steps ago, which no rank may need any more.
 inline retire() {
   d_step {
     r = 0;
@@ -172,7 +176,7 @@ inline wait_for_all() {
   :: atomic { r < N && r != me && ARRIVED(r) -> r = N }
 #endif
   :: atomic { r < N && r != me && INTERRUPTED(r) ->
-       // A peer that has left ends only waits for what it has not done.
+       // A peer that has left ends only waits for actions that it has not performed.
        assert(heard[me] || SOMEONE_DEAD || departed_before[r] == call); goto broken }
 #ifdef GIVE_UP
   :: atomic { r < N && r != me && !ARRIVED(r) && !gave_up -> gave_up = true; goto broken }
@@ -183,7 +187,7 @@ inline wait_for_all() {
   retire()
 }
 
-// Team::call of every rank, right after the wait in the first step. What is read there may be relied on.
+// Reads Team::call of every rank, right after the wait in the first step. The values must be reliable there.
 inline check_calls() {
   d_step {
     r = 0;
@@ -198,8 +202,9 @@ inline read_calls(first) {
   if :: first -> check_calls(); check_calls() :: else fi
 }
 
-// One look at all that this rank combines in this step. Staging always holds what was published; symmetric memory
-// is the caller's again as soon as its call failed, so there only a call that succeeds must have seen the truth.
+// Checks once all data that this rank reduces in this step. Staging always holds what was published.
+// Symmetric memory belongs to the caller again as soon as its call has failed, so there only a call that
+// succeeds must have read valid data.
 inline check_inputs() {
   r = 0;
   do
@@ -231,7 +236,8 @@ inline combine_two_shot() {
   }
 }
 
-// Copies the peers' parts of chunk c, combined in the step before, to this rank's output, which is `state` meanwhile.
+// Copies the peers' parts of chunk c, reduced in the previous step, to this rank's output, which is `state`
+// meanwhile.
 inline copy_results(c, state) {
   r = 0;
   do
@@ -250,7 +256,7 @@ inline collect(c) {
   d_step { copy_results(c, OUT) }
 }
 
-// Takes what is this rank's from all peers at once. (Its own output is nobody else's business.)
+// Reads this rank's data from all peers at once. (No other rank accesses its own output.)
 inline look_at_peers() {
   r = 0;
   do
@@ -320,7 +326,7 @@ proctype Rank(byte me) {
       :: else
       fi;
       chunk = 0;
-      // The caller's doing: input is ready before the call.
+      // The caller prepares the input before the call.
       if :: SYMMETRIC_IN || kind == MOVE -> fill_memory(IN) :: else fi
     }
 
@@ -391,7 +397,8 @@ proctype Rank(byte me) {
       fi;
 #endif
 #ifndef MUTATION_NO_LAST_LOOK
-      // A peer whose call failed may have changed its memory while this rank read it. It said so first.
+      // A peer whose call failed may have changed its memory while this rank read it. It reported the failure
+      // before.
       if
       :: SYMMETRIC && (heard[me] || SOMEONE_DEAD) -> goto broken
       :: else
@@ -401,15 +408,16 @@ proctype Rank(byte me) {
     fi;
 
     atomic {
-      assert(!torn);  // a call that succeeds has combined what its peers passed
-      if :: SYMMETRIC -> fill_memory(GARBAGE) :: else fi;  // the caller's again
+      assert(!torn);  // a call that succeeds has reduced its peers' inputs
+      if :: SYMMETRIC -> fill_memory(GARBAGE) :: else fi;  // the memory belongs to the caller again
       call = 1 - call;
       kind = 0; chunks = 0; chunk = 0
     }
   od;
 
 broken:
-  // Mesh::report_locked: first tell everyone, also of what another rank reported, then give memory back to the caller.
+  // Mesh::report_locked: first tells all ranks, also of a failure that another rank reported, then returns
+  // the memory.
 #ifdef MUTATION_NO_RELAY
   r = (heard[me] -> N : 0);
 #elif defined(MUTATION_SILENT)
@@ -428,7 +436,7 @@ done:
 }
 
 #ifdef CRASH
-// Kills one rank, some time or never.
+// Kills one rank, at some time or never.
 active proctype Killer() {
   end:
   if

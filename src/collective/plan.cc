@@ -70,7 +70,7 @@ constexpr std::size_t kLeastChunk = 512;  // a packet for every lane of a warp
 constexpr std::size_t kMinRound = std::size_t{32} << 20;
 constexpr std::size_t kMinRounds = 2;
 constexpr std::size_t kMaxRounds = 4;
-// unit of rounds, and of the pieces of direct copies; suits any type and any kernel
+// Unit of rounds, and of the pieces of direct copies; suits any type and any kernel.
 constexpr std::size_t kCopyUnit = 512;
 
 // Reduce-scatter: limits as for all-reduce, applied to what a rank sends to all peers; mailboxes up to this
@@ -83,7 +83,8 @@ constexpr std::size_t kWarp = 32;
 constexpr std::size_t kSmallBlock = 64;
 constexpr std::size_t kOneBlock = 128;  // up to this many packets use one block
 // Up to this many packets per multiprocessor each thread handles one. Up to twice as many, two-shot is faster
-// with half as many threads that handle two packets each. Beyond that the maximum number of threads is faster.
+// with half as many threads that handle two packets each. Beyond that the maximum number of threads is
+// faster.
 constexpr std::size_t kMiddleBlock = 256;
 
 Algorithm choose(const PlanRequest& request, std::size_t one_shot_bytes) {

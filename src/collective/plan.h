@@ -69,8 +69,8 @@ struct ListPlan {
 /// For GPUs: a call that only moves blocks.
 [[nodiscard]] DevicePlan plan_device_exchange(const CollectiveCall& call);
 
-/// Whether copy engines are faster than kernels for blocks of this size, one to each rank, with symmetric
-/// outputs. Kernels are the alternative for any output.
+/// Whether copy engines deliver blocks of this size, one to each rank, to symmetric outputs faster than
+/// kernels deliver them to any output.
 [[nodiscard]] bool is_quicker_by_copies(int ranks, std::size_t block_bytes);
 
 /// For the host backend. With fewer bytes, the step in which ranks check that all passed symmetric memory

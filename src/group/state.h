@@ -263,7 +263,7 @@ class SymmetricBuffer::State {
   void require_target(Rank dst, int channel) const;
 
   enum class Slot { barrier, signal };
-  /// The word that rank `src` increments in the pad of rank `owner`.
+  /// The word that rank `src` raises in the pad of rank `owner`.
   [[nodiscard]] std::atomic_ref<std::uint32_t> slot(Slot kind, int owner, int channel, int src) const;
 
   void barrier(int channel, Duration timeout);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small messages between kernels over a channel (channel.h). A sender stores words into the receiver's
-// memory; the receiver polls its own memory until they arrive. This needs no fence and no barrier, and one
-// one-way trip over the link.
+// memory; the receiver polls its own memory until they arrive. This takes a single one-way trip over the
+// link, without a fence or barrier.
 //
 //   __global__ void exchange(const __grid_constant__ onehop::PacketChannel channel, const float4* in, ...) {
 //     onehop::device::Packets packets(channel);       // this kernel's use of the channel
@@ -11,7 +11,7 @@
 //     }
 //     packets.advance(4 * gridDim.x * blockDim.x);    // every thread of every block, once
 //     float4 from[4];
-//     if (!packets.take_all(i, in[i], from)) return;  // false: the host hears why (signal.cuh)
+//     if (!packets.take_all(i, in[i], from)) return;  // false: the host is told why (signal.cuh)
 //     ...
 //   }
 //
@@ -62,7 +62,7 @@ struct alignas(sizeof(T)) Words {
 /// to pass to the next call (0 in the first one), or kHopeless.
 static __device__ __noinline__ std::uint64_t reconsider(const DeviceGuard& guard, int awaited,
                                                         std::uint64_t state) {
-  // plus the rank: it has left, and its data was polled once more since
+  // Plus the rank: it has left, and its data was polled once more since.
   constexpr std::uint64_t kHadLeft = 2;
   static_assert(kHadLeft > kHopeless && kHadLeft > kLookOnceMore);
   if (state == kHadLeft + static_cast<unsigned>(awaited)) {
@@ -158,7 +158,7 @@ struct PacketSlot {
 /// the zeros are in place when the sender writes again, two uses later.
 struct MailSlot {
   using Channel = MailChannel;
-  /// a NaN in every floating-point format of up to 4 bytes
+  /// A NaN in every floating-point format of up to 4 bytes.
   static constexpr std::uint32_t kNan = 0x7fff7fff;
   template <class T>
   using Wire = Words<T>;

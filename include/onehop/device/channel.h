@@ -23,7 +23,7 @@ namespace onehop {
 
 /// Header of a channel's region. Peers do not access it.
 struct ChannelHead {
-  /// number of kernels that have used the channel; in device memory, so that graph replays continue the count
+  /// Number of kernels that have used the channel. In device memory, so that graph replays continue it.
   std::uint32_t uses;
   std::uint32_t arrivals;  ///< blocks of the running kernel that have read `uses`
 };

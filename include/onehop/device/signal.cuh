@@ -172,7 +172,7 @@ __device__ inline bool barrier(const DeviceView& view, int channel) {
   if (!in_range(view, view.rank, channel, DeviceFault::barrier)) return false;
   SignalChannel& own = channel_of(view, view.rank, channel);
   const std::uint32_t epoch = own.barriers + 1;
-  __syncthreads();  // everyone has read the epoch, and the block's writes come before the signals
+  __syncthreads();  // all threads have read the epoch; orders the block's writes before the signals
   const int peer = static_cast<int>(threadIdx.x);
   bool came = true;
   if (peer < view.size && peer != view.rank) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Flags in the data words at a lower cost than packets, similar in aim to NCCL's LL128. Seven 8-byte words of
 // data travel as eight, each of which has its flag in the topmost byte. A word of 8 bytes arrives whole, so a
-// receiver that sees all flags of a bundle has its data. As with packets (flagged.cuh) this needs no fence,
-// no barrier and one one-way trip, but 8/7 of the bytes instead of twice as many.
+// receiver that sees all flags of a bundle has its data. As with packets (flagged.cuh), a single one-way trip
+// suffices, without a fence or barrier. It carries 8/7 of the bytes instead of twice as many.
 //
 // A flag is set or clear. The receiver takes a bundle and stores zeros again, for the next message in this
 // slot.

@@ -68,11 +68,11 @@ __device__ __forceinline__ void settle(Control& control, std::uint64_t epoch) {
   control.epoch = epoch;
 }
 
-/// Slow path of await_all. Returns a state to pass to the next call, or device::kHopeless. `missing` is not
-/// 0.
+/// Slow path of await_all; `missing` is not 0. Returns a state to pass to the next call, or
+/// device::kHopeless.
 static __device__ __noinline__ std::uint64_t reconsider(const DeviceGuard& guard, DeviceFault::Phase phase,
                                                         unsigned missing, std::uint64_t state) {
-  // plus the rank: it has left, and its data was polled once more since
+  // Plus the rank: it has left, and its data was polled once more since.
   constexpr std::uint64_t kHadLeft = 2;
   static_assert(kHadLeft > device::kHopeless && kHadLeft > device::kLookOnceMore);
   const int awaited = __ffs(static_cast<int>(missing)) - 1;

@@ -18,7 +18,7 @@ struct AllReduceParams {
   bool aligned = false;       ///< in and out are aligned to 16 bytes
   bool early = false;         ///< the next kernel may be launched as soon as this one runs (call.cuh)
   bool by_peer = false;       ///< two-shot over mailboxes: send to one peer after the other
-  std::uint32_t packets = 0;  ///< units that one thread moves at a time; two-shot: of one piece
+  std::uint32_t packets = 0;  ///< packets, each moved by one thread at a time; two-shot: of one piece
   std::size_t piece = 0;      ///< two-shot: bytes of each rank's piece, a multiple of 16
   std::size_t chunk = 0;      ///< chunked: bytes of a piece per chunk, a multiple of 16
   std::size_t block = 0;      ///< reduce-scatter: bytes of a block that this launch reduces
@@ -115,7 +115,7 @@ struct PairParams {
   std::byte* out = nullptr;
   std::size_t bytes = 0;
   PairShape own_shape;  ///< of `bytes`, if they are combined or relayed
-  /// entry of `pairs` of the rank to which a result is forwarded, or from which data is relayed
+  /// Entry of `pairs` of the rank to which a result is forwarded, or from which data is relayed.
   int root = -1;
   Pair pairs[kMaxDevices - 1] = {};  ///< entry i: the rank i + 1 to the right
   Scale scale;                       ///< for combined data

@@ -8,8 +8,8 @@
 //   adders       wait for the peers' chunks c of the own piece, add them to the own input, and write the sums
 //                to the output and to a slot on every peer (phase 1, by owner);
 //   copiers      wait for the peers' sums and copy them to the output;
-//   signallers   signal the peers, chunk by chunk, that all senders (adders) of this block are done with it. A
-//                release waits until earlier stores are performed, which takes microseconds on a busy link.
+//   signallers   signal the peers, chunk by chunk, that all senders (adders) of this block are done with it.
+//                A release waits until earlier stores are performed, which takes microseconds on a busy link.
 //                Warps of their own keep that wait away from the others and let several releases overlap.
 //
 // Slots. Every block has a ring of kRing slots of each kind, and counts chunks through all calls (the counts

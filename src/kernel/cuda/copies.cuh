@@ -19,10 +19,10 @@
 // raises its flag on every peer and waits for the peers' flags. The flag says that the earlier copies and
 // kernels of its rank have ended. Slots exist twice, for even and odd rounds, and are free when they are
 // written:
-//   phase 0: scatter k + 2 follows add k + 1. That kernel knows that every rank's add k, the kernel before, has
-//            ended.
-//   phase 1: gather k follows add k. That kernel knows that every rank's collect k - 2, the kernel before, has
-//            ended.
+//   phase 0: scatter k + 2 follows add k + 1. That kernel knows that every rank's add k, the kernel before,
+//            has ended.
+//   phase 1: gather k follows add k. That kernel knows that every rank's collect k - 2, the kernel before,
+//            has ended.
 // The first rounds of a call follow the last kernel of the previous call. That kernel was a collect, so it
 // knows that every rank's adds have ended; and every rank's first add tells that its last collect has ended.
 // In-place calls work: a part of the output is written after the input there has been copied and added.

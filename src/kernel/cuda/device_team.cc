@@ -39,9 +39,9 @@ namespace {
 /// Kernels count in nanoseconds, so the conversion of a longer Duration could overflow.
 constexpr Duration kLongestWait = std::chrono::hours{24 * 365};
 
-/// Two-shot over mailboxes with more than 2 ranks. Up to this many packets per piece, a rank sends all packets
-/// to one peer before the next. Beyond that the ranks would drift apart meanwhile, so a rank sends to all
-/// peers at a time. 4 ranks: 1 MB takes 7.1 and 7.8 us, 2 MB 12.3 and 12.5, 4 MB 22.7 and 21.6
+/// Two-shot over mailboxes with more than 2 ranks. Up to this many packets per piece, a rank sends all
+/// packets to one peer before the next. Beyond that the ranks would drift apart meanwhile, so a rank sends to
+/// all peers at a time. 4 ranks: 1 MB takes 7.1 and 7.8 us, 2 MB 12.3 and 12.5, 4 MB 22.7 and 21.6
 /// (bench/results/gpu-kernels.md).
 constexpr std::size_t kPacketsByPeer = 32 << 10;
 

@@ -5,7 +5,7 @@
 // Protocol. In every call every rank
 //   meets    which makes every peer's output writable: the peer's stream has reached this call;
 //   copies   into the peers' outputs;
-//   meets    which completes the peers' copies into this rank, so that later work in the stream may read them.
+//   meets    which completes the peers' copies into this rank: later work in the stream may read them.
 //
 // An out-of-place all-reduce works the same way in two shots, without memory of the group's. Data for rank
 // r's piece waits in r's output, in the place of the sender's piece. In every call every rank

@@ -3,13 +3,13 @@
 // and data that is combined on arrival (combine).
 //
 // Every ordered pair of ranks is a queue. The length of a message decides how it travels:
-//   - Short messages use packets, words that carry their flag (flagged.cuh). They share two slots in turn; the
-//     flag is the message's number.
-//   - Medium messages use bundles, where eight words carry seven words of data (bundle.cuh). They have two slots
-//     of their own, which the receiver clears.
-//   - Longer messages use chunks, dealt in turn to a number of streams. A stream is one warp of the sender, one
-//     of the receiver, and a ring of slots on the receiver. The sender writes a chunk and raises `ready`; the
-//     receiver takes the chunk and raises `taken`, which frees the slot.
+//   - Short messages use packets, words that carry their flag (flagged.cuh). They share two slots in turn;
+//     the flag is the message's number.
+//   - Medium messages use bundles, where eight words carry seven words of data (bundle.cuh). They have two
+//     slots of their own, which the receiver clears.
+//   - Longer messages use chunks, dealt in turn to a number of streams. A stream is one warp of the sender,
+//     one of the receiver, and a ring of slots on the receiver. The sender writes a chunk and raises `ready`;
+//     the receiver takes the chunk and raises `taken`, which frees the slot.
 // Both ranks know the length, and so both derive the same protocol and the same chunks. The counts continue
 // through all launches, so a launch may begin whatever state the peer is in. Only pairs that move bytes take
 // part, and no pair waits for another. So any pattern of sends and receives that users may issue works.

@@ -37,7 +37,7 @@ class CheckDevice {
   [[nodiscard]] DeviceId id() const { return device_; }
   [[nodiscard]] std::uint64_t units() const { return bytes_ / kUnitBytes; }
   [[nodiscard]] CUdeviceptr inbox() const { return inbox_; }  ///< written and read by peers
-  /// source and destination of this device's own transfers
+  /// Source and destination of this device's own transfers.
   [[nodiscard]] CUdeviceptr outbox() const { return outbox_; }
   /// A device address: use it for address arithmetic only.
   [[nodiscard]] Scratch* scratch() const;

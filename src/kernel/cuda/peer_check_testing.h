@@ -29,11 +29,11 @@ struct Machine {
 
   // The faults of the machine.
   std::set<std::pair<int, int>> no_access;
-  /// called after a kernel; may corrupt its result
+  /// Called after a kernel; may corrupt its result.
   std::function<void(const char* kernel, int device, std::byte* target)> after;
-  /// name of a kernel; hangs on device 1
+  /// Name of a kernel; hangs on device 1.
   std::string hangs_in;
-  /// name of a kernel; faults on device 1
+  /// Name of a kernel; faults on device 1.
   std::string faults_in;
   bool hanging = false;
   CUresult sticky = CUDA_SUCCESS;

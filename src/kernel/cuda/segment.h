@@ -77,7 +77,7 @@ struct SegmentHead {
 // For pairs.cuh. A pair of ranks has a number of streams per direction, and a ring of slots per stream. On
 // either side one warp handles a stream.
 inline constexpr unsigned kPairWarps = 16;  ///< per block; either all of them send or all receive
-/// blocks of kPairWarps warps in which a rank sends to all its peers
+/// Blocks of kPairWarps warps in which a rank sends to all its peers.
 inline constexpr unsigned kMaxPairBlocks = 64;
 inline constexpr unsigned kMaxPairStreams = 1024;  ///< to all peers together
 inline constexpr unsigned kPairDepth = 2;
@@ -129,7 +129,7 @@ struct SegmentLayout {
   std::size_t ranks = 0;
   std::size_t chunk_bytes = 0;  ///< largest chunk
   std::size_t mail_bytes = 0;   ///< largest message of a two-shot over mailboxes
-  /// most bytes of a piece that copy engines carry in a round; 0: copy engines are not used
+  /// Most bytes of a piece that copy engines carry in a round; 0: copy engines are not used.
   std::size_t round_bytes = 0;
   std::size_t pair_slot = 0;  ///< bytes per slot of pairs.cuh
 

@@ -9,8 +9,8 @@
 // ahead. Therefore
 //   - a rank that reads a line or staging slot of parity s % 2 in step s is done before its owner publishes
 //     s + 2, since the owner does that only after it has seen the reader publish s + 1;
-//   - a rank writes only to its own line and staging area, never to a peer's: a rank that was stopped and left
-//     behind cannot damage the others when it wakes.
+//   - a rank writes only to its own line and staging area, never to a peer's: a rank that was stopped and
+//     left behind cannot damage the others when it wakes.
 #pragma once
 
 #include <atomic>
@@ -55,7 +55,7 @@ static_assert(sizeof(Call) + sizeof(std::uint64_t) <= 64, "step and call share o
 /// writes it (group/device_progress.h).
 struct alignas(64) Progress {
   std::atomic<std::uint64_t> begun{0};  ///< number of collectives begun
-  /// numbers of the last two collectives that it refused, by parity of the refusal
+  /// Numbers of the last two collectives that it refused, by parity of the refusal.
   std::atomic<std::uint64_t> refused[2]{};
 };
 

@@ -27,7 +27,7 @@ std::size_t bytes_to_log(const CollectiveCall& call) {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0}) * call.element_bytes();
 }
 
-/// ONEHOP_LOG=debug: logs a line for every completed call, with the algorithm used.
+/// ONEHOP_LOG=debug: logs a line for every call that was made, with the algorithm used.
 void log_call(const Group::State& group, const CollectiveCall& call,
               const CollectiveBackend::Outcome& outcome) {
   if (!log::enabled(log::Level::debug)) [[likely]]

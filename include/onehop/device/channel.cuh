@@ -29,9 +29,9 @@
 // - All blocks of a kernel that waits must be resident at once.
 // - Each word is ordered only by itself. To publish data outside the channel, use put_signal (signal.cuh).
 //
-// For a T of 4, 8 or 16 bytes, index i is byte i * sizeof(T) of a slot: this rank's slot on `dst`, or the
-// slot of `src` here. Indexes are not checked against the size of the channel. The two sides agree on bytes,
-// not on T: two floats may be taken as one float2.
+// For a T of 4, 8 or 16 bytes, index i is byte i * sizeof(T) of a slot. That is this rank's slot on `dst`, or
+// the slot of `src` here. Indexes are not checked against the size of the channel. The two sides agree on
+// bytes, not on T: two floats may be taken as one float2.
 //
 // Any thread may call put, take and take_all. One thread puts each word. Any number of threads may take a
 // word of a packet channel, but only one thread takes a word of mail.

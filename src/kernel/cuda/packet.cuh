@@ -141,7 +141,7 @@ __device__ __forceinline__ void store_packet(std::byte* data, std::size_t at, st
   }
 }
 
-/// Copies bytes of the user's memory, with any alignment.
+/// Load and store bytes of the user's memory, with any alignment.
 template <int kBytes>
 __device__ __forceinline__ Packet<kBytes> load_bytes(const std::byte* data, std::size_t at,
                                                      std::size_t bytes) {
@@ -176,7 +176,7 @@ __device__ __forceinline__ void store_bytes(std::byte* data, std::size_t at, std
   store_ragged<std::uint8_t, kBytes>(data, at, bytes, packet);
 }
 
-/// Combines the elements of two packets; called rank after rank.
+/// Combines the elements of packets, one rank after the other.
 template <class E, Op kOp, int kBytes>
 class Accumulator {
  public:

@@ -22,7 +22,7 @@ class PairMessage {
 
   [[nodiscard]] __device__ __forceinline__ bool idle() const { return !sends_ && !receives_; }
 
-  /// Starts with the data, which does not depend on the message's number.
+  /// Loads the data first, since that does not depend on the message's number.
   __device__ __forceinline__ bool send() {
     const bool bundled = pair_.to.shape.bundles;
     Packet<8> packet{};

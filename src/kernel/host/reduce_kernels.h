@@ -75,7 +75,8 @@ ONEHOP_INLINE Vec<double, kVectorBytes / 8> one_nan(Vec<double, kVectorBytes / 8
 
 // ---- Conversions -----------------------------------------------------------------------------------------
 
-// __builtin_convertvector, in forms that GCC 12 compiles to one instruction instead of splitting into lanes.
+// Replacements for those forms of __builtin_convertvector that GCC 12 splits into lanes although one
+// instruction suffices.
 #if defined(__AVX512F__)
 constexpr __mmask16 kAll = 0xffff;  // the unmasked intrinsics draw a false warning from GCC 12 (PR 105593)
 ONEHOP_INLINE I32 widen(U16 x) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which way a collective goes, by size: measured on a machine (`onehop tune`), kept in a file, followed by
-// groups (JoinOptions::tuning).
+// Tuning tables choose the algorithm of a collective by message size. `onehop tune` measures one on a machine
+// and writes it to a file; groups use it through JoinOptions::tuning.
 #pragma once
 
 #include <cstddef>
@@ -18,21 +18,21 @@ namespace onehop {
 
 enum class Backend : std::uint8_t { host, cuda };
 
-/// Element types that go the same way between GPUs.
+/// Element types that share one choice of protocol between GPUs.
 enum class TypeClass : std::uint8_t {
-  floats,  ///< those that mailboxes carry
+  floats,  ///< floating-point types, which Lamport buffers (mailboxes) can carry
   any,     ///< all types
 };
 
-/// As tables name them.
+/// The names that tuning tables use.
 [[nodiscard]] ONEHOP_API std::string_view to_string(Backend backend);
 [[nodiscard]] ONEHOP_API std::string_view to_string(TypeClass types);
 [[nodiscard]] ONEHOP_API TypeClass type_class(DType type);
 
-/// How bytes travel between GPUs. The library's own; here only a value that a table holds by name.
+/// The protocol that moves data between GPUs. Private to the library; tables refer to it by name.
 enum class DeviceProtocol : std::uint8_t;
 
-/// As if there were no table.
+/// The choice that the library makes without a table.
 struct DefaultWay {
   bool operator==(const DefaultWay&) const = default;
 };
@@ -44,22 +44,22 @@ struct HostWay {
 };
 struct DeviceWay {
   DeviceProtocol protocol{};
-  unsigned blocks = 0;  ///< at most so many; kAllBlocks: as many as the GPU can hold at once
-  /// Per block, a multiple of 32; not for `chunks`, whose blocks have as many as they have roles for.
+  unsigned blocks = 0;  ///< upper limit; kAllBlocks: as many as the GPU can hold at once
+  /// Per block, a multiple of 32. Ignored by `chunks`, whose blocks have as many threads as its roles need.
   unsigned threads = 0;
 
   bool operator==(const DeviceWay&) const = default;
 };
 inline constexpr unsigned kAllBlocks = ~0u;
 using Way = std::variant<DefaultWay, HostWay, DeviceWay>;
-/// "default", "two-shot in chunks of 256K", "packets, 64 blocks of 128 threads".
+/// For example "default", "two-shot in chunks of 256K" or "packets, 64 blocks of 128 threads".
 [[nodiscard]] ONEHOP_API std::string to_string(const Way& way);
 
-/// Of a table as text.
+/// The largest table in text form.
 inline constexpr std::size_t kMaxTuningBytes = 256 << 10;
 inline constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
 
-/// Messages of up to so many bytes go this way.
+/// Selects `way` for messages of at most `up_to` bytes.
 struct TuningRow {
   Collective collective = Collective::all_reduce;
   Backend backend = Backend::host;
@@ -72,22 +72,22 @@ struct TuningRow {
 };
 
 struct Tuning {
-  std::string device;  ///< name of the GPUs it was measured on; empty: not said
+  std::string device;  ///< name of the GPUs it was measured on; empty if unspecified
   std::vector<TuningRow> rows;
 
-  /// Strict: Error{protocol} names `source`, the row, the field, its value, and what would be right.
+  /// Parses strictly: Error{protocol} names `source`, the row, the field, its value, and what is allowed.
   [[nodiscard]] ONEHOP_API static Tuning from_json(std::string_view json,
                                                    std::string_view source = "tuning table");
-  /// One row per line. The format is in docs/wire-formats.md.
+  /// Writes one row per line. docs/wire-formats.md describes the format.
   [[nodiscard]] ONEHOP_API std::string to_json() const;
-  /// The way of the first row that such a call matches; nullptr when none does.
+  /// Returns the way of the first row that matches the call, or nullptr if none does.
   [[nodiscard]] ONEHOP_API const Way* find(Collective collective, Backend backend, int ranks, DType type,
                                            std::uint64_t bytes) const;
 
   bool operator==(const Tuning&) const = default;
 };
 
-/// The ways that are worth measuring for types of a class, the default first.
+/// The ways worth measuring for a type class, the default first.
 [[nodiscard]] ONEHOP_API std::vector<Way> candidate_ways(Backend backend, int ranks, TypeClass types);
 
 }  // namespace onehop

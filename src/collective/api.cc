@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public collectives. Each writes down what its caller passed; run() does the rest.
+// The public collectives. Each records its caller's arguments; run() does the rest.
 #include "onehop/collectives.h"
 
 #include "collective/run.h"

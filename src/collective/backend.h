@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What differs between collectives on the host and on GPUs. Nothing above it asks which of them a group uses.
+// The differences between collectives on the host and on GPUs. Layers above do not ask which of the two a
+// group uses.
 #pragma once
 
 #include <cstddef>
@@ -20,34 +21,34 @@ class CollectiveBackend {
 
   struct Outcome {
     Algorithm algorithm = Algorithm::one_shot;
-    std::string_view detail{};  ///< for the log: how the data travels
+    std::string_view detail{};  ///< how the data travels, for the log
   };
 
-  /// The group's.
+  /// The backend of the group.
   [[nodiscard]] static const CollectiveBackend& of(const Group::State& group);
 
-  /// Whether a call waits on the host for the calls of other ranks.
+  /// Whether a call waits on the host for the other ranks' calls.
   [[nodiscard]] virtual bool waits_on_host(const Group::State& group) const = 0;
 
-  /// Makes a collective, within Group::State::call. If `error` is not none, or is found now, all ranks hear
-  /// of it and this one throws. GPUs: returns when it is queued.
+  /// Runs a collective, within Group::State::call. If `error` is not none, or run() finds an error, all ranks
+  /// learn of it and this one throws. GPUs: returns when the call is queued.
   virtual Outcome run(Group::State& group, const CollectiveCall& call, ArgumentError error,
                       os::CallDeadline& deadline) const = 0;
 
-  /// How many of `calls`, all-reduces without errors, are made by one run_fused(); 1: the first goes by
-  /// itself.
+  /// How many of `calls` one run_fused() executes; these are all-reduces without errors. 1: the first runs
+  /// separately.
   [[nodiscard]] virtual std::size_t count_fused(Group::State& group,
                                                 std::span<const CollectiveCall> calls) const = 0;
-  /// Makes them, within Group::State::call. Their errors as for run().
+  /// Runs them, within Group::State::call. Errors are as for run().
   virtual Outcome run_fused(Group::State& group, std::span<const CollectiveCall> calls,
                             std::span<const ArgumentError> errors, os::CallDeadline& deadline) const = 0;
 
-  /// For a send or recv without other errors: whether this rank's memory is usable.
+  /// For a send or recv without other errors: checks that this rank's memory is usable.
   [[nodiscard]] virtual ArgumentError find_memory_error(const Group::State& group,
                                                         const CollectiveCall& call) const = 0;
-  /// Whether sends and receives that are made together may be on different streams.
+  /// Whether the sends and receives of one batch may be on different streams.
   [[nodiscard]] virtual bool mixes_streams() const = 0;
-  /// Makes sends and receives, within Group::State::call. They are sorted (sort_by_pair).
+  /// Runs sends and receives, within Group::State::call. They are sorted (sort_by_pair).
   virtual void run_transfers(Group::State& group, std::span<const CollectiveCall> sorted, const char* phase,
                              os::CallDeadline& deadline) const = 0;
 };

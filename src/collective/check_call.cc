@@ -12,14 +12,14 @@
 namespace onehop {
 namespace {
 
-/// "any algorithm" in host::Call::algorithm.
+/// Denotes "any algorithm" in host::Call::algorithm.
 constexpr std::uint8_t kAnyAlgorithm = 0xff;
 
 bool is_misaligned(const std::byte* data, std::size_t element) {
   return reinterpret_cast<std::uintptr_t>(data) % element != 0;
 }
 
-/// As numbers: pointers into different arrays must not be compared.
+/// Compares addresses as numbers: pointers into different arrays must not be compared.
 bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
   const auto first = reinterpret_cast<std::uintptr_t>(a.data());
   const auto second = reinterpret_cast<std::uintptr_t>(b.data());
@@ -59,7 +59,7 @@ bool is_too_large(const Blocks& blocks, std::size_t limit) {
   return false;
 }
 
-/// Of all_to_all_v.
+/// For all_to_all_v.
 ArgumentError find_block_error(const CollectiveCall& call) {
   if (!has_one_per_rank(call.in_blocks, call.ranks) || !has_one_per_rank(call.out_blocks, call.ranks))
     return ArgumentError::not_one_per_rank;

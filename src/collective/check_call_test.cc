@@ -29,7 +29,7 @@ void require_same(const std::vector<host::Call>& calls) {
   require_same_call(pointers);
 }
 
-/// The error of a group of 3 in which rank 2 makes another call.
+/// The error in a group of 3 in which rank 2 makes a different call.
 Error error_when_rank_2(const std::function<void(host::Call&)>& changes) {
   std::vector<host::Call> calls(3, some_call());
   changes(calls[2]);

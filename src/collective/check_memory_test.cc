@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pointers of calls on GPUs that lead elsewhere (find_memory_error): which of them is named, and how.
+// Invalid pointers in calls on GPUs (find_memory_error): which of them the error names, and how.
 #include <array>
 #include <string>
 

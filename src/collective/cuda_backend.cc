@@ -23,8 +23,8 @@ Error rejection(const Group::State& group, const CollectiveCall& call, ArgumentE
           group.rank()};
 }
 
-/// Throws unless this rank's arguments are usable, and all ranks make the same call where they are compared.
-/// The other ranks hear of what this one refuses (DeviceProgress).
+/// Throws unless this rank's arguments are valid and, where calls are compared, all ranks make the same call.
+/// The other ranks learn what this one refuses (DeviceProgress).
 void begin(Group::State& group, const CollectiveCall& call, ArgumentError error, os::CallDeadline& deadline) {
   const char* const phase = call.traits().name;
   if (error == ArgumentError::none) error = find_memory_error(call, group.options().device);
@@ -32,7 +32,7 @@ void begin(Group::State& group, const CollectiveCall& call, ArgumentError error,
     try {
       agree_on_call(group, record_of(call, error), deadline, phase);
     } catch (const Error& heard) {
-      // The rank that refuses knows more of why than it tells the others.
+      // The refusing rank knows more of the reason than it tells the others.
       if (error == ArgumentError::none || heard.code() != ErrorCode::invalid_argument ||
           heard.origin() != group.rank()) {
         throw;
@@ -47,7 +47,7 @@ void begin(Group::State& group, const CollectiveCall& call, ArgumentError error,
   os::fault_point(phase, group.rank().value);
 }
 
-/// all_to_all_v, where calls are compared: throws, on all ranks identically, if one does not send what
+/// For all_to_all_v, where calls are compared: throws, identically on all ranks, if a rank does not send what
 /// another expects.
 void compare_counts(const Group::State& group, const CollectiveCall& call, const Deadline& deadline) {
   std::vector<std::uint64_t> own(call.in_blocks.counts.begin(), call.in_blocks.counts.end());
@@ -68,14 +68,14 @@ void compare_counts(const Group::State& group, const CollectiveCall& call, const
   }
 }
 
-/// The output of a call that promises that it is symmetric (CallOptions::symmetric). If this rank's is not,
-/// the group fails.
+/// The output of a call that promises that it is symmetric (CallOptions::symmetric). If this rank's output is
+/// not, the group fails.
 SymmetricOutput find_symmetric_output(Group::State& group, const CollectiveCall& call) {
   const char* const phase = call.traits().name;
-  // Copies run even if the wait for the peers before them failed. So this rank reads what the others have
-  // reported: once they have thrown, a rank that was stopped begins no call that writes to their memory.
+  // The copies run even if the preceding wait for the peers failed. So this rank first checks what the others
+  // have reported. Once they have thrown, a rank that was stopped begins no call that writes to their memory.
   group.mesh().check(phase);
-  // All ranks name their output, also those that get nothing.
+  // All ranks pass their output, even ranks that receive nothing.
   const bool many = call.traits().out == Amount::block_per_rank;
   const std::size_t bytes = call.block_bytes() * static_cast<std::size_t>(many ? call.ranks : 1);
   const auto [buffer, number] = group.find_buffer(call.out, bytes);
@@ -89,7 +89,7 @@ SymmetricOutput find_symmetric_output(Group::State& group, const CollectiveCall&
   return output;
 }
 
-/// What the plan of a reduction depends on.
+/// The inputs of a reduction's plan.
 PlanRequest request_for(Group::State& group, const CollectiveCall& call) {
   const bool legacy = call.collective == Collective::all_reduce && !call.algorithm &&
                       group.options().policy == AlgorithmPolicy::legacy;
@@ -105,8 +105,8 @@ PlanRequest request_for(Group::State& group, const CollectiveCall& call) {
           .tuning = call.collective == Collective::all_reduce ? &group.tuning().table : nullptr};
 }
 
-/// Queues the part of an all-reduce that copy engines bring straight to symmetric outputs. Returns how many
-/// bytes that is, and what the ranks have to say of their outputs when they queue the rest.
+/// Queues the part of an all-reduce that copy engines write directly into symmetric outputs. Returns its
+/// size, and the place that ranks must name for their outputs when they queue the rest.
 struct DirectPart {
   std::size_t bytes = 0;
   SymmetricOutput rest{};
@@ -121,8 +121,8 @@ DirectPart queue_direct_part(Group::State& group, const CollectiveCall& call, co
   };
   // Mappings are page-aligned, so all ranks see the same alignment and make the same choice.
   if (std::ranges::any_of(outputs.outs, misaligned)) return {};
-  // In place, peers would write over what is still to be sent. Ranks that are not in place expect this rank
-  // to name the output itself, and so find out.
+  // In place, peers would overwrite data that is still to be sent. Ranks that are not in place expect this
+  // rank to name the place of the output itself, and so detect the difference.
   if (call.in == call.out) return {.rest = {.window = ~outputs.window}};
   group.device()->run(call.first(plan->launch_bytes), *plan, outputs);
   return {.bytes = plan->launch_bytes};
@@ -145,7 +145,7 @@ DevicePlan plan_call(Group::State& group, const CollectiveCall& call) {
   return plan_device_exchange(call);
 }
 
-/// In a group of one rank: copies `in` to `out`, and multiplies for premul_sum.
+/// For a group of one rank: copies `in` to `out`, and multiplies for premul_sum.
 CollectiveBackend::Outcome run_alone(Group::State& group, const CollectiveCall& call) {
   const Algorithm algorithm = plan_alone(call, group.options().policy, group.staging_bytes());
   if (algorithm == Algorithm::none || call.count == 0) return {algorithm};
@@ -153,7 +153,7 @@ CollectiveBackend::Outcome run_alone(Group::State& group, const CollectiveCall& 
     group.device()->transfer(transfers_of(call), call.traits().phase, call.stream);
     return {algorithm};
   }
-  CollectiveCall scaling = call;  // by the kernel that reduces over all ranks
+  CollectiveCall scaling = call;  // uses the kernel that reduces over all ranks
   scaling.collective = Collective::all_reduce;
   group.device()->run(scaling, plan_scaling(call, group.resident_blocks()), {});
   return {algorithm};
@@ -190,7 +190,7 @@ CollectiveBackend::Outcome CudaBackend::run(Group::State& group, const Collectiv
 std::size_t CudaBackend::count_fused(Group::State& group, std::span<const CollectiveCall> calls) const {
   std::vector<std::size_t> bytes;
   for (const CollectiveCall& call : calls) {
-    // A call that is too large goes by itself, and is rejected there.
+    // A call that is too large runs separately, and is rejected there.
     bytes.push_back(std::min(call.count, max_elements(call.type)) * call.element_bytes());
   }
   return plan_device_list(request_for(group, calls.front()), bytes).calls;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of ranks on GPUs: queued on a stream by one rank after the other, which do not wait for each
-// other on the host unless ONEHOP_CHECK asks for it.
+// Collectives of GPU ranks. Each rank queues them on a stream; ranks do not wait for each other on the host
+// unless ONEHOP_CHECK is set.
 #pragma once
 
 #include "collective/backend.h"

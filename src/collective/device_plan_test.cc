@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How collectives go between GPUs, and lists of small ones.
+// Plans of collectives between GPUs, and of lists of small ones.
 #include <gtest/gtest.h>
 
 #include "collective/plan_testing.h"
@@ -303,7 +303,7 @@ TEST(ListPlan, IsLaunchedAsAMessageOfAllItsPackets) {
         const ListPlan together = list(each, std::vector<std::size_t>(20, bytes));
         ASSERT_EQ(together.calls, 20u);
         each.forced = Algorithm::one_shot;
-        each.type = DType::i32;  // by packets at every size
+        each.type = DType::i32;  // uses packets at every size
         each.bytes = 20 * ((bytes + 7) / 8 * 8);
         const DevicePlan one = plan_device_all_reduce(each);
         ASSERT_EQ(one.protocol, DeviceProtocol::packets);

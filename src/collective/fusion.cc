@@ -12,7 +12,7 @@
 namespace onehop {
 namespace {
 
-/// As numbers: pointers into different arrays must not be compared.
+/// Compares addresses as numbers: pointers into different arrays must not be compared.
 bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
   const auto first = reinterpret_cast<std::uintptr_t>(a.data());
   const auto second = reinterpret_cast<std::uintptr_t>(b.data());
@@ -33,7 +33,7 @@ std::size_t count_similar(std::span<const CollectiveCall> calls) {
 
 std::size_t count_fused(Group::State& group, std::span<const CollectiveCall> calls) {
   const CollectiveCall& first = calls.front();
-  // A call that no rank can make has no size.
+  // The size of an invalid call is meaningless.
   if (group.size() == 1 || first.collective != Collective::all_reduce ||
       find_argument_error(first) != ArgumentError::none)
     return 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small all-reduces of one GroupCall that GPUs make in one launch.
+// Small all-reduces of one GroupCall that GPUs execute in one launch.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace onehop {
 
-/// How many of `calls`, from the first on, go together; at least 1.
+/// The number of `calls`, counted from the first, that are executed together; at least 1.
 [[nodiscard]] std::size_t count_fused(Group::State& group, std::span<const CollectiveCall> calls);
 
-/// How many of `calls`, from the first on, are all-reduces that could go in one launch but for their sizes:
-/// of the same type, reduction, factor and algorithm, on the same stream. Deadlines and memory are a rank's
-/// own.
+/// The number of `calls`, counted from the first, that could share a launch if their sizes allow it. These
+/// are all-reduces of the same type, reduction, factor and algorithm on the same stream. Timeouts and memory
+/// may differ between ranks.
 [[nodiscard]] std::size_t count_similar(std::span<const CollectiveCall> calls);
 
-/// The first of these all-reduces that writes what one before it reads or writes, or reads what that one
-/// writes. They have no other error.
+/// The first of these all-reduces that conflicts with an earlier one: it writes what that one reads or
+/// writes, or reads what that one writes. They have no other error.
 [[nodiscard]] std::optional<std::size_t> find_conflict(std::span<const CollectiveCall> calls);
 
 }  // namespace onehop

@@ -18,7 +18,7 @@
 namespace onehop {
 namespace {
 
-// A plain pointer: collectives look at it in every call.
+// A plain pointer, because every collective reads it.
 thread_local constinit GroupCall::Queue* t_open = nullptr;
 
 }  // namespace
@@ -27,7 +27,7 @@ struct GroupCall::Queue::Batch {
   std::shared_ptr<Group::State> group;
   std::vector<CollectiveCall> transfers;
   std::vector<CollectiveCall> collectives;
-  std::optional<Refusal> refusal;  ///< of the last collective: nothing runs after it
+  std::optional<Refusal> refusal;  ///< refusal of the last collective; nothing runs after it
   std::exception_ptr error;
 
   void run() noexcept {
@@ -39,7 +39,7 @@ struct GroupCall::Queue::Batch {
       error = std::current_exception();
     }
   }
-  /// Instead: tells the other ranks that nothing will come.
+  /// Called instead of running: tells the other ranks that no calls will follow.
   void give_up(const std::system_error& reason) noexcept {
     try {
       group->fail_call(
@@ -58,7 +58,7 @@ GroupCall::Queue* GroupCall::Queue::open() {
 Algorithm GroupCall::Queue::add(Group& group, const CollectiveCall& call) {
   Group::State& state = group.state();
   if (is_transfer(call) && !CollectiveBackend::of(state).mixes_streams()) {
-    // One launch moves them all.
+    // One launch executes all of them.
     const bool mixed = std::ranges::any_of(calls_, [&](const Call& each) {
       return each.group.get() == &state && is_transfer(each.call) &&
              each.call.stream.handle != call.stream.handle;
@@ -103,7 +103,7 @@ std::vector<GroupCall::Queue::Batch> GroupCall::Queue::sort(std::vector<Call> ca
 void GroupCall::Queue::run() {
   std::vector<Batch> batches = sort(std::exchange(calls_, {}));
   {
-    // Ranks that wait may wait for each other. This thread has one of them, too.
+    // Waiting ranks may wait for each other, so each gets a thread. The calling thread runs one of them.
     const auto waits_on_host = [](const Batch& batch) {
       return CollectiveBackend::of(*batch.group).waits_on_host(*batch.group);
     };

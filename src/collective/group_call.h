@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread has queued in its GroupCall.
+// The calls that a thread has queued in its GroupCall.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,18 @@ namespace onehop {
 
 class GroupCall::Queue {
  public:
-  /// The calling thread's; nullptr outside of scopes, and while the end of one makes what was queued.
+  /// The calling thread's queue. nullptr outside of scopes, and while the end of a scope runs the queued
+  /// calls.
   [[nodiscard]] static Queue* open();
 
   Algorithm add(Group& group, const CollectiveCall& call);
-  /// A call that this rank refuses at the end, for `reason`; the other ranks hear `error`.
+  /// Adds a call that this rank refuses when the scope ends, for `reason`; the other ranks receive `error`.
   Algorithm add_refusal(Group& group, const CollectiveCall& call, ArgumentError error, const Error& reason);
 
   [[nodiscard]] std::size_t size() const { return calls_.size(); }
-  /// Drops the calls behind the first `size`.
+  /// Drops the calls after the first `size`.
   void truncate(std::size_t size);
-  /// Makes all calls, as GroupCall::end promises. The queue is empty then.
+  /// Runs all calls as GroupCall::end promises, and leaves the queue empty.
   void run();
 
  private:

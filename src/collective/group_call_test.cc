@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr DType kI32 = DType::i32;
-constexpr std::size_t kLong = 1 << 20;  // elements: far more than what is buffered
+constexpr std::size_t kLong = 1 << 20;  // elements; far more than the buffers hold
 
 /// Ranks of one group that this thread drives alone.
 class OneThread : public ::testing::Test {
@@ -34,7 +34,7 @@ class OneThread : public ::testing::Test {
     options.scratch_bytes = 1 << 20;
     return options;
   }
-  /// On every rank of `groups`: an all_reduce of ones to `out`, which is 0 until that has run.
+  /// On every rank of `groups`: queues an all_reduce of ones to `out`, which is 0 until that has run.
   static void queue_all_reduce(std::vector<Group>& groups, int* out) {
     static constexpr int kOne = 1;
     for (Group& group : groups) EXPECT_EQ(all_reduce(group, &kOne, out++, 1, kI32), Algorithm::none);
@@ -80,7 +80,7 @@ TEST_F(OneThread, MakesCollectivesOfItsRanksInTheirOrderAndAfterTheTransfers) {
   for (std::size_t r = 0; r < groups_.size(); ++r) {
     Group& group = groups_[r];
     std::array<int, 4>& mine = data[r];
-    // Each reads what the one before it writes, the first one what is received.
+    // Each call reads what the previous one writes; the first reads what is received.
     all_reduce(group, mine.data(), mine.data() + 1, 1, kI32);
     broadcast(group, mine.data() + 1, mine.data() + 2, 1, kI32, Rank{1});
     all_reduce(group, mine.data() + 2, mine.data() + 3, 1, kI32, ReduceOp::prod);
@@ -241,9 +241,9 @@ TEST_F(OneThread, AGroupThatWasLeftFailsItsOwnCalls) {
   EXPECT_EQ(data[2], 2) << "the other group's calls are made all the same";
 }
 
-// --- what goes together on GPUs ---
+// --- fusion on GPUs ---
 
-/// Of memory that no call touches.
+/// A call on memory that no call touches.
 CollectiveCall bytes_at(std::size_t in, std::size_t out, std::size_t count) {
   static std::array<std::byte, 256> memory;
   CollectiveCall call;

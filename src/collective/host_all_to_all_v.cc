@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// all_to_all_v among host ranks: an exchange whose block sizes the ranks tell each other in the first step.
+// all_to_all_v among host ranks: an exchange in which the ranks announce their block sizes in the first step.
 #include <algorithm>
 #include <cstring>
 
@@ -10,16 +10,17 @@
 namespace onehop {
 namespace {
 
-/// What the ranks tell each other of their blocks, through their staging areas, in the first step. In bytes.
+/// The block sizes and offsets in bytes that the ranks exchange through their staging areas in the first
+/// step.
 class Ledger {
  public:
   struct Entry {
     std::uint64_t sent;      ///< to that rank
-    std::uint64_t from;      ///< where that lies, counted from the first byte that is sent to any rank
+    std::uint64_t from;      ///< offset of that data, counted from the first byte sent to any rank
     std::uint64_t received;  ///< from that rank
   };
 
-  /// Before the first step: stages this rank's page, one entry per rank.
+  /// Stages this rank's page, one entry per rank. Called before the first step.
   Ledger(const host::Team& team, const CollectiveCall& call)
       : team_(team), slot_(host::StagingLayout(team.staging_bytes()).input_offset(team.next_parity())) {
     const std::byte* const begin = call.input().data();
@@ -32,14 +33,14 @@ class Ledger {
     }
   }
 
-  /// After the first step, before the next one: rank `rank`'s entry for rank `other`.
+  /// Rank `rank`'s entry for rank `other`. Valid after the first step and before the next one.
   [[nodiscard]] Entry entry(int rank, int other) const {
     Entry entry;
     std::memcpy(&entry, at(rank, other), sizeof entry);
     return entry;
   }
 
-  /// Throws, on all ranks identically, if one does not send what another expects.
+  /// Throws, identically on all ranks, if a rank does not send what another expects.
   void require_agreement(std::size_t element) const {
     for (int s = 0; s < team_.size(); ++s) {
       for (int r = 0; r < team_.size(); ++r)
@@ -64,7 +65,7 @@ void all_to_all_v_on_host(HostCall& self) {
   const int me = call.rank;
   const Ledger ledger(self.team(), call);
   const std::span<const std::byte> input = call.input();
-  // A rank that sends nothing shows its output: what counts is whether it can reach the buffer.
+  // A rank that sends nothing announces its output. What matters is that it can reach the buffer.
   const std::span<const std::byte> shown = input.empty() ? call.output() : input;
   if (!shown.empty()) self.show_input(shown);
   self.begin();

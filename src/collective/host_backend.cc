@@ -14,7 +14,7 @@
 namespace onehop {
 namespace {
 
-/// In a group of one rank: there is nobody to wait for.
+/// For a group of one rank, where there is no other rank to wait for.
 Algorithm run_alone(HostCall& self) {
   const CollectiveCall& call = self.call();
   const AlgorithmPolicy policy = self.group().options().policy;
@@ -33,7 +33,7 @@ Algorithm run_alone(HostCall& self) {
   return algorithm;
 }
 
-/// all_reduce and reduce.
+/// Runs all_reduce and reduce.
 Algorithm run_reduction(HostCall& self) {
   const CollectiveCall& call = self.call();
   host::Team& team = self.team();
@@ -52,8 +52,8 @@ Algorithm run_reduction(HostCall& self) {
   const bool legacy = policy == AlgorithmPolicy::legacy;
   if (legacy && !legacy_alignment_ok(call.in, call.out)) self.decline();
 
-  // Small calls announce themselves along with their first data. The others first find out where the ranks'
-  // data lies.
+  // Small calls are announced along with their first data. For others the ranks first learn where the data of
+  // all ranks lies.
   const bool zero_copy = plan.algorithm == Algorithm::two_shot && bytes >= kMinZeroCopyBytes;
   if (zero_copy) {
     self.show_input(call.input());
@@ -106,10 +106,10 @@ void run_reduce_scatter(HostCall& self) {
   if (reduction.in_peers != nullptr) self.require_no_failure();
 }
 
-/// Collectives that move blocks of one size.
+/// For collectives that move blocks of one size.
 host::Exchange describe_exchange(const CollectiveCall& call) {
   const std::size_t block = call.block_bytes();
-  // Either a rank has one block, which goes to all that it sends to, or another one for each.
+  // A rank has either one block, which goes to every rank that it sends to, or a separate block for each.
   const bool one_block = call.traits().in == Amount::block;
   host::Exchange exchange;
   exchange.in = call.in;
@@ -138,7 +138,7 @@ void run_block_exchange(HostCall& self) {
   const CollectiveCall& call = self.call();
   host::Exchange exchange = describe_exchange(call);
   if (exchange.longest >= kMinZeroCopyBytes) {
-    // A rank that passes no input shows its output: what counts is whether it can reach the buffer.
+    // A rank that passes no input announces its output. What matters is that it can reach the buffer.
     self.show_input(call.passes_in() ? call.input() : std::span<const std::byte>(call.output()));
     self.begin();
     exchange.in_peers = self.inputs();

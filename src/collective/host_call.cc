@@ -48,7 +48,7 @@ std::byte* const* HostCall::reach(std::uint64_t host::Call::*buffer, std::uint64
   const std::uint64_t number = own_.*buffer;
   for (int r = 0; r < team_.size(); ++r) {
     const host::Call& call = team_.call(r);
-    // Where numbers differ every rank finds some rank's that is not its own.
+    // If the numbers differ, every rank finds one that is not its own.
     if (call.*buffer == 0 || call.*buffer != number) return nullptr;
     const auto i = static_cast<std::size_t>(r);
     shown.peers[i] = shown.buffer->data[i] + call.*offset;
@@ -61,7 +61,7 @@ void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline&
   host::Team& team = group.team();
   team.publish(&own);
   group.wait_for_all(deadline, phase);
-  // The usual case costs one comparison per rank, of lines that have just arrived.
+  // The common case costs one comparison per rank, of lines that have just arrived.
   for (int r = 0; r < team.size(); ++r) {
     const host::Call& call = team.call(r);
     if (is_same_call(call, own) && call.rejected == 0) continue;

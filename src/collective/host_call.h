@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One call on one host rank, over the step protocol of host::Team: tells the other ranks what was called and
-// finds out whether they call the same, learns where their data lies, waits with a deadline, and passes the
-// points at which faults are tested.
+// One call on one host rank, over the step protocol of host::Team. It announces the call, checks that all
+// ranks make the same one, learns where their data lies, and waits with a deadline. It also passes the points
+// at which faults are injected in tests.
 #pragma once
 
 #include <array>
@@ -24,22 +24,23 @@ class HostCall {
   [[nodiscard]] host::Team& team() const { return team_; }
   [[nodiscard]] const CollectiveCall& call() const { return call_; }
 
-  /// For all_reduce under the legacy policy: it does not take this rank's pointers.
+  /// For all_reduce: the legacy policy does not accept this rank's pointers.
   void decline() { own_.declined = 1; }
-  /// Before the first step: where this rank's data lies.
+  /// Announce where this rank's data lies. Called before the first step.
   void show_input(std::span<const std::byte> data) { show(in_, data, own_.in_buffer, own_.in_offset); }
   void show_output(std::span<const std::byte> data) { show(out_, data, own_.out_buffer, own_.out_offset); }
 
-  /// The first step: returns when all ranks have made the same call, and throws on all of them otherwise.
+  /// Performs the first step. Returns when all ranks have made the same call, and throws on all of them
+  /// otherwise.
   void begin();
-  /// The next step, in which ranks pass data. It is the first one if begin() was not called.
+  /// Performs the next step, in which ranks pass data. It is the first one if begin() was not called.
   void step();
   /// Waits for rank r's current step.
   void wait(int r) { group_.wait_for(r, deadline_, call_.traits().name); }
 
-  // Right after the first step; all ranks get the same answers.
+  // Valid right after the first step; all ranks get the same answers.
   [[nodiscard]] bool anyone_declined() const;
-  /// Every rank's data as this rank reaches it; nullptr unless all ranks showed memory of one symmetric
+  /// Every rank's data as mapped on this rank. nullptr unless all ranks announced memory of one symmetric
   /// buffer.
   [[nodiscard]] std::byte* const* inputs() {
     return reach(&host::Call::in_buffer, &host::Call::in_offset, in_);
@@ -48,8 +49,8 @@ class HostCall {
     return reach(&host::Call::out_buffer, &host::Call::out_offset, out_);
   }
 
-  /// At the end of a call that read peers' symmetric memory: a peer whose call failed in its last step may
-  /// have changed it meanwhile. It reported the failure first.
+  /// Called at the end of a call that read peers' symmetric memory. A peer whose call failed in its last step
+  /// may have changed that memory meanwhile. It reported the failure first.
   void require_no_failure() const { group_.mesh().check(call_.traits().name); }
 
  private:
@@ -71,14 +72,14 @@ class HostCall {
   Shown out_;
 };
 
-/// The first step of a call: returns with all ranks in the same step and the same call; throws on every rank
-/// otherwise.
+/// The first step of a call. Returns when all ranks are in the same step and make the same call; throws on
+/// every rank otherwise.
 void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline& deadline, const char* phase);
 
-/// Runs an exchange. If `in_peers` is set, the first step has been made.
+/// Runs an exchange. If `in_peers` is set, the first step has been performed.
 void run_exchange(HostCall& call, const host::Exchange& exchange);
 
-/// all_to_all_v.
+/// Runs all_to_all_v.
 void all_to_all_v_on_host(HostCall& self);
 
 }  // namespace onehop

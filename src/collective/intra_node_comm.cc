@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kEnable = "ENABLE_INTRA_NODE_COMM";
 constexpr const char* kPhase = "IntraNodeComm::rendezvous";
-/// Group::join takes no less.
+/// The minimum that Group::join accepts.
 constexpr std::size_t kLeastScratch = 64 << 10;
 constexpr std::size_t kMostScratch = std::size_t{1} << 40;
 
@@ -64,7 +64,8 @@ class IntraNodeComm::State {
       }
       reason_ = *std::move(refusal);
     } catch (const Error& error) {
-      // What the ranks agree on when they join: several hosts, users, versions. All of them are here then.
+      // An error on which the ranks agree when they join: several hosts, users or versions. All ranks are
+      // present then.
       if (error.code() != ErrorCode::refused) throw;
       reason_ = error.message();
     }
@@ -83,7 +84,7 @@ class IntraNodeComm::State {
     Group& group = this->group();
     const CallOptions options{.algorithm = algorithm, .timeout = options_.timeout};
     (void)onehop::all_reduce(group, data, data, count, type, ReduceOp::sum, stream, options);
-    // A GroupCall refuses what is unknown only at its end.
+    // A GroupCall refuses an unknown algorithm only at its end.
     if (static_cast<std::size_t>(algorithm) >= usage_.size()) return;
     usage_[static_cast<std::size_t>(algorithm)].fetch_add(1, std::memory_order_relaxed);
     all_reduces_of_process().fetch_add(1, std::memory_order_relaxed);
@@ -103,7 +104,8 @@ class IntraNodeComm::State {
   [[nodiscard]] const IntraNodeOptions& options() const { return options_; }
 
  private:
-  /// Of both steps apart: a rank that is done with the first one does not disturb those that are not.
+  /// The two steps have separate stores: a rank that has finished the first one does not disturb ranks that
+  /// have not.
   [[nodiscard]] std::shared_ptr<Store> part_of_store(const char* step) const {
     return prefix_store(store_, fmt::format("intra_node_comm/{}", step));
   }
@@ -118,7 +120,7 @@ class IntraNodeComm::State {
             .allow_overlapping_devices = options_.allow_overlapping_devices};
   }
 
-  /// What this rank says of itself. Throws for options and variables that are unusable.
+  /// This rank's description. Throws if options or environment variables are invalid.
   [[nodiscard]] IntraNodeRank describe() const {
     require(options_.timeout.count() >= 0, "the timeout must not be negative, got {} ms",
             options_.timeout.count());
@@ -127,7 +129,7 @@ class IntraNodeComm::State {
     require(options_.device.value >= DeviceId::host.value,
             "device {} is neither a device ordinal nor DeviceId::host", options_.device.value);
     IntraNodeRank own{.enabled = is_enabled(), .buffer_bytes = buffer_bytes_, .device = options_.device};
-    // What is disabled on purpose need not have a GPU.
+    // A rank that is disabled on purpose need not have a GPU.
     if (own.device.is_host() || !own.enabled) return own;
     own.forced = fully_connected_forced_by() != nullptr;
     own.allows_overlap =
@@ -147,8 +149,8 @@ class IntraNodeComm::State {
   [[nodiscard]] std::vector<int> find_links(const std::vector<IntraNodeRank>& ranks) const {
     const IntraNodeRank& own = ranks[static_cast<std::size_t>(rank_.value)];
     if (options_.topology) return nvlinks_to(ranks, own, *options_.topology);
-    // By bus id: a peer's GPU need not be one of those that CUDA_VISIBLE_DEVICES leaves to this process.
-    // Ranks that share one would count its links twice.
+    // Uses bus ids: a peer's GPU may be hidden from this process by CUDA_VISIBLE_DEVICES. Links of a GPU that
+    // several ranks share must be counted once.
     std::vector<std::string> bus_ids;
     for (const IntraNodeRank& each : ranks) {
       if (std::find(bus_ids.begin(), bus_ids.end(), each.pci_bus_id) == bus_ids.end())
@@ -165,7 +167,7 @@ class IntraNodeComm::State {
     return links;
   }
 
-  /// Collective: everyone's answer. What one rank cannot answer all ranks throw.
+  /// Collective: gathers every rank's answer. If a rank cannot answer, all ranks throw its error.
   template <class Answer>
   [[nodiscard]] std::vector<IntraNodeRank> ask_all(IpcChannel::Mesh& mesh, const Deadline& deadline,
                                                    Answer&& answer) const {
@@ -183,10 +185,10 @@ class IntraNodeComm::State {
     return all;
   }
 
-  /// Collective: why there is to be no communicator. The ranks talk over sockets of their own, since what
-  /// they agree on comes before any memory.
+  /// Collective: decides why there is no communicator, if so. The ranks use sockets of their own, since this
+  /// decision precedes any shared memory.
   [[nodiscard]] std::optional<std::string> decide(const Deadline& deadline) const {
-    // Beyond that the ranks cannot talk to each other, and know it by themselves.
+    // Larger groups cannot communicate, and every rank knows that by itself.
     if (size_ < 2 || size_ > kMaxHostRanks) return intra_node_size_refusal(static_cast<std::size_t>(size_));
     const std::shared_ptr<Store> store = part_of_store("rendezvous");
     const JoinOptions talk{.rank = rank_, .size = size_, .timeout = options_.timeout, .name = options_.name};

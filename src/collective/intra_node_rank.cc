@@ -17,7 +17,7 @@ constexpr std::size_t kMaxText = 256;
 
 enum Flag : std::uint8_t { kEnabled = 1, kForced = 2, kOverlap = 4, kAllFlags = 7 };
 
-/// "GPU 3 (NVIDIA H200) of rank 1".
+/// For example "GPU 3 (NVIDIA H200) of rank 1".
 std::string gpu_of(const std::vector<IntraNodeRank>& ranks, std::size_t r) {
   const IntraNodeRank& rank = ranks[r];
   return fmt::format("GPU {}{} of rank {}", rank.device.value,

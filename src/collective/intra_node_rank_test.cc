@@ -17,7 +17,7 @@ using testing::message_of;
 using ::testing::Not;
 using Ranks = std::vector<IntraNodeRank>;
 
-/// Rank r on GPU devices[r] of a machine, as ranks describe themselves with IntraNodeOptions::topology.
+/// Puts rank r on GPU devices[r] of a machine, as ranks describe themselves with IntraNodeOptions::topology.
 Ranks on(const Topology& topology, const std::vector<int>& devices) {
   Ranks ranks;
   for (const int device : devices) {
@@ -121,7 +121,7 @@ TEST(IntraNodeRefusal, NamesWhatRanksDifferIn) {
 TEST(IntraNodeRank, FindsPeersByUuidWhateverTheirNumbers) {
   const Topology machine = shipped("h200x4");
   Ranks ranks = on(machine, {0, 3});
-  ranks[1].device = DeviceId{0};  // as with another CUDA_VISIBLE_DEVICES
+  ranks[1].device = DeviceId{0};  // as with a different CUDA_VISIBLE_DEVICES
   EXPECT_EQ(nvlinks_to(ranks, ranks[0], machine)[1], machine.pair(DeviceId{0}, DeviceId{3}).nvlinks);
   ranks[1].uuid = "GPU-of-another-machine";
   EXPECT_EQ(nvlinks_to(ranks, ranks[0], machine)[1], 0);

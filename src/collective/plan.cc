@@ -12,7 +12,7 @@
 namespace onehop {
 namespace {
 
-// Staged chunks should stay in a core's second-level cache, with the input and output they belong to.
+// Staged chunks should fit a core's second-level cache, together with their input and output.
 constexpr std::size_t kOneShotChunk = 128 << 10;
 constexpr std::size_t kTwoShotChunk = 256 << 10;
 
@@ -20,66 +20,71 @@ constexpr std::size_t ceil_div(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
 }
 
-// Up to here the second step of two-shot costs more than the bytes it saves. Measured on two cores with
-// `onehop bench all-reduce --ranks N --algorithm ...`; with 2 ranks both move the same bytes, and two-shot
-// wins only when the sums no longer fit the caches.
+// Up to this limit the second step of two-shot costs more than the bytes it saves. Measured on two cores with
+// `onehop bench all-reduce --ranks N --algorithm ...`. With 2 ranks both algorithms move the same bytes, and
+// two-shot wins only when the sums no longer fit the caches.
 std::size_t one_shot_limit(int ranks) {
   if (ranks == 2) return std::size_t{1} << 20;
   return ranks <= 4 ? std::size_t{128} << 10 : std::size_t{32} << 10;
 }
 
-// On GPUs. One-shot sends (n - 1) bytes per byte in one trip, two-shot 2 (n - 1) / n in two. Measured on
-// H200s with graph replays, bf16 (bench/results/gpu-kernels.md): with 4 ranks 4.3 against 4.5 us at 256
-// KB, 6.6 against 5.4 at 512 KB; with 2 ranks, where both move the same bytes, 7.8 against 8.9 at 2 MB, 14.3
-// against 13.9 at 4 MB. 8 ranks: from the bytes.
+// Limit for GPUs. One-shot sends (n - 1) bytes per byte in one trip, two-shot 2 (n - 1) / n in two trips.
+// Measured on H200s with graph replays, bf16 (bench/results/gpu-kernels.md). With 4 ranks, one-shot takes 4.3
+// us and two-shot 4.5 us at 256 KB, 6.6 and 5.4 us at 512 KB. With 2 ranks, where both move the same bytes,
+// it is 7.8 and 8.9 us at 2 MB, 14.3 and 13.9 us at 4 MB. The limit for 8 ranks is extrapolated from the
+// number of bytes.
 std::size_t device_one_shot_limit(int ranks) {
   if (ranks == 2) return std::size_t{2} << 20;
   return ranks <= 4 ? std::size_t{256} << 10 : std::size_t{128} << 10;
 }
 
-// Flags in the data are quicker than mailboxes, which have to be emptied, as long as twice the bytes cost
-// little: with 4 ranks 1.94 against 2.01 us at 4 KB, 2.15 against 2.16 at 16 KB, 3.1 against 2.6 at 64 KB
-// (same place).
+// Flags in the data words (packets) are faster than mailboxes, which must be cleared, as long as doubling the
+// bytes costs little. With 4 ranks, packets take 1.94 us and mailboxes 2.01 us at 4 KB, 2.15 and 2.16 us at
+// 16 KB, 3.1 and 2.6 us at 64 KB (same source).
 std::size_t packets_limit(int ranks) {
   return ranks == 2 ? std::size_t{32} << 10 : std::size_t{16} << 10;
 }
 
-// Packets of a list of messages in one launch: as many as a one-shot message may have, and as a slot holds.
-// Also of floats that mailboxes would carry if they were alone: by the bytes, what packets then take longer
-// is up to here no more than what a launch takes.
+// Packets of a list of messages in one launch: the limit of a one-shot message, and at most what a slot
+// holds. Lists also carry floats that would use mailboxes alone. Judging by the bytes, up to this limit the
+// extra time of packets is no more than the cost of a launch.
 constexpr std::size_t kPacket = 8;
 std::size_t list_limit(int ranks) {
   return std::min(device_one_shot_limit(ranks), cuda::kPacketSlotBytes) / kPacket;
 }
 
-// Mailboxes are quicker up to here: their threads wait for no release, but they put every word back, and take
-// a launch for every region that mail fits in (same place).
+// Mailboxes are faster up to this size. Their threads wait for no release, but they must reset every word and
+// need one launch per mailbox region (same source).
 constexpr std::size_t kMailTwoShotLimit = std::size_t{32} << 20;
 
-// Chunks: a block has at least so many bytes of each piece at a time, since a release costs microseconds; and
-// if there is enough, so many chunks, so that the links do not wait for the adding.
+// Chunks. A block handles at least this many bytes of each piece at a time, since a release costs
+// microseconds. If the message is long enough there are this many chunks, so that the links do not wait for
+// the additions.
 constexpr std::size_t kMinChunk = 4 << 10;
 constexpr std::size_t kChunksPerBlock = 4;
 constexpr std::size_t kLeastChunk = 512;  // a packet for every lane of a warp
 
-// Copy engines: a copy's start costs 4 us, the pipeline's ends cost a round; and with more than 2 ranks,
-// rounds drift apart and copies meet at their receivers, so that more than 4 of them are slower than chunks
-// (same place).
+// Copy engines. Starting a copy costs 4 us, and filling and draining the pipeline costs a round. With more
+// than 2 ranks, rounds drift apart and copies collide at their receivers. More than 4 rounds are then slower
+// than chunks (same source).
 constexpr std::size_t kMinRound = std::size_t{32} << 20;
 constexpr std::size_t kMinRounds = 2;
 constexpr std::size_t kMaxRounds = 4;
-constexpr std::size_t kCopyUnit = 512;  // of rounds, and of the pieces of direct copies: any type, any kernel
+// Unit of rounds, and of the pieces of direct copies; suits any type and any kernel.
+constexpr std::size_t kCopyUnit = 512;
 
-// Reduce-scatter: as for all-reduce, of what a rank sends to all; mailboxes up to this block.
+// Reduce-scatter: limits as for all-reduce, applied to what a rank sends to all peers; mailboxes up to this
+// block size.
 constexpr std::size_t kScatterPackets = 48 << 10;
 constexpr std::size_t kScatterMail = std::size_t{8} << 20;
 
-// Threads per block: few start sooner, and spread over more multiprocessors.
+// Threads per block: small blocks start sooner and spread over more multiprocessors.
 constexpr std::size_t kWarp = 32;
 constexpr std::size_t kSmallBlock = 64;
-constexpr std::size_t kOneBlock = 128;  // up to so many packets are one block's
-// Up to so many packets per multiprocessor each thread has one; then half as many threads with two are
-// quicker, and beyond four as many as there can be.
+constexpr std::size_t kOneBlock = 128;  // up to this many packets use one block
+// Up to this many packets per multiprocessor each thread handles one. Up to twice as many, two-shot is faster
+// with half as many threads that handle two packets each. Beyond that the maximum number of threads is
+// faster.
 constexpr std::size_t kMiddleBlock = 256;
 
 Algorithm choose(const PlanRequest& request, std::size_t one_shot_bytes) {
@@ -95,7 +100,7 @@ Algorithm choose(const PlanRequest& request, std::size_t one_shot_bytes) {
   return Algorithm::none;
 }
 
-/// What the group's table says of this call. A forced algorithm and the legacy policy need no advice.
+/// The table's choice for this call. A forced algorithm and the legacy policy ignore the table.
 template <class W>
 const W* find_row(const PlanRequest& request, Backend backend) {
   if (request.tuning == nullptr || request.forced || request.policy != AlgorithmPolicy::tuned) return nullptr;
@@ -108,7 +113,7 @@ std::size_t piece_of(const PlanRequest& request) {
   return ceil_div(std::max<std::size_t>(request.bytes, 1), static_cast<std::size_t>(request.ranks) * 16) * 16;
 }
 
-/// How many rounds copy engines need for this message; 0: they have no memory.
+/// Number of rounds that copy engines need for this message; 0: they have no memory.
 std::size_t copy_rounds(const PlanRequest& request) {
   const std::size_t most =
       cuda::SegmentLayout::of(request.ranks, request.staging_bytes, request.copy_bytes).round_bytes;
@@ -134,7 +139,7 @@ DeviceProtocol choose_protocol(const PlanRequest& request, Algorithm algorithm) 
   return copies_pay(request) ? DeviceProtocol::copies : DeviceProtocol::chunks;
 }
 
-/// The most that one launch of a protocol moves.
+/// The maximum number of bytes that one launch of a protocol moves.
 std::size_t launch_limit(DeviceProtocol protocol, const cuda::SegmentLayout& layout) {
   switch (protocol) {
     case DeviceProtocol::packets:
@@ -149,7 +154,7 @@ std::size_t launch_limit(DeviceProtocol protocol, const cuda::SegmentLayout& lay
   return 0;
 }
 
-/// The launch of a pipeline of chunks, on `blocks` at most.
+/// Sets the launch of a pipeline of chunks with at most `blocks` blocks.
 void shape_chunks(DevicePlan& plan, const PlanRequest& request, std::size_t blocks) {
   plan.launch_bytes = ceil_div(std::max<std::size_t>(request.bytes, 1), 16) * 16;
   blocks = std::min<std::size_t>(blocks, cuda::kMaxChunkedBlocks);
@@ -164,7 +169,8 @@ void shape_chunks(DevicePlan& plan, const PlanRequest& request, std::size_t bloc
   plan.shape.grid = static_cast<unsigned>(std::clamp(ceil_div(piece, plan.chunk), std::size_t{1}, blocks));
 }
 
-/// The kernels between copies of a piece in so many rounds, on `blocks` at most.
+/// Sets the launches of the kernels between the copies of a piece in `rounds` rounds, with at most `blocks`
+/// blocks.
 void shape_copies(DevicePlan& plan, const PlanRequest& request, std::size_t piece, std::size_t rounds,
                   std::size_t blocks) {
   plan.launch_bytes = piece * static_cast<std::size_t>(request.ranks);
@@ -175,7 +181,7 @@ void shape_copies(DevicePlan& plan, const PlanRequest& request, std::size_t piec
       std::clamp(ceil_div(plan.chunk, std::size_t{16} * plan.shape.block), std::size_t{1}, blocks));
 }
 
-/// Threads per block for so many packets in a launch, spread over `blocks` at most.
+/// Threads per block for `packets` packets in a launch, spread over at most `blocks` blocks.
 std::size_t choose_block(std::size_t packets, std::size_t blocks, bool one_shot) {
   if (packets <= kOneBlock) return ceil_div(std::max<std::size_t>(packets, 1), kWarp) * kWarp;
   const std::size_t share = ceil_div(ceil_div(packets, blocks), kWarp) * kWarp;
@@ -183,8 +189,8 @@ std::size_t choose_block(std::size_t packets, std::size_t blocks, bool one_shot)
   return share <= 2 * kMiddleBlock && !one_shot ? kMiddleBlock : 2 * kMiddleBlock;
 }
 
-/// A launch of `packets` that a thread moves one at a time, in blocks of `block` threads, `blocks` of them at
-/// most.
+/// Sets a launch of `packets` units, of which a thread moves one at a time. There are at most `blocks` blocks
+/// of `block` threads.
 template <class AnyPlan>
 void shape_packets(AnyPlan& plan, const PlanRequest& request, std::size_t packets, std::size_t block,
                    std::size_t blocks) {
@@ -193,7 +199,7 @@ void shape_packets(AnyPlan& plan, const PlanRequest& request, std::size_t packet
   block = std::min(block, most_threads);
   plan.shape.block = static_cast<unsigned>(block);
   plan.shape.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, block), std::size_t{1}, blocks));
-  // A quarter of each multiprocessor: half of what the largest block takes (call.cuh).
+  // A quarter of each multiprocessor, which is half of what the largest block takes (call.cuh).
   plan.shape.early = block <= most_threads / 2;
 }
 
@@ -243,7 +249,7 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
   plan.launch_bytes =
       launch_limit(plan.protocol, cuda::SegmentLayout::of(request.ranks, request.staging_bytes));
 
-  // What one thread moves at a time, and how many of those there are in a launch (two-shot: in a piece of
+  // The unit that one thread moves at a time, and the number of units in a launch (two-shot: in a piece of
   // it).
   const bool one_shot = plan.algorithm == Algorithm::one_shot;
   const std::size_t width = plan.protocol == DeviceProtocol::packets ? kPacket : 16;
@@ -257,7 +263,7 @@ DevicePlan plan_device_all_reduce(const PlanRequest& request) {
 
 std::optional<DevicePlan> plan_direct_all_reduce(const PlanRequest& request) {
   if (request.policy != AlgorithmPolicy::tuned || request.forced == Algorithm::one_shot) return std::nullopt;
-  // Half of each piece at a time: the other half's bytes move meanwhile.
+  // Handles half of each piece at a time; the other half's bytes move meanwhile.
   constexpr std::size_t kHalves = 2;
   const std::size_t piece = request.bytes / static_cast<std::size_t>(request.ranks) / kCopyUnit * kCopyUnit;
   if (piece < kHalves * kMinRound) return std::nullopt;
@@ -309,8 +315,8 @@ DevicePlan plan_device_reduce_scatter(const PlanRequest& request) {
 }
 
 DevicePlan plan_device_reduce(const PlanRequest& request) {
-  // An all-reduce over packets or mailboxes waits for no release: with 4 ranks 1 MB takes 7.1 us, by streams
-  // 15; with 2 ranks 4 MB take 14.4 and 15.6 (bench/results/gpu-kernels.md).
+  // An all-reduce over packets or mailboxes waits for no release. With 4 ranks 1 MB takes 7.1 us, with
+  // streams 15; with 2 ranks 4 MB take 14.4 and 15.6 us (bench/results/gpu-kernels.md).
   const bool floats = carries(DeviceProtocol::mail_one_shot, request.type);
   PlanRequest of_all = request;
   if (!floats && !request.forced) of_all.forced = Algorithm::one_shot;
@@ -328,15 +334,16 @@ DevicePlan plan_device_exchange(const CollectiveCall& call) {
   const bool to_many = call.collective == Collective::broadcast && call.ranks > 2;
   if (call.symmetric && !to_many && is_quicker_by_copies(call.ranks, call.block_bytes()))
     return {.protocol = DeviceProtocol::direct};
-  // Up to a size the root sends the whole message to everyone sooner than the others can pass on pieces.
+  // Up to this size, sending the whole message from the root to every rank is faster than relaying pieces.
   const auto ranks = static_cast<std::size_t>(call.ranks);
   const bool in_pieces = to_many && call.block_bytes() > cuda::pair_bundle_bytes(ranks) / (ranks - 1);
   return {.protocol = in_pieces ? DeviceProtocol::streams_two_shot : DeviceProtocol::streams};
 }
 
 bool is_quicker_by_copies(int ranks, std::size_t block_bytes) {
-  // Meetings and the start of a copy take 17 us more than kernels do, and every further copy 4 us; for a
-  // megabyte that a rank sends copies take 0.35 us less (bench/results/gpu-kernels.md).
+  // Meetings (cross-rank synchronization) and the start of a copy take 17 us more than kernels do; every
+  // further copy takes 4 us. For each megabyte that a rank sends, copies take 0.35 us less
+  // (bench/results/gpu-kernels.md).
   const auto peers = static_cast<std::size_t>(ranks) - 1;
   return peers * block_bytes >= (std::size_t{64} << 20) + (peers - 1) * (std::size_t{12} << 20);
 }
@@ -360,7 +367,7 @@ Algorithm plan_alone(const CollectiveCall& call, AlgorithmPolicy policy, std::si
 }
 
 DevicePlan plan_scaling(const CollectiveCall& call, int resident_blocks) {
-  // With one rank the kernel uses no slot: one launch takes as much as it can count.
+  // With one rank the kernel uses no slot; only the range of its counters limits a launch.
   constexpr std::size_t kLaunchBytes = std::size_t{1} << 30;
   constexpr std::size_t kBlock = 256;
   const std::size_t packets = ceil_div(std::min(call.block_bytes(), kLaunchBytes), kPacket);

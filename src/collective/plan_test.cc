@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How all-reduces of host ranks go.
+// Plans of all-reduces between host ranks.
 #include <gtest/gtest.h>
 
 #include "collective/plan_testing.h"

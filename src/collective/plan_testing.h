@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of plans ask for.
+// Requests that the tests of plans share.
 #pragma once
 
 #include "collective/plan.h"

@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kAllGather = "all_gather";
 
-/// What all ranks hear of it.
+/// The status that all ranks receive.
 Status refusal(Rank rank, const Error& reason) {
   return {.code = reason.code(),
           .origin = rank,
@@ -31,7 +31,7 @@ void refuse_call(Group& group, Collective collective, const Error& reason, Argum
 }
 
 void refuse_now(Group::State& group, const CollectiveCall& call, ArgumentError error, const Error& reason) {
-  // A transfer has no step in which its two ranks find out: it is the failure of the group.
+  // A transfer has no step in which its two ranks could compare calls, so a refusal fails the group.
   if (is_transfer(call)) group.fail_call(reason, call.traits().name);
   try {
     (void)run_now(group, call, error);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that a binding cannot even make, since it cannot read their arguments. The other ranks, which make
-// them, must hear of it all the same.
+// Refuses calls whose arguments a binding cannot read, so that it cannot make the call. The other ranks,
+// which do make it, must still learn of that.
 #pragma once
 
 #include "onehop/error.h"
@@ -12,11 +12,11 @@
 
 namespace onehop {
 
-/// Refuses a call on all ranks, for `reason`, which this rank throws; the others hear `error`. In a GroupCall
-/// at its end, like the calls themselves.
+/// Refuses a call on all ranks. This rank throws `reason`; the others receive `error`. In a GroupCall this
+/// happens at the end of the scope, as for calls.
 void refuse_call(Group& group, Collective collective, const Error& reason,
                  ArgumentError error = ArgumentError::unusable_options);
-/// The same, not queued. Always throws.
+/// The same without queueing. Always throws.
 [[noreturn]] void refuse_now(Group::State& group, const CollectiveCall& call, ArgumentError error,
                              const Error& reason);
 

@@ -20,14 +20,14 @@ Duration timeout_of(const Group::State& group, const CollectiveCall& call) {
   return call.timeout.value_or(group.options().timeout);
 }
 
-/// The larger of what a rank passes and what it gets, as benchmarks count; of all_to_all_v what it passes.
+/// The larger of a rank's input and output, as benchmarks count; for all_to_all_v the input.
 std::size_t bytes_to_log(const CollectiveCall& call) {
   if (call.traits().in != Amount::counted_by_rank) return std::max(call.input().size(), call.output().size());
   const auto& counts = call.in_blocks.counts;
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0}) * call.element_bytes();
 }
 
-/// ONEHOP_LOG=debug: a line for every call that was made, with the algorithm that carried it.
+/// ONEHOP_LOG=debug: logs a line for every call that was made, with the algorithm used.
 void log_call(const Group::State& group, const CollectiveCall& call,
               const CollectiveBackend::Outcome& outcome) {
   if (!log::enabled(log::Level::debug)) [[likely]]
@@ -47,11 +47,11 @@ void run_fused(Group::State& group, std::span<const CollectiveCall> calls) {
     if (const auto conflict = find_conflict(calls)) errors[*conflict] = ArgumentError::conflict;
   }
   if (group.checks_calls()) {
-    // Ranks compare every call, and may find out that not even their lists are the same.
+    // Ranks compare every call, and may find that even their lists differ.
     for (std::size_t i = 0; i < calls.size(); ++i) (void)run_now(group, calls[i], errors[i]);
     return;
   }
-  Duration timeout{0};  // the longest: the calls wait together
+  Duration timeout{0};  // the longest one, because the calls wait together
   for (const CollectiveCall& call : calls) timeout = std::max(timeout, timeout_of(group, call));
   group.call(calls.front().traits().name, timeout, [&](os::CallDeadline& deadline) {
     const CollectiveBackend::Outcome outcome = backend.run_fused(group, calls, errors, deadline);

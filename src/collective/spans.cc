@@ -15,7 +15,7 @@ Algorithm refuse(Group& group, Collective collective, const std::string& why) {
   return Algorithm::none;
 }
 
-/// What has `many` elements should have those of `one` for every rank.
+/// Refuses a call because `many` is not `one` times the number of ranks.
 Algorithm refuse_blocks(Group& group, Collective collective, const char* many_name, std::size_t many,
                         const char* one_name, std::size_t one) {
   return refuse(group, collective,

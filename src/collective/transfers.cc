@@ -21,7 +21,7 @@ bool is_send(const CollectiveCall& call) {
   return call.collective == Collective::send;
 }
 
-/// "1024 f32".
+/// For example "1024 f32".
 std::string describe_message(const host::Message& message) {
   return fmt::format("{} {}", message.count, to_string(static_cast<DType>(message.dtype)));
 }
@@ -37,7 +37,7 @@ Error disagreement(Rank sender, const host::Message& sent, Rank receiver, const 
           sender};
 }
 
-/// What errors call these transfers.
+/// The name of these transfers in errors.
 const char* name_of(Calls transfers) {
   const auto sends = std::ranges::count_if(transfers, is_send);
   if (sends == static_cast<std::ptrdiff_t>(transfers.size())) return "send";
@@ -51,7 +51,7 @@ Calls with(Calls sorted, Rank peer) {
   return {first, std::find_if_not(first, sorted.end(), is_with)};
 }
 
-/// A rank's transfers with itself: the k-th send belongs to the k-th receive.
+/// A rank's transfers with itself: the k-th send matches the k-th receive.
 struct OwnTransfers {
   Calls sends;
   Calls receives;
@@ -64,16 +64,16 @@ struct OwnTransfers {
   }
 };
 
-/// What is left to move between this rank and one other, in one direction.
+/// The remaining transfers between this rank and one other, in one direction.
 struct Flow {
   Calls transfers;
-  std::size_t done = 0;  ///< bytes of the first of them
+  std::size_t done = 0;  ///< bytes done of the first of them
 
   [[nodiscard]] const CollectiveCall& current() const { return transfers.front(); }
   [[nodiscard]] int peer() const { return current().root.value; }
 };
 
-/// Transfers on a host rank: chunk by chunk, of whichever flow can move one.
+/// Transfers on a host rank: moves chunk by chunk, of any flow that can progress.
 class HostTransfers {
  public:
   HostTransfers(Group::State& group, Calls sorted, os::CallDeadline& deadline, const char* phase)
@@ -109,7 +109,7 @@ class HostTransfers {
     return is_send(flow.current()) ? pairs_.has_room(flow.peer()) : pairs_.has_chunk(flow.peer());
   }
 
-  /// Moves one chunk. A message of no bytes is one empty chunk, since it has to be matched, too.
+  /// Moves one chunk. An empty message is one empty chunk, since it has to be matched, too.
   void advance(Flow& flow) {
     const CollectiveCall& transfer = flow.current();
     const int peer = flow.peer();
@@ -119,7 +119,7 @@ class HostTransfers {
     if (is_send(transfer)) {
       pairs_.put(peer, message_of(transfer), transfer.in + flow.done, chunk);
     } else {
-      // As long as they agree, both ends count the same chunks.
+      // As long as both ends agree, they count the same chunks.
       const host::Message sent = pairs_.message(peer);
       if (const host::Message expected = message_of(transfer); sent != expected)
         throw disagreement(transfer.root, sent, group_.rank(), expected);
@@ -129,7 +129,7 @@ class HostTransfers {
     if (flow.done == bytes) flow = {.transfers = flow.transfers.subspan(1)};
   }
 
-  /// Until any flow can move a chunk.
+  /// Waits until any flow can move a chunk.
   void wait() {
     const host::Team& team = group_.team();
     IpcChannel::Mesh& mesh = group_.mesh();
@@ -164,7 +164,7 @@ class HostTransfers {
   std::vector<Flow> flows_;
 };
 
-/// Throws what is wrong with a transfer.
+/// Throws the error of an invalid transfer.
 void require_usable(const Group::State& group, const CollectiveCall& call) {
   const char* const name = call.traits().name;
   require(call.root.value >= 0 && call.root.value < call.ranks, "{}: rank {} is not in a group of {}", name,
@@ -239,7 +239,7 @@ void run_transfers(Group::State& group, std::vector<CollectiveCall> transfers) {
   const char* const phase = name_of(transfers);
   const Rank rank = group.rank();
   sort_by_pair(transfers, rank.value, group.size());
-  Duration timeout{0};  // the longest: they wait together
+  Duration timeout{0};  // the longest one, because the transfers wait together
   for (const CollectiveCall& each : transfers)
     timeout = std::max(timeout, each.timeout.value_or(group.options().timeout));
   group.call(phase, timeout, [&](os::CallDeadline& deadline) {
@@ -251,7 +251,7 @@ void run_transfers(Group::State& group, std::vector<CollectiveCall> transfers) {
       require_own_match(transfers, rank);
       CollectiveBackend::of(group).run_transfers(group, transfers, phase, deadline);
     } catch (const Error& error) {
-      // Of a call that concerns two ranks nobody else finds out by itself, whatever went wrong.
+      // Other ranks cannot notice the failure of a call between two ranks, whatever its cause.
       group.fail_call(error, phase);
     }
     for (const CollectiveCall& each : transfers) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sends and receives that one rank makes at the same time: one of them, or all of a GroupCall.
+// The sends and receives that one rank performs at the same time: a single one, or all of a GroupCall.
 #pragma once
 
 #include <span>
@@ -10,28 +10,28 @@
 
 namespace onehop {
 
-/// Makes a send or recv, or queues it if this thread has a GroupCall open. A transfer that is refused is the
-/// failure of the group: the peer, which waits for it, must not take the next one for it.
+/// Runs a send or recv, or queues it if this thread has a GroupCall open. A refused transfer fails the group.
+/// Otherwise the peer, which waits for it, might match the next transfer instead.
 Algorithm run_transfer(Group& group, const CollectiveCall& call);
 
-/// Makes sends and receives without errors: on host ranks returns when all are done, on GPUs when they are
-/// queued. Those with the same peer in the same direction run in their order, all others side by side.
-/// Whatever goes wrong, also a disagreement of sender and receiver, is the failure of the group.
+/// Runs sends and receives without errors. On host ranks it returns when all are done, on GPUs when they are
+/// queued. Those with the same peer and direction run in order, all others concurrently. Any error, including
+/// a disagreement of sender and receiver, fails the group.
 void run_transfers(Group::State& group, std::vector<CollectiveCall> transfers);
 
-/// The part of that which is done by a host rank within Group::State::call.
+/// The part of run_transfers() that a host rank performs within Group::State::call.
 void transfer_on_host(Group::State& group, std::span<const CollectiveCall> sorted, const char* phase,
                       os::CallDeadline& deadline);
 
-/// Puts transfers of one peer and direction behind one another, in their order; the ranks after `rank` come
-/// first, so that not all ranks begin with the same peer, and what it sends itself comes last.
+/// Groups transfers by peer and direction, preserving their order within each group. The ranks after `rank`
+/// come first, so that not all ranks begin with the same peer. Transfers with itself come last.
 void sort_by_pair(std::vector<CollectiveCall>& transfers, int rank, int ranks);
 
-/// Throws unless a rank's sends to itself are what it receives from itself. `transfers` are sorted.
+/// Throws unless a rank's sends to itself match its receives from itself. `transfers` are sorted.
 void require_own_match(std::span<const CollectiveCall> transfers, Rank rank);
 
-/// On GPUs: the k-th transfer of each pair and direction in the k-th round, so that both ends count alike.
-/// Empty ones move nothing and are in none. `transfers` are sorted.
+/// For GPUs: puts the k-th transfer of each pair and direction into the k-th round, so that both ends count
+/// alike. Empty transfers move nothing and are in no round. `transfers` are sorted.
 [[nodiscard]] std::vector<Transfers> to_rounds(std::span<const CollectiveCall> transfers);
 
 }  // namespace onehop

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How all-reduces go where a tuning table says so.
+// Plans of all-reduces with a tuning table.
 #include <gtest/gtest.h>
 
 #include "collective/plan_testing.h"

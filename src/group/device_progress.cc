@@ -12,8 +12,8 @@ DeviceProgress::Verdict DeviceProgress::judge(std::uint64_t number) const {
     if (each->begun.load(std::memory_order_acquire) < number) {
       verdict = Verdict::unknown;
     } else if (each->refused[refusals_ & 1].load(std::memory_order_relaxed) != number) {
-      // Its entry of this parity cannot be a later refusal yet: a rank makes its next refusal but one after
-      // all ranks have settled this one.
+      // Its entry of this parity cannot hold a later refusal yet. Refusals n and n + 2 share an entry, and a
+      // rank makes refusal n + 2 only after all ranks have settled refusal n.
       return Verdict::contradicted;
     }
   }

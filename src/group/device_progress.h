@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far the ranks of a GPU group are with their collectives, which they queue without waiting for each
-// other on the host. It tells who is behind, and whether what one rank refused was refused by all.
+// Tracks the progress of a GPU group's ranks, which queue collectives without waiting for each other on the
+// host. It identifies ranks that are behind. It also shows whether all ranks refused a collective that one
+// rank refused.
 #pragma once
 
 #include <mutex>
@@ -16,30 +17,31 @@
 
 namespace onehop {
 
-/// A rank that refuses a collective throws at once, for one thread may drive several ranks. But its next
-/// collective must not be taken for the refused one by ranks that did not refuse. So it begins only when
-/// every other rank has refused the same one; if a rank has queued it, the group fails with the refusal.
+/// A rank that refuses a collective throws at once, because one thread may drive several ranks. But ranks
+/// that did not refuse must not match its next collective with the refused one. So its next collective begins
+/// only when every other rank has refused the same one. If a rank has queued it, the group fails with the
+/// refusal.
 class DeviceProgress {
  public:
-  /// `ranks`: every rank's, in shared memory that starts as zero.
+  /// `ranks`: the Progress of every rank, in shared memory that is initially zero.
   DeviceProgress(Rank rank, std::vector<host::Progress*> ranks) : rank_(rank), ranks_(std::move(ranks)) {}
 
   /// Counts a collective that is about to be queued. Throws this rank's refusal of an earlier one, unless all
-  /// ranks have refused that by the deadline. One thread at a time.
+  /// ranks have refused that one by the deadline. Called by one thread at a time.
   void begin(IpcChannel::Mesh& mesh, os::CallDeadline& deadline, const char* phase) {
     if (refused_.load(std::memory_order_relaxed)) settle(mesh, deadline.arm(), phase);
     (void)count();
   }
-  /// Counts a collective that this rank refuses, and throws that. Otherwise like `begin`.
+  /// Counts a collective that this rank refuses, and throws the refusal. Otherwise like `begin`.
   [[noreturn]] void refuse(const Error& error, IpcChannel::Mesh& mesh, os::CallDeadline& deadline,
                            const char* phase);
 
-  /// This rank's refusal of a collective that another rank has queued. Thread-safe.
+  /// Returns this rank's refusal of a collective that another rank has queued, if any. Thread-safe.
   [[nodiscard]] std::optional<Error> contradicted_refusal();
-  /// This rank's refusal of a collective that not all ranks are known to have refused, for when it leaves.
-  /// The others would take its leaving for the reason. Thread-safe.
+  /// Returns this rank's refusal of a collective that not all ranks are known to have refused. Used when this
+  /// rank leaves; otherwise the others would report its leaving as the reason. Thread-safe.
   [[nodiscard]] std::optional<Error> open_refusal();
-  /// Ranks that have begun fewer collectives than this one. Thread-safe.
+  /// Ranks that have begun fewer collectives than this rank. Thread-safe.
   [[nodiscard]] RankSet behind() const;
 
  private:
@@ -62,10 +64,10 @@ class DeviceProgress {
 
   const Rank rank_;
   const std::vector<host::Progress*> ranks_;
-  std::atomic<bool> refused_{false};  ///< refusal_ is there
-  std::uint64_t refusals_ = 0;        ///< so far: all ranks count the same ones
+  std::atomic<bool> refused_{false};  ///< whether refusal_ is set
+  std::uint64_t refusals_ = 0;        ///< number of refusals so far; all ranks count the same ones
   std::mutex mutex_;                  ///< guards refusal_
-  std::optional<Refusal> refusal_;    ///< that is not settled
+  std::optional<Refusal> refusal_;    ///< the unsettled refusal
 };
 
 }  // namespace onehop

@@ -17,7 +17,7 @@ using std::chrono::seconds;
 using testing::error_of;
 using Mesh = IpcChannel::Mesh;
 
-/// Two ranks of a group, and how each counts its collectives.
+/// Two ranks of a group and their DeviceProgress.
 class Refusals : public ::testing::Test {
  protected:
   Refusals() {

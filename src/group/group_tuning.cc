@@ -12,7 +12,7 @@ namespace onehop {
 namespace {
 
 constexpr std::size_t kMaxFileName = 4096;
-constexpr std::size_t kPiece = 32 << 10;  // of the text, per message; a message carries at most kMaxPayload
+constexpr std::size_t kPiece = 32 << 10;  // bytes of text per message; a message carries at most kMaxPayload
 
 std::string describe(const std::string& file) {
   return fmt::format("tuning file '{}'", file);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tuning table of a group: rank 0 decides, every rank follows.
+// The tuning table of a group: rank 0 chooses it, every rank uses it.
 #pragma once
 
 #include <memory>
@@ -15,23 +15,24 @@
 namespace onehop {
 
 struct GroupTuning {
-  std::string file;  ///< that rank 0 read; empty: none
+  std::string file;  ///< file that rank 0 read; empty: none
   Tuning table;
 };
 
-/// The same before it is understood, as it travels.
+/// The same as unparsed text, as sent to the other ranks.
 struct TuningText {
   std::string file;
   std::string json;  ///< empty: no table
 };
 
-/// The table measured on GPUs of this name, as JSON; empty when there is none.
+/// The table measured on GPUs of this model, as JSON; empty if there is none.
 [[nodiscard]] std::string_view shipped_tuning(std::string_view device);
 
-/// For rank 0: the file that options or environment name, which must be a table, or what is shipped.
+/// For rank 0: reads the file that the options or the environment name, or else returns the shipped table.
+/// Throws if the file is no valid table.
 [[nodiscard]] TuningText choose_tuning(const JoinOptions& options);
 
-/// Collective: rank 0's, whatever the others pass.
+/// Collective: returns rank 0's table on every rank, whatever the others pass.
 [[nodiscard]] std::shared_ptr<const GroupTuning> share_tuning(IpcChannel::Mesh& mesh, Rank rank,
                                                               const TuningText& own,
                                                               const Deadline& deadline);

@@ -37,7 +37,7 @@ class GroupTuningTest : public ::testing::Test {
     return path;
   }
 
-  /// A group of host ranks, of which rank 0 is told `first` and the others `rest`.
+  /// A group of host ranks in which rank 0 gets `first` and the others `rest`.
   [[nodiscard]] static std::vector<std::string> join(int size, const std::string& first,
                                                      const std::string& rest,
                                                      const std::function<void(Group&)>& body) {
@@ -65,7 +65,7 @@ class GroupTuningTest : public ::testing::Test {
   std::filesystem::path base_;
 };
 
-/// `count` rows of up to 0, 1, 2, ... bytes.
+/// Rows with `up_to` = 0, 1, 2, ..., `count` in all.
 Tuning rows(int count) {
   Tuning tuning;
   for (int i = 0; i < count; ++i) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables that come with the library, each as `onehop tune` wrote it on the GPU it names. What a table leaves
-// out goes the way collective/plan.cc chooses, so a row is worth its place only where a measured way is
-// quicker. No such row is known yet.
+// Tuning tables that ship with the library, each as `onehop tune` wrote it on the GPU that it names. Without
+// a row, collective/plan.cc chooses. So a table should have a row only where a measured way is faster. No
+// such row is known yet.
 #include "group/group_tuning.h"
 
 namespace onehop {

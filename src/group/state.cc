@@ -20,20 +20,20 @@
 namespace onehop {
 namespace {
 
-// Of a handle that travels as bytes: a fabric handle has 64, an IPC handle 144.
+// Largest serialized handle that we accept: a fabric handle has 64 bytes, an IPC handle 144.
 constexpr std::size_t kMaxHandleBytes = 1024;
-// Far beyond any machine's memory, and far from overflowing.
+// Far larger than any machine's memory, and far from overflow.
 constexpr std::size_t kMaxBlockBytes = std::size_t{1} << 47;
 
-/// What a rank tells the others about memory it has allocated for them.
+/// Message in which a rank describes memory that it has allocated for the others.
 struct BlockNotice {
   Status status;
   os::Id process{};  ///< ranks of one process share one mapping
   std::uint64_t bytes = 0;
-  std::uint64_t offer = 0;  ///< number of the LocalOffer, for ranks of the same process
+  std::uint64_t offer = 0;  ///< number of the LocalOffer, for ranks in the same process
   bool has_descriptor = false;
-  std::string handle{};       ///< the part of the MemoryHandle that is bytes
-  std::int32_t channels = 0;  ///< of signals; 0: it is no buffer
+  std::string handle{};       ///< the bytes of the MemoryHandle, if it is serialized
+  std::int32_t channels = 0;  ///< number of signal channels; 0: the memory is no buffer
 };
 
 std::string encode(const BlockNotice& notice) {
@@ -71,7 +71,7 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
       channel_(mesh_),
       host_memory_(make_host_backend()),
       checks_calls_(checks_calls) {
-  // A group of GPUs has no data on the host: there its team only meets.
+  // A group of GPUs has no data on the host; there its team only synchronizes.
   const bool on_host = options_.device.is_host();
   const std::size_t staging = on_host ? options_.scratch_bytes : os::page_size();
   const std::size_t pair_area = on_host ? host::Pairs::area_bytes(size(), staging) : 0;
@@ -161,11 +161,12 @@ void keep_for_ever(MappedBlocks& blocks) noexcept {
 Group::State::~State() {
   leave();
   if (device_ != nullptr && generation_ != os::fork_generation()) {
-    // The child of a fork: the driver does not work here, and what it would release is the parent's.
+    // This is the child of a fork. The driver does not work here, and the resources to release are the
+    // parent's.
     (void)watch_.release();
     (void)device_.release();
   } else if (!device_ended_) {
-    // Kernels still use what is about to be given back, which would be the end of the whole context.
+    // Kernels still use the memory that is about to be freed. Freeing it would destroy the whole context.
     watch_.reset();
     (void)device_.release();
     keep_for_ever(device_segments_);
@@ -178,10 +179,11 @@ void Group::State::leave() noexcept {
     try {
       if (const std::optional<Error> refusal = progress_->open_refusal()) mesh_->fail_group(*refusal);
     } catch (const std::exception&) {
-      // Out of memory: the others see this rank leave.
+      // Out of memory: the other ranks see this rank leave.
     }
   }
-  // First the work under way, watched to its end: peers count on it, and its end may need their failure.
+  // First completes the pending work while monitoring the peers. Peers depend on it, and it may end only when
+  // they fail.
   if (device_ != nullptr && !mesh_->left() && generation_ == os::fork_generation()) end_device_work();
   mesh_->leave();
 }
@@ -189,7 +191,7 @@ void Group::State::leave() noexcept {
 void Group::State::end_device_work() noexcept {
   device_ended_ = device_->quiesce(options_.timeout);
   if (device_ended_) return;
-  // This rank's waits were to end about now; what still runs after that is not the group's.
+  // This rank's waits should have ended by now; work that still runs afterwards is not the group's.
   device_->abort();
   device_ended_ = device_->quiesce(DeviceWatch::kGrace);
   if (!device_ended_) log::warn("{}", unended_work("leave", "the group"));
@@ -224,7 +226,7 @@ MappedBlocks Group::State::exchange_blocks(const MemoryBackend& backend, std::si
                                            const BufferOptions* options,
                                            const std::function<void(std::byte*)>& initialize) {
   Allocation own;
-  LocalOffer offer;  // stands until everyone has agreed below
+  LocalOffer offer;  // valid until all ranks have agreed below
   BlockNotice notice;
   notice.process = process_id();
   notice.bytes = bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Group and its buffers share. Used by the group and collective layers only.
+// State shared by a Group and its buffers. Used by the group and collective layers only.
 #pragma once
 
 #include <array>
@@ -33,21 +33,21 @@ namespace onehop {
 
 using MappedBlocks = std::vector<std::shared_ptr<Block>>;
 
-/// For memory that a device still uses: it stays mapped until the process ends.
+/// Keeps memory that a device still uses mapped until the process ends.
 void keep_for_ever(MappedBlocks& blocks) noexcept;
 
-/// Where a symmetric buffer lies, as this rank reaches it: an entry per rank in each.
+/// The addresses of a symmetric buffer as mapped on this rank; each vector has one entry per rank.
 struct BufferParts {
   std::vector<std::byte*> data;
   std::vector<std::uint32_t*> host_pads;    ///< see SymmetricBuffer::State::host_pad_bytes
-  std::vector<std::uint32_t*> device_pads;  ///< SignalChannels; none in a group of host ranks
-  MappedBlocks owners;                      ///< what keeps all of it mapped
-  std::optional<UserMemory> registered{};   ///< this rank's data, where it is its user's memory
+  std::vector<std::uint32_t*> device_pads;  ///< SignalChannels; empty in a group of host ranks
+  MappedBlocks owners;                      ///< owners of all mappings
+  std::optional<UserMemory> registered{};   ///< this rank's data, if it is memory of the user
 };
 
-/// A symmetric buffer as collectives look pointers up: where this rank's part lies.
+/// The range of this rank's part of a symmetric buffer, in which collectives look up pointers.
 struct BufferRange {
-  std::uint64_t number = 0;  ///< the same on all ranks: buffers are made collectively and counted
+  std::uint64_t number = 0;  ///< the same on all ranks, because buffers are created collectively and counted
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::weak_ptr<SymmetricBuffer::State> state;
@@ -64,43 +64,44 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
 
   [[nodiscard]] const JoinOptions& options() const { return options_; }
   [[nodiscard]] const std::string& id() const { return id_; }
-  /// The same on all ranks, and handed on to the groups split off.
+  /// The same on all ranks. Groups created by split inherit it.
   [[nodiscard]] const GroupTuning& tuning() const { return *tuning_; }
   [[nodiscard]] const std::shared_ptr<const GroupTuning>& shared_tuning() const { return tuning_; }
-  /// How ranks reach each other's memory, for people: "memfd".
+  /// How ranks map each other's memory, as text for people, for example "memfd".
   [[nodiscard]] std::string_view sharing() const {
     if (one_process_) return "one mapping in one process";
     return options_.device.is_host() ? "memfd" : to_string(options_.share_by);
   }
   [[nodiscard]] Rank rank() const { return options_.rank; }
-  /// What errors call this rank (Mesh::named).
+  /// The name of this rank in errors (Mesh::named).
   [[nodiscard]] Rank own_name() const { return mesh_->named(rank()); }
   [[nodiscard]] int size() const { return options_.size; }
   [[nodiscard]] IpcChannel::Mesh& mesh() const { return *mesh_; }
   [[nodiscard]] IpcChannel& channel() { return channel_; }
   [[nodiscard]] host::Team& team() { return team_; }
-  /// Of host ranks only.
+  /// Host ranks only.
   [[nodiscard]] host::Pairs& pairs() { return pairs_; }
   /// nullptr in a group of host ranks.
   [[nodiscard]] DeviceTeam* device() const { return device_.get(); }
   /// nullptr in a group of host ranks.
   [[nodiscard]] DeviceProgress* progress() const { return progress_.get(); }
-  /// Whether GPU ranks compare their calls on the host before they queue them (ONEHOP_CHECK=1, the
-  /// same on all ranks): for debugging, since then all ranks arrive at every call on the host.
+  /// Whether GPU ranks compare their calls on the host before they queue them (ONEHOP_CHECK=1, the same on
+  /// all ranks). This is for debugging, since it synchronizes all ranks on the host in every call.
   [[nodiscard]] bool checks_calls() const { return checks_calls_; }
   [[nodiscard]] std::size_t staging_bytes() const { return options_.scratch_bytes; }
   [[nodiscard]] std::size_t copy_bytes() const { return options_.copy_scratch_bytes; }
-  /// Blocks of a kernel that every rank's device can hold at once, beside those of ranks that share it.
+  /// Number of blocks of a kernel that can be resident on every rank's device at once, given the ranks that
+  /// share a device.
   [[nodiscard]] int resident_blocks() const { return resident_blocks_; }
 
-  /// Runs one call of this group: alone, and with its failure made every rank's, unless all ranks have it
-  /// already. `body(deadline)` waits at most until the deadline, as does the wait for other threads' calls. A
-  /// negative `timeout` is for the body to refuse: the other ranks must hear of it.
+  /// Runs one call of this group, excluding other calls. A failure becomes the failure of every rank, unless
+  /// all ranks have it already. `body(deadline)` waits at most until the deadline, as does the wait for other
+  /// threads' calls. The body refuses a negative `timeout`, because the other ranks must learn of it.
   template <class F>
   auto call(const char* phase, Duration timeout, F&& body) {
     const Range range(phase);
-    // The fast look; everything slower is found out while waiting. Once before the lock, which the child of a
-    // fork may have inherited locked, and once after it, since the call before this one may have failed.
+    // The fast check; slower ones run while waiting. It is made before taking the lock, which the child of a
+    // fork may have inherited locked. It is repeated afterwards, since the previous call may have failed.
     if (!mesh_->usable()) mesh_->check(phase);
     os::CallDeadline deadline(timeout.count() < 0 ? options_.timeout : timeout);
     if (!call_mutex_.try_lock() && !call_mutex_.try_lock_until(deadline.arm()))
@@ -113,13 +114,13 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
       if (found_by_all(error.code())) throw;
       fail_call(error, phase);
     } catch (const std::exception& other) {
-      // Out of memory, most likely: the other ranks must not take this one's next call for the rest of this
+      // Most likely out of memory. The other ranks must not take this rank's next call for the rest of this
       // call.
       fail_call(Error(ErrorCode::out_of_resources, other.what()), phase);
     }
   }
 
-  /// One step of the team's protocol: waits for every rank, naming in an error the one that did not come.
+  /// One step of the team's protocol: waits for every rank. An error names the rank that did not arrive.
   void wait_for_all(os::CallDeadline& deadline, const char* phase) {
     for (int r = 0; r < size(); ++r) {
       if (r != rank().value) wait_for(r, deadline, phase);
@@ -136,12 +137,12 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   }
   [[noreturn]] void throw_timeout(const IpcChannel::Mesh::Blame& blame, Duration timeout,
                                   const char* phase) const;
-  /// Makes `error` the group's failure and throws it as the other ranks see it.
+  /// Makes `error` the failure of the group and throws it in the form that the other ranks see.
   [[noreturn]] void fail_call(const Error& error, const char* phase) { mesh_->fail_call(error, phase); }
 
-  /// Collective: everyone's status; throws the first failure, the same on all ranks.
+  /// Collective: exchanges the status of every rank and throws the first failure, the same on all ranks.
   void agree(const Status& own, const Deadline& deadline, const char* phase);
-  /// Runs what may fail on this rank alone; what became of it, for the others to hear.
+  /// Runs a step that may fail on this rank alone. Returns its status, to be shared with the other ranks.
   template <class Step>
   [[nodiscard]] Status attempt(const char* phase, Step&& step) const {
     try {
@@ -157,20 +158,20 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
               .message = fmt::format("{}: rank {}: out of memory", phase, own_name().value)};
     }
   }
-  /// Collective: `bytes` of memory on every rank, as the user asked for them, and `extra` of our own before
-  /// them; mapped by every rank, in rank order.
-  /// `options`, if any, must be the same on all ranks. `initialize`, if any, gets the own memory before
-  /// another rank can map it.
+  /// Collective: allocates memory on every rank and maps it on every rank, in rank order. Each block has
+  /// `bytes` as the user requested, preceded by `extra` bytes of our own.
+  /// `options`, if any, must be the same on all ranks. `initialize`, if any, receives this rank's memory
+  /// before another rank can map it.
   [[nodiscard]] MappedBlocks exchange_blocks(const MemoryBackend& backend, std::size_t bytes,
                                              std::size_t extra, const Deadline& deadline, const char* phase,
                                              const BufferOptions* options = nullptr,
                                              const std::function<void(std::byte*)>& initialize = {});
-  /// Collective. All ranks throw what a rank passes as `refusal`.
+  /// Collective. If a rank passes a `refusal`, all ranks throw it.
   [[nodiscard]] std::optional<Group> split(int color, int key, Status refusal = {});
   [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes, const BufferOptions& options);
   [[nodiscard]] SymmetricBuffer register_buffer(void* data, std::size_t bytes, const BufferOptions& options);
   /// The symmetric buffer that holds [data, data + bytes), or nullptr and number 0. Asks the driver whether
-  /// memory that its user registered is still there: what was freed since is in no buffer.
+  /// registered user memory still exists: memory freed since then is in no buffer.
   [[nodiscard]] std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> find_buffer(
       const void* data, std::size_t bytes);
 
@@ -178,36 +179,39 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
     usage_[static_cast<std::size_t>(algorithm)].fetch_add(1, std::memory_order_relaxed);
   }
   [[nodiscard]] std::array<std::uint64_t, kAlgorithmCount> usage() const;
-  /// Waits for the device to be done, watching the peers meanwhile.
+  /// Waits until the device has finished, and monitors the peers meanwhile.
   void synchronize(Stream stream, Duration timeout);
   void leave() noexcept;
-  /// ONEHOP_LOG=info: a line that says what this rank is part of, and on rank 0 one for the group. `how`:
-  /// "joined".
+  /// ONEHOP_LOG=info: logs a line about this rank's place in the group, and on rank 0 one for the group.
+  /// `how` is for example "joined".
   void log_beginning(const char* how, std::chrono::steady_clock::time_point begin) const;
 
-  /// For the log: the device was still at work when `what` was to be given back.
+  /// For the log: the device was still working when `what` was to be freed.
   [[nodiscard]] std::string unended_work(const char* phase, const char* what) const;
 
  private:
-  /// Waits for the device until the group's timeout, and a little longer after ending this rank's own waits.
+  /// Waits for the device until the group's timeout. Then ends this rank's own waits and waits a little
+  /// longer.
   void end_device_work() noexcept;
-  /// Collective among the members: makes the sub-group of these ranks. Returns what all of them can hear of.
+  /// Collective among the members: creates the sub-group of these ranks. Returns the status that all of them
+  /// learn.
   [[nodiscard]] Status form_part(JoinOptions options, const os::Id& id, std::vector<os::UniqueFd> sockets,
                                  const std::vector<Rank>& members, const Deadline& deadline,
                                  std::optional<Group>& part);
-  /// Collective: memory that its user has on every rank, mapped by every rank. Without pads.
+  /// Collective: maps memory that the user provides on every rank on all ranks. It has no signal pads.
   [[nodiscard]] BufferParts exchange_user_memory(std::byte* data, std::size_t bytes,
                                                  const BufferOptions& options, const Deadline& deadline);
-  /// Makes the buffer and notes where it is, for find_buffer.
+  /// Creates the buffer and records its range for find_buffer.
   [[nodiscard]] SymmetricBuffer add_buffer(std::size_t bytes, const BufferOptions& options,
                                            BufferParts parts);
   void start_device(const Deadline& deadline);
-  /// Collective. Returns whether no other rank uses this rank's device.
+  /// Collective: divides shared devices among their ranks. Returns whether no other rank uses this rank's
+  /// device.
   bool share_out_devices(const Deadline& deadline);
 
-  /// Errors that calls throw on all ranks alike, in the same step: because each finds it by itself, or since
-  /// they agreed on it. The group stays usable after them. (What fails on one rank alone inside an exchange
-  /// is made every rank's by Mesh, whatever its code.)
+  /// Whether calls throw this error on all ranks alike, in the same step: each rank finds it by itself, or
+  /// all agreed on it. The group stays usable after it. (If only one rank fails inside an exchange, Mesh
+  /// makes that every rank's failure, whatever the code.)
   [[nodiscard]] static bool found_by_all(ErrorCode code) {
     return code == ErrorCode::mismatch || code == ErrorCode::invalid_argument || code == ErrorCode::refused ||
            code == ErrorCode::out_of_resources;
@@ -220,7 +224,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   std::shared_ptr<const GroupTuning> tuning_;
   IpcChannel channel_;
   std::unique_ptr<MemoryBackend> host_memory_;
-  std::unique_ptr<MemoryBackend> device_memory_;  ///< GPU groups only, as what follows
+  std::unique_ptr<MemoryBackend> device_memory_;  ///< GPU groups only, as are the following members
   MappedBlocks segments_;
   MappedBlocks device_segments_;
   host::Team team_;
@@ -228,7 +232,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   std::unique_ptr<DeviceTeam> device_;
   std::unique_ptr<DeviceProgress> progress_;
   std::unique_ptr<DeviceWatch> watch_;
-  bool device_ended_ = true;  ///< false: its work goes on, in memory that must stay
+  bool device_ended_ = true;  ///< false: its work continues, in memory that must stay mapped
   bool one_process_ = false;
   bool checks_calls_;
   int resident_blocks_ = 0;
@@ -246,16 +250,16 @@ class SymmetricBuffer::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  /// Throws what is wrong with them.
+  /// Throws an error if they are invalid.
   static void require_usable(const BufferOptions& options);
-  /// Of options that may be unusable still.
+  /// Accepts options that have not been validated.
   [[nodiscard]] static std::size_t host_pad_bytes(int size, const BufferOptions& options);
   [[nodiscard]] static std::size_t device_pad_bytes(const BufferOptions& options);
   [[nodiscard]] DeviceTeam& device(const char* what) const;
   [[nodiscard]] DeviceView device_view(std::size_t offset, std::size_t length, Duration timeout) const;
   void require_channel(int channel) const;
   void require_rank(Rank rank) const;
-  /// For a signal to `dst`; a bad argument is the failure of the group.
+  /// Validates the target of a signal. An invalid argument fails the group.
   void require_target(Rank dst, int channel) const;
 
   enum class Slot { barrier, signal };
@@ -266,7 +270,7 @@ class SymmetricBuffer::State {
   void put_signal(Rank dst, int channel);
   void wait_signal(Rank src, int channel, Duration timeout);
 
-  /// Whether this rank's part is still what it was: memory that was registered is its user's to free.
+  /// Whether this rank's part still exists: the user may free registered memory.
   [[nodiscard]] bool still_there() const { return !registered_ || onehop::still_there(*registered_); }
 
   const std::shared_ptr<Group::State> group;
@@ -284,7 +288,7 @@ class SymmetricBuffer::State {
   const std::vector<std::uint32_t*> device_pads_;
   MappedBlocks owners_;
   const std::optional<UserMemory> registered_;
-  // How far each counter is. Only the thread that uses a channel touches its entries.
+  // The value of each counter. Only the thread that uses a channel accesses its entries.
   std::vector<std::uint32_t> barriers_;  ///< [channel]
   std::vector<std::uint32_t> sent_;      ///< [channel][dst]
   std::vector<std::uint32_t> awaited_;   ///< [channel][src]

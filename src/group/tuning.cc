@@ -40,7 +40,7 @@ constexpr auto all_protocols() {
   return all;
 }
 
-/// Whether the number of threads is the protocol's own affair.
+/// Whether the protocol itself determines the number of threads.
 bool has_crew(DeviceProtocol protocol) {
   return protocol == DeviceProtocol::chunks || protocol == DeviceProtocol::copies;
 }
@@ -242,7 +242,8 @@ std::vector<Way> candidate_ways(Backend backend, int ranks, TypeClass types) {
   }
   const auto most = static_cast<unsigned>(cuda::max_threads(cuda::kernel_ranks(ranks, /*sum=*/true)));
   for (const DeviceProtocol protocol : all_protocols()) {
-    // Copies need memory that few groups give them; where it is given, the default says when they pay.
+    // Copies need memory that few groups provide. Where it is provided, the default already knows when they
+    // pay off.
     if (!carries_all(protocol, types) || protocol == DeviceProtocol::copies) continue;
     for (const unsigned blocks : {32u, 64u, kAllBlocks}) {
       if (has_crew(protocol)) {
@@ -250,7 +251,7 @@ std::vector<Way> candidate_ways(Backend backend, int ranks, TypeClass types) {
         continue;
       }
       for (const unsigned threads : {128u, 256u, 512u}) {
-        if (threads > most) continue;  // would be cut to one of the others anyway
+        if (threads > most) continue;  // would be reduced to one of the others
         ways.emplace_back(DeviceWay{.protocol = protocol, .blocks = blocks, .threads = threads});
       }
     }

@@ -6,7 +6,7 @@
 namespace onehop {
 namespace {
 
-/// From the first byte of any block to the last. Without blocks that have elements, `data` may be null.
+/// The span from the first byte of any block to the last. If all blocks are empty, `data` may be null.
 template <class Byte>
 std::span<Byte> span_of(Byte* data, const Blocks& blocks, std::size_t element) {
   std::size_t first = SIZE_MAX;

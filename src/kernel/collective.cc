@@ -8,7 +8,7 @@ namespace {
 
 using enum Amount;
 
-/// By number.
+/// Indexed by Collective.
 constexpr CollectiveTraits kTraits[] = {
     {.name = "all_reduce",
      .data_fault_point = "all_reduce.data",

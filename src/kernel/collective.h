@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each collective is: the one table that everyone else asks.
+// Traits of each collective, in one table that all layers consult.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace onehop {
 
-/// How much a rank passes to a collective, or gets from it, in blocks of CollectiveCall::count elements.
+/// How much input a rank passes to a collective, or output it receives, in blocks of CollectiveCall::count
+/// elements.
 enum class Amount : std::uint8_t {
   nothing,
   block,            ///< one block
@@ -18,8 +19,8 @@ enum class Amount : std::uint8_t {
 };
 
 struct CollectiveTraits {
-  const char* name;              ///< of the function: "all_reduce"
-  const char* data_fault_point;  ///< where fault tests strike while data is on its way: "all_reduce.data"
+  const char* name;              ///< name of the public function: "all_reduce"
+  const char* data_fault_point;  ///< where fault tests strike while data is in flight: "all_reduce.data"
   DeviceFault::Phase phase;      ///< of its waits on a device
   Amount in;
   Amount out;
@@ -29,11 +30,11 @@ struct CollectiveTraits {
   bool has_two_shot = false;  ///< the caller may choose the algorithm
 };
 
-/// Any number may be asked about, since numbers come from peers; the name of one that is out of range is
-/// "an unknown call".
+/// Accepts any number, since numbers come from peers. The name for one that is out of range is "an unknown
+/// call".
 [[nodiscard]] const CollectiveTraits& traits_of(Collective collective);
 
-/// Whether callers name a root. (The peer of a send or recv is none.)
+/// Whether callers name a root. The peer of a send or recv does not count as one.
 [[nodiscard]] constexpr bool has_root(const CollectiveTraits& traits) {
   return traits.only_root_passes_in || traits.only_root_gets_out;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands in for the CUDA backend in a build without a CUDA toolkit: the same functions, each of which
-// says so.
+// Stands in for the CUDA backend in a build without a CUDA toolkit. It defines the same functions, which
+// throw.
 #include "onehop/device_memory.h"
 #include "onehop/peer_access.h"
 #include "onehop/peer_check.h"

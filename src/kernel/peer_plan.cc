@@ -83,7 +83,7 @@ std::string describe_atomics(const Scratch& owner, std::uint64_t ticket_sum, uns
                          additions);
     }
   }
-  // Additions of 1 that start at 0 return 0, 1, 2 ..., in whatever order, if each is atomic.
+  // If every addition of 1 is atomic, additions that start at 0 return 0, 1, 2 ... in some order.
   const std::uint64_t expected = kCounters * (additions * (additions - 1) / 2);
   if (ticket_sum != expected) {
     return fmt::format("the additions counted right but returned wrong values: their sum is {}, expected {}",

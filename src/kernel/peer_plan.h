@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the peer check that needs no GPU: what is expected, and what a result means.
+// The part of the peer check that needs no GPU: expected values, and the interpretation of results.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +12,28 @@
 
 namespace onehop::peer_check {
 
-/// Throws Error{invalid_argument} that names the option, its value and what it may be.
+/// Throws Error{invalid_argument} naming the option, its value and the allowed values.
 void check_options(const PeerCheckOptions& options);
 
-/// The devices to check: `wanted`, or all of `count` when that is empty; sorted. Error{invalid_argument}
-/// unless they exist, are different and at least 2.
+/// The devices to check, sorted: `wanted`, or all of `count` if `wanted` is empty. Error{invalid_argument}
+/// unless all exist, all differ and there are at least 2.
 [[nodiscard]] std::vector<DeviceId> choose_devices(const std::vector<DeviceId>& wanted, int count);
 
-/// What the data of one test of one pair is made from; another for every set of arguments.
+/// Seed of the data for one test of one pair. Different for every set of arguments.
 [[nodiscard]] std::uint64_t data_key(std::uint64_t seed, DeviceId from, DeviceId to, PeerTest test,
                                      unsigned phase);
 
-/// "2 of 64 words of 16 bytes are wrong, the first at byte 48"; empty when none is.
+/// For example "2 of 64 words of 16 bytes are wrong, the first at byte 48"; empty if none is wrong.
 [[nodiscard]] std::string describe(const Verdict& verdict, std::uint64_t units);
 
-/// What is wrong with the counters after `adders` devices ran onehop_peer_atomics on them and got tickets of
-/// that sum together; empty when nothing is.
+/// Checks the counters after `adders` devices have run onehop_peer_atomics on them; the tickets they got add
+/// up to `ticket_sum`. Returns what is wrong, or an empty string.
 [[nodiscard]] std::string describe_atomics(const Scratch& owner, std::uint64_t ticket_sum, unsigned adders);
 
-/// Of an odd number the middle, else the mean of the middle two. Not of nothing.
+/// The middle value, or the mean of the two middle values. `values` must not be empty.
 [[nodiscard]] double median(std::vector<double> values);
 
-/// Whether the outcome of a pair is worth remembering: it was tried, or needs no trying.
+/// Whether the outcome of a pair is worth recording: it was tested, or needs no test.
 [[nodiscard]] bool is_conclusive(const PairReport& report);
 
 }  // namespace onehop::peer_check

@@ -82,7 +82,7 @@ TEST(PeerCheckVerdict, SaysHowManyAndWhereTheFirst) {
             "1 of 64 words of 16 bytes is wrong, the first at byte 0");
 }
 
-/// As if `adders` devices had run the kernel without a fault.
+/// The result of `adders` devices running the kernel without a fault.
 std::pair<Scratch, std::uint64_t> run_atomics(unsigned adders) {
   Scratch scratch{};
   std::uint64_t tickets = 0;

@@ -27,9 +27,9 @@ std::string header(const RecordKey& key) {
   return fmt::format("onehop peers 1 {} {} {}\n", key.boot_id, key.driver_version, key.onehop_version);
 }
 
-/// The file's text, if it is a plain file that only this user can have written.
+/// The file's text, if it is a regular file that only this user can have written.
 std::optional<std::string> read_own_file(const std::string& path) {
-  // O_NONBLOCK: a pipe in its place must not hold us up.
+  // O_NONBLOCK: opening must not block if the path is a pipe.
   const os::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info {};
   if (!file || ::fstat(file.get(), &info) != 0) return std::nullopt;
@@ -61,7 +61,7 @@ void write_all(const os::UniqueFd& file, const std::string& text, const std::str
   }
 }
 
-/// The directory and those above it, private where they are made here.
+/// Creates the directory and its parents. Those created here are private to the user.
 void make_directory(const std::filesystem::path& path) {
   if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return;
   const int err = errno;
@@ -90,7 +90,7 @@ void replace_file(const std::string& path, const std::string& text) {
 }  // namespace
 
 std::string record_path(const std::string& boot_id) {
-  // Relative paths are no places, says the specification of these variables.
+  // The XDG specification tells us to ignore relative paths.
   const auto absolute = [](const char* variable) {
     const std::optional<std::string> value = env::get(variable);
     return value && value->starts_with('/') ? *value : std::string{};
@@ -125,7 +125,7 @@ Outcomes decode(const std::string& text, const RecordKey& key) {
     words >> from >> to >> outcome;
     if (from != "sha256") outcomes[{from, to}] = outcome == "ok";
   }
-  // Everything that could be wrong with it, its order and its sum included, shows here.
+  // Encoding again detects any damage, including a wrong order or checksum.
   return encode(key, outcomes) == text ? outcomes : Outcomes{};
 }
 

@@ -41,7 +41,7 @@ Scale scale_of(DType type, ReduceOp op, double factor, int ranks) {
 bool can_scale(DType type, double factor) {
   if (is_float(type)) return true;
   const int bits = static_cast<int>(8 * size_of(type));
-  // Powers of two, so exact; a NaN is within no limits.
+  // Powers of two, hence exact. Comparisons with NaN are false, so NaN is rejected.
   const double limit = std::ldexp(1.0, is_signed(type) ? bits - 1 : bits);
   const double least = is_signed(type) ? -limit : 0;
   return factor >= least && factor < limit && factor == std::trunc(factor);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums that are scaled before their only rounding: avg and premul_sum are the same kernels, which a Scale
-// tells what to do with the sum. Read by both compilers and for every instruction set, so no inline functions
-// here (host/reduce_kernels.h).
+// Sums that are scaled before their only rounding. avg and premul_sum share their kernels; a Scale tells them
+// how to scale the sum. Compiled by both compilers and for every instruction set, so it must not define
+// inline functions (host/reduce_kernels.h).
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,19 @@ enum class DType : std::uint8_t;
 enum class ReduceOp : std::uint8_t;
 
 struct Scale {
-  std::uint64_t number = 0;  ///< the bits of a number of the accumulation type, in the lowest places
-  bool divides = false;      ///< or else multiplies
+  std::uint64_t number = 0;  ///< bits of a number of the accumulation type, right-aligned
+  bool divides = false;      ///< true: divide by the number; false: multiply
 };
 
-/// What kernels of `type` and `op` do with a sum of `ranks`. The factor is premul_sum's, which can_scale().
+/// The scaling of a sum over `ranks` ranks for `type` and `op`. `factor` is premul_sum's and must satisfy
+/// can_scale().
 [[nodiscard]] Scale scale_of(DType type, ReduceOp op, double factor, int ranks);
 
-/// Whether elements can be multiplied by this factor: integers only by one that their type holds exactly.
+/// Whether elements can be multiplied by this factor. Integer types need a factor that they represent
+/// exactly.
 [[nodiscard]] bool can_scale(DType type, double factor);
 
-/// Kernels are numbered like reductions up to max; the last one sums and scales.
+/// Kernels are numbered like reductions up to max; the last kernel sums and scales.
 inline constexpr int kKernelOpCount = 5;
 [[nodiscard]] int kernel_op(ReduceOp op);
 

@@ -52,7 +52,7 @@ TEST(Scale, OfIntegersIsOneThatTheTypeHoldsExactly) {
   struct Row {
     DType type;
     double least;
-    double most;  ///< the largest that is also a double
+    double most;  ///< largest value that a double represents exactly
   };
   const Row rows[] = {
       {DType::i8, -128, 127},

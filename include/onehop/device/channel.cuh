@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small messages between kernels over a channel (channel.h): a sender stores words into the receiver's
-// memory, a receiver polls its own memory until they are there. No fence, no barrier, one trip.
+// Small messages between kernels over a channel (channel.h). A sender stores words into the receiver's
+// memory; the receiver polls its own memory until they arrive. This takes a single one-way trip over the
+// link, without a fence or barrier.
 //
 //   __global__ void exchange(const __grid_constant__ onehop::PacketChannel channel, const float4* in, ...) {
 //     onehop::device::Packets packets(channel);       // this kernel's use of the channel
@@ -10,31 +11,30 @@
 //     }
 //     packets.advance(4 * gridDim.x * blockDim.x);    // every thread of every block, once
 //     float4 from[4];
-//     if (!packets.take_all(i, in[i], from)) return;  // false: the host hears why (signal.cuh)
+//     if (!packets.take_all(i, in[i], from)) return;  // false: the host is told why (signal.cuh)
 //     ...
 //   }
 //
 // Rules, for Packets and for Mail:
 //
-// - A *use* is one kernel on each rank. All ranks use a channel equally often. Kernels that use it follow one
-//   another on each rank: one stream, or events between streams. A replayed graph's kernels count like
-//   others.
-// - In every use every rank takes something from every other one. So nobody has to ask whether a slot is
-//   free: a kernel in use e has heard from each peer in use e - 1, which began there when use e - 2 had
-//   ended, and with it all reading of slots of the parity of e. Uses may differ in how much they send, and
-//   where in a slot.
-// - A kernel that was launched with programmatic stream serialization calls cudaGridDependencySynchronize()
-//   before it makes Packets or Mail: then, too, the kernel before has ended.
-// - All blocks of a kernel that waits are resident at once.
-// - Only each word by itself is ordered. What is to be seen *because* a word came, but is not in a channel
-//   itself, needs put_signal (signal.cuh).
+// - A *use* is one kernel on each rank. All ranks use a channel equally often. Kernels that use it must be
+//   ordered on each rank: in one stream, or with events between streams. The kernels of a replayed graph
+//   count like others.
+// - In every use every rank takes something from every other rank, so slots are free when they are rewritten.
+//   A kernel in use e has received data from each peer's use e - 1. That use began after the peer's use e - 2
+//   had ended, and with it all reads of the slots that have the parity of e. Uses may differ in how much they
+//   send and where in a slot.
+// - A kernel launched with programmatic stream serialization calls cudaGridDependencySynchronize() before it
+//   constructs Packets or Mail. This guarantees here, too, that the previous kernel has ended.
+// - All blocks of a kernel that waits must be resident at once.
+// - Each word is ordered only by itself. To publish data outside the channel, use put_signal (signal.cuh).
 //
-// Index i of a T, of 4, 8 or 16 bytes, is byte i * sizeof(T) of the slot that this rank has on `dst`, or
-// `src` has here. Nobody checks that it is within what the channel was made for. The two sides agree on
+// For a T of 4, 8 or 16 bytes, index i is byte i * sizeof(T) of a slot. That is this rank's slot on `dst`, or
+// the slot of `src` here. Indexes are not checked against the size of the channel. The two sides agree on
 // bytes, not on T: two floats may be taken as one float2.
 //
-// Any thread may call put, take and take_all. A word of a packet channel is put by one thread and taken by
-// any number, a word of mail is put by one and taken by one.
+// Any thread may call put, take and take_all. One thread puts each word. Any number of threads may take a
+// word of a packet channel, but only one thread takes a word of mail.
 #pragma once
 
 #include <type_traits>
@@ -46,7 +46,7 @@ namespace onehop::device {
 
 namespace detail {
 
-/// What T is made of.
+/// T as an array of 32-bit words.
 template <class T>
 struct alignas(sizeof(T)) Words {
   static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16),
@@ -58,11 +58,12 @@ struct alignas(sizeof(T)) Words {
   [[nodiscard]] __device__ __forceinline__ T value() const { return __builtin_bit_cast(T, *this); }
 };
 
-/// The slow side of a wait for several ranks, of which `awaited` is the first that is missing: a state for
-/// the next time (0 the first time), or kHopeless.
+/// Slow path of a wait for several ranks; `awaited` is the first one whose data is missing. Returns a state
+/// to pass to the next call (0 in the first one), or kHopeless.
 static __device__ __noinline__ std::uint64_t reconsider(const DeviceGuard& guard, int awaited,
                                                         std::uint64_t state) {
-  constexpr std::uint64_t kHadLeft = 2;  // and the rank: it was looked for since
+  // Plus the rank: it has left, and its data was polled once more since.
+  constexpr std::uint64_t kHadLeft = 2;
   static_assert(kHadLeft > kHopeless && kHadLeft > kLookOnceMore);
   if (state == kHadLeft + static_cast<unsigned>(awaited)) {
     record_fault(guard, DeviceFault::left, awaited, DeviceFault::user);
@@ -73,8 +74,8 @@ static __device__ __noinline__ std::uint64_t reconsider(const DeviceGuard& guard
   return next == kLookOnceMore ? kHadLeft + static_cast<unsigned>(awaited) : next;
 }
 
-/// A word of data and the number of the use, which arrive together: who finds the number has the data. Slots
-/// are never cleared: numbers in them are of older uses.
+/// A data word and the number of the use, stored as one 8-byte word. It arrives whole, so if the number
+/// matches, the data is valid. Slots are never cleared: the numbers left in them belong to older uses.
 struct PacketSlot {
   using Channel = PacketChannel;
   template <class T>
@@ -131,8 +132,8 @@ struct PacketSlot {
   template <class T>
   static __device__ __forceinline__ void taken(std::byte*) {}
 
-  /// Numbers come round after 2^32 uses. So that no word holds one that old, two uses in every 2^30, one per
-  /// parity, also give theirs to the words behind the message.
+  /// The number of the use wraps after 2^32 uses. To keep any word from holding a number that old, two uses
+  /// in every 2^30, one per parity, also store theirs in the words behind the message.
   static __device__ __forceinline__ void refresh(const ChannelSlots& slots, std::size_t side,
                                                  std::uint32_t use, std::uint32_t words) {
     constexpr std::uint32_t kPeriod = 1u << 30;
@@ -153,11 +154,12 @@ struct PacketSlot {
   }
 };
 
-/// Words that are not zero, complemented. Whoever takes them puts zeros in their place, in the same use; that
-/// they are there when the sender writes again, two uses later, is what the rule above says.
+/// Words are complemented and nonzero. The receiver resets them to zero in the same use. By the rules above
+/// the zeros are in place when the sender writes again, two uses later.
 struct MailSlot {
   using Channel = MailChannel;
-  static constexpr std::uint32_t kNan = 0x7fff7fff;  ///< of every floating-point format of up to 4 bytes
+  /// A NaN in every floating-point format of up to 4 bytes.
+  static constexpr std::uint32_t kNan = 0x7fff7fff;
   template <class T>
   using Wire = Words<T>;
 
@@ -208,8 +210,8 @@ struct MailSlot {
     for (int i = 0; i < Words<T>::kCount; ++i) wire.at[i] = ~wire.at[i];
     return wire.value();
   }
-  /// Plain: pairs with the sender's store to this place two uses later; the end of this kernel is between
-  /// them.
+  /// Plain store: ordered before the sender's store to the same place two uses later, because this kernel
+  /// ends between them.
   template <class T>
   static __device__ __forceinline__ void taken(std::byte* at) {
     if constexpr (sizeof(T) == 4) {
@@ -230,22 +232,23 @@ class ChannelUse {
  public:
   using Channel = typename Slot::Channel;
 
-  /// By every thread, as early as the kernel may read what the one before it wrote. `channel`: the kernel's
-  /// parameter, which it refers to.
+  /// Every thread constructs one, as soon as the kernel may read what the previous kernel wrote. `channel` is
+  /// the kernel's parameter and must outlive this object, which refers to it.
   __device__ __forceinline__ explicit ChannelUse(const Channel& channel)
       : slots_(channel.slots),
-        // relaxed: pairs with the store in advance(), in the kernel before.
+        // relaxed.sys: pairs with the store in advance() of the previous kernel.
         use_(load_relaxed(&slots_.head->uses) + 1),
         side_((use_ & 1) != 0 ? slots_.parity_bytes : 0) {}
 
-  /// Puts `value` at `index` of this rank's slot on `dst`, which may be this rank itself.
+  /// Puts `value` at `index` of this rank's slot on `dst`, which may be this rank.
   template <class T>
   __device__ __forceinline__ void put(int dst, std::uint32_t index, T value) const {
-    // relaxed.sys: each word by itself pairs with its load in take() or take_all(), on `dst`.
+    // relaxed.sys: each word pairs by itself with its load in take() or take_all() on `dst`.
     Slot::send(slots_.outbox[dst] + side_ + place<T>(index), Words<T>::of(value), use_);
   }
 
-  /// Waits for what `src` put at `index` in this use. False: it will not come, and `value` is as it was.
+  /// Waits for the value that `src` put at `index` in this use. Returns false if it will not come; `value` is
+  /// then unchanged.
   template <class T>
   [[nodiscard]] __device__ __forceinline__ bool take(int src, std::uint32_t index, T& value) const {
     std::byte* const at = inbox(src) + place<T>(index);
@@ -261,9 +264,9 @@ class ChannelUse {
     return true;
   }
 
-  /// Waits for what every other rank put at `index`, all at the same time: values[r] is rank r's, and `own`
-  /// for this rank. kRanks: how many ranks there are, or kMaxDevices for any number. False: values are as
-  /// they were.
+  /// Waits for the values that all other ranks put at `index`, polling them together. values[r] is that of
+  /// rank r, and `own` for this rank. kRanks is the number of ranks, or kMaxDevices for any number. Returns
+  /// false if a value will not come; `values` are then unchanged.
   template <int kRanks, class T>
   [[nodiscard]] __device__ __forceinline__ bool take_all(std::uint32_t index, T own,
                                                          T (&values)[kRanks]) const {
@@ -273,8 +276,8 @@ class ChannelUse {
     typename Slot::template Wire<T> wires[kRanks];
     unsigned missing = 0;
     const auto look = [&] {
-    // Also what is not awaited: the loads then need no branches, and all are under way before the first is
-    // looked at. relaxed.sys: pair with put().
+    // Loads also the slots that are not awaited: so the loads need no branches, and all are issued before the
+    // first result is checked. relaxed.sys: pair with put().
 #pragma unroll
       for (int r = 0; r < kRanks; ++r) wires[r] = Slot::template load<T>(from[r]);
       missing = 0;
@@ -298,19 +301,20 @@ class ChannelUse {
     return true;
   }
 
-  /// Once, by all threads of every block (of one dimension, in a grid of one), where all of them come: the
-  /// last block counts the use, for the next kernel. `words`: this kernel puts no word (of 4 bytes) beyond so
-  /// many of a slot. Before the waiting is a good place.
+  /// Called once by all threads of every block (one-dimensional, in a one-dimensional grid). The last block
+  /// counts the use for the next kernel. `words` is an upper bound on the words (4 bytes each) that this
+  /// kernel puts in a slot. Preferably called before waiting.
   __device__ __forceinline__ void advance(std::uint32_t words) const {
     Slot::refresh(slots_, side_, use_, words);
-    // The number goes into the barrier, so that no thread's load of it is still under way behind it.
+    // Passing use_ to the barrier completes every thread's load of it before the last block updates the
+    // count.
     (void)__syncthreads_or(static_cast<int>(use_));
     if (threadIdx.x != 0) return;
     if (gridDim.x > 1) {
       if (atomicAdd(&slots_.head->arrivals, 1u) != gridDim.x - 1) return;
       slots_.head->arrivals = 0;
     }
-    // Plain: pairs with the load in the constructor, in the next kernel; the end of this one is between them.
+    // Plain store: pairs with the load in the constructor of the next kernel; this kernel ends between them.
     slots_.head->uses = use_;
   }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels: regions of symmetric memory through which kernels pass small messages without fences and
-// barriers, since data says by itself whether it is there. Made on the host as plain data: pass them by
-// value, as `const __grid_constant__`. Free of CUDA headers; what kernels do with them is in channel.cuh.
+// Channels: regions of symmetric memory through which kernels pass small messages without fences or barriers.
+// The data words themselves show whether they have arrived. The host creates channels as plain data; pass
+// them by value, as `const __grid_constant__`. Free of CUDA headers; the device functions are in channel.cuh.
 //
 //   constexpr std::size_t kBytes = 64 << 10;  // from each rank to each in one kernel, at most
 //   const std::size_t needed = onehop::PacketChannel::bytes(group.size(), kBytes);
 //   const onehop::SymmetricBuffer buffer = group.allocate(needed);
 //   const auto channel = onehop::PacketChannel::make(buffer.device_view(), 0, kBytes);
 //
-// All ranks make the same channels. Memory that no kernel has written to since Group::allocate (zeroed) is a
-// channel that nobody has used.
+// All ranks create the same channels. A channel must start in memory that no kernel has written to since
+// Group::allocate, which zeroes it.
 #pragma once
 
 #include <cstddef>
@@ -21,23 +21,24 @@
 
 namespace onehop {
 
-/// Start of a channel's region. No peer touches it.
+/// Header of a channel's region. Peers do not access it.
 struct ChannelHead {
-  std::uint32_t uses;      ///< kernels that have used the channel; in device memory, so that replays count on
-  std::uint32_t arrivals;  ///< blocks of the running one that know the number
+  /// Number of kernels that have used the channel. In device memory, so that graph replays continue it.
+  std::uint32_t uses;
+  std::uint32_t arrivals;  ///< blocks of the running kernel that have read `uses`
 };
 
-/// Where a channel's words are. A slot holds what one rank sends to one other in one use; slots of even and
-/// of odd uses are apart.
+/// Addresses of a channel's words. A slot holds the data that one rank sends to another in one use. Even and
+/// odd uses have separate slots (double buffering).
 struct ChannelSlots {
   int rank = 0;
   int size = 0;
-  std::uint32_t words = 0;  ///< of data in a slot, 4 bytes each
+  std::uint32_t words = 0;  ///< data words of 4 bytes in a slot
   ChannelHead* head = nullptr;
-  std::byte* inbox = nullptr;           ///< own part: slots of even uses, by source
-  std::byte* outbox[kMaxDevices] = {};  ///< on each rank: this rank's slot of even uses
+  std::byte* inbox = nullptr;           ///< local slots of even uses, by source
+  std::byte* outbox[kMaxDevices] = {};  ///< by destination: this rank's slot of even uses there
   std::size_t slot_bytes = 0;
-  std::size_t parity_bytes = 0;  ///< from slots of even uses to those of odd ones
+  std::size_t parity_bytes = 0;  ///< distance from the slots of even uses to those of odd uses
   DeviceGuard guard;
 
   static constexpr std::size_t kHeadBytes = 128;
@@ -84,27 +85,30 @@ struct ChannelSlots {
   }
 };
 
-/// Carries any bits: every 4 bytes travel with the number of the use, for twice the memory and wire. The
-/// quickest up to some ten KiB. May be read by any number of threads.
+/// Carries any bits, as NCCL's LL protocol does: every 4 bytes travel with the number of the use as a flag.
+/// That doubles the memory and the bytes on the link. Fastest for up to some ten KiB. Any number of threads
+/// may read a word.
 struct PacketChannel {
-  static constexpr std::size_t kWidening = 2;  ///< bytes in memory for a byte of data
+  static constexpr std::size_t kWidening = 2;  ///< bytes in memory per byte of data
 
   ChannelSlots slots;
 
-  /// Of a buffer, for at most `bytes` bytes from each rank to each in one use.
+  /// Bytes of buffer needed for at most `bytes` bytes from each rank to each other rank in one use.
   static constexpr std::size_t bytes(int size, std::size_t bytes) {
     return ChannelSlots::region(size, bytes, kWidening);
   }
-  /// At byte `offset` of every rank's part, a multiple of 16. Error{invalid_argument} if it does not fit.
+  /// Creates a channel at byte `offset` of every rank's part; `offset` is a multiple of 16.
+  /// Error{invalid_argument} if it does not fit.
   static PacketChannel make(const DeviceView& view, std::size_t offset, std::size_t bytes) {
     return {ChannelSlots::make(view, offset, bytes, kWidening)};
   }
 };
 
-/// Carries floating-point numbers of up to 4 bytes at the full rate of the links: a word that is not zero is
-/// there, and whoever takes it puts zero back. Words travel complemented; the one that would then be zero,
-/// all ones, which is NaN in every such format, arrives as another NaN, 0x7fff7fff. Quicker than packets from
-/// some ten KiB on. Every word that is put is taken in the same use, once.
+/// Carries floating-point numbers of up to 4 bytes at the full rate of the links (a Lamport buffer). A
+/// nonzero word has arrived; the receiver resets it to zero when it takes it. Words travel complemented. A
+/// word of all ones would then be zero; it is a NaN in every such format and arrives as another NaN,
+/// 0x7fff7fff. Faster than packets from some ten KiB on. Every word that is put must be taken in the same
+/// use, exactly once.
 struct MailChannel {
   static constexpr std::size_t kWidening = 1;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals, waits and barriers for kernels, over the pads of a symmetric buffer.
+// Signals, waits and barriers for kernels, over the signal pads of a symmetric buffer.
 //
 //   // Every block has a channel of its own: group.allocate(bytes, {.channels = kBlocks})
 //   __global__ void step(onehop::DeviceView view) {
@@ -9,22 +9,24 @@
 //     ...
 //   }
 //
-// Every wait ends: with what it waits for, or false when the view's timeout passed, the awaited rank has
-// left, or the group failed. Then the kernel should return; the host hears of it (Group::check,
-// Group::synchronize), and later waits of this rank fail at once. Nothing traps: the context stays usable.
+// Every wait ends. It returns true on success. It returns false when the view's timeout has passed, the
+// awaited rank has left, or the group has failed. The kernel should then return. The host sees the failure in
+// Group::check and Group::synchronize, and later waits of this rank fail at once. Nothing traps: the context
+// stays usable.
 //
-// Channels are 0 to view.channels - 1, ranks 0 to view.size - 1. A call with any other one does nothing but
-// fail like a wait: it returns false, and the host hears which channel or rank it was and what the limit is.
+// Channels are 0 to view.channels - 1, ranks 0 to view.size - 1. A call with any other value has no effect
+// except that it fails like a wait. It returns false and reports the invalid channel or rank and the limit to
+// the host.
 //
-// A channel belongs to one thread (put_signal, wait_signal) or one block (barrier) of the rank at a time, and
-// to the same one's counterpart on the others.
+// At any time one thread (put_signal, wait_signal) or one block (barrier) of a rank owns a channel. Its
+// counterparts on the other ranks are the same thread or block.
 #pragma once
 
 #include "onehop/device/view.h"
 
 namespace onehop::device {
 
-// --- memory operations, by the names of the PTX memory model ---
+// --- memory operations, named after the PTX memory model ---
 
 __device__ __forceinline__ std::uint32_t load_relaxed(const std::uint32_t* at) {
   std::uint32_t value;
@@ -58,7 +60,7 @@ __device__ __forceinline__ void store_release(std::uint32_t* at, std::uint32_t v
 __device__ __forceinline__ void store_release(std::uint64_t* at, std::uint64_t value) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
-/// Nanoseconds, the same clock on all blocks; ticks coarsely.
+/// Time in nanoseconds. All blocks see the same clock; its resolution is coarse.
 __device__ __forceinline__ std::uint64_t now_ns() {
   std::uint64_t value;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value));
@@ -67,14 +69,14 @@ __device__ __forceinline__ std::uint64_t now_ns() {
 
 // --- waiting ---
 
-/// The slow side of a wait, consulted once every kPollsPerLook polls. Not inlined and without references to
-/// the caller's variables, so that the fast side stays small and in registers.
+/// A wait takes its slow path (consult) once every kPollsPerLook polls. The slow path is not inlined and
+/// takes no references to the caller's variables, so that the fast path stays small and in registers.
 inline constexpr int kPollsPerLook = 256;
 inline constexpr std::uint64_t kHopeless = 0;
 inline constexpr std::uint64_t kLookOnceMore = 1;
 
 static __device__ __noinline__ void tell_host(const DeviceGuard& guard, std::uint64_t fault) {
-  // The first of this rank's threads tells the host.
+  // Only the first of this rank's threads to fail reports to the host.
   if (atomicExch(guard.failed, 1u) == 0) store_relaxed(guard.fault, fault);
 }
 
@@ -84,9 +86,9 @@ __device__ __forceinline__ void record_fault(const DeviceGuard& guard, DeviceFau
             static_cast<std::uint64_t>(reason) << 56 | static_cast<std::uint64_t>(awaited) << 48 | phase);
 }
 
-/// What becomes of a wait for `awaited` that began long ago. Returns its deadline (pass it on the next time;
-/// 0 the first time), kHopeless, or kLookOnceMore: the rank has left, so that what it has not done will not
-/// be done; but what it did came before its leaving.
+/// Slow path of a wait for `awaited`. Returns the deadline (pass it to the next call; 0 in the first one),
+/// kHopeless, or kLookOnceMore. The latter means that the rank has left: it will signal nothing more, but
+/// what it signalled before leaving may have arrived, so the caller polls once more.
 static __device__ __noinline__ std::uint64_t consult(const DeviceGuard& guard, int awaited,
                                                      std::uint32_t phase, std::uint64_t deadline) {
   const std::uint32_t notice = load_relaxed(guard.notice);
@@ -103,8 +105,8 @@ static __device__ __noinline__ std::uint64_t consult(const DeviceGuard& guard, i
   return kHopeless;
 }
 
-/// Polls until `ready()`; false when that is hopeless. kPolls: for kernels in which thousands of threads wait
-/// for long, lest their looking at the host's memory, across PCIe, is what they then wait for.
+/// Polls until `ready()`. Returns false when the wait cannot succeed. kPolls is larger in kernels where
+/// thousands of threads wait for long; otherwise their reads of host memory over PCIe become the bottleneck.
 template <int kPolls = kPollsPerLook, class Ready>
 __device__ __forceinline__ bool wait_until(const DeviceGuard& guard, int awaited, std::uint32_t phase,
                                            Ready ready) {
@@ -124,7 +126,7 @@ __device__ __forceinline__ bool wait_until(const DeviceGuard& guard, int awaited
 
 // --- signals and barriers over a buffer's pads ---
 
-/// Whether the buffer has this channel and its group this rank. If not, the host hears of it.
+/// Checks that the buffer has this channel and the group this rank. Reports to the host if not.
 [[nodiscard]] __device__ __forceinline__ bool in_range(const DeviceView& view, int rank, int channel,
                                                        DeviceFault::Phase phase) {
   const bool no_rank = static_cast<unsigned>(rank) >= static_cast<unsigned>(view.size);
@@ -137,12 +139,12 @@ __device__ __forceinline__ bool wait_until(const DeviceGuard& guard, int awaited
   return false;
 }
 
-/// Of the pad of rank `rank`; both must be in range.
+/// The channel in the signal pad of rank `rank`; both must be in range.
 __device__ __forceinline__ SignalChannel& channel_of(const DeviceView& view, int rank, int channel) {
   return reinterpret_cast<SignalChannel*>(view.signal_pads[rank])[channel];
 }
 
-/// Tells `dst` that what this thread wrote before (and what it knows that others wrote) is ready.
+/// Signals `dst`: publishes what this thread wrote before, and the writes of others that it has observed.
 __device__ inline void put_signal(const DeviceView& view, int dst, int channel) {
   if (!in_range(view, dst, channel, DeviceFault::signal)) return;
   std::uint32_t& count = channel_of(view, view.rank, channel).sent[dst];
@@ -150,7 +152,7 @@ __device__ inline void put_signal(const DeviceView& view, int dst, int channel) 
   store_release(&channel_of(view, dst, channel).signal[view.rank], ++count);
 }
 
-/// Waits for the next signal of `src`. On false no signal was taken.
+/// Waits for the next signal of `src`. If it returns false, no signal was consumed.
 __device__ inline bool wait_signal(const DeviceView& view, int src, int channel) {
   if (!in_range(view, src, channel, DeviceFault::signal)) return false;
   SignalChannel& own = channel_of(view, view.rank, channel);
@@ -163,13 +165,14 @@ __device__ inline bool wait_signal(const DeviceView& view, int src, int channel)
   return came;
 }
 
-/// All ranks' blocks arrive at this channel; what any of their threads wrote before is visible to all after.
-/// Called by all threads of one block of at least `view.size` threads.
+/// Waits until the corresponding block of every rank has arrived at this channel. Everything that their
+/// threads wrote before is then visible to all. Called by all threads of one block of at least `view.size`
+/// threads.
 __device__ inline bool barrier(const DeviceView& view, int channel) {
   if (!in_range(view, view.rank, channel, DeviceFault::barrier)) return false;
   SignalChannel& own = channel_of(view, view.rank, channel);
   const std::uint32_t epoch = own.barriers + 1;
-  __syncthreads();  // everyone has read the epoch, and the block's writes come before the signals
+  __syncthreads();  // all threads have read the epoch; orders the block's writes before the signals
   const int peer = static_cast<int>(threadIdx.x);
   bool came = true;
   if (peer < view.size && peer != view.rank) {
@@ -183,7 +186,7 @@ __device__ inline bool barrier(const DeviceView& view, int channel) {
   return __syncthreads_and(came ? 1 : 0) != 0;
 }
 
-/// The same without ordering data: for kernels that only need to know that everyone is there.
+/// A barrier that does not order data: for kernels that only need to know that all ranks have arrived.
 __device__ inline bool barrier_relaxed(const DeviceView& view, int channel) {
   if (!in_range(view, view.rank, channel, DeviceFault::barrier)) return false;
   SignalChannel& own = channel_of(view, view.rank, channel);

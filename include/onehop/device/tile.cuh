@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of symmetric memory: pushed to a peer with a signal behind the data, awaited, and summed up over all
-// ranks; and 16 bytes of elements as floats.
+// Tiles of symmetric memory: push a tile to a peer and signal it, wait for a tile, and sum tiles over all
+// ranks. Also conversions between 16 bytes of elements and floats.
 //
 //   onehop::device::put_tile(view, peer, channel, at, mine, kTileBytes);  // data, then the signal
 //   if (!onehop::device::wait_tile(view, peer, channel)) return;          // then the block sees the data
@@ -26,7 +26,7 @@ namespace onehop::device {
 
 // --- elements ---
 
-/// How many T make 16 bytes: f32, f16 or bf16.
+/// Number of elements of T (f32, f16 or bf16) in 16 bytes.
 template <class T>
 inline constexpr int kPerVector = static_cast<int>(16 / sizeof(T));
 
@@ -70,14 +70,14 @@ __device__ __forceinline__ uint4 narrow(const float (&elements)[kPerVector<T>]) 
 
 // --- tiles ---
 
-/// Copies `bytes` bytes to byte `offset` of rank dst's part, and then signals `dst` on `channel`: its
-/// matching wait_tile or wait_signal returns when they are there. `dst` may be this rank.
+/// Copies `bytes` bytes to byte `offset` of the part of rank `dst`, then signals `dst` on `channel`. The
+/// matching wait_tile or wait_signal returns once the data is there. `dst` may be this rank.
 __device__ inline void put_tile(const DeviceView& view, int dst, int channel, std::size_t offset,
                                 const void* from, std::size_t bytes) {
   if (!in_range(view, dst, channel, DeviceFault::signal)) return;
   const auto* const source = static_cast<const uint4*>(from);
   auto* const target = reinterpret_cast<uint4*>(view.peers[dst] + offset);
-  constexpr int kAtATime = 4;  // loads under way before their stores
+  constexpr int kAtATime = 4;  // loads in flight before their stores
   for (std::size_t i = threadIdx.x; i < bytes / 16; i += kAtATime * blockDim.x) {
     uint4 vectors[kAtATime];
 #pragma unroll
@@ -89,31 +89,32 @@ __device__ inline void put_tile(const DeviceView& view, int dst, int channel, st
       if (i + k * blockDim.x < bytes / 16) target[i + k * blockDim.x] = vectors[k];
     }
   }
-  // The barrier brings all threads' stores before the signal, whose release (put_signal) covers them.
+  // The barrier orders all threads' stores before the signal, whose release (put_signal) covers them.
   __syncthreads();
   if (threadIdx.x == 0) put_signal(view, dst, channel);
 }
 
-/// Waits for the next signal of `src` on `channel`; what came before it is visible to the whole block then.
+/// Waits for the next signal of `src` on `channel`. Everything that `src` published with it is then visible
+/// to the whole block.
 [[nodiscard]] __device__ inline bool wait_tile(const DeviceView& view, int src, int channel) {
   bool came = true;
-  // The acquire (wait_signal) is this thread's, and the barrier hands on what it saw.
+  // This thread performs the acquire (wait_signal); the barrier passes on what it observed to the block.
   if (threadIdx.x == 0) came = wait_signal(view, src, channel);
   return __syncthreads_and(came ? 1 : 0) != 0;
 }
 
-/// For each 16 bytes of the `bytes` at byte `offset` of every rank's part: the sums of their elements over
-/// all ranks, in f32 and in the order of ranks, so that every rank gets the same bits. `sink(i, sums)` is
-/// called with each vector's index by one thread. Between barriers (signal.cuh): one before, when all parts
-/// are written, and one before they are written again. kRanks: how many ranks there are, or kMaxDevices for
-/// any number.
+/// For each 16-byte vector of the `bytes` at byte `offset` of every rank's part, sums the elements over all
+/// ranks. The sums are in f32 and in rank order, so that every rank gets the same bits. One thread calls
+/// `sink(i, sums)` with the index of each vector. Needs a barrier (signal.cuh) before, when all parts are
+/// written, and one after, before they are overwritten. kRanks is the number of ranks, or kMaxDevices for any
+/// number.
 template <class T, int kRanks = kMaxDevices, class Sink>
 __device__ __forceinline__ void reduce_tile(const DeviceView& view, std::size_t offset, std::size_t bytes,
                                             Sink&& sink) {
   for (std::size_t i = threadIdx.x; i < bytes / 16; i += blockDim.x) {
     uint4 vectors[kRanks];
-    // All loads are under way before the first sum. Plain ones, which see what the barrier before published;
-    // never through the read-only cache, which does not.
+    // Issues all loads before the first addition. Plain loads see what the preceding barrier published; loads
+    // through the read-only cache would not.
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) {
       const int existing = kRanks < kMaxDevices || r < view.size ? r : 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel needs to reach its peers, as plain data: pass it by value. Free of CUDA headers; the
+// The plain data that a kernel needs to reach its peers: pass it by value. Free of CUDA headers; the
 // functions that use it are in signal.cuh.
 #pragma once
 
@@ -10,26 +10,26 @@
 
 namespace onehop {
 
-/// How a wait on the device ends when what it waits for does not come. Made by the library; kernels only hand
-/// it on.
+/// Ends a wait on the device that cannot succeed. The library creates it; kernels only pass it on.
 struct DeviceGuard {
-  std::uint32_t* failed = nullptr;  ///< device memory: not 0 once a wait of this rank has failed
-  /// Mapped host memory: kAbortNotice, and bit r when rank r has left.
+  std::uint32_t* failed = nullptr;  ///< device memory: nonzero once a wait of this rank has failed
+  /// Mapped host memory: kAbortNotice, and bit r once rank r has left.
   const std::uint32_t* notice = nullptr;
   std::uint64_t* fault = nullptr;  ///< mapped host memory: the first failed wait (DeviceFault)
-  std::uint64_t timeout_ns = 0;    ///< of every single wait
+  std::uint64_t timeout_ns = 0;    ///< timeout of each wait
 
   static constexpr std::uint32_t kAbortNotice = 1u << 31;
 };
 
-/// What a wait that did not succeed leaves for the host: one word, so that it arrives whole.
-/// reason << 56 | awaited rank << 48 | phase; and for an argument out of range (no_channel, no_rank)
-/// reason << 56 | phase << 48 | limit << 32 | argument.
+/// The fault word that a failed wait writes for the host, a single word, so that it arrives whole:
+///   reason << 56 | awaited rank << 48 | phase
+/// and for an argument out of range (no_channel, no_rank):
+///   reason << 56 | phase << 48 | limit << 32 | argument
 struct DeviceFault {
-  /// misplaced: no wait, but what the awaited rank said of its symmetric memory. no_channel, no_rank: the
-  /// kernel passed a channel or a rank that the buffer does not have. Append only.
+  /// misplaced: no wait failed, but the awaited rank named a different place in symmetric memory. no_channel,
+  /// no_rank: the kernel passed a channel or a rank that the buffer does not have. Append only.
   enum Reason : std::uint32_t { none = 0, timeout = 1, left = 2, misplaced = 3, no_channel = 4, no_rank = 5 };
-  /// What the wait belonged to. Append only.
+  /// The operation that the wait belonged to. Append only.
   enum Phase : std::uint32_t {
     user = 0,
     barrier = 1,
@@ -47,26 +47,26 @@ struct DeviceFault {
   };
 };
 
-/// SymmetricBuffer::device_view(): valid while the buffer lives. `peers[r]` is rank r's part as this rank's
-/// device sees it, `peers[rank]` the local part.
+/// The result of SymmetricBuffer::device_view(), valid while the buffer lives. `peers[r]` is rank r's part as
+/// mapped for this rank's device; `peers[rank]` is the local part.
 struct DeviceView {
   int rank = 0;
   int size = 0;
-  int channels = 0;       ///< of signals: 0 to channels - 1 (BufferOptions::channels)
-  std::size_t bytes = 0;  ///< of each rank's part
+  int channels = 0;       ///< signal channels, numbered 0 to channels - 1 (BufferOptions::channels)
+  std::size_t bytes = 0;  ///< size of each rank's part
   std::byte* peers[kMaxDevices] = {};
   std::uint32_t* signal_pads[kMaxDevices] = {};  ///< `channels` SignalChannels each
   DeviceGuard guard;
 };
 
-/// One channel of a rank's signal pad in device memory. The first two rows are raised by peers; the rest is
-/// where the rank keeps count, in device memory so that graph replays count on. All counters only rise; they
-/// wrap after 2^32 signals, and are compared by difference. Rows lie in memory sectors of their own.
+/// One channel of a rank's signal pad in device memory. Peers write the first two rows. The others hold the
+/// rank's own counts, in device memory so that graph replays continue them. All counters only increase. They
+/// wrap after 2^32 signals and are compared by difference. Each row occupies memory sectors of its own.
 struct alignas(32) SignalChannel {
-  std::uint32_t barrier[kMaxDevices];  ///< by who arrived
-  std::uint32_t signal[kMaxDevices];   ///< by who signalled
-  std::uint32_t sent[kMaxDevices];     ///< own: signals given, by destination
-  std::uint32_t awaited[kMaxDevices];  ///< own: signals taken, by source
+  std::uint32_t barrier[kMaxDevices];  ///< by arriving rank
+  std::uint32_t signal[kMaxDevices];   ///< by signalling rank
+  std::uint32_t sent[kMaxDevices];     ///< own: signals sent, by destination
+  std::uint32_t awaited[kMaxDevices];  ///< own: signals consumed, by source
   std::uint32_t barriers;              ///< own: barriers passed
 };
 

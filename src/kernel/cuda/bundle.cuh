@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data with few flags in it: 7 words of data make 8 on the way, each of which has its flag in the topmost
-// byte. A word of 8 bytes arrives whole, so a receiver that finds all flags of a bundle has its data: no
-// fence, no barrier, one trip, as with packets (flagged.cuh), but for 8/7 of the bytes instead of twice as
-// many.
+// Flags in the data words at a lower cost than packets, similar in aim to NCCL's LL128. Seven 8-byte words of
+// data travel as eight, each of which has its flag in the topmost byte. A word of 8 bytes arrives whole, so a
+// receiver that sees all flags of a bundle has its data. As with packets (flagged.cuh), a single one-way trip
+// suffices, without a fence or barrier. It carries 8/7 of the bytes instead of twice as many.
 //
-// A flag is set or not. The receiver takes a bundle and puts zeros back, for the next message in this slot.
+// A flag is set or clear. The receiver takes a bundle and stores zeros again, for the next message in this
+// slot.
 #pragma once
 
 #include "kernel/cuda/packet.cuh"
@@ -12,7 +13,7 @@
 
 namespace onehop::cuda {
 
-/// What one lane of a warp has in registers. A warp moves 32 bundles at a time.
+/// The registers of one lane. A warp moves 32 bundles at a time.
 struct Bundle {
   static constexpr int kWords = 7;
   static_assert(kBundlesDataBytes == 32 * 8 * kWords && kBundlesSlotBytes == 32 * 8 * (kWords + 1));
@@ -60,8 +61,8 @@ struct Bundle {
     return flags != 0;
   }
 
-  /// `slot`: of the warp's 32. Stores and loads of a warp are of 512 bytes in a row.
-  /// relaxed.sys: each word by itself pairs with its load in peek(); nothing else is ordered by it.
+  /// `slot`: of the warp's 32 bundles. Each store or load of a warp covers 512 contiguous bytes.
+  /// relaxed.sys: each word pairs by itself with its load in peek(); it orders nothing else.
   static __device__ __forceinline__ void send(std::byte* slot, unsigned lane, const Wire& wire) {
 #pragma unroll
     for (int i = 0; i < kWords + 1; i += 2) {
@@ -85,7 +86,7 @@ struct Bundle {
     }
     return wire;
   }
-  /// Plain: the peer writes here again when it has heard that this kernel has ended.
+  /// Plain stores: the peer writes here again only when it knows that this kernel has ended.
   static __device__ __forceinline__ void clear(std::byte* slot, unsigned lane) {
 #pragma unroll
     for (int i = 0; i < kWords + 1; i += 2) store_whole(slot + place(lane, i), Packet<16>{});

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two-shot all-reduce as a pipeline: a reduce-scatter and an all-gather by pushing, with the fewest bytes on
-// the links, of any length in one launch.
+// Pipelined two-shot all-reduce: a reduce-scatter and an all-gather that push data. It sends the fewest
+// possible bytes over the links, and one launch handles any length.
 //
-// The message is cut into one piece per rank, every piece into chunks, and chunk c of all pieces is the work
-// of one block of every rank, which has to do with its counterparts alone. Its warps have four roles:
+// The message is cut into one piece per rank, and every piece into chunks. Chunk c of all pieces is processed
+// by one block on every rank, which communicates only with its counterparts. Its warps have four roles:
 //   senders      write chunk c of piece r to a slot on rank r (phase 0, by source);
 //   adders       wait for the peers' chunks c of the own piece, add them to the own input, and write the sums
-//   to
-//                the output and to a slot on every peer (phase 1, by owner);
+//                to the output and to a slot on every peer (phase 1, by owner);
 //   copiers      wait for the peers' sums and copy them to the output;
-//   signallers   tell the peers, chunk by chunk, that all senders (adders) of this block are done with it. A
-//                release waits until the stores before it are performed, microseconds on a busy link: so it
-//                is nobody else's to wait for, and several of them overlap.
+//   signallers   signal the peers, chunk by chunk, that all senders (adders) of this block are done with it.
+//                A release waits until earlier stores are performed, which takes microseconds on a busy link.
+//                Warps of their own keep that wait away from the others and let several releases overlap.
 //
-// Slots. Every block has kRing of each kind and uses them in turn, counting chunks through all calls (counts
-// are kept in the segment). Chunk g may be written over chunk g - kRing:
-//   in phase 0, when the receiver has added up g - kRing, which it has when its sums of that chunk have come.
-//   A sender waits until the copiers of its own block have seen those of all peers; in phase 1, when the
-//   receiver has copied g - kRing. It has sent chunk g after that (the sentence before), and an adder waits
-//   for everyone's chunk g anyway.
-// So nobody waits for permission from elsewhere, and a call may begin whatever the peers are at.
+// Slots. Every block has a ring of kRing slots of each kind, and counts chunks through all calls (the counts
+// are in the segment). Chunk g may overwrite chunk g - kRing:
+//   in phase 0, once the receiver has added chunk g - kRing, which is known when its sums of that chunk have
+//   arrived. A sender waits until the copiers of its own block have seen those of all peers;
+//   in phase 1, once the receiver has copied chunk g - kRing. It sends chunk g only after that (see phase 0),
+//   and an adder waits for every rank's chunk g anyway.
+// So no rank waits for credits from another one, and a call may begin whatever state the peers are in.
 //
-// Flags carry g + 1, in 64 bits, and only rise. In place works: the output at some place is written only
-// after all that was in the input there has been sent or added.
+// Flags carry g + 1 in 64 bits and only increase. In-place calls work: a part of the output is written only
+// after the input there has been sent or added.
 #pragma once
 
 #include "kernel/cuda/call.cuh"
@@ -30,11 +29,11 @@
 
 namespace onehop::cuda {
 
-/// kRanks: how many there are, or kMaxDevices: at most so many.
+/// kRanks: the number of ranks, or kMaxDevices for any number up to that.
 template <class E, Op kOp, int kRanks>
 class Chunked {
  public:
-  /// How many chunks each warp of this block has done in this launch.
+  /// Number of chunks that each warp of this block has processed in this launch.
   struct Progress {
     std::uint32_t sent[crew(kRanks).senders];
     std::uint32_t added[crew(kRanks).adders];
@@ -147,7 +146,8 @@ class Chunked {
   __device__ __forceinline__ void gather(int warp) const {
     constexpr int kAtOnce = kRanks == 2 ? 4 : kRanks == 4 ? 2 : 1;
     for (std::uint32_t c = 0; c < chunks_; ++c) {
-      // First its own: who waits for a rank that has sent nothing should not be blamed for it.
+      // Waits for this block's own warps first, so that a rank that has not sent anything is not blamed for
+      // the delay.
       if (!await_warps(progress_.added, c + 1) || !await_peers(1, c)) return;
       const Chunk chunk(*this, c);
       const std::byte* from[kRanks];
@@ -183,8 +183,8 @@ class Chunked {
       if (!await_warps(done, c + 1)) return;
       const std::uint64_t g = first_ + c;
       if (is_peer(lane_)) {
-        // release.sys: pairs with the acquire in await_peers(), in the peer's block; publishes what the warps
-        // wrote that this one has just acquired from.
+        // release.sys: pairs with the acquire in await_peers() in the peer's block. Publishes the stores of
+        // the warps from which this warp has just acquired.
         device::store_release(&p_.heads[lane_]->flags[phase][blockIdx.x][g % kRing][p_.rank], g + 1);
       }
     }
@@ -192,10 +192,10 @@ class Chunked {
 
   /// Chunk c of this block.
   struct Chunk {
-    std::size_t begin;  ///< in every piece
+    std::size_t begin;  ///< offset in every piece
     unsigned bytes;     ///< a multiple of 16
-    std::size_t slot;   ///< from the first slot
-    bool whole;         ///< nothing of it is misaligned or beyond the message, in any piece
+    std::size_t slot;   ///< offset from the first slot
+    bool whole;         ///< no packet of it, in any piece, is misaligned or extends beyond the message
 
     __device__ __forceinline__ Chunk(const Chunked& self, std::uint32_t c) {
       const AllReduceParams& p = self.p_;
@@ -207,8 +207,8 @@ class Chunked {
     }
   };
 
-  /// All packets of a chunk that are this warp's, kAtOnce at a time: f gets a function that calls another one
-  /// with the number of each and its place in the chunk.
+  /// Visits the packets of a chunk that belong to this warp, kAtOnce at a time. f receives a function, which
+  /// calls its argument with each packet's number and its offset in the chunk.
   template <int kAtOnce, class F>
   __device__ __forceinline__ void for_packets(const Chunk& chunk, int warp, int warps, F&& f) const {
     const unsigned stride = static_cast<unsigned>(warps) * 32 * kWidth;
@@ -224,7 +224,7 @@ class Chunked {
       });
     }
   }
-  /// Where a chunk of rank r's piece begins in the message.
+  /// Offset in the message of a chunk of rank r's piece.
   [[nodiscard]] __device__ __forceinline__ std::size_t place(const Chunk& chunk, int r) const {
     return static_cast<unsigned>(r) * p_.piece + chunk.begin;
   }
@@ -246,17 +246,18 @@ class Chunked {
     return r < static_cast<unsigned>(size()) && r != static_cast<unsigned>(p_.rank);
   }
 
-  /// By all lanes of a warp: it has done its part of chunk c.
+  /// Called by all lanes of a warp: marks this warp's part of chunk c as done.
   __device__ __forceinline__ void done(std::uint32_t& progress, std::uint32_t c) const {
     __syncwarp();
-    // release.cta: pairs with the acquire in await_warps(); publishes what this warp wrote, and that it has
-    // read.
+    // release.cta: pairs with the acquire in await_warps(). Publishes this warp's stores, and orders its
+    // loads before the update.
     if (lane_ == 0) {
       asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared(&progress)), "r"(c + 1) : "memory");
     }
   }
-  /// By all lanes of a warp: waits until all of these warps have done `count` chunks. Those wait for peers,
-  /// with a deadline, or for others that do; so this looks only whether one of them has given up.
+  /// Called by all lanes of a warp: waits until all of these warps have done `count` chunks. Those warps wait
+  /// for peers with a deadline, or for others that do. So this function checks only whether one of them has
+  /// given up.
   template <int kWarps>
   [[nodiscard]] __device__ __forceinline__ bool await_warps(const std::uint32_t (&done)[kWarps],
                                                             std::uint32_t count) const {
@@ -272,7 +273,7 @@ class Chunked {
     __syncwarp();
     return true;
   }
-  /// By all lanes of a warp: waits until chunk c of this phase has come from every peer.
+  /// Called by all lanes of a warp: waits until chunk c of this phase has arrived from every peer.
   [[nodiscard]] __device__ __forceinline__ bool await_peers(int phase, std::uint32_t c) const {
     const std::uint64_t g = first_ + c;
     bool came = true;
@@ -295,7 +296,7 @@ class Chunked {
   Progress& progress_;
   const unsigned lane_;
   std::uint64_t first_ = 0;   ///< number of this block's first chunk of the launch
-  std::uint32_t chunks_ = 0;  ///< of this block
+  std::uint32_t chunks_ = 0;  ///< chunks of this block in this launch
 };
 
 template <class E, Op kOp, int kRanks>

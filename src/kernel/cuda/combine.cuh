@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions of long messages over the streams of pairs.cuh.
 //
-// Reduce-scatter: every rank sends each peer the block that is that peer's; each combines, chunk by chunk,
-// what has come from all with its own. Reduce in one shot is the same with one rank that receives.
+// Reduce-scatter: every rank sends each peer that peer's block. Each rank combines the blocks received from
+// all peers with its own, chunk by chunk. One-shot reduce is the same with a single receiver.
 //
-// Reduce in two shots: the message is cut into a piece for every rank but the root. Everyone sends these
-// pieces to their ranks, each of which combines one and forwards it to the root. So no rank sends or receives
-// more than the message.
+// Two-shot reduce: the message is cut into a piece for every rank but the root. All ranks send these pieces
+// to their owners; each owner combines its piece and forwards the result to the root. So no rank sends or
+// receives more than the size of the message.
 #pragma once
 
 #include "kernel/cuda/pair_stream.cuh"
 
 namespace onehop::cuda {
 
-/// What stays here is combined with what comes from all peers, in the order of ranks.
+/// Combines the local part with the parts received from all peers, in rank order.
 template <class E, Op kOp, int kRanks>
 class Combiner {
  public:
   __device__ __forceinline__ Combiner(const PairParams& p, const StreamPart& part)
       : p_(p), shape_(p.own_shape), part_(part), stream_(part.stream()), lane_(threadIdx.x % 32) {}
 
-  /// By the warps of a stream: all its chunks.
+  /// Called by the warps of a stream: processes all its chunks.
   __device__ __forceinline__ void run() const {
     if (stream_ >= shape_.streams) return;
     // Lane i counts the chunks from the peer of entry i.
@@ -59,7 +59,7 @@ class Combiner {
       (void)part_.all(true);
       ++count;
       if (speaks && listens) tell_taken(mine.from.chunks_taken + stream_, count);
-      // release.sys: pairs with the acquire in receive(), on the root; publishes what these warps wrote.
+      // release.sys: pairs with the acquire in receive() on the root; publishes what these warps wrote.
       if (speaks && forwards && lane_ == 31) {
         device::store_release(root.chunks_ready + stream_, forwarded + 1);
       }
@@ -72,7 +72,7 @@ class Combiner {
  private:
   using Stored = typename E::Stored;
 
-  /// To byte `to` of `out`, which has `end` bytes; it is aligned like the elements.
+  /// Combines into byte `to` of `out`, which has `end` bytes and is aligned to an element.
   __device__ __forceinline__ void combine(std::size_t begin, unsigned length,
                                           const std::byte* const (&from)[kRanks], std::byte* out,
                                           std::size_t to, std::size_t end) const {
@@ -120,7 +120,7 @@ class Combiner {
   const unsigned lane_;
 };
 
-/// What stays on this rank is combined with what comes. The entry that this rank forwards to has no sender.
+/// Combines the local part with the received parts. The entry that this rank forwards to has no sender.
 template <class E, Op kOp, int kRanks>
 __device__ __forceinline__ void combine(const PairParams& p) {
   wait_for_previous();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What copies need besides sums.
+// The kernel of copies.cuh that does not add.
 #include "kernel/cuda/copies.cuh"
 
 extern "C" __global__ void __launch_bounds__(512, 2)

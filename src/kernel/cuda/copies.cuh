@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two-shot all-reduce by copy engines, for messages so long that a copy's start costs less than what kernels
-// lose on the links: engines move 389 GB/s per direction, stores 350 to 363.
+// Two-shot all-reduce by copy engines, for long messages. There, starting a copy costs less than kernels lose
+// on the links: copy engines move 389 GB/s per direction, stores 350 to 363 GB/s.
 //
-// Protocol. The message is cut into one piece per rank, and the pieces alike into rounds. In round k every
+// Protocol. The message is cut into one piece per rank, and each piece into the same rounds. In round k every
 // rank
-//   scatters  its input of every other rank's piece into that rank's slots of phase 0 (copy engine);
-//   adds      up what came, and its own input, into its output (kernel);
+//   scatters  its input for every other rank's piece into that rank's slots of phase 0 (copy engine);
+//   adds      the received data and its own input into its output (kernel);
 //   gathers   these sums into every peer's slots of phase 1 (copy engine);
-//   collects  what came there into its output (kernel).
-// Copies are one stream, kernels another (the caller's):
-//   copies:   scatter 0, scatter 1, gather 0, scatter 2, gather 1, ...   one peer after the other, so that no
-//   two kernels:  add 0, add 1, collect 0, add 2, collect 1, ...             ranks copy to the same one at a
-//   time
-// with events for what the copies and kernels of a rank need of one another: add k follows scatter k, gather
-// k and scatter k + 1 follow add k, collect k follows gather k.
+//   collects  the received sums into its output (kernel).
+// The copies run in one stream, the kernels in another (the caller's):
+//   copies:   scatter 0, scatter 1, gather 0, scatter 2, gather 1, ...
+//   kernels:  add 0, add 1, collect 0, add 2, collect 1, ...
+// A rank copies to one peer after the other, so that no two ranks copy to the same one at a time. Events
+// order the two streams of a rank: add k follows scatter k, gather k and scatter k + 1 follow add k, collect
+// k follows gather k.
 //
-// Between ranks there is one count for adds and one for collects, and a flag per peer. A kernel raises its
-// flag on every peer when it starts, which says that its rank's copies before it have ended, and its kernels,
-// and waits for theirs. Slots exist twice, for even and odd rounds, and are free in time:
-//   phase 0: scatter k + 2 follows add k + 1, which has heard that everyone's add k, a kernel before, has
-//   ended; phase 1: gather k follows add k, which has heard that everyone's collect k - 2, a kernel before,
-//   has ended.
-// The first rounds of a call follow the last kernel of the call before: that was a collect, which had heard
-// of the end of everyone's adds; and everyone's first add tells of the end of everyone's last collect. In
-// place works: the output at some place is written when the input there has been copied and added.
+// Between ranks there is one count for adds, one for collects, and a flag per peer. When a kernel starts, it
+// raises its flag on every peer and waits for the peers' flags. The flag says that the earlier copies and
+// kernels of its rank have ended. Slots exist twice, for even and odd rounds, and are free when they are
+// written:
+//   phase 0: scatter k + 2 follows add k + 1. That kernel knows that every rank's add k, the kernel before,
+//            has ended.
+//   phase 1: gather k follows add k. That kernel knows that every rank's collect k - 2, the kernel before,
+//            has ended.
+// The first rounds of a call follow the last kernel of the previous call. That kernel was a collect, so it
+// knows that every rank's adds have ended; and every rank's first add tells that its last collect has ended.
+// In-place calls work: a part of the output is written after the input there has been copied and added.
 #pragma once
 
 #include "kernel/cuda/meeting.cuh"
@@ -68,7 +70,7 @@ __device__ __forceinline__ void add_round(const RoundParams& p) {
   }
 }
 
-/// For elements of any type.
+/// Serves elements of any type.
 __device__ __forceinline__ void collect_round(const RoundParams& p) {
   if (!meet(p.meeting)) return;
   const std::size_t stride = std::size_t{gridDim.x} * blockDim.x * 16;

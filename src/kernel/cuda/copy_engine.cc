@@ -43,7 +43,7 @@ CopyEngine::~CopyEngine() {
 
 void CopyEngine::all_reduce(const CollectiveCall& call, const DevicePlan& plan, CUfunction add,
                             const DeviceGuard& guard, CUstream queue) {
-  // The order is that of copies.cuh.
+  // The order is described in copies.cuh.
   mark(kKernels, queue);
   await(kKernels, copies_);
   scatter(call, plan, 0);
@@ -56,7 +56,7 @@ void CopyEngine::all_reduce(const CollectiveCall& call, const DevicePlan& plan, 
     await(kScattered, queue);
     launch(add, call, plan, guard, kScatter, round, queue);
     mark(kKernels, queue);
-    if (round > 0) await(kKernels, copies_);  // the slots of round 1 have been free since the call before
+    if (round > 0) await(kKernels, copies_);  // the slots of round 1 are free since the previous call
     if (round + 1 < rounds) scatter(call, plan, round + 1);
     if (round == 0) await(kKernels, copies_);
     gather(call, plan, round);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduces whose bytes copy engines move: the host's side of copies.cuh.
+// All-reduces by copy engines: the host side of copies.cuh.
 #pragma once
 
 #include <array>
@@ -12,11 +12,11 @@
 
 namespace onehop {
 
-/// One rank's stream of copies, and what orders them and the kernels in the caller's stream. Used by one
+/// One rank's copy stream, and the events that order it with the kernels in the caller's stream. Used by one
 /// thread at a time, with the device current.
 class CopyEngine {
  public:
-  /// `segments` are those of all ranks and outlive this.
+  /// `segments` has those of all ranks; they must outlive this object.
   CopyEngine(const CudaDriver& driver, DeviceId device, int rank, const std::vector<std::byte*>& segments,
              const cuda::SegmentLayout& layout);
   ~CopyEngine();
@@ -28,24 +28,24 @@ class CopyEngine {
                   const DeviceGuard& guard, CUstream queue);
 
  private:
-  struct Plain {};  ///< nothing created yet; the destructor runs from then on
+  struct Plain {};  ///< tag: creates nothing; from then on the destructor runs
   CopyEngine(Plain, const CudaDriver& driver, int rank, const std::vector<std::byte*>& segments,
              const cuda::SegmentLayout& layout);
 
   enum Phase : std::size_t { kScatter, kGather };
-  /// Points in the two streams.
+  /// Events in the two streams.
   enum Mark : std::size_t { kKernels, kScattered, kGatheredEven, kGatheredOdd, kMarks };
 
   [[nodiscard]] static Mark gathered(std::size_t round) {
     return round % 2 == 0 ? kGatheredEven : kGatheredOdd;
   }
   void mark(Mark mark, CUstream stream);
-  /// What is queued on `stream` from now on waits for the mark.
+  /// Makes later work on `stream` wait for the mark.
   void await(Mark mark, CUstream stream);
   [[nodiscard]] std::byte* slots(int on, Phase phase, std::size_t round) const;
   void scatter(const CollectiveCall& call, const DevicePlan& plan, std::size_t round);
   void gather(const CollectiveCall& call, const DevicePlan& plan, std::size_t round);
-  /// Copies the round's part of rank `of`'s piece to this rank's slot on `to`.
+  /// Copies the round's part of the piece of rank `of` to this rank's slot on `to`.
   void copy(const std::byte* message, const CollectiveCall& call, const DevicePlan& plan, int of, int to,
             Phase phase, std::size_t round);
   void launch(CUfunction kernel, const CollectiveCall& call, const DevicePlan& plan, const DeviceGuard& guard,

@@ -36,15 +36,16 @@ ONEHOP_DEVICE_CODE(signal);
 namespace onehop {
 namespace {
 
-/// Kernels count nanoseconds, which a Duration may overflow.
+/// Kernels count in nanoseconds, so the conversion of a longer Duration could overflow.
 constexpr Duration kLongestWait = std::chrono::hours{24 * 365};
 
-/// Two-shot over mailboxes with more than 2 ranks: up to so many packets of a piece all go to one peer, then
-/// to the next; beyond, where ranks drift apart meanwhile, to all peers at a time. 4 ranks: 1 MB takes 7.1
-/// and 7.8 us, 2 MB 12.3 and 12.5, 4 MB 22.7 and 21.6 (bench/results/gpu-kernels.md).
+/// Two-shot over mailboxes with more than 2 ranks. Up to this many packets per piece, a rank sends all
+/// packets to one peer before the next. Beyond that the ranks would drift apart meanwhile, so a rank sends to
+/// all peers at a time. 4 ranks: 1 MB takes 7.1 and 7.8 us, 2 MB 12.3 and 12.5, 4 MB 22.7 and 21.6
+/// (bench/results/gpu-kernels.md).
 constexpr std::size_t kPacketsByPeer = 32 << 10;
 
-/// Kernels of every type and reduction (reductions.cuh).
+/// The kernels that exist for every type and reduction (reductions.cuh).
 enum class Kernel : std::size_t {
   packets,
   packets_list,
@@ -65,7 +66,7 @@ constexpr bool is_for_floats_only(Kernel kernel) {
   return kernel == Kernel::mail_one_shot || kernel == Kernel::mail_two_shot || kernel == Kernel::scatter_mail;
 }
 
-/// Of an all-reduce.
+/// The kernel of an all-reduce.
 constexpr Kernel kernel_of(DeviceProtocol protocol) {
   switch (protocol) {
     case DeviceProtocol::packets:
@@ -79,10 +80,10 @@ constexpr Kernel kernel_of(DeviceProtocol protocol) {
   }
 }
 
-/// By kernel_op().
+/// Indexed by kernel_op().
 constexpr std::string_view kOpNames[kKernelOpCount] = {"sum", "prod", "min", "max", "scaled"};
 
-/// By DType.
+/// The module with the kernels of this DType.
 CudaModule& reductions_module(DType type) {
   static auto& modules = *new std::array<CudaModule, kDTypeCount>{
       CudaModule(onehop_code_reductions_f16),  CudaModule(onehop_code_reductions_bf16),
@@ -99,7 +100,7 @@ CudaModule& signal_module() {
   return module;
 }
 
-/// Words in host memory that kernels read and write in place.
+/// Words in mapped host memory, which kernels access directly.
 class MappedWords {
  public:
   struct Words {
@@ -147,8 +148,8 @@ class CudaTeam final : public DeviceTeam {
     const CurrentDevice current(context_);
     words_.emplace(driver_);
     empty_lamport_buffers(deadline);
-    // A kernel that is set up early waits on multiprocessors which the other ranks of a shared device may
-    // need.
+    // With programmatic dependent launch a waiting kernel occupies multiprocessors that ranks on the same
+    // device may need.
     dependent_launch_ =
         options_.alone && cuda_attribute(options_.device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) >= 9;
     for (int type = 0; type < kDTypeCount; ++type) {
@@ -242,7 +243,7 @@ class CudaTeam final : public DeviceTeam {
   }
 
   [[nodiscard]] std::optional<DeviceFailure> failure() const override {
-    // Pairs with the relaxed store in record_fault(): the word is all there is to know.
+    // Pairs with the relaxed store in record_fault(). Relaxed suffices: the word carries all information.
     return parse_fault((**words_).fault.load(std::memory_order_relaxed));
   }
   void abort() noexcept override {
@@ -260,7 +261,7 @@ class CudaTeam final : public DeviceTeam {
     return true;
   }
   [[nodiscard]] bool quiesce(Duration timeout) noexcept override {
-    // The driver's wait has no deadline: a thread makes it, and stays behind with it if need be.
+    // The driver's wait has no deadline. A thread makes it, and is left behind if necessary.
     try {
       auto ended = std::make_shared<std::promise<void>>();
       const std::future<void> end = ended->get_future();
@@ -269,7 +270,7 @@ class CudaTeam final : public DeviceTeam {
           const CurrentDevice current(context);
           (void)driver.CtxSynchronize();
         } catch (const std::exception&) {
-          // The driver is gone: so is what ran on it.
+          // The driver has shut down, and with it everything that ran on it.
         }
         ended->set_value();
       }).detach();
@@ -282,10 +283,10 @@ class CudaTeam final : public DeviceTeam {
  private:
   [[nodiscard]] int size() const { return static_cast<int>(options_.segments.size()); }
   [[nodiscard]] DeviceGuard call_guard() const { return guard(call_timeout_); }
-  /// They are empty when the group begins; no peer writes before all have agreed that it does. On a stream of
-  /// its own: the default one waits for whatever else the process has queued.
+  /// Lamport buffers must be empty when the group begins. No peer writes before all ranks have agreed that it
+  /// does. Uses a stream of its own, since the default stream waits for other work of the process.
   void empty_lamport_buffers(const Deadline& deadline) const {
-    if (size() == 1) return;  // which has none
+    if (size() == 1) return;  // one rank has no such buffers
     constexpr const char* kWhat = "emptying the Lamport buffers";
     CUstream stream = nullptr;
     check_cuda(driver_.StreamCreate(&stream, CU_STREAM_NON_BLOCKING), kWhat);
@@ -296,7 +297,7 @@ class CudaTeam final : public DeviceTeam {
       while ((result = driver_.StreamQuery(stream)) == CUDA_ERROR_NOT_READY && !deadline.expired())
         std::this_thread::sleep_for(std::chrono::microseconds{20});
     }
-    (void)driver_.StreamDestroy(stream);  // what is queued on it still ends
+    (void)driver_.StreamDestroy(stream);  // queued work still completes
     if (result == CUDA_ERROR_NOT_READY) {
       fail(ErrorCode::timeout,
            "joining: device {} did not run a copy within {} ms: do other kernels occupy it?",
@@ -304,8 +305,9 @@ class CudaTeam final : public DeviceTeam {
     }
     check_cuda(result, kWhat);
   }
-  /// Queues a call by `body(queue)`. Calls of one group share slots and counts: one on another stream waits
-  /// for the one before it. In a stream that is being captured the graph's user orders it against other work.
+  /// Queues a call by `body(queue)`. Calls of one group share slots and counts, so a call on another stream
+  /// waits for the previous call. In a stream under capture, the graph's user orders the call against other
+  /// work.
   template <class Body>
   void in_order(Stream stream, Body&& body) {
     auto* const queue = static_cast<CUstream>(stream.handle);
@@ -324,7 +326,7 @@ class CudaTeam final : public DeviceTeam {
     if (!captured) check_cuda(driver_.EventRecord(last_call_, queue), "cuEventRecord");
   }
 
-  /// An all-reduce, or a reduce, whose result the other ranks have no use for.
+  /// Queues an all-reduce, or a reduce. In a reduce the ranks other than the root discard the result.
   void all_reduce(const CollectiveCall& call, const DevicePlan& plan, CUstream queue) {
     cuda::AllReduceParams params = slots(plan.protocol);
     params.chunk = plan.chunk;
@@ -342,7 +344,7 @@ class CudaTeam final : public DeviceTeam {
     }
   }
 
-  /// By packets or mailboxes.
+  /// Queues a reduce-scatter over packets or mailboxes.
   void reduce_scatter(const CollectiveCall& call, const DevicePlan& plan, CUstream queue) {
     const bool mail = plan.protocol == DeviceProtocol::mail_one_shot;
     const std::size_t block = call.block_bytes();
@@ -362,7 +364,7 @@ class CudaTeam final : public DeviceTeam {
     }
   }
 
-  /// From rank to rank.
+  /// Queues point-to-point protocols.
   void run_streams(const CollectiveCall& call, bool two_shot, const DeviceGuard& guard, CUstream queue) {
     if (call.collective == Collective::reduce_scatter)
       return pairs_->reduce_scatter(call, kernel(Kernel::combine, call), guard, queue);
@@ -391,7 +393,7 @@ class CudaTeam final : public DeviceTeam {
   [[nodiscard]] std::byte* own_segment() const { return segment(options_.rank); }
   [[nodiscard]] cuda::SegmentHead* head(int r) const { return &segment_head(options_.segments, r); }
 
-  /// What a launch has to know of the memory that its protocol uses.
+  /// Parameters that describe the memory of a protocol.
   [[nodiscard]] cuda::AllReduceParams slots(DeviceProtocol protocol) const {
     cuda::SegmentHead& own = *head(options_.rank);
     cuda::AllReduceParams params;
@@ -427,7 +429,7 @@ class CudaTeam final : public DeviceTeam {
     return params;
   }
 
-  /// Cuts params.bytes into what the kernel's threads move.
+  /// Splits params.bytes into the units that the kernel's threads move.
   void cut(cuda::AllReduceParams& params, DeviceProtocol protocol) const {
     const auto ranks = static_cast<std::size_t>(size());
     params.piece = ((params.bytes + ranks - 1) / ranks + 15) / 16 * 16;
@@ -480,7 +482,7 @@ class CudaTeam final : public DeviceTeam {
   CUstream last_stream_ = nullptr;
   bool called_ = false;
   Duration call_timeout_ = kDefaultTimeout;
-  std::optional<CopyEngine> copies_;  ///< of groups that give them memory
+  std::optional<CopyEngine> copies_;  ///< only in groups that provide memory for them
   std::optional<PairLinks> pairs_;
   std::optional<DirectCopies> direct_;
   CUfunction barrier_ = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What direct copies need besides copy engines.
+// The kernel that runs before and after direct copies.
 #include "kernel/cuda/direct.cuh"
 
 extern "C" __global__ void __launch_bounds__(32)

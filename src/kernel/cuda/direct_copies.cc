@@ -45,14 +45,15 @@ void DirectCopies::exchange(const CollectiveCall& call, const SymmetricOutput& o
   const DeviceFault::Phase phase = call.traits().phase;
   meet(outputs.window, phase, guard, queue);
   if (keeps) {
-    // Behind the barrier, though it need not be: a graph may have the barrier wait for it otherwise, and the
-    // peers with it.
+    // Orders the copy after the barrier, though the copy does not need it. Otherwise a graph might execute
+    // the barrier after the copy, which would delay the peers.
     mark(kMet, queue);
     await(kMet, beside_);
     copy(kept.data(), own.data(), own.size(), beside_);
     mark(kCopied, beside_);
   }
-  // One after the other, each rank beginning with its neighbour, so that no two copy to the same one.
+  // Copies to one peer after the other. Each rank begins with its neighbour, so that no two copy to the same
+  // rank.
   for (int step = 1; step < size(); ++step) {
     const int peer = (rank_ + step) % size();
     const std::span<const std::byte> block = call.block_to(peer);
@@ -72,14 +73,14 @@ void DirectCopies::all_reduce(const CollectiveCall& call, const DevicePlan& plan
   const std::size_t piece = bytes / static_cast<std::size_t>(size());
   const std::size_t own = static_cast<std::size_t>(rank_) * piece;
   struct Half {
-    std::size_t begin = 0;  ///< in every piece
+    std::size_t begin = 0;  ///< offset in every piece
     std::size_t bytes = 0;
     Mark scattered{};
   };
   const std::array<Half, 2> halves = {
       {{0, plan.chunk, kCopied}, {plan.chunk, piece - plan.chunk, kCopiedSecond}}};
-  /// To every peer's output, where this rank's piece of it begins; each rank begins with its neighbour, so
-  /// that no two copy to the same one.
+  /// Copies to every peer's output, where this rank's piece of it begins. Each rank begins with its
+  /// neighbour, so that no two copy to the same rank.
   const auto send = [&](const Half& half, auto&& from) {
     for (int step = 1; step < size(); ++step) {
       const auto peer = static_cast<std::size_t>((rank_ + step) % size());
@@ -87,7 +88,7 @@ void DirectCopies::all_reduce(const CollectiveCall& call, const DevicePlan& plan
     }
   };
 
-  // The order is that of direct.cuh.
+  // The order is described in direct.cuh.
   meet(outputs.window, phase, guard, queue);
   mark(kMet, queue);
   await(kMet, beside_);

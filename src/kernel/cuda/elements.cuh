@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types and reductions as kernels compute them: the same bits as the host's
+// Element types and reductions on the device. They give the same bits as the host code
 // (kernel/host/reduce_kernels.h, base/numeric.h). 8- and 16-bit floats are combined in f32 and rounded once.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace onehop::cuda {
 
-enum class Op { sum, prod, min, max, scaled };  // as kernel_op() numbers them
+enum class Op { sum, prod, min, max, scaled };  // numbered as in kernel_op()
 
 inline constexpr std::uint32_t kOneNan32 = 0x7fc00000;
 
@@ -22,7 +22,8 @@ __device__ __forceinline__ bool is_nan(double x) {
   return x != x;
 }
 
-/// A type that is its own accumulator. Which NaN arises differs between machines, so all become one.
+/// A type that is its own accumulator. Machines differ in which NaN an operation returns, so all NaNs are
+/// replaced by one.
 template <class T>
 struct Native {
   using Stored = T;
@@ -42,7 +43,7 @@ struct F64 : Native<double> {
   }
 };
 
-// Conversions to 16 bits make every NaN the one whose magnitude is all ones, 0x7fff.
+// Conversions to 16 bits turn every NaN into the one whose magnitude is all ones, 0x7fff.
 struct F16 {
   static constexpr std::uint32_t kNanWord = 0x7fff7fff;
   using Stored = std::uint16_t;
@@ -69,8 +70,8 @@ struct BF16 {
   }
 };
 
-/// An 8-bit float of kMantissa fraction bits and exponent bias kBias; magnitudes above kLargest (the bits of
-/// a float) count as kLargest, NaN becomes 0x7f. See encode_small in kernel/host/reduce_kernels.h.
+/// An 8-bit float with kMantissa fraction bits and exponent bias kBias. Magnitudes above kLargest (the bits
+/// of a float) are clamped to kLargest; NaN becomes 0x7f. See encode_small in kernel/host/reduce_kernels.h.
 template <int kMantissa, int kBias, std::int32_t kLargest>
 __device__ __forceinline__ std::uint8_t encode_small(float x) {
   const std::int32_t bits = __float_as_int(x);
@@ -95,7 +96,7 @@ struct E4M3 {
     const auto half = static_cast<std::uint16_t>((x & 0x80) << 8 | (x & 0x7f) << 7);
     return (x & 0x7f) == 0x7f ? __uint_as_float(kOneNan32) : F16::widen(half) * 256.0f;
   }
-  /// No infinities: magnitudes beyond 448 become 448.
+  /// The format has no infinities: magnitudes beyond 448 become 448.
   static __device__ __forceinline__ Stored round(float x) { return encode_small<3, 7, 0x43e00000>(x); }
 };
 
@@ -104,16 +105,16 @@ struct E5M2 {
   using Stored = std::uint8_t;
   using Wide = float;
   static __device__ __forceinline__ float widen(Stored x) {
-    return F16::widen(static_cast<std::uint16_t>(x << 8));  // the upper byte of an f16
+    return F16::widen(static_cast<std::uint16_t>(x << 8));  // this is the upper byte of an f16
   }
-  /// 2^16 encodes as infinity, and with it what rounds beyond 57344.
+  /// 2^16 encodes as infinity, and so does anything that rounds beyond 57344.
   static __device__ __forceinline__ Stored round(float x) { return encode_small<2, 15, 0x47800000>(x); }
 };
 
 template <class T>
 inline constexpr bool kIsFloat = static_cast<T>(0.5) != T{};
 
-/// -0 is less than +0, and NaN wins.
+/// Orders -0 before +0 and propagates NaN.
 __device__ __forceinline__ float lesser(float a, float b) {
   float result;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
@@ -172,7 +173,7 @@ __device__ __forceinline__ T combine(T a, T b) {
   }
 }
 
-/// The number that a Scale holds for this accumulation type.
+/// The Scale's number in this accumulation type.
 template <class T>
 __device__ __forceinline__ T number_of(const Scale& scale) {
   if constexpr (!kIsFloat<T>) {

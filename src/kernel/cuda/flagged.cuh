@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data with the flag in it: 4 bytes of data and the epoch's low 32 bits in one aligned word of 8 bytes, which
-// arrives whole. A receiver that finds the epoch has the data: no fence, no barrier, one trip. Carries any
-// type, for twice the bytes.
+// Flags in the data words, as in NCCL's LL protocol: 4 bytes of data and the low 32 bits of the epoch form
+// one aligned word of 8 bytes, which arrives whole. A receiver that reads the epoch also has the data: no
+// fence, no barrier, one one-way trip. Carries any type, for twice the bytes.
 //
-// By the rule of two calls (call.cuh) a slot is free when it is written. Flags in a slot are older epochs of
-// the same parity; they are never cleared. The 32 bits come round after 2^32 calls: every kScrubPeriod calls,
-// two in a row (one per parity) rewrite their slots to the end, so that no flag grows that old.
+// By the rule of two calls (call.cuh) a slot is free when it is written. The flags left in a slot are older
+// epochs of the same parity; they are never cleared. The 32 bits wrap after 2^32 calls. Every kScrubPeriod
+// calls, two calls in a row (one per parity) rewrite their slots to the end, so that no flag grows that old.
 #pragma once
 
 #include "kernel/cuda/call.cuh"
@@ -16,7 +16,7 @@ namespace onehop::cuda {
 template <class E>
 struct Flagged {
   static constexpr int kWidth = 8;    ///< bytes of data that one thread moves at a time
-  static constexpr int kStride = 16;  ///< what they take in a slot
+  static constexpr int kStride = 16;  ///< bytes that these occupy in a slot
   static constexpr bool kScrubs = true;
   using Data = Packet<kWidth>;
   struct Wire {
@@ -32,7 +32,7 @@ struct Flagged {
     const std::uint64_t high = static_cast<std::uint64_t>(flag) << 32;
     return {high | data.words[0], high | data.words[1]};
   }
-  /// relaxed.sys: each word by itself pairs with its load in peek(); nothing else is ordered by it.
+  /// relaxed.sys: each word pairs by itself with its load in peek(); it orders nothing else.
   static __device__ __forceinline__ void send(std::byte* to, const Wire& wire) {
     asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(wire.low), "l"(wire.high)
                  : "memory");

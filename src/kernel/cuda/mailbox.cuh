@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Passing floating-point data through memory that says by itself whether the data is there.
+// Lamport buffers ("mailboxes"): floating-point data passes through memory whose words show whether data has
+// arrived.
 //
-// A mailbox is memory of which every word is kEmpty, all ones, between uses. A sender overwrites words; a
-// receiver polls until none of the words it awaits is kEmpty, takes them and puts kEmpty back. Nothing but
-// data travels: no flags, no fences, no barrier. All ones is a NaN in every floating-point format (of FP8
-// four of them, since 0xff is NaN in both), and no other value is lost: a NaN with these bits is sent as the
-// format's usual NaN, and every result that is NaN is that one anyway (elements.cuh). Infinities have zeros
-// in their fractions, and so no word that holds one is all ones. Integers have no value to spare: they travel
-// otherwise (flagged.cuh, chunked.cuh).
+// Between uses every word of a mailbox is kEmpty, all ones. A sender overwrites words. A receiver polls until
+// none of the words it awaits is kEmpty, takes them and stores kEmpty again. Only data travels: no flags, no
+// fences, no barrier. All ones is a NaN in every floating-point format (four NaNs in FP8, since 0xff is NaN
+// in both FP8 formats). No other value is lost. A NaN with these bits is sent as the format's usual NaN, and
+// every NaN result is that one anyway (elements.cuh). Infinities have zeros in their fractions, so no word
+// that holds one is all ones. Integers have no value to spare, so they use other protocols (flagged.cuh,
+// chunked.cuh).
 //
-// By the rule of two calls (call.cuh) a mailbox is empty again when it is written: whoever took from it in
-// call e - 2 put kEmpty back in that call.
+// By the rule of two calls (call.cuh) a mailbox is empty again when it is written: its receiver in call e - 2
+// restored kEmpty in that call.
 #pragma once
 
 #include "kernel/cuda/call.cuh"
@@ -20,8 +21,8 @@ namespace onehop::cuda {
 
 inline constexpr std::uint32_t kEmpty = 0xffffffff;
 
-/// Words of the width in which hardware keeps data whole and a NaN of all ones is one value: 8 bytes for f64,
-/// whose lower half may be all ones in any number, else 4.
+/// The word width: hardware must store a word whole, and a word of all ones must be a single NaN value. That
+/// is 8 bytes for f64, whose lower half may be all ones in any number, and 4 bytes otherwise.
 template <class E>
 struct Mailbox {
   static constexpr int kWidth = 16;
@@ -33,7 +34,7 @@ struct Mailbox {
 
   __device__ __forceinline__ explicit Mailbox(std::uint64_t) {}
 
-  /// Replaces what looks empty by the NaN that it is.
+  /// Replaces data that looks empty by the usual NaN.
   static __device__ __forceinline__ Wire wire(Data data) {
     if constexpr (kWide) {
 #pragma unroll
@@ -61,7 +62,7 @@ struct Mailbox {
     return wire;
   }
 
-  /// relaxed.sys: each word by itself pairs with its load in peek(); nothing else is ordered by it.
+  /// relaxed.sys: each word pairs by itself with its load in peek(); it orders nothing else.
   static __device__ __forceinline__ void send(std::byte* to, const Wire& wire) {
     if constexpr (kWide) {
       asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(join(wire, 0)),

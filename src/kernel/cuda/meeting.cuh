@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that copies run between: each rank's tells the others that it has begun, and waits until theirs
-// have.
+// Kernels that run between copies and synchronize the ranks: each rank's kernel signals the others that it
+// has begun, and waits until theirs have.
 #pragma once
 
 #include "kernel/cuda/call.cuh"
 
 namespace onehop::cuda {
 
-/// By all threads of all blocks; the same of `control` and flags on all ranks. True: every peer's kernel has
-/// begun, and so what came before it in the peer's stream, copies too, has ended and is visible here.
+/// Called by all threads of all blocks, with the same `control` and flags on all ranks. True: every peer's
+/// kernel has begun. So everything before it in the peer's stream, copies included, has completed and is
+/// visible here.
 __device__ __forceinline__ bool meet(const Meeting& m) {
   const std::uint64_t epoch = read_epoch(*m.control);
   const int peer = static_cast<int>(threadIdx.x);
   bool came = true;
   if (peer < m.size && peer != m.rank) {
-    // release.sys: pairs with the acquire below, on the peer. What came before in this stream has been
-    // performed.
+    // release.sys: pairs with the acquire below, on the peer. Earlier work in this stream has been performed.
     if (blockIdx.x == 0) device::store_release(m.peer_flags[peer], epoch);
     came = device::wait_until<kPollsOfMany>(
         m.guard, peer, m.phase, [&] { return device::load_acquire(m.own_flags + peer) >= epoch; });

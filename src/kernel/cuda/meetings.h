@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels are told of where their ranks meet: the host's side of meeting.cuh.
+// Parameters of the kernels that synchronize ranks: the host side of meeting.cuh.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@ namespace onehop {
   return *reinterpret_cast<cuda::SegmentHead*>(segments[static_cast<std::size_t>(r)]);
 }
 
-/// Words of one rank's segment head for one kind of meeting.
+/// The words of one rank's segment head that serve one kind of meeting.
 struct Gate {
   cuda::Control* control = nullptr;
   std::uint64_t* flags = nullptr;  ///< by source
 };
 
-/// `gate_of(head)` names the Gate in a segment head; `segments` are those of all ranks.
+/// `gate_of(head)` returns the Gate in a segment head; `segments` has those of all ranks.
 template <class GateOf>
 [[nodiscard]] cuda::Meeting describe_meeting(const std::vector<std::byte*>& segments, int rank,
                                              DeviceFault::Phase phase, const DeviceGuard& guard,
@@ -37,7 +37,7 @@ template <class GateOf>
   return meeting;
 }
 
-/// Of the kernels of copies.cuh, which are adds (phase 0) or collects (1).
+/// Parameters for the kernels of copies.cuh, which are adds (phase 0) or collects (phase 1).
 [[nodiscard]] inline cuda::Meeting round_meeting(const std::vector<std::byte*>& segments, int rank,
                                                  std::size_t kind, DeviceFault::Phase phase,
                                                  const DeviceGuard& guard) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moving data in pieces of 8 or 16 bytes, whatever the alignment and the length of the whole.
+// Moves data in units of 8 or 16 bytes, for any alignment and total length.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct Packet {
   std::uint32_t words[kWords];
 };
 
-/// By value: choosing between references would put both in memory.
+/// Selects by value: choosing between references would put both in local memory.
 template <int kBytes>
 __device__ __forceinline__ Packet<kBytes> choose(bool first, const Packet<kBytes>& a,
                                                  const Packet<kBytes>& b) {
@@ -39,7 +39,8 @@ __device__ __forceinline__ Packet<kBytes> load_whole(const std::byte* from) {
   return packet;
 }
 
-/// The same by a predicate and no branch, so that what follows need not wait for the condition.
+/// The same load with a predicate instead of a branch, so that later instructions need not wait for the
+/// condition.
 template <int kBytes>
 __device__ __forceinline__ Packet<kBytes> load_whole_if(bool when, const std::byte* from) {
   Packet<kBytes> packet{};
@@ -69,7 +70,7 @@ __device__ __forceinline__ void store_whole(std::byte* to, const Packet<kBytes>&
   }
 }
 
-/// Element i of a packet of T. Only with constant i, so that packets stay in registers.
+/// Element i of a packet of T. `i` must be a compile-time constant, so that packets stay in registers.
 template <class T, int kBytes>
 __device__ __forceinline__ T get(const Packet<kBytes>& packet, int i) {
   if constexpr (sizeof(T) == 8) {
@@ -101,8 +102,8 @@ __device__ __forceinline__ void set(Packet<kBytes>& packet, int i, T value) {
   }
 }
 
-/// The packet at byte `at` of `bytes` bytes of T, element by element; what lies beyond the end counts as
-/// zero. Out of line, as it is rare: see self_timed.cuh.
+/// Loads the packet at byte `at` of `bytes` bytes of T, element by element. Elements beyond the end count as
+/// zero. Out of line because it is rare: see self_timed.cuh.
 template <class T, int kBytes>
 __device__ __noinline__ Packet<kBytes> load_ragged(const std::byte* data, std::size_t at, std::size_t bytes) {
   Packet<kBytes> packet{};
@@ -123,7 +124,7 @@ __device__ __noinline__ void store_ragged(std::byte* data, std::size_t at, std::
   }
 }
 
-/// `aligned`: data is aligned to kBytes, and so is `at`.
+/// `aligned`: both data and `at` are aligned to kBytes.
 template <class T, int kBytes>
 __device__ __forceinline__ Packet<kBytes> load_packet(const std::byte* data, std::size_t at,
                                                       std::size_t bytes, bool aligned) {
@@ -140,7 +141,7 @@ __device__ __forceinline__ void store_packet(std::byte* data, std::size_t at, st
   }
 }
 
-/// Bytes of the user's, of any alignment.
+/// Load and store bytes of the user's memory, with any alignment.
 template <int kBytes>
 __device__ __forceinline__ Packet<kBytes> load_bytes(const std::byte* data, std::size_t at,
                                                      std::size_t bytes) {
@@ -175,7 +176,7 @@ __device__ __forceinline__ void store_bytes(std::byte* data, std::size_t at, std
   store_ragged<std::uint8_t, kBytes>(data, at, bytes, packet);
 }
 
-/// The elements of a packet, combined rank after rank.
+/// Combines the elements of packets, one rank after the other.
 template <class E, Op kOp, int kBytes>
 class Accumulator {
  public:

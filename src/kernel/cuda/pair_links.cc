@@ -18,26 +18,26 @@ CudaModule& pairs_module() {
 }
 
 constexpr std::size_t kWarp = 32;
-constexpr std::size_t kFewThreads = 64;     // start sooner, and spread over more multiprocessors
-constexpr std::size_t kOneBlock = 128;      // up to so many packets are one block's
-constexpr std::size_t kEarlyThreads = 256;  // of a launch beside which the next may start (call.cuh)
+constexpr std::size_t kFewThreads = 64;     // few threads start sooner and spread over more multiprocessors
+constexpr std::size_t kOneBlock = 128;      // up to this many packets use one block
+constexpr std::size_t kEarlyThreads = 256;  // largest launch beside which the next one may start (call.cuh)
 constexpr std::size_t kMostThreads = cuda::kPairWarps * kWarp;
 
-/// Warps of a block that has streams. With 2 ranks few large blocks are quicker; with more small ones, which
-/// spread evenly over the multiprocessors (bench/results/gpu-kernels.md).
+/// Warps per block with streams. With 2 ranks, few large blocks are faster. With more ranks, more small
+/// blocks are faster, because they spread evenly over the multiprocessors (bench/results/gpu-kernels.md).
 constexpr unsigned stream_warps(int ranks) {
   return ranks == 2 ? cuda::kPairWarps : 4;
 }
 
-/// Most warps that share a stream. With 4 ranks 1, 2 and 4 of them reduce 256 MB in 979, 883 and 838 us
-/// (bench/results/gpu-kernels.md).
+/// Maximum number of warps that share a stream. With 4 ranks, 1, 2 and 4 such warps reduce 256 MB in 979, 883
+/// and 838 us (bench/results/gpu-kernels.md).
 constexpr unsigned kMostParts = 4;
 
 constexpr std::size_t ceil_div(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
 }
 
-/// A message cut into a piece for every rank but the root.
+/// The pieces of a message, one for every rank but the root.
 class Pieces {
  public:
   Pieces(int ranks, Rank root, std::size_t bytes)
@@ -147,7 +147,7 @@ void PairLinks::broadcast(const CollectiveCall& call, const DeviceGuard& guard, 
     if (rank_ == root) {
       send(params, r, call.in + pieces.begin(r), pieces.bytes(r), cut(r));
     } else {
-      send(params, r, nullptr, pieces.bytes(rank_), cut(rank_));  // what is relayed
+      send(params, r, nullptr, pieces.bytes(rank_), cut(rank_));  // relayed data
       receive(params, r, call.out + pieces.begin(r), pieces.bytes(r), cut(r));
     }
   }
@@ -218,7 +218,7 @@ void PairLinks::reduce(const CollectiveCall& call, bool two_shot, CUfunction com
   for (int r = 0; r < size(); ++r) {
     if (r == rank_) continue;
     if (r == root.value) {
-      send(params, r, nullptr, pieces.bytes(rank_), cut(rank_));  // what has been combined
+      send(params, r, nullptr, pieces.bytes(rank_), cut(rank_));  // combined data
       receive(params, r, nullptr, pieces.bytes(rank_), cut(rank_));
     } else {
       send(params, r, call.in + pieces.begin(r), pieces.bytes(r), cut(r));
@@ -300,7 +300,7 @@ cuda::PairShape PairLinks::chunks(std::size_t bytes, unsigned most) const {
 
 void PairLinks::share_streams(Params& params, unsigned warps, int rows) const {
   const cuda::PairShape& shape = params.own_shape;
-  // What fits the ring is not held up by it, and barriers cost more than they save.
+  // Data that fits the ring is not delayed by it. Sharing would then cost more in barriers than it saves.
   if (params.bytes <= std::size_t{cuda::kPairDepth} * shape.streams * shape.chunk) return;
   const auto others = static_cast<unsigned>(rows);
   const unsigned room = blocks_ * warps / shape.streams;
@@ -313,7 +313,7 @@ unsigned PairLinks::combine_warps(const CollectiveCall& call) const {
 
 void PairLinks::launch_combine(CUfunction combine, unsigned warps, Params& params, CUstream queue,
                                const char* what) {
-  // With more than 2 ranks smaller blocks, as in stream_warps(); but not as small.
+  // With more than 2 ranks blocks are smaller, as in stream_warps(), but not as small as there.
   launch_rows(combine, size() == 2 ? warps : std::min(warps, 2 * stream_warps(size())), 0, params, queue,
               what);
 }
@@ -325,7 +325,7 @@ void PairLinks::launch_rows(CUfunction kernel, unsigned warps, std::size_t packe
   bool receives = false;
   for (const Params::Pair& pair : params.pairs) {
     streams = std::max<std::size_t>({streams, pair.to.shape.streams, pair.from.shape.streams});
-    // What has no data is sent on, or taken, by those who relay or combine it.
+    // Rows of the relaying or combining kernels send or take what has no `data`.
     sends = sends || (pair.to.shape.streams != 0 && pair.to.data != nullptr);
     receives = receives || (pair.from.shape.streams != 0 && pair.from.data != nullptr);
   }
@@ -334,9 +334,9 @@ void PairLinks::launch_rows(CUfunction kernel, unsigned warps, std::size_t packe
   params.receivers = receives ? peers : 0;
   const unsigned rows = params.senders + params.receivers + (params.bytes != 0 ? params.parts : 0);
   const std::size_t block = warps * kWarp;
-  // A grid of 64 large blocks has one of each pair of multiprocessors to itself, and one of more blocks, even
-  // idle ones, fills pairs first: then senders are quicker by 4% (bench/results/gpu-kernels.md). So it has
-  // two rows at least.
+  // With a grid of 64 large blocks, each block has one of each pair of multiprocessors to itself. A grid with
+  // more blocks, even idle ones, fills pairs first. Senders are then faster by 4%
+  // (bench/results/gpu-kernels.md). So the grid has at least two rows.
   launch_kernel(driver_, kernel,
                 {.grid = static_cast<unsigned>(std::max(ceil_div(streams, warps), ceil_div(packets, block))),
                  .rows = std::max(2u, rows),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes between pairs of ranks: the host's side of pairs.cuh, relay.cuh and combine.cuh.
+// Point-to-point data between ranks: the host side of pairs.cuh, relay.cuh and combine.cuh.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@ namespace onehop {
 /// One rank's links to its peers. Used by one thread at a time, with the device current.
 class PairLinks {
  public:
-  /// `segments` are those of all ranks and outlive this. `blocks`: how many of a launch can be resident on
-  /// every rank's device. `dependent`: CudaLaunch::dependent.
+  /// `segments` has those of all ranks; they must outlive this object. `blocks`: number of blocks of a launch
+  /// that can be resident on every rank's device. `dependent`: CudaLaunch::dependent.
   PairLinks(const CudaDriver& driver, DeviceId device, int rank, const std::vector<std::byte*>& segments,
             const cuda::SegmentLayout& layout, int blocks, bool dependent);
 
   void exchange(const Transfers& transfers, DeviceFault::Phase phase, const DeviceGuard& guard,
                 CUstream queue);
-  /// With more than 2 ranks: each rank but the root passes on a piece.
+  /// For more than 2 ranks: each rank but the root relays a piece.
   void broadcast(const CollectiveCall& call, const DeviceGuard& guard, CUstream queue);
   /// `combine` is the kernel for the call's type and reduction.
   void reduce_scatter(const CollectiveCall& call, CUfunction combine, const DeviceGuard& guard,
@@ -33,26 +33,28 @@ class PairLinks {
   using Params = cuda::PairParams;
 
   [[nodiscard]] Params params(DeviceFault::Phase phase, const DeviceGuard& guard) const;
-  /// From rank `from` to rank `to`, one of which is this one.
+  /// The direction from rank `from` to rank `to`; one of them is this rank.
   [[nodiscard]] cuda::PairEnd link(int from, int to) const;
-  /// What this rank sends to a peer, or receives from it. Where it is not the user's, `data` is null.
+  /// Sets what this rank sends to a peer, or receives from it. If the data is not in the user's memory,
+  /// `data` is null.
   void send(Params& params, int peer, const std::byte* data, std::size_t bytes, cuda::PairShape shape) const;
   void receive(Params& params, int peer, std::byte* data, std::size_t bytes, cuda::PairShape shape) const;
-  /// In `most` streams.
+  /// Cuts into chunks for at most `most` streams.
   [[nodiscard]] cuda::PairShape chunks(std::size_t bytes, unsigned most) const;
-  /// Has several warps share each stream of what is combined or relayed, where that pays: so many that they
-  /// and `rows` other rows of streams are no more than may wait (call.cuh), in blocks of `warps`.
+  /// Lets several warps share each stream of combined or relayed data where that pays off. These warps and
+  /// `rows` other rows of streams stay within the number that may wait (call.cuh), in blocks of `warps`
+  /// warps.
   void share_streams(Params& params, unsigned warps, int rows) const;
-  /// Of a block.
+  /// The largest number of warps in a block of the combine kernel for this call.
   [[nodiscard]] unsigned combine_warps(const CollectiveCall& call) const;
-  /// A kernel with rows as PairParams says, in blocks of `warps`, each of which has a stream; for so many
-  /// packets, too.
+  /// Launches a kernel with rows as in PairParams, in blocks of `warps` warps with a stream each. The grid
+  /// also has threads for `packets` packets.
   void launch_rows(CUfunction kernel, unsigned warps, std::size_t packets, Params& params, CUstream queue,
                    const char* what);
   void launch_combine(CUfunction combine, unsigned warps, Params& params, CUstream queue, const char* what);
 
   [[nodiscard]] int size() const { return static_cast<int>(segments_.size()); }
-  /// How many ranks `other` is to the right of `rank`, less one: the entry of PairParams::pairs.
+  /// The entry of PairParams::pairs for `other`: its distance to the right of `rank`, minus one.
   [[nodiscard]] std::size_t entry(int rank, int other) const {
     return static_cast<std::size_t>((other - rank - 1 + size()) % size());
   }
@@ -67,7 +69,7 @@ class PairLinks {
   const int rank_;
   const std::vector<std::byte*>& segments_;
   const cuda::SegmentLayout layout_;
-  const unsigned blocks_;  ///< of all rows that have something to do, at most
+  const unsigned blocks_;  ///< maximum number of blocks of all rows that have work
   const bool dependent_;
   CUfunction exchange_ = nullptr;
   CUfunction relay_ = nullptr;

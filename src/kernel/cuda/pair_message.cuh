@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of pairs.cuh that go at once: packets and bundles.
+// Messages of pairs.cuh that are sent whole: by packets or bundles.
 #pragma once
 
 #include "kernel/cuda/bundle.cuh"
@@ -8,7 +8,7 @@
 
 namespace onehop::cuda {
 
-/// A message by packets or bundles, by all threads of the row's blocks.
+/// A message by packets or bundles. All threads of the row's blocks take part.
 class PairMessage {
  public:
   __device__ __forceinline__ PairMessage(const PairParams& p, const PairParams::Pair& pair, int peer)
@@ -22,7 +22,7 @@ class PairMessage {
 
   [[nodiscard]] __device__ __forceinline__ bool idle() const { return !sends_ && !receives_; }
 
-  /// First the data, which needs no number.
+  /// Loads the data first, since that does not depend on the message's number.
   __device__ __forceinline__ bool send() {
     const bool bundled = pair_.to.shape.bundles;
     Packet<8> packet{};
@@ -38,7 +38,7 @@ class PairMessage {
       taken = device::load_relaxed(pair_.to.taken);
     }
     if (receives_) received_ = load(pair_.from.messages) + 1;
-    // Relaxed: pairs with the loads of `taken` here, on the peer. What it frees was read, and cleared, by
+    // Relaxed: pairs with the loads of `taken` here, on the peer. The slots it frees were read and cleared by
     // kernels that have ended.
     if (receives_ && first_ == 0) device::store_relaxed(pair_.from.taken, received_ - 1);
     if (!sends_) return true;
@@ -64,7 +64,7 @@ class PairMessage {
     }
   }
 
-  /// By all threads, when they know the numbers: the last block of the row moves them on.
+  /// Called by all threads once they have read the numbers: the last block of the row advances them.
   __device__ __forceinline__ void settle() const {
     __syncthreads();
     if (threadIdx.x != blockDim.x - 1) return;
@@ -120,7 +120,8 @@ class PairMessage {
   [[nodiscard]] __device__ __forceinline__ std::size_t packet_side(std::uint64_t number) const {
     return (number & 1) != 0 ? p_.packet_parity : 0;
   }
-  /// Gives every flag of the slot behind the message this number: none is ever 2^32 messages old.
+  /// Stores this number in all flags of the slot behind the message, so that no flag is ever 2^32 messages
+  /// old.
   static __device__ __noinline__ void scrub(std::uint64_t number, std::byte* to, std::size_t bytes) {
     const Slot slot(number);
     const unsigned stride = gridDim.x * blockDim.x;
@@ -130,7 +131,7 @@ class PairMessage {
     }
   }
 
-  // Bundles: 32 of them are a warp's.
+  // Bundles. A warp handles 32 of them.
 
   __device__ __forceinline__ void send_bundles(Bundle bundle) const {
     std::byte* const to = pair_.to.bundles + bundle_side(sent_);
@@ -153,7 +154,7 @@ class PairMessage {
       store_bundle(i, Bundle::of(wire));
     }
   }
-  /// Word w of the lanes is 256 bytes in a row.
+  /// Word w of all lanes together is a contiguous run of 256 bytes.
   [[nodiscard]] __device__ __forceinline__ std::size_t word_at(unsigned i, int w) const {
     return data_at(i) + static_cast<unsigned>(w) * std::size_t{256} + lane() * std::size_t{8};
   }
@@ -212,8 +213,8 @@ class PairMessage {
   const unsigned stride_;
   const bool sends_;
   const bool receives_;
-  std::uint64_t sent_ = 0;      ///< number of the message that is sent in this launch
-  std::uint64_t received_ = 0;  ///< and of the one that is received
+  std::uint64_t sent_ = 0;      ///< number of the message sent in this launch
+  std::uint64_t received_ = 0;  ///< number of the message received in this launch
 };
 
 }  // namespace onehop::cuda

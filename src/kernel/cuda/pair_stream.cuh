@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of pairs.cuh that go in chunks, and what the kernels that have to do with them share.
+// Messages of pairs.cuh that travel in chunks, and code shared by the kernels that use them.
 #pragma once
 
 #include "kernel/cuda/call.cuh"
@@ -7,16 +7,16 @@
 
 namespace onehop::cuda {
 
-/// Frees a slot, by one thread, behind a barrier of those who have read it. Relaxed: pairs with the acquire
-/// in PairStream::send(), on the peer. There is nothing to publish, only loads that must come first; and they
-/// have, since what they loaded has been used, in whatever warp, ahead of that barrier. A release would wait
-/// for this rank's stores.
+/// Frees a slot. Called by one thread, after a barrier of the threads that have read the slot. Relaxed: pairs
+/// with the acquire in PairStream::send() on the peer. It publishes nothing; only earlier loads must complete
+/// first. They have, since their results were used ahead of that barrier, in whatever warp. A release would
+/// wait for this rank's stores.
 __device__ __forceinline__ void tell_taken(std::uint64_t* count, std::uint64_t chunks) {
   device::store_relaxed(count, chunks);
 }
 
-/// Waits until a count that `peer` raises is at least `wanted`. acquire.sys: pairs with the release of
-/// whoever raises it. By one thread; others follow it through a barrier.
+/// Waits until a count that `peer` raises is at least `wanted`. Called by one thread; others follow it
+/// through a barrier. acquire.sys: pairs with the release of the peer's thread that raises the count.
 __device__ __forceinline__ bool await_count(const PairParams& p, int peer, const std::uint64_t* count,
                                             std::uint64_t wanted) {
   return device::wait_until<kPollsOfMany>(p.guard, peer, p.phase,
@@ -35,7 +35,7 @@ class PairStream {
     }
   }
 
-  /// Whether there is a chunk left.
+  /// Whether the stream has another chunk.
   [[nodiscard]] __device__ __forceinline__ bool more() const {
     return stream_ < end_.shape.streams && begin_ < end_.bytes;
   }
@@ -51,12 +51,12 @@ class PairStream {
     begin_ += std::size_t{end_.shape.streams} * end_.shape.chunk;
     ++count_;
   }
-  /// For the next launch.
+  /// Stores the count for the next launch.
   __device__ __forceinline__ void keep() const {
     if (lane_ == 0 && stream_ < end_.shape.streams) end_.chunks[stream_] = count_;
   }
 
-  /// By a warp: all chunks of the stream.
+  /// Called by a warp: sends all chunks of the stream.
   __device__ __forceinline__ void send() {
     for (; more(); next()) {
       const bool unused = count_ < kPairDepth;
@@ -82,7 +82,7 @@ class PairStream {
     keep();
   }
 
-  /// By a warp: whether it holds for all lanes; orders what they did before.
+  /// Called by a warp: whether `mine` holds for all lanes. Also orders what they did before.
   [[nodiscard]] static __device__ __forceinline__ bool all(bool mine) {
     const bool every = __all_sync(0xffffffff, mine) != 0;
     __syncwarp();
@@ -102,7 +102,7 @@ class PairStream {
     if (whole) return store_whole(end_.data + begin_ + at, packet);
     store_bytes<16>(end_.data, begin_ + at, end_.bytes, packet);
   }
-  /// The chunk, four packets of each lane at a time.
+  /// Moves the chunk, four packets per lane at a time.
   template <class Load, class Store>
   __device__ __forceinline__ void copy(Load&& load, Store&& store) const {
     constexpr unsigned kAtOnce = 4;
@@ -126,28 +126,28 @@ class PairStream {
   const int peer_;
   const unsigned stream_;
   const unsigned lane_;
-  std::size_t begin_ = 0;    ///< of the chunk, in the message
-  std::uint64_t count_ = 0;  ///< number of the chunk in the stream, from the first launch on
+  std::size_t begin_ = 0;    ///< offset of the chunk in the message
+  std::uint64_t count_ = 0;  ///< number of the chunk in the stream, counted from the first launch
 };
 
-/// What a warp has of a stream that several warps of a block share, each its part of every chunk. What takes
-/// a chunk and sends it on waits for a release in between; so the rest must not take long.
+/// The part of a warp in a stream that several warps of a block share; each handles its part of every chunk.
+/// Forwarding a received chunk waits for a release, so the remaining work must not take long.
 class StreamPart {
  public:
-  /// The warp-th warp of those that share streams, `parts` of them each.
+  /// `warp`: index among the warps that share streams, with `parts` warps per stream.
   __device__ __forceinline__ StreamPart(unsigned warp, unsigned parts)
       : stream_(warp / parts), part_(warp % parts), parts_(parts) {}
 
   [[nodiscard]] __device__ __forceinline__ unsigned stream() const { return stream_; }
-  /// Whether this is the warp that speaks for all of them.
+  /// Whether this warp signals on behalf of all warps of the stream.
   [[nodiscard]] __device__ __forceinline__ bool speaks() const { return part_ == 0; }
-  /// Of a chunk: where this thread's first packet is, and how far from one to the next.
+  /// Of a chunk: the index of this thread's first packet, and the distance from one packet to the next.
   [[nodiscard]] __device__ __forceinline__ unsigned first() const {
     return (part_ * 32 + threadIdx.x % 32) * 16;
   }
   [[nodiscard]] __device__ __forceinline__ unsigned stride() const { return parts_ * 512; }
 
-  /// By all warps of the stream: whether it holds for all lanes; orders what they did before.
+  /// Called by all warps of the stream: whether `mine` holds for all lanes. Also orders what they did before.
   [[nodiscard]] __device__ __forceinline__ bool all(bool mine) const {
     if (parts_ == 1) return PairStream::all(mine);
     unsigned every;
@@ -166,23 +166,23 @@ class StreamPart {
   const unsigned parts_;
 };
 
-/// The stream of its row that a warp has.
+/// The stream that a warp handles in its row.
 __device__ __forceinline__ unsigned stream_of_warp() {
   return (blockIdx.x * blockDim.x + threadIdx.x) / 32;
 }
 
-/// What a warp has of the streams that the last rows share: of row `row` of those.
+/// A warp's part of the streams that the last rows share; `row` counts from the first of those rows.
 __device__ __forceinline__ StreamPart part_of_warp(const PairParams& p, unsigned row) {
   return {row * (gridDim.x * blockDim.x / 32) + stream_of_warp(), p.parts};
 }
 
-/// The rank that entry i of PairParams::pairs is about.
+/// The peer of entry i of PairParams::pairs.
 __device__ __forceinline__ int pair_peer(const PairParams& p, unsigned i) {
   const int peer = p.rank + 1 + static_cast<int>(i);
   return peer < p.size ? peer : peer - p.size;
 }
 
-/// What stays on this rank; a thread has kAtOnce packets under way.
+/// Copies the data that stays on this rank. A thread has kAtOnce packets in flight.
 template <int kAtOnce>
 __device__ __forceinline__ void keep_own(const PairParams& p) {
   const std::size_t stride = std::size_t{gridDim.x} * blockDim.x * 16;

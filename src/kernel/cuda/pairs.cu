@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between pairs of ranks that move as they are.
+// Point-to-point messages that are copied unchanged.
 #include "kernel/cuda/pairs.cuh"
 #include "kernel/cuda/relay.cuh"
 

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data that passes between two ranks, whatever others do: what moves among ranks as it is (exchange), and
-// what is combined on arrival (combine).
+// Point-to-point data between two ranks, independent of all others: data that is moved unchanged (exchange),
+// and data that is combined on arrival (combine).
 //
-// Every ordered pair of ranks is a queue. A message goes
-//   by packets, if it is short: words that carry their flag (flagged.cuh), in a slot that two messages use in
-//   turn; the flag is the message's number.
-//   by bundles, if it is not so short: words of which eight carry seven of data (bundle.cuh), in another such
-//   slot, which the receiver empties.
-//   by chunks otherwise, dealt in turn to a number of streams. A stream is one warp of the sender, one of the
-//   receiver, and a ring of slots on the receiver. The sender writes a chunk and raises `ready`; the receiver
-//   takes it and raises `taken`, which frees the slot.
-// Which of them, and how it is cut, follows from the message's length, which both ranks know. The counts go
-// on through all launches, so a launch may begin whatever the peer is at. Only a pair that moves bytes takes
+// Every ordered pair of ranks is a queue. The length of a message decides how it travels:
+//   - Short messages use packets, words that carry their flag (flagged.cuh). They share two slots in turn;
+//     the flag is the message's number.
+//   - Medium messages use bundles, where eight words carry seven words of data (bundle.cuh). They have two
+//     slots of their own, which the receiver clears.
+//   - Longer messages use chunks, dealt in turn to a number of streams. A stream is one warp of the sender,
+//     one of the receiver, and a ring of slots on the receiver. The sender writes a chunk and raises `ready`;
+//     the receiver takes the chunk and raises `taken`, which frees the slot.
+// Both ranks know the length, and so both derive the same protocol and the same chunks. The counts continue
+// through all launches, so a launch may begin whatever state the peer is in. Only pairs that move bytes take
+// part, and no pair waits for another. So any pattern of sends and receives that users may issue works.
 // part, and no pair waits for another: what a user may do with sends and receives works.
 //
-// Packets and bundles are acknowledged a launch later: when a launch receives a message, it says that those
-// before it have been taken, which needs no waiting, since the kernels that took them have ended. A sender
-// writes message m when m - 2 has been taken. It is behind only if the receiver is, and the receiver says so
-// at the latest when it begins to wait for m - 1.
+// Packets and bundles are acknowledged one launch later. A launch that receives a message reports that the
+// earlier messages have been taken. It need not wait for that, since the kernels that took them have ended. A
+// sender writes message m once m - 2 has been taken. The sender has to wait only if the receiver is behind.
+// The receiver reports at the latest when it begins to wait for m - 1.
 //
-// In place works where a rank's input and output are the same block of data: nobody reads what a peer has not
-// sent to it.
+// In-place calls work where a rank's input and output are the same block of data: no rank reads what a peer
+// has not sent to it.
 #pragma once
 
 #include "kernel/cuda/pair_message.cuh"
@@ -28,7 +29,8 @@
 
 namespace onehop::cuda {
 
-/// All of PairParams::pairs at once. Senders have to do with the packets or bundles of both directions, too.
+/// Handles all entries of PairParams::pairs at once. Sender rows also handle the packets or bundles of both
+/// directions.
 __device__ __forceinline__ void exchange(const PairParams& p) {
   unsigned row = blockIdx.y;
   const unsigned stream = stream_of_warp();

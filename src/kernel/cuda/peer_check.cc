@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The peer check itself: which tests, in which order, and what their results mean.
+// The peer check: which tests run, in which order, and what their results mean.
 #include "onehop/peer_check.h"
 
 #include <algorithm>
@@ -23,10 +23,10 @@ namespace peer_check {
 namespace {
 
 constexpr std::uint32_t kPingWarmup = 16;
-constexpr Duration kPingLimit = std::chrono::seconds{2};  // takes 1 to 2 ms where it works
+constexpr Duration kPingLimit = std::chrono::seconds{2};  // takes 1 to 2 ms on working links
 constexpr std::size_t kShortCheckBytes = 4u << 20;
 
-/// Two devices of a pair, with the names of their parts.
+/// The two devices of a pair and their names.
 struct Pair {
   CheckDevice& from;
   CheckDevice& to;
@@ -47,19 +47,19 @@ class PeerCheck {
   [[nodiscard]] PairReport check(Pair pair);
   void run_test(PairReport& report, PeerTest test, const std::function<std::string()>& body);
 
-  /// The tests. Each returns what is wrong, or nothing.
+  /// The tests. Each returns a description of the fault, or an empty string.
   [[nodiscard]] std::string test_store(Pair pair, std::optional<double>& gbps);
   [[nodiscard]] std::string test_load(Pair pair, std::optional<double>& gbps);
   [[nodiscard]] std::string test_copy(Pair pair, std::optional<double>& gbps);
   [[nodiscard]] std::string test_atomics(Pair pair, bool both);
   [[nodiscard]] std::string test_flag(Pair pair, std::optional<double>& latency_ns);
 
-  /// A transfer that `pair.from` drives, ending in `buffer` on `owner`.
+  /// A transfer that `pair.from` performs; the data ends in `buffer` on `owner`.
   struct Transfer {
     PeerTest test;
     CheckDevice& owner;
     CUdeviceptr buffer;
-    std::function<void(std::uint64_t key)> prepare;  ///< makes the data
+    std::function<void(std::uint64_t key)> prepare;  ///< writes the data
     std::function<void(std::uint64_t key)> move;
   };
   [[nodiscard]] std::string test_transfer(Pair pair, const Transfer& transfer, std::optional<double>& gbps);
@@ -68,7 +68,7 @@ class PeerCheck {
   const PeerCheckOptions& options_;
   Deadline deadline_;
   std::vector<std::unique_ptr<CheckDevice>> devices_;
-  std::string stopped_;  ///< why nothing more is run; empty while all is well enough
+  std::string stopped_;  ///< why no further test runs; empty while tests can run
 };
 
 double PeerCheck::measure(CheckDevice& device, const std::function<void()>& move) {
@@ -85,13 +85,13 @@ double PeerCheck::measure(CheckDevice& device, const std::function<void()>& move
 }
 
 std::string PeerCheck::test_transfer(Pair pair, const Transfer& transfer, std::optional<double>& gbps) {
-  // The second time the same is done many times and timed, with other data, which is verified as well.
+  // The second phase is timed: it repeats the transfer many times with other data, which is verified as well.
   const unsigned phases = options_.measure_bandwidth ? 2 : 1;
   for (unsigned phase = 0; phase < phases; ++phase) {
     const std::uint64_t key = data_key(options_.seed, pair.from.id(), pair.to.id(), transfer.test, phase);
     transfer.prepare(key);
     transfer.owner.overwrite(transfer.buffer);
-    // Shows at once that nothing is left of an earlier transfer and that verification can fail.
+    // Proves that no data of an earlier transfer remains, and that verification can fail.
     const Verdict before = transfer.owner.verify(transfer.buffer, key, deadline_);
     const std::uint64_t units = transfer.owner.units();
     if (before.wrong != units) {
@@ -161,7 +161,7 @@ std::string PeerCheck::test_flag(Pair pair, std::optional<double>& latency_ns) {
   pair.from.wait(deadline_);
   pair.to.wait(deadline_);
   const auto rounds = static_cast<std::uint32_t>(options_.round_trips);
-  // Well before our own deadline: a kernel that gives up can say how far it got.
+  // Well before our own deadline: a kernel that gives up can report how far it got.
   const Duration limit = std::min(kPingLimit, deadline_.left() / 2);
   const auto limit_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(limit).count());
   pair.to.ping(pair.from, false, kPingWarmup, rounds, limit_ns);
@@ -219,7 +219,7 @@ PairReport PeerCheck::check(Pair pair) {
     report.attributes.access = access.can_access(report.from, report.to);
     mutual = access.can_access(report.to, report.from);
   } else {
-    report.attributes.access = true;  // as far as anybody knows; the tests say that they did not run
+    report.attributes.access = true;  // access is unknown; the tests report that they did not run
   }
   if (!report.attributes.access) {
     for (int test = 0; test < kPeerTestCount; ++test) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the peer check: move, compare, count, answer. See peer_check_params.h.
+// Kernels of the peer check: data movement, verification, atomics and ping-pong. See peer_check_params.h.
 #include "kernel/cuda/peer_check_params.h"
 
 namespace {
 
 using namespace onehop::peer_check;
 
-// Accesses of 16 bytes that a thread has in flight at a time: 132 blocks of 512 threads then have 4 MB,
-// several times what a link holds (370 GB/s x 1.5 us).
+// 16-byte accesses that a thread has in flight. With 132 blocks of 512 threads that is 4 MB, several times
+// the bandwidth-delay product of a link (370 GB/s x 1.5 us).
 constexpr int kInFlight = 4;
 constexpr std::uint64_t kTile = static_cast<std::uint64_t>(kInFlight) * kBlock;
 
@@ -17,7 +17,7 @@ __device__ std::uint64_t mix(std::uint64_t value) {
   return value ^ (value >> 31);
 }
 
-/// What belongs at position `unit`.
+/// The expected data at position `unit`.
 __device__ uint4 pattern(std::uint64_t key, std::uint64_t unit) {
   const std::uint64_t low = mix(key + unit * 0x9e3779b97f4a7c15ull);
   const std::uint64_t high = (low ^ key) * 0xd6e8feb86659fd93ull;
@@ -27,7 +27,7 @@ __device__ uint4 pattern(std::uint64_t key, std::uint64_t unit) {
 
 __device__ uint4 load(const uint4* from) {
   uint4 value;
-  // Read once: a peer's line is of no use in this multiprocessor's cache.
+  // Each line is read once, so caching a peer's line in this multiprocessor has no benefit.
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
                : "l"(from)
@@ -57,8 +57,8 @@ __device__ std::uint64_t now_ns() {
   return now;
 }
 
-/// Calls `full(unit of this thread)` for every whole tile of this block, in which the thread has kInFlight
-/// units kBlock apart, and `single(unit)` for what is left behind the last whole tile.
+/// Calls `full(first unit of this thread)` for every whole tile of this block; a thread has kInFlight units
+/// per tile, kBlock apart. Calls `single(unit)` for the units behind the last whole tile.
 template <class Full, class Single>
 __device__ void for_each_tile(std::uint64_t units, Full full, Single single) {
   const std::uint64_t whole = units / kTile * kTile;
@@ -67,10 +67,10 @@ __device__ void for_each_tile(std::uint64_t units, Full full, Single single) {
   for (std::uint64_t at = whole + blockIdx.x * kBlock + threadIdx.x; at < units; at += threads) single(at);
 }
 
-/// Waits until `flag` is `wanted`. False when `end_ns` passed first.
+/// Waits until `flag` is `wanted`. Returns false if `end_ns` passes first.
 __device__ bool await(const std::uint32_t* flag, std::uint32_t wanted, std::uint64_t end_ns) {
   while (true) {
-    // The clock is slower to read than the flag.
+    // Reading the clock is slower than reading the flag.
 #pragma unroll 1
     for (int i = 0; i < 64; ++i) {
       if (load_flag(flag) == wanted) return true;
@@ -132,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(kBlock)
       },
       [&](std::uint64_t unit) { compare(unit, load(data + unit)); });
   if (wrong == 0) return;
-  // CUDA's atomics have their own name for 64 bits.
+  // CUDA's 64-bit atomics take unsigned long long.
   atomicAdd(reinterpret_cast<unsigned long long*>(&p.verdict->wrong), static_cast<unsigned long long>(wrong));
   atomicMax(reinterpret_cast<unsigned long long*>(&p.verdict->from_end),
             static_cast<unsigned long long>(from_end));

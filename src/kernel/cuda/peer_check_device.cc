@@ -44,7 +44,8 @@ CheckDevice::CheckDevice(DeviceId device, std::size_t bytes, int most_events)
   const CurrentDevice current(context_);
   multiprocessors_ = static_cast<unsigned>(cuda_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
   try {
-    // Before any kernel runs: loading waits for kernels that run, and two of them wait for each other.
+    // Loads the kernels before any of them runs. Loading waits for running kernels, and two ping kernels wait
+    // for each other.
     for (const char* kernel : {"onehop_peer_store", "onehop_peer_load", "onehop_peer_verify",
                                "onehop_peer_atomics", "onehop_peer_ping"}) {
       (void)module().function(device, kernel);
@@ -72,7 +73,7 @@ CheckDevice::~CheckDevice() {
 void CheckDevice::release() noexcept {
   const CudaDriver* const driver = find_cuda_driver();
   if (abandoned_ || driver == nullptr) return;
-  // Results are ignored: after an error of a kernel, all calls into its context fail.
+  // Results are ignored: after a kernel's error, all calls into its context fail.
   CUcontext previous = nullptr;
   (void)driver->CtxGetCurrent(&previous);
   (void)driver->CtxSetCurrent(context_);

@@ -13,7 +13,8 @@
 
 namespace onehop::peer_check {
 
-/// A device did not finish in time. No Error: it is what the check is there to find.
+/// Reports that a device did not finish in time. It is no Error, because such a device is a result of the
+/// check.
 class Hung : public std::exception {
  public:
   explicit Hung(std::string message) : message_(std::move(message)) {}
@@ -23,11 +24,11 @@ class Hung : public std::exception {
   std::string message_;
 };
 
-/// Everything is queued on one stream of the device; nothing but `wait`, `verify` and `read_scratch` waits.
-/// Not thread-safe.
+/// All work is queued on one stream of the device. Only `wait`, `verify` and `read_scratch` block. Not
+/// thread-safe.
 class CheckDevice {
  public:
-  /// `most_events`: time stamps one measurement takes.
+  /// `most_events`: maximum number of time stamps in one measurement.
   CheckDevice(DeviceId device, std::size_t bytes, int most_events);
   ~CheckDevice();
   CheckDevice(const CheckDevice&) = delete;
@@ -35,14 +36,15 @@ class CheckDevice {
 
   [[nodiscard]] DeviceId id() const { return device_; }
   [[nodiscard]] std::uint64_t units() const { return bytes_ / kUnitBytes; }
-  [[nodiscard]] CUdeviceptr inbox() const { return inbox_; }    ///< for what peers write and read
-  [[nodiscard]] CUdeviceptr outbox() const { return outbox_; }  ///< for what it sends and fetches itself
-  /// In the device's memory: for arithmetic on addresses only.
+  [[nodiscard]] CUdeviceptr inbox() const { return inbox_; }  ///< written and read by peers
+  /// Source and destination of this device's own transfers.
+  [[nodiscard]] CUdeviceptr outbox() const { return outbox_; }
+  /// A device address: use it for address arithmetic only.
   [[nodiscard]] Scratch* scratch() const;
 
   void store(CUdeviceptr to, std::uint64_t key);
   void load(CUdeviceptr from, CUdeviceptr to);
-  void send(const CheckDevice& to);  ///< outbox to the peer's inbox, by copy engine
+  void send(const CheckDevice& to);  ///< copies the outbox to the peer's inbox, by copy engine
   void overwrite(CUdeviceptr buffer);
   void clear_scratch();
   void add(const CheckDevice& owner);
@@ -50,14 +52,14 @@ class CheckDevice {
             std::uint64_t limit_ns);
   void stamp(int event);
 
-  /// Throws Hung when what was queued is not done by then, Error when the driver reports one.
+  /// Throws Hung if the queued work has not finished by the deadline, and Error if the driver reports one.
   void wait(const Deadline& deadline) const;
   /// Compares `buffer`, on this device, with the pattern of `key`.
   [[nodiscard]] Verdict verify(CUdeviceptr buffer, std::uint64_t key, const Deadline& deadline);
   [[nodiscard]] Scratch read_scratch(const Deadline& deadline);
   [[nodiscard]] double milliseconds(int first_event, int second_event) const;
 
-  /// Lets go of everything without giving it back: that would wait for a kernel that does not end.
+  /// Drops all resources without freeing them, because freeing would wait for a kernel that does not end.
   void abandon() { abandoned_ = true; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The peer check over a machine made of host memory, whose links can be broken in the ways that real ones
-// are.
+// The peer check on a simulated machine in host memory. Its links can be broken in the ways in which real
+// ones fail.
 #include "onehop/peer_check.h"
 
 #include <gmock/gmock.h>
@@ -102,7 +102,8 @@ TEST_F(PeerCheckTest, AWordSpoiltOnTheWayIsFoundWithItsPlaceAndTheRestGoesOn) {
                                      std::pair("copy", PeerTest::copy)}) {
     const std::string spoilt = kernel;
     machine_.after = [&](const char* name, int device, std::byte* target) {
-      // Stores from device 1 reach its own memory: only what crosses the link from 1 to 2 is spoilt.
+      // Stores from device 1 reach its own memory: the fault affects only data that crosses the link from 1
+      // to 2.
       const int owner = machine_.device_of(target);
       if (name == spoilt && device == 1 && owner == (spoilt == "load" ? 1 : 2)) target[4100] ^= std::byte{1};
     };
@@ -176,7 +177,7 @@ TEST_F(PeerCheckTest, WithoutAccessAPairIsNotTriedAndNotOk) {
   EXPECT_FALSE(without.attributes.access);
   EXPECT_EQ(outcomes(without), std::vector<PeerOutcome>(kPeerTestCount, kNotRun));
   EXPECT_EQ(without.failure(), "GPU 0 -> GPU 1: the driver allows no peer access");
-  // Data goes the other way, but nobody can answer.
+  // Data flows in the other direction, but the peer cannot answer.
   EXPECT_THAT(outcomes(find(reports, 1, 0)),
               ElementsAre(kPassed, kPassed, kPassed, kPassed, kPassed, kNotRun));
   EXPECT_THAT(find(reports, 1, 0).failure(), HasSubstr("GPU 0 cannot answer"));
@@ -184,7 +185,7 @@ TEST_F(PeerCheckTest, WithoutAccessAPairIsNotTriedAndNotOk) {
 }
 
 TEST_F(PeerCheckTest, AHangIsReportedInTimeWithItsTestAndPairAndNothingIsFreed) {
-  machine_.hangs_in = "onehop_peer_atomics";  // first launched on device 1 when both add to its words
+  machine_.hangs_in = "onehop_peer_atomics";  // first launched on device 1 when both devices add to its words
   options_.timeout = Duration{300};
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<PairReport> reports = check_peers(options_);
@@ -232,7 +233,7 @@ class PeersVerifiedTest : public PeerCheckTest {
   }
   ~PeersVerifiedTest() override { ::unsetenv("XDG_CACHE_HOME"); }
 
-  /// The answer, and whether kernels ran for it.
+  /// The answer, and whether kernels ran to find it.
   std::pair<bool, bool> ask(std::initializer_list<int> numbers) {
     std::vector<DeviceId> devices;
     for (const int number : numbers) devices.emplace_back(number);

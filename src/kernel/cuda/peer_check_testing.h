@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A machine made of host memory, whose links can be broken in the ways that real ones are.
+// A simulated machine in host memory. Its links can be broken in the ways in which real ones fail.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace onehop::peer_check_testing {
 
 inline constexpr int kDevices = 3;
 
-/// A machine. Streams and contexts are device numbers + 1; all work is done when it is queued.
+/// A machine. Streams and contexts are device numbers + 1; work is executed as soon as it is queued.
 struct Machine {
   CUcontext current = nullptr;
   std::map<CUdeviceptr, std::pair<int, std::size_t>> memory;  ///< address: device, size
@@ -27,11 +27,14 @@ struct Machine {
   bool native_atomics = true;
   std::size_t largest_allocation = 1u << 20;
 
-  // What is wrong with it.
+  // The faults of the machine.
   std::set<std::pair<int, int>> no_access;
-  std::function<void(const char* kernel, int device, std::byte* target)> after;  ///< may spoil a result
-  std::string hangs_in;                                                          ///< kernel, on device 1
-  std::string faults_in;                                                         ///< kernel, on device 1
+  /// Called after a kernel; may corrupt its result.
+  std::function<void(const char* kernel, int device, std::byte* target)> after;
+  /// Name of a kernel; hangs on device 1.
+  std::string hangs_in;
+  /// Name of a kernel; faults on device 1.
+  std::string faults_in;
   bool hanging = false;
   CUresult sticky = CUDA_SUCCESS;
   peer_check::PingParams waiting_ping{};  ///< of the side that was launched first
@@ -44,7 +47,7 @@ struct Machine {
 };
 extern Machine* g_machine;
 
-/// Makes this the driver of g_machine.
+/// Lets `fake` drive g_machine.
 void drive_machine(CudaDriver& fake);
 
 }  // namespace onehop::peer_check_testing

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // All kernels that combine elements of one type. Each reductions_<type>.cu defines ONEHOP_TYPE and
-// ONEHOP_ELEMENT, and ONEHOP_IS_FLOAT for those that can pass through mailboxes, and includes this: one
-// translation unit per type keeps the edit loop short.
+// ONEHOP_ELEMENT, and ONEHOP_IS_FLOAT for types that Lamport buffers (mailboxes) can carry, then includes
+// this file. One translation unit per type keeps rebuilds short.
 //
-// All-reduce kernels are named <protocol>_<type>_<op>_<ranks>, the others alike. Sums, which is what nearly
-// everyone calls, come for exactly 2 and 4 ranks; <ranks> 8 serves any number. Averages and premultiplied
-// sums are the same kernels, `scaled`: what they do with a sum is a parameter (kernel/scale.h).
+// All-reduce kernels are named <protocol>_<type>_<op>_<ranks>, the others alike. Sums, by far the most common
+// operation, have variants for exactly 2 and 4 ranks; <ranks> 8 serves any number. Averages and premultiplied
+// sums share the kernels named `scaled`, whose scaling is a parameter (kernel/scale.h).
 #include "kernel/cuda/chunked.cuh"
 #include "kernel/cuda/combine.cuh"
 #include "kernel/cuda/copies.cuh"

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Broadcast of long messages. The message is cut into a piece for every rank but the root, which sends each
-// its piece; and each relays its piece to the others, chunk by chunk. So no rank sends or receives more than
-// the message.
+// Broadcast of long messages. The message is cut into a piece for every rank but the root. The root sends
+// each rank its piece, and each rank relays its piece to the others, chunk by chunk. So no rank sends or
+// receives more than the size of the message.
 #pragma once
 
 #include "kernel/cuda/pair_stream.cuh"
 
 namespace onehop::cuda {
 
-/// By the warps of a stream of a rank that is not the root: all chunks of that stream of its piece.
+/// Called by the warps of a stream on a rank that is not the root. Relays all chunks of that stream of the
+/// rank's piece.
 __device__ __forceinline__ void relay_stream(const PairParams& p, const StreamPart& part) {
   const PairShape shape = p.own_shape;
   const unsigned stream = part.stream();
   const unsigned lane = threadIdx.x % 32;
   if (stream >= shape.streams) return;
-  // Lane i minds the peer of entry i, and counts the chunks from it or to it.
+  // Lane i handles the peer of entry i and counts the chunks from it or to it.
   const bool minds = lane + 1 < static_cast<unsigned>(p.size);
   const bool from_root = static_cast<int>(lane) == p.root;
   const PairParams::Pair& mine = p.pairs[minds ? lane : 0];
@@ -68,15 +69,16 @@ __device__ __forceinline__ void relay_stream(const PairParams& p, const StreamPa
     if (from_root) {
       tell_taken(end.chunks_taken + stream, count);
     } else if (minds) {
-      // release.sys: pairs with the acquire in receive(), on the others; publishes what these warps wrote.
+      // release.sys: pairs with the acquire in receive() on the other ranks; publishes what these warps
+      // wrote.
       device::store_release(end.chunks_ready + stream, count);
     }
   }
   if (part.speaks() && minds) end.chunks[stream] = count;
 }
 
-/// The root alone sends; what stays on a rank is relayed, where `root` names the root's entry, and on the
-/// root copied.
+/// Only the root sends with the sender rows. Local data (PairParams::in) is relayed where `root` names the
+/// root's entry, and copied on the root.
 __device__ __forceinline__ void relay(const PairParams& p) {
   wait_for_previous();
   unsigned row = blockIdx.y;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a rank's device segment is laid out: the memory through which the kernels of a group talk. Plain data,
+// Layout of a rank's device segment: the memory through which the kernels of a group communicate. Plain data,
 // for both compilers.
 #pragma once
 
@@ -12,21 +12,22 @@
 
 namespace onehop::cuda {
 
-/// Kernels for exactly `ranks` ranks exist where it pays; kMaxDevices stands for those that serve any number.
+/// Kernel variants for exactly `ranks` ranks exist where they pay off; kMaxDevices denotes the variant for
+/// any number.
 [[nodiscard]] constexpr int kernel_ranks(int ranks, bool sum) {
   return sum && (ranks == 2 || ranks == 4) ? ranks : kMaxDevices;
 }
-/// Most threads of a block. Two such blocks fit a multiprocessor at the same time (call.cuh), in the 128 or
-/// 64 registers that this leaves each thread.
+/// Maximum number of threads per block. Two such blocks fit a multiprocessor at the same time (call.cuh),
+/// with the 128 or 64 registers that this leaves each thread.
 [[nodiscard]] constexpr int max_threads(int kernel_ranks) {
   return kernel_ranks == kMaxDevices ? 256 : 512;
 }
-/// Most blocks of a chunked call (chunked.cuh), and how many slots of each kind a block uses in turn. All
-/// blocks of an H200; a ring of 4 is as quick as one of 8 for most sizes, and of the same memory
-/// (bench/results/gpu-kernels.md).
+/// Maximum number of blocks of a chunked call (chunked.cuh), and slots of each kind that a block uses in
+/// turn. The number of blocks is that of an H200's multiprocessors. For the same memory, a ring of 4 is as
+/// fast as one of 8 for most sizes (bench/results/gpu-kernels.md).
 inline constexpr unsigned kMaxChunkedBlocks = 132;
 inline constexpr unsigned kRing = 4;
-/// Warps of a chunked block by role; `signallers` for each of the two phases.
+/// Warps of a chunked block by role; `signallers` is for each of the two phases.
 struct Crew {
   int senders;
   int adders;
@@ -41,17 +42,19 @@ struct Crew {
 }
 static_assert(crew(2).threads() == max_threads(2) && crew(4).threads() == max_threads(4) &&
               crew(kMaxDevices).threads() == max_threads(kMaxDevices));
-/// Data bytes of one rank's slot for the flag-in-data protocol (flagged.cuh); twice that in memory.
+/// Data bytes of one rank's slot for the flag-in-data protocol (flagged.cuh). A slot takes twice as much
+/// memory.
 inline constexpr std::size_t kPacketSlotBytes = 256 << 10;
-/// The most of a result that a rank may have no use for, in one launch.
+/// The largest unneeded result that a rank writes in one launch.
 inline constexpr std::size_t kDiscardBytes = std::size_t{4} << 20;
-/// Every this many calls the whole slot is rewritten, so that no flag in it is ever 2^32 calls old.
+/// After this many calls the whole slot is rewritten, so that no flag in it is ever 2^32 calls old.
 inline constexpr std::uint32_t kScrubPeriod = 1u << 30;
 
-/// A rank's count of the calls that used one family of slots, in its segment; no peer touches it.
+/// A rank's count of the calls that used one family of slots. It lies in the rank's segment; peers do not
+/// access it.
 struct Control {
   std::uint64_t epoch;     ///< of the last call that started; grows by one per call
-  std::uint32_t arrivals;  ///< blocks of the running call that know the epoch
+  std::uint32_t arrivals;  ///< blocks of the running call that have read the epoch
 };
 
 /// Start of a rank's device segment.
@@ -65,51 +68,55 @@ struct SegmentHead {
   std::uint64_t round_flags[2][kMaxDevices];  ///< of copies.cuh, by source
   std::uint64_t direct_flags[kMaxDevices];    ///< of direct.cuh, by source
   std::uint64_t direct_places[2][kMaxDevices];
-  /// Of chunked.cuh: how many chunks each block has begun in all calls before this one; and flags, by phase,
-  /// block, slot and source, which a peer raises to the number of a chunk.
+  /// For chunked.cuh: the number of chunks that each block has begun in all earlier calls; and flags by
+  /// phase, block, slot and source, which a peer raises to the number of a chunk.
   std::uint64_t chunks[kMaxChunkedBlocks];
   std::uint64_t flags[2][kMaxChunkedBlocks][kRing][kMaxDevices];
 };
 
-// Of pairs.cuh. A pair of ranks has a number of streams per direction, each of which is one warp's on either
-// side, and a ring of slots per stream.
-inline constexpr unsigned kPairWarps = 16;      ///< of a block, all of which send or all of which receive
-inline constexpr unsigned kMaxPairBlocks = 64;  ///< of so many warps, of a rank, that send to all its peers
+// For pairs.cuh. A pair of ranks has a number of streams per direction, and a ring of slots per stream. On
+// either side one warp handles a stream.
+inline constexpr unsigned kPairWarps = 16;  ///< per block; either all of them send or all receive
+/// Blocks of kPairWarps warps in which a rank sends to all its peers.
+inline constexpr unsigned kMaxPairBlocks = 64;
 inline constexpr unsigned kMaxPairStreams = 1024;  ///< to all peers together
 inline constexpr unsigned kPairDepth = 2;
 inline constexpr std::size_t kMaxPairSlotBytes = 8 << 10;
-/// The longest message that goes by packets.
+/// The longest message that travels by packets.
 inline constexpr std::size_t kPairPacketBytes = 64 << 10;
-/// Of a message that goes by bundles, 32 of them take so much data, and so many bytes in a slot.
+/// In a message that travels by bundles: the data bytes of 32 bundles, and the bytes that these take in a
+/// slot.
 inline constexpr std::size_t kBundlesDataBytes = std::size_t{32} * 7 * 8;
 inline constexpr std::size_t kBundlesSlotBytes = std::size_t{32} * 8 * 8;
-/// The longest message that goes by bundles. With more ranks: what a rank sends to all of them.
+/// The longest message that travels by bundles. With more ranks the limit holds for the sum of what a rank
+/// sends to all peers.
 [[nodiscard]] constexpr std::size_t pair_bundle_bytes(std::size_t ranks) {
   return (std::size_t{4} << 20) / std::max<std::size_t>(ranks - 1, 1) / kBundlesDataBytes * kBundlesDataBytes;
 }
-/// Of one direction of a pair.
+/// Number of streams for one direction of a pair.
 [[nodiscard]] constexpr unsigned pair_streams(std::size_t ranks) {
   return kMaxPairBlocks / std::max(static_cast<unsigned>(ranks) - 1, 1u) * kPairWarps;
 }
 static_assert(pair_streams(2) <= kMaxPairStreams && 7 * pair_streams(8) <= kMaxPairStreams);
 
-/// What a rank counts for pairs.cuh. Of a peer that is s ranks to the right: entry s - 1, or those streams
-/// from (s - 1) * pair_streams() on.
+/// A rank's counts for pairs.cuh. The peer s ranks to the right has entry s - 1, or the streams from
+/// (s - 1) * pair_streams() on.
 struct PairHead {
-  // The rank's own: what it has sent and taken in all launches before this one.
+  // Owned by the rank: what it has sent and taken in all earlier launches.
   std::uint64_t sent[kMaxDevices];  ///< messages by packets or bundles
   std::uint64_t received[kMaxDevices];
-  std::uint32_t arrivals[kMaxDevices];  ///< blocks of the running launch that know these
+  std::uint32_t arrivals[kMaxDevices];  ///< blocks of the running launch that have read these
   std::uint64_t chunks_sent[kMaxPairStreams];
   std::uint64_t chunks_received[kMaxPairStreams];
-  // Raised by peers, to a number that only grows.
+  // Raised by peers; these numbers only grow.
   std::uint64_t taken[kMaxDevices];             ///< messages that the peer has taken
-  std::uint64_t chunks_ready[kMaxPairStreams];  ///< chunks that lie in this rank's slots, or lay there
-  std::uint64_t chunks_taken[kMaxPairStreams];  ///< chunks of this rank's that the peer has taken
+  std::uint64_t chunks_ready[kMaxPairStreams];  ///< chunks that have arrived in this rank's slots so far
+  std::uint64_t chunks_taken[kMaxPairStreams];  ///< chunks from this rank that the peer has taken
 };
 
-/// Where a protocol's slots lie in every segment: of parity p, phase f and rank r at
-/// begin + p * parity + f * phase + r * rank. Chunked: p counts slots of the ring, kRing for each block.
+/// Where a protocol's slots lie in every segment. The slot of parity p, phase f and rank r starts at
+///   begin + p * parity + f * phase + r * rank.
+/// Chunked: p is the slot of the ring, with kRing slots for each block.
 struct Slots {
   std::size_t begin = 0;
   std::size_t parity = 0;
@@ -117,19 +124,20 @@ struct Slots {
   std::size_t rank = 0;
 };
 
-/// What lies where behind the head, for a group of `size` ranks.
+/// Layout of the segment behind the head, for a group of `size` ranks.
 struct SegmentLayout {
   std::size_t ranks = 0;
   std::size_t chunk_bytes = 0;  ///< largest chunk
   std::size_t mail_bytes = 0;   ///< largest message of a two-shot over mailboxes
-  std::size_t round_bytes = 0;  ///< most of a piece that copy engines carry in a round; 0: they carry nothing
-  std::size_t pair_slot = 0;    ///< bytes of a slot of pairs.cuh
+  /// Most bytes of a piece that copy engines carry in a round; 0: copy engines are not used.
+  std::size_t round_bytes = 0;
+  std::size_t pair_slot = 0;  ///< bytes per slot of pairs.cuh
 
-  /// `staging`: what a rank can stage at a time; `copies`: what it gives for copy engines.
+  /// `staging`: bytes that a rank can stage at a time; `copies`: bytes that it provides for copy engines.
   static constexpr SegmentLayout of(int size, std::size_t staging, std::size_t copies = 0) {
     const auto ranks = static_cast<std::size_t>(size);
     if (ranks == 1) return {.ranks = 1};  // nothing is staged for anyone
-    // Chunks that are no power of two are slower, by 7% with 7.5 KiB.
+    // Chunk sizes that are no power of two are slower, by 7% with 7.5 KiB.
     const std::size_t chunk = std::bit_floor(staging / (ranks * 128 * kRing));
     return {ranks, chunk < 512 ? 512 : chunk, staging / (512 * ranks) * (512 * ranks),
             copies / (4 * ranks) / 512 * 512,
@@ -149,8 +157,8 @@ struct SegmentLayout {
             .phase = ranks * chunk_bytes * kMaxChunkedBlocks * kRing,
             .rank = chunk_bytes};
   }
-  /// Mailboxes: one region per parity, which one-shot cuts into a slot per source, two-shot into two phases
-  /// of a slot per rank.
+  /// Lamport buffers (mailboxes): one region per parity. One-shot cuts it into a slot per source, two-shot
+  /// into two phases with a slot per rank each.
   [[nodiscard]] constexpr Slots mail_one_shot() const {
     const Slots before = chunks();
     return {.begin = before.begin + 2 * before.phase,
@@ -171,7 +179,8 @@ struct SegmentLayout {
             .phase = 2 * ranks * round_bytes,
             .rank = round_bytes};
   }
-  /// Of pairs.cuh: the head; slots of packets and of bundles, by parity and peer; rings, by peer and stream.
+  /// For pairs.cuh: the head; then slots of packets and of bundles, by parity and peer; then rings, by peer
+  /// and stream.
   [[nodiscard]] constexpr std::size_t pairs() const { return copies().begin + 2 * copies().phase; }
   [[nodiscard]] constexpr Slots pair_packets() const {
     return {.begin = pairs() + (sizeof(PairHead) + 4095) / 4096 * 4096,
@@ -192,7 +201,7 @@ struct SegmentLayout {
             .phase = kPairDepth * pair_slot,  // of the next stream
             .rank = std::size_t{pair_streams(ranks)} * kPairDepth * pair_slot};
   }
-  /// Where results go that a rank has no use for.
+  /// Destination for results that a rank does not need.
   [[nodiscard]] constexpr std::size_t discard() const {
     return pair_rings().begin + (ranks - 1) * pair_rings().rank;
   }

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce and reduce-scatter over slots whose words say by themselves whether they are there (flagged.cuh,
-// mailbox.cuh). No thread waits for another's data: packet i is one thread's from the input to the output, so
-// that in place works.
+// All-reduce and reduce-scatter over slots whose words show by themselves whether they have arrived
+// (flagged.cuh, mailbox.cuh). One thread handles packet i from the input to the output and never waits for
+// another thread's data. So in-place calls work.
 //
-// One-shot: everyone sends its input to everyone, and each adds up what it has received.
-// Two-shot: the message is cut into one piece per rank; everyone sends each rank its piece, which that rank
-// adds up and sends to everyone.
-// Reduce-scatter: the first half of that.
+// One-shot: every rank sends its whole input to every other rank, and each rank reduces what it receives.
+// Two-shot: the message is cut into one piece per rank. Every rank sends each rank its piece; that rank
+// reduces the piece and sends the result to all others.
+// Reduce-scatter: the first half of two-shot.
 //
-// Everything that a rank can send is on its way before it waits for anything: the links are what this takes
-// long for.
+// A rank sends everything it can before it waits for anything, because the time on the links dominates.
 //
-// A small call is one packet per thread, and few warps: then every instruction between the end of the kernel
-// before and the sending, and between the arrival and the end, costs its full latency. So all addresses are
-// made before the start (Spot), and what is rare is out of line.
+// A small call has one packet per thread and few warps. Then every instruction between the end of the
+// previous kernel and the sending costs its full latency, and so does every one between arrival and the end.
+// So all addresses are computed before the start (Spot), and rare cases are out of line.
 //
-// One-shot also carries a list of messages in one launch (AllReduceListParams): only where a packet is loaded
-// from and stored to differs then (MessageList), so that lists and single messages share slots and epochs.
+// One-shot also carries a list of messages in one launch (AllReduceListParams). Lists differ only in where
+// packets are loaded from and stored to (MessageList), so lists and single messages share slots and epochs.
 #pragma once
 
 #include "kernel/cuda/flagged.cuh"
@@ -25,21 +24,21 @@
 namespace onehop::cuda {
 
 /// Where in the user's memory the packets of a launch are loaded from and stored to. Messages are numbered;
-/// here there is one. (Everything by itself, and only when it is asked for: what is read sooner lives
-/// longer.)
+/// this class has one. Each value has its own accessor, read only when needed, to keep register lifetimes
+/// short.
 class OneMessage {
  public:
   using Params = AllReduceParams;
   __device__ __forceinline__ explicit OneMessage(const Params& p) : p_(p) {}
 
-  /// The message that packet i is of.
+  /// The message that contains packet i.
   [[nodiscard]] __device__ __forceinline__ unsigned find(unsigned /*i*/) const { return 0; }
-  /// The packet that a message begins with.
+  /// The first packet of a message.
   [[nodiscard]] __device__ __forceinline__ unsigned first(unsigned /*message*/) const { return 0; }
   [[nodiscard]] __device__ __forceinline__ const std::byte* in(unsigned /*message*/) const { return p_.in; }
   [[nodiscard]] __device__ __forceinline__ std::byte* out(unsigned /*message*/) const { return p_.out; }
   [[nodiscard]] __device__ __forceinline__ std::size_t bytes(unsigned /*message*/) const { return p_.bytes; }
-  /// Whether its packets of so many bytes can be loaded and stored as such.
+  /// Whether packets of kWidth bytes can be loaded and stored whole (alignment).
   template <int kWidth>
   [[nodiscard]] __device__ __forceinline__ bool aligned(unsigned /*message*/) const {
     return p_.aligned;
@@ -49,7 +48,7 @@ class OneMessage {
   const Params& p_;
 };
 
-/// A list of them.
+/// The same for a list of messages.
 class MessageList {
  public:
   using Params = AllReduceListParams;
@@ -87,7 +86,7 @@ class MessageList {
   const Params& p_;
 };
 
-/// kRanks: how many there are, or kMaxDevices: at most so many.
+/// kRanks: the number of ranks, or kMaxDevices for any number up to that.
 template <template <class> class Transport, class E, Op kOp, int kRanks, class Messages = OneMessage>
 class SelfTimed {
  public:
@@ -101,7 +100,7 @@ class SelfTimed {
     const bool more = i + threads() < p_.packets;
     spot.pin();
     wait_for_previous();
-    // The data first: it need not wait for the epoch, nor the epoch for it.
+    // Loads the data first: this load and that of the epoch do not depend on each other.
     Data own = load_whole_if<Slot::kWidth>(spot.kind == Spot::whole, spot.in);
     const std::uint64_t epoch = read_epoch(*p_.control);
     if (spot.kind == Spot::ragged) own = load_ragged(spot);
@@ -124,8 +123,8 @@ class SelfTimed {
     const Slot slot(epoch);
     const std::size_t side = parity(epoch);
     if (kRanks > 2 && p_.by_peer) {
-      // All that goes to one peer, then to the next: when everyone sends to its neighbour at the same time,
-      // and then to the one after, no two meet at a receiver.
+      // Sends everything to one peer before the next. When all ranks send to their neighbour first, and then
+      // to the one after, no two send to the same receiver at once.
 #pragma unroll
       for (int step = 1; step < kRanks; ++step) {
         if (step < ranks()) scatter(slot, piece(right(step)), p_.outbox[step] + side);
@@ -174,7 +173,7 @@ class SelfTimed {
     }
   }
 
-  /// Of blocks that are a piece apart.
+  /// Reduce-scatter of blocks that are p_.piece apart.
   __device__ __forceinline__ void reduce_scatter() {
     wait_for_previous();
     const std::uint64_t epoch = read_epoch(*p_.control);
@@ -204,12 +203,12 @@ class SelfTimed {
   using Wire = typename Slot::Wire;
   using Stored = typename E::Stored;
 
-  /// One packet: its place in the user's memory, and its addresses in slots of parity 0.
+  /// One packet: its position in the user's memory, and its addresses in the slots of parity 0.
   struct Spot {
     enum Kind : unsigned { none, whole, ragged };
 
     unsigned message;
-    std::size_t place;  ///< in the message
+    std::size_t place;  ///< offset in the message
     unsigned kind;
     const std::byte* in;
     std::byte* out;
@@ -232,8 +231,8 @@ class SelfTimed {
         outbox[r] = p.outbox[r] + offset(i);
       }
     }
-    /// Has all addresses made by now and kept: left to itself, the compiler makes each where it is used. None
-    /// of them is null, so that nothing else comes of it.
+    /// Forces all addresses to be computed here and kept in registers. Otherwise the compiler computes each
+    /// where it is used. None of them is null, so the conditional exit is never taken.
     __device__ __forceinline__ void pin() {
       asm volatile("" : "+r"(kind));
       std::uint64_t all = kind;
@@ -266,7 +265,7 @@ class SelfTimed {
       if (step < ranks()) Slot::send(spot.outbox[step] + side, wire);
     }
   }
-  /// Waits for the packet of every peer and puts the result in its place.
+  /// Waits for every peer's packet and stores the result.
   __device__ __forceinline__ bool finish(const Slot& slot, const Spot& spot, std::size_t side,
                                          const Data& own) const {
     if (spot.kind == Spot::none) return true;
@@ -287,7 +286,7 @@ class SelfTimed {
     return true;
   }
 
-  /// Sends a piece of the input. With one peer one packet at a time is quicker, with more it is two.
+  /// Sends a piece of the input. One packet at a time is faster with one peer, two at a time with more.
   __device__ __forceinline__ void scatter(const Slot& slot, std::size_t from, std::byte* to) const {
     constexpr bool kPairs = kRanks > 2;
     for (unsigned i = first(); i < p_.packets; i += (kPairs ? 2 : 1) * threads()) {
@@ -303,7 +302,7 @@ class SelfTimed {
     }
   }
 
-  /// The packets that this thread has after its first.
+  /// Sends this thread's packets after the first one.
   __device__ __forceinline__ void send_rest(unsigned i, const Slot& slot, std::size_t side) const {
     while ((i += threads()) < p_.packets) {
       const Spot spot(p_, i);
@@ -320,7 +319,8 @@ class SelfTimed {
   [[nodiscard]] __device__ __forceinline__ int ranks() const {
     return kRanks < kMaxDevices ? kRanks : p_.size;
   }
-  /// The step-th rank to the right: everyone begins with its neighbour, so that no link is everyone's first.
+  /// The step-th rank to the right. Every rank begins with its neighbour, so that no link is everyone's
+  /// first.
   [[nodiscard]] __device__ __forceinline__ int right(int step) const {
     return rank_ + step < ranks() ? rank_ + step : rank_ + step - ranks();
   }
@@ -349,7 +349,7 @@ class SelfTimed {
     store_packet<Stored, Slot::kWidth>(p_.out, at, p_.bytes, p_.aligned, data);
   }
 
-  /// The own packet among those of the peers, which stand in for it until they have come.
+  /// Puts the own packet into the entries of the peers, as a placeholder until theirs arrive.
   static __device__ __forceinline__ void expect(Wire (&wires)[kRanks], const Slot& slot, const Data& own) {
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) wires[r] = slot.wire(own);
@@ -358,7 +358,7 @@ class SelfTimed {
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) inbox[r] = p_.inbox + static_cast<unsigned>(r) * p_.rank_stride + at;
   }
-  /// Waits for a packet of every peer.
+  /// Waits for a packet from every peer.
   __device__ __forceinline__ bool take(const Slot& slot, std::byte* const (&inbox)[kRanks],
                                        Wire (&wires)[kRanks]) const {
     return await_all(
@@ -387,7 +387,7 @@ class SelfTimed {
     }
   }
 
-  /// In the order of ranks, on every rank.
+  /// Combines in rank order on every rank.
   [[nodiscard]] __device__ __forceinline__ Data combined(const Wire (&wires)[kRanks]) const {
     Accumulator<E, kOp, Slot::kWidth> total(Slot::data(wires[0]));
 #pragma unroll
@@ -400,7 +400,7 @@ class SelfTimed {
   [[nodiscard]] static __device__ __forceinline__ bool scrub_due(std::uint64_t epoch) {
     return static_cast<std::uint32_t>(epoch) % kScrubPeriod < 2;
   }
-  /// Gives every flag of this rank's slots behind the message this epoch.
+  /// Stores this epoch in all flags of this rank's slots behind the message.
   static __device__ __noinline__ void scrub(const AllReduceParams& p, std::uint64_t epoch) {
     const Slot slot(epoch);
     for (unsigned i = p.packets + first(); i < kPacketSlotBytes / Slot::kWidth; i += threads()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals and barriers on a stream: the device functions, as kernels of one warp.
+// Signals and barriers on a stream: kernels of one warp that call the device functions.
 #include "onehop/device/signal.cuh"
 
 #include "kernel/cuda/signal_params.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host tells the kernels that work on signal pads.
+// Parameters of the kernels that use signal pads.
 #pragma once
 
 #include "onehop/device/view.h"

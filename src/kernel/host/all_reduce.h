@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce and reduce among host ranks: the inner loops over Team's step protocol (team.h).
+// All-reduce and reduce among host ranks: inner loops over Team's step protocol (team.h).
 //
 // `wait(r)` waits for rank r's current step or throws. `begin()` performs the first step: it publishes the
-// call, waits for everyone and throws when the ranks do not agree on it. So data of the first chunk is staged
-// before begin(), and nothing is written to `out` before it returned.
+// call, waits for all ranks and throws if they do not agree on the call. So the first chunk is staged before
+// begin(), and `out` is written only after it has returned.
 //
-// Every element is combined in the order of ranks 0..n-1 by reduce_function, so one-shot and two-shot give
-// the same bits on all ranks.
+// reduce_function combines every element in rank order 0..n-1, so one-shot and two-shot give the same bits on
+// all ranks.
 #pragma once
 
 #include <algorithm>
@@ -22,12 +22,12 @@
 
 namespace onehop::host {
 
-/// A call's data. `in_peers` and `out_peers` are every rank's input and output where those are symmetric
+/// A call's data. `in_peers` and `out_peers` are every rank's input and output if those are in symmetric
 /// memory, else nullptr.
 struct Reduction {
   static constexpr int kAll = -1;
 
-  int root = kAll;  ///< the rank that wants the result; the others' `out` is not looked at
+  int root = kAll;  ///< rank that receives the result; `out` is unused on the others
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::size_t bytes = 0;
@@ -41,8 +41,8 @@ struct Reduction {
 
 using Sources = std::array<const void*, kMaxHostRanks>;
 
-/// Everyone stages everything, and who wants the result combines everything: n - 1 times the bytes, one step
-/// per chunk.
+/// Every rank stages its whole input, and each rank that receives the result combines everything. That moves
+/// n - 1 times the bytes, with one step per chunk.
 template <class Begin, class Wait>
 void one_shot(Team& team, const Reduction& call, Begin&& begin, Wait&& wait) {
   const StagingLayout layout(team.staging_bytes());
@@ -80,7 +80,8 @@ void one_shot(Team& team, const Reduction& call, Begin&& begin, Wait&& wait) {
   }
 }
 
-/// The part of a chunk that rank r combines: whole cache lines, so that ranks do not write to shared ones.
+/// The part of a chunk that rank r combines. Parts are whole cache lines, so that ranks do not write to
+/// shared ones.
 struct Part {
   std::size_t offset = 0;
   std::size_t bytes = 0;
@@ -94,9 +95,9 @@ struct Part {
   }
 };
 
-/// Each rank combines its part of every chunk (reduce-scatter), then who wants the result collects the
-/// others' (all-gather, gather). Chunk k is collected in the step that combines chunk k + 1. A rank writes
-/// only to its own memory.
+/// Each rank combines its part of every chunk (reduce-scatter). The ranks that receive the result then
+/// collect the parts of the others (all-gather or gather). Chunk k is collected in the step that combines
+/// chunk k + 1. A rank writes only to its own memory.
 template <class Begin, class Wait>
 void two_shot(Team& team, const Reduction& call, Begin&& begin, Wait&& wait) {
   const StagingLayout layout(team.staging_bytes());
@@ -114,13 +115,13 @@ void two_shot(Team& team, const Reduction& call, Begin&& begin, Wait&& wait) {
       if (r != me) wait(r);
     }
   };
-  // Puts the others' parts of the chunk at `offset`, combined in the step before this one, into `out`.
+  // Copies the others' parts of the chunk at `offset`, which were combined in the previous step, to `out`.
   const auto collect = [&](std::size_t offset) {
     if (!wanted) return;
     const std::size_t length = std::min(call.chunk, call.bytes - offset);
-    const std::size_t slot = layout.result_offset(team.next_parity());  // parity of the step before
+    const std::size_t slot = layout.result_offset(team.next_parity());  // parity of the previous step
     for (int i = 1; i < n; ++i) {
-      const int r = (me + i) % n;  // everyone starts elsewhere
+      const int r = (me + i) % n;  // each rank starts at a different peer
       const Part part(length, n, r);
       const std::byte* const from =
           call.out_peers != nullptr ? call.out_peers[r] + offset + part.offset : team.staging(r) + slot;
@@ -157,7 +158,7 @@ void two_shot(Team& team, const Reduction& call, Begin&& begin, Wait&& wait) {
     std::byte* const stage = team.staging(me) + result;
     if (!wanted) {
       reduce(stage, sources.data(), n, own.bytes / element, call.scale);
-    } else if (call.out_peers != nullptr || call.root == me) {  // nobody looks for it in staging
+    } else if (call.out_peers != nullptr || call.root == me) {  // no rank reads it from staging
       reduce(call.out + offset + own.offset, sources.data(), n, own.bytes / element, call.scale);
     } else {
       reduce_twice(call.out + offset + own.offset, stage, sources.data(), n, own.bytes / element, call.scale);
@@ -166,7 +167,7 @@ void two_shot(Team& team, const Reduction& call, Begin&& begin, Wait&& wait) {
   }
   next_step();
   collect((call.bytes - 1) / call.chunk * call.chunk);
-  // Peers read this rank's `out`: it is the caller's again only when they are done.
+  // Peers read this rank's `out`. It must not return to the caller before they are done.
   if (call.out_peers != nullptr) next_step();
 }
 

@@ -19,15 +19,16 @@ void copy_streaming(void* dst, const void* src, std::size_t bytes) {
   const std::size_t head = std::min(bytes, (kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine);
   copy(to, from, head);
   std::size_t at = head;
-  // Whole lines, so that each leaves its write-combining buffer in one piece.
+  // Whole lines, so that each leaves its write-combining buffer at once.
   for (; bytes - at >= kLine; at += kLine) {
     __m128i line[4];
     std::memcpy(line, from + at, kLine);
     for (std::size_t i = 0; i < 4; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to + at) + i, line[i]);
   }
   copy(to + at, from + at, bytes - at);
-  // Streaming stores are the one kind that x86 lets later stores pass, so the caller's release store (a plain
-  // mov there) would not order them. After this it does, for whoever acquires what it publishes.
+  // x86 may reorder non-temporal stores after later ordinary stores. So the caller's release store (a plain
+  // mov) would not order them without this fence. With it, it does, for any thread that acquires from that
+  // store.
   _mm_sfence();
 #else
   copy(dst, src, bytes);

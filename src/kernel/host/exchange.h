@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data that moves among host ranks as it is, over Team's step protocol (team.h): all that broadcast, gather,
-// scatter, all-gather and all-to-all do.
+// Data that moves unchanged among host ranks, over Team's step protocol (team.h). It implements broadcast,
+// gather, scatter, all-gather and all-to-all.
 //
-// What a rank has for others is one stream of bytes: the pieces of its input that others want, one after
-// another, each once. Every rank stages its stream in chunks, one per step, and takes from each chunk of the
-// others' streams what is meant for it. All ranks take as many steps as the longest stream needs, also those
-// that have nothing to say any more: every pair meets in every step, and that is what lets slots be used
-// again.
+// A rank's data for others forms one stream of bytes: the pieces of its input that others need, one after
+// another, each once. Every rank stages its stream in chunks, one per step. From each chunk of the other
+// streams it takes the data addressed to it. All ranks take as many steps as the longest stream needs, even
+// ranks with nothing left to send. Every pair of ranks synchronizes in every step, which is what allows slots
+// to be reused.
 #pragma once
 
 #include <algorithm>
@@ -21,22 +21,22 @@
 
 namespace onehop::host {
 
-/// Bytes per step: what one rank writes and others read should stay in the second-level caches.
+/// Bytes per step. The data that one rank writes and others read should stay in the second-level caches.
 inline constexpr std::size_t kExchangeChunk = 128 << 10;
 
 /// A call's data, as one rank sees it. Offsets and lengths are bytes.
 struct Exchange {
-  /// Of this rank's stream.
+  /// A piece of this rank's stream.
   struct Piece {
-    std::size_t from;  ///< in this rank's input
+    std::size_t from;  ///< offset in this rank's input
     std::size_t bytes;
   };
-  /// What rank r has for this rank.
+  /// The data from rank r for this rank.
   struct Arrival {
-    std::size_t from;   ///< in r's input
-    std::size_t at;     ///< in r's stream; of no meaning for what a rank has for itself, which is in none
-    std::size_t bytes;  ///< 0: nothing
-    std::size_t to;     ///< in this rank's output
+    std::size_t from;   ///< offset in r's input
+    std::size_t at;     ///< offset in r's stream; unused for a rank's data for itself, which is in no stream
+    std::size_t bytes;  ///< 0: no data
+    std::size_t to;     ///< offset in this rank's output
   };
 
   void send(std::size_t from, std::size_t bytes) {
@@ -48,22 +48,23 @@ struct Exchange {
 
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  std::size_t stream = 0;   ///< length of this rank's
-  std::size_t longest = 0;  ///< of any rank's
-  /// Every rank's input where those are symmetric memory, else nullptr. The ranks have met then.
+  std::size_t stream = 0;   ///< length of this rank's stream
+  std::size_t longest = 0;  ///< length of the longest stream
+  /// Every rank's input if those are in symmetric memory, else nullptr. If set, the ranks have already
+  /// synchronized.
   const std::byte* const* in_peers = nullptr;
   std::size_t piece_count = 0;
   std::array<Piece, kMaxHostRanks> pieces;      // the first piece_count are set
   std::array<Arrival, kMaxHostRanks> arrivals;  // those of all ranks are set before use
 };
 
-/// Rank `rank`'s place in the order in which rank `of` sends to each of the others: everyone starts with the
-/// rank after it, so that all receive at any time.
+/// Position of rank `rank` in the order in which rank `of` sends to the others. Each rank starts with the
+/// rank after it, so that all ranks receive at any time.
 [[nodiscard]] inline int position_in_stream(int rank, int of, int ranks) {
   return (rank - of - 1 + ranks) % ranks;
 }
 
-/// Copies this rank's stream into its slots, from where it stopped.
+/// Copies this rank's stream into its slots, continuing where it stopped.
 class StreamWriter {
  public:
   explicit StreamWriter(const Exchange& call) : call_(call) {}
@@ -86,10 +87,10 @@ class StreamWriter {
  private:
   const Exchange& call_;
   std::size_t piece_ = 0;
-  std::size_t done_ = 0;  ///< bytes of that piece
+  std::size_t done_ = 0;  ///< bytes copied of that piece
 };
 
-/// `begin` and `wait` as for all_reduce.h.
+/// `begin` and `wait` are as in all_reduce.h.
 template <class Begin, class Wait>
 void exchange(Team& team, const Exchange& call, Begin&& begin, Wait&& wait) {
   const int n = team.size();
@@ -101,12 +102,12 @@ void exchange(Team& team, const Exchange& call, Begin&& begin, Wait&& wait) {
 
   if (call.in_peers != nullptr) {
     for (int i = 1; i < n; ++i) {
-      const int r = (me + i) % n;  // everyone starts elsewhere
+      const int r = (me + i) % n;  // each rank starts at a different peer
       const Exchange::Arrival& arrival = call.arrival(r);
       if (arrival.bytes != 0) copy(call.out + arrival.to, call.in_peers[r] + arrival.from, arrival.bytes);
     }
     keep_own();
-    begin();  // Peers read this rank's input: it is the caller's again only when they are done.
+    begin();  // Peers read this rank's input. It must not return to the caller before they are done.
     return;
   }
 
@@ -135,7 +136,7 @@ void exchange(Team& team, const Exchange& call, Begin&& begin, Wait&& wait) {
     }
     offset += chunk;
   } while (offset < call.longest);
-  keep_own();  // last: nobody waits for it
+  keep_own();  // last, because no rank waits for it
   if (call.stream <= kClaimBytes) {
     claim_for_writing(team.staging(me) + layout.input_offset(team.next_parity()), call.stream);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every pair of FP8 values through every reduction, against arithmetic that shares nothing with ours: values
-// as the formats define them, combined in double, rounded to f32 by the compiler, and then to the nearest of
-// all values of the format.
+// Tests every pair of FP8 values with every reduction, against independent arithmetic. Values are decoded as
+// the formats define them and combined in double. The result is rounded to f32 by the compiler, and then to
+// the nearest of all values of the format.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
-/// A value of an 8-bit format, by the tables of the OCP specification.
+/// The value of an 8-bit encoding, by the tables of the OCP specification.
 double value_of(DType type, int byte) {
   const int mantissa_bits = type == DType::e4m3 ? 3 : 2;
   const int bias = type == DType::e4m3 ? 7 : 15;
@@ -38,20 +38,20 @@ double value_of(DType type, int byte) {
   return byte < 128 ? magnitude : -magnitude;
 }
 
-/// By the number of the type, as gtest prints it.
+/// The parameter is the number of the type, as gtest prints it.
 class Fp8 : public testing::TestWithParam<int> {
  protected:
   static constexpr std::uint8_t kNan = 0x7f;
   const DType type{static_cast<DType>(GetParam())};
 
-  /// The nearest value of the format, of two the one with the even byte.
+  /// The nearest value of the format; in a tie, the one with the even byte.
   [[nodiscard]] std::uint8_t rounded(float result) const {
     if (std::isnan(result)) return kNan;
     const int largest = type == DType::e4m3 ? 0x7e : 0x7b;
     const double magnitude = std::fabs(static_cast<double>(result));
     int nearest = largest;
     if (magnitude > value_of(type, largest)) {
-      // e5m2 goes on to the power of two that its largest values lie below, which stands for infinity.
+      // e5m2 continues to the power of two above its largest values, which stands for infinity.
       if (type == DType::e5m2 && magnitude >= (value_of(type, largest) + 65536) / 2) nearest = largest + 1;
     } else {
       int above = 0;
@@ -98,7 +98,7 @@ class Fp8 : public testing::TestWithParam<int> {
       try {
         isa = find_isa(name);
       } catch (const Error&) {
-        continue;  // not this CPU's
+        continue;  // not supported by this CPU
       }
       std::vector<std::uint8_t> result(a.size());
       isa->kernels->reduce[static_cast<std::size_t>(type)][kernel_op(op)].one(

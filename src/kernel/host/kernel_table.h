@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each instruction set provides: one table of kernels. Included by the translation units that are
-// compiled with AVX flags, so it must stay free of inline functions (see reduce_kernels.h).
+// The table of kernels that each instruction set provides. Translation units compiled with AVX flags include
+// it, so it must not define inline functions (see reduce_kernels.h).
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct ReduceKernel {
   Reduce2Fn two;
 };
 
-/// The conversions inside the kernels of a type that is accumulated in f32, on their own.
+/// The conversions that the kernels use for a type accumulated in f32, as separate functions.
 struct ConvertKernel {
   void (*decode)(float* dst, const void* src, std::size_t count);
   void (*encode)(void* dst, const float* src, std::size_t count);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data that one host rank hands another, as it is: what send and recv are made of. Unlike Team's steps
-// (team.h) this concerns two ranks and nobody else.
+// Point-to-point data between host ranks, moved unchanged: the basis of send and recv. Unlike Team's steps
+// (team.h) it involves only two ranks.
 //
-// Protocol. From every rank to every other one there is a ring of slots and two counts that only grow. The
-// sender puts a chunk into the next slot and counts it as sent; the receiver takes it out and counts it as
-// taken. A slot is used again when what it held was taken: the sender is never more than kSlots chunks ahead.
-// Nothing else is needed, whatever is sent when: a pair's chunks arrive in the order in which they were sent,
-// and pairs do not know of each other.
+// Protocol. Every ordered pair of ranks has a ring of slots and two counts that only grow. The sender writes
+// a chunk to the next slot and increments the count of sent chunks. The receiver reads it and increments the
+// count of taken chunks. A slot is reused once its chunk was taken, so the sender is never more than kSlots
+// chunks ahead. Nothing else is needed, whatever the timing: a pair's chunks arrive in the order in which
+// they were sent, and pairs are independent.
 //
-// Ring and count of sent chunks lie in the sender's segment, the count of taken ones in the receiver's: a
-// rank writes only to its own memory, and one that was stopped and left behind cannot damage the others when
-// it wakes.
+// The ring and the count of sent chunks lie in the sender's segment, the count of taken chunks in the
+// receiver's. A rank writes only to its own memory. So a rank that was stopped and left behind cannot damage
+// the others when it wakes.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 
 namespace onehop::host {
 
-/// What sender and receiver of a message must name alike.
+/// The properties of a message on which sender and receiver must agree.
 struct Message {
   std::uint64_t count = 0;
   std::uint8_t dtype = 0;
@@ -35,16 +35,17 @@ struct Message {
 
 class Pairs {
  public:
-  /// Per ordered pair: one is written, one is read, and there are some for whoever loses the core meanwhile.
+  /// Slots per ordered pair: one is being written, one is being read, and the others bridge the time for
+  /// which a rank loses its core.
   static constexpr std::size_t kSlots = 4;
 
   struct Member {
     os::Doorbell* bell = nullptr;
-    std::byte* area = nullptr;  ///< area_bytes(), zero when the group starts
+    std::byte* area = nullptr;  ///< area_bytes() in size, zero when the group starts
   };
 
-  /// All slots that a rank sends from have a quarter of its scratch memory, within bounds: chunks should stay
-  /// in the second-level caches, and still be worth their counting.
+  /// All slots from which a rank sends share a quarter of its scratch memory, within bounds. Chunks should
+  /// fit the second-level caches and yet be large enough to justify the cost of counting.
   [[nodiscard]] static std::size_t slot_bytes(int ranks, std::size_t scratch_bytes) {
     const std::size_t share = scratch_bytes / 4 / (static_cast<std::size_t>(std::max(ranks - 1, 1)) * kSlots);
     return std::clamp<std::size_t>(share / 64 * 64, 1 << 10, 64 << 10);
@@ -62,7 +63,7 @@ class Pairs {
       return reinterpret_cast<Lines*>(members[static_cast<std::size_t>(of)].area) + with;
     };
     const auto ring = [&](int from, int to) {
-      const auto place = static_cast<std::size_t>(to < from ? to : to - 1);  // among the others
+      const auto place = static_cast<std::size_t>(to < from ? to : to - 1);  // index among the others
       return reinterpret_cast<std::byte*>(lines(from, ranks)) + place * kSlots * slot_bytes_;
     };
     for (int r = 0; r < ranks; ++r) {
@@ -76,19 +77,18 @@ class Pairs {
     }
   }
 
-  /// The most that a chunk holds.
+  /// Capacity of a chunk.
   [[nodiscard]] std::size_t slot_bytes() const { return slot_bytes_; }
 
-  /// Whether there is a free slot for rank r.
+  /// Whether a slot for rank r is free.
   [[nodiscard]] bool has_room(int r) {
     Peer& peer = at(r);
     if (peer.sent - peer.credit < kSlots) return true;
-    // acquire: pairs with the exchange in take(); the receiver has read what the slot held. seq_cst for
-    // wait_on().
+    // acquire: pairs with the exchange in take(); the receiver has read the slot. seq_cst for wait_on().
     peer.credit = peer.theirs->taken.chunks.load(std::memory_order_seq_cst);
     return peer.sent - peer.credit < kSlots;
   }
-  /// Sends rank r a chunk of a message. Only while has_room(r).
+  /// Sends rank r a chunk of a message. Precondition: has_room(r).
   void put(int r, const Message& message, const std::byte* data, std::size_t bytes) {
     Peer& peer = at(r);
     const std::size_t slot = peer.sent % kSlots;
@@ -102,7 +102,7 @@ class Pairs {
     os::ring(*peer.bell);
   }
 
-  /// Whether a chunk from rank r waits to be taken.
+  /// Whether a chunk from rank r has arrived and not been taken.
   [[nodiscard]] bool has_chunk(int r) {
     Peer& peer = at(r);
     if (peer.arrived != peer.taken) return true;
@@ -110,13 +110,13 @@ class Pairs {
     peer.arrived = peer.theirs->sent.chunks.load(std::memory_order_seq_cst);
     return peer.arrived != peer.taken;
   }
-  /// The message that the next chunk from rank r is part of. Only while has_chunk(r).
+  /// The message that contains the next chunk from rank r. Precondition: has_chunk(r).
   [[nodiscard]] Message message(int r) const {
     const Peer& peer = peers_[static_cast<std::size_t>(r)];
     const std::size_t slot = peer.taken % kSlots;
     return {.count = peer.theirs->sent.counts[slot], .dtype = peer.theirs->sent.dtypes[slot]};
   }
-  /// Takes the next chunk from rank r. Only while has_chunk(r).
+  /// Takes the next chunk from rank r. Precondition: has_chunk(r).
   void take(int r, std::byte* data, std::size_t bytes) {
     Peer& peer = at(r);
     copy(data, peer.inbox + peer.taken % kSlots * slot_bytes_, bytes);
@@ -127,10 +127,11 @@ class Pairs {
   }
 
  private:
-  /// 128 bytes apart: neighbouring lines are fetched in pairs.
+  /// 128 bytes apart, because CPUs prefetch neighbouring lines in pairs.
   struct alignas(128) SentLine {
     std::atomic<std::uint64_t> chunks{0};
-    // Of the message that each slot's chunk is part of: they travel in the line that says that it is there.
+    // The message of each slot's chunk. It travels in the same cache line as the count that announces the
+    // chunk.
     std::array<std::uint64_t, kSlots> counts{};
     std::array<std::uint8_t, kSlots> dtypes{};
   };
@@ -138,13 +139,13 @@ class Pairs {
   struct alignas(128) TakenLine {
     std::atomic<std::uint64_t> chunks{0};
   };
-  /// At the start of a rank's area, one for each rank; the rings follow.
+  /// At the start of a rank's area, one for each other rank; the rings follow.
   struct Lines {
     SentLine sent;    ///< to that rank
     TakenLine taken;  ///< from that rank
   };
 
-  /// What this rank knows of its traffic with another one.
+  /// This rank's state for its traffic with another rank.
   struct Peer {
     os::Doorbell* bell = nullptr;
     Lines* own = nullptr;
@@ -152,9 +153,9 @@ class Pairs {
     std::byte* outbox = nullptr;
     const std::byte* inbox = nullptr;
     std::uint64_t sent = 0;
-    std::uint64_t credit = 0;  ///< how many of those had been taken at the last look
+    std::uint64_t credit = 0;  ///< number of those taken, when last checked
     std::uint64_t taken = 0;
-    std::uint64_t arrived = 0;  ///< how many had been sent at the last look
+    std::uint64_t arrived = 0;  ///< number sent, when last checked
   };
   [[nodiscard]] Peer& at(int r) { return peers_[static_cast<std::size_t>(r)]; }
 

@@ -10,7 +10,7 @@
 namespace onehop::host {
 namespace {
 
-/// The memory of all ranks, and every rank's view of it.
+/// The memory of all ranks, and each rank's Pairs.
 class World {
  public:
   World(int ranks, std::size_t scratch_bytes) : bells_(static_cast<std::size_t>(ranks)) {
@@ -83,7 +83,7 @@ TEST(Pairs, RingsOfAllPairsAreApartInAnyNumberOfRanks) {
       const auto letter = [&](int from, int to, std::size_t i) {
         return std::string(bytes, static_cast<char>(from * 31 + to * 7 + static_cast<int>(i)));
       };
-      // Neighbours only, where all pairs would take long: their rings lie side by side.
+      // Only neighbours, because all pairs would take long: their rings are adjacent.
       const auto each = [&](auto&& body) {
         for (int from = 0; from < ranks; ++from) {
           for (int to = 0; to < ranks; ++to) {

@@ -30,7 +30,7 @@ bool has_f16c() {
   unsigned edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
-// __builtin_cpu_supports also asks whether the operating system saves the wide registers.
+// __builtin_cpu_supports also checks that the operating system saves the wide registers.
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && has_f16c();  // Clang 14 does not know "f16c"
 }
@@ -40,7 +40,7 @@ bool has_avx512() {
 }
 #endif
 
-/// Best first.
+/// The best one first.
 constexpr Candidate kCandidates[] = {
 #if defined(__x86_64__)
     {{"avx512", &avx512::kKernels}, has_avx512},

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element-wise reductions over plain memory: the arithmetic of the host backend.
 //
-// Every kernel combines its sources in the order 0..n-1, one rounded operation at a time, so whoever passes
-// the same sources in the same order gets the same bits, whichever instruction set runs them. That holds in
-// the default floating-point environment (round to nearest, subnormals kept); no kernel changes it.
+// Every kernel combines its sources in the order 0..n-1, one rounded operation at a time. The same sources in
+// the same order therefore give the same bits with every instruction set. This holds in the default
+// floating-point environment (round to nearest, subnormals kept); no kernel changes it.
 //
 //   f16 bf16 e4m3 e5m2   widened to f32, combined in f32, rounded once to nearest even at the end
 //   f32 f64              combined as they are
@@ -26,20 +26,21 @@
 namespace onehop::host {
 
 /// fn(dst, src, n, count, scale): dst[i] = src[0][i] op ... op src[n-1][i] for i < count; 1 <= n <=
-/// kMaxHostRanks. `scale` is what scale_of() says of type and op. Pointers need the alignment of an element.
-/// dst may be one of the sources, but not overlap one otherwise.
+/// kMaxHostRanks. `scale` is the result of scale_of() for the type and op. Pointers need the alignment of an
+/// element. dst may equal one of the sources but must not overlap one otherwise.
 [[nodiscard]] ReduceFn reduce_function(DType type, ReduceOp op);
 
-/// fn(dst, dst2, src, n, count, scale): the same, and each result is also written to dst2, which may be a
-/// source too.
+/// fn(dst, dst2, src, n, count, scale): the same, but also writes each result to dst2, which may be a source
+/// as well.
 [[nodiscard]] Reduce2Fn reduce2_function(DType type, ReduceOp op);
 
-/// The instruction set in use: "baseline", "avx2" or "avx512", the best of this CPU unless the environment
-/// variable ONEHOP_HOST_ISA names a lesser one. Error{invalid_argument} when it names one that this CPU
-/// lacks, or none at all (the functions above throw the same).
+/// The instruction set in use: "baseline", "avx2" or "avx512". It is the best of this CPU unless the
+/// environment variable ONEHOP_HOST_ISA names a lesser one. Error{invalid_argument} if the variable names one
+/// that this CPU lacks or an unknown one (the functions above throw the same).
 [[nodiscard]] std::string_view isa_name();
 
-/// Throws what isa_name() throws, without making a choice: for joining, where all ranks hear of it.
+/// Throws the same errors as isa_name() without making a choice. Called when joining, where all ranks learn
+/// of an error.
 void require_known_isa();
 
 /// An instruction set this CPU can run.
@@ -47,7 +48,7 @@ struct Isa {
   std::string_view name;
   const KernelTable* kernels;
 };
-/// The instruction set `name`, or the best when `name` is empty. What isa_name() says holds.
+/// The instruction set `name`, or the best one if `name` is empty. Throws as isa_name() does.
 [[nodiscard]] Isa find_isa(std::string_view name);
 
 }  // namespace onehop::host

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels, as source. Every reduce_<isa>.cc includes this once, is compiled with the flags of its
-// instruction set and gets its own table, onehop::host::<isa>::kKernels.
+// Source of the kernels. Every reduce_<isa>.cc includes this file once. Compiled with the flags of its
+// instruction set, it defines that set's table, onehop::host::<isa>::kKernels.
 //
-// Rule for this file: nothing with external linkage but the table, and no inline function of another header
-// unless it is always inlined (intrinsics). An inline function of the standard library that is emitted here
-// out of line would be one of several definitions of which the linker keeps any: the one with AVX-512 inside
-// might be the one that start-up code on an older CPU calls. Hence the anonymous namespace and
-// __builtin_memcpy.
+// Rule for this file: nothing but the table has external linkage. Inline functions of other headers are
+// allowed only if they are always inlined (intrinsics). Otherwise an out-of-line copy of a standard library
+// function would be one of several definitions, of which the linker keeps any one. Start-up code on an older
+// CPU might then call the copy compiled for AVX-512. Hence the anonymous namespace and __builtin_memcpy.
 //
-// Vectors are the compiler's own (GCC and Clang agree on them): arithmetic means the same on every
-// instruction set, each operation is rounded by itself, and so all tables return the same bits.
+// Uses the compiler's vector extensions, which GCC and Clang share. Arithmetic has the same meaning on every
+// instruction set and each operation is rounded separately, so all tables return the same bits.
 #include <cstddef>
 #include <cstdint>
 
@@ -65,8 +64,8 @@ ONEHOP_INLINE I32 bits_of(F32 x) {
 constexpr std::int32_t kSign = INT32_MIN;
 constexpr std::int32_t kInfinity = 0x7f800000;
 
-/// x with any NaN made the one quiet NaN: which operand's payload survives an operation, and the sign of a
-/// NaN that arises, differ between instruction sets and with the order in which the compiler puts operands.
+/// Replaces any NaN in x by the one quiet NaN. Instruction sets differ in which operand's payload survives,
+/// and in the sign of a new NaN. The result also depends on the order in which the compiler puts operands.
 ONEHOP_INLINE F32 one_nan(F32 x, std::int32_t nan = 0x7fc00000) {
   return x == x ? x : f32_from_bits(I32{} + nan);
 }
@@ -76,7 +75,8 @@ ONEHOP_INLINE Vec<double, kVectorBytes / 8> one_nan(Vec<double, kVectorBytes / 8
 
 // ---- Conversions -----------------------------------------------------------------------------------------
 
-// __builtin_convertvector in the forms that GCC 12 takes apart lane by lane where one instruction does.
+// Replacements for those forms of __builtin_convertvector that GCC 12 splits into lanes although one
+// instruction suffices.
 #if defined(__AVX512F__)
 constexpr __mmask16 kAll = 0xffff;  // the unmasked intrinsics draw a false warning from GCC 12 (PR 105593)
 ONEHOP_INLINE I32 widen(U16 x) {
@@ -152,8 +152,8 @@ ONEHOP_INLINE U8 narrow8(I32 x) {
 
 ONEHOP_INLINE F32 decode_f16(U16 half) {
 #if defined(__AVX512F__)
-  // maskz with every lane on is the plain instruction, without GCC 12's false warning about the latter (PR
-  // 105593).
+  // maskz with all lanes enabled is the plain instruction; GCC 12 gives a false warning for the plain
+  // intrinsic (PR 105593).
   return bits_as<F32>(_mm512_maskz_cvtph_ps(kAll, bits_as<__m256i>(half)));
 #elif defined(__F16C__)
   return bits_as<F32>(_mm256_cvtph_ps(bits_as<__m128i>(half)));
@@ -165,16 +165,16 @@ ONEHOP_INLINE F32 decode_f16(U16 half) {
   const I32 exponent = magnitude & kInfinity;
   // Exponent bias 15 becomes 127, and the all-ones exponent stays all ones.
   const I32 normal = magnitude + (exponent == 0x7c00 << 13 ? I32{} + (224 << 23) : I32{} + (112 << 23));
-  // 2^-14 * 1.m less 2^-14 is the subnormal 2^-14 * 0.m, exactly.
+  // 2^-14 * 1.m minus 2^-14 is exactly the subnormal 2^-14 * 0.m.
   const F32 subnormal = f32_from_bits(magnitude + (113 << 23)) - 0x1p-14f;
   const I32 result = exponent == 0 ? bits_of(subnormal) : normal;
   return f32_from_bits(result | ((wide & 0x8000) << 16));
 #endif
 }
 
-/// The bits of x in a format of 1 sign bit, 8-bit or narrower exponent of bias kBias and kMantissa fraction
-/// bits, rounded once to nearest even; `sign_shift` moves the sign from bit 31 to its place. Magnitudes above
-/// `largest` (the bits of a float) count as `largest`. NaN becomes `nan`.
+/// The bits of x in a format with 1 sign bit, an exponent of at most 8 bits with bias kBias, and kMantissa
+/// fraction bits. Rounds once, to nearest even. `sign_shift` moves the sign from bit 31 to its place.
+/// Magnitudes above `largest` (the bits of a float) are clamped to `largest`. NaN becomes `nan`.
 template <int kMantissa, int kBias>
 ONEHOP_INLINE I32 encode_small(F32 x, std::int32_t largest, std::int32_t nan, int sign_shift) {
   const I32 bits = bits_of(x);
@@ -184,7 +184,8 @@ ONEHOP_INLINE I32 encode_small(F32 x, std::int32_t largest, std::int32_t nan, in
   constexpr std::int32_t kRebias = (127 - kBias) << 23;
   const I32 odd = (magnitude >> kDropped) & 1;
   const I32 normal = (magnitude + odd + ((1 << (kDropped - 1)) - 1 - kRebias)) >> kDropped;
-  // One unit in the last place of kAlign is the format's smallest subnormal, so adding it rounds to those.
+  // One unit in the last place of kAlign is the format's smallest subnormal, so adding kAlign rounds to
+  // subnormals.
   constexpr std::int32_t kAlign = kRebias + ((kDropped + 1) << 23);
   const I32 subnormal = bits_of(f32_from_bits(magnitude) + f32_from_bits(I32{} + kAlign)) - kAlign;
   const I32 number = magnitude < kRebias + (1 << 23) ? subnormal : normal;
@@ -209,7 +210,7 @@ struct Native {
   }
 };
 
-/// What the formats accumulated in f32 have in common.
+/// Common parts of the formats that are accumulated in f32.
 template <class T>
 struct Narrow {
   using Stored = T;
@@ -219,7 +220,7 @@ struct Narrow {
 };
 
 struct F16 : Narrow<std::uint16_t> {
-  static constexpr std::int32_t kNan = 0x7fffffff;  // what the conversion cuts 0x7fff from
+  static constexpr std::int32_t kNan = 0x7fffffff;  // the conversion truncates it to 0x7fff
   ONEHOP_INLINE static F32 decode(U16 x) { return decode_f16(x); }
   ONEHOP_INLINE static U16 encode(F32 x) {
 #if defined(__AVX512F__)
@@ -238,8 +239,8 @@ struct F16 : Narrow<std::uint16_t> {
 
 struct BF16 : Narrow<std::uint16_t> {
   ONEHOP_INLINE static F32 decode(U16 x) { return f32_from_bits(widen(x) << 16); }
-  static constexpr std::int32_t kNan = 0x7fff0000;  // survives the rounding unharmed
-  // Not AVX512_BF16's instruction: it takes subnormals for zero.
+  static constexpr std::int32_t kNan = 0x7fff0000;  // the rounding does not change it
+  // Does not use AVX512_BF16's instruction, which flushes subnormals to zero.
   ONEHOP_INLINE static U16 encode(F32 x) {
     using U32 = Vec<std::uint32_t, kFloatLanes>;
     const U32 bits = bits_as<U32>(one_nan(x, kNan));
@@ -262,7 +263,7 @@ struct E4M3 : Narrow<std::uint8_t> {
 };
 
 struct E5M2 : Narrow<std::uint8_t> {
-  // The upper byte of an f16.
+  // The value is the upper byte of an f16.
   ONEHOP_INLINE static F32 decode(U8 x) { return decode_f16(widen16(x) << 8); }
   ONEHOP_INLINE static U8 encode(F32 x) {
     constexpr std::int32_t kOverflow = 0x47800000;  // 2^16, which encodes as infinity
@@ -272,7 +273,7 @@ struct E5M2 : Narrow<std::uint8_t> {
 
 // ---- Operations ------------------------------------------------------------------------------------------
 
-enum class Op { sum, prod, min, max, scaled };  // as kernel_op() numbers them
+enum class Op { sum, prod, min, max, scaled };  // numbered as in kernel_op()
 
 template <std::size_t kBytes>
 struct UnsignedOf;
@@ -297,7 +298,7 @@ struct Combine {
 
   static constexpr bool kFloatOrder = kIsFloat<T> && (kOp == Op::min || kOp == Op::max);
 
-  /// A source as `apply` wants it: the maximum of floats is the negated minimum of the negated.
+  /// Transforms a source for `apply`: the maximum of floats is the negated minimum of the negated values.
   ONEHOP_INLINE static V take(V x) {
     if constexpr (kFloatOrder && kOp == Op::max) {
       return -x;
@@ -308,8 +309,8 @@ struct Combine {
 
   ONEHOP_INLINE static V apply(V a, V b) {
     if constexpr (kFloatOrder) {
-      // The two selections differ where neither operand is the lesser: for a pair of zeros, where the or is
-      // -0 if either is, and where one is a NaN, which the or is too. Each is one instruction on x86.
+      // The two selections differ only where neither operand is less. For a pair of zeros the OR is -0 if
+      // either operand is. If an operand is NaN, the OR is NaN too. Each selection is one instruction on x86.
       const V lesser_or_b = a < b ? a : b;
       const V lesser_or_a = b < a ? b : a;
       return bits_as<V>(bits_as<U>(lesser_or_b) | bits_as<U>(lesser_or_a));
@@ -328,7 +329,7 @@ struct Combine {
     if constexpr (kOp != Op::scaled) {
       return take(acc);
     } else {
-      // By scale.number, which is n; but n may be a constant.
+      // Divides by n, which equals scale.number but may be a compile-time constant.
       if (scale.divides) return acc / static_cast<T>(n);
       const auto number = static_cast<typename UnsignedOf<sizeof(T)>::type>(scale.number);
       if constexpr (kIsFloat<T>) {
@@ -355,15 +356,15 @@ ONEHOP_INLINE void store(void* to, V v) {
   __builtin_memcpy(to, &v, sizeof v);
 }
 
-/// An operand of a reduction: the vector that begins at byte `at` of a source.
+/// An operand of a reduction: the vector at byte `at` of a source.
 template <class C, Op kOp>
 ONEHOP_INLINE auto fetch(const void* src, std::size_t at) {
   using Packed = typename C::Packed;
   return Combine<kOp, C>::take(C::decode(load<Packed>(static_cast<const Bytes*>(src) + at)));
 }
 
-/// kVectors vectors of every source, from byte `at` on. All are loaded before the first is stored: the
-/// outputs may be sources.
+/// Reduces kVectors vectors of every source, starting at byte `at`. Loads all of them before storing any,
+/// because the outputs may be sources.
 template <class C, Op kOp, int kVectors>
 ONEHOP_INLINE void reduce_tile(Bytes* dst, Bytes* dst2, const void* const* src, int n, std::size_t at,
                                Scale scale) {
@@ -384,7 +385,7 @@ ONEHOP_INLINE void reduce_tile(Bytes* dst, Bytes* dst2, const void* const* src, 
   }
 }
 
-/// The last `bytes`, less than a vector, of every source, by way of a padded copy.
+/// Reduces the last `bytes` of every source, less than a vector, through a padded copy.
 template <class C, Op kOp>
 ONEHOP_INLINE void reduce_rest(Bytes* dst, Bytes* dst2, const void* const* src, int n, std::size_t at,
                                std::size_t bytes, Scale scale) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduce-scatter among host ranks, over Team's step protocol (team.h): the first half of a two-shot
-// all-reduce, with whole blocks for parts. Same arithmetic as all_reduce.h, so the same bits.
+// Reduce-scatter among host ranks, over Team's step protocol (team.h). It is the first half of a two-shot
+// all-reduce, with whole blocks as parts. The arithmetic is that of all_reduce.h, so the bits are the same.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,10 @@
 
 namespace onehop::host {
 
-/// Bytes that a rank stages per step, for all others together.
+/// Bytes that a rank stages per step, for all other ranks together.
 inline constexpr std::size_t kReduceScatterChunk = 256 << 10;
 
-/// A call's data: `in` has a block for every rank, of which the sums of this rank's go to `out`.
+/// A call's data: `in` has a block for every rank; this rank's block of the sums goes to `out`.
 struct ReduceScatter {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
@@ -27,11 +27,12 @@ struct ReduceScatter {
   DType type{};
   ReduceOp op{};
   Scale scale;
-  /// Every rank's input where those are symmetric memory, else nullptr. The ranks have met then.
+  /// Every rank's input if those are in symmetric memory, else nullptr. If set, the ranks have already
+  /// synchronized.
   const std::byte* const* in_peers = nullptr;
 };
 
-/// `begin` and `wait` as for all_reduce.h.
+/// `begin` and `wait` are as in all_reduce.h.
 template <class Begin, class Wait>
 void reduce_scatter(Team& team, const ReduceScatter& call, Begin&& begin, Wait&& wait) {
   const ReduceFn reduce = reduce_function(call.type, call.op);
@@ -44,12 +45,12 @@ void reduce_scatter(Team& team, const ReduceScatter& call, Begin&& begin, Wait&&
   if (call.in_peers != nullptr) {
     for (int r = 0; r < n; ++r) sources[static_cast<std::size_t>(r)] = call.in_peers[r] + own;
     reduce(call.out, sources.data(), n, call.block / element, call.scale);
-    begin();  // Peers read this rank's input: it is the caller's again only when they are done.
+    begin();  // Peers read this rank's input. It must not return to the caller before they are done.
     return;
   }
 
-  // A slot has a lane for every rank, in whole cache lines: what is for it of this step's stretch of the
-  // blocks.
+  // A slot has a lane of whole cache lines for every rank. The lane holds the data for that rank from this
+  // step's section of the blocks.
   const StagingLayout layout(team.staging_bytes());
   const auto lanes = static_cast<std::size_t>(n);
   const std::size_t widest = std::min(kReduceScatterChunk, layout.input_bytes) / lanes / 64 * 64;

@@ -26,7 +26,7 @@ namespace {
 
 using Bytes = std::vector<unsigned char>;
 
-/// Those that this CPU can run, the baseline at least.
+/// The instruction sets that this CPU can run; at least the baseline.
 std::vector<Isa> isas() {
   std::vector<Isa> found;
   for (const char* name : {"baseline", "avx2", "avx512"}) {
@@ -83,7 +83,7 @@ T combine(ReduceOp op, T a, T b) {
   }
 }
 
-/// A reduction with the factor that it takes.
+/// A reduction and its factor.
 struct Operation {
   ReduceOp op = ReduceOp::sum;
   double factor = 1;
@@ -113,7 +113,7 @@ const FloatFormat* format_of(DType type) {
   }
 }
 
-/// Element i of every source, reduced, into element i of dst.
+/// Reduces element i of every source into element i of dst.
 template <class T>
 void reference_native(const Operation& how, Bytes& dst, const std::vector<Bytes>& src, std::size_t i) {
   std::vector<T> values(src.size());
@@ -196,8 +196,8 @@ void put_float(DType type, Bytes& bytes, std::size_t i, double value) {
   }
 }
 
-/// Random bits, among them, for floats, mostly numbers of ordinary size and some special ones: with random
-/// bits alone, reductions of many sources would be NaN or infinite almost everywhere.
+/// Random bits; for floats mostly numbers of ordinary size and some special ones. With random bits alone,
+/// reductions of many sources would be NaN or infinite almost everywhere.
 Bytes random_values(DType type, std::size_t count, std::mt19937_64& random) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -220,7 +220,7 @@ Bytes random_values(DType type, std::size_t count, std::mt19937_64& random) {
   return bytes;
 }
 
-/// Bytes at a chosen distance from a 64-byte boundary, with guards on both sides.
+/// Bytes at a chosen distance from a 64-byte boundary, with guard bytes on both sides.
 class Guarded {
  public:
   Guarded(const Bytes& content, std::size_t offset) : size_(content.size()) {
@@ -251,7 +251,7 @@ struct Sources {
   std::vector<const void*> pointers;
 };
 
-/// Every source at another offset, in whole elements.
+/// Places every source at a different offset, in whole elements.
 Sources place(DType type, const std::vector<Bytes>& content) {
   Sources sources;
   sources.buffers.reserve(content.size());
@@ -278,7 +278,7 @@ class HostReduce : public ::testing::TestWithParam<int> {
  protected:
   const DType type = static_cast<DType>(GetParam());
 
-  /// Every reduction, premultiplied sums by several factors.
+  /// Every reduction, with several factors for premul_sum.
   [[nodiscard]] std::vector<Operation> operations() const {
     std::vector<Operation> all;
     for (int op = 0; op < static_cast<int>(ReduceOp::premul_sum); ++op) {
@@ -291,7 +291,7 @@ class HostReduce : public ::testing::TestWithParam<int> {
     return all;
   }
 
-  /// Calls f(op, scale, sources, their reduction, "what it is") for every operation, number of sources and
+  /// Calls f(op, scale, sources, their reduction, description) for every operation, number of sources and
   /// count.
   template <class F>
   void for_every_case(F&& f) {
@@ -423,7 +423,7 @@ TEST(HostReduceValues, IntegersWrapAndAveragesTruncateTowardsZero) {
 }
 
 TEST(HostReduceValues, APremultipliedSumIsScaledBeforeItIsRounded) {
-  // The sum is no finite number of the type, half of it is.
+  // The sum exceeds the type's finite range, but half of it does not.
   std::uint16_t result = 0;
   const std::array<std::uint16_t, 2> large = {encode(kF16, 65504), encode(kF16, 65504)};
   const void* two[] = {&large[0], &large[1]};
@@ -495,7 +495,7 @@ TEST_P(HostConvert, EncodesEveryRoundingBoundaryAndItsNeighbours) {
   std::vector<float> values;
   for (std::uint32_t p = 0; p <= format.largest_finite(); ++p) {
     const double low = decode(format, p);
-    // Above the largest finite number the boundary is where it would be if the format went on.
+    // Above the largest finite number the rounding boundary is where it would be if the format continued.
     const double high = p < format.largest_finite() ? decode(format, p + 1) : 2 * low - decode(format, p - 1);
     for (const double exact : {low, (low + high) / 2}) {
       const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(exact));
@@ -541,7 +541,7 @@ TEST(HostIsa, TheBestIsTheDefault) {
 }
 
 TEST(HostIsaDeathTest, TheEnvironmentChooses) {
-  ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // a new process, which has not chosen yet
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // starts a new process, which has not chosen yet
   EXPECT_EXIT(
       {
         ::setenv("ONEHOP_HOST_ISA", "baseline", 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How host ranks divide their staging areas, and what all collectives that stage have in common.
+// How host ranks divide their staging areas, and code shared by all collectives that stage.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 
 namespace onehop::host {
 
-/// Where a rank stages what. Input slots and result slots are apart, because a result is read one step later
-/// than an input: in the step in which its owner may already stage the next call's input.
+/// Where a rank stages its data. Input slots and result slots are separate, because a result is read one step
+/// later than an input. In that step its owner may already stage the input of the next call.
 struct StagingLayout {
   explicit StagingLayout(std::size_t staging_bytes)
       : input_bytes(staging_bytes * 3 / 8 / 64 * 64), result_bytes(staging_bytes / 8 / 64 * 64) {}
@@ -17,7 +17,8 @@ struct StagingLayout {
   [[nodiscard]] std::size_t result_offset(unsigned parity) const {
     return 2 * input_bytes + parity * result_bytes;
   }
-  /// Largest chunk of a two-shot among n ranks: its n-th part, rounded up to lines, must fit a result slot.
+  /// Largest chunk of a two-shot among n ranks: its n-th part, rounded up to cache lines, must fit a result
+  /// slot.
   [[nodiscard]] std::size_t max_chunk(int ranks) const {
     return std::min(input_bytes, (result_bytes - 64) * static_cast<std::size_t>(ranks)) / 64 * 64;
   }
@@ -26,9 +27,10 @@ struct StagingLayout {
   std::size_t result_bytes;
 };
 
-/// After a small call, the lines that the next one will probably stage into are fetched for writing while the
-/// caller is busy elsewhere: the peers read them last, and taking them back is most of what staging costs. (2
-/// ranks, 1 KB: 0.64 us without, 0.38 us with; 4 KB: 1.28 and 0.98; no gain beyond 8 KB.)
+/// After a small call, a rank prefetches for writing the lines into which the next call will probably stage.
+/// The caller is busy elsewhere meanwhile. The peers read these lines last, and regaining ownership of them
+/// is most of the cost of staging. (2 ranks, 1 KB: 0.64 us without, 0.38 us with; 4 KB: 1.28 and 0.98; no
+/// gain beyond 8 KB.)
 inline constexpr std::size_t kClaimBytes = 8 << 10;
 
 }  // namespace onehop::host

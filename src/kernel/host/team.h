@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host ranks of one group as its inner loops see them: a line per rank to announce steps on, a staging
-// area per rank to pass data through, a bell per rank to sleep on. Everything here lives in shared memory
-// that is zero when the group starts.
+// The host ranks of one group as the inner loops see them. Each rank has a line on which it announces steps,
+// a staging area through which it passes data, and a bell (futex) on which it sleeps. All of this lives in
+// shared memory that is zero when the group starts.
 //
 // Protocol. A call is a sequence of steps, the same on all ranks. In step s a rank first publishes: it stores
 // s into its line of parity s % 2, which releases everything it wrote before. Then it waits until every other
-// rank has published s. Every pair of ranks meets in every step, so no rank is ever more than one step ahead,
-// and therefore
-//   - whoever still reads a line or staging slot of parity s % 2 in step s is done with it before its owner
-//     publishes s + 2, because that comes after having seen the reader publish s + 1;
-//   - a rank writes only to its own line and staging area, never to a peer's: one that was stopped and left
-//     behind cannot damage the others when it wakes.
+// rank has published s. Every pair of ranks synchronizes in every step, so no rank is ever more than one step
+// ahead. Therefore
+//   - a rank that reads a line or staging slot of parity s % 2 in step s is done before its owner publishes
+//     s + 2, since the owner does that only after it has seen the reader publish s + 1;
+//   - a rank writes only to its own line and staging area, never to a peer's: a rank that was stopped and
+//     left behind cannot damage the others when it wakes.
 #pragma once
 
 #include <atomic>
@@ -24,45 +24,47 @@
 
 namespace onehop::host {
 
-/// What a rank says about the call a step begins, so that all ranks find a mismatch, at no extra cost: it
-/// travels in the cache line that carries the step.
+/// The properties of a call that a rank announces in the call's first step, so that all ranks detect a
+/// mismatch. This is free: they travel in the cache line that carries the step.
 struct Call {
   std::uint64_t count = 0;
   std::uint8_t collective = 0;  ///< a Collective
   std::uint8_t dtype = 0;
   std::uint8_t op = 0;
-  std::uint8_t algorithm = 0;   ///< as asked for by the caller
-  std::uint8_t rejected = 0;    ///< not 0: this rank's arguments are unusable, and why
-  std::uint8_t declined = 0;    ///< not 0: the legacy policy does not take this rank's pointers
+  std::uint8_t algorithm = 0;   ///< as requested by the caller
+  std::uint8_t rejected = 0;    ///< not 0: the reason why this rank's arguments are invalid
+  std::uint8_t declined = 0;    ///< not 0: the legacy policy does not accept this rank's pointers
   std::uint8_t symmetric = 0;   ///< CallOptions::symmetric
   std::int8_t root = -1;        ///< -1: the call has none
   std::uint64_t in_buffer = 0;  ///< number of the symmetric buffer that holds the input; 0: none
   std::uint64_t in_offset = 0;
   std::uint64_t out_buffer = 0;
   std::uint64_t out_offset = 0;
-  std::uint64_t factor = std::bit_cast<std::uint64_t>(1.0);  ///< CallOptions::factor; as bits, NaN is itself
+  /// CallOptions::factor; as bits, so that NaN equals itself
+  std::uint64_t factor = std::bit_cast<std::uint64_t>(1.0);
 };
 
-/// 128 bytes apart: neighbouring lines are fetched in pairs.
+/// 128 bytes apart, because CPUs prefetch neighbouring lines in pairs.
 struct alignas(128) Line {
   std::atomic<std::uint64_t> step{0};
   Call call;
 };
 static_assert(sizeof(Call) + sizeof(std::uint64_t) <= 64, "step and call share one cache line");
 
-/// Of a rank on a GPU, whose collectives do not wait for the other ranks on the host: how far it is. Written
-/// by its owner only (group/device_progress.h).
+/// Progress of a GPU rank, whose collectives do not wait for the other ranks on the host. Only its owner
+/// writes it (group/device_progress.h).
 struct alignas(64) Progress {
-  std::atomic<std::uint64_t> begun{0};      ///< collectives so far
-  std::atomic<std::uint64_t> refused[2]{};  ///< the numbers of the last two that it refused, by their parity
+  std::atomic<std::uint64_t> begun{0};  ///< number of collectives begun
+  /// Numbers of the last two collectives that it refused, by parity of the refusal.
+  std::atomic<std::uint64_t> refused[2]{};
 };
 
-/// Start of every rank's communicator segment; what Pairs need (pairs.h) and the staging area follow.
+/// Start of every rank's communicator segment. The memory of Pairs (pairs.h) and the staging area follow.
 struct SegmentHeader {
   os::Doorbell bell;
   Line lines[2];
   Progress progress;
-  os::Processors processors;  ///< that the owner may run on; written before another rank maps the segment
+  os::Processors processors;  ///< on which the owner may run; written before another rank maps the segment
 };
 
 class Team {
@@ -86,12 +88,12 @@ class Team {
   [[nodiscard]] std::byte* staging(int r) const { return members_[static_cast<std::size_t>(r)].staging; }
   [[nodiscard]] os::Doorbell& bell(int r) const { return members_[static_cast<std::size_t>(r)].header->bell; }
   [[nodiscard]] const os::SpinPolicy& spin() const { return spin_; }
-  /// The step most recently published; its parity names the slots it may use.
+  /// The step published last; its parity selects the slots that may be used.
   [[nodiscard]] std::uint64_t step() const { return step_; }
   /// The step that `publish` will begin.
   [[nodiscard]] unsigned next_parity() const { return static_cast<unsigned>((step_ + 1) & 1); }
 
-  /// Begins the next step. `call` is given in the first step of a call.
+  /// Begins the next step. `call` is passed in the first step of a call.
   void publish(const Call* call = nullptr) {
     ++step_;
     Line& line = members_[static_cast<std::size_t>(rank_)].header->lines[step_ & 1];
@@ -108,10 +110,10 @@ class Team {
     // acquire: pairs with the exchange in publish(). seq_cst for wait_on().
     return line(r).step.load(std::memory_order_seq_cst) >= step_;
   }
-  /// What rank r said about the call that began with the current step; only after it arrived.
+  /// The call that rank r announced in the current step; valid only after r has arrived.
   [[nodiscard]] const Call& call(int r) const { return line(r).call; }
 
-  /// Waits until rank r has published the current step; false at the deadline.
+  /// Waits until rank r has published the current step; returns false at the deadline.
   template <class Interrupt>
   [[nodiscard]] bool wait(int r, os::CallDeadline& deadline, Interrupt&& interrupt) const {
     return os::wait_on(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The orderings of docs/memory-model.md, between threads: what was stored before a step or a chunk is there for
-// whoever waited for it, and is not overwritten while it is read. On x86 weaker orderings would pass unnoticed;
-// ThreadSanitizer, which goes by what the code says, reports them there.
+// Tests the orderings of docs/memory-model.md between threads. What was stored before a step or a chunk is
+// visible to a thread that waited for it, and is not overwritten while it is read. On x86 weaker orderings
+// would pass unnoticed; ThreadSanitizer, which follows the declared orderings, reports them there.
 #include "kernel/host/team.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ constexpr Duration kLimit{60'000};
 constexpr std::size_t kWords = 64;
 using Words = std::array<std::uint64_t, kWords>;
 
-/// Zeroed memory of each rank, as it is shared.
+/// Zeroed shared memory of each rank.
 template <class T>
 class Shared {
  public:
@@ -45,7 +45,7 @@ void fill(std::byte* slot, std::uint64_t value) {
   std::memcpy(slot, words.data(), sizeof words);
 }
 
-/// How many words are not `value`.
+/// Number of words that differ from `value`.
 int differing(const std::byte* slot, std::uint64_t value) {
   Words words;
   std::memcpy(words.data(), slot, sizeof words);
@@ -60,7 +60,7 @@ TEST(Team, WhoWaitedForAStepReadsWhatWasStagedForIt) {
   struct Staging {
     alignas(64) std::array<std::byte, 2 * sizeof(Words)> bytes{};
   };
-  for (const bool core_each : {false, true}) {  // giving the core away at once, and spinning first
+  for (const bool core_each : {false, true}) {  // yielding the core at once, and spinning first
     Shared<SegmentHeader> headers(kRanks);
     Shared<Staging> staging(kRanks);
     std::vector<Team::Member> members;
@@ -93,7 +93,7 @@ TEST(Team, WhoWaitedForAStepReadsWhatWasStagedForIt) {
   }
 }
 
-/// Chunks from rank 0 to rank 1, or between both at once.
+/// Passes chunks from rank 0 to rank 1, or in both directions at once.
 void pass_chunks(bool both_ways) {
   constexpr std::uint64_t kChunks = 500;
   constexpr std::size_t kScratch = 64 << 10;

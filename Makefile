@@ -13,7 +13,7 @@ sources = git ls-files -z '*.h' '*.cc' '*.c' '*.cuh' '*.cu'
 # Tests that need the machine to themselves say so (RUN_SERIAL); the others may run side by side.
 ctest = ctest --output-on-failure -j $(JOBS) $(CTEST_ARGS)
 # What `make check` leaves to `make test`: slow kinds of tests, and groups of many ranks.
-slow = -LE '^(fault|model|install|cuda)$$' -E 'Host(Threads|Processes)[4-8]$$'
+slow = -LE '^(fault|model|install|cuda|ptx)$$' -E 'Host(Threads|Processes)[4-8]$$'
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build run check test format lint sanitize asan-ubsan tsan fuzz aarch64 coverage install uninstall packages clean

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares onehop's host collectives with Open MPI's shared-memory ones on the same cores in the same session.
 
-Both are measured alike (see bench/peers/mpi_collective.c) and take turns, so that a busy machine hurts both; the
+Both are measured in the same way (see bench/peers/mpi_collective.c) and take turns, so that a busy machine hurts both; the
 figure of each is the median over the rounds of its median time per call.
 
     bench/compare_openmpi.py [--collectives all-reduce] [--ranks 2,4] [--sizes 1K:64M:4] [--rounds 3] [--json FILE]
@@ -64,7 +64,7 @@ def main():
     figures = []
     machine = commit = None
     for collective, ranks in itertools.product(collectives, map(int, arguments.ranks.split(","))):
-        # By the size that was measured, which is a whole number of blocks; both sides round alike.
+        # By the size that was measured, which is a whole number of blocks; both sides round in the same way.
         ours, theirs = collections.defaultdict(list), collections.defaultdict(list)
         for _ in range(arguments.rounds):
             times, report = measure_onehop(arguments.build, collective, ranks, sizes)

@@ -7,7 +7,7 @@
 #   bench/gpu_sweep.sh RESULTS [COMMAND]
 #
 # RESULTS is a folder for JSON, HTML and logs; COMMAND the onehop command (default: beside this script, else that of build/release).
-# Libraries beside the command are found there. RANKS="2 4", TYPES="bf16 f32", SIZES and PARTS="chain copies buffers modes torch" narrow it down;
+# Libraries beside the command are found there. RANKS="2 4", TYPES="bf16 f32", SIZES and PARTS="chain buffers modes torch" narrow it down;
 # ONEHOP_NCCL_LIBRARY names NCCL's library (default: PyTorch's, else the system's), PYTHON the Python with PyTorch.
 # Nothing takes longer than its limit; multicast is never used.
 set -u -o pipefail
@@ -24,7 +24,7 @@ mkdir -p "$results" || exit 2
 
 python=${PYTHON:-python3}
 sizes=${SIZES:-1K,4K,16K,64K,256K,512K,1M,4M,16M,64M,256M,1G}
-parts=${PARTS:-chain copies buffers modes torch}
+parts=${PARTS:-chain buffers modes torch}
 collectives=${COLLECTIVES:-all-reduce}
 [ "$collectives" = all ] && collectives="all-reduce all-gather reduce-scatter broadcast reduce all-to-all gather scatter"
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
@@ -67,8 +67,6 @@ sweep() {  # COLLECTIVE RANKS
   esac
   for type in $types; do
     has chain && ours "chain-$ranks-$type" 100 --ranks "$ranks" --type "$type" --sizes "$sizes"
-    # Copy engines, for what is long enough.
-    has copies && ours "copies-$ranks-$type" 60 --ranks "$ranks" --type "$type" --sizes "${COPY_SIZES:-256M,1G}" --copy-scratch 1G
     torch && measure "torch-$ranks-$type" 100 "$python" "$here/peers/torch_symm_mem.py" --ranks "$ranks" --type "$type" \
       --sizes "$sizes" --timeout 90 --json "$results/torch-$ranks-$type.json"
   done

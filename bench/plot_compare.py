@@ -35,7 +35,6 @@ CHARACTER = {"head": 0.64, "title": 0.64, "tick": 0.57, "name": 0.64}
 LOOKS = {
     "onehop": ("onehop", "#0b62c4", "#5aa6ff", "circle"),
     "onehop-symmetric": ("onehop (sym.)", "#00757a", "#3fd0c4", "square"),
-    "onehop-copies": ("onehop (copy)", "#8a6d1d", "#e3c558", "square"),
     "nccl": ("NCCL", "#b4460b", "#ff9a5c", "triangle"),
     "nccl-sym": ("NCCL, windows", "#7a3fb5", "#c39bf0", "diamond"),
     "pytorch": ("PyTorch", "#2b7a38", "#69db7c", "cross"),
@@ -44,7 +43,7 @@ LOOKS = {
 }
 SPARE_LOOKS = (("#57606a", "#adb5bd", "square"), ("#a3286c", "#f284bd", "diamond"))
 # Which of our curves to leave out first: the last ones.
-OURS = ("onehop", "onehop-symmetric", "onehop-copies")
+OURS = ("onehop", "onehop-symmetric")
 
 STYLE = """text{font:13px system-ui,'DejaVu Sans',sans-serif;fill:#24292f}.head{font-size:17px;font-weight:600}
 .title{font-weight:600;font-size:15px}.tick{fill:#57606a}.name{font-size:14px;font-weight:600}
@@ -178,8 +177,8 @@ def gpu_picture(comparison):
         left_out += [name for name in rest if name not in left_out]
     return {"head": f"{headline(comparison['groups'])} between GPUs: time relative to the fastest peer", "panels": panels,
             "baseline": "the fastest peer at that size", "left_out": left_out,
-            "feet": ["The slowest rank, median over replays. No side used multicast (NVLS). sym.: symmetric memory is promised; copy: copy "
-                     "engines have memory; windows: NCCL's symmetric windows.", *merged(comparison.get("machines", []))]}
+            "feet": ["The slowest rank, median over replays. No side used multicast (NVLS). sym.: symmetric memory is promised; "
+                     "windows: NCCL's symmetric windows.", *merged(comparison.get("machines", []))]}
 
 
 def looks_of(names):
@@ -288,7 +287,7 @@ def draw(picture, columns=1):
 
 
 def self_test():
-    names = ("onehop", "onehop-symmetric", "onehop-registered", "onehop-copies", "onehop-in-place", "nccl", "nccl-sym",
+    names = ("onehop", "onehop-symmetric", "onehop-registered", "onehop-in-place", "nccl", "nccl-sym",
              "pytorch-one-shot", "pytorch-two-shot")
     rows = [{"bytes": 1 << power, "times": {name: 1.0 + 0.01 * index for index, name in enumerate(names)}} for power in range(10, 31, 2)]
     rows[0]["times"] |= {"nccl": 4.0, "nccl-sym": 2.0, "pytorch-one-shot": 3.0, "pytorch-two-shot": 5.0}
@@ -298,7 +297,7 @@ def self_test():
     assert len(relative(group)["onehop"]) == len(rows) - 1
     series, left_out = most_telling(relative(group))
     assert list(series) == ["onehop", "onehop-symmetric", "nccl", "nccl-sym", "pytorch"], series
-    assert left_out == ["onehop-copies", "onehop-in-place", "onehop-registered"], left_out
+    assert left_out == ["onehop-in-place", "onehop-registered"], left_out
     assert runs([(1, "a"), (2, "b"), (8, "c"), (16, "d"), (64, "e")], [1, 2, 4, 8, 16, 32, 64]) == [[(1, "a"), (2, "b")], [(8, "c"), (16, "d")]]
     assert merged(["a (1): x", "b: y", "a (2): x", "a (3): z"]) == ["a (1, 2): x", "b: y", "a (3): z"]
     assert apart([10, 11, 12], 0, 100) == [10, 28, 46] and apart([98, 99], 0, 100) == [82, 100]

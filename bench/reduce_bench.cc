@@ -11,8 +11,8 @@
 
 #include "onehop/types.h"
 
-#include "kernel/host/copy.h"
-#include "kernel/host/reduce.h"
+#include "backend/host/copy.h"
+#include "backend/host/reduce.h"
 
 namespace onehop::host {
 namespace {

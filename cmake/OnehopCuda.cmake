@@ -85,6 +85,7 @@ endforeach()
 function(onehop_device_code layer)
   foreach(source IN LISTS ARGN)
     cmake_path(GET source STEM name)
+    cmake_path(ABSOLUTE_PATH source)
     set(fatbin ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
     # nvcc escapes the sources in a list of dependencies, but not the target: with a space in its path no build would
     # ever be complete.
@@ -92,9 +93,9 @@ function(onehop_device_code layer)
     add_custom_command(OUTPUT ${fatbin}
       COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++20 -O3 $<$<CONFIG:Debug>:-lineinfo> --compress-mode=size --expt-relaxed-constexpr --Werror all-warnings ${onehop_gencode}
         -I ${PROJECT_SOURCE_DIR}/include -I ${PROJECT_SOURCE_DIR}/src -MD -MF ${fatbin}.d -MT ${target}
-        -o ${fatbin} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
-      DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source} DEPFILE ${fatbin}.d VERBATIM COMMAND_EXPAND_LISTS
-      COMMENT "Compiling kernels of ${source}")
+        -o ${fatbin} ${source}
+      DEPENDS ${source} DEPFILE ${fatbin}.d VERBATIM COMMAND_EXPAND_LISTS
+      COMMENT "Compiling kernels of ${name}.cu")
     set(assembly ${CMAKE_CURRENT_BINARY_DIR}/${name}_code.S)
     file(CONFIGURE OUTPUT ${assembly} @ONLY CONTENT [[
     .section .rodata

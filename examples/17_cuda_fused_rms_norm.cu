@@ -17,14 +17,14 @@ namespace {
 
 using example::check;
 using example::NormParams;
-using onehop::device::Mail;
-using onehop::device::Packets;
+using onehop::device::LamportBuffers;
+using onehop::device::LLPackets;
 
 constexpr float kEpsilon = 1e-5f;
 constexpr unsigned kMostTokens = 256;
 constexpr std::size_t kMostBytes = std::size_t{kMostTokens} * 8192 * 2;
 constexpr std::size_t kMostPacketBytes = 256 << 10;
-constexpr std::size_t kMailBytes = kMostBytes + 64;  // two pieces of two-shot, each rounded up
+constexpr std::size_t kLamportBytes = kMostBytes + 64;  // two pieces of two-shot, each rounded up
 
 struct Shape {
   unsigned tokens;
@@ -55,10 +55,10 @@ class FusedNorm {
   FusedNorm(onehop::Group& group, int device, cudaStream_t stream)
       : group_(group),
         stream_(stream),
-        mail_at_(onehop::PacketChannel::bytes(group.size(), kMostPacketBytes)),
-        buffer_(group.allocate(mail_at_ + onehop::MailChannel::bytes(group.size(), kMailBytes))),
-        packets_(onehop::PacketChannel::make(buffer_.device_view(), 0, kMostPacketBytes)),
-        mail_(onehop::MailChannel::make(buffer_.device_view(), mail_at_, kMailBytes)),
+        lamport_at_(onehop::LLChannel::bytes(group.size(), kMostPacketBytes)),
+        buffer_(group.allocate(lamport_at_ + onehop::LamportChannel::bytes(group.size(), kLamportBytes))),
+        packets_(onehop::LLChannel::make(buffer_.device_view(), 0, kMostPacketBytes)),
+        lamport_(onehop::LamportChannel::make(buffer_.device_view(), lamport_at_, kLamportBytes)),
         sum_(example::allocate<uint4>(kMostBytes / 16)) {
     int blocks = 0;
     int major = 0;
@@ -109,7 +109,7 @@ class FusedNorm {
       const auto ranks = static_cast<unsigned>(group_.size());
       const unsigned blocks = std::min(total / example::kMostThreads, blocks_);
       return launch(example::two_shot<kRanks, kVectors>, blocks >> params.log_parts << params.log_parts,
-                    params, mail_, params, (total + ranks - 1) / ranks);
+                    params, lamport_, params, (total + ranks - 1) / ranks);
     }
     // Spreads rows over as many SMs as possible: at most 8 blocks in a cluster, and two warps in each.
     while (clusters_ && params.log_parts < 3 && params.tokens << params.log_parts <= blocks_ / 2 &&
@@ -117,9 +117,9 @@ class FusedNorm {
       ++params.log_parts;
     const unsigned blocks = std::min(params.tokens, blocks_ >> params.log_parts) << params.log_parts;
     if (variant == kPackets) {
-      launch(example::one_shot<Packets, kRanks, kVectors>, blocks, params, packets_, params);
+      launch(example::one_shot<LLPackets, kRanks, kVectors>, blocks, params, packets_, params);
     } else {
-      launch(example::one_shot<Mail, kRanks, kVectors>, blocks, params, mail_, params);
+      launch(example::one_shot<LamportBuffers, kRanks, kVectors>, blocks, params, lamport_, params);
     }
   }
   void launch(void (*kernel)(NormParams), unsigned blocks, const NormParams& params) {
@@ -145,10 +145,10 @@ class FusedNorm {
 
   onehop::Group& group_;
   cudaStream_t stream_;
-  std::size_t mail_at_;
+  std::size_t lamport_at_;
   onehop::SymmetricBuffer buffer_;
-  onehop::PacketChannel packets_;
-  onehop::MailChannel mail_;
+  onehop::LLChannel packets_;
+  onehop::LamportChannel lamport_;
   uint4* sum_;
   unsigned blocks_ = 0;
   bool clusters_ = false;  ///< also: programmatic dependent launch

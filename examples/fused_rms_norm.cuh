@@ -59,10 +59,10 @@ __device__ __forceinline__ void let_next_start() {
 ///
 /// A row's partial sums carry a flag, as packets do. A barrier would first wait for everything that this
 /// block has sent to other GPUs.
-class RowTeam {
+class RowBlocks {
  public:
   /// Call before wait_for_previous(): it takes a while, and touches nothing that the previous kernel uses.
-  __device__ __forceinline__ explicit RowTeam(unsigned log_parts)
+  __device__ __forceinline__ explicit RowBlocks(unsigned log_parts)
       : log_parts_(log_parts), part_(blockIdx.x & (parts() - 1)), partials_(shared()) {
     if (threadIdx.x < 2 * kMostWarps) (&partials_[0][0])[threadIdx.x] = 0;
     __syncthreads();
@@ -170,11 +170,11 @@ __device__ __forceinline__ uint4 add_up(const uint4 (&parts)[kRanks], int ranks,
 /// Normalises a row of which this thread has kVectors vectors, and writes both results. All threads must call
 /// it. Returns false on all threads if one of them was not complete.
 template <int kVectors>
-__device__ __forceinline__ bool normalise(const NormParams& p, RowTeam& team, unsigned row,
+__device__ __forceinline__ bool normalise(const NormParams& p, RowBlocks& row_blocks, unsigned row,
                                           const uint4 (&h)[kVectors], bool complete) {
   uint4 weights[kVectors];  // loaded while the squares are summed
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v) weights[v] = p.weight[team.column(v)];
+  for (int v = 0; v < kVectors; ++v) weights[v] = p.weight[row_blocks.column(v)];
   float elements[kVectors][kElements];
   float squares = 0;
 #pragma unroll
@@ -183,7 +183,7 @@ __device__ __forceinline__ bool normalise(const NormParams& p, RowTeam& team, un
 #pragma unroll
     for (int e = 0; e < kElements; ++e) squares = fmaf(elements[v][e], elements[v][e], squares);
   }
-  if (!team.sum(squares, complete)) return false;
+  if (!row_blocks.sum(squares, complete)) return false;
   const float scale = rsqrtf(fmaf(squares, p.mean, p.epsilon));
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
@@ -191,7 +191,7 @@ __device__ __forceinline__ bool normalise(const NormParams& p, RowTeam& team, un
     onehop::device::widen<Bf16>(weights[v], weight);
 #pragma unroll
     for (int e = 0; e < kElements; ++e) elements[v][e] *= scale * weight[e];
-    const unsigned at = row * p.vectors + team.column(v);
+    const unsigned at = row * p.vectors + row_blocks.column(v);
     p.out[at] = onehop::device::narrow<Bf16>(elements[v]);
     p.h[at] = h[v];
   }
@@ -215,12 +215,12 @@ template <class Use, int kRanks, int kVectors>
 __global__ void __launch_bounds__(kMostThreads, kBlocks<Use, kRanks>)
     one_shot(const __grid_constant__ typename Use::Channel channel, const __grid_constant__ NormParams p) {
   const onehop::ChannelSlots& slots = channel.slots;
-  RowTeam team(p.log_parts);
-  const unsigned first = team.first_row();
-  const unsigned stride = team.rows_at_a_time();
+  RowBlocks row_blocks(p.log_parts);
+  const unsigned first = row_blocks.first_row();
+  const unsigned stride = row_blocks.rows_at_a_time();
   const auto load_own = [&](uint4(&own)[kVectors], unsigned row) {
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) own[v] = p.x[row * p.vectors + team.column(v)];
+    for (int v = 0; v < kVectors; ++v) own[v] = p.x[row * p.vectors + row_blocks.column(v)];
   };
 
   wait_for_previous();
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<Use, kRanks>)
 #pragma unroll
       for (int step = 1; step < kRanks; ++step) {
         if (exists<kRanks>(step, slots.size))
-          use.put(right_of(slots, step), row * p.vectors + team.column(v), own[v]);
+          use.put(right_of(slots, step), row * p.vectors + row_blocks.column(v), own[v]);
       }
     }
     row += stride;
@@ -249,84 +249,84 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<Use, kRanks>)
     bool complete = true;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      const unsigned at = row * p.vectors + team.column(v);
+      const unsigned at = row * p.vectors + row_blocks.column(v);
       const uint4 residual = p.residual[at];
       uint4 parts[kRanks];
       complete = use.take_all(at, p.x[at], parts) && complete;
       h[v] = add_up(parts, slots.size, residual);
     }
-    if (!normalise(p, team, row, h, complete)) return;
+    if (!normalise(p, row_blocks, row, h, complete)) return;
   }
 }
 
 /// The elements are divided into one piece per rank, of `piece` vectors. A slot has the sender's part of the
 /// receiver's piece, followed by the sender's own piece, reduced.
 template <int kRanks, int kVectors>
-__global__ void __launch_bounds__(kMostThreads, kBlocks<onehop::device::Mail, kRanks>)
-    two_shot(const __grid_constant__ onehop::MailChannel channel, const __grid_constant__ NormParams p,
+__global__ void __launch_bounds__(kMostThreads, kBlocks<onehop::device::LamportBuffers, kRanks>)
+    two_shot(const __grid_constant__ onehop::LamportChannel channel, const __grid_constant__ NormParams p,
              const unsigned piece) {
   const onehop::ChannelSlots& slots = channel.slots;
-  RowTeam team(p.log_parts);
+  RowBlocks row_blocks(p.log_parts);
   const unsigned total = p.tokens * p.vectors;
   const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned stride = gridDim.x * blockDim.x;
   const auto count_from = [&](unsigned begin) { return begin < total ? min(piece, total - begin) : 0; };
 
   wait_for_previous();
-  const onehop::device::Mail mail(channel);
+  const onehop::device::LamportBuffers buffers(channel);
   // Send everything to one peer, then to the next.
 #pragma unroll 1
   for (int step = 1; step < slots.size; ++step) {
     const int owner = right_of(slots, step);
     const unsigned begin = static_cast<unsigned>(owner) * piece;
     const unsigned count = count_from(begin);
-    for (unsigned i = first; i < count; i += stride) mail.put(owner, i, p.x[begin + i]);
+    for (unsigned i = first; i < count; i += stride) buffers.put(owner, i, p.x[begin + i]);
   }
   let_next_start();
-  mail.advance(2 * piece * 4);
+  buffers.advance(2 * piece * 4);
 
   const unsigned begin = static_cast<unsigned>(slots.rank) * piece;
   const unsigned count = count_from(begin);
   for (unsigned i = first; i < count; i += stride) {
     const uint4 residual = p.residual[begin + i];
     uint4 parts[kRanks];
-    if (!mail.take_all(i, p.x[begin + i], parts)) break;
+    if (!buffers.take_all(i, p.x[begin + i], parts)) break;
     const uint4 h = add_up(parts, slots.size, residual);
     // Send to itself as well: the block that processes the row finds it there.
 #pragma unroll
     for (int step = 0; step < kRanks; ++step) {
-      if (exists<kRanks>(step, slots.size)) mail.put(right_of(slots, step), piece + i, h);
+      if (exists<kRanks>(step, slots.size)) buffers.put(right_of(slots, step), piece + i, h);
     }
   }
 
-  for (unsigned row = team.first_row(); row < p.tokens; row += team.rows_at_a_time()) {
+  for (unsigned row = row_blocks.first_row(); row < p.tokens; row += row_blocks.rows_at_a_time()) {
     uint4 h[kVectors];
     bool complete = true;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      unsigned i = row * p.vectors + team.column(v);
+      unsigned i = row * p.vectors + row_blocks.column(v);
       int owner = 0;
       while (i >= piece) i -= piece, ++owner;
-      complete = mail.take(owner, piece + i, h[v]) && complete;
+      complete = buffers.take(owner, piece + i, h[v]) && complete;
     }
-    if (!normalise(p, team, row, h, complete)) return;
+    if (!normalise(p, row_blocks, row, h, complete)) return;
   }
 }
 
 /// The second kernel of the unfused algorithm: p.x is the sum. One block per row.
 template <int kVectors>
 __global__ void __launch_bounds__(kMostThreads, 2) add_and_normalise(const __grid_constant__ NormParams p) {
-  RowTeam team(0);
+  RowBlocks row_blocks(0);
   wait_for_previous();
   let_next_start();
   uint4 h[kVectors];
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
-    const unsigned at = blockIdx.x * p.vectors + team.column(v);
+    const unsigned at = blockIdx.x * p.vectors + row_blocks.column(v);
     const uint4 sum[1] = {p.x[at]};
     h[v] = add_up(sum, 1, p.residual[at]);
   }
-  (void)normalise(p, team, blockIdx.x, h, true);
+  (void)normalise(p, row_blocks, blockIdx.x, h, true);
 }
 
 }  // namespace example

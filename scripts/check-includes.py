@@ -15,8 +15,8 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests/lint"))
 import tree_check
 
-# Each layer of src/ and the layers it may include. Store, topology and memory do not know each other, and kernels know
-# peers but no groups. The C API stands on the public headers alone, so that it shows what any other binding can do.
+# Each layer of src/ and the layers it may include. Store, topology and memory do not know each other, and algorithms
+# know peers but no groups. The C API stands on the public headers alone, so that it shows what any other binding can do.
 LOWEST = {"base"}
 TO_DRIVER = LOWEST | {"os", "driver"}
 TO_MEMORY = TO_DRIVER | {"store", "topology", "memory"}
@@ -27,15 +27,15 @@ MAY_INCLUDE = {
     "store": TO_DRIVER,
     "topology": TO_DRIVER,
     "memory": TO_DRIVER,
-    "kernel": TO_MEMORY,
-    "group": TO_MEMORY | {"kernel"},
-    "collective": TO_MEMORY | {"group", "kernel"},
+    "backend": TO_MEMORY,
+    "group": TO_MEMORY | {"backend"},
+    "collective": TO_MEMORY | {"group", "backend"},
     "c_api": LOWEST | {"collective"},
 }
 
 # Programs see the public headers only. tools/ may also use base and os: the command writes and parses sizes, owns
 # descriptors and private directories as the library does. bench/ also measures kernels by themselves.
-PROGRAMS = {"tools": LOWEST | {"os"}, "bench": LOWEST | {"os", "kernel"}, "examples": set()}
+PROGRAMS = {"tools": LOWEST | {"os"}, "bench": LOWEST | {"os", "backend"}, "examples": set()}
 
 # The lowest layer that may see a public header; the others (error.h, types.h, ...) are for everyone.
 PUBLIC_HEADER_LEVEL = {
@@ -63,15 +63,15 @@ PUBLIC_HEADER_LEVEL = {
     "c/topology.h": 6,
     "c/tuning.h": 6,
 }
-LEVEL = {"base": 0, "os": 1, "driver": 2, "store": 3, "topology": 3, "memory": 3, "kernel": 4, "group": 4,
+LEVEL = {"base": 0, "os": 1, "driver": 2, "store": 3, "topology": 3, "memory": 3, "backend": 4, "group": 4,
          "collective": 5, "c_api": 6}
-KERNEL_MUST_NOT_SEE = {"ipc.h", "group.h", "tuning.h"}
+BACKEND_MUST_NOT_SEE = {"ipc.h", "group.h"}
 
 CUDA_HEADER = re.compile(r"^(cuda|cuda_\w+|driver_types|device_launch_parameters|vector_types|nvml|cooperative_groups|cufft|"
                          r"curand\w*|cublas\w*|nccl)(\.h|\.hpp)?$|^(cuda|cub|thrust|cooperative_groups|nv)/")
 # The command measures GPUs as a user's program does, with the runtime's streams, events and graphs, linked statically.
-CUDA_PLACES = ("src/kernel/cuda/", "src/driver/", "include/onehop/device/", "tools/onehop/bench/cuda_", "bench/peers/")
-PTX_PLACES = ("src/kernel/cuda/", "include/onehop/device/")
+CUDA_PLACES = ("src/backend/cuda/", "src/driver/", "include/onehop/device/", "tools/onehop/bench/cuda_", "bench/peers/")
+PTX_PLACES = ("src/backend/cuda/", "include/onehop/device/")
 # PTX mnemonics are words joined by dots (ld.acquire.sys.u32); x86 and Arm assembly has none.
 PTX = re.compile(r'\basm\b\s*(?:volatile|__volatile__)?\s*\(\s*"[^"]*\b[a-z]+(?:\.[a-z0-9]+)+')
 # Multicast can take a shared host out of service; only its attribute may be asked for.
@@ -114,8 +114,8 @@ def check_layer(path, kind, name):
         header = name.removeprefix("onehop/")
         if LEVEL[layer] < PUBLIC_HEADER_LEVEL.get(header, 0):
             yield f'layer {layer} must not include "{name}": it belongs to a layer above'
-        elif layer == "kernel" and header in KERNEL_MUST_NOT_SEE:
-            yield f'layer kernel must not include "{name}": kernels know peers, not groups'
+        elif layer == "backend" and header in BACKEND_MUST_NOT_SEE:
+            yield f'layer backend must not include "{name}": algorithms know peers, not groups'
         return
     other = name.split("/")[0]
     if "/" not in name:
@@ -167,9 +167,9 @@ SELF_TEST = [
     ("src/os/a.cc", '#include "group/state.h"', "not below"),
     ("src/base/a.h", '#include "os/socket.h"', "not below"),
     ("src/store/a.cc", '#include "topology/pci.h"', "not below"),
-    ("src/kernel/host/a.cc", '  #  include "group/state.h"', "not below"),
-    ("src/memory/a.cc", '#include "kernel/host/reduce.h"', "not below"),
-    ("src/kernel/host/a.cc", '#include "onehop/group.h"', "not groups"),
+    ("src/backend/host/a.cc", '  #  include "group/state.h"', "not below"),
+    ("src/memory/a.cc", '#include "backend/host/reduce.h"', "not below"),
+    ("src/backend/host/a.cc", '#include "onehop/group.h"', "not groups"),
     ("src/os/a.cc", '#include "onehop/store.h"', "above"),
     ("src/c_api/a.cc", '#include "group/state.h"', "not below"),
     ("src/novel/a.cc", '#include "base/check.h"', "no layer"),
@@ -185,12 +185,12 @@ SELF_TEST = [
     ("include/onehop/device/a.cuh", 'asm volatile("multimem.red.f32 [%0], %1;" ::);', "multicast"),
     ("src/driver/a.cc", "table.cuMulticastCreate(&handle);", "multicast"),
     ("bench/a.cc", '#include "group/state.h"', "public"),
-    ("src/group/a.cc", '#include "kernel/host/team.h"', None),
-    ("src/collective/a.cc", '#include "group/state.h"\n#include "kernel/host/reduce.h"', None),
+    ("src/group/a.cc", '#include "backend/host/step_barrier.h"', None),
+    ("src/collective/a.cc", '#include "group/state.h"\n#include "backend/host/reduce.h"', None),
     ("src/store/a.cc", '// #include "group/state.h"\n/* #include <cuda.h> */\n#include <asio.hpp>', None),
     ("src/store/a_test.cc", '#include "group/state.h"', None),
-    ("src/kernel/cuda/a.cu", '#include <cuda_runtime.h>\nasm volatile("fence.acq_rel.sys;");', None),
-    ("src/kernel/host/a.cc", 'asm volatile("pause" ::: "memory"); const char* s = "a // b";', None),
+    ("src/backend/cuda/a.cu", '#include <cuda_runtime.h>\nasm volatile("fence.acq_rel.sys;");', None),
+    ("src/backend/host/a.cc", 'asm volatile("pause" ::: "memory"); const char* s = "a // b";', None),
     ("tools/onehop/bench/cuda_a.cc", "#include <cuda_runtime.h>", None),
     ("tools/onehop/bench/run.cc", "#include <cuda_runtime.h>", "CUDA"),
     ("include/onehop/device/a.cuh", "#include <cuda/atomic>\n#include <cstdint>", None),

@@ -24,9 +24,8 @@ TEST(Channels, LieWhereTheyFit) {
   std::vector<std::byte> first(10'000);
   std::vector<std::byte> second(10'000);
   const DeviceView view = view_of(first, second);
-  constexpr std::size_t kNeeded = PacketChannel::bytes(2, 100);
-  const PacketChannel channel =
-      PacketChannel::make(view, 10'000 - kNeeded, 100);  // 10'000 is a multiple of 16
+  constexpr std::size_t kNeeded = LLChannel::bytes(2, 100);
+  const LLChannel channel = LLChannel::make(view, 10'000 - kNeeded, 100);  // 10'000 is a multiple of 16
   const ChannelSlots& slots = channel.slots;
   EXPECT_EQ(slots.words, 28u);  // rounded up to 16 bytes
   EXPECT_EQ(slots.slot_bytes, 224u);
@@ -36,19 +35,19 @@ TEST(Channels, LieWhereTheyFit) {
   EXPECT_EQ(slots.outbox[1], inbox + slots.slot_bytes) << "to itself";
   EXPECT_EQ(slots.outbox[0] - first.data(), slots.outbox[1] - second.data())
       << "the same offset on all ranks";
-  EXPECT_EQ(PacketChannel::bytes(2, 100) - MailChannel::bytes(2, 100), 2u * 2 * 112);
+  EXPECT_EQ(LLChannel::bytes(2, 100) - LamportChannel::bytes(2, 100), 2u * 2 * 112);
 }
 
 TEST(Channels, AreRefusedWhereTheyDoNotFit) {
   std::vector<std::byte> first(10'000);
   std::vector<std::byte> second(10'000);
   const DeviceView view = view_of(first, second);
-  constexpr std::size_t kNeeded = MailChannel::bytes(2, 100);
-  EXPECT_NO_THROW((void)MailChannel::make(view, 10'000 - kNeeded, 100));
-  EXPECT_THROW((void)MailChannel::make(view, 10'000 - kNeeded + 16, 100), Error);
-  EXPECT_THROW((void)MailChannel::make(view, 8, 100), Error);
-  EXPECT_THROW((void)MailChannel::make(view, 20'000, 100), Error);
-  EXPECT_THROW((void)PacketChannel::make(view, 0, 10'000), Error);
+  constexpr std::size_t kNeeded = LamportChannel::bytes(2, 100);
+  EXPECT_NO_THROW((void)LamportChannel::make(view, 10'000 - kNeeded, 100));
+  EXPECT_THROW((void)LamportChannel::make(view, 10'000 - kNeeded + 16, 100), Error);
+  EXPECT_THROW((void)LamportChannel::make(view, 8, 100), Error);
+  EXPECT_THROW((void)LamportChannel::make(view, 20'000, 100), Error);
+  EXPECT_THROW((void)LLChannel::make(view, 0, 10'000), Error);
 }
 
 }  // namespace

@@ -234,14 +234,14 @@ def report_of(torch, arguments, rows, notes):
         "results": rows, "notes": notes}
 
 
-def run_rank(rank, arguments, sizes, meeting):
+def run_rank(rank, arguments, sizes, rendezvous):
     import datetime
 
     import torch
     import torch.distributed as dist
 
     torch.cuda.set_device(rank)
-    dist.init_process_group(arguments.backend, init_method=f"file://{meeting}", rank=rank, world_size=arguments.ranks,
+    dist.init_process_group(arguments.backend, init_method=f"file://{rendezvous}", rank=rank, world_size=arguments.ranks,
                             timeout=datetime.timedelta(seconds=60))
     bench = Bench(torch, dist, rank, arguments, sizes)
     rows, notes, failed = [], [f"{NAMES[1]} works in place: each of its calls reduces the output of the one before"], False
@@ -287,7 +287,7 @@ def main():
 
     deadline = time.monotonic() + arguments.timeout
     with tempfile.TemporaryDirectory() as directory:
-        context = multiprocessing.start_processes(run_rank, (arguments, sizes, f"{directory}/meeting"), nprocs=arguments.ranks,
+        context = multiprocessing.start_processes(run_rank, (arguments, sizes, f"{directory}/rendezvous"), nprocs=arguments.ranks,
                                                   join=False, start_method="spawn")
         try:
             while not context.join(timeout=1):

@@ -190,7 +190,6 @@ typedef struct onehop_join_options_t {
   onehop_policy_t policy;         ///< default ONEHOP_POLICY_TUNED
   int allow_overlapping_devices;  ///< default 0
   const char* tuning;  ///< file with a tuning table; rank 0's applies to all ranks; default: ONEHOP_TUNING
-  size_t copy_scratch_bytes;   ///< GPUs: memory for long messages by copy engines; default 0: none
   int require_verified_peers;  ///< not 0: refuse GPUs that `onehop p2p-check` has not verified; default 0
   onehop_share_by_t share_by;  ///< GPUs: handle type of symmetric memory; default ONEHOP_SHARE_BY_AUTOMATIC
 } onehop_join_options_t;

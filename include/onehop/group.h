@@ -40,14 +40,10 @@ struct JoinOptions {
   /// Lamport buffers and slots for data in flight exist for two parities. A host rank allocates up to a
   /// quarter more, for sends.
   std::size_t scratch_bytes = 0;
-  /// GPUs: bytes that each rank allocates so that copy engines can carry long messages: those of at least 64
-  /// MiB per rank of the group and at most this size (with 2 ranks, also longer ones). With less than 128 MiB
-  /// per rank, kernels carry all messages.
-  std::size_t copy_scratch_bytes = 0;
   AlgorithmPolicy policy = AlgorithmPolicy::tuned;
-  /// File with the tuning table (onehop/tuning.h) for the tuned policy. If empty, the environment variable
-  /// ONEHOP_TUNING names the file; otherwise the table shipped for the GPU applies; otherwise the library's
-  /// defaults. Rank 0's choice applies to all ranks, and only rank 0 reads the file.
+  /// File with a tuning table (onehop/tuning.h) for the tuned policy. If empty, the environment variable
+  /// ONEHOP_TUNING names the file. Calls that no row of it matches use the library's own table. Rank 0's file
+  /// applies to all ranks, and only rank 0 reads it.
   std::string tuning{};
   /// Allows several ranks on one GPU, for tests (also ONEHOP_ALLOW_OVERLAPPING_DEVICES=1). Host ranks are
   /// always allowed to share. Ranks that are threads then share a context. While one rank waits for another

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -91,10 +90,11 @@ class JsonField {
   }
   /// Printable text: control characters would let a file write escape sequences to a terminal.
   [[nodiscard]] std::string text(std::size_t limit = 256) const;
-  template <class Enum, std::size_t N>
-  [[nodiscard]] Enum one_of(const std::array<Enum, N>& values) const {
+  /// One of the names of `values`, an array or a vector.
+  template <class Values>
+  [[nodiscard]] typename Values::value_type one_of(const Values& values) const {
     std::string known;
-    for (const Enum value : values) {
+    for (const auto value : values) {
       if (is(to_string(value))) return value;
       known += fmt::format("{}{}", known.empty() ? "" : " ", to_string(value));
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reference conversions of the narrow floating-point formats, one value at a time, written for clarity. Tests
-// compare the fast conversions (kernel/host/reduce_kernels.h) and results of GPUs with them.
+// compare the fast conversions (backend/host/reduce_kernels.h) and results of GPUs with them.
 #pragma once
 
 #include <bit>

@@ -5,30 +5,34 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/element.h"
 
 namespace onehop {
 namespace {
+
+enum class Kind : std::uint8_t { floating, signed_integer, unsigned_integer };
 
 struct DTypeInfo {
   DType type;
   std::string_view name;
   std::string_view alias;
   std::size_t bytes;
+  Kind kind;
 };
 
 constexpr std::array<DTypeInfo, kDTypeCount> kDTypes{{
-    {DType::f16, "f16", "float16", 2},
-    {DType::bf16, "bf16", "bfloat16", 2},
-    {DType::f32, "f32", "float32", 4},
-    {DType::f64, "f64", "float64", 8},
-    {DType::e4m3, "e4m3", "float8_e4m3fn", 1},
-    {DType::e5m2, "e5m2", "float8_e5m2", 1},
-    {DType::i8, "i8", "int8", 1},
-    {DType::u8, "u8", "uint8", 1},
-    {DType::i32, "i32", "int32", 4},
-    {DType::u32, "u32", "uint32", 4},
-    {DType::i64, "i64", "int64", 8},
-    {DType::u64, "u64", "uint64", 8},
+    {DType::f16, "f16", "float16", 2, Kind::floating},
+    {DType::bf16, "bf16", "bfloat16", 2, Kind::floating},
+    {DType::f32, "f32", "float32", 4, Kind::floating},
+    {DType::f64, "f64", "float64", 8, Kind::floating},
+    {DType::e4m3, "e4m3", "float8_e4m3fn", 1, Kind::floating},
+    {DType::e5m2, "e5m2", "float8_e5m2", 1, Kind::floating},
+    {DType::i8, "i8", "int8", 1, Kind::signed_integer},
+    {DType::u8, "u8", "uint8", 1, Kind::unsigned_integer},
+    {DType::i32, "i32", "int32", 4, Kind::signed_integer},
+    {DType::u32, "u32", "uint32", 4, Kind::unsigned_integer},
+    {DType::i64, "i64", "int64", 8, Kind::signed_integer},
+    {DType::u64, "u64", "uint64", 8, Kind::unsigned_integer},
 }};
 
 constexpr std::array<std::pair<ReduceOp, std::string_view>, kReduceOpCount> kOps{{
@@ -43,10 +47,6 @@ constexpr std::array<std::pair<ReduceOp, std::string_view>, kReduceOpCount> kOps
 constexpr std::array<std::string_view, kAlgorithmCount> kAlgorithms{"none", "one-shot", "two-shot"};
 
 /// By number.
-constexpr std::array<std::string_view, kCollectiveCount> kCollectives{
-    "all-reduce",   "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all",
-    "all-to-all-v", "gather",     "scatter",        "send",      "recv",   "barrier"};
-
 constexpr std::array<std::pair<ShareBy, std::string_view>, kShareByCount> kShareBys{{
     {ShareBy::automatic, "auto"},
     {ShareBy::posix_fd, "fd"},
@@ -60,6 +60,16 @@ std::size_t size_of(DType type) {
   const auto index = static_cast<std::size_t>(type);
   require(index < kDTypes.size(), "unknown element type number {}", index);
   return kDTypes[index].bytes;
+}
+
+bool is_float(DType type) {
+  const auto index = static_cast<std::size_t>(type);
+  return index < kDTypes.size() && kDTypes[index].kind == Kind::floating;
+}
+
+bool is_signed(DType type) {
+  const auto index = static_cast<std::size_t>(type);
+  return index < kDTypes.size() && kDTypes[index].kind == Kind::signed_integer;
 }
 
 std::string_view to_string(DType type) {
@@ -80,11 +90,6 @@ std::string_view to_string(ShareBy share_by) {
 std::string_view to_string(Algorithm algorithm) {
   const auto index = static_cast<std::size_t>(algorithm);
   return index < kAlgorithms.size() ? kAlgorithms[index] : "unknown";
-}
-
-std::string_view to_string(Collective collective) {
-  const auto index = static_cast<std::size_t>(collective);
-  return index < kCollectives.size() ? kCollectives[index] : "unknown";
 }
 
 DType parse_dtype(std::string_view name) {

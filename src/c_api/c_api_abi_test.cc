@@ -10,9 +10,37 @@
 #include <vector>
 
 #include "onehop/c_api.h"
+#include "onehop/types.h"
 
 namespace onehop {
 namespace {
+
+// The C numbers are those of C++, without a gap.
+static_assert(ONEHOP_DTYPE_F16 == static_cast<int>(DType::f16));
+static_assert(ONEHOP_DTYPE_BF16 == static_cast<int>(DType::bf16));
+static_assert(ONEHOP_DTYPE_F32 == static_cast<int>(DType::f32));
+static_assert(ONEHOP_DTYPE_F64 == static_cast<int>(DType::f64));
+static_assert(ONEHOP_DTYPE_E4M3 == static_cast<int>(DType::e4m3));
+static_assert(ONEHOP_DTYPE_E5M2 == static_cast<int>(DType::e5m2));
+static_assert(ONEHOP_DTYPE_I8 == static_cast<int>(DType::i8));
+static_assert(ONEHOP_DTYPE_U8 == static_cast<int>(DType::u8));
+static_assert(ONEHOP_DTYPE_I32 == static_cast<int>(DType::i32));
+static_assert(ONEHOP_DTYPE_U32 == static_cast<int>(DType::u32));
+static_assert(ONEHOP_DTYPE_I64 == static_cast<int>(DType::i64));
+static_assert(ONEHOP_DTYPE_U64 == static_cast<int>(DType::u64));
+static_assert(ONEHOP_DTYPE_U64 + 1 == kDTypeCount);
+
+static_assert(ONEHOP_OP_SUM == static_cast<int>(ReduceOp::sum));
+static_assert(ONEHOP_OP_PROD == static_cast<int>(ReduceOp::prod));
+static_assert(ONEHOP_OP_MIN == static_cast<int>(ReduceOp::min));
+static_assert(ONEHOP_OP_MAX == static_cast<int>(ReduceOp::max));
+static_assert(ONEHOP_OP_AVG == static_cast<int>(ReduceOp::avg));
+static_assert(ONEHOP_OP_PREMUL_SUM == static_cast<int>(ReduceOp::premul_sum));
+static_assert(ONEHOP_OP_PREMUL_SUM + 1 == kReduceOpCount);
+
+static_assert(ONEHOP_COLLECTIVE_ALL_REDUCE == static_cast<int>(Collective::all_reduce));
+static_assert(ONEHOP_COLLECTIVE_BARRIER == static_cast<int>(Collective::barrier));
+static_assert(ONEHOP_COLLECTIVE_BARRIER + 1 == kCollectiveCount);
 
 struct Field {
   Field(const char* of, std::size_t at, std::size_t must_be) : name(of), offset(at), pinned(must_be) {}
@@ -60,15 +88,14 @@ std::vector<Structure> structures() {
         FIELD(onehop_job_info_t, launcher, 20)}},
       {"onehop_join_options_t",
        sizeof(onehop_join_options_t),
-       80,
+       72,
        {FIELD(onehop_join_options_t, size, 0), FIELD(onehop_join_options_t, name, 8),
         FIELD(onehop_join_options_t, timeout_ms, 16), FIELD(onehop_join_options_t, scratch_bytes, 24),
         FIELD(onehop_join_options_t, rank, 32), FIELD(onehop_join_options_t, world_size, 36),
         FIELD(onehop_join_options_t, device, 40), FIELD(onehop_join_options_t, policy, 44),
         FIELD(onehop_join_options_t, allow_overlapping_devices, 48), FIELD(onehop_join_options_t, tuning, 56),
-        FIELD(onehop_join_options_t, copy_scratch_bytes, 64),
-        FIELD(onehop_join_options_t, require_verified_peers, 72),
-        FIELD(onehop_join_options_t, share_by, 76)}},
+        FIELD(onehop_join_options_t, require_verified_peers, 64),
+        FIELD(onehop_join_options_t, share_by, 68)}},
       {"onehop_buffer_view_t",
        sizeof(onehop_buffer_view_t),
        56,
@@ -168,13 +195,14 @@ std::vector<Structure> structures() {
         FIELD(onehop_finding_t, essential, 48)}},
       {"onehop_tuning_row_t",
        sizeof(onehop_tuning_row_t),
-       64,
+       72,
        {FIELD(onehop_tuning_row_t, size, 0), FIELD(onehop_tuning_row_t, collective, 8),
         FIELD(onehop_tuning_row_t, backend, 12), FIELD(onehop_tuning_row_t, ranks, 16),
-        FIELD(onehop_tuning_row_t, types, 20), FIELD(onehop_tuning_row_t, up_to, 24),
-        FIELD(onehop_tuning_row_t, way, 32), FIELD(onehop_tuning_row_t, algorithm, 36),
-        FIELD(onehop_tuning_row_t, chunk, 40), FIELD(onehop_tuning_row_t, blocks, 48),
-        FIELD(onehop_tuning_row_t, threads, 52), FIELD(onehop_tuning_row_t, text, 56)}},
+        FIELD(onehop_tuning_row_t, types, 20), FIELD(onehop_tuning_row_t, buffers, 24),
+        FIELD(onehop_tuning_row_t, derived, 28), FIELD(onehop_tuning_row_t, up_to, 32),
+        FIELD(onehop_tuning_row_t, algorithm, 40), FIELD(onehop_tuning_row_t, chunk, 48),
+        FIELD(onehop_tuning_row_t, blocks, 56), FIELD(onehop_tuning_row_t, threads, 60),
+        FIELD(onehop_tuning_row_t, text, 64)}},
   };
 }
 
@@ -261,9 +289,10 @@ const Number kNumbers[] = {
     {"ONEHOP_BACKEND_CUDA", ONEHOP_BACKEND_CUDA, 1},
     {"ONEHOP_TYPE_CLASS_FLOATS", ONEHOP_TYPE_CLASS_FLOATS, 0},
     {"ONEHOP_TYPE_CLASS_ANY", ONEHOP_TYPE_CLASS_ANY, 1},
-    {"ONEHOP_WAY_DEFAULT", ONEHOP_WAY_DEFAULT, 0},
-    {"ONEHOP_WAY_HOST", ONEHOP_WAY_HOST, 1},
-    {"ONEHOP_WAY_DEVICE", ONEHOP_WAY_DEVICE, 2},
+    {"ONEHOP_BUFFERS_ANY", ONEHOP_BUFFERS_ANY, 0},
+    {"ONEHOP_BUFFERS_SYMMETRIC", ONEHOP_BUFFERS_SYMMETRIC, 1},
+    {"ONEHOP_LINKS_NVLINK", ONEHOP_LINKS_NVLINK, 0},
+    {"ONEHOP_LINKS_PCIE", ONEHOP_LINKS_PCIE, 1},
 };
 
 TEST(CApiAbi, StructuresBeginWithTheirSizeAndKeepTheirLayout) {

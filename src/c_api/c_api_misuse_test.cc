@@ -39,7 +39,7 @@ World::World() {
   EXPECT_OK(onehop_group_channel(group, &channel));
   EXPECT_OK(onehop_intra_node_comm_create(store, 0, 1, nullptr, &comm));
   EXPECT_OK(onehop_topology_load(ONEHOP_TEST_TOPOLOGIES "/h200x4.json", &topology));
-  EXPECT_OK(onehop_tuning_candidates(ONEHOP_BACKEND_HOST, 2, ONEHOP_TYPE_CLASS_ANY, &tuning));
+  EXPECT_OK(onehop_tuning_default(ONEHOP_BACKEND_HOST, 2, ONEHOP_LINKS_NVLINK, &tuning));
 }
 
 World::~World() {
@@ -74,7 +74,6 @@ void Arguments::fill(onehop_join_options_t& options) {
   options.device = make<int>();
   options.policy = make<int>();
   options.tuning = make<const char*>();
-  options.copy_scratch_bytes = make<std::size_t>();
   options.share_by = make<int>();
 }
 
@@ -409,8 +408,13 @@ const Function kFunctions[] = {
     ANSWERS(onehop_collective_name),
     ANSWERS(onehop_backend_name),
     ANSWERS(onehop_type_class_name),
+    ANSWERS(onehop_buffers_name),
+    ANSWERS(onehop_links_name),
     REFUSES(onehop_type_class_of),
+    ANSWERS(onehop_tuning_has_choice),
+    ANSWERS(onehop_tuning_algorithm_name),
     REFUSES(onehop_tuning_from_json),
+    REFUSES(onehop_tuning_default),
     REFUSES(onehop_tuning_candidates),
     ANSWERS_ZEROES(onehop_tuning_destroy),
     REFUSES(onehop_tuning_to_json),

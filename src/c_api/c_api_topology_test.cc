@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -246,41 +247,58 @@ TEST(CApiDiagnosis, SaysWhatOfTheGpusWorksHere) {
   EXPECT_EQ(onehop_diagnosis_finding_count(nullptr), 0u);
 }
 
-constexpr const char* kTable = R"({"onehop_tuning": 1, "device": "H", "rows": [
-  {"collective": "all-reduce", "backend": "host", "ranks": 2, "types": "any", "up_to": 4096,
-   "algorithm": "two-shot", "chunk": 65536},
+constexpr const char* kTable = R"({"onehop_tuning": 2, "device": "H", "rows": [
+  {"collective": "reduce", "backend": "host", "ranks": 2, "types": "any", "up_to": 4096,
+   "algorithm": "two_shot", "chunk": 65536},
+  {"collective": "all-reduce", "backend": "cuda", "ranks": 4, "types": "any", "buffers": "symmetric",
+   "up_to": 8192, "algorithm": "default"},
   {"collective": "all-reduce", "backend": "cuda", "ranks": 4, "types": "float", "up_to": 16384,
-   "protocol": "packets", "blocks": 64, "threads": 128}]})";
+   "algorithm": "ll_one_shot", "blocks": 64, "threads": 128, "derived": true}]})";
 
 TEST(CApiTuning, ATableIsReadRowByRowAndWrittenAgain) {
   onehop_tuning_t* tuning = nullptr;
   ASSERT_OK(onehop_tuning_from_json(kTable, nullptr, &tuning));
   EXPECT_STREQ(onehop_tuning_device(tuning), "H");
-  ASSERT_EQ(onehop_tuning_row_count(tuning), 2u);
+  ASSERT_EQ(onehop_tuning_row_count(tuning), 3u);
   onehop_tuning_row_t row;
   onehop_tuning_row_init(&row, sizeof row);
   ASSERT_OK(onehop_tuning_row(tuning, 0, &row));
-  EXPECT_EQ(row.collective, ONEHOP_COLLECTIVE_ALL_REDUCE);
+  EXPECT_EQ(row.collective, ONEHOP_COLLECTIVE_REDUCE);
   EXPECT_EQ(row.backend, ONEHOP_BACKEND_HOST);
   EXPECT_EQ(row.ranks, 2);
   EXPECT_EQ(row.types, ONEHOP_TYPE_CLASS_ANY);
+  EXPECT_EQ(row.buffers, ONEHOP_BUFFERS_ANY);
+  EXPECT_EQ(row.derived, 0);
   EXPECT_EQ(row.up_to, 4096u);
-  EXPECT_EQ(row.way, ONEHOP_WAY_HOST);
-  EXPECT_EQ(row.algorithm, ONEHOP_ALGORITHM_TWO_SHOT);
+  EXPECT_STREQ(row.algorithm, "two_shot");
   EXPECT_EQ(row.chunk, 65536u);
+  EXPECT_EQ(row.blocks, 0u);
+  EXPECT_EQ(row.threads, 0u);
+  EXPECT_STREQ(row.text, "two_shot in chunks of 64K");
   ASSERT_OK(onehop_tuning_row(tuning, 1, &row));
-  EXPECT_EQ(row.way, ONEHOP_WAY_DEVICE);
+  EXPECT_EQ(row.buffers, ONEHOP_BUFFERS_SYMMETRIC);
+  EXPECT_STREQ(row.algorithm, "default");
+  EXPECT_STREQ(row.text, "default");
+  ASSERT_OK(onehop_tuning_row(tuning, 2, &row));
+  EXPECT_STREQ(row.algorithm, "ll_one_shot");
+  EXPECT_EQ(row.chunk, 0u);
   EXPECT_EQ(row.blocks, 64u);
   EXPECT_EQ(row.threads, 128u);
-  EXPECT_THAT(row.text, HasSubstr("packets"));
+  EXPECT_EQ(row.derived, 1);
+  EXPECT_STREQ(row.text, "ll_one_shot, 64 blocks of 128 threads");
+  const auto find = [&](onehop_buffers_t buffers, std::uint64_t bytes, std::size_t& index) {
+    return onehop_tuning_find(tuning, ONEHOP_COLLECTIVE_ALL_REDUCE, ONEHOP_BACKEND_CUDA, 4, ONEHOP_DTYPE_F32,
+                              buffers, bytes, &index);
+  };
   std::size_t index = 77;
-  ASSERT_OK(onehop_tuning_find(tuning, ONEHOP_COLLECTIVE_ALL_REDUCE, ONEHOP_BACKEND_CUDA, 4, ONEHOP_DTYPE_F32,
-                               16384, &index));
+  ASSERT_OK(find(ONEHOP_BUFFERS_ANY, 1, index));
+  EXPECT_EQ(index, 2u);
+  ASSERT_OK(find(ONEHOP_BUFFERS_SYMMETRIC, 1, index));
   EXPECT_EQ(index, 1u);
   index = 77;
-  EXPECT_EQ(onehop_tuning_find(tuning, ONEHOP_COLLECTIVE_ALL_REDUCE, ONEHOP_BACKEND_CUDA, 4, ONEHOP_DTYPE_F32,
-                               16385, &index),
-            ONEHOP_ERROR_NOT_FOUND);
+  EXPECT_EQ(find(ONEHOP_BUFFERS_ANY, 16385, index), ONEHOP_ERROR_NOT_FOUND);
+  EXPECT_THAT(onehop_last_error(),
+              HasSubstr("all-reduce of 16385 f32 bytes on 4 cuda ranks with any buffers"));
   EXPECT_EQ(index, 77u);
   char* json = nullptr;
   ASSERT_OK(onehop_tuning_to_json(tuning, &json));
@@ -288,32 +306,79 @@ TEST(CApiTuning, ATableIsReadRowByRowAndWrittenAgain) {
   onehop_tuning_destroy(tuning);
 }
 
+TEST(CApiTuning, TheLibrarysOwnTableIsThatOfCpp) {
+  for (const onehop_links_t links : {ONEHOP_LINKS_NVLINK, ONEHOP_LINKS_PCIE}) {
+    onehop_tuning_t* own = nullptr;
+    ASSERT_OK(onehop_tuning_default(ONEHOP_BACKEND_CUDA, 4, links, &own));
+    char* json = nullptr;
+    ASSERT_OK(onehop_tuning_to_json(own, &json));
+    EXPECT_EQ(take_text(json), default_tuning(Backend::cuda, 4, static_cast<Links>(links)).to_json());
+    onehop_tuning_destroy(own);
+  }
+  onehop_tuning_t* none = nullptr;
+  for (const onehop_status_t status :
+       {onehop_tuning_default(2, 2, ONEHOP_LINKS_NVLINK, &none),
+        onehop_tuning_default(ONEHOP_BACKEND_CUDA, 9, ONEHOP_LINKS_NVLINK, &none),
+        onehop_tuning_default(ONEHOP_BACKEND_HOST, 1, ONEHOP_LINKS_NVLINK, &none),
+        onehop_tuning_default(ONEHOP_BACKEND_CUDA, 2, 2, &none)}) {
+    EXPECT_EQ(status, ONEHOP_ERROR_INVALID_ARGUMENT);
+  }
+  EXPECT_EQ(none, nullptr);
+  expect_null_refused(onehop_tuning_default(ONEHOP_BACKEND_HOST, 2, ONEHOP_LINKS_NVLINK, nullptr), "tuning");
+}
+
+TEST(CApiTuning, AlgorithmsAreListedByIndex) {
+  for (const Backend backend : {Backend::host, Backend::cuda}) {
+    const std::vector<Collective> tunable = tunable_collectives(backend);
+    for (int i = 0; i < kCollectiveCount; ++i) {
+      const auto collective = static_cast<Collective>(i);
+      EXPECT_EQ(onehop_tuning_has_choice(static_cast<int>(backend), i),
+                std::count(tunable.begin(), tunable.end(), collective));
+      const auto names = algorithm_names(backend, collective, TypeClass::any, Buffers::symmetric);
+      const auto name = [&](std::size_t index) {
+        return onehop_tuning_algorithm_name(static_cast<int>(backend), i, ONEHOP_TYPE_CLASS_ANY,
+                                            ONEHOP_BUFFERS_SYMMETRIC, index);
+      };
+      for (std::size_t index = 0; index < names.size(); ++index) EXPECT_EQ(name(index), names[index]);
+      EXPECT_EQ(name(names.size()), nullptr);
+    }
+  }
+  EXPECT_EQ(onehop_tuning_has_choice(2, ONEHOP_COLLECTIVE_ALL_REDUCE), 0);
+  EXPECT_EQ(onehop_tuning_algorithm_name(0, 0, 0, 2, 0), nullptr);
+}
+
 TEST(CApiTuning, CandidatesAreAListWithTheDefaultFirst) {
   onehop_tuning_t* list = nullptr;
-  ASSERT_OK(onehop_tuning_candidates(ONEHOP_BACKEND_HOST, 2, ONEHOP_TYPE_CLASS_ANY, &list));
-  const std::vector<Way> ways = candidate_ways(Backend::host, 2, TypeClass::any);
-  ASSERT_EQ(onehop_tuning_row_count(list), ways.size());
+  ASSERT_OK(onehop_tuning_candidates(ONEHOP_BACKEND_HOST, ONEHOP_COLLECTIVE_REDUCE, 2, ONEHOP_TYPE_CLASS_ANY,
+                                     ONEHOP_BUFFERS_ANY, &list));
+  const auto choices = candidate_choices(Backend::host, Collective::reduce, 2, TypeClass::any, Buffers::any);
+  ASSERT_EQ(onehop_tuning_row_count(list), choices.size());
   onehop_tuning_row_t row;
   onehop_tuning_row_init(&row, sizeof row);
-  for (std::size_t i = 0; i < ways.size(); ++i) {
+  for (std::size_t i = 0; i < choices.size(); ++i) {
     ASSERT_OK(onehop_tuning_row(list, i, &row));
-    EXPECT_EQ(row.text, to_string(ways[i]));
-    EXPECT_EQ(row.way, i == 0 ? ONEHOP_WAY_DEFAULT : ONEHOP_WAY_HOST);
+    EXPECT_EQ(row.collective, ONEHOP_COLLECTIVE_REDUCE);
+    EXPECT_EQ(row.algorithm, choices[i] ? choices[i]->algorithm : "default");
+    EXPECT_EQ(row.text, choices[i] ? to_string(*choices[i]) : "default");
     EXPECT_EQ(row.up_to, ONEHOP_TUNING_NO_LIMIT);
   }
   onehop_tuning_destroy(list);
   list = nullptr;
-  ASSERT_OK(onehop_tuning_candidates(ONEHOP_BACKEND_CUDA, 8, ONEHOP_TYPE_CLASS_FLOATS, &list));
+  ASSERT_OK(onehop_tuning_candidates(ONEHOP_BACKEND_CUDA, ONEHOP_COLLECTIVE_ALL_GATHER, 8,
+                                     ONEHOP_TYPE_CLASS_FLOATS, ONEHOP_BUFFERS_SYMMETRIC, &list));
   EXPECT_GT(onehop_tuning_row_count(list), 1u);
   onehop_tuning_destroy(list);
   list = nullptr;
-  for (const onehop_status_t status :
-       {onehop_tuning_candidates(2, 2, ONEHOP_TYPE_CLASS_ANY, &list),
-        onehop_tuning_candidates(ONEHOP_BACKEND_HOST, 1, ONEHOP_TYPE_CLASS_ANY, &list),
-        onehop_tuning_candidates(ONEHOP_BACKEND_CUDA, 9, ONEHOP_TYPE_CLASS_ANY, &list),
-        onehop_tuning_candidates(ONEHOP_BACKEND_HOST, 2, -1, &list)}) {
-    EXPECT_EQ(status, ONEHOP_ERROR_INVALID_ARGUMENT);
-  }
+  const auto refused = [&](int backend, int collective, int ranks, int types, int buffers) {
+    EXPECT_EQ(onehop_tuning_candidates(backend, collective, ranks, types, buffers, &list),
+              ONEHOP_ERROR_INVALID_ARGUMENT);
+  };
+  refused(2, ONEHOP_COLLECTIVE_ALL_REDUCE, 2, ONEHOP_TYPE_CLASS_ANY, ONEHOP_BUFFERS_ANY);
+  refused(ONEHOP_BACKEND_HOST, -1, 2, ONEHOP_TYPE_CLASS_ANY, ONEHOP_BUFFERS_ANY);
+  refused(ONEHOP_BACKEND_HOST, ONEHOP_COLLECTIVE_ALL_REDUCE, 1, ONEHOP_TYPE_CLASS_ANY, ONEHOP_BUFFERS_ANY);
+  refused(ONEHOP_BACKEND_CUDA, ONEHOP_COLLECTIVE_ALL_REDUCE, 9, ONEHOP_TYPE_CLASS_ANY, ONEHOP_BUFFERS_ANY);
+  refused(ONEHOP_BACKEND_HOST, ONEHOP_COLLECTIVE_ALL_REDUCE, 2, -1, ONEHOP_BUFFERS_ANY);
+  refused(ONEHOP_BACKEND_HOST, ONEHOP_COLLECTIVE_ALL_REDUCE, 2, ONEHOP_TYPE_CLASS_ANY, 2);
   EXPECT_EQ(list, nullptr);
 }
 
@@ -327,15 +392,16 @@ TEST(CApiTuning, WhatIsWrongIsNamedWithItsSource) {
   onehop_tuning_row_t row;
   onehop_tuning_row_init(&row, sizeof row);
   std::size_t index = 0;
-  EXPECT_EQ(onehop_tuning_row(tuning, 2, &row), ONEHOP_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(onehop_tuning_row(tuning, 3, &row), ONEHOP_ERROR_INVALID_ARGUMENT);
   expect_null_refused(onehop_tuning_row(nullptr, 0, &row), "tuning");
   expect_null_refused(onehop_tuning_row(tuning, 0, nullptr), "row");
-  expect_null_refused(onehop_tuning_find(nullptr, 0, 0, 2, 0, 1, &index), "tuning");
-  expect_null_refused(onehop_tuning_find(tuning, 0, 0, 2, 0, 1, nullptr), "index");
+  expect_null_refused(onehop_tuning_find(nullptr, 0, 0, 2, 0, 0, 1, &index), "tuning");
+  expect_null_refused(onehop_tuning_find(tuning, 0, 0, 2, 0, 0, 1, nullptr), "index");
   for (const onehop_status_t status :
-       {onehop_tuning_find(tuning, ONEHOP_COLLECTIVE_BARRIER + 1, 0, 2, 0, 1, &index),
-        onehop_tuning_find(tuning, 0, 2, 2, 0, 1, &index),
-        onehop_tuning_find(tuning, 0, 0, 2, 99, 1, &index)}) {
+       {onehop_tuning_find(tuning, ONEHOP_COLLECTIVE_BARRIER + 1, 0, 2, 0, 0, 1, &index),
+        onehop_tuning_find(tuning, 0, 2, 2, 0, 0, 1, &index),
+        onehop_tuning_find(tuning, 0, 0, 2, 99, 0, 1, &index),
+        onehop_tuning_find(tuning, 0, 0, 2, 0, 2, 1, &index)}) {
     EXPECT_EQ(status, ONEHOP_ERROR_INVALID_ARGUMENT);
   }
   char* json = nullptr;
@@ -349,6 +415,18 @@ TEST(CApiTuning, WhatIsWrongIsNamedWithItsSource) {
   EXPECT_EQ(types, ONEHOP_TYPE_CLASS_ANY);
   EXPECT_EQ(onehop_type_class_of(99, &types), ONEHOP_ERROR_INVALID_ARGUMENT);
   expect_null_refused(onehop_type_class_of(ONEHOP_DTYPE_I64, nullptr), "types");
+}
+
+TEST(CApiTuning, EnumeratorsHaveTheNamesOfTables) {
+  EXPECT_STREQ(onehop_collective_name(ONEHOP_COLLECTIVE_REDUCE_SCATTER), "reduce-scatter");
+  EXPECT_STREQ(onehop_backend_name(ONEHOP_BACKEND_CUDA), "cuda");
+  EXPECT_STREQ(onehop_type_class_name(ONEHOP_TYPE_CLASS_FLOATS), "float");
+  EXPECT_STREQ(onehop_buffers_name(ONEHOP_BUFFERS_SYMMETRIC), "symmetric");
+  EXPECT_STREQ(onehop_links_name(ONEHOP_LINKS_PCIE), "pcie");
+  for (const int none : {-1, 2}) {
+    EXPECT_STREQ(onehop_buffers_name(none), "unknown");
+    EXPECT_STREQ(onehop_links_name(none), "unknown");
+  }
 }
 
 }  // namespace

@@ -45,7 +45,6 @@ JoinOptions to_join_options(const onehop_join_options_t* options) {
   out.device = DeviceId{given.device};
   out.timeout = as_timeout(given.timeout_ms, out.timeout);
   out.scratch_bytes = given.scratch_bytes;
-  out.copy_scratch_bytes = given.copy_scratch_bytes;
   out.policy = static_cast<AlgorithmPolicy>(known_policy ? given.policy : kNoEnumerator);
   out.allow_overlapping_devices = given.allow_overlapping_devices != 0;
   if (given.tuning != nullptr) out.tuning = given.tuning;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onehop/tuning.h"
 
-#include <iterator>
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "onehop/c/tuning.h"
@@ -16,31 +15,57 @@
 using namespace onehop;
 using namespace onehop::c_api;
 
-static_assert(ONEHOP_COLLECTIVE_ALL_REDUCE == static_cast<int>(Collective::all_reduce));
-static_assert(ONEHOP_COLLECTIVE_BARRIER == static_cast<int>(Collective::barrier));
-static_assert(ONEHOP_COLLECTIVE_BARRIER + 1 == kCollectiveCount);
+static constexpr auto kLastCollective = static_cast<Collective>(kCollectiveCount - 1);
+
 static_assert(ONEHOP_BACKEND_HOST == static_cast<int>(Backend::host));
 static_assert(ONEHOP_BACKEND_CUDA == static_cast<int>(Backend::cuda));
 static_assert(ONEHOP_TYPE_CLASS_FLOATS == static_cast<int>(TypeClass::floats));
 static_assert(ONEHOP_TYPE_CLASS_ANY == static_cast<int>(TypeClass::any));
+static_assert(ONEHOP_BUFFERS_ANY == static_cast<int>(Buffers::any));
+static_assert(ONEHOP_BUFFERS_SYMMETRIC == static_cast<int>(Buffers::symmetric));
+static_assert(ONEHOP_LINKS_NVLINK == static_cast<int>(Links::nvlink));
+static_assert(ONEHOP_LINKS_PCIE == static_cast<int>(Links::pcie));
 static_assert(ONEHOP_TUNING_NO_LIMIT == kNoLimit);
-static_assert(ONEHOP_TUNING_ALL_BLOCKS == kAllBlocks);
-static_assert(std::is_same_v<Way, std::variant<DefaultWay, HostWay, DeviceWay>>);
-static_assert(ONEHOP_WAY_DEFAULT == 0 && ONEHOP_WAY_HOST == 1 && ONEHOP_WAY_DEVICE == 2);
+
+namespace {
+
+constexpr const char* kDefault = "default";
+
+Collective to_collective(onehop_collective_t collective) {
+  return to_enumerator(collective, kLastCollective, "collective");
+}
+Backend to_backend(onehop_backend_t backend) {
+  return to_enumerator(backend, Backend::cuda, "backend");
+}
+TypeClass to_types(onehop_type_class_t types) {
+  return to_enumerator(types, TypeClass::any, "types");
+}
+Buffers to_buffers(onehop_buffers_t buffers) {
+  return to_enumerator(buffers, Buffers::symmetric, "buffers");
+}
+
+void require_ranks(Backend backend, int ranks) {
+  const bool cuda = backend == Backend::cuda;
+  const int most = cuda ? kMaxDevices : kMaxHostRanks;
+  require(ranks >= 2 && ranks <= most, "ranks {} is not within 2 to {}{}", ranks, most, cuda ? " GPUs" : "");
+}
+
+}  // namespace
 
 struct onehop_tuning {
   explicit onehop_tuning(Tuning from) : tuning(std::move(from)) {
-    for (const TuningRow& row : tuning.rows) texts.push_back(to_string(row.way));
+    for (const TuningRow& row : tuning.rows)
+      texts.push_back(row.choice ? to_string(*row.choice) : std::string(kDefault));
   }
 
   Tuning tuning;
-  std::vector<std::string> texts;  ///< the algorithms of the rows, as text
+  std::vector<std::string> texts;  ///< the choices of the rows, as text
 };
 
 extern "C" {
 
 const char* onehop_collective_name(onehop_collective_t collective) {
-  return name_of(collective, Collective::barrier);
+  return name_of(collective, kLastCollective);
 }
 
 const char* onehop_backend_name(onehop_backend_t backend) {
@@ -51,9 +76,33 @@ const char* onehop_type_class_name(onehop_type_class_t types) {
   return name_of(types, TypeClass::any);
 }
 
+const char* onehop_buffers_name(onehop_buffers_t buffers) {
+  return name_of(buffers, Buffers::symmetric);
+}
+
+const char* onehop_links_name(onehop_links_t links) {
+  return name_of(links, Links::pcie);
+}
+
 onehop_status_t onehop_type_class_of(onehop_dtype_t dtype, onehop_type_class_t* types) {
   return guard(
       [&] { deref(types, "types") = static_cast<onehop_type_class_t>(type_class(to_dtype(dtype))); });
+}
+
+int onehop_tuning_has_choice(onehop_backend_t backend, onehop_collective_t collective) {
+  return guard_or(0, [&] {
+    return std::ranges::count(tunable_collectives(to_backend(backend)), to_collective(collective)) != 0 ? 1
+                                                                                                        : 0;
+  });
+}
+
+const char* onehop_tuning_algorithm_name(onehop_backend_t backend, onehop_collective_t collective,
+                                         onehop_type_class_t types, onehop_buffers_t buffers, size_t index) {
+  return guard_or(static_cast<const char*>(nullptr), [&]() -> const char* {
+    const auto names =
+        algorithm_names(to_backend(backend), to_collective(collective), to_types(types), to_buffers(buffers));
+    return index < names.size() ? names[index].data() : nullptr;
+  });
 }
 
 onehop_status_t onehop_tuning_from_json(const char* json, const char* source, onehop_tuning_t** tuning) {
@@ -66,20 +115,32 @@ onehop_status_t onehop_tuning_from_json(const char* json, const char* source, on
   });
 }
 
-onehop_status_t onehop_tuning_candidates(onehop_backend_t backend, int ranks, onehop_type_class_t types,
+onehop_status_t onehop_tuning_default(onehop_backend_t backend, int ranks, onehop_links_t links,
+                                      onehop_tuning_t** tuning) {
+  return guard([&] {
+    onehop_tuning_t*& out = deref(tuning, "tuning");
+    const Backend of = to_backend(backend);
+    require_ranks(of, ranks);
+    out =
+        std::make_unique<onehop_tuning>(default_tuning(of, ranks, to_enumerator(links, Links::pcie, "links")))
+            .release();
+  });
+}
+
+onehop_status_t onehop_tuning_candidates(onehop_backend_t backend, onehop_collective_t collective, int ranks,
+                                         onehop_type_class_t types, onehop_buffers_t buffers,
                                          onehop_tuning_t** candidates) {
   return guard([&] {
     onehop_tuning_t*& out = deref(candidates, "candidates");
-    require(ranks >= 2 && ranks <= kMaxHostRanks, "ranks {} is not within 2 to {}", ranks, kMaxHostRanks);
-    TuningRow row{.backend = to_enumerator(backend, Backend::cuda, "backend"),
+    TuningRow row{.collective = to_collective(collective),
+                  .backend = to_backend(backend),
                   .ranks = ranks,
-                  .types = to_enumerator(types, TypeClass::any, "types"),
-                  .way = {}};
-    require(row.backend == Backend::host || ranks <= kMaxDevices, "ranks {} is not within 2 to {} GPUs",
-            ranks, kMaxDevices);
+                  .types = to_types(types),
+                  .buffers = to_buffers(buffers)};
+    require_ranks(row.backend, ranks);
     Tuning list;
-    for (const Way& way : candidate_ways(row.backend, ranks, row.types)) {
-      row.way = way;
+    for (const auto& choice : candidate_choices(row.backend, row.collective, ranks, row.types, row.buffers)) {
+      row.choice = choice;
       list.rows.push_back(row);
     }
     out = std::make_unique<onehop_tuning>(std::move(list)).release();
@@ -117,36 +178,39 @@ onehop_status_t onehop_tuning_row(const onehop_tuning_t* tuning, size_t index, o
     out.backend = static_cast<onehop_backend_t>(found.backend);
     out.ranks = found.ranks;
     out.types = static_cast<onehop_type_class_t>(found.types);
+    out.buffers = static_cast<onehop_buffers_t>(found.buffers);
+    out.derived = found.derived ? 1 : 0;
     out.up_to = found.up_to;
-    out.way = static_cast<onehop_way_kind_t>(found.way.index());
-    if (const auto* host = std::get_if<HostWay>(&found.way)) {
-      out.algorithm = static_cast<int>(host->algorithm);
-      out.chunk = host->chunk;
-    } else if (const auto* device = std::get_if<DeviceWay>(&found.way)) {
-      out.blocks = device->blocks;
-      out.threads = device->threads;
+    out.algorithm = kDefault;
+    if (found.choice) {
+      out.algorithm = found.choice->algorithm.c_str();
+      out.chunk = found.choice->chunk.value_or(0);
+      out.blocks = found.choice->blocks.value_or(0);
+      out.threads = found.choice->threads.value_or(0);
     }
     out.text = from.texts[index].c_str();
   });
 }
 
 onehop_status_t onehop_tuning_find(const onehop_tuning_t* tuning, onehop_collective_t collective,
-                                   onehop_backend_t backend, int ranks, onehop_dtype_t dtype, uint64_t bytes,
-                                   size_t* index) {
+                                   onehop_backend_t backend, int ranks, onehop_dtype_t dtype,
+                                   onehop_buffers_t buffers, uint64_t bytes, size_t* index) {
   return guard([&] {
     const Tuning& from = deref(tuning, "tuning").tuning;
     std::size_t& out = deref(index, "index");
-    const Way* const way =
-        from.find(to_enumerator(collective, Collective::barrier, "collective"),
-                  to_enumerator(backend, Backend::cuda, "backend"), ranks, to_dtype(dtype), bytes);
-    if (way == nullptr) {
-      fail(ErrorCode::not_found, "no row of the tuning table is for {} of {} {} bytes on {} {} ranks",
+    const TuningRow* const row = from.find({.collective = to_collective(collective),
+                                            .backend = to_backend(backend),
+                                            .ranks = ranks,
+                                            .type = to_dtype(dtype),
+                                            .buffers = to_buffers(buffers),
+                                            .bytes = bytes});
+    if (row == nullptr) {
+      fail(ErrorCode::not_found,
+           "no row of the tuning table is for {} of {} {} bytes on {} {} ranks with {} buffers",
            onehop_collective_name(collective), bytes, onehop_dtype_name(dtype), ranks,
-           onehop_backend_name(backend));
+           onehop_backend_name(backend), onehop_buffers_name(buffers));
     }
-    for (std::size_t i = 0; i < from.rows.size(); ++i) {
-      if (&from.rows[i].way == way) out = i;
-    }
+    out = static_cast<std::size_t>(row - from.rows.data());
   });
 }
 

@@ -9,28 +9,6 @@
 using namespace onehop;
 using namespace onehop::c_api;
 
-static_assert(ONEHOP_DTYPE_F16 == static_cast<int>(DType::f16));
-static_assert(ONEHOP_DTYPE_BF16 == static_cast<int>(DType::bf16));
-static_assert(ONEHOP_DTYPE_F32 == static_cast<int>(DType::f32));
-static_assert(ONEHOP_DTYPE_F64 == static_cast<int>(DType::f64));
-static_assert(ONEHOP_DTYPE_E4M3 == static_cast<int>(DType::e4m3));
-static_assert(ONEHOP_DTYPE_E5M2 == static_cast<int>(DType::e5m2));
-static_assert(ONEHOP_DTYPE_I8 == static_cast<int>(DType::i8));
-static_assert(ONEHOP_DTYPE_U8 == static_cast<int>(DType::u8));
-static_assert(ONEHOP_DTYPE_I32 == static_cast<int>(DType::i32));
-static_assert(ONEHOP_DTYPE_U32 == static_cast<int>(DType::u32));
-static_assert(ONEHOP_DTYPE_I64 == static_cast<int>(DType::i64));
-static_assert(ONEHOP_DTYPE_U64 == static_cast<int>(DType::u64));
-static_assert(ONEHOP_DTYPE_U64 + 1 == kDTypeCount);
-
-static_assert(ONEHOP_OP_SUM == static_cast<int>(ReduceOp::sum));
-static_assert(ONEHOP_OP_PROD == static_cast<int>(ReduceOp::prod));
-static_assert(ONEHOP_OP_MIN == static_cast<int>(ReduceOp::min));
-static_assert(ONEHOP_OP_MAX == static_cast<int>(ReduceOp::max));
-static_assert(ONEHOP_OP_AVG == static_cast<int>(ReduceOp::avg));
-static_assert(ONEHOP_OP_PREMUL_SUM == static_cast<int>(ReduceOp::premul_sum));
-static_assert(ONEHOP_OP_PREMUL_SUM + 1 == kReduceOpCount);
-
 extern "C" {
 
 // The names below are views of string literals, so they end with a NUL.

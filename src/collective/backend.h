@@ -37,17 +37,25 @@ class CollectiveBackend {
 
   /// How many of `calls` one run_fused() executes; these are all-reduces without errors. 1: the first runs
   /// separately.
-  [[nodiscard]] virtual std::size_t count_fused(Group::State& group,
-                                                std::span<const CollectiveCall> calls) const = 0;
+  [[nodiscard]] virtual std::size_t count_fused(const Group::State& /*group*/,
+                                                std::span<const CollectiveCall> /*calls*/) const {
+    return 1;
+  }
   /// Runs them, within Group::State::call. Errors are as for run().
   virtual Outcome run_fused(Group::State& group, std::span<const CollectiveCall> calls,
-                            std::span<const ArgumentError> errors, os::CallDeadline& deadline) const = 0;
+                            std::span<const ArgumentError> errors, os::CallDeadline& deadline) const {
+    Outcome outcome;
+    for (std::size_t i = 0; i < calls.size(); ++i) outcome = run(group, calls[i], errors[i], deadline);
+    return outcome;
+  }
 
   /// For a send or recv without other errors: checks that this rank's memory is usable.
-  [[nodiscard]] virtual ArgumentError find_memory_error(const Group::State& group,
-                                                        const CollectiveCall& call) const = 0;
+  [[nodiscard]] virtual ArgumentError find_memory_error(const Group::State& /*group*/,
+                                                        const CollectiveCall& /*call*/) const {
+    return ArgumentError::none;
+  }
   /// Whether the sends and receives of one batch may be on different streams.
-  [[nodiscard]] virtual bool mixes_streams() const = 0;
+  [[nodiscard]] virtual bool mixes_streams() const { return true; }
   /// Runs sends and receives, within Group::State::call. They are sorted (sort_by_pair).
   virtual void run_transfers(Group::State& group, std::span<const CollectiveCall> sorted, const char* phase,
                              os::CallDeadline& deadline) const = 0;

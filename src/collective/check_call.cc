@@ -98,13 +98,13 @@ ArgumentError find_memory_error(std::span<const std::byte> data, DeviceId device
                                 const MemoryErrors& errors) {
   if (data.empty()) return ArgumentError::none;
   switch (check_pointer(data.data(), data.size(), device, stream)) {
-    case PointerDefect::none:
+    case PointerError::none:
       break;
-    case PointerDefect::not_gpu_memory:
+    case PointerError::not_gpu_memory:
       return errors.not_gpu_memory;
-    case PointerDefect::other_gpu:
+    case PointerError::other_gpu:
       return errors.of_other_gpu;
-    case PointerDefect::too_short:
+    case PointerError::too_short:
       return errors.too_short;
   }
   return ArgumentError::none;

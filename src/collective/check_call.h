@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "kernel/call.h"
-#include "kernel/host/team.h"
+#include "backend/call.h"
+#include "backend/host/step_barrier.h"
 
 namespace onehop {
 

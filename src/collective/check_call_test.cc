@@ -159,7 +159,7 @@ TEST(RequireSameCall, AnUnusableArgumentOfOneRankRejectsTheCallWithItsReason) {
   }
 }
 
-TEST(RequireSameCall, AnUnknownTypeOpOrDefectFromAPeerIsNamedWithoutHarm) {
+TEST(RequireSameCall, AnUnknownTypeOpOrErrorFromAPeerIsNamedWithoutHarm) {
   EXPECT_THAT(error_when_rank_2([](host::Call& call) { call.dtype = 99; }).message(), HasSubstr("unknown"));
   EXPECT_THAT(error_when_rank_2([](host::Call& call) { call.op = 99; }).message(), HasSubstr("unknown"));
   EXPECT_THAT(error_when_rank_2([](host::Call& call) { call.rejected = 99; }).message(),

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/cuda_backend.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "backend/cuda/algorithms/point_to_point/channel_launch.h"
+#include "backend/cuda/algorithms/push/push_algorithms.h"
 #include "base/check.h"
+#include "collective/fusion.h"
 #include "collective/host_backend.h"
 #include "collective/host_call.h"
-#include "collective/plan.h"
+#include "collective/policy.h"
 #include "collective/transfers.h"
 #include "os/fault_point.h"
 
@@ -70,7 +72,7 @@ void compare_counts(const Group::State& group, const CollectiveCall& call, const
 
 /// The output of a call that promises that it is symmetric (CallOptions::symmetric). If this rank's output is
 /// not, the group fails.
-SymmetricOutput find_symmetric_output(Group::State& group, const CollectiveCall& call) {
+cuda::SymmetricOutput find_symmetric_output(Group::State& group, const CollectiveCall& call) {
   const char* const phase = call.traits().name;
   // The copies run even if the preceding wait for the peers failed. So this rank first checks what the others
   // have reported. Once they have thrown, a rank that was stopped begins no call that writes to their memory.
@@ -84,79 +86,18 @@ SymmetricOutput find_symmetric_output(Group::State& group, const CollectiveCall&
   const auto offset =
       static_cast<std::size_t>(call.out - buffer->data[static_cast<std::size_t>(group.rank().value)]);
   // No buffer has 2^48 bytes.
-  SymmetricOutput output{.window = (number % 0xffff + 1) << 48 | offset};
+  cuda::SymmetricOutput output{.window = (number % 0xffff + 1) << 48 | offset};
   for (std::size_t r = 0; r < buffer->data.size(); ++r) output.outs[r] = buffer->data[r] + offset;
   return output;
 }
 
-/// The inputs of a reduction's plan.
-PlanRequest request_for(Group::State& group, const CollectiveCall& call) {
-  const bool legacy = call.collective == Collective::all_reduce && !call.algorithm &&
-                      group.options().policy == AlgorithmPolicy::legacy;
-  return {.ranks = call.ranks,
-          .bytes = call.block_bytes(),
-          .type = call.type,
-          .op = call.op,
-          .policy = legacy ? AlgorithmPolicy::legacy : AlgorithmPolicy::tuned,
-          .forced = call.algorithm,
-          .staging_bytes = group.staging_bytes(),
-          .copy_bytes = group.copy_bytes(),
-          .resident_blocks = group.resident_blocks(),
-          .tuning = call.collective == Collective::all_reduce ? &group.tuning().table : nullptr};
-}
-
-/// Queues the part of an all-reduce that copy engines write directly into symmetric outputs. Returns its
-/// size, and the place that ranks must name for their outputs when they queue the rest.
-struct DirectPart {
-  std::size_t bytes = 0;
-  SymmetricOutput rest{};
-};
-DirectPart queue_direct_part(Group::State& group, const CollectiveCall& call, const PlanRequest& request) {
-  if (!call.symmetric) return {};
-  const std::optional<DevicePlan> plan = plan_direct_all_reduce(request);
-  if (!plan) return {};
-  const SymmetricOutput outputs = find_symmetric_output(group, call);
-  const auto misaligned = [](const std::byte* out) {
-    return reinterpret_cast<std::uintptr_t>(out) % 16 != 0;
-  };
-  // Mappings are page-aligned, so all ranks see the same alignment and make the same choice.
-  if (std::ranges::any_of(outputs.outs, misaligned)) return {};
-  // In place, peers would overwrite data that is still to be sent. Ranks that are not in place expect this
-  // rank to name the place of the output itself, and so detect the difference.
-  if (call.in == call.out) return {.rest = {.window = ~outputs.window}};
-  group.device()->run(call.first(plan->launch_bytes), *plan, outputs);
-  return {.bytes = plan->launch_bytes};
-}
-
-CollectiveBackend::Outcome run_all_reduce(Group::State& group, const CollectiveCall& call) {
-  PlanRequest request = request_for(group, call);
-  const DirectPart direct = queue_direct_part(group, call, request);
-  request.bytes -= direct.bytes;
-  const DevicePlan plan = plan_device_all_reduce(request);
-  if (plan.algorithm != Algorithm::none && request.bytes != 0)
-    group.device()->run(direct.bytes == 0 ? call : call.from(direct.bytes), plan, direct.rest);
-  if (direct.bytes == 0) return {plan.algorithm, to_string(plan.protocol)};
-  return {Algorithm::two_shot, to_string(DeviceProtocol::copies)};
-}
-
-DevicePlan plan_call(Group::State& group, const CollectiveCall& call) {
-  if (call.collective == Collective::reduce) return plan_device_reduce(request_for(group, call));
-  if (call.traits().reduces) return plan_device_reduce_scatter(request_for(group, call));
-  return plan_device_exchange(call);
-}
-
-/// For a group of one rank: copies `in` to `out`, and multiplies for premul_sum.
-CollectiveBackend::Outcome run_alone(Group::State& group, const CollectiveCall& call) {
-  const Algorithm algorithm = plan_alone(call, group.options().policy, group.staging_bytes());
-  if (algorithm == Algorithm::none || call.count == 0) return {algorithm};
-  if (!call.traits().reduces || call.op != ReduceOp::premul_sum) {
-    group.device()->transfer(transfers_of(call), call.traits().phase, call.stream);
-    return {algorithm};
+/// For groups of one rank, which copy `in` to `out` and multiply for premul_sum, and for all_to_all_v.
+void run_without_choice(Communicator& communicator, const CollectiveCall& call) {
+  if (call.traits().reduces && call.op == ReduceOp::premul_sum) {
+    cuda::scale_alone(communicator, call);
+  } else {
+    cuda::exchange(communicator, transfers_of(call), call.traits().phase);
   }
-  CollectiveCall scaling = call;  // uses the kernel that reduces over all ranks
-  scaling.collective = Collective::all_reduce;
-  group.device()->run(scaling, plan_scaling(call, group.resident_blocks()), {});
-  return {algorithm};
 }
 
 }  // namespace
@@ -164,55 +105,60 @@ CollectiveBackend::Outcome run_alone(Group::State& group, const CollectiveCall& 
 const CollectiveBackend& CollectiveBackend::of(const Group::State& group) {
   static const auto& host = *new HostBackend;
   static const auto& cuda = *new CudaBackend;
-  if (group.device() == nullptr) return host;
+  if (group.communicator() == nullptr) return host;
   return cuda;
 }
 
 CollectiveBackend::Outcome CudaBackend::run(Group::State& group, const CollectiveCall& call,
                                             ArgumentError error, os::CallDeadline& deadline) const {
   begin(group, call, error, deadline);
-  group.device()->begin_call(deadline.timeout());
-  if (call.collective == Collective::all_to_all_v) {
-    if (group.checks_calls() || call.ranks == 1) compare_counts(group, call, deadline.arm());
-    group.device()->transfer(transfers_of(call), call.traits().phase, call.stream);
-    return {};
+  if (call.collective == Collective::all_to_all_v && (group.checks_calls() || call.ranks == 1))
+    compare_counts(group, call, deadline.arm());
+  const std::optional<Algorithm> kind = requested_kind(call, group.options().policy, group.staging_bytes());
+  if (kind == Algorithm::none) return {Algorithm::none};
+
+  Communicator& communicator = *group.communicator();
+  if (call.ranks == 1 || call.collective == Collective::all_to_all_v) {
+    if (call.count != 0 || call.collective == Collective::all_to_all_v) {
+      Communicator::Call queued(communicator, call.stream, deadline.timeout());
+      run_without_choice(communicator, call);
+      queued.end();
+    }
+    return {kind.value_or(Algorithm::one_shot)};
   }
-  if (call.ranks == 1) return run_alone(group, call);
-  if (call.collective == Collective::all_reduce) return run_all_reduce(group, call);
-  const DevicePlan plan = plan_call(group, call);
+  const Selector::Selection& selected = group.selector().select(call, call.block_bytes(), kind);
+  const auto& algorithm = static_cast<const cuda::DeviceAlgorithm&>(*selected.algorithm);
   if (call.count != 0) {
-    const bool direct = plan.protocol == DeviceProtocol::direct;
-    group.device()->run(call, plan, direct ? find_symmetric_output(group, call) : SymmetricOutput{});
+    std::optional<cuda::SymmetricOutput> output;
+    if (algorithm.buffers == Buffers::symmetric) output = find_symmetric_output(group, call);
+    Communicator::Call queued(communicator, call.stream, deadline.timeout());
+    algorithm.run(communicator, call, {.blocks = selected.choice.blocks, .threads = selected.choice.threads},
+                  output ? &*output : nullptr);
+    queued.end();
   }
-  return {plan.algorithm};
+  return {algorithm.kind, algorithm.name};
 }
 
-std::size_t CudaBackend::count_fused(Group::State& group, std::span<const CollectiveCall> calls) const {
-  std::vector<std::size_t> bytes;
-  for (const CollectiveCall& call : calls) {
-    // A call that is too large runs separately, and is rejected there.
-    bytes.push_back(std::min(call.count, max_elements(call.type)) * call.element_bytes());
-  }
-  return plan_device_list(request_for(group, calls.front()), bytes).calls;
+std::size_t CudaBackend::count_fused(const Group::State& group, std::span<const CollectiveCall> calls) const {
+  return count_fitting(group.selector(), group.options().policy, group.staging_bytes(), calls);
 }
 
 CollectiveBackend::Outcome CudaBackend::run_fused(Group::State& group, std::span<const CollectiveCall> calls,
                                                   std::span<const ArgumentError> errors,
                                                   os::CallDeadline& deadline) const {
   for (std::size_t i = 0; i < calls.size(); ++i) begin(group, calls[i], errors[i], deadline);
-  group.device()->begin_call(deadline.timeout());
-  std::vector<std::size_t> bytes;
-  for (const CollectiveCall& call : calls) bytes.push_back(call.block_bytes());
-  const ListPlan plan = plan_device_list(request_for(group, calls.front()), bytes);
-  group.device()->run_fused(calls, plan.shape);
-  return {Algorithm::one_shot, "packets, with others in one launch"};
+  Communicator::Call queued(*group.communicator(), calls.front().stream, deadline.timeout());
+  cuda::run_fused(*group.communicator(), calls);
+  queued.end();
+  return {Algorithm::one_shot, "ll_one_shot, with others in one launch"};
 }
 
 void CudaBackend::run_transfers(Group::State& group, std::span<const CollectiveCall> sorted,
                                 const char* /*phase*/, os::CallDeadline& deadline) const {
-  group.device()->begin_call(deadline.timeout());
+  Communicator::Call queued(*group.communicator(), sorted.front().stream, deadline.timeout());
   for (const Transfers& round : to_rounds(sorted))
-    group.device()->transfer(round, DeviceFault::send_recv, sorted.front().stream);
+    cuda::exchange(*group.communicator(), round, DeviceFault::send_recv);
+  queued.end();
 }
 
 }  // namespace onehop

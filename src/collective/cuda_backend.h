@@ -12,7 +12,7 @@ class CudaBackend final : public CollectiveBackend {
   [[nodiscard]] bool waits_on_host(const Group::State& group) const override { return group.checks_calls(); }
   Outcome run(Group::State& group, const CollectiveCall& call, ArgumentError error,
               os::CallDeadline& deadline) const override;
-  [[nodiscard]] std::size_t count_fused(Group::State& group,
+  [[nodiscard]] std::size_t count_fused(const Group::State& group,
                                         std::span<const CollectiveCall> calls) const override;
   Outcome run_fused(Group::State& group, std::span<const CollectiveCall> calls,
                     std::span<const ArgumentError> errors, os::CallDeadline& deadline) const override;

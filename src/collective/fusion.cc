@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/cuda/algorithms/push/push_algorithms.h"
 #include "collective/backend.h"
 #include "collective/check_call.h"
+#include "collective/policy.h"
 
 namespace onehop {
 namespace {
@@ -31,7 +33,7 @@ std::size_t count_similar(std::span<const CollectiveCall> calls) {
   return static_cast<std::size_t>(other - calls.begin());
 }
 
-std::size_t count_fused(Group::State& group, std::span<const CollectiveCall> calls) {
+std::size_t count_fused(const Group::State& group, std::span<const CollectiveCall> calls) {
   const CollectiveCall& first = calls.front();
   // The size of an invalid call is meaningless.
   if (group.size() == 1 || first.collective != Collective::all_reduce ||
@@ -40,8 +42,34 @@ std::size_t count_fused(Group::State& group, std::span<const CollectiveCall> cal
   return CollectiveBackend::of(group).count_fused(group, calls.first(count_similar(calls)));
 }
 
+std::size_t count_fitting(const Selector& selector, AlgorithmPolicy policy, std::size_t staging_bytes,
+                          std::span<const CollectiveCall> calls) {
+  const auto is_one_shot = [&](const CollectiveCall& call, std::size_t bytes) {
+    const std::optional<Algorithm> kind = requested_kind(call, policy, staging_bytes);
+    return kind != Algorithm::none &&
+           selector.select(call, bytes, kind).algorithm->kind == Algorithm::one_shot;
+  };
+  std::size_t messages = 0;
+  std::size_t packets = 0;
+  std::size_t fitting = 0;
+  for (const CollectiveCall& call : calls) {
+    // A call that is too large runs separately, and is rejected there.
+    const std::size_t bytes = std::min(call.count, max_elements(call.type)) * call.element_bytes();
+    if (!is_one_shot(call, bytes)) break;
+    const std::size_t more = cuda::fused_packets(bytes);
+    // Up to the limit of one-shot, the extra time of LL packets is no more than the cost of a launch.
+    if (more > cuda::kMaxFusedPackets - packets ||
+        (more != 0 && (messages == cuda::kMaxFused || !is_one_shot(call, (packets + more) * cuda::kLLWidth))))
+      break;
+    messages += more != 0 ? 1 : 0;
+    packets += more;
+    ++fitting;
+  }
+  return messages == 0 ? 1 : std::max<std::size_t>(fitting, 1);
+}
+
 std::optional<std::size_t> find_conflict(std::span<const CollectiveCall> calls) {
-  // At most kMaxListed of them are not empty.
+  // At most cuda::kMaxFused of them are not empty.
   std::vector<const CollectiveCall*> before;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const CollectiveCall& call = calls[i];

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/host/chunk.h"
+#include "backend/host/staging.h"
 #include "collective/host_call.h"
-#include "collective/plan.h"
-#include "kernel/host/staging.h"
 
 namespace onehop {
 namespace {
@@ -21,8 +21,9 @@ class Ledger {
   };
 
   /// Stages this rank's page, one entry per rank. Called before the first step.
-  Ledger(const host::Team& team, const CollectiveCall& call)
-      : team_(team), slot_(host::StagingLayout(team.staging_bytes()).input_offset(team.next_parity())) {
+  Ledger(const host::StepBarrier& barrier, const CollectiveCall& call)
+      : step_barrier_(barrier),
+        slot_(host::StagingLayout(barrier.staging_bytes()).input_offset(barrier.next_parity())) {
     const std::byte* const begin = call.input().data();
     for (int r = 0; r < call.ranks; ++r) {
       const std::span<const std::byte> sent = call.block_to(r);
@@ -42,18 +43,18 @@ class Ledger {
 
   /// Throws, identically on all ranks, if a rank does not send what another expects.
   void require_agreement(std::size_t element) const {
-    for (int s = 0; s < team_.size(); ++s) {
-      for (int r = 0; r < team_.size(); ++r)
+    for (int s = 0; s < step_barrier_.size(); ++s) {
+      for (int r = 0; r < step_barrier_.size(); ++r)
         require_same_count(Rank{s}, entry(s, r).sent / element, Rank{r}, entry(r, s).received / element);
     }
   }
 
  private:
   [[nodiscard]] std::byte* at(int rank, int other) const {
-    return team_.staging(rank) + slot_ + static_cast<std::size_t>(other) * sizeof(Entry);
+    return step_barrier_.staging(rank) + slot_ + static_cast<std::size_t>(other) * sizeof(Entry);
   }
 
-  const host::Team& team_;
+  const host::StepBarrier& step_barrier_;
   std::size_t slot_;
 };
 static_assert(kMaxHostRanks * sizeof(Ledger::Entry) <= 2048, "fits the slots of any staging area");
@@ -63,7 +64,7 @@ static_assert(kMaxHostRanks * sizeof(Ledger::Entry) <= 2048, "fits the slots of 
 void all_to_all_v_on_host(HostCall& self) {
   const CollectiveCall& call = self.call();
   const int me = call.rank;
-  const Ledger ledger(self.team(), call);
+  const Ledger ledger(self.step_barrier(), call);
   const std::span<const std::byte> input = call.input();
   // A rank that sends nothing announces its output. What matters is that it can reach the buffer.
   const std::span<const std::byte> shown = input.empty() ? call.output() : input;
@@ -93,7 +94,7 @@ void all_to_all_v_on_host(HostCall& self) {
     const std::span<std::byte> received = call.block_from(s);
     arrival.to = received.empty() ? 0 : static_cast<std::size_t>(received.data() - call.out);
   }
-  if (exchange.longest >= kMinZeroCopyBytes) exchange.in_peers = self.inputs();
+  if (exchange.longest >= host::kMinZeroCopyBytes) exchange.in_peers = self.inputs();
   run_exchange(self, exchange);
 }
 

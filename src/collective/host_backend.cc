@@ -3,13 +3,13 @@
 
 #include <algorithm>
 
+#include "backend/host/all_reduce.h"
+#include "backend/host/chunk.h"
+#include "backend/host/copy.h"
+#include "backend/host/reduce.h"
 #include "collective/host_call.h"
-#include "collective/plan.h"
+#include "collective/policy.h"
 #include "collective/transfers.h"
-#include "kernel/host/all_reduce.h"
-#include "kernel/host/copy.h"
-#include "kernel/host/reduce.h"
-#include "kernel/host/reduce_scatter.h"
 
 namespace onehop {
 namespace {
@@ -19,10 +19,10 @@ Algorithm run_alone(HostCall& self) {
   const CollectiveCall& call = self.call();
   const AlgorithmPolicy policy = self.group().options().policy;
   self.step();
-  const bool declined = policy == AlgorithmPolicy::legacy && call.collective == Collective::all_reduce &&
-                        !call.algorithm && !legacy_alignment_ok(call.in, call.out);
+  const bool declined = is_legacy(call, policy) && !legacy_alignment_ok(call.in, call.out);
   const Algorithm algorithm =
-      declined ? Algorithm::none : plan_alone(call, policy, self.group().staging_bytes());
+      declined ? Algorithm::none
+               : requested_kind(call, policy, self.group().staging_bytes()).value_or(Algorithm::one_shot);
   if (algorithm == Algorithm::none || call.count == 0) return algorithm;
   if (call.traits().reduces && call.op == ReduceOp::premul_sum) {
     const void* const in = call.in;
@@ -33,76 +33,68 @@ Algorithm run_alone(HostCall& self) {
   return algorithm;
 }
 
+host::Reduction describe_reduction(const CollectiveCall& call) {
+  return {.root = call.traits().only_root_gets_out ? call.root.value : host::Reduction::kAll,
+          .in = call.in,
+          .out = call.out,
+          .bytes = call.block_bytes(),
+          .type = call.type,
+          .op = call.op,
+          .scale = call.scale()};
+}
+
+/// Performs the first step, in which the ranks learn where `input` lies on every rank. Returns self.inputs().
+std::byte* const* begin_with(HostCall& self, std::span<const std::byte> input) {
+  self.show_input(input);
+  self.begin();
+  return self.inputs();
+}
+
 /// Runs all_reduce and reduce.
 Algorithm run_reduction(HostCall& self) {
   const CollectiveCall& call = self.call();
-  host::Team& team = self.team();
   const bool to_all = call.collective == Collective::all_reduce;
-  const AlgorithmPolicy policy =
-      to_all && !call.algorithm ? self.group().options().policy : AlgorithmPolicy::tuned;
-  const std::size_t bytes = call.block_bytes();
-  const Plan plan = plan_all_reduce({.ranks = call.ranks,
-                                     .bytes = bytes,
-                                     .type = call.type,
-                                     .op = call.op,
-                                     .policy = policy,
-                                     .forced = call.algorithm,
-                                     .staging_bytes = team.staging_bytes(),
-                                     .tuning = &self.group().tuning().table});
-  const bool legacy = policy == AlgorithmPolicy::legacy;
+  const AlgorithmPolicy policy = self.group().options().policy;
+  const std::size_t staging = self.step_barrier().staging_bytes();
+  host::Reduction reduction = describe_reduction(call);
+  const std::optional<Algorithm> kind = requested_kind(call, policy, staging);
+  Algorithm algorithm = Algorithm::none;
+  if (kind != Algorithm::none) {
+    const Selector::Selection& selected = self.group().selector().select(call, reduction.bytes, kind);
+    algorithm = selected.algorithm->kind;
+    reduction.chunk = host::chunk_of(algorithm, selected.choice.chunk, staging, call.ranks);
+  }
+  const bool legacy = is_legacy(call, policy);
   if (legacy && !legacy_alignment_ok(call.in, call.out)) self.decline();
 
   // Small calls are announced along with their first data. For others the ranks first learn where the data of
   // all ranks lies.
-  const bool zero_copy = plan.algorithm == Algorithm::two_shot && bytes >= kMinZeroCopyBytes;
-  if (zero_copy) {
-    self.show_input(call.input());
+  if (algorithm == Algorithm::two_shot && reduction.bytes >= host::kMinZeroCopyBytes) {
     if (to_all) self.show_output(call.output());
-  }
-  if (zero_copy || legacy || bytes == 0 || plan.algorithm == Algorithm::none) {
-    self.begin();
-    if (plan.algorithm == Algorithm::none || self.anyone_declined()) return Algorithm::none;
-    if (bytes == 0) return plan.algorithm;
-  }
-
-  host::Reduction reduction{.root = to_all ? host::Reduction::kAll : call.root.value,
-                            .in = call.in,
-                            .out = call.out,
-                            .bytes = bytes,
-                            .type = call.type,
-                            .op = call.op,
-                            .scale = call.scale(),
-                            .chunk = plan.chunk};
-  if (zero_copy) {
-    reduction.in_peers = self.inputs();
+    reduction.in_peers = begin_with(self, call.input());
     if (to_all) reduction.out_peers = self.outputs();
+  } else if (legacy || reduction.bytes == 0 || algorithm == Algorithm::none) {
+    self.begin();
   }
+  if (algorithm == Algorithm::none || (legacy && self.anyone_declined())) return Algorithm::none;
+  if (reduction.bytes == 0) return algorithm;
+
   const auto step = [&] { self.step(); };
-  const auto wait = [&](int r) { self.wait(r); };
-  if (plan.algorithm == Algorithm::one_shot) {
-    host::one_shot(team, reduction, step, wait);
+  if (algorithm == Algorithm::one_shot) {
+    host::one_shot(self.step_barrier(), reduction, step);
   } else {
-    host::two_shot(team, reduction, step, wait);
+    host::two_shot(self.step_barrier(), reduction, step);
   }
   if (reduction.in_peers != nullptr || reduction.out_peers != nullptr) self.require_no_failure();
-  return plan.algorithm;
+  return algorithm;
 }
 
 void run_reduce_scatter(HostCall& self) {
   const CollectiveCall& call = self.call();
-  host::ReduceScatter reduction{.in = call.in,
-                                .out = call.out,
-                                .block = call.block_bytes(),
-                                .type = call.type,
-                                .op = call.op,
-                                .scale = call.scale()};
-  if (static_cast<std::size_t>(call.ranks - 1) * reduction.block >= kMinZeroCopyBytes) {
-    self.show_input(call.input());
-    self.begin();
-    reduction.in_peers = self.inputs();
-  }
-  host::reduce_scatter(
-      self.team(), reduction, [&] { self.step(); }, [&](int r) { self.wait(r); });
+  host::Reduction reduction = describe_reduction(call);
+  if (static_cast<std::size_t>(call.ranks - 1) * reduction.bytes >= host::kMinZeroCopyBytes)
+    reduction.in_peers = begin_with(self, call.input());
+  host::reduce_scatter(self.step_barrier(), reduction, [&] { self.step(); });
   if (reduction.in_peers != nullptr) self.require_no_failure();
 }
 
@@ -137,29 +129,11 @@ host::Exchange describe_exchange(const CollectiveCall& call) {
 void run_block_exchange(HostCall& self) {
   const CollectiveCall& call = self.call();
   host::Exchange exchange = describe_exchange(call);
-  if (exchange.longest >= kMinZeroCopyBytes) {
+  if (exchange.longest >= host::kMinZeroCopyBytes) {
     // A rank that passes no input announces its output. What matters is that it can reach the buffer.
-    self.show_input(call.passes_in() ? call.input() : std::span<const std::byte>(call.output()));
-    self.begin();
-    exchange.in_peers = self.inputs();
+    exchange.in_peers = begin_with(self, call.passes_in() ? call.input() : call.output());
   }
   run_exchange(self, exchange);
-}
-
-Algorithm run_call(HostCall& self) {
-  const CollectiveCall& call = self.call();
-  if (call.collective == Collective::all_to_all_v) {
-    all_to_all_v_on_host(self);
-  } else if (call.ranks == 1) {
-    return run_alone(self);
-  } else if (call.traits().has_two_shot) {
-    return run_reduction(self);
-  } else if (call.traits().reduces) {
-    run_reduce_scatter(self);
-  } else {
-    run_block_exchange(self);
-  }
-  return Algorithm::one_shot;
 }
 
 }  // namespace
@@ -168,13 +142,18 @@ CollectiveBackend::Outcome HostBackend::run(Group::State& group, const Collectiv
                                             ArgumentError error, os::CallDeadline& deadline) const {
   HostCall self(group, call, error, deadline);
   if (error != ArgumentError::none) self.begin();  // throws
-  return {.algorithm = run_call(self)};
-}
-
-CollectiveBackend::Outcome HostBackend::run_fused(Group::State& group, std::span<const CollectiveCall> calls,
-                                                  std::span<const ArgumentError> errors,
-                                                  os::CallDeadline& deadline) const {
-  return run(group, calls.front(), errors.front(), deadline);
+  if (call.collective == Collective::all_to_all_v) {
+    all_to_all_v_on_host(self);
+  } else if (call.ranks == 1) {
+    return {.algorithm = run_alone(self)};
+  } else if (call.traits().has_two_shot) {
+    return {.algorithm = run_reduction(self)};
+  } else if (call.traits().reduces) {
+    run_reduce_scatter(self);
+  } else {
+    run_block_exchange(self);
+  }
+  return {.algorithm = Algorithm::one_shot};
 }
 
 void HostBackend::run_transfers(Group::State& group, std::span<const CollectiveCall> sorted,

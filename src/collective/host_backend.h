@@ -11,17 +11,6 @@ class HostBackend final : public CollectiveBackend {
   [[nodiscard]] bool waits_on_host(const Group::State& /*group*/) const override { return true; }
   Outcome run(Group::State& group, const CollectiveCall& call, ArgumentError error,
               os::CallDeadline& deadline) const override;
-  [[nodiscard]] std::size_t count_fused(Group::State& /*group*/,
-                                        std::span<const CollectiveCall> /*calls*/) const override {
-    return 1;
-  }
-  Outcome run_fused(Group::State& group, std::span<const CollectiveCall> calls,
-                    std::span<const ArgumentError> errors, os::CallDeadline& deadline) const override;
-  [[nodiscard]] ArgumentError find_memory_error(const Group::State& /*group*/,
-                                                const CollectiveCall& /*call*/) const override {
-    return ArgumentError::none;
-  }
-  [[nodiscard]] bool mixes_streams() const override { return true; }
   void run_transfers(Group::State& group, std::span<const CollectiveCall> sorted, const char* phase,
                      os::CallDeadline& deadline) const override;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One call on one host rank, over the step protocol of host::Team. It announces the call, checks that all
+// One call on one host rank, over the step protocol of host::StepBarrier. It announces the call, checks that all
 // ranks make the same one, learns where their data lies, and waits with a deadline. It also passes the points
 // at which faults are injected in tests.
 #pragma once
@@ -9,10 +9,10 @@
 #include <memory>
 #include <span>
 
+#include "backend/host/exchange.h"
+#include "backend/host/step_barrier.h"
 #include "collective/check_call.h"
 #include "group/state.h"
-#include "kernel/host/exchange.h"
-#include "kernel/host/team.h"
 
 namespace onehop {
 
@@ -21,7 +21,7 @@ class HostCall {
   HostCall(Group::State& group, const CollectiveCall& call, ArgumentError error, os::CallDeadline& deadline);
 
   [[nodiscard]] const Group::State& group() const { return group_; }
-  [[nodiscard]] host::Team& team() const { return team_; }
+  [[nodiscard]] host::StepBarrier& step_barrier() const { return step_barrier_; }
   [[nodiscard]] const CollectiveCall& call() const { return call_; }
 
   /// For all_reduce: the legacy policy does not accept this rank's pointers.
@@ -63,7 +63,7 @@ class HostCall {
                                         Shown& shown) const;
 
   Group::State& group_;
-  host::Team& team_;
+  host::StepBarrier& step_barrier_;
   const CollectiveCall& call_;
   os::CallDeadline& deadline_;
   host::Call own_;

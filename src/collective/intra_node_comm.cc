@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "collective/check_call.h"
 #include "collective/intra_node_rank.h"
-#include "collective/plan.h"
+#include "collective/policy.h"
 #include "group/mesh.h"
 #include "group/rendezvous.h"
 #include "topology/forced.h"
@@ -193,9 +193,9 @@ class IntraNodeComm::State {
     const std::shared_ptr<Store> store = part_of_store("rendezvous");
     const JoinOptions talk{.rank = rank_, .size = size_, .timeout = options_.timeout, .name = options_.name};
     const auto only_talks = [] {
-      ShareWays ways;
-      ways.add(ShareBy::posix_fd);
-      return Prepared{.device = "host", .share_ways = ways};
+      ShareMethods methods;
+      methods.add(ShareBy::posix_fd);
+      return Prepared{.device = "host", .share_methods = methods};
     };
     const Rendezvous met = onehop::rendezvous(*store, talk, only_talks, deadline);
     std::vector<IntraNodeRank> ranks = ask_all(*met.mesh, deadline, [&] { return describe(); });
@@ -259,13 +259,7 @@ Algorithm IntraNodeComm::select_all_reduce_algorithm(const void* data, std::size
       !legacy_alignment_ok(data, data)) {
     return Algorithm::none;
   }
-  return plan_all_reduce({.ranks = self.size(),
-                          .bytes = count * size_of(type),
-                          .type = type,
-                          .policy = AlgorithmPolicy::legacy,
-                          .forced = {},
-                          .staging_bytes = self.buffer_bytes()})
-      .algorithm;
+  return legacy_algorithm(type, ReduceOp::sum, count * size_of(type), self.buffer_bytes());
 }
 
 void IntraNodeComm::all_reduce(void* data, std::size_t count, DType type, Algorithm algorithm,

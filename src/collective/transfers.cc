@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <tuple>
 
+#include "backend/host/copy.h"
+#include "backend/host/point_to_point.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "collective/backend.h"
 #include "collective/group_call.h"
-#include "kernel/host/copy.h"
-#include "kernel/host/pairs.h"
 #include "os/fault_point.h"
 
 namespace onehop {
@@ -131,7 +131,7 @@ class HostTransfers {
 
   /// Waits until any flow can move a chunk.
   void wait() {
-    const host::Team& team = group_.team();
+    const host::StepBarrier& barrier = group_.step_barrier();
     IpcChannel::Mesh& mesh = group_.mesh();
     const auto any_ready = [&] {
       return std::ranges::any_of(flows_, [&](const Flow& flow) { return ready(flow); });
@@ -149,16 +149,16 @@ class HostTransfers {
               peer, [&] { return ready(flow); }, phase_);
       }
     };
-    if (os::wait_on(team.bell(team.rank()), team.spin(), deadline_, any_ready, look_around)) return;
+    if (os::wait_on(barrier.bell(barrier.rank()), barrier.spin(), deadline_, any_ready, look_around)) return;
     const CollectiveCall& awaited = flows_.front().current();
     const IpcChannel::Mesh::Blame blame = wait.blame(awaited.root, phase_);
     fail_from(blame.origin, ErrorCode::timeout, "{}: rank {} waited {} ms for {} to {} {}", phase_,
-              team.rank(), deadline_.timeout().count(), blame.awaited, is_send(awaited) ? "receive" : "send",
-              describe_message(message_of(awaited)));
+              barrier.rank(), deadline_.timeout().count(), blame.awaited,
+              is_send(awaited) ? "receive" : "send", describe_message(message_of(awaited)));
   }
 
   Group::State& group_;
-  host::Pairs& pairs_;
+  host::PointToPoint& pairs_;
   os::CallDeadline& deadline_;
   const char* phase_;
   std::vector<Flow> flows_;

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "backend/call.h"
 #include "group/state.h"
-#include "kernel/call.h"
 
 namespace onehop {
 
@@ -30,8 +30,8 @@ void sort_by_pair(std::vector<CollectiveCall>& transfers, int rank, int ranks);
 /// Throws unless a rank's sends to itself match its receives from itself. `transfers` are sorted.
 void require_own_match(std::span<const CollectiveCall> transfers, Rank rank);
 
-/// For GPUs: puts the k-th transfer of each pair and direction into the k-th round, so that both ends count
-/// alike. Empty transfers move nothing and are in no round. `transfers` are sorted.
+/// For GPUs: puts the k-th transfer of each pair and direction into the k-th round, so that both ends have
+/// the same counts. Empty transfers move nothing and are in no round. `transfers` are sorted.
 [[nodiscard]] std::vector<Transfers> to_rounds(std::span<const CollectiveCall> transfers);
 
 }  // namespace onehop

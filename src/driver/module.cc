@@ -34,4 +34,27 @@ CUfunction CudaModule::function(DeviceId device, const std::string& name) {
   return function;
 }
 
+void launch_kernel(const CudaDriver& driver, CUfunction function, const CudaLaunch& launch,
+                   const void* parameter, const char* name) {
+  CUlaunchConfig config{};
+  config.gridDimX = launch.grid;
+  config.gridDimY = launch.rows;
+  config.gridDimZ = 1;
+  config.blockDimX = launch.block;
+  config.blockDimY = config.blockDimZ = 1;
+  config.sharedMemBytes = launch.shared_bytes;
+  config.hStream = launch.stream;
+  CUlaunchAttribute attribute{};
+  if (launch.dependent) {
+    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
+  void* arguments[] = {const_cast<void*>(parameter)};
+  if (const CUresult result = driver.LaunchKernelEx(&config, function, arguments, nullptr);
+      result != CUDA_SUCCESS)
+    fail_cuda(result, fmt::format("launching kernel {}", name));
+}
+
 }  // namespace onehop

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <type_traits>
 
 #include "onehop/types.h"
 
@@ -49,28 +50,14 @@ struct CudaLaunch {
 };
 
 /// Launches `function` with the single parameter that all kernels of onehop take, a plain struct passed by
-/// value. The device must be current (CurrentDevice).
+/// value: `parameter` points to it. The device must be current (CurrentDevice).
+void launch_kernel(const CudaDriver& driver, CUfunction function, const CudaLaunch& launch,
+                   const void* parameter, const char* name);
 template <class Parameter>
 void launch_kernel(const CudaDriver& driver, CUfunction function, const CudaLaunch& launch,
-                   const Parameter& parameter, const char* what) {
+                   const Parameter& parameter, const char* name) {
   static_assert(std::is_trivially_copyable_v<Parameter> && sizeof(Parameter) <= 4096);
-  CUlaunchConfig config{};
-  config.gridDimX = launch.grid;
-  config.gridDimY = launch.rows;
-  config.gridDimZ = 1;
-  config.blockDimX = launch.block;
-  config.blockDimY = config.blockDimZ = 1;
-  config.sharedMemBytes = launch.shared_bytes;
-  config.hStream = launch.stream;
-  CUlaunchAttribute attribute{};
-  if (launch.dependent) {
-    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-    attribute.value.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-  }
-  void* arguments[] = {const_cast<Parameter*>(&parameter)};
-  check_cuda(driver.LaunchKernelEx(&config, function, arguments, nullptr), what);
+  launch_kernel(driver, function, launch, static_cast<const void*>(&parameter), name);
 }
 
 }  // namespace onehop

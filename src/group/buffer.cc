@@ -47,8 +47,8 @@ SymmetricBuffer::State::State(std::shared_ptr<Group::State> owner, std::size_t s
 SymmetricBuffer::State::~State() {
   // Kernels may still use the mappings that are about to go. Unmapping under them would end the whole
   // context.
-  DeviceTeam* const device = group->device();
-  if (device == nullptr || device->quiesce(group->options().timeout)) return;
+  Communicator* const communicator = group->communicator();
+  if (communicator == nullptr || communicator->quiesce(group->options().timeout)) return;
   log::warn("{}", group->unended_work("freeing a buffer", "this buffer"));
   keep_for_ever(owners_);
 }
@@ -85,10 +85,10 @@ void SymmetricBuffer::State::require_rank(Rank rank) const {
           group->size());
 }
 
-DeviceTeam& SymmetricBuffer::State::device(const char* what) const {
-  if (DeviceTeam* const device = group->device()) {
+Communicator& SymmetricBuffer::State::communicator(const char* what) const {
+  if (Communicator* const communicator = group->communicator()) {
     if (!group->mesh().usable()) group->mesh().check(what);
-    return *device;
+    return *communicator;
   }
   fail(ErrorCode::unsupported, "{} needs a buffer of GPU ranks; this one is in host memory", what);
 }
@@ -97,7 +97,7 @@ DeviceView SymmetricBuffer::State::device_view(std::size_t offset, std::size_t l
                                                Duration timeout) const {
   require(timeout.count() >= 0, "a timeout must not be negative, got {} ms", timeout.count());
   DeviceView view;
-  view.guard = device("device_view").guard(timeout);
+  view.guard = communicator("device_view").guard(timeout);
   view.rank = group->rank().value;
   view.size = group->size();
   view.channels = channels;
@@ -113,13 +113,13 @@ void SymmetricBuffer::State::raise(Slot kind, int dst, int channel, std::uint32_
   // release: pairs with the load in await(); publishes what this rank wrote before. ring() needs seq_cst and
   // a read-modify-write.
   slot(kind, dst, channel, group->rank().value).exchange(value, std::memory_order_seq_cst);
-  os::ring(group->team().bell(dst));
+  os::ring(group->step_barrier().bell(dst));
 }
 
 void SymmetricBuffer::State::await(Slot kind, int src, int channel, std::uint32_t value,
                                    os::CallDeadline& deadline, const char* phase) {
   const std::atomic_ref<std::uint32_t> word = slot(kind, group->rank().value, channel, src);
-  const host::Team& team = group->team();
+  const host::StepBarrier& barrier = group->step_barrier();
   // acquire: pairs with the exchange in raise(). Compares the difference, since counters may wrap.
   const auto raised = [&] {
     return static_cast<std::int32_t>(word.load(std::memory_order_seq_cst) - value) >= 0;
@@ -129,7 +129,7 @@ void SymmetricBuffer::State::await(Slot kind, int src, int channel, std::uint32_
     wait.look(set_of(Rank{src}), deadline.arm());
     group->mesh().check_for(Rank{src}, raised, phase);
   };
-  if (os::wait_on(team.bell(team.rank()), team.spin(), deadline, raised, look_around)) return;
+  if (os::wait_on(barrier.bell(barrier.rank()), barrier.spin(), deadline, raised, look_around)) return;
   group->throw_timeout(wait.blame(Rank{src}, phase), deadline.timeout(), phase);
 }
 
@@ -249,25 +249,25 @@ DeviceView SymmetricBuffer::device_view(Duration timeout) const {
 
 void SymmetricBuffer::barrier(Stream stream, int channel, Duration timeout) const {
   State& state = in_use(state_);
-  DeviceTeam& device = state.device("barrier");
+  Communicator& communicator = state.communicator("barrier");
   try {
     state.require_channel(channel);
-    device.barrier(device_view(timeout), channel, stream);
+    communicator.barrier(device_view(timeout), channel, stream);
   } catch (const Error& error) {
     state.group->fail_call(error, "barrier");
   }
 }
 void SymmetricBuffer::put_signal(Stream stream, Rank dst, int channel) const {
   State& state = in_use(state_);
-  DeviceTeam& device = state.device("put_signal");
+  Communicator& communicator = state.communicator("put_signal");
   state.require_target(dst, channel);
-  device.put_signal(device_view(), dst, channel, stream);
+  communicator.put_signal(device_view(), dst, channel, stream);
 }
 void SymmetricBuffer::wait_signal(Stream stream, Rank src, int channel, Duration timeout) const {
   State& state = in_use(state_);
   state.require_channel(channel);
   state.require_rank(src);
-  state.device("wait_signal").wait_signal(device_view(timeout), src, channel, stream);
+  state.communicator("wait_signal").wait_signal(device_view(timeout), src, channel, stream);
 }
 
 void SymmetricBuffer::barrier(int channel, Duration timeout) const {

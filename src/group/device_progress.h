@@ -10,9 +10,9 @@
 
 #include "onehop/error.h"
 
+#include "backend/host/step_barrier.h"
 #include "base/deadline.h"
 #include "group/mesh.h"
-#include "kernel/host/team.h"
 #include "os/doorbell.h"
 
 namespace onehop {

@@ -3,6 +3,7 @@
 
 #include <bit>
 
+#include "backend/collective.h"
 #include "base/check.h"
 #include "base/deadline.h"
 #include "os/fork_guard.h"
@@ -17,33 +18,12 @@ Rank first_of(RankSet ranks) {
 }
 
 const char* name_of(DeviceFault::Phase phase) {
-  switch (phase) {
-    case DeviceFault::user:
-      return "a kernel";
-    case DeviceFault::barrier:
-      return "barrier";
-    case DeviceFault::signal:
-      return "wait_signal";
-    case DeviceFault::all_reduce:
-      return "all_reduce";
-    case DeviceFault::all_gather:
-      return "all_gather";
-    case DeviceFault::reduce_scatter:
-      return "reduce_scatter";
-    case DeviceFault::broadcast:
-      return "broadcast";
-    case DeviceFault::reduce:
-      return "reduce";
-    case DeviceFault::all_to_all:
-      return "all_to_all";
-    case DeviceFault::all_to_all_v:
-      return "all_to_all_v";
-    case DeviceFault::gather:
-      return "gather";
-    case DeviceFault::scatter:
-      return "scatter";
-    case DeviceFault::send_recv:
-      return "send or recv";
+  if (phase == DeviceFault::user) return "a kernel";
+  if (phase == DeviceFault::signal) return "wait_signal";
+  if (phase == DeviceFault::send_recv) return "send or recv";
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const CollectiveTraits& traits = traits_of(static_cast<Collective>(i));
+    if (traits.phase == phase) return traits.name;
   }
   return "a kernel";
 }
@@ -89,10 +69,10 @@ Error error_of(const DeviceFailure& failure, Rank rank) {
           failure.awaited};
 }
 
-DeviceWatch::DeviceWatch(std::shared_ptr<IpcChannel::Mesh> mesh, DeviceTeam& team, DeviceProgress& progress,
-                         Duration timeout)
+DeviceWatch::DeviceWatch(std::shared_ptr<IpcChannel::Mesh> mesh, Communicator& communicator,
+                         DeviceProgress& progress, Duration timeout)
     : mesh_(std::move(mesh)),
-      team_(team),
+      communicator_(communicator),
       progress_(progress),
       timeout_(timeout),
       generation_(os::fork_generation()),
@@ -115,17 +95,17 @@ DeviceWatch::~DeviceWatch() {
 void DeviceWatch::look() noexcept {
   try {
     for (int r = 0; r < mesh_->size(); ++r) {
-      if (r != mesh_->rank().value && mesh_->has_left(Rank{r})) team_.mark_left(Rank{r});
+      if (r != mesh_->rank().value && mesh_->has_left(Rank{r})) communicator_.mark_left(Rank{r});
     }
     if (const std::optional<Error> refusal = progress_.contradicted_refusal()) mesh_->fail_group(*refusal);
-    std::optional<DeviceFailure> failure = team_.failure();
+    std::optional<DeviceFailure> failure = communicator_.failure();
     if (failure && mesh_->usable()) {
       if (failure->reason == DeviceFault::timeout) failure->awaited = blame(failure->awaited);
       mesh_->fail_group(error_of(*failure, mesh_->rank()));
     }
     if (!mesh_->left()) mesh_->check(kPhase);
   } catch (const Error& error) {
-    team_.abort();
+    communicator_.abort();
     mesh_->fail_group(error);  // does nothing if it has failed already
   } catch (const std::exception&) {
     // Out of memory: the next look may succeed, and waits on the device have deadlines of their own.
@@ -183,15 +163,15 @@ void DeviceWatch::synchronize(Stream stream, Duration timeout) {
   const Deadline grace_end = Deadline::after(deadline.left() + (timeout < timeout_ ? Duration{0} : kGrace));
   const Deadline spin_end = Deadline::after(Duration{1});
   IpcChannel::Mesh::Wait wait(*mesh_);
-  while (!team_.idle(stream)) {
+  while (!communicator_.idle(stream)) {
     if (deadline.expired()) {
       const bool grace_is_over = grace_end.expired();  // read before the last look
-      if (team_.failure()) look();
+      if (communicator_.failure()) look();
       mesh_->check(kSynchronize);
       if (grace_is_over) {
         const Error error = stream_timeout(wait, timeout);
         mesh_->fail_group(error);
-        team_.abort();
+        communicator_.abort();
         mesh_->check(kSynchronize);  // throws the group's failure, which another rank may have found first
       }
     }
@@ -202,7 +182,7 @@ void DeviceWatch::synchronize(Stream stream, Duration timeout) {
     std::this_thread::sleep_for(std::chrono::microseconds{50});
   }
   // The watch may not have seen it yet.
-  if (team_.failure()) look();
+  if (communicator_.failure()) look();
   mesh_->check(kSynchronize);
 }
 

@@ -9,9 +9,9 @@
 #include <mutex>
 #include <thread>
 
+#include "backend/cuda/communicator.h"
 #include "group/device_progress.h"
 #include "group/mesh.h"
-#include "kernel/device_team.h"
 
 namespace onehop {
 
@@ -20,7 +20,7 @@ namespace onehop {
 /// waits for work that it has not done end too.
 class DeviceWatch {
  public:
-  DeviceWatch(std::shared_ptr<IpcChannel::Mesh> mesh, DeviceTeam& team, DeviceProgress& progress,
+  DeviceWatch(std::shared_ptr<IpcChannel::Mesh> mesh, Communicator& communicator, DeviceProgress& progress,
               Duration timeout);
   ~DeviceWatch();
   DeviceWatch(const DeviceWatch&) = delete;
@@ -56,7 +56,7 @@ class DeviceWatch {
   [[nodiscard]] RankSet peers() const;
 
   const std::shared_ptr<IpcChannel::Mesh> mesh_;
-  DeviceTeam& team_;
+  Communicator& communicator_;
   DeviceProgress& progress_;
   const Duration timeout_;
   const std::uint32_t generation_;

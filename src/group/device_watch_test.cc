@@ -24,7 +24,7 @@ using Mesh = IpcChannel::Mesh;
 
 /// A device whose stream ends, and which fails, when the test says so. It fails in a wait for rank 1 unless
 /// told otherwise.
-class FakeTeam : public DeviceTeam {
+class FakeCommunicator : public Communicator {
  public:
   std::function<bool()> wait_fails = [] { return false; };
   DeviceFailure fails_with{
@@ -33,10 +33,12 @@ class FakeTeam : public DeviceTeam {
   mutable std::atomic<bool> aborted{false};
   mutable std::atomic<std::uint32_t> left{0};
 
-  void begin_call(Duration /*timeout*/) override {}
-  void run(const CollectiveCall&, const DevicePlan&, const SymmetricOutput&) override {}
-  void run_fused(std::span<const CollectiveCall>, const LaunchShape&) override {}
-  void transfer(const Transfers&, DeviceFault::Phase, Stream) override {}
+  FakeCommunicator() : Communicator({.ranks = 1}, 0, {nullptr}) {}
+
+  [[nodiscard]] DeviceGuard call_guard() const override { return {}; }
+  void copy(std::byte*, const std::byte*, std::size_t, cuda::Lane) override {}
+  void record(cuda::Mark, cuda::Lane) override {}
+  void wait_for(cuda::Mark, cuda::Lane) override {}
   void barrier(const DeviceView&, int, Stream) override {}
   void put_signal(const DeviceView&, Rank, int, Stream) override {}
   void wait_signal(const DeviceView&, Rank, int, Stream) override {}
@@ -49,6 +51,14 @@ class FakeTeam : public DeviceTeam {
   void mark_left(Rank r) noexcept override { left |= 1u << r.value; }
   [[nodiscard]] bool idle(Stream) const override { return stream_ends() || aborted; }
   [[nodiscard]] bool quiesce(Duration /*timeout*/) noexcept override { return true; }
+
+ private:
+  void begin_call(Stream, Duration) override {}
+  void end_call() override {}
+  void leave_call() noexcept override {}
+  void launch_reduction(const cuda::ReductionKernel&, const CollectiveCall&, const cuda::LaunchShape&,
+                        const void*) override {}
+  void launch_plain(const cuda::PlainKernel&, const cuda::LaunchShape&, const void*) override {}
 };
 
 /// Rank 0 with its device, and rank 1's end of the socket between them.
@@ -67,7 +77,7 @@ class Watched : public ::testing::Test {
 
   /// The error that synchronize throws; its code is `system` if it throws none.
   Error synchronize(Duration timeout, Duration group_timeout) {
-    DeviceWatch watch(mesh_, team_, progress_, group_timeout);
+    DeviceWatch watch(mesh_, communicator_, progress_, group_timeout);
     try {
       watch.synchronize({}, timeout);
     } catch (const Error& error) {
@@ -101,7 +111,7 @@ class Watched : public ::testing::Test {
     });
   }
 
-  FakeTeam team_;
+  FakeCommunicator communicator_;
   std::array<host::Progress, 2> counts_;
   DeviceProgress progress_{Rank{0}, {&counts_[0], &counts_[1]}};
   std::shared_ptr<Mesh> mesh_;
@@ -109,7 +119,7 @@ class Watched : public ::testing::Test {
 };
 
 TEST_F(Watched, AStreamThatEndsIsWaitedFor) {
-  team_.stream_ends = once(Duration{20});
+  communicator_.stream_ends = once(Duration{20});
   EXPECT_EQ(synchronize(seconds{20}, seconds{20}).message(), "nothing was thrown");
 }
 
@@ -118,7 +128,7 @@ TEST_F(Watched, AStreamThatDoesNotEndNamesTheRankThatDoesNotAnswer) {
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_EQ(error.origin(), Rank{1});
   EXPECT_THAT(error.message(), HasSubstr("rank 0 waited 100 ms for its stream, which waits for rank 1"));
-  EXPECT_TRUE(team_.aborted);
+  EXPECT_TRUE(communicator_.aborted);
 }
 
 TEST_F(Watched, AStreamThatDoesNotEndNamesTheRankThatHasBegunFewerCollectives) {
@@ -137,12 +147,12 @@ TEST_F(Watched, AStreamThatDoesNotEndThoughNobodyIsBehindIsThisRanksFailure) {
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_EQ(error.origin(), Rank{0});
   EXPECT_THAT(error.message(), HasSubstr("rank 0 waited 30 ms for its stream"));
-  EXPECT_TRUE(team_.aborted);
+  EXPECT_TRUE(communicator_.aborted);
   EXPECT_THROW(peer_->check("anything"), Error) << "the others hear of it";
 }
 
 TEST_F(Watched, AWaitThatFailsAMomentAfterTheHostsDeadlineNamesTheAwaitedRank) {
-  team_.wait_fails = at_the_second_look();
+  communicator_.wait_fails = at_the_second_look();
   const Error error = synchronize(Duration{50}, Duration{50});
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_EQ(error.origin(), Rank{1});
@@ -151,14 +161,14 @@ TEST_F(Watched, AWaitThatFailsAMomentAfterTheHostsDeadlineNamesTheAwaitedRank) {
 }
 
 TEST_F(Watched, AWaitThatFailedIsToBlameAlsoWhereTheStreamGoesOnWithOtherWork) {
-  team_.wait_fails = once(Duration{20});
+  communicator_.wait_fails = once(Duration{20});
   const Error error = synchronize(Duration{50}, Duration{50});
   EXPECT_EQ(error.origin(), Rank{1});
 }
 
 TEST_F(Watched, WhoWaitsLessThanTheGroupsTimeoutHasNoGraceToGive) {
   const std::jthread peer = answering_peer();
-  team_.wait_fails = at_the_second_look();
+  communicator_.wait_fails = at_the_second_look();
   const Error error = synchronize(Duration{20}, seconds{20});
   EXPECT_EQ(error.origin(), Rank{0});
   EXPECT_THAT(error.message(), HasSubstr("waited 20 ms for its stream"));
@@ -183,8 +193,8 @@ TEST(ParseFault, ReadsWaitsAndArgumentsAsKernelsWriteThem) {
 }
 
 TEST_F(Watched, AChannelOrRankThatAKernelMadeUpIsThisRanksErrorAndTheOthersHear) {
-  team_.wait_fails = [] { return true; };
-  team_.fails_with = {
+  communicator_.wait_fails = [] { return true; };
+  communicator_.fails_with = {
       .reason = DeviceFault::no_channel, .phase = DeviceFault::barrier, .argument = 16, .limit = 16};
   const Error error = synchronize(seconds{20}, seconds{20});
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
@@ -192,13 +202,13 @@ TEST_F(Watched, AChannelOrRankThatAKernelMadeUpIsThisRanksErrorAndTheOthersHear)
   EXPECT_THAT(error.message(),
               AllOf(HasSubstr("barrier: a kernel of rank 0 used channel 16 of a buffer that has 0..15"),
                     HasSubstr("BufferOptions::channels")));
-  EXPECT_TRUE(team_.aborted) << "waits on the device end";
+  EXPECT_TRUE(communicator_.aborted) << "waits on the device end";
   EXPECT_THROW(peer_->check("anything"), Error);
 
-  team_.fails_with = {
+  communicator_.fails_with = {
       .reason = DeviceFault::no_rank, .phase = DeviceFault::signal, .argument = 2, .limit = 2};
   EXPECT_THAT(
-      error_of(*team_.failure(), Rank{0}).message(),
+      error_of(*communicator_.failure(), Rank{0}).message(),
       HasSubstr("put_signal or wait_signal: a kernel of rank 0 named rank 2 of a group that has 0..1"));
 }
 
@@ -218,7 +228,7 @@ TEST_F(Watched, APeersFailureWhileTheStreamRunsEndsItsWaitsAndThisOne) {
 
 TEST_F(Watched, ThePeersThatHaveLeftAreMarkedOnTheDevice) {
   peer_->leave();
-  team_.stream_ends = [&] { return (team_.left & 2u) != 0; };
+  communicator_.stream_ends = [&] { return (communicator_.left & 2u) != 0; };
   EXPECT_EQ(synchronize(seconds{20}, seconds{20}).message(), "nothing was thrown");
 }
 

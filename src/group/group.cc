@@ -6,6 +6,7 @@
 #include <system_error>
 #include <thread>
 
+#include "backend/host/reduce.h"
 #include "base/env.h"
 #include "base/range.h"
 #include "base/variables.h"
@@ -13,7 +14,6 @@
 #include "group/group_tuning.h"
 #include "group/rendezvous.h"
 #include "group/state.h"
-#include "kernel/host/reduce.h"
 #include "os/host_id.h"
 
 namespace onehop {
@@ -59,13 +59,13 @@ ShareBy share_asked_for(const JoinOptions& options) {
 }
 
 /// Host memory is always shared as a memfd.
-ShareWays host_share_ways(ShareBy wanted) {
+ShareMethods host_share_methods(ShareBy wanted) {
   if (wanted != ShareBy::automatic && wanted != ShareBy::posix_fd) {
     fail(ErrorCode::unsupported,
          "host ranks share memory by file descriptors; '{}' is for GPUs: use ONEHOP_SHARE=auto or fd",
          to_string(wanted));
   }
-  ShareWays usable;
+  ShareMethods usable;
   usable.add(ShareBy::posix_fd);
   return usable;
 }
@@ -84,11 +84,6 @@ Prepared prepare(JoinOptions& options) {
   }
   require(options.scratch_bytes >= (64 << 10) && options.scratch_bytes <= (std::size_t{1} << 40),
           "scratch_bytes {} is not within 64 KiB..1 TiB", options.scratch_bytes);
-  require(options.copy_scratch_bytes <= (std::size_t{1} << 40), "copy_scratch_bytes {} is more than 1 TiB",
-          options.copy_scratch_bytes);
-  require(options.copy_scratch_bytes == 0 || !options.device.is_host(),
-          "copy_scratch_bytes {} is for copy engines; host ranks have none: leave it 0",
-          options.copy_scratch_bytes);
   options.require_verified_peers =
       options.require_verified_peers || env::get_flag("ONEHOP_REQUIRE_VERIFIED_PEERS");
   options.allow_overlapping_devices =
@@ -96,10 +91,10 @@ Prepared prepare(JoinOptions& options) {
   options.share_by = share_asked_for(options);
   if (!options.device.is_host()) {
     std::string identity = identify_device(options.device);
-    return {.device = std::move(identity), .share_ways = share_ways(options.device, options.share_by)};
+    return {.device = std::move(identity), .share_methods = share_methods(options.device, options.share_by)};
   }
   host::require_known_isa();
-  return {.device = "host", .share_ways = host_share_ways(options.share_by)};
+  return {.device = "host", .share_methods = host_share_methods(options.share_by)};
 }
 
 /// Runs body(0) to body(n - 1) on n threads; rethrows the error of the lowest i that threw.

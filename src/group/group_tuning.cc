@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/group_tuning.h"
 
+#include "backend/cuda/communicator.h"
 #include "base/check.h"
 #include "base/env.h"
 #include "base/log.h"
 #include "base/wire.h"
-#include "kernel/device_team.h"
 #include "os/text_file.h"
 
 namespace onehop {
@@ -19,21 +19,17 @@ std::string describe(const std::string& file) {
 }
 
 Tuning parse(const TuningText& text) {
-  if (text.json.empty() && text.file.empty()) return {};
-  return Tuning::from_json(text.json, text.file.empty() ? "shipped tuning table" : describe(text.file));
+  if (text.file.empty()) return {};
+  return Tuning::from_json(text.json, describe(text.file));
 }
 
 }  // namespace
 
 TuningText choose_tuning(const JoinOptions& options) {
   const bool named = !options.tuning.empty();
-  const std::string gpu = options.device.is_host() ? "" : device_name(options.device);
   TuningText chosen;
   chosen.file = named ? options.tuning : env::get("ONEHOP_TUNING").value_or("");
-  if (chosen.file.empty()) {
-    chosen.json = shipped_tuning(gpu);
-    return chosen;
-  }
+  if (chosen.file.empty()) return chosen;
   try {
     chosen.json = os::read_text_file(chosen.file, describe(chosen.file), kMaxTuningBytes);
   } catch (const Error& error) {
@@ -41,6 +37,7 @@ TuningText choose_tuning(const JoinOptions& options) {
          named ? "JoinOptions::tuning" : "ONEHOP_TUNING");
   }
   const Tuning table = parse(chosen);
+  const std::string gpu = options.device.is_host() ? "" : device_name(options.device);
   if (!gpu.empty() && !table.device.empty() && table.device != gpu) {
     log::warn("{} was measured on '{}', this is '{}'; 'onehop tune' measures here", describe(chosen.file),
               table.device, gpu);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tuning table of a group: rank 0 chooses it, every rank uses it.
+// The tuning table that the user of a group names: rank 0 reads the file, every rank uses it. The library's own
+// table, default_tuning(), is not part of it.
 #pragma once
 
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "onehop/group.h"
 #include "onehop/tuning.h"
@@ -16,19 +16,16 @@ namespace onehop {
 
 struct GroupTuning {
   std::string file;  ///< file that rank 0 read; empty: none
-  Tuning table;
+  Tuning table;      ///< no rows without a file
 };
 
 /// The same as unparsed text, as sent to the other ranks.
 struct TuningText {
   std::string file;
-  std::string json;  ///< empty: no table
+  std::string json;  ///< empty without a file
 };
 
-/// The table measured on GPUs of this model, as JSON; empty if there is none.
-[[nodiscard]] std::string_view shipped_tuning(std::string_view device);
-
-/// For rank 0: reads the file that the options or the environment name, or else returns the shipped table.
+/// For rank 0: reads the file that the options or the environment name. Without one both texts are empty.
 /// Throws if the file is no valid table.
 [[nodiscard]] TuningText choose_tuning(const JoinOptions& options);
 

@@ -71,7 +71,7 @@ Tuning rows(int count) {
   for (int i = 0; i < count; ++i) {
     tuning.rows.push_back({.ranks = 3,
                            .up_to = static_cast<std::uint64_t>(i),
-                           .way = HostWay{.algorithm = Algorithm::two_shot, .chunk = 64 << 10}});
+                           .choice = AlgorithmChoice{.algorithm = "two_shot", .chunk = 64 << 10}});
   }
   return tuning;
 }
@@ -96,7 +96,11 @@ TEST_F(GroupTuningTest, TheEnvironmentNamesAFileWhereTheOptionsNameNone) {
   EXPECT_THAT(join(2, ours, "", [&](Group& group) { EXPECT_EQ(group.tuning_file(), ours); }), Each(""));
 }
 
-TEST_F(GroupTuningTest, HostRanksHaveNoTableUnlessOneIsNamed) {
+TEST_F(GroupTuningTest, AGroupHasNoTableUnlessOneIsNamed) {
+  const TuningText none = choose_tuning({});
+  EXPECT_EQ(none.file, "");
+  EXPECT_EQ(none.json, "");
+
   EXPECT_THAT(join(2, "", "",
                    [](Group& group) {
                      EXPECT_EQ(group.tuning_file(), "");
@@ -107,14 +111,17 @@ TEST_F(GroupTuningTest, HostRanksHaveNoTableUnlessOneIsNamed) {
 
 TEST_F(GroupTuningTest, AFileThatCannotBeReadFailsOnAllRanksWithOneLine) {
   const std::string missing = base_ / "missing";
-  const std::string bad = write("bad", R"({"onehop_tuning": 1, "rows": [{}]})");
+  const std::string bad = write("bad", R"({"onehop_tuning": 2, "rows": [{}]})");
   const auto never = [](Group&) { ADD_FAILURE() << "joined"; };
   EXPECT_THAT(join(3, missing, "", never),
               Each(AllOf(HasSubstr("rank 0: tuning file '" + missing + "' does not exist"),
                          HasSubstr("JoinOptions::tuning"))));
   EXPECT_THAT(join(3, base_, "", never), Each(HasSubstr("is a directory")));
-  EXPECT_THAT(join(3, bad, "", never), Each(HasSubstr("rank 0: tuning file '" + bad +
-                                                      "': rows[0]: the field 'collective' is missing")));
+  EXPECT_THAT(join(3, bad, "", never),
+              Each(HasSubstr("rank 0: tuning file '" + bad + "': rows[0]: the field 'backend' is missing")));
+  const std::string old = write("old", R"({"onehop_tuning": 1, "rows": []})");
+  EXPECT_THAT(join(2, old, "", never),
+              Each(HasSubstr("'" + old + "': onehop_tuning: version 1 is no longer read")));
   const std::string huge = write("huge", std::string(kMaxTuningBytes + 1, ' '));
   EXPECT_THAT(join(2, huge, "", never), Each(HasSubstr("more than the limit of 262144 bytes")));
 }

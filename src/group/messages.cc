@@ -80,10 +80,10 @@ void put_hello(wire::Writer& out, const Hello& hello) {
       .put(hello.size)
       .put_bytes(hello.boot_id)
       .put_bytes(hello.hostname);
-  out.put_bytes(hello.device).put(std::uint8_t{hello.overlap}).put(hello.scratch_bytes);
-  out.put(hello.copy_scratch_bytes).put(hello.policy);
-  out.put(static_cast<std::uint8_t>(hello.share_by)).put(hello.share_ways.usable);
-  out.put_bytes(hello.share_ways.fabric);
+  out.put_bytes(hello.device).put(std::uint8_t{hello.overlap});
+  out.put(hello.scratch_bytes).put(hello.policy);
+  out.put(static_cast<std::uint8_t>(hello.share_by)).put(hello.share_methods.usable);
+  out.put_bytes(hello.share_methods.fabric);
   out.put(std::uint8_t{hello.checks_calls}).put(std::uint8_t{hello.requires_verified});
   out.put(hello.uid).put_bytes(hello.socket);
 }
@@ -98,15 +98,14 @@ Hello get_hello(wire::Reader& in) {
   hello.device = in.get_bytes(kMaxText);
   hello.overlap = in.get<std::uint8_t>() != 0;
   hello.scratch_bytes = in.get<std::uint64_t>();
-  hello.copy_scratch_bytes = in.get<std::uint64_t>();
   hello.policy = in.get<std::uint8_t>();
   const auto share_by = in.get<std::uint8_t>();
   if (share_by >= kShareByCount) {
     fail(ErrorCode::protocol, "hello of rank {}: unknown way to share memory {}", hello.rank, share_by);
   }
   hello.share_by = static_cast<ShareBy>(share_by);
-  hello.share_ways.usable = in.get<std::uint8_t>();
-  hello.share_ways.fabric = in.get_bytes(kMaxText);
+  hello.share_methods.usable = in.get<std::uint8_t>();
+  hello.share_methods.fabric = in.get_bytes(kMaxText);
   hello.checks_calls = in.get<std::uint8_t>() != 0;
   hello.requires_verified = in.get<std::uint8_t>() != 0;
   hello.uid = in.get<std::uint32_t>();

@@ -12,13 +12,13 @@
 #include "onehop/group.h"
 #include "onehop/types.h"
 
-#include "memory/share_ways.h"
+#include "memory/share_methods.h"
 #include "os/random.h"
 
 namespace onehop {
 
 /// Incremented with every change of a message below or of the shared-memory layout.
-inline constexpr std::uint16_t kProtocolVersion = 4;
+inline constexpr std::uint16_t kProtocolVersion = 5;
 /// Longest error text that is sent.
 inline constexpr std::size_t kMaxErrorText = 2048;
 /// Payload of one mesh message.
@@ -69,10 +69,9 @@ struct Hello {
   std::string device;    ///< "host", or the UUID of the GPU
   bool overlap = false;  ///< allow_overlapping_devices
   std::uint64_t scratch_bytes = 0;
-  std::uint64_t copy_scratch_bytes = 0;
   std::uint8_t policy = 0;
   ShareBy share_by = ShareBy::automatic;  ///< as requested
-  ShareWays share_ways{};                 ///< what this rank supports
+  ShareMethods share_methods{};           ///< what this rank supports
   bool checks_calls = false;              ///< ONEHOP_CHECK of a rank on a GPU
   bool requires_verified = false;         ///< require_verified_peers
   std::uint32_t uid = 0;

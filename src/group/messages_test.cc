@@ -32,7 +32,7 @@ Hello some_hello(int rank) {
           .scratch_bytes = 0x123456789abcdef0,
           .policy = 1,
           .share_by = ShareBy::ipc,
-          .share_ways = {.usable = 6, .fabric = "clique 7 of cluster 1234"},
+          .share_methods = {.usable = 6, .fabric = "clique 7 of cluster 1234"},
           .checks_calls = true,
           .requires_verified = true,
           .uid = 4000000000,
@@ -100,7 +100,7 @@ TEST(GroupMessages, SurviveTheTrip) {
   EXPECT_EQ(ack.hello.scratch_bytes, sent.scratch_bytes);
   EXPECT_EQ(ack.hello.policy, 1);
   EXPECT_EQ(ack.hello.share_by, ShareBy::ipc);
-  EXPECT_EQ(ack.hello.share_ways, sent.share_ways);
+  EXPECT_EQ(ack.hello.share_methods, sent.share_methods);
   EXPECT_EQ(ack.hello.uid, sent.uid);
   EXPECT_EQ(ack.hello.socket, sent.socket);
 

@@ -398,8 +398,6 @@ std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos) {
     if ((hello.device == "host") != host) return differs("their kind of device", first.device, hello.device);
     if (hello.scratch_bytes != first.scratch_bytes)
       return differs("scratch_bytes", first.scratch_bytes, hello.scratch_bytes);
-    if (hello.copy_scratch_bytes != first.copy_scratch_bytes)
-      return differs("copy_scratch_bytes", first.copy_scratch_bytes, hello.copy_scratch_bytes);
     if (hello.policy != first.policy) return differs("their algorithm policy", first.policy, hello.policy);
     if (hello.checks_calls != first.checks_calls) {
       return differs("ONEHOP_CHECK", int{first.checks_calls}, int{hello.checks_calls}) +
@@ -456,11 +454,10 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
     os::fault_point("prepare", options.rank.value);
     Prepared prepared = prepare();
     own.hello.device = std::move(prepared.device);
-    own.hello.share_ways = std::move(prepared.share_ways);
+    own.hello.share_methods = std::move(prepared.share_methods);
     own.hello.share_by = options.share_by;
     own.hello.overlap = options.allow_overlapping_devices;
     own.hello.scratch_bytes = options.scratch_bytes;
-    own.hello.copy_scratch_bytes = options.copy_scratch_bytes;
     own.hello.policy = static_cast<std::uint8_t>(options.policy);
     // Host ranks always compare their calls.
     own.hello.checks_calls = own.hello.device != "host" && env::get_flag("ONEHOP_CHECK");

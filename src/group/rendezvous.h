@@ -36,10 +36,10 @@
 #include "onehop/group.h"
 #include "onehop/store.h"
 
+#include "backend/peer_record.h"
 #include "base/deadline.h"
 #include "group/mesh.h"
 #include "group/messages.h"
-#include "kernel/peer_record.h"
 
 namespace onehop {
 
@@ -53,7 +53,7 @@ struct Rendezvous {
 /// The properties of its device that a rank determines before the rendezvous.
 struct Prepared {
   std::string device;  ///< its identity, see Hello
-  ShareWays share_ways{};
+  ShareMethods share_methods{};
 };
 
 /// Collective. `prepare` checks this rank's options; an error that it throws reaches all ranks.

@@ -71,7 +71,7 @@ TEST(ReasonToRefuse, NamesRanksAndValues) {
        3,
        of_rank_2([](Hello& h) { h.scratch_bytes = 65536; }),
        {"ranks 0 and 2", "scratch_bytes", "65536"}},
-      {"ways to share",
+      {"methods of sharing",
        3,
        [](Hello& h) {
          if (h.rank > 0) h.share_by = h.rank == 1 ? ShareBy::posix_fd : ShareBy::ipc;

@@ -125,7 +125,7 @@ struct Attempt {
 };
 
 Prepared host_rank(std::string device) {
-  return {.device = std::move(device), .share_ways = by_descriptors()};
+  return {.device = std::move(device), .share_methods = by_descriptors()};
 }
 
 struct Joining {

@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "backend/peer_record.h"
 #include "group/messages.h"
-#include "kernel/peer_record.h"
 
 namespace onehop {
 
-inline ShareWays by_descriptors() {
-  ShareWays usable;
+inline ShareMethods by_descriptors() {
+  ShareMethods usable;
   usable.add(ShareBy::posix_fd);
   return usable;
 }
@@ -35,7 +35,7 @@ inline std::vector<Hello> hellos(
                 .scratch_bytes = 10 << 20,
                 .policy = 0,
                 .share_by = ShareBy::automatic,
-                .share_ways = by_descriptors(),
+                .share_methods = by_descriptors(),
                 .uid = 1000,
                 .socket = "/tmp/socket"};
     change(hello);

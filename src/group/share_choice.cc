@@ -10,8 +10,8 @@ namespace onehop {
 ShareChoice choose_share(const std::vector<Hello>& hellos) {
   const auto unable = [&](ShareBy kind) {
     return std::find_if(hellos.begin(), hellos.end(), [&](const Hello& hello) {
-      return !hello.share_ways.has(kind) ||
-             (kind == ShareBy::fabric && hello.share_ways.fabric != hellos.front().share_ways.fabric);
+      return !hello.share_methods.has(kind) ||
+             (kind == ShareBy::fabric && hello.share_methods.fabric != hellos.front().share_methods.fabric);
     });
   };
   const Hello* asker = nullptr;
@@ -32,7 +32,7 @@ ShareChoice choose_share(const std::vector<Hello>& hellos) {
             "rank {} asks for memory shared by '{}', which does not work on rank {}{} ('onehop doctor' says "
             "more); leave it to ONEHOP_SHARE=auto",
             asker->rank, to_string(asker->share_by), first->rank,
-            first->share_ways.has(asker->share_by) ? ", in another fabric clique than rank 0" : "")};
+            first->share_methods.has(asker->share_by) ? ", in another fabric clique than rank 0" : "")};
   }
   std::string missing;
   for (const ShareBy kind : {ShareBy::fabric, ShareBy::posix_fd, ShareBy::ipc}) {

@@ -13,19 +13,19 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-ShareWays supporting(std::initializer_list<ShareBy> kinds, std::string fabric = {}) {
-  ShareWays all{.fabric = std::move(fabric)};
+ShareMethods supporting(std::initializer_list<ShareBy> kinds, std::string fabric = {}) {
+  ShareMethods all{.fabric = std::move(fabric)};
   for (const ShareBy kind : kinds) all.add(kind);
   return all;
 }
 
-const ShareWays kAll = supporting({ShareBy::posix_fd, ShareBy::fabric, ShareBy::ipc}, "clique 1");
+const ShareMethods kAll = supporting({ShareBy::posix_fd, ShareBy::fabric, ShareBy::ipc}, "clique 1");
 
 ShareChoice choice(const std::function<void(Hello&)>& change) {
   std::vector<Hello> hellos(3);
   for (Hello& hello : hellos) {
     hello.rank = static_cast<std::int32_t>(&hello - hellos.data());
-    hello.share_ways = kAll;
+    hello.share_methods = kAll;
     change(hello);
   }
   return choose_share(hellos);
@@ -34,9 +34,9 @@ const auto kOpen = [](Hello&) {};
 
 TEST(ChooseShare, TakesTheFirstWayThatWorksOnAllRanks) {
   EXPECT_EQ(choice(kOpen).share_by, ShareBy::fabric);
-  const auto rank_2_has = [](ShareWays usable) {
+  const auto rank_2_has = [](ShareMethods usable) {
     return [usable = std::move(usable)](Hello& hello) {
-      if (hello.rank == 2) hello.share_ways = usable;
+      if (hello.rank == 2) hello.share_methods = usable;
     };
   };
   EXPECT_EQ(choice(rank_2_has(supporting({ShareBy::posix_fd, ShareBy::ipc}))).share_by, ShareBy::posix_fd);
@@ -49,7 +49,7 @@ TEST(ChooseShare, TakesTheFirstWayThatWorksOnAllRanks) {
 
 TEST(ChooseShare, FabricHandlesReachTheSameFabricCliqueOnly) {
   const auto elsewhere = [](Hello& hello) {
-    if (hello.rank == 1) hello.share_ways.fabric = "clique 2";
+    if (hello.rank == 1) hello.share_methods.fabric = "clique 2";
   };
   EXPECT_EQ(choice(elsewhere).share_by, ShareBy::posix_fd);
   const ShareChoice asked = choice([&](Hello& hello) {
@@ -68,7 +68,7 @@ TEST(ChooseShare, OneRanksWordIsForAllThatLeaveItOpen) {
   }
   const ShareChoice refused = choice([](Hello& hello) {
     if (hello.rank == 1) hello.share_by = ShareBy::fabric;
-    if (hello.rank == 2) hello.share_ways = supporting({ShareBy::posix_fd});
+    if (hello.rank == 2) hello.share_methods = supporting({ShareBy::posix_fd});
   });
   EXPECT_THAT(refused.refusal, AllOf(HasSubstr("rank 1 asks for memory shared by 'fabric'"),
                                      HasSubstr("does not work on rank 2")));

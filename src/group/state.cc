@@ -7,11 +7,11 @@
 
 #include "onehop/version.h"
 
+#include "backend/host/reduce.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "base/wire.h"
 #include "group/process.h"
-#include "kernel/host/reduce.h"
 #include "os/fault_point.h"
 #include "os/fork_guard.h"
 #include "os/mapping.h"
@@ -71,17 +71,17 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
       channel_(mesh_),
       host_memory_(make_host_backend()),
       checks_calls_(checks_calls) {
-  // A group of GPUs has no data on the host; there its team only synchronizes.
+  // A group of GPUs has no data on the host; there its ranks only synchronize on the host.
   const bool on_host = options_.device.is_host();
   const std::size_t staging = on_host ? options_.scratch_bytes : os::page_size();
-  const std::size_t pair_area = on_host ? host::Pairs::area_bytes(size(), staging) : 0;
+  const std::size_t pair_area = on_host ? host::PointToPoint::area_bytes(size(), staging) : 0;
   const auto announce = [](std::byte* own) {
     reinterpret_cast<host::SegmentHeader*>(own)->processors = os::usable_processors();
   };
   segments_ = exchange_blocks(*host_memory_, staging, sizeof(host::SegmentHeader) + pair_area, deadline,
                               "joining", nullptr, announce);
-  std::vector<host::Team::Member> members;
-  std::vector<host::Pairs::Member> pair_members;
+  std::vector<host::StepBarrier::Member> members;
+  std::vector<host::PointToPoint::Member> pair_members;
   std::vector<os::Processors> processors;
   for (const std::shared_ptr<Block>& segment : segments_) {
     auto* const header = reinterpret_cast<host::SegmentHeader*>(segment->data());
@@ -90,61 +90,71 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
     pair_members.push_back({.bell = &header->bell, .area = area});
     processors.push_back(header->processors);
   }
-  team_ = host::Team(rank().value, std::move(members), staging,
-                     os::SpinPolicy::for_ranks(os::can_run_at_once(processors)));
-  if (on_host) pairs_ = host::Pairs(rank().value, pair_members, staging);
-  if (!options_.device.is_host()) start_device(deadline);
+  step_barrier_ = host::StepBarrier(rank().value, std::move(members), staging,
+                                    os::SpinPolicy::for_ranks(os::can_run_at_once(processors)));
+  if (on_host) pairs_ = host::PointToPoint(rank().value, pair_members, staging);
+  if (on_host) {
+    selector_.emplace(tuning_->table, Backend::host, size(), Links::nvlink);
+  } else {
+    start_device(deadline);
+  }
 }
 
-bool Group::State::share_out_devices(const Deadline& deadline) {
+Group::State::Devices Group::State::compare_devices(const Deadline& deadline) {
   struct Device {
     char identity[40] = {};
     std::int32_t multiprocessors = 0;
   };
   Device own;
-  identify_device(options_.device).copy(own.identity, sizeof own.identity);
+  const std::string identity = identify_device(options_.device);
+  identity.copy(own.identity, sizeof own.identity);
   own.multiprocessors = multiprocessors(options_.device);
   std::vector<Device> devices;
+  std::vector<std::string> identities;
   for (const std::string& raw :
        mesh_->all_gather({reinterpret_cast<const char*>(&own), sizeof own}, deadline, "joining")) {
     if (raw.size() != sizeof(Device)) fail(ErrorCode::protocol, "joining: a rank sent {} bytes", raw.size());
     std::memcpy(&devices.emplace_back(), raw.data(), sizeof(Device));
+    identities.emplace_back(devices.back().identity, ::strnlen(devices.back().identity, sizeof own.identity));
   }
-  const auto users = [&](const Device& device) {
-    return static_cast<int>(std::count_if(devices.begin(), devices.end(), [&](const Device& other) {
-      return std::memcmp(other.identity, device.identity, sizeof device.identity) == 0;
-    }));
+  Devices answer{.shape = {.ranks = size(), .staging_bytes = options_.scratch_bytes, .blocks = INT_MAX}};
+  const auto users = [&](const std::string& device) {
+    return static_cast<int>(std::ranges::count(identities, device));
   };
-  resident_blocks_ = INT_MAX;
-  for (const Device& device : devices) {
-    resident_blocks_ = std::min(resident_blocks_, std::max(1, device.multiprocessors / users(device)));
+  for (std::size_t r = 0; r < devices.size(); ++r) {
+    answer.shape.blocks =
+        std::min(answer.shape.blocks,
+                 static_cast<unsigned>(std::max(1, devices[r].multiprocessors / users(identities[r]))));
   }
-  return users(own) == 1;
+  answer.alone = users(identity) == 1;
+  // A rank may not see all devices, so all say what they see.
+  const char pcie = has_peer_without_nvlink(options_.device, identities) ? 1 : 0;
+  for (const std::string& raw : mesh_->all_gather({&pcie, 1}, deadline, "joining")) {
+    if (raw != std::string_view("\0", 1)) answer.links = Links::pcie;
+  }
+  return answer;
 }
 
 void Group::State::start_device(const Deadline& deadline) {
-  const bool alone = share_out_devices(deadline);
+  const Devices devices = compare_devices(deadline);
+  selector_.emplace(tuning_->table, Backend::cuda, size(), devices.links);
   device_memory_ = make_cuda_backend(options_.device, options_.share_by, deadline.left());
-  device_segments_ = exchange_blocks(
-      *device_memory_, DeviceTeam::segment_bytes(size(), options_.scratch_bytes, options_.copy_scratch_bytes),
-      0, deadline, "joining");
+  device_segments_ =
+      exchange_blocks(*device_memory_, Communicator::segment_bytes(devices.shape), 0, deadline, "joining");
   Status status;
   try {
     std::vector<std::byte*> segments;
     for (const std::shared_ptr<Block>& segment : device_segments_) segments.push_back(segment->data());
-    device_ = DeviceTeam::create({.device = options_.device,
-                                  .rank = rank().value,
-                                  .segments = std::move(segments),
-                                  .staging_bytes = options_.scratch_bytes,
-                                  .copy_bytes = options_.copy_scratch_bytes,
-                                  .alone = alone,
-                                  .blocks = resident_blocks_},
-                                 deadline);
+    communicator_ = Communicator::create({.device = options_.device,
+                                          .rank = rank().value,
+                                          .shape = devices.shape,
+                                          .segments = std::move(segments),
+                                          .alone = devices.alone});
     std::vector<host::Progress*> all_progress;
     for (const std::shared_ptr<Block>& segment : segments_)
       all_progress.push_back(&reinterpret_cast<host::SegmentHeader*>(segment->data())->progress);
     progress_ = std::make_unique<DeviceProgress>(rank(), std::move(all_progress));
-    watch_ = std::make_unique<DeviceWatch>(mesh_, *device_, *progress_, options_.timeout);
+    watch_ = std::make_unique<DeviceWatch>(mesh_, *communicator_, *progress_, options_.timeout);
   } catch (const Error& error) {
     status = Status::of(error, own_name());
   } catch (const std::exception& other) {
@@ -160,15 +170,15 @@ void keep_for_ever(MappedBlocks& blocks) noexcept {
 
 Group::State::~State() {
   leave();
-  if (device_ != nullptr && generation_ != os::fork_generation()) {
+  if (communicator_ != nullptr && generation_ != os::fork_generation()) {
     // This is the child of a fork. The driver does not work here, and the resources to release are the
     // parent's.
     (void)watch_.release();
-    (void)device_.release();
+    (void)communicator_.release();
   } else if (!device_ended_) {
     // Kernels still use the memory that is about to be freed. Freeing it would destroy the whole context.
     watch_.reset();
-    (void)device_.release();
+    (void)communicator_.release();
     keep_for_ever(device_segments_);
   }
 }
@@ -184,16 +194,16 @@ void Group::State::leave() noexcept {
   }
   // First completes the pending work while monitoring the peers. Peers depend on it, and it may end only when
   // they fail.
-  if (device_ != nullptr && !mesh_->left() && generation_ == os::fork_generation()) end_device_work();
+  if (communicator_ != nullptr && !mesh_->left() && generation_ == os::fork_generation()) end_device_work();
   mesh_->leave();
 }
 
 void Group::State::end_device_work() noexcept {
-  device_ended_ = device_->quiesce(options_.timeout);
+  device_ended_ = communicator_->quiesce(options_.timeout);
   if (device_ended_) return;
   // This rank's waits should have ended by now; work that still runs afterwards is not the group's.
-  device_->abort();
-  device_ended_ = device_->quiesce(DeviceWatch::kGrace);
+  communicator_->abort();
+  device_ended_ = communicator_->quiesce(DeviceWatch::kGrace);
   if (!device_ended_) log::warn("{}", unended_work("leave", "the group"));
 }
 
@@ -302,16 +312,13 @@ void Group::State::log_beginning(const char* how, std::chrono::steady_clock::tim
   log::info("onehop {}: {} '{}' as rank {} of {} in {:.1f} ms: {}, memory shared by {}, tuning {}", version(),
             how, options_.name, rank().value, size(), ms, device, sharing(), tuning);
   if (rank() != Rank{0}) return;
-  log::info("group '{}': policy {}, scratch {} per rank{}, timeout {} ms, calls compared {}{}", options_.name,
+  log::info("group '{}': policy {}, scratch {} per rank, timeout {} ms, calls compared {}{}", options_.name,
             options_.policy == AlgorithmPolicy::legacy ? "legacy" : "tuned",
-            format_size(options_.scratch_bytes),
-            options_.copy_scratch_bytes == 0
-                ? ""
-                : fmt::format(" and {} for copy engines", format_size(options_.copy_scratch_bytes)),
-            options_.timeout.count(), on_host || checks_calls_ ? "always" : "never (ONEHOP_CHECK=1 does)",
-            !on_host               ? ""
-            : team_.spin().spins() ? ", waits spin"
-                                   : ", waits yield (ranks share processors)");
+            format_size(options_.scratch_bytes), options_.timeout.count(),
+            on_host || checks_calls_ ? "always" : "never (ONEHOP_CHECK=1 does)",
+            !on_host                       ? ""
+            : step_barrier_.spin().spins() ? ", waits spin"
+                                           : ", waits yield (ranks share processors)");
 }
 
 std::array<std::uint64_t, kAlgorithmCount> Group::State::usage() const {

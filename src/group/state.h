@@ -15,15 +15,16 @@
 
 #include "onehop/group.h"
 
+#include "backend/cuda/communicator.h"
+#include "backend/host/point_to_point.h"
+#include "backend/host/step_barrier.h"
+#include "backend/selector.h"
 #include "base/check.h"
 #include "base/range.h"
 #include "group/device_progress.h"
 #include "group/device_watch.h"
 #include "group/group_tuning.h"
 #include "group/mesh.h"
-#include "kernel/device_team.h"
-#include "kernel/host/pairs.h"
-#include "kernel/host/team.h"
 #include "memory/backend.h"
 #include "memory/user_memory.h"
 #include "os/fork_guard.h"
@@ -78,21 +79,19 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   [[nodiscard]] int size() const { return options_.size; }
   [[nodiscard]] IpcChannel::Mesh& mesh() const { return *mesh_; }
   [[nodiscard]] IpcChannel& channel() { return channel_; }
-  [[nodiscard]] host::Team& team() { return team_; }
+  [[nodiscard]] host::StepBarrier& step_barrier() { return step_barrier_; }
   /// Host ranks only.
-  [[nodiscard]] host::Pairs& pairs() { return pairs_; }
+  [[nodiscard]] host::PointToPoint& pairs() { return pairs_; }
   /// nullptr in a group of host ranks.
-  [[nodiscard]] DeviceTeam* device() const { return device_.get(); }
+  [[nodiscard]] Communicator* communicator() const { return communicator_.get(); }
+  /// Selects the algorithms of calls.
+  [[nodiscard]] const Selector& selector() const { return *selector_; }
   /// nullptr in a group of host ranks.
   [[nodiscard]] DeviceProgress* progress() const { return progress_.get(); }
   /// Whether GPU ranks compare their calls on the host before they queue them (ONEHOP_CHECK=1, the same on
   /// all ranks). This is for debugging, since it synchronizes all ranks on the host in every call.
   [[nodiscard]] bool checks_calls() const { return checks_calls_; }
   [[nodiscard]] std::size_t staging_bytes() const { return options_.scratch_bytes; }
-  [[nodiscard]] std::size_t copy_bytes() const { return options_.copy_scratch_bytes; }
-  /// Number of blocks of a kernel that can be resident on every rank's device at once, given the ranks that
-  /// share a device.
-  [[nodiscard]] int resident_blocks() const { return resident_blocks_; }
 
   /// Runs one call of this group, excluding other calls. A failure becomes the failure of every rank, unless
   /// all ranks have it already. `body(deadline)` waits at most until the deadline, as does the wait for other
@@ -120,7 +119,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
     }
   }
 
-  /// One step of the team's protocol: waits for every rank. An error names the rank that did not arrive.
+  /// One step of the step barrier: waits for every rank. An error names the rank that did not arrive.
   void wait_for_all(os::CallDeadline& deadline, const char* phase) {
     for (int r = 0; r < size(); ++r) {
       if (r != rank().value) wait_for(r, deadline, phase);
@@ -131,9 +130,10 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
     const auto check = [&] {
       wait.look(set_of(Rank{r}), deadline.arm());
       mesh_->check_for(
-          Rank{r}, [&] { return team_.arrived(r); }, phase);
+          Rank{r}, [&] { return step_barrier_.arrived(r); }, phase);
     };
-    if (!team_.wait(r, deadline, check)) throw_timeout(wait.blame(Rank{r}, phase), deadline.timeout(), phase);
+    if (!step_barrier_.wait(r, deadline, check))
+      throw_timeout(wait.blame(Rank{r}, phase), deadline.timeout(), phase);
   }
   [[noreturn]] void throw_timeout(const IpcChannel::Mesh::Blame& blame, Duration timeout,
                                   const char* phase) const;
@@ -205,12 +205,17 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   [[nodiscard]] SymmetricBuffer add_buffer(std::size_t bytes, const BufferOptions& options,
                                            BufferParts parts);
   void start_device(const Deadline& deadline);
-  /// Collective: divides shared devices among their ranks. Returns whether no other rank uses this rank's
-  /// device.
-  bool share_out_devices(const Deadline& deadline);
+  /// The devices of all ranks, as far as the algorithms depend on them.
+  struct Devices {
+    cuda::GroupShape shape;  ///< with the number of blocks that ranks which share a device can have
+    Links links = Links::nvlink;
+    bool alone = true;  ///< no other rank uses this rank's device
+  };
+  /// Collective.
+  [[nodiscard]] Devices compare_devices(const Deadline& deadline);
 
-  /// Whether calls throw this error on all ranks alike, in the same step: each rank finds it by itself, or
-  /// all agreed on it. The group stays usable after it. (If only one rank fails inside an exchange, Mesh
+  /// Whether calls throw this error on all ranks, in the same step: each rank finds it by itself, or all
+  /// agreed on it. The group stays usable after it. (If only one rank fails inside an exchange, Mesh
   /// makes that every rank's failure, whatever the code.)
   [[nodiscard]] static bool found_by_all(ErrorCode code) {
     return code == ErrorCode::mismatch || code == ErrorCode::invalid_argument || code == ErrorCode::refused ||
@@ -227,15 +232,15 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   std::unique_ptr<MemoryBackend> device_memory_;  ///< GPU groups only, as are the following members
   MappedBlocks segments_;
   MappedBlocks device_segments_;
-  host::Team team_;
-  host::Pairs pairs_;
-  std::unique_ptr<DeviceTeam> device_;
+  host::StepBarrier step_barrier_;
+  host::PointToPoint pairs_;
+  std::unique_ptr<Communicator> communicator_;
+  std::optional<Selector> selector_;
   std::unique_ptr<DeviceProgress> progress_;
   std::unique_ptr<DeviceWatch> watch_;
   bool device_ended_ = true;  ///< false: its work continues, in memory that must stay mapped
   bool one_process_ = false;
   bool checks_calls_;
-  int resident_blocks_ = 0;
   os::TimedMutex call_mutex_;
   std::uint64_t buffers_made_ = 0;
   std::vector<BufferRange> buffers_;
@@ -255,7 +260,7 @@ class SymmetricBuffer::State {
   /// Accepts options that have not been validated.
   [[nodiscard]] static std::size_t host_pad_bytes(int size, const BufferOptions& options);
   [[nodiscard]] static std::size_t device_pad_bytes(const BufferOptions& options);
-  [[nodiscard]] DeviceTeam& device(const char* what) const;
+  [[nodiscard]] Communicator& communicator(const char* what) const;
   [[nodiscard]] DeviceView device_view(std::size_t offset, std::size_t length, Duration timeout) const;
   void require_channel(int channel) const;
   void require_rank(Rank rank) const;

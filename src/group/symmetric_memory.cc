@@ -57,7 +57,7 @@ SymmetricBuffer Group::State::allocate(std::size_t bytes, const BufferOptions& o
   constexpr const char* kPhase = "allocate";
   return call(kPhase, options_.timeout, [&](os::CallDeadline& started) {
     const Deadline& deadline = started.arm();
-    const bool on_gpus = device_ != nullptr;
+    const bool on_gpus = communicator_ != nullptr;
     const std::size_t host_pad = SymmetricBuffer::State::host_pad_bytes(size(), options);
     // Each rank's pad lies before its data.
     const std::size_t before = on_gpus ? SymmetricBuffer::State::device_pad_bytes(options) : host_pad;
@@ -77,7 +77,7 @@ SymmetricBuffer Group::State::allocate(std::size_t bytes, const BufferOptions& o
 
 SymmetricBuffer Group::State::register_buffer(void* data, std::size_t bytes, const BufferOptions& options) {
   constexpr const char* kPhase = "register_buffer";
-  if (device_ == nullptr) {
+  if (communicator_ == nullptr) {
     // Every rank finds the error by itself, and the group stays usable.
     mesh_->check(kPhase);
     fail(ErrorCode::unsupported,

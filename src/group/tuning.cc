@@ -9,52 +9,43 @@
 #include "base/check.h"
 #include "base/json_field.h"
 #include "base/units.h"
-#include "kernel/cuda/call_params.h"
-#include "kernel/device_team.h"
 
 namespace onehop {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 constexpr int kMaxDepth = 4;  ///< the format itself needs 3
 constexpr std::size_t kMaxRows = 1024;
 constexpr std::int64_t kMaxUpTo = std::int64_t{1} << 62;
 constexpr std::int64_t kMaxBlocks = 65535;
 constexpr std::int64_t kWarp = 32;
-constexpr std::int64_t kMaxThreads = std::max(cuda::max_threads(2), cuda::max_threads(kMaxDevices));
+constexpr std::int64_t kMaxThreads = 1024;  ///< of any kernel; algorithms may have lower limits
 constexpr std::int64_t kLine = 64;
 constexpr std::int64_t kMinChunk = 4 << 10;
 constexpr std::int64_t kMaxChunk = 1 << 30;
 
 constexpr std::string_view kDefault = "default";
 constexpr std::string_view kUnlimited = "max";
-constexpr std::string_view kAll = "all";
 
-constexpr std::array kCollectives{Collective::all_reduce};
 constexpr std::array kBackends{Backend::host, Backend::cuda};
 constexpr std::array kClasses{TypeClass::floats, TypeClass::any};
+constexpr std::array kBuffers{Buffers::any, Buffers::symmetric};
 
-constexpr auto all_protocols() {
-  std::array<DeviceProtocol, kTunableProtocolCount> all{};
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<DeviceProtocol>(i);
-  return all;
+bool matches(const TuningRow& row, const TuningQuery& query) {
+  return query.bytes <= row.up_to && row.collective == query.collective && row.backend == query.backend &&
+         row.ranks == query.ranks && (row.types == TypeClass::any || row.types == type_class(query.type)) &&
+         (row.buffers == Buffers::any || row.buffers == query.buffers);
 }
 
-/// Whether the protocol itself determines the number of threads.
-bool has_crew(DeviceProtocol protocol) {
-  return protocol == DeviceProtocol::chunks || protocol == DeviceProtocol::copies;
-}
-
-bool holds(TypeClass types, DType type) {
-  return types == TypeClass::any || type_class(type) == types;
-}
-
-bool carries_all(DeviceProtocol protocol, TypeClass types) {
-  for (int i = 0; i < kDTypeCount; ++i) {
-    const auto type = static_cast<DType>(i);
-    if (holds(types, type) && !carries(protocol, type)) return false;
-  }
-  return true;
+/// The largest call of a row, which rows for more special calls do not match. If an earlier row matches it,
+/// that row matches all calls of this one.
+TuningQuery last_call_of(const TuningRow& row) {
+  return {.collective = row.collective,
+          .backend = row.backend,
+          .ranks = row.ranks,
+          .type = row.types == TypeClass::floats ? DType::bf16 : DType::i32,
+          .buffers = row.buffers,
+          .bytes = row.up_to};
 }
 
 std::int64_t read_multiple(const JsonField& field, std::int64_t step, std::int64_t lowest,
@@ -71,107 +62,98 @@ std::uint64_t read_up_to(const JsonField& field) {
   return static_cast<std::uint64_t>(field.integer(0, kMaxUpTo));
 }
 
-Way read_host_way(const JsonField& row) {
-  const JsonField algorithm = row.at("algorithm");
-  if (algorithm.is(kDefault)) {
-    row.only({"collective", "backend", "ranks", "types", "up_to", "algorithm"});
-    return DefaultWay{};
+std::string read_algorithm(const JsonField& field, const TuningRow& row) {
+  std::string known;
+  for (const std::string_view name : algorithm_names(row.backend, row.collective, row.types, row.buffers)) {
+    if (field.is(name)) return std::string(name);
+    known.append(" ").append(name);
   }
-  row.only({"collective", "backend", "ranks", "types", "up_to", "algorithm", "chunk"});
-  constexpr std::array kAlgorithms{Algorithm::one_shot, Algorithm::two_shot};
-  return HostWay{
-      .algorithm = algorithm.one_of(kAlgorithms),
-      .chunk = static_cast<std::size_t>(read_multiple(row.at("chunk"), kLine, kMinChunk, kMaxChunk))};
+  field.wrong("must be one of {}{} for {} with types \"{}\" and buffers \"{}\", got {}", kDefault, known,
+              to_string(row.collective), to_string(row.types), to_string(row.buffers), field.describe());
 }
 
-Way read_device_way(const JsonField& row, TypeClass types) {
-  const JsonField protocol = row.at("protocol");
-  if (protocol.is(kDefault)) {
-    row.only({"collective", "backend", "ranks", "types", "up_to", "protocol"});
-    return DefaultWay{};
+std::optional<AlgorithmChoice> read_choice(const JsonField& field, const TuningRow& row) {
+  const JsonField algorithm = field.at("algorithm");
+  if (algorithm.is(kDefault)) {
+    field.only({"collective", "backend", "ranks", "types", "buffers", "up_to", "algorithm", "derived"});
+    return std::nullopt;
   }
-  DeviceWay way;
-  way.protocol = protocol.one_of(all_protocols());
-  if (has_crew(way.protocol)) {
-    row.only({"collective", "backend", "ranks", "types", "up_to", "protocol", "blocks"});
-  } else {
-    row.only({"collective", "backend", "ranks", "types", "up_to", "protocol", "blocks", "threads"});
+  AlgorithmChoice choice{.algorithm = read_algorithm(algorithm, row)};
+  if (row.backend == Backend::host) {
+    field.only(
+        {"collective", "backend", "ranks", "types", "buffers", "up_to", "algorithm", "chunk", "derived"});
+    if (const auto chunk = field.find("chunk"))
+      choice.chunk = static_cast<std::size_t>(read_multiple(*chunk, kLine, kMinChunk, kMaxChunk));
+    return choice;
   }
-  if (!carries_all(way.protocol, types)) {
-    protocol.wrong("{} does not carry every type of class \"{}\"; use \"float\" or another protocol",
-                   to_string(way.protocol), to_string(types));
-  }
-  const JsonField blocks = row.at("blocks");
-  way.blocks = blocks.is(kAll) ? kAllBlocks : static_cast<unsigned>(blocks.integer(1, kMaxBlocks));
-  if (!has_crew(way.protocol)) {
-    way.threads = static_cast<unsigned>(read_multiple(row.at("threads"), kWarp, kWarp, kMaxThreads));
-  }
-  return way;
+  field.only({"collective", "backend", "ranks", "types", "buffers", "up_to", "algorithm", "blocks", "threads",
+              "derived"});
+  if (const auto blocks = field.find("blocks"))
+    choice.blocks = static_cast<unsigned>(blocks->integer(1, kMaxBlocks));
+  if (const auto threads = field.find("threads"))
+    choice.threads = static_cast<unsigned>(read_multiple(*threads, kWarp, kWarp, kMaxThreads));
+  return choice;
 }
 
 TuningRow read_row(const JsonField& field) {
   TuningRow row;
-  row.collective = field.at("collective").one_of(kCollectives);
   row.backend = field.at("backend").one_of(kBackends);
-  const bool cuda = row.backend == Backend::cuda;
-  row.ranks = field.at("ranks").small(2, cuda ? kMaxDevices : kMaxHostRanks);
+  row.collective = field.at("collective").one_of(tunable_collectives(row.backend));
+  row.ranks = field.at("ranks").small(2, row.backend == Backend::cuda ? kMaxDevices : kMaxHostRanks);
   row.types = field.at("types").one_of(kClasses);
+  if (const auto buffers = field.find("buffers")) row.buffers = buffers->one_of(kBuffers);
   row.up_to = read_up_to(field.at("up_to"));
-  row.way = cuda ? read_device_way(field, row.types) : read_host_way(field);
+  row.choice = read_choice(field, row);
+  if (const auto derived = field.find("derived")) row.derived = derived->flag();
   return row;
 }
 
-bool same_calls(const TuningRow& a, const TuningRow& b) {
-  return a.collective == b.collective && a.backend == b.backend && a.ranks == b.ranks && a.types == b.types;
+std::string up_to_text(std::uint64_t up_to) {
+  return up_to == kNoLimit ? std::string(kUnlimited) : std::to_string(up_to);
 }
 
 Tuning parse(std::string_view json, std::string_view source) {
   const Json document = parse_json(json, source, {.bytes = kMaxTuningBytes, .depth = kMaxDepth});
   const JsonField root(document, "", source);
   const JsonField version = root.at("onehop_tuning");
-  if (const std::int64_t number = version.integer(1, std::numeric_limits<int>::max()); number != kVersion) {
+  const std::int64_t number = version.integer(1, std::numeric_limits<int>::max());
+  if (number < kVersion) version.wrong("version {} is no longer read", number);
+  if (number > kVersion)
     version.wrong("version {} is not known to this build, which reads version {}", number, kVersion);
-  }
   root.only({"onehop_tuning", "device", "rows"});
   Tuning tuning;
   if (const auto device = root.find("device")) tuning.device = device->text();
   root.at("rows").each(kMaxRows, [&](const JsonField& field, std::size_t) {
     const TuningRow row = read_row(field);
-    const auto before = std::find_if(tuning.rows.rbegin(), tuning.rows.rend(),
-                                     [&](const TuningRow& other) { return same_calls(row, other); });
-    if (before != tuning.rows.rend() && row.up_to <= before->up_to) {
-      field.at("up_to").wrong("no call comes here: an earlier row takes the same calls up to {}",
-                              before->up_to == kNoLimit ? kUnlimited : std::to_string(before->up_to));
+    if (const TuningRow* const earlier = tuning.find(last_call_of(row))) {
+      field.at("up_to").wrong("no call reaches this row: rows[{}] takes the same calls up to {}",
+                              earlier - tuning.rows.data(), up_to_text(earlier->up_to));
     }
     tuning.rows.push_back(row);
   });
   return tuning;
 }
 
+/// Optional members appear only where they differ from their default.
 Json to_json(const TuningRow& row) {
   Json out = {{"collective", to_string(row.collective)},
               {"backend", to_string(row.backend)},
               {"ranks", row.ranks},
               {"types", to_string(row.types)}};
+  if (row.buffers != Buffers::any) out["buffers"] = to_string(row.buffers);
   if (row.up_to == kNoLimit) {
     out["up_to"] = kUnlimited;
   } else {
     out["up_to"] = row.up_to;
   }
-  if (const auto* host = std::get_if<HostWay>(&row.way)) {
-    out["algorithm"] = to_string(host->algorithm);
-    out["chunk"] = host->chunk;
-  } else if (const auto* device = std::get_if<DeviceWay>(&row.way)) {
-    out["protocol"] = to_string(device->protocol);
-    if (device->blocks == kAllBlocks) {
-      out["blocks"] = kAll;
-    } else {
-      out["blocks"] = device->blocks;
-    }
-    if (!has_crew(device->protocol)) out["threads"] = device->threads;
-  } else {
-    out[row.backend == Backend::cuda ? "protocol" : "algorithm"] = kDefault;
+  out["algorithm"] = kDefault;
+  if (row.choice) {
+    out["algorithm"] = row.choice->algorithm;
+    if (row.choice->chunk) out["chunk"] = *row.choice->chunk;
+    if (row.choice->blocks) out["blocks"] = *row.choice->blocks;
+    if (row.choice->threads) out["threads"] = *row.choice->threads;
   }
+  if (row.derived) out["derived"] = true;
   return out;
 }
 
@@ -183,24 +165,27 @@ std::string_view to_string(Backend backend) {
 std::string_view to_string(TypeClass types) {
   return types == TypeClass::floats ? "float" : "any";
 }
+std::string_view to_string(Buffers buffers) {
+  return buffers == Buffers::symmetric ? "symmetric" : "any";
+}
+std::string_view to_string(Links links) {
+  return links == Links::pcie ? "pcie" : "nvlink";
+}
 
-std::string to_string(const Way& way) {
-  if (const auto* host = std::get_if<HostWay>(&way)) {
-    return fmt::format("{} in chunks of {}", to_string(host->algorithm), format_size(host->chunk));
-  }
-  if (const auto* device = std::get_if<DeviceWay>(&way)) {
-    const std::string blocks = device->blocks == kAllBlocks ? "all" : std::to_string(device->blocks);
-    if (has_crew(device->protocol)) return fmt::format("{}, {} blocks", to_string(device->protocol), blocks);
-    return fmt::format("{}, {} blocks of {} threads", to_string(device->protocol), blocks, device->threads);
-  }
-  return std::string(kDefault);
+std::string to_string(const AlgorithmChoice& choice) {
+  std::string text = choice.algorithm;
+  if (choice.chunk) text += fmt::format(" in chunks of {}", format_size(*choice.chunk));
+  if (choice.blocks) text += fmt::format(", {} blocks", *choice.blocks);
+  if (choice.threads)
+    text += fmt::format("{} of {} threads", choice.blocks ? "" : ", blocks", *choice.threads);
+  return text;
 }
 
 Tuning Tuning::from_json(std::string_view json, std::string_view source) {
   try {
     return parse(json, source);
   } catch (const Error& error) {
-    fail(error.code(), "{} (correct it, or let 'onehop tune' write a new table)", error.message());
+    fail(error.code(), "{}; 'onehop tune --out FILE' writes a new table", error.message());
   }
 }
 
@@ -217,46 +202,10 @@ std::string Tuning::to_json() const {
   return out + "]}\n";
 }
 
-const Way* Tuning::find(Collective collective, Backend backend, int ranks, DType type,
-                        std::uint64_t bytes) const {
-  const auto row = std::find_if(rows.begin(), rows.end(), [&](const TuningRow& each) {
-    return bytes <= each.up_to && each.ranks == ranks && each.backend == backend &&
-           each.collective == collective && holds(each.types, type);
-  });
-  return row == rows.end() ? nullptr : &row->way;
-}
-
-TypeClass type_class(DType type) {
-  return carries(DeviceProtocol::mail_one_shot, type) ? TypeClass::floats : TypeClass::any;
-}
-
-std::vector<Way> candidate_ways(Backend backend, int ranks, TypeClass types) {
-  std::vector<Way> ways{DefaultWay{}};
-  if (backend == Backend::host) {
-    for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
-      for (const std::size_t kib : {64u, 128u, 256u, 512u}) {
-        ways.emplace_back(HostWay{.algorithm = algorithm, .chunk = kib << 10});
-      }
-    }
-    return ways;
-  }
-  const auto most = static_cast<unsigned>(cuda::max_threads(cuda::kernel_ranks(ranks, /*sum=*/true)));
-  for (const DeviceProtocol protocol : all_protocols()) {
-    // Copies need memory that few groups provide. Where it is provided, the default already knows when they
-    // pay off.
-    if (!carries_all(protocol, types) || protocol == DeviceProtocol::copies) continue;
-    for (const unsigned blocks : {32u, 64u, kAllBlocks}) {
-      if (has_crew(protocol)) {
-        ways.emplace_back(DeviceWay{.protocol = protocol, .blocks = blocks});
-        continue;
-      }
-      for (const unsigned threads : {128u, 256u, 512u}) {
-        if (threads > most) continue;  // would be reduced to one of the others
-        ways.emplace_back(DeviceWay{.protocol = protocol, .blocks = blocks, .threads = threads});
-      }
-    }
-  }
-  return ways;
+const TuningRow* Tuning::find(const TuningQuery& query) const {
+  const auto row =
+      std::find_if(rows.begin(), rows.end(), [&](const TuningRow& each) { return matches(each, query); });
+  return row == rows.end() ? nullptr : &*row;
 }
 
 }  // namespace onehop

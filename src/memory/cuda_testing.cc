@@ -61,6 +61,10 @@ void FakeCuda::fill_devices() {
     *can = self.peers ? 1 : 0;
     return CUDA_SUCCESS;
   };
+  table_.DeviceGetP2PAttribute = [](int* value, CUdevice_P2PAttribute, CUdevice, CUdevice) {
+    *value = 1;  // NVLink
+    return CUDA_SUCCESS;
+  };
   table_.DevicePrimaryCtxRetain = [](CUcontext* context, CUdevice device) {
     *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device + 1));
     return CUDA_SUCCESS;

@@ -42,17 +42,17 @@ bool is_managed(CUdeviceptr at) {
 }
 
 struct Verdict {
-  PointerDefect defect = PointerDefect::none;
+  PointerError error = PointerError::none;
   int home = -1;          ///< for other_gpu: the device of the memory
   std::size_t bytes = 0;  ///< for too_short: the number of usable bytes
 };
 
-PointerDefect judge(const Answer& answer, CUdeviceptr at, DeviceId device, Stream stream) {
+PointerError judge(const Answer& answer, CUdeviceptr at, DeviceId device, Stream stream) {
   if (answer.type == CU_MEMORYTYPE_DEVICE) {
-    return answer.home == device.value || is_managed(at) ? PointerDefect::none : PointerDefect::other_gpu;
+    return answer.home == device.value || is_managed(at) ? PointerError::none : PointerError::other_gpu;
   }
-  if (answer.type == CUmemorytype{} && !is_captured(stream)) return PointerDefect::not_gpu_memory;
-  return PointerDefect::none;
+  if (answer.type == CUmemorytype{} && !is_captured(stream)) return PointerError::not_gpu_memory;
+  return PointerError::none;
 }
 
 Verdict check(const void* data, std::size_t bytes, DeviceId device, Stream stream) {
@@ -60,10 +60,10 @@ Verdict check(const void* data, std::size_t bytes, DeviceId device, Stream strea
   for (CUdeviceptr at = first;;) {
     const std::optional<Answer> answer = ask(at);
     if (!answer) return {};
-    const PointerDefect defect = judge(*answer, at, device, stream);
-    if (defect != PointerDefect::none) {
-      if (at != first) return {.defect = PointerDefect::too_short, .bytes = at - first};
-      return {.defect = defect, .home = answer->home};
+    const PointerError error = judge(*answer, at, device, stream);
+    if (error != PointerError::none) {
+      if (at != first) return {.error = PointerError::too_short, .bytes = at - first};
+      return {.error = error, .home = answer->home};
     }
     const CUdeviceptr end = answer->begin + answer->bytes;
     if (end <= at || end - first >= bytes) return {};
@@ -73,21 +73,21 @@ Verdict check(const void* data, std::size_t bytes, DeviceId device, Stream strea
 
 }  // namespace
 
-PointerDefect check_pointer(const void* data, std::size_t bytes, DeviceId device, Stream stream) {
-  return check(data, bytes, device, stream).defect;
+PointerError check_pointer(const void* data, std::size_t bytes, DeviceId device, Stream stream) {
+  return check(data, bytes, device, stream).error;
 }
 
 std::string describe_wrong_pointer(const void* data, std::size_t bytes, DeviceId device, Stream stream) {
   const Verdict verdict = check(data, bytes, device, stream);
-  switch (verdict.defect) {
-    case PointerDefect::none:
+  switch (verdict.error) {
+    case PointerError::none:
       break;
-    case PointerDefect::not_gpu_memory:
+    case PointerError::not_gpu_memory:
       return fmt::format("{} is host memory or was freed; memory of GPU {} is needed", data, device.value);
-    case PointerDefect::other_gpu:
+    case PointerError::other_gpu:
       return fmt::format("{} is memory of GPU {}; memory of GPU {} is needed", data, verdict.home,
                          device.value);
-    case PointerDefect::too_short:
+    case PointerError::too_short:
       return fmt::format("{} has {} bytes up to the end of its allocation; {} are needed", data,
                          verdict.bytes, bytes);
   }

@@ -11,7 +11,7 @@
 
 namespace onehop {
 
-enum class PointerDefect : std::uint8_t {
+enum class PointerError : std::uint8_t {
   none,
   not_gpu_memory,  ///< unknown to CUDA: host memory, or freed
   other_gpu,
@@ -26,11 +26,10 @@ enum class PointerDefect : std::uint8_t {
 /// Queries the driver once per allocation on every call: 50 to 100 ns (H200, driver 580;
 /// bench/results/gpu-kernels.md). That is as fast as validating a cached result, and freed memory is never
 /// mistaken for its predecessor. If the driver fails, returns none: the launch will report why. Thread-safe.
-[[nodiscard]] PointerDefect check_pointer(const void* data, std::size_t bytes, DeviceId device,
-                                          Stream stream);
+[[nodiscard]] PointerError check_pointer(const void* data, std::size_t bytes, DeviceId device, Stream stream);
 
-/// Describes the defect with the pointer, its kind of memory and what is required: "0x5581 is host memory or
-/// was freed; memory of GPU 0 is needed". Empty if there is no defect.
+/// Describes the error of the pointer, its kind of memory and what is required: "0x5581 is host memory or
+/// was freed; memory of GPU 0 is needed". Empty if there is no error.
 [[nodiscard]] std::string describe_wrong_pointer(const void* data, std::size_t bytes, DeviceId device,
                                                  Stream stream);
 

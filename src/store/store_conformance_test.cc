@@ -41,7 +41,7 @@ Fixture make_tcp() {
 }
 
 Fixture make_prefix() {
-  return {.directory = {}, .server = {}, .store = prefix_store(memory_store(), "team")};
+  return {.directory = {}, .server = {}, .store = prefix_store(memory_store(), "group")};
 }
 
 Fixture make_callback() {
@@ -105,7 +105,7 @@ TEST_P(StoreConformance, AValueMayBeAnyBytesUpToTheCap) {
 }
 
 TEST_P(StoreConformance, LongKeysAreToldApart) {
-  const std::string room(GetParam().make == make_prefix ? std::string_view("team/").size() : 0, 'p');
+  const std::string room(GetParam().make == make_prefix ? std::string_view("group/").size() : 0, 'p');
   std::string one(kMaxKeyBytes - room.size(), 'k');
   std::string other = one;
   other.back() = 'l';
@@ -145,9 +145,9 @@ TEST_P(StoreConformance, GetWaitsUntilAnotherThreadSetsTheKey) {
 }
 
 TEST_P(StoreConformance, AddAndCompareSetAlsoEndAWait) {
-  std::thread adder([&] { (void)store_.add("counter", 7); });
+  std::thread adding([&] { (void)store_.add("counter", 7); });
   EXPECT_EQ(store_.get("counter"), "7");
-  adder.join();
+  adding.join();
   std::thread exchanger([&] { (void)store_.compare_set("chosen", "", "me"); });
   EXPECT_EQ(store_.get("chosen"), "me");
   exchanger.join();
@@ -306,7 +306,7 @@ TEST_P(StoreConformance, AWaitingThreadHoldsUpNoOther) {
   EXPECT_LT(watch.elapsed(), kDefaultTimeout / 2);
 }
 
-TEST(PrefixStore, KeepsTeamsApartAndNamesBothPrefixAndStore) {
+TEST(PrefixStore, KeepsGroupsApartAndNamesBothPrefixAndStore) {
   const std::shared_ptr<Store> inner = memory_store();
   const std::shared_ptr<Store> red = prefix_store(inner, "red");
   const std::shared_ptr<Store> blue = prefix_store(inner, "blue");

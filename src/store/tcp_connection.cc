@@ -102,7 +102,7 @@ void TcpConnection::shake_hands(const TcpStoreOptions& options, const Deadline& 
   const ServerHello hello = parse_server_hello(answer);
   if (hello.version != kProtocolVersion) {
     fail(ErrorCode::protocol,
-         "{}: the server speaks version {}, this library version {}: use the same onehop on both", name_,
+         "{}: the server has protocol version {}, this library {}: use the same onehop on both", name_,
          hello.version, kProtocolVersion);
   }
   require(!hello.secret_required || !options.secret.empty(),

@@ -150,7 +150,6 @@ const Mistake kMistakes[] = {
     {"UnknownMode", bench({"--mode", "fast"}), 2, "'fast'; known: chain dependent isolated eager"},
     {"UnknownPeer", bench({"--peer", "gloo"}), 2, "'gloo'; known: nccl"},
     {"CallsZero", bench({"--calls", "0"}), 2, "--calls: Value 0 not in range 1 to 10000"},
-    {"CopyScratchNoSize", bench({"--copy-scratch", "big"}), 2, "--copy-scratch: 'big' is not a size"},
     {"ColdInPlace", bench({"--cold", "--in-place"}), 2, "--cold needs calls that share no data"},
     {"ColdDependent", bench({"--cold", "--mode", "dependent"}), 2, "--cold needs calls that share no data"},
     {"DependentProduct", bench({"--mode", "dependent", "--op", "prod"}), 2, "--op prod"},
@@ -176,6 +175,53 @@ const Mistake kMistakes[] = {
     {"TuneUnknownDevice", {"tune", "--device", "tpu"}, 2, "'tpu'"},
     {"TuneSizeRangeBackwards", {"tune", "--sizes", "8K:1K"}, 2, "8K:1K"},
     {"TuneItersZero", {"tune", "--iters", "0"}, 2, "--iters: Value 0 not in range 1 to 100000"},
+    {"TuneUnknownCollective", {"tune", "--collectives", "all_gahter"}, 2, "did you mean 'all-gather'?"},
+    {"TuneNoCollective",
+     {"tune", "--collectives", ""},
+     2,
+     "--collectives: unknown value ''; known: all-reduce"},
+    {"TuneCollectiveWithoutAChoice",
+     {"tune", "--device", "host", "--collectives", "all-gather"},
+     2,
+     "all-gather has no choice of algorithms between host ranks; known: all-reduce, reduce"},
+    {"TuneUnknownBuffers", {"tune", "--buffers", "fast"}, 2, "'fast'; known: any symmetric both"},
+    {"TuneBuffersOfHostRanks",
+     {"tune", "--device", "host", "--buffers", "both"},
+     2,
+     "--buffers both is for GPUs"},
+    {"TuneSizeOfNoMachine", {"tune", "--device", "host", "--sizes", "1025T"}, 2, "no machine has"},
+    {"TuneLinksOfAMeasurement", {"tune", "--links", "pcie"}, 2, "--links is for --show and --explain"},
+    {"TuneTableOfAMeasurement", {"tune", "--tuning", "x"}, 2, "--tuning is for --show and --explain"},
+    {"TuneSymmetricOfAMeasurement", {"tune", "--symmetric"}, 2, "--symmetric is for --explain"},
+    {"TuneShowSizes",
+     {"tune", "--show", "--sizes", "4K"},
+     2,
+     "--sizes is for measurements; leave out --show"},
+    {"TuneShowUnknownLinks", {"tune", "--show", "--links", "x"}, 2, "'x'; known: nvlink pcie"},
+    {"TuneShowLinksOfHostRanks",
+     {"tune", "--show", "--device", "host", "--links", "pcie"},
+     2,
+     "add --device cuda"},
+    {"TuneShowNineGpus",
+     {"tune", "--show", "--device", "cuda", "--ranks", "9"},
+     2,
+     "--ranks 9: a group has at most 8 GPUs"},
+    {"TuneShowNoFile", {"tune", "--show", "--tuning", "/nonexistent"}, 1, "'/nonexistent' does not exist"},
+    {"TuneShowUnwritable",
+     {"tune", "--show", "--device", "host", "--json", "/nonexistent/t"},
+     1,
+     "'/nonexistent/t'"},
+    {"TuneShowAndExplain",
+     {"tune", "--show", "--explain", "all-reduce", "4K", "bf16"},
+     2,
+     "--show makes no sense with --explain"},
+    {"TuneExplainTwoWords", {"tune", "--explain", "all-reduce", "4K"}, 2, "--explain: "},
+    {"TuneExplainNoSize",
+     {"tune", "--explain", "all-reduce", "4X", "bf16"},
+     2,
+     "--explain: '4X' is not a size"},
+    {"TuneExplainNoType", {"tune", "--explain", "all-reduce", "4K", "f31"}, 2, "'f31'; known: f16"},
+    {"TuneExplainNoCollective", {"tune", "--explain", "reduc", "4K", "f32"}, 2, "did you mean 'reduce'?"},
     {"TuneUnwritable", {"tune", "--device", "host", "--out", "/nonexistent/t"}, 1, "'/nonexistent/t'"},
     {"LaunchWithoutRanks", {"launch", "--", "true"}, 2, "--ranks"},
     {"LaunchZeroRanks", {"launch", "-n", "0", "--", "true"}, 2, "--ranks: Value 0 not in range 1 to 64"},
@@ -230,6 +276,15 @@ TEST(UsageOfGpus, CudaWithoutAGpuIsOneLineWithTheReason) {
     EXPECT_THAT(result.err, HasSubstr("--device cuda: no GPU: "));
     EXPECT_EQ(result.out, "");
   }
+}
+
+TEST(UsageOfGpus, AShownTableNeedsTheNumberOfGpusWhereThereIsNone) {
+  CommandOptions options;
+  options.environment = {{"CUDA_VISIBLE_DEVICES", ""}};
+  const Result result = run({"tune", "--show", "--device", "cuda"}, options);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(lines_of(result.err), SizeIs(1));
+  EXPECT_THAT(result.err, HasSubstr("--ranks says how many GPUs a group has"));
 }
 
 TEST(UsageInAJob, RanksMustMatchTheJob) {

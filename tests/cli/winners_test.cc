@@ -11,40 +11,40 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-const Way kDefault = DefaultWay{};
-const Way kOne = HostWay{Algorithm::one_shot, 64 << 10};
-const Way kTwo = HostWay{Algorithm::two_shot, 64 << 10};
-const TuningRow kLike{.ranks = 2, .types = TypeClass::floats, .way = {}};
+const Choice kDefault;
+const Choice kOne = AlgorithmChoice{.algorithm = "one_shot", .chunk = 64 << 10};
+const Choice kTwo = AlgorithmChoice{.algorithm = "two_shot", .chunk = 64 << 10};
+const TuningRow kLike{.collective = Collective::reduce, .ranks = 2, .types = TypeClass::floats};
 
-/// `us[way][size]`; 0: not measured. Sizes are 1 MiB, 2 MiB, 4 MiB, ...
+/// `us[choice][size]`; 0: not measured. Sizes are 1 MiB, 2 MiB, 4 MiB, ...
 Figures figures(const std::vector<std::vector<double>>& us) {
   std::vector<std::uint64_t> sizes;
   for (std::size_t i = 0; i < us[0].size(); ++i) sizes.push_back(std::uint64_t{1 << 20} << i);
   Figures out(sizes, {kDefault, kOne, kTwo});
-  for (std::size_t way = 0; way < us.size(); ++way) {
+  for (std::size_t choice = 0; choice < us.size(); ++choice) {
     for (std::size_t size = 0; size < sizes.size(); ++size) {
-      if (us[way][size] > 0) out.us[way][size] = us[way][size];
+      if (us[choice][size] > 0) out.us[choice][size] = us[choice][size];
     }
   }
   return out;
 }
 
-std::vector<std::size_t> ways(const Figures& of) {
+std::vector<std::size_t> choices(const Figures& of) {
   std::vector<std::size_t> out;
-  for (const Winner& winner : pick_winners(of)) out.push_back(winner.way);
+  for (const Winner& winner : pick_winners(of)) out.push_back(winner.choice);
   return out;
 }
 
-TEST(Winners, TheQuickestOfEachSizeWins) {
-  EXPECT_THAT(ways(figures({{10, 10, 10}, {5, 20, 20}, {20, 20, 5}})), ElementsAre(1, 0, 2));
+TEST(Winners, TheFastestOfEachSizeWins) {
+  EXPECT_THAT(choices(figures({{10, 10, 10}, {5, 20, 20}, {20, 20, 5}})), ElementsAre(1, 0, 2));
 }
 
-TEST(Winners, TheDefaultStaysWhereItIsAsGoodAsTheQuickest) {
-  EXPECT_THAT(ways(figures({{10.2, 10.3}, {10, 10}, {11, 11}})), ElementsAre(0, 1));
+TEST(Winners, TheDefaultStaysWhereItIsAsGoodAsTheFastest) {
+  EXPECT_THAT(choices(figures({{10.2, 10.3}, {10, 10}, {11, 11}})), ElementsAre(0, 1));
 }
 
-TEST(Winners, TheWayOfTheSizeBeforeStaysWhereItIsAsGood) {
-  EXPECT_THAT(ways(figures({{20, 20, 20}, {10, 10.1, 10.3}, {11, 10, 10}})), ElementsAre(1, 1, 2));
+TEST(Winners, TheChoiceOfThePreviousSizeStaysWhereItIsAsGood) {
+  EXPECT_THAT(choices(figures({{20, 20, 20}, {10, 10.1, 10.3}, {11, 10, 10}})), ElementsAre(1, 1, 2));
 }
 
 TEST(Winners, SayTheirTimeAndTheDefaults) {
@@ -55,11 +55,11 @@ TEST(Winners, SayTheirTimeAndTheDefaults) {
   EXPECT_EQ(winners[0].default_us, 10);
 }
 
-TEST(Winners, WaysThatWereGivenUpDoNotWin) {
-  EXPECT_THAT(ways(figures({{10, 10}, {5, 0}, {20, 9}})), ElementsAre(1, 2));
+TEST(Winners, ChoicesThatWereGivenUpDoNotWin) {
+  EXPECT_THAT(choices(figures({{10, 10}, {5, 0}, {20, 9}})), ElementsAre(1, 2));
 }
 
-TEST(Winners, AWayIsHopelessAtTwiceTheBestTimeOfALargeMessage) {
+TEST(Winners, AChoiceIsHopelessAtTwiceTheBestTimeOfALargeMessage) {
   const Figures of = figures({{9, 9, 9, 9, 9}, {3, 3, 3, 3, 3}, {7, 7, 7, 7, 6}});
   EXPECT_FALSE(is_hopeless(of, 2, 3)) << "8 MiB";
   EXPECT_FALSE(is_hopeless(of, 2, 4)) << "exactly twice";
@@ -67,27 +67,32 @@ TEST(Winners, AWayIsHopelessAtTwiceTheBestTimeOfALargeMessage) {
   EXPECT_TRUE(is_hopeless(figures({{9, 9, 9, 9, 9}, {3, 3, 3, 3, 3}, {7, 7, 7, 7, 7}}), 2, 4));
 }
 
-TEST(Winners, ChunksThatHoldTheWholeMessageAreTheSameWay) {
-  const Way larger = HostWay{Algorithm::one_shot, 128 << 10};
-  const Way gpus = DeviceWay{.protocol = {}, .blocks = 32, .threads = 128};
+TEST(Winners, ChunksThatHoldTheWholeMessageAreTheSameChoice) {
+  const Choice larger = AlgorithmChoice{.algorithm = "one_shot", .chunk = 128 << 10};
+  const Choice gpus = AlgorithmChoice{.algorithm = "ll_one_shot", .blocks = 32, .threads = 128};
   const Figures of({64 << 10, (64 << 10) + 1}, {kDefault, kOne, kTwo, larger, gpus});
   EXPECT_EQ(equivalent(of, 3, 0), 1u);
   EXPECT_EQ(equivalent(of, 3, 1), std::nullopt) << "two chunks of the smaller one";
-  for (const std::size_t way : {0, 1, 2, 4}) EXPECT_EQ(equivalent(of, way, 0), std::nullopt) << way;
+  for (const std::size_t choice : {0, 1, 2, 4}) EXPECT_EQ(equivalent(of, choice, 0), std::nullopt) << choice;
 }
 
 TEST(Winners, NeighboursBecomeOneRowAndTheLastHasNoEnd) {
   const Figures of = figures({{10, 10, 10, 10}, {5, 5, 20, 20}, {20, 20, 20, 5}});
   const std::vector<TuningRow> rows = merge(of, pick_winners(of), kLike);
-  const auto row = [](std::uint64_t up_to, const Way& way) {
+  const auto row = [](std::uint64_t up_to, const Choice& choice) {
     TuningRow out = kLike;
     out.up_to = up_to;
-    out.way = way;
+    out.choice = choice;
     return out;
   };
   EXPECT_THAT(rows, ElementsAre(row(2 << 20, kOne), row(4 << 20, kDefault), row(kNoLimit, kTwo)));
   const Tuning table{.device = {}, .rows = rows};
   EXPECT_EQ(Tuning::from_json(table.to_json()), table);
+}
+
+TEST(Winners, ChoicesAreDescribed) {
+  EXPECT_EQ(describe(kDefault), "default");
+  EXPECT_EQ(describe(kOne), "one_shot in chunks of 64K");
 }
 
 TEST(Winners, NothingMeasuredIsNoRow) {

@@ -5,60 +5,47 @@
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <random>
 #include <thread>
 
 #include "onehop/tuning.h"
 
-#include "base/env.h"
-#include "collective/plan.h"
+#include "backend/cuda/algorithms/push/push.h"
+#include "backend/host/chunk.h"
 #include "conformance/suite.h"
 
 namespace onehop::testing {
 namespace {
 
-/// Counts at the boundaries of the plan's limits and chunks, and one element to either side.
+/// Counts at the limits of tables, launches and chunks, and one element to either side.
 std::vector<std::size_t> boundary_counts(const Backend& backend, int ranks, DType type,
                                          std::size_t staging_bytes, std::size_t max_bytes) {
   const std::size_t element = size_of(type);
-  if (ranks == 1) return {max_bytes / element - 1, max_bytes / element};  // one rank copies without any plan
-  const auto plan = [&](std::size_t bytes, std::optional<Algorithm> forced) -> Plan {
-    const PlanRequest request{
-        .ranks = ranks, .bytes = bytes, .type = type, .forced = forced, .staging_bytes = staging_bytes};
-    if (!backend.on_gpus) return plan_all_reduce(request);
-    const DevicePlan device = plan_device_all_reduce(request);
-    return {.algorithm = device.algorithm,
-            .chunk = device.protocol == DeviceProtocol::chunks
-                         ? device.chunk * static_cast<std::size_t>(ranks)
-                         : device.launch_bytes};
-  };
-  std::vector<std::size_t> bytes = {kMinZeroCopyBytes};
+  if (ranks == 1) return {max_bytes / element - 1, max_bytes / element};  // one rank copies its input
+  const auto n = static_cast<std::size_t>(ranks);
+  std::vector<std::size_t> bytes = table_limits(backend, Collective::all_reduce, ranks);
+  std::vector<std::size_t> steps;  // what a launch, or a step of the host, moves
   if (backend.on_gpus) {
     // Where launches of either algorithm gain threads, blocks, and threads per block.
     for (const std::size_t packets : {32, 256, 512, 256 * 64}) {
       bytes.push_back(packets * 8);
-      bytes.push_back(packets * 16 * static_cast<std::size_t>(ranks));
+      bytes.push_back(packets * 16 * n);
     }
+    constexpr std::size_t kSmallestChunk = 512;  // of a piece
+    const std::size_t lamport = staging_bytes / (512 * n) * (512 * n);
+    steps = {cuda::kLLSlotBytes, 2 * lamport / n, lamport, kSmallestChunk * n};
+  } else {
+    bytes.push_back(host::kMinZeroCopyBytes);
+    for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot})
+      steps.push_back(host::chunk_of(algorithm, {}, staging_bytes, ranks));
   }
-  // Where the default algorithm changes, which happens once.
-  std::size_t low = 0;
-  std::size_t high = max_bytes;
-  while (low + 1 < high) {
-    const std::size_t middle = (low + high) / 2;
-    (plan(middle, {}).algorithm == plan(0, {}).algorithm ? low : high) = middle;
-  }
-  bytes.push_back(high);
-  for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
-    const std::size_t chunk = plan(max_bytes, algorithm).chunk;
-    for (const std::size_t chunks : {1, 2, 3}) bytes.push_back(chunks * chunk);
-    bytes.push_back(chunk + 64 * static_cast<std::size_t>(ranks));
+  for (const std::size_t step : steps) {
+    for (const std::size_t times : {1, 2, 3}) bytes.push_back(times * step);
+    bytes.push_back(step + 64 * n);
   }
   std::vector<std::size_t> counts;
   for (const std::size_t each : bytes) {
@@ -92,7 +79,7 @@ TEST_P(AllReduce, GivesTheExactBitsOfEveryTypeAndOpAtEverySize) {
   run(cases, AllStreams(ranks()), kDefaultScratch);
 }
 
-TEST_P(AllReduce, CrossesEveryLimitOfThePlanWithEveryPlacement) {
+TEST_P(AllReduce, CrossesEveryLimitOfTheTableWithEveryPlacement) {
   std::mt19937_64 random(seed());
   std::vector<CollectiveCase> cases;
   std::size_t n = 0;
@@ -158,36 +145,22 @@ TEST_P(AllReduce, CarriesMegabytesInTheDefaultStagingBuffer) {
   run(cases, AllStreams(ranks(), {DType::f16, DType::f32, DType::i8}), kDefaultScratch);
 }
 
-/// A file that is removed by the destructor.
-class TuningFile {
- public:
-  explicit TuningFile(const Tuning& tuning)
-      : path_(fmt::format("{}/tuning-{}.json", ::testing::TempDir(), ::getpid())) {
-    std::ofstream(path_) << tuning.to_json();
-  }
-  ~TuningFile() { std::filesystem::remove(path_); }
-  TuningFile(const TuningFile&) = delete;
-  TuningFile& operator=(const TuningFile&) = delete;
-
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  const std::string path_;
-};
-
 TEST_P(AllReduceOfSeveral, UsesEveryAlgorithmATuningTableCanName) {
-  const Backend& on = backend();
-  const auto kind = on.on_gpus ? onehop::Backend::cuda : onehop::Backend::host;
+  const onehop::Backend kind = kind_of(backend());
   const AllStreams streams(ranks());
   for (const TypeClass types : {TypeClass::floats, TypeClass::any}) {
     const auto of_class =
         types == TypeClass::floats ? std::array{DType::bf16, DType::f64} : std::array{DType::u8, DType::i32};
-    std::vector<Way> ways = candidate_ways(kind, ranks(), types);
-    if (on.on_gpus) ways.emplace_back(DeviceWay{.protocol = DeviceProtocol::copies, .blocks = kAllBlocks});
+    const auto candidates = [&](Buffers buffers) {
+      return candidate_choices(kind, onehop::Collective::all_reduce, ranks(), types, buffers);
+    };
+    const auto for_any_buffers = candidates(Buffers::any);
+    const auto choices = candidates(Buffers::symmetric);
     std::size_t n = 0;
-    for (const Way& way : ways) {
-      // Every protocol, and some of its launch shapes.
-      if (n++ % (on.on_gpus ? 2 : 3 * kThin) != 0 && way != ways.back()) continue;
+    for (const auto& choice : choices) {
+      // Every algorithm, and some of its launch shapes.
+      if (n++ % (backend().on_gpus ? 3 : 3 * kThin) != 0 && choice != choices.back()) continue;
+      const bool symmetric = std::ranges::find(for_any_buffers, choice) == for_any_buffers.end();
       std::mt19937_64 random(seed());
       std::vector<CollectiveCase> cases;
       for (const DType type : of_class) {
@@ -197,35 +170,30 @@ TEST_P(AllReduceOfSeveral, UsesEveryAlgorithmATuningTableCanName) {
           each.type = type;
           each.op = bytes % 3 == 0 ? ReduceOp::max : ReduceOp::sum;
           each.count = bytes / size_of(type);
+          each.symmetric = symmetric;
+          if (symmetric) each.placement = Placement::symmetric;
           cases.push_back(each);
         }
       }
-      const TuningFile table(
-          {.device = "", .rows = {{.backend = kind, .ranks = ranks(), .types = types, .way = way}}});
+      const TuningFile table({.device = "",
+                              .rows = {{.backend = kind,
+                                        .ranks = ranks(),
+                                        .types = types,
+                                        .buffers = symmetric ? Buffers::symmetric : Buffers::any,
+                                        .choice = choice}}});
       JoinOptions options;
       options.scratch_bytes = kSmallScratch;
       options.tuning = table.path();
-      if (on.on_gpus) options.copy_scratch_bytes = 1 << 20;
-      SCOPED_TRACE(to_string(way));
+      SCOPED_TRACE(choice ? to_string(*choice) : "default");
       run(cases, streams, options);
     }
   }
 }
 
-/// A size that copy engines transfer between GPUs when all ranks promise symmetric memory.
-std::size_t long_message(const Backend& backend, int ranks) {
-  std::size_t bytes = std::size_t{1} << 20;
-  const auto carried = [&] {
-    return plan_direct_all_reduce({.ranks = ranks, .bytes = bytes, .forced = {}}).has_value();
-  };
-  while (backend.on_gpus && !carried()) bytes *= 2;
-  return bytes;
-}
-
 /// On GPUs copy engines write into the outputs and read from them. Kernels do the remainder, small messages
 /// and calls in place.
 TEST_P(AllReduce, BringsLongMessagesStraightToSymmetricMemory) {
-  const std::size_t bytes = long_message(backend(), ranks());
+  const std::size_t bytes = long_block(backend(), Collective::all_reduce, ranks());
   CollectiveCase simple;
   simple.symmetric = true;
   simple.placement = Placement::symmetric;
@@ -260,7 +228,7 @@ TEST_P(AllReduceOnGpus, FailsOnAllRanksIfSymmetricMemoryIsPromisedAndOneAloneIsI
   options.timeout = std::chrono::seconds{5};
   backend().run(ranks(), options, [&](Group& group) {
     const std::unique_ptr<RankMemory> memory = backend().memory(group);
-    const std::size_t bytes = long_message(backend(), ranks());
+    const std::size_t bytes = long_block(backend(), Collective::all_reduce, ranks());
     const SymmetricBuffer shared = group.allocate(bytes);
     std::byte* const own = memory->allocate(bytes);
     group.barrier();  // some ranks share a GPU: wait until no rank allocates any more

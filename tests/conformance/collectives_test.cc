@@ -9,10 +9,10 @@
 #include <random>
 #include <thread>
 
-#include "collective/plan.h"
+#include "backend/host/all_reduce.h"
+#include "backend/host/chunk.h"
+#include "backend/host/exchange.h"
 #include "conformance/suite.h"
-#include "kernel/host/exchange.h"
-#include "kernel/host/reduce_scatter.h"
 
 namespace onehop::testing {
 namespace {
@@ -40,7 +40,7 @@ class Collectives : public CollectiveTest {
     return result;
   }
 
-  /// Counts at which another step is needed, and counts around the limit of zero-copy.
+  /// Counts at which another step is needed, and counts around the limits of zero-copy and of the tables.
   [[nodiscard]] std::vector<std::size_t> boundary_counts(Collective collective, std::size_t element) const {
     const host::StagingLayout layout(kSmallScratch);
     const auto n = static_cast<std::size_t>(ranks());
@@ -51,9 +51,18 @@ class Collectives : public CollectiveTest {
     const std::size_t step = collective == Collective::reduce_scatter
                                  ? std::min(host::kReduceScatterChunk, layout.input_bytes) / n / 64 * 64
                                  : std::min(host::kExchangeChunk, layout.input_bytes) / blocks;
+    std::vector<std::size_t> sizes = {step,
+                                      2 * step,
+                                      3 * step + step / 2,
+                                      host::kMinZeroCopyBytes / blocks,
+                                      host::kMinZeroCopyBytes,
+                                      2 * host::kMinZeroCopyBytes};
+    constexpr std::size_t kMost = 512 << 10;
+    for (const std::size_t limit : table_limits(backend(), collective, ranks())) {
+      if (limit <= kMost) sizes.push_back(limit);
+    }
     std::vector<std::size_t> counts;
-    for (const std::size_t bytes : {step, 2 * step, 3 * step + step / 2, kMinZeroCopyBytes / blocks,
-                                    kMinZeroCopyBytes, 2 * kMinZeroCopyBytes}) {
+    for (const std::size_t bytes : sizes) {
       for (const std::size_t count : {bytes / element - 1, bytes / element, bytes / element + 1})
         counts.push_back(count);
     }
@@ -62,10 +71,7 @@ class Collectives : public CollectiveTest {
 
   /// A block size that copy engines transfer where they may.
   [[nodiscard]] std::size_t long_block() const {
-    std::size_t bytes = std::size_t{1} << 20;
-    while (backend().on_gpus && ranks() > 1 && !is_quicker_by_copies(ranks(), bytes))
-      bytes += std::size_t{1} << 20;
-    return bytes;
+    return testing::long_block(backend(), Collective::all_to_all, ranks());
   }
 
   /// The error of an all_to_all that promises symmetric memory.
@@ -83,6 +89,7 @@ class Collectives : public CollectiveTest {
   }
 };
 class CollectivesOnGpus : public Collectives {};
+class CollectivesOfSeveral : public Collectives {};
 
 TEST_P(Collectives, GiveEveryRankWhatItIsDueAtEverySizeOfEveryType) {
   std::mt19937_64 random(seed());
@@ -194,6 +201,48 @@ TEST_P(CollectivesOnGpus, CarryMoreThanAllSlotsHold) {
     }
   }
   run(cases, AllStreams(ranks(), {DType::i32, DType::bf16}), kDefaultScratch);
+}
+
+TEST_P(CollectivesOfSeveral, UseEveryAlgorithmATuningTableCanName) {
+  const onehop::Backend kind = kind_of(backend());
+  const std::vector<onehop::Collective> tunable = tunable_collectives(kind);
+  for (const Collective collective : kCollectives) {
+    if (std::ranges::find(tunable, in_tables(collective)) == tunable.end()) continue;
+    for (const TypeClass types : {TypeClass::floats, TypeClass::any}) {
+      const DType type = types == TypeClass::floats ? DType::f16 : DType::i32;
+      const auto choices = candidate_choices(kind, in_tables(collective), ranks(), types, Buffers::symmetric);
+      std::size_t n = 0;
+      for (const auto& choice : choices) {
+        // Every algorithm, and some of its launch shapes.
+        const bool shaped = choice && (choice->blocks || choice->threads || choice->chunk);
+        if (shaped && n++ % (5 * kThin) != 0) continue;
+        std::mt19937_64 random(seed());
+        std::vector<CollectiveCase> cases;
+        for (const std::size_t bytes : {8u, 1000u, 66'000u, 999'992u}) {
+          CollectiveCase each = random_case(collective, random);
+          each.algorithm = std::nullopt;
+          each.type = type;
+          each.count = bytes / size_of(type) / (bytes > 66'000 ? static_cast<std::size_t>(ranks()) : 1);
+          each.symmetric = true;
+          each.placement = Placement::symmetric;
+          each.in_place = each.in_place && collective != Collective::scatter;
+          cases.push_back(each);
+        }
+        const TuningFile table({.device = "",
+                                .rows = {{.collective = in_tables(collective),
+                                          .backend = kind,
+                                          .ranks = ranks(),
+                                          .types = types,
+                                          .buffers = Buffers::symmetric,
+                                          .choice = choice}}});
+        JoinOptions options;
+        options.scratch_bytes = kSmallScratch;
+        options.tuning = table.path();
+        SCOPED_TRACE(choice ? to_string(*choice) : "default");
+        run(cases, AllStreams(ranks(), {type}), options);
+      }
+    }
+  }
 }
 
 /// On GPUs by copy engines, with a barrier before and after; kernels do the calls in between.
@@ -321,6 +370,8 @@ TEST_P(Collectives, OtherThanAllReduceAreNotSubjectToTheLegacyPolicy) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, Collectives, ::testing::ValuesIn(parameters(&Backend::sizes)), name_of);
+INSTANTIATE_TEST_SUITE_P(, CollectivesOfSeveral,
+                         ::testing::ValuesIn(parameters(&Backend::few_sizes, kSeveral)), name_of);
 INSTANTIATE_TEST_SUITE_P(, CollectivesOnGpus, ::testing::ValuesIn(gpu_parameters()), name_of);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CollectivesOnGpus);
 

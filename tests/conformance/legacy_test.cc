@@ -36,7 +36,7 @@ TEST_P(LegacyAllReduce, UsesOneShotTo256KiBTwoShotTo10MiBAndThenNone) {
       for (const std::size_t bytes : {0ul, 4ul, 4096ul, (256ul << 10) - 4, 256ul << 10})
         expect(bytes, Algorithm::one_shot);
       expect((256 << 10) + 4, Algorithm::two_shot);
-      // (plan_test.cc has these limits too; transferring so much takes a while.)
+      // (policy_test.cc has these limits too; transferring so much takes a while.)
       if (kSanitized && (group.size() > 2 || type == DType::bf16)) continue;
       expect(10 << 20, Algorithm::two_shot);
       expect((10 << 20) + 4, Algorithm::none);

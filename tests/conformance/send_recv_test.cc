@@ -13,8 +13,8 @@
 #include <random>
 #include <stdexcept>
 
+#include "backend/host/point_to_point.h"
 #include "conformance/suite.h"
-#include "kernel/host/pairs.h"
 #include "support/errors.h"
 
 namespace onehop::testing {
@@ -174,10 +174,10 @@ class SendRecv : public CollectiveTest {
   /// Misaligned for any type larger than a byte.
   static void* odd(void* data) { return static_cast<std::byte*>(data) + 1; }
 
-  [[nodiscard]] std::size_t slot() const { return host::Pairs::slot_bytes(ranks(), kSmallScratch); }
+  [[nodiscard]] std::size_t slot() const { return host::PointToPoint::slot_bytes(ranks(), kSmallScratch); }
   /// Sizes in bytes: none, a few, and around chunks and rings.
   [[nodiscard]] std::vector<std::size_t> sizes() const {
-    const std::size_t ring = slot() * host::Pairs::kSlots;
+    const std::size_t ring = slot() * host::PointToPoint::kSlots;
     return {
         0,        1, 2, 63, 64, 65, slot() - 1, slot(), slot() + 1, ring - 1, ring, ring + 1, 3 * ring + 17,
         10 * ring};
@@ -322,7 +322,7 @@ TEST_P(SendRecv, TakesTurnsWithCollectives) {
   });
 }
 
-/// Pairs that do not agree: rank 0 sends what rank 1 does not expect. These two call `make(rank)`. All ranks'
+/// PointToPoint that do not agree: rank 0 sends what rank 1 does not expect. These two call `make(rank)`. All ranks'
 /// next calls fail with the same error, which names both.
 class Disagreement : public SendRecv {
  protected:

@@ -5,15 +5,20 @@
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <map>
 #include <optional>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "onehop/tuning.h"
 
 #include "base/env.h"
 #include "conformance/backend.h"
@@ -70,6 +75,53 @@ inline CollectiveCase random_all_reduce(std::mt19937_64& random) {
   result.shift = random() % 3 == 0 ? 0 : random() % 64;
   result.start = random() % Streams::kPeriod;
   return result;
+}
+
+/// A tuning table in a file, which is removed by the destructor.
+class TuningFile {
+ public:
+  explicit TuningFile(const Tuning& tuning)
+      : path_(fmt::format("{}/tuning-{}.json", ::testing::TempDir(), ::getpid())) {
+    std::ofstream(path_) << tuning.to_json();
+  }
+  ~TuningFile() { std::filesystem::remove(path_); }
+  TuningFile(const TuningFile&) = delete;
+  TuningFile& operator=(const TuningFile&) = delete;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
+/// The backend and the collective as tuning tables name them.
+inline onehop::Backend kind_of(const Backend& backend) {
+  return backend.on_gpus ? onehop::Backend::cuda : onehop::Backend::host;
+}
+inline onehop::Collective in_tables(Collective collective) {
+  return static_cast<onehop::Collective>(collective);
+}
+
+/// Bytes per block up to which the library's tables use one algorithm, and beyond which another.
+inline std::vector<std::size_t> table_limits(const Backend& backend, Collective collective, int ranks) {
+  std::vector<std::size_t> limits;
+  for (const Links links : {Links::nvlink, Links::pcie}) {
+    for (const TuningRow& row : default_tuning(kind_of(backend), ranks, links).rows) {
+      if (row.collective == in_tables(collective) && row.up_to != kNoLimit) limits.push_back(row.up_to);
+    }
+  }
+  return limits;
+}
+
+/// Bytes per block, in whole megabytes, from which on copy engines transfer between GPUs if all ranks promise
+/// symmetric memory.
+inline std::size_t long_block(const Backend& backend, Collective collective, int ranks) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  std::size_t bytes = kMiB;
+  if (!backend.on_gpus) return bytes;
+  for (const std::size_t limit : table_limits(backend, collective, ranks))
+    bytes = std::max(bytes, (limit / kMiB + 1) * kMiB);
+  return bytes;
 }
 
 /// Sets an environment variable, which ranks read when they join, until destroyed.

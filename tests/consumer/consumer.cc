@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-static_assert(onehop::PacketChannel::bytes(2, 64) > onehop::MailChannel::bytes(2, 64));
+static_assert(onehop::LLChannel::bytes(2, 64) > onehop::LamportChannel::bytes(2, 64));
 
 int main() {
   const auto store = onehop::memory_store();

@@ -170,7 +170,7 @@ std::vector<Case> cases() {
        with(usual, [](Call& c) { c.count = SIZE_MAX; }),
        ErrorCode::invalid_argument,
        {"too large"}},
-      {"two defects",
+      {"two errors",
        with(usual, [](Call& c) { c.null_in = true; }),
        with(usual, [](Call& c) { c.shift = 2; }),
        ErrorCode::invalid_argument,

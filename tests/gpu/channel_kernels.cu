@@ -42,11 +42,11 @@ __device__ std::uint32_t word_of(int from, int to, std::uint32_t round, std::uin
 }
 
 struct KeepsBits {
-  using Use = onehop::device::Packets;
+  using Use = onehop::device::LLPackets;
   static __device__ std::uint32_t received(std::uint32_t word) { return word; }
 };
 struct ChangesOneNan {
-  using Use = onehop::device::Mail;
+  using Use = onehop::device::LamportBuffers;
   static __device__ std::uint32_t received(std::uint32_t word) {
     return word == 0xffffffff ? 0x7fff7fff : word;
   }
@@ -175,8 +175,8 @@ __device__ void reduce(const ReduceParams& p) {
 extern "C" __global__ void exchange_packets(const __grid_constant__ ExchangeParams p) {
   exchange<KeepsBits>(p.packets, p);
 }
-extern "C" __global__ void exchange_mail(const __grid_constant__ ExchangeParams p) {
-  exchange<ChangesOneNan>(p.mail, p);
+extern "C" __global__ void exchange_lamport(const __grid_constant__ ExchangeParams p) {
+  exchange<ChangesOneNan>(p.lamport, p);
 }
 
 extern "C" __global__ void pass_tiles(const __grid_constant__ TileParams p) {

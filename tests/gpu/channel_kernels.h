@@ -8,11 +8,11 @@
 
 namespace onehop::testing {
 
-/// exchange_packets, exchange_mail: every rank sends every rank `words` words, which depend on all
+/// exchange_packets, exchange_lamport: every rank sends every rank `words` words, which depend on all
 /// parameters, and compares what it receives.
 struct ExchangeParams {
-  PacketChannel packets{};
-  MailChannel mail{};
+  LLChannel packets{};
+  LamportChannel lamport{};
   std::uint32_t words = 0;
   std::uint32_t width = 1;  ///< words per put: 1, 2 or 4
   bool together = false;    ///< takes from all ranks at once; otherwise from one rank, word by word

@@ -33,17 +33,18 @@ void launch(const Gpu& gpu, const char* name, unsigned blocks, unsigned threads,
                 params, name);
 }
 
-/// Two packet channels and one MailChannel in one buffer, and the words that kernels count in.
+/// Two LLChannels and one LamportChannel in one buffer, and the words that kernels count in.
 class Channels {
  public:
   Channels(Group& group, Gpu& gpu, Duration timeout = std::chrono::seconds{10})
       : gpu_(gpu),
-        buffer_(group.allocate(kAhead + 2 * packets_bytes(group) + MailChannel::bytes(group.size(), kBytes))),
+        buffer_(
+            group.allocate(kAhead + 2 * packets_bytes(group) + LamportChannel::bytes(group.size(), kBytes))),
         counts_(gpu.make<std::uint32_t>(3)) {
     const DeviceView view = buffer_.device_view(timeout);
     for (std::size_t i = 0; i < 2; ++i)
-      packets_[i] = PacketChannel::make(view, kAhead + i * packets_bytes(group), kBytes);
-    mail_ = MailChannel::make(view, kAhead + 2 * packets_bytes(group), kBytes);
+      packets_[i] = LLChannel::make(view, kAhead + i * packets_bytes(group), kBytes);
+    lamport_ = LamportChannel::make(view, kAhead + 2 * packets_bytes(group), kBytes);
     (void)load(gpu, "exchange_packets");
     group.barrier();
   }
@@ -55,14 +56,14 @@ class Channels {
     filled.packets = packets_[channel];
     launch(gpu_, "exchange_packets", blocks, 256, filled);
   }
-  void exchange_mail(const ExchangeParams& params, unsigned blocks = 4) const {
+  void exchange_lamport(const ExchangeParams& params, unsigned blocks = 4) const {
     ExchangeParams filled = with_counts(params);
-    filled.mail = mail_;
-    launch(gpu_, "exchange_mail", blocks, 256, filled);
+    filled.lamport = lamport_;
+    launch(gpu_, "exchange_lamport", blocks, 256, filled);
   }
   /// Sets the count as if this many kernels had used the channel.
-  void set_uses(std::size_t channel, std::uint32_t uses) const {
-    gpu_.write(&packets_[channel].slots.head->uses, std::vector{uses});
+  void set_uses(std::size_t channel, std::uint64_t uses) const {
+    gpu_.write(&packets_[channel].slots.uses->epoch, std::vector{uses});
   }
 
   [[nodiscard]] std::uint32_t wrong() const { return gpu_.read(counts_, 1)[0]; }
@@ -71,7 +72,7 @@ class Channels {
  private:
   static constexpr std::size_t kAhead = 48;  // a channel need not begin a buffer
 
-  static std::size_t packets_bytes(const Group& group) { return PacketChannel::bytes(group.size(), kBytes); }
+  static std::size_t packets_bytes(const Group& group) { return LLChannel::bytes(group.size(), kBytes); }
   [[nodiscard]] ExchangeParams with_counts(ExchangeParams params) const {
     params.wrong = counts_;
     params.gave_up = counts_ + 1;
@@ -82,8 +83,8 @@ class Channels {
   Gpu& gpu_;
   SymmetricBuffer buffer_;
   std::uint32_t* counts_;
-  PacketChannel packets_[2];
-  MailChannel mail_;
+  LLChannel packets_[2];
+  LamportChannel lamport_;
   std::uint32_t round_ = 0;
 };
 
@@ -124,7 +125,7 @@ TEST_P(CudaChannels, LamportBuffersKeepEveryBitButThoseOfOneNan) {
   run([](Group& group, Gpu& gpu) {
     Channels channels(group, gpu);
     exchange_shapes(group, gpu, channels, [&](const ExchangeParams& params, unsigned blocks) {
-      channels.exchange_mail(params, blocks);
+      channels.exchange_lamport(params, blocks);
     });
   });
 }
@@ -134,17 +135,17 @@ TEST_P(CudaChannels, GraphsAndEagerCallsTakeTurnsOnSeveralChannels) {
     Channels channels(group, gpu);
     const Graph graph(gpu, [&] {
       channels.exchange_packets(0, {.words = 1000, .width = 2, .together = true, .salt = 1});
-      channels.exchange_mail({.words = 5000, .width = 4, .salt = 2});
+      channels.exchange_lamport({.words = 5000, .width = 4, .salt = 2});
       channels.exchange_packets(1, {.words = 37, .salt = 3});
       channels.exchange_packets(0, {.words = kWords, .width = 4, .salt = 4});
-      channels.exchange_mail({.words = 3, .together = true, .salt = 5});
+      channels.exchange_lamport({.words = 3, .together = true, .salt = 5});
     });
     for (std::uint32_t i = 0; i < 400; ++i) {
       channels.next_round();
       graph.launch();
       if (i % 3 == 0) channels.exchange_packets(0, {.words = 1 + i * 97 % kWords, .width = 4, .salt = 6});
       if (i % 5 == 0)
-        channels.exchange_mail({.words = 1 + i * 61 % kWords, .width = 2, .together = true, .salt = 7});
+        channels.exchange_lamport({.words = 1 + i * 61 % kWords, .width = 2, .together = true, .salt = 7});
       if (i % 100 == 99) group.synchronize(gpu.stream());
     }
     group.synchronize(gpu.stream());
@@ -166,19 +167,19 @@ TEST_P(CudaChannels, NumbersOfUsesComeRoundWithoutOldPacketsPassingForNewOnes) {
       group.synchronize(gpu.stream());
       group.barrier();
     };
-    const auto skip_to = [&](std::uint32_t uses) {
+    const auto skip_to = [&](std::uint64_t uses) {
       channels.set_uses(0, uses);
       group.barrier();
     };
     exchange(kWords, 2);  // leaves uses 1 and 2 in all words
-    constexpr std::uint32_t kPeriod = 1u << 30;
-    for (std::uint32_t quarter = 1; quarter <= 3; ++quarter) {
+    constexpr std::uint64_t kPeriod = 1u << 30;
+    for (std::uint64_t quarter = 1; quarter <= 3; ++quarter) {
       skip_to(quarter * kPeriod - 3);
       exchange(40, 6);
     }
-    skip_to(0 - 3u);
+    skip_to(4 * kPeriod - 3);
     exchange(40, 3);
-    // Now the uses are numbered 1 and 2 again. A rank that is early finds the old words.
+    // Now the flags are 1 and 2 again. A rank that is early finds the old words.
     for (int i = 0; i < 2; ++i) {
       if (group.rank().value != 0) kernels.delay(std::chrono::milliseconds{20});
       exchange(kWords, 1);
@@ -196,7 +197,7 @@ TEST_P(CudaChannels, ARankThatDoesNotComeEndsTheWaitsAndTheHostHears) {
       channels.next_round();
       channels.exchange_packets(0, {.words = 1000, .width = 4, .together = true});
       channels.exchange_packets(1, {.words = 1000});
-      channels.exchange_mail({.words = 1000});
+      channels.exchange_lamport({.words = 1000});
       gpu.wait();
       EXPECT_GT(channels.gave_up(), 3u);
     }

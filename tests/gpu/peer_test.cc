@@ -12,8 +12,8 @@
 #include "onehop/peer_access.h"
 #include "onehop/peer_check.h"
 
+#include "backend/cuda/peer_check_device.h"
 #include "driver/device.h"
-#include "kernel/cuda/peer_check_device.h"
 #include "os/private_dir.h"
 
 namespace onehop {

@@ -54,8 +54,8 @@ done
 
 # Device headers, by themselves and with installed files only.
 if [[ -n ${NVCC:-} ]]; then
-  for header in "$prefix"/include/onehop/device/*.cuh; do
-    echo "#include <onehop/device/$(basename "$header")>" > "$work/device.cu"
+  for header in "$prefix"/include/onehop/device/{,wire/}*.cuh; do
+    echo "#include <${header#"$prefix/include/"}>" > "$work/device.cu"
     "$NVCC" -std=c++20 -arch=sm_80 -I "$prefix/include" --Werror all-warnings -c "$work/device.cu" -o "$work/device.o"
   done
 fi

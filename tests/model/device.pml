@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // The common part of the models of the GPU protocols: memory with delayed stores, and streams of calls
-// (src/kernel/cuda/call.cuh).
+// (src/backend/cuda/sync/call.cuh).
 //
 // N ranks of WORKERS workers perform an endless sequence of calls of one family. A worker is a thread or a
 // block: a unit that never waits for another one of its rank. Every call is drawn anew, identically on all
@@ -50,7 +50,7 @@ byte now[N * WORKERS];         // the epoch
 #endif
 
 // Performs the store in flight to one word of memory.
-proctype Way(byte at) {
+proctype Word(byte at) {
 end:
   do
   :: d_step {

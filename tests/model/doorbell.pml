@@ -135,7 +135,7 @@ proctype Waker(byte thread) {
 
   do
   ::
-    // Publishes again only after all waiters have finished the previous round, as Team's steps ensure.
+    // Publishes again only after all waiters have finished the previous round, as the step barrier ensures.
     atomic {
       finished[0] == round;
 #if WAITERS > 1

@@ -3,7 +3,8 @@
 """Searches every interleaving of the models of the shared-memory protocols with spin.
 
     run_models.py            the searches that take a few seconds at most
-    run_models.py GROUP...   those of some groups: steps, pairs, doorbell, flagged, mailbox, chunked, copies, direct, links, mutations
+    run_models.py GROUP...   those of some groups: step_barrier, point_to_point, doorbell, ll, lamport, pipelined_two_shot,
+                             copy_engine, channels, mutations
     run_models.py --whole    also the large searches; ONEHOP_MODELS=whole in the environment does the same (for ctest; CI sets it)
 
 The unmodified models must hold. Every mutation, a small deviation from the protocol, must be caught for the reason given
@@ -28,7 +29,7 @@ TIME_LIMIT = 120  # seconds for one search: a guard, the longest takes a few
 MEGABYTES = 2048  # for one search
 MAX_DEPTH = 400_000
 
-# Kinds of call in steps.pml.
+# Kinds of call in step_barrier.pml.
 BARRIER, ONE_SHOT, TWO_SHOT, TWO_SHOT_IN, TWO_SHOT_OUT, TWO_SHOT_BOTH, MOVE = (1 << i for i in range(7))
 SYMMETRIC = TWO_SHOT_IN | TWO_SHOT_OUT | TWO_SHOT_BOTH
 
@@ -45,47 +46,43 @@ def large(run):
     return run._replace(large=True)
 
 
-def steps(says, caught_by="", **defines):
-    return Run("steps", says, defines, caught_by)
+def step_barrier(says, caught_by="", **defines):
+    return Run("step_barrier", says, defines, caught_by)
 
 
-def pairs(says, caught_by="", **defines):
-    return Run("pairs", says, defines, caught_by)
+def point_to_point(says, caught_by="", **defines):
+    return Run("point_to_point", says, defines, caught_by)
 
 
 def doorbell(says, caught_by="", **defines):
     return Run("doorbell", says, defines, caught_by)
 
 
-def flagged(says, caught_by="", **defines):
-    return Run("flagged", says, defines, caught_by)
+def ll(says, caught_by="", **defines):
+    return Run("ll", says, defines, caught_by)
 
 
-def mailbox(says, caught_by="", **defines):
-    return Run("mailbox", says, defines, caught_by)
+def lamport(says, caught_by="", **defines):
+    return Run("lamport", says, defines, caught_by)
 
 
-def chunked(says, caught_by="", **defines):
-    return Run("chunked", says, defines, caught_by)
+def pipelined_two_shot(says, caught_by="", **defines):
+    return Run("pipelined_two_shot", says, defines, caught_by)
 
 
-def copies(says, caught_by="", **defines):
-    return Run("copies", says, defines, caught_by)
+def copy_engine(says, caught_by="", **defines):
+    return Run("copy_engine", says, defines, caught_by)
 
 
-def direct(says, caught_by="", **defines):
-    return Run("direct", says, defines, caught_by)
+def copy_engine_reduce(says, caught_by="", **defines):
+    return Run("copy_engine_reduce", says, defines, caught_by)
 
 
-def direct_reduce(says, caught_by="", **defines):
-    return Run("direct_reduce", says, defines, caught_by)
+def channels(says, caught_by="", **defines):
+    return Run("channels", says, defines, caught_by)
 
 
-def links(says, caught_by="", **defines):
-    return Run("links", says, defines, caught_by)
-
-
-# Patterns of pairs.pml.
+# Patterns of point_to_point.pml.
 RING, STAR, ALL = 1, 2, 4
 
 ABNORMAL = {"CRASH": 1, "GIVE_UP": 1, "LEAVE": 1}
@@ -99,8 +96,7 @@ TORN = "torn"
 UNREAD = "!unread[at]"
 UNREAD_SLOT = "!unread["
 WRONG_OUTPUT = "out["
-WRONG_PLACE = "places["
-WRONG_SLOT = "slot["
+WRONG_WINDOW = "windows["
 IN_FLIGHT = "flight["
 WRONG_WORD = "cell["
 NOT_EMPTY = "==253"
@@ -108,25 +104,25 @@ UNREAD_MESSAGE = "!packets[i].unread"
 UNREAD_CHUNK = "!ring[i].unread"
 
 GROUPS = {
-    "steps": [
-        steps("2 ranks, all calls; a passed deadline", N=2, GIVE_UP=1),
-        large(steps("2 ranks, all calls of one chunk; crash, a passed deadline, leaving", N=2, MAX_CHUNKS=1, **ABNORMAL)),
-        steps("3 ranks, one-shot and two-shot of one chunk", N=3, MAX_CHUNKS=1, KINDS=ONE_SHOT | TWO_SHOT),
-        steps("3 ranks, two-shot of one or two chunks", N=3, KINDS=TWO_SHOT),
-        large(steps("3 ranks, two-shots in symmetric memory", N=3, KINDS=SYMMETRIC)),
-        large(steps("3 ranks, two-shot from symmetric memory; crash, a passed deadline",
+    "step_barrier": [
+        step_barrier("2 ranks, all calls; a passed deadline", N=2, GIVE_UP=1),
+        large(step_barrier("2 ranks, all calls of one chunk; crash, a passed deadline, leaving", N=2, MAX_CHUNKS=1, **ABNORMAL)),
+        step_barrier("3 ranks, one-shot and two-shot of one chunk", N=3, MAX_CHUNKS=1, KINDS=ONE_SHOT | TWO_SHOT),
+        step_barrier("3 ranks, two-shot of one or two chunks", N=3, KINDS=TWO_SHOT),
+        large(step_barrier("3 ranks, two-shots in symmetric memory", N=3, KINDS=SYMMETRIC)),
+        large(step_barrier("3 ranks, two-shot from symmetric memory; crash, a passed deadline",
                     N=3, MAX_CHUNKS=1, KINDS=TWO_SHOT_IN, CRASH=1, GIVE_UP=1)),
-        steps("3 ranks, moving symmetric memory among one-shots", N=3, MAX_CHUNKS=1, KINDS=ONE_SHOT | MOVE),
-        large(steps("3 ranks, moving symmetric memory; crash, a passed deadline", N=3, MAX_CHUNKS=1, KINDS=MOVE, CRASH=1, GIVE_UP=1)),
-        large(steps("4 ranks, two-shot of one chunk", N=4, MAX_CHUNKS=1, KINDS=TWO_SHOT)),
+        step_barrier("3 ranks, moving symmetric memory among one-shots", N=3, MAX_CHUNKS=1, KINDS=ONE_SHOT | MOVE),
+        large(step_barrier("3 ranks, moving symmetric memory; crash, a passed deadline", N=3, MAX_CHUNKS=1, KINDS=MOVE, CRASH=1, GIVE_UP=1)),
+        large(step_barrier("4 ranks, two-shot of one chunk", N=4, MAX_CHUNKS=1, KINDS=TWO_SHOT)),
     ],
-    "pairs": [
-        pairs("2 ranks, messages of up to 3 chunks both ways"),
-        pairs("2 ranks, messages of up to 3 chunks both ways; crash, a passed deadline, leaving", **ABNORMAL),
-        pairs("3 ranks, round the ring, messages of up to 3 chunks", N=3, PATTERNS=RING),
-        large(pairs("3 ranks, round the ring and to and from one; a passed deadline, leaving", N=3, MAX_CHUNKS=1, GIVE_UP=1, LEAVE=1)),
-        large(pairs("3 ranks, round the ring and to and from one; crash", N=3, MAX_CHUNKS=1, CRASH=1)),
-        large(pairs("3 ranks, from all to all; a passed deadline", N=3, MAX_CHUNKS=1, PATTERNS=ALL, GIVE_UP=1)),
+    "point_to_point": [
+        point_to_point("2 ranks, messages of up to 3 chunks both ways"),
+        point_to_point("2 ranks, messages of up to 3 chunks both ways; crash, a passed deadline, leaving", **ABNORMAL),
+        point_to_point("3 ranks, round the ring, messages of up to 3 chunks", N=3, PATTERNS=RING),
+        large(point_to_point("3 ranks, round the ring and to and from one; a passed deadline, leaving", N=3, MAX_CHUNKS=1, GIVE_UP=1, LEAVE=1)),
+        large(point_to_point("3 ranks, round the ring and to and from one; crash", N=3, MAX_CHUNKS=1, CRASH=1)),
+        large(point_to_point("3 ranks, from all to all; a passed deadline", N=3, MAX_CHUNKS=1, PATTERNS=ALL, GIVE_UP=1)),
     ],
     "doorbell": [
         doorbell("2 wakers, sequentially consistent"),
@@ -136,118 +132,109 @@ GROUPS = {
         # This holds without store buffers: only a model with store buffers shows that the exchange has to drain them.
         doorbell("a plain store publishes, sequentially consistent", MUTATION_PLAIN_PUBLISH=1),
     ],
-    "flagged": [
-        flagged("2 ranks of 2 threads", WORDS=3),
-        flagged("3 ranks", N=3, WORKERS=1),
-        flagged("flags of 3 bits, scrubbed", SCRUB=4, WORKERS=1),
-        flagged("flags of 3 bits, scrubbed by 2 threads", SCRUB=4),
+    "ll": [
+        ll("2 ranks of 2 threads", WORDS=3),
+        ll("3 ranks", N=3, WORKERS=1),
+        ll("flags of 3 bits, scrubbed", SCRUB=4, WORKERS=1),
+        ll("flags of 3 bits, scrubbed by 2 threads", SCRUB=4),
         # Only scrubbing needs the end of a kernel to wait for stores: all other words that are sent are also received.
-        flagged("the next kernel does not wait for stores", MUTATION_NO_FLUSH=1),
+        ll("the next kernel does not wait for stores", MUTATION_NO_FLUSH=1),
     ],
-    "mailbox": [
-        mailbox("2 ranks of 2 threads, one-shot and two-shot"),
-        mailbox("2 ranks of 2 threads, pieces of up to 2 words", PIECE=2, ONE_SHOT_WORDS=2),
-        large(mailbox("3 ranks, one-shot and two-shot, of one word", N=3, WORKERS=1, ONE_SHOT_WORDS=1)),
+    "lamport": [
+        lamport("2 ranks of 2 threads, one-shot and two-shot"),
+        lamport("2 ranks of 2 threads, pieces of up to 2 words", PIECE=2, ONE_SHOT_WORDS=2),
+        large(lamport("3 ranks, one-shot and two-shot, of one word", N=3, WORKERS=1, ONE_SHOT_WORDS=1)),
     ],
-    "chunked": [
-        chunked("2 ranks"),
-        chunked("2 ranks, 2 senders and 2 adders, a ring of one", WORDS=2, SENDERS=2, ADDERS=2, RING=1),
-        chunked("2 ranks, 2 copiers, a ring of one", WORDS=2, COPIERS=2, RING=1),
-        chunked("2 ranks, 2 signallers for each phase", SIGNALLERS=2),
-        chunked("3 ranks, a ring of one", N=3, RING=1),
+    "pipelined_two_shot": [
+        pipelined_two_shot("2 ranks"),
+        pipelined_two_shot("2 ranks, 2 senders and 2 reducers, a ring of one", WORDS=2, SENDERS=2, REDUCERS=2, RING=1),
+        pipelined_two_shot("2 ranks, 2 gatherers, a ring of one", WORDS=2, GATHERERS=2, RING=1),
+        pipelined_two_shot("2 ranks, 2 signallers for each phase", SIGNALLERS=2),
+        pipelined_two_shot("3 ranks, a ring of one", N=3, RING=1),
     ],
-    "copies": [
-        copies("2 ranks, calls of 2 and 3 rounds"),
-        copies("2 ranks, calls of 1 and 4 rounds", ROUNDS_EVEN=1, ROUNDS_ODD=4),
-        large(copies("3 ranks, calls of 1 and 2 rounds", N=3, ROUNDS_ODD=1)),
+    "copy_engine": [
+        copy_engine("2 ranks"),
+        copy_engine("3 ranks", N=3),
+        copy_engine_reduce("2 ranks"),
+        large(copy_engine_reduce("3 ranks", N=3)),
     ],
-    "direct": [
-        direct("2 ranks"),
-        direct("3 ranks", N=3),
-        direct_reduce("2 ranks"),
-        large(direct_reduce("3 ranks", N=3)),
-    ],
-    "links": [
-        links("2 messages each way, of one packet or 3 chunks", MESSAGES=2),
-        large(links("3 messages each way, of one packet or one chunk", MESSAGES=3, CHUNKS=1)),
-        large(links("5 messages one way, of one packet or 3 chunks", MESSAGES=5, ONE_WAY=1)),
-        large(links("3 messages each way, of one bundle or one chunk", MESSAGES=3, CHUNKS=1, BUNDLES=1)),
-        links("5 messages one way, of one bundle or 3 chunks", MESSAGES=5, ONE_WAY=1, BUNDLES=1),
+    "channels": [
+        channels("2 messages each way, of one packet or 3 chunks", MESSAGES=2),
+        large(channels("3 messages each way, of one packet or one chunk", MESSAGES=3, CHUNKS=1)),
+        large(channels("5 messages one way, of one packet or 3 chunks", MESSAGES=5, ONE_WAY=1)),
+        large(channels("3 messages each way, of one unit of packed LL or one chunk", MESSAGES=3, CHUNKS=1, PACKED=1)),
+        channels("5 messages one way, of one unit of packed LL or 3 chunks", MESSAGES=5, ONE_WAY=1, PACKED=1),
     ],
     "mutations": [
-        steps("one line instead of two", CALL, MUTATION_ONE_LINE=1),
-        steps("one input slot instead of two", INPUT_SLOT, MUTATION_ONE_INPUT_SLOT=1),
-        steps("one result slot instead of two", RESULT_SLOT, MUTATION_ONE_RESULT_SLOT=1),
-        steps("results in the input slots", INPUT_SLOT, MUTATION_RESULTS_IN_INPUT_SLOTS=1, KINDS=TWO_SHOT),
-        steps("no rank waits", CALL, MUTATION_NO_WAIT=1, KINDS=BARRIER),
-        steps("waiting for one peer is enough", AHEAD, MUTATION_WAIT_FOR_ONE=1, N=3, KINDS=ONE_SHOT),
-        steps("publishes before staging", INPUT_SLOT, MUTATION_PUBLISH_BEFORE_STAGING=1, KINDS=ONE_SHOT),
-        steps("writes the call after the step", CALL, MUTATION_CALL_AFTER_STEP=1),
-        steps("collects results before waiting", RESULT_SLOT, MUTATION_COLLECT_BEFORE_WAIT=1, KINDS=TWO_SHOT),
-        steps("symmetric output without the last step", TORN, MUTATION_NO_LAST_STEP=1, KINDS=TWO_SHOT_OUT),
-        steps("moving symmetric memory without the last step", TORN, MUTATION_NO_LAST_STEP=1, KINDS=MOVE),
-        steps("symmetric memory without the last check for failures", TORN,
+        step_barrier("one line instead of two", CALL, MUTATION_ONE_LINE=1),
+        step_barrier("one input slot instead of two", INPUT_SLOT, MUTATION_ONE_INPUT_SLOT=1),
+        step_barrier("one result slot instead of two", RESULT_SLOT, MUTATION_ONE_RESULT_SLOT=1),
+        step_barrier("results in the input slots", INPUT_SLOT, MUTATION_RESULTS_IN_INPUT_SLOTS=1, KINDS=TWO_SHOT),
+        step_barrier("no rank waits", CALL, MUTATION_NO_WAIT=1, KINDS=BARRIER),
+        step_barrier("waiting for one peer is enough", AHEAD, MUTATION_WAIT_FOR_ONE=1, N=3, KINDS=ONE_SHOT),
+        step_barrier("publishes before staging", INPUT_SLOT, MUTATION_PUBLISH_BEFORE_STAGING=1, KINDS=ONE_SHOT),
+        step_barrier("writes the call after the step", CALL, MUTATION_CALL_AFTER_STEP=1),
+        step_barrier("collects results before waiting", RESULT_SLOT, MUTATION_COLLECT_BEFORE_WAIT=1, KINDS=TWO_SHOT),
+        step_barrier("symmetric output without the last step", TORN, MUTATION_NO_LAST_STEP=1, KINDS=TWO_SHOT_OUT),
+        step_barrier("moving symmetric memory without the last step", TORN, MUTATION_NO_LAST_STEP=1, KINDS=MOVE),
+        step_barrier("symmetric memory without the last check for failures", TORN,
               MUTATION_NO_LAST_LOOK=1, GIVE_UP=1, KINDS=TWO_SHOT_IN),
-        steps("moving symmetric memory without the last check for failures", TORN,
+        step_barrier("moving symmetric memory without the last check for failures", TORN,
               MUTATION_NO_LAST_LOOK=1, GIVE_UP=1, KINDS=MOVE),
-        steps("a rank does not pass on the failure that another one reported", TORN, MUTATION_NO_RELAY=1, N=3, GIVE_UP=1,
+        step_barrier("a rank does not pass on the failure that another one reported", TORN, MUTATION_NO_FORWARD=1, N=3, GIVE_UP=1,
               MAX_CHUNKS=1, KINDS=TWO_SHOT_IN),
-        steps("a waiter never looks at its sockets", STUCK, MUTATION_DEAF=1, CRASH=1),
-        steps("a waiter does not read failure reports", STUCK, MUTATION_DEAF_TO_REPORTS=1, GIVE_UP=1),
-        steps("a failing rank does not report it", STUCK, MUTATION_SILENT=1, GIVE_UP=1),
-        steps("a waiter does not read goodbyes", STUCK, MUTATION_DEAF_TO_GOODBYES=1, LEAVE=1),
-        steps("a goodbye counts before what was done before it", "departed_before", MUTATION_GOODBYE_BEFORE_ARRIVAL=1, LEAVE=1),
-        pairs("a credit too many", PAIR_SLOT, MUTATION_ONE_SLOT_TOO_MANY=1),
-        pairs("a credit for what was taken the other way", PAIR_SLOT, MUTATION_CREDIT_OF_OTHER_DIRECTION=1),
-        pairs("counts a chunk before its slot is filled", PAIR_SLOT, MUTATION_COUNT_BEFORE_FILLING=1),
-        pairs("counts a chunk as taken before it is read", PAIR_SLOT, MUTATION_COUNT_BEFORE_READING=1),
-        pairs("sends everything before it receives", STUCK, MUTATION_ONE_BY_ONE=1),
-        pairs("a waiter never looks at its sockets", STUCK, MUTATION_DEAF=1, CRASH=1),
-        pairs("a waiter does not read failure reports", STUCK, MUTATION_DEAF_TO_REPORTS=1, GIVE_UP=1),
-        pairs("a failing rank does not report it", STUCK, MUTATION_SILENT=1, GIVE_UP=1),
-        pairs("a waiter does not read goodbyes", STUCK, MUTATION_DEAF_TO_GOODBYES=1, LEAVE=1),
-        pairs("a goodbye counts before what was sent before it", "departed_before", MUTATION_GOODBYE_BEFORE_CHUNKS=1, LEAVE=1),
-        flagged("one slot instead of two", UNREAD, MUTATION_ONE_PARITY=1),
-        flagged("waiting for one peer is enough", UNREAD, MUTATION_WAIT_FOR_ONE=1, N=3, WORKERS=1, WORDS=1),
-        flagged("a call starts while threads of the one before still run", UNREAD, MUTATION_NO_WAIT_FOR_PREVIOUS=1),
-        flagged("no scrubbing", WRONG_WORD, MUTATION_NO_SCRUB=1, SCRUB=4, WORKERS=1),
-        flagged("scrubs, and the next kernel does not wait for stores", IN_FLIGHT, MUTATION_NO_FLUSH=1,
+        step_barrier("a waiter never looks at its sockets", STUCK, MUTATION_DEAF=1, CRASH=1),
+        step_barrier("a waiter does not read failure reports", STUCK, MUTATION_DEAF_TO_REPORTS=1, GIVE_UP=1),
+        step_barrier("a failing rank does not report it", STUCK, MUTATION_SILENT=1, GIVE_UP=1),
+        step_barrier("a waiter does not read goodbyes", STUCK, MUTATION_DEAF_TO_GOODBYES=1, LEAVE=1),
+        step_barrier("a goodbye counts before what was done before it", "departed_before", MUTATION_GOODBYE_BEFORE_ARRIVAL=1, LEAVE=1),
+        point_to_point("a credit too many", PAIR_SLOT, MUTATION_ONE_SLOT_TOO_MANY=1),
+        point_to_point("a credit for what was taken the other way", PAIR_SLOT, MUTATION_CREDIT_OF_OTHER_DIRECTION=1),
+        point_to_point("counts a chunk before its slot is filled", PAIR_SLOT, MUTATION_COUNT_BEFORE_FILLING=1),
+        point_to_point("counts a chunk as taken before it is read", PAIR_SLOT, MUTATION_COUNT_BEFORE_READING=1),
+        point_to_point("sends everything before it receives", STUCK, MUTATION_ONE_BY_ONE=1),
+        point_to_point("a waiter never looks at its sockets", STUCK, MUTATION_DEAF=1, CRASH=1),
+        point_to_point("a waiter does not read failure reports", STUCK, MUTATION_DEAF_TO_REPORTS=1, GIVE_UP=1),
+        point_to_point("a failing rank does not report it", STUCK, MUTATION_SILENT=1, GIVE_UP=1),
+        point_to_point("a waiter does not read goodbyes", STUCK, MUTATION_DEAF_TO_GOODBYES=1, LEAVE=1),
+        point_to_point("a goodbye counts before what was sent before it", "departed_before", MUTATION_GOODBYE_BEFORE_CHUNKS=1, LEAVE=1),
+        ll("one slot instead of two", UNREAD, MUTATION_ONE_PARITY=1),
+        ll("waiting for one peer is enough", UNREAD, MUTATION_WAIT_FOR_ONE=1, N=3, WORKERS=1, WORDS=1),
+        ll("a call starts while threads of the one before still run", UNREAD, MUTATION_NO_WAIT_FOR_PREVIOUS=1),
+        ll("no scrubbing", WRONG_WORD, MUTATION_NO_SCRUB=1, SCRUB=4, WORKERS=1),
+        ll("scrubs, and the next kernel does not wait for stores", IN_FLIGHT, MUTATION_NO_FLUSH=1,
                 SCRUB=4, WORKERS=1),
-        mailbox("one region instead of two", IN_FLIGHT, MUTATION_ONE_PARITY=1),
-        mailbox("one phase instead of two", IN_FLIGHT, MUTATION_ONE_PHASE=1),
-        mailbox("waiting for one peer is enough", NOT_EMPTY, MUTATION_WAIT_FOR_ONE=1, N=3, WORKERS=1),
-        mailbox("a call starts while threads of the one before still run", IN_FLIGHT, MUTATION_NO_WAIT_FOR_PREVIOUS=1),
-        mailbox("the next kernel does not wait for stores", IN_FLIGHT, MUTATION_NO_FLUSH=1),
-        mailbox("never cleared", WRONG_WORD, MUTATION_NO_CLEARING=1),
-        mailbox("one-shots and two-shots are counted apart", IN_FLIGHT, MUTATION_COUNTED_APART=1),
-        chunked("senders do not wait for copiers", UNREAD, MUTATION_NO_CREDIT=1),
-        chunked("senders wait for their own adders instead of copiers", UNREAD, MUTATION_CREDIT_OF_ADDERS=1),
-        chunked("flags overtake data", WRONG_WORD, MUTATION_RELAXED_FLAG=1),
-        chunked("waiting for one peer is enough", WRONG_WORD, MUTATION_WAIT_FOR_ONE=1, N=3, RING=1),
-        chunked("fast warps make up for slow ones", WRONG_WORD, MUTATION_SUMMED_PROGRESS=1, WORDS=2, SENDERS=2),
-        chunked("one flag for all slots", WRONG_WORD, MUTATION_ONE_FLAG=1, SIGNALLERS=2),
-        copies("one slot instead of two", UNREAD_SLOT, MUTATION_ONE_SLOT=1),
-        copies("scatters without waiting for the round before", UNREAD_SLOT, MUTATION_NO_CREDIT=1),
-        copies("gathers before the sums are complete", UNREAD_SLOT, MUTATION_GATHER_AT_ONCE=1),
-        copies("waiting for one peer is enough", WRONG_SLOT, MUTATION_WAIT_FOR_ONE=1, N=3),
-        direct("copies without a barrier before", UNREAD_SLOT, MUTATION_NO_FIRST_MEETING=1),
-        direct("reads without a barrier after the copies", WRONG_OUTPUT, MUTATION_NO_LAST_MEETING=1),
-        direct_reduce("scatters without a barrier before", UNREAD_SLOT, MUTATION_NO_FIRST_MEETING=1),
-        direct_reduce("reduces data that has not arrived", WRONG_OUTPUT, MUTATION_ADD_AT_ONCE=1),
-        direct_reduce("gathers over data that is not reduced yet", UNREAD_SLOT, MUTATION_GATHER_AT_ONCE=1),
-        direct_reduce("reads without a barrier after the copies", WRONG_OUTPUT, MUTATION_NO_LAST_MEETING=1),
-        direct("one word for the offsets of all barriers", WRONG_PLACE, MUTATION_ONE_WORD_FOR_PLACES=1),
-        direct("waiting for one peer is enough", WRONG_PLACE, MUTATION_WAIT_FOR_ONE=1, N=3),
-        links("sends whether or not the slot has been read", UNREAD_MESSAGE, MUTATION_NO_TAKEN=1, ONE_WAY=1),
-        links("acknowledges a message before taking it", UNREAD_MESSAGE, MUTATION_TAKEN_EARLY=1, ONE_WAY=1),
-        links("one slot for messages instead of two", UNREAD_MESSAGE, MUTATION_ONE_PARITY=1),
-        links("zeros may be performed after the kernel", "number==n", MUTATION_LATE_CLEAR=1, BUNDLES=1, MESSAGES=3, CHUNKS=0),
-        links("bundles are not cleared", "number==n", MUTATION_NO_CLEAR=1, BUNDLES=1),
-        links("acknowledges a bundle before taking it", STUCK, MUTATION_TAKEN_EARLY=1, ONE_WAY=1, BUNDLES=1),
-        links("chunks are sent whether or not the slot is free", UNREAD_CHUNK, MUTATION_NO_FREED=1),
-        links("frees a slot before it has been read", UNREAD_CHUNK, MUTATION_FREED_EARLY=1),
-        links("ready overtakes the chunk", "ring[d*2+n%2].number==n", MUTATION_RELAXED_READY=1),
-        links("counts begin anew in every launch", UNREAD_CHUNK, MUTATION_COUNTS_RESTART=1),
+        lamport("one region instead of two", IN_FLIGHT, MUTATION_ONE_PARITY=1),
+        lamport("one phase instead of two", IN_FLIGHT, MUTATION_ONE_PHASE=1),
+        lamport("waiting for one peer is enough", NOT_EMPTY, MUTATION_WAIT_FOR_ONE=1, N=3, WORKERS=1),
+        lamport("a call starts while threads of the one before still run", IN_FLIGHT, MUTATION_NO_WAIT_FOR_PREVIOUS=1),
+        lamport("the next kernel does not wait for stores", IN_FLIGHT, MUTATION_NO_FLUSH=1),
+        lamport("never cleared", WRONG_WORD, MUTATION_NO_CLEARING=1),
+        lamport("one-shots and two-shots are counted apart", IN_FLIGHT, MUTATION_COUNTED_APART=1),
+        pipelined_two_shot("senders do not wait for gatherers", UNREAD, MUTATION_NO_CREDIT=1),
+        pipelined_two_shot("senders wait for their own reducers instead of gatherers", UNREAD, MUTATION_CREDIT_OF_REDUCERS=1),
+        pipelined_two_shot("flags overtake data", WRONG_WORD, MUTATION_RELAXED_FLAG=1),
+        pipelined_two_shot("waiting for one peer is enough", WRONG_WORD, MUTATION_WAIT_FOR_ONE=1, N=3, RING=1),
+        pipelined_two_shot("fast warps make up for slow ones", WRONG_WORD, MUTATION_SUMMED_PROGRESS=1, WORDS=2, SENDERS=2),
+        pipelined_two_shot("one flag for all slots", WRONG_WORD, MUTATION_ONE_FLAG=1, SIGNALLERS=2),
+        copy_engine("copies without a barrier before", UNREAD_SLOT, MUTATION_NO_FIRST_BARRIER=1),
+        copy_engine("reads without a barrier after the copies", WRONG_OUTPUT, MUTATION_NO_LAST_BARRIER=1),
+        copy_engine_reduce("scatters without a barrier before", UNREAD_SLOT, MUTATION_NO_FIRST_BARRIER=1),
+        copy_engine_reduce("reduces data that has not arrived", WRONG_OUTPUT, MUTATION_REDUCE_AT_ONCE=1),
+        copy_engine_reduce("gathers over data that is not reduced yet", UNREAD_SLOT, MUTATION_GATHER_AT_ONCE=1),
+        copy_engine_reduce("reads without a barrier after the copies", WRONG_OUTPUT, MUTATION_NO_LAST_BARRIER=1),
+        copy_engine("one word for the windows of all barriers", WRONG_WINDOW, MUTATION_ONE_WORD_FOR_WINDOWS=1),
+        copy_engine("waiting for one peer is enough", WRONG_WINDOW, MUTATION_WAIT_FOR_ONE=1, N=3),
+        channels("sends whether or not the slot has been read", UNREAD_MESSAGE, MUTATION_NO_TAKEN=1, ONE_WAY=1),
+        channels("acknowledges a message before taking it", UNREAD_MESSAGE, MUTATION_TAKEN_EARLY=1, ONE_WAY=1),
+        channels("one slot for messages instead of two", UNREAD_MESSAGE, MUTATION_ONE_PARITY=1),
+        channels("zeros may be performed after the kernel", "number==n", MUTATION_LATE_CLEAR=1, PACKED=1, MESSAGES=3, CHUNKS=0),
+        channels("packed LL is not cleared", "number==n", MUTATION_NO_CLEAR=1, PACKED=1),
+        channels("acknowledges packed LL before taking it", STUCK, MUTATION_TAKEN_EARLY=1, ONE_WAY=1, PACKED=1),
+        channels("chunks are sent whether or not the slot is free", UNREAD_CHUNK, MUTATION_NO_FREED=1),
+        channels("frees a slot before it has been read", UNREAD_CHUNK, MUTATION_FREED_EARLY=1),
+        channels("ready overtakes the chunk", "ring[d*2+n%2].number==n", MUTATION_RELAXED_READY=1),
+        channels("counts begin anew in every launch", UNREAD_CHUNK, MUTATION_COUNTS_RESTART=1),
         doorbell("a plain store publishes", STUCK, MUTATION_PLAIN_PUBLISH=1, TSO=1),
         doorbell("a plain store announces the sleeper", STUCK, MUTATION_PLAIN_ANNOUNCE=1, TSO=1),
         doorbell("announces the sleeper after the check", STUCK, MUTATION_ANNOUNCE_AFTER_LOOK=1),

@@ -167,7 +167,6 @@ void refuse_for_ranks(const BenchOptions& options) {
                        : options.parts != 1                     ? "--parts"
                        : options.cold                           ? "--cold"
                        : options.nccl                           ? "--peer"
-                       : options.copy_scratch != 0              ? "--copy-scratch"
                        : options.buffers == Buffers::registered ? "--buffers registered"
                                                                 : nullptr;
   if (option != nullptr) {
@@ -354,9 +353,6 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
       ->type_name("N")
       ->check(in_range(1, 256));
   sub->add_flag("--cold", bench.cold, "GPUs: no call finds its data in a cache");
-  add_parsed(*sub, "--copy-scratch", bench.copy_scratch, parse_size,
-             "GPUs: memory for copy engines, which carry long messages (default 0: none)")
-      ->type_name("SIZE");
   sub->add_option("--peer", arguments->peers, "GPUs: measure this library too: nccl")
       ->type_name("NAME")
       ->check(accepted_by([](const std::string& name) { return parse_name(kPeers, name); }));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // onehop help: prints the help of a command, or the environment variables. --command-tree prints the options as
 // JSON.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -65,7 +66,7 @@ Json to_json(const CLI::Option& option) {
           {"positional", option.get_positional() ? option.get_name(true) : ""},
           {"value", flag ? "" : option.get_type_name()},
           {"flag", flag},
-          {"repeated", option.get_items_expected_max() > 1},
+          {"repeated", option.get_items_expected_max() > std::max(1, option.get_items_expected_min())},
           {"required", option.get_required()},
           {"default", option.get_default_str()},
           {"description", option.get_description()}};

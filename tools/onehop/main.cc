@@ -24,7 +24,8 @@ constexpr const char* kFooter = R"(
 Try:
   onehop bench all-reduce                 verified sweep, 1 KB to 64 MB, 4 ranks on this machine
   onehop compare before.json after.json   two reports of 'bench --json', row by row
-  onehop tune --out tuning.json           which algorithm is quickest here, as a table that groups can follow
+  onehop tune --out tuning.json           which algorithm is fastest here, as a table that groups can follow
+  onehop tune --show                      the table that groups use here
   onehop launch -n 4 -- ./my-program      four processes that find each other with Group::from_env()
   onehop topo                             who reaches whom, and how
   onehop p2p-check                        does data really cross between GPUs, and how fast

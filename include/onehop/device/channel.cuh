@@ -3,8 +3,8 @@
 // memory; the receiver polls its own memory until they arrive. This takes a single one-way trip over the
 // link, without a fence or barrier.
 //
-//   __global__ void exchange(const __grid_constant__ onehop::PacketChannel channel, const float4* in, ...) {
-//     onehop::device::Packets packets(channel);       // this kernel's use of the channel
+//   __global__ void exchange(const __grid_constant__ onehop::LLChannel channel, const float4* in, ...) {
+//     onehop::device::LLPackets packets(channel);     // this kernel's use of the channel
 //     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
 //     for (int r = 0; r < channel.slots.size; ++r) {
 //       if (r != channel.slots.rank) packets.put(r, i, in[i]);
@@ -15,7 +15,7 @@
 //     ...
 //   }
 //
-// Rules, for Packets and for Mail:
+// Rules, for LLPackets and for LamportBuffers:
 //
 // - A *use* is one kernel on each rank. All ranks use a channel equally often. Kernels that use it must be
 //   ordered on each rank: in one stream, or with events between streams. The kernels of a replayed graph
@@ -25,7 +25,7 @@
 //   had ended, and with it all reads of the slots that have the parity of e. Uses may differ in how much they
 //   send and where in a slot.
 // - A kernel launched with programmatic stream serialization calls cudaGridDependencySynchronize() before it
-//   constructs Packets or Mail. This guarantees here, too, that the previous kernel has ended.
+//   constructs one of them. This guarantees here, too, that the previous kernel has ended.
 // - All blocks of a kernel that waits must be resident at once.
 // - Each word is ordered only by itself. To publish data outside the channel, use put_signal (signal.cuh).
 //
@@ -34,13 +34,16 @@
 // bytes, not on T: two floats may be taken as one float2.
 //
 // Any thread may call put, take and take_all. One thread puts each word. Any number of threads may take a
-// word of a packet channel, but only one thread takes a word of mail.
+// word of LLPackets, but only one thread takes a word of LamportBuffers.
 #pragma once
 
 #include <type_traits>
 
 #include "onehop/device/channel.h"
+#include "onehop/device/epoch.cuh"
 #include "onehop/device/signal.cuh"
+#include "onehop/device/wire/lamport.cuh"
+#include "onehop/device/wire/ll.cuh"
 
 namespace onehop::device {
 
@@ -58,172 +61,46 @@ struct alignas(sizeof(T)) Words {
   [[nodiscard]] __device__ __forceinline__ T value() const { return __builtin_bit_cast(T, *this); }
 };
 
-/// Slow path of a wait for several ranks; `awaited` is the first one whose data is missing. Returns a state
-/// to pass to the next call (0 in the first one), or kHopeless.
-static __device__ __noinline__ std::uint64_t reconsider(const DeviceGuard& guard, int awaited,
-                                                        std::uint64_t state) {
-  // Plus the rank: it has left, and its data was polled once more since.
-  constexpr std::uint64_t kHadLeft = 2;
-  static_assert(kHadLeft > kHopeless && kHadLeft > kLookOnceMore);
-  if (state == kHadLeft + static_cast<unsigned>(awaited)) {
-    record_fault(guard, DeviceFault::left, awaited, DeviceFault::user);
-    return kHopeless;
-  }
-  const std::uint64_t deadline = state < kHadLeft + kMaxDevices ? 0 : state;
-  const std::uint64_t next = consult(guard, awaited, DeviceFault::user, deadline);
-  return next == kLookOnceMore ? kHadLeft + static_cast<unsigned>(awaited) : next;
-}
-
-/// A data word and the number of the use, stored as one 8-byte word. It arrives whole, so if the number
-/// matches, the data is valid. Slots are never cleared: the numbers left in them belong to older uses.
-struct PacketSlot {
-  using Channel = PacketChannel;
+/// LL packets of a channel. Wires take the words that T consists of.
+struct LLSlot {
+  using Channel = LLChannel;
+  static constexpr bool kScrubs = true;
   template <class T>
-  struct Wire {
-    static constexpr int kCount = Words<T>::kCount;
-    std::uint64_t at[kCount];
-  };
+  using Wire = LLWire<sizeof(T)>;
 
   template <class T>
-  static __device__ __forceinline__ void send(std::byte* to, const Words<T>& words, std::uint32_t use) {
-    const std::uint64_t flag = static_cast<std::uint64_t>(use) << 32;
-    if constexpr (sizeof(T) == 4) {
-      store_relaxed(reinterpret_cast<std::uint64_t*>(to), flag | words.at[0]);
-    } else {
-#pragma unroll
-      for (int i = 0; i < Words<T>::kCount; i += 2) {
-        asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to + 8 * i),
-                     "l"(flag | words.at[i]), "l"(flag | words.at[i + 1])
-                     : "memory");
-      }
-    }
+  static __device__ __forceinline__ Wire<T> encode(const Words<T>& words, std::uint32_t flag) {
+    return Wire<T>::encode(words.at, flag);
   }
-  template <class T>
-  static __device__ __forceinline__ Wire<T> load(const std::byte* from) {
-    Wire<T> wire;
-    if constexpr (sizeof(T) == 4) {
-      wire.at[0] = load_relaxed(reinterpret_cast<const std::uint64_t*>(from));
-    } else {
-#pragma unroll
-      for (int i = 0; i < Wire<T>::kCount; i += 2) {
-        asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
-                     : "=l"(wire.at[i]), "=l"(wire.at[i + 1])
-                     : "l"(from + 8 * i)
-                     : "memory");
-      }
-    }
-    return wire;
-  }
-  template <class T>
-  static __device__ __forceinline__ bool arrived(const Wire<T>& wire, std::uint32_t use) {
-    bool all = true;
-#pragma unroll
-    for (int i = 0; i < Wire<T>::kCount; ++i)
-      all = all && static_cast<std::uint32_t>(wire.at[i] >> 32) == use;
-    return all;
-  }
-  template <class T>
-  static __device__ __forceinline__ T value(const Wire<T>& wire) {
-    Words<T> words;
-#pragma unroll
-    for (int i = 0; i < Wire<T>::kCount; ++i) words.at[i] = static_cast<std::uint32_t>(wire.at[i]);
-    return words.value();
+  template <class W>
+  static __device__ __forceinline__ bool arrived(const W& wire, std::uint32_t flag) {
+    return wire.arrived(flag);
   }
   template <class T>
   static __device__ __forceinline__ void taken(std::byte*) {}
-
-  /// The number of the use wraps after 2^32 uses. To keep any word from holding a number that old, two uses
-  /// in every 2^30, one per parity, also store theirs in the words behind the message.
-  static __device__ __forceinline__ void refresh(const ChannelSlots& slots, std::size_t side,
-                                                 std::uint32_t use, std::uint32_t words) {
-    constexpr std::uint32_t kPeriod = 1u << 30;
-    if (use % kPeriod < 2) refresh_behind(slots, side, use, words);
-  }
-
- private:
-  static __device__ __noinline__ void refresh_behind(const ChannelSlots& slots, std::size_t side,
-                                                     std::uint32_t use, std::uint32_t words) {
-    const std::size_t threads = std::size_t{gridDim.x} * blockDim.x;
-    for (std::size_t i = words + std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < slots.words;
-         i += threads) {
-      for (int r = 0; r < slots.size; ++r) {
-        store_relaxed(reinterpret_cast<std::uint64_t*>(slots.outbox[r] + side + 8 * i),
-                      static_cast<std::uint64_t>(use) << 32);
-      }
-    }
-  }
 };
 
-/// Words are complemented and nonzero. The receiver resets them to zero in the same use. By the rules above
-/// the zeros are in place when the sender writes again, two uses later.
-struct MailSlot {
-  using Channel = MailChannel;
+/// Lamport buffers of a channel.
+struct LamportSlot {
+  using Channel = LamportChannel;
+  static constexpr bool kScrubs = false;
   /// A NaN in every floating-point format of up to 4 bytes.
   static constexpr std::uint32_t kNan = 0x7fff7fff;
   template <class T>
-  using Wire = Words<T>;
+  using Wire = LamportWire<std::uint32_t, sizeof(T)>;
 
   template <class T>
-  static __device__ __forceinline__ void send(std::byte* to, Words<T> words, std::uint32_t) {
-#pragma unroll
-    for (int i = 0; i < Words<T>::kCount; ++i) words.at[i] = words.at[i] == ~0u ? ~kNan : ~words.at[i];
-    if constexpr (sizeof(T) == 4) {
-      store_relaxed(reinterpret_cast<std::uint32_t*>(to), words.at[0]);
-    } else if constexpr (sizeof(T) == 8) {
-      asm volatile("st.relaxed.sys.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(words.at[0]),
-                   "r"(words.at[1])
-                   : "memory");
-    } else {
-      asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.at[0]),
-                   "r"(words.at[1]), "r"(words.at[2]), "r"(words.at[3])
-                   : "memory");
-    }
+  static __device__ __forceinline__ Wire<T> encode(const Words<T>& words, std::uint32_t) {
+    return Wire<T>::encode(words.at, kNan);
   }
-  template <class T>
-  static __device__ __forceinline__ Wire<T> load(const std::byte* from) {
-    Wire<T> wire;
-    if constexpr (sizeof(T) == 4) {
-      wire.at[0] = load_relaxed(reinterpret_cast<const std::uint32_t*>(from));
-    } else if constexpr (sizeof(T) == 8) {
-      asm volatile("ld.relaxed.sys.global.v2.u32 {%0, %1}, [%2];"
-                   : "=r"(wire.at[0]), "=r"(wire.at[1])
-                   : "l"(from)
-                   : "memory");
-    } else {
-      asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(wire.at[0]), "=r"(wire.at[1]), "=r"(wire.at[2]), "=r"(wire.at[3])
-                   : "l"(from)
-                   : "memory");
-    }
-    return wire;
+  template <class W>
+  static __device__ __forceinline__ bool arrived(const W& wire, std::uint32_t) {
+    return wire.arrived();
   }
-  template <class T>
-  static __device__ __forceinline__ bool arrived(const Wire<T>& wire, std::uint32_t) {
-    bool all = true;
-#pragma unroll
-    for (int i = 0; i < Words<T>::kCount; ++i) all = all && wire.at[i] != 0;
-    return all;
-  }
-  template <class T>
-  static __device__ __forceinline__ T value(Wire<T> wire) {
-#pragma unroll
-    for (int i = 0; i < Words<T>::kCount; ++i) wire.at[i] = ~wire.at[i];
-    return wire.value();
-  }
-  /// Plain store: ordered before the sender's store to the same place two uses later, because this kernel
-  /// ends between them.
   template <class T>
   static __device__ __forceinline__ void taken(std::byte* at) {
-    if constexpr (sizeof(T) == 4) {
-      *reinterpret_cast<std::uint32_t*>(at) = 0;
-    } else if constexpr (sizeof(T) == 8) {
-      *reinterpret_cast<uint2*>(at) = uint2{};
-    } else {
-      *reinterpret_cast<uint4*>(at) = uint4{};
-    }
+    Wire<T>::clear(at);
   }
-  static __device__ __forceinline__ void refresh(const ChannelSlots&, std::size_t, std::uint32_t,
-                                                 std::uint32_t) {}
 };
 
 /// One kernel's use of a channel.
@@ -236,15 +113,14 @@ class ChannelUse {
   /// the kernel's parameter and must outlive this object, which refers to it.
   __device__ __forceinline__ explicit ChannelUse(const Channel& channel)
       : slots_(channel.slots),
-        // relaxed.sys: pairs with the store in advance() of the previous kernel.
-        use_(load_relaxed(&slots_.head->uses) + 1),
+        use_(read_epoch(*slots_.uses)),
         side_((use_ & 1) != 0 ? slots_.parity_bytes : 0) {}
 
   /// Puts `value` at `index` of this rank's slot on `dst`, which may be this rank.
   template <class T>
   __device__ __forceinline__ void put(int dst, std::uint32_t index, T value) const {
     // relaxed.sys: each word pairs by itself with its load in take() or take_all() on `dst`.
-    Slot::send(slots_.outbox[dst] + side_ + place<T>(index), Words<T>::of(value), use_);
+    Slot::encode(Words<T>::of(value), flag()).send(slots_.outbox[dst] + side_ + place<T>(index));
   }
 
   /// Waits for the value that `src` put at `index` in this use. Returns false if it will not come; `value` is
@@ -252,14 +128,14 @@ class ChannelUse {
   template <class T>
   [[nodiscard]] __device__ __forceinline__ bool take(int src, std::uint32_t index, T& value) const {
     std::byte* const at = inbox(src) + place<T>(index);
-    typename Slot::template Wire<T> wire;
+    Wire<T> wire;
     // relaxed.sys: pairs with put().
     const bool came = wait_until(slots_.guard, src, DeviceFault::user, [&] {
-      wire = Slot::template load<T>(at);
-      return Slot::template arrived<T>(wire, use_);
+      wire = Wire<T>::poll(at);
+      return Slot::arrived(wire, flag());
     });
     if (!came) return false;
-    value = Slot::template value<T>(wire);
+    value = value_of<T>(wire);
     Slot::template taken<T>(at);
     return true;
   }
@@ -273,29 +149,24 @@ class ChannelUse {
     const std::byte* from[kRanks];
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) from[r] = inbox(exists<kRanks>(r) ? r : 0) + place<T>(index);
-    typename Slot::template Wire<T> wires[kRanks];
+    Wire<T> wires[kRanks];
     unsigned missing = 0;
     const auto look = [&] {
     // Loads also the slots that are not awaited: so the loads need no branches, and all are issued before the
     // first result is checked. relaxed.sys: pair with put().
 #pragma unroll
-      for (int r = 0; r < kRanks; ++r) wires[r] = Slot::template load<T>(from[r]);
+      for (int r = 0; r < kRanks; ++r) wires[r] = Wire<T>::poll(from[r]);
       missing = 0;
 #pragma unroll
       for (int r = 0; r < kRanks; ++r) {
-        missing |= awaits<kRanks>(r) && !Slot::template arrived<T>(wires[r], use_) ? 1u << r : 0;
+        missing |= awaits<kRanks>(r) && !Slot::arrived(wires[r], flag()) ? 1u << r : 0;
       }
       return missing == 0;
     };
-    std::uint64_t state = 0;
-    for (int polls = 1; !look(); ++polls) {
-      if (polls % kPollsPerLook != 0) continue;
-      state = reconsider(slots_.guard, __ffs(static_cast<int>(missing)) - 1, state);
-      if (state == kHopeless) return false;
-    }
+    if (!wait_until_all(slots_.guard, DeviceFault::user, look, [&] { return missing; })) return false;
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) {
-      values[r] = awaits<kRanks>(r) ? Slot::template value<T>(wires[r]) : own;
+      values[r] = awaits<kRanks>(r) ? value_of<T>(wires[r]) : own;
       if (awaits<kRanks>(r)) Slot::template taken<T>(inbox(r) + place<T>(index));
     }
     return true;
@@ -305,20 +176,28 @@ class ChannelUse {
   /// counts the use for the next kernel. `words` is an upper bound on the words (4 bytes each) that this
   /// kernel puts in a slot. Preferably called before waiting.
   __device__ __forceinline__ void advance(std::uint32_t words) const {
-    Slot::refresh(slots_, side_, use_, words);
-    // Passing use_ to the barrier completes every thread's load of it before the last block updates the
-    // count.
-    (void)__syncthreads_or(static_cast<int>(use_));
-    if (threadIdx.x != 0) return;
-    if (gridDim.x > 1) {
-      if (atomicAdd(&slots_.head->arrivals, 1u) != gridDim.x - 1) return;
-      slots_.head->arrivals = 0;
-    }
-    // Plain store: pairs with the load in the constructor of the next kernel; this kernel ends between them.
-    slots_.head->uses = use_;
+    if (Slot::kScrubs && scrub_due(use_)) scrub_behind(slots_, side_, flag(), words);
+    (void)__syncthreads_or(static_cast<int>(use_));  // a thread may not have used it yet
+    advance_epoch(*slots_.uses, use_);
   }
 
  private:
+  template <class T>
+  using Wire = typename Slot::template Wire<T>;
+
+  static __device__ __noinline__ void scrub_behind(const ChannelSlots& slots, std::size_t side,
+                                                   std::uint32_t flag, std::uint32_t words) {
+    for (int r = 0; r < slots.size; ++r) scrub(slots.outbox[r] + side, words, slots.words, flag);
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t flag() const {
+    return static_cast<std::uint32_t>(use_);
+  }
+  template <class T>
+  [[nodiscard]] static __device__ __forceinline__ T value_of(const Wire<T>& wire) {
+    Words<T> words;
+    wire.decode(words.at);
+    return words.value();
+  }
   template <class T>
   [[nodiscard]] static __device__ __forceinline__ std::size_t place(std::uint32_t index) {
     return std::size_t{index} * (Channel::kWidening * sizeof(T));
@@ -336,13 +215,13 @@ class ChannelUse {
   }
 
   const ChannelSlots& slots_;
-  const std::uint32_t use_;
+  const std::uint64_t use_;  ///< the number of the use: the epoch of the channel
   const std::size_t side_;
 };
 
 }  // namespace detail
 
-using Packets = detail::ChannelUse<detail::PacketSlot>;
-using Mail = detail::ChannelUse<detail::MailSlot>;
+using LLPackets = detail::ChannelUse<detail::LLSlot>;
+using LamportBuffers = detail::ChannelUse<detail::LamportSlot>;
 
 }  // namespace onehop::device

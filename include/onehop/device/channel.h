@@ -4,9 +4,9 @@
 // them by value, as `const __grid_constant__`. Free of CUDA headers; the device functions are in channel.cuh.
 //
 //   constexpr std::size_t kBytes = 64 << 10;  // from each rank to each in one kernel, at most
-//   const std::size_t needed = onehop::PacketChannel::bytes(group.size(), kBytes);
+//   const std::size_t needed = onehop::LLChannel::bytes(group.size(), kBytes);
 //   const onehop::SymmetricBuffer buffer = group.allocate(needed);
-//   const auto channel = onehop::PacketChannel::make(buffer.device_view(), 0, kBytes);
+//   const auto channel = onehop::LLChannel::make(buffer.device_view(), 0, kBytes);
 //
 // All ranks create the same channels. A channel must start in memory that no kernel has written to since
 // Group::allocate, which zeroes it.
@@ -16,25 +16,19 @@
 #include <cstdint>
 #include <string>
 
+#include "onehop/device/epoch.h"
 #include "onehop/device/view.h"
 #include "onehop/error.h"
 
 namespace onehop {
 
-/// Header of a channel's region. Peers do not access it.
-struct ChannelHead {
-  /// Number of kernels that have used the channel. In device memory, so that graph replays continue it.
-  std::uint32_t uses;
-  std::uint32_t arrivals;  ///< blocks of the running kernel that have read `uses`
-};
-
-/// Addresses of a channel's words. A slot holds the data that one rank sends to another in one use. Even and
-/// odd uses have separate slots (double buffering).
+/// Addresses of a channel's words. The region begins with the count of the channel's uses. A slot holds the
+/// data that one rank sends to another in one use. Even and odd uses have separate slots (double buffering).
 struct ChannelSlots {
   int rank = 0;
   int size = 0;
-  std::uint32_t words = 0;  ///< data words of 4 bytes in a slot
-  ChannelHead* head = nullptr;
+  std::uint32_t words = 0;              ///< data words of 4 bytes in a slot
+  EpochCounter* uses = nullptr;         ///< the kernels that have used the channel on this rank
   std::byte* inbox = nullptr;           ///< local slots of even uses, by source
   std::byte* outbox[kMaxDevices] = {};  ///< by destination: this rank's slot of even uses there
   std::size_t slot_bytes = 0;
@@ -68,7 +62,7 @@ struct ChannelSlots {
     slots.slot_bytes = slot(bytes, widening);
     slots.parity_bytes = static_cast<std::size_t>(view.size) * slots.slot_bytes;
     slots.words = static_cast<std::uint32_t>(slots.slot_bytes / widening / 4);
-    slots.head = reinterpret_cast<ChannelHead*>(view.peers[view.rank] + offset);
+    slots.uses = reinterpret_cast<EpochCounter*>(view.peers[view.rank] + offset);
     slots.inbox = view.peers[view.rank] + offset + kHeadBytes;
     for (int r = 0; r < view.size; ++r) {
       slots.outbox[r] =
@@ -85,10 +79,10 @@ struct ChannelSlots {
   }
 };
 
-/// Carries any bits, as NCCL's LL protocol does: every 4 bytes travel with the number of the use as a flag.
+/// Carries any bits as LL packets (wire/ll.cuh): every 4 bytes travel with the number of the use as a flag.
 /// That doubles the memory and the bytes on the link. Fastest for up to some ten KiB. Any number of threads
 /// may read a word.
-struct PacketChannel {
+struct LLChannel {
   static constexpr std::size_t kWidening = 2;  ///< bytes in memory per byte of data
 
   ChannelSlots slots;
@@ -99,17 +93,16 @@ struct PacketChannel {
   }
   /// Creates a channel at byte `offset` of every rank's part; `offset` is a multiple of 16.
   /// Error{invalid_argument} if it does not fit.
-  static PacketChannel make(const DeviceView& view, std::size_t offset, std::size_t bytes) {
+  static LLChannel make(const DeviceView& view, std::size_t offset, std::size_t bytes) {
     return {ChannelSlots::make(view, offset, bytes, kWidening)};
   }
 };
 
-/// Carries floating-point numbers of up to 4 bytes at the full rate of the links (a Lamport buffer). A
-/// nonzero word has arrived; the receiver resets it to zero when it takes it. Words travel complemented. A
-/// word of all ones would then be zero; it is a NaN in every such format and arrives as another NaN,
-/// 0x7fff7fff. Faster than packets from some ten KiB on. Every word that is put must be taken in the same
+/// Carries floating-point numbers of up to 4 bytes at the full rate of the links, in Lamport buffers
+/// (wire/lamport.cuh). A word of all ones is a NaN in every such format; it arrives as another NaN,
+/// 0x7fff7fff. Faster than LL packets from some ten KiB on. Every word that is put must be taken in the same
 /// use, exactly once.
-struct MailChannel {
+struct LamportChannel {
   static constexpr std::size_t kWidening = 1;
 
   ChannelSlots slots;
@@ -117,7 +110,7 @@ struct MailChannel {
   static constexpr std::size_t bytes(int size, std::size_t bytes) {
     return ChannelSlots::region(size, bytes, kWidening);
   }
-  static MailChannel make(const DeviceView& view, std::size_t offset, std::size_t bytes) {
+  static LamportChannel make(const DeviceView& view, std::size_t offset, std::size_t bytes) {
     return {ChannelSlots::make(view, offset, bytes, kWidening)};
   }
 };

@@ -69,7 +69,7 @@ __device__ __forceinline__ std::uint64_t now_ns() {
 
 // --- waiting ---
 
-/// A wait takes its slow path (consult) once every kPollsPerLook polls. The slow path is not inlined and
+/// A wait takes its slow path (check_guard) once every kPollsPerLook polls. The slow path is not inlined and
 /// takes no references to the caller's variables, so that the fast path stays small and in registers.
 inline constexpr int kPollsPerLook = 256;
 inline constexpr std::uint64_t kHopeless = 0;
@@ -89,8 +89,8 @@ __device__ __forceinline__ void record_fault(const DeviceGuard& guard, DeviceFau
 /// Slow path of a wait for `awaited`. Returns the deadline (pass it to the next call; 0 in the first one),
 /// kHopeless, or kLookOnceMore. The latter means that the rank has left: it will signal nothing more, but
 /// what it signalled before leaving may have arrived, so the caller polls once more.
-static __device__ __noinline__ std::uint64_t consult(const DeviceGuard& guard, int awaited,
-                                                     std::uint32_t phase, std::uint64_t deadline) {
+static __device__ __noinline__ std::uint64_t check_guard(const DeviceGuard& guard, int awaited,
+                                                         std::uint32_t phase, std::uint64_t deadline) {
   const std::uint32_t notice = load_relaxed(guard.notice);
   if (load_relaxed(guard.failed) != 0) return kHopeless;
   if ((notice & DeviceGuard::kAbortNotice) != 0) {
@@ -115,13 +115,45 @@ __device__ __forceinline__ bool wait_until(const DeviceGuard& guard, int awaited
     for (int i = 0; i < kPolls; ++i) {
       if (ready()) return true;
     }
-    deadline = consult(guard, awaited, phase, deadline);
+    deadline = check_guard(guard, awaited, phase, deadline);
     if (deadline == kHopeless) return false;
     if (deadline != kLookOnceMore) continue;
     if (ready()) return true;
     record_fault(guard, DeviceFault::left, awaited, phase);
     return false;
   }
+}
+
+/// Slow path of wait_until_all; `missing` is not 0. Returns a state to pass to the next call (0 in the first
+/// one), or kHopeless.
+static __device__ __noinline__ std::uint64_t reconsider(const DeviceGuard& guard, DeviceFault::Phase phase,
+                                                        unsigned missing, std::uint64_t state) {
+  // Plus the rank: it has left, and its data was polled once more since.
+  constexpr std::uint64_t kHadLeft = 2;
+  static_assert(kHadLeft > kHopeless && kHadLeft > kLookOnceMore);
+  const int awaited = __ffs(static_cast<int>(missing)) - 1;
+  if (state == kHadLeft + awaited) {
+    record_fault(guard, DeviceFault::left, awaited, phase);
+    return kHopeless;
+  }
+  const std::uint64_t deadline = state < kHadLeft + kMaxDevices ? 0 : state;
+  const std::uint64_t next = check_guard(guard, awaited, phase, deadline);
+  return next == kLookOnceMore ? kHadLeft + awaited : next;
+}
+
+/// Polls several ranks' data together until all of it has arrived. look() returns whether it has; after a
+/// failed look(), missing() returns a bit for every rank whose data has not. Returns false when the wait
+/// cannot succeed.
+template <class Look, class Missing>
+__device__ __forceinline__ bool wait_until_all(const DeviceGuard& guard, DeviceFault::Phase phase,
+                                               Look&& look, Missing&& missing) {
+  std::uint64_t state = 0;
+  for (int polls = 1; !look(); ++polls) {
+    if (polls % kPollsPerLook != 0) continue;
+    state = reconsider(guard, phase, missing(), state);
+    if (state == kHopeless) return false;
+  }
+  return true;
 }
 
 // --- signals and barriers over a buffer's pads ---

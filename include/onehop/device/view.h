@@ -26,7 +26,7 @@ struct DeviceGuard {
 /// and for an argument out of range (no_channel, no_rank):
 ///   reason << 56 | phase << 48 | limit << 32 | argument
 struct DeviceFault {
-  /// misplaced: no wait failed, but the awaited rank named a different place in symmetric memory. no_channel,
+  /// misplaced: no wait failed, but the awaited rank named a different window of symmetric memory. no_channel,
   /// no_rank: the kernel passed a channel or a rank that the buffer does not have. Append only.
   enum Reason : std::uint32_t { none = 0, timeout = 1, left = 2, misplaced = 3, no_channel = 4, no_rank = 5 };
   /// The operation that the wait belonged to. Append only.

@@ -8,15 +8,11 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 #include <thread>
 
-#include "onehop/tuning.h"
-
 #include "fault/world.h"
 #include "gpu/on_gpus.h"
-#include "kernel/device_team.h"
 
 namespace onehop::fault {
 namespace {
@@ -37,14 +33,13 @@ constexpr double kMostDetectionMs = 250;
 constexpr std::size_t kWords = 50'000;
 
 /// Each kind of wait: in every protocol of all_reduce, for signals, or in a sequence of calls.
-enum class Wait { packets, chunks, lamport_one_shot, lamport_two_shot, copies, barrier, signal, traffic };
-constexpr Wait kWaits[] = {
-    Wait::packets, Wait::chunks, Wait::lamport_one_shot, Wait::lamport_two_shot, Wait::copies,
-    Wait::barrier, Wait::signal};
+enum class Wait { packets, chunks, lamport_one_shot, lamport_two_shot, barrier, signal, traffic };
+constexpr Wait kWaits[] = {Wait::packets,          Wait::chunks,  Wait::lamport_one_shot,
+                           Wait::lamport_two_shot, Wait::barrier, Wait::signal};
 
 const char* name_of(Wait wait) {
-  constexpr const char* kNames[] = {"packets", "chunks",  "one-shot Lamport", "two-shot Lamport",
-                                    "copies",  "barrier", "wait_signal",      "calls in a stream"};
+  constexpr const char* kNames[] = {"packets", "chunks",      "one-shot Lamport", "two-shot Lamport",
+                                    "barrier", "wait_signal", "calls in a stream"};
   return kNames[static_cast<int>(wait)];
 }
 /// Waits whose deadline is the group's; the others have their own.
@@ -70,7 +65,7 @@ struct Member {
 
   /// Queues a wait that `victim` does not end. `timeout` is for the waits that have one.
   void queue(Wait wait, Rank victim, Duration timeout) {
-    const auto reduce = [&](std::optional<Algorithm> algorithm, DType type) {
+    const auto reduce = [&](Algorithm algorithm, DType type) {
       (void)all_reduce(group, data, data, kWords, type, ReduceOp::sum, gpu.stream(),
                        {.algorithm = algorithm, .timeout = {}});
     };
@@ -84,8 +79,6 @@ struct Member {
       case Wait::lamport_two_shot:
       case Wait::traffic:
         return reduce(Algorithm::two_shot, DType::f32);
-      case Wait::copies:
-        return reduce({}, DType::f32);  // the group's tuning table selects the protocol
       case Wait::barrier:
         return buffer.barrier(gpu.stream(), 3, timeout);
       case Wait::signal:
@@ -102,17 +95,6 @@ struct Member {
     options.device = gpu.device();
     options.timeout = timeout;
     options.allow_overlapping_devices = testing::shared_gpus() > 0;
-    // Calls that force no algorithm use copy engines.
-    options.copy_scratch_bytes = 1 << 20;
-    options.tuning = dir + "/tuning.json";
-    if (rank == Rank{0}) {
-      std::ofstream(options.tuning) << Tuning{.device = {},
-                                              .rows = {{.backend = Backend::cuda,
-                                                        .ranks = n,
-                                                        .way = DeviceWay{.protocol = DeviceProtocol::copies,
-                                                                         .blocks = kAllBlocks}}}}
-                                           .to_json();
-    }
     return Group::join(file_store(dir), options);
   }
 };
@@ -151,8 +133,8 @@ class CudaFaults : public ::testing::TestWithParam<int> {
   /// The waits in which survivors are when a rank is killed. Each takes processes of its own, which take
   /// seconds to start.
   [[nodiscard]] static std::vector<Wait> kill_waits() {
-    if (n() == 2) return {Wait::lamport_one_shot, Wait::chunks, Wait::copies, Wait::barrier, Wait::traffic};
-    return {Wait::packets, Wait::lamport_two_shot, Wait::copies, Wait::signal, Wait::traffic};
+    if (n() == 2) return {Wait::lamport_one_shot, Wait::chunks, Wait::barrier, Wait::traffic};
+    return {Wait::packets, Wait::lamport_two_shot, Wait::signal, Wait::traffic};
   }
   /// A group needs two ranks: a lone survivor gets a newcomer on the victim's GPU.
   [[nodiscard]] static int newcomers() { return n() == 2 ? 1 : 0; }

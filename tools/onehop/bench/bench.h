@@ -59,12 +59,11 @@ struct BenchOptions {
   bool threads = false;
   bool cuda = false;  ///< ranks are GPUs; the options up to `nccl` apply to them only
   BenchMode mode = BenchMode::chain;
-  std::optional<int> calls;      ///< per sample; empty: by size
-  bool cold = false;             ///< the data of a call is in no cache
-  int parts = 1;                 ///< CollectiveCall::parts
-  std::size_t copy_scratch = 0;  ///< JoinOptions::copy_scratch_bytes
-  bool nccl = false;             ///< measure NCCL too
-  std::string tuning;            ///< file of the group's tuning table; empty: the shipped table
+  std::optional<int> calls;  ///< per sample; empty: by size
+  bool cold = false;         ///< the data of a call is in no cache
+  int parts = 1;             ///< CollectiveCall::parts
+  bool nccl = false;         ///< measure NCCL too
+  std::string tuning;        ///< file of the group's tuning table; empty: the library's own table
   AlgorithmPolicy policy = AlgorithmPolicy::tuned;
   Binding binding = Binding::none;
   int repeat = 1;     ///< host ranks: measurements per size; the report shows their spread

@@ -8,7 +8,6 @@
 #include "onehop/version.h"
 
 #include "base/check.h"
-#include "base/units.h"
 #include "bench/statistics.h"
 #include "origin.h"
 #include "output.h"
@@ -171,7 +170,6 @@ std::string describe(const BenchOptions& options) {
   if (options.collective->rooted()) text += fmt::format(", root {}", options.root.value);
   if (options.cuda) text += fmt::format(", {}{}", to_string(options.mode), options.cold ? ", cold" : "");
   if (options.parts != 1) text += fmt::format(", {} parts in a group of calls", options.parts);
-  if (options.copy_scratch != 0) text += fmt::format(", copy scratch {}", format_size(options.copy_scratch));
   return text;
 }
 
@@ -266,7 +264,6 @@ std::string to_json(const BenchReport& report) {
     document["run"]["mode"] = to_string(options.mode);
     document["run"]["cold"] = options.cold;
     document["run"]["parts"] = options.parts;
-    document["run"]["copy_scratch_bytes"] = options.copy_scratch;
   }
   document["complete"] = report.complete;
   document["run"]["bind"] = to_string(options.binding);

@@ -3,46 +3,50 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 namespace onehop::cli {
 namespace {
 
 constexpr double kNoise = 1.02;
-// One-shot moves ever more bytes than two-shot, and few blocks never fill the links; but a way with a long
-// start may still come into its own beyond the size from which on ways are given up.
+// With growing sizes one-shot moves ever more bytes than two-shot, and few blocks never fill the links. Below
+// this size, an algorithm with a high start-up cost may still become the fastest.
 constexpr std::uint64_t kFirstHopeless = 16 << 20;
 constexpr double kHopeless = 2;
 
 }  // namespace
 
-Figures::Figures(std::vector<std::uint64_t> the_sizes, std::vector<Way> the_ways)
+std::string describe(const Choice& choice) {
+  return choice ? to_string(*choice) : "default";
+}
+
+Figures::Figures(std::vector<std::uint64_t> the_sizes, std::vector<Choice> the_choices)
     : sizes(std::move(the_sizes)),
-      ways(std::move(the_ways)),
-      us(ways.size(), std::vector<std::optional<double>>(sizes.size())) {}
+      choices(std::move(the_choices)),
+      us(choices.size(), std::vector<std::optional<double>>(sizes.size())) {}
 
 std::optional<double> Figures::best(std::size_t size) const {
   std::optional<double> best;
-  for (const auto& way : us) {
-    if (way[size] && (!best || *way[size] < *best)) best = way[size];
+  for (const auto& times : us) {
+    if (times[size] && (!best || *times[size] < *best)) best = times[size];
   }
   return best;
 }
 
-bool is_hopeless(const Figures& figures, std::size_t way, std::size_t size) {
-  const std::optional<double> time = figures.us[way][size];
+bool is_hopeless(const Figures& figures, std::size_t choice, std::size_t size) {
+  const std::optional<double> time = figures.us[choice][size];
   // The default is what all others are compared with.
-  if (way == 0 || !time || figures.sizes[size] < kFirstHopeless) return false;
+  if (choice == 0 || !time || figures.sizes[size] < kFirstHopeless) return false;
   return *time > kHopeless * figures.best(size).value_or(*time);
 }
 
-std::optional<std::size_t> equivalent(const Figures& figures, std::size_t way, std::size_t size) {
+std::optional<std::size_t> equivalent(const Figures& figures, std::size_t choice, std::size_t size) {
   const std::uint64_t bytes = figures.sizes[size];
-  const auto* const own = std::get_if<HostWay>(&figures.ways[way]);
-  if (own == nullptr || own->chunk < bytes) return std::nullopt;
-  for (std::size_t other = 0; other < way; ++other) {
-    const auto* const before = std::get_if<HostWay>(&figures.ways[other]);
-    if (before != nullptr && before->algorithm == own->algorithm && before->chunk >= bytes) return other;
+  const auto whole = [&](const Choice& each) { return each && each->chunk && *each->chunk >= bytes; };
+  const Choice& own = figures.choices[choice];
+  if (!whole(own)) return std::nullopt;
+  for (std::size_t other = 0; other < choice; ++other) {
+    const Choice& before = figures.choices[other];
+    if (whole(before) && before->algorithm == own->algorithm) return other;
   }
   return std::nullopt;
 }
@@ -53,18 +57,18 @@ std::vector<Winner> pick_winners(const Figures& figures) {
   for (std::size_t size = 0; size < figures.sizes.size(); ++size) {
     const std::optional<double> best = figures.best(size);
     if (!best) continue;
-    const auto good = [&](std::size_t way) {
-      const std::optional<double> time = figures.us[way][size];
+    const auto good = [&](std::size_t choice) {
+      const std::optional<double> time = figures.us[choice][size];
       return time && *time <= kNoise * *best;
     };
     std::size_t winner = good(0) ? 0 : last;
     if (!good(winner)) {
       const auto fastest = std::find_if(figures.us.begin(), figures.us.end(),
-                                        [&](const auto& way) { return way[size] == best; });
+                                        [&](const auto& times) { return times[size] == best; });
       winner = static_cast<std::size_t>(fastest - figures.us.begin());
     }
     winners.push_back({.bytes = figures.sizes[size],
-                       .way = winner,
+                       .choice = winner,
                        .us = figures.us[winner][size].value_or(0),
                        .default_us = figures.us[0][size].value_or(0)});
     last = winner;
@@ -76,10 +80,10 @@ std::vector<TuningRow> merge(const Figures& figures, const std::vector<Winner>& 
                              const TuningRow& like) {
   std::vector<TuningRow> rows;
   for (const Winner& winner : winners) {
-    const Way& way = figures.ways[winner.way];
-    if (rows.empty() || rows.back().way != way) {
+    const Choice& choice = figures.choices[winner.choice];
+    if (rows.empty() || rows.back().choice != choice) {
       rows.push_back(like);
-      rows.back().way = way;
+      rows.back().choice = choice;
     }
     rows.back().up_to = winner.bytes;
   }

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// A collective as the caller requested it. All layers below the public functions pass on this one form.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "onehop/types.h"
+
+#include "backend/collective.h"
+#include "backend/scale.h"
+
+namespace onehop {
+
+/// This rank's arguments. The derived values of the member functions are valid only for arguments without an
+/// error (find_argument_error).
+struct CollectiveCall {
+  Collective collective = Collective::barrier;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::size_t count = 0;  ///< elements per block
+  DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;  ///< for collectives that reduce
+  Rank root;                    ///< for collectives that have one; for send and recv: the peer
+  Blocks in_blocks;             ///< for all_to_all_v
+  Blocks out_blocks;
+  Stream stream;
+  // The caller's options, see CallOptions.
+  std::optional<Algorithm> algorithm;
+  std::optional<Duration> timeout;
+  bool symmetric = false;
+  double factor = 1;
+  // The group.
+  int rank = 0;
+  int ranks = 1;
+
+  [[nodiscard]] const CollectiveTraits& traits() const { return traits_of(collective); }
+  [[nodiscard]] std::size_t element_bytes() const { return size_of(type); }
+  [[nodiscard]] std::size_t block_bytes() const { return count * size_of(type); }
+  /// Whether this rank passes input; and whether it receives output.
+  [[nodiscard]] bool passes_in() const {
+    return traits().in != Amount::nothing && (!traits().only_root_passes_in || rank == root.value);
+  }
+  [[nodiscard]] bool gets_out() const {
+    return traits().out != Amount::nothing && (!traits().only_root_gets_out || rank == root.value);
+  }
+  /// The memory that this rank reads, and writes. For all_to_all_v it extends from the first byte of any
+  /// block to the last.
+  [[nodiscard]] std::span<const std::byte> input() const;
+  [[nodiscard]] std::span<std::byte> output() const;
+
+  /// For collectives that move blocks: whether rank `from` sends a block to rank `to`.
+  [[nodiscard]] bool moves(int from, int to) const {
+    return (!traits().only_root_passes_in || from == root.value) &&
+           (!traits().only_root_gets_out || to == root.value);
+  }
+  /// Offset of a sender's block for rank `to` in its input, and of a receiver's block from rank `from` in its
+  /// output. Valid for any rank. Not for all_to_all_v.
+  [[nodiscard]] std::size_t in_offset(int to) const {
+    return traits().in == Amount::block_per_rank ? static_cast<std::size_t>(to) * block_bytes() : 0;
+  }
+  [[nodiscard]] std::size_t out_offset(int from) const {
+    return traits().out == Amount::block_per_rank ? static_cast<std::size_t>(from) * block_bytes() : 0;
+  }
+  /// The block that this rank sends to rank r, and the one it receives from r. Empty if there is none.
+  [[nodiscard]] std::span<const std::byte> block_to(int r) const;
+  [[nodiscard]] std::span<std::byte> block_from(int r) const;
+
+  /// For in-place calls: the offset of `in` relative to `out`, in blocks. nullopt: the collective has no
+  /// in-place form.
+  [[nodiscard]] std::optional<int> in_place_offset() const;
+  [[nodiscard]] Scale scale() const { return scale_of(type, op, factor, ranks); }
+  /// Splits an all_reduce: its first `bytes`, and the rest.
+  [[nodiscard]] CollectiveCall first(std::size_t bytes) const;
+  [[nodiscard]] CollectiveCall from(std::size_t bytes) const;
+};
+
+/// The data that this rank sends to and receives from one peer. The entry of the rank itself is a local copy,
+/// unless in == out.
+struct Transfer {
+  const std::byte* in = nullptr;
+  std::size_t sent = 0;  ///< bytes
+  std::byte* out = nullptr;
+  std::size_t received = 0;
+};
+using Transfers = std::array<Transfer, kMaxDevices>;  ///< by rank
+/// The transfers of a call that moves blocks, in a group of at most kMaxDevices.
+[[nodiscard]] Transfers transfers_of(const CollectiveCall& call);
+
+}  // namespace onehop

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Algorithms that others run: those that they fall back to, and in tests. table.cc lists all.
+#pragma once
+
+#include "backend/cuda/algorithm.h"
+
+namespace onehop::cuda {
+
+extern const DeviceAlgorithm kLLOneShot;
+extern const DeviceAlgorithm kLamportOneShot;
+extern const DeviceAlgorithm kLamportTwoShotByPeer;
+extern const DeviceAlgorithm kLamportTwoShot;
+extern const DeviceAlgorithm kPipelinedTwoShot;
+extern const DeviceAlgorithm kCopyEngineTwoShot;
+extern const DeviceAlgorithm kPointToPoint;
+extern const DeviceAlgorithm kScatterAllGather;
+extern const DeviceAlgorithm kCopyEngine;
+extern const DeviceAlgorithm kReduceFromPeers;
+extern const DeviceAlgorithm kReduceAndForward;
+
+}  // namespace onehop::cuda

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reduces what copy engines have delivered for this rank's piece of a message (window_barrier.cuh).
+#pragma once
+
+#include "backend/cuda/algorithms/copy_engine/copy_engine.h"
+#include "backend/cuda/packet.cuh"
+#include "backend/cuda/sync/barrier.cuh"
+
+namespace onehop::cuda {
+
+template <class E, Op kOp, int kRanks>
+__device__ __forceinline__ void reduce_piece(const ReducePieceParams& p) {
+  using Stored = typename E::Stored;
+  if (!arrive_and_wait(p.barrier)) return;
+  const int size = kRanks < kMaxDevices ? kRanks : p.barrier.size;
+  constexpr unsigned kAtOnce = kRanks < kMaxDevices ? 2 : 1;
+  const std::size_t stride = std::size_t{gridDim.x} * blockDim.x * 16;
+  const std::size_t own = static_cast<unsigned>(p.barrier.rank) * p.piece + p.begin;
+  for (std::size_t at = (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x) * 16; at < p.length;
+       at += kAtOnce * stride) {
+    Packet<16> data[kAtOnce][kRanks];
+#pragma unroll
+    for (unsigned i = 0; i < kAtOnce; ++i) {
+      const std::size_t here = at + i * stride;
+      if (here >= p.length) continue;
+#pragma unroll
+      for (int r = 0; r < kRanks; ++r) {
+        if (r >= size) continue;
+        data[i][r] = r == p.barrier.rank
+                         ? load_packet<Stored, 16>(p.in, own + here, p.bytes, p.aligned)
+                         : load_whole<16>(p.inbox + static_cast<unsigned>(r) * p.rank_stride + here);
+      }
+    }
+#pragma unroll
+    for (unsigned i = 0; i < kAtOnce; ++i) {
+      const std::size_t here = at + i * stride;
+      if (here >= p.length) continue;
+      Accumulator<E, kOp, 16> total(data[i][0]);
+#pragma unroll
+      for (int r = 1; r < kRanks; ++r) {
+        if (r < size) total.add(data[i][r]);
+      }
+      store_packet<Stored, 16>(p.out, own + here, p.bytes, p.aligned, total.result(p.scale));
+    }
+  }
+}
+
+}  // namespace onehop::cuda

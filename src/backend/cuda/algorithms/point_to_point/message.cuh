@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages of exchange.cuh that are sent whole, by LL packets or packed LL.
+#pragma once
+
+#include "onehop/device/wire/ll.cuh"
+
+#include "backend/cuda/algorithms/point_to_point/point_to_point.h"
+#include "backend/cuda/sync/call.cuh"
+#include "backend/cuda/wire/ll_packed.cuh"
+
+namespace onehop::cuda {
+
+/// A message by LL packets or packed LL. All threads of the row's blocks take part.
+class MessageChannel {
+ public:
+  __device__ __forceinline__ MessageChannel(const ChannelParams& p, const ChannelParams::Pair& pair, int peer)
+      : p_(p),
+        pair_(pair),
+        peer_(peer),
+        first_(blockIdx.x * blockDim.x + threadIdx.x),
+        stride_(gridDim.x * blockDim.x),
+        sends_(at_once(pair.to)),
+        receives_(at_once(pair.from)) {}
+
+  [[nodiscard]] __device__ __forceinline__ bool idle() const { return !sends_ && !receives_; }
+
+  /// Loads the data first, since that does not depend on the message's number.
+  __device__ __forceinline__ bool send() {
+    const bool is_packed = pair_.to.shape.route == Route::ll_packed;
+    Packet<8> packet{};
+    LLPacked packed{};
+    if (sends_ && is_packed) {
+      if (data_at(warp()) < pair_.to.bytes) packed = load_packed(warp());
+    } else if (sends_ && place(first_) < pair_.to.bytes) {
+      packet = load_bytes<8>(pair_.to.data, place(first_), pair_.to.bytes);
+    }
+    std::uint64_t taken = 0;
+    if (sends_) {
+      sent_ = device::read_count(pair_.to.messages) + 1;
+      taken = device::load_relaxed(pair_.to.taken);
+    }
+    if (receives_) received_ = device::read_count(pair_.from.messages) + 1;
+    // Relaxed: pairs with the loads of `taken` here, on the peer. The slots it frees were read and cleared by
+    // kernels that have ended.
+    if (receives_ && first_ == 0) device::store_relaxed(pair_.from.taken, received_ - 1);
+    if (!sends_) return true;
+    if (taken + 2 < sent_ && !device::wait_until<kPollsOfMany>(p_.guard, peer_, p_.phase, [&] {
+          return device::load_relaxed(pair_.to.taken) + 2 >= sent_;
+        })) {
+      return false;
+    }
+    if (is_packed) {
+      send_packed(packed);
+    } else {
+      send_packets(packet);
+    }
+    return true;
+  }
+
+  __device__ __forceinline__ void receive() const {
+    if (!receives_) return;
+    if (pair_.from.shape.route == Route::ll_packed) {
+      receive_packed();
+    } else {
+      receive_packets();
+    }
+  }
+
+  /// Called by all threads once they have read the numbers: the last block of the row advances them.
+  __device__ __forceinline__ void settle() const {
+    __syncthreads();
+    if (threadIdx.x != blockDim.x - 1 || !device::last_to_arrive(*pair_.arrivals)) return;
+    // Plain: pair with the loads in send() of the next kernel; this kernel ends between them.
+    if (sends_) *pair_.to.messages = sent_;
+    if (receives_) *pair_.from.messages = received_;
+  }
+
+ private:
+  using Wire = device::LLWire<8>;
+  static_assert(kPackedDataBytes == 32 * 8 * LLPacked::kWords &&
+                kPackedSlotBytes == 32 * 8 * (LLPacked::kWords + 1));
+
+  [[nodiscard]] static __device__ __forceinline__ bool at_once(const ChannelEnd& end) {
+    return end.bytes != 0 && end.shape.route != Route::ring;
+  }
+
+  // LL packets.
+
+  __device__ __forceinline__ void send_packets(const Packet<8>& first) const {
+    const auto flag = static_cast<std::uint32_t>(sent_);
+    std::byte* const to = pair_.to.packets + ll_side(sent_);
+    if (place(first_) < pair_.to.bytes) Wire::encode(first.words, flag).send(to + offset(first_));
+    for (unsigned i = first_ + stride_; place(i) < pair_.to.bytes; i += stride_) {
+      const Packet<8> packet = load_bytes<8>(pair_.to.data, place(i), pair_.to.bytes);
+      Wire::encode(packet.words, flag).send(to + offset(i));
+    }
+    if (device::scrub_due(sent_)) scrub(flag, to, pair_.to.bytes);
+  }
+  __device__ __forceinline__ void receive_packets() const {
+    const auto flag = static_cast<std::uint32_t>(received_);
+    const std::byte* const from = pair_.from.packets + ll_side(received_);
+    for (unsigned i = first_; place(i) < pair_.from.bytes; i += stride_) {
+      Wire wire;
+      if (!device::wait_until<kPollsOfMany>(p_.guard, peer_, p_.phase, [&] {
+            wire = Wire::poll(from + offset(i));
+            return wire.arrived(flag);
+          })) {
+        return;
+      }
+      Packet<8> packet;
+      wire.decode(packet.words);
+      store_bytes<8>(pair_.from.data, place(i), pair_.from.bytes, packet);
+    }
+  }
+  [[nodiscard]] static __device__ __forceinline__ std::size_t place(unsigned i) { return std::size_t{i} * 8; }
+  [[nodiscard]] static __device__ __forceinline__ std::size_t offset(unsigned i) {
+    return Wire::kWidening * place(i);
+  }
+  [[nodiscard]] __device__ __forceinline__ std::size_t ll_side(std::uint64_t number) const {
+    return (number & 1) != 0 ? p_.ll_parity : 0;
+  }
+  /// Stores this number in all flags of the slot behind the message.
+  static __device__ __noinline__ void scrub(std::uint32_t flag, std::byte* to, std::size_t bytes) {
+    device::scrub(to, (bytes + 7) / 8 * 2, kMaxLLBytes / 4, flag);
+  }
+
+  // Packed LL. A warp handles 32 units.
+
+  __device__ __forceinline__ void send_packed(LLPacked packed) const {
+    std::byte* const to = pair_.to.packed + packed_side(sent_);
+    for (unsigned i = warp(); data_at(i) < pair_.to.bytes; i += warps()) {
+      if (i != warp()) packed = load_packed(i);
+      LLPacked::send(to + slot_at(i), lane(), packed.wire());
+    }
+  }
+  __device__ __forceinline__ void receive_packed() const {
+    std::byte* const from = pair_.from.packed + packed_side(received_);
+    for (unsigned i = warp(); data_at(i) < pair_.from.bytes; i += warps()) {
+      LLPacked::Wire wire;
+      if (!device::wait_until<kPollsOfMany>(p_.guard, peer_, p_.phase, [&] {
+            wire = LLPacked::peek(from + slot_at(i), lane());
+            return LLPacked::arrived(wire);
+          })) {
+        return;
+      }
+      LLPacked::clear(from + slot_at(i), lane());
+      store_packed(i, LLPacked::of(wire));
+    }
+  }
+  /// Word w of all lanes together is a contiguous run of 256 bytes.
+  [[nodiscard]] __device__ __forceinline__ std::size_t word_at(unsigned i, int w) const {
+    return data_at(i) + static_cast<unsigned>(w) * std::size_t{256} + lane() * std::size_t{8};
+  }
+  [[nodiscard]] __device__ __forceinline__ bool whole(const ChannelEnd& end, unsigned i) const {
+    return reinterpret_cast<std::uintptr_t>(end.data) % 8 == 0 && data_at(i + 1) <= end.bytes;
+  }
+  [[nodiscard]] __device__ __forceinline__ LLPacked load_packed(unsigned i) const {
+    LLPacked packed{};
+    if (whole(pair_.to, i)) {
+#pragma unroll
+      for (int w = 0; w < LLPacked::kWords; ++w)
+        packed.words[w] = load_whole<8>(pair_.to.data + word_at(i, w));
+    } else {
+#pragma unroll
+      for (int w = 0; w < LLPacked::kWords; ++w) {
+        const std::size_t at = word_at(i, w);
+        if (at < pair_.to.bytes) packed.words[w] = load_bytes<8>(pair_.to.data, at, pair_.to.bytes);
+      }
+    }
+    return packed;
+  }
+  __device__ __forceinline__ void store_packed(unsigned i, const LLPacked& packed) const {
+    if (whole(pair_.from, i)) {
+#pragma unroll
+      for (int w = 0; w < LLPacked::kWords; ++w)
+        store_whole(pair_.from.data + word_at(i, w), packed.words[w]);
+      return;
+    }
+#pragma unroll
+    for (int w = 0; w < LLPacked::kWords; ++w) {
+      const std::size_t at = word_at(i, w);
+      if (at < pair_.from.bytes) store_bytes<8>(pair_.from.data, at, pair_.from.bytes, packed.words[w]);
+    }
+  }
+  [[nodiscard]] static __device__ __forceinline__ std::size_t data_at(unsigned i) {
+    return std::size_t{i} * kPackedDataBytes;
+  }
+  [[nodiscard]] static __device__ __forceinline__ std::size_t slot_at(unsigned i) {
+    return std::size_t{i} * kPackedSlotBytes;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::size_t packed_side(std::uint64_t number) const {
+    return (number & 1) != 0 ? p_.packed_parity : 0;
+  }
+  [[nodiscard]] __device__ __forceinline__ unsigned warp() const {
+    return first_ / 32;
+  }
+  [[nodiscard]] __device__ __forceinline__ unsigned warps() const {
+    return stride_ / 32;
+  }
+  [[nodiscard]] __device__ __forceinline__ unsigned lane() const {
+    return first_ % 32;
+  }
+
+  const ChannelParams& p_;
+  const ChannelParams::Pair& pair_;
+  const int peer_;
+  const unsigned first_;
+  const unsigned stride_;
+  const bool sends_;
+  const bool receives_;
+  std::uint64_t sent_ = 0;      ///< number of the message sent in this launch
+  std::uint64_t received_ = 0;  ///< number of the message received in this launch
+};
+
+}  // namespace onehop::cuda

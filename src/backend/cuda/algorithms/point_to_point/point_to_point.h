@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Point-to-point channels: kernel parameters and scratch memory. Plain data, for both compilers.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "onehop/device/view.h"
+
+#include "backend/cuda/scratch.h"
+#include "backend/scale.h"
+
+namespace onehop::cuda {
+
+// A pair of ranks has a number of rings per direction. On either side one warp handles a ring.
+inline constexpr unsigned kChannelWarps = 16;  ///< per block; either all of them send or all receive
+/// Blocks of kChannelWarps warps in which a rank sends to all its peers.
+inline constexpr unsigned kMaxChannelBlocks = 64;
+inline constexpr unsigned kMaxRings = 1024;  ///< to all peers together
+inline constexpr unsigned kRingDepth = 2;
+/// The longest message that travels by LL packets.
+inline constexpr std::size_t kMaxLLBytes = 64 << 10;
+/// In a message by packed LL: the data bytes that a warp moves at a time, and the bytes that these take in a
+/// slot.
+inline constexpr std::size_t kPackedDataBytes = std::size_t{32} * 7 * 8;
+inline constexpr std::size_t kPackedSlotBytes = std::size_t{32} * 8 * 8;
+
+/// Number of rings for one direction of a pair.
+[[nodiscard]] constexpr unsigned rings_per_peer(std::size_t ranks) {
+  return kMaxChannelBlocks / std::max(static_cast<unsigned>(ranks) - 1, 1u) * kChannelWarps;
+}
+static_assert(rings_per_peer(2) <= kMaxRings && 7 * rings_per_peer(8) <= kMaxRings);
+
+/// A rank's counts, at the start of its scratch memory. The peer s ranks to the right has entry s - 1, or the
+/// rings from (s - 1) * rings_per_peer() on.
+struct ChannelCounts {
+  // Owned by the rank: what it has sent and taken in all earlier launches.
+  std::uint64_t sent[kMaxDevices];  ///< messages by LL packets
+  std::uint64_t received[kMaxDevices];
+  std::uint32_t arrivals[kMaxDevices];  ///< blocks of the running launch that have read these
+  std::uint64_t chunks_sent[kMaxRings];
+  std::uint64_t chunks_received[kMaxRings];
+  // Raised by peers; these numbers only grow.
+  std::uint64_t taken[kMaxDevices];       ///< messages that the peer has taken
+  std::uint64_t chunks_ready[kMaxRings];  ///< chunks that have arrived in this rank's slots so far
+  std::uint64_t chunks_taken[kMaxRings];  ///< chunks from this rank that the peer has taken
+};
+
+/// How a message travels.
+enum class Route : std::uint32_t {
+  ll,         ///< whole, by LL packets
+  ll_packed,  ///< whole, by packed LL
+  ring,       ///< in chunks, through rings
+};
+
+/// How a message between two ranks is cut. Both ranks must agree, so it depends on the length alone.
+struct MessageShape {
+  Route route = Route::ll;
+  std::uint32_t chunk = 0;  ///< ring: bytes
+  std::uint32_t rings = 0;  ///< ring: the number of rings to which the chunks are dealt in turn
+};
+
+/// One direction of a pair: what a rank sends to a peer, or receives from it, in one launch.
+struct ChannelEnd {
+  std::byte* data = nullptr;  ///< in the user's memory
+  std::size_t bytes = 0;
+  MessageShape shape;
+
+  // On the receiving rank.
+  std::byte* packets = nullptr;           ///< slot of parity 0
+  std::byte* packed = nullptr;            ///< slot of parity 0
+  std::byte* slots = nullptr;             ///< those of ring 0
+  std::uint64_t* chunks_ready = nullptr;  ///< by ring
+  // On the sending rank.
+  std::uint64_t* taken = nullptr;
+  std::uint64_t* chunks_taken = nullptr;
+  // On this rank.
+  std::uint64_t* messages = nullptr;  ///< ChannelCounts::sent or received
+  std::uint64_t* chunks = nullptr;    ///< ChannelCounts::chunks_sent or chunks_received, by ring
+};
+
+struct ChannelParams {
+  struct Pair {
+    ChannelEnd to;
+    ChannelEnd from;
+    std::uint32_t* arrivals = nullptr;
+  };
+
+  int rank = 0;
+  int size = 0;
+  bool early = false;  ///< the next kernel may be launched as soon as this one runs (sync/call.cuh)
+  /// Rows of the grid: first `senders` rows that send, then `receivers` rows that receive. Each of these
+  /// counts is 0 or the number of entries of `pairs`. `parts` rows for the data that stays on this rank
+  /// follow; any further rows are idle.
+  std::uint32_t senders = 0;
+  std::uint32_t receivers = 0;
+  std::uint32_t parts = 1;  ///< warps that share a ring of reduced or forwarded data
+  std::uint32_t slot = 0;   ///< bytes per slot
+  std::size_t ll_parity = 0;
+  std::size_t packed_parity = 0;
+  DeviceFault::Phase phase = DeviceFault::user;
+  DeviceGuard guard;
+  /// The data that stays on this rank: copied if `out` differs, and reduced with received data.
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::size_t bytes = 0;
+  MessageShape own_shape;  ///< of `bytes`, if they are reduced or forwarded
+  /// Entry of `pairs` of the rank to which a result is forwarded, or from which data is forwarded; -1: none.
+  int root = -1;
+  Pair pairs[kMaxDevices - 1] = {};  ///< entry i: the rank i + 1 to the right
+  Scale scale;                       ///< for reduced data
+};
+
+}  // namespace onehop::cuda

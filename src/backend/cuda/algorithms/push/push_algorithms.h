@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What others use of the push algorithms: all-reduces that share a launch, and the multiplication of one rank.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "backend/cuda/algorithm.h"
+#include "backend/cuda/algorithms/push/push.h"
+
+namespace onehop::cuda {
+
+/// Bytes of an LL packet.
+inline constexpr std::size_t kLLWidth = 8;
+/// Packets that fit a launch of run_fused(), and those that a message takes.
+inline constexpr std::size_t kMaxFusedPackets = kLLSlotBytes / kLLWidth;
+[[nodiscard]] constexpr std::size_t fused_packets(std::size_t bytes) {
+  return ceil_div(bytes, kLLWidth);
+}
+/// Queues all-reduces that share one launch of ll_one_shot. At most kMaxFused of them are not empty, and
+/// together they take at most kMaxFusedPackets.
+void run_fused(Launcher& launcher, std::span<const CollectiveCall> calls);
+
+/// For a group of one rank: queues the multiplication of premul_sum.
+void scale_alone(Launcher& launcher, const CollectiveCall& call);
+
+}  // namespace onehop::cuda

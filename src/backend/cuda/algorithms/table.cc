@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// The algorithms of GPUs, and when each is chosen. A new algorithm needs its folder, which CMake finds, and
+// here its declaration, its entry in kAlgorithms and its rows.
+#include <algorithm>
+#include <array>
+
+#include "backend/cuda/algorithm.h"
+
+namespace onehop::cuda {
+
+extern const DeviceAlgorithm kLLOneShot;
+extern const DeviceAlgorithm kLamportOneShot;
+extern const DeviceAlgorithm kLamportTwoShotByPeer;
+extern const DeviceAlgorithm kLamportTwoShot;
+extern const DeviceAlgorithm kPipelinedTwoShot;
+extern const DeviceAlgorithm kCopyEngineTwoShot;
+extern const DeviceAlgorithm kPointToPoint;
+extern const DeviceAlgorithm kScatterAllGather;
+extern const DeviceAlgorithm kCopyEngine;
+extern const DeviceAlgorithm kReduceFromPeers;
+extern const DeviceAlgorithm kReduceAndForward;
+
+namespace {
+
+/// Of the algorithms for the same calls, those for longer messages come later (Selector::select).
+constexpr std::array kAlgorithms{&kLLOneShot,       &kLamportOneShot,   &kLamportTwoShotByPeer,
+                                 &kLamportTwoShot,  &kPipelinedTwoShot, &kCopyEngineTwoShot,
+                                 &kPointToPoint,    &kScatterAllGather, &kCopyEngine,
+                                 &kReduceFromPeers, &kReduceAndForward};
+
+/// How a limit changes with the number of ranks.
+enum class Scaling : std::uint8_t {
+  fixed,
+  sent,   ///< the limit is one of the bytes that a rank sends: n - 1 times the message
+  piece,  ///< the limit is one of the bytes per rank: the n-th part of the message
+};
+
+struct Row {
+  Collective collective;
+  TypeClass types;
+  Buffers buffers;
+  std::uint64_t up_to;
+  const DeviceAlgorithm* algorithm;
+  Scaling scaling = Scaling::fixed;
+};
+
+using enum Collective;
+constexpr auto kFloats = TypeClass::floats;
+constexpr auto kAny = TypeClass::any;
+constexpr auto kSymmetric = Buffers::symmetric;
+constexpr auto kAnyBuffers = Buffers::any;
+constexpr std::uint64_t kKiB = 1 << 10;
+constexpr std::uint64_t kMiB = 1 << 20;
+
+// Measured on H200s with NVSwitch, graph replays, bf16 (bench/results/gpu-kernels.md).
+//
+// One-shot sends n - 1 bytes per byte in one trip, two-shot 2 (n - 1) / n in two trips. With 4 ranks, one-shot
+// takes 4.3 us and two-shot 4.5 us at 256 KB, 6.6 and 5.4 us at 512 KB. With 2 ranks, where both move the same
+// bytes, it is 7.8 and 8.9 us at 2 MB, 14.3 and 13.9 us at 4 MB.
+//
+// LL packets are faster than Lamport buffers, which must be cleared, as long as doubling the bytes costs
+// little. With 4 ranks, they take 1.94 and 2.01 us at 4 KB, 2.15 and 2.16 us at 16 KB, 3.1 and 2.6 us at 64 KB.
+//
+// Lamport two-shot waits for no release, but must reset every word, and needs one launch per buffer: it is
+// faster than the pipeline up to 32 MB. With 4 ranks, sending to one peer after the other and to all at a time
+// take 7.1 and 7.8 us at 1 MB, 12.3 and 12.5 us at 2 MB, 22.7 and 21.6 us at 4 MB.
+//
+// Copy engines move more bytes per second than kernels do. The barriers and the start of a copy take 17 us more
+// than kernels do; every further copy takes 4 us. For each megabyte that a rank sends, copies take 0.35 us less.
+//
+// A reduce over LL packets or Lamport buffers, of which only the root keeps the result, waits for no release.
+// With 4 ranks 1 MB takes 7.1 us, through rings 15; with 2 ranks 4 MB take 14.4 and 15.6 us.
+constexpr std::array kTwoRanks{
+    Row{all_reduce, kFloats, kAnyBuffers, 32 * kKiB, &kLLOneShot},
+    Row{all_reduce, kFloats, kAnyBuffers, 2 * kMiB, &kLamportOneShot},
+    Row{all_reduce, kFloats, kAnyBuffers, 32 * kMiB, &kLamportTwoShot},
+    Row{all_reduce, kAny, kAnyBuffers, 2 * kMiB, &kLLOneShot},
+    Row{all_reduce, kAny, kAnyBuffers, 128 * kMiB - 1, &kPipelinedTwoShot},
+    Row{all_reduce, kAny, kSymmetric, kNoLimit, &kCopyEngineTwoShot},
+    Row{all_reduce, kAny, kAnyBuffers, kNoLimit, &kPipelinedTwoShot},
+    Row{all_gather, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
+    Row{all_gather, kAny, kSymmetric, kNoLimit, &kCopyEngine},
+    Row{all_gather, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
+    Row{reduce_scatter, kFloats, kAnyBuffers, 48 * kKiB, &kLLOneShot},
+    Row{reduce_scatter, kFloats, kAnyBuffers, 8 * kMiB, &kLamportOneShot},
+    Row{reduce_scatter, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot},
+    Row{reduce_scatter, kAny, kAnyBuffers, kNoLimit, &kReduceFromPeers},
+    Row{broadcast, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
+    Row{broadcast, kAny, kSymmetric, kNoLimit, &kCopyEngine},
+    Row{broadcast, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
+    Row{reduce, kFloats, kAnyBuffers, 32 * kKiB, &kLLOneShot},
+    Row{reduce, kFloats, kAnyBuffers, 2 * kMiB, &kLamportOneShot},
+    Row{reduce, kFloats, kAnyBuffers, 4 * kMiB, &kLamportTwoShot},
+    Row{reduce, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot},
+    Row{reduce, kAny, kAnyBuffers, kNoLimit, &kReduceFromPeers},
+    Row{all_to_all, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
+    Row{all_to_all, kAny, kSymmetric, kNoLimit, &kCopyEngine},
+    Row{all_to_all, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
+    Row{gather, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
+    Row{gather, kAny, kSymmetric, kNoLimit, &kCopyEngine},
+    Row{gather, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
+    Row{scatter, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
+    Row{scatter, kAny, kSymmetric, kNoLimit, &kCopyEngine},
+    Row{scatter, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
+};
+
+/// The last byte count below which copies to 3 peers do not pay off: 64 MiB and 12 MiB for each further peer.
+constexpr std::uint64_t kMovedByKernels = (88 * kMiB + 2) / 3 - 1;
+
+constexpr std::array kFourRanks{
+    Row{all_reduce, kFloats, kAnyBuffers, 16 * kKiB, &kLLOneShot, Scaling::sent},
+    Row{all_reduce, kFloats, kAnyBuffers, 256 * kKiB, &kLamportOneShot, Scaling::sent},
+    Row{all_reduce, kFloats, kAnyBuffers, 2 * kMiB, &kLamportTwoShotByPeer, Scaling::piece},
+    Row{all_reduce, kFloats, kAnyBuffers, 32 * kMiB, &kLamportTwoShot},
+    Row{all_reduce, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot, Scaling::sent},
+    Row{all_reduce, kAny, kAnyBuffers, 256 * kMiB - 1, &kPipelinedTwoShot, Scaling::piece},
+    Row{all_reduce, kAny, kSymmetric, kNoLimit, &kCopyEngineTwoShot},
+    Row{all_reduce, kAny, kAnyBuffers, kNoLimit, &kPipelinedTwoShot},
+    Row{all_gather, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
+    Row{all_gather, kAny, kSymmetric, kNoLimit, &kCopyEngine},
+    Row{all_gather, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
+    Row{reduce_scatter, kFloats, kAnyBuffers, 16 * kKiB, &kLLOneShot, Scaling::sent},
+    Row{reduce_scatter, kFloats, kAnyBuffers, 8 * kMiB, &kLamportOneShot},
+    Row{reduce_scatter, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot},
+    Row{reduce_scatter, kAny, kAnyBuffers, kNoLimit, &kReduceFromPeers},
+    // Up to this size, sending the whole message from the root to every rank is faster than in pieces.
+    Row{broadcast, kAny, kAnyBuffers, 455 * kKiB, &kPointToPoint, Scaling::sent},
+    Row{broadcast, kAny, kAnyBuffers, kNoLimit, &kScatterAllGather},
+    Row{reduce, kFloats, kAnyBuffers, 16 * kKiB, &kLLOneShot, Scaling::sent},
+    Row{reduce, kFloats, kAnyBuffers, 256 * kKiB, &kLamportOneShot, Scaling::sent},
+    Row{reduce, kFloats, kAnyBuffers, 2 * kMiB, &kLamportTwoShotByPeer, Scaling::piece},
+    Row{reduce, kFloats, kAnyBuffers, 4 * kMiB, &kLamportTwoShot},
+    Row{reduce, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot},
+    Row{reduce, kAny, kAnyBuffers, kNoLimit, &kReduceAndForward},
+    Row{all_to_all, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
+    Row{all_to_all, kAny, kSymmetric, kNoLimit, &kCopyEngine},
+    Row{all_to_all, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
+    Row{gather, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
+    Row{gather, kAny, kSymmetric, kNoLimit, &kCopyEngine},
+    Row{gather, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
+    Row{scatter, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
+    Row{scatter, kAny, kSymmetric, kNoLimit, &kCopyEngine},
+    Row{scatter, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
+};
+
+/// What a link moves per second: NVLink of an H200 390 GB/s, PCIe 5.0 x16 some 50 GB/s. A byte costs 8 times as
+/// much on PCIe, a trip about the same. So with PCIe, limits up to which more bytes are sent to save a trip or
+/// a barrier are 8 times smaller.
+constexpr std::uint64_t kNvlinkPerPcie = 8;
+
+/// Whether the algorithm sends more bytes than another one would.
+bool sends_more_bytes(const Row& row, int ranks) {
+  if (row.algorithm == &kLLOneShot) return true;
+  return row.algorithm == &kLamportOneShot && ranks > 2 && row.collective != reduce_scatter;
+}
+
+/// Rows for 2 and 4 ranks with NVLink were measured. All others are derived from them by Scaling and
+/// kNvlinkPerPcie.
+std::uint64_t limit_of(const Row& row, int ranks, Links links) {
+  if (row.up_to == kNoLimit) return kNoLimit;
+  const auto n = static_cast<std::uint64_t>(ranks);
+  std::uint64_t limit = row.up_to;
+  if (n > 2 && row.scaling == Scaling::sent) limit = limit * 3 / (n - 1);
+  if (n > 2 && row.scaling == Scaling::piece) limit = limit * n / 4;
+  if (links == Links::pcie && sends_more_bytes(row, ranks)) limit /= kNvlinkPerPcie;
+  return limit;
+}
+
+}  // namespace
+
+std::span<const DeviceAlgorithm* const> device_algorithms() {
+  return kAlgorithms;
+}
+
+std::span<const AlgorithmTraits* const> algorithms() {
+  static const std::array traits = [] {
+    std::array<const AlgorithmTraits*, kAlgorithms.size()> all{};
+    std::ranges::copy(kAlgorithms, all.begin());
+    return all;
+  }();
+  return traits;
+}
+
+std::vector<TuningRow> default_rows(int ranks, Links links) {
+  std::vector<TuningRow> rows;
+  if (ranks == 1) return rows;
+  const std::span<const Row> measured = ranks == 2 ? std::span<const Row>(kTwoRanks) : kFourRanks;
+  for (const Row& row : measured) {
+    const std::uint64_t limit = limit_of(row, ranks, links);
+    // A limit that grows with the number of ranks can reach a fixed one, whose row has no calls then.
+    const bool hidden = std::ranges::any_of(rows, [&](const TuningRow& earlier) {
+      return earlier.collective == row.collective && earlier.types == row.types &&
+             earlier.buffers == row.buffers && earlier.up_to >= limit;
+    });
+    if (hidden) continue;
+    rows.push_back({.collective = row.collective,
+                    .backend = Backend::cuda,
+                    .ranks = ranks,
+                    .types = row.types,
+                    .buffers = row.buffers,
+                    .up_to = limit,
+                    .choice = AlgorithmChoice{.algorithm = std::string(row.algorithm->name)},
+                    .derived = links != Links::nvlink || (ranks != 2 && ranks != 4)});
+  }
+  return rows;
+}
+
+unsigned max_block_threads(int ranks) {
+  return static_cast<unsigned>(max_threads(kernel_ranks(ranks, /*sum=*/true)));
+}
+
+ScratchLayout::ScratchLayout(const GroupShape& shape) {
+  for (const DeviceAlgorithm* const algorithm : kAlgorithms) {
+    for (const ScratchRegion* const region : algorithm->scratch) {
+      if (std::ranges::find(offsets_, region, &decltype(offsets_)::value_type::first) != offsets_.end())
+        continue;
+      offsets_.emplace_back(region, bytes_);
+      bytes_ += align_scratch(region->bytes(shape));
+    }
+  }
+}
+
+}  // namespace onehop::cuda

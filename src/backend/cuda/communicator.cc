@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/communicator.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "backend/cuda/algorithm.h"
+#include "backend/cuda/signal_params.h"
+#include "base/check.h"
+#include "driver/capability.h"
+#include "driver/device.h"
+#include "driver/module.h"
+
+// One module per element type, in the order of DType; CMake writes the list.
+#define ONEHOP_REDUCTION_MODULE(type) ONEHOP_DEVICE_CODE(reductions_##type);
+#include "backend/cuda/reduction_modules.inc"
+#undef ONEHOP_REDUCTION_MODULE
+ONEHOP_DEVICE_CODE(algorithm_kernels);
+ONEHOP_DEVICE_CODE(signal);
+
+namespace onehop {
+namespace {
+
+using cuda::LaunchShape;
+using cuda::PlainKernel;
+using cuda::ReductionKernel;
+
+/// Kernels count in nanoseconds, so the conversion of a longer Duration could overflow.
+constexpr Duration kLongestWait = std::chrono::hours{24 * 365};
+
+/// Indexed by kernel_op().
+constexpr std::string_view kOpNames[kKernelOpCount] = {"sum", "prod", "min", "max", "scaled"};
+
+/// The module with the kernels of this DType.
+CudaModule& reductions_module(DType type) {
+#define ONEHOP_REDUCTION_MODULE(type) CudaModule(onehop_code_reductions_##type),
+  static auto& modules = *new std::array<CudaModule, kDTypeCount>{
+#include "backend/cuda/reduction_modules.inc"
+  };
+#undef ONEHOP_REDUCTION_MODULE
+  return modules[static_cast<std::size_t>(type)];
+}
+
+CudaModule& algorithms_module() {
+  static auto& module = *new CudaModule(onehop_code_algorithm_kernels);
+  return module;
+}
+
+CudaModule& signal_module() {
+  static auto& module = *new CudaModule(onehop_code_signal);
+  return module;
+}
+
+/// Words in mapped host memory, which kernels access directly.
+class MappedWords {
+ public:
+  struct Words {
+    std::atomic<std::uint32_t> notice;
+    std::atomic<std::uint64_t> fault;
+  };
+
+  explicit MappedWords(const CudaDriver& driver) : driver_(driver) {
+    void* memory = nullptr;
+    check_cuda(
+        driver.MemHostAlloc(&memory, sizeof(Words), CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE),
+        "cuMemHostAlloc");
+    words_ = new (memory) Words{};
+    const CUresult result = driver.MemHostGetDevicePointer(&device_, memory, 0);
+    if (result != CUDA_SUCCESS) {
+      (void)driver.MemFreeHost(memory);
+      fail_cuda(result, "cuMemHostGetDevicePointer");
+    }
+  }
+  ~MappedWords() { (void)driver_.MemFreeHost(words_); }
+  MappedWords(const MappedWords&) = delete;
+  MappedWords& operator=(const MappedWords&) = delete;
+
+  [[nodiscard]] Words& operator*() const { return *words_; }
+  [[nodiscard]] const std::uint32_t* device_notice() const {
+    return to_pointer<const std::uint32_t>(device_ + offsetof(Words, notice));
+  }
+  [[nodiscard]] std::uint64_t* device_fault() const {
+    return to_pointer<std::uint64_t>(device_ + offsetof(Words, fault));
+  }
+
+ private:
+  const CudaDriver& driver_;
+  Words* words_ = nullptr;
+  CUdeviceptr device_ = 0;
+};
+
+/// The kernels of one device, for groups of one size.
+class Kernels {
+ public:
+  Kernels(DeviceId device, int ranks) {
+    for (const cuda::DeviceAlgorithm* const algorithm : cuda::device_algorithms()) {
+      for (const ReductionKernel* const kernel : algorithm->kernels) load(device, ranks, *kernel);
+      for (const PlainKernel* const kernel : algorithm->plain_kernels) {
+        if (find(plain_, kernel) == nullptr)
+          plain_.push_back({kernel, algorithms_module().function(device, kernel->name)});
+      }
+    }
+  }
+
+  [[nodiscard]] CUfunction get(const ReductionKernel& kernel, const CollectiveCall& call) const {
+    return find(reductions_, &kernel)->functions[index(static_cast<int>(call.type), kernel_op(call.op))];
+  }
+  [[nodiscard]] CUfunction get(const PlainKernel& kernel) const { return find(plain_, &kernel)->function; }
+
+ private:
+  struct Reduction {
+    const ReductionKernel* kernel;
+    std::array<CUfunction, std::size_t{kDTypeCount} * kKernelOpCount> functions{};
+  };
+  struct Plain {
+    const PlainKernel* kernel;
+    CUfunction function;
+  };
+
+  template <class Entry, class Kernel>
+  [[nodiscard]] static const Entry* find(const std::vector<Entry>& entries, const Kernel* kernel) {
+    const auto found = std::ranges::find(entries, kernel, &Entry::kernel);
+    return found == entries.end() ? nullptr : &*found;
+  }
+  [[nodiscard]] static std::size_t index(int type, int op) {
+    return static_cast<std::size_t>(type * kKernelOpCount + op);
+  }
+  void load(DeviceId device, int ranks, const ReductionKernel& kernel) {
+    if (find(reductions_, &kernel) != nullptr) return;
+    Reduction& added = reductions_.emplace_back(Reduction{&kernel});
+    for (int i = 0; i < kDTypeCount; ++i) {
+      const auto type = static_cast<DType>(i);
+      if (kernel.types == TypeClass::floats && type_class(type) != TypeClass::floats) continue;
+      for (int op = 0; op < kKernelOpCount; ++op) {
+        const int variant = cuda::kernel_ranks(ranks, op == kernel_op(ReduceOp::sum));
+        added.functions[index(i, op)] = reductions_module(type).function(
+            device, fmt::format("{}_{}_{}_{}", kernel.name, to_string(type), kOpNames[op], variant));
+      }
+    }
+  }
+
+  std::vector<Reduction> reductions_;
+  std::vector<Plain> plain_;
+};
+
+class CudaEvent {
+ public:
+  explicit CudaEvent(const CudaDriver& driver) : driver_(driver) {
+    check_cuda(driver.EventCreate(&event_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  }
+  ~CudaEvent() { (void)driver_.EventDestroy(event_); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  void record(CUstream stream) const { check_cuda(driver_.EventRecord(event_, stream), "cuEventRecord"); }
+  /// Makes later work on `stream` wait for the recorded point.
+  void hold(CUstream stream) const {
+    check_cuda(driver_.StreamWaitEvent(stream, event_, 0), "cuStreamWaitEvent");
+  }
+
+ private:
+  const CudaDriver& driver_;
+  CUevent event_ = nullptr;
+};
+
+class CudaStream {
+ public:
+  explicit CudaStream(const CudaDriver& driver) : driver_(driver) {
+    check_cuda(driver.StreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  }
+  ~CudaStream() { (void)driver_.StreamDestroy(stream_); }
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  [[nodiscard]] CUstream get() const { return stream_; }
+
+ private:
+  const CudaDriver& driver_;
+  CUstream stream_ = nullptr;
+};
+
+class CudaCommunicator final : public Communicator {
+ public:
+  /// With the device current.
+  CudaCommunicator(Options options, CUcontext context)
+      : Communicator(options.shape, options.rank, std::move(options.segments)),
+        context_(context),
+        // With programmatic dependent launch a waiting kernel occupies multiprocessors that ranks on the same
+        // device may need.
+        dependent_launch_(options.alone &&
+                          cuda_attribute(options.device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) >= 9),
+        words_(driver_),
+        kernels_(options.device, options.shape.ranks),
+        barrier_(signal_module().function(options.device, "stream_barrier")),
+        put_(signal_module().function(options.device, "stream_put_signal")),
+        wait_(signal_module().function(options.device, "stream_wait_signal")),
+        last_call_(driver_),
+        side_(driver_),
+        marks_{CudaEvent(driver_), CudaEvent(driver_), CudaEvent(driver_)} {}
+
+  [[nodiscard]] DeviceGuard call_guard() const override { return guard(call_timeout_); }
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes, cuda::Lane lane) override {
+    if (bytes == 0) return;
+    check_cuda(driver_.MemcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from),
+                                       bytes, stream_of(lane)),
+               "cuMemcpyDtoDAsync");
+  }
+  void record(cuda::Mark mark, cuda::Lane lane) override { event_of(mark).record(stream_of(lane)); }
+  void wait_for(cuda::Mark mark, cuda::Lane lane) override { event_of(mark).hold(stream_of(lane)); }
+
+  void barrier(const DeviceView& view, int channel, Stream stream) override {
+    launch_signal(barrier_, 32, {.view = view, .channel = channel}, stream, "stream_barrier");
+  }
+  void put_signal(const DeviceView& view, Rank dst, int channel, Stream stream) override {
+    launch_signal(put_, 1, {.view = view, .peer = dst.value, .channel = channel}, stream,
+                  "stream_put_signal");
+  }
+  void wait_signal(const DeviceView& view, Rank src, int channel, Stream stream) override {
+    launch_signal(wait_, 1, {.view = view, .peer = src.value, .channel = channel}, stream,
+                  "stream_wait_signal");
+  }
+
+  [[nodiscard]] DeviceGuard guard(Duration timeout) const override {
+    return {.failed = &reinterpret_cast<cuda::SegmentHead*>(segment(rank()))->failed,
+            .notice = words_.device_notice(),
+            .fault = words_.device_fault(),
+            .timeout_ns = static_cast<std::uint64_t>(
+                std::chrono::nanoseconds(std::min(timeout, kLongestWait)).count())};
+  }
+
+  [[nodiscard]] std::optional<DeviceFailure> failure() const override {
+    // Pairs with the relaxed store in record_fault(). Relaxed suffices: the word carries all information.
+    return parse_fault((*words_).fault.load(std::memory_order_relaxed));
+  }
+  void abort() noexcept override {
+    (*words_).notice.fetch_or(DeviceGuard::kAbortNotice, std::memory_order_relaxed);
+  }
+  void mark_left(Rank r) noexcept override {
+    (*words_).notice.fetch_or(1u << r.value, std::memory_order_relaxed);
+  }
+
+  [[nodiscard]] bool idle(Stream stream) const override {
+    const CurrentDevice current(context_);
+    const CUresult result = driver_.StreamQuery(static_cast<CUstream>(stream.handle));
+    if (result == CUDA_ERROR_NOT_READY) return false;
+    check_cuda(result, "waiting for a stream");
+    return true;
+  }
+  [[nodiscard]] bool quiesce(Duration timeout) noexcept override {
+    // The driver's wait has no deadline. A thread makes it, and is left behind if necessary.
+    try {
+      auto ended = std::make_shared<std::promise<void>>();
+      const std::future<void> end = ended->get_future();
+      std::thread([ended, context = context_, &driver = driver_] {
+        try {
+          const CurrentDevice current(context);
+          (void)driver.CtxSynchronize();
+        } catch (const std::exception&) {
+          // The driver has shut down, and with it everything that ran on it.
+        }
+        ended->set_value();
+      }).detach();
+      return end.wait_for(timeout) == std::future_status::ready;
+    } catch (const std::exception&) {
+      return false;  // no memory or no thread for it
+    }
+  }
+
+ private:
+  void begin_call(Stream stream, Duration timeout) override {
+    current_.emplace(context_);
+    stream_ = static_cast<CUstream>(stream.handle);
+    call_timeout_ = timeout;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    check_cuda(driver_.StreamIsCapturing(stream_, &status), "cuStreamIsCapturing");
+    captured_ = status != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (captured_) return;
+    if (called_ && stream_ != last_stream_) last_call_.hold(stream_);
+    called_ = true;
+    last_stream_ = stream_;
+  }
+  void end_call() override {
+    if (!captured_) last_call_.record(stream_);
+  }
+  void leave_call() noexcept override { current_.reset(); }
+
+  void launch_reduction(const ReductionKernel& kernel, const CollectiveCall& call, const LaunchShape& shape,
+                        const void* params) override {
+    launch(kernels_.get(kernel, call), shape, params, kernel.name);
+  }
+  void launch_plain(const PlainKernel& kernel, const LaunchShape& shape, const void* params) override {
+    launch(kernels_.get(kernel), shape, params, kernel.name);
+  }
+  void launch(CUfunction function, const LaunchShape& shape, const void* params, const char* name) {
+    launch_kernel(driver_, function,
+                  {.grid = shape.grid,
+                   .rows = shape.rows,
+                   .block = shape.block,
+                   .stream = stream_,
+                   .dependent = dependent_launch_ && shape.waits_for_previous},
+                  params, name);
+  }
+  void launch_signal(CUfunction function, unsigned block, const cuda::SignalParams& params, Stream stream,
+                     const char* name) {
+    const CurrentDevice current(context_);
+    launch_kernel(driver_, function, {.block = block, .stream = static_cast<CUstream>(stream.handle)}, params,
+                  name);
+  }
+
+  [[nodiscard]] CUstream stream_of(cuda::Lane lane) const {
+    return lane == cuda::Lane::caller ? stream_ : side_.get();
+  }
+  [[nodiscard]] const CudaEvent& event_of(cuda::Mark mark) const {
+    return marks_[static_cast<std::size_t>(mark)];
+  }
+
+  const CudaDriver& driver_ = cuda_driver();
+  CUcontext context_;
+  const bool dependent_launch_;
+  const MappedWords words_;
+  const Kernels kernels_;
+  CUfunction barrier_;
+  CUfunction put_;
+  CUfunction wait_;
+  const CudaEvent last_call_;
+  CUstream last_stream_ = nullptr;
+  bool called_ = false;
+  const CudaStream side_;
+  const std::array<CudaEvent, cuda::kMarks> marks_;
+  // The call that is being queued.
+  std::optional<CurrentDevice> current_;
+  CUstream stream_ = nullptr;
+  bool captured_ = false;
+  Duration call_timeout_ = kDefaultTimeout;
+};
+
+}  // namespace
+
+std::string identify_device(DeviceId device) {
+  require_cuda_device(device);
+  const int capability = 10 * cuda_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+                         cuda_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  if (capability < kOldestCapability) {
+    fail(ErrorCode::unsupported, "device {} has compute capability {}.{}; onehop needs {}.{} or newer",
+         device.value, capability / 10, capability % 10, kOldestCapability / 10, kOldestCapability % 10);
+  }
+  return cuda_uuid(device);
+}
+
+std::string device_name(DeviceId device) {
+  char name[256] = {};
+  check_cuda(cuda_driver().DeviceGetName(name, sizeof name - 1, cuda_device(device)), "cuDeviceGetName");
+  return name;
+}
+
+int multiprocessors(DeviceId device) {
+  return cuda_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+}
+
+bool has_peer_without_nvlink(DeviceId device, const std::vector<std::string>& identities) {
+  for (DeviceId peer{0}; peer.value < cuda_device_count(); ++peer.value) {
+    if (peer == device || std::ranges::find(identities, cuda_uuid(peer)) == identities.end()) continue;
+    // NVLink carries atomics, PCIe does not.
+    int atomics = 0;
+    check_cuda(cuda_driver().DeviceGetP2PAttribute(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+                                                   cuda_device(device), cuda_device(peer)),
+               "cuDeviceGetP2PAttribute");
+    if (atomics == 0) return true;
+  }
+  return false;
+}
+
+std::unique_ptr<Communicator> Communicator::create(Options options) {
+  CUcontext context = cuda_context(options.device);
+  const CurrentDevice current(context);
+  return std::make_unique<CudaCommunicator>(std::move(options), context);
+}
+
+}  // namespace onehop

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// One GPU rank of a group: it launches the group's kernels on the rank's device and reports failed waits of
+// those kernels. In a build without CUDA, create() throws.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "onehop/device/view.h"
+#include "onehop/types.h"
+
+#include "backend/cuda/launcher.h"
+
+namespace onehop {
+
+/// Checks that the device exists and can run onehop's kernels (compute capability 8.0 or newer). Returns its
+/// UUID, which identifies it across processes.
+[[nodiscard]] std::string identify_device(DeviceId device);
+
+/// The device's model name, for example "NVIDIA H200".
+[[nodiscard]] std::string device_name(DeviceId device);
+
+/// The number of multiprocessors (SMs), which is how many blocks of a collective can be resident on the
+/// device.
+[[nodiscard]] int multiprocessors(DeviceId device);
+
+/// Whether one of these devices (identify_device) is visible to this process and has no NVLink to `device`.
+[[nodiscard]] bool has_peer_without_nvlink(DeviceId device, const std::vector<std::string>& identities);
+
+/// A wait that failed on the device, or an invalid argument that a kernel passed.
+struct DeviceFailure {
+  DeviceFault::Reason reason{};
+  Rank awaited{};  ///< not set for arguments
+  DeviceFault::Phase phase{};
+  std::int32_t argument = 0;  ///< the channel or rank that is out of range
+  std::int32_t limit = 0;     ///< number of valid values
+};
+
+/// Decodes the fault word of a kernel (DeviceFault). nullopt: no kernel has failed.
+[[nodiscard]] constexpr std::optional<DeviceFailure> parse_fault(std::uint64_t word) {
+  if (word == 0) return std::nullopt;
+  DeviceFailure failure;
+  failure.reason = static_cast<DeviceFault::Reason>(word >> 56);
+  if (failure.reason == DeviceFault::no_channel || failure.reason == DeviceFault::no_rank) {
+    failure.phase = static_cast<DeviceFault::Phase>(word >> 48 & 0xff);
+    failure.limit = static_cast<std::int32_t>(word >> 32 & 0xffff);
+    failure.argument = static_cast<std::int32_t>(word & 0xffffffff);
+  } else {
+    failure.awaited = Rank{static_cast<int>(word >> 48 & 0xff)};
+    failure.phase = static_cast<DeviceFault::Phase>(word & 0xffffffff);
+  }
+  return failure;
+}
+
+/// One thread at a time may queue calls; the other functions are thread-safe.
+class Communicator : public cuda::Launcher {
+ public:
+  struct Options {
+    DeviceId device;
+    int rank = 0;
+    cuda::GroupShape shape;
+    std::vector<std::byte*> segments;  ///< one per rank, segment_bytes() each, zeroed, mapped for `device`
+    bool alone = true;                 ///< no other rank of the group uses this device
+  };
+
+  /// Loads every kernel now, because loading a kernel while another one spins would deadlock.
+  [[nodiscard]] static std::unique_ptr<Communicator> create(Options options);
+  /// Size of the scratch memory that each rank of such a group needs.
+  [[nodiscard]] static std::size_t segment_bytes(const cuda::GroupShape& shape) {
+    return cuda::ScratchLayout(shape).bytes();
+  }
+
+  /// The time in which a call queues its work. Calls of one group share scratch memory, so a call on another
+  /// stream waits for the previous call. In a stream under capture, the graph's user orders the call against
+  /// other work.
+  class Call {
+   public:
+    /// `timeout`: of each wait of the call's kernels.
+    Call(Communicator& communicator, Stream stream, Duration timeout) : communicator_(communicator) {
+      communicator_.begin_call(stream, timeout);
+    }
+    /// Everything is queued.
+    void end() { communicator_.end_call(); }
+    ~Call() { communicator_.leave_call(); }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    Communicator& communicator_;
+  };
+
+  virtual void barrier(const DeviceView& view, int channel, Stream stream) = 0;
+  virtual void put_signal(const DeviceView& view, Rank dst, int channel, Stream stream) = 0;
+  virtual void wait_signal(const DeviceView& view, Rank src, int channel, Stream stream) = 0;
+
+  /// The guard for waits on the device with this timeout.
+  [[nodiscard]] virtual DeviceGuard guard(Duration timeout) const = 0;
+  /// The first failed wait of this rank's kernels, if any.
+  [[nodiscard]] virtual std::optional<DeviceFailure> failure() const = 0;
+  /// Ends all current and future waits of this rank's kernels.
+  virtual void abort() noexcept = 0;
+  /// Records that rank r has left the group, which ends waits for its outstanding work.
+  virtual void mark_left(Rank r) noexcept = 0;
+
+  /// Whether all work queued on `stream` has completed. Error{system} when the device has failed.
+  [[nodiscard]] virtual bool idle(Stream stream) const = 0;
+  /// Waits until all work queued on the device has completed, or cannot complete because the device has
+  /// failed. Returns false if it has not within `timeout`. The group's kernels end by their own deadlines;
+  /// other kernels may never end.
+  [[nodiscard]] virtual bool quiesce(Duration timeout) noexcept = 0;
+
+ protected:
+  using Launcher::Launcher;
+
+ private:
+  virtual void begin_call(Stream stream, Duration timeout) = 0;
+  virtual void end_call() = 0;
+  virtual void leave_call() noexcept = 0;
+};
+
+}  // namespace onehop

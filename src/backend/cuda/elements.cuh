@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element types and reductions on the device. They give the same bits as the host code
+// (backend/host/reduce_kernels.h, base/numeric.h). 8- and 16-bit floats are combined in f32 and rounded once.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "backend/scale.h"
+
+namespace onehop::cuda {
+
+enum class Op { sum, prod, min, max, scaled };  // numbered as in kernel_op()
+
+inline constexpr std::uint32_t kOneNan32 = 0x7fc00000;
+
+__device__ __forceinline__ bool is_nan(float x) {
+  return x != x;
+}
+__device__ __forceinline__ bool is_nan(double x) {
+  return x != x;
+}
+
+/// A type that is its own accumulator. Machines differ in which NaN an operation returns, so all NaNs are
+/// replaced by one.
+template <class T>
+struct Native {
+  using Stored = T;
+  using Wide = T;
+  static __device__ __forceinline__ T widen(T x) { return x; }
+  static __device__ __forceinline__ T round(T x) { return x; }
+};
+struct F32 : Native<float> {
+  /// A word of this format's usual NaN. Words have 4 bytes, or 8 for elements of 8 bytes (wire/lamport.cuh).
+  static constexpr std::uint32_t kNanWord = kOneNan32;
+  static __device__ __forceinline__ float round(float x) {
+    return is_nan(x) ? __uint_as_float(kOneNan32) : x;
+  }
+};
+struct F64 : Native<double> {
+  static constexpr std::uint64_t kNanWord = 0x7ff8000000000000;
+  static __device__ __forceinline__ double round(double x) {
+    return is_nan(x) ? __longlong_as_double(kNanWord) : x;
+  }
+};
+
+// Conversions to 16 bits turn every NaN into the one whose magnitude is all ones, 0x7fff.
+struct F16 {
+  static constexpr std::uint32_t kNanWord = 0x7fff7fff;
+  using Stored = std::uint16_t;
+  using Wide = float;
+  static __device__ __forceinline__ float widen(Stored x) { return __half2float(__ushort_as_half(x)); }
+  static __device__ __forceinline__ std::uint32_t round_pair(float low, float high) {
+    std::uint32_t word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+  }
+};
+
+struct BF16 {
+  static constexpr std::uint32_t kNanWord = 0x7fff7fff;
+  using Stored = std::uint16_t;
+  using Wide = float;
+  static __device__ __forceinline__ float widen(Stored x) {
+    return __uint_as_float(static_cast<std::uint32_t>(x) << 16);
+  }
+  static __device__ __forceinline__ std::uint32_t round_pair(float low, float high) {
+    std::uint32_t word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+  }
+};
+
+/// An 8-bit float with kMantissa fraction bits and exponent bias kBias. Magnitudes above kLargest (the bits
+/// of a float) are clamped to kLargest; NaN becomes 0x7f. See encode_small in backend/host/reduce_kernels.h.
+template <int kMantissa, int kBias, std::int32_t kLargest>
+__device__ __forceinline__ std::uint8_t encode_small(float x) {
+  const std::int32_t bits = __float_as_int(x);
+  const std::int32_t exact = bits & 0x7fffffff;
+  const std::int32_t magnitude = exact > kLargest ? kLargest : exact;
+  constexpr int kDropped = 23 - kMantissa;
+  constexpr std::int32_t kRebias = (127 - kBias) << 23;
+  const std::int32_t odd = (magnitude >> kDropped) & 1;
+  const std::int32_t normal = (magnitude + odd + ((1 << (kDropped - 1)) - 1 - kRebias)) >> kDropped;
+  constexpr std::int32_t kAlign = kRebias + ((kDropped + 1) << 23);
+  const std::int32_t subnormal = __float_as_int(__int_as_float(magnitude) + __int_as_float(kAlign)) - kAlign;
+  const std::int32_t number = magnitude < kRebias + (1 << 23) ? subnormal : normal;
+  return static_cast<std::uint8_t>(exact > 0x7f800000 ? 0x7f : number | ((bits >> 24) & 0x80));
+}
+
+struct E4M3 {
+  static constexpr std::uint32_t kNanWord = 0x7f7f7f7f;
+  using Stored = std::uint8_t;
+  using Wide = float;
+  static __device__ __forceinline__ float widen(Stored x) {
+    // As an f16 of the same significand and exponent field the value is 2^8 too small.
+    const auto half = static_cast<std::uint16_t>((x & 0x80) << 8 | (x & 0x7f) << 7);
+    return (x & 0x7f) == 0x7f ? __uint_as_float(kOneNan32) : F16::widen(half) * 256.0f;
+  }
+  /// The format has no infinities: magnitudes beyond 448 become 448.
+  static __device__ __forceinline__ Stored round(float x) { return encode_small<3, 7, 0x43e00000>(x); }
+};
+
+struct E5M2 {
+  static constexpr std::uint32_t kNanWord = 0x7f7f7f7f;
+  using Stored = std::uint8_t;
+  using Wide = float;
+  static __device__ __forceinline__ float widen(Stored x) {
+    return F16::widen(static_cast<std::uint16_t>(x << 8));  // this is the upper byte of an f16
+  }
+  /// 2^16 encodes as infinity, and so does anything that rounds beyond 57344.
+  static __device__ __forceinline__ Stored round(float x) { return encode_small<2, 15, 0x47800000>(x); }
+};
+
+template <class T>
+inline constexpr bool kIsFloat = static_cast<T>(0.5) != T{};
+
+/// Orders -0 before +0 and propagates NaN.
+__device__ __forceinline__ float lesser(float a, float b) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+__device__ __forceinline__ float greater(float a, float b) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+__device__ __forceinline__ double lesser(double a, double b) {
+  if (is_nan(a) || is_nan(b)) return __longlong_as_double(0x7ff8000000000000);
+  if (a == b) return __longlong_as_double(__double_as_longlong(a) | __double_as_longlong(b));
+  return a < b ? a : b;
+}
+__device__ __forceinline__ double greater(double a, double b) {
+  if (is_nan(a) || is_nan(b)) return __longlong_as_double(0x7ff8000000000000);
+  if (a == b) return __longlong_as_double(__double_as_longlong(a) & __double_as_longlong(b));
+  return a > b ? a : b;
+}
+template <class T>
+__device__ __forceinline__ T lesser(T a, T b) {
+  return a < b ? a : b;
+}
+template <class T>
+__device__ __forceinline__ T greater(T a, T b) {
+  return a > b ? a : b;
+}
+
+template <class T>
+struct UnsignedOf {
+  using type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<std::int64_t> {
+  using type = std::uint64_t;
+};
+template <>
+struct UnsignedOf<std::uint64_t> {
+  using type = std::uint64_t;
+};
+
+template <Op kOp, class T>
+__device__ __forceinline__ T combine(T a, T b) {
+  if constexpr (kOp == Op::min) {
+    return lesser(a, b);
+  } else if constexpr (kOp == Op::max) {
+    return greater(a, b);
+  } else if constexpr (kIsFloat<T>) {
+    return kOp == Op::prod ? a * b : a + b;
+  } else {  // unsigned, so that overflow wraps
+    using U = typename UnsignedOf<T>::type;
+    const U x = static_cast<U>(a);
+    const U y = static_cast<U>(b);
+    return static_cast<T>(kOp == Op::prod ? x * y : x + y);
+  }
+}
+
+/// The Scale's number in this accumulation type.
+template <class T>
+__device__ __forceinline__ T number_of(const Scale& scale) {
+  if constexpr (!kIsFloat<T>) {
+    return static_cast<T>(scale.number);
+  } else if constexpr (sizeof(T) == 4) {
+    return __uint_as_float(static_cast<std::uint32_t>(scale.number));
+  } else {
+    return __longlong_as_double(static_cast<long long>(scale.number));
+  }
+}
+
+template <Op kOp, class T>
+__device__ __forceinline__ T finish(T total, const Scale& scale) {
+  if constexpr (kOp == Op::scaled) {
+    const T number = number_of<T>(scale);
+    return scale.divides ? static_cast<T>(total / number) : combine<Op::prod>(total, number);
+  } else {
+    return total;
+  }
+}
+
+}  // namespace onehop::cuda

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the algorithms of GPUs use to run a call: the group's scratch memory, and a way to launch kernels and
+// copies. Plain C++, so that tests can record what an algorithm launches without a GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "onehop/device/view.h"
+#include "onehop/tuning.h"
+#include "onehop/types.h"
+
+#include "backend/call.h"
+#include "backend/cuda/scratch_layout.h"
+
+namespace onehop::cuda {
+
+/// A kernel of an algorithms/*/kernels.cuh. There is one for every element type of the class, reduction and
+/// kernel_ranks().
+struct ReductionKernel {
+  const char* name;
+  TypeClass types = TypeClass::any;
+};
+
+/// Any other kernel, of an algorithms/*/kernels.cu.
+struct PlainKernel {
+  const char* name;
+};
+
+struct LaunchShape {
+  unsigned grid = 1;  ///< blocks per row
+  unsigned rows = 1;
+  unsigned block = 1;  ///< threads per block
+  /// The kernel waits for the previous one by itself (wait_for_previous), so it may start before that ends.
+  bool waits_for_previous = true;
+};
+
+/// The streams of a call: the caller's, and one of the group for copies that run beside it.
+enum class Lane : std::uint8_t { caller, side };
+/// Points in a lane that the other lane can wait for.
+enum class Mark : std::uint8_t { first, second, third };
+inline constexpr std::size_t kMarks = 3;
+
+/// One rank of a group, while one call is being queued. All functions throw Error{system} if the driver
+/// refuses.
+class Launcher {
+ public:
+  /// `segments`: the scratch memory of every rank.
+  Launcher(const GroupShape& shape, int rank, std::vector<std::byte*> segments)
+      : shape_(shape), rank_(rank), segments_(std::move(segments)), layout_(shape) {}
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+  virtual ~Launcher() = default;
+
+  [[nodiscard]] const GroupShape& shape() const { return shape_; }
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return shape_.ranks; }
+  /// The rank `step` places to the right of this one.
+  [[nodiscard]] int right(int step) const { return (rank_ + step) % size(); }
+  /// A region of the scratch memory of rank r.
+  [[nodiscard]] std::byte* scratch(const ScratchRegion& region, int r) const {
+    return segment(r) + layout_.offset(region);
+  }
+  template <class Head>
+  [[nodiscard]] Head* head(const ScratchRegion& region, int r) const {
+    return reinterpret_cast<Head*>(scratch(region, r));
+  }
+  /// The scratch memory of rank r, which begins with a SegmentHead.
+  [[nodiscard]] std::byte* segment(int r) const { return segments_[static_cast<std::size_t>(r)]; }
+  /// For the waits of the call's kernels.
+  [[nodiscard]] virtual DeviceGuard call_guard() const = 0;
+
+  /// Launches a kernel, which takes `params` by value, in the caller's stream. `call` selects the kernel by
+  /// type and reduction.
+  template <class Params>
+  void launch(const ReductionKernel& kernel, const CollectiveCall& call, const LaunchShape& shape,
+              const Params& params) {
+    static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= 4096);
+    launch_reduction(kernel, call, shape, &params);
+  }
+  template <class Params>
+  void launch(const PlainKernel& kernel, const LaunchShape& shape, const Params& params) {
+    static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= 4096);
+    launch_plain(kernel, shape, &params);
+  }
+  virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes, Lane lane) = 0;
+  virtual void record(Mark mark, Lane lane) = 0;
+  /// Makes later work in the lane wait for the mark.
+  virtual void wait_for(Mark mark, Lane lane) = 0;
+
+ private:
+  virtual void launch_reduction(const ReductionKernel& kernel, const CollectiveCall& call,
+                                const LaunchShape& shape, const void* params) = 0;
+  virtual void launch_plain(const PlainKernel& kernel, const LaunchShape& shape, const void* params) = 0;
+
+  const GroupShape shape_;
+  const int rank_;
+  const std::vector<std::byte*> segments_;
+  const ScratchLayout layout_;
+};
+
+}  // namespace onehop::cuda

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moves data in units of 8 or 16 bytes, for any alignment and total length.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cuda/elements.cuh"
+
+namespace onehop::cuda {
+
+/// kBytes (8 or 16) bytes in registers.
+template <int kBytes>
+struct Packet {
+  static constexpr int kWords = kBytes / 4;
+  std::uint32_t words[kWords];
+};
+
+/// Selects by value: choosing between references would put both in local memory.
+template <int kBytes>
+__device__ __forceinline__ Packet<kBytes> choose(bool first, const Packet<kBytes>& a,
+                                                 const Packet<kBytes>& b) {
+  Packet<kBytes> packet;
+#pragma unroll
+  for (int i = 0; i < Packet<kBytes>::kWords; ++i) packet.words[i] = first ? a.words[i] : b.words[i];
+  return packet;
+}
+
+template <int kBytes>
+__device__ __forceinline__ Packet<kBytes> load_whole(const std::byte* from) {
+  Packet<kBytes> packet;
+  if constexpr (kBytes == 16) {
+    const uint4 v = *reinterpret_cast<const uint4*>(from);
+    packet.words[0] = v.x, packet.words[1] = v.y, packet.words[2] = v.z, packet.words[3] = v.w;
+  } else {
+    const uint2 v = *reinterpret_cast<const uint2*>(from);
+    packet.words[0] = v.x, packet.words[1] = v.y;
+  }
+  return packet;
+}
+
+/// The same load with a predicate instead of a branch, so that later instructions need not wait for the
+/// condition.
+template <int kBytes>
+__device__ __forceinline__ Packet<kBytes> load_whole_if(bool when, const std::byte* from) {
+  Packet<kBytes> packet{};
+  if constexpr (kBytes == 16) {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %4, 0; @p ld.global.v4.u32 {%0, %1, %2, %3}, [%5]; }"
+                 : "+r"(packet.words[0]), "+r"(packet.words[1]), "+r"(packet.words[2]), "+r"(packet.words[3])
+                 : "r"(static_cast<unsigned>(when)), "l"(from)
+                 : "memory");
+  } else {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.v2.u32 {%0, %1}, [%3]; }"
+                 : "+r"(packet.words[0]), "+r"(packet.words[1])
+                 : "r"(static_cast<unsigned>(when)), "l"(from)
+                 : "memory");
+  }
+  return packet;
+}
+
+template <int kBytes>
+__device__ __forceinline__ void store_whole(std::byte* to, const Packet<kBytes>& packet) {
+  if constexpr (kBytes == 16) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(packet.words[0]),
+                 "r"(packet.words[1]), "r"(packet.words[2]), "r"(packet.words[3])
+                 : "memory");
+  } else {
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(packet.words[0]), "r"(packet.words[1])
+                 : "memory");
+  }
+}
+
+/// Element i of a packet of T. `i` must be a compile-time constant, so that packets stay in registers.
+template <class T, int kBytes>
+__device__ __forceinline__ T get(const Packet<kBytes>& packet, int i) {
+  if constexpr (sizeof(T) == 8) {
+    const std::uint64_t bits = packet.words[2 * i] | static_cast<std::uint64_t>(packet.words[2 * i + 1])
+                                                         << 32;
+    return reinterpret_cast<const T&>(bits);
+  } else if constexpr (sizeof(T) == 4) {
+    return reinterpret_cast<const T&>(packet.words[i]);
+  } else {
+    constexpr int kPerWord = 4 / sizeof(T);
+    return static_cast<T>(packet.words[i / kPerWord] >> (i % kPerWord * 8 * sizeof(T)));
+  }
+}
+
+template <class T, int kBytes>
+__device__ __forceinline__ void set(Packet<kBytes>& packet, int i, T value) {
+  if constexpr (sizeof(T) == 8) {
+    const auto bits = reinterpret_cast<const std::uint64_t&>(value);
+    packet.words[2 * i] = static_cast<std::uint32_t>(bits);
+    packet.words[2 * i + 1] = static_cast<std::uint32_t>(bits >> 32);
+  } else if constexpr (sizeof(T) == 4) {
+    packet.words[i] = reinterpret_cast<const std::uint32_t&>(value);
+  } else {
+    constexpr int kPerWord = 4 / sizeof(T);
+    constexpr std::uint32_t kMask = (1u << (8 * sizeof(T))) - 1;
+    const int shift = static_cast<int>(i % kPerWord * 8 * sizeof(T));
+    std::uint32_t& word = packet.words[i / kPerWord];
+    word = (word & ~(kMask << shift)) | ((static_cast<std::uint32_t>(value) & kMask) << shift);
+  }
+}
+
+/// Loads the packet at byte `at` of `bytes` bytes of T, element by element. Elements beyond the end count as
+/// zero. Out of line because it is rare: see push.cuh.
+template <class T, int kBytes>
+__device__ __noinline__ Packet<kBytes> load_ragged(const std::byte* data, std::size_t at, std::size_t bytes) {
+  Packet<kBytes> packet{};
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(kBytes / sizeof(T)); ++i) {
+    const std::size_t position = at + i * sizeof(T);
+    if (position < bytes) set<T>(packet, i, *reinterpret_cast<const T*>(data + position));
+  }
+  return packet;
+}
+template <class T, int kBytes>
+__device__ __noinline__ void store_ragged(std::byte* data, std::size_t at, std::size_t bytes,
+                                          Packet<kBytes> packet) {
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(kBytes / sizeof(T)); ++i) {
+    const std::size_t position = at + i * sizeof(T);
+    if (position < bytes) *reinterpret_cast<T*>(data + position) = get<T>(packet, i);
+  }
+}
+
+/// `aligned`: both data and `at` are aligned to kBytes.
+template <class T, int kBytes>
+__device__ __forceinline__ Packet<kBytes> load_packet(const std::byte* data, std::size_t at,
+                                                      std::size_t bytes, bool aligned) {
+  if (aligned && at + kBytes <= bytes) return load_whole<kBytes>(data + at);
+  return load_ragged<T, kBytes>(data, at, bytes);
+}
+template <class T, int kBytes>
+__device__ __forceinline__ void store_packet(std::byte* data, std::size_t at, std::size_t bytes, bool aligned,
+                                             const Packet<kBytes>& packet) {
+  if (aligned && at + kBytes <= bytes) {
+    store_whole(data + at, packet);
+  } else {
+    store_ragged<T, kBytes>(data, at, bytes, packet);
+  }
+}
+
+/// Load and store bytes of the user's memory, with any alignment.
+template <int kBytes>
+__device__ __forceinline__ Packet<kBytes> load_bytes(const std::byte* data, std::size_t at,
+                                                     std::size_t bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data + at);
+  if (at + kBytes <= bytes) {
+    if (address % kBytes == 0) return load_whole<kBytes>(data + at);
+    if (address % 4 == 0) {
+      Packet<kBytes> packet;
+#pragma unroll
+      for (int i = 0; i < kBytes / 4; ++i) {
+        packet.words[i] = reinterpret_cast<const std::uint32_t*>(data + at)[i];
+      }
+      return packet;
+    }
+  }
+  return load_ragged<std::uint8_t, kBytes>(data, at, bytes);
+}
+template <int kBytes>
+__device__ __forceinline__ void store_bytes(std::byte* data, std::size_t at, std::size_t bytes,
+                                            const Packet<kBytes>& packet) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data + at);
+  if (at + kBytes <= bytes) {
+    if (address % kBytes == 0) return store_whole(data + at, packet);
+    if (address % 4 == 0) {
+#pragma unroll
+      for (int i = 0; i < kBytes / 4; ++i) {
+        reinterpret_cast<std::uint32_t*>(data + at)[i] = packet.words[i];
+      }
+      return;
+    }
+  }
+  store_ragged<std::uint8_t, kBytes>(data, at, bytes, packet);
+}
+
+/// Combines the elements of packets, one rank after the other.
+template <class E, Op kOp, int kBytes>
+class Accumulator {
+ public:
+  __device__ __forceinline__ explicit Accumulator(const Packet<kBytes>& first) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) totals_[i] = widen(first, i);
+  }
+  __device__ __forceinline__ void add(const Packet<kBytes>& next) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) totals_[i] = combine<kOp>(totals_[i], widen(next, i));
+  }
+  __device__ __forceinline__ Packet<kBytes> result(const Scale& scale) const {
+    Packet<kBytes> packet{};
+    if constexpr (sizeof(typename E::Stored) == 2) {  // two at a time, as the hardware converts them
+#pragma unroll
+      for (int i = 0; i < kCount; i += 2) {
+        packet.words[i / 2] =
+            E::round_pair(finish<kOp>(totals_[i], scale), finish<kOp>(totals_[i + 1], scale));
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        set<typename E::Stored>(packet, i, E::round(finish<kOp>(totals_[i], scale)));
+      }
+    }
+    return packet;
+  }
+
+ private:
+  static constexpr int kCount = kBytes / static_cast<int>(sizeof(typename E::Stored));
+
+  static __device__ __forceinline__ typename E::Wide widen(const Packet<kBytes>& packet, int i) {
+    return E::widen(get<typename E::Stored>(packet, i));
+  }
+
+  typename E::Wide totals_[kCount];
+};
+
+}  // namespace onehop::cuda

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all collective kernels have in common: the rules for epochs and residency, and programmatic dependent
+// launch.
+#pragma once
+
+#include "onehop/device/epoch.cuh"
+#include "onehop/device/signal.cuh"
+
+#include "backend/cuda/scratch.h"
+
+namespace onehop::cuda {
+
+// Epochs (onehop/device/epoch.cuh). The calls that use one family of slots are counted. All ranks make the
+// same calls in the same order and so have the same count. A message that is too long for one launch is
+// several calls.
+//
+// The rule of two calls. In every call every rank receives data or flags from every other rank. A call starts
+// on a rank when the previous one has ended there, with all its stores performed. So a rank in call e has
+// received something from each peer in call e - 1, which the peer began after its call e - 2 had ended.
+// Therefore memory with the parity of e may be overwritten without asking. This holds whichever threads and
+// blocks did the work, and whatever calls of other families came between.
+//
+// Residency. All blocks of a call wait for the peers' blocks, so all must be resident at once. The same holds
+// for the kernels of another group that uses the same GPUs at the same time, since the GPUs may start them in
+// different orders. A kernel that waits therefore takes at most half of what the multiprocessors hold
+// (max_threads; with smaller blocks, no more threads). A kernel that takes more than a quarter does not let
+// the next kernel of its stream start beside it.
+
+/// Called before anything is read or sent. With programmatic dependent launch this kernel may start early. It
+/// waits here until the previous kernel has ended and its stores are performed.
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/// Called after wait_for_previous(). If `early`, the next kernel of the stream may be launched from now on;
+/// otherwise it is launched when this one has ended. Not earlier, or a queue of waiting kernels would fill
+/// the device.
+__device__ __forceinline__ void let_next_start(bool early) {
+#if __CUDA_ARCH__ >= 900
+  if (early) asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/// Polls between two checks of the clock and of failures, for kernels where many threads wait for
+/// milliseconds. With 4 ranks, 2000 lanes of pipelined_two_shot.cuh wait at a time. If they checked as often
+/// as other kernels do, they would delay one another on PCIe until all wait long enough to check again, chunk
+/// after chunk.
+inline constexpr int kPollsOfMany = 1 << 14;
+
+/// Called by all threads of every block once they have used the epoch: the last block advances it.
+__device__ __forceinline__ void settle(EpochCounter& counter, std::uint64_t epoch) {
+  __syncthreads();
+  device::advance_epoch(counter, epoch);
+}
+
+}  // namespace onehop::cuda

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many bytes a step of a host algorithm moves.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+
+#include "onehop/types.h"
+
+#include "backend/host/staging.h"
+
+namespace onehop::host {
+
+// Staged chunks should fit a core's second-level cache, together with their input and output.
+inline constexpr std::size_t kOneShotChunk = 128 << 10;
+inline constexpr std::size_t kTwoShotChunk = 256 << 10;
+
+/// Bytes per step, a multiple of 64 and of every element size. `chosen`: by a tuning table.
+[[nodiscard]] inline std::size_t chunk_of(Algorithm kind, std::optional<std::size_t> chosen,
+                                          std::size_t staging_bytes, int ranks) {
+  const StagingLayout layout(staging_bytes);
+  return kind == Algorithm::two_shot ? std::min(chosen.value_or(kTwoShotChunk), layout.max_chunk(ranks))
+                                     : std::min(chosen.value_or(kOneShotChunk), layout.input_bytes);
+}
+
+/// With fewer bytes, the step in which ranks check that all passed symmetric memory costs more than copying
+/// the data.
+inline constexpr std::size_t kMinZeroCopyBytes = 64 << 10;
+
+}  // namespace onehop::host

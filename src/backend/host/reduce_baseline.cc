@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+#define ONEHOP_ISA baseline
+#include "backend/host/reduce_kernels.h"

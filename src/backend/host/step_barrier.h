@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host ranks of one group as the inner loops see them. Each rank has a line on which it announces steps,
+// a staging area through which it passes data, and a bell (futex) on which it sleeps. All of this lives in
+// shared memory that is zero when the group starts.
+//
+// Protocol. A call is a sequence of steps, the same on all ranks. In step s a rank first publishes: it stores
+// s into its line of parity s % 2, which releases everything it wrote before. Then it waits until every other
+// rank has published s. Every pair of ranks synchronizes in every step, so no rank is ever more than one step
+// ahead. Therefore
+//   - a rank that reads a line or staging slot of parity s % 2 in step s is done before its owner publishes
+//     s + 2, since the owner does that only after it has seen the reader publish s + 1;
+//   - a rank writes only to its own line and staging area, never to a peer's: a rank that was stopped and
+//     left behind cannot damage the others when it wakes.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "os/doorbell.h"
+#include "os/processors.h"
+
+namespace onehop::host {
+
+/// The properties of a call that a rank announces in the call's first step, so that all ranks detect a
+/// mismatch. This is free: they travel in the cache line that carries the step.
+struct Call {
+  std::uint64_t count = 0;
+  std::uint8_t collective = 0;  ///< a Collective
+  std::uint8_t dtype = 0;
+  std::uint8_t op = 0;
+  std::uint8_t algorithm = 0;   ///< as requested by the caller
+  std::uint8_t rejected = 0;    ///< not 0: the reason why this rank's arguments are invalid
+  std::uint8_t declined = 0;    ///< not 0: the legacy policy does not accept this rank's pointers
+  std::uint8_t symmetric = 0;   ///< CallOptions::symmetric
+  std::int8_t root = -1;        ///< -1: the call has none
+  std::uint64_t in_buffer = 0;  ///< number of the symmetric buffer that holds the input; 0: none
+  std::uint64_t in_offset = 0;
+  std::uint64_t out_buffer = 0;
+  std::uint64_t out_offset = 0;
+  /// CallOptions::factor; as bits, so that NaN equals itself
+  std::uint64_t factor = std::bit_cast<std::uint64_t>(1.0);
+};
+
+/// 128 bytes apart, because CPUs prefetch neighbouring lines in pairs.
+struct alignas(128) Line {
+  std::atomic<std::uint64_t> step{0};
+  Call call;
+};
+static_assert(sizeof(Call) + sizeof(std::uint64_t) <= 64, "step and call share one cache line");
+
+/// Progress of a GPU rank, whose collectives do not wait for the other ranks on the host. Only its owner
+/// writes it (group/device_progress.h).
+struct alignas(64) Progress {
+  std::atomic<std::uint64_t> begun{0};  ///< number of collectives begun
+  /// Numbers of the last two collectives that it refused, by parity of the refusal.
+  std::atomic<std::uint64_t> refused[2]{};
+};
+
+/// Start of every rank's communicator segment. The memory of PointToPoint (point_to_point.h) and the staging
+/// area follow.
+struct SegmentHeader {
+  os::Doorbell bell;
+  Line lines[2];
+  Progress progress;
+  os::Processors processors;  ///< on which the owner may run; written before another rank maps the segment
+};
+
+class StepBarrier {
+ public:
+  struct Member {
+    SegmentHeader* header = nullptr;
+    std::byte* staging = nullptr;
+  };
+
+  StepBarrier() = default;
+  StepBarrier(int rank, std::vector<Member> members, std::size_t staging_bytes, os::SpinPolicy spin)
+      : rank_(rank),
+        size_(static_cast<int>(members.size())),
+        staging_bytes_(staging_bytes),
+        spin_(spin),
+        members_(std::move(members)) {}
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] std::size_t staging_bytes() const { return staging_bytes_; }
+  [[nodiscard]] std::byte* staging(int r) const { return members_[static_cast<std::size_t>(r)].staging; }
+  [[nodiscard]] os::Doorbell& bell(int r) const { return members_[static_cast<std::size_t>(r)].header->bell; }
+  [[nodiscard]] const os::SpinPolicy& spin() const { return spin_; }
+  /// The step published last; its parity selects the slots that may be used.
+  [[nodiscard]] std::uint64_t step() const { return step_; }
+  /// The step that `publish` will begin.
+  [[nodiscard]] unsigned next_parity() const { return static_cast<unsigned>((step_ + 1) & 1); }
+
+  /// Begins the next step. `call` is passed in the first step of a call.
+  void publish(const Call* call = nullptr) {
+    ++step_;
+    Line& line = members_[static_cast<std::size_t>(rank_)].header->lines[step_ & 1];
+    if (call != nullptr) line.call = *call;
+    // release: pairs with the load in arrived(); publishes the call and everything staged before. seq_cst and
+    // a read-modify-write because ring() needs it.
+    line.step.exchange(step_, std::memory_order_seq_cst);
+    for (int r = 0; r < size_; ++r) {
+      if (r != rank_) os::ring(bell(r));
+    }
+  }
+
+  [[nodiscard]] bool arrived(int r) const {
+    // acquire: pairs with the exchange in publish(). seq_cst for wait_on().
+    return line(r).step.load(std::memory_order_seq_cst) >= step_;
+  }
+  /// The call that rank r announced in the current step; valid only after r has arrived.
+  [[nodiscard]] const Call& call(int r) const { return line(r).call; }
+
+  /// Waits until rank r has published the current step; returns false at the deadline.
+  template <class Interrupt>
+  [[nodiscard]] bool wait(int r, os::CallDeadline& deadline, Interrupt&& interrupt) const {
+    return os::wait_on(
+        bell(rank_), spin_, deadline, [&] { return arrived(r); }, interrupt);
+  }
+
+ private:
+  [[nodiscard]] const Line& line(int r) const {
+    return members_[static_cast<std::size_t>(r)].header->lines[step_ & 1];
+  }
+
+  int rank_ = 0;
+  int size_ = 0;
+  std::size_t staging_bytes_ = 0;
+  std::uint64_t step_ = 0;
+  os::SpinPolicy spin_;
+  std::vector<Member> members_;
+};
+
+}  // namespace onehop::host

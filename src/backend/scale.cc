@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/scale.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "onehop/types.h"
+
+#include "base/element.h"
+
+namespace onehop {
+namespace {
+
+std::uint64_t bits_in(DType type, double number) {
+  if (type == DType::f64) return std::bit_cast<std::uint64_t>(number);
+  if (is_float(type)) return std::bit_cast<std::uint32_t>(static_cast<float>(number));
+  return number < 0 ? static_cast<std::uint64_t>(static_cast<std::int64_t>(number))
+                    : static_cast<std::uint64_t>(number);
+}
+
+}  // namespace
+
+Scale scale_of(DType type, ReduceOp op, double factor, int ranks) {
+  switch (op) {
+    case ReduceOp::avg:
+      return {.number = bits_in(type, ranks), .divides = true};
+    case ReduceOp::premul_sum:
+      return {.number = bits_in(type, factor), .divides = false};
+    default:
+      return {};
+  }
+}
+
+bool can_scale(DType type, double factor) {
+  if (is_float(type)) return true;
+  const int bits = static_cast<int>(8 * size_of(type));
+  // Powers of two, hence exact. Comparisons with NaN are false, so NaN is rejected.
+  const double limit = std::ldexp(1.0, is_signed(type) ? bits - 1 : bits);
+  const double least = is_signed(type) ? -limit : 0;
+  return factor >= least && factor < limit && factor == std::trunc(factor);
+}
+
+int kernel_op(ReduceOp op) {
+  return std::min(static_cast<int>(op), kKernelOpCount - 1);
+}
+
+}  // namespace onehop

@@ -1,3 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#define ONEHOP_ISA avx512
-#include "kernel/host/reduce_kernels.h"

@@ -1,3 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#define ONEHOP_ISA baseline
-#include "kernel/host/reduce_kernels.h"

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ptx/checked_calls.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "backend/collective.h"
+#include "backend/cuda/algorithms/point_to_point/channel_launch.h"
+#include "backend/cuda/algorithms/push/push_algorithms.h"
+#include "backend/host/reduce.h"
+
+namespace onehop::ptx {
+namespace {
+
+/// Values of which NaNs, infinities, zeros and subnormal numbers are frequent.
+template <class Word>
+void fill_floats(Bytes& data, Random& random, unsigned exponent_bits) {
+  constexpr unsigned kBits = 8 * sizeof(Word);
+  const unsigned mantissa_bits = kBits - 1 - exponent_bits;
+  const auto sign = static_cast<Word>(Word{1} << (kBits - 1));
+  const auto infinity = static_cast<Word>(((Word{1} << exponent_bits) - 1) << mantissa_bits);
+  for (std::size_t i = 0; i < data.size(); i += sizeof(Word)) {
+    const auto bits = static_cast<Word>(random());
+    // Near 1, so that sums are inexact but finite.
+    const auto exponent = static_cast<Word>((Word{1} << (exponent_bits - 1)) - 4 + random() % 8);
+    auto word = static_cast<Word>(exponent << mantissa_bits | (bits & ((Word{1} << mantissa_bits) - 1)));
+    switch (random() % 40) {
+      case 0:
+        word = static_cast<Word>(~Word{0});
+        break;  // the empty word of Lamport buffers
+      case 1:
+        word = static_cast<Word>(infinity | 1);
+        break;
+      case 2:
+        word = infinity;
+        break;
+      case 3:
+        word = static_cast<Word>(infinity - 1);
+        break;  // the largest number
+      case 4:
+        word = 0;
+        break;
+      case 5:
+        word = 3;
+        break;  // subnormal
+      case 6:
+        word = bits;
+        break;
+      default:
+        break;
+    }
+    word = static_cast<Word>(word | (bits & sign));
+    std::memcpy(data.data() + i, &word, sizeof word);
+  }
+}
+
+[[nodiscard]] Bytes random_bytes(std::size_t bytes, DType type, Random& random) {
+  Bytes data(bytes);
+  if (type == DType::bf16) {
+    fill_floats<std::uint16_t>(data, random, 8);
+  } else if (type == DType::f32) {
+    fill_floats<std::uint32_t>(data, random, 8);
+  } else if (type == DType::f64) {
+    fill_floats<std::uint64_t>(data, random, 11);
+  } else {
+    for (std::byte& each : data) each = static_cast<std::byte>(random());
+  }
+  return data;
+}
+
+[[nodiscard]] Bytes reduced(const CollectiveCall& call, std::span<const Bytes> inputs, std::size_t offset) {
+  Bytes result(call.block_bytes());
+  std::vector<const void*> sources;
+  for (const Bytes& each : inputs) sources.push_back(each.data() + offset);
+  host::reduce_function(call.type, call.op)(result.data(), sources.data(), static_cast<int>(sources.size()),
+                                            call.count, call.scale());
+  return result;
+}
+
+/// What a rank receives.
+[[nodiscard]] Bytes result_of(const CollectiveCall& call, std::span<const Bytes> inputs) {
+  const std::size_t block = call.block_bytes();
+  if (call.collective == Collective::reduce_scatter)
+    return reduced(call, inputs, static_cast<std::size_t>(call.rank) * block);
+  if (call.traits().reduces) return reduced(call, inputs, 0);
+  Bytes result;
+  for (int r = 0; r < call.ranks; ++r) {
+    if (!call.moves(r, call.rank)) continue;
+    const std::span from =
+        std::span(inputs[static_cast<std::size_t>(r)]).subspan(call.in_offset(call.rank), block);
+    result.insert(result.end(), from.begin(), from.end());
+  }
+  return result;
+}
+
+[[nodiscard]] std::string difference(const UserMemory& memory, const Bytes& expected, std::size_t element) {
+  if (!memory.intact()) return "the memory around it has changed";
+  std::size_t wrong = 0;
+  std::size_t first = 0;
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < expected.size(); i += element) {
+    if (std::memcmp(memory.data() + i, expected.data() + i, element) == 0) continue;
+    if (wrong++ == 0) first = i;
+    last = i;
+  }
+  if (wrong == 0) return {};
+  std::uint64_t is = 0;
+  std::uint64_t should_be = 0;
+  std::memcpy(&is, memory.data() + first, element);
+  std::memcpy(&should_be, expected.data() + first, element);
+  return fmt::format("{} of {} elements differ, at bytes {} to {}; the first is {:#x} instead of {:#x}",
+                     wrong, expected.size() / element, first, last, is, should_be);
+}
+
+}  // namespace
+
+std::string Case::describe() const {
+  return fmt::format("{}, {} of {} x {}, {}, root {}{}{}{}{}", algorithm->name, to_string(collective), count,
+                     to_string(type), to_string(op), root, shifted ? ", shifted" : "",
+                     in_place ? ", in place" : "",
+                     limits.blocks ? fmt::format(", {} blocks", *limits.blocks) : "",
+                     limits.threads ? fmt::format(", {} threads", *limits.threads) : "");
+}
+
+std::size_t CheckedCalls::bytes_of(Amount amount, const CollectiveCall& call) const {
+  if (amount == Amount::nothing) return 0;
+  return (amount == Amount::block ? 1 : static_cast<std::size_t>(ranks())) * call.block_bytes();
+}
+
+CheckedCalls::Checked& CheckedCalls::add(std::span<const std::byte> content, std::size_t shift, bool writable,
+                                         std::string_view what, int rank) {
+  Pending& pending = pending_.back();
+  Checked& added = pending.memory.emplace_back(
+      Checked{std::make_unique<UserMemory>(gpus_.memory(), content.size(), shift, writable,
+                                           fmt::format("{}: {} of rank {}", pending.name, what, rank)),
+              Bytes(content.begin(), content.end())});
+  std::ranges::copy(content, added.memory->data());
+  return added;
+}
+
+std::vector<CollectiveCall> CheckedCalls::prepare(const Case& each) {
+  pending_.push_back({.name = each.describe(), .element = size_of(each.type)});
+  const bool symmetric = each.algorithm->buffers == Buffers::symmetric;
+  const auto random_shift = [&] { return each.shifted ? random_() % 20 * size_of(each.type) : 0; };
+  // Symmetric memory begins at the same offset in a page on all ranks.
+  const std::size_t common_shift = random_shift();
+  std::vector<CollectiveCall> calls;
+  std::vector<Bytes> inputs;
+  std::vector<Checked*> outputs;
+  for (int r = 0; r < ranks(); ++r) {
+    CollectiveCall& call = calls.emplace_back();
+    call.collective = each.collective;
+    call.count = each.count;
+    call.type = each.type;
+    call.op = each.op;
+    call.root = Rank{each.root};
+    call.rank = r;
+    call.ranks = ranks();
+    call.symmetric = symmetric;
+    call.factor = type_class(each.type) == TypeClass::floats ? 0.7 : 3;
+    const std::size_t out_shift = symmetric ? common_shift : random_shift();
+    const Bytes& input = inputs.emplace_back(
+        random_bytes(call.passes_in() ? bytes_of(call.traits().in, call) : 0, each.type, random_));
+    // Symmetric memory has the same size on all ranks.
+    const std::size_t out_bytes = call.gets_out() || symmetric ? bytes_of(call.traits().out, call) : 0;
+    const std::optional<int> place = call.in_place_offset();
+    if (each.in_place && place && !input.empty() && call.gets_out()) {
+      const std::ptrdiff_t offset = *place * static_cast<std::ptrdiff_t>(call.block_bytes());
+      Bytes both = out_bytes > input.size() ? Bytes(out_bytes) : input;
+      if (out_bytes > input.size()) std::ranges::copy(input, both.begin() + offset);
+      Checked& memory = add(both, out_shift, true, "memory", r);
+      outputs.push_back(&memory);
+      call.in = memory.memory->data() + std::max<std::ptrdiff_t>(offset, 0);
+      call.out = memory.memory->data() - std::min<std::ptrdiff_t>(offset, 0);
+      continue;
+    }
+    if (!input.empty()) call.in = add(input, random_shift(), false, "input", r).memory->data();
+    outputs.push_back(nullptr);
+    if (out_bytes == 0) continue;
+    outputs.back() = &add(Bytes(out_bytes, static_cast<std::byte>(random_())), out_shift, true, "output", r);
+    call.out = outputs.back()->memory->data();
+  }
+  for (const CollectiveCall& call : calls) {
+    Checked* const output = outputs[static_cast<std::size_t>(call.rank)];
+    if (!call.gets_out() || output == nullptr) continue;
+    std::ranges::copy(result_of(call, inputs),
+                      output->expected.begin() + (call.out - output->memory->data()));
+  }
+  return calls;
+}
+
+cuda::SymmetricOutput CheckedCalls::output_of(std::span<const CollectiveCall> calls) {
+  cuda::SymmetricOutput output{.window = 0x1000};
+  std::ranges::transform(calls, output.outs.begin(), &CollectiveCall::out);
+  return output;
+}
+
+void CheckedCalls::queue(const Case& each) {
+  const std::vector<CollectiveCall> calls = prepare(each);
+  const cuda::SymmetricOutput output = output_of(calls);
+  for (const CollectiveCall& call : calls)
+    each.algorithm->run(gpus_.launcher(call.rank), call, each.limits, call.symmetric ? &output : nullptr);
+}
+
+void CheckedCalls::queue_fused(std::span<const Case> cases) {
+  std::vector<std::vector<CollectiveCall>> by_rank(static_cast<std::size_t>(ranks()));
+  for (const Case& each : cases) {
+    for (const CollectiveCall& call : prepare(each))
+      by_rank[static_cast<std::size_t>(call.rank)].push_back(call);
+    pending_.back().name += ", fused";
+  }
+  for (int r = 0; r < ranks(); ++r) cuda::run_fused(gpus_.launcher(r), by_rank[static_cast<std::size_t>(r)]);
+}
+
+void CheckedCalls::queue_exchange(const std::vector<std::vector<std::size_t>>& bytes) {
+  pending_.push_back({.name = "exchange"});
+  const auto n = static_cast<std::size_t>(ranks());
+  std::vector<Transfers> transfers(n);
+  std::vector<Bytes> outputs(n);
+  for (std::size_t from = 0; from < n; ++from) {
+    Bytes input;
+    for (std::size_t to = 0; to < n; ++to) {
+      const Bytes block = random_bytes(bytes[from][to], DType::u8, random_);
+      input.insert(input.end(), block.begin(), block.end());
+      outputs[to].insert(outputs[to].end(), block.begin(), block.end());
+    }
+    const std::byte* in = add(input, random_() % 16, false, "input", static_cast<int>(from)).memory->data();
+    for (std::size_t to = 0; to < n; ++to) {
+      transfers[from][to].in = std::exchange(in, in + bytes[from][to]);
+      transfers[from][to].sent = bytes[from][to];
+    }
+  }
+  for (std::size_t to = 0; to < n; ++to) {
+    Checked& output = add(Bytes(outputs[to].size()), random_() % 16, true, "output", static_cast<int>(to));
+    output.expected = outputs[to];
+    std::byte* out = output.memory->data();
+    for (std::size_t from = 0; from < n; ++from) {
+      transfers[to][from].out = std::exchange(out, out + bytes[from][to]);
+      transfers[to][from].received = bytes[from][to];
+    }
+  }
+  for (int r = 0; r < ranks(); ++r)
+    cuda::exchange(gpus_.launcher(r), transfers[static_cast<std::size_t>(r)], DeviceFault::all_to_all_v);
+}
+
+std::string CheckedCalls::finish() {
+  const std::deque<Pending> finished = std::exchange(pending_, {});
+  try {
+    gpus_.run();
+  } catch (const std::exception& error) {
+    std::string report = error.what();
+    for (const Pending& each : finished) report += "\nqueued: " + each.name;
+    return report;
+  }
+  std::string report;
+  for (const Pending& each : finished) {
+    for (const Checked& checked : each.memory) {
+      const std::string wrong = difference(*checked.memory, checked.expected, each.element);
+      if (!wrong.empty()) report += fmt::format("{}: {}\n", checked.memory->name(), wrong);
+    }
+  }
+  return report;
+}
+
+}  // namespace onehop::ptx

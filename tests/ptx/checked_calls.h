@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of the algorithms on simulated GPUs, with random data, compared with a reference.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/call.h"
+#include "backend/cuda/algorithm.h"
+#include "ptx/simulated_gpus.h"
+
+namespace onehop::ptx {
+
+using Bytes = std::vector<std::byte>;
+using Random = std::mt19937_64;
+
+/// A call of all ranks.
+struct Case {
+  const cuda::DeviceAlgorithm* algorithm = nullptr;
+  Collective collective = Collective::all_reduce;
+  DType type = DType::i32;
+  ReduceOp op = ReduceOp::sum;
+  std::size_t count = 0;
+  int root = 0;
+  bool shifted = false;  ///< inputs and outputs lie anywhere; otherwise they are aligned
+  bool in_place = false;
+  cuda::LaunchLimits limits{};
+
+  [[nodiscard]] std::string describe() const;
+};
+
+class CheckedCalls {
+ public:
+  CheckedCalls(Kernels& kernels, const cuda::GroupShape& shape, std::uint64_t seed)
+      : gpus_(kernels, shape, seed), random_(seed) {}
+
+  [[nodiscard]] SimulatedGpus& gpus() { return gpus_; }
+  [[nodiscard]] Random& random() { return random_; }
+  [[nodiscard]] int ranks() const { return gpus_.shape().ranks; }
+
+  /// The calls of all ranks, with memory. finish() expects their results.
+  [[nodiscard]] std::vector<CollectiveCall> prepare(const Case& each);
+  /// The outputs of calls, as symmetric memory.
+  [[nodiscard]] static cuda::SymmetricOutput output_of(std::span<const CollectiveCall> calls);
+
+  // Queue calls on all ranks.
+  void queue(const Case& each);
+  /// Several all-reduces in one launch.
+  void queue_fused(std::span<const Case> cases);
+  /// Transfers between all pairs; bytes[from][to].
+  void queue_exchange(const std::vector<std::vector<std::size_t>>& bytes);
+
+  /// Runs what is queued. Returns what is wrong, or an empty string.
+  [[nodiscard]] std::string finish();
+
+ private:
+  /// Memory of one rank, and what it must contain at the end.
+  struct Checked {
+    std::unique_ptr<UserMemory> memory;
+    Bytes expected;
+  };
+  struct Pending {
+    std::string name;
+    std::size_t element = 1;
+    std::deque<Checked> memory{};
+  };
+
+  Checked& add(std::span<const std::byte> content, std::size_t shift, bool writable, std::string_view what,
+               int rank);
+  [[nodiscard]] std::size_t bytes_of(Amount amount, const CollectiveCall& call) const;
+
+  SimulatedGpus gpus_;
+  Random random_;
+  std::deque<Pending> pending_;
+};
+
+}  // namespace onehop::ptx

@@ -436,6 +436,22 @@ ONEHOP_API onehop_status_t onehop_ipc_channel_barrier(onehop_ipc_channel_t* chan
 
 // ---- Collectives ----
 
+/// The calls below and onehop_group_barrier, as tuning tables number them.
+enum {
+  ONEHOP_COLLECTIVE_ALL_REDUCE = 0,
+  ONEHOP_COLLECTIVE_ALL_GATHER = 1,
+  ONEHOP_COLLECTIVE_REDUCE_SCATTER = 2,
+  ONEHOP_COLLECTIVE_BROADCAST = 3,
+  ONEHOP_COLLECTIVE_REDUCE = 4,
+  ONEHOP_COLLECTIVE_ALL_TO_ALL = 5,
+  ONEHOP_COLLECTIVE_ALL_TO_ALL_V = 6,
+  ONEHOP_COLLECTIVE_GATHER = 7,
+  ONEHOP_COLLECTIVE_SCATTER = 8,
+  ONEHOP_COLLECTIVE_SEND = 9,
+  ONEHOP_COLLECTIVE_RECV = 10,
+  ONEHOP_COLLECTIVE_BARRIER = 11
+};
+
 typedef int onehop_algorithm_t;
 enum {
   ONEHOP_ALGORITHM_AUTO = -1,  ///< the group's policy selects the algorithm

@@ -98,23 +98,15 @@ Spans spans_in_place(Data& data) {
   return both;
 }
 
-// Each checks the lengths and makes the call.
-ONEHOP_API Algorithm all_reduce(Group& group, const Spans& data, ReduceOp op, Stream stream,
-                                const CallOptions& options);
-ONEHOP_API Algorithm all_gather(Group& group, const Spans& data, Stream stream, const CallOptions& options);
-ONEHOP_API Algorithm reduce_scatter(Group& group, const Spans& data, ReduceOp op, Stream stream,
-                                    const CallOptions& options);
-ONEHOP_API Algorithm broadcast(Group& group, const Spans& data, Rank root, Stream stream,
-                               const CallOptions& options);
-ONEHOP_API Algorithm reduce(Group& group, const Spans& data, ReduceOp op, Rank root, Stream stream,
-                            const CallOptions& options);
-ONEHOP_API Algorithm all_to_all(Group& group, const Spans& data, Stream stream, const CallOptions& options);
-ONEHOP_API Algorithm all_to_all_v(Group& group, const Spans& data, const Blocks& in_blocks,
-                                  const Blocks& out_blocks, Stream stream, const CallOptions& options);
-ONEHOP_API Algorithm gather(Group& group, const Spans& data, Rank root, Stream stream,
-                            const CallOptions& options);
-ONEHOP_API Algorithm scatter(Group& group, const Spans& data, Rank root, Stream stream,
-                             const CallOptions& options);
+/// The elements of one block of `data` in a call with one root at most. If the lengths do not match, every
+/// rank throws Error{invalid_argument}, which names the rank that passed them, and nothing is written; in a
+/// GroupCall the scope throws, and this returns nothing. The length of a span that a rank does not need is
+/// ignored.
+ONEHOP_API std::optional<std::size_t> block_count(Group& group, Collective collective, const Spans& data,
+                                                  Rank root = {});
+/// Whether all blocks of an all_to_all_v lie within `data`; otherwise as above.
+ONEHOP_API bool has_blocks(Group& group, const Spans& data, const Blocks& in_blocks,
+                           const Blocks& out_blocks);
 
 }  // namespace detail
 
@@ -125,81 +117,116 @@ ONEHOP_API Algorithm scatter(Group& group, const Spans& data, Rank root, Stream 
 template <Elements Data>
 Algorithm all_reduce(Group& group, Data&& data, ReduceOp op = ReduceOp::sum, Stream stream = {},
                      const CallOptions& options = {}) {
-  return detail::all_reduce(group, detail::spans_in_place(data), op, stream, options);
+  const detail::Spans spans = detail::spans_in_place(data);
+  const auto count = detail::block_count(group, Collective::all_reduce, spans);
+  if (!count) return Algorithm::none;
+  return all_reduce(group, spans.in, spans.out, *count, spans.type, op, stream, options);
 }
 /// Requires out.size() == in.size().
 template <Elements In, Elements Out>
 Algorithm all_reduce(Group& group, const In& in, Out&& out, ReduceOp op = ReduceOp::sum, Stream stream = {},
                      const CallOptions& options = {}) {
-  return detail::all_reduce(group, detail::spans_of(in, out), op, stream, options);
+  const detail::Spans spans = detail::spans_of(in, out);
+  const auto count = detail::block_count(group, Collective::all_reduce, spans);
+  if (!count) return Algorithm::none;
+  return all_reduce(group, spans.in, spans.out, *count, spans.type, op, stream, options);
 }
 
 /// Requires out.size() == group.size() * in.size().
 template <Elements In, Elements Out>
 Algorithm all_gather(Group& group, const In& in, Out&& out, Stream stream = {},
                      const CallOptions& options = {}) {
-  return detail::all_gather(group, detail::spans_of(in, out), stream, options);
+  const detail::Spans spans = detail::spans_of(in, out);
+  const auto count = detail::block_count(group, Collective::all_gather, spans);
+  if (!count) return Algorithm::none;
+  return all_gather(group, spans.in, spans.out, *count, spans.type, stream, options);
 }
 
 /// Requires in.size() == group.size() * out.size().
 template <Elements In, Elements Out>
 Algorithm reduce_scatter(Group& group, const In& in, Out&& out, ReduceOp op = ReduceOp::sum,
                          Stream stream = {}, const CallOptions& options = {}) {
-  return detail::reduce_scatter(group, detail::spans_of(in, out), op, stream, options);
+  const detail::Spans spans = detail::spans_of(in, out);
+  const auto count = detail::block_count(group, Collective::reduce_scatter, spans);
+  if (!count) return Algorithm::none;
+  return reduce_scatter(group, spans.in, spans.out, *count, spans.type, op, stream, options);
 }
 
 /// In place.
 template <Elements Data>
 Algorithm broadcast(Group& group, Data&& data, Rank root, Stream stream = {},
                     const CallOptions& options = {}) {
-  return detail::broadcast(group, detail::spans_in_place(data), root, stream, options);
+  const detail::Spans spans = detail::spans_in_place(data);
+  const auto count = detail::block_count(group, Collective::broadcast, spans, root);
+  if (!count) return Algorithm::none;
+  return broadcast(group, spans.in, spans.out, *count, spans.type, root, stream, options);
 }
 /// Requires in.size() == out.size() on the root.
 template <Elements In, Elements Out>
 Algorithm broadcast(Group& group, const In& in, Out&& out, Rank root, Stream stream = {},
                     const CallOptions& options = {}) {
-  return detail::broadcast(group, detail::spans_of(in, out), root, stream, options);
+  const detail::Spans spans = detail::spans_of(in, out);
+  const auto count = detail::block_count(group, Collective::broadcast, spans, root);
+  if (!count) return Algorithm::none;
+  return broadcast(group, spans.in, spans.out, *count, spans.type, root, stream, options);
 }
 
 /// In place.
 template <Elements Data>
 Algorithm reduce(Group& group, Data&& data, ReduceOp op, Rank root, Stream stream = {},
                  const CallOptions& options = {}) {
-  return detail::reduce(group, detail::spans_in_place(data), op, root, stream, options);
+  const detail::Spans spans = detail::spans_in_place(data);
+  const auto count = detail::block_count(group, Collective::reduce, spans, root);
+  if (!count) return Algorithm::none;
+  return reduce(group, spans.in, spans.out, *count, spans.type, op, root, stream, options);
 }
 /// Requires out.size() == in.size() on the root.
 template <Elements In, Elements Out>
 Algorithm reduce(Group& group, const In& in, Out&& out, ReduceOp op, Rank root, Stream stream = {},
                  const CallOptions& options = {}) {
-  return detail::reduce(group, detail::spans_of(in, out), op, root, stream, options);
+  const detail::Spans spans = detail::spans_of(in, out);
+  const auto count = detail::block_count(group, Collective::reduce, spans, root);
+  if (!count) return Algorithm::none;
+  return reduce(group, spans.in, spans.out, *count, spans.type, op, root, stream, options);
 }
 
 /// Requires in.size() == out.size(), a multiple of group.size().
 template <Elements In, Elements Out>
 Algorithm all_to_all(Group& group, const In& in, Out&& out, Stream stream = {},
                      const CallOptions& options = {}) {
-  return detail::all_to_all(group, detail::spans_of(in, out), stream, options);
+  const detail::Spans spans = detail::spans_of(in, out);
+  const auto count = detail::block_count(group, Collective::all_to_all, spans);
+  if (!count) return Algorithm::none;
+  return all_to_all(group, spans.in, spans.out, *count, spans.type, stream, options);
 }
 
 /// All blocks must lie within `in` and `out`.
 template <Elements In, Elements Out>
 Algorithm all_to_all_v(Group& group, const In& in, const Blocks& in_blocks, Out&& out,
                        const Blocks& out_blocks, Stream stream = {}, const CallOptions& options = {}) {
-  return detail::all_to_all_v(group, detail::spans_of(in, out), in_blocks, out_blocks, stream, options);
+  const detail::Spans spans = detail::spans_of(in, out);
+  if (!detail::has_blocks(group, spans, in_blocks, out_blocks)) return Algorithm::none;
+  return all_to_all_v(group, spans.in, in_blocks, spans.out, out_blocks, spans.type, stream, options);
 }
 
 /// Requires out.size() == group.size() * in.size() on the root.
 template <Elements In, Elements Out>
 Algorithm gather(Group& group, const In& in, Out&& out, Rank root, Stream stream = {},
                  const CallOptions& options = {}) {
-  return detail::gather(group, detail::spans_of(in, out), root, stream, options);
+  const detail::Spans spans = detail::spans_of(in, out);
+  const auto count = detail::block_count(group, Collective::gather, spans, root);
+  if (!count) return Algorithm::none;
+  return gather(group, spans.in, spans.out, *count, spans.type, root, stream, options);
 }
 
 /// Requires in.size() == group.size() * out.size() on the root.
 template <Elements In, Elements Out>
 Algorithm scatter(Group& group, const In& in, Out&& out, Rank root, Stream stream = {},
                   const CallOptions& options = {}) {
-  return detail::scatter(group, detail::spans_of(in, out), root, stream, options);
+  const detail::Spans spans = detail::spans_of(in, out);
+  const auto count = detail::block_count(group, Collective::scatter, spans, root);
+  if (!count) return Algorithm::none;
+  return scatter(group, spans.in, spans.out, *count, spans.type, root, stream, options);
 }
 
 /// Sends all elements of `in`.

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "onehop/device/view.h"
 #include "onehop/types.h"
 
 namespace onehop {
@@ -22,7 +21,6 @@ struct CollectiveTraits {
   const char* name;              ///< name of the public function: "all_reduce"
   const char* text;              ///< name in commands and tuning tables: "all-reduce"
   const char* data_fault_point;  ///< where fault tests strike while data is in flight: "all_reduce.data"
-  DeviceFault::Phase phase;      ///< of its waits on a device
   Amount in;
   Amount out;
   bool only_root_passes_in = false;

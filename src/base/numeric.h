@@ -18,7 +18,7 @@ struct FloatFormat {
   /// results beyond the largest finite number, including infinite ones, then become that number.
   bool has_infinity;
   /// The encoding that every NaN becomes.
-  std::uint16_t nan;
+  std::uint64_t nan;
 
   [[nodiscard]] constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   [[nodiscard]] constexpr std::uint32_t sign_bit() const { return 1u << (exponent_bits + fraction_bits); }
@@ -39,8 +39,10 @@ inline constexpr FloatFormat kE5M2{5, 2, true, 0x7f};
 
 inline constexpr std::uint32_t kF32Nan = 0x7fc00000;
 inline constexpr std::uint64_t kF64Nan = 0x7ff8000000000000;
+inline constexpr FloatFormat kF32{8, 23, true, kF32Nan};
+inline constexpr FloatFormat kF64{11, 52, true, kF64Nan};
 
-/// Returns the exact value of `bits` in `format`. NaN becomes the quiet NaN kF32Nan.
+/// Returns the exact value of `bits` in `format`, which has at most 16 bits. NaN becomes the quiet NaN kF32Nan.
 [[nodiscard]] constexpr float decode(const FloatFormat& format, std::uint32_t bits) {
   const std::uint32_t magnitude = bits & (format.sign_bit() - 1);
   const std::uint32_t sign = (bits & format.sign_bit()) != 0 ? 0x80000000u : 0;
@@ -61,11 +63,11 @@ inline constexpr std::uint64_t kF64Nan = 0x7ff8000000000000;
   return sign != 0 ? -value : value;
 }
 
-/// Converts `value` to `format`, rounding to nearest, ties to even.
+/// Converts `value` to `format`, which has at most 16 bits, rounding to nearest, ties to even.
 [[nodiscard]] constexpr std::uint16_t encode(const FloatFormat& format, float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return format.nan;
+  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(format.nan);
 
   std::uint64_t result = format.sign_bit();  // infinity: above every number
   if (magnitude < 0x7f800000u) {

@@ -10,30 +10,35 @@
 namespace onehop {
 namespace {
 
-enum class Kind : std::uint8_t { floating, signed_integer, unsigned_integer };
-
 struct DTypeInfo {
   DType type;
   std::string_view name;
   std::string_view alias;
   std::size_t bytes;
-  Kind kind;
+  std::optional<FloatFormat> format;  ///< of floats
+  bool is_signed = false;             ///< of integers
 };
 
 constexpr std::array<DTypeInfo, kDTypeCount> kDTypes{{
-    {DType::f16, "f16", "float16", 2, Kind::floating},
-    {DType::bf16, "bf16", "bfloat16", 2, Kind::floating},
-    {DType::f32, "f32", "float32", 4, Kind::floating},
-    {DType::f64, "f64", "float64", 8, Kind::floating},
-    {DType::e4m3, "e4m3", "float8_e4m3fn", 1, Kind::floating},
-    {DType::e5m2, "e5m2", "float8_e5m2", 1, Kind::floating},
-    {DType::i8, "i8", "int8", 1, Kind::signed_integer},
-    {DType::u8, "u8", "uint8", 1, Kind::unsigned_integer},
-    {DType::i32, "i32", "int32", 4, Kind::signed_integer},
-    {DType::u32, "u32", "uint32", 4, Kind::unsigned_integer},
-    {DType::i64, "i64", "int64", 8, Kind::signed_integer},
-    {DType::u64, "u64", "uint64", 8, Kind::unsigned_integer},
+    {DType::f16, "f16", "float16", 2, kF16},
+    {DType::bf16, "bf16", "bfloat16", 2, kBF16},
+    {DType::f32, "f32", "float32", 4, kF32},
+    {DType::f64, "f64", "float64", 8, kF64},
+    {DType::e4m3, "e4m3", "float8_e4m3fn", 1, kE4M3},
+    {DType::e5m2, "e5m2", "float8_e5m2", 1, kE5M2},
+    {DType::i8, "i8", "int8", 1, {}, true},
+    {DType::u8, "u8", "uint8", 1, {}},
+    {DType::i32, "i32", "int32", 4, {}, true},
+    {DType::u32, "u32", "uint32", 4, {}},
+    {DType::i64, "i64", "int64", 8, {}, true},
+    {DType::u64, "u64", "uint64", 8, {}},
 }};
+
+/// Null for numbers that are no type.
+const DTypeInfo* info_of(DType type) {
+  const auto index = static_cast<std::size_t>(type);
+  return index < kDTypes.size() ? &kDTypes[index] : nullptr;
+}
 
 constexpr std::array<std::pair<ReduceOp, std::string_view>, kReduceOpCount> kOps{{
     {ReduceOp::sum, "sum"},
@@ -57,24 +62,34 @@ constexpr std::array<std::pair<ShareBy, std::string_view>, kShareByCount> kShare
 }  // namespace
 
 std::size_t size_of(DType type) {
-  const auto index = static_cast<std::size_t>(type);
-  require(index < kDTypes.size(), "unknown element type number {}", index);
-  return kDTypes[index].bytes;
+  const DTypeInfo* const info = info_of(type);
+  require(info != nullptr, "unknown element type number {}", static_cast<int>(type));
+  return info->bytes;
 }
 
 bool is_float(DType type) {
-  const auto index = static_cast<std::size_t>(type);
-  return index < kDTypes.size() && kDTypes[index].kind == Kind::floating;
+  return float_format(type).has_value();
 }
 
 bool is_signed(DType type) {
-  const auto index = static_cast<std::size_t>(type);
-  return index < kDTypes.size() && kDTypes[index].kind == Kind::signed_integer;
+  const DTypeInfo* const info = info_of(type);
+  return info != nullptr && info->is_signed;
+}
+
+std::optional<FloatFormat> float_format(DType type) {
+  const DTypeInfo* const info = info_of(type);
+  return info != nullptr ? info->format : std::nullopt;
+}
+
+std::string dtype_names() {
+  std::string names;
+  for (const DTypeInfo& info : kDTypes) names.append(names.empty() ? "" : " ").append(info.name);
+  return names;
 }
 
 std::string_view to_string(DType type) {
-  const auto index = static_cast<std::size_t>(type);
-  return index < kDTypes.size() ? kDTypes[index].name : "unknown";
+  const DTypeInfo* const info = info_of(type);
+  return info != nullptr ? info->name : "unknown";
 }
 
 std::string_view to_string(ReduceOp op) {
@@ -99,8 +114,7 @@ DType parse_dtype(std::string_view name) {
   if (name == "half") return DType::f16;
   if (name == "float") return DType::f32;
   if (name == "double") return DType::f64;
-  fail(ErrorCode::invalid_argument,
-       "unknown element type '{}'; known: f16 bf16 f32 f64 e4m3 e5m2 i8 u8 i32 u32 i64 u64", name);
+  fail(ErrorCode::invalid_argument, "unknown element type '{}'; known: {}", name, dtype_names());
 }
 
 ReduceOp parse_reduce_op(std::string_view name) {

@@ -96,7 +96,7 @@ void run_without_choice(Communicator& communicator, const CollectiveCall& call) 
   if (call.traits().reduces && call.op == ReduceOp::premul_sum) {
     cuda::scale_alone(communicator, call);
   } else {
-    cuda::exchange(communicator, transfers_of(call), call.traits().phase);
+    cuda::exchange(communicator, transfers_of(call), DeviceFault::phase_of(call.collective));
   }
 }
 
@@ -157,7 +157,7 @@ void CudaBackend::run_transfers(Group::State& group, std::span<const CollectiveC
                                 const char* /*phase*/, os::CallDeadline& deadline) const {
   Communicator::Call queued(*group.communicator(), sorted.front().stream, deadline.timeout());
   for (const Transfers& round : to_rounds(sorted))
-    cuda::exchange(*group.communicator(), round, DeviceFault::send_recv);
+    cuda::exchange(*group.communicator(), round, DeviceFault::phase_of(Collective::send));
   queued.end();
 }
 

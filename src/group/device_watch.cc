@@ -20,12 +20,9 @@ Rank first_of(RankSet ranks) {
 const char* name_of(DeviceFault::Phase phase) {
   if (phase == DeviceFault::user) return "a kernel";
   if (phase == DeviceFault::signal) return "wait_signal";
-  if (phase == DeviceFault::send_recv) return "send or recv";
-  for (int i = 0; i < kCollectiveCount; ++i) {
-    const CollectiveTraits& traits = traits_of(static_cast<Collective>(i));
-    if (traits.phase == phase) return traits.name;
-  }
-  return "a kernel";
+  if (phase == DeviceFault::barrier) return "barrier";
+  if (phase == DeviceFault::phase_of(Collective::send)) return "send or recv";
+  return traits_of(static_cast<Collective>(phase - DeviceFault::first_collective)).name;
 }
 
 /// The device function that failed, for kernels that do more than wait.

@@ -28,7 +28,7 @@ class FakeCommunicator : public Communicator {
  public:
   std::function<bool()> wait_fails = [] { return false; };
   DeviceFailure fails_with{
-      .reason = DeviceFault::timeout, .awaited = Rank{1}, .phase = DeviceFault::all_reduce};
+      .reason = DeviceFault::timeout, .awaited = Rank{1}, .phase = DeviceFault::phase_of(Collective::all_reduce)};
   std::function<bool()> stream_ends = [] { return false; };
   mutable std::atomic<bool> aborted{false};
   mutable std::atomic<std::uint32_t> left{0};
@@ -179,7 +179,7 @@ TEST(ParseFault, ReadsWaitsAndArgumentsAsKernelsWriteThem) {
   const DeviceFailure wait = parse_fault(std::uint64_t{2} << 56 | std::uint64_t{7} << 48 | 4).value();
   EXPECT_EQ(wait.reason, DeviceFault::left);
   EXPECT_EQ(wait.awaited, Rank{7});
-  EXPECT_EQ(wait.phase, DeviceFault::all_gather);
+  EXPECT_EQ(wait.phase, DeviceFault::phase_of(Collective::all_gather));
   for (const int channel : {16, -1, 1 << 30}) {
     const DeviceFailure misuse = parse_fault(std::uint64_t{4} << 56 | std::uint64_t{1} << 48 |
                                              std::uint64_t{4096} << 32 | static_cast<std::uint32_t>(channel))

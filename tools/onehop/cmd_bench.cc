@@ -14,6 +14,7 @@
 #include "onehop/store.h"
 
 #include "base/check.h"
+#include "base/element.h"
 #include "base/nearest.h"
 #include "base/units.h"
 #include "bench/bench.h"
@@ -313,7 +314,7 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   add_parsed(*sub, "--sizes", bench.sizes, parse_sizes,
              "Bytes: a list 1K,4K,1M or a range first:last:factor (default 1K:64M:2)")
       ->type_name("LIST");
-  add_parsed(*sub, "--type", bench.type, parse_dtype, "f16 bf16 f32 f64 e4m3 e5m2 i8 u8 i32 u32 i64 u64")
+  add_parsed(*sub, "--type", bench.type, parse_dtype, dtype_names())
       ->default_str("f32")
       ->type_name("TYPE");
   add_parsed(*sub, "--op", bench.op, parse_reduce_op, "sum prod min max avg premul_sum (default sum)")

@@ -81,6 +81,8 @@ enum {
   ONEHOP_OP_PREMUL_SUM = 5
 };
 
+typedef int onehop_collective_t;  ///< ONEHOP_COLLECTIVE_* in c_api.h
+
 /// Bytes per element; 0 for an unknown number.
 ONEHOP_API size_t onehop_dtype_size(onehop_dtype_t dtype);
 /// Names such as "bf16" and "sum"; "unknown" for an unknown number. Constants; never NULL.

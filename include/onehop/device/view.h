@@ -29,22 +29,14 @@ struct DeviceFault {
   /// misplaced: no wait failed, but the awaited rank named a different window of symmetric memory. no_channel,
   /// no_rank: the kernel passed a channel or a rank that the buffer does not have. Append only.
   enum Reason : std::uint32_t { none = 0, timeout = 1, left = 2, misplaced = 3, no_channel = 4, no_rank = 5 };
-  /// The operation that the wait belonged to. Append only.
-  enum Phase : std::uint32_t {
-    user = 0,
-    barrier = 1,
-    signal = 2,
-    all_reduce = 3,
-    all_gather = 4,
-    reduce_scatter = 5,
-    broadcast = 6,
-    reduce = 7,
-    all_to_all = 8,
-    all_to_all_v = 9,
-    gather = 10,
-    scatter = 11,
-    send_recv = 12
-  };
+  /// The operation that the wait belonged to: phase_of() for collectives. Append only.
+  enum Phase : std::uint32_t { user = 0, barrier = 1, signal = 2, first_collective = 3 };
+
+  /// The phase of waits in a collective other than the barrier. Sends and receives share their waits, and so
+  /// the phase of Collective::send.
+  static constexpr Phase phase_of(Collective collective) {
+    return static_cast<Phase>(first_collective + static_cast<std::uint32_t>(collective));
+  }
 };
 
 /// The result of SymmetricBuffer::device_view(), valid while the buffer lives. `peers[r]` is rank r's part as

@@ -71,7 +71,7 @@ void expect_parameters_of_call(const Case& each, const RecordingLauncher& launch
     EXPECT_EQ(guard.timeout_ns, RecordingLauncher::kTimeout);
     EXPECT_EQ(reinterpret_cast<std::byte*>(guard.failed), segment_of(launcher.rank()));
   };
-  const auto phase = each.call(0).traits().phase;
+  const auto phase = DeviceFault::phase_of(each.call(0).collective);
   const auto check = [&]<class Params>(const Params& params) {
     if constexpr (requires { params.barrier; }) {
       expect(params.barrier.rank, params.barrier.size, params.barrier.guard);

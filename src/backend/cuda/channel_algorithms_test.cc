@@ -313,14 +313,14 @@ TEST(PointToPoint, LaunchesRowsForPeersAndForTheOwnBlock) {
 
 TEST(Exchange, LaunchesNothingWithoutDataAndCopiesOnOneRank) {
   RecordingLauncher several({.ranks = 3, .staging_bytes = kMiB, .blocks = 132}, 1);
-  exchange(several, {}, DeviceFault::send_recv);
+  exchange(several, {}, DeviceFault::phase_of(Collective::send));
   EXPECT_TRUE(several.steps().empty());
 
   const GroupShape one{.ranks = 1, .staging_bytes = kMiB, .blocks = 132};
   Transfers transfers{};
   transfers[0] = {.in = input_of(0), .sent = 77, .out = output_of(0), .received = 77};
   RecordingLauncher copies(one, 0);
-  exchange(copies, transfers, DeviceFault::send_recv);
+  exchange(copies, transfers, DeviceFault::phase_of(Collective::send));
   const std::vector<Copy> all = copies.all<Copy>();
   ASSERT_EQ(all.size(), 1u);
   EXPECT_TRUE(all[0].to == output_of(0) && all[0].from == input_of(0) && all[0].bytes == 77);
@@ -328,7 +328,7 @@ TEST(Exchange, LaunchesNothingWithoutDataAndCopiesOnOneRank) {
 
   transfers[0].out = input_of(0);
   RecordingLauncher in_place(one, 0);
-  exchange(in_place, transfers, DeviceFault::send_recv);
+  exchange(in_place, transfers, DeviceFault::phase_of(Collective::send));
   EXPECT_TRUE(in_place.steps().empty());
 }
 
@@ -340,7 +340,7 @@ TEST(Exchange, MovesMessagesOfAnyLengthsTogether) {
   transfers[2] = {.in = input_of(0), .sent = 100, .out = nullptr, .received = 0};
   transfers[3] = {.in = nullptr, .sent = 0, .out = output_of(0), .received = 200'000};
   RecordingLauncher launcher(shape, 0);
-  exchange(launcher, transfers, DeviceFault::send_recv);
+  exchange(launcher, transfers, DeviceFault::phase_of(Collective::send));
   const Launch launch = launcher.all<Launch>().front();
   expect_covered(launch, 4);
   const auto& p = std::get<ChannelParams>(launch.params);
@@ -348,7 +348,7 @@ TEST(Exchange, MovesMessagesOfAnyLengthsTogether) {
   EXPECT_EQ(p.pairs[1].to.shape.route, Route::ll);
   EXPECT_EQ(p.pairs[2].from.shape.route, Route::ll_packed);
   EXPECT_EQ(p.receivers, 0u) << "no ring delivers to this rank";
-  EXPECT_EQ(p.phase, DeviceFault::send_recv);
+  EXPECT_EQ(p.phase, DeviceFault::phase_of(Collective::send));
 }
 
 /// Data that a rank reduces or forwards, as its peers send it.

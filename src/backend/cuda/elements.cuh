@@ -113,6 +113,23 @@ struct E5M2 {
   static __device__ __forceinline__ Stored round(float x) { return encode_small<2, 15, 0x47800000>(x); }
 };
 
+/// The class of each DType's elements, in that order. src/backend/CMakeLists.txt reads these lines and compiles
+/// the kernels of each type as a source of their own.
+namespace element {
+using f16 = F16;
+using bf16 = BF16;
+using f32 = F32;
+using f64 = F64;
+using e4m3 = E4M3;
+using e5m2 = E5M2;
+using i8 = Native<std::int8_t>;
+using u8 = Native<std::uint8_t>;
+using i32 = Native<std::int32_t>;
+using u32 = Native<std::uint32_t>;
+using i64 = Native<std::int64_t>;
+using u64 = Native<std::uint64_t>;
+}  // namespace element
+
 template <class T>
 inline constexpr bool kIsFloat = static_cast<T>(0.5) != T{};
 

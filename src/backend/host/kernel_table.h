@@ -18,15 +18,21 @@ struct ReduceKernel {
   Reduce2Fn two;
 };
 
-/// The conversions that the kernels use for a type accumulated in f32, as separate functions.
+/// The conversions that the kernels use for a type accumulated in f32, as separate functions. Null pointers for
+/// types that are their own accumulator.
 struct ConvertKernel {
   void (*decode)(float* dst, const void* src, std::size_t count);
   void (*encode)(void* dst, const float* src, std::size_t count);
 };
 
+struct TypeKernels {
+  ReduceKernel reduce[kKernelOpCount];  ///< [kernel_op()]
+  ConvertKernel convert;
+};
+
 struct KernelTable {
-  ReduceKernel reduce[12][kKernelOpCount];  ///< [DType][kernel_op()]
-  ConvertKernel convert[12];  ///< [DType]; null pointers for types that are their own accumulator
+  const TypeKernels* of;  ///< [DType]
+  std::size_t types;
 };
 
 namespace baseline {

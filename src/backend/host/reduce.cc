@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <string>
-#include <type_traits>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -14,8 +13,6 @@
 
 namespace onehop::host {
 namespace {
-
-static_assert(std::extent_v<decltype(KernelTable::reduce), 0> == kDTypeCount);
 
 struct Candidate {
   Isa isa;
@@ -60,9 +57,9 @@ const Isa& active() {
 
 const ReduceKernel& kernel(DType type, ReduceOp op) {
   const auto t = static_cast<std::size_t>(type);
-  require(t < kDTypeCount, "unknown element type number {}", t);
+  require(t < active().kernels->types, "unknown element type number {}", t);
   require(static_cast<int>(op) < kReduceOpCount, "unknown reduction number {}", static_cast<int>(op));
-  return active().kernels->reduce[t][kernel_op(op)];
+  return active().kernels->of[t].reduce[kernel_op(op)];
 }
 
 }  // namespace

@@ -459,35 +459,37 @@ void encode_all(void* dst, const float* src, std::size_t count) {
   }
 }
 
+template <class C, Op kOp>
+constexpr ReduceKernel kReduce = {reduce_one<C, kOp>, reduce_two<C, kOp>};
+
+template <class C>
+constexpr ConvertKernel kConvert = {decode_all<C>, encode_all<C>};
+template <class T>
+constexpr ConvertKernel kConvert<Native<T>> = {};
+
+template <class C>
+constexpr TypeKernels kOf = {{kReduce<C, Op::sum>, kReduce<C, Op::prod>, kReduce<C, Op::min>,
+                              kReduce<C, Op::max>, kReduce<C, Op::scaled>},
+                             kConvert<C>};
+
+// In the order of DType, whose numbers are part of the C API.
+constexpr TypeKernels kTypes[] = {
+    kOf<F16>,
+    kOf<BF16>,
+    kOf<Native<float>>,
+    kOf<Native<double>>,
+    kOf<E4M3>,
+    kOf<E5M2>,
+    kOf<Native<std::int8_t>>,
+    kOf<Native<std::uint8_t>>,
+    kOf<Native<std::int32_t>>,
+    kOf<Native<std::uint32_t>>,
+    kOf<Native<std::int64_t>>,
+    kOf<Native<std::uint64_t>>,
+};
+
 }  // namespace
 
-#define ONEHOP_ROW(C)                                                                                       \
-  {                                                                                                         \
-    {reduce_one<C, Op::sum>, reduce_two<C, Op::sum>}, {reduce_one<C, Op::prod>, reduce_two<C, Op::prod>},   \
-        {reduce_one<C, Op::min>, reduce_two<C, Op::min>}, {reduce_one<C, Op::max>, reduce_two<C, Op::max>}, \
-        {reduce_one<C, Op::scaled>, reduce_two<C, Op::scaled>},                                             \
-  }
-#define ONEHOP_CONVERT(C) \
-  { decode_all<C>, encode_all<C> }
-
-// In the order of DType, whose numbers are part of the C API, and of kernel_op().
-constexpr KernelTable kKernels = {
-    {ONEHOP_ROW(F16), ONEHOP_ROW(BF16), ONEHOP_ROW(Native<float>), ONEHOP_ROW(Native<double>),
-     ONEHOP_ROW(E4M3), ONEHOP_ROW(E5M2), ONEHOP_ROW(Native<std::int8_t>), ONEHOP_ROW(Native<std::uint8_t>),
-     ONEHOP_ROW(Native<std::int32_t>), ONEHOP_ROW(Native<std::uint32_t>), ONEHOP_ROW(Native<std::int64_t>),
-     ONEHOP_ROW(Native<std::uint64_t>)},
-    {ONEHOP_CONVERT(F16),
-     ONEHOP_CONVERT(BF16),
-     {},
-     {},
-     ONEHOP_CONVERT(E4M3),
-     ONEHOP_CONVERT(E5M2),
-     {},
-     {},
-     {},
-     {},
-     {},
-     {}},
-};
+constexpr KernelTable kKernels = {kTypes, sizeof(kTypes) / sizeof(kTypes[0])};
 
 }  // namespace onehop::host::ONEHOP_ISA

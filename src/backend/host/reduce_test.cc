@@ -457,7 +457,7 @@ class HostConvert : public ::testing::TestWithParam<int> {
     const Bytes packed = pack(expected);
     for (const Isa& isa : isas()) {
       Bytes result(packed.size());
-      isa.kernels->convert[static_cast<std::size_t>(type)].encode(result.data(), values.data(),
+      isa.kernels->of[static_cast<std::size_t>(type)].convert.encode(result.data(), values.data(),
                                                                   values.size());
       for (std::size_t i = 0; i < packed.size(); ++i) {
         ASSERT_EQ(result[i], packed[i])
@@ -478,7 +478,7 @@ TEST_P(HostConvert, DecodesEveryValue) {
   const Bytes packed = pack(all);
   for (const Isa& isa : isas()) {
     std::vector<float> result(all.size());
-    isa.kernels->convert[static_cast<std::size_t>(type)].decode(result.data(), packed.data(), all.size());
+    isa.kernels->of[static_cast<std::size_t>(type)].convert.decode(result.data(), packed.data(), all.size());
     for (const std::uint32_t bits : all) {
       const float expected = decode(format, bits);
       if (std::isnan(expected)) {  // payloads survive until the result is encoded
@@ -540,20 +540,24 @@ TEST(HostIsa, TheBestIsTheDefault) {
   EXPECT_EQ(find_isa("").name, isas().back().name);
 }
 
+TEST(HostIsa, EachHasKernelsForEveryType) {
+  for (const Isa& isa : isas()) EXPECT_EQ(isa.kernels->types, kDTypeCount) << isa.name;
+}
+
 TEST(HostIsaDeathTest, TheEnvironmentChooses) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // starts a new process, which has not chosen yet
   EXPECT_EXIT(
       {
         ::setenv("ONEHOP_HOST_ISA", "baseline", 1);
         const bool chosen = isa_name() == "baseline" &&
-                            reduce_function(DType::f32, ReduceOp::sum) == baseline::kKernels.reduce[2][0].one;
+                            reduce_function(DType::f32, ReduceOp::sum) == baseline::kKernels.of[2].reduce[0].one;
         std::_Exit(chosen ? 0 : 1);
       },
       ::testing::ExitedWithCode(0), "");
 }
 
 TEST(HostReduceValues, NumbersThatAreNoTypeOrOperationAreRefused) {
-  EXPECT_THROW((void)reduce_function(static_cast<DType>(12), ReduceOp::sum), Error);
+  EXPECT_THROW((void)reduce_function(static_cast<DType>(kDTypeCount), ReduceOp::sum), Error);
   EXPECT_THROW((void)reduce2_function(DType::f32, static_cast<ReduceOp>(kReduceOpCount)), Error);
 }
 

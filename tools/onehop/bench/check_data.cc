@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/numeric.h"
+#include "base/element.h"
 
 namespace onehop::cli {
 namespace {
@@ -22,29 +22,6 @@ std::uint64_t random_bits(std::uint64_t seed, int rank, std::uint64_t index) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
   return x ^ (x >> 31);
-}
-
-// For inputs only: FloatFormat has no NaN of 32 or 64 bits.
-constexpr FloatFormat kF32{8, 23, true, 0};
-constexpr FloatFormat kF64{11, 52, true, 0};
-
-std::optional<FloatFormat> float_format(DType type) {
-  switch (type) {
-    case DType::f16:
-      return kF16;
-    case DType::bf16:
-      return kBF16;
-    case DType::f32:
-      return kF32;
-    case DType::f64:
-      return kF64;
-    case DType::e4m3:
-      return kE4M3;
-    case DType::e5m2:
-      return kE5M2;
-    default:
-      return std::nullopt;
-  }
 }
 
 /// Raw bits of a float element. Assembled from its fields, so that no conversion rounds.

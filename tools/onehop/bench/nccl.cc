@@ -145,8 +145,9 @@ int nccl_type(DType type) {
       return 10;
     case DType::e5m2:
       return 11;
+    default:
+      return -1;
   }
-  return -1;
 }
 
 int nccl_op(ReduceOp op) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/element.h"
 #include "bench/shape.h"
 
 namespace onehop::cli {
@@ -26,20 +27,10 @@ double guess_us(const BenchOptions& options, std::uint64_t bytes) {
 
 /// log2 of the range of a type above 2, the largest input; nullopt for types that wrap.
 std::optional<int> headroom(DType type) {
-  switch (type) {
-    case DType::f16:
-    case DType::e5m2:
-      return 14;
-    case DType::bf16:
-    case DType::f32:
-      return 126;
-    case DType::f64:
-      return 1022;
-    case DType::e4m3:
-      return 7;
-    default:
-      return std::nullopt;
-  }
+  const std::optional<FloatFormat> format = float_format(type);
+  if (!format) return std::nullopt;
+  const int largest_exponent = format->has_infinity ? format->bias() : format->bias() + 1;
+  return largest_exponent - 1;
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ Barrier describe_barrier(const Launcher& launcher, const CollectiveCall& call,
   BarrierWords* const own = words_of(launcher.rank());
   Barrier barrier{.rank = launcher.rank(),
                   .size = launcher.size(),
-                  .phase = call.traits().phase,
+                  .phase = DeviceFault::phase_of(call.collective),
                   .counter = &own->counter,
                   .own_flags = own->flags,
                   .guard = launcher.call_guard()};

@@ -276,13 +276,14 @@ class PipelinedTwoShot {
   }
   /// Called by all lanes of a warp: waits until chunk c of this phase has arrived from every peer.
   [[nodiscard]] __device__ __forceinline__ bool await_peers(int phase, std::uint32_t c) const {
+    constexpr DeviceFault::Phase kFault = DeviceFault::phase_of(Collective::all_reduce);
     const std::uint64_t g = first_ + c;
     bool came = true;
     if (is_peer(lane_)) {
       const std::uint64_t* const flag =
           &p_.heads[p_.rank]->flags[phase][blockIdx.x][g % kPipelineDepth][lane_];
       // acquire.sys: pairs with the release in signal().
-      came = device::wait_until<kPollsOfMany>(p_.guard, static_cast<int>(lane_), DeviceFault::all_reduce,
+      came = device::wait_until<kPollsOfMany>(p_.guard, static_cast<int>(lane_), kFault,
                                               [=] { return device::load_relaxed(flag) > g; }) &&
              device::load_acquire(flag) > g;
     }

@@ -56,7 +56,7 @@ struct Layout {
 
 void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& /*limits*/,
          const SymmetricOutput* /*output*/) {
-  exchange(launcher, transfers_of(call), call.traits().phase);
+  exchange(launcher, transfers_of(call), DeviceFault::phase_of(call.collective));
 }
 
 constexpr std::array kPlainKernels{&kExchangeKernel};

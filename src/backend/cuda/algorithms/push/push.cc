@@ -116,7 +116,7 @@ Params describe(const Launcher& launcher, const CollectiveCall& call, const Prot
   Params params;
   params.rank = launcher.rank();
   params.size = launcher.size();
-  params.phase = call.traits().phase;
+  params.phase = DeviceFault::phase_of(call.collective);
   params.counter = launcher.head<EpochCounter>(protocol.scratch, launcher.rank());
   params.inbox = launcher.scratch(protocol.scratch, launcher.rank()) + protocol.slots.begin;
   for (int step = 1; step < launcher.size(); ++step) {

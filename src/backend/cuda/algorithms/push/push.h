@@ -30,7 +30,7 @@ struct PushParams {
   std::uint32_t packets = 0;  ///< packets, each moved by one thread at a time; two-shot: of one piece
   std::size_t piece = 0;      ///< two-shot: bytes of each rank's piece, a multiple of 16
   std::size_t block = 0;      ///< reduce-scatter: bytes of a block that this launch reduces
-  DeviceFault::Phase phase = DeviceFault::all_reduce;
+  DeviceFault::Phase phase = DeviceFault::user;
 
   EpochCounter* counter = nullptr;
   /// The own slots, and for each step s this rank's slot on the s-th rank to the right. These are the slots

@@ -33,7 +33,7 @@ void run_one_shot(Launcher& launcher, const CollectiveCall& call, const LaunchLi
   const bool to_all = call.collective == Collective::reduce_scatter;
   const auto gets_result = [&](int r) { return to_all || r == call.root.value; };
   const auto part_of = [&](int r) { return call.in + call.in_offset(r); };
-  ChannelLaunch launch(launcher, call.traits().phase);
+  ChannelLaunch launch(launcher, DeviceFault::phase_of(call.collective));
   ChannelParams& params = launch.params;
   const unsigned warps = max_warps(launcher, call);
   const MessageShape shape =
@@ -58,7 +58,7 @@ void run_two_shot(Launcher& launcher, const CollectiveCall& call, const LaunchLi
                   const SymmetricOutput* /*output*/) {
   const int rank = launcher.rank();
   const int root = call.root.value;
-  ChannelLaunch launch(launcher, call.traits().phase);
+  ChannelLaunch launch(launcher, DeviceFault::phase_of(call.collective));
   ChannelParams& params = launch.params;
   const unsigned warps = max_warps(launcher, call);
   const Pieces pieces(launcher.size(), call.root, call.block_bytes());

@@ -15,7 +15,7 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& /*l
   const int rank = launcher.rank();
   const int root = call.root.value;
   const std::size_t bytes = call.block_bytes();
-  ChannelLaunch launch(launcher, call.traits().phase);
+  ChannelLaunch launch(launcher, DeviceFault::phase_of(call.collective));
   ChannelParams& params = launch.params;
   const Pieces pieces(launcher.size(), call.root, bytes);
   const auto cut = [&](int r) {

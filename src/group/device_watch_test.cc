@@ -27,8 +27,9 @@ using Mesh = IpcChannel::Mesh;
 class FakeCommunicator : public Communicator {
  public:
   std::function<bool()> wait_fails = [] { return false; };
-  DeviceFailure fails_with{
-      .reason = DeviceFault::timeout, .awaited = Rank{1}, .phase = DeviceFault::phase_of(Collective::all_reduce)};
+  DeviceFailure fails_with{.reason = DeviceFault::timeout,
+                           .awaited = Rank{1},
+                           .phase = DeviceFault::phase_of(Collective::all_reduce)};
   std::function<bool()> stream_ends = [] { return false; };
   mutable std::atomic<bool> aborted{false};
   mutable std::atomic<std::uint32_t> left{0};

@@ -244,7 +244,8 @@ void CheckedCalls::queue_exchange(const std::vector<std::vector<std::size_t>>& b
     }
   }
   for (int r = 0; r < ranks(); ++r)
-    cuda::exchange(gpus_.launcher(r), transfers[static_cast<std::size_t>(r)], DeviceFault::phase_of(Collective::all_to_all_v));
+    cuda::exchange(gpus_.launcher(r), transfers[static_cast<std::size_t>(r)],
+                   DeviceFault::phase_of(Collective::all_to_all_v));
 }
 
 std::string CheckedCalls::finish() {

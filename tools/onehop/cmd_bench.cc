@@ -314,9 +314,7 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   add_parsed(*sub, "--sizes", bench.sizes, parse_sizes,
              "Bytes: a list 1K,4K,1M or a range first:last:factor (default 1K:64M:2)")
       ->type_name("LIST");
-  add_parsed(*sub, "--type", bench.type, parse_dtype, dtype_names())
-      ->default_str("f32")
-      ->type_name("TYPE");
+  add_parsed(*sub, "--type", bench.type, parse_dtype, dtype_names())->default_str("f32")->type_name("TYPE");
   add_parsed(*sub, "--op", bench.op, parse_reduce_op, "sum prod min max avg premul_sum (default sum)")
       ->type_name("OP");
   sub->add_option("--factor", bench.factor, "Of premul_sum: what sums are multiplied by (default 1)")

@@ -458,7 +458,7 @@ class HostConvert : public ::testing::TestWithParam<int> {
     for (const Isa& isa : isas()) {
       Bytes result(packed.size());
       isa.kernels->of[static_cast<std::size_t>(type)].convert.encode(result.data(), values.data(),
-                                                                  values.size());
+                                                                     values.size());
       for (std::size_t i = 0; i < packed.size(); ++i) {
         ASSERT_EQ(result[i], packed[i])
             << isa.name << ": byte " << i % size_of(type) << " of " << values[i / size_of(type)] << " (bits "
@@ -549,8 +549,8 @@ TEST(HostIsaDeathTest, TheEnvironmentChooses) {
   EXPECT_EXIT(
       {
         ::setenv("ONEHOP_HOST_ISA", "baseline", 1);
-        const bool chosen = isa_name() == "baseline" &&
-                            reduce_function(DType::f32, ReduceOp::sum) == baseline::kKernels.of[2].reduce[0].one;
+        const bool chosen = isa_name() == "baseline" && reduce_function(DType::f32, ReduceOp::sum) ==
+                                                            baseline::kKernels.of[2].reduce[0].one;
         std::_Exit(chosen ? 0 : 1);
       },
       ::testing::ExitedWithCode(0), "");

@@ -101,7 +101,7 @@ class Fp8 : public testing::TestWithParam<int> {
         continue;  // not supported by this CPU
       }
       std::vector<std::uint8_t> result(a.size());
-      isa->kernels->reduce[static_cast<std::size_t>(type)][kernel_op(op)].one(
+      isa->kernels->of[static_cast<std::size_t>(type)].reduce[kernel_op(op)].one(
           result.data(), sources, 2, a.size(), scale_of(type, op, factor, 2));
       const auto [got, wanted] = std::mismatch(result.begin(), result.end(), expected.begin());
       if (got == result.end()) continue;

@@ -312,7 +312,7 @@ class HostReduce : public ::testing::TestWithParam<int> {
   }
 
   [[nodiscard]] const ReduceKernel& kernel(const Isa& isa, ReduceOp op) const {
-    return isa.kernels->reduce[static_cast<std::size_t>(type)][kernel_op(op)];
+    return isa.kernels->of[static_cast<std::size_t>(type)].reduce[kernel_op(op)];
   }
 };
 INSTANTIATE_TEST_SUITE_P(Types, HostReduce, ::testing::Range(0, kDTypeCount),
@@ -388,12 +388,12 @@ TEST(HostReduceValues, MinAndMaxOrderZerosAndPropagateNan) {
   const auto bits = [&] { return std::bit_cast<std::array<std::uint32_t, 6>>(result); };
   constexpr std::uint32_t kMinusZero = 0x80000000;
   for (const Isa& isa : isas()) {
-    isa.kernels->reduce[static_cast<int>(DType::f32)][static_cast<int>(ReduceOp::min)].one(result.data(), src,
-                                                                                           2, 6, {});
+    isa.kernels->of[static_cast<int>(DType::f32)].reduce[static_cast<int>(ReduceOp::min)].one(result.data(),
+                                                                                              src, 2, 6, {});
     EXPECT_THAT(bits(), ::testing::ElementsAre(kMinusZero, kMinusZero, kF32Nan, kF32Nan, 0, kMinusZero))
         << isa.name;
-    isa.kernels->reduce[static_cast<int>(DType::f32)][static_cast<int>(ReduceOp::max)].one(result.data(), src,
-                                                                                           2, 6, {});
+    isa.kernels->of[static_cast<int>(DType::f32)].reduce[static_cast<int>(ReduceOp::max)].one(result.data(),
+                                                                                              src, 2, 6, {});
     EXPECT_THAT(bits(), ::testing::ElementsAre(0, 0, kF32Nan, kF32Nan, 0, kMinusZero)) << isa.name;
   }
 }

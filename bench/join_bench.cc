@@ -22,6 +22,7 @@
 #include "onehop/onehop.h"
 
 #include "base/check.h"
+#include "base/env.h"
 #include "base/json_field.h"
 #include "gpu_memory.h"
 
@@ -139,14 +140,16 @@ void report(const Options& options, int ranks, const std::vector<Figures>& group
 void run(const Options& options) {
   const std::optional<JobInfo> job = job_from_env();
   require(job.has_value(), "no launcher started this program; try onehop launch -n 2 -- join_bench");
-  if (options.gpu() && gpu_count() < job->size) {
-    if (job->rank == Rank{0}) fmt::print("skipped: needs {} GPUs, there are {}\n", job->size, gpu_count());
+  const int gpus = options.gpu() ? gpu_count() : 0;
+  const bool may_share = gpus > 0 && env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
+  if (options.gpu() && gpus < job->size && !may_share) {
+    if (job->rank == Rank{0}) fmt::print("skipped: needs {} GPUs, there are {}\n", job->size, gpus);
     return;
   }
   JoinOptions join;
   join.rank = job->rank;
   join.size = job->size;
-  if (options.gpu()) join.device = DeviceId{job->rank.value};
+  if (options.gpu()) join.device = DeviceId{job->rank.value % gpus};
   // Also makes the CUDA context, which is no cost of the group.
   const std::shared_ptr<void> data = options.gpu()
                                          ? allocate_on_gpu(join.device, kBytes)

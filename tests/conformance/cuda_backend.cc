@@ -41,8 +41,11 @@ Backend gpus(std::string name, std::vector<int> sizes, std::function<std::string
 
 const std::vector<Backend>& backends() {
   static const std::vector<Backend> all = {
-      gpus("CudaProcesses", {1, 2, 4, 8}, forked_gpus_unavailable, run_process_group),
-      gpus("CudaThreads", {1, 2, 3, 4, 5, 6, 7, 8}, gpus_unavailable, run_thread_group),
+      gpus(
+          "CudaProcesses", {1, 2, 4, 8}, [](int n) { return forked_gpus_unavailable(n); }, run_process_group),
+      gpus(
+          "CudaThreads", {1, 2, 3, 4, 5, 6, 7, 8}, [](int n) { return gpus_unavailable(n); },
+          run_thread_group),
   };
   return all;
 }

@@ -60,7 +60,7 @@ TEST(CudaDevices, RanksMayNumberThemDifferently) {
 
 TEST(CudaDevices, RanksMaySeeOnlyTheirOwn) {
   ONEHOP_NEED_FORKED_GPUS(2);
-  const int n = gpus_unavailable(4).empty() ? 4 : 2;
+  const int n = gpus_unavailable(4, Sharing::no).empty() ? 4 : 2;
   std::vector<Sight> sights;
   for (int r = 0; r < n; ++r) sights.push_back({.visible = std::to_string(r), .device = 0});
   EXPECT_THAT(join_with(sights), ::testing::Each(""));
@@ -69,7 +69,7 @@ TEST(CudaDevices, RanksMaySeeOnlyTheirOwn) {
 TEST(CudaDevices, TheSameOneTwiceIsRefusedOnAllRanksWhateverItsNumber) {
   ONEHOP_NEED_FORKED_GPUS(1);
   std::vector<std::vector<Sight>> numberings = {{{.visible = "", .device = 0}, {.visible = "", .device = 0}}};
-  if (gpus_unavailable(2).empty())
+  if (gpus_unavailable(2, Sharing::no).empty())
     numberings.push_back({{.visible = "0,1", .device = 0}, {.visible = "1,0", .device = 1}});
   for (const std::vector<Sight>& numbering : numberings) {
     const std::vector<std::string> texts = join_with(numbering);

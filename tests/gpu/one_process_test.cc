@@ -16,7 +16,7 @@ namespace {
 
 TEST(CudaJoinLocal, OneThreadDrivesAllRanks) {
   ONEHOP_NEED_GPUS(2);
-  const int n = gpus_unavailable(4).empty() ? 4 : 2;
+  const int n = gpus_unavailable(4, Sharing::no).empty() ? 4 : 2;
   std::vector<DeviceId> devices;
   std::vector<std::unique_ptr<Gpu>> gpus;
   for (int r = 0; r < n; ++r) {

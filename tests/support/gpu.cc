@@ -92,8 +92,8 @@ CUdeviceptr pointer(const void* data) {
 
 }  // namespace
 
-std::string gpus_unavailable(int n) {
-  if (shared_gpus() > 0) n = std::min(n, shared_gpus());
+std::string gpus_unavailable(int n, Sharing sharing) {
+  if (sharing == Sharing::allowed && shared_gpus() > 0) n = std::min(n, shared_gpus());
   const int files = count_device_files();
   if (files < n) return fmt::format("needs {} GPUs, this machine has {}", n, files);
   const int count = connected_gpus();
@@ -102,10 +102,10 @@ std::string gpus_unavailable(int n) {
   return "";
 }
 
-std::string forked_gpus_unavailable(int n) {
+std::string forked_gpus_unavailable(int n, Sharing sharing) {
   if (g_used_here)
     return "this process has used CUDA and can fork no ranks; run each test in a process of its own";
-  return gpus_unavailable(n);
+  return gpus_unavailable(n, sharing);
 }
 
 // --- Gpu ---

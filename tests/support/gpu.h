@@ -15,19 +15,25 @@
 
 namespace onehop::testing {
 
+/// Whether tests may take the GPUs that ONEHOP_TEST_GPUS makes ranks share (ranks.h).
+enum class Sharing { allowed, no };
+
 /// Why `n` ranks cannot have a GPU each here, or an empty string. Does not initialise CUDA in this process:
 /// it counts device files, and a forked child asks the driver, once.
-[[nodiscard]] std::string gpus_unavailable(int n);
+[[nodiscard]] std::string gpus_unavailable(int n, Sharing sharing = Sharing::allowed);
 /// Like gpus_unavailable, for forked ranks. A process that has used CUDA cannot fork such ranks any more. So
 /// tests with ranks as threads and tests that fork must not share a process. ctest runs each test in its own.
-[[nodiscard]] std::string forked_gpus_unavailable(int n);
+[[nodiscard]] std::string forked_gpus_unavailable(int n, Sharing sharing = Sharing::allowed);
 
-/// Skips the test if there are fewer than `n` GPUs that can reach each other.
-#define ONEHOP_NEED_GPUS(n)                                                                 \
-  if (const std::string missing = ::onehop::testing::gpus_unavailable(n); !missing.empty()) \
+/// Skips a test that numbers GPUs itself if there are fewer than `n` that can reach each other.
+#define ONEHOP_NEED_GPUS(n)                                                                               \
+  if (const std::string missing = ::onehop::testing::gpus_unavailable(n, ::onehop::testing::Sharing::no); \
+      !missing.empty())                                                                                   \
   GTEST_SKIP() << missing
-#define ONEHOP_NEED_FORKED_GPUS(n)                                                                 \
-  if (const std::string missing = ::onehop::testing::forked_gpus_unavailable(n); !missing.empty()) \
+#define ONEHOP_NEED_FORKED_GPUS(n)                                                       \
+  if (const std::string missing =                                                        \
+          ::onehop::testing::forked_gpus_unavailable(n, ::onehop::testing::Sharing::no); \
+      !missing.empty())                                                                  \
   GTEST_SKIP() << missing
 
 /// Memory of one GPU and a non-blocking stream. One thread at a time.

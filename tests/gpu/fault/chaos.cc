@@ -407,7 +407,8 @@ int run(Options options) {
   } else {
     options.gpus = testing::shared_gpus();
     if (options.gpus == 0) {
-      while (options.gpus < kMaxDevices && testing::gpus_unavailable(options.gpus + 1).empty())
+      while (options.gpus < kMaxDevices &&
+             testing::gpus_unavailable(options.gpus + 1, testing::Sharing::no).empty())
         ++options.gpus;
     }
     if (options.ranks == 0) options.ranks = std::max(options.gpus, 2);

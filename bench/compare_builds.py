@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares two builds of the command on GPUs: every collective, in turns, so that both see the same machine.
 
-    bench/compare_builds.py OLD NEW [--ranks N] [--rounds N] [--seconds S] [--json FILE]
+    bench/compare_builds.py OLD NEW [--ranks N] [--rounds N] [--threads] [--seconds S] [--json FILE]
 
 OLD and NEW are `onehop` commands. Prints the fastest median of each size with either, their ratio, and how many sizes
 became more than 1% slower. Results are verified in the first round. Exit code 1 if a run fails.
@@ -31,12 +31,12 @@ CALLS = [
 TOLERANCE = 1.01
 
 
-def measure(command, ranks, call, check):
+def measure(command, ranks, call, further):
     """Times in us by size."""
     collective, dtype, sizes, extra = call
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         line = [command, "bench", collective, "--device", "cuda", "--ranks", str(ranks), "--type", dtype, "--sizes",
-                sizes, "--iters", "20", "--json", out.name, *extra] + ([] if check else ["--no-check"])
+                sizes, "--iters", "20", "--json", out.name, *extra, *further]
         done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(line)}: {done.stdout[-400:]}{done.stderr[-400:]}")
@@ -50,18 +50,20 @@ def main():
     parser.add_argument("new")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", action="store_true", help="ranks are threads, as they must be to share a GPU")
     parser.add_argument("--seconds", type=float, default=300, help="no further run begins after this time")
     parser.add_argument("--json", help="where the figures go")
     options = parser.parse_args()
     begin = time.monotonic()
     best = {}
     for number in range(options.rounds):
+        further = (["--threads"] if options.threads else []) + (["--no-check"] if number > 0 else [])
         for call in CALLS:
             builds = [("old", options.old), ("new", options.new)]
             for name, command in builds if number % 2 == 0 else reversed(builds):
                 if time.monotonic() - begin > options.seconds:
                     continue
-                for size, us in measure(command, options.ranks, call, check=number == 0).items():
+                for size, us in measure(command, options.ranks, call, further).items():
                     times = best.setdefault((call[0], call[1], " ".join(call[3]), size), {})
                     times[name] = min(us, times.get(name, us))
     rows = [(*key, times["old"], times["new"]) for key, times in best.items() if len(times) == 2]

@@ -21,6 +21,7 @@
 #include "fault/weak_rank.h"
 #include "fault/world.h"
 #include "support/ranks.h"
+#include "support/scoped_variable.h"
 
 namespace onehop::fault {
 namespace {
@@ -349,6 +350,7 @@ TEST(Exhaustion, TooLittleAddressSpaceIsAnErrorOnAllRanks) {
 }
 
 TEST(Exhaustion, ATinySharedMemoryFileSystemDoesNotMatter) {
+  const testing::ScopedVariable elsewhere("TMPDIR", "/tmp");
   const TempDir store;
   World world(kRanks, [&](World& self, Rank rank) {
     Card& card = self.card(rank);

@@ -190,7 +190,7 @@ class Accumulator {
   }
   __device__ __forceinline__ Packet<kBytes> result(const Scale& scale) const {
     Packet<kBytes> packet{};
-    if constexpr (sizeof(typename E::Stored) == 2) {  // two at a time, as the hardware converts them
+    if constexpr (requires { E::round_pair(0.0f, 0.0f); }) {  // the hardware converts two at a time
 #pragma unroll
       for (int i = 0; i < kCount; i += 2) {
         packet.words[i / 2] =

@@ -2,12 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes a virtual environment with the packages of a requirements file, and prints its directory:
 #   scripts/python-env.sh REQUIREMENTS DIRECTORY
+#   scripts/python-env.sh --tag       prints the tag of the interpreter, such as cp311
 # PYTHON (python3) is its interpreter. One that has been made from the same file with the same interpreter is kept.
 set -euo pipefail
 
+python=${PYTHON:-python3}
+if [[ $1 == --tag ]]; then
+  exec "$python" -c 'import sys; print("cp%d%d" % sys.version_info[:2])'
+fi
 requirements=$1
 directory=$2
-python=${PYTHON:-python3}
 
 fail() {
   echo "python-env: $*" >&2

@@ -33,7 +33,7 @@ class DeviceView:
 
 @dataclass(frozen=True)
 class SymmetricArray:
-    """An array in symmetric memory, as `buffer_of` finds it: at `offset` of `buffer`, on all ranks alike."""
+    """An array in symmetric memory, as `buffer_of` finds it: at `offset` of `buffer`, on all ranks."""
 
     buffer: SymmetricBuffer
     offset: int

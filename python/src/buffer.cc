@@ -24,7 +24,7 @@ class Buffer {
 
   [[nodiscard]] onehop_buffer_t* handle() const { return handle_.get(); }
   [[nodiscard]] const nb::object& group_object() const { return group_; }
-  [[nodiscard]] Group& group() const { return *nb::inst_ptr<Group>(group_); }
+  [[nodiscard]] Group& group() const { return object_of<Group>(group_); }
   /// What a registered buffer lies in.
   [[nodiscard]] const nb::object& keeps() const { return keeps_; }
 
@@ -40,7 +40,7 @@ class Pool {
       : handle_(std::move(handle)), group_(std::move(group)) {}
   [[nodiscard]] onehop_pool_t* handle() const { return handle_.get(); }
   [[nodiscard]] const nb::object& group_object() const { return group_; }
-  [[nodiscard]] Group& group() const { return *nb::inst_ptr<Group>(group_); }
+  [[nodiscard]] Group& group() const { return object_of<Group>(group_); }
 
  private:
   Handle<onehop_pool_t> handle_;
@@ -56,7 +56,7 @@ onehop_buffer_options_t buffer_options(int channels) {
 
 Buffer allocate(nb::handle group, std::size_t nbytes, int channels) {
   const onehop_buffer_options_t options = buffer_options(channels);
-  onehop_group_t* const handle = nb::inst_ptr<Group>(group)->handle();
+  onehop_group_t* const handle = object_of<Group>(group).handle();
   onehop_buffer_t* buffer = nullptr;
   run([&] { return onehop_group_allocate_with(handle, nbytes, &options, &buffer); });
   return {Handle<onehop_buffer_t>(buffer), nb::borrow(group), nb::none()};
@@ -64,7 +64,7 @@ Buffer allocate(nb::handle group, std::size_t nbytes, int channels) {
 
 Buffer register_buffer(nb::handle group, nb::handle x, int channels) {
   const onehop_buffer_options_t options = buffer_options(channels);
-  onehop_group_t* const handle = nb::inst_ptr<Group>(group)->handle();
+  onehop_group_t* const handle = object_of<Group>(group).handle();
   onehop_buffer_t* buffer = nullptr;
   Array array;
   try {
@@ -81,13 +81,13 @@ Buffer register_buffer(nb::handle group, nb::handle x, int channels) {
 }
 
 Memory memory_of(nb::handle self, void* data) {
-  const Buffer& buffer = *nb::inst_ptr<Buffer>(self);
+  const Buffer& buffer = object_of<Buffer>(self);
   return {data, onehop_buffer_bytes(buffer.handle()), buffer.group().device(), nb::borrow(self)};
 }
 
 Memory peer(nb::handle self, int rank) {
   void* data = nullptr;
-  check(onehop_buffer_peer(nb::inst_ptr<Buffer>(self)->handle(), rank, &data));
+  check(onehop_buffer_peer(object_of<Buffer>(self).handle(), rank, &data));
   return memory_of(self, data);
 }
 
@@ -140,7 +140,7 @@ nb::object device_view(const Buffer& self, nb::handle timeout) {
 }
 
 Pool make_pool(nb::handle group, std::size_t nbytes) {
-  onehop_group_t* const handle = nb::inst_ptr<Group>(group)->handle();
+  onehop_group_t* const handle = object_of<Group>(group).handle();
   onehop_pool_t* pool = nullptr;
   run([&] { return onehop_pool_create(handle, nbytes, &pool); });
   return {Handle<onehop_pool_t>(pool), nb::borrow(group)};
@@ -171,7 +171,7 @@ void add_buffers(nb::module_& module) {
       .def_prop_ro(
           "local",
           [](nb::handle self) {
-            return memory_of(self, onehop_buffer_local(nb::inst_ptr<Buffer>(self)->handle()));
+            return memory_of(self, onehop_buffer_local(object_of<Buffer>(self).handle()));
           },
           nb::sig("def local(self, /) -> Memory"), "This rank's part.")
       .def("peer", peer, nb::arg("rank"), nb::sig("def peer(self, rank: int) -> Memory"),
@@ -260,7 +260,7 @@ void add_buffers(nb::module_& module) {
       .def(
           "allocate",
           [](nb::handle self, std::size_t nbytes) {
-            const Pool& pool = *nb::inst_ptr<Pool>(self);
+            const Pool& pool = object_of<Pool>(self);
             void* data = nullptr;
             check(onehop_pool_allocate(pool.handle(), nbytes, nullptr, &data));
             return Memory(data, nbytes, pool.group().device(), nb::borrow(self));

@@ -70,7 +70,7 @@ onehop_op_t read_op(nb::handle op) {
 class Call {
  public:
   Call(nb::handle self, const Settings& settings)
-      : self_(self), group_(*nb::inst_ptr<Group>(self)), settings_(settings) {}
+      : self_(self), group_(object_of<Group>(self)), settings_(settings) {}
 
   [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(group_.size()); }
   [[nodiscard]] int rank() const { return onehop_group_rank(group_.handle()); }
@@ -444,6 +444,8 @@ void end_group_call(bool drop) {
 
 void add_collectives(nb::class_<Group>& group, nb::module_& module) {
   const auto optional = [](const char* name) { return nb::arg(name).none() = nb::none(); };
+  // None is no array; the call says so, to all ranks.
+  const auto x = nb::arg("x").none();
   const auto stream = optional("stream");
   const auto dtype = optional("dtype");
   const auto algorithm = optional("algorithm");
@@ -458,20 +460,20 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
   nb::sig("def " name "(self, " parameters ", *, stream: Stream = None, dtype: DType = None, " keywords \
           "timeout: float | timedelta | None = None) -> " result)
 #define CHOICE "algorithm: str | None = None, symmetric: bool = False, "
-  group.def("all_reduce", all_reduce, nb::arg("x"), optional("out"), op, keywords, stream, dtype, algorithm,
-            symmetric, factor, timeout,
+  group.def("all_reduce", all_reduce, x, optional("out"), op, keywords, stream, dtype, algorithm, symmetric,
+            factor, timeout,
             SIGNATURE("all_reduce", "x: Array, out: Array | None = None, op: str = \"sum\"",
                       CHOICE "factor: float = 1.0, ", "Array"),
             "out[i] = op over all ranks of x[i]. In place if `out` is None. Collective. Returns `out`.\n\n"
             "op: \"sum\", \"prod\", \"min\", \"max\", \"avg\", or \"premul_sum\": the sum times `factor`.");
   group.def(
-      "all_gather", all_gather, nb::arg("x"), optional("out"), keywords, stream, dtype, algorithm, symmetric,
-      timeout, SIGNATURE("all_gather", "x: Array, out: Array | None = None", CHOICE, "Array"),
+      "all_gather", all_gather, x, optional("out"), keywords, stream, dtype, algorithm, symmetric, timeout,
+      SIGNATURE("all_gather", "x: Array, out: Array | None = None", CHOICE, "Array"),
       "Block r of `out` = rank r's `x`. Collective. Returns `out`.\n\n"
       "If `out` is None, it is allocated like `x`, with the first dimension `size` times as long. In place: "
       "`x` is this\nrank's block of `out`.");
-  group.def("reduce_scatter", reduce_scatter, nb::arg("x"), optional("out"), op, keywords, stream, dtype,
-            algorithm, symmetric, factor, timeout,
+  group.def("reduce_scatter", reduce_scatter, x, optional("out"), op, keywords, stream, dtype, algorithm,
+            symmetric, factor, timeout,
             SIGNATURE("reduce_scatter", "x: Array, out: Array | None = None, op: str = \"sum\"",
                       CHOICE "factor: float = 1.0, ", "Array"),
             "out[i] = op over all ranks of element i of this rank's block of their `x`. Collective. Returns "
@@ -479,49 +481,45 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
             "If `out` is None, it is allocated like `x`, with the first dimension divided by `size`. In "
             "place: `out` "
             "is this\nrank's block of `x`.");
-  group.def("all_to_all", all_to_all, nb::arg("x"), optional("out"), keywords, stream, dtype, algorithm,
-            symmetric, timeout,
-            SIGNATURE("all_to_all", "x: Array, out: Array | None = None", CHOICE, "Array"),
+  group.def("all_to_all", all_to_all, x, optional("out"), keywords, stream, dtype, algorithm, symmetric,
+            timeout, SIGNATURE("all_to_all", "x: Array, out: Array | None = None", CHOICE, "Array"),
             "Block s of `out` = this rank's block of rank s's `x`. Collective. Returns `out`, by default a "
             "new array.");
   group.def(
-      "all_to_all_v", all_to_all_v, nb::arg("x"), nb::arg("in_counts"), nb::arg("out"), nb::arg("out_counts"),
-      keywords, stream, dtype, timeout,
+      "all_to_all_v", all_to_all_v, x, nb::arg("in_counts"), nb::arg("out"), nb::arg("out_counts"), keywords,
+      stream, dtype, timeout,
       SIGNATURE("all_to_all_v", "x: Array, in_counts: Sequence[int], out: Array, out_counts: Sequence[int]",
                 "", "Array"),
       "all_to_all with blocks of any size, one after the other. Collective. Returns `out`.\n\n"
       "in_counts[r] elements of `x` go to rank r; out_counts[r] elements of `out` come from rank r. "
       "`Mismatch` "
       "if a rank\ndoes not send what another expects.");
-  group.def("broadcast", broadcast, nb::arg("x"), root, optional("out"), keywords, stream, dtype, symmetric,
-            timeout,
+  group.def("broadcast", broadcast, x, root, optional("out"), keywords, stream, dtype, symmetric, timeout,
             SIGNATURE("broadcast", "x: Array, root: int = 0, out: Array | None = None",
                       "symmetric: bool = False, ", "Array"),
             "out[i] = x[i] of rank `root`. In place if `out` is None. Collective. Returns `out`.");
-  group.def("reduce", reduce, nb::arg("x"), optional("out"), op, root, keywords, stream, dtype, symmetric,
-            factor, timeout,
+  group.def("reduce", reduce, x, optional("out"), op, root, keywords, stream, dtype, symmetric, factor,
+            timeout,
             SIGNATURE("reduce", "x: Array, out: Array | None = None, op: str = \"sum\", root: int = 0",
                       "symmetric: bool = False, factor: float = 1.0, ", "Array | None"),
             "out[i] = op over all ranks of x[i], on rank `root`. Collective. Returns `out`.\n\n"
             "If `out` is None, the root works in place. The other ranks need none.");
-  group.def("gather", gather, nb::arg("x"), optional("out"), root, keywords, stream, dtype, symmetric,
-            timeout,
+  group.def("gather", gather, x, optional("out"), root, keywords, stream, dtype, symmetric, timeout,
             SIGNATURE("gather", "x: Array, out: Array | None = None, root: int = 0",
                       "symmetric: bool = False, ", "Array | None"),
             "Block r of `out` on rank `root` = rank r's `x`. Collective. Returns `out`.\n\n"
             "If `out` is None, the root allocates it as all_gather does. The other ranks need none.");
-  group.def("scatter", scatter, nb::arg("x").none(), optional("out"), root, keywords, stream, dtype,
-            symmetric, timeout,
+  group.def("scatter", scatter, x, optional("out"), root, keywords, stream, dtype, symmetric, timeout,
             SIGNATURE("scatter", "x: Array | None, out: Array | None = None, root: int = 0",
                       "symmetric: bool = False, ", "Array"),
             "`out` = this rank's block of rank `root`'s `x`. Collective. Returns `out`.\n\n"
             "Only the root needs `x`. The other ranks need `out`, which the root allocates if it is None.");
-  group.def("send", send, nb::arg("x"), nb::arg("dst"), keywords, stream, dtype, timeout,
+  group.def("send", send, x, nb::arg("dst"), keywords, stream, dtype, timeout,
             SIGNATURE("send", "x: Array, dst: int", "", "None"),
             "Sends `x` to rank `dst`. The k-th send of a pair of ranks matches its k-th receive, of the same "
             "count and "
             "type.\n\nIt may return before the receive is called, but do not rely on that: use group_call.");
-  group.def("recv", recv, nb::arg("x"), nb::arg("src"), keywords, stream, dtype, timeout,
+  group.def("recv", recv, x, nb::arg("src"), keywords, stream, dtype, timeout,
             SIGNATURE("recv", "x: Array, src: int", "", "Array"),
             "Receives `x` from rank `src`. Returns `x`.");
 #undef CHOICE

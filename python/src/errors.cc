@@ -3,7 +3,6 @@
 
 #include <nanobind/stl/string.h>
 
-#include <optional>
 #include <utility>
 
 namespace onehop_python {
@@ -28,7 +27,10 @@ nb::object make_exception(onehop_status_t status, const std::string& message, in
 /// Called by the library, without the GIL, while a call of this thread waits.
 int run_signal_handlers(void* /*context*/) {
   const nb::gil_scoped_acquire acquire;
-  if (PyErr_CheckSignals() == 0) return 0;
+  {
+    const NestedCalls nested;
+    if (PyErr_CheckSignals() == 0) return 0;
+  }
   keep_exception(nb::python_error());
   return 1;
 }
@@ -70,6 +72,13 @@ void watch_signals() {
 void keep_exception(nb::python_error error) noexcept {
   const bool kept_interrupt = kept && !kept->matches(PyExc_Exception);
   if (!kept_interrupt) kept.emplace(std::move(error));
+}
+
+NestedCalls::NestedCalls() noexcept : outer_(std::exchange(kept, std::nullopt)) {}
+
+NestedCalls::~NestedCalls() {
+  kept.reset();
+  if (outer_) kept.emplace(std::move(*outer_));
 }
 
 void finish(onehop_status_t status) {

@@ -5,6 +5,7 @@
 #include <nanobind/nanobind.h>
 #include <onehop/c_api.h>
 
+#include <optional>
 #include <string>
 
 namespace onehop_python {
@@ -16,7 +17,19 @@ namespace nb = nanobind;
 /// Raises onehop.InvalidArgument.
 [[noreturn]] void raise_invalid(const std::string& message);
 
-/// quoted(value), shortened, for messages.
+/// The C++ object of an instance of T. Raises TypeError for anything else, and for one whose __init__ has not run.
+template <class T>
+T& object_of(nb::handle instance) {
+  T* object = nullptr;
+  if (!nb::try_cast(instance, object, false) || object == nullptr) {
+    PyErr_Format(PyExc_TypeError, "expected an initialized %U, got %R",
+                 nb::object(nb::type<T>().attr("__name__")).ptr(), instance.ptr());
+    throw nb::python_error();
+  }
+  return *object;
+}
+
+/// repr(value), shortened, for messages.
 std::string quoted(nb::handle value);
 /// The name of the type of `value`, for messages.
 std::string type_text(nb::handle value);
@@ -26,6 +39,17 @@ void watch_signals();
 /// Keeps the exception that a callback of this call raised. It becomes the cause of the call's error. One that
 /// is no `Exception` (KeyboardInterrupt) replaces that error.
 void keep_exception(nb::python_error error) noexcept;
+/// While Python code runs inside a call: calls that it makes itself keep exceptions of their own.
+class NestedCalls {
+ public:
+  NestedCalls() noexcept;
+  ~NestedCalls();
+  NestedCalls(const NestedCalls&) = delete;
+  NestedCalls& operator=(const NestedCalls&) = delete;
+
+ private:
+  std::optional<nb::python_error> outer_;
+};
 /// Raises what the call kept, or else the error of `status`.
 void finish(onehop_status_t status);
 

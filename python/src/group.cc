@@ -174,6 +174,7 @@ void add_group(nb::module_& module) {
             onehop_group_abort(self.handle(), reason.c_str());
           },
           nb::arg("reason") = "aborted by the application",
+          nb::sig("def abort(self, reason: str = \"aborted by the application\") -> None"),
           "Makes the current and later calls of every rank raise `Aborted`. Not collective.\n\n"
           "May be called from any thread, even while another thread of this rank waits in a call.")
       .def(

@@ -44,7 +44,7 @@ nb::object dlpack(nb::handle self, const nb::args& /*args*/, const nb::kwargs& o
   if (options.contains("copy") && options["copy"].is(nb::handle(Py_True)))
     throw nb::builtin_exception(nb::exception_type::buffer_error,
                                 "symmetric memory is not exported as a copy");
-  const auto& memory = nb::cast<const Memory&>(self);
+  const auto& memory = object_of<Memory>(self);
   auto exported = std::make_unique<ExportedTensor>();
   exported->shape = static_cast<std::int64_t>(memory.bytes());
   exported->memory = nb::borrow(self).release().ptr();
@@ -78,6 +78,10 @@ nb::dict cuda_array_interface(const Memory& memory) {
 }
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  if (!nb::inst_ready(self)) {
+    PyErr_SetString(PyExc_BufferError, "this Memory was never initialized");
+    return -1;
+  }
   const auto& memory = *nb::inst_ptr<Memory>(self);
   if (memory.device() >= 0) {
     PyErr_SetString(PyExc_BufferError, "GPU memory has no buffer; use DLPack or the CUDA array interface");
@@ -91,7 +95,8 @@ PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {
 }  // namespace
 
 const Memory* as_memory(nb::handle object) {
-  return nb::isinstance<Memory>(object) ? nb::inst_ptr<Memory>(object) : nullptr;
+  Memory* memory = nullptr;
+  return nb::isinstance<Memory>(object) && nb::try_cast(object, memory, false) ? memory : nullptr;
 }
 
 void add_memory(nb::module_& module) {

@@ -84,6 +84,7 @@ onehop_status_t in_python(Body&& body) noexcept {
   if (Py_IsInitialized() == 0) return ONEHOP_ERROR_ABORTED;
   const nb::gil_scoped_acquire acquire;
   try {
+    const NestedCalls nested;
     body();
     return ONEHOP_OK;
   } catch (nb::python_error& error) {
@@ -97,7 +98,7 @@ onehop_status_t in_python(Body&& body) noexcept {
   }
 }
 
-nb::handle object_of(void* context) {
+nb::handle callbacks_of(void* context) {
   return static_cast<PyObject*>(context);
 }
 
@@ -108,17 +109,17 @@ void reply_with(onehop_reply_t* reply, const nb::object& value) {
 
 onehop_status_t python_set(void* context, const char* key, const void* value, std::size_t bytes,
                            int64_t timeout_ms) {
-  return in_python([&] { object_of(context).attr("_set")(key, nb::bytes(value, bytes), timeout_ms); });
+  return in_python([&] { callbacks_of(context).attr("_set")(key, nb::bytes(value, bytes), timeout_ms); });
 }
 
 onehop_status_t python_get(void* context, const char* key, int64_t timeout_ms, onehop_reply_t* value) {
-  return in_python([&] { reply_with(value, object_of(context).attr("_get")(key, timeout_ms)); });
+  return in_python([&] { reply_with(value, callbacks_of(context).attr("_get")(key, timeout_ms)); });
 }
 
 onehop_status_t python_add(void* context, const char* key, int64_t delta, int64_t timeout_ms,
                            int64_t* result) {
   return in_python([&] {
-    *result = nb::cast<int64_t>(nb::object(object_of(context).attr("_add")(key, delta, timeout_ms)));
+    *result = nb::cast<int64_t>(nb::object(callbacks_of(context).attr("_add")(key, delta, timeout_ms)));
   });
 }
 
@@ -126,14 +127,15 @@ onehop_status_t python_compare_set(void* context, const char* key, const void* e
                                    std::size_t expected_bytes, const void* desired, std::size_t desired_bytes,
                                    int64_t timeout_ms, onehop_reply_t* value) {
   return in_python([&] {
-    reply_with(value, object_of(context).attr("_compare_set")(key, nb::bytes(expected, expected_bytes),
-                                                              nb::bytes(desired, desired_bytes), timeout_ms));
+    reply_with(value,
+               callbacks_of(context).attr("_compare_set")(key, nb::bytes(expected, expected_bytes),
+                                                          nb::bytes(desired, desired_bytes), timeout_ms));
   });
 }
 
 onehop_status_t python_delete(void* context, const char* key, int64_t timeout_ms, int* existed) {
   return in_python([&] {
-    *existed = nb::cast<bool>(nb::object(object_of(context).attr("_delete")(key, timeout_ms))) ? 1 : 0;
+    *existed = nb::cast<bool>(nb::object(callbacks_of(context).attr("_delete")(key, timeout_ms))) ? 1 : 0;
   });
 }
 
@@ -163,7 +165,7 @@ Store callback_store(const nb::object& object, const std::string& description) {
 onehop_store_t* store_handle(nb::handle store) {
   if (!nb::isinstance<Store>(store))
     raise_invalid("store is " + type_text(store) + "; wrap a store of your own in onehop.PyStore");
-  return nb::inst_ptr<Store>(store)->handle.get();
+  return object_of<Store>(store).handle.get();
 }
 
 void add_stores(nb::module_& module) {

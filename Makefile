@@ -16,7 +16,7 @@ ctest = ctest --output-on-failure -j $(JOBS) $(CTEST_ARGS)
 slow = -LE '^(fault|model|install|cuda|ptx)$$' -E 'Host(Threads|Processes)[4-8]$$'
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build run check test format lint sanitize asan-ubsan tsan fuzz aarch64 coverage install uninstall packages clean
+.PHONY: help deps build run check test format lint sanitize asan-ubsan tsan fuzz aarch64 coverage install uninstall packages wheel clean
 
 help: ## what can be asked for
 	@echo "make ..."
@@ -79,6 +79,10 @@ uninstall: ## remove what was last installed under PREFIX from here
 packages: deps ## build the Debian packages, in build/release/packages
 	@scripts/build.sh release onehop_install_files
 	@cd build/release && cpack -G DEB
+
+wheel: deps ## build the Python package as a wheel, in build/wheels (PYTHON=... selects the interpreter)
+	@scripts/build.sh release onehop_install_files
+	@scripts/wheel.sh build/release build/wheels
 
 clean: ## remove everything that was built
 	@rm -rf build

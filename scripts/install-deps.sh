@@ -14,6 +14,7 @@ test=(
   libgtest-dev libgmock-dev
   openmpi-bin libopenmpi-dev # also the peer of bench/
   spin
+  python3-dev python3-venv # the Python package; its other tools come from PyPI (scripts/python-env.sh)
 )
 bench=(libbenchmark-dev)
 lint=(clang-format clang-tidy shellcheck)

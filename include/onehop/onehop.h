@@ -9,6 +9,7 @@
 #include "onehop/error.h"
 #include "onehop/group.h"
 #include "onehop/group_call.h"
+#include "onehop/interrupt.h"
 #include "onehop/intra_node_comm.h"
 #include "onehop/ipc.h"
 #include "onehop/job.h"

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <climits>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "onehop/c_api.h"
@@ -285,6 +287,65 @@ TEST(CApiGroup, NullHandlesAreHarmless) {
         onehop_all_reduce(nullptr, nullptr, nullptr, 0, 0, 0, nullptr, nullptr, nullptr)}) {
     EXPECT_EQ(status, ONEHOP_ERROR_INVALID_ARGUMENT);
     EXPECT_THAT(onehop_last_error(), HasSubstr("must not be NULL"));
+  }
+}
+
+/// An interrupt check that asks for the end at its third call.
+int third_call(void* calls) {
+  return ++*static_cast<int*>(calls) == 3 ? 1 : 0;
+}
+
+TEST(CApiInterrupt, EndsACollectiveOnAllRanksAndNamesTheRank) {
+  run_ranks(2, [](onehop_group_t* group) {
+    if (onehop_group_rank(group) == 1) {
+      int calls = 0;
+      onehop_set_interrupt_check(third_call, &calls);
+      EXPECT_EQ(onehop_group_barrier(group, 60'000), ONEHOP_ERROR_ABORTED);
+      onehop_set_interrupt_check(nullptr, nullptr);
+      EXPECT_EQ(calls, 3);
+    } else {
+      // Waits for the failure without taking part in the barrier.
+      while (onehop_group_check(group) == ONEHOP_OK)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(onehop_group_barrier(group, 60'000), ONEHOP_ERROR_ABORTED);
+    EXPECT_EQ(onehop_last_error_rank(), 1);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("interrupted"));
+  });
+}
+
+TEST(CApiInterrupt, EndsTheWaitForASignalAndTheGroupStaysUsable) {
+  run_ranks(2, [](onehop_group_t* group) {
+    onehop_buffer_t* buffer = nullptr;
+    ASSERT_OK(onehop_group_allocate(group, 64, &buffer));
+    if (onehop_group_rank(group) == 0) {
+      int calls = 0;
+      onehop_set_interrupt_check(third_call, &calls);
+      EXPECT_EQ(onehop_buffer_wait_signal(buffer, 1, 0, 60'000), ONEHOP_ERROR_ABORTED);
+      onehop_set_interrupt_check(nullptr, nullptr);
+    }
+    EXPECT_OK(onehop_group_barrier(group, ONEHOP_TIMEOUT_DEFAULT));
+    onehop_buffer_destroy(buffer);
+  });
+}
+
+TEST(CApiInterrupt, EndsJoiningWhileRanksAreMissing) {
+  for (const int rank : {0, 1}) {
+    onehop_store_t* store = nullptr;
+    ASSERT_OK(onehop_store_memory(&store));
+    onehop_join_options_t options;
+    onehop_join_options_init(&options, sizeof options);
+    options.rank = rank;
+    options.world_size = 2;
+    options.timeout_ms = 60'000;
+    int calls = 0;
+    onehop_set_interrupt_check(third_call, &calls);
+    onehop_group_t* group = nullptr;
+    EXPECT_EQ(onehop_group_join(store, &options, &group), ONEHOP_ERROR_ABORTED);
+    onehop_set_interrupt_check(nullptr, nullptr);
+    EXPECT_EQ(calls, 3);
+    EXPECT_EQ(group, nullptr);
+    onehop_store_destroy(store);
   }
 }
 

@@ -321,6 +321,7 @@ const Function kFunctions[] = {
     ANSWERS(onehop_last_error_rank),
     ANSWERS(onehop_version),
     ANSWERS_ZEROES(onehop_free),
+    ANSWERS_ZEROES(onehop_set_interrupt_check),
     ANSWERS(onehop_dtype_size),
     ANSWERS(onehop_dtype_name),
     ANSWERS(onehop_op_name),

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "onehop/interrupt.h"
+
 namespace onehop::c_api {
 namespace {
 
@@ -86,6 +88,14 @@ int onehop_last_error_rank(void) {
 const char* onehop_status_name(onehop_status_t status) {
   // Every name to_string returns is a literal, so it ends with a NUL.
   return status == ONEHOP_OK ? "ok" : onehop::to_string(static_cast<onehop::ErrorCode>(status)).data();
+}
+
+void onehop_set_interrupt_check(int (*interrupted)(void* context), void* context) {
+  // Without a function there is nothing to allocate, and nothing else can fail.
+  (void)onehop::c_api::guard([&] {
+    if (interrupted == nullptr) return onehop::set_interrupt_check({});
+    onehop::set_interrupt_check([interrupted, context] { return interrupted(context) != 0; });
+  });
 }
 
 void onehop_free(void* memory) {

@@ -6,6 +6,7 @@
 #include "backend/collective.h"
 #include "base/check.h"
 #include "base/deadline.h"
+#include "base/interrupt.h"
 #include "os/fork_guard.h"
 
 namespace onehop {
@@ -176,6 +177,7 @@ void DeviceWatch::synchronize(Stream stream, Duration timeout) {
     if (!spin_end.expired()) continue;
     const RankSet behind = progress_.behind();
     wait.look(behind != 0 ? behind : peers(), deadline);
+    throw_if_interrupted(kSynchronize);
     std::this_thread::sleep_for(std::chrono::microseconds{50});
   }
   // The watch may not have seen it yet.

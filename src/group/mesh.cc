@@ -202,6 +202,7 @@ void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Dead
       fail_from(blame.origin, ErrorCode::timeout, "{}: rank {} waited {} ms to send to {}", phase,
                 named(rank_).value, deadline.timeout().count(), blame.awaited);
     }
+    throw_if_interrupted(phase);
     wait.look(set_of(to), deadline);
     wait_for_news(to, deadline);
   }
@@ -263,6 +264,7 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
       fail_from(blame.origin, ErrorCode::timeout, "{}: rank {} waited {} ms for {}", phase,
                 named(rank_).value, deadline.timeout().count(), blame.awaited);
     }
+    throw_if_interrupted(phase);
     wait.look(set_of(from), deadline);
     // Wait for news from all peers: another peer's death or failure report ends this wait as well.
     wait_for_news(Rank{}, deadline);

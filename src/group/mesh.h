@@ -16,6 +16,7 @@
 #include "onehop/ipc.h"
 
 #include "base/deadline.h"
+#include "base/interrupt.h"
 #include "group/messages.h"
 #include "os/fork_guard.h"
 #include "os/process_watch.h"
@@ -98,6 +99,7 @@ class IpcChannel::Mesh {
   template <class Done>
   void check_for(Rank awaited, Done&& done, const char* phase) {
     require_not_forked(phase);
+    throw_if_interrupted(phase);
     const std::lock_guard lock(state_mutex_);
     check_locked(phase);
     // The order matters: a rank acts before it leaves.

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/env.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "group/connect_mesh.h"
 #include "group/heartbeat.h"
@@ -30,6 +31,7 @@ constexpr Duration kGrace{1000};
 class Backoff {
  public:
   void wait(const Deadline& deadline) {
+    throw_if_interrupted("joining");
     std::this_thread::sleep_for(std::min(pause_, deadline.left()));
     pause_ = std::min(pause_ * 2, Duration{20});
   }
@@ -196,6 +198,7 @@ class Joiner {
       while (!missing.empty() && came(missing.front(), kHeartbeatInterval)) missing.erase(missing.begin());
       if (missing.empty()) return;
       if (lead_time().expired()) fail_missing(missing, "did not come");
+      throw_if_interrupted("joining");
       tell_waiting(missing);
     }
   }

@@ -27,7 +27,7 @@ VARIABLES_TABLE = "src/base/variables.cc"
 
 def program(file):
     """As pages show it: without the line that names its licence."""
-    return re.sub(r"\A(//|/\*) SPDX-[^\n]*\n", "", file.read_text())
+    return re.sub(r"\A(//|/\*|#) SPDX-[^\n]*\n", "", file.read_text())
 
 
 def anchor(heading):

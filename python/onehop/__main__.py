@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The onehop command, which the package brings along: `python -m onehop doctor`."""
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Replaces this process by the command."""
+    program = str(Path(__file__).with_name("bin") / "onehop")
+    try:
+        os.execv(program, ["onehop", *sys.argv[1:]])
+    except OSError as error:
+        sys.exit(f"onehop: cannot run {program}: {error.strerror}; reinstall the package")
+
+
+if __name__ == "__main__":
+    main()

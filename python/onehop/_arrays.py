@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""New arrays like those of the caller, and views of symmetric memory."""
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ._core import Memory
+from .errors import InvalidArgument
+
+
+def framework_of(x: Any) -> str:
+    """"torch", "numpy", "cupy", or the name of another package."""
+    for each in type(x).__mro__:
+        root = each.__module__.partition(".")[0]
+        if root in ("torch", "numpy", "cupy"):
+            return root
+    return type(x).__module__.partition(".")[0]
+
+
+def like(x: Any, factor: int, divisor: int) -> Any:
+    """An uninitialized array like `x`, with its first dimension times `factor`, divided by `divisor`."""
+    framework = framework_of(x)
+    if framework not in ("torch", "numpy", "cupy"):
+        raise InvalidArgument(f"out is None, and onehop does not know how to allocate another {type(x).__qualname__}; pass out=")
+    shape = tuple(x.shape) or (1,)
+    if shape[0] * factor % divisor:
+        raise InvalidArgument(f"x has shape {tuple(x.shape)}, whose first dimension {divisor} ranks cannot divide; pass out=")
+    shape = (shape[0] * factor // divisor, *shape[1:])
+    if framework == "torch":
+        return x.detach().new_empty(shape)
+    return sys.modules[framework].empty(shape, dtype=x.dtype)
+
+
+def item_size(dtype: Any, framework: str) -> int:
+    """Bytes of an element of `dtype` of the framework."""
+    if framework == "torch":
+        import torch
+
+        return torch.empty((), dtype=dtype).element_size()
+    return int(sys.modules["numpy"].dtype(dtype).itemsize)
+
+
+def dtype_for(framework: str, dtype: Any) -> Any:
+    """The framework's own object for a dtype that may be its name, such as "float32" or "bf16"."""
+    if framework == "torch":
+        import torch
+
+        found = getattr(torch, _LONG_NAMES.get(dtype, dtype)) if isinstance(dtype, str) else dtype
+        if not isinstance(found, torch.dtype):
+            raise InvalidArgument(f"dtype is {dtype!r}, not one of torch")
+        return found
+    import numpy
+
+    return numpy.dtype(_LONG_NAMES.get(dtype, dtype) if isinstance(dtype, str) else dtype)
+
+
+_LONG_NAMES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "e4m3": "float8_e4m3fn",
+               "e5m2": "float8_e5m2", "i8": "int8", "u8": "uint8", "i32": "int32", "u32": "uint32", "i64": "int64",
+               "u64": "uint64"}
+
+
+def view(memory: Memory, shape: Sequence[int], dtype: Any, framework: str) -> Any:
+    """An array of the framework in `memory`, without a copy. It keeps the memory alive."""
+    if framework == "numpy":
+        import numpy
+
+        return numpy.frombuffer(memory, dtype=numpy.uint8, count=math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+    if framework == "torch":
+        import torch
+
+        return torch.from_dlpack(memory)[:math.prod(shape) * item_size(dtype, framework)].view(dtype).reshape(shape)
+    if framework == "cupy":
+        import cupy
+
+        return cupy.from_dlpack(memory)[:math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+    raise InvalidArgument(f"like is {framework!r}; there are 'numpy', 'torch' and 'cupy'")

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this machine has, what works on it, and the job that started this process."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from . import _core
+from ._core import Topology
+
+if TYPE_CHECKING:
+    from ._group import Group
+
+
+@dataclass(frozen=True)
+class Job:
+    """The rank of this process, as its launcher numbers it."""
+
+    rank: int
+    size: int
+    local_rank: int
+    launcher: str
+
+
+def job() -> Job:
+    """Reads the launcher's environment variables, without joining. `NotFound` without a launcher."""
+    return Job(*_core._job_from_env())
+
+
+def topology(json: str | None = None) -> Topology:
+    """Probes this machine, or parses what `Topology.to_json` wrote."""
+    return _core._topology_probe() if json is None else _core._topology_from_json(json)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check of `doctor`. `health` is "works", "fails" or "not applicable"; `remedy` says how to fix what fails."""
+
+    section: str
+    name: str
+    health: str
+    detail: str
+    remedy: str
+    essential: bool
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What works of the GPUs. `usable`: at least one of them is."""
+
+    usable: bool
+    summary: str
+    findings: tuple[Finding, ...]
+
+
+def doctor() -> Diagnosis:
+    """Checks what onehop needs of the GPUs that this process sees. Failed checks are no errors.
+
+    Initializes CUDA, which can take seconds. The command `onehop doctor` checks the host as well.
+    """
+    usable, summary, findings = _core._diagnose()
+    return Diagnosis(usable, summary, tuple(Finding(*each) for each in findings))
+
+
+@dataclass(frozen=True)
+class PeerPair:
+    """What the GPU `source` can do with the memory of `target`.
+
+    Bandwidths are in 10^9 bytes per second, the latency in nanoseconds; None if not measured. `tests` has the outcome of each
+    test: "passed", "failed", "hung", "skipped" or "not-run". `failure` is about the first that did not pass.
+    """
+
+    source: int
+    target: int
+    ok: bool
+    failure: str
+    store_gbps: float | None
+    load_gbps: float | None
+    copy_gbps: float | None
+    latency_ns: float | None
+    tests: dict[str, str]
+
+
+def p2p_check(devices: Sequence[int] | None = None, *, nbytes: int | None = None, measure_bandwidth: bool = True,
+              timeout: float | timedelta | None = None, remember: bool = False) -> list[PeerPair]:
+    """Verifies that data crosses between GPUs, for every ordered pair of `devices` (all, if None), and measures it.
+
+    nbytes: per test, a multiple of 16; 256 MiB if None. timeout: of all pairs together; 60 s if None. remember: record the
+    outcome for `peers_verified`. Faults of devices and links are in the results and raise nothing.
+    """
+    pairs = _core._check_peers(None if devices is None else list(devices), nbytes, measure_bandwidth, timeout, remember)
+    return [PeerPair(*each) for each in pairs]
+
+
+def peers_verified(devices: Sequence[int]) -> bool:
+    """Whether each of the GPUs reaches every other one, by tests that run at most once per boot, driver and pair."""
+    return _core._peers_verified(list(devices))
+
+
+def usage(group: Group) -> dict[str, int]:
+    """Number of collectives of this rank by algorithm: `Group.usage`."""
+    return group.usage()

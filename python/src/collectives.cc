@@ -1,0 +1,532 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives, send and receive on Python's arrays.
+#include <nanobind/stl/string.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "errors.h"
+#include "group.h"
+
+namespace onehop_python {
+namespace {
+
+/// The keyword arguments that all calls have.
+struct Settings {
+  nb::handle stream;
+  nb::handle dtype;
+  nb::handle algorithm;
+  bool symmetric;
+  double factor;
+  nb::handle timeout;
+};
+
+/// The arguments of a call of the C API. As they begin, every function rejects them.
+struct Request {
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = 1;
+  onehop_dtype_t dtype = -1;
+  onehop_op_t op = ONEHOP_OP_SUM;
+  void* stream = nullptr;
+  onehop_call_options_t* options = nullptr;
+};
+
+/// The number of elements of each block of all_to_all_v, and where it begins.
+struct Blocks {
+  std::vector<std::size_t> counts;
+  std::vector<std::size_t> offsets;
+};
+
+/// What queued calls use, until the group of calls of this thread ends.
+struct Queue {
+  int depth = 0;
+  std::vector<Array> arrays;
+  std::vector<nb::object> groups;
+  std::vector<std::pair<Blocks, Blocks>> blocks;
+};
+
+Queue& queue() {
+  // Never destroyed: a thread may end after the interpreter.
+  thread_local Queue* const of_thread = new Queue;
+  return *of_thread;
+}
+
+onehop_op_t read_op(nb::handle op) {
+  // Text compares fast, and there are few.
+  if (!PyUnicode_Check(op.ptr())) raise_invalid("op is " + quoted(op) + ", not a string such as \"sum\"");
+  const std::string text = nb::cast<std::string>(op);
+  for (onehop_op_t each = ONEHOP_OP_SUM; each <= ONEHOP_OP_PREMUL_SUM; ++each) {
+    if (text == onehop_op_name(each)) return each;
+  }
+  onehop_op_t parsed = ONEHOP_OP_SUM;
+  check(onehop_op_parse(text.c_str(), &parsed));
+  return parsed;
+}
+
+/// One call: reads its arguments, tells the other ranks if that fails, and makes it.
+class Call {
+ public:
+  Call(nb::handle self, const Settings& settings)
+      : self_(self), group_(object_of<Group>(self)), settings_(settings) {}
+
+  [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(group_.size()); }
+  [[nodiscard]] int rank() const { return onehop_group_rank(group_.handle()); }
+  [[nodiscard]] onehop_group_t* group() const { return group_.handle(); }
+
+  /// The array that the call reads.
+  const Array& input(nb::handle object, const char* name) {
+    in_ = read_array(object, settings_.dtype, name);
+    require_here(in_, object, name);
+    request.in = in_.data;
+    set_type(in_, name);
+    return in_;
+  }
+  /// The array that the call writes.
+  const Array& output(nb::handle object, const char* name) {
+    out_ = read_array(object, settings_.dtype, name);
+    require_here(out_, object, name);
+    if (out_.read_only) raise_invalid(std::string(name) + ", " + type_text(object) + ", is read-only");
+    request.out = out_.data;
+    set_type(out_, name);
+    return out_;
+  }
+  /// Both in one.
+  const Array& in_place(nb::handle object, const char* name) {
+    (void)output(object, name);
+    request.in = out_.data;
+    return out_;
+  }
+  void require_count(const char* name, std::size_t count, std::size_t expected) const {
+    if (count == expected) return;
+    raise_invalid(std::string(name) + " has " + std::to_string(count) + " elements; this call needs " +
+                  std::to_string(expected));
+  }
+  /// The elements of each of as many blocks as there are ranks.
+  [[nodiscard]] std::size_t block(const char* name, std::size_t count) const {
+    if (count % ranks() != 0) {
+      raise_invalid(std::string(name) + " has " + std::to_string(count) + " elements, which " +
+                    std::to_string(ranks()) + " ranks cannot divide");
+    }
+    return count / ranks();
+  }
+  Blocks blocks(nb::handle counts, const char* name, std::size_t elements, const char* array) const {
+    Blocks blocks;
+    std::size_t total = 0;
+    for (const nb::handle each : nb::borrow(counts)) {
+      std::size_t count = 0;
+      if (!nb::try_cast(each, count))
+        raise_invalid(std::string(name) + " has " + quoted(each) + ", not a count");
+      blocks.counts.push_back(count);
+      blocks.offsets.push_back(total);
+      if (__builtin_add_overflow(total, count, &total))
+        raise_invalid(std::string(name) + " adds up to more than the address space");
+    }
+    require_count(name, blocks.counts.size(), ranks());
+    if (total > elements) {
+      raise_invalid(std::string(name) + " adds up to " + std::to_string(total) + " elements; " + array +
+                    " has " + std::to_string(elements));
+    }
+    return blocks;
+  }
+
+  /// `prepare` fills `request`; `invoke` passes one to the C API.
+  template <class Prepare, class Invoke>
+  void make(Prepare&& prepare, Invoke&& invoke) {
+    try {
+      prepare();
+      set_options();
+    } catch (...) {
+      if (queue().depth == 0) reject(invoke);
+      throw;
+    }
+    run([&] { return invoke(request); });
+    if (queue().depth > 0) keep();
+  }
+
+  Request request;
+
+ private:
+  /// The other ranks have made this call and wait for this one: a call that cannot be right tells them. Raises
+  /// nothing, since the caller has an error already.
+  template <class Invoke>
+  void reject(Invoke&& invoke) const {
+    const nb::gil_scoped_release release;
+    (void)invoke(Request{});
+  }
+
+  void require_here(const Array& array, nb::handle object, const char* name) const {
+    if (array.count == 0) return;
+    if (group_.on_host() && array.on_gpu) {
+      raise_invalid(std::string(name) + ", " + type_text(object) +
+                    ", is in GPU memory, but this is a group of host ranks; join with device=\"cuda\"");
+    }
+    if (array.on_gpu && array.device >= 0 && array.device != group_.device()) {
+      raise_invalid(std::string(name) + ", " + type_text(object) +
+                    ", is on cuda:" + std::to_string(array.device) +
+                    ", but this rank is on cuda:" + std::to_string(group_.device()));
+    }
+    if (!group_.on_host() && !array.on_gpu && array.framework != Framework::none) {
+      raise_invalid(std::string(name) + ", " + type_text(object) +
+                    ", is in host memory, but this rank is on cuda:" + std::to_string(group_.device()));
+    }
+  }
+  void set_type(const Array& array, const char* name) {
+    if (request.dtype >= 0 && request.dtype != array.dtype) {
+      raise_invalid(std::string(name) + " has type " + onehop_dtype_name(array.dtype) + ", the input " +
+                    onehop_dtype_name(request.dtype));
+    }
+    request.dtype = array.dtype;
+  }
+  void set_options() {
+    if (!group_.on_host()) {
+      const Framework framework = out_.data != nullptr ? out_.framework : in_.framework;
+      request.stream = read_stream(settings_.stream, framework, group_.device());
+    }
+    if (settings_.algorithm.is_none() && !settings_.symmetric && settings_.factor == 1.0 &&
+        settings_.timeout.is_none())
+      return;
+    onehop_call_options_init(&options_, sizeof options_);
+    options_.timeout_ms = read_timeout(settings_.timeout);
+    if (!settings_.algorithm.is_none()) {
+      const std::string name = nb::cast<std::string>(nb::str(settings_.algorithm));
+      check(onehop_algorithm_parse(name.c_str(), &options_.algorithm));
+    }
+    options_.symmetric = settings_.symmetric ? 1 : 0;
+    options_.factor = settings_.factor;
+    request.options = &options_;
+  }
+  void keep() {
+    queue().arrays.push_back(std::move(in_));
+    queue().arrays.push_back(std::move(out_));
+    queue().groups.push_back(nb::borrow(self_));
+  }
+
+  nb::handle self_;
+  Group& group_;
+  const Settings& settings_;
+  Array in_;
+  Array out_;
+  onehop_call_options_t options_{};
+};
+
+/// A new array like `x`, with the first dimension `factor` times as long, or divided by `divisor`.
+nb::object array_like(nb::handle x, int factor, int divisor) {
+  return nb::module_::import_("onehop._arrays").attr("like")(x, factor, divisor);
+}
+
+nb::object all_reduce(nb::handle self, nb::object x, nb::object out, nb::handle op, nb::handle stream,
+                      nb::handle dtype, nb::handle algorithm, bool symmetric, double factor,
+                      nb::handle timeout) {
+  const Settings settings{stream, dtype, algorithm, symmetric, factor, timeout};
+  Call call(self, settings);
+  if (out.is_none()) out = x;
+  call.make(
+      [&] {
+        call.request.op = read_op(op);
+        if (out.is(x)) {
+          call.request.count = call.in_place(x, "x").count;
+        } else {
+          call.request.count = call.input(x, "x").count;
+          call.require_count("out", call.output(out, "out").count, call.request.count);
+        }
+      },
+      [group = call.group()](const Request& r) {
+        return onehop_all_reduce(group, r.in, r.out, r.count, r.dtype, r.op, r.stream, r.options, nullptr);
+      });
+  return out;
+}
+
+nb::object all_gather(nb::handle self, nb::object x, nb::object out, nb::handle stream, nb::handle dtype,
+                      nb::handle algorithm, bool symmetric, nb::handle timeout) {
+  const Settings settings{stream, dtype, algorithm, symmetric, 1.0, timeout};
+  Call call(self, settings);
+  call.make(
+      [&] {
+        call.request.count = call.input(x, "x").count;
+        if (out.is_none()) out = array_like(x, int(call.ranks()), 1);
+        call.require_count("out", call.output(out, "out").count, call.request.count * call.ranks());
+      },
+      [group = call.group()](const Request& r) {
+        return onehop_all_gather(group, r.in, r.out, r.count, r.dtype, r.stream, r.options, nullptr);
+      });
+  return out;
+}
+
+nb::object reduce_scatter(nb::handle self, nb::object x, nb::object out, nb::handle op, nb::handle stream,
+                          nb::handle dtype, nb::handle algorithm, bool symmetric, double factor,
+                          nb::handle timeout) {
+  const Settings settings{stream, dtype, algorithm, symmetric, factor, timeout};
+  Call call(self, settings);
+  call.make(
+      [&] {
+        call.request.op = read_op(op);
+        call.request.count = call.block("x", call.input(x, "x").count);
+        if (out.is_none()) out = array_like(x, 1, int(call.ranks()));
+        call.require_count("out", call.output(out, "out").count, call.request.count);
+      },
+      [group = call.group()](const Request& r) {
+        return onehop_reduce_scatter(group, r.in, r.out, r.count, r.dtype, r.op, r.stream, r.options,
+                                     nullptr);
+      });
+  return out;
+}
+
+nb::object all_to_all(nb::handle self, nb::object x, nb::object out, nb::handle stream, nb::handle dtype,
+                      nb::handle algorithm, bool symmetric, nb::handle timeout) {
+  const Settings settings{stream, dtype, algorithm, symmetric, 1.0, timeout};
+  Call call(self, settings);
+  call.make(
+      [&] {
+        const std::size_t count = call.input(x, "x").count;
+        call.request.count = call.block("x", count);
+        if (out.is_none()) out = array_like(x, 1, 1);
+        call.require_count("out", call.output(out, "out").count, count);
+      },
+      [group = call.group()](const Request& r) {
+        return onehop_all_to_all(group, r.in, r.out, r.count, r.dtype, r.stream, r.options, nullptr);
+      });
+  return out;
+}
+
+nb::object all_to_all_v(nb::handle self, nb::object x, nb::handle in_counts, nb::object out,
+                        nb::handle out_counts, nb::handle stream, nb::handle dtype, nb::handle timeout) {
+  const Settings settings{stream, dtype, nb::none(), false, 1.0, timeout};
+  Call call(self, settings);
+  Blocks in;
+  Blocks to;
+  call.make(
+      [&] {
+        in = call.blocks(in_counts, "in_counts", call.input(x, "x").count, "x");
+        to = call.blocks(out_counts, "out_counts", call.output(out, "out").count, "out");
+      },
+      [&](const Request& r) {
+        return onehop_all_to_all_v(call.group(), r.in, in.counts.data(), in.offsets.data(), r.out,
+                                   to.counts.data(), to.offsets.data(), r.dtype, r.stream, r.options,
+                                   nullptr);
+      });
+  // The vectors' elements stay where they are.
+  if (queue().depth > 0) queue().blocks.emplace_back(std::move(in), std::move(to));
+  return out;
+}
+
+nb::object broadcast(nb::handle self, nb::object x, int root, nb::object out, nb::handle stream,
+                     nb::handle dtype, bool symmetric, nb::handle timeout) {
+  const Settings settings{stream, dtype, nb::none(), symmetric, 1.0, timeout};
+  Call call(self, settings);
+  if (out.is_none()) out = x;
+  call.make(
+      [&] {
+        if (out.is(x)) {
+          // The root only reads.
+          const bool reads = call.rank() == root;
+          call.request.count = (reads ? call.input(x, "x") : call.in_place(x, "x")).count;
+          if (reads) call.request.out = const_cast<void*>(call.request.in);
+        } else {
+          call.request.count = call.input(x, "x").count;
+          call.require_count("out", call.output(out, "out").count, call.request.count);
+        }
+      },
+      [group = call.group(), root](const Request& r) {
+        return onehop_broadcast(group, r.in, r.out, r.count, r.dtype, root, r.stream, r.options, nullptr);
+      });
+  return out;
+}
+
+nb::object reduce(nb::handle self, nb::object x, nb::object out, nb::handle op, int root, nb::handle stream,
+                  nb::handle dtype, bool symmetric, double factor, nb::handle timeout) {
+  const Settings settings{stream, dtype, nb::none(), symmetric, factor, timeout};
+  Call call(self, settings);
+  const bool is_root = call.rank() == root;
+  if (is_root && out.is_none()) out = x;
+  call.make(
+      [&] {
+        call.request.op = read_op(op);
+        if (is_root && out.is(x)) {
+          call.request.count = call.in_place(x, "x").count;
+        } else {
+          call.request.count = call.input(x, "x").count;
+          if (!out.is_none()) call.require_count("out", call.output(out, "out").count, call.request.count);
+        }
+      },
+      [group = call.group(), root](const Request& r) {
+        return onehop_reduce(group, r.in, r.out, r.count, r.dtype, r.op, root, r.stream, r.options, nullptr);
+      });
+  return out;
+}
+
+nb::object gather(nb::handle self, nb::object x, nb::object out, int root, nb::handle stream,
+                  nb::handle dtype, bool symmetric, nb::handle timeout) {
+  const Settings settings{stream, dtype, nb::none(), symmetric, 1.0, timeout};
+  Call call(self, settings);
+  call.make(
+      [&] {
+        call.request.count = call.input(x, "x").count;
+        if (call.rank() == root && out.is_none()) out = array_like(x, int(call.ranks()), 1);
+        if (!out.is_none())
+          call.require_count("out", call.output(out, "out").count, call.request.count * call.ranks());
+      },
+      [group = call.group(), root](const Request& r) {
+        return onehop_gather(group, r.in, r.out, r.count, r.dtype, root, r.stream, r.options, nullptr);
+      });
+  return out;
+}
+
+nb::object scatter(nb::handle self, nb::object x, nb::object out, int root, nb::handle stream,
+                   nb::handle dtype, bool symmetric, nb::handle timeout) {
+  const Settings settings{stream, dtype, nb::none(), symmetric, 1.0, timeout};
+  Call call(self, settings);
+  call.make(
+      [&] {
+        if (call.rank() == root) {
+          call.request.count = call.block("x", call.input(x, "x").count);
+          if (out.is_none()) out = array_like(x, 1, int(call.ranks()));
+          call.require_count("out", call.output(out, "out").count, call.request.count);
+        } else {
+          if (out.is_none())
+            raise_invalid("out is None; every rank but the root passes where its block goes");
+          call.request.count = call.output(out, "out").count;
+        }
+      },
+      [group = call.group(), root](const Request& r) {
+        return onehop_scatter(group, r.in, r.out, r.count, r.dtype, root, r.stream, r.options, nullptr);
+      });
+  return out;
+}
+
+void send(nb::handle self, nb::object x, int dst, nb::handle stream, nb::handle dtype, nb::handle timeout) {
+  const Settings settings{stream, dtype, nb::none(), false, 1.0, timeout};
+  Call call(self, settings);
+  call.make([&] { call.request.count = call.input(x, "x").count; },
+            [group = call.group(), dst](const Request& r) {
+              return onehop_send(group, r.in, r.count, r.dtype, dst, r.stream, r.options, nullptr);
+            });
+}
+
+nb::object recv(nb::handle self, nb::object x, int src, nb::handle stream, nb::handle dtype,
+                nb::handle timeout) {
+  const Settings settings{stream, dtype, nb::none(), false, 1.0, timeout};
+  Call call(self, settings);
+  call.make([&] { call.request.count = call.output(x, "x").count; },
+            [group = call.group(), src](const Request& r) {
+              return onehop_recv(group, r.out, r.count, r.dtype, src, r.stream, r.options, nullptr);
+            });
+  return x;
+}
+
+/// Address and size of an array's memory.
+nb::tuple address(nb::handle x) {
+  const Array array = read_array(x, nb::none(), "x");
+  return nb::make_tuple(reinterpret_cast<std::uintptr_t>(array.data),
+                        array.count * onehop_dtype_size(array.dtype));
+}
+
+void begin_group_call() {
+  check(onehop_group_call_begin());
+  ++queue().depth;
+}
+
+/// `drop`: the body failed, and its calls must not be made.
+void end_group_call(bool drop) {
+  if (queue().depth == 0) raise_invalid("this thread has no group of calls to end");
+  Queue held;
+  if (--queue().depth == 0) std::swap(held, queue());
+  if (drop) {
+    check(onehop_group_call_drop());
+  } else {
+    run([] { return onehop_group_call_end(); });
+  }
+}
+
+}  // namespace
+
+void add_collectives(nb::class_<Group>& group, nb::module_& module) {
+  const auto optional = [](const char* name) { return nb::arg(name).none() = nb::none(); };
+  // None is no array; the call says so, to all ranks.
+  const auto x = nb::arg("x").none();
+  const auto stream = optional("stream");
+  const auto dtype = optional("dtype");
+  const auto algorithm = optional("algorithm");
+  const auto timeout = optional("timeout");
+  const auto symmetric = nb::arg("symmetric") = false;
+  const auto factor = nb::arg("factor") = 1.0;
+  const auto op = nb::arg("op") = "sum";
+  const auto root = nb::arg("root") = 0;
+  const auto keywords = nb::kw_only();
+
+#define SIGNATURE(name, parameters, keywords, result)                                                   \
+  nb::sig("def " name "(self, " parameters ", *, stream: Stream = None, dtype: DType = None, " keywords \
+          "timeout: float | timedelta | None = None) -> " result)
+#define CHOICE "algorithm: str | None = None, symmetric: bool = False, "
+  group.def("all_reduce", all_reduce, x, optional("out"), op, keywords, stream, dtype, algorithm, symmetric,
+            factor, timeout,
+            SIGNATURE("all_reduce", "x: Array, out: Array | None = None, op: str = \"sum\"",
+                      CHOICE "factor: float = 1.0, ", "Array"),
+            "out[i] = op over all ranks of x[i]. In place if `out` is None. Collective. Returns `out`.\n\n"
+            "op: \"sum\", \"prod\", \"min\", \"max\", \"avg\", or \"premul_sum\": the sum times `factor`.");
+  group.def(
+      "all_gather", all_gather, x, optional("out"), keywords, stream, dtype, algorithm, symmetric, timeout,
+      SIGNATURE("all_gather", "x: Array, out: Array | None = None", CHOICE, "Array"),
+      "Block r of `out` = rank r's `x`. Collective. Returns `out`.\n\n"
+      "If `out` is None, it is allocated like `x`, with the first dimension `size` times as long. In place: "
+      "`x` is this\nrank's block of `out`.");
+  group.def("reduce_scatter", reduce_scatter, x, optional("out"), op, keywords, stream, dtype, algorithm,
+            symmetric, factor, timeout,
+            SIGNATURE("reduce_scatter", "x: Array, out: Array | None = None, op: str = \"sum\"",
+                      CHOICE "factor: float = 1.0, ", "Array"),
+            "out[i] = op over all ranks of element i of this rank's block of their `x`. Collective. Returns "
+            "`out`.\n\n"
+            "If `out` is None, it is allocated like `x`, with the first dimension divided by `size`. In "
+            "place: `out` "
+            "is this\nrank's block of `x`.");
+  group.def("all_to_all", all_to_all, x, optional("out"), keywords, stream, dtype, algorithm, symmetric,
+            timeout, SIGNATURE("all_to_all", "x: Array, out: Array | None = None", CHOICE, "Array"),
+            "Block s of `out` = this rank's block of rank s's `x`. Collective. Returns `out`, by default a "
+            "new array.");
+  group.def(
+      "all_to_all_v", all_to_all_v, x, nb::arg("in_counts"), nb::arg("out"), nb::arg("out_counts"), keywords,
+      stream, dtype, timeout,
+      SIGNATURE("all_to_all_v", "x: Array, in_counts: Sequence[int], out: Array, out_counts: Sequence[int]",
+                "", "Array"),
+      "all_to_all with blocks of any size, one after the other. Collective. Returns `out`.\n\n"
+      "in_counts[r] elements of `x` go to rank r; out_counts[r] elements of `out` come from rank r. "
+      "`Mismatch` "
+      "if a rank\ndoes not send what another expects.");
+  group.def("broadcast", broadcast, x, root, optional("out"), keywords, stream, dtype, symmetric, timeout,
+            SIGNATURE("broadcast", "x: Array, root: int = 0, out: Array | None = None",
+                      "symmetric: bool = False, ", "Array"),
+            "out[i] = x[i] of rank `root`. In place if `out` is None. Collective. Returns `out`.");
+  group.def("reduce", reduce, x, optional("out"), op, root, keywords, stream, dtype, symmetric, factor,
+            timeout,
+            SIGNATURE("reduce", "x: Array, out: Array | None = None, op: str = \"sum\", root: int = 0",
+                      "symmetric: bool = False, factor: float = 1.0, ", "Array | None"),
+            "out[i] = op over all ranks of x[i], on rank `root`. Collective. Returns `out`.\n\n"
+            "If `out` is None, the root works in place. The other ranks need none.");
+  group.def("gather", gather, x, optional("out"), root, keywords, stream, dtype, symmetric, timeout,
+            SIGNATURE("gather", "x: Array, out: Array | None = None, root: int = 0",
+                      "symmetric: bool = False, ", "Array | None"),
+            "Block r of `out` on rank `root` = rank r's `x`. Collective. Returns `out`.\n\n"
+            "If `out` is None, the root allocates it as all_gather does. The other ranks need none.");
+  group.def("scatter", scatter, x, optional("out"), root, keywords, stream, dtype, symmetric, timeout,
+            SIGNATURE("scatter", "x: Array | None, out: Array | None = None, root: int = 0",
+                      "symmetric: bool = False, ", "Array"),
+            "`out` = this rank's block of rank `root`'s `x`. Collective. Returns `out`.\n\n"
+            "Only the root needs `x`. The other ranks need `out`, which the root allocates if it is None.");
+  group.def("send", send, x, nb::arg("dst"), keywords, stream, dtype, timeout,
+            SIGNATURE("send", "x: Array, dst: int", "", "None"),
+            "Sends `x` to rank `dst`. The k-th send of a pair of ranks matches its k-th receive, of the same "
+            "count and "
+            "type.\n\nIt may return before the receive is called, but do not rely on that: use group_call.");
+  group.def("recv", recv, x, nb::arg("src"), keywords, stream, dtype, timeout,
+            SIGNATURE("recv", "x: Array, src: int", "", "Array"),
+            "Receives `x` from rank `src`. Returns `x`.");
+#undef CHOICE
+#undef SIGNATURE
+  module.def("_address", address);
+  module.def("_group_call_begin", begin_group_call);
+  module.def("_group_call_end", end_group_call, nb::arg("drop"));
+}
+
+}  // namespace onehop_python

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every collective on every type: random data, odd sizes, in place and out of place, all elements compared."""
+import formats
+import numpy as np
+import onehop as oh
+import pytest
+from formats import STORED, decode, encode, options, random_values
+
+SIZES = (0, 1, 7, 1001, 30_011)
+RANKS = 3
+
+
+def inputs(group, dtype, count):
+    """The values of all ranks, and this rank's array."""
+    values = [random_values((r, count), count) for r in range(group.size)]
+    return values, encode(values[group.rank], dtype)
+
+
+def require(array, dtype, expected, what):
+    actual = decode(np.asarray(array).reshape(-1), dtype)
+    wrong = np.flatnonzero(actual != expected)
+    assert actual.shape == expected.shape, f"{what}: {actual.shape}, not {expected.shape}"
+    assert wrong.size == 0, f"{what}: element {wrong[:1]} is {actual[wrong[:1]]}, not {expected[wrong[:1]]}"
+
+
+def cases():
+    return [(dtype, count) for dtype in STORED for count in SIZES]
+
+
+def all_reduce(group):
+    for dtype, count in cases():
+        values, x = inputs(group, dtype, count)
+        out = np.empty_like(x)
+        assert group.all_reduce(x, out, **options(dtype)) is out
+        require(out, dtype, sum(values), f"all_reduce {dtype} {count}")
+        require(x, dtype, values[group.rank], "the input")
+        assert group.all_reduce(x, **options(dtype)) is x
+        require(x, dtype, sum(values), f"all_reduce {dtype} {count} in place")
+
+
+def all_gather(group):
+    for dtype, count in cases():
+        values, x = inputs(group, dtype, count)
+        expected = np.concatenate(values)
+        require(group.all_gather(x, **options(dtype)), dtype, expected, f"all_gather {dtype} {count}")
+        out = np.zeros(count * group.size, x.dtype)
+        own = out[group.rank * count:(group.rank + 1) * count]
+        own[:] = x
+        group.all_gather(own, out, **options(dtype))
+        require(out, dtype, expected, f"all_gather {dtype} {count} in place")
+
+
+def reduce_scatter(group):
+    for dtype, count in cases():
+        values, x = inputs(group, dtype, count * group.size)
+        mine = slice(group.rank * count, (group.rank + 1) * count)
+        expected = sum(values)[mine]
+        require(group.reduce_scatter(x, **options(dtype)), dtype, expected, f"reduce_scatter {dtype} {count}")
+        group.reduce_scatter(x, x[mine], **options(dtype))
+        require(x[mine], dtype, expected, f"reduce_scatter {dtype} {count} in place")
+
+
+def all_to_all(group):
+    for dtype, count in cases():
+        values, x = inputs(group, dtype, count * group.size)
+        expected = np.concatenate([each[group.rank * count:(group.rank + 1) * count] for each in values])
+        require(group.all_to_all(x, **options(dtype)), dtype, expected, f"all_to_all {dtype} {count}")
+
+
+def all_to_all_v(group):
+    for dtype, count in cases():
+        sizes = np.array([[count + 2 * s + 3 * r for r in range(group.size)] for s in range(group.size)])  # from s to r
+        values = [random_values((s, count), int(sizes[s].sum())) for s in range(group.size)]
+        x = encode(values[group.rank], dtype)
+        out = np.empty(sizes[:, group.rank].sum(), x.dtype)
+        group.all_to_all_v(x, sizes[group.rank].tolist(), out, tuple(int(n) for n in sizes[:, group.rank]), **options(dtype))
+        parts = [np.split(values[s], np.cumsum(sizes[s])[:-1])[group.rank] for s in range(group.size)]
+        require(out, dtype, np.concatenate(parts), f"all_to_all_v {dtype} {count}")
+
+
+def broadcast(group):
+    for dtype, count in cases():
+        values, x = inputs(group, dtype, count)
+        root = count % group.size
+        out = np.zeros_like(x)
+        group.broadcast(x, root, out, **options(dtype))
+        require(out, dtype, values[root], f"broadcast {dtype} {count}")
+        if group.rank == root:
+            x.flags.writeable = False  # the root only reads
+        assert group.broadcast(x, root=root, **options(dtype)) is x
+        require(x, dtype, values[root], f"broadcast {dtype} {count} in place")
+
+
+def reduce(group):
+    for dtype, count in cases():
+        values, x = inputs(group, dtype, count)
+        root = count % group.size
+        out = np.zeros_like(x) if group.rank == root else None
+        assert group.reduce(x, out, root=root, **options(dtype)) is out
+        if group.rank == root:
+            require(out, dtype, sum(values), f"reduce {dtype} {count}")
+        group.reduce(x, root=root, **options(dtype))
+        require(x, dtype, sum(values) if group.rank == root else values[group.rank], f"reduce {dtype} {count} in place")
+
+
+def gather(group):
+    for dtype, count in cases():
+        values, x = inputs(group, dtype, count)
+        root = count % group.size
+        out = group.gather(x, root=root, **options(dtype))
+        assert (out is None) == (group.rank != root)
+        if group.rank == root:
+            require(out, dtype, np.concatenate(values), f"gather {dtype} {count}")
+
+
+def scatter(group):
+    for dtype, count in cases():
+        values, x = inputs(group, dtype, count * group.size)
+        root = count % group.size
+        out = None if group.rank == root else np.empty(count, x.dtype)
+        out = group.scatter(x if group.rank == root else None, out, root=root, **options(dtype))
+        require(out, dtype, values[root][group.rank * count:(group.rank + 1) * count], f"scatter {dtype} {count}")
+
+
+def send_recv(group):
+    after, before = (group.rank + 1) % group.size, (group.rank - 1) % group.size
+    for dtype, count in cases():
+        values, x = inputs(group, dtype, count)
+        out = np.empty_like(x)
+        with oh.group_call():
+            group.recv(out, before, **options(dtype))
+            group.send(x, after, **options(dtype))
+        require(out, dtype, values[before], f"send and recv {dtype} {count}")
+
+
+def in_turn(group, names):
+    for name in names:
+        globals()[name](group)
+
+
+@pytest.mark.parametrize("names", [("all_reduce", "reduce", "reduce_scatter"), ("all_gather", "gather", "scatter", "broadcast"),
+                                   ("all_to_all", "all_to_all_v", "send_recv")], ids="-".join)
+def test_every_type_and_size(ranks, names):
+    ranks(RANKS, in_turn, names)
+
+
+def all_ops(group):
+    for dtype in STORED:
+        values = [random_values((r, 99), 1001, 1, 3) for r in range(group.size)]
+        both = np.stack(values)
+        # Twice small values, so that every type holds the mean of two.
+        expected = {"sum": both.sum(0), "prod": both.prod(0), "min": both.min(0), "max": both.max(0)}
+        if dtype in ("f16", "bf16", "f32", "f64", "e4m3", "e5m2"):
+            expected |= {"avg": both.mean(0), "premul_sum": both.sum(0) * 0.5}
+        for op, result in expected.items():
+            factor = {"factor": 0.5} if op == "premul_sum" else {}
+            x = encode(values[group.rank], dtype)
+            require(group.all_reduce(x.copy(), op=op, **factor, **options(dtype)), dtype, result, f"all_reduce {op} {dtype}")
+            out = group.reduce(x, np.empty_like(x), op=op, root=1, **factor, **options(dtype))
+            if group.rank == 1:
+                require(out, dtype, result, f"reduce {op} {dtype}")
+
+
+def test_every_op(ranks):
+    ranks(2, all_ops)
+
+
+def options_of_calls(group):
+    x = np.full(5000, group.rank + 1.0)
+    before = group.usage()
+    group.all_reduce(x, algorithm="one-shot", timeout=5)
+    group.all_reduce(x, algorithm="two-shot", stream=12345)  # ignored on the host
+    after = group.usage()
+    assert {name: after[name] - before[name] for name in after} == {"one-shot": 1, "two-shot": 1}
+    assert oh.usage(group) == after
+    y = oh.symmetric_empty(group, 5000, "f64")
+    y[:] = group.rank
+    group.all_reduce(y, symmetric=True)
+    assert (y == 1).all()
+
+
+def test_options(ranks):
+    ranks(2, options_of_calls)
+
+
+def shapes(group):
+    x = np.full((4, 3), group.rank, np.float32)
+    assert group.all_gather(x).shape == (8, 3)
+    assert group.all_gather(np.float32(group.rank).reshape(())).shape == (2,)
+    assert group.reduce_scatter(x).shape == (2, 3)
+    assert group.all_to_all(x).shape == (4, 3)
+    gathered = group.gather(x, root=1)
+    assert gathered is None or gathered.shape == (8, 3)
+    if group.rank == 0:
+        assert group.scatter(x).shape == (2, 3)
+    else:
+        group.scatter(None, np.empty((2, 3), np.float32))
+
+
+def test_shapes_of_new_arrays(ranks):
+    ranks(2, shapes)
+
+
+def grouped(group):
+    x, y = np.full(1000, group.rank + 1, np.int32), np.full(77, group.rank, np.float64)
+    with oh.group_call():
+        group.all_reduce(x)
+        with oh.group_call():
+            group.all_reduce(y, op="max")
+        assert (x == group.rank + 1).all(), "a queued call has run"
+        gathered = group.all_gather(np.full(3, group.rank, np.int64))  # nobody else holds its input
+    assert (x == 3).all() and (y == 1).all() and gathered.tolist() == [0, 0, 0, 1, 1, 1]
+    with pytest.raises(KeyError):
+        with oh.group_call():
+            group.all_reduce(x)
+            raise KeyError("dropped")
+    group.barrier()
+    assert (x == 3).all()
+    group.all_reduce(x)
+    assert (x == 6).all()
+
+
+def test_group_calls(ranks):
+    ranks(2, grouped)
+
+
+def splits(group):
+    part = group.split(group.rank % 2, key=-group.rank)
+    members = [r for r in reversed(range(group.size)) if r % 2 == group.rank % 2]
+    assert (part.size, part.rank) == (len(members), members.index(group.rank))
+    assert isinstance(part, oh.Group) and part.id != group.id
+    x = np.array([group.rank])
+    part.all_reduce(x)
+    assert x == sum(members)
+    assert group.split(0 if group.rank == 0 else -1) is None or group.rank == 0
+    part.leave()
+
+
+def test_split(ranks):
+    ranks(4, splits)
+
+
+def objects(group):
+    mine = {"rank": group.rank, "big": bytes([group.rank]) * (200_000 * group.rank)}
+    assert group.all_gather_object(mine) == [{"rank": r, "big": bytes([r]) * (200_000 * r)} for r in range(group.size)]
+    assert group.broadcast_object(mine if group.rank == 2 else None, root=2)["rank"] == 2
+    assert group.all_gather_object(None) == [None] * group.size
+    with pytest.raises(oh.InvalidArgument, match="rank 1.*pickle") as info:
+        group.all_gather_object((lambda: 0) if group.rank == 1 else 0)
+    assert info.value.rank == 1
+    with pytest.raises(oh.InvalidArgument, match="root is 3"):
+        group.broadcast_object(0, root=3)
+    group.barrier()
+
+
+def test_objects(ranks):
+    ranks(3, objects)
+
+
+def test_a_group_of_one_copies_its_own_data(alone):
+    x = np.arange(5.0)
+    assert alone.all_gather(x).tolist() == alone.all_reduce(x.copy()).tolist() == x.tolist()
+    assert alone.all_gather_object("x") == ["x"]
+
+
+def test_types_of_test_data():
+    for dtype in STORED:
+        values = np.array([0, 1, 2, 3, 4, 6, 8.0])
+        assert (formats.decode(encode(values, dtype), dtype) == values).all()

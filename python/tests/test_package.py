@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package as users get it: imports, command, example, documents."""
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import onehop as oh
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = str(Path(sysconfig.get_path("scripts")) / "onehop")
+
+
+def run(*command, **options):
+    return subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=60, **options)
+
+
+def test_import_needs_neither_numpy_nor_torch_nor_a_driver():
+    program = """
+import sys
+before = set(sys.modules)
+import onehop
+assert not {"numpy", "torch", "cupy"} & set(sys.modules), sorted(set(sys.modules) - before)
+maps = open("/proc/self/maps").read()
+assert "libcuda" not in maps and "libcudart" not in maps
+print(onehop.__version__)
+"""
+    result = run(sys.executable, "-c", program)
+    assert (result.returncode, result.stdout) == (0, oh.__version__ + "\n"), result.stderr
+
+
+def test_the_command_comes_along():
+    for command in ([COMMAND], [sys.executable, "-m", "onehop"]):
+        result = run(*command, "--version")
+        assert result.returncode == 0 and oh.__version__ in result.stdout, result.stderr
+        assert run(*command, "nonsense").returncode != 0
+
+
+def test_everything_public_has_a_docstring():
+    for name in oh.__all__:
+        each = getattr(oh, name)
+        if name == "__version__":
+            continue
+        assert each.__doc__, name
+        if isinstance(each, type) and not issubclass(each, oh.Error):
+            for member, value in vars(each).items():
+                if not member.startswith("_") and (callable(value) or isinstance(value, property)):
+                    assert getattr(value, "__doc__", None), f"{name}.{member}"
+
+
+def test_stub_and_marker_are_installed():
+    package = Path(oh.__file__).parent
+    assert (package / "py.typed").exists()
+    stub = (package / "_core.pyi").read_text()
+    compile(stub, "_core.pyi", "exec")
+    assert "def all_reduce(self, x: Array, out: Array | None = None" in stub and "std::" not in stub
+
+
+@pytest.mark.skipif(not (ROOT / "examples/python").is_dir(), reason="the repository is not here")
+def test_the_example_runs():
+    program = ROOT / "examples/python/all_reduce.py"
+    result = run(COMMAND, "launch", "-n", "3", "--", sys.executable, program)
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == [f"rank {r} of 3: all sums are 6" for r in range(3)]
+
+
+@pytest.mark.skipif(not (ROOT / "docs/reference").is_dir(), reason="the repository is not here")
+def test_the_reference_is_up_to_date():
+    result = run(sys.executable, ROOT / "scripts/python_reference.py", "--check")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def from_environment(*arguments, **variables):
+    program = "import onehop as oh; print(oh.job()); g = oh.init(); print(g.rank, g.size); oh.store_from_env().set('x', b'1')"
+    return run(*arguments, sys.executable, "-c", program, env={**os.environ, **variables})
+
+
+def test_init_from_the_environment():
+    result = from_environment(COMMAND, "launch", "-n", "1", "--")
+    assert result.returncode == 0 and "local_rank=0, launcher='onehop'" in result.stdout and "0 1" in result.stdout, result.stderr
+    result = from_environment(ONEHOP_RANK="two", ONEHOP_SIZE="2")
+    assert result.returncode != 0 and "ONEHOP_RANK" in result.stderr
+
+
+def test_what_this_machine_has():
+    topology = oh.topology()
+    assert topology.as_dict() and "fully connected" in topology.connectivity([-1, -1])
+    copy = oh.topology(topology.to_json())
+    assert copy.to_json() == topology.to_json() and copy.to_text() and "<svg" in copy.to_svg()
+    assert isinstance(copy.notes, list) and copy.device_count >= 0
+    with pytest.raises(oh.Error) as info:
+        oh.topology("{}")
+    assert info.value.code == "protocol"
+    diagnosis = oh.doctor()
+    assert diagnosis.summary and all(each.health in ("works", "fails", "not applicable") for each in diagnosis.findings)
+    if not diagnosis.usable:
+        with pytest.raises(oh.Unsupported):
+            oh.p2p_check(nbytes=1 << 20)
+        with pytest.raises(oh.Unsupported):
+            oh.Group.join(oh.MemoryStore(), 0, 1, device=0)

@@ -69,7 +69,7 @@ def interrupt(tmp_path, body, size=2):
     processes = [subprocess.Popen([sys.executable, "-u", "-c", program, str(tmp_path / "store"), str(rank), "2"],
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(size)]
     assert processes[0].stdout.readline() == "waits\n"
-    time.sleep(0.3)  # it is about to wait; a signal that comes too early would end it as well
+    time.sleep(0.5)  # it is about to wait; a signal that comes too early would end it as well
     begin = time.monotonic()
     processes[0].send_signal(signal.SIGINT)
     output = processes[0].communicate(timeout=30)[0]
@@ -117,8 +117,8 @@ def test_ctrl_c_ends_joining_and_waiting_for_a_key(tmp_path):
                 def add(self, key, n): return store.add(key, n)
                 def compare_set(self, key, a, b): return store.compare_set(key, a, b)
                 def delete_key(self, key): return store.delete(key)
-            print("waits")
             try:
+                print("waits")
                 {call}
             except KeyboardInterrupt:
                 print("interrupted")

@@ -61,7 +61,9 @@ def test_stub_and_marker_are_installed():
 @pytest.mark.skipif(not (ROOT / "examples/python").is_dir(), reason="the repository is not here")
 def test_the_example_runs():
     program = ROOT / "examples/python/all_reduce.py"
-    result = run(COMMAND, "launch", "-n", "3", "--", sys.executable, program)
+    # Unbuffered, a line and its end would be two writes, and the lines of the ranks would mix.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    result = run(COMMAND, "launch", "-n", "3", "--", sys.executable, program, env=environment)
     assert result.returncode == 0, result.stderr
     assert sorted(result.stdout.splitlines()) == [f"rank {r} of 3: all sums are 6" for r in range(3)]
 

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// One call of a collective, send or receive: reads arguments of Python, tells the other ranks what is wrong with them, and
+// keeps what a queued call uses.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <onehop/c_api.h>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "array.h"
+#include "errors.h"
+#include "group.h"
+
+namespace onehop_python {
+
+/// The keyword arguments that all calls have.
+struct Settings {
+  nb::handle stream;
+  nb::handle dtype;
+  nb::handle algorithm;
+  bool symmetric;
+  double factor;
+  nb::handle timeout;
+};
+
+/// The arguments of a call of the C API. As they begin, every function rejects them.
+struct Request {
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = 1;
+  onehop_dtype_t dtype = -1;
+  onehop_op_t op = ONEHOP_OP_SUM;
+  void* stream = nullptr;
+  onehop_call_options_t* options = nullptr;
+};
+
+/// The number of elements of each block of all_to_all_v, and where it begins.
+struct Blocks {
+  std::vector<std::size_t> counts;
+  std::vector<std::size_t> offsets;
+};
+
+/// What queued calls use, until the group of calls of this thread ends.
+struct Queue {
+  int depth = 0;
+  std::vector<Array> arrays;
+  std::vector<nb::object> groups;
+  std::vector<std::pair<Blocks, Blocks>> blocks;
+};
+
+Queue& queue();
+
+/// One call: reads its arguments, tells the other ranks if that fails, and makes it.
+class Call {
+ public:
+  Call(nb::handle self, const Settings& settings)
+      : self_(self), group_(object_of<Group>(self)), settings_(settings) {}
+
+  [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(group_.size()); }
+  [[nodiscard]] int rank() const { return onehop_group_rank(group_.handle()); }
+  [[nodiscard]] onehop_group_t* group() const { return group_.handle(); }
+
+  /// The array that the call reads.
+  const Array& input(nb::handle object, const char* name) {
+    in_ = read_array(object, settings_.dtype, name);
+    require_here(in_, object, name);
+    request.in = in_.data;
+    set_type(in_, name);
+    return in_;
+  }
+  /// The array that the call writes.
+  const Array& output(nb::handle object, const char* name) {
+    out_ = read_array(object, settings_.dtype, name);
+    require_here(out_, object, name);
+    if (out_.read_only) raise_invalid(std::string(name) + ", " + type_text(object) + ", is read-only");
+    request.out = out_.data;
+    set_type(out_, name);
+    return out_;
+  }
+  /// Both in one.
+  const Array& in_place(nb::handle object, const char* name) {
+    (void)output(object, name);
+    request.in = out_.data;
+    return out_;
+  }
+  void require_count(const char* name, std::size_t count, std::size_t expected) const {
+    if (count == expected) return;
+    raise_invalid(std::string(name) + " has " + std::to_string(count) + " elements; this call needs " +
+                  std::to_string(expected));
+  }
+  /// The elements of each of as many blocks as there are ranks.
+  [[nodiscard]] std::size_t block(const char* name, std::size_t count) const {
+    if (count % ranks() != 0) {
+      raise_invalid(std::string(name) + " has " + std::to_string(count) + " elements, which " +
+                    std::to_string(ranks()) + " ranks cannot divide");
+    }
+    return count / ranks();
+  }
+  Blocks blocks(nb::handle counts, const char* name, std::size_t elements, const char* array) const {
+    Blocks blocks;
+    std::size_t total = 0;
+    for (const nb::handle each : nb::borrow(counts)) {
+      std::size_t count = 0;
+      if (!nb::try_cast(each, count))
+        raise_invalid(std::string(name) + " has " + quoted(each) + ", not a count");
+      blocks.counts.push_back(count);
+      blocks.offsets.push_back(total);
+      if (__builtin_add_overflow(total, count, &total))
+        raise_invalid(std::string(name) + " adds up to more than the address space");
+    }
+    require_count(name, blocks.counts.size(), ranks());
+    if (total > elements) {
+      raise_invalid(std::string(name) + " adds up to " + std::to_string(total) + " elements; " + array +
+                    " has " + std::to_string(elements));
+    }
+    return blocks;
+  }
+
+  /// `prepare` fills `request`; `invoke` passes one to the C API.
+  template <class Prepare, class Invoke>
+  void make(Prepare&& prepare, Invoke&& invoke) {
+    try {
+      prepare();
+      set_options();
+    } catch (...) {
+      if (queue().depth == 0) reject(invoke);
+      throw;
+    }
+    run([&] { return invoke(request); });
+    if (queue().depth > 0) keep();
+  }
+
+  Request request;
+
+ private:
+  /// The other ranks have made this call and wait for this one: a call that cannot be right tells them. Raises
+  /// nothing, since the caller has an error already.
+  template <class Invoke>
+  void reject(Invoke&& invoke) const {
+    const nb::gil_scoped_release release;
+    (void)invoke(Request{});
+  }
+
+  void require_here(const Array& array, nb::handle object, const char* name) const {
+    if (array.count == 0) return;
+    if (group_.on_host() && array.on_gpu) {
+      raise_invalid(std::string(name) + ", " + type_text(object) +
+                    ", is in GPU memory, but this is a group of host ranks; join with device=\"cuda\"");
+    }
+    if (array.on_gpu && array.device >= 0 && array.device != group_.device()) {
+      raise_invalid(std::string(name) + ", " + type_text(object) +
+                    ", is on cuda:" + std::to_string(array.device) +
+                    ", but this rank is on cuda:" + std::to_string(group_.device()));
+    }
+    if (!group_.on_host() && !array.on_gpu && array.framework != Framework::none) {
+      raise_invalid(std::string(name) + ", " + type_text(object) +
+                    ", is in host memory, but this rank is on cuda:" + std::to_string(group_.device()));
+    }
+  }
+  void set_type(const Array& array, const char* name) {
+    if (request.dtype >= 0 && request.dtype != array.dtype) {
+      raise_invalid(std::string(name) + " has type " + onehop_dtype_name(array.dtype) + ", the input " +
+                    onehop_dtype_name(request.dtype));
+    }
+    request.dtype = array.dtype;
+  }
+  void set_options() {
+    if (!group_.on_host()) {
+      const Framework framework = out_.data != nullptr ? out_.framework : in_.framework;
+      request.stream = read_stream(settings_.stream, framework, group_.device());
+    }
+    if (settings_.algorithm.is_none() && !settings_.symmetric && settings_.factor == 1.0 &&
+        settings_.timeout.is_none())
+      return;
+    onehop_call_options_init(&options_, sizeof options_);
+    options_.timeout_ms = read_timeout(settings_.timeout);
+    if (!settings_.algorithm.is_none()) {
+      const std::string name = nb::cast<std::string>(nb::str(settings_.algorithm));
+      check(onehop_algorithm_parse(name.c_str(), &options_.algorithm));
+    }
+    options_.symmetric = settings_.symmetric ? 1 : 0;
+    options_.factor = settings_.factor;
+    request.options = &options_;
+  }
+  void keep() {
+    queue().arrays.push_back(std::move(in_));
+    queue().arrays.push_back(std::move(out_));
+    queue().groups.push_back(nb::borrow(self_));
+  }
+
+  nb::handle self_;
+  Group& group_;
+  const Settings& settings_;
+  Array in_;
+  Array out_;
+  onehop_call_options_t options_{};
+};
+
+}  // namespace onehop_python

@@ -3,10 +3,14 @@
 
     import onehop.torch
     torch.distributed.init_process_group("onehop")
+
+docs/torch.md is the guide.
 """
 
 from ._backend import Options, register
+from ._memory import is_symmetric, mem_pool
+from ._ops import register_group, unregister_group
 
-__all__ = ["Options", "register"]
+__all__ = ["Options", "is_symmetric", "mem_pool", "register", "register_group", "unregister_group"]
 
 register()

@@ -64,12 +64,14 @@ struct JoinSettings {
 /// A group of the library.
 class GroupEngine final : public Engine {
  public:
-  /// Joins: returns when all `size` ranks have called it. `name` is unique on `store`.
+  /// Joins: returns when all `size` ranks have called it, or throws when `cancelled` becomes true. `name` is
+  /// unique on `store`.
   GroupEngine(const c10::intrusive_ptr<c10d::Store>& store, const std::string& name, int rank, int size,
-              int device, const JoinSettings& settings, int64_t timeout_ms, Membership members)
+              int device, const JoinSettings& settings, int64_t timeout_ms, Membership members,
+              Cancellation cancelled)
       : members_(std::move(members)) {
-    std::unique_ptr<onehop_store_t, decltype(&onehop_store_destroy)> bridge(StoreBridge::open(store),
-                                                                            &onehop_store_destroy);
+    std::unique_ptr<onehop_store_t, decltype(&onehop_store_destroy)> bridge(
+        StoreBridge::open(store, std::move(cancelled)), &onehop_store_destroy);
     onehop_join_options_t options;
     onehop_join_options_init(&options, sizeof(options));
     options.name = name.c_str();

@@ -32,14 +32,24 @@ inline int64_t total(const Tensors& tensors) {
   return sum;
 }
 
-/// Whether the tensors are adjacent parts of one allocation, in order: the result of chunk() or split().
+/// The first tensor that has elements, else the first.
+inline const at::Tensor& first_of(const Tensors& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.numel() != 0) return tensor;
+  }
+  return tensors[0];
+}
+
+/// Whether the tensors are adjacent parts of one allocation, in order: the result of chunk() or split(). Those
+/// without elements lie anywhere.
 inline bool adjacent(const Tensors& tensors) {
+  const at::Tensor& first = first_of(tensors);
   const char* next = nullptr;
   for (const at::Tensor& tensor : tensors) {
+    if (tensor.numel() == 0) continue;
     if (!tensor.is_contiguous()) return false;
     const char* begin = static_cast<const char*>(tensor.const_data_ptr());
-    if (next != nullptr && (begin != next || !tensor.storage().is_alias_of(tensors[0].storage())))
-      return false;
+    if (next != nullptr && (begin != next || !tensor.storage().is_alias_of(first.storage()))) return false;
     next = begin + tensor.nbytes();
   }
   return true;
@@ -47,7 +57,7 @@ inline bool adjacent(const Tensors& tensors) {
 
 /// One dimension, dense, over the memory of adjacent tensors.
 inline at::Tensor span(const Tensors& tensors) {
-  return tensors[0].as_strided({total(tensors)}, {1});
+  return first_of(tensors).as_strided({total(tensors)}, {1});
 }
 
 /// The elements of all tensors in order: a view, or a copy that is made on the current stream.

@@ -3,23 +3,29 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
 #include <vector>
 
 #include "onehop/c_api.h"
 
 namespace onehop_torch {
 
+/// Ends the waits of a process group that is aborted: a thread may be waiting for ranks that never come.
+using Cancellation = std::shared_ptr<std::atomic<bool>>;
+
 /// The callbacks run on the threads that join a group, without the GIL. Waiting polls `check`: a blocking `get`
 /// would hold the one lock of a TCPStore's client until the key appears.
 class StoreBridge {
  public:
   /// The bridge owns a clone, that is, its own connection: other users of `store` do not delay it.
-  explicit StoreBridge(const c10::intrusive_ptr<c10d::Store>& store) : store_(clone(store)) {}
+  StoreBridge(const c10::intrusive_ptr<c10d::Store>& store, Cancellation cancelled)
+      : store_(clone(store)), cancelled_(std::move(cancelled)) {}
 
   static c10::intrusive_ptr<c10d::Store> clone(const c10::intrusive_ptr<c10d::Store>& store) {
     try {
@@ -30,10 +36,10 @@ class StoreBridge {
   }
 
   /// Creates the library's handle, which owns the bridge. NULL: the library's last error says why.
-  static onehop_store_t* open(const c10::intrusive_ptr<c10d::Store>& store) {
+  static onehop_store_t* open(const c10::intrusive_ptr<c10d::Store>& store, Cancellation cancelled) {
     onehop_store_callbacks_t callbacks;
     onehop_store_callbacks_init(&callbacks, sizeof(callbacks));
-    callbacks.context = new StoreBridge(store);
+    callbacks.context = new StoreBridge(store, std::move(cancelled));
     callbacks.set = &set;
     callbacks.get = &get;
     callbacks.add = &add;
@@ -74,9 +80,11 @@ class StoreBridge {
 
   static onehop_status_t get(void* context, const char* key, int64_t timeout_ms, onehop_reply_t* reply) {
     return guarded(context, [&](c10d::Store& store) {
+      const auto& cancelled = *static_cast<StoreBridge*>(context)->cancelled_;
       const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
       for (auto pause = std::chrono::milliseconds(1); !store.check({key});
            pause = std::min(pause * 2, std::chrono::milliseconds(16))) {
+        if (cancelled) return static_cast<int>(ONEHOP_ERROR_ABORTED);
         if (Clock::now() + pause > deadline) return static_cast<int>(ONEHOP_ERROR_TIMEOUT);
         std::this_thread::sleep_for(pause);
       }
@@ -113,6 +121,7 @@ class StoreBridge {
   }
 
   c10::intrusive_ptr<c10d::Store> store_;
+  Cancellation cancelled_;
 };
 
 }  // namespace onehop_torch

@@ -88,7 +88,7 @@ def _key(extension: Extension) -> str:
     add(torch.__version__, torch.version.git_version, torch.version.cuda, torch.version.hip)
     add(sysconfig.get_config_var("EXT_SUFFIX"), torch._C._GLIBCXX_USE_CXX11_ABI, Path(torch.__file__).parent)
     add(_compiler_from_environment(), extension.defines)
-    for source in sorted(_SOURCES.iterdir()):
+    for source in [*sorted(_SOURCES.glob("*.h")), *(_SOURCES / name for name in extension.sources)]:
         add(source.name, source.read_bytes())
     include = _paths.include_dir()
     for header in sorted(include.glob("onehop/c/*.h")) + [include / "onehop/c_api.h", include / "onehop/version.h"]:

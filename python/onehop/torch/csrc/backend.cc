@@ -74,7 +74,7 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
       members_{std::move(group), std::move(global_ranks)},
       settings_(std::move(settings)),
       timeout_ms_(timeout.count()),
-      point_to_point_(store, rank, members_) {}
+      point_to_point_(store, rank, members_, cancelled_) {}
 
 Backend::~Backend() {
   try {
@@ -111,8 +111,11 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
 
 // ---- Engines ----
 
-Engine& Backend::engine(at::Device device) {
+void Backend::check_open() const {
   TORCH_CHECK_WITH(DistBackendError, !closed_, "onehop: process group '", members_.group, "' was destroyed");
+}
+
+Engine& Backend::engine(at::Device device) {
   Lane& lane = this->lane(device);
   Engine* engine = lane.engine.load(std::memory_order_acquire);
   if (C10_LIKELY(engine != nullptr)) {
@@ -133,7 +136,8 @@ Engine& Backend::join(Lane& lane, at::Device device) {
     try {
       const int ordinal = device.is_cpu() ? ONEHOP_DEVICE_HOST : static_cast<int>(device.index());
       lane.owner = std::make_shared<GroupEngine>(store_, c10::DeviceTypeName(device.type(), true), getRank(),
-                                                 getSize(), ordinal, settings_, timeout_ms_.load(), members_);
+                                                 getSize(), ordinal, settings_, timeout_ms_.load(), members_,
+                                                 cancelled_);
     } catch (const c10::Error& error) {
       lane.failure = error.what_without_backtrace();
       throw;
@@ -161,6 +165,7 @@ c10d::ErrorType Backend::getError() {
 }
 
 void Backend::abort(const std::string& reason) {
+  *cancelled_ = true;
   for (Lane* lane : {&host_, &device_}) {
     if (Engine* engine = lane->engine.load(std::memory_order_acquire)) engine->abort(reason);
   }
@@ -197,6 +202,7 @@ Backend::WorkPtr Backend::submit(Call call, Submission submission) {
 }
 
 Backend::WorkPtr Backend::submit(std::vector<Call> calls, Submission submission) {
+  check_open();
   if (coalescing_) {
     for (Call& call : calls) coalesced_.push_back(std::move(call));
     for (at::Tensor& output : submission.outputs) coalesced_outputs_.push_back(std::move(output));
@@ -242,12 +248,12 @@ Backend::WorkPtr Backend::submit_host(std::vector<Call> calls, Submission submis
     work->finish_part();
     return work;
   }
-  Engine& engine = this->engine(at::kCPU);
   if (submission.async) {
-    executor_.post([&engine, collectives = std::move(collectives), work, timeout_ms] {
+    executor_.post([this, collectives = std::move(collectives), work, timeout_ms] {
       std::exception_ptr error;
       try {
-        run_all(engine, collectives, nullptr, timeout_ms);
+        run_all(engine(at::kCPU), collectives, nullptr,
+                timeout_ms);  // the first call waits here for all ranks
       } catch (...) {
         error = std::current_exception();
       }
@@ -255,7 +261,7 @@ Backend::WorkPtr Backend::submit_host(std::vector<Call> calls, Submission submis
     });
   } else {
     executor_.drain();  // the order of calls is that of the caller
-    run_all(engine, collectives, nullptr, timeout_ms);
+    run_all(engine(at::kCPU), collectives, nullptr, timeout_ms);
     work->finish_part();
   }
   return work;
@@ -341,11 +347,19 @@ int Backend::check_root(int64_t root) const {
   return static_cast<int>(root);
 }
 
+/// `tensor` is one block. In a group of one rank nothing is added, so any type will do.
+void Backend::set_reduction(Call& call, const at::Tensor& tensor, const c10d::ReduceOp& op) const {
+  if (getSize() == 1 && op.op_ != c10d::ReduceOp::PREMUL_SUM) return;
+  const Elements elements = reduced(tensor, op);
+  call.count = scaled(tensor.numel(), elements);
+  call.dtype = elements.dtype;
+  call.reduction = reduction(tensor, op);
+}
+
 Call Backend::build_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) const {
   check_dense(tensor);
-  const Elements elements = reduced(tensor, op);
-  Call call{Kind::all_reduce, tensor, tensor, scaled(tensor.numel(), elements), elements.dtype};
-  call.reduction = reduction(tensor, op);
+  Call call{Kind::all_reduce, tensor, tensor};
+  set_reduction(call, tensor, op);
   return call;
 }
 
@@ -509,9 +523,8 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs, TensorLists& inputs,
 Call Backend::build_reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                                    const c10d::ReduceOp& op) const {
   check_blocks(input, output, getSize(), "reduce_scatter");
-  const Elements elements = reduced(output, op);
-  Call call{Kind::reduce_scatter, input, output, scaled(output.numel(), elements), elements.dtype};
-  call.reduction = reduction(output, op);
+  Call call{Kind::reduce_scatter, input, output};
+  set_reduction(call, output, op);
   return call;
 }
 

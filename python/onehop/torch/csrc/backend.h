@@ -51,7 +51,7 @@ class Backend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                           const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<Options>& options) override;
-  void eagerConnectSingleDevice(at::Device device) override { engine(device); }
+  void eagerConnectSingleDevice(at::Device device) override { group(device); }
 
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
@@ -131,7 +131,10 @@ class Backend final : public c10d::Backend {
 
   /// The onehop group that serves `device`, joined if necessary. nullptr in a process group of one rank. Valid
   /// while this object lives.
-  onehop_group_t* group(at::Device device) { return engine(device).group(); }
+  onehop_group_t* group(at::Device device) {
+    check_open();
+    return engine(device).group();
+  }
 
  private:
   /// What serves one kind of device.
@@ -166,7 +169,9 @@ class Backend final : public c10d::Backend {
   Call build_reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                             const c10d::ReduceOp& op) const;
   Call build_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) const;
+  void set_reduction(Call& call, const at::Tensor& tensor, const c10d::ReduceOp& op) const;
   int check_root(int64_t root) const;
+  void check_open() const;
 
   WorkPtr submit(Call call, Submission submission);
   WorkPtr submit(std::vector<Call> calls, Submission submission);
@@ -178,6 +183,7 @@ class Backend final : public c10d::Backend {
   Membership members_;
   JoinSettings settings_;
   std::atomic<int64_t> timeout_ms_;
+  Cancellation cancelled_ = std::make_shared<std::atomic<bool>>(false);
   std::atomic<uint64_t> sequence_ = 0;
   std::atomic<bool> closed_ = false;
   Lane host_;

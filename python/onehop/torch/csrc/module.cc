@@ -89,6 +89,9 @@ PYBIND11_MODULE(ONEHOP_MODULE_NAME, m) {
             return reinterpret_cast<std::uintptr_t>(backend.group(device));
           },
           Released())
+      // torch 2.11 has these for its own backends only.
+      .def_property_readonly("options", &Backend::getBackendOptions, Released())
+      .def("_set_default_timeout", &Backend::setTimeout, Released())
       .def("set_allocator", &onehop_torch::set_allocator);
 
   m.def("create", &onehop_torch::create, py::arg("store"), py::arg("rank"), py::arg("size"),

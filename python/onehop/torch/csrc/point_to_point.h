@@ -22,8 +22,11 @@ namespace onehop_torch {
 /// The messages of a pair keep their order; tags do not matter, as with NCCL.
 class PointToPoint {
  public:
-  PointToPoint(c10::intrusive_ptr<c10d::Store> store, int rank, Membership members)
-      : store_(std::move(store)), rank_(rank), members_(std::move(members)) {}
+  PointToPoint(c10::intrusive_ptr<c10d::Store> store, int rank, Membership members, Cancellation cancelled)
+      : store_(std::move(store)),
+        rank_(rank),
+        members_(std::move(members)),
+        cancelled_(std::move(cancelled)) {}
 
   /// Runs `call`, a send or recv whose root is the peer, on the pair's thread, then `finished`.
   void post(Call call, int64_t timeout_ms, std::function<void(std::exception_ptr)> finished) {
@@ -95,7 +98,7 @@ class PointToPoint {
     if (engine == nullptr) {
       auto fresh = std::make_unique<GroupEngine>(
           store_, c10::str("pair-", channel.from, "-", channel.to), sends ? 0 : 1, 2, ONEHOP_DEVICE_HOST,
-          JoinSettings{kScratchBytes}, timeout_ms, pair_members(channel));
+          JoinSettings{kScratchBytes}, timeout_ms, pair_members(channel), cancelled_);
       const std::lock_guard lock(channel.mutex);
       channel.engine = std::move(fresh);
       engine = channel.engine.get();
@@ -125,6 +128,7 @@ class PointToPoint {
   c10::intrusive_ptr<c10d::Store> store_;
   int rank_;
   Membership members_;
+  Cancellation cancelled_;
   std::mutex mutex_;  ///< guards the map
   std::map<std::pair<bool, int>, Channel> channels_;
 };

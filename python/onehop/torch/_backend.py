@@ -36,7 +36,9 @@ def native() -> ModuleType:
     name = "onehop.torch._backend_native"
     path = str(_build.load_path(_build.BACKEND))
     loader = importlib.machinery.ExtensionFileLoader(name, path)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path, loader=loader))
+    module = importlib.util.module_from_spec(
+        importlib.util.spec_from_file_location(name, path, loader=loader)
+    )
     loader.exec_module(module)
     sys.modules[name] = module
     # Before the interpreter goes: the backend's threads may be about to call Python.
@@ -52,7 +54,8 @@ def register() -> None:
 
 
 def _create(settings, pg_options: Options | None):
-    """torch calls this on every rank of a new process group. Joins nothing yet: see Backend in csrc/backend.h."""
+    """torch calls this on every rank of a new process group. Joins nothing yet: see Backend in
+    csrc/backend.h."""
     options = pg_options if pg_options is not None else Options()
     if not isinstance(options, Options):
         raise TypeError(f"pg_options of backend onehop must be an onehop.torch.Options, not {options!r}")
@@ -79,7 +82,7 @@ def backend_of(group: dist.ProcessGroup | None, device: torch.device | str):
     backend = group._get_backend(torch.device(device))
     if not isinstance(backend, native().OnehopBackend):
         raise TypeError(
-            f"process group {group.group_name!r} uses backend {backend.name()!r} for {device}: create it with "
-            f'backend="onehop"'
+            f"process group {group.group_name!r} uses backend {backend.name()!r} for {device}: "
+            f'create it with backend="onehop"'
         )
     return backend

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles the C++ parts of onehop.torch on first use, and keeps the results.
 
-c10d is not part of torch's stable ABI: a backend compiled for one version of torch does not load in another. The
-package therefore contains its source, 2000 lines on top of onehop's C API, and compiles it for the torch that is
-installed: about 20 seconds on two cores, once. The cache is $XDG_CACHE_HOME/onehop/torch (~/.cache by default).
+c10d is not part of torch's stable ABI: a backend compiled for one version of torch does not load in
+another. The package therefore contains its source, 2000 lines on top of onehop's C API, and compiles it for
+the torch that is installed: about 20 seconds on two cores, once. The cache is $XDG_CACHE_HOME/onehop/torch
+(~/.cache by default).
 
-Every binary ends with the digest of its bytes, and is renamed into place when it is complete: a build that was
-killed, or a disk that was full, leaves nothing that would be loaded.
+Every binary ends with the digest of its bytes, and is renamed into place when it is complete: a build that
+was killed, or a disk that was full, leaves nothing that would be loaded.
 """
 
 import contextlib
@@ -33,7 +34,8 @@ _TIMEOUT = 900.0  # seconds, for the compiler, and for another process that is c
 
 
 class Extension:
-    """A shared library made of `sources`; `defines` and `torch_libraries` as the compiler and linker take them."""
+    """A shared library made of `sources`; `defines` and `torch_libraries` as the compiler and linker take
+    them."""
 
     def __init__(self, name: str, sources: list[str], defines: list[str], torch_libraries: list[str]):
         self.name = name
@@ -57,8 +59,8 @@ OPS = Extension("_ops_native", ["ops.cc"], ["-DTORCH_TARGET_VERSION=0x020b000000
 def load_path(extension: Extension) -> Path:
     """The binary for this torch, compiled now if the cache lacks it.
 
-    RuntimeError if there is no compiler, or if it fails; the message names it. Safe to call from many processes at
-    once: one compiles, the others wait for it.
+    RuntimeError if there is no compiler, or if it fails; the message names it. Safe to call from many
+    processes at once: one compiles, the others wait for it.
     """
     directory = cache_dir()
     binary = directory / f"{extension.name}-{_key(extension)}.so"
@@ -91,7 +93,10 @@ def _key(extension: Extension) -> str:
     for source in [*sorted(_SOURCES.glob("*.h")), *(_SOURCES / name for name in extension.sources)]:
         add(source.name, source.read_bytes())
     include = _paths.include_dir()
-    for header in sorted(include.glob("onehop/c/*.h")) + [include / "onehop/c_api.h", include / "onehop/version.h"]:
+    for header in sorted(include.glob("onehop/c/*.h")) + [
+        include / "onehop/c_api.h",
+        include / "onehop/version.h",
+    ]:
         add(header.name, header.read_bytes())
     library = _paths.library().resolve()
     add(library, library.stat().st_size, library.stat().st_mtime_ns)  # its content may take long to read
@@ -119,7 +124,7 @@ def _locked(path: Path):
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise RuntimeError(
-                        f"onehop.torch: another process has been compiling for {_TIMEOUT:.0f} s and holds {path}"
+                        f"onehop.torch: another process has been compiling for {_TIMEOUT:.0f} s; it holds {path}"
                     ) from None
                 time.sleep(0.05)
         yield
@@ -138,9 +143,9 @@ def _compiler() -> list[str]:
             return command
     missing = f"CXX={chosen} does not exist" if chosen else f"none of {', '.join(candidates)} is on PATH"
     raise RuntimeError(
-        f"onehop.torch compiles its adapter for torch {torch.__version__} once and needs a C++20 compiler, but "
-        f"{missing}. Install one (such as the package g++), set CXX, or run `python -m onehop.torch build` where there "
-        f"is one, with the same torch and onehop, and copy {cache_dir()}"
+        f"onehop.torch compiles its adapter for torch {torch.__version__} once and needs a C++20 compiler, "
+        f"but {missing}. Install one (such as the package g++), set CXX, or run `python -m onehop.torch build` "
+        f"where there is one, with the same torch and onehop, and copy {cache_dir()}"
     )
 
 
@@ -150,8 +155,8 @@ def _compile(extension: Extension, binary: Path) -> None:
     python = Path(sysconfig.get_paths()["include"])
     if not (python / "Python.h").exists():
         raise RuntimeError(
-            f"onehop.torch: {python}/Python.h does not exist; install the headers of Python (such as the package "
-            f"python3-dev)"
+            f"onehop.torch: {python}/Python.h does not exist; install the headers of Python "
+            f"(such as the package python3-dev)"
         )
     library = _paths.library().resolve()
     # torch's headers are those of a system: their warnings are not ours.
@@ -170,7 +175,11 @@ def _compile(extension: Extension, binary: Path) -> None:
         with ThreadPoolExecutor() as pool:
             list(pool.map(_run, commands))
         fresh = Path(work) / "library.so"
-        libraries = [f"-L{root / 'lib'}", f"-Wl,-rpath,{root / 'lib'}", *(f"-l{n}" for n in extension.torch_libraries)]
+        libraries = [
+            f"-L{root / 'lib'}",
+            f"-Wl,-rpath,{root / 'lib'}",
+            *(f"-l{n}" for n in extension.torch_libraries),
+        ]
         libraries += [str(library), f"-Wl,-rpath,{library.parent}"]
         _run([*compiler, "-shared", *objects, "-o", str(fresh), *libraries])
         data = fresh.read_bytes()
@@ -192,8 +201,11 @@ def _run(command: list[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT)
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"onehop.torch: the compiler ran longer than {_TIMEOUT:.0f} s: {shlex.join(command)}") from None
+        raise RuntimeError(
+            f"onehop.torch: the compiler ran longer than {_TIMEOUT:.0f} s: {shlex.join(command)}"
+        ) from None
     if done.returncode != 0:
         raise RuntimeError(
-            f"onehop.torch: compiling for torch {torch.__version__} failed: {shlex.join(command)}\n{done.stderr[-4000:]}"
+            f"onehop.torch: compiling for torch {torch.__version__} failed: {shlex.join(command)}\n"
+            f"{done.stderr[-4000:]}"
         )

@@ -35,8 +35,8 @@ def _check(status: int) -> None:
 
 
 class _Pool:
-    """A pool of the library, and the process group that it belongs to. Lives until the process ends: the caching
-    allocator may hold its memory beyond every MemPool."""
+    """A pool of the library, and the process group that it belongs to. Lives until the process ends: the
+    caching allocator may hold its memory beyond every MemPool."""
 
     def __init__(self, group: dist.ProcessGroup, backend, nbytes: int, device: torch.device):
         self.group = group
@@ -58,15 +58,17 @@ _pools: dict[int, _Pool] = {}  # by device ordinal: the library has one pool in 
 def mem_pool(group: dist.ProcessGroup | None = None, nbytes: int = 1 << 30) -> torch.cuda.MemPool:
     """A torch.cuda.MemPool of `nbytes` bytes of symmetric memory on the current device. Collective.
 
-    Tensors that are allocated in it are at the same offset on all ranks, as long as all ranks allocate and free in the
-    same order: then the fastest algorithms apply to them (`symmetric=True` of the group's calls). Freeing that depends
-    on the timing of a stream (Tensor.record_stream) can differ between ranks; `is_symmetric` tells.
+    Tensors that are allocated in it are at the same offset on all ranks, as long as all ranks allocate and
+    free in the same order: then the fastest algorithms apply to them (`symmetric=True` of the group's
+    calls). Freeing that depends on the timing of a stream (Tensor.record_stream) can differ between ranks;
+    `is_symmetric` tells.
 
         pool = onehop.torch.mem_pool(group, 1 << 30)
         with torch.cuda.use_mem_pool(pool):
             weights = torch.empty(...)
 
-    FSDP2 takes its all-gather buffers from here after `set_allocate_memory_from_process_group_for_comm(True)`.
+    FSDP2 takes its all-gather buffers from here after
+    `set_allocate_memory_from_process_group_for_comm(True)`.
 
     One pool per process and device. Its memory stays allocated until the process ends. RuntimeError with
     PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in versions of torch that ignore other allocators then.
@@ -89,7 +91,9 @@ def mem_pool(group: dist.ProcessGroup | None = None, nbytes: int = 1 << 30) -> t
     def allocate(size: int, dtype: torch.dtype, where: torch.device) -> torch.Tensor:
         alive = used()
         if alive is None:
-            raise RuntimeError("onehop: the MemPool of this process group was deleted: keep what mem_pool returned")
+            raise RuntimeError(
+                "onehop: the MemPool of this process group was deleted: keep what mem_pool returned"
+            )
         with torch.cuda.use_mem_pool(alive):
             return torch.empty(size, dtype=dtype, device=where)
 
@@ -98,19 +102,20 @@ def mem_pool(group: dist.ProcessGroup | None = None, nbytes: int = 1 << 30) -> t
         probe = torch.empty(1, device=device)
     if pool.offset(probe) < 0:
         raise RuntimeError(
-            "onehop: torch does not allocate from the pool. Unset expandable_segments in PYTORCH_CUDA_ALLOC_CONF"
+            "onehop: torch does not allocate from the pool. Unset expandable_segments in "
+            "PYTORCH_CUDA_ALLOC_CONF"
         )
     return memory
 
 
 def is_symmetric(tensor: torch.Tensor, group: dist.ProcessGroup | None = None) -> bool:
-    """Whether `tensor` lies in the device's pool at the same offset on all ranks of the pool's group. Collective over
-    that group; waits for all ranks on the host. All ranks get the same answer."""
+    """Whether `tensor` lies in a pool of `group`, at the same offset on all ranks. `group` defaults to that
+    of the tensor's pool, or of this process's only pool. Collective over the group; waits for all ranks on the
+    host. All ranks get the same answer."""
     pool = _pools.get(tensor.device.index) if tensor.is_cuda else None
-    if pool is not None and (group is None or group is pool.group):
-        mine, group = pool.offset(tensor), pool.group
-    else:
-        mine = -1
+    if group is None and (pool is not None or len(_pools) == 1):
+        group = (pool or next(iter(_pools.values()))).group
+    mine = pool.offset(tensor) if pool is not None and pool.group is group else -1
     offsets = [None] * dist.get_world_size(group)
     dist.all_gather_object(offsets, mine, group=group)
     return mine >= 0 and all(offset == mine for offset in offsets)

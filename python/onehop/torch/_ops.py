@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.ops.onehop.*: schemas and fake kernels. The kernels (csrc/ops.cc) are loaded when a group is registered.
+"""torch.ops.onehop.*: schemas and fake kernels. The kernels (csrc/ops.cc) are loaded when a group is
+registered.
 
 | operator | result |
 |---|---|
@@ -10,8 +11,8 @@
 | `reduce_scatter(x, group, op="sum")` | this rank's part, along the first dimension, of the reduction |
 | `all_to_all_single(x, group)` | part r of the first dimension comes from rank r |
 
-`group` is a name that `register_group` returned, `op` one of sum, prod, min, max, avg. The operators run on the
-current stream and work in CUDA graphs and in torch.compile(fullgraph=True). They have no gradients.
+`group` is a name that `register_group` returned, `op` one of sum, prod, min, max, avg. The operators run on
+the current stream and work in CUDA graphs and in torch.compile(fullgraph=True). They have no gradients.
 """
 
 import ctypes
@@ -67,7 +68,9 @@ def _(x, group):
 @torch.library.register_fake("onehop::reduce_scatter", lib=_library)
 def _(x, group, op="sum"):
     size = _size(group)
-    torch._check(x.shape[0] % size == 0, lambda: f"onehop: {x.shape[0]} rows are not divisible by {size} ranks")
+    torch._check(
+        x.shape[0] % size == 0, lambda: f"onehop: {x.shape[0]} rows are not divisible by {size} ranks"
+    )
     return x.new_empty((x.shape[0] // size, *x.shape[1:]))
 
 
@@ -93,9 +96,10 @@ def register_group(
 ) -> str:
     """Makes a process group of backend "onehop" known to torch.ops.onehop.* and returns its name there.
 
-    Collective if the group has not been used on `device` yet. `group` defaults to the default process group, `device`
-    to the current CUDA device if there is one, else the CPU, `name` to the process group's name, with the type of the
-    device: two devices of one process group are two groups. Call `unregister_group` before destroy_process_group.
+    Collective if the group has not been used on `device` yet. `group` defaults to the default process
+    group, `device` to the current CUDA device if there is one, else the CPU, `name` to the process group's
+    name, with the type of the device: two devices of one process group are two groups. Call
+    `unregister_group` before destroy_process_group.
     """
     group = group if group is not None else dist.distributed_c10d._get_default_group()
     if device is None:

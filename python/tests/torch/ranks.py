@@ -49,13 +49,15 @@ def _main(rank, size, body, args, directory, backend, timeout, results):
 def run(size, body, *args, directory, backend="onehop", timeout=60, deadline=240, killed=()):
     """body(rank, size, *args) in `size` processes; returns the results in rank order.
 
-    `body` is a function of a module, and finds the default process group initialised unless backend is None. `killed`
-    are ranks that are expected to die without a result. RankFailed if another rank raises, dies or takes longer than
-    `deadline` seconds.
+    `body` is a function of a module, and finds the default process group initialised unless backend is
+    None. `killed` are ranks that are expected to die without a result. RankFailed if another rank raises,
+    dies or takes longer than `deadline` seconds.
     """
     results = _context.Queue()
     processes = [
-        _context.Process(target=_main, args=(r, size, body, args, str(directory), backend, timeout, results), daemon=True)
+        _context.Process(
+            target=_main, args=(r, size, body, args, str(directory), backend, timeout, results), daemon=True
+        )
         for r in range(size)
     ]
     for process in processes:

@@ -49,7 +49,8 @@ def order(rank, size):
 
 
 def both_send_first(rank, size):
-    """As with gloo, and unlike one queue for all: sends of any size do not block receives, other peers or collectives."""
+    """As with gloo, and unlike one queue for all: sends of any size do not block receives, other peers or
+    collectives."""
     peer, count = 1 - rank, 3_000_000
     outgoing, incoming = torch.full((count,), float(rank)), torch.empty(count)
     send = dist.isend(outgoing, peer)
@@ -118,7 +119,15 @@ def threads(rank, size):
 
 @pytest.mark.parametrize(
     "body, size",
-    [(futures, 2), (really_asynchronous, 2), (order, 2), (both_send_first, 2), (ring, 4), (dropped, 2), (threads, 2)],
+    [
+        (futures, 2),
+        (really_asynchronous, 2),
+        (order, 2),
+        (both_send_first, 2),
+        (ring, 4),
+        (dropped, 2),
+        (threads, 2),
+    ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_async(ranks, body, size):

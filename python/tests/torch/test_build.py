@@ -30,7 +30,9 @@ LOAD = "from onehop.torch import _build; print(_build.load_path(_build.OPS))"
 
 
 def start(**environment):
-    return subprocess.Popen([sys.executable, "-c", LOAD], stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    return subprocess.Popen(
+        [sys.executable, "-c", LOAD], stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
 
 
 def test_four_processes_compile_once(counting):
@@ -83,7 +85,11 @@ def test_no_compiler(tmp_path, compiler):
     if compiler:
         environment["CXX"] = compiler
     done = subprocess.run(
-        [sys.executable, "-m", "onehop.torch", "build"], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "onehop.torch", "build"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 1
     for word in ("C++20 compiler", compiler or "c++, g++, clang++", "CXX", "python -m onehop.torch build"):
@@ -91,7 +97,7 @@ def test_no_compiler(tmp_path, compiler):
 
 
 def test_compiler_error_is_shown(tmp_path, monkeypatch):
-    monkeypatch.setenv("CXX", "c++ -DTORCH_BOX=nonsense")
+    monkeypatch.setenv("CXX", "c++ -include /nonexistent.h")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(RuntimeError, match="(?s)compiling for torch.*error"):
         _build.load_path(_build.OPS)
@@ -100,5 +106,7 @@ def test_compiler_error_is_shown(tmp_path, monkeypatch):
 
 def test_build_command():
     """What an image runs. The session's fixture has compiled already."""
-    done = subprocess.run([sys.executable, "-m", "onehop.torch", "build"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "onehop.torch", "build"], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0 and done.stdout.count(".so (") == 2

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every method of the backend, with every type and reduction that onehop has. All elements are compared, bit by bit:
-onehop adds in the order of ranks and rounds once."""
+"""Every method of the backend, with every type and reduction that onehop has. All elements are compared,
+bit by bit: onehop adds in the order of ranks and rounds once."""
 
 import pytest
 import torch
@@ -37,7 +37,14 @@ def assert_same(got, expected, what):
 def reduce_reference(parts, op, factor=1.0):
     dtype = parts[0].dtype
     small = dtype in FLOATS and dtype.itemsize <= 2
-    wide = [p.float() if small else p.view(torch.int32 if dtype == torch.uint32 else torch.int64) if dtype in UNSIGNED else p for p in parts]
+    wide = [
+        (
+            p.float()
+            if small
+            else p.view(torch.int32 if dtype == torch.uint32 else torch.int64) if dtype in UNSIGNED else p
+        )
+        for p in parts
+    ]
     total = wide[0].clone()
     for part in wide[1:]:
         if op in ("SUM", "AVG", "PREMUL_SUM"):
@@ -77,7 +84,8 @@ def reductions(rank, size):
             for salt, shape in enumerate(SIZES):
                 what = f"{dtype} {op} {shape}"
                 parts = [data(r, shape, dtype, salt) for r in range(size)]
-                # sums of unsigned 8-bit numbers wrap in torch and in onehop; means of wrapped sums are equal too
+                # sums of unsigned 8-bit numbers wrap in torch and in onehop; means of wrapped sums are
+                # equal too
                 expected = reduce_reference(parts, op, 3.0)
                 for asynchronous in (False, True):
                     tensor = parts[rank].clone()
@@ -91,14 +99,19 @@ def reductions(rank, size):
                 dist.reduce(tensor, root, reduce_op(op, 3.0))
                 assert_same(tensor, expected if rank == root else parts[rank], f"reduce {what}")
 
-                blocks = [torch.cat([data(r, shape, dtype, 10 * salt + b + 1) for b in range(size)]) for r in range(size)]
+                blocks = [
+                    torch.cat([data(r, shape, dtype, 10 * salt + b + 1) for b in range(size)])
+                    for r in range(size)
+                ]
                 mine = [data(r, shape, dtype, 10 * salt + rank + 1) for r in range(size)]
                 expected = reduce_reference(mine, op, 3.0)
                 output = torch.empty(shape, dtype=dtype)
                 dist.reduce_scatter_tensor(output, blocks[rank], reduce_op(op, 3.0))
                 assert_same(output, expected, f"reduce_scatter_tensor {what}")
                 output = torch.empty(shape, dtype=dtype)
-                separate = [b.clone() for b in blocks[rank].chunk(size)] if shape[0] else [output.clone()] * size
+                separate = (
+                    [b.clone() for b in blocks[rank].chunk(size)] if shape[0] else [output.clone()] * size
+                )
                 dist.reduce_scatter(output, separate, reduce_op(op, 3.0))
                 assert_same(output, expected, f"reduce_scatter {what}")
 
@@ -121,7 +134,11 @@ def movements(rank, size):
             whole = torch.empty((size * shape[0], *shape[1:]), dtype=dtype)
             work = dist.all_gather_into_tensor(whole, mine, async_op=True)
             work.wait()
-            assert_same(whole, torch.cat([bits_view(p) for p in parts]).view(dtype).view(whole.shape), f"all_gather_into_tensor {what}")
+            assert_same(
+                whole,
+                torch.cat([bits_view(p) for p in parts]).view(dtype).view(whole.shape),
+                f"all_gather_into_tensor {what}",
+            )
             views = list(whole.zero_().chunk(size)) if shape[0] else outputs
             dist.all_gather(views, mine)
             for view, part in zip(views, parts):
@@ -147,7 +164,9 @@ def movements(rank, size):
             flat_in = torch.cat([bits_view(t) for t in inputs]).view(dtype)
             flat_out = torch.empty_like(flat_in)
             dist.all_to_all_single(flat_out, flat_in)
-            assert_same(flat_out, torch.cat([bits_view(t) for t in expected]).view(dtype), f"all_to_all_single {what}")
+            assert_same(
+                flat_out, torch.cat([bits_view(t) for t in expected]).view(dtype), f"all_to_all_single {what}"
+            )
 
             if rank == 0:
                 dist.send(mine, 1)
@@ -183,7 +202,8 @@ def uneven(rank, size):
 
 
 def layouts(rank, size):
-    """Inputs of lists may be strided; in place, channels_last counts as contiguous, other strides are an error."""
+    """Inputs of lists may be strided; in place, channels_last counts as contiguous, other strides are an
+    error."""
     base = torch.arange(12.0).view(3, 4) + 100 * rank
     outputs = [torch.empty(4, 3).t() for _ in range(size)]
     dist.all_gather(outputs, base)
@@ -213,7 +233,9 @@ def coalesced(rank, size):
             dist.all_gather_into_tensor(output, tensor)
     manager.wait()
     for n, output in zip((1, 10, 5000), outputs):
-        assert torch.equal(output.view(size, n), torch.stack([torch.full((n,), float(r + n)) for r in range(size)]))
+        assert torch.equal(
+            output.view(size, n), torch.stack([torch.full((n,), float(r + n)) for r in range(size)])
+        )
     results = [torch.empty(n) for n in (1, 10, 5000)]
     with dist._coalescing_manager(group, device=torch.device("cpu")):
         for result, output in zip(results, outputs):
@@ -276,7 +298,9 @@ def test_every_type(ranks, size, body):
     ranks(size, body)
 
 
-@pytest.mark.parametrize("body", [uneven, layouts, coalesced, booleans_and_complex, rest], ids=lambda b: b.__name__)
+@pytest.mark.parametrize(
+    "body", [uneven, layouts, coalesced, booleans_and_complex, rest], ids=lambda b: b.__name__
+)
 @pytest.mark.parametrize("size", [2, 4])
 def test_method(ranks, size, body):
     ranks(size, body)

@@ -14,13 +14,25 @@ import torch.distributed as dist
 def rejected(rank, size):
     """A call that every rank rejects changes nothing."""
     for make, error, message in (
-        (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BAND), ValueError, "bitwise"),
+        (
+            lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BAND),
+            ValueError,
+            "bitwise",
+        ),
         (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int16)), TypeError, "[Ss]hort"),
         (lambda: dist.all_reduce(torch.ones(2, dtype=torch.bool), dist.ReduceOp.AVG), TypeError, "boolean"),
         (lambda: dist.all_reduce(torch.ones(3, 2).t()), ValueError, "contiguous"),
-        (lambda: dist.all_gather_into_tensor(torch.empty(3), torch.ones(2)), (ValueError, RuntimeError), "elements"),
+        (
+            lambda: dist.all_gather_into_tensor(torch.empty(3), torch.ones(2)),
+            (ValueError, RuntimeError),
+            "elements",
+        ),
         (lambda: dist.all_to_all_single(torch.empty(3), torch.ones(3)), (ValueError, RuntimeError), "divi"),
-        (lambda: dist.all_to_all_single(torch.empty(4), torch.ones(4), [1, 1], [2, 2]), ValueError, "add up to 2"),
+        (
+            lambda: dist.all_to_all_single(torch.empty(4), torch.ones(4), [1, 1], [2, 2]),
+            ValueError,
+            "add up to 2",
+        ),
         (lambda: dist.all_reduce(torch.ones(4).to_sparse()), (ValueError, RuntimeError), "[Ss]parse|support"),
     ):
         with pytest.raises(error, match=message):
@@ -37,7 +49,7 @@ def mismatched(rank, size):
     work = dist.all_reduce(torch.ones(5, dtype=torch.float32 if rank == 0 else torch.float64), async_op=True)
     with pytest.raises(dist.DistBackendError, match="f32.*f64|f64.*f32"):
         work.wait()
-    assert work.is_completed() and not work.is_success() 
+    assert work.is_completed() and not work.is_success()
     with pytest.raises(RuntimeError, match="mismatch"):
         work.get_future().wait()
     tensor = torch.ones(2)
@@ -50,7 +62,7 @@ def killed(rank, size, how):
     world = dist.new_group(list(range(size))) if how == "new_group" else None
     dist.all_reduce(torch.ones(10), group=world)
     dist.barrier()
-    if how == "receiving":  # the pair must have met, else it waits for the peer to join
+    if how == "receiving":  # form the group of the pair, else it waits for the peer to join
         dist.send(torch.ones(1), (rank + 1) % size) if rank % 2 == 0 else dist.recv(torch.ones(1), rank - 1)
         dist.barrier()
     if rank == 1:
@@ -78,7 +90,9 @@ def killed(rank, size, how):
     assert "lost" in str(caught.value) or "died" in str(caught.value)
     if how != "receiving" or rank != 0:
         backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
-        assert how == "new_group" or "SUCCESS" not in str(backend._get_error() if hasattr(backend, "_get_error") else "")
+        assert how == "new_group" or "SUCCESS" not in str(
+            backend._get_error() if hasattr(backend, "_get_error") else ""
+        )
     return took
 
 
@@ -87,7 +101,7 @@ def missing(rank, size):
     dist.barrier()
     if rank == 1:
         time.sleep(3)
-        
+
         with pytest.raises(dist.DistBackendError):
             for _ in range(2):  # to this rank, all others have arrived at the first
                 dist.barrier()
@@ -122,8 +136,6 @@ def aborted(rank, size):
     with pytest.raises(dist.DistBackendError, match="aborted"):
         dist.all_reduce(torch.ones(10))
     assert time.monotonic() - begin < 2
-
-
 
 
 @pytest.mark.parametrize("body", [rejected, mismatched], ids=lambda b: b.__name__)

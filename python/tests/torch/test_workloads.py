@@ -59,7 +59,9 @@ def share(rank, size):
 def ddp(rank, size):
     digests = []
     for _ in range(2):
-        model = nn.parallel.DistributedDataParallel(transformer(), bucket_cap_mb=0.02, find_unused_parameters=False)
+        model = nn.parallel.DistributedDataParallel(
+            transformer(), bucket_cap_mb=0.02, find_unused_parameters=False
+        )
         train(model, 4, share(rank, size))
         digests.append(digest(model.parameters()))
     assert digests[0] == digests[1], "two runs differ in their bits"
@@ -187,7 +189,9 @@ def operators(rank, size):
     assert torch.equal(torch.ops.onehop.all_reduce(x.t(), name, "max"), torch.stack(parts).amax(0).t())
     assert torch.equal(torch.ops.onehop.all_gather(x, name), torch.cat(parts))
     assert torch.equal(torch.ops.onehop.reduce_scatter(x, name, "avg"), (total / size).chunk(size)[rank])
-    assert torch.equal(torch.ops.onehop.all_to_all_single(x, name), torch.cat([p.chunk(size)[rank] for p in parts]))
+    assert torch.equal(
+        torch.ops.onehop.all_to_all_single(x, name), torch.cat([p.chunk(size)[rank] for p in parts])
+    )
     y = x.clone()
     torch.ops.onehop.all_reduce_(y, name)
     assert torch.equal(y, total)
@@ -209,9 +213,15 @@ def operators(rank, size):
         return torch.relu(torch.ops.onehop.all_to_all_single(z, name)) + 1
 
     torch.testing.assert_close(torch.compile(program, fullgraph=True)(x), program(x))
-    torch.library.opcheck(torch.ops.onehop.all_reduce.default, (x, name), test_utils=("test_schema", "test_faketensor"))
-    torch.library.opcheck(torch.ops.onehop.all_reduce_.default, (x, name), test_utils=("test_schema", "test_faketensor"))
-    torch.library.opcheck(torch.ops.onehop.all_gather.default, (x, name), test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(
+        torch.ops.onehop.all_reduce.default, (x, name), test_utils=("test_schema", "test_faketensor")
+    )
+    torch.library.opcheck(
+        torch.ops.onehop.all_reduce_.default, (x, name), test_utils=("test_schema", "test_faketensor")
+    )
+    torch.library.opcheck(
+        torch.ops.onehop.all_gather.default, (x, name), test_utils=("test_schema", "test_faketensor")
+    )
     onehop.torch.unregister_group(name)
     with pytest.raises(RuntimeError, match="no group"):
         torch.ops.onehop.all_reduce(x, name)
@@ -275,8 +285,18 @@ def test_ddp_matches_a_single_rank_and_repeats_its_bits(ranks, tmp_path):
 
 @pytest.mark.parametrize(
     "body, size",
-    [(ddp_hook, 2), (fsdp2, 2), (fsdp2, 4), (tensor_parallel, 2), (functionals, 2), (operators, 2), (operators, 3),
-     (uneven_inputs, 2), (zero, 2), (pipeline, 2)],
+    [
+        (ddp_hook, 2),
+        (fsdp2, 2),
+        (fsdp2, 4),
+        (tensor_parallel, 2),
+        (functionals, 2),
+        (operators, 2),
+        (operators, 3),
+        (uneven_inputs, 2),
+        (zero, 2),
+        (pipeline, 2),
+    ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_workload(ranks, body, size):

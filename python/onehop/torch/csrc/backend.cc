@@ -2,6 +2,7 @@
 #include "backend.h"
 
 #include <ATen/ops/zeros.h>
+#include <Python.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
@@ -77,11 +78,14 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
       point_to_point_(store, rank, members_, cancelled_) {}
 
 Backend::~Backend() {
+  // Python's last reference may have been dropped here. The threads that shutdown() waits for may want the GIL.
+  PyThreadState* const python = Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
   try {
     shutdown();
   } catch (const std::exception&) {
     // Nobody is left to be told.
   }
+  if (python != nullptr) PyEval_RestoreThread(python);
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions() {
@@ -237,7 +241,7 @@ Backend::WorkPtr Backend::submit_host(std::vector<Call> calls, Submission submis
   std::vector<Call> collectives(std::make_move_iterator(collective), std::make_move_iterator(calls.end()));
   calls.erase(collective, calls.end());
 
-  // One part for the collectives even if there are none, so that the call is complete only when all parts are.
+  // One part for the collectives even if there are none: the call is complete when all parts are.
   work->set_parts(calls.size() + 1, std::move(submission.outputs));
   for (Call& call : calls) {
     if (getSize() == 1) engine(at::kCPU).run(call, nullptr, timeout_ms);  // throws: no peer

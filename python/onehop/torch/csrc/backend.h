@@ -25,11 +25,11 @@
 
 namespace onehop_torch {
 
-/// One rank of a process group. Serves CPU tensors and those of one device, by two groups of onehop, which are
-/// joined when the first such tensor arrives (the device's also by eagerConnectSingleDevice).
+/// One rank of a process group. Serves CPU tensors and those of one device, by two groups of onehop, which
+/// are joined when the first such tensor arrives (the device's also by eagerConnectSingleDevice).
 ///
-/// CPU tensors: a call with opts.asyncOp == false runs in the caller's thread. Asynchronous collectives run in
-/// order on one thread of this object, sends and receives on threads of their pairs (point_to_point.h).
+/// CPU tensors: a call with opts.asyncOp == false runs in the caller's thread. Asynchronous collectives run
+/// in order on one thread of this object, sends and receives on threads of their pairs (point_to_point.h).
 /// Device tensors: see StreamWork. No threads.
 ///
 /// Thread-safe as far as the ranks make the same calls in the same order. Methods are called without the GIL.
@@ -129,8 +129,8 @@ class Backend final : public c10d::Backend {
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   void set_allocator(Allocate allocate) { allocate_ = std::move(allocate); }
 
-  /// The onehop group that serves `device`, joined if necessary. nullptr in a process group of one rank. Valid
-  /// while this object lives.
+  /// The onehop group that serves `device`, joined if necessary. nullptr in a process group of one rank.
+  /// Valid while this object lives.
   onehop_group_t* group(at::Device device) {
     check_open();
     return engine(device).group();

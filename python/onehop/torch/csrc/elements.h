@@ -73,8 +73,8 @@ inline Elements reduced(const at::Tensor& tensor, const c10d::ReduceOp& op) {
                    ": convert to a float type, bool, or an integer of 8, 32 or 64 bits");
 }
 
-/// ValueError for reductions that onehop lacks. Booleans are bytes of 0 and 1: their sum is a logical or, their
-/// product a logical and, as with NCCL and gloo.
+/// ValueError for reductions that onehop lacks. Booleans are bytes of 0 and 1: their sum is a logical or,
+/// their product a logical and, as with NCCL and gloo.
 inline Reduction reduction(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   const bool logical = tensor.scalar_type() == at::kBool;
   switch (op.op_) {

@@ -40,8 +40,8 @@ inline const at::Tensor& first_of(const Tensors& tensors) {
   return tensors[0];
 }
 
-/// Whether the tensors are adjacent parts of one allocation, in order: the result of chunk() or split(). Those
-/// without elements lie anywhere.
+/// Whether the tensors are adjacent parts of one allocation, in order: the result of chunk() or split().
+/// Those without elements lie anywhere.
 inline bool adjacent(const Tensors& tensors) {
   const at::Tensor& first = first_of(tensors);
   const char* next = nullptr;

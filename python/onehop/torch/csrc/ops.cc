@@ -2,8 +2,8 @@
 // torch.ops.onehop.*: collectives as operators, for torch.compile and for code without a process group. Uses
 // torch's stable ABI only. The schemas and fake kernels are in _ops.py.
 //
-// An operator runs on the stream that is current, and returns when the call is enqueued (CPU tensors: complete).
-// A group is given by its name; register_group() and unregister_group() keep the table.
+// An operator runs on the stream that is current, and returns when the call is enqueued (CPU tensors:
+// complete). A group is given by its name; register_group() and unregister_group() keep the table.
 #include <dlfcn.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
@@ -96,8 +96,8 @@ onehop_op_t op_of(const std::string& name) {
   return op;
 }
 
-/// The current stream of the tensor's device. The function is in libtorch_cuda, which torch has loaded if there
-/// are CUDA tensors; linking it would tie this library to builds of torch with CUDA.
+/// The current stream of the tensor's device. The function is in libtorch_cuda, which torch has loaded if
+/// there are CUDA tensors; linking it would tie this library to builds of torch with CUDA.
 void* stream_of(const Tensor& tensor) {
   if (tensor.is_cpu()) return nullptr;
   using Function = AOTITorchError (*)(int32_t, void**);

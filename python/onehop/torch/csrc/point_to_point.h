@@ -16,10 +16,10 @@
 
 namespace onehop_torch {
 
-/// isend and irecv of torch are independent of each other, of other peers and of collectives: two ranks may both
-/// send first, and a send may wait while collectives run. One group of onehop makes a rank's calls one after the
-/// other. Hence each ordered pair of ranks has a small group and a thread of its own, made at its first message.
-/// The messages of a pair keep their order; tags do not matter, as with NCCL.
+/// isend and irecv of torch are independent of each other, of other peers and of collectives: two ranks may
+/// both send first, and a send may wait while collectives run. One group of onehop makes a rank's calls one
+/// after the other. Hence each ordered pair of ranks has a small group and a thread of its own, made at its
+/// first message. The messages of a pair keep their order; tags do not matter, as with NCCL.
 class PointToPoint {
  public:
   PointToPoint(c10::intrusive_ptr<c10d::Store> store, int rank, Membership members, Cancellation cancelled)

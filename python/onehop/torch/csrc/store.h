@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A c10d::Store as a store of onehop: the ranks of a group meet through it.
+// A c10d::Store as a store of onehop, through which the ranks of a group find each other.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace onehop_torch {
 /// Ends the waits of a process group that is aborted: a thread may be waiting for ranks that never come.
 using Cancellation = std::shared_ptr<std::atomic<bool>>;
 
-/// The callbacks run on the threads that join a group, without the GIL. Waiting polls `check`: a blocking `get`
-/// would hold the one lock of a TCPStore's client until the key appears.
+/// The callbacks run on the threads that join a group, without the GIL. Waiting polls `check`: a blocking
+/// `get` would hold the one lock of a TCPStore's client until the key appears.
 class StoreBridge {
  public:
   /// The bridge owns a clone, that is, its own connection: other users of `store` do not delay it.

@@ -95,11 +95,11 @@ class HostWork final : public c10d::Work {
 
 /// A call on device tensors, already enqueued on `stream`.
 ///
-/// Synchronous calls (opts.asyncOp false) run on the stream that was current, which orders everything by itself:
-/// no event, nothing kept alive. Asynchronous ones run on the backend's own stream; `done` is recorded there
-/// behind the call. wait() makes the stream that is then current wait for `done`, never the host (barrier: the
-/// host too). Until then this object keeps the tensors alive. If it is dropped unwaited, the caching allocator
-/// learns that the tensors are in use on `stream` (record_stream).
+/// Synchronous calls (opts.asyncOp false) run on the stream that was current, which orders everything by
+/// itself: no event, nothing kept alive. Asynchronous ones run on the backend's own stream; `done` is
+/// recorded there behind the call. wait() makes the stream that is then current wait for `done`, never the
+/// host (barrier: the host too). Until then this object keeps the tensors alive. If it is dropped unwaited,
+/// the caching allocator learns that the tensors are in use on `stream` (record_stream).
 class StreamWork final : public c10d::Work {
  public:
   StreamWork(int rank, c10d::OpType type, std::shared_ptr<Engine> engine, c10::Stream stream, bool async,

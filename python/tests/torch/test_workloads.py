@@ -150,7 +150,7 @@ def tensor_parallel(rank, size):
     )
     y = torch.randn(2, 8, 16)
     dist.broadcast(y, 0)
-    torch.testing.assert_close(sequence(y), reference(y))
+    torch.testing.assert_close(sequence(y.chunk(size, dim=1)[rank]), reference(y))
 
 
 def functionals(rank, size):
@@ -212,7 +212,8 @@ def operators(rank, size):
         z = torch.ops.onehop.reduce_scatter(torch.ops.onehop.all_gather(y, name), name)
         return torch.relu(torch.ops.onehop.all_to_all_single(z, name)) + 1
 
-    torch.testing.assert_close(torch.compile(program, fullgraph=True)(x), program(x))
+    compiler = "inductor" if size == 2 else "aot_eager"  # the latter is quick
+    torch.testing.assert_close(torch.compile(program, fullgraph=True, backend=compiler)(x), program(x))
     torch.library.opcheck(
         torch.ops.onehop.all_reduce.default, (x, name), test_utils=("test_schema", "test_faketensor")
     )

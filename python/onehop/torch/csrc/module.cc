@@ -90,7 +90,7 @@ PYBIND11_MODULE(ONEHOP_MODULE_NAME, m) {
           },
           Released())
       // torch 2.11 has these for its own backends only.
-      .def_property_readonly("options", &Backend::getBackendOptions, Released())
+      .def_property_readonly("options", &Backend::getBackendOptions)
       .def("_set_default_timeout", &Backend::setTimeout, Released())
       .def("set_allocator", &onehop_torch::set_allocator);
 

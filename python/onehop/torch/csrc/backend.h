@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backend "onehop" of torch.distributed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "call.h"
+#include "engine.h"
+#include "executor.h"
+#include "point_to_point.h"
+#include "work.h"
+
+namespace onehop_torch {
+
+/// One rank of a process group. Serves CPU tensors and those of one device, by two groups of onehop, which
+/// are joined when the first such tensor arrives (the device's also by eagerConnectSingleDevice).
+///
+/// CPU tensors: a call with opts.asyncOp == false runs in the caller's thread. Asynchronous collectives run
+/// in order on one thread of this object, sends and receives on threads of their pairs (point_to_point.h).
+/// Device tensors: see StreamWork. No threads.
+///
+/// Thread-safe as far as the ranks make the same calls in the same order. Methods are called without the GIL.
+class Backend final : public c10d::Backend {
+ public:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using TensorLists = std::vector<Tensors>;
+  using Allocate = std::function<at::Tensor(int64_t size, const at::TensorOptions& options)>;
+
+  Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,
+          std::string group, std::vector<int64_t> global_ranks, JoinSettings settings);
+  ~Backend() override;
+
+  const std::string getBackendName() const override { return "onehop"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override;
+  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ms_ = timeout.count(); }
+
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<Options>& options) override;
+  void eagerConnectSingleDevice(at::Device device) override { group(device); }
+
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPtr send(Tensors& tensors, int destination, int tag) override;
+  WorkPtr recv(Tensors& tensors, int source, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+  // Torch renamed these methods; the versions in use have the first name, the second, or both. Those that a
+  // version lacks are ordinary methods there, hence no `override`.
+  // NOLINTBEGIN(modernize-use-override)
+  WorkPtr all_gather_single(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options);
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
+    return all_gather_single(output, input, options);
+  }
+  WorkPtr all_gather_single_coalesced(Tensors& outputs, Tensors& inputs,
+                                      const c10d::AllgatherOptions& options);
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) {
+    return all_gather_single_coalesced(outputs, inputs, options);
+  }
+  WorkPtr reduce_scatter_single(at::Tensor& output, at::Tensor& input,
+                                const c10d::ReduceScatterOptions& options);
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) {
+    return reduce_scatter_single(output, input, options);
+  }
+  WorkPtr reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options);
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) {
+    return reduce_scatter_single_coalesced(outputs, inputs, options);
+  }
+  WorkPtr all_to_all_single(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                            std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options);
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) {
+    return all_to_all_single(output, input, output_splits, input_splits, options);
+  }
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options);
+  WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) {
+    return gather_single(output, input, options);
+  }
+  // NOLINTEND(modernize-use-override)
+
+  void setSequenceNumberForGroup() override {}  // begins at 0 on all ranks
+  uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  c10d::ErrorType getError() override;
+
+  /// Makes the calls of all ranks on this process group fail.
+  void abort() override { abort("the process group was aborted"); }
+  void abort(const std::string& reason);
+  /// Finishes what was started and leaves. Later calls fail.
+  void shutdown() override;
+  /// shutdown() for a process that exits without destroy_process_group: peers that still wait for this rank
+  /// learn of it now, and unfinished calls of this rank end.
+  void shutdown_at_exit();
+
+  bool supportsTensorAlloc(c10::DeviceIndex) override { return allocate_ != nullptr; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  void set_allocator(Allocate allocate) { allocate_ = std::move(allocate); }
+
+  /// The onehop group that serves `device`, joined if necessary. nullptr in a process group of one rank.
+  /// Valid while this object lives.
+  onehop_group_t* group(at::Device device) {
+    check_open();
+    return engine(device).group();
+  }
+
+ private:
+  /// What serves one kind of device.
+  struct Lane {
+    std::mutex joining;
+    std::shared_ptr<Engine> owner;          ///< set once, under `joining`
+    std::atomic<Engine*> engine = nullptr;  ///< owner.get(), for calls
+    std::optional<at::Device> device;       ///< of `owner`
+    std::optional<c10::Stream> stream;      ///< for asynchronous calls on a device
+    std::string failure;                    ///< of joining; later calls repeat it
+  };
+  struct Submission {
+    c10d::OpType type;
+    const char* title;
+    bool async;
+    std::chrono::milliseconds timeout;
+    Tensors outputs;
+    bool host_waits = false;
+  };
+
+  Lane& lane(at::Device device) { return device.is_cpu() ? host_ : device_; }
+  Engine& engine(at::Device device);
+  Engine& join(Lane& lane, at::Device device);
+  at::Device barrier_device(const c10d::BarrierOptions& options);
+  int64_t milliseconds(std::chrono::milliseconds timeout) const {
+    return timeout.count() > 0 ? timeout.count() : timeout_ms_.load();
+  }
+
+  /// Call builders: check the arguments and describe the call.
+  Call build_all_gather(const at::Tensor& output, const at::Tensor& input) const;
+  Call build_all_gather_list(const Tensors& outputs, const at::Tensor& input) const;
+  Call build_reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                            const c10d::ReduceOp& op) const;
+  Call build_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) const;
+  void set_reduction(Call& call, const at::Tensor& tensor, const c10d::ReduceOp& op) const;
+  int check_root(int64_t root) const;
+  void check_open() const;
+
+  WorkPtr submit(Call call, Submission submission);
+  WorkPtr submit(std::vector<Call> calls, Submission submission);
+  WorkPtr submit_host(std::vector<Call> calls, Submission submission, c10::intrusive_ptr<HostWork> work);
+  WorkPtr submit_device(std::vector<Call> calls, Submission submission, at::Device device);
+  static void run_all(Engine& engine, const std::vector<Call>& calls, void* stream, int64_t timeout_ms);
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  Membership members_;
+  JoinSettings settings_;
+  std::atomic<int64_t> timeout_ms_;
+  Cancellation cancelled_ = std::make_shared<std::atomic<bool>>(false);
+  std::atomic<uint64_t> sequence_ = 0;
+  std::atomic<bool> closed_ = false;
+  Lane host_;
+  Lane device_;
+  Executor executor_;  ///< asynchronous collectives on host tensors
+  PointToPoint point_to_point_;
+  Allocate allocate_;
+
+  /// startCoalescing to endCoalescing: calls of one thread, collected.
+  bool coalescing_ = false;
+  std::vector<Call> coalesced_;
+  Tensors coalesced_outputs_;
+  c10::intrusive_ptr<HostWork> coalesced_work_;
+};
+
+}  // namespace onehop_torch

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// What carries out the calls of a process group on one kind of device. The backend chooses an engine at the
+// first call; all ranks choose alike.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/util/Exception.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "onehop/c_api.h"
+
+#include "call.h"
+#include "status.h"
+#include "store.h"
+
+namespace onehop_torch {
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  /// Host: returns when the call is complete. Devices: enqueues it on `stream`. Throws DistBackendError. Not
+  /// responsible for Call::after.
+  virtual void run(const Call& call, void* stream, int64_t timeout_ms) = 0;
+  /// Makes the calls from begin() to end() of this thread start together at the end. drop() replaces end().
+  virtual void begin() {}
+  virtual void end() {}
+  virtual void drop() {}
+  /// Throws if the group has failed. Never waits.
+  virtual void check() {}
+  /// Devices: waits on the host until the work on `stream` is complete.
+  virtual void synchronize(void* stream, int64_t timeout_ms) = 0;
+  /// Makes the current and later calls of all ranks fail. Callable while another thread is in a call.
+  virtual void abort(const std::string& reason) {}
+  /// Later calls of this rank fail.
+  virtual void leave() {}
+  /// The onehop group; nullptr if there is none.
+  virtual onehop_group_t* group() { return nullptr; }
+};
+
+/// A process group of one rank: each result is a copy of this rank's own data. Any device, any type.
+class LocalEngine final : public Engine {
+ public:
+  void run(const Call& call, void*, int64_t) override {
+    TORCH_CHECK_VALUE(!point_to_point(call.kind), "onehop: a process group of one rank has no peer to ",
+                      name(call.kind), " to");
+    if (!call.out.defined() || !call.in.defined()) return;
+    if (call.out.data_ptr() != call.in.data_ptr()) call.out.view(-1).copy_(call.in.view(-1));
+    if (call.reduction.op == ONEHOP_OP_PREMUL_SUM) call.out.mul_(call.reduction.factor);
+  }
+  void synchronize(void*, int64_t) override {}
+};
+
+/// The settings of a group that all ranks pass alike.
+struct JoinSettings {
+  int64_t scratch_bytes = 0;  ///< 0: the library's default
+  bool allow_overlapping_devices = false;
+  std::string tuning;  ///< file; "": the library's default
+};
+
+/// A group of the library.
+class GroupEngine final : public Engine {
+ public:
+  /// Joins: returns when all `size` ranks have called it, or throws when `cancelled` becomes true. `name` is
+  /// unique on `store`.
+  GroupEngine(const c10::intrusive_ptr<c10d::Store>& store, const std::string& name, int rank, int size,
+              int device, const JoinSettings& settings, int64_t timeout_ms, Membership members,
+              Cancellation cancelled)
+      : members_(std::move(members)) {
+    std::unique_ptr<onehop_store_t, decltype(&onehop_store_destroy)> bridge(
+        StoreBridge::open(store, std::move(cancelled)), &onehop_store_destroy);
+    onehop_join_options_t options;
+    onehop_join_options_init(&options, sizeof(options));
+    options.name = name.c_str();
+    options.rank = rank;
+    options.world_size = size;
+    options.device = device;
+    options.timeout_ms = timeout_ms;
+    if (settings.scratch_bytes > 0) options.scratch_bytes = static_cast<size_t>(settings.scratch_bytes);
+    options.allow_overlapping_devices = settings.allow_overlapping_devices ? 1 : 0;
+    if (!settings.tuning.empty()) options.tuning = settings.tuning.c_str();
+    const onehop_status_t status = onehop_group_join(bridge.get(), &options, &group_);
+    if (status != ONEHOP_OK) {
+      raise(
+          status, "forming the group", members_,
+          status == ONEHOP_ERROR_REFUSED
+              ? ". onehop connects ranks of one host. Create the world with nccl or gloo and use onehop for "
+                "groups within a host: new_group(ranks, backend=\"onehop\"), or backend_override of "
+                "init_device_mesh"
+              : "");
+    }
+  }
+  ~GroupEngine() override { onehop_group_destroy(group_); }
+  GroupEngine(const GroupEngine&) = delete;
+  GroupEngine& operator=(const GroupEngine&) = delete;
+
+  void run(const Call& call, void* stream, int64_t timeout_ms) override {
+    onehop_call_options_t options;
+    onehop_call_options_init(&options, sizeof(options));
+    options.timeout_ms = timeout_ms;
+    options.factor = call.reduction.factor;
+    check_status(dispatch(call, stream, options), name(call.kind));
+  }
+  void begin() override { check_status(onehop_group_call_begin(), "group call"); }
+  void end() override { check_status(onehop_group_call_end(), "group call"); }
+  void drop() override { onehop_group_call_drop(); }
+  void check() override { check_status(onehop_group_check(group_), "an earlier call"); }
+  void synchronize(void* stream, int64_t timeout_ms) override {
+    check_status(onehop_group_synchronize(group_, stream, timeout_ms), "waiting for the stream");
+  }
+  void abort(const std::string& reason) override { onehop_group_abort(group_, reason.c_str()); }
+  void leave() override { onehop_group_leave(group_); }
+  onehop_group_t* group() override { return group_; }
+
+ private:
+  void check_status(onehop_status_t status, const char* what) const {
+    onehop_torch::check(status, what, members_);
+  }
+
+  onehop_status_t dispatch(const Call& call, void* stream, const onehop_call_options_t& options) {
+    const void* in = call.in.defined() ? call.in.const_data_ptr() : nullptr;
+    void* out = call.out.defined() ? call.out.data_ptr() : nullptr;
+    const size_t count = call.count;
+    const onehop_dtype_t dtype = call.dtype;
+    const onehop_op_t op = call.reduction.op;
+    switch (call.kind) {
+      case Kind::all_reduce:
+        return onehop_all_reduce(group_, in, out, count, dtype, op, stream, &options, nullptr);
+      case Kind::all_gather:
+        return onehop_all_gather(group_, in, out, count, dtype, stream, &options, nullptr);
+      case Kind::reduce_scatter:
+        return onehop_reduce_scatter(group_, in, out, count, dtype, op, stream, &options, nullptr);
+      case Kind::broadcast:
+        return onehop_broadcast(group_, in, out, count, dtype, call.root, stream, &options, nullptr);
+      case Kind::reduce:
+        return onehop_reduce(group_, in, out, count, dtype, op, call.root, stream, &options, nullptr);
+      case Kind::gather:
+        return onehop_gather(group_, in, out, count, dtype, call.root, stream, &options, nullptr);
+      case Kind::scatter:
+        return onehop_scatter(group_, in, out, count, dtype, call.root, stream, &options, nullptr);
+      case Kind::all_to_all:
+        return onehop_all_to_all(group_, in, out, count, dtype, stream, &options, nullptr);
+      case Kind::all_to_all_v:
+        return onehop_all_to_all_v(group_, in, call.in_blocks.counts.data(), call.in_blocks.offsets.data(),
+                                   out, call.out_blocks.counts.data(), call.out_blocks.offsets.data(), dtype,
+                                   stream, &options, nullptr);
+      case Kind::send:
+        return onehop_send(group_, in, count, dtype, call.root, stream, &options, nullptr);
+      case Kind::recv:
+        return onehop_recv(group_, out, count, dtype, call.root, stream, &options, nullptr);
+      case Kind::barrier:
+        return onehop_group_barrier(group_, options.timeout_ms);
+    }
+    return ONEHOP_ERROR_INVALID_ARGUMENT;
+  }
+
+  Membership members_;
+  onehop_group_t* group_ = nullptr;
+};
+
+}  // namespace onehop_torch

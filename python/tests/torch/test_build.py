@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiler's cache: many processes at once, killed builds, damaged files, no compiler."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from onehop.torch import _build
+
+
+@pytest.fixture
+def counting(tmp_path, monkeypatch):
+    """A compiler that notes each call, and an empty cache."""
+    log = tmp_path / "calls"
+    wrapper = tmp_path / "compiler"
+    wrapper.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec c++ "$@"\n')
+    wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("CXX", str(wrapper))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return lambda: len(log.read_text().splitlines()) if log.exists() else 0
+
+
+# The operators compile in seconds, the backend in half a minute; the machinery is the same.
+LOAD = "from onehop.torch import _build; print(_build.load_path(_build.OPS))"
+
+
+def start(**environment):
+    return subprocess.Popen(
+        [sys.executable, "-c", LOAD], stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
+
+
+def test_four_processes_compile_once(counting):
+    processes = [start() for _ in range(4)]
+    paths = {p.communicate(timeout=300)[0] for p in processes}
+    assert all(p.returncode == 0 for p in processes) and len(paths) == 1
+    assert counting() == 2  # compile, link
+    begin = time.monotonic()
+    assert str(_build.load_path(_build.OPS)) == paths.pop().strip()
+    assert time.monotonic() - begin < 1.0
+    assert counting() == 2
+
+
+def test_truncated_file_is_compiled_again(counting):
+    path = _build.load_path(_build.OPS)
+    good = path.read_bytes()
+    for damaged in (good[: len(good) // 2], b"", good[:-1], good[:100] + b"?" + good[101:]):
+        before = counting()
+        path.write_bytes(damaged)
+        assert _build.load_path(_build.OPS) == path and _build._complete(path)
+        assert counting() == before + 2
+
+
+def test_killed_build_recovers(counting, tmp_path):
+    process = start()
+    deadline = time.monotonic() + 60
+    while counting() == 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    path = _build.load_path(_build.OPS)
+    assert _build._complete(path)
+    assert not list(path.parent.glob("*.tmp"))
+
+
+def test_key_follows_compiler_and_library(counting, monkeypatch, tmp_path):
+    first = _build._key(_build.OPS)
+    monkeypatch.setenv("CXX", "g++")
+    second = _build._key(_build.OPS)
+    library = tmp_path / "libonehop.so.0"
+    library.write_bytes(b"another")
+    monkeypatch.setenv("ONEHOP_LIBRARY", str(library))
+    assert len({first, second, _build._key(_build.OPS)}) == 3
+
+
+@pytest.mark.parametrize("compiler", ["/nowhere/c++", None])
+def test_no_compiler(tmp_path, compiler):
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path)}
+    environment.pop("CXX", None)
+    if compiler:
+        environment["CXX"] = compiler
+    done = subprocess.run(
+        [sys.executable, "-m", "onehop.torch", "build"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    for word in ("C++20 compiler", compiler or "c++, g++, clang++", "CXX", "python -m onehop.torch build"):
+        assert word in done.stderr
+
+
+def test_compiler_error_is_shown(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "c++ -include /nonexistent.h")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(RuntimeError, match="(?s)compiling for torch.*error"):
+        _build.load_path(_build.OPS)
+    assert not list((tmp_path / "onehop" / "torch").glob("*.so"))
+
+
+def test_build_command():
+    """What an image runs. The session's fixture has compiled already."""
+    done = subprocess.run(
+        [sys.executable, "-m", "onehop.torch", "build"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0 and done.stdout.count(".so (") == 2

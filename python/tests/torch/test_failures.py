@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong, and who is told."""
+
+import os
+import signal
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+
+def rejected(rank, size):
+    """A call that every rank rejects changes nothing."""
+    for make, error, message in (
+        (
+            lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BAND),
+            ValueError,
+            "bitwise",
+        ),
+        (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int16)), TypeError, "[Ss]hort"),
+        (lambda: dist.all_reduce(torch.ones(2, dtype=torch.bool), dist.ReduceOp.AVG), TypeError, "boolean"),
+        (lambda: dist.all_reduce(torch.ones(3, 2).t()), ValueError, "contiguous"),
+        (
+            lambda: dist.all_gather_into_tensor(torch.empty(3), torch.ones(2)),
+            (ValueError, RuntimeError),
+            "elements",
+        ),
+        (lambda: dist.all_to_all_single(torch.empty(3), torch.ones(3)), (ValueError, RuntimeError), "divi"),
+        (
+            lambda: dist.all_to_all_single(torch.empty(4), torch.ones(4), [1, 1], [2, 2]),
+            ValueError,
+            "add up to 2",
+        ),
+        (lambda: dist.all_reduce(torch.ones(4).to_sparse()), (ValueError, RuntimeError), "[Ss]parse|support"),
+    ):
+        with pytest.raises(error, match=message):
+            make()
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)
+    assert torch.equal(tensor, torch.full((2,), float(size)))
+
+
+def mismatched(rank, size):
+    """Different shapes: every rank is told both, and the group stays usable."""
+    with pytest.raises(dist.DistBackendError, match="mismatch"):
+        dist.all_reduce(torch.ones(10 + rank))
+    work = dist.all_reduce(torch.ones(5, dtype=torch.float32 if rank == 0 else torch.float64), async_op=True)
+    with pytest.raises(dist.DistBackendError, match="f32.*f64|f64.*f32"):
+        work.wait()
+    assert work.is_completed() and not work.is_success()
+    with pytest.raises(RuntimeError, match="mismatch"):
+        work.get_future().wait()
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)
+    assert torch.equal(tensor, torch.full((2,), float(size)))
+
+
+def killed(rank, size, how):
+    """Rank 1 dies; all others learn of it within a second, by name, and end."""
+    world = dist.new_group(list(range(size))) if how == "new_group" else None
+    dist.all_reduce(torch.ones(10), group=world)
+    dist.barrier()
+    if how == "receiving":  # form the group of the pair, else it waits for the peer to join
+        dist.send(torch.ones(1), (rank + 1) % size) if rank % 2 == 0 else dist.recv(torch.ones(1), rank - 1)
+        dist.barrier()
+    if rank == 1:
+        if how == "receiving":
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match="rank 1") as caught:
+        if how == "synchronous":
+            while True:
+                dist.all_reduce(torch.ones(10))
+        elif how == "new_group":
+            while True:
+                dist.all_reduce(torch.ones(10), group=world)
+        elif how == "asynchronous":
+            while True:
+                dist.all_reduce(torch.ones(1_000_000), async_op=True).wait()
+        elif how == "receiving":
+            if rank == 0:
+                for _ in range(100):
+                    dist.send(torch.ones(1_000_000), 1)
+            dist.barrier()
+    took = time.monotonic() - begin
+    assert took < 1.0 + (0.5 if how == "receiving" else 0.0), took
+    assert "lost" in str(caught.value) or "died" in str(caught.value)
+    if how != "receiving" or rank != 0:
+        backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+        assert how == "new_group" or "SUCCESS" not in str(
+            backend._get_error() if hasattr(backend, "_get_error") else ""
+        )
+    return took
+
+
+def missing(rank, size):
+    """A rank that does not come: the others time out, and the error names it."""
+    dist.barrier()
+    if rank == 1:
+        time.sleep(3)
+
+        with pytest.raises(dist.DistBackendError):
+            for _ in range(2):  # to this rank, all others have arrived at the first
+                dist.barrier()
+        return
+    group = dist.distributed_c10d._get_default_group()
+    begin = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match="timeout, rank 1"):
+        group.monitored_barrier(timeout=timedelta(seconds=1))
+    assert 0.9 < time.monotonic() - begin < 2.5
+
+
+def set_timeout(rank, size):
+    dist.barrier()
+    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+    backend._set_default_timeout(timedelta(seconds=1))
+    if rank == 0:
+        begin = time.monotonic()
+        with pytest.raises(dist.DistBackendError, match="timeout"):
+            dist.all_reduce(torch.ones(10))
+        assert 0.9 < time.monotonic() - begin < 2.5
+    else:
+        time.sleep(2.5)
+
+
+def aborted(rank, size):
+    dist.barrier()
+    group = dist.distributed_c10d._get_default_group()
+    if rank == 0:
+        time.sleep(0.5)
+        group.abort()
+    begin = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match="aborted"):
+        dist.all_reduce(torch.ones(10))
+    assert time.monotonic() - begin < 2
+
+
+@pytest.mark.parametrize("body", [rejected, mismatched], ids=lambda b: b.__name__)
+def test_arguments(ranks, body):
+    ranks(2, body)
+
+
+@pytest.mark.parametrize("how", ["synchronous", "asynchronous", "new_group", "receiving"])
+def test_killed_rank(ranks, how):
+    ranks(4, killed, how, killed=(1,), deadline=60)
+
+
+@pytest.mark.parametrize("body", [missing, set_timeout, aborted], ids=lambda b: b.__name__)
+def test_waiting(ranks, body):
+    ranks(3 if body is missing else 2, body)

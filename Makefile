@@ -16,7 +16,7 @@ ctest = ctest --output-on-failure -j $(JOBS) $(CTEST_ARGS)
 slow = -LE '^(fault|model|install|cuda|ptx)$$' -E 'Host(Threads|Processes)[4-8]$$'
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build run check test format lint sanitize asan-ubsan tsan fuzz aarch64 coverage install uninstall packages wheel clean
+.PHONY: help deps build run check test format lint sanitize asan-ubsan tsan fuzz aarch64 coverage install uninstall packages wheel test-torch clean
 
 help: ## what can be asked for
 	@echo "make ..."
@@ -83,6 +83,9 @@ packages: deps ## build the Debian packages, in build/release/packages
 wheel: deps ## build the Python package as a wheel, in build/wheels (PYTHON=... selects the interpreter)
 	@scripts/build.sh release onehop_install_files
 	@scripts/wheel.sh build/release build/wheels
+
+test-torch: wheel ## test onehop.torch in an environment of its own, with torch 2.11 (a download of 0.6 GB)
+	@scripts/test-torch.sh build/wheels
 
 clean: ## remove everything that was built
 	@rm -rf build

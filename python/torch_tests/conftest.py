@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of onehop.torch over CPU tensors, with real processes. Run them with run.sh."""
+"""Tests of onehop.torch over CPU tensors, with real processes. Run them with `make test-torch`."""
 
 import functools
 import sys

@@ -74,7 +74,7 @@ def test_key_follows_compiler_and_library(counting, monkeypatch, tmp_path):
     second = _build._key(_build.OPS)
     library = tmp_path / "libonehop.so.0"
     library.write_bytes(b"another")
-    monkeypatch.setenv("ONEHOP_LIBRARY", str(library))
+    monkeypatch.setattr(_build._paths, "library", lambda: library)
     assert len({first, second, _build._key(_build.OPS)}) == 3
 
 

@@ -245,7 +245,7 @@ def objects(group):
     assert group.all_gather_object(mine) == [{"rank": r, "big": bytes([r]) * (200_000 * r)} for r in range(group.size)]
     assert group.broadcast_object(mine if group.rank == 2 else None, root=2)["rank"] == 2
     assert group.all_gather_object(None) == [None] * group.size
-    with pytest.raises(oh.InvalidArgument, match="rank 1.*pickle") as info:
+    with pytest.raises(oh.InvalidArgument, match="cannot be pickled: rank 1") as info:
         group.all_gather_object((lambda: 0) if group.rank == 1 else 0)
     assert info.value.rank == 1
     with pytest.raises(oh.InvalidArgument, match="root is 3"):

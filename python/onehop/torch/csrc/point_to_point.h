@@ -10,6 +10,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
+#include <vector>
 
 #include "engine.h"
 #include "executor.h"
@@ -54,8 +55,14 @@ class PointToPoint {
 
   /// Finishes all messages and leaves the pairs' groups.
   void stop() {
+    std::vector<Channel*> open;
+    {
+      const std::lock_guard lock(mutex_);
+      for (auto& [key, channel] : channels_) open.push_back(&channel);
+    }
+    // Without the lock, so that abort() can end what the threads wait for.
+    for (Channel* const channel : open) channel->executor.stop();
     const std::lock_guard lock(mutex_);
-    for (auto& [key, channel] : channels_) channel.executor.stop();
     channels_.clear();
   }
 

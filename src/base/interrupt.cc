@@ -11,7 +11,7 @@
 namespace onehop {
 namespace {
 
-/// Waits look every few microseconds at times, and the check may be slow: a runtime takes its lock.
+/// Some waits poll every few microseconds, and a check may be slow: that of Python takes the GIL.
 constexpr std::chrono::milliseconds kInterval{20};
 
 thread_local std::function<bool()> interrupt_check;

@@ -72,7 +72,7 @@ __device__ __forceinline__ std::uint64_t now_ns() {
 /// A wait takes its slow path (check_guard) once every kPollsPerLook polls. The slow path is not inlined and
 /// takes no references to the caller's variables, so that the fast path stays small and in registers.
 inline constexpr int kPollsPerLook = 256;
-inline constexpr std::uint64_t kHopeless = 0;
+inline constexpr std::uint64_t kGiveUp = 0;
 inline constexpr std::uint64_t kLookOnceMore = 1;
 
 static __device__ __noinline__ void tell_host(const DeviceGuard& guard, std::uint64_t fault) {
@@ -87,22 +87,22 @@ __device__ __forceinline__ void record_fault(const DeviceGuard& guard, DeviceFau
 }
 
 /// Slow path of a wait for `awaited`. Returns the deadline (pass it to the next call; 0 in the first one),
-/// kHopeless, or kLookOnceMore. The latter means that the rank has left: it will signal nothing more, but
+/// kGiveUp, or kLookOnceMore. The latter means that the rank has left: it will signal nothing more, but
 /// what it signalled before leaving may have arrived, so the caller polls once more.
 static __device__ __noinline__ std::uint64_t check_guard(const DeviceGuard& guard, int awaited,
                                                          std::uint32_t phase, std::uint64_t deadline) {
   const std::uint32_t notice = load_relaxed(guard.notice);
-  if (load_relaxed(guard.failed) != 0) return kHopeless;
+  if (load_relaxed(guard.failed) != 0) return kGiveUp;
   if ((notice & DeviceGuard::kAbortNotice) != 0) {
     store_relaxed(guard.failed, 1);
-    return kHopeless;
+    return kGiveUp;
   }
   if ((notice >> awaited & 1u) != 0) return kLookOnceMore;
   const std::uint64_t now = now_ns();
   if (deadline == 0) return now + guard.timeout_ns;
   if (now < deadline) return deadline;
   record_fault(guard, DeviceFault::timeout, awaited, phase);
-  return kHopeless;
+  return kGiveUp;
 }
 
 /// Polls until `ready()`. Returns false when the wait cannot succeed. kPolls is larger in kernels where
@@ -116,7 +116,7 @@ __device__ __forceinline__ bool wait_until(const DeviceGuard& guard, int awaited
       if (ready()) return true;
     }
     deadline = check_guard(guard, awaited, phase, deadline);
-    if (deadline == kHopeless) return false;
+    if (deadline == kGiveUp) return false;
     if (deadline != kLookOnceMore) continue;
     if (ready()) return true;
     record_fault(guard, DeviceFault::left, awaited, phase);
@@ -125,16 +125,16 @@ __device__ __forceinline__ bool wait_until(const DeviceGuard& guard, int awaited
 }
 
 /// Slow path of wait_until_all; `missing` is not 0. Returns a state to pass to the next call (0 in the first
-/// one), or kHopeless.
+/// one), or kGiveUp.
 static __device__ __noinline__ std::uint64_t reconsider(const DeviceGuard& guard, DeviceFault::Phase phase,
                                                         unsigned missing, std::uint64_t state) {
   // Plus the rank: it has left, and its data was polled once more since.
   constexpr std::uint64_t kHadLeft = 2;
-  static_assert(kHadLeft > kHopeless && kHadLeft > kLookOnceMore);
+  static_assert(kHadLeft > kGiveUp && kHadLeft > kLookOnceMore);
   const int awaited = __ffs(static_cast<int>(missing)) - 1;
   if (state == kHadLeft + awaited) {
     record_fault(guard, DeviceFault::left, awaited, phase);
-    return kHopeless;
+    return kGiveUp;
   }
   const std::uint64_t deadline = state < kHadLeft + kMaxDevices ? 0 : state;
   const std::uint64_t next = check_guard(guard, awaited, phase, deadline);
@@ -151,7 +151,7 @@ __device__ __forceinline__ bool wait_until_all(const DeviceGuard& guard, DeviceF
   for (int polls = 1; !look(); ++polls) {
     if (polls % kPollsPerLook != 0) continue;
     state = reconsider(guard, phase, missing(), state);
-    if (state == kHopeless) return false;
+    if (state == kGiveUp) return false;
   }
   return true;
 }

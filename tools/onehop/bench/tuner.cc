@@ -76,7 +76,7 @@ Figures Tuner::measure(const TuningRow& like, const std::vector<DType>& members)
       double sum = 0;
       for (const DType type : members) sum += measure(group, like, type, bytes, /*check=*/false);
       figures.us[choice][size] = sum / static_cast<double>(members.size());
-      if (is_hopeless(figures, choice, size)) break;
+      if (is_far_slower(figures, choice, size)) break;
     }
     if (!leads_) continue;
     clear_progress();

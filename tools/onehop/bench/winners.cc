@@ -10,8 +10,8 @@ namespace {
 constexpr double kNoise = 1.02;
 // With growing sizes one-shot moves ever more bytes than two-shot, and few blocks never fill the links. Below
 // this size, an algorithm with a high start-up cost may still become the fastest.
-constexpr std::uint64_t kFirstHopeless = 16 << 20;
-constexpr double kHopeless = 2;
+constexpr std::uint64_t kLargeMessage = 16 << 20;
+constexpr double kFarSlower = 2;
 
 }  // namespace
 
@@ -32,11 +32,11 @@ std::optional<double> Figures::best(std::size_t size) const {
   return best;
 }
 
-bool is_hopeless(const Figures& figures, std::size_t choice, std::size_t size) {
+bool is_far_slower(const Figures& figures, std::size_t choice, std::size_t size) {
   const std::optional<double> time = figures.us[choice][size];
   // The default is what all others are compared with.
-  if (choice == 0 || !time || figures.sizes[size] < kFirstHopeless) return false;
-  return *time > kHopeless * figures.best(size).value_or(*time);
+  if (choice == 0 || !time || figures.sizes[size] < kLargeMessage) return false;
+  return *time > kFarSlower * figures.best(size).value_or(*time);
 }
 
 std::optional<std::size_t> equivalent(const Figures& figures, std::size_t choice, std::size_t size) {

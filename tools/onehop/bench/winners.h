@@ -31,7 +31,7 @@ struct Figures {
 
 /// Whether a choice took so long at a size that it is not worth measuring at larger ones, where the bytes
 /// determine the time.
-[[nodiscard]] bool is_hopeless(const Figures& figures, std::size_t choice, std::size_t size);
+[[nodiscard]] bool is_far_slower(const Figures& figures, std::size_t choice, std::size_t size);
 
 /// An earlier choice that is the same at this size, so that it need not be measured again: both have chunks
 /// that hold the whole message.

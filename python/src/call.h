@@ -157,7 +157,7 @@ class Call {
                     ", is on cuda:" + std::to_string(array.device) +
                     ", but this rank is on cuda:" + std::to_string(group_.device()));
     }
-    if (!group_.on_host() && !array.on_gpu && array.framework != Framework::none) {
+    if (!group_.on_host() && !array.on_gpu) {
       raise_invalid(std::string(name) + ", " + type_text(object) +
                     ", is in host memory, but this rank is on cuda:" + std::to_string(group_.device()));
     }

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of onehop.torch over CPU tensors, with real processes. Run them with `make test-torch`."""
+"""Tests of onehop.torch with real processes: `make test-torch`. Those marked `gpu` need 2 GPUs, or one and
+ONEHOP_ALLOW_OVERLAPPING_DEVICES=1."""
 
 import functools
+import os
 import sys
 from pathlib import Path
 
@@ -24,3 +26,16 @@ def _compiled():
 def ranks(tmp_path):
     """ranks(n, body, ...): see ranks.run."""
     return functools.partial(_ranks.run, directory=tmp_path)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "gpu: needs GPUs")
+
+
+def pytest_collection_modifyitems(items):
+    needed = 1 if os.environ.get("ONEHOP_ALLOW_OVERLAPPING_DEVICES") == "1" else 2
+    found = _ranks.gpu_count()
+    if found < needed:
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason=f"needs {needed} GPUs, this machine has {found}"))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a function as several ranks, each a process of its own."""
 
+import glob
 import os
 import queue
 import sys
@@ -17,7 +18,12 @@ class RankFailed(AssertionError):
     """A rank raised; the message is its traceback."""
 
 
-def _main(rank, size, body, args, directory, backend, timeout, results):
+def gpu_count():
+    """Without initializing CUDA in this process."""
+    return len(glob.glob("/dev/nvidia[0-9]*"))
+
+
+def _main(rank, size, body, args, directory, backend, timeout, device, results):
     os.environ["OMP_NUM_THREADS"] = "1"
     try:
         import torch
@@ -26,6 +32,9 @@ def _main(rank, size, body, args, directory, backend, timeout, results):
         import onehop.torch  # registers the backend
 
         torch.set_num_threads(1)
+        if device == "cuda":
+            torch.cuda.set_device(rank % gpu_count())
+            torch.set_default_device(torch.device("cuda", rank % gpu_count()))
         if backend is not None:
             dist.init_process_group(
                 backend,
@@ -46,17 +55,20 @@ def _main(rank, size, body, args, directory, backend, timeout, results):
         os._exit(1)
 
 
-def run(size, body, *args, directory, backend="onehop", timeout=60, deadline=240, killed=()):
+def run(size, body, *args, directory, backend="onehop", timeout=60, deadline=240, killed=(), device="cpu"):
     """body(rank, size, *args) in `size` processes; returns the results in rank order.
 
     `body` is a function of a module, and finds the default process group initialised unless backend is
-    None. `killed` are ranks that are expected to die without a result. RankFailed if another rank raises,
-    dies or takes longer than `deadline` seconds.
+    None, and `device` as the default device of its tensors: "cpu", or "cuda" for a GPU of each rank. `killed`
+    are ranks that are expected to die without a result. RankFailed if another rank raises, dies or takes longer
+    than `deadline` seconds.
     """
     results = _context.Queue()
     processes = [
         _context.Process(
-            target=_main, args=(r, size, body, args, str(directory), backend, timeout, results), daemon=True
+            target=_main,
+            args=(r, size, body, args, str(directory), backend, timeout, device, results),
+            daemon=True,
         )
         for r in range(size)
     ]

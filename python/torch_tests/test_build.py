@@ -68,6 +68,21 @@ def test_killed_build_recovers(counting, tmp_path):
     assert not list(path.parent.glob("*.tmp"))
 
 
+def test_one_cxx_runtime(counting, monkeypatch):
+    """Also with a compiler that links a static one, exceptions reach Python."""
+    monkeypatch.setenv("CXX", "c++ -static-libstdc++")
+    program = (
+        "import torch; from onehop.torch import _ops; _ops._kernels(); "
+        "torch.ops.onehop.all_reduce(torch.ones(3), 'nobody')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "no group is registered as 'nobody'" in done.stderr, done
+    needed = subprocess.run(
+        ["readelf", "-dW", str(_build.load_path(_build.OPS))], capture_output=True, text=True, check=True
+    )
+    assert "[libstdc++.so.6]" in needed.stdout
+
+
 def test_key_follows_compiler_and_library(counting, monkeypatch, tmp_path):
     first = _build._key(_build.OPS)
     monkeypatch.setenv("CXX", "g++")

@@ -13,20 +13,23 @@ MOVED = [torch.int16, torch.bool, torch.complex64, torch.complex128]
 SIZES = [(1,), (0,), (7, 3), (1000,), (130_001,)]
 
 
+def put(tensor):
+    """A copy where this rank's tensors are: see ranks.run."""
+    return tensor.to(torch.get_default_device(), copy=True)
+
+
 def data(rank, shape, dtype, salt=0):
-    """What rank `rank` contributes: the same on every rank that asks."""
+    """What rank `rank` contributes, on the CPU: the same on every rank that asks."""
     generator = torch.Generator().manual_seed(1000 * salt + rank)
     if dtype in FLOATS or dtype.is_complex:
         base = torch.complex64 if dtype.is_complex else torch.float32
-        values = torch.randn(shape, generator=generator, dtype=base)
-        return values.to(dtype)
-    if dtype == torch.bool:
-        return torch.randint(0, 2, shape, generator=generator).to(dtype)
-    return torch.randint(0, 100, shape, generator=generator).to(dtype)
+        return torch.randn(shape, generator=generator, dtype=base, device="cpu").to(dtype)
+    end = 2 if dtype == torch.bool else 100
+    return torch.randint(0, end, shape, generator=generator, device="cpu").to(dtype)
 
 
 def bits(tensor):
-    return tensor.contiguous().view(-1).view(torch.uint8)
+    return tensor.cpu().contiguous().view(-1).view(torch.uint8)
 
 
 def assert_same(got, expected, what):
@@ -88,14 +91,16 @@ def reductions(rank, size):
                 # equal too
                 expected = reduce_reference(parts, op, 3.0)
                 for asynchronous in (False, True):
-                    tensor = parts[rank].clone()
+                    tensor = put(parts[rank])
                     work = dist.all_reduce(tensor, reduce_op(op, 3.0), async_op=asynchronous)
                     if asynchronous:
                         assert work.wait()
+                        if tensor.is_cuda:  # wait() does not block the host
+                            torch.cuda.synchronize()
                         assert work.is_completed() and work.is_success()
                     assert_same(tensor, expected, f"all_reduce {what}")
                 root = size - 1
-                tensor = parts[rank].clone()
+                tensor = put(parts[rank])
                 dist.reduce(tensor, root, reduce_op(op, 3.0))
                 assert_same(tensor, expected if rank == root else parts[rank], f"reduce {what}")
 
@@ -106,11 +111,11 @@ def reductions(rank, size):
                 mine = [data(r, shape, dtype, 10 * salt + rank + 1) for r in range(size)]
                 expected = reduce_reference(mine, op, 3.0)
                 output = torch.empty(shape, dtype=dtype)
-                dist.reduce_scatter_tensor(output, blocks[rank], reduce_op(op, 3.0))
+                dist.reduce_scatter_tensor(output, put(blocks[rank]), reduce_op(op, 3.0))
                 assert_same(output, expected, f"reduce_scatter_tensor {what}")
                 output = torch.empty(shape, dtype=dtype)
                 separate = (
-                    [b.clone() for b in blocks[rank].chunk(size)] if shape[0] else [output.clone()] * size
+                    [put(b) for b in blocks[rank].chunk(size)] if shape[0] else [output.clone()] * size
                 )
                 dist.reduce_scatter(output, separate, reduce_op(op, 3.0))
                 assert_same(output, expected, f"reduce_scatter {what}")
@@ -121,7 +126,7 @@ def movements(rank, size):
         for salt, shape in enumerate(SIZES):
             what = f"{dtype} {shape}"
             parts = [data(r, shape, dtype, salt) for r in range(size)]
-            mine = parts[rank]
+            mine = put(parts[rank])
             for root in range(size):
                 tensor = mine.clone()
                 dist.broadcast(tensor, root)
@@ -150,12 +155,12 @@ def movements(rank, size):
                 if rank == root:
                     for output, part in zip(outputs, parts):
                         assert_same(output, part, f"gather {what}")
-                inputs = [data(r, shape, dtype, 100 + salt) for r in range(size)] if rank == root else None
+                inputs = [put(data(r, shape, dtype, 100 + salt)) for r in range(size)] if rank == root else None
                 output = torch.empty(shape, dtype=dtype)
                 dist.scatter(output, inputs, src=root)
                 assert_same(output, data(rank, shape, dtype, 100 + salt), f"scatter {what}")
 
-            inputs = [data(rank * size + peer, shape, dtype, 200 + salt) for peer in range(size)]
+            inputs = [put(data(rank * size + peer, shape, dtype, 200 + salt)) for peer in range(size)]
             outputs = [torch.empty(shape, dtype=dtype) for _ in range(size)]
             dist.all_to_all(outputs, inputs)
             expected = [data(peer * size + rank, shape, dtype, 200 + salt) for peer in range(size)]
@@ -220,7 +225,7 @@ def layouts(rank, size):
 def coalesced(rank, size):
     group = dist.distributed_c10d._get_default_group()
     tensors = [torch.full((n,), float(rank + n)) for n in (1, 10, 5000)]
-    with dist._coalescing_manager(group, device=torch.device("cpu")):
+    with dist._coalescing_manager(group, device=torch.get_default_device()):
         for tensor in tensors:
             dist.all_reduce(tensor)
     for n, tensor in zip((1, 10, 5000), tensors):
@@ -228,7 +233,7 @@ def coalesced(rank, size):
     dist.all_reduce_coalesced(tensors)
     outputs = [torch.empty(size * n) for n in (1, 10, 5000)]
     inputs = [torch.full((n,), float(rank + n)) for n in (1, 10, 5000)]
-    with dist._coalescing_manager(group, device=torch.device("cpu"), async_ops=True) as manager:
+    with dist._coalescing_manager(group, device=torch.get_default_device(), async_ops=True) as manager:
         for output, tensor in zip(outputs, inputs):
             dist.all_gather_into_tensor(output, tensor)
     manager.wait()
@@ -237,7 +242,7 @@ def coalesced(rank, size):
             output.view(size, n), torch.stack([torch.full((n,), float(r + n)) for r in range(size)])
         )
     results = [torch.empty(n) for n in (1, 10, 5000)]
-    with dist._coalescing_manager(group, device=torch.device("cpu")):
+    with dist._coalescing_manager(group, device=torch.get_default_device()):
         for result, output in zip(results, outputs):
             dist.reduce_scatter_tensor(result, output)
     for n, result in zip((1, 10, 5000), results):
@@ -251,20 +256,20 @@ def coalesced(rank, size):
 def booleans_and_complex(rank, size):
     flags = [data(r, (1000,), torch.bool) for r in range(size)]
     for op, combine in (("SUM", torch.any), ("MAX", torch.any), ("PRODUCT", torch.all), ("MIN", torch.all)):
-        tensor = flags[rank].clone()
+        tensor = put(flags[rank])
         dist.all_reduce(tensor, getattr(dist.ReduceOp, op))
-        assert torch.equal(tensor, combine(torch.stack(flags), dim=0))
+        assert_same(tensor, combine(torch.stack(flags), dim=0), op)
     parts = [data(r, (1000,), torch.complex64) for r in range(size)]
-    tensor = parts[rank].clone()
+    tensor = put(parts[rank])
     dist.all_reduce(tensor)
     expected = parts[0].clone()
     for part in parts[1:]:
         expected += part
-    assert torch.equal(tensor, expected)
+    assert_same(tensor, expected, "all_reduce")
     output = torch.empty(500, dtype=torch.complex64)
     if size == 2:
-        dist.reduce_scatter_tensor(output, parts[rank])
-        assert torch.equal(output, expected.chunk(2)[rank])
+        dist.reduce_scatter_tensor(output, put(parts[rank]))
+        assert_same(output, expected.chunk(2)[rank], "reduce_scatter")
 
 
 def rest(rank, size):

@@ -89,7 +89,7 @@ def killed(rank, size, how):
     assert took < 1.0 + (0.5 if how == "receiving" else 0.0), took
     assert "lost" in str(caught.value) or "died" in str(caught.value)
     if how != "receiving" or rank != 0:
-        backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+        backend = dist.distributed_c10d._get_default_group()._get_backend(torch.get_default_device())
         assert how == "new_group" or "SUCCESS" not in str(
             backend._get_error() if hasattr(backend, "_get_error") else ""
         )
@@ -115,7 +115,7 @@ def missing(rank, size):
 
 def set_timeout(rank, size):
     dist.barrier()
-    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.get_default_device())
     backend._set_default_timeout(timedelta(seconds=1))
     if rank == 0:
         begin = time.monotonic()

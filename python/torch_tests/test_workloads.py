@@ -33,18 +33,19 @@ def transformer(width=32, layers=3):
 
 
 def batch(step, width=32):
-    return torch.randn(8, 5, width, generator=torch.Generator().manual_seed(step))
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(8, 5, width, generator=generator, device="cpu").to(torch.get_default_device())
 
 
 def digest(tensors):
     result = hashlib.sha256()
     for tensor in tensors:
-        result.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        result.update(tensor.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy().tobytes())
     return result.hexdigest()
 
 
 def train(model, steps, part=slice(None)):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     for step in range(steps):
         optimizer.zero_grad()
         model(batch(step)[part]).square().mean().backward()
@@ -90,12 +91,12 @@ def fsdp2(rank, size):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh("cpu", (size,))
+    mesh = init_device_mesh(torch.get_default_device().type, (size,))
     model = transformer()
     for block in model:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     for step in range(3):
         optimizer.zero_grad()
         model(batch(step)[share(rank, size)]).square().mean().backward()
@@ -127,7 +128,7 @@ def tensor_parallel(rank, size):
     torch.manual_seed(3)
     model = Mlp()
     reference = copy.deepcopy(model)
-    mesh = init_device_mesh("cpu", (size,))
+    mesh = init_device_mesh(torch.get_default_device().type, (size,))
     model = parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
     x = torch.randn(4, 16)
     dist.broadcast(x, 0)
@@ -233,7 +234,7 @@ def checkpoint(rank, size, directory):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-    mesh = init_device_mesh("cpu", (size,))
+    mesh = init_device_mesh(torch.get_default_device().type, (size,))
     whole = torch.arange(40.0).view(8, 5)
     state = {"weight": distribute_tensor(whole, mesh, [Shard(0)]), "step": torch.tensor(3)}
     dcp.save(state, checkpoint_id=directory)
@@ -269,7 +270,7 @@ def pipeline(rank, size):
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
     layers = transformer(layers=size)
-    stage = PipelineStage(layers[rank], rank, size, torch.device("cpu"))
+    stage = PipelineStage(layers[rank], rank, size, torch.get_default_device())
     schedule = ScheduleGPipe(stage, n_microbatches=4)
     x = batch(0)
     output = schedule.step(x) if rank == 0 else schedule.step()

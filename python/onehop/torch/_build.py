@@ -181,6 +181,9 @@ def _compile(extension: Extension, binary: Path) -> None:
             *(f"-l{n}" for n in extension.torch_libraries),
         ]
         libraries += [str(library), f"-Wl,-rpath,{library.parent}"]
+        # Some compilers come with a static C++ runtime only. A second one in this process would crash where the
+        # two meet, such as in exceptions.
+        libraries += ["-nodefaultlibs", *_loaded_cxx_runtime(), "-lm", "-lgcc_s", "-lc", "-lgcc"]
         _run([*compiler, "-shared", *objects, "-o", str(fresh), *libraries])
         data = fresh.read_bytes()
         with open(fresh, "ab") as file:
@@ -188,6 +191,13 @@ def _compile(extension: Extension, binary: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, binary)
+
+
+def _loaded_cxx_runtime() -> list[str]:
+    """The libstdc++ that torch has brought into this process; the compiler's if that is not clear."""
+    with open("/proc/self/maps") as maps:
+        paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in maps if "/libstdc++.so" in line}
+    return list(paths) if len(paths) == 1 else ["-lstdc++"]
 
 
 def _remove_leftovers(binary: Path, current: Path) -> None:

@@ -89,7 +89,7 @@ Backend::~Backend() {
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions() {
-  auto options = c10::make_intrusive<Options>("onehop", std::chrono::milliseconds(timeout_ms_.load()));
+  auto options = c10::make_intrusive<GroupOptions>("onehop", std::chrono::milliseconds(timeout_ms_.load()));
   options->group_name = members_.group;
   for (const int64_t rank : members_.global_ranks) {
     options->global_ranks_in_group.push_back(static_cast<uint64_t>(rank));
@@ -651,16 +651,16 @@ Backend::WorkPtr Backend::recvAnysource(Tensors& /*tensors*/, int /*tag*/) {
 }
 
 at::Device Backend::barrier_device(const c10d::BarrierOptions& options) {
-  if (options.device && !options.device->is_cpu()) {
-    if (options.device->has_index()) return *options.device;
-    if (!options.device_ids.empty()) {
-      return at::Device(options.device->type(), static_cast<c10::DeviceIndex>(options.device_ids[0]));
-    }
-    if (device_.engine.load(std::memory_order_acquire) != nullptr && getSize() > 1) return *device_.device;
-    if (const auto bound = getBoundDeviceId()) return *bound;
-    return c10::impl::VirtualGuardImpl(options.device->type()).getDevice();
+  // torch asks for a CPU barrier if the process group serves CPU tensors, too. That of a group that has worked on
+  // a device must be ordered behind that work, as it is with NCCL. All ranks have joined it, or none.
+  if (device_.engine.load(std::memory_order_acquire) != nullptr && getSize() > 1) return *device_.device;
+  if (!options.device || options.device->is_cpu()) return at::kCPU;
+  if (options.device->has_index()) return *options.device;
+  if (!options.device_ids.empty()) {
+    return at::Device(options.device->type(), static_cast<c10::DeviceIndex>(options.device_ids[0]));
   }
-  return at::kCPU;
+  if (const auto bound = getBoundDeviceId()) return *bound;
+  return c10::impl::VirtualGuardImpl(options.device->type()).getDevice();
 }
 
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {

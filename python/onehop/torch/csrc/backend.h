@@ -25,6 +25,12 @@
 
 namespace onehop_torch {
 
+/// What torch's split_group copies from the parent, changes, and passes to Backend::split. A type of its own,
+/// because that of torch has no copies in Python.
+struct GroupOptions final : c10d::Backend::Options {
+  using Options::Options;
+};
+
 /// One rank of a process group. Serves CPU tensors and those of one device, by two groups of onehop, which
 /// are joined when the first such tensor arrives (the device's also by eagerConnectSingleDevice).
 ///

@@ -80,6 +80,12 @@ PYBIND11_MODULE(ONEHOP_MODULE_NAME, m) {
   using Released = py::call_guard<py::gil_scoped_release>;
   py::module_::import("torch.distributed");  // registers the base class
 
+  using onehop_torch::GroupOptions;
+  py::class_<GroupOptions, c10d::Backend::Options, c10::intrusive_ptr<GroupOptions>>(m, "GroupOptions")
+      .def("__deepcopy__", [](const GroupOptions& options, const py::object& /*memo*/) {
+        return c10::make_intrusive<GroupOptions>(options);
+      });
+
   py::class_<Backend, c10d::Backend, c10::intrusive_ptr<Backend>>(m, "OnehopBackend")
       // ProcessGroupNCCL's: new_group calls it on the ranks that are not in the group. Nothing to do here.
       .def("perform_nocolor_split", [](Backend&, const at::Device&) {})

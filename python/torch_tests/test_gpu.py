@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA tensors: the tests of CPU tensors once more, and streams, graphs, symmetric memory."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from datetime import timedelta
+
+import pytest
+import ranks as _ranks
+import test_async
+import test_collectives
+import test_failures
+import test_groups
+import test_workloads
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import onehop
+import onehop.torch
+
+pytestmark = pytest.mark.gpu
+
+SLEEP = 100_000_000  # cycles: about 50 ms
+
+
+def everything(value):
+    return getattr(value, "__name__", str(value))
+
+
+@pytest.mark.parametrize(
+    "body, size",
+    [
+        (test_collectives.reductions, 2),
+        (test_collectives.movements, 2),
+        (test_collectives.uneven, 2),
+        (test_collectives.layouts, 2),
+        (test_collectives.coalesced, 2),
+        (test_collectives.booleans_and_complex, 2),
+        (test_collectives.rest, 2),
+        (test_async.ring, 2),
+        (test_async.dropped, 2),
+        (test_async.threads, 2),
+        (test_groups.one_rank, 2),
+        (test_groups.options, 2),
+        (test_failures.rejected, 2),
+        (test_workloads.ddp, 2),
+        (test_workloads.ddp_hook, 2),
+        (test_workloads.fsdp2, 2),
+        (test_workloads.tensor_parallel, 2),
+        (test_workloads.functionals, 2),
+        (test_workloads.operators, 2),
+        (test_workloads.uneven_inputs, 2),
+        (test_workloads.zero, 2),
+        (test_workloads.pipeline, 2),
+        (test_collectives.reductions, 4),
+        (test_collectives.movements, 4),
+        (test_groups.parts_of_the_world, 4),
+        (test_workloads.fsdp2, 4),
+    ],
+    ids=everything,
+)
+def test_as_on_cpus(ranks, body, size):
+    ranks(size, body, device="cuda")
+
+
+def test_checkpoint(ranks, tmp_path):
+    ranks(2, test_workloads.checkpoint, str(tmp_path / "checkpoint"), device="cuda")
+
+
+def asynchronous(rank, size):
+    """A call returns at once, wait() does not block the host, and what follows on the stream sees the result."""
+    x = torch.zeros(100_000)
+    for _ in range(2):  # the first use of a kernel may wait for the GPU
+        dist.all_reduce(x.fill_(rank + 1), async_op=True).wait()
+        y = x * 2
+        torch.cuda._sleep(1)
+        torch.cuda.synchronize()
+    begin = time.monotonic()
+    torch.cuda._sleep(4 * SLEEP)
+    x.fill_(rank + 1)
+    work = dist.all_reduce(x, async_op=True)
+    assert not work.is_completed()
+    work.wait()
+    y = x * 2
+    enqueued = time.monotonic() - begin
+    torch.cuda.synchronize()
+    assert enqueued < (time.monotonic() - begin) / 2, "the host waited"
+    assert work.is_completed() and work.is_success()
+    assert torch.equal(y, torch.full_like(y, size * (size + 1.0)))
+    future = dist.all_reduce(x.fill_(1), async_op=True).get_future()
+    tripled = future.then(lambda f: f.value()[0] * 3).wait()
+    assert torch.equal(tripled, torch.full_like(x, 3.0 * size))
+
+    begin = time.monotonic()  # a barrier orders behind what was enqueued, and blocks the host
+    torch.cuda._sleep(4 * SLEEP)
+    done = torch.cuda.Event()
+    done.record()
+    dist.barrier()
+    assert done.query(), f"the barrier returned after {time.monotonic() - begin:.3f} s"
+
+
+def side_stream(rank, size):
+    """A synchronous call runs on the stream that is current."""
+    side = torch.cuda.Stream()
+    x = torch.zeros(100_000)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(SLEEP)
+        x.fill_(rank)
+        dist.all_reduce(x)
+    side.synchronize()
+    assert torch.equal(x, torch.full_like(x, sum(range(size))))
+
+
+def freed(rank, size):
+    """Memory of tensors that are dropped while their call runs is not given to others before its end."""
+    results = []
+    for turn in range(20):
+        torch.cuda._sleep(SLEEP // 50)
+        x = torch.full((1_000_000,), float(turn))
+        works = [dist.all_reduce(x, async_op=True)]
+        if turn % 2:
+            works.clear()
+        y = torch.empty(1_000_000)
+        dist.all_gather_into_tensor(torch.empty(size * 1_000_000), x * 2, async_op=True)
+        y.fill_(-1.0)
+        for work in works:
+            work.wait()
+            results.append((turn, x))
+        del x
+    for turn, x in results:
+        assert torch.equal(x, torch.full_like(x, float(turn * size))), turn
+
+
+def graphs(rank, size):
+    """dist calls, synchronous and asynchronous, and operators in one CUDA graph."""
+    name = onehop.torch.register_group()
+    x, whole = torch.zeros(5000), torch.zeros(5000 * size)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+
+    def step():
+        y = x * 2
+        dist.all_reduce(y)
+        work = dist.all_gather_into_tensor(whole, y, async_op=True)
+        z = torch.ops.onehop.all_reduce(y, name)
+        work.wait()
+        part = torch.ops.onehop.reduce_scatter(whole, name)
+        torch.ops.onehop.all_reduce_(part, name)
+        return y, z, part
+
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y, z, part = step()
+    for turn in range(5):
+        x.fill_(rank + turn)
+        graph.replay()
+        torch.cuda.synchronize()
+        total = 2.0 * sum(r + turn for r in range(size))
+        for got, expected in ((y, total), (whole, total), (z, total * size), (part, total * size * size)):
+            assert torch.equal(got, torch.full_like(got, expected)), turn
+    dist.barrier()
+    del graph
+    onehop.torch.unregister_group(name)
+
+
+def invariant(rank, size):
+    """The bits of a row do not depend on how many rows are reduced with it: all sizes add in the order of ranks."""
+    name = onehop.torch.register_group()
+    generator = torch.Generator().manual_seed(rank)
+    rows = torch.randn(512, 4096, generator=generator, device="cpu").to(torch.bfloat16).cuda()
+    one = torch.cat([torch.ops.onehop.all_reduce(rows[i : i + 1], name) for i in range(0, 512, 37)])
+    for count in (2, 16, 64, 256, 512):
+        whole = torch.ops.onehop.all_reduce(rows[:count], name)
+        alone = one[: (count + 36) // 37]
+        assert torch.equal(whole[::37].view(torch.int16), alone.view(torch.int16)), count
+    torch.cuda.synchronize()
+    dist.barrier()
+    onehop.torch.unregister_group(name)
+
+
+def both_devices(rank, size):
+    """CPU and CUDA tensors in one process group, in turns."""
+    for turn in range(3):
+        on_cpu, on_gpu = torch.full((10,), float(turn), device="cpu"), torch.full((10,), float(turn))
+        dist.all_reduce(on_cpu)
+        dist.all_reduce(on_gpu)
+        assert torch.equal(on_cpu, torch.full((10,), float(turn * size), device="cpu"))
+        assert torch.equal(on_gpu, torch.full((10,), float(turn * size)))
+    with pytest.raises(ValueError, match="different devices"):
+        dist.all_reduce_coalesced([on_cpu, on_gpu])
+    onehop_group = onehop.Group.from_torch(device=torch.cuda.current_device())
+    onehop_group.all_reduce(on_gpu.fill_(1))
+    onehop_group.synchronize()
+    assert on_gpu[0] == size
+    onehop_group.leave()
+
+
+def eager(rank, size, directory):
+    """With device_id, the group is formed at once."""
+    dist.init_process_group(
+        "onehop",
+        init_method=f"file://{directory}/world",
+        rank=rank,
+        world_size=size,
+        device_id=torch.device("cuda", torch.cuda.current_device()),
+        timeout=timedelta(seconds=60),
+    )
+    x = torch.full((10,), float(rank))
+    dist.all_reduce(x)
+    assert torch.equal(x, torch.full((10,), float(sum(range(size)))))
+    half = dist.split_group(split_ranks=[[0, 1]])
+    dist.all_reduce(x.fill_(1), group=half)
+    assert torch.equal(x, torch.full((10,), float(size)))
+    dist.destroy_process_group()
+
+
+def pool(rank, size):
+    """Tensors of the pool are at the same offset on all ranks; FSDP2 takes its buffers from it."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    memory = onehop.torch.mem_pool(nbytes=64 << 20)
+    with torch.cuda.use_mem_pool(memory):
+        x = torch.full((100_000,), float(rank))
+        y = torch.empty(77)
+    assert onehop.torch.is_symmetric(x) and onehop.torch.is_symmetric(y)
+    assert not onehop.torch.is_symmetric(torch.ones(10))
+    assert not onehop.torch.is_symmetric(x[rank:])
+    dist.all_reduce(x)
+    assert torch.equal(x, torch.full_like(x, float(sum(range(size)))))
+
+    mesh = init_device_mesh("cuda", (size,))
+    model = test_workloads.transformer()
+    for block in model:
+        fully_shard(block, mesh=mesh)
+        block.set_allocate_memory_from_process_group_for_comm(True)
+    fully_shard(model, mesh=mesh)
+    model.set_allocate_memory_from_process_group_for_comm(True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for step in range(3):
+        optimizer.zero_grad()
+        model(test_workloads.batch(step)[test_workloads.share(rank, size)]).square().mean().backward()
+        optimizer.step()
+    reference = test_workloads.train(test_workloads.transformer(), 3)
+    for got, expected in zip(model.parameters(), reference.parameters()):
+        torch.testing.assert_close(got.full_tensor(), expected, rtol=2e-3, atol=2e-4)
+    with pytest.raises(RuntimeError, match="already has a pool"):
+        onehop.torch.mem_pool(nbytes=1 << 20)
+
+
+def died(rank, size, how):
+    """Rank 1 dies; the others learn of it within a second, by name, and end."""
+    dist.all_reduce(torch.ones(10))
+    model = nn.parallel.DistributedDataParallel(nn.Linear(64, 64)) if how == "ddp" else None
+    torch.cuda.synchronize()
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match="rank 1"):
+        while time.monotonic() - begin < 20:
+            if how == "ddp":
+                model(torch.ones(8, 64)).sum().backward()
+            elif how == "barrier":
+                dist.barrier()
+            else:
+                dist.all_reduce(torch.ones(1_000_000), async_op=True).wait()
+            torch.cuda.synchronize()
+    return time.monotonic() - begin
+
+
+def missing(rank, size):
+    """A rank that does not come: wait(timeout) and a barrier end with an error that names it."""
+    dist.barrier()
+    x = torch.ones(1000)
+    dist.all_reduce(x)
+    torch.cuda.synchronize()
+    if rank == 1:
+        time.sleep(4)
+        return
+    begin = time.monotonic()
+    work = dist.all_reduce(x, async_op=True)
+    with pytest.raises(dist.DistBackendError, match="timeout"):
+        work.wait(timedelta(seconds=1))
+    assert 0.9 < time.monotonic() - begin < 3.0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [asynchronous, side_stream, freed, graphs, invariant, both_devices, pool, missing],
+    ids=everything,
+)
+def test_gpu(ranks, body):
+    ranks(2, body, device="cuda")
+
+
+def test_eager(ranks, tmp_path):
+    ranks(2, eager, str(tmp_path), backend=None, device="cuda")
+
+
+@pytest.mark.parametrize("how", ["barrier", "asynchronous", "ddp"])
+def test_killed_rank(ranks, how):
+    took = ranks(2, died, how, killed=(1,), deadline=60, device="cuda")[0]
+    assert took < 1.0, took
+
+
+def test_expandable_segments(tmp_path):
+    """Ordinary tensors need no registration, so the allocator's mode does not matter."""
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(f"""
+        import os, torch, torch.distributed as dist, onehop.torch
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % {_ranks.gpu_count()})
+        dist.init_process_group("onehop")
+        name = onehop.torch.register_group()
+        for count in (1000, 1_000_000, 50_000_000):
+            x = torch.full((count,), float(dist.get_rank() + 1), device="cuda")
+            y = torch.ops.onehop.all_reduce(x, name)
+            dist.all_reduce(x)
+            assert (x == 3).all() and (y == 3).all()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            z = torch.ops.onehop.all_reduce(x, name)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert (z == 6).all()
+        dist.barrier()
+        dist.destroy_process_group()
+    """))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)],
+        check=True,
+        timeout=120,
+        env=environment,
+    )

@@ -58,6 +58,49 @@ def test_stub_and_marker_are_installed():
     assert "def all_reduce(self, x: Array, out: Array | None = None" in stub and "std::" not in stub
 
 
+PROGRAM = """
+from datetime import timedelta
+from typing import Any, assert_type
+
+import numpy as np
+import onehop as oh
+
+g = oh.init(device="cuda", timeout=timedelta(seconds=5))
+assert_type(g, oh.Group)
+assert_type(g.rank, int)
+assert_type(g.split(0), oh.Group | None)
+x = np.ones(5, np.float32)
+g.all_reduce(x, op="max", stream=None)
+with oh.group_call():
+    g.send(x, 1)
+b = g.allocate(1024)
+assert_type(b[1:2], oh.SymmetricBuffer)
+assert_type(memoryview(b.local), memoryview)
+with oh.Group.join(oh.FileStore("/tmp/x"), 0, 1) as h:
+    h.barrier()
+try:
+    g.check()
+except oh.PeerLost as error:
+    assert_type(error.rank, int | None)
+    assert_type(error.code, str)
+assert_type(oh.__version__, str)
+assert_type(oh.topology().as_dict(), dict[str, Any])
+"""
+
+
+def test_a_type_checker_understands_it(tmp_path):
+    """In strict mode; and it finds the mistakes."""
+    pytest.importorskip("mypy")
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text(PROGRAM)
+    bad.write_text("import onehop as oh\noh.init(timeout='soon')\noh.init().all_reduce()\noh.nothing\n")
+    check = (sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache")
+    result = run(*check, good)
+    assert result.returncode == 0, result.stdout + result.stderr
+    result = run(*check, bad)
+    assert [line.split(":")[1] for line in result.stdout.splitlines() if "error:" in line] == ["2", "3", "4"], result.stdout
+
+
 @pytest.mark.skipif(not (ROOT / "examples/python").is_dir(), reason="the repository is not here")
 def test_the_example_runs():
     program = ROOT / "examples/python/all_reduce.py"

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's platform for NVIDIA GPUs, with onehop's communicator. Apart from the communicator, since that imports what needs a
+platform."""
+from __future__ import annotations
+
+import logging
+
+from vllm.config import get_current_vllm_config_or_none
+from vllm.platforms.cuda import CudaPlatform
+
+log = logging.getLogger("vllm.onehop")
+
+
+class Platform(CudaPlatform):
+    """CudaPlatform whose groups communicate through onehop."""
+
+    @classmethod
+    def get_device_communicator_cls(cls) -> str:
+        config = get_current_vllm_config_or_none()
+        if config is not None and config.parallel_config.enable_elastic_ep:
+            # Its groups insist on CudaCommunicator itself.
+            log.warning("onehop is off: it does not carry the groups of elastic expert parallelism")
+            return super().get_device_communicator_cls()
+        return "onehop.engines.vllm_communicator.Communicator"

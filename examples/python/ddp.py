@@ -4,7 +4,7 @@
     onehop launch -n 2 -- python ddp.py
 """
 import onehop as oh
-import onehop.torch  # noqa: F401  makes backend "onehop" known
+import onehop.torch  # makes backend "onehop" known
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from ._engines import Engine, Setting
 
 NAME = "onehop.bench.decode"
-# Largest difference of the logits from those of sums in float32, relative to their norm. A sum that lacks a rank is off by about
-# 1. Rounding to bf16 64 times is off by 0.01.
-TOLERANCE = {"bf16": 0.05, "f32": 1e-3}
+# Largest difference of the logits from those of sums in float32, relative to their norm. With 32 layers it was 0.04 in bf16 for
+# gloo between 4 ranks, which rounds after each addition, and 0.74 for a sum of 8 ranks that lacked one.
+TOLERANCE = {"bf16": 0.15, "f32": 1e-3}
 WARMUP_ROUNDS = 1
 
 

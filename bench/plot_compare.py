@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws what bench/compare_openmpi.py or bench/compare_gpu.py wrote: time relative to the fastest peer over size, as an SVG.
+"""Draws what bench/compare_openmpi.py, bench/compare_gpu.py or `python -m onehop.bench.decode` wrote, as an SVG.
 
     bench/compare_openmpi.py --json compare.json && bench/plot_compare.py compare.json compare.svg
     bench/compare_gpu.py results/*.json --json compared.json && bench/plot_compare.py compared.json compared.svg
+    python -m onehop.bench.decode --ranks 2 --json decode.json && bench/plot_compare.py decode.json decode.svg
+
+Curves are of time over size, or of tokens per second over the batch, relative to the fastest peer. Several reports of decode make a
+picture with a panel for each: bench/plot_compare.py two.json four.json decode.svg.
 
 Each curve has a colour, a mark and its name at its end; a browser that prefers dark pages gets other colours. A panel has at most
 five curves; what else was measured is named below the picture.
@@ -38,6 +42,10 @@ LOOKS = {
     "nccl": ("NCCL", "#b4460b", "#ff9a5c", "triangle"),
     "nccl-sym": ("NCCL, windows", "#7a3fb5", "#c39bf0", "diamond"),
     "pytorch": ("PyTorch", "#2b7a38", "#69db7c", "cross"),
+    "onehop-dist": ("onehop, dist", "#00757a", "#3fd0c4", "square"),
+    "symm-one-shot": ("PyTorch, one-shot", "#2b7a38", "#69db7c", "cross"),
+    "symm-two-shot": ("PyTorch, two-shot", "#7a3fb5", "#c39bf0", "diamond"),
+    "gloo": ("gloo", "#b4460b", "#ff9a5c", "triangle"),
     "2 ranks": ("2 ranks", "#0b62c4", "#5aa6ff", "circle"),
     "4 ranks": ("4 ranks", "#b4460b", "#ff9a5c", "triangle"),
 }
@@ -57,6 +65,11 @@ def size_name(size):
         if size % unit == 0:
             return f"{size // unit} {suffix}B"
     return f"{size} B"
+
+
+# How the values of the horizontal axis are written, and the factor from one label to the next.
+BYTES = (size_name, 16)
+BATCHES = (str, 2)
 
 
 class Scale:
@@ -181,6 +194,35 @@ def gpu_picture(comparison):
                      "windows: NCCL's symmetric windows.", *merged(comparison.get("machines", []))]}
 
 
+def decode_title(report):
+    run = report["run"]
+    return f'{run["ranks"]} ranks, {run["dtype"]}, hidden {run["hidden"]}, {run["layers"]} layers'
+
+
+def decode_picture(reports):
+    """Tokens per second over those of the fastest peer: more is better."""
+    panels, machines = [], []
+    for report in reports:
+        series = {}
+        for row in report["results"]:
+            rates = {name: each["tokens_per_s"] for name, each in row["engines"].items()}
+            peers = [rate for name, rate in rates.items() if is_peer(name)]
+            for name, rate in rates.items() if peers else ():
+                series.setdefault(name, []).append((row["batch"], rate / max(peers)))
+        if series:
+            panels.append((decode_title(report), most_telling(series)[0]))
+        machine, versions, onehop = report["machine"], report["versions"], report["onehop"]
+        place = f'{machine["gpus"]["names"][0]}, driver {machine["gpus"]["driver"]}' if "gpus" in machine else machine["cpu"]
+        known = ", ".join(f"{name} {versions[name]}" for name in ("torch", "nccl") if name in versions)
+        machines.append(f'onehop {onehop["version"]} ({onehop["commit"] or "unknown"}): {place}; {known}')
+    run = reports[0]["run"]
+    graphs = "a CUDA graph per step" if run["graphs"] else "no CUDA graphs"
+    return {"head": "Decoding: tokens per second relative to the fastest peer, by sequences in the batch", "panels": panels,
+            "baseline": "the fastest peer with that batch, and more is better", "left_out": [], "x": BATCHES,
+            "feet": [f'The slowest rank, median of {run["rounds"]} rounds; {graphs}. No side used multicast (NVLS).',
+                     *dict.fromkeys(machines)]}
+
+
 def looks_of(names):
     spare = iter(SPARE_LOOKS * len(names))
     return {name: LOOKS.get(name) or (name.replace("onehop-", "onehop, ").replace("-", " "), *next(spare)) for name in names}
@@ -212,8 +254,9 @@ def runs(points, sizes):
     return [part for part in parts if len(part) > 1]
 
 
-def panel(title, series, looks, styles, left, top, y_range):
+def panel(title, series, looks, styles, left, top, y_range, x_axis):
     """`left` and `top` are those of the plotting area."""
+    label, step = x_axis
     sizes = sorted({size for points in series.values() for size, _ in points})
     x_scale = Scale(sizes[0], sizes[-1], left, left + WIDTH)
     y_scale = Scale(*y_range, top + HEIGHT, top)
@@ -225,8 +268,8 @@ def panel(title, series, looks, styles, left, top, y_range):
     size = sizes[0]
     while size <= sizes[-1]:
         out.append(line(x_scale(size), top, x_scale(size), top + HEIGHT, "grid"))
-        out.append(text(x_scale(size), top + HEIGHT + 17, size_name(size), "tick", "middle"))
-        size *= 16
+        out.append(text(x_scale(size), top + HEIGHT + 17, label(size), "tick", "middle"))
+        size *= step
     out.append(line(left, y_scale(1), left + WIDTH, y_scale(1), "peer"))
     # Ours last, so that they are on top.
     for name, points in reversed(series.items()):
@@ -235,7 +278,7 @@ def panel(title, series, looks, styles, left, top, y_range):
                        f'class="{styles[name]}"/>')
         for size, value in points:
             out.append(mark(looks[name][3], x_scale(size), y_scale(value), styles[name],
-                            f"{looks[name][0]}, {size_name(size)}: {value:.2f}×"))
+                            f"{looks[name][0]}, {label(size)}: {value:.2f}×"))
     ends = sorted((y_scale(points[-1][1]), x_scale(points[-1][0]), name) for name, points in series.items())
     for (y, x, name), place in zip(ends, apart([end[0] for end in ends], top + 4, top + HEIGHT - 2)):
         out.append(line(x + 6, y, left + WIDTH + 14, place, f"lead {styles[name]}"))
@@ -273,7 +316,7 @@ def draw(picture, columns=1):
     for index, (title, series) in enumerate(panels):
         left = MARGIN + index % columns * (panel_width + GAP) + AXIS
         top = y + index // columns * (TITLE + HEIGHT + SIZES) + TITLE
-        out += panel(title, series, looks, styles, left, top, y_range)
+        out += panel(title, series, looks, styles, left, top, y_range, picture.get("x", BYTES))
     y += math.ceil(len(panels) / columns) * (TITLE + HEIGHT + SIZES) + 4
     left_out = [look[0] for look in looks_of(picture["left_out"]).values()]
     feet = picture["feet"] + ([f"Measured, and not drawn: {'; '.join(left_out)}."] if left_out else [])
@@ -301,8 +344,20 @@ def self_test():
     assert runs([(1, "a"), (2, "b"), (8, "c"), (16, "d"), (64, "e")], [1, 2, 4, 8, 16, 32, 64]) == [[(1, "a"), (2, "b")], [(8, "c"), (16, "d")]]
     assert merged(["a (1): x", "b: y", "a (2): x", "a (3): z"]) == ["a (1, 2): x", "b: y", "a (3): z"]
     assert apart([10, 11, 12], 0, 100) == [10, 28, 46] and apart([98, 99], 0, 100) == [82, 100]
-    picture = gpu_picture({"groups": [group, group | {"ranks": 4}], "machines": ["a machine " + "with a long name " * 20]})
-    for columns in (1, 2):
+    # As onehop.bench.decode writes it.
+    engines = {"onehop": 300.0, "onehop-dist": 200.0, "nccl": 100.0, "symm-one-shot": 150.0, "symm-two-shot": 50.0}
+    decode = {"run": {"ranks": 2, "dtype": "bf16", "hidden": 4096, "layers": 32, "rounds": 9, "graphs": True},
+              "machine": {"gpus": {"names": ["a GPU"], "driver": "580"}}, "versions": {"torch": "2.11.0", "nccl": "2.28.9"},
+              "onehop": {"version": "0.1.0", "commit": "abc"},
+              "results": [{"batch": batch, "engines": {name: {"tokens_per_s": rate} for name, rate in engines.items()}}
+                          for batch in (1, 8)]}
+    decoding = decode_picture([decode, decode | {"run": decode["run"] | {"ranks": 4}}])
+    assert decoding["panels"][0][1]["onehop"] == [(1, 2.0), (8, 2.0)] and decoding["panels"][0][1]["nccl"][0] == (1, 100 / 150)
+    assert ">4</text>" in draw(decoding) and " B<" not in draw(decoding), "batches are no sizes"
+    alone = decode | {"results": [{"batch": 1, "engines": {"onehop": {"tokens_per_s": 1.0}}}]}
+    assert not decode_picture([alone])["panels"], "nothing to compare with"
+    gpus = gpu_picture({"groups": [group, group | {"ranks": 4}], "machines": ["a machine " + "with a long name " * 20]})
+    for picture, columns in ((gpus, 1), (gpus, 2), (decoding, 1), (decoding, 2)):
         drawn = draw(picture, columns)
         assert drawn.count("<polyline") == 10 and "@media(prefers-color-scheme:dark)" in drawn
         assert not re.search(r'(fill|stroke)="#', drawn), "a colour that stays on dark pages"
@@ -321,28 +376,35 @@ def self_test():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("report", type=pathlib.Path, nargs="?", help="what compare_openmpi.py --json or compare_gpu.py --json wrote")
-    parser.add_argument("svg", type=pathlib.Path, nargs="?", help="the picture to write")
+    parser.add_argument("files", type=pathlib.Path, nargs="*", metavar="FILE",
+                        help="the report, or reports of decode, and then the picture to write")
     parser.add_argument("--only", default="", metavar="TEXT", help="panels whose title has this in it, such as 'bf16 sum, chain'")
     parser.add_argument("--columns", type=int, default=1, help="panels side by side (default 1, for narrow pages)")
     parser.add_argument("--self-test", action="store_true", help="check this script")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     if arguments.self_test:
         return self_test()
-    if arguments.svg is None:
+    if len(arguments.files) < 2:
         parser.error("no report and picture given")
-    report = json.loads(arguments.report.read_text())
-    if report.get("format") == "onehop-comparison":
-        report["groups"] = [group for group in report["groups"] if arguments.only in group_name(group)]
-        picture = gpu_picture(report)
-    elif "openmpi" in report:
-        picture = openmpi_picture(report)
+    *files, svg = arguments.files
+    reports = [json.loads(file.read_text()) for file in files]
+    formats = {report.get("format") for report in reports}
+    if formats == {"onehop-decode"}:
+        picture = decode_picture(reports)
+        picture["panels"] = [panel for panel in picture["panels"] if arguments.only in panel[0]]
+    elif len(reports) > 1:
+        sys.exit("plot_compare: several reports, and not all of them are of onehop.bench.decode; draw each by itself")
+    elif formats == {"onehop-comparison"}:
+        reports[0]["groups"] = [group for group in reports[0]["groups"] if arguments.only in group_name(group)]
+        picture = gpu_picture(reports[0])
+    elif "openmpi" in reports[0]:
+        picture = openmpi_picture(reports[0])
         picture["panels"] = [panel for panel in picture["panels"] if arguments.only in panel[0]]
     else:
-        sys.exit(f"plot_compare: {arguments.report} is neither comparison; run compare_gpu.py on reports of onehop bench first")
+        sys.exit(f"plot_compare: {files[0]} is no comparison; run compare_gpu.py on reports of onehop bench first")
     if not picture["panels"]:
-        sys.exit(f"plot_compare: {arguments.report} has no panel with '{arguments.only}' in its title and a peer to compare with")
-    arguments.svg.write_text(draw(picture, arguments.columns))
+        sys.exit(f"plot_compare: {files[0]} has no panel with '{arguments.only}' in its title and a peer to compare with")
+    svg.write_text(draw(picture, arguments.columns))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank dies. The others learn which one, form a new group and go on; no process is restarted:
+
+    onehop launch -n 3 -- python survive_dead_rank.py
+"""
+import os
+import sys
+
+import numpy as np
+import onehop as oh
+
+STEPS, LAST_STEP_OF_THE_DEAD = 20, 10
+
+
+def train(g, step):
+    """One step of whatever the job does; here, the ranks count themselves."""
+    assert (g.all_reduce(np.ones(100_000, np.float32)) == g.size).all(), step
+    return step + 1
+
+
+g = oh.init(timeout=20)
+step, dying = 0, g.size - 1
+if g.size < 2:
+    sys.exit("survive_dead_rank.py: needs at least 2 ranks: onehop launch -n 3 -- python survive_dead_rank.py")
+while step < STEPS:
+    if g.rank == dying and step == LAST_STEP_OF_THE_DEAD:
+        os._exit(0)  # as if killed: nobody says goodbye. Code 0, so that the launcher does not end the job
+    try:
+        step = train(g, step)
+    except oh.PeerLost as lost:
+        print(f"rank {g.rank}, step {step}: {lost}")
+        # All survivors were told the same rank: those above it move down.
+        rank, size = g.rank - (g.rank > lost.rank), g.size - 1
+        g.leave()
+        g = oh.Group.join(oh.store_from_env(), rank, size, name=f"without-{lost.rank}", timeout=20)
+        dying = -1
+        step = int(g.all_reduce(np.array([step]), op="min")[0])  # a step that not all had finished is repeated
+print(f"rank {g.rank} of {g.size} has done {step} steps")
+g.leave()

@@ -9,6 +9,8 @@ import traceback
 from datetime import timedelta
 from multiprocessing import get_context
 
+import machines
+
 _context = get_context("forkserver")
 _context.set_forkserver_preload(["torch", "torch.distributed", "numpy"])
 
@@ -17,9 +19,11 @@ class RankFailed(AssertionError):
     """A rank raised; the message is its traceback."""
 
 
-def _main(rank, size, body, args, directory, backend, timeout, results):
+def _main(rank, size, body, args, directory, backend, timeout, machine, results):
     os.environ["OMP_NUM_THREADS"] = "1"
     try:
+        if machine is not None:
+            machines.enter(machine, str(directory))
         import torch
         import torch.distributed as dist
 
@@ -46,17 +50,32 @@ def _main(rank, size, body, args, directory, backend, timeout, results):
         os._exit(1)
 
 
-def run(size, body, *args, directory, backend="onehop", timeout=60, deadline=240, killed=()):
+def run(
+    size, body, *args, directory, backend="onehop", timeout=60, deadline=240, killed=(), on_machines=None
+):
     """body(rank, size, *args) in `size` processes; returns the results in rank order.
 
     `body` is a function of a module, and finds the default process group initialised unless backend is
-    None. `killed` are ranks that are expected to die without a result. RankFailed if another rank raises,
-    dies or takes longer than `deadline` seconds.
+    None. `killed` are ranks that are expected to die without a result. `on_machines` has the number of each
+    rank's machine; None: all are on this one. RankFailed if another rank raises, dies or takes longer than
+    `deadline` seconds.
     """
     results = _context.Queue()
     processes = [
         _context.Process(
-            target=_main, args=(r, size, body, args, str(directory), backend, timeout, results), daemon=True
+            target=_main,
+            args=(
+                r,
+                size,
+                body,
+                args,
+                str(directory),
+                backend,
+                timeout,
+                on_machines[r] if on_machines else None,
+                results,
+            ),
+            daemon=True,
         )
         for r in range(size)
     ]

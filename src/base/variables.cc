@@ -80,6 +80,11 @@ constexpr Variable kVariables[] = {
     {"ONEHOP_FAULT", "library",
      "point:rank:action or point#visit:rank:action; actions: kill, stop, exit, error, delay or none",
      "for tests: makes that rank fail at a named point", is_fault},
+    {"ONEHOP_FALLBACK", "onehop.torch", "nccl, gloo or none",
+     "engine of torch's process groups on several machines or of more than 8 GPUs (default nccl)",
+     [](std::string_view value) {
+       return is_one_of(value, {"nccl", "gloo", "none"});
+     }},
     {"ONEHOP_NCCL_LIBRARY", "command", "a library, or a directory that holds it",
      "NCCL for 'bench --peer nccl' (default libnccl.so.2)"},
     {"ONEHOP_FAILURE_FILE", "command", "a file",

@@ -47,7 +47,7 @@ class Extension:
 # The module's name contains the version so that one process, such as a test, can tell binaries apart.
 BACKEND = Extension(
     "_backend_native",
-    ["backend.cc", "module.cc"],
+    ["backend.cc", "router.cc", "module.cc"],
     ["-DONEHOP_MODULE_NAME=_backend_native"],
     ["c10", "torch_cpu", "torch", "torch_python"],
 )

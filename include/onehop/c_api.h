@@ -174,6 +174,13 @@ ONEHOP_API onehop_status_t onehop_store_from_env(int64_t timeout_ms, onehop_stor
 
 // ---- Groups ----
 
+/// The most GPU ranks and the most host ranks of a group.
+enum { ONEHOP_MAX_DEVICES = 8, ONEHOP_MAX_HOST_RANKS = 64 };
+/// Identifies this machine until it reboots: only ranks with equal ids can form a group. Lets a caller decide
+/// before it joins. `*id` is NUL-terminated; the caller releases it with onehop_free. UNSUPPORTED if the
+/// kernel does not tell.
+ONEHOP_API onehop_status_t onehop_host_id(char** id);
+
 typedef struct onehop_group onehop_group_t;
 
 typedef int onehop_policy_t;

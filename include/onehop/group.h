@@ -22,6 +22,10 @@ namespace onehop {
 class Deadline;
 class IntraNodeComm;
 
+/// Identifies this machine until it reboots: only ranks with equal ids can form a group. For programs that decide
+/// before they join. Throws Error{unsupported} if the kernel does not tell.
+[[nodiscard]] ONEHOP_API std::string host_id();
+
 /// How collectives select their algorithm.
 enum class AlgorithmPolicy : std::uint8_t {
   tuned,   ///< selects an algorithm for every size and type

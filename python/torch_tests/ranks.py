@@ -10,6 +10,8 @@ import traceback
 from datetime import timedelta
 from multiprocessing import get_context
 
+import machines
+
 _context = get_context("forkserver")
 _context.set_forkserver_preload(["torch", "torch.distributed", "numpy"])
 
@@ -23,9 +25,11 @@ def gpu_count():
     return len(glob.glob("/dev/nvidia[0-9]*"))
 
 
-def _main(rank, size, body, args, directory, backend, timeout, device, results):
+def _main(rank, size, body, args, directory, backend, timeout, device, machine, results):
     os.environ["OMP_NUM_THREADS"] = "1"
     try:
+        if machine is not None:
+            machines.enter(machine, str(directory))
         import torch
         import torch.distributed as dist
 
@@ -55,19 +59,41 @@ def _main(rank, size, body, args, directory, backend, timeout, device, results):
         os._exit(1)
 
 
-def run(size, body, *args, directory, backend="onehop", timeout=60, deadline=240, killed=(), device="cpu"):
+def run(
+    size,
+    body,
+    *args,
+    directory,
+    backend="onehop",
+    timeout=60,
+    deadline=240,
+    killed=(),
+    device="cpu",
+    on_machines=None,
+):
     """body(rank, size, *args) in `size` processes; returns the results in rank order.
 
     `body` is a function of a module, and finds the default process group initialised unless backend is
     None, and `device` as the default device of its tensors: "cpu", or "cuda" for a GPU of each rank. `killed`
-    are ranks that are expected to die without a result. RankFailed if another rank raises, dies or takes longer
-    than `deadline` seconds.
+    are ranks that are expected to die without a result. `on_machines` has the number of each rank's machine;
+    None: all are on this one. RankFailed if another rank raises, dies or takes longer than `deadline` seconds.
     """
     results = _context.Queue()
     processes = [
         _context.Process(
             target=_main,
-            args=(r, size, body, args, str(directory), backend, timeout, device, results),
+            args=(
+                r,
+                size,
+                body,
+                args,
+                str(directory),
+                backend,
+                timeout,
+                device,
+                on_machines[r] if on_machines else None,
+                results,
+            ),
             daemon=True,
         )
         for r in range(size)

@@ -84,6 +84,11 @@ constexpr Variable kVariables[] = {
     {"ONEHOP_SGLANG", "SGLang", kFlag, "SGLang's all-reduces go through onehop", env::is_flag},
     {"ONEHOP_ENGINE_TIMEOUT", "vLLM, SGLang", "seconds, more than 0 and at most 86400",
      "timeout of the groups in inference engines (default 600)"},
+    {"ONEHOP_FALLBACK", "onehop.torch", "nccl, gloo or none",
+     "engine of torch's process groups on several machines or of more than 8 GPUs (default nccl)",
+     [](std::string_view value) {
+       return is_one_of(value, {"nccl", "gloo", "none"});
+     }},
     {"ONEHOP_NCCL_LIBRARY", "command", "a library, or a directory that holds it",
      "NCCL for 'bench --peer nccl' (default libnccl.so.2)"},
     {"ONEHOP_FAILURE_FILE", "command", "a file",

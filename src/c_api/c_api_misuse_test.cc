@@ -305,6 +305,7 @@ const Function kFunctions[] = {
     REFUSES(onehop_group_call_end),
     REFUSES(onehop_group_call_drop),
     REFUSES_ZEROES(onehop_topology_probe_json),
+    REFUSES_ZEROES(onehop_host_id),
     REFUSES(onehop_intra_node_comm_is_enabled),
     ANSWERS(onehop_intra_node_options_init),
     REFUSES(onehop_intra_node_comm_create),

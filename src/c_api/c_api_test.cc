@@ -12,6 +12,8 @@
 #include <string>
 #include <thread>
 
+#include "onehop/group.h"
+
 #include "c_api/guard.h"
 
 namespace onehop {
@@ -152,6 +154,7 @@ TEST(CApi, NullPointersAreErrorsThatNameTheParameter) {
   expect_named(onehop_store_delete(store.get(), nullptr, ONEHOP_TIMEOUT_DEFAULT, nullptr), "key");
   expect_named(onehop_dtype_parse(nullptr, nullptr), "name");
   expect_named(onehop_topology_probe_json(nullptr), "json");
+  expect_named(onehop_host_id(nullptr), "id");
   EXPECT_EQ(made, nullptr);
 
   onehop_store_destroy(nullptr);
@@ -417,6 +420,13 @@ TEST(CApiOptions, OfAnAbsurdSizeAreNotWrittenAndRefusedLater) {
   onehop_tcp_server_t* server = nullptr;
   EXPECT_EQ(onehop_tcp_server_start(options, &server), ONEHOP_ERROR_INVALID_ARGUMENT);
   EXPECT_THAT(onehop_last_error(), HasSubstr("_init"));
+}
+
+TEST(CApi, NamesThisMachineAsGroupsDo) {
+  char* id = nullptr;
+  ASSERT_EQ(onehop_host_id(&id), ONEHOP_OK) << onehop_last_error();
+  EXPECT_EQ(id, host_id());
+  onehop_free(id);
 }
 
 TEST(CApiTopology, ProbesThisMachineAsJson) {

@@ -18,6 +18,8 @@
 using namespace onehop;
 using namespace onehop::c_api;
 
+static_assert(ONEHOP_MAX_DEVICES == kMaxDevices);
+static_assert(ONEHOP_MAX_HOST_RANKS == kMaxHostRanks);
 static_assert(ONEHOP_POLICY_TUNED == static_cast<int>(AlgorithmPolicy::tuned));
 static_assert(ONEHOP_POLICY_LEGACY == static_cast<int>(AlgorithmPolicy::legacy));
 
@@ -130,6 +132,13 @@ onehop_status_t make_buffer(onehop_group_t* group, const onehop_buffer_options_t
 }  // namespace
 
 extern "C" {
+
+onehop_status_t onehop_host_id(char** id) {
+  return guard([&] {
+    char*& out = deref(id, "id");
+    out = copy_out(host_id());
+  });
+}
 
 void onehop_join_options_init(onehop_join_options_t* options, size_t size) {
   init_options(options, size, join_defaults());

@@ -189,6 +189,10 @@ void on_every_rank(std::vector<Group>& groups, const std::function<void(Group&)>
   run_together(groups.size(), [&](std::size_t r) { body(groups[r]); });
 }
 
+std::string host_id() {
+  return os::boot_id();
+}
+
 Group Group::from_env(JoinOptions defaults) {
   const Deadline deadline = Deadline::after(usable_timeout(defaults));
   const Environment environment = read_environment();

@@ -13,7 +13,7 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
-from . import _build
+from . import _build, _fallback
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,15 @@ class Options:
     scratch_bytes: size of each rank's staging buffer; 0: the library's default.
     allow_overlapping_devices: let several ranks use one GPU, for tests.
     tuning: a file that `onehop tune` wrote; "": the library's own table.
+    fallback: the engine of CUDA tensors where onehop cannot carry the process group, because its ranks are on
+        several machines or have more than 8 GPUs: "nccl" or "gloo"; CPU tensors use gloo. "none": an error.
+        "": what the environment variable ONEHOP_FALLBACK says, else "nccl".
     """
 
     scratch_bytes: int = 0
     allow_overlapping_devices: bool = False
     tuning: str = ""
+    fallback: str = ""
 
 
 @functools.cache
@@ -63,7 +67,8 @@ def _create(settings, pg_options: Options | None):
     if not isinstance(timeout, timedelta):
         timeout = timedelta(seconds=timeout)
     ranks = list(settings.global_ranks_in_group) or list(range(settings.group_size))
-    return native().create(
+    fallback, origin = _fallback.setting(options.fallback)
+    backend = native().create(
         store=settings.store,
         rank=settings.group_rank,
         size=settings.group_size,
@@ -73,7 +78,12 @@ def _create(settings, pg_options: Options | None):
         scratch_bytes=options.scratch_bytes,
         allow_overlapping_devices=options.allow_overlapping_devices,
         tuning=options.tuning,
+        fallback=fallback,
     )
+    # After the creation, which told the other ranks: they report the difference instead of waiting.
+    if fallback not in _fallback.SETTINGS:
+        raise ValueError(f"onehop: {origin}={fallback!r} must be nccl, gloo or none")
+    return backend
 
 
 def backend_of(group: dist.ProcessGroup | None, device: torch.device | str):
@@ -86,3 +96,16 @@ def backend_of(group: dist.ProcessGroup | None, device: torch.device | str):
             f'create it with backend="onehop"'
         )
     return backend
+
+
+def engine(group: dist.ProcessGroup | None = None, device: torch.device | str | None = None) -> str:
+    """The engine that carries a process group's tensors on `device`: "onehop", or "nccl" or "gloo" where
+    onehop cannot (see `Options.fallback`).
+
+    `group` defaults to the default process group, `device` to the current CUDA device if there is one, else
+    the CPU. Waits until all ranks have created the group, at most for its timeout. TypeError if the process
+    group was not created with backend "onehop".
+    """
+    if device is None:
+        device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
+    return backend_of(group, device).engine(torch.device(device))

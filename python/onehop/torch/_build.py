@@ -2,8 +2,8 @@
 """Compiles the C++ parts of onehop.torch on first use, and keeps the results.
 
 c10d is not part of torch's stable ABI: a backend compiled for one version of torch does not load in
-another. The package therefore contains its source, 2000 lines on top of onehop's C API, and compiles it for
-the torch that is installed: about 20 seconds on two cores, once. The cache is $XDG_CACHE_HOME/onehop/torch
+another. The package therefore contains its source, 3000 lines on top of onehop's C API, and compiles it for
+the torch that is installed: about half a minute on two cores, once. The cache is $XDG_CACHE_HOME/onehop/torch
 (~/.cache by default).
 
 Every binary ends with the digest of its bytes, and is renamed into place when it is complete: a build that
@@ -47,7 +47,7 @@ class Extension:
 # The module's name contains the version so that one process, such as a test, can tell binaries apart.
 BACKEND = Extension(
     "_backend_native",
-    ["backend.cc", "module.cc"],
+    ["backend.cc", "router.cc", "module.cc"],
     ["-DONEHOP_MODULE_NAME=_backend_native"],
     ["c10", "torch_cpu", "torch", "torch_python"],
 )

@@ -68,11 +68,10 @@ size_t scaled(int64_t count, const Elements& elements) {
 }  // namespace
 
 Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                 std::chrono::milliseconds timeout, std::string group, std::vector<int64_t> global_ranks,
-                 JoinSettings settings)
+                 std::chrono::milliseconds timeout, Membership members, JoinSettings settings)
     : c10d::Backend(rank, size),
       store_(store),
-      members_{std::move(group), std::move(global_ranks)},
+      members_(std::move(members)),
       settings_(std::move(settings)),
       timeout_ms_(timeout.count()),
       point_to_point_(store, rank, members_, cancelled_) {}
@@ -95,22 +94,6 @@ c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions() {
     options->global_ranks_in_group.push_back(static_cast<uint64_t>(rank));
   }
   return options;
-}
-
-c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,
-                                                 const std::vector<int>& ranks,
-                                                 const c10::intrusive_ptr<Options>& options) {
-  const auto self = std::find(ranks.begin(), ranks.end(), getRank());
-  if (self == ranks.end()) return nullptr;
-  std::vector<int64_t> global_ranks;
-  for (const int rank : ranks) {
-    const auto index = static_cast<size_t>(rank);
-    global_ranks.push_back(index < members_.global_ranks.size() ? members_.global_ranks[index] : rank);
-  }
-  const auto timeout = options ? options->timeout : std::chrono::milliseconds(timeout_ms_.load());
-  return c10::make_intrusive<Backend>(
-      store, static_cast<int>(self - ranks.begin()), static_cast<int>(ranks.size()), timeout,
-      options ? options->group_name : members_.group, global_ranks, settings_);
 }
 
 // ---- Engines ----

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend "onehop" of torch.distributed.
+// A process group that onehop carries: all calls of torch.distributed on a group of one machine.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -46,17 +46,13 @@ class Backend final : public c10d::Backend {
   using Allocate = std::function<at::Tensor(int64_t size, const at::TensorOptions& options)>;
 
   Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,
-          std::string group, std::vector<int64_t> global_ranks, JoinSettings settings);
+          Membership members, JoinSettings settings);
   ~Backend() override;
 
   const std::string getBackendName() const override { return "onehop"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ms_ = timeout.count(); }
 
-  bool supportsSplitting() const override { return true; }
-  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
-                                          const std::vector<int>& ranks,
-                                          const c10::intrusive_ptr<Options>& options) override;
   void eagerConnectSingleDevice(at::Device device) override { group(device); }
 
   bool supportsCoalescing() const override { return true; }

@@ -84,13 +84,10 @@ class GroupEngine final : public Engine {
     if (!settings.tuning.empty()) options.tuning = settings.tuning.c_str();
     const onehop_status_t status = onehop_group_join(bridge.get(), &options, &group_);
     if (status != ONEHOP_OK) {
-      raise(
-          status, "forming the group", members_,
-          status == ONEHOP_ERROR_REFUSED
-              ? ". onehop connects ranks of one host. Create the world with nccl or gloo and use onehop for "
-                "groups within a host: new_group(ranks, backend=\"onehop\"), or backend_override of "
-                "init_device_mesh"
-              : "");
+      raise(status, "forming the group", members_,
+            status == ONEHOP_ERROR_REFUSED ? ". Process groups on several machines or of more than 8 GPUs "
+                                             "need ONEHOP_FALLBACK=nccl or gloo"
+                                           : "");
     }
   }
   ~GroupEngine() override { onehop_group_destroy(group_); }

@@ -124,12 +124,8 @@ class PointToPoint {
 
   /// The library's message counts ranks within the pair; the addition in brackets names them in the job.
   Membership pair_members(const Channel& channel) const {
-    const auto global = [&](int rank) {
-      const auto index = static_cast<size_t>(rank);
-      return index < members_.global_ranks.size() ? members_.global_ranks[index] : rank;
-    };
     return {c10::str(members_.group, ", pair of sender ", channel.from, " and receiver ", channel.to),
-            {global(channel.from), global(channel.to)}};
+            {members_.global(channel.from), members_.global(channel.to)}};
   }
 
   c10::intrusive_ptr<c10d::Store> store_;

@@ -18,11 +18,15 @@ struct Membership {
   std::string group;                  ///< c10d's name of the process group
   std::vector<int64_t> global_ranks;  ///< by rank of this group; empty: the same numbers
 
+  int64_t global(int rank) const {
+    const auto index = static_cast<size_t>(rank);
+    return index < global_ranks.size() ? global_ranks[index] : rank;
+  }
+
   std::string describe(int rank) const {
     if (rank < 0) return "";
-    const auto index = static_cast<size_t>(rank);
-    const auto global = index < global_ranks.size() ? global_ranks[index] : rank;
-    return global == rank ? c10::str(", rank ", rank) : c10::str(", rank ", rank, ", global rank ", global);
+    return global(rank) == rank ? c10::str(", rank ", rank)
+                                : c10::str(", rank ", rank, ", global rank ", global(rank));
   }
 };
 

@@ -2,12 +2,16 @@
 // A c10d::Store as a store of onehop, through which the ranks of a group find each other.
 #pragma once
 
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 #include <vector>
@@ -19,8 +23,56 @@ namespace onehop_torch {
 /// Ends the waits of a process group that is aborted: a thread may be waiting for ranks that never come.
 using Cancellation = std::shared_ptr<std::atomic<bool>>;
 
-/// The callbacks run on the threads that join a group, without the GIL. Waiting polls `check`: a blocking
-/// `get` would hold the one lock of a TCPStore's client until the key appears.
+enum class Waited { found, timed_out, cancelled };
+
+/// Waits until all `keys` exist. Polls `check`: a blocking `get` or `wait` would hold the one lock of a
+/// TCPStore's client until they do, and could not be cancelled.
+inline Waited wait_for(c10d::Store& store, const std::vector<std::string>& keys,
+                       std::chrono::milliseconds timeout, const std::atomic<bool>& cancelled) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (auto pause = std::chrono::milliseconds(1); !store.check(keys);
+       pause = std::min(pause * 2, std::chrono::milliseconds(16))) {
+    if (cancelled) return Waited::cancelled;
+    if (std::chrono::steady_clock::now() + pause > deadline) return Waited::timed_out;
+    std::this_thread::sleep_for(pause);
+  }
+  return Waited::found;
+}
+
+/// A part of `store` for an engine of torch. Its waits end when the process group is aborted.
+class CancellableStore final : public c10d::PrefixStore {
+ public:
+  CancellableStore(std::string prefix, c10::intrusive_ptr<c10d::Store> store, Cancellation cancelled)
+      : PrefixStore(std::move(prefix), std::move(store)), cancelled_(std::move(cancelled)) {}
+
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::make_intrusive<CancellableStore>(prefix_, store_->clone(), cancelled_);
+  }
+  std::vector<uint8_t> get(const std::string& key) override {
+    wait({key});
+    return PrefixStore::get(key);
+  }
+  std::vector<std::vector<uint8_t>> multiGet(const std::vector<std::string>& keys) override {
+    wait(keys);
+    return PrefixStore::multiGet(keys);
+  }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, getTimeout()); }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
+    switch (wait_for(*this, keys, timeout, *cancelled_)) {
+      case Waited::found:
+        return;
+      case Waited::cancelled:
+        C10_THROW_ERROR(DistBackendError, "onehop: the process group was aborted");
+      case Waited::timed_out:
+        C10_THROW_ERROR(DistStoreError, c10::str("after ", timeout.count(), " ms, the store has no ", keys));
+    }
+  }
+
+ private:
+  Cancellation cancelled_;
+};
+
+/// The callbacks run on the threads that join a group, without the GIL.
 class StoreBridge {
  public:
   /// The bridge owns a clone, that is, its own connection: other users of `store` do not delay it.
@@ -54,7 +106,6 @@ class StoreBridge {
 
  private:
   using Bytes = std::vector<uint8_t>;
-  using Clock = std::chrono::steady_clock;
 
   static Bytes bytes_of(const void* data, size_t size) {
     const auto* begin = static_cast<const uint8_t*>(data);
@@ -81,12 +132,13 @@ class StoreBridge {
   static onehop_status_t get(void* context, const char* key, int64_t timeout_ms, onehop_reply_t* reply) {
     return guarded(context, [&](c10d::Store& store) {
       const auto& cancelled = *static_cast<StoreBridge*>(context)->cancelled_;
-      const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
-      for (auto pause = std::chrono::milliseconds(1); !store.check({key});
-           pause = std::min(pause * 2, std::chrono::milliseconds(16))) {
-        if (cancelled) return static_cast<int>(ONEHOP_ERROR_ABORTED);
-        if (Clock::now() + pause > deadline) return static_cast<int>(ONEHOP_ERROR_TIMEOUT);
-        std::this_thread::sleep_for(pause);
+      switch (wait_for(store, {key}, std::chrono::milliseconds(timeout_ms), cancelled)) {
+        case Waited::found:
+          break;
+        case Waited::cancelled:
+          return static_cast<int>(ONEHOP_ERROR_ABORTED);
+        case Waited::timed_out:
+          return static_cast<int>(ONEHOP_ERROR_TIMEOUT);
       }
       const Bytes value = store.get(key);
       return onehop_reply_set(reply, value.data(), value.size());

@@ -10,6 +10,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <memory>
@@ -191,6 +192,51 @@ class StreamWork final : public c10d::Work {
   std::mutex event_mutex_;  ///< guards done_, in_use_ and future_
   std::optional<c10::Event> done_;
   c10::intrusive_ptr<Future> future_;
+};
+
+/// Several calls under one handle, for engines that cannot make a batch of them.
+class BatchWork final : public c10d::Work {
+ public:
+  BatchWork(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> works)
+      : Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
+
+  bool isCompleted() override {
+    return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isCompleted(); });
+  }
+  bool isSuccess() const override {
+    return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isSuccess(); });
+  }
+  std::exception_ptr exception() const override {
+    for (const auto& work : works_) {
+      if (auto error = work->exception()) return error;
+    }
+    return nullptr;
+  }
+  std::vector<at::Tensor> result() override {
+    Tensors all;
+    for (const auto& work : works_) {
+      const Tensors part = work->result();
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+  bool wait(std::chrono::milliseconds timeout) override {
+    bool completed = true;
+    for (const auto& work : works_) completed = work->wait(timeout) && completed;
+    return completed;
+  }
+  void synchronize() override {
+    for (const auto& work : works_) work->synchronize();
+  }
+  void blockCurrentStream() override {
+    for (const auto& work : works_) work->blockCurrentStream();
+  }
+  void abort() override {
+    for (const auto& work : works_) work->abort();
+  }
+
+ private:
+  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
 }  // namespace onehop_torch

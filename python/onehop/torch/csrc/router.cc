@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router.h"
+
+#include <Python.h>
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace onehop_torch {
+namespace {
+
+/// Routers that exist, for the end of the process. Holds no references.
+class Registry {
+ public:
+  void add(const c10::intrusive_ptr<Router>& router) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(routers_, [](const auto& weak) { return weak.expired(); });
+    routers_.emplace_back(router);
+  }
+  std::vector<c10::intrusive_ptr<Router>> take() {
+    const std::lock_guard lock(mutex_);
+    std::vector<c10::intrusive_ptr<Router>> result;
+    for (const auto& weak : routers_) {
+      if (auto router = weak.lock()) result.push_back(std::move(router));
+    }
+    routers_.clear();
+    return result;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<c10::weak_intrusive_ptr<Router>> routers_;
+};
+
+Registry& registry() {
+  static Registry instance;
+  return instance;
+}
+
+/// Of a call without tensors, which the engine will refuse: the CPU.
+at::Device on(const Tensors& tensors) {
+  return tensors.empty() ? at::Device(at::kCPU) : tensors[0].device();
+}
+
+at::Device on(const c10d::BarrierOptions& options) {
+  return options.device ? *options.device : at::Device(at::kCPU);
+}
+
+/// Newer versions of torch alone have this method, and call it.
+template <class Engine>
+Router::WorkPtr gather_into(Engine& engine, at::Tensor& output, at::Tensor& input,
+                            const c10d::GatherOptions& options) {
+  if constexpr (requires { engine.gather_single(output, input, options); }) {
+    return engine.gather_single(output, input, options);
+  } else {
+    TORCH_CHECK(false, "onehop: this version of torch gathers into lists only");
+  }
+}
+
+}  // namespace
+
+c10::intrusive_ptr<Router> Router::create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                          std::chrono::milliseconds timeout, Membership members,
+                                          JoinSettings settings, std::string fallback) {
+  auto router = c10::make_intrusive<Router>(store, rank, size, timeout, std::move(members),
+                                            std::move(settings), std::move(fallback));
+  registry().add(router);
+  return router;
+}
+
+Router::Router(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+               std::chrono::milliseconds timeout, Membership members, JoinSettings settings,
+               std::string fallback)
+    : c10d::Backend(rank, size),
+      store_(store),
+      members_(std::move(members)),
+      settings_(std::move(settings)),
+      fallback_(std::move(fallback)),
+      timeout_ms_(timeout.count()),
+      placement_(store, rank, size, fallback_, members_),
+      onehop_(c10::make_intrusive<onehop_torch::Backend>(store, rank, size, timeout, members_, settings_)) {
+  if (size == 1) host_.engine = device_.engine = onehop_.get();
+}
+
+Router::~Router() {
+  // Python's last reference may have been dropped here. The threads that the engines wait for may want the GIL.
+  PyThreadState* const python = Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+  try {
+    shutdown();
+  } catch (const std::exception&) {
+    // Nobody is left to be told.
+  }
+  host_.other.reset();
+  device_.other.reset();
+  onehop_.reset();
+  if (python != nullptr) PyEval_RestoreThread(python);
+}
+
+// ---- The choice of the engine ----
+
+c10d::Backend& Router::choose(at::Device device, std::chrono::milliseconds timeout) {
+  if (closed_) return *onehop_;  // which says so
+  Lane& lane = this->lane(device);
+  const std::lock_guard lock(lane.choosing);
+  if (c10d::Backend* const engine = lane.engine.load(std::memory_order_acquire)) return *engine;
+  TORCH_CHECK_WITH(DistBackendError, !*cancelled_, "onehop: process group '", members_.group,
+                   "' was aborted");
+  TORCH_CHECK_WITH(DistBackendError, lane.failure.empty(), lane.failure);
+  const Placement::Verdict verdict =
+      placement_.verdict(timeout.count() > 0 ? timeout : this->timeout(), cancelled_);
+  TORCH_CHECK_WITH(DistBackendError, verdict.refusal.empty(), "onehop: process group '", members_.group,
+                   "': ", verdict.refusal);
+  const int most = device.is_cpu() ? ONEHOP_MAX_HOST_RANKS : ONEHOP_MAX_DEVICES;
+  const bool fits = verdict.machines == 1 && getSize() <= most;
+  if (fits || verdict.fallback == "none") {
+    onehop_->setBoundDeviceId(getBoundDeviceId());  // torch tells this object only
+    lane.engine.store(onehop_.get(), std::memory_order_release);
+    return *onehop_;
+  }
+  try {
+    lane.other = make_other(device, verdict);
+  } catch (const c10::Error& error) {
+    lane.failure = error.what_without_backtrace();
+    throw;
+  }
+  lane.has_other.store(true, std::memory_order_release);
+  lane.engine.store(lane.other.get(), std::memory_order_release);
+  return *lane.other;
+}
+
+Router::BackendPtr Router::make_other(at::Device device, const Placement::Verdict& verdict) {
+  const std::string type = c10::DeviceTypeName(device.type(), true);
+  const std::string engine = device.is_cpu() ? "gloo" : verdict.fallback;
+  BackendPtr other = make_engine(
+      {.engine = engine,
+       .device = device,
+       .reason = verdict.machines > 1
+                     ? c10::str("its ", getSize(), " ranks are on ", verdict.machines, " machines")
+                     : c10::str("it has ", getSize(), " ranks"),
+       .store = c10::make_intrusive<CancellableStore>(c10::str("fallback/", type, "/"), store_, cancelled_),
+       .rank = getRank(),
+       .size = getSize(),
+       .timeout = timeout(),
+       .members = members_});
+  other->setBoundDeviceId(getBoundDeviceId());
+  other->setGroupUid(getGroupUid());
+  other->setGroupDesc(getGroupDesc());
+  return other;
+}
+
+std::vector<c10d::Backend*> Router::others() {
+  std::vector<c10d::Backend*> result;
+  for (Lane* lane : {&host_, &device_}) {
+    if (lane->has_other.load(std::memory_order_acquire)) result.push_back(lane->other.get());
+  }
+  return result;
+}
+
+onehop_group_t* Router::group(at::Device device) {
+  c10d::Backend& engine = route(device, timeout());
+  TORCH_CHECK_VALUE(&engine == onehop_.get(), "onehop: process group '", members_.group, "' runs on ",
+                    engine.getBackendName(), " for tensors on ", device,
+                    "; operators and symmetric memory need a group that onehop carries, within one machine");
+  return onehop_->group(device);
+}
+
+c10::intrusive_ptr<c10d::Backend> Router::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                const std::vector<int>& ranks,
+                                                const c10::intrusive_ptr<Options>& options) {
+  const auto self = std::find(ranks.begin(), ranks.end(), getRank());
+  if (self == ranks.end()) return nullptr;
+  Membership members{options ? options->group_name : members_.group, {}};
+  for (const int rank : ranks) members.global_ranks.push_back(members_.global(rank));
+  return create(store, static_cast<int>(self - ranks.begin()), static_cast<int>(ranks.size()),
+                options ? options->timeout : timeout(), std::move(members), settings_, fallback_);
+}
+
+// ---- Life ----
+
+void Router::setTimeout(std::chrono::milliseconds timeout) {
+  timeout_ms_ = timeout.count();
+  onehop_->setTimeout(timeout);
+  for (c10d::Backend* const other : others()) other->setTimeout(timeout);
+}
+
+uint64_t Router::getSequenceNumberForGroup() {
+  uint64_t sum = onehop_->getSequenceNumberForGroup();
+  for (c10d::Backend* const other : others()) sum += other->getSequenceNumberForGroup();
+  return sum;
+}
+
+c10d::ErrorType Router::getError() {
+  if (const auto error = onehop_->getError(); error != c10d::ErrorType::SUCCESS) return error;
+  for (c10d::Backend* const other : others()) {
+    try {
+      if (const auto error = other->getError(); error != c10d::ErrorType::SUCCESS) return error;
+    } catch (const c10::Error&) {
+      // Gloo of some versions does not know.
+    }
+  }
+  return c10d::ErrorType::SUCCESS;
+}
+
+void Router::close_others() {
+  for (Lane* lane : {&host_, &device_}) {
+    if (lane->has_other.load(std::memory_order_acquire)) lane->engine = nullptr;
+  }
+}
+
+void Router::abort() {
+  *cancelled_ = true;
+  onehop_->abort();
+  close_others();
+  for (c10d::Backend* const other : others()) other->abort();
+}
+
+void Router::shutdown() {
+  if (closed_.exchange(true)) return;
+  onehop_->shutdown();
+  close_others();
+  for (c10d::Backend* const other : others()) other->shutdown();
+}
+
+void Router::shutdown_at_exit() {
+  if (closed_.exchange(true)) return;
+  *cancelled_ = true;
+  onehop_->shutdown_at_exit();
+  close_others();
+  for (Lane* lane : {&host_, &device_}) {
+    if (!lane->has_other.exchange(false)) continue;
+    lane->other->abort();
+    // Gloo's abort does nothing, and its destructor waits for the calls under way. The end of the process
+    // ends them.
+    if (lane->other->getBackendName() == "gloo") lane->other.release();
+  }
+}
+
+void Router::shutdown_all_at_exit() {
+  for (const auto& router : registry().take()) router->shutdown_at_exit();
+}
+
+bool Router::supportsTensorAlloc(c10::DeviceIndex device) {
+  c10d::Backend* const engine = device_.engine.load(std::memory_order_acquire);
+  return (engine != nullptr ? *engine : *onehop_).supportsTensorAlloc(device);
+}
+
+at::Tensor Router::allocateTensor(long size, at::TensorOptions options) {
+  c10d::Backend* const engine = device_.engine.load(std::memory_order_acquire);
+  return (engine != nullptr ? *engine : *onehop_).allocateTensor(size, options);
+}
+
+std::shared_ptr<c10::Allocator> Router::getMemAllocator() {
+  c10d::Backend* const engine = device_.engine.load(std::memory_order_acquire);
+  return (engine != nullptr ? *engine : *onehop_).getMemAllocator();
+}
+
+// ---- Batches ----
+
+void Router::startCoalescing() {
+  batch_engines_.clear();  // of a batch that an exception cut short
+  batch_works_.clear();
+  batching_ = true;
+}
+
+Router::WorkPtr Router::pass_in_batch(c10d::Backend& engine,
+                                      const std::function<WorkPtr(c10d::Backend&)>& method) {
+  if (!engine.supportsCoalescing()) return batch_works_.emplace_back(method(engine));
+  if (std::find(batch_engines_.begin(), batch_engines_.end(), &engine) == batch_engines_.end()) {
+    engine.startCoalescing();
+    batch_engines_.push_back(&engine);
+  }
+  return method(engine);
+}
+
+Router::WorkPtr Router::endCoalescing() {
+  TORCH_CHECK_VALUE(batching_, "onehop: endCoalescing without startCoalescing");
+  batching_ = false;
+  std::vector<WorkPtr> works = std::exchange(batch_works_, {});
+  if (works.empty() && batch_engines_.empty()) {
+    onehop_->startCoalescing();
+    return onehop_->endCoalescing();  // completed
+  }
+  for (c10d::Backend* const engine : std::exchange(batch_engines_, {})) {
+    works.push_back(engine->endCoalescing());
+  }
+  if (works.size() == 1) return works[0];
+  return c10::make_intrusive<BatchWork>(getRank(), std::move(works));
+}
+
+// ---- Calls ----
+
+Router::WorkPtr Router::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  return pass(on(tensors), options.timeout, [&](auto& engine) { return engine.broadcast(tensors, options); });
+}
+
+Router::WorkPtr Router::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  return pass(on(tensors), options.timeout, [&](auto& engine) { return engine.allreduce(tensors, options); });
+}
+
+Router::WorkPtr Router::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  return pass(on(tensors), options.timeout,
+              [&](auto& engine) { return engine.allreduce_sparse(tensors, options); });
+}
+
+Router::WorkPtr Router::allreduce_coalesced(Tensors& tensors,
+                                            const c10d::AllreduceCoalescedOptions& options) {
+  return pass(on(tensors), options.timeout,
+              [&](auto& engine) { return engine.allreduce_coalesced(tensors, options); });
+}
+
+Router::WorkPtr Router::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  return pass(on(tensors), options.timeout, [&](auto& engine) { return engine.reduce(tensors, options); });
+}
+
+Router::WorkPtr Router::allgather(TensorLists& outputs, Tensors& inputs,
+                                  const c10d::AllgatherOptions& options) {
+  return pass(on(inputs), options.timeout,
+              [&](auto& engine) { return engine.allgather(outputs, inputs, options); });
+}
+
+Router::WorkPtr Router::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                            const c10d::AllgatherOptions& options) {
+  return pass(on(inputs), options.timeout,
+              [&](auto& engine) { return engine.allgather_coalesced(outputs, inputs, options); });
+}
+
+Router::WorkPtr Router::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                        const c10d::AllgatherOptions& options) {
+  return pass(input.device(), options.timeout,
+              [&](auto& engine) { return engine._allgather_base(output, input, options); });
+}
+
+Router::WorkPtr Router::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                        const c10d::AllgatherOptions& options) {
+  return pass(on(inputs), options.timeout,
+              [&](auto& engine) { return engine.allgather_into_tensor_coalesced(outputs, inputs, options); });
+}
+
+Router::WorkPtr Router::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+  return pass(on(inputs), options.timeout,
+              [&](auto& engine) { return engine.gather(outputs, inputs, options); });
+}
+
+Router::WorkPtr Router::gather_single(at::Tensor& output, at::Tensor& input,
+                                      const c10d::GatherOptions& options) {
+  return pass(input.device(), options.timeout,
+              [&](auto& engine) { return gather_into(engine, output, input, options); });
+}
+
+Router::WorkPtr Router::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
+  return pass(on(outputs), options.timeout,
+              [&](auto& engine) { return engine.scatter(outputs, inputs, options); });
+}
+
+Router::WorkPtr Router::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                       const c10d::ReduceScatterOptions& options) {
+  return pass(on(outputs), options.timeout,
+              [&](auto& engine) { return engine.reduce_scatter(outputs, inputs, options); });
+}
+
+Router::WorkPtr Router::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                             const c10d::ReduceScatterOptions& options) {
+  return pass(input.device(), options.timeout,
+              [&](auto& engine) { return engine._reduce_scatter_base(output, input, options); });
+}
+
+Router::WorkPtr Router::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                        const c10d::ReduceScatterOptions& options) {
+  return pass(on(inputs), options.timeout,
+              [&](auto& engine) { return engine.reduce_scatter_tensor_coalesced(outputs, inputs, options); });
+}
+
+Router::WorkPtr Router::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                      std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
+                                      const c10d::AllToAllOptions& options) {
+  return pass(input.device(), options.timeout, [&](auto& engine) {
+    return engine.alltoall_base(output, input, output_splits, input_splits, options);
+  });
+}
+
+Router::WorkPtr Router::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
+  return pass(on(inputs), options.timeout,
+              [&](auto& engine) { return engine.alltoall(outputs, inputs, options); });
+}
+
+Router::WorkPtr Router::send(Tensors& tensors, int destination, int tag) {
+  return pass(on(tensors), c10d::kUnsetTimeout,
+              [&](auto& engine) { return engine.send(tensors, destination, tag); });
+}
+
+Router::WorkPtr Router::recv(Tensors& tensors, int source, int tag) {
+  return pass(on(tensors), c10d::kUnsetTimeout,
+              [&](auto& engine) { return engine.recv(tensors, source, tag); });
+}
+
+Router::WorkPtr Router::recvAnysource(Tensors& tensors, int tag) {
+  return pass(on(tensors), c10d::kUnsetTimeout,
+              [&](auto& engine) { return engine.recvAnysource(tensors, tag); });
+}
+
+Router::WorkPtr Router::barrier(const c10d::BarrierOptions& options) {
+  return pass(on(options), options.timeout, [&](auto& engine) { return engine.barrier(options); });
+}
+
+void Router::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  route(at::kCPU, options.timeout).monitoredBarrier(options, wait_all_ranks);
+}
+
+}  // namespace onehop_torch

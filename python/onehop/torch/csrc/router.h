@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backend "onehop" as torch sees it: onehop where it can carry the process group, another engine elsewhere.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "backend.h"
+#include "placement.h"
+
+namespace onehop_torch {
+
+/// One rank of a process group. Hands each call to the engine that serves the device of its tensors: onehop's
+/// Backend, or, for groups that onehop cannot carry, a backend of torch such as ProcessGroupGloo. The engine
+/// is chosen at the first call for CPU tensors, and at the first for those of a device. All ranks choose
+/// alike, see Placement. From then on a call costs one load more than the engine's own.
+///
+/// Thread-safe as the engines are. Methods are called without the GIL.
+class Router final : public c10d::Backend {
+ public:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+  using TensorLists = std::vector<Tensors>;
+
+  /// `fallback`: "nccl", "gloo" or "none".
+  static c10::intrusive_ptr<Router> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                           std::chrono::milliseconds timeout, Membership members,
+                                           JoinSettings settings, std::string fallback);
+  Router(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,
+         Membership members, JoinSettings settings, std::string fallback);
+  ~Router() override;
+
+  const std::string getBackendName() const override { return "onehop"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return onehop_->getBackendOptions(); }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+
+  bool supportsSplitting() const override { return true; }
+  BackendPtr split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                   const c10::intrusive_ptr<Options>& options) override;
+  void eagerConnectSingleDevice(at::Device device) override {
+    route(device, timeout()).eagerConnectSingleDevice(device);
+  }
+
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPtr send(Tensors& tensors, int destination, int tag) override;
+  WorkPtr recv(Tensors& tensors, int source, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+  // Torch renamed these methods: see backend.h. Callers may use either name; so may engines.
+  // NOLINTBEGIN(modernize-use-override)
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options);
+  WorkPtr all_gather_single(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
+    return _allgather_base(output, input, options);
+  }
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options);
+  WorkPtr all_gather_single_coalesced(Tensors& outputs, Tensors& inputs,
+                                      const c10d::AllgatherOptions& options) {
+    return allgather_into_tensor_coalesced(outputs, inputs, options);
+  }
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options);
+  WorkPtr reduce_scatter_single(at::Tensor& output, at::Tensor& input,
+                                const c10d::ReduceScatterOptions& options) {
+    return _reduce_scatter_base(output, input, options);
+  }
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options);
+  WorkPtr reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) {
+    return reduce_scatter_tensor_coalesced(outputs, inputs, options);
+  }
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options);
+  WorkPtr all_to_all_single(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                            std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) {
+    return alltoall_base(output, input, output_splits, input_splits, options);
+  }
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options);
+  WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) {
+    return gather_single(output, input, options);
+  }
+  // NOLINTEND(modernize-use-override)
+
+  void setSequenceNumberForGroup() override {}  // begins at 0 on all ranks
+  uint64_t getSequenceNumberForGroup() override;
+  c10d::ErrorType getError() override;
+
+  void abort() override;
+  void shutdown() override;
+  /// Shuts down all process groups of a process that exits without destroy_process_group. Waits for no peer.
+  static void shutdown_all_at_exit();
+
+  bool supportsTensorAlloc(c10::DeviceIndex device) override;
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  std::shared_ptr<c10::Allocator> getMemAllocator() override;
+  void set_allocator(onehop_torch::Backend::Allocate allocate) {
+    onehop_->set_allocator(std::move(allocate));
+  }
+
+  /// The onehop group that serves `device`; see Backend::group. ValueError if another engine does.
+  onehop_group_t* group(at::Device device);
+  /// The name of the engine that serves `device`: "onehop", "nccl" or "gloo". Waits until all ranks have
+  /// created the process group.
+  std::string engine(at::Device device) { return route(device, timeout()).getBackendName(); }
+
+ private:
+  /// What serves one kind of device.
+  struct Lane {
+    std::mutex choosing;
+    std::atomic<c10d::Backend*> engine = nullptr;  ///< onehop_, `other` or none yet
+    BackendPtr other;                              ///< set once, under `choosing`, before `has_other`
+    std::atomic<bool> has_other = false;
+    std::string failure;  ///< of making `other`; later calls repeat it
+  };
+
+  std::chrono::milliseconds timeout() const { return std::chrono::milliseconds(timeout_ms_.load()); }
+  Lane& lane(at::Device device) { return device.is_cpu() ? host_ : device_; }
+  c10d::Backend& route(at::Device device, std::chrono::milliseconds timeout) {
+    c10d::Backend* engine = lane(device).engine.load(std::memory_order_acquire);
+    if (C10_UNLIKELY(engine == nullptr)) engine = &choose(device, timeout);
+    return *engine;
+  }
+  c10d::Backend& choose(at::Device device, std::chrono::milliseconds timeout);
+  BackendPtr make_other(at::Device device, const Placement::Verdict& verdict);
+  void shutdown_at_exit();
+  /// The other engines that exist.
+  std::vector<c10d::Backend*> others();
+  /// Makes later calls that other engines would serve fail in choose().
+  void close_others();
+
+  /// method(engine), with what a batch needs around it.
+  template <class Method>
+  WorkPtr pass(at::Device device, std::chrono::milliseconds timeout, const Method& method) {
+    c10d::Backend& engine = route(device, timeout);
+    if (C10_LIKELY(!batching_)) return method(engine);
+    return pass_in_batch(engine, method);
+  }
+  WorkPtr pass_in_batch(c10d::Backend& engine, const std::function<WorkPtr(c10d::Backend&)>& method);
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  Membership members_;
+  JoinSettings settings_;
+  std::string fallback_;
+  std::atomic<int64_t> timeout_ms_;
+  Placement placement_;
+  Cancellation cancelled_ = std::make_shared<std::atomic<bool>>(false);
+  std::atomic<bool> closed_ = false;
+  c10::intrusive_ptr<onehop_torch::Backend> onehop_;
+  Lane host_;
+  Lane device_;
+
+  /// startCoalescing to endCoalescing: calls of one thread.
+  bool batching_ = false;
+  std::vector<c10d::Backend*> batch_engines_;  ///< that have begun a batch of their own
+  std::vector<WorkPtr> batch_works_;           ///< of engines that know no batches
+};
+
+/// An engine of torch, which module.cc makes by Python.
+struct EngineRequest {
+  std::string engine;  ///< "nccl" or "gloo"
+  at::Device device;
+  std::string reason;                     ///< why onehop cannot carry the process group
+  c10::intrusive_ptr<c10d::Store> store;  ///< for this engine alone
+  int rank;
+  int size;
+  std::chrono::milliseconds timeout;
+  const Membership& members;
+};
+Router::BackendPtr make_engine(const EngineRequest& request);
+
+}  // namespace onehop_torch

@@ -24,7 +24,7 @@ namespace onehop_torch {
 /// One rank of a process group. Hands each call to the engine that serves the device of its tensors: onehop's
 /// Backend, or, for groups that onehop cannot carry, a backend of torch such as ProcessGroupGloo. The engine
 /// is chosen at the first call for CPU tensors, and at the first for those of a device. All ranks choose
-/// alike, see Placement. From then on a call costs one load more than the engine's own.
+/// alike, see Placement. From then on a call costs a load and a virtual call more than the engine's own.
 ///
 /// Thread-safe as the engines are. Methods are called without the GIL.
 class Router final : public c10d::Backend {

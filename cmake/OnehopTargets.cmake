@@ -25,6 +25,10 @@ function(onehop_test target)
     set(arg_TIMEOUT 120)
   endif()
   add_executable(${target} ${arg_SOURCES})
+  # Sanitizers look at the library, which is compiled with -O1. Tests take half as long to compile without.
+  if(ONEHOP_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${target} PRIVATE onehop_options onehop_static fmt::fmt GTest::gmock GTest::gtest_main
     $<TARGET_NAME_IF_EXISTS:onehop_cuda_headers> ${arg_LIBS})

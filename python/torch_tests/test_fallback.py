@@ -239,7 +239,7 @@ def two_dimensions(rank, size):
     for block in model:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     for step in range(3):
         optimizer.zero_grad()
         model(batch(step)[share(rank, size)]).square().mean().backward()

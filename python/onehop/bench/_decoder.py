@@ -6,9 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
 from ._engines import Engine
+
+
+# Without cuDNN's, which gives other bits from run to run.
+_REPRODUCIBLE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ class Decoder:
         self.output = matrix(hidden, shape.vocabulary // ranks, hidden)
         self.tokens = torch.randint(shape.vocabulary, (batch,), device=device, generator=everyones)
 
+    @sdpa_kernel(_REPRODUCIBLE)
     def step(self, engine: Engine, batch: int, rows: int | None = None) -> torch.Tensor:
         """This rank's part of the logits of the first `batch` sequences, (batch, vocabulary / ranks).
 

@@ -258,11 +258,13 @@ class Rank:
             self.watchdog.phase(f"comparing batches of {name}")
             # Bits, not values: NaN would differ from itself.
             expected = self.bits(self.decoder.step(engine, most))
-            differing = [batch for batch in self.options.batches
+            differing = [batch for batch in reversed(self.options.batches)
                          if not bool((self.bits(self.decoder.step(engine, batch, rows=most)) == expected[:batch]).all())]
-            everyones = sorted({batch for each in self.agree(differing) for batch in each})
+            everyones = sorted({batch for each in self.agree(differing) for batch in each}, reverse=True)
             self.invariant[name] = not everyones
             if everyones and name.startswith("onehop"):
+                if everyones[0] == most:
+                    fail(f"{NAME}: {name}: two steps with the same batch of {most} give logits of different bits")
                 fail(f"{NAME}: {name}: the logits of a sequence differ in their bits between batches of {everyones[0]} and {most}")
 
     @staticmethod

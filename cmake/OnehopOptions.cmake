@@ -10,6 +10,10 @@ target_compile_options(onehop_options INTERFACE
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
   target_compile_options(onehop_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
 endif()
+# Files that are compiled as one see each other's names.
+if(CMAKE_UNITY_BUILD)
+  target_compile_options(onehop_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow -Wno-subobject-linkage>)
+endif()
 if(ONEHOP_SANITIZE)
   target_compile_options(onehop_options INTERFACE
     $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${ONEHOP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1>)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what includes what: layers look down only, public headers stay public, CUDA stays where it belongs.
+"""Checks what includes what: layers look down only, public headers stay public, CUDA stays where it belongs; and that a
+source uses the names that it declares with `using`.
 
     scripts/check-includes.py [ROOT]      check a tree (default: this repository)
     scripts/check-includes.py --self-test  show that each rule catches what it is for
@@ -80,6 +81,7 @@ MULTICAST = re.compile(r"\bcuMulticast(?:Create|AddDevice|Bind\w*)\b|\bmultimem\
 STANDARD_HEADER = re.compile(r"^[a-z_0-9]+$|^std(?:def|int)\.h$")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")', re.DOTALL)
+USING = re.compile(r"^using [\w:]+::(\w+);", re.MULTILINE)
 SUFFIXES = {".h", ".cc", ".c", ".cuh", ".cu"}
 
 
@@ -143,6 +145,11 @@ def check_file(path, text):
             complaints.append(f"CUDA headers such as <{name}> belong in {', '.join(CUDA_PLACES)}")
         for complaint in complaints:
             yield code.count("\n", 0, match.start()) + 1, complaint
+    # clang-tidy has such a check, but only for files that are compiled by themselves.
+    if path.endswith(".cc"):
+        for match in USING.finditer(code):
+            if len(re.findall(rf"\b{match[1]}\b", code)) == 1:
+                yield code.count("\n", 0, match.start()) + 1, f"using {match[1]} is not used"
     if not path.startswith(PTX_PLACES):
         for match in PTX.finditer(code):
             yield code.count("\n", 0, match.start()) + 1, f"inline PTX belongs in {', '.join(PTX_PLACES)}"
@@ -185,6 +192,8 @@ SELF_TEST = [
     ("include/onehop/device/a.cuh", 'asm volatile("multimem.red.f32 [%0], %1;" ::);', "multicast"),
     ("src/driver/a.cc", "table.cuMulticastCreate(&handle);", "multicast"),
     ("bench/a.cc", '#include "group/state.h"', "public"),
+    ("src/os/a.cc", "using std::chrono::seconds;\nint a();", "not used"),
+    ("src/os/a.cc", "using std::chrono::seconds;\nseconds a();", None),
     ("src/group/a.cc", '#include "backend/host/step_barrier.h"', None),
     ("src/collective/a.cc", '#include "group/state.h"\n#include "backend/host/reduce.h"', None),
     ("src/store/a.cc", '// #include "group/state.h"\n/* #include <cuda.h> */\n#include <asio.hpp>', None),

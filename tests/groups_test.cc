@@ -26,7 +26,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using ::testing::AllOf;
 using testing::error_of;
 using testing::Exit;
 using testing::expect_shared;

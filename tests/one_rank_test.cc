@@ -20,7 +20,6 @@ namespace onehop {
 namespace {
 
 using std::chrono::milliseconds;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::error_of;
 using testing::expect_shared;

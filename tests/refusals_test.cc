@@ -27,7 +27,7 @@ using testing::error_of;
 using ::testing::HasSubstr;
 using testing::run_thread_group;
 
-constexpr int kRanks = 3;
+constexpr int kMembers = 3;
 constexpr Rank kOdd{1};
 
 /// The objects that a call may use. `group` is a group of three ranks.
@@ -39,8 +39,8 @@ struct Site {
   std::array<std::size_t, 3> counts{8, 8, 8};
   std::array<std::size_t, 3> offsets{0, 8, 16};
 
-  [[nodiscard]] Rank next() const { return Rank{(group.rank().value + 1) % kRanks}; }
-  [[nodiscard]] Rank before() const { return Rank{(group.rank().value + kRanks - 1) % kRanks}; }
+  [[nodiscard]] Rank next() const { return Rank{(group.rank().value + 1) % kMembers}; }
+  [[nodiscard]] Rank before() const { return Rank{(group.rank().value + kMembers - 1) % kMembers}; }
 };
 
 /// A call that the odd rank makes with an invalid argument, and all others correctly.
@@ -199,7 +199,7 @@ std::vector<Row> rows() {
 /// works.
 void expect_heard_by_all(const Row& row) {
   SCOPED_TRACE(row.name);
-  run_thread_group(kRanks, [&](Group& group) {
+  run_thread_group(kMembers, [&](Group& group) {
     Site site{.group = group, .buffer = group.allocate(64)};
     group.barrier();
     const Error error = error_of([&] { (group.rank() == kOdd ? row.odd : row.usual)(site); });
@@ -210,7 +210,7 @@ void expect_heard_by_all(const Row& row) {
     const auto next_call = [&] { (void)all_reduce(group, &one, &one, 1, DType::f32); };
     if (row.stays_usable) {
       next_call();
-      EXPECT_EQ(one, kRanks);
+      EXPECT_EQ(one, kMembers);
     } else {
       EXPECT_EQ(error_of(next_call).code(), ErrorCode::invalid_argument);
       EXPECT_EQ(one, 1) << "the refused call was taken for this one";
@@ -415,7 +415,7 @@ std::vector<CRow> c_rows() {
 TEST(CRefusals, AreHeardByAllRanksWhateverTheCall) {
   for (const CRow& row : c_rows()) {
     SCOPED_TRACE(row.name);
-    run_thread_group(kRanks, [&](Group& joined) {
+    run_thread_group(kMembers, [&](Group& joined) {
       const bool odd = joined.rank() == kOdd;
       onehop_group handle{std::move(joined)};
       EXPECT_EQ(row.call(&handle, odd), ONEHOP_ERROR_INVALID_ARGUMENT) << onehop_last_error();
@@ -426,7 +426,7 @@ TEST(CRefusals, AreHeardByAllRanksWhateverTheCall) {
                                   nullptr),
                 ONEHOP_OK)
           << onehop_last_error();
-      EXPECT_EQ(one, kRanks);
+      EXPECT_EQ(one, kMembers);
     });
   }
 }

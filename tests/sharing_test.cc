@@ -23,7 +23,6 @@ namespace {
 
 using std::chrono::seconds;
 using testing::Exit;
-using ::testing::HasSubstr;
 using testing::Processes;
 using testing::run_process_group;
 using testing::run_thread_group;

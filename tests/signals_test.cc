@@ -16,7 +16,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::error_of;
-using testing::expect_usable;
 using ::testing::HasSubstr;
 using testing::kSanitized;
 using testing::kSlack;

@@ -120,7 +120,7 @@ TEST(Spans, OptionsAndStreamsComeLast) {
 }
 
 /// A call whose arguments fit, or with `shorter` one whose output is an element too short.
-struct Row {
+struct Misuse {
   const char* name;
   std::function<void(Group&, std::vector<int>& in, std::vector<int>& out)> call;
   std::size_t in_per_rank;   ///< 0: one block
@@ -130,7 +130,7 @@ struct Row {
 
 TEST(Spans, OfLengthsThatDoNotFitAreRefusedOnAllRanksAndTheGroupStaysUsable) {
   const Rank root{1};
-  const std::vector<Row> rows = {
+  const std::vector<Misuse> rows = {
       {"all_reduce", [](Group& g, auto& in, auto& out) { all_reduce(g, in, out); }, 0, 0,
        "its input has 4 elements, its output 3"},
       {"all_gather", [](Group& g, auto& in, auto& out) { all_gather(g, in, out); }, 0, 1,
@@ -158,7 +158,7 @@ TEST(Spans, OfLengthsThatDoNotFitAreRefusedOnAllRanksAndTheGroupStaysUsable) {
       EXPECT_THAT(error.message(), HasSubstr(fmt::format("{}", name)));
       expect_usable(group);
     };
-    for (const Row& row : rows) {
+    for (const Misuse& row : rows) {
       std::vector<int> in(row.in_per_rank == 0 ? 4 : 12);
       std::vector<int> out(row.out_per_rank == 0 ? 4 : 12, 7);
       if (odd) out.pop_back();

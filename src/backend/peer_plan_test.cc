@@ -10,7 +10,6 @@
 namespace onehop::peer_check {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string refusal(const std::function<void()>& action) {

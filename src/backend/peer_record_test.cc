@@ -17,7 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::IsEmpty;
-using ::testing::StartsWith;
 
 const RecordKey kKey{.boot_id = "b00t", .driver_version = 13000, .onehop_version = "0.1.0"};
 const Outcomes kOutcomes{{{"GPU-a", "GPU-b"}, true}, {{"GPU-b", "GPU-a"}, false}};

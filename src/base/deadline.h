@@ -24,6 +24,12 @@ class Deadline {
     return Deadline(Clock::now() + std::min(timeout, kYear), timeout);
   }
 
+  /// A deadline that has passed, which makes calls poll instead of wait.
+  static const Deadline& passed() {
+    static const Deadline deadline = after(Duration{0});
+    return deadline;
+  }
+
   /// A slightly earlier deadline (up to 250 ms), for the rank that knows what is missing, so that it can
   /// still tell the ranks that wait for it. Messages keep the caller's timeout.
   [[nodiscard]] Deadline with_time_to_tell() const {

@@ -28,11 +28,11 @@ void PrintTo(const Named& named, std::ostream* out) {
 }
 constexpr Named kFormats[] = {{"f16", &kF16}, {"bf16", &kBF16}, {"e4m3", &kE4M3}, {"e5m2", &kE5M2}};
 
-class Numeric : public testing::TestWithParam<Named> {
+class Numeric : public ::testing::TestWithParam<Named> {
  protected:
   const FloatFormat& format = *GetParam().format;
 };
-INSTANTIATE_TEST_SUITE_P(Formats, Numeric, testing::ValuesIn(kFormats),
+INSTANTIATE_TEST_SUITE_P(Formats, Numeric, ::testing::ValuesIn(kFormats),
                          [](const auto& p) { return p.param.name; });
 
 TEST_P(Numeric, EveryNumberSurvivesDecodingAndEncoding) {

@@ -16,7 +16,7 @@
 namespace onehop {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(CApiGroup, RanksJoinAndAgreeWhoTheyAre) {
   std::vector<std::string> ids(3);

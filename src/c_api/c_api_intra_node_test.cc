@@ -17,9 +17,9 @@
 namespace onehop {
 namespace {
 
-using testing::Each;
-using testing::HasSubstr;
-using testing::StrEq;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::StrEq;
 
 class CApiIntraNode : public ::testing::Test {
  protected:

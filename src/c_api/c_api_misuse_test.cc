@@ -126,7 +126,6 @@ namespace {
 
 using misuse::Arguments;
 using misuse::World;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 /// The statuses and messages that a call may return.

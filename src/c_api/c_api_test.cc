@@ -19,7 +19,7 @@
 namespace onehop {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 template <auto Destroy>
 struct Destroyer {

@@ -19,13 +19,6 @@ bool is_misaligned(const std::byte* data, std::size_t element) {
   return reinterpret_cast<std::uintptr_t>(data) % element != 0;
 }
 
-/// Compares addresses as numbers: pointers into different arrays must not be compared.
-bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
-  const auto first = reinterpret_cast<std::uintptr_t>(a.data());
-  const auto second = reinterpret_cast<std::uintptr_t>(b.data());
-  return first < second + b.size() && second < first + a.size();
-}
-
 ArgumentError find_pointer_error(const CollectiveCall& call) {
   if (call.passes_in() && call.in == nullptr) return ArgumentError::null_input;
   if (call.gets_out() && call.out == nullptr) return ArgumentError::null_output;
@@ -115,6 +108,12 @@ bool is_of(const MemoryErrors& errors, ArgumentError error) {
 }
 
 }  // namespace
+
+bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
+  const auto first = reinterpret_cast<std::uintptr_t>(a.data());
+  const auto second = reinterpret_cast<std::uintptr_t>(b.data());
+  return first < second + b.size() && second < first + a.size();
+}
 
 const char* to_text(ArgumentError error) {
   switch (error) {

@@ -2,7 +2,9 @@
 // Checks of calls: whether this rank's arguments are valid, and whether all ranks make the same call.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,10 @@ enum class ArgumentError : std::uint8_t {
 [[nodiscard]] inline std::size_t max_elements(DType type) {
   return (std::size_t{1} << 56) / size_of(type);
 }
+
+/// Whether two ranges have bytes in common. Compares addresses as numbers: pointers into different arrays must not be
+/// compared.
+[[nodiscard]] bool overlap(std::span<const std::byte> a, std::span<const std::byte> b);
 
 /// Finds the error in this rank's arguments. Returns it rather than throwing, since all ranks must learn of
 /// it.

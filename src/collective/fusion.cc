@@ -12,17 +12,6 @@
 #include "collective/policy.h"
 
 namespace onehop {
-namespace {
-
-/// Compares addresses as numbers: pointers into different arrays must not be compared.
-bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
-  const auto first = reinterpret_cast<std::uintptr_t>(a.data());
-  const auto second = reinterpret_cast<std::uintptr_t>(b.data());
-  return first < second + b.size() && second < first + a.size();
-}
-
-}  // namespace
-
 std::size_t count_similar(std::span<const CollectiveCall> calls) {
   const CollectiveCall& first = calls.front();
   const auto other = std::ranges::find_if(calls, [&](const CollectiveCall& each) {

@@ -9,11 +9,11 @@
 namespace onehop {
 namespace {
 
-constexpr std::size_t kKiB = 1 << 10;
-constexpr std::size_t kMiB = 1 << 20;
+constexpr std::size_t kKibibyte = 1 << 10;
+constexpr std::size_t kMebibyte = 1 << 20;
 
 Algorithm legacy(DType type, std::size_t bytes, ReduceOp op = ReduceOp::sum,
-                 std::size_t staging_bytes = 64 * kMiB) {
+                 std::size_t staging_bytes = 64 * kMebibyte) {
   return legacy_algorithm(type, op, bytes, staging_bytes);
 }
 
@@ -26,17 +26,17 @@ TEST(LegacyPolicy, HasItsLimitsAtExactly256KiBAnd10MiB) {
   const Row rows[] = {
       {DType::f32, 0, Algorithm::one_shot},
       {DType::f32, 4, Algorithm::one_shot},
-      {DType::f32, 256 * kKiB, Algorithm::one_shot},
-      {DType::f32, 256 * kKiB + 4, Algorithm::two_shot},
-      {DType::f32, 10 * kMiB, Algorithm::two_shot},
-      {DType::f32, 10 * kMiB + 4, Algorithm::none},
-      {DType::bf16, 256 * kKiB, Algorithm::one_shot},
-      {DType::bf16, 256 * kKiB + 4, Algorithm::two_shot},
-      {DType::bf16, 10 * kMiB, Algorithm::two_shot},
-      {DType::bf16, 10 * kMiB + 4, Algorithm::none},
+      {DType::f32, 256 * kKibibyte, Algorithm::one_shot},
+      {DType::f32, 256 * kKibibyte + 4, Algorithm::two_shot},
+      {DType::f32, 10 * kMebibyte, Algorithm::two_shot},
+      {DType::f32, 10 * kMebibyte + 4, Algorithm::none},
+      {DType::bf16, 256 * kKibibyte, Algorithm::one_shot},
+      {DType::bf16, 256 * kKibibyte + 4, Algorithm::two_shot},
+      {DType::bf16, 10 * kMebibyte, Algorithm::two_shot},
+      {DType::bf16, 10 * kMebibyte + 4, Algorithm::none},
       {DType::bf16, 2, Algorithm::none},  // an odd count: not a multiple of 4 bytes
       {DType::bf16, 34, Algorithm::none},
-      {DType::bf16, 256 * kKiB + 2, Algorithm::none},
+      {DType::bf16, 256 * kKibibyte + 2, Algorithm::none},
   };
   for (const Row& row : rows) {
     EXPECT_EQ(legacy(row.type, row.bytes), row.expected) << to_string(row.type) << " " << row.bytes;
@@ -48,7 +48,7 @@ TEST(LegacyPolicy, AcceptsSumsOfF32AndBf16Only) {
     const auto each = static_cast<DType>(type);
     const bool accepted = each == DType::f32 || each == DType::bf16;
     EXPECT_EQ(legacy(each, 1024), accepted ? Algorithm::one_shot : Algorithm::none) << to_string(each);
-    EXPECT_EQ(legacy(each, kMiB), accepted ? Algorithm::two_shot : Algorithm::none) << to_string(each);
+    EXPECT_EQ(legacy(each, kMebibyte), accepted ? Algorithm::two_shot : Algorithm::none) << to_string(each);
   }
   for (int op = 0; op < kReduceOpCount; ++op) {
     const auto each = static_cast<ReduceOp>(op);
@@ -58,10 +58,10 @@ TEST(LegacyPolicy, AcceptsSumsOfF32AndBf16Only) {
 }
 
 TEST(LegacyPolicy, AcceptsNoMoreThanTheStagingAreaHolds) {
-  EXPECT_EQ(legacy(DType::f32, 128 * kKiB, ReduceOp::sum, 128 * kKiB), Algorithm::one_shot);
-  EXPECT_EQ(legacy(DType::f32, 128 * kKiB + 4, ReduceOp::sum, 128 * kKiB), Algorithm::none);
-  EXPECT_EQ(legacy(DType::f32, 2 * kMiB, ReduceOp::sum, 2 * kMiB), Algorithm::two_shot);
-  EXPECT_EQ(legacy(DType::f32, 2 * kMiB + 4, ReduceOp::sum, 2 * kMiB), Algorithm::none);
+  EXPECT_EQ(legacy(DType::f32, 128 * kKibibyte, ReduceOp::sum, 128 * kKibibyte), Algorithm::one_shot);
+  EXPECT_EQ(legacy(DType::f32, 128 * kKibibyte + 4, ReduceOp::sum, 128 * kKibibyte), Algorithm::none);
+  EXPECT_EQ(legacy(DType::f32, 2 * kMebibyte, ReduceOp::sum, 2 * kMebibyte), Algorithm::two_shot);
+  EXPECT_EQ(legacy(DType::f32, 2 * kMebibyte + 4, ReduceOp::sum, 2 * kMebibyte), Algorithm::none);
 }
 
 TEST(LegacyPolicy, WantsBothPointersAlignedToFourBytes) {
@@ -77,11 +77,11 @@ TEST(RequestedKind, IsThatOfTheCallOrOfTheLegacyPolicy) {
   CollectiveCall call;
   call.collective = Collective::all_reduce;
   call.type = DType::f32;
-  call.count = kMiB / 4;
-  const auto requested = [&](AlgorithmPolicy policy) { return requested_kind(call, policy, 64 * kMiB); };
+  call.count = kMebibyte / 4;
+  const auto requested = [&](AlgorithmPolicy policy) { return requested_kind(call, policy, 64 * kMebibyte); };
   EXPECT_EQ(requested(AlgorithmPolicy::tuned), std::nullopt);
   EXPECT_EQ(requested(AlgorithmPolicy::legacy), Algorithm::two_shot);
-  call.count = 20 * kMiB / 4;
+  call.count = 20 * kMebibyte / 4;
   EXPECT_EQ(requested(AlgorithmPolicy::tuned), std::nullopt);
   EXPECT_EQ(requested(AlgorithmPolicy::legacy), Algorithm::none);
   for (const AlgorithmPolicy policy : {AlgorithmPolicy::tuned, AlgorithmPolicy::legacy}) {
@@ -101,7 +101,7 @@ TEST(RequestedKind, IsLeftOpenByTheLegacyPolicyForOtherCollectives) {
     call.count = 3;
     const bool all_reduce = call.collective == Collective::all_reduce;
     EXPECT_EQ(is_legacy(call, AlgorithmPolicy::legacy), all_reduce);
-    EXPECT_EQ(requested_kind(call, AlgorithmPolicy::legacy, kMiB),
+    EXPECT_EQ(requested_kind(call, AlgorithmPolicy::legacy, kMebibyte),
               all_reduce ? std::optional(Algorithm::none) : std::nullopt);
   }
 }

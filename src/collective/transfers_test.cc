@@ -13,13 +13,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::array<std::byte, 64> g_memory;
+std::array<std::byte, 64> g_messages;
 
 CollectiveCall transfer(Collective collective, int peer, std::size_t count, std::size_t at) {
   CollectiveCall call;
   call.collective = collective;
-  call.in = collective == Collective::send ? g_memory.data() + at : nullptr;
-  call.out = collective == Collective::recv ? g_memory.data() + at : nullptr;
+  call.in = collective == Collective::send ? g_messages.data() + at : nullptr;
+  call.out = collective == Collective::recv ? g_messages.data() + at : nullptr;
   call.count = count;
   call.type = DType::i32;
   call.root = Rank{peer};
@@ -78,14 +78,14 @@ TEST(ToRounds, PutTheKthTransferOfEachPairIntoTheKthRound) {
                         recv_from(2, 5), recv_from(2, 6)},
                        0, 3));
   ASSERT_EQ(rounds.size(), 2U);
-  EXPECT_EQ(rounds[0][1].in, g_memory.data());
+  EXPECT_EQ(rounds[0][1].in, g_messages.data());
   EXPECT_EQ(rounds[0][1].sent, 4U);
-  EXPECT_EQ(rounds[0][1].out, g_memory.data() + 16);
+  EXPECT_EQ(rounds[0][1].out, g_messages.data() + 16);
   EXPECT_EQ(rounds[0][1].received, 12U);
-  EXPECT_EQ(rounds[0][2].in, g_memory.data() + 24);
+  EXPECT_EQ(rounds[0][2].in, g_messages.data() + 24);
   EXPECT_EQ(rounds[0][2].sent, 16U);
   EXPECT_EQ(rounds[0][2].received, 20U);
-  EXPECT_EQ(rounds[1][1].in, g_memory.data() + 8);
+  EXPECT_EQ(rounds[1][1].in, g_messages.data() + 8);
   EXPECT_EQ(rounds[1][1].sent, 8U);
   EXPECT_EQ(rounds[1][1].received, 0U);
   EXPECT_EQ(rounds[1][2].sent, 0U);

@@ -15,11 +15,6 @@
 namespace onehop {
 namespace {
 
-// A deadline that makes calls poll instead of wait.
-const Deadline& no_wait() {
-  static const Deadline passed = Deadline::after(Duration{0});
-  return passed;
-}
 // How often a rank that waits for connections checks that the missing ranks are alive.
 constexpr Duration kProbeInterval{100};
 // Pause before another attempt to connect to a rank that had no room.
@@ -66,12 +61,12 @@ class Lobby {
  private:
   os::UniqueFd accept() {
     try {
-      return os::accept_unix(plan_.listener, no_wait());
+      return os::accept_unix(plan_.listener, Deadline::passed());
     } catch (const Error& error) {
       // Out of descriptors: drop the silent connections, which frees some.
       if (error.code() != ErrorCode::out_of_resources || silent_.empty()) throw;
       silent_.clear();
-      return os::accept_unix(plan_.listener, no_wait());
+      return os::accept_unix(plan_.listener, Deadline::passed());
     }
   }
 
@@ -80,7 +75,7 @@ class Lobby {
     os::Message raw;
     MeshHello hello;
     try {
-      if (!os::recv_message(socket.get(), raw, no_wait())) return false;
+      if (!os::recv_message(socket.get(), raw, Deadline::passed())) return false;
       if (raw.closed) return true;
       hello = parse_mesh_hello(raw.bytes);
     } catch (const Error& error) {
@@ -92,7 +87,7 @@ class Lobby {
     if (hello.id != plan_.id || hello.rank <= plan_.rank.value || index >= sockets_.size() || sockets_[index])
       return true;
     require_same_user(socket.get(), Rank{hello.rank});
-    if (os::send_message(socket.get(), answer_, -1, no_wait()) == os::SendStatus::sent)
+    if (os::send_message(socket.get(), answer_, -1, Deadline::passed()) == os::SendStatus::sent)
       sockets_[index] = std::move(socket);
     return true;
   }
@@ -151,13 +146,13 @@ class Connector {
     if (!socket) {
       if (!open(r, socket)) return false;
       require_same_user(socket.get(), Rank{static_cast<int>(r)});
-      if (os::send_message(socket.get(), hello_, -1, no_wait()) != os::SendStatus::sent) {
+      if (os::send_message(socket.get(), hello_, -1, Deadline::passed()) != os::SendStatus::sent) {
         socket.reset();
         return false;
       }
     }
     os::Message raw;
-    if (!os::recv_message(socket.get(), raw, no_wait())) return true;
+    if (!os::recv_message(socket.get(), raw, Deadline::passed())) return true;
     if (raw.closed) {  // dropped for lack of room, or the owner is gone: the next attempt tells
       socket.reset();
       return false;

@@ -16,11 +16,6 @@ namespace {
 // Longest sleep between two looks at the group's state. A failure that another thread of this rank noticed
 // ends a wait within this time.
 constexpr Duration kSlice{20};
-// A deadline that makes calls poll instead of wait.
-const Deadline& no_wait() {
-  static const Deadline passed = Deadline::after(Duration{0});
-  return passed;
-}
 // How long a failing or leaving rank tries to reach a peer whose socket is full.
 constexpr Duration kFarewell{20};
 // How many messages a peer may be ahead by. Collectives keep ranks within a few of each other.
@@ -88,7 +83,7 @@ Error IpcChannel::Mesh::gone(Rank who, const char* phase) const {
 void IpcChannel::Mesh::pump(Peer& from) {
   while (from.socket && !from.closed && from.inbox.size() < kMaxInbox) {
     os::Message raw;
-    if (!os::recv_message(from.socket.get(), raw, no_wait())) return;
+    if (!os::recv_message(from.socket.get(), raw, Deadline::passed())) return;
     if (raw.closed) {
       from.closed = true;
       return;
@@ -117,7 +112,7 @@ void IpcChannel::Mesh::receive(Peer& from, Received received) {
                           .awaited = awaited_locked()};
       const MeshMessage message{.kind = MessageKind::answer, .payload = encode(answer)};
       // If there is no room, the answer is lost, and the peer takes this rank for a silent one.
-      (void)os::send_message(from.socket.get(), encode(message), -1, no_wait());
+      (void)os::send_message(from.socket.get(), encode(message), -1, Deadline::passed());
       return;
     }
     case MessageKind::answer: {
@@ -189,7 +184,8 @@ void IpcChannel::Mesh::transmit(Rank to, MeshMessage message, int fd, const Dead
       // Numbered and sent under one lock: messages of two threads arrive in the order of their numbers, and a
       // message that was not sent leaves no gap.
       message.sequence = target.sent;
-      const os::SendStatus status = os::send_message(target.socket.get(), encode(message), fd, no_wait());
+      const os::SendStatus status =
+          os::send_message(target.socket.get(), encode(message), fd, Deadline::passed());
       if (status == os::SendStatus::sent) {
         ++target.sent;
         return;

@@ -65,7 +65,7 @@ Deadline soon() {
 }
 
 /// A file that holds `mark`.
-os::UniqueFd marked(int mark) {
+os::UniqueFd marked_file(int mark) {
   os::UniqueFd fd = os::create_sealed_memfd("mark", 4096);
   EXPECT_EQ(::pwrite(fd.get(), &mark, sizeof mark, 0), static_cast<ssize_t>(sizeof mark));
   return fd;
@@ -78,7 +78,7 @@ int mark_of(int fd) {
 
 void expect_all_gathered(Mesh& mesh, int round) {
   const int me = mesh.rank().value;
-  const os::UniqueFd own = marked(1000 * round + me);
+  const os::UniqueFd own = marked_file(1000 * round + me);
   const std::vector<os::UniqueFd> all = mesh.all_gather_fds(own.get(), soon());
   ASSERT_EQ(all.size(), static_cast<std::size_t>(mesh.size()));
   for (int r = 0; r < mesh.size(); ++r) {
@@ -118,7 +118,7 @@ TEST(Mesh, BroadcastsADescriptorOrNoneFromAnyRoot) {
   run_threads(3, [&](Rank rank) {
     Mesh& mesh = *meshes[static_cast<std::size_t>(rank.value)];
     for (int root = 0; root < 3; ++root) {
-      const os::UniqueFd own = marked(root);
+      const os::UniqueFd own = marked_file(root);
       const os::UniqueFd got = mesh.broadcast_fds(rank == Rank{root} ? own.get() : -1, Rank{root}, soon());
       if (rank == Rank{root}) {
         EXPECT_FALSE(got);
@@ -370,7 +370,7 @@ TEST(Mesh, ARankOutOfDescriptorsFailsTheExchangeOnAllRanksInTime) {
   Sockets sockets = socket_mesh(3);
   Processes processes(3, [&](Rank rank) {
     const auto mesh = own_mesh(sockets, rank);
-    const os::UniqueFd own = marked(rank.value);
+    const os::UniqueFd own = marked_file(rank.value);
     if (rank == Rank{1}) {
       // One more than the highest descriptor in use: none is left.
       const rlimit limit{.rlim_cur = static_cast<rlim_t>(::open("/dev/null", O_RDONLY | O_CLOEXEC)) + 1,
@@ -400,7 +400,7 @@ TEST(Mesh, ReceivedDescriptorsAreClosedWhenNobodyTakesThem) {
   const int before = testing::footprint().descriptors;
   {
     const auto meshes = thread_meshes(2);
-    const os::UniqueFd own = marked(1);
+    const os::UniqueFd own = marked_file(1);
     for (int i = 0; i < 10; ++i) meshes[0]->send_fd(Rank{1}, own.get(), soon());
     meshes[1]->check("reading what came");
   }

@@ -16,6 +16,7 @@
 #include "onehop/group.h"
 
 #include "group/state.h"
+#include "support/errors.h"
 #include "support/ranks.h"
 
 namespace onehop {
@@ -23,20 +24,11 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
+using testing::error_of;
 using ::testing::HasSubstr;
 using testing::run_thread_group;
 
 constexpr std::size_t kUnit = SymmetricPool::kAlignment;
-
-Error error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {ErrorCode{}, ""};
-}
 
 TEST(SymmetricPool, GivesRanksThatMakeTheSameCallsTheSameOffsets) {
   run_thread_group(3, [](Group& group) {

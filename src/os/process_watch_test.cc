@@ -15,11 +15,11 @@
 namespace onehop::os {
 namespace {
 
-const Duration kSoon{5000};
+const Duration kDeathSeen{5000};
 
 bool dies_soon(const ProcessWatch& watch) {
   pollfd entry{.fd = watch.fd(), .events = POLLIN, .revents = 0};
-  return ::poll(&entry, 1, static_cast<int>(kSoon.count())) == 1 && watch.has_died();
+  return ::poll(&entry, 1, static_cast<int>(kDeathSeen.count())) == 1 && watch.has_died();
 }
 
 /// A process that connects to `path`, sends a message, and waits to be killed. With `copies`, a child that it
@@ -27,7 +27,7 @@ bool dies_soon(const ProcessWatch& watch) {
 pid_t connect_from_child(const std::string& path, bool copies) {
   const pid_t child = ::fork();
   if (child != 0) return child;
-  const UniqueFd socket = connect_unix(path, Deadline::after(kSoon));
+  const UniqueFd socket = connect_unix(path, Deadline::after(kDeathSeen));
   pid_t copy = 0;
   if (copies) {
     copy = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
@@ -35,7 +35,7 @@ pid_t connect_from_child(const std::string& path, bool copies) {
     while (copy == 0) (void)::syscall(SYS_ppoll, nullptr, 0, nullptr, nullptr, 0);
   }
   (void)send_message(socket.get(), {reinterpret_cast<const char*>(&copy), sizeof copy}, -1,
-                     Deadline::after(kSoon));
+                     Deadline::after(kDeathSeen));
   while (true) ::pause();
 }
 
@@ -45,10 +45,10 @@ TEST(ProcessWatch, SeesADeathThatACopyOfTheSocketHides) {
   const UniqueFd listener = listen_unix(path);
   for (const bool copies : {false, true}) {
     const pid_t child = connect_from_child(path, copies);
-    const UniqueFd socket = accept_unix(listener.get(), Deadline::after(kSoon));
+    const UniqueFd socket = accept_unix(listener.get(), Deadline::after(kDeathSeen));
     ASSERT_TRUE(socket);
     Message message;
-    ASSERT_TRUE(recv_message(socket.get(), message, Deadline::after(kSoon)));
+    ASSERT_TRUE(recv_message(socket.get(), message, Deadline::after(kDeathSeen)));
     pid_t copy = 0;
     ASSERT_EQ(message.bytes.copy(reinterpret_cast<char*>(&copy), sizeof copy), sizeof copy);
     ASSERT_EQ(copy > 0, copies);
@@ -70,7 +70,7 @@ TEST(ProcessWatch, SeesADeathThatACopyOfTheSocketHides) {
 TEST(ProcessWatch, WatchesTheProcessThatListens) {
   const PrivateDir dir = PrivateDir::create("test");
   const UniqueFd listener = listen_unix(dir.path() + "/s");
-  const UniqueFd socket = connect_unix(dir.path() + "/s", Deadline::after(kSoon));
+  const UniqueFd socket = connect_unix(dir.path() + "/s", Deadline::after(kDeathSeen));
   const ProcessWatch watch = ProcessWatch::of_peer(socket.get());
   EXPECT_TRUE(watch.watches());
   EXPECT_FALSE(watch.has_died());

@@ -17,7 +17,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using store::Op;
-using store::Reply;
 using store::ReplyKind;
 using ::testing::HasSubstr;
 

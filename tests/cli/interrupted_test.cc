@@ -12,7 +12,6 @@ namespace onehop::test {
 namespace {
 
 using nlohmann::json;
-using ::testing::HasSubstr;
 
 class Interrupted : public CommandTest, public ::testing::WithParamInterface<std::string> {
  protected:

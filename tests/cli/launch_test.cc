@@ -17,7 +17,6 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::SizeIs;

@@ -10,7 +10,6 @@ namespace onehop::test {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 

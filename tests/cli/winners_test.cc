@@ -14,7 +14,7 @@ using ::testing::IsEmpty;
 const Choice kDefault;
 const Choice kOne = AlgorithmChoice{.algorithm = "one_shot", .chunk = 64 << 10};
 const Choice kTwo = AlgorithmChoice{.algorithm = "two_shot", .chunk = 64 << 10};
-const TuningRow kLike{.collective = Collective::reduce, .ranks = 2, .types = TypeClass::floats};
+const TuningRow kLike{.collective = onehop::Collective::reduce, .ranks = 2, .types = TypeClass::floats};
 
 /// `us[choice][size]`; 0: not measured. Sizes are 1 MiB, 2 MiB, 4 MiB, ...
 Figures figures(const std::vector<std::vector<double>>& us) {

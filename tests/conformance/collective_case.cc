@@ -20,9 +20,10 @@ constexpr const char* kPlacements[] = {"ordinary",         "symmetric",   "symme
                                        "displaced"};
 static_assert(std::size(kPlacements) == kPlacementCount);
 
-constexpr const char* kCollectives[] = {"all_reduce", "all_gather",   "reduce_scatter", "broadcast", "reduce",
-                                        "all_to_all", "all_to_all_v", "gather",         "scatter"};
-static_assert(std::size(kCollectives) == kCollectiveCount);
+constexpr const char* kCollectiveNames[] = {"all_reduce",   "all_gather", "reduce_scatter",
+                                            "broadcast",    "reduce",     "all_to_all",
+                                            "all_to_all_v", "gather",     "scatter"};
+static_assert(std::size(kCollectiveNames) == kCollectiveCount);
 
 // Largest gap between the blocks of all_to_all_v, in elements.
 constexpr std::size_t kMaxGap = 4;
@@ -163,7 +164,7 @@ class Part {
 }  // namespace
 
 const char* to_text(Collective collective) {
-  return kCollectives[static_cast<std::size_t>(collective)];
+  return kCollectiveNames[static_cast<std::size_t>(collective)];
 }
 
 bool reduces(Collective collective) {

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 constexpr std::size_t kCount = 100;
 constexpr std::size_t kLargeCount = 10'000;  // enough for zero-copy
 constexpr std::size_t kElement = 8;
-constexpr std::byte kPoison{0xa5};
+constexpr std::byte kUnwritten{0xa5};
 
 /// A call as one rank makes it.
 struct Call {
@@ -145,7 +145,7 @@ class Caller {
   explicit Caller(Group& group)
       : group_(group),
         in_((static_cast<std::size_t>(group.size()) * kLargeCount + 1) * kElement),
-        out_(in_.size(), kPoison),
+        out_(in_.size(), kUnwritten),
         untouched_(out_) {}
 
   [[nodiscard]] Call usual(Collective collective, Rank root) {

@@ -22,8 +22,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::byte kPoison{0xa5};
-constexpr std::size_t kGuard = 64;
+constexpr std::byte kUntouched{0xa5};
+constexpr std::size_t kGuardBytes = 64;
 
 /// A transfer, as both ends know it.
 struct Transfer {
@@ -48,13 +48,13 @@ class RankTransfers {
       // Aligned to the element and to nothing more.
       const auto reserve = [&](bool concerned) {
         if (!concerned) return std::size_t{0};
-        size = (size + kGuard + 63) / 64 * 64 + i % 3 * size_of(transfers[i].type);
+        size = (size + kGuardBytes + 63) / 64 * 64 + i % 3 * size_of(transfers[i].type);
         return std::exchange(size, size + transfers[i].bytes());
       };
       offsets_[i].in = reserve(transfers[i].from == me);
       offsets_[i].out = reserve(transfers[i].to == me);
     }
-    before_.assign(size + kGuard, kPoison);
+    before_.assign(size + kGuardBytes, kUntouched);
     after_ = before_;
     for (std::size_t i = 0; i < transfers.size(); ++i) {
       if (transfers[i].from == me) write(before_, offsets_[i].in, i);
@@ -332,7 +332,7 @@ class Disagreement : public SendRecv {
       const std::unique_ptr<RankMemory> memory = backend().memory(group);
       const std::size_t bytes = 1 << 20;
       std::byte* const data = memory->allocate(bytes);
-      const Bytes poison(bytes, kPoison);
+      const Bytes poison(bytes, kUntouched);
       memory->upload(data, poison.data(), bytes);
       std::optional<Error> first;
       try {

@@ -14,7 +14,6 @@
 namespace onehop::fault {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::TempDir;
 

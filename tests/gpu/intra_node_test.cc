@@ -18,7 +18,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 class CudaIntraNode : public ::testing::Test {
  protected:

@@ -33,7 +33,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kBenchFooter = R"(
 Collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all, gather, scatter, all-to-all-v
 (blocks of one size), send-recv (to the next rank, from the one before), barrier (host ranks)
 
@@ -76,7 +76,7 @@ constexpr Named<AlgorithmPolicy> kPolicies[] = {{"tuned", AlgorithmPolicy::tuned
                                                 {"legacy", AlgorithmPolicy::legacy}};
 constexpr Named<bool> kPeers[] = {{"nccl", true}};
 
-struct Arguments {
+struct BenchArguments {
   BenchOptions bench;
   std::optional<int> ranks;
   DeviceChoice device = DeviceChoice::automatic;
@@ -286,7 +286,7 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
   return kExitOk;
 }
 
-int run_bench(const Arguments& arguments, const std::vector<std::string>& command_line) {
+int run_bench(const BenchArguments& arguments, const std::vector<std::string>& command_line) {
   BenchOptions options = arguments.bench;
   if (const std::optional<JobInfo> job = job_from_env()) {
     return run_in_job(options, *job, arguments.ranks, arguments.device);
@@ -301,11 +301,11 @@ int run_bench(const Arguments& arguments, const std::vector<std::string>& comman
 }  // namespace
 
 void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std::function<int()>& run) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<BenchArguments>();
   BenchOptions& bench = arguments->bench;
   bench.sizes = parse_size_list("1K:64M:2");
   CLI::App* const sub = app.add_subcommand("bench", "Measure and verify a collective");
-  sub->footer(kFooter);
+  sub->footer(kBenchFooter);
   add_parsed(*sub, "collective", bench.collective, parse_collective,
              "What to measure: one of those listed below")
       ->required()

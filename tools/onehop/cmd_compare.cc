@@ -15,7 +15,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kCompareFooter = R"(
 Examples:
   onehop bench all-reduce --json before.json
   onehop bench all-reduce --json after.json
@@ -28,7 +28,7 @@ faster. What lies within the threshold is the same. Settings in which the runs d
 Exit code: 0 compared; 1 a file is no report, they have no size in common, or --fail and something is slower;
 2 bad usage.)";
 
-struct Arguments {
+struct CompareArguments {
   std::string a;
   std::string b;
   double threshold = 5;  ///< percent
@@ -45,7 +45,7 @@ std::string read(const std::string& path) {
   return text.str();
 }
 
-int run_compare(const Arguments& arguments) {
+int run_compare(const CompareArguments& arguments) {
   check_writable(arguments.json);
   ReportRows a = parse_report(read(arguments.a), arguments.a);
   const Comparison comparison =
@@ -58,9 +58,9 @@ int run_compare(const Arguments& arguments) {
 }  // namespace
 
 void add_compare(CLI::App& app, std::function<int()>& run) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<CompareArguments>();
   CLI::App* const sub = app.add_subcommand("compare", "Compare two reports of 'bench', row by row");
-  sub->footer(kFooter);
+  sub->footer(kCompareFooter);
   sub->add_option("A", arguments->a, "Report to compare with (bench --json)")->required()->type_name("FILE");
   sub->add_option("B", arguments->b, "Report that may be faster or slower")->required()->type_name("FILE");
   sub->add_option("--threshold", arguments->threshold, "Percent of time that count as the same")

@@ -25,7 +25,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kDoctorFooter = R"(
 Examples:
   onehop doctor           a line per mechanism: works, does not (and what to do), or not needed here
   onehop doctor --json -  the same for programs; a file name: beside the text
@@ -188,7 +188,7 @@ void add_doctor(CLI::App& app, std::function<int()>& run) {
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* const sub = app.add_subcommand("doctor", "Say what works on this machine and what does not");
-  sub->footer(kFooter);
+  sub->footer(kDoctorFooter);
   CLI::Option* const json =
       sub->add_option("--json", arguments->json, "Write the same as JSON; '-' (or nothing): only that")
           ->type_name(kOutputType)

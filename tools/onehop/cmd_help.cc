@@ -15,7 +15,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kHelpFooter = R"(
 Examples:
   onehop help                           what there is
   onehop help bench                     as 'onehop bench --help'
@@ -106,7 +106,7 @@ std::vector<std::string> names_of_commands(const CLI::App& app) {
 void add_help(CLI::App& app, std::function<int()>& run) {
   auto topic = std::make_shared<std::string>();
   CLI::App* const sub = app.add_subcommand("help", "Explain a command, or the environment variables");
-  sub->footer(kFooter);
+  sub->footer(kHelpFooter);
   sub->add_option("topic", *topic, "A command, or 'environment'")->type_name("");
   sub->callback([topic, &app, &run] { run = [topic, &app] { return run_help(app, *topic); }; });
 }

@@ -15,7 +15,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kLaunchFooter = R"(
 Examples:
   onehop launch -n 4 -- ./allreduce               four ranks; Group::from_env() joins them
   onehop launch -n 2 --tag-output -- python t.py  every line of output with its rank before it
@@ -62,7 +62,7 @@ void add_launch(CLI::App& app, std::function<int()>& run) {
   auto arguments = std::make_shared<Arguments>();
   LaunchOptions& options = arguments->launch;
   CLI::App* const sub = app.add_subcommand("launch", "Start the ranks of a program on this machine");
-  sub->footer(kFooter);
+  sub->footer(kLaunchFooter);
   sub->positionals_at_end();
   sub->add_option("-n,--ranks", options.ranks, fmt::format("How many, 1 to {}", kMaxHostRanks))
       ->required()

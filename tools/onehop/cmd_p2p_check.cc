@@ -18,7 +18,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kP2pCheckFooter = R"(
 Examples:
   onehop p2p-check                      every pair, both directions: verified, then measured with 256 MiB
   onehop p2p-check --quick              verified only, with 16 MiB: a second or two
@@ -75,7 +75,7 @@ void add_p2p_check(CLI::App& app, std::function<int()>& run) {
   options.timeout = std::chrono::seconds{60};
   CLI::App* const sub =
       app.add_subcommand("p2p-check", "Prove that GPUs reach each other's memory; measure how fast");
-  sub->footer(kFooter);
+  sub->footer(kP2pCheckFooter);
   sub->add_option("--devices", arguments->devices, "PointToPoint of these devices alone, such as 0,1")
       ->delimiter(',')
       ->type_name("LIST")

@@ -14,7 +14,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kTopoFooter = R"(
 Examples:
   onehop topo                           matrix of links, devices, processors and caches
   onehop topo --devices 0,1,2,3         also: are these four fully connected?
@@ -76,7 +76,7 @@ void add_topo(CLI::App& app, std::function<int()>& run) {
   auto options = std::make_shared<TopoOptions>();
   CLI::App* const sub =
       app.add_subcommand("topo", "Show devices, links, processors: who reaches whom, and how");
-  sub->footer(kFooter);
+  sub->footer(kTopoFooter);
   CLI::Option* const json =
       sub->add_option("--json", options->json, "Write JSON, which --from reads; '-' (or nothing): only that")
           ->type_name(kOutputType)

@@ -27,7 +27,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kTuneFooter = R"(
 Examples:
   onehop tune --out tuning.json                     all GPUs (else 4 host ranks), every collective, bf16
   onehop tune --collectives all-reduce --ranks 2 --sizes 4K:64M:4 --out two.json
@@ -63,7 +63,7 @@ struct ExplainedCall {
   DType type = DType::bf16;
 };
 
-struct Arguments {
+struct TuneArguments {
   TuneOptions tune;
   std::optional<int> ranks;
   DeviceChoice device = DeviceChoice::automatic;
@@ -166,7 +166,7 @@ BenchOptions largest_measurement(const TuneOptions& options) {
   return bench;
 }
 
-int run_in_job(Arguments arguments, const JobInfo& job) {
+int run_in_job(TuneArguments arguments, const JobInfo& job) {
   TuneOptions& options = arguments.tune;
   const JoinOptions join = join_options_in_job(options.bench, job, arguments.ranks, arguments.device, kGroup);
   if (job.size == 1)
@@ -181,7 +181,7 @@ int run_in_job(Arguments arguments, const JobInfo& job) {
   return kExitOk;
 }
 
-int run_tune(Arguments arguments, const std::vector<std::string>& command_line) {
+int run_tune(TuneArguments arguments, const std::vector<std::string>& command_line) {
   if (const std::optional<JobInfo> job = job_from_env()) return run_in_job(arguments, *job);
   (void)choose_ranks(arguments.tune.bench, arguments.ranks, arguments.device);
   complete(arguments.tune);  // refuses what every rank would refuse
@@ -199,7 +199,7 @@ Links links_here(int ranks) {
 }
 
 /// The groups whose table is shown. GPUs need not be here when their number is given.
-GroupKind shown_group(const Arguments& arguments) {
+GroupKind shown_group(const TuneArguments& arguments) {
   const GpuCount gpus = arguments.device == DeviceChoice::host ? GpuCount{} : count_gpus_in_child();
   const bool cuda = arguments.device == DeviceChoice::cuda ||
                     use_gpus(arguments.device, gpus, arguments.ranks, /*may_share=*/false);
@@ -217,7 +217,7 @@ GroupKind shown_group(const Arguments& arguments) {
   return {.backend = Backend::cuda, .ranks = ranks, .links = links};
 }
 
-GroupTable shown_table(const Arguments& arguments, const GroupKind& kind,
+GroupTable shown_table(const TuneArguments& arguments, const GroupKind& kind,
                        const std::vector<onehop::Collective>& collectives) {
   const std::string file = arguments.file.empty() ? env::get("ONEHOP_TUNING").value_or("") : arguments.file;
   Tuning of_file;
@@ -229,7 +229,7 @@ GroupTable shown_table(const Arguments& arguments, const GroupKind& kind,
 }
 
 /// `json`: whether the table goes to a file or to standard output as JSON instead of text.
-int run_show(const Arguments& arguments, bool json) {
+int run_show(const TuneArguments& arguments, bool json) {
   const GroupKind kind = shown_group(arguments);
   refuse_without_choice(arguments.tune.collectives, kind.backend);
   if (json) check_writable(arguments.out);
@@ -239,7 +239,7 @@ int run_show(const Arguments& arguments, bool json) {
   return kExitOk;
 }
 
-int run_explain(const Arguments& arguments) {
+int run_explain(const TuneArguments& arguments) {
   const GroupKind kind = shown_group(arguments);
   const ExplainedCall& call = *arguments.explained;
   print(explain(shown_table(arguments, kind, {call.collective}),
@@ -253,7 +253,7 @@ int run_explain(const Arguments& arguments) {
 }
 
 /// Refuses options that have no meaning for what the command does. `command` knows which options were given.
-void refuse_for_mode(const CLI::App& command, const Arguments& arguments) {
+void refuse_for_mode(const CLI::App& command, const TuneArguments& arguments) {
   const auto refuse = [&](std::initializer_list<const char*> options, const char* reason) {
     for (const char* const option : options) {
       if (command.count(option) != 0) throw UsageError(fmt::format("{} {}", option, reason));
@@ -274,12 +274,12 @@ void refuse_for_mode(const CLI::App& command, const Arguments& arguments) {
 }  // namespace
 
 void add_tune(CLI::App& app, const std::vector<std::string>& command_line, std::function<int()>& run) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TuneArguments>();
   TuneOptions& tune = arguments->tune;
   tune.bench.warmup = 2;
   CLI::App* const sub = app.add_subcommand(
       "tune", "Measure which algorithm is fastest here, as a table; show the table in use");
-  sub->footer(kFooter);
+  sub->footer(kTuneFooter);
   add_ranks(*sub, arguments->ranks, 2);
   add_device(*sub, arguments->device);
   add_parsed(*sub, "--collectives", tune.collectives, parse_collectives,

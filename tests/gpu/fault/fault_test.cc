@@ -17,10 +17,8 @@
 namespace onehop::fault {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::Gpu;
-using testing::part_of;
 using testing::TempDir;
 
 enum Event { kSpinning, kStruck, kFirstEnded, kNewGroupWorks, kVictimEnded, kNever };

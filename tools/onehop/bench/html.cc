@@ -92,14 +92,14 @@ std::string draw_figures(const BenchReport& report) {
 }
 
 /// A column of the table: its head, and the cell of a row.
-struct Column {
+struct HtmlColumn {
   std::string head;
   std::function<std::string(const BenchRow&)> cell;
 };
 
 /// The most important columns first: narrow screens scroll to the rest.
-std::vector<Column> columns_of(const BenchReport& report) {
-  std::vector<Column> columns = {
+std::vector<HtmlColumn> columns_of(const BenchReport& report) {
+  std::vector<HtmlColumn> columns = {
       {"bytes", [](const BenchRow& row) { return std::to_string(row.bytes); }},
       {"algorithm", [](const BenchRow& row) { return std::string(to_string(row.algorithm)); }},
       {"time (\u00b5s)", [](const BenchRow& row) { return two_decimals(row.time.median_us); }}};
@@ -132,13 +132,13 @@ std::vector<Column> columns_of(const BenchReport& report) {
 }
 
 std::string draw_table(const BenchReport& report) {
-  const std::vector<Column> columns = columns_of(report);
+  const std::vector<HtmlColumn> columns = columns_of(report);
   std::string heads;
-  for (const Column& column : columns) heads += element("th", {}, column.head);
+  for (const HtmlColumn& column : columns) heads += element("th", {}, column.head);
   std::string rows = "\n";
   for (const BenchRow& row : report.rows) {
     std::string cells;
-    for (const Column& column : columns) {
+    for (const HtmlColumn& column : columns) {
       const std::string text = column.cell(row);
       cells += text == "ok" ? element("td", {{"class", "ok"}}, text) : element("td", {}, text);
     }

@@ -71,7 +71,7 @@ const char* policy_of(const BenchOptions& options) {
 }
 
 /// A column of the table; right-aligned, with a space before it.
-struct Column {
+struct TextColumn {
   std::string head;
   std::size_t width;
   std::function<std::string(const BenchRow&)> text;
@@ -83,11 +83,11 @@ std::string microseconds(const BenchTime& time, double value) {
 }
 
 /// All columns with --wide, else those that fit a terminal.
-std::vector<Column> columns_of(const BenchOptions& options) {
+std::vector<TextColumn> columns_of(const BenchOptions& options) {
   const bool wide = options.wide;
   const bool peers = options.nccl && !wide;  // their columns replace others
   const bool eager = options.cuda && options.mode == BenchMode::eager;
-  std::vector<Column> columns;
+  std::vector<TextColumn> columns;
   const auto add = [&](bool shown, std::string head, std::size_t width, auto text) {
     if (shown) columns.push_back({std::move(head), width, std::move(text)});
   };
@@ -200,7 +200,7 @@ void Table::begin(const BenchOptions& options, const std::optional<GpuMachine>& 
   line("time: median, min and p95 of the slowest rank, us per call; algbw, busbw: GB/s as in nccl-tests");
   if (options.cuda) line(fmt::format("timed: {}", what_is_timed(options)));
   std::string head;
-  for (const Column& each : columns_of(options)) head += fmt::format(" {:>{}}", each.head, each.width);
+  for (const TextColumn& each : columns_of(options)) head += fmt::format(" {:>{}}", each.head, each.width);
   fmt::print(out_, "{}\n", head.substr(1));
   (void)std::fflush(out_);
 }
@@ -221,7 +221,8 @@ void Table::row(const BenchRow& row, const BenchOptions& options) {
   if (out_ == nullptr) return;
   clear_progress();
   std::string line;
-  for (const Column& each : columns_of(options)) line += fmt::format(" {:>{}}", each.text(row), each.width);
+  for (const TextColumn& each : columns_of(options))
+    line += fmt::format(" {:>{}}", each.text(row), each.width);
   fmt::print(out_, "{}\n", line.substr(1));
   (void)std::fflush(out_);
 }

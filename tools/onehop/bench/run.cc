@@ -23,8 +23,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kSampleUs = 50;      // a shorter sample would measure the clock and the barrier
-constexpr double kBudgetUs = 200000;  // of all samples of one size
+constexpr double kShortestSampleUs = 50;  // a shorter sample would measure the clock and the barrier
+constexpr double kBudgetUs = 200000;      // of all samples of one size
 constexpr int kMaxBatch = 1024;
 constexpr int kMinSamples = 5;
 constexpr int kMaxSamples = 2000;
@@ -146,8 +146,8 @@ class Measurement {
       std::vector<double> trials(kTrials);
       for (double& trial : trials) trial = time_batch();
       sample_us = summarize(slowest_rank(gather(group_, trials))).min;
-      if (sample_us >= kSampleUs || row_.batch == kMaxBatch) break;
-      const double wanted = 1.2 * row_.batch * kSampleUs / std::max(sample_us, 0.01);
+      if (sample_us >= kShortestSampleUs || row_.batch == kMaxBatch) break;
+      const double wanted = 1.2 * row_.batch * kShortestSampleUs / std::max(sample_us, 0.01);
       row_.batch =
           static_cast<int>(std::min<double>(std::max(std::ceil(wanted), 2.0 * row_.batch), kMaxBatch));
     }

@@ -3,6 +3,7 @@
 
 import copy
 import hashlib
+import time
 
 import pytest
 import torch
@@ -206,7 +207,6 @@ def operators(rank, size):
     ):
         with pytest.raises(RuntimeError, match=message):
             wrong()
-
     def program(x):
         y = torch.ops.onehop.all_reduce(x * 2, name)
         torch.ops.onehop.all_reduce_(y, name)
@@ -227,6 +227,24 @@ def operators(rank, size):
     onehop.torch.unregister_group(name)
     with pytest.raises(RuntimeError, match="no group"):
         torch.ops.onehop.all_reduce(x, name)
+
+
+def operator_refusals(rank, size):
+    """A mistake of one rank ends the call on the others, too, at once. The group stays usable."""
+    name = onehop.torch.register_group()
+    x = torch.arange(8.0).view(2, 4)
+    for wrong, message in (
+        (lambda: torch.ops.onehop.all_reduce(x.bool(), name), "type Bool are not supported"),
+        (lambda: torch.ops.onehop.all_reduce_(x.t(), name), r"strides \[1, 4\] is not contiguous"),
+        (lambda: torch.ops.onehop.all_reduce_out(x, name, out=x[1:]), "pass an out like x"),
+    ):
+        y = x.clone()
+        begin = time.monotonic()
+        with pytest.raises(RuntimeError, match=message if rank == 0 else "rank 0"):
+            wrong() if rank == 0 else torch.ops.onehop.all_reduce_(y, name)
+        assert time.monotonic() - begin < 10 and torch.equal(y, x)
+        assert torch.equal(torch.ops.onehop.all_reduce(x, name), x * size)
+    onehop.torch.unregister_group(name)
 
 
 def checkpoint(rank, size, directory):
@@ -295,6 +313,7 @@ def test_ddp_matches_a_single_rank_and_repeats_its_bits(ranks, tmp_path):
         (functionals, 2),
         (operators, 2),
         (operators, 3),
+        (operator_refusals, 3),
         (uneven_inputs, 2),
         (zero, 2),
         (pipeline, 2),

@@ -4,12 +4,16 @@
 //
 // An operator runs on the stream that is current, and returns when the call is enqueued (CPU tensors:
 // complete). A group is given by its name; register_group() and unregister_group() keep the table.
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/rms_norm.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
+#include <cmath>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -231,10 +235,44 @@ at::Tensor all_to_all_single(const at::Tensor& x, std::string_view group) {
   return out;
 }
 
+void require_like(const at::Tensor& tensor, const char* what, at::IntArrayRef sizes, const at::Tensor& x) {
+  TORCH_CHECK(
+      tensor.sizes() == sizes && tensor.scalar_type() == x.scalar_type() && tensor.device() == x.device(),
+      "onehop: ", what, " has sizes ", tensor.sizes(), ", type ", tensor.scalar_type(), " and is on ",
+      tensor.device(), "; x, of sizes ", x.sizes(), ", needs one of sizes ", sizes, " and type ",
+      x.scalar_type(), " on ", x.device());
+}
+
+void check_add_rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                        double eps) {
+  const at::ScalarType type = x.scalar_type();
+  TORCH_CHECK(type == at::kHalf || type == at::kBFloat16 || type == at::kFloat, "onehop: x is of type ", type,
+              ": convert to float16, bfloat16 or float32");
+  TORCH_CHECK(x.dim() > 0, "onehop: x has 0 dimensions: pass rows, such as x.view(1, -1)");
+  require_contiguous(x, "x");
+  require_like(residual, "residual", x.sizes(), x);
+  require_like(weight, "weight", {x.size(-1)}, x);
+  const at::MemOverlapStatus overlap = at::get_overlap_status(x, residual);
+  TORCH_CHECK(overlap != at::MemOverlapStatus::Full && overlap != at::MemOverlapStatus::Partial,
+              "onehop: x and residual share memory: pass residual.clone()");
+  TORCH_CHECK(eps >= 0 && std::isfinite(eps), "onehop: eps is ", eps,
+              ": pass a small number that is at least 0");
+}
+
+/// Three operators of PyTorch after the all-reduce: each of the results is rounded to the tensors' type.
+void all_reduce_add_rms_norm_(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                              double eps, std::string_view group) {
+  reduce_into(group, "sum", x, x, [&](const Group&) { check_add_rms_norm(x, residual, weight, eps); });
+  const at::AutoDispatchBelowADInplaceOrView no_gradients;
+  residual.add_(x);
+  x.copy_(at::rms_norm(residual, {x.size(-1)}, weight, eps));
+}
+
 void implement(torch::Library& m) {
   m.impl("all_reduce", TORCH_FN(all_reduce));
   m.impl("all_reduce_", TORCH_FN(all_reduce_));
   m.impl("all_reduce_out", TORCH_FN(all_reduce_out));
+  m.impl("all_reduce_add_rms_norm_", TORCH_FN(all_reduce_add_rms_norm_));
   m.impl("all_gather", TORCH_FN(all_gather));
   m.impl("reduce_scatter", TORCH_FN(reduce_scatter));
   m.impl("all_to_all_single", TORCH_FN(all_to_all_single));

@@ -1,45 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python objects between ranks, pickled, in as many small messages as they need."""
+"""Python objects between ranks, pickled. Small ones travel in one message; large ones by collectives where the ranks are on the host."""
 from __future__ import annotations
 
+import io
 import pickle
 import struct
 from typing import TYPE_CHECKING, Any
 
+from ._calls import in_group_call
 from .errors import InvalidArgument
 
 if TYPE_CHECKING:
     from ._group import Group
 
-_PIECE = 60 << 10  # the C API passes at most 64 KiB at a time
-_HEADER = struct.Struct("<q")  # total bytes; -1: this rank failed, and its reason follows
+_PIECE = 60 << 10  # the C API passes at most 64 KiB in a message
+# The payload's bytes, and whether this rank can make collectives on host memory now. The payload follows if it fits.
+# -1: this rank failed, and its reason follows.
+_HEADER = struct.Struct("<q?")
 
 
-def _exchange(group: Group, payload: bytes | None, error: Exception | None) -> list[bytes]:
+def _exchange(group: Group, payload: memoryview, error: Exception | None) -> list[memoryview]:
     """The payloads of all ranks. Raises the same failure on all ranks if one of them could not make its payload."""
     if error is not None:
         text = f"rank {group.rank}: {type(error).__name__}: {error}".encode(errors="replace")[:_PIECE]
-        first, rest = _HEADER.pack(-1) + text, b""
+        first = _HEADER.pack(-1, False) + text
     else:
-        payload = payload or b""
-        first, rest = _HEADER.pack(len(payload)) + payload[:_PIECE], payload[_PIECE:]
+        can = group.device < 0 and not in_group_call()  # whose collectives would wait until its end
+        first = _HEADER.pack(len(payload), can) + (payload if len(payload) <= _PIECE else b"")
     received = group._all_gather_bytes(first)
-    sizes = [_HEADER.unpack_from(each)[0] for each in received]
-    parts = [bytearray(each[_HEADER.size:]) for each in received]
+    sizes, able = zip(*(_HEADER.unpack_from(each) for each in received))
+    parts = [memoryview(each)[_HEADER.size:] for each in received]
     for rank, size in enumerate(sizes):
         if size < 0:
-            raise InvalidArgument(f"an object cannot be pickled: {parts[rank].decode(errors='replace')}", rank) from error
-    for at in range(0, max(sizes) - _PIECE, _PIECE):
-        for part, piece in zip(parts, group._all_gather_bytes(rest[at:at + _PIECE])):
-            part += piece
-    return [bytes(part) for part in parts]
+            text = bytes(parts[rank]).decode(errors="replace")
+            raise InvalidArgument(f"an object cannot be pickled: {text}", rank) from error
+    large = [rank for rank, size in enumerate(sizes) if size > _PIECE]
+    for rank in large:
+        parts[rank] = payload if rank == group.rank else memoryview(bytearray(sizes[rank]))
+    if all(able):
+        for rank in large:
+            group.broadcast(parts[rank], root=rank)
+        return parts
+    for at in range(0, max((sizes[rank] for rank in large), default=0), _PIECE):
+        pieces = group._all_gather_bytes(bytes(payload[at:at + _PIECE]) if group.rank in large else b"")
+        for rank in large:
+            if rank != group.rank:
+                parts[rank][at:at + len(pieces[rank])] = pieces[rank]
+    return parts
 
 
-def _pickled(obj: Any) -> tuple[bytes | None, Exception | None]:
+def _pickled(obj: Any) -> tuple[memoryview, Exception | None]:
+    buffer = io.BytesIO()
     try:
-        return pickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL), None
+        pickle.dump(obj, buffer, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # pickling runs the object's code
-        return None, error
+        return memoryview(b""), error
+    return buffer.getbuffer(), None
 
 
 def all_gather_object(group: Group, obj: Any) -> list[Any]:
@@ -50,5 +66,5 @@ def all_gather_object(group: Group, obj: Any) -> list[Any]:
 def broadcast_object(group: Group, obj: Any, root: int) -> Any:
     if not 0 <= root < group.size:
         raise InvalidArgument(f"root is {root}, no rank of a group of {group.size}")
-    payload, error = _pickled(obj) if group.rank == root else (None, None)
+    payload, error = _pickled(obj) if group.rank == root else (memoryview(b""), None)
     return pickle.loads(_exchange(group, payload, error)[root])

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every collective on every type: random data, odd sizes, in place and out of place, all elements compared."""
+import contextlib
+import os
+
 import formats
 import numpy as np
 import onehop as oh
@@ -255,6 +258,48 @@ def objects(group):
 
 def test_objects(ranks):
     ranks(3, objects)
+
+
+def large_objects(group):
+    """Sizes about those of a message, odd ones, and several megabytes, of one rank and of all."""
+    piece = 60 << 10
+    for size in (0, 1, piece - 20, piece - 9, piece, piece + 1, 2 * piece - 9, 2 * piece, 1_000_003, 5_000_011):
+        everyone = [np.random.default_rng(r).bytes(size + r) for r in range(group.size)]
+        mine = everyone[group.rank]
+        assert group.all_gather_object(mine) == everyone
+        assert group.all_gather_object(mine if group.rank == 1 else None) == [None, everyone[1], None]
+        assert group.broadcast_object(mine, root=2) == everyone[2]
+        with oh.group_call():  # collectives wait until the end of the block; objects do not
+            assert group.all_gather_object(mine if group.rank != 1 else "x") == [everyone[0], "x", everyone[2]]
+            assert group.broadcast_object(mine, root=1) == everyone[1]
+        mixed = oh.group_call() if group.rank == 1 else contextlib.nullcontext()
+        with mixed:
+            assert group.all_gather_object(mine) == everyone
+    array = group.broadcast_object(np.arange(500_001.0) if group.rank == 0 else None)
+    array += 1  # nothing shares memory with what was sent
+    assert (array == np.arange(1, 500_002.0)).all()
+    with pytest.raises(oh.InvalidArgument, match="cannot be pickled: rank 2"):
+        group.all_gather_object(bytes(1_000_000) if group.rank != 2 else [bytes(1_000_000), lambda: 0])
+    assert group.all_gather_object(group.rank) == [0, 1, 2]
+
+
+def test_large_objects(ranks):
+    ranks(3, large_objects)
+
+
+def lost_while_large(rank, size, directory):
+    group = oh.Group.join(oh.FileStore(directory), rank, size)
+    group.all_gather_object(bytes(1_000_000))
+    if rank == 1:
+        os._exit(9)
+    with pytest.raises(oh.PeerLost) as info:
+        group.all_gather_object(bytes(10_000_000))
+    assert info.value.rank == 1
+
+
+def test_a_rank_that_dies_ends_the_exchange_of_objects(ranks):
+    outcomes = ranks(3, lost_while_large, join=False, may_fail=True)
+    assert [each.exit_code for each in outcomes] == [0, 9, 0], outcomes
 
 
 def test_a_group_of_one_copies_its_own_data(alone):

@@ -54,6 +54,7 @@ def everything(value):
         (test_workloads.tensor_parallel, 2),
         (test_workloads.functionals, 2),
         (test_workloads.operators, 2),
+        (test_workloads.add_rms_norm, 2),
         (test_workloads.uneven_inputs, 2),
         (test_workloads.zero, 2),
         (test_workloads.pipeline, 2),

@@ -3,6 +3,7 @@
 
 import copy
 import hashlib
+import time
 
 import pytest
 import torch
@@ -206,7 +207,6 @@ def operators(rank, size):
     ):
         with pytest.raises(RuntimeError, match=message):
             wrong()
-
     def program(x):
         y = torch.ops.onehop.all_reduce(x * 2, name)
         torch.ops.onehop.all_reduce_(y, name)
@@ -227,6 +227,91 @@ def operators(rank, size):
     onehop.torch.unregister_group(name)
     with pytest.raises(RuntimeError, match="no group"):
         torch.ops.onehop.all_reduce(x, name)
+
+
+def add_rms_norm(rank, size):
+    """Every element against float64: the residual, and the norm of the residual that came out."""
+    name = onehop.torch.register_group()
+    norm = torch.ops.onehop.all_reduce_add_rms_norm_
+    device = torch.empty(0).device
+    sampler = torch.Generator(device).manual_seed(7)
+
+    def random(*shape):
+        return torch.randn(*shape, generator=sampler, device=device)
+
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        info = torch.finfo(dtype)
+        # An operation's rounding, relative and where numbers are subnormal; that of a few in float32.
+        half, least, few = 0.5 * info.eps, 0.5 * info.smallest_normal * info.eps, 8 * torch.finfo(torch.float32).eps
+        for shape in ((5,), (1, 1), (3, 7), (2, 5, 33), (17, 1001), (4, 4096), (0, 8), (3, 0)):
+            parts = [random(*shape).to(dtype) for _ in range(size)]
+            before, weight, eps = random(*shape).to(dtype), random(shape[-1]).to(dtype), 1e-5
+            wide = torch.empty(*shape[:-1], 2 * shape[-1], dtype=dtype)
+            for residual in (before.clone(), wide[..., : shape[-1]].copy_(before)):  # the latter has gaps
+                x = parts[rank].clone()
+                assert norm(x, residual, weight, eps, name) is None
+                exact = [part.double() for part in parts]
+                total, magnitude = sum(exact), sum(part.abs() for part in exact)
+                wanted = before.double() + total
+                bound = half * (total.abs() + wanted.abs()) * (1 + few) + half * half * total.abs()
+                bound += few * magnitude + 2 * least
+                assert ((residual.double() - wanted).abs() <= bound).all(), (dtype, shape)
+                y = residual.double()
+                y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + eps) * weight.double()
+                assert ((x.double() - y).abs() <= (half + few) * y.abs() + least).all(), (dtype, shape)
+
+    x, residual, weight = random(6, 32), random(6, 32), random(32)
+    dist.broadcast(residual, 0)
+    expected, first = x.clone(), residual.clone()
+    norm(expected, first, weight, 1e-6, name)
+    x.requires_grad_(), weight.requires_grad_()  # as parameters do outside of no_grad: no gradients, no error
+    y, second = x.detach().clone(), residual.clone()
+    norm(y, second, weight, 1e-6, name)
+    assert torch.equal(y, expected) and torch.equal(second, first) and not y.requires_grad
+    x, weight = x.detach(), weight.detach()
+
+    def program(x, residual):
+        x = x * 1.0
+        residual = residual + 0.0
+        norm(x, residual, weight, 1e-6, name)
+        return x * 2, residual
+
+    compiler = "inductor" if size == 2 else "aot_eager"
+    twice, second = torch.compile(program, fullgraph=True, backend=compiler)(x, residual)
+    assert torch.equal(twice, expected * 2) and torch.equal(second, first)
+    torch.library.opcheck(
+        norm.default, (x, residual, weight, 1e-6, name), test_utils=("test_schema", "test_faketensor")
+    )
+    onehop.torch.unregister_group(name)
+
+
+def operator_refusals(rank, size):
+    """A mistake of one rank ends the call on the others, too, at once. The group stays usable."""
+    name = onehop.torch.register_group()
+    x = torch.arange(8.0).view(2, 4)
+    one = torch.ones(4)
+    norm = torch.ops.onehop.all_reduce_add_rms_norm_
+    for wrong, message in (
+        (lambda: norm(x.double(), x.double(), one.double(), 0.0, name), "x is of type Double: convert to float16"),
+        (lambda: norm(torch.tensor(1.0), x, one, 0.0, name), "x has 0 dimensions: pass rows"),
+        (lambda: norm(x.t(), x.t(), one, 0.0, name), r"x of sizes \[4, 2\] .* is not contiguous"),
+        (lambda: norm(x, x[:1], one, 0.0, name), r"residual has sizes \[1, 4\].*needs one of sizes \[2, 4\]"),
+        (lambda: norm(x, x.half(), one, 0.0, name), "residual has .* type Half .* and type Float"),
+        (lambda: norm(x, x.clone(), one[:3], 0.0, name), r"weight has sizes \[3\].*needs one of sizes \[4\]"),
+        (lambda: norm(x, x, one, 0.0, name), r"share memory: pass residual.clone\(\)"),
+        (lambda: norm(x, x.clone(), one, -1.0, name), "eps is -1: "),
+        (lambda: norm(x, x.clone(), one, float("nan"), name), "eps is nan: "),
+        (lambda: torch.ops.onehop.all_reduce(x.bool(), name), "type Bool are not supported"),
+        (lambda: torch.ops.onehop.all_reduce_(x.t(), name), r"strides \[1, 4\] is not contiguous"),
+        (lambda: torch.ops.onehop.all_reduce_out(x, name, out=x[1:]), "pass an out like x"),
+    ):
+        y, residual = x.clone(), x.clone()
+        begin = time.monotonic()
+        with pytest.raises(RuntimeError, match=message if rank == 0 else "rank 0"):
+            wrong() if rank == 0 else norm(y, residual, one, 0.0, name)
+        assert time.monotonic() - begin < 10 and torch.equal(y, x) and torch.equal(residual, x)
+        assert torch.equal(torch.ops.onehop.all_reduce(x, name), x * size)
+    onehop.torch.unregister_group(name)
 
 
 def checkpoint(rank, size, directory):
@@ -295,6 +380,9 @@ def test_ddp_matches_a_single_rank_and_repeats_its_bits(ranks, tmp_path):
         (functionals, 2),
         (operators, 2),
         (operators, 3),
+        (operator_refusals, 3),
+        (add_rms_norm, 2),
+        (add_rms_norm, 3),
         (uneven_inputs, 2),
         (zero, 2),
         (pipeline, 2),

@@ -7,12 +7,22 @@ registered.
 | `all_reduce(x, group, op="sum")` | the reduction of all ranks' `x` |
 | `all_reduce_(x, group, op="sum")` | nothing; reduces in place |
 | `all_reduce_out(x, group, op="sum", *, out)` | nothing; writes `out` |
+| `all_reduce_add_rms_norm_(x, residual, weight, eps, group)` | nothing; see below |
 | `all_gather(x, group)` | all ranks' `x`, along the first dimension |
 | `reduce_scatter(x, group, op="sum")` | this rank's part, along the first dimension, of the reduction |
 | `all_to_all_single(x, group)` | part r of the first dimension comes from rank r |
 
 `group` is a name that `register_group` returned, `op` one of sum, prod, min, max, avg. The operators run on
 the current stream and work in CUDA graphs and in torch.compile(fullgraph=True). They have no gradients.
+
+`all_reduce_add_rms_norm_` is, on rows of float16, bfloat16 or float32 along the last dimension,
+
+    total = all_reduce(x)
+    residual = residual + total
+    x = residual / sqrt(mean(residual**2) + eps) * weight
+
+`weight` has one element for each of a row. All steps compute in float32. `total`, `residual` and `x` are each
+rounded to the type of the tensors, once. It is the all-reduce and three operators of PyTorch, not one kernel.
 """
 
 import ctypes
@@ -32,6 +42,7 @@ for _schema in (
     'all_reduce(Tensor x, str group, str op="sum") -> Tensor',
     'all_reduce_(Tensor(a!) x, str group, str op="sum") -> ()',
     'all_reduce_out(Tensor x, str group, str op="sum", *, Tensor(a!) out) -> ()',
+    "all_reduce_add_rms_norm_(Tensor(a!) x, Tensor(b!) residual, Tensor weight, float eps, str group) -> ()",
     "all_gather(Tensor x, str group) -> Tensor",
     'reduce_scatter(Tensor x, str group, str op="sum") -> Tensor',
     "all_to_all_single(Tensor x, str group) -> Tensor",
@@ -57,6 +68,11 @@ def _(x, group, op="sum"):
 
 @torch.library.register_fake("onehop::all_reduce_out", lib=_library)
 def _(x, group, op="sum", *, out):
+    return None
+
+
+@torch.library.register_fake("onehop::all_reduce_add_rms_norm_", lib=_library)
+def _(x, residual, weight, eps, group):
     return None
 
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch's element types and reductions in onehop's terms.
+// What c10d's calls move and reduce, in onehop's terms.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
 #include <cstddef>
-#include <optional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include "onehop/c_api.h"
+
+#include "types.h"
 
 namespace onehop_torch {
 
@@ -22,37 +23,6 @@ struct Reduction {
   onehop_op_t op = ONEHOP_OP_SUM;
   double factor = 1.0;
 };
-
-inline std::optional<onehop_dtype_t> same_type(at::ScalarType type) {
-  switch (type) {
-    case at::kHalf:
-      return ONEHOP_DTYPE_F16;
-    case at::kBFloat16:
-      return ONEHOP_DTYPE_BF16;
-    case at::kFloat:
-      return ONEHOP_DTYPE_F32;
-    case at::kDouble:
-      return ONEHOP_DTYPE_F64;
-    case at::kFloat8_e4m3fn:
-      return ONEHOP_DTYPE_E4M3;
-    case at::kFloat8_e5m2:
-      return ONEHOP_DTYPE_E5M2;
-    case at::kChar:
-      return ONEHOP_DTYPE_I8;
-    case at::kByte:
-      return ONEHOP_DTYPE_U8;
-    case at::kInt:
-      return ONEHOP_DTYPE_I32;
-    case at::kUInt32:
-      return ONEHOP_DTYPE_U32;
-    case at::kLong:
-      return ONEHOP_DTYPE_I64;
-    case at::kUInt64:
-      return ONEHOP_DTYPE_U64;
-    default:
-      return std::nullopt;
-  }
-}
 
 /// For collectives that only move data: a type that onehop lacks travels as bytes.
 inline Elements moved(const at::Tensor& tensor) {

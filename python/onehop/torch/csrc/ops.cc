@@ -1,49 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.ops.onehop.*: collectives as operators, for torch.compile and for code without a process group. Uses
-// torch's stable ABI only. The schemas and fake kernels are in _ops.py.
+// torch.ops.onehop.*: collectives as operators, for torch.compile and for code without a process group. The
+// schemas and fake kernels are in _ops.py.
 //
 // An operator runs on the stream that is current, and returns when the call is enqueued (CPU tensors:
 // complete). A group is given by its name; register_group() and unregister_group() keep the table.
-#include <dlfcn.h>
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/rms_norm.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>
 
+#include <cmath>
+#include <functional>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "onehop/c_api.h"
 
+#include "types.h"
+
 namespace {
 
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
+/// A group as register_group got it. Its caller keeps the group alive until it has called unregister_group.
+struct Group {
+  onehop_group_t* handle;
+  int device;  ///< ONEHOP_DEVICE_HOST or an ordinal
+};
 
-/// Names of groups. The caller of register_group keeps the group alive until it has called unregister_group.
 class Groups {
  public:
   void add(const std::string& name, onehop_group_t* group) {
     const std::lock_guard lock(mutex_);
-    groups_[name] = group;
+    groups_[name] = {group, onehop_group_device(group)};
   }
   void remove(const std::string& name) {
     const std::lock_guard lock(mutex_);
     groups_.erase(name);
   }
-  onehop_group_t* find(const std::string& name) {
+  Group find(std::string_view name) {
     const std::lock_guard lock(mutex_);
     const auto found = groups_.find(name);
-    STD_TORCH_CHECK(found != groups_.end(), "onehop: no group is registered as '", name,
-                    "': call onehop.torch.register_group");
+    TORCH_CHECK(found != groups_.end(), "onehop: no group is registered as '", name,
+                "': call onehop.torch.register_group");
     return found->second;
   }
 
  private:
   std::mutex mutex_;
-  std::map<std::string, onehop_group_t*> groups_;
+  std::map<std::string, Group, std::less<>> groups_;
 };
 
 Groups& groups() {
@@ -51,163 +61,229 @@ Groups& groups() {
   return instance;
 }
 
-void check(onehop_status_t status, const char* what, const std::string& group) {
-  STD_TORCH_CHECK(status == ONEHOP_OK, "onehop: ", what, " in group '", group, "': ", onehop_last_error(),
-                  " [", onehop_status_name(status), "]");
-}
-
-onehop_dtype_t dtype_of(const Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case ScalarType::Half:
-      return ONEHOP_DTYPE_F16;
-    case ScalarType::BFloat16:
-      return ONEHOP_DTYPE_BF16;
-    case ScalarType::Float:
-      return ONEHOP_DTYPE_F32;
-    case ScalarType::Double:
-      return ONEHOP_DTYPE_F64;
-    case ScalarType::Float8_e4m3fn:
-      return ONEHOP_DTYPE_E4M3;
-    case ScalarType::Float8_e5m2:
-      return ONEHOP_DTYPE_E5M2;
-    case ScalarType::Char:
-      return ONEHOP_DTYPE_I8;
-    case ScalarType::Byte:
-      return ONEHOP_DTYPE_U8;
-    case ScalarType::Int:
-      return ONEHOP_DTYPE_I32;
-    case ScalarType::UInt32:
-      return ONEHOP_DTYPE_U32;
-    case ScalarType::Long:
-      return ONEHOP_DTYPE_I64;
-    case ScalarType::UInt64:
-      return ONEHOP_DTYPE_U64;
-    default:
-      STD_TORCH_CHECK(false, "onehop: tensors of this type (number ", static_cast<int>(tensor.scalar_type()),
-                      ") are not supported: convert to a float type or an integer of 8, 32 or 64 bits");
-  }
-}
-
-onehop_op_t op_of(const std::string& name) {
+/// The arguments of a call of the C API. As they begin, every function rejects them.
+struct Request {
+  const void* in = nullptr;
+  void* out = nullptr;
+  size_t count = 1;
+  onehop_dtype_t dtype = -1;
   onehop_op_t op = ONEHOP_OP_SUM;
-  STD_TORCH_CHECK(onehop_op_parse(name.c_str(), &op) == ONEHOP_OK, "onehop: ", onehop_last_error());
-  STD_TORCH_CHECK(op != ONEHOP_OP_PREMUL_SUM,
-                  "onehop: operators have no factor for premul_sum: multiply the result");
+  void* stream = nullptr;
+};
+
+/// One call of the C API. `prepare(group)` checks the arguments and returns the request. If it throws, the
+/// other ranks, which have made this call and wait for this one, are told.
+template <class Prepare, class Invoke>
+void call(std::string_view name, const char* what, const Prepare& prepare, const Invoke& invoke) {
+  const Group group = groups().find(name);
+  Request request;
+  try {
+    request = prepare(group);
+  } catch (...) {
+    (void)invoke(group.handle, Request());
+    throw;
+  }
+  const onehop_status_t status = invoke(group.handle, request);
+  TORCH_CHECK(status == ONEHOP_OK, "onehop: ", what, " in group '", name, "': ", onehop_last_error(), " [",
+              onehop_status_name(status), "]");
+}
+
+onehop_dtype_t dtype_of(const at::Tensor& tensor) {
+  const auto type = onehop_torch::same_type(tensor.scalar_type());
+  TORCH_CHECK(type, "onehop: tensors of type ", tensor.scalar_type(),
+              " are not supported: convert to a float type or an integer of 8, 32 or 64 bits");
+  return *type;
+}
+
+onehop_op_t op_of(std::string_view name) {
+  onehop_op_t op = ONEHOP_OP_SUM;
+  TORCH_CHECK(onehop_op_parse(std::string(name).c_str(), &op) == ONEHOP_OK, "onehop: ", onehop_last_error());
+  TORCH_CHECK(op != ONEHOP_OP_PREMUL_SUM,
+              "onehop: operators have no factor for premul_sum: multiply the result");
   return op;
 }
 
-/// The current stream of the tensor's device. The function is in libtorch_cuda, which torch has loaded if
-/// there are CUDA tensors; linking it would tie this library to builds of torch with CUDA.
-void* stream_of(const Tensor& tensor) {
-  if (tensor.is_cpu()) return nullptr;
-  using Function = AOTITorchError (*)(int32_t, void**);
-  static const auto current = [] {
-    void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
-    return library == nullptr
-               ? nullptr
-               : reinterpret_cast<Function>(dlsym(library, "aoti_torch_get_current_cuda_stream"));
-  }();
-  STD_TORCH_CHECK(current != nullptr, "onehop: this torch has no CUDA streams");
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(current(tensor.get_device_index(), &stream));
-  return stream;
+void require_contiguous(const at::Tensor& tensor, const char* what) {
+  TORCH_CHECK(tensor.is_contiguous(), "onehop: ", what, " of sizes ", tensor.sizes(), " and strides ",
+              tensor.strides(), " is not contiguous: pass a copy that ", what, ".contiguous() makes");
 }
 
-Tensor dense(const Tensor& tensor) {
-  return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
+/// The current stream of the tensor's device. That must be the group's.
+void* stream_of(const at::Tensor& tensor, const Group& group) {
+  const at::Device device = tensor.device();
+  const int ordinal = device.is_cpu() ? ONEHOP_DEVICE_HOST : device.index();
+  TORCH_CHECK(ordinal == group.device, "onehop: the tensor is on ", device, ", this rank of the group on ",
+              group.device == ONEHOP_DEVICE_HOST ? std::string("the CPU") : c10::str("cuda:", group.device),
+              ": move the tensor, or register the process group for ", device);
+  if (device.is_cpu()) return nullptr;
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
 }
 
 /// Like `tensor`, with another size of its first dimension.
-Tensor with_rows(const Tensor& tensor, int64_t rows) {
-  std::vector<int64_t> sizes(tensor.sizes().begin(), tensor.sizes().end());
+at::Tensor with_rows(const at::Tensor& tensor, int64_t rows) {
+  std::vector<int64_t> sizes = tensor.sizes().vec();
   sizes[0] = rows;
-  return torch::stable::new_empty(tensor, sizes);
+  return tensor.new_empty(sizes);
 }
 
-int64_t rows(const Tensor& tensor) {
-  STD_TORCH_CHECK(tensor.dim() > 0, "onehop: a tensor of 0 dimensions has no rows to gather or scatter");
+int64_t rows(const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.dim() > 0, "onehop: a tensor of 0 dimensions has no rows to gather or scatter");
   return tensor.size(0);
 }
 
-int64_t rows_per_rank(const Tensor& tensor, int ranks) {
-  STD_TORCH_CHECK(rows(tensor) % ranks == 0, "onehop: ", tensor.size(0), " rows are not divisible by ", ranks,
-                  " ranks");
+int64_t rows_per_rank(const at::Tensor& tensor, const Group& group) {
+  const int ranks = onehop_group_size(group.handle);
+  TORCH_CHECK(rows(tensor) % ranks == 0, "onehop: ", tensor.size(0), " rows are not divisible by ", ranks,
+              " ranks");
   return tensor.size(0) / ranks;
 }
 
-void reduce_into(const Tensor& in, const Tensor& out, const std::string& group, const std::string& op) {
-  check(onehop_all_reduce(groups().find(group), in.const_data_ptr(), out.mutable_data_ptr(), in.numel(),
-                          dtype_of(in), op_of(op), stream_of(in), nullptr, nullptr),
-        "all_reduce", group);
+/// `prepare(group)` checks the tensors before they are used, and may allocate `out`.
+template <class Prepare>
+void reduce_into(std::string_view name, std::string_view op, const at::Tensor& in, const at::Tensor& out,
+                 const Prepare& prepare) {
+  call(
+      name, "all_reduce",
+      [&](const Group& group) {
+        prepare(group);
+        return Request{
+            in.const_data_ptr(), out.mutable_data_ptr(), static_cast<size_t>(in.numel()), dtype_of(in),
+            op_of(op),           stream_of(in, group)};
+      },
+      [](onehop_group_t* group, const Request& r) {
+        return onehop_all_reduce(group, r.in, r.out, r.count, r.dtype, r.op, r.stream, nullptr, nullptr);
+      });
 }
 
-Tensor all_reduce(const Tensor& x, const std::string& group, const std::string& op) {
-  const Tensor in = dense(x);
-  Tensor out = torch::stable::empty_like(in);
-  reduce_into(in, out, group, op);
+at::Tensor all_reduce(const at::Tensor& x, std::string_view group, std::string_view op) {
+  at::Tensor in, out;
+  reduce_into(group, op, in, out, [&](const Group&) {
+    in = x.contiguous();
+    out = at::empty_like(in);
+  });
   return out;
 }
 
-void all_reduce_(Tensor x, const std::string& group, const std::string& op) {
-  STD_TORCH_CHECK(x.is_contiguous(), "onehop: all_reduce_ needs a contiguous tensor");
-  reduce_into(x, x, group, op);
+void all_reduce_(const at::Tensor& x, std::string_view group, std::string_view op) {
+  reduce_into(group, op, x, x, [&](const Group&) { require_contiguous(x, "x"); });
 }
 
-void all_reduce_out(const Tensor& x, const std::string& group, const std::string& op, Tensor out) {
-  STD_TORCH_CHECK(x.is_contiguous() && out.is_contiguous(),
-                  "onehop: all_reduce_out needs contiguous tensors");
-  STD_TORCH_CHECK(x.numel() == out.numel() && x.scalar_type() == out.scalar_type(),
-                  "onehop: all_reduce_out: input and output differ in type or number of elements");
-  reduce_into(x, out, group, op);
+void all_reduce_out(const at::Tensor& x, std::string_view group, std::string_view op, const at::Tensor& out) {
+  reduce_into(group, op, x, out, [&](const Group&) {
+    require_contiguous(x, "x");
+    require_contiguous(out, "out");
+    TORCH_CHECK(
+        x.numel() == out.numel() && x.scalar_type() == out.scalar_type() && x.device() == out.device(),
+        "onehop: out has ", out.numel(), " elements of type ", out.scalar_type(), " on ", out.device(),
+        ", x ", x.numel(), " of type ", x.scalar_type(), " on ", x.device(), ": pass an out like x");
+  });
 }
 
-Tensor all_gather(const Tensor& x, const std::string& group) {
-  onehop_group_t* handle = groups().find(group);
-  const Tensor in = dense(x);
-  Tensor out = with_rows(in, rows(in) * onehop_group_size(handle));
-  check(onehop_all_gather(handle, in.const_data_ptr(), out.mutable_data_ptr(), in.numel(), dtype_of(in),
-                          stream_of(in), nullptr, nullptr),
-        "all_gather", group);
+at::Tensor all_gather(const at::Tensor& x, std::string_view group) {
+  at::Tensor in, out;
+  call(
+      group, "all_gather",
+      [&](const Group& of) {
+        in = x.contiguous();
+        out = with_rows(in, rows(in) * onehop_group_size(of.handle));
+        return Request{.in = in.const_data_ptr(),
+                       .out = out.mutable_data_ptr(),
+                       .count = static_cast<size_t>(in.numel()),
+                       .dtype = dtype_of(in),
+                       .stream = stream_of(in, of)};
+      },
+      [](onehop_group_t* handle, const Request& r) {
+        return onehop_all_gather(handle, r.in, r.out, r.count, r.dtype, r.stream, nullptr, nullptr);
+      });
   return out;
 }
 
-Tensor reduce_scatter(const Tensor& x, const std::string& group, const std::string& op) {
-  onehop_group_t* handle = groups().find(group);
-  const Tensor in = dense(x);
-  Tensor out = with_rows(in, rows_per_rank(in, onehop_group_size(handle)));
-  check(onehop_reduce_scatter(handle, in.const_data_ptr(), out.mutable_data_ptr(), out.numel(), dtype_of(in),
-                              op_of(op), stream_of(in), nullptr, nullptr),
-        "reduce_scatter", group);
+at::Tensor reduce_scatter(const at::Tensor& x, std::string_view group, std::string_view op) {
+  at::Tensor in, out;
+  call(
+      group, "reduce_scatter",
+      [&](const Group& of) {
+        in = x.contiguous();
+        out = with_rows(in, rows_per_rank(in, of));
+        return Request{
+            in.const_data_ptr(), out.mutable_data_ptr(), static_cast<size_t>(out.numel()), dtype_of(in),
+            op_of(op),           stream_of(in, of)};
+      },
+      [](onehop_group_t* handle, const Request& r) {
+        return onehop_reduce_scatter(handle, r.in, r.out, r.count, r.dtype, r.op, r.stream, nullptr, nullptr);
+      });
   return out;
 }
 
-Tensor all_to_all_single(const Tensor& x, const std::string& group) {
-  onehop_group_t* handle = groups().find(group);
-  const Tensor in = dense(x);
-  rows_per_rank(in, onehop_group_size(handle));
-  Tensor out = torch::stable::empty_like(in);
-  check(onehop_all_to_all(handle, in.const_data_ptr(), out.mutable_data_ptr(),
-                          in.numel() / onehop_group_size(handle), dtype_of(in), stream_of(in), nullptr,
-                          nullptr),
-        "all_to_all_single", group);
+at::Tensor all_to_all_single(const at::Tensor& x, std::string_view group) {
+  at::Tensor in, out;
+  call(
+      group, "all_to_all_single",
+      [&](const Group& of) {
+        in = x.contiguous();
+        (void)rows_per_rank(in, of);
+        out = at::empty_like(in);
+        return Request{.in = in.const_data_ptr(),
+                       .out = out.mutable_data_ptr(),
+                       .count = static_cast<size_t>(in.numel() / onehop_group_size(of.handle)),
+                       .dtype = dtype_of(in),
+                       .stream = stream_of(in, of)};
+      },
+      [](onehop_group_t* handle, const Request& r) {
+        return onehop_all_to_all(handle, r.in, r.out, r.count, r.dtype, r.stream, nullptr, nullptr);
+      });
   return out;
 }
 
-void implement(torch::stable::detail::StableLibrary& m) {
-  m.impl("all_reduce", TORCH_BOX(&all_reduce));
-  m.impl("all_reduce_", TORCH_BOX(&all_reduce_));
-  m.impl("all_reduce_out", TORCH_BOX(&all_reduce_out));
-  m.impl("all_gather", TORCH_BOX(&all_gather));
-  m.impl("reduce_scatter", TORCH_BOX(&reduce_scatter));
-  m.impl("all_to_all_single", TORCH_BOX(&all_to_all_single));
+void require_like(const at::Tensor& tensor, const char* what, at::IntArrayRef sizes, const at::Tensor& x) {
+  TORCH_CHECK(
+      tensor.sizes() == sizes && tensor.scalar_type() == x.scalar_type() && tensor.device() == x.device(),
+      "onehop: ", what, " has sizes ", tensor.sizes(), ", type ", tensor.scalar_type(), " and is on ",
+      tensor.device(), "; x, of sizes ", x.sizes(), ", needs one of sizes ", sizes, " and type ",
+      x.scalar_type(), " on ", x.device());
+}
+
+void check_add_rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                        double eps) {
+  const at::ScalarType type = x.scalar_type();
+  TORCH_CHECK(type == at::kHalf || type == at::kBFloat16 || type == at::kFloat, "onehop: x is of type ", type,
+              ": convert to float16, bfloat16 or float32");
+  TORCH_CHECK(x.dim() > 0, "onehop: x has 0 dimensions: pass rows, such as x.view(1, -1)");
+  require_contiguous(x, "x");
+  require_like(residual, "residual", x.sizes(), x);
+  require_like(weight, "weight", {x.size(-1)}, x);
+  const at::MemOverlapStatus overlap = at::get_overlap_status(x, residual);
+  TORCH_CHECK(overlap != at::MemOverlapStatus::Full && overlap != at::MemOverlapStatus::Partial,
+              "onehop: x and residual share memory: pass residual.clone()");
+  TORCH_CHECK(eps >= 0 && std::isfinite(eps), "onehop: eps is ", eps,
+              ": pass a small number that is at least 0");
+}
+
+/// Three operators of PyTorch after the all-reduce: each of the results is rounded to the tensors' type.
+void all_reduce_add_rms_norm_(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                              double eps, std::string_view group) {
+  reduce_into(group, "sum", x, x, [&](const Group&) { check_add_rms_norm(x, residual, weight, eps); });
+  const at::AutoDispatchBelowADInplaceOrView no_gradients;
+  residual.add_(x);
+  x.copy_(at::rms_norm(residual, {x.size(-1)}, weight, eps));
+}
+
+void implement(torch::Library& m) {
+  m.impl("all_reduce", TORCH_FN(all_reduce));
+  m.impl("all_reduce_", TORCH_FN(all_reduce_));
+  m.impl("all_reduce_out", TORCH_FN(all_reduce_out));
+  m.impl("all_reduce_add_rms_norm_", TORCH_FN(all_reduce_add_rms_norm_));
+  m.impl("all_gather", TORCH_FN(all_gather));
+  m.impl("reduce_scatter", TORCH_FN(reduce_scatter));
+  m.impl("all_to_all_single", TORCH_FN(all_to_all_single));
 }
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(onehop, CPU, m) {
+TORCH_LIBRARY_IMPL(onehop, CPU, m) {
   implement(m);
 }
-STABLE_TORCH_LIBRARY_IMPL(onehop, CUDA, m) {
+TORCH_LIBRARY_IMPL(onehop, CUDA, m) {
   implement(m);
 }
 

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -31,6 +32,7 @@
 #include "base/env.h"
 #include "origin.h"
 #include "os/private_dir.h"
+#include "os/process_memory.h"
 #include "os/socket.h"
 #include "os/unique_fd.h"
 
@@ -155,6 +157,58 @@ Finding check_futex() {
   }
   return fails(kMemory, kName, fmt::format("{} in one process was not woken from another", kCall),
                kSeccompRemedy);
+}
+
+/// Two children of one process, as a launcher's ranks are: one reads the other's memory.
+Finding check_single_copy() {
+  constexpr const char* kName = "single copy";
+  constexpr const char* kStaged = "host ranks copy large data twice, through shared memory";
+  if (!env::get_flag("ONEHOP_SINGLE_COPY", true))
+    return information(kMemory, kName, fmt::format("ONEHOP_SINGLE_COPY=0: {}", kStaged));
+  constexpr std::uint64_t kMark = 0x6f6e65686f70;
+  std::uint64_t word = 0;
+  int ready[2];
+  if (::pipe2(ready, O_CLOEXEC) != 0) return fails(kMemory, kName, failed_call("pipe"), "raise 'ulimit -n'");
+  const os::UniqueFd said(ready[0]);
+  os::UniqueFd say(ready[1]);
+  const auto start = [](auto&& body) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(body());
+    return child;
+  };
+  const pid_t owner = start([&] {
+    os::permit_siblings_to_read();
+    word = kMark;
+    (void)!::write(say.get(), "x", 1);
+    while (true) ::pause();
+    return 0;
+  });
+  say.reset();
+  if (owner < 0)
+    return fails(kMemory, kName, failed_call("fork"),
+                 "check 'ulimit -u' and the cgroup's limit of processes");
+  char byte = 0;
+  (void)!::read(said.get(), &byte, 1);
+  const pid_t reader = start([&] {
+    std::uint64_t seen = 0;
+    const int error = os::read_process(owner, reinterpret_cast<std::uint64_t>(&word), &seen, sizeof seen);
+    return error != 0 ? error : seen == kMark ? 0 : EIO;
+  });
+  int error = errno;
+  if (reader > 0) {
+    int status = 0;
+    (void)::waitpid(reader, &status, 0);
+    error = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+  }
+  (void)::kill(owner, SIGKILL);
+  (void)::waitpid(owner, nullptr, 0);
+  if (error == 0)
+    return works(kMemory, kName, "process_vm_readv: host ranks read large data in each other's memory");
+  const std::string yama = first_line("/proc/sys/kernel/yama/ptrace_scope");
+  const bool by_yama = error == EPERM && (yama == "2" || yama == "3");
+  return fails(
+      kMemory, kName, fmt::format("process_vm_readv: {}; {}", errno_text(error), kStaged),
+      by_yama ? fmt::format("kernel.yama.ptrace_scope is {}; 1 or 0 permits it", yama) : kSeccompRemedy);
 }
 
 Finding check_huge_pages() {
@@ -324,7 +378,8 @@ std::vector<Finding> check_confinement() {
   const std::string yama = first_line("/proc/sys/kernel/yama/ptrace_scope");
   if (!yama.empty()) {
     findings.push_back(
-        information(kMachine, "yama ptrace_scope", fmt::format("{}; onehop does not use ptrace", yama)));
+        information(kMachine, "yama ptrace_scope",
+                    fmt::format("{}; onehop does not use ptrace, but it decides about 'single copy'", yama)));
   }
   return findings;
 }
@@ -336,6 +391,7 @@ std::vector<Finding> check_machine() {
       essential(check_memfd()),
       essential(check_fallocate()),
       essential(check_futex()),
+      check_single_copy(),
       check_huge_pages(),
       check_dev_shm(),
       essential(check_private_directory()),

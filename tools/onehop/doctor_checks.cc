@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -165,12 +166,12 @@ Finding check_single_copy() {
   constexpr const char* kStaged = "host ranks copy large data twice, through shared memory";
   if (!env::get_flag("ONEHOP_SINGLE_COPY", true))
     return information(kMemory, kName, fmt::format("ONEHOP_SINGLE_COPY=0: {}", kStaged));
+  // Shared, so that the reader learns when the owner is ready; the word is in each process's own memory.
+  void* const shared = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) return fails(kMemory, kName, failed_call("mmap"), {});
+  std::atomic_ref ready(*static_cast<std::uint32_t*>(shared));
   constexpr std::uint64_t kMark = 0x6f6e65686f70;
   std::uint64_t word = 0;
-  int ready[2];
-  if (::pipe2(ready, O_CLOEXEC) != 0) return fails(kMemory, kName, failed_call("pipe"), "raise 'ulimit -n'");
-  const os::UniqueFd said(ready[0]);
-  os::UniqueFd say(ready[1]);
   const auto start = [](auto&& body) {
     const pid_t child = ::fork();
     if (child == 0) ::_exit(body());
@@ -179,29 +180,28 @@ Finding check_single_copy() {
   const pid_t owner = start([&] {
     os::permit_siblings_to_read();
     word = kMark;
-    (void)!::write(say.get(), "x", 1);
+    ready.store(1);
     while (true) ::pause();
     return 0;
   });
-  say.reset();
-  if (owner < 0)
-    return fails(kMemory, kName, failed_call("fork"),
-                 "check 'ulimit -u' and the cgroup's limit of processes");
-  char byte = 0;
-  (void)!::read(said.get(), &byte, 1);
-  const pid_t reader = start([&] {
+  const pid_t reader = owner < 0 ? -1 : start([&] {
+    const Deadline deadline = Deadline::after(std::chrono::seconds{2});
+    while (ready.load() == 0 && !deadline.expired()) std::this_thread::yield();
     std::uint64_t seen = 0;
     const int error = os::read_process(owner, reinterpret_cast<std::uint64_t>(&word), &seen, sizeof seen);
-    return error != 0 ? error : seen == kMark ? 0 : EIO;
+    return error == 0 && seen != kMark ? EIO : error;
   });
-  int error = errno;
-  if (reader > 0) {
-    int status = 0;
-    (void)::waitpid(reader, &status, 0);
-    error = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+  const std::string fork_failed = reader < 0 ? failed_call("fork") : "";
+  int status = 0;
+  if (reader > 0) (void)::waitpid(reader, &status, 0);
+  if (owner > 0) {
+    (void)::kill(owner, SIGKILL);
+    (void)::waitpid(owner, nullptr, 0);
   }
-  (void)::kill(owner, SIGKILL);
-  (void)::waitpid(owner, nullptr, 0);
+  (void)::munmap(shared, 4096);
+  if (reader < 0)
+    return fails(kMemory, kName, fork_failed, "check 'ulimit -u' and the cgroup's limit of processes");
+  const int error = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
   if (error == 0)
     return works(kMemory, kName, "process_vm_readv: host ranks read large data in each other's memory");
   const std::string yama = first_line("/proc/sys/kernel/yama/ptrace_scope");

@@ -30,6 +30,43 @@ using testing::TempDir;
 
 constexpr int kRanks = 3;
 
+TEST(SingleCopy, IsUsedByAllRanksOrNone) {
+  for (const char* const value : {"1", "0"}) {
+    const TempDir store;
+    Processes processes(kRanks, [&](Rank rank) -> std::string {
+      if (rank == Rank{1}) (void)::setenv("ONEHOP_SINGLE_COPY", value, 1);
+      const Group group = Group::join(file_store(store.path()), {.rank = rank, .size = kRanks});
+      const host::SingleCopy& copies = group.state().single_copy();
+      if (copies.works() != copies.obstacle().empty()) throw std::logic_error("works with an obstacle");
+      return copies.works() ? "works" : copies.obstacle();
+    });
+    const std::vector<Exit> exits = processes.wait(seconds{20});
+    for (const Exit& each : exits) {
+      EXPECT_EQ(each.code, 0) << each.text;
+      EXPECT_EQ(each.text, exits[0].text);
+      if (*value == '0') {
+        EXPECT_EQ(each.text, "rank 1 has ONEHOP_SINGLE_COPY=0");
+      } else if (each.text != "works") {
+        EXPECT_THAT(each.text, HasSubstr("cannot read the memory of rank"));
+      }
+    }
+  }
+}
+
+TEST(SingleCopy, WorksAmongThreadsOfOneProcessAndInSubGroups) {
+  run_thread_group(kRanks, [](Group& group) {
+    EXPECT_TRUE(group.state().single_copy().one_process());
+    const std::optional<Group> part = group.split(group.rank().value / 2, 0);
+    EXPECT_TRUE(part->state().single_copy().one_process());
+  });
+  run_process_group(kRanks, [](Group& group) {
+    const std::optional<Group> part = group.split(group.rank().value / 2, 0);
+    if (part->size() == 1) return;
+    EXPECT_EQ(part->state().single_copy().works(), group.state().single_copy().works());
+    EXPECT_FALSE(part->state().single_copy().one_process());
+  });
+}
+
 /// The errors of joining on three processes, of which rank 1 has `variable` set to `value`.
 std::vector<std::string> refusals_with(const char* variable, const char* value, ErrorCode code,
                                        const JoinOptions& options = {}) {

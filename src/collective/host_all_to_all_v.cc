@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backend/host/chunk.h"
 #include "backend/host/staging.h"
 #include "collective/host_call.h"
 
@@ -68,7 +67,7 @@ void all_to_all_v_on_host(HostCall& self) {
   const std::span<const std::byte> input = call.input();
   // A rank that sends nothing announces its output. What matters is that it can reach the buffer.
   const std::span<const std::byte> shown = input.empty() ? call.output() : input;
-  if (!shown.empty()) self.show_input(shown);
+  self.show_input(shown);
   self.begin();
   ledger.require_agreement(call.element_bytes());
 
@@ -94,7 +93,7 @@ void all_to_all_v_on_host(HostCall& self) {
     const std::span<std::byte> received = call.block_from(s);
     arrival.to = received.empty() ? 0 : static_cast<std::size_t>(received.data() - call.out);
   }
-  if (exchange.longest >= host::kMinZeroCopyBytes) exchange.in_peers = self.inputs();
+  if (self.shows(exchange.longest)) exchange.in_peers = self.inputs();
   run_exchange(self, exchange);
 }
 

@@ -43,8 +43,8 @@ host::Reduction describe_reduction(const CollectiveCall& call) {
           .scale = call.scale()};
 }
 
-/// Performs the first step, in which the ranks learn where `input` lies on every rank. Returns self.inputs().
-std::byte* const* begin_with(HostCall& self, std::span<const std::byte> input) {
+/// Performs the first step, in which the ranks learn where the input lies on every rank. Returns self.inputs().
+host::PeerData begin_with(HostCall& self, std::span<const std::byte> input) {
   self.show_input(input);
   self.begin();
   return self.inputs();
@@ -69,10 +69,10 @@ Algorithm run_reduction(HostCall& self) {
 
   // Small calls are announced along with their first data. For others the ranks first learn where the data of
   // all ranks lies.
-  if (algorithm == Algorithm::two_shot && reduction.bytes >= host::kMinZeroCopyBytes) {
+  if (algorithm == Algorithm::two_shot && self.shows(reduction.bytes)) {
     if (to_all) self.show_output(call.output());
-    reduction.in_peers = begin_with(self, call.input());
-    if (to_all) reduction.out_peers = self.outputs();
+    reduction.in_peers = begin_with(self, call.input()).mapped();
+    if (to_all) reduction.out_peers = self.outputs().mapped();
   } else if (legacy || reduction.bytes == 0 || algorithm == Algorithm::none) {
     self.begin();
   }
@@ -92,8 +92,8 @@ Algorithm run_reduction(HostCall& self) {
 void run_reduce_scatter(HostCall& self) {
   const CollectiveCall& call = self.call();
   host::Reduction reduction = describe_reduction(call);
-  if (static_cast<std::size_t>(call.ranks - 1) * reduction.bytes >= host::kMinZeroCopyBytes)
-    reduction.in_peers = begin_with(self, call.input());
+  if (self.shows(static_cast<std::size_t>(call.ranks - 1) * reduction.bytes))
+    reduction.in_peers = begin_with(self, call.input()).mapped();
   host::reduce_scatter(self.step_barrier(), reduction, [&] { self.step(); });
   if (reduction.in_peers != nullptr) self.require_no_failure();
 }
@@ -129,11 +129,28 @@ host::Exchange describe_exchange(const CollectiveCall& call) {
 void run_block_exchange(HostCall& self) {
   const CollectiveCall& call = self.call();
   host::Exchange exchange = describe_exchange(call);
-  if (exchange.longest >= host::kMinZeroCopyBytes) {
+  if (self.shows(exchange.longest)) {
     // A rank that passes no input announces its output. What matters is that it can reach the buffer.
     exchange.in_peers = begin_with(self, call.passes_in() ? call.input() : call.output());
   }
   run_exchange(self, exchange);
+}
+
+/// Runs the call and returns what it used.
+Algorithm run_call(HostCall& self) {
+  const CollectiveCall& call = self.call();
+  if (call.collective == Collective::all_to_all_v) {
+    all_to_all_v_on_host(self);
+  } else if (call.ranks == 1) {
+    return run_alone(self);
+  } else if (call.traits().has_two_shot) {
+    return run_reduction(self);
+  } else if (call.traits().reduces) {
+    run_reduce_scatter(self);
+  } else {
+    run_block_exchange(self);
+  }
+  return Algorithm::one_shot;
 }
 
 }  // namespace
@@ -142,18 +159,11 @@ CollectiveBackend::Outcome HostBackend::run(Group::State& group, const Collectiv
                                             ArgumentError error, os::CallDeadline& deadline) const {
   HostCall self(group, call, error, deadline);
   if (error != ArgumentError::none) self.begin();  // throws
-  if (call.collective == Collective::all_to_all_v) {
-    all_to_all_v_on_host(self);
-  } else if (call.ranks == 1) {
-    return {.algorithm = run_alone(self)};
-  } else if (call.traits().has_two_shot) {
-    return {.algorithm = run_reduction(self)};
-  } else if (call.traits().reduces) {
-    run_reduce_scatter(self);
-  } else {
-    run_block_exchange(self);
+  try {
+    return {.algorithm = run_call(self)};
+  } catch (const host::Unreadable& unreadable) {
+    fail_unreadable(group, unreadable, deadline, call.traits().name);
   }
-  return {.algorithm = Algorithm::one_shot};
 }
 
 void HostBackend::run_transfers(Group::State& group, std::span<const CollectiveCall> sorted,

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/host_call.h"
 
+#include <algorithm>
+#include <thread>
 #include <tuple>
 
+#include "base/check.h"
 #include "os/fault_point.h"
 
 namespace onehop {
@@ -34,8 +37,16 @@ void HostCall::step() {
 
 void HostCall::show(Shown& shown, std::span<const std::byte> data, std::uint64_t& number,
                     std::uint64_t& offset) {
-  std::tie(shown.buffer, number) = group_.find_buffer(data.data(), data.size());
-  if (shown.buffer == nullptr) return;
+  const host::SingleCopy& single_copy = group_.single_copy();
+  if (!single_copy.one_process() && !data.empty())
+    std::tie(shown.buffer, number) = group_.find_buffer(data.data(), data.size());
+  if (shown.buffer == nullptr) {
+    if (call_.traits().reduces && !single_copy.one_process()) return;
+    if (!single_copy.can_show(data)) return;
+    number = host::kByAddress;
+    offset = reinterpret_cast<std::uint64_t>(data.data());
+    return;
+  }
   offset = static_cast<std::uint64_t>(data.data() -
                                       shown.buffer->data[static_cast<std::size_t>(step_barrier_.rank())]);
 }
@@ -47,17 +58,18 @@ bool HostCall::anyone_declined() const {
   return false;
 }
 
-std::byte* const* HostCall::reach(std::uint64_t host::Call::*buffer, std::uint64_t host::Call::*offset,
-                                  Shown& shown) const {
+host::PeerData HostCall::reach(std::uint64_t host::Call::*buffer, std::uint64_t host::Call::*offset,
+                               Shown& shown) const {
   const std::uint64_t number = own_.*buffer;
   for (int r = 0; r < step_barrier_.size(); ++r) {
     const host::Call& call = step_barrier_.call(r);
     // If the numbers differ, every rank finds one that is not its own.
-    if (call.*buffer == 0 || call.*buffer != number) return nullptr;
+    if (call.*buffer == 0 || call.*buffer != number) return {};
     const auto i = static_cast<std::size_t>(r);
-    shown.peers[i] = shown.buffer->data[i] + call.*offset;
+    shown.peers[i] = number == host::kByAddress ? reinterpret_cast<const std::byte*>(call.*offset)
+                                                : shown.buffer->data[i] + call.*offset;
   }
-  return shown.peers.data();
+  return host::PeerData(shown.peers.data(), number == host::kByAddress ? &group_.single_copy() : nullptr);
 }
 
 void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline& deadline,
@@ -75,10 +87,30 @@ void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline&
   }
 }
 
+void fail_unreadable(Group::State& group, const host::Unreadable& unreadable, os::CallDeadline& deadline,
+                     const char* phase) {
+  // A process that ends loses its memory first and its sockets soon after. A rank that gave up has told why
+  // before it freed its memory.
+  constexpr Duration kGrace{2000};
+  const Rank peer{unreadable.rank};
+  const Deadline grace = Deadline::after(std::min(kGrace, deadline.arm().left()));
+  do {
+    group.mesh().check_for(
+        peer, [] { return false; }, phase);
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  } while (!grace.expired());
+  const Rank named = group.mesh().named(peer);
+  fail_from(named, ErrorCode::system,
+            "{}: rank {} cannot read the data of rank {}: {} (ONEHOP_SINGLE_COPY=0 copies it through shared "
+            "memory)",
+            phase, group.own_name().value, named.value, errno_text(unreadable.error));
+}
+
 void run_exchange(HostCall& call, const host::Exchange& exchange) {
+  if (exchange.in_peers) os::fault_point(call.call().traits().data_fault_point, call.call().rank);
   host::exchange(
       call.step_barrier(), exchange, [&] { call.step(); }, [&](int r) { call.wait(r); });
-  if (exchange.in_peers != nullptr) call.require_no_failure();
+  if (exchange.in_peers) call.require_no_failure();
 }
 
 }  // namespace onehop

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 
+#include "backend/host/chunk.h"
 #include "backend/host/exchange.h"
 #include "backend/host/step_barrier.h"
 #include "collective/check_call.h"
@@ -26,6 +27,11 @@ class HostCall {
 
   /// For all_reduce: the legacy policy does not accept this rank's pointers.
   void decline() { own_.declined = 1; }
+  /// Whether ranks that have this much data for others let them read it in place, if that is possible. To find
+  /// out takes one additional step.
+  [[nodiscard]] bool shows(std::size_t bytes) const {
+    return bytes >= (group_.single_copy().one_process() ? host::kMinSharedBytes : host::kMinZeroCopyBytes);
+  }
   /// Announce where this rank's data lies. Called before the first step.
   void show_input(std::span<const std::byte> data) { show(in_, data, own_.in_buffer, own_.in_offset); }
   void show_output(std::span<const std::byte> data) { show(out_, data, own_.out_buffer, own_.out_offset); }
@@ -40,27 +46,25 @@ class HostCall {
 
   // Valid right after the first step; all ranks get the same answers.
   [[nodiscard]] bool anyone_declined() const;
-  /// Every rank's data as mapped on this rank. nullptr unless all ranks announced memory of one symmetric
-  /// buffer.
-  [[nodiscard]] std::byte* const* inputs() {
-    return reach(&host::Call::in_buffer, &host::Call::in_offset, in_);
-  }
-  [[nodiscard]] std::byte* const* outputs() {
+  /// Every rank's data. Empty unless all ranks announced memory of one symmetric buffer, or all announced
+  /// private memory.
+  [[nodiscard]] host::PeerData inputs() { return reach(&host::Call::in_buffer, &host::Call::in_offset, in_); }
+  [[nodiscard]] host::PeerData outputs() {
     return reach(&host::Call::out_buffer, &host::Call::out_offset, out_);
   }
 
-  /// Called at the end of a call that read peers' symmetric memory. A peer whose call failed in its last step
-  /// may have changed that memory meanwhile. It reported the failure first.
+  /// Called at the end of a call that read peers' data in place. A peer whose call failed in its last step may
+  /// have changed that data meanwhile. It reported the failure first.
   void require_no_failure() const { group_.mesh().check(call_.traits().name); }
 
  private:
   struct Shown {
-    std::shared_ptr<SymmetricBuffer::State> buffer;  ///< keeps the mapping while the call runs
-    std::array<std::byte*, kMaxHostRanks> peers;     // set by reach()
+    std::shared_ptr<SymmetricBuffer::State> buffer;     ///< keeps the mapping while the call runs
+    std::array<const std::byte*, kMaxHostRanks> peers;  // set by reach()
   };
   void show(Shown& shown, std::span<const std::byte> data, std::uint64_t& number, std::uint64_t& offset);
-  [[nodiscard]] std::byte* const* reach(std::uint64_t host::Call::*buffer, std::uint64_t host::Call::*offset,
-                                        Shown& shown) const;
+  [[nodiscard]] host::PeerData reach(std::uint64_t host::Call::*buffer, std::uint64_t host::Call::*offset,
+                                     Shown& shown) const;
 
   Group::State& group_;
   host::StepBarrier& step_barrier_;
@@ -75,6 +79,10 @@ class HostCall {
 /// The first step of a call. Returns when all ranks are in the same step and make the same call; throws on
 /// every rank otherwise.
 void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline& deadline, const char* phase);
+
+/// A peer's data could not be read in place. Throws why: usually that the peer has died.
+[[noreturn]] void fail_unreadable(Group::State& group, const host::Unreadable& unreadable,
+                                  os::CallDeadline& deadline, const char* phase);
 
 /// Runs an exchange. If `in_peers` is set, the first step has been performed.
 void run_exchange(HostCall& call, const host::Exchange& exchange);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "collective/backend.h"
 #include "collective/group_call.h"
+#include "collective/host_call.h"
 #include "os/fault_point.h"
 
 namespace onehop {
@@ -68,10 +69,14 @@ struct OwnTransfers {
 struct Flow {
   Calls transfers;
   std::size_t done = 0;  ///< bytes done of the first of them
+  bool shown = false;    ///< the peer reads the first of them in place
 
   [[nodiscard]] const CollectiveCall& current() const { return transfers.front(); }
   [[nodiscard]] int peer() const { return current().root.value; }
 };
+
+/// Bytes that are read in place before other transfers have their turn.
+constexpr std::size_t kReadBytes = 1 << 20;
 
 /// Transfers on a host rank: moves chunk by chunk, of any flow that can progress.
 class HostTransfers {
@@ -106,7 +111,14 @@ class HostTransfers {
 
  private:
   [[nodiscard]] bool ready(const Flow& flow) const {
+    if (flow.shown) return pairs_.all_taken(flow.peer());
     return is_send(flow.current()) ? pairs_.has_room(flow.peer()) : pairs_.has_chunk(flow.peer());
+  }
+
+  /// Whether the receiver is to read this message in place.
+  [[nodiscard]] bool shows(const CollectiveCall& transfer) const {
+    const std::size_t bytes = transfer.block_bytes();
+    return bytes > pairs_.ring_bytes() && group_.single_copy().can_show({transfer.in, bytes});
   }
 
   /// Moves one chunk. An empty message is one empty chunk, since it has to be matched, too.
@@ -115,15 +127,31 @@ class HostTransfers {
     const int peer = flow.peer();
     os::fault_point(transfer.traits().data_fault_point, group_.rank().value);
     const std::size_t bytes = transfer.block_bytes();
-    const std::size_t chunk = std::min(pairs_.slot_bytes(), bytes - flow.done);
-    if (is_send(transfer)) {
+    std::size_t chunk = std::min(pairs_.slot_bytes(), bytes - flow.done);
+    if (flow.shown) {
+      chunk = bytes;
+    } else if (is_send(transfer) && flow.done == 0 && shows(transfer)) {
+      pairs_.show(peer, message_of(transfer), transfer.in);
+      flow.shown = true;
+      return;
+    } else if (is_send(transfer)) {
       pairs_.put(peer, message_of(transfer), transfer.in + flow.done, chunk);
     } else {
       // As long as both ends agree, they count the same chunks.
       const host::Message sent = pairs_.message(peer);
       if (const host::Message expected = message_of(transfer); sent != expected)
         throw disagreement(transfer.root, sent, group_.rank(), expected);
-      pairs_.take(peer, transfer.out + flow.done, chunk);
+      if (const std::byte* const data = pairs_.shown(peer); data != nullptr) {
+        chunk = std::min(kReadBytes, bytes - flow.done);
+        group_.single_copy().read(peer, data + flow.done, transfer.out + flow.done, chunk);
+        if (flow.done + chunk == bytes) {
+          // A sender whose call failed may have changed its data meanwhile. It reported the failure first.
+          group_.mesh().check(phase_);
+          pairs_.take(peer, nullptr, 0);
+        }
+      } else {
+        pairs_.take(peer, transfer.out + flow.done, chunk);
+      }
     }
     flow.done += chunk;
     if (flow.done == bytes) flow = {.transfers = flow.transfers.subspan(1)};
@@ -229,7 +257,11 @@ std::vector<Transfers> to_rounds(Calls transfers) {
 }
 
 void transfer_on_host(Group::State& group, Calls sorted, const char* phase, os::CallDeadline& deadline) {
-  HostTransfers(group, sorted, deadline, phase).run();
+  try {
+    HostTransfers(group, sorted, deadline, phase).run();
+  } catch (const host::Unreadable& unreadable) {
+    fail_unreadable(group, unreadable, deadline, phase);
+  }
   const OwnTransfers own(sorted, group.rank());
   for (std::size_t i = 0; i < own.sends.size(); ++i)
     host::copy(own.receives[i].out, own.sends[i].in, own.sends[i].block_bytes());

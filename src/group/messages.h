@@ -18,7 +18,7 @@
 namespace onehop {
 
 /// Incremented with every change of a message below or of the shared-memory layout.
-inline constexpr std::uint16_t kProtocolVersion = 5;
+inline constexpr std::uint16_t kProtocolVersion = 6;
 /// Longest error text that is sent.
 inline constexpr std::size_t kMaxErrorText = 2048;
 /// Payload of one mesh message.

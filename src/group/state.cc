@@ -8,13 +8,14 @@
 #include "onehop/version.h"
 
 #include "backend/host/reduce.h"
+#include "base/env.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "base/wire.h"
-#include "group/process.h"
 #include "os/fault_point.h"
 #include "os/fork_guard.h"
 #include "os/mapping.h"
+#include "os/process_memory.h"
 #include "os/processors.h"
 
 namespace onehop {
@@ -75,8 +76,12 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
   const bool on_host = options_.device.is_host();
   const std::size_t staging = on_host ? options_.scratch_bytes : os::page_size();
   const std::size_t pair_area = on_host ? host::PointToPoint::area_bytes(size(), staging) : 0;
-  const auto announce = [](std::byte* own) {
-    reinterpret_cast<host::SegmentHeader*>(own)->processors = os::usable_processors();
+  const auto announce = [&](std::byte* own) {
+    auto* const header = reinterpret_cast<host::SegmentHeader*>(own);
+    header->processors = os::usable_processors();
+    if (!on_host) return;
+    header->process = host::make_notice(process_, env::get_flag("ONEHOP_SINGLE_COPY", true));
+    if (header->process.allowed != 0) os::permit_siblings_to_read();
   };
   segments_ = exchange_blocks(*host_memory_, staging, sizeof(host::SegmentHeader) + pair_area, deadline,
                               "joining", nullptr, announce);
@@ -94,10 +99,26 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
                                     os::SpinPolicy::for_ranks(os::can_run_at_once(processors)));
   if (on_host) pairs_ = host::PointToPoint(rank().value, pair_members, staging);
   if (on_host) {
+    single_copy_ = try_single_copy(deadline);
     selector_.emplace(tuning_->table, Backend::host, size(), Links::nvlink);
   } else {
     start_device(deadline);
   }
+}
+
+host::SingleCopy Group::State::try_single_copy(const Deadline& deadline) {
+  std::vector<host::ProcessNotice> notices;
+  for (const std::shared_ptr<Block>& segment : segments_)
+    notices.push_back(reinterpret_cast<host::SegmentHeader*>(segment->data())->process);
+  if (const int objector = host::find_objector(notices); objector >= 0)
+    return host::SingleCopy(fmt::format("rank {} has ONEHOP_SINGLE_COPY=0", objector));
+  host::SingleCopy works(notices, rank().value);
+  if (works.one_process()) return works;
+  const std::string own = host::find_obstacle(notices, rank().value);
+  for (const std::string& each : mesh_->all_gather(own, deadline, "joining")) {
+    if (!each.empty()) return host::SingleCopy(each);
+  }
+  return works;
 }
 
 Group::State::Devices Group::State::compare_devices(const Deadline& deadline) {
@@ -312,13 +333,16 @@ void Group::State::log_beginning(const char* how, std::chrono::steady_clock::tim
   log::info("onehop {}: {} '{}' as rank {} of {} in {:.1f} ms: {}, memory shared by {}, tuning {}", version(),
             how, options_.name, rank().value, size(), ms, device, sharing(), tuning);
   if (rank() != Rank{0}) return;
-  log::info("group '{}': policy {}, scratch {} per rank, timeout {} ms, calls compared {}{}", options_.name,
-            options_.policy == AlgorithmPolicy::legacy ? "legacy" : "tuned",
-            format_size(options_.scratch_bytes), options_.timeout.count(),
-            on_host || checks_calls_ ? "always" : "never (ONEHOP_CHECK=1 does)",
-            !on_host                       ? ""
-            : step_barrier_.spin().spins() ? ", waits spin"
-                                           : ", waits yield (ranks share processors)");
+  log::info(
+      "group '{}': policy {}, scratch {} per rank, timeout {} ms, calls compared {}{}{}", options_.name,
+      options_.policy == AlgorithmPolicy::legacy ? "legacy" : "tuned", format_size(options_.scratch_bytes),
+      options_.timeout.count(), on_host || checks_calls_ ? "always" : "never (ONEHOP_CHECK=1 does)",
+      !on_host                       ? ""
+      : step_barrier_.spin().spins() ? ", waits spin"
+                                     : ", waits yield (ranks share processors)",
+      !on_host               ? ""
+      : single_copy_.works() ? ", large transfers copied once"
+                             : fmt::format(", large transfers copied twice ({})", single_copy_.obstacle()));
 }
 
 std::array<std::uint64_t, kAlgorithmCount> Group::State::usage() const {

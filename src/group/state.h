@@ -16,6 +16,7 @@
 #include "onehop/group.h"
 
 #include "backend/cuda/communicator.h"
+#include "backend/host/peer_memory.h"
 #include "backend/host/point_to_point.h"
 #include "backend/host/step_barrier.h"
 #include "backend/selector.h"
@@ -25,6 +26,7 @@
 #include "group/device_watch.h"
 #include "group/group_tuning.h"
 #include "group/mesh.h"
+#include "group/process.h"
 #include "memory/backend.h"
 #include "memory/user_memory.h"
 #include "os/fork_guard.h"
@@ -80,6 +82,8 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   [[nodiscard]] IpcChannel::Mesh& mesh() const { return *mesh_; }
   [[nodiscard]] IpcChannel& channel() { return channel_; }
   [[nodiscard]] host::StepBarrier& step_barrier() { return step_barrier_; }
+  /// Host ranks only; GPU ranks have none.
+  [[nodiscard]] const host::SingleCopy& single_copy() const { return single_copy_; }
   /// Host ranks only.
   [[nodiscard]] host::PointToPoint& pairs() { return pairs_; }
   /// nullptr in a group of host ranks.
@@ -204,6 +208,8 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   /// Creates the buffer and records its range for find_buffer.
   [[nodiscard]] SymmetricBuffer add_buffer(std::size_t bytes, const BufferOptions& options,
                                            BufferParts parts);
+  /// Collective: finds out whether the ranks can read each other's memory.
+  [[nodiscard]] host::SingleCopy try_single_copy(const Deadline& deadline);
   void start_device(const Deadline& deadline);
   /// The devices of all ranks, as far as the algorithms depend on them.
   struct Devices {
@@ -234,6 +240,8 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   MappedBlocks device_segments_;
   host::StepBarrier step_barrier_;
   host::PointToPoint pairs_;
+  const os::Id process_ = process_id();  ///< read by the other ranks: host::ProcessNotice::sample
+  host::SingleCopy single_copy_;
   std::unique_ptr<Communicator> communicator_;
   std::optional<Selector> selector_;
   std::unique_ptr<DeviceProgress> progress_;

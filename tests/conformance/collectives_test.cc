@@ -54,6 +54,8 @@ class Collectives : public CollectiveTest {
     std::vector<std::size_t> sizes = {step,
                                       2 * step,
                                       3 * step + step / 2,
+                                      host::kMinSharedBytes / blocks,
+                                      host::kMinSharedBytes,
                                       host::kMinZeroCopyBytes / blocks,
                                       host::kMinZeroCopyBytes,
                                       2 * host::kMinZeroCopyBytes};

@@ -6,6 +6,7 @@
 #include "conformance/backend.h"
 #include "support/ranks.h"
 #include "support/sanitizers.h"
+#include "support/scoped_variable.h"
 
 namespace onehop::testing {
 namespace {
@@ -38,11 +39,24 @@ Backend host(std::string name, Run run) {
       .memory = [](Group&) { return std::make_unique<HostMemory>(); }};
 }
 
+/// Ranks that do not read each other's memory, as where the system does not permit it.
+void run_staged_group(int n, const std::function<void(Group&)>& body, const JoinOptions& defaults) {
+  const ScopedVariable off("ONEHOP_SINGLE_COPY", "0");
+  run_process_group(n, body, defaults);
+}
+
+Backend host_staged() {
+  Backend backend = host("HostStaged", run_staged_group);
+  backend.sizes = {2, 3, 5};
+  backend.few_sizes = {2, 5};
+  return backend;
+}
+
 }  // namespace
 
 const std::vector<Backend>& backends() {
   static const std::vector<Backend> all = {host("HostThreads", run_thread_group),
-                                           host("HostProcesses", run_process_group)};
+                                           host("HostProcesses", run_process_group), host_staged()};
   return all;
 }
 

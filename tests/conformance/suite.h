@@ -25,6 +25,7 @@
 #include "conformance/collective_case.h"
 #include "conformance/reference.h"
 #include "support/sanitizers.h"
+#include "support/scoped_variable.h"
 
 namespace onehop::testing {
 
@@ -123,18 +124,6 @@ inline std::size_t long_block(const Backend& backend, Collective collective, int
     bytes = std::max(bytes, (limit / kMiB + 1) * kMiB);
   return bytes;
 }
-
-/// Sets an environment variable, which ranks read when they join, until destroyed.
-class ScopedVariable {
- public:
-  ScopedVariable(const char* name, const char* value) : name_(name) { (void)::setenv(name, value, 1); }
-  ~ScopedVariable() { (void)::unsetenv(name_); }
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-
- private:
-  const char* name_;
-};
 
 /// Numbers in a rank's memory.
 template <class T>

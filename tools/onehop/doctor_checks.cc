@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -13,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -31,6 +33,7 @@
 #include "base/env.h"
 #include "origin.h"
 #include "os/private_dir.h"
+#include "os/process_memory.h"
 #include "os/socket.h"
 #include "os/unique_fd.h"
 
@@ -155,6 +158,57 @@ Finding check_futex() {
   }
   return fails(kMemory, kName, fmt::format("{} in one process was not woken from another", kCall),
                kSeccompRemedy);
+}
+
+/// Two children of one process, as a launcher's ranks are: one reads the other's memory.
+Finding check_single_copy() {
+  constexpr const char* kName = "single copy";
+  constexpr const char* kStaged = "host ranks copy large data twice, through shared memory";
+  if (!env::get_flag("ONEHOP_SINGLE_COPY", true))
+    return information(kMemory, kName, fmt::format("ONEHOP_SINGLE_COPY=0: {}", kStaged));
+  // Shared, so that the reader learns when the owner is ready; the word is in each process's own memory.
+  void* const shared = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) return fails(kMemory, kName, failed_call("mmap"), {});
+  std::atomic_ref ready(*static_cast<std::uint32_t*>(shared));
+  constexpr std::uint64_t kMark = 0x6f6e65686f70;
+  std::uint64_t word = 0;
+  const auto start = [](auto&& body) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(body());
+    return child;
+  };
+  const pid_t owner = start([&] {
+    os::permit_siblings_to_read();
+    word = kMark;
+    ready.store(1);
+    while (true) ::pause();
+    return 0;
+  });
+  const pid_t reader = owner < 0 ? -1 : start([&] {
+    const Deadline deadline = Deadline::after(std::chrono::seconds{2});
+    while (ready.load() == 0 && !deadline.expired()) std::this_thread::yield();
+    std::uint64_t seen = 0;
+    const int error = os::read_process(owner, reinterpret_cast<std::uint64_t>(&word), &seen, sizeof seen);
+    return error == 0 && seen != kMark ? EIO : error;
+  });
+  const std::string fork_failed = reader < 0 ? failed_call("fork") : "";
+  int status = 0;
+  if (reader > 0) (void)::waitpid(reader, &status, 0);
+  if (owner > 0) {
+    (void)::kill(owner, SIGKILL);
+    (void)::waitpid(owner, nullptr, 0);
+  }
+  (void)::munmap(shared, 4096);
+  if (reader < 0)
+    return fails(kMemory, kName, fork_failed, "check 'ulimit -u' and the cgroup's limit of processes");
+  const int error = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+  if (error == 0)
+    return works(kMemory, kName, "process_vm_readv: host ranks read large data in each other's memory");
+  const std::string yama = first_line("/proc/sys/kernel/yama/ptrace_scope");
+  const bool by_yama = error == EPERM && (yama == "2" || yama == "3");
+  return fails(
+      kMemory, kName, fmt::format("process_vm_readv: {}; {}", errno_text(error), kStaged),
+      by_yama ? fmt::format("kernel.yama.ptrace_scope is {}; 1 or 0 permits it", yama) : kSeccompRemedy);
 }
 
 Finding check_huge_pages() {
@@ -324,7 +378,8 @@ std::vector<Finding> check_confinement() {
   const std::string yama = first_line("/proc/sys/kernel/yama/ptrace_scope");
   if (!yama.empty()) {
     findings.push_back(
-        information(kMachine, "yama ptrace_scope", fmt::format("{}; onehop does not use ptrace", yama)));
+        information(kMachine, "yama ptrace_scope",
+                    fmt::format("{}; onehop does not use ptrace, but it decides about 'single copy'", yama)));
   }
   return findings;
 }
@@ -336,6 +391,7 @@ std::vector<Finding> check_machine() {
       essential(check_memfd()),
       essential(check_fallocate()),
       essential(check_futex()),
+      check_single_copy(),
       check_huge_pages(),
       check_dev_shm(),
       essential(check_private_directory()),

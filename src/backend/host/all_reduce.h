@@ -21,8 +21,8 @@
 
 namespace onehop::host {
 
-/// A call's data. `in_peers` and `out_peers` are every rank's input and output if those are in symmetric
-/// memory, else nullptr. If one is set, the first step has been performed.
+/// A call's data. `in_peers` and `out_peers` are every rank's input and output if this rank maps them
+/// (PeerData::mapped), else nullptr. If one is set, the first step has been performed.
 struct Reduction {
   static constexpr int kAll = -1;
 
@@ -35,7 +35,7 @@ struct Reduction {
   Scale scale;
   std::size_t chunk = 0;  ///< bytes per step; a multiple of 64; unused by reduce_scatter
   const std::byte* const* in_peers = nullptr;
-  std::byte* const* out_peers = nullptr;
+  const std::byte* const* out_peers = nullptr;
 };
 
 /// What this rank combines in one step.
@@ -49,7 +49,7 @@ struct Slice {
 
 /// One step of a reduction: the ranks pass each other their data, and this rank combines its slice.
 /// `stage(slot)` copies what the others need from this rank to its input slot. It is not called if they read
-/// symmetric memory instead.
+/// it in place.
 template <class Stage, class Step>
 void reduce_slice(const StepBarrier& barrier, const Reduction& call, const Slice& slice, Stage&& stage,
                   Step&& step) {
@@ -78,7 +78,7 @@ void reduce_slice(const StepBarrier& barrier, const Reduction& call, const Slice
 }
 
 /// Every rank stages its whole input, and each rank that receives the result combines everything. That moves
-/// n - 1 times the bytes, with one step per chunk.
+/// n - 1 times the bytes, with one step per chunk. No rank reads the input of a root.
 template <class Step>
 void one_shot(const StepBarrier& barrier, const Reduction& call, Step&& step) {
   const bool wanted = call.root == Reduction::kAll || call.root == barrier.rank();
@@ -87,8 +87,10 @@ void one_shot(const StepBarrier& barrier, const Reduction& call, Step&& step) {
     const std::size_t length = std::min(call.chunk, call.bytes - offset);
     const Slice all{
         .from = offset, .staged = 0, .bytes = length, .out = wanted ? call.out + offset : nullptr};
-    reduce_slice(
-        barrier, call, all, [&](std::byte* slot) { copy(slot, call.in + offset, length); }, step);
+    const auto stage = [&](std::byte* slot) {
+      if (call.root != barrier.rank()) copy(slot, call.in + offset, length);
+    };
+    reduce_slice(barrier, call, all, stage, step);
     offset += length;
   } while (offset < call.bytes);
   claim_next_slot(barrier, call.bytes);

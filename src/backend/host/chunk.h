@@ -24,8 +24,10 @@ inline constexpr std::size_t kTwoShotChunk = 256 << 10;
                                      : std::min(chosen.value_or(kOneShotChunk), layout.input_bytes);
 }
 
-/// With fewer bytes, the step in which ranks check that all passed symmetric memory costs more than copying
-/// the data.
+/// With fewer bytes, the step in which ranks learn where the data of all ranks lies costs more than a second
+/// copy.
 inline constexpr std::size_t kMinZeroCopyBytes = 64 << 10;
+/// The same for ranks of one process, which never need to look for symmetric memory or call the system.
+inline constexpr std::size_t kMinSharedBytes = 16 << 10;
 
 }  // namespace onehop::host

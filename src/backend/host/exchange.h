@@ -16,6 +16,7 @@
 #include "onehop/types.h"
 
 #include "backend/host/copy.h"
+#include "backend/host/peer_memory.h"
 #include "backend/host/staging.h"
 #include "backend/host/step_barrier.h"
 
@@ -50,9 +51,8 @@ struct Exchange {
   std::byte* out = nullptr;
   std::size_t stream = 0;   ///< length of this rank's stream
   std::size_t longest = 0;  ///< length of the longest stream
-  /// Every rank's input if those are in symmetric memory, else nullptr. If set, the ranks have already
-  /// synchronized.
-  const std::byte* const* in_peers = nullptr;
+  /// Every rank's input, if all ranks can read it in place. If set, the ranks have already synchronized.
+  PeerData in_peers;
   std::size_t piece_count = 0;
   std::array<Piece, kMaxHostRanks> pieces;      // the first piece_count are set
   std::array<Arrival, kMaxHostRanks> arrivals;  // those of all ranks are set before use
@@ -100,11 +100,11 @@ void exchange(StepBarrier& barrier, const Exchange& call, Step&& step, Wait&& wa
     if (own.bytes != 0) copy(call.out + own.to, call.in + own.from, own.bytes);
   };
 
-  if (call.in_peers != nullptr) {
+  if (call.in_peers) {
     for (int i = 1; i < n; ++i) {
       const int r = (me + i) % n;  // each rank starts at a different peer
       const Exchange::Arrival& arrival = call.arrival(r);
-      if (arrival.bytes != 0) copy(call.out + arrival.to, call.in_peers[r] + arrival.from, arrival.bytes);
+      if (arrival.bytes != 0) call.in_peers.read(r, arrival.from, call.out + arrival.to, arrival.bytes);
     }
     keep_own();
     step();  // Peers read this rank's input. It must not return to the caller before they are done.

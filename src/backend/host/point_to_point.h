@@ -8,6 +8,9 @@
 // chunks ahead. Nothing else is needed, whatever the timing: a pair's chunks arrive in the order in which
 // they were sent, and pairs are independent.
 //
+// A message may also be one chunk that holds only the address of its data, in memory that the receiver can read
+// (peer_memory.h). It is taken when the receiver has read all of the data, and the sender waits for that.
+//
 // The ring and the count of sent chunks lie in the sender's segment, the count of taken chunks in the
 // receiver's. A rank writes only to its own memory. So a rank that was stopped and left behind cannot damage
 // the others when it wakes.
@@ -18,6 +21,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "backend/host/copy.h"
@@ -79,6 +83,8 @@ class PointToPoint {
 
   /// Capacity of a chunk.
   [[nodiscard]] std::size_t slot_bytes() const { return slot_bytes_; }
+  /// Capacity of a ring. The sender of a longer message waits for its receiver in any case.
+  [[nodiscard]] std::size_t ring_bytes() const { return kSlots * slot_bytes_; }
 
   /// Whether a slot for rank r is free.
   [[nodiscard]] bool has_room(int r) {
@@ -90,18 +96,19 @@ class PointToPoint {
   }
   /// Sends rank r a chunk of a message. Precondition: has_room(r).
   void put(int r, const Message& message, const std::byte* data, std::size_t bytes) {
-    Peer& peer = at(r);
-    const std::size_t slot = peer.sent % kSlots;
-    copy(peer.outbox + slot * slot_bytes_, data, bytes);
-    SentLine& line = peer.own->sent;
-    line.counts[slot] = message.count;
-    line.dtypes[slot] = message.dtype;
-    // release: pairs with the load in has_chunk(); publishes the chunk and its message. seq_cst and a
-    // read-modify-write because ring() needs it.
-    line.chunks.exchange(++peer.sent, std::memory_order_seq_cst);
-    os::ring(*peer.bell);
+    put(r, message, data, bytes, false);
   }
-
+  /// Shows rank r the data of a message, which must stay as it is until all_taken(r). Precondition: has_room(r).
+  void show(int r, const Message& message, const std::byte* data) {
+    put(r, message, reinterpret_cast<const std::byte*>(&data), sizeof data, true);
+  }
+  /// Whether rank r has taken everything that was sent to it.
+  [[nodiscard]] bool all_taken(int r) {
+    Peer& peer = at(r);
+    // acquire: pairs with the exchange in take(). seq_cst for wait_on().
+    peer.credit = peer.theirs->taken.chunks.load(std::memory_order_seq_cst);
+    return peer.credit == peer.sent;
+  }
   /// Whether a chunk from rank r has arrived and not been taken.
   [[nodiscard]] bool has_chunk(int r) {
     Peer& peer = at(r);
@@ -115,6 +122,15 @@ class PointToPoint {
     const Peer& peer = peers_[static_cast<std::size_t>(r)];
     const std::size_t slot = peer.taken % kSlots;
     return {.count = peer.theirs->sent.counts[slot], .dtype = peer.theirs->sent.dtypes[slot]};
+  }
+  /// Where the data of the next chunk from rank r lies in the memory of its process; nullptr: in the chunk.
+  /// Precondition: has_chunk(r).
+  [[nodiscard]] const std::byte* shown(int r) const {
+    const Peer& peer = peers_[static_cast<std::size_t>(r)];
+    const std::size_t slot = peer.taken % kSlots;
+    const std::byte* data = nullptr;
+    if (peer.theirs->sent.shown[slot] != 0) std::memcpy(&data, peer.inbox + slot * slot_bytes_, sizeof data);
+    return data;
   }
   /// Takes the next chunk from rank r. Precondition: has_chunk(r).
   void take(int r, std::byte* data, std::size_t bytes) {
@@ -134,8 +150,9 @@ class PointToPoint {
     // chunk.
     std::array<std::uint64_t, kSlots> counts{};
     std::array<std::uint8_t, kSlots> dtypes{};
+    std::array<std::uint8_t, kSlots> shown{};  ///< 1: the chunk is an address
   };
-  static_assert(sizeof(std::uint64_t) * (1 + kSlots) + kSlots <= 64, "they share one cache line");
+  static_assert(sizeof(std::uint64_t) * (1 + kSlots) + 2 * kSlots <= 64, "they share one cache line");
   struct alignas(128) TakenLine {
     std::atomic<std::uint64_t> chunks{0};
   };
@@ -158,6 +175,20 @@ class PointToPoint {
     std::uint64_t arrived = 0;  ///< number sent, when last checked
   };
   [[nodiscard]] Peer& at(int r) { return peers_[static_cast<std::size_t>(r)]; }
+
+  void put(int r, const Message& message, const std::byte* data, std::size_t bytes, bool shown) {
+    Peer& peer = at(r);
+    const std::size_t slot = peer.sent % kSlots;
+    copy(peer.outbox + slot * slot_bytes_, data, bytes);
+    SentLine& line = peer.own->sent;
+    line.counts[slot] = message.count;
+    line.dtypes[slot] = message.dtype;
+    line.shown[slot] = shown ? 1 : 0;
+    // release: pairs with the load in has_chunk(); publishes the chunk and its message. seq_cst and a
+    // read-modify-write because ring() needs it.
+    line.chunks.exchange(++peer.sent, std::memory_order_seq_cst);
+    os::ring(*peer.bell);
+  }
 
   std::size_t slot_bytes_ = 0;
   std::vector<Peer> peers_;

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/host/peer_memory.h"
 #include "os/doorbell.h"
 #include "os/processors.h"
 
@@ -31,18 +32,23 @@ struct Call {
   std::uint8_t collective = 0;  ///< a Collective
   std::uint8_t dtype = 0;
   std::uint8_t op = 0;
-  std::uint8_t algorithm = 0;   ///< as requested by the caller
-  std::uint8_t rejected = 0;    ///< not 0: the reason why this rank's arguments are invalid
-  std::uint8_t declined = 0;    ///< not 0: the legacy policy does not accept this rank's pointers
-  std::uint8_t symmetric = 0;   ///< CallOptions::symmetric
-  std::int8_t root = -1;        ///< -1: the call has none
-  std::uint64_t in_buffer = 0;  ///< number of the symmetric buffer that holds the input; 0: none
-  std::uint64_t in_offset = 0;
+  std::uint8_t algorithm = 0;  ///< as requested by the caller
+  std::uint8_t rejected = 0;   ///< not 0: the reason why this rank's arguments are invalid
+  std::uint8_t declined = 0;   ///< not 0: the legacy policy does not accept this rank's pointers
+  std::uint8_t symmetric = 0;  ///< CallOptions::symmetric
+  std::int8_t root = -1;       ///< -1: the call has none
+  /// Number of the symmetric buffer that holds the input; kByAddress: private memory that the others can read;
+  /// 0: neither.
+  std::uint64_t in_buffer = 0;
+  std::uint64_t in_offset = 0;  ///< or the address
   std::uint64_t out_buffer = 0;
   std::uint64_t out_offset = 0;
   /// CallOptions::factor; as bits, so that NaN equals itself
   std::uint64_t factor = std::bit_cast<std::uint64_t>(1.0);
 };
+
+/// In place of the number of a symmetric buffer: `offset` is an address in the memory of the rank's process.
+inline constexpr std::uint64_t kByAddress = ~std::uint64_t{0};
 
 /// 128 bytes apart, because CPUs prefetch neighbouring lines in pairs.
 struct alignas(128) Line {
@@ -60,12 +66,13 @@ struct alignas(64) Progress {
 };
 
 /// Start of every rank's communicator segment. The memory of PointToPoint (point_to_point.h) and the staging
-/// area follow.
+/// area follow. `processors` and `process` are written before another rank maps the segment.
 struct SegmentHeader {
   os::Doorbell bell;
   Line lines[2];
   Progress progress;
-  os::Processors processors;  ///< on which the owner may run; written before another rank maps the segment
+  os::Processors processors;  ///< on which the owner may run
+  ProcessNotice process;
 };
 
 class StepBarrier {

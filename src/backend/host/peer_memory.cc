@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/host/peer_memory.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "os/process_memory.h"
+
+namespace onehop::host {
+
+ProcessNotice make_notice(const os::Id& sample, bool allowed) {
+  return {.process = sample,
+          .pid_namespace = os::pid_namespace(),
+          .sample = reinterpret_cast<std::uint64_t>(&sample),
+          .pid = ::getpid(),
+          .allowed = allowed};
+}
+
+SingleCopy::SingleCopy(std::span<const ProcessNotice> notices, int rank) : obstacle_() {
+  const os::Id& own = notices[static_cast<std::size_t>(rank)].process;
+  one_process_ = std::ranges::all_of(
+      notices, [&](const os::Id& each) { return each == own; }, &ProcessNotice::process);
+  if (one_process_) return;
+  for (const ProcessNotice& each : notices) processes_.push_back(each.process == own ? 0 : each.pid);
+}
+
+bool SingleCopy::can_show(std::span<const std::byte> data) const {
+  if (one_process_) return true;
+  return works() && (data.empty() || os::readable_by_others(data.data(), data.size()));
+}
+
+void SingleCopy::read(int r, const std::byte* from, void* to, std::size_t bytes) const {
+  const pid_t process = one_process_ ? 0 : processes_[static_cast<std::size_t>(r)];
+  if (process == 0) {
+    copy(to, from, bytes);
+    return;
+  }
+  const int error = os::read_process(process, reinterpret_cast<std::uint64_t>(from), to, bytes);
+  if (error != 0) throw Unreadable{.rank = r, .error = error};
+}
+
+int find_objector(std::span<const ProcessNotice> notices) {
+  const auto found = std::ranges::find(notices, 0, &ProcessNotice::allowed);
+  return found == notices.end() ? -1 : static_cast<int>(found - notices.begin());
+}
+
+std::string find_obstacle(std::span<const ProcessNotice> notices, int rank) {
+  const ProcessNotice& own = notices[static_cast<std::size_t>(rank)];
+  for (std::size_t r = 0; r < notices.size(); ++r) {
+    const ProcessNotice& peer = notices[r];
+    if (peer.process == own.process) continue;
+    const auto refuse = [&](const std::string& reason) {
+      return fmt::format("rank {} cannot read the memory of rank {}: {}", rank, r, reason);
+    };
+    if (peer.pid_namespace != own.pid_namespace) return refuse("it is in another PID namespace");
+    os::Id sample{};
+    if (const int error = os::read_process(peer.pid, peer.sample, &sample, sizeof sample); error != 0)
+      return refuse(errno_text(error));
+    if (sample != peer.process) return refuse("its process id names another process");
+  }
+  return {};
+}
+
+}  // namespace onehop::host

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data that a rank reads where another rank's caller has it, with one copy instead of two through a staging
+// area. It is reached in one of three ways: in symmetric memory, which every rank maps; in the same process; or
+// in another process, by a system call (os/process_memory.h).
+//
+// Only data that is moved unchanged is read from another process. A reduction reads staged data as it combines
+// it, so it makes one copy either way, and a copy by the kernel is the slower one.
+//
+// The owner of such data must leave it alone until the reader is done, which takes a step of step_barrier.h or
+// an acknowledgement after the copy. A call that fails breaks that rule. So after the last copy every reader
+// checks that no rank has reported a failure, before it trusts what it read.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/host/copy.h"
+#include "os/random.h"
+
+namespace onehop::host {
+
+/// What a rank tells the others when it joins, so that they can try to read its memory.
+struct ProcessNotice {
+  os::Id process{};                 ///< process_id()
+  std::uint64_t pid_namespace = 0;  ///< 0: unknown
+  std::uint64_t sample = 0;         ///< address of a copy of `process` in private memory
+  std::int32_t pid = 0;
+  std::uint8_t allowed = 0;  ///< ONEHOP_SINGLE_COPY
+};
+
+/// This process's notice. `sample` must live as long as the group is being formed.
+[[nodiscard]] ProcessNotice make_notice(const os::Id& sample, bool allowed);
+
+/// The rank that has switched single copies off; -1: none.
+[[nodiscard]] int find_objector(std::span<const ProcessNotice> notices);
+/// Reads the sample of every other process. Returns why that fails, or an empty string.
+[[nodiscard]] std::string find_obstacle(std::span<const ProcessNotice> notices, int rank);
+
+/// Thrown by SingleCopy::read. The caller finds out whether the rank has died.
+struct Unreadable {
+  int rank;
+  int error;  ///< errno
+};
+
+/// Whether the ranks of a group read each other's private memory. All ranks have the same answer.
+class SingleCopy {
+ public:
+  /// They do not.
+  SingleCopy() = default;
+  explicit SingleCopy(std::string obstacle) : obstacle_(std::move(obstacle)) {}
+  /// They do. `notices`: of all ranks.
+  SingleCopy(std::span<const ProcessNotice> notices, int rank);
+
+  [[nodiscard]] bool works() const { return obstacle_.empty(); }
+  /// Every rank maps every rank's memory, since they are threads of one process.
+  [[nodiscard]] bool one_process() const { return one_process_; }
+  /// Whether the others can read this rank's data.
+  [[nodiscard]] bool can_show(std::span<const std::byte> data) const;
+  /// Copies data that rank r showed. Precondition: works().
+  void read(int r, const std::byte* from, void* to, std::size_t bytes) const;
+  /// Why it does not work; empty if it does.
+  [[nodiscard]] const std::string& obstacle() const { return obstacle_; }
+
+ private:
+  std::vector<pid_t> processes_;  ///< per rank: the process to read from, or 0 if it is this one
+  bool one_process_ = false;
+  std::string obstacle_ = "not used in this group";
+};
+
+/// Every rank's data of one call, where this rank can read it. Empty: it cannot, and the data is staged.
+class PeerData {
+ public:
+  PeerData() = default;
+  /// `at[r]` is an address in the process of rank r, or in this one if there is no `single_copy`.
+  explicit PeerData(const std::byte* const* at, const SingleCopy* single_copy = nullptr)
+      : at_(at), single_copy_(single_copy) {}
+
+  explicit operator bool() const { return at_ != nullptr; }
+  /// Per rank, if this rank maps all of it; else nullptr.
+  [[nodiscard]] const std::byte* const* mapped() const {
+    return single_copy_ == nullptr || single_copy_->one_process() ? at_ : nullptr;
+  }
+  /// Copies bytes of rank r's data, in whatever way it is reached.
+  void read(int r, std::size_t offset, void* to, std::size_t bytes) const {
+    const std::byte* const from = at_[r] + offset;
+    if (single_copy_ != nullptr) {
+      single_copy_->read(r, from, to, bytes);
+    } else {
+      copy(to, from, bytes);
+    }
+  }
+
+ private:
+  const std::byte* const* at_ = nullptr;
+  const SingleCopy* single_copy_ = nullptr;
+};
+
+}  // namespace onehop::host

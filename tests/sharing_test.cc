@@ -17,6 +17,7 @@
 #include "memory/backend.h"
 #include "support/errors.h"
 #include "support/ranks.h"
+#include "support/scoped_variable.h"
 
 namespace onehop {
 namespace {
@@ -59,6 +60,7 @@ TEST(SingleCopy, WorksAmongThreadsOfOneProcessAndInSubGroups) {
     const std::optional<Group> part = group.split(group.rank().value / 2, 0);
     EXPECT_TRUE(part->state().single_copy().one_process());
   });
+  const testing::ScopedVariable on("ONEHOP_SINGLE_COPY", "1");
   run_process_group(kRanks, [](Group& group) {
     const std::optional<Group> part = group.split(group.rank().value / 2, 0);
     if (part->size() == 1) return;

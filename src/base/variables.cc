@@ -65,8 +65,9 @@ constexpr Variable kVariables[] = {
        return is_one_of(value, {"avx512", "avx2", "baseline"});
      }},
     {"ONEHOP_SINGLE_COPY", "library", kFlag,
-     "host ranks read large data in each other's memory if the system permits it (default 1); 0 on any rank: "
-     "through shared memory",
+     "host ranks read large data in each other's memory if the system permits it; 0 on any rank: never; 1: "
+     "even "
+     "if ranks share processors",
      env::is_flag},
     {"ONEHOP_TUNING", "library", "a file, as 'onehop tune' writes it",
      "tuning table of groups whose options name none; rank 0's applies"},

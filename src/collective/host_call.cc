@@ -41,8 +41,7 @@ void HostCall::show(Shown& shown, std::span<const std::byte> data, std::uint64_t
   if (!single_copy.one_process() && !data.empty())
     std::tie(shown.buffer, number) = group_.find_buffer(data.data(), data.size());
   if (shown.buffer == nullptr) {
-    if (call_.traits().reduces && !single_copy.one_process()) return;
-    if (!single_copy.can_show(data)) return;
+    if (!goes_by_address() || !single_copy.can_show(data)) return;
     number = host::kByAddress;
     offset = reinterpret_cast<std::uint64_t>(data.data());
     return;
@@ -61,6 +60,7 @@ bool HostCall::anyone_declined() const {
 host::PeerData HostCall::reach(std::uint64_t host::Call::*buffer, std::uint64_t host::Call::*offset,
                                Shown& shown) const {
   const std::uint64_t number = own_.*buffer;
+  if (number == host::kByAddress && !goes_by_address()) return {};
   for (int r = 0; r < step_barrier_.size(); ++r) {
     const host::Call& call = step_barrier_.call(r);
     // If the numbers differ, every rank finds one that is not its own.

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -29,7 +30,8 @@ class HostCall {
   void decline() { own_.declined = 1; }
   /// Whether ranks that have this much data for others let them read it in place, if that is possible. To find
   /// out takes one additional step.
-  [[nodiscard]] bool shows(std::size_t bytes) const {
+  [[nodiscard]] bool shows(std::size_t bytes) {
+    moved_ = bytes;
     return bytes >= (group_.single_copy().one_process() ? host::kMinSharedBytes : host::kMinZeroCopyBytes);
   }
   /// Announce where this rank's data lies. Called before the first step.
@@ -58,6 +60,13 @@ class HostCall {
   void require_no_failure() const { group_.mesh().check(call_.traits().name); }
 
  private:
+  /// Whether to read data that is not in symmetric memory.
+  [[nodiscard]] bool goes_by_address() const {
+    const host::SingleCopy& copies = group_.single_copy();
+    return copies.one_process() ||
+           (copies.works() && !call_.traits().reduces && moved_ >= host::kMinPulledBytes);
+  }
+
   struct Shown {
     std::shared_ptr<SymmetricBuffer::State> buffer;     ///< keeps the mapping while the call runs
     std::array<const std::byte*, kMaxHostRanks> peers;  // set by reach()
@@ -72,6 +81,7 @@ class HostCall {
   os::CallDeadline& deadline_;
   host::Call own_;
   bool begun_ = false;
+  std::size_t moved_ = SIZE_MAX;  ///< see shows(); SIZE_MAX: not known yet
   Shown in_;
   Shown out_;
 };

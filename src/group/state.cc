@@ -8,7 +8,6 @@
 #include "onehop/version.h"
 
 #include "backend/host/reduce.h"
-#include "base/env.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "base/wire.h"
@@ -80,8 +79,9 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
     auto* const header = reinterpret_cast<host::SegmentHeader*>(own);
     header->processors = os::usable_processors();
     if (!on_host) return;
-    header->process = host::make_notice(process_, env::get_flag("ONEHOP_SINGLE_COPY", true));
-    if (header->process.allowed != 0) os::permit_siblings_to_read();
+    const host::Wish wish = host::read_wish();
+    header->process = host::make_notice(process_, wish);
+    if (wish != host::Wish::never) os::permit_siblings_to_read();
   };
   segments_ = exchange_blocks(*host_memory_, staging, sizeof(host::SegmentHeader) + pair_area, deadline,
                               "joining", nullptr, announce);
@@ -110,8 +110,8 @@ host::SingleCopy Group::State::try_single_copy(const Deadline& deadline) {
   std::vector<host::ProcessNotice> notices;
   for (const std::shared_ptr<Block>& segment : segments_)
     notices.push_back(reinterpret_cast<host::SegmentHeader*>(segment->data())->process);
-  if (const int objector = host::find_objector(notices); objector >= 0)
-    return host::SingleCopy(fmt::format("rank {} has ONEHOP_SINGLE_COPY=0", objector));
+  if (std::string objection = host::find_objection(notices, step_barrier_.spin().spins()); !objection.empty())
+    return host::SingleCopy(std::move(objection));
   host::SingleCopy works(notices, rank().value);
   if (works.one_process()) return works;
   const std::string own = host::find_obstacle(notices, rank().value);

@@ -56,9 +56,11 @@ class Collectives : public CollectiveTest {
                                       3 * step + step / 2,
                                       host::kMinSharedBytes / blocks,
                                       host::kMinSharedBytes,
+                                      host::kMinPulledBytes / blocks,
+                                      host::kMinPulledBytes,
                                       host::kMinZeroCopyBytes / blocks,
                                       host::kMinZeroCopyBytes,
-                                      2 * host::kMinZeroCopyBytes};
+                                      2 * host::kMinPulledBytes};
     constexpr std::size_t kMost = 512 << 10;
     for (const std::size_t limit : table_limits(backend(), collective, ranks())) {
       if (limit <= kMost) sizes.push_back(limit);

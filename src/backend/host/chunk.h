@@ -27,7 +27,9 @@ inline constexpr std::size_t kTwoShotChunk = 256 << 10;
 /// With fewer bytes, the step in which ranks learn where the data of all ranks lies costs more than a second
 /// copy.
 inline constexpr std::size_t kMinZeroCopyBytes = 64 << 10;
-/// The same for ranks of one process, which never need to look for symmetric memory or call the system.
-inline constexpr std::size_t kMinSharedBytes = 16 << 10;
+/// The same for ranks of one process, whose memory is always at hand.
+inline constexpr std::size_t kMinSharedBytes = 32 << 10;
+/// The same for private memory of other processes. The system calls cost 3 us, and the kernel copies slower.
+inline constexpr std::size_t kMinPulledBytes = 128 << 10;
 
 }  // namespace onehop::host

@@ -7,16 +7,22 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/env.h"
 #include "os/process_memory.h"
 
 namespace onehop::host {
 
-ProcessNotice make_notice(const os::Id& sample, bool allowed) {
+Wish read_wish() {
+  if (!env::get("ONEHOP_SINGLE_COPY")) return Wish::where_faster;
+  return env::get_flag("ONEHOP_SINGLE_COPY") ? Wish::always : Wish::never;
+}
+
+ProcessNotice make_notice(const os::Id& sample, Wish wish) {
   return {.process = sample,
           .pid_namespace = os::pid_namespace(),
           .sample = reinterpret_cast<std::uint64_t>(&sample),
           .pid = ::getpid(),
-          .allowed = allowed};
+          .wish = static_cast<std::uint8_t>(wish)};
 }
 
 SingleCopy::SingleCopy(std::span<const ProcessNotice> notices, int rank) : obstacle_() {
@@ -42,9 +48,17 @@ void SingleCopy::read(int r, const std::byte* from, void* to, std::size_t bytes)
   if (error != 0) throw Unreadable{.rank = r, .error = error};
 }
 
-int find_objector(std::span<const ProcessNotice> notices) {
-  const auto found = std::ranges::find(notices, 0, &ProcessNotice::allowed);
-  return found == notices.end() ? -1 : static_cast<int>(found - notices.begin());
+std::string find_objection(std::span<const ProcessNotice> notices, bool core_each) {
+  bool same_process = true;
+  bool always = false;
+  for (std::size_t r = 0; r < notices.size(); ++r) {
+    const auto wish = static_cast<Wish>(notices[r].wish);
+    if (wish == Wish::never) return fmt::format("rank {} has ONEHOP_SINGLE_COPY=0", r);
+    always = always || wish == Wish::always;
+    same_process = same_process && notices[r].process == notices[0].process;
+  }
+  if (same_process || core_each || always) return {};
+  return "ranks share processors; ONEHOP_SINGLE_COPY=1 for it all the same";
 }
 
 std::string find_obstacle(std::span<const ProcessNotice> notices, int rank) {

@@ -30,14 +30,22 @@ struct ProcessNotice {
   std::uint64_t pid_namespace = 0;  ///< 0: unknown
   std::uint64_t sample = 0;         ///< address of a copy of `process` in private memory
   std::int32_t pid = 0;
-  std::uint8_t allowed = 0;  ///< ONEHOP_SINGLE_COPY
+  std::uint8_t wish = 0;  ///< a Wish
 };
 
-/// This process's notice. `sample` must live as long as the group is being formed.
-[[nodiscard]] ProcessNotice make_notice(const os::Id& sample, bool allowed);
+/// ONEHOP_SINGLE_COPY.
+enum class Wish : std::uint8_t {
+  never,
+  where_faster,  ///< if each rank can have a processor of its own; else the chunks of staging mix better
+  always,
+};
+[[nodiscard]] Wish read_wish();
 
-/// The rank that has switched single copies off; -1: none.
-[[nodiscard]] int find_objector(std::span<const ProcessNotice> notices);
+/// This process's notice. `sample` must live as long as the group is being formed.
+[[nodiscard]] ProcessNotice make_notice(const os::Id& sample, Wish wish);
+
+/// Why these ranks do not try it; empty if they do. `core_each`: os::can_run_at_once.
+[[nodiscard]] std::string find_objection(std::span<const ProcessNotice> notices, bool core_each);
 /// Reads the sample of every other process. Returns why that fails, or an empty string.
 [[nodiscard]] std::string find_obstacle(std::span<const ProcessNotice> notices, int rank);
 

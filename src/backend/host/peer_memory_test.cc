@@ -22,7 +22,7 @@ const os::Id& own_id() {
   return id;
 }
 ProcessNotice own_notice() {
-  return make_notice(own_id(), true);
+  return make_notice(own_id(), Wish::where_faster);
 }
 
 /// A notice of a process that has ended.
@@ -61,11 +61,16 @@ TEST(SingleCopy, NeedsNoSystemCallAmongThreadsOfOneProcess) {
   EXPECT_EQ(copy, text);
 }
 
-TEST(SingleCopy, NamesTheRankThatSwitchedItOff) {
+TEST(SingleCopy, IsNotTriedIfARankSwitchedItOffOrProcessesShareProcessors) {
   std::array notices{own_notice(), own_notice(), own_notice()};
-  EXPECT_EQ(find_objector(notices), -1);
-  notices[2] = make_notice(own_id(), false);
-  EXPECT_EQ(find_objector(notices), 2);
+  EXPECT_EQ(find_objection(notices, false), "");
+  notices[1] = notice_of_dead();
+  EXPECT_EQ(find_objection(notices, true), "");
+  EXPECT_THAT(find_objection(notices, false), HasSubstr("ranks share processors"));
+  notices[0] = make_notice(own_id(), Wish::always);
+  EXPECT_EQ(find_objection(notices, false), "");
+  notices[2] = make_notice(own_id(), Wish::never);
+  EXPECT_EQ(find_objection(notices, true), "rank 2 has ONEHOP_SINGLE_COPY=0");
 }
 
 TEST(SingleCopy, IsRefusedWithTheReason) {

@@ -22,6 +22,7 @@
 namespace onehop {
 namespace {
 
+using ::testing::HasSubstr;
 using std::chrono::seconds;
 using testing::Exit;
 using testing::Processes;

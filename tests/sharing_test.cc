@@ -22,9 +22,9 @@
 namespace onehop {
 namespace {
 
-using ::testing::HasSubstr;
 using std::chrono::seconds;
 using testing::Exit;
+using ::testing::HasSubstr;
 using testing::Processes;
 using testing::run_process_group;
 using testing::run_thread_group;

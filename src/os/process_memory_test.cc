@@ -79,7 +79,9 @@ TEST(ProcessMemory, ThatEndsTooEarlyIsAnErrorAndNotAShorterCopy) {
   auto* const data = static_cast<char*>(mapped);
   ASSERT_EQ(::munmap(data + page, page), 0);
   std::vector<char> copy(2 * page);
-  EXPECT_EQ(read_process(::getpid(), address_of(data), copy.data(), page), 0);
+  const int error = read_process(::getpid(), address_of(data), copy.data(), page);
+  if (error == EPERM || error == ENOSYS) GTEST_SKIP() << "not permitted here: " << std::strerror(error);
+  EXPECT_EQ(error, 0) << std::strerror(error);
   EXPECT_EQ(read_process(::getpid(), address_of(data), copy.data(), page + 1), EFAULT);
   EXPECT_TRUE(readable_by_others(data, page));
   EXPECT_FALSE(readable_by_others(data, page + 1));

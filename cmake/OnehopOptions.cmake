@@ -13,8 +13,8 @@ endif()
 # Files that are compiled as one see each other's names. With much to inline, GCC 12 warns of overlapping copies in
 # operator+ of std::string (its bug 105651).
 if(CMAKE_UNITY_BUILD)
-  target_compile_options(onehop_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow -Wno-subobject-linkage>
-    $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-Wno-restrict>)
+  target_compile_options(onehop_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow>
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage $<$<CONFIG:Release>:-Wno-restrict>>)
 endif()
 if(ONEHOP_SANITIZE)
   target_compile_options(onehop_options INTERFACE

@@ -66,8 +66,9 @@ host::PeerData HostCall::reach(std::uint64_t host::Call::*buffer, std::uint64_t 
     // If the numbers differ, every rank finds one that is not its own.
     if (call.*buffer == 0 || call.*buffer != number) return {};
     const auto i = static_cast<std::size_t>(r);
-    shown.peers[i] = number == host::kByAddress ? reinterpret_cast<const std::byte*>(call.*offset)
-                                                : shown.buffer->data[i] + call.*offset;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the address that the rank has told
+    const auto* const address = reinterpret_cast<const std::byte*>(call.*offset);
+    shown.peers[i] = number == host::kByAddress ? address : shown.buffer->data[i] + call.*offset;
   }
   return host::PeerData(shown.peers.data(), number == host::kByAddress ? &group_.single_copy() : nullptr);
 }

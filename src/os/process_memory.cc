@@ -14,6 +14,7 @@ int read_process(pid_t process, std::uint64_t from, void* to, std::size_t bytes)
   auto* out = static_cast<std::byte*>(to);
   while (bytes > 0) {
     const iovec local{.iov_base = out, .iov_len = bytes};
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address in another process
     const iovec remote{.iov_base = reinterpret_cast<void*>(from), .iov_len = bytes};
     const ssize_t got = ::process_vm_readv(process, &local, 1, &remote, 1, 0);
     if (got < 0 && errno == EINTR) continue;
@@ -29,12 +30,12 @@ int read_process(pid_t process, std::uint64_t from, void* to, std::size_t bytes)
 }
 
 bool readable_by_others(const void* data, std::size_t bytes) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  const auto* const begin = static_cast<const std::byte*>(data);
   std::byte ends[2];
   const iovec local{.iov_base = ends, .iov_len = sizeof ends};
   const iovec remote[2] = {
-      {.iov_base = reinterpret_cast<void*>(begin), .iov_len = 1},
-      {.iov_base = reinterpret_cast<void*>(begin + (bytes == 0 ? 0 : bytes - 1)), .iov_len = 1}};
+      {.iov_base = const_cast<std::byte*>(begin), .iov_len = 1},
+      {.iov_base = const_cast<std::byte*>(begin + (bytes == 0 ? 0 : bytes - 1)), .iov_len = 1}};
   return ::process_vm_readv(::getpid(), &local, 1, remote, 2, 0) == 2;
 }
 

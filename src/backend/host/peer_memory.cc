@@ -25,7 +25,8 @@ ProcessNotice make_notice(const os::Id& sample, Wish wish) {
           .wish = static_cast<std::uint8_t>(wish)};
 }
 
-SingleCopy::SingleCopy(std::span<const ProcessNotice> notices, int rank) : obstacle_() {
+SingleCopy::SingleCopy(std::span<const ProcessNotice> notices, int rank) {
+  obstacle_.clear();
   const os::Id& own = notices[static_cast<std::size_t>(rank)].process;
   one_process_ = std::ranges::all_of(
       notices, [&](const os::Id& each) { return each == own; }, &ProcessNotice::process);

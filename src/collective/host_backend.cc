@@ -50,6 +50,10 @@ host::PeerData begin_with(HostCall& self, std::span<const std::byte> input) {
   return self.inputs();
 }
 
+host::PeerData if_mapped(host::PeerData data) {
+  return data.mapped() ? data : host::PeerData{};
+}
+
 /// Runs all_reduce and reduce.
 Algorithm run_reduction(HostCall& self) {
   const CollectiveCall& call = self.call();
@@ -71,8 +75,8 @@ Algorithm run_reduction(HostCall& self) {
   // all ranks lies.
   if (algorithm == Algorithm::two_shot && self.shows(reduction.bytes)) {
     if (to_all) self.show_output(call.output());
-    reduction.in_peers = begin_with(self, call.input()).mapped();
-    if (to_all) reduction.out_peers = self.outputs().mapped();
+    reduction.in_peers = if_mapped(begin_with(self, call.input()));
+    if (to_all) reduction.out_peers = if_mapped(self.outputs());
   } else if (legacy || reduction.bytes == 0 || algorithm == Algorithm::none) {
     self.begin();
   }
@@ -85,7 +89,7 @@ Algorithm run_reduction(HostCall& self) {
   } else {
     host::two_shot(self.step_barrier(), reduction, step);
   }
-  if (reduction.in_peers != nullptr || reduction.out_peers != nullptr) self.require_no_failure();
+  if (reduction.in_peers || reduction.out_peers) self.require_no_failure();
   return algorithm;
 }
 
@@ -93,9 +97,9 @@ void run_reduce_scatter(HostCall& self) {
   const CollectiveCall& call = self.call();
   host::Reduction reduction = describe_reduction(call);
   if (self.shows(static_cast<std::size_t>(call.ranks - 1) * reduction.bytes))
-    reduction.in_peers = begin_with(self, call.input()).mapped();
+    reduction.in_peers = if_mapped(begin_with(self, call.input()));
   host::reduce_scatter(self.step_barrier(), reduction, [&] { self.step(); });
-  if (reduction.in_peers != nullptr) self.require_no_failure();
+  if (reduction.in_peers) self.require_no_failure();
 }
 
 /// For collectives that move blocks of one size.

@@ -75,9 +75,6 @@ struct Flow {
   [[nodiscard]] int peer() const { return current().root.value; }
 };
 
-/// Bytes that are read in place before other transfers have their turn.
-constexpr std::size_t kReadBytes = 1 << 20;
-
 /// Transfers on a host rank: moves chunk by chunk, of any flow that can progress.
 class HostTransfers {
  public:
@@ -142,7 +139,7 @@ class HostTransfers {
       if (const host::Message expected = message_of(transfer); sent != expected)
         throw disagreement(transfer.root, sent, group_.rank(), expected);
       if (const std::byte* const data = pairs_.shown(peer); data != nullptr) {
-        chunk = std::min(kReadBytes, bytes - flow.done);
+        chunk = std::min(host::kReadPiece, bytes - flow.done);
         group_.single_copy().read(peer, data + flow.done, transfer.out + flow.done, chunk);
         if (flow.done + chunk == bytes) {
           // A sender whose call failed may have changed its data meanwhile. It reported the failure first.

@@ -108,11 +108,15 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
 
 host::SingleCopy Group::State::try_single_copy(const Deadline& deadline) {
   std::vector<host::ProcessNotice> notices;
-  for (const std::shared_ptr<Block>& segment : segments_)
-    notices.push_back(reinterpret_cast<host::SegmentHeader*>(segment->data())->process);
+  std::vector<host::ReadMarks*> marks;
+  for (const std::shared_ptr<Block>& segment : segments_) {
+    auto* const header = reinterpret_cast<host::SegmentHeader*>(segment->data());
+    notices.push_back(header->process);
+    marks.push_back(&header->read_marks);
+  }
   if (std::string objection = host::find_objection(notices, step_barrier_.spin().spins()); !objection.empty())
     return host::SingleCopy(std::move(objection));
-  host::SingleCopy works(notices, rank().value);
+  host::SingleCopy works(notices, marks, rank().value);
   if (works.one_process()) return works;
   const std::string own = host::find_obstacle(notices, rank().value);
   for (const std::string& each : mesh_->all_gather(own, deadline, "joining")) {

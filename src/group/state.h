@@ -111,6 +111,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
       fail_call(mesh_->out_of_turn(timeout, phase), phase);
     const std::lock_guard turn(call_mutex_, std::adopt_lock);
     if (!mesh_->usable()) mesh_->check(phase);
+    const DataGuard guard(*this);
     try {
       return body(deadline);
     } catch (const Error& error) {
@@ -197,6 +198,20 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
   /// Waits for the device until the group's timeout. Then ends this rank's own waits and waits a little
   /// longer.
   void end_device_work() noexcept;
+  /// Lives as long as a call. If the group has failed, the other ranks may still read the call's data.
+  class DataGuard {
+   public:
+    explicit DataGuard(const State& group) : group_(group) {}
+    ~DataGuard() {
+      if (!group_.mesh_->usable()) group_.single_copy_.withdraw();
+    }
+    DataGuard(const DataGuard&) = delete;
+    DataGuard& operator=(const DataGuard&) = delete;
+
+   private:
+    const State& group_;
+  };
+
   /// Collective among the members: creates the sub-group of these ranks. Returns the status that all of them
   /// learn.
   [[nodiscard]] Status form_part(JoinOptions options, const os::Id& id, std::vector<os::UniqueFd> sockets,

@@ -22,7 +22,7 @@
 namespace onehop::host {
 
 /// A call's data. `in_peers` and `out_peers` are every rank's input and output if this rank maps them
-/// (PeerData::mapped), else nullptr. If one is set, the first step has been performed.
+/// (PeerData::mapped), else empty. If one is set, the first step has been performed.
 struct Reduction {
   static constexpr int kAll = -1;
 
@@ -34,8 +34,8 @@ struct Reduction {
   ReduceOp op{};
   Scale scale;
   std::size_t chunk = 0;  ///< bytes per step; a multiple of 64; unused by reduce_scatter
-  const std::byte* const* in_peers = nullptr;
-  const std::byte* const* out_peers = nullptr;
+  PeerData in_peers{};
+  PeerData out_peers{};
 };
 
 /// What this rank combines in one step.
@@ -56,20 +56,19 @@ void reduce_slice(const StepBarrier& barrier, const Reduction& call, const Slice
   const std::size_t slot = StagingLayout(barrier.staging_bytes()).input_offset(barrier.next_parity());
   const int n = barrier.size();
   const int me = barrier.rank();
-  if (call.in_peers == nullptr) stage(barrier.staging(me) + slot);
+  if (!call.in_peers) stage(barrier.staging(me) + slot);
   step();
   if (slice.out == nullptr) return;
 
   std::array<const void*, kMaxHostRanks> sources;  // entries 0..n-1 are set before use
   for (int r = 0; r < n; ++r) {
     const std::byte* source = call.in + slice.from;
-    if (r != me) {
-      source =
-          call.in_peers != nullptr ? call.in_peers[r] + slice.from : barrier.staging(r) + slot + slice.staged;
-    }
+    if (r != me)
+      source = call.in_peers ? call.in_peers.at(r) + slice.from : barrier.staging(r) + slot + slice.staged;
     sources[static_cast<std::size_t>(r)] = source;
   }
   const std::size_t count = slice.bytes / size_of(call.type);
+  const auto reading = call.in_peers.reading();
   if (slice.out2 == nullptr) {
     reduce_function(call.type, call.op)(slice.out, sources.data(), n, count, call.scale);
   } else {
@@ -120,7 +119,7 @@ void two_shot(const StepBarrier& barrier, const Reduction& call, Step&& step) {
   const int n = barrier.size();
   const int me = barrier.rank();
   const bool wanted = call.root == Reduction::kAll || call.root == me;
-  const bool shared = call.out_peers == nullptr && call.root != me;  // other ranks read results from staging
+  const bool shared = !call.out_peers && call.root != me;  // other ranks read results from staging
 
   // Copies the others' parts of the chunk at `offset`, which were combined in the previous step, to `out`.
   const auto collect = [&](std::size_t offset) {
@@ -130,9 +129,12 @@ void two_shot(const StepBarrier& barrier, const Reduction& call, Step&& step) {
     for (int i = 1; i < n; ++i) {
       const int r = (me + i) % n;  // each rank starts at a different peer
       const Part part(length, n, r);
-      const std::byte* const from =
-          call.out_peers != nullptr ? call.out_peers[r] + offset + part.offset : barrier.staging(r) + slot;
-      copy(call.out + offset + part.offset, from, part.bytes);
+      std::byte* const to = call.out + offset + part.offset;
+      if (call.out_peers) {
+        call.out_peers.read(r, offset + part.offset, to, part.bytes);
+      } else {
+        host::copy(to, barrier.staging(r) + slot, part.bytes);
+      }
     }
   };
 
@@ -158,7 +160,7 @@ void two_shot(const StepBarrier& barrier, const Reduction& call, Step&& step) {
   step();
   collect((call.bytes - 1) / call.chunk * call.chunk);
   // Peers read this rank's `out`. It must not return to the caller before they are done.
-  if (call.out_peers != nullptr) step();
+  if (call.out_peers) step();
 }
 
 /// Bytes that a rank stages per step of reduce_scatter, for all other ranks together.
@@ -170,14 +172,14 @@ template <class Step>
 void reduce_scatter(const StepBarrier& barrier, const Reduction& call, Step&& step) {
   const auto n = static_cast<std::size_t>(barrier.size());
   const auto me = static_cast<std::size_t>(barrier.rank());
-  const bool staged = call.in_peers == nullptr;
+  const bool staged = !call.in_peers;
   // A slot has a lane of whole cache lines for every rank. The lane holds the data for that rank from this
   // step's section of the blocks.
   const std::size_t room = std::min(kReduceScatterChunk, StagingLayout(barrier.staging_bytes()).input_bytes);
   const std::size_t lane = std::min(room / n / 64 * 64, (call.bytes + 63) / 64 * 64);
   std::size_t offset = 0;
   do {
-    const std::size_t length = std::min(staged ? lane : call.bytes, call.bytes - offset);
+    const std::size_t length = std::min(staged ? lane : kReadPiece, call.bytes - offset);
     const Slice slice{
         .from = me * call.bytes + offset, .staged = me * lane, .bytes = length, .out = call.out + offset};
     const auto stage = [&](std::byte* slot) {

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <thread>
 
 #include "base/check.h"
 #include "base/env.h"
@@ -25,13 +27,55 @@ ProcessNotice make_notice(const os::Id& sample, Wish wish) {
           .wish = static_cast<std::uint8_t>(wish)};
 }
 
-SingleCopy::SingleCopy(std::span<const ProcessNotice> notices, int rank) {
+SingleCopy::SingleCopy(std::span<const ProcessNotice> notices, std::span<ReadMarks* const> marks, int rank)
+    : rank_(rank) {
   obstacle_.clear();
   const os::Id& own = notices[static_cast<std::size_t>(rank)].process;
   one_process_ = std::ranges::all_of(
       notices, [&](const os::Id& each) { return each == own; }, &ProcessNotice::process);
-  if (one_process_) return;
-  for (const ProcessNotice& each : notices) processes_.push_back(each.process == own ? 0 : each.pid);
+  for (std::size_t r = 0; r < notices.size(); ++r) {
+    const bool here = notices[r].process == own;
+    processes_.push_back(here ? 0 : notices[r].pid);
+    marks_.push_back(here ? marks[r] : nullptr);
+  }
+}
+
+SingleCopy::Reading::Reading(const SingleCopy* copies) : copies_(copies) {
+  if (copies == nullptr) return;
+  std::atomic<std::uint32_t>& own = copies->marks_[static_cast<std::size_t>(copies->rank_)]->reading;
+  // seq_cst, as the load below: with the store and the load in withdraw(), either the owner sees this mark or
+  // this rank sees that the data is withdrawn.
+  own.store(1, std::memory_order_seq_cst);
+  for (std::size_t r = 0; r < copies->marks_.size(); ++r) {
+    const ReadMarks* const marks = copies->marks_[r];
+    if (marks == nullptr || marks->withdrawn.load(std::memory_order_seq_cst) == 0) continue;
+    own.store(0, std::memory_order_release);
+    throw Unreadable{.rank = static_cast<int>(r), .error = ECANCELED};
+  }
+}
+SingleCopy::Reading::~Reading() {
+  // release: pairs with the load in withdraw(); what was read comes before what the owner does next.
+  if (copies_ == nullptr) return;
+  copies_->marks_[static_cast<std::size_t>(copies_->rank_)]->reading.store(0, std::memory_order_release);
+}
+
+void SingleCopy::withdraw() const noexcept {
+  if (!works()) return;
+  // seq_cst, as the load below: see Reading.
+  marks_[static_cast<std::size_t>(rank_)]->withdrawn.store(1, std::memory_order_seq_cst);
+  for (std::size_t r = 0; r < marks_.size(); ++r) {
+    if (marks_[r] == nullptr || static_cast<int>(r) == rank_) continue;
+    // Without a deadline: a thread of this process that copies does get on, and to leave earlier would let it
+    // read freed memory.
+    while (marks_[r]->reading.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
+  }
+}
+
+void SingleCopy::read_directly(const std::byte* from, void* to, std::size_t bytes) const {
+  for (std::size_t done = 0; done < bytes; done += kReadPiece) {
+    const Reading reading(this);
+    copy(static_cast<std::byte*>(to) + done, from + done, std::min(kReadPiece, bytes - done));
+  }
 }
 
 bool SingleCopy::can_show(std::span<const std::byte> data) const {
@@ -40,9 +84,9 @@ bool SingleCopy::can_show(std::span<const std::byte> data) const {
 }
 
 void SingleCopy::read(int r, const std::byte* from, void* to, std::size_t bytes) const {
-  const pid_t process = one_process_ ? 0 : processes_[static_cast<std::size_t>(r)];
+  const pid_t process = processes_[static_cast<std::size_t>(r)];
   if (process == 0) {
-    copy(to, from, bytes);
+    read_directly(from, to, bytes);
     return;
   }
   const int error = os::read_process(process, reinterpret_cast<std::uint64_t>(from), to, bytes);

@@ -9,10 +9,16 @@
 // The owner of such data must leave it alone until the reader is done, which takes a step of step_barrier.h or
 // an acknowledgement after the copy. A call that fails breaks that rule. So after the last copy every reader
 // checks that no rank has reported a failure, before it trusts what it read.
+//
+// In one process the owner's caller may even free the data, and to read it then would crash all ranks. So a
+// reader marks when it reads, and the owner of a failed call withdraws its data: it waits until no rank reads,
+// and none begins to afterwards.
 #pragma once
 
 #include <sys/types.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -49,11 +55,23 @@ enum class Wish : std::uint8_t {
 /// Reads the sample of every other process. Returns why that fails, or an empty string.
 [[nodiscard]] std::string find_obstacle(std::span<const ProcessNotice> notices, int rank);
 
-/// Thrown by SingleCopy::read. The caller finds out whether the rank has died.
+/// Of one rank, in memory that all ranks of its process map; zero when the group starts.
+struct ReadMarks {
+  /// 1: the rank reads data of other ranks of its process.
+  alignas(64) std::atomic<std::uint32_t> reading{0};
+  /// 1: a call of the rank has failed, and its data belongs to its caller again. In another cache line, since
+  /// readers load it each time and it changes at most once.
+  alignas(64) std::atomic<std::uint32_t> withdrawn{0};
+};
+
+/// Thrown when data cannot be read. The caller finds out whether the rank has died or given up.
 struct Unreadable {
   int rank;
-  int error;  ///< errno
+  int error;  ///< errno; ECANCELED: the rank has withdrawn its data
 };
+
+/// Bytes read at a time from ranks of the same process: about 0.1 ms.
+inline constexpr std::size_t kReadPiece = 1 << 20;
 
 /// Whether the ranks of a group read each other's private memory. All ranks have the same answer.
 class SingleCopy {
@@ -61,8 +79,8 @@ class SingleCopy {
   /// They do not.
   SingleCopy() = default;
   explicit SingleCopy(std::string obstacle) : obstacle_(std::move(obstacle)) {}
-  /// They do. `notices`: of all ranks.
-  SingleCopy(std::span<const ProcessNotice> notices, int rank);
+  /// They do. `notices` and `marks`: of all ranks. The marks must outlive this.
+  SingleCopy(std::span<const ProcessNotice> notices, std::span<ReadMarks* const> marks, int rank);
 
   [[nodiscard]] bool works() const { return obstacle_.empty(); }
   /// Every rank maps every rank's memory, since they are threads of one process.
@@ -71,11 +89,33 @@ class SingleCopy {
   [[nodiscard]] bool can_show(std::span<const std::byte> data) const;
   /// Copies data that rank r showed. Precondition: works().
   void read(int r, const std::byte* from, void* to, std::size_t bytes) const;
+
+  /// While it lives, this rank may read what ranks of its process showed. They wait for it when their calls
+  /// fail, so it should live for a millisecond at most.
+  class Reading {
+   public:
+    /// Throws Unreadable if one of the ranks has withdrawn its data. nullptr: nothing to protect.
+    explicit Reading(const SingleCopy* copies);
+    ~Reading();
+    Reading(const Reading&) = delete;
+    Reading& operator=(const Reading&) = delete;
+
+   private:
+    const SingleCopy* copies_;
+  };
+  /// To be called once a call of this rank has failed and the others can learn why. Afterwards no rank reads
+  /// this rank's memory by its address.
+  void withdraw() const noexcept;
   /// Why it does not work; empty if it does.
   [[nodiscard]] const std::string& obstacle() const { return obstacle_; }
 
  private:
-  std::vector<pid_t> processes_;  ///< per rank: the process to read from, or 0 if it is this one
+  /// Copies data of a rank of this process.
+  void read_directly(const std::byte* from, void* to, std::size_t bytes) const;
+
+  std::vector<pid_t> processes_;   ///< per rank: the process to read from, or 0 if it is this one
+  std::vector<ReadMarks*> marks_;  ///< per rank; nullptr for ranks of other processes
+  int rank_ = 0;
   bool one_process_ = false;
   std::string obstacle_ = "not used in this group";
 };
@@ -89,10 +129,13 @@ class PeerData {
       : at_(at), single_copy_(single_copy) {}
 
   explicit operator bool() const { return at_ != nullptr; }
-  /// Per rank, if this rank maps all of it; else nullptr.
-  [[nodiscard]] const std::byte* const* mapped() const {
-    return single_copy_ == nullptr || single_copy_->one_process() ? at_ : nullptr;
+  /// Whether this rank maps all of it, so that it may use at() instead of read().
+  [[nodiscard]] bool mapped() const {
+    return at_ != nullptr && (single_copy_ == nullptr || single_copy_->one_process());
   }
+  /// Rank r's data, to be used while there is a reading(). Precondition: mapped().
+  [[nodiscard]] const std::byte* at(int r) const { return at_[r]; }
+  [[nodiscard]] SingleCopy::Reading reading() const { return SingleCopy::Reading(single_copy_); }
   /// Copies bytes of rank r's data, in whatever way it is reached.
   void read(int r, std::size_t offset, void* to, std::size_t bytes) const {
     const std::byte* const from = at_[r] + offset;

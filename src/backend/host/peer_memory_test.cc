@@ -6,9 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "os/process_id.h"
 
@@ -37,6 +42,11 @@ ProcessNotice notice_of_dead() {
   return notice;
 }
 
+struct Marks {
+  std::array<ReadMarks, 3> each;
+  std::array<ReadMarks*, 3> of_all{&each[0], &each[1], &each[2]};
+};
+
 TEST(SingleCopy, DoesNotWorkUnlessTheGroupFoundThatItDoes) {
   const SingleCopy none;
   EXPECT_FALSE(none.works());
@@ -51,7 +61,8 @@ TEST(SingleCopy, NeedsNoSystemCallAmongThreadsOfOneProcess) {
   std::array notices{own_notice(), own_notice(), own_notice()};
   for (ProcessNotice& each : notices) each.pid = 0;  // would be refused
   EXPECT_EQ(find_obstacle(notices, 1), "");
-  const SingleCopy copies(notices, 1);
+  Marks marks;
+  const SingleCopy copies(notices, marks.of_all, 1);
   EXPECT_TRUE(copies.works());
   EXPECT_TRUE(copies.one_process());
   const std::string text = "abc";
@@ -60,6 +71,59 @@ TEST(SingleCopy, NeedsNoSystemCallAmongThreadsOfOneProcess) {
   std::string copy = "???";
   copies.read(2, data, copy.data(), copy.size());
   EXPECT_EQ(copy, text);
+}
+
+TEST(SingleCopy, OfWithdrawnDataNamesItsRank) {
+  const std::array notices{own_notice(), own_notice(), own_notice()};
+  Marks marks;
+  const SingleCopy owner(notices, marks.of_all, 1);
+  const SingleCopy reader(notices, marks.of_all, 2);
+  owner.withdraw();
+  const std::byte data{7};
+  std::byte copy{};
+  try {
+    reader.read(1, &data, &copy, 1);
+    FAIL() << "read withdrawn data";
+  } catch (const Unreadable& unreadable) {
+    EXPECT_EQ(unreadable.rank, 1);
+    EXPECT_EQ(unreadable.error, ECANCELED);
+  }
+  EXPECT_EQ(copy, std::byte{0});
+  reader.withdraw();  // does not wait for the read that was refused
+}
+
+TEST(SingleCopy, OwnersFreeTheirDataWhenNobodyReadsIt) {
+  const std::array notices{own_notice(), own_notice(), own_notice()};
+  constexpr std::size_t kBytes = 3 * kReadPiece + 5;
+  for (int round = 0; round < 50; ++round) {
+    Marks marks;
+    std::vector<std::byte> data(kBytes, std::byte{7});
+    const std::byte* const shown = data.data();
+    std::atomic<int> started{0};
+    const auto read_all = [&](int rank) {
+      const SingleCopy reader(notices, marks.of_all, rank);
+      std::vector<std::byte> copy(kBytes);
+      started.fetch_add(1);
+      try {
+        for (int again = 0; again < 1000; ++again) {
+          reader.read(0, shown, copy.data(), kBytes);
+          ASSERT_TRUE(std::ranges::all_of(copy, [](std::byte each) { return each == std::byte{7}; }));
+        }
+        FAIL() << "the data was not withdrawn";
+      } catch (const Unreadable& unreadable) {
+        EXPECT_EQ(unreadable.error, ECANCELED);
+      }
+    };
+    std::thread first(read_all, 1);
+    std::thread second(read_all, 2);
+    while (started.load() < 2) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds{round * 20});
+    SingleCopy(notices, marks.of_all, 0).withdraw();
+    std::ranges::fill(data, std::byte{1});  // as its owner may now
+    data = {};
+    first.join();
+    second.join();
+  }
 }
 
 TEST(SingleCopy, IsNotTriedIfARankSwitchedItOffOrProcessesShareProcessors) {
@@ -87,7 +151,8 @@ TEST(SingleCopy, IsRefusedWithTheReason) {
 
 TEST(SingleCopy, FromAProcessThatHasEndedNamesItsRank) {
   const std::array notices{own_notice(), notice_of_dead()};
-  const SingleCopy copies(notices, 0);
+  Marks marks;
+  const SingleCopy copies(notices, std::span(marks.of_all).first(2), 0);
   EXPECT_FALSE(copies.one_process());
   std::byte copy{};
   try {

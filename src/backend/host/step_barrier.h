@@ -73,6 +73,7 @@ struct SegmentHeader {
   Progress progress;
   os::Processors processors;  ///< on which the owner may run
   ProcessNotice process;
+  ReadMarks read_marks;
 };
 
 class StepBarrier {

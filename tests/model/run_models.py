@@ -3,8 +3,8 @@
 """Searches every interleaving of the models of the shared-memory protocols with spin.
 
     run_models.py            the searches that take a few seconds at most
-    run_models.py GROUP...   those of some groups: step_barrier, point_to_point, doorbell, ll, lamport, pipelined_two_shot,
-                             copy_engine, channels, mutations
+    run_models.py GROUP...   those of some groups: step_barrier, point_to_point, single_copy, doorbell, ll, lamport,
+                             pipelined_two_shot, copy_engine, channels, mutations
     run_models.py --whole    also the large searches; ONEHOP_MODELS=whole in the environment does the same (for ctest; CI sets it)
 
 The unmodified models must hold. Every mutation, a small deviation from the protocol, must be caught for the reason given
@@ -54,6 +54,10 @@ def point_to_point(says, caught_by="", **defines):
     return Run("point_to_point", says, defines, caught_by)
 
 
+def single_copy(says, caught_by="", **defines):
+    return Run("single_copy", says, defines, caught_by)
+
+
 def doorbell(says, caught_by="", **defines):
     return Run("doorbell", says, defines, caught_by)
 
@@ -100,6 +104,7 @@ WRONG_WINDOW = "windows["
 IN_FLIGHT = "flight["
 WRONG_WORD = "cell["
 NOT_EMPTY = "==253"
+FREED = "freed[r]"
 UNREAD_MESSAGE = "!packets[i].unread"
 UNREAD_CHUNK = "!ring[i].unread"
 
@@ -123,6 +128,10 @@ GROUPS = {
         large(point_to_point("3 ranks, round the ring and to and from one; a passed deadline, leaving", N=3, MAX_CHUNKS=1, GIVE_UP=1, LEAVE=1)),
         large(point_to_point("3 ranks, round the ring and to and from one; crash", N=3, MAX_CHUNKS=1, CRASH=1)),
         large(point_to_point("3 ranks, from all to all; a passed deadline", N=3, MAX_CHUNKS=1, PATTERNS=ALL, GIVE_UP=1)),
+    ],
+    "single_copy": [
+        single_copy("2 ranks"),
+        single_copy("3 ranks", N=3),
     ],
     "doorbell": [
         doorbell("2 wakers, sequentially consistent"),
@@ -198,6 +207,14 @@ GROUPS = {
         point_to_point("a failing rank does not report it", STUCK, MUTATION_SILENT=1, GIVE_UP=1),
         point_to_point("a waiter does not read goodbyes", STUCK, MUTATION_DEAF_TO_GOODBYES=1, LEAVE=1),
         point_to_point("a goodbye counts before what was sent before it", "departed_before", MUTATION_GOODBYE_BEFORE_CHUNKS=1, LEAVE=1),
+        single_copy("readers do not mark", FREED, MUTATION_NO_MARK=1),
+        single_copy("a plain store marks", FREED, MUTATION_PLAIN_MARK=1),
+        single_copy("looks before it marks", FREED, MUTATION_LOOK_BEFORE_MARK=1),
+        single_copy("unmarks before it reads", FREED, MUTATION_UNMARK_EARLY=1),
+        single_copy("a plain store withdraws", FREED, MUTATION_PLAIN_WITHDRAWAL=1),
+        single_copy("frees without waiting", FREED, MUTATION_NO_WAIT=1),
+        single_copy("waits before it withdraws", FREED, MUTATION_WAIT_BEFORE_WITHDRAWAL=1),
+        single_copy("a rank that was refused stays marked", STUCK, MUTATION_FAILS_WHILE_MARKED=1),
         ll("one slot instead of two", UNREAD, MUTATION_ONE_PARITY=1),
         ll("waiting for one peer is enough", UNREAD, MUTATION_WAIT_FOR_ONE=1, N=3, WORKERS=1, WORDS=1),
         ll("a call starts while threads of the one before still run", UNREAD, MUTATION_NO_WAIT_FOR_PREVIOUS=1),

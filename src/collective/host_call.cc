@@ -2,6 +2,7 @@
 #include "collective/host_call.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <thread>
 #include <tuple>
 
@@ -90,18 +91,21 @@ void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline&
 
 void fail_unreadable(Group::State& group, const host::Unreadable& unreadable, os::CallDeadline& deadline,
                      const char* phase) {
-  // A process that ends loses its memory first and its sockets soon after. A rank that gave up has told why
-  // before it freed its memory.
-  constexpr Duration kGrace{2000};
   const Rank peer{unreadable.rank};
-  const Deadline grace = Deadline::after(std::min(kGrace, deadline.arm().left()));
-  do {
-    group.mesh().check_for(
-        peer, [] { return false; }, phase);
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  } while (!grace.expired());
+  const bool own_fault = unreadable.error == ENOMEM;  // the kernel has no memory for the call
+  if (!own_fault) {
+    // A process that ends loses its memory first and its sockets soon after. A rank that gave up has told why
+    // before it freed its memory.
+    constexpr Duration kGrace{2000};
+    const Deadline grace = Deadline::after(std::min(kGrace, deadline.arm().left()));
+    do {
+      group.mesh().check_for(
+          peer, [] { return false; }, phase);
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    } while (!grace.expired());
+  }
   const Rank named = group.mesh().named(peer);
-  fail_from(named, ErrorCode::system,
+  fail_from(own_fault ? group.own_name() : named, ErrorCode::system,
             "{}: rank {} cannot read the data of rank {}: {} (ONEHOP_SINGLE_COPY=0 copies it through shared "
             "memory)",
             phase, group.own_name().value, named.value, errno_text(unreadable.error));

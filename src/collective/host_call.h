@@ -90,7 +90,7 @@ class HostCall {
 /// every rank otherwise.
 void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline& deadline, const char* phase);
 
-/// A peer's data could not be read in place. Throws why: usually that the peer has died.
+/// A peer's data could not be read in place. Throws why: usually that the peer has died or has failed.
 [[noreturn]] void fail_unreadable(Group::State& group, const host::Unreadable& unreadable,
                                   os::CallDeadline& deadline, const char* phase);
 

@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -65,6 +66,7 @@ const std::vector<FailingCall>& failing_calls() {
       {"dup3", EMFILE},
       {"close", EIO},
       {"getrandom", ENOSYS},
+      {"process_vm_readv", ENOMEM},
       // Sockets.
       {"socket", EMFILE},
       {"bind", EADDRINUSE},
@@ -157,6 +159,10 @@ ONEHOP_FAILING(int, renameat, __THROW, (int from, const char* old, int to, const
 ONEHOP_FAILING(int, getsockopt, __THROW, (int fd, int level, int option, void* value, socklen_t* size),
                (fd, level, option, value, size))
 ONEHOP_FAILING(ssize_t, getrandom, , (void* buffer, size_t size, unsigned flags), (buffer, size, flags))
+ONEHOP_FAILING(ssize_t, process_vm_readv, __THROW,
+               (pid_t process, const iovec* local, unsigned long locals, const iovec* remote,
+                unsigned long remotes, unsigned long flags),
+               (process, local, locals, remote, remotes, flags))
 ONEHOP_FAILING(int, munmap, __THROW, (void* address, size_t size), (address, size))
 ONEHOP_FAILING(int, fstat, __THROW, (int fd, struct stat* info), (fd, info))
 ONEHOP_FAILING(int, lstat, __THROW, (const char* path, struct stat* info), (path, info))

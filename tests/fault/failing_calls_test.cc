@@ -145,7 +145,7 @@ ONEHOP_FAILING_CALLS_TABLE=docs/failing-system-calls.md build/release/tests/faul
   --gtest_filter=FailingCalls.AnyCallMayFailAtAnyTime
 ```
 
-Three ranks join, allocate, all-reduce, send and receive, pass descriptors, fork, split, call two groups at once, and leave. On one rank,
+Three ranks join, allocate, all-reduce, send and receive, gather large data, pass descriptors, fork, split, call two groups at once, and leave. On one rank,
 one call of one C library function fails: the first, the second, ... the thirtieth, on each rank in turn, over each kind of store. No
 process hangs, crashes or leaks a descriptor, and afterwards the same processes form a group that works.
 

@@ -12,6 +12,10 @@
 // A slot holds the number of its chunk, modulo 4, or GARBAGE while it is being filled. A receiver checks it
 // at the start and at the end of reading, which detects any overwriting in between.
 //
+// -DSHOWN: every chunk is a message that holds only the address of its data. The receiver reads the data in the
+// sender's memory, and the sender waits until it was taken before its caller overwrites the data. A rank whose call
+// fails gives all its data back to its caller.
+//
 // Abnormal ends, each enabled by a -D, as in step_barrier.pml. CRASH: a rank dies between any two statements.
 // GIVE_UP: one wait passes its deadline. LEAVE: a rank leaves between two calls. Sleeping on the bell until
 // any of several pairs can progress is modelled by -DANY of doorbell.pml.
@@ -58,6 +62,11 @@ Segment segment[N];
 #define IN(r) segment[r].out[me]
 #define TAKEN(r) segment[me].taken[r]
 
+#ifdef SHOWN
+byte source[N * N];  // the data that rank i shows to rank j, at i * N + j
+#define SOURCE(from, to) source[(from) * N + (to)]
+#endif
+
 #ifdef MUTATION_CREDIT_OF_OTHER_DIRECTION
 #define HAS_ROOM(r) (((OUT(r).sent + 4 - TAKEN(r)) & 3) < CREDIT)
 #else
@@ -67,7 +76,13 @@ Segment segment[N];
 
 // Whether this rank can send to, or take from, rank r. to_send and to_take count the chunks left for each
 // rank.
-#define CAN_SEND(r) (to_send[r] > 0 && HAS_ROOM(r))
+#ifdef SHOWN
+// A message that is shown now has been sent when it was taken.
+#define SEND_READY(r) (showing[r] -> OUT(r).sent == segment[r].taken[me] : HAS_ROOM(r))
+#else
+#define SEND_READY(r) HAS_ROOM(r)
+#endif
+#define CAN_SEND(r) (to_send[r] > 0 && SEND_READY(r))
 #define CAN_TAKE(r) (to_take[r] > 0 && HAS_CHUNK(r))
 #ifdef MUTATION_ONE_BY_ONE
 // As if all sends were called before the first recv.
@@ -113,11 +128,28 @@ Pattern drawn[2];
 #elif defined(MUTATION_GOODBYE_BEFORE_CHUNKS)
 #define GONE(r) ((to_send[r] > 0 || to_take[r] > 0) && departed[r])
 #else
-#define GONE(r) (departed[r] && ((to_send[r] > 0 && !HAS_ROOM(r)) || (to_take[r] > 0 && !HAS_CHUNK(r))))
+#define GONE(r) (departed[r] && ((to_send[r] > 0 && !SEND_READY(r)) || (to_take[r] > 0 && !HAS_CHUNK(r))))
 #endif
 
 inline put(r) {
-#ifdef MUTATION_COUNT_BEFORE_FILLING
+#ifdef SHOWN
+  if
+  :: showing[r] -> d_step { SOURCE(me, r) = GARBAGE; showing[r] = false; to_send[r] = to_send[r] - 1 }
+  :: else ->
+    SOURCE(me, r) = OUT(r).sent;
+    d_step {
+      OUT(r).slot[OUT(r).sent % SLOTS] = OUT(r).sent;
+      OUT(r).sent = NEXT(OUT(r).sent);
+#ifdef MUTATION_NO_WAIT_FOR_READER
+      to_send[r] = to_send[r] - 1
+    };
+    SOURCE(me, r) = GARBAGE
+#else
+      showing[r] = true
+    }
+#endif
+  fi
+#elif defined(MUTATION_COUNT_BEFORE_FILLING)
   OUT(r).sent = NEXT(OUT(r).sent);
   OUT(r).slot[BEFORE(OUT(r).sent) % SLOTS] = GARBAGE;
   d_step {
@@ -135,7 +167,33 @@ inline put(r) {
 }
 
 inline take(r) {
-#ifdef MUTATION_COUNT_BEFORE_READING
+#ifdef SHOWN
+  assert(IN(r).slot[TAKEN(r) % SLOTS] == TAKEN(r));
+#ifdef MUTATION_TAKEN_BEFORE_READING
+  TAKEN(r) = NEXT(TAKEN(r));
+#define NUMBER(r) BEFORE(TAKEN(r))
+#else
+#define NUMBER(r) TAKEN(r)
+#endif
+  intact = SOURCE(r, me) == NUMBER(r);
+  intact = intact && SOURCE(r, me) == NUMBER(r);
+  if
+#ifdef MUTATION_NO_LAST_LOOK
+  :: skip
+#else
+  :: atomic { TOLD -> goto broken }
+  :: atomic { !TOLD -> skip }
+#endif
+  fi;
+  d_step {
+    assert(intact);
+    intact = false;
+#ifndef MUTATION_TAKEN_BEFORE_READING
+    TAKEN(r) = NEXT(TAKEN(r));
+#endif
+    to_take[r] = to_take[r] - 1
+  }
+#elif defined(MUTATION_COUNT_BEFORE_READING)
   TAKEN(r) = NEXT(TAKEN(r));
   assert(IN(r).slot[BEFORE(TAKEN(r)) % SLOTS] == BEFORE(TAKEN(r)));
   d_step {
@@ -152,6 +210,17 @@ inline take(r) {
   }
 #endif
 }
+
+#ifdef SHOWN
+inline give_back() {
+  i = 0;
+  do
+  :: i < N -> SOURCE(me, i) = GARBAGE; i++
+  :: else -> break
+  od;
+  i = 0
+}
+#endif
 
 inline draw() {
   i = 0;
@@ -204,6 +273,10 @@ proctype Rank(byte me) {
   byte i;
   byte longest;
   bit call;
+#ifdef SHOWN
+  bool showing[N];
+  bool intact;
+#endif
 
   {
   do
@@ -253,6 +326,9 @@ end_between:
   od;
 
 broken:
+#if defined(SHOWN) && defined(MUTATION_GIVES_BACK_BEFORE_REPORT)
+  give_back();
+#endif
   // Mesh::report_locked
 #ifndef MUTATION_SILENT
   atomic {
@@ -263,6 +339,9 @@ broken:
     od;
     i = 0
   };
+#endif
+#if defined(SHOWN) && !defined(MUTATION_GIVES_BACK_BEFORE_REPORT)
+  give_back();
 #endif
 done:
   skip

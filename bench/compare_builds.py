@@ -34,14 +34,14 @@ TOLERANCE = 1.01
 def measure(command, ranks, call, further):
     """Times in us by size."""
     collective, dtype, sizes, extra = call
-    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder, "report.json")
         line = [command, "bench", collective, "--device", "cuda", "--ranks", str(ranks), "--type", dtype, "--sizes",
-                sizes, "--iters", "20", "--json", out.name, *extra, *further]
+                sizes, "--iters", "20", "--json", str(out), *extra, *further]
         done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(line)}: {done.stdout[-400:]}{done.stderr[-400:]}")
-        with open(out.name, encoding="utf-8") as file:
-            return {row["bytes"]: row["time_us"]["median"] for row in json.load(file)["results"]}
+        return {row["bytes"]: row["time_us"]["median"] for row in json.loads(out.read_text(encoding="utf-8"))["results"]}
 
 
 def main():

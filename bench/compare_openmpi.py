@@ -31,10 +31,11 @@ def run(command):
 
 
 def measure_onehop(build, collective, ranks, sizes):
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder, "report.json")
         run([build / "tools/onehop/onehop", "bench", collective, "--device", "host", "--ranks", str(ranks), "--sizes",
-             ",".join(map(str, sizes)), "--json", file.name])
-        report = json.load(file)
+             ",".join(map(str, sizes)), "--json", file])
+        report = json.loads(file.read_text())
     return {row["bytes"]: row["time_us"]["median"] for row in report["results"]}, report
 
 

@@ -10,6 +10,7 @@ became more than 1% slower. Results are verified in the first round. Exit code 1
 
 import argparse
 import json
+import pathlib
 import subprocess
 import sys
 import tempfile

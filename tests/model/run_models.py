@@ -46,45 +46,21 @@ def large(run):
     return run._replace(large=True)
 
 
-def step_barrier(says, caught_by="", **defines):
-    return Run("step_barrier", says, defines, caught_by)
+def runs_of(model):
+    """A function that makes this model's runs."""
+    return lambda says, caught_by="", **defines: Run(model, says, defines, caught_by)
 
 
-def point_to_point(says, caught_by="", **defines):
-    return Run("point_to_point", says, defines, caught_by)
-
-
-def single_copy(says, caught_by="", **defines):
-    return Run("single_copy", says, defines, caught_by)
-
-
-def doorbell(says, caught_by="", **defines):
-    return Run("doorbell", says, defines, caught_by)
-
-
-def ll(says, caught_by="", **defines):
-    return Run("ll", says, defines, caught_by)
-
-
-def lamport(says, caught_by="", **defines):
-    return Run("lamport", says, defines, caught_by)
-
-
-def pipelined_two_shot(says, caught_by="", **defines):
-    return Run("pipelined_two_shot", says, defines, caught_by)
-
-
-def copy_engine(says, caught_by="", **defines):
-    return Run("copy_engine", says, defines, caught_by)
-
-
-def copy_engine_reduce(says, caught_by="", **defines):
-    return Run("copy_engine_reduce", says, defines, caught_by)
-
-
-def channels(says, caught_by="", **defines):
-    return Run("channels", says, defines, caught_by)
-
+step_barrier = runs_of("step_barrier")
+point_to_point = runs_of("point_to_point")
+single_copy = runs_of("single_copy")
+doorbell = runs_of("doorbell")
+ll = runs_of("ll")
+lamport = runs_of("lamport")
+pipelined_two_shot = runs_of("pipelined_two_shot")
+copy_engine = runs_of("copy_engine")
+copy_engine_reduce = runs_of("copy_engine_reduce")
+channels = runs_of("channels")
 
 # Patterns of point_to_point.pml.
 RING, STAR, ALL = 1, 2, 4

@@ -65,8 +65,8 @@ void SingleCopy::withdraw() const noexcept {
   marks_[static_cast<std::size_t>(rank_)]->withdrawn.store(1, std::memory_order_seq_cst);
   for (std::size_t r = 0; r < marks_.size(); ++r) {
     if (marks_[r] == nullptr || static_cast<int>(r) == rank_) continue;
-    // Without a deadline: a thread of this process that copies does get on, and to leave earlier would let it
-    // read freed memory.
+    // No deadline: a copying thread of this process always makes progress, and leaving earlier would let it read
+    // freed memory.
     while (marks_[r]->reading.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
   }
 }

@@ -59,8 +59,8 @@ enum class Wish : std::uint8_t {
 struct ReadMarks {
   /// 1: the rank reads data of other ranks of its process.
   alignas(64) std::atomic<std::uint32_t> reading{0};
-  /// 1: a call of the rank has failed, and its data belongs to its caller again. In another cache line, since
-  /// readers load it each time and it changes at most once.
+  /// 1: a call of the rank has failed, and its data belongs to its caller again. On its own cache line:
+  /// readers load it every time, and it changes at most once.
   alignas(64) std::atomic<std::uint32_t> withdrawn{0};
 };
 

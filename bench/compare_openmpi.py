@@ -3,7 +3,8 @@
 """Compares onehop's host collectives with Open MPI's shared-memory ones on the same cores in the same session.
 
 Both are measured in the same way (see bench/peers/mpi_collective.c) and take turns, so that a busy machine hurts both; the
-figure of each is the median over the rounds of its median time per call.
+figure of each is the median over the rounds of its median time per call. Where there is a core for every rank, both pin
+each rank to one.
 
     bench/compare_openmpi.py [--collectives all-reduce] [--ranks 2,4] [--sizes 1K:64M:4] [--rounds 3] [--json FILE]
 """
@@ -30,19 +31,23 @@ def run(command):
     return result.stdout
 
 
+def has_core_each(ranks):
+    return ranks <= len(os.sched_getaffinity(0))
+
+
 def measure_onehop(build, collective, ranks, sizes):
+    binding = ["--bind", "cores"] if has_core_each(ranks) else []
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "report.json")
         run([build / "tools/onehop/onehop", "bench", collective, "--device", "host", "--ranks", str(ranks), "--sizes",
-             ",".join(map(str, sizes)), "--json", file])
+             ",".join(map(str, sizes)), "--json", file, *binding])
         report = json.loads(file.read_text())
     return {row["bytes"]: row["time_us"]["median"] for row in report["results"]}, report
 
 
 def measure_openmpi(build, collective, ranks, sizes):
     command = ["mpirun", "-n", str(ranks)]
-    if ranks > len(os.sched_getaffinity(0)):
-        command.append("--oversubscribe")
+    command += ["--bind-to", "core"] if has_core_each(ranks) else ["--oversubscribe"]
     if os.geteuid() == 0:
         command.append("--allow-run-as-root")
     rows = run(command + [build / "bench/mpi_collective", collective] + list(map(str, sizes))).splitlines()

@@ -634,15 +634,32 @@ TEST(HostChunk, FitsTheStagingAreaAndEveryElementSize) {
           const std::size_t chunk = host::chunk_of(kind, wanted, staging, ranks);
           ASSERT_TRUE(chunk > 0 && chunk % 64 == 0) << chunk;
           ASSERT_LE(chunk, wanted.value_or(chunk));
-          ASSERT_LE(layout.input_offset(1) + chunk, layout.result_offset(0));
-          if (kind == Algorithm::two_shot) {
-            ASSERT_LE(host::Part(chunk, ranks, 0).bytes, layout.result_bytes);
-            ASSERT_LE(layout.result_offset(1) + layout.result_bytes, staging);
+          const std::size_t part = host::Part(chunk, ranks, 0).bytes;
+          for (const std::uint64_t step : {0, 1, 2, 3, 30, 31, 32, 33, 126, 127, 255}) {
+            const std::uint64_t odd = step % 2;
+            const std::size_t input = layout.input_offset(step, chunk);
+            ASSERT_GE(input, odd * layout.input_bytes);
+            ASSERT_LE(input + chunk, (odd + 1) * layout.input_bytes);
+            if (kind == Algorithm::one_shot) continue;
+            const std::size_t result = layout.result_offset(step, part) - 2 * layout.input_bytes;
+            ASSERT_GE(result, odd * layout.result_bytes);
+            ASSERT_LE(result + part, (odd + 1) * layout.result_bytes);
           }
+          ASSERT_LE(2 * (layout.input_bytes + layout.result_bytes), staging);
         }
       }
     }
   }
+}
+
+TEST(HostStaging, SlotsOfAParityFollowEachOtherThroughTheRotation) {
+  const host::StagingLayout layout(10 * kMiB);
+  constexpr std::uint64_t kSlots = host::kRotation / (64 * kKiB);
+  std::set<std::size_t> places;
+  for (std::uint64_t i = 0; i < kSlots; ++i) places.insert(layout.input_offset(2 * i, 60 * kKiB));
+  EXPECT_THAT(places, SizeIs(kSlots));
+  EXPECT_EQ(*places.rbegin() - *places.begin(), host::kRotation - 64 * kKiB);
+  EXPECT_EQ(layout.input_offset(2 * kSlots, 60 * kKiB), layout.input_offset(0, 60 * kKiB));
 }
 
 TEST(HostChunk, IsTheChosenOneWhereItFits) {

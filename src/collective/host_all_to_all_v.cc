@@ -13,6 +13,7 @@ namespace {
 /// step.
 class Ledger {
  public:
+  static constexpr std::size_t kBytes = 2048;
   struct Entry {
     std::uint64_t sent;      ///< to that rank
     std::uint64_t from;      ///< offset of that data, counted from the first byte sent to any rank
@@ -22,7 +23,7 @@ class Ledger {
   /// Stages this rank's page, one entry per rank. Called before the first step.
   Ledger(const host::StepBarrier& barrier, const CollectiveCall& call)
       : step_barrier_(barrier),
-        slot_(host::StagingLayout(barrier.staging_bytes()).input_offset(barrier.next_parity())) {
+        slot_(host::StagingLayout(barrier.staging_bytes()).input_offset(barrier.next_step(), kBytes)) {
     const std::byte* const begin = call.input().data();
     for (int r = 0; r < call.ranks; ++r) {
       const std::span<const std::byte> sent = call.block_to(r);
@@ -56,7 +57,7 @@ class Ledger {
   const host::StepBarrier& step_barrier_;
   std::size_t slot_;
 };
-static_assert(kMaxHostRanks * sizeof(Ledger::Entry) <= 2048, "fits the slots of any staging area");
+static_assert(kMaxHostRanks * sizeof(Ledger::Entry) <= Ledger::kBytes);
 
 }  // namespace
 

@@ -63,8 +63,13 @@ class HostCall {
   /// Whether to read data that is not in symmetric memory.
   [[nodiscard]] bool goes_by_address() const {
     const host::SingleCopy& copies = group_.single_copy();
-    return copies.one_process() ||
-           (copies.works() && !call_.traits().reduces && moved_ >= host::kMinPulledBytes);
+    return copies.one_process() || (copies.works() && !call_.traits().reduces && moved_ >= least_pulled());
+  }
+
+  [[nodiscard]] std::size_t least_pulled() const {
+    const auto readers = static_cast<std::size_t>(call_.ranks - 1);
+    return call_.collective == Collective::broadcast && readers > 1 ? readers * host::kMinPulledBytesPerReader
+                                                                    : host::kMinPulledBytes;
   }
 
   struct Shown {

@@ -7,6 +7,7 @@
 
 #include "onehop/version.h"
 
+#include "backend/host/copy_trial.h"
 #include "backend/host/reduce.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -75,13 +76,17 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
   const bool on_host = options_.device.is_host();
   const std::size_t staging = on_host ? options_.scratch_bytes : os::page_size();
   const std::size_t pair_area = on_host ? host::PointToPoint::area_bytes(size(), staging) : 0;
+  std::optional<host::CopyTrial> trial;  // the other ranks read it until try_single_copy() returns
   const auto announce = [&](std::byte* own) {
     auto* const header = reinterpret_cast<host::SegmentHeader*>(own);
     header->processors = os::usable_processors();
     if (!on_host) return;
     const host::Wish wish = host::read_wish();
     header->process = host::make_notice(process_, wish);
-    if (wish != host::Wish::never) os::permit_siblings_to_read();
+    if (wish == host::Wish::never) return;
+    os::permit_siblings_to_read();
+    trial.emplace(std::span(own + sizeof(host::SegmentHeader) + pair_area, staging));
+    header->process.trial = trial->address();
   };
   segments_ = exchange_blocks(*host_memory_, staging, sizeof(host::SegmentHeader) + pair_area, deadline,
                               "joining", nullptr, announce);
@@ -122,7 +127,30 @@ host::SingleCopy Group::State::try_single_copy(const Deadline& deadline) {
   for (const std::string& each : mesh_->all_gather(own, deadline, "joining")) {
     if (!each.empty()) return host::SingleCopy(each);
   }
+  if (always_wanted(notices)) return works;
+  if (std::string slowness = find_slowness(notices, deadline); !slowness.empty())
+    return host::SingleCopy(std::move(slowness));
   return works;
+}
+
+std::string Group::State::find_slowness(std::span<const host::ProcessNotice> notices,
+                                        const Deadline& deadline) {
+  using Times = host::CopyTrial::Times;
+  // Ranks of the same process as the next one do not measure.
+  const auto next = static_cast<std::size_t>((rank().value + 1) % size());
+  const host::ProcessNotice& peer = notices[next];
+  std::optional<Times> own;
+  if (peer.process != process_) {
+    own = host::CopyTrial::measure(
+        peer.pid, peer.trial, {step_barrier_.staging(static_cast<int>(next)), step_barrier_.staging_bytes()});
+  }
+  std::vector<Times> measured;
+  const std::string_view raw =
+      own ? std::string_view(reinterpret_cast<const char*>(&*own), sizeof *own) : std::string_view();
+  for (const std::string& each : mesh_->all_gather(raw, deadline, "joining")) {
+    if (each.size() == sizeof(Times)) std::memcpy(&measured.emplace_back(), each.data(), sizeof(Times));
+  }
+  return host::find_slowness(measured);
 }
 
 Group::State::Devices Group::State::compare_devices(const Deadline& deadline) {

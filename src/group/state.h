@@ -225,6 +225,9 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
                                            BufferParts parts);
   /// Collective: finds out whether the ranks can read each other's memory.
   [[nodiscard]] host::SingleCopy try_single_copy(const Deadline& deadline);
+  /// Why private memory should not be read although it can be; empty if it should. Collective.
+  [[nodiscard]] std::string find_slowness(std::span<const host::ProcessNotice> notices,
+                                          const Deadline& deadline);
   void start_device(const Deadline& deadline);
   /// The devices of all ranks, as far as the algorithms depend on them.
   struct Devices {

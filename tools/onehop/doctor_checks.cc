@@ -203,7 +203,8 @@ Finding check_single_copy() {
     return fails(kMemory, kName, fork_failed, "check 'ulimit -u' and the cgroup's limit of processes");
   const int error = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
   if (error == 0)
-    return works(kMemory, kName, "process_vm_readv: host ranks read large data in each other's memory");
+    return works(kMemory, kName,
+                 "process_vm_readv: host ranks read large data in each other's memory, where that is faster");
   const std::string yama = first_line("/proc/sys/kernel/yama/ptrace_scope");
   const bool by_yama = error == EPERM && (yama == "2" || yama == "3");
   return fails(

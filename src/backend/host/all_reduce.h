@@ -48,12 +48,13 @@ struct Slice {
 };
 
 /// One step of a reduction: the ranks pass each other their data, and this rank combines its slice.
-/// `stage(slot)` copies what the others need from this rank to its input slot. It is not called if they read
-/// it in place.
+/// `stage(slot)` copies what the others need from this rank to its input slot, at most `slot_bytes`. It is not
+/// called if they read it in place.
 template <class Stage, class Step>
-void reduce_slice(const StepBarrier& barrier, const Reduction& call, const Slice& slice, Stage&& stage,
-                  Step&& step) {
-  const std::size_t slot = StagingLayout(barrier.staging_bytes()).input_offset(barrier.next_parity());
+void reduce_slice(const StepBarrier& barrier, const Reduction& call, const Slice& slice,
+                  std::size_t slot_bytes, Stage&& stage, Step&& step) {
+  const std::size_t slot =
+      StagingLayout(barrier.staging_bytes()).input_offset(barrier.next_step(), slot_bytes);
   const int n = barrier.size();
   const int me = barrier.rank();
   if (!call.in_peers) stage(barrier.staging(me) + slot);
@@ -81,6 +82,7 @@ void reduce_slice(const StepBarrier& barrier, const Reduction& call, const Slice
 template <class Step>
 void one_shot(const StepBarrier& barrier, const Reduction& call, Step&& step) {
   const bool wanted = call.root == Reduction::kAll || call.root == barrier.rank();
+  const std::size_t slot_bytes = std::min(call.chunk, call.bytes);
   std::size_t offset = 0;
   do {
     const std::size_t length = std::min(call.chunk, call.bytes - offset);
@@ -89,7 +91,7 @@ void one_shot(const StepBarrier& barrier, const Reduction& call, Step&& step) {
     const auto stage = [&](std::byte* slot) {
       if (call.root != barrier.rank()) copy(slot, call.in + offset, length);
     };
-    reduce_slice(barrier, call, all, stage, step);
+    reduce_slice(barrier, call, all, slot_bytes, stage, step);
     offset += length;
   } while (offset < call.bytes);
   claim_next_slot(barrier, call.bytes);
@@ -120,12 +122,14 @@ void two_shot(const StepBarrier& barrier, const Reduction& call, Step&& step) {
   const int me = barrier.rank();
   const bool wanted = call.root == Reduction::kAll || call.root == me;
   const bool shared = !call.out_peers && call.root != me;  // other ranks read results from staging
+  const std::size_t slot_bytes = std::min(call.chunk, call.bytes);
+  const std::size_t result_bytes = Part(slot_bytes, n, 0).bytes;
 
   // Copies the others' parts of the chunk at `offset`, which were combined in the previous step, to `out`.
   const auto collect = [&](std::size_t offset) {
     if (!wanted) return;
     const std::size_t length = std::min(call.chunk, call.bytes - offset);
-    const std::size_t slot = layout.result_offset(barrier.next_parity());  // parity of the previous step
+    const std::size_t slot = layout.result_offset(barrier.step() - 1, result_bytes);
     for (int i = 1; i < n; ++i) {
       const int r = (me + i) % n;  // each rank starts at a different peer
       const Part part(length, n, r);
@@ -141,7 +145,7 @@ void two_shot(const StepBarrier& barrier, const Reduction& call, Step&& step) {
   for (std::size_t offset = 0; offset < call.bytes; offset += call.chunk) {
     const std::size_t length = std::min(call.chunk, call.bytes - offset);
     const Part own(length, n, me);
-    std::byte* const result = barrier.staging(me) + layout.result_offset(barrier.next_parity());
+    std::byte* const result = barrier.staging(me) + layout.result_offset(barrier.next_step(), result_bytes);
     const Slice slice{.from = offset + own.offset,
                       .staged = own.offset,
                       .bytes = own.bytes,
@@ -152,7 +156,7 @@ void two_shot(const StepBarrier& barrier, const Reduction& call, Step&& step) {
       const std::size_t after = own.offset + own.bytes;
       copy(slot + after, call.in + offset + after, length - after);
     };
-    reduce_slice(barrier, call, slice, stage, [&] {
+    reduce_slice(barrier, call, slice, slot_bytes, stage, [&] {
       step();
       if (offset != 0) collect(offset - call.chunk);
     });
@@ -187,7 +191,7 @@ void reduce_scatter(const StepBarrier& barrier, const Reduction& call, Step&& st
         if (r != me) copy(slot + r * lane, call.in + r * call.bytes + offset, length);
       }
     };
-    reduce_slice(barrier, call, slice, stage, [&] {
+    reduce_slice(barrier, call, slice, n * lane, stage, [&] {
       if (staged) step();
     });
     offset += length;

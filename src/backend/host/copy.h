@@ -7,9 +7,17 @@
 
 namespace onehop::host {
 
+/// Longer copies use vector instructions. The C library would copy them with `rep movsb`, which on AMD's Zen 3
+/// and Zen 4 moves 3.5 GB/s instead of 50 when dst follows src by 1 to 15 bytes modulo 4096, and 20 instead of
+/// 45 where source and destination do not fit the second-level cache.
+inline constexpr std::size_t kShortCopy = 2 << 10;
+void copy_long(void* dst, const void* src, std::size_t bytes);
+
 /// A memcpy that accepts dst == src, which in-place collectives pass. No other overlap is allowed.
 inline void copy(void* dst, const void* src, std::size_t bytes) {
-  if (dst != src && bytes != 0) std::memcpy(dst, src, bytes);
+  if (dst == src || bytes == 0) return;
+  if (bytes > kShortCopy) return copy_long(dst, src, bytes);
+  std::memcpy(dst, src, bytes);
 }
 
 /// Prefetches the cache lines of `data` for writing without waiting for them. This is a hint and changes no

@@ -113,10 +113,11 @@ void exchange(StepBarrier& barrier, const Exchange& call, Step&& step, Wait&& wa
 
   const StagingLayout layout(barrier.staging_bytes());
   const std::size_t chunk = std::min(kExchangeChunk, layout.input_bytes);
+  const std::size_t slot_bytes = std::min(chunk, call.longest);
   StreamWriter stream(call);
   std::size_t offset = 0;
   do {
-    const std::size_t slot = layout.input_offset(barrier.next_parity());
+    const std::size_t slot = layout.input_offset(barrier.next_step(), slot_bytes);
     stream.fill(barrier.staging(me) + slot, chunk);
     if (offset == 0) {
       step();

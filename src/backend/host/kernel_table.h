@@ -30,7 +30,10 @@ struct TypeKernels {
   ConvertKernel convert;
 };
 
+using CopyFn = void (*)(void* dst, const void* src, std::size_t bytes);
+
 struct KernelTable {
+  CopyFn copy;
   const TypeKernels* of;  ///< [DType]
   std::size_t types;
 };

@@ -93,16 +93,20 @@ void SingleCopy::read(int r, const std::byte* from, void* to, std::size_t bytes)
   if (error != 0) throw Unreadable{.rank = r, .error = error};
 }
 
+bool always_wanted(std::span<const ProcessNotice> notices) {
+  return std::ranges::any_of(
+      notices, [](std::uint8_t wish) { return static_cast<Wish>(wish) == Wish::always; },
+      &ProcessNotice::wish);
+}
+
 std::string find_objection(std::span<const ProcessNotice> notices, bool core_each) {
   bool same_process = true;
-  bool always = false;
   for (std::size_t r = 0; r < notices.size(); ++r) {
     const auto wish = static_cast<Wish>(notices[r].wish);
     if (wish == Wish::never) return fmt::format("rank {} has ONEHOP_SINGLE_COPY=0", r);
-    always = always || wish == Wish::always;
     same_process = same_process && notices[r].process == notices[0].process;
   }
-  if (same_process || core_each || always) return {};
+  if (same_process || core_each || always_wanted(notices)) return {};
   return "ranks share processors; ONEHOP_SINGLE_COPY=1 for it all the same";
 }
 

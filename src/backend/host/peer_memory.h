@@ -35,6 +35,7 @@ struct ProcessNotice {
   os::Id process{};                 ///< process_id()
   std::uint64_t pid_namespace = 0;  ///< 0: unknown
   std::uint64_t sample = 0;         ///< address of a copy of `process` in private memory
+  std::uint64_t trial = 0;          ///< CopyTrial::address()
   std::int32_t pid = 0;
   std::uint8_t wish = 0;  ///< a Wish
 };
@@ -50,6 +51,8 @@ enum class Wish : std::uint8_t {
 /// This process's notice. `sample` must live as long as the group is being formed.
 [[nodiscard]] ProcessNotice make_notice(const os::Id& sample, Wish wish);
 
+/// Whether one of these ranks wants it wherever it works.
+[[nodiscard]] bool always_wanted(std::span<const ProcessNotice> notices);
 /// Why these ranks do not try it; empty if they do. `core_each`: os::can_run_at_once.
 [[nodiscard]] std::string find_objection(std::span<const ProcessNotice> notices, bool core_each);
 /// Reads the sample of every other process. Returns why that fails, or an empty string.

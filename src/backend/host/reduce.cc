@@ -8,6 +8,7 @@
 #include <cpuid.h>
 #endif
 
+#include "backend/host/copy.h"
 #include "base/check.h"
 #include "base/env.h"
 
@@ -81,6 +82,10 @@ void require_known_isa() {
 
 std::string_view isa_name() {
   return active().name;
+}
+
+void copy_long(void* dst, const void* src, std::size_t bytes) {
+  active().kernels->copy(dst, src, bytes);
 }
 
 ReduceFn reduce_function(DType type, ReduceOp op) {

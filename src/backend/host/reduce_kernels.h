@@ -435,6 +435,18 @@ void reduce_one(void* dst, const void* const* src, int n, std::size_t count, Sca
   reduce_two<C, kOp>(dst, nullptr, src, n, count, scale);
 }
 
+/// A copy is the sum of one source.
+void copy_vectors(void* dst, const void* src, std::size_t bytes) {
+  // Stores that cross cache lines are slower, loads hardly.
+  constexpr std::size_t kLine = 64;
+  const std::size_t ahead = (kLine - reinterpret_cast<std::uintptr_t>(dst) % kLine) % kLine;
+  const std::size_t head = ahead < bytes ? ahead : bytes;
+  __builtin_memcpy(dst, src, head);
+  const void* const rest[] = {static_cast<const Bytes*>(src) + head};
+  reduce_all<Native<std::uint8_t>, Op::sum>(static_cast<Bytes*>(dst) + head, nullptr, rest, 1, bytes - head,
+                                            {});
+}
+
 template <class C>
 void decode_all(float* dst, const void* src, std::size_t count) {
   using Packed = typename C::Packed;
@@ -490,6 +502,6 @@ constexpr TypeKernels kTypes[] = {
 
 }  // namespace
 
-constexpr KernelTable kKernels = {kTypes, sizeof(kTypes) / sizeof(kTypes[0])};
+constexpr KernelTable kKernels = {copy_vectors, kTypes, sizeof(kTypes) / sizeof(kTypes[0])};
 
 }  // namespace onehop::host::ONEHOP_ISA

@@ -100,7 +100,7 @@ class StepBarrier {
   /// The step published last; its parity selects the slots that may be used.
   [[nodiscard]] std::uint64_t step() const { return step_; }
   /// The step that `publish` will begin.
-  [[nodiscard]] unsigned next_parity() const { return static_cast<unsigned>((step_ + 1) & 1); }
+  [[nodiscard]] std::uint64_t next_step() const { return step_ + 1; }
 
   /// Begins the next step. `call` is passed in the first step of a call.
   void publish(const Call* call = nullptr) {

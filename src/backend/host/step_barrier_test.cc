@@ -73,7 +73,7 @@ TEST(StepBarrier, WhoWaitedForAStepReadsWhatWasStagedForIt) {
       os::CallDeadline deadline(kLimit);
       (void)deadline.arm();
       for (std::uint64_t step = 1; step <= kSteps; ++step) {
-        const std::size_t slot = barrier.next_parity() * sizeof(Words);
+        const std::size_t slot = barrier.next_step() % 2 * sizeof(Words);
         fill(barrier.staging(rank) + slot, step * kRanks + static_cast<std::uint64_t>(rank));
         const Call call{.count = step};
         barrier.publish(&call);

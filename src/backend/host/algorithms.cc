@@ -17,12 +17,17 @@ constexpr AlgorithmTraits kTwoShot{.name = "two_shot",
                                    .takes_chunk = true};
 constexpr std::array<const AlgorithmTraits*, 2> kAlgorithms{&kOneShot, &kTwoShot};
 
-// Up to this size the second step of two-shot costs more than the bytes it saves. Measured on two cores with
-// `onehop bench all-reduce --ranks N --algorithm ...` for 2, 4 and 8 ranks. With 2 ranks both algorithms move
-// the same bytes, and two-shot wins only when the sums no longer fit the caches.
-constexpr std::uint64_t one_shot_limit(int ranks) {
+// Up to this size the second step of two-shot costs more than the bytes it saves. Measured with a core for each
+// rank, on an Intel Xeon with 16 cores: `onehop bench all-reduce --ranks N --algorithm ... --bind cores` for 2,
+// 3, 4 and 8 ranks. In an all-reduce of 4 ranks, one-shot and two-shot take 4.0 and 5.4 us at 8 KB, 7.4 and 6.8
+// at 16 KB, 52 and 29 at 128 KB; in a reduce 12.1 and 13.1 at 64 KB, 28 and 24 at 128 KB. With 2 ranks both
+// algorithms move the same bytes, and two-shot wins only when the sums no longer fit the caches.
+constexpr std::uint64_t one_shot_limit(Collective collective, int ranks) {
+  const bool reduce = collective == Collective::reduce;
   if (ranks == 2) return 1 << 20;
-  return ranks <= 4 ? 128 << 10 : 32 << 10;
+  if (ranks == 3) return 256 << 10;
+  if (ranks == 4) return reduce ? 64 << 10 : 8 << 10;
+  return reduce ? 8 << 10 : 2 << 10;
 }
 
 }  // namespace
@@ -34,13 +39,13 @@ std::span<const AlgorithmTraits* const> algorithms() {
 std::vector<TuningRow> default_rows(int ranks) {
   std::vector<TuningRow> rows;
   if (ranks == 1) return rows;
-  const bool measured = ranks == 2 || ranks == 4 || ranks == 8;
+  const bool measured = ranks <= 4 || ranks == 8;
   for (const Collective collective : {Collective::all_reduce, Collective::reduce}) {
     for (const AlgorithmTraits* const each : kAlgorithms) {
       rows.push_back({.collective = collective,
                       .backend = Backend::host,
                       .ranks = ranks,
-                      .up_to = each == &kOneShot ? one_shot_limit(ranks) : kNoLimit,
+                      .up_to = each == &kOneShot ? one_shot_limit(collective, ranks) : kNoLimit,
                       .choice = AlgorithmChoice{.algorithm = std::string(each->name)},
                       .derived = !measured});
     }

@@ -79,7 +79,7 @@ def gpu(collective, ranks):
 
 def host(collective):
     """Microseconds of a collective between host ranks, and Open MPI's."""
-    results = json.loads((RESULTS / "host-2core-openmpi-collectives.json").read_text())["results"]
+    results = json.loads((RESULTS / "host-16core-openmpi-collectives.json").read_text())["results"]
     lines = {}
     for row in results:
         if row["collective"] == collective:
@@ -112,7 +112,7 @@ def gpu_collectives():
 
 def host_collectives():
     """Ours over Open MPI's."""
-    results = json.loads((RESULTS / "host-2core-openmpi-collectives.json").read_text())["results"]
+    results = json.loads((RESULTS / "host-16core-openmpi-collectives.json").read_text())["results"]
     lines = []
     for collective in COLLECTIVES:
         cells = [collective]

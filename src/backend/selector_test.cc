@@ -213,8 +213,12 @@ TEST(Selector, GoesFromOneShotToTwoShotOnce) {
 TEST(Selector, UsesOneShotOnTheHostUpToALimitByTheNumberOfRanks) {
   for (int ranks = 2; ranks <= kMaxHostRanks; ++ranks) {
     const Selector selector({}, Backend::host, ranks, Links::nvlink);
-    const std::uint64_t limit = ranks == 2 ? kMiB : ranks <= 4 ? 128 * kKiB : 32 * kKiB;
     for (const Collective collective : {all_reduce, reduce}) {
+      const bool to_all = collective == all_reduce;
+      const std::uint64_t limit = ranks == 2   ? kMiB
+                                  : ranks == 3 ? 256 * kKiB
+                                  : ranks == 4 ? (to_all ? 8 : 64) * kKiB
+                                               : (to_all ? 2 : 8) * kKiB;
       for (const TypeClass types : kClasses)
         expect_ranges(selector, collective, types, Buffers::any,
                       {{limit, "one_shot"}, {kNoLimit, "two_shot"}});
@@ -401,7 +405,7 @@ TEST(DefaultTuning, MarksRowsThatWereNotMeasured) {
   }
   for (int ranks = 2; ranks <= kMaxHostRanks; ++ranks) {
     for (const TuningRow& row : default_tuning(Backend::host, ranks).rows)
-      EXPECT_EQ(row.derived, ranks != 2 && ranks != 4 && ranks != 8);
+      EXPECT_EQ(row.derived, ranks > 4 && ranks != 8);
   }
 }
 

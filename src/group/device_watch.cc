@@ -158,7 +158,7 @@ void DeviceWatch::synchronize(Stream stream, Duration timeout) {
   mesh_->check(kSynchronize);
   const Deadline deadline = Deadline::after(timeout);
   // Waits on the device have the group's timeout or one of their own. A shorter timeout here needs no grace.
-  const Deadline grace_end = Deadline::after(deadline.left() + (timeout < timeout_ ? Duration{0} : kGrace));
+  const Deadline grace_end = timeout < timeout_ ? deadline : Deadline::after(deadline.left() + kGrace);
   const Deadline spin_end = Deadline::after(Duration{1});
   IpcChannel::Mesh::Wait wait(*mesh_);
   while (!communicator_.idle(stream)) {

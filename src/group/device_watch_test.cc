@@ -170,9 +170,9 @@ TEST_F(Watched, AWaitThatFailedIsToBlameAlsoWhereTheStreamGoesOnWithOtherWork) {
 TEST_F(Watched, WhoWaitsLessThanTheGroupsTimeoutHasNoGraceToGive) {
   const std::jthread peer = answering_peer();
   communicator_.wait_fails = at_the_second_look();
-  const Error error = synchronize(Duration{20}, seconds{20});
+  const Error error = synchronize(Duration{200}, seconds{20});
   EXPECT_EQ(error.origin(), Rank{0});
-  EXPECT_THAT(error.message(), HasSubstr("waited 20 ms for its stream"));
+  EXPECT_THAT(error.message(), HasSubstr("waited 200 ms for its stream"));
 }
 
 TEST(ParseFault, ReadsWaitsAndArgumentsAsKernelsWriteThem) {

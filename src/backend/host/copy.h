@@ -7,9 +7,9 @@
 
 namespace onehop::host {
 
-/// Longer copies use vector instructions. The C library would copy them with `rep movsb`, which on AMD's Zen 3
-/// and Zen 4 moves 3.5 GB/s instead of 50 when dst follows src by 1 to 15 bytes modulo 4096, and 20 instead of
-/// 45 where source and destination do not fit the second-level cache.
+/// Longer copies use vector instructions. The C library would copy them with `rep movsb`, which on an AMD EPYC
+/// (Zen 4) moves 3.5 GB/s instead of 40 when dst follows src by 1 to 15 bytes modulo 4096. With it, a staged
+/// broadcast of 512 KB between 2 ranks took 51 us instead of 25.
 inline constexpr std::size_t kShortCopy = 2 << 10;
 void copy_long(void* dst, const void* src, std::size_t bytes);
 

@@ -22,7 +22,7 @@ tsan_skips = -LE '^(lint|python|fuzz)$$' \
   -E 'HostProcesses|^(Push|DeviceAlgorithms|CopyEngine|Channel|StressPlan|Formats.*|Types/HostReduce|CApiMisuseInFolder)[./]'
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build run check test format lint sanitize asan-ubsan tsan fuzz aarch64 coverage install uninstall packages wheel test-torch clean
+.PHONY: help deps build run check test format lint sanitize asan-ubsan tsan fuzz aarch64 coverage install uninstall gpu-bundle packages wheel test-torch clean
 
 help: ## what can be asked for
 	@echo "make ..."
@@ -81,6 +81,11 @@ install: deps ## build and install under PREFIX (/usr/local): library, headers, 
 
 uninstall: ## remove what was last installed under PREFIX from here
 	@cmake -DMANIFEST=$(installed) -DPREFIX="$(PREFIX)" -P cmake/Uninstall.cmake
+
+gpu-bundle: deps ## what a machine with GPUs needs to run the GPU tests, in build/gpu-bundle (TYPES=bf16,f32: only their kernels)
+	@rm -rf build/gpu-bundle
+	@scripts/gpu-bundle.sh build/gpu-bundle
+	@echo "in build/gpu-bundle; on the machine with GPUs: gpu-tests.sh --out REPORTS"
 
 packages: deps ## build the Debian packages, in build/release/packages
 	@scripts/build.sh release onehop_install_files

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Configures and builds one CMake preset: scripts/build.sh PRESET [TARGET...]
+# Configures and builds one CMake preset: [CMAKE_ARGS=-D...] scripts/build.sh PRESET [TARGET...]
 # Configuration output is shown only when it fails; on a terminal ninja shows one line of progress.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,7 +9,8 @@ preset=$1
 shift
 log=build/$preset.configure.log
 mkdir -p build
-if ! cmake --preset "$preset" > "$log" 2>&1; then
+# shellcheck disable=SC2086  # several arguments
+if ! cmake --preset "$preset" ${CMAKE_ARGS:-} > "$log" 2>&1; then
   cat "$log" >&2
   exit 1
 fi

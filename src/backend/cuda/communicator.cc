@@ -15,10 +15,13 @@
 #include "driver/device.h"
 #include "driver/module.h"
 
-// One module per element type, in the order of DType; CMake writes the list.
+// One module per element type, in the order of DType; CMake writes the list. A build may leave types out
+// (ONEHOP_CUDA_TYPES).
 #define ONEHOP_REDUCTION_MODULE(type) ONEHOP_DEVICE_CODE(reductions_##type);
+#define ONEHOP_NO_REDUCTION_MODULE(type)
 #include "backend/cuda/reduction_modules.inc"
 #undef ONEHOP_REDUCTION_MODULE
+#undef ONEHOP_NO_REDUCTION_MODULE
 ONEHOP_DEVICE_CODE(algorithm_kernels);
 ONEHOP_DEVICE_CODE(signal);
 
@@ -35,13 +38,15 @@ constexpr Duration kLongestWait = std::chrono::hours{24 * 365};
 /// Indexed by kernel_op().
 constexpr std::string_view kOpNames[kKernelOpCount] = {"sum", "prod", "min", "max", "scaled"};
 
-/// The module with the kernels of this DType.
-CudaModule& reductions_module(DType type) {
-#define ONEHOP_REDUCTION_MODULE(type) CudaModule(onehop_code_reductions_##type),
-  static auto& modules = *new std::array<CudaModule, kDTypeCount>{
+/// The module with the kernels of this DType; nullptr if this build has none.
+CudaModule* reductions_module(DType type) {
+#define ONEHOP_REDUCTION_MODULE(type) new CudaModule(onehop_code_reductions_##type),
+#define ONEHOP_NO_REDUCTION_MODULE(type) nullptr,
+  static const std::array<CudaModule*, kDTypeCount> modules{
 #include "backend/cuda/reduction_modules.inc"
   };
 #undef ONEHOP_REDUCTION_MODULE
+#undef ONEHOP_NO_REDUCTION_MODULE
   return modules[static_cast<std::size_t>(type)];
 }
 
@@ -123,6 +128,11 @@ class Kernels {
   }
 
   [[nodiscard]] CUfunction get(const ReductionKernel& kernel, const CollectiveCall& call) const {
+    if (reductions_module(call.type) == nullptr) {
+      fail(ErrorCode::unsupported,
+           "this build has no GPU kernels for {}: it was configured with ONEHOP_CUDA_TYPES, which names others",
+           to_string(call.type));
+    }
     return find(reductions_, &kernel)->functions[index(static_cast<int>(call.type), kernel_op(call.op))];
   }
   [[nodiscard]] CUfunction get(const PlainKernel& kernel) const { return find(plain_, &kernel)->function; }
@@ -146,11 +156,13 @@ class Kernels {
     return static_cast<std::size_t>(type * kKernelOpCount + op);
   }
   void load(DeviceId device, int ranks, DType type) {
+    CudaModule* const module = reductions_module(type);
+    if (module == nullptr) return;
     for (Reduction& each : reductions_) {
       if (each.kernel->types == TypeClass::floats && type_class(type) != TypeClass::floats) continue;
       for (int op = 0; op < kKernelOpCount; ++op) {
         const int variant = cuda::kernel_ranks(ranks, op == kernel_op(ReduceOp::sum));
-        each.functions[index(static_cast<int>(type), op)] = reductions_module(type).function(
+        each.functions[index(static_cast<int>(type), op)] = module->function(
             device, fmt::format("{}_{}_{}_{}", each.kernel->name, to_string(type), kOpNames[op], variant));
       }
     }

@@ -269,6 +269,14 @@ ONEHOP_API onehop_status_t onehop_group_check(const onehop_group_t* group);
 /// any thread, even while another thread of this rank waits in a call. `reason` may be NULL. NULL `group`
 /// does nothing.
 ONEHOP_API void onehop_group_abort(onehop_group_t* group, const char* reason);
+/// Has a thread of the process watch the group, for programs that replay graphs or wait for streams by other
+/// means and so make no calls that could fail. When the group has failed, the thread logs the error at once. If
+/// `grace_ms` later no call of this rank has returned the failure, and the rank has not left, the process ends
+/// with exit code 1. Negative: it only logs. Repeated calls replace the grace.
+ONEHOP_API onehop_status_t onehop_group_watch(onehop_group_t* group, int64_t grace_ms);
+/// Returns the error with which the group has failed if no call of this rank has returned it yet, otherwise
+/// ONEHOP_OK. Also after onehop_group_leave. Does not count as a call that returns it.
+ONEHOP_API onehop_status_t onehop_group_unheard_failure(const onehop_group_t* group);
 /// Leaves now: later calls return an error. The handle still needs onehop_group_destroy. NULL does nothing.
 ONEHOP_API void onehop_group_leave(onehop_group_t* group);
 

@@ -174,6 +174,15 @@ class ONEHOP_API Group {
   /// Throws the error that any call would throw now, such as after an abort, the death of a rank, or a fork.
   /// Returns if the group is usable.
   void check() const;
+  /// Has a thread of the process watch the group, for programs that replay graphs or wait for streams by other
+  /// means and so make no calls that could throw. When the group has failed, the thread logs the error at once.
+  /// If after `grace` no call of this rank has thrown the failure, and the rank has not left, the process ends
+  /// with exit code 1, without destructors. Without a `grace` it only logs. Repeated calls replace the grace.
+  /// Thread-safe.
+  void watch(std::optional<Duration> grace = std::nullopt);
+  /// The group's failure if no call of this rank has thrown it yet, also after `leave`. Does not count as a call
+  /// that throws it. Never waits for long (see check). Thread-safe.
+  [[nodiscard]] std::optional<Error> unheard_failure() const;
   /// Leaves the group; later calls throw. The destructor calls it. A rank on a GPU first waits for the
   /// device, at most for the group's timeout. If the device is still busy then, leave logs a warning and the
   /// group's memory stays allocated.

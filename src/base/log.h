@@ -41,5 +41,9 @@ template <class... Args>
 void warn(fmt::format_string<Args...> format, Args&&... args) {
   if (enabled(Level::warn)) write(Level::warn, fmt::format(format, std::forward<Args>(args)...));
 }
+template <class... Args>
+void error(fmt::format_string<Args...> format, Args&&... args) {
+  if (enabled(Level::error)) write(Level::error, fmt::format(format, std::forward<Args>(args)...));
+}
 
 }  // namespace onehop::log

@@ -71,7 +71,7 @@ constexpr Variable kVariables[] = {
      env::is_flag},
     {"ONEHOP_TUNING", "library", "a file, as 'onehop tune' writes it",
      "tuning table of groups whose options name none; rank 0's applies"},
-    {"ONEHOP_CHECK", "library", kFlag, "GPU ranks compare every call before they enqueue it; for debugging",
+    {"ONEHOP_CHECK", "library", kFlag, "GPU ranks wait for each other's call in every call; for debugging",
      env::is_flag},
     {"ONEHOP_REQUIRE_VERIFIED_PEERS", "library", kFlag,
      "GPU groups require pairs that were verified since boot", env::is_flag},

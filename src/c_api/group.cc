@@ -301,6 +301,19 @@ onehop_status_t onehop_group_check(const onehop_group_t* group) {
   return guard([&] { deref(group, "group").group.check(); });
 }
 
+onehop_status_t onehop_group_watch(onehop_group_t* group, int64_t grace_ms) {
+  return guard([&] {
+    deref(group, "group").group.watch(grace_ms < 0 ? std::optional<Duration>() : Duration{grace_ms});
+  });
+}
+
+onehop_status_t onehop_group_unheard_failure(const onehop_group_t* group) {
+  return guard([&] {
+    if (const std::optional<Error> failure = deref(group, "group").group.unheard_failure())
+      throw Error(*failure);
+  });
+}
+
 void onehop_group_abort(onehop_group_t* group, const char* reason) {
   if (group != nullptr) group->group.abort(reason != nullptr ? reason : "aborted by the application");
 }

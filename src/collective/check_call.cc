@@ -12,9 +12,6 @@
 namespace onehop {
 namespace {
 
-/// Denotes "any algorithm" in host::Call::algorithm.
-constexpr std::uint8_t kAnyAlgorithm = 0xff;
-
 bool is_misaligned(const std::byte* data, std::size_t element) {
   return reinterpret_cast<std::uintptr_t>(data) % element != 0;
 }
@@ -226,30 +223,11 @@ host::Call record_of(const CollectiveCall& call, ArgumentError error) {
           .collective = static_cast<std::uint8_t>(call.collective),
           .dtype = static_cast<std::uint8_t>(call.type),
           .op = static_cast<std::uint8_t>(traits.reduces ? call.op : ReduceOp::sum),
-          .algorithm = call.algorithm ? static_cast<std::uint8_t>(*call.algorithm) : kAnyAlgorithm,
+          .algorithm = call.algorithm ? static_cast<std::uint8_t>(*call.algorithm) : host::kAnyAlgorithm,
           .rejected = static_cast<std::uint8_t>(error),
           .symmetric = static_cast<std::uint8_t>(call.symmetric),
           .root = static_cast<std::int8_t>(std::clamp<int>(root, Root::min(), Root::max())),
           .factor = std::bit_cast<std::uint64_t>(call.factor)};
-}
-
-std::string describe(const host::Call& call) {
-  const auto collective = static_cast<Collective>(call.collective);
-  const CollectiveTraits& traits = traits_of(collective);
-  if (collective == Collective::barrier) return "barrier()";
-  if (call.collective >= kCollectiveCount) return traits.name;
-  std::string text = fmt::format("{}(", traits.name);
-  if (traits.in != Amount::counted_by_rank) text += fmt::format("count {}, ", call.count);
-  text += to_string(static_cast<DType>(call.dtype));
-  const auto op = static_cast<ReduceOp>(call.op);
-  if (traits.reduces) text += fmt::format(", {}", to_string(op));
-  const auto factor = std::bit_cast<double>(call.factor);
-  if (op == ReduceOp::premul_sum || factor != 1) text += fmt::format(", factor {}", factor);
-  if (has_root(traits)) text += fmt::format(", root {}", call.root);
-  if (call.algorithm != kAnyAlgorithm)
-    text += fmt::format(", {}", to_string(static_cast<Algorithm>(call.algorithm)));
-  if (call.symmetric != 0) text += ", symmetric";
-  return text + ")";
 }
 
 void require_same_call(const std::vector<const host::Call*>& calls) {
@@ -258,12 +236,12 @@ void require_same_call(const std::vector<const host::Call*>& calls) {
     const Rank rank{static_cast<int>(r)};
     const host::Call& call = *calls[r];
     if (call.rejected != 0) {
-      fail_from(rank, ErrorCode::invalid_argument, "{} of rank {} was rejected: {}", describe(call), r,
+      fail_from(rank, ErrorCode::invalid_argument, "{} of rank {} was rejected: {}", host::describe(call), r,
                 to_text(static_cast<ArgumentError>(call.rejected)));
     }
-    if (!is_same_call(call, first)) {
+    if (!host::is_same_call(call, first)) {
       fail_from(rank, ErrorCode::mismatch, "ranks disagree: rank 0 calls {}, rank {} calls {}",
-                describe(first), r, describe(call));
+                host::describe(first), r, host::describe(call));
     }
   }
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/call.h"
-#include "backend/host/step_barrier.h"
+#include "backend/host/same_call.h"
 
 namespace onehop {
 
@@ -67,15 +67,6 @@ enum class ArgumentError : std::uint8_t {
 
 /// The record of a call that a rank publishes to the others.
 [[nodiscard]] host::Call record_of(const CollectiveCall& call, ArgumentError error = ArgumentError::none);
-
-/// For example "all_reduce(count 1024, f32, sum)".
-[[nodiscard]] std::string describe(const host::Call& call);
-
-/// Whether two ranks make the same call. The location of their data may differ.
-[[nodiscard]] inline bool is_same_call(const host::Call& a, const host::Call& b) {
-  return a.count == b.count && a.collective == b.collective && a.dtype == b.dtype && a.op == b.op &&
-         a.algorithm == b.algorithm && a.symmetric == b.symmetric && a.root == b.root && a.factor == b.factor;
-}
 
 /// Throws the same Error on every rank if `calls` (one per rank) differ, or if a rank has rejected its own.
 /// Pure.

@@ -20,8 +20,8 @@ namespace {
 
 Error rejection(const Group::State& group, const CollectiveCall& call, ArgumentError error) {
   return {ErrorCode::invalid_argument,
-          fmt::format("{} of rank {} was rejected: {}", describe(record_of(call, error)), group.rank().value,
-                      explain(call, error, group.options().device)),
+          fmt::format("{} of rank {} was rejected: {}", host::describe(record_of(call, error)),
+                      group.rank().value, explain(call, error, group.options().device)),
           group.rank()};
 }
 
@@ -45,7 +45,7 @@ void begin(Group::State& group, const CollectiveCall& call, ArgumentError error,
   DeviceProgress& progress = *group.progress();
   if (error != ArgumentError::none)
     progress.refuse(rejection(group, call, error), group.mesh(), deadline, phase);
-  progress.begin(group.mesh(), deadline, phase);
+  progress.begin(record_of(call), group.mesh(), deadline, phase);
   os::fault_point(phase, group.rank().value);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of GPU ranks. Each rank queues them on a stream; ranks do not wait for each other on the host
-// unless ONEHOP_CHECK is set.
+// Collectives of GPU ranks. Each rank queues them on a stream; ranks compare their calls but do not wait for each
+// other on the host, unless ONEHOP_CHECK is set.
 #pragma once
 
 #include "collective/backend.h"

@@ -82,7 +82,7 @@ void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline&
   // The common case costs one comparison per rank, of lines that have just arrived.
   for (int r = 0; r < barrier.size(); ++r) {
     const host::Call& call = barrier.call(r);
-    if (is_same_call(call, own) && call.rejected == 0) continue;
+    if (host::is_same_call(call, own) && call.rejected == 0) continue;
     std::vector<const host::Call*> calls;
     for (int each = 0; each < barrier.size(); ++each) calls.push_back(&barrier.call(each));
     require_same_call(calls);

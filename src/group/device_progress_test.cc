@@ -5,8 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <barrier>
+#include <bit>
+#include <memory>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "backend/host/same_call.h"
 #include "os/socket.h"
 #include "support/errors.h"
 
@@ -14,13 +21,18 @@ namespace onehop {
 namespace {
 
 using std::chrono::seconds;
+using ::testing::AllOf;
 using testing::error_of;
+using ::testing::HasSubstr;
 using Mesh = IpcChannel::Mesh;
 
 /// Two ranks of a group and their DeviceProgress.
-class Refusals : public ::testing::Test {
+class TwoRanks : public ::testing::Test {
  protected:
-  Refusals() {
+  TwoRanks() { restart(); }
+
+  /// A new group.
+  void restart() {
     auto [zero, one] = os::socket_pair();
     std::vector<os::UniqueFd> sockets(2);
     sockets[1] = std::move(zero);
@@ -28,11 +40,16 @@ class Refusals : public ::testing::Test {
     sockets.resize(2);
     sockets[0] = std::move(one);
     meshes_[1] = std::make_unique<Mesh>(Rank{1}, 2, std::move(sockets));
+    counts_ = std::make_unique<std::array<host::Progress, 2>>();
+    const std::vector<host::Progress*> all{&(*counts_)[0], &(*counts_)[1]};
+    for (int r = 0; r < 2; ++r)
+      progress_[static_cast<std::size_t>(r)] = std::make_unique<DeviceProgress>(Rank{r}, all);
   }
 
-  void queue(int rank, Duration timeout = seconds{20}) {
+  void queue(int rank, Duration timeout = seconds{20}) { queue(rank, kCall, timeout); }
+  void queue(int rank, const host::Call& call, Duration timeout = seconds{20}) {
     os::CallDeadline deadline(timeout);
-    of(rank).begin(*meshes_[static_cast<std::size_t>(rank)], deadline, "all_reduce");
+    of(rank).begin(call, *meshes_[static_cast<std::size_t>(rank)], deadline, "all_reduce");
   }
   Error refuse(int rank) {
     os::CallDeadline deadline(seconds{20});
@@ -41,13 +58,20 @@ class Refusals : public ::testing::Test {
                       *meshes_[static_cast<std::size_t>(rank)], deadline, "all_reduce");
     });
   }
-  DeviceProgress& of(int rank) { return progress_[static_cast<std::size_t>(rank)]; }
+  static constexpr host::Call kCall{.count = 1000,
+                                    .collective = static_cast<std::uint8_t>(Collective::all_reduce),
+                                    .dtype = static_cast<std::uint8_t>(DType::f32),
+                                    .algorithm = host::kAnyAlgorithm};
+  DeviceProgress& of(int rank) { return *progress_[static_cast<std::size_t>(rank)]; }
+  Mesh& mesh(int rank) { return *meshes_[static_cast<std::size_t>(rank)]; }
 
-  std::array<host::Progress, 2> counts_;
-  std::array<DeviceProgress, 2> progress_{DeviceProgress{Rank{0}, {&counts_[0], &counts_[1]}},
-                                          DeviceProgress{Rank{1}, {&counts_[0], &counts_[1]}}};
+  std::unique_ptr<std::array<host::Progress, 2>> counts_;
+  std::array<std::unique_ptr<DeviceProgress>, 2> progress_;
   std::array<std::unique_ptr<Mesh>, 2> meshes_;
 };
+
+using Refusals = TwoRanks;
+using Mismatches = TwoRanks;
 
 TEST_F(Refusals, OfAllRanksLeaveTheGroupUsable) {
   for (int round = 0; round < 5; ++round) {
@@ -103,6 +127,112 @@ TEST_F(Refusals, WaitForRanksThatAreBehind) {
   EXPECT_EQ(of(0).behind(), RankSet{0});
   queue(0);
   EXPECT_EQ(of(0).behind(), set_of(Rank{1}));
+}
+
+/// Calls that differ from kCall in one property each, and how the error tells them.
+std::vector<std::pair<host::Call, std::string>> other_calls(const host::Call& call) {
+  std::vector<std::pair<host::Call, std::string>> others(7, {call, ""});
+  others[0].first.count = 1001, others[0].second = "count 1001";
+  others[1].first.dtype = static_cast<std::uint8_t>(DType::f64), others[1].second = "f64";
+  others[2].first.op = static_cast<std::uint8_t>(ReduceOp::max), others[2].second = "max";
+  others[3].first.collective = static_cast<std::uint8_t>(Collective::all_gather),
+  others[3].second = "all_gather";
+  others[4].first.algorithm = static_cast<std::uint8_t>(Algorithm::two_shot), others[4].second = "two-shot";
+  others[5].first.symmetric = 1, others[5].second = "symmetric";
+  others[6].first.factor = std::bit_cast<std::uint64_t>(0.5), others[6].second = "factor 0.5";
+  return others;
+}
+
+TEST_F(Mismatches, OfAnyPropertyAreFoundByTheRankThatComesSecondBeforeItQueuesItsCall) {
+  for (const auto& [call, text] : other_calls(kCall)) {
+    SCOPED_TRACE(text);
+    for (int first = 0; first < 2; ++first) {
+      restart();
+      queue(0);
+      queue(1);
+      queue(first);
+      const Error error = error_of([&] { queue(1 - first, call); });
+      EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
+      EXPECT_EQ(error.origin(), Rank{1}) << error.what();
+      EXPECT_THAT(error.message(),
+                  ::testing::AllOf(HasSubstr("rank 0 calls all_"), HasSubstr("rank 1 calls all_"),
+                                   HasSubstr("count 1000, f32, sum)"), HasSubstr(text)));
+      EXPECT_FALSE(meshes_[static_cast<std::size_t>(1 - first)]->usable());
+      EXPECT_EQ(error_of([&] { mesh(first).check("anything"); }).message(), error.message());
+    }
+  }
+}
+
+TEST_F(Mismatches, OfTheRootAreFound) {
+  host::Call call = kCall;
+  call.collective = static_cast<std::uint8_t>(Collective::broadcast);
+  call.root = 0;
+  queue(0, call);
+  call.root = 1;
+  EXPECT_THAT(error_of([&] { queue(1, call); }).message(), AllOf(HasSubstr("root 0"), HasSubstr("root 1")));
+}
+
+TEST_F(Mismatches, AreFoundAlthoughRanksAreFarApart) {
+  host::Call other = kCall;
+  other.count = 1;
+  constexpr int kAhead = 3 * host::Progress::kKeptCalls;
+  for (int i = 0; i < kAhead; ++i) queue(0);
+  EXPECT_FALSE(of(0).find_mismatch());
+  queue(1, other);  // the record of rank 0's first call is gone
+  for (int i = 1; i < kAhead - static_cast<int>(host::Progress::kKeptCalls); ++i) queue(1);
+  EXPECT_TRUE(meshes_[1]->usable());
+  const Error error = error_of([&] { queue(1); });
+  EXPECT_EQ(error.code(), ErrorCode::mismatch);
+  EXPECT_THAT(error.message(), HasSubstr("made different calls, more than 256 calls ago"));
+}
+
+TEST_F(Mismatches, OfTheLatestCallsAreFoundWithoutAFurtherCall) {
+  for (int i = 0; i < 10; ++i) queue(0);
+  for (int i = 0; i < 9; ++i) queue(1);
+  EXPECT_FALSE(of(0).find_mismatch());
+  EXPECT_FALSE(of(1).find_mismatch());
+  host::Call other = kCall;
+  other.count = 1;
+  (void)error_of([&] { queue(1, other); });
+  ASSERT_TRUE(of(0).find_mismatch());
+  EXPECT_EQ(of(0).find_mismatch()->message(), of(1).find_mismatch()->message());
+}
+
+TEST_F(Mismatches, AreNotSeenInCallsThatAllRanksRefuse) {
+  for (int round = 0; round < 5; ++round) {
+    queue(0);
+    queue(1);
+    (void)refuse(0);
+    (void)refuse(1);
+    EXPECT_FALSE(of(0).find_mismatch());
+  }
+  EXPECT_TRUE(meshes_[0]->usable());
+}
+
+// Whichever way the ranks' calls interleave, one of two that differ is not queued.
+TEST_F(Mismatches, AreNeverQueuedByBothRanks) {
+  host::Call other = kCall;
+  other.dtype = static_cast<std::uint8_t>(DType::f16);
+  for (int round = 0; round < 300; ++round) {
+    restart();
+    std::barrier together(2);
+    std::array<bool, 2> queued{};
+    const auto run = [&](int rank) {
+      for (int i = 0; i < 20; ++i) queue(rank);
+      together.arrive_and_wait();
+      try {
+        queue(rank, rank == 0 ? kCall : other);
+        queued[static_cast<std::size_t>(rank)] = true;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
+      }
+    };
+    std::jthread one([&] { run(1); });
+    run(0);
+    one.join();
+    ASSERT_FALSE(queued[0] && queued[1]) << "round " << round;
+    EXPECT_TRUE(of(0).find_mismatch() || of(1).find_mismatch());
+  }
 }
 
 }  // namespace

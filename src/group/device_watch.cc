@@ -96,12 +96,13 @@ void DeviceWatch::look() noexcept {
       if (r != mesh_->rank().value && mesh_->has_left(Rank{r})) communicator_.mark_left(Rank{r});
     }
     if (const std::optional<Error> refusal = progress_.contradicted_refusal()) mesh_->fail_group(*refusal);
+    if (const std::optional<Error> mismatch = progress_.find_mismatch()) mesh_->fail_group(*mismatch);
     std::optional<DeviceFailure> failure = communicator_.failure();
     if (failure && mesh_->usable()) {
       if (failure->reason == DeviceFault::timeout) failure->awaited = blame(failure->awaited);
       mesh_->fail_group(error_of(*failure, mesh_->rank()));
     }
-    if (!mesh_->left()) mesh_->check(kPhase);
+    if (!mesh_->left() && mesh_->look(kPhase)) communicator_.abort();
   } catch (const Error& error) {
     communicator_.abort();
     mesh_->fail_group(error);  // does nothing if it has failed already

@@ -243,7 +243,17 @@ std::array<std::uint64_t, kAlgorithmCount> Group::usage() const {
   return state().usage();
 }
 void Group::check() const {
+  state().check_now("check");
   state().mesh().check("check");
+}
+
+void Group::watch(std::optional<Duration> grace) {
+  require(!grace || grace->count() >= 0, "watch: the grace is {} ms; it must not be negative",
+          grace.value_or(Duration{0}).count());
+  FailureWatch::instance().add(state_, grace);
+}
+std::optional<Error> Group::unheard_failure() const {
+  return state().unheard();
 }
 
 void Group::synchronize(Stream stream) {

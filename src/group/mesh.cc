@@ -140,7 +140,7 @@ void IpcChannel::Mesh::report_locked() {
   }
 }
 
-void IpcChannel::Mesh::check_locked(const char* phase) {
+bool IpcChannel::Mesh::look_locked(const char* phase) {
   require_usable(phase);
   for (Peer& each : peers_) {
     const bool died = !each.closed && each.process.has_died();  // checked before its last messages are read
@@ -149,7 +149,7 @@ void IpcChannel::Mesh::check_locked(const char* phase) {
   }
   if (failure_) {
     report_locked();
-    throw Error(*failure_);
+    return true;
   }
   for (std::size_t r = 0; r < peers_.size(); ++r) {
     // A peer that said goodbye may have finished what this rank still works on. A rank that waits for it
@@ -160,8 +160,31 @@ void IpcChannel::Mesh::check_locked(const char* phase) {
     failure_ = gone(Rank{static_cast<int>(r)}, phase);
     failed_.store(true, std::memory_order_relaxed);
     report_locked();
-    throw Error(*failure_);
+    return true;
   }
+  return false;
+}
+
+void IpcChannel::Mesh::throw_failure_locked() {
+  heard_ = true;
+  throw Error(*failure_);
+}
+
+void IpcChannel::Mesh::check_locked(const char* phase) {
+  if (look_locked(phase)) throw_failure_locked();
+}
+
+bool IpcChannel::Mesh::look(const char* phase) {
+  require_not_forked(phase);
+  const std::lock_guard lock(state_mutex_);
+  return look_locked(phase);
+}
+
+std::optional<Error> IpcChannel::Mesh::unheard() const {
+  if (generation_ != os::fork_generation()) return std::nullopt;
+  const std::lock_guard lock(state_mutex_);
+  if (heard_) return std::nullopt;
+  return failure_;
 }
 
 void IpcChannel::Mesh::check(const char* phase) {
@@ -427,7 +450,7 @@ void IpcChannel::Mesh::fail_call(const Error& error, const char* phase) {
   if (generation_ == os::fork_generation()) {
     const std::lock_guard lock(state_mutex_);
     if (failure_)
-      throw Error(*failure_);  // the error that the other ranks see, which may be another rank's earlier one
+      throw_failure_locked();  // the error that the other ranks see, which may be another rank's earlier one
   }
   throw told;
 }

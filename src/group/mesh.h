@@ -94,6 +94,10 @@ class IpcChannel::Mesh {
   /// Reads what has arrived and throws the group's failure or the loss of a peer, naming `phase`. Every wait
   /// for peers calls it, however it waits.
   void check(const char* phase);
+  /// Reads what has arrived. Whether the group has failed; never counts as telling the caller.
+  [[nodiscard]] bool look(const char* phase);
+  /// The group's failure if nothing has thrown it yet. Also after leaving. Does not read what has arrived.
+  [[nodiscard]] std::optional<Error> unheard() const;
   /// Like check, for a wait on something that rank `awaited` does elsewhere, in shared memory. It throws as
   /// well when that rank has left without doing it.
   template <class Done>
@@ -158,6 +162,9 @@ class IpcChannel::Mesh {
   void give_fd(Rank to, int fd, const char* call, const Deadline& deadline);
   [[nodiscard]] os::UniqueFd take_fd(Rank from, const char* call, const Deadline& deadline);
   void check_locked(const char* phase);
+  /// Reads what has arrived and sets failure_ if the group has failed; returns whether it has.
+  [[nodiscard]] bool look_locked(const char* phase);
+  [[noreturn]] void throw_failure_locked();
   void report_locked();
   /// The rank that a wait for `awaited` really waits for, found by following the answers. That is a rank that
   /// did not answer, or else one that waits for nobody. none() when there is neither.
@@ -185,13 +192,14 @@ class IpcChannel::Mesh {
   const std::uint32_t generation_ = os::fork_generation();
   const Parent parent_;
   std::atomic<bool> own_numbers_;
-  os::TimedMutex call_mutex_;  ///< one collective at a time; taken before state_mutex_
-  std::mutex state_mutex_;     ///< guards what follows, sockets included
+  os::TimedMutex call_mutex_;       ///< one collective at a time; taken before state_mutex_
+  mutable std::mutex state_mutex_;  ///< guards what follows, sockets included
   std::vector<Peer> peers_;
   std::vector<const Wait*> waits_;  ///< the waits that have become slow
   std::uint64_t last_query_ = 0;
   std::optional<Error> failure_;
   bool reported_ = false;  ///< this rank has told the others
+  bool heard_ = false;     ///< the failure was thrown on this rank
   std::atomic<bool> failed_{false};
   std::atomic<bool> left_{false};
 };

@@ -247,7 +247,10 @@ void Group::State::leave() noexcept {
   }
   // First completes the pending work while monitoring the peers. Peers depend on it, and it may end only when
   // they fail.
-  if (communicator_ != nullptr && !mesh_->left() && generation_ == os::fork_generation()) end_device_work();
+  if (communicator_ != nullptr && !mesh_->left() && generation_ == os::fork_generation()) {
+    end_device_work();
+    if (communicator_->failed()) watch_->look();  // for unheard(), and for the other ranks
+  }
   mesh_->leave();
 }
 
@@ -266,6 +269,22 @@ std::string Group::State::unended_work(const char* phase, const char* what) cons
       "the "
       "process ends; does a kernel wait for something that will not come?",
       phase, own_name().value, options_.device.value, options_.timeout.count(), what);
+}
+
+std::optional<Error> Group::State::unheard() {
+  try {
+    if (!mesh_->left()) {
+      if (communicator_ != nullptr && communicator_->failed()) watch_->look();
+      (void)mesh_->look("a look at the group");
+    }
+  } catch (const Error&) {
+    // It has left, or is the copy of a forked child; or a peer sent nonsense, which the next call reports.
+  }
+  return mesh_->unheard();
+}
+
+std::string Group::State::title() const {
+  return fmt::format("rank {} of '{}'", rank().value, options_.name);
 }
 
 void Group::State::synchronize(Stream stream, Duration timeout) {
@@ -368,7 +387,7 @@ void Group::State::log_beginning(const char* how, std::chrono::steady_clock::tim
   log::info(
       "group '{}': policy {}, scratch {} per rank, timeout {} ms, calls compared {}{}{}", options_.name,
       options_.policy == AlgorithmPolicy::legacy ? "legacy" : "tuned", format_size(options_.scratch_bytes),
-      options_.timeout.count(), on_host || checks_calls_ ? "always" : "never (ONEHOP_CHECK=1 does)",
+      options_.timeout.count(), on_host || checks_calls_ ? "always" : "without waiting",
       !on_host                       ? ""
       : step_barrier_.spin().spins() ? ", waits spin"
                                      : ", waits yield (ranks share processors)",

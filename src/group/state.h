@@ -24,6 +24,7 @@
 #include "base/range.h"
 #include "group/device_progress.h"
 #include "group/device_watch.h"
+#include "group/failure_watch.h"
 #include "group/group_tuning.h"
 #include "group/mesh.h"
 #include "group/process.h"
@@ -56,12 +57,12 @@ struct BufferRange {
   std::weak_ptr<SymmetricBuffer::State> state;
 };
 
-class Group::State : public std::enable_shared_from_this<Group::State> {
+class Group::State : public WatchedGroup, public std::enable_shared_from_this<Group::State> {
  public:
   /// Collective: allocates and exchanges the communicator's segments.
   State(JoinOptions options, std::string id, std::shared_ptr<IpcChannel::Mesh> mesh,
         std::shared_ptr<const GroupTuning> tuning, bool checks_calls, const Deadline& deadline);
-  ~State();
+  ~State() override;
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -110,7 +111,7 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
     if (!call_mutex_.try_lock() && !call_mutex_.try_lock_until(deadline.arm()))
       fail_call(mesh_->out_of_turn(timeout, phase), phase);
     const std::lock_guard turn(call_mutex_, std::adopt_lock);
-    if (!mesh_->usable()) mesh_->check(phase);
+    check_now(phase);
     const DataGuard guard(*this);
     try {
       return body(deadline);
@@ -123,6 +124,19 @@ class Group::State : public std::enable_shared_from_this<Group::State> {
       fail_call(Error(ErrorCode::out_of_resources, other.what()), phase);
     }
   }
+
+  /// Throws the group's failure. A failed wait of this rank's kernels is one from the moment at which the kernel
+  /// reports it. Never waits for long: while ranks are asked who is to blame, at most 60 ms.
+  void check_now(const char* phase) {
+    if (communicator_ != nullptr && communicator_->failed()) [[unlikely]]
+      watch_->look();
+    if (!mesh_->usable()) mesh_->check(phase);
+  }
+
+  /// Group::unheard_failure.
+  [[nodiscard]] std::optional<Error> unheard() override;
+  [[nodiscard]] std::string title() const override;
+  [[nodiscard]] bool ended() const override { return mesh_->left(); }
 
   /// One step of the step barrier: waits for every rank. An error names the rank that did not arrive.
   void wait_for_all(os::CallDeadline& deadline, const char* phase) {

@@ -261,6 +261,9 @@ class CudaCommunicator final : public Communicator {
     // Pairs with the relaxed store in record_fault(). Relaxed suffices: the word carries all information.
     return parse_fault((*words_).fault.load(std::memory_order_relaxed));
   }
+  [[nodiscard]] bool failed() const override {
+    return (*words_).fault.load(std::memory_order_relaxed) != 0;  // see failure()
+  }
   void abort() noexcept override {
     (*words_).notice.fetch_or(DeviceGuard::kAbortNotice, std::memory_order_relaxed);
   }

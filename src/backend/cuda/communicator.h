@@ -101,6 +101,8 @@ class Communicator : public cuda::Launcher {
   [[nodiscard]] virtual DeviceGuard guard(Duration timeout) const = 0;
   /// The first failed wait of this rank's kernels, if any.
   [[nodiscard]] virtual std::optional<DeviceFailure> failure() const = 0;
+  /// Whether there is one. Costs a load of host memory.
+  [[nodiscard]] virtual bool failed() const { return failure().has_value(); }
   /// Ends all current and future waits of this rank's kernels.
   virtual void abort() noexcept = 0;
   /// Records that rank r has left the group, which ends waits for its outstanding work.

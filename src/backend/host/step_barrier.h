@@ -57,12 +57,26 @@ struct alignas(128) Line {
 };
 static_assert(sizeof(Call) + sizeof(std::uint64_t) <= 64, "step and call share one cache line");
 
+/// A collective that a GPU rank has begun: what the others compare with theirs (group/device_progress.h).
+struct alignas(64) BegunCall {
+  std::atomic<std::uint64_t> number{0};   ///< counted from 1; 0 while the owner writes
+  std::atomic<std::uint64_t> history{0};  ///< a hash of this call and all before it
+  // The fields of Call that must be the same on all ranks.
+  std::atomic<std::uint64_t> count{0};
+  std::atomic<std::uint64_t> kind{0};  ///< the bytes `collective` to `root`
+  std::atomic<std::uint64_t> factor{0};
+};
+
 /// Progress of a GPU rank, whose collectives do not wait for the other ranks on the host. Only its owner
 /// writes it (group/device_progress.h).
 struct alignas(64) Progress {
+  static constexpr std::size_t kKeptCalls = 256;
+
   std::atomic<std::uint64_t> begun{0};  ///< number of collectives begun
   /// Numbers of the last two collectives that it refused, by parity of the refusal.
   std::atomic<std::uint64_t> refused[2]{};
+  /// The last ones begun, by number % kKeptCalls. Refused ones are not among them.
+  BegunCall calls[kKeptCalls];
 };
 
 /// Start of every rank's communicator segment. The memory of PointToPoint (point_to_point.h) and the staging

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include "onehop/group.h"
 
@@ -104,10 +105,12 @@ TEST_F(FailureWatching, WithoutAGraceItOnlyLogs) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("the group has failed"));
 }
 
-// The rest is about groups.
+std::vector<Group> join_on_host(std::size_t ranks) {
+  return Group::join_local(std::vector<DeviceId>(ranks, DeviceId::host));
+}
 
 TEST(UnheardFailure, IsTheGroupsUntilACallHasThrownIt) {
-  std::vector<Group> groups = Group::join_local(2);
+  std::vector<Group> groups = join_on_host(2);
   EXPECT_FALSE(groups[0].unheard_failure());
   groups[1].abort("no more");
   for (int i = 0; i < 2; ++i) {
@@ -124,14 +127,14 @@ TEST(UnheardFailure, IsTheGroupsUntilACallHasThrownIt) {
 }
 
 TEST(UnheardFailure, OfAGroupWithoutAFailureIsNoneAfterLeaving) {
-  std::vector<Group> groups = Group::join_local(2);
+  std::vector<Group> groups = join_on_host(2);
   groups[1].leave();
   groups[0].leave();
   EXPECT_FALSE(groups[0].unheard_failure());
 }
 
 TEST(Watch, RefusesANegativeGrace) {
-  std::vector<Group> groups = Group::join_local(1);
+  std::vector<Group> groups = join_on_host(1);
   const Error error = testing::error_of([&] { groups[0].watch(Duration{-1}); });
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(error.message(), HasSubstr("-1 ms"));
@@ -142,7 +145,7 @@ TEST(WatchDeathTest, EndsAProcessThatMakesNoCallsAfterAFailure) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
-        std::vector<Group> groups = Group::join_local(2);
+        std::vector<Group> groups = join_on_host(2);
         groups[0].watch(Duration{100});
         groups[1].abort("no more");
         std::this_thread::sleep_for(seconds{20});
@@ -155,7 +158,7 @@ TEST(WatchDeathTest, LetsAProcessGoOnThatHasHeard) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
-        std::vector<Group> groups = Group::join_local(2);
+        std::vector<Group> groups = join_on_host(2);
         groups[0].watch(Duration{200});
         groups[1].abort("no more");
         EXPECT_THROW(groups[0].barrier(), Error);

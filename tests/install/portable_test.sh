@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # portable_test.sh SOURCE_DIR WORK_DIR: builds with ONEHOP_PORTABLE, moves the programs to another folder and checks that
-# they start there with nothing but glibc and the C++ runtime of the system. Without kernels, which link alike.
+# they start there with nothing but glibc and the C++ runtime of the system. Without kernels, which change nothing about that.
 set -euo pipefail
 
 source=$1

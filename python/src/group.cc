@@ -144,6 +144,20 @@ void add_group(nb::module_& module) {
           "check", [](const Group& self) { check(onehop_group_check(self.handle())); },
           "Raises the error that any call would raise now; returns if the group is usable.")
       .def(
+          "watch",
+          [](Group& self, nb::handle grace) {
+            check(onehop_group_watch(self.handle(), read_timeout(grace)));
+          },
+          nb::arg("grace").none() = nb::none(),
+          nb::sig("def watch(self, grace: float | timedelta | None = None) -> None"),
+          "Has a thread watch the group, for programs that replay CUDA graphs and so make no calls that "
+          "could "
+          "raise.\n\n"
+          "When the group has failed, the thread logs the error at once. If `grace` seconds later no call "
+          "has "
+          "raised it,\n"
+          "and this rank has not left, the process ends with exit code 1. None: it only logs.")
+      .def(
           "barrier",
           [](Group& self, nb::handle timeout) {
             const int64_t limit = read_timeout(timeout);

@@ -426,35 +426,28 @@ def test_sglang(ranks, device):
 
 def killed(rank, size):
     """A rank dies: whoever calls is told, and a process that only replays graphs ends."""
-    log = engine(vllm="1")
+    engine(vllm="1")
     from onehop.engines import _joined
 
-    ended = []
-    _joined._end_process = lambda: ended.append(time.monotonic())
-    _joined.Joined.INTERVAL, _joined.Joined.GRACE = 0.1, 0.5
+    _joined.Joined.GRACE = 0.5
     group = vllm_group()
     group.all_reduce(torch.ones(4))
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     begin = time.monotonic()
-    if rank == 0:
-        with pytest.raises(Exception, match="rank 1 died") as caught:
-            while True:
-                group.all_reduce(torch.ones(4))
-        assert type(caught.value).__name__ == "PeerLost" and time.monotonic() - begin < 1
-        group.device_communicator.destroy()  # has reacted
-        time.sleep(1.5)
-        assert ended == []
-    else:
-        time.sleep(2)
-        assert len(ended) == 1 and 0.4 < ended[0] - begin < 1.9
-        assert "CRITICAL: onehop: group 'tp:0' failed, and this process ends:" in log.lines[-1]
-        assert "rank 1 died" in log.lines[-1]
-    sys.stdout.flush()
+    if rank == 2:
+        time.sleep(20)
+        raise AssertionError("a process that makes no calls went on after the failure")
+    with pytest.raises(Exception, match="rank 1 died") as caught:
+        while True:
+            group.all_reduce(torch.ones(4))
+    assert type(caught.value).__name__ == "PeerLost" and time.monotonic() - begin < 1
+    time.sleep(1.5)  # it was told, so it goes on
+    group.device_communicator.destroy()
 
 
 def test_killed_rank(ranks):
-    ranks(3, killed, killed=(1,), backend="gloo", deadline=60)
+    ranks(3, killed, killed=(1, 2), backend="gloo", deadline=60)
 
 
 def python(program, **environment):

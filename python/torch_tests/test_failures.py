@@ -10,6 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import onehop.torch
+
 
 def rejected(rank, size):
     """A call that every rank rejects changes nothing."""
@@ -136,6 +138,48 @@ def aborted(rank, size):
     with pytest.raises(dist.DistBackendError, match="aborted"):
         dist.all_reduce(torch.ones(10))
     assert time.monotonic() - begin < 2
+
+
+def checked(rank, size):
+    """check() raises what a call would, for one group and for all, and nothing while they are well."""
+    onehop.torch.check()
+    other = dist.new_group(list(range(size)))
+    dist.all_reduce(torch.ones(10))
+    dist.all_reduce(torch.ones(10), group=other)
+    onehop.torch.check()
+    onehop.torch.check(other)
+    dist.barrier()
+    if rank == 0:
+        other.abort()
+    with pytest.raises(dist.DistBackendError, match="aborted"):
+        while True:
+            onehop.torch.check(other)
+    with pytest.raises(dist.DistBackendError, match="aborted"):
+        onehop.torch.check()
+    onehop.torch.check(dist.group.WORLD)
+
+
+def settings(rank, size, name, value, says):
+    os.environ[name] = value
+    with pytest.raises(ValueError, match=says):
+        dist.new_group(list(range(size)))
+    del os.environ[name]
+
+
+def test_check(ranks):
+    ranks(2, checked)
+
+
+@pytest.mark.parametrize(
+    "name, value, says",
+    [
+        ("ONEHOP_TORCH_ON_FAILURE", "ignore", "ONEHOP_TORCH_ON_FAILURE='ignore' must be raise or abort"),
+        ("ONEHOP_TORCH_FAILURE_GRACE", "soon", "ONEHOP_TORCH_FAILURE_GRACE='soon' must be seconds, 0 to 86400"),
+        ("ONEHOP_TORCH_FAILURE_GRACE", "-1", "ONEHOP_TORCH_FAILURE_GRACE='-1' must be seconds"),
+    ],
+)
+def test_settings(ranks, name, value, says):
+    ranks(2, settings, name, value, says)
 
 
 @pytest.mark.parametrize("body", [rejected, mismatched], ids=lambda b: b.__name__)

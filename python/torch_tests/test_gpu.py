@@ -344,3 +344,110 @@ def test_expandable_segments(tmp_path):
         timeout=120,
         env=environment,
     )
+
+
+PROGRAM = """
+import os, signal, sys, time
+from datetime import timedelta
+import torch, torch.distributed as dist
+import onehop.torch
+
+failure, notice, directory, rank = sys.argv[1:4] + [int(sys.argv[4])]
+torch.cuda.set_device(rank % torch.cuda.device_count())
+torch.set_default_device("cuda")
+dist.init_process_group("onehop", init_method=f"file://{directory}/store", rank=rank, world_size=2,
+                        timeout=timedelta(seconds=2))
+x, y = torch.ones(1000), torch.ones(1000)
+dist.all_reduce(x)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    dist.all_reduce(y)
+graph.replay()
+torch.cuda.synchronize()
+onehop.torch.check()
+dist.barrier()
+
+def fail():
+    if failure == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif failure == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif failure == "exit":
+        os._exit(0)
+    elif failure == "count":
+        dist.all_reduce(torch.ones(1001))
+    elif failure == "type":
+        dist.all_reduce(x.double())
+    elif failure == "operation":
+        dist.all_reduce(x, op=dist.ReduceOp.MAX)
+    elif failure == "collective":
+        dist.broadcast(x, 0)
+    time.sleep(60)
+
+if rank == 1:
+    fail()
+try:
+    if notice == "replay":
+        for _ in range(1_000_000):
+            graph.replay()
+            torch.cuda.synchronize()
+        sys.exit(0)
+    if notice == "replay-check":
+        for _ in range(1_000_000):
+            graph.replay()
+            torch.cuda.synchronize()
+            onehop.torch.check()
+    work = dist.all_reduce(x, async_op=notice == "wait")
+    torch.cuda.synchronize()
+    if notice == "exit":
+        sys.exit(0)
+    if notice == "sleep":
+        time.sleep(30)
+    elif notice == "call":
+        dist.all_reduce(x)
+    elif notice == "check":
+        onehop.torch.check()
+    elif notice == "wait":
+        assert work.is_completed() and not work.is_success()
+        work.wait()
+    elif notice == "barrier":
+        dist.barrier()
+    elif notice == "destroy":
+        dist.destroy_process_group()
+except dist.DistBackendError as error:
+    print("raised:", error)
+    sys.exit(33)
+sys.exit(0)
+"""
+
+
+NOTICES = {"call": 33, "check": 33, "wait": 33, "barrier": 33, "destroy": 33, "replay-check": 33, "exit": 1, "sleep": 1, "replay": 1}
+
+
+@pytest.mark.parametrize("notice", NOTICES)
+@pytest.mark.parametrize("failure", ["stop", "kill", "exit", "count", "type", "operation", "collective"])
+def test_no_failure_is_silent(tmp_path, failure, notice):
+    """However a rank fails, and however the other one goes on: it is told, or its exit code tells."""
+    environment = {**os.environ, "ONEHOP_TORCH_FAILURE_GRACE": "1", "ONEHOP_ALLOW_OVERLAPPING_DEVICES": "1"}
+    environment.pop("ONEHOP_TORCH_ON_FAILURE", None)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, failure, notice, str(tmp_path), str(rank)],
+            env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        out, err = processes[0].communicate(timeout=60)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    code = processes[0].returncode
+    # Whoever makes a different call may be told in the call itself.
+    assert code == NOTICES[notice] or (code == 33 and failure not in ("stop", "kill", "exit")), out + err
+    said = out + err
+    if failure in ("stop", "kill", "exit"):
+        assert "rank 1" in said, said
+    else:
+        assert "ranks disagree: rank 0 calls all_reduce(count 1000, f32, sum), rank 1 calls" in said, said

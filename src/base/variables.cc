@@ -94,6 +94,13 @@ constexpr Variable kVariables[] = {
      [](std::string_view value) {
        return is_one_of(value, {"nccl", "gloo", "none"});
      }},
+    {"ONEHOP_TORCH_ON_FAILURE", "onehop.torch", "abort or raise",
+     "abort (default): a process that has not noticed a failure on its GPU in time ends",
+     [](std::string_view value) {
+       return is_one_of(value, {"abort", "raise"});
+     }},
+    {"ONEHOP_TORCH_FAILURE_GRACE", "onehop.torch", "seconds, 0 to 86400",
+     "time to notice a failure on a GPU (default 5)"},
     {"ONEHOP_NCCL_LIBRARY", "command", "a library, or a directory that holds it",
      "NCCL for 'bench --peer nccl' (default libnccl.so.2)"},
     {"ONEHOP_FAILURE_FILE", "command", "a file",

@@ -252,6 +252,17 @@ void Group::State::leave() noexcept {
     if (communicator_->failed()) watch_->look();  // for unheard(), and for the other ranks
   }
   mesh_->leave();
+  free_device_memory();
+}
+
+void Group::State::free_device_memory() noexcept {
+  if (device_segments_.empty() || !device_ended_ || generation_ != os::fork_generation()) return;
+  // No call begins any more; one that another thread is in ends soon. Kernels of the user may still hold views
+  // of buffers, which refer to this memory: it then lives as long as they do.
+  if (!call_mutex_.try_lock_until(Deadline::after(DeviceWatch::kGrace))) return;
+  const std::lock_guard turn(call_mutex_, std::adopt_lock);
+  if (std::ranges::all_of(buffers_, [](const BufferRange& each) { return each.state.expired(); }))
+    device_segments_.clear();
 }
 
 void Group::State::end_device_work() noexcept {

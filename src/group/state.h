@@ -212,6 +212,8 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   /// Waits for the device until the group's timeout. Then ends this rank's own waits and waits a little
   /// longer.
   void end_device_work() noexcept;
+  /// After leaving: frees the communicator's memory, if nothing can use it any more.
+  void free_device_memory() noexcept;
   /// Lives as long as a call. If the group has failed, the other ranks may still read the call's data.
   class DataGuard {
    public:

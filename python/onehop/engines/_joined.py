@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from typing import Any
 
 import torch
@@ -26,19 +25,16 @@ REDUCED_TYPES = frozenset({
 class Joined:
     """A onehop group that carries a process group of an engine.
 
-    It watches the group: replays of CUDA graphs make no calls that could raise, and after a failure they compute nonsense.
-    The process ends if the group has failed and the engine has not reacted.
+    The library watches the group: replays of CUDA graphs make no calls that could raise, and after a failure they compute
+    nonsense. The process ends if the group has failed and the engine has not reacted.
     """
 
-    INTERVAL = 1.0  # seconds between two looks
     GRACE = 5.0  # seconds that the engine has to react
 
-    def __init__(self, group: onehop.Group, device: torch.device, log: logging.Logger) -> None:
+    def __init__(self, group: onehop.Group, device: torch.device) -> None:
         self.group = group
         self._device_type = device.type
-        self._stop = threading.Event()
-        # Not a method: the thread must not keep this object alive.
-        threading.Thread(target=_watch, args=(group, self._stop, log), name="onehop-watch", daemon=True).start()
+        group.watch(self.GRACE)
 
     def moves(self, x: torch.Tensor) -> bool:
         """Whether x is where the group works. The same on all ranks."""
@@ -62,30 +58,10 @@ class Joined:
 
     def leave(self) -> None:
         """Leaves the group. May be repeated."""
-        self._stop.set()
         self.group.leave()
 
     def __del__(self) -> None:
         self.leave()
-
-
-def _watch(group: onehop.Group, stop: threading.Event, log: logging.Logger) -> None:
-    while not stop.wait(Joined.INTERVAL):
-        try:
-            group.check()
-        except onehop.InvalidArgument:
-            return  # left when the interpreter ended
-        except onehop.Error as error:
-            # Whoever is in a call learns of it there. At an ordinary end, ranks leave one after the other.
-            if stop.wait(Joined.GRACE):
-                return
-            log.critical("onehop: group %r failed, and this process ends: %s", group.name, error)
-            _end_process()
-            return
-
-
-def _end_process() -> None:
-    os._exit(1)
 
 
 def join(cpu_group: dist.ProcessGroup, device: torch.device, name: str, log: logging.Logger) -> Joined | None:
@@ -120,7 +96,7 @@ def join(cpu_group: dist.ProcessGroup, device: torch.device, name: str, log: log
         kind = "host ranks" if group.device < 0 else "GPUs"
         log.info("onehop %s carries group %r: %d %s, memory shared by %s, timeout %g s", onehop.__version__, name, size,
                  kind, group.share_by, group.timeout)
-    return Joined(group, device, log)
+    return Joined(group, device)
 
 
 def _declined(cpu_group: dist.ProcessGroup, name: str, log: logging.Logger, reason: str) -> None:

@@ -5,6 +5,8 @@ import atexit
 import functools
 import importlib.machinery
 import importlib.util
+import logging
+import os
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +16,8 @@ import torch
 import torch.distributed as dist
 
 from . import _build, _fallback
+
+_log = logging.getLogger("onehop")
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,18 @@ def native() -> ModuleType:
     loader.exec_module(module)
     sys.modules[name] = module
     # Before the interpreter goes: the backend's threads may be about to call Python.
-    atexit.register(module.shutdown_at_exit)
+    atexit.register(_shut_down_at_exit, module)
     return module
+
+
+def _shut_down_at_exit(module: ModuleType) -> None:
+    failures = module.shutdown_at_exit()
+    for failure in failures:
+        _log.critical("%s: this process ends with exit code 1, because no call has reported it", failure)
+    if failures:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)  # the only way for a function of atexit to change the exit code
 
 
 def register() -> None:
@@ -68,6 +82,7 @@ def _create(settings, pg_options: Options | None):
         timeout = timedelta(seconds=timeout)
     ranks = list(settings.global_ranks_in_group) or list(range(settings.group_size))
     fallback, origin = _fallback.setting(options.fallback)
+    grace = _failure_grace_ms()
     backend = native().create(
         store=settings.store,
         rank=settings.group_rank,
@@ -79,6 +94,7 @@ def _create(settings, pg_options: Options | None):
         allow_overlapping_devices=options.allow_overlapping_devices,
         tuning=options.tuning,
         fallback=fallback,
+        failure_grace_ms=grace,
     )
     # After the creation, which told the other ranks: they report the difference instead of waiting.
     if fallback not in _fallback.SETTINGS:
@@ -96,6 +112,35 @@ def backend_of(group: dist.ProcessGroup | None, device: torch.device | str):
             f'create it with backend="onehop"'
         )
     return backend
+
+
+def _failure_grace_ms() -> int:
+    """How long after a failure on a GPU that no call has reported the process ends; negative: never."""
+    mode = os.environ.get("ONEHOP_TORCH_ON_FAILURE") or "abort"
+    if mode not in ("raise", "abort"):
+        raise ValueError(f"ONEHOP_TORCH_ON_FAILURE={mode!r} must be raise or abort")
+    text = os.environ.get("ONEHOP_TORCH_FAILURE_GRACE") or "5"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds <= 86400.0:
+        raise ValueError(f"ONEHOP_TORCH_FAILURE_GRACE={text!r} must be seconds, 0 to 86400")
+    return int(seconds * 1000) if mode == "abort" else -1
+
+
+def check(group: dist.ProcessGroup | None = None) -> None:
+    """Raises DistBackendError if a process group has failed: a rank died, or did not come in time, or made another call.
+
+    For loops that replay CUDA graphs and programs that wait for streams, neither of which raises: call it after
+    `torch.cuda.synchronize()`, before using the results. `group` defaults to all groups of backend "onehop". Never waits
+    for a rank or the GPU. TypeError if the group was not created with backend "onehop".
+    """
+    if group is None:
+        native().check_all()
+        return
+    for device in group._device_types:
+        backend_of(group, device).check()
 
 
 def engine(group: dist.ProcessGroup | None = None, device: torch.device | str | None = None) -> str:

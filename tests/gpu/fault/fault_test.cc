@@ -482,6 +482,39 @@ TEST_P(CudaFaults, ARankThatFailsOrDiesWhileItRegistersMemoryIsNamedByAll) {
   }
 }
 
+// The stream says nothing of it. The call after it must, however soon it comes.
+TEST_P(CudaFaults, ACallThatFollowsAFailedWaitThrows) {
+  constexpr Duration kTimeout{300};
+  constexpr int kRounds = 5;
+  const TempDir dir;
+  World world(n(), [&](World& self, Rank rank) {
+    Gpu gpu(testing::gpu_of(rank));
+    load_kernels(dir.path(), rank, n(), gpu);
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      Member member(dir.path(), rank, n(), gpu, kTimeout, round);
+      if (rank != victim()) {
+        self.card(rank).attempts[round].run([&] {
+          member.queue(Wait::packets, victim(), kTimeout);
+          gpu.wait();
+          if (round % 2 == 0) member.group.check();
+          member.queue(Wait::packets, victim(), kTimeout);
+        });
+      }
+      self.raise(kFirstEnded);
+      await_round(self, kFirstEnded, round, n());
+    }
+  });
+  ASSERT_TRUE(world.finish(seconds{60})) << "a process hung";
+  for (Rank r{0}; r.value < n(); ++r.value) {
+    if (r == victim()) continue;
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      const Attempt& attempt = world.card(r).attempts[round];
+      EXPECT_EQ(attempt.state.load(), Attempt::failed) << attempt.text();
+      EXPECT_EQ(attempt.error(), ErrorCode::timeout) << attempt.text();
+    }
+  }
+}
+
 // The rank that finds it enqueues nothing, and the waits of the others end: nobody waits for the deadline.
 TEST_P(CudaFaults, CallsThatDoNotMatchAreAMismatchOnAllRanks) {
   constexpr Duration kTimeout = seconds{20};

@@ -151,6 +151,12 @@ c10d::ErrorType Backend::getError() {
   return c10d::ErrorType::SUCCESS;
 }
 
+void Backend::check() {
+  for (Lane* lane : {&host_, &device_}) {
+    if (Engine* engine = lane->engine.load(std::memory_order_acquire)) engine->check();
+  }
+}
+
 void Backend::abort(const std::string& reason) {
   *cancelled_ = true;
   for (Lane* lane : {&host_, &device_}) {
@@ -166,6 +172,8 @@ void Backend::shutdown() {
   for (Lane* lane : {&host_, &device_}) {
     if (Engine* engine = lane->engine.load(std::memory_order_acquire)) engine->leave();
   }
+  // Work on a device may have failed after the last call that could throw.
+  if (Engine* engine = device_.engine.load(std::memory_order_acquire)) engine->check_unheard();
 }
 
 void Backend::shutdown_at_exit() {

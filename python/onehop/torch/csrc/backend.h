@@ -117,14 +117,17 @@ class Backend final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}  // begins at 0 on all ranks
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
   c10d::ErrorType getError() override;
+  /// Throws if one of the groups has failed. Never waits.
+  void check();
 
   /// Makes the calls of all ranks on this process group fail.
   void abort() override { abort("the process group was aborted"); }
   void abort(const std::string& reason);
-  /// Finishes what was started and leaves. Later calls fail.
+  /// Finishes what was started and leaves. Later calls fail. Throws if a group has failed and nothing has
+  /// thrown that before.
   void shutdown() override;
   /// shutdown() for a process that exits without destroy_process_group: peers that still wait for this rank
-  /// learn of it now, and unfinished calls of this rank end.
+  /// learn of it now, and unfinished calls of this rank end. Throws as shutdown() does.
   void shutdown_at_exit();
 
   bool supportsTensorAlloc(c10::DeviceIndex) override { return allocate_ != nullptr; }

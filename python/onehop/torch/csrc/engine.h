@@ -31,6 +31,8 @@ class Engine {
   virtual void drop() {}
   /// Throws if the group has failed. Never waits.
   virtual void check() {}
+  /// Throws if the group has failed and nothing has thrown that yet. Also after leave().
+  virtual void check_unheard() {}
   /// Devices: waits on the host until the work on `stream` is complete.
   virtual void synchronize(void* stream, int64_t timeout_ms) = 0;
   /// Makes the current and later calls of all ranks fail. Callable while another thread is in a call.
@@ -59,6 +61,8 @@ struct JoinSettings {
   int64_t scratch_bytes = 0;  ///< 0: the library's default
   bool allow_overlapping_devices = false;
   std::string tuning;  ///< file; "": the library's default
+  /// How long after a failure on a device the process ends if nothing has thrown it; negative: never.
+  int64_t failure_grace_ms = -1;
 };
 
 /// A group of the library.
@@ -89,6 +93,10 @@ class GroupEngine final : public Engine {
                                              "need ONEHOP_FALLBACK=nccl or gloo"
                                            : "");
     }
+    // Waiting for a stream or replaying a graph throws nothing. Host calls throw by themselves.
+    if (device != ONEHOP_DEVICE_HOST) {
+      check_status(onehop_group_watch(group_, settings.failure_grace_ms), "watching the group");
+    }
   }
   ~GroupEngine() override { onehop_group_destroy(group_); }
   GroupEngine(const GroupEngine&) = delete;
@@ -105,6 +113,7 @@ class GroupEngine final : public Engine {
   void end() override { check_status(onehop_group_call_end(), "group call"); }
   void drop() override { onehop_group_call_drop(); }
   void check() override { check_status(onehop_group_check(group_), "an earlier call"); }
+  void check_unheard() override { check_status(onehop_group_unheard_failure(group_), "an earlier call"); }
   void synchronize(void* stream, int64_t timeout_ms) override {
     check_status(onehop_group_synchronize(group_, stream, timeout_ms), "waiting for the stream");
   }

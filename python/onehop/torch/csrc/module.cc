@@ -20,9 +20,11 @@ namespace {
 c10::intrusive_ptr<Router> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                   std::chrono::milliseconds timeout, std::string group,
                                   std::vector<int64_t> global_ranks, int64_t scratch_bytes,
-                                  bool allow_overlapping_devices, std::string tuning, std::string fallback) {
+                                  bool allow_overlapping_devices, std::string tuning, std::string fallback,
+                                  int64_t failure_grace_ms) {
   return Router::create(store, rank, size, timeout, {std::move(group), std::move(global_ranks)},
-                        {scratch_bytes, allow_overlapping_devices, std::move(tuning)}, std::move(fallback));
+                        {scratch_bytes, allow_overlapping_devices, std::move(tuning), failure_grace_ms},
+                        std::move(fallback));
 }
 
 /// A Python function as an allocator. It is called, copied and destroyed with the GIL.
@@ -78,6 +80,7 @@ PYBIND11_MODULE(ONEHOP_MODULE_NAME, m) {
           },
           Released())
       .def("engine", &Router::engine, Released())
+      .def("check", &Router::check, Released())
       // torch 2.11 has these for its own backends only.
       .def_property_readonly("options", &Router::getBackendOptions)
       .def("_set_default_timeout", &Router::setTimeout, Released())
@@ -85,6 +88,8 @@ PYBIND11_MODULE(ONEHOP_MODULE_NAME, m) {
 
   m.def("create", &onehop_torch::create, py::arg("store"), py::arg("rank"), py::arg("size"),
         py::arg("timeout"), py::arg("group"), py::arg("global_ranks"), py::arg("scratch_bytes"),
-        py::arg("allow_overlapping_devices"), py::arg("tuning"), py::arg("fallback"), Released());
+        py::arg("allow_overlapping_devices"), py::arg("tuning"), py::arg("fallback"),
+        py::arg("failure_grace_ms"), Released());
+  m.def("check_all", &Router::check_all, Released());
   m.def("shutdown_at_exit", &Router::shutdown_all_at_exit, Released());
 }

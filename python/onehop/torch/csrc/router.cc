@@ -20,13 +20,12 @@ class Registry {
     std::erase_if(routers_, [](const auto& weak) { return weak.expired(); });
     routers_.emplace_back(router);
   }
-  std::vector<c10::intrusive_ptr<Router>> take() {
+  std::vector<c10::intrusive_ptr<Router>> all() {
     const std::lock_guard lock(mutex_);
     std::vector<c10::intrusive_ptr<Router>> result;
     for (const auto& weak : routers_) {
       if (auto router = weak.lock()) result.push_back(std::move(router));
     }
-    routers_.clear();
     return result;
   }
 
@@ -217,17 +216,22 @@ void Router::abort() {
   for (c10d::Backend* const other : others()) other->abort();
 }
 
+void Router::check_all() {
+  for (const auto& router : registry().all()) {
+    if (!router->closed_) router->check();
+  }
+}
+
 void Router::shutdown() {
   if (closed_.exchange(true)) return;
-  onehop_->shutdown();
   close_others();
   for (c10d::Backend* const other : others()) other->shutdown();
+  onehop_->shutdown();
 }
 
 void Router::shutdown_at_exit() {
   if (closed_.exchange(true)) return;
   *cancelled_ = true;
-  onehop_->shutdown_at_exit();
   close_others();
   for (Lane* lane : {&host_, &device_}) {
     if (!lane->has_other.exchange(false)) continue;
@@ -236,10 +240,19 @@ void Router::shutdown_at_exit() {
     // ends them.
     if (lane->other->getBackendName() == "gloo") lane->other.release();
   }
+  onehop_->shutdown_at_exit();
 }
 
-void Router::shutdown_all_at_exit() {
-  for (const auto& router : registry().take()) router->shutdown_at_exit();
+std::vector<std::string> Router::shutdown_all_at_exit() {
+  std::vector<std::string> failures;
+  for (const auto& router : registry().all()) {
+    try {
+      router->shutdown_at_exit();
+    } catch (const c10::Error& error) {
+      failures.emplace_back(error.what_without_backtrace());
+    }
+  }
+  return failures;
 }
 
 bool Router::supportsTensorAlloc(c10::DeviceIndex device) {
@@ -386,19 +399,37 @@ Router::WorkPtr Router::alltoall(Tensors& outputs, Tensors& inputs, const c10d::
               [&](auto& engine) { return engine.alltoall(outputs, inputs, options); });
 }
 
+namespace {
+
+/// Gloo sends and receives by the host, and does not look where a tensor is: the system call that gets a device's
+/// address ends the process.
+void check_transfer(const c10d::Backend& engine, at::Device device) {
+  TORCH_CHECK_VALUE(device.is_cpu() || engine.getBackendName() != "gloo",
+                    "onehop: Gloo cannot send or receive ", "tensors on ", device,
+                    "; pass tensor.cpu(), or set ONEHOP_FALLBACK=nccl on all ranks");
+}
+
+}  // namespace
+
 Router::WorkPtr Router::send(Tensors& tensors, int destination, int tag) {
-  return pass(on(tensors), c10d::kUnsetTimeout,
-              [&](auto& engine) { return engine.send(tensors, destination, tag); });
+  return pass(on(tensors), c10d::kUnsetTimeout, [&](auto& engine) {
+    check_transfer(engine, on(tensors));
+    return engine.send(tensors, destination, tag);
+  });
 }
 
 Router::WorkPtr Router::recv(Tensors& tensors, int source, int tag) {
-  return pass(on(tensors), c10d::kUnsetTimeout,
-              [&](auto& engine) { return engine.recv(tensors, source, tag); });
+  return pass(on(tensors), c10d::kUnsetTimeout, [&](auto& engine) {
+    check_transfer(engine, on(tensors));
+    return engine.recv(tensors, source, tag);
+  });
 }
 
 Router::WorkPtr Router::recvAnysource(Tensors& tensors, int tag) {
-  return pass(on(tensors), c10d::kUnsetTimeout,
-              [&](auto& engine) { return engine.recvAnysource(tensors, tag); });
+  return pass(on(tensors), c10d::kUnsetTimeout, [&](auto& engine) {
+    check_transfer(engine, on(tensors));
+    return engine.recvAnysource(tensors, tag);
+  });
 }
 
 Router::WorkPtr Router::barrier(const c10d::BarrierOptions& options) {

@@ -115,10 +115,16 @@ class Router final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override;
   c10d::ErrorType getError() override;
 
+  /// Throws if a group of onehop's has failed. Never waits.
+  void check() { onehop_->check(); }
+  /// The same for all process groups of this process.
+  static void check_all();
+
   void abort() override;
   void shutdown() override;
   /// Shuts down all process groups of a process that exits without destroy_process_group. Waits for no peer.
-  static void shutdown_all_at_exit();
+  /// Returns the failures that nothing has thrown.
+  static std::vector<std::string> shutdown_all_at_exit();
 
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;

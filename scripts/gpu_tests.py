@@ -250,7 +250,11 @@ class Runner:
             if running is not None:
                 waiting.remove(running)
                 code = process.process.poll()
-                status = "timed out" if not ended else "failed"
+                # What the budget cuts off has neither passed nor failed.
+                cut_off = not ended and seconds <= self.options.test_timeout
+                status = "failed" if ended else "not run" if cut_off else "timed out"
+                if cut_off:
+                    lines.append(f"the budget of {self.options.budget:.0f} s ended it after {seconds:.1f} s")
                 self.add(command[0], running, status, seconds, lines, exit=code)
         return waiting
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 
 #include "group/state.h"
 #include "os/processors.h"
+#include "support/errors.h"
 #include "support/ranks.h"
 
 namespace onehop {
@@ -104,6 +106,47 @@ TEST_F(Waiting, ProcessesHearOfEachOthersProcessors) {
     for (const testing::Exit& exit : ranks.wait(std::chrono::seconds{60}))
       EXPECT_EQ(exit.text, apart ? "spins" : "yields");
   }
+}
+
+/// Ranks 0 and 1 of a group; rank 0 has waited in vain for rank 1 in `call`.
+class LateRank : public ::testing::Test {
+ protected:
+  using Call = std::function<void(Group&)>;
+
+  static Call reduce(std::size_t count) {
+    return [count](Group& group) {
+      std::vector<float> data(count, 1);
+      (void)all_reduce(group, data.data(), data.data(), count, DType::f32);
+    };
+  }
+  static Error error_of(const Call& call, Group& group) {
+    return testing::error_of([&] { call(group); });
+  }
+  void expect_no_success(const Call& in_time, const Call& late) {
+    JoinOptions options;
+    options.timeout = Duration{50};
+    std::vector<Group> groups = Group::join_local({DeviceId::host, DeviceId::host}, options);
+    const Error first = error_of(in_time, groups[0]);
+    EXPECT_EQ(first.code(), ErrorCode::timeout) << first.what();
+    EXPECT_EQ(first.origin(), Rank{1}) << first.what();
+    for (int i = 0; i < 2; ++i) {
+      const Error second = error_of(late, groups[1]);
+      EXPECT_EQ(second.message(), first.message());
+      EXPECT_EQ(second.origin(), Rank{1});
+    }
+  }
+};
+
+TEST_F(LateRank, DoesNotSucceedAlone) {
+  for (const std::size_t count : {1, 1000, 1'000'000}) expect_no_success(reduce(count), reduce(count));
+  const Call barrier = [](Group& group) { group.barrier(); };
+  expect_no_success(barrier, barrier);
+}
+
+TEST_F(LateRank, OfAnotherCallHearsOfTheFailureAndNotOfTheDifference) {
+  expect_no_success(reduce(1000), [](Group& group) { group.barrier(); });
+  expect_no_success([](Group& group) { group.barrier(); }, reduce(1000));
+  expect_no_success(reduce(1000), reduce(1001));
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 """Tests of onehop.torch with real processes: `make test-torch`. Those marked `gpu` need 2 GPUs, or one and
 ONEHOP_ALLOW_OVERLAPPING_DEVICES=1."""
 
-import functools
 import os
 import sys
 from pathlib import Path
@@ -24,8 +23,15 @@ def _compiled():
 
 @pytest.fixture
 def ranks(tmp_path):
-    """ranks(n, body, ...): see ranks.run."""
-    return functools.partial(_ranks.run, directory=tmp_path)
+    """ranks(n, body, ...): see ranks.run. Skips the test if there are GPUs, but not one for each rank."""
+
+    def run(size, *arguments, device="cpu", **options):
+        found = _ranks.gpu_count()
+        if device == "cuda" and found < size and os.environ.get("ONEHOP_ALLOW_OVERLAPPING_DEVICES") != "1":
+            pytest.skip(f"needs {size} GPUs, this machine has {found}")
+        return _ranks.run(size, *arguments, device=device, directory=tmp_path, **options)
+
+    return run
 
 
 def pytest_configure(config):

@@ -309,6 +309,12 @@ void Group::State::throw_timeout(const IpcChannel::Mesh::Blame& blame, Duration 
             timeout.count(), blame.awaited);
 }
 
+void Group::State::throw_given_up(Rank r, const char* phase) {
+  mesh_->check(phase);  // it told the others why before it gave up
+  fail_from(mesh_->named(r), ErrorCode::peer_lost, "{}: rank {} has given up this call", phase,
+            mesh_->named(r).value);
+}
+
 void Group::State::agree(const Status& own, const Deadline& deadline, const char* phase) {
   for (const std::string& raw : mesh_->all_gather(encode(own), deadline, phase))
     parse_status(raw).throw_if_failed();

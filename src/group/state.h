@@ -153,9 +153,13 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
     };
     if (!step_barrier_.wait(r, deadline, check))
       throw_timeout(wait.blame(Rank{r}, phase), deadline.timeout(), phase);
+    if (step_barrier_.gave_up(r)) [[unlikely]]
+      throw_given_up(Rank{r}, phase);
   }
   [[noreturn]] void throw_timeout(const IpcChannel::Mesh::Blame& blame, Duration timeout,
                                   const char* phase) const;
+  /// Rank r reports this call as failed, so no other rank may report a success.
+  [[noreturn]] void throw_given_up(Rank r, const char* phase);
   /// Makes `error` the failure of the group and throws it in the form that the other ranks see.
   [[noreturn]] void fail_call(const Error& error, const char* phase) { mesh_->fail_call(error, phase); }
 
@@ -214,18 +218,21 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   void end_device_work() noexcept;
   /// After leaving: frees the communicator's memory, if nothing can use it any more.
   void free_device_memory() noexcept;
-  /// Lives as long as a call. If the group has failed, the other ranks may still read the call's data.
+  /// Lives as long as a call. If the group has failed, the other ranks may still read the call's data, or come
+  /// to the call later.
   class DataGuard {
    public:
-    explicit DataGuard(const State& group) : group_(group) {}
+    explicit DataGuard(State& group) : group_(group) {}
     ~DataGuard() {
-      if (!group_.mesh_->usable()) group_.single_copy_.withdraw();
+      if (group_.mesh_->usable()) return;
+      group_.single_copy_.withdraw();
+      group_.step_barrier_.give_up();
     }
     DataGuard(const DataGuard&) = delete;
     DataGuard& operator=(const DataGuard&) = delete;
 
    private:
-    const State& group_;
+    State& group_;
   };
 
   /// Collective among the members: creates the sub-group of these ranks. Returns the status that all of them

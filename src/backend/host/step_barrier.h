@@ -133,6 +133,18 @@ class StepBarrier {
     // acquire: pairs with the exchange in publish(). seq_cst for wait_on().
     return line(r).step.load(std::memory_order_seq_cst) >= step_;
   }
+  /// Says that this rank reports its current call, or one that it has not published, as failed. A rank that comes
+  /// late would otherwise find the step of a rank that waited in vain, and report success.
+  void give_up() {
+    // relaxed: carries no data. Pairs with the load in gave_up(). Whoever returns from this rank's call and then
+    // lets another rank begin its own orders the two.
+    members_[static_cast<std::size_t>(rank_)].header->lines[step_ & 1].step.fetch_or(
+        kGivenUp, std::memory_order_relaxed);
+  }
+  /// Whether rank r has given up the current step; valid only after r has arrived.
+  [[nodiscard]] bool gave_up(int r) const {
+    return (line(r).step.load(std::memory_order_relaxed) & kGivenUp) != 0;
+  }
   /// The call that rank r announced in the current step; valid only after r has arrived.
   [[nodiscard]] const Call& call(int r) const { return line(r).call; }
 
@@ -144,6 +156,9 @@ class StepBarrier {
   }
 
  private:
+  /// Above all numbers of steps, so that the rank counts as arrived.
+  static constexpr std::uint64_t kGivenUp = std::uint64_t{1} << 63;
+
   [[nodiscard]] const Line& line(int r) const {
     return members_[static_cast<std::size_t>(r)].header->lines[step_ & 1];
   }

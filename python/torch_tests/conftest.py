@@ -29,7 +29,7 @@ def ranks(tmp_path):
         found = _ranks.gpu_count()
         if device == "cuda" and found < size and os.environ.get("ONEHOP_ALLOW_OVERLAPPING_DEVICES") != "1":
             pytest.skip(f"needs {size} GPUs, this machine has {found}")
-        return _ranks.run(size, *arguments, device=device, directory=tmp_path, **options)
+        return _ranks.run(size, *arguments, device=device, **{"directory": tmp_path, **options})
 
     return run
 

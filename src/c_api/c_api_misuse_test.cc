@@ -239,6 +239,8 @@ const Function kFunctions[] = {
     REFUSES(onehop_group_all_gather_bytes),
     REFUSES(onehop_group_split),
     REFUSES(onehop_group_check),
+    REFUSES(onehop_group_watch),
+    REFUSES(onehop_group_unheard_failure),
     ANSWERS_ZEROES(onehop_group_abort),
     ANSWERS_ZEROES(onehop_group_leave),
     REFUSES(onehop_group_allocate),

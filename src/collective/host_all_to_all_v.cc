@@ -2,8 +2,10 @@
 // all_to_all_v among host ranks: an exchange in which the ranks announce their block sizes in the first step.
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "backend/host/staging.h"
+#include "base/check.h"
 #include "collective/host_call.h"
 
 namespace onehop {
@@ -34,18 +36,32 @@ class Ledger {
     }
   }
 
-  /// Rank `rank`'s entry for rank `other`. Valid after the first step and before the next one.
-  [[nodiscard]] Entry entry(int rank, int other) const {
-    Entry entry;
-    std::memcpy(&entry, at(rank, other), sizeof entry);
-    return entry;
+  /// Reads the pages of all ranks. Called after the first step and before the next one. Other ranks may change
+  /// their pages at any time, so they are read once, and what was checked is what is used.
+  void read() {
+    const int n = step_barrier_.size();
+    for (int rank = 0; rank < n; ++rank) {
+      std::vector<Entry>& page = pages_.emplace_back(static_cast<std::size_t>(n));
+      std::memcpy(page.data(), at(rank, 0), page.size() * sizeof(Entry));
+    }
+  }
+
+  /// Rank `rank`'s entry for rank `other`.
+  [[nodiscard]] const Entry& entry(int rank, int other) const {
+    return pages_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(other)];
   }
 
   /// Throws, identically on all ranks, if a rank does not send what another expects.
   void require_agreement(std::size_t element) const {
     for (int s = 0; s < step_barrier_.size(); ++s) {
-      for (int r = 0; r < step_barrier_.size(); ++r)
-        require_same_count(Rank{s}, entry(s, r).sent / element, Rank{r}, entry(r, s).received / element);
+      for (int r = 0; r < step_barrier_.size(); ++r) {
+        const std::uint64_t sent = entry(s, r).sent;
+        require_same_count(Rank{s}, sent / element, Rank{r}, entry(r, s).received / element);
+        if (sent % element != 0) {
+          fail_from(Rank{s}, ErrorCode::protocol,
+                    "all_to_all_v: rank {} announced {} bytes of elements of {}", s, sent, element);
+        }
+      }
     }
   }
 
@@ -56,6 +72,7 @@ class Ledger {
 
   const host::StepBarrier& step_barrier_;
   std::size_t slot_;
+  std::vector<std::vector<Entry>> pages_;  ///< by rank; read()
 };
 static_assert(kMaxHostRanks * sizeof(Ledger::Entry) <= Ledger::kBytes);
 
@@ -64,19 +81,20 @@ static_assert(kMaxHostRanks * sizeof(Ledger::Entry) <= Ledger::kBytes);
 void all_to_all_v_on_host(HostCall& self) {
   const CollectiveCall& call = self.call();
   const int me = call.rank;
-  const Ledger ledger(self.step_barrier(), call);
+  Ledger ledger(self.step_barrier(), call);
   const std::span<const std::byte> input = call.input();
   // A rank that sends nothing announces its output. What matters is that it can reach the buffer.
   const std::span<const std::byte> shown = input.empty() ? call.output() : input;
   self.show_input(shown);
   self.begin();
+  ledger.read();
   ledger.require_agreement(call.element_bytes());
 
   host::Exchange exchange;
   exchange.in = input.data();
   exchange.out = call.out;
   for (int i = 1; i < call.ranks; ++i) {
-    const Ledger::Entry entry = ledger.entry(me, (me + i) % call.ranks);
+    const Ledger::Entry& entry = ledger.entry(me, (me + i) % call.ranks);
     if (entry.sent != 0) exchange.send(entry.from, entry.sent);
   }
   for (int s = 0; s < call.ranks; ++s) {
@@ -87,11 +105,11 @@ void all_to_all_v_on_host(HostCall& self) {
       stream += ledger.entry(s, r).sent;
     }
     exchange.longest = std::max(exchange.longest, stream);
-    const Ledger::Entry entry = ledger.entry(s, me);
+    const Ledger::Entry& entry = ledger.entry(s, me);
     host::Exchange::Arrival& arrival = exchange.arrival(s);
-    arrival.from = entry.from;
-    arrival.bytes = entry.sent;
     const std::span<std::byte> received = call.block_from(s);
+    arrival.from = entry.from;
+    arrival.bytes = received.size();  // which is entry.sent
     arrival.to = received.empty() ? 0 : static_cast<std::size_t>(received.data() - call.out);
   }
   if (self.shows(exchange.longest)) exchange.in_peers = self.inputs();

@@ -67,11 +67,18 @@ host::PeerData HostCall::reach(std::uint64_t host::Call::*buffer, std::uint64_t 
     // If the numbers differ, every rank finds one that is not its own.
     if (call.*buffer == 0 || call.*buffer != number) return {};
     const auto i = static_cast<std::size_t>(r);
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): the address that the rank has told
-    const auto* const address = reinterpret_cast<const std::byte*>(call.*offset);
-    shown.peers[i] = number == host::kByAddress ? address : shown.buffer->data[i] + call.*offset;
+    const std::uint64_t told = call.*offset;  // read once: the rank may change it
+    if (number == host::kByAddress) {
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address in the rank's process
+      shown.peers[i] = reinterpret_cast<const std::byte*>(told);
+    } else {
+      const std::size_t whole = shown.buffer->bytes;
+      shown.peers[i] = shown.buffer->data[i] + std::min<std::uint64_t>(told, whole);
+      shown.bytes[i] = told < whole ? whole - told : 0;
+    }
   }
-  return host::PeerData(shown.peers.data(), number == host::kByAddress ? &group_.single_copy() : nullptr);
+  if (number == host::kByAddress) return {shown.peers.data(), group_.single_copy()};
+  return {shown.peers.data(), shown.bytes.data()};
 }
 
 void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline& deadline,

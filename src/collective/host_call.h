@@ -75,6 +75,7 @@ class HostCall {
   struct Shown {
     std::shared_ptr<SymmetricBuffer::State> buffer;     ///< keeps the mapping while the call runs
     std::array<const std::byte*, kMaxHostRanks> peers;  // set by reach()
+    std::array<std::size_t, kMaxHostRanks> bytes;  ///< from there to the end of the buffer; set by reach()
   };
   void show(Shown& shown, std::span<const std::byte> data, std::uint64_t& number, std::uint64_t& offset);
   [[nodiscard]] host::PeerData reach(std::uint64_t host::Call::*buffer, std::uint64_t host::Call::*offset,

@@ -7,6 +7,7 @@
 #include "backend/host/copy.h"
 #include "backend/host/point_to_point.h"
 #include "base/check.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "collective/backend.h"
 #include "collective/group_call.h"
@@ -139,6 +140,11 @@ class HostTransfers {
       if (const host::Message expected = message_of(transfer); sent != expected)
         throw disagreement(transfer.root, sent, group_.rank(), expected);
       if (const std::byte* const data = pairs_.shown(peer); data != nullptr) {
+        // The address is in the sender's process. Without single copies this rank does not know that process.
+        if (!group_.single_copy().works()) {
+          fail_from(transfer.root, ErrorCode::protocol,
+                    "rank {} shows data in its memory, which the ranks of this group do not read", peer);
+        }
         chunk = std::min(host::kReadPiece, bytes - flow.done);
         group_.single_copy().read(peer, data + flow.done, transfer.out + flow.done, chunk);
         if (flow.done + chunk == bytes) {
@@ -166,6 +172,7 @@ class HostTransfers {
     IpcChannel::Mesh::Wait wait(mesh);
     const auto look_around = [&] {
       wait.look(peers, deadline_.arm());
+      throw_if_interrupted(phase_);
       mesh.check(phase_);
       for (const Flow& flow : flows_) {
         const Rank peer = flow.current().root;

@@ -65,7 +65,8 @@ void reduce_slice(const StepBarrier& barrier, const Reduction& call, const Slice
   for (int r = 0; r < n; ++r) {
     const std::byte* source = call.in + slice.from;
     if (r != me)
-      source = call.in_peers ? call.in_peers.at(r) + slice.from : barrier.staging(r) + slot + slice.staged;
+      source = call.in_peers ? call.in_peers.at(r, slice.from, slice.bytes)
+                             : barrier.staging(r) + slot + slice.staged;
     sources[static_cast<std::size_t>(r)] = source;
   }
   const std::size_t count = slice.bytes / size_of(call.type);

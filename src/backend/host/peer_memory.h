@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "backend/host/copy.h"
+#include "base/check.h"
 #include "os/random.h"
 
 namespace onehop::host {
@@ -127,20 +128,26 @@ class SingleCopy {
 class PeerData {
  public:
   PeerData() = default;
-  /// `at[r]` is an address in the process of rank r, or in this one if there is no `single_copy`.
-  explicit PeerData(const std::byte* const* at, const SingleCopy* single_copy = nullptr)
-      : at_(at), single_copy_(single_copy) {}
+  /// `at[r]` is an address in the process of rank r.
+  PeerData(const std::byte* const* at, const SingleCopy& single_copy) : at_(at), single_copy_(&single_copy) {}
+  /// `at[r]` is an address in this process, with `bytes[r]` bytes that this rank maps.
+  PeerData(const std::byte* const* at, const std::size_t* bytes) : at_(at), bytes_(bytes) {}
 
   explicit operator bool() const { return at_ != nullptr; }
   /// Whether this rank maps all of it, so that it may use at() instead of read().
   [[nodiscard]] bool mapped() const {
     return at_ != nullptr && (single_copy_ == nullptr || single_copy_->one_process());
   }
-  /// Rank r's data, to be used while there is a reading(). Precondition: mapped().
-  [[nodiscard]] const std::byte* at(int r) const { return at_[r]; }
+  /// A part of rank r's data, to be used while there is a reading(). Precondition: mapped(). Throws
+  /// Error{protocol} if it is not within memory of that rank, which announced where it begins.
+  [[nodiscard]] const std::byte* at(int r, std::size_t offset, std::size_t bytes) const {
+    require_within(r, offset, bytes);
+    return at_[r] + offset;
+  }
   [[nodiscard]] SingleCopy::Reading reading() const { return SingleCopy::Reading(single_copy_); }
-  /// Copies bytes of rank r's data, in whatever way it is reached.
+  /// Copies bytes of rank r's data, in whatever way it is reached. Throws as at() does.
   void read(int r, std::size_t offset, void* to, std::size_t bytes) const {
+    require_within(r, offset, bytes);
     const std::byte* const from = at_[r] + offset;
     if (single_copy_ != nullptr) {
       single_copy_->read(r, from, to, bytes);
@@ -150,7 +157,15 @@ class PeerData {
   }
 
  private:
+  void require_within(int r, std::size_t offset, std::size_t bytes) const {
+    if (bytes_ == nullptr || (bytes <= bytes_[r] && offset <= bytes_[r] - bytes)) [[likely]]
+      return;
+    fail_from(Rank{r}, ErrorCode::protocol, "rank {} announced data that is not within its symmetric memory",
+              r);
+  }
+
   const std::byte* const* at_ = nullptr;
+  const std::size_t* bytes_ = nullptr;  ///< nullptr: the other rank's process knows
   const SingleCopy* single_copy_ = nullptr;
 };
 

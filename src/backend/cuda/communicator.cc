@@ -130,7 +130,8 @@ class Kernels {
   [[nodiscard]] CUfunction get(const ReductionKernel& kernel, const CollectiveCall& call) const {
     if (reductions_module(call.type) == nullptr) {
       fail(ErrorCode::unsupported,
-           "this build has no GPU kernels for {}: it was configured with ONEHOP_CUDA_TYPES, which names others",
+           "this build has no GPU kernels for {}: it was configured with ONEHOP_CUDA_TYPES, which names "
+           "others",
            to_string(call.type));
     }
     return find(reductions_, &kernel)->functions[index(static_cast<int>(call.type), kernel_op(call.op))];

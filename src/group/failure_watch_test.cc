@@ -138,6 +138,8 @@ TEST(Watch, RefusesANegativeGrace) {
   const Error error = testing::error_of([&] { groups[0].watch(Duration{-1}); });
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(error.message(), HasSubstr("-1 ms"));
+  const Group moved = std::move(groups[0]);
+  EXPECT_THAT(testing::error_of([&] { groups[0].watch(); }).message(), HasSubstr("moved from"));
 }
 
 // In a process of its own, which ends.

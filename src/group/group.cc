@@ -250,7 +250,7 @@ void Group::check() const {
 void Group::watch(std::optional<Duration> grace) {
   require(!grace || grace->count() >= 0, "watch: the grace is {} ms; it must not be negative",
           grace.value_or(Duration{0}).count());
-  FailureWatch::instance().add(state_, grace);
+  FailureWatch::instance().add(state().shared_from_this(), grace);
 }
 std::optional<Error> Group::unheard_failure() const {
   return state().unheard();

@@ -276,7 +276,7 @@ ONEHOP_API void onehop_group_abort(onehop_group_t* group, const char* reason);
 ONEHOP_API onehop_status_t onehop_group_watch(onehop_group_t* group, int64_t grace_ms);
 /// Returns the error with which the group has failed if no call of this rank has returned it yet, otherwise
 /// ONEHOP_OK. Also after onehop_group_leave. Does not count as a call that returns it.
-ONEHOP_API onehop_status_t onehop_group_unheard_failure(const onehop_group_t* group);
+ONEHOP_API onehop_status_t onehop_group_unreported_failure(const onehop_group_t* group);
 /// Leaves now: later calls return an error. The handle still needs onehop_group_destroy. NULL does nothing.
 ONEHOP_API void onehop_group_leave(onehop_group_t* group);
 

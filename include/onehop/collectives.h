@@ -57,9 +57,10 @@ struct CallOptions {
 // - Each call returns the algorithm that it used. Only all_reduce and reduce offer a choice: forcing
 //   Algorithm::two_shot on another call throws Error{invalid_argument}.
 // - On GPUs a call is enqueued on `stream` and returns. Ranks compare their calls without waiting for each
-//   other. If two ranks make different calls, one of them throws Error{mismatch} instead of enqueueing its
-//   call, and the group fails with it on all ranks. With ONEHOP_CHECK=1 in the environment ranks wait for each
-//   other in every call, all throw, and the group stays usable.
+//   other. If two ranks make different calls, at least one of them throws Error{mismatch} instead of
+//   enqueueing its call, and the group fails on all ranks. The counts of all_to_all_v are not compared. With
+//   ONEHOP_CHECK=1 in the environment ranks wait for each other in every call, compare those counts, too, all
+//   throw, and the group stays usable.
 // - On GPUs a rank that rejects its arguments throws at once. If another rank has enqueued the same call, the
 //   group fails with that rejection; if all ranks reject it, the group stays usable. The next collective of
 //   the rejecting rank waits until this is decided.

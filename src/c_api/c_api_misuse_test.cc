@@ -240,7 +240,7 @@ const Function kFunctions[] = {
     REFUSES(onehop_group_split),
     REFUSES(onehop_group_check),
     REFUSES(onehop_group_watch),
-    REFUSES(onehop_group_unheard_failure),
+    REFUSES(onehop_group_unreported_failure),
     ANSWERS_ZEROES(onehop_group_abort),
     ANSWERS_ZEROES(onehop_group_leave),
     REFUSES(onehop_group_allocate),

@@ -307,9 +307,9 @@ onehop_status_t onehop_group_watch(onehop_group_t* group, int64_t grace_ms) {
   });
 }
 
-onehop_status_t onehop_group_unheard_failure(const onehop_group_t* group) {
+onehop_status_t onehop_group_unreported_failure(const onehop_group_t* group) {
   return guard([&] {
-    if (const std::optional<Error> failure = deref(group, "group").group.unheard_failure())
+    if (const std::optional<Error> failure = deref(group, "group").group.unreported_failure())
       throw Error(*failure);
   });
 }

@@ -39,16 +39,15 @@ class Ledger {
   /// Reads the pages of all ranks. Called after the first step and before the next one. Other ranks may change
   /// their pages at any time, so they are read once, and what was checked is what is used.
   void read() {
-    const int n = step_barrier_.size();
-    for (int rank = 0; rank < n; ++rank) {
-      std::vector<Entry>& page = pages_.emplace_back(static_cast<std::size_t>(n));
-      std::memcpy(page.data(), at(rank, 0), page.size() * sizeof(Entry));
-    }
+    const auto n = static_cast<std::size_t>(step_barrier_.size());
+    pages_.resize(n * n);
+    for (std::size_t rank = 0; rank < n; ++rank)
+      std::memcpy(&pages_[rank * n], at(static_cast<int>(rank), 0), n * sizeof(Entry));
   }
 
   /// Rank `rank`'s entry for rank `other`.
   [[nodiscard]] const Entry& entry(int rank, int other) const {
-    return pages_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(other)];
+    return pages_[static_cast<std::size_t>(rank * step_barrier_.size() + other)];
   }
 
   /// Throws, identically on all ranks, if a rank does not send what another expects.
@@ -72,7 +71,7 @@ class Ledger {
 
   const host::StepBarrier& step_barrier_;
   std::size_t slot_;
-  std::vector<std::vector<Entry>> pages_;  ///< by rank; read()
+  std::vector<Entry> pages_;  ///< by rank, then by other rank; see read()
 };
 static_assert(kMaxHostRanks * sizeof(Ledger::Entry) <= Ledger::kBytes);
 

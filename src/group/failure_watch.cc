@@ -48,7 +48,7 @@ void FailureWatch::add(const std::shared_ptr<WatchedGroup>& watched, std::option
 bool FailureWatch::look(Entry& entry) {
   const std::shared_ptr<WatchedGroup> watched = entry.watched.lock();
   if (watched == nullptr || watched->ended()) return false;
-  const std::optional<Error> failure = watched->unheard();
+  const std::optional<Error> failure = watched->unreported();
   if (!failure) return !entry.end;  // heard: whoever knows acts
   if (!entry.end) {
     entry.end = Deadline::after(entry.grace.value_or(Duration{0}));

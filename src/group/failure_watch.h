@@ -26,7 +26,7 @@ class WatchedGroup {
  public:
   virtual ~WatchedGroup() = default;
   /// The failure that no call has thrown yet. Never waits.
-  [[nodiscard]] virtual std::optional<Error> unheard() = 0;
+  [[nodiscard]] virtual std::optional<Error> unreported() = 0;
   /// For messages, for example "rank 1 of 'name'".
   [[nodiscard]] virtual std::string title() const = 0;
   /// Nothing can fail any more.

@@ -26,7 +26,7 @@ class FakeGroup : public WatchedGroup {
   std::atomic<bool> left{false};
   std::atomic<int> looks{0};
 
-  [[nodiscard]] std::optional<Error> unheard() override {
+  [[nodiscard]] std::optional<Error> unreported() override {
     ++looks;
     if (!fails) return std::nullopt;
     return Error(ErrorCode::peer_lost, "rank 1 died", Rank{1});
@@ -55,7 +55,7 @@ class FailureWatching : public ::testing::Test {
   FailureWatch watch_{[this] { ++ended_; }};
 };
 
-TEST_F(FailureWatching, AnUnheardFailureIsLoggedAtOnceAndEndsTheProcessAfterTheGrace) {
+TEST_F(FailureWatching, AnUnreportedFailureIsLoggedAtOnceAndEndsTheProcessAfterTheGrace) {
   ::testing::internal::CaptureStderr();
   watch_.add(group_, Duration{300});
   group_->await_looks(2);
@@ -109,28 +109,28 @@ std::vector<Group> join_on_host(std::size_t ranks) {
   return Group::join_local(std::vector<DeviceId>(ranks, DeviceId::host));
 }
 
-TEST(UnheardFailure, IsTheGroupsUntilACallHasThrownIt) {
+TEST(UnreportedFailure, IsTheGroupsUntilACallHasThrownIt) {
   std::vector<Group> groups = join_on_host(2);
-  EXPECT_FALSE(groups[0].unheard_failure());
+  EXPECT_FALSE(groups[0].unreported_failure());
   groups[1].abort("no more");
   for (int i = 0; i < 2; ++i) {
-    const std::optional<Error> failure = groups[0].unheard_failure();
+    const std::optional<Error> failure = groups[0].unreported_failure();
     ASSERT_TRUE(failure);
     EXPECT_EQ(failure->code(), ErrorCode::aborted);
     EXPECT_EQ(failure->origin(), Rank{1});
   }
   EXPECT_THROW(groups[0].check(), Error);
-  EXPECT_FALSE(groups[0].unheard_failure());
+  EXPECT_FALSE(groups[0].unreported_failure());
   groups[1].leave();
-  ASSERT_TRUE(groups[1].unheard_failure()) << "its own failure, too, and after leaving";
+  ASSERT_TRUE(groups[1].unreported_failure()) << "its own failure, too, and after leaving";
   EXPECT_THROW(groups[1].check(), Error);
 }
 
-TEST(UnheardFailure, OfAGroupWithoutAFailureIsNoneAfterLeaving) {
+TEST(UnreportedFailure, OfAGroupWithoutAFailureIsNoneAfterLeaving) {
   std::vector<Group> groups = join_on_host(2);
   groups[1].leave();
   groups[0].leave();
-  EXPECT_FALSE(groups[0].unheard_failure());
+  EXPECT_FALSE(groups[0].unreported_failure());
 }
 
 TEST(Watch, RefusesANegativeGrace) {

@@ -252,8 +252,8 @@ void Group::watch(std::optional<Duration> grace) {
           grace.value_or(Duration{0}).count());
   FailureWatch::instance().add(state().shared_from_this(), grace);
 }
-std::optional<Error> Group::unheard_failure() const {
-  return state().unheard();
+std::optional<Error> Group::unreported_failure() const {
+  return state().unreported();
 }
 
 void Group::synchronize(Stream stream) {

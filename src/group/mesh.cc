@@ -166,7 +166,7 @@ bool IpcChannel::Mesh::look_locked(const char* phase) {
 }
 
 void IpcChannel::Mesh::throw_failure_locked() {
-  heard_ = true;
+  thrown_ = true;
   throw Error(*failure_);
 }
 
@@ -180,10 +180,10 @@ bool IpcChannel::Mesh::look(const char* phase) {
   return look_locked(phase);
 }
 
-std::optional<Error> IpcChannel::Mesh::unheard() const {
+std::optional<Error> IpcChannel::Mesh::unreported() const {
   if (generation_ != os::fork_generation()) return std::nullopt;
   const std::lock_guard lock(state_mutex_);
-  if (heard_) return std::nullopt;
+  if (thrown_) return std::nullopt;
   return failure_;
 }
 

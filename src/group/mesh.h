@@ -97,7 +97,7 @@ class IpcChannel::Mesh {
   /// Reads what has arrived. Whether the group has failed; never counts as telling the caller.
   [[nodiscard]] bool look(const char* phase);
   /// The group's failure if nothing has thrown it yet. Also after leaving. Does not read what has arrived.
-  [[nodiscard]] std::optional<Error> unheard() const;
+  [[nodiscard]] std::optional<Error> unreported() const;
   /// Like check, for a wait on something that rank `awaited` does elsewhere, in shared memory. It throws as
   /// well when that rank has left without doing it.
   template <class Done>
@@ -199,7 +199,7 @@ class IpcChannel::Mesh {
   std::uint64_t last_query_ = 0;
   std::optional<Error> failure_;
   bool reported_ = false;  ///< this rank has told the others
-  bool heard_ = false;     ///< the failure was thrown on this rank
+  bool thrown_ = false;    ///< the failure was thrown on this rank
   std::atomic<bool> failed_{false};
   std::atomic<bool> left_{false};
 };

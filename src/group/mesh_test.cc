@@ -304,7 +304,7 @@ TEST(Mesh, ARankThatLeavesWithMessagesUnreadHasStillSaidWhatItSaid) {
 
 TEST(Mesh, ARankThatLeavesBecauseOfAFailurePassesItOn) {
   Sockets sockets = socket_mesh(3);
-  const os::UniqueFd unheard = std::move(sockets[0][2]);  // rank 0 dies before it can tell rank 2
+  const os::UniqueFd unreported = std::move(sockets[0][2]);  // rank 0 dies before it can tell rank 2
   std::vector<std::unique_ptr<Mesh>> meshes;
   for (int r = 0; r < 3; ++r)
     meshes.push_back(std::make_unique<Mesh>(Rank{r}, 3, std::move(sockets[static_cast<std::size_t>(r)])));

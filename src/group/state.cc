@@ -249,7 +249,7 @@ void Group::State::leave() noexcept {
   // they fail.
   if (communicator_ != nullptr && !mesh_->left() && generation_ == os::fork_generation()) {
     end_device_work();
-    if (communicator_->failed()) watch_->look();  // for unheard(), and for the other ranks
+    if (communicator_->failed()) watch_->look();  // for unreported(), and for the other ranks
   }
   mesh_->leave();
   free_device_memory();
@@ -282,7 +282,7 @@ std::string Group::State::unended_work(const char* phase, const char* what) cons
       phase, own_name().value, options_.device.value, options_.timeout.count(), what);
 }
 
-std::optional<Error> Group::State::unheard() {
+std::optional<Error> Group::State::unreported() {
   try {
     if (!mesh_->left()) {
       if (communicator_ != nullptr && communicator_->failed()) watch_->look();
@@ -291,7 +291,7 @@ std::optional<Error> Group::State::unheard() {
   } catch (const Error&) {
     // It has left, or is the copy of a forked child; or a peer sent nonsense, which the next call reports.
   }
-  return mesh_->unheard();
+  return mesh_->unreported();
 }
 
 std::string Group::State::title() const {

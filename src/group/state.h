@@ -133,8 +133,8 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
     if (!mesh_->usable()) mesh_->check(phase);
   }
 
-  /// Group::unheard_failure.
-  [[nodiscard]] std::optional<Error> unheard() override;
+  /// Group::unreported_failure.
+  [[nodiscard]] std::optional<Error> unreported() override;
   [[nodiscard]] std::string title() const override;
   [[nodiscard]] bool ended() const override { return mesh_->left(); }
 

@@ -116,17 +116,19 @@ def backend_of(group: dist.ProcessGroup | None, device: torch.device | str):
 
 def _failure_grace_ms() -> int:
     """How long after a failure on a GPU that no call has reported the process ends; negative: never."""
+    # Warnings, not errors: the other ranks would wait for a rank that raises here.
     mode = os.environ.get("ONEHOP_TORCH_ON_FAILURE") or "abort"
     if mode not in ("raise", "abort"):
-        raise ValueError(f"ONEHOP_TORCH_ON_FAILURE={mode!r} must be raise or abort")
+        _log.warning("ONEHOP_TORCH_ON_FAILURE=%r must be raise or abort; it counts as abort", mode)
     text = os.environ.get("ONEHOP_TORCH_FAILURE_GRACE") or "5"
     try:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
     if not 0.0 <= seconds <= 86400.0:
-        raise ValueError(f"ONEHOP_TORCH_FAILURE_GRACE={text!r} must be seconds, 0 to 86400")
-    return int(seconds * 1000) if mode == "abort" else -1
+        _log.warning("ONEHOP_TORCH_FAILURE_GRACE=%r must be seconds, 0 to 86400; it counts as 5", text)
+        seconds = 5.0
+    return -1 if mode == "raise" else int(seconds * 1000)
 
 
 def check(group: dist.ProcessGroup | None = None) -> None:
@@ -139,8 +141,12 @@ def check(group: dist.ProcessGroup | None = None) -> None:
     if group is None:
         native().check_all()
         return
-    for device in group._device_types:
-        backend_of(group, device).check()
+    backends = [group._get_backend(device) for device in group._device_types]
+    ours = [each for each in backends if isinstance(each, native().OnehopBackend)]
+    if not ours:
+        raise TypeError(f'process group {group.group_name!r} was not created with backend="onehop"')
+    for backend in ours:
+        backend.check()
 
 
 def engine(group: dist.ProcessGroup | None = None, device: torch.device | str | None = None) -> str:

@@ -173,7 +173,7 @@ void Backend::shutdown() {
     if (Engine* engine = lane->engine.load(std::memory_order_acquire)) engine->leave();
   }
   // Work on a device may have failed after the last call that could throw.
-  if (Engine* engine = device_.engine.load(std::memory_order_acquire)) engine->check_unheard();
+  if (Engine* engine = device_.engine.load(std::memory_order_acquire)) engine->check_unreported();
 }
 
 void Backend::shutdown_at_exit() {

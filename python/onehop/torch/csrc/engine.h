@@ -32,7 +32,7 @@ class Engine {
   /// Throws if the group has failed. Never waits.
   virtual void check() {}
   /// Throws if the group has failed and nothing has thrown that yet. Also after leave().
-  virtual void check_unheard() {}
+  virtual void check_unreported() {}
   /// Devices: waits on the host until the work on `stream` is complete.
   virtual void synchronize(void* stream, int64_t timeout_ms) = 0;
   /// Makes the current and later calls of all ranks fail. Callable while another thread is in a call.
@@ -113,7 +113,9 @@ class GroupEngine final : public Engine {
   void end() override { check_status(onehop_group_call_end(), "group call"); }
   void drop() override { onehop_group_call_drop(); }
   void check() override { check_status(onehop_group_check(group_), "an earlier call"); }
-  void check_unheard() override { check_status(onehop_group_unheard_failure(group_), "an earlier call"); }
+  void check_unreported() override {
+    check_status(onehop_group_unreported_failure(group_), "an earlier call");
+  }
   void synchronize(void* stream, int64_t timeout_ms) override {
     check_status(onehop_group_synchronize(group_, stream, timeout_ms), "waiting for the stream");
   }

@@ -121,9 +121,9 @@ ONEHOP_API Algorithm scatter(Group& group, const void* in, void* out, std::size_
 // and streams apply to them:
 //
 // - The k-th send from rank s to rank r pairs with the k-th recv of r from s. Both pass the same count and
-//   type. On host ranks, if these differ, recv throws Error{mismatch}, which names the pair and both values,
-//   and the group fails: the send, unless it has already returned, and every later call throw the same error.
-//   GPUs do not compare them.
+//   type. On host ranks, if these differ, recv writes nothing and throws Error{mismatch}, which names the pair
+//   and both values, and the group fails: the send, unless it has already returned, and every later call
+//   throw the same error. GPUs do not compare them.
 // - A send may return before its recv is called, if the data fits into the internal buffers. Do not rely on
 //   that: if two ranks both send first, or a rank sends to itself, make the calls in a GroupCall
 //   (group_call.h).

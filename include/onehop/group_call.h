@@ -34,6 +34,8 @@ namespace onehop {
 /// ranks (such as a send to a rank out of range) throw at once, and the call is not queued. The Group, data
 /// and blocks of a queued call must stay valid and must not move until the end. Other calls (Group::barrier,
 /// allocate, ...) are not queued: they execute immediately, before the queued calls.
+/// When sends and receives of a group fail, the outputs of all its receives in the scope are undefined, except
+/// that a receive that disagreed with its sender wrote nothing.
 ///
 /// Scopes nest: only the end of the outermost scope starts the calls. A scope must be created, ended and
 /// destroyed on the same thread, inner scopes first.

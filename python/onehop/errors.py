@@ -54,7 +54,7 @@ class Aborted(Error):
 
 
 class Mismatch(Error):
-    """Ranks made different calls. The message names the difference; nothing was written."""
+    """Ranks made different calls. The message names the difference; those calls wrote nothing."""
 
     code = "mismatch"
 

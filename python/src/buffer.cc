@@ -72,8 +72,7 @@ Buffer register_buffer(nb::handle group, nb::handle x, int channels) {
     array = read_array(x, nb::str("u8"), "x");
   } catch (...) {
     // The other ranks wait for this one.
-    const nb::gil_scoped_release release;
-    (void)onehop_group_register_buffer_with(handle, nullptr, 0, &options, &buffer);
+    without_gil([&] { (void)onehop_group_register_buffer_with(handle, nullptr, 0, &options, &buffer); });
     throw;
   }
   run([&] { return onehop_group_register_buffer_with(handle, array.data, array.count, &options, &buffer); });

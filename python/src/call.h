@@ -142,8 +142,7 @@ class Call {
   /// nothing, since the caller has an error already.
   template <class Invoke>
   void reject(Invoke&& invoke) const {
-    const nb::gil_scoped_release release;
-    (void)invoke(Request{});
+    without_gil([&] { (void)invoke(Request{}); });
   }
 
   void require_here(const Array& array, nb::handle object, const char* name) const {

@@ -26,13 +26,15 @@ nb::object make_exception(onehop_status_t status, const std::string& message, in
 
 /// Called by the library, without the GIL, while a call of this thread waits.
 int run_signal_handlers(void* /*context*/) {
-  const nb::gil_scoped_acquire acquire;
-  {
-    const NestedCalls nested;
-    if (PyErr_CheckSignals() == 0) return 0;
-  }
-  keep_exception(nb::python_error());
-  return 1;
+  int failed = 0;
+  with_gil([&] {
+    {
+      const NestedCalls nested;
+      failed = PyErr_CheckSignals();
+    }
+    if (failed != 0) keep_exception(nb::python_error());
+  });
+  return failed != 0 ? 1 : 0;
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "gil.h"
+
 namespace onehop_python {
 
 namespace nb = nanobind;
@@ -57,12 +59,7 @@ void finish(onehop_status_t status);
 template <class Call>
 void run(Call&& call) {
   watch_signals();
-  onehop_status_t status = ONEHOP_OK;
-  {
-    const nb::gil_scoped_release release;
-    status = call();
-  }
-  finish(status);
+  finish(without_gil(call));
 }
 
 /// The same with the GIL, for calls that do not wait.

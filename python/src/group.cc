@@ -54,7 +54,7 @@ nb::object split(Group& self, int color, int key) {
   if (part == nullptr) return nb::none();
   // A capsule that a Python class derived from Group takes over.
   return nb::capsule(part, "onehop_group",
-                     [](void* group) noexcept { onehop_group_destroy(static_cast<onehop_group_t*>(group)); });
+                     [](void* group) noexcept { Destroyer{}(static_cast<onehop_group_t*>(group)); });
 }
 
 nb::list all_gather_bytes(Group& self, const nb::bytes& payload) {
@@ -184,19 +184,14 @@ void add_group(nb::module_& module) {
       .def(
           "abort",
           [](Group& self, const std::string& reason) {
-            const nb::gil_scoped_release release;
-            onehop_group_abort(self.handle(), reason.c_str());
+            without_gil([&] { onehop_group_abort(self.handle(), reason.c_str()); });
           },
           nb::arg("reason") = "aborted by the application",
           nb::sig("def abort(self, reason: str = \"aborted by the application\") -> None"),
           "Makes the current and later calls of every rank raise `Aborted`. Not collective.\n\n"
           "May be called from any thread, even while another thread of this rank waits in a call.")
       .def(
-          "leave",
-          [](Group& self) {
-            const nb::gil_scoped_release release;
-            onehop_group_leave(self.handle());
-          },
+          "leave", [](Group& self) { without_gil([&] { onehop_group_leave(self.handle()); }); },
           "Leaves the group: later calls raise `InvalidArgument`. Never raises; may be repeated.\n\n"
           "On a GPU it first waits for the device, at most for the group's timeout. Buffers stay readable.")
       .def("_split", split, nb::arg("color"), nb::arg("key"))

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "array.h"
+#include "gil.h"
 
 namespace onehop_python {
 
@@ -16,24 +17,19 @@ namespace nb = nanobind;
 /// Releases handles of the C API. Leaving a group can wait, so it is done without the GIL.
 struct Destroyer {
   void operator()(onehop_group_t* group) const {
-    const nb::gil_scoped_release release;
-    onehop_group_destroy(group);
+    without_gil([&] { onehop_group_destroy(group); });
   }
   void operator()(onehop_buffer_t* buffer) const {
-    const nb::gil_scoped_release release;
-    onehop_buffer_destroy(buffer);
+    without_gil([&] { onehop_buffer_destroy(buffer); });
   }
   void operator()(onehop_pool_t* pool) const {
-    const nb::gil_scoped_release release;
-    onehop_pool_destroy(pool);
+    without_gil([&] { onehop_pool_destroy(pool); });
   }
   void operator()(onehop_store_t* store) const {
-    const nb::gil_scoped_release release;
-    onehop_store_destroy(store);
+    without_gil([&] { onehop_store_destroy(store); });
   }
   void operator()(onehop_tcp_server_t* server) const {
-    const nb::gil_scoped_release release;
-    onehop_tcp_server_destroy(server);
+    without_gil([&] { onehop_tcp_server_destroy(server); });
   }
   void operator()(onehop_payloads_t* payloads) const { onehop_payloads_destroy(payloads); }
   void operator()(onehop_topology_t* topology) const { onehop_topology_destroy(topology); }

@@ -20,10 +20,8 @@ struct ExportedTensor {
 
 void delete_tensor(DLManagedTensor* managed) {
   auto* const exported = static_cast<ExportedTensor*>(managed->manager_ctx);
-  {
-    const nb::gil_scoped_acquire acquire;  // consumers may call it from any thread
-    Py_DECREF(exported->memory);
-  }
+  // Consumers may call it from any thread.
+  with_gil([&] { Py_DECREF(exported->memory); });
   delete exported;
 }
 

@@ -53,11 +53,7 @@ void wait_in_slices(int64_t timeout_ms, const std::string& what, Wait&& wait) {
   const Clock::time_point end = Clock::now() + std::chrono::milliseconds(limit);
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-    onehop_status_t status = ONEHOP_OK;
-    {
-      const nb::gil_scoped_release release;
-      status = wait(std::clamp<int64_t>(left, 0, kSlice));
-    }
+    const onehop_status_t status = without_gil([&] { return wait(std::clamp<int64_t>(left, 0, kSlice)); });
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (status != ONEHOP_ERROR_TIMEOUT || limit <= kSlice) return finish(status);
     if (left <= kSlice) raise(status, what + " did not appear within " + std::to_string(limit) + " ms");
@@ -81,21 +77,22 @@ onehop_tcp_options_t tcp_options(const std::string& host, int port, const std::o
 /// Runs `body` with the GIL. What it raises becomes a status, and the cause of the error of the call.
 template <class Body>
 onehop_status_t in_python(Body&& body) noexcept {
-  if (Py_IsInitialized() == 0) return ONEHOP_ERROR_ABORTED;
-  const nb::gil_scoped_acquire acquire;
-  try {
-    const NestedCalls nested;
-    body();
-    return ONEHOP_OK;
-  } catch (nb::python_error& error) {
-    const onehop_status_t status = error.matches(PyExc_TimeoutError) ? ONEHOP_ERROR_TIMEOUT
-                                   : error.matches(PyExc_Exception)  ? ONEHOP_ERROR_SYSTEM
-                                                                     : ONEHOP_ERROR_ABORTED;
-    if (status != ONEHOP_ERROR_TIMEOUT) keep_exception(std::move(error));
-    return status;
-  } catch (const std::exception&) {
-    return ONEHOP_ERROR_SYSTEM;
-  }
+  onehop_status_t status = ONEHOP_ERROR_ABORTED;  // if the interpreter has ended
+  with_gil([&] {
+    try {
+      const NestedCalls nested;
+      body();
+      status = ONEHOP_OK;
+    } catch (nb::python_error& error) {
+      status = error.matches(PyExc_TimeoutError) ? ONEHOP_ERROR_TIMEOUT
+               : error.matches(PyExc_Exception)  ? ONEHOP_ERROR_SYSTEM
+                                                 : ONEHOP_ERROR_ABORTED;
+      if (status != ONEHOP_ERROR_TIMEOUT) keep_exception(std::move(error));
+    } catch (const std::exception&) {
+      status = ONEHOP_ERROR_SYSTEM;
+    }
+  });
+  return status;
 }
 
 nb::handle callbacks_of(void* context) {
@@ -140,10 +137,7 @@ onehop_status_t python_delete(void* context, const char* key, int64_t timeout_ms
 }
 
 void python_destroy(void* context) {
-  // After the interpreter's end its objects are gone.
-  if (Py_IsInitialized() == 0) return;
-  const nb::gil_scoped_acquire acquire;
-  Py_DECREF(static_cast<PyObject*>(context));
+  with_gil([&] { Py_DECREF(static_cast<PyObject*>(context)); });
 }
 
 Store callback_store(const nb::object& object, const std::string& description) {

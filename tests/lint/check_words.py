@@ -10,7 +10,7 @@ import sys
 
 import tree_check
 
-TOPS = ("src", "include", "tools", "docs", "tests", "examples", "bench")
+TOPS = ("src", "include", "tools", "docs", "tests", "examples", "bench", "python/src")
 # History, data from elsewhere, and this list.
 SKIPPED = ("bench/results", "docs/decisions", "tests/data", "tests/fuzz/corpus", "tests/lint/check_words.py")
 SUFFIXES = {".c", ".cc", ".cmake", ".cu", ".cuh", ".h", ".in", ".inc", ".md", ".pml", ".py", ".sh", ".txt"}
@@ -55,6 +55,7 @@ RETIRED = [(re.compile(pattern), instead) for pattern, instead in (
     (name("DeviceProtocol"), "algorithm"),
     (name("(Call|Pointer)Defect"), "argument error, pointer error"),
     (r"\bsrc/kernel\b|(?<!/)\bkernel/(cuda|host)\b", "src/backend"),
+    (r"\bgil_scoped_\w+", "without_gil or with_gil (python/src/gil.h), which end well when the interpreter does"),
 )]
 
 
@@ -118,6 +119,7 @@ LINES = [
     ("  CallDefect defect;", "argument error"),
     ("// src/kernel/host/reduce.h", "src/backend"),
     ("// (kernel/cuda/call.cuh)", "src/backend"),
+    ("  const nb::gil_scoped_release release;", "without_gil"),
     # The same letters in ordinary English, in longer words and in paths of others.
     ("// The calls meet at the barrier, in place of a copy; this is the only way to exchange data both ways.", None),
     ("// One steam engine, delegated and aggregated, spotless, original, mind that each speaker may twine.", None),

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Giving up and taking the GIL, such that threads end quietly if the interpreter ends meanwhile.
+//
+// When the interpreter ends while a daemon thread does not have the GIL, that thread must not go on. Up to Python 3.13,
+// taking the GIL then calls pthread_exit, which unwinds the stack. C++ functions that are noexcept would end the process
+// with SIGABRT, and destructors would use Python objects without the GIL. So the thread stops where it is, for good, as
+// Python 3.14 has it stop by itself.
+#pragma once
+
+#include <Python.h>
+#include <cxxabi.h>
+#include <unistd.h>
+
+#include <type_traits>
+#include <utility>
+
+namespace onehop_python {
+
+/// Stops this thread until the process ends.
+[[noreturn]] inline void stop_thread() noexcept {
+  while (true) pause();
+}
+
+/// Calls `f`, which may take the GIL and owns nothing.
+template <class F>
+decltype(auto) stopping(F&& f) {
+  try {
+    return f();
+  } catch (const abi::__forced_unwind&) {
+    stop_thread();
+  }
+}
+
+/// What this thread needs to take the GIL again, while it is in without_gil.
+inline thread_local PyThreadState* given_up = nullptr;
+
+/// Calls `f` without the GIL, which this thread has.
+template <class F>
+std::invoke_result_t<F&> without_gil(F&& f) {
+  PyThreadState* const outer = std::exchange(given_up, PyEval_SaveThread());
+  const auto take_again = [&]() noexcept {
+    PyThreadState* const own = std::exchange(given_up, outer);
+    stopping([&] { PyEval_RestoreThread(own); });
+  };
+  try {
+    if constexpr (std::is_void_v<std::invoke_result_t<F&>>) {
+      f();
+      take_again();
+    } else {
+      auto result = f();
+      take_again();
+      return result;
+    }
+  } catch (const abi::__forced_unwind&) {
+    stop_thread();
+  } catch (...) {
+    take_again();
+    throw;
+  }
+}
+
+/// Calls `f`, which must not throw, with the GIL. Returns false, without calling it, if the interpreter has ended: its
+/// objects are gone. For any thread, with or without the GIL.
+template <class F>
+bool with_gil(F&& f) noexcept {
+  // False from the moment when other threads can no longer take the GIL.
+  if (Py_IsInitialized() == 0) return false;
+  if (PyThreadState* const own = std::exchange(given_up, nullptr)) {
+    // Right even if the interpreter has ended since, when PyGILState_Ensure no longer knows this thread.
+    stopping([&] { PyEval_RestoreThread(own); });
+    f();
+    given_up = PyEval_SaveThread();
+  } else {
+    const PyGILState_STATE state = stopping([] { return PyGILState_Ensure(); });
+    f();
+    PyGILState_Release(state);
+  }
+  return true;
+}
+
+}  // namespace onehop_python

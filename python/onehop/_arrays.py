@@ -48,13 +48,16 @@ def dtype_for(framework: str, dtype: Any) -> Any:
     if framework == "torch":
         import torch
 
-        found = getattr(torch, _LONG_NAMES.get(dtype, dtype)) if isinstance(dtype, str) else dtype
+        found = getattr(torch, _LONG_NAMES.get(dtype, dtype), None) if isinstance(dtype, str) else dtype
         if not isinstance(found, torch.dtype):
             raise InvalidArgument(f"dtype is {dtype!r}, not one of torch")
         return found
     import numpy
 
-    return numpy.dtype(_LONG_NAMES.get(dtype, dtype) if isinstance(dtype, str) else dtype)
+    try:
+        return numpy.dtype(_LONG_NAMES.get(dtype, dtype) if isinstance(dtype, str) else dtype)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"dtype is {dtype!r}, not one of {framework}") from error
 
 
 _LONG_NAMES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "e4m3": "float8_e4m3fn",

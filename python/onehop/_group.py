@@ -13,7 +13,7 @@ from . import _core, _objects
 from ._core import Store, SymmetricBuffer
 from ._machine import job
 from ._store import PyStore
-from ._types import Array
+from ._types import Array, Path
 from .errors import InvalidArgument
 
 # Groups that this process has not left, in the order of joining.
@@ -69,7 +69,7 @@ class Group(_core.Group):
     @classmethod
     def join(cls, store: Store, rank: int, size: int, *, device: Any = None, name: str = "world",
              timeout: float | timedelta | None = None, scratch_bytes: int = 0, policy: str = "tuned",
-             allow_overlapping_devices: bool = False, tuning: str | None = None, require_verified_peers: bool = False,
+             allow_overlapping_devices: bool = False, tuning: Path | None = None, require_verified_peers: bool = False,
              share_by: str = "auto") -> Group:
         """Joins the group `name` as one of `size` ranks. Returns when all have joined. Collective.
 
@@ -141,7 +141,7 @@ _torch_groups: dict[str, itertools.count[int]] = {}
 
 
 def init(*, device: Any = None, name: str = "world", timeout: float | timedelta | None = None, scratch_bytes: int = 0,
-         policy: str = "tuned", allow_overlapping_devices: bool = False, tuning: str | None = None,
+         policy: str = "tuned", allow_overlapping_devices: bool = False, tuning: Path | None = None,
          require_verified_peers: bool = False, share_by: str = "auto") -> Group:
     """Joins with the rank, size and store that `onehop launch`, torchrun, mpirun or srun provide. Collective.
 

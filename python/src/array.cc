@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "array.h"
 
-#include <nanobind/stl/string.h>
-
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -12,6 +10,7 @@
 #include "dlpack.h"
 #include "errors.h"
 #include "memory.h"
+#include "text.h"
 
 namespace onehop_python {
 namespace {
@@ -63,11 +62,12 @@ onehop_dtype_t parse_dtype(const std::string& text) {
 
 /// The name by which onehop may know an element type: 'float32' of torch.float32, np.dtype('f4') and np.float32.
 std::string dtype_text(nb::handle dtype) {
-  if (PyUnicode_Check(dtype.ptr())) return nb::cast<std::string>(dtype);
-  if (PyType_Check(dtype.ptr())) return nb::cast<std::string>(nb::str(dtype.attr("__name__")));
+  constexpr const char* kName = "dtype";
+  if (PyUnicode_Check(dtype.ptr())) return read_text_of(dtype, kName);
+  if (PyType_Check(dtype.ptr())) return read_text_of(dtype.attr("__name__"), kName);
   const nb::object name = nb::getattr(dtype, "name", nb::none());
-  if (!name.is_none()) return nb::cast<std::string>(nb::str(name));
-  const std::string text = nb::cast<std::string>(nb::str(dtype));
+  if (!name.is_none()) return read_text_of(name, kName);
+  const std::string text = read_text_of(dtype, kName);
   constexpr std::string_view kTorch = "torch.";
   return text.starts_with(kTorch) ? text.substr(kTorch.size()) : text;
 }
@@ -299,7 +299,7 @@ Array read_interface(nb::handle object, const nb::object& interface, bool on_gpu
   array.data = as_pointer(nb::object(data[0]));
   array.read_only = is_true(nb::object(data[1]));
   array.on_gpu = on_gpu;
-  const std::string type = nb::cast<std::string>(nb::str(nb::object(interface["typestr"])));
+  const std::string type = read_text_of(nb::object(interface["typestr"]), "typestr");
   if (type.size() < 3) raise_invalid(std::string(name) + ": its typestr is '" + type + "'");
   const std::size_t item = std::strtoul(type.c_str() + 2, nullptr, 10);
   std::vector<long long> shape;

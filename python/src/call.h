@@ -4,7 +4,6 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 #include <onehop/c_api.h>
 
 #include <cstddef>
@@ -15,6 +14,7 @@
 #include "array.h"
 #include "errors.h"
 #include "group.h"
+#include "text.h"
 
 namespace onehop_python {
 
@@ -179,7 +179,7 @@ class Call {
     onehop_call_options_init(&options_, sizeof options_);
     options_.timeout_ms = read_timeout(settings_.timeout);
     if (!settings_.algorithm.is_none()) {
-      const std::string name = nb::cast<std::string>(nb::str(settings_.algorithm));
+      const std::string name = read_text_of(settings_.algorithm, "algorithm");
       check(onehop_algorithm_parse(name.c_str(), &options_.algorithm));
     }
     options_.symmetric = settings_.symmetric ? 1 : 0;

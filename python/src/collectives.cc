@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives, send and receive on Python's arrays.
-#include <nanobind/stl/string.h>
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +7,7 @@
 #include "call.h"
 #include "errors.h"
 #include "group.h"
+#include "text.h"
 
 namespace onehop_python {
 
@@ -23,7 +22,7 @@ namespace {
 onehop_op_t read_op(nb::handle op) {
   // Text compares fast, and there are few.
   if (!PyUnicode_Check(op.ptr())) raise_invalid("op is " + quoted(op) + ", not a string such as \"sum\"");
-  const std::string text = nb::cast<std::string>(op);
+  const std::string text = read_text_of(op, "op");
   for (onehop_op_t each = ONEHOP_OP_SUM; each <= ONEHOP_OP_PREMUL_SUM; ++each) {
     if (text == onehop_op_name(each)) return each;
   }

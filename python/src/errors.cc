@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "errors.h"
 
-#include <nanobind/stl/string.h>
-
 #include <utility>
+
+#include "text.h"
 
 namespace onehop_python {
 namespace {
@@ -17,9 +17,7 @@ thread_local std::optional<nb::python_error> kept;
 }
 
 nb::object make_exception(onehop_status_t status, const std::string& message, int rank) {
-  // In UTF-8 as far as it is; a path may hold other bytes.
-  const nb::object text = nb::steal(
-      PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "backslashreplace"));
+  const nb::object text = to_str(message);
   const nb::object origin = rank < 0 ? nb::none() : nb::object(nb::int_(rank));
   return nb::module_::import_("onehop.errors").attr("_of")(onehop_status_name(status), text, origin);
 }
@@ -49,15 +47,15 @@ void raise_invalid(const std::string& message) {
 
 std::string quoted(nb::handle value) {
   constexpr std::size_t kLongest = 80;
-  std::string text = nb::repr(value).c_str();
+  std::string text = shown(nb::repr(value));
   if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
   return text;
 }
 
 std::string type_text(nb::handle value) {
   const nb::object type = nb::borrow(value.type());
-  const std::string module = nb::cast<std::string>(nb::str(type.attr("__module__")));
-  const std::string name = nb::cast<std::string>(nb::str(type.attr("__qualname__")));
+  const std::string module = shown(nb::str(type.attr("__module__")));
+  const std::string name = shown(nb::str(type.attr("__qualname__")));
   return module == "builtins" ? name : module + "." + name;
 }
 

@@ -2,15 +2,14 @@
 // Joining, watching and leaving groups.
 #include "group.h"
 
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "errors.h"
 #include "store.h"
+#include "text.h"
 
 namespace onehop_python {
 namespace {
@@ -21,11 +20,12 @@ struct JoinSettings {
   std::string tuning;
   onehop_join_options_t options{};
 
-  JoinSettings(int device, std::string given_name, nb::handle timeout, std::size_t scratch_bytes,
-               const std::string& policy, bool allow_overlapping_devices,
-               const std::optional<std::string>& table, bool require_verified_peers,
-               const std::string& share_by)
-      : name(std::move(given_name)), tuning(table.value_or("")) {
+  JoinSettings(int device, const Text& given_name, nb::handle timeout, std::size_t scratch_bytes,
+               const Text& given_policy, bool allow_overlapping_devices, nb::handle table,
+               bool require_verified_peers, const Text& given_share_by)
+      : name(given_name.read("name")), tuning(table.is_none() ? "" : read_path(table, "tuning")) {
+    const std::string policy = given_policy.read("policy");
+    const std::string share_by = given_share_by.read("share_by");
     onehop_join_options_init(&options, sizeof options);
     options.name = name.c_str();
     options.timeout_ms = read_timeout(timeout);
@@ -35,7 +35,7 @@ struct JoinSettings {
       raise_invalid("policy is '" + policy + "'; there are 'tuned' and 'legacy'");
     options.policy = policy == "tuned" ? ONEHOP_POLICY_TUNED : ONEHOP_POLICY_LEGACY;
     options.allow_overlapping_devices = allow_overlapping_devices ? 1 : 0;
-    options.tuning = table ? tuning.c_str() : nullptr;
+    options.tuning = table.is_none() ? nullptr : tuning.c_str();
     options.require_verified_peers = require_verified_peers ? 1 : 0;
     check(onehop_share_by_parse(share_by.c_str(), &options.share_by));
   }
@@ -82,11 +82,11 @@ void add_group(nb::module_& module) {
   nb::class_<Group> group(module, "Group", nb::is_weak_referenceable(), nb::dynamic_attr());
   group.def(
       "__init__",
-      [](Group* self, nb::object store, int rank, int size, int device, std::string name, nb::object timeout,
-         std::size_t scratch_bytes, const std::string& policy, bool allow_overlapping_devices,
-         const std::optional<std::string>& tuning, bool require_verified_peers, const std::string& share_by) {
-        JoinSettings settings(device, std::move(name), timeout, scratch_bytes, policy,
-                              allow_overlapping_devices, tuning, require_verified_peers, share_by);
+      [](Group* self, nb::object store, int rank, int size, int device, const Text& name, nb::object timeout,
+         std::size_t scratch_bytes, const Text& policy, bool allow_overlapping_devices, nb::object tuning,
+         bool require_verified_peers, const Text& share_by) {
+        JoinSettings settings(device, name, timeout, scratch_bytes, policy, allow_overlapping_devices, tuning,
+                              require_verified_peers, share_by);
         if (store.is_none()) {
           construct(self,
                     [&](onehop_group_t** made) { return onehop_group_from_env(&settings.options, made); });
@@ -121,8 +121,8 @@ void add_group(nb::module_& module) {
           "id", [](const Group& self) { return std::string(onehop_group_id(self.handle())); },
           "32 hex digits that identify this group, the same on all ranks.")
       .def_prop_ro(
-          "name", [](const Group& self) { return std::string(onehop_group_name(self.handle())); },
-          "The name under which the ranks joined.")
+          "name", [](const Group& self) { return to_str(onehop_group_name(self.handle())); },
+          nb::sig("def name(self, /) -> str"), "The name under which the ranks joined.")
       .def_prop_ro(
           "timeout", [](const Group& self) { return double(onehop_group_timeout(self.handle())) / 1000; },
           "The default timeout of this group's calls, in seconds.")
@@ -134,7 +134,10 @@ void add_group(nb::module_& module) {
           "How the ranks share memory: \"fd\", \"fabric\" or \"ipc\".")
       .def_prop_ro(
           "tuning_file",
-          [](const Group& self) { return std::string(onehop_group_tuning_file(self.handle())); },
+          [](const Group& self) {
+            return nb::steal(PyUnicode_DecodeFSDefault(onehop_group_tuning_file(self.handle())));
+          },
+          nb::sig("def tuning_file(self, /) -> str"),
           "The tuning table that the group follows, as named on rank 0; \"\" if none was named.")
       .def("usage", usage, nb::sig("def usage(self) -> dict[str, int]"),
            "Number of collectives of this rank by algorithm: {\"one-shot\": 3, \"two-shot\": 0}.\n\n"
@@ -183,7 +186,8 @@ void add_group(nb::module_& module) {
           "On the host, equivalent to `check`.")
       .def(
           "abort",
-          [](Group& self, const std::string& reason) {
+          [](Group& self, const Text& given) {
+            const std::string reason = given.read("reason");
             without_gil([&] { onehop_group_abort(self.handle(), reason.c_str()); });
           },
           nb::arg("reason") = "aborted by the application",

@@ -12,6 +12,7 @@
 #include "array.h"
 #include "errors.h"
 #include "group.h"
+#include "text.h"
 
 namespace onehop_python {
 namespace {
@@ -153,7 +154,8 @@ void add_machine(nb::module_& module) {
           },
           "What could not be determined and why, one line each.");
   module.def("_topology_probe", [] { return make_topology(onehop_topology_probe); });
-  module.def("_topology_from_json", [](const std::string& json) {
+  module.def("_topology_from_json", [](const Text& given) {
+    const std::string json = given.read("json");
     return make_topology(
         [&](onehop_topology_t** made) { return onehop_topology_from_json(json.c_str(), made); });
   });

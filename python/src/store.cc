@@ -14,6 +14,7 @@
 #include "array.h"
 #include "errors.h"
 #include "group.h"
+#include "text.h"
 
 namespace onehop_python {
 namespace {
@@ -60,17 +61,23 @@ void wait_in_slices(int64_t timeout_ms, const std::string& what, Wait&& wait) {
   }
 }
 
-onehop_tcp_options_t tcp_options(const std::string& host, int port, const std::optional<std::string>& secret,
-                                 nb::handle timeout) {
-  onehop_tcp_options_t options;
-  onehop_tcp_options_init(&options, sizeof options);
-  if (port < 0 || port > 65535) raise_invalid("port is " + std::to_string(port) + ", not within 0..65535");
-  options.host = host.c_str();
-  options.port = static_cast<uint16_t>(port);
-  options.secret = secret ? secret->c_str() : nullptr;
-  options.timeout_ms = read_timeout(timeout);
-  return options;
-}
+/// What a server and its clients share.
+struct TcpSettings {
+  std::string host;
+  std::optional<std::string> secret;
+  onehop_tcp_options_t options{};
+
+  TcpSettings(const Text& given_host, int port, const std::optional<Text>& given_secret, nb::handle timeout)
+      : host(given_host.read("host")) {
+    if (given_secret) secret = given_secret->read("secret", true);
+    if (port < 0 || port > 65535) raise_invalid("port is " + std::to_string(port) + ", not within 0..65535");
+    onehop_tcp_options_init(&options, sizeof options);
+    options.host = host.c_str();
+    options.port = static_cast<uint16_t>(port);
+    options.secret = secret ? secret->c_str() : nullptr;
+    options.timeout_ms = read_timeout(timeout);
+  }
+};
 
 // ---- A store that is a Python object: methods with the names of the callbacks ----
 
@@ -140,7 +147,8 @@ void python_destroy(void* context) {
   with_gil([&] { Py_DECREF(static_cast<PyObject*>(context)); });
 }
 
-Store callback_store(const nb::object& object, const std::string& description) {
+Store callback_store(const nb::object& object, const Text& given) {
+  const std::string description = given.read("description");
   onehop_store_callbacks_t callbacks;
   onehop_store_callbacks_init(&callbacks, sizeof callbacks);
   callbacks.context = nb::borrow(object).release().ptr();
@@ -171,7 +179,8 @@ void add_stores(nb::module_& module) {
   store
       .def(
           "set",
-          [](Store& self, const std::string& key, const nb::bytes& value, nb::handle limit) {
+          [](Store& self, const Text& given, const nb::bytes& value, nb::handle limit) {
+            const std::string key = given.read("key");
             const int64_t ms = read_timeout(limit);
             run([&] {
               return onehop_store_set(self.handle.get(), key.c_str(), value.data(), value.size(), ms);
@@ -182,7 +191,8 @@ void add_stores(nb::module_& module) {
           "Sets the key, or overwrites its value.")
       .def(
           "get",
-          [](Store& self, const std::string& key, nb::handle limit) {
+          [](Store& self, const Text& given, nb::handle limit) {
+            const std::string key = given.read("key");
             char* value = nullptr;
             std::size_t size = 0;
             wait_in_slices(read_timeout(limit), "get: key '" + key + "'", [&](int64_t ms) {
@@ -196,7 +206,9 @@ void add_stores(nb::module_& module) {
           "Waits until the key exists and returns its value.")
       .def(
           "wait",
-          [](Store& self, const std::vector<std::string>& keys, nb::handle limit) {
+          [](Store& self, const std::vector<Text>& given, nb::handle limit) {
+            std::vector<std::string> keys;
+            for (const Text& key : given) keys.push_back(key.read("keys"));
             std::vector<const char*> names;
             std::string listed;
             for (const std::string& key : keys) {
@@ -212,7 +224,8 @@ void add_stores(nb::module_& module) {
           "Waits until all keys exist.")
       .def(
           "add",
-          [](Store& self, const std::string& key, int64_t delta, nb::handle limit) {
+          [](Store& self, const Text& given, int64_t delta, nb::handle limit) {
+            const std::string key = given.read("key");
             const int64_t ms = read_timeout(limit);
             int64_t result = 0;
             run([&] { return onehop_store_add(self.handle.get(), key.c_str(), delta, ms, &result); });
@@ -223,8 +236,9 @@ void add_stores(nb::module_& module) {
           "Adds `delta` to a decimal counter and returns the new value. A missing key counts as 0.")
       .def(
           "compare_set",
-          [](Store& self, const std::string& key, const nb::bytes& expected, const nb::bytes& desired,
+          [](Store& self, const Text& given, const nb::bytes& expected, const nb::bytes& desired,
              nb::handle limit) {
+            const std::string key = given.read("key");
             const int64_t ms = read_timeout(limit);
             return take_bytes([&](char** value, std::size_t* size) {
               return onehop_store_compare_set(self.handle.get(), key.c_str(), expected.data(),
@@ -241,7 +255,8 @@ void add_stores(nb::module_& module) {
           "Returns the value that the key holds afterwards.")
       .def(
           "delete",
-          [](Store& self, const std::string& key, nb::handle limit) {
+          [](Store& self, const Text& given, nb::handle limit) {
+            const std::string key = given.read("key");
             const int64_t ms = read_timeout(limit);
             int existed = 0;
             run([&] { return onehop_store_delete(self.handle.get(), key.c_str(), ms, &existed); });
@@ -254,17 +269,17 @@ void add_stores(nb::module_& module) {
         char* text = nullptr;
         check(onehop_store_describe(self.handle.get(), &text));
         const Handle<char> held(text);
-        return "<onehop " + std::string(text) + ">";
+        return to_str("<onehop " + std::string(text) + ">");
       });
 
   nb::class_<TcpServer>(module, "TcpServer",
                         "The server of a TcpStore. It ends with `stop`, or with this object.")
       .def(
           "__init__",
-          [](TcpServer* self, const std::string& host, int port, const std::optional<std::string>& secret) {
-            const onehop_tcp_options_t options = tcp_options(host, port, secret, nb::none());
+          [](TcpServer* self, const Text& host, int port, const std::optional<Text>& secret) {
+            const TcpSettings settings(host, port, secret, nb::none());
             onehop_tcp_server_t* server = nullptr;
-            run([&] { return onehop_tcp_server_start(&options, &server); });
+            run([&] { return onehop_tcp_server_start(&settings.options, &server); });
             new (self) TcpServer{Handle<onehop_tcp_server_t>(server)};
           },
           nb::arg("host") = "127.0.0.1", nb::arg("port") = 0, nb::arg("secret").none() = nb::none(),
@@ -283,19 +298,17 @@ void add_stores(nb::module_& module) {
   factory(
       "FileStore",
       [](const nb::object& directory) {
-        const nb::object path = nb::module_::import_("os").attr("fspath")(directory);
-        if (!PyUnicode_Check(path.ptr())) raise_invalid("directory is " + quoted(directory) + ", not a path");
-        const std::string text = nb::cast<std::string>(path);
-        return make_store([&](onehop_store_t** store) { return onehop_store_file(text.c_str(), store); });
+        const std::string path = read_path(directory, "directory");
+        return make_store([&](onehop_store_t** store) { return onehop_store_file(path.c_str(), store); });
       },
-      nb::arg("directory"), nb::sig("def FileStore(directory: str | os.PathLike[str]) -> Store"),
+      nb::arg("directory"), nb::sig("def FileStore(directory: Path) -> Store"),
       "A store with one file per key, for processes that share `directory`.\n\n"
       "The directory is created if missing, and must belong to the caller.");
   factory(
       "TcpStore",
-      [](const std::string& host, int port, const std::optional<std::string>& secret, nb::handle limit) {
-        const onehop_tcp_options_t options = tcp_options(host, port, secret, limit);
-        return make_store([&](onehop_store_t** store) { return onehop_store_tcp(&options, store); });
+      [](const Text& host, int port, const std::optional<Text>& secret, nb::handle limit) {
+        const TcpSettings settings(host, port, secret, limit);
+        return make_store([&](onehop_store_t** store) { return onehop_store_tcp(&settings.options, store); });
       },
       nb::arg("host"), nb::arg("port"), nb::arg("secret").none() = nb::none(), timeout,
       nb::sig(
@@ -307,7 +320,8 @@ void add_stores(nb::module_& module) {
       "A store in this process, for ranks that are threads.");
   factory(
       "PrefixStore",
-      [](const nb::object& inner, const std::string& prefix) {
+      [](const nb::object& inner, const Text& given) {
+        const std::string prefix = given.read("prefix");
         onehop_store_t* const handle = store_handle(inner);
         return make_store(
             [&](onehop_store_t** made) { return onehop_store_prefix(handle, prefix.c_str(), made); });

@@ -5,6 +5,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "errors.h"
 #include "group.h"
 #include "memory.h"
+#include "traverse.h"
 
 namespace onehop_python {
 namespace {
@@ -20,31 +22,34 @@ namespace {
 class Buffer {
  public:
   Buffer(Handle<onehop_buffer_t> handle, nb::object group, nb::object keeps)
-      : handle_(std::move(handle)), group_(std::move(group)), keeps_(std::move(keeps)) {}
+      : group_(std::move(group)), keeps_(std::move(keeps)), handle_(std::move(handle)) {}
 
   [[nodiscard]] onehop_buffer_t* handle() const { return handle_.get(); }
   [[nodiscard]] const nb::object& group_object() const { return group_; }
   [[nodiscard]] Group& group() const { return object_of<Group>(group_); }
   /// What a registered buffer lies in.
   [[nodiscard]] const nb::object& keeps() const { return keeps_; }
+  [[nodiscard]] std::array<const nb::object*, 2> kept() const { return {&group_, &keeps_}; }
 
  private:
-  Handle<onehop_buffer_t> handle_;
+  // The memory of a registered buffer is freed after the buffer.
   nb::object group_;
   nb::object keeps_;
+  Handle<onehop_buffer_t> handle_;
 };
 
 class Pool {
  public:
   Pool(Handle<onehop_pool_t> handle, nb::object group)
-      : handle_(std::move(handle)), group_(std::move(group)) {}
+      : group_(std::move(group)), handle_(std::move(handle)) {}
   [[nodiscard]] onehop_pool_t* handle() const { return handle_.get(); }
   [[nodiscard]] const nb::object& group_object() const { return group_; }
   [[nodiscard]] Group& group() const { return object_of<Group>(group_); }
+  [[nodiscard]] std::array<const nb::object*, 1> kept() const { return {&group_}; }
 
  private:
-  Handle<onehop_pool_t> handle_;
   nb::object group_;
+  Handle<onehop_pool_t> handle_;
 };
 
 onehop_buffer_options_t buffer_options(int channels) {
@@ -153,7 +158,7 @@ void add_buffers(nb::module_& module) {
   const auto channel = nb::arg("channel") = 0;
 
   nb::class_<Buffer>(
-      module, "SymmetricBuffer", nb::is_weak_referenceable(),
+      module, "SymmetricBuffer", nb::is_weak_referenceable(), nb::type_slots(traverse_slots<Buffer>),
       "The same number of bytes on every rank, mapped by every rank. `Group.allocate` and "
       "`Group.register` make one.\n\n"
       "Signals and barriers have channels. On the host they wait; on a GPU they are enqueued on `stream`, "
@@ -232,7 +237,7 @@ void add_buffers(nb::module_& module) {
       });
 
   nb::class_<Pool>(
-      module, "Pool",
+      module, "Pool", nb::type_slots(traverse_slots<Pool>),
       "Symmetric memory for allocators. Ranks that make the same calls in the same order get the same "
       "offsets.\n\nSee onehop.torch for tensors of PyTorch.")
       .def(

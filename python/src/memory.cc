@@ -7,6 +7,7 @@
 
 #include "dlpack.h"
 #include "errors.h"
+#include "traverse.h"
 
 namespace onehop_python {
 namespace {
@@ -88,7 +89,9 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   return PyBuffer_FillInfo(view, self, memory.data(), static_cast<Py_ssize_t>(memory.bytes()), 0, flags);
 }
 
-PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
+PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+                       {Py_tp_traverse, reinterpret_cast<void*>(traverse<Memory>)},
+                       {0, nullptr}};
 
 }  // namespace
 

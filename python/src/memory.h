@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <array>
 #include <cstddef>
 
 namespace onehop_python {
@@ -19,7 +20,7 @@ class Memory {
   [[nodiscard]] void* data() const { return data_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   [[nodiscard]] int device() const { return device_; }
-  [[nodiscard]] const nb::object& owner() const { return owner_; }
+  [[nodiscard]] std::array<const nb::object*, 1> kept() const { return {&owner_}; }
 
  private:
   void* data_;

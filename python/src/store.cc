@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -15,12 +16,16 @@
 #include "errors.h"
 #include "group.h"
 #include "text.h"
+#include "traverse.h"
 
 namespace onehop_python {
 namespace {
 
 struct Store {
+  nb::object keeps;  ///< what the handle calls or refers to; freed after it
   Handle<onehop_store_t> handle;
+
+  [[nodiscard]] std::array<const nb::object*, 1> kept() const { return {&keeps}; }
 };
 
 struct TcpServer {
@@ -28,10 +33,10 @@ struct TcpServer {
 };
 
 template <class Make>
-Store make_store(Make&& make) {
+Store make_store(Make&& make, nb::object keeps = nb::none()) {
   onehop_store_t* store = nullptr;
   run([&] { return make(&store); });
-  return {Handle<onehop_store_t>(store)};
+  return {std::move(keeps), Handle<onehop_store_t>(store)};
 }
 
 template <class Make>
@@ -143,23 +148,20 @@ onehop_status_t python_delete(void* context, const char* key, int64_t timeout_ms
   });
 }
 
-void python_destroy(void* context) {
-  with_gil([&] { Py_DECREF(static_cast<PyObject*>(context)); });
-}
-
 Store callback_store(const nb::object& object, const Text& given) {
   const std::string description = given.read("description");
   onehop_store_callbacks_t callbacks;
   onehop_store_callbacks_init(&callbacks, sizeof callbacks);
-  callbacks.context = nb::borrow(object).release().ptr();
+  // Without a reference of its own, which the garbage collector would not see: the Store keeps it.
+  callbacks.context = object.ptr();
   callbacks.set = python_set;
   callbacks.get = python_get;
   callbacks.add = python_add;
   callbacks.compare_set = python_compare_set;
   callbacks.delete_key = python_delete;
-  callbacks.destroy = python_destroy;
   callbacks.description = description.c_str();
-  return make_store([&](onehop_store_t** store) { return onehop_store_callbacks(&callbacks, store); });
+  return make_store([&](onehop_store_t** store) { return onehop_store_callbacks(&callbacks, store); },
+                    object);
 }
 
 }  // namespace
@@ -172,7 +174,7 @@ onehop_store_t* store_handle(nb::handle store) {
 
 void add_stores(nb::module_& module) {
   nb::class_<Store> store(
-      module, "Store",
+      module, "Store", nb::type_slots(traverse_slots<Store>),
       "A small key-value store through which ranks find each other. Values are bytes. Thread-safe.\n\n"
       "Every operation ends by its timeout (30 s by default) with `Timeout`.");
   const auto timeout = nb::arg("timeout").none() = nb::none();
@@ -324,7 +326,7 @@ void add_stores(nb::module_& module) {
         const std::string prefix = given.read("prefix");
         onehop_store_t* const handle = store_handle(inner);
         return make_store(
-            [&](onehop_store_t** made) { return onehop_store_prefix(handle, prefix.c_str(), made); });
+            [&](onehop_store_t** made) { return onehop_store_prefix(handle, prefix.c_str(), made); }, inner);
       },
       nb::arg("store"), nb::arg("prefix"), nb::sig("def PrefixStore(store: Store, prefix: str) -> Store"),
       "A view of `store` that prepends `prefix` and a slash to every key.");

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Symmetric buffers, signals, arrays in them, and pools."""
 import gc
+import threading
+import weakref
 
 import numpy as np
 import onehop as oh
@@ -112,3 +114,86 @@ def test_slices_that_make_no_sense(alone):
     assert "64 bytes" in repr(buffer) and "64 bytes on the host" in repr(buffer.local)
     with pytest.raises(AttributeError, match="buffer protocol"):
         buffer.local.__cuda_array_interface__
+
+
+class Owner:
+    pass
+
+
+def store_of(keeps):
+    """A Python store with an attribute."""
+    store = type("Held", (), {name: lambda self, *_: b"" for name in ("set", "get", "check", "add", "compare_set", "delete_key")})()
+    store.keeps = keeps
+    return oh.PyStore(store)
+
+
+# What refers to an object that refers to it: `make` gets that object, and a group that nothing else keeps.
+CYCLES = {
+    "its buffer": lambda g, owner: setattr(g, "buffer", g.allocate(4096)),
+    "its buffers in a list": lambda g, owner: setattr(g, "buffers", [g.allocate(64), g.allocate(64)[16:]]),
+    "memory of its buffer": lambda g, owner: setattr(g, "local", g.allocate(4096).local),
+    "a view of it": lambda g, owner: setattr(g, "view", memoryview(g.allocate(4096).local)),
+    "its pool": lambda g, owner: setattr(g, "pool", oh.Pool(g, 1 << 20)),
+    "its pool's memory and buffer": lambda g, owner: g.__dict__.update(pool=(pool := oh.Pool(g, 1 << 20)), memory=pool.allocate(64),
+                                                                      buffer=pool.buffer()),
+    "a bound method": lambda g, owner: setattr(g, "method", g.allocate(64).barrier),
+    "a store with callbacks": lambda g, owner: setattr(owner, "store", store_of(owner)),
+    "a prefix of such a store": lambda g, owner: setattr(owner, "store", oh.PrefixStore(oh.PrefixStore(store_of(owner), "a"), "b")),
+    "a group": lambda g, owner: (setattr(owner, "group", g), setattr(g, "owner", owner)),
+}
+
+
+def mappings():
+    with open("/proc/self/maps") as maps:
+        return sum("memfd" in line for line in maps)
+
+
+@pytest.mark.parametrize("leave", [True, False], ids=["left", "not left"])
+@pytest.mark.parametrize("cycle", CYCLES)
+def test_cycles_are_collected(cycle, leave):
+    def make():
+        group, owner = oh.Group.join(oh.MemoryStore(), 0, 1), Owner()
+        CYCLES[cycle](group, owner)
+        if leave:
+            group.leave()
+        return weakref.ref(group), weakref.ref(owner)
+
+    gc.collect()
+    before = mappings()
+    references = [each for _ in range(3) for each in make()]
+    gc.collect()
+    assert [each() for each in references] == [None] * 6
+    assert mappings() == before
+
+
+def test_what_is_in_use_is_not_collected():
+    def ranks_join(store):
+        def rank(r):
+            with oh.Group.join(store, r, 2) as group:
+                gc.collect()
+                group.barrier()
+
+        threads = [threading.Thread(target=rank, args=(r,)) for r in range(2)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+
+    from test_stores import Table
+
+    for prefixed in (False, True):
+        table = Table()
+        store = oh.PyStore(table)
+        if prefixed:
+            store = oh.PrefixStore(store, "p")
+        table.store = store  # a cycle
+        reference = weakref.ref(table)
+        del table
+        gc.collect()
+        ranks_join(store)
+        store.set("key", b"value")
+        gc.collect()
+        assert store.get("key") == b"value" and reference() is not None
+        del store
+        gc.collect()
+        assert reference() is None

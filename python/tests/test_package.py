@@ -145,3 +145,77 @@ def test_what_this_machine_has():
             oh.p2p_check(nbytes=1 << 20)
         with pytest.raises(oh.Unsupported):
             oh.Group.join(oh.MemoryStore(), 0, 1, device=0)
+
+
+# Runs a program in another interpreter of this process, and prints what it raises.
+INTERPRETERS = """
+import importlib, sys
+WAYS = {}
+try:
+    import _testcapi
+    WAYS["legacy"] = _testcapi.run_in_subinterp
+except (ImportError, AttributeError):
+    pass
+for name in ("_interpreters", "_xxsubinterpreters"):
+    try:
+        module = importlib.import_module(name)
+    except ImportError:
+        continue
+    def run(program, module=module, **options):
+        made = module.create(**options)
+        try:
+            return module.run_string(made, program)
+        finally:
+            module.destroy(made)
+    WAYS["isolated"] = run
+    break
+"""
+IN_ANOTHER = """
+import sys
+sys.path[:] = {path!r}
+try:
+    import onehop
+    text = "imported"
+except ImportError as error:
+    text = str(error)
+with open({file!r}, "a") as file:
+    file.write(text + "\\n")
+"""
+IN_MAIN = """
+import numpy as np
+import onehop as oh
+store = oh.PyStore(type("S", (), dict(set=print, get=print, check=lambda *_: True, add=lambda *_: 7, compare_set=print,
+                                      delete_key=print))())
+for _ in range(2):
+    for _ in range(3):
+        assert not run_in_another()
+    with oh.Group.join(oh.MemoryStore(), 0, 1) as group:
+        x = np.ones(100)
+        assert (group.all_reduce(x, op="max") == 1).all() and group.allocate(64).local.nbytes == 64
+        try:
+            group.all_reduce(x, op="bogus")
+        except oh.InvalidArgument:
+            pass
+        assert store.add("key", 1) == 7
+"""
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before the main one", "after the main one"])
+@pytest.mark.parametrize("way", ["legacy", "isolated"])
+def test_other_interpreters_are_refused_and_the_main_one_works_on(way, first, tmp_path):
+    found = run(sys.executable, "-c", INTERPRETERS + f"print({way!r} in WAYS)")
+    if found.stdout != "True\n":
+        pytest.skip(f"this Python cannot make a {way} sub-interpreter: {found.stderr}")
+    file = tmp_path / "errors"
+    program = INTERPRETERS + f"""
+inner = {IN_ANOTHER.format(path=sys.path, file=str(file))!r}
+def run_in_another():
+    return WAYS[{way!r}](inner)
+""" + ("assert not run_in_another()\n" if first else "") + IN_MAIN
+    result = run(sys.executable, "-c", program)
+    assert (result.returncode, result.stderr) == (0, ""), result.stderr
+    lines = file.read_text().splitlines()
+    assert len(lines) == 6 + first
+    # Where an interpreter has a GIL of its own, Python may refuse by itself.
+    expected = ["onehop works in the main interpreter only"] + (["does not support loading in subinterpreters"] if way == "isolated" else [])
+    assert all(any(each in line for each in expected) for line in lines), lines

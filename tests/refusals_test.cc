@@ -405,6 +405,28 @@ std::vector<CRow> c_rows() {
          return onehop_scatter(g, in.data(), out.data(), 8, ONEHOP_DTYPE_F32, 0, nullptr, o, nullptr);
        }},
   };
+  for (const onehop_collective_t each :
+       {ONEHOP_COLLECTIVE_ALL_REDUCE, ONEHOP_COLLECTIVE_ALL_TO_ALL, ONEHOP_COLLECTIVE_BARRIER}) {
+    rows.push_back({"the caller's refusal",
+                    [each](onehop_group_t* g, bool odd) {
+                      // The other ranks may even make another call.
+                      return odd ? onehop_refuse_call(g, each, ONEHOP_ERROR_INVALID_ARGUMENT, "no array: 5")
+                                 : onehop_all_reduce(g, in.data(), out.data(), 8, ONEHOP_DTYPE_F32,
+                                                     ONEHOP_OP_SUM, nullptr, nullptr, nullptr);
+                    },
+                    "no array: 5", "of rank 1 was rejected: no array: 5"});
+  }
+  rows.push_back({"the caller's refusal in a group of calls",
+                  [](onehop_group_t* g, bool odd) {
+                    EXPECT_EQ(onehop_group_call_begin(), ONEHOP_OK);
+                    EXPECT_EQ(odd ? onehop_refuse_call(g, ONEHOP_COLLECTIVE_ALL_REDUCE,
+                                                       ONEHOP_ERROR_INVALID_ARGUMENT, "no array: 5")
+                                  : onehop_all_reduce(g, in.data(), out.data(), 8, ONEHOP_DTYPE_F32,
+                                                      ONEHOP_OP_SUM, nullptr, nullptr, nullptr),
+                              ONEHOP_OK);
+                    return onehop_group_call_end();
+                  },
+                  "no array: 5", "of rank 1 was rejected: no array: 5"});
   for (const auto& [name, make] : others) {
     rows.push_back({name, [=](onehop_group_t* g, bool odd) { return make(g, odd ? &bad_size : nullptr); },
                     "options->size is 3", kOptions});
@@ -429,6 +451,61 @@ TEST(CRefusals, AreHeardByAllRanksWhateverTheCall) {
       EXPECT_EQ(one, kMembers);
     });
   }
+}
+
+TEST(CRefusals, OfTheCallerKeepTheirStatusAndRank) {
+  struct Row {
+    onehop_status_t status;
+    bool usable;
+  };
+  for (const Row& row : {Row{ONEHOP_ERROR_OUT_OF_RESOURCES, true}, Row{ONEHOP_ERROR_ABORTED, false}}) {
+    SCOPED_TRACE(onehop_status_name(row.status));
+    run_thread_group(kMembers, [&](Group& joined) {
+      const bool odd = joined.rank() == kOdd;
+      onehop_group handle{std::move(joined)};
+      std::array<float, 8> data{};
+      const auto reduce = [&] {
+        return onehop_all_reduce(&handle, data.data(), data.data(), data.size(), ONEHOP_DTYPE_F32,
+                                 ONEHOP_OP_SUM, nullptr, nullptr, nullptr);
+      };
+      const std::string long_reason = "no memory for a copy" + std::string(100'000, '.');
+      EXPECT_EQ(
+          odd ? onehop_refuse_call(&handle, ONEHOP_COLLECTIVE_ALL_REDUCE, row.status, long_reason.c_str())
+              : reduce(),
+          row.status);
+      EXPECT_EQ(onehop_last_error_rank(), kOdd.value) << onehop_last_error();
+      EXPECT_THAT(onehop_last_error(), HasSubstr("no memory for a copy"));
+      EXPECT_LT(std::string_view(onehop_last_error()).size(), 1200U);
+      EXPECT_EQ(reduce(), row.usable ? ONEHOP_OK : row.status) << onehop_last_error();
+    });
+  }
+}
+
+TEST(CRefusals, OfTransfersAndRegistrations) {
+  run_thread_group(2, [&](Group& joined) {
+    const bool first = joined.rank() == Rank{0};
+    onehop_group handle{std::move(joined)};
+    onehop_buffer_t* buffer = nullptr;
+    std::array<float, 8> data{};
+    // Host ranks cannot register memory in any case.
+    const onehop_status_t registered =
+        first ? onehop_refuse_registration(&handle, ONEHOP_ERROR_INVALID_ARGUMENT, "no array: 5")
+              : onehop_group_register_buffer(&handle, data.data(), sizeof data, &buffer);
+    EXPECT_EQ(registered, first ? ONEHOP_ERROR_INVALID_ARGUMENT : ONEHOP_ERROR_UNSUPPORTED);
+    EXPECT_EQ(onehop_group_barrier(&handle, ONEHOP_TIMEOUT_DEFAULT), ONEHOP_OK);
+    EXPECT_EQ(first
+                  ? onehop_refuse_call(&handle, ONEHOP_COLLECTIVE_BARRIER, ONEHOP_ERROR_INVALID_ARGUMENT, "")
+                  : onehop_group_barrier(&handle, ONEHOP_TIMEOUT_DEFAULT),
+              ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("its caller gave no reason"));
+    const onehop_status_t received = first ? onehop_refuse_call(&handle, ONEHOP_COLLECTIVE_SEND,
+                                                                ONEHOP_ERROR_INVALID_ARGUMENT, "no array: 5")
+                                           : onehop_recv(&handle, data.data(), data.size(), ONEHOP_DTYPE_F32,
+                                                         0, nullptr, nullptr, nullptr);
+    EXPECT_EQ(received, ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(onehop_last_error_rank(), 0);
+    EXPECT_THAT(onehop_last_error(), HasSubstr("no array: 5"));
+  });
 }
 
 TEST(Refusals, OfTheInstructionSetInTheEnvironmentAreHeardWhenJoining) {

@@ -544,6 +544,18 @@ ONEHOP_API onehop_status_t onehop_scatter(onehop_group_t* group, const void* in,
                                           onehop_dtype_t dtype, int root, void* stream,
                                           const onehop_call_options_t* options, onehop_algorithm_t* used);
 
+/// Refuses a call that the other ranks make, instead of making it: for a binding that finds an error in its caller's
+/// arguments, such as an object that is no array. Always returns an error: normally `status`. The other ranks' calls
+/// return the same, with `message` and this rank. `status` should be ONEHOP_ERROR_INVALID_ARGUMENT or
+/// ONEHOP_ERROR_OUT_OF_RESOURCES, after which the group is as usable as after an invalid argument; any other one fails
+/// the group. At most 1000 bytes of `message` are passed on. In a group of calls, returns ONEHOP_OK and refuses at its
+/// end.
+ONEHOP_API onehop_status_t onehop_refuse_call(onehop_group_t* group, onehop_collective_t collective,
+                                              onehop_status_t status, const char* message);
+/// The same for onehop_group_register_buffer.
+ONEHOP_API onehop_status_t onehop_refuse_registration(onehop_group_t* group, onehop_status_t status,
+                                                      const char* message);
+
 // ---- Send and receive, groups of calls ----
 
 /// Sends `count` elements to rank `dst`. The k-th send of a pair of ranks matches its k-th receive, which

@@ -76,8 +76,9 @@ Buffer register_buffer(nb::handle group, nb::handle x, int channels) {
     // Of any type: only the bytes matter.
     array = read_array(x, nb::str("u8"), "x");
   } catch (...) {
-    // The other ranks wait for this one.
-    without_gil([&] { (void)onehop_group_register_buffer_with(handle, nullptr, 0, &options, &buffer); });
+    refuse([&](onehop_status_t status, const char* reason) {
+      return onehop_refuse_registration(handle, status, reason);
+    });
     throw;
   }
   run([&] { return onehop_group_register_buffer_with(handle, array.data, array.count, &options, &buffer); });

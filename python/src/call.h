@@ -28,7 +28,7 @@ struct Settings {
   nb::handle timeout;
 };
 
-/// The arguments of a call of the C API. As they begin, every function rejects them.
+/// The arguments of a call of the C API.
 struct Request {
   const void* in = nullptr;
   void* out = nullptr;
@@ -58,8 +58,8 @@ Queue& queue();
 /// One call: reads its arguments, tells the other ranks if that fails, and makes it.
 class Call {
  public:
-  Call(nb::handle self, const Settings& settings)
-      : self_(self), group_(object_of<Group>(self)), settings_(settings) {}
+  Call(nb::handle self, onehop_collective_t collective, const Settings& settings)
+      : self_(self), group_(object_of<Group>(self)), collective_(collective), settings_(settings) {}
 
   [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(group_.size()); }
   [[nodiscard]] int rank() const { return onehop_group_rank(group_.handle()); }
@@ -128,7 +128,11 @@ class Call {
       prepare();
       set_options();
     } catch (...) {
-      if (queue().depth == 0) reject(invoke);
+      if (queue().depth == 0) {
+        refuse([&](onehop_status_t status, const char* reason) {
+          return onehop_refuse_call(group(), collective_, status, reason);
+        });
+      }
       throw;
     }
     run([&] { return invoke(request); });
@@ -138,13 +142,6 @@ class Call {
   Request request;
 
  private:
-  /// The other ranks have made this call and wait for this one: a call that cannot be right tells them. Raises
-  /// nothing, since the caller has an error already.
-  template <class Invoke>
-  void reject(Invoke&& invoke) const {
-    without_gil([&] { (void)invoke(Request{}); });
-  }
-
   void require_here(const Array& array, nb::handle object, const char* name) const {
     if (array.count == 0) return;
     if (group_.on_host() && array.on_gpu) {
@@ -194,6 +191,7 @@ class Call {
 
   nb::handle self_;
   Group& group_;
+  onehop_collective_t collective_;
   const Settings& settings_;
   Array in_;
   Array out_;

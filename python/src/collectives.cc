@@ -40,7 +40,7 @@ nb::object all_reduce(nb::handle self, nb::object x, nb::object out, nb::handle 
                       nb::handle dtype, nb::handle algorithm, bool symmetric, double factor,
                       nb::handle timeout) {
   const Settings settings{stream, dtype, algorithm, symmetric, factor, timeout};
-  Call call(self, settings);
+  Call call(self, ONEHOP_COLLECTIVE_ALL_REDUCE, settings);
   if (out.is_none()) out = x;
   call.make(
       [&] {
@@ -61,7 +61,7 @@ nb::object all_reduce(nb::handle self, nb::object x, nb::object out, nb::handle 
 nb::object all_gather(nb::handle self, nb::object x, nb::object out, nb::handle stream, nb::handle dtype,
                       nb::handle algorithm, bool symmetric, nb::handle timeout) {
   const Settings settings{stream, dtype, algorithm, symmetric, 1.0, timeout};
-  Call call(self, settings);
+  Call call(self, ONEHOP_COLLECTIVE_ALL_GATHER, settings);
   call.make(
       [&] {
         call.request.count = call.input(x, "x").count;
@@ -78,7 +78,7 @@ nb::object reduce_scatter(nb::handle self, nb::object x, nb::object out, nb::han
                           nb::handle dtype, nb::handle algorithm, bool symmetric, double factor,
                           nb::handle timeout) {
   const Settings settings{stream, dtype, algorithm, symmetric, factor, timeout};
-  Call call(self, settings);
+  Call call(self, ONEHOP_COLLECTIVE_REDUCE_SCATTER, settings);
   call.make(
       [&] {
         call.request.op = read_op(op);
@@ -96,7 +96,7 @@ nb::object reduce_scatter(nb::handle self, nb::object x, nb::object out, nb::han
 nb::object all_to_all(nb::handle self, nb::object x, nb::object out, nb::handle stream, nb::handle dtype,
                       nb::handle algorithm, bool symmetric, nb::handle timeout) {
   const Settings settings{stream, dtype, algorithm, symmetric, 1.0, timeout};
-  Call call(self, settings);
+  Call call(self, ONEHOP_COLLECTIVE_ALL_TO_ALL, settings);
   call.make(
       [&] {
         const std::size_t count = call.input(x, "x").count;
@@ -113,7 +113,7 @@ nb::object all_to_all(nb::handle self, nb::object x, nb::object out, nb::handle 
 nb::object all_to_all_v(nb::handle self, nb::object x, nb::handle in_counts, nb::object out,
                         nb::handle out_counts, nb::handle stream, nb::handle dtype, nb::handle timeout) {
   const Settings settings{stream, dtype, nb::none(), false, 1.0, timeout};
-  Call call(self, settings);
+  Call call(self, ONEHOP_COLLECTIVE_ALL_TO_ALL_V, settings);
   Blocks in;
   Blocks to;
   call.make(
@@ -134,7 +134,7 @@ nb::object all_to_all_v(nb::handle self, nb::object x, nb::handle in_counts, nb:
 nb::object broadcast(nb::handle self, nb::object x, int root, nb::object out, nb::handle stream,
                      nb::handle dtype, bool symmetric, nb::handle timeout) {
   const Settings settings{stream, dtype, nb::none(), symmetric, 1.0, timeout};
-  Call call(self, settings);
+  Call call(self, ONEHOP_COLLECTIVE_BROADCAST, settings);
   if (out.is_none()) out = x;
   call.make(
       [&] {
@@ -157,7 +157,7 @@ nb::object broadcast(nb::handle self, nb::object x, int root, nb::object out, nb
 nb::object reduce(nb::handle self, nb::object x, nb::object out, nb::handle op, int root, nb::handle stream,
                   nb::handle dtype, bool symmetric, double factor, nb::handle timeout) {
   const Settings settings{stream, dtype, nb::none(), symmetric, factor, timeout};
-  Call call(self, settings);
+  Call call(self, ONEHOP_COLLECTIVE_REDUCE, settings);
   const bool is_root = call.rank() == root;
   if (is_root && out.is_none()) out = x;
   call.make(
@@ -179,7 +179,7 @@ nb::object reduce(nb::handle self, nb::object x, nb::object out, nb::handle op, 
 nb::object gather(nb::handle self, nb::object x, nb::object out, int root, nb::handle stream,
                   nb::handle dtype, bool symmetric, nb::handle timeout) {
   const Settings settings{stream, dtype, nb::none(), symmetric, 1.0, timeout};
-  Call call(self, settings);
+  Call call(self, ONEHOP_COLLECTIVE_GATHER, settings);
   call.make(
       [&] {
         call.request.count = call.input(x, "x").count;
@@ -196,7 +196,7 @@ nb::object gather(nb::handle self, nb::object x, nb::object out, int root, nb::h
 nb::object scatter(nb::handle self, nb::object x, nb::object out, int root, nb::handle stream,
                    nb::handle dtype, bool symmetric, nb::handle timeout) {
   const Settings settings{stream, dtype, nb::none(), symmetric, 1.0, timeout};
-  Call call(self, settings);
+  Call call(self, ONEHOP_COLLECTIVE_SCATTER, settings);
   call.make(
       [&] {
         if (call.rank() == root) {
@@ -217,7 +217,7 @@ nb::object scatter(nb::handle self, nb::object x, nb::object out, int root, nb::
 
 void send(nb::handle self, nb::object x, int dst, nb::handle stream, nb::handle dtype, nb::handle timeout) {
   const Settings settings{stream, dtype, nb::none(), false, 1.0, timeout};
-  Call call(self, settings);
+  Call call(self, ONEHOP_COLLECTIVE_SEND, settings);
   call.make([&] { call.request.count = call.input(x, "x").count; },
             [group = call.group(), dst](const Request& r) {
               return onehop_send(group, r.in, r.count, r.dtype, dst, r.stream, r.options, nullptr);
@@ -227,7 +227,7 @@ void send(nb::handle self, nb::object x, int dst, nb::handle stream, nb::handle 
 nb::object recv(nb::handle self, nb::object x, int src, nb::handle stream, nb::handle dtype,
                 nb::handle timeout) {
   const Settings settings{stream, dtype, nb::none(), false, 1.0, timeout};
-  Call call(self, settings);
+  Call call(self, ONEHOP_COLLECTIVE_RECV, settings);
   call.make([&] { call.request.count = call.output(x, "x").count; },
             [group = call.group(), src](const Request& r) {
               return onehop_recv(group, r.out, r.count, r.dtype, src, r.stream, r.options, nullptr);

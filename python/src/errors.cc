@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "errors.h"
 
+#include <new>
 #include <utility>
 
 #include "text.h"
@@ -57,6 +58,34 @@ std::string type_text(nb::handle value) {
   const std::string module = shown(nb::str(type.attr("__module__")));
   const std::string name = shown(nb::str(type.attr("__qualname__")));
   return module == "builtins" ? name : module + "." + name;
+}
+
+Reason current_reason() noexcept {
+  Reason reason;
+  try {
+    try {
+      throw;
+    } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_Exception)) {
+        reason.status = ONEHOP_ERROR_ABORTED;  // interrupted
+      } else if (error.matches(PyExc_MemoryError)) {
+        reason.status = ONEHOP_ERROR_OUT_OF_RESOURCES;
+      }
+      const nb::object error_class = nb::module_::import_("onehop.errors").attr("Error");
+      reason.text = shown(nb::str(error.value()));
+      // The messages of onehop's own say enough.
+      if (!nb::isinstance(error.value(), error_class) || reason.text.empty())
+        reason.text = type_text(error.value()) + ": " + reason.text;
+    } catch (const std::bad_alloc&) {
+      reason = {ONEHOP_ERROR_OUT_OF_RESOURCES, "out of memory"};
+    } catch (const std::exception& error) {
+      reason.text = error.what();
+    }
+  } catch (...) {
+    // The exception has no text.
+    reason.text = "an exception that cannot be shown";
+  }
+  return reason;
 }
 
 void watch_signals() {

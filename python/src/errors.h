@@ -36,6 +36,14 @@ std::string quoted(nb::handle value);
 /// The name of the type of `value`, for messages.
 std::string type_text(nb::handle value);
 
+/// What other ranks hear of an exception.
+struct Reason {
+  onehop_status_t status = ONEHOP_ERROR_INVALID_ARGUMENT;
+  std::string text;
+};
+/// Of the exception that is being handled, of Python or C++.
+Reason current_reason() noexcept;
+
 /// Makes signal handlers of Python run while a call of this thread waits. Cheap after the first time.
 void watch_signals();
 /// Keeps the exception that a callback of this call raised. It becomes the cause of the call's error. One that
@@ -54,6 +62,14 @@ class NestedCalls {
 };
 /// Raises what the call kept, or else the error of `status`.
 void finish(onehop_status_t status);
+
+/// Within a handler of what a call has raised before it could be made: the other ranks make it and wait for this one.
+/// Tells them through `tell(status, reason)`, of the C API. Raises nothing, since the caller has an error already.
+template <class Tell>
+void refuse(Tell&& tell) {
+  const Reason reason = current_reason();
+  without_gil([&] { (void)tell(reason.status, reason.text.c_str()); });
+}
 
 /// Makes a call of the C API without the GIL and raises its error.
 template <class Call>

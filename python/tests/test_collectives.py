@@ -2,6 +2,7 @@
 """Every collective on every type: random data, odd sizes, in place and out of place, all elements compared."""
 import contextlib
 import os
+import re
 
 import formats
 import numpy as np
@@ -312,3 +313,88 @@ def test_types_of_test_data():
     for dtype in STORED:
         values = np.array([0, 1, 2, 3, 4, 6, 8.0])
         assert (formats.decode(encode(values, dtype), dtype) == values).all()
+
+
+class Exporter:
+    """An object that raises when an array is made of it."""
+
+    def __init__(self, exception):
+        self.exception = exception
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **_):
+        raise self.exception
+
+
+class Silent(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+
+# What rank 0 passes, what it gets, what the others get, and what they hear of it.
+REFUSED = {
+    "MemoryError": (lambda: Exporter(MemoryError("no 5 GB\nfor the copy \udc80 ü")), MemoryError, oh.OutOfResources,
+                    r"MemoryError: no 5 GB.*for the copy \\udc80 ü"),
+    "TypeError": (lambda: Exporter(TypeError("cannot be exported")), TypeError, oh.InvalidArgument, "TypeError: cannot be exported"),
+    "an exception without text": (lambda: Exporter(Silent()), Silent, oh.InvalidArgument, "cannot be shown"),
+    "no array": (lambda: "text", oh.InvalidArgument, oh.InvalidArgument, "x is str, not an array"),
+    "not contiguous": (lambda: np.ones((4, 4))[:, 1], oh.InvalidArgument, oh.InvalidArgument, "not C-contiguous"),
+}
+CALLS = {
+    "all_reduce": lambda g, x: g.all_reduce(x),
+    "all_gather": lambda g, x: g.all_gather(x, np.empty(16)),
+    "reduce_scatter": lambda g, x: g.reduce_scatter(x, np.empty(4)),
+    "all_to_all": lambda g, x: g.all_to_all(x, np.empty(8)),
+    "all_to_all_v": lambda g, x: g.all_to_all_v(x, [4, 4], np.empty(8), [4, 4]),
+    "broadcast": lambda g, x: g.broadcast(x, out=np.empty(8)),
+    "reduce": lambda g, x: g.reduce(x, np.empty(8)),
+    "gather": lambda g, x: g.gather(x, np.empty(16)),
+    "scatter": lambda g, x: g.scatter(x, np.empty(4)),
+}
+
+
+def hears_why(group):
+    for name, call in CALLS.items():
+        for make, own, told, text in REFUSED.values():
+            x = make() if group.rank == 0 else np.ones(8)
+            with pytest.raises(own if group.rank == 0 else told) as info:
+                call(group, x)
+            if group.rank != 0:
+                assert info.value.rank == 0 and "\n" not in str(info.value)
+                assert f"{name} of rank 0 was rejected: " in str(info.value)
+                assert re.search(text, str(info.value)), str(info.value)
+    x = np.ones(8)
+    assert (group.all_reduce(x) == group.size).all()  # the group is usable
+    with pytest.raises(oh.InvalidArgument, match="op|bogus"):
+        group.all_reduce(x, op="bogus" if group.rank == 0 else "sum")
+    with pytest.raises(oh.Error if group.rank else MemoryError, match="no 5 GB") as info:
+        group.send(Exporter(MemoryError("no 5 GB")), 1) if group.rank == 0 else group.recv(x, 0)
+    assert group.rank == 0 or info.value.rank == 0
+
+
+def test_the_other_ranks_hear_why_a_call_was_refused(ranks):
+    ranks(2, hears_why, timeout=20)
+
+
+def interrupts_itself(group):
+    with pytest.raises(KeyboardInterrupt if group.rank == 0 else oh.Aborted) as info:
+        group.all_reduce(Exporter(KeyboardInterrupt()) if group.rank == 0 else np.ones(8))
+    assert group.rank == 0 or info.value.rank == 0
+    with pytest.raises(oh.Aborted):
+        group.barrier()
+
+
+def test_an_interrupt_while_arguments_are_read_aborts_the_group(ranks):
+    ranks(2, interrupts_itself, timeout=20)
+
+
+def registers_nothing(group):
+    with pytest.raises(MemoryError if group.rank == 0 else oh.Unsupported):
+        group.register(Exporter(MemoryError()) if group.rank == 0 else np.ones(8))
+    group.barrier()
+
+
+def test_a_refused_registration_leaves_the_group_usable(ranks):
+    ranks(2, registers_nothing, timeout=20)

@@ -14,6 +14,8 @@
 
 namespace onehop {
 
+class Error;
+
 /// This rank's arguments. The derived values of the member functions are valid only for arguments without an
 /// error (find_argument_error).
 struct CollectiveCall {
@@ -32,6 +34,8 @@ struct CollectiveCall {
   std::optional<Duration> timeout;
   bool symmetric = false;
   double factor = 1;
+  /// Why the caller itself refuses the call (ArgumentError::refused_by_caller), else null.
+  const Error* refusal = nullptr;
   // The group.
   int rank = 0;
   int ranks = 1;

@@ -302,6 +302,8 @@ const Function kFunctions[] = {
     REFUSES(onehop_scatter),
     REFUSES(onehop_send),
     REFUSES(onehop_recv),
+    REFUSES(onehop_refuse_call),
+    REFUSES(onehop_refuse_registration),
     REFUSES_ZEROES(onehop_group_call_begin),
     REFUSES(onehop_group_call_end),
     REFUSES(onehop_group_call_drop),

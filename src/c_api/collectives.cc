@@ -71,6 +71,13 @@ void require_open(const char* what) {
   require(!open_scopes().empty(), "{} without onehop_group_call_begin on this thread", what);
 }
 
+/// Why a caller refuses a call, as it says.
+Error to_reason(onehop_status_t status, const char* message) {
+  constexpr std::size_t kLongest = 1000;
+  const std::string_view given = std::string_view(text(message, "message")).substr(0, kLongest);
+  return {to_error_code(status), std::string(given.empty() ? "its caller gave no reason" : given)};
+}
+
 /// The call is rejected if counts or offsets are missing.
 Blocks to_blocks(const size_t* counts, const size_t* offsets, int ranks) {
   if (counts == nullptr || offsets == nullptr) return {};
@@ -183,6 +190,24 @@ onehop_status_t onehop_recv(onehop_group_t* group, void* out, size_t count, oneh
                             void* stream, const onehop_call_options_t* options, onehop_algorithm_t* used) {
   return run(group, Collective::recv, options, used, [&](Group& target, const CallOptions& given) {
     return recv(target, out, count, as_dtype(dtype), Rank{src}, Stream{stream}, given);
+  });
+}
+
+onehop_status_t onehop_refuse_call(onehop_group_t* group, onehop_collective_t collective,
+                                   onehop_status_t status, const char* message) {
+  return guard([&] {
+    Group& target = deref(group, "group").group;
+    const Error reason = to_reason(status, message);
+    require(collective >= 0 && collective < kCollectiveCount, "collective {} is unknown", collective);
+    refuse_with_reason(target, static_cast<Collective>(collective), reason);
+  });
+}
+
+onehop_status_t onehop_refuse_registration(onehop_group_t* group, onehop_status_t status,
+                                           const char* message) {
+  return guard([&] {
+    Group& target = deref(group, "group").group;
+    refuse_registration(target, to_reason(status, message));
   });
 }
 

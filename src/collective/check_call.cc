@@ -168,6 +168,8 @@ const char* to_text(ArgumentError error) {
       return "its input goes beyond the end of its allocation";
     case ArgumentError::output_too_short:
       return "its output goes beyond the end of its allocation";
+    case ArgumentError::refused_by_caller:
+      return "its caller refused it; the error on that rank says why";
   }
   return "its arguments are unusable";
 }
@@ -206,6 +208,7 @@ ArgumentError find_memory_error(const CollectiveCall& call, DeviceId device) {
 }
 
 std::string explain(const CollectiveCall& call, ArgumentError error, DeviceId device) {
+  if (call.refusal != nullptr) return call.refusal->message();
   std::span<const std::byte> wrong;
   if (is_of(kOfInput, error)) wrong = call.input();
   if (is_of(kOfOutput, error)) wrong = call.output();

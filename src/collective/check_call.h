@@ -41,6 +41,7 @@ enum class ArgumentError : std::uint8_t {
   output_of_other_gpu,
   input_too_short,
   output_too_short,
+  refused_by_caller,  ///< for a reason of its own, which the ranks exchange
 };
 [[nodiscard]] const char* to_text(ArgumentError error);
 

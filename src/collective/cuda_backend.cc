@@ -19,7 +19,7 @@ namespace onehop {
 namespace {
 
 Error rejection(const Group::State& group, const CollectiveCall& call, ArgumentError error) {
-  return {ErrorCode::invalid_argument,
+  return {call.refusal != nullptr ? call.refusal->code() : ErrorCode::invalid_argument,
           fmt::format("{} of rank {} was rejected: {}", host::describe(record_of(call, error)),
                       group.rank().value, explain(call, error, group.options().device)),
           group.rank()};
@@ -32,7 +32,7 @@ void begin(Group::State& group, const CollectiveCall& call, ArgumentError error,
   if (error == ArgumentError::none) error = find_memory_error(call, group.options().device);
   if (group.checks_calls()) {
     try {
-      agree_on_call(group, record_of(call, error), deadline, phase);
+      agree_on_call(group, record_of(call, error), deadline, phase, call.refusal);
     } catch (const Error& heard) {
       // The refusing rank knows more of the reason than it tells the others.
       if (error == ArgumentError::none || heard.code() != ErrorCode::invalid_argument ||

@@ -23,7 +23,7 @@ void HostCall::begin() {
   const char* const phase = call_.traits().name;
   os::fault_point(phase, step_barrier_.rank());
   begun_ = true;
-  agree_on_call(group_, own_, deadline_, phase);
+  agree_on_call(group_, own_, deadline_, phase, call_.refusal);
 }
 
 void HostCall::step() {
@@ -81,8 +81,26 @@ host::PeerData HostCall::reach(std::uint64_t host::Call::*buffer, std::uint64_t 
   return {shown.peers.data(), shown.bytes.data()};
 }
 
-void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline& deadline,
-                   const char* phase) {
+namespace {
+
+/// Ranks have refused the call for reasons that do not fit into their records: all ranks, which have seen the same
+/// records, exchange them, and throw the first one. Returns if a rank withholds what it announced.
+void hear_refusals(Group::State& group, os::CallDeadline& deadline, const char* phase, const Error* refusal) {
+  Status own;
+  if (refusal != nullptr) {
+    own = {.code = refusal->code(),
+           .origin = group.rank(),
+           .message =
+               fmt::format("{} of rank {} was rejected: {}", phase, group.rank().value, refusal->message())};
+  }
+  // Not `phase`, since the ranks may have made different calls.
+  (void)group.mesh().all_gather("", deadline.arm(), "a refused call", std::move(own));
+}
+
+}  // namespace
+
+void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline& deadline, const char* phase,
+                   const Error* refusal) {
   host::StepBarrier& barrier = group.step_barrier();
   barrier.publish(&own);
   group.wait_for_all(deadline, phase);
@@ -92,6 +110,10 @@ void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline&
     if (host::is_same_call(call, own) && call.rejected == 0) continue;
     std::vector<const host::Call*> calls;
     for (int each = 0; each < barrier.size(); ++each) calls.push_back(&barrier.call(each));
+    if (std::ranges::any_of(calls, [](const host::Call* each) {
+          return each->rejected == static_cast<std::uint8_t>(ArgumentError::refused_by_caller);
+        }))
+      hear_refusals(group, deadline, phase, refusal);
     require_same_call(calls);
   }
 }

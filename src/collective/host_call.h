@@ -93,8 +93,9 @@ class HostCall {
 };
 
 /// The first step of a call. Returns when all ranks are in the same step and make the same call; throws on
-/// every rank otherwise.
-void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline& deadline, const char* phase);
+/// every rank otherwise. `refusal` is this rank's, if its caller refuses the call.
+void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline& deadline, const char* phase,
+                   const Error* refusal = nullptr);
 
 /// A peer's data could not be read in place. Throws why: usually that the peer has died or has failed.
 [[noreturn]] void fail_unreadable(Group::State& group, const host::Unreadable& unreadable,

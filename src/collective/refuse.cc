@@ -33,12 +33,28 @@ void refuse_call(Group& group, Collective collective, const Error& reason, Argum
 void refuse_now(Group::State& group, const CollectiveCall& call, ArgumentError error, const Error& reason) {
   // A transfer has no step in which its two ranks could compare calls, so a refusal fails the group.
   if (is_transfer(call)) group.fail_call(reason, call.traits().name);
+  CollectiveCall refused = call;
+  const bool by_caller = error == ArgumentError::refused_by_caller;
+  if (by_caller) refused.refusal = &reason;
   try {
-    (void)run_now(group, call, error);
+    if (call.collective == Collective::barrier) {
+      run_barrier(group, refused);
+    } else {
+      (void)run_now(group, refused, error);
+    }
   } catch (const Error& heard) {
-    if (heard.code() != ErrorCode::invalid_argument || heard.origin() != group.rank()) throw;
+    const ErrorCode told = by_caller ? reason.code() : ErrorCode::invalid_argument;
+    if (heard.code() != told || heard.origin() != group.rank()) throw;
   }
   throw Error(reason.code(), reason.message(), group.rank());
+}
+
+void refuse_with_reason(Group& group, Collective collective, const Error& reason) {
+  refuse_call(group, collective, reason, ArgumentError::refused_by_caller);
+}
+
+void refuse_registration(Group& group, const Error& reason) {
+  group.state().refuse_registration(reason);
 }
 
 void refuse_all_gather(Group& group, const Error& reason) {

@@ -20,6 +20,13 @@ void refuse_call(Group& group, Collective collective, const Error& reason,
 [[noreturn]] void refuse_now(Group::State& group, const CollectiveCall& call, ArgumentError error,
                              const Error& reason);
 
+/// Refuses a call on all ranks with `reason`, which all of them receive. For callers that find errors of their own. The
+/// group stays usable after collectives if the code is invalid_argument or out_of_resources.
+void refuse_with_reason(Group& group, Collective collective, const Error& reason);
+
+/// The same for Group::register_buffer. Always throws.
+void refuse_registration(Group& group, const Error& reason);
+
 /// Refuses a split on all ranks. Always throws.
 void refuse_split(Group& group, const Error& reason);
 

@@ -83,7 +83,9 @@ void run_barrier(Group::State& group, const CollectiveCall& call) {
   const char* const phase = call.traits().name;
   group.call(phase, timeout_of(group, call), [&](os::CallDeadline& deadline) {
     os::fault_point(phase, group.rank().value);
-    agree_on_call(group, record_of(call, find_argument_error(call)), deadline, phase);
+    const ArgumentError error =
+        call.refusal != nullptr ? ArgumentError::refused_by_caller : find_argument_error(call);
+    agree_on_call(group, record_of(call, error), deadline, phase, call.refusal);
     log::debug("rank {} of '{}': barrier()", group.rank().value, group.options().name);
   });
 }

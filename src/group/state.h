@@ -193,6 +193,8 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   [[nodiscard]] std::optional<Group> split(int color, int key, Status refusal = {});
   [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes, const BufferOptions& options);
   [[nodiscard]] SymmetricBuffer register_buffer(void* data, std::size_t bytes, const BufferOptions& options);
+  /// Instead of it, if this rank has found an error before: all ranks throw it. Always throws.
+  void refuse_registration(const Error& reason);
   /// The symmetric buffer that holds [data, data + bytes), or nullptr and number 0. Asks the driver whether
   /// registered user memory still exists: memory freed since then is in no buffer.
   [[nodiscard]] std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> find_buffer(
@@ -242,7 +244,8 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
                                  std::optional<Group>& part);
   /// Collective: maps memory that the user provides on every rank on all ranks. It has no signal pads.
   [[nodiscard]] BufferParts exchange_user_memory(std::byte* data, std::size_t bytes,
-                                                 const BufferOptions& options, const Deadline& deadline);
+                                                 const BufferOptions& options, const Deadline& deadline,
+                                                 const Error* refusal = nullptr);
   /// Creates the buffer and records its range for find_buffer.
   [[nodiscard]] SymmetricBuffer add_buffer(std::size_t bytes, const BufferOptions& options,
                                            BufferParts parts);

@@ -96,8 +96,19 @@ SymmetricBuffer Group::State::register_buffer(void* data, std::size_t bytes, con
   });
 }
 
+void Group::State::refuse_registration(const Error& reason) {
+  constexpr const char* kPhase = "register_buffer";
+  mesh_->check(kPhase);
+  if (communicator_ == nullptr)
+    throw Error(reason.code(), reason.message(), rank());  // the others refuse by themselves
+  call(kPhase, options_.timeout, [&](os::CallDeadline& started) {
+    (void)exchange_user_memory(nullptr, 0, {}, started.arm(), &reason);
+  });
+}
+
 BufferParts Group::State::exchange_user_memory(std::byte* data, std::size_t bytes,
-                                               const BufferOptions& options, const Deadline& deadline) {
+                                               const BufferOptions& options, const Deadline& deadline,
+                                               const Error* refusal) {
   constexpr const char* kPhase = "register_buffer";
   RegistrationNotice own;
   own.bytes = bytes;
@@ -105,6 +116,7 @@ BufferParts Group::State::exchange_user_memory(std::byte* data, std::size_t byte
   os::UniqueFd descriptor;
   own.status = attempt(kPhase, [&] {
     os::fault_point(kPhase, rank().value);
+    if (refusal != nullptr) throw Error(*refusal);
     SymmetricBuffer::State::require_usable(options);
     SharedUserMemory shared = share_user_memory(data, bytes, options_.device);
     own.memory = shared.memory;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "errors.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -17,7 +18,9 @@ thread_local std::optional<nb::python_error> kept;
   throw nb::python_error();
 }
 
-nb::object make_exception(onehop_status_t status, const std::string& message, int rank) {
+nb::object make_exception(onehop_status_t status, std::string message, int rank) {
+  // Messages have one line; values that they quote, such as arrays, may have several.
+  std::ranges::replace(message, '\n', ' ');
   const nb::object text = to_str(message);
   const nb::object origin = rank < 0 ? nb::none() : nb::object(nb::int_(rank));
   return nb::module_::import_("onehop.errors").attr("_of")(onehop_status_name(status), text, origin);

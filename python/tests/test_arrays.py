@@ -216,3 +216,11 @@ def test_objects_whose_init_has_not_run_raise():
                  lambda: oh.PrefixStore(store, "p")):
         with pytest.raises((TypeError, BufferError, oh.InvalidArgument)):
             call()
+
+
+def test_messages_have_one_line(alone):
+    for call in (lambda x: alone.all_reduce(x[0], op=x), lambda x: alone.barrier(timeout=x), lambda x: alone.allocate(8)[x],
+                 lambda x: alone.all_reduce(x[0], dtype=x), lambda x: alone.all_reduce(x[0], algorithm=x)):
+        with pytest.raises(oh.InvalidArgument, match=r"\[\[0\.") as info:
+            call(np.zeros((2, 2)))
+        assert "\n" not in str(info.value)

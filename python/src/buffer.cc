@@ -74,6 +74,7 @@ Buffer register_buffer(nb::handle group, nb::handle x, int channels) {
     // The other ranks wait for this one.
     const nb::gil_scoped_release release;
     (void)onehop_group_register_buffer_with(handle, nullptr, 0, &options, &buffer);
+    raise_interrupt();
     throw;
   }
   run([&] { return onehop_group_register_buffer_with(handle, array.data, array.count, &options, &buffer); });

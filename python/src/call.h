@@ -129,6 +129,7 @@ class Call {
       set_options();
     } catch (...) {
       if (queue().depth == 0) reject(invoke);
+      raise_interrupt();  // Ctrl-C while the other ranks were told
       throw;
     }
     run([&] { return invoke(request); });

@@ -89,7 +89,7 @@ class GuardProcess {
     (void)::prctl(PR_SET_CHILD_SUBREAPER, 1);
     sigset_t all;
     sigfillset(&all);
-    (void)::sigprocmask(SIG_BLOCK, &all, nullptr);
+    (void)::pthread_sigmask(SIG_BLOCK, &all, nullptr);
     sigset_t deaths;
     sigemptyset(&deaths);
     sigaddset(&deaths, SIGCHLD);

@@ -133,6 +133,7 @@ class Call {
           return onehop_refuse_call(group(), collective_, status, reason);
         });
       }
+      raise_interrupt();  // Ctrl-C while the other ranks were told
       throw;
     }
     run([&] { return invoke(request); });

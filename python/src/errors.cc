@@ -113,6 +113,10 @@ NestedCalls::~NestedCalls() {
   if (outer_) kept.emplace(std::move(*outer_));
 }
 
+void raise_interrupt() {
+  if (kept && !kept->matches(PyExc_Exception)) throw nb::python_error(*std::exchange(kept, std::nullopt));
+}
+
 void finish(onehop_status_t status) {
   if (!kept) {
     if (status != ONEHOP_OK) raise(status, onehop_last_error(), onehop_last_error_rank());

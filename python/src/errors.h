@@ -60,6 +60,8 @@ class NestedCalls {
  private:
   std::optional<nb::python_error> outer_;
 };
+/// Raises the interrupt (an exception that is no `Exception`) that the call kept, if there is one.
+void raise_interrupt();
 /// Raises what the call kept, or else the error of `status`.
 void finish(onehop_status_t status);
 

@@ -48,10 +48,11 @@ nb::bytes take_bytes(Make&& make) {
   return nb::bytes(value, size);
 }
 
-/// Runs `wait` for at most 100 ms at a time, so that signal handlers of Python run meanwhile. `what` is awaited, for the
-/// message.
+/// Runs `wait` for at most 100 ms at a time, so that signal handlers of Python run even if the main thread waits in a store
+/// that does not look for interrupts. `what` is awaited, for the message.
 template <class Wait>
 void wait_in_slices(int64_t timeout_ms, const std::string& what, Wait&& wait) {
+  watch_signals();
   using Clock = std::chrono::steady_clock;
   constexpr int64_t kSlice = 100;
   constexpr int64_t kDefault = 30'000;

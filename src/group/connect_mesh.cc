@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "group/messages.h"
 #include "os/fault_point.h"
@@ -127,8 +128,9 @@ class Connector {
         examine(early.expired());
         probe = Deadline::after(kProbeInterval);
       }
+      throw_if_interrupted("connecting");
       const Deadline& next = probe.at() < early.at() ? probe : early;
-      wait(retry ? std::min(kRetry, next.left()) : next.left());
+      wait(std::min(retry ? kRetry : kInterruptSlice, next.left()));
     }
   }
 

@@ -7,6 +7,7 @@
 
 #include "backend/host/same_call.h"
 #include "base/check.h"
+#include "base/interrupt.h"
 
 namespace onehop {
 namespace {
@@ -129,6 +130,7 @@ void DeviceProgress::settle(IpcChannel::Mesh& mesh, const Deadline& deadline, co
       if (verdict == Verdict::contradicted || deadline.expired()) mesh.fail_call(refusal_->error, phase);
     }
     mesh.check(phase);
+    throw_if_interrupted(phase);
     std::this_thread::sleep_for(std::chrono::microseconds{100});
   }
 }

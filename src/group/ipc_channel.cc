@@ -5,6 +5,7 @@
 #include "onehop/ipc.h"
 
 #include "base/check.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "group/connect_mesh.h"
 #include "os/host_id.h"
@@ -36,7 +37,8 @@ class LastWords {
   /// Leaves the reason; the first rank to leave one wins.
   void leave(const Status& status, const Deadline& deadline) const noexcept {
     try {
-      (void)store_.compare_set(key_, "", encode(status), std::min(deadline.left(), Duration{1000}));
+      const Duration brief = within_clean_up(deadline.at_most(Duration{1000})).left();
+      (void)store_.compare_set(key_, "", encode(status), brief);
     } catch (const std::exception& e) {
       log::warn("telling why a channel could not be connected: {}", e.what());
     }
@@ -112,6 +114,8 @@ IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::s
     mesh = connect_mesh(plan, deadline);
   } catch (const Error& error) {
     // The others may still wait for this rank's connection.
+    std::optional<CleanUpTime> clean_up;
+    if (error.code() == ErrorCode::aborted) clean_up.emplace();
     const Status status = Status::of(error, rank);
     last_words.leave(status, deadline);
     status.throw_if_failed();

@@ -11,12 +11,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "base/check.h"
 #include "base/deadline.h"
 #include "base/env.h"
+#include "base/interrupt.h"
 #include "os/host_id.h"
 #include "os/unique_fd.h"
 #include "store/grace.h"
@@ -127,8 +127,8 @@ class JobStore {
              "the job's store could not be opened within {} ms: another process holds {}; is it stopped?",
              timeout.count(), lock_path.string());
       }
-      std::this_thread::sleep_for(
-          std::chrono::milliseconds{1});  // the other process empties the directory meanwhile
+      // The other process empties the directory meanwhile.
+      pause_in_wait(std::chrono::milliseconds{1}, deadline, "opening the job's store");
     }
     store_ = file_store(directory);
   }

@@ -330,7 +330,8 @@ template <class F>
 auto IpcChannel::Mesh::collective(const Deadline& deadline, const char* phase, F&& body) {
   require_not_forked(phase);
   try {
-    if (!call_mutex_.try_lock() && !call_mutex_.try_lock_until(deadline))
+    if (!call_mutex_.try_lock() &&
+        !call_mutex_.try_lock_until(deadline, [&] { throw_if_interrupted(phase); }))
       throw out_of_turn(deadline.timeout(), phase);
     const std::lock_guard turn(call_mutex_, std::adopt_lock);
     return body();

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <thread>
 
 #include "onehop/version.h"
 
@@ -27,12 +26,13 @@ namespace {
 // another version of onehop. It may be left from an earlier run, and about to be replaced.
 constexpr Duration kGrace{1000};
 
+constexpr const char* kJoining = "joining";
+
 // The pause between two looks at a key that may change. It starts short, since ranks usually start together.
 class Backoff {
  public:
   void wait(const Deadline& deadline) {
-    throw_if_interrupted("joining");
-    std::this_thread::sleep_for(std::min(pause_, deadline.left()));
+    pause_in_wait(pause_, deadline, kJoining);
     pause_ = std::min(pause_ * 2, Duration{20});
   }
 
@@ -58,12 +58,21 @@ class Joiner {
       Verdict verdict = options_.rank.value == 0 ? lead(own) : follow(own);
       withdraw();
       return verdict;
+    } catch (const Error& error) {
+      hurry_after(error);
+      withdraw();
+      throw;
     } catch (...) {
       withdraw();
       throw;
     }
   }
 
+  /// After an interrupt, what is left to do must not delay the end of the call.
+  void hurry_after(const Error& error) {
+    // What another rank told has its number.
+    if (error.code() == ErrorCode::aborted && error.origin().none() && !clean_up_) clean_up_.emplace();
+  }
   [[nodiscard]] const os::Id& id() const { return id_; }
   /// Tells the ranks that are still connecting why this one will not come.
   void tell_failure(const Error& error) noexcept {
@@ -100,7 +109,7 @@ class Joiner {
   }
 
   /// A timeout for optional work, for which a hung store may not hold up this rank.
-  [[nodiscard]] Duration brief() const { return std::min(deadline_.left(), Duration{1000}); }
+  [[nodiscard]] Duration brief() const { return within_clean_up(deadline_.at_most(Duration{1000})).left(); }
 
   [[nodiscard]] std::string key(const std::string& leaf) const {
     return fmt::format("{}/{}/{}", prefix_, os::to_hex(id_), leaf);
@@ -198,7 +207,7 @@ class Joiner {
       while (!missing.empty() && came(missing.front(), kHeartbeatInterval)) missing.erase(missing.begin());
       if (missing.empty()) return;
       if (lead_time().expired()) fail_missing(missing, "did not come");
-      throw_if_interrupted("joining");
+      throw_if_interrupted(kJoining);
       tell_waiting(missing);
     }
   }
@@ -269,6 +278,7 @@ class Joiner {
         return verdict;
       }
     } catch (const Error& error) {
+      hurry_after(error);
       // The refusal goes to each rank that came, under its own nonce: this rank may come again and make
       // another offer before they look.
       Status status = Status::of(error, options_.rank);
@@ -338,6 +348,7 @@ class Joiner {
           }
         }
       } catch (const Error& error) {
+        hurry_after(error);
         if (acked) tell_failure(error);
         if (!grace) grace = Deadline::after(std::min(kGrace, deadline_.left()));
         if (acked || grace->expired()) Status::of(error, options_.rank).throw_if_failed();
@@ -378,6 +389,7 @@ class Joiner {
   // Only on rank 0.
   std::string offer_;  // as it stands in the store
   HeartbeatSender heartbeat_;
+  std::optional<CleanUpTime> clean_up_;  ///< once this rank was interrupted
 };
 
 }  // namespace
@@ -488,15 +500,17 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
     result.mesh = connect_mesh(plan, deadline);
   } catch (const Error& error) {
     // The others may still wait for this rank's connection: tell them why there will be none.
+    joiner.hurry_after(error);
     joiner.tell_failure(error);
     Status::of(error, options.rank).throw_if_failed();
   }
   // Listeners stay until every rank is connected to every other; then no rank needs the store any more.
   try {
-    (void)result.mesh->all_gather("", deadline, "joining");
-  } catch (const Error&) {
+    (void)result.mesh->all_gather("", deadline, kJoining);
+  } catch (const Error& error) {
     // A rank that gave up before it accepted this one's connection could leave the reason only in the store.
     // Its closed socket looks like its death.
+    joiner.hurry_after(error);
     joiner.poll_failure(false);
     throw;
   }

@@ -9,6 +9,7 @@
 
 #include "backend/host/copy_trial.h"
 #include "backend/host/reduce.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "base/wire.h"
@@ -280,6 +281,15 @@ std::string Group::State::unended_work(const char* phase, const char* what) cons
       "the "
       "process ends; does a kernel wait for something that will not come?",
       phase, own_name().value, options_.device.value, options_.timeout.count(), what);
+}
+
+void Group::State::wait_for_turn(const Deadline& deadline, Duration timeout, const char* phase) {
+  try {
+    if (call_mutex_.try_lock_until(deadline, [&] { throw_if_interrupted(phase); })) return;
+  } catch (const Error& error) {
+    fail_call(error, phase);
+  }
+  fail_call(mesh_->out_of_turn(timeout, phase), phase);
 }
 
 std::optional<Error> Group::State::unreported() {

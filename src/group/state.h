@@ -108,8 +108,7 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
     // fork may have inherited locked. It is repeated afterwards, since the previous call may have failed.
     if (!mesh_->usable()) mesh_->check(phase);
     os::CallDeadline deadline(timeout.count() < 0 ? options_.timeout : timeout);
-    if (!call_mutex_.try_lock() && !call_mutex_.try_lock_until(deadline.arm()))
-      fail_call(mesh_->out_of_turn(timeout, phase), phase);
+    if (!call_mutex_.try_lock()) wait_for_turn(deadline.arm(), timeout, phase);
     const std::lock_guard turn(call_mutex_, std::adopt_lock);
     check_now(phase);
     const DataGuard guard(*this);
@@ -124,6 +123,10 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
       fail_call(Error(ErrorCode::out_of_resources, other.what()), phase);
     }
   }
+
+  /// Takes call_mutex_, which another thread's call holds. The other ranks make this call, too: they learn of
+  /// it if this one cannot begin.
+  void wait_for_turn(const Deadline& deadline, Duration timeout, const char* phase);
 
   /// Throws the group's failure. A failed wait of this rank's kernels is one from the moment at which the kernel
   /// reports it. Never waits for long: while ranks are asked who is to blame, at most 60 ms.

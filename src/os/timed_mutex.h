@@ -3,6 +3,7 @@
 // ThreadSanitizer of GCC 12, which would report every unlock.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -23,12 +24,18 @@ class TimedMutex {
 
   /// Returns false at the deadline.
   [[nodiscard]] bool try_lock_until(const Deadline& deadline) {
+    return try_lock_until(deadline, [] {});
+  }
+  /// Calls `between()` at least every 20 ms while it waits; that may throw.
+  template <class Between>
+  [[nodiscard]] bool try_lock_until(const Deadline& deadline, Between&& between) {
     // acquire: pairs with the release in unlock(). From now on the word is "contended", also for the new
     // holder, which cannot know whether other threads still wait.
     while (state_.exchange(kContended, std::memory_order_acquire) != kFree) {
       const Duration left = deadline.left();
       if (left.count() == 0) return false;
-      futex_wait(state_, kContended, left);
+      futex_wait(state_, kContended, std::min(left, kSlice));
+      between();
     }
     return true;
   }
@@ -39,6 +46,7 @@ class TimedMutex {
   }
 
  private:
+  static constexpr Duration kSlice{20};
   enum State : std::uint32_t { kFree, kHeld, kContended };
   std::atomic<std::uint32_t> state_{kFree};
 };

@@ -8,12 +8,12 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <thread>
 
 #include "onehop/store.h"
 
 #include "base/check.h"
 #include "base/deadline.h"
+#include "base/interrupt.h"
 #include "os/spare_descriptors.h"
 #include "os/unique_fd.h"
 #include "store/file_record.h"
@@ -26,10 +26,6 @@ namespace {
 
 constexpr const char* kLockName = "lock";
 constexpr const char* kTemporaryName = "temporary";
-
-void pause_for(std::chrono::microseconds pause, const Deadline& deadline) {
-  std::this_thread::sleep_for(std::min<std::chrono::microseconds>(pause, deadline.left()));
-}
 
 class FileStore final : public Store {
  public:
@@ -45,13 +41,13 @@ class FileStore final : public Store {
   }
 
   std::optional<std::string> do_get_for(std::string_view key, Duration timeout) override {
-    const Deadline deadline = Deadline::after(timeout);
+    const Deadline deadline = within_clean_up(Deadline::after(timeout));
     // Poll, because inotify does not report changes made by other hosts or by some container file systems.
     constexpr Duration kLongestPause{20};
     for (Duration pause{1};; pause = std::min(pause * 2, kLongestPause)) {
       if (std::optional<std::string> value = read(key)) return value;
       if (deadline.expired()) return std::nullopt;
-      pause_for(pause, deadline);
+      pause_in_wait(pause, deadline, "waiting for a key of the file store");
     }
   }
 
@@ -101,7 +97,7 @@ class FileStore final : public Store {
                               fmt::format("another process holds {}/{}: is one of the ranks stopped?",
                                           store.path_, kLockName));
         }
-        pause_for(pause, deadline);
+        pause_in_wait(pause, deadline, "waiting for the lock of the file store");
       }
       store.grace_.operation_ended();
     }

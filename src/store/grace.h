@@ -6,20 +6,21 @@
 #include <chrono>
 
 #include "base/deadline.h"
+#include "base/interrupt.h"
 
 namespace onehop::store {
 
 /// Extends the deadlines of operations slightly, so that a reply in flight still arrives, and an operation
 /// with a zero timeout succeeds while other ranks use the store. After an operation has expired in spite of
 /// it, the following ones get no extra time: a caller that makes several calls after its deadline exceeds it
-/// by one grace period only. Thread-safe.
+/// by one grace period only. In the clean-up after an interrupt, operations end with its time. Thread-safe.
 class Grace {
  public:
   /// Less than the 100 ms by which a call may exceed its deadline.
   static constexpr Duration kLength{75};
 
   [[nodiscard]] Deadline extend(const Deadline& deadline) const {
-    return exhausted() ? deadline : deadline.with_grace(kLength);
+    return within_clean_up(exhausted() ? deadline : deadline.with_grace(kLength));
   }
   /// True for some time after an operation has expired.
   [[nodiscard]] bool exhausted() const { return Clock::now().time_since_epoch().count() < resumes_.load(); }

@@ -5,6 +5,7 @@
 #include "onehop/store.h"
 
 #include "base/deadline.h"
+#include "base/interrupt.h"
 #include "store/key_table.h"
 
 namespace onehop {
@@ -23,12 +24,19 @@ class MemoryStore final : public Store {
   }
 
   std::optional<std::string> do_get_for(std::string_view key, Duration timeout) override {
-    const Deadline deadline = Deadline::after(timeout);
-    std::unique_lock lock(mutex_);
-    store::KeyTable::Value value;
-    changed_.wait_until(lock, deadline.at(), [&] { return (value = table_.find(key)) != nullptr; });
-    lock.unlock();
-    return value ? std::optional<std::string>(*value) : std::nullopt;
+    const Deadline deadline = within_clean_up(Deadline::after(timeout));
+    while (true) {
+      store::KeyTable::Value value;
+      {
+        std::unique_lock lock(mutex_);
+        const Deadline slice = deadline.at_most(kInterruptSlice);
+        changed_.wait_until(lock, slice.at(), [&] { return (value = table_.find(key)) != nullptr; });
+      }
+      if (value) return *value;
+      if (deadline.expired()) return std::nullopt;
+      throw_if_interrupted(
+          "waiting for a key of the memory store");  // without the lock: it may use this store
+    }
   }
 
   std::int64_t do_add(std::string_view key, std::int64_t delta, Duration /*timeout*/) override {

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/interrupt.h"
 
 namespace onehop::store {
 namespace {
@@ -60,11 +61,15 @@ Found look_up_name(const std::string& host, std::uint16_t port, const Deadline& 
     fail(ErrorCode::out_of_resources, "cannot start a thread to resolve the host '{}' of a tcp store: {}",
          host, error.what());
   }
-  if (found.wait_until(deadline.at()) != std::future_status::ready) {
-    fail(ErrorCode::timeout,
-         "the host '{}' of a tcp store could not be resolved within {} ms: give its numeric address, or find "
-         "out why the name server does not answer",
-         host, deadline.timeout().count());
+  while (found.wait_until(deadline.at_most(kInterruptSlice).at()) != std::future_status::ready) {
+    if (deadline.expired()) {
+      fail(ErrorCode::timeout,
+           "the host '{}' of a tcp store could not be resolved within {} ms: give its numeric address, or "
+           "find "
+           "out why the name server does not answer",
+           host, deadline.timeout().count());
+    }
+    throw_if_interrupted("waiting for the name server");
   }
   return found.get();
 }

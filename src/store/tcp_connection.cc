@@ -5,23 +5,26 @@
 #include <poll.h>
 
 #include <cerrno>
-#include <thread>
 
 #include "base/check.h"
+#include "base/interrupt.h"
 #include "base/sha256.h"
 #include "store/tcp_protocol.h"
 
 namespace onehop::store {
 namespace {
 
+constexpr const char* kWait = "waiting for the server of the tcp store";
+
 /// Returns false if the deadline passes first.
 bool wait_until_ready(int fd, short events, const Deadline& deadline) {
   for (;;) {
     pollfd entry = {.fd = fd, .events = events, .revents = 0};
-    const int ready = ::poll(&entry, 1, deadline.poll_ms());
+    const int ready = ::poll(&entry, 1, deadline.poll_ms(kInterruptSlice));
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) fail_errno(errno, "poll");
     if (deadline.expired()) return false;
+    throw_if_interrupted(kWait);
   }
 }
 
@@ -77,7 +80,7 @@ TcpConnection::TcpConnection(const TcpStoreOptions& options, const Deadline& dea
       }
     }
     if (deadline.expired() && refusal) throw Error(*refusal);
-    std::this_thread::sleep_for(std::min(pause, deadline.left()));
+    pause_in_wait(pause, deadline, kWait);
   }
 }
 

@@ -104,6 +104,41 @@ TEST_F(Launch, RanksDieWithALauncherThatIsKilledAndTheNextLaunchCleansUp) {
   EXPECT_EQ(left_behind(), 0);
 }
 
+/// Programs that start `sleep` in ways that its parent's death does not end. Each prints the number of the sleep.
+const char* const kBelowAShell = "sh -c 'sh -c \"echo \\$\\$; exec sleep 1000\"; true'; true";
+const char* const kInASession = "exec setsid -w sh -c 'echo $$; exec sleep 1000'";
+const char* const kOrphan = "setsid sh -c 'echo $$; exec sleep 1000' & exec sleep 1000";
+const char* const kIgnoresHangUps =
+    "trap '' HUP TERM; sh -c 'echo $$; exec nohup sleep 1000 > /dev/null 2>&1'; true";
+
+TEST_F(Launch, WhatRanksStartedDiesWithALauncherThatIsKilled) {
+  for (const char* script : {kBelowAShell, kInASession, kOrphan, kIgnoresHangUps}) {
+    std::vector<std::string> pids;
+    {
+      Command command(shell({"-n", "2"}, script), options_);
+      pids = command.wait_for_lines(2);
+      command.signal(SIGKILL);
+      EXPECT_EQ(command.finish().exit_code, -SIGKILL);
+    }
+    for (const std::string& pid : pids) EXPECT_TRUE(disappears(std::stoi(pid))) << script << ' ' << pid;
+  }
+}
+
+TEST_F(Launch, WhatRanksStartedEndsWithTheJobInEveryCase) {
+  const std::string daemon =
+      "setsid sh -c 'echo $$; : > $ONEHOP_RUNTIME_DIR/ready; exec sleep 1000' & "
+      "while ! test -e $ONEHOP_RUNTIME_DIR/ready; do :; done; ";
+  for (const char* end : {"exit 0", "exit 3", "kill -KILL $$", "exec sleep 1000"}) {
+    Command command(shell({"-n", "1", "--timeout-kill", "100ms"}, daemon + end), options_);
+    const std::vector<std::string> pids = command.wait_for_lines(1);
+    if (std::string_view(end) == "exec sleep 1000") command.signal(SIGTERM);
+    (void)command.finish();
+    std::filesystem::remove(base_ / "run" / "ready");
+    EXPECT_TRUE(disappears(std::stoi(pids.front()))) << end;
+  }
+  EXPECT_EQ(left_behind(), 0);
+}
+
 TEST_F(Launch, DoesNotCleanUpAfterLaunchesThatStillRun) {
   Command first(shell({"-n", "1"}, "echo ready; while test -d ${ONEHOP_STORE#file:}; do :; done"), options_);
   (void)first.wait_for_lines(1);
@@ -179,7 +214,7 @@ TEST_F(Launch, TaggedOutputDoesNotWaitForADaemonThatKeepsThePipe) {
   const Result result = run(shell({"-n", "1", "--tag-output"}, "setsid sleep 1000 & echo $!"), options_);
   EXPECT_EQ(result.exit_code, 0);
   ASSERT_THAT(result.out, MatchesRegex("\\[0\\] [0-9]+\n"));
-  (void)::kill(std::stoi(result.out.substr(4)), SIGKILL);
+  EXPECT_TRUE(disappears(std::stoi(result.out.substr(4))));
 }
 
 TEST_F(Launch, StandardInputGoesToRankZeroOnly) {

@@ -6,7 +6,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -23,6 +22,7 @@
 #include "base/deadline.h"
 #include "base/env.h"
 #include "commands.h"
+#include "guard.h"
 #include "os/private_dir.h"
 #include "os/unique_fd.h"
 #include "rank_io.h"
@@ -60,24 +60,16 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-/// NAME=value strings and the array for execve. Made before fork, since the child must not allocate.
-class Environ {
- public:
-  explicit Environ(const std::map<std::string, std::string>& extra) {
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-      const std::string_view text(*entry);
-      if (!extra.contains(std::string(text.substr(0, text.find('='))))) strings_.emplace_back(text);
-    }
-    for (const auto& [name, value] : extra) strings_.push_back(name + "=" + value);
-    for (std::string& text : strings_) pointers_.push_back(text.data());
-    pointers_.push_back(nullptr);
+/// NAME=value strings: this process's, and `extra` in place of those with the same names.
+std::vector<std::string> environment_with(const std::map<std::string, std::string>& extra) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (!extra.contains(std::string(text.substr(0, text.find('='))))) all.emplace_back(text);
   }
-  [[nodiscard]] char** get() { return pointers_.data(); }
-
- private:
-  std::vector<std::string> strings_;
-  std::vector<char*> pointers_;
-};
+  for (const auto& [name, value] : extra) all.push_back(name + "=" + value);
+  return all;
+}
 
 /// While this object lives, signals of the job arrive through a descriptor.
 class SignalFd {
@@ -85,7 +77,6 @@ class SignalFd {
   SignalFd() {
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
     for (const int signal : kForwarded) {
       // A signal that the parent process ignores (nohup ignores SIGHUP) stays ignored, here and in the ranks.
       struct sigaction now {};
@@ -123,17 +114,10 @@ class SignalFd {
   os::UniqueFd fd_;
 };
 
-/// The reason why a rank's program did not start. The child writes it to a pipe.
-struct StartError {
-  int number = 0;  ///< errno
-  bool binding = false;
-};
-
 class Job {
  public:
   explicit Job(const LaunchOptions& options)
       : options_(options), ranks_(static_cast<std::size_t>(options.ranks)) {}
-  ~Job() { kill_everything(); }
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
@@ -141,9 +125,12 @@ class Job {
     const std::string store = scratch_.path() + "/store";
     if (::mkdir(store.c_str(), 0700) != 0) fail_errno(errno, fmt::format("cannot make {}", store));
     const int port = free_port();
-    for (int rank = 0; rank < options_.ranks && outcome_.how.empty(); ++rank) start(rank, store, port);
+    std::vector<RankProgram> programs;
+    for (int rank = 0; rank < options_.ranks; ++rank) programs.push_back(program_of(rank, store, port));
+    guard_.start(options_.command, std::move(programs), [this] { signals_.restore(); });
+    take_starts();
     while (!all_ended()) wait_for_events();
-    kill_everything();
+    guard_.end();
     drain_output();
     if (options_.collect_failures) read_failures();
     return outcome_;
@@ -151,7 +138,7 @@ class Job {
 
  private:
   struct Process {
-    pid_t pid = -1;  ///< also its process group; reaped at the end only, so that the number is not reused
+    pid_t pid = -1;  ///< also its process group
     bool ended = true;
   };
 
@@ -162,7 +149,7 @@ class Job {
     return fmt::format("{}/failure-{}", scratch_.path(), rank);
   }
 
-  void start(int rank, const std::string& store, int port) {
+  RankProgram program_of(int rank, const std::string& store, int port) {
     const std::string number = std::to_string(rank);
     const std::string size = std::to_string(options_.ranks);
     std::map<std::string, std::string> variables = {
@@ -173,58 +160,32 @@ class Job {
         {"ONEHOP_SIZE", size},   {"ONEHOP_STORE", "file:" + store},
     };
     if (options_.collect_failures) variables[kFailureVariable] = failure_file(rank);
-    Environ environment(variables);
-    std::vector<std::string> arguments = options_.command;
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
+    return {.environment = environment_with(variables),
+            .input = rank == 0 ? terminal_.start() : os::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
+            .output = options_.tag_output ? out_.add_rank() : os::UniqueFd(),
+            .errors = options_.tag_output ? err_.add_rank() : os::UniqueFd(),
+            .processors =
+                options_.processors.empty() ? nullptr : &options_.processors[static_cast<std::size_t>(rank)]};
+  }
 
-    const os::UniqueFd input =
-        rank == 0 ? terminal_.start() : os::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    const os::UniqueFd output = options_.tag_output ? out_.add_rank() : os::UniqueFd();
-    const os::UniqueFd errors = options_.tag_output ? err_.add_rank() : os::UniqueFd();
-    // The end of file says that exec worked, a StartError that it did not.
-    Pipe exec_result = make_pipe("the start of a rank");
-
-    const pid_t parent = ::getpid();
-    const pid_t pid = ::fork();
-    if (pid < 0) fail_errno(errno, fmt::format("cannot start rank {}", rank));
-    if (pid == 0) {
-      (void)::setpgid(0, 0);
-      // Ranks never outlive the launcher, even one that was killed. The check closes the gap before prctl.
-      (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (::getppid() != parent) ::_exit(1);
-      if (input) (void)::dup2(input.get(), STDIN_FILENO);
-      if (output) (void)::dup2(output.get(), STDOUT_FILENO);
-      if (errors) (void)::dup2(errors.get(), STDERR_FILENO);
-      signals_.restore();
-      environ = environment.get();
-      const cpu_set_t* const processors =
-          options_.processors.empty() ? nullptr : &options_.processors[static_cast<std::size_t>(rank)];
-      const bool bound = processors == nullptr || ::sched_setaffinity(0, sizeof *processors, processors) == 0;
-      if (bound) ::execvp(argv[0], argv.data());
-      const StartError error{.number = errno, .binding = !bound};
-      (void)!::write(exec_result.write_end.get(), &error, sizeof error);
-      ::_exit(start_code(error));
-    }
-    (void)::setpgid(pid, pid);  // in parent and child, since either may run first
-    ranks_[static_cast<std::size_t>(rank)] = {pid, false};
-    exec_result.write_end.reset();
-    StartError error;
-    ssize_t got = 0;
-    do {
-      got = ::read(exec_result.read_end.get(), &error, sizeof error);
-    } while (got < 0 && errno == EINTR);
-    if (got == sizeof error) {
-      outcome_.exit_code = start_code(error);
-      outcome_.failed_rank = rank;
-      outcome_.how = error.binding ? fmt::format(
-                                         "could not be bound to its processors: {}; were they taken "
-                                         "from this job since it began?",
-                                         errno_text(error.number))
-                                   : fmt::format("cannot run '{}': {}", options_.command.front(),
-                                                 errno_text(error.number));
-      end_all();
+  /// Waits until all ranks are started, or one could not be.
+  void take_starts() {
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      const std::optional<RankNews> news = guard_.next();
+      if (!news) fail(ErrorCode::system, "the process that starts the ranks was ended");
+      if (news->pid < 0) fail_errno(news->error.number, fmt::format("cannot start rank {}", rank));
+      ranks_[static_cast<std::size_t>(rank)] = {news->pid, false};
+      if (const StartError& error = news->error; error.number != 0) {
+        outcome_.exit_code = start_code(error);
+        outcome_.failed_rank = rank;
+        outcome_.how = error.binding ? fmt::format(
+                                           "could not be bound to its processors: {}; were they taken "
+                                           "from this job since it began?",
+                                           errno_text(error.number))
+                                     : fmt::format("cannot run '{}': {}", options_.command.front(),
+                                                   errno_text(error.number));
+        return end_all();
+      }
     }
   }
 
@@ -236,12 +197,13 @@ class Job {
   }
 
   void wait_for_events() {
-    std::vector<pollfd> polls = {{signals_.get(), POLLIN, 0}};
+    std::vector<pollfd> polls = {{guard_.fd(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
     terminal_.add_polls(polls);
     out_.add_polls(polls);
     err_.add_polls(polls);
     const int timeout = kill_at_ && !killed_ ? kill_at_->poll_ms() : -1;
     if (::poll(polls.data(), polls.size(), timeout) < 0 && errno != EINTR) fail_errno(errno, "poll");
+    if (polls[0].revents != 0) take_news();
     while (const auto signal = signals_.next()) on_signal(*signal);
     terminal_.handle(polls);
     out_.handle(polls);
@@ -254,9 +216,7 @@ class Job {
   }
 
   void on_signal(int signal) {
-    if (signal == SIGCHLD) {
-      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) check_end_of(rank);
-    } else if (signal == SIGTSTP) {
+    if (signal == SIGTSTP) {
       signal_all(SIGTSTP);
       (void)::raise(SIGSTOP);  // returns when the shell continues us
       signal_all(SIGCONT);
@@ -270,24 +230,26 @@ class Job {
     }
   }
 
-  void check_end_of(std::size_t rank) {
-    Process& process = ranks_[rank];
-    if (process.ended) return;
-    siginfo_t info{};
-    // WNOWAIT: once reaped, the number could be reused, and kill(-pid) would signal other processes.
-    if (::waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-        info.si_pid == 0) {
-      return;
+  void take_news() {
+    if (const std::optional<RankNews> news = guard_.next()) return on_end(*news);
+    // The guard was killed. Its children die with it, and their numbers may be reused.
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      Process& process = ranks_[rank];
+      process.pid = -1;
+      if (!process.ended) on_end({.rank = static_cast<int>(rank), .code = CLD_KILLED, .status = SIGKILL});
     }
-    process.ended = true;
-    if (info.si_code == CLD_EXITED && info.si_status == 0) return;
+  }
+
+  void on_end(const RankNews& news) {
+    ranks_[static_cast<std::size_t>(news.rank)].ended = true;
+    const bool exited = news.code == CLD_EXITED;
+    if (exited && news.status == 0) return;
     if (outcome_.failed_rank < 0) {
-      const bool exited = info.si_code == CLD_EXITED;
-      outcome_.failed_rank = static_cast<int>(rank);
-      outcome_.exit_code = exited ? info.si_status : 128 + info.si_status;
-      outcome_.how = exited ? fmt::format("exited with code {}", info.si_status)
-                            : fmt::format("was killed by {}{}", signal_name(info.si_status),
-                                          info.si_code == CLD_DUMPED ? " (core dumped)" : "");
+      outcome_.failed_rank = news.rank;
+      outcome_.exit_code = exited ? news.status : 128 + news.status;
+      outcome_.how = exited ? fmt::format("exited with code {}", news.status)
+                            : fmt::format("was killed by {}{}", signal_name(news.status),
+                                          news.code == CLD_DUMPED ? " (core dumped)" : "");
     }
     end_all();
   }
@@ -302,17 +264,6 @@ class Job {
   void signal_all(int signal) {
     for (const Process& process : ranks_) {
       if (process.pid > 0) (void)::kill(-process.pid, signal);
-    }
-  }
-
-  /// Includes processes that ranks left behind in their process groups.
-  void kill_everything() {
-    signal_all(SIGKILL);
-    for (Process& process : ranks_) {
-      if (process.pid <= 0) continue;
-      while (::waitpid(process.pid, nullptr, 0) < 0 && errno == EINTR) {
-      }
-      process = {};
     }
   }
 
@@ -349,6 +300,7 @@ class Job {
   TerminalInput terminal_;
   RankOutput out_{STDOUT_FILENO};
   RankOutput err_{STDERR_FILENO};
+  Guard guard_;  ///< after what the ranks use: ends first
   std::vector<Process> ranks_;
   LaunchOutcome outcome_;
   std::optional<Deadline> kill_at_;  ///< set once the job is being ended

@@ -39,8 +39,9 @@ struct LaunchOutcome {
 };
 
 /// Starts `ranks` processes with the environment of torchrun (RANK, WORLD_SIZE, LOCAL_RANK ...) plus
-/// ONEHOP_RANK, ONEHOP_SIZE and ONEHOP_STORE, and waits for them. When one fails, all are ended. No process
-/// of the job outlives this call or this process. Call it from the main thread of a process without other
+/// ONEHOP_RANK, ONEHOP_SIZE and ONEHOP_STORE, and waits for them. When one fails, all are ended. No descendant
+/// of a rank outlives this call or this process, even one that is killed by SIGKILL (guard.h says what is not
+/// covered). Call it from the main thread of a process without other
 /// threads. The exit code of a program that cannot run is 127 (not found) or 126; `how` has the reason.
 [[nodiscard]] LaunchOutcome launch(const LaunchOptions& options);
 

@@ -79,7 +79,7 @@ Buffer register_buffer(nb::handle group, nb::handle x, int channels) {
     refuse([&](onehop_status_t status, const char* reason) {
       return onehop_refuse_registration(handle, status, reason);
     });
-      raise_interrupt();  // Ctrl-C while the other ranks were told
+    raise_interrupt();  // Ctrl-C while the other ranks were told
     throw;
   }
   run([&] { return onehop_group_register_buffer_with(handle, array.data, array.count, &options, &buffer); });

@@ -454,11 +454,12 @@ TEST(CRefusals, AreHeardByAllRanksWhateverTheCall) {
 }
 
 TEST(CRefusals, OfTheCallerKeepTheirStatusAndRank) {
-  struct Row {
+  struct Refusal {
     onehop_status_t status;
     bool usable;
   };
-  for (const Row& row : {Row{ONEHOP_ERROR_OUT_OF_RESOURCES, true}, Row{ONEHOP_ERROR_ABORTED, false}}) {
+  for (const Refusal& row :
+       {Refusal{ONEHOP_ERROR_OUT_OF_RESOURCES, true}, Refusal{ONEHOP_ERROR_ABORTED, false}}) {
     SCOPED_TRACE(onehop_status_name(row.status));
     run_thread_group(kMembers, [&](Group& joined) {
       const bool odd = joined.rank() == kOdd;

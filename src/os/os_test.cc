@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -18,6 +19,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "os/ancestor.h"
@@ -114,6 +116,35 @@ TEST(Socket, LastWordsSurviveAPeerThatDidNotReadItsMessages) {
   EXPECT_EQ(message.bytes, "last words");
   ASSERT_TRUE(recv_message(b.get(), message, Deadline::after(kSoon)));
   EXPECT_TRUE(message.closed);
+}
+
+TEST(Socket, LastWordsAreNotLostWhenThePeerClosesDuringALook) {
+  constexpr int kRounds = 20'000;
+  constexpr int kAhead = 64;  // sockets that are open at the same time
+  std::array<std::pair<UniqueFd, UniqueFd>, kAhead> pairs;
+  for (int done = 0; done < kRounds; done += kAhead) {
+    for (auto& pair : pairs) pair = socket_pair();
+    std::atomic<int> looked_at{-1};
+    std::thread sender([&] {
+      for (int i = 0; i < kAhead; ++i) {
+        while (looked_at.load() < i) {
+        }
+        UniqueFd& own = pairs[static_cast<std::size_t>(i)].first;
+        (void)send_message(own.get(), "last words", -1, Deadline::after(kSoon));
+        own.reset();
+      }
+    });
+    for (int i = 0; i < kAhead; ++i) {
+      const int socket = pairs[static_cast<std::size_t>(i)].second.get();
+      Message message;
+      looked_at.store(i);
+      while (!recv_message(socket, message, Deadline::passed())) {
+      }
+      EXPECT_EQ(message.bytes, "last words");
+      EXPECT_FALSE(message.closed);
+    }
+    sender.join();
+  }
 }
 
 TEST(Socket, SendTimesOutWhenNobodyReads) {

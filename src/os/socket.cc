@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 
@@ -140,6 +141,9 @@ bool recv_message(int socket, Message& message, const Deadline& deadline) {
   // Room for several descriptors, so that those of a peer that sends too many are received and closed, not
   // truncated.
   alignas(cmsghdr) std::array<char, CMSG_SPACE(4 * sizeof(int))> control{};
+  // The kernel looks for a message first and for the end of the connection second. A peer that sends and closes in
+  // between makes it report the end before those messages. Nothing follows an end, so a second look is sure.
+  bool second_look = false;
   while (true) {
     msghdr header{};
     header.msg_iov = &part;
@@ -151,6 +155,10 @@ bool recv_message(int socket, Message& message, const Deadline& deadline) {
       // If a peer closes with unread messages, the kernel reports this error once, before the messages that
       // the peer sent earlier. Those messages follow, and then the end.
       if (errno == ECONNRESET) continue;
+      if (second_look && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+        message.closed = true;  // by an empty message
+        return true;
+      }
       if (errno == EAGAIN || errno == EWOULDBLOCK) {
         if (!wait_for(socket, POLLIN, deadline)) return false;
       } else if (errno != EINTR) {
@@ -172,6 +180,7 @@ bool recv_message(int socket, Message& message, const Deadline& deadline) {
     message.bytes.assign(buffer.data(), static_cast<std::size_t>(got));
     // onehop never sends empty messages, so zero bytes mean the end.
     message.closed = got == 0 && descriptors == 0;
+    if (message.closed && !std::exchange(second_look, true)) continue;
     // Without free descriptors, recvmsg succeeds and drops the received ones; only MSG_CTRUNC shows it.
     message.fd_lost = (header.msg_flags & MSG_CTRUNC) != 0;
     if ((header.msg_flags & MSG_TRUNC) != 0 || descriptors > 1) {

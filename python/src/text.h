@@ -27,7 +27,7 @@ class Text {
 
 /// str(value), read in the same way.
 std::string read_text_of(nb::handle value, const char* name);
-/// The bytes of a path: str, bytes or os.PathLike. Raises onehop.InvalidArgument if it cannot be one.
+/// The bytes of a path: str, bytes or os.PathLike. Raises onehop.InvalidArgument if it holds a NUL or a lone surrogate.
 std::string read_path(nb::handle path, const char* name);
 
 /// As much of a str as is text, for messages.

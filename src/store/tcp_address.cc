@@ -64,9 +64,8 @@ Found look_up_name(const std::string& host, std::uint16_t port, const Deadline& 
   while (found.wait_until(deadline.at_most(kInterruptSlice).at()) != std::future_status::ready) {
     if (deadline.expired()) {
       fail(ErrorCode::timeout,
-           "the host '{}' of a tcp store could not be resolved within {} ms: give its numeric address, or "
-           "find "
-           "out why the name server does not answer",
+           "the host '{}' of a tcp store could not be resolved within {} ms: give its numeric address, "
+           "or find out why the name server does not answer",
            host, deadline.timeout().count());
     }
     throw_if_interrupted("waiting for the name server");

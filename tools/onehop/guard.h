@@ -51,7 +51,7 @@ class Guard {
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
-  /// Starts the guard, and it the ranks, in order. `restore_signals` runs in each rank between fork and exec. The
+  /// Starts the guard, which starts the ranks in order. `restore_signals` runs in each rank between fork and exec. The
   /// calling process must have no other threads.
   void start(const std::vector<std::string>& command, std::vector<RankProgram> programs,
              const std::function<void()>& restore_signals);

@@ -48,9 +48,9 @@ ONEHOP_API const char* onehop_last_error(void);
 ONEHOP_API int onehop_last_error_rank(void);
 
 /// Sets a function that this thread calls about every 20 ms while one of its calls waits for other ranks, for a
-/// stream or for a store (onehop/interrupt.h). If it returns a value other than 0, the call returns ONEHOP_ERROR_ABORTED, and
-/// a collective fails on all ranks, as after onehop_group_abort. For runtimes that must handle signals meanwhile.
-/// NULL removes the function.
+/// stream or for a store (onehop/interrupt.h). If it returns a value other than 0, the call returns
+/// ONEHOP_ERROR_ABORTED, and a collective fails on all ranks, as after onehop_group_abort. For runtimes that must
+/// handle signals meanwhile. NULL removes the function.
 ONEHOP_API void onehop_set_interrupt_check(int (*interrupted)(void* context), void* context);
 
 /// Version of the library at run time, "0.1.0". Compare with ONEHOP_VERSION_STRING, the version of the

@@ -83,8 +83,11 @@ Transfers transfers_of(const CollectiveCall& call) {
   for (int r = 0; r < call.ranks; ++r) {
     const std::span<const std::byte> sent = call.block_to(r);
     const std::span<std::byte> received = call.block_from(r);
-    transfers[static_cast<std::size_t>(r)] = {
-        .in = sent.data(), .sent = sent.size(), .out = received.data(), .received = received.size()};
+    transfers[static_cast<std::size_t>(r)] = {.in = sent.data(),
+                                              .sent = sent.size(),
+                                              .out = received.data(),
+                                              .received = received.size(),
+                                              .type = call.type};
   }
   return transfers;
 }

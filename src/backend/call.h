@@ -88,6 +88,7 @@ struct Transfer {
   std::size_t sent = 0;  ///< bytes
   std::byte* out = nullptr;
   std::size_t received = 0;
+  DType type = DType::u8;  ///< of the received data
 };
 using Transfers = std::array<Transfer, kMaxDevices>;  ///< by rank
 /// The transfers of a call that moves blocks, in a group of at most kMaxDevices.

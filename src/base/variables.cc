@@ -73,6 +73,8 @@ constexpr Variable kVariables[] = {
      "tuning table of groups whose options name none; rank 0's applies"},
     {"ONEHOP_CHECK", "library", kFlag, "GPU ranks wait for each other's call in every call; for debugging",
      env::is_flag},
+    {"ONEHOP_POISON", "library", kFlag,
+     "failed calls on GPUs fill their floating-point output with NaN (default 1)", env::is_flag},
     {"ONEHOP_REQUIRE_VERIFIED_PEERS", "library", kFlag,
      "GPU groups require pairs that were verified since boot", env::is_flag},
     {"ONEHOP_ALLOW_OVERLAPPING_DEVICES", "library", kFlag, "several ranks may share a GPU", env::is_flag},

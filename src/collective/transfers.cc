@@ -255,6 +255,7 @@ std::vector<Transfers> to_rounds(Calls transfers) {
     } else {
       moved.out = each.out;
       moved.received = each.block_bytes();
+      moved.type = each.type;
     }
   }
   return rounds;

@@ -9,6 +9,7 @@
 
 #include "backend/host/copy_trial.h"
 #include "backend/host/reduce.h"
+#include "base/env.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -203,7 +204,8 @@ void Group::State::start_device(const Deadline& deadline) {
                                           .rank = rank().value,
                                           .shape = devices.shape,
                                           .segments = std::move(segments),
-                                          .alone = devices.alone});
+                                          .alone = devices.alone,
+                                          .poison = env::get_flag("ONEHOP_POISON", true)});
     std::vector<host::Progress*> all_progress;
     for (const std::shared_ptr<Block>& segment : segments_)
       all_progress.push_back(&reinterpret_cast<host::SegmentHeader*>(segment->data())->progress);

@@ -137,7 +137,7 @@ CheckedCalls::Checked& CheckedCalls::add(std::span<const std::byte> content, std
   Checked& added = pending.memory.emplace_back(
       Checked{std::make_unique<UserMemory>(gpus_.memory(), content.size(), shift, writable,
                                            fmt::format("{}: {} of rank {}", pending.name, what, rank)),
-              Bytes(content.begin(), content.end())});
+              rank, Bytes(content.begin(), content.end())});
   std::ranges::copy(content, added.memory->data());
   return added;
 }
@@ -181,7 +181,8 @@ std::vector<CollectiveCall> CheckedCalls::prepare(const Case& each) {
     if (!input.empty()) call.in = add(input, random_shift(), false, "input", r).memory->data();
     outputs.push_back(nullptr);
     if (out_bytes == 0) continue;
-    outputs.back() = &add(Bytes(out_bytes, static_cast<std::byte>(random_())), out_shift, true, "output", r);
+    outputs.back() =
+        &add(Bytes(out_bytes, static_cast<std::byte>(random_() % 255)), out_shift, true, "output", r);
     call.out = outputs.back()->memory->data();
   }
   for (const CollectiveCall& call : calls) {
@@ -189,6 +190,13 @@ std::vector<CollectiveCall> CheckedCalls::prepare(const Case& each) {
     if (!call.gets_out() || output == nullptr) continue;
     std::ranges::copy(result_of(call, inputs),
                       output->expected.begin() + (call.out - output->memory->data()));
+    for (int r = 0; r < ranks(); ++r) {
+      if (call.traits().reduces) {
+        output->received = {{call.out, call.block_bytes()}};
+      } else if (r != call.rank && !call.block_from(r).empty()) {
+        output->received.push_back(call.block_from(r));
+      }
+    }
   }
   return calls;
 }
@@ -246,6 +254,43 @@ void CheckedCalls::queue_exchange(const std::vector<std::vector<std::size_t>>& b
   for (int r = 0; r < ranks(); ++r)
     cuda::exchange(gpus_.launcher(r), transfers[static_cast<std::size_t>(r)],
                    DeviceFault::phase_of(Collective::all_to_all_v));
+}
+
+bool CheckedCalls::has_failed(int rank) {
+  return *gpus_.launcher(rank).call_guard().failed != 0;
+}
+
+void CheckedCalls::set_failed(int rank) {
+  *gpus_.launcher(rank).call_guard().failed = 1;
+}
+
+std::string CheckedCalls::finish_with_failures(std::span<const int> ranks, Poison poison) {
+  const std::deque<Pending> finished = std::exchange(pending_, {});
+  gpus_.simulation().run();
+  std::string report;
+  for (const Pending& each : finished) {
+    for (const Checked& checked : each.memory) {
+      if (std::ranges::find(ranks, checked.rank) == ranks.end()) continue;
+      Bytes expected = checked.expected;
+      std::size_t poisoned = 0;
+      if (has_failed(checked.rank)) {
+        for (const std::span<const std::byte> part : checked.received) {
+          const Bytes nan(each.element, std::byte{0xff});
+          for (const std::byte* at = part.data(); at < part.data() + part.size(); at += each.element) {
+            const bool is_nan = std::memcmp(at, nan.data(), each.element) == 0;
+            poisoned += is_nan ? 1 : 0;
+            if (is_nan || poison == Poison::whole)
+              std::ranges::copy(nan, expected.begin() + (at - checked.memory->data()));
+          }
+        }
+        if (poisoned == 0 && !checked.received.empty())
+          report += fmt::format("{}: no NaN\n", checked.memory->name());
+      }
+      const std::string wrong = difference(*checked.memory, expected, each.element);
+      if (!wrong.empty()) report += fmt::format("{}: {}\n", checked.memory->name(), wrong);
+    }
+  }
+  return report;
 }
 
 std::string CheckedCalls::finish() {

@@ -61,11 +61,23 @@ class CheckedCalls {
   /// Runs what is queued. Returns what is wrong, or an empty string.
   [[nodiscard]] std::string finish();
 
+  /// Whether calls of a rank have failed; set_failed() makes it so from the start.
+  [[nodiscard]] bool has_failed(int rank);
+  void set_failed(int rank);
+  enum class Poison { whole, partial };
+  /// As finish(), but waits may fail. Of floating-point outputs of these ranks, what other ranks contribute to must be
+  /// NaN if the rank has failed, or (partial) either NaN or the result, with at least one NaN. The rest of the memory
+  /// must be as after a successful call.
+  [[nodiscard]] std::string finish_with_failures(std::span<const int> ranks, Poison poison);
+
  private:
   /// Memory of one rank, and what it must contain at the end.
   struct Checked {
     std::unique_ptr<UserMemory> memory;
+    int rank = 0;
     Bytes expected;
+    /// The bytes to which other ranks contribute.
+    std::vector<std::span<const std::byte>> received{};
   };
   struct Pending {
     std::string name;

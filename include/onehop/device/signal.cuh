@@ -86,13 +86,19 @@ __device__ __forceinline__ void record_fault(const DeviceGuard& guard, DeviceFau
             static_cast<std::uint64_t>(reason) << 56 | static_cast<std::uint64_t>(awaited) << 48 | phase);
 }
 
+/// Whether a wait of this rank's kernels has failed. relaxed.sys: pairs with tell_host() in an earlier kernel of this
+/// rank, and with check_guard() in a running one.
+[[nodiscard]] __device__ __forceinline__ bool has_failed(const DeviceGuard& guard) {
+  return load_relaxed(guard.failed) != 0;
+}
+
 /// Slow path of a wait for `awaited`. Returns the deadline (pass it to the next call; 0 in the first one),
 /// kGiveUp, or kLookOnceMore. The latter means that the rank has left: it will signal nothing more, but
 /// what it signalled before leaving may have arrived, so the caller polls once more.
 static __device__ __noinline__ std::uint64_t check_guard(const DeviceGuard& guard, int awaited,
                                                          std::uint32_t phase, std::uint64_t deadline) {
   const std::uint32_t notice = load_relaxed(guard.notice);
-  if (load_relaxed(guard.failed) != 0) return kGiveUp;
+  if (has_failed(guard)) return kGiveUp;
   if ((notice & DeviceGuard::kAbortNotice) != 0) {
     store_relaxed(guard.failed, 1);
     return kGiveUp;

@@ -63,6 +63,17 @@ TEST(ScratchLayout, IsSmallForOneRank) {
   }
 }
 
+TEST(Launcher, PoisonsFloatsUnlessToldNotTo) {
+  const GroupShape shape{.ranks = 2, .staging_bytes = 64 * kKiB, .blocks = 1};
+  for (const bool poison : {true, false}) {
+    const RecordingLauncher launcher(shape, 0, poison);
+    for (const DType type : {DType::f16, DType::bf16, DType::f32, DType::f64, DType::e4m3, DType::e5m2})
+      EXPECT_EQ(launcher.poisons(type), poison);
+    for (const DType type : {DType::i8, DType::u8, DType::i32, DType::u32, DType::i64, DType::u64})
+      EXPECT_FALSE(launcher.poisons(type));
+  }
+}
+
 /// The parameters that all kernels have.
 void expect_parameters_of_call(const Case& each, const RecordingLauncher& launcher, const Launch& launch) {
   const auto expect = [&](int rank, int size, const DeviceGuard& guard) {

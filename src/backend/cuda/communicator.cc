@@ -213,7 +213,7 @@ class CudaCommunicator final : public Communicator {
  public:
   /// With the device current.
   CudaCommunicator(Options options, CUcontext context)
-      : Communicator(options.shape, options.rank, std::move(options.segments)),
+      : Communicator(options.shape, options.rank, std::move(options.segments), options.poison),
         context_(context),
         // With programmatic dependent launch a waiting kernel occupies multiprocessors that ranks on the same
         // device may need.

@@ -65,6 +65,7 @@ class Communicator : public cuda::Launcher {
     cuda::GroupShape shape;
     std::vector<std::byte*> segments;  ///< one per rank, segment_bytes() each, zeroed, mapped for `device`
     bool alone = true;                 ///< no other rank of the group uses this device
+    bool poison = true;                ///< fill floating-point output of failed calls with NaN
   };
 
   /// Loads every kernel now, because loading a kernel while another one spins would deadlock.

@@ -48,9 +48,9 @@ inline constexpr std::size_t kMarks = 3;
 /// refuses.
 class Launcher {
  public:
-  /// `segments`: the scratch memory of every rank.
-  Launcher(const GroupShape& shape, int rank, std::vector<std::byte*> segments)
-      : shape_(shape), rank_(rank), segments_(std::move(segments)), layout_(shape) {}
+  /// `segments`: the scratch memory of every rank. `poison`: fill outputs of failed calls with NaN.
+  Launcher(const GroupShape& shape, int rank, std::vector<std::byte*> segments, bool poison = true)
+      : shape_(shape), rank_(rank), segments_(std::move(segments)), layout_(shape), poison_(poison) {}
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
   virtual ~Launcher() = default;
@@ -70,6 +70,8 @@ class Launcher {
   }
   /// The scratch memory of rank r, which begins with a SegmentHead.
   [[nodiscard]] std::byte* segment(int r) const { return segments_[static_cast<std::size_t>(r)]; }
+  /// Whether a failed call fills its output with NaN: output of this type, that is. No integer is as telling.
+  [[nodiscard]] bool poisons(DType type) const { return poison_ && type_class(type) == TypeClass::floats; }
   /// For the waits of the call's kernels.
   [[nodiscard]] virtual DeviceGuard call_guard() const = 0;
 
@@ -100,6 +102,7 @@ class Launcher {
   const int rank_;
   const std::vector<std::byte*> segments_;
   const ScratchLayout layout_;
+  const bool poison_;
 };
 
 }  // namespace onehop::cuda

@@ -68,7 +68,8 @@ class RecordingLauncher final : public Launcher {
  public:
   static constexpr std::uint64_t kTimeout = 12345;
 
-  RecordingLauncher(const GroupShape& shape, int rank) : Launcher(shape, rank, segments(shape.ranks)) {}
+  RecordingLauncher(const GroupShape& shape, int rank, bool poison = true)
+      : Launcher(shape, rank, segments(shape.ranks), poison) {}
 
   [[nodiscard]] DeviceGuard call_guard() const override {
     return {.failed = &reinterpret_cast<SegmentHead*>(segment(rank()))->failed,

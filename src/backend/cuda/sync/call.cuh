@@ -26,6 +26,13 @@ namespace onehop::cuda {
 // (max_threads; with smaller blocks, no more threads). A kernel that takes more than a quarter does not let
 // the next kernel of its stream start beside it.
 
+// Failed calls. A thread whose wait fails fills what it has not written of its output with NaN, if the parameters
+// say `poison`: floating-point output must not look right when it is not. Every later kernel of the rank does the
+// same to all of its output, because a peer that was late may still deliver data of an earlier call. So each kernel
+// reads whether the rank has failed (device::has_failed) along with its epoch, where the load costs no time.
+// A thread fills only what it would have written, in place too. What this rank still sends of a failed call in place
+// may therefore be NaN.
+
 /// Called before anything is read or sent. With programmatic dependent launch this kernel may start early. It
 /// waits here until the previous kernel has ended and its stores are performed.
 __device__ __forceinline__ void wait_for_previous() {

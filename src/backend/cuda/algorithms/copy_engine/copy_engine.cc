@@ -30,14 +30,27 @@ Barrier describe_barrier(const Launcher& launcher, const CollectiveCall& call,
   return barrier;
 }
 
+enum class Position : std::uint8_t { before_copies, after_all_copies };
+
 /// Queues a barrier of all ranks. It fails unless all ranks name the same window.
-void pass_barrier(Launcher& launcher, const CollectiveCall& call, std::uint64_t window) {
+void pass_barrier(Launcher& launcher, const CollectiveCall& call, std::uint64_t window, Position position) {
   WindowBarrierParams params;
   params.barrier = describe_barrier(launcher, call, &CopyEngineHead::window);
   params.window = window;
   params.own_windows = launcher.head<CopyEngineHead>(kScratch, launcher.rank())->windows[0];
   for (int r = 0; r < launcher.size(); ++r) {
     params.peer_windows[r] = &launcher.head<CopyEngineHead>(kScratch, r)->windows[0][launcher.rank()];
+  }
+  if (position == Position::after_all_copies && launcher.poisons(call.type)) {
+    const auto add = [](WindowBarrierParams::Received& to, std::span<std::byte> block) {
+      if (block.empty()) return;
+      if (to.data == nullptr) to.data = block.data();
+      to.bytes = static_cast<std::size_t>(block.data() + block.size() - to.data);
+    };
+    // The own block of the output lies between the others.
+    for (int r = 0; r < launcher.size(); ++r) {
+      if (r != launcher.rank()) add(params.received[r < launcher.rank() ? 0 : 1], call.block_from(r));
+    }
   }
   launcher.launch(kWindowBarrier, {.block = 32, .waits_for_previous = false}, params);
 }
@@ -48,7 +61,7 @@ void run_exchange(Launcher& launcher, const CollectiveCall& call, const LaunchLi
   const std::span<const std::byte> own = call.block_to(launcher.rank());
   const std::span<std::byte> kept = call.block_from(launcher.rank());
   const bool keeps = !own.empty() && own.data() != kept.data();
-  pass_barrier(launcher, call, output->window);
+  pass_barrier(launcher, call, output->window, Position::before_copies);
   if (keeps) {
     // Orders the copy after the barrier, though the copy does not need it. Otherwise a graph might execute
     // the barrier after the copy, which would delay the peers.
@@ -67,7 +80,7 @@ void run_exchange(Launcher& launcher, const CollectiveCall& call, const LaunchLi
                   block.data(), block.size(), Lane::caller);
   }
   if (keeps) launcher.wait_for(Mark::second, Lane::caller);
-  pass_barrier(launcher, call, output->window);
+  pass_barrier(launcher, call, output->window, Position::after_all_copies);
 }
 
 /// The part of an all-reduce whose length is a multiple of kCopyUnit bytes per rank.
@@ -101,7 +114,7 @@ void run_pieces(Launcher& launcher, const CollectiveCall& call, const LaunchLimi
                           .waits_for_previous = false};
 
   // The order is described in window_barrier.cuh.
-  pass_barrier(launcher, call, output.window);
+  pass_barrier(launcher, call, output.window, Position::before_copies);
   launcher.record(Mark::first, Lane::caller);
   launcher.wait_for(Mark::first, Lane::side);
   for (const Half& half : halves) {
@@ -123,14 +136,14 @@ void run_pieces(Launcher& launcher, const CollectiveCall& call, const LaunchLimi
     params.rank_stride = piece;
     params.scale = call.scale();
     launcher.launch(kReducePiece, call, shape, params);
-    pass_barrier(launcher, call, output.window);
+    pass_barrier(launcher, call, output.window, Position::before_copies);
     launcher.record(Mark::first, Lane::caller);
     launcher.wait_for(Mark::first, Lane::side);
     send(half, [&](std::size_t) { return call.out + own; });
   }
   launcher.record(Mark::second, Lane::side);
   launcher.wait_for(Mark::second, Lane::caller);
-  pass_barrier(launcher, call, output.window);
+  pass_barrier(launcher, call, output.window, Position::after_all_copies);
 }
 
 void run_all_reduce(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
@@ -146,7 +159,7 @@ void run_all_reduce(Launcher& launcher, const CollectiveCall& call, const Launch
   if (call.in == call.out) {
     // In place, peers would overwrite data that is still to be sent. Ranks that are not in place expect a
     // barrier with the window; this one tells them that it differs.
-    pass_barrier(launcher, call, output->in_place_window());
+    pass_barrier(launcher, call, output->in_place_window(), Position::before_copies);
     return kPipelinedTwoShot.run(launcher, call, limits, nullptr);
   }
   run_pieces(launcher, call.first(bytes), limits, *output);

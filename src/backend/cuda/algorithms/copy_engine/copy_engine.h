@@ -29,6 +29,11 @@ struct WindowBarrierParams {
   std::uint64_t window = 0;                       ///< must be the same on all ranks
   const std::uint64_t* own_windows = nullptr;     ///< by parity and source
   std::uint64_t* peer_windows[kMaxDevices] = {};  ///< by destination: this rank's word of parity 0 there
+  /// After the last copy: what to fill with NaN if the call has failed (sync/call.cuh).
+  struct Received {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  } received[2];
 };
 
 /// Parameters of reduce_piece.cuh.

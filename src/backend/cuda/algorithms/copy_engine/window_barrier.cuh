@@ -28,11 +28,12 @@
 #pragma once
 
 #include "backend/cuda/algorithms/copy_engine/copy_engine.h"
+#include "backend/cuda/packet.cuh"
 #include "backend/cuda/sync/barrier.cuh"
 
 namespace onehop::cuda {
 
-/// Called by one block.
+/// Called by one warp, a block of its own.
 __device__ __forceinline__ void window_barrier(const WindowBarrierParams& p) {
   const Barrier& b = p.barrier;
   const int peer = static_cast<int>(threadIdx.x);
@@ -41,9 +42,15 @@ __device__ __forceinline__ void window_barrier(const WindowBarrierParams& p) {
   // Relaxed: published by the release of the same thread in arrive_and_wait(). The acquire there makes the
   // peer's word visible.
   if (is_peer) device::store_relaxed(p.peer_windows[peer] + side, p.window);
-  if (!arrive_and_wait(b)) return;
-  if (is_peer && device::load_relaxed(p.own_windows + side + peer) != p.window) {
+  const bool came = arrive_and_wait(b);
+  if (came && is_peer && device::load_relaxed(p.own_windows + side + peer) != p.window) {
     device::record_fault(b.guard, DeviceFault::misplaced, peer, b.phase);
+  }
+  __syncwarp();  // the block is a warp; orders the faults that its lanes have recorded before the look at them
+  if (!device::has_failed(b.guard)) return;
+  for (const WindowBarrierParams::Received& each : p.received) {
+    for (std::size_t at = threadIdx.x * std::size_t{16}; at < each.bytes; at += blockDim.x * std::size_t{16})
+      fill_nan(each.data, at, 16, each.bytes);
   }
 }
 

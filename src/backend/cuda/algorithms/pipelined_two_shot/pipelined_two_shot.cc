@@ -62,6 +62,7 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
   params.slot_stride = slots.parity;
   params.phase_stride = slots.phase;
   params.rank_stride = slots.rank;
+  params.poison = launcher.poisons(call.type);
   params.guard = launcher.call_guard();
   params.scale = call.scale();
 

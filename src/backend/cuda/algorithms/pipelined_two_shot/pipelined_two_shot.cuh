@@ -51,6 +51,7 @@ class PipelinedTwoShot {
     wait_for_previous();
     std::uint64_t& count = p_.heads[p_.rank]->chunks[blockIdx.x];
     first_ = count;
+    const bool failed = device::has_failed(p_.guard);
     __syncthreads();
 
     const std::size_t chunks = (p_.piece + p_.chunk - 1) / p_.chunk;
@@ -58,11 +59,12 @@ class PipelinedTwoShot {
                   ? static_cast<std::uint32_t>((chunks - blockIdx.x + gridDim.x - 1) / gridDim.x)
                   : 0;
     int warp = static_cast<int>(threadIdx.x / 32);
-    if (warp < kRoles.senders) return scatter(warp);
+    if (warp < kRoles.senders) return failed ? void() : scatter(warp);
     warp -= kRoles.senders;
-    if (warp < kRoles.reducers) return reduce(warp);
+    if (warp < kRoles.reducers) return failed ? poison_sums(0, warp) : reduce(warp);
     warp -= kRoles.reducers;
-    if (warp < kRoles.gatherers) return gather(warp);
+    if (warp < kRoles.gatherers) return failed ? poison_gathered(0, warp) : gather(warp);
+    if (failed) return;
     warp -= kRoles.gatherers;
     if (warp == 0 && lane_ == 0) count = first_ + chunks_;  // for the next launch
     if (warp < kRoles.signallers) return signal(0, warp, progress_.sent);
@@ -108,7 +110,7 @@ class PipelinedTwoShot {
   __device__ __forceinline__ void reduce(int warp) const {
     constexpr int kAtOnce = kRanks == 2 ? 2 : 1;
     for (std::uint32_t c = 0; c < chunks_; ++c) {
-      if (!await_peers(0, c)) return;
+      if (!await_peers(0, c)) return poison_sums(c, warp);
       const Chunk chunk(*this, c);
       const std::size_t own = offset(chunk, p_.rank);
       const std::byte* from[kRanks];
@@ -149,7 +151,7 @@ class PipelinedTwoShot {
     for (std::uint32_t c = 0; c < chunks_; ++c) {
       // Waits for this block's own warps first, so that a rank that has not sent anything is not blamed for
       // the delay.
-      if (!await_warps(progress_.reduced, c + 1) || !await_peers(1, c)) return;
+      if (!await_warps(progress_.reduced, c + 1) || !await_peers(1, c)) return poison_gathered(c, warp);
       const Chunk chunk(*this, c);
       const std::byte* from[kRanks];
       std::size_t to[kRanks];
@@ -223,6 +225,30 @@ class PipelinedTwoShot {
           }
         }
       });
+    }
+  }
+  /// The call has failed: fill what this warp has not written of the output with NaN, from chunk c on.
+  __device__ __forceinline__ void poison_sums(std::uint32_t c, int warp) const {
+    poison_chunks(p_, c, p_.rank, 1, static_cast<unsigned>(warp), kRoles.reducers);
+  }
+  __device__ __forceinline__ void poison_gathered(std::uint32_t c, int warp) const {
+    poison_chunks(p_, c, right(1), size() - 1, static_cast<unsigned>(warp), kRoles.gatherers);
+  }
+  /// Of this block's chunks from c on, in the pieces of `pieces` ranks, which begin with rank r: the packets of one of
+  /// `warps` warps. Static, because a call would force the members of this object into memory.
+  static __device__ __noinline__ void poison_chunks(const PipelineParams& p, std::uint32_t c, int r,
+                                                    int pieces, unsigned warp, unsigned warps) {
+    if (!p.poison) return;
+    const std::size_t stride = std::size_t{gridDim.x} * p.chunk;
+    for (std::size_t begin = c * stride + blockIdx.x * p.chunk; begin < p.piece; begin += stride) {
+      const std::size_t end = p.piece - begin < p.chunk ? p.piece : begin + p.chunk;
+      for (std::size_t at = begin + (warp * 32 + threadIdx.x % 32) * kWidth; at < end;
+           at += warps * 32 * kWidth) {
+        for (int i = 0; i < pieces; ++i) {
+          const int piece = r + i < p.size ? r + i : r + i - p.size;
+          fill_nan(p.out, static_cast<unsigned>(piece) * p.piece + at, kWidth, p.bytes);
+        }
+      }
     }
   }
   /// Offset in the message of a chunk of rank r's piece.

@@ -50,6 +50,7 @@ struct PipelineParams {
   int rank = 0;
   int size = 0;
   bool aligned = false;   ///< in and out are aligned to 16 bytes
+  bool poison = false;    ///< fill the output with NaN if the call fails (sync/call.cuh)
   std::size_t piece = 0;  ///< bytes of each rank's piece, a multiple of 16
   std::size_t chunk = 0;  ///< bytes of a piece per chunk, a multiple of 16
 

@@ -60,7 +60,7 @@ class ChannelLaunch {
 
   /// Data of the user's memory. Sender and receiver pass the same shape.
   void send(int peer, const std::byte* data, std::size_t bytes, const MessageShape& shape);
-  void receive(int peer, std::byte* data, std::size_t bytes, const MessageShape& shape);
+  void receive(int peer, std::byte* data, std::size_t bytes, DType type, const MessageShape& shape);
   /// Data that the kernel reduces or forwards: it does not come from the user's memory, or does not go there.
   void forward(int peer, std::size_t bytes, const MessageShape& shape);
   void take(int peer, std::size_t bytes, const MessageShape& shape);

@@ -37,7 +37,7 @@ __device__ __forceinline__ void exchange(const ChannelParams& p) {
     const ChannelParams::Pair& pair = p.pairs[row];
     MessageChannel message(p, pair, peer_of_entry(p, row));
     wait_for_previous();
-    if (!message.idle() && !message.send()) return;
+    if (!message.idle()) message.send();
     let_next_start(p.early);
     if (!message.idle()) message.settle();
     if (pair.to.shape.route == Route::ring) RingChannel(p, pair.to, peer_of_entry(p, row), ring).send();

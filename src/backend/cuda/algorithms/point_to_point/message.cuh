@@ -24,8 +24,9 @@ class MessageChannel {
 
   [[nodiscard]] __device__ __forceinline__ bool idle() const { return !sends_ && !receives_; }
 
-  /// Loads the data first, since that does not depend on the message's number.
-  __device__ __forceinline__ bool send() {
+  /// Loads the data first, since that does not depend on the message's number. If the wait for the peer fails, this
+  /// sends nothing, and receive() does not wait.
+  __device__ __forceinline__ void send() {
     const bool is_packed = pair_.to.shape.route == Route::ll_packed;
     Packet<8> packet{};
     LLPacked packed{};
@@ -39,22 +40,25 @@ class MessageChannel {
       sent_ = device::read_count(pair_.to.messages) + 1;
       taken = device::load_relaxed(pair_.to.taken);
     }
-    if (receives_) received_ = device::read_count(pair_.from.messages) + 1;
+    if (receives_) {
+      received_ = device::read_count(pair_.from.messages) + 1;
+      failed_ = device::has_failed(p_.guard);
+    }
     // Relaxed: pairs with the loads of `taken` here, on the peer. The slots it frees were read and cleared by
     // kernels that have ended.
     if (receives_ && first_ == 0) device::store_relaxed(pair_.from.taken, received_ - 1);
-    if (!sends_) return true;
+    if (!sends_) return;
     if (taken + 2 < sent_ && !device::wait_until<kPollsOfMany>(p_.guard, peer_, p_.phase, [&] {
           return device::load_relaxed(pair_.to.taken) + 2 >= sent_;
         })) {
-      return false;
+      failed_ = true;
+      return;
     }
     if (is_packed) {
       send_packed(packed);
     } else {
       send_packets(packet);
     }
-    return true;
   }
 
   __device__ __forceinline__ void receive() const {
@@ -101,16 +105,22 @@ class MessageChannel {
     const std::byte* const from = pair_.from.packets + ll_side(received_);
     for (unsigned i = first_; place(i) < pair_.from.bytes; i += stride_) {
       Wire wire;
-      if (!device::wait_until<kPollsOfMany>(p_.guard, peer_, p_.phase, [&] {
+      if (failed_ || !device::wait_until<kPollsOfMany>(p_.guard, peer_, p_.phase, [&] {
             wire = Wire::poll(from + offset(i));
             return wire.arrived(flag);
           })) {
-        return;
+        return poison_packets(pair_.from, i, stride_);
       }
       Packet<8> packet;
       wire.decode(packet.words);
       store_bytes<8>(pair_.from.data, place(i), pair_.from.bytes, packet);
     }
+  }
+  /// The call has failed: fills this thread's packets from i on with NaN (sync/call.cuh). Static, because a call would
+  /// force the members of this object into memory.
+  static __device__ __noinline__ void poison_packets(const ChannelEnd& from, unsigned i, unsigned stride) {
+    if (!from.poison) return;
+    for (; place(i) < from.bytes; i += stride) fill_nan(from.data, place(i), 8, from.bytes);
   }
   [[nodiscard]] static __device__ __forceinline__ std::size_t place(unsigned i) { return std::size_t{i} * 8; }
   [[nodiscard]] static __device__ __forceinline__ std::size_t offset(unsigned i) {
@@ -137,19 +147,30 @@ class MessageChannel {
     std::byte* const from = pair_.from.packed + packed_side(received_);
     for (unsigned i = warp(); data_at(i) < pair_.from.bytes; i += warps()) {
       LLPacked::Wire wire;
-      if (!device::wait_until<kPollsOfMany>(p_.guard, peer_, p_.phase, [&] {
+      if (failed_ || !device::wait_until<kPollsOfMany>(p_.guard, peer_, p_.phase, [&] {
             wire = LLPacked::peek(from + slot_at(i), lane());
             return LLPacked::arrived(wire);
           })) {
-        return;
+        return poison_packed(pair_.from, i, warps(), lane());
       }
       LLPacked::clear(from + slot_at(i), lane());
       store_packed(i, LLPacked::of(wire));
     }
   }
+  /// The same for this lane's words of the units.
+  static __device__ __noinline__ void poison_packed(const ChannelEnd& from, unsigned i, unsigned stride,
+                                                    unsigned lane) {
+    if (!from.poison) return;
+    for (; data_at(i) < from.bytes; i += stride) {
+      for (int w = 0; w < LLPacked::kWords; ++w) fill_nan(from.data, word_at(i, w, lane), 8, from.bytes);
+    }
+  }
   /// Word w of all lanes together is a contiguous run of 256 bytes.
   [[nodiscard]] __device__ __forceinline__ std::size_t word_at(unsigned i, int w) const {
-    return data_at(i) + static_cast<unsigned>(w) * std::size_t{256} + lane() * std::size_t{8};
+    return word_at(i, w, lane());
+  }
+  [[nodiscard]] static __device__ __forceinline__ std::size_t word_at(unsigned i, int w, unsigned lane) {
+    return data_at(i) + static_cast<unsigned>(w) * std::size_t{256} + lane * std::size_t{8};
   }
   [[nodiscard]] __device__ __forceinline__ bool whole(const ChannelEnd& end, unsigned i) const {
     return reinterpret_cast<std::uintptr_t>(end.data) % 8 == 0 && data_at(i + 1) <= end.bytes;
@@ -210,6 +231,7 @@ class MessageChannel {
   const bool receives_;
   std::uint64_t sent_ = 0;      ///< number of the message sent in this launch
   std::uint64_t received_ = 0;  ///< number of the message received in this launch
+  bool failed_ = false;         ///< a wait of this launch or an earlier one
 };
 
 }  // namespace onehop::cuda

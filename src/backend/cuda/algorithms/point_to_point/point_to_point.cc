@@ -120,9 +120,12 @@ void ChannelLaunch::send(int peer, const std::byte* data, std::size_t bytes, con
   sends_ = sends_ || (shape.route == Route::ring && bytes != 0);
 }
 
-void ChannelLaunch::receive(int peer, std::byte* data, std::size_t bytes, const MessageShape& shape) {
+void ChannelLaunch::receive(int peer, std::byte* data, std::size_t bytes, DType type,
+                            const MessageShape& shape) {
   take(peer, bytes, shape);
-  params.pairs[entry(peer)].from.data = data;
+  ChannelEnd& end = params.pairs[entry(peer)].from;
+  end.data = data;
+  end.poison = launcher_.poisons(type);
   receives_ = receives_ || (shape.route == Route::ring && bytes != 0);
 }
 
@@ -201,7 +204,7 @@ void exchange(Launcher& launcher, const Transfers& transfers, DeviceFault::Phase
     if (r == rank) continue;
     const Transfer& transfer = transfers[static_cast<std::size_t>(r)];
     launch.send(r, transfer.in, transfer.sent, cut(transfer.sent));
-    launch.receive(r, transfer.out, transfer.received, cut(transfer.received));
+    launch.receive(r, transfer.out, transfer.received, transfer.type, cut(transfer.received));
     count(transfer.sent, cut(transfer.sent).route);
     count(transfer.received, cut(transfer.received).route);
   }

@@ -66,6 +66,7 @@ struct ChannelEnd {
   std::byte* data = nullptr;  ///< in the user's memory
   std::size_t bytes = 0;
   MessageShape shape;
+  bool poison = false;  ///< received data: fill it with NaN if the call fails (sync/call.cuh)
 
   // On the receiving rank.
   std::byte* packets = nullptr;           ///< slot of parity 0
@@ -105,6 +106,7 @@ struct ChannelParams {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::size_t bytes = 0;
+  bool poison = false;     ///< if the kernel computes `out` from received data: as in ChannelEnd
   MessageShape own_shape;  ///< of `bytes`, if they are reduced or forwarded
   /// Entry of `pairs` of the rank to which a result is forwarded, or from which data is forwarded; -1: none.
   int root = -1;

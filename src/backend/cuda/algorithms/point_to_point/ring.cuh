@@ -26,6 +26,15 @@ __device__ __forceinline__ bool await_count(const ChannelParams& p, int peer, co
          device::load_acquire(count) >= wanted;
 }
 
+/// Fills packets of a ring's chunks from byte `begin` on with NaN; `first` and `stride`: of the packets in a chunk.
+__device__ __forceinline__ void poison_chunks(std::byte* data, std::size_t bytes, const MessageShape& shape,
+                                              std::size_t begin, unsigned first, unsigned stride) {
+  for (; begin < bytes; begin += std::size_t{shape.rings} * shape.chunk) {
+    const std::size_t end = bytes - begin < shape.chunk ? bytes : begin + shape.chunk;
+    for (std::size_t at = begin + first; at < end; at += stride) fill_nan(data, at, 16, end);
+  }
+}
+
 /// One warp's ring of chunks.
 class RingChannel {
  public:
@@ -74,8 +83,10 @@ class RingChannel {
     keep();
   }
   __device__ __forceinline__ void receive() {
+    const bool failed = device::has_failed(p_.guard);
     for (; more(); next()) {
-      if (!all(lane_ != 0 || await(end_.chunks_ready, count_ + 1))) return;
+      if (!all(!failed && (lane_ != 0 || await(end_.chunks_ready, count_ + 1))))
+        return poison(end_, begin_, lane_);
       const std::byte* const from = slot();
       copy([&](unsigned at, bool) { return load_whole<16>(from + at); },
            [&](unsigned at, bool whole, const Packet<16>& packet) { store(at, whole, packet); });
@@ -104,6 +115,11 @@ class RingChannel {
   __device__ __forceinline__ void store(unsigned at, bool whole, const Packet<16>& packet) const {
     if (whole) return store_whole(end_.data + begin_ + at, packet);
     store_bytes<16>(end_.data, begin_ + at, end_.bytes, packet);
+  }
+  /// The call has failed: fills what this warp has not received with NaN (sync/call.cuh).
+  /// Static, because a call would force the members of this object into memory.
+  static __device__ __noinline__ void poison(const ChannelEnd& end, std::size_t begin, unsigned lane) {
+    if (end.poison) poison_chunks(end.data, end.bytes, end.shape, begin, lane * 16, 512);
   }
   /// Moves the chunk, four packets per lane at a time.
   template <class Load, class Store>
@@ -168,6 +184,12 @@ class RingShare {
   const unsigned part_;
   const unsigned parts_;
 };
+
+/// The call has failed: fills this thread's part of ChannelParams::out with NaN (sync/call.cuh), in the ring's chunks
+/// from byte `begin` on.
+static __device__ __noinline__ void poison_out(const ChannelParams& p, RingShare part, std::size_t begin) {
+  if (p.poison) poison_chunks(p.out, p.bytes, p.own_shape, begin, part.first(), part.stride());
+}
 
 /// The ring that a warp handles in its row.
 __device__ __forceinline__ unsigned ring_of_warp() {

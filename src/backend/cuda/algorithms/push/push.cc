@@ -126,6 +126,7 @@ Params describe(const Launcher& launcher, const CollectiveCall& call, const Prot
   params.parity_stride = protocol.slots.parity;
   params.phase_stride = protocol.slots.phase;
   params.rank_stride = protocol.slots.rank;
+  params.poison = launcher.poisons(call.type);
   params.guard = launcher.call_guard();
   params.scale = call.scale();
   return params;

@@ -107,6 +107,7 @@ class Push {
     // Loads the data first: this load and that of the epoch do not depend on each other.
     Data own = load_whole_if<Slot::kWidth>(position.kind == Position::whole, position.in);
     const std::uint64_t epoch = device::read_epoch(*p_.counter);
+    const bool failed = device::has_failed(p_.guard);
     if (position.kind == Position::ragged) own = load_ragged(position);
 
     const Slot slot(epoch);
@@ -116,14 +117,15 @@ class Push {
     let_next_start(p_.early);
     settle(*p_.counter, epoch);
     if (Slot::kScrubs && device::scrub_due(epoch)) scrub(p_, epoch);
-    if (!finish(slot, position, side, own)) return;
-    if (more) finish_rest(i, slot, side);
+    if (failed || !finish(slot, position, side, own) || (more && !finish_rest(i, slot, side)))
+      poison_messages(p_);
   }
 
   __device__ __forceinline__ void two_shot() {
     const unsigned packets = p_.packets;
     wait_for_previous();
     const std::uint64_t epoch = device::read_epoch(*p_.counter);
+    const bool failed = device::has_failed(p_.guard);
     const Slot slot(epoch);
     const std::size_t side = parity(epoch);
     if (kRanks > 2 && p_.by_peer) {
@@ -148,12 +150,13 @@ class Push {
     }
     let_next_start(p_.early);
     settle(*p_.counter, epoch);
+    if (failed) return poison_pieces(p_, p_.bytes);
     for (unsigned i = first(); i < packets; i += threads()) {
       Wire wires[kRanks];
       expect(wires, slot, load(piece(rank_) + offset_in_message(i)));
       std::byte* inbox[kRanks];
       find(inbox, side + offset(i));
-      if (!take(slot, inbox, wires)) return;
+      if (!take(slot, inbox, wires)) return poison_pieces(p_, p_.bytes);
       const Data sum = combined(wires);
       const Wire wire = slot.wire(sum);
 #pragma unroll
@@ -168,7 +171,7 @@ class Push {
       expect(wires, slot, {});
       std::byte* inbox[kRanks];
       find(inbox, side + p_.phase_stride + offset(i));
-      if (!take(slot, inbox, wires)) return;
+      if (!take(slot, inbox, wires)) return poison_pieces(p_, p_.bytes);
 #pragma unroll
       for (int r = 0; r < kRanks; ++r) {
         if (r < ranks() && r != rank_) store(piece(r) + offset_in_message(i), Slot::data(wires[r]));
@@ -181,6 +184,7 @@ class Push {
   __device__ __forceinline__ void reduce_scatter() {
     wait_for_previous();
     const std::uint64_t epoch = device::read_epoch(*p_.counter);
+    const bool failed = device::has_failed(p_.guard);
     const Slot slot(epoch);
     const std::size_t side = parity(epoch);
 #pragma unroll
@@ -190,12 +194,13 @@ class Push {
     let_next_start(p_.early);
     settle(*p_.counter, epoch);
     if (Slot::kScrubs && device::scrub_due(epoch)) scrub(p_, epoch);
+    if (failed) return poison_pieces(p_, p_.block);
     for (unsigned i = first(); i < p_.packets; i += threads()) {
       Wire wires[kRanks];
       expect(wires, slot, load(piece(rank_) + offset_in_message(i)));
       std::byte* inbox[kRanks];
       find(inbox, side + offset(i));
-      if (!take(slot, inbox, wires)) return;
+      if (!take(slot, inbox, wires)) return poison_pieces(p_, p_.block);
       store_packet<Stored, Slot::kWidth>(p_.out, offset_in_message(i), p_.block, p_.aligned, combined(wires));
       taken(inbox);
     }
@@ -315,10 +320,29 @@ class Push {
       send(position, side, slot.wire(load(position)));
     }
   }
-  __device__ __forceinline__ void finish_rest(unsigned i, const Slot& slot, std::size_t side) const {
+  __device__ __forceinline__ bool finish_rest(unsigned i, const Slot& slot, std::size_t side) const {
     while ((i += threads()) < p_.packets) {
       const Position position(p_, i);
-      if (!finish(slot, position, side, load(position))) return;
+      if (!finish(slot, position, side, load(position))) return false;
+    }
+    return true;
+  }
+
+  /// The call has failed: fills this thread's packets of the output with NaN. One-shot.
+  static __device__ __noinline__ void poison_messages(const Params& p) {
+    if (!p.poison) return;
+    const Messages all(p);
+    for (unsigned i = first(); i < p.packets; i += threads()) {
+      const unsigned message = all.find(i);
+      fill_nan(all.out(message), offset_in_message(i - all.first(message)), Slot::kWidth, all.bytes(message));
+    }
+  }
+  /// The same for an output of `end` bytes: of all pieces in two-shot, of one block in reduce-scatter.
+  static __device__ __noinline__ void poison_pieces(const PushParams& p, std::size_t end) {
+    if (!p.poison) return;
+    for (unsigned i = first(); i < p.packets; i += threads()) {
+      std::size_t at = offset_in_message(i);
+      for (int r = 0; r < p.size && at < end; ++r, at += p.piece) fill_nan(p.out, at, Slot::kWidth, end);
     }
   }
 

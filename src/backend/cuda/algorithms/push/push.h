@@ -27,6 +27,7 @@ struct PushParams {
   bool aligned = false;       ///< in and out are aligned to 16 bytes
   bool early = false;         ///< the next kernel may be launched as soon as this one runs (sync/call.cuh)
   bool by_peer = false;       ///< two-shot: send to one peer after the other
+  bool poison = false;        ///< fill the output with NaN if the call fails (sync/call.cuh)
   std::uint32_t packets = 0;  ///< packets, each moved by one thread at a time; two-shot: of one piece
   std::size_t piece = 0;      ///< two-shot: bytes of each rank's piece, a multiple of 16
   std::size_t block = 0;      ///< reduce-scatter: bytes of a block that this launch reduces

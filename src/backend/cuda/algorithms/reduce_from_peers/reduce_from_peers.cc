@@ -46,6 +46,7 @@ void run_one_shot(Launcher& launcher, const CollectiveCall& call, const LaunchLi
   if (gets_result(rank)) {
     params.in = part_of(rank);
     params.out = call.out;
+    params.poison = launcher.poisons(call.type);
     params.bytes = bytes;
     params.own_shape = shape;
     launch.share_rings(warps, to_all ? launcher.size() - 1 : 0);
@@ -75,7 +76,7 @@ void run_two_shot(Launcher& launcher, const CollectiveCall& call, const LaunchLi
     }
     launch.send(r, call.in + pieces.begin(r), pieces.bytes(r), cut(r));
     if (rank == root) {
-      launch.receive(r, call.out + pieces.begin(r), pieces.bytes(r), cut(r));
+      launch.receive(r, call.out + pieces.begin(r), pieces.bytes(r), call.type, cut(r));
     } else {
       launch.take(r, pieces.bytes(rank), cut(rank));
     }

@@ -32,6 +32,7 @@ class PeerReducer {
     const bool forwards = p_.root >= 0;
     const ChannelEnd& root = p_.pairs[forwards ? p_.root : 0].to;
     std::uint64_t forwarded = forwards ? root.chunks[ring_] : 0;
+    const bool failed = device::has_failed(p_.guard);
 
     for (std::size_t begin = std::size_t{ring_} * shape_.chunk; begin < p_.bytes;
          begin += std::size_t{shape_.rings} * shape_.chunk) {
@@ -41,7 +42,7 @@ class PeerReducer {
         came = await_count(p_, peer_of_entry(p_, static_cast<unsigned>(p_.root)), root.chunks_taken + ring_,
                            forwarded - kRingDepth + 1);
       }
-      if (!part_.all(came)) return;
+      if (!part_.all(came && !failed)) return poison_out(p_, part_, begin);
 
       const std::byte* from[kRanks];
 #pragma unroll

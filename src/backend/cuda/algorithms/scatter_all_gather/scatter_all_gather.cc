@@ -28,7 +28,7 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& /*l
       launch.send(r, call.in + pieces.begin(r), pieces.bytes(r), cut(r));
     } else {
       launch.forward(r, pieces.bytes(rank), cut(rank));
-      launch.receive(r, call.out + pieces.begin(r), pieces.bytes(r), cut(r));
+      launch.receive(r, call.out + pieces.begin(r), pieces.bytes(r), call.type, cut(r));
     }
   }
   if (rank == root) {
@@ -39,6 +39,7 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& /*l
     launch.take(root, pieces.bytes(rank), cut(rank));
     params.root = static_cast<int>(launch.entry(root));
     params.out = call.out + pieces.begin(rank);
+    params.poison = launcher.poisons(call.type);
     params.bytes = pieces.bytes(rank);
     params.own_shape = cut(rank);
     launch.share_rings(kChannelWarps, launcher.size() - 2);

@@ -21,6 +21,7 @@ __device__ __forceinline__ void forward_ring(const ChannelParams& p, const RingS
   const ChannelParams::Pair& mine = p.pairs[has_peer ? lane : 0];
   const ChannelEnd& end = from_root ? mine.from : mine.to;
   std::uint64_t count = end.chunks[ring];
+  const bool failed = device::has_failed(p.guard);
   const auto slot = [&](const ChannelEnd& of, unsigned i) {
     return of.slots +
            (std::size_t{ring} * kRingDepth + __shfl_sync(0xffffffff, count, i) % kRingDepth) * p.slot;
@@ -33,7 +34,7 @@ __device__ __forceinline__ void forward_ring(const ChannelParams& p, const RingS
     } else if (has_peer && count >= kRingDepth) {
       came = await_count(p, peer_of_entry(p, lane), end.chunks_taken + ring, count - kRingDepth + 1);
     }
-    if (!part.all(came)) return;
+    if (!part.all(came && !failed)) return poison_out(p, part, begin);
     const std::byte* const from = slot(p.pairs[p.root].from, static_cast<unsigned>(p.root));
     std::byte* to[kMaxDevices - 1];
 #pragma unroll

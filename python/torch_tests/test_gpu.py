@@ -386,6 +386,12 @@ def fail():
         dist.broadcast(x, 0)
     time.sleep(60)
 
+def expect_nan(tensor):
+    if not tensor.isnan().all():
+        print("not NaN:", tensor)
+        sys.stdout.flush()
+        os._exit(44)
+
 if rank == 1:
     fail()
 try:
@@ -401,6 +407,8 @@ try:
             onehop.torch.check()
     work = dist.all_reduce(x, async_op=notice == "wait")
     torch.cuda.synchronize()
+    if failure in ("stop", "kill", "exit"):
+        expect_nan(x)
     if notice == "exit":
         sys.exit(0)
     if notice == "sleep":
@@ -418,6 +426,9 @@ try:
         dist.destroy_process_group()
 except dist.DistBackendError as error:
     print("raised:", error)
+    graph.replay()  # of a group that has failed
+    torch.cuda.synchronize()
+    expect_nan(y)
     sys.exit(33)
 sys.exit(0)
 """

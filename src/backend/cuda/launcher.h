@@ -70,7 +70,7 @@ class Launcher {
   }
   /// The scratch memory of rank r, which begins with a SegmentHead.
   [[nodiscard]] std::byte* segment(int r) const { return segments_[static_cast<std::size_t>(r)]; }
-  /// Whether a failed call fills its output with NaN: output of this type, that is. No integer is as telling.
+  /// Whether a failed call fills output of this type with NaN. Integers have no value that marks them as invalid.
   [[nodiscard]] bool poisons(DType type) const { return poison_ && type_class(type) == TypeClass::floats; }
   /// For the waits of the call's kernels.
   [[nodiscard]] virtual DeviceGuard call_guard() const = 0;

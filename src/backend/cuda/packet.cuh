@@ -176,20 +176,14 @@ __device__ __forceinline__ void store_bytes(std::byte* data, std::size_t at, std
   store_ragged<std::uint8_t, kBytes>(data, at, bytes, packet);
 }
 
-/// Fills bytes [begin, begin + length) of `out`, up to byte `end`, with ones: a NaN in every floating-point format.
-/// Kernels do this to the output of a call that has failed (sync/call.cuh). Out of line because it is rare.
-static __device__ __noinline__ void fill_nan(std::byte* out, std::size_t begin, std::size_t length,
-                                             std::size_t end) {
-  const std::size_t stop = begin + length < end ? begin + length : end;
-  for (std::size_t at = begin; at < stop;) {
-    if (reinterpret_cast<std::uintptr_t>(out + at) % 8 == 0 && at + 8 <= stop) {
-      *reinterpret_cast<std::uint64_t*>(out + at) = ~std::uint64_t{0};
-      at += 8;
-    } else {
-      *reinterpret_cast<std::uint8_t*>(out + at) = 0xff;
-      ++at;
-    }
-  }
+/// Stores a packet of ones, which is a NaN in every floating-point format, at byte `at` of `bytes` bytes with any
+/// alignment: the output of a call that has failed (sync/call.cuh).
+template <int kBytes>
+__device__ __forceinline__ void store_nan(std::byte* data, std::size_t at, std::size_t bytes) {
+  Packet<kBytes> nan;
+#pragma unroll
+  for (std::uint32_t& word : nan.words) word = ~std::uint32_t{0};
+  store_bytes(data, at, bytes, nan);
 }
 
 /// Combines the elements of packets, one rank after the other.

@@ -28,7 +28,7 @@ namespace onehop::cuda {
 
 // Failed calls. A thread whose wait fails fills what it has not written of its output with NaN, if the parameters
 // say `poison`: floating-point output must not look right when it is not. Every later kernel of the rank does the
-// same to all of its output, because a peer that was late may still deliver data of an earlier call. So each kernel
+// same to all that other ranks contribute to, because a peer that was late may still deliver data of an earlier call. So each kernel
 // reads whether the rank has failed (device::has_failed) along with its epoch, where the load costs no time.
 // A thread fills only what it would have written, in place too. What this rank still sends of a failed call in place
 // may therefore be NaN.

@@ -50,7 +50,7 @@ __device__ __forceinline__ void window_barrier(const WindowBarrierParams& p) {
   if (!device::has_failed(b.guard)) return;
   for (const WindowBarrierParams::Received& each : p.received) {
     for (std::size_t at = threadIdx.x * std::size_t{16}; at < each.bytes; at += blockDim.x * std::size_t{16})
-      fill_nan(each.data, at, 16, each.bytes);
+      store_nan<16>(each.data, at, each.bytes);
   }
 }
 

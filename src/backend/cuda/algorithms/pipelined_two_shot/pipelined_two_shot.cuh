@@ -59,7 +59,10 @@ class PipelinedTwoShot {
                   ? static_cast<std::uint32_t>((chunks - blockIdx.x + gridDim.x - 1) / gridDim.x)
                   : 0;
     int warp = static_cast<int>(threadIdx.x / 32);
-    if (warp < kRoles.senders) return failed ? void() : scatter(warp);
+    if (warp < kRoles.senders) {
+      if (!failed) scatter(warp);
+      return;
+    }
     warp -= kRoles.senders;
     if (warp < kRoles.reducers) return failed ? poison_sums(0, warp) : reduce(warp);
     warp -= kRoles.reducers;
@@ -246,7 +249,7 @@ class PipelinedTwoShot {
            at += warps * 32 * kWidth) {
         for (int i = 0; i < pieces; ++i) {
           const int piece = r + i < p.size ? r + i : r + i - p.size;
-          fill_nan(p.out, static_cast<unsigned>(piece) * p.piece + at, kWidth, p.bytes);
+          store_nan<kWidth>(p.out, static_cast<unsigned>(piece) * p.piece + at, p.bytes);
         }
       }
     }

@@ -120,7 +120,7 @@ class MessageChannel {
   /// force the members of this object into memory.
   static __device__ __noinline__ void poison_packets(const ChannelEnd& from, unsigned i, unsigned stride) {
     if (!from.poison) return;
-    for (; place(i) < from.bytes; i += stride) fill_nan(from.data, place(i), 8, from.bytes);
+    for (; place(i) < from.bytes; i += stride) store_nan<8>(from.data, place(i), from.bytes);
   }
   [[nodiscard]] static __device__ __forceinline__ std::size_t place(unsigned i) { return std::size_t{i} * 8; }
   [[nodiscard]] static __device__ __forceinline__ std::size_t offset(unsigned i) {
@@ -162,7 +162,7 @@ class MessageChannel {
                                                     unsigned lane) {
     if (!from.poison) return;
     for (; data_at(i) < from.bytes; i += stride) {
-      for (int w = 0; w < LLPacked::kWords; ++w) fill_nan(from.data, word_at(i, w, lane), 8, from.bytes);
+      for (int w = 0; w < LLPacked::kWords; ++w) store_nan<8>(from.data, word_at(i, w, lane), from.bytes);
     }
   }
   /// Word w of all lanes together is a contiguous run of 256 bytes.

@@ -31,7 +31,7 @@ __device__ __forceinline__ void poison_chunks(std::byte* data, std::size_t bytes
                                               std::size_t begin, unsigned first, unsigned stride) {
   for (; begin < bytes; begin += std::size_t{shape.rings} * shape.chunk) {
     const std::size_t end = bytes - begin < shape.chunk ? bytes : begin + shape.chunk;
-    for (std::size_t at = begin + first; at < end; at += stride) fill_nan(data, at, 16, end);
+    for (std::size_t at = begin + first; at < end; at += stride) store_nan<16>(data, at, end);
   }
 }
 

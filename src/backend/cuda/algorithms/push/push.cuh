@@ -334,7 +334,8 @@ class Push {
     const Messages all(p);
     for (unsigned i = first(); i < p.packets; i += threads()) {
       const unsigned message = all.find(i);
-      fill_nan(all.out(message), offset_in_message(i - all.first(message)), Slot::kWidth, all.bytes(message));
+      store_nan<Slot::kWidth>(all.out(message), offset_in_message(i - all.first(message)),
+                              all.bytes(message));
     }
   }
   /// The same for an output of `end` bytes: of all pieces in two-shot, of one block in reduce-scatter.
@@ -342,7 +343,7 @@ class Push {
     if (!p.poison) return;
     for (unsigned i = first(); i < p.packets; i += threads()) {
       std::size_t at = offset_in_message(i);
-      for (int r = 0; r < p.size && at < end; ++r, at += p.piece) fill_nan(p.out, at, Slot::kWidth, end);
+      for (int r = 0; r < p.size && at < end; ++r, at += p.piece) store_nan<Slot::kWidth>(p.out, at, end);
     }
   }
 

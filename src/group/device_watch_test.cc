@@ -49,6 +49,7 @@ class FakeCommunicator : public Communicator {
     return fails_with;
   }
   void abort() noexcept override { aborted = true; }
+  [[nodiscard]] bool release_segments(Duration /*timeout*/) noexcept override { return true; }
   void mark_left(Rank r) noexcept override { left |= 1u << r.value; }
   [[nodiscard]] bool idle(Stream) const override { return stream_ends() || aborted; }
   [[nodiscard]] bool quiesce(Duration /*timeout*/) noexcept override { return true; }

@@ -231,12 +231,19 @@ Group::State::~State() {
     // parent's.
     (void)watch_.release();
     (void)communicator_.release();
-  } else if (!device_ended_) {
+    return;
+  }
+  watch_.reset();
+  if (communicator_ != nullptr && !segments_unused()) {
     // Kernels still use the memory that is about to be freed. Freeing it would destroy the whole context.
-    watch_.reset();
     (void)communicator_.release();
     keep_for_ever(device_segments_);
   }
+}
+
+bool Group::State::segments_unused() noexcept {
+  device_ended_ = device_ended_ && communicator_->release_segments(DeviceWatch::kGrace);
+  return device_ended_;
 }
 
 void Group::State::leave() noexcept {
@@ -259,7 +266,7 @@ void Group::State::leave() noexcept {
 }
 
 void Group::State::free_device_memory() noexcept {
-  if (device_segments_.empty() || !device_ended_ || generation_ != os::fork_generation()) return;
+  if (device_segments_.empty() || generation_ != os::fork_generation() || !segments_unused()) return;
   // No call begins any more; one that another thread is in ends soon. Kernels of the user may still hold views
   // of buffers, which refer to this memory: it then lives as long as they do.
   if (!call_mutex_.try_lock_until(Deadline::after(DeviceWatch::kGrace))) return;

@@ -223,6 +223,8 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   void end_device_work() noexcept;
   /// After leaving: frees the communicator's memory, if nothing can use it any more.
   void free_device_memory() noexcept;
+  /// After leaving: whether nothing on the device uses the communicator's memory, or ever will.
+  [[nodiscard]] bool segments_unused() noexcept;
   /// Lives as long as a call. If the group has failed, the other ranks may still read the call's data, or come
   /// to the call later.
   class DataGuard {

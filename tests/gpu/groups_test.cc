@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <optional>
 #include <random>
+#include <thread>
 
 #include "onehop/group.h"
 
@@ -206,6 +208,36 @@ TEST_P(CudaGroups, SplitsIntoGroupsThatWork) {
     EXPECT_EQ(half->device(), group.device());
     expect_works(*half, gpu);
     expect_works(group, gpu);
+  });
+}
+
+// Abort is a failure that no kernel finds. All ranks replay, so the data of every replay arrive.
+TEST_P(CudaGroups, ReplaysOfAFailedGroupGiveNaNEvenIfTheirDataArrive) {
+  run([](Group& group, Gpu& gpu) {
+    constexpr std::array<std::size_t, 3> kCounts{1000, 100'003, 1'000'003};
+    constexpr std::uint32_t kOne = 0x3f800000;  // 1.0f
+    std::array<float*, kCounts.size()> out{};
+    auto* const in = gpu.make<float>(kCounts.back());
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = gpu.make<float>(kCounts[i]);
+    gpu.fill(in, kOne, kCounts.back());
+    const Graph graph(gpu, [&] {
+      for (std::size_t i = 0; i < out.size(); ++i)
+        (void)all_reduce(group, in, out[i], kCounts[i], DType::f32, ReduceOp::sum, gpu.stream());
+    });
+    graph.launch();
+    group.synchronize(gpu.stream());
+    for (std::size_t i = 0; i < out.size(); ++i)
+      EXPECT_THAT(gpu.read(out[i], kCounts[i]), ::testing::Each(static_cast<float>(group.size())));
+    group.barrier();
+    if (group.rank() == Rank{0}) group.abort("a failure that no kernel finds");
+    EXPECT_EQ(error_of([&] { group.barrier(); }).code(), ErrorCode::aborted);
+    std::this_thread::sleep_for(milliseconds{200});  // the group's thread tells the device within 10 ms
+    for (float* const each : out) gpu.fill(each, kOne, 1000);
+    graph.launch();
+    gpu.wait();
+    for (std::size_t i = 0; i < out.size(); ++i)
+      EXPECT_THAT(gpu.read(out[i], kCounts[i]), ::testing::Each(::testing::IsNan()))
+          << kCounts[i] << " elements";
   });
 }
 

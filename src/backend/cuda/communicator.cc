@@ -6,11 +6,13 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <mutex>
 #include <thread>
 
 #include "backend/cuda/algorithm.h"
 #include "backend/cuda/signal_params.h"
 #include "base/check.h"
+#include "base/deadline.h"
 #include "driver/capability.h"
 #include "driver/device.h"
 #include "driver/module.h"
@@ -226,6 +228,7 @@ class CudaCommunicator final : public Communicator {
         wait_(signal_module().function(options.device, "stream_wait_signal")),
         last_call_(driver_),
         side_(driver_),
+        abort_stream_(driver_),
         marks_{CudaEvent(driver_), CudaEvent(driver_), CudaEvent(driver_)} {}
 
   [[nodiscard]] DeviceGuard call_guard() const override { return guard(call_timeout_); }
@@ -266,7 +269,35 @@ class CudaCommunicator final : public Communicator {
     return (*words_).fault.load(std::memory_order_relaxed) != 0;  // see failure()
   }
   void abort() noexcept override {
+    // Before anything that takes the driver's locks: a thread that holds them may wait for these kernels.
     (*words_).notice.fetch_or(DeviceGuard::kAbortNotice, std::memory_order_relaxed);
+    const std::lock_guard lock(abort_mutex_);
+    if (aborted_ || segments_released_) return;
+    aborted_ = true;
+    try {
+      const CurrentDevice current(context_);
+      // Pairs with the load in has_failed().
+      (void)driver_.MemsetD32Async(reinterpret_cast<CUdeviceptr>(guard(Duration{0}).failed), 1, 1,
+                                   abort_stream_.get());
+    } catch (const std::exception&) {
+      // The driver has shut down, and with it everything that ran on it.
+    }
+  }
+  [[nodiscard]] bool release_segments(Duration timeout) noexcept override {
+    const std::lock_guard lock(abort_mutex_);
+    segments_released_ = true;
+    if (!aborted_) return true;
+    try {
+      const CurrentDevice current(context_);
+      const Deadline deadline = Deadline::after(timeout);
+      while (driver_.StreamQuery(abort_stream_.get()) == CUDA_ERROR_NOT_READY) {
+        if (deadline.expired()) return false;
+        std::this_thread::sleep_for(std::chrono::microseconds{20});
+      }
+    } catch (const std::exception&) {
+      // See abort().
+    }
+    return true;
   }
   void mark_left(Rank r) noexcept override {
     (*words_).notice.fetch_or(1u << r.value, std::memory_order_relaxed);
@@ -359,6 +390,10 @@ class CudaCommunicator final : public Communicator {
   CUstream last_stream_ = nullptr;
   bool called_ = false;
   const CudaStream side_;
+  const CudaStream abort_stream_;
+  std::mutex abort_mutex_;
+  bool aborted_ = false;
+  bool segments_released_ = false;
   const std::array<CudaEvent, cuda::kMarks> marks_;
   // The call that is being queued.
   std::optional<CurrentDevice> current_;

@@ -104,8 +104,12 @@ class Communicator : public cuda::Launcher {
   [[nodiscard]] virtual std::optional<DeviceFailure> failure() const = 0;
   /// Whether there is one. Costs a load of host memory.
   [[nodiscard]] virtual bool failed() const { return failure().has_value(); }
-  /// Ends all current and future waits of this rank's kernels.
+  /// Ends all current and future waits of this rank's kernels. Later calls and replays fail even if they need not
+  /// wait, because what they wait for has come.
   virtual void abort() noexcept = 0;
+  /// Ends the use of the segments by abort(), which the caller is about to free. Returns false if it has not ended
+  /// within `timeout`.
+  [[nodiscard]] virtual bool release_segments(Duration timeout) noexcept = 0;
   /// Records that rank r has left the group, which ends waits for its outstanding work.
   virtual void mark_left(Rank r) noexcept = 0;
 

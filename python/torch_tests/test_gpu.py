@@ -9,6 +9,7 @@ import textwrap
 import time
 from datetime import timedelta
 
+import machines
 import pytest
 import ranks as _ranks
 import test_async
@@ -466,3 +467,44 @@ def test_no_failure_is_silent(tmp_path, failure, notice):
         assert "rank 1" in said, said
     else:
         assert "ranks disagree: rank 0 calls all_reduce(count 1000, f32, sum), rank 1 calls" in said, said
+
+
+def live_graph(rank, size):
+    x = torch.ones(1000)
+    dist.all_reduce(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        dist.all_reduce(x)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(x, torch.full((1000,), 4.0))
+    start = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match="nccl has not ended within 12000 ms; a CUDA graph"):
+        dist.destroy_process_group()
+    assert 11 < time.monotonic() - start < 14
+    del graph
+
+
+def test_nccl_that_a_graph_keeps_from_ending(ranks):
+    """Plain NCCL waits for ever."""
+    reason = machines.why_not()
+    if reason:
+        pytest.skip(f"needs the right to mount in a namespace of its own: {reason}")
+    ranks(2, live_graph, device="cuda", on_machines=(0, 1), timeout=12)
+
+
+def opposite_order(rank, size, directory):
+    device = torch.device("cuda", rank)
+    dist.init_process_group("onehop", init_method=f"file://{directory}/store", rank=rank, world_size=size,
+                            timeout=timedelta(seconds=20), device_id=device)
+    groups = [dist.new_group([0, 1]) for _ in range(2)]
+    x = torch.ones(1000, device=device)
+    for group in groups if rank == 0 else reversed(groups):
+        dist.all_reduce(x, group=group)
+        torch.cuda.synchronize()
+    assert torch.equal(x, torch.full((1000,), 4.0, device=device))
+
+
+def test_groups_that_are_used_in_opposite_order(ranks, tmp_path):
+    """With a device_id they form in new_group."""
+    ranks(2, opposite_order, str(tmp_path), device="cuda", backend=None)

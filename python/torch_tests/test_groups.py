@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 import warnings
 from datetime import timedelta
 
@@ -142,9 +143,19 @@ def options(rank, size):
         dist.new_group([0, 1], backend="onehop", pg_options="fast")
 
 
+def opposite_order(rank, size):
+    """Ranks that first use two groups in opposite orders are told what to do."""
+    pair = [dist.new_group([0, 1], timeout=timedelta(seconds=3)) for _ in range(2)]
+    start = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match="in the same order on all ranks, or pass device_id"):
+        dist.all_reduce(torch.ones(10), group=pair[rank])
+    assert time.monotonic() - start < 5
+    dist.all_reduce(torch.ones(10))
+
+
 @pytest.mark.parametrize(
     "body, size",
-    [(one_rank, 2), (parts_of_the_world, 4), (mesh, 4), (split, 4), (options, 2)],
+    [(one_rank, 2), (parts_of_the_world, 4), (mesh, 4), (split, 4), (options, 2), (opposite_order, 2)],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_groups(ranks, body, size):

@@ -352,7 +352,8 @@ std::optional<Options> parse(int argc, char** argv) {
 int run(Options options) {
   // This process must not use CUDA: the ranks are forked from it.
   if (options.ranks == 0) {
-    while (options.ranks < kMaxDevices && gpus_unavailable(options.ranks + 1).empty()) ++options.ranks;
+    while (options.ranks < kMaxDevices && gpus_unavailable(options.ranks + 1, Sharing::no).empty())
+      ++options.ranks;
     options.ranks = std::max(options.ranks, 2);
   }
   if (const std::string missing = forked_gpus_unavailable(options.ranks); !missing.empty()) {

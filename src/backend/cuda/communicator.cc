@@ -229,7 +229,10 @@ class CudaCommunicator final : public Communicator {
         last_call_(driver_),
         side_(driver_),
         abort_stream_(driver_),
-        marks_{CudaEvent(driver_), CudaEvent(driver_), CudaEvent(driver_)} {}
+        marks_{CudaEvent(driver_), CudaEvent(driver_), CudaEvent(driver_)} {
+    set_failed(0);  // it is; this loads the driver's kernel, for which abort() might have to wait
+    check_cuda(driver_.StreamSynchronize(abort_stream_.get()), "cuStreamSynchronize");
+  }
 
   [[nodiscard]] DeviceGuard call_guard() const override { return guard(call_timeout_); }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, cuda::Lane lane) override {
@@ -276,11 +279,9 @@ class CudaCommunicator final : public Communicator {
     aborted_ = true;
     try {
       const CurrentDevice current(context_);
-      // Pairs with the load in has_failed().
-      (void)driver_.MemsetD32Async(reinterpret_cast<CUdeviceptr>(guard(Duration{0}).failed), 1, 1,
-                                   abort_stream_.get());
+      set_failed(1);
     } catch (const std::exception&) {
-      // The driver has shut down, and with it everything that ran on it.
+      // The device has failed or the driver has shut down, and with it everything that ran there.
     }
   }
   [[nodiscard]] bool release_segments(Duration timeout) noexcept override {
@@ -371,6 +372,12 @@ class CudaCommunicator final : public Communicator {
                   name);
   }
 
+  void set_failed(unsigned value) const {
+    // Pairs with the load in has_failed().
+    check_cuda(driver_.MemsetD32Async(reinterpret_cast<CUdeviceptr>(guard(Duration{0}).failed), value, 1,
+                                      abort_stream_.get()),
+               "cuMemsetD32Async");
+  }
   [[nodiscard]] CUstream stream_of(cuda::Lane lane) const {
     return lane == cuda::Lane::caller ? stream_ : side_.get();
   }

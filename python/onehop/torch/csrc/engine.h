@@ -88,10 +88,7 @@ class GroupEngine final : public Engine {
     if (!settings.tuning.empty()) options.tuning = settings.tuning.c_str();
     const onehop_status_t status = onehop_group_join(bridge.get(), &options, &group_);
     if (status != ONEHOP_OK) {
-      raise(status, "forming the group", members_,
-            status == ONEHOP_ERROR_REFUSED ? ". Process groups on several machines or of more than 8 GPUs "
-                                             "need ONEHOP_FALLBACK=nccl or gloo"
-                                           : "");
+      raise(status, "forming the group", members_, advice(status));
     }
     // Waiting for a stream or replaying a graph throws nothing. Host calls throw by themselves.
     if (device != ONEHOP_DEVICE_HOST) {
@@ -124,6 +121,15 @@ class GroupEngine final : public Engine {
   onehop_group_t* group() override { return group_; }
 
  private:
+  static const char* advice(onehop_status_t status) {
+    if (status == ONEHOP_ERROR_REFUSED)
+      return ". Process groups on several machines or of more than 8 GPUs need ONEHOP_FALLBACK=nccl or gloo";
+    if (status == ONEHOP_ERROR_TIMEOUT) {
+      return ". A process group forms at its first call: make the first calls on process groups in the same "
+             "order on all ranks, or pass device_id to init_process_group";
+    }
+    return "";
+  }
   void check_status(onehop_status_t status, const char* what) const {
     onehop_torch::check(status, what, members_);
   }

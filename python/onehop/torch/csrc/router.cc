@@ -7,10 +7,15 @@
 
 #include <algorithm>
 #include <exception>
+#include <future>
+#include <thread>
 #include <utility>
 
 namespace onehop_torch {
 namespace {
+
+/// How long another engine may take to shut down before the user is told.
+constexpr std::chrono::milliseconds kPatience{5000};
 
 /// Routers that exist, for the end of the process. Holds no references.
 class Registry {
@@ -225,8 +230,44 @@ void Router::check_all() {
 void Router::shutdown() {
   if (closed_.exchange(true)) return;
   close_others();
-  for (c10d::Backend* const other : others()) other->shutdown();
+  std::exception_ptr failure;
+  for (Lane* lane : {&host_, &device_}) {
+    if (!lane->has_other.load(std::memory_order_acquire)) continue;
+    try {
+      shut_down(lane->other);
+    } catch (const c10::Error&) {
+      failure = std::current_exception();
+    }
+  }
   onehop_->shutdown();
+  if (failure) std::rethrow_exception(failure);
+}
+
+void Router::shut_down(const BackendPtr& other) {
+  // NCCL waits without a deadline for graphs that hold its calls. A thread does so, and is left behind if
+  // necessary.
+  auto ended = std::make_shared<std::promise<void>>();
+  std::future<void> end = ended->get_future();
+  std::thread([other = BackendPtr(other), ended]() mutable {
+    std::exception_ptr failure;
+    try {
+      other->shutdown();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    other.reset();  // not after the caller has gone on
+    failure ? ended->set_exception(failure) : ended->set_value();
+  }).detach();
+  const char* const advice = "a CUDA graph that holds its calls must be deleted before destroy_process_group";
+  const std::chrono::milliseconds patience = std::min<std::chrono::milliseconds>(timeout(), kPatience);
+  if (end.wait_for(patience) != std::future_status::ready) {
+    TORCH_WARN("onehop: process group '", members_.group, "' waits for ", other->getBackendName(),
+               " to end; ", advice);
+    TORCH_CHECK_WITH(DistBackendError, end.wait_for(timeout() - patience) == std::future_status::ready,
+                     "onehop: process group '", members_.group, "': ", other->getBackendName(),
+                     " has not ended within ", timeout().count(), " ms; ", advice);
+  }
+  end.get();
 }
 
 void Router::shutdown_at_exit() {

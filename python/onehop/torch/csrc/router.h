@@ -158,6 +158,8 @@ class Router final : public c10d::Backend {
   }
   c10d::Backend& choose(at::Device device, std::chrono::milliseconds timeout);
   BackendPtr make_other(at::Device device, const Placement::Verdict& verdict);
+  /// Throws when that takes longer than the timeout.
+  void shut_down(const BackendPtr& other);
   void shutdown_at_exit();
   /// The other engines that exist.
   std::vector<c10d::Backend*> others();

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import machines
 import pytest
@@ -498,13 +499,22 @@ def opposite_order(rank, size, directory):
     dist.init_process_group("onehop", init_method=f"file://{directory}/store", rank=rank, world_size=size,
                             timeout=timedelta(seconds=20), device_id=device)
     groups = [dist.new_group([0, 1]) for _ in range(2)]
-    x = torch.ones(1000, device=device)
-    for group in groups if rank == 0 else reversed(groups):
-        dist.all_reduce(x, group=group)
-        torch.cuda.synchronize()
-    assert torch.equal(x, torch.full((1000,), 4.0, device=device))
+    order = groups if rank == 0 else groups[::-1]
+    tensors = [torch.ones(1000, device=device) for _ in order]
+    works = [dist.all_reduce(x, group=group, async_op=True) for x, group in zip(tensors, order)]
+    for x, work in zip(tensors, works):
+        work.wait()
+        assert torch.equal(x, torch.full((1000,), 2.0, device=device))
 
 
 def test_groups_that_are_used_in_opposite_order(ranks, tmp_path):
     """With a device_id they form in new_group."""
     ranks(2, opposite_order, str(tmp_path), device="cuda", backend=None)
+
+
+def test_random_failures():
+    program = Path(__file__).with_name("random_failures.py")
+    done = subprocess.run(
+        [sys.executable, str(program), "--cases", "10"], cwd="/", capture_output=True, text=True, timeout=90
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

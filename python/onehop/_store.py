@@ -57,7 +57,8 @@ def PyStore(store: StoreLike) -> Store:
     """A store that is a Python object with the methods of torch.distributed's stores: set, get, check, add, compare_set and
     delete_key.
 
-    What they raise becomes the cause of the call's error.
+    What they raise becomes the cause of the call's error. They get no timeout and run in the thread of the call, which cannot end
+    before they do: each must return at once or raise. An error of a join says so if they kept it waiting.
     """
     missing = [name for name in ("set", "get", "check", "add", "compare_set", "delete_key")
                if not callable(getattr(store, name, None))]

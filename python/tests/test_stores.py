@@ -105,7 +105,7 @@ def test_what_a_python_store_raises_is_the_cause():
         def set(self, key, value):
             raise ConnectionResetError("the server is gone")
 
-    with pytest.raises(oh.Error, match="callback store: set") as info:
+    with pytest.raises(oh.Error, match="Python store .*Broken: set") as info:
         oh.Group.join(oh.PyStore(Broken()), 0, 2, timeout=1)
     assert isinstance(info.value.__cause__, ConnectionResetError)
 
@@ -120,6 +120,16 @@ def test_what_a_python_store_raises_is_the_cause():
         oh.PyStore(Silly()).add("key", 1)
     with pytest.raises(TypeError, match="int lacks set, get"):
         oh.PyStore(3)
+
+
+def test_a_python_store_that_ignores_its_timeouts_is_named():
+    class Slow(Table):
+        def check(self, keys):
+            time.sleep(0.8)
+            return super().check(keys)
+
+    with pytest.raises(oh.Timeout, match="through Python store .*Slow.*operations of the store did not end by their timeouts"):
+        oh.Group.join(oh.PyStore(Slow()), 0, 2, timeout=0.2)
 
 
 def test_tcp_refuses_what_cannot_work():

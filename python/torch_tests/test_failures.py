@@ -4,6 +4,8 @@
 import logging
 import os
 import signal
+import subprocess
+import sys
 import time
 from datetime import timedelta
 
@@ -211,3 +213,47 @@ def test_killed_rank(ranks, how):
 @pytest.mark.parametrize("body", [missing, set_timeout, aborted], ids=lambda b: b.__name__)
 def test_waiting(ranks, body):
     ranks(3 if body is missing else 2, body)
+
+
+SERVER = """
+import time
+from datetime import timedelta
+import torch.distributed as dist
+store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
+print(store.port, flush=True)
+time.sleep(600)
+"""
+
+
+def over_a_stopped_store(rank, size, port, server, directory):
+    store = dist.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=60))
+    dist.init_process_group("onehop", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=2))
+    (directory / f"created {rank}").touch()
+    if rank == 0:
+        await_file(directory / "created 1")
+        os.kill(server, signal.SIGSTOP)
+        (directory / "stopped").touch()
+    await_file(directory / "stopped")
+    begin = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match="store did not answer within 2000 ms"):
+        dist.all_reduce(torch.ones(10))
+    assert time.monotonic() - begin < 4
+    dist.destroy_process_group()
+
+
+def await_file(path):
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} did not appear"
+        time.sleep(0.01)
+
+
+def test_store_that_stops(ranks, tmp_path):
+    """Its host stops before the first call. c10d's client waits for an answer without a deadline."""
+    server = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
+    try:
+        port = int(server.stdout.readline())
+        ranks(2, over_a_stopped_store, port, server.pid, tmp_path, backend=None)
+    finally:
+        server.kill()
+        server.wait()

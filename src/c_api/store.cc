@@ -42,13 +42,16 @@ TcpStoreOptions to_tcp_options(const onehop_tcp_options_t* options) {
 /// The C callbacks and their context, shared by the functions made from them.
 class Callbacks {
  public:
-  explicit Callbacks(const onehop_store_callbacks_t& table) : table_(table) {}
+  explicit Callbacks(const onehop_store_callbacks_t& table)
+      : table_(table),
+        name_(table.description != nullptr ? table.description : StoreCallbacks().description) {}
   ~Callbacks() {
     if (table_.destroy != nullptr) table_.destroy(table_.context);
   }
   Callbacks(const Callbacks&) = delete;
   Callbacks& operator=(const Callbacks&) = delete;
 
+  [[nodiscard]] const std::string& name() const { return name_; }
   void require_complete() const {
     require(table_.set != nullptr && table_.get != nullptr && table_.add != nullptr &&
                 table_.compare_set != nullptr && table_.delete_key != nullptr,
@@ -95,28 +98,29 @@ class Callbacks {
   }
 
  private:
-  static void check(onehop_status_t status, std::string_view call, std::string_view key) {
+  void check(onehop_status_t status, std::string_view call, std::string_view key) const {
     if (status == ONEHOP_OK) return;
-    fail(to_error_code(status), "callback store: {} of key '{}' returned status {} ({})", call, key, status,
+    fail(to_error_code(status), "{}: {} of key '{}' returned status {} ({})", name_, call, key, status,
          onehop_status_name(status));
   }
 
-  static std::string replied(onehop_reply&& reply, std::string_view call, std::string_view key) {
+  std::string replied(onehop_reply&& reply, std::string_view call, std::string_view key) const {
     if (!reply.value) {
-      fail(ErrorCode::protocol,
-           "callback store: {} of key '{}' returned ONEHOP_OK without calling onehop_reply_set", call, key);
+      fail(ErrorCode::protocol, "{}: {} of key '{}' returned ONEHOP_OK without calling onehop_reply_set",
+           name_, call, key);
     }
     return *std::move(reply.value);
   }
 
   onehop_store_callbacks_t table_;
+  std::string name_;
 };
 
 std::shared_ptr<Store> make_callback_store(const onehop_store_callbacks_t& table) {
   const auto callbacks = std::make_shared<const Callbacks>(table);
   callbacks->require_complete();
   StoreCallbacks functions;
-  if (table.description != nullptr) functions.description = table.description;
+  functions.description = callbacks->name();
   functions.set = [callbacks](std::string_view key, std::string_view value, Duration timeout) {
     callbacks->set(key, value, timeout);
   };

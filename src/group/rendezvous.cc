@@ -148,16 +148,24 @@ class Joiner {
       store_.set(name, encode(Announce{.nonce = nonce_}), deadline_.left());
   }
 
+  /// All that may block here is the store.
+  static constexpr Duration kLateStore{500};
   static constexpr const char* kNoAnswer = "did not answer (died, or left from an earlier run)";
 
   [[noreturn]] void fail_missing(const std::vector<int>& missing, std::string_view what) {
     require_store_answers();
+    std::string late;
+    if (const auto by = Deadline::Clock::now() - deadline_.at(); by > kLateStore) {
+      late = fmt::format(
+          "; it returns {} ms later, because operations of the store did not end by their timeouts",
+          std::chrono::ceil<Duration>(by).count());
+    }
     std::string names;
     for (const int r : missing) names += fmt::format("{}{}", names.empty() ? "" : ", ", r);
     fail_from(Rank{missing.front()}, ErrorCode::timeout,
-              "joining group '{}' of {} through {}: rank {} waited {} ms, but {} {} {}", options_.name,
+              "joining group '{}' of {} through {}: rank {} waited {} ms, but {} {} {}{}", options_.name,
               options_.size, store_.describe(), options_.rank.value, deadline_.timeout().count(),
-              missing.size() == 1 ? "rank" : "ranks", names, what);
+              missing.size() == 1 ? "rank" : "ranks", names, what, late);
   }
 
   /// One look of several: a rank that still has time to look again does not fail because the store was slow

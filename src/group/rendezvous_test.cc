@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "base/check.h"
 #include "group/messages.h"
@@ -42,6 +43,7 @@ class ListedStore : public Store {
     return held;
   }
 
+  Duration delay{0};                ///< of every look, whatever its timeout
   std::atomic<int> slow_looks = 0;  ///< this many waits for a key fail, as if a server answered too late
 
  private:
@@ -50,6 +52,7 @@ class ListedStore : public Store {
     store_->set(key, value, timeout);
   }
   std::optional<std::string> do_get_for(std::string_view key, Duration timeout) override {
+    std::this_thread::sleep_for(delay);
     if (timeout.count() > 0 && slow_looks.fetch_sub(1) > 0) fail(ErrorCode::timeout, "listed store is slow");
     return store_->get_for(key, timeout);
   }
@@ -310,6 +313,14 @@ TEST(Rendezvous, AStoreThatIsSlowForAWhileIsNotToBlameForARankThatDoesNotCome) {
   store.slow_looks = 3;
   expect_refused(join(store, 3, {.timeout = milliseconds{400}, .absent = {1}}), ErrorCode::timeout,
                  HasSubstr("rank 1 did not come"));
+}
+
+TEST(Rendezvous, SaysThatAStoreIgnoresItsTimeouts) {
+  ListedStore store;
+  store.delay = milliseconds{900};
+  expect_refused(join(store, 2, {.timeout = milliseconds{100}, .absent = {1}}), ErrorCode::timeout,
+                 AllOf(HasSubstr("rank 1 did not come"), HasSubstr("through listed store"),
+                       HasSubstr("ms later, because operations of the store did not end by their timeouts")));
 }
 
 TEST(Rendezvous, NamesAllRanksThatDidNotCome) {

@@ -72,10 +72,12 @@ class GroupEngine final : public Engine {
   /// unique on `store`.
   GroupEngine(const c10::intrusive_ptr<c10d::Store>& store, const std::string& name, int rank, int size,
               int device, const JoinSettings& settings, int64_t timeout_ms, Membership members,
-              Cancellation cancelled)
+              const Cancellation& cancelled)
       : members_(std::move(members)) {
     std::unique_ptr<onehop_store_t, decltype(&onehop_store_destroy)> bridge(
-        StoreBridge::open(store, std::move(cancelled)), &onehop_store_destroy);
+        StoreBridge::open(store, std::chrono::milliseconds(timeout_ms), cancelled), &onehop_store_destroy);
+    TORCH_CHECK_WITH(DistBackendError, bridge != nullptr, "onehop: forming the group in process group '",
+                     members_.group, "': its store did not answer within ", timeout_ms, " ms");
     onehop_join_options_t options;
     onehop_join_options_init(&options, sizeof(options));
     options.name = name.c_str();

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -50,19 +51,26 @@ class Placement {
 
   /// Waits until all ranks have created the process group.
   Verdict verdict(std::chrono::milliseconds timeout, const Cancellation& cancelled) const {
-    const auto store = StoreBridge::clone(store_);
-    switch (wait_for(*store, {kVerdict}, timeout, *cancelled)) {
-      case Waited::found:
-        break;
-      case Waited::cancelled:
-        C10_THROW_ERROR(DistBackendError,
-                        c10::str("onehop: process group '", members_.group, "' was aborted"));
-      case Waited::timed_out:
-        C10_THROW_ERROR(DistBackendError,
-                        c10::str("onehop: process group '", members_.group, "': after ", timeout.count(),
-                                 " ms, it was not created by", missing(*store)));
-    }
-    return parse(text_of(store->get(kVerdict)));
+    const auto found =
+        run_for(timeout, cancelled, [self = *this, timeout, cancelled]() -> std::optional<std::string> {
+          const auto store = StoreBridge::clone(self.store_);
+          switch (wait_for(*store, {kVerdict}, timeout, *cancelled)) {
+            case Waited::found:
+              return text_of(store->get(kVerdict));
+            case Waited::cancelled:
+              return std::nullopt;
+            case Waited::timed_out:
+              break;
+          }
+          C10_THROW_ERROR(DistBackendError,
+                          c10::str("onehop: process group '", self.members_.group, "': after ",
+                                   timeout.count(), " ms, it was not created by", self.missing(*store)));
+        });
+    TORCH_CHECK_WITH(DistBackendError, !*cancelled, "onehop: process group '", members_.group,
+                     "' was aborted");
+    TORCH_CHECK_WITH(DistBackendError, found, "onehop: process group '", members_.group,
+                     "': its store did not answer within ", timeout.count(), " ms");
+    return parse(**found);
   }
 
  private:

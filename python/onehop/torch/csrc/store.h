@@ -8,11 +8,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -24,6 +27,11 @@ namespace onehop_torch {
 using Cancellation = std::shared_ptr<std::atomic<bool>>;
 
 enum class Waited { found, timed_out, cancelled };
+
+/// Between two looks at whether a wait is cancelled.
+constexpr std::chrono::milliseconds kSlice{20};
+/// How much longer than asked a store may take: a timeout of zero asks for one attempt.
+constexpr std::chrono::milliseconds kGrace{500};
 
 /// Waits until all `keys` exist. Polls `check`: a blocking `get` or `wait` would hold the one lock of a
 /// TCPStore's client until they do, and could not be cancelled.
@@ -37,6 +45,22 @@ inline Waited wait_for(c10d::Store& store, const std::vector<std::string>& keys,
     std::this_thread::sleep_for(pause);
   }
   return Waited::found;
+}
+
+/// body() on a thread of its own: stores of c10d wait without a deadline for a server that does not answer.
+/// nullopt if that took longer than `timeout`, or `cancelled` became true; the thread then goes on alone, so `body` must
+/// own all that it uses.
+template <class Body>
+std::optional<std::invoke_result_t<Body>> run_for(std::chrono::milliseconds timeout,
+                                                  const Cancellation& cancelled, Body body) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout + kGrace;
+  std::packaged_task<std::invoke_result_t<Body>()> task(std::move(body));
+  auto result = task.get_future();
+  std::thread(std::move(task)).detach();
+  while (result.wait_for(kSlice) != std::future_status::ready) {
+    if (*cancelled || std::chrono::steady_clock::now() > deadline) return std::nullopt;
+  }
+  return result.get();
 }
 
 /// A part of `store` for an engine of torch. Its waits end when the process group is aborted.
@@ -72,13 +96,9 @@ class CancellableStore final : public c10d::PrefixStore {
   Cancellation cancelled_;
 };
 
-/// The callbacks run on the threads that join a group, without the GIL.
+/// The callbacks run on the threads that join a group, without the GIL. Each ends by its timeout, whatever the store does.
 class StoreBridge {
  public:
-  /// The bridge owns a clone, that is, its own connection: other users of `store` do not delay it.
-  StoreBridge(const c10::intrusive_ptr<c10d::Store>& store, Cancellation cancelled)
-      : store_(clone(store)), cancelled_(std::move(cancelled)) {}
-
   static c10::intrusive_ptr<c10d::Store> clone(const c10::intrusive_ptr<c10d::Store>& store) {
     try {
       return store->clone();
@@ -87,11 +107,15 @@ class StoreBridge {
     }
   }
 
-  /// Creates the library's handle, which owns the bridge. NULL: the library's last error says why.
-  static onehop_store_t* open(const c10::intrusive_ptr<c10d::Store>& store, Cancellation cancelled) {
+  /// Creates the library's handle, which owns a clone of `store`, that is, a connection of its own: other users of `store`
+  /// do not delay it. NULL: the library's last error says why, unless the store did not answer.
+  static onehop_store_t* open(const c10::intrusive_ptr<c10d::Store>& store, std::chrono::milliseconds timeout,
+                              const Cancellation& cancelled) {
+    const auto own = run_for(timeout, cancelled, [store] { return clone(store); });
+    if (!own) return nullptr;
     onehop_store_callbacks_t callbacks;
     onehop_store_callbacks_init(&callbacks, sizeof(callbacks));
-    callbacks.context = new StoreBridge(store, std::move(cancelled));
+    callbacks.context = new StoreBridge(*own, cancelled);
     callbacks.set = &set;
     callbacks.get = &get;
     callbacks.add = &add;
@@ -107,69 +131,91 @@ class StoreBridge {
  private:
   using Bytes = std::vector<uint8_t>;
 
+  StoreBridge(c10::intrusive_ptr<c10d::Store> store, Cancellation cancelled)
+      : store_(std::move(store)), cancelled_(std::move(cancelled)) {}
+
   static Bytes bytes_of(const void* data, size_t size) {
     const auto* begin = static_cast<const uint8_t*>(data);
     return size == 0 ? Bytes() : Bytes(begin, begin + size);
   }
 
-  /// No exception may cross the C API.
+  /// What `body(store)` returns, or the status that says why there is nothing. No exception may cross the C API.
   template <class Body>
-  static onehop_status_t guarded(void* context, const Body& body) {
+  static onehop_status_t call(void* context, int64_t timeout_ms, const Body& body,
+                              std::optional<std::invoke_result_t<Body, c10d::Store&>>& result) {
+    const auto& self = *static_cast<StoreBridge*>(context);
     try {
-      return body(*static_cast<StoreBridge*>(context)->store_);
+      result = run_for(std::chrono::milliseconds(timeout_ms), self.cancelled_,
+                       [store = self.store_, body] { return body(*store); });
     } catch (const std::exception&) {
       return ONEHOP_ERROR_SYSTEM;
     }
+    if (result) return ONEHOP_OK;
+    return *self.cancelled_ ? ONEHOP_ERROR_ABORTED : ONEHOP_ERROR_TIMEOUT;
   }
 
-  static onehop_status_t set(void* context, const char* key, const void* value, size_t size, int64_t) {
-    return guarded(context, [&](c10d::Store& store) {
-      store.set(key, bytes_of(value, size));
-      return ONEHOP_OK;
-    });
+  static onehop_status_t set(void* context, const char* key, const void* value, size_t size,
+                             int64_t timeout_ms) {
+    std::optional<bool> done;
+    return call(
+        context, timeout_ms,
+        [key = std::string(key), value = bytes_of(value, size)](c10d::Store& store) {
+          store.set(key, value);
+          return true;
+        },
+        done);
   }
 
   static onehop_status_t get(void* context, const char* key, int64_t timeout_ms, onehop_reply_t* reply) {
-    return guarded(context, [&](c10d::Store& store) {
-      const auto& cancelled = *static_cast<StoreBridge*>(context)->cancelled_;
-      switch (wait_for(store, {key}, std::chrono::milliseconds(timeout_ms), cancelled)) {
-        case Waited::found:
-          break;
-        case Waited::cancelled:
-          return static_cast<int>(ONEHOP_ERROR_ABORTED);
-        case Waited::timed_out:
-          return static_cast<int>(ONEHOP_ERROR_TIMEOUT);
-      }
-      const Bytes value = store.get(key);
-      return onehop_reply_set(reply, value.data(), value.size());
-    });
+    std::optional<std::optional<Bytes>> value;
+    const onehop_status_t status = call(
+        context, timeout_ms,
+        [key = std::string(key), timeout = std::chrono::milliseconds(timeout_ms),
+         cancelled =
+             static_cast<StoreBridge*>(context)->cancelled_](c10d::Store& store) -> std::optional<Bytes> {
+          if (wait_for(store, {key}, timeout, *cancelled) != Waited::found) return std::nullopt;
+          return store.get(key);
+        },
+        value);
+    if (status != ONEHOP_OK) return status;
+    if (*value) return onehop_reply_set(reply, (*value)->data(), (*value)->size());
+    return *static_cast<StoreBridge*>(context)->cancelled_ ? ONEHOP_ERROR_ABORTED : ONEHOP_ERROR_TIMEOUT;
   }
 
-  static onehop_status_t add(void* context, const char* key, int64_t delta, int64_t, int64_t* result) {
-    return guarded(context, [&](c10d::Store& store) {
-      *result = store.add(key, delta);
-      return ONEHOP_OK;
-    });
+  static onehop_status_t add(void* context, const char* key, int64_t delta, int64_t timeout_ms,
+                             int64_t* result) {
+    std::optional<int64_t> sum;
+    const onehop_status_t status = call(
+        context, timeout_ms,
+        [key = std::string(key), delta](c10d::Store& store) { return store.add(key, delta); }, sum);
+    if (sum) *result = *sum;
+    return status;
   }
 
   static onehop_status_t compare_set(void* context, const char* key, const void* expected,
-                                     size_t expected_size, const void* desired, size_t desired_size, int64_t,
-                                     onehop_reply_t* reply) {
-    return guarded(context, [&](c10d::Store& store) {
-      const Bytes want = bytes_of(expected, expected_size);
-      const Bytes next = bytes_of(desired, desired_size);
-      Bytes now = store.compareSet(key, want, next);
-      // c10d answers `expected` for a missing key that was not set, onehop the empty value.
-      if (!want.empty() && now == want && want != next && !store.check({key})) now.clear();
-      return onehop_reply_set(reply, now.data(), now.size());
-    });
+                                     size_t expected_size, const void* desired, size_t desired_size,
+                                     int64_t timeout_ms, onehop_reply_t* reply) {
+    std::optional<Bytes> value;
+    const onehop_status_t status = call(
+        context, timeout_ms,
+        [key = std::string(key), want = bytes_of(expected, expected_size),
+         next = bytes_of(desired, desired_size)](c10d::Store& store) {
+          Bytes now = store.compareSet(key, want, next);
+          // c10d answers `expected` for a missing key that was not set, onehop the empty value.
+          if (!want.empty() && now == want && want != next && !store.check({key})) now.clear();
+          return now;
+        },
+        value);
+    return value ? onehop_reply_set(reply, value->data(), value->size()) : status;
   }
 
-  static onehop_status_t delete_key(void* context, const char* key, int64_t, int* existed) {
-    return guarded(context, [&](c10d::Store& store) {
-      *existed = store.deleteKey(key) ? 1 : 0;
-      return ONEHOP_OK;
-    });
+  static onehop_status_t delete_key(void* context, const char* key, int64_t timeout_ms, int* existed) {
+    std::optional<bool> deleted;
+    const onehop_status_t status = call(
+        context, timeout_ms, [key = std::string(key)](c10d::Store& store) { return store.deleteKey(key); },
+        deleted);
+    if (deleted) *existed = *deleted ? 1 : 0;
+    return status;
   }
 
   c10::intrusive_ptr<c10d::Store> store_;

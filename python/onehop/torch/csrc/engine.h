@@ -76,6 +76,8 @@ class GroupEngine final : public Engine {
       : members_(std::move(members)) {
     std::unique_ptr<onehop_store_t, decltype(&onehop_store_destroy)> bridge(
         StoreBridge::open(store, std::chrono::milliseconds(timeout_ms), cancelled), &onehop_store_destroy);
+    TORCH_CHECK_WITH(DistBackendError, !*cancelled, "onehop: process group '", members_.group,
+                     "' was aborted");
     TORCH_CHECK_WITH(DistBackendError, bridge != nullptr, "onehop: forming the group in process group '",
                      members_.group, "': its store did not answer within ", timeout_ms, " ms");
     onehop_join_options_t options;

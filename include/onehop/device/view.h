@@ -12,7 +12,8 @@ namespace onehop {
 
 /// Ends a wait on the device that cannot succeed. The library creates it; kernels only pass it on.
 struct DeviceGuard {
-  std::uint32_t* failed = nullptr;  ///< device memory: nonzero once a wait of this rank has failed
+  /// Device memory: nonzero once a wait of this rank, or the group, has failed.
+  std::uint32_t* failed = nullptr;
   /// Mapped host memory: kAbortNotice, and bit r once rank r has left.
   const std::uint32_t* notice = nullptr;
   std::uint64_t* fault = nullptr;  ///< mapped host memory: the first failed wait (DeviceFault)

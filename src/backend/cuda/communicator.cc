@@ -230,7 +230,7 @@ class CudaCommunicator final : public Communicator {
         side_(driver_),
         abort_stream_(driver_),
         marks_{CudaEvent(driver_), CudaEvent(driver_), CudaEvent(driver_)} {
-    set_failed(0);  // it is; this loads the driver's kernel, for which abort() might have to wait
+    set_failed(0);  // loads the driver's kernel now: abort() might have to wait for that
     check_cuda(driver_.StreamSynchronize(abort_stream_.get()), "cuStreamSynchronize");
   }
 

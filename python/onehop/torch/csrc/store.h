@@ -96,7 +96,8 @@ class CancellableStore final : public c10d::PrefixStore {
   Cancellation cancelled_;
 };
 
-/// The callbacks run on the threads that join a group, without the GIL. Each ends by its timeout, whatever the store does.
+/// The callbacks run on the threads that join a group, without the GIL. Each ends by its timeout and
+/// kGrace, whatever the store does.
 class StoreBridge {
  public:
   static c10::intrusive_ptr<c10d::Store> clone(const c10::intrusive_ptr<c10d::Store>& store) {

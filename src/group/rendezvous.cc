@@ -70,8 +70,7 @@ class Joiner {
 
   /// After an interrupt, what is left to do must not delay the end of the call.
   void hurry_after(const Error& error) {
-    // What another rank told has its number.
-    if (error.code() == ErrorCode::aborted && error.origin().none() && !clean_up_) clean_up_.emplace();
+    if (is_interrupt(error) && !clean_up_) clean_up_.emplace();
   }
   [[nodiscard]] const os::Id& id() const { return id_; }
   /// Tells the ranks that are still connecting why this one will not come.
@@ -98,11 +97,18 @@ class Joiner {
   }
 
  private:
+  /// Whether this rank was interrupted. What another rank told has its number.
+  [[nodiscard]] static bool is_interrupt(const Error& error) {
+    return error.code() == ErrorCode::aborted && error.origin().none();
+  }
   /// Runs clean-up on the error path, whose own failure must not replace the original one.
   template <class F>
   static void quietly(F&& last_words) noexcept {
     try {
       last_words();
+    } catch (const Error& error) {
+      // A store that an interrupt ends, an interpreter that goes say, ends the clean-up, too: no news.
+      if (!is_interrupt(error)) log::warn("while joining failed: {}", error.what());
     } catch (const std::exception& e) {
       log::warn("while joining failed: {}", e.what());
     }

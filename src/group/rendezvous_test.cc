@@ -77,15 +77,17 @@ class ListedStore : public Store {
   std::map<std::string, int> seen_;
 };
 
-/// A store that completes a given number of operations and then hangs.
+/// A store that completes a given number of operations and then hangs, or is interrupted each time.
 class HangingStore : public Store {
  public:
-  explicit HangingStore(int answers) : answers_(answers) {}
+  explicit HangingStore(int answers, bool interrupted = false)
+      : answers_(answers), interrupted_(interrupted) {}
   [[nodiscard]] std::string describe() const override { return "hanging store"; }
 
  private:
   bool answers(Duration timeout) {
     if (answers_.fetch_sub(1) > 0) return true;
+    if (interrupted_) fail(ErrorCode::aborted, "interrupted in the store");
     std::unique_lock lock(mutex_);
     (void)never_.wait_for(lock, timeout, [] { return false; });
     return false;
@@ -117,6 +119,7 @@ class HangingStore : public Store {
 
   std::shared_ptr<Store> store_ = memory_store();
   std::atomic<int> answers_;
+  const bool interrupted_;
   std::mutex mutex_;
   std::condition_variable never_;
 };
@@ -304,6 +307,20 @@ TEST(Rendezvous, AStoreThatHangsAtAnyPointEndsTheJoinInTimeAndIsNamed) {
       if (each.error->code() == ErrorCode::peer_lost) {
         EXPECT_TRUE(named) << "after " << point << ": " << each.error->message();
       }
+    }
+  }
+}
+
+TEST(Rendezvous, AnInterruptInTheStoreEndsTheJoinWithoutAWarning) {
+  constexpr int kPoints = 16;
+  for (int point = 0; point < kPoints; ++point) {
+    HangingStore store(point, true);
+    ::testing::internal::CaptureStderr();
+    const std::vector<Attempt> ranks = join(store, 2, {});
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "after " << point;
+    for (const Attempt& each : ranks) {
+      if (!each.error || each.error->code() == ErrorCode::peer_lost) continue;  // the other was interrupted
+      EXPECT_EQ(each.error->code(), ErrorCode::aborted) << "after " << point << ": " << each.error->what();
     }
   }
 }

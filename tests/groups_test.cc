@@ -96,6 +96,9 @@ TEST(Group, BadOptionsAreOneClearLine) {
   EXPECT_THAT(join_error(0, 0).message(), HasSubstr("rank 0 of a group of 0"));
   EXPECT_THAT(join_error(2, 2).message(), HasSubstr("rank 2 of a group of 2"));
   EXPECT_THAT(join_error(-1, 2).message(), HasSubstr("rank -1"));
+  // At once: every rank of a group that cannot be knows that.
+  EXPECT_EQ(join_error(0, kMaxHostRanks + 1).message(),
+            "rank 0 of a group of 65: a group holds at most 64 host ranks or 8 GPUs");
   EXPECT_THAT(join_error(0, 2, [](JoinOptions& o) { o.name = "a/b"; }).message(), HasSubstr("'a/b'"));
   EXPECT_THAT(join_error(0, 2, [](JoinOptions& o) { o.name = ""; }).message(), HasSubstr("name"));
   EXPECT_THAT(error_of([] { (void)Group::join(nullptr, {.rank = Rank{0}, .size = 2}); }).message(),

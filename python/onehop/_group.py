@@ -33,21 +33,18 @@ def _leave_all() -> None:
 atexit.register(_leave_all)
 
 
-def _ordinal(device: Any, local_rank: int | None) -> int:
-    """The CUDA ordinal of a device as callers name it; -1 for the host."""
+def _ordinal(device: Any, local_rank: int) -> int:
+    """The CUDA ordinal of a device as callers name it ("cuda" is `local_rank`'s); -1 for the host."""
     text = str(device) if device is not None and not isinstance(device, int) else device
     if text is None or text == "cpu":
         return -1
-    if isinstance(text, bool) or isinstance(text, int) and text < 0:
-        raise InvalidArgument(f"device is {device!r}; pass \"cpu\", \"cuda\", \"cuda:N\" or N")
-    if isinstance(text, int):
+    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
         return text
-    if text == "cuda" and local_rank is not None:
+    if text == "cuda":
         return local_rank
-    if text.startswith("cuda:") and text[5:].isdecimal():
+    if isinstance(text, str) and text.startswith("cuda:") and text[5:].isdecimal():
         return int(text[5:])
-    raise InvalidArgument(f"device is {device!r}; pass \"cpu\", " + ("\"cuda\", " if local_rank is not None else "") +
-                          "\"cuda:N\" or N")
+    raise InvalidArgument(f"device is {device!r}; pass \"cpu\", \"cuda\", \"cuda:N\" or N")
 
 
 class Group(_core.Group):
@@ -73,7 +70,7 @@ class Group(_core.Group):
              share_by: str = "auto") -> Group:
         """Joins the group `name` as one of `size` ranks. Returns when all have joined. Collective.
 
-        device: a CUDA ordinal, "cuda:N", or "cpu" (the default).
+        device: a CUDA ordinal, "cuda:N", "cuda" (the GPU whose ordinal is `rank`), or "cpu" (the default).
         timeout: of joining, and the default of the group's calls; 30 s if None.
         scratch_bytes: staging memory of each rank; 0: the library's choice.
         tuning: a file that `onehop tune` wrote; share_by: "auto", "fd", "fabric" or "ipc".
@@ -82,18 +79,23 @@ class Group(_core.Group):
         """
         if store is None:
             raise InvalidArgument("store is None; init() joins through the launcher's")
-        return cls(store, rank, size, _ordinal(device, None), name, timeout, scratch_bytes, policy, allow_overlapping_devices,
+        return cls(store, rank, size, _ordinal(device, rank), name, timeout, scratch_bytes, policy, allow_overlapping_devices,
                    tuning, require_verified_peers, share_by)
 
     @classmethod
     def from_torch(cls, process_group: Any = None, *, device: Any = None, **options: Any) -> Group:
         """Joins the ranks of a torch.distributed process group (None: the default one) through its store. Collective.
 
+        device: as in `join`, but "cuda" is torch's current one.
         `options` are those of `join`. Every rank makes these calls in the same order.
         """
         from torch.distributed import distributed_c10d as c10d
 
         pg = process_group if process_group is not None else c10d._get_default_group()
+        if str(device) == "cuda":
+            import torch
+
+            device = torch.cuda.current_device()
         serial = next(_torch_groups.setdefault(pg.group_name, itertools.count()))
         options.setdefault("name", f"torch-{pg.group_name}-{serial}")
         return cls.join(PyStore(c10d._get_process_group_store(pg)), pg.rank(), pg.size(), device=device, **options)

@@ -48,7 +48,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What works of the GPUs. `usable`: at least one of them is."""
+    """What works of the GPUs. `usable`: at least one of them is. Groups without GPUs need none of it."""
 
     usable: bool
     summary: str

@@ -132,7 +132,13 @@ void add_machine(nb::module_& module) {
           [](const Topology& self) {
             return text_of([&](char** text) { return onehop_topology_to_svg(self.handle.get(), text); });
           },
-          "As a drawing.")
+          "As a drawing, which notebooks show.")
+      .def("_repr_svg_", [](nb::handle self) { return self.attr("to_svg")(); })
+      .def("__repr__",
+           [](const Topology& self) {
+             return "<onehop.Topology of " + std::to_string(onehop_topology_device_count(self.handle.get())) +
+                    " GPUs>";
+           })
       .def(
           "as_dict",
           [](nb::handle self) { return nb::module_::import_("json").attr("loads")(self.attr("to_json")()); },

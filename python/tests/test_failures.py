@@ -277,7 +277,7 @@ def test_errors_have_the_documented_classes():
     assert issubclass(oh.InvalidArgument, ValueError) and issubclass(oh.NotFound, LookupError)
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:", -2, True, "cuda", 1.5])
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:", -2, True, 1.5])
 def test_unknown_devices_are_named(device):
     with pytest.raises(oh.InvalidArgument, match="device is"):
         oh.Group.join(oh.MemoryStore(), 0, 1, device=device)

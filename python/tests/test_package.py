@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package as users get it: imports, command, example, documents."""
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -134,6 +135,7 @@ def test_what_this_machine_has():
     assert topology.as_dict() and "fully connected" in topology.connectivity([-1, -1])
     copy = oh.topology(topology.to_json())
     assert copy.to_json() == topology.to_json() and copy.to_text() and "<svg" in copy.to_svg()
+    assert copy._repr_svg_() == copy.to_svg() and re.fullmatch(r"<onehop.Topology of \d+ GPUs>", repr(copy))
     assert isinstance(copy.notes, list) and copy.device_count >= 0
     with pytest.raises(oh.Error) as info:
         oh.topology("{}")

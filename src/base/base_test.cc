@@ -117,6 +117,9 @@ TEST(Types, NamesRoundTrip) {
     const auto op = static_cast<ReduceOp>(i);
     EXPECT_EQ(parse_reduce_op(to_string(op)), op);
   }
+  for (const char* name : {"half", "fp16", "float16"}) EXPECT_EQ(parse_dtype(name), DType::f16) << name;
+  for (const char* name : {"float", "fp32", "float32"}) EXPECT_EQ(parse_dtype(name), DType::f32) << name;
+  EXPECT_EQ(parse_dtype("fp8_e4m3"), DType::e4m3);
   (void)message_of([] { (void)parse_dtype("f31"); }, ErrorCode::invalid_argument);
   (void)message_of([] { (void)size_of(static_cast<DType>(200)); }, ErrorCode::invalid_argument);
 }

@@ -111,9 +111,12 @@ DType parse_dtype(std::string_view name) {
   for (const DTypeInfo& info : kDTypes) {
     if (name == info.name || name == info.alias) return info.type;
   }
-  if (name == "half") return DType::f16;
-  if (name == "float") return DType::f32;
-  if (name == "double") return DType::f64;
+  // As C, frameworks and nccl-tests call them.
+  if (name == "half" || name == "fp16") return DType::f16;
+  if (name == "float" || name == "fp32") return DType::f32;
+  if (name == "double" || name == "fp64") return DType::f64;
+  if (name == "fp8_e4m3") return DType::e4m3;
+  if (name == "fp8_e5m2") return DType::e5m2;
   fail(ErrorCode::invalid_argument, "unknown element type '{}'; known: {}", name, dtype_names());
 }
 

@@ -22,15 +22,11 @@ namespace {
 constexpr std::size_t kDefaultHostScratch = 10 << 20;
 constexpr std::size_t kDefaultDeviceScratch = 16 << 20;
 
-/// More than any group may have, but few enough for rank 0 to wait for them and tell all that they are too
-/// many.
-constexpr int kMostAnnounced = 4096;
-
 /// Checks that must pass before this rank can reach the others.
 void require_rank(const JoinOptions& options) {
   require(options.size >= 1 && options.rank.value >= 0 && options.rank.value < options.size,
           "rank {} of a group of {}: ranks count from 0 to size - 1", options.rank.value, options.size);
-  require(options.size <= kMostAnnounced,
+  require(options.size <= kMaxHostRanks,
           "rank {} of a group of {}: a group holds at most {} host ranks or {} GPUs", options.rank.value,
           options.size, kMaxHostRanks, kMaxDevices);
   require(!options.name.empty() && options.name.size() <= 128 && options.name.find('/') == std::string::npos,

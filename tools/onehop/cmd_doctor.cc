@@ -29,10 +29,15 @@ constexpr const char* kDoctorFooter = R"(
 Examples:
   onehop doctor           a line per mechanism: works, does not (and what to do), or not needed here
   onehop doctor --json -  the same for programs; a file name: beside the text
+  onehop doctor --require cuda && ./program   only where a GPU can be used
 
 The end-to-end check is the real thing: two processes join a group, share memory, reduce and verify.
 GPUs that this process sees are tried too: memory is shared and given back, on each.
-Exit code: 0 when the host backend works, 1 when it does not, whatever the GPUs do.)";
+Exit code: 0 when the host backend works, 1 when it does not, whatever the GPUs do; with --require cuda also 1
+when no GPU can be used.)";
+
+enum class Requirement { host, cuda };
+constexpr Named<Requirement> kRequirements[] = {{"host", Requirement::host}, {"cuda", Requirement::cuda}};
 
 constexpr Duration kSelfTestTimeout = std::chrono::seconds{10};
 constexpr int kSelfTestRanks = 2;
@@ -164,7 +169,7 @@ std::string to_json(const std::vector<Finding>& findings, bool healthy, const Gp
   return write_document(std::move(document));
 }
 
-int run_doctor(const std::string& json) {
+int run_doctor(const std::string& json, Requirement required) {
   check_writable(json);
   std::vector<Finding> findings = check_machine();
   findings.push_back(run_self_test());
@@ -176,7 +181,7 @@ int run_doctor(const std::string& json) {
   findings.insert(findings.end(), gpu.findings.begin(), gpu.findings.end());
   if (!is_stdout(json)) print_text(findings, healthy, gpu);
   write_output(json, to_json(findings, healthy, gpu));
-  return healthy ? kExitOk : kExitFailed;
+  return healthy && (gpu.usable || required == Requirement::host) ? kExitOk : kExitFailed;
 }
 
 }  // namespace
@@ -184,6 +189,7 @@ int run_doctor(const std::string& json) {
 void add_doctor(CLI::App& app, std::function<int()>& run) {
   struct Arguments {
     std::string json;  ///< file, "-" for standard output, empty for none
+    Requirement required = Requirement::host;
     bool self_test_rank = false;
   };
   auto arguments = std::make_shared<Arguments>();
@@ -193,12 +199,16 @@ void add_doctor(CLI::App& app, std::function<int()>& run) {
       sub->add_option("--json", arguments->json, "Write the same as JSON; '-' (or nothing): only that")
           ->type_name(kOutputType)
           ->expected(0, 1);
+  add_named(*sub, "--require", arguments->required, kRequirements,
+            "What must work for exit code 0: host or cuda")
+      ->type_name("NAME");
   // For the ranks that doctor starts; the empty group hides the option from --help.
   sub->add_flag("--self-test-rank", arguments->self_test_rank)->group("");
   sub->callback([arguments, json, &run] {
     if (*json && arguments->json.empty()) arguments->json = "-";
     run = [arguments] {
-      return arguments->self_test_rank ? run_self_test_rank() : run_doctor(arguments->json);
+      return arguments->self_test_rank ? run_self_test_rank()
+                                       : run_doctor(arguments->json, arguments->required);
     };
   });
 }

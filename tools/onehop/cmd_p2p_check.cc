@@ -76,7 +76,7 @@ void add_p2p_check(CLI::App& app, std::function<int()>& run) {
   CLI::App* const sub =
       app.add_subcommand("p2p-check", "Prove that GPUs reach each other's memory; measure how fast");
   sub->footer(kP2pCheckFooter);
-  sub->add_option("--devices", arguments->devices, "PointToPoint of these devices alone, such as 0,1")
+  sub->add_option("--devices", arguments->devices, "Pairs of these devices alone, such as 0,1")
       ->delimiter(',')
       ->type_name("LIST")
       ->check(device_number());

@@ -59,6 +59,42 @@ std::string suggestion(std::string_view typed, const std::vector<std::string>& w
   return meant ? fmt::format(": did you mean '{}'?", *meant) : "";
 }
 
+/// What an option of nccl-tests is called here, or nothing.
+std::string for_users_of_nccl_tests(std::string_view typed) {
+  struct Option {
+    std::string_view theirs;
+    std::string_view ours;
+  };
+  constexpr Option kOptions[] = {
+      {"-b", "--sizes FIRST:LAST:FACTOR"},
+      {"--minbytes", "--sizes FIRST:LAST:FACTOR"},
+      {"-e", "--sizes FIRST:LAST:FACTOR"},
+      {"--maxbytes", "--sizes FIRST:LAST:FACTOR"},
+      {"-f", "--sizes FIRST:LAST:FACTOR"},
+      {"--stepfactor", "--sizes FIRST:LAST:FACTOR"},
+      {"-i", "--sizes with a list"},
+      {"--stepbytes", "--sizes with a list"},
+      {"-g", "--ranks N"},
+      {"--ngpus", "--ranks N"},
+      {"-t", "--threads"},
+      {"--nthreads", "--threads"},
+      {"-w", "--warmup N"},
+      {"--warmup_iters", "--warmup N"},
+      {"-d", "--type TYPE"},
+      {"--datatype", "--type TYPE"},
+      {"-o", "--op OP"},
+      {"-r", "--root RANK"},
+      {"-c", "--no-check to leave it out"},
+      {"-G", "--mode chain, a CUDA graph of many calls"},
+      {"--cudagraph", "--mode chain, a CUDA graph of many calls"},
+      {"-z", "--mode eager"},
+  };
+  for (const Option& each : kOptions) {
+    if (each.theirs == typed) return fmt::format("; what nccl-tests calls so is {}", each.ours);
+  }
+  return "";
+}
+
 /// Excludes "--", which precedes the arguments of another program.
 bool is_option(const std::string& word) {
   return word.starts_with('-') && word != "--";
@@ -83,7 +119,9 @@ std::string complaint_about_extra(const CLI::App& app) {
     for (const CLI::Option* option : asked.get_options()) {
       for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
     }
-    return fmt::format("unknown option '{}'{}{}", typed, whose, suggestion(typed, words));
+    const std::string theirs = asked.get_name() == "bench" ? for_users_of_nccl_tests(typed) : "";
+    return fmt::format("unknown option '{}'{}{}", typed, whose,
+                       theirs.empty() ? suggestion(typed, words) : theirs);
   }
   if (!chosen.empty()) return fmt::format("unexpected argument '{}'{}", typed, whose);
   return fmt::format("unknown subcommand '{}'{}", typed, suggestion(typed, names_of_commands(app)));

@@ -2,6 +2,7 @@
 // Options whose values are names, and enumerations that are printed by the same names.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -16,12 +17,14 @@ struct Named {
   T value;
 };
 
-/// Error{invalid_argument} lists the known names.
+/// Error{invalid_argument} lists the known names. Underscores are taken for dashes, as in names of algorithms.
 template <class T, std::size_t N>
 [[nodiscard]] T parse_name(const Named<T> (&names)[N], std::string_view text) {
   std::string known;
+  std::string dashed(text);
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
   for (const Named<T>& each : names) {
-    if (text == each.name) return each.value;
+    if (dashed == each.name) return each.value;
     known.append(" ").append(each.name);
   }
   fail(ErrorCode::invalid_argument, "unknown value '{}'; known:{}", text, known);

@@ -22,7 +22,7 @@ namespace onehop::cli {
 /// Samples per size.
 [[nodiscard]] int choose_samples(const BenchOptions& options, std::uint64_t bytes);
 
-/// PointToPoint of input and output that the calls of a sample use in turns: 1, or, for cold calls, as many as touch more
+/// Pairs of input and output that the calls of a sample use in turns: 1, or, for cold calls, as many as touch more
 /// than twice the cache before the first is used again.
 [[nodiscard]] int choose_slots(const BenchOptions& options, std::uint64_t bytes, std::uint64_t cache_bytes);
 

@@ -2,18 +2,20 @@
 # The short way to everything. CMake (with the presets of CMakePresets.json) does the work and can be used directly.
 
 JOBS ?= $(shell nproc)
+CUDA ?= auto
+PYTHON ?= python3
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 20
 BENCH_ARGS ?=
 CTEST_ARGS ?=
-export JOBS
+export JOBS CUDA
 
 installed = build/installed-files.txt
 sources = git ls-files -z '*.h' '*.cc' '*.c' '*.cuh' '*.cu'
 # Tests that need the machine to themselves say so (RUN_SERIAL); the others may run side by side.
 ctest = ctest --output-on-failure -j $(JOBS) $(CTEST_ARGS)
 # What `make check` leaves to `make test`: slow kinds of tests, and groups of many ranks.
-slow = -LE '^(fault|model|install|cuda|ptx)$$' -E 'Host(Threads|Processes)[4-8]$$'
+slow = -LE '^(fault|model|install|python|cuda|ptx)$$' -E 'Host(Threads|Processes)[4-8]$$'
 
 # Under sanitizers: not what looks at sources; and with ThreadSanitizer, which sees the threads of one process, not the
 # same tests with processes for ranks, and not what only computes.
@@ -22,7 +24,7 @@ tsan_skips = -LE '^(lint|python|fuzz)$$' \
   -E 'HostProcesses|^(Push|DeviceAlgorithms|CopyEngine|Channel|StressPlan|Formats.*|Types/HostReduce|CApiMisuseInFolder)[./]'
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build run check test format lint sanitize asan-ubsan tsan fuzz aarch64 coverage install uninstall gpu-bundle packages wheel test-torch clean
+.PHONY: help deps build run check test format lint sanitize asan-ubsan tsan fuzz aarch64 coverage install uninstall gpu-bundle packages wheel test-torch docs clean
 
 help: ## what can be asked for
 	@echo "make ..."
@@ -32,14 +34,18 @@ deps: ## install the Debian packages that are missing (the list: scripts/install
 	@scripts/install-deps.sh
 
 build: deps ## build everything, optimised, in build/release
-	@scripts/build.sh release
+	@CPU_MINUTES=28 scripts/build.sh release
 
-run: deps ## build, then measure a verified all-reduce from 1 KB to 64 MB (BENCH_ARGS=... to change it)
-	@scripts/build.sh release onehop_command
-	@build/release/tools/onehop/onehop bench all-reduce $(BENCH_ARGS)
+# These two build in build/native what this machine can run: no kernels where no GPU answers (CUDA=on builds them).
+run: ## build the command, then measure a verified all-reduce from 1 KB to 64 MB (BENCH_ARGS=... to change it)
+	@scripts/install-deps.sh build
+	@CPU_MINUTES=3 scripts/build.sh native $(if $(wildcard build/native/build.ninja),,-DONEHOP_BUILD_TESTS=OFF) onehop_command
+	@build/native/tools/onehop/onehop bench all-reduce $(BENCH_ARGS)
 
-check: build ## build, then run the quick tests
-	@$(ctest) $(slow) --test-dir build/release
+check: ## build for this machine, then run the quick tests
+	@scripts/install-deps.sh test
+	@CPU_MINUTES=7 scripts/build.sh native -DONEHOP_BUILD_TESTS=ON
+	@$(ctest) $(slow) --test-dir build/native
 
 test: build ## build, then run all tests (ONEHOP_MODELS=whole: the large models, too)
 	@$(ctest) --test-dir build/release
@@ -91,12 +97,17 @@ packages: deps ## build the Debian packages, in build/release/packages
 	@scripts/build.sh release onehop_install_files
 	@cd build/release && cpack -G DEB
 
-wheel: deps ## build the Python package as a wheel, in build/wheels (PYTHON=... selects the interpreter)
+wheel: deps ## build the Python package as a wheel, in build/wheels (PYTHON="python3.11 python3.12": with each of these)
 	@scripts/build.sh release onehop_install_files
-	@scripts/wheel.sh build/release build/wheels
+	@for python in $(PYTHON); do PYTHON=$$python scripts/wheel.sh build/release build/wheels || exit 1; done
 
 test-torch: wheel ## test onehop.torch in an environment of its own, with torch 2.11 (a download of 0.6 GB)
 	@scripts/test-torch.sh build/wheels
+
+docs: ## make HTML pages of the headers and of docs, with search, in build/docs/html
+	@scripts/install-deps.sh docs
+	@mkdir -p build && doxygen docs/Doxyfile > build/docs.log 2>&1 || { cat build/docs.log >&2; exit 1; }
+	@echo "in build/docs/html/index.html"
 
 clean: ## remove everything that was built
 	@rm -rf build

@@ -25,9 +25,12 @@ function(onehop_test target)
     set(arg_TIMEOUT 120)
   endif()
   add_executable(${target} ${arg_SOURCES})
-  # Sanitizers look at the library, which is compiled with -O1. Tests take half as long to compile without.
+  # Sanitizers look at the library, which is compiled with -O1. Tests take half as long to compile without. Unity builds
+  # are those that shall be done soon.
   if(ONEHOP_SANITIZE)
     target_compile_options(${target} PRIVATE -O0)
+  elseif(CMAKE_UNITY_BUILD)
+    target_compile_options(${target} PRIVATE -O1)
   endif()
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${target} PRIVATE onehop_options onehop_static fmt::fmt GTest::gmock GTest::gtest_main

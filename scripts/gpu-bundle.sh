@@ -10,5 +10,5 @@ if (($# != 1 && $# != 3)); then
   exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
-CMAKE_ARGS="-DONEHOP_CUDA_TYPES=${TYPES:-}" "$here/build.sh" portable cuda_programs onehop_shared
+"$here/build.sh" portable "-DONEHOP_CUDA_TYPES=${TYPES:-}" cuda_programs onehop_shared
 "$here/gpu-tests.sh" --build "$here/../build/portable" --pack "$@"

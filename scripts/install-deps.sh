@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that building, testing and developing onehop needs: the one list of them.
 #   scripts/install-deps.sh           install what is missing (as root, or through sudo)
-#   scripts/install-deps.sh --check   only say what is missing; exit 1 if anything is
-#   scripts/install-deps.sh aarch64   the same as without, and what scripts/aarch64.sh needs besides
+#   scripts/install-deps.sh build     only what building the library and the command needs
+#   scripts/install-deps.sh test      only what building and the tests need
+#   scripts/install-deps.sh docs      only what the HTML pages need
+#   scripts/install-deps.sh aarch64   everything, and what scripts/aarch64.sh needs besides
+#   scripts/install-deps.sh --check   only say what is missing of everything; exit 1 if anything is
 set -euo pipefail
 
 build=(
@@ -20,22 +23,26 @@ bench=(libbenchmark-dev)
 lint=(clang-format clang-tidy shellcheck)
 fuzz=(clang llvm libclang-rt-dev)
 coverage=(gcovr)
-aarch64=()
+docs=(doxygen)
+aarch64=(g++-aarch64-linux-gnu qemu-user)
 
 fail() {
   echo "install-deps: $*" >&2
   exit 1
 }
 
+everything=("${build[@]}" "${test[@]}" "${bench[@]}" "${lint[@]}" "${fuzz[@]}" "${coverage[@]}")
 case "${1-}" in
-  "" | --check) ;;
-  aarch64) aarch64=(g++-aarch64-linux-gnu qemu-user) ;;
-  *) fail "unknown argument '$1'; there are --check and aarch64" ;;
+  "" | --check) wanted=("${everything[@]}") ;;
+  build) wanted=("${build[@]}") ;;
+  test) wanted=("${build[@]}" "${test[@]}") ;;
+  docs) wanted=("${docs[@]}") ;;
+  aarch64) wanted=("${everything[@]}" "${aarch64[@]}") ;;
+  *) fail "unknown argument '$1'; there are build, test, docs, aarch64 and --check" ;;
 esac
 command -v dpkg-query > /dev/null ||
-  fail "this is not a Debian system; install the equivalents of: ${build[*]} ${test[*]} ${bench[*]}"
+  fail "this is not a Debian system; install the equivalents of: ${wanted[*]}"
 
-wanted=("${build[@]}" "${test[@]}" "${bench[@]}" "${lint[@]}" "${fuzz[@]}" "${coverage[@]}" "${aarch64[@]}")
 # dpkg-query fails when it does not know a package at all; what counts is what it prints about the others.
 installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "${wanted[@]}" 2> /dev/null || true)
 missing=()

@@ -53,6 +53,25 @@ TEST(Compare, RowsAreFasterSlowerOrTheSameWithinTheThreshold) {
   EXPECT_EQ(result.slower, 1u);
 }
 
+TEST(Compare, RowsWhoseRoundsOverlapAreTheSame) {
+  const auto of = [](double median, const std::vector<double>& rounds) {
+    const json row = {{"bytes", 4}, {"time_us", {{"median", median}}}, {"rounds_us", rounds}};
+    const json document = {{"format", "onehop-bench"}, {"results", {row}}};
+    return parse_report(document.dump(), "r");
+  };
+  const auto verdict = [&](const ReportRows& a, const ReportRows& b) {
+    return std::string(compare(a, b, 0.05).rows.at(0).verdict);
+  };
+  EXPECT_EQ(verdict(of(10, {8, 10, 21}), of(20, {20, 20, 30})), "same");
+  EXPECT_EQ(verdict(of(20, {20, 20, 30}), of(10, {8, 10, 21})), "same");
+  EXPECT_EQ(verdict(of(10, {8, 10, 19}), of(21, {20, 21, 30})), "slower");
+  EXPECT_EQ(verdict(of(21, {20, 21, 30}), of(10, {8, 10, 19})), "faster");
+  EXPECT_EQ(verdict(of(10, {9.9, 10, 10.1}), of(10.3, {10.2, 10.3, 10.4})), "same") << "within the threshold";
+  EXPECT_EQ(verdict(of(10, {8, 10, 19}), report("b", {{4, 20}})), "slower") << "a report without rounds";
+  EXPECT_THAT(to_text(compare(of(10, {8, 10, 21}), of(20, {20, 20, 30}), 0.05)),
+              HasSubstr("# no difference in 1 sizes: none beyond 5% and beyond the spread of its rounds\n"));
+}
+
 TEST(Compare, AnInterruptedRunIsNamed) {
   const auto of = [](bool complete) {
     const json document = {{"format", "onehop-bench"},
@@ -83,7 +102,8 @@ TEST(Compare, WhatIsNoReportIsRefusedByName) {
     EXPECT_THAT(refusal_of(text), HasSubstr("'r.json' is no report")) << text;
   }
   for (const char* row : {"1", "{}", "{\"bytes\":-1,\"time_us\":{\"median\":1}}",
-                          "{\"bytes\":1,\"time_us\":3}", "{\"bytes\":1,\"time_us\":{\"median\":\"1\"}}"}) {
+                          "{\"bytes\":1,\"time_us\":3}", "{\"bytes\":1,\"time_us\":{\"median\":\"1\"}}",
+                          "{\"bytes\":1,\"time_us\":{\"median\":1},\"rounds_us\":[\"1\"]}"}) {
     EXPECT_THAT(refusal_of(std::string("{\"format\":\"onehop-bench\",\"results\":[") + row + "]}"),
                 HasSubstr("'r.json' has a row"))
         << row;

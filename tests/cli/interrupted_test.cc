@@ -19,8 +19,9 @@ class Interrupted : public CommandTest, public ::testing::WithParamInterface<std
   [[nodiscard]] std::vector<std::string> many_rows(const std::string& to) const {
     std::string sizes = "4K";
     for (int i = 0; i < 3000; ++i) sizes += ",4K";
-    std::vector<std::string> arguments = {"bench",   "all-reduce", "--device", "host", "--ranks", "2",
-                                          "--iters", "20",         "--sizes",  sizes,  "--json",  to};
+    std::vector<std::string> arguments = {"bench",   "all-reduce", "--device", "host",     "--ranks",
+                                          "2",       "--iters",    "20",       "--repeat", "1",
+                                          "--sizes", sizes,        "--json",   to};
     if (GetParam() == "threads") arguments.emplace_back("--threads");
     return arguments;
   }

@@ -79,7 +79,7 @@ const Mistake kMistakes[] = {
     {"LegacyWithAnAlgorithm", bench({"--policy", "legacy", "--algorithm", "one-shot"}), 2,
      "leave out --algorithm"},
     {"UnknownBinding", bench({"--bind", "socket"}), 2,
-     "--bind: unknown value 'socket'; known: none cores numa"},
+     "--bind: unknown value 'socket'; known: auto none cores numa"},
     {"RepeatZero", bench({"--repeat", "0"}), 2, "--repeat: Value 0 not in range 1 to 1000"},
     {"TuneSizeBelowAnElement",
      {"tune", "--device", "host", "--ranks", "2", "--sizes", "1"},

@@ -49,7 +49,8 @@ Examples:
   mpirun -n 4 onehop bench all-to-all                       joins the ranks mpirun started
 
 Started by itself, it starts the ranks; under onehop launch, torchrun, mpirun or srun it joins that job.
-Rows are written as they come, to --json as well: a run that is interrupted leaves valid JSON ("complete": false).
+Host ranks measure all sizes seven times in turns (--repeat), and rows are written in the last round; --json is written
+as figures come: a run that is interrupted leaves valid JSON ("complete": false).
 Before a size is timed its result is compared, element by element on every rank, with a reference (in double
 precision where it is reduced), and the bits of ranks that get the same with each other; a difference ends the run
 with exit code 1.
@@ -67,6 +68,7 @@ multicast; ONEHOP_NCCL_LIBRARY says where.
 Exit code: 0 measured and, unless --no-check, verified; 1 wrong result or failure; 2 bad usage.)";
 
 constexpr const char* kGroup = "bench";
+constexpr std::string_view kOwnLauncher = "onehop";  // JobInfo::launcher
 /// On GPUs, sizes that the legacy policy leaves to its caller are refused.
 constexpr std::uint64_t kLegacyLimit = 10u << 20;
 
@@ -74,12 +76,19 @@ constexpr Named<std::optional<Algorithm>> kAlgorithms[] = {
     {"auto", std::nullopt}, {"one-shot", Algorithm::one_shot}, {"two-shot", Algorithm::two_shot}};
 constexpr Named<AlgorithmPolicy> kPolicies[] = {{"tuned", AlgorithmPolicy::tuned},
                                                 {"legacy", AlgorithmPolicy::legacy}};
+/// Empty: a core for each rank where there are enough.
+constexpr Named<std::optional<Binding>> kBenchBindings[] = {
+    {"auto", std::nullopt}, {"none", Binding::none}, {"cores", Binding::cores}, {"numa", Binding::numa}};
+/// Host ranks: two runs differ more than the samples of one moment; seven rounds show by how much.
+constexpr int kRounds = 7;
 constexpr Named<bool> kPeers[] = {{"nccl", true}};
 
 struct BenchArguments {
   BenchOptions bench;
   std::optional<int> ranks;
   DeviceChoice device = DeviceChoice::automatic;
+  std::optional<Binding> binding;
+  std::optional<int> repeat;
   std::vector<std::string> peers;
 };
 
@@ -134,10 +143,10 @@ void refuse_for_collective(const CLI::App& command, const BenchOptions& options)
 }
 
 /// Refuses options that only host ranks support.
-void refuse_for_gpus(const BenchOptions& options) {
-  const char* option = !options.collective->moves_data    ? "barrier"
-                       : options.binding != Binding::none ? "--bind"
-                       : options.repeat != 1              ? "--repeat"
+void refuse_for_gpus(const BenchOptions& options, const BenchArguments& given) {
+  const char* option = !options.collective->moves_data                          ? "barrier"
+                       : given.binding.value_or(Binding::none) != Binding::none ? "--bind"
+                       : given.repeat.value_or(1) != 1                          ? "--repeat"
                        : options.policy == AlgorithmPolicy::legacy && largest_size(options) > kLegacyLimit
                            ? "a size above 10M with --policy legacy"
                            : nullptr;
@@ -146,7 +155,7 @@ void refuse_for_gpus(const BenchOptions& options) {
 }
 
 /// Called once the number of ranks and their kind are known. Refuses options that only GPUs support.
-void refuse_for_ranks(const BenchOptions& options) {
+void refuse_for_ranks(const BenchOptions& options, const BenchArguments& given) {
   if (options.root.value >= options.ranks) {
     throw UsageError(fmt::format("--root {} but there are {} ranks; use 0 to {}", options.root.value,
                                  options.ranks, options.ranks - 1));
@@ -160,7 +169,7 @@ void refuse_for_ranks(const BenchOptions& options) {
   }
   refuse_empty_blocks(options);
   if (options.cuda) {
-    refuse_for_gpus(options);
+    refuse_for_gpus(options, given);
     return;
   }
   const char* option = options.mode != BenchMode::chain         ? "--mode"
@@ -172,6 +181,17 @@ void refuse_for_ranks(const BenchOptions& options) {
                                                                 : nullptr;
   if (option != nullptr) {
     throw UsageError(fmt::format("{} is for GPUs, but these are host ranks; --device cuda says why", option));
+  }
+}
+
+/// The options that depend on the kind of the ranks. `launcher` started them; if it is another program's, it has
+/// chosen their processors.
+void complete_options(BenchOptions& options, const BenchArguments& given, std::string_view launcher) {
+  options.repeat = given.repeat.value_or(options.cuda ? 1 : kRounds);
+  if (given.binding) {
+    options.binding = *given.binding;
+  } else if (!options.cuda && launcher == kOwnLauncher && options.ranks <= usable_cores()) {
+    options.binding = Binding::cores;
   }
 }
 
@@ -195,7 +215,7 @@ void run_rank(Group& group, BenchOptions options, KeptReport* kept, Watchdog* wa
   };
   const auto failing = [watchdog](const Error& error) { expect_end(watchdog, error); };
   if (kept == nullptr) {
-    const auto nothing = [](const auto&) {};
+    const auto nothing = [](const auto&...) {};
     run_collective_bench(group, options, {alive, nothing, nothing, nothing, failing});
     return;
   }
@@ -210,9 +230,10 @@ void run_rank(Group& group, BenchOptions options, KeptReport* kept, Watchdog* wa
     alive(what);
     table.progress(what);
   };
-  listener.row = [&](const BenchRow& row) {
-    table.row(row, options);
-    report.rows.push_back(row);
+  listener.row = [&](const BenchRow& row, std::size_t index, bool last) {
+    if (last) table.row(row, options);
+    if (index == report.rows.size()) report.rows.emplace_back();
+    report.rows[index] = row;
     kept->json.update(to_json(report));
   };
   listener.failing = failing;
@@ -230,11 +251,13 @@ void run_rank(Group& group, BenchOptions options, KeptReport* kept, Watchdog* wa
   write_output(options.html_path, to_html(report));
 }
 
-int run_in_job(BenchOptions options, const JobInfo& job, std::optional<int> ranks, DeviceChoice device) {
-  const JoinOptions join = join_options_in_job(options, job, ranks, device, kGroup);
+int run_in_job(const BenchArguments& arguments, const JobInfo& job) {
+  BenchOptions options = arguments.bench;
+  const JoinOptions join = join_options_in_job(options, job, arguments.ranks, arguments.device, kGroup);
   if (options.threads)
     throw UsageError(fmt::format("--threads makes no sense in a job {} started", job.launcher));
-  refuse_for_ranks(options);
+  refuse_for_ranks(options, arguments);
+  complete_options(options, arguments, job.launcher);
   if (job.rank == Rank{0}) {
     check_writable(options.json_path);
     check_writable(options.html_path);
@@ -286,15 +309,28 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
   return kExitOk;
 }
 
+/// Tells whoever watches if other programs use the processors, before the ranks do.
+void warn_of_busy_machine() {
+  constexpr double kBusy = 0.5;  // half a processor
+  if (::isatty(STDERR_FILENO) == 0) return;
+  const double busy = busy_processors(std::chrono::milliseconds(100));
+  if (busy < kBusy) return;
+  fmt::print(stderr,
+             "onehop: other programs use {:.1f} of {} processors: the times will be longer and vary\n", busy,
+             std::thread::hardware_concurrency());
+}
+
 int run_bench(const BenchArguments& arguments, const std::vector<std::string>& command_line) {
-  BenchOptions options = arguments.bench;
   if (const std::optional<JobInfo> job = job_from_env()) {
-    return run_in_job(options, *job, arguments.ranks, arguments.device);
+    return run_in_job(arguments, *job);
   }
+  BenchOptions options = arguments.bench;
   const GpuCount gpus = choose_ranks(options, arguments.ranks, arguments.device);
-  refuse_for_ranks(options);
+  refuse_for_ranks(options, arguments);
+  complete_options(options, arguments, kOwnLauncher);
   check_writable(options.json_path);
   check_writable(options.html_path);
+  if (!options.cuda) warn_of_busy_machine();
   return options.threads ? run_threads(options, gpus) : run_processes(options.ranks, command_line);
 }
 
@@ -359,11 +395,11 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   add_named(*sub, "--policy", bench.policy, kPolicies,
             "tuned, or legacy: which sizes go one-shot and two-shot in PyTorch (all-reduce)")
       ->type_name("NAME");
-  add_named(*sub, "--bind", bench.binding, kBindings, fmt::format("Host ranks. {}", kBindHelp))
+  add_named(*sub, "--bind", arguments->binding, kBenchBindings,
+            "Host ranks, as launch --bind: none, cores or numa; auto: cores, if there are enough")
       ->type_name("WHERE");
-  sub->add_option("--repeat", bench.repeat,
-                  "Host ranks: measure every size so often; spread: slowest median over quickest")
-      ->capture_default_str()
+  sub->add_option("--repeat", arguments->repeat,
+                  "Host ranks: rounds over all sizes (default 7); spread: slowest median over quickest")
       ->type_name("N")
       ->check(in_range(1, 1000));
   sub->add_flag("--wide", bench.wide, "All columns; else what fits 80");

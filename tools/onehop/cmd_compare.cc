@@ -23,7 +23,8 @@ Examples:
   onehop compare before.json after.json --threshold 10 --fail    exit code 1 when anything is 10% slower
 
 Rows of the same size are compared by their median time: ratio is that of B over that of A, so below 1 B is
-faster. What lies within the threshold is the same. Settings in which the runs differ are named.
+faster. What lies within the threshold is the same, and so is what differs by less than the rounds of one run do
+(bench --repeat): A's slowest round is not faster than B's fastest one. Settings in which the runs differ are named.
 
 Exit code: 0 compared; 1 a file is no report, they have no size in common, or --fail and something is slower;
 2 bad usage.)";

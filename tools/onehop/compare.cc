@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compare.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -34,7 +35,7 @@ ReportRows parse_report(std::string_view text, const std::string& name) {
                          document.at("format") == "onehop-bench" && document.contains("results") &&
                          document.at("results").is_array();
   require(is_report, "'{}' is no report of 'onehop bench --json'", name);
-  ReportRows report{.name = name, .origin = {}, .settings = {}, .median_us = {}};
+  ReportRows report{.name = name, .origin = {}, .settings = {}, .times = {}};
   report.origin = fmt::format("{} on {}: {}", text_at(document, "date"), text_at(document, "host"),
                               text_at(document, "command"));
   if (document.contains("run") && document.at("run").is_object()) {
@@ -49,7 +50,18 @@ ReportRows parse_report(std::string_view text, const std::string& name) {
                       row.at("time_us").contains("median") && row.at("time_us").at("median").is_number();
     require(good, "'{}' has a row without bytes or without a median time", name);
     const double median = row.at("time_us").at("median").get<double>();
-    if (std::isfinite(median) && median > 0) report.median_us[row.at("bytes").get<std::uint64_t>()] = median;
+    ReportTime time{median, median, median};
+    if (row.contains("rounds_us")) {
+      const json& rounds = row.at("rounds_us");
+      const bool numbers = rounds.is_array() && std::all_of(rounds.begin(), rounds.end(),
+                                                            [](const json& us) { return us.is_number(); });
+      require(numbers, "'{}' has a row whose rounds_us are no list of numbers", name);
+      for (const json& us : rounds) {
+        time.fastest_us = std::min(time.fastest_us, us.get<double>());
+        time.slowest_us = std::max(time.slowest_us, us.get<double>());
+      }
+    }
+    if (std::isfinite(median) && median > 0) report.times[row.at("bytes").get<std::uint64_t>()] = time;
   }
   return report;
 }
@@ -57,22 +69,26 @@ ReportRows parse_report(std::string_view text, const std::string& name) {
 Comparison compare(ReportRows a, ReportRows b, double threshold) {
   Comparison result;
   result.threshold = threshold;
-  for (const auto& [bytes, a_us] : a.median_us) {
-    const auto other = b.median_us.find(bytes);
-    if (other == b.median_us.end()) continue;
-    ComparedRow row{.bytes = bytes, .a_us = a_us, .b_us = other->second, .ratio = other->second / a_us};
+  for (const auto& [bytes, a_time] : a.times) {
+    const auto other = b.times.find(bytes);
+    if (other == b.times.end()) continue;
+    const ReportTime& b_time = other->second;
+    ComparedRow row{.bytes = bytes,
+                    .a_us = a_time.median_us,
+                    .b_us = b_time.median_us,
+                    .ratio = b_time.median_us / a_time.median_us};
     row.verdict = "same";
-    if (row.ratio > 1 + threshold) {
+    if (row.ratio > 1 + threshold && b_time.fastest_us > a_time.slowest_us) {
       row.verdict = "slower";
       ++result.slower;
-    } else if (row.ratio < 1 / (1 + threshold)) {
+    } else if (row.ratio < 1 / (1 + threshold) && b_time.slowest_us < a_time.fastest_us) {
       row.verdict = "faster";
       ++result.faster;
     }
     result.rows.push_back(row);
   }
   require(!result.rows.empty(), "'{}' and '{}' have no size in common", a.name, b.name);
-  result.only_one = a.median_us.size() + b.median_us.size() - 2 * result.rows.size();
+  result.only_one = a.times.size() + b.times.size() - 2 * result.rows.size();
   for (const auto& [key, value] : a.settings) {
     const auto other = b.settings.find(key);
     const std::string there = other != b.settings.end() ? other->second : "unknown";
@@ -95,10 +111,15 @@ std::string to_text(const Comparison& comparison) {
                         row.verdict);
     logs += std::log(row.ratio);
   }
-  text +=
-      fmt::format("# B: {} faster, {} slower, {} the same; geometric mean of B/A {:.3f}\n", comparison.faster,
-                  comparison.slower, comparison.rows.size() - comparison.faster - comparison.slower,
-                  std::exp(logs / static_cast<double>(comparison.rows.size())));
+  const std::size_t same = comparison.rows.size() - comparison.faster - comparison.slower;
+  if (same == comparison.rows.size()) {
+    text += fmt::format("# no difference in {} sizes: none beyond {} and beyond the spread of its rounds\n",
+                        same, percent(comparison.threshold));
+  } else {
+    text += fmt::format("# B: {} faster, {} slower, {} the same; geometric mean of B/A {:.3f}\n",
+                        comparison.faster, comparison.slower, same,
+                        std::exp(logs / static_cast<double>(comparison.rows.size())));
+  }
   if (comparison.only_one > 0)
     text += fmt::format("# {} sizes are in one of the reports only\n", comparison.only_one);
   return text;

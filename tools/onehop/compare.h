@@ -10,12 +10,19 @@
 
 namespace onehop::cli {
 
+/// A size of a report. Runs of rounds that overlap are not told apart; without rounds all three are the same.
+struct ReportTime {
+  double median_us = 0;
+  double fastest_us = 0;  ///< of the rounds' medians
+  double slowest_us = 0;
+};
+
 /// The compared part of a report.
 struct ReportRows {
   std::string name;                             ///< of its file
   std::string origin;                           ///< date, host and command, where the report has them
   std::map<std::string, std::string> settings;  ///< members of "run", and the machine
-  std::map<std::uint64_t, double> median_us;    ///< by bytes; without sizes that were not measured
+  std::map<std::uint64_t, ReportTime> times;    ///< by bytes; without sizes that were not measured
 };
 
 /// Error{invalid_argument} names the file and what is wrong with it.
@@ -40,6 +47,7 @@ struct Comparison {
   std::size_t slower = 0;
 };
 
+/// A row is faster or slower if its medians differ by more than the threshold and its rounds do not overlap.
 /// Error{invalid_argument} when they have no size in common.
 [[nodiscard]] Comparison compare(ReportRows a, ReportRows b, double threshold);
 

@@ -66,7 +66,7 @@ struct BenchOptions {
   std::string tuning;        ///< file of the group's tuning table; empty: the library's own table
   AlgorithmPolicy policy = AlgorithmPolicy::tuned;
   Binding binding = Binding::none;
-  int repeat = 1;     ///< host ranks: measurements per size; the report shows their spread
+  int repeat = 1;     ///< host ranks: rounds over all sizes; the report shows their spread
   bool wide = false;  ///< the table has all columns
   std::string json_path;
   std::string html_path;
@@ -102,8 +102,8 @@ struct BenchRow {
   int samples = 0;
   int batch = 0;  ///< calls per sample
   bool checked = false;
-  double spread = 0;   ///< slowest over fastest median of repeated measurements; 0: not repeated
-  double host_ns = 0;  ///< eager mode: host time to queue a call
+  std::vector<double> rounds;  ///< the median of each round, ascending; empty: one round
+  double host_ns = 0;          ///< eager mode: host time to queue a call
   std::vector<PeerTime> peers;
 };
 

@@ -148,7 +148,8 @@ void run_gpu_bench(Group& group, const BenchOptions& options, const BenchListene
   machine.nccl = context.implementations.nccl_version();
   listener.gpus(machine);
   for (const std::string& note : context.implementations.notes()) context.note(note);
-  for (const std::uint64_t bytes : options.sizes) listener.row(measure_on_gpus(context, bytes));
+  for (std::size_t i = 0; i < options.sizes.size(); ++i)
+    listener.row(measure_on_gpus(context, options.sizes[i]), i, /*last=*/true);
   group.barrier();
   context.implementations.close();
 }

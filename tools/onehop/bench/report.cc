@@ -20,6 +20,11 @@ nlohmann::json to_json(const BenchTime& time) {
   return {{"median", time.median_us}, {"min", time.min_us}, {"p95", time.p95_us}};
 }
 
+/// The slowest round over the fastest.
+double spread(const BenchRow& row) {
+  return row.rounds.back() / row.rounds.front();
+}
+
 nlohmann::json to_json(const BenchRow& row, double bus_factor) {
   nlohmann::json out = {{"bytes", row.bytes},
                         {"count", row.count},
@@ -31,7 +36,10 @@ nlohmann::json to_json(const BenchRow& row, double bus_factor) {
                         {"calls_per_sample", row.batch},
                         {"checked", row.checked}};
   if (row.host_ns > 0) out["host_ns"] = row.host_ns;
-  if (row.spread > 0) out["spread"] = row.spread;
+  if (!row.rounds.empty()) {
+    out["rounds_us"] = row.rounds;
+    out["spread"] = spread(row);
+  }
   for (const PeerTime& peer : row.peers) {
     if (peer.time.median_us == 0) continue;
     const double algbw = algorithm_bandwidth(row.bytes, peer.time.median_us);
@@ -107,7 +115,7 @@ std::vector<TextColumn> columns_of(const BenchOptions& options) {
       [](const BenchRow& row) { return microseconds(row.time, row.time.p95_us); });
   const bool repeated = options.repeat > 1;
   add(repeated, "spread", 8,
-      [](const BenchRow& row) { return row.spread > 0 ? two_decimals(row.spread) : "-"; });
+      [](const BenchRow& row) { return row.rounds.empty() ? "-" : two_decimals(spread(row)); });
   add(!peers && !(eager && !wide) && (wide || !repeated), "algbw", 8,
       [](const BenchRow& row) { return two_decimals(row.algbw); });
   add(!(peers && eager), "busbw", 8, [](const BenchRow& row) { return two_decimals(row.busbw); });
@@ -165,7 +173,7 @@ std::string describe(const BenchOptions& options) {
       to_string(options.buffers), options.in_place ? "in place" : "out of place",
       options.algorithm ? to_string(*options.algorithm) : "auto", tuning_of(options));
   if (options.binding != Binding::none) text += fmt::format(", bound to {}", to_string(options.binding));
-  if (options.repeat > 1) text += fmt::format(", measured {} times", options.repeat);
+  if (options.repeat > 1) text += fmt::format(", {} rounds", options.repeat);
   if (options.policy == AlgorithmPolicy::legacy) text += ", legacy policy";
   if (options.collective->rooted()) text += fmt::format(", root {}", options.root.value);
   if (options.cuda) text += fmt::format(", {}{}", to_string(options.mode), options.cold ? ", cold" : "");

@@ -24,7 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kShortestSampleUs = 50;  // a shorter sample would measure the clock and the barrier
-constexpr double kBudgetUs = 200000;      // of all samples of one size
+constexpr double kBudgetUs = 200000;      // of all samples of one size, in all rounds
 constexpr int kMaxBatch = 1024;
 constexpr int kMinSamples = 5;
 constexpr int kMaxSamples = 2000;
@@ -76,32 +76,41 @@ class Measurement {
     call_options_.factor = options.factor;
   }
 
-  BenchRow run(const BenchListener& listener) {
+  /// Everything before the first round. Returns false if there is nothing to time.
+  bool prepare(const BenchListener& listener) {
     const std::string size = format_size(row_.bytes);
     if (options_.check) {
       listener.progress(size + ": checking");
       verify();
     }
-    // Repeated reduction in place would reach infinities, or denormals that slow the processor down. Zero stays
-    // zero under every op.
-    if (feeds_back(options_)) std::memset(memory_, 0, shape_.slot_bytes);
-    for (int i = 0; i < std::max(options_.warmup, 1); ++i) call();
+    warm_up();
     if (left_to_caller()) {
       listener.note(fmt::format("{}: the legacy policy leaves it to its caller", size));
-      return row_;
+      return false;
     }
-    listener.progress(size + ": timing");
     choose_batch();
-    std::vector<BenchTime> times;
-    for (int i = 0; i < options_.repeat; ++i) {
-      std::vector<double> samples(static_cast<std::size_t>(row_.samples));
-      for (double& sample : samples) sample = time_batch() / row_.batch;
-      times.push_back(bench_time(slowest_rank(gather(group_, samples))));
-    }
-    std::sort(times.begin(), times.end(),
+    return true;
+  }
+
+  /// One round. The memory may have been used for other sizes since the last one.
+  void time_round(int round, const BenchListener& listener) {
+    listener.progress(fmt::format("{}: round {} of {}", format_size(row_.bytes), round, options_.repeat));
+    warm_up();
+    std::vector<double> samples(static_cast<std::size_t>(row_.samples));
+    for (double& sample : samples) sample = time_batch() / row_.batch;
+    rounds_.push_back(bench_time(slowest_rank(gather(group_, samples))));
+  }
+
+  /// The figures of all rounds.
+  [[nodiscard]] BenchRow row() {
+    if (rounds_.empty()) return row_;
+    row_.rounds.clear();
+    std::sort(rounds_.begin(), rounds_.end(),
               [](const BenchTime& a, const BenchTime& b) { return a.median_us < b.median_us; });
-    row_.time = times[(times.size() - 1) / 2];
-    if (options_.repeat > 1) row_.spread = times.back().median_us / times.front().median_us;
+    row_.time = rounds_[(rounds_.size() - 1) / 2];
+    if (rounds_.size() > 1) {
+      for (const BenchTime& round : rounds_) row_.rounds.push_back(round.median_us);
+    }
     row_.algbw = algorithm_bandwidth(row_.bytes, row_.time.median_us);
     row_.busbw = row_.algbw * options_.collective->bus_factor.of(group_.size());
     return row_;
@@ -111,6 +120,13 @@ class Measurement {
   /// The legacy policy has no algorithm for long messages, which the first call shows.
   [[nodiscard]] bool left_to_caller() const {
     return options_.policy == AlgorithmPolicy::legacy && row_.algorithm == Algorithm::none;
+  }
+
+  void warm_up() {
+    // Repeated reduction in place would reach infinities, or denormals that slow the processor down. Zero stays
+    // zero under every op.
+    if (feeds_back(options_)) std::memset(memory_, 0, shape_.slot_bytes);
+    for (int i = 0; i < std::max(options_.warmup, 1); ++i) call();
   }
 
   void call() { row_.algorithm = options_.collective->ours(group_, call_, {}, call_options_); }
@@ -151,8 +167,9 @@ class Measurement {
       row_.batch =
           static_cast<int>(std::min<double>(std::max(std::ceil(wanted), 2.0 * row_.batch), kMaxBatch));
     }
+    const double budget_us = kBudgetUs / options_.repeat;
     row_.samples = options_.iterations.value_or(
-        static_cast<int>(std::clamp<double>(kBudgetUs / std::max(sample_us, 1.0), kMinSamples, kMaxSamples)));
+        static_cast<int>(std::clamp<double>(budget_us / std::max(sample_us, 1.0), kMinSamples, kMaxSamples)));
   }
 
   Group& group_;
@@ -162,6 +179,7 @@ class Measurement {
   const CollectiveCall call_;
   CallOptions call_options_;
   BenchRow row_;
+  std::vector<BenchTime> rounds_;
 };
 
 }  // namespace
@@ -169,8 +187,17 @@ class Measurement {
 void run_collective_bench(Group& group, const BenchOptions& options, const BenchListener& listener) {
   if (options.cuda) return run_gpu_bench(group, options, listener);
   const Memory memory(group, options);
-  for (const std::uint64_t bytes : options.sizes) {
-    listener.row(Measurement(group, options, memory.data(), bytes).run(listener));
+  // Rounds over all sizes, since all samples of one moment may be disturbed. The last one completes rows.
+  std::vector<Measurement> sizes;
+  sizes.reserve(options.sizes.size());
+  for (const std::uint64_t bytes : options.sizes) sizes.emplace_back(group, options, memory.data(), bytes);
+  std::vector<char> timed(sizes.size());
+  for (int round = 1; round <= options.repeat; ++round) {
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      if (round == 1) timed[i] = sizes[i].prepare(listener) ? 1 : 0;
+      if (timed[i] != 0) sizes[i].time_round(round, listener);
+      listener.row(sizes[i].row(), i, round == options.repeat);
+    }
   }
 }
 

@@ -13,7 +13,8 @@ namespace onehop::cli {
 
 struct BenchListener {
   std::function<void(std::string_view what)> progress;
-  std::function<void(const BenchRow&)> row;
+  /// The figures of size number `index` so far, after each round; `last` after the last one.
+  std::function<void(const BenchRow& row, std::size_t index, bool last)> row;
   std::function<void(const GpuMachine&)> gpus;  ///< once, before the first row
   std::function<void(const std::string&)> note;
   /// The run ends with this error. Called before the clean-up, which can take long on GPUs.

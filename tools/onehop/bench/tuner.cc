@@ -96,7 +96,7 @@ double Tuner::measure(Group& group, const TuningRow& like, DType type, std::uint
   double us = 0;
   BenchListener listener;
   listener.progress = [&](std::string_view what) { progress(what); };
-  listener.row = [&](const BenchRow& row) { us = row.time.median_us; };
+  listener.row = [&](const BenchRow& row, std::size_t, bool) { us = row.time.median_us; };
   listener.gpus = [&](const GpuMachine& gpus) { device_ = gpus.names.front(); };
   listener.note = [](const std::string&) {};
   listener.failing = [&](const Error& error) { expect_end(watchdog_, error); };

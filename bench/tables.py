@@ -125,7 +125,29 @@ def host_collectives():
     return markdown(["", *(f"{ranks} ranks: {size}" for ranks in (2, 4) for size in ("1 to 16 KB", "64 KB to 4 MB"))], lines)
 
 
-TABLES = {"all-reduce": all_reduce, "gpu": gpu, "host": host, "gpu-collectives": gpu_collectives, "host-collectives": host_collectives}
+def summary():
+    """Ours over the best of the others, in a line for each kind of call."""
+    lines = []
+
+    def line(what, ratios, peers):
+        faster = sum(ratio < 1 for ratio in ratios)
+        lines.append([what, span(ratios), f"{faster} of {len(ratios)} sizes", peers])
+
+    for ranks in (2, 4):
+        rows = gpu_rows("gpu-h200-all-reduce.json", "all-reduce", ranks)
+        for what, low, high in (("1 KB to 4 MB", 0, 4 * MEGA), ("over 4 MB to 1 GB", 4 * MEGA + 1, 1024 * MEGA)):
+            line(f"all-reduce, {what}, {ranks} GPUs", [times["onehop"] / best_peer(times) for size, times in rows.items() if low <= size <= high],
+                 "NCCL, PyTorch")
+    for ranks in (2, 4):
+        ratios = [times["onehop"] / best_peer(times) for collective in COLLECTIVES[1:]
+                  for times in gpu_rows("gpu-h200-collectives.json", collective, ranks).values()]
+        line(f"seven other collectives, 1 KB to 1 GB, {ranks} GPUs", ratios, "NCCL")
+    results = json.loads((RESULTS / "host-16core-openmpi-collectives.json").read_text())["results"]
+    line("all eight collectives, 1 KB to 4 MB, 2 and 4 processes", [row["onehop_us"] / row["openmpi_us"] for row in results], "Open MPI")
+    return markdown(["", "onehop's time / the fastest peer's", "faster at", "peers"], lines)
+
+
+TABLES = {"summary": summary, "all-reduce": all_reduce, "gpu": gpu, "host": host, "gpu-collectives": gpu_collectives, "host-collectives": host_collectives}
 
 
 def make(command):

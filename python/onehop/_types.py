@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import os
-from typing import Any, TypeAlias
+import sys
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+if sys.version_info >= (3, 12):
+    from collections.abc import Buffer
+else:
+    Buffer: TypeAlias = bytearray | memoryview
+
+
+class _DLPack(Protocol):
+    def __dlpack__(self, *args: Any, **options: Any) -> Any: ...
+
+
+class _CudaArray(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> Any: ...
+
 
 # A tensor of PyTorch, an array of NumPy or CuPy, or an object with DLPack, the CUDA array interface or the buffer protocol.
-Array: TypeAlias = Any
+# What a call returns is of the type of what it was given.
+Array = TypeVar("Array", bound=_DLPack | _CudaArray | Buffer)
+Op: TypeAlias = Literal["sum", "prod", "min", "max", "avg", "premul_sum"]
 # A name such as "bf16" or "float32", or a dtype of PyTorch or NumPy; None: that of the array.
 DType: TypeAlias = Any
 # A cudaStream_t as an integer, or an object with cuda_stream, ptr or __cuda_stream__; None: the framework's current one.

@@ -281,7 +281,7 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
 #define CHOICE "algorithm: str | None = None, symmetric: bool = False, "
   group.def("all_reduce", all_reduce, x, optional("out"), op, keywords, stream, dtype, algorithm, symmetric,
             factor, timeout,
-            SIGNATURE("all_reduce", "x: Array, out: Array | None = None, op: str = \"sum\"",
+            SIGNATURE("all_reduce", "x: Array, out: Array | None = None, op: Op = \"sum\"",
                       CHOICE "factor: float = 1.0, ", "Array"),
             "out[i] = op over all ranks of x[i]. In place if `out` is None. Collective. Returns `out`.\n\n"
             "op: \"sum\", \"prod\", \"min\", \"max\", \"avg\", or \"premul_sum\": the sum times `factor`.");
@@ -293,7 +293,7 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
       "`x` is this\nrank's block of `out`.");
   group.def("reduce_scatter", reduce_scatter, x, optional("out"), op, keywords, stream, dtype, algorithm,
             symmetric, factor, timeout,
-            SIGNATURE("reduce_scatter", "x: Array, out: Array | None = None, op: str = \"sum\"",
+            SIGNATURE("reduce_scatter", "x: Array, out: Array | None = None, op: Op = \"sum\"",
                       CHOICE "factor: float = 1.0, ", "Array"),
             "out[i] = op over all ranks of element i of this rank's block of their `x`. Collective. Returns "
             "`out`.\n\n"
@@ -319,7 +319,7 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
             "out[i] = x[i] of rank `root`. In place if `out` is None. Collective. Returns `out`.");
   group.def("reduce", reduce, x, optional("out"), op, root, keywords, stream, dtype, symmetric, factor,
             timeout,
-            SIGNATURE("reduce", "x: Array, out: Array | None = None, op: str = \"sum\", root: int = 0",
+            SIGNATURE("reduce", "x: Array, out: Array | None = None, op: Op = \"sum\", root: int = 0",
                       "symmetric: bool = False, factor: float = 1.0, ", "Array | None"),
             "out[i] = op over all ranks of x[i], on rank `root`. Collective. Returns `out`.\n\n"
             "If `out` is None, the root works in place. The other ranks need none.");

@@ -94,12 +94,14 @@ def test_a_type_checker_understands_it(tmp_path):
     pytest.importorskip("mypy")
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     good.write_text(PROGRAM)
-    bad.write_text("import onehop as oh\noh.init(timeout='soon')\noh.init().all_reduce()\noh.nothing\n")
+    bad.write_text("import numpy as np\nimport onehop as oh\noh.init(timeout='soon')\noh.init().all_reduce()\noh.nothing\n"
+                   "oh.init().all_reduce(np.ones(3), op='mean')\noh.init().all_reduce([1, 2])\n"
+                   "oh.init().all_reduce(np.ones(3)).nothing\n")
     check = (sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache")
     result = run(*check, good)
     assert result.returncode == 0, result.stdout + result.stderr
     result = run(*check, bad)
-    assert [line.split(":")[1] for line in result.stdout.splitlines() if "error:" in line] == ["2", "3", "4"], result.stdout
+    assert [line.split(":")[1] for line in result.stdout.splitlines() if "error:" in line] == list("345678"), result.stdout
 
 
 @pytest.mark.skipif(not (ROOT / "examples/python").is_dir(), reason="the repository is not here")

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -29,7 +30,9 @@ class Interrupted : public CommandTest, public ::testing::WithParamInterface<std
 
 TEST_P(Interrupted, TheFileHoldsTheRowsThatTheTableShowed) {
   const auto path = base_ / "r.json";
-  Command command(many_rows(path), options_);
+  std::vector<std::string> arguments = many_rows(path);
+  arguments.insert(arguments.end(), {"--html", base_ / "r.html"});
+  Command command(arguments, options_);
   (void)command.wait_for_lines(25);
   command.signal(SIGINT);
   const Result result = command.finish();
@@ -43,6 +46,18 @@ TEST_P(Interrupted, TheFileHoldsTheRowsThatTheTableShowed) {
   // The row of the table comes first.
   EXPECT_GE(document.at("results").size() + 1, shown);
   EXPECT_GE(document.at("results").size(), 5u);
+  EXPECT_FALSE(std::filesystem::exists(base_ / "r.html")) << "no empty page";
+}
+
+TEST_F(CommandTest, AnInterruptedTuneLeavesNoEmptyTable) {
+  const auto path = base_ / "table.json";
+  Command command({"tune", "--device", "host", "--ranks", "2", "--collectives", "all-reduce", "--sizes",
+                   "64K,16M", "--out", path},
+                  options_);
+  command.wait_for_error("all-reduce, default:");  // others follow
+  command.signal(SIGINT);
+  EXPECT_NE(command.finish().exit_code, 0);
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 TEST_P(Interrupted, JsonOnStandardOutputIsWhole) {

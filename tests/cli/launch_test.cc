@@ -53,6 +53,38 @@ TEST_F(Launch, PassesArgumentsThroughUntouched) {
   EXPECT_EQ(result.exit_code, 0);
 }
 
+TEST_F(Launch, KeepsGoingWithoutARankThatFailsIfAsked) {
+  const Result result = run(shell({"-n", "3", "--keep-going"},
+                                  "if [ $RANK = 1 ]; then kill -9 $$; fi; sleep 0.5; echo alive $RANK"),
+                            options_);
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(lines_of(result.out), UnorderedElementsAre("alive 0", "alive 2"));
+  EXPECT_EQ(result.err, "onehop: rank 1 was killed by SIGKILL\n");
+  EXPECT_EQ(left_behind(), 0);
+}
+
+TEST_F(Launch, WritesTheOutputOfEachRankToAFileIfAsked) {
+  const std::string folder = base_ / "logs";
+  const std::vector<std::string> options = {"-n", "2", "--log-dir", folder};
+  ASSERT_EQ(run(shell(options, "echo old"), options_).exit_code, 0);
+  const Result result = run(shell(options, "echo out $RANK; echo err $RANK >&2"), options_);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out + result.err, "");
+  for (const char* rank : {"0", "1"}) {
+    EXPECT_EQ(read(folder + "/rank-" + rank + ".log"), std::string("out ") + rank + "\nerr " + rank + "\n");
+  }
+  const Result refused = run(shell({"-n", "2", "--log-dir", "/proc/nothing"}, "true"), options_);
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("cannot make '/proc/nothing'"));
+}
+
+TEST_F(Launch, PythonsOutputOfARankThatIsKilledIsNotLost) {
+  const Result result = run({"launch", "-n", "1", "--prefix", "--", "python3", "-c",
+                             "import os, signal; print('last words'); os.kill(os.getpid(), signal.SIGKILL)"},
+                            options_);
+  EXPECT_EQ(result.out, "[0] last words\n");
+}
+
 TEST_F(Launch, EndsAllRanksWhenOneFailsAndSaysWhichInOneLine) {
   const Result result =
       run(shell({"-n", "4"}, "if [ $RANK = 2 ]; then exit 7; fi; exec sleep 1000"), options_);

@@ -58,12 +58,20 @@ LD_LIBRARY_PATH=$root/lib "$work/shared" > /dev/null || fail "a program with the
 "$work/static" > /dev/null || fail "a program with the packaged archive failed"
 
 # The completion for bash, as bash calls it.
-completed=$(
-  # shellcheck source=/dev/null
-  source "$root/share/bash-completion/completions/onehop"
-  # shellcheck disable=SC2034  # read by _onehop
-  COMP_WORDS=(onehop bench --jso) COMP_CWORD=2
-  _onehop
-  echo "${COMPREPLY[*]}"
-)
-[[ $completed == --json ]] || fail "'onehop bench --jso' is completed to '$completed'"
+completes_to() {
+  local wanted=$1 completed
+  shift
+  completed=$(
+    # shellcheck source=/dev/null
+    source "$root/share/bash-completion/completions/onehop"
+    # shellcheck disable=SC2034  # read by _onehop
+    COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+    _onehop
+    echo "${COMPREPLY[*]}"
+  )
+  [[ $completed == "$wanted" ]] || fail "'$*' is completed to '$completed', not '$wanted'"
+}
+completes_to --json onehop bench --jso
+completes_to "all-reduce all-to-all all-to-all-v" onehop bench all-
+completes_to "bf16" onehop bench all-reduce --type b
+completes_to "doctor" onehop help d

@@ -67,6 +67,12 @@ multicast; ONEHOP_NCCL_LIBRARY says where.
 
 Exit code: 0 measured and, unless --no-check, verified; 1 wrong result or failure; 2 bad usage.)";
 
+std::vector<std::string> words(std::string_view text) {
+  std::vector<std::string> all;
+  for (const std::string_view word : split(text, ' ')) all.emplace_back(word);
+  return all;
+}
+
 constexpr const char* kGroup = "bench";
 constexpr std::string_view kOwnLauncher = "onehop";  // JobInfo::launcher
 /// On GPUs, sizes that the legacy policy leaves to its caller are refused.
@@ -342,16 +348,23 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   bench.sizes = parse_size_list("1K:64M:2");
   CLI::App* const sub = app.add_subcommand("bench", "Measure and verify a collective");
   sub->footer(kBenchFooter);
-  add_parsed(*sub, "collective", bench.collective, parse_collective,
-             "What to measure: one of those listed below")
+  std::vector<std::string> names;
+  for (const Collective& each : benchmarks()) names.emplace_back(each.name);
+  with_choices(add_parsed(*sub, "collective", bench.collective, parse_collective,
+                          "What to measure: one of those listed below"),
+               std::move(names))
       ->required()
       ->type_name("");
   add_ranks(*sub, arguments->ranks, 1);
   add_parsed(*sub, "--sizes", bench.sizes, parse_sizes,
              "Bytes: a list 1K,4K,1M or a range first:last:factor (default 1K:64M:2)")
       ->type_name("LIST");
-  add_parsed(*sub, "--type", bench.type, parse_dtype, dtype_names())->default_str("f32")->type_name("TYPE");
-  add_parsed(*sub, "--op", bench.op, parse_reduce_op, "sum prod min max avg premul_sum (default sum)")
+  with_choices(add_parsed(*sub, "--type", bench.type, parse_dtype, dtype_names()), words(dtype_names()))
+      ->default_str("f32")
+      ->type_name("TYPE");
+  constexpr const char* kOps = "sum prod min max avg premul_sum";
+  with_choices(add_parsed(*sub, "--op", bench.op, parse_reduce_op, fmt::format("{} (default sum)", kOps)),
+               words(kOps))
       ->type_name("OP");
   sub->add_option("--factor", bench.factor, "Of premul_sum: what sums are multiplied by (default 1)")
       ->type_name("X")

@@ -10,6 +10,7 @@
 #include "base/nearest.h"
 #include "base/variables.h"
 #include "commands.h"
+#include "options.h"
 #include "output.h"
 
 namespace onehop::cli {
@@ -69,6 +70,7 @@ Json to_json(const CLI::Option& option) {
           {"repeated", option.get_items_expected_max() > std::max(1, option.get_items_expected_min())},
           {"required", option.get_required()},
           {"default", option.get_default_str()},
+          {"choices", choices_of(option)},
           {"description", option.get_description()}};
 }
 
@@ -107,7 +109,10 @@ void add_help(CLI::App& app, std::function<int()>& run) {
   auto topic = std::make_shared<std::string>();
   CLI::App* const sub = app.add_subcommand("help", "Explain a command, or the environment variables");
   sub->footer(kHelpFooter);
-  sub->add_option("topic", *topic, "A command, or 'environment'")->type_name("");
+  std::vector<std::string> topics = names_of_commands(app);
+  topics.emplace_back(kEnvironment);
+  with_choices(sub->add_option("topic", *topic, "A command, or 'environment'"), std::move(topics))
+      ->type_name("");
   sub->callback([topic, &app, &run] { run = [topic, &app] { return run_help(app, *topic); }; });
 }
 

@@ -20,11 +20,13 @@ Examples:
   onehop launch -n 4 -- ./allreduce               four ranks; Group::from_env() joins them
   onehop launch -n 2 --tag-output -- python t.py  every line of output with its rank before it
   onehop launch -n 2 --bind cores -- ./allreduce  each rank on a core of its own, where the kernel leaves it
+  onehop launch -n 4 --log-dir logs -- ./train    the output of rank r in logs/rank-r.log
   onehop launch -n 8 -- sh -c 'echo $RANK of $WORLD_SIZE'
 
 Ranks get torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT)
 and ONEHOP_RANK, ONEHOP_SIZE, ONEHOP_STORE. Standard input goes to rank 0. When a rank fails, the others get SIGTERM,
-then SIGKILL. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; a second SIGINT kills at once.
+then SIGKILL, unless --keep-going lets them go on. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; a
+second SIGINT kills at once.
 --bind chooses among the processors that this command may use: rank r gets the r-th core, or the ranks in order are
 spread over the NUMA nodes. With more ranks than cores, ranks share cores; waiting ranks then give the core away.
 
@@ -47,7 +49,9 @@ int run_launch(const LaunchOptions& options) {
   }
   if (outcome.failed_rank >= 0 && outcome.stopped_by == 0) {
     fmt::print(stderr, "onehop: rank {} {}{}\n", outcome.failed_rank, outcome.how,
-               options.ranks > 1 ? "; the other ranks were ended" : "");
+               options.keep_going  ? ""
+               : options.ranks > 1 ? "; the other ranks were ended"
+                                   : "");
   }
   return outcome.exit_code;
 }
@@ -70,6 +74,9 @@ void add_launch(CLI::App& app, std::function<int()>& run) {
       ->check(in_range(1, kMaxHostRanks));
   sub->add_flag("--tag-output,--prefix", options.tag_output,
                 "Put \"[rank] \" before every line; lines never mix");
+  sub->add_option("--log-dir", options.log_folder, "Write the output of rank r to rank-r.log in this folder")
+      ->type_name("DIR");
+  sub->add_flag("--keep-going", options.keep_going, "A rank that fails does not end the others");
   add_parsed(*sub, "--timeout-kill", options.grace, parse_grace,
              "From SIGTERM to SIGKILL when the job is ended")
       ->default_str("5s")

@@ -23,6 +23,10 @@ def takes_file(option):
     return option["value"] in FILE_VALUES
 
 
+def choices(option):
+    return option.get("choices", [])
+
+
 def words(command):
     return [name for option in named(command) for name in option["names"]]
 
@@ -75,9 +79,13 @@ def bash(tree):
     yield f"    '') words='{' '.join(words(tree) + [each['name'] for each in tree['commands']])}' ;;\n"
     for command in tree["commands"]:
         files = "|".join(name for option in named(command) if takes_file(option) for name in option["names"])
-        values = "|".join(name for option in named(command) if not option["flag"] and not takes_file(option)
-                          for name in option["names"])
-        yield f"    {command['name']})\n      words='{' '.join(words(command))}'\n      case $before in\n"
+        values = "|".join(name for option in named(command)
+                          if not option["flag"] and not takes_file(option) and not choices(option) for name in option["names"])
+        positional = [choice for option in command["options"] if option["positional"] for choice in choices(option)]
+        yield f"    {command['name']})\n      words='{' '.join(words(command) + positional)}'\n      case $before in\n"
+        for option in named(command):
+            if choices(option):
+                yield f"        {'|'.join(option['names'])}) words='{' '.join(choices(option))}' ;;\n"
         if files:
             yield f"        {files}) files=1 ;;\n"
         if values:
@@ -93,14 +101,21 @@ def zsh_text(text):
     return re.sub(r"([\[\]:\\])", r"\\\1", text).replace("'", "'\\''")
 
 
+def zsh_values(option):
+    if choices(option):
+        return f"({' '.join(choices(option))})"
+    return "_files" if takes_file(option) else " "
+
+
 def zsh_arguments(command):
     for option in named(command):
         for name in option["names"]:
-            action = "" if option["flag"] else f":{zsh_text(option['value'] or 'value')}:{'_files' if takes_file(option) else ' '}"
+            action = "" if option["flag"] else f":{zsh_text(option['value'] or 'value')}:{zsh_values(option)}"
             yield f"'{'*' if option['repeated'] else ''}{name}[{zsh_text(option['description'])}]{action}'"
     for option in command["options"]:
         if option["positional"]:
-            yield f"'{'*' if option['repeated'] else ''}:{zsh_text(option['positional'])}:_files'"
+            values = zsh_values(option) if choices(option) else "_files"
+            yield f"'{'*' if option['repeated'] else ''}:{zsh_text(option['positional'])}:{values}'"
 
 
 def zsh(tree):
@@ -130,7 +145,12 @@ def fish(tree):
         for option in named(command):
             names = "".join(f" -l {name[2:]}" if name.startswith("--") else f" -s {name[1:]}" for name in option["names"])
             value = "" if option["flag"] else " -r -F" if takes_file(option) else " -x"
+            if choices(option):
+                value += f" -a {fish_text(' '.join(choices(option)))}"
             yield f"complete -c {program} -n {fish_text(condition)}{names}{value} -d {fish_text(option['description'])}\n"
+        for option in command["options"]:
+            if option["positional"] and choices(option):
+                yield f"complete -c {program} -n {fish_text(condition)} -f -a {fish_text(' '.join(choices(option)))}\n"
 
 
 def make(tree, version):
@@ -147,13 +167,17 @@ def self_test():
     positional = option([], "TEXT", positional="what", required=True)
     tree = {"name": "onehop", "description": "onehop: does it", "footer": "\n.notes", "options": [option(["-h", "--help"])],
             "commands": [{"name": "do-it", "description": "Do it", "footer": "", "commands": [],
-                          "options": [option(["--json"], "FILE"), option(["-n", "--ranks"], "N"), positional]}]}
+                          "options": [option(["--json"], "FILE"), option(["-n", "--ranks"], "N"), positional,
+                                      option(["--op"], "OP", choices=["sum", "min"]),
+                                      option([], "", positional="kind", choices=["one", "two"])]}]}
     made = make(tree, "1.2")
     expected = {
         "onehop.1": [".SS onehop do\\-it\n", "\\-\\-json FILE", "It's [odd]: a\\eb", "\n\\&.notes", ".B what", " Required."],
-        "onehop.bash": ["do-it)", "words='--json -n --ranks'", "--json) files=1", "-n|--ranks) return 0"],
-        "_onehop": ["'do-it:Do it'", "--json[It'\\''s \\[odd\\]\\: a\\\\b]:FILE:_files'", "':what:_files'"],
-        "onehop.fish": ["-l json -r -F", "-s n -l ranks -x", "'It\\'s [odd]: a\\\\b'"],
+        "onehop.bash": ["do-it)", "words='--json -n --ranks --op one two'", "--json) files=1", "-n|--ranks) return 0",
+                        "--op) words='sum min' ;;"],
+        "_onehop": ["'do-it:Do it'", "--json[It'\\''s \\[odd\\]\\: a\\\\b]:FILE:_files'", "':what:_files'", ":OP:(sum min)'",
+                    "':kind:(one two)'"],
+        "onehop.fish": ["-l json -r -F", "-s n -l ranks -x", "'It\\'s [odd]: a\\\\b'", "-l op -x -a 'sum min'", "-f -a 'one two'"],
     }
     missing = [(name, text) for name, texts in expected.items() for text in texts if text not in made[name]]
     for name, text in missing:

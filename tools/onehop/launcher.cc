@@ -122,6 +122,8 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   LaunchOutcome run() {
+    if (!options_.log_folder.empty() && ::mkdir(options_.log_folder.c_str(), 0777) != 0 && errno != EEXIST)
+      fail_errno(errno, fmt::format("cannot make '{}'", options_.log_folder));
     const std::string store = scratch_.path() + "/store";
     if (::mkdir(store.c_str(), 0700) != 0) fail_errno(errno, fmt::format("cannot make {}", store));
     const int port = free_port();
@@ -149,6 +151,13 @@ class Job {
     return fmt::format("{}/failure-{}", scratch_.path(), rank);
   }
 
+  [[nodiscard]] os::UniqueFd open_log(int rank) const {
+    const std::string path = fmt::format("{}/rank-{}.log", options_.log_folder, rank);
+    os::UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
+    if (!file) fail_errno(errno, fmt::format("cannot write '{}'", path));
+    return file;
+  }
+
   RankProgram program_of(int rank, const std::string& store, int port) {
     const std::string number = std::to_string(rank);
     const std::string size = std::to_string(options_.ranks);
@@ -160,10 +169,21 @@ class Job {
         {"ONEHOP_SIZE", size},   {"ONEHOP_STORE", "file:" + store},
     };
     if (options_.collect_failures) variables[kFailureVariable] = failure_file(rank);
+    os::UniqueFd output, errors;
+    if (!options_.log_folder.empty()) {
+      output = open_log(rank);
+      errors = os::UniqueFd(::fcntl(output.get(), F_DUPFD_CLOEXEC, 0));
+      if (!errors) fail_errno(errno, "cannot duplicate the descriptor of a log");
+    } else if (options_.tag_output) {
+      output = out_.add_rank();
+      errors = err_.add_rank();
+    }
+    // Python keeps what it writes to a pipe or a file until it ends. A rank that is killed would lose its last words.
+    if (output && !env::get("PYTHONUNBUFFERED")) variables["PYTHONUNBUFFERED"] = "1";
     return {.environment = environment_with(variables),
             .input = rank == 0 ? terminal_.start() : os::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
-            .output = options_.tag_output ? out_.add_rank() : os::UniqueFd(),
-            .errors = options_.tag_output ? err_.add_rank() : os::UniqueFd(),
+            .output = std::move(output),
+            .errors = std::move(errors),
             .processors =
                 options_.processors.empty() ? nullptr : &options_.processors[static_cast<std::size_t>(rank)]};
   }
@@ -251,7 +271,7 @@ class Job {
                             : fmt::format("was killed by {}{}", signal_name(news.status),
                                           news.code == CLD_DUMPED ? " (core dumped)" : "");
     }
-    end_all();
+    if (!options_.keep_going) end_all();
   }
 
   void end_all() {

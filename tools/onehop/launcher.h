@@ -14,9 +14,11 @@ namespace onehop::cli {
 
 struct LaunchOptions {
   int ranks = 0;
-  std::vector<std::string> command;          ///< program (looked up in PATH) and its arguments
-  std::vector<cpu_set_t> processors{};       ///< where each rank may run; empty: wherever this process may
-  bool tag_output = false;                   ///< "[rank] " before every line of output
+  std::vector<std::string> command;     ///< program (looked up in PATH) and its arguments
+  std::vector<cpu_set_t> processors{};  ///< where each rank may run; empty: wherever this process may
+  bool tag_output = false;              ///< "[rank] " before every line of output
+  std::string log_folder{};  ///< rank r writes its output to rank-r.log there; empty: to this one's
+  bool keep_going = false;   ///< a rank that fails does not end the others
   Duration grace = std::chrono::seconds{5};  ///< from SIGTERM to SIGKILL when the job is ended
   /// For subcommands: ranks write their final error to a file (see report_failure) instead of stderr, so that
   /// the launcher prints one line for all of them.
@@ -39,7 +41,7 @@ struct LaunchOutcome {
 };
 
 /// Starts `ranks` processes with the environment of torchrun (RANK, WORLD_SIZE, LOCAL_RANK ...) plus
-/// ONEHOP_RANK, ONEHOP_SIZE and ONEHOP_STORE, and waits for them. When one fails, all are ended. No descendant
+/// ONEHOP_RANK, ONEHOP_SIZE and ONEHOP_STORE, and waits for them. When one fails, all are ended (unless keep_going). No descendant
 /// of a rank outlives this call or this process, even one that is killed by SIGKILL (guard.h says what is not
 /// covered). Call it from the main thread of a process without other
 /// threads. The exit code of a program that cannot run is 127 (not found) or 126; `how` has the reason.

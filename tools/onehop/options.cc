@@ -3,10 +3,29 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "base/check.h"
 
 namespace onehop::cli {
+
+namespace {
+
+std::map<const CLI::Option*, std::vector<std::string>>& all_choices() {
+  static std::map<const CLI::Option*, std::vector<std::string>> choices;
+  return choices;
+}
+
+}  // namespace
+
+CLI::Option* with_choices(CLI::Option* option, std::vector<std::string> choices) {
+  all_choices()[option] = std::move(choices);
+  return option;
+}
+
+const std::vector<std::string>& choices_of(const CLI::Option& option) {
+  return all_choices()[&option];
+}
 
 CLI::Validator in_range(int lowest, int highest) {
   return CLI::Range(lowest, highest).description("");

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "onehop/error.h"
 
@@ -15,6 +16,11 @@ namespace onehop::cli {
 
 /// The type of options that take a file or standard output, in --help.
 inline constexpr const char* kOutputType = "FILE|-";
+
+/// Notes the values of an option for the completions of shells. Options live as long as the command.
+CLI::Option* with_choices(CLI::Option* option, std::vector<std::string> choices);
+/// Those noted; of other options none.
+[[nodiscard]] const std::vector<std::string>& choices_of(const CLI::Option& option);
 
 /// Accepts the values for which `parse` throws no Error.
 template <class Parse>
@@ -51,10 +57,11 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& names, T& value, Parse
 template <class T, std::size_t N>
 CLI::Option* add_named(CLI::App& app, const std::string& option, T& value, const Named<T> (&names)[N],
                        const std::string& description) {
-  return add_parsed(
-             app, option, value, [&names](const std::string& text) { return parse_name(names, text); },
-             description)
-      ->default_str(std::string(name_of(names, value)));
+  std::vector<std::string> choices;
+  for (const Named<T>& each : names) choices.emplace_back(each.name);
+  CLI::Option* const added = add_parsed(
+      app, option, value, [&names](const std::string& text) { return parse_name(names, text); }, description);
+  return with_choices(added, std::move(choices))->default_str(std::string(name_of(names, value)));
 }
 
 /// CLI::Range, which --help does not show.

@@ -72,15 +72,17 @@ void write_in_place(const std::string& path, const std::string& text) {
 /// False when the file cannot be replaced, for example in a read-only directory.
 bool replace(const std::string& path, const std::string& text) {
   std::error_code error;
-  const std::string real = std::filesystem::canonical(path, error).string();
+  const std::string real = std::filesystem::weakly_canonical(path, error).string();
   struct stat info {};
-  if (error || ::stat(real.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
+  if (error) return false;
+  const bool exists = ::lstat(real.c_str(), &info) == 0;
+  if (exists && !S_ISREG(info.st_mode)) return false;
   const std::string beside = real + ".partial";
   File file(std::fopen(beside.c_str(), "we"), &std::fclose);
   if (file == nullptr) return false;
   try {
     write_all(file, path, text);
-    (void)::fchmod(::fileno(file.get()), info.st_mode & 07777);
+    if (exists) (void)::fchmod(::fileno(file.get()), info.st_mode & 07777);
     if (std::fclose(file.release()) != 0 || ::rename(beside.c_str(), real.c_str()) != 0)
       fail_errno(errno, fmt::format("cannot write '{}'", path));
   } catch (const Error&) {
@@ -138,8 +140,19 @@ void print(const std::string& text) {
 
 void check_writable(const std::string& path) {
   if (path.empty() || is_stdout(path)) return;
-  const File file(std::fopen(path.c_str(), "ae"), &std::fclose);
-  if (file == nullptr) fail_errno(errno, fmt::format("cannot write '{}'", path));
+  const auto opens = [&](int more) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | more, 0666);
+    if (fd >= 0) (void)::close(fd);
+    return fd >= 0;
+  };
+  if (opens(0)) return;
+  // A file that is not there is not left there: a run that is interrupted would leave it empty.
+  if (errno == ENOENT && opens(O_CREAT | O_EXCL)) {
+    (void)::unlink(path.c_str());
+    return;
+  }
+  if (errno == EEXIST && opens(O_CREAT)) return;  // a symbolic link to nothing, or made meanwhile
+  fail_errno(errno, fmt::format("cannot write '{}'", path));
 }
 
 void write_output(const std::string& path, const std::string& text) {

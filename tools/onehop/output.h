@@ -27,7 +27,8 @@ void refuse_same_destination(const char* option, const std::string& path, const 
 
 /// Error{system} when standard output cannot be written.
 void print(const std::string& text);
-/// Called before the work, so that an unwritable path costs no minutes. Keeps the content of the file.
+/// Called before the work, so that an unwritable path costs no minutes. Keeps the content of the file,
+/// and makes none.
 void check_writable(const std::string& path);
 void write_output(const std::string& path, const std::string& text);
 

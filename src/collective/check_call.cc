@@ -233,11 +233,11 @@ host::Call record_of(const CollectiveCall& call, ArgumentError error) {
           .factor = std::bit_cast<std::uint64_t>(call.factor)};
 }
 
-void require_same_call(const std::vector<const host::Call*>& calls) {
-  const host::Call& first = *calls.front();
+void require_same_call(std::span<const host::Call> calls) {
+  const host::Call& first = calls.front();
   for (std::size_t r = 0; r < calls.size(); ++r) {
     const Rank rank{static_cast<int>(r)};
-    const host::Call& call = *calls[r];
+    const host::Call& call = calls[r];
     if (call.rejected != 0) {
       fail_from(rank, ErrorCode::invalid_argument, "{} of rank {} was rejected: {}", host::describe(call), r,
                 to_text(static_cast<ArgumentError>(call.rejected)));

@@ -71,7 +71,7 @@ enum class ArgumentError : std::uint8_t {
 
 /// Throws the same Error on every rank if `calls` (one per rank) differ, or if a rank has rejected its own.
 /// Pure.
-void require_same_call(const std::vector<const host::Call*>& calls);
+void require_same_call(std::span<const host::Call> calls);
 
 /// For all_to_all_v: throws, identically on all ranks, unless `receiver` expects as many elements as `sender`
 /// sends to it.

@@ -23,18 +23,12 @@ host::Call some_call() {
   return record_of(call);
 }
 
-void require_same(const std::vector<host::Call>& calls) {
-  std::vector<const host::Call*> pointers;
-  for (const host::Call& call : calls) pointers.push_back(&call);
-  require_same_call(pointers);
-}
-
 /// The error in a group of 3 in which rank 2 makes a different call.
 Error error_when_rank_2(const std::function<void(host::Call&)>& changes) {
   std::vector<host::Call> calls(3, some_call());
   changes(calls[2]);
   try {
-    require_same(calls);
+    require_same_call(calls);
   } catch (const Error& error) {
     return error;
   }
@@ -44,13 +38,13 @@ Error error_when_rank_2(const std::function<void(host::Call&)>& changes) {
 
 TEST(RequireSameCall, AcceptsEqualCallsWhereverTheirDataLies) {
   std::vector<host::Call> calls(3, some_call());
-  EXPECT_NO_THROW(require_same(calls));
+  EXPECT_NO_THROW(require_same_call(calls));
   calls[0].in_buffer = 1;
   calls[1].in_offset = 2;
   calls[2].out_buffer = 3;
   calls[1].out_offset = 4;
   calls[2].declined = 1;
-  EXPECT_NO_THROW(require_same(calls));
+  EXPECT_NO_THROW(require_same_call(calls));
 }
 
 TEST(RequireSameCall, NamesTheRankAndBothCallsOfAMismatch) {
@@ -120,7 +114,7 @@ TEST(RequireSameCall, ADifferentFactorIsAMismatchThatNamesBoth) {
   };
   set(0.5, 0.25);
   try {
-    require_same(calls);
+    require_same_call(calls);
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::mismatch);
@@ -130,17 +124,17 @@ TEST(RequireSameCall, ADifferentFactorIsAMismatchThatNamesBoth) {
         "all_reduce(count 1024, f32, premul_sum, factor 0.25)");
   }
   set(0.0, -0.0);
-  EXPECT_THROW(require_same(calls), Error) << "they give different zeros";
+  EXPECT_THROW(require_same_call(calls), Error) << "they give different zeros";
   const double nan = std::numeric_limits<double>::quiet_NaN();
   set(nan, nan);
-  EXPECT_NO_THROW(require_same(calls));
+  EXPECT_NO_THROW(require_same_call(calls));
 }
 
 TEST(RequireSameCall, ADifferentRootIsAMismatch) {
   std::vector<host::Call> calls(2, some_call());
   calls[0].collective = calls[1].collective = static_cast<std::uint8_t>(Collective::gather);
   calls[1].root = 1;
-  EXPECT_THROW(require_same(calls), Error);
+  EXPECT_THROW(require_same_call(calls), Error);
 }
 
 TEST(RequireSameCall, AnUnusableArgumentOfOneRankRejectsTheCallWithItsReason) {
@@ -171,7 +165,7 @@ TEST(RequireSameCall, ReportsTheLowestRankThatIsDifferent) {
   calls[1].count = 1;
   calls[3].rejected = static_cast<std::uint8_t>(ArgumentError::overlap);
   try {
-    require_same(calls);
+    require_same_call(calls);
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.origin(), Rank{1});

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // all_to_all_v among host ranks: an exchange in which the ranks announce their block sizes in the first step.
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "backend/host/staging.h"
@@ -32,17 +31,17 @@ class Ledger {
       const Entry entry{.sent = sent.size(),
                         .from = sent.empty() ? 0 : static_cast<std::uint64_t>(sent.data() - begin),
                         .received = call.block_from(r).size()};
-      std::memcpy(at(call.rank, r), &entry, sizeof entry);
+      at(call.rank, r)->write(entry);
     }
   }
 
-  /// Reads the pages of all ranks. Called after the first step and before the next one. Other ranks may change
-  /// their pages at any time, so they are read once, and what was checked is what is used.
+  /// Reads the pages of all ranks. Called after the first step and before the next one.
   void read() {
-    const auto n = static_cast<std::size_t>(step_barrier_.size());
-    pages_.resize(n * n);
-    for (std::size_t rank = 0; rank < n; ++rank)
-      std::memcpy(&pages_[rank * n], at(static_cast<int>(rank), 0), n * sizeof(Entry));
+    const int n = step_barrier_.size();
+    pages_.reserve(static_cast<std::size_t>(n * n));
+    for (int rank = 0; rank < n; ++rank) {
+      for (int other = 0; other < n; ++other) pages_.push_back(at(rank, other)->read());
+    }
   }
 
   /// Rank `rank`'s entry for rank `other`.
@@ -65,15 +64,15 @@ class Ledger {
   }
 
  private:
-  [[nodiscard]] std::byte* at(int rank, int other) const {
-    return step_barrier_.staging(rank) + slot_ + static_cast<std::size_t>(other) * sizeof(Entry);
+  [[nodiscard]] os::Untrusted<Entry>* at(int rank, int other) const {
+    return reinterpret_cast<os::Untrusted<Entry>*>(step_barrier_.staging(rank) + slot_) + other;
   }
 
   const host::StepBarrier& step_barrier_;
   std::size_t slot_;
   std::vector<Entry> pages_;  ///< by rank, then by other rank; see read()
 };
-static_assert(kMaxHostRanks * sizeof(Ledger::Entry) <= Ledger::kBytes);
+static_assert(kMaxHostRanks * sizeof(os::Untrusted<Ledger::Entry>) <= Ledger::kBytes);
 
 }  // namespace
 

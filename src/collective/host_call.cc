@@ -63,11 +63,11 @@ host::PeerData HostCall::reach(std::uint64_t host::Call::*buffer, std::uint64_t 
   const std::uint64_t number = own_.*buffer;
   if (number == host::kByAddress && !goes_by_address()) return {};
   for (int r = 0; r < step_barrier_.size(); ++r) {
-    const host::Call& call = step_barrier_.call(r);
+    const host::Call call = step_barrier_.call(r);
     // If the numbers differ, every rank finds one that is not its own.
     if (call.*buffer == 0 || call.*buffer != number) return {};
     const auto i = static_cast<std::size_t>(r);
-    const std::uint64_t told = call.*offset;  // read once: the rank may change it
+    const std::uint64_t told = call.*offset;
     if (number == host::kByAddress) {
       // NOLINTNEXTLINE(performance-no-int-to-ptr): an address in the rank's process
       shown.peers[i] = reinterpret_cast<const std::byte*>(told);
@@ -106,12 +106,11 @@ void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline&
   group.wait_for_all(deadline, phase);
   // The common case costs one comparison per rank, of lines that have just arrived.
   for (int r = 0; r < barrier.size(); ++r) {
-    const host::Call& call = barrier.call(r);
-    if (host::is_same_call(call, own) && call.rejected == 0) continue;
-    std::vector<const host::Call*> calls;
-    for (int each = 0; each < barrier.size(); ++each) calls.push_back(&barrier.call(each));
-    if (std::ranges::any_of(calls, [](const host::Call* each) {
-          return each->rejected == static_cast<std::uint8_t>(ArgumentError::refused_by_caller);
+    if (own.rejected == 0 && barrier.agrees(r, own)) continue;
+    std::vector<host::Call> calls;
+    for (int each = 0; each < barrier.size(); ++each) calls.push_back(barrier.call(each));
+    if (std::ranges::any_of(calls, [](const host::Call& each) {
+          return each.rejected == static_cast<std::uint8_t>(ArgumentError::refused_by_caller);
         }))
       hear_refusals(group, deadline, phase, refusal);
     require_same_call(calls);

@@ -81,14 +81,16 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
   std::optional<host::CopyTrial> trial;  // the other ranks read it until try_single_copy() returns
   const auto announce = [&](std::byte* own) {
     auto* const header = reinterpret_cast<host::SegmentHeader*>(own);
-    header->processors = os::usable_processors();
+    header->processors.write(os::usable_processors());
     if (!on_host) return;
     const host::Wish wish = host::read_wish();
-    header->process = host::make_notice(process_, wish);
-    if (wish == host::Wish::never) return;
-    os::permit_siblings_to_read();
-    trial.emplace(std::span(own + sizeof(host::SegmentHeader) + pair_area, staging));
-    header->process.trial = trial->address();
+    host::ProcessNotice notice = host::make_notice(process_, wish);
+    if (wish != host::Wish::never) {
+      os::permit_siblings_to_read();
+      trial.emplace(std::span(own + sizeof(host::SegmentHeader) + pair_area, staging));
+      notice.trial = trial->address();
+    }
+    header->process.write(notice);
   };
   segments_ = exchange_blocks(*host_memory_, staging, sizeof(host::SegmentHeader) + pair_area, deadline,
                               "joining", nullptr, announce);
@@ -100,7 +102,7 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
     std::byte* const area = segment->data() + sizeof(host::SegmentHeader);
     members.push_back({.header = header, .staging = area + pair_area});
     pair_members.push_back({.bell = &header->bell, .area = area});
-    processors.push_back(header->processors);
+    processors.push_back(header->processors.read());
   }
   step_barrier_ = host::StepBarrier(rank().value, std::move(members), staging,
                                     os::SpinPolicy::for_ranks(os::can_run_at_once(processors)));
@@ -118,7 +120,7 @@ host::SingleCopy Group::State::try_single_copy(const Deadline& deadline) {
   std::vector<host::ReadMarks*> marks;
   for (const std::shared_ptr<Block>& segment : segments_) {
     auto* const header = reinterpret_cast<host::SegmentHeader*>(segment->data());
-    notices.push_back(header->process);
+    notices.push_back(header->process.read());
     marks.push_back(&header->read_marks);
   }
   if (std::string objection = host::find_objection(notices, step_barrier_.spin().spins()); !objection.empty())

@@ -21,11 +21,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "backend/host/copy.h"
 #include "os/doorbell.h"
+#include "os/untrusted.h"
 
 namespace onehop::host {
 
@@ -121,16 +121,18 @@ class PointToPoint {
   [[nodiscard]] Message message(int r) const {
     const Peer& peer = peers_[static_cast<std::size_t>(r)];
     const std::size_t slot = peer.taken % kSlots;
-    return {.count = peer.theirs->sent.counts[slot], .dtype = peer.theirs->sent.dtypes[slot]};
+    return {.count = peer.theirs->sent.counts[slot].read(), .dtype = peer.theirs->sent.dtypes[slot].read()};
   }
   /// Where the data of the next chunk from rank r lies in the memory of its process; nullptr: in the chunk.
   /// Precondition: has_chunk(r).
   [[nodiscard]] const std::byte* shown(int r) const {
     const Peer& peer = peers_[static_cast<std::size_t>(r)];
     const std::size_t slot = peer.taken % kSlots;
-    const std::byte* data = nullptr;
-    if (peer.theirs->sent.shown[slot] != 0) std::memcpy(&data, peer.inbox + slot * slot_bytes_, sizeof data);
-    return data;
+    if (peer.theirs->sent.shown[slot].read() == 0) return nullptr;
+    using Address = os::Untrusted<std::uint64_t>;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address in the sender's process
+    return reinterpret_cast<const std::byte*>(
+        reinterpret_cast<const Address*>(peer.inbox + slot * slot_bytes_)->read());
   }
   /// Takes the next chunk from rank r. Precondition: has_chunk(r).
   void take(int r, std::byte* data, std::size_t bytes) {
@@ -148,9 +150,9 @@ class PointToPoint {
     std::atomic<std::uint64_t> chunks{0};
     // The message of each slot's chunk. It travels in the same cache line as the count that announces the
     // chunk.
-    std::array<std::uint64_t, kSlots> counts{};
-    std::array<std::uint8_t, kSlots> dtypes{};
-    std::array<std::uint8_t, kSlots> shown{};  ///< 1: the chunk is an address
+    std::array<os::Untrusted<std::uint64_t>, kSlots> counts;
+    std::array<os::Untrusted<std::uint8_t>, kSlots> dtypes;
+    std::array<os::Untrusted<std::uint8_t>, kSlots> shown;  ///< 1: the chunk is an address
   };
   static_assert(sizeof(std::uint64_t) * (1 + kSlots) + 2 * kSlots <= 64, "they share one cache line");
   struct alignas(128) TakenLine {
@@ -181,9 +183,9 @@ class PointToPoint {
     const std::size_t slot = peer.sent % kSlots;
     copy(peer.outbox + slot * slot_bytes_, data, bytes);
     SentLine& line = peer.own->sent;
-    line.counts[slot] = message.count;
-    line.dtypes[slot] = message.dtype;
-    line.shown[slot] = shown ? 1 : 0;
+    line.counts[slot].write(message.count);
+    line.dtypes[slot].write(message.dtype);
+    line.shown[slot].write(shown ? 1 : 0);
     // release: pairs with the load in has_chunk(); publishes the chunk and its message. seq_cst and a
     // read-modify-write because ring() needs it.
     line.chunks.exchange(++peer.sent, std::memory_order_seq_cst);

@@ -22,6 +22,7 @@
 #include "backend/host/peer_memory.h"
 #include "os/doorbell.h"
 #include "os/processors.h"
+#include "os/untrusted.h"
 
 namespace onehop::host {
 
@@ -47,13 +48,24 @@ struct Call {
   std::uint64_t factor = std::bit_cast<std::uint64_t>(1.0);
 };
 
+/// The bits in which the calls of all ranks must agree: all but where their data lies, and `declined`.
+inline constexpr Call kAgreed{.count = ~std::uint64_t{0},
+                              .collective = 0xff,
+                              .dtype = 0xff,
+                              .op = 0xff,
+                              .algorithm = 0xff,
+                              .rejected = 0xff,
+                              .symmetric = 0xff,
+                              .root = -1,
+                              .factor = ~std::uint64_t{0}};
+
 /// In place of the number of a symmetric buffer: `offset` is an address in the memory of the rank's process.
 inline constexpr std::uint64_t kByAddress = ~std::uint64_t{0};
 
 /// 128 bytes apart, because CPUs prefetch neighbouring lines in pairs.
 struct alignas(128) Line {
   std::atomic<std::uint64_t> step{0};
-  Call call;
+  os::Untrusted<Call> call;
 };
 static_assert(sizeof(Call) + sizeof(std::uint64_t) <= 64, "step and call share one cache line");
 
@@ -85,8 +97,8 @@ struct SegmentHeader {
   os::Doorbell bell;
   Line lines[2];
   Progress progress;
-  os::Processors processors;  ///< on which the owner may run
-  ProcessNotice process;
+  os::Untrusted<os::Processors> processors;  ///< on which the owner may run
+  os::Untrusted<ProcessNotice> process;
   ReadMarks read_marks;
 };
 
@@ -120,7 +132,7 @@ class StepBarrier {
   void publish(const Call* call = nullptr) {
     ++step_;
     Line& line = members_[static_cast<std::size_t>(rank_)].header->lines[step_ & 1];
-    if (call != nullptr) line.call = *call;
+    if (call != nullptr) line.call.write(*call);
     // release: pairs with the load in arrived(); publishes the call and everything staged before. seq_cst and
     // a read-modify-write because ring() needs it.
     line.step.exchange(step_, std::memory_order_seq_cst);
@@ -146,7 +158,11 @@ class StepBarrier {
     return (line(r).step.load(std::memory_order_relaxed) & kGivenUp) != 0;
   }
   /// The call that rank r announced in the current step; valid only after r has arrived.
-  [[nodiscard]] const Call& call(int r) const { return line(r).call; }
+  [[nodiscard]] Call call(int r) const { return line(r).call.read(); }
+  /// Whether rank r announced this call, which it rejects if and only if `own` is rejected; valid like call(r).
+  [[nodiscard]] bool agrees(int r, const Call& own) const {
+    return line(r).call.equals<std::bit_cast<os::Untrusted<Call>::Words>(kAgreed)>(own);
+  }
 
   /// Waits until rank r has published the current step; returns false at the deadline.
   template <class Interrupt>

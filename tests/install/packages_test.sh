@@ -72,6 +72,6 @@ completes_to() {
   [[ $completed == "$wanted" ]] || fail "'$*' is completed to '$completed', not '$wanted'"
 }
 completes_to --json onehop bench --jso
-completes_to "all-reduce all-to-all all-to-all-v" onehop bench all-
+completes_to "all-reduce all-gather all-to-all all-to-all-v" onehop bench all-
 completes_to "bf16" onehop bench all-reduce --type b
 completes_to "doctor" onehop help d

@@ -227,3 +227,9 @@ def test_torchrun(tmp_path):
         timeout=120,
         env=environment,
     )
+
+
+def test_a_tuning_file_with_a_nul_byte_is_refused():
+    with pytest.raises(ValueError, match=r"option tuning='a\\x00b' contains a NUL byte"):
+        onehop.torch.Options(tuning="a\0b")
+    assert onehop.torch.Options(tuning="a").tuning == "a"

@@ -37,6 +37,10 @@ class Options:
     tuning: str = ""
     fallback: str = ""
 
+    def __post_init__(self) -> None:
+        if "\0" in self.tuning:
+            raise ValueError(f"onehop: option tuning={self.tuning!r} contains a NUL byte, which no path can")
+
 
 @functools.cache
 def native() -> ModuleType:

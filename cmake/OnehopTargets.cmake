@@ -26,7 +26,7 @@ function(onehop_test target)
   endif()
   add_executable(${target} ${arg_SOURCES})
   # Sanitizers look at the library, which is compiled with -O1. Tests take half as long to compile without. Unity builds
-  # are those that shall be done soon.
+  # are meant to be quick.
   if(ONEHOP_SANITIZE)
     target_compile_options(${target} PRIVATE -O0)
   elseif(CMAKE_UNITY_BUILD)

@@ -29,6 +29,6 @@ elif [[ $CUDA == on ]]; then
   echo "-DONEHOP_CUDA=ON"
   echo "-UCMAKE_CUDA_ARCHITECTURES"
 else
-  echo "-- onehop: no GPU answers here, so none is built for (CUDA=on builds the kernels)" >&2
+  echo "-- onehop: no GPU found, so no kernels are built (CUDA=on builds them anyway)" >&2
   echo "-DONEHOP_CUDA=OFF"
 fi

@@ -35,7 +35,7 @@ class Untrusted {
     for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
     return std::bit_cast<T>(words);
   }
-  /// Not atomic: whoever may write there has no need to look at the same time.
+  /// Not atomic: only the owner calls it, and readers look once the owner has published the value.
   void write(const T& value) { std::memcpy(static_cast<void*>(words_.data()), &value, sizeof value); }
 
   /// Whether it equals `value` in all bits that are set in kMask. Reads only the words that matter; quicker than to

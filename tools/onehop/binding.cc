@@ -4,6 +4,7 @@
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <memory>
@@ -39,8 +40,8 @@ struct Ticks {
   double all = 0;
 };
 
-/// The first line of /proc/stat (proc(5)): "cpu", then user nice system idle iowait irq softirq steal, which the rest
-/// is contained in.
+/// The first line of /proc/stat (proc(5)): "cpu", then user nice system idle iowait irq softirq steal. The fields
+/// after these are contained in user and nice.
 Ticks read_ticks() {
   std::ifstream file("/proc/stat");
   std::string name;
@@ -65,7 +66,11 @@ double busy_processors(std::chrono::milliseconds during) {
 }
 
 int usable_cores() {
-  return hwloc_get_nbobjs_by_type(load_machine().get(), HWLOC_OBJ_CORE);
+  try {
+    return std::max(hwloc_get_nbobjs_by_type(load_machine().get(), HWLOC_OBJ_CORE), 0);
+  } catch (const Error&) {
+    return 0;
+  }
 }
 
 std::vector<cpu_set_t> plan_binding(Binding binding, int ranks) {

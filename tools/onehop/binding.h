@@ -26,7 +26,7 @@ inline constexpr Named<Binding> kBindings[] = {
 inline constexpr const char* kBindHelp =
     "Processors of the ranks: none, cores (one each) or numa (a node each)";
 
-/// The number of cores that this process may use. Error{system} when the topology of the machine is unknown.
+/// The number of cores that this process may use; 0 when the topology of the machine is unknown.
 [[nodiscard]] int usable_cores();
 
 /// How many processors of the machine were busy during that time, by the kernel's count; 0 if it does not tell.

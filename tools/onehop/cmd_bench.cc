@@ -315,7 +315,7 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
   return kExitOk;
 }
 
-/// Tells whoever watches if other programs use the processors, before the ranks do.
+/// Warns, on a terminal, if other programs are using the processors. Called before the ranks start.
 void warn_of_busy_machine() {
   constexpr double kBusy = 0.5;  // half a processor
   if (::isatty(STDERR_FILENO) == 0) return;

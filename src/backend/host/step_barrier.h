@@ -48,7 +48,8 @@ struct Call {
   std::uint64_t factor = std::bit_cast<std::uint64_t>(1.0);
 };
 
-/// The bits in which the calls of all ranks must agree: all but where their data lies, and `declined`.
+/// The bits in which the calls of all ranks must agree: the fields that is_same_call() compares (same_call.h), and
+/// `rejected`.
 inline constexpr Call kAgreed{.count = ~std::uint64_t{0},
                               .collective = 0xff,
                               .dtype = 0xff,

@@ -54,10 +54,10 @@ std::vector<std::string> affinities_of(const Topology& topology) {
         std::ranges::find_if(nodes, [&](const NumaNode& each) { return each.id == device.numa_node; });
     const bool known = node != nodes.end() && !node->cpus.empty();
     std::string cpus = known ? render::ranges(node->cpus) : "-";
-    constexpr std::string_view kMore = ",...";
     if (cpus.size() > kMaxAffinity) {
-      cpus.resize(cpus.rfind(',', kMaxAffinity - kMore.size()));
-      cpus += kMore;
+      constexpr std::string_view kMore = ",...";
+      const std::size_t comma = cpus.rfind(',', kMaxAffinity - kMore.size());
+      cpus = comma == std::string::npos ? "..." : cpus.substr(0, comma).append(kMore);
     }
     any = any || known;
     affinities.push_back(std::move(cpus));

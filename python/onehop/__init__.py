@@ -3,6 +3,7 @@
 
 Importing this package needs no driver, CUDA, NumPy or PyTorch.
 """
+from . import _signatures
 from ._calls import group_call
 from ._core import (FileStore, Memory, MemoryStore, Pool, PrefixStore, Store, SymmetricBuffer, TcpServer, TcpStore, Topology,
                     __version__)
@@ -22,3 +23,5 @@ __all__ = [
     "NotFound",
     "__version__",
 ]
+
+_signatures.install()

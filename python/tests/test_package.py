@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package as users get it: imports, command, example, documents."""
+import ast
+import inspect
 import os
 import re
 import subprocess
@@ -60,6 +62,43 @@ def test_stub_and_marker_are_installed():
 
 
 PROGRAM = """
+def parameters(signature):
+    return {name: (parameter.kind, parameter.default) for name, parameter in signature.parameters.items()}
+
+
+def test_signatures_are_those_of_the_stub():
+    """Of all public functions, and of the methods of all classes. inspect's are what help(), IPython and editors show."""
+    assert str(inspect.signature(oh.Group.reduce)) == (
+        "(self, x: 'Array', out: 'Array | None' = None, op: 'Op' = 'sum', root: 'int' = 0, *, stream: 'Stream' = None, "
+        "dtype: 'DType' = None, symmetric: 'bool' = False, factor: 'float' = 1.0, timeout: 'float | timedelta | None' = None) "
+        "-> 'Array | None'")
+    stub = ast.parse((Path(oh.__file__).parent / "_core.pyi").read_text())
+    compared = 0
+    for node in (each for each in stub.body if isinstance(each, ast.ClassDef)):
+        owner = getattr(oh, node.name, None)
+        for method in (each for each in node.body if isinstance(each, ast.FunctionDef) and not each.decorator_list):
+            found = inspect.getattr_static(owner, method.name, None)
+            if type(found).__name__ != "nb_method" or hasattr(found, "__wrapped__"):
+                continue
+            method.body = [ast.Pass()]
+            namespace = {}
+            exec("from __future__ import annotations\n" + ast.unparse(method), namespace)
+            expected = inspect.signature(namespace[method.name])
+            assert parameters(inspect.signature(getattr(owner, method.name))) == parameters(expected), f"{node.name}.{method.name}"
+            compared += 1
+    assert compared > 40
+    for name in oh.__all__:
+        value = getattr(oh, name)
+        if callable(value) and not inspect.isclass(value):
+            assert inspect.signature(value), name
+
+
+def test_signatures_of_bound_methods_and_classes(alone):
+    assert list(inspect.signature(alone.send).parameters) == ["x", "dst", "stream", "dtype", "timeout"]
+    assert list(inspect.signature(oh.Pool).parameters) == ["group", "nbytes"]
+    assert "root" in inspect.signature(alone.broadcast).bind("x", root=1).arguments
+
+
 from datetime import timedelta
 from typing import Any, assert_type
 

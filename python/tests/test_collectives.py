@@ -42,6 +42,20 @@ def all_reduce(group):
         require(x, dtype, sum(values), f"all_reduce {dtype} {count} in place")
 
 
+def booleans(group):
+    """A sum is a logical or, a product a logical and; types that are only moved keep their values."""
+    own = np.array([group.rank == 0, True, False])
+    assert group.all_reduce(own.copy()).tolist() == [True, True, False]
+    assert group.all_reduce(own.copy(), op="prod").tolist() == [False, True, False]
+    assert group.all_reduce(own.copy(), op="min").tolist() == [False, True, False]
+    assert group.reduce_scatter(np.tile(own, group.size), op="max").tolist() == [True, True, False]
+    reduced = group.reduce(own.copy())
+    assert group.rank != 0 or reduced.tolist() == [True, True, False]
+    gathered = group.all_gather(own)
+    assert gathered.dtype == bool and gathered.reshape(-1, 3)[:, 0].tolist() == [True] + [False] * (group.size - 1)
+    assert group.broadcast(own.copy(), root=0).tolist() == [True, True, False]
+
+
 def all_gather(group):
     for dtype, count in cases():
         values, x = inputs(group, dtype, count)
@@ -142,7 +156,7 @@ def in_turn(group, names):
         globals()[name](group)
 
 
-@pytest.mark.parametrize("names", [("all_reduce", "reduce", "reduce_scatter"), ("all_gather", "gather", "scatter", "broadcast"),
+@pytest.mark.parametrize("names", [("all_reduce", "reduce", "reduce_scatter"), ("booleans",), ("all_gather", "gather", "scatter", "broadcast"),
                                    ("all_to_all", "all_to_all_v", "send_recv")], ids="-".join)
 def test_every_type_and_size(ranks, names):
     ranks(RANKS, in_turn, names)

@@ -392,6 +392,30 @@ def test_the_other_ranks_hear_why_a_call_was_refused(ranks):
     ranks(2, hears_why, timeout=20)
 
 
+# Calls with root 0, in which the other ranks pass `bad` where they receive or send.
+ROOTED = {
+    "broadcast": lambda g, bad: g.broadcast(np.ones(8) if g.rank == 0 else bad),
+    "reduce": lambda g, bad: g.reduce(np.ones(8) if g.rank == 0 else bad),
+    "gather": lambda g, bad: g.gather(np.ones(8) if g.rank == 0 else bad),
+    "scatter": lambda g, bad: g.scatter(np.ones(16)) if g.rank == 0 else g.scatter(None, bad),
+}
+
+
+def root_hears_why(group):
+    for name, call in ROOTED.items():
+        for bad, text in ((None, "None"), ("text", "is str, not an array"), (np.ones(8)[::2], "is not C-contiguous"),
+                          (np.ones(3, np.float32), "ranks disagree: rank 0 calls")):
+            with pytest.raises((oh.InvalidArgument, oh.Mismatch), match=text) as info:
+                call(group, bad)
+            if group.rank == 0 and "disagree" not in text:
+                assert info.value.rank == 1 and f"{name} of rank 1 was rejected: " in str(info.value), str(info.value)
+    group.barrier()
+
+
+def test_the_root_hears_why_another_rank_refused_a_call(ranks):
+    ranks(2, root_hears_why, timeout=20)
+
+
 def interrupts_itself(group):
     with pytest.raises(KeyboardInterrupt if group.rank == 0 else oh.Aborted) as info:
         group.all_reduce(Exporter(KeyboardInterrupt()) if group.rank == 0 else np.ones(8))

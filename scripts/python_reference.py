@@ -26,7 +26,7 @@ integer, or an object with `cuda_stream`, `ptr` or `__cuda_stream__`; None is th
 seconds, or a `datetime.timedelta`.
 """
 SECTIONS = (
-    ("Groups", ("init", "Group", "group_call", "job", "Job", "usage")),
+    ("Groups", ("init", "Group", "group_call", "on_every_rank", "job", "Job", "usage")),
     ("Stores", ("Store", "FileStore", "TcpStore", "TcpServer", "MemoryStore", "PrefixStore", "PyStore", "store_from_env")),
     ("Symmetric memory", ("SymmetricBuffer", "Memory", "DeviceView", "symmetric_empty", "buffer_of", "SymmetricArray", "Pool")),
     ("The machine", ("topology", "Topology", "doctor", "Diagnosis", "Finding", "p2p_check", "PeerPair", "peers_verified")),

@@ -3,6 +3,7 @@
 #include "group.h"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <string>
 #include <vector>
@@ -48,13 +49,35 @@ void construct(Group* self, Join&& join) {
   new (self) Group(Handle<onehop_group_t>(group));
 }
 
+/// A capsule that a Python class derived from Group takes over.
+nb::capsule in_capsule(Handle<onehop_group_t> handle) {
+  nb::capsule capsule(handle.get(), "onehop_group",
+                      [](void* group) noexcept { Destroyer{}(static_cast<onehop_group_t*>(group)); });
+  (void)handle.release();
+  return capsule;
+}
+
 nb::object split(Group& self, int color, int key) {
   onehop_group_t* part = nullptr;
   run([&] { return onehop_group_split(self.handle(), color, key, &part); });
   if (part == nullptr) return nb::none();
-  // A capsule that a Python class derived from Group takes over.
-  return nb::capsule(part, "onehop_group",
-                     [](void* group) noexcept { Destroyer{}(static_cast<onehop_group_t*>(group)); });
+  return in_capsule(Handle<onehop_group_t>(part));
+}
+
+/// All ranks' groups, in capsules.
+nb::list join_local(const std::vector<int>& devices, const Text& name, nb::handle timeout,
+                    std::size_t scratch_bytes, const Text& policy, bool allow_overlapping_devices,
+                    nb::handle tuning, bool require_verified_peers, const Text& share_by) {
+  const JoinSettings settings(ONEHOP_DEVICE_HOST, name, timeout, scratch_bytes, policy,
+                              allow_overlapping_devices, tuning, require_verified_peers, share_by);
+  std::vector<onehop_group_t*> joined(devices.size());
+  run([&] {
+    return onehop_group_join_local(devices.data(), devices.size(), &settings.options, joined.data());
+  });
+  std::vector<Handle<onehop_group_t>> handles(joined.begin(), joined.end());
+  nb::list groups;
+  for (Handle<onehop_group_t>& each : handles) groups.append(in_capsule(std::move(each)));
+  return groups;
 }
 
 nb::list all_gather_bytes(Group& self, const nb::bytes& payload) {
@@ -104,7 +127,7 @@ void add_group(nb::module_& module) {
       nb::arg("share_by"));
   group.def("__init__", [](Group* self, nb::capsule part) {
     if (std::string_view(part.name() != nullptr ? part.name() : "") != "onehop_group")
-      raise_invalid("Group takes a capsule that split returned");
+      raise_invalid("Group takes a capsule that split or join_local returned");
     // The capsule keeps its address, and must not destroy the group again.
     auto* const handle = static_cast<onehop_group_t*>(part.data());
     if (PyCapsule_SetName(part.ptr(), "taken") != 0 || PyCapsule_SetDestructor(part.ptr(), nullptr) != 0)
@@ -200,6 +223,10 @@ void add_group(nb::module_& module) {
           "On a GPU it first waits for the device, at most for the group's timeout. Buffers stay readable.")
       .def("_split", split, nb::arg("color"), nb::arg("key"))
       .def("_all_gather_bytes", all_gather_bytes, nb::arg("payload"));
+  module.attr("_MAX_HOST_RANKS") = int(ONEHOP_MAX_HOST_RANKS);
+  module.def("_join_local", join_local, nb::arg("devices"), nb::arg("name"), nb::arg("timeout").none(),
+             nb::arg("scratch_bytes"), nb::arg("policy"), nb::arg("allow_overlapping_devices"),
+             nb::arg("tuning").none(), nb::arg("require_verified_peers"), nb::arg("share_by"));
   add_collectives(group, module);
 }
 

@@ -2,6 +2,7 @@
 """The package as users get it: imports, command, example, documents."""
 import ast
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -61,7 +62,6 @@ def test_stub_and_marker_are_installed():
     assert "def all_reduce(self, x: Array, out: Array | None = None" in stub and "std::" not in stub
 
 
-PROGRAM = """
 def parameters(signature):
     return {name: (parameter.kind, parameter.default) for name, parameter in signature.parameters.items()}
 
@@ -99,6 +99,7 @@ def test_signatures_of_bound_methods_and_classes(alone):
     assert "root" in inspect.signature(alone.broadcast).bind("x", root=1).arguments
 
 
+PROGRAM = """
 from datetime import timedelta
 from typing import Any, assert_type
 
@@ -181,13 +182,36 @@ def test_what_this_machine_has():
     with pytest.raises(oh.Error) as info:
         oh.topology("{}")
     assert info.value.code == "protocol"
-    diagnosis = oh.doctor()
-    assert diagnosis.summary and all(each.health in ("works", "fails", "not applicable") for each in diagnosis.findings)
-    if not diagnosis.usable:
+    if not oh.doctor().gpus_usable:
         with pytest.raises(oh.Unsupported):
             oh.p2p_check(nbytes=1 << 20)
         with pytest.raises(oh.Unsupported):
             oh.Group.join(oh.MemoryStore(), 0, 1, device=0)
+
+
+def test_doctor_says_what_the_command_says():
+    diagnosis = oh.doctor()
+    ended = run(COMMAND, "doctor", "--json", "-")
+    report = json.loads(ended.stdout)
+    assert diagnosis.usable == report["host_backend_works"] == (ended.returncode == 0)
+    assert diagnosis.gpus_usable == report["gpu_backend_works"] == (run(COMMAND, "doctor", "--require", "cuda").returncode == 0)
+    assert [each.name for each in diagnosis.findings] == [each["name"] for each in report["checks"]]
+    assert all(each.health in ("works", "fails", "not applicable") for each in diagnosis.findings)
+    assert diagnosis.summary.startswith("the host backend works here; the GPU backend ")
+
+
+def test_doctor_says_when_groups_cannot_be_formed(monkeypatch):
+    monkeypatch.setenv("ONEHOP_RUNTIME_DIR", "/proc/nowhere")
+    diagnosis = oh.doctor()
+    assert not diagnosis.usable and diagnosis.summary.startswith("the host backend does not work here; ")
+    failed = next(each for each in diagnosis.findings if each.name == "private directory")
+    assert (failed.health, failed.essential) == ("fails", True) and "ONEHOP_RUNTIME_DIR" in failed.remedy
+
+
+def test_doctor_without_the_command(monkeypatch, tmp_path):
+    monkeypatch.setattr("onehop._machine.command", lambda: tmp_path / "onehop")
+    with pytest.raises(oh.Error, match="cannot run .*onehop: No such file or directory; reinstall the package"):
+        oh.doctor()
 
 
 # Runs a program in another interpreter of this process, and prints what it raises.

@@ -2,13 +2,14 @@
 """The onehop command, which the package brings along: `python -m onehop doctor`."""
 import os
 import sys
-from pathlib import Path
 from typing import NoReturn
+
+from ._paths import command
 
 
 def main() -> NoReturn:
     """Replaces this process by the command."""
-    program = str(Path(__file__).with_name("bin") / "onehop")
+    program = str(command())
     try:
         os.execv(program, ["onehop", *sys.argv[1:]])
     except OSError as error:

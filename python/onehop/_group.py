@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import weakref
+from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
@@ -48,7 +49,7 @@ def _ordinal(device: Any, local_rank: int) -> int:
 
 
 class Group(_core.Group):
-    """One rank's handle of a group. `init` and `Group.join` make one. Thread-safe.
+    """One rank's handle of a group. `init`, `Group.join` and `Group.join_local` make them. Thread-safe.
 
     In a group of host ranks, calls wait. On GPUs they are enqueued on a stream; `synchronize` and `check` report whether they
     succeeded. All ranks make the calls on one group in the same order.
@@ -81,6 +82,25 @@ class Group(_core.Group):
             raise InvalidArgument("store is None; init() joins through the launcher's")
         return cls(store, rank, size, _ordinal(device, rank), name, timeout, scratch_bytes, policy, allow_overlapping_devices,
                    tuning, require_verified_peers, share_by)
+
+    @classmethod
+    def join_local(cls, devices: int | Sequence[Any], *, name: str = "world", timeout: float | timedelta | None = None,
+                   scratch_bytes: int = 0, policy: str = "tuned", allow_overlapping_devices: bool = False,
+                   tuning: Path | None = None, require_verified_peers: bool = False, share_by: str = "auto") -> list[Group]:
+        """Creates all ranks of a group in this process: rank r uses devices[r]. Returns them in rank order.
+
+        devices: what `join` accepts as `device`, for each rank; or a number of host ranks. The others are those of `join`.
+        Ranks make their calls in threads: `on_every_rank` runs a function for each of them. On GPUs, one thread may make the
+        calls that only enqueue work for one rank after another.
+        """
+        if isinstance(devices, int):
+            if not 1 <= devices <= _core._MAX_HOST_RANKS:
+                raise InvalidArgument(f"devices is {devices}; pass 1 to {_core._MAX_HOST_RANKS} host ranks, or a list of devices")
+            devices = ["cpu"] * devices
+        ordinals = [_ordinal(device, rank) for rank, device in enumerate(devices)]
+        parts = _core._join_local(ordinals, name, timeout, scratch_bytes, policy, allow_overlapping_devices, tuning,
+                                  require_verified_peers, share_by)
+        return [cls(part) for part in parts]
 
     @classmethod
     def from_torch(cls, process_group: Any = None, *, device: Any = None, **options: Any) -> Group:

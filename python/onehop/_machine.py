@@ -2,13 +2,17 @@
 """What this machine has, what works on it, and the job that started this process."""
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from json import loads
 from typing import TYPE_CHECKING
 
 from . import _core
 from ._core import Topology
+from ._paths import command
+from .errors import Error
 
 if TYPE_CHECKING:
     from ._group import Group
@@ -48,20 +52,37 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What works of the GPUs. `usable`: at least one of them is. Groups without GPUs need none of it."""
+    """What works on this machine, as `onehop doctor` says.
+
+    usable: groups of host ranks work, all that `onehop doctor` requires by default. gpus_usable: at least one GPU works as well
+    (`onehop doctor --require cuda`). summary: both, in one line.
+    """
 
     usable: bool
+    gpus_usable: bool
     summary: str
     findings: tuple[Finding, ...]
 
 
 def doctor() -> Diagnosis:
-    """Checks what onehop needs of the GPUs that this process sees. Failed checks are no errors.
+    """Checks what onehop needs of this machine and of the GPUs that this process sees. Failed checks are no errors.
 
-    Initializes CUDA, which can take seconds. The command `onehop doctor` checks the host as well.
+    Runs the command `onehop doctor`, which starts a group of two ranks and initializes CUDA. That can take seconds.
     """
-    usable, summary, findings = _core._diagnose()
-    return Diagnosis(usable, summary, tuple(Finding(*each) for each in findings))
+    program = str(command())
+    try:
+        ended = subprocess.run([program, "doctor", "--json", "-"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+        report = loads(ended.stdout)
+    except OSError as error:
+        raise Error(f"cannot run {program}: {error.strerror}; reinstall the package") from error
+    except ValueError as error:
+        raise Error(f"{program} doctor ended with exit code {ended.returncode} and no report; run it in a terminal") from error
+    usable = report["host_backend_works"]
+    host = "the host backend works here" if usable else "the host backend does not work here"
+    findings = tuple(Finding(section=each["section"], name=each["name"], health=each["status"].replace("_", " "),
+                             detail=each["detail"], remedy=each["remedy"], essential=each["essential"])
+                     for each in report["checks"])
+    return Diagnosis(usable, report["gpu_backend_works"], f"{host}; {report['gpu_summary']}", findings)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the package keeps the C library and its headers, for what is compiled against them."""
+"""Where the package keeps the command, and the C library and its headers, for what is compiled against them."""
 
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
+
+
+def command() -> Path:
+    """Path of the command onehop."""
+    return _PACKAGE / "bin" / "onehop"
 
 
 def library() -> Path:

@@ -55,6 +55,7 @@ OptionalType numpy_array("numpy", "ndarray");
 }
 
 onehop_dtype_t parse_dtype(const std::string& text) {
+  if (text == name_of(kBool)) return kBool;
   onehop_dtype_t dtype = -1;
   // Not its message, which names only what was parsed.
   return onehop_dtype_parse(text.c_str(), &dtype) == ONEHOP_OK ? dtype : -1;
@@ -75,8 +76,8 @@ std::string dtype_text(nb::handle dtype) {
 std::string known_dtypes() {
   std::string names;
   for (onehop_dtype_t each = 0; onehop_dtype_size(each) != 0; ++each)
-    names += std::string(each == 0 ? "" : ", ") + onehop_dtype_name(each);
-  return names;
+    names += std::string(onehop_dtype_name(each)) + ", ";
+  return names + name_of(kBool);
 }
 
 [[noreturn]] void raise_unknown_dtype(const std::string& what, const std::string& text) {
@@ -90,6 +91,8 @@ onehop_dtype_t dtype_of_format(const char* format, Py_ssize_t item_size) {
   if (*format == '@' || *format == '=' || *format == '<') ++format;
   if (format[0] == '\0' || format[1] != '\0') return -1;
   switch (*format) {
+    case '?':
+      return item_size == 1 ? kBool : -1;
     case 'e':
       return ONEHOP_DTYPE_F16;
     case 'f':
@@ -125,10 +128,10 @@ void set_elements(Array& array, std::size_t bytes, onehop_dtype_t own, nb::handl
     const nb::object type = nb::getattr(object, "dtype", nb::none());
     raise_unknown_dtype(std::string(name) + ": ", type.is_none() ? type_text(object) : dtype_text(type));
   }
-  const std::size_t size = onehop_dtype_size(array.dtype);
+  const std::size_t size = size_of(array.dtype);
   if (bytes % size != 0) {
     raise_invalid(std::string(name) + " has " + std::to_string(bytes) + " bytes, not a multiple of the " +
-                  std::to_string(size) + " of " + onehop_dtype_name(array.dtype));
+                  std::to_string(size) + " of " + name_of(array.dtype));
   }
   array.count = bytes / size;
 }
@@ -252,6 +255,8 @@ onehop_dtype_t dtype_of_dlpack(const DLDataType& type) {
                                : -1;
     case kDLBfloat:
       return type.bits == 16 ? ONEHOP_DTYPE_BF16 : -1;
+    case kDLBool:
+      return type.bits == 8 ? kBool : -1;
     case kDLFloat8_e4m3fn:
       return type.bits == 8 ? ONEHOP_DTYPE_E4M3 : -1;
     case kDLFloat8_e5m2:
@@ -316,7 +321,7 @@ Array read_interface(nb::handle object, const nb::object& interface, bool on_gpu
   onehop_dtype_t own = -1;
   if (type[0] != '>') {
     const nb::object named = nb::getattr(object, "dtype", nb::none());
-    own = parse_dtype(type.substr(1, 1) + std::to_string(item * 8));
+    own = type.substr(1) == "b1" ? kBool : parse_dtype(type.substr(1, 1) + std::to_string(item * 8));
     if (own < 0 && !named.is_none()) own = cached_dtype(named);
   }
   set_elements(array, bytes, own, dtype, name, object);

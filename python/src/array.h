@@ -16,6 +16,16 @@ namespace nb = nanobind;
 /// Where a call's stream comes from if the caller names none.
 enum class Framework { none, torch, cupy };
 
+/// An element type that the C API lacks: calls carry booleans as bytes of 0 and 1.
+inline constexpr onehop_dtype_t kBool = 1 << 16;
+/// The size and name of an element type, kBool included.
+[[nodiscard]] inline std::size_t size_of(onehop_dtype_t dtype) {
+  return dtype == kBool ? 1 : onehop_dtype_size(dtype);
+}
+[[nodiscard]] inline const char* name_of(onehop_dtype_t dtype) {
+  return dtype == kBool ? "bool" : onehop_dtype_name(dtype);
+}
+
 /// C-contiguous memory and what holds it alive.
 class Array {
  public:
@@ -26,7 +36,7 @@ class Array {
 
   void* data = nullptr;
   std::size_t count = 0;
-  onehop_dtype_t dtype = -1;
+  onehop_dtype_t dtype = -1;  ///< kBool, or one of the C API; -1: unknown
   bool read_only = false;
   bool on_gpu = false;
   int device = -1;  ///< CUDA ordinal; -1: unknown, or host memory

@@ -126,6 +126,7 @@ class Call {
   void make(Prepare&& prepare, Invoke&& invoke) {
     try {
       prepare();
+      if (type_ == kBool) request.op = op_of_booleans(request.op);
       set_options();
     } catch (...) {
       if (queue().depth == 0) {
@@ -160,11 +161,27 @@ class Call {
     }
   }
   void set_type(const Array& array, const char* name) {
-    if (request.dtype >= 0 && request.dtype != array.dtype) {
-      raise_invalid(std::string(name) + " has type " + onehop_dtype_name(array.dtype) + ", the input " +
-                    onehop_dtype_name(request.dtype));
+    if (type_ >= 0 && type_ != array.dtype) {
+      raise_invalid(std::string(name) + " has type " + name_of(array.dtype) + ", the input " +
+                    name_of(type_));
     }
-    request.dtype = array.dtype;
+    type_ = array.dtype;
+    request.dtype = type_ == kBool ? ONEHOP_DTYPE_U8 : type_;
+  }
+  /// As in torch.distributed: of bytes of 0 and 1, the largest is the logical or, the smallest the logical and.
+  static onehop_op_t op_of_booleans(onehop_op_t op) {
+    switch (op) {
+      case ONEHOP_OP_SUM:
+        return ONEHOP_OP_MAX;
+      case ONEHOP_OP_PROD:
+        return ONEHOP_OP_MIN;
+      case ONEHOP_OP_MIN:
+      case ONEHOP_OP_MAX:
+        return op;
+      default:
+        raise_invalid(std::string("op is \"") + onehop_op_name(op) +
+                      "\", which is not defined for booleans; use \"sum\", \"prod\", \"min\" or \"max\"");
+    }
   }
   void set_options() {
     if (!group_.on_host()) {
@@ -194,6 +211,7 @@ class Call {
   Group& group_;
   onehop_collective_t collective_;
   const Settings& settings_;
+  onehop_dtype_t type_ = -1;  ///< of the arrays, before booleans become bytes
   Array in_;
   Array out_;
   onehop_call_options_t options_{};

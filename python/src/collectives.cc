@@ -238,8 +238,7 @@ nb::object recv(nb::handle self, nb::object x, int src, nb::handle stream, nb::h
 /// Address and size of an array's memory.
 nb::tuple address(nb::handle x) {
   const Array array = read_array(x, nb::none(), "x");
-  return nb::make_tuple(reinterpret_cast<std::uintptr_t>(array.data),
-                        array.count * onehop_dtype_size(array.dtype));
+  return nb::make_tuple(reinterpret_cast<std::uintptr_t>(array.data), array.count * size_of(array.dtype));
 }
 
 void begin_group_call() {
@@ -284,7 +283,8 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
             SIGNATURE("all_reduce", "x: Array, out: Array | None = None, op: Op = \"sum\"",
                       CHOICE "factor: float = 1.0, ", "Array"),
             "out[i] = op over all ranks of x[i]. In place if `out` is None. Collective. Returns `out`.\n\n"
-            "op: \"sum\", \"prod\", \"min\", \"max\", \"avg\", or \"premul_sum\": the sum times `factor`.");
+            "op: \"sum\", \"prod\", \"min\", \"max\", \"avg\", or \"premul_sum\": the sum times `factor`. Of "
+            "booleans, the sum is a\nlogical or, the product a logical and; there is no mean.");
   group.def(
       "all_gather", all_gather, x, optional("out"), keywords, stream, dtype, algorithm, symmetric, timeout,
       SIGNATURE("all_gather", "x: Array, out: Array | None = None", CHOICE, "Array"),

@@ -3,6 +3,7 @@
 #include "group.h"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <string>
 #include <vector>
@@ -48,24 +49,26 @@ void construct(Group* self, Join&& join) {
   new (self) Group(Handle<onehop_group_t>(group));
 }
 
-/// What a Python class derived from Group takes over.
-nb::object capsule_of(onehop_group_t* made) {
-  return nb::capsule(made, "onehop_group",
-                     [](void* group) noexcept { Destroyer{}(static_cast<onehop_group_t*>(group)); });
+/// A capsule that a Python class derived from Group takes over.
+nb::capsule in_capsule(Handle<onehop_group_t> handle) {
+  nb::capsule capsule(handle.get(), "onehop_group",
+                      [](void* group) noexcept { Destroyer{}(static_cast<onehop_group_t*>(group)); });
+  (void)handle.release();
+  return capsule;
 }
 
 nb::object split(Group& self, int color, int key) {
   onehop_group_t* part = nullptr;
   run([&] { return onehop_group_split(self.handle(), color, key, &part); });
   if (part == nullptr) return nb::none();
-  return capsule_of(part);
+  return in_capsule(Handle<onehop_group_t>(part));
 }
 
 nb::object shrink(Group& self, nb::handle timeout) {
   onehop_group_t* survivors = nullptr;
   const std::int64_t limit = read_timeout(timeout);
   run([&] { return onehop_group_shrink(self.handle(), limit, &survivors); });
-  return capsule_of(survivors);
+  return in_capsule(Handle<onehop_group_t>(survivors));
 }
 
 nb::tuple parent_ranks(const Group& self) {
@@ -73,6 +76,22 @@ nb::tuple parent_ranks(const Group& self) {
   for (int r = 0; onehop_group_parent_rank(self.handle(), r) >= 0; ++r)
     ranks.append(onehop_group_parent_rank(self.handle(), r));
   return nb::tuple(ranks);
+}
+
+/// All ranks' groups, in capsules.
+nb::list join_local(const std::vector<int>& devices, const Text& name, nb::handle timeout,
+                    std::size_t scratch_bytes, const Text& policy, bool allow_overlapping_devices,
+                    nb::handle tuning, bool require_verified_peers, const Text& share_by) {
+  const JoinSettings settings(ONEHOP_DEVICE_HOST, name, timeout, scratch_bytes, policy,
+                              allow_overlapping_devices, tuning, require_verified_peers, share_by);
+  std::vector<onehop_group_t*> joined(devices.size());
+  run([&] {
+    return onehop_group_join_local(devices.data(), devices.size(), &settings.options, joined.data());
+  });
+  std::vector<Handle<onehop_group_t>> handles(joined.begin(), joined.end());
+  nb::list groups;
+  for (Handle<onehop_group_t>& each : handles) groups.append(in_capsule(std::move(each)));
+  return groups;
 }
 
 nb::list all_gather_bytes(Group& self, const nb::bytes& payload) {
@@ -122,7 +141,7 @@ void add_group(nb::module_& module) {
       nb::arg("share_by"));
   group.def("__init__", [](Group* self, nb::capsule part) {
     if (std::string_view(part.name() != nullptr ? part.name() : "") != "onehop_group")
-      raise_invalid("Group takes a capsule that split or shrink returned");
+      raise_invalid("Group takes a capsule that split, shrink or join_local returned");
     // The capsule keeps its address, and must not destroy the group again.
     auto* const handle = static_cast<onehop_group_t*>(part.data());
     if (PyCapsule_SetName(part.ptr(), "taken") != 0 || PyCapsule_SetDestructor(part.ptr(), nullptr) != 0)
@@ -223,6 +242,10 @@ void add_group(nb::module_& module) {
       .def("_split", split, nb::arg("color"), nb::arg("key"))
       .def("_shrink", shrink, nb::arg("timeout").none())
       .def("_all_gather_bytes", all_gather_bytes, nb::arg("payload"));
+  module.attr("_MAX_HOST_RANKS") = int(ONEHOP_MAX_HOST_RANKS);
+  module.def("_join_local", join_local, nb::arg("devices"), nb::arg("name"), nb::arg("timeout").none(),
+             nb::arg("scratch_bytes"), nb::arg("policy"), nb::arg("allow_overlapping_devices"),
+             nb::arg("tuning").none(), nb::arg("require_verified_peers"), nb::arg("share_by"));
   add_collectives(group, module);
 }
 

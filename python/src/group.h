@@ -33,7 +33,6 @@ struct Destroyer {
   }
   void operator()(onehop_payloads_t* payloads) const { onehop_payloads_destroy(payloads); }
   void operator()(onehop_topology_t* topology) const { onehop_topology_destroy(topology); }
-  void operator()(onehop_diagnosis_t* diagnosis) const { onehop_diagnosis_destroy(diagnosis); }
   void operator()(onehop_peer_report_t* report) const { onehop_peer_report_destroy(report); }
   void operator()(char* text) const { onehop_free(text); }
 };

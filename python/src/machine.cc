@@ -43,24 +43,6 @@ std::string connectivity(const Topology& self, const std::optional<std::vector<i
       [&](char** text) { return onehop_topology_explain_connectivity(self.handle.get(), ids, count, text); });
 }
 
-/// A tuple (usable, summary, findings), which onehop._machine names.
-nb::object diagnose() {
-  onehop_diagnosis_t* raw = nullptr;
-  run([&] { return onehop_diagnosis_of_gpus(&raw); });
-  const Handle<onehop_diagnosis_t> diagnosis(raw);
-  constexpr const char* kHealth[] = {"works", "fails", "not applicable"};
-  nb::list findings;
-  for (std::size_t i = 0; i < onehop_diagnosis_finding_count(raw); ++i) {
-    onehop_finding_t finding;
-    onehop_finding_init(&finding, sizeof finding);
-    check(onehop_diagnosis_finding(raw, i, &finding));
-    const bool known = finding.health >= 0 && finding.health < int(std::size(kHealth));
-    findings.append(nb::make_tuple(finding.section, finding.name, known ? kHealth[finding.health] : "fails",
-                                   finding.detail, finding.remedy, finding.essential != 0));
-  }
-  return nb::make_tuple(onehop_diagnosis_usable(raw) != 0, onehop_diagnosis_summary(raw), findings);
-}
-
 /// Tuples (from, to, ok, failure, store, load, copy, latency, tests), which onehop._machine names.
 nb::list check_peers(const std::optional<std::vector<int>>& devices, std::optional<std::size_t> nbytes,
                      bool measure_bandwidth, nb::handle timeout, bool remember) {
@@ -165,7 +147,6 @@ void add_machine(nb::module_& module) {
     return make_topology(
         [&](onehop_topology_t** made) { return onehop_topology_from_json(json.c_str(), made); });
   });
-  module.def("_diagnose", diagnose);
   module.def("_check_peers", check_peers, nb::arg("devices").none(), nb::arg("nbytes").none(),
              nb::arg("measure_bandwidth"), nb::arg("timeout").none(), nb::arg("remember"));
   module.def("_peers_verified", peers_verified);

@@ -42,6 +42,20 @@ def all_reduce(group):
         require(x, dtype, sum(values), f"all_reduce {dtype} {count} in place")
 
 
+def booleans(group):
+    """A sum is a logical or, a product a logical and; types that are only moved keep their values."""
+    own = np.array([group.rank == 0, True, False])
+    assert group.all_reduce(own.copy()).tolist() == [True, True, False]
+    assert group.all_reduce(own.copy(), op="prod").tolist() == [False, True, False]
+    assert group.all_reduce(own.copy(), op="min").tolist() == [False, True, False]
+    assert group.reduce_scatter(np.tile(own, group.size), op="max").tolist() == [True, True, False]
+    reduced = group.reduce(own.copy())
+    assert group.rank != 0 or reduced.tolist() == [True, True, False]
+    gathered = group.all_gather(own)
+    assert gathered.dtype == bool and gathered.reshape(-1, 3)[:, 0].tolist() == [True] + [False] * (group.size - 1)
+    assert group.broadcast(own.copy(), root=0).tolist() == [True, True, False]
+
+
 def all_gather(group):
     for dtype, count in cases():
         values, x = inputs(group, dtype, count)
@@ -142,7 +156,7 @@ def in_turn(group, names):
         globals()[name](group)
 
 
-@pytest.mark.parametrize("names", [("all_reduce", "reduce", "reduce_scatter"), ("all_gather", "gather", "scatter", "broadcast"),
+@pytest.mark.parametrize("names", [("all_reduce", "reduce", "reduce_scatter"), ("booleans",), ("all_gather", "gather", "scatter", "broadcast"),
                                    ("all_to_all", "all_to_all_v", "send_recv")], ids="-".join)
 def test_every_type_and_size(ranks, names):
     ranks(RANKS, in_turn, names)
@@ -376,6 +390,30 @@ def hears_why(group):
 
 def test_the_other_ranks_hear_why_a_call_was_refused(ranks):
     ranks(2, hears_why, timeout=20)
+
+
+# Calls with root 0, in which the other ranks pass `bad` where they receive or send.
+ROOTED = {
+    "broadcast": lambda g, bad: g.broadcast(np.ones(8) if g.rank == 0 else bad),
+    "reduce": lambda g, bad: g.reduce(np.ones(8) if g.rank == 0 else bad),
+    "gather": lambda g, bad: g.gather(np.ones(8) if g.rank == 0 else bad),
+    "scatter": lambda g, bad: g.scatter(np.ones(16)) if g.rank == 0 else g.scatter(None, bad),
+}
+
+
+def root_hears_why(group):
+    for name, call in ROOTED.items():
+        for bad, text in ((None, "None"), ("text", "is str, not an array"), (np.ones(8)[::2], "is not C-contiguous"),
+                          (np.ones(3, np.float32), "ranks disagree: rank 0 calls")):
+            with pytest.raises((oh.InvalidArgument, oh.Mismatch), match=text) as info:
+                call(group, bad)
+            if group.rank == 0 and "disagree" not in text:
+                assert info.value.rank == 1 and f"{name} of rank 1 was rejected: " in str(info.value), str(info.value)
+    group.barrier()
+
+
+def test_the_root_hears_why_another_rank_refused_a_call(ranks):
+    ranks(2, root_hears_why, timeout=20)
 
 
 def interrupts_itself(group):

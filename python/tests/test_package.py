@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package as users get it: imports, command, example, documents."""
+import ast
+import inspect
+import json
 import os
 import re
 import subprocess
@@ -57,6 +60,43 @@ def test_stub_and_marker_are_installed():
     stub = (package / "_core.pyi").read_text()
     compile(stub, "_core.pyi", "exec")
     assert "def all_reduce(self, x: Array, out: Array | None = None" in stub and "std::" not in stub
+
+
+def parameters(signature):
+    return {name: (parameter.kind, parameter.default) for name, parameter in signature.parameters.items()}
+
+
+def test_signatures_are_those_of_the_stub():
+    """Of all public functions, and of the methods of all classes. inspect's are what help(), IPython and editors show."""
+    assert str(inspect.signature(oh.Group.reduce)) == (
+        "(self, x: 'Array', out: 'Array | None' = None, op: 'Op' = 'sum', root: 'int' = 0, *, stream: 'Stream' = None, "
+        "dtype: 'DType' = None, symmetric: 'bool' = False, factor: 'float' = 1.0, timeout: 'float | timedelta | None' = None) "
+        "-> 'Array | None'")
+    stub = ast.parse((Path(oh.__file__).parent / "_core.pyi").read_text())
+    compared = 0
+    for node in (each for each in stub.body if isinstance(each, ast.ClassDef)):
+        owner = getattr(oh, node.name, None)
+        for method in (each for each in node.body if isinstance(each, ast.FunctionDef) and not each.decorator_list):
+            found = inspect.getattr_static(owner, method.name, None)
+            if type(found).__name__ != "nb_method" or hasattr(found, "__wrapped__"):
+                continue
+            method.body = [ast.Pass()]
+            namespace = {}
+            exec("from __future__ import annotations\n" + ast.unparse(method), namespace)
+            expected = inspect.signature(namespace[method.name])
+            assert parameters(inspect.signature(getattr(owner, method.name))) == parameters(expected), f"{node.name}.{method.name}"
+            compared += 1
+    assert compared > 40
+    for name in oh.__all__:
+        value = getattr(oh, name)
+        if callable(value) and not inspect.isclass(value):
+            assert inspect.signature(value), name
+
+
+def test_signatures_of_bound_methods_and_classes(alone):
+    assert list(inspect.signature(alone.send).parameters) == ["x", "dst", "stream", "dtype", "timeout"]
+    assert list(inspect.signature(oh.Pool).parameters) == ["group", "nbytes"]
+    assert "root" in inspect.signature(alone.broadcast).bind("x", root=1).arguments
 
 
 PROGRAM = """
@@ -142,13 +182,36 @@ def test_what_this_machine_has():
     with pytest.raises(oh.Error) as info:
         oh.topology("{}")
     assert info.value.code == "protocol"
-    diagnosis = oh.doctor()
-    assert diagnosis.summary and all(each.health in ("works", "fails", "not applicable") for each in diagnosis.findings)
-    if not diagnosis.usable:
+    if not oh.doctor().gpus_usable:
         with pytest.raises(oh.Unsupported):
             oh.p2p_check(nbytes=1 << 20)
         with pytest.raises(oh.Unsupported):
             oh.Group.join(oh.MemoryStore(), 0, 1, device=0)
+
+
+def test_doctor_says_what_the_command_says():
+    diagnosis = oh.doctor()
+    ended = run(COMMAND, "doctor", "--json", "-")
+    report = json.loads(ended.stdout)
+    assert diagnosis.usable == report["host_backend_works"] == (ended.returncode == 0)
+    assert diagnosis.gpus_usable == report["gpu_backend_works"] == (run(COMMAND, "doctor", "--require", "cuda").returncode == 0)
+    assert [each.name for each in diagnosis.findings] == [each["name"] for each in report["checks"]]
+    assert all(each.health in ("works", "fails", "not applicable") for each in diagnosis.findings)
+    assert diagnosis.summary.startswith("the host backend works here; the GPU backend ")
+
+
+def test_doctor_says_when_groups_cannot_be_formed(monkeypatch):
+    monkeypatch.setenv("ONEHOP_RUNTIME_DIR", "/proc/nowhere")
+    diagnosis = oh.doctor()
+    assert not diagnosis.usable and diagnosis.summary.startswith("the host backend does not work here; ")
+    failed = next(each for each in diagnosis.findings if each.name == "private directory")
+    assert (failed.health, failed.essential) == ("fails", True) and "ONEHOP_RUNTIME_DIR" in failed.remedy
+
+
+def test_doctor_without_the_command(monkeypatch, tmp_path):
+    monkeypatch.setattr("onehop._machine.command", lambda: tmp_path / "onehop")
+    with pytest.raises(oh.Error, match="cannot run .*onehop: No such file or directory; reinstall the package"):
+        oh.doctor()
 
 
 # Runs a program in another interpreter of this process, and prints what it raises.

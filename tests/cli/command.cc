@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pty.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -57,6 +59,11 @@ Command::Command(const std::vector<std::string>& arguments, const CommandOptions
   std::vector<std::string> environment = make_environment(options);
   const std::vector<char*> argv = pointers(strings);
   const std::vector<char*> envp = pointers(environment);
+  if (options.on_terminal) {
+    start_on_terminal(argv.data(), envp.data());
+    type(options.input);
+    return;
+  }
   int in[2];
   int out[2];
   int err[2];
@@ -77,6 +84,20 @@ Command::Command(const std::vector<std::string>& arguments, const CommandOptions
   (void)::close(in[1]);
   out_ = out[0];
   err_ = err[0];
+}
+
+void Command::start_on_terminal(char* const* argv, char* const* envp) {
+  const winsize size{.ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
+  pid_ = ::forkpty(&out_, nullptr, nullptr, &size);
+  if (pid_ == 0) {
+    ::execve(argv[0], argv, envp);
+    ::_exit(99);
+  }
+  if (pid_ < 0) throw std::runtime_error("forkpty failed");
+}
+
+void Command::type(const std::string& text) const {
+  ASSERT_EQ(::write(out_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
 }
 
 Command::~Command() {
@@ -122,7 +143,7 @@ std::vector<std::string> Command::wait_for_lines(std::size_t count) {
 }
 
 void Command::wait_for_error(const std::string& text) {
-  while (result_.err.find(text) == std::string::npos) {
+  while (result_.err.find(text) == std::string::npos && result_.out.find(text) == std::string::npos) {
     if (!read_more()) {
       ADD_FAILURE() << "the command ended after: " << result_.out << result_.err;
       break;

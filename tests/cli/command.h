@@ -23,6 +23,9 @@ struct CommandOptions {
   std::string input;  ///< its standard input, then end of file
   /// Added to the environment of the test, without the variables of launchers.
   std::map<std::string, std::string> environment;
+  /// Its input and output are a terminal of its own with 80 columns: `input` is typed there, and `out` and `err` of the
+  /// result are both in `out`, with "\r\n" at the ends of lines.
+  bool on_terminal = false;
 };
 
 /// A running onehop. The destructor kills it. Every wait fails the test after a generous deadline.
@@ -36,13 +39,16 @@ class Command {
   [[nodiscard]] pid_t pid() const { return pid_; }
   /// Waits until the standard output so far holds `count` lines and returns them.
   [[nodiscard]] std::vector<std::string> wait_for_lines(std::size_t count);
-  /// Waits until its standard error holds `text`.
+  /// Waits until its standard error, or the terminal, holds `text`.
   void wait_for_error(const std::string& text);
   void signal(int number) const;
+  /// Types at the terminal. "\x03" is Ctrl-C.
+  void type(const std::string& text) const;
   /// Reads everything and waits for the end.
   [[nodiscard]] Result finish();
 
  private:
+  void start_on_terminal(char* const* argv, char* const* envp);
   bool read_more();
 
   pid_t pid_ = -1;

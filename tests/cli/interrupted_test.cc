@@ -49,6 +49,41 @@ TEST_P(Interrupted, TheFileHoldsTheRowsThatTheTableShowed) {
   EXPECT_FALSE(std::filesystem::exists(base_ / "r.html")) << "no empty page";
 }
 
+/// What is on the terminal's last line, where the shell shows its prompt.
+std::string last_line(const std::string& screen) {
+  return screen.substr(screen.rfind('\n') + 1);
+}
+
+TEST_F(CommandTest, ControlCLeavesTheTerminalAtTheBeginningOfALine) {
+  options_.on_terminal = true;
+  const std::vector<std::string> bench = {"bench", "all-reduce", "--device", "host",    "--ranks",
+                                          "2",     "--sizes",    "64M",      "--iters", "100000"};
+  const std::vector<std::string> tune = {
+      "tune",    "--device", "host",  "--ranks",           "2", "--collectives", "all-reduce",
+      "--sizes", "64M",      "--out", base_ / "table.json"};
+  for (const auto& [arguments, shown] :
+       {std::pair{bench, " ..."},
+        {tune, " ..."},
+        {{"launch", "-n", "2", "--", "sh", "-c", "echo up; sleep 60"}, "up"}}) {
+    Command command(arguments, options_);
+    command.wait_for_error(shown);
+    command.type("\x03");
+    const Result result = command.finish();
+    EXPECT_EQ(result.exit_code, 128 + SIGINT) << arguments.front() << ": " << result.out;
+    EXPECT_THAT(result.out, ::testing::HasSubstr("^C")) << arguments.front();
+    EXPECT_EQ(last_line(result.out), "") << arguments.front() << ": " << result.out;
+  }
+}
+
+TEST_F(CommandTest, AnInterruptWritesNothingMoreToAPipe) {
+  Command command({"launch", "-n", "2", "--", "sh", "-c", "echo up; sleep 60"}, options_);
+  (void)command.wait_for_lines(2);
+  command.signal(SIGINT);
+  const Result result = command.finish();
+  EXPECT_EQ(result.out, "up\nup\n");
+  EXPECT_EQ(result.err, "");
+}
+
 TEST_F(CommandTest, AnInterruptedTuneLeavesNoEmptyTable) {
   const auto path = base_ / "table.json";
   Command command({"tune", "--device", "host", "--ranks", "2", "--collectives", "all-reduce", "--sizes",

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -44,6 +45,15 @@ bool requests_end(int signal) {
 std::string signal_name(int signal) {
   const char* name = ::sigabbrev_np(signal);
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
+}
+
+/// Ctrl-C leaves "^C", or a line of progress, before the shell's next prompt.
+void end_line_of_terminal() {
+  for (const int fd : {STDERR_FILENO, STDOUT_FILENO}) {
+    if (::isatty(fd) == 0) continue;
+    (void)!::write(fd, "\n", 1);
+    return;
+  }
 }
 
 /// A TCP port that was free a moment ago, for programs that expect MASTER_PORT. onehop does not use it.
@@ -247,6 +257,7 @@ class Job {
         if (!kill_at_) kill_at_ = Deadline::after(options_.grace);
       }
       signal_all(again ? SIGKILL : signal);  // the second request does not wait
+      if (signal == SIGINT) end_line_of_terminal();
     }
   }
 

@@ -20,8 +20,7 @@ RankSet IpcChannel::Mesh::gone_locked() const {
 }
 
 void IpcChannel::Mesh::tell_all_locked(const SurvivorsMessage& message) {
-  const std::string bytes =
-      encode(MeshMessage{.kind = MessageKind::survivors, .payload = encode(message)});
+  const std::string bytes = encode(MeshMessage{.kind = MessageKind::survivors, .payload = encode(message)});
   for (Peer& each : peers_) {
     if (each.socket && !each.closed) each.unsent.emplace_back(bytes, os::UniqueFd());
   }
@@ -30,8 +29,8 @@ void IpcChannel::Mesh::tell_all_locked(const SurvivorsMessage& message) {
 /// The lower rank of each pair creates both ends.
 void IpcChannel::Mesh::connect_survivors_locked() {
   std::vector<os::UniqueFd> sockets(peers_.size());
-  const std::string bytes = encode(MeshMessage{
-      .kind = MessageKind::successor, .descriptor = DescriptorState::attached, .payload = {}});
+  const std::string bytes = encode(
+      MeshMessage{.kind = MessageKind::successor, .descriptor = DescriptorState::attached, .payload = {}});
   for (auto r = static_cast<std::size_t>(rank_.value) + 1; r < peers_.size(); ++r) {
     if ((survivors_.decision()->ranks & set_of(Rank{static_cast<int>(r)})) == 0) continue;
     std::pair<os::UniqueFd, os::UniqueFd> ends = os::socket_pair();
@@ -126,7 +125,8 @@ IpcChannel::Mesh::Successor IpcChannel::Mesh::succeed(const Deadline& deadline, 
       sockets.push_back(std::move(each.successor.fd));
     } else if (each.successor.message.descriptor == DescriptorState::lost) {
       fail(ErrorCode::out_of_resources,
-           "{}: a descriptor from rank {} could not be received by rank {}: out of file descriptors (raise ulimit -n)",
+           "{}: a descriptor from rank {} could not be received by rank {}: out of file descriptors (raise "
+           "ulimit -n)",
            phase, named(Rank{r}).value, named(rank_).value);
     } else {
       sockets.push_back(os::socket_pair().first);  // it died first: the new group sees it dead

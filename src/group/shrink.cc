@@ -25,8 +25,9 @@ Group Group::State::shrink(Duration timeout) {
   const Deadline deadline = Deadline::after(timeout);
   os::fault_point(kShrinking, rank().value);
   if (!shrink_mutex_.try_lock_until(deadline, [] { throw_if_interrupted(kShrinking); })) {
-    fail_from(rank(), ErrorCode::timeout, "{}: rank {} waited {} ms for another of its threads that shrinks this group",
-              kShrinking, rank().value, timeout.count());
+    fail_from(rank(), ErrorCode::timeout,
+              "{}: rank {} waited {} ms for another of its threads that shrinks this group", kShrinking,
+              rank().value, timeout.count());
   }
   const std::lock_guard turn(shrink_mutex_, std::adopt_lock);
   require(!last_.succeeded, "{}: rank {} has the group of the survivors already; shrink that one", kShrinking,
@@ -49,8 +50,8 @@ Group Group::State::shrink(Duration timeout) {
       next.mesh->use_own_numbers();
       last_.succeeded = true;
       survivors->log_beginning("shrunk", begin);
-      log::info("'{}': rank {} of {} is now rank {} of the {} that are left: {}", options_.name, rank().value, size(),
-                survivors->rank().value, survivors->size(), list(next.ranks));
+      log::info("'{}': rank {} of {} is now rank {} of the {} that are left: {}", options_.name, rank().value,
+                size(), survivors->rank().value, survivors->size(), list(next.ranks));
       return Group(survivors);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::peer_lost) throw;

@@ -24,8 +24,9 @@ void Survivors::hear(Rank from, const SurvivorsMessage& message) {
   // Every round but the last one takes a death.
   const auto most = static_cast<std::size_t>(2 * size_);
   if ((message.ranks & both) != both || (message.ranks & ~all_of(size_)) != 0 || told.size() >= most) {
-    fail_from(from, ErrorCode::protocol, "rank {} tells the ranks {:#x} of a group of {} as survivors to rank {}",
-              from.value, message.ranks, size_, own_.value);
+    fail_from(from, ErrorCode::protocol,
+              "rank {} tells the ranks {:#x} of a group of {} as survivors to rank {}", from.value,
+              message.ranks, size_, own_.value);
   }
   if (!message.decided) {
     told.push_back(message);

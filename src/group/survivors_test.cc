@@ -17,7 +17,8 @@ namespace {
 /// that dies has sent a message to some of the others only.
 class Schedule {
  public:
-  Schedule(int size, std::uint32_t seed) : size_(size), random_(seed), ranks_(static_cast<std::size_t>(size)) {
+  Schedule(int size, std::uint32_t seed)
+      : size_(size), random_(seed), ranks_(static_cast<std::size_t>(size)) {
     for (int r = 0; r < size; ++r) {
       os::Id id{};
       id[0] = static_cast<std::uint8_t>(r + 1);
@@ -102,7 +103,8 @@ TEST(Survivors, DecideForTheSameSetWhoeverDiesWhenever) {
     for (int r = 0; r < size; ++r) {
       if (schedule.dead(r)) continue;
       const std::optional<SurvivorsMessage>& decision = schedule.decision(r);
-      ASSERT_TRUE(decision.has_value()) << "seed " << seed << ": rank " << r << " waits for " << schedule.awaited(r);
+      ASSERT_TRUE(decision.has_value())
+          << "seed " << seed << ": rank " << r << " waits for " << schedule.awaited(r);
       if (!first) first = decision;
       ASSERT_EQ(decision->ranks, first->ranks) << "seed " << seed;
       ASSERT_EQ(decision->id, first->id) << "seed " << seed;
@@ -149,7 +151,8 @@ TEST(Survivors, RefuseSetsThatMakeNoSense) {
     }
   }
   for (int i = 0; i < 6; ++i) own.hear(Rank{1}, {.decided = false, .ranks = 0b111, .id = {}});
-  EXPECT_THROW(own.hear(Rank{1}, {.decided = false, .ranks = 0b111, .id = {}}), Error) << "more rounds than deaths";
+  EXPECT_THROW(own.hear(Rank{1}, {.decided = false, .ranks = 0b111, .id = {}}), Error)
+      << "more rounds than deaths";
 }
 
 }  // namespace

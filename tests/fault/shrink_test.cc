@@ -16,8 +16,8 @@
 namespace onehop::fault {
 namespace {
 
-using testing::TempDir;
 using ::testing::HasSubstr;
+using testing::TempDir;
 
 constexpr Duration kTimeout{kSanitized ? 20000 : 10000};
 
@@ -46,9 +46,11 @@ void survive(World& world, Rank rank, int ranks, int left, const Plan& plan, con
       attempt.begin_call();
       group = group.shrink();
       std::vector<Rank> now;
-      for (const Rank each : group.parent_ranks()) now.push_back(members[static_cast<std::size_t>(each.value)]);
+      for (const Rank each : group.parent_ranks())
+        now.push_back(members[static_cast<std::size_t>(each.value)]);
       members = now;
-      if (members[static_cast<std::size_t>(group.rank().value)] != rank) throw std::logic_error("another rank's place");
+      if (members[static_cast<std::size_t>(group.rank().value)] != rank)
+        throw std::logic_error("another rank's place");
       card.figures[kShrinks] += 1;
     }
     check_all_reduce(group);
@@ -74,7 +76,8 @@ void expect_survival(int ranks, const Plan& plan) {
       continue;
     }
     const Card& card = world.card(r);
-    EXPECT_EQ(card.attempts[0].state.load(), Attempt::succeeded) << "rank " << r.value << ": " << card.attempts[0].text();
+    EXPECT_EQ(card.attempts[0].state.load(), Attempt::succeeded)
+        << "rank " << r.value << ": " << card.attempts[0].text();
     EXPECT_EQ(card.figures[kSize], left) << "rank " << r.value;
     EXPECT_EQ(static_cast<RankSet>(card.figures[kAlive]), alive) << "rank " << r.value;
   }
@@ -96,7 +99,8 @@ TEST(Shrink, SurvivesADeathAtEachOfItsSteps) {
     for (const int victim : {0, 3}) expect_survival(4, {{1, "all_reduce#2"}, {victim, point}});
   }
   // Rank 0 has this number in the new group, too.
-  for (const std::string point : {"allocate#2", "map#2"}) expect_survival(4, {{1, "all_reduce#2"}, {0, point}});
+  for (const std::string point : {"allocate#2", "map#2"})
+    expect_survival(4, {{1, "all_reduce#2"}, {0, point}});
 }
 
 TEST(Shrink, SurvivesRandomDeaths) {

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -338,9 +339,11 @@ TEST(Shrink, FormsAGroupOfTheRanksThatAreLeftInTheirOrder) {
 }
 
 TEST(Shrink, HasAllRanksAfterAnAbort) {
-  run_thread_group(4, [](Group& joined) {
+  std::barrier together(4);  // no rank is still joining
+  run_thread_group(4, [&](Group& joined) {
     Group group = std::move(joined);
     for (int round = 0; round < 3; ++round) {
+      together.arrive_and_wait();
       const Rank culprit{round};
       if (group.rank() == culprit) group.abort("once more");
       EXPECT_EQ(error_of([&] {
@@ -355,7 +358,9 @@ TEST(Shrink, HasAllRanksAfterAnAbort) {
 }
 
 TEST(Shrink, OfAGroupThatHasNotFailedEndsTheCallsOfTheOtherRanks) {
-  run_thread_group(3, [](Group& group) {
+  std::barrier together(3);
+  run_thread_group(3, [&](Group& group) {
+    together.arrive_and_wait();
     if (group.rank() != Rank{1}) {
       const Error error = error_of([&] {
         while (true) group.barrier();
@@ -372,7 +377,9 @@ TEST(Shrink, OfAGroupThatHasNotFailedEndsTheCallsOfTheOtherRanks) {
 
 TEST(Shrink, NamesARankThatDoesNotComeAndGoesOnWhenItComes) {
   std::atomic<int> told{0};
+  std::barrier together(3);
   run_thread_group(3, [&](Group& group) {
+    together.arrive_and_wait();
     if (group.rank() == Rank{2}) {
       while (told.load() < 2) std::this_thread::sleep_for(milliseconds{1});
     } else {
@@ -389,8 +396,10 @@ TEST(Shrink, NamesARankThatDoesNotComeAndGoesOnWhenItComes) {
 }
 
 TEST(Shrink, OfASubGroupLeavesItsParentAlone) {
-  run_thread_group(4, [](Group& group) {
+  std::barrier together(4);
+  run_thread_group(4, [&](Group& group) {
     std::optional<Group> part = group.split(group.rank().value / 2);
+    together.arrive_and_wait();
     if (group.rank() == Rank{1}) part->abort("this half");
     if (group.rank().value < 2) {
       Group again = part->shrink();
@@ -404,7 +413,9 @@ TEST(Shrink, OfASubGroupLeavesItsParentAlone) {
 }
 
 TEST(Shrink, OfOneRankIsAGroupOfOne) {
-  run_thread_group(2, [](Group& group) {
+  std::barrier together(2);
+  run_thread_group(2, [&](Group& group) {
+    together.arrive_and_wait();
     if (group.rank() == Rank{0}) return;
     Group alone = group.shrink();
     EXPECT_EQ(alone.size(), 1);

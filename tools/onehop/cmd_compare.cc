@@ -51,7 +51,8 @@ int run_compare(const CompareArguments& arguments) {
   ReportRows a = parse_report(read(arguments.a), arguments.a);
   const Comparison comparison =
       compare(std::move(a), parse_report(read(arguments.b), arguments.b), arguments.threshold / 100);
-  if (!is_stdout(arguments.json)) print(wrapped(describe(origin()), "# ") + to_text(comparison));
+  if (!is_stdout(arguments.json))
+    print(wrapped(describe(origin()), "# ") + to_text(comparison, use_colors()));
   write_output(arguments.json, to_json(comparison));
   return arguments.fail && comparison.slower > 0 ? kExitFailed : kExitOk;
 }

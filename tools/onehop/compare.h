@@ -51,7 +51,7 @@ struct Comparison {
 /// Error{invalid_argument} when they have no size in common.
 [[nodiscard]] Comparison compare(ReportRows a, ReportRows b, double threshold);
 
-[[nodiscard]] std::string to_text(const Comparison& comparison);
+[[nodiscard]] std::string to_text(const Comparison& comparison, bool colors = false);
 [[nodiscard]] std::string to_json(const Comparison& comparison);
 
 }  // namespace onehop::cli

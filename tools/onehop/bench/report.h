@@ -22,8 +22,8 @@ namespace onehop::cli {
 /// "4 x NVIDIA H200 (NV18), driver 580.65.06, CUDA 13.0; Intel(R) ..., 64 cores, Linux 6.1"
 [[nodiscard]] std::string describe_machine(const std::optional<GpuMachine>& gpus);
 
-/// Prints rows as they come. On a terminal a line below them shows the progress; other outputs get only rows and
-/// no control characters.
+/// Prints rows as they come. On a terminal verdicts are colored (use_colors) and a line below the rows shows the progress;
+/// other outputs get only rows and no control characters.
 class Table {
  public:
   Table(std::FILE* out, bool terminal) : out_(out), terminal_(terminal) {}

@@ -3,10 +3,10 @@
 """Compares onehop's host collectives with Open MPI's shared-memory ones on the same cores in the same session.
 
 Both are measured in the same way (see bench/peers/mpi_collective.c) and take turns, so that a busy machine hurts both; the
-figure of each is the median over the rounds of its median time per call. Where there is a core for every rank, both pin
-each rank to one.
+figure of each is the median over the rounds of its median time per call, with the spread of the rounds (the slowest over
+the fastest). A row whose rounds overlap is even. Where there is a core for every rank, both pin each rank to one.
 
-    bench/compare_openmpi.py [--collectives all-reduce] [--ranks 2,4] [--sizes 1K:64M:4] [--rounds 3] [--json FILE]
+    bench/compare_openmpi.py [--collectives all-reduce] [--ranks 2,4] [--sizes 1K:64M:4] [--rounds 7] [--json FILE]
 """
 import argparse
 import collections
@@ -20,6 +20,7 @@ import sys
 import tempfile
 
 from bench_sizes import COLLECTIVES, format_size, name_of, sizes_of
+from rounds import VERDICTS, spread, verdict
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -59,7 +60,7 @@ def main():
     parser.add_argument("--collectives", default="all-reduce", help="a list, or all (default all-reduce)")
     parser.add_argument("--ranks", default="2,4", help="world sizes (default 2,4)")
     parser.add_argument("--sizes", default="1K:64M:4", help="bytes, a list or first:last:factor (default 1K:64M:4)")
-    parser.add_argument("--rounds", type=int, default=3, help="turns each side takes (default 3)")
+    parser.add_argument("--rounds", type=int, default=7, help="turns each side takes (default 7)")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release", help="build directory")
     parser.add_argument("--json", type=pathlib.Path, help="also write the figures here")
     arguments = parser.parse_args()
@@ -82,12 +83,18 @@ def main():
         what = name_of(collective, ranks, "f32", report["run"]["op"])
         print(f"\n{what}, {arguments.rounds} rounds: onehop {commit} and {version}")
         print(f"{machine['cpu']}, {machine['cores']} cores, {machine['kernel']}")
-        print(f"{'bytes':>8} {'onehop us':>12} {'Open MPI us':>12} {'ours/theirs':>12}")
+        print(f"{'bytes':>8} {'onehop us':>12} {'Open MPI us':>12} {'ours/theirs':>12} {'spreads':>11}  rounds")
+        verdicts = collections.Counter()
         for size in ours:
             mine, other = statistics.median(ours[size]), statistics.median(theirs[size])
-            print(f"{format_size(size):>8} {mine:12.2f} {other:12.2f} {mine / other:12.2f}", flush=True)
+            said = verdict(ours[size], theirs[size])
+            verdicts[said] += 1
+            spreads = spread(ours[size]), spread(theirs[size])
+            print(f"{format_size(size):>8} {mine:12.2f} {other:12.2f} {mine / other:12.2f} {spreads[0]:5.2f} {spreads[1]:5.2f}  {said}", flush=True)
             figures.append({"collective": collective, "ranks": ranks, "bytes": size, "onehop_us": mine, "openmpi_us": other,
-                            "onehop_rounds_us": ours[size], "openmpi_rounds_us": theirs[size]})
+                            "onehop_rounds_us": ours[size], "openmpi_rounds_us": theirs[size],
+                            "onehop_spread": spreads[0], "openmpi_spread": spreads[1], "verdict": said})
+        print(f"onehop is {', '.join(f'{each} at {verdicts[each]}' for each in VERDICTS)} of {len(ours)} sizes")
     if arguments.json:
         arguments.json.write_text(json.dumps(
             {"machine": machine, "onehop_commit": commit, "openmpi": version, "results": figures}, indent=1) + "\n")

@@ -14,6 +14,7 @@ import pathlib
 import re
 import sys
 
+import rounds
 from bench_sizes import COLLECTIVES, SUFFIXES, format_size, parse_size
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -77,11 +78,24 @@ def gpu(collective, ranks):
                      *(["symmetric / NCCL"] if known else [])], lines)
 
 
+def host_rows():
+    return json.loads((RESULTS / "host-16core-openmpi-collectives.json").read_text())["results"]
+
+
+def verdict(row):
+    return rounds.verdict(row["onehop_rounds_us"], row["openmpi_rounds_us"])
+
+
+def verdicts(rows):
+    """The numbers of rows that are ahead, even and behind."""
+    found = [verdict(row) for row in rows]
+    return [found.count(each) for each in rounds.VERDICTS]
+
+
 def host(collective):
     """Microseconds of a collective between host ranks, and Open MPI's."""
-    results = json.loads((RESULTS / "host-16core-openmpi-collectives.json").read_text())["results"]
     lines = {}
-    for row in results:
+    for row in host_rows():
         if row["collective"] == collective:
             cells = lines.setdefault(row["bytes"], [spaced(row["bytes"])])
             cells += [us(row["onehop_us"]), us(row["openmpi_us"]), over(row["onehop_us"], row["openmpi_us"])]
@@ -112,7 +126,7 @@ def gpu_collectives():
 
 def host_collectives():
     """Ours over Open MPI's."""
-    results = json.loads((RESULTS / "host-16core-openmpi-collectives.json").read_text())["results"]
+    results = host_rows()
     lines = []
     for collective in COLLECTIVES:
         cells = [collective]
@@ -123,6 +137,18 @@ def host_collectives():
                 cells.append(span(ratios))
         lines.append(cells)
     return markdown(["", *(f"{ranks} ranks: {size}" for ranks in (2, 4) for size in ("1 to 16 KB", "64 KB to 4 MB"))], lines)
+
+
+def host_verdicts():
+    """In how many rows we are ahead of Open MPI, even with it, and behind."""
+    results = host_rows()
+    lines = []
+    for collective in (*COLLECTIVES, "all"):
+        cells = [collective]
+        for ranks in (2, 4):
+            cells += map(str, verdicts(row for row in results if row["ranks"] == ranks and collective in (row["collective"], "all")))
+        lines.append(cells)
+    return markdown(["", *(f"{ranks} ranks: {each}" for ranks in (2, 4) for each in rounds.VERDICTS)], lines)
 
 
 def summary():
@@ -142,12 +168,15 @@ def summary():
         ratios = [times["onehop"] / best_peer(times) for collective in COLLECTIVES[1:]
                   for times in gpu_rows("gpu-h200-collectives.json", collective, ranks).values()]
         line(f"seven other collectives, 1 KB to 1 GB, {ranks} GPUs", ratios, "NCCL")
-    results = json.loads((RESULTS / "host-16core-openmpi-collectives.json").read_text())["results"]
-    line("all eight collectives, 1 KB to 4 MB, 2 and 4 processes", [row["onehop_us"] / row["openmpi_us"] for row in results], "Open MPI")
+    results = host_rows()
+    ahead, even, behind = verdicts(results)
+    lines.append(["all eight collectives, 1 KB to 4 MB, 2 and 4 processes", span([row["onehop_us"] / row["openmpi_us"] for row in results]),
+                  f"{ahead} of {len(results)} sizes, even at {even}, slower at {behind}", "Open MPI"])
     return markdown(["", "onehop's time / the fastest peer's", "faster at", "peers"], lines)
 
 
-TABLES = {"summary": summary, "all-reduce": all_reduce, "gpu": gpu, "host": host, "gpu-collectives": gpu_collectives, "host-collectives": host_collectives}
+TABLES = {"summary": summary, "all-reduce": all_reduce, "gpu": gpu, "host": host, "gpu-collectives": gpu_collectives, "host-collectives": host_collectives,
+          "host-verdicts": host_verdicts}
 
 
 def make(command):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank dies without notice in the middle of a job. The others learn which one, leave the broken group, form
-// a new group and go on. No process is restarted.
+// A rank dies without notice in the middle of a job. The others learn which one, form a new group of those that
+// are left, and go on. No process is restarted.
 //
 //   onehop launch -n 4 -- ./survive_dead_rank           any number of ranks from 3
 #include <onehop/onehop.h>
@@ -46,15 +46,7 @@ int main() {
     lost = error.origin();
   }
   if (lost.value != size - 1) return 1;
-  group.leave();
-
-  // Every survivor's error names the same rank, so all compute the same new numbers: those above the gap move
-  // down.
-  onehop::JoinOptions options;
-  options.rank = onehop::Rank{rank < lost.value ? rank : rank - 1};
-  options.size = size - 1;
-  options.name = "survivors";
-  onehop::Group survivors = onehop::Group::join(onehop::store_from_env(), options);
+  onehop::Group survivors = group.shrink();
   const bool right = reduce(survivors);
   std::printf("rank %d is rank %d of %d now; the sums are %s\n", rank, survivors.rank().value,
               survivors.size(), right ? "right" : "wrong");

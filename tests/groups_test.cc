@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -33,6 +34,7 @@ using testing::expect_usable;
 using ::testing::HasSubstr;
 using testing::kSanitized;
 using testing::kSlack;
+using testing::message_of;
 using testing::Processes;
 using testing::run_process_group;
 using testing::run_thread_group;
@@ -299,6 +301,116 @@ TEST(Abort, SurvivorsFormANewGroup) {
     if (rank == Rank{2}) return;
     Group group = Group::join(store, {.rank = rank, .size = 2});
     expect_usable(group);
+  });
+}
+
+TEST(Shrink, FormsAGroupOfTheRanksThatAreLeftInTheirOrder) {
+  const auto body = [](Group& joined) {
+    Group group = std::move(joined);
+    const int rank = group.rank().value;
+    const SymmetricBuffer old = group.allocate(64);
+    group.barrier();
+    if (rank % 2 == 1) return;
+    EXPECT_EQ(error_of([&] { expect_usable(group); }).code(), ErrorCode::peer_lost);
+    EXPECT_THAT(group.parent_ranks(), ::testing::IsEmpty());
+    Group left = group.shrink();
+    EXPECT_THAT(left.parent_ranks(), ::testing::ElementsAre(Rank{0}, Rank{2}, Rank{4}));
+    EXPECT_EQ(left.rank().value, rank / 2);
+    EXPECT_EQ(left.name(), group.name());
+    EXPECT_NE(left.id(), group.id());
+    EXPECT_EQ(left.timeout(), group.timeout());
+    expect_usable(left);
+    expect_shared(left, left.allocate(1000));
+    std::optional<Group> part = left.split(0, -left.rank().value);
+    EXPECT_THAT(part->parent_ranks(), ::testing::ElementsAre(Rank{2}, Rank{1}, Rank{0}));
+    expect_usable(*part);
+
+    EXPECT_EQ(error_of([&] { group.check(); }).code(), ErrorCode::peer_lost) << "it stays failed";
+    EXPECT_EQ(message_of([&] { (void)group.shrink(); }, ErrorCode::invalid_argument),
+              fmt::format("shrink: rank {} has the group of the survivors already; shrink that one", rank));
+    group.leave();
+    EXPECT_THAT(message_of([&] { (void)group.shrink(); }, ErrorCode::invalid_argument),
+                ::testing::AnyOf(HasSubstr("has left the group"), HasSubstr("shrink that one")));
+    expect_usable(left);
+  };
+  run_thread_group(5, body);
+  run_process_group(5, body);
+}
+
+TEST(Shrink, HasAllRanksAfterAnAbort) {
+  run_thread_group(4, [](Group& joined) {
+    Group group = std::move(joined);
+    for (int round = 0; round < 3; ++round) {
+      const Rank culprit{round};
+      if (group.rank() == culprit) group.abort("once more");
+      EXPECT_EQ(error_of([&] {
+                  while (true) group.barrier();
+                }).origin(),
+                culprit);
+      group = group.shrink();
+      EXPECT_EQ(group.size(), 4);
+      expect_usable(group);
+    }
+  });
+}
+
+TEST(Shrink, OfAGroupThatHasNotFailedEndsTheCallsOfTheOtherRanks) {
+  run_thread_group(3, [](Group& group) {
+    if (group.rank() != Rank{1}) {
+      const Error error = error_of([&] {
+        while (true) group.barrier();
+      });
+      EXPECT_EQ(error.code(), ErrorCode::aborted);
+      EXPECT_EQ(error.origin(), Rank{1});
+      EXPECT_EQ(error.message(), "shrink: rank 1 makes a group of the ranks that are left");
+    }
+    Group again = group.shrink();
+    EXPECT_EQ(again.size(), 3);
+    expect_usable(again);
+  });
+}
+
+TEST(Shrink, NamesARankThatDoesNotComeAndGoesOnWhenItComes) {
+  std::atomic<bool> told{false};
+  run_thread_group(3, [&](Group& group) {
+    if (group.rank() == Rank{2}) {
+      while (!told.load()) std::this_thread::sleep_for(milliseconds{1});
+    } else {
+      // Both may be the first to give up; the other one then goes on waiting for its own time.
+      const Error error = error_of([&] { (void)group.shrink(milliseconds{200}); });
+      EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
+      EXPECT_EQ(error.origin(), Rank{2}) << error.what();
+      EXPECT_THAT(error.message(), HasSubstr("waited 200 ms for rank 2"));
+      told = true;
+    }
+    Group again = group.shrink();
+    EXPECT_EQ(again.size(), 3);
+    expect_usable(again);
+  });
+}
+
+TEST(Shrink, OfASubGroupLeavesItsParentAlone) {
+  run_thread_group(4, [](Group& group) {
+    std::optional<Group> part = group.split(group.rank().value / 2);
+    if (group.rank() == Rank{1}) part->abort("this half");
+    if (group.rank().value < 2) {
+      Group again = part->shrink();
+      EXPECT_EQ(again.size(), 2);
+      expect_usable(again);
+    } else {
+      expect_usable(*part);
+    }
+    expect_usable(group);
+  });
+}
+
+TEST(Shrink, OfOneRankIsAGroupOfOne) {
+  run_thread_group(2, [](Group& group) {
+    if (group.rank() == Rank{0}) return;
+    Group alone = group.shrink();
+    EXPECT_EQ(alone.size(), 1);
+    EXPECT_THAT(alone.parent_ranks(), ::testing::ElementsAre(Rank{1}));
+    expect_usable(alone);
   });
 }
 

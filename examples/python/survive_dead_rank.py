@@ -29,10 +29,7 @@ while step < STEPS:
         step = train(g, step)
     except oh.PeerLost as lost:
         print(f"rank {g.rank}, step {step}: {lost}")
-        # All survivors were told the same rank: those above it move down.
-        rank, size = g.rank - (g.rank > lost.rank), g.size - 1
-        g.leave()
-        g = oh.Group.join(oh.store_from_env(), rank, size, name=f"without-{lost.rank}", timeout=20)
+        g = g.shrink()
         dying = -1
         step = int(g.all_reduce(np.array([step]), op="min")[0])  # a step that not all had finished is repeated
 print(f"rank {g.rank} of {g.size} has done {step} steps")

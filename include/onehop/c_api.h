@@ -234,6 +234,9 @@ ONEHOP_API int onehop_group_size(const onehop_group_t* group);
 ONEHOP_API const char* onehop_group_id(const onehop_group_t* group);
 /// ONEHOP_DEVICE_HOST in a group of host ranks, and when `group` is NULL.
 ONEHOP_API int onehop_group_device(const onehop_group_t* group);
+/// The number of rank `rank` in the group that this one was made from by a split or by onehop_group_shrink. -1
+/// after joining, and when there is no such rank or `group` is NULL.
+ONEHOP_API int onehop_group_parent_rank(const onehop_group_t* group, int rank);
 /// The group's name. Like the string of the next function, valid while the handle lives; "" when `group` is
 /// NULL.
 ONEHOP_API const char* onehop_group_name(const onehop_group_t* group);
@@ -263,6 +266,11 @@ ONEHOP_API onehop_status_t onehop_group_all_gather_bytes(onehop_group_t* group, 
 /// negative color gets NULL. Collective.
 ONEHOP_API onehop_status_t onehop_group_split(onehop_group_t* group, int color, int key,
                                               onehop_group_t** part);
+/// Forms a new group of the ranks that are left after a failure, in the same order (Group::shrink in group.h).
+/// Every rank that is alive and has not left must call it. ONEHOP_ERROR_TIMEOUT names a rank that is alive but has
+/// not called it; call it again to go on. The old group stays failed: destroy it.
+ONEHOP_API onehop_status_t onehop_group_shrink(onehop_group_t* group, int64_t timeout_ms,
+                                               onehop_group_t** survivors);
 /// Returns ONEHOP_OK while the group is usable; otherwise the error that any call on it would return now.
 ONEHOP_API onehop_status_t onehop_group_check(const onehop_group_t* group);
 /// Makes every rank's current and later calls return ONEHOP_ERROR_ABORTED. Not collective. May be called from

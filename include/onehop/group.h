@@ -117,6 +117,8 @@ class ONEHOP_API Group {
   [[nodiscard]] const std::string& id() const;
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] Duration timeout() const;
+  /// By rank: its number in the group that this one was made from by `split` or `shrink`. Empty after joining.
+  [[nodiscard]] const std::vector<Rank>& parent_ranks() const;
   /// The tuning file that the group follows, as named on rank 0; empty if none was named.
   [[nodiscard]] const std::string& tuning_file() const;
   /// The handle type with which the ranks' processes share symmetric memory. The same on all ranks; never
@@ -167,6 +169,20 @@ class ONEHOP_API Group {
   /// a negative color gets nullopt. Collective. Errors name ranks by their numbers in this group. A failure
   /// of any rank fails the split on all ranks, whatever their colors.
   [[nodiscard]] std::optional<Group> split(int color, int key = 0);
+
+  /// Forms a new group of the ranks that are left, in the same order, after ranks have died or left, or after any
+  /// other failure. Every rank that is alive and has not left must call it; those that are gone are found without
+  /// being named, however many, also if they die in this call. If the group has not failed yet, this call fails it:
+  /// the calls of the other ranks throw Error{aborted}.
+  ///
+  /// The new group has this one's options, name and tuning; `parent_ranks` tells which ranks it has. Buffers and
+  /// graphs belong to the old group, which stays failed: destroy it.
+  ///
+  /// Throws Error{timeout} that names a rank which is alive but has not called it; call it again to go on. (A
+  /// stopped process is alive: end it to go on without it.) Throws Error{invalid_argument} after it has succeeded,
+  /// or if this rank has left. Uses the sockets of the group, not its store.
+  [[nodiscard]] Group shrink();
+  [[nodiscard]] Group shrink(Duration timeout);
 
   /// Makes every rank's current and later calls throw Error{aborted} with this reason. Not collective. May be
   /// called from any thread, even while another thread of this rank waits in a call.

@@ -128,6 +128,15 @@ class Group(_core.Group):
         part = self._split(color, key)
         return None if part is None else type(self)(part)
 
+    def shrink(self, timeout: float | None = None) -> Group:
+        """Forms a new group of the ranks that are left, in the same order, after ranks have died or left, or after any other failure.
+
+        Every rank that is alive and has not left must call it; those that are gone are found without being named. `parent_ranks` of
+        the new group tells who is left. The old group stays failed; its buffers stay readable. If it has not failed yet, this call
+        fails it with `Aborted`. `Timeout` names a rank that is alive but has not called it; call it again to go on.
+        """
+        return type(self)(self._shrink(timeout))
+
     def allocate(self, nbytes: int, *, channels: int = 16) -> SymmetricBuffer:
         """Allocates `nbytes` zeroed bytes on every rank, mapped by every rank. Collective."""
         return _core._allocate(self, nbytes, channels)

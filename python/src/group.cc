@@ -64,6 +64,20 @@ nb::object split(Group& self, int color, int key) {
   return in_capsule(Handle<onehop_group_t>(part));
 }
 
+nb::object shrink(Group& self, nb::handle timeout) {
+  onehop_group_t* survivors = nullptr;
+  const std::int64_t limit = read_timeout(timeout);
+  run([&] { return onehop_group_shrink(self.handle(), limit, &survivors); });
+  return in_capsule(Handle<onehop_group_t>(survivors));
+}
+
+nb::tuple parent_ranks(const Group& self) {
+  nb::list ranks;
+  for (int r = 0; onehop_group_parent_rank(self.handle(), r) >= 0; ++r)
+    ranks.append(onehop_group_parent_rank(self.handle(), r));
+  return nb::tuple(ranks);
+}
+
 /// All ranks' groups, in capsules.
 nb::list join_local(const std::vector<int>& devices, const Text& name, nb::handle timeout,
                     std::size_t scratch_bytes, const Text& policy, bool allow_overlapping_devices,
@@ -127,7 +141,7 @@ void add_group(nb::module_& module) {
       nb::arg("share_by"));
   group.def("__init__", [](Group* self, nb::capsule part) {
     if (std::string_view(part.name() != nullptr ? part.name() : "") != "onehop_group")
-      raise_invalid("Group takes a capsule that split or join_local returned");
+      raise_invalid("Group takes a capsule that split, shrink or join_local returned");
     // The capsule keeps its address, and must not destroy the group again.
     auto* const handle = static_cast<onehop_group_t*>(part.data());
     if (PyCapsule_SetName(part.ptr(), "taken") != 0 || PyCapsule_SetDestructor(part.ptr(), nullptr) != 0)
@@ -139,6 +153,10 @@ void add_group(nb::module_& module) {
           "rank", [](const Group& self) { return onehop_group_rank(self.handle()); },
           "This process's rank, from 0 to size - 1.")
       .def_prop_ro("size", &Group::size, "Number of ranks.")
+      .def_prop_ro(
+          "parent_ranks", parent_ranks,
+          "By rank: its number in the group that this one was made from by `split` or `shrink`. Empty after "
+          "joining.")
       .def_prop_ro("device", &Group::device, "CUDA device ordinal; -1 in a group of host ranks.")
       .def_prop_ro(
           "id", [](const Group& self) { return std::string(onehop_group_id(self.handle())); },
@@ -222,6 +240,7 @@ void add_group(nb::module_& module) {
           "Leaves the group: later calls raise `InvalidArgument`. Never raises; may be repeated.\n\n"
           "On a GPU it first waits for the device, at most for the group's timeout. Buffers stay readable.")
       .def("_split", split, nb::arg("color"), nb::arg("key"))
+      .def("_shrink", shrink, nb::arg("timeout").none())
       .def("_all_gather_bytes", all_gather_bytes, nb::arg("payload"));
   module.attr("_MAX_HOST_RANKS") = int(ONEHOP_MAX_HOST_RANKS);
   module.def("_join_local", join_local, nb::arg("devices"), nb::arg("name"), nb::arg("timeout").none(),

@@ -39,6 +39,30 @@ def test_survivors_of_a_killed_rank_learn_its_number(ranks):
         assert survivor.value < 1  # seconds
 
 
+def shrinks(group):
+    assert group.parent_ranks == ()
+    if group.rank in (0, 2):
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(oh.PeerLost):
+        while True:
+            group.barrier()
+    survivors = group.shrink()
+    assert type(survivors) is type(group) and survivors.parent_ranks == (1, 3)
+    assert survivors.size == 2 and survivors.parent_ranks[survivors.rank] == group.rank
+    assert survivors.all_gather_object(group.rank) == [1, 3]
+    with pytest.raises(oh.InvalidArgument, match="shrink that one"):
+        group.shrink()
+    with pytest.raises(oh.InvalidArgument, match="timeout is -1"):
+        survivors.shrink(timeout=-1)
+    survivors.barrier()
+
+
+def test_the_ranks_that_are_left_form_a_group(ranks):
+    outcomes = ranks(4, shrinks, may_fail=True)
+    for survivor in (outcomes[1], outcomes[3]):
+        assert survivor.error is None and survivor.exit_code == 0, survivor.error
+
+
 def test_a_rank_that_exits_without_leaving_says_goodbye(tmp_path):
     program = textwrap.dedent("""
         import sys, onehop as oh

@@ -219,6 +219,8 @@ mate.join()"""
               Case("SymmetricBuffer.wait_signal", "b.wait_signal(1, timeout=60)", buffer),
               Case("Pool", "oh.Pool(g, 4096)", one),
               Case("symmetric_empty", "oh.symmetric_empty(g, 10)", one)]
+    cases += [Case("Group.shrink", "g.shrink(timeout=60)", one),
+              Case("on_every_rank", "oh.on_every_rank([g, other], lambda rank: rank.recv(x, 1 - rank.rank))", one)]
     in_block = """
 def receives():
     with oh.group_call():
@@ -236,13 +238,14 @@ NEVER_WAITS = {
     "Group.leave",  # on a GPU it waits for the device, and must, since other ranks depend on this one's work
     "SymmetricBuffer.device_view", "SymmetricBuffer.peer", "SymmetricBuffer.put_signal",
     "Pool.allocate", "Pool.buffer", "Pool.free", "Pool.offset", "Pool.use",
+    "Group.join_local",  # its ranks come at once
     "topology", "Topology.connectivity", "Topology.as_dict", "Topology.to_json", "Topology.to_svg", "Topology.to_text",
 }
 NEEDS_MORE = {
     "Group.from_torch": "needs torch; it is Group.join",
     "Group.synchronize": "waits on a GPU only (CApiGroup tests)",
     "Group.register": "waits on a GPU only",
-    "doctor": "in the driver", "p2p_check": "in the driver", "peers_verified": "in the driver",
+    "doctor": "runs the command", "p2p_check": "in the driver", "peers_verified": "in the driver",
 }
 
 

@@ -505,6 +505,7 @@ def opposite_order(rank, size, directory):
     for x, work in zip(tensors, works):
         work.wait()
         assert torch.equal(x, torch.full((1000,), 2.0, device=device))
+    dist.destroy_process_group()  # the end of the process would be a death to the other rank
 
 
 def test_groups_that_are_used_in_opposite_order(ranks, tmp_path):

@@ -79,6 +79,10 @@ class JsonField {
     if (!value_->is_number_unsigned()) wrong("must be a number of bytes, got {}", describe());
     return value_->get<std::uint64_t>();
   }
+  [[nodiscard]] double number() const {
+    if (!value_->is_number()) wrong("must be a number, got {}", describe());
+    return value_->get<double>();
+  }
   [[nodiscard]] bool flag() const {
     if (!value_->is_boolean()) wrong("must be true or false, got {}", describe());
     return value_->get<bool>();

@@ -164,6 +164,10 @@ TEST(CApiGroup, SplitMakesGroupsByColourAndNullForNegativeOnes) {
     }
     EXPECT_EQ(onehop_group_size(part), 2);
     EXPECT_EQ(onehop_group_rank(part), 1 - rank);
+    EXPECT_EQ(onehop_group_parent_rank(part, 0), 1);
+    EXPECT_EQ(onehop_group_parent_rank(part, 1), 0);
+    EXPECT_EQ(onehop_group_parent_rank(part, 2), -1);
+    EXPECT_EQ(onehop_group_parent_rank(group, 0), -1);
     EXPECT_OK(onehop_group_barrier(part, ONEHOP_TIMEOUT_DEFAULT));
     onehop_group_destroy(part);
   });
@@ -180,6 +184,25 @@ TEST(CApiGroup, AbortEndsEveryRanksCallsAndNamesWhoDidIt) {
     }
     EXPECT_EQ(onehop_group_check(group), ONEHOP_ERROR_ABORTED);
     onehop_group_leave(group);
+  });
+}
+
+TEST(CApiGroup, ShrinkFormsAGroupOfTheRanksThatAreLeft) {
+  run_ranks(3, [](onehop_group_t* group) {
+    const int rank = onehop_group_rank(group);
+    if (rank == 1) {
+      onehop_group_leave(group);
+      return;
+    }
+    EXPECT_EQ(onehop_group_barrier(group, ONEHOP_TIMEOUT_DEFAULT), ONEHOP_ERROR_PEER_LOST);
+    onehop_group_t* left = nullptr;
+    EXPECT_EQ(onehop_group_shrink(group, ONEHOP_TIMEOUT_DEFAULT, nullptr), ONEHOP_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(onehop_group_shrink(group, -5, &left), ONEHOP_ERROR_INVALID_ARGUMENT);
+    ASSERT_OK(onehop_group_shrink(group, ONEHOP_TIMEOUT_DEFAULT, &left));
+    EXPECT_EQ(onehop_group_size(left), 2);
+    EXPECT_EQ(onehop_group_parent_rank(left, onehop_group_rank(left)), rank);
+    EXPECT_OK(onehop_group_barrier(left, ONEHOP_TIMEOUT_DEFAULT));
+    onehop_group_destroy(left);
   });
 }
 

@@ -224,6 +224,14 @@ const char* onehop_group_id(const onehop_group_t* group) {
   return guard_or("", [&] { return group->group.id().c_str(); });
 }
 
+int onehop_group_parent_rank(const onehop_group_t* group, int rank) {
+  if (group == nullptr) return -1;
+  const std::vector<Rank>& ranks = group->group.parent_ranks();
+  return rank < 0 || static_cast<std::size_t>(rank) >= ranks.size()
+             ? -1
+             : ranks[static_cast<std::size_t>(rank)].value;
+}
+
 int onehop_group_device(const onehop_group_t* group) {
   if (group == nullptr) return ONEHOP_DEVICE_HOST;
   return guard_or(ONEHOP_DEVICE_HOST, [&] { return group->group.device().value; });
@@ -294,6 +302,14 @@ onehop_status_t onehop_group_split(onehop_group_t* group, int color, int key, on
     onehop_group_t*& out = deref(part, "part");
     std::optional<Group> made = parent.split(color, key);
     out = made ? new_handle(*std::move(made)) : nullptr;
+  });
+}
+
+onehop_status_t onehop_group_shrink(onehop_group_t* group, int64_t timeout_ms, onehop_group_t** survivors) {
+  return guard([&] {
+    Group& failed = in(group);
+    onehop_group_t*& out = deref(survivors, "survivors");
+    out = new_handle(failed.shrink(timeout(timeout_ms, failed.timeout())));
   });
 }
 

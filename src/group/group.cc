@@ -285,4 +285,14 @@ std::optional<Group> Group::split(int color, int key) {
   return state().split(color, key);
 }
 
+Group Group::shrink() {
+  return state().shrink(timeout());
+}
+Group Group::shrink(Duration timeout) {
+  return state().shrink(timeout);
+}
+const std::vector<Rank>& Group::parent_ranks() const {
+  return state().parent_ranks();
+}
+
 }  // namespace onehop

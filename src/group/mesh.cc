@@ -35,7 +35,8 @@ IpcChannel::Mesh::Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets,
       size_(size),
       parent_(std::move(parent)),
       own_numbers_(parent_.ranks.empty()),
-      peers_(static_cast<std::size_t>(size)) {
+      peers_(static_cast<std::size_t>(size)),
+      survivors_(rank, size, os::random_id()) {
   for (std::size_t r = 0; r < peers_.size(); ++r) {
     if (!sockets[r]) continue;
     peers_[r].guard.emplace(sockets[r].get());
@@ -121,6 +122,13 @@ void IpcChannel::Mesh::receive(Peer& from, Received received) {
       from.awaits = answer.awaited;
       return;
     }
+    case MessageKind::survivors:
+      survivors_.hear(Rank{static_cast<int>(&from - peers_.data())},
+                      parse_survivors(received.message.payload));
+      return;
+    case MessageKind::successor:
+      from.successor = std::move(received);
+      return;
     case MessageKind::bytes:
     case MessageKind::descriptor:
     case MessageKind::refusal:
@@ -140,13 +148,17 @@ void IpcChannel::Mesh::report_locked() {
   }
 }
 
-bool IpcChannel::Mesh::look_locked(const char* phase) {
-  require_usable(phase);
+void IpcChannel::Mesh::read_all_locked() {
   for (Peer& each : peers_) {
     const bool died = !each.closed && each.process.has_died();  // checked before its last messages are read
     pump(each);
     if (died) each.closed = true;
   }
+}
+
+bool IpcChannel::Mesh::look_locked(const char* phase) {
+  require_usable(phase);
+  read_all_locked();
   if (failure_) {
     report_locked();
     return true;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "onehop/ipc.h"
@@ -18,6 +19,7 @@
 #include "base/deadline.h"
 #include "base/interrupt.h"
 #include "group/messages.h"
+#include "group/survivors.h"
 #include "os/fork_guard.h"
 #include "os/process_watch.h"
 #include "os/socket.h"
@@ -47,6 +49,12 @@ class IpcChannel::Mesh {
   struct Blame {
     Rank origin;          ///< as errors name it
     std::string awaited;  ///< "rank 3", or "rank 0, which waits for rank 3": the end of "rank 1 waited for"
+  };
+  /// The mesh of the survivors of this one.
+  struct Successor {
+    std::shared_ptr<Mesh> mesh;
+    std::vector<Rank> ranks;  ///< by rank in the new mesh: its number in this one
+    os::Id id{};              ///< agreed on, for the new group
   };
 
   /// `sockets[r]` is connected to rank r; the own slot is empty. A sub-group is made inside a call of its
@@ -132,6 +140,11 @@ class IpcChannel::Mesh {
   /// running. Names the rank that the running call waits for.
   [[nodiscard]] Error out_of_turn(Duration timeout, const char* phase);
 
+  /// Fails the group, if it has not failed yet, and connects the ranks that then call this and live. Until its
+  /// `use_own_numbers`, the successor's errors have this mesh's rank numbers. Ranks in it may have died since.
+  /// After a timeout, which names a rank that is alive and has not come, it can be called again.
+  [[nodiscard]] Successor succeed(const Deadline& deadline, const char* phase);
+
   /// Says goodbye and closes the sockets. Idempotent.
   void leave() noexcept;
   [[nodiscard]] bool left() const { return left_.load(std::memory_order_relaxed); }
@@ -152,6 +165,8 @@ class IpcChannel::Mesh {
     RankSet awaits = 0;          ///< what it answered then
     bool said_bye = false;
     bool closed = false;
+    std::deque<std::pair<std::string, os::UniqueFd>> unsent;  ///< what `succeed` has to tell it
+    Received successor;                                       ///< its socket to this rank, from a lower rank
   };
 
   Peer& peer(Rank r);
@@ -173,6 +188,15 @@ class IpcChannel::Mesh {
   /// parent's numbers. none() if it does not wait there.
   [[nodiscard]] Rank awaited_in_split(Rank held_up, const Question& question);
   void record_failure(const Error& error, Rank origin) noexcept;
+  /// Reads what has arrived from all peers, and which of them are gone.
+  void read_all_locked();
+  [[nodiscard]] RankSet gone_locked() const;
+  /// One step of `succeed`, without waiting: what can be told and sent. Returns the ranks that it waits for; none:
+  /// it has ended.
+  [[nodiscard]] RankSet advance_succession_locked(const char* phase);
+  void tell_all_locked(const SurvivorsMessage& message);
+  void connect_survivors_locked();
+  void send_unsent_locked();
   void pump(Peer& from);
   void receive(Peer& from, Received received);
   [[nodiscard]] RankSet awaited_locked() const;
@@ -197,6 +221,9 @@ class IpcChannel::Mesh {
   std::vector<Peer> peers_;
   std::vector<const Wait*> waits_;  ///< the waits that have become slow
   std::uint64_t last_query_ = 0;
+  Survivors survivors_;
+  std::vector<os::UniqueFd>
+      successor_sockets_;  ///< by rank, to higher ranks; made once survivors_ has decided
   std::optional<Error> failure_;
   bool reported_ = false;  ///< this rank has told the others
   bool thrown_ = false;    ///< the failure was thrown on this rank

@@ -193,6 +193,13 @@ std::string encode(const Answer& answer) {
   return wire::Writer().put(answer.number).put(answer.awaited).str();
 }
 
+std::string encode(const SurvivorsMessage& message) {
+  wire::Writer out;
+  out.put(std::uint8_t{message.decided}).put(message.ranks);
+  put_id(out, message.id);
+  return std::move(out).str();
+}
+
 Status parse_status(std::string_view bytes) {
   wire::Reader in = open(bytes, Type::status, "failure report");
   Status status = get_status(in);
@@ -262,7 +269,7 @@ MeshMessage parse_mesh_message(std::string_view bytes) {
   const auto kind = in.get<std::uint8_t>();
   const auto descriptor = in.get<std::uint8_t>();
   if (kind < static_cast<std::uint8_t>(MessageKind::bytes) ||
-      kind > static_cast<std::uint8_t>(MessageKind::answer) || descriptor > 2) {
+      kind > static_cast<std::uint8_t>(MessageKind::successor) || descriptor > 2) {
     fail(ErrorCode::protocol, "message on a socket: unknown kind {} or descriptor state {}", kind,
          descriptor);
   }
@@ -288,6 +295,15 @@ Answer parse_answer(std::string_view bytes) {
   answer.awaited = in.get<RankSet>();
   in.finish();
   return answer;
+}
+
+SurvivorsMessage parse_survivors(std::string_view bytes) {
+  wire::Reader in(bytes, "survivors on a socket");
+  SurvivorsMessage message{.decided = in.get<std::uint8_t>() != 0};
+  message.ranks = in.get<RankSet>();
+  message.id = get_id(in);
+  in.finish();
+  return message;
 }
 
 }  // namespace onehop

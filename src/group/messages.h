@@ -18,7 +18,7 @@
 namespace onehop {
 
 /// Incremented with every change of a message below or of the shared-memory layout.
-inline constexpr std::uint16_t kProtocolVersion = 6;
+inline constexpr std::uint16_t kProtocolVersion = 7;
 /// Longest error text that is sent.
 inline constexpr std::size_t kMaxErrorText = 2048;
 /// Payload of one mesh message.
@@ -103,9 +103,11 @@ enum class MessageKind : std::uint8_t {
   descriptor = 2,
   failure = 3,  ///< the group has failed; the payload is a Status
   bye = 4,
-  refusal = 5,  ///< instead of `bytes`: this rank refuses the call, for the Status in the payload
-  query = 6,    ///< "which rank do you wait for?"; the payload is a Query
-  answer = 7,   ///< the payload is an Answer
+  refusal = 5,    ///< instead of `bytes`: this rank refuses the call, for the Status in the payload
+  query = 6,      ///< "which rank do you wait for?"; the payload is a Query
+  answer = 7,     ///< the payload is an Answer
+  survivors = 8,  ///< the payload is a SurvivorsMessage
+  successor = 9,  ///< descriptor of a socket of the group that the survivors form
 };
 enum class DescriptorState : std::uint8_t { none = 0, attached = 1, lost = 2 };
 
@@ -133,6 +135,13 @@ struct Answer {
   RankSet awaited = 0;       ///< empty: it waits for no rank
 };
 
+/// After a failure: the ranks that the sender finds alive, or has decided for (survivors.h).
+struct SurvivorsMessage {
+  bool decided = false;
+  RankSet ranks = 0;
+  os::Id id{};  ///< of the new group: a proposal, or the one decided for
+};
+
 [[nodiscard]] std::string encode(const Status& status);
 [[nodiscard]] std::string encode(const Announce& announce);
 [[nodiscard]] std::string encode(const Offer& offer);
@@ -143,6 +152,7 @@ struct Answer {
 [[nodiscard]] std::string encode(const MeshMessage& message);
 [[nodiscard]] std::string encode(const Query& query);
 [[nodiscard]] std::string encode(const Answer& answer);
+[[nodiscard]] std::string encode(const SurvivorsMessage& message);
 
 [[nodiscard]] Status parse_status(std::string_view bytes);
 [[nodiscard]] Announce parse_announce(std::string_view bytes);
@@ -154,5 +164,6 @@ struct Answer {
 [[nodiscard]] MeshMessage parse_mesh_message(std::string_view bytes);
 [[nodiscard]] Query parse_query(std::string_view bytes);
 [[nodiscard]] Answer parse_answer(std::string_view bytes);
+[[nodiscard]] SurvivorsMessage parse_survivors(std::string_view bytes);
 
 }  // namespace onehop

@@ -117,6 +117,7 @@ std::optional<Group> Group::State::split(int color, int key, Status refusal) {
       }
     }
     if (part) {
+      part->state_->parent_ranks_ = members;
       part->state_->mesh_->use_own_numbers();
       part->state_->log_beginning("split off", begin);
     }

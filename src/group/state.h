@@ -194,6 +194,9 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
                                              const std::function<void(std::byte*)>& initialize = {});
   /// Collective. If a rank passes a `refusal`, all ranks throw it.
   [[nodiscard]] std::optional<Group> split(int color, int key, Status refusal = {});
+  /// Group::shrink.
+  [[nodiscard]] Group shrink(Duration timeout);
+  [[nodiscard]] const std::vector<Rank>& parent_ranks() const { return parent_ranks_; }
   [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes, const BufferOptions& options);
   [[nodiscard]] SymmetricBuffer register_buffer(void* data, std::size_t bytes, const BufferOptions& options);
   /// Instead of it, if this rank has found an error before: all ranks throw it. Always throws.
@@ -242,6 +245,16 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
     State& group_;
   };
 
+  /// What a call of `shrink` starts from: this group, or a successor that failed before it was a group.
+  struct Failed {
+    std::shared_ptr<IpcChannel::Mesh> mesh;
+    std::vector<Rank> ranks;  ///< this group's numbers of its ranks
+    bool succeeded = false;   ///< the survivors have a group
+  };
+
+  /// Collective among the survivors: their group, or the error that all of them learn.
+  [[nodiscard]] std::shared_ptr<State> form_survivors(const IpcChannel::Mesh::Successor& next,
+                                                      const Deadline& deadline);
   /// Collective among the members: creates the sub-group of these ranks. Returns the status that all of them
   /// learn.
   [[nodiscard]] Status form_part(JoinOptions options, const os::Id& id, std::vector<os::UniqueFd> sockets,
@@ -299,6 +312,9 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   bool one_process_ = false;
   bool checks_calls_;
   os::TimedMutex call_mutex_;
+  os::TimedMutex shrink_mutex_;
+  Failed last_;  ///< guarded by shrink_mutex_
+  std::vector<Rank> parent_ranks_;
   std::uint64_t buffers_made_ = 0;
   std::vector<BufferRange> buffers_;
   std::array<std::atomic<std::uint64_t>, kAlgorithmCount> usage_{};

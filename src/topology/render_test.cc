@@ -122,6 +122,26 @@ TEST(TopologyText, FitsInto80ColumnsForEightDevices) {
   EXPECT_THAT(text, HasSubstr("123,125,127\n"));
 }
 
+TEST(TopologyText, ShowsTheProcessorsNextToEachDeviceWhereKnown) {
+  EXPECT_THAT(shipped("h100x8").to_text(),
+              AllOf(HasSubstr("GPU7  CPU affinity\n"), HasSubstr("NV18  0-55,112-167\n"),
+                    HasSubstr("NV18  56-111,168-223\n")));
+  HostInfo host;
+  host.numa_nodes.resize(2);
+  host.numa_nodes[1].id = 1;
+  for (int cpu = 0; cpu < 128; cpu += 2) host.numa_nodes[0].cpus.push_back(cpu);
+  std::vector<DeviceInfo> devices(8, device_named("u"));
+  EXPECT_THAT(Topology(host, devices).to_text(), Not(HasSubstr("affinity"))) << "no device's node is known";
+  devices[0].numa_node = 0;
+  devices[1].numa_node = 1;
+  devices[2].numa_node = 7;
+  const std::string text = Topology(host, devices).to_text();
+  EXPECT_THAT(text, AllOf(HasSubstr("  0,2,4,6,8,10,...\n"), HasSubstr("cpus 0,2,4,6,8,10,12,14,")));
+  EXPECT_EQ(count(text.substr(0, text.find("\n\n")), "  -\nGPU"), 6u)
+      << "a node without processors, one that the host lacks, and unknown ones";
+  EXPECT_LE(widest_line(text), 80u) << text;
+}
+
 TEST(TopologyText, NamesThePciDomainWhereThereAreSeveral) {
   DeviceInfo first = device_named("a");
   DeviceInfo second = device_named("b");

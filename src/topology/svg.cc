@@ -109,6 +109,7 @@ std::vector<std::string> broken(const std::string& text, double width, double fo
 std::string Topology::to_svg() const {
   const bool host_only = devices_.empty();
   const svg::Picture picture = host_only ? svg::draw_host(host_) : svg::draw_devices(*this);
+  const svg::Picture legend = host_only ? svg::Picture{} : svg::draw_legend(*this);
   const std::string title = host_only ? "Host " + host_.hostname : svg::device_names(*this);
   std::vector<std::string> facts;
   std::vector<std::string> machine{host_only ? "" : host_.hostname, host_.cpu_model};
@@ -120,7 +121,8 @@ std::string Topology::to_svg() const {
 
   constexpr double kMargin = 24;
   constexpr double kLeastWidth = 560;  // minimum width of text before it is wrapped
-  double width = std::max({picture.size.width, svg::text_width(title.size(), 20), kLeastWidth});
+  double width =
+      std::max({picture.size.width, legend.size.width, svg::text_width(title.size(), 20), kLeastWidth});
   std::vector<std::string> lines;
   for (const std::string& fact : facts) {
     for (std::string& line : svg::broken(fact, width, 13)) lines.push_back(std::move(line));
@@ -131,12 +133,18 @@ std::string Topology::to_svg() const {
   for (const std::string& line : lines) head += svg::text({kMargin, y += 20}, "line", line);
   y += kMargin;
 
-  const svg::Size size{width + 2 * kMargin, y + picture.size.height + kMargin};
+  const svg::Point picture_at{kMargin + (width - picture.size.width) / 2, y};
+  y += picture.size.height + kMargin;
+  const svg::Point legend_at{kMargin, y};  // in line with the text above, whatever the width of the picture
+  if (legend.size.height > 0) y += legend.size.height + kMargin;
+
+  const svg::Size size{width + 2 * kMargin, y};
   const std::string page_width = fmt::format("{:.0f}", size.width);
   const std::string page_height = fmt::format("{:.0f}", size.height);
   std::string body = fmt::format("\n{}", svg::kStyle);
   body += markup::element("rect", {{"width", page_width}, {"height", page_height}, {"class", "page"}}) + "\n";
-  body += head + svg::moved({kMargin + (width - picture.size.width) / 2, y}, "\n" + picture.body) + "\n";
+  body += head + svg::moved(picture_at, "\n" + picture.body) + "\n";
+  if (!legend.body.empty()) body += svg::moved(legend_at, "\n" + legend.body) + "\n";
   return markup::element("svg",
                          {{"xmlns", "http://www.w3.org/2000/svg"},
                           {"width", page_width},

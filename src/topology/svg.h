@@ -35,8 +35,10 @@ struct Picture {
 /// The style class of boxes of a NUMA node, which sets their color; grey for an unknown one (-1).
 [[nodiscard]] std::string numa_class(int numa_node);
 
-/// Draws the GPUs on a circle with their links, and a legend.
+/// Draws the GPUs on a circle with their links.
 [[nodiscard]] Picture draw_devices(const Topology& topology);
+/// Draws the legend of the lines and colors that draw_devices() uses.
+[[nodiscard]] Picture draw_legend(const Topology& topology);
 /// Draws the processors inside their caches inside their NUMA nodes.
 [[nodiscard]] Picture draw_host(const HostInfo& host);
 

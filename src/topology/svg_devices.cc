@@ -170,42 +170,6 @@ std::string device_box(const DeviceInfo& device, int index, Point centre) {
   return element("g", {}, out) + "\n";
 }
 
-/// Draws the legend of the lines and colors that occur.
-Picture legend(const Topology& topology, const std::vector<Edge>& edges) {
-  Picture legend;
-  const auto add = [&](const std::string& sign, const std::string& meaning) {
-    const double y = legend.size.height + 10;
-    legend.body += element("g", {{"transform", fmt::format("translate(0 {:.1f})", y)}}, sign) + "\n";
-    legend.body += text({58, y + 4}, "line", meaning);
-    legend.size = {std::max(legend.size.width, 58 + text_width(meaning.size(), 13)), legend.size.height + 22};
-  };
-  const auto any = [&](auto&& condition) { return std::any_of(edges.begin(), edges.end(), condition); };
-  if (any([](const Edge& e) { return e.nvlink() && !e.one_way(); })) {
-    add(line({0, 0}, {46, 0}, "nvlink", link_width(4)), "NVLink, both directions; wider: more links");
-  }
-  if (any([](const Edge& e) { return e.one_way(); })) {
-    add(line({0, 0}, {46, 0}, "oneway", link_width(4)), "NVLink in one direction only");
-  }
-  if (any([](const Edge& e) { return e.visible() && !e.nvlink(); })) {
-    add(line({0, 0}, {46, 0}, "pcie", 1.5), "peer access over PCIe");
-  }
-  if (any([](const Edge& e) { return !e.visible(); })) add("", "no line: no peer access");
-  for (const int node : render::device_numa_nodes(topology)) {
-    std::vector<int> devices;
-    for (int i = 0; i < topology.device_count(); ++i) {
-      if (topology.device(DeviceId{i}).numa_node == node) devices.push_back(i);
-    }
-    add(rectangle({23, 0}, {46, 14}, 3, numa_class(node)),
-        fmt::format("NUMA node {}: GPU {}", node, render::ranges(devices)));
-  }
-  if (std::any_of(topology.devices().begin(), topology.devices().end(), render::too_old)) {
-    add(rectangle({23, 0}, {46, 14}, 3, "box old"),
-        fmt::format("too old: onehop needs compute capability {}.{} or newer", kOldestCapability / 10,
-                    kOldestCapability % 10));
-  }
-  return legend;
-}
-
 }  // namespace
 
 Picture draw_devices(const Topology& topology) {
@@ -257,14 +221,43 @@ Picture draw_devices(const Topology& topology) {
   for (int i = 0; i < devices; ++i) {
     boxes += device_box(topology.device(DeviceId{i}), i, centres[static_cast<std::size_t>(i)]);
   }
-  const Picture key = legend(topology, edges);
-  Picture picture;
-  picture.size = {std::max(circle.width, key.size.width), height + 24 + key.size.height};
-  const double left = (picture.size.width - circle.width) / 2;
-  picture.body = fmt::format(
-      "<g transform=\"translate({:.1f} 0)\">\n{}{}{}</g>\n<g transform=\"translate(0 {:.1f})\">\n{}</g>\n",
-      left, lines, boxes, labels.body(), height + 24, key.body);
-  return picture;
+  return {{circle.width, height}, lines + boxes + labels.body()};
+}
+
+Picture draw_legend(const Topology& topology) {
+  const std::vector<Edge> edges = edges_of(topology);
+  Picture legend;
+  const auto add = [&](const std::string& sign, const std::string& meaning) {
+    const double y = legend.size.height + 10;
+    legend.body += element("g", {{"transform", fmt::format("translate(0 {:.1f})", y)}}, sign) + "\n";
+    legend.body += text({58, y + 4}, "line", meaning);
+    legend.size = {std::max(legend.size.width, 58 + text_width(meaning.size(), 13)), legend.size.height + 22};
+  };
+  const auto any = [&](auto&& condition) { return std::any_of(edges.begin(), edges.end(), condition); };
+  if (any([](const Edge& e) { return e.nvlink() && !e.one_way(); })) {
+    add(line({0, 0}, {46, 0}, "nvlink", link_width(4)), "NVLink, both directions; wider: more links");
+  }
+  if (any([](const Edge& e) { return e.one_way(); })) {
+    add(line({0, 0}, {46, 0}, "oneway", link_width(4)), "NVLink in one direction only");
+  }
+  if (any([](const Edge& e) { return e.visible() && !e.nvlink(); })) {
+    add(line({0, 0}, {46, 0}, "pcie", 1.5), "peer access over PCIe");
+  }
+  if (any([](const Edge& e) { return !e.visible(); })) add("", "no line: no peer access");
+  for (const int node : render::device_numa_nodes(topology)) {
+    std::vector<int> devices;
+    for (int i = 0; i < topology.device_count(); ++i) {
+      if (topology.device(DeviceId{i}).numa_node == node) devices.push_back(i);
+    }
+    add(rectangle({23, 0}, {46, 14}, 3, numa_class(node)),
+        fmt::format("NUMA node {}: GPU {}", node, render::ranges(devices)));
+  }
+  if (std::any_of(topology.devices().begin(), topology.devices().end(), render::too_old)) {
+    add(rectangle({23, 0}, {46, 14}, 3, "box old"),
+        fmt::format("too old: onehop needs compute capability {}.{} or newer", kOldestCapability / 10,
+                    kOldestCapability % 10));
+  }
+  return legend;
 }
 
 }  // namespace onehop::svg

@@ -16,8 +16,9 @@ namespace onehop {
 namespace {
 
 constexpr std::size_t kColumns = 80;
-constexpr std::size_t kMaxName = 16;    ///< of a device; longer ones are truncated so that a line fits
-constexpr std::size_t kShortUuid = 12;  ///< "GPU-" and eight digits, enough to compare with `nvidia-smi -L`
+constexpr std::size_t kMaxName = 16;      ///< of a device; longer ones are truncated so that a line fits
+constexpr std::size_t kShortUuid = 12;    ///< "GPU-" and eight digits, enough to compare with `nvidia-smi -L`
+constexpr std::size_t kMaxAffinity = 18;  ///< beside the matrix of 8 GPUs with the widest labels
 constexpr std::string_view kNoAccess = "*";  ///< marks pairs that cannot map each other's memory
 constexpr std::string_view kTooOld = "!";    ///< marks devices that onehop does not support
 
@@ -42,19 +43,43 @@ std::vector<std::string> cells_of(const Topology& topology) {
   return cells;
 }
 
-std::string matrix_text(const std::vector<std::string>& cells, std::size_t devices) {
+/// The processors of each device's NUMA node, as `nvidia-smi topo -m` shows them: "-" where not known. Shortens
+/// long lists, which follow in full with the host. Empty if nothing is known of any device.
+std::vector<std::string> affinities_of(const Topology& topology) {
+  std::vector<std::string> affinities;
+  bool any = false;
+  for (const DeviceInfo& device : topology.devices()) {
+    const auto& nodes = topology.host().numa_nodes;
+    const auto node =
+        std::ranges::find_if(nodes, [&](const NumaNode& each) { return each.id == device.numa_node; });
+    const bool known = node != nodes.end() && !node->cpus.empty();
+    std::string cpus = known ? render::ranges(node->cpus) : "-";
+    if (cpus.size() > kMaxAffinity) {
+      constexpr std::string_view kMore = ",...";
+      const std::size_t comma = cpus.rfind(',', kMaxAffinity - kMore.size());
+      cpus = comma == std::string::npos ? "..." : cpus.substr(0, comma).append(kMore);
+    }
+    any = any || known;
+    affinities.push_back(std::move(cpus));
+  }
+  if (!any) affinities.clear();
+  return affinities;
+}
+
+std::string matrix_text(const std::vector<std::string>& cells, const std::vector<std::string>& affinities,
+                        std::size_t devices) {
   const std::size_t head = gpu(devices - 1).size();
   std::size_t width = head;
   for (const std::string& text : cells) width = std::max(width, text.size());
 
   std::string out = fmt::format("{:{}}", "", head);
   for (std::size_t to = 0; to < devices; ++to) out += fmt::format("  {:>{}}", gpu(to), width);
-  out += '\n';
+  out += affinities.empty() ? "\n" : "  CPU affinity\n";
   for (std::size_t from = 0; from < devices; ++from) {
     out += fmt::format("{:<{}}", gpu(from), head);
     for (std::size_t to = 0; to < devices; ++to)
       out += fmt::format("  {:>{}}", cells[from * devices + to], width);
-    out += '\n';
+    out += affinities.empty() ? "\n" : fmt::format("  {}\n", affinities[from]);
   }
   return out;
 }
@@ -227,8 +252,8 @@ std::string Topology::to_text() const {
   std::string out;
   if (!devices_.empty()) {
     const std::vector<std::string> cells = cells_of(*this);
-    out += fmt::format("{}\n{}\n{}\n", matrix_text(cells, devices_.size()), legend_text(cells),
-                       devices_text(*this));
+    out += fmt::format("{}\n{}\n{}\n", matrix_text(cells, affinities_of(*this), devices_.size()),
+                       legend_text(cells), devices_text(*this));
   }
   out += wrap(fmt::format("Connectivity of {}: {}",
                           devices_.empty() ? "host ranks" : render::counted(devices_.size(), "GPU"),

@@ -138,6 +138,55 @@ TEST_F(Bench, TablesFit80ColumnsUnlessTheyAreWide) {
   EXPECT_THAT(result.out, HasSubstr("spread"));
 }
 
+TEST_F(Bench, AllMeasuresEveryCollectiveWithTheOptionsThatSuitIt) {
+  const auto json_path = base_ / "r.json";
+  const auto html_path = base_ / "r.html";
+  const Result result =
+      bench_of("all", {"--ranks", "2", "--sizes", "1K,4K", "--repeat", "1", "--in-place", "--algorithm",
+                       "two-shot", "--op", "max", "--root", "1", "--json", json_path, "--html", html_path});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json document = json::parse(read(json_path));
+  EXPECT_EQ(document.at("complete"), true);
+  std::vector<std::string> collectives;
+  const std::string page = read(html_path);
+  for (const json& report : document.at("reports")) {
+    const json& run = report.at("run");
+    const std::string collective = run.at("collective");
+    collectives.push_back(collective);
+    const bool apart = collective.starts_with("all-to-all") || collective == "send-recv";
+    const bool barrier = collective == "barrier";
+    EXPECT_EQ(run.at("in_place"), !apart && !barrier) << collective;
+    EXPECT_EQ(run.at("algorithm"),
+              collective == "all-reduce" || collective == "reduce" ? "two-shot" : "auto");
+    EXPECT_THAT(report.at("results"), SizeIs(barrier ? 1 : 2)) << collective;
+    EXPECT_THAT(page, HasSubstr("id=\"" + collective + "\""));
+    EXPECT_THAT(result.out, HasSubstr(collective + ": 2 host ranks"));
+  }
+  EXPECT_THAT(collectives, SizeIs(11));
+  EXPECT_EQ(collectives.front(), "all-reduce");
+  EXPECT_EQ(collectives.back(), "barrier");
+}
+
+TEST_F(Bench, APageIsMadeOfASavedReport) {
+  const auto json_path = base_ / "r.json";
+  const auto html_path = base_ / "r.html";
+  const auto again_path = base_ / "again.html";
+  Result result = bench({"--ranks", "2", "--sizes", "4K", "--json", json_path, "--html", html_path});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  result = run({"bench", "--from", json_path, "--html", again_path}, options_);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(read(again_path), read(html_path));
+  EXPECT_THAT(run({"bench", "--from", json_path}, options_).err, HasSubstr("name the page with --html"));
+  EXPECT_THAT(run({"bench", "--from", json_path, "--html", json_path}, options_).err,
+              HasSubstr("would replace the report"));
+  EXPECT_THAT(run({"bench", "--from", json_path, "--html", "-", "--sizes", "4K"}, options_).err,
+              HasSubstr("leave out --sizes"));
+  result = run({"bench", "--from", html_path, "--html", again_path}, options_);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("r.html' is no report of 'onehop bench --json'\n"));
+}
+
 TEST_F(Bench, ABarrierIsARowWithoutBytes) {
   const auto path = base_ / "r.json";
   const Result result = bench_of("barrier", {"--ranks", "2", "--json", path});

@@ -96,6 +96,36 @@ TEST(Compare, TheTextFits80ColumnsAndNamesFilesSettingsAndTheMean) {
   EXPECT_EQ(json::parse(to_json(result)).at("results").at(0).at("verdict"), "slower");
 }
 
+TEST(Compare, ThePageHasBothCurvesAndAVerdictPerRow) {
+  const std::string page = to_html(compare(report("<a>", {{1024, 10}, {2048, 10}, {4096, 10}, {0, 1}}),
+                                           report("b", {{1024, 10}, {2048, 20}, {4096, 5}, {0, 1}}), 0.05));
+  EXPECT_THAT(page, AllOf(HasSubstr("<polyline class=\"curve\""), HasSubstr("<polyline class=\"peer peer0\""),
+                          HasSubstr("A: &lt;a&gt;, 2025"), HasSubstr("<td class=\"slower\">slower</td>"),
+                          HasSubstr("<td class=\"ok\">faster</td>"), HasSubstr(">no difference</td>"),
+                          HasSubstr("B, 2KB: 2\u00d7"), HasSubstr("<b>1 of 4</b><span>B is slower")));
+}
+
+TEST(Compare, ReportsOfSeveralCollectivesAreComparedByCollectiveAndSize) {
+  const auto all = [](const char* name, double all_reduce, double all_gather) {
+    json reports = json::array();
+    for (const auto& [collective, us] :
+         {std::pair("all-reduce", all_reduce), std::pair("all-gather", all_gather)}) {
+      reports.push_back({{"run", {{"collective", collective}, {"type", "f32"}}},
+                         {"results", {{{"bytes", 4}, {"time_us", {{"median", us}}}}}}});
+    }
+    return parse_report(json{{"format", "onehop-bench"}, {"reports", reports}}.dump(), name);
+  };
+  const Comparison result = compare(all("a", 10, 10), all("b", 20, 10), 0.05);
+  ASSERT_THAT(result.rows, SizeIs(2));
+  EXPECT_EQ(result.rows[0].collective, "all-gather");
+  EXPECT_STREQ(result.rows[0].verdict, "same");
+  EXPECT_STREQ(result.rows[1].verdict, "slower");
+  EXPECT_THAT(result.differences, ::testing::IsEmpty());
+  EXPECT_THAT(to_text(result), AllOf(HasSubstr("# all-gather\n"), HasSubstr("# all-reduce\n")));
+  EXPECT_EQ(json::parse(to_json(result)).at("results").at(1).at("collective"), "all-reduce");
+  EXPECT_THAT(to_html(result), HasSubstr("<h2 class=\"collective\">all-gather</h2>"));
+}
+
 TEST(Compare, WhatIsNoReportIsRefusedByName) {
   for (const char* text : {"", "[]", "{}", "null", "{\"format\":\"onehop-bench\"}",
                            "{\"format\":\"onehop-bench\",\"results\":{}}", "{\"format\":1,\"results\":[]}"}) {

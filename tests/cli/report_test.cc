@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/saved.h"
+
 namespace onehop::cli {
 namespace {
 
@@ -15,16 +17,18 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-BenchReport gpu_report() {
-  BenchReport report;
+/// A document with one report.
+BenchDocument gpu_document() {
+  BenchDocument document;
+  document.launcher = "onehop";
+  document.gpus =
+      GpuMachine{{"NVIDIA H200", "NVIDIA H200", "NVIDIA H200", "NVIDIA H200"}, "580.1", "13.0", "2.28.9", 18};
+  BenchReport& report = document.reports.emplace_back();
   report.options.cuda = true;
   report.options.nccl = true;
   report.options.ranks = 4;
   report.options.type = DType::bf16;
   report.options.wide = true;
-  report.launcher = "onehop";
-  report.gpus =
-      GpuMachine{{"NVIDIA H200", "NVIDIA H200", "NVIDIA H200", "NVIDIA H200"}, "580.1", "13.0", "2.28.9", 18};
   report.notes = {"nccl-sym at 4096 bytes: <broken>"};
   BenchRow both;
   both.bytes = 1024;
@@ -41,18 +45,18 @@ BenchReport gpu_report() {
   one.time = {4.0, 3.9, 4.2};
   one.peers = {{"nccl", {3.2, 3.1, 3.3}, true}, {"nccl-sym", {}, false}};
   report.rows = {both, one};
-  return report;
+  return document;
 }
 
 TEST(RatioToPeers, IsToTheFastestOfThoseThatHaveATime) {
-  const BenchReport report = gpu_report();
+  const BenchReport report = gpu_document().reports.front();
   EXPECT_DOUBLE_EQ(ratio_to_peers(report.rows[0]).value(), 0.4);
   EXPECT_DOUBLE_EQ(ratio_to_peers(report.rows[1]).value(), 1.25);
   EXPECT_FALSE(ratio_to_peers(BenchRow{}));
 }
 
 TEST(GpuReport, JsonHasThePeersThatHaveATimeAndTheMachine) {
-  const json document = json::parse(to_json(gpu_report()));
+  const json document = json::parse(to_json(gpu_document()));
   EXPECT_EQ(document.at("run").at("mode"), "chain");
   EXPECT_EQ(document.at("run").at("device"), "cuda");
   EXPECT_EQ(document.at("machine").at("gpus").at("nccl"), "2.28.9");
@@ -66,19 +70,20 @@ TEST(GpuReport, JsonHasThePeersThatHaveATimeAndTheMachine) {
 }
 
 TEST(GpuReport, OfAMovedBlockHasNoOpAndNoColumnForWhatNcclHasNot) {
-  BenchReport report = gpu_report();
+  BenchDocument document = gpu_document();
+  BenchReport& report = document.reports.front();
   report.options.collective = find_collective("scatter");
   report.options.root = Rank{2};
   for (BenchRow& row : report.rows) row.peers.pop_back();
   EXPECT_THAT(describe(report.options), AllOf(HasSubstr(", bf16, "), HasSubstr(", root 2")));
-  const json document = json::parse(to_json(report));
-  EXPECT_EQ(document.at("run").at("op"), "none");
-  EXPECT_EQ(document.at("run").at("root"), 2);
-  EXPECT_NEAR(document.at("results").at(0).at("peers").at("nccl").at("busbw_gbps").get<double>(),
+  const json written = json::parse(to_json(document));
+  EXPECT_EQ(written.at("run").at("op"), "none");
+  EXPECT_EQ(written.at("run").at("root"), 2);
+  EXPECT_NEAR(written.at("results").at(0).at("peers").at("nccl").at("busbw_gbps").get<double>(),
               1024 / 8.0 / 1e3 * 0.75, 1e-12);
   ::testing::internal::CaptureStdout();
   Table table(stdout, false);
-  table.begin(report.options, report.gpus);
+  table.begin(report.options, document);
   for (const BenchRow& row : report.rows) table.row(row, report.options);
   const std::string text = ::testing::internal::GetCapturedStdout();
   EXPECT_THAT(text,
@@ -87,7 +92,7 @@ TEST(GpuReport, OfAMovedBlockHasNoOpAndNoColumnForWhatNcclHasNot) {
 }
 
 TEST(GpuReport, ThePageShowsPeersAsCurvesColumnsAndNotes) {
-  const std::string page = to_html(gpu_report());
+  const std::string page = to_html(gpu_document());
   EXPECT_THAT(page, AllOf(HasSubstr("4 x NVIDIA H200 (NV18), driver 580.1, CUDA 13.0, NCCL 2.28.9"),
                           HasSubstr("<polyline class=\"peer peer1\""), HasSubstr("<th>nccl-sym"),
                           HasSubstr("<th>ours / best</th>"), HasSubstr("<td>0.40</td>"),
@@ -95,24 +100,113 @@ TEST(GpuReport, ThePageShowsPeersAsCurvesColumnsAndNotes) {
 }
 
 TEST(GpuReport, ThePageComparesWithTheFastestPeerAndNamesEachCurve) {
-  const std::string page = to_html(gpu_report());
+  const std::string page = to_html(gpu_document());
   EXPECT_THAT(page, AllOf(HasSubstr("<h2>Time relative to the fastest peer"), HasSubstr("class=\"baseline\""),
                           HasSubstr("onehop, 1KB: 0.4\u00d7"), HasSubstr("onehop, 4KB: 1.25\u00d7"),
                           HasSubstr(">nccl-sym</text>"), HasSubstr("prefers-color-scheme: dark")));
-  BenchReport alone = gpu_report();
-  for (BenchRow& row : alone.rows) row.peers.clear();
+  BenchDocument alone = gpu_document();
+  for (BenchRow& row : alone.reports.front().rows) row.peers.clear();
   const std::string other = to_html(alone);
   EXPECT_THAT(other, AllOf(HasSubstr("<h2>Time per call"), Not(HasSubstr("relative to")),
                            Not(HasSubstr("class=\"name"))));
 }
 
+TEST(Report, SeveralCollectivesAreOneDocumentAndOnePage) {
+  BenchDocument document = gpu_document();
+  document.reports.push_back(document.reports.front());
+  document.reports[0].complete = true;
+  document.reports[1].options.collective = find_collective("all-gather");
+  const json written = json::parse(to_json(document));
+  EXPECT_FALSE(written.contains("results"));
+  ASSERT_EQ(written.at("reports").size(), 2u);
+  EXPECT_EQ(written.at("reports").at(0).at("run").at("collective"), "all-reduce");
+  EXPECT_EQ(written.at("reports").at(1).at("run").at("collective"), "all-gather");
+  EXPECT_EQ(written.at("reports").at(1).at("results").size(), 2u);
+  EXPECT_EQ(written.at("complete"), false);
+  EXPECT_EQ(written.at("machine").at("gpus").at("driver"), "580.1");
+  EXPECT_THAT(to_html(document),
+              AllOf(HasSubstr("<h1>onehop bench, 2 collectives</h1>"), HasSubstr("href=\"#all-gather\""),
+                    HasSubstr("<h2 class=\"collective\" id=\"all-gather\">all-gather</h2>"),
+                    HasSubstr("2(n-1)/n of all-reduce, (n-1)/n of all-gather")));
+}
+
+TEST(Report, AxesOfOneSizeHaveLabels) {
+  BenchDocument document = gpu_document();
+  BenchReport& report = document.reports.front();
+  report.rows.resize(1);
+  report.rows[0].bytes = 1000;
+  report.rows[0].time = {102, 100, 116};
+  report.rows[0].peers.clear();
+  const std::string page = to_html(document);
+  EXPECT_THAT(page, AllOf(HasSubstr(">1000B</text>"), HasSubstr(">50 \u00b5s</text>"),
+                          HasSubstr(">100 \u00b5s</text>"), HasSubstr(">200 \u00b5s</text>"),
+                          HasSubstr("<rect class=\"band\"")));
+}
+
+TEST(Report, OurCurveIsDrawnOverThoseOfPeers) {
+  const std::string page = to_html(gpu_document());
+  EXPECT_GT(page.find("<polyline class=\"curve\""), page.find("dot peer1-mark"));
+  EXPECT_GT(page.find("<polyline class=\"curve\""), page.find("<polyline class=\"peer peer1\""));
+}
+
+TEST(Report, ASavedReportIsReadAsItWasWritten) {
+  BenchDocument document = gpu_document();
+  document.build = {"0.1.0", "1a2b3c4"};
+  document.origin = {"2025-03-01T12:00:00Z", "node7", "onehop bench all --sizes 1K,4K"};
+  document.machine = {"a processor", 64, "Linux 6.1"};
+  const auto expect_same = [&] {
+    const std::string written = to_json(document);
+    const BenchDocument read = parse_document(written, "r.json");
+    EXPECT_EQ(to_json(read), written);
+    EXPECT_EQ(to_html(read), to_html(document));
+  };
+  expect_same();
+  BenchReport scatter = document.reports.front();
+  scatter.options = {};
+  scatter.options.ranks = 2;
+  scatter.options.collective = find_collective("scatter");
+  scatter.options.root = Rank{1};
+  scatter.options.binding = Binding::cores;
+  scatter.options.repeat = 3;
+  scatter.options.tuning = "t.json";
+  scatter.notes.clear();
+  for (BenchRow& row : scatter.rows) {
+    row.peers.clear();
+    row.rounds = {1.5, 2, 2.5};
+  }
+  document.reports.push_back(scatter);
+  document.reports.front().options.algorithm = Algorithm::two_shot;
+  document.reports.front().options.op = ReduceOp::premul_sum;
+  document.reports.front().options.factor = 0.5;
+  expect_same();
+}
+
+TEST(Report, WhatIsNoSavedReportIsRefusedByNameAndField) {
+  const auto refusal = [](const std::string& text) {
+    try {
+      (void)parse_document(text, "r.json");
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return std::string("accepted");
+  };
+  for (const char* text : {"", "[]", "{}", "null", "{\"format\":\"onehop-compare\"}"})
+    EXPECT_THAT(refusal(text), HasSubstr("'r.json' is no report of 'onehop bench --json'")) << text;
+  json written = json::parse(to_json(gpu_document()));
+  written["run"]["collective"] = "all-gaffer";
+  EXPECT_THAT(refusal(written.dump()), HasSubstr("r.json: run.collective: unknown collective 'all-gaffer'"));
+  written["run"].erase("collective");
+  EXPECT_THAT(refusal(written.dump()), HasSubstr("r.json: run: the field 'collective' is missing"));
+}
+
 TEST(GpuReport, TheTableHasTheRatioLastAndAnotherColumnForEagerCalls) {
-  BenchReport report = gpu_report();
+  BenchDocument document = gpu_document();
+  BenchReport& report = document.reports.front();
   report.options.mode = BenchMode::eager;
   report.rows[0].host_ns = 3100;
   ::testing::internal::CaptureStdout();
   Table table(stdout, false);
-  table.begin(report.options, report.gpus);
+  table.begin(report.options, document);
   for (const BenchRow& row : report.rows) table.row(row, report.options);
   table.note(report.notes[0]);
   const std::string text = ::testing::internal::GetCapturedStdout();
@@ -123,14 +217,15 @@ TEST(GpuReport, TheTableHasTheRatioLastAndAnotherColumnForEagerCalls) {
 TEST(GpuReport, TheTableFits80ColumnsInEveryMode) {
   for (const bool nccl : {false, true}) {
     for (const BenchMode mode : {BenchMode::chain, BenchMode::eager}) {
-      BenchReport report = gpu_report();
+      BenchDocument document = gpu_document();
+      BenchReport& report = document.reports.front();
       report.options.wide = false;
       report.options.nccl = nccl;
       report.options.mode = mode;
       for (BenchRow& row : report.rows) row.host_ns = 3100;
       ::testing::internal::CaptureStdout();
       Table table(stdout, false);
-      table.begin(report.options, report.gpus);
+      table.begin(report.options, document);
       for (const BenchRow& row : report.rows) table.row(row, report.options);
       const std::string text = ::testing::internal::GetCapturedStdout();
       for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1)

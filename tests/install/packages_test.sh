@@ -73,5 +73,6 @@ completes_to() {
 }
 completes_to --json onehop bench --jso
 completes_to "all-reduce all-gather all-to-all all-to-all-v" onehop bench all-
+completes_to "all all-reduce all-gather all-to-all all-to-all-v" onehop bench all
 completes_to "bf16" onehop bench all-reduce --type b
 completes_to "doctor" onehop help d

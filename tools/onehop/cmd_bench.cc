@@ -2,6 +2,7 @@
 // onehop bench: measures and verifies a collective.
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <limits>
 #include <memory>
@@ -23,6 +24,7 @@
 #include "bench/ranks.h"
 #include "bench/report.h"
 #include "bench/run.h"
+#include "bench/saved.h"
 #include "bench/shape.h"
 #include "binding.h"
 #include "commands.h"
@@ -35,12 +37,15 @@ namespace {
 
 constexpr const char* kBenchFooter = R"(
 Collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all, gather, scatter, all-to-all-v
-(blocks of one size), send-recv (to the next rank, from the one before), barrier (host ranks)
+(blocks of one size), send-recv (to the next rank, from the one before), barrier (host ranks); all: one after
+another, each with the options that suit it
 
 Examples:
   onehop bench all-reduce                                   all GPUs (else 4 host ranks), every result verified
+  onehop bench all --ranks 2 --sizes 4K,1M --html report.html     every collective; one page, one report
   onehop bench all-gather --ranks 2 --sizes 4K,1M --type bf16
   onehop bench broadcast --root 2 --html report.html --json report.json
+  onehop bench --from report.json --html report.html        the page of a saved report; measures nothing
   onehop bench all-reduce --algorithm two-shot --buffers symmetric --in-place
   onehop bench all-reduce --ranks 2 --sizes 1K --bind cores --repeat 5
   onehop bench reduce-scatter --device cuda --type bf16 --sizes 1K:1G:4 --peer nccl
@@ -90,35 +95,47 @@ constexpr int kRounds = 7;
 constexpr Named<bool> kPeers[] = {{"nccl", true}};
 
 struct BenchArguments {
-  BenchOptions bench;
+  std::vector<const Collective*> collectives;  ///< measured one after another
+  BenchOptions bench;                          ///< of all of them; see options_for()
   std::optional<int> ranks;
   DeviceChoice device = DeviceChoice::automatic;
   std::optional<Binding> binding;
   std::optional<int> repeat;
   std::vector<std::string> peers;
+  std::string from;  ///< a saved report to show; nothing is measured
 };
 
-const Collective* parse_collective(const std::string& text) {
-  const Collective* const found = find_collective(text);
-  if (found != nullptr) return found;
-  std::vector<std::string_view> names;
+constexpr const char* kAllCollectives = "all";
+
+std::vector<const Collective*> parse_collectives(const std::string& text) {
+  if (const Collective* const found = find_collective(text)) return {found};
+  if (text == kAllCollectives) {
+    std::vector<const Collective*> all;
+    for (const Collective& each : benchmarks()) all.push_back(&each);
+    return all;
+  }
+  std::vector<std::string_view> names{kAllCollectives};
   for (const Collective& each : benchmarks()) names.push_back(each.name);
   const auto meant = nearest(text, names);
-  fail(ErrorCode::invalid_argument, "unknown value '{}'; known: {}{}", text,
-       names_of_collectives([](const Collective&) { return true; }),
+  fail(ErrorCode::invalid_argument, "unknown value '{}'; known: {}, {}{}", text,
+       names_of_collectives([](const Collective&) { return true; }), kAllCollectives,
        meant ? fmt::format("; did you mean '{}'?", *meant) : "");
 }
 
-/// Refuses options that have no meaning for the collective. `command` knows which options were given.
-void refuse_for_collective(const CLI::App& command, const BenchOptions& options) {
-  const Collective& collective = *options.collective;
+bool is_all_reduce(const Collective& collective) {
+  return &collective == find_collective("all-reduce");
+}
+
+/// Refuses options that have no meaning for any of the collectives. `command` knows which options were given.
+void refuse_for_collectives(const CLI::App& command, const BenchArguments& arguments) {
+  const BenchOptions& options = arguments.bench;
   const auto given = [&](const char* option) { return command.count(option) > 0; };
   const auto only_for = [&](const char* option, bool used, bool (*suits)(const Collective&)) {
-    if (!used || suits(collective)) return;
-    throw UsageError(fmt::format("{} makes no sense for {}; it is for {}", option, collective.name,
+    const auto& all = arguments.collectives;
+    if (!used || std::any_of(all.begin(), all.end(), [&](const Collective* c) { return suits(*c); })) return;
+    throw UsageError(fmt::format("{} makes no sense for {}; it is for {}", option, all.front()->name,
                                  names_of_collectives(suits)));
   };
-  const auto is_all_reduce = [](const Collective& c) { return &c == find_collective("all-reduce"); };
   only_for("--sizes", given("--sizes"), [](const Collective& c) { return c.moves_data; });
   only_for("--op", given("--op"), [](const Collective& c) { return c.reduces; });
   only_for("--root", given("--root"), [](const Collective& c) { return c.rooted(); });
@@ -201,60 +218,94 @@ void complete_options(BenchOptions& options, const BenchArguments& given, std::s
   }
 }
 
-/// The report of rank 0. Created before the rank joins, so that a run that ends early leaves a document.
-struct KeptReport {
-  KeptReport(const BenchOptions& options, const std::string& launcher) : json(options.json_path) {
-    report.options = options;
-    report.launcher = launcher;
-    json.update(to_json(report));
+/// `options` for one of several collectives: without those that do not suit it.
+BenchOptions options_for(BenchOptions options, const Collective& collective) {
+  options.collective = &collective;
+  if (!collective.moves_data) options.sizes = {0};
+  if (!collective.has_algorithms) options.algorithm.reset();
+  if (!collective.can_be_in_place()) options.in_place = false;
+  if (!collective.can_be_dependent() && options.mode == BenchMode::dependent) options.mode = BenchMode::chain;
+  if (!collective.reduces) {
+    options.op = ReduceOp::sum;
+    options.factor = 1;
+  }
+  if (!is_all_reduce(collective)) {
+    options.policy = AlgorithmPolicy::tuned;
+    options.parts = 1;
+  }
+  return options;
+}
+
+/// The options of each collective. Those in `options` must be complete.
+std::vector<BenchOptions> plan_of(const BenchOptions& options, const BenchArguments& given) {
+  std::vector<BenchOptions> plan;
+  for (const Collective* const collective : given.collectives) {
+    // Of all collectives, GPUs measure those that they have; the barrier alone is refused.
+    if (options.cuda && !collective->moves_data && given.collectives.size() > 1) continue;
+    plan.push_back(options_for(options, *collective));
+    refuse_for_ranks(plan.back(), given);
+  }
+  return plan;
+}
+
+/// The document of rank 0. Created before the rank joins, so that a run that ends early leaves one.
+struct KeptDocument {
+  KeptDocument(const std::vector<BenchOptions>& plan, const std::string& launcher)
+      : document(begin_document(plan, launcher)), json(plan.front().json_path) {
+    json.update(to_json(document));
   }
 
-  BenchReport report;
+  BenchDocument document;
   LiveDocument json;
 };
 
 /// One rank's part. Only rank 0 has `kept`: it prints and saves the results.
-void run_rank(Group& group, BenchOptions options, KeptReport* kept, Watchdog* watchdog) {
-  options.tuning = group.tuning_file();
+void run_rank(Group& group, std::vector<BenchOptions> plan, KeptDocument* kept, Watchdog* watchdog) {
   const auto alive = [watchdog](std::string_view what) {
     if (watchdog != nullptr) watchdog->alive(what);
   };
   const auto failing = [watchdog](const Error& error) { expect_end(watchdog, error); };
+  for (BenchOptions& options : plan) options.tuning = group.tuning_file();
   if (kept == nullptr) {
     const auto nothing = [](const auto&...) {};
-    run_collective_bench(group, options, {alive, nothing, nothing, nothing, failing});
+    for (const BenchOptions& options : plan)
+      run_collective_bench(group, options, {alive, nothing, nothing, nothing, failing});
     return;
   }
-  BenchReport& report = kept->report;
-  report.options = options;
+  BenchDocument& document = kept->document;
   // mpirun and srun may give a rank a terminal of their own although its output goes to a pipe.
-  const bool ours = report.launcher == "onehop" || report.launcher == "threads";
-  Table table(is_stdout(options.json_path) ? nullptr : stdout, ours && ::isatty(STDOUT_FILENO) != 0);
-  if (!options.cuda) table.begin(options, report.gpus);
-  BenchListener listener;
-  listener.progress = [&](std::string_view what) {
-    alive(what);
-    table.progress(what);
-  };
-  listener.row = [&](const BenchRow& row, std::size_t index, bool last) {
-    if (last) table.row(row, options);
-    if (index == report.rows.size()) report.rows.emplace_back();
-    report.rows[index] = row;
-    kept->json.update(to_json(report));
-  };
-  listener.failing = failing;
-  listener.gpus = [&](const GpuMachine& gpus) {
-    report.gpus = gpus;
-    table.begin(options, report.gpus);
-  };
-  listener.note = [&](const std::string& note) {
-    table.note(note);
-    report.notes.push_back(note);
-  };
-  run_collective_bench(group, options, listener);
-  report.complete = true;
-  kept->json.finish(to_json(report));
-  write_output(options.html_path, to_html(report));
+  const bool ours = document.launcher == kOwnLauncher || document.launcher == "threads";
+  Table table(is_stdout(plan.front().json_path) ? nullptr : stdout, ours && ::isatty(STDOUT_FILENO) != 0);
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const BenchOptions& options = plan[i];
+    BenchReport& report = document.reports[i];
+    report.options = options;
+    if (!options.cuda) table.begin(options, document);
+    BenchListener listener;
+    listener.progress = [&](std::string_view what) {
+      alive(what);
+      table.progress(what);
+    };
+    listener.row = [&](const BenchRow& row, std::size_t index, bool last) {
+      if (last) table.row(row, options);
+      if (index == report.rows.size()) report.rows.emplace_back();
+      report.rows[index] = row;
+      kept->json.update(to_json(document));
+    };
+    listener.failing = failing;
+    listener.gpus = [&](const GpuMachine& gpus) {
+      document.gpus = gpus;
+      table.begin(options, document);
+    };
+    listener.note = [&](const std::string& note) {
+      table.note(note);
+      report.notes.push_back(note);
+    };
+    run_collective_bench(group, options, listener);
+    report.complete = true;
+  }
+  kept->json.finish(to_json(document));
+  write_output(plan.front().html_path, to_html(document));
 }
 
 int run_in_job(const BenchArguments& arguments, const JobInfo& job) {
@@ -262,23 +313,23 @@ int run_in_job(const BenchArguments& arguments, const JobInfo& job) {
   const JoinOptions join = join_options_in_job(options, job, arguments.ranks, arguments.device, kGroup);
   if (options.threads)
     throw UsageError(fmt::format("--threads makes no sense in a job {} started", job.launcher));
-  refuse_for_ranks(options, arguments);
   complete_options(options, arguments, job.launcher);
+  const std::vector<BenchOptions> plan = plan_of(options, arguments);
   if (job.rank == Rank{0}) {
     check_writable(options.json_path);
     check_writable(options.html_path);
   }
   if (options.nccl) forbid_nccl_multicast();
   const std::unique_ptr<Watchdog> watchdog = watch(options);  // outlives the group, which waits for its GPU
-  std::optional<KeptReport> kept;
-  if (job.rank == Rank{0}) kept.emplace(options, job.launcher);  // reads the machine before it is bound
+  std::optional<KeptDocument> kept;
+  if (job.rank == Rank{0}) kept.emplace(plan, job.launcher);  // reads the machine before it is bound
   bind_this_thread(plan_binding(options.binding, job.size), job.rank.value);
   Group group = Group::from_env(join);
-  run_rank(group, options, kept ? &*kept : nullptr, watchdog.get());
+  run_rank(group, plan, kept ? &*kept : nullptr, watchdog.get());
   return kExitOk;
 }
 
-int run_threads(const BenchOptions& options, const GpuCount& gpus) {
+int run_threads(const BenchOptions& options, const std::vector<BenchOptions>& plan, const GpuCount& gpus) {
   if (options.nccl) forbid_nccl_multicast();
   const std::unique_ptr<Watchdog> watchdog = watch(options);
   const std::shared_ptr<Store> store = memory_store();
@@ -289,7 +340,7 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
     const std::lock_guard lock(mutex);
     failures.push_back({rank, code, message});
   };
-  KeptReport kept(options, "threads");
+  KeptDocument kept(plan, "threads");
   std::vector<std::thread> threads;
   for (int rank = 0; rank < options.ranks; ++rank) {
     threads.emplace_back([&, rank] {
@@ -300,7 +351,7 @@ int run_threads(const BenchOptions& options, const GpuCount& gpus) {
         join.size = options.ranks;
         bind_this_thread(binding, rank);
         Group group = Group::join(store, join);
-        run_rank(group, options, rank == 0 ? &kept : nullptr, watchdog.get());
+        run_rank(group, plan, rank == 0 ? &kept : nullptr, watchdog.get());
       } catch (const Error& error) {
         failed(rank, error.code(), error.message());
       } catch (const std::bad_alloc&) {
@@ -331,12 +382,32 @@ int run_bench(const BenchArguments& arguments, const std::vector<std::string>& c
   }
   BenchOptions options = arguments.bench;
   const GpuCount gpus = choose_ranks(options, arguments.ranks, arguments.device);
-  refuse_for_ranks(options, arguments);
   complete_options(options, arguments, kOwnLauncher);
+  const std::vector<BenchOptions> plan = plan_of(options, arguments);
   check_writable(options.json_path);
   check_writable(options.html_path);
   if (!options.cuda) warn_of_busy_machine();
-  return options.threads ? run_threads(options, gpus) : run_processes(options.ranks, command_line);
+  return options.threads ? run_threads(options, plan, gpus) : run_processes(options.ranks, command_line);
+}
+
+/// Refuses options of a measurement beside --from.
+void refuse_beside_from(const CLI::App& command, const BenchArguments& arguments) {
+  for (const CLI::Option* const option : command.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() > 0 && name != "--from" && name != "--html")
+      throw UsageError(fmt::format("--from shows a report that was measured before; leave out {}", name));
+  }
+  const std::string& html = arguments.bench.html_path;
+  if (html.empty()) throw UsageError("--from makes a page of a report; name the page with --html");
+  if (!is_stdout(html) && same_destination(html, arguments.from))
+    throw UsageError(fmt::format("--html '{}' would replace the report that is shown", html));
+}
+
+int show_saved(const BenchArguments& arguments) {
+  check_writable(arguments.bench.html_path);
+  write_output(arguments.bench.html_path,
+               to_html(parse_document(read_input(arguments.from), arguments.from)));
+  return kExitOk;
 }
 
 }  // namespace
@@ -347,12 +418,11 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   bench.sizes = parse_size_list("1K:64M:2");
   CLI::App* const sub = app.add_subcommand("bench", "Measure and verify a collective");
   sub->footer(kBenchFooter);
-  std::vector<std::string> names;
+  std::vector<std::string> names{kAllCollectives};
   for (const Collective& each : benchmarks()) names.emplace_back(each.name);
-  with_choices(add_parsed(*sub, "collective", bench.collective, parse_collective,
-                          "What to measure: one of those listed below"),
+  with_choices(add_parsed(*sub, "collective", arguments->collectives, parse_collectives,
+                          "What to measure: one of those listed below, or all"),
                std::move(names))
-      ->required()
       ->type_name("");
   add_ranks(*sub, arguments->ranks, 1);
   add_parsed(*sub, "--sizes", bench.sizes, parse_sizes,
@@ -421,11 +491,18 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_option("--html", bench.html_path, "Write a page with plots")
       ->type_name(kOutputType)
       ->check(output_path());
+  sub->add_option("--from", arguments->from, "Measure nothing: read a report (bench --json), for --html")
+      ->type_name("FILE");
   sub->callback([arguments, sub, command_line, &run] {
+    if (!arguments->from.empty()) {
+      refuse_beside_from(*sub, *arguments);
+      run = [arguments] { return show_saved(*arguments); };
+      return;
+    }
+    if (arguments->collectives.empty()) throw CLI::RequiredError("collective");
     BenchOptions& options = arguments->bench;
     options.nccl = !arguments->peers.empty();
-    refuse_for_collective(*sub, options);
-    if (!options.collective->moves_data) options.sizes = {0};
+    refuse_for_collectives(*sub, *arguments);
     run = [arguments, command_line] { return run_bench(*arguments, command_line); };
   });
 }

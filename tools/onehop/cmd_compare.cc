@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // onehop compare: compares two reports of 'onehop bench', row by row.
-#include <cerrno>
-#include <fstream>
 #include <memory>
-#include <sstream>
 
 #include "base/check.h"
 #include "commands.h"
@@ -20,6 +17,7 @@ Examples:
   onehop bench all-reduce --json before.json
   onehop bench all-reduce --json after.json
   onehop compare before.json after.json
+  onehop compare before.json after.json --html compare.html      both curves, and a table
   onehop compare before.json after.json --threshold 10 --fail    exit code 1 when anything is 10% slower
 
 Rows of the same size are compared by their median time: ratio is that of B over that of A, so below 1 B is
@@ -34,26 +32,20 @@ struct CompareArguments {
   std::string b;
   double threshold = 5;  ///< percent
   std::string json;
+  std::string html;
   bool fail = false;
 };
 
-/// Not os::read_text_file: a report may come from a pipe.
-std::string read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail_errno(errno, fmt::format("cannot read '{}'", path));
-  std::ostringstream text;
-  text << file.rdbuf();  // fails for an empty file, which is no report either
-  return text.str();
-}
-
 int run_compare(const CompareArguments& arguments) {
   check_writable(arguments.json);
-  ReportRows a = parse_report(read(arguments.a), arguments.a);
+  check_writable(arguments.html);
+  ReportRows a = parse_report(read_input(arguments.a), arguments.a);
   const Comparison comparison =
-      compare(std::move(a), parse_report(read(arguments.b), arguments.b), arguments.threshold / 100);
-  if (!is_stdout(arguments.json))
+      compare(std::move(a), parse_report(read_input(arguments.b), arguments.b), arguments.threshold / 100);
+  if (!is_stdout(arguments.json) && !is_stdout(arguments.html))
     print(wrapped(describe(origin()), "# ") + to_text(comparison, use_colors()));
   write_output(arguments.json, to_json(comparison));
+  write_output(arguments.html, to_html(comparison));
   return arguments.fail && comparison.slower > 0 ? kExitFailed : kExitOk;
 }
 
@@ -73,11 +65,18 @@ void add_compare(CLI::App& app, std::function<int()>& run) {
   sub->add_option("--json", arguments->json, "Write the comparison as JSON; '-': only that")
       ->type_name(kOutputType)
       ->check(output_path());
+  sub->add_option("--html", arguments->html, "Write a page with both curves; '-': only that")
+      ->type_name(kOutputType)
+      ->check(output_path());
   sub->callback([arguments, &run] {
     for (const std::string& report : {arguments->a, arguments->b}) {
-      if (!is_stdout(arguments->json) && same_destination(arguments->json, report))
-        throw UsageError(fmt::format("--json '{}' would replace the report that is compared", report));
+      for (const auto& [option, path] :
+           {std::pair("--json", arguments->json), std::pair("--html", arguments->html)}) {
+        if (!is_stdout(path) && same_destination(path, report))
+          throw UsageError(fmt::format("{} '{}' would replace the report that is compared", option, report));
+      }
     }
+    refuse_same_destination("--json", arguments->json, "--html", arguments->html);
     run = [arguments] { return run_compare(*arguments); };
   });
 }

@@ -27,41 +27,69 @@ std::string percent(double threshold) {
   return fmt::format("{:g}%", threshold * 100);
 }
 
-}  // namespace
-
-ReportRows parse_report(std::string_view text, const std::string& name) {
-  const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const bool is_report = document.is_object() && document.contains("format") &&
-                         document.at("format") == "onehop-bench" && document.contains("results") &&
-                         document.at("results").is_array();
-  require(is_report, "'{}' is no report of 'onehop bench --json'", name);
-  ReportRows report{.name = name, .origin = {}, .settings = {}, .times = {}};
-  report.origin = fmt::format("{} on {}: {}", text_at(document, "date"), text_at(document, "host"),
-                              text_at(document, "command"));
-  if (document.contains("run") && document.at("run").is_object()) {
-    for (const auto& [key, value] : document.at("run").items()) report.settings[key] = text_of(value);
+/// Adds the settings and times of one collective. Several collectives may have several values of a setting.
+void add_results(ReportRows& report, const json& part, const std::string& collective) {
+  if (part.contains("run") && part.at("run").is_object()) {
+    for (const auto& [key, value] : part.at("run").items()) {
+      std::string& known = report.settings[key];
+      const std::string text = text_of(value);
+      if (known.empty()) {
+        known = text;
+      } else if ((" " + known + " ").find(" " + text + " ") == std::string::npos) {
+        known += " " + text;
+      }
+    }
   }
-  // An interrupted run may lack rows.
-  if (document.contains("complete")) report.settings["complete"] = text_of(document.at("complete"));
-  if (document.contains("machine")) report.settings["machine"] = text_at(document.at("machine"), "cpu");
-  for (const json& row : document.at("results")) {
+  for (const json& row : part.at("results")) {
     const bool good = row.is_object() && row.contains("bytes") && row.at("bytes").is_number_unsigned() &&
                       row.contains("time_us") && row.at("time_us").is_object() &&
                       row.at("time_us").contains("median") && row.at("time_us").at("median").is_number();
-    require(good, "'{}' has a row without bytes or without a median time", name);
+    require(good, "'{}' has a row without bytes or without a median time", report.name);
     const double median = row.at("time_us").at("median").get<double>();
     ReportTime time{median, median, median};
     if (row.contains("rounds_us")) {
       const json& rounds = row.at("rounds_us");
       const bool numbers = rounds.is_array() && std::all_of(rounds.begin(), rounds.end(),
                                                             [](const json& us) { return us.is_number(); });
-      require(numbers, "'{}' has a row whose rounds_us are no list of numbers", name);
+      require(numbers, "'{}' has a row whose rounds_us are no list of numbers", report.name);
       for (const json& us : rounds) {
         time.fastest_us = std::min(time.fastest_us, us.get<double>());
         time.slowest_us = std::max(time.slowest_us, us.get<double>());
       }
     }
-    if (std::isfinite(median) && median > 0) report.times[row.at("bytes").get<std::uint64_t>()] = time;
+    if (std::isfinite(median) && median > 0)
+      report.times[{collective, row.at("bytes").get<std::uint64_t>()}] = time;
+  }
+}
+
+bool has_results(const json& part) {
+  return part.is_object() && part.contains("results") && part.at("results").is_array();
+}
+
+}  // namespace
+
+ReportRows parse_report(std::string_view text, const std::string& name) {
+  const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const bool several =
+      document.is_object() && document.contains("reports") && document.at("reports").is_array();
+  const bool is_report =
+      document.is_object() && document.contains("format") && document.at("format") == "onehop-bench" &&
+      (several ? std::all_of(document.at("reports").begin(), document.at("reports").end(), has_results)
+               : has_results(document));
+  require(is_report, "'{}' is no report of 'onehop bench --json'", name);
+  ReportRows report{.name = name, .origin = {}, .settings = {}, .times = {}};
+  report.origin = fmt::format("{} on {}: {}", text_at(document, "date"), text_at(document, "host"),
+                              text_at(document, "command"));
+  // An interrupted run may lack rows.
+  if (document.contains("complete")) report.settings["complete"] = text_of(document.at("complete"));
+  if (document.contains("machine")) report.settings["machine"] = text_at(document.at("machine"), "cpu");
+  if (several) {
+    for (const json& part : document.at("reports")) {
+      const bool named = part.contains("run") && part.at("run").is_object();
+      add_results(report, part, named ? text_at(part.at("run"), "collective") : "unknown");
+    }
+  } else {
+    add_results(report, document, "");
   }
   return report;
 }
@@ -69,11 +97,12 @@ ReportRows parse_report(std::string_view text, const std::string& name) {
 Comparison compare(ReportRows a, ReportRows b, double threshold) {
   Comparison result;
   result.threshold = threshold;
-  for (const auto& [bytes, a_time] : a.times) {
-    const auto other = b.times.find(bytes);
+  for (const auto& [key, a_time] : a.times) {
+    const auto other = b.times.find(key);
     if (other == b.times.end()) continue;
     const ReportTime& b_time = other->second;
-    ComparedRow row{.bytes = bytes,
+    ComparedRow row{.collective = key.first,
+                    .bytes = key.second,
                     .a_us = a_time.median_us,
                     .b_us = b_time.median_us,
                     .ratio = b_time.median_us / a_time.median_us};
@@ -106,7 +135,10 @@ std::string to_text(const Comparison& comparison, bool colors) {
   text += fmt::format("{:>12} {:>12} {:>12} {:>8}  {}\n", "bytes", "A(us)", "B(us)", "B/A",
                       "within " + percent(comparison.threshold));
   double logs = 0;
+  std::string collective;
   for (const ComparedRow& row : comparison.rows) {
+    if (row.collective != collective) text += fmt::format("# {}\n", row.collective);
+    collective = row.collective;
     const std::string_view verdict = row.verdict;
     const Color color = verdict == "slower" ? Color::red : Color::green;
     text += fmt::format("{:>12} {:>12.2f} {:>12.2f} {:>8.3f}  {}\n", row.bytes, row.a_us, row.b_us, row.ratio,
@@ -135,6 +167,7 @@ std::string to_json(const Comparison& comparison) {
                     {"b_us", row.b_us},
                     {"ratio", row.ratio},
                     {"verdict", row.verdict}});
+    if (!row.collective.empty()) rows.back()["collective"] = row.collective;
   }
   json document = {{"format", "onehop-compare"},
                    {"format_version", 1},

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace onehop::cli {
@@ -22,13 +23,15 @@ struct ReportRows {
   std::string name;                             ///< of its file
   std::string origin;                           ///< date, host and command, where the report has them
   std::map<std::string, std::string> settings;  ///< members of "run", and the machine
-  std::map<std::uint64_t, ReportTime> times;    ///< by bytes; without sizes that were not measured
+  /// By collective, which is empty if the report has only one, and bytes; without sizes that were not measured.
+  std::map<std::pair<std::string, std::uint64_t>, ReportTime> times;
 };
 
 /// Error{invalid_argument} names the file and what is wrong with it.
 [[nodiscard]] ReportRows parse_report(std::string_view text, const std::string& name);
 
 struct ComparedRow {
+  std::string collective;  ///< empty if the reports have only one
   std::uint64_t bytes = 0;
   double a_us = 0;
   double b_us = 0;
@@ -53,5 +56,7 @@ struct Comparison {
 
 [[nodiscard]] std::string to_text(const Comparison& comparison, bool colors = false);
 [[nodiscard]] std::string to_json(const Comparison& comparison);
+/// One self-contained page with plots and a table for each collective.
+[[nodiscard]] std::string to_html(const Comparison& comparison);
 
 }  // namespace onehop::cli

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <string_view>
 
+#include "onehop/version.h"
+
 #include "base/check.h"
 #include "os/host_id.h"
 #include "os/processors.h"
@@ -97,6 +99,14 @@ const MachineInfo& machine_info() {
 
 std::string build_commit() {
   return ONEHOP_COMMIT;
+}
+
+BuildInfo build_info() {
+  return {std::string(version()), build_commit()};
+}
+
+std::string describe(const BuildInfo& build) {
+  return fmt::format("onehop {}{}", build.version, build.commit.empty() ? "" : " (" + build.commit + ")");
 }
 
 }  // namespace onehop::cli

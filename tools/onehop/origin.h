@@ -21,17 +21,17 @@ struct Origin {
 
 /// Adds the members "date", "host" and "command" to an object.
 template <class Json>
-void add_origin(Json& document) {
-  document["date"] = origin().date;
-  document["host"] = origin().host;
-  document["command"] = origin().command;
+void add_origin(Json& document, const Origin& from = origin()) {
+  document["date"] = from.date;
+  document["host"] = from.host;
+  document["command"] = from.command;
 }
 
 /// The text of a document with its origin. File names and texts of drivers may have any encoding; what is not
 /// UTF-8 is replaced.
 template <class Json>
-[[nodiscard]] std::string write_document(Json document) {
-  add_origin(document);
+[[nodiscard]] std::string write_document(Json document, const Origin& from = origin()) {
+  add_origin(document, from);
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -45,5 +45,13 @@ struct MachineInfo {
 
 /// `git describe` of the sources when they were configured; empty outside a repository.
 [[nodiscard]] std::string build_commit();
+
+struct BuildInfo {
+  std::string version;  ///< of the library
+  std::string commit;   ///< build_commit()
+};
+[[nodiscard]] BuildInfo build_info();
+/// "onehop 0.1.0 (1a2b3c4)"
+[[nodiscard]] std::string describe(const BuildInfo& build);
 
 }  // namespace onehop::cli

@@ -13,7 +13,9 @@
 #include <cstdio>
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <sstream>
 
 #include "base/check.h"
 #include "base/env.h"
@@ -148,6 +150,14 @@ void refuse_same_destination(const char* option, const std::string& path, const 
   if (!same_destination(path, other_path)) return;
   throw UsageError(fmt::format("'{} {}' and '{} {}' would both write to {}", option, path, other_option,
                                other_path, is_stdout(path) ? "standard output" : "the same file"));
+}
+
+std::string read_input(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);  // not os::read_text_file, which reads no pipes
+  if (!file) fail_errno(errno, fmt::format("cannot read '{}'", path));
+  std::ostringstream text;
+  text << file.rdbuf();  // an empty file sets failbit, which is no error here
+  return text.str();
 }
 
 void print(const std::string& text) {

@@ -13,6 +13,7 @@
 
 #include "bench/collective.h"
 #include "binding.h"
+#include "origin.h"
 
 namespace onehop::cli {
 
@@ -116,13 +117,22 @@ struct GpuMachine {
   std::optional<int> nvlinks;      ///< of the pair of GPUs with the fewest
 };
 
+/// The results of one collective.
 struct BenchReport {
   bool complete = false;  ///< every size was measured
   BenchOptions options;
-  std::string launcher;  ///< the program that started the ranks
   std::vector<BenchRow> rows;
-  std::optional<GpuMachine> gpus;
   std::vector<std::string> notes;
+};
+
+/// What a run measured, by which program, and on which machine.
+struct BenchDocument {
+  BuildInfo build;
+  Origin origin;
+  MachineInfo machine;
+  std::optional<GpuMachine> gpus;
+  std::string launcher;              ///< the program that started the ranks
+  std::vector<BenchReport> reports;  ///< one per collective
 };
 
 }  // namespace onehop::cli

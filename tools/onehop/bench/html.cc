@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The web page of a benchmark: figures, plots, and a table.
+#include "bench/html.h"
+
 #include <algorithm>
 #include <functional>
-
-#include "onehop/version.h"
 
 #include "base/check.h"
 #include "base/markup.h"
 #include "base/units.h"
 #include "bench/plots.h"
 #include "bench/report.h"
-#include "origin.h"
 
 namespace onehop::cli {
 namespace {
@@ -38,15 +37,18 @@ p { margin:.1rem 0; color:var(--soft); overflow-wrap:anywhere; }
 .card { background:var(--card); border:1px solid var(--line); border-radius:10px; padding:1rem 1.1rem; margin:0 0 1rem; }
 .plots .card { margin:0; }
 h2 { font-size:1rem; margin:0 0 .3rem; }
+h2.collective { font-size:1.25rem; margin:2.2rem 0 .2rem; }
+nav { display:flex; flex-wrap:wrap; gap:.2rem 1.2rem; margin:.8rem 0 0; }
+a { color:var(--auto); }
 svg { width:100%; height:auto; display:block; }
 svg text { fill:var(--soft); font-size:13px; font-family:inherit; }
 .grid { stroke:var(--line); stroke-width:1; }
 .axis { stroke:var(--soft); stroke-width:1; }
 .baseline { stroke:var(--soft); stroke-width:1.5; stroke-dasharray:2 3; }
-.curve { fill:none; stroke:var(--auto); stroke-width:2; stroke-linejoin:round; opacity:.6; }
+.curve { fill:none; stroke:var(--auto); stroke-width:3.2; stroke-linejoin:round; }
 .band { fill:var(--band); }
 .one-shot { fill:var(--one-shot); } .two-shot { fill:var(--two-shot); } .none { fill:var(--soft); }
-.peer { fill:none; stroke-width:1.6; stroke-dasharray:5 4; stroke-linejoin:round; }
+.peer { fill:none; stroke-width:1.3; stroke-dasharray:5 4; stroke-linejoin:round; }
 .peer0 { stroke:var(--peer0); } .peer1 { stroke:var(--peer1); }
 .peer0-mark { fill:var(--peer0); } .peer1-mark { fill:var(--peer1); }
 svg text.name { font-weight:650; }
@@ -60,17 +62,13 @@ th,td { text-align:right; padding:.32rem .5rem; border-bottom:1px solid var(--li
 th { color:var(--soft); font-weight:600; }
 th:first-child,td:first-child { position:sticky; left:0; background:var(--card); }
 tr:last-child td { border-bottom:0; }
-td.ok { color:#2b8a3e; }
-@media (prefers-color-scheme: dark) { td.ok { color:#69db7c; } }
+td.ok { color:#2b8a3e; } td.slower { color:#c92a2a; }
+@media (prefers-color-scheme: dark) { td.ok { color:#69db7c; } td.slower { color:#ff8787; } }
 @media (max-width: 600px) { body { padding:1rem .6rem; } .card { padding:.7rem .6rem; } h1 { font-size:1.3rem; }
   .figure { flex-basis:110px; padding:.5rem .7rem; } .figure b { font-size:1.1rem; } th,td { padding:.3rem .45rem; }
   svg text { font-size:15px; } }
 footer { color:var(--soft); font-size:.85rem; }
 )css";
-
-std::string draw_figure(const std::string& value, const std::string& meaning) {
-  return element("div", {{"class", "figure"}}, element("b", {}, value) + element("span", {}, meaning));
-}
 
 std::string draw_figures(const BenchReport& report) {
   if (report.rows.empty()) return {};
@@ -83,11 +81,11 @@ std::string draw_figures(const BenchReport& report) {
   const auto checked =
       std::count_if(report.rows.begin(), report.rows.end(), [](const BenchRow& row) { return row.checked; });
   return element("div", {{"class", "figures"}},
-                 draw_figure(format_time(fastest.time.median_us),
+                 html_figure(format_time(fastest.time.median_us),
                              fmt::format("shortest call, {}B", format_size(fastest.bytes))) +
-                     draw_figure(fmt::format("{:.2f} GB/s", widest.busbw),
+                     html_figure(fmt::format("{:.2f} GB/s", widest.busbw),
                                  fmt::format("highest bus bandwidth, {}B", format_size(widest.bytes))) +
-                     draw_figure(fmt::format("{} of {}", checked, report.rows.size()),
+                     html_figure(fmt::format("{} of {}", checked, report.rows.size()),
                                  "sizes verified, every element on every rank"));
 }
 
@@ -155,34 +153,72 @@ std::string draw_notes(const BenchReport& report) {
   return notes.empty() ? notes : element("div", {{"class", "card"}}, element("h2", {}, "Notes") + notes);
 }
 
+std::string draw_links(const std::vector<BenchReport>& reports) {
+  std::string links;
+  for (const BenchReport& report : reports) {
+    const std::string_view name = report.options.collective->name;
+    links += element("a", {{"href", fmt::format("#{}", name)}}, name) + "\n";
+  }
+  return element("nav", {}, links);
+}
+
+/// "2(n-1)/n", or of several collectives "2(n-1)/n of all-reduce, (n-1)/n of all-gather".
+std::string bus_factors(const std::vector<BenchReport>& reports) {
+  std::string text;
+  for (const BenchReport& report : reports) {
+    const Collective& collective = *report.options.collective;
+    if (reports.size() == 1) return collective.bus_factor.text;
+    if (!collective.moves_data) continue;
+    text += fmt::format("{}{} of {}", text.empty() ? "" : ", ", collective.bus_factor.text, collective.name);
+  }
+  return text;
+}
+
 }  // namespace
 
-std::string to_html(const BenchReport& report) {
-  const std::string commit = build_commit();
-  const std::string title = escape(fmt::format("onehop {}", report.options.collective->name));
+std::string html_figure(const std::string& value, const std::string& meaning) {
+  return element("div", {{"class", "figure"}}, element("b", {}, value) + element("span", {}, meaning));
+}
+
+std::string html_page(const std::string& title, const std::string& body) {
   std::string head = R"(<meta charset="utf-8"><meta name="viewport" )"
                      R"(content="width=device-width,initial-scale=1">)";
   head += element("title", {}, title) + element("style", {}, kStyle);
-  std::string body = element("h1", {}, title);
-  for (const std::string& line :
-       {describe(report.options), describe_machine(report.gpus), describe(origin())}) {
-    body += element("p", {}, escape(line));
-  }
-  for (const std::string& part :
-       {draw_figures(report), draw_plots(report), draw_table(report), draw_notes(report)}) {
-    body += '\n';
-    body += part;
-  }
-  body += '\n';
-  body += element("footer", {},
-                  fmt::format("onehop {}{}. Times are of the slowest rank; bandwidths as nccl-tests defines "
-                              "them (10<sup>9</sup> bytes per second; busbw = algbw &times; {}).",
-                              version(), commit.empty() ? "" : " (" + escape(commit) + ")",
-                              report.options.collective->bus_factor.text));
   return "<!doctype html>\n" +
          element("html", {{"lang", "en"}},
                  element("head", {}, head) + "\n" + element("body", {}, element("main", {}, body))) +
          "\n";
+}
+
+std::string to_html(const BenchDocument& document) {
+  const std::vector<BenchReport>& reports = document.reports;
+  const bool several = reports.size() > 1;
+  const std::string title = several ? fmt::format("onehop bench, {} collectives", reports.size())
+                                    : fmt::format("onehop {}", reports.front().options.collective->name);
+  std::string body = element("h1", {}, title);
+  const auto line = [&](const std::string& text) { body += element("p", {}, escape(text)); };
+  if (!several) line(describe(reports.front().options));
+  line(describe_machine(document));
+  line(describe(document.origin));
+  if (several) body += '\n' + draw_links(reports);
+  for (const BenchReport& report : reports) {
+    const std::string_view name = report.options.collective->name;
+    if (several) {
+      body += '\n' + element("h2", {{"class", "collective"}, {"id", name}}, name);
+      line(describe(report.options));
+    }
+    for (const std::string& part :
+         {draw_figures(report), draw_plots(report), draw_table(report), draw_notes(report)}) {
+      body += '\n';
+      body += part;
+    }
+  }
+  body += '\n';
+  body += element("footer", {},
+                  fmt::format("{}. Times are of the slowest rank; bandwidths as nccl-tests defines them "
+                              "(10<sup>9</sup> bytes per second; busbw = algbw &times; {}).",
+                              escape(describe(document.build)), bus_factors(reports)));
+  return html_page(title, body);
 }
 
 }  // namespace onehop::cli

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <iterator>
 #include <optional>
 
@@ -27,7 +28,8 @@ constexpr double kTop = 12;
 constexpr double kBottom = 32;
 constexpr double kLineHeight = 17;
 
-/// Marks of curves differ in shape as well, for readers who cannot distinguish the colours.
+/// Marks of curves differ in shape as well, for readers who cannot distinguish the colours. Those of onehop (circle and
+/// square) are larger than those of peers.
 enum class Mark : std::uint8_t { circle, square, triangle, diamond };
 
 struct Point {
@@ -91,14 +93,14 @@ std::string draw_mark(Mark mark, std::string_view style, double x, double y, con
   };
   switch (mark) {
     case Mark::circle:
-      return element("circle", {{"class", type}, {"cx", x}, {"cy", y}, {"r", 4.5}}, title);
+      return element("circle", {{"class", type}, {"cx", x}, {"cy", y}, {"r", 5.0}}, title);
     case Mark::square:
       return element(
-          "rect", {{"class", type}, {"x", x - 4.2}, {"y", y - 4.2}, {"width", 8.4}, {"height", 8.4}}, title);
+          "rect", {{"class", type}, {"x", x - 4.6}, {"y", y - 4.6}, {"width", 9.2}, {"height", 9.2}}, title);
     case Mark::triangle:
-      return path(y - 5.4, "l5 8.7h-10z");
+      return path(y - 4.2, "l3.9 6.8h-7.8z");
     case Mark::diamond:
-      return path(y - 5.4, "l5.4 5.4-5.4 5.4-5.4-5.4z");
+      return path(y - 4.2, "l4.2 4.2-4.2 4.2-4.2-4.2z");
   }
   return {};
 }
@@ -133,24 +135,46 @@ Scale value_scale(const Plot& plot) {
   return {low, high, kHeight - kBottom, kTop};
 }
 
+/// Values to label: powers of the base, and where fewer than three of them are visible also multiples.
+std::vector<double> value_ticks(const Plot& plot, const Scale& y) {
+  const double unit = std::log(plot.base);
+  const auto multiples = [&](std::initializer_list<double> factors) {
+    std::vector<double> ticks;
+    const int highest = static_cast<int>(std::floor(std::log(y.high) / unit + 1e-9));
+    for (int power = static_cast<int>(std::floor(std::log(y.low) / unit)); power <= highest; ++power) {
+      for (const double factor : factors) {
+        const double tick = factor * std::pow(plot.base, power);
+        if (tick >= y.low * (1 - 1e-9) && tick <= y.high * (1 + 1e-9)) ticks.push_back(tick);
+      }
+    }
+    return ticks;
+  };
+  const std::vector<double> powers = multiples({1});
+  return powers.size() > 2 || plot.base != 10 ? powers : multiples({1, 2, 5});
+}
+
+/// Sizes to label: powers of two, at most seven of them; the smallest and the largest size where they have fewer than
+/// two powers of two between them.
+std::vector<double> size_ticks(const Scale& x) {
+  const int first = static_cast<int>(std::ceil(std::log2(x.low) - 1e-9));
+  const int last = static_cast<int>(std::floor(std::log2(x.high) + 1e-9));
+  if (x.low == x.high) return {x.low};
+  if (first >= last) return {x.low, x.high};
+  std::vector<double> ticks;
+  const int step = std::max(1, (last - first + 5) / 6);
+  for (int power = first; power <= last; power += step) ticks.push_back(std::ldexp(1.0, power));
+  return ticks;
+}
+
 std::string draw_grid(const Plot& plot, const Scale& x, const Scale& y) {
   std::string svg;
-  const double unit = std::log(plot.base);
-  const int lowest = static_cast<int>(std::ceil(std::log(y.low) / unit - 1e-9));
-  const int highest = static_cast<int>(std::floor(std::log(y.high) / unit + 1e-9));
-  for (int power = lowest; power <= highest; ++power) {
-    const double tick = std::pow(plot.base, power);
+  for (const double tick : value_ticks(plot, y)) {
     svg += draw_line("grid", x.from, x.to, y(tick), y(tick));
     svg += draw_label(x.from - 8, y(tick) + 4, "end", plot.label(tick));
   }
-  // Powers of two, at most eight labels.
-  const int first = static_cast<int>(std::ceil(std::log2(x.low) - 1e-9));
-  const int last = static_cast<int>(std::floor(std::log2(x.high) + 1e-9));
-  const int step = std::max(1, (last - first + 7) / 8);
-  for (int power = first; power <= last; power += step) {
-    const double at = x(std::ldexp(1.0, power));
-    svg += draw_line("grid", at, at, y.from, y.to);
-    svg += draw_label(at, y.from + 20, "middle", format_size(std::uint64_t{1} << power));
+  for (const double tick : size_ticks(x)) {
+    svg += draw_line("grid", x(tick), x(tick), y.from, y.to);
+    svg += draw_label(x(tick), y.from + 20, "middle", format_size(static_cast<std::uint64_t>(tick)) + "B");
   }
   svg += element("path", {{"class", "axis"},
                           {"fill", "none"},
@@ -163,7 +187,16 @@ std::string draw_grid(const Plot& plot, const Scale& x, const Scale& y) {
 std::string draw_band(const Series& series, const Scale& x, const Scale& y) {
   const bool flat =
       std::all_of(series.points.begin(), series.points.end(), [](const Point& p) { return p.low == p.high; });
-  if (flat || series.points.size() < 2) return {};
+  if (flat) return {};
+  if (series.points.size() == 1) {  // a bar, since a band needs two sizes
+    constexpr double kBarWidth = 26;
+    const Point& point = series.points.front();
+    return element("rect", {{"class", "band"},
+                            {"x", x(point.bytes) - kBarWidth / 2},
+                            {"y", y(point.high)},
+                            {"width", kBarWidth},
+                            {"height", y(point.low) - y(point.high)}});
+  }
   std::string there;
   std::string back;
   for (const Point& point : series.points) {
@@ -212,7 +245,6 @@ std::string draw(const Plot& plot) {
                 kWidth - (plot.series.size() > 1 ? kRightOfNames : kRight)};
   const Scale y = value_scale(plot);
   std::string curves;
-  std::string marks;
   for (const Series& series : plot.series) {
     std::string line;
     std::string dots;
@@ -221,14 +253,12 @@ std::string draw(const Plot& plot) {
       dots += draw_mark(point.mark, point.style, x(point.bytes), y(point.value), point.note);
     }
     // onehop's curve comes last, on top of the others.
-    curves = element("polyline", {{"class", series.style}, {"points", line}}) + curves;
-    marks = dots + marks;
+    curves = element("polyline", {{"class", series.style}, {"points", line}}) + dots + curves;
   }
   const std::string svg = element(
       "svg",
       {{"viewBox", fmt::format("0 0 {} {}", kWidth, kHeight)}, {"role", "img"}, {"aria-label", plot.title}},
-      draw_grid(plot, x, y) + draw_band(plot.series.front(), x, y) + curves + marks +
-          draw_names(plot.series, y));
+      draw_grid(plot, x, y) + draw_band(plot.series.front(), x, y) + curves + draw_names(plot.series, y));
   return element("div", {{"class", "card"}}, element("h2", {}, escape(plot.title)) + svg);
 }
 
@@ -348,6 +378,30 @@ std::string draw_plots(const BenchReport& report) {
   const std::string help = element("span", {}, "Both axes are logarithmic; point at a mark for its value.");
   return element("div", {{"class", "plots"}}, plots) +
          element("p", {{"class", "legend"}}, legend(rows) + help);
+}
+
+std::string draw_compared_plots(const std::vector<ComparedSize>& sizes) {
+  Plot time{.title = "Time per call (median)",
+            .label = format_time,
+            .series = {{"B", "curve", {}}, {"A", "peer peer0", {}}}};
+  Plot relative{.title = "Time of B relative to A",
+                .base = 2,
+                .label = format_ratio,
+                .series = {{"B", "curve", {}}},
+                .baseline = 1};
+  const auto add = [&](Series& series, const ComparedSize& size, double value, std::string (*label)(double)) {
+    const bool ours = series.name == "B";
+    const std::string bytes = format_size(static_cast<std::uint64_t>(size.bytes));
+    series.points.push_back({size.bytes, value, value, value, ours ? Mark::circle : mark_of_peer(0),
+                             ours ? "one-shot" : "peer0-mark",
+                             fmt::format("{}, {}B: {}", series.name, bytes, label(value))});
+  };
+  for (const ComparedSize& size : sizes) {
+    add(time.series[0], size, size.b_us, time.label);
+    add(time.series[1], size, size.a_us, time.label);
+    add(relative.series[0], size, size.b_us / size.a_us, relative.label);
+  }
+  return element("div", {{"class", "plots"}}, draw(time) + draw(relative));
 }
 
 }  // namespace onehop::cli

@@ -20,4 +20,13 @@ namespace onehop::cli {
 /// legend. Empty when no size has a time.
 [[nodiscard]] std::string draw_plots(const BenchReport& report);
 
+/// A size in two reports.
+struct ComparedSize {
+  double bytes = 0;
+  double a_us = 0;
+  double b_us = 0;
+};
+/// Plots of the times of both and of B's over A's. `sizes` is not empty, ascending, and without size 0.
+[[nodiscard]] std::string draw_compared_plots(const std::vector<ComparedSize>& sizes);
+
 }  // namespace onehop::cli

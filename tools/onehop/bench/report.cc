@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
-
-#include "onehop/version.h"
+#include <utility>
 
 #include "base/check.h"
 #include "bench/statistics.h"
@@ -57,6 +56,46 @@ nlohmann::json to_json(const GpuMachine& gpus) {
   return out;
 }
 
+std::string tuning_of(const BenchOptions& options) {
+  return options.tuning.empty() ? "shipped" : options.tuning;
+}
+
+const char* policy_of(const BenchOptions& options) {
+  return options.policy == AlgorithmPolicy::legacy ? "legacy" : "tuned";
+}
+
+nlohmann::json to_json(const BenchReport& report, const std::string& launcher) {
+  const BenchOptions& options = report.options;
+  const double bus_factor = options.collective->bus_factor.of(options.ranks);
+  nlohmann::json run = {{"collective", options.collective->name},
+                        {"ranks", options.ranks},
+                        {"ranks_are", options.threads ? "threads" : "processes"},
+                        {"launcher", launcher},
+                        {"device", options.cuda ? "cuda" : "host"},
+                        {"type", to_string(options.type)},
+                        {"op", op_name(options)},
+                        {"algorithm", options.algorithm ? to_string(*options.algorithm) : "auto"},
+                        {"tuning", tuning_of(options)},
+                        {"buffers", to_string(options.buffers)},
+                        {"in_place", options.in_place},
+                        {"warmup", options.warmup},
+                        {"bind", to_string(options.binding)},
+                        {"repeat", options.repeat},
+                        {"policy", policy_of(options)}};
+  if (options.op == ReduceOp::premul_sum) run["factor"] = options.factor;
+  if (options.collective->rooted()) run["root"] = options.root.value;
+  if (options.cuda) {
+    run["mode"] = to_string(options.mode);
+    run["cold"] = options.cold;
+    run["parts"] = options.parts;
+  }
+  nlohmann::json rows = nlohmann::json::array();
+  for (const BenchRow& row : report.rows) rows.push_back(to_json(row, bus_factor));
+  nlohmann::json out = {{"run", run}, {"results", rows}, {"complete", report.complete}};
+  if (!report.notes.empty()) out["notes"] = report.notes;
+  return out;
+}
+
 struct PeerColumn {
   const char* name;
   const char* head;
@@ -68,14 +107,6 @@ std::vector<PeerColumn> peer_columns(const BenchOptions& options) {
   std::vector<PeerColumn> columns{{"nccl", "nccl(us)"}};
   if (options.collective->nccl_has_symmetric) columns.push_back({"nccl-sym", "nccl-sym"});
   return columns;
-}
-
-std::string tuning_of(const BenchOptions& options) {
-  return options.tuning.empty() ? "shipped" : options.tuning;
-}
-
-const char* policy_of(const BenchOptions& options) {
-  return options.policy == AlgorithmPolicy::legacy ? "legacy" : "tuned";
 }
 
 /// A column of the table; right-aligned, with a space before it.
@@ -181,8 +212,8 @@ std::string describe(const BenchOptions& options) {
   return text;
 }
 
-std::string describe_machine(const std::optional<GpuMachine>& gpus) {
-  const MachineInfo& machine = machine_info();
+std::string describe_machine(const BenchDocument& document) {
+  const std::optional<GpuMachine>& gpus = document.gpus;
   std::string text;
   if (gpus && !gpus->names.empty()) {
     text = fmt::format("{} x {}", gpus->names.size(), gpus->names.front());
@@ -192,20 +223,37 @@ std::string describe_machine(const std::optional<GpuMachine>& gpus) {
     if (!gpus->nccl.empty()) text += ", NCCL " + gpus->nccl;
     text += "; ";
   }
+  const MachineInfo& machine = document.machine;
   return text + fmt::format("{}, {} cores, {}", machine.cpu, machine.cpus, machine.kernel);
 }
 
-void Table::begin(const BenchOptions& options, const std::optional<GpuMachine>& gpus) {
+BenchDocument begin_document(const std::vector<BenchOptions>& plan, std::string launcher) {
+  BenchDocument document;
+  document.build = build_info();
+  document.origin = origin();
+  document.machine = machine_info();
+  document.launcher = std::move(launcher);
+  for (const BenchOptions& options : plan) document.reports.emplace_back().options = options;
+  return document;
+}
+
+void Table::begin(const BenchOptions& options, const BenchDocument& document) {
   if (out_ == nullptr) return;
-  const std::string commit = build_commit();
+  clear_progress();
   const auto line = [&](const std::string& text) {
     fmt::print(out_, "{}", wrapped(text, "# ", options.wide ? std::string::npos : kTerminalColumns));
   };
-  line(fmt::format("onehop {}{} {}: {}", version(), commit.empty() ? "" : " (" + commit + ")",
-                   options.collective->name, describe(options)));
-  line(describe_machine(gpus));
-  line(describe(origin()));
-  line("time: median, min and p95 of the slowest rank, us per call; algbw, busbw: GB/s as in nccl-tests");
+  const std::string what = fmt::format("{}: {}", options.collective->name, describe(options));
+  if (begun_) {
+    fmt::print(out_, "\n");
+    line(what);
+  } else {
+    line(fmt::format("{} {}", describe(document.build), what));
+    line(describe_machine(document));
+    line(describe(document.origin));
+    line("time: median, min and p95 of the slowest rank, us per call; algbw, busbw: GB/s as in nccl-tests");
+  }
+  begun_ = true;
   if (options.cuda) line(fmt::format("timed: {}", what_is_timed(options)));
   std::string head;
   for (const TextColumn& each : columns_of(options)) head += fmt::format(" {:>{}}", each.head, each.width);
@@ -244,45 +292,24 @@ void Table::note(std::string_view text) {
   (void)std::fflush(out_);
 }
 
-std::string to_json(const BenchReport& report) {
-  using nlohmann::json;
-  const BenchOptions& options = report.options;
-  const MachineInfo& machine = machine_info();
-  const double bus_factor = options.collective->bus_factor.of(options.ranks);
-  json rows = json::array();
-  for (const BenchRow& row : report.rows) rows.push_back(to_json(row, bus_factor));
-  json document = {{"format", "onehop-bench"},
-                   {"format_version", 1},
-                   {"onehop", {{"version", version()}, {"commit", build_commit()}}},
-                   {"machine", {{"cpu", machine.cpu}, {"cores", machine.cpus}, {"kernel", machine.kernel}}},
-                   {"run",
-                    {{"collective", options.collective->name},
-                     {"ranks", options.ranks},
-                     {"ranks_are", options.threads ? "threads" : "processes"},
-                     {"launcher", report.launcher},
-                     {"device", options.cuda ? "cuda" : "host"},
-                     {"type", to_string(options.type)},
-                     {"op", op_name(options)},
-                     {"algorithm", options.algorithm ? to_string(*options.algorithm) : "auto"},
-                     {"tuning", tuning_of(options)},
-                     {"buffers", to_string(options.buffers)},
-                     {"in_place", options.in_place},
-                     {"warmup", options.warmup}}},
-                   {"results", rows}};
-  if (options.op == ReduceOp::premul_sum) document["run"]["factor"] = options.factor;
-  if (options.collective->rooted()) document["run"]["root"] = options.root.value;
-  if (options.cuda) {
-    document["run"]["mode"] = to_string(options.mode);
-    document["run"]["cold"] = options.cold;
-    document["run"]["parts"] = options.parts;
+std::string to_json(const BenchDocument& document) {
+  const MachineInfo& machine = document.machine;
+  nlohmann::json out;
+  if (document.reports.size() == 1) {
+    out = to_json(document.reports.front(), document.launcher);
+  } else {
+    out["reports"] = nlohmann::json::array();
+    for (const BenchReport& report : document.reports)
+      out["reports"].push_back(to_json(report, document.launcher));
+    out["complete"] = std::all_of(document.reports.begin(), document.reports.end(),
+                                  [](const BenchReport& report) { return report.complete; });
   }
-  document["complete"] = report.complete;
-  document["run"]["bind"] = to_string(options.binding);
-  document["run"]["repeat"] = options.repeat;
-  document["run"]["policy"] = policy_of(options);
-  if (report.gpus) document["machine"]["gpus"] = to_json(*report.gpus);
-  if (!report.notes.empty()) document["notes"] = report.notes;
-  return write_document(std::move(document));
+  out["format"] = "onehop-bench";
+  out["format_version"] = 1;
+  out["onehop"] = {{"version", document.build.version}, {"commit", document.build.commit}};
+  out["machine"] = {{"cpu", machine.cpu}, {"cores", machine.cpus}, {"kernel", machine.kernel}};
+  if (document.gpus) out["machine"]["gpus"] = to_json(*document.gpus);
+  return write_document(std::move(out), document.origin);
 }
 
 }  // namespace onehop::cli

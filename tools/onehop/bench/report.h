@@ -20,7 +20,10 @@ namespace onehop::cli {
 [[nodiscard]] std::string two_decimals(double value);
 
 /// "4 x NVIDIA H200 (NV18), driver 580.65.06, CUDA 13.0; Intel(R) ..., 64 cores, Linux 6.1"
-[[nodiscard]] std::string describe_machine(const std::optional<GpuMachine>& gpus);
+[[nodiscard]] std::string describe_machine(const BenchDocument& document);
+
+/// A run that begins now. Its reports are empty.
+[[nodiscard]] BenchDocument begin_document(const std::vector<BenchOptions>& plan, std::string launcher);
 
 /// Prints rows as they come. On a terminal verdicts are colored (use_colors) and a line below the rows shows the progress;
 /// other outputs get only rows and no control characters.
@@ -28,7 +31,8 @@ class Table {
  public:
   Table(std::FILE* out, bool terminal) : out_(out), terminal_(terminal) {}
 
-  void begin(const BenchOptions& options, const std::optional<GpuMachine>& gpus);
+  /// Begins the table of a collective. The first one says where and when it is measured.
+  void begin(const BenchOptions& options, const BenchDocument& document);
   void progress(std::string_view what);
   void row(const BenchRow& row, const BenchOptions& options);
   void note(std::string_view text);
@@ -39,10 +43,12 @@ class Table {
   std::FILE* out_;
   bool terminal_;
   bool progress_shown_ = false;
+  bool begun_ = false;
 };
 
-[[nodiscard]] std::string to_json(const BenchReport& report);
+/// One report: its "run" and "results" are members of the document. Several: it lists them as "reports".
+[[nodiscard]] std::string to_json(const BenchDocument& document);
 /// One self-contained page with table and plots, without scripts or external resources.
-[[nodiscard]] std::string to_html(const BenchReport& report);
+[[nodiscard]] std::string to_html(const BenchDocument& document);
 
 }  // namespace onehop::cli

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parts of web pages. A page is one file without scripts or external resources, for light and dark screens.
+#pragma once
+
+#include <string>
+
+namespace onehop::cli {
+
+/// The page with that title; `body` is markup.
+[[nodiscard]] std::string html_page(const std::string& title, const std::string& body);
+/// A figure and what it means, both markup. A row of them has the class "figures".
+[[nodiscard]] std::string html_figure(const std::string& value, const std::string& meaning);
+
+}  // namespace onehop::cli

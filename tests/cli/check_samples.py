@@ -22,6 +22,7 @@ ALIKE = (
     (r"\b(avx512|avx2|baseline)\b", "ISA"),
     (r"below /\S+", "below DIRECTORY"),
     (r"\bunlimited\b", "N"),
+    (r"waits (spin|yield).*", "waits"),
     (r"\d+(\.\d+)?", "N"),
 )
 VARIES = re.compile(r"  (ok|no|- ) (single copy|huge pages|/dev/shm|pidfd|cores|processor|confinement|yama|device files|CUDA|NVML|GPU)"

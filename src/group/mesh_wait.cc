@@ -70,7 +70,7 @@ Rank IpcChannel::Mesh::holds_up(RankSet awaited, std::uint64_t query) {
         next |= each.awaits;
       }
     });
-    awaited = next & ~seen & (size_ == 64 ? ~RankSet{0} : (RankSet{1} << size_) - 1);
+    awaited = next & ~seen & all_ranks(size_);
     seen |= awaited;
   }
   return silent.none() ? idle : silent;

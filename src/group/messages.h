@@ -126,6 +126,11 @@ static_assert(kMaxHostRanks <= 64 && kMaxDevices <= 64);
   return RankSet{1} << r.value;
 }
 
+/// The ranks of a group of this size.
+[[nodiscard]] inline RankSet all_ranks(int size) {
+  return size == 64 ? ~RankSet{0} : (RankSet{1} << size) - 1;
+}
+
 /// Asks a rank which rank it waits for. Query numbers count up per rank.
 struct Query {
   std::uint64_t number = 0;

@@ -8,10 +8,6 @@
 namespace onehop {
 namespace {
 
-[[nodiscard]] RankSet all_of(int size) {
-  return size == 64 ? ~RankSet{0} : (RankSet{1} << size) - 1;
-}
-
 [[nodiscard]] Rank lowest(RankSet ranks) {
   return Rank{std::countr_zero(ranks)};
 }
@@ -21,9 +17,9 @@ namespace {
 void Survivors::hear(Rank from, const SurvivorsMessage& message) {
   const RankSet both = set_of(from) | set_of(own_);
   std::vector<SurvivorsMessage>& told = told_[static_cast<std::size_t>(from.value)];
-  // Every round but the last one takes a death.
+  // A death causes two more rounds at most: one finds it, and in the next one not all know of it yet.
   const auto most = static_cast<std::size_t>(2 * size_);
-  if ((message.ranks & both) != both || (message.ranks & ~all_of(size_)) != 0 || told.size() >= most) {
+  if ((message.ranks & both) != both || (message.ranks & ~all_ranks(size_)) != 0 || told.size() >= most) {
     fail_from(from, ErrorCode::protocol,
               "rank {} tells the ranks {:#x} of a group of {} as survivors to rank {}", from.value,
               message.ranks, size_, own_.value);
@@ -59,7 +55,7 @@ RankSet Survivors::awaited(RankSet gone) const {
 
 std::optional<SurvivorsMessage> Survivors::next(RankSet gone) {
   if (!decision_) {
-    const RankSet alive = all_of(size_) & ~gone;
+    const RankSet alive = all_ranks(size_) & ~gone;
     if (told_by(own_).empty()) return tell(alive);
     if (awaited(gone) != 0) return std::nullopt;
     const RankSet ranks = told_by(own_).back().ranks;

@@ -372,9 +372,8 @@ void warn_of_busy_machine() {
   if (::isatty(STDERR_FILENO) == 0) return;
   const double busy = busy_processors(std::chrono::milliseconds(100));
   if (busy < kBusy) return;
-  fmt::print(stderr,
-             "onehop: other programs use {:.1f} of {} processors: the times will be longer and vary\n", busy,
-             std::thread::hardware_concurrency());
+  fmt::print(stderr, "onehop: other programs use {:.1f} of {} processors: times will be longer and vary\n",
+             busy, std::thread::hardware_concurrency());
 }
 
 int run_bench(const BenchArguments& arguments, const std::vector<std::string>& command_line) {

@@ -43,7 +43,7 @@ int run_compare(const CompareArguments& arguments) {
   const Comparison comparison =
       compare(std::move(a), parse_report(read_input(arguments.b), arguments.b), arguments.threshold / 100);
   if (!is_stdout(arguments.json) && !is_stdout(arguments.html))
-    print(wrapped(describe(origin()), "# ") + to_text(comparison));
+    print(wrapped(describe(origin()), "# ") + to_text(comparison, use_colors()));
   write_output(arguments.json, to_json(comparison));
   write_output(arguments.html, to_html(comparison));
   return arguments.fail && comparison.slower > 0 ? kExitFailed : kExitOk;

@@ -125,28 +125,42 @@ bool use_symbols() {
 
 void print_text(const std::vector<Finding>& findings, bool healthy, const GpuDiagnosis& gpu) {
   const bool symbols = use_symbols();
+  const bool colors = use_colors();
+  const std::size_t columns = columns_of_stdout();
   const auto sign = [&](Health health) {
     switch (health) {
       case Health::works:
-        return symbols ? "\u2713" : "ok";
+        return colored(symbols ? "\u2713 " : "ok", Color::green, colors);
       case Health::fails:
-        return symbols ? "\u2717" : "no";
+        return colored(symbols ? "\u2717 " : "no", Color::red, colors);
       case Health::not_applicable:
         break;
     }
-    return symbols ? "\u2013" : "-";
+    return std::string(symbols ? "\u2013 " : "- ");
   };
+  const std::string indent(34, ' ');
   std::string section;
   for (const Finding& finding : findings) {
     if (finding.section != section) fmt::print("{}{}\n", section.empty() ? "" : "\n", finding.section);
     section = finding.section;
-    fmt::print("  {:<2} {:<28} {}\n", sign(finding.health), finding.name, finding.detail);
-    if (!finding.remedy.empty()) fmt::print("     {:<28} -> {}\n", "", finding.remedy);
+    const std::string begin = fmt::format("  {} {:<28} ", sign(finding.health), finding.name);
+    fmt::print("{}", wrapped(finding.detail, indent, columns).replace(0, indent.size(), begin));
+    if (!finding.remedy.empty()) {
+      const std::string more = indent + "   ";
+      fmt::print("{}", wrapped(finding.remedy, more, columns).replace(0, more.size(), indent + "-> "));
+    }
   }
-  fmt::print("\n{}\n", healthy ? "The host backend works here." : "The host backend does not work here.");
+  const auto verdict = [&](const std::string& text, bool works) {
+    return colored(text, works ? Color::green : Color::red, colors);
+  };
+  fmt::print(
+      "\n{}\n",
+      verdict(healthy ? "The host backend works here." : "The host backend does not work here.", healthy));
   std::string summary = gpu.summary;
   if (summary.starts_with('t')) summary[0] = 'T';
-  fmt::print("{}.\n\n{}\n", summary, describe(origin()));
+  // Most machines without a GPU are meant to have none: no failure.
+  fmt::print("{}\n{}", gpu.usable ? verdict(summary + ".", true) + "\n" : wrapped(summary + ".", "", columns),
+             "\n" + wrapped(describe(origin()), "", columns));
 }
 
 std::string to_json(const std::vector<Finding>& findings, bool healthy, const GpuDiagnosis& gpu) {

@@ -128,7 +128,7 @@ Comparison compare(ReportRows a, ReportRows b, double threshold) {
   return result;
 }
 
-std::string to_text(const Comparison& comparison) {
+std::string to_text(const Comparison& comparison, bool colors) {
   std::string text = wrapped(fmt::format("A: {}, {}", comparison.a.name, comparison.a.origin), "# ");
   text += wrapped(fmt::format("B: {}, {}", comparison.b.name, comparison.b.origin), "# ");
   for (const std::string& each : comparison.differences) text += wrapped("differs (A, B): " + each, "# ");
@@ -139,8 +139,10 @@ std::string to_text(const Comparison& comparison) {
   for (const ComparedRow& row : comparison.rows) {
     if (row.collective != collective) text += fmt::format("# {}\n", row.collective);
     collective = row.collective;
+    const std::string_view verdict = row.verdict;
+    const Color color = verdict == "slower" ? Color::red : Color::green;
     text += fmt::format("{:>12} {:>12.2f} {:>12.2f} {:>8.3f}  {}\n", row.bytes, row.a_us, row.b_us, row.ratio,
-                        row.verdict);
+                        colored(verdict, color, colors && verdict != "same"));
     logs += std::log(row.ratio);
   }
   const std::size_t same = comparison.rows.size() - comparison.faster - comparison.slower;

@@ -54,7 +54,7 @@ struct Comparison {
 /// Error{invalid_argument} when they have no size in common.
 [[nodiscard]] Comparison compare(ReportRows a, ReportRows b, double threshold);
 
-[[nodiscard]] std::string to_text(const Comparison& comparison);
+[[nodiscard]] std::string to_text(const Comparison& comparison, bool colors = false);
 [[nodiscard]] std::string to_json(const Comparison& comparison);
 /// One self-contained page with plots and a table for each collective.
 [[nodiscard]] std::string to_html(const Comparison& comparison);

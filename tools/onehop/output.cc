@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "base/env.h"
 #include "base/units.h"
 #include "commands.h"
 
@@ -111,6 +113,22 @@ std::string wrapped(std::string_view text, std::string_view indent, std::size_t 
     line += word;
   }
   return line.size() == indent.size() ? out : out + line + "\n";
+}
+
+std::size_t columns_of_stdout() {
+  if (::isatty(STDOUT_FILENO) == 0) return std::string::npos;
+  winsize size{};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : kTerminalColumns;
+}
+
+bool use_colors() {
+  return ::isatty(STDOUT_FILENO) != 0 && env::get("TERM") != "dumb" && !env::get("NO_COLOR");
+}
+
+std::string colored(std::string_view text, Color color, bool colors) {
+  if (!colors) return std::string(text);
+  return fmt::format("\x1b[{}m{}\x1b[0m", color == Color::green ? 32 : 31, text);
 }
 
 bool same_destination(const std::string& one, const std::string& other) {

@@ -15,6 +15,15 @@ inline constexpr std::size_t kTerminalColumns = 80;
 [[nodiscard]] std::string wrapped(std::string_view text, std::string_view indent,
                                   std::size_t columns = kTerminalColumns);
 
+/// The width of the terminal that standard output is; no limit if it is none.
+[[nodiscard]] std::size_t columns_of_stdout();
+
+enum class Color { green, red };
+/// Whether verdicts are colored: standard output is a terminal, TERM is not "dumb", and NO_COLOR is unset or empty.
+[[nodiscard]] bool use_colors();
+/// `text` in that color if `colors`.
+[[nodiscard]] std::string colored(std::string_view text, Color color, bool colors);
+
 [[nodiscard]] inline bool is_stdout(const std::string& path) {
   return path == "-";
 }

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "origin.h"
+#include "output.h"
 
 namespace onehop::cli {
 namespace {
@@ -46,7 +47,7 @@ bool any_hung(const std::vector<PairReport>& reports) {
   });
 }
 
-std::string p2p_text(const std::vector<PairReport>& reports) {
+std::string p2p_text(const std::vector<PairReport>& reports, bool colors) {
   std::string text = "from    to     store     load     copy   latency  check\n";
   text += "             GB/s     GB/s     GB/s        us\n";
   std::size_t good = 0;
@@ -54,7 +55,8 @@ std::string p2p_text(const std::vector<PairReport>& reports) {
   for (const PairReport& report : reports) {
     text += fmt::format("{:>4}  {:>4}  {:>8} {:>8} {:>8}  {:>8}  {}\n", report.from.value, report.to.value,
                         number(report.store_gbps, 1), number(report.load_gbps, 1),
-                        number(report.copy_gbps, 1), number(report.latency_ns, 2, 1e-3), verdict(report));
+                        number(report.copy_gbps, 1), number(report.latency_ns, 2, 1e-3),
+                        colored(verdict(report), report.ok() ? Color::green : Color::red, colors));
     if (report.ok()) ++good;
     without_atomics = without_atomics || (report.ok() && !report.attributes.native_atomics);
   }

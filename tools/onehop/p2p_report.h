@@ -10,7 +10,7 @@
 namespace onehop::cli {
 
 /// A line per ordered pair, then a line per failed pair, then the verdict.
-[[nodiscard]] std::string p2p_text(const std::vector<PairReport>& reports);
+[[nodiscard]] std::string p2p_text(const std::vector<PairReport>& reports, bool colors = false);
 /// The same as JSON.
 [[nodiscard]] std::string p2p_json(const std::vector<PairReport>& reports, std::size_t bytes);
 

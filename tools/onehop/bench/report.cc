@@ -277,8 +277,10 @@ void Table::row(const BenchRow& row, const BenchOptions& options) {
   if (out_ == nullptr) return;
   clear_progress();
   std::string line;
-  for (const TextColumn& each : columns_of(options))
-    line += fmt::format(" {:>{}}", each.text(row), each.width);
+  for (const TextColumn& each : columns_of(options)) {
+    const std::string cell = fmt::format(" {:>{}}", each.text(row), each.width);
+    line += cell.ends_with(" ok") ? colored(cell, Color::green, terminal_ && use_colors()) : cell;
+  }
   fmt::print(out_, "{}\n", line.substr(1));
   (void)std::fflush(out_);
 }

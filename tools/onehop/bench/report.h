@@ -25,8 +25,8 @@ namespace onehop::cli {
 /// A run that begins now. Its reports are empty.
 [[nodiscard]] BenchDocument begin_document(const std::vector<BenchOptions>& plan, std::string launcher);
 
-/// Prints rows as they come. On a terminal a line below them shows the progress; other outputs get only rows and
-/// no control characters.
+/// Prints rows as they come. On a terminal verdicts are colored (use_colors) and a line below the rows shows the progress;
+/// other outputs get only rows and no control characters.
 class Table {
  public:
   Table(std::FILE* out, bool terminal) : out_(out), terminal_(terminal) {}

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the commands that documents show below the line <!-- runs --> and compares what they print with the sample.
+"""Runs the commands that documents show below the line
+<!-- the next commands run in a test -->
+and compares what they print with the sample.
 
     tests/cli/check_samples.py ONEHOP [ROOT]   with that command (default: the documents of this repository)
     tests/cli/check_samples.py --self-test     show that each rule catches what it is for
@@ -15,8 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-BLOCK = re.compile(r"^<!-- runs -->\n```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ALIKE = (
+BLOCK = re.compile(r"^<!-- the next commands run in a test -->\n```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SAME = (
     (r"^\d{4}-\d\d-\d\dT\S+ on \S+: ", "DATE on HOST: "),
     (r"\(([0-9a-f]{7,40})\)", "(COMMIT)"),
     (r"\b(avx512|avx2|baseline)\b", "ISA"),
@@ -29,14 +31,14 @@ VARIES = re.compile(r"  (ok|no|- ) (single copy|huge pages|/dev/shm|pidfd|cores|
                     r"| {34}-> |The GPU backend ")
 
 
-def alike(line):
-    for pattern, word in ALIKE:
+def normalized(line):
+    for pattern, word in SAME:
         line = re.sub(pattern, word, line)
     return line
 
 
 def lines_of(text):
-    return [alike(line) for line in text.splitlines() if line and not VARIES.match(line)]
+    return [normalized(line) for line in text.splitlines() if line and not VARIES.match(line)]
 
 
 def samples(text):
@@ -97,7 +99,7 @@ def self_test():
     for sample, output, word in SELF_TEST:
         found = list(complaints("x", sample, output))
         assert any(word in each for each in found) if word else not found, (sample, output, found)
-    page = "<!-- runs -->\n```console\n$ A=1 onehop x\nout\n$ onehop y\n```\n```console\n$ not this\n```\n"
+    page = "<!-- the next commands run in a test -->\n```console\n$ A=1 onehop x\nout\n$ onehop y\n```\n```console\n$ not this\n```\n"
     assert list(samples(page)) == [("A=1 onehop x", "out\n"), ("onehop y", "")]
     print(f"{len(SELF_TEST)} cases")
 

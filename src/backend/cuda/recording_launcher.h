@@ -22,6 +22,7 @@
 #include "backend/cuda/algorithms/pipelined_two_shot/pipelined_two_shot.h"
 #include "backend/cuda/algorithms/point_to_point/point_to_point.h"
 #include "backend/cuda/algorithms/push/push.h"
+#include "backend/cuda/algorithms/streaming_one_shot/streaming_one_shot.h"
 #include "base/check.h"
 
 namespace onehop::cuda::testing {
@@ -44,7 +45,7 @@ inline std::byte* output_of(int rank) {
 struct Launch {
   std::string_view kernel;
   LaunchShape shape;
-  std::variant<PushParams, PushListParams, PipelineParams, ChannelParams, WindowBarrierParams,
+  std::variant<PushParams, PushListParams, StreamParams, PipelineParams, ChannelParams, WindowBarrierParams,
                ReducePieceParams>
       params;
 };
@@ -121,6 +122,8 @@ class RecordingLauncher final : public Launcher {
     const auto keep = [&]<class Params>(Params& kept) { std::memcpy(&kept, params, sizeof kept); };
     if (kernel == "ll_one_shot_list") {
       keep(launch.params.emplace<PushListParams>());
+    } else if (kernel == "streaming_one_shot") {
+      keep(launch.params.emplace<StreamParams>());
     } else if (kernel == "pipelined_two_shot") {
       keep(launch.params.emplace<PipelineParams>());
     } else if (kernel == "exchange" || kernel == "scatter_all_gather" || kernel == "reduce_from_peers") {

@@ -62,8 +62,8 @@ struct LamportWire {
       if constexpr (kPerWord == 2) data[2 * i + 1] = ~static_cast<std::uint32_t>(at[i] >> 32);
     }
   }
-  /// Empties the words that were taken. Plain stores: pair with the sender's next send() to this place, two
-  /// epochs later, and are performed before it, because this kernel ends between them.
+  /// Empties the words that were taken. Plain stores: pair with the sender's next send() to this place. They must be
+  /// performed before it, because this kernel ends between them or by a chain of releases and acquires.
   static __device__ __forceinline__ void clear(std::byte* at) {
     clear_bytes<kBytes>(at);
   }

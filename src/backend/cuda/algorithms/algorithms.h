@@ -10,6 +10,7 @@ extern const DeviceAlgorithm kLLOneShot;
 extern const DeviceAlgorithm kLamportOneShot;
 extern const DeviceAlgorithm kLamportTwoShotByPeer;
 extern const DeviceAlgorithm kLamportTwoShot;
+extern const DeviceAlgorithm kStreamingOneShot;
 extern const DeviceAlgorithm kPipelinedTwoShot;
 extern const DeviceAlgorithm kCopyEngineTwoShot;
 extern const DeviceAlgorithm kPointToPoint;

@@ -12,6 +12,7 @@ extern const DeviceAlgorithm kLLOneShot;
 extern const DeviceAlgorithm kLamportOneShot;
 extern const DeviceAlgorithm kLamportTwoShotByPeer;
 extern const DeviceAlgorithm kLamportTwoShot;
+extern const DeviceAlgorithm kStreamingOneShot;
 extern const DeviceAlgorithm kPipelinedTwoShot;
 extern const DeviceAlgorithm kCopyEngineTwoShot;
 extern const DeviceAlgorithm kPointToPoint;
@@ -23,10 +24,10 @@ extern const DeviceAlgorithm kReduceAndForward;
 namespace {
 
 /// Of the algorithms for the same calls, those for longer messages come later (Selector::select).
-constexpr std::array kAlgorithms{&kLLOneShot,       &kLamportOneShot,   &kLamportTwoShotByPeer,
-                                 &kLamportTwoShot,  &kPipelinedTwoShot, &kCopyEngineTwoShot,
-                                 &kPointToPoint,    &kScatterAllGather, &kCopyEngine,
-                                 &kReduceFromPeers, &kReduceAndForward};
+constexpr std::array kAlgorithms{&kLLOneShot,         &kLamportOneShot,   &kLamportTwoShotByPeer,
+                                 &kLamportTwoShot,    &kStreamingOneShot, &kPipelinedTwoShot,
+                                 &kCopyEngineTwoShot, &kPointToPoint,     &kScatterAllGather,
+                                 &kCopyEngine,        &kReduceFromPeers,  &kReduceAndForward};
 
 /// How a limit changes with the number of ranks.
 enum class Scaling : std::uint8_t {
@@ -61,9 +62,13 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // LL packets are faster than Lamport buffers, which must be cleared, as long as doubling the bytes costs
 // little. With 4 ranks, they take 1.94 and 2.01 us at 4 KB, 2.15 and 2.16 us at 16 KB, 3.1 and 2.6 us at 64 KB.
 //
-// Lamport two-shot waits for no release, but must reset every word, and needs one launch per buffer: it is
-// faster than the pipeline up to 32 MB. With 4 ranks, sending to one peer after the other and to all at a time
+// Lamport two-shot waits for no release, but must reset every word, and needs one launch per buffer: with more
+// than 2 ranks it is faster than the pipeline up to 32 MB. With 4 ranks, sending to one peer after the other and to all at a time
 // take 7.1 and 7.8 us at 1 MB, 12.3 and 12.5 us at 2 MB, 22.7 and 21.6 us at 4 MB.
+//
+// With 2 ranks, one-shot moves no more bytes than two-shot. The stream's fixed costs are higher: on H100s, Lamport
+// two-shot and the stream take 26.4 and 26.9 us at 8 MB, 53.8 and 51.4 us at 16 MB; the pipeline and the stream
+// 203 and 192 us at 64 MB, 2999 and 2968 us at 1 GB (bench/results/gpu-streaming-h100x2.md).
 //
 // Copy engines move more bytes per second than kernels do. The barriers and the start of a copy take 17 us more
 // than kernels do; every further copy takes 4 us. For each megabyte that a rank sends, copies take 0.35 us less.
@@ -73,10 +78,12 @@ constexpr std::uint64_t kMiB = 1 << 20;
 constexpr std::array kTwoRanks{
     Row{all_reduce, kFloats, kAnyBuffers, 32 * kKiB, &kLLOneShot},
     Row{all_reduce, kFloats, kAnyBuffers, 2 * kMiB, &kLamportOneShot},
-    Row{all_reduce, kFloats, kAnyBuffers, 32 * kMiB, &kLamportTwoShot},
+    Row{all_reduce, kFloats, kAnyBuffers, 8 * kMiB, &kLamportTwoShot},
+    Row{all_reduce, kFloats, kAnyBuffers, 128 * kMiB - 1, &kStreamingOneShot},
     Row{all_reduce, kAny, kAnyBuffers, 2 * kMiB, &kLLOneShot},
     Row{all_reduce, kAny, kAnyBuffers, 128 * kMiB - 1, &kPipelinedTwoShot},
     Row{all_reduce, kAny, kSymmetric, kNoLimit, &kCopyEngineTwoShot},
+    Row{all_reduce, kFloats, kAnyBuffers, kNoLimit, &kStreamingOneShot},
     Row{all_reduce, kAny, kAnyBuffers, kNoLimit, &kPipelinedTwoShot},
     Row{all_gather, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
     Row{all_gather, kAny, kSymmetric, kNoLimit, &kCopyEngine},

@@ -26,7 +26,7 @@
 
 #include "backend/cuda/algorithms/pipelined_two_shot/pipelined_two_shot.h"
 #include "backend/cuda/packet.cuh"
-#include "backend/cuda/sync/call.cuh"
+#include "backend/cuda/sync/progress.cuh"
 
 namespace onehop::cuda {
 
@@ -106,7 +106,7 @@ class PipelinedTwoShot {
           }
         });
       });
-      done(progress_.sent[warp], c);
+      raise(progress_.sent[warp], c + 1);
     }
   }
 
@@ -145,7 +145,7 @@ class PipelinedTwoShot {
           store(chunk, own + at, sum);
         });
       });
-      done(progress_.reduced[warp], c);
+      raise(progress_.reduced[warp], c + 1);
     }
   }
 
@@ -179,7 +179,7 @@ class PipelinedTwoShot {
           }
         });
       });
-      done(progress_.gathered[warp], c);
+      raise(progress_.gathered[warp], c + 1);
     }
   }
 
@@ -276,32 +276,11 @@ class PipelinedTwoShot {
     return r < static_cast<unsigned>(size()) && r != static_cast<unsigned>(p_.rank);
   }
 
-  /// Called by all lanes of a warp: marks this warp's part of chunk c as done.
-  __device__ __forceinline__ void done(std::uint32_t& progress, std::uint32_t c) const {
-    __syncwarp();
-    // release.cta: pairs with the acquire in await_warps(). Publishes this warp's stores, and orders its
-    // loads before the update.
-    if (lane_ == 0) {
-      asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared(&progress)), "r"(c + 1) : "memory");
-    }
-  }
-  /// Called by all lanes of a warp: waits until all of these warps have done `count` chunks. Those warps wait
-  /// for peers with a deadline, or for others that do. So this function checks only whether one of them has
-  /// given up.
+  /// Waits until all of these warps have done `count` chunks.
   template <int kWarps>
   [[nodiscard]] __device__ __forceinline__ bool await_warps(const std::uint32_t (&done)[kWarps],
                                                             std::uint32_t count) const {
-    const std::uint32_t* const mine = &done[lane_ < kWarps ? lane_ : 0];
-    for (int polls = 1;; ++polls) {
-      std::uint32_t seen;
-      asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(seen) : "r"(shared(mine)) : "memory");
-      if (__all_sync(0xffffffff, seen >= count)) break;
-      if (polls % kPollsOfMany == 0 && __any_sync(0xffffffff, device::load_relaxed(p_.guard.failed) != 0)) {
-        return false;
-      }
-    }
-    __syncwarp();
-    return true;
+    return await_raised(p_.guard, done, kWarps, count);
   }
   /// Called by all lanes of a warp: waits until chunk c of this phase has arrived from every peer.
   [[nodiscard]] __device__ __forceinline__ bool await_peers(int phase, std::uint32_t c) const {
@@ -319,9 +298,6 @@ class PipelinedTwoShot {
     const bool all = __all_sync(0xffffffff, came) != 0;
     __syncwarp();
     return all;
-  }
-  [[nodiscard]] static __device__ __forceinline__ std::uint32_t shared(const std::uint32_t* word) {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(word));
   }
 
   const PipelineParams& p_;

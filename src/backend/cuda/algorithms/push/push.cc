@@ -44,8 +44,6 @@ std::size_t with_control(const GroupShape& shape, std::size_t slots) {
 constexpr ScratchRegion kLLScratch{[](const GroupShape& shape) {
   return with_control(shape, 2 * static_cast<std::size_t>(shape.ranks) * 2 * kLLSlotBytes);
 }};
-constexpr ScratchRegion kLamportScratch{
-    [](const GroupShape& shape) { return with_control(shape, 4 * lamport_bytes(shape)); }};
 /// Destination for results that a rank does not need.
 constexpr ScratchRegion kDiscardScratch{
     [](const GroupShape& shape) { return shape.ranks == 1 ? 0 : kDiscardBytes; }};
@@ -71,21 +69,24 @@ Protocol ll(const GroupShape& shape, const ReductionKernel& kernel) {
           .launch_bytes = kLLSlotBytes};
 }
 
-/// One region per parity. One-shot cuts it into a slot per source, two-shot into two phases with a slot per
-/// rank each.
+/// The region of Lamport buffers cut for two-shot.
+Slots lamport_two_shot_slots(const GroupShape& shape) {
+  const std::size_t most = lamport_bytes(shape);
+  return {.begin = kScratchAlignment,
+          .parity = 2 * most,
+          .phase = most,
+          .rank = most / static_cast<std::size_t>(shape.ranks)};
+}
+
 Protocol lamport(const GroupShape& shape, const ReductionKernel& kernel) {
   const bool two_shot = &kernel == &kLamportTwoShotKernel;
-  const std::size_t most = lamport_bytes(shape);
-  const std::size_t phase = two_shot ? most : 2 * most;
+  const Slots slots = two_shot ? lamport_two_shot_slots(shape) : lamport_one_shot_slots(shape);
   return {.kernel = kernel,
           .scratch = kLamportScratch,
           .width = 16,
           .two_shot = two_shot,
-          .slots = {.begin = kScratchAlignment,
-                    .parity = 2 * most,
-                    .phase = two_shot ? most : 0,
-                    .rank = phase / static_cast<std::size_t>(shape.ranks)},
-          .launch_bytes = two_shot ? most : phase / static_cast<std::size_t>(shape.ranks)};
+          .slots = slots,
+          .launch_bytes = two_shot ? slots.phase : slots.rank};
 }
 
 /// Threads per block for `packets` packets in a launch, spread over at most `blocks` blocks.
@@ -208,6 +209,16 @@ constexpr std::array kLamportRegions{&kLamportScratch, &kDiscardScratch};
 constexpr CollectiveSet kReductions{Collective::all_reduce, Collective::reduce, Collective::reduce_scatter};
 
 }  // namespace
+
+constexpr ScratchRegion kLamportScratch{
+    [](const GroupShape& shape) { return with_control(shape, 4 * lamport_bytes(shape)); }};
+
+Slots lamport_one_shot_slots(const GroupShape& shape) {
+  const std::size_t most = lamport_bytes(shape);
+  return {.begin = kScratchAlignment,
+          .parity = 2 * most,
+          .rank = 2 * most / static_cast<std::size_t>(shape.ranks)};
+}
 
 const DeviceAlgorithm kLLOneShot{{.name = "ll_one_shot",
                                   .kind = Algorithm::one_shot,

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streaming one-shot: kernel parameters and scratch memory. Plain data, for both compilers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "onehop/device/view.h"
+
+#include "backend/cuda/scratch.h"
+#include "backend/scale.h"
+
+namespace onehop::cuda {
+
+/// Bytes of a packet.
+inline constexpr unsigned kStreamWidth = 16;
+/// Packets of a chunk that a thread moves. Two keep the link busy with half of what the multiprocessors hold. For 4
+/// ranks there are not enough registers.
+[[nodiscard]] constexpr int stream_packets(int kernel_ranks) {
+  return kernel_ranks == 4 ? 1 : 2;
+}
+/// Warps that a block has besides if its rings are reused: one gives credits to the peers, one awaits theirs.
+inline constexpr unsigned kCreditWarps = 2;
+/// Chunks of a ring that is reused. A ring of 4 costs up to 4% from 8 MiB on, because credits take that long.
+inline constexpr unsigned kLeastDepth = 4;
+inline constexpr unsigned kMostDepth = 8;
+/// Chunks for which there is one credit. At most depth - 3, or a block could wait for a credit that the peer owes only
+/// once the block has gone on (streaming_one_shot.cuh).
+[[nodiscard]] constexpr unsigned chunks_per_credit(unsigned depth) {
+  return depth / 4;
+}
+
+/// A credit says how many chunks of a call were cleared: epoch << kCreditBits | chunks. So the credits of later calls
+/// are greater.
+inline constexpr unsigned kCreditBits = 24;
+
+/// By block and by the peer that gives the credits. Peers write here.
+struct StreamCredits {
+  std::uint64_t from[kMaxDevices];
+};
+
+struct StreamParams {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::size_t bytes = 0;
+  int rank = 0;
+  int size = 0;
+  bool aligned = false;      ///< in and out are aligned to 16 bytes
+  bool early = false;        ///< the next kernel may be launched as soon as this one runs (sync/call.cuh)
+  bool poison = false;       ///< fill the output with NaN if the call fails (sync/call.cuh)
+  std::uint32_t movers = 0;  ///< threads of a block that move packets
+  std::uint32_t depth = 0;   ///< chunks of a ring
+  std::size_t packets = 0;   ///< of the message
+  std::size_t slice = 0;     ///< packets of a block; the last blocks may have fewer
+
+  EpochCounter* counter = nullptr;
+  /// The own rings, and for each step s those of this rank on the s-th rank to the right; parity 0 and block 0.
+  std::byte* inbox = nullptr;
+  std::byte* outbox[kMaxDevices] = {};
+  std::size_t parity_stride = 0;
+  std::size_t rank_stride = 0;
+  std::size_t block_stride = 0;
+  StreamCredits* credits[kMaxDevices] = {};  ///< by rank: of block 0
+  DeviceGuard guard;
+  Scale scale;
+};
+
+}  // namespace onehop::cuda

@@ -20,7 +20,7 @@ namespace {
 
 [[noreturn]] void fail_without_cuda(const char* what) {
   fail(ErrorCode::unsupported,
-       "{}: this onehop was built without CUDA; build it where a CUDA toolkit is installed", what);
+       "{}: this onehop was built without CUDA; build it with a CUDA toolkit (make: CUDA=on)", what);
 }
 
 }  // namespace
@@ -194,7 +194,7 @@ GpuDiagnosis diagnose_gpus() {
   Finding build{kGpuSection, "CUDA", Health::not_applicable, "this onehop was built without it", {}, false};
   if (files.gpus > 0) {
     build.health = Health::fails;
-    build.remedy = "install a CUDA toolkit and build onehop again";
+    build.remedy = "build onehop again with a CUDA toolkit (make: CUDA=on)";
   }
   diagnosis.findings.push_back(build);
   diagnosis.summary = "the GPU backend does not work here: this onehop was built without CUDA";

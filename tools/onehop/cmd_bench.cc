@@ -61,8 +61,8 @@ precision where it is reduced), and the bits of ranks that get the same with eac
 with exit code 1.
 A size is what nccl-tests counts: all-gather and gather the output of all ranks together, reduce-scatter, scatter and
 all-to-all the whole input of one rank, else the message; it is rounded down to whole blocks. time is the median of
-the slowest rank; algbw = bytes / time; busbw = algbw x 2(n-1)/n of all-reduce, x 1 of broadcast and reduce,
-x 1 of send-recv, x (n-1)/n of the others.
+the slowest rank; algbw = bytes / time; busbw = algbw x 2(n-1)/n of all-reduce, x 1 of broadcast, reduce
+and send-recv, x (n-1)/n of the others.
 
 On GPUs a sample is a CUDA graph of many calls; --mode says how they follow one another: chain (same input and
 output), dependent (each takes the output of the last one; all-reduce and all-to-all), isolated (one call, ranks

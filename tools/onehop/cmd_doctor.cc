@@ -159,7 +159,7 @@ void print_text(const std::vector<Finding>& findings, bool healthy, const GpuDia
   std::string summary = gpu.summary;
   if (summary.starts_with('t')) summary[0] = 'T';
   // Most machines without a GPU are meant to have none: no failure.
-  fmt::print("{}\n{}", gpu.usable ? verdict(summary + ".", true) + "\n" : wrapped(summary + ".", "", columns),
+  fmt::print("{}{}", gpu.usable ? verdict(summary + ".", true) + "\n" : wrapped(summary + ".", "", columns),
              "\n" + wrapped(describe(origin()), "", columns));
 }
 

@@ -11,7 +11,8 @@ GpuCount count_gpus() {
 }
 
 void run_gpu_bench(Group&, const BenchOptions&, const BenchListener&) {
-  fail(ErrorCode::unsupported, "this onehop was built without CUDA; build it with a CUDA toolkit (make: CUDA=on)");
+  fail(ErrorCode::unsupported,
+       "this onehop was built without CUDA; build it with a CUDA toolkit (make: CUDA=on)");
 }
 
 }  // namespace onehop::cli

@@ -11,7 +11,7 @@ else()
 endif()
 find_package(nlohmann_json 3.11 REQUIRED)
 
-if(ONEHOP_BUILD_TOOLS)
+if(ONEHOP_BUILD_TOOLS OR ONEHOP_BUILD_TESTS OR ONEHOP_BUILD_FUZZERS)
   find_package(CLI11 2.1 REQUIRED)
 endif()
 if(ONEHOP_BUILD_TESTS)

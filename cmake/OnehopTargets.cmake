@@ -49,21 +49,19 @@ function(onehop_test target)
 endfunction()
 
 # onehop_fuzzer(<name> SOURCES ... [LIBS ...])
-#   A libFuzzer target (LLVMFuzzerTestOneInput) whose seeds and past findings are the files in tests/fuzz/corpus/<name>.
-#   In the preset `fuzz` it is a fuzzer, which scripts/fuzz.sh runs. In builds with tests the same source is a test that
-#   replays the corpus, so that no finding comes back unnoticed.
+#   A libFuzzer target (LLVMFuzzerTestOneInput). Its seeds are those that it makes (fuzz::seeds), and with past findings the
+#   files in tests/fuzz/corpus/<name>/accepted and refused. In the preset `fuzz` it is a fuzzer, which scripts/fuzz.sh runs.
+#   In builds with tests the same source is a test that replays them, so that no finding comes back unnoticed and no seed
+#   becomes outdated.
 function(onehop_fuzzer name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
   set(target ${name}_fuzz)
   set(corpus ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name})
-  file(GLOB seeds ${corpus}/*)
-  if(NOT seeds)
-    message(FATAL_ERROR "onehop_fuzzer(${name}): ${corpus} needs at least one seed")
-  endif()
   add_executable(${target} ${arg_SOURCES})
-  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests/fuzz)
   target_link_libraries(${target} PRIVATE onehop_options onehop_static fmt::fmt ${arg_LIBS})
   if(ONEHOP_BUILD_FUZZERS)
+    target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/fuzz/write_seeds.cc)
     target_link_options(${target} PRIVATE -fsanitize=fuzzer)
     set_property(GLOBAL APPEND PROPERTY ONEHOP_FUZZERS "${name} $<TARGET_FILE:${target}> ${corpus}")
   else()

@@ -199,6 +199,42 @@ TEST(Report, WhatIsNoSavedReportIsRefusedByNameAndField) {
   EXPECT_THAT(refusal(written.dump()), HasSubstr("r.json: run: the field 'collective' is missing"));
 }
 
+TEST(Report, ARowWithoutAMedianHasNoPointInAPlot) {
+  BenchDocument document = gpu_document();
+  for (BenchRow& row : document.reports.front().rows) row.time.median_us = 0;
+  EXPECT_THAT(to_html(document), Not(HasSubstr("<polyline")));
+}
+
+TEST(Report, WhatNoPageCanShowIsRefusedByField) {
+  const auto refusal = [](const char* path, const json& value) {
+    json document = json::parse(to_json(gpu_document()));
+    document[json::json_pointer(path)] = value;
+    try {
+      (void)parse_document(document.dump(), "r.json");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::protocol);
+      return error.message();
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refusal("/format_version", 2), "r.json: format_version: is 2; this onehop reads 1");
+  EXPECT_EQ(refusal("/run/device", "tpu"), "r.json: run.device: must be cuda or host, got \"tpu\"");
+  EXPECT_EQ(refusal("/run/policy", 1), "r.json: run.policy: must be legacy or tuned, got 1");
+  // Logarithmic axes from 0 or to infinity would have 2^31 labels.
+  for (const double us : {-5.0, 5e-324, 1e300}) {
+    EXPECT_THAT(refusal("/results/0/time_us/median", us),
+                HasSubstr("results[0].time_us.median: must be 0 or a number from 1e-15 to 1e+15, got "))
+        << us;
+  }
+  EXPECT_THAT(refusal("/results/0/bytes", ~std::uint64_t{0}),
+              HasSubstr("results[0].bytes: must be an integer from 0 to 4611686018427387904"));
+  // Names are text, like values.
+  for (const std::string& name : {std::string("\x1b[31m"), std::string("a\0b", 3), std::string()}) {
+    EXPECT_EQ(refusal("/results/0/peers", {{name, 3}}),
+              "r.json: results[0].peers: has a member whose name is not 1 to 64 printable ASCII characters");
+  }
+}
+
 TEST(GpuReport, TheTableHasTheRatioLastAndAnotherColumnForEagerCalls) {
   BenchDocument document = gpu_document();
   BenchReport& report = document.reports.front();

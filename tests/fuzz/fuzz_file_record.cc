@@ -2,9 +2,21 @@
 #include "fuzz.h"
 #include "store/file_record.h"
 
+using namespace onehop;
+
+std::vector<fuzz::Seed> fuzz::seeds() {
+  std::string key;
+  for (int byte = 0; byte < 256; ++byte) key += static_cast<char>(byte);
+  const std::string value(key.rbegin(), key.rend());
+  const std::string small = store::encode_record({.key = "job/0", .value = "value"});
+  return {{"empty", store::encode_record({})},
+          {"small", small},
+          {"binary", store::encode_record({.key = key, .value = value})},
+          {"wrong_checksum", changed(small, small.size() - 1, small.back() ^ 1), false}};
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace onehop;
-  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const std::string_view bytes = fuzz::view(data, size);
   fuzz::parse([&] { fuzz::expect_same(bytes, store::encode_record(store::parse_record(bytes))); });
   // The checksum keeps the fuzzer from the fields, so it also reaches them through a record with a valid
   // checksum.

@@ -340,7 +340,7 @@ std::string draw_plots(const BenchReport& report) {
   // Logarithmic axes cannot show 0.
   std::vector<BenchRow> rows;
   for (const BenchRow& row : report.rows) {
-    if (row.bytes > 0 && row.time.min_us > 0) rows.push_back(row);
+    if (row.bytes > 0 && row.time.min_us > 0 && row.time.median_us > 0) rows.push_back(row);
   }
   if (rows.empty()) return {};
   std::stable_sort(rows.begin(), rows.end(),

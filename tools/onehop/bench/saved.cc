@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/saved.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
@@ -10,9 +11,13 @@
 namespace onehop::cli {
 namespace {
 
+constexpr int kFormatVersion = 1;
 constexpr std::size_t kMaxReports = 64;
 constexpr std::size_t kMaxRows = 4096;
 constexpr std::size_t kMaxText = 64 << 10;
+constexpr std::size_t kMaxPeers = 16;
+constexpr std::size_t kMaxName = 64;
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 62;
 constexpr int kMaxCount = std::numeric_limits<int>::max();
 
 /// The value that `parse` finds in the text. An Error of `parse` becomes one that names the field.
@@ -30,8 +35,30 @@ T named(const JsonField& field, const Named<T> (&names)[N]) {
   return parsed(field, [&](const std::string& text) { return parse_name(names, text); });
 }
 
+/// A time or a bandwidth. Pages draw them on logarithmic axes, and divide them by each other: the limits keep the
+/// quotients from infinity and from 0.
+double measured(const JsonField& field) {
+  constexpr double kLeast = 1e-15;
+  constexpr double kMost = 1e15;
+  const double value = field.number();
+  if (value != 0 && !(value >= kLeast && value <= kMost))
+    field.wrong("must be 0 or a number from {:g} to {:g}, got {}", kLeast, kMost, field.describe());
+  return value;
+}
+
+std::uint64_t size_of(const JsonField& field) {
+  return static_cast<std::uint64_t>(field.integer(0, kMaxSize));
+}
+
+/// Whether it is the first of the two words.
+bool is_first(const JsonField& field, std::string_view first, std::string_view second) {
+  if (!field.is(first) && !field.is(second))
+    field.wrong("must be {} or {}, got {}", first, second, field.describe());
+  return field.is(first);
+}
+
 BenchTime time_of(const JsonField& field) {
-  return {field.at("median").number(), field.at("min").number(), field.at("p95").number()};
+  return {measured(field.at("median")), measured(field.at("min")), measured(field.at("p95"))};
 }
 
 BenchOptions options_of(const JsonField& run) {
@@ -42,8 +69,8 @@ BenchOptions options_of(const JsonField& run) {
     return found;
   });
   options.ranks = run.at("ranks").small(1, kMaxHostRanks);
-  options.threads = run.at("ranks_are").is("threads");
-  options.cuda = run.at("device").is("cuda");
+  options.threads = is_first(run.at("ranks_are"), "threads", "processes");
+  options.cuda = is_first(run.at("device"), "cuda", "host");
   options.type = parsed(run.at("type"), [](const std::string& name) { return parse_dtype(name); });
   if (options.collective->reduces)
     options.op = parsed(run.at("op"), [](const std::string& name) { return parse_reduce_op(name); });
@@ -57,7 +84,7 @@ BenchOptions options_of(const JsonField& run) {
   options.warmup = run.at("warmup").small(0, kMaxCount);
   options.binding = named(run.at("bind"), kBindings);
   options.repeat = run.at("repeat").small(1, kMaxCount);
-  if (run.at("policy").is("legacy")) options.policy = AlgorithmPolicy::legacy;
+  if (is_first(run.at("policy"), "legacy", "tuned")) options.policy = AlgorithmPolicy::legacy;
   if (options.cuda) {
     options.mode = named(run.at("mode"), kBenchModes);
     options.cold = run.at("cold").flag();
@@ -67,7 +94,14 @@ BenchOptions options_of(const JsonField& run) {
 }
 
 void read_peers(const Json& peers, const JsonField& field, BenchRow& row) {
+  if (peers.size() > kMaxPeers)
+    field.wrong("has {} members, more than the limit of {}", peers.size(), kMaxPeers);
   for (const auto& [name, value] : peers.items()) {
+    // JsonField::text checks values only, and a name of a field may be any bytes.
+    const bool printable =
+        std::all_of(name.begin(), name.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
+    if (!printable || name.empty() || name.size() > kMaxName)
+      field.wrong("has a member whose name is not 1 to {} printable ASCII characters", kMaxName);
     const JsonField peer = field.at(name.c_str());
     row.peers.push_back({name, time_of(peer.at("time_us")), peer.at("checked").flag()});
   }
@@ -75,19 +109,19 @@ void read_peers(const Json& peers, const JsonField& field, BenchRow& row) {
 
 BenchRow row_of(const JsonField& field, const Json& value) {
   BenchRow row;
-  row.bytes = field.at("bytes").bytes();
-  row.count = field.at("count").bytes();
+  row.bytes = size_of(field.at("bytes"));
+  row.count = size_of(field.at("count"));
   row.algorithm =
       field.at("algorithm").one_of(std::array{Algorithm::none, Algorithm::one_shot, Algorithm::two_shot});
   row.time = time_of(field.at("time_us"));
-  row.algbw = field.at("algbw_gbps").number();
-  row.busbw = field.at("busbw_gbps").number();
+  row.algbw = measured(field.at("algbw_gbps"));
+  row.busbw = measured(field.at("busbw_gbps"));
   row.samples = field.at("samples").small(0, kMaxCount);
   row.batch = field.at("calls_per_sample").small(0, kMaxCount);
   row.checked = field.at("checked").flag();
-  if (const auto host = field.find("host_ns")) row.host_ns = host->number();
+  if (const auto host = field.find("host_ns")) row.host_ns = measured(*host);
   if (const auto rounds = field.find("rounds_us")) {
-    rounds->each(kMaxRows, [&](const JsonField& us, std::size_t) { row.rounds.push_back(us.number()); });
+    rounds->each(kMaxRows, [&](const JsonField& us, std::size_t) { row.rounds.push_back(measured(us)); });
   }
   if (const auto peers = field.find("peers")) read_peers(value.at("peers"), *peers, row);
   return row;
@@ -127,6 +161,9 @@ BenchDocument parse_document(std::string_view text, const std::string& name) {
       value.is_object() && value.contains("format") && value.at("format") == "onehop-bench";
   require(is_report, "'{}' is no report of 'onehop bench --json'", name);
   const JsonField top(value, "", name);
+  const JsonField version = top.at("format_version");
+  if (const std::int64_t found = version.integer(0, kMaxCount); found != kFormatVersion)
+    version.wrong("is {}; this onehop reads {}", found, kFormatVersion);
   BenchDocument document;
   document.build = {top.at("onehop").at("version").text(), top.at("onehop").at("commit").text()};
   document.origin = {top.at("date").text(), top.at("host").text(), top.at("command").text(kMaxText)};

@@ -16,7 +16,7 @@
 //
 // A warp takes a chunk from all peers in one step, and gives a credit to all peers in one step. Other processes
 // may notice this at any later time, so this loses no interleaving. Failures are not modelled, nor programmatic
-// launch, nor the last chunk, which not all movers have a part of.
+// launch. With PARTIAL, the second warp has no part of the last chunk.
 //
 // Properties: data is stored only to EMPTY words; no store is issued to a word that has another store in
 // flight; data that is taken belongs to the call, the sender, the chunk and the warp; a rank that waits for a
@@ -89,6 +89,11 @@
 #define SLOTS (REUSES -> DEPTH - 1 + kind[me] : words[me])
 #define LENGTH (REUSES -> SLOTS + words[me] : words[me])  // chunks of the call
 #define MOVERS (REUSES -> REUSED_WARPS : WHOLE_WARPS)
+#ifdef PARTIAL
+#define HAS(t) (id == 0 || (t) != LENGTH - 1)
+#else
+#define HAS(t) true
+#endif
 #define MOST_CREDIT words[me]  // of a call that reuses slots: LENGTH - SLOTS
 
 #ifdef MUTATION_STRIDE_OF_CALL
@@ -146,7 +151,7 @@ inline perform(at, value) {
 inline send(t) {
   r = 0;
   do
-  :: r < N && r != me && SENDS(me) ->
+  :: r < N && r != me && SENDS(me) && HAS(t) ->
     if
     :: DATA_DELAYED(me, r) -> issue(me, AT(me, r, t, id), DATA(me, t, id))
     :: else ->
@@ -154,13 +159,13 @@ inline send(t) {
       perform(AT(me, r, t, id), DATA(me, t, id))
     fi;
     r++
-  :: r < N && (r == me || !SENDS(me)) -> r++
+  :: r < N && (r == me || !SENDS(me) || !HAS(t)) -> r++
   :: else -> break
   od;
   r = 0
 }
 
-#define THERE(src) (src == me || !SENDS(src) || \
+#define THERE(src) (src == me || !SENDS(src) || !HAS(taken) || \
                     (cell[AT(src, me, taken, id)] != EMPTY && flight[AT(src, me, taken, id)] == NONE))
 #if N == 2
 #define ALL_THERE (THERE(0) && THERE(1))
@@ -171,14 +176,14 @@ inline send(t) {
 inline take() {
   r = 0;
   do
-  :: r < N && r != me && SENDS(r) ->
+  :: r < N && r != me && SENDS(r) && HAS(taken) ->
     assert(cell[AT(r, me, taken, id)] == DATA(r, taken, id));
     if
     :: DELAYED(r, me) -> issue(me, AT(r, me, taken, id), EMPTY)
     :: else -> perform(AT(r, me, taken, id), EMPTY)
     fi;
     r++
-  :: r < N && (r == me || !SENDS(r)) -> r++
+  :: r < N && (r == me || !SENDS(r) || !HAS(taken)) -> r++
   :: else -> break
   od;
   r = 0;

@@ -235,26 +235,50 @@ inline end_part(role) {
 #define MAY_SEND (sent < SLOTS || credited[me] >= sent + 1 - SLOTS)
 #endif
 
-proctype Mover(byte me; byte id) {
-  byte sent;
-  byte taken;
-  byte r;
-end:
-  do
-  :: d_step { STARTS(id) && id < MOVERS -> send(0); sent = 1 };
-     do
-     :: d_step { sent == taken + 1 && sent < LENGTH && MAY_SEND -> send(sent); sent++ }
-     :: d_step { (sent == taken + 2 || (sent == LENGTH && taken < LENGTH)) && ALL_THERE -> take() }
-     :: atomic { taken == LENGTH -> end_part(id); sent = 0; taken = 0; break }
-     od
-  od
-}
-
 #if REUSED_WARPS == 1
 #define ALL_CLEARED(r, c) (cleared[(r) * WARPS] >= (c))
 #else
 #define ALL_CLEARED(r, c) (cleared[(r) * WARPS] >= (c) && cleared[(r) * WARPS + 1] >= (c))
 #endif
+// Once its own movers have cleared c + AHEAD chunks, a rank may wait for credits for c.
+#ifdef MUTATION_AWAITS_EARLY
+#define AHEAD 1
+#else
+#define AHEAD 2
+#endif
+inline check_what_is_owed() {
+  if
+  :: REUSES && taken > AHEAD && taken - AHEAD <= MOST_CREDIT && ALL_CLEARED(me, taken) ->
+    do
+    :: r < N -> assert(now[r] == now[me] && ALL_CLEARED(r, taken - AHEAD)); r++
+    :: else -> break
+    od;
+    r = 0
+  :: else
+  fi
+}
+
+// A step of each of these processes also ends its part of the call, if it was the last one. The stream may notice
+// this at any later time.
+proctype Mover(byte me; byte id) {
+  byte sent;
+  byte taken;
+  byte r;
+  do
+  :: d_step { sent == 0 && STARTS(id) && id < MOVERS -> send(0); sent = 1 }
+  :: d_step { sent > 0 && sent == taken + 1 && sent < LENGTH && MAY_SEND -> send(sent); sent++ }
+  :: d_step {
+       sent > 0 && (sent == taken + 2 || sent == LENGTH) && ALL_THERE ->
+       take();
+       check_what_is_owed();
+       if
+       :: taken == LENGTH -> end_part(id); sent = 0; taken = 0
+       :: else
+       fi
+     }
+  od
+}
+
 #ifdef MUTATION_RETURNS_FOR_ONE_WARP
 #define RETURNS(c) (cleared[me * WARPS] >= (c))
 #else
@@ -289,26 +313,24 @@ end:
 proctype Returner(byte me) {
   byte count;
   byte r;
-end:
   do
-  :: STARTS(RETURNER) && REUSES ->
-     do
-     :: d_step {
-          count < MOST_CREDIT && RETURNS(NEXT) && ALL_LANDED ->
-          count = NEXT;
-          r = 0;
-          do
-          :: r < N && r != me ->
-            credit_epoch[CREDIT(me, r)] = EPOCH;
-            credit_count[CREDIT(me, r)] = count;
-            r++
-          :: r < N && r == me -> r++
-          :: else -> break
-          od;
-          r = 0
-        }
-     :: atomic { count == MOST_CREDIT -> end_part(RETURNER); count = 0; break }
-     od
+  :: d_step {
+       STARTS(RETURNER) && REUSES && RETURNS(NEXT) && ALL_LANDED ->
+       count = NEXT;
+       do
+       :: r < N && r != me ->
+         credit_epoch[CREDIT(me, r)] = EPOCH;
+         credit_count[CREDIT(me, r)] = count;
+         r++
+       :: r < N && r == me -> r++
+       :: else -> break
+       od;
+       r = 0;
+       if
+       :: count == MOST_CREDIT -> end_part(RETURNER); count = 0
+       :: else
+       fi
+     }
   od
 }
 
@@ -326,35 +348,19 @@ end:
 #define ALL_CAME (CAME(0) && CAME(1) && CAME(2))
 #endif
 
-#ifdef MUTATION_AWAITS_EARLY
-#define AHEAD 1
-#else
-#define AHEAD 2
-#endif
-
 proctype Awaiter(byte me) {
   byte count;
   byte r;
-  bit waits;
-end:
   do
-  :: STARTS(AWAITER) && REUSES ->
-     do
-     :: d_step {
-          !waits && count < MOST_CREDIT && ALL_CLEARED(me, NEXT + AHEAD) ->
-          r = 0;
-          do
-          :: r < N ->
-            assert(now[r] == now[me] && ALL_CLEARED(r, NEXT));  // owed
-            r++
-          :: else -> break
-          od;
-          r = 0;
-          waits = true
-        }
-     :: d_step { waits && ALL_CAME -> count = NEXT; credited[me] = count; waits = false }
-     :: atomic { count == MOST_CREDIT -> end_part(AWAITER); count = 0; break }
-     od
+  :: d_step {
+       STARTS(AWAITER) && REUSES && ALL_CLEARED(me, NEXT + AHEAD) && ALL_CAME ->
+       count = NEXT;
+       credited[me] = count;
+       if
+       :: count == MOST_CREDIT -> end_part(AWAITER); count = 0
+       :: else
+       fi
+     }
   od
 }
 

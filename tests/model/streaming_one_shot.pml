@@ -6,8 +6,8 @@
 //
 // A call is drawn with one of these shapes, over the same memory. It is whole (kind 0): each chunk has its own
 // slot, so the ring is as deep as the message is long, and there are no credits. Or it reuses the slots of a
-// ring of DEPTH (kind 1) or DEPTH + 1 chunks (kind 2). The shapes differ in their numbers of movers, so a word
-// can belong to another warp in the next call.
+// ring of DEPTH (kind 1) or, if there are two DEPTHS, DEPTH + 1 chunks (kind 2). The shapes can differ in their
+// numbers of movers, so a word can belong to another warp in the next call.
 //
 // A receiver writes EMPTY back to words that it has taken. This store is delayed like others. It is performed
 // at the latest when its kernel ends, or when a release has acquired it. The release also waits for data that
@@ -120,7 +120,8 @@
 #endif
 
 #ifdef MUTATION_SILENT_RANK
-#define SENDS(src) (REUSES || words[me] != 1 || (src) != 0)  // rank 0 has nothing to send in calls of one chunk
+// Rank 0 has nothing to send in calls of one chunk.
+#define SENDS(src) (REUSES || words[me] != 1 || (src) != 0)
 #else
 #define SENDS(src) true
 #endif
@@ -258,8 +259,8 @@ inline check_what_is_owed() {
   fi
 }
 
-// A step of each of these processes also ends its part of the call, if it was the last one. The stream may notice
-// this at any later time.
+// The last step of each of these processes also ends its part of the call. The stream may notice this at any
+// later time.
 proctype Mover(byte me; byte id) {
   byte sent;
   byte taken;
@@ -293,7 +294,8 @@ proctype Mover(byte me; byte id) {
 #if N == 2
 #define LANDED_OF(c, w) (LANDED_FROM(0, c, w) && LANDED_FROM(1, c, w))
 #else
-#define LANDED_OF(c, w) (LANDED_FROM(0, c, w) && LANDED_FROM(1, c, w) && LANDED_FROM(2, c, w))
+#define LANDED_OF(c, w) \
+  (LANDED_FROM(0, c, w) && LANDED_FROM(1, c, w) && LANDED_FROM(2, c, w))
 #endif
 #if REUSED_WARPS == 1 || defined(MUTATION_RETURNS_FOR_ONE_WARP)
 #define LANDED(c) LANDED_OF(c, 0)
@@ -337,8 +339,8 @@ proctype Returner(byte me) {
 #ifdef MUTATION_NO_EPOCH
 #define CAME(src) (src == me || credit_count[CREDIT(src, me)] >= NEXT)
 #else
-#define CAME(src) (src == me || (credit_epoch[CREDIT(src, me)] == EPOCH && credit_count[CREDIT(src, me)] >= NEXT) || \
-                   credit_epoch[CREDIT(src, me)] == (EPOCH + 1) % EPOCHS)
+#define CAME(src) (src == me || credit_epoch[CREDIT(src, me)] == (EPOCH + 1) % EPOCHS || \
+                   (credit_epoch[CREDIT(src, me)] == EPOCH && credit_count[CREDIT(src, me)] >= NEXT))
 #endif
 #if N == 2
 #define ALL_CAME (CAME(0) && CAME(1))

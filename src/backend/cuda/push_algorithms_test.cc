@@ -445,6 +445,24 @@ TEST(StreamingOneShot, WritesWhereThePeerReads) {
   });
 }
 
+TEST(StreamingOneShot, CutsWhatOneBlockCouldNotCountIntoLaunches) {
+  const Case each{.algorithm = &kStreamingOneShot,
+                  .shape = {.ranks = 2, .staging_bytes = 64 * kKiB, .blocks = 1},
+                  .bytes = 2 * kStreamLaunchBytes + 5,
+                  .limits = {.blocks = 1, .threads = 32}};
+  const auto launchers = run(each);
+  const std::vector<StreamParams> all = launchers.front()->all_params<StreamParams>();
+  ASSERT_EQ(all.size(), 3u);
+  std::size_t done = 0;
+  for (const StreamParams& p : all) {
+    EXPECT_EQ(p.in, each.call(0).in + done);
+    EXPECT_EQ(p.out, each.call(0).out + done);
+    EXPECT_LT(p.slice / (std::size_t{p.movers} * 2), std::size_t{1} << kCreditBits);
+    done += p.bytes;
+  }
+  EXPECT_EQ(done, each.block_bytes());
+}
+
 TEST(StreamingOneShot, UsesTheShapesThatWereMeasured) {
   struct Expected {
     std::size_t bytes;

@@ -56,24 +56,16 @@ void run_streaming_one_shot(Launcher& launcher, const CollectiveCall& call, cons
                             const SymmetricOutput* /*output*/) {
   const int variant = kernel_ranks(launcher.size(), call.op == ReduceOp::sum);
   const auto most_threads = static_cast<unsigned>(max_threads(variant));
+  const auto at_once = static_cast<std::size_t>(stream_packets(variant));
+  const std::size_t threads = std::min(limits.threads.value_or(most_threads), most_threads);
+  const std::size_t most_blocks =
+      std::min(limits.blocks.value_or(launcher.shape().blocks), launcher.shape().blocks);
   const Slots slots = lamport_one_shot_slots(launcher.shape());
   StreamParams params;
-  params.bytes = call.block_bytes();
-  params.packets = ceil_div(params.bytes, kStreamWidth);
-  const Plan plan =
-      make_plan(params.packets, static_cast<std::size_t>(stream_packets(variant)), slots.rank / kStreamWidth,
-                std::min(limits.blocks.value_or(launcher.shape().blocks), launcher.shape().blocks),
-                std::min(limits.threads.value_or(most_threads), most_threads));
-  params.in = call.in;
-  params.out = call.out;
   params.rank = launcher.rank();
   params.size = launcher.size();
   params.aligned = is_aligned(call.in) && is_aligned(call.out);
-  params.early = plan.threads <= most_threads / 2;
   params.poison = launcher.poisons(call.type);
-  params.movers = static_cast<std::uint32_t>(plan.movers);
-  params.depth = static_cast<std::uint32_t>(plan.depth);
-  params.slice = plan.slice;
   params.counter = launcher.head<EpochCounter>(kLamportScratch, launcher.rank());
   params.inbox = launcher.scratch(kLamportScratch, launcher.rank()) + slots.begin;
   for (int step = 1; step < launcher.size(); ++step) {
@@ -82,15 +74,26 @@ void run_streaming_one_shot(Launcher& launcher, const CollectiveCall& call, cons
   }
   params.parity_stride = slots.parity;
   params.rank_stride = slots.rank;
-  params.block_stride =
-      plan.depth * plan.movers * static_cast<std::size_t>(stream_packets(variant)) * kStreamWidth;
   for (int r = 0; r < launcher.size(); ++r)
     params.credits[r] = launcher.head<StreamCredits>(kCreditScratch, r);
   params.guard = launcher.call_guard();
   params.scale = call.scale();
-  launcher.launch(kKernel, call,
-                  {.grid = static_cast<unsigned>(plan.blocks), .block = static_cast<unsigned>(plan.threads)},
-                  params);
+  const std::size_t bytes = call.block_bytes();
+  for (std::size_t done = 0; done < bytes; done += kStreamLaunchBytes) {
+    params.in = call.in + done;
+    params.out = call.out + done;
+    params.bytes = std::min(bytes - done, kStreamLaunchBytes);
+    params.packets = ceil_div(params.bytes, kStreamWidth);
+    const Plan plan = make_plan(params.packets, at_once, slots.rank / kStreamWidth, most_blocks, threads);
+    params.early = plan.threads <= most_threads / 2;
+    params.movers = static_cast<std::uint32_t>(plan.movers);
+    params.depth = static_cast<std::uint32_t>(plan.depth);
+    params.slice = plan.slice;
+    params.block_stride = plan.depth * plan.movers * at_once * kStreamWidth;
+    launcher.launch(
+        kKernel, call,
+        {.grid = static_cast<unsigned>(plan.blocks), .block = static_cast<unsigned>(plan.threads)}, params);
+  }
 }
 
 constexpr std::array kKernels{&kKernel};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streaming one-shot all-reduce of floats: every rank sends its whole input to every other rank through Lamport
-// buffers (wire/lamport.cuh), and reduces what it receives while it still sends. One launch carries any length.
+// buffers (wire/lamport.cuh), and reduces what it receives while it still sends. One launch carries up to 4 GiB.
 //
 // A block has a slice of the message, and communicates only with its counterparts on the other ranks. The slice is
 // cut into chunks of kPackets packets per thread, and a block has a ring of p.depth chunks per source. One thread
@@ -120,7 +120,7 @@ class StreamingOneShot {
       bool came = true;
       if (is_peer) {
         const std::uint64_t* const word = &p_.credits[p_.rank][blockIdx.x].from[lane];
-        // acquire.sys: pairs with the release above. The peer may be in a later call already, if it has all it needs.
+        // acquire.sys: pairs with the release above. The peer may have given further credits of this call.
         came = device::wait_until<kPollsOfMany>(p_.guard, static_cast<int>(lane), kPhase,
                                                 [=] { return device::load_acquire(word) >= credit; });
       }

@@ -30,9 +30,14 @@ inline constexpr unsigned kMostDepth = 8;
   return depth / 4;
 }
 
-/// A credit says how many chunks of a call were cleared: epoch << kCreditBits | chunks. So the credits of later calls
-/// are greater.
+static_assert(chunks_per_credit(kLeastDepth) >= 1 && chunks_per_credit(kLeastDepth) <= kLeastDepth - 3 &&
+              chunks_per_credit(kMostDepth) <= kMostDepth - 3);
+
+/// A credit says how many chunks of a call were cleared: epoch << kCreditBits | chunks. So those that are left from
+/// earlier calls are less.
 inline constexpr unsigned kCreditBits = 24;
+/// The most bytes of a launch: fewer than 2^24 chunks, even if one warp of one block moves them all.
+inline constexpr std::size_t kStreamLaunchBytes = std::size_t{4} << 30;
 
 /// By block and by the peer that gives the credits. Peers write here.
 struct StreamCredits {

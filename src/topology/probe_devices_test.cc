@@ -38,7 +38,7 @@ TEST_F(ProbeDevices, AMachineWithFourH200BehindAnNvswitchIsWhatItsFileSays) {
   EXPECT_EQ(probed.to_svg(), expected.to_svg());
   const std::string text = probed.to_text();
   EXPECT_THAT(text, HasSubstr("GPU3  NV18  NV18  NV18     X  "));
-  EXPECT_THAT(text, HasSubstr("fabric handles of GPU 0-3 do not work, and are not needed: cuMemCreate: "
+  EXPECT_THAT(text, HasSubstr("fabric handles of GPU 0-3 do not work, and are not needed: cuMemCreate:\n    "
                               "CUDA_ERROR_NOT_PERMITTED (800)"));
   EXPECT_TRUE(machine_.clean());
 }

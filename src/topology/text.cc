@@ -180,8 +180,7 @@ std::string devices_text(const Topology& topology) {
   return out;
 }
 
-/// Breaks `text` at commas, or at a space if there is none, so that no line exceeds kColumns. Later lines are
-/// indented by `indent`.
+/// Breaks `text` at spaces and behind commas, so that no line exceeds kColumns. Later lines are indented by `indent`.
 std::string wrap(const std::string& text, std::size_t indent) {
   std::string out;
   std::size_t start = 0;
@@ -192,10 +191,10 @@ std::string wrap(const std::string& text, std::size_t indent) {
       return at == std::string::npos || at <= start ? start : at;
     };
     const std::size_t comma = last(',');
-    const std::size_t end = comma != start ? comma + 1 : last(' ');
+    const std::size_t end = std::max(comma == start ? start : comma + 1, last(' '));
     if (end == start) break;
     out += fmt::format("{}\n{:{}}", text.substr(start, end - start), "", indent);
-    start = end;
+    start = text[end] == ' ' ? end + 1 : end;
     room = kColumns - indent;
   }
   return out + text.substr(start) + '\n';
@@ -258,13 +257,13 @@ std::string Topology::to_text() const {
   out += wrap(fmt::format("Connectivity of {}: {}",
                           devices_.empty() ? "host ranks" : render::counted(devices_.size(), "GPU"),
                           explain_connectivity()),
-              3);
+              4);
   if (host_ != HostInfo{}) out += '\n' + host_text(host_);
   std::vector<std::string> notes = notes_;
   for (std::string& line : fabric_lines(*this)) notes.push_back(std::move(line));
   if (!notes.empty()) {
     out += "\nNotes\n";
-    for (const std::string& note : notes) out += fmt::format("  {}\n", note);
+    for (const std::string& note : notes) out += wrap("  " + note, 4);
   }
   return out;
 }

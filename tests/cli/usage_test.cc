@@ -44,7 +44,7 @@ TEST_P(Usage, IsOneClearLineAndANonZeroExit) {
 }
 
 const Mistake kMistakes[] = {
-    {"NoCommand", {}, 2, "subcommand"},
+    {"NoCommand", {}, 2, "a subcommand is missing; there are bench, tune, "},
     {"UnknownCommand", {"bnech"}, 2, "unknown subcommand 'bnech': did you mean 'bench'?"},
     {"UnknownCommandSwapped", {"tpoo"}, 2, "unknown subcommand 'tpoo': did you mean 'topo'?"},
     {"UnknownCommandFarFromAll", {"frobnicate"}, 2, "unknown subcommand 'frobnicate' (see"},
@@ -102,7 +102,7 @@ const Mistake kMistakes[] = {
      2,
      "would both write to the same file"},
     {"TwoDocumentsOnStdout", bench({"--json", "-", "--html", "-"}), 2, "both write to standard output"},
-    {"CompareOneReport", {"compare", "a.json"}, 2, "B is required"},
+    {"CompareOneReport", {"compare", "a.json"}, 2, "B is missing"},
     {"CompareWhatIsNotThere", {"compare", "/nonexistent/a", "/nonexistent/b"}, 1, "'/nonexistent/a'"},
     {"CompareWhatIsNoReport", {"compare", "/dev/null", "/dev/null"}, 1, "is no report of 'onehop bench"},
     {"CompareThresholdNan", {"compare", "a", "b", "--threshold", "nan"}, 2, "--threshold: 'nan'"},

@@ -449,8 +449,10 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
             "ordinary, symmetric (allocated by the group), or registered (GPUs)")
       ->type_name("KIND");
   sub->add_flag("--in-place", bench.in_place,
-                "The output is the input's memory, or lies in it, or it in the output");
-  sub->add_flag("--check,!--no-check", bench.check, "Verify every element before timing (on by default)");
+                "Input and output share memory: the shorter one lies in the longer one");
+  sub->add_flag("--check", bench.check, "Verify every element before timing: the default");
+  sub->add_flag_function(
+      "--no-check", [arguments](std::int64_t) { arguments->bench.check = false; }, "Do not verify anything");
   sub->add_option("--warmup", bench.warmup, "Calls before timing")
       ->capture_default_str()
       ->type_name("N")

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // onehop help: prints the help of a command, or the environment variables. --command-tree prints the options as
 // JSON.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -53,7 +55,8 @@ int run_help(const CLI::App& app, const std::string& topic) {
     const std::vector<std::string_view> views(words.begin(), words.end());
     const auto meant = nearest(topic, views);
     throw UsageError(fmt::format("there is no help about '{}'{}", topic,
-                                 meant ? fmt::format(": did you mean '{}'?", *meant) : ""));
+                                 meant ? fmt::format(": did you mean '{}'?", *meant)
+                                       : fmt::format("; there is about {}", fmt::join(words, ", "))));
   }
   return kExitOk;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -127,6 +128,16 @@ std::string complaint_about_extra(const CLI::App& app) {
   return fmt::format("unknown subcommand '{}'{}", typed, suggestion(typed, names_of_commands(app)));
 }
 
+/// What CLI11 says of something missing, in a sentence.
+std::string complaint_about_missing(const CLI::App& app, const std::string& message) {
+  const std::size_t end = message.find(" is required");
+  if (end == std::string::npos) return message;
+  if (app.get_subcommands().empty()) {
+    return fmt::format("a subcommand is missing; there are {}", fmt::join(names_of_commands(app), ", "));
+  }
+  return fmt::format("{} is missing", message.substr(0, end));
+}
+
 int usage_error(const CLI::App& app, std::string message) {
   const auto chosen = app.get_subcommands();
   say(fmt::format("{} (see 'onehop {}--help')", message,
@@ -167,7 +178,7 @@ int run_command(int argc, char** argv) {
     const bool misspelt =
         dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && has_unknown_option(app);
     const bool extra = unknown || misspelt || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-    return usage_error(app, extra ? complaint_about_extra(app) : error.what());
+    return usage_error(app, extra ? complaint_about_extra(app) : complaint_about_missing(app, error.what()));
   } catch (const UsageError& error) {
     return usage_error(app, error.what());
   } catch (const Error& error) {

@@ -4,7 +4,7 @@
 
     bench/tables.py --write     rewrite the tables of all pages
     bench/tables.py --check     fail when one is not what its figures say
-    bench/tables.py all-reduce 4    print a table; of other collectives: gpu all-gather 2, host all-gather
+    bench/tables.py all-reduce 4    print a table; of other collectives: gpu all-gather, host all-gather
 
 A table follows a line that says how it is made: <!-- bench/tables.py all-reduce 4 -->
 """
@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench/results"
 TABLE = re.compile(r"^(<!-- bench/tables\.py ([\w -]+) -->\n)((?:\|[^\n]*\n)*)", re.MULTILINE)
 SIZES = [parse_size(size) for size in "1K 16K 64K 256K 1M 4M 16M 64M 256M 1G".split()]
+SIZES_OF_PAGES = [parse_size(size) for size in "1K 4K 16K 64K 256K 1M 2M 4M".split()]  # of host ranks
 KILO, MEGA = SUFFIXES["K"], SUFFIXES["M"]
 
 
@@ -65,17 +66,17 @@ def all_reduce(ranks):
                      "symmetric / best other"], lines)
 
 
-def gpu(collective, ranks):
-    """Microseconds of a collective, NCCL's best, and ours over it."""
-    rows = gpu_rows("gpu-h200-collectives.json", collective, int(ranks))
-    known = any("onehop-symmetric" in times for times in rows.values())
-    lines = []
-    for size in SIZES:
-        ours, symmetric, other = rows[size]["onehop"], rows[size].get("onehop-symmetric"), best_peer(rows[size])
-        lines.append([spaced(size), us(ours), *([us(symmetric)] if known else []), us(other), over(ours, other),
-                      *([over(symmetric, other)] if known else [])])
-    return markdown(["bytes", f"onehop, {ranks} ranks", *(["onehop, symmetric"] if known else []), "NCCL", "onehop / NCCL",
-                     *(["symmetric / NCCL"] if known else [])], lines)
+def gpu(collective):
+    """Microseconds of a collective, NCCL's best, and ours from ordinary memory over it, with 2 and with 4 ranks."""
+    heads, lines = ["bytes"], {size: [spaced(size)] for size in SIZES}
+    for ranks in (2, 4):
+        rows = gpu_rows("gpu-h200-collectives.json", collective, ranks)
+        known = any("onehop-symmetric" in times for times in rows.values())
+        heads += [f"{ranks} ranks: onehop", *(["symmetric"] if known else []), "NCCL", "onehop / NCCL"]
+        for size, cells in lines.items():
+            ours, other = rows[size]["onehop"], best_peer(rows[size])
+            cells += [us(ours), *([us(rows[size].get("onehop-symmetric"))] if known else []), us(other), over(ours, other)]
+    return markdown(heads, list(lines.values()))
 
 
 def host_rows():
@@ -96,7 +97,7 @@ def host(collective):
     """Microseconds of a collective between host ranks, and Open MPI's."""
     lines = {}
     for row in host_rows():
-        if row["collective"] == collective:
+        if row["collective"] == collective and row["bytes"] in SIZES_OF_PAGES:
             cells = lines.setdefault(row["bytes"], [spaced(row["bytes"])])
             cells += [us(row["onehop_us"]), us(row["openmpi_us"]), over(row["onehop_us"], row["openmpi_us"])]
     heads = [f"{head}{ranks} ranks" for ranks in (2, 4) for head in ("onehop, ", "Open MPI, ", "ratio, ")]

@@ -56,6 +56,13 @@ inline void expect_plain(std::string_view message) {
   }
 }
 
+/// A message behind the byte that chooses its parser. Not by operator+: at -O3, GCC 12 warns of what it makes of that.
+[[nodiscard]] inline std::string behind(char chooser, std::string_view message) {
+  std::string bytes(1, chooser);
+  bytes.append(message);
+  return bytes;
+}
+
 /// The bytes with one of them changed, for seeds that are refused.
 [[nodiscard]] inline std::string changed(std::string bytes, std::size_t at, int value) {
   bytes.at(at) = static_cast<char>(value);

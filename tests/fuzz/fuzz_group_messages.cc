@@ -161,8 +161,8 @@ std::vector<fuzz::Seed> mesh_messages() {
 /// Rank 0 of 3: ranks 0 and 1 find that rank 2 is gone, at different times.
 std::vector<fuzz::Seed> survivors() {
   const auto says = [](int from, bool decided, RankSet ranks) {
-    return fmt::format("{}{}", static_cast<char>(from),
-                       encode(SurvivorsMessage{.decided = decided, .ranks = ranks, .id = id_of(from)}));
+    return fuzz::behind(static_cast<char>(from),
+                        encode(SurvivorsMessage{.decided = decided, .ranks = ranks, .id = id_of(from)}));
   };
   const std::string start("\3\0", 2);
   const std::string gone(1, static_cast<char>(kGone + 2));
@@ -217,7 +217,7 @@ std::vector<fuzz::Seed> fuzz::seeds() {
   std::vector<Seed> all;
   for (const Kind& kind : kinds()) {
     for (const Seed& example : kind.examples)
-      all.push_back({example.name, kind.letter + example.bytes, example.accepted});
+      all.push_back({example.name, behind(kind.letter, example.bytes), example.accepted});
   }
   return all;
 }

@@ -63,8 +63,8 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // little. With 4 ranks, they take 1.94 and 2.01 us at 4 KB, 2.15 and 2.16 us at 16 KB, 3.1 and 2.6 us at 64 KB.
 //
 // Lamport two-shot waits for no release, but must reset every word, and needs one launch per buffer: with more
-// than 2 ranks it is faster than the pipeline up to 32 MB. With 4 ranks, sending to one peer after the other and to all at a time
-// take 7.1 and 7.8 us at 1 MB, 12.3 and 12.5 us at 2 MB, 22.7 and 21.6 us at 4 MB.
+// than 2 ranks it is faster than the pipeline up to 32 MB. With 4 ranks, sending to one peer after the other
+// and to all at a time take 7.1 and 7.8 us at 1 MB, 12.3 and 12.5 us at 2 MB, 22.7 and 21.6 us at 4 MB.
 //
 // With 2 ranks, one-shot moves no more bytes than two-shot. The stream's fixed costs are higher: on H100s, Lamport
 // two-shot and the stream take 26.4 and 26.9 us at 8 MB, 53.8 and 51.4 us at 16 MB; the pipeline and the stream

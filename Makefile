@@ -19,9 +19,7 @@ slow = -LE '^(fault|model|install|python|cuda|ptx)$$' -E 'Host(Threads|Processes
 
 # Under sanitizers: not what looks at sources; and with ThreadSanitizer, which sees the threads of one process, not the
 # same tests with processes for ranks, and not what only computes.
-# FailingCalls: a rank that fails while joining is slow to say why under AddressSanitizer, and another rank then takes it
-# for dead in one of two runs. The release build runs the test; the cause is to be mended.
-asan_skips = -LE '^(lint|python)$$' -E '^FailingCalls\.AnyCallMayFailAtAnyTime$$'
+asan_skips = -LE '^(lint|python)$$'
 tsan_skips = -LE '^(lint|python|fuzz)$$' \
   -E 'HostProcesses|^(Push|DeviceAlgorithms|CopyEngine|Channel|StressPlan|Formats.*|Types/HostReduce|CApiMisuseInFolder)[./]'
 

@@ -36,7 +36,7 @@ IpcChannel::Mesh::Mesh(Rank rank, int size, std::vector<os::UniqueFd> sockets,
       parent_(std::move(parent)),
       own_numbers_(parent_.ranks.empty()),
       peers_(static_cast<std::size_t>(size)),
-      survivors_(rank, size, os::random_id()) {
+      survivors_(rank, size) {
   for (std::size_t r = 0; r < peers_.size(); ++r) {
     if (!sockets[r]) continue;
     peers_[r].guard.emplace(sockets[r].get());

@@ -8,6 +8,7 @@
 #include "base/interrupt.h"
 #include "group/mesh.h"
 #include "os/fault_point.h"
+#include "os/random.h"
 
 namespace onehop {
 
@@ -78,6 +79,7 @@ RankSet IpcChannel::Mesh::advance_succession_locked(const char* phase) {
 
 IpcChannel::Mesh::Successor IpcChannel::Mesh::succeed(const Deadline& deadline, const char* phase) {
   require_not_forked(phase);
+  const os::Id proposal = os::random_id();
   if (usable()) {
     fail_group(Error(ErrorCode::aborted, fmt::format("{}: rank {} makes a group of the ranks that are left",
                                                      phase, named(rank_).value)));
@@ -90,6 +92,7 @@ IpcChannel::Mesh::Successor IpcChannel::Mesh::succeed(const Deadline& deadline, 
       const std::lock_guard lock(state_mutex_);
       thrown_ = true;  // its caller knows of the failure
       report_locked();
+      survivors_.propose(proposal);
       awaited = advance_succession_locked(phase);
       for (int r = 0; r < size_; ++r) {
         if (!peers_[static_cast<std::size_t>(r)].unsent.empty()) unsent = Rank{r};

@@ -33,8 +33,10 @@ namespace onehop {
 
 class Survivors {
  public:
-  Survivors(Rank own, int size, const os::Id& proposal)
-      : own_(own), size_(size), proposal_(proposal), told_(static_cast<std::size_t>(size)) {}
+  Survivors(Rank own, int size) : own_(own), size_(size), told_(static_cast<std::size_t>(size)) {}
+
+  /// What the group of the survivors is called if this rank is the lowest of them. Call it before `next`.
+  void propose(const os::Id& id) { proposal_ = id; }
 
   /// What a rank has told. Messages of one rank arrive in order. Throws Error{protocol} if they make no sense.
   void hear(Rank from, const SurvivorsMessage& message);
@@ -56,7 +58,7 @@ class Survivors {
 
   Rank own_;
   int size_;
-  os::Id proposal_;
+  os::Id proposal_{};
   std::vector<std::vector<SurvivorsMessage>> told_;  ///< [rank][round], this rank's included
   std::optional<SurvivorsMessage> decision_;
   bool decision_told_ = false;

@@ -22,7 +22,8 @@ class Schedule {
     for (int r = 0; r < size; ++r) {
       os::Id id{};
       id[0] = static_cast<std::uint8_t>(r + 1);
-      at(r).survivors.emplace(Rank{r}, size, id);
+      at(r).survivors.emplace(Rank{r}, size);
+      at(r).survivors->propose(id);
       at(r).inboxes.resize(static_cast<std::size_t>(size));
     }
   }
@@ -128,7 +129,7 @@ TEST(Survivors, GoOnAtOnceIfNobodyDies) {
 }
 
 TEST(Survivors, WaitForARankThatIsAliveAndSilent) {
-  Survivors own(Rank{0}, 3, {});
+  Survivors own(Rank{0}, 3);
   ASSERT_TRUE(own.next(0).has_value());
   own.hear(Rank{1}, {.decided = false, .ranks = 0b111, .id = {}});
   EXPECT_EQ(own.next(0), std::nullopt);
@@ -140,7 +141,7 @@ TEST(Survivors, WaitForARankThatIsAliveAndSilent) {
 }
 
 TEST(Survivors, RefuseSetsThatMakeNoSense) {
-  Survivors own(Rank{0}, 3, {});
+  Survivors own(Rank{0}, 3);
   for (const RankSet ranks : {RankSet{0b110}, RankSet{0b101}, RankSet{0b1111}, RankSet{0}}) {
     try {
       own.hear(Rank{1}, {.decided = true, .ranks = ranks, .id = {}});

@@ -19,54 +19,57 @@ using testing::TempDir;
 
 constexpr Duration kTimeout{60};
 
+/// What calls move: made before a call is timed, since filling megabytes takes a sanitizer tens of milliseconds.
+struct Data {
+  std::vector<float> in = std::vector<float>(kMany, 1);
+  std::vector<float> out = std::vector<float>(kMany);
+
+  static constexpr std::size_t kMany = 1'000'000;  // 4 MB
+};
+
 struct Wait {
   const char* name;
-  std::function<void(Group&, SymmetricBuffer&)> call;  ///< only rank 0 makes it
+  std::function<void(Group&, SymmetricBuffer&, Data&)> call;  ///< only rank 0 makes it
 };
 
 std::vector<Wait> waits() {
-  const auto elements = [](std::size_t count) {
-    return [count](Group& group, SymmetricBuffer&) {
-      std::vector<float> data(count, 1);
-      all_reduce(group, std::span(data), ReduceOp::sum, {}, {.algorithm = {}, .timeout = kTimeout});
+  const CallOptions options{.algorithm = {}, .timeout = kTimeout};
+  const auto all_reduce_of = [options](std::size_t count) {
+    return [=](Group& group, SymmetricBuffer&, Data& data) {
+      all_reduce(group, std::span(data.in).first(count), ReduceOp::sum, {}, options);
     };
   };
   return {
-      {"Group::barrier", [](Group& group, SymmetricBuffer&) { group.barrier(kTimeout); }},
-      {"SymmetricBuffer::barrier", [](Group&, SymmetricBuffer& buffer) { buffer.barrier(0, kTimeout); }},
-      {"wait_signal", [](Group&, SymmetricBuffer& buffer) { buffer.wait_signal(Rank{1}, 0, kTimeout); }},
-      {"all_reduce of 4 KB", elements(1000)},
-      {"all_reduce of 4 MB", elements(1'000'000)},
-      {"recv",
-       [](Group& group, SymmetricBuffer&) {
-         float data = 0;
-         (void)recv(group, &data, 1, DType::f32, Rank{1}, {}, {.algorithm = {}, .timeout = kTimeout});
-       }},
+      {"Group::barrier", [](Group& group, SymmetricBuffer&, Data&) { group.barrier(kTimeout); }},
+      {"SymmetricBuffer::barrier",
+       [](Group&, SymmetricBuffer& buffer, Data&) { buffer.barrier(0, kTimeout); }},
+      {"wait_signal",
+       [](Group&, SymmetricBuffer& buffer, Data&) { buffer.wait_signal(Rank{1}, 0, kTimeout); }},
+      {"all_reduce of 4 KB", all_reduce_of(1000)},
+      {"all_reduce of 4 MB", all_reduce_of(Data::kMany)},
+      {"recv", [=](Group& group, SymmetricBuffer&,
+                   Data& data) { (void)recv(group, data.out.data(), 1, DType::f32, Rank{1}, {}, options); }},
       {"send of 4 MB",
-       [](Group& group, SymmetricBuffer&) {
-         const std::vector<float> data(1'000'000);
-         (void)send(group, data.data(), data.size(), DType::f32, Rank{1}, {},
-                    {.algorithm = {}, .timeout = kTimeout});
+       [=](Group& group, SymmetricBuffer&, Data& data) {
+         (void)send(group, data.in.data(), data.in.size(), DType::f32, Rank{1}, {}, options);
        }},
       {"send and recv of 4 MB in a GroupCall",
-       [](Group& group, SymmetricBuffer&) {
-         const std::vector<float> in(1'000'000);
-         std::vector<float> out(in.size());
-         const CallOptions options{.algorithm = {}, .timeout = kTimeout};
+       [=](Group& group, SymmetricBuffer&, Data& data) {
          GroupCall scope;
-         (void)send(group, in.data(), in.size(), DType::f32, Rank{1}, {}, options);
-         (void)recv(group, out.data(), out.size(), DType::f32, Rank{1}, {}, options);
+         (void)send(group, data.in.data(), data.in.size(), DType::f32, Rank{1}, {}, options);
+         (void)recv(group, data.out.data(), data.out.size(), DType::f32, Rank{1}, {}, options);
          scope.end();
        }},
-      {"recv_fd", [](Group& group, SymmetricBuffer&) { (void)group.channel().recv_fd(Rank{1}, kTimeout); }},
+      {"recv_fd",
+       [](Group& group, SymmetricBuffer&, Data&) { (void)group.channel().recv_fd(Rank{1}, kTimeout); }},
       {"all_gather_fds",
-       [](Group& group, SymmetricBuffer&) { (void)group.channel().all_gather_fds(0, kTimeout); }},
-      {"broadcast_fds",
-       [](Group& group, SymmetricBuffer&) { (void)group.channel().broadcast_fds(-1, Rank{1}, kTimeout); }},
+       [](Group& group, SymmetricBuffer&, Data&) { (void)group.channel().all_gather_fds(0, kTimeout); }},
+      {"broadcast_fds", [](Group& group, SymmetricBuffer&,
+                           Data&) { (void)group.channel().broadcast_fds(-1, Rank{1}, kTimeout); }},
       {"channel all_gather",
-       [](Group& group, SymmetricBuffer&) { (void)group.channel().all_gather("x", kTimeout); }},
+       [](Group& group, SymmetricBuffer&, Data&) { (void)group.channel().all_gather("x", kTimeout); }},
       {"send_fd to a rank that does not read",
-       [](Group& group, SymmetricBuffer&) {
+       [](Group& group, SymmetricBuffer&, Data&) {
          while (true) group.channel().send_fd(Rank{1}, 0, kTimeout);
        }},
   };
@@ -89,8 +92,9 @@ TEST(Deadlines, NoCallOutlastsItsDeadlineBy100Milliseconds) {
         Attempt& attempt = self.card(rank).attempts[0];
         if (rank.value == 0) {
           attempt.run([&] {
+            Data data;
             attempt.begin_call();
-            wait.call(group, buffer);
+            wait.call(group, buffer, data);
           });
           self.raise(0);
         }
@@ -185,26 +189,21 @@ TEST(Deadlines, JoiningHasOneDeadlineForAllItsSteps) {
 
 TEST(Deadlines, ARankThatLeavesIsMissedAtOnce) {
   const std::vector<Wait> kinds = {
-      {"Group::barrier", [](Group& group, SymmetricBuffer&) { group.barrier(); }},
-      {"SymmetricBuffer::barrier", [](Group&, SymmetricBuffer& buffer) { buffer.barrier(0, seconds{30}); }},
-      {"wait_signal", [](Group&, SymmetricBuffer& buffer) { buffer.wait_signal(Rank{1}, 0, seconds{30}); }},
+      {"Group::barrier", [](Group& group, SymmetricBuffer&, Data&) { group.barrier(); }},
+      {"SymmetricBuffer::barrier",
+       [](Group&, SymmetricBuffer& buffer, Data&) { buffer.barrier(0, seconds{30}); }},
+      {"wait_signal",
+       [](Group&, SymmetricBuffer& buffer, Data&) { buffer.wait_signal(Rank{1}, 0, seconds{30}); }},
       {"all_reduce",
-       [](Group& group, SymmetricBuffer&) {
-         std::vector<float> data(1'000'000);
-         all_reduce(group, std::span(data));
-       }},
-      {"recv",
-       [](Group& group, SymmetricBuffer&) {
-         float data = 0;
-         (void)recv(group, &data, 1, DType::f32, Rank{1});
-       }},
+       [](Group& group, SymmetricBuffer&, Data& data) { all_reduce(group, std::span(data.in)); }},
+      {"recv", [](Group& group, SymmetricBuffer&,
+                  Data& data) { (void)recv(group, data.out.data(), 1, DType::f32, Rank{1}); }},
       {"send of 4 MB",
-       [](Group& group, SymmetricBuffer&) {
-         const std::vector<float> data(1'000'000);
-         (void)send(group, data.data(), data.size(), DType::f32, Rank{1});
+       [](Group& group, SymmetricBuffer&, Data& data) {
+         (void)send(group, data.in.data(), data.in.size(), DType::f32, Rank{1});
        }},
-      {"all_gather", [](Group& group, SymmetricBuffer&) { (void)group.all_gather("x"); }},
-      {"allocate", [](Group& group, SymmetricBuffer&) { (void)group.allocate(1); }},
+      {"all_gather", [](Group& group, SymmetricBuffer&, Data&) { (void)group.all_gather("x"); }},
+      {"allocate", [](Group& group, SymmetricBuffer&, Data&) { (void)group.allocate(1); }},
   };
   std::vector<double> detections;
   for (const Wait& wait : kinds) {
@@ -213,9 +212,10 @@ TEST(Deadlines, ARankThatLeavesIsMissedAtOnce) {
     World world(2, [&](World& self, Rank rank) {
       Group group = Group::join(file_store(dir.path()), {.rank = rank, .size = 2, .scratch_bytes = 1 << 20});
       SymmetricBuffer buffer = group.allocate(4096);
+      Data data;
       group.barrier();
       if (rank.value == 0) {
-        self.card(rank).attempts[0].run([&] { wait.call(group, buffer); });
+        self.card(rank).attempts[0].run([&] { wait.call(group, buffer, data); });
       } else {
         self.card(rank).struck_ns.store(now_ns());
         group.leave();

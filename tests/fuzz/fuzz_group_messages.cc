@@ -51,7 +51,7 @@ void check_survivors(std::string_view bytes) {
   const auto size = in.get<std::uint8_t>();
   const auto own = in.get<std::uint8_t>();
   if (size < 1 || size > kMaxHostRanks || own >= size) fail(ErrorCode::protocol, "no such rank");
-  Survivors survivors(Rank{own}, size, os::Id{});
+  Survivors survivors(Rank{own}, size);
   RankSet gone = 0;
   const auto advance = [&] {
     // It tells at most as many rounds as others have told, and its decision.

@@ -17,11 +17,11 @@ ctest = ctest --output-on-failure -j $(JOBS) $(CTEST_ARGS)
 # What `make check` leaves to `make test`: slow kinds of tests, and groups of many ranks.
 slow = -LE '^(fault|model|install|python|cuda|ptx)$$' -E 'Host(Threads|Processes)[4-8]$$'
 
-# Under sanitizers: not what looks at sources; and with ThreadSanitizer, which sees the threads of one process, not the
-# same tests with processes for ranks, and not what only computes.
+# Under sanitizers: not what looks at sources; and with ThreadSanitizer, which sees the threads of one process, not what
+# AddressSanitizer runs with processes for ranks, and not what only computes.
 asan_skips = -LE '^(lint|python)$$'
 tsan_skips = -LE '^(lint|python|fuzz)$$' \
-  -E 'HostProcesses|^(Push|DeviceAlgorithms|CopyEngine|Channel|StressPlan|Formats.*|Types/HostReduce|CApiMisuseInFolder)[./]'
+  -E 'HostProcesses|^(KillMatrix|Push|DeviceAlgorithms|CopyEngine|Channel|StressPlan|Formats.*|Types/HostReduce|CApiMisuseInFolder)[./]'
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build run check test format lint sanitize asan-ubsan tsan fuzz aarch64 coverage install uninstall gpu-bundle packages wheel test-torch docs clean

@@ -28,15 +28,16 @@ MAY_INCLUDE = {
     "store": TO_DRIVER,
     "topology": TO_DRIVER,
     "memory": TO_DRIVER,
-    "backend": TO_MEMORY,
-    "group": TO_MEMORY | {"backend"},
-    "collective": TO_MEMORY | {"group", "backend"},
+    "call": TO_MEMORY,
+    "backend": TO_MEMORY | {"call"},
+    "group": TO_MEMORY | {"call", "backend"},
+    "collective": TO_MEMORY | {"call", "group", "backend"},
     "c_api": LOWEST | {"collective"},
 }
 
 # Programs see the public headers only. tools/ may also use base and os: the command writes and parses sizes, owns
 # descriptors and private directories as the library does. bench/ also measures kernels by themselves.
-PROGRAMS = {"tools": LOWEST | {"os"}, "bench": LOWEST | {"os", "backend"}, "examples": set()}
+PROGRAMS = {"tools": LOWEST | {"os"}, "bench": LOWEST | {"os", "call", "backend"}, "examples": set()}
 
 # The lowest layer that may see a public header; the others (error.h, types.h, ...) are for everyone.
 PUBLIC_HEADER_LEVEL = {
@@ -64,7 +65,7 @@ PUBLIC_HEADER_LEVEL = {
     "c/topology.h": 6,
     "c/tuning.h": 6,
 }
-LEVEL = {"base": 0, "os": 1, "driver": 2, "store": 3, "topology": 3, "memory": 3, "backend": 4, "group": 4,
+LEVEL = {"base": 0, "os": 1, "driver": 2, "store": 3, "topology": 3, "memory": 3, "call": 3, "backend": 4, "group": 4,
          "collective": 5, "c_api": 6}
 BACKEND_MUST_NOT_SEE = {"ipc.h", "group.h"}
 

@@ -11,7 +11,7 @@
 #include "onehop/tuning.h"
 #include "onehop/types.h"
 
-#include "backend/collective.h"
+#include "call/collective.h"
 
 namespace onehop {
 

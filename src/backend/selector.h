@@ -8,7 +8,7 @@
 #include "onehop/tuning.h"
 
 #include "backend/algorithm.h"
-#include "backend/call.h"
+#include "call/call.h"
 
 namespace onehop {
 

@@ -10,11 +10,11 @@
 #include <set>
 #include <string>
 
-#include "backend/collective.h"
 #include "backend/cuda/algorithm.h"
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
 #include "backend/host/all_reduce.h"
 #include "backend/host/chunk.h"
+#include "call/collective.h"
 
 namespace onehop {
 namespace {

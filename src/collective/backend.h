@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "collective/check_call.h"
+#include "call/check_call.h"
 #include "group/state.h"
 
 namespace onehop {

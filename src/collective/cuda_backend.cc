@@ -20,8 +20,8 @@ namespace {
 
 Error rejection(const Group::State& group, const CollectiveCall& call, ArgumentError error) {
   return {call.refusal != nullptr ? call.refusal->code() : ErrorCode::invalid_argument,
-          fmt::format("{} of rank {} was rejected: {}", host::describe(record_of(call, error)),
-                      group.rank().value, explain(call, error, group.options().device)),
+          fmt::format("{} of rank {} was rejected: {}", describe(record_of(call, error)), group.rank().value,
+                      explain(call, error, group.options().device)),
           group.rank()};
 }
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "backend/cuda/algorithms/push/push_algorithms.h"
+#include "call/check_call.h"
 #include "collective/backend.h"
-#include "collective/check_call.h"
 #include "collective/policy.h"
 
 namespace onehop {

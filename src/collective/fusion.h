@@ -6,8 +6,8 @@
 #include <optional>
 #include <span>
 
-#include "backend/call.h"
 #include "backend/selector.h"
+#include "call/call.h"
 #include "group/state.h"
 
 namespace onehop {

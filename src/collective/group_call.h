@@ -9,7 +9,7 @@
 
 #include "onehop/group_call.h"
 
-#include "collective/check_call.h"
+#include "call/check_call.h"
 #include "group/state.h"
 
 namespace onehop {

@@ -43,7 +43,7 @@ void HostCall::show(Shown& shown, std::span<const std::byte> data, std::uint64_t
     std::tie(shown.buffer, number) = group_.find_buffer(data.data(), data.size());
   if (shown.buffer == nullptr) {
     if (!goes_by_address() || !single_copy.can_show(data)) return;
-    number = host::kByAddress;
+    number = kByAddress;
     offset = reinterpret_cast<std::uint64_t>(data.data());
     return;
   }
@@ -58,17 +58,17 @@ bool HostCall::anyone_declined() const {
   return false;
 }
 
-host::PeerData HostCall::reach(std::uint64_t host::Call::*buffer, std::uint64_t host::Call::*offset,
+host::PeerData HostCall::reach(std::uint64_t CallRecord::*buffer, std::uint64_t CallRecord::*offset,
                                Shown& shown) const {
   const std::uint64_t number = own_.*buffer;
-  if (number == host::kByAddress && !goes_by_address()) return {};
+  if (number == kByAddress && !goes_by_address()) return {};
   for (int r = 0; r < step_barrier_.size(); ++r) {
-    const host::Call call = step_barrier_.call(r);
+    const CallRecord call = step_barrier_.call(r);
     // If the numbers differ, every rank finds one that is not its own.
     if (call.*buffer == 0 || call.*buffer != number) return {};
     const auto i = static_cast<std::size_t>(r);
     const std::uint64_t told = call.*offset;
-    if (number == host::kByAddress) {
+    if (number == kByAddress) {
       // NOLINTNEXTLINE(performance-no-int-to-ptr): an address in the rank's process
       shown.peers[i] = reinterpret_cast<const std::byte*>(told);
     } else {
@@ -77,7 +77,7 @@ host::PeerData HostCall::reach(std::uint64_t host::Call::*buffer, std::uint64_t 
       shown.bytes[i] = told < whole ? whole - told : 0;
     }
   }
-  if (number == host::kByAddress) return {shown.peers.data(), group_.single_copy()};
+  if (number == kByAddress) return {shown.peers.data(), group_.single_copy()};
   return {shown.peers.data(), shown.bytes.data()};
 }
 
@@ -99,7 +99,7 @@ void hear_refusals(Group::State& group, os::CallDeadline& deadline, const char* 
 
 }  // namespace
 
-void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline& deadline, const char* phase,
+void agree_on_call(Group::State& group, const CallRecord& own, os::CallDeadline& deadline, const char* phase,
                    const Error* refusal) {
   host::StepBarrier& barrier = group.step_barrier();
   barrier.publish(&own);
@@ -107,9 +107,9 @@ void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline&
   // The common case costs one comparison per rank, of lines that have just arrived.
   for (int r = 0; r < barrier.size(); ++r) {
     if (own.rejected == 0 && barrier.agrees(r, own)) continue;
-    std::vector<host::Call> calls;
+    std::vector<CallRecord> calls;
     for (int each = 0; each < barrier.size(); ++each) calls.push_back(barrier.call(each));
-    if (std::ranges::any_of(calls, [](const host::Call& each) {
+    if (std::ranges::any_of(calls, [](const CallRecord& each) {
           return each.rejected == static_cast<std::uint8_t>(ArgumentError::refused_by_caller);
         }))
       hear_refusals(group, deadline, phase, refusal);

@@ -13,7 +13,7 @@
 #include "backend/host/chunk.h"
 #include "backend/host/exchange.h"
 #include "backend/host/step_barrier.h"
-#include "collective/check_call.h"
+#include "call/check_call.h"
 #include "group/state.h"
 
 namespace onehop {
@@ -50,9 +50,9 @@ class HostCall {
   [[nodiscard]] bool anyone_declined() const;
   /// Every rank's data. Empty unless all ranks announced memory of one symmetric buffer, or all announced
   /// private memory.
-  [[nodiscard]] host::PeerData inputs() { return reach(&host::Call::in_buffer, &host::Call::in_offset, in_); }
+  [[nodiscard]] host::PeerData inputs() { return reach(&CallRecord::in_buffer, &CallRecord::in_offset, in_); }
   [[nodiscard]] host::PeerData outputs() {
-    return reach(&host::Call::out_buffer, &host::Call::out_offset, out_);
+    return reach(&CallRecord::out_buffer, &CallRecord::out_offset, out_);
   }
 
   /// Called at the end of a call that read peers' data in place. A peer whose call failed in its last step may
@@ -78,14 +78,14 @@ class HostCall {
     std::array<std::size_t, kMaxHostRanks> bytes;  ///< from there to the end of the buffer; set by reach()
   };
   void show(Shown& shown, std::span<const std::byte> data, std::uint64_t& number, std::uint64_t& offset);
-  [[nodiscard]] host::PeerData reach(std::uint64_t host::Call::*buffer, std::uint64_t host::Call::*offset,
+  [[nodiscard]] host::PeerData reach(std::uint64_t CallRecord::*buffer, std::uint64_t CallRecord::*offset,
                                      Shown& shown) const;
 
   Group::State& group_;
   host::StepBarrier& step_barrier_;
   const CollectiveCall& call_;
   os::CallDeadline& deadline_;
-  host::Call own_;
+  CallRecord own_;
   bool begun_ = false;
   std::size_t moved_ = SIZE_MAX;  ///< see shows(); SIZE_MAX: not known yet
   Shown in_;
@@ -94,7 +94,7 @@ class HostCall {
 
 /// The first step of a call. Returns when all ranks are in the same step and make the same call; throws on
 /// every rank otherwise. `refusal` is this rank's, if its caller refuses the call.
-void agree_on_call(Group::State& group, const host::Call& own, os::CallDeadline& deadline, const char* phase,
+void agree_on_call(Group::State& group, const CallRecord& own, os::CallDeadline& deadline, const char* phase,
                    const Error* refusal = nullptr);
 
 /// A peer's data could not be read in place. Throws why: usually that the peer has died or has failed.

@@ -11,7 +11,7 @@
 #include "base/deadline.h"
 #include "base/env.h"
 #include "base/log.h"
-#include "collective/check_call.h"
+#include "call/check_call.h"
 #include "collective/intra_node_rank.h"
 #include "collective/policy.h"
 #include "group/mesh.h"

@@ -8,7 +8,7 @@
 #include "onehop/group.h"
 #include "onehop/types.h"
 
-#include "backend/call.h"
+#include "call/call.h"
 
 namespace onehop {
 

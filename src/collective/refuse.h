@@ -7,7 +7,7 @@
 #include "onehop/group.h"
 #include "onehop/ipc.h"
 
-#include "collective/check_call.h"
+#include "call/check_call.h"
 #include "group/state.h"
 
 namespace onehop {

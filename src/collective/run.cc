@@ -33,7 +33,7 @@ void log_call(const Group::State& group, const CollectiveCall& call,
   if (!log::enabled(log::Level::debug)) [[likely]]
     return;
   log::debug("rank {} of '{}': {}: {}{}{}, {} bytes", group.rank().value, group.options().name,
-             host::describe(record_of(call)),
+             describe(record_of(call)),
              outcome.algorithm == Algorithm::none ? std::string_view("left to the caller")
                                                   : to_string(outcome.algorithm),
              outcome.detail.empty() ? "" : " by ", outcome.detail, bytes_to_log(call));

@@ -203,7 +203,7 @@ void require_usable(const Group::State& group, const CollectiveCall& call) {
           call.root.value, call.ranks);
   ArgumentError error = find_argument_error(call);
   if (error == ArgumentError::none) error = CollectiveBackend::of(group).find_memory_error(group, call);
-  require(error == ArgumentError::none, "{} of rank {} was rejected: {}", host::describe(record_of(call)),
+  require(error == ArgumentError::none, "{} of rank {} was rejected: {}", describe(record_of(call)),
           call.rank, explain(call, error, group.options().device));
   require(call.root.value != call.rank || GroupCall::Queue::open() != nullptr,
           "{}: rank {} reaches itself only in a GroupCall, where it both sends and receives", name,

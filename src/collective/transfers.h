@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/call.h"
+#include "call/call.h"
 #include "group/state.h"
 
 namespace onehop {

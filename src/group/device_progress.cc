@@ -5,19 +5,19 @@
 #include <cstring>
 #include <thread>
 
-#include "backend/host/same_call.h"
 #include "base/check.h"
 #include "base/interrupt.h"
+#include "call/call_record.h"
 
 namespace onehop {
 namespace {
 
 constexpr std::size_t kKindBytes =
-    offsetof(host::Call, root) + sizeof(host::Call::root) - offsetof(host::Call, collective);
+    offsetof(CallRecord, root) + sizeof(CallRecord::root) - offsetof(CallRecord, collective);
 static_assert(kKindBytes == sizeof(std::uint64_t));
 
 /// Call::collective to Call::root, which lie side by side.
-std::uint64_t kind_of(const host::Call& call) {
+std::uint64_t kind_of(const CallRecord& call) {
   std::uint64_t kind = 0;
   std::memcpy(&kind, &call.collective, sizeof kind);
   return kind;
@@ -33,7 +33,7 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
 
 }  // namespace
 
-void DeviceProgress::record(std::uint64_t number, const host::Call& call) {
+void DeviceProgress::record(std::uint64_t number, const CallRecord& call) {
   host::BegunCall& own =
       ranks_[static_cast<std::size_t>(rank_.value)]->calls[number % host::Progress::kKeptCalls];
   const std::uint64_t kind = kind_of(call);
@@ -59,10 +59,10 @@ bool DeviceProgress::is_other_history(const host::BegunCall& theirs, std::uint64
          own.number.load(std::memory_order_relaxed) == number;
 }
 
-std::optional<host::Call> DeviceProgress::recorded(std::size_t r, std::uint64_t number) const {
+std::optional<CallRecord> DeviceProgress::recorded(std::size_t r, std::uint64_t number) const {
   const host::BegunCall& record = entry(r, number);
   if (record.number.load(std::memory_order_acquire) != number) return std::nullopt;
-  host::Call call;
+  CallRecord call;
   call.count = record.count.load(std::memory_order_acquire);
   const std::uint64_t kind = record.kind.load(std::memory_order_acquire);
   std::memcpy(&call.collective, &kind, sizeof kind);
@@ -78,12 +78,12 @@ Error DeviceProgress::mismatch(std::size_t r, std::uint64_t number) const {
   const std::uint64_t oldest =
       number > host::Progress::kKeptCalls ? number - host::Progress::kKeptCalls + 1 : 1;
   for (std::uint64_t n = oldest; n <= number; ++n) {
-    const std::optional<host::Call> a = recorded(low, n);
-    const std::optional<host::Call> b = recorded(high, n);
-    if (!a || !b || host::is_same_call(*a, *b)) continue;
+    const std::optional<CallRecord> a = recorded(low, n);
+    const std::optional<CallRecord> b = recorded(high, n);
+    if (!a || !b || is_same_call(*a, *b)) continue;
     return {ErrorCode::mismatch,
-            fmt::format("ranks disagree: rank {} calls {}, rank {} calls {}", low, host::describe(*a), high,
-                        host::describe(*b)),
+            fmt::format("ranks disagree: rank {} calls {}, rank {} calls {}", low, describe(*a), high,
+                        describe(*b)),
             origin};
   }
   return {ErrorCode::mismatch,

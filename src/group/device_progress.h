@@ -35,7 +35,7 @@ class DeviceProgress {
   /// Counts a collective that is about to be queued. Throws this rank's refusal of an earlier one, unless all
   /// ranks have refused that one by the deadline, and Error{mismatch} when another rank is known to call
   /// something else; both fail the group. Called by one thread at a time.
-  void begin(const host::Call& call, IpcChannel::Mesh& mesh, os::CallDeadline& deadline, const char* phase) {
+  void begin(const CallRecord& call, IpcChannel::Mesh& mesh, os::CallDeadline& deadline, const char* phase) {
     if (refused_.load(std::memory_order_relaxed)) settle(mesh, deadline.arm(), phase);
     const std::uint64_t number = count();
     record(number, call);
@@ -76,7 +76,7 @@ class DeviceProgress {
     begun.store(number, std::memory_order_release);
     return number;
   }
-  void record(std::uint64_t number, const host::Call& call);
+  void record(std::uint64_t number, const CallRecord& call);
   [[nodiscard]] const host::BegunCall& entry(std::size_t rank, std::uint64_t number) const {
     return ranks_[rank]->calls[number % host::Progress::kKeptCalls];
   }
@@ -91,7 +91,7 @@ class DeviceProgress {
   }
   [[nodiscard]] bool is_other_history(const host::BegunCall& theirs, std::uint64_t number) const;
   /// The record of a collective, if rank r still keeps it.
-  [[nodiscard]] std::optional<host::Call> recorded(std::size_t r, std::uint64_t number) const;
+  [[nodiscard]] std::optional<CallRecord> recorded(std::size_t r, std::uint64_t number) const;
   /// Describes how the calls of rank r differ. `number`: a collective for which differs() holds.
   [[nodiscard]] Error mismatch(std::size_t r, std::uint64_t number) const;
   void settle(IpcChannel::Mesh& mesh, const Deadline& deadline, const char* phase);

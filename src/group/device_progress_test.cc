@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/host/same_call.h"
+#include "call/call_record.h"
 #include "os/socket.h"
 #include "support/errors.h"
 
@@ -47,7 +47,7 @@ class TwoRanks : public ::testing::Test {
   }
 
   void queue(int rank, Duration timeout = seconds{20}) { queue(rank, kCall, timeout); }
-  void queue(int rank, const host::Call& call, Duration timeout = seconds{20}) {
+  void queue(int rank, const CallRecord& call, Duration timeout = seconds{20}) {
     os::CallDeadline deadline(timeout);
     of(rank).begin(call, *meshes_[static_cast<std::size_t>(rank)], deadline, "all_reduce");
   }
@@ -58,10 +58,10 @@ class TwoRanks : public ::testing::Test {
                       *meshes_[static_cast<std::size_t>(rank)], deadline, "all_reduce");
     });
   }
-  static constexpr host::Call kCall{.count = 1000,
+  static constexpr CallRecord kCall{.count = 1000,
                                     .collective = static_cast<std::uint8_t>(Collective::all_reduce),
                                     .dtype = static_cast<std::uint8_t>(DType::f32),
-                                    .algorithm = host::kAnyAlgorithm};
+                                    .algorithm = kAnyAlgorithm};
   DeviceProgress& of(int rank) { return *progress_[static_cast<std::size_t>(rank)]; }
   Mesh& mesh(int rank) { return *meshes_[static_cast<std::size_t>(rank)]; }
 
@@ -130,8 +130,8 @@ TEST_F(Refusals, WaitForRanksThatAreBehind) {
 }
 
 /// Calls that differ from kCall in one property each, and how the error tells them.
-std::vector<std::pair<host::Call, std::string>> other_calls(const host::Call& call) {
-  std::vector<std::pair<host::Call, std::string>> others(7, {call, ""});
+std::vector<std::pair<CallRecord, std::string>> other_calls(const CallRecord& call) {
+  std::vector<std::pair<CallRecord, std::string>> others(7, {call, ""});
   others[0].first.count = 1001, others[0].second = "count 1001";
   others[1].first.dtype = static_cast<std::uint8_t>(DType::f64), others[1].second = "f64";
   others[2].first.op = static_cast<std::uint8_t>(ReduceOp::max), others[2].second = "max";
@@ -164,7 +164,7 @@ TEST_F(Mismatches, OfAnyPropertyAreFoundByTheRankThatComesSecondBeforeItQueuesIt
 }
 
 TEST_F(Mismatches, OfTheRootAreFound) {
-  host::Call call = kCall;
+  CallRecord call = kCall;
   call.collective = static_cast<std::uint8_t>(Collective::broadcast);
   call.root = 0;
   queue(0, call);
@@ -173,7 +173,7 @@ TEST_F(Mismatches, OfTheRootAreFound) {
 }
 
 TEST_F(Mismatches, AreFoundAlthoughRanksAreFarApart) {
-  host::Call other = kCall;
+  CallRecord other = kCall;
   other.count = 1;
   constexpr int kAhead = 3 * host::Progress::kKeptCalls;
   for (int i = 0; i < kAhead; ++i) queue(0);
@@ -191,7 +191,7 @@ TEST_F(Mismatches, OfTheLatestCallsAreFoundWithoutAFurtherCall) {
   for (int i = 0; i < 9; ++i) queue(1);
   EXPECT_FALSE(of(0).find_mismatch());
   EXPECT_FALSE(of(1).find_mismatch());
-  host::Call other = kCall;
+  CallRecord other = kCall;
   other.count = 1;
   (void)error_of([&] { queue(1, other); });
   ASSERT_TRUE(of(0).find_mismatch());
@@ -211,7 +211,7 @@ TEST_F(Mismatches, AreNotSeenInCallsThatAllRanksRefuse) {
 
 // Whichever way the ranks' calls interleave, one of two that differ is not queued.
 TEST_F(Mismatches, AreNeverQueuedByBothRanks) {
-  host::Call other = kCall;
+  CallRecord other = kCall;
   other.dtype = static_cast<std::uint8_t>(DType::f16);
   for (int round = 0; round < 300; ++round) {
     restart();

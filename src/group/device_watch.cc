@@ -3,10 +3,10 @@
 
 #include <bit>
 
-#include "backend/collective.h"
 #include "base/check.h"
 #include "base/deadline.h"
 #include "base/interrupt.h"
+#include "call/collective.h"
 #include "os/fork_guard.h"
 
 namespace onehop {

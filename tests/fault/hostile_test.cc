@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "backend/host/same_call.h"
 #include "backend/host/staging.h"
+#include "call/call_record.h"
 #include "fault/world.h"
 #include "group/state.h"
 #include "support/ranks.h"
@@ -38,15 +38,15 @@ constexpr std::size_t kBytes = 1 << 20;
 constexpr std::size_t kCount = kBytes / 2 / 4;  // the input of one rank; a half of the buffer
 
 /// What a rank announces that makes this call with data at an offset in the buffer.
-host::Call announce(Group& group, const SymmetricBuffer& buffer, Collective collective,
+CallRecord announce(Group& group, const SymmetricBuffer& buffer, Collective collective,
                     std::uint64_t offset) {
   const auto [state, number] = group.state().find_buffer(buffer.local(), 1);
   if (state == nullptr) throw std::logic_error("no buffer");
-  host::Call call;
+  CallRecord call;
   call.count = kCount;
   call.collective = static_cast<std::uint8_t>(collective);
   call.dtype = static_cast<std::uint8_t>(DType::f32);
-  call.algorithm = host::kAnyAlgorithm;
+  call.algorithm = kAnyAlgorithm;
   if (collective == Collective::all_reduce) call.algorithm = static_cast<std::uint8_t>(Algorithm::two_shot);
   call.in_buffer = call.out_buffer = number;
   call.in_offset = call.out_offset = offset;
@@ -105,7 +105,7 @@ TEST(HostileMember, ThatAnnouncesAnOffsetOutsideItsBufferIsNamed) {
                                collective == Collective::all_gather ? "all_gather" : "all_reduce"));
       EXPECT_THAT(run({.hostile =
                            [&](Group& group, SymmetricBuffer& buffer) {
-                             const host::Call call = announce(group, buffer, collective, offset);
+                             const CallRecord call = announce(group, buffer, collective, offset);
                              host::StepBarrier& barrier = group.state().step_barrier();
                              barrier.publish(&call);
                              // A reduction reads in a later step.
@@ -148,10 +148,10 @@ TEST(HostileMember, ThatSendsAFractionOfAnElementIsNamedAndNothingIsWrittenBeyon
                      barrier.staging(kHostile.value) +
                          host::StagingLayout(barrier.staging_bytes()).input_offset(barrier.next_step(), 2048),
                      page.data(), page.size() * sizeof(Entry));
-                 host::Call call;
+                 CallRecord call;
                  call.collective = static_cast<std::uint8_t>(Collective::all_to_all_v);
                  call.dtype = static_cast<std::uint8_t>(DType::f32);
-                 call.algorithm = host::kAnyAlgorithm;
+                 call.algorithm = kAnyAlgorithm;
                  barrier.publish(&call);
                },
            .honest =

@@ -19,16 +19,13 @@
 
 #include "onehop/onehop.h"
 
+#include "support/sanitizers.h"
+
 namespace onehop::fault {
 
 /// CLOCK_MONOTONIC, comparable between processes.
 [[nodiscard]] std::int64_t now_ns();
-/// Factor for times on a machine that a sanitizer slows down.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
+using testing::kSanitized;
 
 /// One thing that a process tried: how it ended, and when.
 struct Attempt {

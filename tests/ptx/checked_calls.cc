@@ -8,10 +8,10 @@
 #include <exception>
 #include <utility>
 
-#include "backend/collective.h"
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
 #include "backend/cuda/algorithms/push/push_algorithms.h"
 #include "backend/host/reduce.h"
+#include "call/collective.h"
 
 namespace onehop::ptx {
 namespace {

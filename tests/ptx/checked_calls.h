@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/call.h"
 #include "backend/cuda/algorithm.h"
+#include "call/call.h"
 #include "ptx/simulated_gpus.h"
 
 namespace onehop::ptx {

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "backend/scale.h"
+#include "call/scale.h"
 
 namespace onehop::ptx {
 namespace {

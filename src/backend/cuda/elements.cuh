@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "backend/scale.h"
+#include "call/scale.h"
 
 namespace onehop::cuda {
 

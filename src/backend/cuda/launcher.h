@@ -13,8 +13,8 @@
 #include "onehop/tuning.h"
 #include "onehop/types.h"
 
-#include "backend/call.h"
 #include "backend/cuda/scratch_layout.h"
+#include "call/call.h"
 
 namespace onehop::cuda {
 

@@ -5,7 +5,7 @@
 //
 // Kernels are named <kernel>_<type>_<op>_<ranks>. Sums, by far the most common operation, have variants for
 // exactly 2 and 4 ranks; <ranks> 8 serves any number. Averages and premultiplied sums share the kernels named
-// `scaled`, whose scaling is a parameter (backend/scale.h).
+// `scaled`, whose scaling is a parameter (call/scale.h).
 #include "backend/cuda/elements.cuh"
 #include "backend/cuda/scratch.h"
 

@@ -16,7 +16,7 @@
 #include "onehop/error.h"
 
 #include "backend/host/reduce.h"
-#include "backend/scale.h"
+#include "call/scale.h"
 
 namespace onehop::host {
 namespace {
@@ -39,7 +39,7 @@ double value_of(DType type, int byte) {
 }
 
 /// The parameter is the number of the type, as gtest prints it.
-class Fp8 : public testing::TestWithParam<int> {
+class Fp8 : public ::testing::TestWithParam<int> {
  protected:
   static constexpr std::uint8_t kNan = 0x7f;
   const DType type{static_cast<DType>(GetParam())};
@@ -113,7 +113,7 @@ class Fp8 : public testing::TestWithParam<int> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Types, Fp8,
-                         testing::Values(static_cast<int>(DType::e4m3), static_cast<int>(DType::e5m2)),
+                         ::testing::Values(static_cast<int>(DType::e4m3), static_cast<int>(DType::e5m2)),
                          [](const auto& p) { return std::string(to_string(static_cast<DType>(p.param))); });
 
 TEST_P(Fp8, EveryPairOfValuesReducesAsTheFormatSays) {

@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-#include "backend/scale.h"
+#include "call/scale.h"
 
 namespace onehop::host {
 

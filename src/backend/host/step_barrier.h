@@ -20,61 +20,25 @@
 #include <vector>
 
 #include "backend/host/peer_memory.h"
+#include "call/call_record.h"
 #include "os/doorbell.h"
 #include "os/processors.h"
 #include "os/untrusted.h"
 
 namespace onehop::host {
 
-/// The properties of a call that a rank announces in the call's first step, so that all ranks detect a
-/// mismatch. This is free: they travel in the cache line that carries the step.
-struct Call {
-  std::uint64_t count = 0;
-  std::uint8_t collective = 0;  ///< a Collective
-  std::uint8_t dtype = 0;
-  std::uint8_t op = 0;
-  std::uint8_t algorithm = 0;  ///< as requested by the caller
-  std::uint8_t rejected = 0;   ///< not 0: the reason why this rank's arguments are invalid
-  std::uint8_t declined = 0;   ///< not 0: the legacy policy does not accept this rank's pointers
-  std::uint8_t symmetric = 0;  ///< CallOptions::symmetric
-  std::int8_t root = -1;       ///< -1: the call has none
-  /// Number of the symmetric buffer that holds the input; kByAddress: private memory that the others can read;
-  /// 0: neither.
-  std::uint64_t in_buffer = 0;
-  std::uint64_t in_offset = 0;  ///< or the address
-  std::uint64_t out_buffer = 0;
-  std::uint64_t out_offset = 0;
-  /// CallOptions::factor; as bits, so that NaN equals itself
-  std::uint64_t factor = std::bit_cast<std::uint64_t>(1.0);
-};
-
-/// The bits in which the calls of all ranks must agree: the fields that is_same_call() compares (same_call.h), and
-/// `rejected`.
-inline constexpr Call kAgreed{.count = ~std::uint64_t{0},
-                              .collective = 0xff,
-                              .dtype = 0xff,
-                              .op = 0xff,
-                              .algorithm = 0xff,
-                              .rejected = 0xff,
-                              .symmetric = 0xff,
-                              .root = -1,
-                              .factor = ~std::uint64_t{0}};
-
-/// In place of the number of a symmetric buffer: `offset` is an address in the memory of the rank's process.
-inline constexpr std::uint64_t kByAddress = ~std::uint64_t{0};
-
 /// 128 bytes apart, because CPUs prefetch neighbouring lines in pairs.
 struct alignas(128) Line {
   std::atomic<std::uint64_t> step{0};
-  os::Untrusted<Call> call;
+  os::Untrusted<CallRecord> call;
 };
-static_assert(sizeof(Call) + sizeof(std::uint64_t) <= 64, "step and call share one cache line");
+static_assert(sizeof(CallRecord) + sizeof(std::uint64_t) <= 64, "step and call share one cache line");
 
 /// A collective that a GPU rank has begun: what the others compare with theirs (group/device_progress.h).
 struct alignas(64) BegunCall {
   std::atomic<std::uint64_t> number{0};   ///< counted from 1; 0 while the owner writes
   std::atomic<std::uint64_t> history{0};  ///< a hash of this call and all before it
-  // The fields of Call that must be the same on all ranks.
+  // The fields of CallRecord that must be the same on all ranks.
   std::atomic<std::uint64_t> count{0};
   std::atomic<std::uint64_t> kind{0};  ///< the bytes `collective` to `root`
   std::atomic<std::uint64_t> factor{0};
@@ -130,7 +94,7 @@ class StepBarrier {
   [[nodiscard]] std::uint64_t next_step() const { return step_ + 1; }
 
   /// Begins the next step. `call` is passed in the first step of a call.
-  void publish(const Call* call = nullptr) {
+  void publish(const CallRecord* call = nullptr) {
     ++step_;
     Line& line = members_[static_cast<std::size_t>(rank_)].header->lines[step_ & 1];
     if (call != nullptr) line.call.write(*call);
@@ -159,10 +123,10 @@ class StepBarrier {
     return (line(r).step.load(std::memory_order_relaxed) & kGivenUp) != 0;
   }
   /// The call that rank r announced in the current step; valid only after r has arrived.
-  [[nodiscard]] Call call(int r) const { return line(r).call.read(); }
+  [[nodiscard]] CallRecord call(int r) const { return line(r).call.read(); }
   /// Whether rank r announced this call, which it rejects if and only if `own` is rejected; valid like call(r).
-  [[nodiscard]] bool agrees(int r, const Call& own) const {
-    return line(r).call.equals<std::bit_cast<os::Untrusted<Call>::Words>(kAgreed)>(own);
+  [[nodiscard]] bool agrees(int r, const CallRecord& own) const {
+    return line(r).call.equals<kAgreed.words()>(own);
   }
 
   /// Waits until rank r has published the current step; returns false at the deadline.

@@ -75,7 +75,7 @@ TEST(StepBarrier, WhoWaitedForAStepReadsWhatWasStagedForIt) {
       for (std::uint64_t step = 1; step <= kSteps; ++step) {
         const std::size_t slot = barrier.next_step() % 2 * sizeof(Words);
         fill(barrier.staging(rank) + slot, step * kRanks + static_cast<std::uint64_t>(rank));
-        const Call call{.count = step};
+        const CallRecord call{.count = step};
         barrier.publish(&call);
         for (int r = 0; r < kRanks; ++r) {
           if (r == rank) continue;

@@ -4,9 +4,9 @@
 
 #include <cstddef>
 
-#include "backend/call.h"
 #include "backend/cuda/algorithm.h"
 #include "backend/cuda/algorithms/point_to_point/point_to_point.h"
+#include "call/call.h"
 
 namespace onehop::cuda {
 

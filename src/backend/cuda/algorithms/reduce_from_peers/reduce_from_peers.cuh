@@ -10,7 +10,7 @@
 #pragma once
 
 #include "backend/cuda/algorithms/point_to_point/ring.cuh"
-#include "backend/scale.h"
+#include "call/scale.h"
 
 namespace onehop::cuda {
 

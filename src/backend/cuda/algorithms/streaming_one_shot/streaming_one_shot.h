@@ -8,7 +8,7 @@
 #include "onehop/device/view.h"
 
 #include "backend/cuda/scratch.h"
-#include "backend/scale.h"
+#include "call/scale.h"
 
 namespace onehop::cuda {
 

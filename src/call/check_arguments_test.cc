@@ -6,7 +6,7 @@
 #include <limits>
 #include <optional>
 
-#include "collective/check_call.h"
+#include "call/check_call.h"
 
 namespace onehop {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collective/check_call.h"
+#include "call/check_call.h"
 
 #include <algorithm>
 #include <bit>
@@ -218,7 +218,7 @@ std::string explain(const CollectiveCall& call, ArgumentError error, DeviceId de
   return details.empty() ? to_text(error) : fmt::format("{} ({})", to_text(error), details);
 }
 
-host::Call record_of(const CollectiveCall& call, ArgumentError error) {
+CallRecord record_of(const CollectiveCall& call, ArgumentError error) {
   using Root = std::numeric_limits<std::int8_t>;
   const CollectiveTraits& traits = call.traits();
   const int root = has_root(traits) ? call.root.value : -1;
@@ -226,25 +226,25 @@ host::Call record_of(const CollectiveCall& call, ArgumentError error) {
           .collective = static_cast<std::uint8_t>(call.collective),
           .dtype = static_cast<std::uint8_t>(call.type),
           .op = static_cast<std::uint8_t>(traits.reduces ? call.op : ReduceOp::sum),
-          .algorithm = call.algorithm ? static_cast<std::uint8_t>(*call.algorithm) : host::kAnyAlgorithm,
+          .algorithm = call.algorithm ? static_cast<std::uint8_t>(*call.algorithm) : kAnyAlgorithm,
           .rejected = static_cast<std::uint8_t>(error),
           .symmetric = static_cast<std::uint8_t>(call.symmetric),
           .root = static_cast<std::int8_t>(std::clamp<int>(root, Root::min(), Root::max())),
           .factor = std::bit_cast<std::uint64_t>(call.factor)};
 }
 
-void require_same_call(std::span<const host::Call> calls) {
-  const host::Call& first = calls.front();
+void require_same_call(std::span<const CallRecord> calls) {
+  const CallRecord& first = calls.front();
   for (std::size_t r = 0; r < calls.size(); ++r) {
     const Rank rank{static_cast<int>(r)};
-    const host::Call& call = calls[r];
+    const CallRecord& call = calls[r];
     if (call.rejected != 0) {
-      fail_from(rank, ErrorCode::invalid_argument, "{} of rank {} was rejected: {}", host::describe(call), r,
+      fail_from(rank, ErrorCode::invalid_argument, "{} of rank {} was rejected: {}", describe(call), r,
                 to_text(static_cast<ArgumentError>(call.rejected)));
     }
-    if (!host::is_same_call(call, first)) {
+    if (!is_same_call(call, first)) {
       fail_from(rank, ErrorCode::mismatch, "ranks disagree: rank 0 calls {}, rank {} calls {}",
-                host::describe(first), r, host::describe(call));
+                describe(first), r, describe(call));
     }
   }
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/host/same_call.h"
+#include "call/call_record.h"
 
 #include <fmt/format.h>
 
 #include <bit>
 
-#include "backend/collective.h"
+#include "call/collective.h"
 
-namespace onehop::host {
+namespace onehop {
 
-std::string describe(const Call& call) {
+std::string describe(const CallRecord& call) {
   const auto collective = static_cast<Collective>(call.collective);
   const CollectiveTraits& traits = traits_of(collective);
   if (collective == Collective::barrier) return "barrier()";
@@ -28,4 +28,4 @@ std::string describe(const Call& call) {
   return text + ")";
 }
 
-}  // namespace onehop::host
+}  // namespace onehop

@@ -9,8 +9,8 @@
 
 #include "onehop/types.h"
 
-#include "backend/collective.h"
-#include "backend/scale.h"
+#include "call/collective.h"
+#include "call/scale.h"
 
 namespace onehop {
 

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "backend/call.h"
-#include "backend/host/same_call.h"
+#include "call/call.h"
+#include "call/call_record.h"
 
 namespace onehop {
 
-/// Why a rank cannot make the requested call, as host::Call::rejected carries it. Append only.
+/// Why a rank cannot make the requested call, as CallRecord::rejected carries it. Append only.
 enum class ArgumentError : std::uint8_t {
   none = 0,
   unknown_type,
@@ -67,11 +67,11 @@ enum class ArgumentError : std::uint8_t {
 [[nodiscard]] std::string explain(const CollectiveCall& call, ArgumentError error, DeviceId device);
 
 /// The record of a call that a rank publishes to the others.
-[[nodiscard]] host::Call record_of(const CollectiveCall& call, ArgumentError error = ArgumentError::none);
+[[nodiscard]] CallRecord record_of(const CollectiveCall& call, ArgumentError error = ArgumentError::none);
 
 /// Throws the same Error on every rank if `calls` (one per rank) differ, or if a rank has rejected its own.
 /// Pure.
-void require_same_call(std::span<const host::Call> calls);
+void require_same_call(std::span<const CallRecord> calls);
 
 /// For all_to_all_v: throws, identically on all ranks, unless `receiver` expects as many elements as `sender`
 /// sends to it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/collective.h"
+#include "call/collective.h"
 
 #include <iterator>
 

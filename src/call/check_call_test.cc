@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collective/check_call.h"
+#include "call/check_call.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-host::Call some_call() {
+CallRecord some_call() {
   CollectiveCall call;
   call.collective = Collective::all_reduce;
   call.count = 1024;
@@ -24,8 +24,8 @@ host::Call some_call() {
 }
 
 /// The error in a group of 3 in which rank 2 makes a different call.
-Error error_when_rank_2(const std::function<void(host::Call&)>& changes) {
-  std::vector<host::Call> calls(3, some_call());
+Error error_when_rank_2(const std::function<void(CallRecord&)>& changes) {
+  std::vector<CallRecord> calls(3, some_call());
   changes(calls[2]);
   try {
     require_same_call(calls);
@@ -37,7 +37,7 @@ Error error_when_rank_2(const std::function<void(host::Call&)>& changes) {
 }
 
 TEST(RequireSameCall, AcceptsEqualCallsWhereverTheirDataLies) {
-  std::vector<host::Call> calls(3, some_call());
+  std::vector<CallRecord> calls(3, some_call());
   EXPECT_NO_THROW(require_same_call(calls));
   calls[0].in_buffer = 1;
   calls[1].in_offset = 2;
@@ -49,26 +49,26 @@ TEST(RequireSameCall, AcceptsEqualCallsWhereverTheirDataLies) {
 
 TEST(RequireSameCall, NamesTheRankAndBothCallsOfAMismatch) {
   struct Row {
-    std::function<void(host::Call&)> change;
+    std::function<void(CallRecord&)> change;
     const char* call;
   };
   const Row rows[] = {
-      {[](host::Call& call) { call.count = 1023; }, "rank 2 calls all_reduce(count 1023, f32, sum)"},
-      {[](host::Call& call) { call.dtype = static_cast<std::uint8_t>(DType::bf16); },
+      {[](CallRecord& call) { call.count = 1023; }, "rank 2 calls all_reduce(count 1023, f32, sum)"},
+      {[](CallRecord& call) { call.dtype = static_cast<std::uint8_t>(DType::bf16); },
        "all_reduce(count 1024, bf16, sum)"},
-      {[](host::Call& call) { call.op = static_cast<std::uint8_t>(ReduceOp::avg); },
+      {[](CallRecord& call) { call.op = static_cast<std::uint8_t>(ReduceOp::avg); },
        "all_reduce(count 1024, f32, avg)"},
-      {[](host::Call& call) {
+      {[](CallRecord& call) {
          call.op = static_cast<std::uint8_t>(ReduceOp::premul_sum);
          call.factor = std::bit_cast<std::uint64_t>(1.0 / 3);
        },
        "all_reduce(count 1024, f32, premul_sum, factor 0.3333333333333333)"},
-      {[](host::Call& call) { call.algorithm = static_cast<std::uint8_t>(Algorithm::two_shot); },
+      {[](CallRecord& call) { call.algorithm = static_cast<std::uint8_t>(Algorithm::two_shot); },
        "f32, sum, two-shot)"},
-      {[](host::Call& call) { call.symmetric = 1; }, "all_reduce(count 1024, f32, sum, symmetric)"},
-      {[](host::Call& call) { call = {.collective = static_cast<std::uint8_t>(Collective::barrier)}; },
+      {[](CallRecord& call) { call.symmetric = 1; }, "all_reduce(count 1024, f32, sum, symmetric)"},
+      {[](CallRecord& call) { call = {.collective = static_cast<std::uint8_t>(Collective::barrier)}; },
        "rank 2 calls barrier()"},
-      {[](host::Call& call) { call.collective = 200; }, "rank 2 calls an unknown call"},
+      {[](CallRecord& call) { call.collective = 200; }, "rank 2 calls an unknown call"},
   };
   for (const Row& row : rows) {
     const Error error = error_when_rank_2(row.change);
@@ -96,7 +96,7 @@ TEST(RequireSameCall, DescribesEachCollectiveByWhatItHas) {
       {Collective::scatter, "rank 2 calls scatter(count 1024, f32, root 1)"},
   };
   for (const Row& row : rows) {
-    const Error error = error_when_rank_2([&](host::Call& call) {
+    const Error error = error_when_rank_2([&](CallRecord& call) {
       call.collective = static_cast<std::uint8_t>(row.collective);
       call.root = 1;
     });
@@ -106,7 +106,7 @@ TEST(RequireSameCall, DescribesEachCollectiveByWhatItHas) {
 }
 
 TEST(RequireSameCall, ADifferentFactorIsAMismatchThatNamesBoth) {
-  std::vector<host::Call> calls(2, some_call());
+  std::vector<CallRecord> calls(2, some_call());
   const auto set = [&](double first, double second) {
     calls[0].op = calls[1].op = static_cast<std::uint8_t>(ReduceOp::premul_sum);
     calls[0].factor = std::bit_cast<std::uint64_t>(first);
@@ -131,7 +131,7 @@ TEST(RequireSameCall, ADifferentFactorIsAMismatchThatNamesBoth) {
 }
 
 TEST(RequireSameCall, ADifferentRootIsAMismatch) {
-  std::vector<host::Call> calls(2, some_call());
+  std::vector<CallRecord> calls(2, some_call());
   calls[0].collective = calls[1].collective = static_cast<std::uint8_t>(Collective::gather);
   calls[1].root = 1;
   EXPECT_THROW(require_same_call(calls), Error);
@@ -145,7 +145,7 @@ TEST(RequireSameCall, AnUnusableArgumentOfOneRankRejectsTheCallWithItsReason) {
         ArgumentError::in_place, ArgumentError::not_one_per_rank, ArgumentError::null_output,
         ArgumentError::factor_without_use, ArgumentError::factor_not_of_type}) {
     const Error heard =
-        error_when_rank_2([&](host::Call& call) { call.rejected = static_cast<std::uint8_t>(error); });
+        error_when_rank_2([&](CallRecord& call) { call.rejected = static_cast<std::uint8_t>(error); });
     EXPECT_EQ(heard.code(), ErrorCode::invalid_argument);
     EXPECT_EQ(heard.origin(), Rank{2});
     EXPECT_THAT(heard.message(), HasSubstr("of rank 2 was rejected: "));
@@ -154,14 +154,14 @@ TEST(RequireSameCall, AnUnusableArgumentOfOneRankRejectsTheCallWithItsReason) {
 }
 
 TEST(RequireSameCall, AnUnknownTypeOpOrErrorFromAPeerIsNamedWithoutHarm) {
-  EXPECT_THAT(error_when_rank_2([](host::Call& call) { call.dtype = 99; }).message(), HasSubstr("unknown"));
-  EXPECT_THAT(error_when_rank_2([](host::Call& call) { call.op = 99; }).message(), HasSubstr("unknown"));
-  EXPECT_THAT(error_when_rank_2([](host::Call& call) { call.rejected = 99; }).message(),
+  EXPECT_THAT(error_when_rank_2([](CallRecord& call) { call.dtype = 99; }).message(), HasSubstr("unknown"));
+  EXPECT_THAT(error_when_rank_2([](CallRecord& call) { call.op = 99; }).message(), HasSubstr("unknown"));
+  EXPECT_THAT(error_when_rank_2([](CallRecord& call) { call.rejected = 99; }).message(),
               HasSubstr("unusable"));
 }
 
 TEST(RequireSameCall, ReportsTheLowestRankThatIsDifferent) {
-  std::vector<host::Call> calls(4, some_call());
+  std::vector<CallRecord> calls(4, some_call());
   calls[1].count = 1;
   calls[3].rejected = static_cast<std::uint8_t>(ArgumentError::overlap);
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/call.h"
+#include "call/call.h"
 
 #include <algorithm>
 

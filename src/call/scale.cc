@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/scale.h"
+#include "call/scale.h"
 
 #include <algorithm>
 #include <bit>

@@ -3,7 +3,7 @@
 #include <array>
 #include <string>
 
-#include "collective/check_call.h"
+#include "call/check_call.h"
 #include "memory/cuda_testing.h"
 
 namespace onehop {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU-to-GPU communication inside one machine: collectives, symmetric memory and signals between processes or threads.
+"""Communication between the GPUs or processes of one machine: collectives, symmetric memory and signals.
 
 Importing this package needs no driver, CUDA, NumPy or PyTorch.
 """

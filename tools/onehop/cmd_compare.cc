@@ -12,8 +12,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kCompareFooter = R"(
-Examples:
+constexpr const char* kCompareFooter = R"(Examples:
   onehop bench all-reduce --json before.json
   onehop bench all-reduce --json after.json
   onehop compare before.json after.json

@@ -25,8 +25,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kDoctorFooter = R"(
-Examples:
+constexpr const char* kDoctorFooter = R"(Examples:
   onehop doctor           a line per mechanism: works, does not (and what to do), or not needed here
   onehop doctor --json -  the same for programs; a file name: beside the text
   onehop doctor --require cuda && ./program   only where a GPU can be used

@@ -18,8 +18,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kHelpFooter = R"(
-Examples:
+constexpr const char* kHelpFooter = R"(Examples:
   onehop help                           what there is
   onehop help bench                     as 'onehop bench --help'
   onehop help environment               every variable that the library and this command read

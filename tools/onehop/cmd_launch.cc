@@ -15,8 +15,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kLaunchFooter = R"(
-Examples:
+constexpr const char* kLaunchFooter = R"(Examples:
   onehop launch -n 4 -- ./allreduce               four ranks; Group::from_env() joins them
   onehop launch -n 2 --tag-output -- python t.py  every line of output with its rank before it
   onehop launch -n 2 --bind cores -- ./allreduce  each rank on a core of its own, where the kernel leaves it

@@ -18,8 +18,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kP2pCheckFooter = R"(
-Examples:
+constexpr const char* kP2pCheckFooter = R"(Examples:
   onehop p2p-check                      every pair, both directions: verified, then measured with 256 MiB
   onehop p2p-check --quick              verified only, with 16 MiB: a second or two
   onehop p2p-check --devices 0,1        these two

@@ -14,8 +14,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kTopoFooter = R"(
-Examples:
+constexpr const char* kTopoFooter = R"(Examples:
   onehop topo                           matrix of links, devices, processors and caches
   onehop topo --devices 0,1,2,3         also: are these four fully connected?
   onehop topo --json machine.json       save, to look at it elsewhere or to plan for it in tests; '-': only JSON

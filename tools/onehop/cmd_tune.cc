@@ -27,8 +27,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kTuneFooter = R"(
-Examples:
+constexpr const char* kTuneFooter = R"(Examples:
   onehop tune --out tuning.json                     all GPUs (else 4 host ranks), every collective, bf16
   onehop tune --collectives all-reduce --ranks 2 --sizes 4K:64M:4 --out two.json
   onehop tune --types bf16,i32 --out tuning.json    rows for floats, and for what is left

@@ -21,8 +21,7 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
-Try:
+constexpr const char* kFooter = R"(Try:
   onehop bench all-reduce                 verified sweep, 1 KB to 64 MB, 4 ranks on this machine
   onehop compare before.json after.json   two reports of 'bench --json', row by row
   onehop tune --out tuning.json           which algorithm is fastest here, as a table that groups can follow
@@ -147,7 +146,7 @@ int usage_error(const CLI::App& app, std::string message) {
 
 int run_command(int argc, char** argv) {
   remember_command_line(argc, argv);
-  CLI::App app{"onehop: GPU-to-GPU communication inside one machine", "onehop"};
+  CLI::App app{"onehop: communication between the GPUs or processes of one machine", "onehop"};
   app.footer(kFooter);
   app.set_version_flag("--version", fmt::format("onehop {}", version()), "Print the version and exit");
   app.require_subcommand(1);

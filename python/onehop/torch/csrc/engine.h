@@ -6,10 +6,15 @@
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
 
 #include "onehop/c_api.h"
 
@@ -18,6 +23,15 @@
 #include "store.h"
 
 namespace onehop_torch {
+
+/// The settings of a group that all ranks pass alike.
+struct JoinSettings {
+  int64_t scratch_bytes = 0;  ///< 0: the library's default
+  bool allow_overlapping_devices = false;
+  std::string tuning;  ///< file; "": the library's default
+  /// How long after a failure on a device the process ends if nothing has thrown it; negative: never.
+  int64_t failure_grace_ms = -1;
+};
 
 class Engine {
  public:
@@ -41,7 +55,21 @@ class Engine {
   virtual void leave() {}
   /// The onehop group; nullptr if there is none.
   virtual onehop_group_t* group() { return nullptr; }
+  /// Ends the group, and makes sure that the ranks that are left of it are `kept`, no more and no fewer. Throws otherwise;
+  /// may be repeated then. Collective among the ranks that are left.
+  virtual void find_survivors(const std::vector<int>& kept, int64_t timeout_ms);
+  /// After find_survivors: the engine of the ranks that are left, which has their settings.
+  virtual std::shared_ptr<Engine> take_survivors(const JoinSettings& settings, Membership members);
 };
+
+inline void Engine::find_survivors(const std::vector<int>& /*kept*/, int64_t /*timeout_ms*/) {
+  TORCH_CHECK_VALUE(false, "onehop: a process group of one rank cannot shrink");
+}
+
+inline std::shared_ptr<Engine> Engine::take_survivors(const JoinSettings& /*settings*/,
+                                                      Membership /*members*/) {
+  return nullptr;
+}
 
 /// A process group of one rank: each result is a copy of this rank's own data. Any device, any type.
 class LocalEngine final : public Engine {
@@ -54,15 +82,6 @@ class LocalEngine final : public Engine {
     if (call.reduction.op == ONEHOP_OP_PREMUL_SUM) call.out.mul_(call.reduction.factor);
   }
   void synchronize(void*, int64_t) override {}
-};
-
-/// The settings of a group that all ranks pass alike.
-struct JoinSettings {
-  int64_t scratch_bytes = 0;  ///< 0: the library's default
-  bool allow_overlapping_devices = false;
-  std::string tuning;  ///< file; "": the library's default
-  /// How long after a failure on a device the process ends if nothing has thrown it; negative: never.
-  int64_t failure_grace_ms = -1;
 };
 
 /// A group of the library.
@@ -94,12 +113,17 @@ class GroupEngine final : public Engine {
     if (status != ONEHOP_OK) {
       raise(status, "forming the group", members_, advice(status));
     }
-    // Waiting for a stream or replaying a graph throws nothing. Host calls throw by themselves.
-    if (device != ONEHOP_DEVICE_HOST) {
-      check_status(onehop_group_watch(group_, settings.failure_grace_ms), "watching the group");
-    }
+    watch(settings);
   }
-  ~GroupEngine() override { onehop_group_destroy(group_); }
+  /// Takes over a group.
+  GroupEngine(onehop_group_t* group, const JoinSettings& settings, Membership members)
+      : members_(std::move(members)), group_(group) {
+    watch(settings);
+  }
+  ~GroupEngine() override {
+    onehop_group_destroy(survivors_);
+    onehop_group_destroy(group_);
+  }
   GroupEngine(const GroupEngine&) = delete;
   GroupEngine& operator=(const GroupEngine&) = delete;
 
@@ -121,10 +145,116 @@ class GroupEngine final : public Engine {
     check_status(onehop_group_synchronize(group_, stream, timeout_ms), "waiting for the stream");
   }
   void abort(const std::string& reason) override { onehop_group_abort(group_, reason.c_str()); }
-  void leave() override { onehop_group_leave(group_); }
+  void leave() override {
+    onehop_group_leave(group_);
+    onehop_group_leave(survivors_);
+  }
   onehop_group_t* group() override { return group_; }
 
+  void find_survivors(const std::vector<int>& kept, int64_t timeout_ms) override {
+    const auto includes = [](const std::vector<int>& all, const std::vector<int>& part) {
+      return std::includes(all.begin(), all.end(), part.begin(), part.end());
+    };
+    // A group that an earlier call found, but not with the ranks that it was to have, stays as it is if more ranks are
+    // gone than it was told: excluding them, too, is all that is missing. If it has ranks that are excluded, they have
+    // to go first.
+    if (survivors_ == nullptr || (left_ != kept && includes(left_, kept))) shrink(kept, timeout_ms);
+    const std::vector<int> gone = difference(kept, left_);
+    if (!gone.empty()) {
+      std::vector<int> all(static_cast<size_t>(onehop_group_size(group_)));
+      for (size_t r = 0; r < all.size(); ++r) all[r] = static_cast<int>(r);
+      refuse_shrink(c10::str(name_ranks(gone), gone.size() == 1 ? " is" : " are",
+                             " gone, but not excluded. Repeat the call on all ranks that are left, with "
+                             "ranks_to_exclude=[",
+                             list(difference(all, left_)), "]"));
+    }
+    const std::vector<int> alive = difference(left_, kept);
+    if (!alive.empty()) {
+      refuse_shrink(
+          c10::str(name_ranks(alive), alive.size() == 1 ? " is" : " are",
+                   " excluded here, but called shrink_group as well. Repeat the call with the same "
+                   "ranks_to_exclude on all ranks that go on, after the excluded ones have ended or called "
+                   "destroy_process_group"));
+    }
+  }
+
+  std::shared_ptr<Engine> take_survivors(const JoinSettings& settings, Membership members) override {
+    return std::make_shared<GroupEngine>(std::exchange(survivors_, nullptr), settings, std::move(members));
+  }
+
+  /// "1, 3"
+  static std::string list(const std::vector<int>& ranks) {
+    std::string text;
+    for (const int rank : ranks) text += c10::str(text.empty() ? "" : ", ", rank);
+    return text;
+  }
+
  private:
+  /// How long an excluded rank may take to end. The others have the timeout of the process group, which may be
+  /// half an hour.
+  static constexpr std::chrono::milliseconds kLeaving{10'000};
+
+  static std::vector<int> difference(const std::vector<int>& ranks, const std::vector<int>& without) {
+    std::vector<int> result;
+    std::set_difference(ranks.begin(), ranks.end(), without.begin(), without.end(),
+                        std::back_inserter(result));
+    return result;
+  }
+  static std::string name_ranks(const std::vector<int>& ranks) {
+    return c10::str(ranks.size() == 1 ? "rank " : "ranks ", list(ranks));
+  }
+  [[noreturn]] void refuse_shrink(const std::string& reason) const {
+    C10_THROW_ERROR(DistBackendError,
+                    c10::str("onehop: shrink_group of process group '", members_.group, "': ", reason));
+  }
+
+  void watch(const JoinSettings& settings) {
+    // Waiting for a stream or replaying a graph throws nothing. Host calls throw by themselves.
+    if (onehop_group_device(group_) != ONEHOP_DEVICE_HOST) {
+      check_status(onehop_group_watch(group_, settings.failure_grace_ms), "watching the group");
+    }
+  }
+
+  /// Forms survivors_ of the ranks that call this.
+  void shrink(const std::vector<int>& kept, int64_t timeout_ms) {
+    using Clock = std::chrono::steady_clock;
+    const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+    onehop_group_t* const from = survivors_ != nullptr ? survivors_ : group_;
+    const auto rank_in_group = [&](int rank) {
+      return survivors_ != nullptr && rank >= 0 ? left_[static_cast<size_t>(rank)] : rank;
+    };
+    onehop_group_t* next = nullptr;
+    // The call that times out may be repeated, and goes on where it stopped.
+    while (true) {
+      const auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+      const auto slice = std::clamp(rest, std::chrono::milliseconds(0), kLeaving);
+      const onehop_status_t status = onehop_group_shrink(from, slice.count(), &next);
+      if (status == ONEHOP_OK) break;
+      const int awaited = rank_in_group(onehop_last_error_rank());
+      if (status == ONEHOP_ERROR_TIMEOUT && awaited >= 0) {
+        if (!std::binary_search(kept.begin(), kept.end(), awaited)) {
+          refuse_shrink(
+              c10::str("rank ", awaited,
+                       " is excluded, but its process is alive and has not left the group. Repeat the call "
+                       "after it has ended or called destroy_process_group; new_group makes a group "
+                       "without a rank that stays"));
+        }
+      }
+      if (status == ONEHOP_ERROR_TIMEOUT && Clock::now() < deadline) continue;
+      Membership names{members_.group, {}};
+      for (int r = 0; r < onehop_group_size(from); ++r) {
+        names.global_ranks.push_back(members_.global(rank_in_group(r)));
+      }
+      raise(status, "shrink_group", names);
+    }
+    std::vector<int> left;
+    for (int r = 0; r < onehop_group_size(next); ++r) {
+      left.push_back(rank_in_group(onehop_group_parent_rank(next, r)));
+    }
+    onehop_group_destroy(std::exchange(survivors_, next));
+    left_ = std::move(left);
+  }
+
   static const char* advice(onehop_status_t status) {
     if (status == ONEHOP_ERROR_REFUSED)
       return ". Process groups on several machines or of more than 8 GPUs need ONEHOP_FALLBACK=nccl or gloo";
@@ -177,6 +307,8 @@ class GroupEngine final : public Engine {
 
   Membership members_;
   onehop_group_t* group_ = nullptr;
+  onehop_group_t* survivors_ = nullptr;  ///< that nobody has taken
+  std::vector<int> left_;                ///< the ranks of survivors_, as group_ counts them
 };
 
 }  // namespace onehop_torch

@@ -125,18 +125,66 @@ def more_are_gone(rank, size):
 
 
 def they_disagree(rank, size):
-    """Ranks that exclude each other are refused, and can agree afterwards."""
+    """Ranks that exclude each other all get the same refusal, and can agree afterwards."""
     dist.all_reduce(torch.ones(10))
-    other = 0 if rank == 1 else 1
     with pytest.raises(
-        dist.DistBackendError, match=rf"rank {other} is excluded here, but called.*same ranks_to_exclude"
+        dist.DistBackendError,
+        match=r"ranks 0, 1 are excluded, but called shrink_group.*\[1\] on ranks 0, 2; \[0\] on rank 1\. "
+        "Repeat.*same ranks_to_exclude",
     ):
-        dist.shrink_group([other], shrink_flags=ABORT)
+        dist.shrink_group([0 if rank == 1 else 1], shrink_flags=ABORT)
     if rank == 1:
         dist.destroy_process_group()
         return
     dist.shrink_group([1])
     works([0, 2])
+
+
+def one_excludes_another(rank, size):
+    """A rank whose own list is right hears of the disagreement, too."""
+    dist.all_reduce(torch.ones(10))
+    if rank == 3:
+        die()
+    notice()
+    with pytest.raises(
+        dist.DistBackendError,
+        match=r"rank 2 is excluded, but called.*\[3\] on ranks 0, 2; \[2, 3\] on rank 1\.",
+    ):
+        dist.shrink_group([2, 3] if rank == 1 else [3])
+    with pytest.raises(
+        dist.DistBackendError, match=r"rank 3 is gone, but not excluded by rank 0\..*ranks_to_exclude=\[3\]"
+    ):
+        # The backend's own, since torch refuses an empty list.
+        backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+        backend.shrink([] if rank == 0 else [3])
+    dist.shrink_group([3])
+    works([0, 1, 2])
+
+
+def they_call_again_at_once(rank, size, slow):
+    """Ranks that exclude each other call again at once, except the slow one. Every rank hears of every refusal."""
+    for _ in range(30):
+        group = dist.new_group(list(range(size)))
+        dist.all_reduce(torch.ones(10), group=group)
+        if rank == 3:
+            dist.destroy_process_group(group)
+            continue
+        backend = group._get_backend(torch.device("cpu"))
+        for loser in range(3):
+            other = (loser + 1) % 3
+            majority = ", ".join(str(r) for r in range(3) if r != loser)
+            with pytest.raises(
+                dist.DistBackendError,
+                match=rf"(?=.*\[{loser}, 3\] on ranks {majority})(?=.*\[{other}, 3\] on rank {loser}\b)",
+            ):
+                backend.shrink([other, 3] if rank == loser else [loser, 3])
+        if rank == slow:
+            time.sleep(0.3)
+        # The backend's, since torch's would count the names of groups on three ranks only.
+        left = backend.shrink([3])
+        tensor = torch.full((1000,), float(rank))
+        left.allreduce([tensor]).wait()
+        assert torch.equal(tensor, torch.full((1000,), 3.0))
 
 
 def excluded_rank_stays(rank, size):
@@ -216,6 +264,15 @@ def test_ranks_that_are_gone_must_be_excluded(ranks):
 
 def test_ranks_that_exclude_each_other(ranks):
     ranks(3, they_disagree)
+
+
+def test_one_rank_excludes_another(ranks):
+    ranks(4, one_excludes_another, killed=(3,))
+
+
+@pytest.mark.parametrize("slow", [None, 0, 2])
+def test_calls_that_follow_a_refusal_at_once(ranks, slow):
+    ranks(4, they_call_again_at_once, slow)
 
 
 def test_an_excluded_rank_that_stays(ranks):

@@ -207,7 +207,7 @@ c10::intrusive_ptr<c10d::Backend> Router::shrink(const std::vector<int64_t>& exc
   }
   TORCH_CHECK_VALUE(own >= 0, "onehop: shrink_group: rank ", getRank(),
                     " is excluded, so it must not call it");
-  const std::string without = c10::str("without ", GroupEngine::list(removed));
+  const std::string without = c10::str("without ", list(removed));
   members.group = c10::str(members_.group, " ", without);
 
   onehop_->find_survivors(kept, (flags & kAbort) != 0);

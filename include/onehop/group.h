@@ -180,7 +180,9 @@ class ONEHOP_API Group {
   ///
   /// Throws Error{timeout} that names a rank which is alive but has not called it; call it again to go on. (A
   /// stopped process is alive: end it to go on without it.) Throws Error{invalid_argument} after it has succeeded,
-  /// or if this rank has left. Uses the sockets of the group, not its store.
+  /// or if this rank has left. Throws Error{aborted} if a rank that has the new group calls `abort` on it before this
+  /// rank has it; if that rank calls `shrink` on it, this call goes on and returns the later group. Uses the sockets of
+  /// the group, not its store.
   [[nodiscard]] Group shrink();
   [[nodiscard]] Group shrink(Duration timeout);
 

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "os/fault_point.h"
 
 namespace onehop {
 namespace {
@@ -104,6 +105,7 @@ void IpcChannel::Mesh::receive(Peer& from, Received received) {
       const Status status = parse_status(received.message.payload);
       if (!failure_ && !status.ok()) {
         failure_.emplace(status.code, status.message, status.origin);
+        superseded_ = received.message.call == kSuccession;
         failed_.store(true, std::memory_order_relaxed);
       }
       return;
@@ -367,6 +369,7 @@ std::vector<std::string> IpcChannel::Mesh::all_gather(std::string_view payload, 
                               .payload = refusal.ok() ? std::string(payload) : encode(refusal),
                               .call = phase};
     for (int step = 1; step < size_; ++step) {
+      os::fault_point("all_gather.send", rank_.value);
       transmit(Rank{(rank_.value + step) % size_}, message, -1, deadline, phase);
     }
     // Receive from all ranks, even if one refuses: no message may be left for the next call.
@@ -419,11 +422,24 @@ os::UniqueFd IpcChannel::Mesh::broadcast_fds(int fd, Rank root, const Deadline& 
 
 std::string IpcChannel::Mesh::failure_message() const {
   const Status status{.code = failure_->code(), .origin = failure_->origin(), .message = failure_->message()};
-  return encode(MeshMessage{.kind = MessageKind::failure, .payload = encode(status)});
+  return encode(MeshMessage{
+      .kind = MessageKind::failure, .payload = encode(status), .call = superseded_ ? kSuccession : ""});
 }
 
 void IpcChannel::Mesh::fail_group(const Error& error) noexcept {
-  record_failure(error, error.origin().none() ? named(rank_) : error.origin());
+  record_failure(error, error.origin().none() ? named(rank_) : error.origin(), false);
+}
+
+void IpcChannel::Mesh::supersede(const char* phase) noexcept {
+  const Rank own = named(rank_);
+  record_failure(Error(ErrorCode::aborted,
+                       fmt::format("{}: rank {} makes a group of the ranks that are left", phase, own.value)),
+                 own, true);
+}
+
+bool IpcChannel::Mesh::superseded() const {
+  const std::lock_guard lock(state_mutex_);
+  return superseded_;
 }
 
 void IpcChannel::Mesh::fail_with_parent(const Error& error) noexcept {
@@ -433,18 +449,21 @@ void IpcChannel::Mesh::fail_with_parent(const Error& error) noexcept {
   try {
     record_failure(
         Error(error.code(), "in the split that made this group, in its parent's numbers: " + error.message()),
-        origin);
+        origin, false);
   } catch (const std::exception&) {
     // Out of memory: the other members see this rank leave.
   }
 }
 
-void IpcChannel::Mesh::record_failure(const Error& error, Rank origin) noexcept {
+void IpcChannel::Mesh::record_failure(const Error& error, Rank origin, bool superseded) noexcept {
   try {
     if (generation_ != os::fork_generation()) return;
     const std::lock_guard lock(state_mutex_);
     if (left()) return;
-    if (!failure_) failure_.emplace(error.code(), error.message(), origin);
+    if (!failure_) {
+      failure_.emplace(error.code(), error.message(), origin);
+      superseded_ = superseded;
+    }
     failed_.store(true, std::memory_order_relaxed);
     report_locked();
   } catch (const std::exception& e) {

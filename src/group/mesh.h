@@ -144,6 +144,8 @@ class IpcChannel::Mesh {
   /// `use_own_numbers`, the successor's errors have this mesh's rank numbers. Ranks in it may have died since.
   /// After a timeout, which names a rank that is alive and has not come, it can be called again.
   [[nodiscard]] Successor succeed(const Deadline& deadline, const char* phase);
+  /// Whether the group has failed because a rank called `succeed`, and for no earlier reason.
+  [[nodiscard]] bool superseded() const;
 
   /// Says goodbye and closes the sockets. Idempotent.
   void leave() noexcept;
@@ -187,7 +189,9 @@ class IpcChannel::Mesh {
   /// The rank that `held_up`, which holds this group up, waits for in the split that made the group, in the
   /// parent's numbers. none() if it does not wait there.
   [[nodiscard]] Rank awaited_in_split(Rank held_up, const Question& question);
-  void record_failure(const Error& error, Rank origin) noexcept;
+  void record_failure(const Error& error, Rank origin, bool superseded) noexcept;
+  /// Fails the group, if it has not failed yet, since this rank calls `succeed`.
+  void supersede(const char* phase) noexcept;
   /// Reads what has arrived from all peers, and which of them are gone.
   void read_all_locked();
   [[nodiscard]] RankSet gone_locked() const;
@@ -225,8 +229,9 @@ class IpcChannel::Mesh {
   std::vector<os::UniqueFd>
       successor_sockets_;  ///< by rank, to higher ranks; made once survivors_ has decided
   std::optional<Error> failure_;
-  bool reported_ = false;  ///< this rank has told the others
-  bool thrown_ = false;    ///< the failure was thrown on this rank
+  bool superseded_ = false;  ///< see superseded(); set with failure_
+  bool reported_ = false;    ///< this rank has told the others
+  bool thrown_ = false;      ///< the failure was thrown on this rank
   std::atomic<bool> failed_{false};
   std::atomic<bool> left_{false};
 };

@@ -80,10 +80,7 @@ RankSet IpcChannel::Mesh::advance_succession_locked(const char* phase) {
 IpcChannel::Mesh::Successor IpcChannel::Mesh::succeed(const Deadline& deadline, const char* phase) {
   require_not_forked(phase);
   const os::Id proposal = os::random_id();
-  if (usable()) {
-    fail_group(Error(ErrorCode::aborted, fmt::format("{}: rank {} makes a group of the ranks that are left",
-                                                     phase, named(rank_).value)));
-  }
+  if (usable()) supersede(phase);
   Wait wait(*this);
   while (true) {
     RankSet awaited = 0;

@@ -19,6 +19,8 @@ namespace onehop {
 
 /// Incremented with every change of a message below or of the shared-memory layout.
 inline constexpr std::uint16_t kProtocolVersion = 7;
+/// The call of a failure message: a rank ended the group to form one of the ranks that are left.
+inline constexpr const char* kSuccession = "succession";
 /// Longest error text that is sent.
 inline constexpr std::size_t kMaxErrorText = 2048;
 /// Payload of one mesh message.
@@ -101,7 +103,7 @@ struct MeshHello {
 enum class MessageKind : std::uint8_t {
   bytes = 1,
   descriptor = 2,
-  failure = 3,  ///< the group has failed; the payload is a Status
+  failure = 3,  ///< the group has failed; the payload is a Status, the call kSuccession or empty
   bye = 4,
   refusal = 5,    ///< instead of `bytes`: this rank refuses the call, for the Status in the payload
   query = 6,      ///< "which rank do you wait for?"; the payload is a Query

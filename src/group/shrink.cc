@@ -54,7 +54,9 @@ Group Group::State::shrink(Duration timeout) {
                 size(), survivors->rank().value, survivors->size(), list(next.ranks));
       return Group(survivors);
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::peer_lost) throw;
+      // A rank that had formed the group may have shrunk it already, while this one had not.
+      const bool superseded = error.code() == ErrorCode::aborted && next.mesh->superseded();
+      if (error.code() != ErrorCode::peer_lost && !superseded) throw;
     }
   }
 }

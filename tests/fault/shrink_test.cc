@@ -168,5 +168,80 @@ TEST(Shrink, NamesAStoppedRankAndGoesOnAfterItsEnd) {
   }
 }
 
+enum class Then { shrink, abort };
+enum Outcome { kShrunk, kAborted };
+constexpr Rank kHasty{0};
+constexpr Rank kWaiting{1};
+constexpr Rank kSlow{2};
+
+/// Three ranks shrink a group of which nobody has died. The hasty one ends the group that they get at once. The slow one
+/// pauses before message number `pause` of those that it sends in all-gathers. It tells the hasty rank first, and the
+/// waiting one after the pause. Returns how the waiting rank's shrink ended; nullopt: there was no pause.
+std::optional<Outcome> end_the_survivors_group(Then then, int pause) {
+  enum { kJoined };
+  SCOPED_TRACE(fmt::format("rank {} pauses before message {}", kSlow.value, pause));
+  const TempDir store;
+  World world(3, [&](World& self, Rank rank) {
+    Card& card = self.card(rank);
+    if (rank == kSlow) arm_fault(fmt::format("all_gather.send#{}", pause), rank, "delay", card);
+    card.attempts[0].run([&] {
+      Group group = Group::join(file_store(store.path()),
+                                {.rank = rank, .size = 3, .timeout = kTimeout, .scratch_bytes = 1 << 20});
+      self.raise(kJoined);
+      if (!self.await(kJoined, 3, kTimeout)) throw std::logic_error("a rank did not join");
+      card.attempts[1].run([&] { group = group.shrink(); });
+      if (rank == kHasty) {
+        if (then == Then::abort) group.abort("enough");
+        group = group.shrink();
+      }
+      for (bool works = false; !works;) {
+        try {
+          check_all_reduce(group);
+          group.barrier();
+          works = true;
+        } catch (const Error& error) {
+          if (error.code() != ErrorCode::aborted) throw;
+          group = group.shrink();
+        }
+      }
+      card.figures[kSize] = group.size();
+      for (const Rank each : group.parent_ranks()) card.figures[kAlive] += static_cast<double>(set_of(each));
+    });
+  });
+  EXPECT_TRUE(world.finish(3 * kTimeout)) << "a process hung";
+  for (Rank r{0}; r.value < 3; ++r.value) {
+    const Card& card = world.card(r);
+    EXPECT_EQ(card.attempts[0].state.load(), Attempt::succeeded) << card.attempts[0].text();
+    EXPECT_EQ(card.figures[kSize], 3);
+    EXPECT_EQ(static_cast<RankSet>(card.figures[kAlive]), all_ranks(3));
+  }
+  const Attempt& shrink = world.card(kWaiting).attempts[1];
+  if (world.card(kSlow).struck_ns.load() == 0) return std::nullopt;
+  if (shrink.state.load() == Attempt::succeeded) return kShrunk;
+  EXPECT_EQ(shrink.error(), ErrorCode::aborted) << shrink.text();
+  EXPECT_EQ(shrink.origin, kHasty.value);
+  EXPECT_THAT(shrink.text(), HasSubstr("aborted the group: enough"));
+  return kAborted;
+}
+
+/// Where the slow rank must pause so that the waiting one still forms the group when the hasty one ends it. Only an
+/// abort shows that.
+std::vector<int> pauses_while_forming() {
+  std::vector<int> found;
+  for (int pause = 1; pause <= 100; ++pause) {
+    const std::optional<Outcome> outcome = end_the_survivors_group(Then::abort, pause);
+    if (!outcome) return found;
+    if (*outcome == kAborted) found.push_back(pause);
+  }
+  ADD_FAILURE() << "the slow rank always pauses";
+  return found;
+}
+
+TEST(Shrink, GoesOnIfAnotherRankShrinksTheGroupThatThisOneStillForms) {
+  const std::vector<int> pauses = pauses_while_forming();
+  ASSERT_FALSE(pauses.empty()) << "no user's abort ended shrink";
+  for (const int pause : pauses) EXPECT_EQ(end_the_survivors_group(Then::shrink, pause), kShrunk);
+}
+
 }  // namespace
 }  // namespace onehop::fault

@@ -10,6 +10,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <utility>
 
@@ -117,26 +118,32 @@ Engine& Backend::join(Lane& lane, at::Device device) {
   const std::lock_guard lock(lane.joining);
   if (lane.owner) return *lane.owner;
   TORCH_CHECK_WITH(DistBackendError, lane.failure.empty(), lane.failure);
+  std::shared_ptr<Engine> engine;
   if (getSize() == 1) {
-    lane.owner = std::make_shared<LocalEngine>();
+    engine = std::make_shared<LocalEngine>();
   } else {
     try {
       const int ordinal = device.is_cpu() ? ONEHOP_DEVICE_HOST : static_cast<int>(device.index());
-      lane.owner = std::make_shared<GroupEngine>(store_, c10::DeviceTypeName(device.type(), true), getRank(),
-                                                 getSize(), ordinal, settings_, timeout_ms_.load(), members_,
-                                                 cancelled_);
+      engine = std::make_shared<GroupEngine>(store_, c10::DeviceTypeName(device.type(), true), getRank(),
+                                             getSize(), ordinal, settings_, timeout_ms_.load(), members_,
+                                             cancelled_);
     } catch (const c10::Error& error) {
       lane.failure = error.what_without_backtrace();
       throw;
     }
   }
+  open(lane, std::move(engine), device);
+  return *lane.owner;
+}
+
+void Backend::open(Lane& lane, std::shared_ptr<Engine> engine, at::Device device) {
+  lane.owner = std::move(engine);
   lane.device = device;
   if (!device.is_cpu()) {
     lane.stream =
         c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/true);
   }
   lane.engine.store(lane.owner.get(), std::memory_order_release);
-  return *lane.owner;
 }
 
 c10d::ErrorType Backend::getError() {
@@ -163,6 +170,34 @@ void Backend::abort(const std::string& reason) {
     if (Engine* engine = lane->engine.load(std::memory_order_acquire)) engine->abort(reason);
   }
   point_to_point_.abort(reason);
+}
+
+void Backend::find_survivors(const std::vector<int>& kept, bool abort) {
+  check_open();
+  std::vector<Engine*> engines;
+  for (Lane* lane : {&host_, &device_}) {
+    if (Engine* engine = lane->engine.load(std::memory_order_acquire)) engines.push_back(engine);
+  }
+  // The ranks agree over the connections of the group, which a store that died with a rank cannot replace.
+  TORCH_CHECK_WITH(
+      DistBackendError, !engines.empty(), "onehop: shrink_group of process group '", members_.group,
+      "': its ranks are not connected, because none of its calls has succeeded. Use new_group, or "
+      "pass device_id to init_process_group, which connects them");
+  if (abort) this->abort("shrink_group with SHRINK_ABORT");
+  executor_.drain();
+  for (Engine* engine : engines) engine->find_survivors(kept, timeout_ms_.load());
+}
+
+void Backend::give_survivors(Backend& next) {
+  const auto from = std::array{&host_, &device_};
+  const auto to = std::array{&next.host_, &next.device_};
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (!from[i]->owner) continue;
+    // Of a group of one rank, LocalEngine carries more types, and needs no group.
+    std::shared_ptr<Engine> engine = from[i]->owner->take_survivors(next.settings_, next.members_);
+    if (next.getSize() == 1) engine = std::make_shared<LocalEngine>();
+    open(*to[i], std::move(engine), *from[i]->device);
+  }
 }
 
 void Backend::shutdown() {

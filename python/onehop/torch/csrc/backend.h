@@ -130,6 +130,12 @@ class Backend final : public c10d::Backend {
   /// learn of it now, and unfinished calls of this rank end. Throws as shutdown() does.
   void shutdown_at_exit();
 
+  /// Ends what this rank does on the process group, by `abort` or by waiting, and then the group. Throws unless the ranks
+  /// that are left are `kept`; may be repeated then. Collective among them.
+  void find_survivors(const std::vector<int>& kept, bool abort);
+  /// After find_survivors: moves the groups of the ranks that are left to `next`, which has no others.
+  void give_survivors(Backend& next);
+
   bool supportsTensorAlloc(c10::DeviceIndex) override { return allocate_ != nullptr; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   void set_allocator(Allocate allocate) { allocate_ = std::move(allocate); }
@@ -163,6 +169,7 @@ class Backend final : public c10d::Backend {
   Lane& lane(at::Device device) { return device.is_cpu() ? host_ : device_; }
   Engine& engine(at::Device device);
   Engine& join(Lane& lane, at::Device device);
+  static void open(Lane& lane, std::shared_ptr<Engine> engine, at::Device device);
   at::Device barrier_device(const c10d::BarrierOptions& options);
   int64_t milliseconds(std::chrono::milliseconds timeout) const {
     return timeout.count() > 0 ? timeout.count() : timeout_ms_.load();

@@ -79,6 +79,18 @@ PYBIND11_MODULE(ONEHOP_MODULE_NAME, m) {
             return reinterpret_cast<std::uintptr_t>(router.group(device));
           },
           Released())
+      // Torch's own would describe other options as a mismatch of C++ types.
+      .def_property_readonly("supports_shrinking", &Router::supportsShrinking)
+      .def(
+          "shrink",
+          [](Router& router, const std::vector<int64_t>& excluded, int flags, const py::object& options) {
+            TORCH_CHECK_VALUE(
+                options.is_none(),
+                "onehop: shrink_group takes no pg_options: the new group has those of the old one");
+            const py::gil_scoped_release released;
+            return router.shrink(excluded, flags, nullptr);
+          },
+          py::arg("ranks_to_exclude"), py::arg("shrink_flags") = 0, py::arg("opts_override") = py::none())
       .def("engine", &Router::engine, Released())
       .def("check", &Router::check, Released())
       // torch 2.11 has these for its own backends only.

@@ -69,22 +69,23 @@ Router::WorkPtr gather_into(Engine& engine, at::Tensor& output, at::Tensor& inpu
 c10::intrusive_ptr<Router> Router::create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                           std::chrono::milliseconds timeout, Membership members,
                                           JoinSettings settings, std::string fallback) {
+  Placement placement(store, rank, size, fallback, members);
   auto router = c10::make_intrusive<Router>(store, rank, size, timeout, std::move(members),
-                                            std::move(settings), std::move(fallback));
+                                            std::move(settings), std::move(fallback), std::move(placement));
   registry().add(router);
   return router;
 }
 
 Router::Router(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                std::chrono::milliseconds timeout, Membership members, JoinSettings settings,
-               std::string fallback)
+               std::string fallback, Placement placement)
     : c10d::Backend(rank, size),
       store_(store),
       members_(std::move(members)),
       settings_(std::move(settings)),
       fallback_(std::move(fallback)),
       timeout_ms_(timeout.count()),
-      placement_(store, rank, size, fallback_, members_),
+      placement_(std::move(placement)),
       onehop_(c10::make_intrusive<onehop_torch::Backend>(store, rank, size, timeout, members_, settings_)) {
   if (size == 1) host_.engine = device_.engine = onehop_.get();
 }
@@ -180,6 +181,46 @@ c10::intrusive_ptr<c10d::Backend> Router::split(const c10::intrusive_ptr<c10d::S
   for (const int rank : ranks) members.global_ranks.push_back(members_.global(rank));
   return create(store, static_cast<int>(self - ranks.begin()), static_cast<int>(ranks.size()),
                 options ? options->timeout : timeout(), std::move(members), settings_, fallback_);
+}
+
+c10::intrusive_ptr<c10d::Backend> Router::shrink(const std::vector<int64_t>& excluded, int flags,
+                                                 const c10::intrusive_ptr<Options>& options) {
+  constexpr int kAbort = 1;  // torch.distributed.distributed_c10d.SHRINK_ABORT
+  TORCH_CHECK_VALUE(!options,
+                    "onehop: shrink_group takes no pg_options: the new group has those of the old one");
+  for (c10d::Backend* const other : others()) {
+    TORCH_CHECK_WITH(DistBackendError, false, "onehop: shrink_group of process group '", members_.group,
+                     "': it runs on ", other->getBackendName(), ", not on onehop. Use new_group");
+  }
+  std::vector<int> kept;
+  std::vector<int> removed;
+  Membership members;
+  int own = -1;
+  for (int rank = 0; rank < getSize(); ++rank) {
+    if (std::find(excluded.begin(), excluded.end(), rank) != excluded.end()) {
+      removed.push_back(rank);
+      continue;
+    }
+    if (rank == getRank()) own = static_cast<int>(kept.size());
+    kept.push_back(rank);
+    members.global_ranks.push_back(members_.global(rank));
+  }
+  TORCH_CHECK_VALUE(own >= 0, "onehop: shrink_group: rank ", getRank(),
+                    " is excluded, so it must not call it");
+  const std::string without = c10::str("without ", list(removed));
+  members.group = c10::str(members_.group, " ", without);
+
+  onehop_->find_survivors(kept, (flags & kAbort) != 0);
+  // What the group is about to need of the store has keys of its own. Nothing of it is needed now: the server may have
+  // died with a rank. That all ranks are on one machine is known, because onehop carried them.
+  const auto size = static_cast<int>(kept.size());
+  auto router = c10::make_intrusive<Router>(c10::make_intrusive<c10d::PrefixStore>(without + "/", store_),
+                                            own, size, timeout(), std::move(members), settings_, fallback_,
+                                            Placement({.machines = 1, .fallback = fallback_, .refusal = ""}));
+  router->setBoundDeviceId(getBoundDeviceId());
+  onehop_->give_survivors(*router->onehop_);
+  registry().add(router);
+  return router;
 }
 
 // ---- Life ----

@@ -38,7 +38,7 @@ class Router final : public c10d::Backend {
                                            std::chrono::milliseconds timeout, Membership members,
                                            JoinSettings settings, std::string fallback);
   Router(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,
-         Membership members, JoinSettings settings, std::string fallback);
+         Membership members, JoinSettings settings, std::string fallback, Placement placement);
   ~Router() override;
 
   const std::string getBackendName() const override { return "onehop"; }
@@ -48,6 +48,15 @@ class Router final : public c10d::Backend {
   bool supportsSplitting() const override { return true; }
   BackendPtr split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                    const c10::intrusive_ptr<Options>& options) override;
+  // Torch 2.10 has these; see backend.h for why there is no `override`.
+  // NOLINTBEGIN(modernize-use-override)
+  bool supportsShrinking() const { return true; }
+  /// The process group of the ranks that are not excluded, by their numbers in this one, which fails. They all call it, and
+  /// only they. Throws if a rank that is not excluded is gone, or an excluded one is still there; may be
+  /// repeated then.
+  BackendPtr shrink(const std::vector<int64_t>& excluded, int flags,
+                    const c10::intrusive_ptr<Options>& options);
+  // NOLINTEND(modernize-use-override)
   void eagerConnectSingleDevice(at::Device device) override {
     route(device, timeout()).eagerConnectSingleDevice(device);
   }

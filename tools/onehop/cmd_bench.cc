@@ -35,7 +35,8 @@
 namespace onehop::cli {
 namespace {
 
-constexpr const char* kBenchFooter = R"(Collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all, gather, scatter, all-to-all-v
+constexpr const char* kBenchFooter =
+    R"(Collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all, gather, scatter, all-to-all-v
 (blocks of one size), send-recv (to the next rank, from the one before), barrier (host ranks); all: one after
 another, each with the options that suit it
 

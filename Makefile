@@ -17,7 +17,7 @@ ctest = ctest --output-on-failure -j $(JOBS) $(CTEST_ARGS)
 # What `make check` leaves to `make test`: slow kinds of tests, and groups of many ranks.
 slow = -LE '^(fault|model|install|python|cuda|ptx)$$' -E 'Host(Threads|Processes)[4-8]$$'
 
-# Under sanitizers: not what looks at sources; and with ThreadSanitizer, which sees the threads of one process, not what
+# Under sanitizers: the library, not the command, whose parsers are fuzzed with both; not what looks at sources; and with ThreadSanitizer, which sees the threads of one process, not what
 # AddressSanitizer runs with processes for ranks, and not what only computes.
 asan_skips = -LE '^(lint|python)$$'
 tsan_skips = -LE '^(lint|python|fuzz)$$' \

@@ -61,7 +61,7 @@ if [[ ${1-} == --all ]]; then
   exec ctest --test-dir build/aarch64 --output-on-failure --timeout 900 -LE '^(cli|install|model|lint|cuda)$'
 fi
 
-scripts/build.sh aarch64 onehop_shared base_test os_test store_test backend_test group_test conformance_test fault_test
+scripts/build.sh aarch64 onehop_shared base_test os_test store_test call_test backend_test group_test conformance_test fault_test
 
 # The reductions are vectors of NEON, and no multiplication is fused with an addition.
 instructions=$(aarch64-linux-gnu-objdump -d build/aarch64/src/backend/CMakeFiles/onehop_backend.dir/host/reduce_baseline.cc.o)
@@ -89,6 +89,7 @@ run() {
 run src/base/base_test '*'
 run src/os/os_test '*'
 run src/store/store_test '*-StoreDeadlines*:*Attack*:*AfterFiveSeconds*'
+run src/call/call_test '*'
 run src/backend/backend_test '*-*TheOutputMayBeAnySource*:*TheSecondOutput*'
 run src/group/group_test 'Mesh*:Messages*:IpcChannel*:Tuning*:Watched*:Pool*'
 run tests/conformance_test '*HostProcesses3-*KeepRanksInStep*:*KeepsRanksInStep*:*CarriesMegabytes*'

@@ -112,20 +112,22 @@ TEST_F(Waiting, ProcessesHearOfEachOthersProcessors) {
 class LateRank : public ::testing::Test {
  protected:
   using Call = std::function<void(Group&)>;
+  /// Of the calls only: to form a group may take longer.
+  static constexpr Duration kTimeout{50};
 
+  static void barrier(Group& group) { group.barrier(kTimeout); }
   static Call reduce(std::size_t count) {
     return [count](Group& group) {
       std::vector<float> data(count, 1);
-      (void)all_reduce(group, data.data(), data.data(), count, DType::f32);
+      (void)all_reduce(group, data.data(), data.data(), count, DType::f32, ReduceOp::sum, {},
+                       {.algorithm = {}, .timeout = kTimeout});
     };
   }
   static Error error_of(const Call& call, Group& group) {
     return testing::error_of([&] { call(group); });
   }
   void expect_no_success(const Call& in_time, const Call& late) {
-    JoinOptions options;
-    options.timeout = Duration{50};
-    std::vector<Group> groups = Group::join_local({DeviceId::host, DeviceId::host}, options);
+    std::vector<Group> groups = Group::join_local({DeviceId::host, DeviceId::host});
     const Error first = error_of(in_time, groups[0]);
     EXPECT_EQ(first.code(), ErrorCode::timeout) << first.what();
     EXPECT_EQ(first.origin(), Rank{1}) << first.what();
@@ -139,13 +141,12 @@ class LateRank : public ::testing::Test {
 
 TEST_F(LateRank, DoesNotSucceedAlone) {
   for (const std::size_t count : {1, 1000, 1'000'000}) expect_no_success(reduce(count), reduce(count));
-  const Call barrier = [](Group& group) { group.barrier(); };
   expect_no_success(barrier, barrier);
 }
 
 TEST_F(LateRank, OfAnotherCallHearsOfTheFailureAndNotOfTheDifference) {
-  expect_no_success(reduce(1000), [](Group& group) { group.barrier(); });
-  expect_no_success([](Group& group) { group.barrier(); }, reduce(1000));
+  expect_no_success(reduce(1000), barrier);
+  expect_no_success(barrier, reduce(1000));
   expect_no_success(reduce(1000), reduce(1001));
 }
 

@@ -17,8 +17,9 @@ ctest = ctest --output-on-failure -j $(JOBS) $(CTEST_ARGS)
 # What `make check` leaves to `make test`: slow kinds of tests, and groups of many ranks.
 slow = -LE '^(fault|model|install|python|cuda|ptx)$$' -E 'Host(Threads|Processes)[4-8]$$'
 
-# Under sanitizers: the library, not the command, whose parsers are fuzzed with both; not what looks at sources; and with ThreadSanitizer, which sees the threads of one process, not what
-# AddressSanitizer runs with processes for ranks, and not what only computes.
+# Under sanitizers: the library, and not the command, whose parser of reports is fuzzed under ASan and UBSan; and not what
+# looks at sources. ThreadSanitizer sees the threads of one process. It leaves out the conformance suite and the kill matrix
+# with processes for ranks, which AddressSanitizer runs, and what only computes.
 asan_skips = -LE '^(lint|python)$$'
 tsan_skips = -LE '^(lint|python|fuzz)$$' \
   -E 'HostProcesses|^(KillMatrix|Push|DeviceAlgorithms|CopyEngine|Channel|StressPlan|Formats.*|Types/HostReduce|CApiMisuseInFolder)[./]'

@@ -334,6 +334,32 @@ def died(rank, size, directory):
     return time.monotonic() - begin
 
 
+def shrinks(rank, size, directory):
+    """Rank 1 dies; the others form a group of their own on their GPUs and work on."""
+    import torch
+
+    group = member(rank, size, directory)
+    torch.cuda.set_device(group.device)
+    x = torch.ones(1000, device=f"cuda:{group.device}")
+    group.all_reduce(x)
+    group.synchronize()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(oh.PeerLost):
+        while True:
+            group.all_reduce(x)
+            group.synchronize()
+    survivors = group.shrink()
+    left = [r for r in range(size) if r != 1]
+    assert list(survivors.parent_ranks) == left and survivors.device == group.device
+    group.leave()
+    for count in (10, 1001, 5_000_000):
+        y = torch.full((count,), float(rank), device=f"cuda:{group.device}")
+        survivors.all_reduce(y)
+        survivors.synchronize()
+        assert (y == sum(left)).all()
+
+
 @pytest.mark.parametrize("body", [allocated, streams, graphs, symmetric], ids=lambda b: b.__name__)
 def test_on_gpus(ranks, body):
     pytest.importorskip("torch")
@@ -344,3 +370,13 @@ def test_a_dead_rank_is_named_within_a_second(ranks):
     pytest.importorskip("torch")
     outcomes = ranks(2, died, join=False, may_fail=True)
     assert outcomes[0].error is None and outcomes[0].value < 1.0, outcomes[0]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_survivors_go_on_on_their_gpus(ranks, size):
+    pytest.importorskip("torch")
+    if gpu_count() < size and os.environ.get("ONEHOP_ALLOW_OVERLAPPING_DEVICES") != "1":
+        pytest.skip(f"needs {size} GPUs, this machine has {gpu_count()}")
+    outcomes = ranks(size, shrinks, join=False, may_fail=True)
+    for survivor in (r for r in range(size) if r != 1):
+        assert outcomes[survivor].error is None and outcomes[survivor].exit_code == 0, outcomes[survivor]

@@ -17,6 +17,7 @@ import test_async
 import test_collectives
 import test_failures
 import test_groups
+import test_shrink
 import test_workloads
 import torch
 import torch.distributed as dist
@@ -282,6 +283,29 @@ def died(rank, size, how):
     return time.monotonic() - begin
 
 
+def shrinks(rank, size):
+    """Rank 1 dies; the others go on without it, eagerly and in a graph."""
+    dist.all_reduce(torch.ones(10))
+    torch.cuda.synchronize()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    test_shrink.notice()
+    dist.shrink_group([1])
+    left = [r for r in range(size) if r != 1]
+    test_shrink.works(left)
+    x = torch.full((1000,), float(rank))
+    y = torch.empty_like(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y.copy_(x)
+        dist.all_reduce(y)
+    for _ in range(10):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(y, torch.full_like(x, float(sum(left))))
+    onehop.torch.check()
+
+
 def missing(rank, size):
     """A rank that does not come: wait(timeout) and a barrier end with an error that names it."""
     dist.barrier()
@@ -317,6 +341,25 @@ def test_eager(ranks, tmp_path):
 def test_killed_rank(ranks, how):
     took = ranks(2, died, how, killed=(1,), deadline=60, device="cuda")[0]
     assert took < 1.0, took
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_ranks_that_are_left_go_on(ranks, size):
+    ranks(size, shrinks, killed=(1,), device="cuda")
+
+
+@pytest.mark.parametrize(
+    "body, size, killed",
+    [
+        (test_shrink.part, 4, (2,)),
+        (test_shrink.default, 3, (1,)),
+        (test_shrink.more_are_gone, 4, (1, 3)),
+        (test_shrink.they_disagree, 3, ()),
+    ],
+    ids=everything,
+)
+def test_shrink_group_as_on_cpus(ranks, body, size, killed):
+    ranks(size, body, killed=killed, device="cuda")
 
 
 def test_expandable_segments(tmp_path):

@@ -47,6 +47,7 @@ PUBLIC_HEADER_LEVEL = {
     "detail/store_exchange.h": 3,
     "topology.h": 3,
     "diagnose.h": 3,
+    "call.h": 3,
     "buffer.h": 3,  # PeerView, which kernels take
     "peer_check.h": 4,
     "ipc.h": 4,

@@ -1,40 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives over a group.
+// Collectives over a group. Each function makes one call (call.h).
 #pragma once
 
 #include <cstddef>
-#include <optional>
-#include <span>
 
-#include "onehop/error.h"
-#include "onehop/export.h"
+#include "onehop/call.h"
 #include "onehop/group.h"
 #include "onehop/types.h"
 
 namespace onehop {
-
-struct CallOptions {
-  /// The algorithm to use. Error{invalid_argument} if it cannot execute the call. Default: the group's policy
-  /// selects one.
-  std::optional<Algorithm> algorithm;
-  /// Default: the group's timeout. On GPUs it bounds each wait of the call's kernels, from when that wait
-  /// begins.
-  std::optional<Duration> timeout;
-  /// Declares that `out` is symmetric: on every rank it lies at the same offset of the same SymmetricBuffer
-  /// of this group. All ranks of the call must set it and pass `out`, even ranks that receive nothing, and an
-  /// all_reduce must be in place on all ranks or on none.
-  ///
-  /// On GPUs, copy engines then write long blocks directly into the peers' outputs, which is faster than
-  /// kernels. This applies to all_gather, all_to_all, gather and scatter, to broadcast between two ranks, and
-  /// to all_reduce out of place. Other calls ignore the option. If `out` lies in no such buffer, or at
-  /// different offsets on different ranks, the group fails and the buffer's contents are undefined.
-  bool symmetric = false;
-  /// The factor of ReduceOp::premul_sum, the same on all ranks; all other calls require 1. The sum over ranks
-  /// is multiplied by it before the only rounding; the factor itself is rounded to the accumulation type. For
-  /// integer types the element type must represent the factor exactly, and the product wraps. Otherwise the
-  /// call throws Error{invalid_argument}.
-  double factor = 1.0;
-};
 
 // Rules for every collective:
 //
@@ -69,53 +43,72 @@ struct CallOptions {
 ///
 /// Returns the algorithm that was used. Returns Algorithm::none, having done nothing, only under
 /// AlgorithmPolicy::legacy; that policy affects no other collective.
-ONEHOP_API Algorithm all_reduce(Group& group, const void* in, void* out, std::size_t count, DType type,
-                                ReduceOp op = ReduceOp::sum, Stream stream = {},
-                                const CallOptions& options = {});
+inline Algorithm all_reduce(Group& group, const void* in, void* out, std::size_t count, DType type,
+                            ReduceOp op = ReduceOp::sum, Stream stream = {},
+                            const CallOptions& options = {}) {
+  return run(group, {Collective::all_reduce, in, out, count, type, op, {}, stream, options});
+}
 
 /// Block r of `out` = rank r's `in`. `in` has `count` elements; `out` has group.size() blocks of `count`
 /// elements. In place: `in` is this rank's block of `out`.
-ONEHOP_API Algorithm all_gather(Group& group, const void* in, void* out, std::size_t count, DType type,
-                                Stream stream = {}, const CallOptions& options = {});
+inline Algorithm all_gather(Group& group, const void* in, void* out, std::size_t count, DType type,
+                            Stream stream = {}, const CallOptions& options = {}) {
+  return run(group, {Collective::all_gather, in, out, count, type, {}, {}, stream, options});
+}
 
 /// out[i] = op over all ranks s of element i of this rank's block of rank s's `in`. `in` has group.size()
 /// blocks of `count` elements; `out` has one. In place: `out` is this rank's block of `in`.
-ONEHOP_API Algorithm reduce_scatter(Group& group, const void* in, void* out, std::size_t count, DType type,
-                                    ReduceOp op = ReduceOp::sum, Stream stream = {},
-                                    const CallOptions& options = {});
+inline Algorithm reduce_scatter(Group& group, const void* in, void* out, std::size_t count, DType type,
+                                ReduceOp op = ReduceOp::sum, Stream stream = {},
+                                const CallOptions& options = {}) {
+  return run(group, {Collective::reduce_scatter, in, out, count, type, op, {}, stream, options});
+}
 
 /// out[i] = in[i] of rank `root`, on every rank. `in` and `out` have `count` elements; only `root` needs
 /// `in`. In place: `out` is `in`.
-ONEHOP_API Algorithm broadcast(Group& group, const void* in, void* out, std::size_t count, DType type,
-                               Rank root, Stream stream = {}, const CallOptions& options = {});
+inline Algorithm broadcast(Group& group, const void* in, void* out, std::size_t count, DType type, Rank root,
+                           Stream stream = {}, const CallOptions& options = {}) {
+  return run(group, {Collective::broadcast, in, out, count, type, {}, root, stream, options});
+}
 
 /// out[i] = op over all ranks of in[i], on rank `root`. `in` and `out` have `count` elements. Only `root`
 /// needs `out`; it is not written on other ranks. In place: `out` is `in`.
-ONEHOP_API Algorithm reduce(Group& group, const void* in, void* out, std::size_t count, DType type,
-                            ReduceOp op, Rank root, Stream stream = {}, const CallOptions& options = {});
+inline Algorithm reduce(Group& group, const void* in, void* out, std::size_t count, DType type, ReduceOp op,
+                        Rank root, Stream stream = {}, const CallOptions& options = {}) {
+  return run(group, {Collective::reduce, in, out, count, type, op, root, stream, options});
+}
 
 /// Block s of `out` = this rank's block of rank s's `in`. `in` and `out` have group.size() blocks of `count`
 /// elements. Not available in place.
-ONEHOP_API Algorithm all_to_all(Group& group, const void* in, void* out, std::size_t count, DType type,
-                                Stream stream = {}, const CallOptions& options = {});
+inline Algorithm all_to_all(Group& group, const void* in, void* out, std::size_t count, DType type,
+                            Stream stream = {}, const CallOptions& options = {}) {
+  return run(group, {Collective::all_to_all, in, out, count, type, {}, {}, stream, options});
+}
 
 /// all_to_all with blocks of any size: block s of `out` = this rank's block of rank s's `in`. Each rank
 /// passes its own blocks. The count that rank s sends to rank r must equal the count that r expects from s;
 /// otherwise every rank throws Error{mismatch}, which names both ranks. Blocks of `in` may overlap each
 /// other; blocks of `out` must not. Not available in place: no block of `in` may overlap a block of `out`.
-ONEHOP_API Algorithm all_to_all_v(Group& group, const void* in, const Blocks& in_blocks, void* out,
-                                  const Blocks& out_blocks, DType type, Stream stream = {},
-                                  const CallOptions& options = {});
+inline Algorithm all_to_all_v(Group& group, const void* in, const Blocks& in_blocks, void* out,
+                              const Blocks& out_blocks, DType type, Stream stream = {},
+                              const CallOptions& options = {}) {
+  return run(group,
+             {Collective::all_to_all_v, in, out, 0, type, {}, {}, stream, options, in_blocks, out_blocks});
+}
 
 /// Block r of `out` on rank `root` = rank r's `in`. `in` has `count` elements; `out` has group.size() blocks
 /// of `count` elements and is needed only on `root`. In place: the root's `in` is its block of `out`.
-ONEHOP_API Algorithm gather(Group& group, const void* in, void* out, std::size_t count, DType type, Rank root,
-                            Stream stream = {}, const CallOptions& options = {});
+inline Algorithm gather(Group& group, const void* in, void* out, std::size_t count, DType type, Rank root,
+                        Stream stream = {}, const CallOptions& options = {}) {
+  return run(group, {Collective::gather, in, out, count, type, {}, root, stream, options});
+}
 
 /// `out` = this rank's block of rank `root`'s `in`. `in` has group.size() blocks of `count` elements and is
 /// needed only on `root`; `out` has `count` elements. In place: the root's `out` is its block of `in`.
-ONEHOP_API Algorithm scatter(Group& group, const void* in, void* out, std::size_t count, DType type,
-                             Rank root, Stream stream = {}, const CallOptions& options = {});
+inline Algorithm scatter(Group& group, const void* in, void* out, std::size_t count, DType type, Rank root,
+                         Stream stream = {}, const CallOptions& options = {}) {
+  return run(group, {Collective::scatter, in, out, count, type, {}, root, stream, options});
+}
 
 // send and recv involve two ranks. Of the rules for collectives, only those about types, counts, alignment
 // and streams apply to them:
@@ -133,12 +126,16 @@ ONEHOP_API Algorithm scatter(Group& group, const void* in, void* out, std::size_
 
 /// Sends `count` elements to rank `dst`. The caller may reuse `in` when the call returns (GPUs: when the
 /// stream has passed it). Returns Algorithm::one_shot.
-ONEHOP_API Algorithm send(Group& group, const void* in, std::size_t count, DType type, Rank dst,
-                          Stream stream = {}, const CallOptions& options = {});
+inline Algorithm send(Group& group, const void* in, std::size_t count, DType type, Rank dst,
+                      Stream stream = {}, const CallOptions& options = {}) {
+  return run(group, {Collective::send, in, nullptr, count, type, {}, dst, stream, options});
+}
 
 /// Receives `count` elements from rank `src`. Returns Algorithm::one_shot.
-ONEHOP_API Algorithm recv(Group& group, void* out, std::size_t count, DType type, Rank src,
-                          Stream stream = {}, const CallOptions& options = {});
+inline Algorithm recv(Group& group, void* out, std::size_t count, DType type, Rank src, Stream stream = {},
+                      const CallOptions& options = {}) {
+  return run(group, {Collective::recv, nullptr, out, count, type, {}, src, stream, options});
+}
 
 }  // namespace onehop
 

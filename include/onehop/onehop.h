@@ -3,6 +3,7 @@
 #pragma once
 
 #include "onehop/buffer.h"
+#include "onehop/call.h"
 #include "onehop/collectives.h"
 #include "onehop/device_memory.h"
 #include "onehop/diagnose.h"

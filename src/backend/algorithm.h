@@ -8,10 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "onehop/call.h"
 #include "onehop/tuning.h"
 #include "onehop/types.h"
-
-#include "call/collective.h"
 
 namespace onehop {
 
@@ -41,8 +40,7 @@ struct AlgorithmTraits {
   bool takes_threads = false;
 
   [[nodiscard]] bool carries(Collective collective, TypeClass of_types, Buffers of_buffers) const {
-    return (collectives.contains(collective) ||
-            (moves_blocks && onehop::moves_blocks(traits_of(collective)))) &&
+    return (collectives.contains(collective) || (moves_blocks && traits_of(collective).moves_blocks())) &&
            (types == TypeClass::any || of_types == types) &&
            (buffers == Buffers::any || of_buffers == buffers);
   }

@@ -40,7 +40,7 @@ class Selector {
   [[nodiscard]] static bool applies(const Row& row, const CollectiveCall& call) {
     return row.collective == call.collective &&
            (row.types == TypeClass::any || type_class(call.type) == row.types) &&
-           (row.buffers == Buffers::any || call.symmetric);
+           (row.buffers == Buffers::any || call.options.symmetric);
   }
 
   Backend backend_;

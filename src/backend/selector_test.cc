@@ -10,11 +10,12 @@
 #include <set>
 #include <string>
 
+#include "onehop/call.h"
+
 #include "backend/cuda/algorithm.h"
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
 #include "backend/host/all_reduce.h"
 #include "backend/host/chunk.h"
-#include "call/collective.h"
 
 namespace onehop {
 namespace {
@@ -44,7 +45,7 @@ CollectiveCall call_of(Collective collective, DType type, Buffers buffers = Buff
   call.collective = collective;
   call.type = type;
   call.root = Rank{0};
-  call.symmetric = buffers == Buffers::symmetric;
+  call.options.symmetric = buffers == Buffers::symmetric;
   return call;
 }
 DType type_of(TypeClass types) {
@@ -71,7 +72,7 @@ void expect_ranges(const Selector& selector, const CollectiveCall& call, const R
       if (bytes < first || bytes > range.up_to) continue;
       EXPECT_EQ(chosen(selector, call, bytes), range.algorithm)
           << to_string(call.collective) << " of " << bytes << " bytes, " << to_string(call.type)
-          << (call.symmetric ? ", symmetric" : "");
+          << (call.options.symmetric ? ", symmetric" : "");
     }
     first = range.up_to + 1;
   }

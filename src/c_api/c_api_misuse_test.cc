@@ -293,6 +293,8 @@ const Function kFunctions[] = {
     ANSWERS(onehop_algorithm_name),
     REFUSES(onehop_algorithm_parse),
     ANSWERS(onehop_call_options_init),
+    ANSWERS(onehop_call_init),
+    REFUSES(onehop_run),
     REFUSES(onehop_all_reduce),
     REFUSES(onehop_all_gather),
     REFUSES(onehop_reduce_scatter),

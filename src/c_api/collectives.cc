@@ -20,7 +20,7 @@ static_assert(ONEHOP_ALGORITHM_TWO_SHOT + 1 == kAlgorithmCount);
 
 namespace {
 
-onehop_call_options_t call_defaults() {
+onehop_call_options_t option_defaults() {
   onehop_call_options_t defaults{};
   defaults.timeout_ms = ONEHOP_TIMEOUT_DEFAULT;
   defaults.algorithm = ONEHOP_ALGORITHM_AUTO;
@@ -28,9 +28,19 @@ onehop_call_options_t call_defaults() {
   return defaults;
 }
 
-CallOptions to_call_options(const onehop_call_options_t* options) {
-  if (options == nullptr) return {};
-  const onehop_call_options_t given = read_options(options, "options", call_defaults());
+onehop_call_t call_defaults() {
+  onehop_call_t defaults{};
+  defaults.collective = kNoEnumerator;
+  defaults.dtype = kNoEnumerator;
+  defaults.timeout_ms = ONEHOP_TIMEOUT_DEFAULT;
+  defaults.algorithm = ONEHOP_ALGORITHM_AUTO;
+  defaults.factor = 1;
+  return defaults;
+}
+
+/// Of onehop_call_options_t or onehop_call_t.
+template <class Given>
+CallOptions to_call_options(const Given& given) {
   CallOptions out;
   if (given.algorithm != ONEHOP_ALGORITHM_AUTO) {
     const bool known = given.algorithm > ONEHOP_ALGORITHM_NONE && given.algorithm < kAlgorithmCount;
@@ -42,22 +52,43 @@ CallOptions to_call_options(const onehop_call_options_t* options) {
   return out;
 }
 
-/// Runs `call(group, options)`, which returns the algorithm. If the options cannot be read, all ranks refuse
-/// the call, and this one reports why.
-template <class Call>
-onehop_status_t run(onehop_group_t* group, Collective collective, const onehop_call_options_t* options,
-                    onehop_algorithm_t* used, Call&& call) {
+Collective as_collective(onehop_collective_t collective) {
+  const bool known = collective >= 0 && collective < kCollectiveCount;
+  return static_cast<Collective>(known ? collective : kNoEnumerator);
+}
+
+/// The call is rejected if counts or offsets are missing.
+Blocks to_blocks(const size_t* counts, const size_t* offsets, int ranks) {
+  if (counts == nullptr || offsets == nullptr) return {};
+  const auto n = static_cast<std::size_t>(ranks);
+  return {.counts = {counts, n}, .offsets = {offsets, n}};
+}
+
+/// Makes the call that `read` writes into a Call that has its collective. If it cannot be read, all ranks refuse the
+/// call, and this one reports why.
+template <class Read>
+onehop_status_t make(onehop_group_t* group, Collective collective, onehop_algorithm_t* used, Read&& read) {
   return guard([&] {
     Group& target = deref(group, "group").group;
-    CallOptions given;
+    Call call{.collective = collective};
     try {
-      given = to_call_options(options);
+      read(call, target);
     } catch (const Error& reason) {
       refuse_call(target, collective, reason);
       return;
     }
-    const Algorithm ran = call(target, given);
+    const Algorithm ran = run(target, call);
     if (used != nullptr) *used = static_cast<onehop_algorithm_t>(ran);
+  });
+}
+
+/// Of the functions with the collectives' names.
+onehop_status_t make(onehop_group_t* group, const Call& given, const onehop_call_options_t* options,
+                     onehop_algorithm_t* used) {
+  return make(group, given.collective, used, [&](Call& call, const Group&) {
+    call = given;
+    if (options != nullptr)
+      call.options = to_call_options(read_options(options, "options", option_defaults()));
   });
 }
 
@@ -78,13 +109,6 @@ Error to_reason(onehop_status_t status, const char* message) {
   return {to_error_code(status), std::string(given.empty() ? "its caller gave no reason" : given)};
 }
 
-/// The call is rejected if counts or offsets are missing.
-Blocks to_blocks(const size_t* counts, const size_t* offsets, int ranks) {
-  if (counts == nullptr || offsets == nullptr) return {};
-  const auto n = static_cast<std::size_t>(ranks);
-  return {.counts = {counts, n}, .offsets = {offsets, n}};
-}
-
 }  // namespace
 
 extern "C" {
@@ -100,97 +124,122 @@ onehop_status_t onehop_algorithm_parse(const char* name, onehop_algorithm_t* alg
 }
 
 void onehop_call_options_init(onehop_call_options_t* options, size_t size) {
-  init_options(options, size, call_defaults());
+  init_options(options, size, option_defaults());
+}
+
+void onehop_call_init(onehop_call_t* call, size_t size) {
+  init_options(call, size, call_defaults());
+}
+
+onehop_status_t onehop_run(onehop_group_t* group, const onehop_call_t* call, onehop_algorithm_t* used) {
+  constexpr std::size_t kWithCollective = offsetof(onehop_call_t, dtype);
+  const bool names_collective = call != nullptr && call->size >= kWithCollective;
+  const Collective collective = as_collective(names_collective ? call->collective : kNoEnumerator);
+  return make(group, collective, used, [&](Call& out, const Group& target) {
+    const onehop_call_t given = read_options(call, "call", call_defaults());
+    out = {collective,
+           given.in,
+           given.out,
+           given.count,
+           as_dtype(given.dtype),
+           as_op(given.op),
+           Rank{given.root},
+           Stream{given.stream},
+           to_call_options(given),
+           to_blocks(given.in_counts, given.in_offsets, target.size()),
+           to_blocks(given.out_counts, given.out_offsets, target.size())};
+  });
 }
 
 onehop_status_t onehop_all_reduce(onehop_group_t* group, const void* in, void* out, size_t count,
                                   onehop_dtype_t dtype, onehop_op_t op, void* stream,
                                   const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, Collective::all_reduce, options, used, [&](Group& target, const CallOptions& given) {
-    return all_reduce(target, in, out, count, as_dtype(dtype), as_op(op), Stream{stream}, given);
-  });
+  return make(group, {Collective::all_reduce, in, out, count, as_dtype(dtype), as_op(op), {}, Stream{stream}},
+              options, used);
 }
 
 onehop_status_t onehop_all_gather(onehop_group_t* group, const void* in, void* out, size_t count,
                                   onehop_dtype_t dtype, void* stream, const onehop_call_options_t* options,
                                   onehop_algorithm_t* used) {
-  return run(group, Collective::all_gather, options, used, [&](Group& target, const CallOptions& given) {
-    return all_gather(target, in, out, count, as_dtype(dtype), Stream{stream}, given);
-  });
+  return make(group, {Collective::all_gather, in, out, count, as_dtype(dtype), {}, {}, Stream{stream}},
+              options, used);
 }
 
 onehop_status_t onehop_reduce_scatter(onehop_group_t* group, const void* in, void* out, size_t count,
                                       onehop_dtype_t dtype, onehop_op_t op, void* stream,
                                       const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, Collective::reduce_scatter, options, used, [&](Group& target, const CallOptions& given) {
-    return reduce_scatter(target, in, out, count, as_dtype(dtype), as_op(op), Stream{stream}, given);
-  });
+  return make(group,
+              {Collective::reduce_scatter, in, out, count, as_dtype(dtype), as_op(op), {}, Stream{stream}},
+              options, used);
 }
 
 onehop_status_t onehop_broadcast(onehop_group_t* group, const void* in, void* out, size_t count,
                                  onehop_dtype_t dtype, int root, void* stream,
                                  const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, Collective::broadcast, options, used, [&](Group& target, const CallOptions& given) {
-    return broadcast(target, in, out, count, as_dtype(dtype), Rank{root}, Stream{stream}, given);
-  });
+  return make(group, {Collective::broadcast, in, out, count, as_dtype(dtype), {}, Rank{root}, Stream{stream}},
+              options, used);
 }
 
 onehop_status_t onehop_reduce(onehop_group_t* group, const void* in, void* out, size_t count,
                               onehop_dtype_t dtype, onehop_op_t op, int root, void* stream,
                               const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, Collective::reduce, options, used, [&](Group& target, const CallOptions& given) {
-    return reduce(target, in, out, count, as_dtype(dtype), as_op(op), Rank{root}, Stream{stream}, given);
-  });
+  return make(group,
+              {Collective::reduce, in, out, count, as_dtype(dtype), as_op(op), Rank{root}, Stream{stream}},
+              options, used);
 }
 
 onehop_status_t onehop_all_to_all(onehop_group_t* group, const void* in, void* out, size_t count,
                                   onehop_dtype_t dtype, void* stream, const onehop_call_options_t* options,
                                   onehop_algorithm_t* used) {
-  return run(group, Collective::all_to_all, options, used, [&](Group& target, const CallOptions& given) {
-    return all_to_all(target, in, out, count, as_dtype(dtype), Stream{stream}, given);
-  });
+  return make(group, {Collective::all_to_all, in, out, count, as_dtype(dtype), {}, {}, Stream{stream}},
+              options, used);
 }
 
 onehop_status_t onehop_all_to_all_v(onehop_group_t* group, const void* in, const size_t* in_counts,
                                     const size_t* in_offsets, void* out, const size_t* out_counts,
                                     const size_t* out_offsets, onehop_dtype_t dtype, void* stream,
                                     const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, Collective::all_to_all_v, options, used, [&](Group& target, const CallOptions& given) {
-    return all_to_all_v(target, in, to_blocks(in_counts, in_offsets, target.size()), out,
-                        to_blocks(out_counts, out_offsets, target.size()), as_dtype(dtype), Stream{stream},
-                        given);
-  });
+  const int ranks = onehop_group_size(group);
+  return make(group,
+              {Collective::all_to_all_v,
+               in,
+               out,
+               0,
+               as_dtype(dtype),
+               {},
+               {},
+               Stream{stream},
+               {},
+               to_blocks(in_counts, in_offsets, ranks),
+               to_blocks(out_counts, out_offsets, ranks)},
+              options, used);
 }
 
 onehop_status_t onehop_gather(onehop_group_t* group, const void* in, void* out, size_t count,
                               onehop_dtype_t dtype, int root, void* stream,
                               const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, Collective::gather, options, used, [&](Group& target, const CallOptions& given) {
-    return gather(target, in, out, count, as_dtype(dtype), Rank{root}, Stream{stream}, given);
-  });
+  return make(group, {Collective::gather, in, out, count, as_dtype(dtype), {}, Rank{root}, Stream{stream}},
+              options, used);
 }
 
 onehop_status_t onehop_scatter(onehop_group_t* group, const void* in, void* out, size_t count,
                                onehop_dtype_t dtype, int root, void* stream,
                                const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, Collective::scatter, options, used, [&](Group& target, const CallOptions& given) {
-    return scatter(target, in, out, count, as_dtype(dtype), Rank{root}, Stream{stream}, given);
-  });
+  return make(group, {Collective::scatter, in, out, count, as_dtype(dtype), {}, Rank{root}, Stream{stream}},
+              options, used);
 }
 
 onehop_status_t onehop_send(onehop_group_t* group, const void* in, size_t count, onehop_dtype_t dtype,
                             int dst, void* stream, const onehop_call_options_t* options,
                             onehop_algorithm_t* used) {
-  return run(group, Collective::send, options, used, [&](Group& target, const CallOptions& given) {
-    return send(target, in, count, as_dtype(dtype), Rank{dst}, Stream{stream}, given);
-  });
+  return make(group, {Collective::send, in, nullptr, count, as_dtype(dtype), {}, Rank{dst}, Stream{stream}},
+              options, used);
 }
 
 onehop_status_t onehop_recv(onehop_group_t* group, void* out, size_t count, onehop_dtype_t dtype, int src,
                             void* stream, const onehop_call_options_t* options, onehop_algorithm_t* used) {
-  return run(group, Collective::recv, options, used, [&](Group& target, const CallOptions& given) {
-    return recv(target, out, count, as_dtype(dtype), Rank{src}, Stream{stream}, given);
-  });
+  return make(group, {Collective::recv, nullptr, out, count, as_dtype(dtype), {}, Rank{src}, Stream{stream}},
+              options, used);
 }
 
 onehop_status_t onehop_refuse_call(onehop_group_t* group, onehop_collective_t collective,
@@ -199,7 +248,7 @@ onehop_status_t onehop_refuse_call(onehop_group_t* group, onehop_collective_t co
     Group& target = deref(group, "group").group;
     const Error reason = to_reason(status, message);
     require(collective >= 0 && collective < kCollectiveCount, "collective {} is unknown", collective);
-    refuse_with_reason(target, static_cast<Collective>(collective), reason);
+    refuse(target, static_cast<Collective>(collective), reason);
   });
 }
 

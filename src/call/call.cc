@@ -35,27 +35,27 @@ std::size_t blocks_in(Amount amount, int ranks) {
 }  // namespace
 
 std::span<const std::byte> CollectiveCall::input() const {
-  if (traits().in == Amount::counted_by_rank) return span_of(in, in_blocks, element_bytes());
+  if (traits().in == Amount::counted_by_rank) return span_of(in_at(), in_blocks, element_bytes());
   if (!passes_in() || count == 0) return {};
-  return {in, blocks_in(traits().in, ranks) * block_bytes()};
+  return {in_at(), blocks_in(traits().in, ranks) * block_bytes()};
 }
 
 std::span<std::byte> CollectiveCall::output() const {
-  if (traits().out == Amount::counted_by_rank) return span_of(out, out_blocks, element_bytes());
+  if (traits().out == Amount::counted_by_rank) return span_of(out_at(), out_blocks, element_bytes());
   if (!gets_out() || count == 0) return {};
-  return {out, blocks_in(traits().out, ranks) * block_bytes()};
+  return {out_at(), blocks_in(traits().out, ranks) * block_bytes()};
 }
 
 std::span<const std::byte> CollectiveCall::block_to(int r) const {
-  if (traits().in == Amount::counted_by_rank) return block_of(in, in_blocks, r, element_bytes());
+  if (traits().in == Amount::counted_by_rank) return block_of(in_at(), in_blocks, r, element_bytes());
   if (!moves(rank, r) || count == 0) return {};
-  return {in + in_offset(r), block_bytes()};
+  return {in_at(in_offset(r)), block_bytes()};
 }
 
 std::span<std::byte> CollectiveCall::block_from(int r) const {
-  if (traits().out == Amount::counted_by_rank) return block_of(out, out_blocks, r, element_bytes());
+  if (traits().out == Amount::counted_by_rank) return block_of(out_at(), out_blocks, r, element_bytes());
   if (!moves(r, rank) || count == 0) return {};
-  return {out + out_offset(r), block_bytes()};
+  return {out_at(out_offset(r)), block_bytes()};
 }
 
 std::optional<int> CollectiveCall::in_place_offset() const {
@@ -72,8 +72,8 @@ CollectiveCall CollectiveCall::first(std::size_t bytes) const {
 
 CollectiveCall CollectiveCall::from(std::size_t bytes) const {
   CollectiveCall part = *this;
-  part.in += bytes;
-  part.out += bytes;
+  part.in = in_at(bytes);
+  part.out = out_at(bytes);
   part.count -= bytes / element_bytes();
   return part;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective as the caller requested it. All layers below the public functions pass on this one form.
+// A call as all layers below the public functions pass it on.
 #pragma once
 
 #include <array>
@@ -7,38 +7,20 @@
 #include <optional>
 #include <span>
 
+#include "onehop/call.h"
 #include "onehop/types.h"
 
-#include "call/collective.h"
 #include "call/scale.h"
 
 namespace onehop {
 
-class Error;
-
-/// This rank's arguments. The derived values of the member functions are valid only for arguments without an
-/// error (find_argument_error).
-struct CollectiveCall {
-  Collective collective = Collective::barrier;
-  const std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  std::size_t count = 0;  ///< elements per block
-  DType type = DType::f32;
-  ReduceOp op = ReduceOp::sum;  ///< for collectives that reduce
-  Rank root;                    ///< for collectives that have one; for send and recv: the peer
-  Blocks in_blocks;             ///< for all_to_all_v
-  Blocks out_blocks;
-  Stream stream;
-  // The caller's options, see CallOptions.
-  std::optional<Algorithm> algorithm;
-  std::optional<Duration> timeout;
-  bool symmetric = false;
-  double factor = 1;
-  /// Why the caller itself refuses the call (ArgumentError::refused_by_caller), else null.
-  const Error* refusal = nullptr;
-  // The group.
+/// A call as one rank of a group makes it. The derived values of the member functions are valid only for arguments
+/// without an error (find_argument_error).
+struct CollectiveCall : Call {
   int rank = 0;
   int ranks = 1;
+  /// Why the caller itself refuses the call (ArgumentError::refused_by_caller), else null.
+  const Error* refusal = nullptr;
 
   [[nodiscard]] const CollectiveTraits& traits() const { return traits_of(collective); }
   [[nodiscard]] std::size_t element_bytes() const { return size_of(type); }
@@ -50,6 +32,11 @@ struct CollectiveCall {
   [[nodiscard]] bool gets_out() const {
     return traits().out != Amount::nothing && (!traits().only_root_gets_out || rank == root.value);
   }
+  /// What lies so many bytes behind the beginning of `in`, and of `out`.
+  [[nodiscard]] const std::byte* in_at(std::size_t offset = 0) const {
+    return static_cast<const std::byte*>(in) + offset;
+  }
+  [[nodiscard]] std::byte* out_at(std::size_t offset = 0) const { return static_cast<std::byte*>(out) + offset; }
   /// The memory that this rank reads, and writes. For all_to_all_v it extends from the first byte of any
   /// block to the last.
   [[nodiscard]] std::span<const std::byte> input() const;
@@ -75,7 +62,7 @@ struct CollectiveCall {
   /// For in-place calls: the offset of `in` relative to `out`, in blocks. nullopt: the collective has no
   /// in-place form.
   [[nodiscard]] std::optional<int> in_place_offset() const;
-  [[nodiscard]] Scale scale() const { return scale_of(type, op, factor, ranks); }
+  [[nodiscard]] Scale scale() const { return scale_of(type, op, options.factor, ranks); }
   /// Splits an all_reduce: its first `bytes`, and the rest.
   [[nodiscard]] CollectiveCall first(std::size_t bytes) const;
   [[nodiscard]] CollectiveCall from(std::size_t bytes) const;

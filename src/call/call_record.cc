@@ -5,7 +5,7 @@
 
 #include <bit>
 
-#include "call/collective.h"
+#include "onehop/call.h"
 
 namespace onehop {
 
@@ -21,7 +21,7 @@ std::string describe(const CallRecord& call) {
   if (traits.reduces) text += fmt::format(", {}", to_string(op));
   const auto factor = std::bit_cast<double>(call.factor);
   if (op == ReduceOp::premul_sum || factor != 1) text += fmt::format(", factor {}", factor);
-  if (has_root(traits)) text += fmt::format(", root {}", call.root);
+  if (traits.has_root()) text += fmt::format(", root {}", call.root);
   if (call.algorithm != kAnyAlgorithm)
     text += fmt::format(", {}", to_string(static_cast<Algorithm>(call.algorithm)));
   if (call.symmetric != 0) text += ", symmetric";

@@ -117,13 +117,13 @@ TEST(FindArgumentError, LetsOnlyReductionsToWholeArraysChooseTheirAlgorithm) {
     CollectiveCall each = call(at(0), at(64), 1, static_cast<Collective>(number));
     if (each.traits().in == Amount::counted_by_rank) each.in_blocks = each.out_blocks = kNoElements;
     const bool choice = each.collective == Collective::all_reduce || each.collective == Collective::reduce;
-    each.algorithm = Algorithm::two_shot;
+    each.options.algorithm = Algorithm::two_shot;
     EXPECT_EQ(find_argument_error(each), choice ? ArgumentError::none : ArgumentError::unsuitable_algorithm)
         << each.traits().name;
-    each.algorithm = Algorithm::one_shot;
+    each.options.algorithm = Algorithm::one_shot;
     EXPECT_EQ(find_argument_error(each), ArgumentError::none) << each.traits().name;
     for (const int algorithm : {0, 3, 99}) {
-      each.algorithm = static_cast<Algorithm>(algorithm);
+      each.options.algorithm = static_cast<Algorithm>(algorithm);
       EXPECT_EQ(find_argument_error(each), ArgumentError::unknown_algorithm);
     }
   }
@@ -143,7 +143,7 @@ TEST(FindArgumentError, LetsOnlyPremultipliedSumsHaveAFactor) {
     CollectiveCall each = call(at(0), at(512), 4, op ? Collective::all_reduce : Collective::all_gather);
     each.type = type;
     each.op = op.value_or(ReduceOp::premul_sum);
-    each.factor = factor;
+    each.options.factor = factor;
     return find_argument_error(each);
   };
   const double nan = std::numeric_limits<double>::quiet_NaN();

@@ -17,17 +17,17 @@ bool is_misaligned(const std::byte* data, std::size_t element) {
 }
 
 ArgumentError find_pointer_error(const CollectiveCall& call) {
-  if (call.passes_in() && call.in == nullptr) return ArgumentError::null_input;
-  if (call.gets_out() && call.out == nullptr) return ArgumentError::null_output;
+  if (call.passes_in() && call.in_at() == nullptr) return ArgumentError::null_input;
+  if (call.gets_out() && call.out_at() == nullptr) return ArgumentError::null_output;
   const std::size_t element = call.element_bytes();
-  if ((call.passes_in() && is_misaligned(call.in, element)) ||
-      (call.gets_out() && is_misaligned(call.out, element)))
+  if ((call.passes_in() && is_misaligned(call.in_at(), element)) ||
+      (call.gets_out() && is_misaligned(call.out_at(), element)))
     return ArgumentError::misaligned;
   if (!call.passes_in() || !call.gets_out() || !overlap(call.input(), call.output()))
     return ArgumentError::none;
 
-  const auto in = reinterpret_cast<std::uintptr_t>(call.in);
-  const auto out = reinterpret_cast<std::uintptr_t>(call.out);
+  const auto in = reinterpret_cast<std::uintptr_t>(call.in_at());
+  const auto out = reinterpret_cast<std::uintptr_t>(call.out_at());
   const std::optional<int> blocks = call.in_place_offset();
   if (!blocks) return in == out ? ArgumentError::in_place : ArgumentError::overlap;
   const std::uintptr_t in_place = out + static_cast<std::uintptr_t>(*blocks) * call.block_bytes();
@@ -59,10 +59,10 @@ ArgumentError find_block_error(const CollectiveCall& call) {
   const auto has_elements = [](std::size_t count) { return count != 0; };
   const bool reads = std::ranges::any_of(call.in_blocks.counts, has_elements);
   const bool writes = std::ranges::any_of(call.out_blocks.counts, has_elements);
-  if (reads && call.in == nullptr) return ArgumentError::null_input;
-  if (writes && call.out == nullptr) return ArgumentError::null_output;
+  if (reads && call.in_at() == nullptr) return ArgumentError::null_input;
+  if (writes && call.out_at() == nullptr) return ArgumentError::null_output;
   const std::size_t element = call.element_bytes();
-  if ((reads && is_misaligned(call.in, element)) || (writes && is_misaligned(call.out, element)))
+  if ((reads && is_misaligned(call.in_at(), element)) || (writes && is_misaligned(call.out_at(), element)))
     return ArgumentError::misaligned;
   for (int s = 0; s < call.ranks; ++s) {
     for (int r = 0; r < call.ranks; ++r) {
@@ -170,25 +170,29 @@ const char* to_text(ArgumentError error) {
       return "its output goes beyond the end of its allocation";
     case ArgumentError::refused_by_caller:
       return "its caller refused it; the error on that rank says why";
+    case ArgumentError::unknown_collective:
+      return "its collective is unknown";
   }
   return "its arguments are unusable";
 }
 
 ArgumentError find_argument_error(const CollectiveCall& call) {
   const CollectiveTraits& traits = call.traits();
-  if (call.timeout && call.timeout->count() < 0) return ArgumentError::bad_timeout;
+  if (static_cast<int>(call.collective) >= kCollectiveCount) return ArgumentError::unknown_collective;
+  if (call.options.timeout && call.options.timeout->count() < 0) return ArgumentError::bad_timeout;
   if (static_cast<int>(call.type) >= kDTypeCount) return ArgumentError::unknown_type;
   if (traits.reduces && static_cast<int>(call.op) >= kReduceOpCount) return ArgumentError::unknown_op;
   const bool multiplies = traits.reduces && call.op == ReduceOp::premul_sum;
-  if (!multiplies && call.factor != 1) return ArgumentError::factor_without_use;
-  if (multiplies && !can_scale(call.type, call.factor)) return ArgumentError::factor_not_of_type;
-  if (call.algorithm) {
-    if (*call.algorithm == Algorithm::none || static_cast<int>(*call.algorithm) >= kAlgorithmCount)
+  if (!multiplies && call.options.factor != 1) return ArgumentError::factor_without_use;
+  if (multiplies && !can_scale(call.type, call.options.factor)) return ArgumentError::factor_not_of_type;
+  if (call.options.algorithm) {
+    if (*call.options.algorithm == Algorithm::none ||
+        static_cast<int>(*call.options.algorithm) >= kAlgorithmCount)
       return ArgumentError::unknown_algorithm;
-    if (!traits.has_two_shot && *call.algorithm != Algorithm::one_shot)
+    if (!traits.has_two_shot && *call.options.algorithm != Algorithm::one_shot)
       return ArgumentError::unsuitable_algorithm;
   }
-  if (has_root(traits) && (call.root.value < 0 || call.root.value >= call.ranks))
+  if (traits.has_root() && (call.root.value < 0 || call.root.value >= call.ranks))
     return ArgumentError::unknown_root;
   if (traits.in == Amount::counted_by_rank) return find_block_error(call);
   const bool many = (traits.in == Amount::block_per_rank && call.passes_in()) ||
@@ -221,16 +225,17 @@ std::string explain(const CollectiveCall& call, ArgumentError error, DeviceId de
 CallRecord record_of(const CollectiveCall& call, ArgumentError error) {
   using Root = std::numeric_limits<std::int8_t>;
   const CollectiveTraits& traits = call.traits();
-  const int root = has_root(traits) ? call.root.value : -1;
-  return {.count = call.count,
+  const int root = traits.has_root() ? call.root.value : -1;
+  return {.count = traits.in == Amount::counted_by_rank ? 0 : call.count,
           .collective = static_cast<std::uint8_t>(call.collective),
           .dtype = static_cast<std::uint8_t>(call.type),
           .op = static_cast<std::uint8_t>(traits.reduces ? call.op : ReduceOp::sum),
-          .algorithm = call.algorithm ? static_cast<std::uint8_t>(*call.algorithm) : kAnyAlgorithm,
+          .algorithm =
+              call.options.algorithm ? static_cast<std::uint8_t>(*call.options.algorithm) : kAnyAlgorithm,
           .rejected = static_cast<std::uint8_t>(error),
-          .symmetric = static_cast<std::uint8_t>(call.symmetric),
+          .symmetric = static_cast<std::uint8_t>(call.options.symmetric),
           .root = static_cast<std::int8_t>(std::clamp<int>(root, Root::min(), Root::max())),
-          .factor = std::bit_cast<std::uint64_t>(call.factor)};
+          .factor = std::bit_cast<std::uint64_t>(call.options.factor)};
 }
 
 void require_same_call(std::span<const CallRecord> calls) {

@@ -42,6 +42,7 @@ enum class ArgumentError : std::uint8_t {
   input_too_short,
   output_too_short,
   refused_by_caller,  ///< for a reason of its own, which the ranks exchange
+  unknown_collective,
 };
 [[nodiscard]] const char* to_text(ArgumentError error);
 

@@ -84,7 +84,7 @@ cuda::SymmetricOutput find_symmetric_output(Group::State& group, const Collectiv
   // The call has begun: the other ranks may be queueing it.
   if (buffer == nullptr) group.fail_call(rejection(group, call, ArgumentError::not_symmetric), phase);
   const auto offset =
-      static_cast<std::size_t>(call.out - buffer->data[static_cast<std::size_t>(group.rank().value)]);
+      static_cast<std::size_t>(call.out_at() - buffer->data[static_cast<std::size_t>(group.rank().value)]);
   // No buffer has 2^48 bytes.
   cuda::SymmetricOutput output{.window = (number % 0xffff + 1) << 48 | offset};
   for (std::size_t r = 0; r < buffer->data.size(); ++r) output.outs[r] = buffer->data[r] + offset;

@@ -26,7 +26,7 @@ struct Setting {
       call.collective = Collective::all_reduce;
       call.type = type;
       call.count = each / size_of(type);
-      call.algorithm = algorithm;
+      call.options.algorithm = algorithm;
       call.ranks = ranks;
       calls.push_back(call);
     }

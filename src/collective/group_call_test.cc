@@ -270,7 +270,7 @@ TEST(SimilarAllReduces, HaveTypeReductionAlgorithmAndStreamInCommon) {
   calls[2].stream = Stream{&stream};
   EXPECT_EQ(count_similar(calls), 2U);
   calls[2] = call;
-  calls[2].algorithm = Algorithm::one_shot;
+  calls[2].options.algorithm = Algorithm::one_shot;
   EXPECT_EQ(count_similar(calls), 2U);
   EXPECT_EQ(count_similar(std::span(calls).subspan(2)), 1U);
   calls[2] = call;
@@ -280,7 +280,7 @@ TEST(SimilarAllReduces, HaveTypeReductionAlgorithmAndStreamInCommon) {
 
 TEST(SimilarAllReduces, AreTheSameOnAllRanksWhateverTheirMemorySizeAndDeadline) {
   std::vector<CollectiveCall> calls{bytes_at(0, 64, 8), bytes_at(9, 9, 0), bytes_at(17, 91, 13)};
-  calls[1].timeout = Duration{1};
+  calls[1].options.timeout = Duration{1};
   EXPECT_EQ(count_similar(calls), 3U);
 }
 

@@ -90,7 +90,7 @@ void all_to_all_v_on_host(HostCall& self) {
 
   host::Exchange exchange;
   exchange.in = input.data();
-  exchange.out = call.out;
+  exchange.out = call.out_at();
   for (int i = 1; i < call.ranks; ++i) {
     const Ledger::Entry& entry = ledger.entry(me, (me + i) % call.ranks);
     if (entry.sent != 0) exchange.send(entry.from, entry.sent);
@@ -108,7 +108,7 @@ void all_to_all_v_on_host(HostCall& self) {
     const std::span<std::byte> received = call.block_from(s);
     arrival.from = entry.from;
     arrival.bytes = received.size();  // which is entry.sent
-    arrival.to = received.empty() ? 0 : static_cast<std::size_t>(received.data() - call.out);
+    arrival.to = received.empty() ? 0 : static_cast<std::size_t>(received.data() - call.out_at());
   }
   if (self.shows(exchange.longest)) exchange.in_peers = self.inputs();
   run_exchange(self, exchange);

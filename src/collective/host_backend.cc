@@ -19,24 +19,24 @@ Algorithm run_alone(HostCall& self) {
   const CollectiveCall& call = self.call();
   const AlgorithmPolicy policy = self.group().options().policy;
   self.step();
-  const bool declined = is_legacy(call, policy) && !legacy_alignment_ok(call.in, call.out);
+  const bool declined = is_legacy(call, policy) && !legacy_alignment_ok(call.in_at(), call.out_at());
   const Algorithm algorithm =
       declined ? Algorithm::none
                : requested_kind(call, policy, self.group().staging_bytes()).value_or(Algorithm::one_shot);
   if (algorithm == Algorithm::none || call.count == 0) return algorithm;
   if (call.traits().reduces && call.op == ReduceOp::premul_sum) {
-    const void* const in = call.in;
-    host::reduce_function(call.type, call.op)(call.out, &in, 1, call.count, call.scale());
+    const void* const in = call.in_at();
+    host::reduce_function(call.type, call.op)(call.out_at(), &in, 1, call.count, call.scale());
   } else {
-    host::copy(call.out, call.in, call.block_bytes());
+    host::copy(call.out_at(), call.in_at(), call.block_bytes());
   }
   return algorithm;
 }
 
 host::Reduction describe_reduction(const CollectiveCall& call) {
   return {.root = call.traits().only_root_gets_out ? call.root.value : host::Reduction::kAll,
-          .in = call.in,
-          .out = call.out,
+          .in = call.in_at(),
+          .out = call.out_at(),
           .bytes = call.block_bytes(),
           .type = call.type,
           .op = call.op,
@@ -69,7 +69,7 @@ Algorithm run_reduction(HostCall& self) {
     reduction.chunk = host::chunk_of(algorithm, selected.choice.chunk, staging, call.ranks);
   }
   const bool legacy = is_legacy(call, policy);
-  if (legacy && !legacy_alignment_ok(call.in, call.out)) self.decline();
+  if (legacy && !legacy_alignment_ok(call.in_at(), call.out_at())) self.decline();
 
   // Small calls are announced along with their first data. For others the ranks first learn where the data of
   // all ranks lies.
@@ -108,8 +108,8 @@ host::Exchange describe_exchange(const CollectiveCall& call) {
   // A rank has either one block, which goes to every rank that it sends to, or a separate block for each.
   const bool one_block = call.traits().in == Amount::block;
   host::Exchange exchange;
-  exchange.in = call.in;
-  exchange.out = call.out;
+  exchange.in = call.in_at();
+  exchange.out = call.out_at();
   for (int i = 1; i < call.ranks; ++i) {
     const int r = (call.rank + i) % call.ranks;
     if (!call.moves(call.rank, r)) continue;

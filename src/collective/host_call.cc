@@ -33,7 +33,7 @@ void HostCall::step() {
   } else {
     begin();
   }
-  os::fault_point(call_.traits().data_fault_point, step_barrier_.rank());
+  os::data_fault_point(call_.traits().name, step_barrier_.rank());
 }
 
 void HostCall::show(Shown& shown, std::span<const std::byte> data, std::uint64_t& number,
@@ -140,7 +140,7 @@ void fail_unreadable(Group::State& group, const host::Unreadable& unreadable, os
 }
 
 void run_exchange(HostCall& call, const host::Exchange& exchange) {
-  if (exchange.in_peers) os::fault_point(call.call().traits().data_fault_point, call.call().rank);
+  if (exchange.in_peers) os::data_fault_point(call.call().traits().name, call.call().rank);
   host::exchange(
       call.step_barrier(), exchange, [&] { call.step(); }, [&](int r) { call.wait(r); });
   if (exchange.in_peers) call.require_no_failure();

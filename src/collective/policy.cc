@@ -19,7 +19,7 @@ bool legacy_alignment_ok(const void* in, const void* out) {
 
 std::optional<Algorithm> requested_kind(const CollectiveCall& call, AlgorithmPolicy policy,
                                         std::size_t staging_bytes) {
-  if (!is_legacy(call, policy)) return call.algorithm;
+  if (!is_legacy(call, policy)) return call.options.algorithm;
   return legacy_algorithm(call.type, call.op, call.block_bytes(), staging_bytes);
 }
 

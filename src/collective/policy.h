@@ -26,7 +26,8 @@ inline constexpr std::size_t kLegacyTwoShotBytes = 10 << 20;
 
 /// Whether the legacy policy decides about this call.
 [[nodiscard]] inline bool is_legacy(const CollectiveCall& call, AlgorithmPolicy policy) {
-  return policy == AlgorithmPolicy::legacy && call.collective == Collective::all_reduce && !call.algorithm;
+  return policy == AlgorithmPolicy::legacy && call.collective == Collective::all_reduce &&
+         !call.options.algorithm;
 }
 
 /// The kind that the call must use. nullopt: the tables decide. Algorithm::none: the policy declines the call.

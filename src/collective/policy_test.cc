@@ -86,7 +86,7 @@ TEST(RequestedKind, IsThatOfTheCallOrOfTheLegacyPolicy) {
   EXPECT_EQ(requested(AlgorithmPolicy::legacy), Algorithm::none);
   for (const AlgorithmPolicy policy : {AlgorithmPolicy::tuned, AlgorithmPolicy::legacy}) {
     for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
-      call.algorithm = algorithm;
+      call.options.algorithm = algorithm;
       EXPECT_EQ(requested(policy), algorithm);
       EXPECT_FALSE(is_legacy(call, policy));
     }

@@ -19,10 +19,7 @@ Status refusal(Rank rank, const Error& reason) {
 }  // namespace
 
 void refuse_call(Group& group, Collective collective, const Error& reason, ArgumentError error) {
-  CollectiveCall call;
-  call.collective = collective;
-  call.rank = group.rank().value;
-  call.ranks = group.size();
+  const CollectiveCall call{{.collective = collective}, group.rank().value, group.size()};
   if (auto* const queue = GroupCall::Queue::open()) {
     (void)queue->add_refusal(group, call, error, reason);
     return;
@@ -49,7 +46,7 @@ void refuse_now(Group::State& group, const CollectiveCall& call, ArgumentError e
   throw Error(reason.code(), reason.message(), group.rank());
 }
 
-void refuse_with_reason(Group& group, Collective collective, const Error& reason) {
+void refuse(Group& group, Collective collective, const Error& reason) {
   refuse_call(group, collective, reason, ArgumentError::refused_by_caller);
 }
 

@@ -3,6 +3,7 @@
 // which do make it, must still learn of that.
 #pragma once
 
+#include "onehop/call.h"
 #include "onehop/error.h"
 #include "onehop/group.h"
 #include "onehop/ipc.h"
@@ -20,11 +21,7 @@ void refuse_call(Group& group, Collective collective, const Error& reason,
 [[noreturn]] void refuse_now(Group::State& group, const CollectiveCall& call, ArgumentError error,
                              const Error& reason);
 
-/// Refuses a call on all ranks with `reason`, which all of them receive. For callers that find errors of their own. The
-/// group stays usable after collectives if the code is invalid_argument or out_of_resources.
-void refuse_with_reason(Group& group, Collective collective, const Error& reason);
-
-/// The same for Group::register_buffer. Always throws.
+/// Refuses a Group::register_buffer on all ranks with `reason`. Always throws.
 void refuse_registration(Group& group, const Error& reason);
 
 /// Refuses a split on all ranks. Always throws.

@@ -17,7 +17,7 @@ namespace onehop {
 namespace {
 
 Duration timeout_of(const Group::State& group, const CollectiveCall& call) {
-  return call.timeout.value_or(group.options().timeout);
+  return call.options.timeout.value_or(group.options().timeout);
 }
 
 /// The larger of a rank's input and output, as benchmarks count; for all_to_all_v the input.
@@ -64,7 +64,14 @@ void run_fused(Group::State& group, std::span<const CollectiveCall> calls) {
 
 }  // namespace
 
-Algorithm run(Group& group, const CollectiveCall& call) {
+Algorithm run(Group& group, const Call& given) {
+  if (given.collective == Collective::barrier) {
+    // It has no other field.
+    run_barrier(group.state(),
+                {{.options = {.timeout = given.options.timeout}}, group.rank().value, group.size()});
+    return Algorithm::none;
+  }
+  const CollectiveCall call{given, group.rank().value, group.size()};
   if (is_transfer(call)) return run_transfer(group, call);
   if (auto* const queue = GroupCall::Queue::open()) return queue->add(group, call);
   return run_now(group.state(), call, find_argument_error(call));
@@ -88,6 +95,14 @@ void run_barrier(Group::State& group, const CollectiveCall& call) {
     agree_on_call(group, record_of(call, error), deadline, phase, call.refusal);
     log::debug("rank {} of '{}': barrier()", group.rank().value, group.options().name);
   });
+}
+
+void Group::barrier() {
+  barrier(timeout());
+}
+
+void Group::barrier(Duration timeout) {
+  (void)run(*this, {.options = {.timeout = timeout}});
 }
 
 void run_in_order(Group::State& group, std::span<const CollectiveCall> calls) {

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "onehop/call.h"
 #include "onehop/group.h"
 
 #include "call/check_call.h"
@@ -16,9 +17,6 @@ namespace onehop {
 [[nodiscard]] inline bool is_transfer(const CollectiveCall& call) {
   return call.collective == Collective::send || call.collective == Collective::recv;
 }
-
-/// Runs the call, or queues it if this thread has a GroupCall open; the result is then Algorithm::none.
-Algorithm run(Group& group, const CollectiveCall& call);
 
 /// Runs a barrier. It waits on the host, in GPU groups too, and is never queued.
 void run_barrier(Group::State& group, const CollectiveCall& call);

@@ -7,7 +7,7 @@
 namespace onehop::detail {
 namespace {
 
-void refuse(Group& group, Collective collective, const std::string& why) {
+void refuse_lengths(Group& group, Collective collective, const std::string& why) {
   refuse_call(group, collective,
               Error(ErrorCode::invalid_argument,
                     fmt::format("{} of rank {}: {}", traits_of(collective).name, group.rank().value, why)),
@@ -49,10 +49,10 @@ std::optional<std::size_t> block_count(Group& group, Collective collective, cons
   const auto blocks = [&](Amount amount) {
     return amount == Amount::block_per_rank ? static_cast<std::size_t>(group.size()) : 1;
   };
-  if (!has_root(traits) || group.rank() == root) {
+  if (!traits.has_root() || group.rank() == root) {
     const std::string why = mismatch(data, blocks(traits.in), blocks(traits.out));
     if (!why.empty()) {
-      refuse(group, collective, why);
+      refuse_lengths(group, collective, why);
       return std::nullopt;
     }
   }
@@ -62,9 +62,10 @@ std::optional<std::size_t> block_count(Group& group, Collective collective, cons
 bool has_blocks(Group& group, const Spans& data, const Blocks& in_blocks, const Blocks& out_blocks) {
   const bool reads_within = within(in_blocks, data.in_count);
   if (reads_within && within(out_blocks, data.out_count)) return true;
-  refuse(group, Collective::all_to_all_v,
-         fmt::format("a block of its {} does not lie within the {} elements of that",
-                     reads_within ? "output" : "input", reads_within ? data.out_count : data.in_count));
+  refuse_lengths(
+      group, Collective::all_to_all_v,
+      fmt::format("a block of its {} does not lie within the {} elements of that",
+                  reads_within ? "output" : "input", reads_within ? data.out_count : data.in_count));
   return false;
 }
 

@@ -116,24 +116,24 @@ class HostTransfers {
   /// Whether the receiver is to read this message in place.
   [[nodiscard]] bool shows(const CollectiveCall& transfer) const {
     const std::size_t bytes = transfer.block_bytes();
-    return bytes > pairs_.ring_bytes() && group_.single_copy().can_show({transfer.in, bytes});
+    return bytes > pairs_.ring_bytes() && group_.single_copy().can_show({transfer.in_at(), bytes});
   }
 
   /// Moves one chunk. An empty message is one empty chunk, since it has to be matched, too.
   void advance(Flow& flow) {
     const CollectiveCall& transfer = flow.current();
     const int peer = flow.peer();
-    os::fault_point(transfer.traits().data_fault_point, group_.rank().value);
+    os::data_fault_point(transfer.traits().name, group_.rank().value);
     const std::size_t bytes = transfer.block_bytes();
     std::size_t chunk = std::min(pairs_.slot_bytes(), bytes - flow.done);
     if (flow.shown) {
       chunk = bytes;
     } else if (is_send(transfer) && flow.done == 0 && shows(transfer)) {
-      pairs_.show(peer, message_of(transfer), transfer.in);
+      pairs_.show(peer, message_of(transfer), transfer.in_at());
       flow.shown = true;
       return;
     } else if (is_send(transfer)) {
-      pairs_.put(peer, message_of(transfer), transfer.in + flow.done, chunk);
+      pairs_.put(peer, message_of(transfer), transfer.in_at(flow.done), chunk);
     } else {
       // As long as both ends agree, they count the same chunks.
       const host::Message sent = pairs_.message(peer);
@@ -146,14 +146,14 @@ class HostTransfers {
                     "rank {} shows data in its memory, which the ranks of this group do not read", peer);
         }
         chunk = std::min(host::kReadPiece, bytes - flow.done);
-        group_.single_copy().read(peer, data + flow.done, transfer.out + flow.done, chunk);
+        group_.single_copy().read(peer, data + flow.done, transfer.out_at(flow.done), chunk);
         if (flow.done + chunk == bytes) {
           // A sender whose call failed may have changed its data meanwhile. It reported the failure first.
           group_.mesh().check(phase_);
           pairs_.take(peer, nullptr, 0);
         }
       } else {
-        pairs_.take(peer, transfer.out + flow.done, chunk);
+        pairs_.take(peer, transfer.out_at(flow.done), chunk);
       }
     }
     flow.done += chunk;
@@ -250,10 +250,10 @@ std::vector<Transfers> to_rounds(Calls transfers) {
     if (round == rounds.size()) rounds.emplace_back();
     Transfer& moved = rounds[round++][static_cast<std::size_t>(each.root.value)];
     if (is_send(each)) {
-      moved.in = each.in;
+      moved.in = each.in_at();
       moved.sent = each.block_bytes();
     } else {
-      moved.out = each.out;
+      moved.out = each.out_at();
       moved.received = each.block_bytes();
       moved.type = each.type;
     }
@@ -278,7 +278,7 @@ void run_transfers(Group::State& group, std::vector<CollectiveCall> transfers) {
   sort_by_pair(transfers, rank.value, group.size());
   Duration timeout{0};  // the longest one, because the transfers wait together
   for (const CollectiveCall& each : transfers)
-    timeout = std::max(timeout, each.timeout.value_or(group.options().timeout));
+    timeout = std::max(timeout, each.options.timeout.value_or(group.options().timeout));
   group.call(phase, timeout, [&](os::CallDeadline& deadline) {
     try {
       for (const Collective each : {Collective::send, Collective::recv}) {

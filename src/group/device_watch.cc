@@ -3,10 +3,11 @@
 
 #include <bit>
 
+#include "onehop/call.h"
+
 #include "base/check.h"
 #include "base/deadline.h"
 #include "base/interrupt.h"
-#include "call/collective.h"
 #include "os/fork_guard.h"
 
 namespace onehop {

@@ -47,13 +47,14 @@ void parse_fault(Fault& fault) {
 const bool g_faults_armed = env::get("ONEHOP_FAULT").has_value();
 void (*g_before_fault)() = nullptr;
 
-void reach_fault_point(const char* point, int rank) {
+void reach_fault_point(const char* point, const char* part, int rank) {
   static Fault& fault = *[] {
     auto* parsed = new Fault;  // deliberately leaked: points are also reached during static destruction
     parse_fault(*parsed);
     return parsed;
   }();
-  if (fault.point != point || fault.rank != rank || fault.visits_left.fetch_sub(1) != 1) return;
+  if (fault.point != std::string(point) + part || fault.rank != rank || fault.visits_left.fetch_sub(1) != 1)
+    return;
   if (g_before_fault != nullptr) g_before_fault();
   if (fault.action == "kill") {
     (void)::kill(::getpid(), SIGKILL);
@@ -64,7 +65,7 @@ void reach_fault_point(const char* point, int rank) {
   } else if (fault.action == "delay") {
     std::this_thread::sleep_for(std::chrono::milliseconds{200});
   } else if (fault.action == "error") {
-    fail(ErrorCode::system, "injected failure at {}", point);
+    fail(ErrorCode::system, "injected failure at {}{}", point, part);
   }
 }
 

@@ -12,12 +12,17 @@ namespace detail {
 extern const bool g_faults_armed;
 /// Called immediately before the action, so that tests can record the time.
 extern void (*g_before_fault)();
-void reach_fault_point(const char* point, int rank);
+void reach_fault_point(const char* point, const char* part, int rank);
 }  // namespace detail
 
 inline void fault_point(const char* point, int rank) {
   if (detail::g_faults_armed) [[unlikely]]
-    detail::reach_fault_point(point, rank);
+    detail::reach_fault_point(point, "", rank);
+}
+/// Where the data of `call` is in flight: the point "<call>.data".
+inline void data_fault_point(const char* call, int rank) {
+  if (detail::g_faults_armed) [[unlikely]]
+    detail::reach_fault_point(call, ".data", rank);
 }
 
 }  // namespace onehop::os

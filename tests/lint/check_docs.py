@@ -37,8 +37,9 @@ def anchor(heading):
 
 def declarations(text):
     """Each of them in one line, without what only compilers read."""
-    ends = re.compile(r";|\}\s*$", re.MULTILINE)
-    return [" ".join(each.replace("ONEHOP_API", "").split()) for each in ends.split(re.sub(r"//[^\n]*", "", text))]
+    ends = re.compile(r";|(?<=\)) \{$|\}\s*$", re.MULTILINE)
+    ignored = re.compile(r"\bONEHOP_API\b|^\s*inline\b")
+    return [" ".join(ignored.sub("", each).split()) for each in ends.split(re.sub(r"//[^\n]*", "", text))]
 
 
 def check_page(root, page, text):
@@ -101,7 +102,7 @@ SELF_TEST = [
     ({"README.md": "<!-- a.cc -->\n```cpp\nint a;\n```\n", "a.cc": "// SPDX-License-Identifier: X\nint a;\n"}, None),
     ({"README.md": "<!-- a.cc -->\n```cpp\nint a;\n```\n", "a.cc": "int a;\n"}, None),
     ({"README.md": "<!-- in a.h -->\n```cpp\nint f(int a,\n      int b);\nvoid g();\n```\n",
-      "a.h": "int e() {\n  return 0;\n}\n/// Both.\nONEHOP_API int f(int a, int b);\nONEHOP_API void g();\n"}, None),
+      "a.h": "int e() {\n  return 0;\n}\n/// Both.\nONEHOP_API int f(int a, int b);\ninline void g() {\n  f();\n}\n"}, None),
     ({"docs/guide/groups.md": "`ONEHOP_NEW`", "src/base/variables.cc": "", "src/a.cc": 'get("ONEHOP_NEW")'},
      "variables.cc: ONEHOP_NEW is missing"),
     ({"docs/guide/groups.md": "`ONEHOP_OLD`", "src/a.cc": 'get("ONEHOP_OLD")', "src/a_test.cc": '"ONEHOP_X"'}, None),

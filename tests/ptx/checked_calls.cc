@@ -8,10 +8,11 @@
 #include <exception>
 #include <utility>
 
+#include "onehop/call.h"
+
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
 #include "backend/cuda/algorithms/push/push_algorithms.h"
 #include "backend/host/reduce.h"
-#include "call/collective.h"
 
 namespace onehop::ptx {
 namespace {
@@ -160,8 +161,8 @@ std::vector<CollectiveCall> CheckedCalls::prepare(const Case& each) {
     call.root = Rank{each.root};
     call.rank = r;
     call.ranks = ranks();
-    call.symmetric = symmetric;
-    call.factor = type_class(each.type) == TypeClass::floats ? 0.7 : 3;
+    call.options.symmetric = symmetric;
+    call.options.factor = type_class(each.type) == TypeClass::floats ? 0.7 : 3;
     const std::size_t out_shift = symmetric ? common_shift : random_shift();
     const Bytes& input = inputs.emplace_back(
         random_bytes(call.passes_in() ? bytes_of(call.traits().in, call) : 0, each.type, random_));
@@ -211,7 +212,8 @@ void CheckedCalls::queue(const Case& each) {
   const std::vector<CollectiveCall> calls = prepare(each);
   const cuda::SymmetricOutput output = output_of(calls);
   for (const CollectiveCall& call : calls)
-    each.algorithm->run(gpus_.launcher(call.rank), call, each.limits, call.symmetric ? &output : nullptr);
+    each.algorithm->run(gpus_.launcher(call.rank), call, each.limits,
+                        call.options.symmetric ? &output : nullptr);
 }
 
 void CheckedCalls::queue_fused(std::span<const Case> cases) {

@@ -59,6 +59,8 @@ ONEHOP_API const char* onehop_version(void);
 /// Frees memory that a function of this API returned to the caller. NULL does nothing.
 ONEHOP_API void onehop_free(void* memory);
 
+typedef struct onehop_group onehop_group_t;  ///< see c_api.h
+
 // ---- Element types and reductions ----
 
 typedef int onehop_dtype_t;
@@ -87,7 +89,7 @@ enum {
   ONEHOP_OP_PREMUL_SUM = 5
 };
 
-typedef int onehop_collective_t;  ///< ONEHOP_COLLECTIVE_* in c_api.h
+typedef int onehop_collective_t;  ///< ONEHOP_COLLECTIVE_* in call.h
 
 /// Bytes per element; 0 for an unknown number.
 ONEHOP_API size_t onehop_dtype_size(onehop_dtype_t dtype);

@@ -370,13 +370,13 @@ TEST(ReduceFromPeers, ReducesWhatAllOthersSend) {
       const CollectiveCall call = each.call(r);
       const ChannelParams& p = params_of(all[static_cast<std::size_t>(r)]);
       const auto part_of = [&](int rank) {
-        return call.in + (to_all ? static_cast<std::size_t>(rank) * bytes : 0);
+        return call.in_at() + (to_all ? static_cast<std::size_t>(rank) * bytes : 0);
       };
       const auto gets_result = [&](int rank) { return to_all || rank == each.root; };
       EXPECT_EQ(p.root, -1);
       EXPECT_EQ(p.bytes, gets_result(r) ? bytes : 0);
       if (gets_result(r)) {
-        EXPECT_TRUE(p.in == part_of(r) && p.out == call.out);
+        EXPECT_TRUE(p.in == part_of(r) && p.out == call.out_at());
       }
       for (int other = 0; other < n; ++other) {
         if (other == r) continue;
@@ -410,7 +410,7 @@ TEST(ReduceAndForward, ReducesAPieceOnEveryRankButTheRoot) {
     const std::vector<std::optional<Launch>> all = launches_of(each);
     const int n = each.shape.ranks;
     expect_pieces_cover(each, all, [](const CollectiveCall& call, const ChannelParams& p) {
-      return reinterpret_cast<const std::byte*>(p.in - call.in);
+      return reinterpret_cast<const std::byte*>(p.in - call.in_at());
     });
     for (int r = 0; r < n; ++r) {
       const CollectiveCall call = each.call(r);
@@ -427,10 +427,10 @@ TEST(ReduceAndForward, ReducesAPieceOnEveryRankButTheRoot) {
           EXPECT_TRUE(pair.to.data == nullptr && pair.to.bytes == p.bytes &&
                       same(pair.to.shape, p.own_shape));
         } else {  // the other rank's piece
-          const std::ptrdiff_t begin = of_other.in - each.call(other).in;
-          EXPECT_TRUE(pair.to.data == call.in + begin && pair.to.bytes == of_other.bytes);
+          const std::ptrdiff_t begin = of_other.in - each.call(other).in_at();
+          EXPECT_TRUE(pair.to.data == call.in_at() + begin && pair.to.bytes == of_other.bytes);
           if (r == each.root) {
-            EXPECT_TRUE(pair.from.data == call.out + begin && pair.from.bytes == of_other.bytes);
+            EXPECT_TRUE(pair.from.data == call.out_at() + begin && pair.from.bytes == of_other.bytes);
           }
         }
         if (r != each.root) expect_taken(each, r, p, other);
@@ -446,14 +446,14 @@ TEST(ScatterAllGather, ForwardsAPieceOnEveryRankButTheRoot) {
     const std::vector<std::optional<Launch>> all = launches_of(each);
     const int n = each.shape.ranks;
     expect_pieces_cover(each, all, [](const CollectiveCall& call, const ChannelParams& p) {
-      return reinterpret_cast<const std::byte*>(p.out - call.out);
+      return reinterpret_cast<const std::byte*>(p.out - call.out_at());
     });
     for (int r = 0; r < n; ++r) {
       const CollectiveCall call = each.call(r);
       const ChannelParams& p = params_of(all[static_cast<std::size_t>(r)]);
       if (r == each.root) {
         EXPECT_EQ(p.root, -1);
-        EXPECT_TRUE(p.in == call.in && p.out == call.out && p.bytes == call.block_bytes());
+        EXPECT_TRUE(p.in == call.in_at() && p.out == call.out_at() && p.bytes == call.block_bytes());
       }
       for (int other = 0; other < n; ++other) {
         if (other == r) continue;
@@ -464,14 +464,14 @@ TEST(ScatterAllGather, ForwardsAPieceOnEveryRankButTheRoot) {
           expect_taken(each, r, p, other);
           continue;
         }
-        const std::ptrdiff_t begin = of_other.out - each.call(other).out;
+        const std::ptrdiff_t begin = of_other.out - each.call(other).out_at();
         if (r == each.root) {
-          EXPECT_TRUE(pair.to.data == call.in + begin && pair.to.bytes == of_other.bytes);
+          EXPECT_TRUE(pair.to.data == call.in_at() + begin && pair.to.bytes == of_other.bytes);
           EXPECT_EQ(pair.from.bytes, 0u);
         } else {
           EXPECT_TRUE(pair.to.data == nullptr && pair.to.bytes == p.bytes &&
                       same(pair.to.shape, p.own_shape));
-          EXPECT_TRUE(pair.from.data == call.out + begin && pair.from.bytes == of_other.bytes);
+          EXPECT_TRUE(pair.from.data == call.out_at() + begin && pair.from.bytes == of_other.bytes);
         }
       }
     }

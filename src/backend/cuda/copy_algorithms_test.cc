@@ -223,7 +223,7 @@ TEST(CopyEngineTwoShot, ScattersEveryPieceAndGathersEverySum) {
       const CollectiveCall call = each.call(launcher->rank());
       for (const Copy& copy : launcher->all<Copy>()) {
         EXPECT_EQ(copy.lane, Lane::side);
-        const bool from_input = copy.from >= call.in && copy.from < call.in + call.block_bytes();
+        const bool from_input = copy.from >= call.in_at() && copy.from < call.in_at() + call.block_bytes();
         (from_input ? scattered : gathered).copy(copy);
       }
     }
@@ -231,9 +231,9 @@ TEST(CopyEngineTwoShot, ScattersEveryPieceAndGathersEverySum) {
       const CollectiveCall sender = each.call(static_cast<int>(from));
       for (std::size_t to = 0; to < n; ++to) {
         if (from == to) continue;
-        std::byte* const place = each.call(static_cast<int>(to)).out + from * piece;
-        scattered.expect(place, sender.in + to * piece, piece);
-        gathered.expect(place, sender.out + from * piece, piece);
+        std::byte* const place = each.call(static_cast<int>(to)).out_at(from * piece);
+        scattered.expect(place, sender.in_at(to * piece), piece);
+        gathered.expect(place, sender.out_at(from * piece), piece);
       }
     }
     scattered.expect_nothing_else();
@@ -259,12 +259,12 @@ TEST(CopyEngineTwoShot, ReducesTwoHalvesOfThePieceAndTheRest) {
       EXPECT_EQ(halves.size(), carried == 0 ? 0 : 2);
       for (std::size_t i = 0; i < halves.size(); ++i) {
         const ReducePieceParams& p = halves[i];
-        EXPECT_TRUE(p.in == call.in && p.out == call.out && p.bytes == carried && p.piece == piece);
+        EXPECT_TRUE(p.in == call.in_at() && p.out == call.out_at() && p.bytes == carried && p.piece == piece);
         EXPECT_EQ(p.begin, reduced);
         EXPECT_TRUE(p.begin % 16 == 0 && p.length % 16 == 0);
         EXPECT_TRUE(p.aligned);
         // Where the peers' data arrives: in the output, each in the place of its sender's piece.
-        EXPECT_EQ(p.inbox, call.out + p.begin);
+        EXPECT_EQ(p.inbox, call.out_at() + p.begin);
         EXPECT_EQ(p.rank_stride, piece);
         reduced += p.length;
         barriers[i].push_back(p.barrier);
@@ -281,7 +281,7 @@ TEST(CopyEngineTwoShot, ReducesTwoHalvesOfThePieceAndTheRest) {
         }
         if (launch.kernel != "ll_one_shot") continue;
         const auto& p = std::get<PushParams>(launch.params);
-        EXPECT_TRUE(p.in == call.in + carried + rest && p.out == call.out + carried + rest);
+        EXPECT_TRUE(p.in == call.in_at() + carried + rest && p.out == call.out_at() + carried + rest);
         rest += p.bytes;
       }
       EXPECT_EQ(carried + rest, call.block_bytes());

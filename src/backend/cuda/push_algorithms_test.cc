@@ -108,9 +108,9 @@ TEST(Push, ReducesEveryByteOnce) {
           const bool scatters = call.collective == Collective::reduce_scatter;
           const std::size_t reduced = scatters ? p.block : p.bytes;
           ASSERT_GT(reduced, 0u);
-          EXPECT_EQ(p.in, call.in + done);
+          EXPECT_EQ(p.in, call.in_at() + done);
           if (call.gets_out()) {
-            EXPECT_EQ(p.out, call.out + done);
+            EXPECT_EQ(p.out, call.out_at() + done);
           } else {
             EXPECT_EQ(p.out, discard);
             EXPECT_LE(reduced, discard_of(*algorithm).bytes(each.shape));
@@ -265,8 +265,8 @@ std::vector<CollectiveCall> calls_of(const GroupShape& shape, int rank, std::spa
   for (const std::size_t each : bytes) {
     const Case one{.algorithm = &kLLOneShot, .shape = shape, .type = DType::u8, .op = op, .bytes = each};
     calls.push_back(one.call(rank));
-    calls.back().in += offset;
-    calls.back().out += offset;
+    calls.back().in = calls.back().in_at(offset);
+    calls.back().out = calls.back().out_at(offset);
     offset += each;
   }
   return calls;
@@ -287,8 +287,8 @@ TEST(RunFused, NumbersThePacketsOfAllMessages) {
     for (const CollectiveCall& call : calls) {
       if (call.count == 0) continue;
       EXPECT_EQ(p.first[message], packets);
-      EXPECT_EQ(p.messages[message].in, call.in);
-      EXPECT_EQ(p.messages[message].out, call.out);
+      EXPECT_EQ(p.messages[message].in, call.in_at());
+      EXPECT_EQ(p.messages[message].out, call.out_at());
       EXPECT_EQ(p.messages[message].bytes, call.block_bytes());
       packets += static_cast<std::uint32_t>(fused_packets(call.block_bytes()));
       ++message;
@@ -345,8 +345,8 @@ TEST(ScaleAlone, MultipliesEveryByteOfOneRanksMessageOnce) {
     std::size_t done = 0;
     for (const Launch& launch : launcher.all<Launch>()) {
       const auto& p = std::get<PushParams>(launch.params);
-      EXPECT_EQ(p.in, call.in + done);
-      EXPECT_EQ(p.out, call.out + done);
+      EXPECT_EQ(p.in, call.in_at() + done);
+      EXPECT_EQ(p.out, call.out_at() + done);
       EXPECT_EQ(p.packets, (p.bytes + 7) / 8);
       EXPECT_EQ(p.size, 1);
       EXPECT_TRUE(launch.shape.grid >= 1 && launch.shape.grid <= 132) << launch.shape.grid;
@@ -455,8 +455,8 @@ TEST(StreamingOneShot, CutsWhatOneBlockCouldNotCountIntoLaunches) {
   ASSERT_EQ(all.size(), 3u);
   std::size_t done = 0;
   for (const StreamParams& p : all) {
-    EXPECT_EQ(p.in, each.call(0).in + done);
-    EXPECT_EQ(p.out, each.call(0).out + done);
+    EXPECT_EQ(p.in, each.call(0).in_at(done));
+    EXPECT_EQ(p.out, each.call(0).out_at(done));
     EXPECT_LT(p.slice / (std::size_t{p.movers} * 2), std::size_t{1} << kCreditBits);
     done += p.bytes;
   }
@@ -528,7 +528,7 @@ TEST(PipelinedTwoShot, ReducesTheWholeMessageInOneLaunch) {
       const std::vector<Launch> launches = launcher->all<Launch>();
       ASSERT_EQ(launches.size(), 1u);
       const auto& p = std::get<PipelineParams>(launches.front().params);
-      ASSERT_TRUE(p.in == call.in && p.out == call.out && p.bytes == call.block_bytes());
+      ASSERT_TRUE(p.in == call.in_at() && p.out == call.out_at() && p.bytes == call.block_bytes());
       ASSERT_EQ(p.aligned, each.shift == 0 || each.shift % 16 == 0);
       ASSERT_TRUE(p.piece % 16 == 0 && p.piece * ranks >= p.bytes && p.piece * ranks < p.bytes + 16 * ranks);
       ASSERT_TRUE(p.chunk >= 16 && p.chunk % 16 == 0) << p.chunk;

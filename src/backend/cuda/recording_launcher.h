@@ -15,6 +15,8 @@
 #include <variant>
 #include <vector>
 
+#include "onehop/call.h"
+
 #include "backend/cuda/algorithm.h"
 #include "backend/cuda/algorithms/algorithms.h"
 #include "backend/cuda/algorithms/copy_engine/copy_engine.h"
@@ -23,7 +25,6 @@
 #include "backend/cuda/algorithms/push/push.h"
 #include "backend/cuda/algorithms/streaming_one_shot/streaming_one_shot.h"
 #include "base/check.h"
-#include "call/collective.h"
 #include "support/sanitizers.h"
 
 namespace onehop::cuda::testing {
@@ -164,17 +165,17 @@ struct Case {
     call.root = Rank{root};
     call.rank = rank;
     call.ranks = shape.ranks;
-    call.symmetric = algorithm->buffers == Buffers::symmetric;
+    call.options.symmetric = algorithm->buffers == Buffers::symmetric;
     call.in = input_of(rank) + shift;
     call.out = output_of(rank) + shift;
     if (const std::optional<int> offset = call.in_place_offset(); in_place && offset)
-      call.in = call.out + static_cast<std::ptrdiff_t>(call.block_bytes()) * *offset;
+      call.in = call.out_at() + static_cast<std::ptrdiff_t>(call.block_bytes()) * *offset;
     return call;
   }
   [[nodiscard]] std::size_t block_bytes() const { return call(0).block_bytes(); }
   [[nodiscard]] SymmetricOutput output() const {
     SymmetricOutput output{.window = 0x1000};
-    for (int r = 0; r < shape.ranks; ++r) output.outs[static_cast<std::size_t>(r)] = call(r).out;
+    for (int r = 0; r < shape.ranks; ++r) output.outs[static_cast<std::size_t>(r)] = call(r).out_at();
     return output;
   }
   [[nodiscard]] std::string describe() const {
@@ -246,7 +247,7 @@ void for_each_case(const DeviceAlgorithm& algorithm, Body&& body) {
           if (op != ReduceOp::sum && !traits.reduces) continue;
           each.op = op;
           for (const int root : {0, shape.ranks - 1}) {
-            if (root != 0 && !has_root(traits)) continue;
+            if (root != 0 && !traits.has_root()) continue;
             each.root = root;
             with_sizes(kSizes);
             if (!pushes) with_sizes(kLongSizes);  // these would be thousands of launches

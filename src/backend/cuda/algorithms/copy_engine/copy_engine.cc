@@ -118,28 +118,28 @@ void run_pieces(Launcher& launcher, const CollectiveCall& call, const LaunchLimi
   launcher.record(Mark::first, Lane::caller);
   launcher.wait_for(Mark::first, Lane::side);
   for (const Half& half : halves) {
-    send(half, [&](std::size_t peer) { return call.in + peer * piece; });
+    send(half, [&](std::size_t peer) { return call.in_at(peer * piece); });
     launcher.record(half.scattered, Lane::side);
   }
   for (const Half& half : halves) {
     launcher.wait_for(half.scattered, Lane::caller);
     ReducePieceParams params;
     params.barrier = describe_barrier(launcher, call, &CopyEngineHead::reduce);
-    params.in = call.in;
-    params.out = call.out;
+    params.in = call.in_at();
+    params.out = call.out_at();
     params.bytes = bytes;
     params.piece = piece;
     params.begin = half.begin;
     params.length = half.bytes;
-    params.aligned = is_aligned(call.in);
-    params.inbox = call.out + half.begin;
+    params.aligned = is_aligned(call.in_at());
+    params.inbox = call.out_at(half.begin);
     params.rank_stride = piece;
     params.scale = call.scale();
     launcher.launch(kReducePiece, call, shape, params);
     pass_barrier(launcher, call, output.window, Position::before_copies);
     launcher.record(Mark::first, Lane::caller);
     launcher.wait_for(Mark::first, Lane::side);
-    send(half, [&](std::size_t) { return call.out + own; });
+    send(half, [&](std::size_t) { return call.out_at(own); });
   }
   launcher.record(Mark::second, Lane::side);
   launcher.wait_for(Mark::second, Lane::caller);
@@ -156,7 +156,7 @@ void run_all_reduce(Launcher& launcher, const CollectiveCall& call, const Launch
   const auto misaligned = [](const std::byte* out) { return !is_aligned(out); };
   if (std::ranges::any_of(output->outs, misaligned))
     return kPipelinedTwoShot.run(launcher, call, limits, nullptr);
-  if (call.in == call.out) {
+  if (call.in_at() == call.out_at()) {
     // In place, peers would overwrite data that is still to be sent. Ranks that are not in place expect a
     // barrier with the window; this one tells them that it differs.
     pass_barrier(launcher, call, output->in_place_window(), Position::before_copies);

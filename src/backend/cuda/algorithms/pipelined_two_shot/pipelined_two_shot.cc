@@ -46,12 +46,12 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
   const auto ranks = static_cast<std::size_t>(launcher.size());
   const Slots slots = slots_of(launcher.shape());
   PipelineParams params;
-  params.in = call.in;
-  params.out = call.out;
+  params.in = call.in_at();
+  params.out = call.out_at();
   params.bytes = call.block_bytes();
   params.rank = launcher.rank();
   params.size = launcher.size();
-  params.aligned = is_aligned(call.in) && is_aligned(call.out);
+  params.aligned = is_aligned(call.in_at()) && is_aligned(call.out_at());
   params.piece = ceil_div(params.bytes, ranks * 16) * 16;
   for (int r = 0; r < launcher.size(); ++r) params.heads[r] = launcher.head<PipelineHead>(kScratch, r);
   params.inbox = launcher.scratch(kScratch, launcher.rank()) + slots.begin;

@@ -138,7 +138,7 @@ void all_reduce(Launcher& launcher, const CollectiveCall& call, const LaunchLimi
                 const Protocol& protocol, bool by_peer) {
   auto params = describe<PushParams>(launcher, call, protocol);
   const bool wanted = call.gets_out();
-  params.aligned = is_aligned(call.in) && (!wanted || is_aligned(call.out));
+  params.aligned = is_aligned(call.in_at()) && (!wanted || is_aligned(call.out_at()));
   params.by_peer = by_peer;
   const auto ranks = static_cast<std::size_t>(launcher.size());
   const std::size_t bytes = call.block_bytes();
@@ -152,8 +152,8 @@ void all_reduce(Launcher& launcher, const CollectiveCall& call, const LaunchLimi
                    ceil_div(protocol.two_shot ? ceil_div(longest, ranks) : longest, protocol.width),
                    !protocol.two_shot, params);
   for (std::size_t done = 0; done < bytes; done += per_launch) {
-    params.in = call.in + done;
-    params.out = wanted ? call.out + done : launcher.scratch(kDiscardScratch, launcher.rank());
+    params.in = call.in_at(done);
+    params.out = wanted ? call.out_at(done) : launcher.scratch(kDiscardScratch, launcher.rank());
     params.bytes = std::min(bytes - done, per_launch);
     params.piece = ceil_div(ceil_div(params.bytes, ranks), 16) * 16;
     params.packets =
@@ -167,13 +167,13 @@ void reduce_scatter(Launcher& launcher, const CollectiveCall& call, const Launch
   const std::size_t block = call.block_bytes();
   auto params = describe<PushParams>(launcher, call, protocol);
   params.piece = block;
-  params.aligned = is_aligned(call.in) && is_aligned(call.out) && block % 16 == 0;
+  params.aligned = is_aligned(call.in_at()) && is_aligned(call.out_at()) && block % 16 == 0;
   const LaunchShape shape =
       shape_launch(launcher, call, limits, ceil_div(std::min(block, protocol.launch_bytes), protocol.width),
                    false, params);
   for (std::size_t done = 0; done < block; done += protocol.launch_bytes) {
-    params.in = call.in + done;
-    params.out = call.out + done;
+    params.in = call.in_at(done);
+    params.out = call.out_at(done);
     params.block = std::min(block - done, protocol.launch_bytes);
     params.bytes = static_cast<std::size_t>(launcher.size() - 1) * block + params.block;
     params.packets = static_cast<std::uint32_t>(ceil_div(params.block, protocol.width));
@@ -271,7 +271,7 @@ void run_fused(Launcher& launcher, std::span<const CollectiveCall> calls) {
   for (const CollectiveCall& call : calls) {
     if (call.count == 0) continue;
     params.first[i] = params.packets;
-    params.messages[i++] = {.in = call.in, .out = call.out, .bytes = call.block_bytes()};
+    params.messages[i++] = {.in = call.in_at(), .out = call.out_at(), .bytes = call.block_bytes()};
     params.packets += static_cast<std::uint32_t>(fused_packets(call.block_bytes()));
   }
   const LaunchShape shape = shape_launch(launcher, first, {}, params.packets, true, params);
@@ -284,15 +284,15 @@ void scale_alone(Launcher& launcher, const CollectiveCall& call) {
   constexpr unsigned kBlock = 256;
   const Protocol protocol = ll(launcher.shape(), kLLOneShotKernel);
   auto params = describe<PushParams>(launcher, call, protocol);
-  params.aligned = is_aligned(call.in) && is_aligned(call.out);
+  params.aligned = is_aligned(call.in_at()) && is_aligned(call.out_at());
   const std::size_t bytes = call.block_bytes();
   const std::size_t packets = ceil_div(std::min(bytes, kLaunchBytes), protocol.width);
   const LaunchShape shape{
       .grid = static_cast<unsigned>(std::clamp<std::size_t>(packets / kBlock, 1, launcher.shape().blocks)),
       .block = kBlock};
   for (std::size_t done = 0; done < bytes; done += kLaunchBytes) {
-    params.in = call.in + done;
-    params.out = call.out + done;
+    params.in = call.in_at(done);
+    params.out = call.out_at(done);
     params.bytes = std::min(bytes - done, kLaunchBytes);
     params.packets = static_cast<std::uint32_t>(ceil_div(params.bytes, protocol.width));
     launcher.launch(protocol.kernel, call, shape, params);

@@ -32,7 +32,7 @@ void run_one_shot(Launcher& launcher, const CollectiveCall& call, const LaunchLi
   const std::size_t bytes = call.block_bytes();
   const bool to_all = call.collective == Collective::reduce_scatter;
   const auto gets_result = [&](int r) { return to_all || r == call.root.value; };
-  const auto part_of = [&](int r) { return call.in + call.in_offset(r); };
+  const auto part_of = [&](int r) { return call.in_at(call.in_offset(r)); };
   ChannelLaunch launch(launcher, DeviceFault::phase_of(call.collective));
   ChannelParams& params = launch.params;
   const unsigned warps = max_warps(launcher, call);
@@ -45,7 +45,7 @@ void run_one_shot(Launcher& launcher, const CollectiveCall& call, const LaunchLi
   }
   if (gets_result(rank)) {
     params.in = part_of(rank);
-    params.out = call.out;
+    params.out = call.out_at();
     params.poison = launcher.poisons(call.type);
     params.bytes = bytes;
     params.own_shape = shape;
@@ -74,16 +74,16 @@ void run_two_shot(Launcher& launcher, const CollectiveCall& call, const LaunchLi
       launch.take(r, pieces.bytes(rank), cut(rank));
       continue;
     }
-    launch.send(r, call.in + pieces.begin(r), pieces.bytes(r), cut(r));
+    launch.send(r, call.in_at(pieces.begin(r)), pieces.bytes(r), cut(r));
     if (rank == root) {
-      launch.receive(r, call.out + pieces.begin(r), pieces.bytes(r), call.type, cut(r));
+      launch.receive(r, call.out_at(pieces.begin(r)), pieces.bytes(r), call.type, cut(r));
     } else {
       launch.take(r, pieces.bytes(rank), cut(rank));
     }
   }
   if (rank != root) {
     params.root = static_cast<int>(launch.entry(root));
-    params.in = call.in + pieces.begin(rank);
+    params.in = call.in_at(pieces.begin(rank));
     params.bytes = pieces.bytes(rank);
     params.own_shape = cut(rank);
     launch.share_rings(warps, launcher.size() - 2);

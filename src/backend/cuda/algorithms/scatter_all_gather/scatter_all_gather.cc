@@ -25,20 +25,20 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& /*l
   for (int r = 0; r < launcher.size(); ++r) {
     if (r == root || r == rank) continue;
     if (rank == root) {
-      launch.send(r, call.in + pieces.begin(r), pieces.bytes(r), cut(r));
+      launch.send(r, call.in_at(pieces.begin(r)), pieces.bytes(r), cut(r));
     } else {
       launch.forward(r, pieces.bytes(rank), cut(rank));
-      launch.receive(r, call.out + pieces.begin(r), pieces.bytes(r), call.type, cut(r));
+      launch.receive(r, call.out_at(pieces.begin(r)), pieces.bytes(r), call.type, cut(r));
     }
   }
   if (rank == root) {
-    params.in = call.in;
-    params.out = call.out;
-    params.bytes = call.in == call.out ? 0 : bytes;
+    params.in = call.in_at();
+    params.out = call.out_at();
+    params.bytes = call.in_at() == call.out_at() ? 0 : bytes;
   } else {
     launch.take(root, pieces.bytes(rank), cut(rank));
     params.root = static_cast<int>(launch.entry(root));
-    params.out = call.out + pieces.begin(rank);
+    params.out = call.out_at(pieces.begin(rank));
     params.poison = launcher.poisons(call.type);
     params.bytes = pieces.bytes(rank);
     params.own_shape = cut(rank);

@@ -64,7 +64,7 @@ void run_streaming_one_shot(Launcher& launcher, const CollectiveCall& call, cons
   StreamParams params;
   params.rank = launcher.rank();
   params.size = launcher.size();
-  params.aligned = is_aligned(call.in) && is_aligned(call.out);
+  params.aligned = is_aligned(call.in_at()) && is_aligned(call.out_at());
   params.poison = launcher.poisons(call.type);
   params.counter = launcher.head<EpochCounter>(kLamportScratch, launcher.rank());
   params.inbox = launcher.scratch(kLamportScratch, launcher.rank()) + slots.begin;
@@ -80,8 +80,8 @@ void run_streaming_one_shot(Launcher& launcher, const CollectiveCall& call, cons
   params.scale = call.scale();
   const std::size_t bytes = call.block_bytes();
   for (std::size_t done = 0; done < bytes; done += kStreamLaunchBytes) {
-    params.in = call.in + done;
-    params.out = call.out + done;
+    params.in = call.in_at(done);
+    params.out = call.out_at(done);
     params.bytes = std::min(bytes - done, kStreamLaunchBytes);
     params.packets = ceil_div(params.bytes, kStreamWidth);
     const Plan plan = make_plan(params.packets, at_once, slots.rank / kStreamWidth, most_blocks, threads);

@@ -28,17 +28,6 @@ struct Settings {
   nb::handle timeout;
 };
 
-/// The arguments of a call of the C API.
-struct Request {
-  const void* in = nullptr;
-  void* out = nullptr;
-  std::size_t count = 1;
-  onehop_dtype_t dtype = -1;
-  onehop_op_t op = ONEHOP_OP_SUM;
-  void* stream = nullptr;
-  onehop_call_options_t* options = nullptr;
-};
-
 /// The number of elements of each block of all_to_all_v, and where it begins.
 struct Blocks {
   std::vector<std::size_t> counts;
@@ -58,12 +47,15 @@ Queue& queue();
 /// One call: reads its arguments, tells the other ranks if that fails, and makes it.
 class Call {
  public:
-  Call(nb::handle self, onehop_collective_t collective, const Settings& settings)
-      : self_(self), group_(object_of<Group>(self)), collective_(collective), settings_(settings) {}
+  Call(nb::handle self, onehop_collective_t collective, const Settings& settings, int root = 0)
+      : self_(self), group_(object_of<Group>(self)), settings_(settings) {
+    onehop_call_init(&request, sizeof request);
+    request.collective = collective;
+    request.root = root;
+  }
 
   [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(group_.size()); }
   [[nodiscard]] int rank() const { return onehop_group_rank(group_.handle()); }
-  [[nodiscard]] onehop_group_t* group() const { return group_.handle(); }
 
   /// The array that the call reads.
   const Array& input(nb::handle object, const char* name) {
@@ -121,9 +113,9 @@ class Call {
     return blocks;
   }
 
-  /// `prepare` fills `request`; `invoke` passes one to the C API.
-  template <class Prepare, class Invoke>
-  void make(Prepare&& prepare, Invoke&& invoke) {
+  /// `prepare` fills `request`.
+  template <class Prepare>
+  void make(Prepare&& prepare) {
     try {
       prepare();
       if (type_ == kBool) request.op = op_of_booleans(request.op);
@@ -131,17 +123,17 @@ class Call {
     } catch (...) {
       if (queue().depth == 0) {
         refuse([&](onehop_status_t status, const char* reason) {
-          return onehop_refuse_call(group(), collective_, status, reason);
+          return onehop_refuse_call(group_.handle(), request.collective, status, reason);
         });
       }
       raise_interrupt();  // Ctrl-C while the other ranks were told
       throw;
     }
-    run([&] { return invoke(request); });
+    run([&] { return onehop_run(group_.handle(), &request, nullptr); });
     if (queue().depth > 0) keep();
   }
 
-  Request request;
+  onehop_call_t request;
 
  private:
   void require_here(const Array& array, nb::handle object, const char* name) const {
@@ -188,18 +180,13 @@ class Call {
       const Framework framework = out_.data != nullptr ? out_.framework : in_.framework;
       request.stream = read_stream(settings_.stream, framework, group_.device());
     }
-    if (settings_.algorithm.is_none() && !settings_.symmetric && settings_.factor == 1.0 &&
-        settings_.timeout.is_none())
-      return;
-    onehop_call_options_init(&options_, sizeof options_);
-    options_.timeout_ms = read_timeout(settings_.timeout);
+    if (!settings_.timeout.is_none()) request.timeout_ms = read_timeout(settings_.timeout);
     if (!settings_.algorithm.is_none()) {
       const std::string name = read_text_of(settings_.algorithm, "algorithm");
-      check(onehop_algorithm_parse(name.c_str(), &options_.algorithm));
+      check(onehop_algorithm_parse(name.c_str(), &request.algorithm));
     }
-    options_.symmetric = settings_.symmetric ? 1 : 0;
-    options_.factor = settings_.factor;
-    request.options = &options_;
+    request.symmetric = settings_.symmetric ? 1 : 0;
+    request.factor = settings_.factor;
   }
   void keep() {
     queue().arrays.push_back(std::move(in_));
@@ -209,12 +196,10 @@ class Call {
 
   nb::handle self_;
   Group& group_;
-  onehop_collective_t collective_;
   const Settings& settings_;
   onehop_dtype_t type_ = -1;  ///< of the arrays, before booleans become bytes
   Array in_;
   Array out_;
-  onehop_call_options_t options_{};
 };
 
 }  // namespace onehop_python

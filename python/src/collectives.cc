@@ -42,19 +42,15 @@ nb::object all_reduce(nb::handle self, nb::object x, nb::object out, nb::handle 
   const Settings settings{stream, dtype, algorithm, symmetric, factor, timeout};
   Call call(self, ONEHOP_COLLECTIVE_ALL_REDUCE, settings);
   if (out.is_none()) out = x;
-  call.make(
-      [&] {
-        call.request.op = read_op(op);
-        if (out.is(x)) {
-          call.request.count = call.in_place(x, "x").count;
-        } else {
-          call.request.count = call.input(x, "x").count;
-          call.require_count("out", call.output(out, "out").count, call.request.count);
-        }
-      },
-      [group = call.group()](const Request& r) {
-        return onehop_all_reduce(group, r.in, r.out, r.count, r.dtype, r.op, r.stream, r.options, nullptr);
-      });
+  call.make([&] {
+    call.request.op = read_op(op);
+    if (out.is(x)) {
+      call.request.count = call.in_place(x, "x").count;
+    } else {
+      call.request.count = call.input(x, "x").count;
+      call.require_count("out", call.output(out, "out").count, call.request.count);
+    }
+  });
   return out;
 }
 
@@ -62,15 +58,11 @@ nb::object all_gather(nb::handle self, nb::object x, nb::object out, nb::handle 
                       nb::handle algorithm, bool symmetric, nb::handle timeout) {
   const Settings settings{stream, dtype, algorithm, symmetric, 1.0, timeout};
   Call call(self, ONEHOP_COLLECTIVE_ALL_GATHER, settings);
-  call.make(
-      [&] {
-        call.request.count = call.input(x, "x").count;
-        if (out.is_none()) out = array_like(x, int(call.ranks()), 1);
-        call.require_count("out", call.output(out, "out").count, call.request.count * call.ranks());
-      },
-      [group = call.group()](const Request& r) {
-        return onehop_all_gather(group, r.in, r.out, r.count, r.dtype, r.stream, r.options, nullptr);
-      });
+  call.make([&] {
+    call.request.count = call.input(x, "x").count;
+    if (out.is_none()) out = array_like(x, int(call.ranks()), 1);
+    call.require_count("out", call.output(out, "out").count, call.request.count * call.ranks());
+  });
   return out;
 }
 
@@ -79,17 +71,12 @@ nb::object reduce_scatter(nb::handle self, nb::object x, nb::object out, nb::han
                           nb::handle timeout) {
   const Settings settings{stream, dtype, algorithm, symmetric, factor, timeout};
   Call call(self, ONEHOP_COLLECTIVE_REDUCE_SCATTER, settings);
-  call.make(
-      [&] {
-        call.request.op = read_op(op);
-        call.request.count = call.block("x", call.input(x, "x").count);
-        if (out.is_none()) out = array_like(x, 1, int(call.ranks()));
-        call.require_count("out", call.output(out, "out").count, call.request.count);
-      },
-      [group = call.group()](const Request& r) {
-        return onehop_reduce_scatter(group, r.in, r.out, r.count, r.dtype, r.op, r.stream, r.options,
-                                     nullptr);
-      });
+  call.make([&] {
+    call.request.op = read_op(op);
+    call.request.count = call.block("x", call.input(x, "x").count);
+    if (out.is_none()) out = array_like(x, 1, int(call.ranks()));
+    call.require_count("out", call.output(out, "out").count, call.request.count);
+  });
   return out;
 }
 
@@ -97,16 +84,12 @@ nb::object all_to_all(nb::handle self, nb::object x, nb::object out, nb::handle 
                       nb::handle algorithm, bool symmetric, nb::handle timeout) {
   const Settings settings{stream, dtype, algorithm, symmetric, 1.0, timeout};
   Call call(self, ONEHOP_COLLECTIVE_ALL_TO_ALL, settings);
-  call.make(
-      [&] {
-        const std::size_t count = call.input(x, "x").count;
-        call.request.count = call.block("x", count);
-        if (out.is_none()) out = array_like(x, 1, 1);
-        call.require_count("out", call.output(out, "out").count, count);
-      },
-      [group = call.group()](const Request& r) {
-        return onehop_all_to_all(group, r.in, r.out, r.count, r.dtype, r.stream, r.options, nullptr);
-      });
+  call.make([&] {
+    const std::size_t count = call.input(x, "x").count;
+    call.request.count = call.block("x", count);
+    if (out.is_none()) out = array_like(x, 1, 1);
+    call.require_count("out", call.output(out, "out").count, count);
+  });
   return out;
 }
 
@@ -116,16 +99,14 @@ nb::object all_to_all_v(nb::handle self, nb::object x, nb::handle in_counts, nb:
   Call call(self, ONEHOP_COLLECTIVE_ALL_TO_ALL_V, settings);
   Blocks in;
   Blocks to;
-  call.make(
-      [&] {
-        in = call.blocks(in_counts, "in_counts", call.input(x, "x").count, "x");
-        to = call.blocks(out_counts, "out_counts", call.output(out, "out").count, "out");
-      },
-      [&](const Request& r) {
-        return onehop_all_to_all_v(call.group(), r.in, in.counts.data(), in.offsets.data(), r.out,
-                                   to.counts.data(), to.offsets.data(), r.dtype, r.stream, r.options,
-                                   nullptr);
-      });
+  call.make([&] {
+    in = call.blocks(in_counts, "in_counts", call.input(x, "x").count, "x");
+    to = call.blocks(out_counts, "out_counts", call.output(out, "out").count, "out");
+    call.request.in_counts = in.counts.data();
+    call.request.in_offsets = in.offsets.data();
+    call.request.out_counts = to.counts.data();
+    call.request.out_offsets = to.offsets.data();
+  });
   // The vectors' elements stay where they are.
   if (queue().depth > 0) queue().blocks.emplace_back(std::move(in), std::move(to));
   return out;
@@ -134,104 +115,81 @@ nb::object all_to_all_v(nb::handle self, nb::object x, nb::handle in_counts, nb:
 nb::object broadcast(nb::handle self, nb::object x, int root, nb::object out, nb::handle stream,
                      nb::handle dtype, bool symmetric, nb::handle timeout) {
   const Settings settings{stream, dtype, nb::none(), symmetric, 1.0, timeout};
-  Call call(self, ONEHOP_COLLECTIVE_BROADCAST, settings);
+  Call call(self, ONEHOP_COLLECTIVE_BROADCAST, settings, root);
   if (out.is_none()) out = x;
-  call.make(
-      [&] {
-        if (out.is(x)) {
-          // The root only reads.
-          const bool reads = call.rank() == root;
-          call.request.count = (reads ? call.input(x, "x") : call.in_place(x, "x")).count;
-          if (reads) call.request.out = const_cast<void*>(call.request.in);
-        } else {
-          call.request.count = call.input(x, "x").count;
-          call.require_count("out", call.output(out, "out").count, call.request.count);
-        }
-      },
-      [group = call.group(), root](const Request& r) {
-        return onehop_broadcast(group, r.in, r.out, r.count, r.dtype, root, r.stream, r.options, nullptr);
-      });
+  call.make([&] {
+    if (out.is(x)) {
+      // The root only reads.
+      const bool reads = call.rank() == root;
+      call.request.count = (reads ? call.input(x, "x") : call.in_place(x, "x")).count;
+      if (reads) call.request.out = const_cast<void*>(call.request.in);
+    } else {
+      call.request.count = call.input(x, "x").count;
+      call.require_count("out", call.output(out, "out").count, call.request.count);
+    }
+  });
   return out;
 }
 
 nb::object reduce(nb::handle self, nb::object x, nb::object out, nb::handle op, int root, nb::handle stream,
                   nb::handle dtype, bool symmetric, double factor, nb::handle timeout) {
   const Settings settings{stream, dtype, nb::none(), symmetric, factor, timeout};
-  Call call(self, ONEHOP_COLLECTIVE_REDUCE, settings);
+  Call call(self, ONEHOP_COLLECTIVE_REDUCE, settings, root);
   const bool is_root = call.rank() == root;
   if (is_root && out.is_none()) out = x;
-  call.make(
-      [&] {
-        call.request.op = read_op(op);
-        if (is_root && out.is(x)) {
-          call.request.count = call.in_place(x, "x").count;
-        } else {
-          call.request.count = call.input(x, "x").count;
-          if (!out.is_none()) call.require_count("out", call.output(out, "out").count, call.request.count);
-        }
-      },
-      [group = call.group(), root](const Request& r) {
-        return onehop_reduce(group, r.in, r.out, r.count, r.dtype, r.op, root, r.stream, r.options, nullptr);
-      });
+  call.make([&] {
+    call.request.op = read_op(op);
+    if (is_root && out.is(x)) {
+      call.request.count = call.in_place(x, "x").count;
+    } else {
+      call.request.count = call.input(x, "x").count;
+      if (!out.is_none()) call.require_count("out", call.output(out, "out").count, call.request.count);
+    }
+  });
   return out;
 }
 
 nb::object gather(nb::handle self, nb::object x, nb::object out, int root, nb::handle stream,
                   nb::handle dtype, bool symmetric, nb::handle timeout) {
   const Settings settings{stream, dtype, nb::none(), symmetric, 1.0, timeout};
-  Call call(self, ONEHOP_COLLECTIVE_GATHER, settings);
-  call.make(
-      [&] {
-        call.request.count = call.input(x, "x").count;
-        if (call.rank() == root && out.is_none()) out = array_like(x, int(call.ranks()), 1);
-        if (!out.is_none())
-          call.require_count("out", call.output(out, "out").count, call.request.count * call.ranks());
-      },
-      [group = call.group(), root](const Request& r) {
-        return onehop_gather(group, r.in, r.out, r.count, r.dtype, root, r.stream, r.options, nullptr);
-      });
+  Call call(self, ONEHOP_COLLECTIVE_GATHER, settings, root);
+  call.make([&] {
+    call.request.count = call.input(x, "x").count;
+    if (call.rank() == root && out.is_none()) out = array_like(x, int(call.ranks()), 1);
+    if (!out.is_none())
+      call.require_count("out", call.output(out, "out").count, call.request.count * call.ranks());
+  });
   return out;
 }
 
 nb::object scatter(nb::handle self, nb::object x, nb::object out, int root, nb::handle stream,
                    nb::handle dtype, bool symmetric, nb::handle timeout) {
   const Settings settings{stream, dtype, nb::none(), symmetric, 1.0, timeout};
-  Call call(self, ONEHOP_COLLECTIVE_SCATTER, settings);
-  call.make(
-      [&] {
-        if (call.rank() == root) {
-          call.request.count = call.block("x", call.input(x, "x").count);
-          if (out.is_none()) out = array_like(x, 1, int(call.ranks()));
-          call.require_count("out", call.output(out, "out").count, call.request.count);
-        } else {
-          if (out.is_none())
-            raise_invalid("out is None; every rank but the root passes where its block goes");
-          call.request.count = call.output(out, "out").count;
-        }
-      },
-      [group = call.group(), root](const Request& r) {
-        return onehop_scatter(group, r.in, r.out, r.count, r.dtype, root, r.stream, r.options, nullptr);
-      });
+  Call call(self, ONEHOP_COLLECTIVE_SCATTER, settings, root);
+  call.make([&] {
+    if (call.rank() == root) {
+      call.request.count = call.block("x", call.input(x, "x").count);
+      if (out.is_none()) out = array_like(x, 1, int(call.ranks()));
+      call.require_count("out", call.output(out, "out").count, call.request.count);
+    } else {
+      if (out.is_none()) raise_invalid("out is None; every rank but the root passes where its block goes");
+      call.request.count = call.output(out, "out").count;
+    }
+  });
   return out;
 }
 
 void send(nb::handle self, nb::object x, int dst, nb::handle stream, nb::handle dtype, nb::handle timeout) {
   const Settings settings{stream, dtype, nb::none(), false, 1.0, timeout};
-  Call call(self, ONEHOP_COLLECTIVE_SEND, settings);
-  call.make([&] { call.request.count = call.input(x, "x").count; },
-            [group = call.group(), dst](const Request& r) {
-              return onehop_send(group, r.in, r.count, r.dtype, dst, r.stream, r.options, nullptr);
-            });
+  Call call(self, ONEHOP_COLLECTIVE_SEND, settings, dst);
+  call.make([&] { call.request.count = call.input(x, "x").count; });
 }
 
 nb::object recv(nb::handle self, nb::object x, int src, nb::handle stream, nb::handle dtype,
                 nb::handle timeout) {
   const Settings settings{stream, dtype, nb::none(), false, 1.0, timeout};
-  Call call(self, ONEHOP_COLLECTIVE_RECV, settings);
-  call.make([&] { call.request.count = call.output(x, "x").count; },
-            [group = call.group(), src](const Request& r) {
-              return onehop_recv(group, r.out, r.count, r.dtype, src, r.stream, r.options, nullptr);
-            });
+  Call call(self, ONEHOP_COLLECTIVE_RECV, settings, src);
+  call.make([&] { call.request.count = call.output(x, "x").count; });
   return x;
 }
 

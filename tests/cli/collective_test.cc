@@ -34,12 +34,12 @@ BenchOptions options_of(std::string_view name, int ranks, DType type = DType::f3
 
 TEST(Collectives, AreFoundByTheirNamesAllReduceFirst) {
   std::set<std::string_view> names;
-  for (const Collective& each : collectives()) {
+  for (const Benchmark& each : collectives()) {
     EXPECT_EQ(find_collective(each.name), &each);
     names.insert(each.name);
   }
   EXPECT_EQ(names.size(), 9u);
-  for (const Collective& each : benchmarks()) EXPECT_EQ(find_collective(each.name), &each);
+  for (const Benchmark& each : benchmarks()) EXPECT_EQ(find_collective(each.name), &each);
   EXPECT_EQ(BenchOptions{}.collective, find_collective("all-reduce"));
   EXPECT_EQ(find_collective("all_reduce"), find_collective("all-reduce"));
   EXPECT_EQ(find_collective("all_to_all-v"), find_collective("all-to-all-v"));
@@ -60,14 +60,14 @@ TEST(Collectives, BusFactorsAreThoseOfNcclTests) {
 }
 
 TEST(Collectives, SayWhatCanBeAskedOfThem) {
-  const auto names = [](bool (*belongs)(const Collective&)) { return names_of_collectives(belongs); };
-  EXPECT_EQ(names([](const Collective& c) { return c.reduces; }), "all-reduce, reduce-scatter, reduce");
-  EXPECT_EQ(names([](const Collective& c) { return c.rooted(); }), "broadcast, reduce, gather, scatter");
-  EXPECT_EQ(names([](const Collective& c) { return !c.can_be_in_place(); }),
+  const auto names = [](bool (*belongs)(const Benchmark&)) { return names_of_collectives(belongs); };
+  EXPECT_EQ(names([](const Benchmark& c) { return c.reduces; }), "all-reduce, reduce-scatter, reduce");
+  EXPECT_EQ(names([](const Benchmark& c) { return c.rooted(); }), "broadcast, reduce, gather, scatter");
+  EXPECT_EQ(names([](const Benchmark& c) { return !c.can_be_in_place(); }),
             "all-to-all, all-to-all-v, send-recv, barrier");
-  EXPECT_EQ(names([](const Collective& c) { return c.can_be_dependent(); }),
+  EXPECT_EQ(names([](const Benchmark& c) { return c.can_be_dependent(); }),
             "all-reduce, all-to-all, all-to-all-v");
-  EXPECT_EQ(names([](const Collective& c) { return c.moves_data && c.same_everywhere(); }),
+  EXPECT_EQ(names([](const Benchmark& c) { return c.moves_data && c.same_everywhere(); }),
             "all-reduce, all-gather, broadcast");
 }
 
@@ -95,7 +95,7 @@ TEST(Shapes, ASizeIsOfTheLargerSideRoundedDownToWholeBlocks) {
 }
 
 TEST(Shapes, SidesLieApartWithinTheSlotUnlessInPlace) {
-  for (const Collective& collective : collectives()) {
+  for (const Benchmark& collective : collectives()) {
     for (const std::uint64_t bytes : {0, 12, 4096, 1000000}) {
       const BenchOptions options = options_of(collective.name, 3);
       const Shape first = shape_of(options, Rank{0}, bytes);
@@ -109,7 +109,7 @@ TEST(Shapes, SidesLieApartWithinTheSlotUnlessInPlace) {
 }
 
 TEST(Shapes, InPlaceTheSmallerSideIsTheOwnBlockOfTheLarger) {
-  for (const Collective& collective : collectives()) {
+  for (const Benchmark& collective : collectives()) {
     if (!collective.can_be_in_place()) continue;
     BenchOptions options = options_of(collective.name, 4, DType::bf16);
     options.in_place = true;
@@ -143,7 +143,7 @@ TEST(DependentCalls, AreOddInNumberWhereTwoUndoEachOther) {
 }
 
 TEST(InPlaceCalls, FeedBackWhereTheyReduceAndOnlyThere) {
-  for (const Collective& collective : collectives()) {
+  for (const Benchmark& collective : collectives()) {
     BenchOptions options = options_of(collective.name, 4);
     EXPECT_FALSE(feeds_back(options)) << collective.name;
     options.in_place = true;
@@ -256,7 +256,7 @@ TEST_P(Results, HaveANameWithTheReductionIfThereIsOne) {
 
 std::vector<std::string_view> all_names() {
   std::vector<std::string_view> names;
-  for (const Collective& each : benchmarks()) {
+  for (const Benchmark& each : benchmarks()) {
     if (each.moves_data) names.push_back(each.name);
   }
   return names;
@@ -274,14 +274,14 @@ TEST(OurAllReduce, InPartsIsTheWholeAndSaysHowItWent) {
   on_every_rank(groups, [&](Group& group) {
     const auto r = static_cast<std::size_t>(group.rank().value);
     auto* const at = reinterpret_cast<std::byte*>(data[r].data());
-    CollectiveCall call{.in = at, .out = at, .count = 7, .type = DType::i32};
+    BenchCall call{
+        {.collective = Collective::all_reduce, .in = at, .out = at, .count = 7, .type = DType::i32}};
     for (const int parts : {1, 3, 7, 20}) {
       call.parts = parts;
-      EXPECT_EQ(find_collective("all-reduce")->ours(group, call, {}, {}), Algorithm::one_shot);
+      EXPECT_EQ(call_onehop(group, call), Algorithm::one_shot);
     }
-    EXPECT_EQ(find_collective("all-reduce")
-                  ->ours(group, call, {}, {.algorithm = Algorithm::two_shot, .timeout = {}}),
-              Algorithm::two_shot);
+    call.options.algorithm = Algorithm::two_shot;
+    EXPECT_EQ(call_onehop(group, call), Algorithm::two_shot);
   });
   EXPECT_THAT(data, ::testing::Each(::testing::ElementsAre(32, 64, 96, 128, 160, 192, 224)));
 }
@@ -302,13 +302,13 @@ class NcclCalls : public ::testing::Test {
   /// What is called for 10 f32s a block, from 1000 to 2000.
   [[nodiscard]] std::string calls(std::string_view name, int rank, int root = 1, int ranks = 3,
                                   int parts = 1) const {
-    const CollectiveCall call{.in = reinterpret_cast<const std::byte*>(std::uintptr_t{1000}),
-                              .out = reinterpret_cast<std::byte*>(std::uintptr_t{2000}),
-                              .count = 10,
-                              .type = DType::f32,
-                              .op = ReduceOp::max,
-                              .root = Rank{root},
-                              .parts = parts};
+    const BenchCall call{{.in = reinterpret_cast<const std::byte*>(std::uintptr_t{1000}),
+                          .out = reinterpret_cast<std::byte*>(std::uintptr_t{2000}),
+                          .count = 10,
+                          .type = DType::f32,
+                          .op = ReduceOp::max,
+                          .root = Rank{root}},
+                         parts};
     result_ = find_collective(name)->nccl(nccl_, {nullptr, rank, ranks}, call, nullptr);
     return taken_();
   }

@@ -20,11 +20,6 @@ constexpr const char* kPlacements[] = {"ordinary",         "symmetric",   "symme
                                        "displaced"};
 static_assert(std::size(kPlacements) == kPlacementCount);
 
-constexpr const char* kCollectiveNames[] = {"all_reduce",   "all_gather", "reduce_scatter",
-                                            "broadcast",    "reduce",     "all_to_all",
-                                            "all_to_all_v", "gather",     "scatter"};
-static_assert(std::size(kCollectiveNames) == kCollectiveCount);
-
 // Largest gap between the blocks of all_to_all_v, in elements.
 constexpr std::size_t kMaxGap = 4;
 
@@ -111,6 +106,8 @@ class Part {
         expect_from(root, call.start + rank_ * count, count);
         if (is_root) in_place = -static_cast<std::ptrdiff_t>(rank_ * count * element_);
         return;
+      default:
+        throw std::logic_error("no collective of data");
     }
   }
 
@@ -163,36 +160,19 @@ class Part {
 
 }  // namespace
 
-const char* to_text(Collective collective) {
-  return kCollectiveNames[static_cast<std::size_t>(collective)];
-}
-
-bool reduces(Collective collective) {
-  return collective == Collective::reduce_scatter || has_choice(collective);
-}
-
-bool has_root(Collective collective) {
-  return collective == Collective::broadcast || collective == Collective::reduce ||
-         collective == Collective::gather || collective == Collective::scatter;
-}
-
-bool has_choice(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce;
-}
-
 std::size_t CollectiveCase::max_bytes(int ranks) const {
   const auto n = static_cast<std::size_t>(ranks);
-  if (has_choice(collective) || collective == Collective::broadcast) return count * size_of(type);
+  if (traits_of(collective).has_two_shot || collective == Collective::broadcast) return count * size_of(type);
   if (collective == Collective::all_to_all_v) return n * (2 * count + kMaxGap) * size_of(type);
   return n * count * size_of(type);
 }
 
 std::string CollectiveCase::describe() const {
-  std::string how = reduces(collective) ? fmt::format(" {}", to_string(op)) : std::string();
+  std::string how = traits_of(collective).reduces ? fmt::format(" {}", to_string(op)) : std::string();
   if (op == ReduceOp::premul_sum) how += fmt::format(" by {}", factor);
   return fmt::format("{} of {} {}{}{} (data {}{}, {}, {} elements past alignment, stream start {}, {})",
-                     to_text(collective), count, to_string(type), how,
-                     has_root(collective) ? fmt::format(", root {}", root.value) : std::string(),
+                     traits_of(collective).name, count, to_string(type), how,
+                     traits_of(collective).has_root() ? fmt::format(", root {}", root.value) : std::string(),
                      kPlacements[static_cast<int>(placement)], symmetric ? ", as promised" : "",
                      in_place ? "in place" : "out of place", shift, start,
                      algorithm ? to_string(*algorithm) : "default algorithm");
@@ -263,30 +243,18 @@ void Workspace::expect(std::byte* at, const Bytes& content, const CollectiveCase
 
 Algorithm Workspace::call(const CollectiveCase& call, const std::byte* in, std::byte* out,
                           const Blocks& in_blocks, const Blocks& out_blocks) {
-  const Stream stream = memory_->stream();
-  const CallOptions options{
-      .algorithm = call.algorithm, .timeout = {}, .symmetric = call.symmetric, .factor = call.factor};
-  switch (call.collective) {
-    case Collective::all_reduce:
-      return all_reduce(group_, in, out, call.count, call.type, call.op, stream, options);
-    case Collective::all_gather:
-      return all_gather(group_, in, out, call.count, call.type, stream, options);
-    case Collective::reduce_scatter:
-      return reduce_scatter(group_, in, out, call.count, call.type, call.op, stream, options);
-    case Collective::broadcast:
-      return broadcast(group_, in, out, call.count, call.type, call.root, stream, options);
-    case Collective::reduce:
-      return reduce(group_, in, out, call.count, call.type, call.op, call.root, stream, options);
-    case Collective::all_to_all:
-      return all_to_all(group_, in, out, call.count, call.type, stream, options);
-    case Collective::all_to_all_v:
-      return all_to_all_v(group_, in, in_blocks, out, out_blocks, call.type, stream, options);
-    case Collective::gather:
-      return gather(group_, in, out, call.count, call.type, call.root, stream, options);
-    case Collective::scatter:
-      return scatter(group_, in, out, call.count, call.type, call.root, stream, options);
-  }
-  throw std::logic_error("no such collective");
+  return onehop::run(
+      group_, {.collective = call.collective,
+               .in = in,
+               .out = out,
+               .count = call.count,
+               .type = call.type,
+               .op = call.op,
+               .root = call.root,
+               .stream = memory_->stream(),
+               .options = {.algorithm = call.algorithm, .symmetric = call.symmetric, .factor = call.factor},
+               .in_blocks = in_blocks,
+               .out_blocks = out_blocks});
 }
 
 Algorithm Workspace::run(const CollectiveCase& each, const Streams& streams) {

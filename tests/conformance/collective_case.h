@@ -17,23 +17,8 @@
 
 namespace onehop::testing {
 
-enum class Collective {
-  all_reduce,
-  all_gather,
-  reduce_scatter,
-  broadcast,
-  reduce,
-  all_to_all,
-  all_to_all_v,
-  gather,
-  scatter,
-};
-inline constexpr int kCollectiveCount = 9;
-[[nodiscard]] const char* to_text(Collective collective);
-[[nodiscard]] bool reduces(Collective collective);
-[[nodiscard]] bool has_root(Collective collective);
-/// all_reduce and reduce have a two-shot.
-[[nodiscard]] bool has_choice(Collective collective);
+/// The collectives that the suite runs are numbered from 0: all that move data among all ranks.
+inline constexpr int kCollectivesOfData = static_cast<int>(Collective::send);
 
 /// Where the ranks keep a call's data.
 enum class Placement {

@@ -31,7 +31,7 @@ class Collectives : public CollectiveTest {
     CollectiveCase result;
     result.collective = collective;
     result.root = Rank{static_cast<int>(random() % static_cast<std::uint64_t>(ranks()))};
-    if (has_choice(collective) && random() % 3 != 0)
+    if (traits_of(collective).has_two_shot && random() % 3 != 0)
       result.algorithm = random() % 2 == 0 ? Algorithm::one_shot : Algorithm::two_shot;
     result.placement = static_cast<Placement>(random() % kPlacementCount);
     result.in_place = random() % 2 == 0;
@@ -102,7 +102,7 @@ TEST_P(Collectives, GiveEveryRankWhatItIsDueAtEverySizeOfEveryType) {
   for (const Collective collective : kCollectives) {
     for (int type = 0; type < kDTypeCount; ++type) {
       std::vector<Reduction> reductions(1);
-      if (reduces(collective)) reductions = reductions_of(static_cast<DType>(type));
+      if (traits_of(collective).reduces) reductions = reductions_of(static_cast<DType>(type));
       for (const Reduction& how : reductions) {
         for (const std::size_t count : small_counts()) {
           if (n++ % kThin != 0) continue;
@@ -261,7 +261,7 @@ TEST_P(Collectives, BringLongBlocksStraightToSymmetricMemory) {
       // The root's output would be part of its input, and not where the others' outputs are.
       each.in_place = each.in_place && collective != Collective::scatter;
       each.type = random() % 2 == 0 ? DType::u8 : DType::f32;
-      const bool carried = !reduces(collective) && collective != Collective::all_to_all_v;
+      const bool carried = !traits_of(collective).reduces && collective != Collective::all_to_all_v;
       const std::size_t bytes = carried && random() % 4 != 0 ? long_block() : 0;
       each.count = (bytes + random() % 4096) / size_of(each.type);
       each.placement = placement;
@@ -316,10 +316,10 @@ TEST_P(Collectives, KeepRanksInStepThroughRandomCallsOfAllKindsBackToBack) {
     std::mt19937_64 together(seed());
     std::mt19937_64 alone(seed() + static_cast<std::uint64_t>(group.rank().value) + 1);
     for (int i = 0; i < calls; ++i) {
-      CollectiveCase each = random_case(static_cast<Collective>(together() % kCollectiveCount), together);
+      CollectiveCase each = random_case(static_cast<Collective>(together() % kCollectivesOfData), together);
       each.type = static_cast<DType>(together() % kDTypeCount);
       const std::vector<Reduction> reductions = reductions_of(each.type);
-      if (reduces(each.collective)) each.set(reductions[together() % reductions.size()]);
+      if (traits_of(each.collective).reduces) each.set(reductions[together() % reductions.size()]);
       // Every order of magnitude is equally likely.
       each.count = (together() % kMaxBytes >> together() % 18) / size_of(each.type);
       while (each.max_bytes(group.size()) > kMaxBytes) each.count /= 2;
@@ -344,10 +344,10 @@ TEST_P(Collectives, AreCountedWhenTheyComplete) {
       EXPECT_EQ(workspace.run(each, streams), Algorithm::one_shot);
       ++one_shots;
       each.algorithm = Algorithm::two_shot;
-      if (!has_choice(collective)) {
+      if (!traits_of(collective).has_two_shot) {
         EXPECT_THROW((void)workspace.run(each, streams), Error);
       }
-      EXPECT_THAT(group.usage(), ::testing::ElementsAre(0, one_shots, 0)) << to_text(collective);
+      EXPECT_THAT(group.usage(), ::testing::ElementsAre(0, one_shots, 0)) << traits_of(collective).name;
     }
     CollectiveCase large{.collective = Collective::reduce, .count = 200, .algorithm = Algorithm::two_shot};
     EXPECT_EQ(workspace.run(large, streams), Algorithm::two_shot);

@@ -108,11 +108,11 @@ TEST(StressPlan, LeavesNothingUncheckedAndNothingOverlapping) {
   constexpr int kRank = 3;
   constexpr std::uint32_t kBegin = 1024;
   StressPlan plan(6, kRank, kRanks);
-  std::set<std::tuple<StressKind, DType, ReduceOp>> reductions;
-  std::set<std::tuple<StressKind, DType, bool>> moves;
-  std::set<std::tuple<StressKind, StressKind>> links;
-  std::set<std::tuple<StressKind, int>> roots;
-  std::set<StressKind> in_place;
+  std::set<std::tuple<Collective, DType, ReduceOp>> reductions;
+  std::set<std::tuple<Collective, DType, bool>> moves;
+  std::set<std::tuple<Collective, Collective>> links;
+  std::set<std::tuple<Collective, int>> roots;
+  std::set<Collective> in_place;
   int operations = 0;
   int all_reduces = 0;
   std::size_t longest_list = 0;
@@ -159,7 +159,7 @@ TEST(StressPlan, LeavesNothingUncheckedAndNothingOverlapping) {
       if (!op.checked) {
         ASSERT_LT(i + 1, batch.size());
         const StressOp& next = batch[i + 1];
-        ASSERT_EQ(next.kind, StressKind::all_reduce);
+        ASSERT_EQ(next.kind, Collective::all_reduce);
         ASSERT_EQ(next.out, op.out);
         ASSERT_EQ(output_count(next, kRank, kRanks), output_count(op, kRank, kRanks));
         ASSERT_EQ(reduction(next, next.folds - 1), ReduceOp::sum);
@@ -177,12 +177,12 @@ TEST(StressPlan, LeavesNothingUncheckedAndNothingOverlapping) {
       if (op.together) {
         ASSERT_GT(i, 0u);
         for (const StressOp& each : {batch[i - 1], op}) {
-          ASSERT_EQ(each.kind, StressKind::all_reduce);
+          ASSERT_EQ(each.kind, Collective::all_reduce);
           ASSERT_EQ(each.depth, 1);
         }
       } else {
         ++operations;
-        all_reduces += op.kind == StressKind::all_reduce ? 1 : 0;
+        all_reduces += op.kind == Collective::all_reduce ? 1 : 0;
       }
       large = large || out.end - out.begin > 1u << 20;
       deep = deep || op.depth == kMaxStressChain;
@@ -203,13 +203,13 @@ TEST(StressPlan, LeavesNothingUncheckedAndNothingOverlapping) {
 
 TEST(StressPlan, MakesOnlyTheCollectivesThatWereNamed) {
   const auto kinds = parse_stress_kinds("gather,scatter,gather");
-  ASSERT_EQ(kinds, (std::vector{StressKind::gather, StressKind::scatter}));
+  ASSERT_EQ(kinds, (std::vector{Collective::gather, Collective::scatter}));
   StressPlan plan(3, 0, 2, kinds);
-  std::set<StressKind> seen;
+  std::set<Collective> seen;
   for (int round = 0; round < 50; ++round) {
     for (const StressOp& op : plan.batch(kMaxStressOps, 0)) seen.insert(op.kind);
   }
-  EXPECT_EQ(seen, (std::set{StressKind::gather, StressKind::scatter}));
+  EXPECT_EQ(seen, (std::set{Collective::gather, Collective::scatter}));
   for (const char* const wrong : {"", "gather,", "gather,all-reduce"}) {
     EXPECT_THROW((void)parse_stress_kinds(wrong), std::invalid_argument) << wrong;
   }
@@ -223,7 +223,7 @@ TEST(StressPlan, IsRightOnHostRanks) {
       const SymmetricBuffer symmetric = group.allocate(StressPlan::kPartBytes);
       const StressArena arena{.ordinary = ordinary.get(), .symmetric = symmetric.local()};
       StressPlan plan(9, rank, ranks);
-      std::set<StressKind> seen;
+      std::set<Collective> seen;
       for (std::uint32_t round = 0; round < 24; ++round) {
         const StressBatch batch = plan.batch(kMaxStressOps, 0);
         for (const StressOp& op : batch) {

@@ -69,7 +69,7 @@ std::size_t at(Rank r) {
 
 CheckedCollective::CheckedCollective(Random& random, const Group& group)
     : size_(group.size()),
-      kind_(static_cast<Kind>(random.below(kKinds))),
+      collective_(static_cast<Collective>(random.below(kCollectives))),
       type_(static_cast<DType>(random.below(kDTypeCount))),
       count_(random.size_up_to(kMostBytes / size_of(type_) / static_cast<std::size_t>(size_))),
       op_(std::array{ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max}[random.below(4)]),
@@ -77,7 +77,7 @@ CheckedCollective::CheckedCollective(Random& random, const Group& group)
       in_place_(random.one_in(2)),
       salt_(random.below(1000)) {
   const std::size_t algorithm = random.below(4);
-  if (kind_ == Kind::all_reduce || kind_ == Kind::reduce) {
+  if (traits_of(collective_).has_two_shot) {
     if (algorithm == 1) options_.algorithm = Algorithm::one_shot;
     if (algorithm == 2) options_.algorithm = Algorithm::two_shot;
   }
@@ -132,39 +132,40 @@ void CheckedCollective::fill(int rank) {
   };
   const bool root = rank == root_.value;
   std::size_t out_blocks = 1;
-  switch (kind_) {
-    case Kind::all_reduce:
+  switch (collective_) {
+    case Collective::all_reduce:
       blocks(1);
       reduced_block(0);
       break;
-    case Kind::reduce:
+    case Collective::reduce:
       blocks(1);
       if (root) reduced_block(0);
       break;
-    case Kind::reduce_scatter:
+    case Collective::reduce_scatter:
       blocks(size_);
       reduced_block(rank);
       break;
-    case Kind::broadcast:
+    case Collective::broadcast:
       blocks(1);
       put_block(expected_, root_.value, 0);
       break;
-    case Kind::scatter:
+    case Collective::scatter:
       blocks(size_);
       put_block(expected_, root_.value, rank);
       break;
-    case Kind::gather:
-    case Kind::all_gather:
+    case Collective::gather:
+    case Collective::all_gather:
       blocks(1);
       out_blocks = static_cast<std::size_t>(size_);
-      for (int r = 0; r < size_ && (root || kind_ == Kind::all_gather); ++r) put_block(expected_, r, 0);
+      for (int r = 0; r < size_ && (root || collective_ == Collective::all_gather); ++r)
+        put_block(expected_, r, 0);
       break;
-    case Kind::all_to_all:
+    case Collective::all_to_all:
       blocks(size_);
       out_blocks = static_cast<std::size_t>(size_);
       for (int r = 0; r < size_; ++r) put_block(expected_, r, rank);
       break;
-    case Kind::all_to_all_v:
+    default:  // all_to_all_v
       blocks(size_);
       out_blocks = static_cast<std::size_t>(size_);
       std::size_t offset = 0;
@@ -181,51 +182,28 @@ void CheckedCollective::fill(int rank) {
       break;
   }
   out_.resize(out_blocks * count_ * size_of(type_));
-  in_place_ = in_place_ && kind_ == Kind::all_reduce;
+  in_place_ = in_place_ && collective_ == Collective::all_reduce;
   if (in_place_) out_ = in_;
 }
 
 void CheckedCollective::call(Group& group) {
   const void* const in = in_place_ ? out_.data() : in_.data();
   void* const out = out_.data();
-  switch (kind_) {
-    case Kind::all_reduce:
-      (void)all_reduce(group, in, out, count_, type_, op_, {}, options_);
-      break;
-    case Kind::all_gather:
-      (void)all_gather(group, in, out, count_, type_);
-      break;
-    case Kind::reduce_scatter:
-      (void)reduce_scatter(group, in, out, count_, type_, op_);
-      break;
-    case Kind::broadcast:
-      (void)broadcast(group, in, out, count_, type_, root_);
-      break;
-    case Kind::reduce:
-      (void)reduce(group, in, out, count_, type_, op_, root_, {}, options_);
-      break;
-    case Kind::all_to_all:
-      (void)all_to_all(group, in, out, count_, type_);
-      break;
-    case Kind::all_to_all_v:
-      (void)all_to_all_v(group, in, {.counts = in_counts_, .offsets = in_offsets_}, out,
-                         {.counts = out_counts_, .offsets = out_offsets_}, type_);
-      break;
-    case Kind::gather:
-      (void)gather(group, in, out, count_, type_, root_);
-      break;
-    case Kind::scatter:
-      (void)scatter(group, in, out, count_, type_, root_);
-      break;
-  }
+  (void)run(group, {.collective = collective_,
+                    .in = in,
+                    .out = out,
+                    .count = count_,
+                    .type = type_,
+                    .op = op_,
+                    .root = root_,
+                    .options = options_,
+                    .in_blocks = {.counts = in_counts_, .offsets = in_offsets_},
+                    .out_blocks = {.counts = out_counts_, .offsets = out_offsets_}});
 }
 
 void CheckedCollective::verify() const {
-  static constexpr const char* names[] = {"all_reduce",   "all_gather", "reduce_scatter",
-                                          "broadcast",    "reduce",     "all_to_all",
-                                          "all_to_all_v", "gather",     "scatter"};
   check(std::equal(expected_.begin(), expected_.end(), out_.begin()),
-        fmt::format("{} of {} {}", names[static_cast<int>(kind_)], count_, to_string(type_)));
+        fmt::format("{} of {} {}", traits_of(collective_).name, count_, to_string(type_)));
 }
 
 // --- one rank ---

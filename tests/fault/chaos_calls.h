@@ -25,18 +25,7 @@ class CheckedCollective {
   void verify() const;
 
  private:
-  enum class Kind {
-    all_reduce,
-    all_gather,
-    reduce_scatter,
-    broadcast,
-    reduce,
-    all_to_all,
-    all_to_all_v,
-    gather,
-    scatter
-  };
-  static constexpr std::size_t kKinds = 9;
+  static constexpr std::size_t kCollectives = static_cast<std::size_t>(Collective::send);  // the first ones
 
   [[nodiscard]] unsigned element(int rank, std::size_t index) const;
   void put(std::vector<std::byte>& to, unsigned value) const;
@@ -46,7 +35,7 @@ class CheckedCollective {
   void fill(int rank);
 
   int size_;
-  Kind kind_;
+  Collective collective_;
   DType type_;
   std::size_t count_;
   ReduceOp op_;

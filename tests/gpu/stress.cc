@@ -57,7 +57,7 @@ struct Options {
   std::size_t scratch_bytes = 0;
   std::string collectives;  ///< as on the command line; empty: all
 
-  [[nodiscard]] std::vector<StressKind> kinds() const {
+  [[nodiscard]] std::vector<Collective> kinds() const {
     return collectives.empty() ? all_stress_kinds() : parse_stress_kinds(collectives);
   }
 };
@@ -218,9 +218,9 @@ class Stress {
   /// How often each collective was called.
   [[nodiscard]] std::string calls() const {
     std::string text;
-    for (const StressKind kind : options_.kinds()) {
+    for (const Collective kind : options_.kinds()) {
       text += fmt::format("{} {} {}", text.empty() ? "" : ",", calls_[static_cast<std::size_t>(kind)],
-                          to_string(kind));
+                          stress_name(kind));
     }
     return text;
   }

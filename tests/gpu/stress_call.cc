@@ -42,48 +42,33 @@ void make_call(Group& group, const StressArena& arena, const StressOp& op, Strea
   std::byte* const out = output_count(op, me, ranks) != 0 ? arena.at(op.out) : nullptr;
   const Rank root{op.root};
   const ReduceOp how = op.folds == 0 ? ReduceOp::sum : reduction(op, op.folds - 1);
-  CallOptions options;
-  if (op.algorithm != 0) options.algorithm = static_cast<Algorithm>(op.algorithm);
-  if (reduces(op.kind) && how == ReduceOp::premul_sum) options.factor = stress_factor(op);
-  switch (op.kind) {
-    case StressKind::all_reduce:
-      (void)all_reduce(group, in, out, op.count, op.type, how, stream, options);
-      return;
-    case StressKind::all_gather:
-      (void)all_gather(group, in, out, op.count, op.type, stream, options);
-      return;
-    case StressKind::reduce_scatter:
-      (void)reduce_scatter(group, in, out, op.count, op.type, how, stream, options);
-      return;
-    case StressKind::broadcast:
-      (void)broadcast(group, in, out, op.count, op.type, root, stream, options);
-      return;
-    case StressKind::reduce:
-      (void)reduce(group, in, out, op.count, op.type, how, root, stream, options);
-      return;
-    case StressKind::all_to_all:
-      (void)all_to_all(group, in, out, op.count, op.type, stream, options);
-      return;
-    case StressKind::all_to_all_v: {
-      const BlocksInARow from(ranks, false, [&](int to) { return count_between(op, me, to); });
-      const BlocksInARow to(ranks, true, [&](int source) { return count_between(op, source, me); });
-      (void)all_to_all_v(group, in, from.blocks(), out, to.blocks(), op.type, stream, options);
-      return;
-    }
-    case StressKind::gather:
-      (void)gather(group, in, out, op.count, op.type, root, stream, options);
-      return;
-    case StressKind::scatter:
-      (void)scatter(group, in, out, op.count, op.type, root, stream, options);
-      return;
-    case StressKind::send_recv: {
-      GroupCall scope;
-      (void)send(group, in, op.count, op.type, Rank{(me + op.root) % ranks}, stream, options);
-      (void)recv(group, out, op.count, op.type, Rank{(me + ranks - op.root) % ranks}, stream, options);
-      scope.end();
-      return;
-    }
+  Call call{.collective = op.kind,
+            .in = in,
+            .out = out,
+            .count = op.count,
+            .type = op.type,
+            .op = how,
+            .root = root,
+            .stream = stream};
+  if (op.algorithm != 0) call.options.algorithm = static_cast<Algorithm>(op.algorithm);
+  if (reduces(op.kind) && how == ReduceOp::premul_sum) call.options.factor = stress_factor(op);
+  if (op.kind == Collective::send) {
+    GroupCall scope;
+    call.root = Rank{(me + op.root) % ranks};
+    (void)run(group, call);
+    call.collective = Collective::recv;
+    call.root = Rank{(me + ranks - op.root) % ranks};
+    (void)run(group, call);
+    scope.end();
+    return;
   }
+  const BlocksInARow from(ranks, false, [&](int to) { return count_between(op, me, to); });
+  const BlocksInARow to(ranks, true, [&](int source) { return count_between(op, source, me); });
+  if (op.kind == Collective::all_to_all_v) {
+    call.in_blocks = from.blocks();
+    call.out_blocks = to.blocks();
+  }
+  (void)run(group, call);
 }
 
 void make_calls(Group& group, const StressArena& arena, std::span<const StressOp> ops, Stream stream) {

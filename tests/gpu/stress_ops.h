@@ -11,19 +11,9 @@
 
 namespace onehop::testing {
 
-enum class StressKind : std::uint8_t {
-  all_reduce,
-  all_gather,
-  reduce_scatter,
-  broadcast,
-  reduce,
-  all_to_all,
-  all_to_all_v,
-  gather,
-  scatter,
-  send_recv,  ///< in a GroupCall, each rank to the `root`-th after it
-};
-inline constexpr int kStressKindCount = 10;
+/// The collectives from 0 to scatter; `send` stands for a send and a receive in one GroupCall, each rank to the
+/// `root`-th after it.
+inline constexpr int kStressKindCount = static_cast<int>(Collective::send) + 1;
 
 /// One call, which may be the next link of a chain: its input is then the output of the previous one. The
 /// links pass on one vector, X, whose elements are distributed as StressShape says. Reductions after the
@@ -36,8 +26,8 @@ struct StressOp {
   std::uint32_t first_count = 0;  ///< of the chain's first call
   std::uint32_t key = 0;          ///< of the chain's first input
   std::uint32_t ops = 0;  ///< the reductions of the chain so far, 4 bits each, the first in the lowest
-  StressKind kind = StressKind::all_reduce;
-  StressKind first = StressKind::all_reduce;  ///< of the chain's first call
+  Collective kind = Collective::all_reduce;
+  Collective first = Collective::all_reduce;  ///< of the chain's first call
   DType type = DType::f32;
   std::uint8_t root = 0;
   std::uint8_t first_root = 0;
@@ -64,13 +54,13 @@ struct StressArena {
 inline constexpr int kMaxStressOps = 48;  ///< per batch
 inline constexpr int kMaxStressChain = 8;
 
-constexpr bool reduces(StressKind kind) {
-  return kind == StressKind::all_reduce || kind == StressKind::reduce_scatter || kind == StressKind::reduce;
+constexpr bool reduces(Collective kind) {
+  return kind == Collective::all_reduce || kind == Collective::reduce_scatter || kind == Collective::reduce;
 }
 /// True if the input, the output or both have a block for every rank, so that `count` is that of a block.
-constexpr bool has_blocks(StressKind kind) {
-  return kind != StressKind::all_reduce && kind != StressKind::broadcast && kind != StressKind::reduce &&
-         kind != StressKind::send_recv;
+constexpr bool has_blocks(Collective kind) {
+  return kind != Collective::all_reduce && kind != Collective::broadcast && kind != Collective::reduce &&
+         kind != Collective::send;
 }
 
 /// How a call leaves X distributed.
@@ -81,14 +71,14 @@ enum class StressShape : std::uint8_t {
 };
 constexpr StressShape shape_after(const StressOp& op) {
   switch (op.kind) {
-    case StressKind::all_reduce:
-    case StressKind::all_gather:
-    case StressKind::broadcast:
+    case Collective::all_reduce:
+    case Collective::all_gather:
+    case Collective::broadcast:
       return StressShape::everywhere;
-    case StressKind::reduce:
-    case StressKind::gather:
+    case Collective::reduce:
+    case Collective::gather:
       return StressShape::at_root;
-    case StressKind::send_recv:  // a rank that has all of X passes all of X
+    case Collective::send:  // a rank that has all of X passes all of X
       return op.depth == 1 ? StressShape::parts : StressShape::everywhere;
     default:
       return StressShape::parts;
@@ -190,14 +180,14 @@ constexpr std::uint32_t count_between(const StressOp& op, int from, int to) {
 constexpr std::uint32_t input_count(const StressOp& op, int rank, int ranks) {
   const auto n = static_cast<std::uint32_t>(ranks);
   switch (op.kind) {
-    case StressKind::reduce_scatter:
-    case StressKind::all_to_all:
+    case Collective::reduce_scatter:
+    case Collective::all_to_all:
       return n * op.count;
-    case StressKind::scatter:
+    case Collective::scatter:
       return rank == op.root ? n * op.count : 0;
-    case StressKind::broadcast:
+    case Collective::broadcast:
       return rank == op.root ? op.count : 0;
-    case StressKind::all_to_all_v: {
+    case Collective::all_to_all_v: {
       std::uint32_t total = 0;
       for (int r = 0; r < ranks; ++r) total += count_between(op, rank, r);
       return total;
@@ -210,14 +200,14 @@ constexpr std::uint32_t input_count(const StressOp& op, int rank, int ranks) {
 constexpr std::uint32_t output_count(const StressOp& op, int rank, int ranks) {
   const auto n = static_cast<std::uint32_t>(ranks);
   switch (op.kind) {
-    case StressKind::all_gather:
-    case StressKind::all_to_all:
+    case Collective::all_gather:
+    case Collective::all_to_all:
       return n * op.count;
-    case StressKind::gather:
+    case Collective::gather:
       return rank == op.root ? n * op.count : 0;
-    case StressKind::reduce:
+    case Collective::reduce:
       return rank == op.root ? op.count : 0;
-    case StressKind::all_to_all_v: {
+    case Collective::all_to_all_v: {
       std::uint32_t total = 0;
       for (int r = 0; r < ranks; ++r) total += count_between(op, r, rank);
       return total;
@@ -232,7 +222,7 @@ constexpr std::uint32_t output_count(const StressOp& op, int rank, int ranks) {
 constexpr std::uint32_t position(const StressOp& op, int rank, int ranks, std::uint32_t i) {
   if (shape_after(op) != StressShape::parts) return i;
   const auto n = static_cast<std::uint32_t>(ranks);
-  const bool many = op.kind == StressKind::all_to_all || op.kind == StressKind::all_to_all_v;
+  const bool many = op.kind == Collective::all_to_all || op.kind == Collective::all_to_all_v;
   return static_cast<std::uint32_t>(rank) * (many ? n * op.count : op.count) + i;
 }
 
@@ -247,14 +237,14 @@ constexpr StressOrigin origin(const StressOp& op, int ranks, std::uint32_t x) {
   const auto n = static_cast<std::uint32_t>(ranks);
   const std::uint32_t count = op.first_count;
   switch (op.first) {
-    case StressKind::all_gather:
-    case StressKind::gather:
+    case Collective::all_gather:
+    case Collective::gather:
       return {static_cast<int>(x / count), x % count};
-    case StressKind::send_recv:
+    case Collective::send:
       return {static_cast<int>((x / count + n - op.first_root) % n), x % count};
-    case StressKind::all_to_all:
+    case Collective::all_to_all:
       return {static_cast<int>(x / count % n), x / (n * count) * count + x % count};
-    case StressKind::all_to_all_v: {
+    case Collective::all_to_all_v: {
       const auto to = static_cast<int>(x / (n * count));
       std::uint32_t i = x % (n * count);
       // Blocks are ordered by rank, but received in reverse order.

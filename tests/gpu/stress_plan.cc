@@ -18,63 +18,56 @@ constexpr std::uint32_t kMostShift = 16;  // elements
 constexpr std::uint32_t kLargeBytes = 4u << 20;
 constexpr std::uint32_t kRoom = kLargeBytes + kMostShift * 8 + kLine;
 
-constexpr std::array<std::string_view, kStressKindCount> kNames{
-    "all_reduce", "all_gather",   "reduce_scatter", "broadcast", "reduce",
-    "all_to_all", "all_to_all_v", "gather",         "scatter",   "send_recv"};
-
-constexpr bool has_choice(StressKind kind) {
-  return kind == StressKind::all_reduce || kind == StressKind::reduce;
-}
 /// Only the root has all of X, so only the root can continue the chain.
-constexpr bool begins_at_root(StressKind kind) {
-  return kind == StressKind::broadcast || kind == StressKind::scatter;
+constexpr bool begins_at_root(Collective kind) {
+  return kind == Collective::broadcast || kind == Collective::scatter;
 }
-constexpr bool ends_at_root(StressKind kind) {
-  return kind == StressKind::reduce || kind == StressKind::gather;
+constexpr bool ends_at_root(Collective kind) {
+  return kind == Collective::reduce || kind == Collective::gather;
 }
-constexpr bool reads_blocks(StressKind kind) {
-  return kind == StressKind::reduce_scatter || kind == StressKind::scatter ||
-         kind == StressKind::all_to_all || kind == StressKind::all_to_all_v;
+constexpr bool reads_blocks(Collective kind) {
+  return kind == Collective::reduce_scatter || kind == Collective::scatter ||
+         kind == Collective::all_to_all || kind == Collective::all_to_all_v;
 }
-constexpr bool writes_blocks(StressKind kind) {
-  return kind == StressKind::all_gather || kind == StressKind::gather || kind == StressKind::all_to_all ||
-         kind == StressKind::all_to_all_v;
+constexpr bool writes_blocks(Collective kind) {
+  return kind == Collective::all_gather || kind == Collective::gather || kind == Collective::all_to_all ||
+         kind == Collective::all_to_all_v;
 }
-constexpr bool can_be_in_place(StressKind kind) {
-  return kind != StressKind::all_to_all && kind != StressKind::all_to_all_v && kind != StressKind::send_recv;
+constexpr bool can_be_in_place(Collective kind) {
+  return kind != Collective::all_to_all && kind != Collective::all_to_all_v && kind != Collective::send;
 }
 
 }  // namespace
 
-std::string_view to_string(StressKind kind) {
-  return kNames[static_cast<std::size_t>(kind)];
+const char* stress_name(Collective kind) {
+  return kind == Collective::send ? "send_recv" : traits_of(kind).name;
 }
 
-std::vector<StressKind> all_stress_kinds() {
-  std::vector<StressKind> kinds;
-  for (int kind = 0; kind < kStressKindCount; ++kind) kinds.push_back(static_cast<StressKind>(kind));
+std::vector<Collective> all_stress_kinds() {
+  std::vector<Collective> kinds;
+  for (int kind = 0; kind < kStressKindCount; ++kind) kinds.push_back(static_cast<Collective>(kind));
   return kinds;
 }
 
-std::vector<StressKind> parse_stress_kinds(std::string_view list) {
-  std::vector<StressKind> kinds;
+std::vector<Collective> parse_stress_kinds(std::string_view list) {
+  std::vector<Collective> kinds;
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
     const std::string_view name = list.substr(begin, end - begin);
-    const auto* const found = std::find(kNames.begin(), kNames.end(), name);
-    if (found == kNames.end()) {
+    const std::vector<Collective> all = all_stress_kinds();
+    const auto found = std::ranges::find(all, name, stress_name);
+    if (found == all.end()) {
       std::string known;
-      for (const std::string_view each : kNames) known += (known.empty() ? "" : ", ") + std::string(each);
+      for (const Collective each : all) known += std::string(known.empty() ? "" : ", ") + stress_name(each);
       throw std::invalid_argument(fmt::format("'{}' is not a collective; there are {}", name, known));
     }
-    const auto kind = static_cast<StressKind>(found - kNames.begin());
-    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+    if (std::ranges::find(kinds, *found) == kinds.end()) kinds.push_back(*found);
     begin = end + 1;
   }
   return kinds;
 }
 
-StressPlan::StressPlan(std::uint64_t seed, int rank, int ranks, std::vector<StressKind> kinds)
+StressPlan::StressPlan(std::uint64_t seed, int rank, int ranks, std::vector<Collective> kinds)
     : together_(seed),
       own_(seed * 64 + static_cast<std::uint64_t>(rank) + 1),
       rank_(static_cast<std::uint32_t>(rank)),
@@ -88,11 +81,11 @@ std::uint32_t StressPlan::random_bytes() {
   return (1u << (log - 1)) + below(1u << (log - 1));
 }
 
-StressKind StressPlan::choose(const std::vector<StressKind>& among) {
+Collective StressPlan::choose(const std::vector<Collective>& among) {
   // Many collectives cannot continue from what others leave. With these odds, about half of all calls are
   // all-reduces.
-  const bool has_all_reduce = std::find(among.begin(), among.end(), StressKind::all_reduce) != among.end();
-  if (has_all_reduce && below(2) == 0) return StressKind::all_reduce;
+  const bool has_all_reduce = std::find(among.begin(), among.end(), Collective::all_reduce) != among.end();
+  if (has_all_reduce && below(2) == 0) return Collective::all_reduce;
   return among[below(static_cast<std::uint32_t>(among.size()))];
 }
 
@@ -113,37 +106,37 @@ StressOp StressPlan::first_link() {
   return op;
 }
 
-std::vector<StressKind> StressPlan::successors(const StressOp& last) const {
+std::vector<Collective> StressPlan::successors(const StressOp& last) const {
   const StressShape shape = shape_after(last);
   const std::uint32_t left = output_count(last, last.root, static_cast<int>(ranks_));
-  const auto fits = [&](StressKind kind) {
+  const auto fits = [&](Collective kind) {
     if (last.raw && reduces(kind)) return false;
     switch (kind) {
-      case StressKind::all_reduce:
-      case StressKind::reduce:
-      case StressKind::send_recv:
+      case Collective::all_reduce:
+      case Collective::reduce:
+      case Collective::send:
         return shape == StressShape::everywhere;
-      case StressKind::broadcast:
+      case Collective::broadcast:
         return shape != StressShape::parts;
-      case StressKind::reduce_scatter:
+      case Collective::reduce_scatter:
         return shape == StressShape::everywhere && left % ranks_ == 0;
-      case StressKind::scatter:
+      case Collective::scatter:
         return shape != StressShape::parts && left % ranks_ == 0;
-      case StressKind::all_gather:
-      case StressKind::gather:
-        return shape == StressShape::parts && last.kind != StressKind::all_to_all_v &&
+      case Collective::all_gather:
+      case Collective::gather:
+        return shape == StressShape::parts && last.kind != Collective::all_to_all_v &&
                std::uint64_t{left} * ranks_ * element_bytes(last.type) <= kLargeBytes;
       default:
         return false;
     }
   };
-  std::vector<StressKind> kinds;
+  std::vector<Collective> kinds;
   if (last.depth == kMaxStressChain) return kinds;
   std::copy_if(kinds_.begin(), kinds_.end(), std::back_inserter(kinds), fits);
   return kinds;
 }
 
-StressOp StressPlan::next_link(const StressOp& last, const std::vector<StressKind>& kinds) {
+StressOp StressPlan::next_link(const StressOp& last, const std::vector<Collective>& kinds) {
   StressOp op = last;
   op.kind = choose(kinds);
   op.root = static_cast<std::uint8_t>(below(ranks_));
@@ -208,8 +201,8 @@ StressBatch StressPlan::batch(int most, std::uint32_t begin) {
   // At most two allocations per operation.
   const auto more = [&] { return batch.size() < wanted && used_ + 2 * kRoom <= begin + kPartBytes; };
   while (more()) {
-    const std::vector<StressKind> kinds =
-        batch.empty() ? std::vector<StressKind>() : successors(batch.back());
+    const std::vector<Collective> kinds =
+        batch.empty() ? std::vector<Collective>() : successors(batch.back());
     const bool chained = !kinds.empty() && below(2) == 0;
     StressOp op = chained ? next_link(batch.back(), kinds) : first_link();
     if (!chained) {
@@ -218,16 +211,16 @@ StressBatch StressPlan::batch(int most, std::uint32_t begin) {
       op.in = op.out = batch.back().out;
       // Sums of integers preserve any rank's error: only those may overwrite a result before it has been
       // checked.
-      op.in_place = op.kind == StressKind::all_reduce && !is_float(op.type) &&
+      op.in_place = op.kind == Collective::all_reduce && !is_float(op.type) &&
                     reduction(op, op.folds - 1) == ReduceOp::sum && below(2) == 0;
       if (op.in_place)
         batch.back().checked = false;
       else
         op.out = reserve(writes_blocks(op.kind) ? ranks_ * op.count : op.count, op.type);
     }
-    op.algorithm = static_cast<std::uint8_t>(below(has_choice(op.kind) ? kAlgorithmCount : 2));
+    op.algorithm = static_cast<std::uint8_t>(below(traits_of(op.kind).has_two_shot ? kAlgorithmCount : 2));
     batch.push_back(op);
-    if (chained || op.kind != StressKind::all_reduce || below(16) != 0) continue;
+    if (chained || op.kind != Collective::all_reduce || below(16) != 0) continue;
     for (std::uint32_t others = 1 + below(kMaxStressOps); others > 0 && more(); --others) {
       batch.push_back(beside(batch.back()));
     }
@@ -236,7 +229,7 @@ StressBatch StressPlan::batch(int most, std::uint32_t begin) {
 }
 
 std::string describe(const StressOp& op) {
-  std::string text = fmt::format("{} of {} {}", to_string(op.kind), op.count, to_string(op.type));
+  std::string text = fmt::format("{} of {} {}", stress_name(op.kind), op.count, to_string(op.type));
   if (op.raw) text += " of any bits";
   for (int fold = op.folds - 1; fold >= 0; --fold) {
     const ReduceOp how = reduction(op, fold);
@@ -245,9 +238,10 @@ std::string describe(const StressOp& op) {
   }
   if (begins_at_root(op.kind)) text += fmt::format(" from rank {}", op.root);
   if (ends_at_root(op.kind)) text += fmt::format(" to rank {}", op.root);
-  if (op.kind == StressKind::send_recv) text += fmt::format(" to the {}-th next rank", op.root);
+  if (op.kind == Collective::send) text += fmt::format(" to the {}-th next rank", op.root);
   if (op.depth > 1)
-    text += fmt::format(", call {} of a chain from {} of {}", op.depth, to_string(op.first), op.first_count);
+    text +=
+        fmt::format(", call {} of a chain from {} of {}", op.depth, stress_name(op.first), op.first_count);
   if (op.together) text += ", in one GroupCall with the previous call";
   return fmt::format(
       "{}, {}, {}", text, op.in_place ? "in place" : "out of place",

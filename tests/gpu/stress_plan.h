@@ -12,17 +12,18 @@
 
 namespace onehop::testing {
 
-[[nodiscard]] std::string_view to_string(StressKind kind);
-[[nodiscard]] std::vector<StressKind> all_stress_kinds();
+/// "all_reduce", "send_recv".
+[[nodiscard]] const char* stress_name(Collective kind);
+[[nodiscard]] std::vector<Collective> all_stress_kinds();
 /// Parses a list like "all_reduce,send_recv". Throws std::invalid_argument that lists the valid names.
-[[nodiscard]] std::vector<StressKind> parse_stress_kinds(std::string_view list);
+[[nodiscard]] std::vector<Collective> parse_stress_kinds(std::string_view list);
 
 /// Operations that run back to back in one part of the arena.
 using StressBatch = std::vector<StressOp>;
 
 class StressPlan {
  public:
-  StressPlan(std::uint64_t seed, int rank, int ranks, std::vector<StressKind> kinds = all_stress_kinds());
+  StressPlan(std::uint64_t seed, int rank, int ranks, std::vector<Collective> kinds = all_stress_kinds());
 
   /// At most `most` operations, at least one, within [begin, begin + kPartBytes) of the arena's memories.
   /// About half are all-reduces, if these are among the kinds; occasionally several share a GroupCall. Sizes
@@ -39,11 +40,11 @@ class StressPlan {
 
  private:
   [[nodiscard]] std::uint32_t random_bytes();
-  [[nodiscard]] StressKind choose(const std::vector<StressKind>& among);
+  [[nodiscard]] Collective choose(const std::vector<Collective>& among);
   /// The kinds that can continue from what `last` leaves.
-  [[nodiscard]] std::vector<StressKind> successors(const StressOp& last) const;
+  [[nodiscard]] std::vector<Collective> successors(const StressOp& last) const;
   [[nodiscard]] StressOp first_link();
-  [[nodiscard]] StressOp next_link(const StressOp& last, const std::vector<StressKind>& kinds);
+  [[nodiscard]] StressOp next_link(const StressOp& last, const std::vector<Collective>& kinds);
   /// An all-reduce in one GroupCall with `last`, and usually like it.
   [[nodiscard]] StressOp beside(const StressOp& last);
   /// Reserves memory for this many elements.
@@ -54,7 +55,7 @@ class StressPlan {
   std::mt19937_64 own_;
   std::uint32_t rank_;
   std::uint32_t ranks_;
-  std::vector<StressKind> kinds_;
+  std::vector<Collective> kinds_;
   std::uint32_t used_ = 0;  ///< of the arena; the same on all ranks
 };
 

@@ -95,8 +95,8 @@ constexpr int kRounds = 7;
 constexpr Named<bool> kPeers[] = {{"nccl", true}};
 
 struct BenchArguments {
-  std::vector<const Collective*> collectives;  ///< measured one after another
-  BenchOptions bench;                          ///< of all of them; see options_for()
+  std::vector<const Benchmark*> collectives;  ///< measured one after another
+  BenchOptions bench;                         ///< of all of them; see options_for()
   std::optional<int> ranks;
   DeviceChoice device = DeviceChoice::automatic;
   std::optional<Binding> binding;
@@ -107,22 +107,22 @@ struct BenchArguments {
 
 constexpr const char* kAllCollectives = "all";
 
-std::vector<const Collective*> parse_collectives(const std::string& text) {
-  if (const Collective* const found = find_collective(text)) return {found};
+std::vector<const Benchmark*> parse_collectives(const std::string& text) {
+  if (const Benchmark* const found = find_collective(text)) return {found};
   if (text == kAllCollectives) {
-    std::vector<const Collective*> all;
-    for (const Collective& each : benchmarks()) all.push_back(&each);
+    std::vector<const Benchmark*> all;
+    for (const Benchmark& each : benchmarks()) all.push_back(&each);
     return all;
   }
   std::vector<std::string_view> names{kAllCollectives};
-  for (const Collective& each : benchmarks()) names.push_back(each.name);
+  for (const Benchmark& each : benchmarks()) names.push_back(each.name);
   const auto meant = nearest(text, names);
   fail(ErrorCode::invalid_argument, "unknown value '{}'; known: {}, {}{}", text,
-       names_of_collectives([](const Collective&) { return true; }), kAllCollectives,
+       names_of_collectives([](const Benchmark&) { return true; }), kAllCollectives,
        meant ? fmt::format("; did you mean '{}'?", *meant) : "");
 }
 
-bool is_all_reduce(const Collective& collective) {
+bool is_all_reduce(const Benchmark& collective) {
   return &collective == find_collective("all-reduce");
 }
 
@@ -130,20 +130,19 @@ bool is_all_reduce(const Collective& collective) {
 void refuse_for_collectives(const CLI::App& command, const BenchArguments& arguments) {
   const BenchOptions& options = arguments.bench;
   const auto given = [&](const char* option) { return command.count(option) > 0; };
-  const auto only_for = [&](const char* option, bool used, bool (*suits)(const Collective&)) {
+  const auto only_for = [&](const char* option, bool used, bool (*suits)(const Benchmark&)) {
     const auto& all = arguments.collectives;
-    if (!used || std::any_of(all.begin(), all.end(), [&](const Collective* c) { return suits(*c); })) return;
+    if (!used || std::any_of(all.begin(), all.end(), [&](const Benchmark* c) { return suits(*c); })) return;
     throw UsageError(fmt::format("{} makes no sense for {}; it is for {}", option, all.front()->name,
                                  names_of_collectives(suits)));
   };
-  only_for("--sizes", given("--sizes"), [](const Collective& c) { return c.moves_data; });
-  only_for("--op", given("--op"), [](const Collective& c) { return c.reduces; });
-  only_for("--root", given("--root"), [](const Collective& c) { return c.rooted(); });
-  only_for("--algorithm", options.algorithm.has_value(),
-           [](const Collective& c) { return c.has_algorithms; });
-  only_for("--in-place", options.in_place, [](const Collective& c) { return c.can_be_in_place(); });
+  only_for("--sizes", given("--sizes"), [](const Benchmark& c) { return c.moves_data; });
+  only_for("--op", given("--op"), [](const Benchmark& c) { return c.reduces; });
+  only_for("--root", given("--root"), [](const Benchmark& c) { return c.rooted(); });
+  only_for("--algorithm", options.algorithm.has_value(), [](const Benchmark& c) { return c.has_algorithms; });
+  only_for("--in-place", options.in_place, [](const Benchmark& c) { return c.can_be_in_place(); });
   only_for("--mode dependent", options.mode == BenchMode::dependent,
-           [](const Collective& c) { return c.can_be_dependent(); });
+           [](const Benchmark& c) { return c.can_be_dependent(); });
   only_for("--policy legacy", options.policy == AlgorithmPolicy::legacy, is_all_reduce);
   only_for("--parts", given("--parts"), is_all_reduce);
   if (options.cold && feeds_back(options)) {
@@ -219,7 +218,7 @@ void complete_options(BenchOptions& options, const BenchArguments& given, std::s
 }
 
 /// `options` for one of several collectives: without those that do not suit it.
-BenchOptions options_for(BenchOptions options, const Collective& collective) {
+BenchOptions options_for(BenchOptions options, const Benchmark& collective) {
   options.collective = &collective;
   if (!collective.moves_data) options.sizes = {0};
   if (!collective.has_algorithms) options.algorithm.reset();
@@ -239,7 +238,7 @@ BenchOptions options_for(BenchOptions options, const Collective& collective) {
 /// The options of each collective. Those in `options` must be complete.
 std::vector<BenchOptions> plan_of(const BenchOptions& options, const BenchArguments& given) {
   std::vector<BenchOptions> plan;
-  for (const Collective* const collective : given.collectives) {
+  for (const Benchmark* const collective : given.collectives) {
     // Of all collectives, GPUs measure those that they have; the barrier alone is refused.
     if (options.cuda && !collective->moves_data && given.collectives.size() > 1) continue;
     plan.push_back(options_for(options, *collective));
@@ -419,7 +418,7 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   CLI::App* const sub = app.add_subcommand("bench", "Measure and verify a collective");
   sub->footer(kBenchFooter);
   std::vector<std::string> names{kAllCollectives};
-  for (const Collective& each : benchmarks()) names.emplace_back(each.name);
+  for (const Benchmark& each : benchmarks()) names.emplace_back(each.name);
   with_choices(add_parsed(*sub, "collective", arguments->collectives, parse_collectives,
                           "What to measure: one of those listed below, or all"),
                std::move(names))

@@ -19,7 +19,6 @@ namespace {
 
 using std::chrono::seconds;
 using testing::StressBatch;
-using testing::StressKind;
 using testing::StressOp;
 using testing::StressPlan;
 
@@ -45,7 +44,7 @@ class Session {
         together_(task.seed),
         own_(task.seed * 64 + static_cast<std::uint64_t>(task.rank) + 1),
         plan_(task.seed, task.rank, task.size),
-        sums_(task.seed, task.rank, task.size, {StressKind::all_reduce}) {}
+        sums_(task.seed, task.rank, task.size, {Collective::all_reduce}) {}
 
   /// Runs until a call throws.
   void run() {
@@ -113,7 +112,7 @@ class Session {
     for (std::size_t at = 0; at < batch.size();) {
       std::size_t end = at + 1;
       while (end < batch.size() && batch[end].together) ++end;
-      call(to_string(batch[at].kind).data(), group_.timeout(), [&] {
+      call(testing::stress_name(batch[at].kind), group_.timeout(), [&] {
         make_calls(group_, backend_.arena(), std::span(batch).subspan(at, end - at), backend_.stream());
       });
       at = end;

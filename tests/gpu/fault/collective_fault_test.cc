@@ -25,7 +25,6 @@ namespace {
 using std::chrono::seconds;
 using testing::Gpu;
 using testing::StressBatch;
-using testing::StressKind;
 using testing::StressOp;
 using testing::TempDir;
 
@@ -46,30 +45,30 @@ constexpr std::uint32_t kPaint = 0xa5a5a5a5;
 enum class Protocol { packets, lamport, streams, list };
 
 struct Row {
-  StressKind kind;
+  Collective kind;
   Protocol protocol;
   /// In protocols that forward data: some peers wait for others that wait for the victim. Otherwise all peers
   /// wait for the victim itself, as far as the root permits.
   bool through_others = false;
 };
 constexpr Row kRows[] = {
-    {StressKind::all_reduce, Protocol::packets},     {StressKind::all_reduce, Protocol::lamport},
-    {StressKind::all_reduce, Protocol::streams},     {StressKind::reduce_scatter, Protocol::packets},
-    {StressKind::reduce_scatter, Protocol::lamport}, {StressKind::reduce_scatter, Protocol::streams},
-    {StressKind::all_gather, Protocol::packets},     {StressKind::all_gather, Protocol::streams},
-    {StressKind::broadcast, Protocol::packets},      {StressKind::broadcast, Protocol::streams},
-    {StressKind::reduce, Protocol::packets},         {StressKind::reduce, Protocol::streams},
-    {StressKind::all_to_all, Protocol::packets},     {StressKind::all_to_all, Protocol::streams},
-    {StressKind::all_to_all_v, Protocol::packets},   {StressKind::all_to_all_v, Protocol::streams},
-    {StressKind::gather, Protocol::packets},         {StressKind::gather, Protocol::streams},
-    {StressKind::scatter, Protocol::packets},        {StressKind::scatter, Protocol::streams},
-    {StressKind::send_recv, Protocol::packets},      {StressKind::send_recv, Protocol::streams},
-    {StressKind::all_reduce, Protocol::list}};
+    {Collective::all_reduce, Protocol::packets},     {Collective::all_reduce, Protocol::lamport},
+    {Collective::all_reduce, Protocol::streams},     {Collective::reduce_scatter, Protocol::packets},
+    {Collective::reduce_scatter, Protocol::lamport}, {Collective::reduce_scatter, Protocol::streams},
+    {Collective::all_gather, Protocol::packets},     {Collective::all_gather, Protocol::streams},
+    {Collective::broadcast, Protocol::packets},      {Collective::broadcast, Protocol::streams},
+    {Collective::reduce, Protocol::packets},         {Collective::reduce, Protocol::streams},
+    {Collective::all_to_all, Protocol::packets},     {Collective::all_to_all, Protocol::streams},
+    {Collective::all_to_all_v, Protocol::packets},   {Collective::all_to_all_v, Protocol::streams},
+    {Collective::gather, Protocol::packets},         {Collective::gather, Protocol::streams},
+    {Collective::scatter, Protocol::packets},        {Collective::scatter, Protocol::streams},
+    {Collective::send, Protocol::packets},           {Collective::send, Protocol::streams},
+    {Collective::all_reduce, Protocol::list}};
 
 std::string name_of(const Row& row) {
   constexpr const char* kProtocols[] = {"packets", "Lamport buffers", "streams",
                                         "packets, several in one launch"};
-  return fmt::format("{} by {}", to_string(row.kind), kProtocols[static_cast<int>(row.protocol)]);
+  return fmt::format("{} by {}", testing::stress_name(row.kind), kProtocols[static_cast<int>(row.protocol)]);
 }
 
 /// Words per block: for packets, within a slot; for Lamport buffers, more; for streams, more than pairs send
@@ -95,21 +94,21 @@ StressBatch calls_of(const Row& row, int n, Rank victim) {
   op.type = row.protocol == Protocol::lamport ? DType::f32 : DType::u32;  // Lamport buffers carry floats only
   op.folds = reduces(row.kind) ? 1 : 0;
   op.count = count_of(row.protocol);
-  if (row.kind == StressKind::all_reduce) {
+  if (row.kind == Collective::all_reduce) {
     op.algorithm = static_cast<std::uint8_t>(row.protocol == Protocol::streams ? Algorithm::two_shot
                                                                                : Algorithm::one_shot);
   }
-  if (row.kind == StressKind::all_to_all_v) {
+  if (row.kind == Collective::all_to_all_v) {
     op.count *= 2;
     while (has_small_blocks(op, n)) ++op.key;
   }
   // When data passes through others, the victim forwards it or waits for a rank that does.
   const bool forwarded = n > 2 && row.protocol == Protocol::streams && !row.through_others;
-  const bool victim_is_root = row.kind == StressKind::scatter ||
-                              (row.kind == StressKind::broadcast && !forwarded) ||
-                              (row.kind == StressKind::reduce && forwarded);
+  const bool victim_is_root = row.kind == Collective::scatter ||
+                              (row.kind == Collective::broadcast && !forwarded) ||
+                              (row.kind == Collective::reduce && forwarded);
   op.root = static_cast<std::uint8_t>(victim_is_root ? victim.value : 0);
-  if (row.kind == StressKind::send_recv) op.root = 1;  // to the next rank
+  if (row.kind == Collective::send) op.root = 1;  // to the next rank
   StressBatch ops(row.protocol == Protocol::list ? 5 : 1, op);
   for (std::size_t i = 0; i < ops.size(); ++i) {
     ops[i].together = i > 0;
@@ -368,14 +367,14 @@ TEST_P(CudaStoppedRanks, AreNamedHoweverLongTheOthersWaitForTheirStreams) {
   constexpr Duration kTimeout{1000};
   // All ranks wait for the stopped rank, or most wait for a rank that waits for it, in this call or the
   // previous one.
-  constexpr Row kChosen[] = {{StressKind::all_reduce, Protocol::lamport},
-                             {StressKind::send_recv, Protocol::packets},
-                             {StressKind::send_recv, Protocol::streams},
-                             {StressKind::broadcast, Protocol::streams, true},
-                             {StressKind::reduce, Protocol::streams, true}};
+  constexpr Row kChosen[] = {{Collective::all_reduce, Protocol::lamport},
+                             {Collective::send, Protocol::packets},
+                             {Collective::send, Protocol::streams},
+                             {Collective::broadcast, Protocol::streams, true},
+                             {Collective::reduce, Protocol::streams, true}};
   std::vector<Held> calls;
   for (const Row& row : kChosen) {
-    const int ahead = row.kind == StressKind::send_recv ? n() : 1;
+    const int ahead = row.kind == Collective::send ? n() : 1;
     for (const Duration patience : {kTimeout / 2, kTimeout, Duration{seconds{10}}})
       calls.push_back({.row = row, .patience = patience, .ahead = ahead});
   }

@@ -44,7 +44,7 @@ inline constexpr Named<BenchMode> kBenchModes[] = {{"chain", BenchMode::chain},
 }
 
 struct BenchOptions {
-  const Collective* collective = &collectives().front();
+  const Benchmark* collective = &collectives().front();
   int ranks = 4;
   std::vector<std::uint64_t> sizes;
   DType type = DType::f32;
@@ -62,7 +62,7 @@ struct BenchOptions {
   BenchMode mode = BenchMode::chain;
   std::optional<int> calls;  ///< per sample; empty: by size
   bool cold = false;         ///< the data of a call is in no cache
-  int parts = 1;             ///< CollectiveCall::parts
+  int parts = 1;             ///< BenchCall::parts
   bool nccl = false;         ///< measure NCCL too
   std::string tuning;        ///< file of the group's tuning table; empty: the library's own table
   AlgorithmPolicy policy = AlgorithmPolicy::tuned;

@@ -49,8 +49,11 @@ class OnehopImplementation final : public Implementation {
   [[nodiscard]] std::byte* memory() const override {
     return options_.buffers == Buffers::symmetric ? shared_.local() : own_.get();
   }
-  Algorithm call(const CollectiveCall& call, cudaStream_t stream) override {
-    return options_.collective->ours(group_, call, Stream{stream}, call_options_);
+  Algorithm call(const BenchCall& call, cudaStream_t stream) override {
+    BenchCall made = call;
+    made.stream = Stream{stream};
+    made.options = call_options_;
+    return call_onehop(group_, made);
   }
 
  private:
@@ -138,7 +141,7 @@ class NcclImplementation : public Implementation {
   NcclImplementation(std::shared_ptr<NcclSession> session, const BenchOptions& options)
       : session_(std::move(session)), collective_(*options.collective) {}
   [[nodiscard]] bool ours() const override { return false; }
-  Algorithm call(const CollectiveCall& call, cudaStream_t stream) override {
+  Algorithm call(const BenchCall& call, cudaStream_t stream) override {
     session_->check_nccl(collective_.nccl(session_->nccl, session_->member(), call, stream),
                          "queuing NCCL's call");
     return Algorithm::none;
@@ -148,7 +151,7 @@ class NcclImplementation : public Implementation {
   const std::shared_ptr<NcclSession> session_;
 
  private:
-  const Collective& collective_;
+  const Benchmark& collective_;
 };
 
 class NcclPlain final : public NcclImplementation {

@@ -27,7 +27,7 @@ class Implementation {
   /// The memory for input and output, of the size given at construction on every rank.
   [[nodiscard]] virtual std::byte* memory() const = 0;
   /// Queues one call, whose buffers lie in memory().
-  virtual Algorithm call(const CollectiveCall& call, cudaStream_t stream) = 0;
+  virtual Algorithm call(const BenchCall& call, cudaStream_t stream) = 0;
   /// Collective, before the end: releases the resources that all ranks share.
   virtual void leave() {}
 };

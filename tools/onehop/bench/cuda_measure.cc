@@ -157,13 +157,14 @@ class Measurement {
 
   void call(ImplementationRun& run, int index) {
     const int number = index % slots_;
-    CollectiveCall call{.in = in(run, number),
-                        .out = out(run, number),
-                        .count = shape_.count,
-                        .type = options_.type,
-                        .op = options_.op,
-                        .root = options_.root,
-                        .parts = options_.parts};
+    BenchCall call{{.collective = options_.collective->collective,
+                    .in = in(run, number),
+                    .out = out(run, number),
+                    .count = shape_.count,
+                    .type = options_.type,
+                    .op = options_.op,
+                    .root = options_.root},
+                   options_.parts};
     if (swaps(index)) {
       call.in = out(run, number);
       call.out = in(run, number);

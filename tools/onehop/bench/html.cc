@@ -166,7 +166,7 @@ std::string draw_links(const std::vector<BenchReport>& reports) {
 std::string bus_factors(const std::vector<BenchReport>& reports) {
   std::string text;
   for (const BenchReport& report : reports) {
-    const Collective& collective = *report.options.collective;
+    const Benchmark& collective = *report.options.collective;
     if (reports.size() == 1) return collective.bus_factor.text;
     if (!collective.moves_data) continue;
     text += fmt::format("{}{} of {}", text.empty() ? "" : ", ", collective.bus_factor.text, collective.name);

@@ -64,16 +64,16 @@ class Measurement {
         options_(options),
         shape_(shape_of(options, group.rank(), bytes)),
         memory_(memory),
-        call_{.in = memory + shape_.in,
-              .out = memory + shape_.out,
-              .count = shape_.count,
-              .type = options.type,
-              .op = options.op,
-              .root = options.root} {
+        call_{{.collective = options.collective->collective,
+               .in = memory + shape_.in,
+               .out = memory + shape_.out,
+               .count = shape_.count,
+               .type = options.type,
+               .op = options.op,
+               .root = options.root,
+               .options = {.algorithm = options.algorithm, .factor = options.factor}}} {
     row_.count = shape_.count;
     row_.bytes = shape_.bytes;
-    call_options_.algorithm = options.algorithm;
-    call_options_.factor = options.factor;
   }
 
   /// Everything before the first round. Returns false if there is nothing to time.
@@ -129,7 +129,7 @@ class Measurement {
     for (int i = 0; i < std::max(options_.warmup, 1); ++i) call();
   }
 
-  void call() { row_.algorithm = options_.collective->ours(group_, call_, {}, call_options_); }
+  void call() { row_.algorithm = call_onehop(group_, call_); }
 
   void verify() {
     const CheckData data = check_data_of(options_, shape_);
@@ -138,9 +138,9 @@ class Measurement {
     call();
     if (left_to_caller()) return;
     std::optional<std::uint64_t> hash;
-    if (options_.collective->same_everywhere()) hash = hash_bytes(call_.out, shape_.out_bytes);
+    if (options_.collective->same_everywhere()) hash = hash_bytes(call_.out_at(0), shape_.out_bytes);
     agree_on_result(group_, name_of_call(options_, shape_, row_.algorithm), hash,
-                    complaint_about(options_, shape_, data, group_.rank(), call_.out));
+                    complaint_about(options_, shape_, data, group_.rank(), call_.out_at(0)));
     row_.checked = true;
   }
 
@@ -176,8 +176,7 @@ class Measurement {
   const BenchOptions& options_;
   const Shape shape_;
   std::byte* const memory_;
-  const CollectiveCall call_;
-  CallOptions call_options_;
+  const BenchCall call_;
   BenchRow row_;
   std::vector<BenchTime> rounds_;
 };

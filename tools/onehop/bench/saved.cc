@@ -64,7 +64,7 @@ BenchTime time_of(const JsonField& field) {
 BenchOptions options_of(const JsonField& run) {
   BenchOptions options;
   options.collective = parsed(run.at("collective"), [](const std::string& name) {
-    const Collective* const found = find_collective(name);
+    const Benchmark* const found = find_collective(name);
     require(found != nullptr, "unknown collective '{}'", name);
     return found;
   });

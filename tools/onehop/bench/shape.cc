@@ -14,7 +14,7 @@ std::size_t aligned(std::uint64_t bytes) {
 }  // namespace
 
 Shape shape_of(const BenchOptions& options, Rank rank, std::uint64_t bytes) {
-  const Collective& collective = *options.collective;
+  const Benchmark& collective = *options.collective;
   const std::size_t element = size_of(options.type);
   const auto number = [](int blocks) { return static_cast<std::size_t>(blocks); };
   Shape shape;
@@ -57,7 +57,7 @@ std::uint64_t least_touched(const BenchOptions& options, std::uint64_t bytes) {
 }
 
 bool has_symmetric_output(const BenchOptions& options) {
-  const Collective& collective = *options.collective;
+  const Benchmark& collective = *options.collective;
   return !options.in_place || !collective.in.block_per_rank || collective.out.block_per_rank;
 }
 

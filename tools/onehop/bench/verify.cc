@@ -20,7 +20,7 @@ CheckData check_data_of(const BenchOptions& options, const Shape& shape) {
 
 std::string complaint_about(const BenchOptions& options, const Shape& shape, const CheckData& data, Rank rank,
                             const std::byte* out, int threads) {
-  const Collective& collective = *options.collective;
+  const Benchmark& collective = *options.collective;
   if (!has_output(options, rank)) return {};
   const int blocks = collective.out.blocks(options.ranks);
   for (int block = 0; block < blocks; ++block) {

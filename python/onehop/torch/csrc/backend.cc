@@ -241,9 +241,9 @@ Backend::WorkPtr Backend::submit(std::vector<Call> calls, Submission submission)
   ++sequence_;
   const auto on = [](const Call& call) { return call.in.defined() ? call.in.device() : call.out.device(); };
   at::Device device = at::kCPU;
-  if (!calls.empty() && calls[0].kind != Kind::barrier) device = on(calls[0]);
+  if (!calls.empty() && calls[0].collective != ONEHOP_COLLECTIVE_BARRIER) device = on(calls[0]);
   for (const Call& call : calls) {
-    TORCH_CHECK_VALUE(call.kind == Kind::barrier || on(call) == device,
+    TORCH_CHECK_VALUE(call.collective == ONEHOP_COLLECTIVE_BARRIER || on(call) == device,
                       "onehop: the tensors of one call are on different devices: ", device, " and ",
                       on(call));
   }
@@ -262,8 +262,8 @@ void Backend::run_all(Engine& engine, const std::vector<Call>& calls, void* stre
 Backend::WorkPtr Backend::submit_host(std::vector<Call> calls, Submission submission,
                                       c10::intrusive_ptr<HostWork> work) {
   const int64_t timeout_ms = milliseconds(submission.timeout);
-  const auto collective = std::stable_partition(calls.begin(), calls.end(),
-                                                [](const Call& call) { return point_to_point(call.kind); });
+  const auto collective = std::stable_partition(
+      calls.begin(), calls.end(), [](const Call& call) { return point_to_point(call.collective); });
   std::vector<Call> collectives(std::make_move_iterator(collective), std::make_move_iterator(calls.end()));
   calls.erase(collective, calls.end());
 
@@ -388,7 +388,7 @@ void Backend::set_reduction(Call& call, const at::Tensor& tensor, const c10d::Re
 
 Call Backend::build_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) const {
   check_dense(tensor);
-  Call call{Kind::all_reduce, tensor, tensor};
+  Call call{ONEHOP_COLLECTIVE_ALL_REDUCE, tensor, tensor};
   set_reduction(call, tensor, op);
   return call;
 }
@@ -409,7 +409,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
 Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   const at::Tensor& tensor = single(tensors);
   const Elements elements = moved(tensor);
-  Call call{Kind::broadcast, tensor, tensor, scaled(tensor.numel(), elements), elements.dtype};
+  Call call{ONEHOP_COLLECTIVE_BROADCAST, tensor, tensor, scaled(tensor.numel(), elements), elements.dtype};
   call.root = check_root(options.rootRank);
   return submit(std::move(call),
                 {c10d::OpType::BROADCAST, "onehop:broadcast", options.asyncOp, options.timeout, tensors});
@@ -417,7 +417,7 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
 
 Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   Call call = build_all_reduce(single(tensors), options.reduceOp);
-  call.kind = Kind::reduce;
+  call.collective = ONEHOP_COLLECTIVE_REDUCE;
   call.root = check_root(options.rootRank);
   if (call.root != getRank()) call.out = at::Tensor();
   return submit(std::move(call),
@@ -427,7 +427,7 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
 Call Backend::build_all_gather(const at::Tensor& output, const at::Tensor& input) const {
   check_blocks(output, input, getSize(), "all_gather");
   const Elements elements = moved(input);
-  return {Kind::all_gather, input, output, scaled(input.numel(), elements), elements.dtype};
+  return {ONEHOP_COLLECTIVE_ALL_GATHER, input, output, scaled(input.numel(), elements), elements.dtype};
 }
 
 Call Backend::build_all_gather_list(const Tensors& outputs, const at::Tensor& input) const {
@@ -437,10 +437,11 @@ Call Backend::build_all_gather_list(const Tensors& outputs, const at::Tensor& in
                     own.numel(), " elements, its input ", input.numel());
   const Elements elements = moved(input);
   FlatOutputs flat = flatten_outputs(outputs);
-  Call call{Kind::all_gather, input, flat.buffer, scaled(input.numel(), elements), elements.dtype};
+  Call call{ONEHOP_COLLECTIVE_ALL_GATHER, input, flat.buffer, scaled(input.numel(), elements),
+            elements.dtype};
   call.after = std::move(flat.finish);
   if (!same_sizes(outputs)) {  // as seen by all ranks
-    call.kind = Kind::all_to_all_v;
+    call.collective = ONEHOP_COLLECTIVE_ALL_TO_ALL_V;
     for (const at::Tensor& output : outputs) {
       call.in_blocks.counts.push_back(call.count);
       call.in_blocks.offsets.push_back(0);
@@ -499,7 +500,7 @@ Backend::WorkPtr Backend::allgather_coalesced(TensorLists& outputs, Tensors& inp
 Backend::WorkPtr Backend::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
   const at::Tensor input = single_input(inputs);
   const Elements elements = moved(input);
-  Call call{Kind::gather, input, at::Tensor(), scaled(input.numel(), elements), elements.dtype};
+  Call call{ONEHOP_COLLECTIVE_GATHER, input, at::Tensor(), scaled(input.numel(), elements), elements.dtype};
   call.root = check_root(options.rootRank);
   Tensors list;
   if (call.root == getRank()) {
@@ -520,7 +521,7 @@ Backend::WorkPtr Backend::gather(TensorLists& outputs, Tensors& inputs, const c1
 Backend::WorkPtr Backend::gather_single(at::Tensor& output, at::Tensor& input,
                                         const c10d::GatherOptions& options) {
   const Elements elements = moved(input);
-  Call call{Kind::gather, input, at::Tensor(), scaled(input.numel(), elements), elements.dtype};
+  Call call{ONEHOP_COLLECTIVE_GATHER, input, at::Tensor(), scaled(input.numel(), elements), elements.dtype};
   check_dense(input);
   call.root = check_root(options.rootRank);
   if (call.root == getRank()) {
@@ -535,7 +536,8 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs, TensorLists& inputs,
                                   const c10d::ScatterOptions& options) {
   const at::Tensor& output = single(outputs);
   const Elements elements = moved(output);
-  Call call{Kind::scatter, at::Tensor(), output, scaled(output.numel(), elements), elements.dtype};
+  Call call{ONEHOP_COLLECTIVE_SCATTER, at::Tensor(), output, scaled(output.numel(), elements),
+            elements.dtype};
   call.root = check_root(options.rootRank);
   if (call.root == getRank()) {
     const Tensors& list = single_list(inputs);
@@ -553,7 +555,7 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs, TensorLists& inputs,
 Call Backend::build_reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                                    const c10d::ReduceOp& op) const {
   check_blocks(input, output, getSize(), "reduce_scatter");
-  Call call{Kind::reduce_scatter, input, output};
+  Call call{ONEHOP_COLLECTIVE_REDUCE_SCATTER, input, output};
   set_reduction(call, output, op);
   return call;
 }
@@ -598,7 +600,7 @@ Backend::WorkPtr Backend::all_to_all_single(at::Tensor& output, at::Tensor& inpu
   check_dense(input);
   check_alike(output, input);
   const Elements elements = moved(input);
-  Call call{Kind::all_to_all, input, output, 0, elements.dtype};
+  Call call{ONEHOP_COLLECTIVE_ALL_TO_ALL, input, output, 0, elements.dtype};
   const Submission submission{
       c10d::OpType::ALLTOALL_BASE, "onehop:all_to_all_single", options.asyncOp, options.timeout, {output}};
   if (output_splits.empty() && input_splits.empty()) {
@@ -609,7 +611,7 @@ Backend::WorkPtr Backend::all_to_all_single(at::Tensor& output, at::Tensor& inpu
     call.count = scaled(input.numel() / getSize(), elements);
     return submit(std::move(call), submission);
   }
-  call.kind = Kind::all_to_all_v;
+  call.collective = ONEHOP_COLLECTIVE_ALL_TO_ALL_V;
   const auto blocks = [&](const at::Tensor& tensor, const std::vector<int64_t>& splits, const char* what) {
     const int64_t rows = tensor.dim() == 0 ? tensor.numel() : tensor.size(0);
     const int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
@@ -643,7 +645,7 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d
   check_list(outputs, static_cast<size_t>(getSize()), inputs[0], "the output of all_to_all");
   const Elements elements = moved(inputs[0]);
   FlatOutputs flat = flatten_outputs(outputs);
-  Call call{Kind::all_to_all_v, flatten_inputs(inputs), flat.buffer, 0, elements.dtype};
+  Call call{ONEHOP_COLLECTIVE_ALL_TO_ALL_V, flatten_inputs(inputs), flat.buffer, 0, elements.dtype};
   call.after = std::move(flat.finish);
   for (const at::Tensor& input : inputs) call.in_blocks.add(scaled(input.numel(), elements));
   for (const at::Tensor& output : outputs) call.out_blocks.add(scaled(output.numel(), elements));
@@ -654,7 +656,7 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d
 Backend::WorkPtr Backend::send(Tensors& tensors, int destination, int /*tag*/) {
   const at::Tensor& tensor = single(tensors);
   const Elements elements = moved(tensor);
-  Call call{Kind::send, tensor, at::Tensor(), scaled(tensor.numel(), elements), elements.dtype};
+  Call call{ONEHOP_COLLECTIVE_SEND, tensor, at::Tensor(), scaled(tensor.numel(), elements), elements.dtype};
   call.root = check_root(destination);
   TORCH_CHECK_VALUE(destination != getRank() || getSize() == 1, "onehop: rank ", destination,
                     " cannot send to itself");
@@ -664,7 +666,7 @@ Backend::WorkPtr Backend::send(Tensors& tensors, int destination, int /*tag*/) {
 Backend::WorkPtr Backend::recv(Tensors& tensors, int source, int /*tag*/) {
   const at::Tensor& tensor = single(tensors);
   const Elements elements = moved(tensor);
-  Call call{Kind::recv, at::Tensor(), tensor, scaled(tensor.numel(), elements), elements.dtype};
+  Call call{ONEHOP_COLLECTIVE_RECV, at::Tensor(), tensor, scaled(tensor.numel(), elements), elements.dtype};
   call.root = check_root(source);
   TORCH_CHECK_VALUE(source != getRank() || getSize() == 1, "onehop: rank ", source,
                     " cannot receive from itself");
@@ -692,10 +694,10 @@ at::Device Backend::barrier_device(const c10d::BarrierOptions& options) {
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
   const at::Device device = barrier_device(options);
   Submission submission{c10d::OpType::BARRIER, "onehop:barrier", options.asyncOp, options.timeout, {}};
-  if (device.is_cpu()) return submit(Call{Kind::barrier}, std::move(submission));
+  if (device.is_cpu()) return submit(Call{ONEHOP_COLLECTIVE_BARRIER}, std::move(submission));
   // Ordered behind what each rank has enqueued before, like that of NCCL.
   const at::Tensor one = at::zeros({1}, at::TensorOptions().device(device).dtype(at::kByte));
-  Call call{Kind::all_reduce, one, one, 1, ONEHOP_DTYPE_U8};
+  Call call{ONEHOP_COLLECTIVE_ALL_REDUCE, one, one, 1, ONEHOP_DTYPE_U8};
   call.reduction.op = ONEHOP_OP_MAX;
   submission.host_waits = true;
   return submit(std::move(call), std::move(submission));
@@ -703,7 +705,7 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
 
 void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool /*wait_all_ranks*/) {
   Submission submission{c10d::OpType::BARRIER, "onehop:monitored_barrier", false, options.timeout, {}};
-  submit(Call{Kind::barrier},
+  submit(Call{ONEHOP_COLLECTIVE_BARRIER},
          std::move(submission));  // on a timeout, the error names the rank that is missing
 }
 

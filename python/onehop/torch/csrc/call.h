@@ -4,8 +4,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "onehop/c_api.h"
@@ -14,53 +17,15 @@
 
 namespace onehop_torch {
 
-enum class Kind {
-  all_reduce,
-  all_gather,
-  reduce_scatter,
-  broadcast,
-  reduce,
-  gather,
-  scatter,
-  all_to_all,
-  all_to_all_v,
-  send,
-  recv,
-  barrier,
-};
-
-inline const char* name(Kind kind) {
-  switch (kind) {
-    case Kind::all_reduce:
-      return "all_reduce";
-    case Kind::all_gather:
-      return "all_gather";
-    case Kind::reduce_scatter:
-      return "reduce_scatter";
-    case Kind::broadcast:
-      return "broadcast";
-    case Kind::reduce:
-      return "reduce";
-    case Kind::gather:
-      return "gather";
-    case Kind::scatter:
-      return "scatter";
-    case Kind::all_to_all:
-      return "all_to_all";
-    case Kind::all_to_all_v:
-      return "all_to_all with split sizes";
-    case Kind::send:
-      return "send";
-    case Kind::recv:
-      return "recv";
-    case Kind::barrier:
-      return "barrier";
-  }
-  return "?";
+/// "all_reduce".
+inline std::string name(onehop_collective_t collective) {
+  std::string text = onehop_collective_name(collective);
+  std::replace(text.begin(), text.end(), '-', '_');
+  return text;
 }
 
-inline bool point_to_point(Kind kind) {
-  return kind == Kind::send || kind == Kind::recv;
+inline bool point_to_point(onehop_collective_t collective) {
+  return collective == ONEHOP_COLLECTIVE_SEND || collective == ONEHOP_COLLECTIVE_RECV;
 }
 
 /// Blocks of all_to_all_v in elements, one entry per rank.
@@ -77,7 +42,7 @@ struct Blocks {
 /// `in` and `out` are dense, hold their elements in order, and keep the memory alive as long as the call. An
 /// undefined tensor is one that this rank does not need.
 struct Call {
-  Kind kind;
+  onehop_collective_t collective;
   at::Tensor in;
   at::Tensor out;
   size_t count = 0;  ///< elements of `dtype` per block
@@ -88,6 +53,26 @@ struct Call {
   Blocks out_blocks;  ///< all_to_all_v
   /// Copies the result to where the caller wants it. Runs after the collective, on its thread or stream.
   std::function<void()> after;
+
+  [[nodiscard]] onehop_call_t on(void* stream, int64_t timeout_ms) const {
+    onehop_call_t call;
+    onehop_call_init(&call, sizeof call);
+    call.collective = collective;
+    call.dtype = dtype;
+    call.op = reduction.op;
+    call.factor = reduction.factor;
+    call.root = root;
+    if (in.defined()) call.in = in.const_data_ptr();
+    if (out.defined()) call.out = out.data_ptr();
+    call.count = count;
+    call.stream = stream;
+    call.in_counts = in_blocks.counts.data();
+    call.in_offsets = in_blocks.offsets.data();
+    call.out_counts = out_blocks.counts.data();
+    call.out_offsets = out_blocks.offsets.data();
+    call.timeout_ms = timeout_ms;
+    return call;
+  }
 };
 
 }  // namespace onehop_torch

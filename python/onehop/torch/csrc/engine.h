@@ -76,8 +76,8 @@ inline std::shared_ptr<Engine> Engine::take_survivors(const JoinSettings& /*sett
 class LocalEngine final : public Engine {
  public:
   void run(const Call& call, void*, int64_t) override {
-    TORCH_CHECK_VALUE(!point_to_point(call.kind), "onehop: a process group of one rank has no peer to ",
-                      name(call.kind), " to");
+    TORCH_CHECK_VALUE(!point_to_point(call.collective), "onehop: a process group of one rank has no peer to ",
+                      name(call.collective), " to");
     if (!call.out.defined() || !call.in.defined()) return;
     if (call.out.data_ptr() != call.in.data_ptr()) call.out.view(-1).copy_(call.in.view(-1));
     if (call.reduction.op == ONEHOP_OP_PREMUL_SUM) call.out.mul_(call.reduction.factor);
@@ -129,11 +129,9 @@ class GroupEngine final : public Engine {
   GroupEngine& operator=(const GroupEngine&) = delete;
 
   void run(const Call& call, void* stream, int64_t timeout_ms) override {
-    onehop_call_options_t options;
-    onehop_call_options_init(&options, sizeof(options));
-    options.timeout_ms = timeout_ms;
-    options.factor = call.reduction.factor;
-    check_status(dispatch(call, stream, options), name(call.kind));
+    const onehop_call_t made = call.on(stream, timeout_ms);
+    const onehop_status_t status = onehop_run(group_, &made, nullptr);
+    if (status != ONEHOP_OK) raise(status, name(call.collective).c_str(), members_);
   }
   void begin() override { check_status(onehop_group_call_begin(), "group call"); }
   void end() override { check_status(onehop_group_call_end(), "group call"); }
@@ -319,43 +317,6 @@ class GroupEngine final : public Engine {
   }
   void check_status(onehop_status_t status, const char* what) const {
     onehop_torch::check(status, what, members_);
-  }
-
-  onehop_status_t dispatch(const Call& call, void* stream, const onehop_call_options_t& options) {
-    const void* in = call.in.defined() ? call.in.const_data_ptr() : nullptr;
-    void* out = call.out.defined() ? call.out.data_ptr() : nullptr;
-    const size_t count = call.count;
-    const onehop_dtype_t dtype = call.dtype;
-    const onehop_op_t op = call.reduction.op;
-    switch (call.kind) {
-      case Kind::all_reduce:
-        return onehop_all_reduce(group_, in, out, count, dtype, op, stream, &options, nullptr);
-      case Kind::all_gather:
-        return onehop_all_gather(group_, in, out, count, dtype, stream, &options, nullptr);
-      case Kind::reduce_scatter:
-        return onehop_reduce_scatter(group_, in, out, count, dtype, op, stream, &options, nullptr);
-      case Kind::broadcast:
-        return onehop_broadcast(group_, in, out, count, dtype, call.root, stream, &options, nullptr);
-      case Kind::reduce:
-        return onehop_reduce(group_, in, out, count, dtype, op, call.root, stream, &options, nullptr);
-      case Kind::gather:
-        return onehop_gather(group_, in, out, count, dtype, call.root, stream, &options, nullptr);
-      case Kind::scatter:
-        return onehop_scatter(group_, in, out, count, dtype, call.root, stream, &options, nullptr);
-      case Kind::all_to_all:
-        return onehop_all_to_all(group_, in, out, count, dtype, stream, &options, nullptr);
-      case Kind::all_to_all_v:
-        return onehop_all_to_all_v(group_, in, call.in_blocks.counts.data(), call.in_blocks.offsets.data(),
-                                   out, call.out_blocks.counts.data(), call.out_blocks.offsets.data(), dtype,
-                                   stream, &options, nullptr);
-      case Kind::send:
-        return onehop_send(group_, in, count, dtype, call.root, stream, &options, nullptr);
-      case Kind::recv:
-        return onehop_recv(group_, out, count, dtype, call.root, stream, &options, nullptr);
-      case Kind::barrier:
-        return onehop_group_barrier(group_, options.timeout_ms);
-    }
-    return ONEHOP_ERROR_INVALID_ARGUMENT;
   }
 
   Membership members_;

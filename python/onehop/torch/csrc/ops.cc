@@ -14,6 +14,7 @@
 #include <torch/library.h>
 
 #include <cmath>
+#include <exception>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -61,29 +62,25 @@ Groups& groups() {
   return instance;
 }
 
-/// The arguments of a call of the C API. As they begin, every function rejects them.
-struct Request {
-  const void* in = nullptr;
-  void* out = nullptr;
-  size_t count = 1;
-  onehop_dtype_t dtype = -1;
-  onehop_op_t op = ONEHOP_OP_SUM;
-  void* stream = nullptr;
-};
-
-/// One call of the C API. `prepare(group)` checks the arguments and returns the request. If it throws, the
-/// other ranks, which have made this call and wait for this one, are told.
-template <class Prepare, class Invoke>
-void call(std::string_view name, const char* what, const Prepare& prepare, const Invoke& invoke) {
+/// Makes the call that `prepare(group)` returns after it has checked the arguments. If it throws, the other ranks, which
+/// have made this call and wait for this one, get the same error.
+template <class Prepare>
+void run(std::string_view name, onehop_collective_t collective, const char* what, const Prepare& prepare) {
   const Group group = groups().find(name);
-  Request request;
+  onehop_call_t call;
+  onehop_call_init(&call, sizeof call);
+  call.collective = collective;
   try {
-    request = prepare(group);
-  } catch (...) {
-    (void)invoke(group.handle, Request());
+    prepare(call, group);
+  } catch (const c10::Error& error) {
+    (void)onehop_refuse_call(group.handle, collective, ONEHOP_ERROR_INVALID_ARGUMENT,
+                             error.what_without_backtrace());
+    throw;
+  } catch (const std::exception& error) {
+    (void)onehop_refuse_call(group.handle, collective, ONEHOP_ERROR_OUT_OF_RESOURCES, error.what());
     throw;
   }
-  const onehop_status_t status = invoke(group.handle, request);
+  const onehop_status_t status = onehop_run(group.handle, &call, nullptr);
   TORCH_CHECK(status == ONEHOP_OK, "onehop: ", what, " in group '", name, "': ", onehop_last_error(), " [",
               onehop_status_name(status), "]");
 }
@@ -119,6 +116,16 @@ void* stream_of(const at::Tensor& tensor, const Group& group) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
 }
 
+/// What a call moves: `count` elements per block, on the current stream.
+void set_data(onehop_call_t& call, const at::Tensor& in, const at::Tensor& out, int64_t count,
+              const Group& group) {
+  call.in = in.const_data_ptr();
+  call.out = out.mutable_data_ptr();
+  call.count = static_cast<size_t>(count);
+  call.dtype = dtype_of(in);
+  call.stream = stream_of(in, group);
+}
+
 /// Like `tensor`, with another size of its first dimension.
 at::Tensor with_rows(const at::Tensor& tensor, int64_t rows) {
   std::vector<int64_t> sizes = tensor.sizes().vec();
@@ -142,17 +149,11 @@ int64_t rows_per_rank(const at::Tensor& tensor, const Group& group) {
 template <class Prepare>
 void reduce_into(std::string_view name, std::string_view op, const at::Tensor& in, const at::Tensor& out,
                  const Prepare& prepare) {
-  call(
-      name, "all_reduce",
-      [&](const Group& group) {
-        prepare(group);
-        return Request{
-            in.const_data_ptr(), out.mutable_data_ptr(), static_cast<size_t>(in.numel()), dtype_of(in),
-            op_of(op),           stream_of(in, group)};
-      },
-      [](onehop_group_t* group, const Request& r) {
-        return onehop_all_reduce(group, r.in, r.out, r.count, r.dtype, r.op, r.stream, nullptr, nullptr);
-      });
+  run(name, ONEHOP_COLLECTIVE_ALL_REDUCE, "all_reduce", [&](onehop_call_t& call, const Group& group) {
+    prepare(group);
+    call.op = op_of(op);
+    set_data(call, in, out, in.numel(), group);
+  });
 }
 
 at::Tensor all_reduce(const at::Tensor& x, std::string_view group, std::string_view op) {
@@ -181,57 +182,33 @@ void all_reduce_out(const at::Tensor& x, std::string_view group, std::string_vie
 
 at::Tensor all_gather(const at::Tensor& x, std::string_view group) {
   at::Tensor in, out;
-  call(
-      group, "all_gather",
-      [&](const Group& of) {
-        in = x.contiguous();
-        out = with_rows(in, rows(in) * onehop_group_size(of.handle));
-        return Request{.in = in.const_data_ptr(),
-                       .out = out.mutable_data_ptr(),
-                       .count = static_cast<size_t>(in.numel()),
-                       .dtype = dtype_of(in),
-                       .stream = stream_of(in, of)};
-      },
-      [](onehop_group_t* handle, const Request& r) {
-        return onehop_all_gather(handle, r.in, r.out, r.count, r.dtype, r.stream, nullptr, nullptr);
-      });
+  run(group, ONEHOP_COLLECTIVE_ALL_GATHER, "all_gather", [&](onehop_call_t& call, const Group& of) {
+    in = x.contiguous();
+    out = with_rows(in, rows(in) * onehop_group_size(of.handle));
+    set_data(call, in, out, in.numel(), of);
+  });
   return out;
 }
 
 at::Tensor reduce_scatter(const at::Tensor& x, std::string_view group, std::string_view op) {
   at::Tensor in, out;
-  call(
-      group, "reduce_scatter",
-      [&](const Group& of) {
-        in = x.contiguous();
-        out = with_rows(in, rows_per_rank(in, of));
-        return Request{
-            in.const_data_ptr(), out.mutable_data_ptr(), static_cast<size_t>(out.numel()), dtype_of(in),
-            op_of(op),           stream_of(in, of)};
-      },
-      [](onehop_group_t* handle, const Request& r) {
-        return onehop_reduce_scatter(handle, r.in, r.out, r.count, r.dtype, r.op, r.stream, nullptr, nullptr);
-      });
+  run(group, ONEHOP_COLLECTIVE_REDUCE_SCATTER, "reduce_scatter", [&](onehop_call_t& call, const Group& of) {
+    in = x.contiguous();
+    out = with_rows(in, rows_per_rank(in, of));
+    call.op = op_of(op);
+    set_data(call, in, out, out.numel(), of);
+  });
   return out;
 }
 
 at::Tensor all_to_all_single(const at::Tensor& x, std::string_view group) {
   at::Tensor in, out;
-  call(
-      group, "all_to_all_single",
-      [&](const Group& of) {
-        in = x.contiguous();
-        (void)rows_per_rank(in, of);
-        out = at::empty_like(in);
-        return Request{.in = in.const_data_ptr(),
-                       .out = out.mutable_data_ptr(),
-                       .count = static_cast<size_t>(in.numel() / onehop_group_size(of.handle)),
-                       .dtype = dtype_of(in),
-                       .stream = stream_of(in, of)};
-      },
-      [](onehop_group_t* handle, const Request& r) {
-        return onehop_all_to_all(handle, r.in, r.out, r.count, r.dtype, r.stream, nullptr, nullptr);
-      });
+  run(group, ONEHOP_COLLECTIVE_ALL_TO_ALL, "all_to_all_single", [&](onehop_call_t& call, const Group& of) {
+    in = x.contiguous();
+    (void)rows_per_rank(in, of);
+    out = at::empty_like(in);
+    set_data(call, in, out, in.numel() / onehop_group_size(of.handle), of);
+  });
   return out;
 }
 

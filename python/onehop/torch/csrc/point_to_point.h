@@ -87,7 +87,7 @@ class PointToPoint {
   static constexpr int64_t kScratchBytes = 1 << 20;  // the largest slots of a pair (64 KiB) and no more
 
   Channel& find(const Call& call) {
-    const bool sends = call.kind == Kind::send;
+    const bool sends = call.collective == ONEHOP_COLLECTIVE_SEND;
     const std::lock_guard lock(mutex_);
     const auto [found, created] = channels_.try_emplace({sends, call.root});
     Channel& channel = found->second;
@@ -100,7 +100,7 @@ class PointToPoint {
 
   /// In the pair's group, rank 0 is the sender.
   void run(Channel& channel, Call& call, int64_t timeout_ms) {
-    const bool sends = call.kind == Kind::send;
+    const bool sends = call.collective == ONEHOP_COLLECTIVE_SEND;
     Engine* engine = joined(channel);
     if (engine == nullptr) {
       auto fresh = std::make_unique<GroupEngine>(

@@ -92,7 +92,7 @@ StressBatch calls_of(const Row& row, int n, Rank victim) {
   StressOp op;
   op.kind = row.kind;
   op.type = row.protocol == Protocol::lamport ? DType::f32 : DType::u32;  // Lamport buffers carry floats only
-  op.folds = reduces(row.kind) ? 1 : 0;
+  op.folds = traits_of(row.kind).reduces ? 1 : 0;
   op.count = count_of(row.protocol);
   if (row.kind == Collective::all_reduce) {
     op.algorithm = static_cast<std::uint8_t>(row.protocol == Protocol::streams ? Algorithm::two_shot

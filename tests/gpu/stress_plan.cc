@@ -4,10 +4,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <stdexcept>
 #include <utility>
 
+#include "onehop/call.h"
 #include "onehop/group.h"
 
 namespace onehop::testing {

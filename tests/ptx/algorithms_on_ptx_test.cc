@@ -142,7 +142,7 @@ TEST_P(Algorithms, EndWhenARankHasLeft) {
     for (const int r : {0, 2}) {
       calls.gpus().words(r).notice = notice;
       algorithm->run(calls.gpus().launcher(r), made[static_cast<std::size_t>(r)], each.limits,
-                     made.front().symmetric ? &output : nullptr);
+                     made.front().options.symmetric ? &output : nullptr);
     }
     // Copy engines may deliver later what a failed call has filled with NaN; here, what a rank that has given up copies.
     if (algorithm->buffers == Buffers::symmetric) {
@@ -181,7 +181,8 @@ TEST_P(Algorithms, GiveNaNOnceTheRankHasFailed) {
     const cuda::SymmetricOutput output = CheckedCalls::output_of(made);
     for (const CollectiveCall& call : made) {
       if (alone && call.rank != failed) continue;
-      algorithm->run(calls.gpus().launcher(call.rank), call, each.limits, call.symmetric ? &output : nullptr);
+      algorithm->run(calls.gpus().launcher(call.rank), call, each.limits,
+                     call.options.symmetric ? &output : nullptr);
     }
     ASSERT_EQ(calls.finish_with_failures(std::array{failed}, CheckedCalls::Poison::whole), "");
   }
@@ -200,7 +201,8 @@ TEST_P(Algorithms, LeaveIntegersOfFailedCalls) {
     const std::span<const std::byte> out = call.output();
     before.emplace_back(out.begin(), out.end());
     calls.set_failed(call.rank);
-    algorithm->run(calls.gpus().launcher(call.rank), call, each.limits, call.symmetric ? &output : nullptr);
+    algorithm->run(calls.gpus().launcher(call.rank), call, each.limits,
+                   call.options.symmetric ? &output : nullptr);
   }
   calls.gpus().simulation().run();
   const Bytes ones(sizeof(std::int32_t), std::byte{0xff});

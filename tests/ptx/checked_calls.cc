@@ -190,10 +190,10 @@ std::vector<CollectiveCall> CheckedCalls::prepare(const Case& each) {
     Checked* const output = outputs[static_cast<std::size_t>(call.rank)];
     if (!call.gets_out() || output == nullptr) continue;
     std::ranges::copy(result_of(call, inputs),
-                      output->expected.begin() + (call.out - output->memory->data()));
+                      output->expected.begin() + (call.out_at() - output->memory->data()));
     for (int r = 0; r < ranks(); ++r) {
       if (call.traits().reduces) {
-        output->received = {{call.out, call.block_bytes()}};
+        output->received = {{call.out_at(), call.block_bytes()}};
       } else if (r != call.rank && !call.block_from(r).empty()) {
         output->received.push_back(call.block_from(r));
       }
@@ -204,7 +204,8 @@ std::vector<CollectiveCall> CheckedCalls::prepare(const Case& each) {
 
 cuda::SymmetricOutput CheckedCalls::output_of(std::span<const CollectiveCall> calls) {
   cuda::SymmetricOutput output{.window = 0x1000};
-  std::ranges::transform(calls, output.outs.begin(), &CollectiveCall::out);
+  std::ranges::transform(calls, output.outs.begin(),
+                         [](const CollectiveCall& call) { return call.out_at(); });
   return output;
 }
 

@@ -37,7 +37,7 @@ def anchor(heading):
 
 def declarations(text):
     """Each of them in one line, without what only compilers read."""
-    ends = re.compile(r";|(?<=\)) \{$|\}\s*$", re.MULTILINE)
+    ends = re.compile(r";|\{$|\}\s*$", re.MULTILINE)
     ignored = re.compile(r"\bONEHOP_API\b|^\s*inline\b")
     return [" ".join(ignored.sub("", each).split()) for each in ends.split(re.sub(r"//[^\n]*", "", text))]
 

@@ -36,7 +36,9 @@ struct CollectiveCall : Call {
   [[nodiscard]] const std::byte* in_at(std::size_t offset = 0) const {
     return static_cast<const std::byte*>(in) + offset;
   }
-  [[nodiscard]] std::byte* out_at(std::size_t offset = 0) const { return static_cast<std::byte*>(out) + offset; }
+  [[nodiscard]] std::byte* out_at(std::size_t offset = 0) const {
+    return static_cast<std::byte*>(out) + offset;
+  }
   /// The memory that this rank reads, and writes. For all_to_all_v it extends from the first byte of any
   /// block to the last.
   [[nodiscard]] std::span<const std::byte> input() const;

@@ -21,6 +21,14 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def begin(group=None):
+    """All ranks have joined, and are done with the work that this took."""
+    dist.all_reduce(torch.ones(10), group=group)
+    if torch.get_default_device().type == "cuda":
+        torch.cuda.synchronize()
+    dist.barrier(group=group)
+
+
 def notice(group=None):
     """Works until a rank is found dead."""
     with pytest.raises(dist.DistBackendError, match="peer_lost"):
@@ -56,7 +64,7 @@ def works(numbers, group=None):
 
 def world(rank, size, flags):
     """The default group loses one rank after the other; new groups can be made of it."""
-    dist.all_reduce(torch.ones(10))
+    begin()
     if rank == 1:
         die()
     notice()
@@ -84,7 +92,7 @@ def part(rank, size):
     group = dist.new_group([1, 2, 3], backend="onehop")
     if rank == 0:
         return
-    dist.all_reduce(torch.ones(10), group=group)
+    begin(group)
     if rank == 2:
         die()
     notice(group)
@@ -100,7 +108,7 @@ def part(rank, size):
 
 def default(rank, size):
     """onehop.torch.shrink_group for the default group: the new numbers are the global ones."""
-    dist.all_reduce(torch.ones(10))
+    begin()
     if rank == 1:
         die()
     notice()

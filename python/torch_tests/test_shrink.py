@@ -22,11 +22,15 @@ def die():
 
 
 def begin(group=None):
-    """All ranks have joined, and are done with the work that this took."""
+    """All ranks have joined and are done with their work. They meet in the store, for a rank that leaves a barrier first
+    could die while others are still in it."""
     dist.all_reduce(torch.ones(10), group=group)
     if torch.get_default_device().type == "cuda":
         torch.cuda.synchronize()
-    dist.barrier(group=group)
+    store = dist.distributed_c10d._get_default_store()
+    store.add("begun", 1)
+    while store.add("begun", 0) < dist.get_world_size(group):
+        time.sleep(0.01)
 
 
 def notice(group=None):

@@ -45,6 +45,7 @@ class StreamingOneShot {
       : p_(p), progress_(progress) {
     const std::size_t begin = blockIdx.x * p.slice;
     begin_ = begin * kStreamWidth;
+    ring_ = blockIdx.x * p.block_stride + threadIdx.x * kStreamWidth;
     packets_ = static_cast<unsigned>(p.packets - begin < p.slice ? p.packets - begin : p.slice);
     chunks_ = (packets_ + chunk() - 1) / chunk();
   }
@@ -53,7 +54,16 @@ class StreamingOneShot {
     if (threadIdx.x < sizeof(Progress) / sizeof(std::uint32_t))
       reinterpret_cast<std::uint32_t*>(&progress_)[threadIdx.x] = 0;
     if (threadIdx.x >= p_.movers) return exchange_credits();
-    move();
+    // Only the last block can have a packet that is not whole. The others' loop has no branches around loads.
+    const bool whole = p_.aligned && begin_ + std::size_t{packets_} * kStreamWidth <= p_.bytes;
+    // Keeps the compiler from making addresses after the previous kernel has ended, where it would cost time.
+    asm volatile("" : "+l"(begin_), "+l"(ring_), "+r"(packets_));
+    wait_for_previous();
+    if (whole) {
+      move<true>();
+    } else {
+      move<false>();
+    }
   }
 
  private:
@@ -64,21 +74,22 @@ class StreamingOneShot {
   static constexpr int kPackets = stream_packets(kRanks);
   static constexpr DeviceFault::Phase kPhase = DeviceFault::phase_of(Collective::all_reduce);
 
+  /// kWhole: all packets of the block can be loaded and stored whole.
+  template <bool kWhole>
   __device__ __forceinline__ void move() {
-    wait_for_previous();
     Data own[3][kPackets];  // of chunks t, t + 1, t + 2
-    load(own[0], 0);
+    load<kWhole>(own[0], 0);
+    load<kWhole>(own[1], 1);
     const std::uint64_t epoch = device::read_epoch(*p_.counter);
     const bool failed = device::has_failed(p_.guard);
-    load(own[1], 1);
-    side_ = (epoch & 1) != 0 ? p_.parity_stride : 0;
+    if ((epoch & 1) != 0) ring_ += p_.parity_stride;
     unsigned slot = 0;  // of chunk t
     send(own[0], 0, slot);
     let_next_start(p_.early);
     settle(*p_.counter, epoch);
     if (failed) return poison(p_, 0);
     for (unsigned t = 0; t < chunks_; ++t) {
-      load(own[2], t + 2);
+      load<kWhole>(own[2], t + 2);
       const unsigned next = slot + 1 == p_.depth ? 0 : slot + 1;
       if (t + 1 < chunks_) {
         if (t + 1 >= p_.depth && !await_raised(p_.guard, &progress_.credited, 1, t + 2 - p_.depth)) {
@@ -86,7 +97,7 @@ class StreamingOneShot {
         }
         send(own[1], t + 1, next);
       }
-      if (!finish(own[0], t, slot)) return poison(p_, t);
+      if (!finish<kWhole>(own[0], t, slot)) return poison(p_, t);
       if (p_.movers != blockDim.x) raise(progress_.cleared[threadIdx.x / 32], t + 1);
       slot = next;
 #pragma unroll
@@ -143,16 +154,21 @@ class StreamingOneShot {
   }
   /// Where it lies in a ring.
   [[nodiscard]] __device__ __forceinline__ std::size_t place(unsigned slot, int k) const {
-    return side_ + blockIdx.x * p_.block_stride +
-           std::size_t{slot * chunk() + static_cast<unsigned>(k) * p_.movers + threadIdx.x} * kStreamWidth;
+    return ring_ + (slot * chunk() + static_cast<unsigned>(k) * p_.movers) * kStreamWidth;
   }
 
+  template <bool kWhole>
   __device__ __forceinline__ void load(Data (&own)[kPackets], unsigned t) const {
 #pragma unroll
     for (int k = 0; k < kPackets; ++k) {
       const unsigned i = packet(t, k);
-      own[k] = {};  // a thread without a packet waits for none: as if its own had arrived from all ranks
-      if (i < packets_) own[k] = load_packet<Stored, kStreamWidth>(p_.in, at(i), p_.bytes, p_.aligned);
+      // A thread without a packet waits for none: as if its own, which is empty, had arrived from all ranks.
+      if constexpr (kWhole) {
+        own[k] = load_whole_if<kStreamWidth>(i < packets_, p_.in + at(i));
+      } else {
+        own[k] = {};
+        if (i < packets_) own[k] = load_packet<Stored, kStreamWidth>(p_.in, at(i), p_.bytes, p_.aligned);
+      }
     }
   }
   __device__ __forceinline__ void send(const Data (&own)[kPackets], unsigned t, unsigned slot) const {
@@ -167,6 +183,7 @@ class StreamingOneShot {
     }
   }
   /// Waits for every peer's packets of chunk t, stores their reduction and clears them.
+  template <bool kWhole>
   __device__ __forceinline__ bool finish(const Data (&own)[kPackets], unsigned t, unsigned slot) const {
     Wire wires[kPackets][kRanks];
 #pragma unroll
@@ -213,7 +230,12 @@ class StreamingOneShot {
       for (int r = 1; r < kRanks; ++r) {
         if (r < ranks()) total.add(Slot::data(wires[k][r]));
       }
-      store_packet<Stored, kStreamWidth>(p_.out, at(i), p_.bytes, p_.aligned, total.result(p_.scale));
+      const Data result = total.result(p_.scale);
+      if constexpr (kWhole) {
+        store_whole(p_.out + at(i), result);
+      } else {
+        store_packet<Stored, kStreamWidth>(p_.out, at(i), p_.bytes, p_.aligned, result);
+      }
 #pragma unroll
       for (int r = 0; r < kRanks; ++r) {
         if (r < ranks() && r != p_.rank) Slot::taken(inbox(r) + place(slot, k));
@@ -241,10 +263,10 @@ class StreamingOneShot {
 
   const StreamParams& p_;
   Progress& progress_;
-  std::size_t begin_;     ///< of the slice, in bytes
-  unsigned packets_;      ///< of the slice
-  unsigned chunks_;       ///< of the slice
-  std::size_t side_ = 0;  ///< offset of this epoch's parity
+  std::size_t begin_;  ///< of the slice, in bytes
+  std::size_t ring_;   ///< where this thread's first packet lies in a ring of this epoch's parity
+  unsigned packets_;   ///< of the slice
+  unsigned chunks_;    ///< of the slice
 };
 
 template <class E, Op kOp, int kRanks>

@@ -78,7 +78,7 @@ constexpr std::uint64_t kMiB = 1 << 20;
 constexpr std::array kTwoRanks{
     Row{all_reduce, kFloats, kAnyBuffers, 32 * kKiB, &kLLOneShot},
     Row{all_reduce, kFloats, kAnyBuffers, 2 * kMiB, &kLamportOneShot},
-    Row{all_reduce, kFloats, kAnyBuffers, 8 * kMiB, &kLamportTwoShot},
+    Row{all_reduce, kFloats, kAnyBuffers, 8 * kMiB - 1, &kLamportTwoShot},
     Row{all_reduce, kFloats, kAnyBuffers, 128 * kMiB - 1, &kStreamingOneShot},
     Row{all_reduce, kAny, kAnyBuffers, 2 * kMiB, &kLLOneShot},
     Row{all_reduce, kAny, kAnyBuffers, 128 * kMiB - 1, &kPipelinedTwoShot},

@@ -67,8 +67,8 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // and to all at a time take 7.1 and 7.8 us at 1 MB, 12.3 and 12.5 us at 2 MB, 22.7 and 21.6 us at 4 MB.
 //
 // With 2 ranks, one-shot moves no more bytes than two-shot. The stream's fixed costs are higher: on H100s, Lamport
-// two-shot and the stream take 26.4 and 26.9 us at 8 MB, 53.8 and 51.4 us at 16 MB; the pipeline and the stream
-// 203 and 192 us at 64 MB, 2999 and 2968 us at 1 GB (bench/results/gpu-streaming-h100x2.md).
+// two-shot and the stream take 14.2 and 14.4 us at 4 MB, 26.2 and 26.1 us at 8 MB, 53.5 and 50.4 us at 16 MB; the
+// pipeline and the stream 203 and 188 us at 64 MB, 2999 and 2941 us at 1 GB (bench/results/gpu-streaming-h100x2.md).
 //
 // Copy engines move more bytes per second than kernels do. The barriers and the start of a copy take 17 us more
 // than kernels do; every further copy takes 4 us. For each megabyte that a rank sends, copies take 0.35 us less.

@@ -29,7 +29,7 @@ Algorithm all_reduce_in_parts(Group& group, const BenchCall& call) {
   const std::uint64_t before = two_shot();
   GroupCall scope;
   for_each_part(call, [&](std::size_t at, std::size_t count) {
-    Call part = call;
+    BenchCall part = call;
     part.in = call.in_at(at);
     part.out = call.out_at(at);
     part.count = count;
@@ -42,7 +42,7 @@ Algorithm all_reduce_in_parts(Group& group, const BenchCall& call) {
 Algorithm pass_to_next(Group& group, const BenchCall& call) {
   const int ranks = group.size();
   const int rank = group.rank().value;
-  Call transfer = call;
+  BenchCall transfer = call;
   GroupCall scope;
   transfer.root = Rank{(rank + 1) % ranks};
   (void)run(group, transfer);
@@ -62,7 +62,7 @@ Algorithm exchange_equal_blocks(Group& group, const BenchCall& call) {
     counts[r] = call.count;
     offsets[r] = r * call.count;
   }
-  Call exchange = call;
+  BenchCall exchange = call;
   exchange.in_blocks = {.counts = std::span(counts).first(ranks), .offsets = std::span(offsets).first(ranks)};
   exchange.out_blocks = exchange.in_blocks;
   return run(group, exchange);

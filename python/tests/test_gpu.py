@@ -315,8 +315,8 @@ def symmetric(rank, size, directory):
         group.barrier()
 
 
-def died(rank, size, directory):
-    """The others learn who died when they wait for a call, and end."""
+def without_rank_1(rank, size, directory):
+    """A group whose rank 1 dies after a call, and that call's array."""
     import torch
 
     group = member(rank, size, directory)
@@ -326,6 +326,12 @@ def died(rank, size, directory):
     group.synchronize()
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
+    return group, x
+
+
+def died(rank, size, directory):
+    """The others learn who died when they wait for a call, and end."""
+    group, x = without_rank_1(rank, size, directory)
     begin = time.monotonic()
     with pytest.raises(oh.PeerLost) as caught:
         group.all_reduce(x)
@@ -338,13 +344,7 @@ def shrinks(rank, size, directory):
     """Rank 1 dies; the others form a group of their own on their GPUs and work on."""
     import torch
 
-    group = member(rank, size, directory)
-    torch.cuda.set_device(group.device)
-    x = torch.ones(1000, device=f"cuda:{group.device}")
-    group.all_reduce(x)
-    group.synchronize()
-    if rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+    group, x = without_rank_1(rank, size, directory)
     with pytest.raises(oh.PeerLost):
         while True:
             group.all_reduce(x)

@@ -47,7 +47,7 @@ ONEHOP_API onehop_status_t onehop_algorithm_parse(const char* name, onehop_algor
 
 // ---- A call as one value ----
 
-/// One rank's call of a collective, send or receive. Fields that it does not use are ignored.
+/// One rank's call of a collective, send or receive. Fields that the collective does not use are ignored.
 typedef struct onehop_call_t {
   size_t size;
   onehop_collective_t collective;  ///< required
@@ -71,7 +71,7 @@ typedef struct onehop_call_t {
 ONEHOP_API void onehop_call_init(onehop_call_t* call, size_t size);
 
 /// Makes a call, as the function with the collective's name does (a barrier: onehop_group_barrier). `used` receives the
-/// algorithm that was used, and ONEHOP_ALGORITHM_NONE for a barrier; it may be NULL.
+/// algorithm that was used, and ONEHOP_ALGORITHM_NONE for a barrier or a queued call; it may be NULL.
 ONEHOP_API onehop_status_t onehop_run(onehop_group_t* group, const onehop_call_t* call,
                                       onehop_algorithm_t* used);
 
@@ -92,7 +92,7 @@ typedef struct onehop_call_options_t {
   onehop_algorithm_t algorithm;  ///< default ONEHOP_ALGORITHM_AUTO
   double factor;  ///< for ONEHOP_OP_PREMUL_SUM, the same on all ranks; other calls require 1, the default
   /// Not 0: declares that every rank passes `out`, and that it lies at the same offset of the same symmetric
-  /// buffer of the group on all ranks (CallOptions::symmetric in collectives.h). Default 0.
+  /// buffer of the group on all ranks (CallOptions::symmetric in onehop/call.h). Default 0.
   int symmetric;
 } onehop_call_options_t;
 /// `size` is sizeof(onehop_call_options_t) as the caller was compiled. NULL does nothing.

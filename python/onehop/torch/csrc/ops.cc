@@ -62,8 +62,8 @@ Groups& groups() {
   return instance;
 }
 
-/// Makes the call that `prepare(group)` returns after it has checked the arguments. If it throws, the other ranks, which
-/// have made this call and wait for this one, get the same error.
+/// Makes the call that `prepare(call, group)` fills in. If that throws, because the arguments are invalid, the other
+/// ranks, which have made this call and wait for this one, get the same error.
 template <class Prepare>
 void run(std::string_view name, onehop_collective_t collective, const char* what, const Prepare& prepare) {
   const Group group = groups().find(name);

@@ -24,9 +24,9 @@ std::uint64_t bits_in(DType type, double number) {
 Scale scale_of(DType type, ReduceOp op, double factor, int ranks) {
   switch (op) {
     case ReduceOp::avg:
-      return {.number = bits_in(type, ranks), .divides = true};
+      return {.number = bits_in(type, ranks), .applies = true, .divides = true};
     case ReduceOp::premul_sum:
-      return {.number = bits_in(type, factor), .divides = false};
+      return {.number = bits_in(type, factor), .applies = true, .divides = false};
     default:
       return {};
   }
@@ -39,6 +39,10 @@ bool can_scale(DType type, double factor) {
   const double limit = std::ldexp(1.0, is_signed(type) ? bits - 1 : bits);
   const double least = is_signed(type) ? -limit : 0;
   return factor >= least && factor < limit && factor == std::trunc(factor);
+}
+
+bool is_sum(ReduceOp op) {
+  return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum;
 }
 
 int kernel_op(ReduceOp op) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums that are scaled before their only rounding. avg and premul_sum share their kernels; a Scale tells them
-// how to scale the sum. Compiled by both compilers and for every instruction set, so it must not define
+// Sums that are scaled before their only rounding. avg and premul_sum share their kernels, on GPUs with sum; a Scale
+// tells them how to scale the sum. Compiled by both compilers and for every instruction set, so it must not define
 // inline functions (host/reduce_kernels.h).
 #pragma once
 
@@ -13,6 +13,7 @@ enum class ReduceOp : std::uint8_t;
 
 struct Scale {
   std::uint64_t number = 0;  ///< bits of a number of the accumulation type, right-aligned
+  bool applies = false;      ///< false: the sum is the result
   bool divides = false;      ///< true: divide by the number; false: multiply
 };
 
@@ -24,7 +25,10 @@ struct Scale {
 /// exactly.
 [[nodiscard]] bool can_scale(DType type, double factor);
 
-/// Kernels are numbered like reductions up to max; the last kernel sums and scales.
+/// Whether the result is a sum, scaled or not.
+[[nodiscard]] bool is_sum(ReduceOp op);
+
+/// The host's kernels are numbered like reductions up to max; the last kernel sums and scales.
 inline constexpr int kKernelOpCount = 5;
 [[nodiscard]] int kernel_op(ReduceOp op);
 

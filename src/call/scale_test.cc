@@ -74,6 +74,11 @@ TEST(Scale, OfIntegersIsOneThatTheTypeHoldsExactly) {
   }
 }
 
+TEST(IsSum, IncludesThoseThatScale) {
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::premul_sum}) EXPECT_TRUE(is_sum(op));
+  for (const ReduceOp op : {ReduceOp::prod, ReduceOp::min, ReduceOp::max}) EXPECT_FALSE(is_sum(op));
+}
+
 TEST(KernelOp, IsOneForBothThatScale) {
   EXPECT_EQ(kernel_op(ReduceOp::sum), 0);
   EXPECT_EQ(kernel_op(ReduceOp::max), 3);

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "backend/cuda/launcher.h"
 #include "call/scale.h"
 
 namespace onehop::ptx {
@@ -35,11 +36,9 @@ const Function& Kernels::find(const std::string& file, const std::string& kernel
 }
 
 const Function& Kernels::reduction(const std::string& kernel, DType type, ReduceOp op, int ranks) {
-  constexpr const char* kOpNames[kKernelOpCount] = {"sum", "prod", "min", "max", "scaled"};
-  const int number = kernel_op(op);
   return find("reductions_" + std::string(to_string(type)),
-              fmt::format("{}_{}_{}_{}", kernel, to_string(type), kOpNames[number],
-                          cuda::kernel_ranks(ranks, number == kernel_op(ReduceOp::sum))));
+              fmt::format("{}_{}_{}_{}", kernel, to_string(type), cuda::kKernelOps[cuda::kernel_of(op)],
+                          cuda::kernel_ranks(ranks, is_sum(op))));
 }
 
 const Function& Kernels::plain(const std::string& kernel) {

@@ -37,9 +37,6 @@ using cuda::ReductionKernel;
 /// Kernels count in nanoseconds, so the conversion of a longer Duration could overflow.
 constexpr Duration kLongestWait = std::chrono::hours{24 * 365};
 
-/// Indexed by kernel_op().
-constexpr std::string_view kOpNames[kKernelOpCount] = {"sum", "prod", "min", "max", "scaled"};
-
 /// The module with the kernels of this DType; nullptr if this build has none.
 CudaModule* reductions_module(DType type) {
 #define ONEHOP_REDUCTION_MODULE(type) new CudaModule(onehop_code_reductions_##type),
@@ -136,14 +133,14 @@ class Kernels {
            "others",
            to_string(call.type));
     }
-    return find(reductions_, &kernel)->functions[index(static_cast<int>(call.type), kernel_op(call.op))];
+    return find(reductions_, &kernel)->functions[index(call.type, cuda::kernel_of(call.op))];
   }
   [[nodiscard]] CUfunction get(const PlainKernel& kernel) const { return find(plain_, &kernel)->function; }
 
  private:
   struct Reduction {
     const ReductionKernel* kernel;
-    std::array<CUfunction, std::size_t{kDTypeCount} * kKernelOpCount> functions{};
+    std::array<CUfunction, kDTypeCount * cuda::kKernelOps.size()> functions{};
   };
   struct Plain {
     const PlainKernel* kernel;
@@ -155,18 +152,19 @@ class Kernels {
     const auto found = std::ranges::find(entries, kernel, &Entry::kernel);
     return found == entries.end() ? nullptr : &*found;
   }
-  [[nodiscard]] static std::size_t index(int type, int op) {
-    return static_cast<std::size_t>(type * kKernelOpCount + op);
+  [[nodiscard]] static std::size_t index(DType type, std::size_t op) {
+    return static_cast<std::size_t>(type) * cuda::kKernelOps.size() + op;
   }
   void load(DeviceId device, int ranks, DType type) {
     CudaModule* const module = reductions_module(type);
     if (module == nullptr) return;
     for (Reduction& each : reductions_) {
       if (each.kernel->types == TypeClass::floats && type_class(type) != TypeClass::floats) continue;
-      for (int op = 0; op < kKernelOpCount; ++op) {
-        const int variant = cuda::kernel_ranks(ranks, op == kernel_op(ReduceOp::sum));
-        each.functions[index(static_cast<int>(type), op)] = module->function(
-            device, fmt::format("{}_{}_{}_{}", each.kernel->name, to_string(type), kOpNames[op], variant));
+      for (std::size_t op = 0; op < cuda::kKernelOps.size(); ++op) {
+        const int variant = cuda::kernel_ranks(ranks, op == cuda::kernel_of(ReduceOp::sum));
+        each.functions[index(type, op)] = module->function(
+            device,
+            fmt::format("{}_{}_{}_{}", each.kernel->name, to_string(type), cuda::kKernelOps[op], variant));
       }
     }
   }

@@ -248,8 +248,7 @@ TEST(CopyEngineTwoShot, ReducesTwoHalvesOfThePieceAndTheRest) {
     const auto n = static_cast<std::size_t>(each.shape.ranks);
     const std::size_t carried = carried_bytes(each);
     const std::size_t piece = carried / n;
-    const auto threads =
-        static_cast<unsigned>(max_threads(kernel_ranks(each.shape.ranks, each.op == ReduceOp::sum)));
+    const auto threads = static_cast<unsigned>(max_threads(kernel_ranks(each.shape.ranks, is_sum(each.op))));
     std::vector<std::vector<Barrier>> barriers(2);
     const Launchers launchers = run(each);
     for (const auto& launcher : launchers) {

@@ -11,7 +11,7 @@
 
 namespace onehop::cuda {
 
-enum class Op { sum, prod, min, max, scaled };  // numbered as in kernel_op()
+enum class Op { sum, prod, min, max };  // numbered like ReduceOp
 
 inline constexpr std::uint32_t kOneNan32 = 0x7fc00000;
 
@@ -204,14 +204,10 @@ __device__ __forceinline__ T number_of(const Scale& scale) {
   }
 }
 
-template <Op kOp, class T>
-__device__ __forceinline__ T finish(T total, const Scale& scale) {
-  if constexpr (kOp == Op::scaled) {
-    const T number = number_of<T>(scale);
-    return scale.divides ? static_cast<T>(total / number) : combine<Op::prod>(total, number);
-  } else {
-    return total;
-  }
+template <class T>
+__device__ __forceinline__ T scaled(T sum, const Scale& scale) {
+  const T number = number_of<T>(scale);
+  return scale.divides ? static_cast<T>(sum / number) : combine<Op::prod>(sum, number);
 }
 
 }  // namespace onehop::cuda

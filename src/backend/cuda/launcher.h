@@ -3,8 +3,10 @@
 // copies. Plain C++, so that tests can record what an algorithm launches without a GPU.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -15,6 +17,7 @@
 
 #include "backend/cuda/scratch_layout.h"
 #include "call/call.h"
+#include "call/scale.h"
 
 namespace onehop::cuda {
 
@@ -24,6 +27,13 @@ struct ReductionKernel {
   const char* name;
   TypeClass types = TypeClass::any;
 };
+
+/// The reductions that have kernels of their own, numbered like ReduceOp.
+inline constexpr std::array<std::string_view, 4> kKernelOps{"sum", "prod", "min", "max"};
+/// The number of the kernel for a reduction: sum's for scaled sums, too.
+[[nodiscard]] inline std::size_t kernel_of(ReduceOp op) {
+  return is_sum(op) ? 0 : static_cast<std::size_t>(op);
+}
 
 /// Any other kernel, of an algorithms/*/kernels.cu.
 struct PlainKernel {

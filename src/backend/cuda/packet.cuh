@@ -198,18 +198,23 @@ class Accumulator {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) totals_[i] = combine<kOp>(totals_[i], widen(next, i));
   }
-  __device__ __forceinline__ Packet<kBytes> result(const Scale& scale) const {
+  __device__ __forceinline__ Packet<kBytes> result(const Scale& scale) {
+    if constexpr (kOp == Op::sum) {
+      if (scale.applies) {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) totals_[i] = scaled(totals_[i], scale);
+      }
+    }
     Packet<kBytes> packet{};
     if constexpr (requires { E::round_pair(0.0f, 0.0f); }) {  // the hardware converts two at a time
 #pragma unroll
       for (int i = 0; i < kCount; i += 2) {
-        packet.words[i / 2] =
-            E::round_pair(finish<kOp>(totals_[i], scale), finish<kOp>(totals_[i + 1], scale));
+        packet.words[i / 2] = E::round_pair(totals_[i], totals_[i + 1]);
       }
     } else {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        set<typename E::Stored>(packet, i, E::round(finish<kOp>(totals_[i], scale)));
+        set<typename E::Stored>(packet, i, E::round(totals_[i]));
       }
     }
     return packet;

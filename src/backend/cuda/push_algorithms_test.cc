@@ -163,8 +163,7 @@ TEST(Push, LoadsWholePacketsWhereInputAndOutputAreAligned) {
 TEST(Push, LetsTheNextKernelStartOnlyBesideSmallBlocks) {
   for (const DeviceAlgorithm* const algorithm : kPushAlgorithms) {
     for_each_case(*algorithm, [&](const Case& each) {
-      const auto most =
-          static_cast<unsigned>(max_threads(kernel_ranks(each.shape.ranks, each.op == ReduceOp::sum)));
+      const auto most = static_cast<unsigned>(max_threads(kernel_ranks(each.shape.ranks, is_sum(each.op))));
       for (const Launch& launch : run(each).front()->all<Launch>())
         ASSERT_EQ(std::get<PushParams>(launch.params).early, launch.shape.block <= most / 2)
             << each.describe();
@@ -364,7 +363,7 @@ struct Stream {
   std::size_t chunk;  ///< bytes
 };
 std::vector<Stream> streams_of(const Case& each) {
-  const int variant = kernel_ranks(each.shape.ranks, each.op == ReduceOp::sum);
+  const int variant = kernel_ranks(each.shape.ranks, is_sum(each.op));
   std::vector<Stream> all;
   for (const auto& launcher : run(each)) {
     const std::vector<Launch> launches = launcher->all<Launch>();
@@ -534,7 +533,7 @@ TEST(PipelinedTwoShot, ReducesTheWholeMessageInOneLaunch) {
       ASSERT_TRUE(p.chunk >= 16 && p.chunk % 16 == 0) << p.chunk;
       const LaunchShape& shape = launches.front().shape;
       ASSERT_EQ(static_cast<int>(shape.block),
-                warp_roles(kernel_ranks(each.shape.ranks, each.op == ReduceOp::sum)).threads());
+                warp_roles(kernel_ranks(each.shape.ranks, is_sum(each.op))).threads());
       ASSERT_LE(shape.grid, ceil_div(p.piece, p.chunk)) << "a block without a chunk";
     }
   });

@@ -4,8 +4,8 @@
 // includes this file and every algorithms/*/kernels.cuh. One translation unit per type keeps rebuilds short.
 //
 // Kernels are named <kernel>_<type>_<op>_<ranks>. Sums, by far the most common operation, have variants for
-// exactly 2 and 4 ranks; <ranks> 8 serves any number. Averages and premultiplied sums share the kernels named
-// `scaled`, whose scaling is a parameter (call/scale.h).
+// exactly 2 and 4 ranks; <ranks> 8 serves any number. Averages and premultiplied sums are sums, whose scaling is a
+// parameter (call/scale.h).
 #include "backend/cuda/elements.cuh"
 #include "backend/cuda/scratch.h"
 
@@ -26,5 +26,4 @@
   KERNELS(sum, 8)                          \
   KERNELS(prod, 8)                         \
   KERNELS(min, 8)                          \
-  KERNELS(max, 8)                          \
-  KERNELS(scaled, 8)
+  KERNELS(max, 8)

@@ -106,8 +106,7 @@ void run_pieces(Launcher& launcher, const CollectiveCall& call, const LaunchLimi
   };
   const auto blocks = static_cast<std::size_t>(
       std::min(limits.blocks.value_or(launcher.shape().blocks), launcher.shape().blocks));
-  const auto threads =
-      static_cast<unsigned>(max_threads(kernel_ranks(launcher.size(), call.op == ReduceOp::sum)));
+  const auto threads = static_cast<unsigned>(max_threads(kernel_ranks(launcher.size(), is_sum(call.op))));
   const LaunchShape shape{.grid = static_cast<unsigned>(std::clamp(
                               ceil_div(middle, std::size_t{16} * threads), std::size_t{1}, blocks)),
                           .block = threads,

@@ -72,12 +72,12 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
   const std::size_t chunk =
       std::max({ceil_div(part, kChunksPerBlock), std::min(part, kMinChunk), kLeastChunk});
   params.chunk = std::min(std::bit_ceil(chunk), slots.rank);
-  launcher.launch(kKernel, call,
-                  {.grid = static_cast<unsigned>(
-                       std::clamp(ceil_div(params.piece, params.chunk), std::size_t{1}, blocks)),
-                   .block = static_cast<unsigned>(
-                       warp_roles(kernel_ranks(launcher.size(), call.op == ReduceOp::sum)).threads())},
-                  params);
+  launcher.launch(
+      kKernel, call,
+      {.grid =
+           static_cast<unsigned>(std::clamp(ceil_div(params.piece, params.chunk), std::size_t{1}, blocks)),
+       .block = static_cast<unsigned>(warp_roles(kernel_ranks(launcher.size(), is_sum(call.op))).threads())},
+      params);
 }
 
 constexpr std::array kKernels{&kKernel};

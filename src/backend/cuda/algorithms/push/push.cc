@@ -103,7 +103,7 @@ LaunchShape shape_launch(const Launcher& launcher, const CollectiveCall& call, c
   const auto blocks = static_cast<std::size_t>(
       std::min(limits.blocks.value_or(launcher.shape().blocks), launcher.shape().blocks));
   const auto most_threads =
-      static_cast<std::size_t>(max_threads(kernel_ranks(launcher.size(), call.op == ReduceOp::sum)));
+      static_cast<std::size_t>(max_threads(kernel_ranks(launcher.size(), is_sum(call.op))));
   const std::size_t block =
       std::min<std::size_t>(limits.threads.value_or(choose_block(packets, blocks, one_shot)), most_threads);
   // A quarter of each multiprocessor, which is half of what the largest block takes (sync/call.cuh).

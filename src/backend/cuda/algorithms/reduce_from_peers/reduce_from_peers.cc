@@ -12,7 +12,7 @@ constexpr ReductionKernel kKernel{"reduce_from_peers"};
 
 /// The largest number of warps in a block of the kernel for this call.
 unsigned max_warps(const Launcher& launcher, const CollectiveCall& call) {
-  return static_cast<unsigned>(max_threads(kernel_ranks(launcher.size(), call.op == ReduceOp::sum))) / 32;
+  return static_cast<unsigned>(max_threads(kernel_ranks(launcher.size(), is_sum(call.op)))) / 32;
 }
 
 void launch_reduction(Launcher& launcher, const CollectiveCall& call, ChannelLaunch& launch) {

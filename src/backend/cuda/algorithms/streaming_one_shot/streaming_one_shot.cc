@@ -54,7 +54,7 @@ Plan make_plan(std::size_t packets, std::size_t at_once, std::size_t capacity, s
 
 void run_streaming_one_shot(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
                             const SymmetricOutput* /*output*/) {
-  const int variant = kernel_ranks(launcher.size(), call.op == ReduceOp::sum);
+  const int variant = kernel_ranks(launcher.size(), is_sum(call.op));
   const auto most_threads = static_cast<unsigned>(max_threads(variant));
   const auto at_once = static_cast<std::size_t>(stream_packets(variant));
   const std::size_t threads = std::min(limits.threads.value_or(most_threads), most_threads);

@@ -147,7 +147,7 @@ TEST_P(AllReduce, CarriesMegabytesInTheDefaultStagingBuffer) {
 
 TEST_P(AllReduceOfSeveral, UsesEveryAlgorithmATuningTableCanName) {
   const onehop::Backend kind = kind_of(backend());
-  const AllStreams streams(ranks());
+  std::vector<TunedCases> all;
   for (const TypeClass types : {TypeClass::floats, TypeClass::any}) {
     const auto of_class =
         types == TypeClass::floats ? std::array{DType::bf16, DType::f64} : std::array{DType::u8, DType::i32};
@@ -162,7 +162,12 @@ TEST_P(AllReduceOfSeveral, UsesEveryAlgorithmATuningTableCanName) {
       if (n++ % (backend().on_gpus ? 3 : 3 * kThin) != 0 && choice != choices.back()) continue;
       const bool symmetric = std::ranges::find(for_any_buffers, choice) == for_any_buffers.end();
       std::mt19937_64 random(seed());
-      std::vector<CollectiveCase> cases;
+      TunedCases& tuned = all.emplace_back();
+      tuned.row = {.backend = kind,
+                   .ranks = ranks(),
+                   .types = types,
+                   .buffers = symmetric ? Buffers::symmetric : Buffers::any,
+                   .choice = choice};
       for (const DType type : of_class) {
         for (const std::size_t bytes : {8u, 1000u, 66'000u, 999'992u}) {
           CollectiveCase each = random_all_reduce(random);
@@ -172,22 +177,12 @@ TEST_P(AllReduceOfSeveral, UsesEveryAlgorithmATuningTableCanName) {
           each.count = bytes / size_of(type);
           each.symmetric = symmetric;
           if (symmetric) each.placement = Placement::symmetric;
-          cases.push_back(each);
+          tuned.cases.push_back(each);
         }
       }
-      const TuningFile table({.device = "",
-                              .rows = {{.backend = kind,
-                                        .ranks = ranks(),
-                                        .types = types,
-                                        .buffers = symmetric ? Buffers::symmetric : Buffers::any,
-                                        .choice = choice}}});
-      JoinOptions options;
-      options.scratch_bytes = kSmallScratch;
-      options.tuning = table.path();
-      SCOPED_TRACE(choice ? to_string(*choice) : "default");
-      run(cases, streams, options);
     }
   }
+  run(all, AllStreams(ranks()));
 }
 
 /// On GPUs copy engines write into the outputs and read from them. Kernels do the remainder, small messages

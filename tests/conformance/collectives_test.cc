@@ -210,6 +210,7 @@ TEST_P(CollectivesOnGpus, CarryMoreThanAllSlotsHold) {
 TEST_P(CollectivesOfSeveral, UseEveryAlgorithmATuningTableCanName) {
   const onehop::Backend kind = kind_of(backend());
   const std::vector<onehop::Collective> tunable = tunable_collectives(kind);
+  std::vector<TunedCases> all;
   for (const Collective collective : kCollectives) {
     if (std::ranges::find(tunable, in_tables(collective)) == tunable.end()) continue;
     for (const TypeClass types : {TypeClass::floats, TypeClass::any}) {
@@ -221,7 +222,13 @@ TEST_P(CollectivesOfSeveral, UseEveryAlgorithmATuningTableCanName) {
         const bool shaped = choice && (choice->blocks || choice->threads || choice->chunk);
         if (shaped && n++ % (5 * kThin) != 0) continue;
         std::mt19937_64 random(seed());
-        std::vector<CollectiveCase> cases;
+        TunedCases& tuned = all.emplace_back();
+        tuned.row = {.collective = in_tables(collective),
+                     .backend = kind,
+                     .ranks = ranks(),
+                     .types = types,
+                     .buffers = Buffers::symmetric,
+                     .choice = choice};
         for (const std::size_t bytes : {8u, 1000u, 66'000u, 999'992u}) {
           CollectiveCase each = random_case(collective, random);
           each.algorithm = std::nullopt;
@@ -230,23 +237,12 @@ TEST_P(CollectivesOfSeveral, UseEveryAlgorithmATuningTableCanName) {
           each.symmetric = true;
           each.placement = Placement::symmetric;
           each.in_place = each.in_place && collective != Collective::scatter;
-          cases.push_back(each);
+          tuned.cases.push_back(each);
         }
-        const TuningFile table({.device = "",
-                                .rows = {{.collective = in_tables(collective),
-                                          .backend = kind,
-                                          .ranks = ranks(),
-                                          .types = types,
-                                          .buffers = Buffers::symmetric,
-                                          .choice = choice}}});
-        JoinOptions options;
-        options.scratch_bytes = kSmallScratch;
-        options.tuning = table.path();
-        SCOPED_TRACE(choice ? to_string(*choice) : "default");
-        run(cases, AllStreams(ranks(), {type}), options);
       }
     }
   }
+  run(all, AllStreams(ranks(), {DType::f16, DType::i32}));
 }
 
 /// On GPUs by copy engines, with a barrier before and after; kernels do the calls in between.

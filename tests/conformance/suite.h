@@ -5,11 +5,9 @@
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <initializer_list>
 #include <map>
@@ -24,6 +22,7 @@
 #include "conformance/backend.h"
 #include "conformance/collective_case.h"
 #include "conformance/reference.h"
+#include "support/ranks.h"
 #include "support/sanitizers.h"
 #include "support/scoped_variable.h"
 
@@ -78,21 +77,10 @@ inline CollectiveCase random_all_reduce(std::mt19937_64& random) {
   return result;
 }
 
-/// A tuning table in a file, which is removed by the destructor.
-class TuningFile {
- public:
-  explicit TuningFile(const Tuning& tuning)
-      : path_(fmt::format("{}/tuning-{}.json", ::testing::TempDir(), ::getpid())) {
-    std::ofstream(path_) << tuning.to_json();
-  }
-  ~TuningFile() { std::filesystem::remove(path_); }
-  TuningFile(const TuningFile&) = delete;
-  TuningFile& operator=(const TuningFile&) = delete;
-
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  const std::string path_;
+/// Cases for a group whose tuning table has one row.
+struct TunedCases {
+  TuningRow row;
+  std::vector<CollectiveCase> cases;
 };
 
 /// The backend and the collective as tuning tables name them.
@@ -178,16 +166,45 @@ class CollectiveTest : public ::testing::TestWithParam<Parameter> {
   }
   void run(const std::vector<CollectiveCase>& cases, const AllStreams& streams,
            const JoinOptions& options) const {
-    std::size_t max_bytes = 0;
-    for (const CollectiveCase& each : cases) max_bytes = std::max(max_bytes, each.max_bytes(ranks()));
-    backend().run(ranks(), options, [&](Group& group) {
-      Workspace workspace(backend(), group, max_bytes);
-      for (const CollectiveCase& each : cases) {
-        const Algorithm used = workspace.run(each, streams[each.type]);
-        ASSERT_EQ(used, each.algorithm.value_or(used)) << each.describe();
-        ASSERT_NE(used, Algorithm::none) << each.describe();
+    backend().run(ranks(), options, [&](Group& group) { run(group, cases, streams); });
+  }
+  /// Runs each list of cases on a group of its own, one after another. Ranks that are processes stay the same ones: to
+  /// start one on a GPU takes longer than the cases.
+  void run(const std::vector<TunedCases>& all, const AllStreams& streams) const {
+    const TempDir folder;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      std::ofstream(table_of(folder, i)) << Tuning{.device = "", .rows = {all[i].row}}.to_json();
+    }
+    backend().run(ranks(), {}, [&](Group& group) {
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const auto& choice = all[i].row.choice;
+        SCOPED_TRACE(choice ? to_string(*choice) : "default");
+        JoinOptions options;
+        options.rank = group.rank();
+        options.size = group.size();
+        options.device = group.device();
+        options.allow_overlapping_devices = shared_gpus() > 0;
+        options.scratch_bytes = kSmallScratch;
+        options.tuning = table_of(folder, i);
+        Group tuned = Group::join(file_store(fmt::format("{}/store-{}", folder.path(), i)), options);
+        run(tuned, all[i].cases, streams);
       }
     });
+  }
+
+ private:
+  [[nodiscard]] static std::string table_of(const TempDir& folder, std::size_t i) {
+    return fmt::format("{}/tuning-{}.json", folder.path(), i);
+  }
+  void run(Group& group, const std::vector<CollectiveCase>& cases, const AllStreams& streams) const {
+    std::size_t max_bytes = 0;
+    for (const CollectiveCase& each : cases) max_bytes = std::max(max_bytes, each.max_bytes(ranks()));
+    Workspace workspace(backend(), group, max_bytes);
+    for (const CollectiveCase& each : cases) {
+      const Algorithm used = workspace.run(each, streams[each.type]);
+      ASSERT_EQ(used, each.algorithm.value_or(used)) << each.describe();
+      ASSERT_NE(used, Algorithm::none) << each.describe();
+    }
   }
 };
 

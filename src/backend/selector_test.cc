@@ -140,9 +140,9 @@ TEST(Selector, UsesWhatWasFastestWithFourGpus) {
            {{16 * kKiB, "ll_one_shot"},
             {256 * kKiB, "lamport_one_shot"},
             {2 * kMiB, "lamport_two_shot_by_peer"},
-            {32 * kMiB, "lamport_two_shot"},
-            {256 * kMiB - 1, "pipelined_two_shot"},
-            {kNoLimit, longest}});
+            {16 * kMiB, "lamport_two_shot"},
+            {256 * kMiB - 1, "streaming_two_shot"},
+            {kNoLimit, symmetric ? "copy_engine_two_shot" : "streaming_two_shot"}});
     expect(all_reduce, TypeClass::any,
            {{256 * kKiB, "ll_one_shot"}, {256 * kMiB - 1, "pipelined_two_shot"}, {kNoLimit, longest}});
     expect(reduce_scatter, TypeClass::floats,
@@ -151,9 +151,8 @@ TEST(Selector, UsesWhatWasFastestWithFourGpus) {
     expect(reduce, TypeClass::floats,
            {{16 * kKiB, "ll_one_shot"},
             {256 * kKiB, "lamport_one_shot"},
-            {2 * kMiB, "lamport_two_shot_by_peer"},
-            {4 * kMiB, "lamport_two_shot"},
-            {kNoLimit, "reduce_and_forward"}});
+            {kMiB, "lamport_two_shot_by_peer"},
+            {kNoLimit, "streaming_two_shot"}});
     expect(reduce, TypeClass::any, {{256 * kKiB, "ll_one_shot"}, {kNoLimit, "reduce_and_forward"}});
     for (const TypeClass types : kClasses) {
       expect(broadcast, types, {{sent_whole, "point_to_point"}, {kNoLimit, "scatter_all_gather"}});
@@ -296,7 +295,8 @@ TEST(Selector, UsesTheAlgorithmForLongMessagesIfACallerNamesAKindThatTheTableDoe
     EXPECT_EQ(name(all_reduce, DType::i32, 1, Algorithm::two_shot), "pipelined_two_shot");
     EXPECT_EQ(name(reduce, DType::bf16, 64 * kMiB, Algorithm::one_shot), "reduce_from_peers");
     EXPECT_EQ(name(reduce, DType::i32, 64 * kMiB, Algorithm::one_shot), "reduce_from_peers");
-    EXPECT_EQ(name(reduce, DType::bf16, 64 * kMiB, Algorithm::two_shot), "reduce_and_forward");
+    EXPECT_EQ(name(reduce, DType::bf16, 64 * kMiB, Algorithm::two_shot),
+              ranks == 2 ? "reduce_and_forward" : "streaming_two_shot");
     EXPECT_EQ(name(reduce, DType::i32, 1, Algorithm::two_shot), "reduce_and_forward");
   }
 }
@@ -325,7 +325,7 @@ TEST(Selector, UsesTheGroupsOwnTableUpToItsSizes) {
                                  .choice = launch});
   const Selector four(cuda, Backend::cuda, 4, Links::nvlink);
   EXPECT_EQ(four.select(call_of(all_reduce, DType::f16), 64 * kMiB, {}).choice, launch);
-  EXPECT_EQ(chosen(four, call_of(all_reduce, DType::f16), 64 * kMiB + 16), "pipelined_two_shot");
+  EXPECT_EQ(chosen(four, call_of(all_reduce, DType::f16), 64 * kMiB + 16), "streaming_two_shot");
   EXPECT_EQ(chosen(four, call_of(all_reduce, DType::i32), kMiB), "pipelined_two_shot")
       << "the row of another class of types";
   EXPECT_EQ(chosen(Selector(cuda, Backend::host, 4, Links::nvlink), call_of(all_reduce, DType::f16), 64),
@@ -515,9 +515,10 @@ TEST(Algorithms, AreNamedByCollectiveTypesAndBuffers) {
   const auto names = [](Collective collective, TypeClass types, Buffers buffers) {
     return algorithm_names(Backend::cuda, collective, types, buffers);
   };
-  EXPECT_THAT(names(all_reduce, TypeClass::floats, Buffers::symmetric),
-              ElementsAre("ll_one_shot", "lamport_one_shot", "lamport_two_shot_by_peer", "lamport_two_shot",
-                          "streaming_one_shot", "pipelined_two_shot", "copy_engine_two_shot"));
+  EXPECT_THAT(
+      names(all_reduce, TypeClass::floats, Buffers::symmetric),
+      ElementsAre("ll_one_shot", "lamport_one_shot", "lamport_two_shot_by_peer", "lamport_two_shot",
+                  "streaming_one_shot", "streaming_two_shot", "pipelined_two_shot", "copy_engine_two_shot"));
   EXPECT_THAT(names(all_reduce, TypeClass::any, Buffers::any),
               ElementsAre("ll_one_shot", "pipelined_two_shot"));
   EXPECT_THAT(names(reduce_scatter, TypeClass::floats, Buffers::any),

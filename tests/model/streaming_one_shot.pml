@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// The streaming one-shot all-reduce: src/backend/cuda/algorithms/streaming_one_shot, over the Lamport buffers
+// The streaming one-shot all-reduce: src/backend/cuda/algorithms/streaming, over the Lamport buffers
 // of lamport.pml. device.pml models the sequence of calls and the delayed stores. The model has one block of
 // every rank, since a block never waits for other blocks of its rank. The warps of the block are processes,
 // by role. One word stands for what a warp of movers sends to a peer in one chunk.

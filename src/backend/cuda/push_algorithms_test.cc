@@ -364,84 +364,112 @@ struct Stream {
 };
 std::vector<Stream> streams_of(const Case& each) {
   const int variant = kernel_ranks(each.shape.ranks, is_sum(each.op));
+  const int at_once = each.algorithm == &kStreamingOneShot ? stream_packets(variant) : 1;
   std::vector<Stream> all;
   for (const auto& launcher : run(each)) {
     const std::vector<Launch> launches = launcher->all<Launch>();
     EXPECT_EQ(launches.size(), 1u) << each.describe();
     const auto& params = std::get<StreamParams>(launches.front().params);
-    all.push_back(
-        {params, launches.front().shape,
-         std::size_t{params.movers} * static_cast<unsigned>(stream_packets(variant)) * kStreamWidth});
+    all.push_back({params, launches.front().shape,
+                   std::size_t{params.movers} * static_cast<unsigned>(at_once) * kStreamWidth});
   }
   return all;
 }
 
-TEST(StreamingOneShot, SpreadsEveryPacketOverBlocksWithRingsThatDoNotOverlap) {
-  for_each_case(kStreamingOneShot, [&](const Case& each) {
-    if (HasFailure()) return;
-    const RecordingLauncher launcher(each.shape, 0);
-    const ScratchRegion& buffers = *kStreamingOneShot.scratch[0];
-    const ScratchRegion& credits = *kStreamingOneShot.scratch[1];
-    const auto [p, shape, chunk] = streams_of(each).front();
-    EXPECT_TRUE(p.packets * 16 >= p.bytes && p.packets * 16 < p.bytes + 16);
-    EXPECT_EQ(p.slice % 32, 0u);
-    EXPECT_TRUE(shape.grid * p.slice >= p.packets && (shape.grid - 1) * p.slice < p.packets);
-    EXPECT_EQ(p.block_stride, p.depth * chunk);
-    EXPECT_LE(shape.grid * p.block_stride, p.rank_stride);
-    EXPECT_LE(static_cast<unsigned>(each.shape.ranks) * p.rank_stride, p.parity_stride);
-    std::byte* const region = launcher.scratch(buffers, 0);
-    EXPECT_EQ(reinterpret_cast<std::byte*>(p.counter), region);
-    EXPECT_GE(p.inbox, region + sizeof(EpochCounter));
-    EXPECT_EQ(bytes_between(region, p.inbox) % 16, 0u);
-    EXPECT_LE(bytes_between(region, p.inbox) + 2 * p.parity_stride, buffers.bytes(each.shape));
-    EXPECT_LE(shape.grid * sizeof(StreamCredits), credits.bytes(each.shape));
-    EXPECT_FALSE(HasFailure()) << each.describe();
-  });
+constexpr std::array kStreaming{&kStreamingOneShot, &kStreamingTwoShot};
+
+/// For each packet of a slice there is one of each of these pieces in the message.
+std::size_t pieces_of(const Case& each) {
+  if (each.algorithm == &kStreamingOneShot) return 1;
+  return static_cast<std::size_t>(each.shape.ranks - (each.collective == Collective::reduce ? 1 : 0));
 }
 
-TEST(StreamingOneShot, ExchangesCreditsExactlyWhereRingsAreReused) {
-  std::set<bool> seen;
-  for_each_case(kStreamingOneShot, [&](const Case& each) {
-    if (HasFailure()) return;
-    const auto [p, shape, chunk] = streams_of(each).front();
-    EXPECT_TRUE(p.movers >= 32 && p.movers % 32 == 0) << p.movers;
-    const bool reused = p.slice * 16 > p.depth * chunk;
-    seen.insert(reused);
-    EXPECT_EQ(shape.block - p.movers, reused ? 32 * kCreditWarps : 0);
-    EXPECT_LE(p.depth, kMostDepth);
-    if (reused) {
-      EXPECT_GE(p.depth, kLeastDepth);
-      EXPECT_GE(chunks_per_credit(p.depth), 1u);
-      EXPECT_LE(chunks_per_credit(p.depth), p.depth - 3);
-      EXPECT_LT(p.slice * 16 / chunk, std::size_t{1} << kCreditBits);
-    }
-    EXPECT_FALSE(HasFailure()) << each.describe();
-  });
-  EXPECT_EQ(seen.size(), 2u);
-}
-
-TEST(StreamingOneShot, WritesWhereThePeerReads) {
-  for_each_case(kStreamingOneShot, [&](const Case& each) {
-    if (HasFailure()) return;
-    const std::vector<Stream> all = streams_of(each);
-    for (std::size_t r = 0; r < all.size(); ++r) {
-      const StreamParams& own = all[r].params;
-      for (std::size_t step = 1; step < all.size(); ++step) {
-        const std::size_t other = (r + step) % all.size();
-        const StreamParams& peer = all[other].params;
-        EXPECT_EQ(own.outbox[step], peer.inbox + r * peer.rank_stride);
-        EXPECT_EQ(own.credits[other], peer.credits[other]);
-        EXPECT_EQ(own.parity_stride, peer.parity_stride);
-        EXPECT_EQ(own.block_stride, peer.block_stride);
-        EXPECT_EQ(own.movers, peer.movers);
-        EXPECT_EQ(own.depth, peer.depth);
-        EXPECT_EQ(own.slice, peer.slice);
-        EXPECT_EQ(all[r].shape.grid, all[other].shape.grid);
-        EXPECT_EQ(all[r].shape.block, all[other].shape.block);
+TEST(Streaming, SpreadsEveryPacketOverBlocksWithRingsThatDoNotOverlap) {
+  for (const DeviceAlgorithm* algorithm : kStreaming) {
+    const ScratchRegion& buffers = *algorithm->scratch[0];
+    const ScratchRegion& credits = *algorithm->scratch[1];
+    for_each_case(*algorithm, [&](const Case& each) {
+      if (HasFailure()) return;
+      const RecordingLauncher launcher(each.shape, 0);
+      const auto [p, shape, chunk] = streams_of(each).front();
+      const std::size_t width = 16 * pieces_of(each);
+      EXPECT_TRUE(p.packets * width >= p.bytes && p.packets * width < p.bytes + width);
+      EXPECT_EQ(p.slice % 32, 0u);
+      EXPECT_TRUE(shape.grid * p.slice >= p.packets && (shape.grid - 1) * p.slice < p.packets);
+      EXPECT_EQ(p.block_stride, p.depth * chunk);
+      EXPECT_LE(shape.grid * p.block_stride, p.rank_stride);
+      EXPECT_EQ(p.rank_stride % 16, 0u);
+      const auto ranks = static_cast<unsigned>(each.shape.ranks);
+      if (algorithm == &kStreamingOneShot) {
+        EXPECT_LE(ranks * p.rank_stride, p.parity_stride);
+      } else {
+        EXPECT_LE((ranks - 1) * p.rank_stride, p.phase_stride);
+        EXPECT_LE(2 * p.phase_stride, p.parity_stride);
       }
-    }
-    EXPECT_FALSE(HasFailure()) << each.describe();
-  });
+      EXPECT_EQ(p.parity_stride, lamport_one_shot_slots(each.shape).parity) << "the same in all algorithms";
+      std::byte* const region = launcher.scratch(buffers, 0);
+      EXPECT_EQ(reinterpret_cast<std::byte*>(p.counter), region);
+      EXPECT_GE(p.inbox, region + sizeof(EpochCounter));
+      EXPECT_EQ(bytes_between(region, p.inbox) % 16, 0u);
+      EXPECT_LE(bytes_between(region, p.inbox) + 2 * p.parity_stride, buffers.bytes(each.shape));
+      EXPECT_LE(shape.grid * sizeof(StreamCredits), credits.bytes(each.shape));
+      EXPECT_FALSE(HasFailure()) << each.describe();
+    });
+  }
+}
+
+TEST(Streaming, ExchangesCreditsWhereRingsAreReused) {
+  for (const DeviceAlgorithm* algorithm : kStreaming) {
+    const unsigned lag = algorithm == &kStreamingOneShot ? kOneShotLag : kTwoShotLag;
+    std::set<bool> seen;
+    for_each_case(*algorithm, [&](const Case& each) {
+      if (HasFailure()) return;
+      const auto [p, shape, chunk] = streams_of(each).front();
+      EXPECT_TRUE(p.movers >= 32 && p.movers % 32 == 0) << p.movers;
+      const bool reused = p.slice * 16 > p.depth * chunk;
+      seen.insert(reused);
+      const unsigned others = shape.block - p.movers;
+      EXPECT_TRUE(others == 32 * kCreditWarps || (others == 0 && !reused)) << others;
+      EXPECT_LE(p.depth, kMostDepth);
+      if (reused) {
+        EXPECT_GE(p.depth, least_depth(lag));
+        EXPECT_GE(chunks_per_credit(p.depth, lag), 1u);
+        EXPECT_LE(chunks_per_credit(p.depth, lag), p.depth - 3 - lag);
+        EXPECT_LT(p.slice * 16 / chunk, std::size_t{1} << kCreditBits);
+      }
+      EXPECT_FALSE(HasFailure()) << each.describe();
+    });
+    EXPECT_EQ(seen.size(), 2u);
+  }
+}
+
+TEST(Streaming, WritesWhereThePeerReads) {
+  for (const DeviceAlgorithm* algorithm : kStreaming) {
+    for_each_case(*algorithm, [&](const Case& each) {
+      if (HasFailure()) return;
+      const std::vector<Stream> all = streams_of(each);
+      for (std::size_t r = 0; r < all.size(); ++r) {
+        const StreamParams& own = all[r].params;
+        for (std::size_t step = 1; step < all.size(); ++step) {
+          const std::size_t other = (r + step) % all.size();
+          const StreamParams& peer = all[other].params;
+          const std::size_t source = algorithm == &kStreamingOneShot || r < other ? r : r - 1;
+          EXPECT_EQ(own.outbox[step], peer.inbox + source * peer.rank_stride);
+          EXPECT_EQ(own.credits[other], peer.credits[other]);
+          EXPECT_EQ(own.parity_stride, peer.parity_stride);
+          EXPECT_EQ(own.phase_stride, peer.phase_stride);
+          EXPECT_EQ(own.block_stride, peer.block_stride);
+          EXPECT_EQ(own.movers, peer.movers);
+          EXPECT_EQ(own.depth, peer.depth);
+          EXPECT_EQ(own.slice, peer.slice);
+          EXPECT_EQ(own.root, peer.root);
+          EXPECT_EQ(all[r].shape.grid, all[other].shape.grid);
+          EXPECT_EQ(all[r].shape.block, all[other].shape.block);
+        }
+      }
+      EXPECT_FALSE(HasFailure()) << each.describe();
+    });
+  }
 }
 
 TEST(StreamingOneShot, CutsWhatOneBlockCouldNotCountIntoLaunches) {
@@ -462,28 +490,34 @@ TEST(StreamingOneShot, CutsWhatOneBlockCouldNotCountIntoLaunches) {
   EXPECT_EQ(done, each.block_bytes());
 }
 
-TEST(StreamingOneShot, UsesTheShapesThatWereMeasured) {
+TEST(Streaming, UsesTheShapesThatWereMeasured) {
   struct Expected {
+    const DeviceAlgorithm* algorithm;
+    int ranks;
     std::size_t bytes;
     unsigned grid;
     unsigned block;
     unsigned movers;
     unsigned depth;
   };
-  constexpr Expected kExpected[] = {{256 * kKiB, 16, 512, 512, 1},
-                                    {4 * kMiB, 131, 512, 512, 2},
-                                    {8 * kMiB, 132, 512, 512, 4},
-                                    {16 * kMiB, 132, 512, 448, 8},
-                                    {64 * kMiB, 132, 512, 448, 8}};
+  constexpr Expected kExpected[] = {{&kStreamingOneShot, 2, 256 * kKiB, 16, 512, 512, 1},
+                                    {&kStreamingOneShot, 2, 4 * kMiB, 131, 512, 512, 2},
+                                    {&kStreamingOneShot, 2, 8 * kMiB, 132, 512, 512, 4},
+                                    {&kStreamingOneShot, 2, 16 * kMiB, 132, 512, 448, 8},
+                                    {&kStreamingOneShot, 2, 64 * kMiB, 132, 512, 448, 8},
+                                    {&kStreamingTwoShot, 4, 4 * kMiB, 128, 512, 512, 1},
+                                    {&kStreamingTwoShot, 4, 16 * kMiB, 131, 512, 512, 4},
+                                    {&kStreamingTwoShot, 4, 64 * kMiB, 132, 384, 320, 8},
+                                    {&kStreamingTwoShot, 8, 64 * kMiB, 132, 192, 128, 8}};
   for (const Expected& expected : kExpected) {
-    const Case each{.algorithm = &kStreamingOneShot,
-                    .shape = {.ranks = 2, .staging_bytes = 16 << 20, .blocks = 132},
+    const Case each{.algorithm = expected.algorithm,
+                    .shape = {.ranks = expected.ranks, .staging_bytes = 16 << 20, .blocks = 132},
                     .bytes = expected.bytes};
     const auto [p, shape, chunk] = streams_of(each).front();
-    EXPECT_EQ(shape.grid, expected.grid) << expected.bytes;
-    EXPECT_EQ(shape.block, expected.block) << expected.bytes;
-    EXPECT_EQ(p.movers, expected.movers) << expected.bytes;
-    EXPECT_EQ(p.depth, expected.depth) << expected.bytes;
+    EXPECT_EQ(shape.grid, expected.grid) << each.describe();
+    EXPECT_EQ(shape.block, expected.block) << each.describe();
+    EXPECT_EQ(p.movers, expected.movers) << each.describe();
+    EXPECT_EQ(p.depth, expected.depth) << each.describe();
   }
 }
 

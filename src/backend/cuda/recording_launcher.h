@@ -23,7 +23,7 @@
 #include "backend/cuda/algorithms/pipelined_two_shot/pipelined_two_shot.h"
 #include "backend/cuda/algorithms/point_to_point/point_to_point.h"
 #include "backend/cuda/algorithms/push/push.h"
-#include "backend/cuda/algorithms/streaming_one_shot/streaming_one_shot.h"
+#include "backend/cuda/algorithms/streaming/streaming.h"
 #include "base/check.h"
 #include "support/sanitizers.h"
 
@@ -124,7 +124,7 @@ class RecordingLauncher final : public Launcher {
     const auto keep = [&]<class Params>(Params& kept) { std::memcpy(&kept, params, sizeof kept); };
     if (kernel == "ll_one_shot_list") {
       keep(launch.params.emplace<PushListParams>());
-    } else if (kernel == "streaming_one_shot") {
+    } else if (kernel.starts_with("streaming_")) {
       keep(launch.params.emplace<StreamParams>());
     } else if (kernel == "pipelined_two_shot") {
       keep(launch.params.emplace<PipelineParams>());

@@ -11,6 +11,7 @@ extern const DeviceAlgorithm kLamportOneShot;
 extern const DeviceAlgorithm kLamportTwoShotByPeer;
 extern const DeviceAlgorithm kLamportTwoShot;
 extern const DeviceAlgorithm kStreamingOneShot;
+extern const DeviceAlgorithm kStreamingTwoShot;
 extern const DeviceAlgorithm kPipelinedTwoShot;
 extern const DeviceAlgorithm kCopyEngineTwoShot;
 extern const DeviceAlgorithm kPointToPoint;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streaming one-shot: kernel parameters and scratch memory. Plain data, for both compilers.
+// The streaming algorithms: kernel parameters and scratch memory. Plain data, for both compilers.
 #pragma once
 
 #include <cstddef>
@@ -14,25 +14,30 @@ namespace onehop::cuda {
 
 /// Bytes of a packet.
 inline constexpr unsigned kStreamWidth = 16;
-/// Packets of a chunk that a thread moves. Two keep the link busy with half of what the multiprocessors hold. For 4
-/// ranks there are not enough registers.
+/// One-shot: packets of a chunk that a thread moves. Two keep the link busy with half of what the multiprocessors hold.
+/// For 4 ranks there are not enough registers.
 [[nodiscard]] constexpr int stream_packets(int kernel_ranks) {
   return kernel_ranks == 4 ? 1 : 2;
 }
 /// Warps that a block has besides if its rings are reused: one gives credits to the peers, one awaits theirs.
 inline constexpr unsigned kCreditWarps = 2;
+/// Chunks by which clearing lags behind (stream.cuh).
+inline constexpr unsigned kOneShotLag = 0;
+inline constexpr unsigned kTwoShotLag = 1;
 /// Chunks of a ring that is reused. A ring of 4 costs up to 4% from 8 MiB on, because credits take that long.
-inline constexpr unsigned kLeastDepth = 4;
+[[nodiscard]] constexpr unsigned least_depth(unsigned lag) {
+  return 4 + lag;
+}
 inline constexpr unsigned kMostDepth = 8;
-/// Chunks for which there is one credit. At most depth - 3, or a block could wait for a credit that the peer owes only
-/// once the block has gone on (streaming_one_shot.cuh). Every credit costs a release: with 1, 2 and 4 chunks for a
-/// credit and rings of 8 chunks, 64 MiB take 202, 190.5 and 189 us.
-[[nodiscard]] constexpr unsigned chunks_per_credit(unsigned depth) {
-  return depth / 2 < depth - 3 ? depth / 2 : depth - 3;
+/// Chunks for which there is one credit. At most depth - 3 - lag, or a block could wait for a credit that the peer owes
+/// only once the block has gone on (stream.cuh). Every credit costs a release: with 1, 2 and 4 chunks for a credit and
+/// rings of 8 chunks, 64 MiB take 202, 190.5 and 189 us.
+[[nodiscard]] constexpr unsigned chunks_per_credit(unsigned depth, unsigned lag) {
+  return depth / 2 < depth - 3 - lag ? depth / 2 : depth - 3 - lag;
 }
 
-static_assert(chunks_per_credit(kLeastDepth) >= 1 && chunks_per_credit(kLeastDepth) <= kLeastDepth - 3 &&
-              chunks_per_credit(kMostDepth) <= kMostDepth - 3);
+static_assert(chunks_per_credit(least_depth(kOneShotLag), kOneShotLag) >= 1 &&
+              chunks_per_credit(least_depth(kTwoShotLag), kTwoShotLag) >= 1);
 
 /// A credit says how many chunks of a call were cleared: epoch << kCreditBits | chunks. So those that are left from
 /// earlier calls are less.
@@ -45,18 +50,23 @@ struct StreamCredits {
   std::uint64_t from[kMaxDevices];
 };
 
+/// StreamParams::root of calls without one.
+inline constexpr int kNoRoot = -1;
+
 struct StreamParams {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::size_t bytes = 0;
   int rank = 0;
   int size = 0;
+  int root = kNoRoot;  ///< of a reduce
+  DeviceFault::Phase phase = DeviceFault::user;
   bool aligned = false;      ///< in and out are aligned to 16 bytes
   bool early = false;        ///< the next kernel may be launched as soon as this one runs (sync/call.cuh)
   bool poison = false;       ///< fill the output with NaN if the call fails (sync/call.cuh)
   std::uint32_t movers = 0;  ///< threads of a block that move packets
   std::uint32_t depth = 0;   ///< chunks of a ring
-  std::size_t packets = 0;   ///< of the message
+  std::size_t packets = 0;   ///< of the message; two-shot: of each piece, in all chunks
   std::size_t slice = 0;     ///< packets of a block; the last blocks may have fewer
 
   EpochCounter* counter = nullptr;
@@ -64,6 +74,7 @@ struct StreamParams {
   std::byte* inbox = nullptr;
   std::byte* outbox[kMaxDevices] = {};
   std::size_t parity_stride = 0;
+  std::size_t phase_stride = 0;
   std::size_t rank_stride = 0;
   std::size_t block_stride = 0;
   StreamCredits* credits[kMaxDevices] = {};  ///< by rank: of block 0

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the streaming kernels have in common: blocks with slices of the message, rings of Lamport buffers
+// (wire/lamport.cuh), and credits for what was cleared in them. One launch carries up to 4 GiB.
+//
+// A block has a slice of the message, and communicates only with its counterparts on the other ranks. The slice is
+// cut into chunks of kPackets packets per thread, and a block has rings of p.depth chunks, one per source (and phase).
+// Thread i handles packet i of a chunk, from the input to the output. So in-place calls work.
+//
+// A call that fits the rings needs nothing else: by the rule of two calls (sync/call.cuh) they are empty. In longer
+// calls, chunk t overwrites chunk t - depth, which the receiver must have cleared. A clear is a plain store. It may
+// be performed later than the data that the same thread sends afterwards, so the arrival of data proves nothing
+// about it. Therefore the receiver gives credits:
+//   a mover clears its packets and raises the count of its warp               (release.cta)
+//   a warp that does nothing else sees the counts of all movers' warps        (acquire.cta)
+//     and gives the credit to every peer's block                              (release.sys)
+//   a warp of that block receives it from all peers                           (acquire.sys)
+//     and raises the count of credits                                         (release.cta)
+//   a mover sees that count and overwrites the chunk.                         (acquire.cta)
+// Warps of their own do this because a release waits until all stores before it are performed.
+//
+// No rank is blamed for a credit that it does not owe. The kernels see to it that when all warps of a block have
+// cleared c + 2 chunks, the peers have cleared c. Only then does the block wait for that credit, with a deadline. This
+// holds fast warps back, but the slowest warp of all ranks always has its credits, since chunks_per_credit() <=
+// depth - 3 - kLag, where kLag is the number of chunks that a warp sends after one before it has cleared that one, less
+// one. It has its data, too, because the others are not behind.
+#pragma once
+
+#include "backend/cuda/algorithms/streaming/streaming.h"
+#include "backend/cuda/sync/progress.cuh"
+#include "backend/cuda/wire/lamport.cuh"
+
+namespace onehop::cuda {
+
+/// kRanks: the number of ranks, or kMaxDevices for any number up to that. kLag: see above.
+template <int kRanks, int kPackets, unsigned kLag>
+class Stream {
+ public:
+  /// Numbers of chunks, in shared memory.
+  struct Progress {
+    std::uint32_t cleared[max_threads(kRanks) / 32];  ///< by each warp of movers
+    std::uint32_t credited;                           ///< by all peers
+  };
+
+ protected:
+  /// `pieces`: the number of packets of the message for each packet of a slice.
+  __device__ __forceinline__ Stream(const StreamParams& p, Progress& progress, unsigned pieces)
+      : p_(p), progress_(progress) {
+    const std::size_t begin = blockIdx.x * p.slice;
+    begin_ = begin * pieces * kStreamWidth;
+    ring_ = blockIdx.x * p.block_stride + threadIdx.x * kStreamWidth;
+    packets_ = static_cast<unsigned>(p.packets - begin < p.slice ? p.packets - begin : p.slice);
+    chunks_ = (packets_ + chunk() - 1) / chunk();
+    if (threadIdx.x < sizeof(Progress) / sizeof(std::uint32_t))
+      reinterpret_cast<std::uint32_t*>(&progress_)[threadIdx.x] = 0;
+  }
+
+  /// The two warps besides the movers: the first one gives credits, the second one receives them.
+  __device__ __forceinline__ void exchange_credits() {
+    wait_for_previous();
+    const std::uint64_t epoch = device::read_epoch(*p_.counter);
+    const bool failed = device::has_failed(p_.guard);
+    settle(*p_.counter, epoch);
+    if (failed || chunks_ <= p_.depth) return;
+    const bool gives = threadIdx.x < p_.movers + 32;
+    const unsigned lane = threadIdx.x % 32;
+    const bool is_peer = lane < static_cast<unsigned>(ranks()) && lane != static_cast<unsigned>(p_.rank);
+    const unsigned most = chunks_ - p_.depth;  // no mover waits for more
+    for (unsigned count = 0; count < most;) {
+      count =
+          most - count < chunks_per_credit(p_.depth, kLag) ? most : count + chunks_per_credit(p_.depth, kLag);
+      const std::uint64_t credit = epoch << kCreditBits | count;
+      if (!await_raised(p_.guard, progress_.cleared, p_.movers / 32, gives ? count : count + 2)) return;
+      if (gives) {
+        // release.sys: pairs with the acquire below, on the peer. Publishes the clears that await_raised() acquired.
+        if (is_peer) device::store_release(&p_.credits[lane][blockIdx.x].from[p_.rank], credit);
+        continue;
+      }
+      bool came = true;
+      if (is_peer) {
+        const std::uint64_t* const word = &p_.credits[p_.rank][blockIdx.x].from[lane];
+        // acquire.sys: pairs with the release above. The peer may have given further credits of this call.
+        came = device::wait_until<kPollsOfMany>(p_.guard, static_cast<int>(lane), p_.phase,
+                                                [=] { return device::load_acquire(word) >= credit; });
+      }
+      if (!__all_sync(0xffffffff, came)) return;
+      raise(progress_.credited, count);
+    }
+  }
+
+  /// A mover waits until it may send chunk t.
+  [[nodiscard]] __device__ __forceinline__ bool await_credit(unsigned t) const {
+    return t < p_.depth || await_raised(p_.guard, &progress_.credited, 1, t + 1 - p_.depth);
+  }
+  /// A mover has cleared its packets of this many chunks.
+  __device__ __forceinline__ void cleared(unsigned chunks) const {
+    if (p_.movers != blockDim.x) raise(progress_.cleared[threadIdx.x / 32], chunks);
+  }
+
+  /// Packets of a chunk.
+  [[nodiscard]] __device__ __forceinline__ unsigned chunk() const { return p_.movers * kPackets; }
+  /// This thread's k-th packet of chunk t, in the slice.
+  [[nodiscard]] __device__ __forceinline__ unsigned packet(unsigned t, int k) const {
+    return t * chunk() + static_cast<unsigned>(k) * p_.movers + threadIdx.x;
+  }
+  /// Where its place in a ring is.
+  [[nodiscard]] __device__ __forceinline__ std::size_t place(unsigned slot, int k) const {
+    return ring_ + (slot * chunk() + static_cast<unsigned>(k) * p_.movers) * kStreamWidth;
+  }
+  [[nodiscard]] __device__ __forceinline__ unsigned next_slot(unsigned slot) const {
+    return slot + 1 == p_.depth ? 0 : slot + 1;
+  }
+  [[nodiscard]] __device__ __forceinline__ int ranks() const {
+    return kRanks < kMaxDevices ? kRanks : p_.size;
+  }
+
+  const StreamParams& p_;
+  Progress& progress_;
+  std::size_t begin_;  ///< of the slice, in bytes
+  std::size_t ring_;   ///< where this thread's first packet lies in a ring of this epoch's parity
+  unsigned packets_;   ///< of the slice
+  unsigned chunks_;    ///< of the slice
+};
+
+}  // namespace onehop::cuda

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/algorithms/streaming/streaming.h"
+
+#include <algorithm>
+#include <array>
+
+#include "backend/cuda/algorithms/algorithms.h"
+#include "backend/cuda/algorithms/push/push_algorithms.h"
+
+namespace onehop::cuda {
+namespace {
+
+constexpr std::size_t kWarp = 32;
+constexpr std::size_t kCreditThreads = kCreditWarps * kWarp;
+
+constexpr ReductionKernel kOneShotKernel{"streaming_one_shot", TypeClass::floats};
+constexpr ReductionKernel kTwoShotKernel{"streaming_two_shot", TypeClass::floats};
+
+constexpr ScratchRegion kCreditScratch{[](const GroupShape& shape) {
+  return shape.ranks == 1 ? std::size_t{0} : shape.blocks * sizeof(StreamCredits);
+}};
+
+/// How the Lamport buffers of a parity are cut: two phases of rings by source. The own rank has none, which leaves more
+/// for the others.
+Slots two_shot_slots(const GroupShape& shape) {
+  Slots slots = lamport_one_shot_slots(shape);
+  slots.phase = slots.parity / 2;
+  slots.rank = slots.phase / static_cast<std::size_t>(std::max(1, shape.ranks - 1)) / 16 * 16;
+  return slots;
+}
+
+/// How a message is spread over blocks and rings.
+struct Plan {
+  std::size_t blocks = 0;
+  std::size_t movers = 0;   ///< threads of a block that move packets
+  std::size_t threads = 0;  ///< of a block
+  std::size_t depth = 0;    ///< chunks of a ring
+  std::size_t slice = 0;    ///< packets of a block, in whole rows of a warp
+};
+
+/// What a plan depends on besides the message.
+struct PlanLimits {
+  std::size_t at_once = 1;   ///< packets of a chunk that a thread moves
+  std::size_t capacity = 0;  ///< packets that the rings of one source have room for
+  std::size_t blocks = 1;
+  std::size_t threads = 0;
+  unsigned lag = 0;
+};
+
+/// `packets`: of the message, or of a piece.
+Plan make_plan(std::size_t packets, const PlanLimits& limits) {
+  const std::size_t at_once = limits.at_once;
+  Plan plan{.threads = limits.threads};
+  const auto spread = [&](std::size_t blocks) {
+    plan.slice = ceil_div(packets, blocks * kWarp) * kWarp;
+    plan.blocks = ceil_div(packets, plan.slice);
+  };
+  // Every chunk has a place of its own, if there is room.
+  plan.movers = limits.threads;
+  spread(std::clamp<std::size_t>(ceil_div(packets, plan.movers * at_once), 1, limits.blocks));
+  plan.depth = ceil_div(plan.slice, plan.movers * at_once);
+  if (plan.depth <= kMostDepth && plan.blocks * plan.depth * plan.movers * at_once <= limits.capacity)
+    return plan;
+  // Otherwise rings are reused, and two warps exchange credits. Fewer movers leave room for deeper rings.
+  const auto movers_of = [&](std::size_t chunks) {
+    return limits.capacity / (at_once * chunks * kWarp) * kWarp;
+  };
+  const std::size_t least = least_depth(limits.lag);
+  plan.movers = std::min(std::max(limits.threads, kCreditThreads + kWarp) - kCreditThreads,
+                         std::max(movers_of(limits.blocks * kMostDepth), std::min(kWarp, movers_of(least))));
+  plan.threads = plan.movers + kCreditThreads;
+  const std::size_t chunks = limits.capacity / (plan.movers * at_once);
+  spread(std::min(limits.blocks, chunks / least));
+  plan.depth = std::min<std::size_t>(kMostDepth, chunks / plan.blocks);
+  return plan;
+}
+
+void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits, bool two_shot) {
+  const int variant = kernel_ranks(launcher.size(), is_sum(call.op));
+  const auto most_threads = static_cast<unsigned>(max_threads(variant));
+  const Slots slots = two_shot ? two_shot_slots(launcher.shape()) : lamport_one_shot_slots(launcher.shape());
+  const PlanLimits plan_limits{
+      .at_once = two_shot ? 1 : static_cast<std::size_t>(stream_packets(variant)),
+      .capacity = slots.rank / kStreamWidth,
+      .blocks = std::min(limits.blocks.value_or(launcher.shape().blocks), launcher.shape().blocks),
+      .threads = std::min(limits.threads.value_or(most_threads), most_threads),
+      .lag = two_shot ? kTwoShotLag : kOneShotLag};
+  const bool wanted = call.gets_out();
+  StreamParams params;
+  params.rank = launcher.rank();
+  params.size = launcher.size();
+  params.root = call.collective == Collective::reduce ? call.root.value : kNoRoot;
+  params.phase = DeviceFault::phase_of(call.collective);
+  params.aligned = is_aligned(call.in_at()) && (!wanted || is_aligned(call.out_at()));
+  params.poison = wanted && launcher.poisons(call.type);
+  params.counter = launcher.head<EpochCounter>(kLamportScratch, launcher.rank());
+  params.inbox = launcher.scratch(kLamportScratch, launcher.rank()) + slots.begin;
+  for (int step = 1; step < launcher.size(); ++step) {
+    const int peer = launcher.right(step);
+    const int source = two_shot && launcher.rank() > peer ? launcher.rank() - 1 : launcher.rank();
+    params.outbox[step] =
+        launcher.scratch(kLamportScratch, peer) + slots.begin + static_cast<std::size_t>(source) * slots.rank;
+  }
+  params.parity_stride = slots.parity;
+  params.phase_stride = slots.phase;
+  params.rank_stride = slots.rank;
+  for (int r = 0; r < launcher.size(); ++r)
+    params.credits[r] = launcher.head<StreamCredits>(kCreditScratch, r);
+  params.guard = launcher.call_guard();
+  params.scale = call.scale();
+  const std::size_t pieces =
+      two_shot ? static_cast<std::size_t>(launcher.size() - (params.root == kNoRoot ? 0 : 1)) : 1;
+  const std::size_t bytes = call.block_bytes();
+  for (std::size_t done = 0; done < bytes; done += kStreamLaunchBytes) {
+    params.in = call.in_at(done);
+    params.out = wanted ? call.out_at(done) : nullptr;
+    params.bytes = std::min(bytes - done, kStreamLaunchBytes);
+    params.packets = ceil_div(ceil_div(params.bytes, kStreamWidth), pieces);
+    const Plan plan = make_plan(params.packets, plan_limits);
+    params.early = plan.threads <= most_threads / 2;
+    params.movers = static_cast<std::uint32_t>(plan.movers);
+    params.depth = static_cast<std::uint32_t>(plan.depth);
+    params.slice = plan.slice;
+    params.block_stride = plan.depth * plan.movers * plan_limits.at_once * kStreamWidth;
+    launcher.launch(
+        two_shot ? kTwoShotKernel : kOneShotKernel, call,
+        {.grid = static_cast<unsigned>(plan.blocks), .block = static_cast<unsigned>(plan.threads)}, params);
+  }
+}
+
+template <bool kTwoShot>
+void run_stream(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
+                const SymmetricOutput* /*output*/) {
+  run(launcher, call, limits, kTwoShot);
+}
+
+constexpr std::array kOneShotKernels{&kOneShotKernel};
+constexpr std::array kTwoShotKernels{&kTwoShotKernel};
+constexpr std::array kRegions{&kLamportScratch, &kCreditScratch};
+
+}  // namespace
+
+const DeviceAlgorithm kStreamingOneShot{{.name = "streaming_one_shot",
+                                         .kind = Algorithm::one_shot,
+                                         .collectives = {Collective::all_reduce},
+                                         .types = TypeClass::floats,
+                                         .takes_blocks = true,
+                                         .takes_threads = true},
+                                        run_stream<false>,
+                                        kOneShotKernels,
+                                        {},
+                                        kRegions};
+const DeviceAlgorithm kStreamingTwoShot{{.name = "streaming_two_shot",
+                                         .kind = Algorithm::two_shot,
+                                         .collectives = {Collective::all_reduce, Collective::reduce},
+                                         .types = TypeClass::floats,
+                                         .takes_blocks = true,
+                                         .takes_threads = true},
+                                        run_stream<true>,
+                                        kTwoShotKernels,
+                                        {},
+                                        kRegions};
+
+}  // namespace onehop::cuda

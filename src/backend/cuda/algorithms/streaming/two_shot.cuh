@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streaming two-shot of floats: all-reduces, and reduces of more than 2 ranks. Every rank, but for the root of a
+// reduce, owns a piece of every chunk. It receives its piece from all others, reduces it, and sends the result to all
+// others, or to the root only (stream.cuh).
+//
+// A chunk of a block is the pieces of all owners, one after the other. While a thread reduces its packet of chunk t, it
+// has sent those of chunk t + 1 to their owners and is loading those of chunk t + 2. It takes the results of a chunk
+// only after it has sent the next one, so that it does not wait for a whole round trip.
+//
+// A thread sends the result of chunk t - 1 only when it has cleared chunk t - 3, and it has cleared chunk t - 1 only
+// when it has all results, of which each peer has sent one. In a reduce, only the root has received results; the others
+// have received chunk t, which a peer sent when it had cleared chunk t - 3, and they count a chunk as cleared one chunk
+// late. So when all warps of a block have cleared c + 2 chunks, the peers have cleared c.
+//
+// Every rank receives something from every other one in every call, as the rule of two calls demands: data from the
+// root, its results, and data between all others.
+#pragma once
+
+#include "backend/cuda/algorithms/streaming/stream.cuh"
+
+namespace onehop::cuda {
+
+template <class E, Op kOp, int kRanks>
+class StreamingTwoShot : public Stream<kRanks, 1, kTwoShotLag> {
+ public:
+  using Base = Stream<kRanks, 1, kTwoShotLag>;
+  __device__ __forceinline__ StreamingTwoShot(const StreamParams& p, typename Base::Progress& progress)
+      : Base(p, progress, pieces(p)) {}
+
+  __device__ __forceinline__ void run() {
+    if (threadIdx.x >= p_.movers) return exchange_credits();
+    // As in one_shot.cuh.
+    const bool whole = p_.aligned && begin_ + std::size_t{packets_} * pieces(p_) * kStreamWidth <= p_.bytes;
+    asm volatile("" : "+l"(begin_), "+l"(ring_), "+r"(packets_));
+    wait_for_previous();
+    if (whole) {
+      move<true>();
+    } else {
+      move<false>();
+    }
+  }
+
+ private:
+  using Base::await_credit, Base::chunk, Base::cleared, Base::exchange_credits, Base::next_slot, Base::ranks;
+  using Base::begin_, Base::chunks_, Base::p_, Base::packets_, Base::ring_;
+  using Slot = Lamport<E>;
+  using Data = typename Slot::Data;
+  using Wire = typename Slot::Wire;
+  using Stored = typename E::Stored;
+  static constexpr int kPeers = kRanks - 1;
+
+  template <bool kWhole>
+  __device__ __forceinline__ void move() {
+    Data theirs[kPeers];  // of chunk t + 1, for the step-th rank to the right
+    load_theirs<kWhole>(theirs, 0);
+    const std::uint64_t epoch = device::read_epoch(*p_.counter);
+    const bool failed = device::has_failed(p_.guard);
+    Data own = load_own<kWhole>(0);
+    if ((epoch & 1) != 0) ring_ += p_.parity_stride;
+    unsigned slot = 0;  // of chunk t
+    unsigned last = 0;  // of chunk t - 1
+    send(theirs, 0, slot);
+    load_theirs<kWhole>(theirs, 1);
+    let_next_start(p_.early);
+    settle(*p_.counter, epoch);
+    if (failed) return poison(p_, 0);
+    for (unsigned t = 0; t <= chunks_; ++t) {
+      const unsigned next = next_slot(slot);
+      if (t + 1 < chunks_) {
+        if (!await_credit(t + 1)) return poison(p_, t);
+        send(theirs, t + 1, next);
+        load_theirs<kWhole>(theirs, t + 2);
+      }
+      if (p_.rank != p_.root) {
+        const Data later = load_own<kWhole>(t + 1);
+        if (!reduce<kWhole>(own, t, slot)) return poison(p_, t);
+        own = later;
+      }
+      if (t != 0) {
+        if (gets_all() && !gather<kWhole>(t - 1, last)) return poison(p_, t);
+        cleared(t);
+      }
+      last = slot;
+      slot = next;
+    }
+  }
+
+  template <bool kWhole>
+  [[nodiscard]] __device__ __forceinline__ Data load(bool when, std::size_t from) const {
+    if constexpr (kWhole) {
+      return load_whole_if<kStreamWidth>(when, p_.in + from);
+    } else {
+      Data data{};
+      if (when) data = load_packet<Stored, kStreamWidth>(p_.in, from, p_.bytes, p_.aligned);
+      return data;
+    }
+  }
+  template <bool kWhole>
+  __device__ __forceinline__ void load_theirs(Data (&theirs)[kPeers], unsigned t) const {
+#pragma unroll
+    for (int k = 0; k < kPeers; ++k) {
+      if (k < ranks() - 1) theirs[k] = load<kWhole>(has_packet(t) && owns(right(k + 1)), at(right(k + 1), t));
+    }
+  }
+  template <bool kWhole>
+  [[nodiscard]] __device__ __forceinline__ Data load_own(unsigned t) const {
+    return load<kWhole>(has_packet(t) && owns(p_.rank), at(p_.rank, t));
+  }
+  __device__ __forceinline__ void send(const Data (&theirs)[kPeers], unsigned t, unsigned slot) const {
+    if (!has_packet(t)) return;
+#pragma unroll
+    for (int k = 0; k < kPeers; ++k) {
+      if (k < ranks() - 1 && owns(right(k + 1)))
+        Slot::send(p_.outbox[k + 1] + place(slot), Slot::wire(theirs[k]));
+    }
+  }
+
+  /// Waits for every peer's packet of the own piece, and sends their reduction to all that get it.
+  template <bool kWhole>
+  __device__ __forceinline__ bool reduce(const Data& own, unsigned t, unsigned slot) const {
+    if (!has_packet(t)) return true;
+    Wire wires[kRanks];
+#pragma unroll
+    for (int r = 0; r < kRanks; ++r) wires[r] = Slot::wire(own);
+    if (!take(wires, place(slot))) return false;
+    Accumulator<E, kOp, kStreamWidth> total(Slot::data(wires[0]));  // in rank order on every rank
+#pragma unroll
+    for (int r = 1; r < kRanks; ++r) {
+      if (r < ranks()) total.add(Slot::data(wires[r]));
+    }
+    const Data result = total.result(p_.scale);
+    const Wire wire = Slot::wire(result);
+#pragma unroll
+    for (int k = 0; k < kPeers; ++k) {
+      if (k < ranks() - 1 && (p_.root == kNoRoot || right(k + 1) == p_.root))
+        Slot::send(p_.outbox[k + 1] + p_.phase_stride + place(slot), wire);
+    }
+    if (p_.root == kNoRoot) store<kWhole>(at(p_.rank, t), result);
+    taken(place(slot));
+    return true;
+  }
+  /// Waits for every peer's result, and stores it.
+  template <bool kWhole>
+  __device__ __forceinline__ bool gather(unsigned t, unsigned slot) const {
+    if (!has_packet(t)) return true;
+    Wire wires[kRanks];
+#pragma unroll
+    for (int r = 0; r < kRanks; ++r) wires[r] = Slot::wire(Data{});
+    const std::size_t results = p_.phase_stride + place(slot);
+    if (!take(wires, results)) return false;
+#pragma unroll
+    for (int r = 0; r < kRanks; ++r) {
+      if (r < ranks() && r != p_.rank) store<kWhole>(at(r, t), Slot::data(wires[r]));
+    }
+    taken(results);
+    return true;
+  }
+
+  /// Waits for a packet from every peer. The own entry must be one that has arrived.
+  __device__ __forceinline__ bool take(Wire (&wires)[kRanks], std::size_t from) const {
+    return device::wait_until_all(
+        p_.guard, p_.phase,
+        [&] {
+#pragma unroll
+          for (int r = 0; r < kRanks; ++r) {
+            if (r < ranks() && r != p_.rank) wires[r] = Slot::peek(inbox(r) + from);
+          }
+          bool all = true;
+#pragma unroll
+          for (int r = 0; r < kRanks; ++r) all = all && Slot::arrived(wires[r]);
+          return all;
+        },
+        [&] {
+          unsigned missing = 0;
+#pragma unroll
+          for (int r = 0; r < kRanks; ++r) missing |= Slot::arrived(wires[r]) ? 0 : 1u << r;
+          return missing;
+        });
+  }
+  __device__ __forceinline__ void taken(std::size_t from) const {
+#pragma unroll
+    for (int r = 0; r < kRanks; ++r) {
+      if (r < ranks() && r != p_.rank) Slot::taken(inbox(r) + from);
+    }
+  }
+  template <bool kWhole>
+  __device__ __forceinline__ void store(std::size_t to, const Data& data) const {
+    if constexpr (kWhole) {
+      store_whole(p_.out + to, data);
+    } else {
+      store_packet<Stored, kStreamWidth>(p_.out, to, p_.bytes, p_.aligned, data);
+    }
+  }
+
+  /// The call has failed: fills what this thread has not written of the output with NaN, from the results of chunk
+  /// t - 1 on. Static, because a call would force the members of this object into memory.
+  static __device__ __noinline__ void poison(const StreamParams& p, unsigned t) {
+    if (!p.poison) return;
+    const std::size_t begin = blockIdx.x * p.slice;
+    const std::size_t end = begin + p.slice < p.packets ? begin + p.slice : p.packets;
+    const std::size_t width = std::size_t{pieces(p)} * kStreamWidth;
+    for (std::size_t i = begin + std::size_t{t == 0 ? 0 : t - 1} * p.movers; i < end; i += p.movers) {
+      const std::size_t length = end - i < p.movers ? end - i : p.movers;
+      if (threadIdx.x >= length) return;
+      for (unsigned piece = 0; piece < pieces(p); ++piece)
+        store_nan<kStreamWidth>(p.out, i * width + (piece * length + threadIdx.x) * kStreamWidth, p.bytes);
+    }
+  }
+
+  /// Whether this thread has a packet of each piece of chunk t.
+  [[nodiscard]] __device__ __forceinline__ bool has_packet(unsigned t) const {
+    return Base::packet(t, 0) < packets_;
+  }
+  /// Where the packet of a rank's piece of chunk t lies in the message.
+  [[nodiscard]] __device__ __forceinline__ std::size_t at(int owner, unsigned t) const {
+    const unsigned done = t * chunk();
+    const unsigned length = packets_ - done < chunk() ? packets_ - done : chunk();
+    const auto piece = static_cast<unsigned>(p_.root != kNoRoot && owner > p_.root ? owner - 1 : owner);
+    return begin_ + (std::size_t{done} * pieces(p_) + piece * length + threadIdx.x) * kStreamWidth;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::size_t place(unsigned slot) const {
+    return Base::place(slot, 0);
+  }
+  /// The rings of rank r. There are none for the own rank.
+  [[nodiscard]] __device__ __forceinline__ std::byte* inbox(int r) const {
+    return p_.inbox + static_cast<unsigned>(r < p_.rank ? r : r - 1) * p_.rank_stride;
+  }
+  [[nodiscard]] __device__ __forceinline__ int right(int step) const {
+    return p_.rank + step < ranks() ? p_.rank + step : p_.rank + step - ranks();
+  }
+  [[nodiscard]] __device__ __forceinline__ bool owns(int rank) const {
+    return rank != p_.root;
+  }
+  [[nodiscard]] __device__ __forceinline__ bool gets_all() const {
+    return p_.root == kNoRoot || p_.rank == p_.root;
+  }
+  [[nodiscard]] static __device__ __forceinline__ unsigned pieces(const StreamParams& p) {
+    return static_cast<unsigned>((kRanks < kMaxDevices ? kRanks : p.size) - (p.root == kNoRoot ? 0 : 1));
+  }
+};
+
+template <class E, Op kOp, int kRanks>
+__device__ __forceinline__ void streaming_two_shot(const StreamParams& params) {
+  using Kernel = StreamingTwoShot<E, kOp, kRanks>;
+  __shared__ typename Kernel::Progress progress;
+  Kernel(params, progress).run();
+}
+
+}  // namespace onehop::cuda

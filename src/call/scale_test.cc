@@ -24,6 +24,25 @@ TEST(Scale, OfAnAverageDividesByTheNumberOfRanks) {
   }
 }
 
+TEST(Scale, OfAnAverageOfFloatsOverAPowerOfTwoMultipliesByTheInverse) {
+  for (const int ranks : {1, 2, 4, 8}) {
+    const Scale scale = scale_of(DType::bf16, ReduceOp::avg, 1, ranks);
+    EXPECT_TRUE(scale.applies && !scale.divides) << ranks;
+    const auto inverse = std::bit_cast<float>(static_cast<std::uint32_t>(scale.number));
+    EXPECT_TRUE(scale_of(DType::i32, ReduceOp::avg, 1, ranks).divides) << ranks;
+    // The same bits as the quotient, subnormal ones, too.
+    std::uint32_t bits = 1;
+    for (int i = 0; i < 100'000; ++i) {
+      bits = bits * 1'664'525 + 1'013'904'223;
+      const auto sum = std::bit_cast<float>(i % 2 == 0 ? bits : bits & 0x80ffffff);
+      if (std::isnan(sum)) continue;
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(sum * inverse),
+                std::bit_cast<std::uint32_t>(sum / static_cast<float>(ranks)))
+          << sum << " of " << ranks;
+    }
+  }
+}
+
 TEST(Scale, OfAPremultipliedSumIsTheFactorInTheAccumulationType) {
   const double third = 1.0 / 3;
   for (const DType type : {DType::f16, DType::bf16, DType::f32, DType::e4m3, DType::e5m2}) {

@@ -204,10 +204,30 @@ __device__ __forceinline__ T number_of(const Scale& scale) {
   }
 }
 
-template <class T>
-__device__ __forceinline__ T scaled(T sum, const Scale& scale) {
+template <class T, int kCount>
+struct Totals {
+  T at[kCount];
+};
+
+/// Divides, or multiplies integers. Out of line, because few calls do, and what every call has to skip takes its time.
+template <class T, int kCount>
+static __device__ __noinline__ Totals<T, kCount> scaled_rarely(Totals<T, kCount> sums, T number,
+                                                               unsigned divides) {
+#pragma unroll
+  for (T& sum : sums.at) sum = divides != 0 ? static_cast<T>(sum / number) : combine<Op::prod>(sum, number);
+  return sums;
+}
+
+/// kRanks: as in the kernel's name. Floats of 2 and 4 ranks are never divided (scale_of()).
+template <int kRanks, class T, int kCount>
+__device__ __forceinline__ void apply(const Scale& scale, Totals<T, kCount>& sums) {
   const T number = number_of<T>(scale);
-  return scale.divides ? static_cast<T>(sum / number) : combine<Op::prod>(sum, number);
+  if (kIsFloat<T> && (kRanks == 2 || kRanks == 4 || !scale.divides)) {
+#pragma unroll
+    for (T& sum : sums.at) sum = scale.applies ? sum * number : sum;
+  } else if (scale.applies) {
+    sums = scaled_rarely(sums, number, scale.divides ? 1u : 0u);
+  }
 }
 
 }  // namespace onehop::cuda

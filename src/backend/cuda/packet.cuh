@@ -186,35 +186,30 @@ __device__ __forceinline__ void store_nan(std::byte* data, std::size_t at, std::
   store_bytes(data, at, bytes, nan);
 }
 
-/// Combines the elements of packets, one rank after the other.
-template <class E, Op kOp, int kBytes>
+/// Combines the elements of packets, one rank after the other. kRanks: as in the kernel's name.
+template <class E, Op kOp, int kBytes, int kRanks>
 class Accumulator {
  public:
   __device__ __forceinline__ explicit Accumulator(const Packet<kBytes>& first) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) totals_[i] = widen(first, i);
+    for (int i = 0; i < kCount; ++i) totals_.at[i] = widen(first, i);
   }
   __device__ __forceinline__ void add(const Packet<kBytes>& next) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) totals_[i] = combine<kOp>(totals_[i], widen(next, i));
+    for (int i = 0; i < kCount; ++i) totals_.at[i] = combine<kOp>(totals_.at[i], widen(next, i));
   }
   __device__ __forceinline__ Packet<kBytes> result(const Scale& scale) {
-    if constexpr (kOp == Op::sum) {
-      if (scale.applies) {
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) totals_[i] = scaled(totals_[i], scale);
-      }
-    }
+    if constexpr (kOp == Op::sum) apply<kRanks>(scale, totals_);
     Packet<kBytes> packet{};
     if constexpr (requires { E::round_pair(0.0f, 0.0f); }) {  // the hardware converts two at a time
 #pragma unroll
       for (int i = 0; i < kCount; i += 2) {
-        packet.words[i / 2] = E::round_pair(totals_[i], totals_[i + 1]);
+        packet.words[i / 2] = E::round_pair(totals_.at[i], totals_.at[i + 1]);
       }
     } else {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        set<typename E::Stored>(packet, i, E::round(totals_[i]));
+        set<typename E::Stored>(packet, i, E::round(totals_.at[i]));
       }
     }
     return packet;
@@ -227,7 +222,7 @@ class Accumulator {
     return E::widen(get<typename E::Stored>(packet, i));
   }
 
-  typename E::Wide totals_[kCount];
+  Totals<typename E::Wide, kCount> totals_;
 };
 
 }  // namespace onehop::cuda

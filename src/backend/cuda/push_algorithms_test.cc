@@ -403,6 +403,7 @@ TEST(Streaming, SpreadsEveryPacketOverBlocksWithRingsThatDoNotOverlap) {
       if (algorithm == &kStreamingOneShot) {
         EXPECT_LE(ranks * p.rank_stride, p.parity_stride);
       } else {
+        EXPECT_EQ(p.rank_stride % kScratchAlignment, 0u);
         EXPECT_LE((ranks - 1) * p.rank_stride, p.phase_stride);
         EXPECT_LE(2 * p.phase_stride, p.parity_stride);
       }

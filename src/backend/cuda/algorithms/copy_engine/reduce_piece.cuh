@@ -35,7 +35,7 @@ __device__ __forceinline__ void reduce_piece(const ReducePieceParams& p) {
     for (unsigned i = 0; i < kAtOnce; ++i) {
       const std::size_t here = at + i * stride;
       if (here >= p.length) continue;
-      Accumulator<E, kOp, 16> total(data[i][0]);
+      Accumulator<E, kOp, 16, kRanks> total(data[i][0]);
 #pragma unroll
       for (int r = 1; r < kRanks; ++r) {
         if (r < size) total.add(data[i][r]);

@@ -132,7 +132,7 @@ class PipelinedTwoShot {
           }
         });
         each([&](int i, unsigned at) {
-          Accumulator<E, kOp, 16> total(data[i][0]);
+          Accumulator<E, kOp, 16, kRanks> total(data[i][0]);
 #pragma unroll
           for (int r = 1; r < kRanks; ++r) {
             if (r < size()) total.add(data[i][r]);

@@ -420,7 +420,7 @@ class Push {
 
   /// Combines in rank order on every rank.
   [[nodiscard]] __device__ __forceinline__ Data combined(const Wire (&wires)[kRanks]) const {
-    Accumulator<E, kOp, Slot::kWidth> total(Slot::data(wires[0]));
+    Accumulator<E, kOp, Slot::kWidth, kRanks> total(Slot::data(wires[0]));
 #pragma unroll
     for (int r = 1; r < kRanks; ++r) {
       if (r < ranks()) total.add(Slot::data(wires[r]));

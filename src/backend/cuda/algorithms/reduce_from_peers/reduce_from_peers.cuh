@@ -99,7 +99,7 @@ class PeerReducer {
       for (unsigned i = 0; i < kAtOnce; ++i) {
         const unsigned here = at + i * stride;
         if (here >= length) continue;
-        Accumulator<E, kOp, 16> total(data[i][0]);
+        Accumulator<E, kOp, 16, kRanks> total(data[i][0]);
 #pragma unroll
         for (int r = 1; r < kRanks; ++r) {
           if (r < size()) total.add(data[i][r]);

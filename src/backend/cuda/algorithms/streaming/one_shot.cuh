@@ -142,7 +142,8 @@ class StreamingOneShot : public Stream<kRanks, stream_packets(kRanks), kOneShotL
     for (int k = 0; k < kPackets; ++k) {
       const unsigned i = packet(t, k);
       if (i >= packets_) continue;
-      Accumulator<E, kOp, kStreamWidth> total(Slot::data(wires[k][0]));  // in rank order on every rank
+      Accumulator<E, kOp, kStreamWidth, kRanks> total(
+          Slot::data(wires[k][0]));  // in rank order on every rank
 #pragma unroll
       for (int r = 1; r < kRanks; ++r) {
         if (r < ranks()) total.add(Slot::data(wires[k][r]));

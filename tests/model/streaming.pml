@@ -1,4 +1,38 @@
-/*HEADER*/
+/* SPDX-License-Identifier: Apache-2.0 */
+// The streaming algorithms: src/backend/cuda/algorithms/streaming, over the Lamport buffers of lamport.pml.
+// device.pml models the sequence of calls and the delayed stores. The model has one block of every rank, since a
+// block never waits for other blocks of its rank. The warps of the block are processes, by role. One word stands
+// for what a warp of movers sends to a peer in one chunk: data, or (two-shot) the result of the sender's piece.
+//
+// A call is drawn with one of the algorithms and one of these shapes, over the same memory. It is whole (shape 0):
+// each chunk has its own slot, so the ring is as deep as the message is long, and there are no credits. Or it reuses
+// the slots of a ring of DEPTH (shape 1) or, if there are two DEPTHS, DEPTH + 1 chunks (shape 2). The shapes can
+// differ in their numbers of movers, so a word can belong to another warp in the next call. The algorithms differ in
+// their rings, so it can belong to another source and phase.
+//
+// A receiver writes EMPTY back to words that it has taken. This store is delayed like others. It is performed
+// at the latest when its kernel ends, or when a release has acquired it. The release also waits for data that
+// the movers have sent. Nothing relies on this, so the model leaves it out. A receiver may poll a word again
+// before its own EMPTY is performed, and then sees EMPTY.
+//
+// A warp takes a chunk from all peers in one step, in which it also sends the results, and gives a credit to all
+// peers in one step. Other processes may notice this at any later time, so this loses no interleaving. Failures are
+// not modelled, nor programmatic launch. With PARTIAL, the second warp has no part of the last chunk.
+//
+// Properties: data is stored only to EMPTY words; no store is issued to a word that has another store in
+// flight; what is taken belongs to the call, the phase, the sender, the chunk and the warp; a rank that waits for a
+// credit is owed it, that is, all movers of the peer have cleared the chunks; no process waits for ever (an
+// invalid end state).
+//
+// Two reductions make larger searches possible. PROMPT_DATA: data is performed when it is issued. An error with
+// delayed data is one with prompt data too: the word is not EMPTY then, or a store to it is in flight.
+// ONE_WORD: only stores to one word are delayed, which is drawn once from the words on rank 0 for rank 1 and for calls
+// of even epochs. An error concerns one word, and stores to other words only make processes wait. The ranks
+// differ only in their numbers and as roots. An error that concerns one rank as the root therefore needs a run with
+// another root, or with all. The first call of an odd epoch finds the ranks as the first of an even one does.
+//
+// Each MUTATION_* is one deviation from the protocol, which the search must find. run_models.py has the list.
+
 #ifndef N
 #define N 2
 #endif
@@ -260,9 +294,7 @@ inline check_what_is_owed(count) {
 }
 
 // Results are taken LAG chunks late, and a rank that receives none counts a chunk as cleared LATE chunks late.
-#ifdef MUTATION_NO_LAG
-#define LAG 0
-#else
+#ifndef LAG
 #define LAG 1
 #endif
 #ifdef MUTATION_COUNTS_AT_ONCE

@@ -68,6 +68,12 @@ RING, STAR, ALL = 1, 2, 4
 
 # Reductions of streaming.pml.
 REDUCED = {"PROMPT_DATA": 1, "ONE_WORD": 1}
+# Its algorithms.
+TWO_SHOTS = {"FIRST": 1, "DEPTH": 5}
+REDUCES_OF_2 = {"FIRST": 2, "LAST": 3, "DEPTH": 5}
+REDUCES_OF_3 = {"FIRST": 2, "LAST": 4, "DEPTH": 5}
+ALL_OF_2 = {"FIRST": 0, "LAST": 3, "DEPTH": 5}
+ALL_OF_3 = {"FIRST": 0, "LAST": 4, "DEPTH": 5}
 
 ABNORMAL = {"CRASH": 1, "GIVE_UP": 1, "LEAVE": 1}
 STUCK = "invalid end state"
@@ -148,6 +154,19 @@ GROUPS = {
         large(streaming("2 ranks, 2 warps of movers, only one has a part of the last chunk", REUSED_WARPS=2, PARTIAL=1, **REDUCED)),
         streaming("3 ranks, up to 6 chunks", N=3, **REDUCED),
         large(streaming("3 ranks, rings of 5 and 6, 2 chunks for each credit", N=3, CHUNKS=8, DEPTH=5, DEPTHS=2, PER_CREDIT=2, **REDUCED)),
+        streaming("two-shot, 2 ranks, up to 7 chunks", CHUNKS=7, **TWO_SHOTS, **REDUCED),
+        streaming("two-shot, 2 ranks, up to 9 chunks in a ring of 6, 2 for each credit",
+                  **{**TWO_SHOTS, "DEPTH": 6}, CHUNKS=9, PER_CREDIT=2, **REDUCED),
+        streaming("two-shot without lag, 2 ranks, 2 chunks for each credit", CHUNKS=7, LAG=0, PER_CREDIT=2, **TWO_SHOTS, **REDUCED),
+        large(streaming("two-shot, 2 ranks, 2 warps of movers", REUSED_WARPS=2, **TWO_SHOTS, **REDUCED)),
+        large(streaming("two-shot, 2 ranks, 2 warps of movers, only one has a part of the last chunk",
+                        REUSED_WARPS=2, PARTIAL=1, **TWO_SHOTS, **REDUCED)),
+        streaming("two-shot, 3 ranks, up to 7 chunks", N=3, CHUNKS=7, **TWO_SHOTS, **REDUCED),
+        streaming("reduce, 2 ranks, up to 6 chunks, all zeros delayed", PROMPT_DATA=1, **REDUCES_OF_2),
+        streaming("reduce, 3 ranks, up to 6 chunks", N=3, **REDUCES_OF_3, **REDUCED),
+        large(streaming("reduce, 3 ranks, up to 7 chunks", N=3, CHUNKS=7, **REDUCES_OF_3, **REDUCED)),
+        streaming("all algorithms in turn, 2 ranks", **ALL_OF_2, **REDUCED),
+        large(streaming("all algorithms in turn, 3 ranks", N=3, **ALL_OF_3, **REDUCED)),
     ],
     "pipelined_two_shot": [
         pipelined_two_shot("2 ranks"),
@@ -239,6 +258,16 @@ GROUPS = {
         streaming("halves at a stride that depends on the call", NOT_EMPTY, MUTATION_STRIDE_OF_CALL=1, WHOLE_CHUNKS=2),
         streaming("the next kernel does not wait for stores", IN_FLIGHT, MUTATION_NO_FLUSH=1),
         streaming("a rank sends nothing in some calls", NOT_EMPTY, MUTATION_SILENT_RANK=1),
+        streaming("two-shot sends without credits", NOT_EMPTY, MUTATION_NO_CREDITS=1, **TWO_SHOTS, **REDUCED),
+        streaming("two-shot gives credits for cleared data", NOT_EMPTY, MUTATION_CREDIT_FOR_DATA=1, CHUNKS=7, **TWO_SHOTS, **REDUCED),
+        streaming("two-shot gives credits for cleared results", NOT_EMPTY, MUTATION_CREDIT_FOR_RESULTS=1, CHUNKS=7, **TWO_SHOTS, **REDUCED),
+        streaming("two-shot counts a chunk before it takes the results", NOT_EMPTY, MUTATION_COUNTS_BEFORE_RESULTS=1, CHUNKS=7, **TWO_SHOTS, **REDUCED),
+        streaming("two-shot waits for credits a chunk too early", OWED, MUTATION_AWAITS_EARLY=1, **TWO_SHOTS, **REDUCED),
+        streaming("two-shot, a chunk too many for each credit", STUCK, PER_CREDIT=2, CHUNKS=7, **TWO_SHOTS, **REDUCED),
+        streaming("reduce sends without credits", NOT_EMPTY, MUTATION_NO_CREDITS=1, **REDUCES_OF_2, **REDUCED),
+        streaming("reduce counts a chunk at once where there are no results", OWED, MUTATION_COUNTS_AT_ONCE=1, **REDUCES_OF_2, **REDUCED),
+        streaming("reduce waits for credits a chunk too early", OWED, MUTATION_AWAITS_EARLY=1, **REDUCES_OF_2, **REDUCED),
+        streaming("reduce, a chunk too many for each credit", STUCK, PER_CREDIT=2, CHUNKS=7, **REDUCES_OF_2, **REDUCED),
         pipelined_two_shot("senders do not wait for gatherers", UNREAD, MUTATION_NO_CREDIT=1),
         pipelined_two_shot("senders wait for their own reducers instead of gatherers", UNREAD, MUTATION_CREDIT_OF_REDUCERS=1),
         pipelined_two_shot("flags overtake data", WRONG_WORD, MUTATION_RELAXED_FLAG=1),

@@ -4,7 +4,7 @@
 
     run_models.py            the searches that take a few seconds at most
     run_models.py GROUP...   those of some groups: step_barrier, point_to_point, single_copy, doorbell, ll, lamport,
-                             streaming_one_shot, pipelined_two_shot, copy_engine, channels, mutations
+                             streaming, pipelined_two_shot, copy_engine, channels, mutations
     run_models.py --whole    also the large searches; ONEHOP_MODELS=whole in the environment does the same (for ctest; CI sets it)
 
 The unmodified models must hold. Every mutation, a small deviation from the protocol, must be caught for the reason given
@@ -57,7 +57,7 @@ single_copy = runs_of("single_copy")
 doorbell = runs_of("doorbell")
 ll = runs_of("ll")
 lamport = runs_of("lamport")
-streaming_one_shot = runs_of("streaming_one_shot")
+streaming = runs_of("streaming")
 pipelined_two_shot = runs_of("pipelined_two_shot")
 copy_engine = runs_of("copy_engine")
 copy_engine_reduce = runs_of("copy_engine_reduce")
@@ -66,8 +66,14 @@ channels = runs_of("channels")
 # Patterns of point_to_point.pml.
 RING, STAR, ALL = 1, 2, 4
 
-# Reductions of streaming_one_shot.pml.
-REDUCED = {"PROMPT_DATA": 1, "ONE_RING": 1}
+# Reductions of streaming.pml.
+REDUCED = {"PROMPT_DATA": 1, "ONE_WORD": 1}
+# Its algorithms.
+TWO_SHOTS = {"FIRST": 1, "DEPTH": 5}
+REDUCES_OF_2 = {"FIRST": 2, "LAST": 3, "DEPTH": 5}
+REDUCES_OF_3 = {"FIRST": 2, "LAST": 4, "DEPTH": 5}
+ALL_OF_2 = {"FIRST": 0, "LAST": 3, "DEPTH": 5}
+ALL_OF_3 = {"FIRST": 0, "LAST": 4, "DEPTH": 5}
 
 ABNORMAL = {"CRASH": 1, "GIVE_UP": 1, "LEAVE": 1}
 STUCK = "invalid end state"
@@ -138,16 +144,28 @@ GROUPS = {
         lamport("2 ranks of 2 threads, pieces of up to 2 words", PIECE=2, ONE_SHOT_WORDS=2),
         large(lamport("3 ranks, one-shot and two-shot, of one word", N=3, WORKERS=1, ONE_SHOT_WORDS=1)),
     ],
-    "streaming_one_shot": [
-        streaming_one_shot("2 ranks, up to 6 chunks"),
-        streaming_one_shot("2 ranks, rings of 4 and 5, whole calls with more movers",
+    "streaming": [
+        streaming("2 ranks, up to 6 chunks"),
+        streaming("2 ranks, rings of 4 and 5, whole calls with more movers",
                            CHUNKS=7, DEPTHS=2, WHOLE_CHUNKS=2, WHOLE_WARPS=2, PROMPT_DATA=1),
-        streaming_one_shot("2 ranks, up to 8 chunks in a ring of 5, 2 for each credit", CHUNKS=8, DEPTH=5, PER_CREDIT=2, PROMPT_DATA=1),
-        streaming_one_shot("2 ranks, 2 warps of movers, up to 5 chunks", CHUNKS=5, REUSED_WARPS=2, **REDUCED),
-        large(streaming_one_shot("2 ranks, 2 warps of movers, up to 6 chunks", REUSED_WARPS=2, **REDUCED)),
-        large(streaming_one_shot("2 ranks, 2 warps of movers, only one has a part of the last chunk", REUSED_WARPS=2, PARTIAL=1, **REDUCED)),
-        streaming_one_shot("3 ranks, up to 6 chunks", N=3, **REDUCED),
-        large(streaming_one_shot("3 ranks, rings of 5 and 6, 2 chunks for each credit", N=3, CHUNKS=8, DEPTH=5, DEPTHS=2, PER_CREDIT=2, **REDUCED)),
+        streaming("2 ranks, up to 8 chunks in a ring of 5, 2 for each credit", CHUNKS=8, DEPTH=5, PER_CREDIT=2, PROMPT_DATA=1),
+        streaming("2 ranks, 2 warps of movers, up to 5 chunks", CHUNKS=5, REUSED_WARPS=2, **REDUCED),
+        large(streaming("2 ranks, 2 warps of movers, up to 6 chunks", REUSED_WARPS=2, **REDUCED)),
+        large(streaming("2 ranks, 2 warps of movers, only one has a part of the last chunk", REUSED_WARPS=2, PARTIAL=1, **REDUCED)),
+        streaming("3 ranks, up to 6 chunks", N=3, **REDUCED),
+        large(streaming("3 ranks, rings of 5 and 6, 2 chunks for each credit", N=3, CHUNKS=8, DEPTH=5, DEPTHS=2, PER_CREDIT=2, **REDUCED)),
+        streaming("two-shot, 2 ranks, up to 9 chunks in a ring of 6, 2 for each credit",
+                  **{**TWO_SHOTS, "DEPTH": 6}, CHUNKS=9, PER_CREDIT=2, **REDUCED),
+        large(streaming("two-shot without lag, 2 ranks, 2 chunks for each credit", CHUNKS=7, LAG=0, PER_CREDIT=2, **TWO_SHOTS, **REDUCED)),
+        large(streaming("two-shot, 2 ranks, 2 warps of movers", REUSED_WARPS=2, **TWO_SHOTS, **REDUCED)),
+        large(streaming("two-shot, 2 ranks, 2 warps of movers, only one has a part of the last chunk",
+                        REUSED_WARPS=2, PARTIAL=1, **TWO_SHOTS, **REDUCED)),
+        streaming("two-shot, 3 ranks, up to 7 chunks", N=3, CHUNKS=7, **TWO_SHOTS, **REDUCED),
+        large(streaming("reduce, 2 ranks, up to 6 chunks, all stores delayed", **REDUCES_OF_2)),
+        streaming("reduce, 3 ranks, up to 6 chunks", N=3, **REDUCES_OF_3, **REDUCED),
+        large(streaming("reduce, 3 ranks, up to 7 chunks", N=3, CHUNKS=7, **REDUCES_OF_3, **REDUCED)),
+        streaming("all algorithms in turn, 2 ranks", **ALL_OF_2, **REDUCED),
+        large(streaming("all algorithms in turn, 3 ranks", N=3, **ALL_OF_3, **REDUCED)),
     ],
     "pipelined_two_shot": [
         pipelined_two_shot("2 ranks"),
@@ -227,18 +245,28 @@ GROUPS = {
         lamport("the next kernel does not wait for stores", IN_FLIGHT, MUTATION_NO_FLUSH=1),
         lamport("never cleared", WRONG_WORD, MUTATION_NO_CLEARING=1),
         lamport("one-shots and two-shots are counted apart", IN_FLIGHT, MUTATION_COUNTED_APART=1),
-        streaming_one_shot("sends without credits", IN_FLIGHT, MUTATION_NO_CREDITS=1),
-        streaming_one_shot("credits overtake zeros", IN_FLIGHT, MUTATION_RELAXED_CREDIT=1),
-        streaming_one_shot("returns a credit when one of two warps has cleared its part", IN_FLIGHT, MUTATION_RETURNS_FOR_ONE_WARP=1, REUSED_WARPS=2),
-        streaming_one_shot("credits do not name their call", IN_FLIGHT, MUTATION_NO_EPOCH=1),
-        streaming_one_shot("a credit of one peer is enough", IN_FLIGHT, MUTATION_WAIT_FOR_ONE=1, N=3, CHUNKS=5),
-        streaming_one_shot("a credit of one peer is enough, in the reduced model", NOT_EMPTY, MUTATION_WAIT_FOR_ONE=1, N=3, **REDUCED),
-        streaming_one_shot("waits for credits a chunk too early", OWED, MUTATION_AWAITS_EARLY=1),
-        streaming_one_shot("a chunk too many for each credit", STUCK, PER_CREDIT=2),
-        streaming_one_shot("one half instead of two", IN_FLIGHT, MUTATION_ONE_PARITY=1),
-        streaming_one_shot("halves at a stride that depends on the call", NOT_EMPTY, MUTATION_STRIDE_OF_CALL=1, WHOLE_CHUNKS=2),
-        streaming_one_shot("the next kernel does not wait for stores", IN_FLIGHT, MUTATION_NO_FLUSH=1),
-        streaming_one_shot("a rank sends nothing in some calls", NOT_EMPTY, MUTATION_SILENT_RANK=1),
+        streaming("sends without credits", IN_FLIGHT, MUTATION_NO_CREDITS=1),
+        streaming("credits overtake zeros", IN_FLIGHT, MUTATION_RELAXED_CREDIT=1),
+        streaming("returns a credit when one of two warps has cleared its part", IN_FLIGHT, MUTATION_RETURNS_FOR_ONE_WARP=1, REUSED_WARPS=2),
+        streaming("credits do not name their call", IN_FLIGHT, MUTATION_NO_EPOCH=1),
+        streaming("a credit of one peer is enough", IN_FLIGHT, MUTATION_WAIT_FOR_ONE=1, N=3, CHUNKS=5),
+        streaming("a credit of one peer is enough, in the reduced model", NOT_EMPTY, MUTATION_WAIT_FOR_ONE=1, N=3, **REDUCED),
+        streaming("waits for credits a chunk too early", OWED, MUTATION_AWAITS_EARLY=1),
+        streaming("a chunk too many for each credit", STUCK, PER_CREDIT=2),
+        streaming("one half instead of two", IN_FLIGHT, MUTATION_ONE_PARITY=1),
+        streaming("halves at a stride that depends on the call", NOT_EMPTY, MUTATION_STRIDE_OF_CALL=1, WHOLE_CHUNKS=2),
+        streaming("the next kernel does not wait for stores", IN_FLIGHT, MUTATION_NO_FLUSH=1),
+        streaming("a rank sends nothing in some calls", NOT_EMPTY, MUTATION_SILENT_RANK=1),
+        streaming("two-shot sends without credits", NOT_EMPTY, MUTATION_NO_CREDITS=1, **TWO_SHOTS, **REDUCED),
+        streaming("two-shot gives credits for cleared data", NOT_EMPTY, MUTATION_CREDIT_FOR_DATA=1, CHUNKS=7, **TWO_SHOTS, **REDUCED),
+        streaming("two-shot gives credits for cleared results", NOT_EMPTY, MUTATION_CREDIT_FOR_RESULTS=1, CHUNKS=7, **TWO_SHOTS, **REDUCED),
+        streaming("two-shot counts a chunk before it takes the results", NOT_EMPTY, MUTATION_COUNTS_BEFORE_RESULTS=1, CHUNKS=7, **TWO_SHOTS, **REDUCED),
+        streaming("two-shot waits for credits a chunk too early", OWED, MUTATION_AWAITS_EARLY=1, **TWO_SHOTS, **REDUCED),
+        streaming("two-shot, a chunk too many for each credit", STUCK, PER_CREDIT=2, CHUNKS=7, **TWO_SHOTS, **REDUCED),
+        streaming("reduce sends without credits", NOT_EMPTY, MUTATION_NO_CREDITS=1, **REDUCES_OF_2, **REDUCED),
+        streaming("reduce counts a chunk at once where there are no results", OWED, MUTATION_COUNTS_AT_ONCE=1, **REDUCES_OF_2, **REDUCED),
+        streaming("reduce waits for credits a chunk too early", OWED, MUTATION_AWAITS_EARLY=1, **REDUCES_OF_2, **REDUCED),
+        streaming("reduce, a chunk too many for each credit", STUCK, PER_CREDIT=2, CHUNKS=7, **REDUCES_OF_2, **REDUCED),
         pipelined_two_shot("senders do not wait for gatherers", UNREAD, MUTATION_NO_CREDIT=1),
         pipelined_two_shot("senders wait for their own reducers instead of gatherers", UNREAD, MUTATION_CREDIT_OF_REDUCERS=1),
         pipelined_two_shot("flags overtake data", WRONG_WORD, MUTATION_RELAXED_FLAG=1),

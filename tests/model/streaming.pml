@@ -1,32 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// The streaming one-shot all-reduce: src/backend/cuda/algorithms/streaming, over the Lamport buffers
-// of lamport.pml. device.pml models the sequence of calls and the delayed stores. The model has one block of
-// every rank, since a block never waits for other blocks of its rank. The warps of the block are processes,
-// by role. One word stands for what a warp of movers sends to a peer in one chunk.
+// The streaming algorithms: src/backend/cuda/algorithms/streaming, over the Lamport buffers of lamport.pml.
+// device.pml models the sequence of calls and the delayed stores. The model has one block of every rank, since a
+// block never waits for other blocks of its rank. The warps of the block are processes, by role. One word stands
+// for what a warp of movers sends to a peer in one chunk: data, or (two-shot) the result of the sender's piece.
 //
-// A call is drawn with one of these shapes, over the same memory. It is whole (kind 0): each chunk has its own
-// slot, so the ring is as deep as the message is long, and there are no credits. Or it reuses the slots of a
-// ring of DEPTH (kind 1) or, if there are two DEPTHS, DEPTH + 1 chunks (kind 2). The shapes can differ in their
-// numbers of movers, so a word can belong to another warp in the next call.
+// A call is drawn with one of the algorithms and one of these shapes, over the same memory. It is whole (shape 0):
+// each chunk has its own slot, so the ring is as deep as the message is long, and there are no credits. Or it reuses
+// the slots of a ring of DEPTH (shape 1) or, if there are two DEPTHS, DEPTH + 1 chunks (shape 2). The shapes can
+// differ in their numbers of movers, so a word can belong to another warp in the next call. The algorithms differ in
+// their rings, so it can belong to another source and phase.
 //
 // A receiver writes EMPTY back to words that it has taken. This store is delayed like others. It is performed
 // at the latest when its kernel ends, or when a release has acquired it. The release also waits for data that
 // the movers have sent. Nothing relies on this, so the model leaves it out. A receiver may poll a word again
 // before its own EMPTY is performed, and then sees EMPTY.
 //
-// A warp takes a chunk from all peers in one step, and gives a credit to all peers in one step. Other processes
-// may notice this at any later time, so this loses no interleaving. Failures are not modelled, nor programmatic
-// launch. With PARTIAL, the second warp has no part of the last chunk.
+// A warp takes a chunk from all peers in one step, in which it also sends the results, and gives a credit to all
+// peers in one step. Other processes may notice this at any later time, so this loses no interleaving. Failures are
+// not modelled, nor programmatic launch. With PARTIAL, the second warp has no part of the last chunk.
 //
 // Properties: data is stored only to EMPTY words; no store is issued to a word that has another store in
-// flight; data that is taken belongs to the call, the sender, the chunk and the warp; a rank that waits for a
+// flight; what is taken belongs to the call, the phase, the sender, the chunk and the warp; a rank that waits for a
 // credit is owed it, that is, all movers of the peer have cleared the chunks; no process waits for ever (an
 // invalid end state).
 //
 // Two reductions make larger searches possible. PROMPT_DATA: data is performed when it is issued. An error with
 // delayed data is one with prompt data too: the word is not EMPTY then, or a store to it is in flight.
-// ONE_RING: only stores to the ring of rank 1 on rank 0 are delayed. An error concerns one word, stores to
-// other words only make processes wait, and the ranks differ only in their numbers.
+// ONE_WORD: only stores to one word are delayed, which is drawn once from the words on rank 0 for rank 1 and for calls
+// of even epochs. An error concerns one word, and stores to other words only make processes wait. The ranks
+// differ only in their numbers and as roots. An error that concerns one rank as the root therefore needs a run with
+// another root, or with all. The first call of an odd epoch finds the ranks as the first of an even one does.
 //
 // Each MUTATION_* is one deviation from the protocol, which the search must find. run_models.py has the list.
 
@@ -60,23 +63,42 @@
 #define DEPTHS 1
 #endif
 #ifndef PER_CREDIT
-#define PER_CREDIT 1  // chunks; at most DEPTH - 3
+#define PER_CREDIT 1  // chunks; at most DEPTH - 3, and DEPTH - 4 unless all calls are one-shot
+#endif
+
+// The algorithms are one-shot and two-shot all-reduces, and reduces to rank 0, 1 and 2. A call has any of them, from
+// FIRST to LAST.
+#define ONE_SHOT 0
+#define TWO_SHOT 1
+#define REDUCE 2
+#ifndef FIRST
+#define FIRST ONE_SHOT
+#endif
+#ifndef LAST
+#define LAST FIRST
 #endif
 
 #define WORKERS 1  // the block
-#define KINDS (1 + DEPTHS)
+#define SHAPES (1 + DEPTHS)
+#define KINDS ((LAST - FIRST + 1) * SHAPES)
 #define WHOLE 0
-#define MOST_WORDS(k) ((k) == WHOLE -> WHOLE_CHUNKS : CHUNKS - DEPTH + 1 - (k))
+#define MOST_WORDS(k) ((k) % SHAPES == WHOLE -> WHOLE_CHUNKS : CHUNKS - DEPTH + 1 - (k) % SHAPES)
 #define EPOCHS 4
 
-// Words of a source's ring.
+// Words of a ring.
 #define REUSED_WORDS ((DEPTH + DEPTHS - 1) * REUSED_WARPS)
 #if WHOLE_CHUNKS * WHOLE_WARPS > REUSED_WORDS
 #define RING (WHOLE_CHUNKS * WHOLE_WARPS)
 #else
 #define RING REUSED_WORDS
 #endif
-#define CELLS (N * 2 * (N - 1) * RING)
+#if LAST == ONE_SHOT
+#define PHASES 1
+#else
+#define PHASES 2
+#endif
+#define RANK_WORDS (2 * PHASES * (N - 1) * RING)
+#define CELLS (N * RANK_WORDS)
 
 #define EMPTY 253  // the data of the model includes zero, so another value stands for the sentinel
 #define LAND(at) assert(cell[at] == EMPTY || flight[at] == EMPTY)
@@ -85,8 +107,10 @@
 
 #define SELF (me * WORKERS)
 #define EPOCH now[me]
-#define REUSES (kind[me] != WHOLE)
-#define SLOTS (REUSES -> DEPTH - 1 + kind[me] : words[me])
+#define ALGORITHM (FIRST + kind[me] / SHAPES)
+#define SHAPE (kind[me] % SHAPES)
+#define REUSES (SHAPE != WHOLE)
+#define SLOTS (REUSES -> DEPTH - 1 + SHAPE : words[me])
 #define LENGTH (REUSES -> SLOTS + words[me] : words[me])  // chunks of the call
 #define MOVERS (REUSES -> REUSED_WARPS : WHOLE_WARPS)
 #ifdef PARTIAL
@@ -96,27 +120,38 @@
 #endif
 #define MOST_CREDIT words[me]  // of a call that reuses slots: LENGTH - SLOTS
 
+// A rank that owns a piece receives data and sends results.
+#define OWNS(r) (ALGORITHM != REDUCE + (r))
+#define GETS_RESULTS(r) (ALGORITHM == TWO_SHOT || ALGORITHM == REDUCE + (r))
+#define RECEIVES(r, phase) (phase == 0 -> OWNS(r) : GETS_RESULTS(r))
+
 #ifdef MUTATION_STRIDE_OF_CALL
 #define HALF ((N - 1) * SLOTS * MOVERS)
 #else
-#define HALF ((N - 1) * RING)
+#define HALF (PHASES * (N - 1) * RING)
+#endif
+#define SOURCE(src, dst) ((src) - ((src) > (dst)))
+#if LAST == ONE_SHOT
+#define RING_OF(src, dst, phase) SOURCE(src, dst)
+#else
+#define RING_OF(src, dst, phase) \
+  (ALGORITHM == ONE_SHOT -> PHASES * SOURCE(src, dst) : (phase) * (N - 1) + SOURCE(src, dst))
 #endif
 // The word of warp w in chunk t that src sends to dst.
-#define AT(src, dst, t, w) ((dst) * 2 * (N - 1) * RING + PARITY(EPOCH) * HALF + \
-                            ((src) - ((src) > (dst))) * RING + ((t) % SLOTS) * MOVERS + (w))
-#define DATA(src, t, w) ((((src) * CHUNKS + (t)) * WARPS + (w)) * EPOCHS + EPOCH)
+#define AT(src, dst, phase, t, w) ((dst) * RANK_WORDS + PARITY(EPOCH) * HALF + \
+                                   RING_OF(src, dst, phase) * RING + ((t) % SLOTS) * MOVERS + (w))
+#define DATA(src, phase, t, w) (((((phase) * N + (src)) * CHUNKS + (t)) * WARPS + (w)) * EPOCHS + EPOCH)
 
-#ifdef ONE_RING
-#define DELAYED(src, dst) ((src) == 1 && (dst) == 0)
-#define DELAYED_WORD(at) ((at) < 2 * (N - 1) * RING && (at) / RING % (N - 1) == 0)
+#ifdef ONE_WORD
+byte delayed;
+#define DELAYED(at) ((at) == delayed)
 #else
-#define DELAYED(src, dst) true
-#define DELAYED_WORD(at) true
+#define DELAYED(at) true
 #endif
 #ifdef PROMPT_DATA
-#define DATA_DELAYED(src, dst) false
+#define DATA_DELAYED(at) false
 #else
-#define DATA_DELAYED(src, dst) DELAYED(src, dst)
+#define DATA_DELAYED(at) DELAYED(at)
 #endif
 
 #ifdef MUTATION_SILENT_RANK
@@ -149,47 +184,46 @@ inline perform(at, value) {
   cell[at] = value
 }
 
-inline send(t) {
+inline send(phase, t) {
   r = 0;
   do
-  :: r < N && r != me && SENDS(me) && HAS(t) ->
+  :: r < N && r != me && RECEIVES(r, phase) && SENDS(me) && HAS(t) ->
     if
-    :: DATA_DELAYED(me, r) -> issue(me, AT(me, r, t, id), DATA(me, t, id))
+    :: DATA_DELAYED(AT(me, r, phase, t, id)) -> issue(me, AT(me, r, phase, t, id), DATA(me, phase, t, id))
     :: else ->
-      assert(cell[AT(me, r, t, id)] == EMPTY);
-      perform(AT(me, r, t, id), DATA(me, t, id))
+      assert(cell[AT(me, r, phase, t, id)] == EMPTY);
+      perform(AT(me, r, phase, t, id), DATA(me, phase, t, id))
     fi;
     r++
-  :: r < N && (r == me || !SENDS(me) || !HAS(t)) -> r++
+  :: r < N && !(r != me && RECEIVES(r, phase) && SENDS(me) && HAS(t)) -> r++
   :: else -> break
   od;
   r = 0
 }
 
-#define THERE(src) (src == me || !SENDS(src) || !HAS(taken) || \
-                    (cell[AT(src, me, taken, id)] != EMPTY && flight[AT(src, me, taken, id)] == NONE))
+#define THERE(src, phase, t) \
+  (src == me || !SENDS(src) || !HAS(t) || \
+   (cell[AT(src, me, phase, t, id)] != EMPTY && flight[AT(src, me, phase, t, id)] == NONE))
 #if N == 2
-#define ALL_THERE (THERE(0) && THERE(1))
+#define ALL_THERE(phase, t) (THERE(0, phase, t) && THERE(1, phase, t))
 #else
-#define ALL_THERE (THERE(0) && THERE(1) && THERE(2))
+#define ALL_THERE(phase, t) (THERE(0, phase, t) && THERE(1, phase, t) && THERE(2, phase, t))
 #endif
 
-inline take() {
+inline take(phase, t) {
   r = 0;
   do
-  :: r < N && r != me && SENDS(r) && HAS(taken) ->
-    assert(cell[AT(r, me, taken, id)] == DATA(r, taken, id));
+  :: r < N && r != me && SENDS(r) && HAS(t) ->
+    assert(cell[AT(r, me, phase, t, id)] == DATA(r, phase, t, id));
     if
-    :: DELAYED(r, me) -> issue(me, AT(r, me, taken, id), EMPTY)
-    :: else -> perform(AT(r, me, taken, id), EMPTY)
+    :: DELAYED(AT(r, me, phase, t, id)) -> issue(me, AT(r, me, phase, t, id), EMPTY)
+    :: else -> perform(AT(r, me, phase, t, id), EMPTY)
     fi;
     r++
-  :: r < N && (r == me || !SENDS(r) || !HAS(taken)) -> r++
+  :: r < N && !(r != me && SENDS(r) && HAS(t)) -> r++
   :: else -> break
   od;
-  r = 0;
-  taken++;
-  cleared[me * WARPS + id] = taken
+  r = 0
 }
 
 // The last process of the block ends the call.
@@ -247,14 +281,42 @@ inline end_part(role) {
 #else
 #define AHEAD 2
 #endif
-inline check_what_is_owed() {
+inline check_what_is_owed(count) {
   if
-  :: REUSES && taken > AHEAD && taken - AHEAD <= MOST_CREDIT && ALL_CLEARED(me, taken) ->
+  :: REUSES && count > AHEAD && count - AHEAD <= MOST_CREDIT && ALL_CLEARED(me, count) ->
     do
-    :: r < N -> assert(now[r] == now[me] && ALL_CLEARED(r, taken - AHEAD)); r++
+    :: r < N -> assert(now[r] == now[me] && ALL_CLEARED(r, count - AHEAD)); r++
     :: else -> break
     od;
     r = 0
+  :: else
+  fi
+}
+
+// Results are taken LAG chunks late, and a rank that receives none counts a chunk as cleared LATE chunks late.
+#ifndef LAG
+#define LAG 1
+#endif
+#ifdef MUTATION_COUNTS_AT_ONCE
+#define LATE 0
+#else
+#define LATE 1
+#endif
+
+inline raise(count) {
+  cleared[me * WARPS + id] = count;
+  check_what_is_owed(cleared[me * WARPS + id])
+}
+inline end_at(count) {
+  if
+  :: count == LENGTH -> end_part(id); sent = 0; taken = 0; done = 0
+  :: else
+  fi
+}
+// A rank that owns nothing takes no data.
+inline skip_data() {
+  if
+  :: !OWNS(me) -> taken = (sent == LENGTH -> LENGTH : sent - 1)
   :: else
   fi
 }
@@ -263,20 +325,54 @@ inline check_what_is_owed() {
 // later time.
 proctype Mover(byte me; byte id) {
   byte sent;
-  byte taken;
+  byte taken;  // data
+  byte done;   // with the results
   byte r;
   do
-  :: d_step { sent == 0 && STARTS(id) && id < MOVERS -> send(0); sent = 1 }
-  :: d_step { sent > 0 && sent == taken + 1 && sent < LENGTH && MAY_SEND -> send(sent); sent++ }
+  :: d_step { sent == 0 && STARTS(id) && id < MOVERS -> send(0, 0); sent = 1; skip_data() }
   :: d_step {
-       sent > 0 && (sent == taken + 2 || sent == LENGTH) && ALL_THERE ->
-       take();
-       check_what_is_owed();
+       sent > 0 && sent == taken + 1 && sent < LENGTH && taken <= done + LAG && MAY_SEND ->
+       send(0, sent);
+       sent++;
+       skip_data()
+     }
+  :: d_step {
+       sent > 0 && taken < LENGTH && (sent == taken + 2 || sent == LENGTH) && taken <= done + LAG &&
+       ALL_THERE(0, taken) ->
+       take(0, taken);
        if
-       :: taken == LENGTH -> end_part(id); sent = 0; taken = 0
+       :: ALGORITHM != ONE_SHOT -> send(1, taken)
        :: else
+       fi;
+       taken++;
+       if
+       :: ALGORITHM == ONE_SHOT -> done = taken; raise(done); end_at(done)
+       :: ALGORITHM != ONE_SHOT && !GETS_RESULTS(me) ->
+         done = (taken == LENGTH -> LENGTH : taken - LATE);
+         raise(done);
+         end_at(done)
+       :: else ->
+#ifdef MUTATION_COUNTS_BEFORE_RESULTS
+         raise(taken)
+#endif
        fi
      }
+#if LAST != ONE_SHOT
+  :: d_step {
+       done < LENGTH && (taken > done + LAG || taken == LENGTH) && sent > 0 && GETS_RESULTS(me) && ALL_THERE(1, done) ->
+       take(1, done);
+       done++;
+#ifdef MUTATION_COUNTS_BEFORE_RESULTS
+       if
+       :: !OWNS(me) -> raise(done)
+       :: else
+       fi;
+#else
+       raise(done);
+#endif
+       end_at(done)
+     }
+#endif
   od
 }
 
@@ -290,7 +386,14 @@ proctype Mover(byte me; byte id) {
 #ifdef MUTATION_RELAXED_CREDIT
 #define LANDED(c) true
 #else
-#define LANDED_FROM(src, c, w) (src == me || flight[AT(src, me, (c) - 1, w)] == NONE)
+#define LANDED_IN(src, phase, c, w) (flight[AT(src, me, phase, (c) - 1, w)] == NONE)
+#if LAST == ONE_SHOT || defined(MUTATION_CREDIT_FOR_DATA)
+#define LANDED_FROM(src, c, w) (src == me || LANDED_IN(src, 0, c, w))
+#elif defined(MUTATION_CREDIT_FOR_RESULTS)
+#define LANDED_FROM(src, c, w) (src == me || LANDED_IN(src, 1, c, w))
+#else
+#define LANDED_FROM(src, c, w) (src == me || (LANDED_IN(src, 0, c, w) && LANDED_IN(src, 1, c, w)))
+#endif
 #if N == 2
 #define LANDED_OF(c, w) (LANDED_FROM(0, c, w) && LANDED_FROM(1, c, w))
 #else
@@ -372,9 +475,13 @@ init {
   atomic {
     start_streams();
     for (i : 0 .. CELLS - 1) { cell[i] = EMPTY }
+#ifdef ONE_WORD
+    select (i : 0 .. PHASES * RING - 1);
+    delayed = i / RING * (N - 1) * RING + i % RING;
+#endif
     for (i : 0 .. CELLS - 1) {
       if
-      :: DELAYED_WORD(i) -> run Word(i)
+      :: DELAYED(i) -> run Word(i)
       :: else
       fi
     }

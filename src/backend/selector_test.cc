@@ -140,9 +140,9 @@ TEST(Selector, UsesWhatWasFastestWithFourGpus) {
            {{16 * kKiB, "ll_one_shot"},
             {256 * kKiB, "lamport_one_shot"},
             {2 * kMiB, "lamport_two_shot_by_peer"},
-            {32 * kMiB, "lamport_two_shot"},
-            {256 * kMiB - 1, "pipelined_two_shot"},
-            {kNoLimit, longest}});
+            {8 * kMiB, "lamport_two_shot"},
+            {512 * kMiB - 1, "streaming_two_shot"},
+            {kNoLimit, symmetric ? "copy_engine_two_shot" : "streaming_two_shot"}});
     expect(all_reduce, TypeClass::any,
            {{256 * kKiB, "ll_one_shot"}, {256 * kMiB - 1, "pipelined_two_shot"}, {kNoLimit, longest}});
     expect(reduce_scatter, TypeClass::floats,
@@ -151,8 +151,7 @@ TEST(Selector, UsesWhatWasFastestWithFourGpus) {
     expect(reduce, TypeClass::floats,
            {{16 * kKiB, "ll_one_shot"},
             {256 * kKiB, "lamport_one_shot"},
-            {2 * kMiB, "lamport_two_shot_by_peer"},
-            {4 * kMiB, "lamport_two_shot"},
+            {1536 * kKiB, "lamport_two_shot_by_peer"},
             {kNoLimit, "streaming_two_shot"}});
     expect(reduce, TypeClass::any, {{256 * kKiB, "ll_one_shot"}, {kNoLimit, "reduce_and_forward"}});
     for (const TypeClass types : kClasses) {
@@ -326,7 +325,7 @@ TEST(Selector, UsesTheGroupsOwnTableUpToItsSizes) {
                                  .choice = launch});
   const Selector four(cuda, Backend::cuda, 4, Links::nvlink);
   EXPECT_EQ(four.select(call_of(all_reduce, DType::f16), 64 * kMiB, {}).choice, launch);
-  EXPECT_EQ(chosen(four, call_of(all_reduce, DType::f16), 64 * kMiB + 16), "pipelined_two_shot");
+  EXPECT_EQ(chosen(four, call_of(all_reduce, DType::f16), 64 * kMiB + 16), "streaming_two_shot");
   EXPECT_EQ(chosen(four, call_of(all_reduce, DType::i32), kMiB), "pipelined_two_shot")
       << "the row of another class of types";
   EXPECT_EQ(chosen(Selector(cuda, Backend::host, 4, Links::nvlink), call_of(all_reduce, DType::f16), 64),

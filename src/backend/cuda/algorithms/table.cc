@@ -63,9 +63,10 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // LL packets are faster than Lamport buffers, which must be cleared, as long as doubling the bytes costs
 // little. With 4 ranks, they take 1.94 and 2.01 us at 4 KB, 2.15 and 2.16 us at 16 KB, 3.1 and 2.6 us at 64 KB.
 //
-// Lamport two-shot waits for no release, but must reset every word, and needs one launch per buffer: with more
-// than 2 ranks it is faster than the pipeline up to 32 MB. With 4 ranks, sending to one peer after the other
-// and to all at a time take 7.1 and 7.8 us at 1 MB, 12.3 and 12.5 us at 2 MB, 22.7 and 21.6 us at 4 MB.
+// Lamport two-shot sends a whole message before it waits for anything. With 4 ranks, sending to one peer after the other
+// and to all at a time take 7.1 and 7.8 us at 1 MB, 12.3 and 12.5 us at 2 MB, 22.7 and 21.6 us at 4 MB. The stream
+// reduces while it sends: on H100s, it and Lamport two-shot take 39.9 and 39.5 us at 8 MB, 77.3 and 78.9 us at 16 MB,
+// and it and the pipeline 296 and 305 us at 64 MB, 4613 and 4713 us at 1 GB (bench/results/gpu-streaming-h100x4.md).
 //
 // With 2 ranks, one-shot moves no more bytes than two-shot. The stream's fixed costs are higher: on H100s, Lamport
 // two-shot and the stream take 14.2 and 14.4 us at 4 MB, 26.2 and 26.1 us at 8 MB, 53.5 and 50.4 us at 16 MB; the
@@ -75,8 +76,9 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // than kernels do; every further copy takes 4 us. For each megabyte that a rank sends, copies take 0.35 us less.
 //
 // A reduce over LL packets or Lamport buffers, of which only the root keeps the result, waits for no release.
-// With 4 ranks 1 MB takes 7.1 us, through rings 15; with 2 ranks 4 MB take 14.4 and 15.6 us. Beyond that, with 4 ranks,
-// the stream takes 41 us for 8 MB and 64 us for 16 MB, and rings with a flag for each chunk 51 and 81 us.
+// With 4 ranks 1 MB takes 7.1 us, through rings 15; with 2 ranks 4 MB take 14.4 and 15.6 us. With 4 ranks, the stream
+// takes 7.6 us at 1 MB, and it and Lamport two-shot 11.1 and 11.9 us at 2 MB, 20.0 and 21.0 us at 4 MB; it and rings
+// with a flag for each chunk 41 and 51 us at 8 MB.
 constexpr std::array kTwoRanks{
     Row{all_reduce, kFloats, kAnyBuffers, 32 * kKiB, &kLLOneShot},
     Row{all_reduce, kFloats, kAnyBuffers, 2 * kMiB, &kLamportOneShot},
@@ -120,10 +122,12 @@ constexpr std::array kFourRanks{
     Row{all_reduce, kFloats, kAnyBuffers, 16 * kKiB, &kLLOneShot, Scaling::sent},
     Row{all_reduce, kFloats, kAnyBuffers, 256 * kKiB, &kLamportOneShot, Scaling::sent},
     Row{all_reduce, kFloats, kAnyBuffers, 2 * kMiB, &kLamportTwoShotByPeer, Scaling::piece},
-    Row{all_reduce, kFloats, kAnyBuffers, 32 * kMiB, &kLamportTwoShot},
+    Row{all_reduce, kFloats, kAnyBuffers, 8 * kMiB, &kLamportTwoShot},
+    Row{all_reduce, kFloats, kAnyBuffers, 512 * kMiB - 1, &kStreamingTwoShot, Scaling::piece},
     Row{all_reduce, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot, Scaling::sent},
     Row{all_reduce, kAny, kAnyBuffers, 256 * kMiB - 1, &kPipelinedTwoShot, Scaling::piece},
     Row{all_reduce, kAny, kSymmetric, kNoLimit, &kCopyEngineTwoShot},
+    Row{all_reduce, kFloats, kAnyBuffers, kNoLimit, &kStreamingTwoShot},
     Row{all_reduce, kAny, kAnyBuffers, kNoLimit, &kPipelinedTwoShot},
     Row{all_gather, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
     Row{all_gather, kAny, kSymmetric, kNoLimit, &kCopyEngine},
@@ -137,8 +141,7 @@ constexpr std::array kFourRanks{
     Row{broadcast, kAny, kAnyBuffers, kNoLimit, &kScatterAllGather},
     Row{reduce, kFloats, kAnyBuffers, 16 * kKiB, &kLLOneShot, Scaling::sent},
     Row{reduce, kFloats, kAnyBuffers, 256 * kKiB, &kLamportOneShot, Scaling::sent},
-    Row{reduce, kFloats, kAnyBuffers, 2 * kMiB, &kLamportTwoShotByPeer, Scaling::piece},
-    Row{reduce, kFloats, kAnyBuffers, 4 * kMiB, &kLamportTwoShot},
+    Row{reduce, kFloats, kAnyBuffers, 1536 * kKiB, &kLamportTwoShotByPeer, Scaling::piece},
     Row{reduce, kFloats, kAnyBuffers, kNoLimit, &kStreamingTwoShot},
     Row{reduce, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot},
     Row{reduce, kAny, kAnyBuffers, kNoLimit, &kReduceAndForward},

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element types and reductions on the device. They give the same bits as the host code
 // (backend/host/reduce_kernels.h, base/numeric.h). 8- and 16-bit floats are combined in f32 and rounded once.
+// widen_pair() and round_pair(): two elements at a time, the first one in the lower half.
 #pragma once
 
 #include <cuda_fp16.h>
 
 #include <cstdint>
 
+#include "backend/cuda/encode_fp8.h"
 #include "call/scale.h"
 
 namespace onehop::cuda {
@@ -72,45 +74,63 @@ struct BF16 {
   }
 };
 
-/// An 8-bit float with kMantissa fraction bits and exponent bias kBias. Magnitudes above kLargest (the bits
-/// of a float) are clamped to kLargest; NaN becomes 0x7f. See encode_small in backend/host/reduce_kernels.h.
-template <int kMantissa, int kBias, std::int32_t kLargest>
-__device__ __forceinline__ std::uint8_t encode_small(float x) {
-  const std::int32_t bits = __float_as_int(x);
-  const std::int32_t exact = bits & 0x7fffffff;
-  const std::int32_t magnitude = exact > kLargest ? kLargest : exact;
-  constexpr int kDropped = 23 - kMantissa;
-  constexpr std::int32_t kRebias = (127 - kBias) << 23;
-  const std::int32_t odd = (magnitude >> kDropped) & 1;
-  const std::int32_t normal = (magnitude + odd + ((1 << (kDropped - 1)) - 1 - kRebias)) >> kDropped;
-  constexpr std::int32_t kAlign = kRebias + ((kDropped + 1) << 23);
-  const std::int32_t subnormal = __float_as_int(__int_as_float(magnitude) + __int_as_float(kAlign)) - kAlign;
-  const std::int32_t number = magnitude < kRebias + (1 << 23) ? subnormal : normal;
-  return static_cast<std::uint8_t>(exact > 0x7f800000 ? 0x7f : number | ((bits >> 24) & 0x80));
-}
-
-struct E4M3 {
+// FP8. GPUs of compute capability 8.9 and later convert two at a time. Elsewhere conversions are out of line, because 16
+// of them for each packet would be most of a kernel's code.
+struct Fp8 {
   static constexpr std::uint32_t kNanWord = 0x7f7f7f7f;
   using Stored = std::uint8_t;
   using Wide = float;
-  static __device__ __forceinline__ float widen(Stored x) {
-    // As an f16 of the same significand and exponent field the value is 2^8 too small.
-    const auto half = static_cast<std::uint16_t>((x & 0x80) << 8 | (x & 0x7f) << 7);
-    return (x & 0x7f) == 0x7f ? __uint_as_float(kOneNan32) : F16::widen(half) * 256.0f;
+  static __device__ __forceinline__ float2 widen_halves(std::uint32_t pair) {
+    return {F16::widen(static_cast<std::uint16_t>(pair)), F16::widen(static_cast<std::uint16_t>(pair >> 16))};
   }
-  /// The format has no infinities: magnitudes beyond 448 become 448.
-  static __device__ __forceinline__ Stored round(float x) { return encode_small<3, 7, 0x43e00000>(x); }
 };
 
-struct E5M2 {
-  static constexpr std::uint32_t kNanWord = 0x7f7f7f7f;
-  using Stored = std::uint8_t;
-  using Wide = float;
-  static __device__ __forceinline__ float widen(Stored x) {
-    return F16::widen(static_cast<std::uint16_t>(x << 8));  // this is the upper byte of an f16
+struct E4M3 : Fp8 {
+#if __CUDA_ARCH__ >= 890
+  static __device__ __forceinline__ float2 widen_pair(std::uint16_t pair) {
+    std::uint32_t halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(pair));
+    return widen_halves(halves);
   }
-  /// 2^16 encodes as infinity, and so does anything that rounds beyond 57344.
-  static __device__ __forceinline__ Stored round(float x) { return encode_small<2, 15, 0x47800000>(x); }
+  static __device__ __forceinline__ std::uint32_t round_pair(float low, float high) {
+    std::uint16_t pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    return pair;
+  }
+#else
+  static __device__ __forceinline__ float2 widen_pair(std::uint16_t pair) {
+    // As an f16 of the same significand and exponent field a value is 2^8 too small.
+    const float2 value = widen_halves((pair & 0x80u) << 8 | (pair & 0x7fu) << 7 | (pair & 0x8000u) << 16 |
+                                      (pair & 0x7f00u) << 15);
+    return {(pair & 0x7f) == 0x7f ? __uint_as_float(kOneNan32) : value.x * 256.0f,
+            (pair & 0x7f00) == 0x7f00 ? __uint_as_float(kOneNan32) : value.y * 256.0f};
+  }
+  static __device__ __noinline__ std::uint32_t round_pair(float low, float high) {
+    return encode_e4m3(low) | encode_e4m3(high) << 8;
+  }
+#endif
+};
+
+struct E5M2 : Fp8 {
+  static __device__ __forceinline__ float2 widen_pair(std::uint16_t pair) {
+    return widen_halves(__byte_perm(pair, 0, 0x1404));  // values are the upper bytes of an f16
+  }
+#if __CUDA_ARCH__ >= 890
+  static __device__ __forceinline__ std::uint32_t round_pair(float low, float high) {
+    std::uint16_t pair;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    // Instead of infinity, the instruction gives the largest finite number, the one below in encoding.
+    return pair + (overflows(low) ? 1u : 0u) + (overflows(high) ? 0x100u : 0u);
+  }
+  /// What rounds beyond 57344. False for NaN.
+  static __device__ __forceinline__ bool overflows(float x) {
+    return fabsf(x) >= 61440.0f;
+  }
+#else
+  static __device__ __noinline__ std::uint32_t round_pair(float low, float high) {
+    return encode_e5m2(low) | encode_e5m2(high) << 8;
+  }
+#endif
 };
 
 /// The class of each DType's elements, in that order. src/backend/CMakeLists.txt reads these lines and compiles

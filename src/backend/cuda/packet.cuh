@@ -190,39 +190,51 @@ __device__ __forceinline__ void store_nan(std::byte* data, std::size_t at, std::
 template <class E, Op kOp, int kBytes, int kRanks>
 class Accumulator {
  public:
-  __device__ __forceinline__ explicit Accumulator(const Packet<kBytes>& first) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) totals_.at[i] = widen(first, i);
-  }
+  __device__ __forceinline__ explicit Accumulator(const Packet<kBytes>& first) : totals_(widen(first)) {}
   __device__ __forceinline__ void add(const Packet<kBytes>& next) {
+    const Elements elements = widen(next);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) totals_.at[i] = combine<kOp>(totals_.at[i], widen(next, i));
+    for (int i = 0; i < kCount; ++i) totals_.at[i] = combine<kOp>(totals_.at[i], elements.at[i]);
   }
   __device__ __forceinline__ Packet<kBytes> result(const Scale& scale) {
     if constexpr (kOp == Op::sum) apply<kRanks>(scale, totals_);
     Packet<kBytes> packet{};
-    if constexpr (requires { E::round_pair(0.0f, 0.0f); }) {  // the hardware converts two at a time
+    if constexpr (requires { E::round_pair(0.0f, 0.0f); }) {
 #pragma unroll
       for (int i = 0; i < kCount; i += 2) {
-        packet.words[i / 2] = E::round_pair(totals_.at[i], totals_.at[i + 1]);
+        packet.words[i / kPerWord] |= E::round_pair(totals_.at[i], totals_.at[i + 1])
+                                      << i % kPerWord * 8 * sizeof(Stored);
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        set<typename E::Stored>(packet, i, E::round(totals_.at[i]));
-      }
+      for (int i = 0; i < kCount; ++i) set<Stored>(packet, i, E::round(totals_.at[i]));
     }
     return packet;
   }
 
  private:
-  static constexpr int kCount = kBytes / static_cast<int>(sizeof(typename E::Stored));
+  using Stored = typename E::Stored;
+  static constexpr int kCount = kBytes / static_cast<int>(sizeof(Stored));
+  static constexpr int kPerWord = sizeof(Stored) < 4 ? 4 / sizeof(Stored) : 1;
+  using Elements = Totals<typename E::Wide, kCount>;
 
-  static __device__ __forceinline__ typename E::Wide widen(const Packet<kBytes>& packet, int i) {
-    return E::widen(get<typename E::Stored>(packet, i));
+  static __device__ __forceinline__ Elements widen(const Packet<kBytes>& packet) {
+    Elements elements;
+    if constexpr (requires { E::widen_pair(0); }) {
+#pragma unroll
+      for (int i = 0; i < kCount; i += 2) {
+        const float2 pair = E::widen_pair(get<std::uint16_t>(packet, i / 2));
+        elements.at[i] = pair.x;
+        elements.at[i + 1] = pair.y;
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) elements.at[i] = E::widen(get<Stored>(packet, i));
+    }
+    return elements;
   }
 
-  Totals<typename E::Wide, kCount> totals_;
+  Elements totals_;
 };
 
 }  // namespace onehop::cuda

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -15,7 +16,9 @@
 
 #include "onehop/error.h"
 
+#include "backend/cuda/encode_fp8.h"
 #include "backend/host/reduce.h"
+#include "base/numeric.h"
 #include "call/scale.h"
 
 namespace onehop::host {
@@ -142,6 +145,17 @@ TEST(Fp8Values, OverflowIsInfiniteInE5M2AndTheLargestNumberInE4M3) {
   EXPECT_EQ(sum(DType::e5m2, 0xfc, 0x7c), 0x7f) << "-infinity + infinity";
   EXPECT_EQ(sum(DType::e4m3, 0x7e, 0x7e), 0x7e) << "448 + 448";
   EXPECT_EQ(sum(DType::e4m3, 0xfe, 0xfe), 0xfe) << "-448 - 448";
+}
+
+TEST(Fp8Values, GpusWithoutInstructionsForThemRoundAlike) {
+  // All signs, exponents and upper bits of fractions, with the lower bits that decide about ties.
+  for (std::uint32_t upper = 0; upper < 1u << 20; ++upper) {
+    for (const std::uint32_t lower : {0x000u, 0x001u, 0x800u, 0xfffu}) {
+      const auto value = std::bit_cast<float>(upper << 12 | lower);
+      ASSERT_EQ(cuda::encode_e4m3(value), encode(kE4M3, value)) << value;
+      ASSERT_EQ(cuda::encode_e5m2(value), encode(kE5M2, value)) << value;
+    }
+  }
 }
 
 }  // namespace

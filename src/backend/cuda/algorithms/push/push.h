@@ -18,6 +18,9 @@ inline constexpr std::size_t kLLSlotBytes = 256 << 10;
 
 /// Parameters of one launch. The host computes everything that it can in advance: in a kernel, divisions and
 /// long products take longer than the data takes to cross the link.
+///
+/// In an order by which a one-shot call between 4 ranks reads three lines (64 bytes) of the constant cache. A line that
+/// nothing has read yet costs some 40 ns where the kernel cannot do anything else.
 struct PushParams {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
@@ -29,20 +32,19 @@ struct PushParams {
   bool by_peer = false;       ///< two-shot: send to one peer after the other
   bool poison = false;        ///< fill the output with NaN if the call fails (sync/call.cuh)
   std::uint32_t packets = 0;  ///< packets, each moved by one thread at a time; two-shot: of one piece
-  std::size_t piece = 0;      ///< two-shot: bytes of each rank's piece, a multiple of 16
-  std::size_t block = 0;      ///< reduce-scatter: bytes of a block that this launch reduces
   DeviceFault::Phase phase = DeviceFault::user;
-
+  Scale scale;
   EpochCounter* counter = nullptr;
+  DeviceGuard guard;
   /// The own slots, and for each step s this rank's slot on the s-th rank to the right. These are the slots
   /// of parity 0 and phase 0; the strides lead to the others.
   std::byte* inbox = nullptr;
-  std::byte* outbox[kMaxDevices] = {};
   std::size_t parity_stride = 0;
-  std::size_t phase_stride = 0;
   std::size_t rank_stride = 0;
-  DeviceGuard guard;
-  Scale scale;
+  std::byte* outbox[kMaxDevices] = {};
+  std::size_t phase_stride = 0;
+  std::size_t piece = 0;  ///< two-shot: bytes of each rank's piece, a multiple of 16
+  std::size_t block = 0;  ///< reduce-scatter: bytes of a block that this launch reduces
 };
 
 /// Maximum number of all-reduces in one launch. At this number each one's share of the launch cost is small,

@@ -110,11 +110,12 @@ struct Tuning {
 /// The collectives that have a choice.
 [[nodiscard]] ONEHOP_API std::vector<Collective> tunable_collectives(Backend backend);
 
-/// The names of all algorithms of a collective that carry these types to these buffers. The texts are constants
-/// that end with a NUL.
+/// The names of all algorithms of a collective that carry these types to these buffers, between this number of ranks or,
+/// without `ranks`, any number. The texts are constants that end with a NUL.
 [[nodiscard]] ONEHOP_API std::vector<std::string_view> algorithm_names(Backend backend, Collective collective,
                                                                        TypeClass types = TypeClass::floats,
-                                                                       Buffers buffers = Buffers::symmetric);
+                                                                       Buffers buffers = Buffers::symmetric,
+                                                                       std::optional<int> ranks = {});
 
 /// The choices worth measuring for these calls; nullopt, the library's own choice, comes first.
 [[nodiscard]] ONEHOP_API std::vector<std::optional<AlgorithmChoice>> candidate_choices(

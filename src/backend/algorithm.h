@@ -35,7 +35,9 @@ struct AlgorithmTraits {
   bool moves_blocks = false;         ///< it also carries all that only move blocks of one size
   TypeClass types = TypeClass::any;  ///< what it can carry
   Buffers buffers = Buffers::any;    ///< symmetric: it writes into the peers' outputs
-  bool takes_chunk = false;          ///< which fields of an AlgorithmChoice have a meaning
+  int least_ranks = 2;
+  int most_ranks = kMaxHostRanks;
+  bool takes_chunk = false;  ///< which fields of an AlgorithmChoice have a meaning
   bool takes_blocks = false;
   bool takes_threads = false;
 
@@ -44,6 +46,7 @@ struct AlgorithmTraits {
            (types == TypeClass::any || of_types == types) &&
            (buffers == Buffers::any || of_buffers == buffers);
   }
+  [[nodiscard]] bool takes(int ranks) const { return ranks >= least_ranks && ranks <= most_ranks; }
 };
 
 /// All algorithms of a backend.

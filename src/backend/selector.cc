@@ -42,10 +42,11 @@ std::vector<Collective> tunable_collectives(Backend backend) {
 }
 
 std::vector<std::string_view> algorithm_names(Backend backend, Collective collective, TypeClass types,
-                                              Buffers buffers) {
+                                              Buffers buffers, std::optional<int> ranks) {
   std::vector<std::string_view> names;
   for (const AlgorithmTraits* const each : algorithms(backend)) {
-    if (each->carries(collective, types, buffers)) names.push_back(each->name);
+    if (each->carries(collective, types, buffers) && (!ranks || each->takes(*ranks)))
+      names.push_back(each->name);
   }
   return names;
 }
@@ -55,7 +56,7 @@ std::vector<std::optional<AlgorithmChoice>> candidate_choices(Backend backend, C
   std::vector<std::optional<AlgorithmChoice>> choices{std::nullopt};
   const unsigned most = cuda::max_block_threads(ranks);
   for (const AlgorithmTraits* const each : algorithms(backend)) {
-    if (!each->carries(collective, types, buffers)) continue;
+    if (!each->carries(collective, types, buffers) || !each->takes(ranks)) continue;
     const AlgorithmChoice plain{.algorithm = std::string(each->name)};
     if (each->takes_chunk) {
       for (const std::size_t kib : {64u, 128u, 256u, 512u}) {
@@ -86,7 +87,7 @@ Selector::Selector(const Tuning& own, Backend backend, int ranks, Links links) :
   }
   for (const TuningRow& row : default_tuning(backend, ranks, links).rows) add(defaults_, row);
   for (const AlgorithmTraits* const each : algorithms(backend)) {
-    all_.push_back({each, {.algorithm = std::string(each->name)}});
+    if (each->takes(ranks)) all_.push_back({each, {.algorithm = std::string(each->name)}});
   }
 }
 

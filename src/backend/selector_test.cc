@@ -286,9 +286,9 @@ TEST(Selector, UsesTheAlgorithmForLongMessagesIfACallerNamesAKindThatTheTableDoe
       return chosen(selector, call_of(collective, type), bytes, kind);
     };
     EXPECT_EQ(name(all_reduce, DType::bf16, 1, Algorithm::one_shot), "ll_one_shot");
-    EXPECT_EQ(name(all_reduce, DType::bf16, 256 * kKiB, Algorithm::one_shot),
-              ranks <= 4 ? "lamport_one_shot" : "streaming_one_shot");
-    EXPECT_EQ(name(all_reduce, DType::bf16, 64 * kMiB, Algorithm::one_shot), "streaming_one_shot");
+    EXPECT_EQ(name(all_reduce, DType::bf16, 256 * kKiB, Algorithm::one_shot), "lamport_one_shot");
+    EXPECT_EQ(name(all_reduce, DType::bf16, 64 * kMiB, Algorithm::one_shot),
+              ranks == 2 ? "streaming_one_shot" : "lamport_one_shot");
     EXPECT_EQ(name(all_reduce, DType::i32, 64 * kMiB, Algorithm::one_shot), "ll_one_shot");
     EXPECT_EQ(name(all_reduce, DType::bf16, 1, Algorithm::two_shot),
               ranks == 2 ? "lamport_two_shot" : "lamport_two_shot_by_peer");
@@ -572,7 +572,7 @@ TEST(CandidateChoices, BeginWithTheDefaultAndOfferEveryAlgorithm) {
           EXPECT_EQ(std::ranges::count(choices, choices[i]), 1) << to_string(*choices[i]);
           offered.insert(choices[i]->algorithm);
         }
-        const auto names = algorithm_names(backend, collective, types, buffers);
+        const auto names = algorithm_names(backend, collective, types, buffers, ranks);
         EXPECT_EQ(offered, std::set<std::string_view>(names.begin(), names.end()));
       });
     }
@@ -589,6 +589,7 @@ TEST(CandidateChoices, NameOnlyWhatTheAlgorithmTakes) {
           const auto found = std::ranges::find(all, choice->algorithm, &AlgorithmTraits::name);
           ASSERT_NE(found, all.end());
           EXPECT_TRUE((*found)->carries(collective, types, buffers)) << choice->algorithm;
+          EXPECT_TRUE((*found)->takes(ranks)) << choice->algorithm;
           EXPECT_EQ(choice->chunk.has_value(), (*found)->takes_chunk) << to_string(*choice);
           EXPECT_EQ(choice->threads.has_value(), (*found)->takes_threads) << to_string(*choice);
           EXPECT_TRUE((*found)->takes_blocks || !choice->blocks) << to_string(*choice);

@@ -64,12 +64,14 @@ std::uint64_t read_up_to(const JsonField& field) {
 
 std::string read_algorithm(const JsonField& field, const TuningRow& row) {
   std::string known;
-  for (const std::string_view name : algorithm_names(row.backend, row.collective, row.types, row.buffers)) {
+  for (const std::string_view name :
+       algorithm_names(row.backend, row.collective, row.types, row.buffers, row.ranks)) {
     if (field.is(name)) return std::string(name);
     known.append(" ").append(name);
   }
-  field.wrong("must be one of {}{} for {} with types \"{}\" and buffers \"{}\", got {}", kDefault, known,
-              to_string(row.collective), to_string(row.types), to_string(row.buffers), field.describe());
+  field.wrong("must be one of {}{} for {} of {} ranks with types \"{}\" and buffers \"{}\", got {}", kDefault,
+              known, to_string(row.collective), row.ranks, to_string(row.types), to_string(row.buffers),
+              field.describe());
 }
 
 std::optional<AlgorithmChoice> read_choice(const JsonField& field, const TuningRow& row) {

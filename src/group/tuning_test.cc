@@ -174,28 +174,30 @@ TEST(Tuning, TheMembersOfAChoiceBuffersAndDerivedAreOptional) {
   EXPECT_FALSE(Tuning::from_json(table(kHostRow)).rows[0].derived);
 }
 
-TEST(Tuning, AnAlgorithmMustCarryTypesAndBuffersOfItsRow) {
+TEST(Tuning, AnAlgorithmMustCarryTypesAndBuffersOfItsRowBetweenItsRanks) {
   for (const Backend backend : {Backend::host, Backend::cuda}) {
     for (const Collective collective : tunable_collectives(backend)) {
       const auto all = algorithm_names(backend, collective, TypeClass::floats, Buffers::symmetric);
       for (const TypeClass types : {TypeClass::floats, TypeClass::any}) {
         for (const Buffers buffers : {Buffers::any, Buffers::symmetric}) {
-          const auto fitting = algorithm_names(backend, collective, types, buffers);
-          for (const std::string_view name : all) {
-            const Tuning tuning{.device = {},
-                                .rows = {{.collective = collective,
-                                          .backend = backend,
-                                          .ranks = 2,
-                                          .types = types,
-                                          .buffers = buffers,
-                                          .choice = AlgorithmChoice{std::string(name)}}}};
-            if (std::ranges::count(fitting, name) != 0) {
-              EXPECT_EQ(Tuning::from_json(tuning.to_json()), tuning) << name;
-              continue;
+          for (const int ranks : {2, 3}) {
+            const auto fitting = algorithm_names(backend, collective, types, buffers, ranks);
+            for (const std::string_view name : all) {
+              const Tuning tuning{.device = {},
+                                  .rows = {{.collective = collective,
+                                            .backend = backend,
+                                            .ranks = ranks,
+                                            .types = types,
+                                            .buffers = buffers,
+                                            .choice = AlgorithmChoice{std::string(name)}}}};
+              if (std::ranges::count(fitting, name) != 0) {
+                EXPECT_EQ(Tuning::from_json(tuning.to_json()), tuning) << name;
+                continue;
+              }
+              std::string allowed = "must be one of default";
+              for (const std::string_view each : fitting) allowed.append(" ").append(each);
+              EXPECT_THAT(refusal(tuning.to_json()), HasSubstr(allowed + " for ")) << name;
             }
-            std::string allowed = "must be one of default";
-            for (const std::string_view each : fitting) allowed.append(" ").append(each);
-            EXPECT_THAT(refusal(tuning.to_json()), HasSubstr(allowed + " for ")) << name;
           }
         }
       }

@@ -71,11 +71,6 @@ Case random_case(Random& random, const DeviceAlgorithm& algorithm, int ranks, st
   return each;
 }
 
-/// Scatter-all-gather and reduce-and-forward need a rank besides the root and the own one.
-bool supports(const DeviceAlgorithm& algorithm, int ranks) {
-  return ranks > 2 || (&algorithm != &cuda::kScatterAllGather && &algorithm != &cuda::kReduceAndForward);
-}
-
 void queue_random_exchange(CheckedCalls& calls, std::size_t most_bytes) {
   const auto ranks = static_cast<std::size_t>(calls.ranks());
   std::vector<std::vector<std::size_t>> bytes(ranks, std::vector<std::size_t>(ranks));
@@ -223,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(OnPtx, Algorithms, testing::ValuesIn([] {
                            std::vector<std::tuple<const DeviceAlgorithm*, int>> all;
                            for (const DeviceAlgorithm* const each : cuda::device_algorithms()) {
                              for (const int ranks : {2, 3, 4}) {
-                               if (supports(*each, ranks)) all.emplace_back(each, ranks);
+                               if (each->takes(ranks)) all.emplace_back(each, ranks);
                              }
                            }
                            return all;
@@ -243,7 +238,7 @@ TEST_P(Ranks, MixAllAlgorithms) {
   for (int round = 0; round < (ranks == 8 ? 3 : 8); ++round) {
     for (int i = 0; i < 5; ++i) {
       const DeviceAlgorithm& algorithm = *all[calls.random()() % all.size()];
-      if (supports(algorithm, ranks)) calls.queue(random_case(calls.random(), algorithm, ranks, 3000));
+      if (algorithm.takes(ranks)) calls.queue(random_case(calls.random(), algorithm, ranks, 3000));
     }
     queue_random_exchange(calls, 5000);
     queue_random_list(calls);

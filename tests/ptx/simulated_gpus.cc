@@ -35,10 +35,10 @@ const Function& Kernels::find(const std::string& file, const std::string& kernel
   return *function;
 }
 
-const Function& Kernels::reduction(const std::string& kernel, DType type, ReduceOp op, int ranks) {
+const Function& Kernels::reduction(const cuda::ReductionKernel& kernel, DType type, ReduceOp op, int ranks) {
   return find("reductions_" + std::string(to_string(type)),
-              fmt::format("{}_{}_{}_{}", kernel, to_string(type), cuda::kKernelOps[cuda::kernel_of(op)],
-                          cuda::kernel_ranks(ranks, is_sum(op))));
+              fmt::format("{}_{}_{}_{}", kernel.name, to_string(type), cuda::kKernelOps[cuda::kernel_of(op)],
+                          kernel.variant(ranks, is_sum(op))));
 }
 
 const Function& Kernels::plain(const std::string& kernel) {
@@ -92,7 +92,7 @@ class SimulatedGpus::Rank final : public cuda::Launcher {
  private:
   void launch_reduction(const cuda::ReductionKernel& kernel, const CollectiveCall& call,
                         const cuda::LaunchShape& shape, const void* params) override {
-    launch(gpus_.kernels_.reduction(kernel.name, call.type, call.op, size()), shape, params);
+    launch(gpus_.kernels_.reduction(kernel, call.type, call.op, size()), shape, params);
   }
   void launch_plain(const cuda::PlainKernel& kernel, const cuda::LaunchShape& shape,
                     const void* params) override {

@@ -21,7 +21,8 @@ namespace onehop::ptx {
 class Kernels {
  public:
   explicit Kernels(std::string folder) : folder_(std::move(folder)) {}
-  [[nodiscard]] const Function& reduction(const std::string& kernel, DType type, ReduceOp op, int ranks);
+  [[nodiscard]] const Function& reduction(const cuda::ReductionKernel& kernel, DType type, ReduceOp op,
+                                          int ranks);
   [[nodiscard]] const Function& plain(const std::string& kernel);
 
  private:

@@ -160,8 +160,9 @@ class Kernels {
     if (module == nullptr) return;
     for (Reduction& each : reductions_) {
       if (each.kernel->types == TypeClass::floats && type_class(type) != TypeClass::floats) continue;
+      if (each.kernel->ranks != 0 && each.kernel->ranks != ranks) continue;
       for (std::size_t op = 0; op < cuda::kKernelOps.size(); ++op) {
-        const int variant = cuda::kernel_ranks(ranks, op == cuda::kernel_of(ReduceOp::sum));
+        const int variant = each.kernel->variant(ranks, op == cuda::kernel_of(ReduceOp::sum));
         each.functions[index(type, op)] = module->function(
             device,
             fmt::format("{}_{}_{}_{}", each.kernel->name, to_string(type), cuda::kKernelOps[op], variant));

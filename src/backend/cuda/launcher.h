@@ -22,10 +22,16 @@
 namespace onehop::cuda {
 
 /// A kernel of an algorithms/*/kernels.cuh. There is one for every element type of the class, reduction and
-/// kernel_ranks().
+/// kernel_ranks(), or for one number of ranks only.
 struct ReductionKernel {
   const char* name;
   TypeClass types = TypeClass::any;
+  int ranks = 0;  ///< 0: kernel_ranks()
+
+  /// The last part of its name.
+  [[nodiscard]] constexpr int variant(int group_ranks, bool sum) const {
+    return ranks != 0 ? ranks : kernel_ranks(group_ranks, sum);
+  }
 };
 
 /// The reductions that have kernels of their own, numbered like ReduceOp.

@@ -363,8 +363,7 @@ struct Stream {
   std::size_t chunk;  ///< bytes
 };
 std::vector<Stream> streams_of(const Case& each) {
-  const int variant = kernel_ranks(each.shape.ranks, is_sum(each.op));
-  const int at_once = each.algorithm == &kStreamingOneShot ? stream_packets(variant) : 1;
+  const int at_once = each.algorithm == &kStreamingOneShot ? kOneShotPackets : 1;
   std::vector<Stream> all;
   for (const auto& launcher : run(each)) {
     const std::vector<Launch> launches = launcher->all<Launch>();

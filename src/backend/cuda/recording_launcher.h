@@ -240,6 +240,7 @@ void for_each_case(const DeviceAlgorithm& algorithm, Body&& body) {
     const CollectiveTraits& traits = traits_of(each.collective);
     if (!algorithm.carries(each.collective, TypeClass::floats, Buffers::symmetric)) continue;
     for (const GroupShape& shape : group_shapes()) {
+      if (!algorithm.takes(shape.ranks)) continue;
       each.shape = shape;
       for (const DType type : types) {
         each.type = type;

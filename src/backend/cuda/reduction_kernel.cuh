@@ -22,8 +22,17 @@
 /// Calls KERNELS(op, ranks) for every reduction and number of ranks that has a variant.
 #define ONEHOP_FOR_EACH_REDUCTION(KERNELS) \
   KERNELS(sum, 2)                          \
-  KERNELS(sum, 4)                          \
-  KERNELS(sum, 8)                          \
-  KERNELS(prod, 8)                         \
-  KERNELS(min, 8)                          \
+  ONEHOP_FOR_EACH_REDUCTION_OF_MORE(KERNELS)
+/// For algorithms between more than 2 ranks.
+#define ONEHOP_FOR_EACH_REDUCTION_OF_MORE(KERNELS) \
+  KERNELS(sum, 4)                                  \
+  KERNELS(sum, 8)                                  \
+  KERNELS(prod, 8)                                 \
+  KERNELS(min, 8)                                  \
   KERNELS(max, 8)
+/// For algorithms between 2 ranks (ReductionKernel::ranks).
+#define ONEHOP_FOR_EACH_REDUCTION_OF_2(KERNELS) \
+  KERNELS(sum, 2)                               \
+  KERNELS(prod, 2)                              \
+  KERNELS(min, 2)                               \
+  KERNELS(max, 2)

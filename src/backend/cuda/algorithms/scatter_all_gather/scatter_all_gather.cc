@@ -53,11 +53,13 @@ constexpr std::array kRegions{&kChannelScratch};
 
 }  // namespace
 
-const DeviceAlgorithm kScatterAllGather{
-    {.name = "scatter_all_gather", .kind = Algorithm::one_shot, .collectives = {Collective::broadcast}},
-    run,
-    {},
-    kPlainKernels,
-    kRegions};
+const DeviceAlgorithm kScatterAllGather{{.name = "scatter_all_gather",
+                                         .kind = Algorithm::one_shot,
+                                         .collectives = {Collective::broadcast},
+                                         .least_ranks = 3},
+                                        run,
+                                        {},
+                                        kPlainKernels,
+                                        kRegions};
 
 }  // namespace onehop::cuda

@@ -3,10 +3,13 @@
 #include "backend/cuda/algorithms/streaming/two_shot.cuh"
 
 #ifdef ONEHOP_IS_FLOAT
-#define ONEHOP_STREAMING_KERNELS(op, ranks)                                  \
-  ONEHOP_KERNEL(streaming_one_shot, op, ranks, StreamParams,                 \
-                (streaming_one_shot<ONEHOP_ELEMENT, Op::op, ranks>(params))) \
-  ONEHOP_KERNEL(streaming_two_shot, op, ranks, StreamParams,                 \
+#define ONEHOP_STREAMING_ONE_SHOT(op, ranks)                 \
+  ONEHOP_KERNEL(streaming_one_shot, op, ranks, StreamParams, \
+                (streaming_one_shot<ONEHOP_ELEMENT, Op::op>(params)))
+ONEHOP_FOR_EACH_REDUCTION_OF_2(ONEHOP_STREAMING_ONE_SHOT)
+
+#define ONEHOP_STREAMING_TWO_SHOT(op, ranks)                 \
+  ONEHOP_KERNEL(streaming_two_shot, op, ranks, StreamParams, \
                 (streaming_two_shot<ONEHOP_ELEMENT, Op::op, ranks>(params)))
-ONEHOP_FOR_EACH_REDUCTION(ONEHOP_STREAMING_KERNELS)
+ONEHOP_FOR_EACH_REDUCTION_OF_MORE(ONEHOP_STREAMING_TWO_SHOT)
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streaming one-shot all-reduce of floats: every rank sends its whole input to every other rank (stream.cuh), and
+// Streaming one-shot all-reduce of floats between 2 ranks: each sends its whole input to the other one (stream.cuh), and
 // reduces what it receives while it still sends.
 //
 // While a thread waits for chunk t, it has sent chunk t + 1 and is loading chunk t + 2. So the input is read once, and
@@ -11,11 +11,11 @@
 
 namespace onehop::cuda {
 
-template <class E, Op kOp, int kRanks>
-class StreamingOneShot : public Stream<kRanks, stream_packets(kRanks), kOneShotLag> {
+template <class E, Op kOp>
+class StreamingOneShot : public Stream<2, kOneShotPackets, kOneShotLag> {
  public:
-  using Base = Stream<kRanks, stream_packets(kRanks), kOneShotLag>;
-  __device__ __forceinline__ StreamingOneShot(const StreamParams& p, typename Base::Progress& progress)
+  using Base = Stream<2, kOneShotPackets, kOneShotLag>;
+  __device__ __forceinline__ StreamingOneShot(const StreamParams& p, Base::Progress& progress)
       : Base(p, progress, 1) {}
 
   __device__ __forceinline__ void run() {
@@ -33,14 +33,12 @@ class StreamingOneShot : public Stream<kRanks, stream_packets(kRanks), kOneShotL
   }
 
  private:
-  using Base::await_credit, Base::chunk, Base::cleared, Base::exchange_credits, Base::next_slot, Base::packet,
-      Base::place, Base::ranks;
-  using Base::begin_, Base::chunks_, Base::p_, Base::packets_, Base::ring_;
   using Slot = Lamport<E>;
   using Data = typename Slot::Data;
   using Wire = typename Slot::Wire;
   using Stored = typename E::Stored;
-  static constexpr int kPackets = stream_packets(kRanks);
+  static constexpr int kRanks = 2;
+  static constexpr int kPackets = kOneShotPackets;
 
   /// kWhole: all packets of the block can be loaded and stored whole.
   template <bool kWhole>
@@ -92,14 +90,10 @@ class StreamingOneShot : public Stream<kRanks, stream_packets(kRanks), kOneShotL
 #pragma unroll
     for (int k = 0; k < kPackets; ++k) {
       if (packet(t, k) >= packets_) continue;
-      const Wire wire = Slot::wire(own[k]);
-#pragma unroll
-      for (int step = 1; step < kRanks; ++step) {
-        if (step < ranks()) Slot::send(p_.outbox[step] + place(slot, k), wire);
-      }
+      Slot::send(p_.outbox[1] + place(slot, k), Slot::wire(own[k]));
     }
   }
-  /// Waits for every peer's packets of chunk t, stores their reduction and clears them.
+  /// Waits for the peer's packets of chunk t, stores their reduction and clears them.
   template <bool kWhole>
   __device__ __forceinline__ bool finish(const Data (&own)[kPackets], unsigned t, unsigned slot) const {
     Wire wires[kPackets][kRanks];
@@ -123,7 +117,7 @@ class StreamingOneShot : public Stream<kRanks, stream_packets(kRanks), kOneShotL
             if (packet(t, k) >= packets_) continue;
 #pragma unroll
             for (int r = 0; r < kRanks; ++r) {
-              if (r < ranks() && r != p_.rank) wires[k][r] = Slot::peek(inbox(r) + place(slot, k));
+              if (r != p_.rank) wires[k][r] = Slot::peek(inbox(r) + place(slot, k));
             }
           }
           bool all = true;
@@ -146,7 +140,7 @@ class StreamingOneShot : public Stream<kRanks, stream_packets(kRanks), kOneShotL
           Slot::data(wires[k][0]));  // in rank order on every rank
 #pragma unroll
       for (int r = 1; r < kRanks; ++r) {
-        if (r < ranks()) total.add(Slot::data(wires[k][r]));
+        total.add(Slot::data(wires[k][r]));
       }
       const Data result = total.result(p_.scale);
       if constexpr (kWhole) {
@@ -156,7 +150,7 @@ class StreamingOneShot : public Stream<kRanks, stream_packets(kRanks), kOneShotL
       }
 #pragma unroll
       for (int r = 0; r < kRanks; ++r) {
-        if (r < ranks() && r != p_.rank) Slot::taken(inbox(r) + place(slot, k));
+        if (r != p_.rank) Slot::taken(inbox(r) + place(slot, k));
       }
     }
     return true;
@@ -181,9 +175,9 @@ class StreamingOneShot : public Stream<kRanks, stream_packets(kRanks), kOneShotL
   }
 };
 
-template <class E, Op kOp, int kRanks>
+template <class E, Op kOp>
 __device__ __forceinline__ void streaming_one_shot(const StreamParams& params) {
-  using Kernel = StreamingOneShot<E, kOp, kRanks>;
+  using Kernel = StreamingOneShot<E, kOp>;
   __shared__ typename Kernel::Progress progress;
   Kernel(params, progress).run();
 }

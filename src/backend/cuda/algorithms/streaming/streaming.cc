@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kWarp = 32;
 constexpr std::size_t kCreditThreads = kCreditWarps * kWarp;
 
-constexpr ReductionKernel kOneShotKernel{"streaming_one_shot", TypeClass::floats};
+constexpr ReductionKernel kOneShotKernel{"streaming_one_shot", TypeClass::floats, 2};
 constexpr ReductionKernel kTwoShotKernel{"streaming_two_shot", TypeClass::floats};
 
 constexpr ScratchRegion kCreditScratch{[](const GroupShape& shape) {
@@ -78,11 +78,12 @@ Plan make_plan(std::size_t packets, const PlanLimits& limits) {
 }
 
 void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits, bool two_shot) {
-  const int variant = kernel_ranks(launcher.size(), is_sum(call.op));
-  const auto most_threads = static_cast<unsigned>(max_threads(variant));
+  const ReductionKernel& kernel = two_shot ? kTwoShotKernel : kOneShotKernel;
+  const auto most_threads =
+      static_cast<unsigned>(max_threads(kernel.variant(launcher.size(), is_sum(call.op))));
   const Slots slots = two_shot ? two_shot_slots(launcher.shape()) : lamport_one_shot_slots(launcher.shape());
   const PlanLimits plan_limits{
-      .at_once = two_shot ? 1 : static_cast<std::size_t>(stream_packets(variant)),
+      .at_once = two_shot ? std::size_t{1} : std::size_t{kOneShotPackets},
       .capacity = slots.rank / kStreamWidth,
       .blocks = std::min(limits.blocks.value_or(launcher.shape().blocks), launcher.shape().blocks),
       .threads = std::min(limits.threads.value_or(most_threads), most_threads),
@@ -125,7 +126,7 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
     params.slice = plan.slice;
     params.block_stride = plan.depth * plan.movers * plan_limits.at_once * kStreamWidth;
     launcher.launch(
-        two_shot ? kTwoShotKernel : kOneShotKernel, call,
+        kernel, call,
         {.grid = static_cast<unsigned>(plan.blocks), .block = static_cast<unsigned>(plan.threads)}, params);
   }
 }
@@ -146,6 +147,7 @@ const DeviceAlgorithm kStreamingOneShot{{.name = "streaming_one_shot",
                                          .kind = Algorithm::one_shot,
                                          .collectives = {Collective::all_reduce},
                                          .types = TypeClass::floats,
+                                         .most_ranks = 2,
                                          .takes_blocks = true,
                                          .takes_threads = true},
                                         run_stream<false>,
@@ -156,6 +158,7 @@ const DeviceAlgorithm kStreamingTwoShot{{.name = "streaming_two_shot",
                                          .kind = Algorithm::two_shot,
                                          .collectives = {Collective::all_reduce, Collective::reduce},
                                          .types = TypeClass::floats,
+                                         .least_ranks = 3,
                                          .takes_blocks = true,
                                          .takes_threads = true},
                                         run_stream<true>,

@@ -15,10 +15,7 @@ namespace onehop::cuda {
 /// Bytes of a packet.
 inline constexpr unsigned kStreamWidth = 16;
 /// One-shot: packets of a chunk that a thread moves. Two keep the link busy with half of what the multiprocessors hold.
-/// For 4 ranks there are not enough registers.
-[[nodiscard]] constexpr int stream_packets(int kernel_ranks) {
-  return kernel_ranks == 4 ? 1 : 2;
-}
+inline constexpr int kOneShotPackets = 2;
 /// Warps that a block has besides if its rings are reused: one gives credits to the peers, one awaits theirs.
 inline constexpr unsigned kCreditWarps = 2;
 /// Chunks by which clearing lags behind (stream.cuh).

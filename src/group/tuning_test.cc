@@ -126,7 +126,7 @@ TEST(Tuning, AnErrorNamesRowMemberAndValue) {
       {kCudaRow, "buffers", "both", "rows[1].buffers: must be one of any symmetric, got \"both\""},
       {kCudaRow, "algorithm", "packets", "rows[1].algorithm: must be one of default "},
       {kCudaRow, "algorithm", "packets",
-       " for all-reduce with types \"float\" and buffers \"any\", got \"packets\""},
+       " for all-reduce of 4 ranks with types \"float\" and buffers \"any\", got \"packets\""},
       {kCudaRow, "algorithm", "default", "rows[1]: has no member \"blocks\""},
       {kCudaRow, "algorithm", 7, ", got 7"},
       {kCudaRow, "blocks", 0, "rows[1].blocks: must be an integer from 1 to 65535, got 0"},

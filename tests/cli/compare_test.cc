@@ -72,6 +72,13 @@ TEST(Compare, RowsWhoseRoundsOverlapAreTheSame) {
               HasSubstr("# no difference in 1 sizes: none beyond 5% and beyond the spread of its rounds\n"));
 }
 
+TEST(Compare, AReportCannotWriteControlCharactersToATerminal) {
+  constexpr std::string_view kWanted = "'r.json' has a text with control characters";
+  EXPECT_EQ(refusal_of(R"({"format": "onehop-bench", "host": "\u001b[2J", "results": []})"), kWanted);
+  EXPECT_EQ(refusal_of(R"({"format": "onehop-bench", "run": {"a\u0007": 1}, "results": []})"), kWanted);
+  EXPECT_EQ(refusal_of(R"({"format": "onehop-bench", "results": [{"x": ["\u007f"]}]})"), kWanted);
+}
+
 TEST(Compare, AnInterruptedRunIsNamed) {
   const auto of = [](bool complete) {
     const json document = {{"format", "onehop-bench"},

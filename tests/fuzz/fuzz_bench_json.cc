@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any input is a report of 'onehop bench' or an error in one line. The page is made of every report, and its own JSON
-// is the same report.
+// is the same report. 'onehop compare' takes every report, and others that lack what it does not need.
 #include "bench/report.h"
 #include "bench/saved.h"
+#include "compare.h"
 #include "fuzz.h"
 
 namespace {
@@ -48,6 +49,28 @@ cli::BenchDocument gpu_document() {
   return document;
 }
 
+void expect_lines(std::string_view text) {
+  for (const char c : text) {
+    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f)
+      fuzz::finding("output with a control character");
+  }
+}
+
+void compare_with_itself(std::string_view text) {
+  try {
+    const cli::ReportRows report = cli::parse_report(text, "r.json");
+    const cli::Comparison comparison = cli::compare(report, report, 0.1);
+    if (comparison.slower + comparison.faster + comparison.only_one + comparison.differences.size() != 0)
+      fuzz::finding("a report differs from itself");
+    expect_lines(to_text(comparison));
+    expect_lines(to_json(comparison));
+    expect_lines(to_html(comparison));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) fuzz::finding(error.message());
+    fuzz::expect_plain(error.message());
+  }
+}
+
 }  // namespace
 
 std::vector<fuzz::Seed> fuzz::seeds() {
@@ -67,9 +90,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     const std::string once = to_json(document);
     fuzz::expect_same(once, to_json(cli::parse_document(once, "r.json")));
-    for (const char c : to_html(document)) {
-      if (static_cast<unsigned char>(c) < 0x20 && c != '\n') fuzz::finding("a page with a control character");
-    }
+    expect_lines(to_html(document));
   });
+  compare_with_itself(fuzz::view(data, size));
   return 0;
 }

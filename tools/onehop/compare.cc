@@ -23,6 +23,10 @@ std::string text_at(const json& object, const char* key) {
   return object.is_object() && object.contains(key) ? text_of(object.at(key)) : "unknown";
 }
 
+bool is_control(char c) {
+  return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+}
+
 std::string percent(double threshold) {
   return fmt::format("{:g}%", threshold * 100);
 }
@@ -69,7 +73,16 @@ bool has_results(const json& part) {
 }  // namespace
 
 ReportRows parse_report(std::string_view text, const std::string& name) {
-  const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  bool plain = true;
+  const auto check = [&plain](int /*depth*/, json::parse_event_t event, const json& parsed) {
+    const bool is_text =
+        event == json::parse_event_t::key || (event == json::parse_event_t::value && parsed.is_string());
+    if (is_text) plain = plain && std::ranges::none_of(parsed.get_ref<const std::string&>(), is_control);
+    return true;
+  };
+  const json document = json::parse(text, check, /*allow_exceptions=*/false);
+  // They could be sequences that change what a terminal shows.
+  require(plain, "'{}' has a text with control characters", name);
   const bool several =
       document.is_object() && document.contains("reports") && document.at("reports").is_array();
   const bool is_report =

@@ -34,7 +34,7 @@ help: ## what can be asked for
 deps: ## install the Debian packages that are missing (the list: scripts/install-deps.sh)
 	@scripts/install-deps.sh
 
-build: deps ## build everything, optimised, in build/release
+build: deps ## build everything, optimized, in build/release
 	@CPU_MINUTES=28 scripts/build.sh release
 
 # These two build in build/native what this machine can run: no kernels where no GPU answers (CUDA=on builds them).

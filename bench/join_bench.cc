@@ -4,7 +4,7 @@
 //
 //   onehop launch -n 2 -- join_bench --device cuda
 //
-// The calls are all-reduces of 1 KB, each synchronised; later ones are f32. The first call of a type includes
+// The calls are all-reduces of 1 KB, each synchronized; later ones are f32. The first call of a type includes
 // loading that type's kernels, unless joining has loaded them, and the first bf16 call is the first of all.
 #include <fmt/core.h>
 

@@ -9,7 +9,7 @@
 Curves are of time over size, or of tokens per second over the batch, relative to the fastest peer. Several reports of decode make a
 picture with a panel for each: bench/plot_compare.py two.json four.json decode.svg.
 
-Each curve has a colour, a mark and its name at its end; a browser that prefers dark pages gets other colours. A panel has at most
+Each curve has a color, a mark and its name at its end; a browser that prefers dark pages gets other colors. A panel has at most
 five curves; what else was measured is named below the picture.
 """
 import argparse
@@ -35,7 +35,7 @@ SIZE = {"head": 17, "title": 15, "tick": 13, "name": 14}  # of the fonts, in pix
 # The mean width of a character over the font's size; of wide fonts, since nobody knows what a browser has.
 CHARACTER = {"head": 0.64, "title": 0.64, "tick": 0.57, "name": 0.64}
 
-# Name, colour on light and on dark pages, mark.
+# Name, color on light and on dark pages, mark.
 LOOKS = {
     "onehop": ("onehop", "#0b62c4", "#5aa6ff", "circle"),
     "onehop-symmetric": ("onehop (sym.)", "#00757a", "#3fd0c4", "square"),
@@ -287,12 +287,12 @@ def panel(title, series, looks, styles, left, top, y_range, x_axis):
 
 
 def style_sheet(looks, styles):
-    """Colours for light and for dark pages, by the classes of `styles`."""
-    def colours(index):
+    """Colors for light and for dark pages, by the classes of `styles`."""
+    def colors(index):
         return "".join(f".{styles[name]}{{stroke:{look[index]}}}text.{styles[name]}{{stroke:none;fill:{look[index]}}}"
                        f".mark.{styles[name]}{{fill:{look[index]}}}.cross.{styles[name]}{{fill:none}}" for name, look in looks.items())
 
-    return f"<style>{STYLE}\n{colours(1)}\n@media(prefers-color-scheme:dark){{{DARK}\n{colours(2)}}}</style>"
+    return f"<style>{STYLE}\n{colors(1)}\n@media(prefers-color-scheme:dark){{{DARK}\n{colors(2)}}}</style>"
 
 
 def draw(picture, columns=1):
@@ -360,7 +360,7 @@ def self_test():
     for picture, columns in ((gpus, 1), (gpus, 2), (decoding, 1), (decoding, 2)):
         drawn = draw(picture, columns)
         assert drawn.count("<polyline") == 10 and "@media(prefers-color-scheme:dark)" in drawn
-        assert not re.search(r'(fill|stroke)="#', drawn), "a colour that stays on dark pages"
+        assert not re.search(r'(fill|stroke)="#', drawn), "a color that stays on dark pages"
         width, height = map(int, re.search(r'viewBox="0 0 (\d+) (\d+)"', drawn).groups())
         texts = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)" class="([^"]*)">([^<]*)', drawn)
         for x, y, anchor, style, content in texts:

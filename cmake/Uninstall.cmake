@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DMANIFEST=FILE -DPREFIX=DIR -P: removes what the last `cmake --install` of a build tree wrote, and the folders
-# of ours that are empty then. Honours DESTDIR, as installing does.
+# of ours that are empty then. Honors DESTDIR, as installing does.
 if(NOT EXISTS ${MANIFEST})
   message(FATAL_ERROR "nothing was installed from here: there is no ${MANIFEST}")
 endif()

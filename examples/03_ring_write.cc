@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The classic ring over peer memory: every rank writes directly into its right neighbour's memory and signals
+// The classic ring over peer memory: every rank writes directly into its right neighbor's memory and signals
 // it. After size - 1 steps each rank holds every rank's block: an all-gather without any copy but the stores.
 //
 //   onehop launch -n 4 -- ./ring_write

@@ -28,7 +28,7 @@ int main() {
     return 2;
   }
 
-  // Ranks with the same colour form a group. Sub-groups need no store: they get their sockets through the
+  // Ranks with the same color form a group. Sub-groups need no store: they get their sockets through the
   // parent's.
   onehop::Group row = world.split(rank / 2).value();
   onehop::Group column = world.split(rank % 2).value();

@@ -60,7 +60,7 @@ int main() {
   for (int device = 0; device < gpus; ++device) {
     const int next = (device + 1) % gpus;
     if (!onehop::PeerAccess::of_process().can_access(DeviceId{device}, DeviceId{next}))
-      throw std::runtime_error("no ring without peer access between neighbours");
+      throw std::runtime_error("no ring without peer access between neighbors");
     check(cudaSetDevice(device), "cudaSetDevice");
     fill<<<64, 256>>>(memory[next], device);  // with peer access, the pointer is valid on both devices
     check(cudaGetLastError(), "launching fill");

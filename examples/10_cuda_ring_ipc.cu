@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ring between processes, over ordinary memory of cudaMalloc. CUDA IPC handles travel through a group on
-// the host, and a kernel of each rank writes directly into its right neighbour's memory.
+// the host, and a kernel of each rank writes directly into its right neighbor's memory.
 //
 //   onehop launch -n 4 -- ./cuda_ring_ipc
 #include <onehop/onehop.h>
@@ -50,7 +50,7 @@ int main() {
     fill<<<64, 256>>>(reinterpret_cast<std::uint32_t*>(right.data()), rank);
     example::finish("fill");  // before the mapping is closed and the others continue
   }
-  group.barrier();  // all kernels have ended and all mappings are closed: the left neighbour's data is here
+  group.barrier();  // all kernels have ended and all mappings are closed: the left neighbor's data is here
 
   std::vector<std::uint32_t> got(kCount);
   check(cudaMemcpy(got.data(), mine, kBytes, cudaMemcpyDeviceToHost), "cudaMemcpy");

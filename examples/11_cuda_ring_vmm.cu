@@ -48,7 +48,7 @@ int main() {
 
   fill<<<64, 256>>>(reinterpret_cast<std::uint32_t*>(right.data()), rank);
   example::finish("fill");
-  group.barrier();  // all kernels have ended: the left neighbour's data is here
+  group.barrier();  // all kernels have ended: the left neighbor's data is here
 
   std::vector<std::uint32_t> got(kCount);
   check(cudaMemcpy(got.data(), mine.data(), kBytes, cudaMemcpyDeviceToHost), "cudaMemcpy");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Your own kernel over symmetric memory. It pushes a tile into its right neighbour's memory, waits for the
-// left neighbour's tile and processes it. Then it adds up the results of all ranks, without leaving the GPU.
+// Your own kernel over symmetric memory. It pushes a tile into its right neighbor's memory, waits for the
+// left neighbor's tile and processes it. Then it adds up the results of all ranks, without leaving the GPU.
 //
 //   onehop launch -n 2 -- ./cuda_custom_kernel
 #include <onehop/onehop.h>

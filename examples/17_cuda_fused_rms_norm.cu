@@ -81,8 +81,8 @@ class FusedNorm {
       (void)onehop::all_reduce(group_, params.x, sum_, shape.elements(), onehop::DType::bf16,
                                onehop::ReduceOp::sum, {stream_});
       params.x = sum_;
-      return wide ? launch(example::add_and_normalise<2>, shape.tokens, params)
-                  : launch(example::add_and_normalise<1>, shape.tokens, params);
+      return wide ? launch(example::add_and_normalize<2>, shape.tokens, params)
+                  : launch(example::add_and_normalize<1>, shape.tokens, params);
     }
     // Without clusters, one block processes a row, with up to two vectors per thread.
     params.log_parts = clusters_ && wide ? 1 : 0;

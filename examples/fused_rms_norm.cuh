@@ -10,7 +10,7 @@
 // - Packets: every rank sends its rows to all ranks in LL packets, and sums what it receives.
 // - One-shot: like packets, but through Lamport buffers, which need no flags.
 // - Two-shot: every rank sums its share of the elements, adds the residual and sends the result to all ranks.
-//   Then every rank normalises all rows, since sending normalised rows as well would take twice the bytes.
+//   Then every rank normalizes all rows, since sending normalized rows as well would take twice the bytes.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -55,7 +55,7 @@ __device__ __forceinline__ void let_next_start() {
 }
 
 /// The blocks that share a row, and the sum that they compute together. This spreads few rows over many SMs.
-/// It needs compute capability 9.0, where a block can write to its neighbours' shared memory.
+/// It needs compute capability 9.0, where a block can write to its neighbors' shared memory.
 ///
 /// A row's partial sums carry a flag, as packets do. A barrier would first wait for everything that this
 /// block has sent to other GPUs.
@@ -167,10 +167,10 @@ __device__ __forceinline__ uint4 add_up(const uint4 (&parts)[kRanks], int ranks,
   return onehop::device::narrow<Bf16>(sums);
 }
 
-/// Normalises a row of which this thread has kVectors vectors, and writes both results. All threads must call
+/// Normalizes a row of which this thread has kVectors vectors, and writes both results. All threads must call
 /// it. Returns false on all threads if one of them was not complete.
 template <int kVectors>
-__device__ __forceinline__ bool normalise(const NormParams& p, RowBlocks& row_blocks, unsigned row,
+__device__ __forceinline__ bool normalize(const NormParams& p, RowBlocks& row_blocks, unsigned row,
                                           const uint4 (&h)[kVectors], bool complete) {
   uint4 weights[kVectors];  // loaded while the squares are summed
 #pragma unroll
@@ -198,7 +198,7 @@ __device__ __forceinline__ bool normalise(const NormParams& p, RowBlocks& row_bl
   return true;
 }
 
-/// The step-th rank to the right: every rank begins with its neighbour, so no two write to one receiver at a
+/// The step-th rank to the right: every rank begins with its neighbor, so no two write to one receiver at a
 /// time.
 __device__ __forceinline__ int right_of(const onehop::ChannelSlots& slots, int step) {
   const int rank = slots.rank + step;
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<Use, kRanks>)
       complete = use.take_all(at, p.x[at], parts) && complete;
       h[v] = add_up(parts, slots.size, residual);
     }
-    if (!normalise(p, row_blocks, row, h, complete)) return;
+    if (!normalize(p, row_blocks, row, h, complete)) return;
   }
 }
 
@@ -309,13 +309,13 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<onehop::device::LamportB
       while (i >= piece) i -= piece, ++owner;
       complete = buffers.take(owner, piece + i, h[v]) && complete;
     }
-    if (!normalise(p, row_blocks, row, h, complete)) return;
+    if (!normalize(p, row_blocks, row, h, complete)) return;
   }
 }
 
 /// The second kernel of the unfused algorithm: p.x is the sum. One block per row.
 template <int kVectors>
-__global__ void __launch_bounds__(kMostThreads, 2) add_and_normalise(const __grid_constant__ NormParams p) {
+__global__ void __launch_bounds__(kMostThreads, 2) add_and_normalize(const __grid_constant__ NormParams p) {
   RowBlocks row_blocks(0);
   wait_for_previous();
   let_next_start();
@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(kMostThreads, 2) add_and_normalise(const __gri
     const uint4 sum[1] = {p.x[at]};
     h[v] = add_up(sum, 1, p.residual[at]);
   }
-  (void)normalise(p, row_blocks, blockIdx.x, h, true);
+  (void)normalize(p, row_blocks, blockIdx.x, h, true);
 }
 
 }  // namespace example

@@ -67,7 +67,7 @@ scripts/build.sh aarch64 onehop_shared base_test os_test store_test call_test ba
 instructions=$(aarch64-linux-gnu-objdump -d build/aarch64/src/backend/CMakeFiles/onehop_backend.dir/host/reduce_baseline.cc.o)
 for wanted in 'fadd\sv.*\.4s' 'fadd\sv.*\.2d' 'add\sv.*\.16b' 'add\sv.*\.2d' fcvtl fcvtn uxtl xtn; do
   grep -qP "\t$wanted" <<< "$instructions" || {
-    echo "aarch64: the reductions have no instruction $wanted: not vectorised?" >&2
+    echo "aarch64: the reductions have no instruction $wanted: not vectorized?" >&2
     exit 1
   }
 done

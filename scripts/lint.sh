@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# All checks of the sources that need no run: layout, include direction, licence lines, shell scripts, clang-tidy.
+# All checks of the sources that need no run: layout, include direction, license lines, shell scripts, clang-tidy.
 #   scripts/lint.sh [PATH...]     PATH limits clang-tidy (the slow one) to files below it, such as src/store
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,7 +11,7 @@ echo "clang-format: clean"
 scripts/check-includes.py
 echo "includes: clean"
 scripts/spdx.py --check
-echo "licence lines: complete"
+echo "license lines: complete"
 git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck
 echo "shellcheck: clean"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every source file names its licence, in its first line or after the one that names its interpreter.
+"""Every source file names its license, in its first line or after the one that names its interpreter.
 
     scripts/spdx.py              adds the line where it is missing; changes nothing else, and nothing when run again
     scripts/spdx.py --check      says which files lack it; exit code 1 if any does

@@ -8,7 +8,7 @@ export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}
 
-# GCC 12's TSan cannot place its shadow when the kernel randomises addresses by more than 28 bits
+# GCC 12's TSan cannot place its shadow when the kernel randomizes addresses by more than 28 bits
 # (vm.mmap_rnd_bits, 32 on newer kernels). Where a container forbids switching that off, it is left alone.
 if setarch -R true 2> /dev/null; then
   exec setarch -R "$@"

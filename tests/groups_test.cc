@@ -191,7 +191,7 @@ TEST(Group, SeveralAtOnceFromSeveralThreadsAreIndependent) {
 }
 
 TEST(Group, ThreadsOfOneRankMayCallAtOnce) {
-  // Calls of one group are serialised in no particular order. These are identical, so any order works.
+  // Calls of one group are serialized in no particular order. These are identical, so any order works.
   run_thread_group(2, [](Group& group) {
     run_threads(3, [&](Rank) {
       for (int i = 0; i < 50; ++i) expect_usable(group);
@@ -201,7 +201,7 @@ TEST(Group, ThreadsOfOneRankMayCallAtOnce) {
 
 // --- splitting ---
 
-TEST(Split, FormsAGroupPerColourOrderedByKeyThenRank) {
+TEST(Split, FormsAGroupPerColorOrderedByKeyThenRank) {
   const auto body = [](Group& group) {
     const int rank = group.rank().value;
     // Keys count down among the even ranks and are all equal among the odd ones.
@@ -231,7 +231,7 @@ TEST(Split, FormsAGroupPerColourOrderedByKeyThenRank) {
   run_process_group(6, body);
 }
 
-TEST(Split, ANegativeColourGetsNoGroup) {
+TEST(Split, ANegativeColorGetsNoGroup) {
   run_thread_group(4, [](Group& group) {
     std::optional<Group> part = group.split(group.rank().value < 2 ? -1 : 5);
     EXPECT_EQ(part.has_value(), group.rank().value >= 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rank keeps the sums of the block that it owns, like optimisers that shard their state.
+// Every rank keeps the sums of the block that it owns, like optimizers that shard their state.
 //
 //   onehop launch -n 3 -- ./collective_reduce_scatter
 #include <onehop/onehop.h>

@@ -19,7 +19,7 @@
 //   function, then set fields (options) or pass them to a call (results). Strings and arrays in a result
 //   belong to the handle that returned them and live as long as it does.
 //
-// The C++ headers document the behaviour of the calls: store.h, group.h, buffer.h, pool.h, ipc.h,
+// The C++ headers document the behavior of the calls: store.h, group.h, buffer.h, pool.h, ipc.h,
 // collectives.h. The following headers are parts of this one:
 #pragma once
 

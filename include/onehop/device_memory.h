@@ -116,7 +116,7 @@ struct IpcHandle {
 /// names the kind of memory and an alternative. Thread-safe.
 ///
 /// CUDA maps whole allocations into peers, and small allocations share blocks of 2 MiB. Peers can therefore
-/// access neighbouring data in the same block.
+/// access neighboring data in the same block.
 [[nodiscard]] ONEHOP_API IpcHandle export_ipc(const void* pointer, std::size_t bytes);
 
 /// A peer's memory, mapped into this process. Each allocation is opened once per device, regardless of the

@@ -73,7 +73,7 @@ def run(
 ):
     """body(rank, size, *args) in `size` processes; returns the results in rank order.
 
-    `body` is a function of a module, and finds the default process group initialised unless backend is
+    `body` is a function of a module, and finds the default process group initialized unless backend is
     None, and `device` as the default device of its tensors: "cpu", or "cuda" for a GPU of each rank. `killed`
     are ranks that are expected to die without a result. `on_machines` has the number of each rank's machine;
     None: all are on this one. RankFailed if another rank raises, dies or takes longer than `deadline` seconds.

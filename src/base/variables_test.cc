@@ -62,9 +62,9 @@ TEST(Variables, AnUnknownOneIsNamedWithTheNearestThatIsKnown) {
   EXPECT_THAT(found[0], AllOf(HasSubstr("ONEHOP_LOGS"), HasSubstr("did you mean ONEHOP_LOG?")));
   EXPECT_THAT(found[1], HasSubstr("did you mean ONEHOP_TUNING?"));
   EXPECT_THAT(found[2], HasSubstr("did you mean ONEHOP_SIZE?"));
-  found = complaints({"ONEHOP_COLOURS=yes"});
+  found = complaints({"ONEHOP_COLORS=yes"});
   ASSERT_THAT(found, SizeIs(1));
-  EXPECT_THAT(found[0], AllOf(HasSubstr("ONEHOP_COLOURS"), HasSubstr("onehop help environment")));
+  EXPECT_THAT(found[0], AllOf(HasSubstr("ONEHOP_COLORS"), HasSubstr("onehop help environment")));
 }
 
 /// The rows of the guide's tables whose first cell is one of our variables.

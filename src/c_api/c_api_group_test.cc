@@ -152,7 +152,7 @@ TEST(CApiGroup, HostMemoryCannotBeRegisteredAndTheGroupStaysUsable) {
   });
 }
 
-TEST(CApiGroup, SplitMakesGroupsByColourAndNullForNegativeOnes) {
+TEST(CApiGroup, SplitMakesGroupsByColorAndNullForNegativeOnes) {
   run_ranks(3, [](onehop_group_t* group) {
     const int rank = onehop_group_rank(group);
     onehop_group_t* part = nullptr;

@@ -45,7 +45,7 @@ void run_channels(int size, const std::function<void(int rank, onehop_ipc_channe
   onehop_store_destroy(store);
 }
 
-/// A file of `bytes` bytes, by which tests recognise it.
+/// A file of `bytes` bytes, by which tests recognize it.
 int file_of(int bytes) {
   const int fd = ::memfd_create("c_api", MFD_CLOEXEC);
   EXPECT_EQ(::ftruncate(fd, bytes), 0);

@@ -259,7 +259,7 @@ TEST(CApiStore, TimeoutsMustBeTheDefaultOrNotNegative) {
   onehop_free(value);
 }
 
-TEST(CApiOptions, AnUninitialisedSizeIsRefused) {
+TEST(CApiOptions, AnUninitializedSizeIsRefused) {
   onehop_tcp_options_t options{};
   onehop_store_t* made = nullptr;
   EXPECT_EQ(onehop_store_tcp(&options, &made), ONEHOP_ERROR_INVALID_ARGUMENT);

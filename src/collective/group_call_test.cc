@@ -290,7 +290,7 @@ TEST(ConflictingAllReduces, AreFoundWhereOneWritesWhatAnotherUses) {
     return find_conflict(std::array{apart, second, third});
   };
   const CollectiveCall other = bytes_at(128, 136, 8);
-  EXPECT_EQ(conflict(bytes_at(8, 72, 8), other), std::nullopt) << "neighbours";
+  EXPECT_EQ(conflict(bytes_at(8, 72, 8), other), std::nullopt) << "neighbors";
   EXPECT_EQ(conflict(bytes_at(0, 72, 8), bytes_at(4, 80, 8)), std::nullopt) << "inputs may be shared";
   EXPECT_EQ(conflict(bytes_at(71, 7, 0), other), std::nullopt) << "nothing to write";
   EXPECT_EQ(conflict(bytes_at(128, 7, 1), other), 1U) << "writes what the first reads";

@@ -131,7 +131,7 @@ const CudaDriver* find_cuda_driver(std::string* why) noexcept {
   if (known.driver != nullptr && known.generation != os::fork_generation()) {
     if (why != nullptr) {
       *why =
-          "this process was forked from one that had initialised CUDA, which the driver does not support; "
+          "this process was forked from one that had initialized CUDA, which the driver does not support; "
           "fork first, or start a new program";
     }
     return nullptr;

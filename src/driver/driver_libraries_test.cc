@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA and NVML are initialised once, at the first question. Each test runs in its own process, which loads a
+// CUDA and NVML are initialized once, at the first question. Each test runs in its own process, which loads a
 // stand-in with the library's SONAME first: dlopen then returns the stand-in.
 #include <dlfcn.h>
 #include <fmt/core.h>
@@ -36,7 +36,7 @@ class StandIn {
   void* library_;
 };
 
-/// Calls `find` twice with a library whose initialisation returns `answer`, and prints the results to stderr.
+/// Calls `find` twice with a library whose initialization returns `answer`, and prints the results to stderr.
 template <class Find>
 [[noreturn]] void ask_twice(const char* file, int answer, Find&& find) {
   const StandIn library(file);
@@ -58,19 +58,19 @@ class Libraries : public ::testing::Test {
 using CudaLibrary = Libraries;
 using NvmlLibrary = Libraries;
 
-TEST_F(CudaLibrary, IsInitialisedOnceAndAtTheFirstQuestion) {
+TEST_F(CudaLibrary, IsInitializedOnceAndAtTheFirstQuestion) {
   EXPECT_EXIT(ask_twice(ONEHOP_STAND_IN_CUDA, 0, &find_cuda_driver), ExitedWithCode(0),
               HasSubstr("0 before, 1 after; first true '', then true ''\n"));
 }
 
-TEST_F(CudaLibrary, ThatFindsNoGpuIsNotInitialisedAgainAndSaysWhy) {
+TEST_F(CudaLibrary, ThatFindsNoGpuIsNotInitializedAgainAndSaysWhy) {
   EXPECT_EXIT(ask_twice(ONEHOP_STAND_IN_CUDA, CUDA_ERROR_NO_DEVICE, &find_cuda_driver), ExitedWithCode(0),
               AllOf(HasSubstr("0 before, 1 after; first false 'libcuda.so.1 is installed but finds no usable "
                               "GPU: CUDA error 100; "),
                     HasSubstr("then false 'libcuda.so.1 is installed but finds no usable GPU: ")));
 }
 
-TEST_F(NvmlLibrary, IsInitialisedOnceAndAtTheFirstQuestion) {
+TEST_F(NvmlLibrary, IsInitializedOnceAndAtTheFirstQuestion) {
   EXPECT_EXIT(ask_twice(ONEHOP_STAND_IN_NVML, kNvmlSuccess, &find_nvml), ExitedWithCode(0),
               HasSubstr("0 before, 1 after; first true '', then true ''\n"));
 }

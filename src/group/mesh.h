@@ -28,7 +28,7 @@
 
 namespace onehop {
 
-/// Thread-safe. Collectives (all_gather, barrier, all_gather_fds, broadcast_fds) of one mesh are serialised;
+/// Thread-safe. Collectives (all_gather, barrier, all_gather_fds, broadcast_fds) of one mesh are serialized;
 /// if one fails on one rank, it fails on all. Point-to-point calls fail for their caller alone.
 class IpcChannel::Mesh {
  public:

@@ -30,7 +30,7 @@ std::vector<Choice> parse_choices(const std::vector<std::string>& all) {
   return choices;
 }
 
-/// The parent's ranks of one colour, ordered by their new ranks.
+/// The parent's ranks of one color, ordered by their new ranks.
 std::vector<Rank> members_of(const std::vector<Choice>& choices, int color) {
   std::vector<Rank> members;
   for (std::size_t r = 0; r < choices.size(); ++r) {

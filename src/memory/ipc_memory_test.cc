@@ -17,7 +17,7 @@ using ::testing::UnorderedElementsAre;
 
 constexpr std::size_t kBytes = FakeCuda::kGranularity;
 
-TEST(MemoryKind, IsRecognised) {
+TEST(MemoryKind, IsRecognized) {
   FakeCuda cuda;
   int local = 0;
   EXPECT_EQ(memory_kind(&local), MemoryKind::host);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint32_t kVersion = 1;
 
-// FNV-1a, 64 bits: detects torn and damaged files. It is no defence against forgery; the directory's mode is.
+// FNV-1a, 64 bits: detects torn and damaged files. It is no defense against forgery; the directory's mode is.
 std::uint64_t checksum(std::string_view bytes) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;

@@ -102,7 +102,7 @@ TEST(TopologyJson, ProbedTopologySurvivesTheRoundTrip) {
 TEST(TopologyJson, MissingFieldsDefaultAndUnknownOnesAreIgnored) {
   EXPECT_EQ(Topology::from_json(R"({"onehop_topology": 1})"), Topology());
   const Topology machine = Topology::from_json(
-      document(R"("later": {"x": [1]}, "devices": [{"uuid": "a", "colour": "red"}, {"uuid": "b"}])"));
+      document(R"("later": {"x": [1]}, "devices": [{"uuid": "a", "color": "red"}, {"uuid": "b"}])"));
   EXPECT_EQ(machine, Topology(HostInfo{}, {device_named("a"), device_named("b")}));
 }
 

@@ -212,14 +212,14 @@ TEST(TopologySvg, MarksDevicesThatAreTooOld) {
   EXPECT_THAT(shipped("two_islands").to_svg(), Not(HasSubstr("too old")));
 }
 
-TEST(TopologySvg, HasColoursForDarkPagesAndBreaksLongLines) {
+TEST(TopologySvg, HasColorsForDarkPagesAndBreaksLongLines) {
   Topology machine = shipped("pcie4");
   std::string note = "a note";
   for (int i = 0; i < 40; ++i) note += " of many words";
   machine.add_note(note);
   const std::string svg = machine.to_svg();
   EXPECT_THAT(svg, HasSubstr("@media (prefers-color-scheme: dark)"));
-  EXPECT_THAT(svg, Not(HasSubstr(" fill=\"#"))) << "a colour that stays on dark pages";
+  EXPECT_THAT(svg, Not(HasSubstr(" fill=\"#"))) << "a color that stays on dark pages";
   EXPECT_LE(std::stoi(svg.substr(svg.find("width=\"") + 7)), 700) << "pixels";
   EXPECT_EQ(count(svg, "words"), 40u);
 }

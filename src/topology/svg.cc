@@ -28,8 +28,8 @@ double text_width(std::size_t characters, double font_size) {
 }
 
 std::string numa_class(int numa_node) {
-  constexpr int kColours = 8;
-  return numa_node < 0 ? "box" : fmt::format("box numa{}", numa_node % kColours);
+  constexpr int kColors = 8;
+  return numa_node < 0 ? "box" : fmt::format("box numa{}", numa_node % kColors);
 }
 
 namespace {

@@ -32,7 +32,7 @@ struct Picture {
 [[nodiscard]] std::string moved(Point by, std::string_view body);
 /// Approximate width of a text with this many characters.
 [[nodiscard]] double text_width(std::size_t characters, double font_size);
-/// The style class of boxes of a NUMA node, which sets their color; grey for an unknown one (-1).
+/// The style class of boxes of a NUMA node, which sets their color; gray for an unknown one (-1).
 [[nodiscard]] std::string numa_class(int numa_node);
 
 /// Draws the GPUs on a circle with their links.

@@ -20,7 +20,7 @@ using markup::element;
 using markup::escape;
 
 constexpr Size kBox{112, 46};
-constexpr int kMostLabelled = 10;  ///< beyond this number, labels would hide the lines of a mesh
+constexpr int kMostLabeled = 10;   ///< beyond this number, labels would hide the lines of a mesh
 constexpr int kMostArranged = 16;  ///< beyond this number, no order of the devices makes a mesh readable
 
 /// Both directions between two devices, drawn as one line.
@@ -213,7 +213,7 @@ Picture draw_devices(const Topology& topology) {
       const std::string_view style = edge.one_way() ? "oneway" : edge.nvlink() ? "nvlink" : "pcie";
       lines += line(a, b, style,
                     edge.nvlink() ? link_width(std::max(edge.there->nvlinks, edge.back->nvlinks)) : 1.5);
-      if (devices <= kMostLabelled && edge.label() != "?") labels.put(a, b, edge.label());
+      if (devices <= kMostLabeled && edge.label() != "?") labels.put(a, b, edge.label());
     }
   }
 

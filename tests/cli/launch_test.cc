@@ -292,7 +292,7 @@ TEST_F(Launch, BindsEveryRankToACoreOrANode) {
   std::set<std::string> processors;
   for (const std::string& line : on_cores) processors.insert(line.substr(line.find("Cpus")));
   EXPECT_THAT(processors, SizeIs(std::min(cores, 3)))
-      << "neighbours on different cores, as far as there are some";
+      << "neighbors on different cores, as far as there are some";
 
   const Result on_nodes = run(shell({"-n", "2", "--bind", "numa"}, kProcessors), options_);
   EXPECT_THAT(lines_of(on_nodes.out), SizeIs(2)) << on_nodes.err;

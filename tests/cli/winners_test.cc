@@ -76,7 +76,7 @@ TEST(Winners, ChunksThatHoldTheWholeMessageAreTheSameChoice) {
   for (const std::size_t choice : {0, 1, 2, 4}) EXPECT_EQ(equivalent(of, choice, 0), std::nullopt) << choice;
 }
 
-TEST(Winners, NeighboursBecomeOneRowAndTheLastHasNoEnd) {
+TEST(Winners, NeighborsBecomeOneRowAndTheLastHasNoEnd) {
   const Figures of = figures({{10, 10, 10, 10}, {5, 5, 20, 20}, {20, 20, 20, 5}});
   const std::vector<TuningRow> rows = merge(of, pick_winners(of), kLike);
   const auto row = [](std::uint64_t up_to, const Choice& choice) {

@@ -33,7 +33,7 @@ class RankMemory {
 
 struct Backend {
   std::string name;            ///< as it appears in the names of tests
-  bool on_gpus = false;        ///< selects the behaviour that collectives.h describes for GPUs
+  bool on_gpus = false;        ///< selects the behavior that collectives.h describes for GPUs
   std::vector<int> sizes;      ///< numbers of ranks to test with
   std::vector<int> few_sizes;  ///< fewer numbers of ranks, for tests that depend little on them
 

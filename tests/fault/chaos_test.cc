@@ -164,7 +164,7 @@ void Round::strike() {
   if (!plan_.from_start) (void)world_->await(kJoined, static_cast<std::uint32_t>(plan_.ranks), seconds{10});
   std::int64_t when = now_ns();
   for (const Strike& each : plan_.strikes) {
-    // The sleep makes the strike random; nothing relies on it for synchronisation.
+    // The sleep makes the strike random; nothing relies on it for synchronization.
     when += each.after_us * 1000;
     const std::int64_t wait = when - now_ns();
     if (wait > 0) {

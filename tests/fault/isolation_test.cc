@@ -196,7 +196,7 @@ TEST(Isolation, AnotherUserSeesNeitherDirectoryNorSocket) {
   ASSERT_EQ(::unsetenv("ONEHOP_RUNTIME_DIR"), 0);
 }
 
-// The directory is made accessible on purpose, to test the second line of defence.
+// The directory is made accessible on purpose, to test the second line of defense.
 TEST(Isolation, AConnectionOfAnotherUserIsRefusedByBothEndsNamingTheUsers) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const TempDir base;

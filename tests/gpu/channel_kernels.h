@@ -23,7 +23,7 @@ struct ExchangeParams {
 };
 
 /// pass_tiles: block b of every rank writes a tile of `bytes` bytes into its own part and puts it into its
-/// right neighbour's. It then checks the tile that its left neighbour put; all this `rounds` times. Uses
+/// right neighbor's. It then checks the tile that its left neighbor put; all this `rounds` times. Uses
 /// channels 2 b and 2 b + 1.
 struct TileParams {
   DeviceView view;

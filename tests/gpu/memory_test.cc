@@ -110,7 +110,7 @@ TEST_F(CudaMemory, FabricHandlesWorkOrSayWhyNot) {
   }
 }
 
-TEST_F(CudaMemory, IsRecognisedByItsKind) {
+TEST_F(CudaMemory, IsRecognizedByItsKind) {
   void* pointer = nullptr;
   ASSERT_EQ(cudaMalloc(&pointer, 1 << 20), cudaSuccess);
   EXPECT_EQ(memory_kind(pointer), MemoryKind::device);

@@ -100,7 +100,7 @@ TEST_P(CudaPointers, ThatEndTooEarlyAreRefusedWithTheirEnd) {
   run_both([](Group& group, Gpu& gpu, bool checked) {
     constexpr std::size_t kBytes = std::size_t{64} << 20;
     std::byte* const end = gpu.allocate(kBytes) + kBytes;
-    // Far beyond the end of the allocation, so that no neighbour happens to reach that far. If calls are
+    // Far beyond the end of the allocation, so that no neighbor happens to reach that far. If calls are
     // compared, all ranks name the first one that refuses, which knows the most.
     const bool knows = !checked || group.rank() == Rank{0};
     expect_refused(group, knows ? "bytes up to the end of its allocation" : "of rank 0 was rejected", [&] {

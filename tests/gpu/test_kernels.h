@@ -8,9 +8,9 @@
 
 namespace onehop::testing {
 
-/// user_ring: block b of every rank writes `words` words to its right neighbour, passes a barrier on channel
-/// b, and checks what its left neighbour wrote; `rounds` times. user_signals does the same with signals on
-/// channels 2 b and 2 b + 1 to and from its neighbours only.
+/// user_ring: block b of every rank writes `words` words to its right neighbor, passes a barrier on channel
+/// b, and checks what its left neighbor wrote; `rounds` times. user_signals does the same with signals on
+/// channels 2 b and 2 b + 1 to and from its neighbors only.
 struct RingParams {
   DeviceView view;
   std::uint32_t words = 0;

@@ -26,7 +26,7 @@ VARIABLES_TABLE = "src/base/variables.cc"
 
 
 def program(file):
-    """As pages show it: without the line that names its licence."""
+    """As pages show it: without the line that names its license."""
     return re.sub(r"\A(//|/\*|#) SPDX-[^\n]*\n", "", file.read_text())
 
 

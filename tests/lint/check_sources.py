@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks docs/sources.md: every behaviour that it numbers is there with all its cells, and the files, functions and tests
+"""Checks docs/sources.md: every behavior that it numbers is there with all its cells, and the files, functions and tests
 that it names exist.
 
     tests/lint/check_sources.py [ROOT]        check a tree (default: this repository)
@@ -15,7 +15,7 @@ import tree_check
 PAGE = "docs/sources.md"
 ROWS = {"000": 33, "001": 33, "002": 23, "003": 23, "004": 29}
 NUMBERS = [f"{table}.{i}" for table, count in ROWS.items() for i in range(1, count + 1)]
-CELLS = ["behaviour", "in onehop", "differs", "test"]
+CELLS = ["behavior", "in onehop", "differs", "test"]
 UNTESTED = {"001.7", "001.24"}  # ROCm
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)\)")
@@ -130,7 +130,7 @@ SELF_TEST = [
     ("| 000.2 | It does. | [a.cc](../src/a.cc) | equal | `Suite.Name` |", "missing: 000.1"),
     ("", "missing: 000.1"),
     ("| 000.1 | It does. | [a.cc](../src/a.cc) | equal |", "3 cells"),
-    ("| 000.1 | | [a.cc](../src/a.cc) | equal | `Suite.Name` |", "'behaviour' is still"),
+    ("| 000.1 | | [a.cc](../src/a.cc) | equal | `Suite.Name` |", "'behavior' is still"),
     ("| 000.1 | It does. | [b.cc](../src/b.cc) | equal | `Suite.Name` |", "no file ../src/b.cc"),
     ("| 000.1 | It does. | nothing | equal | `Suite.Name` |", "no file is linked"),
     ("| 000.1 | It does. | [a.cc](../src/a.cc) `h` | equal | `Suite.Name` |", "`h` is in none"),

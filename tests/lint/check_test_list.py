@@ -54,7 +54,7 @@ def complaints_about(every, without_gpus):
     on_gpus = [test["name"] for test in every if "cuda" in labels(test)]
     left = [test["name"] for test in without_gpus if "cuda" in labels(test)]
     if on_gpus and left != ["gpu_tests"]:
-        yield f"without GPUs ctest lists {len(left)} tests labelled cuda, which must be the one entry gpu_tests"
+        yield f"without GPUs ctest lists {len(left)} tests labeled cuda, which must be the one entry gpu_tests"
 
 
 def main(build):

@@ -5,7 +5,7 @@
 // stores to other words, even adjacent ones. Only a signaller's release waits for stores, namely those of the
 // warps it has acquired from.
 //
-// Chunks are counted without end, and launches are not modelled. Launches only remove possible interleavings:
+// Chunks are counted without end, and launches are not modeled. Launches only remove possible interleavings:
 // the first kPipelineDepth chunks of a launch need not wait for gatherers, because the previous launch has
 // ended.
 //

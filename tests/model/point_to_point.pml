@@ -18,7 +18,7 @@
 //
 // Abnormal ends, each enabled by a -D, as in step_barrier.pml. CRASH: a rank dies between any two statements.
 // GIVE_UP: one wait passes its deadline. LEAVE: a rank leaves between two calls. Sleeping on the bell until
-// any of several pairs can progress is modelled by -DANY of doorbell.pml.
+// any of several pairs can progress is modeled by -DANY of doorbell.pml.
 //
 // Each MUTATION_* is one deviation from the protocol, which the search must find. run_models.py has the list.
 

@@ -17,7 +17,7 @@
 //
 // A warp takes a chunk from all peers in one step, in which it also sends the results, and gives a credit to all
 // peers in one step. Other processes may notice this at any later time, so this loses no interleaving. Failures are
-// not modelled, nor programmatic launch. With PARTIAL, the second warp has no part of the last chunk.
+// not modeled, nor programmatic launch. With PARTIAL, the second warp has no part of the last chunk.
 //
 // Properties: data is stored only to EMPTY words; no store is issued to a word that has another store in
 // flight; what is taken belongs to the call, the phase, the sender, the chunk and the warp; a rank that waits for a

@@ -39,7 +39,7 @@ int count_device_files() {
   return count;
 }
 
-/// How many GPUs, starting with GPU 0, can reach each other. Initialises CUDA.
+/// How many GPUs, starting with GPU 0, can reach each other. Initializes CUDA.
 int count_connected() {
   const int devices = cuda_device_count();
   const CudaDriver* const driver = find_cuda_driver();

@@ -18,7 +18,7 @@ namespace onehop::testing {
 /// Whether tests may take the GPUs that ONEHOP_TEST_GPUS makes ranks share (ranks.h).
 enum class Sharing { allowed, no };
 
-/// Why `n` ranks cannot have a GPU each here, or an empty string. Does not initialise CUDA in this process:
+/// Why `n` ranks cannot have a GPU each here, or an empty string. Does not initialize CUDA in this process:
 /// it counts device files, and a forked child asks the driver, once.
 [[nodiscard]] std::string gpus_unavailable(int n, Sharing sharing = Sharing::allowed);
 /// Like gpus_unavailable, for forked ranks. A process that has used CUDA cannot fork such ranks any more. So

@@ -15,7 +15,7 @@ namespace onehop::cli {
 
 enum class Binding : std::uint8_t {
   none,
-  cores,  ///< one core each, neighbouring ranks on neighbouring cores; with more ranks than cores, ranks share
+  cores,  ///< one core each, neighboring ranks on neighboring cores; with more ranks than cores, ranks share
   numa,   ///< any core of a NUMA node; ranks in order are spread over the nodes and allocate memory there
 };
 inline constexpr Named<Binding> kBindings[] = {

@@ -21,7 +21,7 @@ extern "C" {
 // ---- Errors ----
 
 /// The enumerations of this interface are ints, so that an unknown number is an error and not undefined
-/// behaviour. The numbers never change; new ones are appended (docs/guide/c-api.md, "Stable ABI").
+/// behavior. The numbers never change; new ones are appended (docs/guide/c-api.md, "Stable ABI").
 typedef int onehop_status_t;
 enum {
   ONEHOP_OK = 0,

@@ -187,7 +187,7 @@ TEST(CopyEngine, CopiesEveryBlockToItsPlaceOnce) {
   });
 }
 
-TEST(CopyEngine, BeginsWithTheNeighbour) {
+TEST(CopyEngine, BeginsWithTheNeighbor) {
   const Launchers launchers = run({.algorithm = &kCopyEngine,
                                    .collective = Collective::all_to_all,
                                    .shape = {.ranks = 4, .staging_bytes = kMiB, .blocks = 132},

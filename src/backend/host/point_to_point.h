@@ -145,7 +145,7 @@ class PointToPoint {
   }
 
  private:
-  /// 128 bytes apart, because CPUs prefetch neighbouring lines in pairs.
+  /// 128 bytes apart, because CPUs prefetch neighboring lines in pairs.
   struct alignas(128) SentLine {
     std::atomic<std::uint64_t> chunks{0};
     // The message of each slot's chunk. It travels in the same cache line as the count that announces the

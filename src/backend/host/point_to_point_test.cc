@@ -83,7 +83,7 @@ TEST(PointToPoint, RingsOfAllPairsAreApartInAnyNumberOfRanks) {
       const auto letter = [&](int from, int to, std::size_t i) {
         return std::string(bytes, static_cast<char>(from * 31 + to * 7 + static_cast<int>(i)));
       };
-      // Only neighbours, because all pairs would take long: their rings are adjacent.
+      // Only neighbors, because all pairs would take long: their rings are adjacent.
       const auto each = [&](auto&& body) {
         for (int from = 0; from < ranks; ++from) {
           for (int to = 0; to < ranks; ++to) {

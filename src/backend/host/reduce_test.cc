@@ -491,7 +491,7 @@ TEST_P(HostConvert, DecodesEveryValue) {
   }
 }
 
-TEST_P(HostConvert, EncodesEveryRoundingBoundaryAndItsNeighbours) {
+TEST_P(HostConvert, EncodesEveryRoundingBoundaryAndItsNeighbors) {
   std::vector<float> values;
   for (std::uint32_t p = 0; p <= format.largest_finite(); ++p) {
     const double low = decode(format, p);

@@ -27,7 +27,7 @@
 
 namespace onehop::host {
 
-/// 128 bytes apart, because CPUs prefetch neighbouring lines in pairs.
+/// 128 bytes apart, because CPUs prefetch neighboring lines in pairs.
 struct alignas(128) Line {
   std::atomic<std::uint64_t> step{0};
   os::Untrusted<CallRecord> call;

@@ -201,7 +201,7 @@ class Session {
       call("barrier after split", half_->timeout(), [&] { half_->barrier(); });
     } catch (const Error& error) {
       if (error.origin().none()) throw;
-      // Ranks of the half count down from the last member of the colour.
+      // Ranks of the half count down from the last member of the color.
       const int last = (task_.size - 1 - color) / colors * colors + color;
       throw Error(error.code(), error.message(), Rank{last - colors * error.origin().value});
     }

@@ -91,9 +91,9 @@ class NcclSession {
 
   void init(int ranks, const NcclUniqueId& id, int rank) {
     auto made = std::make_shared<NcclComm>(nullptr);
-    const auto initialise = nccl.comm_init_rank;
+    const auto initialize = nccl.comm_init_rank;
     const int result =
-        with_deadline(device_, "ncclCommInitRank", [=] { return initialise(made.get(), ranks, id, rank); });
+        with_deadline(device_, "ncclCommInitRank", [=] { return initialize(made.get(), ranks, id, rank); });
     if (result == 0) member_ = {*made, rank, ranks};
     check_nccl(result, "ncclCommInitRank");
   }

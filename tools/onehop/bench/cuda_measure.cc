@@ -80,7 +80,7 @@ class Measurement {
   }
 
   /// Runs a step that all ranks take. A failure of onehop ends the run on all ranks; a failure of a peer drops
-  /// the peer on all ranks. The step of a peer must not synchronise with other ranks on the host.
+  /// the peer on all ranks. The step of a peer must not synchronize with other ranks on the host.
   template <class Step>
   void guarded(ImplementationRun& run, const Step& step) {
     if (run.implementation->ours()) return step();

@@ -17,7 +17,7 @@ struct GpuCount {
   std::string why;  ///< the reason when there are none
 };
 
-/// The number of GPUs visible to this process. Initialises the driver: a child forked afterwards cannot use it.
+/// The number of GPUs visible to this process. Initializes the driver: a child forked afterwards cannot use it.
 [[nodiscard]] GpuCount count_gpus();
 /// count_gpus() in a child process, so that this process can still fork.
 [[nodiscard]] GpuCount count_gpus_in_child();

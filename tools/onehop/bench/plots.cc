@@ -28,7 +28,7 @@ constexpr double kTop = 12;
 constexpr double kBottom = 32;
 constexpr double kLineHeight = 17;
 
-/// Marks of curves differ in shape as well, for readers who cannot distinguish the colours. Those of onehop (circle and
+/// Marks of curves differ in shape as well, for readers who cannot distinguish the colors. Those of onehop (circle and
 /// square) are larger than those of peers.
 enum class Mark : std::uint8_t { circle, square, triangle, diamond };
 

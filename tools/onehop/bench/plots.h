@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plots of a benchmark's web page, as inline SVG. The style sheet of the page defines their colours.
+// The plots of a benchmark's web page, as inline SVG. The style sheet of the page defines their colors.
 #pragma once
 
 #include <string>

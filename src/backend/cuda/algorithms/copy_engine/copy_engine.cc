@@ -70,7 +70,7 @@ void run_exchange(Launcher& launcher, const CollectiveCall& call, const LaunchLi
     launcher.copy(kept.data(), own.data(), own.size(), Lane::side);
     launcher.record(Mark::second, Lane::side);
   }
-  // Copies to one peer after the other. Each rank begins with its neighbour, so that no two copy to the same
+  // Copies to one peer after the other. Each rank begins with its neighbor, so that no two copy to the same
   // rank.
   for (int step = 1; step < launcher.size(); ++step) {
     const int peer = launcher.right(step);
@@ -97,7 +97,7 @@ void run_pieces(Launcher& launcher, const CollectiveCall& call, const LaunchLimi
   };
   const std::array<Half, 2> halves = {{{0, middle, Mark::second}, {middle, piece - middle, Mark::third}}};
   /// Copies to every peer's output, where this rank's piece of it begins. Each rank begins with its
-  /// neighbour, so that no two copy to the same rank.
+  /// neighbor, so that no two copy to the same rank.
   const auto send = [&](const Half& half, auto&& from) {
     for (int step = 1; step < launcher.size(); ++step) {
       const auto peer = static_cast<std::size_t>(launcher.right(step));

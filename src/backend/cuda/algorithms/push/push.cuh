@@ -129,7 +129,7 @@ class Push {
     const Slot slot(epoch);
     const std::size_t side = parity(epoch);
     if (kRanks > 2 && p_.by_peer) {
-      // Sends everything to one peer before the next. When all ranks send to their neighbour first, and then
+      // Sends everything to one peer before the next. When all ranks send to their neighbor first, and then
       // to the one after, no two send to the same receiver at once.
 #pragma unroll
       for (int step = 1; step < kRanks; ++step) {
@@ -350,7 +350,7 @@ class Push {
   [[nodiscard]] __device__ __forceinline__ int ranks() const {
     return kRanks < kMaxDevices ? kRanks : p_.size;
   }
-  /// The step-th rank to the right. Every rank begins with its neighbour, so that no link is everyone's
+  /// The step-th rank to the right. Every rank begins with its neighbor, so that no link is everyone's
   /// first.
   [[nodiscard]] __device__ __forceinline__ int right(int step) const {
     return rank_ + step < ranks() ? rank_ + step : rank_ + step - ranks();

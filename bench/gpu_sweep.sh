@@ -7,7 +7,8 @@
 #   bench/gpu_sweep.sh RESULTS [COMMAND]
 #
 # RESULTS is a folder for JSON, HTML and logs; COMMAND the onehop command (default: beside this script, else that of build/release).
-# Libraries beside the command are found there. RANKS="2 4", TYPES="bf16 f32", SIZES and PARTS="chain buffers modes torch" narrow it down;
+# Libraries beside the command are found there. RANKS="2 4", TYPES="bf16 f32", SIZES, PARTS="chain buffers modes torch" and
+# BUFFERS="symmetric registered" narrow it down;
 # ONEHOP_NCCL_LIBRARY names NCCL's library (default: PyTorch's, else the system's), PYTHON the Python with PyTorch.
 # Nothing takes longer than its limit; multicast is never used.
 set -u -o pipefail
@@ -71,7 +72,7 @@ sweep() {  # COLLECTIVE RANKS
       --sizes "$sizes" --timeout 90 --json "$results/torch-$ranks-$type.json"
   done
   # Copy engines bring long blocks straight to such memory.
-  for buffers in symmetric registered; do
+  for buffers in ${BUFFERS:-symmetric registered}; do
     has buffers && ours "$buffers-$ranks-bf16" 60 --ranks "$ranks" --type bf16 --sizes "${BUFFER_SIZES:-64K,1M,16M,64M,256M,1G}" --buffers "$buffers"
   done
   has modes || return 0

@@ -141,8 +141,7 @@ TEST(Selector, UsesWhatWasFastestWithFourGpus) {
             {256 * kKiB, "lamport_one_shot"},
             {2 * kMiB, "lamport_two_shot_by_peer"},
             {8 * kMiB, "lamport_two_shot"},
-            {512 * kMiB - 1, "streaming_two_shot"},
-            {kNoLimit, symmetric ? "copy_engine_two_shot" : "streaming_two_shot"}});
+            {kNoLimit, "streaming_two_shot"}});
     expect(all_reduce, TypeClass::any,
            {{256 * kKiB, "ll_one_shot"}, {256 * kMiB - 1, "pipelined_two_shot"}, {kNoLimit, longest}});
     expect(reduce_scatter, TypeClass::floats,

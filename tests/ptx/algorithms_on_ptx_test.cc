@@ -329,6 +329,23 @@ TEST(CopyEngines, RefuseDifferentWindows) {
   }
 }
 
+TEST(Kernels, ExistForEveryGroupThatLoadsThem) {
+  for (int ranks = 1; ranks <= kMaxDevices; ++ranks) {
+    for (const DeviceAlgorithm* const algorithm : cuda::device_algorithms()) {
+      if (!algorithm->is_loaded(ranks)) continue;
+      for (const cuda::ReductionKernel* const kernel : algorithm->kernels) {
+        for (const DType type : {DType::bf16, DType::f64, DType::i32}) {
+          if (kernel->types == TypeClass::floats && type == DType::i32) continue;
+          for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max})
+            EXPECT_NO_THROW((void)kernels().reduction(*kernel, type, op, ranks)) << ranks << " ranks";
+        }
+      }
+      for (const cuda::PlainKernel* const kernel : algorithm->plain_kernels)
+        EXPECT_NO_THROW((void)kernels().plain(kernel->name));
+    }
+  }
+}
+
 TEST(OneRank, Multiplies) {
   for (const DType type : {DType::bf16, DType::f64, DType::i32}) {
     for (const std::size_t count : {1, 5, 1000, 10'001}) {

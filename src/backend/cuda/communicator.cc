@@ -102,6 +102,7 @@ class Kernels {
  public:
   Kernels(DeviceId device, int ranks) {
     for (const cuda::DeviceAlgorithm* const algorithm : cuda::device_algorithms()) {
+      if (!algorithm->is_loaded(ranks)) continue;
       for (const ReductionKernel* const kernel : algorithm->kernels) {
         if (find(reductions_, kernel) == nullptr) reductions_.push_back({kernel});
       }
@@ -118,6 +119,7 @@ class Kernels {
       }));
     }
     for (const cuda::DeviceAlgorithm* const algorithm : cuda::device_algorithms()) {
+      if (!algorithm->is_loaded(ranks)) continue;
       for (const PlainKernel* const kernel : algorithm->plain_kernels) {
         if (find(plain_, kernel) == nullptr)
           plain_.push_back({kernel, algorithms_module().function(device, kernel->name)});
@@ -160,7 +162,6 @@ class Kernels {
     if (module == nullptr) return;
     for (Reduction& each : reductions_) {
       if (each.kernel->types == TypeClass::floats && type_class(type) != TypeClass::floats) continue;
-      if (each.kernel->ranks != 0 && each.kernel->ranks != ranks) continue;
       for (std::size_t op = 0; op < cuda::kKernelOps.size(); ++op) {
         const int variant = each.kernel->variant(ranks, op == cuda::kernel_of(ReduceOp::sum));
         each.functions[index(type, op)] = module->function(

@@ -128,7 +128,7 @@ class Group(_core.Group):
         part = self._split(color, key)
         return None if part is None else type(self)(part)
 
-    def shrink(self, timeout: float | None = None) -> Group:
+    def shrink(self, timeout: float | timedelta | None = None) -> Group:
         """Forms a new group of the ranks that are left, in the same order, after ranks have died or left, or after any other failure.
 
         Every rank that is alive and has not left must call it; those that are gone are found without being named. `parent_ranks` of

@@ -114,6 +114,7 @@ x = np.ones(5, np.float32)
 g.all_reduce(x, op="max", stream=None)
 with oh.group_call():
     g.send(x, 1)
+assert_type(g.shrink(timedelta(seconds=5)), oh.Group)
 b = g.allocate(1024)
 assert_type(b[1:2], oh.SymmetricBuffer)
 assert_type(memoryview(b.local), memoryview)

@@ -187,6 +187,12 @@ TEST_F(Bench, APageIsMadeOfASavedReport) {
   EXPECT_THAT(result.err, HasSubstr("r.html' is no report of 'onehop bench --json'\n"));
 }
 
+TEST_F(Bench, APageOnStandardOutputIsAllThatIsThere) {
+  const Result result = bench({"--ranks", "2", "--sizes", "4K", "--html", "-"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(result.out.starts_with("<!doctype html>")) << result.out.substr(0, 200);
+}
+
 TEST_F(Bench, ABarrierIsARowWithoutBytes) {
   const auto path = base_ / "r.json";
   const Result result = bench_of("barrier", {"--ranks", "2", "--json", path});

@@ -274,7 +274,8 @@ void run_rank(Group& group, std::vector<BenchOptions> plan, KeptDocument* kept, 
   BenchDocument& document = kept->document;
   // mpirun and srun may give a rank a terminal of their own although its output goes to a pipe.
   const bool ours = document.launcher == kOwnLauncher || document.launcher == "threads";
-  Table table(is_stdout(plan.front().json_path) ? nullptr : stdout, ours && ::isatty(STDOUT_FILENO) != 0);
+  const bool shown = !is_stdout(plan.front().json_path) && !is_stdout(plan.front().html_path);
+  Table table(shown ? stdout : nullptr, ours && ::isatty(STDOUT_FILENO) != 0);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const BenchOptions& options = plan[i];
     BenchReport& report = document.reports[i];
@@ -489,7 +490,7 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_option("--json", bench.json_path, "Write the results as JSON; '-': to standard output, no table")
       ->type_name(kOutputType)
       ->check(output_path());
-  sub->add_option("--html", bench.html_path, "Write a page with plots")
+  sub->add_option("--html", bench.html_path, "Write a page with plots; '-': to standard output, no table")
       ->type_name(kOutputType)
       ->check(output_path());
   sub->add_option("--from", arguments->from, "Measure nothing: read a report (bench --json), for --html")

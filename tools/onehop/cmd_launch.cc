@@ -70,11 +70,12 @@ void add_launch(CLI::App& app, std::function<int()>& run) {
   sub->add_option("-n,--ranks", options.ranks, fmt::format("How many, 1 to {}", kMaxHostRanks))
       ->required()
       ->type_name("N")
-      ->check(in_range(1, kMaxHostRanks));
+      ->check(number_of_ranks(1, kMaxHostRanks));
   sub->add_flag("--tag-output,--prefix", options.tag_output,
                 "Put \"[rank] \" before every line; lines never mix");
   sub->add_option("--log-dir", options.log_folder, "Write the output of rank r to rank-r.log in this folder")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(folder_name());
   sub->add_flag("--keep-going", options.keep_going, "A rank that fails does not end the others");
   add_parsed(*sub, "--timeout-kill", options.grace, parse_grace,
              "From SIGTERM to SIGKILL when the job is ended")

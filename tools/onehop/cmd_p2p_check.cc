@@ -2,6 +2,8 @@
 // onehop p2p-check: proves that GPUs reach each other's memory, and measures how fast.
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 
@@ -91,11 +93,11 @@ void add_p2p_check(CLI::App& app, std::function<int()>& run) {
       ->type_name("TIME");
   sub->callback([arguments, size, &run] {
     PeerCheckOptions& check = arguments->check;
-    if (arguments->devices.size() == 1) {
-      throw UsageError(
-          fmt::format("--devices names only device {}; a pair needs 2", arguments->devices.front()));
+    const std::vector<int>& devices = arguments->devices;
+    if (!devices.empty() && std::ranges::count(devices, devices.front()) == std::ssize(devices)) {
+      throw UsageError(fmt::format("--devices names only device {}; a pair needs 2", devices.front()));
     }
-    for (const int device : arguments->devices) check.devices.emplace_back(device);
+    for (const int device : devices) check.devices.emplace_back(device);
     check.measure_bandwidth = !arguments->quick;
     if (arguments->quick && size->count() == 0) check.bytes = kQuickBytes;
     run = [arguments] { return run_p2p_check(arguments->check, arguments->json); };

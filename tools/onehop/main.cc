@@ -89,8 +89,11 @@ std::string for_users_of_nccl_tests(std::string_view typed) {
       {"--cudagraph", "--mode chain, a CUDA graph of many calls"},
       {"-z", "--mode eager"},
   };
+  // "-b8" is "-b 8".
+  const bool with_value = typed.size() > 2 && typed[1] != '-' && typed[2] >= '0' && typed[2] <= '9';
+  const std::string_view name = with_value ? typed.substr(0, 2) : typed;
   for (const Option& each : kOptions) {
-    if (each.theirs == typed) return fmt::format("; what nccl-tests calls so is {}", each.ours);
+    if (each.theirs == name) return fmt::format("; what nccl-tests calls so is {}", each.ours);
   }
   return "";
 }

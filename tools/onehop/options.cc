@@ -31,6 +31,14 @@ CLI::Validator in_range(int lowest, int highest) {
   return CLI::Range(lowest, highest).description("");
 }
 
+CLI::Validator number_of_ranks(int lowest, int highest) {
+  return accepted_by([range = CLI::Range(lowest, highest)](const std::string& text) {
+    require(text != "p", "what mpirun calls -np is -n N");
+    const std::string wrong = range(text);
+    require(wrong.empty(), "{}", wrong);
+  });
+}
+
 CLI::Validator finite(double lowest, double highest, const std::string& what) {
   return accepted_by([=](const std::string& text) {
     double value = 0;
@@ -51,6 +59,10 @@ CLI::Validator output_path() {
   return accepted_by([](const std::string& path) {
     require(!path.empty(), "needs a file name, or '-' for standard output");
   });
+}
+
+CLI::Validator folder_name() {
+  return accepted_by([](const std::string& path) { require(!path.empty(), "needs the name of a folder"); });
 }
 
 }  // namespace onehop::cli

@@ -66,11 +66,15 @@ CLI::Option* add_named(CLI::App& app, const std::string& option, T& value, const
 
 /// CLI::Range, which --help does not show.
 [[nodiscard]] CLI::Validator in_range(int lowest, int highest);
+/// The same for -n. "-np 4", as mpirun has it, is -n with the value "p", and is answered with the right option.
+[[nodiscard]] CLI::Validator number_of_ranks(int lowest, int highest);
 /// A finite number within the range. CLI::Range accepts NaN.
 [[nodiscard]] CLI::Validator finite(double lowest, double highest, const std::string& what);
 /// The number of a device. CLI11 converts an empty item to 0.
 [[nodiscard]] CLI::Validator device_number();
 /// A file name or "-".
 [[nodiscard]] CLI::Validator output_path();
+/// The name of a folder. An empty one is a variable of the shell that is not set.
+[[nodiscard]] CLI::Validator folder_name();
 
 }  // namespace onehop::cli

@@ -35,7 +35,7 @@ void add_ranks(CLI::App& command, std::optional<int>& ranks, int lowest) {
                   fmt::format("Ranks to start, {} to {} (default: all GPUs, at most {}; without GPUs 4)",
                               lowest, kMaxHostRanks, kMaxDevices))
       ->type_name("N")
-      ->check(in_range(lowest, kMaxHostRanks));
+      ->check(number_of_ranks(lowest, kMaxHostRanks));
 }
 
 void add_device(CLI::App& command, DeviceChoice& device) {

@@ -77,7 +77,7 @@ TEST_F(Log, InfoIsALineForEachRankThatJoinsAndOneForTheGroup) {
                 AllOf(ContainsRegex("info onehop.*joined 'world' as rank 0 of 2 in [0-9.]+ ms: host backend"),
                       ContainsRegex("onehop 0\\.[0-9.]+: joined 'world' as rank 1 of 2"),
                       ContainsRegex("memory shared by one mapping in one process, tuning shipped"),
-                      ContainsRegex("group 'world': policy tuned, scratch 10M per rank, timeout 27000 ms"),
+                      ContainsRegex("group 'world': scratch 10M per rank, timeout 27000 ms"),
                       Not(ContainsRegex("group 'world'.*\n.*\n*.*group 'world'"))));
 }
 

@@ -122,8 +122,6 @@ TEST(Group, ARankWithUnusableOptionsFailsAllWithItsError) {
   expect([](JoinOptions& o) { o.scratch_bytes = 100; }, "rank 1: scratch_bytes 100 is not within 64 KiB");
   expect([](JoinOptions& o) { o.timeout = milliseconds{-5}; },
          "rank 1: the timeout must not be negative, got -5 ms");
-  expect([](JoinOptions& o) { o.policy = static_cast<AlgorithmPolicy>(7); },
-         "rank 1: the algorithm policy 7");
   expect([](JoinOptions& o) { o.device = DeviceId{-7}; }, "rank 1: device -7 is neither");
 }
 

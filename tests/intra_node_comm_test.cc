@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -451,10 +452,12 @@ TEST_F(IntraNode, SelectsOneShotTo256KiBTwoShotTo10MiBAndThenNone) {
         for (int i = 0; i < kDTypeCount; ++i) {
           const auto type = static_cast<DType>(i);
           if (type == DType::f32 || type == DType::bf16) continue;
-          EXPECT_EQ(select(64, type), Algorithm::none) << i;
+          for (const std::size_t size : {std::size_t{64}, kOneShot + 64})
+            EXPECT_EQ(select(size, type), Algorithm::none) << i;
         }
         EXPECT_EQ(comm.select_all_reduce_algorithm(bytes.data(), 4, static_cast<DType>(99)), Algorithm::none);
-        EXPECT_EQ(select(6, DType::bf16), Algorithm::none) << "a size that is no multiple of 4";
+        for (const std::size_t size : {std::size_t{2}, std::size_t{34}, kOneShot + 2})
+          EXPECT_EQ(select(size, DType::bf16), Algorithm::none) << "a size that is no multiple of 4";
         for (const std::size_t shift : {1, 2, 3})
           EXPECT_EQ(select(64, DType::bf16, shift), Algorithm::none) << shift;
         EXPECT_EQ(select(64, DType::bf16, 4), Algorithm::one_shot);
@@ -471,6 +474,35 @@ TEST_F(IntraNode, SelectsOneShotTo256KiBTwoShotTo10MiBAndThenNone) {
             << "more than the buffer";
       },
       {}, 1000);
+  run_ranks(
+      2,
+      [](IntraNodeComm& comm) {
+        ASSERT_TRUE(comm.rendezvous());
+        const std::size_t count = (2 << 20) / sizeof(float);
+        EXPECT_EQ(comm.select_all_reduce_algorithm(bytes.data(), count, DType::f32), Algorithm::two_shot);
+        EXPECT_EQ(comm.select_all_reduce_algorithm(bytes.data(), count + 1, DType::f32), Algorithm::none)
+            << "more than the buffer";
+      },
+      {}, 2 << 20);
+}
+
+TEST_F(IntraNode, AllReducesWithWhatItSelectsUpToTheLimits) {
+  run_ranks(2, [](IntraNodeComm& comm) {
+    ASSERT_TRUE(comm.rendezvous());
+    std::vector<float> data((10 << 20) / sizeof(float) + 1);
+    const auto select = [&](std::size_t count) {
+      return comm.select_all_reduce_algorithm(data.data(), count, DType::f32);
+    };
+    for (const std::size_t count :
+         {std::size_t{0}, std::size_t{1}, std::size_t{65536}, std::size_t{65537}, data.size() - 1}) {
+      std::ranges::fill(data, static_cast<float>(comm.rank().value + 1));
+      comm.all_reduce(data.data(), count, DType::f32, select(count));
+      const auto end = data.begin() + static_cast<std::ptrdiff_t>(count);
+      EXPECT_TRUE(std::all_of(data.begin(), end, [](float sum) { return sum == 3; })) << count;
+    }
+    EXPECT_THAT(comm.usage(), ElementsAre(0, 3, 2));
+    EXPECT_EQ(select(data.size()), Algorithm::none);
+  });
 }
 
 TEST_F(IntraNode, AllReducesInPlaceWithTheAlgorithmOfTheCaller) {

@@ -88,8 +88,6 @@ TEST(OneRank, RefusesTheOptionsThatLargerGroupsRefuse) {
   };
   EXPECT_THAT(refusal([](JoinOptions& o) { o.scratch_bytes = 100; }), HasSubstr("scratch_bytes 100"));
   EXPECT_THAT(refusal([](JoinOptions& o) { o.timeout = milliseconds{-5}; }), HasSubstr("-5 ms"));
-  EXPECT_THAT(refusal([](JoinOptions& o) { o.policy = static_cast<AlgorithmPolicy>(7); }),
-              HasSubstr("algorithm policy 7"));
   EXPECT_THAT(refusal([](JoinOptions& o) { o.tuning = "/there/is/none.json"; }), HasSubstr("none.json"));
   for (const std::size_t scratch : {std::size_t{64} << 10, std::size_t{1} << 20}) {
     JoinOptions options;

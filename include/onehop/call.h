@@ -18,7 +18,7 @@ namespace onehop {
 class Group;
 
 struct CallOptions {
-  /// The algorithm to use. Error{invalid_argument} if it cannot execute the call. Default: the group's policy
+  /// The algorithm to use. Error{invalid_argument} if it cannot execute the call. Default: the group
   /// selects one.
   std::optional<Algorithm> algorithm{};
   /// Default: the group's timeout. On GPUs it bounds each wait of the call's kernels, from when that wait

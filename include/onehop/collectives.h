@@ -40,9 +40,6 @@ namespace onehop {
 //   the rejecting rank waits until this is decided.
 
 /// out[i] = op over all ranks of in[i]. `in` and `out` have `count` elements. In place: `out` is `in`.
-///
-/// Returns the algorithm that was used. Returns Algorithm::none, having done nothing, only under
-/// AlgorithmPolicy::legacy; that policy affects no other collective.
 inline Algorithm all_reduce(Group& group, const void* in, void* out, std::size_t count, DType type,
                             ReduceOp op = ReduceOp::sum, Stream stream = {},
                             const CallOptions& options = {}) {

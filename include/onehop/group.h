@@ -26,12 +26,6 @@ class IntraNodeComm;
 /// before they join. Throws Error{unsupported} if the kernel does not tell.
 [[nodiscard]] ONEHOP_API std::string host_id();
 
-/// How collectives select their algorithm.
-enum class AlgorithmPolicy : std::uint8_t {
-  tuned,   ///< selects an algorithm for every size and type
-  legacy,  ///< PyTorch's IntraNodeComm: f32 and bf16 only; one-shot to 256 KiB, two-shot to 10 MiB
-};
-
 struct JoinOptions {
   Rank rank;
   int size = 0;
@@ -44,10 +38,9 @@ struct JoinOptions {
   /// Lamport buffers and slots for data in flight exist for two parities. A host rank allocates up to a
   /// quarter more, for sends.
   std::size_t scratch_bytes = 0;
-  AlgorithmPolicy policy = AlgorithmPolicy::tuned;
-  /// File with a tuning table (onehop/tuning.h) for the tuned policy. If empty, the environment variable
-  /// ONEHOP_TUNING names the file. Calls that no row of it matches use the library's own table. Rank 0's file
-  /// applies to all ranks, and only rank 0 reads it.
+  /// File with a tuning table (onehop/tuning.h). If empty, the environment variable ONEHOP_TUNING names the file.
+  /// Calls that no row of it matches use the library's own table. Rank 0's file applies to all ranks, and only
+  /// rank 0 reads it.
   std::string tuning{};
   /// Allows several ranks on one GPU, for tests (also ONEHOP_ALLOW_OVERLAPPING_DEVICES=1). Host ranks are
   /// always allowed to share. Ranks that are threads then share a context. While one rank waits for another

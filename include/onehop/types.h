@@ -106,7 +106,7 @@ inline constexpr int kCollectiveCount = 12;
 
 /// Algorithms of collectives, as counted by Group::usage. The numbers are part of the C API: append only.
 enum class Algorithm : std::uint8_t {
-  none = 0,      ///< the legacy policy selected none, or the call is queued in a GroupCall
+  none = 0,      ///< of a barrier and of calls queued in a GroupCall; IntraNodeComm: left to the caller
   one_shot = 1,  ///< each rank reads the parts it needs directly from all ranks' inputs
   two_shot = 2,  ///< reduce-scatter, then all-gather
 };

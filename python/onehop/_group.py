@@ -66,9 +66,8 @@ class Group(_core.Group):
 
     @classmethod
     def join(cls, store: Store, rank: int, size: int, *, device: Any = None, name: str = "world",
-             timeout: float | timedelta | None = None, scratch_bytes: int = 0, policy: str = "tuned",
-             allow_overlapping_devices: bool = False, tuning: Path | None = None, require_verified_peers: bool = False,
-             share_by: str = "auto") -> Group:
+             timeout: float | timedelta | None = None, scratch_bytes: int = 0, allow_overlapping_devices: bool = False,
+             tuning: Path | None = None, require_verified_peers: bool = False, share_by: str = "auto") -> Group:
         """Joins the group `name` as one of `size` ranks. Returns when all have joined. Collective.
 
         device: a CUDA ordinal, "cuda:N", "cuda" (the GPU whose ordinal is `rank`), or "cpu" (the default).
@@ -80,13 +79,13 @@ class Group(_core.Group):
         """
         if store is None:
             raise InvalidArgument("store is None; init() joins through the launcher's")
-        return cls(store, rank, size, _ordinal(device, rank), name, timeout, scratch_bytes, policy, allow_overlapping_devices,
+        return cls(store, rank, size, _ordinal(device, rank), name, timeout, scratch_bytes, allow_overlapping_devices,
                    tuning, require_verified_peers, share_by)
 
     @classmethod
     def join_local(cls, devices: int | Sequence[Any], *, name: str = "world", timeout: float | timedelta | None = None,
-                   scratch_bytes: int = 0, policy: str = "tuned", allow_overlapping_devices: bool = False,
-                   tuning: Path | None = None, require_verified_peers: bool = False, share_by: str = "auto") -> list[Group]:
+                   scratch_bytes: int = 0, allow_overlapping_devices: bool = False, tuning: Path | None = None,
+                   require_verified_peers: bool = False, share_by: str = "auto") -> list[Group]:
         """Creates all ranks of a group in this process: rank r uses devices[r]. Returns them in rank order.
 
         devices: what `join` accepts as `device`, for each rank; or a number of host ranks. The others are those of `join`.
@@ -98,7 +97,7 @@ class Group(_core.Group):
                 raise InvalidArgument(f"devices is {devices}; pass 1 to {_core._MAX_HOST_RANKS} host ranks, or a list of devices")
             devices = ["cpu"] * devices
         ordinals = [_ordinal(device, rank) for rank, device in enumerate(devices)]
-        parts = _core._join_local(ordinals, name, timeout, scratch_bytes, policy, allow_overlapping_devices, tuning,
+        parts = _core._join_local(ordinals, name, timeout, scratch_bytes, allow_overlapping_devices, tuning,
                                   require_verified_peers, share_by)
         return [cls(part) for part in parts]
 
@@ -172,13 +171,13 @@ _torch_groups: dict[str, itertools.count[int]] = {}
 
 
 def init(*, device: Any = None, name: str = "world", timeout: float | timedelta | None = None, scratch_bytes: int = 0,
-         policy: str = "tuned", allow_overlapping_devices: bool = False, tuning: Path | None = None,
-         require_verified_peers: bool = False, share_by: str = "auto") -> Group:
+         allow_overlapping_devices: bool = False, tuning: Path | None = None, require_verified_peers: bool = False,
+         share_by: str = "auto") -> Group:
     """Joins with the rank, size and store that `onehop launch`, torchrun, mpirun or srun provide. Collective.
 
     device: "cuda" for the GPU of this process's local rank, a CUDA ordinal, "cuda:N", or "cpu" (the default). The others are
     those of `Group.join`. `NotFound` if the process was not started by a launcher.
     """
     ordinal = _ordinal(device, job().local_rank if device is not None and str(device) == "cuda" else 0)
-    return Group(None, -1, 0, ordinal, name, timeout, scratch_bytes, policy, allow_overlapping_devices, tuning,
+    return Group(None, -1, 0, ordinal, name, timeout, scratch_bytes, allow_overlapping_devices, tuning,
                  require_verified_peers, share_by)

@@ -22,19 +22,15 @@ struct JoinSettings {
   onehop_join_options_t options{};
 
   JoinSettings(int device, const Text& given_name, nb::handle timeout, std::size_t scratch_bytes,
-               const Text& given_policy, bool allow_overlapping_devices, nb::handle table,
-               bool require_verified_peers, const Text& given_share_by)
+               bool allow_overlapping_devices, nb::handle table, bool require_verified_peers,
+               const Text& given_share_by)
       : name(given_name.read("name")), tuning(table.is_none() ? "" : read_path(table, "tuning")) {
-    const std::string policy = given_policy.read("policy");
     const std::string share_by = given_share_by.read("share_by");
     onehop_join_options_init(&options, sizeof options);
     options.name = name.c_str();
     options.timeout_ms = read_timeout(timeout);
     options.scratch_bytes = scratch_bytes;
     options.device = device;
-    if (policy != "tuned" && policy != "legacy")
-      raise_invalid("policy is '" + policy + "'; there are 'tuned' and 'legacy'");
-    options.policy = policy == "tuned" ? ONEHOP_POLICY_TUNED : ONEHOP_POLICY_LEGACY;
     options.allow_overlapping_devices = allow_overlapping_devices ? 1 : 0;
     options.tuning = table.is_none() ? nullptr : tuning.c_str();
     options.require_verified_peers = require_verified_peers ? 1 : 0;
@@ -80,10 +76,10 @@ nb::tuple parent_ranks(const Group& self) {
 
 /// All ranks' groups, in capsules.
 nb::list join_local(const std::vector<int>& devices, const Text& name, nb::handle timeout,
-                    std::size_t scratch_bytes, const Text& policy, bool allow_overlapping_devices,
-                    nb::handle tuning, bool require_verified_peers, const Text& share_by) {
-  const JoinSettings settings(ONEHOP_DEVICE_HOST, name, timeout, scratch_bytes, policy,
-                              allow_overlapping_devices, tuning, require_verified_peers, share_by);
+                    std::size_t scratch_bytes, bool allow_overlapping_devices, nb::handle tuning,
+                    bool require_verified_peers, const Text& share_by) {
+  const JoinSettings settings(ONEHOP_DEVICE_HOST, name, timeout, scratch_bytes, allow_overlapping_devices,
+                              tuning, require_verified_peers, share_by);
   std::vector<onehop_group_t*> joined(devices.size());
   run([&] {
     return onehop_group_join_local(devices.data(), devices.size(), &settings.options, joined.data());
@@ -120,9 +116,9 @@ void add_group(nb::module_& module) {
   group.def(
       "__init__",
       [](Group* self, nb::object store, int rank, int size, int device, const Text& name, nb::object timeout,
-         std::size_t scratch_bytes, const Text& policy, bool allow_overlapping_devices, nb::object tuning,
+         std::size_t scratch_bytes, bool allow_overlapping_devices, nb::object tuning,
          bool require_verified_peers, const Text& share_by) {
-        JoinSettings settings(device, name, timeout, scratch_bytes, policy, allow_overlapping_devices, tuning,
+        JoinSettings settings(device, name, timeout, scratch_bytes, allow_overlapping_devices, tuning,
                               require_verified_peers, share_by);
         if (store.is_none()) {
           construct(self,
@@ -136,9 +132,8 @@ void add_group(nb::module_& module) {
                   [&](onehop_group_t** made) { return onehop_group_join(handle, &settings.options, made); });
       },
       nb::arg("store").none(), nb::arg("rank"), nb::arg("size"), nb::arg("device"), nb::arg("name"),
-      nb::arg("timeout").none(), nb::arg("scratch_bytes"), nb::arg("policy"),
-      nb::arg("allow_overlapping_devices"), nb::arg("tuning").none(), nb::arg("require_verified_peers"),
-      nb::arg("share_by"));
+      nb::arg("timeout").none(), nb::arg("scratch_bytes"), nb::arg("allow_overlapping_devices"),
+      nb::arg("tuning").none(), nb::arg("require_verified_peers"), nb::arg("share_by"));
   group.def("__init__", [](Group* self, nb::capsule part) {
     if (std::string_view(part.name() != nullptr ? part.name() : "") != "onehop_group")
       raise_invalid("Group takes a capsule that split, shrink or join_local returned");
@@ -244,8 +239,8 @@ void add_group(nb::module_& module) {
       .def("_all_gather_bytes", all_gather_bytes, nb::arg("payload"));
   module.attr("_MAX_HOST_RANKS") = int(ONEHOP_MAX_HOST_RANKS);
   module.def("_join_local", join_local, nb::arg("devices"), nb::arg("name"), nb::arg("timeout").none(),
-             nb::arg("scratch_bytes"), nb::arg("policy"), nb::arg("allow_overlapping_devices"),
-             nb::arg("tuning").none(), nb::arg("require_verified_peers"), nb::arg("share_by"));
+             nb::arg("scratch_bytes"), nb::arg("allow_overlapping_devices"), nb::arg("tuning").none(),
+             nb::arg("require_verified_peers"), nb::arg("share_by"));
   add_collectives(group, module);
 }
 

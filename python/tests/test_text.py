@@ -21,7 +21,6 @@ TEXTS = {
     "TcpStore host": ("host", lambda t, g, s, x: oh.TcpStore(t, 1, timeout=0)),
     "TcpStore secret": ("secret", lambda t, g, s, x: oh.TcpStore("127.0.0.1", 1, secret=t, timeout=0)),
     "join name": ("name", lambda t, g, s, x: oh.Group.join(s, 0, 1, name=t)),
-    "join policy": ("policy", lambda t, g, s, x: oh.Group.join(s, 0, 1, policy=t)),
     "join share_by": ("share_by", lambda t, g, s, x: oh.Group.join(s, 0, 1, share_by=t)),
     "join device": ("device", lambda t, g, s, x: oh.Group.join(s, 0, 1, device=t)),
     "abort": ("reason", lambda t, g, s, x: g.abort(t)),

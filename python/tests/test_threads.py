@@ -35,8 +35,6 @@ def test_devices_are_those_of_join():
                              ([], "a group of 0 devices"), (["cpu", "gpu"], "device is 'gpu'")):
         with pytest.raises(oh.InvalidArgument, match=message):
             oh.Group.join_local(devices)
-    with pytest.raises(oh.InvalidArgument, match="policy is 'best'"):
-        oh.Group.join_local(2, policy="best")
 
 
 def test_the_first_error_is_raised_with_its_rank_and_ends_the_others():

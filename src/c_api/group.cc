@@ -20,8 +20,6 @@ using namespace onehop::c_api;
 
 static_assert(ONEHOP_MAX_DEVICES == kMaxDevices);
 static_assert(ONEHOP_MAX_HOST_RANKS == kMaxHostRanks);
-static_assert(ONEHOP_POLICY_TUNED == static_cast<int>(AlgorithmPolicy::tuned));
-static_assert(ONEHOP_POLICY_LEGACY == static_cast<int>(AlgorithmPolicy::legacy));
 
 namespace {
 
@@ -38,8 +36,12 @@ onehop_join_options_t join_defaults() {
 
 JoinOptions to_join_options(const onehop_join_options_t* options) {
   const onehop_join_options_t given = read_options(options, "options", join_defaults());
-  // Invalid options must be reported on all ranks: joining refuses them.
-  const bool known_policy = given.policy == ONEHOP_POLICY_TUNED || given.policy == ONEHOP_POLICY_LEGACY;
+  require(
+      given.policy == ONEHOP_POLICY_TUNED,
+      "options->policy {} must be ONEHOP_POLICY_TUNED; a onehop_intra_node_comm_t selects as PyTorch does, "
+      "and onehop_call_options_t::algorithm names the algorithm of a call",
+      given.policy);
+  // Other invalid options must be reported on all ranks: joining refuses them.
   JoinOptions out;
   if (given.name != nullptr) out.name = given.name;
   out.rank = Rank{given.rank};
@@ -47,7 +49,6 @@ JoinOptions to_join_options(const onehop_join_options_t* options) {
   out.device = DeviceId{given.device};
   out.timeout = as_timeout(given.timeout_ms, out.timeout);
   out.scratch_bytes = given.scratch_bytes;
-  out.policy = static_cast<AlgorithmPolicy>(known_policy ? given.policy : kNoEnumerator);
   out.allow_overlapping_devices = given.allow_overlapping_devices != 0;
   if (given.tuning != nullptr) out.tuning = given.tuning;
   out.require_verified_peers = given.require_verified_peers != 0;

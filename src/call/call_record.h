@@ -19,7 +19,7 @@ struct CallRecord {
   std::uint8_t op = 0;
   std::uint8_t algorithm = 0;  ///< as requested by the caller
   std::uint8_t rejected = 0;   ///< not 0: the reason why this rank's arguments are invalid
-  std::uint8_t declined = 0;   ///< not 0: the legacy policy does not accept this rank's pointers
+  std::uint8_t unused = 0;     ///< in place of padding
   std::uint8_t symmetric = 0;  ///< CallOptions::symmetric
   std::int8_t root = -1;       ///< -1: the call has none
   /// Number of the symmetric buffer that holds the input; kByAddress: private memory that the others can read;

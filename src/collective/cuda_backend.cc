@@ -11,7 +11,6 @@
 #include "collective/fusion.h"
 #include "collective/host_backend.h"
 #include "collective/host_call.h"
-#include "collective/policy.h"
 #include "collective/transfers.h"
 #include "os/fault_point.h"
 
@@ -114,8 +113,6 @@ CollectiveBackend::Outcome CudaBackend::run(Group::State& group, const Collectiv
   begin(group, call, error, deadline);
   if (call.collective == Collective::all_to_all_v && (group.checks_calls() || call.ranks == 1))
     compare_counts(group, call, deadline.arm());
-  const std::optional<Algorithm> kind = requested_kind(call, group.options().policy, group.staging_bytes());
-  if (kind == Algorithm::none) return {Algorithm::none};
 
   Communicator& communicator = *group.communicator();
   if (call.ranks == 1 || call.collective == Collective::all_to_all_v) {
@@ -124,9 +121,10 @@ CollectiveBackend::Outcome CudaBackend::run(Group::State& group, const Collectiv
       run_without_choice(communicator, call);
       queued.end();
     }
-    return {kind.value_or(Algorithm::one_shot)};
+    return {call.options.algorithm.value_or(Algorithm::one_shot)};
   }
-  const Selector::Selection& selected = group.selector().select(call, call.block_bytes(), kind);
+  const Selector::Selection& selected =
+      group.selector().select(call, call.block_bytes(), call.options.algorithm);
   const auto& algorithm = static_cast<const cuda::DeviceAlgorithm&>(*selected.algorithm);
   if (call.count != 0) {
     std::optional<cuda::SymmetricOutput> output;
@@ -140,7 +138,7 @@ CollectiveBackend::Outcome CudaBackend::run(Group::State& group, const Collectiv
 }
 
 std::size_t CudaBackend::count_fused(const Group::State& group, std::span<const CollectiveCall> calls) const {
-  return count_fitting(group.selector(), group.options().policy, group.staging_bytes(), calls);
+  return count_fitting(group.selector(), calls);
 }
 
 CollectiveBackend::Outcome CudaBackend::run_fused(Group::State& group, std::span<const CollectiveCall> calls,

@@ -9,7 +9,6 @@
 #include "backend/cuda/algorithms/push/push_algorithms.h"
 #include "call/check_call.h"
 #include "collective/backend.h"
-#include "collective/policy.h"
 
 namespace onehop {
 std::size_t count_similar(std::span<const CollectiveCall> calls) {
@@ -32,12 +31,9 @@ std::size_t count_fused(const Group::State& group, std::span<const CollectiveCal
   return CollectiveBackend::of(group).count_fused(group, calls.first(count_similar(calls)));
 }
 
-std::size_t count_fitting(const Selector& selector, AlgorithmPolicy policy, std::size_t staging_bytes,
-                          std::span<const CollectiveCall> calls) {
+std::size_t count_fitting(const Selector& selector, std::span<const CollectiveCall> calls) {
   const auto is_one_shot = [&](const CollectiveCall& call, std::size_t bytes) {
-    const std::optional<Algorithm> kind = requested_kind(call, policy, staging_bytes);
-    return kind != Algorithm::none &&
-           selector.select(call, bytes, kind).algorithm->kind == Algorithm::one_shot;
+    return selector.select(call, bytes, call.options.algorithm).algorithm->kind == Algorithm::one_shot;
   };
   std::size_t messages = 0;
   std::size_t packets = 0;

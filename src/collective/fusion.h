@@ -22,8 +22,7 @@ namespace onehop {
 
 /// The number of `calls`, counted from the first, that one launch of ll_one_shot carries; at least 1. The calls
 /// are similar (count_similar).
-[[nodiscard]] std::size_t count_fitting(const Selector& selector, AlgorithmPolicy policy,
-                                        std::size_t staging_bytes, std::span<const CollectiveCall> calls);
+[[nodiscard]] std::size_t count_fitting(const Selector& selector, std::span<const CollectiveCall> calls);
 
 /// The first of these all-reduces that conflicts with an earlier one: it writes what that one reads or
 /// writes, or reads what that one writes. They have no other error.

@@ -30,12 +30,11 @@ struct Setting {
       call.ranks = ranks;
       calls.push_back(call);
     }
-    return count_fitting(selector, policy, 64 * kMiB, calls);
+    return count_fitting(selector, calls);
   }
 
   int ranks;
   Selector selector;
-  AlgorithmPolicy policy = AlgorithmPolicy::tuned;
   DType type = DType::u8;
   std::optional<Algorithm> algorithm{};
 };
@@ -80,19 +79,13 @@ TEST(CountFitting, TakesALimitedNumberOfMessagesAndAnyNumberOfEmptyCalls) {
   EXPECT_EQ(setting.count({0, 64 * kMiB}), 1u);
 }
 
-TEST(CountFitting, TakesNoCallThatUsesTwoShotOrNoAlgorithm) {
+TEST(CountFitting, TakesNoCallThatUsesTwoShot) {
   Setting setting(4);
   setting.algorithm = Algorithm::two_shot;
   EXPECT_EQ(setting.count({8, 8}), 1u);
   setting.algorithm = Algorithm::one_shot;
   EXPECT_EQ(setting.count({8, 8}), 2u);
   EXPECT_EQ(setting.count({8, kMiB}), 1u) << "more than a slot";
-  setting.algorithm.reset();
-  setting.policy = AlgorithmPolicy::legacy;
-  EXPECT_EQ(setting.count({8, 8}), 1u) << "the legacy policy declines integers";
-  setting.type = DType::bf16;
-  EXPECT_EQ(setting.count({8, 8}), 2u);
-  EXPECT_EQ(setting.count({8, 6}), 1u) << "the legacy policy declines 6 bytes";
 }
 
 TEST(CountFitting, FollowsTheGroupsOwnTable) {

@@ -8,7 +8,6 @@
 #include "backend/host/copy.h"
 #include "backend/host/reduce.h"
 #include "collective/host_call.h"
-#include "collective/policy.h"
 #include "collective/transfers.h"
 
 namespace onehop {
@@ -17,13 +16,9 @@ namespace {
 /// For a group of one rank, where there is no other rank to wait for.
 Algorithm run_alone(HostCall& self) {
   const CollectiveCall& call = self.call();
-  const AlgorithmPolicy policy = self.group().options().policy;
   self.step();
-  const bool declined = is_legacy(call, policy) && !legacy_alignment_ok(call.in_at(), call.out_at());
-  const Algorithm algorithm =
-      declined ? Algorithm::none
-               : requested_kind(call, policy, self.group().staging_bytes()).value_or(Algorithm::one_shot);
-  if (algorithm == Algorithm::none || call.count == 0) return algorithm;
+  const Algorithm algorithm = call.options.algorithm.value_or(Algorithm::one_shot);
+  if (call.count == 0) return algorithm;
   if (call.traits().reduces && call.op == ReduceOp::premul_sum) {
     const void* const in = call.in_at();
     host::reduce_function(call.type, call.op)(call.out_at(), &in, 1, call.count, call.scale());
@@ -58,18 +53,12 @@ host::PeerData if_mapped(host::PeerData data) {
 Algorithm run_reduction(HostCall& self) {
   const CollectiveCall& call = self.call();
   const bool to_all = call.collective == Collective::all_reduce;
-  const AlgorithmPolicy policy = self.group().options().policy;
-  const std::size_t staging = self.step_barrier().staging_bytes();
   host::Reduction reduction = describe_reduction(call);
-  const std::optional<Algorithm> kind = requested_kind(call, policy, staging);
-  Algorithm algorithm = Algorithm::none;
-  if (kind != Algorithm::none) {
-    const Selector::Selection& selected = self.group().selector().select(call, reduction.bytes, kind);
-    algorithm = selected.algorithm->kind;
-    reduction.chunk = host::chunk_of(algorithm, selected.choice.chunk, staging, call.ranks);
-  }
-  const bool legacy = is_legacy(call, policy);
-  if (legacy && !legacy_alignment_ok(call.in_at(), call.out_at())) self.decline();
+  const Selector::Selection& selected =
+      self.group().selector().select(call, reduction.bytes, call.options.algorithm);
+  const Algorithm algorithm = selected.algorithm->kind;
+  reduction.chunk =
+      host::chunk_of(algorithm, selected.choice.chunk, self.step_barrier().staging_bytes(), call.ranks);
 
   // Small calls are announced along with their first data. For others the ranks first learn where the data of
   // all ranks lies.
@@ -77,10 +66,9 @@ Algorithm run_reduction(HostCall& self) {
     if (to_all) self.show_output(call.output());
     reduction.in_peers = if_mapped(begin_with(self, call.input()));
     if (to_all) reduction.out_peers = if_mapped(self.outputs());
-  } else if (legacy || reduction.bytes == 0 || algorithm == Algorithm::none) {
+  } else if (reduction.bytes == 0) {
     self.begin();
   }
-  if (algorithm == Algorithm::none || (legacy && self.anyone_declined())) return Algorithm::none;
   if (reduction.bytes == 0) return algorithm;
 
   const auto step = [&] { self.step(); };

@@ -51,13 +51,6 @@ void HostCall::show(Shown& shown, std::span<const std::byte> data, std::uint64_t
                                       shown.buffer->data[static_cast<std::size_t>(step_barrier_.rank())]);
 }
 
-bool HostCall::anyone_declined() const {
-  for (int r = 0; r < step_barrier_.size(); ++r) {
-    if (step_barrier_.call(r).declined != 0) return true;
-  }
-  return false;
-}
-
 host::PeerData HostCall::reach(std::uint64_t CallRecord::*buffer, std::uint64_t CallRecord::*offset,
                                Shown& shown) const {
   const std::uint64_t number = own_.*buffer;

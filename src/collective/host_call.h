@@ -26,8 +26,6 @@ class HostCall {
   [[nodiscard]] host::StepBarrier& step_barrier() const { return step_barrier_; }
   [[nodiscard]] const CollectiveCall& call() const { return call_; }
 
-  /// For all_reduce: the legacy policy does not accept this rank's pointers.
-  void decline() { own_.declined = 1; }
   /// Whether ranks that have this much data for others let them read it in place, if that is possible. To find
   /// out takes one additional step.
   [[nodiscard]] bool shows(std::size_t bytes) {
@@ -47,7 +45,6 @@ class HostCall {
   void wait(int r) { group_.wait_for(r, deadline_, call_.traits().name); }
 
   // Valid right after the first step; all ranks get the same answers.
-  [[nodiscard]] bool anyone_declined() const;
   /// Every rank's data. Empty unless all ranks announced memory of one symmetric buffer, or all announced
   /// private memory.
   [[nodiscard]] host::PeerData inputs() { return reach(&CallRecord::in_buffer, &CallRecord::in_offset, in_); }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <utility>
 
 #include "onehop/collectives.h"
@@ -13,7 +14,6 @@
 #include "base/log.h"
 #include "call/check_call.h"
 #include "collective/intra_node_rank.h"
-#include "collective/policy.h"
 #include "group/mesh.h"
 #include "group/rendezvous.h"
 #include "topology/forced.h"
@@ -27,6 +27,9 @@ constexpr const char* kPhase = "IntraNodeComm::rendezvous";
 /// The minimum that Group::join accepts.
 constexpr std::size_t kLeastScratch = 64 << 10;
 constexpr std::size_t kMostScratch = std::size_t{1} << 40;
+/// PyTorch's limits, inclusive.
+constexpr std::size_t kOneShotBytes = 256 << 10;
+constexpr std::size_t kTwoShotBytes = 10 << 20;
 
 std::atomic<std::uint64_t>& all_reduces_of_process() {
   static std::atomic<std::uint64_t> count{0};
@@ -255,11 +258,13 @@ Group& IntraNodeComm::group() const {
 
 Algorithm IntraNodeComm::select_all_reduce_algorithm(const void* data, std::size_t count, DType type) const {
   const State& self = state();
-  if (!self.formed() || (type != DType::f32 && type != DType::bf16) || count > max_elements(type) ||
-      !legacy_alignment_ok(data, data)) {
+  if (!self.formed() || (type != DType::f32 && type != DType::bf16) || count > max_elements(type))
     return Algorithm::none;
-  }
-  return legacy_algorithm(type, ReduceOp::sum, count * size_of(type), self.buffer_bytes());
+  const std::size_t bytes = count * size_of(type);
+  if (bytes > std::min(self.buffer_bytes(), kTwoShotBytes) || bytes % 4 != 0 ||
+      reinterpret_cast<std::uintptr_t>(data) % 4 != 0)
+    return Algorithm::none;
+  return bytes <= kOneShotBytes ? Algorithm::one_shot : Algorithm::two_shot;
 }
 
 void IntraNodeComm::all_reduce(void* data, std::size_t count, DType type, Algorithm algorithm,

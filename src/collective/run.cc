@@ -33,10 +33,8 @@ void log_call(const Group::State& group, const CollectiveCall& call,
   if (!log::enabled(log::Level::debug)) [[likely]]
     return;
   log::debug("rank {} of '{}': {}: {}{}{}, {} bytes", group.rank().value, group.options().name,
-             describe(record_of(call)),
-             outcome.algorithm == Algorithm::none ? std::string_view("left to the caller")
-                                                  : to_string(outcome.algorithm),
-             outcome.detail.empty() ? "" : " by ", outcome.detail, bytes_to_log(call));
+             describe(record_of(call)), to_string(outcome.algorithm), outcome.detail.empty() ? "" : " by ",
+             outcome.detail, bytes_to_log(call));
 }
 
 void run_fused(Group::State& group, std::span<const CollectiveCall> calls) {

@@ -71,8 +71,6 @@ ShareMethods host_share_methods(ShareBy wanted) {
 Prepared prepare(JoinOptions& options) {
   require(options.timeout.count() >= 0, "the timeout must not be negative, got {} ms",
           options.timeout.count());
-  require(options.policy == AlgorithmPolicy::tuned || options.policy == AlgorithmPolicy::legacy,
-          "the algorithm policy {} is unknown", static_cast<int>(options.policy));
   require(options.device.is_host() || options.device.value >= 0,
           "device {} is neither a device ordinal nor DeviceId::host", options.device.value);
   if (options.scratch_bytes == 0) {

@@ -81,7 +81,7 @@ void put_hello(wire::Writer& out, const Hello& hello) {
       .put_bytes(hello.boot_id)
       .put_bytes(hello.hostname);
   out.put_bytes(hello.device).put(std::uint8_t{hello.overlap});
-  out.put(hello.scratch_bytes).put(hello.policy);
+  out.put(hello.scratch_bytes);
   out.put(static_cast<std::uint8_t>(hello.share_by)).put(hello.share_methods.usable);
   out.put_bytes(hello.share_methods.fabric);
   out.put(std::uint8_t{hello.checks_calls}).put(std::uint8_t{hello.requires_verified});
@@ -98,7 +98,6 @@ Hello get_hello(wire::Reader& in) {
   hello.device = in.get_bytes(kMaxText);
   hello.overlap = in.get<std::uint8_t>() != 0;
   hello.scratch_bytes = in.get<std::uint64_t>();
-  hello.policy = in.get<std::uint8_t>();
   const auto share_by = in.get<std::uint8_t>();
   if (share_by >= kShareByCount) {
     fail(ErrorCode::protocol, "hello of rank {}: unknown way to share memory {}", hello.rank, share_by);

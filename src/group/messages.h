@@ -18,7 +18,7 @@
 namespace onehop {
 
 /// Incremented with every change of a message below or of the shared-memory layout.
-inline constexpr std::uint16_t kProtocolVersion = 7;
+inline constexpr std::uint16_t kProtocolVersion = 8;
 /// The call of a failure message: a rank ended the group to form one of the ranks that are left.
 inline constexpr const char* kSuccession = "succession";
 /// Longest error text that is sent.
@@ -71,7 +71,6 @@ struct Hello {
   std::string device;    ///< "host", or the UUID of the GPU
   bool overlap = false;  ///< allow_overlapping_devices
   std::uint64_t scratch_bytes = 0;
-  std::uint8_t policy = 0;
   ShareBy share_by = ShareBy::automatic;  ///< as requested
   ShareMethods share_methods{};           ///< what this rank supports
   bool checks_calls = false;              ///< ONEHOP_CHECK of a rank on a GPU

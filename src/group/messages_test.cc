@@ -30,7 +30,6 @@ Hello some_hello(int rank) {
           .device = "GPU-123",
           .overlap = true,
           .scratch_bytes = 0x123456789abcdef0,
-          .policy = 1,
           .share_by = ShareBy::ipc,
           .share_methods = {.usable = 6, .fabric = "clique 7 of cluster 1234"},
           .checks_calls = true,
@@ -98,7 +97,6 @@ TEST(GroupMessages, SurviveTheTrip) {
   EXPECT_EQ(ack.hello.device, sent.device);
   EXPECT_TRUE(ack.hello.overlap);
   EXPECT_EQ(ack.hello.scratch_bytes, sent.scratch_bytes);
-  EXPECT_EQ(ack.hello.policy, 1);
   EXPECT_EQ(ack.hello.share_by, ShareBy::ipc);
   EXPECT_EQ(ack.hello.share_methods, sent.share_methods);
   EXPECT_EQ(ack.hello.uid, sent.uid);

@@ -427,7 +427,6 @@ std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos) {
     if ((hello.device == "host") != host) return differs("their kind of device", first.device, hello.device);
     if (hello.scratch_bytes != first.scratch_bytes)
       return differs("scratch_bytes", first.scratch_bytes, hello.scratch_bytes);
-    if (hello.policy != first.policy) return differs("their algorithm policy", first.policy, hello.policy);
     if (hello.checks_calls != first.checks_calls) {
       return differs("ONEHOP_CHECK", int{first.checks_calls}, int{hello.checks_calls}) +
              "; set it to the same value for all ranks";
@@ -487,7 +486,6 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
     own.hello.share_by = options.share_by;
     own.hello.overlap = options.allow_overlapping_devices;
     own.hello.scratch_bytes = options.scratch_bytes;
-    own.hello.policy = static_cast<std::uint8_t>(options.policy);
     // Host ranks always compare their calls.
     own.hello.checks_calls = own.hello.device != "host" && env::get_flag("ONEHOP_CHECK");
     own.hello.requires_verified = options.require_verified_peers;

@@ -77,7 +77,6 @@ TEST(ReasonToRefuse, NamesRanksAndValues) {
          if (h.rank > 0) h.share_by = h.rank == 1 ? ShareBy::posix_fd : ShareBy::ipc;
        },
        {"ranks 1 and 2", "how memory is shared", "'fd' and 'ipc'", "ONEHOP_SHARE"}},
-      {"policies", 3, of_rank_2([](Hello& h) { h.policy = 1; }), {"ranks 0 and 2", "policy"}},
       {"ONEHOP_CHECK",
        3,
        of_rank_2([](Hello& h) { h.checks_calls = true; }),

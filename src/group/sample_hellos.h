@@ -33,7 +33,6 @@ inline std::vector<Hello> hellos(
                 .device = fmt::format("GPU-{}", r),
                 .overlap = false,
                 .scratch_bytes = 10 << 20,
-                .policy = 0,
                 .share_by = ShareBy::automatic,
                 .share_methods = by_descriptors(),
                 .uid = 1000,

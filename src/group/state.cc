@@ -422,16 +422,16 @@ void Group::State::log_beginning(const char* how, std::chrono::steady_clock::tim
   log::info("onehop {}: {} '{}' as rank {} of {} in {:.1f} ms: {}, memory shared by {}, tuning {}", version(),
             how, options_.name, rank().value, size(), ms, device, sharing(), tuning);
   if (rank() != Rank{0}) return;
-  log::info(
-      "group '{}': policy {}, scratch {} per rank, timeout {} ms, calls compared {}{}{}", options_.name,
-      options_.policy == AlgorithmPolicy::legacy ? "legacy" : "tuned", format_size(options_.scratch_bytes),
-      options_.timeout.count(), on_host || checks_calls_ ? "always" : "without waiting",
-      !on_host                       ? ""
-      : step_barrier_.spin().spins() ? ", waits spin"
-                                     : ", waits yield (ranks share processors)",
-      !on_host               ? ""
-      : single_copy_.works() ? ", large transfers copied once"
-                             : fmt::format(", large transfers copied twice ({})", single_copy_.obstacle()));
+  log::info("group '{}': scratch {} per rank, timeout {} ms, calls compared {}{}{}", options_.name,
+            format_size(options_.scratch_bytes), options_.timeout.count(),
+            on_host || checks_calls_ ? "always" : "without waiting",
+            !on_host                       ? ""
+            : step_barrier_.spin().spins() ? ", waits spin"
+                                           : ", waits yield (ranks share processors)",
+            !on_host ? ""
+            : single_copy_.works()
+                ? ", large transfers copied once"
+                : fmt::format(", large transfers copied twice ({})", single_copy_.obstacle()));
 }
 
 std::array<std::uint64_t, kAlgorithmCount> Group::State::usage() const {

@@ -96,7 +96,6 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   /// Whether GPU ranks compare their calls on the host before they queue them (ONEHOP_CHECK=1, the same on
   /// all ranks). This is for debugging, since it synchronizes all ranks on the host in every call.
   [[nodiscard]] bool checks_calls() const { return checks_calls_; }
-  [[nodiscard]] std::size_t staging_bytes() const { return options_.scratch_bytes; }
 
   /// Runs one call of this group, excluding other calls. A failure becomes the failure of every rank, unless
   /// all ranks have it already. `body(deadline)` waits at most until the deadline, as does the wait for other

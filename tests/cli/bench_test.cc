@@ -203,18 +203,6 @@ TEST_F(Bench, ABarrierIsARowWithoutBytes) {
   EXPECT_GT(document.at("results").at(0).at("time_us").at("median"), 0);
 }
 
-TEST_F(Bench, TheLegacyPolicyLeavesLongMessagesToItsCaller) {
-  const auto path = base_ / "r.json";
-  const Result result = bench({"--ranks", "2", "--policy", "legacy", "--sizes", "4K,1M,16M", "--json", path});
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  const json document = json::parse(read(path));
-  EXPECT_EQ(document.at("run").at("policy"), "legacy");
-  EXPECT_EQ(document.at("results").at(0).at("algorithm"), "one-shot");
-  EXPECT_EQ(document.at("results").at(1).at("algorithm"), "two-shot");
-  EXPECT_EQ(document.at("results").at(2).at("algorithm"), "none");
-  EXPECT_THAT(result.out, HasSubstr("16M: the legacy policy leaves it to its caller"));
-}
-
 TEST_F(Bench, BoundRanksAreMeasuredAndSaySo) {
   for (const char* where : {"cores", "numa"}) {
     for (const char* ranks : {"--threads", "--check"}) {

@@ -351,24 +351,6 @@ TEST_P(Collectives, AreCountedWhenTheyComplete) {
   });
 }
 
-TEST_P(Collectives, OtherThanAllReduceAreNotSubjectToTheLegacyPolicy) {
-  JoinOptions options;
-  options.policy = AlgorithmPolicy::legacy;
-  backend().run(ranks(), options, [&](Group& group) {
-    Workspace workspace(backend(), group, 1 << 20);
-    const Streams streams(ranks(), DType::f64, seed());
-    for (const Collective collective : kCollectives) {
-      const CollectiveCase each{.collective = collective,
-                                .type = DType::f64,
-                                .op = ReduceOp::prod,
-                                .count = 101,
-                                .algorithm = {},
-                                .shift = 1};
-      EXPECT_NE(workspace.run(each, streams), Algorithm::none);
-    }
-  });
-}
-
 INSTANTIATE_TEST_SUITE_P(, Collectives, ::testing::ValuesIn(parameters(&Backend::sizes)), name_of);
 INSTANTIATE_TEST_SUITE_P(, CollectivesOfSeveral,
                          ::testing::ValuesIn(parameters(&Backend::few_sizes, kSeveral)), name_of);

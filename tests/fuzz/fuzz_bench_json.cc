@@ -40,7 +40,6 @@ cli::BenchDocument gpu_document() {
   report.options.mode = cli::BenchMode::eager;
   report.options.algorithm = Algorithm::two_shot;
   report.options.tuning = "table.json";
-  report.options.policy = AlgorithmPolicy::legacy;
   report.notes = {"nccl-sym at 4096 bytes: <broken>"};
   report.rows = {row_of(1024, 2), row_of(4096, 4)};
   for (cli::BenchRow& row : report.rows) row.host_ns = 3100;

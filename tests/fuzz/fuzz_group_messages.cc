@@ -94,7 +94,6 @@ Hello some_hello(int rank) {
           .device = rank == 0 ? "host" : "GPU-1",
           .overlap = rank != 0,
           .scratch_bytes = 1 << 20,
-          .policy = 1,
           .share_by = ShareBy::ipc,
           .share_methods = {.usable = 6, .fabric = "clique 0"},
           .checks_calls = true,

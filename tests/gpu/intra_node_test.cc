@@ -85,8 +85,8 @@ TEST_F(CudaIntraNode, AllReducesInPlaceWithBothAlgorithms) {
     EXPECT_THAT(comm.usage(), ElementsAre(0, 3, 3));
     EXPECT_EQ(comm.select_all_reduce_algorithm(data, 65536, DType::f32), Algorithm::one_shot);
     EXPECT_EQ(comm.select_all_reduce_algorithm(data, 65537, DType::f32), Algorithm::two_shot);
-    EXPECT_EQ(comm.select_all_reduce_algorithm(data, kMost, DType::f32), Algorithm::none);
-    // Unlike AlgorithmPolicy::legacy of a group, this also applies to pointers.
+    EXPECT_EQ(comm.select_all_reduce_algorithm(data, 2621440, DType::f32), Algorithm::two_shot);
+    EXPECT_EQ(comm.select_all_reduce_algorithm(data, 2621441, DType::f32), Algorithm::none);
     const std::byte* const odd = reinterpret_cast<const std::byte*>(data) + 2;
     EXPECT_EQ(comm.select_all_reduce_algorithm(odd, 16, DType::bf16), Algorithm::none);
   });

@@ -80,13 +80,9 @@ std::vector<std::string> words(std::string_view text) {
 
 constexpr const char* kGroup = "bench";
 constexpr std::string_view kOwnLauncher = "onehop";  // JobInfo::launcher
-/// On GPUs, sizes that the legacy policy leaves to its caller are refused.
-constexpr std::uint64_t kLegacyLimit = 10u << 20;
 
 constexpr Named<std::optional<Algorithm>> kAlgorithms[] = {
     {"auto", std::nullopt}, {"one-shot", Algorithm::one_shot}, {"two-shot", Algorithm::two_shot}};
-constexpr Named<AlgorithmPolicy> kPolicies[] = {{"tuned", AlgorithmPolicy::tuned},
-                                                {"legacy", AlgorithmPolicy::legacy}};
 /// Empty: a core for each rank where there are enough.
 constexpr Named<std::optional<Binding>> kBenchBindings[] = {
     {"auto", std::nullopt}, {"none", Binding::none}, {"cores", Binding::cores}, {"numa", Binding::numa}};
@@ -143,7 +139,6 @@ void refuse_for_collectives(const CLI::App& command, const BenchArguments& argum
   only_for("--in-place", options.in_place, [](const Benchmark& c) { return c.can_be_in_place(); });
   only_for("--mode dependent", options.mode == BenchMode::dependent,
            [](const Benchmark& c) { return c.can_be_dependent(); });
-  only_for("--policy legacy", options.policy == AlgorithmPolicy::legacy, is_all_reduce);
   only_for("--parts", given("--parts"), is_all_reduce);
   if (options.cold && feeds_back(options)) {
     throw UsageError("--cold needs calls that share no data; leave out --in-place and --mode dependent");
@@ -156,8 +151,6 @@ void refuse_for_collectives(const CLI::App& command, const BenchArguments& argum
         fmt::format("--factor makes no sense for --op {}; it is for premul_sum", to_string(options.op)));
   }
   refuse_same_destination("--json", options.json_path, "--html", options.html_path);
-  if (options.algorithm && options.policy == AlgorithmPolicy::legacy)
-    throw UsageError("--policy legacy chooses the algorithm; leave out --algorithm");
   if (options.nccl && options.op == ReduceOp::premul_sum) {
     throw UsageError(
         "--peer nccl has no premul_sum like ours: NCCL scales and rounds every rank's input; leave out one");
@@ -169,9 +162,7 @@ void refuse_for_gpus(const BenchOptions& options, const BenchArguments& given) {
   const char* option = !options.collective->moves_data                          ? "barrier"
                        : given.binding.value_or(Binding::none) != Binding::none ? "--bind"
                        : given.repeat.value_or(1) != 1                          ? "--repeat"
-                       : options.policy == AlgorithmPolicy::legacy && largest_size(options) > kLegacyLimit
-                           ? "a size above 10M with --policy legacy"
-                           : nullptr;
+                                                                                : nullptr;
   if (option != nullptr)
     throw UsageError(fmt::format("{} is for host ranks, but these are GPUs; --device host takes it", option));
 }
@@ -228,10 +219,7 @@ BenchOptions options_for(BenchOptions options, const Benchmark& collective) {
     options.op = ReduceOp::sum;
     options.factor = 1;
   }
-  if (!is_all_reduce(collective)) {
-    options.policy = AlgorithmPolicy::tuned;
-    options.parts = 1;
-  }
+  if (!is_all_reduce(collective)) options.parts = 1;
   return options;
 }
 
@@ -476,9 +464,6 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
       ->type_name("NAME")
       ->check(accepted_by([](const std::string& name) { return parse_name(kPeers, name); }));
   add_device(*sub, arguments->device);
-  add_named(*sub, "--policy", bench.policy, kPolicies,
-            "tuned, or legacy: which sizes go one-shot and two-shot in PyTorch (all-reduce)")
-      ->type_name("NAME");
   add_named(*sub, "--bind", arguments->binding, kBenchBindings,
             "Host ranks, as launch --bind: none, cores or numa; auto: cores, if there are enough")
       ->type_name("WHERE");

@@ -34,8 +34,8 @@ enum {
 
 typedef int onehop_algorithm_t;
 enum {
-  ONEHOP_ALGORITHM_AUTO = -1,  ///< the group's policy selects the algorithm
-  ONEHOP_ALGORITHM_NONE = 0,   ///< reported if the legacy policy selected none, and by queued calls
+  ONEHOP_ALGORITHM_AUTO = -1,  ///< the group selects the algorithm
+  ONEHOP_ALGORITHM_NONE = 0,   ///< of barriers and queued calls; onehop_intra_node_comm_t: left to the caller
   ONEHOP_ALGORITHM_ONE_SHOT = 1,
   ONEHOP_ALGORITHM_TWO_SHOT = 2
 };

@@ -65,7 +65,6 @@ struct BenchOptions {
   int parts = 1;             ///< BenchCall::parts
   bool nccl = false;         ///< measure NCCL too
   std::string tuning;        ///< file of the group's tuning table; empty: the library's own table
-  AlgorithmPolicy policy = AlgorithmPolicy::tuned;
   Binding binding = Binding::none;
   int repeat = 1;     ///< host ranks: rounds over all sizes; the report shows their spread
   bool wide = false;  ///< the table has all columns

@@ -82,7 +82,6 @@ JoinOptions join_options(const BenchOptions& bench, const char* group) {
   JoinOptions options;
   options.name = group;
   options.timeout = bench.cuda ? kGpuTimeout : kTimeout;
-  options.policy = bench.policy;
   return options;
 }
 

@@ -60,10 +60,6 @@ std::string tuning_of(const BenchOptions& options) {
   return options.tuning.empty() ? "shipped" : options.tuning;
 }
 
-const char* policy_of(const BenchOptions& options) {
-  return options.policy == AlgorithmPolicy::legacy ? "legacy" : "tuned";
-}
-
 nlohmann::json to_json(const BenchReport& report, const std::string& launcher) {
   const BenchOptions& options = report.options;
   const double bus_factor = options.collective->bus_factor.of(options.ranks);
@@ -80,8 +76,7 @@ nlohmann::json to_json(const BenchReport& report, const std::string& launcher) {
                         {"in_place", options.in_place},
                         {"warmup", options.warmup},
                         {"bind", to_string(options.binding)},
-                        {"repeat", options.repeat},
-                        {"policy", policy_of(options)}};
+                        {"repeat", options.repeat}};
   if (options.op == ReduceOp::premul_sum) run["factor"] = options.factor;
   if (options.collective->rooted()) run["root"] = options.root.value;
   if (options.cuda) {
@@ -205,7 +200,6 @@ std::string describe(const BenchOptions& options) {
       options.algorithm ? to_string(*options.algorithm) : "auto", tuning_of(options));
   if (options.binding != Binding::none) text += fmt::format(", bound to {}", to_string(options.binding));
   if (options.repeat > 1) text += fmt::format(", {} rounds", options.repeat);
-  if (options.policy == AlgorithmPolicy::legacy) text += ", legacy policy";
   if (options.collective->rooted()) text += fmt::format(", root {}", options.root.value);
   if (options.cuda) text += fmt::format(", {}{}", to_string(options.mode), options.cold ? ", cold" : "");
   if (options.parts != 1) text += fmt::format(", {} parts in a group of calls", options.parts);

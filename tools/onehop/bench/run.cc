@@ -76,20 +76,14 @@ class Measurement {
     row_.bytes = shape_.bytes;
   }
 
-  /// Everything before the first round. Returns false if there is nothing to time.
-  bool prepare(const BenchListener& listener) {
-    const std::string size = format_size(row_.bytes);
+  /// Everything before the first round.
+  void prepare(const BenchListener& listener) {
     if (options_.check) {
-      listener.progress(size + ": checking");
+      listener.progress(format_size(row_.bytes) + ": checking");
       verify();
     }
     warm_up();
-    if (left_to_caller()) {
-      listener.note(fmt::format("{}: the legacy policy leaves it to its caller", size));
-      return false;
-    }
     choose_batch();
-    return true;
   }
 
   /// One round. The memory may have been used for other sizes since the last one.
@@ -103,7 +97,6 @@ class Measurement {
 
   /// The figures of all rounds.
   [[nodiscard]] BenchRow row() {
-    if (rounds_.empty()) return row_;
     row_.rounds.clear();
     std::sort(rounds_.begin(), rounds_.end(),
               [](const BenchTime& a, const BenchTime& b) { return a.median_us < b.median_us; });
@@ -117,11 +110,6 @@ class Measurement {
   }
 
  private:
-  /// The legacy policy has no algorithm for long messages, which the first call shows.
-  [[nodiscard]] bool left_to_caller() const {
-    return options_.policy == AlgorithmPolicy::legacy && row_.algorithm == Algorithm::none;
-  }
-
   void warm_up() {
     // Repeated reduction in place would reach infinities, or denormals that slow the processor down. Zero stays
     // zero under every op.
@@ -136,7 +124,6 @@ class Measurement {
     std::memset(memory_, kPoison, shape_.slot_bytes);
     fill_input(data, group_.rank().value, memory_ + shape_.in, shape_.in_count);
     call();
-    if (left_to_caller()) return;
     std::optional<std::uint64_t> hash;
     if (options_.collective->same_everywhere()) hash = hash_bytes(call_.out_at(0), shape_.out_bytes);
     agree_on_result(group_, name_of_call(options_, shape_, row_.algorithm), hash,
@@ -190,11 +177,10 @@ void run_collective_bench(Group& group, const BenchOptions& options, const Bench
   std::vector<Measurement> sizes;
   sizes.reserve(options.sizes.size());
   for (const std::uint64_t bytes : options.sizes) sizes.emplace_back(group, options, memory.data(), bytes);
-  std::vector<char> timed(sizes.size());
   for (int round = 1; round <= options.repeat; ++round) {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      if (round == 1) timed[i] = sizes[i].prepare(listener) ? 1 : 0;
-      if (timed[i] != 0) sizes[i].time_round(round, listener);
+      if (round == 1) sizes[i].prepare(listener);
+      sizes[i].time_round(round, listener);
       listener.row(sizes[i].row(), i, round == options.repeat);
     }
   }

@@ -84,7 +84,9 @@ BenchOptions options_of(const JsonField& run) {
   options.warmup = run.at("warmup").small(0, kMaxCount);
   options.binding = named(run.at("bind"), kBindings);
   options.repeat = run.at("repeat").small(1, kMaxCount);
-  if (is_first(run.at("policy"), "legacy", "tuned")) options.policy = AlgorithmPolicy::legacy;
+  // Reports of earlier versions name it.
+  if (const auto policy = run.find("policy"); policy && !policy->is("tuned"))
+    policy->wrong("must be tuned, got {}", policy->describe());
   if (options.cuda) {
     options.mode = named(run.at("mode"), kBenchModes);
     options.cold = run.at("cold").flag();

@@ -54,7 +54,7 @@ def best_peer(times):
 
 def all_reduce(ranks):
     """Microseconds of everybody, and ours over the best of the others: from ordinary and to symmetric memory."""
-    rows = gpu_rows("gpu-h200-all-reduce.json", "all-reduce", int(ranks))
+    rows = gpu_rows("gpu-h100-all-reduce.json", "all-reduce", int(ranks))
     lines = []
     for size in SIZES:
         times = rows[size]
@@ -70,7 +70,7 @@ def gpu(collective):
     """Microseconds of a collective, NCCL's best, and ours from ordinary memory over it, with 2 and with 4 ranks."""
     heads, lines = ["bytes"], {size: [spaced(size)] for size in SIZES}
     for ranks in (2, 4):
-        rows = gpu_rows("gpu-h200-collectives.json", collective, ranks)
+        rows = gpu_rows("gpu-h100-collectives.json", collective, ranks)
         known = any("onehop-symmetric" in times for times in rows.values())
         heads += [f"{ranks} ranks: onehop", *(["symmetric"] if known else []), "NCCL", "onehop / NCCL"]
         for size, cells in lines.items():
@@ -115,14 +115,14 @@ def gpu_collectives():
     for collective in COLLECTIVES[1:]:
         cells = [collective]
         for ranks in (2, 4):
-            rows = gpu_rows("gpu-h200-collectives.json", collective, ranks)
+            rows = gpu_rows("gpu-h100-collectives.json", collective, ranks)
             for name, wanted in (("onehop", lambda size: size <= 4 * MEGA), ("onehop", lambda size: size > 4 * MEGA),
                                  ("onehop-symmetric", lambda size: size >= 256 * MEGA)):
                 ratios = [times[name] / best_peer(times) for size, times in rows.items() if wanted(size) and name in times]
                 cells.append(span(ratios) if ratios else "")
         lines.append(cells)
     heads = ("up to 4 MB", "16 MB to 1 GB", "256 MB to 1 GB, symmetric")
-    return markdown(["", *(f"{ranks} H200s: {head}" for ranks in (2, 4) for head in heads)], lines)
+    return markdown(["", *(f"{ranks} H100s: {head}" for ranks in (2, 4) for head in heads)], lines)
 
 
 def host_collectives():
@@ -161,13 +161,13 @@ def summary():
         lines.append([what, span(ratios), f"{faster} of {len(ratios)} sizes", peers])
 
     for ranks in (2, 4):
-        rows = gpu_rows("gpu-h200-all-reduce.json", "all-reduce", ranks)
+        rows = gpu_rows("gpu-h100-all-reduce.json", "all-reduce", ranks)
         for what, low, high in (("1 KB to 4 MB", 0, 4 * MEGA), ("over 4 MB to 1 GB", 4 * MEGA + 1, 1024 * MEGA)):
             line(f"all-reduce, {what}, {ranks} GPUs", [times["onehop"] / best_peer(times) for size, times in rows.items() if low <= size <= high],
                  "NCCL, PyTorch")
     for ranks in (2, 4):
         ratios = [times["onehop"] / best_peer(times) for collective in COLLECTIVES[1:]
-                  for times in gpu_rows("gpu-h200-collectives.json", collective, ranks).values()]
+                  for times in gpu_rows("gpu-h100-collectives.json", collective, ranks).values()]
         line(f"seven other collectives, 1 KB to 1 GB, {ranks} GPUs", ratios, "NCCL")
     results = host_rows()
     ahead, even, behind = verdicts(results)

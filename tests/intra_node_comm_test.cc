@@ -134,8 +134,8 @@ TEST_F(IntraNode, HasABufferOfTheSizeThatIsAskedForAndAtLeast64KiB) {
         2, [](IntraNodeComm& comm) { EXPECT_TRUE(comm.rendezvous()); }, {}, buffer_bytes);
     std::exit(0);
   };
-  EXPECT_EXIT(form(3 << 20), ::testing::ExitedWithCode(0), HasSubstr(", scratch 3M per rank, "));
-  EXPECT_EXIT(form(1000), ::testing::ExitedWithCode(0), HasSubstr(", scratch 64K per rank, "));
+  EXPECT_EXIT(form(3 << 20), ::testing::ExitedWithCode(0), HasSubstr(": scratch 3M per rank, "));
+  EXPECT_EXIT(form(1000), ::testing::ExitedWithCode(0), HasSubstr(": scratch 64K per rank, "));
 }
 
 TEST_F(IntraNode, SeveralOverOneStoreNeedNamesAndOneAfterAnotherDoNot) {

@@ -71,6 +71,14 @@ TEST_F(Terminal, RowsOfBenchFitAndTheirCheckIsGreen) {
   for (const std::string& line : visible_lines(result.out)) EXPECT_LE(line.size(), kColumns) << line;
 }
 
+TEST_F(Terminal, HelpFits) {
+  for (const char* const command :
+       {"bench", "tune", "topo", "p2p-check", "doctor", "launch", "compare", "help"}) {
+    for (const std::string& line : visible_lines(run({command, "--help"}, options_).out))
+      EXPECT_LE(line.size(), kColumns) << line;
+  }
+}
+
 TEST_F(Terminal, FasterIsGreenAndSlowerRed) {
   const std::string ten = report("ten.json", 10);
   const std::string twenty = report("twenty.json", 20);

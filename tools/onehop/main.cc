@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <new>
+#include <string>
+#include <utility>
 
 #include "onehop/error.h"
 #include "onehop/version.h"
@@ -17,6 +20,7 @@
 #include "commands.h"
 #include "launcher.h"
 #include "origin.h"
+#include "output.h"
 
 namespace onehop::cli {
 namespace {
@@ -147,9 +151,18 @@ int usage_error(const CLI::App& app, std::string message) {
   return kExitUsage;
 }
 
+/// Help that fits the terminal.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    return fitted(CLI::Formatter::make_help(app, std::move(name), mode), columns_of_stdout());
+  }
+};
+
 int run_command(int argc, char** argv) {
   remember_command_line(argc, argv);
   CLI::App app{"onehop: communication between the GPUs or processes of one machine", "onehop"};
+  app.formatter(std::make_shared<HelpFormatter>());
   app.footer(kFooter);
   app.set_version_flag("--version", fmt::format("onehop {}", version()), "Print the version and exit");
   app.require_subcommand(1);

@@ -16,6 +16,7 @@
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <vector>
 
 #include "base/check.h"
 #include "base/env.h"
@@ -113,6 +114,46 @@ std::string wrapped(std::string_view text, std::string_view indent, std::size_t 
     line += word;
   }
   return line.size() == indent.size() ? out : out + line + "\n";
+}
+
+std::string fitted(std::string_view text, std::size_t columns) {
+  constexpr std::size_t kIndent = 4;  // of a second column that has lines of its own
+  const auto is_prose = [](std::string_view line) {
+    return !line.empty() && line.front() != ' ' && line.find("  ") == std::string_view::npos;
+  };
+  std::vector<std::string> lines;
+  const std::vector<std::string_view> all = split(text, '\n');
+  for (std::size_t i = 0; i < all.size();) {
+    const std::size_t first = i;
+    bool fits = all[i].size() <= columns;
+    std::string line(all[i++]);
+    if (is_prose(line)) {
+      for (; i < all.size() && is_prose(all[i]); ++i) {
+        fits = fits && all[i].size() <= columns;
+        line.append(" ").append(all[i]);
+      }
+      if (fits) {
+        lines.insert(lines.end(), all.begin() + static_cast<std::ptrdiff_t>(first),
+                     all.begin() + static_cast<std::ptrdiff_t>(i));
+        continue;
+      }
+    }
+    if (!fits) {
+      const std::size_t indent = line.find_first_not_of(' ');
+      const std::size_t gap = line.find("  ", indent);
+      std::size_t at = gap == std::string::npos ? indent : line.find_first_not_of(' ', gap);
+      std::string begin = line.substr(0, at);
+      const std::string rest = line.substr(at);
+      if (at > columns * 2 / 3) {
+        at = indent + kIndent;
+        begin = fmt::format("{}\n{:{}}", line.substr(0, gap), "", at);
+      }
+      line = begin + wrapped(rest, std::string(at, ' '), columns).substr(at);
+      line.pop_back();  // the last newline
+    }
+    lines.push_back(line);
+  }
+  return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
 std::size_t columns_of_stdout() {

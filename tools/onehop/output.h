@@ -15,6 +15,10 @@ inline constexpr std::size_t kTerminalColumns = 80;
 [[nodiscard]] std::string wrapped(std::string_view text, std::string_view indent,
                                   std::size_t columns = kTerminalColumns);
 
+/// A help with the lines wrapped that are longer than `columns`: a paragraph that is not indented as a whole, other lines
+/// at their indent, and in their second column if two spaces or more separate one.
+[[nodiscard]] std::string fitted(std::string_view text, std::size_t columns);
+
 /// The width of the terminal that standard output is; no limit if it is none.
 [[nodiscard]] std::size_t columns_of_stdout();
 

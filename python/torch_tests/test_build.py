@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+import torch
 
 from onehop.torch import _build
 
@@ -46,8 +47,10 @@ def test_four_processes_compile_once(counting):
     assert counting() == 2
 
 
-def test_truncated_file_is_compiled_again(counting):
+def test_truncated_file_is_compiled_again(counting, capfd):
     path = _build.load_path(_build.OPS)
+    line = f"onehop.torch: compiling _ops_native for torch {torch.__version__}, once\n"
+    assert capfd.readouterr().err == line
     good = path.read_bytes()
     for damaged in (good[: len(good) // 2], b"", good[:-1], good[:100] + b"?" + good[101:]):
         path.write_bytes(damaged)
@@ -55,6 +58,8 @@ def test_truncated_file_is_compiled_again(counting):
     before = counting()
     assert _build.load_path(_build.OPS) == path and _build._complete(path)
     assert counting() == before + 2
+    assert capfd.readouterr().err == line
+    assert _build.load_path(_build.OPS) == path and capfd.readouterr().err == ""
 
 
 def test_killed_build_recovers(counting, tmp_path):

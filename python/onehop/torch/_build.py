@@ -3,7 +3,7 @@
 
 c10d is not part of torch's stable ABI: a backend compiled for one version of torch does not load in
 another. The package therefore contains its source, 3000 lines on top of onehop's C API, and compiles it for
-the torch that is installed: about half a minute on two cores, once. The cache is $XDG_CACHE_HOME/onehop/torch
+the torch that is installed: about a minute on two cores, once. The cache is $XDG_CACHE_HOME/onehop/torch
 (~/.cache by default).
 
 Every binary ends with the digest of its bytes, and is renamed into place when it is complete: a build that
@@ -17,6 +17,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tempfile
 import time
@@ -69,6 +70,11 @@ def load_path(extension: Extension) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     with _locked(binary.with_suffix(".lock")):
         if not _complete(binary):
+            print(
+                f"onehop.torch: compiling {extension.name} for torch {torch.__version__}, once",
+                file=sys.stderr,
+                flush=True,
+            )
             _compile(extension, binary)
     return binary
 

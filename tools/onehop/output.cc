@@ -2,6 +2,7 @@
 #include "output.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compare.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -70,6 +71,18 @@ TEST(Compare, RowsWhoseRoundsOverlapAreTheSame) {
   EXPECT_EQ(verdict(of(10, {8, 10, 19}), report("b", {{4, 20}})), "slower") << "a report without rounds";
   EXPECT_THAT(to_text(compare(of(10, {8, 10, 21}), of(20, {20, 20, 30}), 0.05)),
               HasSubstr("# no difference in 1 sizes: none beyond 5% and beyond the spread of its rounds\n"));
+}
+
+TEST(Compare, ATimeThatNobodyMeasuresIsRefused) {
+  const auto refused = [](const char* time) {
+    return refusal_of(fmt::format(
+        R"({{"format": "onehop-bench", "results": [{{"bytes": 4, "time_us": {{"median": {}}}}}]}})", time));
+  };
+  EXPECT_EQ(refused("1e-200"),
+            "'r.json' has a row with a time of 1e-200 us, which is neither 0 nor within 1e-15 to 1e+15");
+  EXPECT_THAT(refused("1e200"), HasSubstr("a time of 1e+200 us"));
+  EXPECT_THAT(refused("-1"), HasSubstr("a time of -1 us"));
+  EXPECT_EQ(refused("0"), "accepted");
 }
 
 TEST(Compare, AReportCannotWriteControlCharactersToATerminal) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "bench/saved.h"
 #include "origin.h"
 #include "output.h"
 
@@ -50,6 +51,9 @@ void add_results(ReportRows& report, const json& part, const std::string& collec
                       row.at("time_us").contains("median") && row.at("time_us").at("median").is_number();
     require(good, "'{}' has a row without bytes or without a median time", report.name);
     const double median = row.at("time_us").at("median").get<double>();
+    require(is_figure(median),
+            "'{}' has a row with a time of {} us, which is neither 0 nor within {:g} to {:g}", report.name,
+            median, kLeastFigure, kMostFigure);
     ReportTime time{median, median, median};
     if (row.contains("rounds_us")) {
       const json& rounds = row.at("rounds_us");
@@ -61,8 +65,7 @@ void add_results(ReportRows& report, const json& part, const std::string& collec
         time.slowest_us = std::max(time.slowest_us, us.get<double>());
       }
     }
-    if (std::isfinite(median) && median > 0)
-      report.times[{collective, row.at("bytes").get<std::uint64_t>()}] = time;
+    if (median > 0) report.times[{collective, row.at("bytes").get<std::uint64_t>()}] = time;
   }
 }
 

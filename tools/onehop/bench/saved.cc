@@ -35,14 +35,12 @@ T named(const JsonField& field, const Named<T> (&names)[N]) {
   return parsed(field, [&](const std::string& text) { return parse_name(names, text); });
 }
 
-/// A time or a bandwidth. Pages draw them on logarithmic axes, and divide them by each other: the limits keep the
-/// quotients from infinity and from 0.
+/// A time or a bandwidth.
 double measured(const JsonField& field) {
-  constexpr double kLeast = 1e-15;
-  constexpr double kMost = 1e15;
   const double value = field.number();
-  if (value != 0 && !(value >= kLeast && value <= kMost))
-    field.wrong("must be 0 or a number from {:g} to {:g}, got {}", kLeast, kMost, field.describe());
+  if (!is_figure(value))
+    field.wrong("must be 0 or a number from {:g} to {:g}, got {}", kLeastFigure, kMostFigure,
+                field.describe());
   return value;
 }
 

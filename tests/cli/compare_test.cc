@@ -73,7 +73,7 @@ TEST(Compare, RowsWhoseRoundsOverlapAreTheSame) {
               HasSubstr("# no difference in 1 sizes: none beyond 5% and beyond the spread of its rounds\n"));
 }
 
-TEST(Compare, ATimeThatNobodyMeasuresIsRefused) {
+TEST(Compare, FiguresThatNobodyMeasuresAreRefused) {
   const auto refused = [](const char* time) {
     return refusal_of(fmt::format(
         R"({{"format": "onehop-bench", "results": [{{"bytes": 4, "time_us": {{"median": {}}}}}]}})", time));
@@ -83,6 +83,9 @@ TEST(Compare, ATimeThatNobodyMeasuresIsRefused) {
   EXPECT_THAT(refused("1e200"), HasSubstr("a time of 1e+200 us"));
   EXPECT_THAT(refused("-1"), HasSubstr("a time of -1 us"));
   EXPECT_EQ(refused("0"), "accepted");
+  EXPECT_THAT(refusal_of(R"({"format": "onehop-bench",
+                             "results": [{"bytes": 18446744073709551615, "time_us": {"median": 1}}]})"),
+              HasSubstr("a row of 18446744073709551615 bytes"));
 }
 
 TEST(Compare, AReportCannotWriteControlCharactersToATerminal) {

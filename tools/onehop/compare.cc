@@ -65,7 +65,10 @@ void add_results(ReportRows& report, const json& part, const std::string& collec
         time.slowest_us = std::max(time.slowest_us, us.get<double>());
       }
     }
-    if (median > 0) report.times[{collective, row.at("bytes").get<std::uint64_t>()}] = time;
+    const auto bytes = row.at("bytes").get<std::uint64_t>();
+    require(bytes <= std::uint64_t{kMaxSize}, "'{}' has a row of {} bytes, more than {}", report.name, bytes,
+            kMaxSize);
+    if (median > 0) report.times[{collective, bytes}] = time;
   }
 }
 

@@ -17,7 +17,6 @@ constexpr std::size_t kMaxRows = 4096;
 constexpr std::size_t kMaxText = 64 << 10;
 constexpr std::size_t kMaxPeers = 16;
 constexpr std::size_t kMaxName = 64;
-constexpr std::int64_t kMaxSize = std::int64_t{1} << 62;
 constexpr int kMaxCount = std::numeric_limits<int>::max();
 
 /// The value that `parse` finds in the text. An Error of `parse` becomes one that names the field.

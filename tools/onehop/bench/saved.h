@@ -2,12 +2,16 @@
 // Reads what 'onehop bench --json' wrote.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "bench/bench.h"
 
 namespace onehop::cli {
+
+/// The most bytes that a size in a report has.
+inline constexpr std::int64_t kMaxSize = std::int64_t{1} << 62;
 
 /// The figures, times and bandwidths, that a report may have: 0, or within these limits. Pages draw them on logarithmic
 /// axes, and divide them by each other: the limits keep the quotients from infinity and from 0.

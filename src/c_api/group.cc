@@ -34,14 +34,10 @@ onehop_join_options_t join_defaults() {
   return defaults;
 }
 
-JoinOptions to_join_options(const onehop_join_options_t* options) {
+/// `refuse(options, reason)` refuses to join on all ranks, and throws. Other invalid options are refused by joining.
+template <class Refuse>
+JoinOptions to_join_options(const onehop_join_options_t* options, Refuse&& refuse) {
   const onehop_join_options_t given = read_options(options, "options", join_defaults());
-  require(
-      given.policy == ONEHOP_POLICY_TUNED,
-      "options->policy {} must be ONEHOP_POLICY_TUNED; a onehop_intra_node_comm_t selects as PyTorch does, "
-      "and onehop_call_options_t::algorithm names the algorithm of a call",
-      given.policy);
-  // Other invalid options must be reported on all ranks: joining refuses them.
   JoinOptions out;
   if (given.name != nullptr) out.name = given.name;
   out.rank = Rank{given.rank};
@@ -54,6 +50,14 @@ JoinOptions to_join_options(const onehop_join_options_t* options) {
   out.require_verified_peers = given.require_verified_peers != 0;
   const bool known_share = given.share_by >= 0 && given.share_by < kShareByCount;
   out.share_by = static_cast<ShareBy>(known_share ? given.share_by : kNoEnumerator);
+  if (given.policy != ONEHOP_POLICY_TUNED) {
+    refuse(out,
+           Error(ErrorCode::invalid_argument,
+                 fmt::format("options->policy {} must be ONEHOP_POLICY_TUNED; a onehop_intra_node_comm_t "
+                             "selects as PyTorch does, and onehop_call_options_t::algorithm names the "
+                             "algorithm of a call",
+                             given.policy)));
+  }
   return out;
 }
 
@@ -149,14 +153,19 @@ onehop_status_t onehop_group_join(onehop_store_t* store, const onehop_join_optio
                                   onehop_group_t** group) {
   return guard([&] {
     onehop_group_t*& out = deref(group, "group");
-    out = new_handle(Group::join(deref(store, "store").store, to_join_options(options)));
+    const std::shared_ptr<Store>& shared = deref(store, "store").store;
+    const auto refuse = [&](const JoinOptions& given, const Error& reason) {
+      refuse_join(*shared, given, reason);
+    };
+    out = new_handle(Group::join(shared, to_join_options(options, refuse)));
   });
 }
 
 onehop_status_t onehop_group_from_env(const onehop_join_options_t* options, onehop_group_t** group) {
   return guard([&] {
     onehop_group_t*& out = deref(group, "group");
-    out = new_handle(Group::from_env(options == nullptr ? JoinOptions{} : to_join_options(options)));
+    out = new_handle(
+        Group::from_env(options == nullptr ? JoinOptions{} : to_join_options(options, refuse_join_from_env)));
   });
 }
 
@@ -165,8 +174,10 @@ onehop_status_t onehop_group_join_local(const int* devices, size_t count,
   return guard([&] {
     require_array(groups, count, "groups", "count");
     const std::vector<DeviceId> ids = to_devices(devices, count);
+    // This process has all ranks.
+    const auto refuse = [](const JoinOptions&, const Error& reason) { throw Error(reason); };
     std::vector<Group> joined =
-        Group::join_local(ids, options == nullptr ? JoinOptions{} : to_join_options(options));
+        Group::join_local(ids, options == nullptr ? JoinOptions{} : to_join_options(options, refuse));
     std::vector<std::unique_ptr<onehop_group>> handles;
     for (Group& each : joined)
       handles.push_back(std::make_unique<onehop_group>(onehop_group{std::move(each)}));

@@ -12,6 +12,7 @@
 #include "base/variables.h"
 #include "group/environment.h"
 #include "group/group_tuning.h"
+#include "group/refuse_join.h"
 #include "group/rendezvous.h"
 #include "group/state.h"
 #include "os/host_id.h"
@@ -32,6 +33,14 @@ void require_rank(const JoinOptions& options) {
   require(!options.name.empty() && options.name.size() <= 128 && options.name.find('/') == std::string::npos,
           "group name '{}' must have 1 to 128 characters and no '/'",
           std::string_view(options.name).substr(0, 128));
+}
+
+/// The store that the environment names. Sets the rank and size that it names, too.
+std::shared_ptr<Store> store_of_environment(JoinOptions& options, const Deadline& deadline) {
+  const Environment environment = read_environment();
+  options.rank = Rank{environment.rank};
+  options.size = environment.size;
+  return open_store(environment, deadline.left());
 }
 
 /// All ranks refuse a negative timeout. To reach them, this rank needs a usable one.
@@ -89,6 +98,14 @@ Prepared prepare(JoinOptions& options) {
   }
   host::require_known_isa();
   return {.device = "host", .share_methods = host_share_methods(options.share_by)};
+}
+
+[[noreturn]] void refuse_until(const Deadline& deadline, Store& store, const JoinOptions& options,
+                               const Error& reason) {
+  require_rank(options);
+  (void)rendezvous(
+      store, options, [&]() -> Prepared { throw Error(reason); }, deadline);
+  throw Error(reason);
 }
 
 /// Runs body(0) to body(n - 1) on n threads; rethrows the error of the lowest i that threw.
@@ -189,10 +206,18 @@ std::string host_id() {
 
 Group Group::from_env(JoinOptions defaults) {
   const Deadline deadline = Deadline::after(usable_timeout(defaults));
-  const Environment environment = read_environment();
-  defaults.rank = Rank{environment.rank};
-  defaults.size = environment.size;
-  return join_until(deadline, open_store(environment, deadline.left()), std::move(defaults));
+  std::shared_ptr<Store> store = store_of_environment(defaults, deadline);
+  return join_until(deadline, std::move(store), std::move(defaults));
+}
+
+void refuse_join(Store& store, const JoinOptions& options, const Error& reason) {
+  refuse_until(Deadline::after(usable_timeout(options)), store, options, reason);
+}
+
+void refuse_join_from_env(JoinOptions options, const Error& reason) {
+  const Deadline deadline = Deadline::after(usable_timeout(options));
+  const std::shared_ptr<Store> store = store_of_environment(options, deadline);
+  refuse_until(deadline, *store, options, reason);
 }
 
 Group::State& Group::state() const {

@@ -229,6 +229,7 @@ TEST(Report, WhatNoPageCanShowIsRefusedByField) {
   }
   EXPECT_THAT(refusal("/results/0/bytes", ~std::uint64_t{0}),
               HasSubstr("results[0].bytes: must be an integer from 0 to 4611686018427387904"));
+  EXPECT_THAT(refusal("/host", "\x1b[2J"), HasSubstr("r.json: host: ")) << "a sequence for a terminal";
   // Names are text, like values.
   for (const std::string& name : {std::string("\x1b[31m"), std::string("a\0b", 3), std::string()}) {
     EXPECT_EQ(refusal("/results/0/peers", {{name, 3}}),

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/check.h"
+#include "bench/saved.h"
 #include "commands.h"
 #include "compare.h"
 #include "options.h"
@@ -35,12 +36,15 @@ struct CompareArguments {
   bool fail = false;
 };
 
+ReportRows read_report(const std::string& path) {
+  return rows_of(parse_document(read_input(path), path), path);
+}
+
 int run_compare(const CompareArguments& arguments) {
   check_writable(arguments.json);
   check_writable(arguments.html);
-  ReportRows a = parse_report(read_input(arguments.a), arguments.a);
-  const Comparison comparison =
-      compare(std::move(a), parse_report(read_input(arguments.b), arguments.b), arguments.threshold / 100);
+  ReportRows a = read_report(arguments.a);
+  const Comparison comparison = compare(std::move(a), read_report(arguments.b), arguments.threshold / 100);
   if (!is_stdout(arguments.json) && !is_stdout(arguments.html))
     print(wrapped(describe(origin()), "# ") + to_text(comparison, use_colors()));
   write_output(arguments.json, to_json(comparison));

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "bench/saved.h"
+#include "bench/report.h"
 #include "origin.h"
 #include "output.h"
 
@@ -15,102 +15,52 @@ namespace {
 
 using nlohmann::json;
 
-std::string text_of(const json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
-/// The text of a member; "unknown" without it.
-std::string text_at(const json& object, const char* key) {
-  return object.is_object() && object.contains(key) ? text_of(object.at(key)) : "unknown";
-}
-
-bool is_control(char c) {
-  return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-}
-
 std::string percent(double threshold) {
   return fmt::format("{:g}%", threshold * 100);
 }
 
-/// Adds the settings and times of one collective. Several collectives may have several values of a setting.
-void add_results(ReportRows& report, const json& part, const std::string& collective) {
-  if (part.contains("run") && part.at("run").is_object()) {
-    for (const auto& [key, value] : part.at("run").items()) {
-      std::string& known = report.settings[key];
-      const std::string text = text_of(value);
-      if (known.empty()) {
-        known = text;
-      } else if ((" " + known + " ").find(" " + text + " ") == std::string::npos) {
-        known += " " + text;
-      }
+/// Adds the settings of one collective. Several collectives may have several values of a setting.
+void add_settings(std::map<std::string, std::string>& all, const json& settings) {
+  for (const auto& [key, value] : settings.items()) {
+    std::string& known = all[key];
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    if (known.empty()) {
+      known = text;
+    } else if ((" " + known + " ").find(" " + text + " ") == std::string::npos) {
+      known += " " + text;
     }
-  }
-  for (const json& row : part.at("results")) {
-    const bool good = row.is_object() && row.contains("bytes") && row.at("bytes").is_number_unsigned() &&
-                      row.contains("time_us") && row.at("time_us").is_object() &&
-                      row.at("time_us").contains("median") && row.at("time_us").at("median").is_number();
-    require(good, "'{}' has a row without bytes or without a median time", report.name);
-    const double median = row.at("time_us").at("median").get<double>();
-    require(is_figure(median),
-            "'{}' has a row with a time of {} us, which is neither 0 nor within {:g} to {:g}", report.name,
-            median, kLeastFigure, kMostFigure);
-    ReportTime time{median, median, median};
-    if (row.contains("rounds_us")) {
-      const json& rounds = row.at("rounds_us");
-      const bool numbers = rounds.is_array() && std::all_of(rounds.begin(), rounds.end(),
-                                                            [](const json& us) { return us.is_number(); });
-      require(numbers, "'{}' has a row whose rounds_us are no list of numbers", report.name);
-      for (const json& us : rounds) {
-        time.fastest_us = std::min(time.fastest_us, us.get<double>());
-        time.slowest_us = std::max(time.slowest_us, us.get<double>());
-      }
-    }
-    const auto bytes = row.at("bytes").get<std::uint64_t>();
-    require(bytes <= std::uint64_t{kMaxSize}, "'{}' has a row of {} bytes, more than {}", report.name, bytes,
-            kMaxSize);
-    if (median > 0) report.times[{collective, bytes}] = time;
   }
 }
 
-bool has_results(const json& part) {
-  return part.is_object() && part.contains("results") && part.at("results").is_array();
+ReportTime time_of(const BenchRow& row) {
+  const double median = row.time.median_us;
+  ReportTime time{median, median, median};
+  for (const double us : row.rounds) {
+    time.fastest_us = std::min(time.fastest_us, us);
+    time.slowest_us = std::max(time.slowest_us, us);
+  }
+  return time;
 }
 
 }  // namespace
 
-ReportRows parse_report(std::string_view text, const std::string& name) {
-  bool plain = true;
-  const auto check = [&plain](int /*depth*/, json::parse_event_t event, const json& parsed) {
-    const bool is_text =
-        event == json::parse_event_t::key || (event == json::parse_event_t::value && parsed.is_string());
-    if (is_text) plain = plain && std::ranges::none_of(parsed.get_ref<const std::string&>(), is_control);
-    return true;
-  };
-  const json document = json::parse(text, check, /*allow_exceptions=*/false);
-  // They could be sequences that change what a terminal shows.
-  require(plain, "'{}' has a text with control characters", name);
-  const bool several =
-      document.is_object() && document.contains("reports") && document.at("reports").is_array();
-  const bool is_report =
-      document.is_object() && document.contains("format") && document.at("format") == "onehop-bench" &&
-      (several ? std::all_of(document.at("reports").begin(), document.at("reports").end(), has_results)
-               : has_results(document));
-  require(is_report, "'{}' is no report of 'onehop bench --json'", name);
-  ReportRows report{.name = name, .origin = {}, .settings = {}, .times = {}};
-  report.origin = fmt::format("{} on {}: {}", text_at(document, "date"), text_at(document, "host"),
-                              text_at(document, "command"));
-  // An interrupted run may lack rows.
-  if (document.contains("complete")) report.settings["complete"] = text_of(document.at("complete"));
-  if (document.contains("machine")) report.settings["machine"] = text_at(document.at("machine"), "cpu");
-  if (several) {
-    for (const json& part : document.at("reports")) {
-      const bool named = part.contains("run") && part.at("run").is_object();
-      add_results(report, part, named ? text_at(part.at("run"), "collective") : "unknown");
+ReportRows rows_of(const BenchDocument& document, std::string name) {
+  ReportRows rows;
+  rows.name = std::move(name);
+  rows.origin = describe(document.origin);
+  rows.settings["machine"] = document.machine.cpu;
+  const bool complete =
+      std::ranges::all_of(document.reports, [](const BenchReport& report) { return report.complete; });
+  rows.settings["complete"] = complete ? "true" : "false";
+  const bool several = document.reports.size() > 1;
+  for (const BenchReport& report : document.reports) {
+    add_settings(rows.settings, settings(report.options, document.launcher));
+    const std::string collective(several ? report.options.collective->name : std::string_view());
+    for (const BenchRow& row : report.rows) {
+      if (row.time.median_us > 0) rows.times[{collective, row.bytes}] = time_of(row);
     }
-  } else {
-    add_results(report, document, "");
   }
-  return report;
+  return rows;
 }
 
 Comparison compare(ReportRows a, ReportRows b, double threshold) {
@@ -137,10 +87,14 @@ Comparison compare(ReportRows a, ReportRows b, double threshold) {
   }
   require(!result.rows.empty(), "'{}' and '{}' have no size in common", a.name, b.name);
   result.only_one = a.times.size() + b.times.size() - 2 * result.rows.size();
-  for (const auto& [key, value] : a.settings) {
-    const auto other = b.settings.find(key);
-    const std::string there = other != b.settings.end() ? other->second : "unknown";
-    if (there != value) result.differences.push_back(fmt::format("{}: {}, {}", key, value, there));
+  std::map<std::string, std::pair<std::string, std::string>> settings;
+  for (const auto& [key, value] : a.settings) settings[key].first = value;
+  for (const auto& [key, value] : b.settings) settings[key].second = value;
+  for (const auto& [key, values] : settings) {
+    const auto& [in_a, in_b] = values;
+    if (in_a == in_b) continue;
+    result.differences.push_back(
+        fmt::format("{}: {}, {}", key, in_a.empty() ? "none" : in_a, in_b.empty() ? "none" : in_b));
   }
   result.a = std::move(a);
   result.b = std::move(b);

@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "bench/bench.h"
 
 namespace onehop::cli {
 
@@ -21,14 +22,13 @@ struct ReportTime {
 /// The compared part of a report.
 struct ReportRows {
   std::string name;                             ///< of its file
-  std::string origin;                           ///< date, host and command, where the report has them
+  std::string origin;                           ///< date, host and command
   std::map<std::string, std::string> settings;  ///< members of "run", and the machine
   /// By collective, which is empty if the report has only one, and bytes; without sizes that were not measured.
   std::map<std::pair<std::string, std::uint64_t>, ReportTime> times;
 };
 
-/// Error{invalid_argument} names the file and what is wrong with it.
-[[nodiscard]] ReportRows parse_report(std::string_view text, const std::string& name);
+[[nodiscard]] ReportRows rows_of(const BenchDocument& document, std::string name);
 
 struct ComparedRow {
   std::string collective;  ///< empty if the reports have only one

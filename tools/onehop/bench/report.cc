@@ -60,9 +60,9 @@ std::string tuning_of(const BenchOptions& options) {
   return options.tuning.empty() ? "shipped" : options.tuning;
 }
 
-nlohmann::json to_json(const BenchReport& report, const std::string& launcher) {
-  const BenchOptions& options = report.options;
-  const double bus_factor = options.collective->bus_factor.of(options.ranks);
+}  // namespace
+
+nlohmann::json settings(const BenchOptions& options, const std::string& launcher) {
   nlohmann::json run = {{"collective", options.collective->name},
                         {"ranks", options.ranks},
                         {"ranks_are", options.threads ? "threads" : "processes"},
@@ -84,9 +84,17 @@ nlohmann::json to_json(const BenchReport& report, const std::string& launcher) {
     run["cold"] = options.cold;
     run["parts"] = options.parts;
   }
+  return run;
+}
+
+namespace {
+
+nlohmann::json to_json(const BenchReport& report, const std::string& launcher) {
+  const double bus_factor = report.options.collective->bus_factor.of(report.options.ranks);
   nlohmann::json rows = nlohmann::json::array();
   for (const BenchRow& row : report.rows) rows.push_back(to_json(row, bus_factor));
-  nlohmann::json out = {{"run", run}, {"results", rows}, {"complete", report.complete}};
+  nlohmann::json out = {
+      {"run", settings(report.options, launcher)}, {"results", rows}, {"complete", report.complete}};
   if (!report.notes.empty()) out["notes"] = report.notes;
   return out;
 }
@@ -160,6 +168,18 @@ std::vector<TextColumn> columns_of(const BenchOptions& options) {
     return ratio ? two_decimals(*ratio) : "-";
   });
   return columns;
+}
+
+/// What the columns mean whose heads do not say it.
+std::string legend(const std::vector<TextColumn>& columns) {
+  const auto shown = [&](std::string_view head) {
+    return std::ranges::any_of(columns, [&](const TextColumn& each) { return each.head == head; });
+  };
+  std::string text = "time: median of the slowest rank, us per call";
+  if (shown("p95")) text += shown("min") ? "; min, p95: of the same samples" : "; p95: of the same samples";
+  if (shown("busbw"))
+    text += shown("algbw") ? "; algbw, busbw: GB/s as in nccl-tests" : "; busbw: GB/s as in nccl-tests";
+  return text;
 }
 
 std::string what_is_timed(const BenchOptions& options) {
@@ -245,7 +265,7 @@ void Table::begin(const BenchOptions& options, const BenchDocument& document) {
     line(fmt::format("{} {}", describe(document.build), what));
     line(describe_machine(document));
     line(describe(document.origin));
-    line("time: median, min and p95 of the slowest rank, us per call; algbw, busbw: GB/s as in nccl-tests");
+    line(legend(columns_of(options)));
   }
   begun_ = true;
   if (options.cuda) line(fmt::format("timed: {}", what_is_timed(options)));

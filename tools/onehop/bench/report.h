@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdio>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,6 +47,8 @@ class Table {
   bool begun_ = false;
 };
 
+/// The member "run" of a report: how it was measured.
+[[nodiscard]] nlohmann::json settings(const BenchOptions& options, const std::string& launcher);
 /// One report: its "run" and "results" are members of the document. Several: it lists them as "reports".
 [[nodiscard]] std::string to_json(const BenchDocument& document);
 /// One self-contained page with table and plots, without scripts or external resources.

@@ -63,6 +63,16 @@ TEST_F(Launch, KeepsGoingWithoutARankThatFailsIfAsked) {
   EXPECT_EQ(left_behind(), 0);
 }
 
+TEST_F(Launch, NamesEveryRankThatFailsWhenItKeepsGoing) {
+  const Result result =
+      run(shell({"-n", "4", "--keep-going"},
+                "case $RANK in 1) kill -9 $$ ;; 3) sleep 0.5; exit 5 ;; esac; echo alive $RANK"),
+          options_);
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(lines_of(result.out), UnorderedElementsAre("alive 0", "alive 2"));
+  EXPECT_EQ(result.err, "onehop: rank 1 was killed by SIGKILL\nonehop: rank 3 exited with code 5\n");
+}
+
 TEST_F(Launch, WritesTheOutputOfEachRankToAFileIfAsked) {
   const std::string folder = base_ / "logs";
   const std::vector<std::string> options = {"-n", "2", "--log-dir", folder};

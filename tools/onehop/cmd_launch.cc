@@ -24,8 +24,8 @@ constexpr const char* kLaunchFooter = R"(Examples:
 
 Ranks get torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT)
 and ONEHOP_RANK, ONEHOP_SIZE, ONEHOP_STORE. Standard input goes to rank 0. When a rank fails, the others get SIGTERM,
-then SIGKILL, unless --keep-going lets them go on. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; a
-second SIGINT kills at once.
+then SIGKILL. With --keep-going they go on, and each failure is a line on standard error. SIGINT, SIGTERM, SIGHUP,
+SIGUSR1 and SIGUSR2 are passed on; a second SIGINT kills at once.
 --bind chooses among the processors that this command may use: rank r gets the r-th core, or the ranks in order are
 spread over the NUMA nodes. With more ranks than cores, ranks share cores; waiting ranks then give the core away.
 
@@ -46,11 +46,9 @@ int run_launch(const LaunchOptions& options) {
       return outcome.exit_code;
     }
   }
-  if (outcome.failed_rank >= 0 && outcome.stopped_by == 0) {
+  if (outcome.failed_rank >= 0 && outcome.stopped_by == 0 && !options.keep_going) {
     fmt::print(stderr, "onehop: rank {} {}{}\n", outcome.failed_rank, outcome.how,
-               options.keep_going  ? ""
-               : options.ranks > 1 ? "; the other ranks were ended"
-                                   : "");
+               options.ranks > 1 ? "; the other ranks were ended" : "");
   }
   return outcome.exit_code;
 }

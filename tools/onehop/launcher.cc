@@ -275,14 +275,17 @@ class Job {
     ranks_[static_cast<std::size_t>(news.rank)].ended = true;
     const bool exited = news.code == CLD_EXITED;
     if (exited && news.status == 0) return;
+    const std::string how = exited ? fmt::format("exited with code {}", news.status)
+                                   : fmt::format("was killed by {}{}", signal_name(news.status),
+                                                 news.code == CLD_DUMPED ? " (core dumped)" : "");
     if (outcome_.failed_rank < 0) {
       outcome_.failed_rank = news.rank;
       outcome_.exit_code = exited ? news.status : 128 + news.status;
-      outcome_.how = exited ? fmt::format("exited with code {}", news.status)
-                            : fmt::format("was killed by {}{}", signal_name(news.status),
-                                          news.code == CLD_DUMPED ? " (core dumped)" : "");
+      outcome_.how = how;
     }
-    if (!options_.keep_going) end_all();
+    if (!options_.keep_going) return end_all();
+    // At once: the others may go on for days.
+    if (outcome_.stopped_by == 0) fmt::print(stderr, "onehop: rank {} {}\n", news.rank, how);
   }
 
   void end_all() {

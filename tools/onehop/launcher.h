@@ -18,7 +18,8 @@ struct LaunchOptions {
   std::vector<cpu_set_t> processors{};  ///< where each rank may run; empty: wherever this process may
   bool tag_output = false;              ///< "[rank] " before every line of output
   std::string log_folder{};  ///< rank r writes its output to rank-r.log there; empty: to this one's
-  bool keep_going = false;   ///< a rank that fails does not end the others
+  /// A rank that fails does not end the others. A line on stderr names it, and those that fail later.
+  bool keep_going = false;
   Duration grace = std::chrono::seconds{5};  ///< from SIGTERM to SIGKILL when the job is ended
   /// For subcommands: ranks write their final error to a file (see report_failure) instead of stderr, so that
   /// the launcher prints one line for all of them.

@@ -2,12 +2,11 @@
 # Third-party libraries, all from the distribution. scripts/install-deps.sh is the one list of packages.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
+find_package(fmt 9 REQUIRED)
+find_package(spdlog 1.10 REQUIRED)
+pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
 if(ONEHOP_PORTABLE)
   include(OnehopPortable)
-else()
-  find_package(fmt 9 REQUIRED)
-  find_package(spdlog 1.10 REQUIRED)
-  pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
 endif()
 find_package(nlohmann_json 3.11 REQUIRED)
 

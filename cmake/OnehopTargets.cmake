@@ -1,17 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-# onehop_layer(<name> SOURCES ... [TESTS ...] [LIBS ...] [TEST_LIBS ...])
+# onehop_layer(<name> [CUDA] SOURCES ... [TESTS ...] [LIBS ...] [TEST_LIBS ...])
 #   Compiles one layer into the object library onehop_<name>. All layers together make libonehop; the tests of
 #   a layer (which stand beside its sources) make the program <name>_test. LIBS are what its sources include,
-#   TEST_LIBS what its tests need besides.
+#   TEST_LIBS what its tests need besides. CUDA: its sources see the driver's types, if this build has a CUDA backend.
 function(onehop_layer name)
-  cmake_parse_arguments(arg "" "" "SOURCES;TESTS;LIBS;TEST_LIBS" ${ARGN})
+  cmake_parse_arguments(arg "CUDA" "" "SOURCES;TESTS;LIBS;TEST_LIBS" ${ARGN})
+  if(arg_CUDA)
+    list(APPEND arg_LIBS $<TARGET_NAME_IF_EXISTS:onehop_cuda_headers>)
+  endif()
   add_library(onehop_${name} OBJECT ${arg_SOURCES})
   target_include_directories(onehop_${name} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(onehop_${name} PRIVATE onehop_options fmt::fmt Threads::Threads
-    $<TARGET_NAME_IF_EXISTS:onehop_cuda_headers> ${arg_LIBS})
+  target_link_libraries(onehop_${name} PRIVATE onehop_options fmt::fmt Threads::Threads ${arg_LIBS})
   set_property(GLOBAL APPEND PROPERTY ONEHOP_LAYERS onehop_${name})
   if(ONEHOP_BUILD_TESTS AND arg_TESTS)
     onehop_test(${name}_test SOURCES ${arg_TESTS} LIBS ${arg_LIBS} ${arg_TEST_LIBS} LABELS unit)
+  endif()
+endfunction()
+
+# onehop_compile_quickly(<target>)
+#   What is tested is the library; its tests take half as long to compile with less optimization. What is built for other
+#   machines runs where time is dearer than here: on GPUs.
+function(onehop_compile_quickly target)
+  if(ONEHOP_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
+  elseif(NOT ONEHOP_PORTABLE)
+    target_compile_options(${target} PRIVATE -O1)
   endif()
 endfunction()
 
@@ -25,13 +38,7 @@ function(onehop_test target)
     set(arg_TIMEOUT 120)
   endif()
   add_executable(${target} ${arg_SOURCES})
-  # What is tested is the library; its tests take half as long to compile with less optimization. On GPU machines time is
-  # dearer than here.
-  if(ONEHOP_SANITIZE)
-    target_compile_options(${target} PRIVATE -O0)
-  elseif(NOT "cuda" IN_LIST arg_LABELS)
-    target_compile_options(${target} PRIVATE -O1)
-  endif()
+  onehop_compile_quickly(${target})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${target} PRIVATE onehop_options onehop_static fmt::fmt GTest::gmock GTest::gtest_main
     $<TARGET_NAME_IF_EXISTS:onehop_cuda_headers> ${arg_LIBS})
@@ -65,6 +72,7 @@ function(onehop_fuzzer name)
     target_link_options(${target} PRIVATE -fsanitize=fuzzer)
     set_property(GLOBAL APPEND PROPERTY ONEHOP_FUZZERS "${name} $<TARGET_FILE:${target}> ${corpus}")
   else()
+    onehop_compile_quickly(${target})
     target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.cc)
     add_test(NAME fuzz_replay.${name} COMMAND ${target} ${corpus})
     set_tests_properties(fuzz_replay.${name} PROPERTIES LABELS fuzz TIMEOUT 120)

@@ -13,8 +13,7 @@ fail() {
 rm -rf "$work/moved" "$work/build/bin"
 mkdir -p "$work"
 build() {
-  "$CMAKE" -S "$source" -B "$work/build" -G "$CMAKE_GENERATOR" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 \
-    -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12 -DONEHOP_PORTABLE=ON -DONEHOP_CUDA=OFF -DONEHOP_BUILD_TESTS=OFF \
+  "$CMAKE" -S "$source" --preset portable -B "$work/build" -G "$CMAKE_GENERATOR" -DONEHOP_CUDA=OFF -DONEHOP_BUILD_TESTS=OFF \
     -DONEHOP_BUILD_EXAMPLES=OFF -DONEHOP_BUILD_BENCH=OFF &&
     "$CMAKE" --build "$work/build" --target onehop_command onehop_shared
 }
@@ -24,7 +23,7 @@ cp -P "$work"/build/src/libonehop.so* "$work/moved"
 
 for file in "$work/moved/onehop" "$work"/moved/libonehop.so; do
   needed=$(env -i ldd "$file") || fail "ldd $file: $needed"
-  [[ $needed == *"$work/moved/libhwloc.so"* && $needed == *"$work/moved/libudev.so"* ]] ||
+  [[ $needed == *"$work/moved/libhwloc.so"* && $needed == *"$work/moved/libudev.so"* && $needed == *"$work/moved/libfmt.so"* ]] ||
     fail "$file does not find the libraries beside it: $needed"
   others=$(grep -Ev "linux-vdso|ld-linux|$work/moved/|/lib(c|m|stdc\+\+|gcc_s)\.so" <<< "$needed" || true)
   [[ -z $others ]] || fail "$file needs more than glibc and the C++ runtime: $others"

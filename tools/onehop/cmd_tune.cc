@@ -48,7 +48,7 @@ reduce-scatter, all-to-all, gather and scatter.
 
 Exit code: 0 the table is written or shown; 1 wrong result or failure; 2 bad usage.)";
 
-constexpr const char* kGroup = "tune";
+constexpr const char* kTunedGroup = "tune";
 constexpr int kGpuIterations = 5;
 /// More than any machine has; larger sizes could overflow when they are multiplied by the ranks.
 constexpr std::uint64_t kTooMuch = std::uint64_t{1} << 50;
@@ -96,7 +96,7 @@ onehop::Collective parse_tunable(std::string_view text) {
        meant ? fmt::format("; did you mean '{}'?", *meant) : "");
 }
 
-std::vector<onehop::Collective> parse_collectives(const std::string& text) {
+std::vector<onehop::Collective> parse_all_tunable(const std::string& text) {
   std::vector<onehop::Collective> collectives;
   for (const std::string_view name : split(text, ',')) {
     const onehop::Collective each = parse_tunable(name);
@@ -167,7 +167,8 @@ BenchOptions largest_measurement(const TuneOptions& options) {
 
 int run_in_job(TuneArguments arguments, const JobInfo& job) {
   TuneOptions& options = arguments.tune;
-  const JoinOptions join = join_options_in_job(options.bench, job, arguments.ranks, arguments.device, kGroup);
+  const JoinOptions join =
+      join_options_in_job(options.bench, job, arguments.ranks, arguments.device, kTunedGroup);
   if (job.size == 1)
     throw UsageError(fmt::format("{} started 1 rank, which has nothing to choose from", job.launcher));
   complete(options);
@@ -281,7 +282,7 @@ void add_tune(CLI::App& app, const std::vector<std::string>& command_line, std::
   sub->footer(kTuneFooter);
   add_ranks(*sub, arguments->ranks, 2);
   add_device(*sub, arguments->device);
-  add_parsed(*sub, "--collectives", tune.collectives, parse_collectives,
+  add_parsed(*sub, "--collectives", tune.collectives, parse_all_tunable,
              "Collectives to measure or show, say all-reduce,broadcast (default: all with a choice)")
       ->type_name("LIST");
   add_parsed(*sub, "--sizes", tune.sizes, parse_sizes,

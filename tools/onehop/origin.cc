@@ -12,12 +12,9 @@
 #include "onehop/version.h"
 
 #include "base/check.h"
+#include "commit.h"
 #include "os/host_id.h"
 #include "os/processors.h"
-
-#ifndef ONEHOP_COMMIT  // tests define it
-#include "commit.h"
-#endif
 
 namespace onehop::cli {
 namespace {

@@ -35,9 +35,9 @@ struct ImplementationRun {
   bool dropped = false;
 };
 
-class Measurement {
+class GpuMeasurement {
  public:
-  Measurement(GpuContext& context, std::uint64_t bytes)
+  GpuMeasurement(GpuContext& context, std::uint64_t bytes)
       : context_(context),
         options_(context.options),
         rank_(context.group.rank()),
@@ -51,11 +51,11 @@ class Measurement {
     for (const auto& each : context.implementations.all()) runs_.emplace_back().implementation = each.get();
   }
 
-  ~Measurement() {
+  ~GpuMeasurement() {
     if (std::uncaught_exceptions() > exceptions_) context_.implementations.abort();
   }
-  Measurement(const Measurement&) = delete;
-  Measurement& operator=(const Measurement&) = delete;
+  GpuMeasurement(const GpuMeasurement&) = delete;
+  GpuMeasurement& operator=(const GpuMeasurement&) = delete;
 
   BenchRow measure() {
     upload();
@@ -393,7 +393,7 @@ BenchRow measure_on_gpus(GpuContext& context, std::uint64_t bytes) {
         "samples have {} calls at most, so that {} {} stays finite; --op avg has no such limit",
         finite_calls(context.options), to_string(context.options.type), to_string(context.options.op)));
   }
-  Measurement measurement(context, bytes);
+  GpuMeasurement measurement(context, bytes);
   try {
     return measurement.measure();
   } catch (const Error& error) {

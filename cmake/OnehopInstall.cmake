@@ -10,6 +10,10 @@ if(ONEHOP_BUILD_TOOLS)
   list(APPEND onehop_package_components tools)
   list(APPEND onehop_package_names onehop-tools)
 endif()
+if(ONEHOP_BUILD_NCCL)
+  list(APPEND onehop_package_components nccl)
+  list(APPEND onehop_package_names onehop-nccl)
+endif()
 
 install(TARGETS onehop_static onehop_shared EXPORT onehop-targets
   LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev
@@ -65,6 +69,12 @@ if(ONEHOP_BUILD_TOOLS)
       file(INSTALL DESTINATION \"\${CMAKE_INSTALL_PREFIX}/share/zsh/\${folder}\" TYPE FILE FILES \"${documents}/_onehop\")"
       COMPONENT tools)
   endif()
+endif()
+
+if(ONEHOP_BUILD_NCCL)
+  # Not where the loader looks for libraries: ldconfig would link it as libnccl.so.2, and every program would get it.
+  install(TARGETS onehop_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/onehop COMPONENT nccl)
+  add_dependencies(onehop_install_files onehop_nccl)
 endif()
 
 # Where Debian looks for it.

@@ -37,7 +37,8 @@ MAY_INCLUDE = {
 
 # Programs see the public headers only. tools/ may also use base and os: the command writes and parses sizes, owns
 # descriptors and private directories as the library does. bench/ also measures kernels by themselves.
-PROGRAMS = {"tools": LOWEST | {"os"}, "bench": LOWEST | {"os", "call", "backend"}, "examples": set()}
+PROGRAMS = {"tools": LOWEST | {"os"}, "bench": LOWEST | {"os", "call", "backend"}, "examples": set(),
+            "nccl": LOWEST | {"os"}}
 
 # The lowest layer that may see a public header; the others (error.h, types.h, ...) are for everyone.
 PUBLIC_HEADER_LEVEL = {
@@ -143,7 +144,7 @@ def check_file(path, text):
             complaints += check_program(path, kind, name)
         elif top == "src" and not is_test:
             complaints += check_layer(path, kind, name)
-        if CUDA_HEADER.match(name) and top in ("src", "include", "tools") and not path.startswith(CUDA_PLACES):
+        if CUDA_HEADER.match(name) and top in ("src", "include", "tools", "nccl") and not path.startswith(CUDA_PLACES):
             complaints.append(f"CUDA headers such as <{name}> belong in {', '.join(CUDA_PLACES)}")
         for complaint in complaints:
             yield code.count("\n", 0, match.start()) + 1, complaint
@@ -162,7 +163,7 @@ def check_file(path, text):
 def check_tree(root):
     """Returns (number of files seen, complaints)."""
     seen, complaints = 0, []
-    for top in ("include", "src", "tools", "bench", "examples", "tests"):
+    for top in ("include", "src", "tools", "nccl", "bench", "examples", "tests"):
         for file in sorted((root / top).rglob("*")):
             if file.suffix in SUFFIXES:
                 seen += 1

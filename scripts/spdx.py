@@ -15,7 +15,7 @@ LINE = "SPDX-License-Identifier: Apache-2.0"
 # Patterns of git, and how a comment of one line begins and ends there. /* */ where a reader may be older than //.
 COMMENTS = (
     ("// ", "", ("*.h", "*.cc", "*.cuh", "*.cu")),
-    ("/* ", " */", ("*.c", "*.pml")),
+    ("/* ", " */", ("*.c", "*.S", "*.pml")),
     ("# ", "", ("*.py", "*.sh", "*.cmake", "*.cmake.in", "CMakeLists.txt", "*/CMakeLists.txt", "Makefile", ".ci/run")),
 )
 

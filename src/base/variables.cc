@@ -103,8 +103,12 @@ constexpr Variable kVariables[] = {
      }},
     {"ONEHOP_TORCH_FAILURE_GRACE", "onehop.torch", "seconds, 0 to 86400",
      "time to notice a failure on a GPU (default 5)"},
-    {"ONEHOP_NCCL_LIBRARY", "command", "a library, or a directory that holds it",
-     "NCCL for 'bench --peer nccl' (default libnccl.so.2)"},
+    {"ONEHOP_NCCL_LIBRARY", "command, libonehop_nccl", "a library, or a directory that holds it",
+     "NCCL for 'bench --peer nccl' (default libnccl.so.2), and for what libonehop_nccl forwards"},
+    {"ONEHOP_NCCL", "libonehop_nccl", "auto or off", "off: it forwards every call to NCCL (default auto)",
+     [](std::string_view value) {
+       return is_one_of(value, {"auto", "off"});
+     }},
     {"ONEHOP_FAILURE_FILE", "command", "a file",
      "internal: file in which a rank that the command starts reports its error"},
 };

@@ -34,14 +34,14 @@ set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 cd /onehop
 apt-get -qq update
-apt-get -qq install -y --no-install-recommends ./libonehop[0-9]*.deb ./onehop-tools*.deb > apt.log
+apt-get -qq install -y --no-install-recommends ./libonehop[0-9]*.deb ./onehop-tools*.deb ./onehop-nccl*.deb > apt.log
 onehop bench all-reduce --ranks 2 --sizes 1K,1M
 apt-get -qq install -y --no-install-recommends ./libonehop-dev*.deb g++ pkg-config >> apt.log
 c++ -std=c++20 consumer.cc -o shared $(pkg-config --cflags --libs onehop)
 cc consumer.c -o static $(pkg-config --static --cflags --libs onehop)
 ./shared
 ./static
-apt-get -qq purge -y libonehop-dev 'libonehop[0-9]*' onehop-tools >> apt.log
+apt-get -qq purge -y libonehop-dev 'libonehop[0-9]*' onehop-tools onehop-nccl >> apt.log
 [[ ! -e /usr/bin/onehop && ! -e /usr/include/onehop ]]
 END
 unshare --mount bash -c "mount --rbind /proc '$root/proc' && mount --rbind /dev '$root/dev' && exec chroot '$root' bash /onehop/use"

@@ -23,12 +23,13 @@ mkdir -p "$work/root"
 
 packages=("$work"/*.deb)
 names=$(for each in "${packages[@]}"; do dpkg-deb -f "$each" Package; done | sort | paste -sd ' ')
-[[ $names =~ ^libonehop-dev\ libonehop[0-9.]+\ onehop-tools$ ]] || fail "the packages are: $names"
+[[ $names =~ ^libonehop-dev\ libonehop[0-9.]+\ onehop-nccl\ onehop-tools$ ]] || fail "the packages are: $names"
 for each in "${packages[@]}"; do
   depends=$(dpkg-deb -f "$each" Depends)
   case $(dpkg-deb -f "$each" Package) in
     # dpkg-shlibdeps derives these from the binaries.
     libonehop[0-9]* | onehop-tools) [[ $depends == *libc6* && $depends == *libspdlog* && $depends == *libhwloc* ]] || fail "$each depends on '$depends'" ;;
+    onehop-nccl) [[ $depends == *libc6* && $depends == *libspdlog* ]] || fail "$each depends on '$depends'" ;;
     libonehop-dev) [[ $depends == "libonehop0.1 (= "* || $depends == "libonehop"[1-9]* ]] || fail "$each depends on '$depends'" ;;
   esac
   dpkg-deb -x "$each" "$work/root"
@@ -36,7 +37,7 @@ done
 
 root=$work/root/usr
 for file in bin/onehop include/onehop/onehop.h lib/libonehop.a share/man/man1/onehop.1 share/bash-completion/completions/onehop \
-  share/zsh/vendor-completions/_onehop share/fish/vendor_completions.d/onehop.fish share/doc/onehop-tools/copyright; do
+  share/zsh/vendor-completions/_onehop share/fish/vendor_completions.d/onehop.fish share/doc/onehop-tools/copyright lib/onehop/libonehop_nccl.so; do
   [[ -s $root/$file ]] || fail "no package has /usr/$file"
 done
 # With the libraries of the packages and the system, and nothing from the build.

@@ -71,7 +71,7 @@ def check_variables(root):
     listed = page.read_text() if page.is_file() else ""
     table = root / VARIABLES_TABLE
     known = set(VARIABLE.findall(table.read_text())) if table.is_file() else None
-    for top in ("src", "tools"):
+    for top in ("src", "tools", "nccl"):
         for file in sorted((root / top).rglob("*.cc")):
             if file.stem.endswith("_test"):
                 continue

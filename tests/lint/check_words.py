@@ -10,7 +10,7 @@ import sys
 
 import tree_check
 
-TOPS = ("src", "include", "tools", "docs", "tests", "examples", "bench", "python/src")
+TOPS = ("src", "include", "tools", "nccl", "docs", "tests", "examples", "bench", "python/src")
 # History, data from elsewhere, and this list.
 SKIPPED = ("bench/results", "docs/decisions", "tests/data", "tests/fuzz/corpus", "tests/lint/check_words.py")
 SUFFIXES = {".c", ".cc", ".cmake", ".cu", ".cuh", ".h", ".in", ".inc", ".md", ".pml", ".py", ".sh", ".txt"}

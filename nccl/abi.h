@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Types and numbers of NCCL's binary interface, as far as this library uses them. Facts of the interface up to 2.32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace onehop::nccl {
+
+/// ncclResult_t.
+enum class Result : int {
+  success = 0,
+  unhandled_cuda_error = 1,
+  system_error = 2,
+  internal_error = 3,
+  invalid_argument = 4,
+  invalid_usage = 5,
+  remote_error = 6,
+  in_progress = 7,
+  timeout = 8,
+};
+
+/// What ncclGetVersion answers where there is no NCCL: the newest version whose functions are exported.
+inline constexpr int kVersion = 23203;
+
+}  // namespace onehop::nccl

@@ -20,6 +20,21 @@ enum class Result : int {
   timeout = 8,
 };
 
+/// ncclUniqueId, which is passed by value.
+struct UniqueId {
+  static constexpr std::size_t kBytes = 128;
+  char bytes[kBytes];
+};
+
+/// What an ncclComm_t points to.
+class Communicator;
+using Comm = Communicator*;
+
+/// ncclDataType_t and ncclRedOp_t, of which programs may pass any number. cudaStream_t.
+using DataType = int;
+using RedOp = int;
+using CudaStream = void*;
+
 /// What ncclGetVersion answers where there is no NCCL: the newest version whose functions are exported.
 inline constexpr int kVersion = 23203;
 

@@ -71,7 +71,7 @@ OnehopNcclAnswer onehop_nccl_refuse(unsigned index) {
                ? fmt::format(
                      "{} is missing in NCCL {} ({}): install a newer NCCL, or name it in ONEHOP_NCCL_LIBRARY",
                      function.name, real.version, real.path)
-               : fmt::format("{} needs NCCL, which was not found ({})", function.name, real.why_not));
+               : fmt::format("{} needs NCCL, which is not used ({})", function.name, real.why_not));
   return {function.returns_result ? static_cast<std::uint64_t>(result) : 0, 0};
 }
 }

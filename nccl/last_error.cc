@@ -22,6 +22,10 @@ Result fail(Result result, std::string text) noexcept {
   return result;
 }
 
+void remember(std::string text) noexcept {
+  t_last_error = std::move(text);
+}
+
 const std::string& last_error() noexcept {
   return t_last_error;
 }

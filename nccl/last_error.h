@@ -11,6 +11,9 @@ namespace onehop::nccl {
 /// Keeps `text` for this thread and returns `result`. Logs it as a warning, as NCCL does.
 Result fail(Result result, std::string text) noexcept;
 
+/// Only keeps it: for a state that programs poll.
+void remember(std::string text) noexcept;
+
 /// The last error of this thread; empty if there was none. Valid until the thread's next error.
 [[nodiscard]] const std::string& last_error() noexcept;
 

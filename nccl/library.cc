@@ -198,9 +198,13 @@ const Library& library() {
   static const Library& found = *[] {
     auto* const made = new Library;
     check_environment();
-    find(*made);
-    const bool off = env::get("ONEHOP_NCCL") == "off";
-    made->mode = off ? Mode::off : made->handle != nullptr ? Mode::accelerate : Mode::alone;
+    const std::string wanted = env::get("ONEHOP_NCCL").value_or("auto");
+    if (wanted == "alone") {
+      made->why_not = "ONEHOP_NCCL=alone";
+    } else {
+      find(*made);
+    }
+    made->mode = wanted == "off" ? Mode::off : made->handle != nullptr ? Mode::accelerate : Mode::alone;
     inform(describe(*made));
     return made;
   }();

@@ -8,7 +8,7 @@ namespace onehop::nccl {
 
 enum class Mode {
   accelerate,  ///< there is an NCCL: what this library does not carry is forwarded to it
-  alone,       ///< there is none
+  alone,       ///< there is none, or ONEHOP_NCCL=alone
   off,         ///< ONEHOP_NCCL=off: everything is forwarded
 };
 

@@ -105,10 +105,17 @@ constexpr Variable kVariables[] = {
      "time to notice a failure on a GPU (default 5)"},
     {"ONEHOP_NCCL_LIBRARY", "command, libonehop_nccl", "a library, or a directory that holds it",
      "NCCL for 'bench --peer nccl' (default libnccl.so.2), and for what libonehop_nccl forwards"},
-    {"ONEHOP_NCCL", "libonehop_nccl", "auto or off", "off: it forwards every call to NCCL (default auto)",
+    {"ONEHOP_NCCL", "libonehop_nccl", "auto, alone or off",
+     "alone: it uses no NCCL; off: it forwards every call to NCCL (default auto)",
      [](std::string_view value) {
-       return is_one_of(value, {"auto", "off"});
+       return is_one_of(value, {"auto", "alone", "off"});
      }},
+    {"ONEHOP_NCCL_DEVICE", "libonehop_nccl", "cuda or cpu", "cpu: for tests: communicators move host memory",
+     [](std::string_view value) {
+       return is_one_of(value, {"cuda", "cpu"});
+     }},
+    {"ONEHOP_NCCL_TIMEOUT", "libonehop_nccl", "seconds, 1 to 86400",
+     "timeout of its communicators' calls (default 1800)"},
     {"ONEHOP_FAILURE_FILE", "command", "a file",
      "internal: file in which a rank that the command starts reports its error"},
 };

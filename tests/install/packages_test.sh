@@ -28,8 +28,7 @@ for each in "${packages[@]}"; do
   depends=$(dpkg-deb -f "$each" Depends)
   case $(dpkg-deb -f "$each" Package) in
     # dpkg-shlibdeps derives these from the binaries.
-    libonehop[0-9]* | onehop-tools) [[ $depends == *libc6* && $depends == *libspdlog* && $depends == *libhwloc* ]] || fail "$each depends on '$depends'" ;;
-    onehop-nccl) [[ $depends == *libc6* && $depends == *libspdlog* ]] || fail "$each depends on '$depends'" ;;
+    libonehop[0-9]* | onehop-tools | onehop-nccl) [[ $depends == *libc6* && $depends == *libspdlog* && $depends == *libhwloc* ]] || fail "$each depends on '$depends'" ;;
     libonehop-dev) [[ $depends == "libonehop0.1 (= "* || $depends == "libonehop"[1-9]* ]] || fail "$each depends on '$depends'" ;;
   esac
   dpkg-deb -x "$each" "$work/root"

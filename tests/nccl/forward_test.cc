@@ -11,20 +11,13 @@
 #include <thread>
 #include <vector>
 
+#include "api.h"
+
+namespace onehop::nccl {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-/// As torch and vLLM find functions.
-template <class Signature>
-Signature* function(const char* name) {
-  static void* const library = ::dlopen(ONEHOP_NCCL, RTLD_NOW | RTLD_LOCAL);
-  EXPECT_NE(library, nullptr) << ::dlerror();
-  void* const found = ::dlsym(library, name);
-  EXPECT_NE(found, nullptr) << name;
-  return reinterpret_cast<Signature*>(found);
-}
 
 void use(const char* library) {
   ::setenv("ONEHOP_NCCL_LIBRARY", library, 1);
@@ -35,10 +28,6 @@ int calls_of(const char* library) {
   void* const handle = ::dlopen(library, RTLD_NOW | RTLD_NOLOAD);
   EXPECT_NE(handle, nullptr);
   return reinterpret_cast<int (*)()>(::dlsym(handle, "fake_nccl_calls"))();
-}
-
-const char* last_error() {
-  return function<const char*(void*)>("ncclGetLastError")(nullptr);
 }
 
 using ManyArguments = double(int, double, long, float, int, double, int, double, int, double, int, double,
@@ -98,7 +87,7 @@ TEST(NcclForwarding, CallsTheNamesThatNoOtherLibraryReplaces) {
   int version = -1;
   EXPECT_EQ(function<int(int*)>("ncclGetVersion")(&version), 0);
   EXPECT_EQ(version, 22809);
-  EXPECT_STREQ(last_error(), "the real last error");
+  EXPECT_EQ(last_error(), "the real last error");
   EXPECT_STREQ(function<const char*(int)>("ncclGetErrorString")(5), "the real text");
 }
 
@@ -170,3 +159,4 @@ TEST(NcclForwarding, FindsADirectory) {
 }
 
 }  // namespace
+}  // namespace onehop::nccl

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives.h"
+
+#include <array>
+#include <memory>
+#include <string_view>
+
+#include "onehop/call.h"
+
+#include "base/check.h"
+#include "communicator.h"
+#include "group_queue.h"
+#include "guard.h"
+
+namespace onehop::nccl {
+namespace {
+
+/// In the order of ncclDataType_t.
+constexpr std::array kTypes = {DType::i8,  DType::u8,  DType::i32, DType::u32,  DType::i64,  DType::u64,
+                               DType::f16, DType::f32, DType::f64, DType::bf16, DType::e4m3, DType::e5m2};
+/// In the order of ncclRedOp_t.
+constexpr std::array kOps = {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min, ReduceOp::avg};
+
+DType type_of(DataType type) {
+  if (type < 0 || static_cast<std::size_t>(type) >= kTypes.size())
+    fail(ErrorCode::invalid_argument, "data type {} is none of 0 to {}", type, kTypes.size() - 1);
+  return kTypes[static_cast<std::size_t>(type)];
+}
+
+ReduceOp op_of(RedOp op) {
+  if (op < 0 || static_cast<std::size_t>(op) >= kOps.size())
+    fail(ErrorCode::unsupported, "reduction {}: sum, prod, max, min and avg are available; others need NCCL",
+         op);
+  return kOps[static_cast<std::size_t>(op)];
+}
+
+/// One rank's call as NCCL's functions have it. Fields that a collective does not use stay as they are.
+struct Arguments {
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = 0;
+  DataType type = 0;
+  RedOp op = 0;
+  int root = 0;
+};
+
+Result make(std::string_view function, Collective collective, Comm comm, CudaStream stream,
+            const Arguments& arguments) noexcept {
+  return note_for_group(guarded(function, [&] {
+    std::shared_ptr<Communicator> communicator = find(comm);
+    Call call{.collective = collective,
+              .in = arguments.in,
+              .out = arguments.out,
+              .count = arguments.count,
+              .type = type_of(arguments.type),
+              .op = op_of(arguments.op),
+              .root = Rank{arguments.root},
+              .stream = {stream}};
+    // NCCL ignores these pointers, so programs pass anything.
+    const CollectiveTraits& traits = traits_of(collective);
+    const bool is_root = arguments.root == communicator->rank();
+    if (traits.only_root_passes_in && !is_root) call.in = nullptr;
+    if (traits.only_root_gets_out && !is_root) call.out = nullptr;
+    call_or_queue(std::move(communicator), call);
+    return Result::success;
+  }));
+}
+
+}  // namespace
+
+Result all_reduce(const void* in, void* out, std::size_t count, DataType type, RedOp op, Comm comm,
+                  CudaStream stream) noexcept {
+  return make("ncclAllReduce", Collective::all_reduce, comm, stream, {in, out, count, type, op});
+}
+
+Result all_gather(const void* in, void* out, std::size_t count, DataType type, Comm comm,
+                  CudaStream stream) noexcept {
+  return make("ncclAllGather", Collective::all_gather, comm, stream, {in, out, count, type});
+}
+
+Result reduce_scatter(const void* in, void* out, std::size_t count, DataType type, RedOp op, Comm comm,
+                      CudaStream stream) noexcept {
+  return make("ncclReduceScatter", Collective::reduce_scatter, comm, stream, {in, out, count, type, op});
+}
+
+Result broadcast(const void* in, void* out, std::size_t count, DataType type, int root, Comm comm,
+                 CudaStream stream) noexcept {
+  return make("ncclBroadcast", Collective::broadcast, comm, stream, {in, out, count, type, 0, root});
+}
+
+Result broadcast_in_place(void* data, std::size_t count, DataType type, int root, Comm comm,
+                          CudaStream stream) noexcept {
+  return make("ncclBcast", Collective::broadcast, comm, stream, {data, data, count, type, 0, root});
+}
+
+Result reduce(const void* in, void* out, std::size_t count, DataType type, RedOp op, int root, Comm comm,
+              CudaStream stream) noexcept {
+  return make("ncclReduce", Collective::reduce, comm, stream, {in, out, count, type, op, root});
+}
+
+Result all_to_all(const void* in, void* out, std::size_t count, DataType type, Comm comm,
+                  CudaStream stream) noexcept {
+  return make("ncclAlltoAll", Collective::all_to_all, comm, stream, {in, out, count, type});
+}
+
+Result gather(const void* in, void* out, std::size_t count, DataType type, int root, Comm comm,
+              CudaStream stream) noexcept {
+  return make("ncclGather", Collective::gather, comm, stream, {in, out, count, type, 0, root});
+}
+
+Result scatter(const void* in, void* out, std::size_t count, DataType type, int root, Comm comm,
+               CudaStream stream) noexcept {
+  return make("ncclScatter", Collective::scatter, comm, stream, {in, out, count, type, 0, root});
+}
+
+Result send(const void* in, std::size_t count, DataType type, int peer, Comm comm,
+            CudaStream stream) noexcept {
+  return make("ncclSend", Collective::send, comm, stream, {in, nullptr, count, type, 0, peer});
+}
+
+Result recv(void* out, std::size_t count, DataType type, int peer, Comm comm, CudaStream stream) noexcept {
+  return make("ncclRecv", Collective::recv, comm, stream, {nullptr, out, count, type, 0, peer});
+}
+
+}  // namespace onehop::nccl

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators that onehop carries.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "onehop/group.h"
+
+#include "abi.h"
+
+namespace onehop::nccl {
+
+/// A communicator: its group, once it has joined. An ncclComm_t points to it, and a table keeps it alive.
+class Communicator {
+ public:
+  Communicator(int rank, int size, DeviceId device, int cuda_device)
+      : rank_(rank), size_(size), device_(device), cuda_device_(cuda_device) {}
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+  /// What ncclCommCuDevice answers: on the host, where there is no device, the number that the program passed, else 0.
+  [[nodiscard]] int cuda_device() const { return cuda_device_; }
+  /// Also while another thread joins.
+  [[nodiscard]] bool joined() const { return joined_.load(std::memory_order_acquire); }
+  /// Throws Error{invalid_argument} before the communicator has joined: between ncclGroupStart and ncclGroupEnd.
+  [[nodiscard]] Group& group();
+
+  /// Joins the other ranks. Collective.
+  void join(std::shared_ptr<Store> store, std::string name);
+
+ private:
+  int rank_;
+  int size_;
+  DeviceId device_;
+  int cuda_device_;
+  std::optional<Group> group_;
+  std::atomic<bool> joined_{false};  ///< release when group_ is set: pairs with acquire in joined()
+};
+
+/// Returns the handle, which find() knows until release().
+[[nodiscard]] Comm add(std::shared_ptr<Communicator> communicator);
+/// Throws Error{invalid_argument} if there is no such communicator: it was destroyed, or never was one.
+[[nodiscard]] std::shared_ptr<Communicator> find(Comm comm);
+std::shared_ptr<Communicator> release(Comm comm);
+
+/// The device of a communicator that this thread makes now: the host with ONEHOP_NCCL_DEVICE=cpu, else the current GPU.
+[[nodiscard]] DeviceId current_device();
+/// The device that a program names; as above.
+[[nodiscard]] DeviceId device_of(int cuda_device);
+
+}  // namespace onehop::nccl

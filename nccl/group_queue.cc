@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group_queue.h"
+
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "onehop/group_call.h"
+
+#include "base/check.h"
+#include "guard.h"
+
+namespace onehop::nccl {
+namespace {
+
+struct QueuedCall {
+  std::shared_ptr<Communicator> communicator;
+  Call call;
+};
+
+struct GroupQueue {
+  int depth = 0;
+  Result result = Result::success;  ///< of the first function that failed
+  std::vector<SetUp> set_ups;
+  std::vector<QueuedCall> calls;
+};
+
+thread_local GroupQueue t_queue;
+
+void forget(const SetUp& job) {
+  (void)release(*job.handle);
+  *job.handle = nullptr;
+}
+
+void run_calls(const std::vector<QueuedCall>& calls) {
+  GroupCall scope;
+  for (const QueuedCall& each : calls) run(each.communicator->group(), each.call);
+  scope.end();
+}
+
+}  // namespace
+
+void set_up(std::vector<SetUp> jobs) {
+  std::vector<std::exception_ptr> errors(jobs.size());
+  const auto join = [&](std::size_t i) {
+    try {
+      jobs[i].join(*jobs[i].communicator);
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  };
+  std::vector<std::jthread> threads;
+  try {
+    for (std::size_t i = 1; i < jobs.size(); ++i) threads.emplace_back(join, i);
+  } catch (...) {
+    // The ranks without a thread do not join: those that have one fail at their deadline.
+    errors[0] = std::current_exception();
+  }
+  if (!jobs.empty() && !errors[0]) join(0);
+  threads.clear();
+  for (const std::exception_ptr& error : errors) {
+    if (!error) continue;
+    for (const SetUp& job : jobs) forget(job);
+    std::rethrow_exception(error);
+  }
+}
+
+Result group_start() noexcept {
+  ++t_queue.depth;
+  return Result::success;
+}
+
+Result group_end() noexcept {
+  if (t_queue.depth == 0)
+    return fail(Result::invalid_usage, "ncclGroupEnd: this thread has called no ncclGroupStart");
+  if (--t_queue.depth > 0) return Result::success;
+  const GroupQueue queue = std::exchange(t_queue, {});
+  if (queue.result != Result::success) {
+    for (const SetUp& job : queue.set_ups) forget(job);
+    return queue.result;
+  }
+  return guarded("ncclGroupEnd", [&] {
+    if (!queue.set_ups.empty()) set_up(queue.set_ups);
+    if (!queue.calls.empty()) run_calls(queue.calls);
+    return Result::success;
+  });
+}
+
+void set_up_or_queue(SetUp job) {
+  if (t_queue.depth > 0) {
+    t_queue.set_ups.push_back(std::move(job));
+    return;
+  }
+  std::vector<SetUp> jobs;
+  jobs.push_back(std::move(job));
+  set_up(std::move(jobs));
+}
+
+void call_or_queue(std::shared_ptr<Communicator> communicator, const Call& call) {
+  if (t_queue.depth > 0) {
+    t_queue.calls.push_back({std::move(communicator), call});
+  } else {
+    run(communicator->group(), call);
+  }
+}
+
+Result note_for_group(Result result) noexcept {
+  if (t_queue.depth > 0 && t_queue.result == Result::success) t_queue.result = result;
+  return result;
+}
+
+}  // namespace onehop::nccl

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a thread has queued between ncclGroupStart and ncclGroupEnd.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "onehop/call.h"
+
+#include "abi.h"
+#include "communicator.h"
+
+namespace onehop::nccl {
+
+/// The set-up of a communicator whose handle exists already.
+struct SetUp {
+  std::shared_ptr<Communicator> communicator;
+  std::function<void(Communicator&)> join;
+  Comm* handle;  ///< where the program has the handle; NULL after a failure
+};
+
+/// Makes all set-ups at the same time, each in a thread: one thread may own all ranks, which wait for each other. After a
+/// failure none of the communicators exists. Throws the first error.
+void set_up(std::vector<SetUp> jobs);
+
+Result group_start() noexcept;
+/// At the outermost end: makes the queued set-ups, then the calls. If a function failed in the group, returns its result
+/// and makes none of them.
+Result group_end() noexcept;
+
+/// At once, or at the end of the thread's group.
+void set_up_or_queue(SetUp job);
+void call_or_queue(std::shared_ptr<Communicator> communicator, const Call& call);
+/// Notes a result for the end of the thread's group, if it has one. Returns the result.
+Result note_for_group(Result result) noexcept;
+
+}  // namespace onehop::nccl

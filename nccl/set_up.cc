@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "set_up.h"
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "onehop/store.h"
+
+#include "base/check.h"
+#include "communicator.h"
+#include "group_queue.h"
+#include "guard.h"
+#include "unique_id.h"
+
+namespace onehop::nccl {
+namespace {
+
+constexpr const char* kLocalName = "ncclCommInitAll";
+
+Result init_rank(std::string_view function, Comm* comm, int size, const UniqueId& id, int rank) noexcept {
+  return note_for_group(guarded(function, [&] {
+    require(comm != nullptr, "comm is NULL");
+    require(size >= 1 && rank >= 0 && rank < size, "rank {} of {} ranks", rank, size);
+    const Address address = parse_unique_id({id.bytes, UniqueId::kBytes});
+    const DeviceId device = current_device();
+    auto communicator = std::make_shared<Communicator>(rank, size, device, std::max(device.value, 0));
+    *comm = add(communicator);
+    set_up_or_queue({communicator,
+                     [address](Communicator& each) { each.join(open_store(address), address.name); }, comm});
+    return Result::success;
+  }));
+}
+
+template <class Value>
+Result tell(std::string_view function, Comm comm, Value* out, Value (Communicator::*value)() const) noexcept {
+  return guarded(function, [&] {
+    require(out != nullptr, "the result's pointer is NULL");
+    *out = (find(comm).get()->*value)();
+    return Result::success;
+  });
+}
+
+}  // namespace
+
+Result get_unique_id(UniqueId* id) noexcept {
+  return guarded("ncclGetUniqueId", [&] {
+    require(id != nullptr, "uniqueId is NULL");
+    *id = make_unique_id();
+    return Result::success;
+  });
+}
+
+Result comm_init_rank(Comm* comm, int size, UniqueId id, int rank) noexcept {
+  return init_rank("ncclCommInitRank", comm, size, id, rank);
+}
+
+Result comm_init_rank_config(Comm* comm, int size, UniqueId id, int rank, const void* /*config*/) noexcept {
+  return init_rank("ncclCommInitRankConfig", comm, size, id, rank);
+}
+
+Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
+  return note_for_group(guarded("ncclCommInitAll", [&] {
+    require(comms != nullptr, "comms is NULL");
+    require(size >= 1, "{} ranks", size);
+    const std::shared_ptr<Store> store = memory_store();
+    std::vector<SetUp> jobs;
+    for (int rank = 0; rank < size; ++rank) {
+      const int device = devices != nullptr ? devices[rank] : rank;
+      auto communicator = std::make_shared<Communicator>(rank, size, device_of(device), device);
+      comms[rank] = add(communicator);
+      jobs.push_back(
+          {communicator, [store](Communicator& each) { each.join(store, kLocalName); }, &comms[rank]});
+    }
+    set_up(std::move(jobs));
+    return Result::success;
+  }));
+}
+
+Result comm_finalize(Comm comm) noexcept {
+  return guarded("ncclCommFinalize", [&] {
+    (void)find(comm);  // every call of a rank has been made, and leaving waits for its device
+    return Result::success;
+  });
+}
+
+Result comm_destroy(Comm comm) noexcept {
+  return guarded("ncclCommDestroy", [&] {
+    if (comm != nullptr) (void)release(comm);
+    return Result::success;
+  });
+}
+
+Result comm_abort(Comm comm) noexcept {
+  return guarded("ncclCommAbort", [&] {
+    if (comm == nullptr) return Result::success;
+    const std::shared_ptr<Communicator> communicator = release(comm);
+    // Another thread that waits in a call keeps the communicator until it has thrown.
+    if (communicator->joined()) communicator->group().abort("ncclCommAbort");
+    return Result::success;
+  });
+}
+
+Result comm_get_async_error(Comm comm, Result* async_error) noexcept {
+  return guarded("ncclCommGetAsyncError", [&] {
+    require(async_error != nullptr, "asyncError is NULL");
+    const std::shared_ptr<Communicator> communicator = find(comm);
+    *async_error = Result::in_progress;
+    if (!communicator->joined()) return Result::success;
+    *async_error = Result::success;
+    try {
+      communicator->group().check();
+    } catch (const Error& error) {
+      *async_error = result_of(error.code());
+      remember(error.message());
+    }
+    return Result::success;
+  });
+}
+
+Result comm_count(Comm comm, int* count) noexcept {
+  return tell("ncclCommCount", comm, count, &Communicator::size);
+}
+
+Result comm_cuda_device(Comm comm, int* device) noexcept {
+  return tell("ncclCommCuDevice", comm, device, &Communicator::cuda_device);
+}
+
+Result comm_user_rank(Comm comm, int* rank) noexcept {
+  return tell("ncclCommUserRank", comm, rank, &Communicator::rank);
+}
+
+}  // namespace onehop::nccl

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL's functions that make, describe and end communicators.
+#pragma once
+
+#include "abi.h"
+
+namespace onehop::nccl {
+
+Result get_unique_id(UniqueId* id) noexcept;
+Result comm_init_rank(Comm* comm, int size, UniqueId id, int rank) noexcept;
+/// The options of `config` tune NCCL. Of all of them this library would have to heed `blocking`: it returns when the ranks
+/// have joined, whatever that says.
+Result comm_init_rank_config(Comm* comm, int size, UniqueId id, int rank, const void* config) noexcept;
+Result comm_init_all(Comm* comms, int size, const int* devices) noexcept;
+Result comm_finalize(Comm comm) noexcept;
+Result comm_destroy(Comm comm) noexcept;
+Result comm_abort(Comm comm) noexcept;
+Result comm_get_async_error(Comm comm, Result* async_error) noexcept;
+Result comm_count(Comm comm, int* count) noexcept;
+Result comm_cuda_device(Comm comm, int* device) noexcept;
+Result comm_user_rank(Comm comm, int* rank) noexcept;
+
+}  // namespace onehop::nccl

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an ncclUniqueId of this library contains (docs/wire-formats.md): how the ranks find the store of the process that made
+// it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "onehop/store.h"
+
+#include "abi.h"
+
+namespace onehop::nccl {
+
+struct Address {
+  std::uint16_t port = 0;   ///< of a TCP store on the loopback interface
+  std::string secret;       ///< of that store: 32 hex digits
+  std::string name;         ///< of the communicator: 32 hex digits
+  std::string host_digest;  ///< 8 bytes: the ranks must be on the same machine
+
+  bool operator==(const Address&) const = default;
+};
+
+[[nodiscard]] UniqueId to_unique_id(const Address& address);
+/// Throws Error{protocol}, which names the field, unless to_unique_id made it.
+[[nodiscard]] Address parse_unique_id(std::string_view bytes);
+
+/// An id of a new communicator. The first call in a process starts a store, which runs until the process ends.
+[[nodiscard]] UniqueId make_unique_id();
+/// Connects to the store. Throws Error{unsupported} on another machine than the one on which the id was made.
+[[nodiscard]] std::shared_ptr<Store> open_store(const Address& address);
+
+}  // namespace onehop::nccl

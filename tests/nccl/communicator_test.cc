@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators of libonehop_nccl.so without NCCL, on the host backend.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "api.h"
+#include "support/ranks.h"
+
+namespace onehop::nccl {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// ncclDataType_t and ncclRedOp_t.
+constexpr DataType kInt32 = 2;
+constexpr RedOp kSum = 0;
+constexpr RedOp kMax = 2;
+constexpr RedOp kAvg = 4;
+
+class NcclCommunicator : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    ::setenv("ONEHOP_NCCL", "alone", 1);  // there may be one here
+    ::setenv("ONEHOP_NCCL_DEVICE", "cpu", 1);
+    ::setenv("ONEHOP_NCCL_TIMEOUT", "30", 1);
+    ::setenv("ONEHOP_LOG", "off", 1);
+  }
+};
+
+void expect_success(Result result) {
+  EXPECT_EQ(result, Result::success) << last_error();
+}
+
+/// Runs `body` on a thread per rank, each with a communicator of its own.
+void on_threads(int size, const std::function<void(const Api&, Comm, int rank)>& body) {
+  const Api api;
+  UniqueId id{};
+  expect_success(api.get_unique_id(&id));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      Comm comm = nullptr;
+      expect_success(api.init_rank(&comm, size, id, rank));
+      if (comm == nullptr) return;
+      body(api, comm, rank);
+      expect_success(api.finalize(comm));
+      expect_success(api.destroy(comm));
+    });
+  }
+  for (std::thread& each : threads) each.join();
+}
+
+/// Of this thread: all ranks of a communicator.
+std::vector<Comm> all_ranks(const Api& api, int size) {
+  std::vector<Comm> comms(static_cast<std::size_t>(size));
+  expect_success(api.init_all(comms.data(), size, nullptr));
+  return comms;
+}
+
+template <class T>
+void expect_reductions(DataType type) {
+  on_threads(2, [&](const Api& api, Comm comm, int rank) {
+    const std::array<T, 2> in = rank == 0 ? std::array<T, 2>{3, 10} : std::array<T, 2>{5, 4};
+    const std::array<std::array<T, 2>, 5> expected = {{{8, 14}, {15, 40}, {5, 10}, {3, 4}, {4, 7}}};
+    for (RedOp op = kSum; op <= kAvg; ++op) {
+      std::array<T, 2> out{};
+      expect_success(api.all_reduce(in.data(), out.data(), 2, type, op, comm, nullptr));
+      EXPECT_EQ(out, expected[static_cast<std::size_t>(op)]) << "type " << type << ", reduction " << op;
+    }
+  });
+}
+
+TEST_F(NcclCommunicator, ReducesAllTypesWithAllReductions) {
+  expect_reductions<std::int8_t>(0);
+  expect_reductions<std::uint8_t>(1);
+  expect_reductions<std::int32_t>(2);
+  expect_reductions<std::uint32_t>(3);
+  expect_reductions<std::int64_t>(4);
+  expect_reductions<std::uint64_t>(5);
+  expect_reductions<float>(7);
+  expect_reductions<double>(8);
+}
+
+TEST_F(NcclCommunicator, ReducesSmallFloats) {
+  on_threads(2, [&](const Api& api, Comm comm, int) {
+    // Type, one, two.
+    const std::array<std::array<std::uint16_t, 3>, 2> halves = {{{6, 0x3c00, 0x4000}, {9, 0x3f80, 0x4000}}};
+    for (const auto& [type, one, two] : halves) {
+      std::uint16_t out = 0;
+      expect_success(api.all_reduce(&one, &out, 1, type, kSum, comm, nullptr));
+      EXPECT_EQ(out, two) << "type " << type;
+    }
+    const std::array<std::array<std::uint8_t, 3>, 2> bytes = {{{10, 0x38, 0x40}, {11, 0x3c, 0x40}}};
+    for (const auto& [type, one, two] : bytes) {
+      std::uint8_t out = 0;
+      expect_success(api.all_reduce(&one, &out, 1, type, kSum, comm, nullptr));
+      EXPECT_EQ(out, two) << "type " << int{type};
+    }
+  });
+}
+
+TEST_F(NcclCommunicator, IntegerAveragesWrapTheSumAsNcclDoes) {
+  on_threads(3, [&](const Api& api, Comm comm, int) {
+    const std::int8_t in = 100;
+    std::int8_t out = 0;
+    expect_success(api.all_reduce(&in, &out, 1, 0, kAvg, comm, nullptr));
+    EXPECT_EQ(out, (300 - 256) / 3);
+  });
+}
+
+TEST_F(NcclCommunicator, MovesBlocks) {
+  constexpr int kRanks = 3;
+  on_threads(kRanks, [&](const Api& api, Comm comm, int rank) {
+    const std::array<int, 2> in = {10 * rank, 10 * rank + 1};
+    std::array<int, 2 * kRanks> out{};
+    expect_success(api.all_gather(in.data(), out.data(), 2, kInt32, comm, nullptr));
+    EXPECT_THAT(out, ElementsAre(0, 1, 10, 11, 20, 21));
+
+    std::array<int, 2> one{};
+    expect_success(api.reduce_scatter(out.data(), one.data(), 2, kInt32, kSum, comm, nullptr));
+    EXPECT_THAT(one, ElementsAre(3 * 10 * rank, 3 * (10 * rank + 1)));
+
+    const std::array<int, kRanks> mine = {100 * rank, 100 * rank + 1, 100 * rank + 2};
+    std::array<int, kRanks> others{};
+    expect_success(api.all_to_all(mine.data(), others.data(), 1, kInt32, comm, nullptr));
+    EXPECT_THAT(others, ElementsAre(rank, 100 + rank, 200 + rank));
+  });
+}
+
+// Programs pass whatever they have where NCCL does not look.
+TEST_F(NcclCommunicator, IgnoresBuffersThatOnlyTheRootNeeds) {
+  constexpr int kRanks = 3;
+  constexpr int kRoot = 1;
+  auto* const no_memory = reinterpret_cast<int*>(0x3);
+  on_threads(kRanks, [&](const Api& api, Comm comm, int rank) {
+    const bool is_root = rank == kRoot;
+    int data = rank + 5;
+    int out = -1;
+    expect_success(api.broadcast(is_root ? &data : no_memory, &out, 1, kInt32, kRoot, comm, nullptr));
+    EXPECT_EQ(out, kRoot + 5);
+    expect_success(api.bcast(&data, 1, kInt32, kRoot, comm, nullptr));
+    EXPECT_EQ(data, kRoot + 5);
+
+    int sum = 0;
+    expect_success(api.reduce(&data, is_root ? &sum : nullptr, 1, kInt32, kSum, kRoot, comm, nullptr));
+    EXPECT_EQ(sum, is_root ? kRanks * (kRoot + 5) : 0);
+
+    std::array<int, kRanks> all{};
+    expect_success(api.gather(&rank, is_root ? all.data() : no_memory, 1, kInt32, kRoot, comm, nullptr));
+    EXPECT_THAT(all, is_root ? ElementsAre(0, 1, 2) : ElementsAre(0, 0, 0));
+    const std::array<int, kRanks> parts = {7, 8, 9};
+    expect_success(api.scatter(is_root ? parts.data() : no_memory, &out, 1, kInt32, kRoot, comm, nullptr));
+    EXPECT_EQ(out, 7 + rank);
+  });
+}
+
+TEST_F(NcclCommunicator, CallsInPlaceAndOfNothing) {
+  on_threads(2, [&](const Api& api, Comm comm, int rank) {
+    std::array<int, 2> data{};
+    data[static_cast<std::size_t>(rank)] = rank + 1;
+    expect_success(
+        api.all_gather(&data[static_cast<std::size_t>(rank)], data.data(), 1, kInt32, comm, nullptr));
+    EXPECT_THAT(data, ElementsAre(1, 2));
+    expect_success(api.all_reduce(data.data(), data.data(), 2, kInt32, kSum, comm, nullptr));
+    EXPECT_THAT(data, ElementsAre(2, 4));
+    expect_success(api.reduce_scatter(data.data(), &data[static_cast<std::size_t>(rank)], 1, kInt32, kMax,
+                                      comm, nullptr));
+    EXPECT_THAT(data, ElementsAre(2, 4));
+    expect_success(api.all_reduce(nullptr, nullptr, 0, kInt32, kSum, comm, nullptr));
+  });
+}
+
+TEST_F(NcclCommunicator, OneThreadSetsUpAllRanksInAGroup) {
+  constexpr int kRanks = 4;
+  const Api api;
+  UniqueId id{};
+  expect_success(api.get_unique_id(&id));
+  std::array<Comm, kRanks> comms{};
+  expect_success(api.group_start());
+  for (int rank = 0; rank < kRanks; ++rank)
+    expect_success(api.init_rank_config(&comms[static_cast<std::size_t>(rank)], kRanks, id, rank, nullptr));
+  Result state = Result::success;
+  expect_success(api.async_error(comms[0], &state));
+  EXPECT_EQ(state, Result::in_progress) << "nothing runs before the end";
+  expect_success(api.group_end());
+
+  std::array<int, kRanks> data = {1, 2, 3, 4};
+  expect_success(api.group_start());
+  for (std::size_t i = 0; i < kRanks; ++i) {
+    expect_success(api.group_start());
+    expect_success(api.all_reduce(&data[i], &data[i], 1, kInt32, kSum, comms[i], nullptr));
+    expect_success(api.group_end());
+  }
+  EXPECT_THAT(data, ElementsAre(1, 2, 3, 4)) << "only the outermost end starts the calls";
+  expect_success(api.group_end());
+  EXPECT_THAT(data, Each(10));
+  for (Comm each : comms) expect_success(api.destroy(each));
+}
+
+TEST_F(NcclCommunicator, SendsAndReceivesOfAGroupProgressTogether) {
+  constexpr std::size_t kCount = 1 << 20;  // more than is buffered
+  const Api api;
+  const std::vector<Comm> comms = all_ranks(api, 3);
+  std::vector<std::vector<int>> in;
+  std::vector<std::vector<int>> out(3, std::vector<int>(kCount));
+  for (int rank = 0; rank < 3; ++rank) in.emplace_back(kCount, rank + 1);
+  expect_success(api.group_start());
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    const int next = static_cast<int>(rank + 1) % 3;
+    const int previous = static_cast<int>(rank + 2) % 3;
+    expect_success(api.send(in[rank].data(), kCount, kInt32, next, comms[rank], nullptr));
+    expect_success(api.recv(out[rank].data(), kCount, kInt32, previous, comms[rank], nullptr));
+  }
+  expect_success(api.group_end());
+  for (std::size_t rank = 0; rank < 3; ++rank)
+    EXPECT_THAT(out[rank], Each(static_cast<int>((rank + 2) % 3) + 1));
+  for (Comm each : comms) expect_success(api.destroy(each));
+}
+
+TEST_F(NcclCommunicator, InitAllMakesOneRankPerDevice) {
+  const Api api;
+  const std::array<int, 2> devices = {3, 1};
+  std::array<Comm, 2> comms{};
+  expect_success(api.init_all(comms.data(), 2, devices.data()));
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto i = static_cast<std::size_t>(rank);
+    std::array<int, 3> said{};
+    expect_success(api.count(comms[i], &said[0]));
+    expect_success(api.user_rank(comms[i], &said[1]));
+    expect_success(api.cuda_device(comms[i], &said[2]));
+    EXPECT_THAT(said, ElementsAre(2, rank, devices[i]));
+    expect_success(api.destroy(comms[i]));
+  }
+}
+
+TEST_F(NcclCommunicator, AReductionThatIsMissingIsAnError) {
+  const Api api;
+  const std::vector<Comm> comms = all_ranks(api, 1);
+  int data = 3;
+  EXPECT_EQ(api.all_reduce(&data, &data, 1, kInt32, 5, comms[0], nullptr), Result::invalid_usage);
+  EXPECT_THAT(last_error(),
+              AllOf(HasSubstr("ncclAllReduce: reduction 5"), HasSubstr("sum, prod, max, min and avg")));
+  EXPECT_EQ(api.all_reduce(&data, &data, 1, 12, kSum, comms[0], nullptr), Result::invalid_argument);
+  EXPECT_THAT(last_error(), HasSubstr("data type 12"));
+  EXPECT_EQ(function<Result(RedOp*, void*, DataType, int, Comm)>("ncclRedOpCreatePreMulSum")(nullptr, nullptr,
+                                                                                             7, 0, comms[0]),
+            Result::invalid_usage);
+  EXPECT_THAT(last_error(),
+              HasSubstr("ncclRedOpCreatePreMulSum needs NCCL, which is not used (ONEHOP_NCCL=alone)"));
+  expect_success(api.destroy(comms[0]));
+}
+
+TEST_F(NcclCommunicator, AnErrorInAGroupIsTheResultOfItsEndAndNothingRuns) {
+  const Api api;
+  const std::vector<Comm> comms = all_ranks(api, 1);
+  int in = 3;
+  int out = 0;
+  UniqueId id{};
+  expect_success(api.get_unique_id(&id));
+  Comm other = nullptr;
+  expect_success(api.group_start());
+  expect_success(api.init_rank(&other, 1, id, 0));
+  expect_success(api.all_reduce(&in, &out, 1, kInt32, kSum, comms[0], nullptr));
+  EXPECT_EQ(api.all_reduce(&in, &out, 1, kInt32, 99, comms[0], nullptr), Result::invalid_usage);
+  EXPECT_EQ(api.group_end(), Result::invalid_usage);
+  EXPECT_EQ(out, 0);
+  EXPECT_EQ(other, nullptr);
+  expect_success(api.all_reduce(&in, &out, 1, kInt32, kSum, comms[0], nullptr));
+  EXPECT_EQ(out, 3) << "the next calls are made at once";
+  expect_success(api.destroy(comms[0]));
+}
+
+TEST_F(NcclCommunicator, WrongArgumentsAreNamed) {
+  const Api api;
+  Comm comm = nullptr;
+  EXPECT_EQ(api.group_end(), Result::invalid_usage);
+  EXPECT_THAT(last_error(), HasSubstr("ncclGroupStart"));
+  UniqueId id{};
+  EXPECT_EQ(api.init_rank(&comm, 2, id, 2), Result::invalid_argument);
+  EXPECT_THAT(last_error(), HasSubstr("rank 2 of 2 ranks"));
+  EXPECT_EQ(api.init_rank(&comm, 1, id, 0), Result::internal_error);
+  EXPECT_THAT(last_error(), HasSubstr("ncclGetUniqueId of libonehop_nccl did not make it"));
+  const std::vector<Comm> comms = all_ranks(api, 1);
+  expect_success(api.destroy(comms[0]));
+  EXPECT_EQ(api.destroy(comms[0]), Result::invalid_argument) << "a second time";
+  int count = 0;
+  EXPECT_EQ(api.count(comms[0], &count), Result::invalid_argument);
+  EXPECT_EQ(api.count(nullptr, &count), Result::invalid_argument);
+}
+
+TEST_F(NcclCommunicator, AbortEndsTheCallOfAnotherThread) {
+  const Api api;
+  const std::vector<Comm> comms = all_ranks(api, 2);
+  Result result = Result::success;
+  int data = 0;
+  std::thread waiting([&] { result = api.all_reduce(&data, &data, 1, kInt32, kSum, comms[0], nullptr); });
+  expect_success(api.abort(comms[0]));
+  waiting.join();
+  EXPECT_NE(result, Result::success);
+  Result state = Result::success;
+  expect_success(api.async_error(comms[1], &state));
+  EXPECT_EQ(state, Result::remote_error);
+  expect_success(api.abort(comms[1]));
+}
+
+TEST_F(NcclCommunicator, ProcessesFindEachOtherByTheIdAndNoticeADeath) {
+  const testing::TempDir directory;
+  testing::Processes ranks(3, [&](Rank rank) {
+    const Api api;
+    const auto store = file_store(directory.path());
+    UniqueId id{};
+    if (rank.value == 0) {
+      expect_success(api.get_unique_id(&id));
+      store->set("id", {id.bytes, UniqueId::kBytes});
+    } else {
+      const std::string bytes = store->get("id");
+      std::memcpy(id.bytes, bytes.data(), UniqueId::kBytes);
+    }
+    Comm comm = nullptr;
+    expect_success(api.init_rank(&comm, 3, id, rank.value));
+    int data = rank.value + 1;
+    expect_success(api.all_reduce(&data, &data, 1, kInt32, kSum, comm, nullptr));
+    EXPECT_EQ(data, 6);
+    if (rank.value == 2) ::raise(SIGKILL);
+    EXPECT_EQ(api.all_reduce(&data, &data, 1, kInt32, kSum, comm, nullptr), Result::remote_error);
+    EXPECT_THAT(last_error(), HasSubstr("rank 2"));
+    Result state = Result::success;
+    expect_success(api.async_error(comm, &state));
+    EXPECT_EQ(state, Result::remote_error);
+    expect_success(api.abort(comm));
+    return std::string{};
+  });
+  const std::vector<testing::Exit> exits = ranks.wait(std::chrono::seconds{20});
+  EXPECT_EQ(exits[0].code, 0) << exits[0].text;
+  EXPECT_EQ(exits[1].code, 0) << exits[1].text;
+  EXPECT_EQ(exits[2].signal, SIGKILL);
+}
+
+}  // namespace
+}  // namespace onehop::nccl

@@ -30,10 +30,19 @@ struct UniqueId {
 class Communicator;
 using Comm = Communicator*;
 
-/// ncclDataType_t and ncclRedOp_t, of which programs may pass any number. cudaStream_t.
-using DataType = int;
-using RedOp = int;
+/// ncclDataType_t and ncclRedOp_t, of which programs may pass any number.
+enum class DataType : int {};
+enum class RedOp : int {};
+/// cudaStream_t.
 using CudaStream = void*;
+
+/// The beginning of ncclConfig_t, which versions extend at its end.
+struct Config {
+  std::size_t size;
+  unsigned magic;
+  unsigned version;
+  int blocking;
+};
 
 /// What ncclGetVersion answers where there is no NCCL: the newest version whose functions are exported.
 inline constexpr int kVersion = 23203;

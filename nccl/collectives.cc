@@ -21,16 +21,22 @@ constexpr std::array kTypes = {DType::i8,  DType::u8,  DType::i32, DType::u32,  
 /// In the order of ncclRedOp_t.
 constexpr std::array kOps = {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min, ReduceOp::avg};
 
+template <class Value, std::size_t kSize>
+bool is_in(const std::array<Value, kSize>& /*values*/, int number) {
+  return number >= 0 && static_cast<std::size_t>(number) < kSize;
+}
+
 DType type_of(DataType type) {
-  if (type < 0 || static_cast<std::size_t>(type) >= kTypes.size())
-    fail(ErrorCode::invalid_argument, "data type {} is none of 0 to {}", type, kTypes.size() - 1);
+  if (!is_known(type))
+    fail(ErrorCode::invalid_argument, "data type {} is none of 0 to {}", static_cast<int>(type),
+         kTypes.size() - 1);
   return kTypes[static_cast<std::size_t>(type)];
 }
 
 ReduceOp op_of(RedOp op) {
-  if (op < 0 || static_cast<std::size_t>(op) >= kOps.size())
+  if (!is_known(op))
     fail(ErrorCode::unsupported, "reduction {}: sum, prod, max, min and avg are available; others need NCCL",
-         op);
+         static_cast<int>(op));
   return kOps[static_cast<std::size_t>(op)];
 }
 
@@ -39,8 +45,8 @@ struct Arguments {
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = 0;
-  DataType type = 0;
-  RedOp op = 0;
+  DataType type{};
+  RedOp op{};
   int root = 0;
 };
 
@@ -68,6 +74,14 @@ Result make(std::string_view function, Collective collective, Comm comm, CudaStr
 
 }  // namespace
 
+bool is_known(DataType type) {
+  return is_in(kTypes, static_cast<int>(type));
+}
+
+bool is_known(RedOp op) {
+  return is_in(kOps, static_cast<int>(op));
+}
+
 Result all_reduce(const void* in, void* out, std::size_t count, DataType type, RedOp op, Comm comm,
                   CudaStream stream) noexcept {
   return make("ncclAllReduce", Collective::all_reduce, comm, stream, {in, out, count, type, op});
@@ -85,12 +99,12 @@ Result reduce_scatter(const void* in, void* out, std::size_t count, DataType typ
 
 Result broadcast(const void* in, void* out, std::size_t count, DataType type, int root, Comm comm,
                  CudaStream stream) noexcept {
-  return make("ncclBroadcast", Collective::broadcast, comm, stream, {in, out, count, type, 0, root});
+  return make("ncclBroadcast", Collective::broadcast, comm, stream, {in, out, count, type, {}, root});
 }
 
 Result broadcast_in_place(void* data, std::size_t count, DataType type, int root, Comm comm,
                           CudaStream stream) noexcept {
-  return make("ncclBcast", Collective::broadcast, comm, stream, {data, data, count, type, 0, root});
+  return make("ncclBcast", Collective::broadcast, comm, stream, {data, data, count, type, {}, root});
 }
 
 Result reduce(const void* in, void* out, std::size_t count, DataType type, RedOp op, int root, Comm comm,
@@ -105,21 +119,21 @@ Result all_to_all(const void* in, void* out, std::size_t count, DataType type, C
 
 Result gather(const void* in, void* out, std::size_t count, DataType type, int root, Comm comm,
               CudaStream stream) noexcept {
-  return make("ncclGather", Collective::gather, comm, stream, {in, out, count, type, 0, root});
+  return make("ncclGather", Collective::gather, comm, stream, {in, out, count, type, {}, root});
 }
 
 Result scatter(const void* in, void* out, std::size_t count, DataType type, int root, Comm comm,
                CudaStream stream) noexcept {
-  return make("ncclScatter", Collective::scatter, comm, stream, {in, out, count, type, 0, root});
+  return make("ncclScatter", Collective::scatter, comm, stream, {in, out, count, type, {}, root});
 }
 
 Result send(const void* in, std::size_t count, DataType type, int peer, Comm comm,
             CudaStream stream) noexcept {
-  return make("ncclSend", Collective::send, comm, stream, {in, nullptr, count, type, 0, peer});
+  return make("ncclSend", Collective::send, comm, stream, {in, nullptr, count, type, {}, peer});
 }
 
 Result recv(void* out, std::size_t count, DataType type, int peer, Comm comm, CudaStream stream) noexcept {
-  return make("ncclRecv", Collective::recv, comm, stream, {nullptr, out, count, type, 0, peer});
+  return make("ncclRecv", Collective::recv, comm, stream, {nullptr, out, count, type, {}, peer});
 }
 
 }  // namespace onehop::nccl

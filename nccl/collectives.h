@@ -8,6 +8,10 @@
 
 namespace onehop::nccl {
 
+/// Whether onehop has it. NCCL's other reductions are those that a program has made.
+[[nodiscard]] bool is_known(DataType type);
+[[nodiscard]] bool is_known(RedOp op);
+
 Result all_reduce(const void* in, void* out, std::size_t count, DataType type, RedOp op, Comm comm,
                   CudaStream stream) noexcept;
 Result all_gather(const void* in, void* out, std::size_t count, DataType type, Comm comm,

@@ -69,9 +69,18 @@ void Communicator::join(std::shared_ptr<Store> store, std::string name) {
 
 Comm add(std::shared_ptr<Communicator> communicator) {
   Comm const comm = communicator.get();
-  const std::lock_guard lock(table().mutex);
-  table().entries.emplace(comm, std::move(communicator));
+  add(comm, std::move(communicator));
   return comm;
+}
+
+void add(Comm handle, std::shared_ptr<Communicator> communicator) {
+  const std::lock_guard lock(table().mutex);
+  table().entries.insert_or_assign(handle, std::move(communicator));
+}
+
+bool is_carried(Comm handle) noexcept {
+  const std::lock_guard lock(table().mutex);
+  return table().entries.contains(handle);
 }
 
 std::shared_ptr<Communicator> find(Comm comm) {

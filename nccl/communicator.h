@@ -40,8 +40,11 @@ class Communicator {
   std::atomic<bool> joined_{false};  ///< release when group_ is set: pairs with acquire in joined()
 };
 
-/// Returns the handle, which find() knows until release().
+/// Where there is no NCCL: returns the handle, which find() knows until release().
 [[nodiscard]] Comm add(std::shared_ptr<Communicator> communicator);
+/// Where there is one: from now on, this communicator carries the calls on NCCL's handle.
+void add(Comm handle, std::shared_ptr<Communicator> communicator);
+[[nodiscard]] bool is_carried(Comm handle) noexcept;
 /// Throws Error{invalid_argument} if there is no such communicator: it was destroyed, or never was one.
 [[nodiscard]] std::shared_ptr<Communicator> find(Comm comm);
 std::shared_ptr<Communicator> release(Comm comm);

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What stands behind the trampolines of forward.S.
-#include <fmt/core.h>
-
 #include <atomic>
 #include <cstdint>
 
 #include "abi.h"
-#include "last_error.h"
 #include "library.h"
 #include "own_functions.h"
 
@@ -63,15 +60,8 @@ void* onehop_nccl_resolve(unsigned index) {
 }
 
 OnehopNcclAnswer onehop_nccl_refuse(unsigned index) {
-  const Library& real = library();
   const Function& function = kFunctions[index];
-  const Result result =
-      fail(Result::invalid_usage,
-           real.handle != nullptr
-               ? fmt::format(
-                     "{} is missing in NCCL {} ({}): install a newer NCCL, or name it in ONEHOP_NCCL_LIBRARY",
-                     function.name, real.version, real.path)
-               : fmt::format("{} needs NCCL, which is not used ({})", function.name, real.why_not));
+  const Result result = fail_missing(function.name);
   return {function.returns_result ? static_cast<std::uint64_t>(result) : 0, 0};
 }
 }

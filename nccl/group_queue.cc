@@ -27,11 +27,6 @@ struct GroupQueue {
 
 thread_local GroupQueue t_queue;
 
-void forget(const SetUp& job) {
-  (void)release(*job.handle);
-  *job.handle = nullptr;
-}
-
 void run_calls(const std::vector<QueuedCall>& calls) {
   GroupCall scope;
   for (const QueuedCall& each : calls) run(each.communicator->group(), each.call);
@@ -44,7 +39,7 @@ void set_up(std::vector<SetUp> jobs) {
   std::vector<std::exception_ptr> errors(jobs.size());
   const auto join = [&](std::size_t i) {
     try {
-      jobs[i].join(*jobs[i].communicator);
+      jobs[i].run();
     } catch (...) {
       errors[i] = std::current_exception();
     }
@@ -60,7 +55,7 @@ void set_up(std::vector<SetUp> jobs) {
   threads.clear();
   for (const std::exception_ptr& error : errors) {
     if (!error) continue;
-    for (const SetUp& job : jobs) forget(job);
+    for (const SetUp& job : jobs) job.undo();
     std::rethrow_exception(error);
   }
 }
@@ -76,7 +71,7 @@ Result group_end() noexcept {
   if (--t_queue.depth > 0) return Result::success;
   const GroupQueue queue = std::exchange(t_queue, {});
   if (queue.result != Result::success) {
-    for (const SetUp& job : queue.set_ups) forget(job);
+    for (const SetUp& job : queue.set_ups) job.undo();
     return queue.result;
   }
   return guarded("ncclGroupEnd", [&] {
@@ -105,7 +100,8 @@ void call_or_queue(std::shared_ptr<Communicator> communicator, const Call& call)
 }
 
 Result note_for_group(Result result) noexcept {
-  if (t_queue.depth > 0 && t_queue.result == Result::success) t_queue.result = result;
+  const bool failed = result != Result::success && result != Result::in_progress;
+  if (failed && t_queue.depth > 0 && t_queue.result == Result::success) t_queue.result = result;
   return result;
 }
 

@@ -14,15 +14,14 @@
 
 namespace onehop::nccl {
 
-/// The set-up of a communicator whose handle exists already.
+/// The set-up of a communicator.
 struct SetUp {
-  std::shared_ptr<Communicator> communicator;
-  std::function<void(Communicator&)> join;
-  Comm* handle;  ///< where the program has the handle; NULL after a failure
+  std::function<void()> run;
+  std::function<void()> undo;  ///< after any set-up of the same group failed
 };
 
-/// Makes all set-ups at the same time, each in a thread: one thread may own all ranks, which wait for each other. After a
-/// failure none of the communicators exists. Throws the first error.
+/// Makes all set-ups at the same time, each in a thread: one thread may own all ranks, which wait for each other. If one
+/// fails, undoes all of them and throws the first error.
 void set_up(std::vector<SetUp> jobs);
 
 Result group_start() noexcept;

@@ -19,6 +19,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "base/variables.h"
+#include "guard.h"
 
 /// By this symbol a copy of this library recognizes another.
 extern "C" __attribute__((visibility("default"))) const char onehop_nccl_marker[] = "onehop";
@@ -164,7 +165,7 @@ std::string describe(const Library& library) {
       library.handle != nullptr ? fmt::format("{} ({})", library.path, library.version) : library.why_not;
   switch (library.mode) {
     case Mode::accelerate:
-      return fmt::format("NCCL: forwarding to {}", found);
+      return fmt::format("NCCL: carrying communicators of one machine, forwarding others to {}", found);
     case Mode::off:
       return fmt::format("NCCL: ONEHOP_NCCL=off, forwarding everything to {}",
                          library.handle != nullptr ? found : fmt::format("nothing: {}", found));
@@ -174,7 +175,14 @@ std::string describe(const Library& library) {
   return fmt::format("NCCL: working alone: {}", found);
 }
 
-/// Also where only NCCL's own variable asks for such lines.
+}  // namespace
+
+void* Library::function(const char* name) const {
+  if (handle == nullptr) return nullptr;
+  void* const own = ::dlsym(handle, fmt::format("p{}", name).c_str());
+  return own != nullptr ? own : ::dlsym(handle, name);
+}
+
 void inform(const std::string& line) {
   if (log::enabled(log::Level::info)) {
     log::write(log::Level::info, line);
@@ -185,12 +193,15 @@ void inform(const std::string& line) {
     fmt::print(stderr, "onehop[{}] {}\n", ::getpid(), line);
 }
 
-}  // namespace
-
-void* Library::function(const char* name) const {
-  if (handle == nullptr) return nullptr;
-  void* const own = ::dlsym(handle, fmt::format("p{}", name).c_str());
-  return own != nullptr ? own : ::dlsym(handle, name);
+Result fail_missing(const char* name) noexcept {
+  return guarded(name, [&] {
+    const Library& real = library();
+    return fail(Result::invalid_usage,
+                real.handle != nullptr
+                    ? fmt::format("{} is missing in NCCL {} ({}): install a newer NCCL, or name it in {}",
+                                  name, real.version, real.path, kLibraryVariable)
+                    : fmt::format("{} needs NCCL, which is not used ({})", name, real.why_not));
+  });
 }
 
 const Library& library() {

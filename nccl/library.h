@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "abi.h"
+
 namespace onehop::nccl {
 
 enum class Mode {
@@ -23,6 +25,12 @@ struct Library {
   /// if it has none.
   [[nodiscard]] void* function(const char* name) const;
 };
+
+/// Says that this mode has no function of that name, and what to do.
+Result fail_missing(const char* name) noexcept;
+
+/// Says a line at level info, also where NCCL_DEBUG=INFO asks for it.
+void inform(const std::string& line);
 
 /// Looks for NCCL on the first call, and says at level info what it found. Thread-safe.
 [[nodiscard]] const Library& library();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "own_functions.h"
 
+#include "accelerate.h"
 #include "collectives.h"
+#include "dispatch.h"
 #include "group_queue.h"
 #include "last_error.h"
 #include "set_up.h"
@@ -46,53 +48,70 @@ const char* get_error_string(Result result) {
   return "unknown result code";
 }
 
-enum class Used { always, alone };
-
+/// A function in the modes that have it; nullptr: the real one is wanted.
 struct OwnFunction {
   std::string_view name;
-  void* function;
-  Used used;
+  void* alone;
+  void* accelerate;
 };
 
 template <class Function>
-OwnFunction row(std::string_view name, Function* function, Used used) {
-  return {name, reinterpret_cast<void*>(function), used};
+void* address_of(Function* function) {
+  return reinterpret_cast<void*>(function);
+}
+
+/// Calls on carried communicators.
+template <Name kName, auto kOwn>
+OwnFunction carried() {
+  return {kName.text, address_of(kOwn), address_of(&Dispatch<kName, kOwn>::call)};
+}
+
+template <class Alone, class Accelerate>
+OwnFunction each(std::string_view name, Alone* alone, Accelerate* accelerate) {
+  return {name, address_of(alone), address_of(accelerate)};
+}
+
+template <class Alone>
+OwnFunction alone(std::string_view name, Alone* function) {
+  return {name, address_of(function), nullptr};
 }
 
 }  // namespace
 
 void* own_function(std::string_view name, Mode mode) {
   static const OwnFunction functions[] = {
-      row("ncclAllGather", all_gather, Used::alone),
-      row("ncclAllReduce", all_reduce, Used::alone),
-      row("ncclAlltoAll", all_to_all, Used::alone),
-      row("ncclBcast", broadcast_in_place, Used::alone),
-      row("ncclBroadcast", broadcast, Used::alone),
-      row("ncclCommAbort", comm_abort, Used::alone),
-      row("ncclCommCount", comm_count, Used::alone),
-      row("ncclCommCuDevice", comm_cuda_device, Used::alone),
-      row("ncclCommDestroy", comm_destroy, Used::alone),
-      row("ncclCommFinalize", comm_finalize, Used::alone),
-      row("ncclCommGetAsyncError", comm_get_async_error, Used::alone),
-      row("ncclCommInitAll", comm_init_all, Used::alone),
-      row("ncclCommInitRank", comm_init_rank, Used::alone),
-      row("ncclCommInitRankConfig", comm_init_rank_config, Used::alone),
-      row("ncclCommUserRank", comm_user_rank, Used::alone),
-      row("ncclGather", gather, Used::alone),
-      row("ncclGetErrorString", get_error_string, Used::alone),
-      row("ncclGetLastError", get_last_error, Used::always),
-      row("ncclGetUniqueId", get_unique_id, Used::alone),
-      row("ncclGetVersion", get_version, Used::alone),
-      row("ncclGroupEnd", group_end, Used::alone),
-      row("ncclGroupStart", group_start, Used::alone),
-      row("ncclRecv", recv, Used::alone),
-      row("ncclReduce", reduce, Used::alone),
-      row("ncclReduceScatter", reduce_scatter, Used::alone),
-      row("ncclScatter", scatter, Used::alone),
-      row("ncclSend", send, Used::alone),
+      carried<"ncclAllGather", all_gather>(),
+      carried<"ncclAllReduce", all_reduce>(),
+      carried<"ncclAlltoAll", all_to_all>(),
+      carried<"ncclBcast", broadcast_in_place>(),
+      carried<"ncclBroadcast", broadcast>(),
+      carried<"ncclGather", gather>(),
+      carried<"ncclRecv", recv>(),
+      carried<"ncclReduce", reduce>(),
+      carried<"ncclReduceScatter", reduce_scatter>(),
+      carried<"ncclScatter", scatter>(),
+      carried<"ncclSend", send>(),
+      each("ncclCommAbort", comm_abort, accelerate::comm_abort),
+      each("ncclCommDestroy", comm_destroy, accelerate::comm_destroy),
+      each("ncclCommGetAsyncError", comm_get_async_error, accelerate::comm_get_async_error),
+      each("ncclCommInitAll", comm_init_all, accelerate::comm_init_all),
+      each("ncclCommInitRank", comm_init_rank, accelerate::comm_init_rank),
+      each("ncclCommInitRankConfig", comm_init_rank_config, accelerate::comm_init_rank_config),
+      each("ncclGetUniqueId", get_unique_id, accelerate::get_unique_id),
+      each("ncclGroupEnd", group_end, accelerate::group_end),
+      each("ncclGroupStart", group_start, accelerate::group_start),
+      alone("ncclCommCount", comm_count),
+      alone("ncclCommCuDevice", comm_cuda_device),
+      alone("ncclCommFinalize", comm_finalize),
+      alone("ncclCommUserRank", comm_user_rank),
+      alone("ncclGetErrorString", get_error_string),
+      alone("ncclGetVersion", get_version),
   };
-  for (const OwnFunction& each : functions) {
-    if (each.name == name && (each.used == Used::always || mode == Mode::alone)) return each.function;
+  // In every mode: functions that are missing leave their text there.
+  if (name == "ncclGetLastError") return address_of(get_last_error);
+  if (mode == Mode::off) return nullptr;
+  for (const OwnFunction& function : functions) {
+    if (function.name == name) return mode == Mode::alone ? function.alone : function.accelerate;
   }
   return nullptr;
 }

@@ -19,6 +19,16 @@ namespace {
 
 constexpr const char* kLocalName = "ncclCommInitAll";
 
+/// The set-up of a communicator whose handle the program has already; after a failure, it has NULL.
+template <class Join>
+SetUp job(const std::shared_ptr<Communicator>& communicator, Comm* handle, const Join& join) {
+  return {[communicator, join] { join(*communicator); },
+          [handle] {
+            (void)release(*handle);
+            *handle = nullptr;
+          }};
+}
+
 Result init_rank(std::string_view function, Comm* comm, int size, const UniqueId& id, int rank) noexcept {
   return note_for_group(guarded(function, [&] {
     require(comm != nullptr, "comm is NULL");
@@ -27,8 +37,8 @@ Result init_rank(std::string_view function, Comm* comm, int size, const UniqueId
     const DeviceId device = current_device();
     auto communicator = std::make_shared<Communicator>(rank, size, device, std::max(device.value, 0));
     *comm = add(communicator);
-    set_up_or_queue({communicator,
-                     [address](Communicator& each) { each.join(open_store(address), address.name); }, comm});
+    set_up_or_queue(job(communicator, comm,
+                        [address](Communicator& each) { each.join(open_store(address), address.name); }));
     return Result::success;
   }));
 }
@@ -47,7 +57,7 @@ Result tell(std::string_view function, Comm comm, Value* out, Value (Communicato
 Result get_unique_id(UniqueId* id) noexcept {
   return guarded("ncclGetUniqueId", [&] {
     require(id != nullptr, "uniqueId is NULL");
-    *id = make_unique_id();
+    *id = to_unique_id(new_address());
     return Result::success;
   });
 }
@@ -56,7 +66,7 @@ Result comm_init_rank(Comm* comm, int size, UniqueId id, int rank) noexcept {
   return init_rank("ncclCommInitRank", comm, size, id, rank);
 }
 
-Result comm_init_rank_config(Comm* comm, int size, UniqueId id, int rank, const void* /*config*/) noexcept {
+Result comm_init_rank_config(Comm* comm, int size, UniqueId id, int rank, const Config* /*config*/) noexcept {
   return init_rank("ncclCommInitRankConfig", comm, size, id, rank);
 }
 
@@ -71,7 +81,7 @@ Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
       auto communicator = std::make_shared<Communicator>(rank, size, device_of(device), device);
       comms[rank] = add(communicator);
       jobs.push_back(
-          {communicator, [store](Communicator& each) { each.join(store, kLocalName); }, &comms[rank]});
+          job(communicator, &comms[rank], [store](Communicator& each) { each.join(store, kLocalName); }));
     }
     set_up(std::move(jobs));
     return Result::success;

@@ -10,7 +10,7 @@ Result get_unique_id(UniqueId* id) noexcept;
 Result comm_init_rank(Comm* comm, int size, UniqueId id, int rank) noexcept;
 /// The options of `config` tune NCCL. Of all of them this library would have to heed `blocking`: it returns when the ranks
 /// have joined, whatever that says.
-Result comm_init_rank_config(Comm* comm, int size, UniqueId id, int rank, const void* config) noexcept;
+Result comm_init_rank_config(Comm* comm, int size, UniqueId id, int rank, const Config* config) noexcept;
 Result comm_init_all(Comm* comms, int size, const int* devices) noexcept;
 Result comm_finalize(Comm comm) noexcept;
 Result comm_destroy(Comm comm) noexcept;

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <mutex>
+#include <utility>
 
 #include "onehop/group.h"
 
@@ -22,6 +24,9 @@ constexpr std::uint32_t kFormat = 1;
 constexpr std::size_t kSecretDigits = 32;
 constexpr std::size_t kNameDigits = 32;
 constexpr std::size_t kHostDigestBytes = 8;
+constexpr std::size_t kAddressBytes =
+    kMagic.size() + sizeof kFormat + sizeof Address::port + kSecretDigits + kNameDigits + kHostDigestBytes;
+static_assert(kAddressBytes <= UniqueId::kBytes);
 
 std::string digest_of_host() {
   return sha256(host_id()).substr(0, kHostDigestBytes);
@@ -34,6 +39,18 @@ std::string_view digits(wire::Reader& reader, std::size_t count, std::string_vie
   return text;
 }
 
+std::string write(const Address& address) {
+  wire::Writer writer;
+  writer.put_raw(kMagic)
+      .put(kFormat)
+      .put(address.port)
+      .put_raw(address.secret)
+      .put_raw(address.name)
+      .put_raw(address.host_digest);
+  require(writer.str().size() == kAddressBytes, "unique id: {} bytes", writer.str().size());
+  return std::move(writer).str();
+}
+
 /// The store of this process. Never destroyed: threads may still serve it when the process ends.
 struct Server {
   pid_t process = 0;  ///< a forked child has no threads of its parent, so it needs its own
@@ -44,17 +61,29 @@ struct Server {
 }  // namespace
 
 UniqueId to_unique_id(const Address& address) {
-  wire::Writer writer;
-  writer.put_raw(kMagic)
-      .put(kFormat)
-      .put(address.port)
-      .put_raw(address.secret)
-      .put_raw(address.name)
-      .put_raw(address.host_digest);
+  const std::string written = write(address);
   UniqueId id{};
-  require(writer.str().size() <= UniqueId::kBytes, "unique id: {} bytes", writer.str().size());
-  std::memcpy(id.bytes, writer.str().data(), writer.str().size());
+  std::memcpy(id.bytes, written.data(), written.size());
   return id;
+}
+
+bool append_address(UniqueId& id, const Address& address) {
+  const std::string written = write(address);
+  char* const place = std::end(id.bytes) - written.size();
+  if (std::any_of(place, std::end(id.bytes), [](char each) { return each != 0; })) return false;
+  std::memcpy(place, written.data(), written.size());
+  return true;
+}
+
+std::optional<Address> take_address(UniqueId& id) {
+  char* const place = std::end(id.bytes) - kAddressBytes;
+  try {
+    Address address = parse_unique_id({place, kAddressBytes});
+    std::memset(place, 0, kAddressBytes);
+    return address;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 Address parse_unique_id(std::string_view bytes) {
@@ -77,7 +106,7 @@ Address parse_unique_id(std::string_view bytes) {
   return address;
 }
 
-UniqueId make_unique_id() {
+Address new_address() {
   static std::mutex mutex;
   static Server& own = *new Server;
   const std::lock_guard lock(mutex);
@@ -87,14 +116,15 @@ UniqueId make_unique_id() {
     own.server = TcpStoreServer::start({.secret = own.secret});
     own.process = ::getpid();
   }
-  return to_unique_id({own.server->port(), own.secret, os::to_hex(os::random_id()), digest_of_host()});
+  return {own.server->port(), own.secret, os::to_hex(os::random_id()), digest_of_host()};
 }
 
-std::shared_ptr<Store> open_store(const Address& address) {
+std::shared_ptr<Store> open_store(const Address& address, Duration timeout) {
   if (address.host_digest != digest_of_host())
     fail(ErrorCode::unsupported,
          "the unique id was made on another machine: communicators of several need NCCL");
-  return prefix_store(tcp_store({.port = address.port, .secret = address.secret}), address.name);
+  return prefix_store(tcp_store({.port = address.port, .secret = address.secret, .timeout = timeout}),
+                      address.name);
 }
 
 }  // namespace onehop::nccl

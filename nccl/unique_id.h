@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -27,9 +28,14 @@ struct Address {
 /// Throws Error{protocol}, which names the field, unless to_unique_id made it.
 [[nodiscard]] Address parse_unique_id(std::string_view bytes);
 
-/// An id of a new communicator. The first call in a process starts a store, which runs until the process ends.
-[[nodiscard]] UniqueId make_unique_id();
+/// An address of a new communicator. The first call in a process starts a store, which runs until the process ends.
+[[nodiscard]] Address new_address();
+/// Writes the address behind the bytes of NCCL's id, if NCCL left enough of them zero. Returns whether it did.
+bool append_address(UniqueId& id, const Address& address);
+/// Removes the address, and returns it: NCCL gets the bytes that it made. nullopt if there is none.
+[[nodiscard]] std::optional<Address> take_address(UniqueId& id);
+
 /// Connects to the store. Throws Error{unsupported} on another machine than the one on which the id was made.
-[[nodiscard]] std::shared_ptr<Store> open_store(const Address& address);
+[[nodiscard]] std::shared_ptr<Store> open_store(const Address& address, Duration timeout = kDefaultTimeout);
 
 }  // namespace onehop::nccl

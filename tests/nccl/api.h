@@ -36,8 +36,8 @@ struct Api {
   Result (*get_unique_id)(UniqueId*) = function<Result(UniqueId*)>("ncclGetUniqueId");
   Result (*init_rank)(Comm*, int, UniqueId,
                       int) = function<Result(Comm*, int, UniqueId, int)>("ncclCommInitRank");
-  Result (*init_rank_config)(Comm*, int, UniqueId, int, const void*) =
-      function<Result(Comm*, int, UniqueId, int, const void*)>("ncclCommInitRankConfig");
+  Result (*init_rank_config)(Comm*, int, UniqueId, int, const Config*) =
+      function<Result(Comm*, int, UniqueId, int, const Config*)>("ncclCommInitRankConfig");
   Result (*init_all)(Comm*, int, const int*) = function<Result(Comm*, int, const int*)>("ncclCommInitAll");
   OnComm* finalize = function<OnComm>("ncclCommFinalize");
   OnComm* destroy = function<OnComm>("ncclCommDestroy");

@@ -27,10 +27,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // ncclDataType_t and ncclRedOp_t.
-constexpr DataType kInt32 = 2;
-constexpr RedOp kSum = 0;
-constexpr RedOp kMax = 2;
-constexpr RedOp kAvg = 4;
+constexpr DataType kInt32{2};
+constexpr RedOp kSum{0};
+constexpr RedOp kMax{2};
+constexpr RedOp kAvg{4};
 
 class NcclCommunicator : public ::testing::Test {
  protected:
@@ -73,13 +73,13 @@ std::vector<Comm> all_ranks(const Api& api, int size) {
 }
 
 template <class T>
-void expect_reductions(DataType type) {
+void expect_reductions(int type) {
   on_threads(2, [&](const Api& api, Comm comm, int rank) {
     const std::array<T, 2> in = rank == 0 ? std::array<T, 2>{3, 10} : std::array<T, 2>{5, 4};
     const std::array<std::array<T, 2>, 5> expected = {{{8, 14}, {15, 40}, {5, 10}, {3, 4}, {4, 7}}};
-    for (RedOp op = kSum; op <= kAvg; ++op) {
+    for (int op = 0; op < 5; ++op) {
       std::array<T, 2> out{};
-      expect_success(api.all_reduce(in.data(), out.data(), 2, type, op, comm, nullptr));
+      expect_success(api.all_reduce(in.data(), out.data(), 2, DataType{type}, RedOp{op}, comm, nullptr));
       EXPECT_EQ(out, expected[static_cast<std::size_t>(op)]) << "type " << type << ", reduction " << op;
     }
   });
@@ -102,13 +102,13 @@ TEST_F(NcclCommunicator, ReducesSmallFloats) {
     const std::array<std::array<std::uint16_t, 3>, 2> halves = {{{6, 0x3c00, 0x4000}, {9, 0x3f80, 0x4000}}};
     for (const auto& [type, one, two] : halves) {
       std::uint16_t out = 0;
-      expect_success(api.all_reduce(&one, &out, 1, type, kSum, comm, nullptr));
+      expect_success(api.all_reduce(&one, &out, 1, DataType{type}, kSum, comm, nullptr));
       EXPECT_EQ(out, two) << "type " << type;
     }
     const std::array<std::array<std::uint8_t, 3>, 2> bytes = {{{10, 0x38, 0x40}, {11, 0x3c, 0x40}}};
     for (const auto& [type, one, two] : bytes) {
       std::uint8_t out = 0;
-      expect_success(api.all_reduce(&one, &out, 1, type, kSum, comm, nullptr));
+      expect_success(api.all_reduce(&one, &out, 1, DataType{type}, kSum, comm, nullptr));
       EXPECT_EQ(out, two) << "type " << int{type};
     }
   });
@@ -118,7 +118,7 @@ TEST_F(NcclCommunicator, IntegerAveragesWrapTheSumAsNcclDoes) {
   on_threads(3, [&](const Api& api, Comm comm, int) {
     const std::int8_t in = 100;
     std::int8_t out = 0;
-    expect_success(api.all_reduce(&in, &out, 1, 0, kAvg, comm, nullptr));
+    expect_success(api.all_reduce(&in, &out, 1, DataType{0}, kAvg, comm, nullptr));
     EXPECT_EQ(out, (300 - 256) / 3);
   });
 }
@@ -252,13 +252,13 @@ TEST_F(NcclCommunicator, AReductionThatIsMissingIsAnError) {
   const Api api;
   const std::vector<Comm> comms = all_ranks(api, 1);
   int data = 3;
-  EXPECT_EQ(api.all_reduce(&data, &data, 1, kInt32, 5, comms[0], nullptr), Result::invalid_usage);
+  EXPECT_EQ(api.all_reduce(&data, &data, 1, kInt32, RedOp{5}, comms[0], nullptr), Result::invalid_usage);
   EXPECT_THAT(last_error(),
               AllOf(HasSubstr("ncclAllReduce: reduction 5"), HasSubstr("sum, prod, max, min and avg")));
-  EXPECT_EQ(api.all_reduce(&data, &data, 1, 12, kSum, comms[0], nullptr), Result::invalid_argument);
+  EXPECT_EQ(api.all_reduce(&data, &data, 1, DataType{12}, kSum, comms[0], nullptr), Result::invalid_argument);
   EXPECT_THAT(last_error(), HasSubstr("data type 12"));
-  EXPECT_EQ(function<Result(RedOp*, void*, DataType, int, Comm)>("ncclRedOpCreatePreMulSum")(nullptr, nullptr,
-                                                                                             7, 0, comms[0]),
+  EXPECT_EQ(function<Result(RedOp*, void*, DataType, int, Comm)>("ncclRedOpCreatePreMulSum")(
+                nullptr, nullptr, DataType{7}, 0, comms[0]),
             Result::invalid_usage);
   EXPECT_THAT(last_error(),
               HasSubstr("ncclRedOpCreatePreMulSum needs NCCL, which is not used (ONEHOP_NCCL=alone)"));
@@ -276,7 +276,7 @@ TEST_F(NcclCommunicator, AnErrorInAGroupIsTheResultOfItsEndAndNothingRuns) {
   expect_success(api.group_start());
   expect_success(api.init_rank(&other, 1, id, 0));
   expect_success(api.all_reduce(&in, &out, 1, kInt32, kSum, comms[0], nullptr));
-  EXPECT_EQ(api.all_reduce(&in, &out, 1, kInt32, 99, comms[0], nullptr), Result::invalid_usage);
+  EXPECT_EQ(api.all_reduce(&in, &out, 1, kInt32, RedOp{99}, comms[0], nullptr), Result::invalid_usage);
   EXPECT_EQ(api.group_end(), Result::invalid_usage);
   EXPECT_EQ(out, 0);
   EXPECT_EQ(other, nullptr);

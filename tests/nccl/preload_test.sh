@@ -18,6 +18,6 @@ if grep -F "$ONEHOP_NCCL_LIBRARY" <<< "$maps"; then fail "a process that does no
 
 # Every name must be there when the program starts, not only when it is called.
 said=$(LD_PRELOAD=$library LD_BIND_NOW=1 NCCL_DEBUG=INFO "$program" 2>&1) || fail "the program: $said"
-[[ $said == *"forwarding to $ONEHOP_NCCL_LIBRARY (2.28.9)"* && $said == *"version 22809"* ]] || fail "the program said: $said"
+[[ $said == *"forwarding others to $ONEHOP_NCCL_LIBRARY (2.28.9)"* && $said == *"version 22809"* ]] || fail "the program said: $said"
 said=$("$program") || fail "the program by itself: $said"
 [[ $said == "version 22703" ]] || fail "by itself, the program said: $said"

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "accelerate.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "onehop/store.h"
+
+#include "base/env.h"
+#include "base/log.h"
+#include "dispatch.h"
+#include "group_queue.h"
+#include "guard.h"
+#include "set_up.h"
+#include "unique_id.h"
+
+namespace onehop::nccl::accelerate {
+namespace {
+
+constexpr const char* kArrived = "arrived";
+/// For the store, which its maker started before any rank had the id.
+constexpr auto kStoreTimeout = std::chrono::seconds{10};
+
+/// A rank that could have a group beside NCCL's communicator.
+struct Candidate {
+  std::shared_ptr<Store> store;
+  Address address;
+  DeviceId device;
+};
+
+bool is_nonblocking(const Config* config) {
+  if (config != nullptr && config->blocking == 0) return true;
+  return env::get("NCCL_COMM_BLOCKING") == "0";
+}
+
+/// Counts this rank among those that could join a group. All ranks count before NCCL's set-up has ended on any of them,
+/// since that waits for all. So afterwards each of them finds the same count: `size` if and only if all ranks are on this
+/// machine, reach the store and can wait for the set-up here.
+std::optional<Candidate> count_in(const std::optional<Address>& address, int size, const Config* config) {
+  if (!address || size < 1 || size > kMaxDevices || is_nonblocking(config)) return std::nullopt;
+  try {
+    Candidate candidate{open_store(*address, kStoreTimeout), *address, current_device()};
+    candidate.store->add(kArrived, 1, kStoreTimeout);
+    return candidate;
+  } catch (const Error& error) {
+    log::info("NCCL: a communicator of {} ranks is forwarded: {}", size, error.message());
+    return std::nullopt;
+  }
+}
+
+/// Joins a group beside NCCL's communicator. If that is refused, it is on all ranks, and the communicator is forwarded.
+void join_beside(Comm handle, int rank, int size, DeviceId device, std::shared_ptr<Store> store,
+                 std::string name) {
+  try {
+    auto communicator = std::make_shared<Communicator>(rank, size, device, std::max(device.value, 0));
+    communicator->join(std::move(store), std::move(name));
+    add(handle, std::move(communicator));
+    inform(fmt::format("NCCL: rank {} of {}: the communicator is carried", rank, size));
+  } catch (const Error& error) {
+    inform(
+        fmt::format("NCCL: rank {} of {}: the communicator is forwarded: {}", rank, size, error.message()));
+  }
+}
+
+void set_up_beside(Comm handle, int rank, int size, const std::optional<Candidate>& candidate) {
+  std::string count;
+  try {
+    if (candidate) count = candidate->store->get(kArrived, kStoreTimeout);
+  } catch (const Error& error) {
+    log::warn("NCCL: rank {} of {}: {}", rank, size, error.message());
+  }
+  if (count != std::to_string(size)) {
+    inform(fmt::format("NCCL: rank {} of {}: the communicator is forwarded: {} of its ranks can be carried",
+                       rank, size, count.empty() ? "not all" : count));
+    return;
+  }
+  join_beside(handle, rank, size, candidate->device, candidate->store, candidate->address.name);
+}
+
+/// `real` makes NCCL's communicator from an id without our address.
+template <class Real>
+Result init_rank(const char* function, Comm* comm, int size, UniqueId id, int rank, const Config* config,
+                 const Real& real) noexcept {
+  return note_for_group(guarded(function, [&] {
+    const std::optional<Address> address = take_address(id);
+    const std::optional<Candidate> candidate = count_in(address, size, config);
+    const Result result = real(id);
+    if (result != Result::success) return result;
+    set_up_or_queue({[=] { set_up_beside(*comm, rank, size, candidate); }, [] {}});
+    return Result::success;
+  }));
+}
+
+}  // namespace
+
+Result get_unique_id(UniqueId* id) noexcept {
+  if (id != nullptr) *id = {};
+  const Result result = forward<"ncclGetUniqueId">(id);
+  // With NCCL_COMM_ID every rank may make the id for itself, and all must be the same.
+  if (result != Result::success || env::get("NCCL_COMM_ID")) return result;
+  try {
+    if (!append_address(*id, new_address()))
+      log::info("NCCL: its unique id leaves no room: communicators are forwarded");
+  } catch (const Error& error) {
+    log::warn("NCCL: communicators are forwarded: {}", error.message());
+  }
+  return result;
+}
+
+Result comm_init_rank(Comm* comm, int size, UniqueId id, int rank) noexcept {
+  return init_rank("ncclCommInitRank", comm, size, id, rank, nullptr,
+                   [&](const UniqueId& own) { return forward<"ncclCommInitRank">(comm, size, own, rank); });
+}
+
+Result comm_init_rank_config(Comm* comm, int size, UniqueId id, int rank, const Config* config) noexcept {
+  return init_rank("ncclCommInitRankConfig", comm, size, id, rank, config, [&](const UniqueId& own) {
+    return forward<"ncclCommInitRankConfig">(comm, size, own, rank, config);
+  });
+}
+
+Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
+  const Result result = forward<"ncclCommInitAll">(comms, size, devices);
+  if (result != Result::success || size > kMaxDevices || is_nonblocking(nullptr))
+    return note_for_group(result);
+  return note_for_group(guarded("ncclCommInitAll", [&] {
+    const std::shared_ptr<Store> store = memory_store();
+    std::vector<SetUp> jobs;
+    for (int rank = 0; rank < size; ++rank) {
+      const DeviceId device = device_of(devices != nullptr ? devices[rank] : rank);
+      jobs.push_back(
+          {[=] { join_beside(comms[rank], rank, size, device, store, "ncclCommInitAll"); }, [] {}});
+    }
+    set_up(std::move(jobs));
+    return Result::success;
+  }));
+}
+
+Result comm_destroy(Comm comm) noexcept {
+  if (is_carried(comm)) (void)nccl::comm_destroy(comm);
+  return forward<"ncclCommDestroy">(comm);
+}
+
+Result comm_abort(Comm comm) noexcept {
+  if (is_carried(comm)) (void)nccl::comm_abort(comm);
+  return forward<"ncclCommAbort">(comm);
+}
+
+Result comm_get_async_error(Comm comm, Result* async_error) noexcept {
+  const Result result = forward<"ncclCommGetAsyncError">(comm, async_error);
+  if (result != Result::success || *async_error != Result::success || !is_carried(comm)) return result;
+  return nccl::comm_get_async_error(comm, async_error);
+}
+
+Result group_start() noexcept {
+  const Result result = forward<"ncclGroupStart">();
+  return result == Result::success ? nccl::group_start() : result;
+}
+
+Result group_end() noexcept {
+  // First NCCL's: what is set up here needs NCCL's communicators.
+  const Result result = note_for_group(forward<"ncclGroupEnd">());
+  const Result own = nccl::group_end();
+  return own == Result::success ? result : own;
+}
+
+}  // namespace onehop::nccl::accelerate

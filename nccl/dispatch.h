@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where there is an NCCL: which calls are carried, and forwarding the others with their types.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "abi.h"
+#include "collectives.h"
+#include "communicator.h"
+#include "library.h"
+
+namespace onehop::nccl {
+
+/// A string as a template argument.
+template <std::size_t kSize>
+struct Name {
+  char text[kSize];
+  constexpr Name(const char (&from)[kSize]) {
+    std::copy_n(from, kSize, text);
+  }  // NOLINT(*-explicit-*): "a name"
+};
+
+/// Calls the real function of that name.
+template <Name kName, class... Args>
+Result forward(Args... args) noexcept {
+  static auto* const real = reinterpret_cast<Result (*)(Args...)>(library().function(kName.text));
+  return real != nullptr ? real(args...) : fail_missing(kName.text);
+}
+
+/// Whether an argument allows this library to carry the call. Only what is the same on all ranks may decide.
+inline bool allows_carrying(Comm comm) {
+  return is_carried(comm);
+}
+inline bool allows_carrying(DataType type) {
+  return is_known(type);
+}
+inline bool allows_carrying(RedOp op) {
+  return is_known(op);
+}
+template <class Other>
+bool allows_carrying(const Other& /*other*/) {
+  return true;
+}
+
+template <Name kName, auto kOwn>
+struct Dispatch;
+
+/// Carries the call with kOwn or forwards it.
+template <Name kName, class... Args, Result (*kOwn)(Args...) noexcept>
+struct Dispatch<kName, kOwn> {
+  static Result call(Args... args) noexcept {
+    return (allows_carrying(args) && ...) ? kOwn(args...) : forward<kName>(args...);
+  }
+};
+
+}  // namespace onehop::nccl

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// libonehop_nccl.so with a library that stands for NCCL: which communicators and calls are carried. That one moves no data, so
+// a result shows who made the call. One process per case (ctest), since NCCL is looked for once.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <climits>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "api.h"
+
+namespace onehop::nccl {
+namespace {
+
+using ::testing::Each;
+
+constexpr int kTwoRanks = 2;
+constexpr DataType kInt{2};
+constexpr RedOp kAdd{0};
+
+class NcclAcceleration : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    ::setenv("ONEHOP_NCCL_LIBRARY", ONEHOP_FAKE_NCCL, 1);
+    ::setenv("ONEHOP_NCCL_DEVICE", "cpu", 1);
+    ::setenv("ONEHOP_NCCL_TIMEOUT", "30", 1);
+  }
+};
+
+void expect_ok(Result result) {
+  EXPECT_EQ(result, Result::success) << last_error();
+}
+
+/// How many collectives were forwarded.
+int forwarded() {
+  void* const handle = ::dlopen(ONEHOP_FAKE_NCCL, RTLD_NOW | RTLD_NOLOAD);
+  EXPECT_NE(handle, nullptr);
+  return reinterpret_cast<int (*)()>(::dlsym(handle, "fake_nccl_collectives"))();
+}
+
+int sum_of_ones(const Api& api, Comm comm, RedOp op = kAdd) {
+  int data = 1;
+  expect_ok(api.all_reduce(&data, &data, 1, kInt, op, comm, nullptr));
+  return data;
+}
+
+/// Runs `body` on two threads with a rank each. `configs` by rank.
+void on_two_threads(const std::array<const Config*, kTwoRanks>& configs,
+                    const std::function<void(const Api&, Comm, int)>& body) {
+  const Api api;
+  UniqueId id{};
+  expect_ok(api.get_unique_id(&id));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kTwoRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      Comm comm = nullptr;
+      const Config* const config = configs[static_cast<std::size_t>(rank)];
+      expect_ok(config != nullptr ? api.init_rank_config(&comm, kTwoRanks, id, rank, config)
+                                  : api.init_rank(&comm, kTwoRanks, id, rank));
+      if (comm == nullptr) return;
+      body(api, comm, rank);
+      expect_ok(api.finalize(comm));
+      expect_ok(api.destroy(comm));
+    });
+  }
+  for (std::thread& each : threads) each.join();
+}
+
+TEST_F(NcclAcceleration, ACommunicatorOfOneMachineIsCarriedOnTheHandleOfNccl) {
+  on_two_threads({}, [](const Api& api, Comm comm, int rank) {
+    int said = -1;
+    expect_ok(api.user_rank(comm, &said));
+    EXPECT_EQ(said, rank) << "NCCL reads its own handle";
+    EXPECT_EQ(sum_of_ones(api, comm), kTwoRanks);
+    Result state = Result::internal_error;
+    expect_ok(api.async_error(comm, &state));
+    EXPECT_EQ(state, Result::success);
+  });
+  EXPECT_EQ(forwarded(), 0);
+}
+
+TEST_F(NcclAcceleration, ARankThatCannotBeCarriedForwardsTheCommunicatorOnAllRanks) {
+  const Config nonblocking{sizeof(Config), 0, 0, 0};
+  on_two_threads({nullptr, &nonblocking},
+                 [](const Api& api, Comm comm, int) { EXPECT_EQ(sum_of_ones(api, comm), 1); });
+  EXPECT_EQ(forwarded(), kTwoRanks);
+}
+
+TEST_F(NcclAcceleration, AReductionOfTheProgramIsForwardedFromACarriedCommunicator) {
+  on_two_threads({}, [](const Api& api, Comm comm, int) {
+    EXPECT_EQ(sum_of_ones(api, comm, RedOp{5}), 1);
+    EXPECT_EQ(sum_of_ones(api, comm), kTwoRanks);
+  });
+  EXPECT_EQ(forwarded(), kTwoRanks);
+}
+
+TEST_F(NcclAcceleration, OneThreadSetsUpAndUsesAllRanksInGroups) {
+  const Api api;
+  UniqueId id{};
+  expect_ok(api.get_unique_id(&id));
+  std::array<Comm, 3> comms{};
+  const Config config{sizeof(Config), 0, 0, INT_MIN};  // undefined, so blocking
+  expect_ok(api.group_start());
+  for (int rank = 0; rank < 3; ++rank)
+    expect_ok(api.init_rank_config(&comms[static_cast<std::size_t>(rank)], 3, id, rank, &config));
+  expect_ok(api.group_end());
+  std::array<int, 3> data = {1, 2, 3};
+  expect_ok(api.group_start());
+  for (std::size_t i = 0; i < 3; ++i)
+    expect_ok(api.all_reduce(&data[i], &data[i], 1, kInt, kAdd, comms[i], nullptr));
+  expect_ok(api.group_end());
+  EXPECT_THAT(data, Each(6));
+  for (Comm each : comms) expect_ok(api.destroy(each));
+  EXPECT_EQ(forwarded(), 0);
+}
+
+TEST_F(NcclAcceleration, InitAllIsCarriedUntilTheCommunicatorIsDestroyed) {
+  const Api api;
+  std::array<Comm, 1> comm{};
+  for (int i = 0; i < 20; ++i) {  // the heap gives the same handle again
+    expect_ok(api.init_all(comm.data(), 1, nullptr));
+    EXPECT_EQ(sum_of_ones(api, comm[0]), 1);
+    expect_ok(i % 2 == 0 ? api.destroy(comm[0]) : api.abort(comm[0]));
+  }
+  EXPECT_EQ(forwarded(), 0);
+}
+
+TEST_F(NcclAcceleration, OffForwardsCommunicatorsWithTheIdOfNccl) {
+  ::setenv("ONEHOP_NCCL", "off", 1);
+  on_two_threads({}, [](const Api& api, Comm comm, int) { EXPECT_EQ(sum_of_ones(api, comm), 1); });
+  EXPECT_EQ(forwarded(), kTwoRanks);
+}
+
+}  // namespace
+}  // namespace onehop::nccl

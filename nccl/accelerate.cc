@@ -170,4 +170,12 @@ Result group_end() noexcept {
   return own == Result::success ? result : own;
 }
 
+Result group_simulate_end(void* info) noexcept {
+  // Where NCCL lacks it, the group stays open in both.
+  static const bool exists = library().function("ncclGroupSimulateEnd") != nullptr;
+  const Result result = forward<"ncclGroupSimulateEnd">(info);
+  if (exists) group_drop();
+  return result;
+}
+
 }  // namespace onehop::nccl::accelerate

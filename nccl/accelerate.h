@@ -16,5 +16,7 @@ Result comm_abort(Comm comm) noexcept;
 Result comm_get_async_error(Comm comm, Result* async_error) noexcept;
 Result group_start() noexcept;
 Result group_end() noexcept;
+/// Ends the group and makes none of its calls. `info` is NCCL's.
+Result group_simulate_end(void* info) noexcept;
 
 }  // namespace onehop::nccl::accelerate

@@ -81,6 +81,12 @@ Result group_end() noexcept {
   });
 }
 
+void group_drop() noexcept {
+  if (t_queue.depth == 0 || --t_queue.depth > 0) return;
+  const GroupQueue queue = std::exchange(t_queue, {});
+  for (const SetUp& job : queue.set_ups) job.undo();
+}
+
 void set_up_or_queue(SetUp job) {
   if (t_queue.depth > 0) {
     t_queue.set_ups.push_back(std::move(job));

@@ -29,6 +29,9 @@ Result group_start() noexcept;
 /// and makes none of them.
 Result group_end() noexcept;
 
+/// Ends the thread's group without making what is queued, if this is the outermost end.
+void group_drop() noexcept;
+
 /// At once, or at the end of the thread's group.
 void set_up_or_queue(SetUp job);
 void call_or_queue(std::shared_ptr<Communicator> communicator, const Call& call);

@@ -71,6 +71,11 @@ OwnFunction each(std::string_view name, Alone* alone, Accelerate* accelerate) {
   return {name, address_of(alone), address_of(accelerate)};
 }
 
+template <class Accelerate>
+OwnFunction accelerated(std::string_view name, Accelerate* function) {
+  return {name, nullptr, address_of(function)};
+}
+
 template <class Alone>
 OwnFunction alone(std::string_view name, Alone* function) {
   return {name, address_of(function), nullptr};
@@ -100,6 +105,7 @@ void* own_function(std::string_view name, Mode mode) {
       each("ncclGetUniqueId", get_unique_id, accelerate::get_unique_id),
       each("ncclGroupEnd", group_end, accelerate::group_end),
       each("ncclGroupStart", group_start, accelerate::group_start),
+      accelerated("ncclGroupSimulateEnd", accelerate::group_simulate_end),
       alone("ncclCommCount", comm_count),
       alone("ncclCommCuDevice", comm_cuda_device),
       alone("ncclCommFinalize", comm_finalize),

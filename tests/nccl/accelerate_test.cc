@@ -118,6 +118,21 @@ TEST_F(NcclAcceleration, OneThreadSetsUpAndUsesAllRanksInGroups) {
   EXPECT_EQ(forwarded(), 0);
 }
 
+TEST_F(NcclAcceleration, ASimulatedEndMakesNoCallAndEndsTheGroup) {
+  const Api api;
+  std::array<Comm, 1> comm{};
+  expect_ok(api.init_all(comm.data(), 1, nullptr));
+  const int in = 7;
+  int out = 0;
+  expect_ok(api.group_start());
+  expect_ok(api.all_reduce(&in, &out, 1, kInt, kAdd, comm[0], nullptr));
+  expect_ok(function<Result(void*)>("ncclGroupSimulateEnd")(nullptr));
+  EXPECT_EQ(out, 0);
+  expect_ok(api.all_reduce(&in, &out, 1, kInt, kAdd, comm[0], nullptr));
+  EXPECT_EQ(out, 7) << "not queued";
+  expect_ok(api.destroy(comm[0]));
+}
+
 TEST_F(NcclAcceleration, InitAllIsCarriedUntilTheCommunicatorIsDestroyed) {
   const Api api;
   std::array<Comm, 1> comm{};

@@ -99,8 +99,7 @@ TEST(Selector, UsesWhatWasFastestWithTwoGpus) {
     const std::string_view longest = symmetric ? "copy_engine_two_shot" : "pipelined_two_shot";
     expect(all_reduce, TypeClass::floats,
            {{32 * kKiB, "ll_one_shot"},
-            {2 * kMiB, "lamport_one_shot"},
-            {8 * kMiB - 1, "lamport_two_shot"},
+            {kMiB, "lamport_one_shot"},
             {128 * kMiB - 1, "streaming_one_shot"},
             {kNoLimit, symmetric ? "copy_engine_two_shot" : "streaming_one_shot"}});
     expect(all_reduce, TypeClass::any,
@@ -290,7 +289,7 @@ TEST(Selector, UsesTheAlgorithmForLongMessagesIfACallerNamesAKindThatTheTableDoe
               ranks == 2 ? "streaming_one_shot" : "lamport_one_shot");
     EXPECT_EQ(name(all_reduce, DType::i32, 64 * kMiB, Algorithm::one_shot), "ll_one_shot");
     EXPECT_EQ(name(all_reduce, DType::bf16, 1, Algorithm::two_shot),
-              ranks == 2 ? "lamport_two_shot" : "lamport_two_shot_by_peer");
+              ranks == 2 ? "pipelined_two_shot" : "lamport_two_shot_by_peer");
     EXPECT_EQ(name(all_reduce, DType::i32, 1, Algorithm::two_shot), "pipelined_two_shot");
     EXPECT_EQ(name(reduce, DType::bf16, 64 * kMiB, Algorithm::one_shot), "reduce_from_peers");
     EXPECT_EQ(name(reduce, DType::i32, 64 * kMiB, Algorithm::one_shot), "reduce_from_peers");

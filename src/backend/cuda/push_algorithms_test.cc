@@ -363,14 +363,12 @@ struct Stream {
   std::size_t chunk;  ///< bytes
 };
 std::vector<Stream> streams_of(const Case& each) {
-  const int at_once = each.algorithm == &kStreamingOneShot ? kOneShotPackets : 1;
   std::vector<Stream> all;
   for (const auto& launcher : run(each)) {
     const std::vector<Launch> launches = launcher->all<Launch>();
     EXPECT_EQ(launches.size(), 1u) << each.describe();
     const auto& params = std::get<StreamParams>(launches.front().params);
-    all.push_back({params, launches.front().shape,
-                   std::size_t{params.movers} * static_cast<unsigned>(at_once) * kStreamWidth});
+    all.push_back({params, launches.front().shape, std::size_t{params.movers} * kStreamWidth});
   }
   return all;
 }
@@ -394,18 +392,17 @@ TEST(Streaming, SpreadsEveryPacketOverBlocksWithRingsThatDoNotOverlap) {
       const std::size_t width = 16 * pieces_of(each);
       EXPECT_TRUE(p.packets * width >= p.bytes && p.packets * width < p.bytes + width);
       EXPECT_EQ(p.slice % 32, 0u);
-      EXPECT_TRUE(shape.grid * p.slice >= p.packets && (shape.grid - 1) * p.slice < p.packets);
-      EXPECT_EQ(p.block_stride, p.depth * chunk);
-      EXPECT_LE(shape.grid * p.block_stride, p.rank_stride);
-      EXPECT_EQ(p.rank_stride % 16, 0u);
+      EXPECT_EQ(p.whole, p.aligned ? p.bytes / 16 : 0);
+      EXPECT_TRUE(std::size_t{shape.grid} * p.slice >= p.packets &&
+                  (shape.grid - 1) * std::size_t{p.slice} < p.packets);
+      const std::size_t slice = std::size_t{p.slice} * 16;
+      EXPECT_EQ(p.block_stride, shape.block == p.movers ? slice : p.depth * chunk);
+      EXPECT_TRUE(p.depth * chunk >= slice || shape.block > p.movers);
+      EXPECT_LE(std::size_t{shape.grid} * p.block_stride, p.rank_stride);
       const auto ranks = static_cast<unsigned>(each.shape.ranks);
-      if (algorithm == &kStreamingOneShot) {
-        EXPECT_LE(ranks * p.rank_stride, p.parity_stride);
-      } else {
-        EXPECT_EQ(p.rank_stride % kScratchAlignment, 0u);
-        EXPECT_LE((ranks - 1) * p.rank_stride, p.phase_stride);
-        EXPECT_LE(2 * p.phase_stride, p.parity_stride);
-      }
+      EXPECT_EQ(p.rank_stride % kScratchAlignment, 0u);
+      EXPECT_LE((ranks - 1) * p.rank_stride, p.phase_stride);
+      EXPECT_LE((algorithm == &kStreamingOneShot ? 1 : 2) * p.phase_stride, p.parity_stride);
       EXPECT_EQ(p.parity_stride, lamport_one_shot_slots(each.shape).parity) << "the same in all algorithms";
       std::byte* const region = launcher.scratch(buffers, 0);
       EXPECT_EQ(reinterpret_cast<std::byte*>(p.counter), region);
@@ -426,16 +423,16 @@ TEST(Streaming, ExchangesCreditsWhereRingsAreReused) {
       if (HasFailure()) return;
       const auto [p, shape, chunk] = streams_of(each).front();
       EXPECT_TRUE(p.movers >= 32 && p.movers % 32 == 0) << p.movers;
-      const bool reused = p.slice * 16 > p.depth * chunk;
+      const bool reused = std::size_t{p.slice} * 16 > p.depth * chunk;
       seen.insert(reused);
       const unsigned others = shape.block - p.movers;
       EXPECT_TRUE(others == 32 * kCreditWarps || (others == 0 && !reused)) << others;
-      EXPECT_LE(p.depth, kMostDepth);
+      EXPECT_LE(p.depth, algorithm == &kStreamingOneShot ? kOneShotDepth : kTwoShotDepth);
       if (reused) {
         EXPECT_GE(p.depth, least_depth(lag));
         EXPECT_GE(chunks_per_credit(p.depth, lag), 1u);
         EXPECT_LE(chunks_per_credit(p.depth, lag), p.depth - 3 - lag);
-        EXPECT_LT(p.slice * 16 / chunk, std::size_t{1} << kCreditBits);
+        EXPECT_LT(std::size_t{p.slice} * 16 / chunk, std::size_t{1} << kCreditBits);
       }
       EXPECT_FALSE(HasFailure()) << each.describe();
     });
@@ -450,10 +447,11 @@ TEST(Streaming, WritesWhereThePeerReads) {
       const std::vector<Stream> all = streams_of(each);
       for (std::size_t r = 0; r < all.size(); ++r) {
         const StreamParams& own = all[r].params;
+        EXPECT_EQ(own.peer_inbox, own.outbox[1]);
         for (std::size_t step = 1; step < all.size(); ++step) {
           const std::size_t other = (r + step) % all.size();
           const StreamParams& peer = all[other].params;
-          const std::size_t source = algorithm == &kStreamingOneShot || r < other ? r : r - 1;
+          const std::size_t source = r < other ? r : r - 1;
           EXPECT_EQ(own.outbox[step], peer.inbox + source * peer.rank_stride);
           EXPECT_EQ(own.credits[other], peer.credits[other]);
           EXPECT_EQ(own.parity_stride, peer.parity_stride);
@@ -484,7 +482,7 @@ TEST(StreamingOneShot, CutsWhatOneBlockCouldNotCountIntoLaunches) {
   for (const StreamParams& p : all) {
     EXPECT_EQ(p.in, each.call(0).in_at(done));
     EXPECT_EQ(p.out, each.call(0).out_at(done));
-    EXPECT_LT(p.slice / (std::size_t{p.movers} * 2), std::size_t{1} << kCreditBits);
+    EXPECT_LT(p.slice / p.movers, std::size_t{1} << kCreditBits);
     done += p.bytes;
   }
   EXPECT_EQ(done, each.block_bytes());
@@ -500,11 +498,11 @@ TEST(Streaming, UsesTheShapesThatWereMeasured) {
     unsigned movers;
     unsigned depth;
   };
-  constexpr Expected kExpected[] = {{&kStreamingOneShot, 2, 256 * kKiB, 16, 512, 512, 1},
-                                    {&kStreamingOneShot, 2, 4 * kMiB, 131, 512, 512, 2},
-                                    {&kStreamingOneShot, 2, 8 * kMiB, 132, 512, 512, 4},
-                                    {&kStreamingOneShot, 2, 16 * kMiB, 132, 512, 448, 8},
-                                    {&kStreamingOneShot, 2, 64 * kMiB, 132, 512, 448, 8},
+  constexpr Expected kExpected[] = {{&kStreamingOneShot, 2, 256 * kKiB, 32, 512, 512, 1},
+                                    {&kStreamingOneShot, 2, 4 * kMiB, 131, 512, 512, 4},
+                                    {&kStreamingOneShot, 2, 8 * kMiB, 132, 512, 512, 8},
+                                    {&kStreamingOneShot, 2, 16 * kMiB, 132, 512, 512, 16},
+                                    {&kStreamingOneShot, 2, 64 * kMiB, 132, 512, 448, 16},
                                     {&kStreamingTwoShot, 4, 4 * kMiB, 128, 512, 512, 1},
                                     {&kStreamingTwoShot, 4, 16 * kMiB, 131, 512, 512, 4},
                                     {&kStreamingTwoShot, 4, 64 * kMiB, 132, 384, 320, 8},

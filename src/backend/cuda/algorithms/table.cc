@@ -58,7 +58,7 @@ constexpr std::uint64_t kMiB = 1 << 20;
 //
 // One-shot sends n - 1 bytes per byte in one trip, two-shot 2 (n - 1) / n in two trips. With 4 ranks, one-shot
 // takes 4.3 us and two-shot 4.5 us at 256 KB, 6.6 and 5.4 us at 512 KB. With 2 ranks, where both move the same
-// bytes, it is 7.8 and 8.9 us at 2 MB, 14.3 and 13.9 us at 4 MB.
+// bytes, it is 7.8 and 8.9 us at 2 MB.
 //
 // LL packets are faster than Lamport buffers, which must be cleared, as long as doubling the bytes costs
 // little. With 4 ranks, they take 1.94 and 2.01 us at 4 KB, 2.15 and 2.16 us at 16 KB, 3.1 and 2.6 us at 64 KB.
@@ -68,9 +68,10 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // reduces while it sends: on H100s, it and Lamport two-shot take 39.9 and 39.5 us at 8 MB, 77.3 and 78.9 us at 16 MB,
 // and it and the pipeline 296 and 305 us at 64 MB, 4613 and 4713 us at 1 GB (bench/results/gpu-streaming-h100x4.md).
 //
-// With 2 ranks, one-shot moves no more bytes than two-shot. The stream's fixed costs are higher: on H100s, Lamport
-// two-shot and the stream take 14.2 and 14.4 us at 4 MB, 26.2 and 26.1 us at 8 MB, 53.5 and 50.4 us at 16 MB; the
-// pipeline and the stream 203 and 188 us at 64 MB, 2999 and 2941 us at 1 GB (bench/results/gpu-streaming-h100x2.md).
+// With 2 ranks, one-shot moves no more bytes than two-shot, so all-reduces of floats stream in one trip. Lamport one-shot
+// and the stream take 3.3 and 3.6 us at 512 KB, 5.00 and 5.02 us at 1 MB, 8.6 and 8.2 us at 2 MB; Lamport two-shot and
+// the stream 14.6 and 14.0 us at 4 MB. On H100s, the pipeline and the stream take 203 and 188 us at 64 MB, 2999 and
+// 2941 us at 1 GB (bench/results/gpu-streaming-h100x2.md).
 //
 // Copy engines move more bytes per second than kernels do. The barriers and the start of a copy take 17 us more
 // than kernels do; every further copy takes 4 us. For each megabyte that a rank sends, copies take 0.35 us less.
@@ -82,8 +83,7 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // with a flag for each chunk 41 and 51 us at 8 MB.
 constexpr std::array kTwoRanks{
     Row{all_reduce, kFloats, kAnyBuffers, 32 * kKiB, &kLLOneShot},
-    Row{all_reduce, kFloats, kAnyBuffers, 2 * kMiB, &kLamportOneShot},
-    Row{all_reduce, kFloats, kAnyBuffers, 8 * kMiB - 1, &kLamportTwoShot},
+    Row{all_reduce, kFloats, kAnyBuffers, kMiB, &kLamportOneShot},
     Row{all_reduce, kFloats, kAnyBuffers, 128 * kMiB - 1, &kStreamingOneShot},
     Row{all_reduce, kAny, kAnyBuffers, 2 * kMiB, &kLLOneShot},
     Row{all_reduce, kAny, kAnyBuffers, 128 * kMiB - 1, &kPipelinedTwoShot},

@@ -3,7 +3,7 @@
 // (wire/lamport.cuh), and credits for what was cleared in them. One launch carries up to 4 GiB.
 //
 // A block has a slice of the message, and communicates only with its counterparts on the other ranks. The slice is
-// cut into chunks of kPackets packets per thread, and a block has rings of p.depth chunks, one per source (and phase).
+// cut into chunks of one packet per thread, and a block has rings of p.depth chunks, one per source (and phase).
 // Thread i handles packet i of a chunk, from the input to the output. So in-place calls work.
 //
 // A call that fits the rings needs nothing else: by the rule of two calls (sync/call.cuh) they are empty. In longer
@@ -32,7 +32,7 @@
 namespace onehop::cuda {
 
 /// kRanks: the number of ranks, or kMaxDevices for any number up to that. kLag: see above.
-template <int kRanks, int kPackets, unsigned kLag>
+template <int kRanks, unsigned kLag>
 class Stream {
  public:
   /// Numbers of chunks, in shared memory.
@@ -45,11 +45,10 @@ class Stream {
   /// `pieces`: the number of packets of the message for each packet of a slice.
   __device__ __forceinline__ Stream(const StreamParams& p, Progress& progress, unsigned pieces)
       : p_(p), progress_(progress) {
-    const std::size_t begin = blockIdx.x * p.slice;
-    begin_ = begin * pieces * kStreamWidth;
-    ring_ = blockIdx.x * p.block_stride + threadIdx.x * kStreamWidth;
-    packets_ = static_cast<unsigned>(p.packets - begin < p.slice ? p.packets - begin : p.slice);
-    chunks_ = (packets_ + chunk() - 1) / chunk();
+    const unsigned begin = blockIdx.x * p.slice;
+    begin_ = std::size_t{begin} * pieces * kStreamWidth;
+    ring_ = std::size_t{blockIdx.x} * p.block_stride + threadIdx.x * kStreamWidth;
+    packets_ = p.packets - begin < p.slice ? p.packets - begin : p.slice;
     if (threadIdx.x < sizeof(Progress) / sizeof(std::uint32_t))
       reinterpret_cast<std::uint32_t*>(&progress_)[threadIdx.x] = 0;
   }
@@ -60,11 +59,12 @@ class Stream {
     const std::uint64_t epoch = device::read_epoch(*p_.counter);
     const bool failed = device::has_failed(p_.guard);
     settle(*p_.counter, epoch);
-    if (failed || chunks_ <= p_.depth) return;
+    const unsigned chunks = this->chunks();
+    if (failed || chunks <= p_.depth) return;
     const bool gives = threadIdx.x < p_.movers + 32;
     const unsigned lane = threadIdx.x % 32;
     const bool is_peer = lane < static_cast<unsigned>(ranks()) && lane != static_cast<unsigned>(p_.rank);
-    const unsigned most = chunks_ - p_.depth;  // no mover waits for more
+    const unsigned most = chunks - p_.depth;  // no mover waits for more
     for (unsigned count = 0; count < most;) {
       count =
           most - count < chunks_per_credit(p_.depth, kLag) ? most : count + chunks_per_credit(p_.depth, kLag);
@@ -96,18 +96,9 @@ class Stream {
     if (p_.movers != blockDim.x) raise(progress_.cleared[threadIdx.x / 32], chunks);
   }
 
-  /// Packets of a chunk.
-  [[nodiscard]] __device__ __forceinline__ unsigned chunk() const { return p_.movers * kPackets; }
-  /// This thread's k-th packet of chunk t, in the slice.
-  [[nodiscard]] __device__ __forceinline__ unsigned packet(unsigned t, int k) const {
-    return t * chunk() + static_cast<unsigned>(k) * p_.movers + threadIdx.x;
-  }
-  /// Where its place in a ring is.
-  [[nodiscard]] __device__ __forceinline__ std::size_t place(unsigned slot, int k) const {
-    return ring_ + (slot * chunk() + static_cast<unsigned>(k) * p_.movers) * kStreamWidth;
-  }
-  [[nodiscard]] __device__ __forceinline__ unsigned next_slot(unsigned slot) const {
-    return slot + 1 == p_.depth ? 0 : slot + 1;
+  /// Of the slice. A division, which one-shot's movers do not need.
+  [[nodiscard]] __device__ __forceinline__ unsigned chunks() const {
+    return (packets_ + p_.movers - 1) / p_.movers;
   }
   [[nodiscard]] __device__ __forceinline__ int ranks() const {
     return kRanks < kMaxDevices ? kRanks : p_.size;
@@ -118,7 +109,6 @@ class Stream {
   std::size_t begin_;  ///< of the slice, in bytes
   std::size_t ring_;   ///< where this thread's first packet lies in a ring of this epoch's parity
   unsigned packets_;   ///< of the slice
-  unsigned chunks_;    ///< of the slice
 };
 
 }  // namespace onehop::cuda

@@ -20,11 +20,11 @@ constexpr ScratchRegion kCreditScratch{[](const GroupShape& shape) {
   return shape.ranks == 1 ? std::size_t{0} : shape.blocks * sizeof(StreamCredits);
 }};
 
-/// How the Lamport buffers of a parity are cut: two phases of rings by source. The own rank has none, which leaves more
-/// for the others.
-Slots two_shot_slots(const GroupShape& shape) {
+/// How the Lamport buffers of a parity are cut: one-shot, rings by source; two-shot, two phases of these. The own rank has
+/// none, which leaves more for the others.
+Slots stream_slots(const GroupShape& shape, bool two_shot) {
   Slots slots = lamport_one_shot_slots(shape);
-  slots.phase = slots.parity / 2;
+  slots.phase = two_shot ? slots.parity / 2 : slots.parity;
   // Rings begin at a line of the cache: with 64 MB and 4 ranks, rings that did not cost 7%.
   const std::size_t sources = static_cast<std::size_t>(std::max(1, shape.ranks - 1));
   slots.rank = slots.phase / (sources * kScratchAlignment) * kScratchAlignment;
@@ -38,42 +38,42 @@ struct Plan {
   std::size_t threads = 0;  ///< of a block
   std::size_t depth = 0;    ///< chunks of a ring
   std::size_t slice = 0;    ///< packets of a block, in whole rows of a warp
+  std::size_t ring = 0;     ///< packets of a ring
 };
 
 /// What a plan depends on besides the message.
 struct PlanLimits {
-  std::size_t at_once = 1;   ///< packets of a chunk that a thread moves
   std::size_t capacity = 0;  ///< packets that the rings of one source have room for
   std::size_t blocks = 1;
   std::size_t threads = 0;
+  std::size_t depth = 0;  ///< chunks of a ring that is reused, if there is room
   unsigned lag = 0;
 };
 
 /// `packets`: of the message, or of a piece.
 Plan make_plan(std::size_t packets, const PlanLimits& limits) {
-  const std::size_t at_once = limits.at_once;
   Plan plan{.threads = limits.threads};
   const auto spread = [&](std::size_t blocks) {
     plan.slice = ceil_div(packets, blocks * kWarp) * kWarp;
     plan.blocks = ceil_div(packets, plan.slice);
   };
-  // Every chunk has a place of its own, if there is room.
+  // Every packet has a place of its own, if there is room. Longer rings would only leave the L2 cache sooner.
   plan.movers = limits.threads;
-  spread(std::clamp<std::size_t>(ceil_div(packets, plan.movers * at_once), 1, limits.blocks));
-  plan.depth = ceil_div(plan.slice, plan.movers * at_once);
-  if (plan.depth <= kMostDepth && plan.blocks * plan.depth * plan.movers * at_once <= limits.capacity)
-    return plan;
+  spread(std::clamp<std::size_t>(ceil_div(packets, plan.movers), 1, limits.blocks));
+  plan.depth = ceil_div(plan.slice, plan.movers);
+  plan.ring = plan.slice;
+  if (plan.depth <= limits.depth && plan.blocks * plan.ring <= limits.capacity) return plan;
   // Otherwise rings are reused, and two warps exchange credits. Fewer movers leave room for deeper rings.
-  const auto movers_of = [&](std::size_t chunks) {
-    return limits.capacity / (at_once * chunks * kWarp) * kWarp;
-  };
+  const auto movers_of = [&](std::size_t chunks) { return limits.capacity / (chunks * kWarp) * kWarp; };
   const std::size_t least = least_depth(limits.lag);
-  plan.movers = std::min(std::max(limits.threads, kCreditThreads + kWarp) - kCreditThreads,
-                         std::max(movers_of(limits.blocks * kMostDepth), std::min(kWarp, movers_of(least))));
+  plan.movers =
+      std::min(std::max(limits.threads, kCreditThreads + kWarp) - kCreditThreads,
+               std::max(movers_of(limits.blocks * limits.depth), std::min(kWarp, movers_of(least))));
   plan.threads = plan.movers + kCreditThreads;
-  const std::size_t chunks = limits.capacity / (plan.movers * at_once);
+  const std::size_t chunks = limits.capacity / (plan.movers);
   spread(std::min(limits.blocks, chunks / least));
-  plan.depth = std::min<std::size_t>(kMostDepth, chunks / plan.blocks);
+  plan.depth = std::min(limits.depth, chunks / plan.blocks);
+  plan.ring = plan.depth * plan.movers;
   return plan;
 }
 
@@ -81,12 +81,12 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
   const ReductionKernel& kernel = two_shot ? kTwoShotKernel : kOneShotKernel;
   const auto most_threads =
       static_cast<unsigned>(max_threads(kernel.variant(launcher.size(), is_sum(call.op))));
-  const Slots slots = two_shot ? two_shot_slots(launcher.shape()) : lamport_one_shot_slots(launcher.shape());
+  const Slots slots = stream_slots(launcher.shape(), two_shot);
   const PlanLimits plan_limits{
-      .at_once = two_shot ? std::size_t{1} : std::size_t{kOneShotPackets},
       .capacity = slots.rank / kStreamWidth,
       .blocks = std::min(limits.blocks.value_or(launcher.shape().blocks), launcher.shape().blocks),
       .threads = std::min(limits.threads.value_or(most_threads), most_threads),
+      .depth = two_shot ? kTwoShotDepth : kOneShotDepth,
       .lag = two_shot ? kTwoShotLag : kOneShotLag};
   const bool wanted = call.gets_out();
   StreamParams params;
@@ -100,10 +100,11 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
   params.inbox = launcher.scratch(kLamportScratch, launcher.rank()) + slots.begin;
   for (int step = 1; step < launcher.size(); ++step) {
     const int peer = launcher.right(step);
-    const int source = two_shot && launcher.rank() > peer ? launcher.rank() - 1 : launcher.rank();
+    const int source = launcher.rank() > peer ? launcher.rank() - 1 : launcher.rank();
     params.outbox[step] =
         launcher.scratch(kLamportScratch, peer) + slots.begin + static_cast<std::size_t>(source) * slots.rank;
   }
+  params.peer_inbox = params.outbox[1];
   params.parity_stride = slots.parity;
   params.phase_stride = slots.phase;
   params.rank_stride = slots.rank;
@@ -118,13 +119,15 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
     params.in = call.in_at(done);
     params.out = wanted ? call.out_at(done) : nullptr;
     params.bytes = std::min(bytes - done, kStreamLaunchBytes);
-    params.packets = ceil_div(ceil_div(params.bytes, kStreamWidth), pieces);
-    const Plan plan = make_plan(params.packets, plan_limits);
+    const std::size_t packets = ceil_div(ceil_div(params.bytes, kStreamWidth), pieces);
+    const Plan plan = make_plan(packets, plan_limits);
+    params.packets = static_cast<std::uint32_t>(packets);
+    params.whole = params.aligned ? static_cast<std::uint32_t>(params.bytes / kStreamWidth) : 0;
     params.early = plan.threads <= most_threads / 2;
     params.movers = static_cast<std::uint32_t>(plan.movers);
     params.depth = static_cast<std::uint32_t>(plan.depth);
-    params.slice = plan.slice;
-    params.block_stride = plan.depth * plan.movers * plan_limits.at_once * kStreamWidth;
+    params.slice = static_cast<std::uint32_t>(plan.slice);
+    params.block_stride = static_cast<std::uint32_t>(plan.ring * kStreamWidth);
     launcher.launch(
         kernel, call,
         {.grid = static_cast<unsigned>(plan.blocks), .block = static_cast<unsigned>(plan.threads)}, params);

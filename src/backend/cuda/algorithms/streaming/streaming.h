@@ -14,8 +14,6 @@ namespace onehop::cuda {
 
 /// Bytes of a packet.
 inline constexpr unsigned kStreamWidth = 16;
-/// One-shot: packets of a chunk that a thread moves. Two keep the link busy with half of what the multiprocessors hold.
-inline constexpr int kOneShotPackets = 2;
 /// Warps that a block has besides if its rings are reused: one gives credits to the peers, one awaits theirs.
 inline constexpr unsigned kCreditWarps = 2;
 /// Chunks by which clearing lags behind (stream.cuh).
@@ -25,10 +23,11 @@ inline constexpr unsigned kTwoShotLag = 1;
 [[nodiscard]] constexpr unsigned least_depth(unsigned lag) {
   return 4 + lag;
 }
-inline constexpr unsigned kMostDepth = 8;
+inline constexpr unsigned kOneShotDepth = 16;
+inline constexpr unsigned kTwoShotDepth = 8;
 /// Chunks for which there is one credit. At most depth - 3 - lag, or a block could wait for a credit that the peer owes
 /// only once the block has gone on (stream.cuh). Every credit costs a release: with 1, 2 and 4 chunks for a credit and
-/// rings of 8 chunks, 64 MiB take 202, 190.5 and 189 us.
+/// rings of 8 chunks of two packets per thread, 64 MiB take 202, 190.5 and 189 us.
 [[nodiscard]] constexpr unsigned chunks_per_credit(unsigned depth, unsigned lag) {
   return depth / 2 < depth - 3 - lag ? depth / 2 : depth - 3 - lag;
 }
@@ -50,33 +49,40 @@ struct StreamCredits {
 /// StreamParams::root of calls without one.
 inline constexpr int kNoRoot = -1;
 
+/// In an order by which one-shot reads two lines (64 bytes) of the constant cache until its first packet has arrived. The
+/// first line has room for 48 bytes.
 struct StreamParams {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  std::size_t bytes = 0;
-  int rank = 0;
-  int size = 0;
-  int root = kNoRoot;  ///< of a reduce
-  DeviceFault::Phase phase = DeviceFault::user;
-  bool aligned = false;      ///< in and out are aligned to 16 bytes
-  bool early = false;        ///< the next kernel may be launched as soon as this one runs (sync/call.cuh)
-  bool poison = false;       ///< fill the output with NaN if the call fails (sync/call.cuh)
-  std::uint32_t movers = 0;  ///< threads of a block that move packets
-  std::uint32_t depth = 0;   ///< chunks of a ring
-  std::size_t packets = 0;   ///< of the message; two-shot: of each piece, in all chunks
-  std::size_t slice = 0;     ///< packets of a block; the last blocks may have fewer
-
+  std::uint32_t packets = 0;  ///< of the message; two-shot: of each piece, in all chunks
+  std::uint32_t slice = 0;    ///< packets of a block; the last blocks may have fewer
+  std::uint32_t movers = 0;   ///< threads of a block that move packets
+  std::uint32_t depth = 0;    ///< chunks of a ring
   EpochCounter* counter = nullptr;
-  /// The own rings, and for each step s those of this rank on the s-th rank to the right; parity 0 and block 0.
-  std::byte* inbox = nullptr;
-  std::byte* outbox[kMaxDevices] = {};
   std::size_t parity_stride = 0;
+
+  /// The own rings, parity 0 and block 0: those of the first source. There are none for the own rank.
+  std::byte* inbox = nullptr;
+  std::byte* peer_inbox = nullptr;  ///< one-shot: the peer's
+  Scale scale;
+  std::uint32_t block_stride = 0;  ///< bytes of a ring
+  std::uint32_t whole = 0;         ///< packets of the input that can be loaded and stored whole
+  int rank = 0;
+  bool early = false;    ///< the next kernel may be launched as soon as this one runs (sync/call.cuh)
+  bool poison = false;   ///< fill the output with NaN if the call fails (sync/call.cuh)
+  bool aligned = false;  ///< in and out are aligned to 16 bytes
+  DeviceFault::Phase phase = DeviceFault::user;
+  int size = 0;
+  DeviceGuard guard;
+
+  int root = kNoRoot;  ///< of a reduce
+  std::size_t bytes = 0;
   std::size_t phase_stride = 0;
   std::size_t rank_stride = 0;
-  std::size_t block_stride = 0;
+  /// For each step s, the rings of this rank on the s-th rank to the right.
+  std::byte* outbox[kMaxDevices] = {};
   StreamCredits* credits[kMaxDevices] = {};  ///< by rank: of block 0
-  DeviceGuard guard;
-  Scale scale;
 };
+static_assert(offsetof(StreamParams, inbox) == 48 && offsetof(StreamParams, guard) == 48 + 64 - 8);
 
 }  // namespace onehop::cuda

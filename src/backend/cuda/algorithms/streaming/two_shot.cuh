@@ -21,16 +21,17 @@
 namespace onehop::cuda {
 
 template <class E, Op kOp, int kRanks>
-class StreamingTwoShot : public Stream<kRanks, 1, kTwoShotLag> {
+class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
  public:
-  using Base = Stream<kRanks, 1, kTwoShotLag>;
+  using Base = Stream<kRanks, kTwoShotLag>;
   __device__ __forceinline__ StreamingTwoShot(const StreamParams& p, typename Base::Progress& progress)
       : Base(p, progress, pieces(p)) {}
 
   __device__ __forceinline__ void run() {
     if (threadIdx.x >= p_.movers) return exchange_credits();
-    // As in one_shot.cuh.
+    // Only the last block can have a packet that is not whole. The others' loop has no branches around loads.
     const bool whole = p_.aligned && begin_ + std::size_t{packets_} * pieces(p_) * kStreamWidth <= p_.bytes;
+    // Keeps the compiler from making addresses after the previous kernel has ended, where it would cost time.
     asm volatile("" : "+l"(begin_), "+l"(ring_), "+r"(packets_));
     wait_for_previous();
     if (whole) {
@@ -41,8 +42,8 @@ class StreamingTwoShot : public Stream<kRanks, 1, kTwoShotLag> {
   }
 
  private:
-  using Base::await_credit, Base::chunk, Base::cleared, Base::exchange_credits, Base::next_slot, Base::ranks;
-  using Base::begin_, Base::chunks_, Base::p_, Base::packets_, Base::ring_;
+  using Base::await_credit, Base::chunks, Base::cleared, Base::exchange_credits, Base::ranks;
+  using Base::begin_, Base::p_, Base::packets_, Base::ring_;
   using Slot = Lamport<E>;
   using Data = typename Slot::Data;
   using Wire = typename Slot::Wire;
@@ -51,6 +52,7 @@ class StreamingTwoShot : public Stream<kRanks, 1, kTwoShotLag> {
 
   template <bool kWhole>
   __device__ __forceinline__ void move() {
+    const unsigned chunks = this->chunks();
     Data theirs[kPeers];  // of chunk t + 1, for the step-th rank to the right
     load_theirs<kWhole>(theirs, 0);
     const std::uint64_t epoch = device::read_epoch(*p_.counter);
@@ -64,9 +66,9 @@ class StreamingTwoShot : public Stream<kRanks, 1, kTwoShotLag> {
     let_next_start(p_.early);
     settle(*p_.counter, epoch);
     if (failed) return poison(p_, 0);
-    for (unsigned t = 0; t <= chunks_; ++t) {
-      const unsigned next = next_slot(slot);
-      if (t + 1 < chunks_) {
+    for (unsigned t = 0; t <= chunks; ++t) {
+      const unsigned next = slot + 1 == p_.depth ? 0 : slot + 1;
+      if (t + 1 < chunks) {
         if (!await_credit(t + 1)) return poison(p_, t);
         send(theirs, t + 1, next);
         load_theirs<kWhole>(theirs, t + 2);
@@ -196,7 +198,7 @@ class StreamingTwoShot : public Stream<kRanks, 1, kTwoShotLag> {
   /// t - 1 on. Static, because a call would force the members of this object into memory.
   static __device__ __noinline__ void poison(const StreamParams& p, unsigned t) {
     if (!p.poison) return;
-    const std::size_t begin = blockIdx.x * p.slice;
+    const std::size_t begin = std::size_t{blockIdx.x} * p.slice;
     const std::size_t end = begin + p.slice < p.packets ? begin + p.slice : p.packets;
     const std::size_t width = std::size_t{pieces(p)} * kStreamWidth;
     for (std::size_t i = begin + std::size_t{t == 0 ? 0 : t - 1} * p.movers; i < end; i += p.movers) {
@@ -209,17 +211,17 @@ class StreamingTwoShot : public Stream<kRanks, 1, kTwoShotLag> {
 
   /// Whether this thread has a packet of each piece of chunk t.
   [[nodiscard]] __device__ __forceinline__ bool has_packet(unsigned t) const {
-    return Base::packet(t, 0) < packets_;
+    return t * p_.movers + threadIdx.x < packets_;
   }
   /// Where the packet of a rank's piece of chunk t lies in the message.
   [[nodiscard]] __device__ __forceinline__ std::size_t at(int owner, unsigned t) const {
-    const unsigned done = t * chunk();
-    const unsigned length = packets_ - done < chunk() ? packets_ - done : chunk();
+    const unsigned done = t * p_.movers;
+    const unsigned length = packets_ - done < p_.movers ? packets_ - done : p_.movers;
     const auto piece = static_cast<unsigned>(p_.root != kNoRoot && owner > p_.root ? owner - 1 : owner);
     return begin_ + (std::size_t{done} * pieces(p_) + piece * length + threadIdx.x) * kStreamWidth;
   }
   [[nodiscard]] __device__ __forceinline__ std::size_t place(unsigned slot) const {
-    return Base::place(slot, 0);
+    return ring_ + slot * p_.movers * kStreamWidth;
   }
   /// The rings of rank r. There are none for the own rank.
   [[nodiscard]] __device__ __forceinline__ std::byte* inbox(int r) const {

@@ -70,7 +70,7 @@ Plan make_plan(std::size_t packets, const PlanLimits& limits) {
       std::min(std::max(limits.threads, kCreditThreads + kWarp) - kCreditThreads,
                std::max(movers_of(limits.blocks * limits.depth), std::min(kWarp, movers_of(least))));
   plan.threads = plan.movers + kCreditThreads;
-  const std::size_t chunks = limits.capacity / (plan.movers);
+  const std::size_t chunks = limits.capacity / plan.movers;
   spread(std::min(limits.blocks, chunks / least));
   plan.depth = std::min(limits.depth, chunks / plan.blocks);
   plan.ring = plan.depth * plan.movers;

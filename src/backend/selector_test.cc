@@ -376,7 +376,7 @@ TEST(Selector, IgnoresTheGroupsOwnTableIfTheCallerNamesAKind) {
   const Selector selector(own, Backend::cuda, 2, Links::nvlink);
   const CollectiveCall call = call_of(all_reduce, DType::bf16);
   EXPECT_EQ(chosen(selector, call, kMiB), "lamport_two_shot");
-  EXPECT_EQ(chosen(selector, call, kMiB, Algorithm::one_shot), "lamport_one_shot");
+  EXPECT_EQ(chosen(selector, call, kMiB, Algorithm::one_shot), "streaming_one_shot");
   EXPECT_EQ(selector.select(call, kMiB, Algorithm::two_shot).choice.blocks, std::nullopt);
 }
 

@@ -18,8 +18,8 @@ __device__ __forceinline__ bool arrive_and_wait(const Barrier& b) {
   if (peer < b.size && peer != b.rank) {
     // release.sys: pairs with the acquire below, on the peer. Earlier work in this stream has been performed.
     if (blockIdx.x == 0) device::store_release(b.peer_flags[peer], epoch);
-    came = device::wait_until<kPollsOfMany>(
-        b.guard, peer, b.phase, [&] { return device::load_acquire(b.own_flags + peer) >= epoch; });
+    came = device::wait_until(b.guard, peer, b.phase,
+                              [&] { return device::load_acquire(b.own_flags + peer) >= epoch; });
   }
   came = __syncthreads_and(came ? 1 : 0) != 0;
   settle(*b.counter, epoch);

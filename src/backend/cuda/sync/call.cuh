@@ -50,12 +50,6 @@ __device__ __forceinline__ void let_next_start(bool early) {
 #endif
 }
 
-/// Polls between two checks of the clock and of failures, for kernels where many threads wait for
-/// milliseconds. With 4 ranks, 2000 lanes of pipelined_two_shot.cuh wait at a time. If they checked as often
-/// as other kernels do, they would delay one another on PCIe until all wait long enough to check again, chunk
-/// after chunk.
-inline constexpr int kPollsOfMany = 1 << 14;
-
 /// Called by all threads of every block once they have used the epoch: the last block advances it.
 __device__ __forceinline__ void settle(EpochCounter& counter, std::uint64_t epoch) {
   __syncthreads();

@@ -24,6 +24,9 @@ __device__ __forceinline__ void raise(std::uint32_t& count, std::uint32_t to) {
   }
 }
 
+/// Polls of shared memory between two checks whether another warp has given up.
+inline constexpr int kPollsPerCheck = 1 << 14;
+
 /// Called by all lanes of a warp: waits until `counts` counts (at most 32) have reached `to`. The warps that raise them
 /// wait for peers with a deadline, or for others that do. So this function checks only whether one of them has given
 /// up, and then returns false.
@@ -36,7 +39,7 @@ __device__ __forceinline__ void raise(std::uint32_t& count, std::uint32_t to) {
     std::uint32_t seen;
     asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(seen) : "r"(shared_address(mine)) : "memory");
     if (__all_sync(0xffffffff, seen >= to)) break;
-    if (polls % kPollsOfMany == 0 && __any_sync(0xffffffff, device::has_failed(guard))) return false;
+    if (polls % kPollsPerCheck == 0 && __any_sync(0xffffffff, device::has_failed(guard))) return false;
   }
   __syncwarp();
   return true;

@@ -291,8 +291,8 @@ class PipelinedTwoShot {
       const std::uint64_t* const flag =
           &p_.heads[p_.rank]->flags[phase][blockIdx.x][g % kPipelineDepth][lane_];
       // acquire.sys: pairs with the release in signal().
-      came = device::wait_until<kPollsOfMany>(p_.guard, static_cast<int>(lane_), kFault,
-                                              [=] { return device::load_relaxed(flag) > g; }) &&
+      came = device::wait_until(p_.guard, static_cast<int>(lane_), kFault,
+                                [=] { return device::load_relaxed(flag) > g; }) &&
              device::load_acquire(flag) > g;
     }
     const bool all = __all_sync(0xffffffff, came) != 0;

@@ -48,7 +48,7 @@ class MessageChannel {
     // kernels that have ended.
     if (receives_ && first_ == 0) device::store_relaxed(pair_.from.taken, received_ - 1);
     if (!sends_) return;
-    if (taken + 2 < sent_ && !device::wait_until<kPollsOfMany>(p_.guard, peer_, p_.phase, [&] {
+    if (taken + 2 < sent_ && !device::wait_until(p_.guard, peer_, p_.phase, [&] {
           return device::load_relaxed(pair_.to.taken) + 2 >= sent_;
         })) {
       failed_ = true;
@@ -105,7 +105,7 @@ class MessageChannel {
     const std::byte* const from = pair_.from.packets + ll_side(received_);
     for (unsigned i = first_; place(i) < pair_.from.bytes; i += stride_) {
       Wire wire;
-      if (failed_ || !device::wait_until<kPollsOfMany>(p_.guard, peer_, p_.phase, [&] {
+      if (failed_ || !device::wait_until(p_.guard, peer_, p_.phase, [&] {
             wire = Wire::poll(from + offset(i));
             return wire.arrived(flag);
           })) {
@@ -147,7 +147,7 @@ class MessageChannel {
     std::byte* const from = pair_.from.packed + packed_side(received_);
     for (unsigned i = warp(); data_at(i) < pair_.from.bytes; i += warps()) {
       LLPacked::Wire wire;
-      if (failed_ || !device::wait_until<kPollsOfMany>(p_.guard, peer_, p_.phase, [&] {
+      if (failed_ || !device::wait_until(p_.guard, peer_, p_.phase, [&] {
             wire = LLPacked::peek(from + slot_at(i), lane());
             return LLPacked::arrived(wire);
           })) {

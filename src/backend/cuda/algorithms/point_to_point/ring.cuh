@@ -21,8 +21,7 @@ __device__ __forceinline__ void free_slot(std::uint64_t* count, std::uint64_t ch
 /// through a barrier. acquire.sys: pairs with the release of the peer's thread that raises the count.
 __device__ __forceinline__ bool await_count(const ChannelParams& p, int peer, const std::uint64_t* count,
                                             std::uint64_t wanted) {
-  return device::wait_until<kPollsOfMany>(p.guard, peer, p.phase,
-                                          [=] { return device::load_relaxed(count) >= wanted; }) &&
+  return device::wait_until(p.guard, peer, p.phase, [=] { return device::load_relaxed(count) >= wanted; }) &&
          device::load_acquire(count) >= wanted;
 }
 

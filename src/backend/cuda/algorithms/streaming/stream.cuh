@@ -79,8 +79,8 @@ class Stream {
       if (is_peer) {
         const std::uint64_t* const word = &p_.credits[p_.rank][blockIdx.x].from[lane];
         // acquire.sys: pairs with the release above. The peer may have given further credits of this call.
-        came = device::wait_until<kPollsOfMany>(p_.guard, static_cast<int>(lane), p_.phase,
-                                                [=] { return device::load_acquire(word) >= credit; });
+        came = device::wait_until(p_.guard, static_cast<int>(lane), p_.phase,
+                                  [=] { return device::load_acquire(word) >= credit; });
       }
       if (!__all_sync(0xffffffff, came)) return;
       raise(progress_.credited, count);

@@ -68,8 +68,8 @@ tsan: deps
 	@scripts/with-sanitizer.sh $(ctest) $(tsan_skips) --test-dir build/tsan
 
 fuzz: deps ## run every fuzz target on its corpus for FUZZ_SECONDS (20) each
-	@scripts/build.sh fuzz
-	@scripts/fuzz.sh build/fuzz $(FUZZ_SECONDS)
+	@scripts/build.sh asan-ubsan fuzzers
+	@scripts/fuzz.sh build/asan-ubsan $(FUZZ_SECONDS)
 
 aarch64: ## build for 64-bit Arm (Grace), and run some tests under qemu
 	@scripts/aarch64.sh

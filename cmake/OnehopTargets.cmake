@@ -11,9 +11,18 @@ function(onehop_layer name)
   add_library(onehop_${name} OBJECT ${arg_SOURCES})
   target_include_directories(onehop_${name} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(onehop_${name} PRIVATE onehop_options fmt::fmt Threads::Threads ${arg_LIBS})
+  onehop_guide_fuzzers(onehop_${name})
   set_property(GLOBAL APPEND PROPERTY ONEHOP_LAYERS onehop_${name})
   if(ONEHOP_BUILD_TESTS AND arg_TESTS)
     onehop_test(${name}_test SOURCES ${arg_TESTS} LIBS ${arg_LIBS} ${arg_TEST_LIBS} LABELS unit)
+  endif()
+endfunction()
+
+# onehop_guide_fuzzers(<target>)
+#   Code that fuzzers explore: it tells them which branches an input takes.
+function(onehop_guide_fuzzers target)
+  if(ONEHOP_BUILD_FUZZERS)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>)
   endif()
 endfunction()
 
@@ -57,9 +66,9 @@ endfunction()
 
 # onehop_fuzzer(<name> SOURCES ... [LIBS ...])
 #   A libFuzzer target (LLVMFuzzerTestOneInput). Its seeds are those that it makes (fuzz::seeds), and with past findings the
-#   files in tests/fuzz/corpus/<name>/accepted and refused. In the preset `fuzz` it is a fuzzer, which scripts/fuzz.sh runs.
-#   In builds with tests the same source is a test that replays them, so that no finding comes back unnoticed and no seed
-#   becomes outdated.
+#   files in tests/fuzz/corpus/<name>/accepted and refused. With ONEHOP_BUILD_FUZZERS it is a fuzzer, which scripts/fuzz.sh runs.
+#   In other builds with tests the same source is a test that replays them, so that no finding comes back unnoticed and no
+#   seed becomes outdated.
 function(onehop_fuzzer name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
   set(target ${name}_fuzz)
@@ -69,6 +78,7 @@ function(onehop_fuzzer name)
   target_link_libraries(${target} PRIVATE onehop_options onehop_static fmt::fmt ${arg_LIBS})
   if(ONEHOP_BUILD_FUZZERS)
     target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/fuzz/write_seeds.cc)
+    onehop_guide_fuzzers(${target})
     target_link_options(${target} PRIVATE -fsanitize=fuzzer)
     set_property(GLOBAL APPEND PROPERTY ONEHOP_FUZZERS "${name} $<TARGET_FILE:${target}> ${corpus}")
   else()

@@ -8,7 +8,7 @@ build=$1
 seconds=$2
 list=$build/fuzz-targets.txt
 [[ -s $list ]] || {
-  echo "fuzz: $build holds no fuzz targets; build the preset 'fuzz' first" >&2
+  echo "fuzz: $build holds no fuzz targets; build the target 'fuzzers' of the preset 'asan-ubsan' first" >&2
   exit 1
 }
 

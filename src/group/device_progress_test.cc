@@ -144,19 +144,19 @@ std::vector<std::pair<CallRecord, std::string>> other_calls(const CallRecord& ca
 }
 
 TEST_F(Mismatches, OfAnyPropertyAreFoundByTheRankThatComesSecondBeforeItQueuesItsCall) {
-  for (const auto& [call, text] : other_calls(kCall)) {
-    SCOPED_TRACE(text);
+  for (const auto& other : other_calls(kCall)) {
+    SCOPED_TRACE(other.second);
     for (int first = 0; first < 2; ++first) {
       restart();
       queue(0);
       queue(1);
       queue(first);
-      const Error error = error_of([&] { queue(1 - first, call); });
+      const Error error = error_of([&] { queue(1 - first, other.first); });
       EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
       EXPECT_EQ(error.origin(), Rank{1}) << error.what();
       EXPECT_THAT(error.message(),
                   ::testing::AllOf(HasSubstr("rank 0 calls all_"), HasSubstr("rank 1 calls all_"),
-                                   HasSubstr("count 1000, f32, sum)"), HasSubstr(text)));
+                                   HasSubstr("count 1000, f32, sum)"), HasSubstr(other.second)));
       EXPECT_FALSE(meshes_[static_cast<std::size_t>(1 - first)]->usable());
       EXPECT_EQ(error_of([&] { mesh(first).check("anything"); }).message(), error.message());
     }

@@ -17,6 +17,7 @@
 #include "os/random.h"
 #include "support/errors.h"
 #include "support/ranks.h"
+#include "support/sanitizers.h"
 
 namespace onehop {
 namespace {
@@ -364,7 +365,7 @@ TEST(Mesh, ADeadProcessIsNoticedByAllWhateverTheyWaitFor) {
 }
 
 TEST(Mesh, ARankOutOfDescriptorsFailsTheExchangeOnAllRanksInTime) {
-#if defined(__SANITIZE_ADDRESS__)
+#if ONEHOP_ADDRESS_SANITIZED
   GTEST_SKIP() << "UBSan needs descriptors itself: it looks at memory through a pipe";
 #endif
   Sockets sockets = socket_mesh(3);

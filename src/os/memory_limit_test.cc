@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "os/memfd.h"
+#include "support/sanitizers.h"
 
 namespace onehop::os {
 namespace {
@@ -171,7 +172,7 @@ class LimitedCgroup {
 };
 
 TEST(MemoryLimits, OfACgroupAreAnErrorAndNotTheEndOfTheProcesses) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if ONEHOP_THREAD_SANITIZED || ONEHOP_ADDRESS_SANITIZED
   GTEST_SKIP() << "the sanitizer's own memory is charged to the cgroup, too";
 #endif
   constexpr std::size_t kLimit = std::size_t{200} << 20;

@@ -194,12 +194,12 @@ TEST(Socket, RefusesAMessageWithSeveralDescriptorsAndKeepsNone) {
   std::memcpy(CMSG_DATA(entry), sent.data(), sizeof sent);
   ASSERT_EQ(::sendmsg(a.get(), &header, 0), 3);
   // A leaked descriptor changes the lowest free number.
-  const auto lowest_free = [&] { return UniqueFd(::fcntl(a.get(), F_DUPFD_CLOEXEC, 0)).get(); };
+  const auto lowest_free = [&a = a] { return UniqueFd(::fcntl(a.get(), F_DUPFD_CLOEXEC, 0)).get(); };
   const int before = lowest_free();
   {
     Message message;
-    const Error error =
-        onehop::testing::error_of([&] { (void)recv_message(b.get(), message, Deadline::after(kSoon)); });
+    const Error error = onehop::testing::error_of(
+        [&, &b = b] { (void)recv_message(b.get(), message, Deadline::after(kSoon)); });
     EXPECT_EQ(error.code(), ErrorCode::protocol);
     EXPECT_NE(error.message().find("with 2 descriptors"), std::string::npos) << error.message();
   }
@@ -213,8 +213,8 @@ TEST(Socket, RefusesAMessageThatWasCut) {
   const std::string longer = whole + 'x';
   ASSERT_EQ(::send(a.get(), longer.data(), longer.size(), 0), static_cast<ssize_t>(longer.size()));
   Message message;
-  const Error error =
-      onehop::testing::error_of([&] { (void)recv_message(b.get(), message, Deadline::after(kSoon)); });
+  const Error error = onehop::testing::error_of(
+      [&, &b = b] { (void)recv_message(b.get(), message, Deadline::after(kSoon)); });
   EXPECT_EQ(error.code(), ErrorCode::protocol);
   EXPECT_NE(error.message().find("larger than 81920 bytes"), std::string::npos) << error.message();
   ASSERT_EQ(::send(a.get(), whole.data(), whole.size(), 0), static_cast<ssize_t>(whole.size()));

@@ -34,7 +34,7 @@
 #include "fault/world.h"
 #include "support/ranks.h"
 
-namespace onehop::fault {
+namespace onehop::fault::chaos_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -95,7 +95,6 @@ class Round {
   const std::function<std::shared_ptr<Store>()> store_;
   std::optional<World> world_;
   std::int64_t struck_ns_ = 0;  ///< the first strike
-  double stall_ms_ = 0;
   std::vector<std::string> wrong_;
   std::vector<double> detections_;
   std::vector<double> overshoots_;
@@ -460,4 +459,4 @@ TEST(Chaos, SurvivorsOfRandomFaultsNameTheStruckRankInTimeAndRegroup) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::chaos_test

@@ -11,7 +11,7 @@
 #include "fault/world.h"
 #include "support/ranks.h"
 
-namespace onehop::fault {
+namespace onehop::fault::deadlines_test {
 namespace {
 
 using std::chrono::seconds;
@@ -233,4 +233,4 @@ TEST(Deadlines, ARankThatLeavesIsMissedAtOnce) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::deadlines_test

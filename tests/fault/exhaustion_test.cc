@@ -21,9 +21,10 @@
 #include "fault/weak_rank.h"
 #include "fault/world.h"
 #include "support/ranks.h"
+#include "support/sanitizers.h"
 #include "support/scoped_variable.h"
 
-namespace onehop::fault {
+namespace onehop::fault::exhaustion_test {
 namespace {
 
 using std::chrono::seconds;
@@ -63,7 +64,7 @@ class Scarcity {
 };
 
 TEST(Exhaustion, RunningOutOfDescriptorsAtAnyPointIsACleanError) {
-#if defined(__SANITIZE_ADDRESS__)
+#if ONEHOP_ADDRESS_SANITIZED
   GTEST_SKIP() << "UBSan needs descriptors itself: it looks at memory through a pipe";
 #endif
   for (int weak = 0; weak < WeakRankJob::kRanks; ++weak) {
@@ -205,7 +206,7 @@ class ShortWorld {
 };
 
 TEST(Exhaustion, OfDescriptorsIsNamedAsSuchToAllRanksAtAnyPointOfAnyCall) {
-#if defined(__SANITIZE_ADDRESS__)
+#if ONEHOP_ADDRESS_SANITIZED
   GTEST_SKIP() << "UBSan needs descriptors itself: it looks at memory through a pipe";
 #endif
   constexpr int kTogether = 4;
@@ -234,7 +235,7 @@ TEST(Exhaustion, OfDescriptorsIsNamedAsSuchToAllRanksAtAnyPointOfAnyCall) {
 }
 
 TEST(Exhaustion, OfDescriptorsWhileATcpStoresServerStartsIsNamedAsSuch) {
-#if defined(__SANITIZE_ADDRESS__)
+#if ONEHOP_ADDRESS_SANITIZED
   GTEST_SKIP() << "UBSan needs descriptors itself: it looks at memory through a pipe";
 #endif
   constexpr int kMost = 12;
@@ -263,7 +264,7 @@ TEST(Exhaustion, OfDescriptorsWhileATcpStoresServerStartsIsNamedAsSuch) {
 }
 
 TEST(Exhaustion, OfDescriptorsInATcpStoresServerIsSaidToItsClients) {
-#if defined(__SANITIZE_ADDRESS__)
+#if ONEHOP_ADDRESS_SANITIZED
   GTEST_SKIP() << "UBSan needs descriptors itself: it looks at memory through a pipe";
 #endif
   enum Event { kServerUp, kShort, kEnded };
@@ -379,4 +380,4 @@ TEST(Exhaustion, ATinySharedMemoryFileSystemDoesNotMatter) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::exhaustion_test

@@ -24,6 +24,8 @@
 #include <cstdarg>
 #include <cstring>
 
+#include "support/sanitizers.h"
+
 namespace onehop::fault {
 namespace {
 
@@ -47,7 +49,7 @@ template <class F>
 }  // namespace
 
 bool can_fail_calls() {
-#if defined(__SANITIZE_THREAD__)
+#if ONEHOP_THREAD_SANITIZED
   return false;
 #else
   return true;
@@ -133,7 +135,7 @@ bool disarm_failing_call() {
 }  // namespace onehop::fault
 
 // ThreadSanitizer calls its own definitions before it has set itself up, so nothing may wrap those.
-#if !defined(__SANITIZE_THREAD__)
+#if !ONEHOP_THREAD_SANITIZED
 
 // NAME(parameters): fails, or calls the C library's function.
 #define ONEHOP_FAILING(result, name, throws, parameters, arguments)                 \

@@ -25,7 +25,7 @@
 #include "fault/weak_rank.h"
 #include "fault/world.h"
 
-namespace onehop::fault {
+namespace onehop::fault::failing_calls_test {
 namespace {
 
 using std::chrono::seconds;
@@ -282,4 +282,4 @@ TEST(FailingCalls, DoctorSaysWhatFailsAndEnds) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::failing_calls_test

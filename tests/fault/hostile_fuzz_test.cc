@@ -24,8 +24,9 @@
 #include "fault/chaos_plan.h"
 #include "fault/world.h"
 #include "support/ranks.h"
+#include "support/sanitizers.h"
 
-namespace onehop::fault {
+namespace onehop::fault::hostile_fuzz_test {
 namespace {
 
 using std::chrono::microseconds;
@@ -223,7 +224,7 @@ void take_part(const std::string& store, std::uint64_t seed, std::uint64_t round
 }
 
 TEST(HostileMember, ThatWritesAnythingAnywhereCrashesNoOther) {
-#if defined(__SANITIZE_THREAD__)
+#if ONEHOP_THREAD_SANITIZED
   GTEST_SKIP() << "what it does are data races";
 #endif
   const std::uint64_t seed = number_from("ONEHOP_HOSTILE_SEED", std::random_device()());
@@ -276,4 +277,4 @@ TEST(HostileMember, ThatWritesAnythingAnywhereCrashesNoOther) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::hostile_fuzz_test

@@ -17,7 +17,7 @@
 #include "group/state.h"
 #include "support/ranks.h"
 
-namespace onehop::fault {
+namespace onehop::fault::hostile_test {
 namespace {
 
 using std::chrono::seconds;
@@ -171,4 +171,4 @@ TEST(HostileMember, ThatSendsAFractionOfAnElementIsNamedAndNothingIsWrittenBeyon
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::hostile_test

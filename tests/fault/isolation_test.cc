@@ -23,7 +23,7 @@
 #include "os/private_dir.h"
 #include "support/ranks.h"
 
-namespace onehop::fault {
+namespace onehop::fault::isolation_test {
 namespace {
 
 using std::chrono::seconds;
@@ -275,4 +275,4 @@ TEST(Isolation, StrayConnectionsAreTurnedAway) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::isolation_test

@@ -16,7 +16,7 @@
 #include "group/messages.h"
 #include "support/ranks.h"
 
-namespace onehop::fault {
+namespace onehop::fault::joining_test {
 namespace {
 
 using std::chrono::seconds;
@@ -132,4 +132,4 @@ INSTANTIATE_TEST_SUITE_P(Store, Joining, ::testing::Bool(),
                          [](const auto& leftovers) { return leftovers.param ? "WithLeftovers" : "Fresh"; });
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::joining_test

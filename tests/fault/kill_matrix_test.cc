@@ -22,7 +22,7 @@
 #include "fault/world.h"
 #include "support/ranks.h"
 
-namespace onehop::fault {
+namespace onehop::fault::kill_matrix_test {
 namespace {
 
 using testing::TempDir;
@@ -417,4 +417,4 @@ TEST(KillMatrix, ALateRankDelaysTheOthersAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::kill_matrix_test

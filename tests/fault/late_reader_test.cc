@@ -14,7 +14,7 @@
 #include "os/fault_point.h"
 #include "support/ranks.h"
 
-namespace onehop::fault {
+namespace onehop::fault::late_reader_test {
 namespace {
 
 using testing::TempDir;
@@ -68,4 +68,4 @@ TEST(LateReader, DoesNotSucceedWithWhatAPeerWroteAfterGivingUp) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::late_reader_test

@@ -15,7 +15,7 @@
 #include "fault/world.h"
 #include "support/ranks.h"
 
-namespace onehop::fault {
+namespace onehop::fault::leftovers_test {
 namespace {
 
 using std::chrono::seconds;
@@ -197,4 +197,4 @@ TEST(Leftovers, AThousandGroupsWithBuffersLeaveNoTraceInTheirProcesses) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::leftovers_test

@@ -13,7 +13,7 @@
 #include "os/socket.h"
 #include "support/ranks.h"
 
-namespace onehop::fault {
+namespace onehop::fault::lobby_test {
 namespace {
 
 using std::chrono::seconds;
@@ -76,4 +76,4 @@ TEST(Lobby, AFloodOfSilentConnectionsKeepsNoRankFromJoining) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::lobby_test

@@ -16,7 +16,7 @@
 #include "fault/world.h"
 #include "support/ranks.h"
 
-namespace onehop::fault {
+namespace onehop::fault::mismatch_test {
 namespace {
 
 using std::chrono::seconds;
@@ -349,4 +349,4 @@ TEST(Mismatch, ARandomWalkOfCallsSucceedsExactlyWhereRanksAgree) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::mismatch_test

@@ -13,7 +13,7 @@
 #include "group/messages.h"
 #include "support/ranks.h"
 
-namespace onehop::fault {
+namespace onehop::fault::shrink_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -244,4 +244,4 @@ TEST(Shrink, GoesOnIfAnotherRankShrinksTheGroupThatThisOneStillForms) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::shrink_test

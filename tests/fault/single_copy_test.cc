@@ -19,7 +19,7 @@
 #include "os/process_memory.h"
 #include "support/ranks.h"
 
-namespace onehop::fault {
+namespace onehop::fault::single_copy_test {
 namespace {
 
 using std::chrono::seconds;
@@ -137,4 +137,4 @@ TEST(SingleCopy, DoesNotSucceedWithWhatAPeerWroteAfterGivingUp) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::single_copy_test

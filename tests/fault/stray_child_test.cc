@@ -12,7 +12,7 @@
 #include "os/socket.h"
 #include "support/ranks.h"
 
-namespace onehop::fault {
+namespace onehop::fault::stray_child_test {
 namespace {
 
 using std::chrono::seconds;
@@ -67,4 +67,4 @@ TEST(StrayChild, DoesNotHideItsParentsDeathFromASubGroup) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::stray_child_test

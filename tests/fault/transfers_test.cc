@@ -11,7 +11,7 @@
 #include "fault/world.h"
 #include "support/ranks.h"
 
-namespace onehop::fault {
+namespace onehop::fault::transfers_test {
 namespace {
 
 using std::chrono::seconds;
@@ -119,4 +119,4 @@ TEST(Transfers, TwoRanksThatBothSendFirstOutsideAGroupCallTimeOut) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::transfers_test

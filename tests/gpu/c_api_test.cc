@@ -15,7 +15,7 @@
 
 #include "gpu/on_gpus.h"
 
-namespace onehop::testing {
+namespace onehop::testing::gpu_c_api_test {
 namespace {
 
 #define EXPECT_OK(call) EXPECT_EQ((call), ONEHOP_OK) << onehop_last_error()
@@ -168,4 +168,4 @@ TEST(CudaCApi, DeviceMemoryAndPeersWork) {
 #undef ASSERT_OK
 
 }  // namespace
-}  // namespace onehop::testing
+}  // namespace onehop::testing::gpu_c_api_test

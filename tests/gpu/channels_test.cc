@@ -13,7 +13,7 @@
 
 ONEHOP_DEVICE_CODE(channel_kernels);
 
-namespace onehop::testing {
+namespace onehop::testing::gpu_channels_test {
 namespace {
 
 constexpr std::size_t kBytes = 64 << 10;
@@ -303,4 +303,4 @@ TEST_P(CudaChannels, TilesAreAddedUpInTheOrderOfRanks) {
 }
 
 }  // namespace
-}  // namespace onehop::testing
+}  // namespace onehop::testing::gpu_channels_test

@@ -9,7 +9,7 @@
 
 #include "gpu/on_gpus.h"
 
-namespace onehop::testing {
+namespace onehop::testing::gpu_devices_test {
 namespace {
 
 using std::chrono::seconds;
@@ -103,4 +103,4 @@ TEST(CudaDevices, NoneVisibleIsAClearError) {
 }
 
 }  // namespace
-}  // namespace onehop::testing
+}  // namespace onehop::testing::gpu_devices_test

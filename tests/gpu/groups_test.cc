@@ -16,7 +16,7 @@
 #include "gpu/on_gpus.h"
 #include "support/errors.h"
 
-namespace onehop::testing {
+namespace onehop::testing::gpu_groups_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -338,4 +338,4 @@ TEST_P(CudaGroups, AGroupIsDestroyedWhileItsWorkIsQueued) {
 }
 
 }  // namespace
-}  // namespace onehop::testing
+}  // namespace onehop::testing::gpu_groups_test

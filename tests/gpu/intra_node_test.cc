@@ -12,7 +12,7 @@
 #include "gpu/on_gpus.h"
 #include "support/errors.h"
 
-namespace onehop::testing {
+namespace onehop::testing::gpu_intra_node_test {
 namespace {
 
 using ::testing::AllOf;
@@ -118,4 +118,4 @@ TEST_F(CudaIntraNode, MemoryThatIsNotItsGpusIsRefusedOnAllRanksAndTheContextLive
 }
 
 }  // namespace
-}  // namespace onehop::testing
+}  // namespace onehop::testing::gpu_intra_node_test

@@ -9,7 +9,7 @@
 
 #include "gpu/on_gpus.h"
 
-namespace onehop::testing {
+namespace onehop::testing::gpu_leftovers_test {
 namespace {
 
 using std::chrono::seconds;
@@ -105,4 +105,4 @@ TEST(CudaLeftovers, AThousandGroupsOfProcessesLeaveNothing) {
 }
 
 }  // namespace
-}  // namespace onehop::testing
+}  // namespace onehop::testing::gpu_leftovers_test

@@ -11,7 +11,7 @@
 
 #include "gpu/on_gpus.h"
 
-namespace onehop::testing {
+namespace onehop::testing::gpu_one_process_test {
 namespace {
 
 TEST(CudaJoinLocal, OneThreadDrivesAllRanks) {
@@ -203,4 +203,4 @@ TEST(CudaSmall, TwoRanksAsThreadsMakeEveryCollective) {
 }
 
 }  // namespace
-}  // namespace onehop::testing
+}  // namespace onehop::testing::gpu_one_process_test

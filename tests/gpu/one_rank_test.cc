@@ -12,7 +12,7 @@
 #include "gpu/on_gpus.h"
 #include "support/errors.h"
 
-namespace onehop::testing {
+namespace onehop::testing::gpu_one_rank_test {
 namespace {
 
 using ::testing::Each;
@@ -140,4 +140,4 @@ TEST(CudaOneRank, RefusesWhatLargerGroupsRefuseAndStaysUsable) {
 }
 
 }  // namespace
-}  // namespace onehop::testing
+}  // namespace onehop::testing::gpu_one_rank_test

@@ -10,7 +10,7 @@
 
 #include "gpu/on_gpus.h"
 
-namespace onehop::testing {
+namespace onehop::testing::gpu_pointers_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -176,4 +176,4 @@ TEST_P(CudaPointers, ToPageLockedHostMemoryWork) {
 }
 
 }  // namespace
-}  // namespace onehop::testing
+}  // namespace onehop::testing::gpu_pointers_test

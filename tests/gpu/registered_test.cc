@@ -12,7 +12,7 @@
 #include "gpu/on_gpus.h"
 #include "group/state.h"
 
-namespace onehop::testing {
+namespace onehop::testing::gpu_registered_test {
 namespace {
 
 using ::testing::AllOf;
@@ -241,4 +241,4 @@ TEST(CudaRegisteredByThreads, MemoryThatIsFreedAndAllocatedAgainIsNotTakenForThe
 }
 
 }  // namespace
-}  // namespace onehop::testing
+}  // namespace onehop::testing::gpu_registered_test

@@ -8,7 +8,7 @@
 
 #include "gpu/on_gpus.h"
 
-namespace onehop::testing {
+namespace onehop::testing::gpu_signals_test {
 namespace {
 
 class CudaSignals : public OnGpus {};
@@ -315,4 +315,4 @@ TEST_P(CudaSignals, BadArgumentsOfABarrierOrASignalAreHeardByAll) {
 }
 
 }  // namespace
-}  // namespace onehop::testing
+}  // namespace onehop::testing::gpu_signals_test

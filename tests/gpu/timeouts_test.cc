@@ -15,7 +15,7 @@
 #include "gpu/on_gpus.h"
 #include "support/errors.h"
 
-namespace onehop::testing {
+namespace onehop::testing::gpu_timeouts_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -155,4 +155,4 @@ TEST_P(CudaGivingBack, WaitsForTheDeviceNoLongerThanTheGroupsTimeout) {
 }
 
 }  // namespace
-}  // namespace onehop::testing
+}  // namespace onehop::testing::gpu_timeouts_test

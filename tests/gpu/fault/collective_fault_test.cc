@@ -19,7 +19,7 @@
 #include "gpu/stress_call.h"
 #include "gpu/stress_plan.h"
 
-namespace onehop::fault {
+namespace onehop::fault::gpu_collective_fault_test {
 namespace {
 
 using std::chrono::seconds;
@@ -432,4 +432,4 @@ TEST_P(CudaStoppedRanks, WriteNothingIntoSymmetricMemoryWhenTheyContinue) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::gpu_collective_fault_test

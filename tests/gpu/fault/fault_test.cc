@@ -14,7 +14,7 @@
 #include "fault/world.h"
 #include "gpu/on_gpus.h"
 
-namespace onehop::fault {
+namespace onehop::fault::gpu_fault_test {
 namespace {
 
 using std::chrono::seconds;
@@ -550,4 +550,4 @@ TEST_P(CudaFaults, CallsThatDoNotMatchAreAMismatchOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::gpu_fault_test

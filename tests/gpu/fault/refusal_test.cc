@@ -15,7 +15,7 @@
 #include "fault/world.h"
 #include "gpu/on_gpus.h"
 
-namespace onehop::fault {
+namespace onehop::fault::gpu_refusal_test {
 namespace {
 
 using std::chrono::seconds;
@@ -238,4 +238,4 @@ TEST_P(CudaRefusals, OfAllRanksForDifferentReasonsEndOnAll) {
 }
 
 }  // namespace
-}  // namespace onehop::fault
+}  // namespace onehop::fault::gpu_refusal_test

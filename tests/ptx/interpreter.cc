@@ -615,11 +615,12 @@ void Simulation::execute(Thread& t, unsigned quantum) {
         break;
       case Op::div_u32:
       case Op::div_u64:
+      case Op::rem_u32:
         if (get(i.b) == 0) {
           t.pc = pc;
           fail(t, "division by 0");
         }
-        set(get(i.a) / get(i.b));
+        set(i.op == Op::rem_u32 ? get(i.a) % get(i.b) : get(i.a) / get(i.b));
         break;
       case Op::div_s32: {
         const std::int64_t b = s32(get(i.b));

@@ -596,6 +596,7 @@ class Decoder {
                                                         {"div.u32", Op::div_u32},
                                                         {"div.s32", Op::div_s32},
                                                         {"div.u64", Op::div_u64},
+                                                        {"rem.u32", Op::rem_u32},
                                                         {"neg.s64", Op::neg64},
                                                         {"and.b16", Op::and_},
                                                         {"and.b32", Op::and_},

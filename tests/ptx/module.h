@@ -17,7 +17,7 @@ namespace onehop::ptx {
 enum class Op : std::uint8_t {
   mov, trunc16, trunc32, sign_extend32,
   add32, add64, sub32, sub64, mul_lo32, mul_lo64, mul_wide_u, mul_wide_s32, mad_lo32,
-  div_u32, div_s32, div_u64, neg64, and_, or_, xor_, not16, not32, not64, not_pred,
+  div_u32, div_s32, div_u64, rem_u32, neg64, and_, or_, xor_, not16, not32, not64, not_pred,
   shl32, shl64, shr_u32, shr_u64, min_s32, max_s32, min_u32, max_u32, min_s64, max_s64, min_u64, max_u64,
   add_f32, mul_f32, div_f32, min_nan_f32, max_nan_f32, add_f64, mul_f64, div_f64,
   eq, ne, lt_s32, le_s32, gt_s32, ge_s32, lt_u, le_u, gt_u, ge_u, lt_s64, le_s64, gt_s64, ge_s64,

@@ -19,9 +19,11 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
+#include <cstdio>
 #include <cstring>
 
 #include "support/sanitizers.h"
@@ -43,6 +45,14 @@ std::atomic<bool> g_struck{false};
 
 template <class F>
 [[maybe_unused]] F* next(const char* name, F* /*type*/) {
+#if ONEHOP_ADDRESS_SANITIZED && defined(__clang__)
+  // Clang links AddressSanitizer into the program, where what is defined below takes the place of its functions. They have
+  // other names, too. Without its pthread_create it would not know the threads.
+  std::array<char, 64> own{};
+  std::snprintf(own.data(), own.size(), "__interceptor_%s", name);
+  if (void* const found = ::dlsym(RTLD_DEFAULT, own.data()); found != nullptr)
+    return reinterpret_cast<F*>(found);
+#endif
   return reinterpret_cast<F*>(::dlsym(RTLD_NEXT, name));
 }
 

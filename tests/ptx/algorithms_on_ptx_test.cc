@@ -117,8 +117,28 @@ TEST_P(Algorithms, CarryLongMessages) {
   EXPECT_EQ(calls.finish(), "");
 }
 
-// With three ranks, of which the second does nothing. A thread may poll 2^14 times before it looks for a reason to
-// stop; so few threads wait.
+// The notice is host memory, which a GPU reads slowly: one rank of two waits in vain, all its threads look at least twice
+// why they should stop, and most of them do not read it.
+TEST(Waits, OfManyWarpsTakeTurnsReadingTheNotice) {
+  constexpr int kThreads = 2048;
+  CheckedCalls calls(kernels(), {.ranks = 2, .staging_bytes = kStaging, .blocks = 16}, 4);
+  Case each = random_case(calls.random(), cuda::kLamportOneShot, 2, 1);
+  each.collective = Collective::all_reduce;
+  each.type = DType::bf16;
+  each.op = ReduceOp::sum;
+  each.shifted = each.in_place = false;
+  each.limits = {.blocks = 16, .threads = 128};
+  each.count = kThreads * 16 / size_of(each.type);
+  const std::vector<CollectiveCall> made = calls.prepare(each);
+  calls.gpus().set_timeout(1'000);
+  cuda::kLamportOneShot.run(calls.gpus().launcher(0), made[0], each.limits, nullptr);
+  ASSERT_EQ(calls.finish_with_failures(std::array{0}, CheckedCalls::Poison::partial), "");
+  const std::uint64_t reads = calls.gpus().memory().visits(&calls.gpus().words(0));
+  EXPECT_TRUE(reads > 0 && reads < kThreads) << reads;
+}
+
+// With three ranks, of which the second does nothing. Threads poll many times before they look for a reason to stop; so
+// few threads wait.
 TEST_P(Algorithms, EndWhenARankHasLeft) {
   const auto& [algorithm, ranks] = GetParam();
   if (ranks != 3) GTEST_SKIP() << "one number of ranks is enough";

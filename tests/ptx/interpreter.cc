@@ -92,6 +92,10 @@ void Memory::remove(const void* data) {
   last_bytes_ = 0;
 }
 
+std::uint64_t Memory::visits(const void* data) const {
+  return regions_.at(reinterpret_cast<std::uintptr_t>(data)).visits;
+}
+
 void Memory::look_up(std::uintptr_t at, std::size_t bytes, std::size_t width, bool writes) const {
   const char* const what = writes ? "write" : "read";
   if (at % width != 0)
@@ -102,6 +106,7 @@ void Memory::look_up(std::uintptr_t at, std::size_t bytes, std::size_t width, bo
     if (at - begin < region.bytes && at + bytes <= begin + region.bytes) {
       if (writes && !region.writable)
         throw std::runtime_error(fmt::format("write to byte {} of {}", at - begin, region.name));
+      ++region.visits;
       last_begin_ = begin;
       last_bytes_ = region.bytes;
       last_writable_ = region.writable;

@@ -27,6 +27,8 @@ class Memory {
  public:
   void add(const void* data, std::size_t bytes, bool writable, std::string name);
   void remove(const void* data);
+  /// How often accesses came to the region that begins at `data` from another one.
+  [[nodiscard]] std::uint64_t visits(const void* data) const;
   /// Throws unless the bytes lie within one region, aligned to `width`.
   void check(std::uintptr_t at, std::size_t bytes, std::size_t width, bool writes) const {
     if (at - last_begin_ < last_bytes_ && at + bytes <= last_begin_ + last_bytes_ &&
@@ -40,6 +42,7 @@ class Memory {
     std::size_t bytes;
     bool writable;
     std::string name;
+    mutable std::uint64_t visits = 0;
   };
   void look_up(std::uintptr_t at, std::size_t bytes, std::size_t width, bool writes) const;
 

@@ -428,8 +428,9 @@ std::vector<CRow> c_rows() {
                   },
                   "no array: 5", "of rank 1 was rejected: no array: 5"});
   for (const auto& [name, make] : others) {
-    rows.push_back({name, [=, make = make](onehop_group_t* g, bool odd) { return make(g, odd ? &bad_size : nullptr); },
-                    "options->size is 3", kOptions});
+    rows.push_back(
+        {name, [=, make = make](onehop_group_t* g, bool odd) { return make(g, odd ? &bad_size : nullptr); },
+         "options->size is 3", kOptions});
   }
   return rows;
 }

@@ -99,6 +99,12 @@ std::shared_ptr<Communicator> release(Comm comm) {
   return found;
 }
 
+bool forget(const Communicator& communicator) noexcept {
+  const std::lock_guard lock(table().mutex);
+  return std::erase_if(table().entries,
+                       [&](const auto& entry) { return entry.second.get() == &communicator; }) != 0;
+}
+
 DeviceId current_device() {
   return on_host() ? DeviceId::host : DeviceId{current_cuda_device()};
 }

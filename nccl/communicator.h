@@ -48,6 +48,8 @@ void add(Comm handle, std::shared_ptr<Communicator> communicator);
 /// Throws Error{invalid_argument} if there is no such communicator: it was destroyed, or never was one.
 [[nodiscard]] std::shared_ptr<Communicator> find(Comm comm);
 std::shared_ptr<Communicator> release(Comm comm);
+/// Where there is no NCCL: returns whether find() knew the communicator. It no longer does.
+bool forget(const Communicator& communicator) noexcept;
 
 /// The device of a communicator that this thread makes now: the host with ONEHOP_NCCL_DEVICE=cpu, else the current GPU.
 [[nodiscard]] DeviceId current_device();

@@ -19,13 +19,13 @@ namespace {
 
 constexpr const char* kLocalName = "ncclCommInitAll";
 
-/// The set-up of a communicator whose handle the program has already; after a failure, it has NULL.
+/// The set-up of a communicator whose handle the program has already. After a failure it has NULL, unless it has destroyed
+/// the communicator before.
 template <class Join>
 SetUp job(const std::shared_ptr<Communicator>& communicator, Comm* handle, const Join& join) {
   return {[communicator, join] { join(*communicator); },
-          [handle] {
-            (void)release(*handle);
-            *handle = nullptr;
+          [communicator, handle] {
+            if (forget(*communicator)) *handle = nullptr;
           }};
 }
 

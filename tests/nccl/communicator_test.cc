@@ -285,6 +285,20 @@ TEST_F(NcclCommunicator, AnErrorInAGroupIsTheResultOfItsEndAndNothingRuns) {
   expect_success(api.destroy(comms[0]));
 }
 
+TEST_F(NcclCommunicator, AProgramMayCleanUpBeforeAFailedGroupEnds) {
+  const Api api;
+  UniqueId id{};
+  expect_success(api.get_unique_id(&id));
+  Comm first = nullptr;
+  Comm second = nullptr;
+  expect_success(api.group_start());
+  expect_success(api.init_rank(&first, 1, id, 0));
+  EXPECT_EQ(api.init_rank(&second, 1, id, 1), Result::invalid_argument);
+  expect_success(api.abort(first));
+  EXPECT_EQ(api.group_end(), Result::invalid_argument);
+  EXPECT_EQ(second, nullptr);
+}
+
 TEST_F(NcclCommunicator, WrongArgumentsAreNamed) {
   const Api api;
   Comm comm = nullptr;

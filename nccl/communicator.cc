@@ -68,7 +68,7 @@ void Communicator::join(std::shared_ptr<Store> store, std::string name) {
 }
 
 Comm add(std::shared_ptr<Communicator> communicator) {
-  Comm const comm = communicator.get();
+  Communicator* const comm = communicator.get();
   add(comm, std::move(communicator));
   return comm;
 }

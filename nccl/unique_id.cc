@@ -71,7 +71,7 @@ bool append_address(UniqueId& id, const Address& address) {
   const std::string written = write(address);
   char* const place = std::end(id.bytes) - written.size();
   if (std::any_of(place, std::end(id.bytes), [](char each) { return each != 0; })) return false;
-  std::memcpy(place, written.data(), written.size());
+  std::ranges::copy(written, place);
   return true;
 }
 

@@ -16,9 +16,8 @@ namespace onehop::nccl {
 template <std::size_t kSize>
 struct Name {
   char text[kSize];
-  constexpr Name(const char (&from)[kSize]) {
-    std::copy_n(from, kSize, text);
-  }  // NOLINT(*-explicit-*): "a name"
+  // NOLINTNEXTLINE(*-explicit-*): from a literal, in place of a template argument
+  constexpr Name(const char (&from)[kSize]) { std::copy_n(from, kSize, text); }
 };
 
 /// Calls the real function of that name.

@@ -46,8 +46,8 @@ std::atomic<bool> g_struck{false};
 template <class F>
 [[maybe_unused]] F* next(const char* name, F* /*type*/) {
 #if ONEHOP_ADDRESS_SANITIZED && defined(__clang__)
-  // Clang links AddressSanitizer into the program, where what is defined below takes the place of its functions. They have
-  // other names, too. Without its pthread_create it would not know the threads.
+  // Clang links AddressSanitizer into the program, where the functions below replace its own. Those can also be found by
+  // another name. Unless its pthread_create is called, it does not know the threads.
   std::array<char, 64> own{};
   std::snprintf(own.data(), own.size(), "__interceptor_%s", name);
   if (void* const found = ::dlsym(RTLD_DEFAULT, own.data()); found != nullptr)

@@ -117,8 +117,8 @@ TEST_P(Algorithms, CarryLongMessages) {
   EXPECT_EQ(calls.finish(), "");
 }
 
-// The notice is host memory, which a GPU reads slowly: one rank of two waits in vain, all its threads look at least twice
-// why they should stop, and most of them do not read it.
+// The notice is host memory, which a GPU reads slowly: one rank of two waits in vain, all its threads check at least
+// twice for a reason to stop, and most of them do not read it.
 TEST(Waits, OfManyWarpsTakeTurnsReadingTheNotice) {
   constexpr int kThreads = 2048;
   CheckedCalls calls(kernels(), {.ranks = 2, .staging_bytes = kStaging, .blocks = 16}, 4);

@@ -57,7 +57,7 @@ Plan make_plan(std::size_t packets, const PlanLimits& limits) {
     plan.slice = ceil_div(packets, blocks * kWarp) * kWarp;
     plan.blocks = ceil_div(packets, plan.slice);
   };
-  // Every packet has a place of its own, if there is room. Longer rings would only leave the L2 cache sooner.
+  // Every packet has a place of its own, if there is room. Longer rings would only take more of the L2 cache.
   plan.movers = limits.threads;
   spread(std::clamp<std::size_t>(ceil_div(packets, plan.movers), 1, limits.blocks));
   plan.depth = ceil_div(plan.slice, plan.movers);

@@ -17,7 +17,6 @@ enum class Result : int {
   invalid_usage = 5,
   remote_error = 6,
   in_progress = 7,
-  timeout = 8,
 };
 
 /// ncclUniqueId, which is passed by value.

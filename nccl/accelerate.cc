@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,6 +29,13 @@ namespace {
 constexpr const char* kArrived = "arrived";
 /// For the store, which its maker started before any rank had the id.
 constexpr auto kStoreTimeout = std::chrono::seconds{10};
+/// For the ranks, which NCCL's set-up has brought together. A rank that fails in between holds up the others.
+constexpr auto kJoinLimit = std::chrono::seconds{60};
+
+constexpr int kShrinkAbort = 1;  ///< NCCL_SHRINK_ABORT
+
+constexpr std::string_view kCan = "can";
+constexpr std::string_view kCannot = "cannot";
 
 /// A rank that could have a group beside NCCL's communicator.
 struct Candidate {
@@ -55,17 +64,23 @@ std::optional<Candidate> count_in(const std::optional<Address>& address, int siz
   }
 }
 
+/// From now on the communicator is carried.
+void carry(Comm handle, std::shared_ptr<Communicator> communicator) {
+  const std::string line = fmt::format("NCCL: rank {} of {}: the communicator is carried",
+                                       communicator->rank(), communicator->size());
+  add(handle, std::move(communicator));
+  inform(line);
+}
+
 /// Joins a group beside NCCL's communicator. If that is refused, it is on all ranks, and the communicator is forwarded.
 void join_beside(Comm handle, int rank, int size, DeviceId device, std::shared_ptr<Store> store,
                  std::string name) {
   try {
     auto communicator = std::make_shared<Communicator>(rank, size, device, std::max(device.value, 0));
-    communicator->join(std::move(store), std::move(name));
-    add(handle, std::move(communicator));
-    inform(fmt::format("NCCL: rank {} of {}: the communicator is carried", rank, size));
-  } catch (const Error& error) {
-    inform(
-        fmt::format("NCCL: rank {} of {}: the communicator is forwarded: {}", rank, size, error.message()));
+    communicator->join(std::move(store), std::move(name), kJoinLimit);
+    carry(handle, std::move(communicator));
+  } catch (const std::exception& error) {
+    inform(fmt::format("NCCL: rank {} of {}: the communicator is forwarded: {}", rank, size, error.what()));
   }
 }
 
@@ -84,16 +99,27 @@ void set_up_beside(Comm handle, int rank, int size, const std::optional<Candidat
   join_beside(handle, rank, size, candidate->device, candidate->store, candidate->address.name);
 }
 
-/// `real` makes NCCL's communicator from an id without our address.
+/// Splits the group of a carried communicator as NCCL has split the communicator. All its ranks do, or none.
+void split_beside(Communicator& parent, int color, int key, const Comm* part, bool can) {
+  const std::vector<std::string> answers = parent.group().all_gather(can ? kCan : kCannot);
+  if (!std::ranges::all_of(answers, [](const std::string& each) { return each == kCan; })) {
+    inform(fmt::format("NCCL: rank {} of {}: the parts of the communicator are forwarded", parent.rank(),
+                       parent.size()));
+    return;
+  }
+  std::optional<Group> group = parent.group().split(color, key);
+  if (group) carry(*part, std::make_shared<Communicator>(parent, *std::move(group)));
+}
+
+/// `real` makes NCCL's communicator.
 template <class Real>
-Result init_rank(const char* function, Comm* comm, int size, UniqueId id, int rank, const Config* config,
-                 const Real& real) noexcept {
+Result init_rank(const char* function, Comm* comm, int size, const UniqueId& id, int rank,
+                 const Config* config, const Real& real) noexcept {
   return note_for_group(guarded(function, [&] {
-    const std::optional<Address> address = take_address(id);
-    const std::optional<Candidate> candidate = count_in(address, size, config);
-    const Result result = real(id);
+    const std::optional<Candidate> candidate = count_in(find_address(id), size, config);
+    const Result result = real();
     if (result != Result::success) return result;
-    set_up_or_queue({[=] { set_up_beside(*comm, rank, size, candidate); }, [] {}});
+    set_up_or_queue({{[=] { set_up_beside(*comm, rank, size, candidate); }, [] {}}});
     return Result::success;
   }));
 }
@@ -116,13 +142,12 @@ Result get_unique_id(UniqueId* id) noexcept {
 
 Result comm_init_rank(Comm* comm, int size, UniqueId id, int rank) noexcept {
   return init_rank("ncclCommInitRank", comm, size, id, rank, nullptr,
-                   [&](const UniqueId& own) { return forward<"ncclCommInitRank">(comm, size, own, rank); });
+                   [&] { return forward<"ncclCommInitRank">(comm, size, id, rank); });
 }
 
 Result comm_init_rank_config(Comm* comm, int size, UniqueId id, int rank, const Config* config) noexcept {
-  return init_rank("ncclCommInitRankConfig", comm, size, id, rank, config, [&](const UniqueId& own) {
-    return forward<"ncclCommInitRankConfig">(comm, size, own, rank, config);
-  });
+  return init_rank("ncclCommInitRankConfig", comm, size, id, rank, config,
+                   [&] { return forward<"ncclCommInitRankConfig">(comm, size, id, rank, config); });
 }
 
 Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
@@ -137,7 +162,7 @@ Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
       jobs.push_back(
           {[=] { join_beside(comms[rank], rank, size, device, store, "ncclCommInitAll"); }, [] {}});
     }
-    set_up(std::move(jobs));
+    set_up_or_queue(std::move(jobs));
     return Result::success;
   }));
 }
@@ -150,6 +175,27 @@ Result comm_destroy(Comm comm) noexcept {
 Result comm_abort(Comm comm) noexcept {
   if (is_carried(comm)) (void)nccl::comm_abort(comm);
   return forward<"ncclCommAbort">(comm);
+}
+
+Result comm_revoke(Comm comm, int flags) noexcept {
+  if (is_carried(comm)) (void)nccl::comm_revoke(comm, flags);
+  return forward<"ncclCommRevoke">(comm, flags);
+}
+
+Result comm_shrink(Comm comm, int* excluded, int count, Comm* rest, const Config* config,
+                   int flags) noexcept {
+  if ((flags & kShrinkAbort) != 0 && is_carried(comm)) (void)nccl::comm_revoke(comm, flags);
+  return forward<"ncclCommShrink">(comm, excluded, count, rest, config, flags);
+}
+
+Result comm_split(Comm comm, int color, int key, Comm* part, const Config* config) noexcept {
+  const Result result = forward<"ncclCommSplit">(comm, color, key, part, config);
+  if (!is_carried(comm)) return note_for_group(result);
+  return note_for_group(guarded("ncclCommSplit", [&] {
+    const bool can = result == Result::success && !is_nonblocking(config);
+    set_up_or_queue({{[=, parent = find(comm)] { split_beside(*parent, color, key, part, can); }, [] {}}});
+    return result;
+  }));
 }
 
 Result comm_get_async_error(Comm comm, Result* async_error) noexcept {

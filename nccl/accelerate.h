@@ -13,6 +13,9 @@ Result comm_init_rank_config(Comm* comm, int size, UniqueId id, int rank, const 
 Result comm_init_all(Comm* comms, int size, const int* devices) noexcept;
 Result comm_destroy(Comm comm) noexcept;
 Result comm_abort(Comm comm) noexcept;
+Result comm_revoke(Comm comm, int flags) noexcept;
+Result comm_shrink(Comm comm, int* excluded, int count, Comm* rest, const Config* config, int flags) noexcept;
+Result comm_split(Comm comm, int color, int key, Comm* part, const Config* config) noexcept;
 Result comm_get_async_error(Comm comm, Result* async_error) noexcept;
 Result group_start() noexcept;
 Result group_end() noexcept;

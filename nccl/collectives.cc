@@ -2,6 +2,7 @@
 #include "collectives.h"
 
 #include <array>
+#include <limits>
 #include <memory>
 #include <string_view>
 
@@ -54,6 +55,7 @@ Result make(std::string_view function, Collective collective, Comm comm, CudaStr
             const Arguments& arguments) noexcept {
   return note_for_group(guarded(function, [&] {
     std::shared_ptr<Communicator> communicator = find(comm);
+    const CollectiveTraits& traits = traits_of(collective);
     Call call{.collective = collective,
               .in = arguments.in,
               .out = arguments.out,
@@ -61,9 +63,16 @@ Result make(std::string_view function, Collective collective, Comm comm, CudaStr
               .type = type_of(arguments.type),
               .op = op_of(arguments.op),
               .root = Rank{arguments.root},
-              .stream = {stream}};
+              .stream = {stream},
+              .options = {.timeout = call_timeout()}};
+    // What only moves is bytes to NCCL: one rank may send 4 floats that another receives as 16 bytes.
+    if (!traits.reduces) {
+      const std::size_t element = size_of(call.type);
+      require(call.count <= std::numeric_limits<std::size_t>::max() / element, "count {}", call.count);
+      call.count *= element;
+      call.type = DType::u8;
+    }
     // NCCL ignores these pointers, so programs pass anything.
-    const CollectiveTraits& traits = traits_of(collective);
     const bool is_root = arguments.root == communicator->rank();
     if (traits.only_root_passes_in && !is_root) call.in = nullptr;
     if (traits.only_root_gets_out && !is_root) call.out = nullptr;

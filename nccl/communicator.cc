@@ -4,7 +4,11 @@
 #include <dlfcn.h>
 
 #include <chrono>
+#include <condition_variable>
+#include <cstdlib>
 #include <mutex>
+#include <system_error>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -19,15 +23,52 @@ namespace {
 constexpr long kDefaultTimeoutSeconds = 1800;
 constexpr long kLongestTimeoutSeconds = 86400;
 
+/// When the process ends, for a device that is still busy.
+constexpr auto kExitLimit = std::chrono::seconds{5};
+
 struct Table {
   std::mutex mutex;
   std::unordered_map<Comm, std::shared_ptr<Communicator>> entries;
+  int leaving = 0;  ///< threads of leave_later()
+  std::condition_variable changed;
 };
 
 Table& table() {
   static Table& instance =
       *new Table;  // leaked: programs may destroy communicators in their own static destructors
   return instance;
+}
+
+/// Leaves the group in a thread of its own, and counts that in the table: the device may be busy with something else.
+void leave_later(const std::shared_ptr<Communicator>& communicator) noexcept {
+  {
+    const std::lock_guard lock(table().mutex);
+    ++table().leaving;
+  }
+  const auto leave = [](std::shared_ptr<Communicator> left) noexcept {
+    left->leave();
+    left.reset();
+    const std::lock_guard lock(table().mutex);
+    --table().leaving;
+    table().changed.notify_all();
+  };
+  try {
+    std::thread(leave, communicator).detach();
+  } catch (const std::system_error&) {
+    leave(communicator);
+  }
+}
+
+/// Peers take a process that ends without a goodbye for dead, and fail.
+void leave_all() noexcept {
+  std::unordered_map<Comm, std::shared_ptr<Communicator>> entries;
+  {
+    const std::lock_guard lock(table().mutex);
+    entries.swap(table().entries);
+  }
+  for (const auto& [handle, communicator] : entries) leave_later(communicator);
+  std::unique_lock lock(table().mutex);
+  table().changed.wait_for(lock, kExitLimit, [] { return table().leaving == 0; });
 }
 
 bool on_host() {
@@ -37,12 +78,34 @@ bool on_host() {
   return device == "cpu";
 }
 
+void* driver_function(const char* name) {
+  static void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  return driver != nullptr ? ::dlsym(driver, name) : nullptr;
+}
+
+/// During its lifetime, a capture of a stream that another thread makes neither forbids this thread's calls nor becomes
+/// invalid by them.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { exchange(); }
+  ~RelaxedCapture() { exchange(); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  void exchange() {
+    static auto* const real =
+        reinterpret_cast<int (*)(int*)>(driver_function("cuThreadExchangeStreamCaptureMode"));
+    if (real != nullptr) (void)real(&mode_);
+  }
+
+  int mode_ = 2;  ///< CU_STREAM_CAPTURE_MODE_RELAXED; after that the thread's previous one
+};
+
 /// What cudaGetDevice would say. The program has its own copy of the runtime, which may be linked statically; both share the
 /// driver's current context. Without one, the runtime would use device 0.
 int current_cuda_device() {
-  static void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-  static auto* const get =
-      driver != nullptr ? reinterpret_cast<int (*)(int*)>(::dlsym(driver, "cuCtxGetDevice")) : nullptr;
+  static auto* const get = reinterpret_cast<int (*)(int*)>(driver_function("cuCtxGetDevice"));
   int device = 0;
   return get != nullptr && get(&device) == 0 ? device : 0;
 }
@@ -56,15 +119,20 @@ Group& Communicator::group() {
   return *group_;
 }
 
-void Communicator::join(std::shared_ptr<Store> store, std::string name) {
-  const long seconds =
-      env::get_int("ONEHOP_NCCL_TIMEOUT", 1, kLongestTimeoutSeconds).value_or(kDefaultTimeoutSeconds);
-  group_ = Group::join(std::move(store), {.rank = Rank{rank_},
-                                          .size = size_,
-                                          .device = device_,
-                                          .timeout = std::chrono::seconds{seconds},
-                                          .name = std::move(name)});
+void Communicator::join(std::shared_ptr<Store> store, std::string name, Duration limit) {
+  const RelaxedCapture relaxed;
+  group_ = Group::join(
+      std::move(store),
+      {.rank = Rank{rank_}, .size = size_, .device = device_, .timeout = limit, .name = std::move(name)});
   joined_.store(true, std::memory_order_release);
+}
+
+void Communicator::abort(std::string_view function) noexcept {
+  if (joined()) group_->abort(function);
+}
+
+void Communicator::leave() noexcept {
+  if (joined()) group_->leave();
 }
 
 Comm add(std::shared_ptr<Communicator> communicator) {
@@ -74,6 +142,9 @@ Comm add(std::shared_ptr<Communicator> communicator) {
 }
 
 void add(Comm handle, std::shared_ptr<Communicator> communicator) {
+  // After CUDA's own handlers of the process's end, so that it runs before them.
+  static const bool leaves_at_exit = std::atexit([] { leave_all(); }) == 0;
+  (void)leaves_at_exit;
   const std::lock_guard lock(table().mutex);
   table().entries.insert_or_assign(handle, std::move(communicator));
 }
@@ -99,10 +170,23 @@ std::shared_ptr<Communicator> release(Comm comm) {
   return found;
 }
 
+void release_aborted(Comm comm, std::string_view function) {
+  const std::shared_ptr<Communicator> communicator = release(comm);
+  // A call that another thread is in throws, and keeps the communicator until then.
+  communicator->abort(function);
+  leave_later(communicator);
+}
+
 bool forget(const Communicator& communicator) noexcept {
   const std::lock_guard lock(table().mutex);
   return std::erase_if(table().entries,
                        [&](const auto& entry) { return entry.second.get() == &communicator; }) != 0;
+}
+
+Duration call_timeout() {
+  static const long seconds =
+      env::get_int("ONEHOP_NCCL_TIMEOUT", 1, kLongestTimeoutSeconds).value_or(kDefaultTimeoutSeconds);
+  return std::chrono::seconds{seconds};
 }
 
 DeviceId current_device() {

@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "onehop/group.h"
 
@@ -18,6 +20,14 @@ class Communicator {
  public:
   Communicator(int rank, int size, DeviceId device, int cuda_device)
       : rank_(rank), size_(size), device_(device), cuda_device_(cuda_device) {}
+  /// A part of `parent`.
+  Communicator(const Communicator& parent, Group part)
+      : rank_(part.rank().value),
+        size_(part.size()),
+        device_(parent.device_),
+        cuda_device_(parent.cuda_device_),
+        group_(std::move(part)),
+        joined_(true) {}
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
@@ -28,8 +38,12 @@ class Communicator {
   /// Throws Error{invalid_argument} before the communicator has joined: between ncclGroupStart and ncclGroupEnd.
   [[nodiscard]] Group& group();
 
-  /// Joins the other ranks. Collective.
-  void join(std::shared_ptr<Store> store, std::string name);
+  /// Joins the other ranks, and waits for them for at most `limit`. Collective.
+  void join(std::shared_ptr<Store> store, std::string name, Duration limit);
+  /// Ends the calls of all ranks, also that of another thread. Any rank may do it.
+  void abort(std::string_view function) noexcept;
+  /// Leaves the group. Waits for the device, at most for the `limit` of joining.
+  void leave() noexcept;
 
  private:
   int rank_;
@@ -48,8 +62,13 @@ void add(Comm handle, std::shared_ptr<Communicator> communicator);
 /// Throws Error{invalid_argument} if there is no such communicator: it was destroyed, or never was one.
 [[nodiscard]] std::shared_ptr<Communicator> find(Comm comm);
 std::shared_ptr<Communicator> release(Comm comm);
+/// Releases and aborts it. Its memory is freed later, by a thread: what else runs on the device must not hold up an abort.
+void release_aborted(Comm comm, std::string_view function);
 /// Where there is no NCCL: returns whether find() knew the communicator. It no longer does.
 bool forget(const Communicator& communicator) noexcept;
+
+/// How long a call waits for other ranks: ONEHOP_NCCL_TIMEOUT.
+[[nodiscard]] Duration call_timeout();
 
 /// The device of a communicator that this thread makes now: the host with ONEHOP_NCCL_DEVICE=cpu, else the current GPU.
 [[nodiscard]] DeviceId current_device();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group_queue.h"
 
+#include <algorithm>
 #include <exception>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -33,9 +35,8 @@ void run_calls(const std::vector<QueuedCall>& calls) {
   scope.end();
 }
 
-}  // namespace
-
-void set_up(std::vector<SetUp> jobs) {
+/// See set_up_or_queue().
+void set_up(const std::vector<SetUp>& jobs) {
   std::vector<std::exception_ptr> errors(jobs.size());
   const auto join = [&](std::size_t i) {
     try {
@@ -59,6 +60,8 @@ void set_up(std::vector<SetUp> jobs) {
     std::rethrow_exception(error);
   }
 }
+
+}  // namespace
 
 Result group_start() noexcept {
   ++t_queue.depth;
@@ -87,14 +90,9 @@ void group_drop() noexcept {
   for (const SetUp& job : queue.set_ups) job.undo();
 }
 
-void set_up_or_queue(SetUp job) {
-  if (t_queue.depth > 0) {
-    t_queue.set_ups.push_back(std::move(job));
-    return;
-  }
-  std::vector<SetUp> jobs;
-  jobs.push_back(std::move(job));
-  set_up(std::move(jobs));
+void set_up_or_queue(std::vector<SetUp> jobs) {
+  if (t_queue.depth == 0) return set_up(jobs);
+  std::ranges::move(jobs, std::back_inserter(t_queue.set_ups));
 }
 
 void call_or_queue(std::shared_ptr<Communicator> communicator, const Call& call) {

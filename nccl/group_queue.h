@@ -20,10 +20,6 @@ struct SetUp {
   std::function<void()> undo;  ///< after any set-up of the same group failed
 };
 
-/// Makes all set-ups at the same time, each in a thread: one thread may own all ranks, which wait for each other. If one
-/// fails, undoes all of them and throws the first error.
-void set_up(std::vector<SetUp> jobs);
-
 Result group_start() noexcept;
 /// At the outermost end: makes the queued set-ups, then the calls. If a function failed in the group, returns its result
 /// and makes none of them.
@@ -32,8 +28,10 @@ Result group_end() noexcept;
 /// Ends the thread's group without making what is queued, if this is the outermost end.
 void group_drop() noexcept;
 
+/// Makes all set-ups at the same time, each in a thread: one thread may own all ranks, which wait for each other. If one
+/// fails, undoes all of them and throws the first error. At once, or at the end of the thread's group.
+void set_up_or_queue(std::vector<SetUp> jobs);
 /// At once, or at the end of the thread's group.
-void set_up_or_queue(SetUp job);
 void call_or_queue(std::shared_ptr<Communicator> communicator, const Call& call);
 /// Notes a result for the end of the thread's group, if it has one. Returns the result.
 Result note_for_group(Result result) noexcept;

@@ -2,19 +2,20 @@
 // The text that ncclGetLastError returns for errors of this library.
 #pragma once
 
-#include <string>
+#include <string_view>
 
 #include "abi.h"
 
 namespace onehop::nccl {
 
-/// Keeps `text` for this thread and returns `result`. Logs it as a warning, as NCCL does.
-Result fail(Result result, std::string text) noexcept;
+/// Keeps `text` and returns `result`. Logs it as a warning, as NCCL does.
+Result fail(Result result, std::string_view text) noexcept;
 
 /// Only keeps it: for a state that programs poll.
-void remember(std::string text) noexcept;
+void remember(std::string_view text) noexcept;
 
-/// The last error of this thread; empty if there was none. Valid until the thread's next error.
-[[nodiscard]] const std::string& last_error() noexcept;
+/// The last error of the process, whichever thread it occurred on, as with NCCL; and after it `real`, if there are both.
+/// "" if there is none. Valid until this thread's next call.
+[[nodiscard]] const char* last_error(const char* real) noexcept;
 
 }  // namespace onehop::nccl

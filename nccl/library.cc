@@ -7,12 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -57,13 +57,11 @@ std::vector<std::string> candidates_of_pip() {
   return found;
 }
 
-/// The directories of LD_LIBRARY_PATH and the loader's own.
-std::vector<std::string> candidates_of_loader() {
-  std::vector<std::string> found;
-  Dl_info self{};
-  if (::dladdr(onehop_nccl_marker, &self) == 0) return found;
-  void* const handle = ::dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-  if (handle == nullptr) return found;
+/// The directories where the loader looks for the libraries that `object` needs: LD_LIBRARY_PATH, those that its builder
+/// named (RPATH and RUNPATH), and the loader's own. An empty name is the program.
+void append_directories(const char* object, std::vector<std::string>& found) {
+  void* const handle = ::dlopen(*object != '\0' ? object : nullptr, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == nullptr) return;
   Dl_serinfo size{};
   if (::dlinfo(handle, RTLD_DI_SERINFOSIZE, &size) == 0) {
     std::vector<std::max_align_t> memory(size.dls_size / sizeof(std::max_align_t) + 1);
@@ -74,6 +72,20 @@ std::vector<std::string> candidates_of_loader() {
     }
   }
   ::dlclose(handle);
+}
+
+/// Where the loader would look for the program and for the libraries that it has loaded: one of them was built with NCCL.
+std::vector<std::string> candidates_of_loader() {
+  std::vector<std::string> objects;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* list) {
+        static_cast<std::vector<std::string>*>(list)->emplace_back(
+            info->dlpi_name != nullptr ? info->dlpi_name : "");
+        return 0;
+      },
+      &objects);
+  std::vector<std::string> found;
+  for (const std::string& each : objects) append_directories(each.c_str(), found);
   return found;
 }
 
@@ -142,13 +154,11 @@ void find(Library& library) {
     log::warn("no NCCL is used: {}", library.why_not);
     return;
   }
-  std::vector<std::string> tried;
+  std::set<std::string> tried;
   for (const auto& candidates : {candidates_of_pip(), candidates_of_loader(), candidates_of_cache()}) {
     for (const std::string& path : candidates) {
-      if (std::find(tried.begin(), tried.end(), path) != tried.end()) continue;
-      tried.push_back(path);
       std::error_code ignored;
-      if (!std::filesystem::exists(path, ignored)) continue;
+      if (!tried.insert(path).second || !std::filesystem::exists(path, ignored)) continue;
       const std::optional<std::string> why = open(path, library);
       if (!why) return;
       library.why_not = *why;

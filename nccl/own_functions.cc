@@ -17,11 +17,10 @@ Result get_version(int* version) {
   return Result::success;
 }
 
-/// The errors of this library as well as the real one's, which knows nothing of these.
+/// The last error of this library and that of the real one, since which was later is not known.
 const char* get_last_error(void* comm) {
-  if (!last_error().empty()) return last_error().c_str();
   static const auto real = reinterpret_cast<const char* (*)(void*)>(library().function("ncclGetLastError"));
-  return real != nullptr ? real(comm) : "";
+  return last_error(real != nullptr ? real(comm) : nullptr);
 }
 
 const char* get_error_string(Result result) {
@@ -39,11 +38,9 @@ const char* get_error_string(Result result) {
     case Result::invalid_usage:
       return "invalid usage";
     case Result::remote_error:
-      return "a peer failed or left";
+      return "a peer failed, left or did not come in time";
     case Result::in_progress:
       return "in progress";
-    case Result::timeout:
-      return "timed out";
   }
   return "unknown result code";
 }
@@ -102,9 +99,12 @@ void* own_function(std::string_view name, Mode mode) {
       each("ncclCommInitAll", comm_init_all, accelerate::comm_init_all),
       each("ncclCommInitRank", comm_init_rank, accelerate::comm_init_rank),
       each("ncclCommInitRankConfig", comm_init_rank_config, accelerate::comm_init_rank_config),
+      each("ncclCommRevoke", comm_revoke, accelerate::comm_revoke),
+      each("ncclCommSplit", comm_split, accelerate::comm_split),
       each("ncclGetUniqueId", get_unique_id, accelerate::get_unique_id),
       each("ncclGroupEnd", group_end, accelerate::group_end),
       each("ncclGroupStart", group_start, accelerate::group_start),
+      accelerated("ncclCommShrink", accelerate::comm_shrink),
       accelerated("ncclGroupSimulateEnd", accelerate::group_simulate_end),
       alone("ncclCommCount", comm_count),
       alone("ncclCommCuDevice", comm_cuda_device),
@@ -115,6 +115,10 @@ void* own_function(std::string_view name, Mode mode) {
   };
   // In every mode: functions that are missing leave their text there.
   if (name == "ncclGetLastError") return address_of(get_last_error);
+  if (mode == Mode::off && library().handle == nullptr) {
+    // Programs print it, so it must not be NULL.
+    return name == "ncclGetErrorString" ? address_of(get_error_string) : nullptr;
+  }
   if (mode == Mode::off) return nullptr;
   for (const OwnFunction& function : functions) {
     if (function.name == name) return mode == Mode::alone ? function.alone : function.accelerate;

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "onehop/store.h"
@@ -18,6 +20,7 @@ namespace onehop::nccl {
 namespace {
 
 constexpr const char* kLocalName = "ncclCommInitAll";
+constexpr int kNoColor = -1;  ///< NCCL_SPLIT_NOCOLOR
 
 /// The set-up of a communicator whose handle the program has already. After a failure it has NULL, unless it has destroyed
 /// the communicator before.
@@ -35,10 +38,12 @@ Result init_rank(std::string_view function, Comm* comm, int size, const UniqueId
     require(size >= 1 && rank >= 0 && rank < size, "rank {} of {} ranks", rank, size);
     const Address address = parse_unique_id({id.bytes, UniqueId::kBytes});
     const DeviceId device = current_device();
+    const Duration limit = call_timeout();
     auto communicator = std::make_shared<Communicator>(rank, size, device, std::max(device.value, 0));
     *comm = add(communicator);
-    set_up_or_queue(job(communicator, comm,
-                        [address](Communicator& each) { each.join(open_store(address), address.name); }));
+    set_up_or_queue({job(communicator, comm, [address, limit](Communicator& each) {
+      each.join(open_store(address), address.name, limit);
+    })});
     return Result::success;
   }));
 }
@@ -75,15 +80,16 @@ Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
     require(comms != nullptr, "comms is NULL");
     require(size >= 1, "{} ranks", size);
     const std::shared_ptr<Store> store = memory_store();
+    const Duration limit = call_timeout();
     std::vector<SetUp> jobs;
     for (int rank = 0; rank < size; ++rank) {
       const int device = devices != nullptr ? devices[rank] : rank;
       auto communicator = std::make_shared<Communicator>(rank, size, device_of(device), device);
       comms[rank] = add(communicator);
-      jobs.push_back(
-          job(communicator, &comms[rank], [store](Communicator& each) { each.join(store, kLocalName); }));
+      jobs.push_back(job(communicator, &comms[rank],
+                         [store, limit](Communicator& each) { each.join(store, kLocalName, limit); }));
     }
-    set_up(std::move(jobs));
+    set_up_or_queue(std::move(jobs));
     return Result::success;
   }));
 }
@@ -104,12 +110,33 @@ Result comm_destroy(Comm comm) noexcept {
 
 Result comm_abort(Comm comm) noexcept {
   return guarded("ncclCommAbort", [&] {
-    if (comm == nullptr) return Result::success;
-    const std::shared_ptr<Communicator> communicator = release(comm);
-    // Another thread that waits in a call keeps the communicator until it has thrown.
-    if (communicator->joined()) communicator->group().abort("ncclCommAbort");
+    if (comm != nullptr) release_aborted(comm, "ncclCommAbort");
     return Result::success;
   });
+}
+
+Result comm_revoke(Comm comm, int /*flags*/) noexcept {
+  return guarded("ncclCommRevoke", [&] {
+    find(comm)->abort("ncclCommRevoke");
+    return Result::success;
+  });
+}
+
+Result comm_split(Comm comm, int color, int key, Comm* part, const Config* /*config*/) noexcept {
+  return note_for_group(guarded("ncclCommSplit", [&] {
+    require(part != nullptr, "newcomm is NULL");
+    require(color >= kNoColor, "color {} is neither 0 or more nor NCCL_SPLIT_NOCOLOR ({})", color, kNoColor);
+    *part = nullptr;
+    const auto split = [parent = find(comm), color, key, part] {
+      std::optional<Group> group = parent->group().split(color, key);
+      if (group) *part = add(std::make_shared<Communicator>(*parent, *std::move(group)));
+    };
+    const auto undo = [part] {
+      if (*part != nullptr) (void)comm_destroy(std::exchange(*part, nullptr));
+    };
+    set_up_or_queue({{split, undo}});
+    return Result::success;
+  }));
 }
 
 Result comm_get_async_error(Comm comm, Result* async_error) noexcept {

@@ -15,6 +15,10 @@ Result comm_init_all(Comm* comms, int size, const int* devices) noexcept;
 Result comm_finalize(Comm comm) noexcept;
 Result comm_destroy(Comm comm) noexcept;
 Result comm_abort(Comm comm) noexcept;
+/// Ends the calls of the communicator, which remains until it is destroyed.
+Result comm_revoke(Comm comm, int flags) noexcept;
+/// As for comm_init_rank_config, it returns when the ranks have joined.
+Result comm_split(Comm comm, int color, int key, Comm* part, const Config* config) noexcept;
 Result comm_get_async_error(Comm comm, Result* async_error) noexcept;
 Result comm_count(Comm comm, int* count) noexcept;
 Result comm_cuda_device(Comm comm, int* device) noexcept;

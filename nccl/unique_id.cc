@@ -75,12 +75,9 @@ bool append_address(UniqueId& id, const Address& address) {
   return true;
 }
 
-std::optional<Address> take_address(UniqueId& id) {
-  char* const place = std::end(id.bytes) - kAddressBytes;
+std::optional<Address> find_address(const UniqueId& id) {
   try {
-    Address address = parse_unique_id({place, kAddressBytes});
-    std::memset(place, 0, kAddressBytes);
-    return address;
+    return parse_unique_id({std::end(id.bytes) - kAddressBytes, kAddressBytes});
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -32,8 +32,9 @@ struct Address {
 [[nodiscard]] Address new_address();
 /// Writes the address behind the bytes of NCCL's id, if NCCL left enough of them zero. Returns whether it did.
 bool append_address(UniqueId& id, const Address& address);
-/// Removes the address, and returns it: NCCL gets the bytes that it made. nullopt if there is none.
-[[nodiscard]] std::optional<Address> take_address(UniqueId& id);
+/// The address that append_address wrote; nullopt if there is none. It stays in the id: NCCL ignores it, but takes ranks with
+/// different bytes for such of different machines, and there may be ranks without this library.
+[[nodiscard]] std::optional<Address> find_address(const UniqueId& id);
 
 /// Connects to the store. Throws Error{unsupported} on another machine than the one on which the id was made.
 [[nodiscard]] std::shared_ptr<Store> open_store(const Address& address, Duration timeout = kDefaultTimeout);

@@ -19,13 +19,13 @@ namespace onehop {
 ///
 /// - The sends and receives of one group come first and progress concurrently. None waits for another of the
 ///   scope, whatever their sizes and their order, even if all ranks use the same order. Those between the
-///   same pair of ranks keep their order. A rank may send to itself and receive from itself. On GPUs, all
-///   sends and receives of a group in one scope use the same stream, and the k-th ones of all pairs progress
-///   together.
+///   same pair of ranks keep their order. A rank may send to itself and receive from itself. On GPUs, the k-th
+///   ones of all pairs progress together.
 /// - Then come the collectives of that group, which all ranks make in the same order. They may run
 ///   concurrently, so none may access memory that another collective of the scope writes. On GPUs,
-///   consecutive small all-reduces of the same type, reduction, algorithm and stream are fused into one
-///   launch. All ranks must therefore change streams at the same calls.
+///   consecutive small all-reduces of the same type, reduction and algorithm are fused into one launch.
+/// - On GPUs, all calls of a group in one scope run on the stream of its first call. They wait for what is on
+///   their streams, and later work on each of these streams waits for all of them, as with NCCL.
 /// - Different groups, including the ranks of one group (Group::join_local), proceed side by side. Each host
 ///   rank gets its own thread; GPUs are enqueued to in the order in which the groups first appeared in the
 ///   scope.

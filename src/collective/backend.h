@@ -54,8 +54,8 @@ class CollectiveBackend {
                                                         const CollectiveCall& /*call*/) const {
     return ArgumentError::none;
   }
-  /// Whether the sends and receives of one batch may be on different streams.
-  [[nodiscard]] virtual bool mixes_streams() const { return true; }
+  /// Makes later work on `after` wait for the work that is on `before` now. On the host there are no streams.
+  virtual void order_streams(Group::State& /*group*/, Stream /*before*/, Stream /*after*/) const {}
   /// Runs sends and receives, within Group::State::call. They are sorted (sort_by_pair).
   virtual void run_transfers(Group::State& group, std::span<const CollectiveCall> sorted, const char* phase,
                              os::CallDeadline& deadline) const = 0;

@@ -20,7 +20,9 @@ class CudaBackend final : public CollectiveBackend {
                                                 const CollectiveCall& call) const override {
     return onehop::find_memory_error(call, group.options().device);
   }
-  [[nodiscard]] bool mixes_streams() const override { return false; }
+  void order_streams(Group::State& group, Stream before, Stream after) const override {
+    group.communicator()->order_streams(before, after);
+  }
   void run_transfers(Group::State& group, std::span<const CollectiveCall> sorted, const char* phase,
                      os::CallDeadline& deadline) const override;
 };

@@ -15,7 +15,7 @@ std::size_t count_similar(std::span<const CollectiveCall> calls) {
   const CollectiveCall& first = calls.front();
   const auto other = std::ranges::find_if(calls, [&](const CollectiveCall& each) {
     return each.collective != Collective::all_reduce || each.type != first.type || each.op != first.op ||
-           each.options.algorithm != first.options.algorithm || each.stream.handle != first.stream.handle ||
+           each.options.algorithm != first.options.algorithm ||
            std::bit_cast<std::uint64_t>(each.options.factor) !=
                std::bit_cast<std::uint64_t>(first.options.factor);
   });

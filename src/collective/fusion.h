@@ -16,8 +16,8 @@ namespace onehop {
 [[nodiscard]] std::size_t count_fused(const Group::State& group, std::span<const CollectiveCall> calls);
 
 /// The number of `calls`, counted from the first, that could share a launch if their sizes allow it. These
-/// are all-reduces of the same type, reduction, factor and algorithm on the same stream. Timeouts and memory
-/// may differ between ranks.
+/// are all-reduces of the same type, reduction, factor and algorithm. Timeouts and memory may differ between
+/// ranks.
 [[nodiscard]] std::size_t count_similar(std::span<const CollectiveCall> calls);
 
 /// The number of `calls`, counted from the first, that one launch of ll_one_shot carries; at least 1. The calls

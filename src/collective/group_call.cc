@@ -28,13 +28,24 @@ struct GroupCall::Queue::Batch {
   std::vector<CollectiveCall> transfers;
   std::vector<CollectiveCall> collectives;
   std::optional<Refusal> refusal;  ///< refusal of the last collective; nothing runs after it
+  Stream stream{};                 ///< of the scope's first call of the group: all run there
+  std::vector<Stream> others;      ///< the other streams of its calls
   std::exception_ptr error;
 
+  /// Whether calls share a launch must not depend on streams, which differ between ranks.
+  void move_to_one_stream(CollectiveCall& call) {
+    const Stream own = std::exchange(call.stream, stream);
+    const auto is_own = [&](Stream each) { return each.handle == own.handle; };
+    if (!is_own(stream) && std::ranges::none_of(others, is_own)) others.push_back(own);
+  }
   void run() noexcept {
     try {
+      const CollectiveBackend& backend = CollectiveBackend::of(*group);
+      for (const Stream each : others) backend.order_streams(*group, each, stream);
       if (!transfers.empty()) run_transfers(*group, std::move(transfers));
       run_in_order(*group, std::span(collectives).first(collectives.size() - (refusal ? 1 : 0)));
       if (refusal) refuse_now(*group, collectives.back(), refusal->error, refusal->reason);
+      for (const Stream each : others) backend.order_streams(*group, stream, each);
     } catch (...) {
       error = std::current_exception();
     }
@@ -56,18 +67,7 @@ GroupCall::Queue* GroupCall::Queue::open() {
 }
 
 Algorithm GroupCall::Queue::add(Group& group, const CollectiveCall& call) {
-  Group::State& state = group.state();
-  if (is_transfer(call) && !CollectiveBackend::of(state).mixes_streams()) {
-    // One launch executes all of them.
-    const bool mixed = std::ranges::any_of(calls_, [&](const Call& each) {
-      return each.group.get() == &state && is_transfer(each.call) &&
-             each.call.stream.handle != call.stream.handle;
-    });
-    require(!mixed,
-            "{}: this GroupCall has transfers of rank {} on another stream; use a GroupCall for each stream",
-            call.traits().name, call.rank);
-  }
-  calls_.push_back({.group = state.shared_from_this(), .call = call, .refusal = {}});
+  calls_.push_back({.group = group.state().shared_from_this(), .call = call, .refusal = {}});
   return Algorithm::none;
 }
 
@@ -87,9 +87,11 @@ std::vector<GroupCall::Queue::Batch> GroupCall::Queue::sort(std::vector<Call> ca
   for (Call& each : calls) {
     auto batch = std::ranges::find(batches, each.group, &Batch::group);
     if (batch == batches.end()) {
-      batches.emplace_back().group = std::move(each.group);
-      batch = batches.end() - 1;
+      batch = batches.emplace(batches.end());
+      batch->group = std::move(each.group);
+      batch->stream = each.call.stream;
     }
+    batch->move_to_one_stream(each.call);
     if (is_transfer(each.call) && !each.refusal) {
       batch->transfers.push_back(each.call);
     } else if (!batch->refusal) {

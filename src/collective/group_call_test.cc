@@ -256,8 +256,7 @@ CollectiveCall bytes_at(std::size_t in, std::size_t out, std::size_t count) {
   return call;
 }
 
-TEST(SimilarAllReduces, HaveTypeReductionAlgorithmAndStreamInCommon) {
-  int stream = 0;
+TEST(SimilarAllReduces, HaveTypeReductionAndAlgorithmInCommon) {
   const CollectiveCall call = bytes_at(0, 64, 8);
   std::vector<CollectiveCall> calls(4, call);
   EXPECT_EQ(count_similar(calls), 4U);
@@ -265,9 +264,6 @@ TEST(SimilarAllReduces, HaveTypeReductionAlgorithmAndStreamInCommon) {
   EXPECT_EQ(count_similar(calls), 2U);
   calls[2] = call;
   calls[2].op = ReduceOp::max;
-  EXPECT_EQ(count_similar(calls), 2U);
-  calls[2] = call;
-  calls[2].stream = Stream{&stream};
   EXPECT_EQ(count_similar(calls), 2U);
   calls[2] = call;
   calls[2].options.algorithm = Algorithm::one_shot;

@@ -51,6 +51,7 @@ class FakeCommunicator : public Communicator {
   void abort() noexcept override { aborted = true; }
   [[nodiscard]] bool release_segments(Duration /*timeout*/) noexcept override { return true; }
   void mark_left(Rank r) noexcept override { left |= 1u << r.value; }
+  void order_streams(Stream, Stream) const override {}
   [[nodiscard]] bool idle(Stream) const override { return stream_ends() || aborted; }
   [[nodiscard]] bool quiesce(Duration /*timeout*/) noexcept override { return true; }
 

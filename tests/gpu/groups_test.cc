@@ -199,6 +199,49 @@ TEST_P(CudaGroups, CallsOnTwoStreamsRunOneAfterTheOther) {
   run([](Group& group, Gpu& gpu) { take_turns_on_two_streams(group, gpu, [](const Gpu&) {}); });
 }
 
+// As group_call.h says. Odd ranks use one stream, as programs may whose ranks have different roles.
+TEST_P(CudaGroups, CallsOfOneScopeWaitForAllOfTheirStreamsAndAreWaitedForByAll) {
+  run([](Group& group, Gpu& gpu) {
+    constexpr std::size_t kCount = 1000;
+    Gpu second(group.device());
+    const UserKernels kernels(second);
+    const Gpu& other = group.rank().value % 2 == 0 ? second : gpu;
+    const auto size = static_cast<std::uint32_t>(group.size());
+    const auto rank = static_cast<std::uint32_t>(group.rank().value);
+    const Rank right{static_cast<int>((rank + 1) % size)};
+    const Rank left{static_cast<int>((rank + size - 1) % size)};
+    auto* const in = gpu.make<std::uint32_t>(kCount);
+    auto* const moved = gpu.make<std::uint32_t>(kCount);
+    auto* const first_sum = gpu.make<std::uint32_t>(kCount);
+    auto* const second_sum = gpu.make<std::uint32_t>(kCount);
+    auto* const seen = gpu.make<std::uint32_t>(3);
+    group.barrier();
+    for (std::uint32_t round = 1; round < 20; ++round) {
+      kernels.delay(milliseconds{2});
+      second.fill(in, round * (rank + 1), kCount);
+      if (&other == &gpu) {
+        second.wait();  // nothing else orders the fill before the calls
+      }
+      GroupCall scope;
+      (void)send(group, in, kCount, DType::u32, right, gpu.stream());
+      (void)recv(group, moved, kCount, DType::u32, left, other.stream());
+      reduce(group, gpu, in, first_sum, kCount);
+      reduce(group, other, in, second_sum, kCount);
+      scope.end();
+      other.copy(seen, moved + kCount - 1, sizeof *seen);
+      other.copy(seen + 1, first_sum + kCount - 1, sizeof *seen);
+      other.copy(seen + 2, second_sum + kCount - 1, sizeof *seen);
+      const std::uint32_t sum = round * size * (size + 1) / 2;
+      EXPECT_THAT(other.read(seen, 3),
+                  ::testing::ElementsAre(round * (static_cast<std::uint32_t>(left.value) + 1), sum, sum))
+          << "round " << round;
+      gpu.wait();
+    }
+    group.synchronize(gpu.stream());
+    group.barrier();
+  });
+}
+
 TEST_P(CudaGroups, SplitsIntoGroupsThatWork) {
   if (n() < 4) GTEST_SKIP() << "needs 4 ranks to split";
   run([](Group& group, Gpu& gpu) {

@@ -17,6 +17,7 @@ namespace onehop::nccl {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 
 constexpr int kTwoRanks = 2;
 constexpr DataType kInt{2};
@@ -116,6 +117,67 @@ TEST_F(NcclAcceleration, OneThreadSetsUpAndUsesAllRanksInGroups) {
   EXPECT_THAT(data, Each(6));
   for (Comm each : comms) expect_ok(api.destroy(each));
   EXPECT_EQ(forwarded(), 0);
+}
+
+TEST_F(NcclAcceleration, PartsOfACarriedCommunicatorAreCarried) {
+  const Api api;
+  std::array<Comm, 3> comms{};
+  expect_ok(api.init_all(comms.data(), 3, nullptr));
+  std::array<Comm, 3> parts{};
+  const std::array<int, 3> colors = {0, -1, 0};
+  expect_ok(api.group_start());
+  for (std::size_t i = 0; i < 3; ++i) expect_ok(api.split(comms[i], colors[i], 0, &parts[i], nullptr));
+  expect_ok(api.group_end());
+  EXPECT_EQ(parts[1], nullptr);
+  std::array<int, 3> data = {1, 2, 4};
+  expect_ok(api.group_start());
+  for (const std::size_t i : {0, 2})
+    expect_ok(api.all_reduce(&data[i], &data[i], 1, kInt, kAdd, parts[i], nullptr));
+  expect_ok(api.group_end());
+  EXPECT_THAT(data, ElementsAre(5, 2, 5));
+  for (const std::size_t i : {0, 2}) expect_ok(api.destroy(parts[i]));
+  for (Comm each : comms) expect_ok(api.destroy(each));
+  EXPECT_EQ(forwarded(), 0);
+}
+
+TEST_F(NcclAcceleration, PartsAreForwardedIfOneRankMayNotWait) {
+  const Config nonblocking{sizeof(Config), 0, 0, 0};
+  on_two_threads({}, [&](const Api& api, Comm comm, int rank) {
+    Comm part = nullptr;
+    expect_ok(api.split(comm, 0, 0, &part, rank == 0 ? &nonblocking : nullptr));
+    EXPECT_EQ(sum_of_ones(api, part), 1);
+    EXPECT_EQ(sum_of_ones(api, comm), kTwoRanks);
+    expect_ok(api.destroy(part));
+  });
+  EXPECT_EQ(forwarded(), kTwoRanks);
+}
+
+TEST_F(NcclAcceleration, RevokeEndsCarriedCallsAndLeavesTheCommunicatorToBeDestroyed) {
+  const Api api;
+  std::array<Comm, 2> comms{};
+  expect_ok(api.init_all(comms.data(), 2, nullptr));
+  Result result = Result::success;
+  int data = 0;
+  std::thread waiting([&] { result = api.all_reduce(&data, &data, 1, kInt, kAdd, comms[0], nullptr); });
+  expect_ok(api.revoke(comms[0], 0));
+  waiting.join();
+  EXPECT_EQ(result, Result::remote_error);
+  for (Comm each : comms) expect_ok(api.destroy(each));
+}
+
+TEST_F(NcclAcceleration, InitAllInAGroupJoinsAtItsEnd) {
+  const Api api;
+  std::array<Comm, 2> comms{};
+  expect_ok(api.group_start());
+  expect_ok(api.init_all(comms.data(), 2, nullptr));
+  expect_ok(api.group_end());
+  std::array<int, 2> data = {1, 2};
+  expect_ok(api.group_start());
+  for (std::size_t i = 0; i < 2; ++i)
+    expect_ok(api.all_reduce(&data[i], &data[i], 1, kInt, kAdd, comms[i], nullptr));
+  expect_ok(api.group_end());
+  EXPECT_THAT(data, Each(3));
+  for (Comm each : comms) expect_ok(api.destroy(each));
 }
 
 TEST_F(NcclAcceleration, ASimulatedEndMakesNoCallAndEndsTheGroup) {

@@ -39,6 +39,9 @@ struct Api {
   Result (*init_rank_config)(Comm*, int, UniqueId, int, const Config*) =
       function<Result(Comm*, int, UniqueId, int, const Config*)>("ncclCommInitRankConfig");
   Result (*init_all)(Comm*, int, const int*) = function<Result(Comm*, int, const int*)>("ncclCommInitAll");
+  Result (*split)(Comm, int color, int key, Comm*,
+                  const Config*) = function<Result(Comm, int, int, Comm*, const Config*)>("ncclCommSplit");
+  Result (*revoke)(Comm, int flags) = function<Result(Comm, int)>("ncclCommRevoke");
   OnComm* finalize = function<OnComm>("ncclCommFinalize");
   OnComm* destroy = function<OnComm>("ncclCommDestroy");
   OnComm* abort = function<OnComm>("ncclCommAbort");

@@ -169,6 +169,41 @@ TEST_F(NcclCommunicator, IgnoresBuffersThatOnlyTheRootNeeds) {
   });
 }
 
+TEST_F(NcclCommunicator, WhatIsMovedMayBeOfAnotherTypeOnEachRank) {
+  on_threads(2, [&](const Api& api, Comm comm, int rank) {
+    const DataType type{rank == 0 ? 7 : 0};  // float, int8
+    const std::size_t per_float = rank == 0 ? 1 : sizeof(float);
+    std::array<float, 4> data{};
+    if (rank == 0) data = {1, 2, 3, 4};
+    expect_success(rank == 0 ? api.send(data.data(), 4, type, 1, comm, nullptr)
+                             : api.recv(data.data(), 4 * per_float, type, 0, comm, nullptr));
+    EXPECT_THAT(data, ElementsAre(1, 2, 3, 4));
+    const auto mine = static_cast<float>(rank + 5);
+    std::array<float, 2> all{};
+    expect_success(api.all_gather(&mine, all.data(), per_float, type, comm, nullptr));
+    EXPECT_THAT(all, ElementsAre(5, 6));
+  });
+}
+
+TEST_F(NcclCommunicator, SplitsByColorInTheOrderOfKeys) {
+  on_threads(3, [&](const Api& api, Comm comm, int rank) {
+    Comm part = nullptr;
+    EXPECT_EQ(api.split(comm, -2, 0, &part, nullptr), Result::invalid_argument);
+    EXPECT_THAT(last_error(), HasSubstr("color -2"));
+    expect_success(api.split(comm, rank == 1 ? -1 : 7, -rank, &part, nullptr));
+    ASSERT_EQ(part == nullptr, rank == 1);
+    if (part == nullptr) return;
+    std::array<int, 2> said{};
+    expect_success(api.count(part, &said[0]));
+    expect_success(api.user_rank(part, &said[1]));
+    EXPECT_THAT(said, ElementsAre(2, rank == 2 ? 0 : 1));
+    std::array<int, 2> ranks{};
+    expect_success(api.all_gather(&rank, ranks.data(), 1, kInt32, part, nullptr));
+    EXPECT_THAT(ranks, ElementsAre(2, 0));
+    expect_success(api.destroy(part));
+  });
+}
+
 TEST_F(NcclCommunicator, CallsInPlaceAndOfNothing) {
   on_threads(2, [&](const Api& api, Comm comm, int rank) {
     std::array<int, 2> data{};
@@ -332,9 +367,11 @@ TEST_F(NcclCommunicator, AbortEndsTheCallOfAnotherThread) {
   expect_success(api.abort(comms[1]));
 }
 
-TEST_F(NcclCommunicator, ProcessesFindEachOtherByTheIdAndNoticeADeath) {
+/// Runs `body` on processes, each with a rank of one communicator.
+std::vector<testing::Exit> on_processes(int size,
+                                        const std::function<void(const Api&, Comm, int rank)>& body) {
   const testing::TempDir directory;
-  testing::Processes ranks(3, [&](Rank rank) {
+  testing::Processes ranks(size, [&](Rank rank) {
     const Api api;
     const auto store = file_store(directory.path());
     UniqueId id{};
@@ -346,23 +383,53 @@ TEST_F(NcclCommunicator, ProcessesFindEachOtherByTheIdAndNoticeADeath) {
       std::memcpy(id.bytes, bytes.data(), UniqueId::kBytes);
     }
     Comm comm = nullptr;
-    expect_success(api.init_rank(&comm, 3, id, rank.value));
-    int data = rank.value + 1;
+    expect_success(api.init_rank(&comm, size, id, rank.value));
+    body(api, comm, rank.value);
+    return std::string{};
+  });
+  return ranks.wait(std::chrono::seconds{20});
+}
+
+TEST_F(NcclCommunicator, ProcessesFindEachOtherByTheIdAndNoticeADeath) {
+  const std::vector<testing::Exit> exits = on_processes(3, [](const Api& api, Comm comm, int rank) {
+    int data = rank + 1;
     expect_success(api.all_reduce(&data, &data, 1, kInt32, kSum, comm, nullptr));
     EXPECT_EQ(data, 6);
-    if (rank.value == 2) ::raise(SIGKILL);
+    if (rank == 2) ::raise(SIGKILL);
     EXPECT_EQ(api.all_reduce(&data, &data, 1, kInt32, kSum, comm, nullptr), Result::remote_error);
     EXPECT_THAT(last_error(), HasSubstr("rank 2"));
     Result state = Result::success;
     expect_success(api.async_error(comm, &state));
     EXPECT_EQ(state, Result::remote_error);
     expect_success(api.abort(comm));
-    return std::string{};
   });
-  const std::vector<testing::Exit> exits = ranks.wait(std::chrono::seconds{20});
   EXPECT_EQ(exits[0].code, 0) << exits[0].text;
   EXPECT_EQ(exits[1].code, 0) << exits[1].text;
   EXPECT_EQ(exits[2].signal, SIGKILL);
+}
+
+// Many programs never destroy their communicators.
+TEST_F(NcclCommunicator, AProcessThatExitsAfterItsCallsIsNotTakenForDead) {
+  const std::vector<testing::Exit> exits = on_processes(2, [](const Api& api, Comm comm, int rank) {
+    std::array<int, 2> sent{};
+    if (rank == 1) {
+      expect_success(api.send(sent.data(), 2, kInt32, 0, comm, nullptr));
+      std::exit(::testing::Test::HasFailure() ? 1 : 0);  // NOLINT(concurrency-mt-unsafe)
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds{200});
+    Result state = Result::internal_error;
+    expect_success(api.async_error(comm, &state));
+    EXPECT_EQ(state, Result::success);
+    expect_success(api.recv(sent.data(), 2, kInt32, 1, comm, nullptr));
+    EXPECT_EQ(api.recv(sent.data(), 2, kInt32, 1, comm, nullptr), Result::remote_error);
+    EXPECT_THAT(last_error(), HasSubstr("left"));
+  });
+  for (const testing::Exit& each : exits) EXPECT_EQ(each.code, 0) << each.text;
+}
+
+TEST_F(NcclCommunicator, TheLastErrorIsThatOfAnyThread) {
+  std::thread([] { EXPECT_EQ(Api{}.group_end(), Result::invalid_usage); }).join();
+  EXPECT_THAT(last_error(), HasSubstr("ncclGroupStart"));
 }
 
 }  // namespace

@@ -91,20 +91,24 @@ int pncclGetUniqueId(Id* id) {
   return 0;
 }
 int pncclCommInitRank(Comm** comm, int size, Id id, int rank) {
-  for (size_t i = 0; i < sizeof id.bytes; ++i) {
-    if (id.bytes[i] != (i < 40 ? 'n' : 0)) return 4; /* others' bytes */
+  for (size_t i = 0; i < 40; ++i) {
+    if (id.bytes[i] != 'n') return 4;
   }
   *comm = malloc(sizeof **comm);
   (*comm)->rank = rank;
   (*comm)->size = size;
   if (depth > 0) return 0;
   pthread_mutex_lock(&mutex);
+  /* NCCL takes ranks with other bytes, also behind its own, for such of other machines. */
+  static Id id_of_first;
+  if (arrived % size == 0) id_of_first = id;
+  const int differs = memcmp(&id, &id_of_first, sizeof id) != 0;
   ++arrived;
   pthread_cond_broadcast(&changed);
   const int wanted = (arrived + size - 1) / size * size;
   while (arrived < wanted) pthread_cond_wait(&changed, &mutex);
   pthread_mutex_unlock(&mutex);
-  return 0;
+  return differs ? 4 : 0;
 }
 int pncclCommInitRankConfig(Comm** comm, int size, Id id, int rank, const void* config) {
   (void)config;
@@ -118,6 +122,19 @@ int pncclCommInitAll(Comm** comms, int size, const int* devices) {
     comms[rank]->size = size;
   }
   return 0;
+}
+/* Does not wait for the other ranks, and knows neither its size nor its rank. */
+int pncclCommSplit(Comm* comm, int color, int key, Comm** part, const void* config) {
+  (void)key;
+  (void)config;
+  *part = NULL;
+  if (color < 0) return 0;
+  *part = malloc(sizeof **part);
+  **part = *comm;
+  return 0;
+}
+int pncclCommRevoke(Comm* comm, int flags) {
+  return comm == NULL || flags != 0 ? 4 : 0;
 }
 int pncclCommDestroy(Comm* comm) {
   free(comm);

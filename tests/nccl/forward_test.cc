@@ -151,6 +151,14 @@ TEST(NcclForwarding, OffForwardsEverythingAndSaysSo) {
   EXPECT_EQ(calls_of(ONEHOP_FAKE_NCCL), 2) << "one of them for the version";
 }
 
+TEST(NcclForwarding, OffWithoutALibraryStillHasTexts) {
+  use("/nonexistent/libnccl.so.2");
+  ::setenv("ONEHOP_NCCL", "off", 1);
+  EXPECT_EQ(function<int()>("ncclAllReduce")(), 5);
+  EXPECT_THAT(last_error(), HasSubstr("ncclAllReduce needs NCCL"));
+  EXPECT_STREQ(function<const char*(int)>("ncclGetErrorString")(5), "invalid usage");
+}
+
 TEST(NcclForwarding, FindsADirectory) {
   use(ONEHOP_NCCL_DIRECTORY);
   int version = -1;

@@ -19,5 +19,7 @@ if grep -F "$ONEHOP_NCCL_LIBRARY" <<< "$maps"; then fail "a process that does no
 # Every name must be there when the program starts, not only when it is called.
 said=$(LD_PRELOAD=$library LD_BIND_NOW=1 NCCL_DEBUG=INFO "$program" 2>&1) || fail "the program: $said"
 [[ $said == *"forwarding others to $ONEHOP_NCCL_LIBRARY (2.28.9)"* && $said == *"version 22809"* ]] || fail "the program said: $said"
+said=$(env -u ONEHOP_NCCL_LIBRARY LD_PRELOAD="$library" "$program" 2>&1) || fail "without a named library, the program: $said"
+[[ $said == "version 22703" ]] || fail "the NCCL in the program's RPATH was not found: $said"
 said=$("$program") || fail "the program by itself: $said"
 [[ $said == "version 22703" ]] || fail "by itself, the program said: $said"

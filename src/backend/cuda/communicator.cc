@@ -304,6 +304,12 @@ class CudaCommunicator final : public Communicator {
     (*words_).notice.fetch_or(1u << r.value, std::memory_order_relaxed);
   }
 
+  void order_streams(Stream before, Stream after) const override {
+    const CurrentDevice current(context_);
+    const CudaEvent reached(driver_);
+    reached.record(static_cast<CUstream>(before.handle));
+    reached.hold(static_cast<CUstream>(after.handle));
+  }
   [[nodiscard]] bool idle(Stream stream) const override {
     const CurrentDevice current(context_);
     const CUresult result = driver_.StreamQuery(static_cast<CUstream>(stream.handle));
@@ -314,18 +320,23 @@ class CudaCommunicator final : public Communicator {
   [[nodiscard]] bool quiesce(Duration timeout) noexcept override {
     // The driver's wait has no deadline. A thread makes it, and is left behind if necessary.
     try {
-      auto ended = std::make_shared<std::promise<void>>();
-      const std::future<void> end = ended->get_future();
+      auto ended = std::make_shared<std::promise<bool>>();
+      std::future<bool> end = ended->get_future();
       std::thread([ended, context = context_, &driver = driver_] {
+        CUresult result = CUDA_SUCCESS;
         try {
           const CurrentDevice current(context);
-          (void)driver.CtxSynchronize();
+          // Otherwise the wait would end at once with an error, and make a capture of any other thread invalid.
+          CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+          (void)driver.ThreadExchangeStreamCaptureMode(&mode);
+          result = driver.CtxSynchronize();
         } catch (const std::exception&) {
           // The driver has shut down, and with it everything that ran on it.
         }
-        ended->set_value();
+        // After any other error the device has failed, and nothing runs on it any more.
+        ended->set_value(result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
       }).detach();
-      return end.wait_for(timeout) == std::future_status::ready;
+      return end.wait_for(timeout) == std::future_status::ready && end.get();
     } catch (const std::exception&) {
       return false;  // no memory or no thread for it
     }

@@ -113,6 +113,8 @@ class Communicator : public cuda::Launcher {
   /// Records that rank r has left the group, which ends waits for its outstanding work.
   virtual void mark_left(Rank r) noexcept = 0;
 
+  /// Makes later work on `after` wait for the work that is on `before` now.
+  virtual void order_streams(Stream before, Stream after) const = 0;
   /// Whether all work queued on `stream` has completed. Error{system} when the device has failed.
   [[nodiscard]] virtual bool idle(Stream stream) const = 0;
   /// Waits until all work queued on the device has completed, or cannot complete because the device has

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "communicator.h"
+#include "driver.h"
 #include "group_queue.h"
 #include "guard.h"
 
@@ -68,7 +69,8 @@ Result make(std::string_view function, Collective collective, Comm comm, CudaStr
     // What only moves is bytes to NCCL: one rank may send 4 floats that another receives as 16 bytes.
     if (!traits.reduces) {
       const std::size_t element = size_of(call.type);
-      require(call.count <= std::numeric_limits<std::size_t>::max() / element, "count {}", call.count);
+      require(call.count <= std::numeric_limits<std::size_t>::max() / element / kMaxHostRanks, "count {}",
+              call.count);
       call.count *= element;
       call.type = DType::u8;
     }
@@ -76,7 +78,14 @@ Result make(std::string_view function, Collective collective, Comm comm, CudaStr
     const bool is_root = arguments.root == communicator->rank();
     if (traits.only_root_passes_in && !is_root) call.in = nullptr;
     if (traits.only_root_gets_out && !is_root) call.out = nullptr;
-    call_or_queue(std::move(communicator), call);
+    // NCCL takes this call, though its result is undefined.
+    std::shared_ptr<const void> input;
+    if (collective == Collective::all_to_all && call.in == call.out && call.count != 0) {
+      input = copy_on_stream(call.in, static_cast<std::size_t>(communicator->size()) * call.count,
+                             communicator->device(), stream);
+      call.in = input.get();
+    }
+    call_or_queue(std::move(communicator), call, std::move(input));
     return Result::success;
   }));
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "communicator.h"
 
-#include <dlfcn.h>
-
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -14,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/env.h"
+#include "driver.h"
 
 namespace onehop::nccl {
 namespace {
@@ -76,38 +75,6 @@ bool on_host() {
   if (device != "cuda" && device != "cpu")
     fail(ErrorCode::invalid_argument, "ONEHOP_NCCL_DEVICE='{}' makes no sense; legal: cuda or cpu", device);
   return device == "cpu";
-}
-
-void* driver_function(const char* name) {
-  static void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-  return driver != nullptr ? ::dlsym(driver, name) : nullptr;
-}
-
-/// During its lifetime, a capture of a stream that another thread makes neither forbids this thread's calls nor becomes
-/// invalid by them.
-class RelaxedCapture {
- public:
-  RelaxedCapture() { exchange(); }
-  ~RelaxedCapture() { exchange(); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  void exchange() {
-    static auto* const real =
-        reinterpret_cast<int (*)(int*)>(driver_function("cuThreadExchangeStreamCaptureMode"));
-    if (real != nullptr) (void)real(&mode_);
-  }
-
-  int mode_ = 2;  ///< CU_STREAM_CAPTURE_MODE_RELAXED; after that the thread's previous one
-};
-
-/// What cudaGetDevice would say. The program has its own copy of the runtime, which may be linked statically; both share the
-/// driver's current context. Without one, the runtime would use device 0.
-int current_cuda_device() {
-  static auto* const get = reinterpret_cast<int (*)(int*)>(driver_function("cuCtxGetDevice"));
-  int device = 0;
-  return get != nullptr && get(&device) == 0 ? device : 0;
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ class Communicator {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] DeviceId device() const { return device_; }
   /// What ncclCommCuDevice answers: on the host, where there is no device, the number that the program passed, else 0.
   [[nodiscard]] int cuda_device() const { return cuda_device_; }
   /// Also while another thread joins.

@@ -18,6 +18,7 @@ namespace {
 struct QueuedCall {
   std::shared_ptr<Communicator> communicator;
   Call call;
+  std::shared_ptr<const void> kept;
 };
 
 struct GroupQueue {
@@ -95,9 +96,10 @@ void set_up_or_queue(std::vector<SetUp> jobs) {
   std::ranges::move(jobs, std::back_inserter(t_queue.set_ups));
 }
 
-void call_or_queue(std::shared_ptr<Communicator> communicator, const Call& call) {
+void call_or_queue(std::shared_ptr<Communicator> communicator, const Call& call,
+                   std::shared_ptr<const void> kept) {
   if (t_queue.depth > 0) {
-    t_queue.calls.push_back({std::move(communicator), call});
+    t_queue.calls.push_back({std::move(communicator), call, std::move(kept)});
   } else {
     run(communicator->group(), call);
   }

@@ -31,8 +31,9 @@ void group_drop() noexcept;
 /// Makes all set-ups at the same time, each in a thread: one thread may own all ranks, which wait for each other. If one
 /// fails, undoes all of them and throws the first error. At once, or at the end of the thread's group.
 void set_up_or_queue(std::vector<SetUp> jobs);
-/// At once, or at the end of the thread's group.
-void call_or_queue(std::shared_ptr<Communicator> communicator, const Call& call);
+/// At once, or at the end of the thread's group. Keeps `kept` until then.
+void call_or_queue(std::shared_ptr<Communicator> communicator, const Call& call,
+                   std::shared_ptr<const void> kept = nullptr);
 /// Notes a result for the end of the thread's group, if it has one. Returns the result.
 Result note_for_group(Result result) noexcept;
 

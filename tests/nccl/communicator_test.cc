@@ -142,6 +142,18 @@ TEST_F(NcclCommunicator, MovesBlocks) {
   });
 }
 
+TEST_F(NcclCommunicator, AnAllToAllInPlaceIsMadeOfACopy) {
+  const Api api;
+  const std::vector<Comm> comms = all_ranks(api, 2);
+  std::array<std::array<int, 2>, 2> data = {{{1, 2}, {3, 4}}};
+  expect_success(api.group_start());
+  for (std::size_t i = 0; i < 2; ++i)
+    expect_success(api.all_to_all(data[i].data(), data[i].data(), 1, kInt32, comms[i], nullptr));
+  expect_success(api.group_end());
+  EXPECT_THAT(data, ElementsAre(ElementsAre(1, 3), ElementsAre(2, 4)));
+  for (Comm each : comms) expect_success(api.destroy(each));
+}
+
 // Programs pass whatever they have where NCCL does not look.
 TEST_F(NcclCommunicator, IgnoresBuffersThatOnlyTheRootNeeds) {
   constexpr int kRanks = 3;

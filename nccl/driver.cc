@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver.h"
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "base/check.h"
+
+namespace onehop::nccl {
+namespace {
+
+using DevicePointer = std::uint64_t;
+
+/// nullptr if there is no driver.
+void* function(const char* name) {
+  static void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  return driver != nullptr ? ::dlsym(driver, name) : nullptr;
+}
+
+template <class... Args>
+void call(const char* name, Args... args) {
+  auto* const real = reinterpret_cast<int (*)(Args...)>(function(name));
+  const int result = real != nullptr ? real(args...) : -1;
+  if (result != 0) fail(ErrorCode::system, "{}: CUDA error {}", name, result);
+}
+
+}  // namespace
+
+int current_cuda_device() {
+  // The program has its own copy of the runtime, which may be linked statically; both share the driver's current context.
+  // Without one, the runtime would use device 0.
+  static auto* const get = reinterpret_cast<int (*)(int*)>(function("cuCtxGetDevice"));
+  int device = 0;
+  return get != nullptr && get(&device) == 0 ? device : 0;
+}
+
+void RelaxedCapture::exchange() {
+  static auto* const real = reinterpret_cast<int (*)(int*)>(function("cuThreadExchangeStreamCaptureMode"));
+  if (real != nullptr) (void)real(&mode_);
+}
+
+std::shared_ptr<const void> copy_on_stream(const void* data, std::size_t bytes, DeviceId device,
+                                           CudaStream stream) {
+  if (device == DeviceId::host) {
+    const auto* const from = static_cast<const std::byte*>(data);
+    auto copy = std::make_shared<std::vector<std::byte>>(from, from + bytes);
+    return {copy, copy->data()};
+  }
+  DevicePointer to = 0;
+  call("cuMemAllocAsync", &to, bytes, stream);
+  std::shared_ptr<const void> copy(reinterpret_cast<const void*>(to), [stream](const void* freed) {
+    try {
+      call("cuMemFreeAsync", reinterpret_cast<DevicePointer>(freed), stream);
+    } catch (const Error&) {
+      // The device has failed; so have the calls.
+    }
+  });
+  call("cuMemcpyDtoDAsync_v2", to, reinterpret_cast<DevicePointer>(data), bytes, stream);
+  return copy;
+}
+
+}  // namespace onehop::nccl

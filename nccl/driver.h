@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this library itself asks the CUDA driver, if there is one: it is not linked with it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "onehop/types.h"
+
+#include "abi.h"
+
+namespace onehop::nccl {
+
+/// What cudaGetDevice would say.
+[[nodiscard]] int current_cuda_device();
+
+/// During its lifetime, a capture of a stream that another thread makes neither forbids this thread's calls nor becomes
+/// invalid by them.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { exchange(); }
+  ~RelaxedCapture() { exchange(); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  void exchange();
+
+  int mode_ = 2;  ///< CU_STREAM_CAPTURE_MODE_RELAXED; after that the thread's previous one
+};
+
+/// A copy that the stream makes. Destroying it frees the copy when the stream has come to that. On the host, both happen at
+/// once.
+[[nodiscard]] std::shared_ptr<const void> copy_on_stream(const void* data, std::size_t bytes, DeviceId device,
+                                                         CudaStream stream);
+
+}  // namespace onehop::nccl

@@ -45,6 +45,7 @@ void leave_later(const std::shared_ptr<Communicator>& communicator) noexcept {
     ++table().leaving;
   }
   const auto leave = [](std::shared_ptr<Communicator> left) noexcept {
+    const RelaxedCapture relaxed;
     left->leave();
     left.reset();
     const std::lock_guard lock(table().mutex);

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "communicator.h"
+#include "driver.h"
 #include "group_queue.h"
 #include "guard.h"
 #include "unique_id.h"
@@ -103,6 +104,7 @@ Result comm_finalize(Comm comm) noexcept {
 
 Result comm_destroy(Comm comm) noexcept {
   return guarded("ncclCommDestroy", [&] {
+    const RelaxedCapture relaxed;
     if (comm != nullptr) (void)release(comm);
     return Result::success;
   });

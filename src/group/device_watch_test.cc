@@ -53,6 +53,7 @@ class FakeCommunicator : public Communicator {
   void mark_left(Rank r) noexcept override { left |= 1u << r.value; }
   void order_streams(Stream, Stream) const override {}
   [[nodiscard]] bool idle(Stream) const override { return stream_ends() || aborted; }
+  [[nodiscard]] bool finish(Duration /*timeout*/) noexcept override { return true; }
   [[nodiscard]] bool quiesce(Duration /*timeout*/) noexcept override { return true; }
 
  private:

@@ -278,11 +278,11 @@ void Group::State::free_device_memory() noexcept {
 }
 
 void Group::State::end_device_work() noexcept {
-  device_ended_ = communicator_->quiesce(options_.timeout);
+  device_ended_ = communicator_->finish(options_.timeout);
   if (device_ended_) return;
   // This rank's waits should have ended by now; work that still runs afterwards is not the group's.
   communicator_->abort();
-  device_ended_ = communicator_->quiesce(DeviceWatch::kGrace);
+  device_ended_ = communicator_->finish(DeviceWatch::kGrace);
   if (!device_ended_) log::warn("{}", unended_work("leave", "the group"));
 }
 

@@ -220,7 +220,7 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   [[nodiscard]] std::string unended_work(const char* phase, const char* what) const;
 
  private:
-  /// Waits for the device until the group's timeout. Then ends this rank's own waits and waits a little
+  /// Waits for the group's work on the device until the group's timeout. Then ends this rank's own waits and waits a little
   /// longer.
   void end_device_work() noexcept;
   /// After leaving: frees the communicator's memory, if nothing can use it any more.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deadlines on GPUs: the deadline of a call, which its kernels observe, and the group's, which limits how
-// long freeing memory waits for a running kernel.
+// long freeing memory and leaving wait for a running kernel.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -152,6 +152,34 @@ TEST_P(CudaGivingBack, WaitsForTheDeviceNoLongerThanTheGroupsTimeout) {
         }
       },
       options);
+}
+
+TEST_P(CudaGivingBack, LeavingDoesNotWaitForOtherWorkThanItsCalls) {
+  run([](Group& group, Gpu& gpu) {
+    Gpu other(group.device());
+    const UserKernels kernels(other);
+    auto* const data = gpu.make<std::uint32_t>(1000);
+    group.barrier();
+    kernels.delay(milliseconds{3000});
+    reduce(group, gpu, data, data, 1000);  // allocates and frees nothing, which would wait for the delay
+    const Clock::time_point start = Clock::now();
+    group.leave();
+    EXPECT_LT(ms_since(start), 2000);
+    EXPECT_FALSE(other.idle());
+  });
+}
+
+TEST_P(CudaGivingBack, LeavingDoesNotDisturbACapture) {
+  run([](Group& group, Gpu& gpu) {
+    expect_works(group, gpu);
+    auto* const data = gpu.make<std::uint32_t>(10);
+    const Graph graph(gpu, [&] {
+      gpu.fill(data, 5, 10);
+      std::thread([&] { group.leave(); }).join();
+    });
+    graph.launch();
+    EXPECT_THAT(gpu.read(data, 10), ::testing::Each(5u));
+  });
 }
 
 }  // namespace

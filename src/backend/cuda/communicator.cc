@@ -185,6 +185,8 @@ class CudaEvent {
   CudaEvent& operator=(const CudaEvent&) = delete;
 
   void record(CUstream stream) const { check_cuda(driver_.EventRecord(event_, stream), "cuEventRecord"); }
+  /// False before the first record().
+  [[nodiscard]] bool pending() const { return driver_.EventQuery(event_) == CUDA_ERROR_NOT_READY; }
   /// Makes later work on `stream` wait for the recorded point.
   void hold(CUstream stream) const {
     check_cuda(driver_.StreamWaitEvent(stream, event_, 0), "cuStreamWaitEvent");
@@ -193,6 +195,22 @@ class CudaEvent {
  private:
   const CudaDriver& driver_;
   CUevent event_ = nullptr;
+};
+
+/// During its lifetime, a capture of a stream that another thread makes neither forbids this thread's calls nor becomes
+/// invalid by them.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const CudaDriver& driver) : driver_(driver) { exchange(); }
+  ~RelaxedCapture() { exchange(); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  void exchange() { (void)driver_.ThreadExchangeStreamCaptureMode(&mode_); }
+
+  const CudaDriver& driver_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  ///< after that the thread's previous one
 };
 
 class CudaStream {
@@ -234,7 +252,7 @@ class CudaCommunicator final : public Communicator {
     check_cuda(driver_.StreamSynchronize(abort_stream_.get()), "cuStreamSynchronize");
   }
 
-  [[nodiscard]] DeviceGuard call_guard() const override { return guard(call_timeout_); }
+  [[nodiscard]] DeviceGuard call_guard() const override { return guard_for(call_timeout_); }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, cuda::Lane lane) override {
     if (bytes == 0) return;
     check_cuda(driver_.MemcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from),
@@ -257,6 +275,10 @@ class CudaCommunicator final : public Communicator {
   }
 
   [[nodiscard]] DeviceGuard guard(Duration timeout) const override {
+    makes_only_calls_.store(false, std::memory_order_relaxed);
+    return guard_for(timeout);
+  }
+  [[nodiscard]] DeviceGuard guard_for(Duration timeout) const {
     return {.failed = &reinterpret_cast<cuda::SegmentHead*>(segment(rank()))->failed,
             .notice = words_.device_notice(),
             .fault = words_.device_fault(),
@@ -317,6 +339,21 @@ class CudaCommunicator final : public Communicator {
     check_cuda(result, "waiting for a stream");
     return true;
   }
+  [[nodiscard]] bool finish(Duration timeout) noexcept override {
+    if (!makes_only_calls_.load(std::memory_order_relaxed)) return quiesce(timeout);
+    try {
+      const CurrentDevice current(context_);
+      const RelaxedCapture relaxed(driver_);
+      const Deadline deadline = Deadline::after(timeout);
+      while (last_call_.pending()) {
+        if (deadline.expired()) return false;
+        std::this_thread::sleep_for(std::chrono::microseconds{20});
+      }
+    } catch (const std::exception&) {
+      // The driver has shut down, and with it everything that ran on it.
+    }
+    return true;
+  }
   [[nodiscard]] bool quiesce(Duration timeout) noexcept override {
     // The driver's wait has no deadline. A thread makes it, and is left behind if necessary.
     try {
@@ -326,9 +363,7 @@ class CudaCommunicator final : public Communicator {
         CUresult result = CUDA_SUCCESS;
         try {
           const CurrentDevice current(context);
-          // Otherwise the wait would end at once with an error, and make a capture of any other thread invalid.
-          CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-          (void)driver.ThreadExchangeStreamCaptureMode(&mode);
+          const RelaxedCapture relaxed(driver);
           result = driver.CtxSynchronize();
         } catch (const std::exception&) {
           // The driver has shut down, and with it everything that ran on it.
@@ -350,15 +385,22 @@ class CudaCommunicator final : public Communicator {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     check_cuda(driver_.StreamIsCapturing(stream_, &status), "cuStreamIsCapturing");
     captured_ = status != CU_STREAM_CAPTURE_STATUS_NONE;
+    ended_ = false;
     if (captured_) return;
     if (called_ && stream_ != last_stream_) last_call_.hold(stream_);
     called_ = true;
     last_stream_ = stream_;
   }
   void end_call() override {
-    if (!captured_) last_call_.record(stream_);
+    if (captured_) return;
+    last_call_.record(stream_);
+    ended_ = true;
   }
-  void leave_call() noexcept override { current_.reset(); }
+  void leave_call() noexcept override {
+    // last_call_ does not tell when a graph, or what was queued before an error, has completed.
+    if (!ended_) makes_only_calls_.store(false, std::memory_order_relaxed);
+    current_.reset();
+  }
 
   void launch_reduction(const ReductionKernel& kernel, const CollectiveCall& call, const LaunchShape& shape,
                         const void* params) override {
@@ -385,7 +427,7 @@ class CudaCommunicator final : public Communicator {
 
   void set_failed(unsigned value) const {
     // Pairs with the load in has_failed().
-    check_cuda(driver_.MemsetD32Async(reinterpret_cast<CUdeviceptr>(guard(Duration{0}).failed), value, 1,
+    check_cuda(driver_.MemsetD32Async(reinterpret_cast<CUdeviceptr>(guard_for(Duration{0}).failed), value, 1,
                                       abort_stream_.get()),
                "cuMemsetD32Async");
   }
@@ -405,6 +447,9 @@ class CudaCommunicator final : public Communicator {
   CUfunction put_;
   CUfunction wait_;
   const CudaEvent last_call_;
+  /// When last_call_ has completed, so has all that uses this group's memory on the device. Relaxed: whoever leaves the group
+  /// is ordered after its calls by the caller.
+  mutable std::atomic<bool> makes_only_calls_{true};
   CUstream last_stream_ = nullptr;
   bool called_ = false;
   const CudaStream side_;
@@ -417,6 +462,7 @@ class CudaCommunicator final : public Communicator {
   std::optional<CurrentDevice> current_;
   CUstream stream_ = nullptr;
   bool captured_ = false;
+  bool ended_ = false;  ///< last_call_ is recorded behind it
   Duration call_timeout_ = kDefaultTimeout;
 };
 

@@ -117,6 +117,9 @@ class Communicator : public cuda::Launcher {
   virtual void order_streams(Stream before, Stream after) const = 0;
   /// Whether all work queued on `stream` has completed. Error{system} when the device has failed.
   [[nodiscard]] virtual bool idle(Stream stream) const = 0;
+  /// Waits until the group's own work on the device has completed: its calls, or if any was captured, or memory was handed
+  /// to kernels of the user (`guard`), as quiesce() does. Returns false if it has not within `timeout`.
+  [[nodiscard]] virtual bool finish(Duration timeout) noexcept = 0;
   /// Waits until all work queued on the device has completed, or cannot complete because the device has
   /// failed. Returns false if it has not within `timeout`. The group's kernels end by their own deadlines;
   /// other kernels may never end.

@@ -27,7 +27,7 @@ SAME = (
     (r"waits (spin|yield).*", "waits"),
     (r"\d+(\.\d+)?", "N"),
 )
-VARIES = re.compile(r"  (ok|no|- ) (single copy|huge pages|/dev/shm|pidfd|cores|processor|confinement|yama|device files|CUDA|NVML|GPU)"
+VARIES = re.compile(r"  (ok|no|- ) (single copy|huge pages|/dev/shm|pidfd|cores|processor|confinement|libonehop_nccl|yama|device files|CUDA|NVML|GPU)"
                     r"| {34}-> |The GPU backend ")
 
 

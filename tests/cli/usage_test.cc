@@ -239,6 +239,11 @@ const Mistake kMistakes[] = {
      2,
      "--bind: unknown value 'socket'; known: none cores numa"},
     {"LaunchNegativeTime", {"launch", "-n", "2", "--timeout-kill=-1s", "--", "true"}, 2, "'-1s'"},
+    {"NcclRunNoProgram", {"nccl-run"}, 2, "command"},
+    {"NcclRunUnknownMode",
+     {"nccl-run", "--mode", "fast", "--", "true"},
+     2,
+     "--mode: unknown value 'fast'; known: auto alone off"},
     {"P2pUnknownOption", {"p2p-check", "--fast"}, 2, "--fast"},
     {"P2pDeviceNoNumber", {"p2p-check", "--devices", "0,x"}, 2, "--devices: 'x' is no device"},
     {"P2pDeviceNegative", {"p2p-check", "--devices=-1,0"}, 2, "--devices: '-1' is no device; write numbers"},
@@ -313,7 +318,7 @@ TEST(Help, TeachesEveryCommandWithExamplesAndSucceeds) {
   const Result top = run({"--help"});
   EXPECT_EQ(top.exit_code, 0);
   EXPECT_THAT(top.out, HasSubstr("Exit codes"));
-  for (const char* command : {"bench", "compare", "tune", "topo", "p2p-check", "doctor", "launch", "help"}) {
+  for (const char* command : {"bench", "compare", "tune", "topo", "p2p-check", "doctor", "launch", "nccl-run", "help"}) {
     EXPECT_THAT(top.out, HasSubstr(command));
     const Result result = run({command, "--help"});
     EXPECT_EQ(run({"help", command}).out, result.out);

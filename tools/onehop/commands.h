@@ -31,6 +31,7 @@ void add_topo(CLI::App& app, std::function<int()>& run);
 void add_p2p_check(CLI::App& app, std::function<int()>& run);
 void add_doctor(CLI::App& app, std::function<int()>& run);
 void add_launch(CLI::App& app, std::function<int()>& run);
+void add_nccl_run(CLI::App& app, std::function<int()>& run);
 void add_compare(CLI::App& app, std::function<int()>& run);
 void add_help(CLI::App& app, std::function<int()>& run);
 

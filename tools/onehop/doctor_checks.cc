@@ -31,6 +31,7 @@
 #include "base/check.h"
 #include "base/deadline.h"
 #include "base/env.h"
+#include "nccl_library.h"
 #include "origin.h"
 #include "os/private_dir.h"
 #include "os/process_memory.h"
@@ -385,6 +386,15 @@ std::vector<Finding> check_confinement() {
   return findings;
 }
 
+Finding check_nccl_library() {
+  constexpr const char* kName = "libonehop_nccl";
+  const auto library = find_nccl_library();
+  if (!library)
+    return information(kMachine, kName, "not installed; it makes programs that use NCCL use onehop");
+  return works(kMachine, kName,
+               fmt::format("{}; 'onehop nccl-run -- PROGRAM' puts it in NCCL's place", library->string()));
+}
+
 }  // namespace
 
 std::vector<Finding> check_machine() {
@@ -403,6 +413,7 @@ std::vector<Finding> check_machine() {
   for (auto* const part : {&check_processor, &check_limits, &check_confinement}) {
     for (Finding& finding : (*part)()) findings.push_back(std::move(finding));
   }
+  findings.push_back(check_nccl_library());
   return findings;
 }
 

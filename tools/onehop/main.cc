@@ -31,6 +31,7 @@ constexpr const char* kFooter = R"(Try:
   onehop tune --out tuning.json           which algorithm is fastest here, as a table that groups can follow
   onehop tune --show                      the table that groups use here
   onehop launch -n 4 -- ./my-program      four processes that find each other with Group::from_env()
+  onehop nccl-run -- python train.py      a program's NCCL calls go to onehop, where it carries them
   onehop topo                             who reaches whom, and how
   onehop p2p-check                        does data really cross between GPUs, and how fast
   onehop doctor                           what works here, what does not, and what to do
@@ -38,7 +39,7 @@ constexpr const char* kFooter = R"(Try:
 'onehop help COMMAND' explains each with examples, 'onehop help environment' all variables.
 
 Exit codes: 0 done; 1 what was asked failed (a wrong result included); 2 the command line makes no sense;
-'launch': the code of the first rank that failed, 128 + N when signal N ended it.
+'launch': the code of the first rank that failed, 128 + N when signal N ended it; 'nccl-run': that of the program.
 
 Environment: ONEHOP_LOG=info or debug shows what happens; ONEHOP_RUNTIME_DIR is where private directories go.)";
 
@@ -174,6 +175,7 @@ int run_command(int argc, char** argv) {
   add_p2p_check(app, run);
   add_doctor(app, run);
   add_launch(app, run);
+  add_nccl_run(app, run);
   add_compare(app, run);
   add_help(app, run);
   if (argc == 2 && std::string_view(argv[1]) == kCommandTreeOption) return print_command_tree(app);

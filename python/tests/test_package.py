@@ -42,6 +42,22 @@ def test_the_command_comes_along():
         assert run(*command, "nonsense").returncode != 0
 
 
+def test_programs_run_with_the_library_in_the_place_of_nccl(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("""
+import ctypes, os, sys
+nccl = ctypes.CDLL("libnccl.so.2")
+version = ctypes.c_int()
+assert nccl.ncclGetVersion(ctypes.byref(version)) == 0
+print(version.value > 22000, "libonehop_nccl.so" in open("/proc/self/maps").read(), os.environ.get("ONEHOP_NCCL"), sys.argv[1:])
+""")
+    for name in ([program], ["--", sys.executable, program]):
+        result = run(sys.executable, "-m", "onehop.nccl", "--mode", "alone", *name, "a b", "--mode")
+        assert (result.returncode, result.stdout) == (0, "True True alone ['a b', '--mode']\n"), result.stderr
+    result = run(sys.executable, "-m", "onehop.nccl")
+    assert result.returncode == 2 and "command" in result.stderr
+
+
 def test_everything_public_has_a_docstring():
     for name in oh.__all__:
         each = getattr(oh, name)

@@ -111,6 +111,24 @@ void split_beside(Communicator& parent, int color, int key, const Comm* part, bo
   if (group) carry(*part, std::make_shared<Communicator>(parent, *std::move(group)));
 }
 
+/// Whatever fails here fails on all ranks, and NCCL's parts are there.
+void try_split_beside(Communicator& parent, int color, int key, const Comm* part, bool can) noexcept {
+  try {
+    split_beside(parent, color, key, part, can);
+  } catch (const std::exception& error) {
+    log::warn("NCCL: rank {} of {}: the parts of the communicator are forwarded: {}", parent.rank(),
+              parent.size(), error.what());
+  }
+}
+
+/// Ends the calls that are carried. What remains of the communicator is NCCL's, and so is its state.
+void stop_carrying(Comm comm, std::string_view function) noexcept {
+  (void)guarded(function, [&] {
+    if (is_carried(comm)) release_aborted(comm, function);
+    return Result::success;
+  });
+}
+
 /// `real` makes NCCL's communicator.
 template <class Real>
 Result init_rank(const char* function, Comm* comm, int size, const UniqueId& id, int rank,
@@ -173,18 +191,20 @@ Result comm_destroy(Comm comm) noexcept {
 }
 
 Result comm_abort(Comm comm) noexcept {
-  if (is_carried(comm)) (void)nccl::comm_abort(comm);
+  stop_carrying(comm, "ncclCommAbort");
   return forward<"ncclCommAbort">(comm);
 }
 
 Result comm_revoke(Comm comm, int flags) noexcept {
-  if (is_carried(comm)) (void)nccl::comm_revoke(comm, flags);
+  static const bool exists = library().function("ncclCommRevoke") != nullptr;
+  if (exists) stop_carrying(comm, "ncclCommRevoke");
   return forward<"ncclCommRevoke">(comm, flags);
 }
 
 Result comm_shrink(Comm comm, int* excluded, int count, Comm* rest, const Config* config,
                    int flags) noexcept {
-  if ((flags & kShrinkAbort) != 0 && is_carried(comm)) (void)nccl::comm_revoke(comm, flags);
+  static const bool exists = library().function("ncclCommShrink") != nullptr;
+  if (exists && (flags & kShrinkAbort) != 0) stop_carrying(comm, "ncclCommShrink");
   return forward<"ncclCommShrink">(comm, excluded, count, rest, config, flags);
 }
 
@@ -193,7 +213,8 @@ Result comm_split(Comm comm, int color, int key, Comm* part, const Config* confi
   if (!is_carried(comm)) return note_for_group(result);
   return note_for_group(guarded("ncclCommSplit", [&] {
     const bool can = result == Result::success && !is_nonblocking(config);
-    set_up_or_queue({{[=, parent = find(comm)] { split_beside(*parent, color, key, part, can); }, [] {}}});
+    set_up_or_queue(
+        {{[=, parent = find(comm)] { try_split_beside(*parent, color, key, part, can); }, [] {}}});
     return result;
   }));
 }

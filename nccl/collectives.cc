@@ -80,9 +80,15 @@ Result make(std::string_view function, Collective collective, Comm comm, CudaStr
     if (traits.only_root_gets_out && !is_root) call.out = nullptr;
     // NCCL takes this call, though its result is undefined.
     std::shared_ptr<const void> input;
-    if (collective == Collective::all_to_all && call.in == call.out && call.count != 0) {
-      input = copy_on_stream(call.in, static_cast<std::size_t>(communicator->size()) * call.count,
-                             communicator->device(), stream);
+    if (collective == Collective::all_to_all && call.in == call.out && call.in != nullptr &&
+        call.count != 0) {
+      try {
+        input = copy_on_stream(call.in, static_cast<std::size_t>(communicator->size()) * call.count,
+                               communicator->device(), stream);
+      } catch (const Error&) {
+        communicator->abort("an all-to-all in place found no memory");  // the other ranks wait for it
+        throw;
+      }
       call.in = input.get();
     }
     call_or_queue(std::move(communicator), call, std::move(input));

@@ -38,14 +38,22 @@ Table& table() {
   return instance;
 }
 
+/// Lets calls of other threads, which an abort has ended, return before the group is left: they report the abort.
+void wait_for_calls(const std::shared_ptr<Communicator>& communicator) noexcept {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds{1};
+  while (communicator.use_count() > 1 && std::chrono::steady_clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+}
+
 /// Leaves the group in a thread of its own, and counts that in the table: the device may be busy with something else.
-void leave_later(const std::shared_ptr<Communicator>& communicator) noexcept {
+void leave_later(std::shared_ptr<Communicator> communicator, bool aborted) noexcept {
   {
     const std::lock_guard lock(table().mutex);
     ++table().leaving;
   }
-  const auto leave = [](std::shared_ptr<Communicator> left) noexcept {
+  const auto leave = [aborted](std::shared_ptr<Communicator> left) noexcept {
     const RelaxedCapture relaxed;
+    if (aborted) wait_for_calls(left);
     left->leave();
     left.reset();
     const std::lock_guard lock(table().mutex);
@@ -55,7 +63,7 @@ void leave_later(const std::shared_ptr<Communicator>& communicator) noexcept {
   try {
     std::thread(leave, communicator).detach();
   } catch (const std::system_error&) {
-    leave(communicator);
+    leave(std::move(communicator));
   }
 }
 
@@ -63,10 +71,11 @@ void leave_later(const std::shared_ptr<Communicator>& communicator) noexcept {
 void leave_all() noexcept {
   std::unordered_map<Comm, std::shared_ptr<Communicator>> entries;
   {
+    // A copy: programs may destroy communicators in their own static destructors.
     const std::lock_guard lock(table().mutex);
-    entries.swap(table().entries);
+    entries = table().entries;
   }
-  for (const auto& [handle, communicator] : entries) leave_later(communicator);
+  for (const auto& [handle, communicator] : entries) leave_later(communicator, false);
   std::unique_lock lock(table().mutex);
   table().changed.wait_for(lock, kExitLimit, [] { return table().leaving == 0; });
 }
@@ -139,10 +148,9 @@ std::shared_ptr<Communicator> release(Comm comm) {
 }
 
 void release_aborted(Comm comm, std::string_view function) {
-  const std::shared_ptr<Communicator> communicator = release(comm);
-  // A call that another thread is in throws, and keeps the communicator until then.
+  std::shared_ptr<Communicator> communicator = release(comm);
   communicator->abort(function);
-  leave_later(communicator);
+  leave_later(std::move(communicator), true);
 }
 
 bool forget(const Communicator& communicator) noexcept {

@@ -26,6 +26,25 @@ void call(const char* name, Args... args) {
   if (result != 0) fail(ErrorCode::system, "{}: CUDA error {}", name, result);
 }
 
+/// The context of the device, in which stream 0 is that of the device.
+class CurrentContext {
+ public:
+  explicit CurrentContext(DeviceId device) {
+    int handle = 0;
+    void* context = nullptr;
+    call("cuDeviceGet", &handle, device.value);
+    call("cuDevicePrimaryCtxRetain", &context, handle);  // for the life of the process, as the group does
+    call("cuCtxPushCurrent_v2", context);
+  }
+  ~CurrentContext() {
+    void* popped = nullptr;
+    static auto* const pop = reinterpret_cast<int (*)(void**)>(function("cuCtxPopCurrent_v2"));
+    (void)pop(&popped);
+  }
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+};
+
 }  // namespace
 
 int current_cuda_device() {
@@ -38,7 +57,8 @@ int current_cuda_device() {
 
 void RelaxedCapture::exchange() {
   static auto* const real = reinterpret_cast<int (*)(int*)>(function("cuThreadExchangeStreamCaptureMode"));
-  if (real != nullptr) (void)real(&mode_);
+  int mode = mode_;
+  if (real != nullptr && real(&mode) == 0) mode_ = mode;
 }
 
 std::shared_ptr<const void> copy_on_stream(const void* data, std::size_t bytes, DeviceId device,
@@ -48,10 +68,12 @@ std::shared_ptr<const void> copy_on_stream(const void* data, std::size_t bytes, 
     auto copy = std::make_shared<std::vector<std::byte>>(from, from + bytes);
     return {copy, copy->data()};
   }
+  const CurrentContext current(device);
   DevicePointer to = 0;
   call("cuMemAllocAsync", &to, bytes, stream);
-  std::shared_ptr<const void> copy(reinterpret_cast<const void*>(to), [stream](const void* freed) {
+  std::shared_ptr<const void> copy(reinterpret_cast<const void*>(to), [device, stream](const void* freed) {
     try {
+      const CurrentContext own(device);
       call("cuMemFreeAsync", reinterpret_cast<DevicePointer>(freed), stream);
     } catch (const Error&) {
       // The device has failed; so have the calls.

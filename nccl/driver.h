@@ -19,14 +19,17 @@ namespace onehop::nccl {
 class RelaxedCapture {
  public:
   RelaxedCapture() { exchange(); }
-  ~RelaxedCapture() { exchange(); }
+  ~RelaxedCapture() {
+    if (mode_ != kRelaxed) exchange();  // else it was relaxed, or CUDA was not initialized
+  }
   RelaxedCapture(const RelaxedCapture&) = delete;
   RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
  private:
   void exchange();
 
-  int mode_ = 2;  ///< CU_STREAM_CAPTURE_MODE_RELAXED; after that the thread's previous one
+  static constexpr int kRelaxed = 2;  ///< CU_STREAM_CAPTURE_MODE_RELAXED
+  int mode_ = kRelaxed;               ///< after the first exchange the thread's previous one
 };
 
 /// A copy that the stream makes. Destroying it frees the copy when the stream has come to that. On the host, both happen at

@@ -24,8 +24,8 @@ ALL_TYPES = "-b 4 -e 16M -f 16 -d all -o all -c 1 -n 2 -w 1"
 SOME_SIZES = "-b 4 -e 64M -f 16 -d float -o all -c 1 -n 3 -w 1"
 EAGER = "-b 1K -e 1G -f 4 -d bfloat16 -n 40 -w 8 -c 0"
 GRAPH = "-b 1K -e 256M -f 4 -d bfloat16 -n 20 -w 5 -G 3 -c 0"
-# bytes, count, type, operation, root; then per column out of place and in place: time, algbw, busbw, wrong
-ROW = re.compile(r"^ +(\d+) +\d+ +\w+ +\w+ +-?\d+ +([\d.]+) +\S+ +\S+ +(\S+) +([\d.]+) +\S+ +\S+ +(\S+)")
+# bytes, count, type, operation (not of hypercube), root; then per column out of place and in place: time, algbw, busbw, wrong
+ROW = re.compile(r"^ +(\d+) +\d+ +\w+ +(?:\w+ +)?-?\d+ +([\d.]+) +\S+ +\S+ +(\S+) +([\d.]+) +\S+ +\S+ +(\S+)")
 LIMIT = 120
 
 

@@ -196,7 +196,7 @@ class ONEHOP_API Group {
   [[nodiscard]] std::optional<Error> unreported_failure() const;
   /// Leaves the group; later calls throw. The destructor calls it. A rank on a GPU first waits for its calls
   /// (for all work on the GPU if calls were captured, or kernels of the user got views of buffers), at most for the
-  /// group's timeout. If they have not completed then, leave logs a warning and the group's memory stays allocated. Otherwise the memory is freed, as far as no buffer of the group exists:
+  /// longest timeout of the group and its calls. If they have not completed then, leave logs a warning and the group's memory stays allocated. Otherwise the memory is freed, as far as no buffer of the group exists:
   /// graphs that contain calls of the group must not be replayed any more.
   void leave() noexcept;
 

@@ -28,26 +28,51 @@ struct GroupCall::Queue::Batch {
   std::vector<CollectiveCall> transfers;
   std::vector<CollectiveCall> collectives;
   std::optional<Refusal> refusal;  ///< refusal of the last collective; nothing runs after it
-  Stream stream{};                 ///< of the scope's first call of the group: all run there
+  std::optional<Stream> stream;    ///< of the scope's first call of the group: all run there
   std::vector<Stream> others;      ///< the other streams of its calls
+  bool waited = false;             ///< `stream` waits for them
   std::exception_ptr error;
 
   /// Whether calls share a launch must not depend on streams, which differ between ranks.
   void move_to_one_stream(CollectiveCall& call) {
-    const Stream own = std::exchange(call.stream, stream);
+    if (!stream) stream = call.stream;
+    const Stream own = std::exchange(call.stream, *stream);
     const auto is_own = [&](Stream each) { return each.handle == own.handle; };
-    if (!is_own(stream) && std::ranges::none_of(others, is_own)) others.push_back(own);
+    if (!is_own(*stream) && std::ranges::none_of(others, is_own)) others.push_back(own);
   }
   void run() noexcept {
     try {
-      const CollectiveBackend& backend = CollectiveBackend::of(*group);
-      for (const Stream each : others) backend.order_streams(*group, each, stream);
-      if (!transfers.empty()) run_transfers(*group, std::move(transfers));
-      run_in_order(*group, std::span(collectives).first(collectives.size() - (refusal ? 1 : 0)));
-      if (refusal) refuse_now(*group, collectives.back(), refusal->error, refusal->reason);
-      for (const Stream each : others) backend.order_streams(*group, stream, each);
+      wait_for_others();
+      make_calls();
     } catch (...) {
       error = std::current_exception();
+    }
+    // After an error, too: whoever frees a call's memory on its own stream relies on it.
+    hold_others();
+  }
+  void make_calls() {
+    if (!transfers.empty()) run_transfers(*group, std::move(transfers));
+    run_in_order(*group, std::span(collectives).first(collectives.size() - (refusal ? 1 : 0)));
+    if (refusal) refuse_now(*group, collectives.back(), refusal->error, refusal->reason);
+  }
+  void wait_for_others() {
+    if (others.empty()) return;
+    constexpr const char* kPhase = "the start of a GroupCall";
+    group->call(kPhase, group->options().timeout, [&](os::CallDeadline&) {
+      try {
+        for (const Stream each : others) CollectiveBackend::of(*group).order_streams(*group, each, *stream);
+      } catch (const Error& failure) {
+        group->fail_call(failure, kPhase);  // whatever its cause, only this rank knows of it
+      }
+    });
+    waited = true;
+  }
+  void hold_others() noexcept {
+    if (!waited) return;
+    try {
+      for (const Stream each : others) CollectiveBackend::of(*group).order_streams(*group, *stream, each);
+    } catch (...) {
+      if (error == nullptr) error = std::current_exception();
     }
   }
   /// Called instead of running: tells the other ranks that no calls will follow.
@@ -89,9 +114,8 @@ std::vector<GroupCall::Queue::Batch> GroupCall::Queue::sort(std::vector<Call> ca
     if (batch == batches.end()) {
       batch = batches.emplace(batches.end());
       batch->group = std::move(each.group);
-      batch->stream = each.call.stream;
     }
-    batch->move_to_one_stream(each.call);
+    if (!each.refusal) batch->move_to_one_stream(each.call);
     if (is_transfer(each.call) && !each.refusal) {
       batch->transfers.push_back(each.call);
     } else if (!batch->refusal) {

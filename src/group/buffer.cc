@@ -49,7 +49,7 @@ SymmetricBuffer::State::~State() {
   // context.
   Communicator* const communicator = group->communicator();
   if (communicator == nullptr || communicator->quiesce(group->options().timeout)) return;
-  log::warn("{}", group->unended_work("freeing a buffer", "this buffer"));
+  log::warn("{}", group->unended_work("freeing a buffer", "this buffer", group->options().timeout));
   keep_for_ever(owners_);
 }
 

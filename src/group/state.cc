@@ -244,7 +244,9 @@ Group::State::~State() {
 }
 
 bool Group::State::segments_unused() noexcept {
-  device_ended_ = device_ended_ && communicator_->release_segments(DeviceWatch::kGrace);
+  // Again: a call that another thread was in, when this one left, may have queued its work since.
+  device_ended_ = device_ended_ && communicator_->finish(DeviceWatch::kGrace) &&
+                  communicator_->release_segments(DeviceWatch::kGrace);
   return device_ended_;
 }
 
@@ -268,30 +270,32 @@ void Group::State::leave() noexcept {
 }
 
 void Group::State::free_device_memory() noexcept {
-  if (device_segments_.empty() || generation_ != os::fork_generation() || !segments_unused()) return;
-  // No call begins any more; one that another thread is in ends soon. Kernels of the user may still hold views
-  // of buffers, which refer to this memory: it then lives as long as they do.
+  if (device_segments_.empty() || generation_ != os::fork_generation()) return;
+  // No call begins any more; one that another thread is in ends soon.
   if (!call_mutex_.try_lock_until(Deadline::after(DeviceWatch::kGrace))) return;
   const std::lock_guard turn(call_mutex_, std::adopt_lock);
+  if (!segments_unused()) return;
+  // Kernels of the user may still hold views of buffers, which refer to this memory: it then lives as long as they do.
   if (std::ranges::all_of(buffers_, [](const BufferRange& each) { return each.state.expired(); }))
     device_segments_.clear();
 }
 
 void Group::State::end_device_work() noexcept {
-  device_ended_ = communicator_->finish(options_.timeout);
+  const Duration limit = std::max(options_.timeout, communicator_->longest_timeout());
+  device_ended_ = communicator_->finish(limit);
   if (device_ended_) return;
   // This rank's waits should have ended by now; work that still runs afterwards is not the group's.
   communicator_->abort();
   device_ended_ = communicator_->finish(DeviceWatch::kGrace);
-  if (!device_ended_) log::warn("{}", unended_work("leave", "the group"));
+  if (!device_ended_) log::warn("{}", unended_work("leave", "the group", limit));
 }
 
-std::string Group::State::unended_work(const char* phase, const char* what) const {
+std::string Group::State::unended_work(const char* phase, const char* what, Duration limit) const {
   return fmt::format(
       "{}: rank {}: device {} has not ended its work within {} ms: the memory of {} stays allocated until "
       "the "
       "process ends; does a kernel wait for something that will not come?",
-      phase, own_name().value, options_.device.value, options_.timeout.count(), what);
+      phase, own_name().value, options_.device.value, limit.count(), what);
 }
 
 void Group::State::wait_for_turn(const Deadline& deadline, Duration timeout, const char* phase) {

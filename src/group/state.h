@@ -217,10 +217,10 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   void log_beginning(const char* how, std::chrono::steady_clock::time_point begin) const;
 
   /// For the log: the device was still working when `what` was to be freed.
-  [[nodiscard]] std::string unended_work(const char* phase, const char* what) const;
+  [[nodiscard]] std::string unended_work(const char* phase, const char* what, Duration limit) const;
 
  private:
-  /// Waits for the group's work on the device until the group's timeout. Then ends this rank's own waits and waits a little
+  /// Waits for the group's work on the device, at most for the longest timeout of the group and its calls. Then ends this rank's own waits and waits a little
   /// longer.
   void end_device_work() noexcept;
   /// After leaving: frees the communicator's memory, if nothing can use it any more.

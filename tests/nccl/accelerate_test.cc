@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <functional>
@@ -159,9 +160,14 @@ TEST_F(NcclAcceleration, RevokeEndsCarriedCallsAndLeavesTheCommunicatorToBeDestr
   Result result = Result::success;
   int data = 0;
   std::thread waiting([&] { result = api.all_reduce(&data, &data, 1, kInt, kAdd, comms[0], nullptr); });
+  std::this_thread::sleep_for(std::chrono::milliseconds{50});
   expect_ok(api.revoke(comms[0], 0));
   waiting.join();
-  EXPECT_EQ(result, Result::remote_error);
+  // A call that begins only now is NCCL's.
+  EXPECT_EQ(result, forwarded() == 0 ? Result::remote_error : Result::success);
+  Result state = Result::internal_error;
+  expect_ok(api.async_error(comms[0], &state));
+  EXPECT_EQ(state, Result::success) << "NCCL's";
   for (Comm each : comms) expect_ok(api.destroy(each));
 }
 

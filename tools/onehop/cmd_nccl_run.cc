@@ -58,7 +58,11 @@ int run_nccl(NcclMode mode, const std::vector<std::string>& command) {
     prepend("LD_LIBRARY_PATH", library->parent_path().string(), ':');
   }
   if (!env::get("VLLM_NCCL_SO_PATH")) set_variable("VLLM_NCCL_SO_PATH", path);
-  if (mode != NcclMode::accelerate) set_variable("ONEHOP_NCCL", std::string(name_of(kNcclModes, mode)));
+  if (mode == NcclMode::accelerate) {
+    (void)::unsetenv("ONEHOP_NCCL");  // NOLINT(concurrency-mt-unsafe): the only thread
+  } else {
+    set_variable("ONEHOP_NCCL", std::string(name_of(kNcclModes, mode)));
+  }
   fmt::print(stderr, "onehop: {} is in NCCL's place; ONEHOP_LOG=info says what it does\n", path);
 
   std::vector<char*> arguments;

@@ -359,19 +359,24 @@ class CudaCommunicator final : public Communicator {
     try {
       auto ended = std::make_shared<std::promise<bool>>();
       std::future<bool> end = ended->get_future();
-      std::thread([ended, context = context_, &driver = driver_] {
+      const Duration limit = std::min(timeout, kLongestWait);
+      std::thread([ended, limit, context = context_, &driver = driver_] {
+        const Deadline deadline = Deadline::after(limit);
         CUresult result = CUDA_SUCCESS;
         try {
           const CurrentDevice current(context);
           const RelaxedCapture relaxed(driver);
-          result = driver.CtxSynchronize();
+          // Not possible while any stream of the device is captured, whatever this thread's mode.
+          while ((result = driver.CtxSynchronize()) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+                 !deadline.expired())
+            std::this_thread::sleep_for(std::chrono::milliseconds{1});
         } catch (const std::exception&) {
           // The driver has shut down, and with it everything that ran on it.
         }
         // After any other error the device has failed, and nothing runs on it any more.
         ended->set_value(result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
       }).detach();
-      return end.wait_for(timeout) == std::future_status::ready && end.get();
+      return end.wait_for(limit) == std::future_status::ready && end.get();
     } catch (const std::exception&) {
       return false;  // no memory or no thread for it
     }
@@ -387,7 +392,9 @@ class CudaCommunicator final : public Communicator {
     captured_ = status != CU_STREAM_CAPTURE_STATUS_NONE;
     ended_ = false;
     if (captured_) return;
-    if (called_ && stream_ != last_stream_) last_call_.hold(stream_);
+    // This handle means another stream on each thread.
+    const bool same_stream = stream_ == last_stream_ && stream_ != CU_STREAM_PER_THREAD;
+    if (called_ && !same_stream) last_call_.hold(stream_);
     called_ = true;
     last_stream_ = stream_;
   }

@@ -3,6 +3,7 @@
 // those kernels. In a build without CUDA, create() throws.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -82,7 +83,15 @@ class Communicator : public cuda::Launcher {
    public:
     /// `timeout`: of each wait of the call's kernels.
     Call(Communicator& communicator, Stream stream, Duration timeout) : communicator_(communicator) {
-      communicator_.begin_call(stream, timeout);
+      // Relaxed: read by whoever leaves the group, where it is no more than a limit.
+      if (timeout > communicator_.longest_timeout())
+        communicator_.longest_timeout_.store(timeout, std::memory_order_relaxed);
+      try {
+        communicator_.begin_call(stream, timeout);
+      } catch (...) {
+        communicator_.leave_call();
+        throw;
+      }
     }
     /// Everything is queued.
     void end() { communicator_.end_call(); }
@@ -93,6 +102,9 @@ class Communicator : public cuda::Launcher {
    private:
     Communicator& communicator_;
   };
+
+  /// The longest timeout of the calls so far.
+  [[nodiscard]] Duration longest_timeout() const { return longest_timeout_.load(std::memory_order_relaxed); }
 
   virtual void barrier(const DeviceView& view, int channel, Stream stream) = 0;
   virtual void put_signal(const DeviceView& view, Rank dst, int channel, Stream stream) = 0;
@@ -132,6 +144,8 @@ class Communicator : public cuda::Launcher {
   virtual void begin_call(Stream stream, Duration timeout) = 0;
   virtual void end_call() = 0;
   virtual void leave_call() noexcept = 0;
+
+  std::atomic<Duration> longest_timeout_{Duration{0}};
 };
 
 }  // namespace onehop

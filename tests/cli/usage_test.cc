@@ -318,7 +318,8 @@ TEST(Help, TeachesEveryCommandWithExamplesAndSucceeds) {
   const Result top = run({"--help"});
   EXPECT_EQ(top.exit_code, 0);
   EXPECT_THAT(top.out, HasSubstr("Exit codes"));
-  for (const char* command : {"bench", "compare", "tune", "topo", "p2p-check", "doctor", "launch", "nccl-run", "help"}) {
+  for (const char* command :
+       {"bench", "compare", "tune", "topo", "p2p-check", "doctor", "launch", "nccl-run", "help"}) {
     EXPECT_THAT(top.out, HasSubstr(command));
     const Result result = run({command, "--help"});
     EXPECT_EQ(run({"help", command}).out, result.out);

@@ -15,6 +15,7 @@ expect() {
   local wanted=$1 pattern=$2 code=0 said
   shift 2
   said=$("$command" nccl-run "$@" 2>&1) || code=$?
+  # shellcheck disable=SC2053 # a pattern
   [[ $code == "$wanted" && $said == $pattern ]] || fail "'nccl-run $*' exited $code and said: $said"
 }
 

@@ -210,11 +210,12 @@ Result comm_shrink(Comm comm, int* excluded, int count, Comm* rest, const Config
 
 Result comm_split(Comm comm, int color, int key, Comm* part, const Config* config) noexcept {
   const Result result = forward<"ncclCommSplit">(comm, color, key, part, config);
-  if (!is_carried(comm)) return note_for_group(result);
+  const bool failed = result != Result::success && result != Result::in_progress;
+  if (failed || !is_carried(comm)) return note_for_group(result);
   return note_for_group(guarded("ncclCommSplit", [&] {
     const bool can = result == Result::success && !is_nonblocking(config);
     set_up_or_queue(
-        {{[=, parent = find(comm)] { try_split_beside(*parent, color, key, part, can); }, [] {}}});
+        {{[=, parent = find(comm)] { try_split_beside(*parent, color, key, part, can); }, [] {}, comm}});
     return result;
   }));
 }

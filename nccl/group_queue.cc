@@ -36,24 +36,43 @@ void run_calls(const std::vector<QueuedCall>& calls) {
   scope.end();
 }
 
+/// The set-ups that run in one thread, in order.
+using Chain = std::vector<const SetUp*>;
+
+std::vector<Chain> to_chains(const std::vector<SetUp>& jobs) {
+  std::vector<Chain> chains;
+  for (const SetUp& job : jobs) {
+    const auto same = std::ranges::find_if(chains, [&](const Chain& each) {
+      return job.parent != nullptr && each.front()->parent == job.parent;
+    });
+    if (same != chains.end()) {
+      same->push_back(&job);
+    } else {
+      chains.push_back({&job});
+    }
+  }
+  return chains;
+}
+
 /// See set_up_or_queue().
 void set_up(const std::vector<SetUp>& jobs) {
-  std::vector<std::exception_ptr> errors(jobs.size());
-  const auto join = [&](std::size_t i) {
+  const std::vector<Chain> chains = to_chains(jobs);
+  std::vector<std::exception_ptr> errors(chains.size());
+  const auto run_chain = [&](std::size_t i) {
     try {
-      jobs[i].run();
+      for (const SetUp* const each : chains[i]) each->run();
     } catch (...) {
       errors[i] = std::current_exception();
     }
   };
   std::vector<std::jthread> threads;
   try {
-    for (std::size_t i = 1; i < jobs.size(); ++i) threads.emplace_back(join, i);
+    for (std::size_t i = 1; i < chains.size(); ++i) threads.emplace_back(run_chain, i);
   } catch (...) {
     // The ranks without a thread do not join: those that have one fail at their deadline.
     errors[0] = std::current_exception();
   }
-  if (!jobs.empty() && !errors[0]) join(0);
+  if (!chains.empty() && !errors[0]) run_chain(0);
   threads.clear();
   for (const std::exception_ptr& error : errors) {
     if (!error) continue;

@@ -18,6 +18,8 @@ namespace onehop::nccl {
 struct SetUp {
   std::function<void()> run;
   std::function<void()> undo;  ///< after any set-up of the same group failed
+  /// Set-ups with the same parent run one after another, in their order, which is the same on all ranks.
+  const void* parent = nullptr;
 };
 
 Result group_start() noexcept;

@@ -136,7 +136,7 @@ Result comm_split(Comm comm, int color, int key, Comm* part, const Config* /*con
     const auto undo = [part] {
       if (*part != nullptr) (void)comm_destroy(std::exchange(*part, nullptr));
     };
-    set_up_or_queue({{split, undo}});
+    set_up_or_queue({{split, undo, comm}});
     return Result::success;
   }));
 }

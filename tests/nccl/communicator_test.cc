@@ -216,6 +216,30 @@ TEST_F(NcclCommunicator, SplitsByColorInTheOrderOfKeys) {
   });
 }
 
+TEST_F(NcclCommunicator, SplitsInOneGroupAreMadeInTheirOrder) {
+  const Api api;
+  const std::vector<Comm> comms = all_ranks(api, 3);
+  for (int round = 0; round < 20; ++round) {
+    std::array<Comm, 3> all{};
+    std::array<Comm, 3> alone{};
+    expect_success(api.group_start());
+    for (std::size_t i = 0; i < 3; ++i) {
+      expect_success(api.split(comms[i], 0, 0, &all[i], nullptr));
+      expect_success(api.split(comms[i], static_cast<int>(i), 0, &alone[i], nullptr));
+    }
+    expect_success(api.group_end());
+    for (std::size_t i = 0; i < 3; ++i) {
+      std::array<int, 2> said{};
+      expect_success(api.count(all[i], &said[0]));
+      expect_success(api.count(alone[i], &said[1]));
+      EXPECT_THAT(said, ElementsAre(3, 1));
+      expect_success(api.destroy(all[i]));
+      expect_success(api.destroy(alone[i]));
+    }
+  }
+  for (Comm each : comms) expect_success(api.destroy(each));
+}
+
 TEST_F(NcclCommunicator, CallsInPlaceAndOfNothing) {
   on_threads(2, [&](const Api& api, Comm comm, int rank) {
     std::array<int, 2> data{};

@@ -244,9 +244,10 @@ Group::State::~State() {
 }
 
 bool Group::State::segments_unused() noexcept {
-  // Again: a call that another thread was in, when this one left, may have queued its work since.
-  device_ended_ = device_ended_ && communicator_->finish(DeviceWatch::kGrace) &&
-                  communicator_->release_segments(DeviceWatch::kGrace);
+  // A call that another thread was in, when this one left, may have queued its work since.
+  if (communicator_->calls() != ended_calls_)
+    device_ended_ = device_ended_ && communicator_->finish(DeviceWatch::kGrace);
+  device_ended_ = device_ended_ && communicator_->release_segments(DeviceWatch::kGrace);
   return device_ended_;
 }
 
@@ -282,6 +283,7 @@ void Group::State::free_device_memory() noexcept {
 
 void Group::State::end_device_work() noexcept {
   const Duration limit = std::max(options_.timeout, communicator_->longest_timeout());
+  ended_calls_ = communicator_->calls();
   device_ended_ = communicator_->finish(limit);
   if (device_ended_) return;
   // This rank's waits should have ended by now; work that still runs afterwards is not the group's.

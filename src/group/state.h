@@ -307,7 +307,8 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   std::optional<Selector> selector_;
   std::unique_ptr<DeviceProgress> progress_;
   std::unique_ptr<DeviceWatch> watch_;
-  bool device_ended_ = true;  ///< false: its work continues, in memory that must stay mapped
+  std::uint64_t ended_calls_ = 0;  ///< the calls whose work has ended, if device_ended_
+  bool device_ended_ = true;       ///< false: its work continues, in memory that must stay mapped
   bool one_process_ = false;
   bool checks_calls_;
   os::TimedMutex call_mutex_;

@@ -89,20 +89,27 @@ class Communicator : public cuda::Launcher {
       try {
         communicator_.begin_call(stream, timeout);
       } catch (...) {
-        communicator_.leave_call();
+        leave();
         throw;
       }
     }
     /// Everything is queued.
     void end() { communicator_.end_call(); }
-    ~Call() { communicator_.leave_call(); }
+    ~Call() { leave(); }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
 
    private:
+    void leave() noexcept {
+      communicator_.leave_call();
+      communicator_.calls_.fetch_add(1, std::memory_order_relaxed);
+    }
+
     Communicator& communicator_;
   };
 
+  /// How many calls have queued what they queue. Relaxed: the lock of the group's calls orders it.
+  [[nodiscard]] std::uint64_t calls() const { return calls_.load(std::memory_order_relaxed); }
   /// The longest timeout of the calls so far.
   [[nodiscard]] Duration longest_timeout() const { return longest_timeout_.load(std::memory_order_relaxed); }
 
@@ -145,6 +152,7 @@ class Communicator : public cuda::Launcher {
   virtual void end_call() = 0;
   virtual void leave_call() noexcept = 0;
 
+  std::atomic<std::uint64_t> calls_{0};
   std::atomic<Duration> longest_timeout_{Duration{0}};
 };
 

@@ -91,6 +91,7 @@ Result make(std::string_view function, Collective collective, Comm comm, CudaStr
       }
       call.in = input.get();
     }
+    communicator->count_carried();
     call_or_queue(std::move(communicator), call, std::move(input));
     return Result::success;
   }));

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/env.h"
+#include "base/log.h"
 #include "driver.h"
 
 namespace onehop::nccl {
@@ -89,6 +90,15 @@ bool on_host() {
 
 }  // namespace
 
+Communicator::~Communicator() {
+  try {
+    log::debug("NCCL: rank {} of {}: {} calls were carried, {} forwarded", rank_, size_, carried_.load(),
+               forwarded_.load());
+  } catch (const std::exception&) {
+    // Out of memory: it was only for information.
+  }
+}
+
 Group& Communicator::group() {
   if (!joined())
     fail(ErrorCode::invalid_argument,
@@ -129,6 +139,12 @@ void add(Comm handle, std::shared_ptr<Communicator> communicator) {
 bool is_carried(Comm handle) noexcept {
   const std::lock_guard lock(table().mutex);
   return table().entries.contains(handle);
+}
+
+void count_forwarded(Comm handle) noexcept {
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().entries.find(handle);
+  if (found != table().entries.end()) found->second->count_forwarded();
 }
 
 std::shared_ptr<Communicator> find(Comm comm) {

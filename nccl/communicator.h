@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,11 @@ class Communicator {
         group_(std::move(part)),
         joined_(true) {}
 
+  /// ONEHOP_LOG=debug: says how many calls were carried, and how many were not.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] DeviceId device() const { return device_; }
@@ -41,6 +47,8 @@ class Communicator {
 
   /// Joins the other ranks, and waits for them for at most `limit`. Collective.
   void join(std::shared_ptr<Store> store, std::string name, Duration limit);
+  void count_carried() { carried_.fetch_add(1, std::memory_order_relaxed); }
+  void count_forwarded() { forwarded_.fetch_add(1, std::memory_order_relaxed); }
   /// Ends the calls of all ranks, also that of another thread. Any rank may do it.
   void abort(std::string_view function) noexcept;
   /// Leaves the group. Waits for the device, at most for the `limit` of joining.
@@ -52,6 +60,8 @@ class Communicator {
   DeviceId device_;
   int cuda_device_;
   std::optional<Group> group_;
+  std::atomic<std::uint64_t> carried_{0};
+  std::atomic<std::uint64_t> forwarded_{0};
   std::atomic<bool> joined_{false};  ///< release when group_ is set: pairs with acquire in joined()
 };
 
@@ -60,6 +70,8 @@ class Communicator {
 /// Where there is one: from now on, this communicator carries the calls on NCCL's handle.
 void add(Comm handle, std::shared_ptr<Communicator> communicator);
 [[nodiscard]] bool is_carried(Comm handle) noexcept;
+/// For a call that is forwarded: counts it if the communicator is carried.
+void count_forwarded(Comm handle) noexcept;
 /// Throws Error{invalid_argument} if there is no such communicator: it was destroyed, or never was one.
 [[nodiscard]] std::shared_ptr<Communicator> find(Comm comm);
 std::shared_ptr<Communicator> release(Comm comm);

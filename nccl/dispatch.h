@@ -42,6 +42,12 @@ bool allows_carrying(const Other& /*other*/) {
   return true;
 }
 
+template <class Other>
+void note_forwarded(const Other& /*other*/) {}
+inline void note_forwarded(Comm comm) {
+  count_forwarded(comm);
+}
+
 template <Name kName, auto kOwn>
 struct Dispatch;
 
@@ -49,7 +55,9 @@ struct Dispatch;
 template <Name kName, class... Args, Result (*kOwn)(Args...) noexcept>
 struct Dispatch<kName, kOwn> {
   static Result call(Args... args) noexcept {
-    return (allows_carrying(args) && ...) ? kOwn(args...) : forward<kName>(args...);
+    if ((allows_carrying(args) && ...)) return kOwn(args...);
+    (note_forwarded(args), ...);
+    return forward<kName>(args...);
   }
 };
 

@@ -93,11 +93,16 @@ TEST_F(NcclAcceleration, ARankThatCannotBeCarriedForwardsTheCommunicatorOnAllRan
 }
 
 TEST_F(NcclAcceleration, AReductionOfTheProgramIsForwardedFromACarriedCommunicator) {
+  ::setenv("ONEHOP_LOG", "debug", 1);
+  ::testing::internal::CaptureStderr();
   on_two_threads({}, [](const Api& api, Comm comm, int) {
     EXPECT_EQ(sum_of_ones(api, comm, RedOp{5}), 1);
     EXPECT_EQ(sum_of_ones(api, comm), kTwoRanks);
+    EXPECT_EQ(sum_of_ones(api, comm), kTwoRanks);
   });
   EXPECT_EQ(forwarded(), kTwoRanks);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("NCCL: rank 1 of 2: 2 calls were carried, 1 forwarded"));
 }
 
 TEST_F(NcclAcceleration, OneThreadSetsUpAndUsesAllRanksInGroups) {

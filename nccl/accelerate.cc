@@ -137,7 +137,7 @@ Result init_rank(const char* function, Comm* comm, int size, const UniqueId& id,
     const std::optional<Candidate> candidate = count_in(find_address(id), size, config);
     const Result result = real();
     if (result != Result::success) return result;
-    set_up_or_queue({{[=] { set_up_beside(*comm, rank, size, candidate); }, [] {}}});
+    set_up_or_queue({{.run = [=] { set_up_beside(*comm, rank, size, candidate); }}});
     return Result::success;
   }));
 }
@@ -178,7 +178,7 @@ Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
     for (int rank = 0; rank < size; ++rank) {
       const DeviceId device = device_of(devices != nullptr ? devices[rank] : rank);
       jobs.push_back(
-          {[=] { join_beside(comms[rank], rank, size, device, store, "ncclCommInitAll"); }, [] {}});
+          {.run = [=] { join_beside(comms[rank], rank, size, device, store, "ncclCommInitAll"); }});
     }
     set_up_or_queue(std::move(jobs));
     return Result::success;
@@ -214,8 +214,8 @@ Result comm_split(Comm comm, int color, int key, Comm* part, const Config* confi
   if (failed || !is_carried(comm)) return note_for_group(result);
   return note_for_group(guarded("ncclCommSplit", [&] {
     const bool can = result == Result::success && !is_nonblocking(config);
-    set_up_or_queue(
-        {{[=, parent = find(comm)] { try_split_beside(*parent, color, key, part, can); }, [] {}, comm}});
+    set_up_or_queue({{.run = [=, parent = find(comm)] { try_split_beside(*parent, color, key, part, can); },
+                      .parent = comm}});
     return result;
   }));
 }

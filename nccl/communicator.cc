@@ -46,7 +46,7 @@ void wait_for_calls(const std::shared_ptr<Communicator>& communicator) noexcept 
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
 }
 
-/// Leaves the group in a thread of its own, and counts that in the table: the device may be busy with something else.
+/// Leaves the group in a thread of its own, which is counted in the table: leaving may have to wait for the device.
 void leave_later(std::shared_ptr<Communicator> communicator, bool aborted) noexcept {
   {
     const std::lock_guard lock(table().mutex);
@@ -68,7 +68,7 @@ void leave_later(std::shared_ptr<Communicator> communicator, bool aborted) noexc
   }
 }
 
-/// Peers take a process that ends without a goodbye for dead, and fail.
+/// At the end of the process. Peers take one that ends without leaving its groups for dead, and fail.
 void leave_all() noexcept {
   std::unordered_map<Comm, std::shared_ptr<Communicator>> entries;
   {

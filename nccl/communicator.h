@@ -47,12 +47,12 @@ class Communicator {
 
   /// Joins the other ranks, and waits for them for at most `limit`. Collective.
   void join(std::shared_ptr<Store> store, std::string name, Duration limit);
-  void count_carried() { carried_.fetch_add(1, std::memory_order_relaxed); }
-  void count_forwarded() { forwarded_.fetch_add(1, std::memory_order_relaxed); }
   /// Ends the calls of all ranks, also that of another thread. Any rank may do it.
   void abort(std::string_view function) noexcept;
-  /// Leaves the group. Waits for the device, at most for the `limit` of joining.
+  /// Leaves the group, which waits for the calls of this rank (Group::leave).
   void leave() noexcept;
+  void count_carried() { carried_.fetch_add(1, std::memory_order_relaxed); }
+  void count_forwarded() { forwarded_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
   int rank_;
@@ -75,7 +75,7 @@ void count_forwarded(Comm handle) noexcept;
 /// Throws Error{invalid_argument} if there is no such communicator: it was destroyed, or never was one.
 [[nodiscard]] std::shared_ptr<Communicator> find(Comm comm);
 std::shared_ptr<Communicator> release(Comm comm);
-/// Releases and aborts it. Its memory is freed later, by a thread: what else runs on the device must not hold up an abort.
+/// Releases and aborts it. A thread leaves the group later: an abort waits for nothing.
 void release_aborted(Comm comm, std::string_view function);
 /// Where there is no NCCL: returns whether find() knew the communicator. It no longer does.
 bool forget(const Communicator& communicator) noexcept;

@@ -17,7 +17,7 @@ namespace onehop::nccl {
 /// The set-up of a communicator.
 struct SetUp {
   std::function<void()> run;
-  std::function<void()> undo;  ///< after any set-up of the same group failed
+  std::function<void()> undo = [] {};  ///< after any set-up of the same group failed
   /// Set-ups with the same parent run one after another, in their order, which is the same on all ranks.
   const void* parent = nullptr;
 };

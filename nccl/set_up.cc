@@ -97,7 +97,7 @@ Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
 
 Result comm_finalize(Comm comm) noexcept {
   return guarded("ncclCommFinalize", [&] {
-    (void)find(comm);  // every call of a rank has been made, and leaving waits for its device
+    (void)find(comm);  // every call of a rank has been made, and leaving waits for them
     return Result::success;
   });
 }

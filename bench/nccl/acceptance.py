@@ -41,10 +41,10 @@ class Bench:
     def run(self, command, nccl=None, ours=True, folders=(), **variables):
         """The output of a command, and its exit code; 124 if it took too long."""
         environment = os.environ | variables
-        paths = [*folders, nccl or self.options.nccl, *self.options.library_path, environment.get("LD_LIBRARY_PATH", "")]
+        paths = [*folders, nccl or self.options.nccl, *self.options.more_folders, environment.get("LD_LIBRARY_PATH", "")]
         environment["LD_LIBRARY_PATH"] = ":".join(filter(None, map(str, paths)))
         if ours:
-            environment["LD_PRELOAD"] = str(self.options.library)
+            environment["LD_PRELOAD"] = str(self.options.ours)
         try:
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                                   timeout=LIMIT, check=False)
@@ -144,11 +144,11 @@ class Bench:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--library", type=Path, required=True, help="libonehop_nccl.so")
+    parser.add_argument("--library", dest="ours", type=Path, required=True, help="libonehop_nccl.so")
     parser.add_argument("--nccl-tests", type=Path, required=True, help="folder with all_reduce_perf and the others")
     parser.add_argument("--nccl", type=Path, required=True, help="folder with the real libnccl.so.2")
     parser.add_argument("--newer-nccl", type=Path, help="folder with another one, only to be compared")
-    parser.add_argument("--library-path", type=Path, nargs="*", default=[], help="more folders with libraries that programs need")
+    parser.add_argument("--library-path", dest="more_folders", type=Path, nargs="*", default=[], help="more folders with libraries that programs need")
     parser.add_argument("--python", default=sys.executable, help="a Python with torch")
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=1, help="of each timing; the median counts")

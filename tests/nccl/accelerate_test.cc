@@ -50,6 +50,16 @@ int sum_of_ones(const Api& api, Comm comm, RedOp op = kAdd) {
   return data;
 }
 
+/// The sum of all ranks, which are of this thread, for each; those without a communicator keep their number.
+template <std::size_t kRanks>
+void add_up(const Api& api, const std::array<Comm, kRanks>& comms, std::array<int, kRanks>& data) {
+  expect_ok(api.group_start());
+  for (std::size_t i = 0; i < kRanks; ++i) {
+    if (comms[i] != nullptr) expect_ok(api.all_reduce(&data[i], &data[i], 1, kInt, kAdd, comms[i], nullptr));
+  }
+  expect_ok(api.group_end());
+}
+
 /// Runs `body` on two threads with a rank each. `configs` by rank.
 void on_two_threads(const std::array<const Config*, kTwoRanks>& configs,
                     const std::function<void(const Api&, Comm, int)>& body) {
@@ -116,10 +126,7 @@ TEST_F(NcclAcceleration, OneThreadSetsUpAndUsesAllRanksInGroups) {
     expect_ok(api.init_rank_config(&comms[static_cast<std::size_t>(rank)], 3, id, rank, &config));
   expect_ok(api.group_end());
   std::array<int, 3> data = {1, 2, 3};
-  expect_ok(api.group_start());
-  for (std::size_t i = 0; i < 3; ++i)
-    expect_ok(api.all_reduce(&data[i], &data[i], 1, kInt, kAdd, comms[i], nullptr));
-  expect_ok(api.group_end());
+  add_up(api, comms, data);
   EXPECT_THAT(data, Each(6));
   for (Comm each : comms) expect_ok(api.destroy(each));
   EXPECT_EQ(forwarded(), 0);
@@ -136,10 +143,7 @@ TEST_F(NcclAcceleration, PartsOfACarriedCommunicatorAreCarried) {
   expect_ok(api.group_end());
   EXPECT_EQ(parts[1], nullptr);
   std::array<int, 3> data = {1, 2, 4};
-  expect_ok(api.group_start());
-  for (const std::size_t i : {0, 2})
-    expect_ok(api.all_reduce(&data[i], &data[i], 1, kInt, kAdd, parts[i], nullptr));
-  expect_ok(api.group_end());
+  add_up(api, parts, data);
   EXPECT_THAT(data, ElementsAre(5, 2, 5));
   for (const std::size_t i : {0, 2}) expect_ok(api.destroy(parts[i]));
   for (Comm each : comms) expect_ok(api.destroy(each));
@@ -183,10 +187,7 @@ TEST_F(NcclAcceleration, InitAllInAGroupJoinsAtItsEnd) {
   expect_ok(api.init_all(comms.data(), 2, nullptr));
   expect_ok(api.group_end());
   std::array<int, 2> data = {1, 2};
-  expect_ok(api.group_start());
-  for (std::size_t i = 0; i < 2; ++i)
-    expect_ok(api.all_reduce(&data[i], &data[i], 1, kInt, kAdd, comms[i], nullptr));
-  expect_ok(api.group_end());
+  add_up(api, comms, data);
   EXPECT_THAT(data, Each(3));
   for (Comm each : comms) expect_ok(api.destroy(each));
 }

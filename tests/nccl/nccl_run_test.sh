@@ -24,6 +24,8 @@ expect() {
   expect 3 "onehop: $library is in NCCL's place; ONEHOP_LOG=info *$library:libm.so.6" -- sh -c 'echo $LD_PRELOAD:libm.so.6; exit 3'
   LD_PRELOAD=libm.so.6 expect 0 "*$library:libm.so.6" -- sh -c 'grep -q libonehop_nccl /proc/self/maps && echo $LD_PRELOAD'
   expect 0 "*off $library" --mode off -- sh -c 'echo $ONEHOP_NCCL $VLLM_NCCL_SO_PATH'
+  ONEHOP_NCCL=off expect 0 "*off" -- sh -c 'echo $ONEHOP_NCCL'
+  ONEHOP_NCCL=off expect 0 "*unset" --mode auto -- sh -c 'echo ${ONEHOP_NCCL-unset}'
   VLLM_NCCL_SO_PATH=chosen expect 0 "*chosen" -- sh -c 'echo $ONEHOP_NCCL $VLLM_NCCL_SO_PATH'
 }
 expect 127 "*onehop: cannot run './nonexistent': No such file*" -- ./nonexistent

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,7 @@ void prepend(const char* name, const std::string& value, char separator) {
   set_variable(name, before.empty() ? value : value + separator + before);
 }
 
-int run_nccl(NcclMode mode, const std::vector<std::string>& command) {
+int run_nccl(std::optional<NcclMode> mode, const std::vector<std::string>& command) {
   const auto library = find_nccl_library();
   if (!library)
     fail(ErrorCode::not_found,
@@ -60,8 +61,8 @@ int run_nccl(NcclMode mode, const std::vector<std::string>& command) {
   if (!env::get("VLLM_NCCL_SO_PATH")) set_variable("VLLM_NCCL_SO_PATH", path);
   if (mode == NcclMode::accelerate) {
     (void)::unsetenv("ONEHOP_NCCL");  // NOLINT(concurrency-mt-unsafe): the only thread
-  } else {
-    set_variable("ONEHOP_NCCL", std::string(name_of(kNcclModes, mode)));
+  } else if (mode) {
+    set_variable("ONEHOP_NCCL", std::string(name_of(kNcclModes, *mode)));
   }
   fmt::print(stderr, "onehop: {} is in NCCL's place; ONEHOP_LOG=info says what it does\n", path);
 
@@ -86,12 +87,17 @@ void add_nccl_run(CLI::App& app, std::function<int()>& run) {
       app.add_subcommand("nccl-run", "Run a program that uses NCCL with onehop in NCCL's place");
   sub->footer(kNcclRunFooter);
   sub->positionals_at_end();
-  add_named(*sub, "--mode", arguments->mode, kNcclModes,
-            "Calls for the real NCCL: auto (those that onehop lacks), off (all), alone (none)")
-      ->type_name("MODE");
+  const CLI::Option* const mode =
+      add_named(*sub, "--mode", arguments->mode, kNcclModes,
+                "Calls for the real NCCL: auto (those that onehop lacks), off (all), alone (none)")
+          ->type_name("MODE");
   sub->add_option("command", arguments->command, "-- program [arguments...]")->required()->type_name("");
-  sub->callback(
-      [arguments, &run] { run = [arguments] { return run_nccl(arguments->mode, arguments->command); }; });
+  sub->callback([arguments, mode, &run] {
+    run = [arguments, mode] {
+      // Without the option, ONEHOP_NCCL stays as the user has set it.
+      return run_nccl(mode->count() > 0 ? std::optional(arguments->mode) : std::nullopt, arguments->command);
+    };
+  });
 }
 
 }  // namespace onehop::cli

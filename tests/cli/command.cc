@@ -54,7 +54,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 }  // namespace
 
 Command::Command(const std::vector<std::string>& arguments, const CommandOptions& options) {
-  std::vector<std::string> strings = {ONEHOP_COMMAND};
+  std::vector<std::string> strings = {options.program};
   strings.insert(strings.end(), arguments.begin(), arguments.end());
   std::vector<std::string> environment = make_environment(options);
   const std::vector<char*> argv = pointers(strings);

@@ -26,6 +26,7 @@ struct CommandOptions {
   /// Its input and output are a terminal of its own with 80 columns: `input` is typed there, and `out` and `err` of the
   /// result are both in `out`, with "\r\n" at the ends of lines.
   bool on_terminal = false;
+  std::string program = ONEHOP_COMMAND;  ///< the command, or a copy of it elsewhere
 };
 
 /// A running onehop. The destructor kills it. Every wait fails the test after a generous deadline.

@@ -47,17 +47,34 @@ std::vector<std::string> visible_lines(const std::string& screen) {
   return lines_of(std::regex_replace(last, std::regex("\x1b\\[[0-9;]*m|\r"), ""));
 }
 
+/// A single word, such as a path, stays whole.
+void expect_lines_that_fit(const std::string& screen) {
+  for (const std::string& line : visible_lines(screen)) {
+    const bool one_word = line.find(' ', line.find_first_not_of(' ')) == std::string::npos;
+    EXPECT_TRUE(line.size() <= kColumns || one_word) << line;
+  }
+}
+
 TEST_F(Terminal, VerdictsOfDoctorAreColoredAndItsLinesFit) {
   const Result result = run({"doctor"}, options_);
   EXPECT_EQ(result.exit_code, 0) << result.out;
   EXPECT_THAT(result.out,
               HasSubstr("  \x1b[32mok\x1b[0m sealed memfd                 create, seal, map and write"));
   EXPECT_THAT(result.out, HasSubstr("\x1b[32mThe host backend works here.\x1b[0m"));
-  for (const std::string& line : visible_lines(result.out)) {
-    // A single word, such as a path, stays whole.
-    const bool one_word = line.find(' ', line.find_first_not_of(' ')) == std::string::npos;
-    EXPECT_TRUE(line.size() <= kColumns || one_word) << line;
-  }
+  expect_lines_that_fit(result.out);
+}
+
+TEST_F(Terminal, LinesOfDoctorFitWhereverTheCommandIs) {
+  const std::filesystem::path folder = base_ / std::string(kColumns, 'x');
+  options_.program = folder / "bin" / "onehop";
+  std::filesystem::create_directories(folder / "bin");
+  std::filesystem::copy_file(ONEHOP_COMMAND, options_.program);
+  const std::string library = std::filesystem::canonical(folder) / "libonehop_nccl.so";
+  std::ofstream(library).close();
+  const Result result = run({"doctor"}, options_);
+  EXPECT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_THAT(result.out, HasSubstr(library));
+  expect_lines_that_fit(result.out);
 }
 
 TEST_F(Terminal, WhatFailsIsRed) {

@@ -391,8 +391,9 @@ Finding check_nccl_library() {
   const auto library = find_nccl_library();
   if (!library)
     return information(kMachine, kName, "not installed; it makes programs that use NCCL use onehop");
+  // The path is last: a line of a terminal ends before it, however long it is.
   return works(kMachine, kName,
-               fmt::format("{}; 'onehop nccl-run -- PROGRAM' puts it in NCCL's place", library->string()));
+               fmt::format("'onehop nccl-run -- PROGRAM' puts it in NCCL's place: {}", library->string()));
 }
 
 }  // namespace

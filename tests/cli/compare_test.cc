@@ -79,7 +79,7 @@ TEST(Compare, RowsWhoseRoundsOverlapAreTheSame) {
   EXPECT_EQ(verdict(of(10, {9.9, 10, 10.1}), of(10.3, {10.2, 10.3, 10.4})), "same") << "within the threshold";
   EXPECT_EQ(verdict(of(10, {8, 10, 19}), report("b", {{4, 20}})), "slower") << "a report without rounds";
   EXPECT_THAT(to_text(compare(of(10, {8, 10, 21}), of(20, {20, 20, 30}), 0.05)),
-              HasSubstr("# no difference in 1 sizes: none beyond 5% and beyond the spread of its rounds\n"));
+              HasSubstr("# no difference in 1 size: none beyond 5% and beyond the spread of its rounds\n"));
 }
 
 TEST(Compare, AnInterruptedRunIsNamed) {

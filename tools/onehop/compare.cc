@@ -120,8 +120,8 @@ std::string to_text(const Comparison& comparison, bool colors) {
   }
   const std::size_t same = comparison.rows.size() - comparison.faster - comparison.slower;
   if (same == comparison.rows.size()) {
-    text += fmt::format("# no difference in {} sizes: none beyond {} and beyond the spread of its rounds\n",
-                        same, percent(comparison.threshold));
+    text += fmt::format("# no difference in {} size{}: none beyond {} and beyond the spread of its rounds\n",
+                        same, same == 1 ? "" : "s", percent(comparison.threshold));
   } else {
     text += fmt::format("# B: {} faster, {} slower, {} the same; geometric mean of B/A {:.3f}\n",
                         comparison.faster, comparison.slower, same,

@@ -55,6 +55,31 @@ TEST(Winners, SayTheirTimeAndTheDefaults) {
   EXPECT_EQ(winners[0].default_us, 10);
 }
 
+TEST(Finalists, AreTheCloseOnesTheFastestFirst) {
+  EXPECT_THAT(finalists(figures({{30}, {10.9}, {10}}), 0), ElementsAre(2, 1));
+  EXPECT_THAT(finalists(figures({{10.5}, {12}, {10}}), 0), ElementsAre(2, 0));
+  EXPECT_THAT(finalists(figures({{30}, {11.1}, {10}}), 0), ElementsAre(2)) << "decided";
+  EXPECT_THAT(finalists(figures({{10}, {0}, {10.5}}), 0), ElementsAre(0, 2)) << "one was given up";
+  EXPECT_THAT(finalists(figures({{0}, {0}, {0}}), 0), IsEmpty());
+}
+
+TEST(Finalists, AreAtMostFour) {
+  std::vector<Choice> choices{kDefault};
+  for (std::size_t chunk = 1; chunk <= 6; ++chunk)
+    choices.emplace_back(AlgorithmChoice{.algorithm = "two_shot", .chunk = chunk << 10});
+  Figures of({1 << 20}, choices);
+  for (std::size_t choice = 0; choice < choices.size(); ++choice)
+    of.us[choice][0] = 10.9 - 0.1 * static_cast<double>(choice);
+  EXPECT_THAT(finalists(of, 0), ElementsAre(6, 5, 4, 3));
+}
+
+TEST(Finalists, AreMeasuredOnceIfTheyAreTheSame) {
+  Figures of({1 << 10}, {kDefault, kOne, AlgorithmChoice{.algorithm = "one_shot", .chunk = 128 << 10}});
+  of.us[0][0] = 10;
+  of.us[1][0] = of.us[2][0] = 9.5;
+  EXPECT_THAT(finalists(of, 0), ElementsAre(1, 0)) << "both chunks hold the whole message";
+}
+
 TEST(Winners, ChoicesThatWereGivenUpDoNotWin) {
   EXPECT_THAT(choices(figures({{10, 10}, {5, 0}, {20, 9}})), ElementsAre(1, 2));
 }

@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <map>
 #include <utility>
 
 #include "base/check.h"
 #include "base/units.h"
 #include "bench/ranks.h"
 #include "bench/run.h"
+#include "bench/statistics.h"
 #include "origin.h"
 #include "output.h"
 
@@ -17,6 +19,7 @@ namespace onehop::cli {
 namespace {
 
 constexpr std::uint64_t kVerifiedBytes = 1 << 20;
+constexpr int kFinalRounds = 3;
 
 /// ", symmetric buffers", or nothing.
 std::string buffers_text(onehop::Buffers buffers) {
@@ -45,7 +48,7 @@ Tuning Tuner::run() {
       continue;
     }
     const std::vector<DType>& members = options_.types.at(like.types);
-    const Figures figures = measure(like, members);
+    const Figures figures = measure_again(like, members, measure(like, members));
     const std::vector<Winner> winners = pick_winners(figures);
     show(like, members, figures, winners);
     for (const TuningRow& row : merge(figures, winners, like)) table.rows.push_back(row);
@@ -60,22 +63,14 @@ Figures Tuner::measure(const TuningRow& like, const std::vector<DType>& members)
   for (std::size_t choice = 0; choice < figures.choices.size(); ++choice) {
     doing_ = fmt::format("{}, {} of {}: {}", to_string(like.collective), choice + 1, figures.choices.size(),
                          describe(figures.choices[choice]));
-    if (leads_) {
-      TuningRow only = like;
-      only.choice = figures.choices[choice];
-      write_output(join_.tuning, Tuning{.device = {}, .rows = {only}}.to_json());
-    }
-    Group group = Group::from_env(join_);
+    Group group = join_with(like, figures.choices[choice]);
     for (const DType type : members) (void)measure(group, like, type, kVerifiedBytes, /*check=*/true);
     for (std::size_t size = 0; size < figures.sizes.size(); ++size) {
       if (const std::optional<std::size_t> same = equivalent(figures, choice, size)) {
         figures.us[choice][size] = figures.us[*same][size];
         continue;
       }
-      const std::uint64_t bytes = bench_size(options_, like.collective, figures.sizes[size]);
-      double sum = 0;
-      for (const DType type : members) sum += measure(group, like, type, bytes, /*check=*/false);
-      figures.us[choice][size] = sum / static_cast<double>(members.size());
+      figures.us[choice][size] = measure(group, like, members, figures.sizes[size]);
       if (is_far_slower(figures, choice, size)) break;
     }
     if (!leads_) continue;
@@ -83,6 +78,49 @@ Figures Tuner::measure(const TuningRow& like, const std::vector<DType>& members)
     show(like, figures, choice);
   }
   return figures;
+}
+
+Figures Tuner::measure_again(const TuningRow& like, const std::vector<DType>& members, const Figures& first) {
+  Figures figures(first.sizes, first.choices);
+  std::vector<std::vector<std::size_t>> sizes_of(first.choices.size());  // by choice: where it is a finalist
+  for (std::size_t size = 0; size < first.sizes.size(); ++size) {
+    figures.us[0][size] = first.us[0][size];  // what the others are compared with
+    const std::vector<std::size_t> open = finalists(first, size);
+    if (open.size() == 1) figures.us[open.front()][size] = first.us[open.front()][size];
+    if (open.size() < 2) continue;
+    for (const std::size_t choice : open) sizes_of[choice].push_back(size);
+  }
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<double>> rounds;  // by choice and size
+  for (int round = 1; round <= kFinalRounds; ++round) {
+    for (std::size_t choice = 0; choice < first.choices.size(); ++choice) {
+      if (sizes_of[choice].empty()) continue;
+      doing_ = fmt::format("{}, again, {} of {}: {}", to_string(like.collective), round, kFinalRounds,
+                           describe(first.choices[choice]));
+      Group group = join_with(like, first.choices[choice]);
+      for (const std::size_t size : sizes_of[choice])
+        rounds[{choice, size}].push_back(measure(group, like, members, first.sizes[size]));
+    }
+  }
+  for (const auto& [at, times] : rounds) figures.us[at.first][at.second] = summarize(times).median;
+  if (leads_) clear_progress();
+  return figures;
+}
+
+Group Tuner::join_with(const TuningRow& like, const Choice& choice) {
+  if (leads_) {
+    TuningRow only = like;
+    only.choice = choice;
+    write_output(join_.tuning, Tuning{.device = {}, .rows = {only}}.to_json());
+  }
+  return Group::from_env(join_);
+}
+
+double Tuner::measure(Group& group, const TuningRow& like, const std::vector<DType>& members,
+                      std::uint64_t bytes) {
+  const std::uint64_t counted = bench_size(options_, like.collective, bytes);
+  double sum = 0;
+  for (const DType type : members) sum += measure(group, like, type, counted, /*check=*/false);
+  return sum / static_cast<double>(members.size());
 }
 
 double Tuner::measure(Group& group, const TuningRow& like, DType type, std::uint64_t bytes, bool check) {
@@ -132,13 +170,14 @@ void Tuner::show(const TuningRow& like, const std::vector<DType>& members, const
   if (!leads_) return;
   std::string names;
   for (const DType type : members) names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(type));
-  fmt::print(stderr, "{}",
-             wrapped(fmt::format("{} of {} {} ranks, {}{}: fastest of {} choices for types of class '{}', us "
-                                 "per call",
-                                 to_string(like.collective), like.ranks,
-                                 like.backend == Backend::cuda ? "GPU" : "host", names,
-                                 buffers_text(like.buffers), figures.choices.size(), to_string(like.types)),
-                     "# "));
+  fmt::print(
+      stderr, "{}",
+      wrapped(
+          fmt::format("{} of {} {} ranks, {}{}: fastest of {} choices for types of class '{}', the "
+                      "closest measured again; us per call",
+                      to_string(like.collective), like.ranks, like.backend == Backend::cuda ? "GPU" : "host",
+                      names, buffers_text(like.buffers), figures.choices.size(), to_string(like.types)),
+          "# "));
   fmt::print(stderr, "{:>12} {:>11} {:>11}  {}\n", "bytes", "us", "default us", "winner");
   for (const Winner& winner : winners) {
     fmt::print(stderr, "{:>12} {:>11.2f} {:>11.2f}  {}\n", winner.bytes, winner.us, winner.default_us,

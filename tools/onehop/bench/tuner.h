@@ -28,7 +28,12 @@ class Tuner {
  private:
   /// Measures the calls of such a row with every choice.
   Figures measure(const TuningRow& like, const std::vector<DType>& members);
-  /// us per call.
+  /// Measures the finalists of each size again, in turns. Sizes that are decided keep their figures.
+  Figures measure_again(const TuningRow& like, const std::vector<DType>& members, const Figures& first);
+  /// A group whose calls of such a row make this choice.
+  [[nodiscard]] Group join_with(const TuningRow& like, const Choice& choice);
+  /// us per call, the mean of the types. `bytes`: of a block.
+  double measure(Group& group, const TuningRow& like, const std::vector<DType>& members, std::uint64_t bytes);
   double measure(Group& group, const TuningRow& like, DType type, std::uint64_t bytes, bool check);
   void progress(std::string_view what);
   void clear_progress() const;

@@ -8,6 +8,9 @@ namespace onehop::cli {
 namespace {
 
 constexpr double kNoise = 1.02;
+// How far two measurements of the same choice may differ.
+constexpr double kClose = 1.10;
+constexpr std::size_t kMostFinalists = 4;
 // With growing sizes one-shot moves ever more bytes than two-shot, and few blocks never fill the links. Below
 // this size, an algorithm with a high start-up cost may still become the fastest.
 constexpr std::uint64_t kLargeMessage = 16 << 20;
@@ -49,6 +52,19 @@ std::optional<std::size_t> equivalent(const Figures& figures, std::size_t choice
     if (whole(before) && before->algorithm == own->algorithm) return other;
   }
   return std::nullopt;
+}
+
+std::vector<std::size_t> finalists(const Figures& figures, std::size_t size) {
+  const std::optional<double> best = figures.best(size);
+  if (!best) return {};
+  std::vector<std::size_t> close;
+  for (std::size_t choice = 0; choice < figures.choices.size(); ++choice) {
+    const std::optional<double> time = figures.us[choice][size];
+    if (time && *time <= kClose * *best && !equivalent(figures, choice, size)) close.push_back(choice);
+  }
+  std::ranges::stable_sort(close, {}, [&](std::size_t choice) { return *figures.us[choice][size]; });
+  if (close.size() > kMostFinalists) close.resize(kMostFinalists);
+  return close;
 }
 
 std::vector<Winner> pick_winners(const Figures& figures) {

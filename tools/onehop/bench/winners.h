@@ -38,6 +38,10 @@ struct Figures {
 [[nodiscard]] std::optional<std::size_t> equivalent(const Figures& figures, std::size_t choice,
                                                     std::size_t size);
 
+/// The choices between which a size is still open: those within 10% of the fastest, at most 4, the fastest first. It was
+/// perhaps only lucky, so they are measured again. One choice: the size is decided.
+[[nodiscard]] std::vector<std::size_t> finalists(const Figures& figures, std::size_t size);
+
 struct Winner {
   std::uint64_t bytes = 0;
   std::size_t choice = 0;

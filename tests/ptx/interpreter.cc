@@ -235,7 +235,7 @@ bool Simulation::arrive_at(Thread& thread, const Instruction& at, std::uint32_t 
     const auto c = static_cast<std::uint32_t>(get(code.c));
     const std::uint32_t segment = c >> 8 & 0x1f;
     const std::uint32_t last = (i & segment) | (c & 0x1f & ~segment);
-    std::uint32_t from = (i & segment) | (u32(get(code.b)) & 0x1f & ~segment);
+    std::uint32_t from = (i & segment) | (static_cast<std::uint32_t>(get(code.b)) & 0x1f & ~segment);
     const bool in_range = from <= last;
     if (!in_range) from = i;
     if (lanes[from] == nullptr) fail(thread, "a value of a lane outside of the mask");

@@ -21,7 +21,7 @@ class CudaBackend final : public CollectiveBackend {
     return onehop::find_memory_error(call, group.options().device);
   }
   void order_streams(Group::State& group, Stream before, Stream after) const override {
-    group.communicator()->order_streams(before, after);
+    group.device_rank()->communicator().order_streams(before, after);
   }
   void run_transfers(Group::State& group, std::span<const CollectiveCall> sorted, const char* phase,
                      os::CallDeadline& deadline) const override;

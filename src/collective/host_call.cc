@@ -38,11 +38,10 @@ void HostCall::step() {
 
 void HostCall::show(Shown& shown, std::span<const std::byte> data, std::uint64_t& number,
                     std::uint64_t& offset) {
-  const host::SingleCopy& single_copy = group_.single_copy();
-  if (!single_copy.one_process() && !data.empty())
+  if (!single_copy().one_process() && !data.empty())
     std::tie(shown.buffer, number) = group_.find_buffer(data.data(), data.size());
   if (shown.buffer == nullptr) {
-    if (!goes_by_address() || !single_copy.can_show(data)) return;
+    if (!goes_by_address() || !single_copy().can_show(data)) return;
     number = kByAddress;
     offset = reinterpret_cast<std::uint64_t>(data.data());
     return;
@@ -70,7 +69,7 @@ host::PeerData HostCall::reach(std::uint64_t CallRecord::*buffer, std::uint64_t 
       shown.bytes[i] = told < whole ? whole - told : 0;
     }
   }
-  if (number == kByAddress) return {shown.peers.data(), group_.single_copy()};
+  if (number == kByAddress) return {shown.peers.data(), single_copy()};
   return {shown.peers.data(), shown.bytes.data()};
 }
 

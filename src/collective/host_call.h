@@ -30,7 +30,7 @@ class HostCall {
   /// out takes one additional step.
   [[nodiscard]] bool shows(std::size_t bytes) {
     moved_ = bytes;
-    return bytes >= (group_.single_copy().one_process() ? host::kMinSharedBytes : host::kMinZeroCopyBytes);
+    return bytes >= (single_copy().one_process() ? host::kMinSharedBytes : host::kMinZeroCopyBytes);
   }
   /// Announce where this rank's data lies. Called before the first step.
   void show_input(std::span<const std::byte> data) { show(in_, data, own_.in_buffer, own_.in_offset); }
@@ -57,10 +57,11 @@ class HostCall {
   void require_no_failure() const { group_.mesh().check(call_.traits().name); }
 
  private:
+  [[nodiscard]] const host::SingleCopy& single_copy() const { return group_.host_rank()->single_copy(); }
   /// Whether to read data that is not in symmetric memory.
   [[nodiscard]] bool goes_by_address() const {
-    const host::SingleCopy& copies = group_.single_copy();
-    return copies.one_process() || (copies.works() && !call_.traits().reduces && moved_ >= least_pulled());
+    return single_copy().one_process() ||
+           (single_copy().works() && !call_.traits().reduces && moved_ >= least_pulled());
   }
 
   [[nodiscard]] std::size_t least_pulled() const {

@@ -80,7 +80,11 @@ struct Flow {
 class HostTransfers {
  public:
   HostTransfers(Group::State& group, Calls sorted, os::CallDeadline& deadline, const char* phase)
-      : group_(group), pairs_(group.pairs()), deadline_(deadline), phase_(phase) {
+      : group_(group),
+        pairs_(group.host_rank()->pairs()),
+        single_copy_(group.host_rank()->single_copy()),
+        deadline_(deadline),
+        phase_(phase) {
     for (Calls rest = sorted; !rest.empty() && rest.front().root != group.rank();) {
       const CollectiveCall& first = rest.front();
       const auto end = std::ranges::find_if(rest, [&](const CollectiveCall& each) {
@@ -116,7 +120,7 @@ class HostTransfers {
   /// Whether the receiver is to read this message in place.
   [[nodiscard]] bool shows(const CollectiveCall& transfer) const {
     const std::size_t bytes = transfer.block_bytes();
-    return bytes > pairs_.ring_bytes() && group_.single_copy().can_show({transfer.in_at(), bytes});
+    return bytes > pairs_.ring_bytes() && single_copy_.can_show({transfer.in_at(), bytes});
   }
 
   /// Moves one chunk. An empty message is one empty chunk, since it has to be matched, too.
@@ -141,12 +145,12 @@ class HostTransfers {
         throw disagreement(transfer.root, sent, group_.rank(), expected);
       if (const std::byte* const data = pairs_.shown(peer); data != nullptr) {
         // The address is in the sender's process. Without single copies this rank does not know that process.
-        if (!group_.single_copy().works()) {
+        if (!single_copy_.works()) {
           fail_from(transfer.root, ErrorCode::protocol,
                     "rank {} shows data in its memory, which the ranks of this group do not read", peer);
         }
         chunk = std::min(host::kReadPiece, bytes - flow.done);
-        group_.single_copy().read(peer, data + flow.done, transfer.out_at(flow.done), chunk);
+        single_copy_.read(peer, data + flow.done, transfer.out_at(flow.done), chunk);
         if (flow.done + chunk == bytes) {
           // A sender whose call failed may have changed its data meanwhile. It reported the failure first.
           group_.mesh().check(phase_);
@@ -191,6 +195,7 @@ class HostTransfers {
 
   Group::State& group_;
   host::PointToPoint& pairs_;
+  const host::SingleCopy& single_copy_;
   os::CallDeadline& deadline_;
   const char* phase_;
   std::vector<Flow> flows_;

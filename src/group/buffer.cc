@@ -47,9 +47,9 @@ SymmetricBuffer::State::State(std::shared_ptr<Group::State> owner, std::size_t s
 SymmetricBuffer::State::~State() {
   // Kernels may still use the mappings that are about to go. Unmapping under them would end the whole
   // context.
-  Communicator* const communicator = group->communicator();
-  if (communicator == nullptr || communicator->quiesce(group->options().timeout)) return;
-  log::warn("{}", group->unended_work("freeing a buffer", "this buffer", group->options().timeout));
+  DeviceRank* const device = group->device_rank();
+  if (device == nullptr || device->communicator().quiesce(group->options().timeout)) return;
+  log::warn("{}", device->unended_work("freeing a buffer", "this buffer", group->options().timeout));
   keep_for_ever(owners_);
 }
 
@@ -86,9 +86,9 @@ void SymmetricBuffer::State::require_rank(Rank rank) const {
 }
 
 Communicator& SymmetricBuffer::State::communicator(const char* what) const {
-  if (Communicator* const communicator = group->communicator()) {
+  if (DeviceRank* const device = group->device_rank()) {
     if (!group->mesh().usable()) group->mesh().check(what);
-    return *communicator;
+    return device->communicator();
   }
   fail(ErrorCode::unsupported, "{} needs a buffer of GPU ranks; this one is in host memory", what);
 }

@@ -2,14 +2,10 @@
 #include "group/state.h"
 
 #include <algorithm>
-#include <climits>
-#include <cstring>
 
 #include "onehop/version.h"
 
-#include "backend/host/copy_trial.h"
 #include "backend/host/reduce.h"
-#include "base/env.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -17,7 +13,6 @@
 #include "os/fault_point.h"
 #include "os/fork_guard.h"
 #include "os/mapping.h"
-#include "os/process_memory.h"
 #include "os/processors.h"
 
 namespace onehop {
@@ -74,230 +69,70 @@ Group::State::State(JoinOptions options, std::string id, std::shared_ptr<IpcChan
       channel_(mesh_),
       host_memory_(make_host_backend()),
       checks_calls_(checks_calls) {
-  // A group of GPUs has no data on the host; there its ranks only synchronize on the host.
+  // Ranks with GPUs have no data on the host, where they only make steps.
   const bool on_host = options_.device.is_host();
   const std::size_t staging = on_host ? options_.scratch_bytes : os::page_size();
-  const std::size_t pair_area = on_host ? host::PointToPoint::area_bytes(size(), staging) : 0;
-  std::optional<host::CopyTrial> trial;  // the other ranks read it until try_single_copy() returns
-  const auto announce = [&](std::byte* own) {
-    auto* const header = reinterpret_cast<host::SegmentHeader*>(own);
-    header->processors.write(os::usable_processors());
-    if (!on_host) return;
-    const host::Wish wish = host::read_wish();
-    host::ProcessNotice notice = host::make_notice(process_, wish);
-    if (wish != host::Wish::never) {
-      os::permit_siblings_to_read();
-      trial.emplace(std::span(own + sizeof(host::SegmentHeader) + pair_area, staging));
-      notice.trial = trial->address();
-    }
-    header->process.write(notice);
-  };
-  segments_ = exchange_blocks(*host_memory_, staging, sizeof(host::SegmentHeader) + pair_area, deadline,
-                              "joining", nullptr, announce);
+  if (on_host) host_ = std::make_unique<HostRank>(size(), staging);
+  const std::size_t before = sizeof(host::SegmentHeader) + (on_host ? host_->pair_bytes() : 0);
+  segments_ =
+      exchange_blocks(*host_memory_, staging, before, deadline, "joining", nullptr, [&](std::byte* own) {
+        reinterpret_cast<host::SegmentHeader*>(own)->processors.write(os::usable_processors());
+        if (on_host) host_->announce(own);
+      });
   std::vector<host::StepBarrier::Member> members;
-  std::vector<host::PointToPoint::Member> pair_members;
+  std::vector<host::Progress*> progress;
   std::vector<os::Processors> processors;
   for (const std::shared_ptr<Block>& segment : segments_) {
     auto* const header = reinterpret_cast<host::SegmentHeader*>(segment->data());
-    std::byte* const area = segment->data() + sizeof(host::SegmentHeader);
-    members.push_back({.header = header, .staging = area + pair_area});
-    pair_members.push_back({.bell = &header->bell, .area = area});
+    members.push_back({.header = header, .staging = segment->data() + before});
+    progress.push_back(&header->progress);
     processors.push_back(header->processors.read());
   }
   step_barrier_ = host::StepBarrier(rank().value, std::move(members), staging,
                                     os::SpinPolicy::for_ranks(os::can_run_at_once(processors)));
-  if (on_host) pairs_ = host::PointToPoint(rank().value, pair_members, staging);
   if (on_host) {
-    single_copy_ = try_single_copy(deadline);
-    selector_.emplace(tuning_->table, Backend::host, size(), Links::nvlink);
+    host_->connect(*this, segments_, deadline);
   } else {
-    start_device(deadline);
+    device_ = std::make_unique<DeviceRank>(*this, mesh_, std::move(progress), deadline);
   }
-}
-
-host::SingleCopy Group::State::try_single_copy(const Deadline& deadline) {
-  std::vector<host::ProcessNotice> notices;
-  std::vector<host::ReadMarks*> marks;
-  for (const std::shared_ptr<Block>& segment : segments_) {
-    auto* const header = reinterpret_cast<host::SegmentHeader*>(segment->data());
-    notices.push_back(header->process.read());
-    marks.push_back(&header->read_marks);
-  }
-  if (std::string objection = host::find_objection(notices, step_barrier_.spin().spins()); !objection.empty())
-    return host::SingleCopy(std::move(objection));
-  host::SingleCopy works(notices, marks, rank().value);
-  if (works.one_process()) return works;
-  const std::string own = host::find_obstacle(notices, rank().value);
-  for (const std::string& each : mesh_->all_gather(own, deadline, "joining")) {
-    if (!each.empty()) return host::SingleCopy(each);
-  }
-  if (always_wanted(notices)) return works;
-  if (std::string slowness = find_slowness(notices, deadline); !slowness.empty())
-    return host::SingleCopy(std::move(slowness));
-  return works;
-}
-
-std::string Group::State::find_slowness(std::span<const host::ProcessNotice> notices,
-                                        const Deadline& deadline) {
-  using Times = host::CopyTrial::Times;
-  // Ranks of the same process as the next one do not measure.
-  const auto next = static_cast<std::size_t>((rank().value + 1) % size());
-  const host::ProcessNotice& peer = notices[next];
-  std::optional<Times> own;
-  if (peer.process != process_) {
-    own = host::CopyTrial::measure(
-        peer.pid, peer.trial, {step_barrier_.staging(static_cast<int>(next)), step_barrier_.staging_bytes()});
-  }
-  std::vector<Times> measured;
-  const std::string_view raw =
-      own ? std::string_view(reinterpret_cast<const char*>(&*own), sizeof *own) : std::string_view();
-  for (const std::string& each : mesh_->all_gather(raw, deadline, "joining")) {
-    if (each.size() == sizeof(Times)) std::memcpy(&measured.emplace_back(), each.data(), sizeof(Times));
-  }
-  return host::find_slowness(measured);
-}
-
-Group::State::Devices Group::State::compare_devices(const Deadline& deadline) {
-  struct Device {
-    char identity[40] = {};
-    std::int32_t multiprocessors = 0;
-  };
-  Device own;
-  const std::string identity = identify_device(options_.device);
-  identity.copy(own.identity, sizeof own.identity);
-  own.multiprocessors = multiprocessors(options_.device);
-  std::vector<Device> devices;
-  std::vector<std::string> identities;
-  for (const std::string& raw :
-       mesh_->all_gather({reinterpret_cast<const char*>(&own), sizeof own}, deadline, "joining")) {
-    if (raw.size() != sizeof(Device)) fail(ErrorCode::protocol, "joining: a rank sent {} bytes", raw.size());
-    std::memcpy(&devices.emplace_back(), raw.data(), sizeof(Device));
-    identities.emplace_back(devices.back().identity, ::strnlen(devices.back().identity, sizeof own.identity));
-  }
-  Devices answer{.shape = {.ranks = size(), .staging_bytes = options_.scratch_bytes, .blocks = INT_MAX}};
-  const auto users = [&](const std::string& device) {
-    return static_cast<int>(std::ranges::count(identities, device));
-  };
-  for (std::size_t r = 0; r < devices.size(); ++r) {
-    answer.shape.blocks =
-        std::min(answer.shape.blocks,
-                 static_cast<unsigned>(std::max(1, devices[r].multiprocessors / users(identities[r]))));
-  }
-  answer.alone = users(identity) == 1;
-  // A rank may not see all devices, so all say what they see.
-  const char pcie = has_peer_without_nvlink(options_.device, identities) ? 1 : 0;
-  for (const std::string& raw : mesh_->all_gather({&pcie, 1}, deadline, "joining")) {
-    if (raw != std::string_view("\0", 1)) answer.links = Links::pcie;
-  }
-  return answer;
-}
-
-void Group::State::start_device(const Deadline& deadline) {
-  const Devices devices = compare_devices(deadline);
-  selector_.emplace(tuning_->table, Backend::cuda, size(), devices.links);
-  device_memory_ = make_cuda_backend(options_.device, options_.share_by, deadline.left());
-  device_segments_ =
-      exchange_blocks(*device_memory_, Communicator::segment_bytes(devices.shape), 0, deadline, "joining");
-  Status status;
-  try {
-    std::vector<std::byte*> segments;
-    for (const std::shared_ptr<Block>& segment : device_segments_) segments.push_back(segment->data());
-    communicator_ = Communicator::create({.device = options_.device,
-                                          .rank = rank().value,
-                                          .shape = devices.shape,
-                                          .segments = std::move(segments),
-                                          .alone = devices.alone,
-                                          .poison = env::get_flag("ONEHOP_POISON", true)});
-    std::vector<host::Progress*> all_progress;
-    for (const std::shared_ptr<Block>& segment : segments_)
-      all_progress.push_back(&reinterpret_cast<host::SegmentHeader*>(segment->data())->progress);
-    progress_ = std::make_unique<DeviceProgress>(rank(), std::move(all_progress));
-    watch_ = std::make_unique<DeviceWatch>(mesh_, *communicator_, *progress_, options_.timeout);
-  } catch (const Error& error) {
-    status = Status::of(error, own_name());
-  } catch (const std::exception& other) {
-    status = {ErrorCode::out_of_resources, own_name(), other.what()};
-  }
-  agree(status, deadline, "joining");
-}
-
-void keep_for_ever(MappedBlocks& blocks) noexcept {
-  auto* const kept = new (std::nothrow) MappedBlocks;
-  if (kept != nullptr) kept->swap(blocks);  // else there is no memory even for that
+  selector_.emplace(tuning_->table, on_host ? Backend::host : Backend::cuda, size(),
+                    on_host ? Links::nvlink : device_->links());
 }
 
 Group::State::~State() {
   leave();
-  if (communicator_ != nullptr && generation_ != os::fork_generation()) {
-    // This is the child of a fork. The driver does not work here, and the resources to release are the
-    // parent's.
-    (void)watch_.release();
-    (void)communicator_.release();
-    return;
-  }
-  watch_.reset();
-  if (communicator_ != nullptr && !segments_unused()) {
-    // Kernels still use the memory that is about to be freed. Freeing it would destroy the whole context.
-    (void)communicator_.release();
-    keep_for_ever(device_segments_);
-  }
-}
-
-bool Group::State::segments_unused() noexcept {
-  // A call that another thread was in, when this one left, may have queued its work since.
-  if (communicator_->calls() != ended_calls_)
-    device_ended_ = device_ended_ && communicator_->finish(DeviceWatch::kGrace);
-  device_ended_ = device_ended_ && communicator_->release_segments(DeviceWatch::kGrace);
-  return device_ended_;
 }
 
 void Group::State::leave() noexcept {
   os::fault_point("leave", rank().value);
-  if (progress_ != nullptr && mesh_->usable()) {
+  if (device_ != nullptr && mesh_->usable()) {
     try {
-      if (const std::optional<Error> refusal = progress_->open_refusal()) mesh_->fail_group(*refusal);
+      if (const std::optional<Error> refusal = device_->progress().open_refusal())
+        mesh_->fail_group(*refusal);
     } catch (const std::exception&) {
       // Out of memory: the other ranks see this rank leave.
     }
   }
   // First completes the pending work while monitoring the peers. Peers depend on it, and it may end only when
   // they fail.
-  if (communicator_ != nullptr && !mesh_->left() && generation_ == os::fork_generation()) {
-    end_device_work();
-    if (communicator_->failed()) watch_->look();  // for unreported(), and for the other ranks
+  if (device_ != nullptr && !mesh_->left() && generation_ == os::fork_generation()) {
+    device_->end_work();
+    if (device_->communicator().failed())
+      device_->watch().look();  // for unreported(), and for the other ranks
   }
   mesh_->leave();
-  free_device_memory();
+  if (device_ != nullptr && !device_->memory_is_free() && generation_ == os::fork_generation())
+    free_device_memory();
 }
 
 void Group::State::free_device_memory() noexcept {
-  if (device_segments_.empty() || generation_ != os::fork_generation()) return;
   // No call begins any more; one that another thread is in ends soon.
   if (!call_mutex_.try_lock_until(Deadline::after(DeviceWatch::kGrace))) return;
   const std::lock_guard turn(call_mutex_, std::adopt_lock);
-  if (!segments_unused()) return;
   // Kernels of the user may still hold views of buffers, which refer to this memory: it then lives as long as they do.
-  if (std::ranges::all_of(buffers_, [](const BufferRange& each) { return each.state.expired(); }))
-    device_segments_.clear();
-}
-
-void Group::State::end_device_work() noexcept {
-  const Duration limit = std::max(options_.timeout, communicator_->longest_timeout());
-  ended_calls_ = communicator_->calls();
-  device_ended_ = communicator_->finish(limit);
-  if (device_ended_) return;
-  // This rank's waits should have ended by now; work that still runs afterwards is not the group's.
-  communicator_->abort();
-  device_ended_ = communicator_->finish(DeviceWatch::kGrace);
-  if (!device_ended_) log::warn("{}", unended_work("leave", "the group", limit));
-}
-
-std::string Group::State::unended_work(const char* phase, const char* what, Duration limit) const {
-  return fmt::format(
-      "{}: rank {}: device {} has not ended its work within {} ms: the memory of {} stays allocated until "
-      "the "
-      "process ends; does a kernel wait for something that will not come?",
-      phase, own_name().value, options_.device.value, limit.count(), what);
+  if (device_->memory_is_unused() &&
+      std::ranges::all_of(buffers_, [](const BufferRange& each) { return each.state.expired(); }))
+    device_->free_memory();
 }
 
 void Group::State::wait_for_turn(const Deadline& deadline, Duration timeout, const char* phase) {
@@ -312,7 +147,7 @@ void Group::State::wait_for_turn(const Deadline& deadline, Duration timeout, con
 std::optional<Error> Group::State::unreported() {
   try {
     if (!mesh_->left()) {
-      if (communicator_ != nullptr && communicator_->failed()) watch_->look();
+      if (device_ != nullptr && device_->communicator().failed()) device_->watch().look();
       (void)mesh_->look("a look at the group");
     }
   } catch (const Error&) {
@@ -326,8 +161,8 @@ std::string Group::State::title() const {
 }
 
 void Group::State::synchronize(Stream stream, Duration timeout) {
-  if (watch_ == nullptr) return mesh_->check("synchronize");
-  watch_->synchronize(stream, timeout);
+  if (device_ == nullptr) return mesh_->check("synchronize");
+  device_->watch().synchronize(stream, timeout);
 }
 
 void Group::State::throw_timeout(const IpcChannel::Mesh::Blame& blame, Duration timeout,
@@ -435,9 +270,9 @@ void Group::State::log_beginning(const char* how, std::chrono::steady_clock::tim
             : step_barrier_.spin().spins() ? ", waits spin"
                                            : ", waits yield (ranks share processors)",
             !on_host ? ""
-            : single_copy_.works()
+            : host_->single_copy().works()
                 ? ", large transfers copied once"
-                : fmt::format(", large transfers copied twice ({})", single_copy_.obstacle()));
+                : fmt::format(", large transfers copied twice ({})", host_->single_copy().obstacle()));
 }
 
 std::array<std::uint64_t, kAlgorithmCount> Group::State::usage() const {

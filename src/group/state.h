@@ -15,30 +15,21 @@
 
 #include "onehop/group.h"
 
-#include "backend/cuda/communicator.h"
-#include "backend/host/peer_memory.h"
-#include "backend/host/point_to_point.h"
 #include "backend/host/step_barrier.h"
 #include "backend/selector.h"
 #include "base/check.h"
 #include "base/range.h"
-#include "group/device_progress.h"
-#include "group/device_watch.h"
+#include "group/device_rank.h"
 #include "group/failure_watch.h"
 #include "group/group_tuning.h"
+#include "group/host_rank.h"
 #include "group/mesh.h"
-#include "group/process.h"
 #include "memory/backend.h"
 #include "memory/user_memory.h"
 #include "os/fork_guard.h"
 #include "os/timed_mutex.h"
 
 namespace onehop {
-
-using MappedBlocks = std::vector<std::shared_ptr<Block>>;
-
-/// Keeps memory that a device still uses mapped until the process ends.
-void keep_for_ever(MappedBlocks& blocks) noexcept;
 
 /// The addresses of a symmetric buffer as mapped on this rank; each vector has one entry per rank.
 struct BufferParts {
@@ -83,16 +74,12 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   [[nodiscard]] IpcChannel::Mesh& mesh() const { return *mesh_; }
   [[nodiscard]] IpcChannel& channel() { return channel_; }
   [[nodiscard]] host::StepBarrier& step_barrier() { return step_barrier_; }
-  /// Host ranks only; GPU ranks have none.
-  [[nodiscard]] const host::SingleCopy& single_copy() const { return single_copy_; }
-  /// Host ranks only.
-  [[nodiscard]] host::PointToPoint& pairs() { return pairs_; }
+  /// nullptr in a group of GPU ranks.
+  [[nodiscard]] HostRank* host_rank() const { return host_.get(); }
   /// nullptr in a group of host ranks.
-  [[nodiscard]] Communicator* communicator() const { return communicator_.get(); }
+  [[nodiscard]] DeviceRank* device_rank() const { return device_.get(); }
   /// Selects the algorithms of calls.
   [[nodiscard]] const Selector& selector() const { return *selector_; }
-  /// nullptr in a group of host ranks.
-  [[nodiscard]] DeviceProgress* progress() const { return progress_.get(); }
   /// Whether GPU ranks compare their calls on the host before they queue them (ONEHOP_CHECK=1, the same on
   /// all ranks). This is for debugging, since it synchronizes all ranks on the host in every call.
   [[nodiscard]] bool checks_calls() const { return checks_calls_; }
@@ -130,8 +117,8 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   /// Throws the group's failure. A failed wait of this rank's kernels is one from the moment at which the kernel
   /// reports it. Never waits for long: while ranks are asked who is to blame, at most 60 ms.
   void check_now(const char* phase) {
-    if (communicator_ != nullptr && communicator_->failed()) [[unlikely]]
-      watch_->look();
+    if (device_ != nullptr && device_->communicator().failed()) [[unlikely]]
+      device_->watch().look();
     if (!mesh_->usable()) mesh_->check(phase);
   }
 
@@ -216,17 +203,9 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   /// `how` is for example "joined".
   void log_beginning(const char* how, std::chrono::steady_clock::time_point begin) const;
 
-  /// For the log: the device was still working when `what` was to be freed.
-  [[nodiscard]] std::string unended_work(const char* phase, const char* what, Duration limit) const;
-
  private:
-  /// Waits for the group's work on the device, at most for the longest timeout of the group and its calls. Then ends this rank's own waits and waits a little
-  /// longer.
-  void end_device_work() noexcept;
   /// After leaving: frees the communicator's memory, if nothing can use it any more.
   void free_device_memory() noexcept;
-  /// After leaving: whether nothing on the device uses the communicator's memory, or ever will.
-  [[nodiscard]] bool segments_unused() noexcept;
   /// Lives as long as a call. If the group has failed, the other ranks may still read the call's data, or come
   /// to the call later.
   class DataGuard {
@@ -234,7 +213,7 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
     explicit DataGuard(State& group) : group_(group) {}
     ~DataGuard() {
       if (group_.mesh_->usable()) return;
-      group_.single_copy_.withdraw();
+      if (group_.host_ != nullptr) group_.host_->withdraw();
       group_.step_barrier_.give_up();
     }
     DataGuard(const DataGuard&) = delete;
@@ -266,21 +245,6 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   /// Creates the buffer and records its range for find_buffer.
   [[nodiscard]] SymmetricBuffer add_buffer(std::size_t bytes, const BufferOptions& options,
                                            BufferParts parts);
-  /// Collective: finds out whether the ranks can read each other's memory.
-  [[nodiscard]] host::SingleCopy try_single_copy(const Deadline& deadline);
-  /// Why private memory should not be read although it can be; empty if it should. Collective.
-  [[nodiscard]] std::string find_slowness(std::span<const host::ProcessNotice> notices,
-                                          const Deadline& deadline);
-  void start_device(const Deadline& deadline);
-  /// The devices of all ranks, as far as the algorithms depend on them.
-  struct Devices {
-    cuda::GroupShape shape;  ///< with the number of blocks that ranks which share a device can have
-    Links links = Links::nvlink;
-    bool alone = true;  ///< no other rank uses this rank's device
-  };
-  /// Collective.
-  [[nodiscard]] Devices compare_devices(const Deadline& deadline);
-
   /// Whether calls throw this error on all ranks, in the same step: each rank finds it by itself, or all
   /// agreed on it. The group stays usable after it. (If only one rank fails inside an exchange, Mesh
   /// makes that every rank's failure, whatever the code.)
@@ -296,19 +260,11 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   std::shared_ptr<const GroupTuning> tuning_;
   IpcChannel channel_;
   std::unique_ptr<MemoryBackend> host_memory_;
-  std::unique_ptr<MemoryBackend> device_memory_;  ///< GPU groups only, as are the following members
-  MappedBlocks segments_;
-  MappedBlocks device_segments_;
+  MappedBlocks segments_;  ///< memory of the host, in which all ranks make steps
   host::StepBarrier step_barrier_;
-  host::PointToPoint pairs_;
-  const os::Id process_ = process_id();  ///< read by the other ranks: host::ProcessNotice::sample
-  host::SingleCopy single_copy_;
-  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<HostRank> host_;  ///< one of these two
+  std::unique_ptr<DeviceRank> device_;
   std::optional<Selector> selector_;
-  std::unique_ptr<DeviceProgress> progress_;
-  std::unique_ptr<DeviceWatch> watch_;
-  std::uint64_t ended_calls_ = 0;  ///< the calls whose work has ended, if device_ended_
-  bool device_ended_ = true;       ///< false: its work continues, in memory that must stay mapped
   bool one_process_ = false;
   bool checks_calls_;
   os::TimedMutex call_mutex_;

@@ -57,12 +57,12 @@ SymmetricBuffer Group::State::allocate(std::size_t bytes, const BufferOptions& o
   constexpr const char* kPhase = "allocate";
   return call(kPhase, options_.timeout, [&](os::CallDeadline& started) {
     const Deadline& deadline = started.arm();
-    const bool on_gpus = communicator_ != nullptr;
+    const bool on_gpus = device_ != nullptr;
     const std::size_t host_pad = SymmetricBuffer::State::host_pad_bytes(size(), options);
     // Each rank's pad lies before its data.
     const std::size_t before = on_gpus ? SymmetricBuffer::State::device_pad_bytes(options) : host_pad;
-    const MappedBlocks blocks =
-        exchange_blocks(on_gpus ? *device_memory_ : *host_memory_, bytes, before, deadline, kPhase, &options);
+    const MappedBlocks blocks = exchange_blocks(on_gpus ? device_->memory() : *host_memory_, bytes, before,
+                                                deadline, kPhase, &options);
     BufferParts parts;
     for (const std::shared_ptr<Block>& block : blocks) parts.data.push_back(block->data() + before);
     if (on_gpus) {
@@ -77,7 +77,7 @@ SymmetricBuffer Group::State::allocate(std::size_t bytes, const BufferOptions& o
 
 SymmetricBuffer Group::State::register_buffer(void* data, std::size_t bytes, const BufferOptions& options) {
   constexpr const char* kPhase = "register_buffer";
-  if (communicator_ == nullptr) {
+  if (device_ == nullptr) {
     // Every rank finds the error by itself, and the group stays usable.
     mesh_->check(kPhase);
     fail(ErrorCode::unsupported,
@@ -90,7 +90,7 @@ SymmetricBuffer Group::State::register_buffer(void* data, std::size_t bytes, con
     const std::size_t device_pad = SymmetricBuffer::State::device_pad_bytes(options);
     const std::size_t host_pad = SymmetricBuffer::State::host_pad_bytes(size(), options);
     parts.device_pads =
-        words_of(exchange_blocks(*device_memory_, device_pad, 0, deadline, kPhase), parts.owners);
+        words_of(exchange_blocks(device_->memory(), device_pad, 0, deadline, kPhase), parts.owners);
     parts.host_pads = words_of(exchange_blocks(*host_memory_, host_pad, 0, deadline, kPhase), parts.owners);
     return add_buffer(bytes, options, std::move(parts));
   });
@@ -99,7 +99,7 @@ SymmetricBuffer Group::State::register_buffer(void* data, std::size_t bytes, con
 void Group::State::refuse_registration(const Error& reason) {
   constexpr const char* kPhase = "register_buffer";
   mesh_->check(kPhase);
-  if (communicator_ == nullptr)
+  if (device_ == nullptr)
     throw Error(reason.code(), reason.message(), rank());  // the others refuse by themselves
   call(kPhase, options_.timeout, [&](os::CallDeadline& started) {
     (void)exchange_user_memory(nullptr, 0, {}, started.arm(), &reason);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "onehop/types.h"
 
@@ -30,6 +31,9 @@ struct MemoryHandle {
   os::UniqueFd descriptor{};
   std::string bytes{};
 };
+
+/// One of each rank.
+using MappedBlocks = std::vector<std::shared_ptr<Block>>;
 
 struct Allocation {
   std::shared_ptr<Block> block;

@@ -84,7 +84,7 @@ std::string run(const Case& each) {
 TEST(HostileMember, ThatShowsDataWhereNobodyReadsItIsNamed) {
   EXPECT_THAT(run({.hostile =
                        [](Group& group, SymmetricBuffer&) {
-                         group.state().pairs().show(
+                         group.state().host_rank()->pairs().show(
                              kHonest.value, {.count = kCount, .dtype = static_cast<std::uint8_t>(DType::f32)},
                              reinterpret_cast<const std::byte*>(std::uintptr_t{64}));
                        },

@@ -87,7 +87,7 @@ void run(World& world, Rank rank, const std::string& store, const Case& of, Dura
       os::detail::g_before_fault = before_reading;
     }
     Group group = Group::join(file_store(store), {.rank = rank, .size = 2});
-    world.card(rank).figures[0] = group.state().single_copy().works() ? 1 : 0;
+    world.card(rank).figures[0] = group.state().host_rank()->single_copy().works() ? 1 : 0;
     std::vector<std::int32_t> data(kCount, rank == kOwner ? 7 : 0);
     try {
       of.call(group, data, {.algorithm = {}, .timeout = rank == kOwner ? patience : kDefaultTimeout});

@@ -198,6 +198,10 @@ inline Launchers run(const Case& each) {
   return launchers;
 }
 
+inline std::size_t bytes_between(const std::byte* from, const std::byte* to) {
+  return reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(from);
+}
+
 inline constexpr std::size_t kKiB = 1 << 10;
 inline constexpr std::size_t kMiB = 1 << 20;
 

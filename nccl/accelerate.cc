@@ -77,9 +77,11 @@ void join_beside(Comm handle, int rank, int size, DeviceId device, std::shared_p
                  std::string name) {
   try {
     auto communicator = std::make_shared<Communicator>(rank, size, device, std::max(device.value, 0));
+    add_joining(handle, communicator);
     communicator->join(std::move(store), std::move(name), kJoinLimit);
-    carry(handle, std::move(communicator));
+    if (remove_joining(handle) == communicator) carry(handle, std::move(communicator));
   } catch (const std::exception& error) {
+    (void)remove_joining(handle);
     inform(fmt::format("NCCL: rank {} of {}: the communicator is forwarded: {}", rank, size, error.what()));
   }
 }
@@ -124,6 +126,7 @@ void try_split_beside(Communicator& parent, int color, int key, const Comm* part
 /// Ends the calls that are carried. What remains of the communicator is NCCL's, and so is its state.
 void stop_carrying(Comm comm, std::string_view function) noexcept {
   (void)guarded(function, [&] {
+    if (const auto joining = remove_joining(comm)) joining->abort(function);
     if (is_carried(comm)) release_aborted(comm, function);
     return Result::success;
   });

@@ -14,6 +14,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "driver.h"
+#include "os/fork_guard.h"
 
 namespace onehop::nccl {
 namespace {
@@ -29,7 +30,9 @@ constexpr auto kExitLimit = std::chrono::seconds{5};
 struct Table {
   std::mutex mutex;
   std::unordered_map<Comm, std::shared_ptr<Communicator>> entries;
-  int leaving = 0;  ///< threads of leave_later()
+  std::unordered_map<Comm, std::shared_ptr<Communicator>> joining;  ///< beside NCCL's, to be carried
+  std::uint32_t process = os::fork_generation();                    ///< of what was added last
+  int leaving = 0;                                                  ///< threads of leave_later()
   std::condition_variable changed;
 };
 
@@ -70,6 +73,8 @@ void leave_later(std::shared_ptr<Communicator> communicator, bool aborted) noexc
 
 /// At the end of the process. Peers take one that ends without leaving its groups for dead, and fail.
 void leave_all() noexcept {
+  // The child of a fork has nothing to say, and the fork may have copied the mutex locked.
+  if (table().process != os::fork_generation()) return;
   std::unordered_map<Comm, std::shared_ptr<Communicator>> entries;
   {
     // A copy: programs may destroy communicators in their own static destructors.
@@ -107,15 +112,19 @@ Group& Communicator::group() {
 }
 
 void Communicator::join(std::shared_ptr<Store> store, std::string name, Duration limit) {
-  const RelaxedCapture relaxed;
   group_ = Group::join(
       std::move(store),
       {.rank = Rank{rank_}, .size = size_, .device = device_, .timeout = limit, .name = std::move(name)});
-  joined_.store(true, std::memory_order_release);
+  joined_.store(true);
+  if (!aborted_.load()) return;
+  group_->abort("the set-up");
+  fail(ErrorCode::aborted, "rank {} was aborted while it was set up", rank_);
 }
 
 void Communicator::abort(std::string_view function) noexcept {
-  if (joined()) group_->abort(function);
+  // seq_cst, as in join(): of this store and that of joined_, at least one is seen by the other thread.
+  aborted_.store(true);
+  if (joined_.load()) group_->abort(function);
 }
 
 void Communicator::leave() noexcept {
@@ -133,7 +142,23 @@ void add(Comm handle, std::shared_ptr<Communicator> communicator) {
   static const bool leaves_at_exit = std::atexit([] { leave_all(); }) == 0;
   (void)leaves_at_exit;
   const std::lock_guard lock(table().mutex);
-  table().entries.insert_or_assign(handle, std::move(communicator));
+  if (table().process != os::fork_generation()) {
+    table().process = os::fork_generation();
+    table().leaving = 0;  // those threads are the parent's
+  }
+  // What was there before ends when the mutex is free: `communicator` is destroyed last.
+  std::swap(table().entries[handle], communicator);
+}
+
+void add_joining(Comm handle, std::shared_ptr<Communicator> communicator) {
+  const std::lock_guard lock(table().mutex);
+  std::swap(table().joining[handle], communicator);
+}
+
+std::shared_ptr<Communicator> remove_joining(Comm handle) noexcept {
+  const std::lock_guard lock(table().mutex);
+  auto entry = table().joining.extract(handle);
+  return entry.empty() ? nullptr : std::move(entry.mapped());
 }
 
 bool is_carried(Comm handle) noexcept {

@@ -45,7 +45,8 @@ class Communicator {
   /// Throws Error{invalid_argument} before the communicator has joined: between ncclGroupStart and ncclGroupEnd.
   [[nodiscard]] Group& group();
 
-  /// Joins the other ranks, and waits for them for at most `limit`. Collective.
+  /// Joins the other ranks, and waits for them for at most `limit`. Collective. Throws Error{aborted} if another thread has
+  /// aborted the communicator meanwhile.
   void join(std::shared_ptr<Store> store, std::string name, Duration limit);
   /// Ends the calls of all ranks, also that of another thread. Any rank may do it.
   void abort(std::string_view function) noexcept;
@@ -63,6 +64,7 @@ class Communicator {
   std::atomic<std::uint64_t> carried_{0};
   std::atomic<std::uint64_t> forwarded_{0};
   std::atomic<bool> joined_{false};  ///< release when group_ is set: pairs with acquire in joined()
+  std::atomic<bool> aborted_{false};
 };
 
 /// Where there is no NCCL: returns the handle, which find() knows until release().
@@ -70,6 +72,10 @@ class Communicator {
 /// Where there is one: from now on, this communicator carries the calls on NCCL's handle.
 void add(Comm handle, std::shared_ptr<Communicator> communicator);
 [[nodiscard]] bool is_carried(Comm handle) noexcept;
+/// Where there is one: the communicator joins, and will be carried unless remove_joining() takes it away before, which returns
+/// it.
+void add_joining(Comm handle, std::shared_ptr<Communicator> communicator);
+std::shared_ptr<Communicator> remove_joining(Comm handle) noexcept;
 /// For a call that is forwarded: counts it if the communicator is carried.
 void count_forwarded(Comm handle) noexcept;
 /// Throws Error{invalid_argument} if there is no such communicator: it was destroyed, or never was one.

@@ -10,6 +10,7 @@
 #include "onehop/group_call.h"
 
 #include "base/check.h"
+#include "driver.h"
 #include "guard.h"
 
 namespace onehop::nccl {
@@ -59,6 +60,7 @@ void set_up(const std::vector<SetUp>& jobs) {
   const std::vector<Chain> chains = to_chains(jobs);
   std::vector<std::exception_ptr> errors(chains.size());
   const auto run_chain = [&](std::size_t i) {
+    const RelaxedCapture relaxed;
     try {
       for (const SetUp* const each : chains[i]) each->run();
     } catch (...) {

@@ -31,6 +31,9 @@ struct GroupCall::Queue::Batch {
   std::optional<Stream> stream;    ///< of the scope's first call of the group: all run there
   std::vector<Stream> others;      ///< the other streams of its calls
   bool waited = false;             ///< `stream` waits for them
+  bool begun = false;
+  bool ended = false;
+  std::size_t next = 0;  ///< the first of `collectives` that has not run
   std::exception_ptr error;
 
   /// Whether calls share a launch must not depend on streams, which differ between ranks.
@@ -40,20 +43,27 @@ struct GroupCall::Queue::Batch {
     const auto is_own = [&](Stream each) { return each.handle == own.handle; };
     if (!is_own(*stream) && std::ranges::none_of(others, is_own)) others.push_back(own);
   }
-  void run() noexcept {
+  /// Runs the transfers, or the collectives of one launch. The last step sets `ended`.
+  void step() noexcept {
     try {
-      wait_for_others();
-      make_calls();
+      if (!std::exchange(begun, true)) {
+        wait_for_others();
+        if (!transfers.empty()) run_transfers(*group, std::move(transfers));
+      } else if (const auto left = std::span(collectives).subspan(next); left.size() > (refusal ? 1U : 0U)) {
+        next += run_first(*group, left.first(left.size() - (refusal ? 1 : 0)));
+      } else {
+        ended = true;
+        if (refusal) refuse_now(*group, collectives.back(), refusal->error, refusal->reason);
+      }
     } catch (...) {
+      ended = true;
       error = std::current_exception();
     }
     // After an error, too: whoever frees a call's memory on its own stream relies on it.
-    hold_others();
+    if (ended) hold_others();
   }
-  void make_calls() {
-    if (!transfers.empty()) run_transfers(*group, std::move(transfers));
-    run_in_order(*group, std::span(collectives).first(collectives.size() - (refusal ? 1 : 0)));
-    if (refusal) refuse_now(*group, collectives.back(), refusal->error, refusal->reason);
+  void run() noexcept {
+    while (!ended) step();
   }
   void wait_for_others() {
     if (others.empty()) return;
@@ -147,8 +157,15 @@ void GroupCall::Queue::run() {
         batch.give_up(no_thread);
       }
     }
+    // A step of each in turn: the driver queues some thousand launches of a device, and then waits until one begins. If they
+    // were one rank's, they would wait for another rank, whose turn would not come.
+    std::vector<Batch*> queueing;
     for (Batch& batch : batches) {
-      if (!waits_on_host(batch)) batch.run();
+      if (!waits_on_host(batch)) queueing.push_back(&batch);
+    }
+    while (!queueing.empty()) {
+      for (Batch* const batch : queueing) batch->step();
+      std::erase_if(queueing, [](const Batch* batch) { return batch->ended; });
     }
     if (own != nullptr) own->run();
   }

@@ -103,16 +103,14 @@ void Group::barrier(Duration timeout) {
   (void)run(*this, {.options = {.timeout = timeout}});
 }
 
-void run_in_order(Group::State& group, std::span<const CollectiveCall> calls) {
-  while (!calls.empty()) {
-    const std::size_t fused = count_fused(group, calls);
-    if (fused == 1) {
-      (void)run_now(group, calls.front(), find_argument_error(calls.front()));
-    } else {
-      run_fused(group, calls.first(fused));
-    }
-    calls = calls.subspan(fused);
+std::size_t run_first(Group::State& group, std::span<const CollectiveCall> calls) {
+  const std::size_t fused = count_fused(group, calls);
+  if (fused == 1) {
+    (void)run_now(group, calls.front(), find_argument_error(calls.front()));
+  } else {
+    run_fused(group, calls.first(fused));
   }
+  return fused;
 }
 
 }  // namespace onehop

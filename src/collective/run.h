@@ -21,9 +21,10 @@ namespace onehop {
 /// Runs a barrier. It waits on the host, in GPU groups too, and is never queued.
 void run_barrier(Group::State& group, const CollectiveCall& call);
 
-/// Runs collectives in order. Host ranks preserve the order. On GPUs, calls that share a launch are
-/// unordered; which calls those are depends only on values on which ranks must agree.
-void run_in_order(Group::State& group, std::span<const CollectiveCall> calls);
+/// Runs the first of these collectives, and those that share its launch. Returns how many that were. Host ranks preserve the
+/// order. On GPUs, calls that share a launch are unordered; which calls those are depends only on values on which ranks must
+/// agree.
+[[nodiscard]] std::size_t run_first(Group::State& group, std::span<const CollectiveCall> calls);
 
 /// Runs a call that is not queued. If `error` is not none, all ranks learn of it and this one throws.
 Algorithm run_now(Group::State& group, const CollectiveCall& call, ArgumentError error);

@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -93,6 +94,40 @@ TEST_F(NcclAcceleration, ACommunicatorOfOneMachineIsCarriedOnTheHandleOfNccl) {
     EXPECT_EQ(state, Result::success);
   });
   EXPECT_EQ(forwarded(), 0);
+}
+
+TEST_F(NcclAcceleration, ACommunicatorThatIsAbortedDuringItsSetUpIsNotCarried) {
+  const Api api;
+  UniqueId id{};
+  expect_ok(api.get_unique_id(&id));
+  std::array<Comm, kTwoRanks> comms{};
+  std::array<std::promise<void>, kTwoRanks> counted;
+  std::promise<void> aborted;
+  std::thread first([&] {
+    expect_ok(api.group_start());
+    expect_ok(api.init_rank(&comms[0], kTwoRanks, id, 0));
+    counted[0].set_value();
+    counted[1].get_future().wait();
+    expect_ok(api.group_end());  // waits for the other rank
+  });
+  std::thread second([&] {
+    expect_ok(api.group_start());
+    expect_ok(api.init_rank(&comms[1], kTwoRanks, id, 1));
+    counted[1].set_value();
+    aborted.get_future().wait();
+    expect_ok(api.group_end());
+  });
+  counted[0].get_future().wait();
+  std::this_thread::sleep_for(std::chrono::milliseconds{200});
+  const Comm first_comm = comms[0];
+  expect_ok(api.abort(first_comm));
+  aborted.set_value();
+  first.join();
+  second.join();
+  int data = 1;
+  (void)api.all_reduce(&data, &data, 1, kInt, kAdd, first_comm, nullptr);
+  EXPECT_EQ(forwarded(), 1) << "the handle is only NCCL's, which may give it to another communicator";
+  expect_ok(api.abort(comms[1]));
 }
 
 TEST_F(NcclAcceleration, ARankThatCannotBeCarriedForwardsTheCommunicatorOnAllRanks) {

@@ -403,6 +403,26 @@ TEST_F(NcclCommunicator, AbortEndsTheCallOfAnotherThread) {
   expect_success(api.abort(comms[1]));
 }
 
+TEST_F(NcclCommunicator, AnAbortDuringTheSetUpFailsIt) {
+  const Api api;
+  UniqueId id{};
+  expect_success(api.get_unique_id(&id));
+  Comm comm = nullptr;
+  expect_success(api.group_start());
+  expect_success(api.init_rank(&comm, 2, id, 0));
+  std::thread other([&, aborted = comm] {
+    expect_success(api.abort(aborted));
+    Comm late = nullptr;
+    expect_success(api.init_rank(&late, 2, id, 1));
+    int data = 0;
+    EXPECT_EQ(api.all_reduce(&data, &data, 1, kInt32, kSum, late, nullptr), Result::remote_error);
+    expect_success(api.abort(late));
+  });
+  EXPECT_EQ(api.group_end(), Result::remote_error);
+  EXPECT_THAT(last_error(), HasSubstr("rank 0 was aborted while it was set up"));
+  other.join();
+}
+
 /// Runs `body` on processes, each with a rank of one communicator.
 std::vector<testing::Exit> on_processes(int size,
                                         const std::function<void(const Api&, Comm, int rank)>& body) {

@@ -36,6 +36,8 @@ using cuda::ReductionKernel;
 
 /// Kernels count in nanoseconds, so the conversion of a longer Duration could overflow.
 constexpr Duration kLongestWait = std::chrono::hours{24 * 365};
+/// For a capture that forbids to wait for the device.
+constexpr Duration kCaptureLimit = std::chrono::seconds{10};
 
 /// The module with the kernels of this DType; nullptr if this build has none.
 CudaModule* reductions_module(DType type) {
@@ -367,8 +369,10 @@ class CudaCommunicator final : public Communicator {
           const CurrentDevice current(context);
           const RelaxedCapture relaxed(driver);
           // Not possible while any stream of the device is captured, whatever this thread's mode.
+          // The capture may be this thread's own, and then it would never end.
+          const Deadline patience = Deadline::after(kCaptureLimit);
           while ((result = driver.CtxSynchronize()) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
-                 !deadline.expired())
+                 !deadline.expired() && !patience.expired())
             std::this_thread::sleep_for(std::chrono::milliseconds{1});
         } catch (const std::exception&) {
           // The driver has shut down, and with it everything that ran on it.

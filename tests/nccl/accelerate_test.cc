@@ -118,7 +118,7 @@ TEST_F(NcclAcceleration, ACommunicatorThatIsAbortedDuringItsSetUpIsNotCarried) {
     expect_ok(api.group_end());
   });
   counted[0].get_future().wait();
-  std::this_thread::sleep_for(std::chrono::milliseconds{200});
+  std::this_thread::sleep_for(std::chrono::milliseconds{500});
   const Comm first_comm = comms[0];
   expect_ok(api.abort(first_comm));
   aborted.set_value();

@@ -87,11 +87,11 @@ void add_nccl_run(CLI::App& app, std::function<int()>& run) {
       app.add_subcommand("nccl-run", "Run a program that uses NCCL with onehop in NCCL's place");
   sub->footer(kNcclRunFooter);
   sub->positionals_at_end();
-  const CLI::Option* const mode = add_named(*sub, "--mode", arguments->mode, kNcclModes,
-                                            "Calls for the real NCCL: auto (those that onehop lacks), off "
-                                            "(all), alone (none); default: ONEHOP_NCCL's, or auto")
-                                      ->type_name("MODE")
-                                      ->default_str("");
+  const CLI::Option* const mode =
+      add_named(*sub, "--mode", arguments->mode, kNcclModes,
+                "Calls for NCCL: auto (what onehop lacks), off (all), alone (none); else ONEHOP_NCCL's")
+          ->type_name("MODE")
+          ->default_str("");
   sub->add_option("command", arguments->command, "-- program [arguments...]")->required()->type_name("");
   sub->callback([arguments, mode, &run] {
     run = [arguments, mode] {

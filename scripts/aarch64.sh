@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the host backend for 64-bit Arm with Debian's cross compiler, in build/aarch64, and runs it under qemu-user.
 #   scripts/aarch64.sh         the library, and some tests of each kind, as in .ci/run (docs/aarch64.md)
-#   scripts/aarch64.sh --build only builds what those tests need
 #   scripts/aarch64.sh --all   everything that can be built, and all tests that can run: about an hour on 2 cores
 # The libraries come from Debian, too, but are unpacked into build/aarch64-sysroot and not installed: this system need
 # not be told of another architecture, and nothing on it is upgraded to fit.
@@ -10,9 +9,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 case "${1-}" in
-  "" | --build | --all) ;;
+  "" | --all) ;;
   *)
-    echo "aarch64: unknown argument '$1'; there are --build and --all" >&2
+    echo "aarch64: unknown argument '$1'; the only one is --all" >&2
     exit 2
     ;;
 esac
@@ -63,7 +62,6 @@ if [[ ${1-} == --all ]]; then
 fi
 
 scripts/build.sh aarch64 onehop_shared base_test os_test store_test call_test backend_test group_test conformance_test fault_test
-[[ ${1-} != --build ]] || exit 0
 
 # The reductions are vectors of NEON, and no multiplication is fused with an addition.
 instructions=$(aarch64-linux-gnu-objdump -d build/aarch64/src/backend/CMakeFiles/onehop_backend.dir/host/reduce_baseline.cc.o)

@@ -20,6 +20,9 @@ if [[ $preset == native ]]; then
   native=$(scripts/cuda-options.sh)
   mapfile -t -O "${#options[@]}" options <<< "$native"
 fi
+# `auto` is CMake's own default: kernels where a compiler is.
+[[ $preset != release || ${CUDA:-auto} != on ]] || options+=(-DONEHOP_CUDA=ON)
+[[ $preset != release || ${CUDA:-auto} != off ]] || options+=(-DONEHOP_CUDA=OFF)
 jobs=${JOBS:-$(nproc)}
 
 mkdir -p build

@@ -3,8 +3,15 @@
 # nccl_run_test.sh COMMAND LIBRARY: onehop nccl-run becomes the program, with LIBRARY in NCCL's place.
 set -euo pipefail
 
-command=$1
-library=$2
+# As in the Python package: the library is in the folder above the command's. The build's own folder may have a space in its
+# name, which LD_PRELOAD cannot hold.
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkdir "$folder/bin"
+cp "$1" "$folder/bin/"
+cp "$2" "$folder/"
+command=$folder/bin/onehop
+library=$folder/libonehop_nccl.so
 unset ONEHOP_NCCL VLLM_NCCL_SO_PATH
 fail() {
   echo "nccl_run_test: $*" >&2
@@ -31,9 +38,7 @@ expect() {
 expect 127 "*onehop: cannot run './nonexistent': No such file*" -- ./nonexistent
 expect 126 "*onehop: cannot run '/': Permission denied*" -- /
 
-# As in the Python package, in a folder whose name LD_PRELOAD could not hold.
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+# In a folder whose name LD_PRELOAD could not hold.
 mkdir -p "$folder/a b/bin"
 cp "$command" "$folder/a b/bin/"
 command="$folder/a b/bin/onehop"

@@ -4,7 +4,11 @@
 # with, and loads no NCCL into a process that does not use it.
 set -euo pipefail
 
-library=$1
+# In a folder without a space in its name, which LD_PRELOAD cannot hold.
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cp "$1" "$folder/libonehop_nccl.so"
+library=$folder/libonehop_nccl.so
 export ONEHOP_NCCL_LIBRARY=$2
 program=$3
 fail() {

@@ -84,7 +84,6 @@ Figures Tuner::measure_again(const TuningRow& like, const std::vector<DType>& me
   Figures figures(first.sizes, first.choices);
   std::vector<std::vector<std::size_t>> sizes_of(first.choices.size());  // by choice: where it is a finalist
   for (std::size_t size = 0; size < first.sizes.size(); ++size) {
-    figures.us[0][size] = first.us[0][size];  // what the others are compared with
     const std::vector<std::size_t> open = finalists(first, size);
     if (open.size() == 1) figures.us[open.front()][size] = first.us[open.front()][size];
     if (open.size() < 2) continue;

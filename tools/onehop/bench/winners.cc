@@ -64,6 +64,7 @@ std::vector<std::size_t> finalists(const Figures& figures, std::size_t size) {
   }
   std::ranges::stable_sort(close, {}, [&](std::size_t choice) { return *figures.us[choice][size]; });
   if (close.size() > kMostFinalists) close.resize(kMostFinalists);
+  if (std::ranges::count(close, std::size_t{0}) == 0 && figures.us[0][size]) close.push_back(0);
   return close;
 }
 

@@ -38,8 +38,9 @@ struct Figures {
 [[nodiscard]] std::optional<std::size_t> equivalent(const Figures& figures, std::size_t choice,
                                                     std::size_t size);
 
-/// The choices between which a size is still open: those within 10% of the fastest, at most 4, the fastest first. It was
-/// perhaps only lucky, so they are measured again. One choice: the size is decided.
+/// The choices between which a size is still open: those within 10% of the fastest, at most 4, the fastest first, and the
+/// library's own. One of them was perhaps only lucky, or the library's own unlucky, so they are measured again. One choice: the
+/// size is decided.
 [[nodiscard]] std::vector<std::size_t> finalists(const Figures& figures, std::size_t size);
 
 struct Winner {

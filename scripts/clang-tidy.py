@@ -60,21 +60,6 @@ def fingerprint(entry, version):
     return digest.hexdigest()
 
 
-def as_one(entries, build):
-    """The examples, a program each, as one file: its entry in place of theirs."""
-    examples = [e for e in entries if sources(Path(e["file"]))[0].is_relative_to(ROOT / "examples")]
-    if len(examples) < 2:
-        return entries
-    lines = [f'#define main main_of_{number}\n#include "{source}"\n#undef main\n'
-             for number, e in enumerate(examples) for source in sources(Path(e["file"]))]
-    file = build / "unity_of_examples.cc"
-    if not file.exists() or file.read_text() != "".join(lines):
-        file.write_text("".join(lines))
-    first = examples[0]
-    one = {"directory": first["directory"], "file": str(file), "command": first["command"].replace(first["file"], str(file))}
-    return [e for e in entries if e not in examples] + [one]
-
-
 def check(entry, build):
     # A unity build's file includes sources, and GCC has warnings that clang does not know.
     result = subprocess.run(["clang-tidy", "--quiet", "--checks=-bugprone-suspicious-include",

@@ -73,7 +73,7 @@ void leave_later(std::shared_ptr<Communicator> communicator, bool aborted) noexc
 
 /// At the end of the process. Peers take one that ends without leaving its groups for dead, and fail.
 void leave_all() noexcept {
-  // The child of a fork has nothing to say, and the fork may have copied the mutex locked.
+  // The child of a fork has nothing to say, and may have inherited the mutex locked.
   if (table().process != os::fork_generation()) return;
   std::unordered_map<Comm, std::shared_ptr<Communicator>> entries;
   {
@@ -122,7 +122,7 @@ void Communicator::join(std::shared_ptr<Store> store, std::string name, Duration
 }
 
 void Communicator::abort(std::string_view function) noexcept {
-  // seq_cst, as in join(): of this store and that of joined_, at least one is seen by the other thread.
+  // seq_cst, as the store and the load in join(): at least one of the two threads sees the other's store.
   aborted_.store(true);
   if (joined_.load()) group_->abort(function);
 }

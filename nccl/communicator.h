@@ -63,8 +63,9 @@ class Communicator {
   std::optional<Group> group_;
   std::atomic<std::uint64_t> carried_{0};
   std::atomic<std::uint64_t> forwarded_{0};
-  std::atomic<bool> joined_{false};  ///< release when group_ is set: pairs with acquire in joined()
-  std::atomic<bool> aborted_{false};
+  std::atomic<bool> joined_{
+      false};  ///< set after group_: pairs with the acquire in joined(), and see abort()
+  std::atomic<bool> aborted_{false};  ///< pairs with joined_, see abort()
 };
 
 /// Where there is no NCCL: returns the handle, which find() knows until release().

@@ -122,9 +122,8 @@ bool DeviceRank::memory_is_unused() noexcept {
 
 std::string DeviceRank::unended_work(const char* phase, const char* what, Duration limit) const {
   return fmt::format(
-      "{}: rank {}: device {} has not ended its work within {} ms: the memory of {} stays allocated until "
-      "the "
-      "process ends; does a kernel wait for something that will not come?",
+      "{}: rank {}: device {} has not ended its work within {} ms: the memory of {} stays allocated "
+      "until the process ends; does a kernel wait for something that will not come?",
       phase, group_.own_name().value, group_.options().device.value, limit.count(), what);
 }
 

@@ -39,8 +39,8 @@ struct Figures {
                                                     std::size_t size);
 
 /// The choices between which a size is still open: those within 10% of the fastest, at most 4, the fastest first, and the
-/// library's own. One of them was perhaps only lucky, or the library's own unlucky, so they are measured again. One choice: the
-/// size is decided.
+/// library's own. The fastest may only have been lucky, and the library's own unlucky, so all of them are measured again. If there
+/// is one only, the size is decided.
 [[nodiscard]] std::vector<std::size_t> finalists(const Figures& figures, std::size_t size);
 
 struct Winner {

@@ -63,9 +63,8 @@ class Communicator {
   std::optional<Group> group_;
   std::atomic<std::uint64_t> carried_{0};
   std::atomic<std::uint64_t> forwarded_{0};
-  std::atomic<bool> joined_{
-      false};  ///< set after group_: pairs with the acquire in joined(), and see abort()
-  std::atomic<bool> aborted_{false};  ///< pairs with joined_, see abort()
+  std::atomic<bool> joined_{false};   ///< set after group_: pairs with the loads in joined() and abort()
+  std::atomic<bool> aborted_{false};  ///< pairs with joined_ (abort())
 };
 
 /// Where there is no NCCL: returns the handle, which find() knows until release().

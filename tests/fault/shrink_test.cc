@@ -25,6 +25,7 @@ constexpr Duration kTimeout{kSanitized ? 20000 : 10000};
 using Plan = std::map<int, std::string>;
 
 enum Figure { kSize, kShrinks, kAlive };
+enum Event { kJoined, kGivenUp, kDead };
 
 /// Works in the group until a rank is lost, goes on with the others, and so forth. Ends when `left` ranks are left.
 void survive(World& world, Rank rank, int ranks, int left, const Plan& plan, const std::string& store) {
@@ -35,6 +36,10 @@ void survive(World& world, Rank rank, int ranks, int left, const Plan& plan, con
   attempt.run([&] {
     Group group = Group::join(file_store(store),
                               {.rank = rank, .size = ranks, .timeout = kTimeout, .scratch_bytes = 1 << 20});
+    // A rank that dies while another one is still in `join` ends that join.
+    world.raise(kJoined);
+    if (!world.await(kJoined, static_cast<std::uint32_t>(ranks), kTimeout))
+      throw std::logic_error("a rank has not joined");
     std::vector<Rank> members;  // in the numbers of the first group
     for (int r = 0; r < ranks; ++r) members.emplace_back(r);
     while (group.size() > left) {
@@ -122,8 +127,6 @@ TEST(Shrink, SurvivesRandomDeaths) {
   }
 }
 
-enum Event { kGivenUp, kDead };
-
 TEST(Shrink, NamesAStoppedRankAndGoesOnAfterItsEnd) {
   const TempDir store;
   const Rank stopped{1};
@@ -178,7 +181,6 @@ constexpr Rank kSlow{2};
 /// pauses before message number `pause` of those that it sends in all-gathers. It tells the hasty rank first, and the
 /// waiting one after the pause. Returns how the waiting rank's shrink ended; nullopt: there was no pause.
 std::optional<Outcome> end_the_survivors_group(Then then, int pause) {
-  enum { kJoined };
   SCOPED_TRACE(fmt::format("rank {} pauses before message {}", kSlow.value, pause));
   const TempDir store;
   World world(3, [&](World& self, Rank rank) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // onehop launch, as a user sees it.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -64,10 +66,15 @@ TEST_F(Launch, KeepsGoingWithoutARankThatFailsIfAsked) {
 }
 
 TEST_F(Launch, NamesEveryRankThatFailsWhenItKeepsGoing) {
-  const Result result =
-      run(shell({"-n", "4", "--keep-going"},
-                "case $RANK in 1) kill -9 $$ ;; 3) sleep 0.5; exit 5 ;; esac; echo alive $RANK"),
-          options_);
+  const std::filesystem::path go = base_ / "go";
+  Command command(shell({"-n", "4", "--keep-going"},
+                        fmt::format("case $RANK in 1) kill -9 $$ ;; "
+                                    "3) while ! test -e '{}'; do sleep 0.01; done; exit 5 ;; esac; echo alive $RANK",
+                                    go.string())),
+                  options_);
+  command.wait_for_error("rank 1");
+  std::ofstream(go).close();
+  const Result result = command.finish();
   EXPECT_EQ(result.exit_code, 128 + SIGKILL);
   EXPECT_THAT(lines_of(result.out), UnorderedElementsAre("alive 0", "alive 2"));
   EXPECT_EQ(result.err, "onehop: rank 1 was killed by SIGKILL\nonehop: rank 3 exited with code 5\n");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // libonehop_nccl.so with a library that stands for NCCL: which communicators and calls are carried. That one moves no data, so
 // a result shows who made the call. One process per case (ctest), since NCCL is looked for once.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,10 +15,12 @@
 #include <vector>
 
 #include "api.h"
+#include "unique_id.h"
 
 namespace onehop::nccl {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 
@@ -118,7 +121,8 @@ TEST_F(NcclAcceleration, ACommunicatorThatIsAbortedDuringItsSetUpIsNotCarried) {
     expect_ok(api.group_end());
   });
   counted[0].get_future().wait();
-  std::this_thread::sleep_for(std::chrono::milliseconds{500});
+  const Address address = find_address(id).value();
+  (void)open_store(address, std::chrono::seconds{30})->get(fmt::format("onehop/{}/announce/0", address.name));
   const Comm first_comm = comms[0];
   expect_ok(api.abort(first_comm));
   aborted.set_value();
@@ -207,8 +211,12 @@ TEST_F(NcclAcceleration, RevokeEndsCarriedCallsAndLeavesTheCommunicatorToBeDestr
   std::this_thread::sleep_for(std::chrono::milliseconds{50});
   expect_ok(api.revoke(comms[0], 0));
   waiting.join();
-  // A call that begins only now is NCCL's.
-  EXPECT_EQ(result, forwarded() == 0 ? Result::remote_error : Result::success);
+  // A call that begins only now is NCCL's, or finds no communicator.
+  if (forwarded() > 0) {
+    EXPECT_EQ(result, Result::success);
+  } else {
+    EXPECT_THAT(result, AnyOf(Result::remote_error, Result::invalid_argument));
+  }
   Result state = Result::internal_error;
   expect_ok(api.async_error(comms[0], &state));
   EXPECT_EQ(state, Result::success) << "NCCL's";

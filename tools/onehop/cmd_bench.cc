@@ -48,17 +48,20 @@ Examples:
   onehop bench --from report.json --html report.html        the page of a saved report; measures nothing
   onehop bench all-reduce --algorithm two-shot --buffers symmetric --in-place
   onehop bench all-reduce --ranks 2 --sizes 1K --bind cores --repeat 5
-  onehop bench reduce-scatter --device cuda --type bf16 --sizes 1K:1G:4 --peer nccl
+  onehop bench reduce-scatter --type bf16 --sizes 1K:1G:4 --peer nccl
   onehop bench all-reduce --device cuda --mode dependent --op avg
   onehop bench all-reduce --type bf16 --op premul_sum --factor 0.125
   mpirun -n 4 onehop bench all-to-all                       joins the ranks mpirun started
 
 Started by itself, it starts the ranks; under onehop launch, torchrun, mpirun or srun it joins that job.
+
 Host ranks measure all sizes seven times in turns (--repeat), and rows are written in the last round; --json is written
 as figures come: a run that is interrupted leaves valid JSON ("complete": false).
+
 Before a size is timed its result is compared, element by element on every rank, with a reference (in double
 precision where it is reduced), and the bits of ranks that get the same with each other; a difference ends the run
 with exit code 1.
+
 A size is what nccl-tests counts: all-gather and gather the output of all ranks together, reduce-scatter, scatter and
 all-to-all the whole input of one rank, else the message; it is rounded down to whole blocks. time is the median of
 the slowest rank; algbw = bytes / time; busbw = algbw x 2(n-1)/n of all-reduce, x 1 of broadcast, reduce

@@ -32,6 +32,7 @@ constexpr const char* kDoctorFooter = R"(Examples:
 
 The end-to-end check is the real thing: two processes join a group, share memory, reduce and verify.
 GPUs that this process sees are tried too: memory is shared and given back, on each.
+
 Exit code: 0 when the host backend works, 1 when it does not, whatever the GPUs do; with --require cuda also 1
 when no GPU can be used.)";
 

@@ -23,9 +23,11 @@ constexpr const char* kLaunchFooter = R"(Examples:
   onehop launch -n 8 -- sh -c 'echo $RANK of $WORLD_SIZE'
 
 Ranks get torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT)
-and ONEHOP_RANK, ONEHOP_SIZE, ONEHOP_STORE. Standard input goes to rank 0. When a rank fails, the others get SIGTERM,
-then SIGKILL. With --keep-going they go on, and each failure is a line on standard error. SIGINT, SIGTERM, SIGHUP,
-SIGUSR1 and SIGUSR2 are passed on; a second SIGINT kills at once.
+and ONEHOP_RANK, ONEHOP_SIZE, ONEHOP_STORE. Standard input goes to rank 0.
+
+When a rank fails, the others get SIGTERM, then SIGKILL. With --keep-going they go on, and each failure is a line on
+standard error. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; a second SIGINT kills at once.
+
 --bind chooses among the processors that this command may use: rank r gets the r-th core, or the ranks in order are
 spread over the NUMA nodes. With more ranks than cores, ranks share cores; waiting ranks then give the core away.
 

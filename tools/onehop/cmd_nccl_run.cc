@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/env.h"
+#include "base/log.h"
 #include "commands.h"
 #include "nccl_library.h"
 #include "options.h"
@@ -64,7 +65,8 @@ int run_nccl(std::optional<NcclMode> mode, const std::vector<std::string>& comma
   } else if (mode) {
     set_variable("ONEHOP_NCCL", std::string(name_of(kNcclModes, *mode)));
   }
-  fmt::print(stderr, "onehop: {} is in NCCL's place; ONEHOP_LOG=info says what it does\n", path);
+  if (log::enabled(log::Level::error))  // not with ONEHOP_LOG=off
+    fmt::print(stderr, "onehop: {} is in NCCL's place; ONEHOP_LOG=info says what it does\n", path);
 
   std::vector<char*> arguments;
   for (const std::string& each : command) arguments.push_back(const_cast<char*>(each.c_str()));

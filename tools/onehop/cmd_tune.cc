@@ -43,6 +43,7 @@ Every choice of a collective (an algorithm, and on GPUs blocks and threads, on t
 measured at every size as 'onehop bench' does. The fastest of each size becomes the table; within 2% the library's
 own choice is kept. Groups follow a table that JoinOptions::tuning or ONEHOP_TUNING names. The figures behind it are
 shown on stderr. Under onehop launch, torchrun, mpirun or srun it joins that job.
+
 Sizes are those of tables: bytes of one block, that is, of the message, or of the part of one rank in all-gather,
 reduce-scatter, all-to-all, gather and scatter.
 

@@ -76,12 +76,16 @@ Comparison compare(ReportRows a, ReportRows b, double threshold) {
                     .b_us = b_time.median_us,
                     .ratio = b_time.median_us / a_time.median_us};
     row.verdict = "same";
-    if (row.ratio > 1 + threshold && b_time.fastest_us > a_time.slowest_us) {
+    const bool is_slower = row.ratio > 1 + threshold;
+    const bool is_faster = row.ratio < 1 / (1 + threshold);
+    if (is_slower && b_time.fastest_us > a_time.slowest_us) {
       row.verdict = "slower";
       ++result.slower;
-    } else if (row.ratio < 1 / (1 + threshold) && b_time.slowest_us < a_time.fastest_us) {
+    } else if (is_faster && b_time.slowest_us < a_time.fastest_us) {
       row.verdict = "faster";
       ++result.faster;
+    } else {
+      row.rounds_overlap = is_slower || is_faster;
     }
     result.rows.push_back(row);
   }
@@ -106,7 +110,7 @@ std::string to_text(const Comparison& comparison, bool colors) {
   text += wrapped(fmt::format("B: {}, {}", comparison.b.name, comparison.b.origin), "# ");
   for (const std::string& each : comparison.differences) text += wrapped("differs (A, B): " + each, "# ");
   text += fmt::format("{:>12} {:>12} {:>12} {:>8}  {}\n", "bytes", "A(us)", "B(us)", "B/A",
-                      "within " + percent(comparison.threshold));
+                      "B is");
   double logs = 0;
   std::string collective;
   for (const ComparedRow& row : comparison.rows) {
@@ -114,8 +118,9 @@ std::string to_text(const Comparison& comparison, bool colors) {
     collective = row.collective;
     const std::string_view verdict = row.verdict;
     const Color color = verdict == "slower" ? Color::red : Color::green;
-    text += fmt::format("{:>12} {:>12.2f} {:>12.2f} {:>8.3f}  {}\n", row.bytes, row.a_us, row.b_us, row.ratio,
-                        colored(verdict, color, colors && verdict != "same"));
+    text += fmt::format("{:>12} {:>12.2f} {:>12.2f} {:>8.3f}  {}{}\n", row.bytes, row.a_us, row.b_us, row.ratio,
+                        colored(verdict, color, colors && verdict != "same"),
+                        row.rounds_overlap ? ": rounds overlap" : "");
     logs += std::log(row.ratio);
   }
   const std::size_t same = comparison.rows.size() - comparison.faster - comparison.slower;
@@ -123,8 +128,8 @@ std::string to_text(const Comparison& comparison, bool colors) {
     text += fmt::format("# no difference in {} size{}: none beyond {} and beyond the spread of its rounds\n",
                         same, same == 1 ? "" : "s", percent(comparison.threshold));
   } else {
-    text += fmt::format("# B: {} faster, {} slower, {} the same; geometric mean of B/A {:.3f}\n",
-                        comparison.faster, comparison.slower, same,
+    text += fmt::format("# B: {} faster, {} slower, {} the same within {}; geometric mean of B/A {:.3f}\n",
+                        comparison.faster, comparison.slower, same, percent(comparison.threshold),
                         std::exp(logs / static_cast<double>(comparison.rows.size())));
   }
   if (comparison.only_one > 0)

@@ -145,7 +145,7 @@ Finding check_futex() {
     return fails(kMemory, kName, reason, "check 'ulimit -u' and the cgroup's limit of processes");
   }
   bool woken = false;
-  const Deadline deadline = Deadline::after(std::chrono::seconds{2});
+  const Deadline deadline = Deadline::after(std::chrono::seconds{10});
   while (!woken && !deadline.expired()) {
     woken = ::syscall(SYS_futex, shared, FUTEX_WAKE, 1, nullptr, nullptr, 0) == 1;
     if (!woken) std::this_thread::yield();
@@ -186,7 +186,7 @@ Finding check_single_copy() {
     return 0;
   });
   const pid_t reader = owner < 0 ? -1 : start([&] {
-    const Deadline deadline = Deadline::after(std::chrono::seconds{2});
+    const Deadline deadline = Deadline::after(std::chrono::seconds{10});
     while (ready.load() == 0 && !deadline.expired()) std::this_thread::yield();
     std::uint64_t seen = 0;
     const int error = os::read_process(owner, reinterpret_cast<std::uint64_t>(&word), &seen, sizeof seen);
@@ -262,7 +262,7 @@ Finding check_passing_descriptors() {
     const auto [left, right] = os::socket_pair();
     const os::UniqueFd memory = make_memfd();
     if (!memory) return fails(kRendezvous, kName, failed_call("memfd_create"), kSeccompRemedy);
-    const Deadline deadline = Deadline::after(std::chrono::seconds{2});
+    const Deadline deadline = Deadline::after(std::chrono::seconds{10});
     os::Message message;
     if (os::send_message(left.get(), "x", memory.get(), deadline) != os::SendStatus::sent ||
         !os::recv_message(right.get(), message, deadline) || message.fd_lost || !message.fd) {

@@ -174,7 +174,10 @@ class GuardProcess {
       if (ready <= 0) continue;
       died = true;
       drain_deaths();
-      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) look_at(rank);
+      // Of several that have ended since the last look, those that were killed are told first: the others may have
+      // noticed it and exited.
+      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) look_at(rank, /*exited=*/false);
+      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) look_at(rank, /*exited=*/true);
     }
   }
 
@@ -184,13 +187,14 @@ class GuardProcess {
     }
   }
 
-  void look_at(std::size_t rank) {
+  /// Tells the end of a rank, if it has ended by a signal or, with `exited`, in whatever way.
+  void look_at(std::size_t rank, bool exited) {
     Rank& each = ranks_[rank];
     if (each.ended) return;
     siginfo_t info{};
     // WNOWAIT: once reaped, the number could be reused, and kill(-pid) would signal other processes.
     if (::waitid(P_PID, static_cast<id_t>(each.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-        info.si_pid == 0)
+        info.si_pid == 0 || (info.si_code == CLD_EXITED && !exited))
       return;
     each.ended = true;
     tell({.rank = static_cast<int>(rank),

@@ -90,9 +90,20 @@ std::string for_users_of_nccl_tests(std::string_view typed) {
       {"-o", "--op OP"},
       {"-r", "--root RANK"},
       {"-c", "--no-check to leave it out"},
+      {"-m", "--calls N"},
+      {"--agg_iters", "--calls N"},
       {"-G", "--mode chain, a CUDA graph of many calls"},
       {"--cudagraph", "--mode chain, a CUDA graph of many calls"},
       {"-z", "--mode eager"},
+      {"--blocking", "--mode eager"},
+      {"-C", "--mode eager, whose last column is the host's time"},
+      {"--report_cputime", "--mode eager, whose last column is the host's time"},
+      {"-R", "--buffers symmetric"},
+      {"--local_register", "--buffers symmetric"},
+      {"-J", "--json FILE"},
+      {"--output_file", "--json FILE"},
+      {"-N", "--repeat N"},
+      {"--run_cycles", "--repeat N"},
   };
   // "-b8" is "-b 8".
   const bool with_value = typed.size() > 2 && typed[1] != '-' && typed[2] >= '0' && typed[2] <= '9';
@@ -191,9 +202,10 @@ int run_command(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     // CLI11 reports a missing subcommand before an unknown word in its place.
     const bool unknown = app.get_subcommands().empty() && argc > 1;
-    // It reports a missing option before a misspelt one.
-    const bool misspelt =
-        dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && has_unknown_option(app);
+    // It reports a missing option before a misspelt one, and takes the latter's value for an argument.
+    const bool misspelt = (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr ||
+                           dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) &&
+                          has_unknown_option(app);
     const bool extra = unknown || misspelt || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
     return usage_error(app, extra ? complaint_about_extra(app) : complaint_about_missing(app, error.what()));
   } catch (const UsageError& error) {

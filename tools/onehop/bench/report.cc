@@ -177,6 +177,7 @@ std::string legend(const std::vector<TextColumn>& columns) {
   };
   std::string text = "time: median of the slowest rank, us per call";
   if (shown("p95")) text += shown("min") ? "; min, p95: of the same samples" : "; p95: of the same samples";
+  if (shown("spread")) text += "; spread: slowest round / fastest";
   if (shown("busbw"))
     text += shown("algbw") ? "; algbw, busbw: GB/s as in nccl-tests" : "; busbw: GB/s as in nccl-tests";
   return text;

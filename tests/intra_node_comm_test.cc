@@ -399,7 +399,7 @@ TEST_F(IntraNode, ARankThatDoesNotComeIsNamedAtTheDeadline) {
   const std::shared_ptr<Store> store = memory_store();
   run_threads(2, [&](Rank rank) {
     IntraNodeOptions options;
-    options.timeout = Duration{300};
+    options.timeout = Duration{2000};
     IntraNodeComm comm(store, rank, 3, 1 << 20, options);
     const Error error = error_of([&] { (void)comm.rendezvous(); });
     EXPECT_EQ(error.code(), ErrorCode::timeout) << error.message();

@@ -177,7 +177,9 @@ class HostTransfers {
     const auto look_around = [&] {
       wait.look(peers, deadline_.arm());
       throw_if_interrupted(phase_);
-      mesh.check(phase_);
+      const bool failed = mesh.look(phase_);
+      if (any_ready()) return;  // what a rank did before it failed counts
+      if (failed) mesh.check(phase_);
       for (const Flow& flow : flows_) {
         const Rank peer = flow.current().root;
         if (mesh.has_left(peer))

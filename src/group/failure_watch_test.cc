@@ -75,11 +75,11 @@ TEST_F(FailureWatching, AnUnreportedFailureIsLoggedAtOnceAndEndsTheProcessAfterT
 }
 
 TEST_F(FailureWatching, AFailureThatACallHasReportedEndsNothing) {
-  watch_.add(group_, Duration{200});
+  watch_.add(group_, Duration{1000});
   group_->fails = true;
   group_->await_looks(2);
   group_->fails = false;  // heard
-  EXPECT_FALSE(ends_within(Duration{400}));
+  EXPECT_FALSE(ends_within(Duration{1500}));
 }
 
 TEST_F(FailureWatching, NeitherDoesAGroupThatWasLeftOrDestroyed) {
@@ -161,10 +161,10 @@ TEST(WatchDeathTest, LetsAProcessGoOnThatHasHeard) {
   EXPECT_EXIT(
       {
         std::vector<Group> groups = join_on_host(2);
-        groups[0].watch(Duration{200});
+        groups[0].watch(Duration{1000});
         groups[1].abort("no more");
         EXPECT_THROW(groups[0].barrier(), Error);
-        std::this_thread::sleep_for(milliseconds{600});
+        std::this_thread::sleep_for(milliseconds{1500});
         std::_Exit(7);
       },
       ::testing::ExitedWithCode(7), "");

@@ -288,8 +288,10 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
         }
         return received;
       }
-      check_locked(phase);
-      if (!source.inbox.empty()) continue;  // it arrived since the first look, perhaps followed by a goodbye
+      const bool failed = look_locked(phase);
+      // It arrived since the first look, perhaps followed by a goodbye, or by a failure.
+      if (!source.inbox.empty()) continue;
+      if (failed) throw_failure_locked();
       if (source.closed) throw gone(from, phase);
     }
     if (deadline.expired()) {

@@ -107,15 +107,17 @@ class IpcChannel::Mesh {
   /// The group's failure if nothing has thrown it yet. Also after leaving. Does not read what has arrived.
   [[nodiscard]] std::optional<Error> unreported() const;
   /// Like check, for a wait on something that rank `awaited` does elsewhere, in shared memory. It throws as
-  /// well when that rank has left without doing it.
+  /// well when that rank has left without doing it. What is done counts, whatever happened since: a rank that was not
+  /// scheduled meanwhile must not fail in a call that has succeeded on the others.
   template <class Done>
   void check_for(Rank awaited, Done&& done, const char* phase) {
     require_not_forked(phase);
     throw_if_interrupted(phase);
     const std::lock_guard lock(state_mutex_);
-    check_locked(phase);
-    // The order matters: a rank acts before it leaves.
-    if (peers_[static_cast<std::size_t>(awaited.value)].closed && !done()) throw gone(awaited, phase);
+    const bool failed = look_locked(phase);
+    if (done()) return;  // the order matters: a rank acts before it leaves, or fails
+    if (failed) throw_failure_locked();
+    if (peers_[static_cast<std::size_t>(awaited.value)].closed) throw gone(awaited, phase);
   }
   /// True if rank r has closed its end, as far as has been read. Whatever it did for this group happened
   /// before.

@@ -426,13 +426,17 @@ TEST(Mesh, RefusesRanksThatAreNoPeers) {
 class HeldUpInASplit : public ::testing::Test {
  protected:
   HeldUpInASplit() : parents_(thread_meshes(4)) {
+    begin();
+    held_up_ = std::thread([this] { (void)parents_[2]->recv(Rank{3}, soon(), "split"); });
+  }
+  void begin() {
+    parts_.clear();
     Sockets sockets = socket_mesh(2);
     for (int r = 0; r < 2; ++r) {
       parts_.push_back(std::make_unique<Mesh>(
           Rank{r}, 2, std::move(sockets[static_cast<std::size_t>(r)]), std::vector<os::ProcessWatch>{},
           Mesh::Parent{.mesh = parents_[static_cast<std::size_t>(r) + 1], .ranks = {Rank{1}, Rank{2}}}));
     }
-    held_up_ = std::thread([this] { (void)parents_[2]->recv(Rank{3}, soon(), "split"); });
   }
   ~HeldUpInASplit() override {
     parents_[3]->send(Rank{2}, "at last", soon(), "split");
@@ -451,15 +455,22 @@ class HeldUpInASplit : public ::testing::Test {
 };
 
 TEST_F(HeldUpInASplit, ARankIsNotToBlameForTheOneThatItWaitsFor) {
-  const Error error = waiting();
+  Error error = waiting();
+  // Again if the thread of rank 2 was too late to answer.
+  for (int tries = 0; tries < 5 && error.origin() == Rank{2}; ++tries) error = waiting();
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_EQ(error.origin(), Rank{3});
   EXPECT_EQ(error.message(), "waiting: rank 1 waited 300 ms for rank 2, which waits for rank 3");
 }
 
 TEST_F(HeldUpInASplit, ARankIsNotToBlameAlsoWhereOthersUseTheSubGroupAlready) {
-  for (const auto& part : parts_) part->use_own_numbers();
-  const Error error = waiting();
+  Error error(ErrorCode::system, "", Rank{1});
+  // Again if the thread of rank 2, which is rank 1 of the sub-group, was too late to answer.
+  for (int tries = 0; tries < 5 && error.origin() == Rank{1}; ++tries) {
+    begin();
+    for (const auto& part : parts_) part->use_own_numbers();
+    error = waiting();
+  }
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_TRUE(error.origin().none()) << "the sub-group has no number for rank 3 of its parent";
   EXPECT_THAT(error.message(), HasSubstr("in its parent's numbers: rank 2 waits for rank 3"));

@@ -267,7 +267,7 @@ TEST(Rendezvous, IgnoresWhatAnotherVersionLeftInTheStore) {
 
 TEST(Rendezvous, AllRanksNameTheOneThatNeverCame) {
   for (const int absent : {0, 1, 2}) {
-    const Joining how{.timeout = milliseconds{600}, .absent = {absent}};
+    const Joining how{.timeout = seconds{2}, .absent = {absent}};
     ListedStore store;
     const std::vector<Attempt> attempts = join(store, 3, how);
     for (const Attempt& each : attempts) EXPECT_LE(each.took, how.timeout + milliseconds{100} + seconds{5});
@@ -302,7 +302,9 @@ TEST(Rendezvous, AStoreThatHangsAtAnyPointEndsTheJoinInTimeAndIsNamed) {
       if (!each.error || names_the_store(each)) continue;
       // On a slow machine, ranks may also be late on the sockets. A rank that the store failed in its last
       // step is gone when the others connect to it.
-      EXPECT_THAT(each.error->message(), AnyOf(HasSubstr("ms for rank"), HasSubstr("died or gave up")))
+      EXPECT_THAT(each.error->message(),
+                  AnyOf(HasSubstr("ms for rank"), HasSubstr("died or gave up"),
+                        HasSubstr("did not come to rank"), HasSubstr("did not answer rank")))
           << "after " << point;
       if (each.error->code() == ErrorCode::peer_lost) {
         EXPECT_TRUE(named) << "after " << point << ": " << each.error->message();
@@ -328,7 +330,7 @@ TEST(Rendezvous, AnInterruptInTheStoreEndsTheJoinWithoutAWarning) {
 TEST(Rendezvous, AStoreThatIsSlowForAWhileIsNotToBlameForARankThatDoesNotCome) {
   ListedStore store;
   store.slow_looks = 3;
-  expect_refused(join(store, 3, {.timeout = milliseconds{400}, .absent = {1}}), ErrorCode::timeout,
+  expect_refused(join(store, 3, {.timeout = seconds{2}, .absent = {1}}), ErrorCode::timeout,
                  HasSubstr("rank 1 did not come"));
 }
 
@@ -342,7 +344,7 @@ TEST(Rendezvous, SaysThatAStoreIgnoresItsTimeouts) {
 
 TEST(Rendezvous, NamesAllRanksThatDidNotCome) {
   ListedStore store;
-  expect_refused(join(store, 4, {.timeout = milliseconds{400}, .absent = {1, 3}}), ErrorCode::timeout,
+  expect_refused(join(store, 4, {.timeout = seconds{2}, .absent = {1, 3}}), ErrorCode::timeout,
                  AllOf(HasSubstr("ranks 1, 3 did not come"), HasSubstr("group 'world' of 4"),
                        HasSubstr("listed store")));
 }
@@ -357,8 +359,7 @@ TEST(Rendezvous, RanksThatExpectDifferentSizesAreRefusedOrTimeOutSayingSo) {
   expect_refused(join(store, 3, {.change = resize(2, 4)}), ErrorCode::refused,
                  HasSubstr("ranks 0 and 2 differ in the size of the group: 3 and 4"));
   // Rank 0 knows nothing of rank 2, which finds out about its mistake at its deadline.
-  const std::vector<Attempt> attempts =
-      join(store, 3, {.timeout = milliseconds{500}, .change = resize(0, 2)});
+  const std::vector<Attempt> attempts = join(store, 3, {.timeout = seconds{4}, .change = resize(0, 2)});
   EXPECT_EQ(attempts[0].error->code(), ErrorCode::refused);
   EXPECT_EQ(attempts[1].error->code(), ErrorCode::refused);
   EXPECT_EQ(attempts[2].error->code(), ErrorCode::timeout);

@@ -67,11 +67,12 @@ TEST_F(Launch, KeepsGoingWithoutARankThatFailsIfAsked) {
 
 TEST_F(Launch, NamesEveryRankThatFailsWhenItKeepsGoing) {
   const std::filesystem::path go = base_ / "go";
-  Command command(shell({"-n", "4", "--keep-going"},
-                        fmt::format("case $RANK in 1) kill -9 $$ ;; "
-                                    "3) while ! test -e '{}'; do sleep 0.01; done; exit 5 ;; esac; echo alive $RANK",
-                                    go.string())),
-                  options_);
+  Command command(
+      shell({"-n", "4", "--keep-going"},
+            fmt::format("case $RANK in 1) kill -9 $$ ;; "
+                        "3) while ! test -e '{}'; do sleep 0.01; done; exit 5 ;; esac; echo alive $RANK",
+                        go.string())),
+      options_);
   command.wait_for_error("rank 1");
   std::ofstream(go).close();
   const Result result = command.finish();

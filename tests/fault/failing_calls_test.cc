@@ -116,6 +116,10 @@ class Matrix {
   /// True when the function was called often enough for the fault to strike.
   bool finish(const Cell& cell, std::unique_ptr<WeakRankJob> one) {
     Outcome outcome = one->finish();
+    for (int again = 0; again < 3 && one->is_inconclusive(); ++again) {
+      one = job(cell);
+      outcome = one->finish();
+    }
     if (!one->struck() && outcome == Outcome::recovered) return false;
     rows_[cell.call->name][cell.store].count(outcome);
     if (outcome == Outcome::wrong) ADD_FAILURE() << cell.name() << ": " << one->wrong();

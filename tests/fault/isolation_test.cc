@@ -211,7 +211,7 @@ TEST(Isolation, AConnectionOfAnotherUserIsRefusedByBothEndsNamingTheUsers) {
       Card& card = self.card(rank);
       const MeshPlan plan{
           .id = id, .rank = rank, .paths = paths, .listener = rank.value == 0 ? own.get() : theirs.get()};
-      const Deadline deadline = Deadline::after(seconds{1});
+      const Deadline deadline = Deadline::after(seconds{honest ? 1 : 10});
       if (rank.value == 0) {
         card.attempts[0].run([&] { (void)connect_mesh(plan, deadline); });
         self.raise(0);

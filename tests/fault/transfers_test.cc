@@ -49,6 +49,9 @@ TEST(Transfers, TimeoutsNameThePairAndTheMessage) {
     const TempDir dir;
     World world(3, [&](World& self, Rank rank) {
       Group group = join(dir, rank, 3);
+      // A call that fails while another rank is still in `join` ends that join.
+      self.raise(1);
+      if (!self.await(1, 3, seconds{20})) throw std::logic_error("a rank has not joined");
       Attempt& attempt = self.card(rank).attempts[0];
       if (rank.value == 0) {
         attempt.run([&] { row.call(group); });

@@ -41,6 +41,11 @@ class WeakRankJob {
   /// The problem that `finish` found, in one line; or an empty string.
   [[nodiscard]] const std::string& wrong() const { return wrong_; }
   [[nodiscard]] bool struck() const;
+  /// On a busy machine a wrong result proves little, since ranks may be too late for each other: try again.
+  [[nodiscard]] bool is_inconclusive() const {
+    constexpr double kBusyMs = 100;
+    return !wrong_.empty() && world_->lateness_ms() > kBusyMs;
+  }
   /// The error of every rank, in one line.
   [[nodiscard]] std::string errors() const;
 

@@ -39,6 +39,7 @@ __attribute__((constructor(101))) void use_files_in_memory() {
 }
 
 Card* g_own_card = nullptr;
+double g_starved_ms = 0;  // by the last look of this process
 
 /// How long this (single-threaded) process was ready to run without getting a processor; 0 if the kernel does
 /// not tell.
@@ -58,20 +59,25 @@ std::int64_t now_ns() {
       .count();
 }
 
-void Attempt::begin_call() {
-  began_starved_ms = starved_so_far_ms();
-  call_began_ns = now_ns();
+void Attempt::look_at_starvation() {
+  const double now = starved_so_far_ms();
+  starved_ms = std::max(starved_ms, now - g_starved_ms);
+  g_starved_ms = now;
 }
 
-void Attempt::end_call() {
-  ended_ns = now_ns();
-  starved_ms = starved_so_far_ms() - began_starved_ms;
+void Attempt::begin_call() {
+  look_at_starvation();
+  call_began_ns = now_ns();
 }
 
 void Attempt::run(const std::function<void()>& body) {
   State outcome = succeeded;
   state.store(running);
   begin_call();
+  const auto end_call = [this] {
+    ended_ns = now_ns();
+    look_at_starvation();
+  };
   try {
     body();
     end_call();
@@ -101,6 +107,7 @@ World::World(int processes, const Body& body) : size_(processes) {
     if (pid == 0) {
       board_->pids[static_cast<std::size_t>(r.value)].store(::getpid());
       g_own_card = &card(r);
+      g_starved_ms = 0;
       int code = 0;
       try {
         body(*this, r);
@@ -150,7 +157,9 @@ bool World::finish(Duration limit) {
 
 double World::lateness_ms() const {
   double most = stall_ms_;
-  for (Rank r{0}; r.value < size_; ++r.value) most = std::max(most, card(r).attempts[0].starved_ms);
+  for (Rank r{0}; r.value < size_; ++r.value) {
+    for (const Attempt& each : card(r).attempts) most = std::max(most, each.starved_ms);
+  }
   return most;
 }
 
@@ -167,7 +176,13 @@ bool World::await(int event, std::uint32_t count, Duration limit) {
     const std::uint32_t now = word.load();
     if (now >= count) return true;
     if (deadline.expired()) return false;
-    os::futex_wait(word, now, deadline.left());
+    const Duration slice = std::min(deadline.left(), Duration{20});
+    const std::int64_t before = now_ns();
+    os::futex_wait(word, now, slice);
+    if (word.load() == now) {
+      const double waited = static_cast<double>(now_ns() - before) / 1e6;
+      stall_ms_ = std::max(stall_ms_, waited - static_cast<double>(slice.count()));
+    }
   }
 }
 

@@ -37,8 +37,8 @@ struct Attempt {
   int code = 0;  ///< of the Error
   int origin = -1;
   char message[1024] = {};
-  double began_starved_ms = 0;
-  double starved_ms = 0;  ///< during the last call: how long this process was ready to run, but not running
+  /// In the worst of its calls, or before one of them: how long this process was ready to run, but not running.
+  double starved_ms = 0;
 
   /// Runs `body`; an Error makes the attempt `failed`, any other exception `broken`.
   void run(const std::function<void()>& body);
@@ -50,7 +50,7 @@ struct Attempt {
   [[nodiscard]] double call_ms() const { return static_cast<double>(ended_ns - call_began_ns) / 1e6; }
 
  private:
-  void end_call();
+  void look_at_starvation();
 };
 
 struct Card {
@@ -79,8 +79,8 @@ class World {
   [[nodiscard]] bool finish(Duration limit);
   /// How the process ended: its exit code, or minus the signal that killed it.
   [[nodiscard]] int exit_of(Rank r) const { return exits_[static_cast<std::size_t>(r.value)]; }
-  /// How late the machine was: in waking this process while it waited in `finish`, or in scheduling a rank
-  /// during the last call of its first attempt. Deadline assertions allow for it.
+  /// How late the machine was: in waking this process while it waited in `finish` or `await`, or in scheduling a
+  /// rank during a call, or before one. Deadline assertions allow for it.
   [[nodiscard]] double lateness_ms() const;
 
   /// Events are counters that all processes of the world see.

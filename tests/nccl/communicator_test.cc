@@ -453,23 +453,24 @@ std::vector<testing::Exit> on_processes(int size,
 }
 
 TEST_F(NcclCommunicator, ProcessesFindEachOtherByTheIdAndNoticeADeath) {
-  const std::vector<testing::Exit> exits = on_processes(3, [](const Api& api, Comm comm, int rank, Store& store) {
-    int data = rank + 1;
-    expect_success(api.all_reduce(&data, &data, 1, kInt32, kSum, comm, nullptr));
-    EXPECT_EQ(data, 6);
-    // Not while another rank may still be in that call.
-    store.add("reduced", 1);
-    if (rank == 2) {
-      while (store.add("reduced", 0) < 3) std::this_thread::sleep_for(std::chrono::milliseconds{1});
-      ::raise(SIGKILL);
-    }
-    EXPECT_EQ(api.all_reduce(&data, &data, 1, kInt32, kSum, comm, nullptr), Result::remote_error);
-    EXPECT_THAT(last_error(), HasSubstr("rank 2"));
-    Result state = Result::success;
-    expect_success(api.async_error(comm, &state));
-    EXPECT_EQ(state, Result::remote_error);
-    expect_success(api.abort(comm));
-  });
+  const std::vector<testing::Exit> exits =
+      on_processes(3, [](const Api& api, Comm comm, int rank, Store& store) {
+        int data = rank + 1;
+        expect_success(api.all_reduce(&data, &data, 1, kInt32, kSum, comm, nullptr));
+        EXPECT_EQ(data, 6);
+        // Not while another rank may still be in that call.
+        store.add("reduced", 1);
+        if (rank == 2) {
+          while (store.add("reduced", 0) < 3) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+          ::raise(SIGKILL);
+        }
+        EXPECT_EQ(api.all_reduce(&data, &data, 1, kInt32, kSum, comm, nullptr), Result::remote_error);
+        EXPECT_THAT(last_error(), HasSubstr("rank 2"));
+        Result state = Result::success;
+        expect_success(api.async_error(comm, &state));
+        EXPECT_EQ(state, Result::remote_error);
+        expect_success(api.abort(comm));
+      });
   EXPECT_EQ(exits[0].code, 0) << exits[0].text;
   EXPECT_EQ(exits[1].code, 0) << exits[1].text;
   EXPECT_EQ(exits[2].signal, SIGKILL);

@@ -109,8 +109,7 @@ std::string to_text(const Comparison& comparison, bool colors) {
   std::string text = wrapped(fmt::format("A: {}, {}", comparison.a.name, comparison.a.origin), "# ");
   text += wrapped(fmt::format("B: {}, {}", comparison.b.name, comparison.b.origin), "# ");
   for (const std::string& each : comparison.differences) text += wrapped("differs (A, B): " + each, "# ");
-  text += fmt::format("{:>12} {:>12} {:>12} {:>8}  {}\n", "bytes", "A(us)", "B(us)", "B/A",
-                      "B is");
+  text += fmt::format("{:>12} {:>12} {:>12} {:>8}  {}\n", "bytes", "A(us)", "B(us)", "B/A", "B is");
   double logs = 0;
   std::string collective;
   for (const ComparedRow& row : comparison.rows) {
@@ -118,8 +117,8 @@ std::string to_text(const Comparison& comparison, bool colors) {
     collective = row.collective;
     const std::string_view verdict = row.verdict;
     const Color color = verdict == "slower" ? Color::red : Color::green;
-    text += fmt::format("{:>12} {:>12.2f} {:>12.2f} {:>8.3f}  {}{}\n", row.bytes, row.a_us, row.b_us, row.ratio,
-                        colored(verdict, color, colors && verdict != "same"),
+    text += fmt::format("{:>12} {:>12.2f} {:>12.2f} {:>8.3f}  {}{}\n", row.bytes, row.a_us, row.b_us,
+                        row.ratio, colored(verdict, color, colors && verdict != "same"),
                         row.rounds_overlap ? ": rounds overlap" : "");
     logs += std::log(row.ratio);
   }

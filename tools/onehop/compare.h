@@ -37,7 +37,8 @@ struct ComparedRow {
   double b_us = 0;
   double ratio = 0;  ///< b / a
   const char* verdict = "";
-  bool rounds_overlap = false;  ///< the same for this reason only: the medians differ by more than the threshold
+  bool rounds_overlap =
+      false;  ///< the same for this reason only: the medians differ by more than the threshold
 };
 
 struct Comparison {

@@ -28,9 +28,10 @@ std::string draw_rows(const std::vector<ComparedRow>& rows) {
     }
     const std::string_view verdict = row.verdict;
     const std::string_view style = verdict == "faster" ? "ok" : verdict;
-    cells += element("td", {{"class", style}}, verdict != "same"       ? verdict
-                                                 : row.rounds_overlap ? "no difference: rounds overlap"
-                                                                      : "no difference");
+    cells += element("td", {{"class", style}},
+                     verdict != "same"    ? verdict
+                     : row.rounds_overlap ? "no difference: rounds overlap"
+                                          : "no difference");
     lines += element("tr", {}, cells) + "\n";
   }
   const std::string table =

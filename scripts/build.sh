@@ -26,19 +26,24 @@ fi
 jobs=${JOBS:-$(nproc)}
 
 mkdir -p build
-new=$([[ -e build/$preset/build.ninja ]] || echo yes)
 log=build/$preset.configure.log
 if ! cmake --preset "$preset" "${options[@]}" > "$log" 2>&1; then
   cat "$log" >&2
   exit 1
 fi
 grep '^-- onehop:' "$log" || true
-[[ -z $new || -z ${CPU_MINUTES-} ]] ||
+# After a build of something else, such as the command alone, it takes less.
+built=build/$preset/.built${targets:+-${targets[*]}}
+[[ -e $built || -z ${CPU_MINUTES-} ]] ||
   echo "-- onehop: building takes about $((CPU_MINUTES / jobs + 1)) min with $jobs jobs, the first time"
 
 build=(cmake --build --preset "$preset" -j "$jobs")
 ((${#targets[@]} == 0)) || build+=(--target "${targets[@]}")
-[[ ! -t 1 ]] || exec "${build[@]}"
+if [[ -t 1 ]]; then
+  "${build[@]}"
+  touch "$built"
+  exit
+fi
 
 # Into a pipe ninja would print a line per file: keep them for the failure.
 log=build/$preset.build.log
@@ -61,3 +66,4 @@ done; then
   grep -vE '^\[[0-9]+/[0-9]+\]' "$log" >&2 || true
   exit 1
 fi
+touch "$built"

@@ -25,8 +25,9 @@ fi
 tr -s ' \n' ' ' < "$2/refused" | grep -q "which is not in"
 uninstall "$prefix" "$2/manifest"
 find "$prefix" -type f -o -type l | sort | diff "$2/before" -
-[[ ! -e $prefix/include/onehop && ! -e $prefix/lib/cmake/onehop ]] || {
-  echo "folders of ours are left" >&2
+left=$(find "$prefix" -type d -name '*onehop*' ! -path "$prefix/share/onehop")
+[[ -z $left ]] || {
+  echo "folders of ours are left: $left" >&2
   exit 1
 }
 if uninstall "$prefix" "$2/manifest" 2> /dev/null; then

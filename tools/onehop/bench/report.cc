@@ -214,11 +214,13 @@ std::optional<double> ratio_to_peers(const BenchRow& row) {
 }
 
 std::string describe(const BenchOptions& options) {
-  std::string text = fmt::format(
-      "{} {} ranks ({}), {}, {} buffers, {}, algorithm {}, tuning {}", options.ranks,
-      options.cuda ? "GPU" : "host", options.threads ? "threads" : "processes", type_and_op(options),
-      to_string(options.buffers), options.in_place ? "in place" : "out of place",
-      options.algorithm ? to_string(*options.algorithm) : "auto", tuning_of(options));
+  std::string text = fmt::format("{} {} ranks ({})", options.ranks, options.cuda ? "GPU" : "host",
+                                 options.threads ? "threads" : "processes");
+  if (options.collective->moves_data) {
+    text += fmt::format(", {}, {} buffers, {}, algorithm {}, tuning {}", type_and_op(options),
+                        to_string(options.buffers), options.in_place ? "in place" : "out of place",
+                        options.algorithm ? to_string(*options.algorithm) : "auto", tuning_of(options));
+  }
   if (options.binding != Binding::none) text += fmt::format(", bound to {}", to_string(options.binding));
   if (options.repeat > 1) text += fmt::format(", {} rounds", options.repeat);
   if (options.collective->rooted()) text += fmt::format(", root {}", options.root.value);

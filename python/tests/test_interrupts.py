@@ -15,7 +15,7 @@ from pathlib import Path
 import onehop as oh
 import pytest
 
-BOUND_S = 0.5  # on an idle machine it takes 20 to 100 ms; a loaded one must not fail the test
+BOUND_S = 10  # on an idle machine it takes 20 to 100 ms, and each call's own deadline is 60 s
 AT_ONCE = 16  # processes that wait at the same time
 
 PRELUDE = """
@@ -303,7 +303,7 @@ def _interrupt(batch: list[Case], directory: Path) -> dict[str, Ended]:
                 continue
             begin = time.monotonic()
             process.send_signal(signal.SIGINT)
-            heard = select.select([process.stdout], [], [], 10 * BOUND_S)[0]
+            heard = select.select([process.stdout], [], [], 3 * BOUND_S)[0]
             line = process.stdout.readline().decode().strip() if heard else "still waits"
             try:
                 ended[case.name] = Ended("interrupted", float(line) - begin)

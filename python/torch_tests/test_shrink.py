@@ -202,7 +202,7 @@ def excluded_rank_stays(rank, size):
     """A rank that is alive and does not leave is named after the timeout. When it has left, the call succeeds."""
     dist.all_reduce(torch.ones(10))
     backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
-    backend._set_default_timeout(timedelta(seconds=5))
+    backend._set_default_timeout(timedelta(seconds=3))
     meet()
     if rank == 1:
         meet("named")
@@ -211,7 +211,7 @@ def excluded_rank_stays(rank, size):
     begin = time.monotonic()
     with pytest.raises(dist.DistBackendError, match="rank 1 is excluded, but its process is alive"):
         dist.shrink_group([1], shrink_flags=ABORT)
-    assert 4.5 < time.monotonic() - begin < 30
+    assert 2.5 < time.monotonic() - begin < 9  # a longer timeout counts as 10 s here
     meet("named")
     backend._set_default_timeout(timedelta(seconds=30))
     dist.shrink_group([1])

@@ -97,7 +97,7 @@ class Ranks:
 def meet(directory, size, what="begun"):
     """Waits until `size` ranks are here, in the store that they have in common.
 
-    For a rank that is about to die: where a collective has ended on it, another rank may still be inside.
+    For a rank that is about to die, leave or abort: where a collective has ended on it, another rank may still be inside.
     """
     import onehop as oh
 

@@ -72,10 +72,14 @@ def test_the_ranks_that_are_left_form_a_group(ranks):
 def test_a_rank_that_exits_without_leaving_says_goodbye(tmp_path):
     program = textwrap.dedent("""
         import sys, onehop as oh
-        g = oh.Group.join(oh.FileStore(sys.argv[1]), int(sys.argv[2]), 2)
+        store = oh.FileStore(sys.argv[1])
+        g = oh.Group.join(store, int(sys.argv[2]), 2)
         b = g.allocate(4096)
         g.barrier()
-        if g.rank == 0:
+        if g.rank == 1:
+            store.get("begun")
+        else:
+            store.set("begun", b"")
             try:
                 g.barrier()
             except oh.PeerLost as error:
@@ -122,6 +126,7 @@ def test_ctrl_c_ends_a_collective_and_fails_the_group(tmp_path):
     output, took, others = interrupt(tmp_path, """
         g = oh.Group.join(store, rank, size, timeout=60)
         if rank == 0:
+            store.get("joined")
             try:
                 print("waits")
                 g.barrier()
@@ -132,6 +137,7 @@ def test_ctrl_c_ends_a_collective_and_fails_the_group(tmp_path):
             except oh.Aborted as error:
                 print(error.rank)
         else:
+            store.set("joined", b"")
             while True:
                 try:
                     g.check()
@@ -241,8 +247,10 @@ def test_what_one_rank_rejects_fails_on_all_ranks_at_once(ranks):
     ranks(2, one_rank_rejects, timeout=20)
 
 
-def times_out(group):
-    if group.rank == 0:
+def times_out(rank, size, directory):
+    group = oh.Group.join(oh.FileStore(directory), rank, size)
+    meet(directory, size)
+    if rank == 0:
         with pytest.raises(oh.Timeout) as info:
             group.barrier(timeout=0.2)
         assert info.value.rank == 1 and isinstance(info.value, TimeoutError)
@@ -255,11 +263,13 @@ def times_out(group):
 
 
 def test_a_deadline_names_the_rank(ranks):
-    ranks(2, times_out)
+    ranks(2, times_out, join=False)
 
 
-def aborts(group):
-    if group.rank == 1:
+def aborts(rank, size, directory):
+    group = oh.Group.join(oh.FileStore(directory), rank, size)
+    meet(directory, size)
+    if rank == 1:
         group.abort("enough")
     with pytest.raises(oh.Aborted, match="enough") as info:
         group.barrier()
@@ -272,7 +282,7 @@ def aborts(group):
 
 
 def test_abort_and_leave(ranks):
-    ranks(2, aborts)
+    ranks(2, aborts, join=False)
 
 
 def test_abort_from_another_thread_ends_a_wait(tmp_path):

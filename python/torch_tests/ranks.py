@@ -28,8 +28,8 @@ def gpu_count():
 def meet(what="begun", group=None):
     """Waits in the default store until all ranks of the group are here.
 
-    For a rank that is about to die or to leave: where a collective has ended on it, another rank may still be inside. `what` is
-    new each time.
+    For a rank that is about to die, leave or abort: where a collective has ended on it, another rank may still be inside.
+    `what` is new each time.
     """
     import torch.distributed as dist
 

@@ -134,6 +134,7 @@ def set_timeout(rank, size):
 
 def aborted(rank, size):
     dist.barrier()
+    meet()
     group = dist.distributed_c10d._get_default_group()
     if rank == 0:
         time.sleep(0.5)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -234,6 +235,9 @@ def over_a_stopped_store(rank, size, port, server, directory):
     if rank == 0:
         await_file(directory / "created 1")
         os.kill(server, signal.SIGSTOP)
+        threads = list(Path(f"/proc/{server}/task").glob("*/stat"))
+        while any(stat.read_text().rpartition(")")[2].split()[0] != "T" for stat in threads):
+            time.sleep(0.01)  # until then it may still answer
         (directory / "stopped").touch()
     await_file(directory / "stopped")
     begin = time.monotonic()

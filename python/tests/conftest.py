@@ -94,6 +94,19 @@ class Ranks:
             process.join()
 
 
+def meet(directory, size, what="begun"):
+    """Waits until `size` ranks are here, in the store that they have in common.
+
+    For a rank that is about to die, leave or abort: where a collective has ended on it, another rank may still be inside.
+    """
+    import onehop as oh
+
+    store = oh.FileStore(directory)
+    store.add(what, 1)
+    while store.add(what, 0) < size:
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def ranks(tmp_path):
     runner = Ranks(tmp_path)

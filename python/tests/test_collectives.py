@@ -8,6 +8,7 @@ import formats
 import numpy as np
 import onehop as oh
 import pytest
+from conftest import meet
 from formats import STORED, decode, encode, options, random_values
 
 SIZES = (0, 1, 7, 1001, 30_011)
@@ -305,6 +306,7 @@ def test_large_objects(ranks):
 def lost_while_large(rank, size, directory):
     group = oh.Group.join(oh.FileStore(directory), rank, size)
     group.all_gather_object(bytes(1_000_000))
+    meet(directory, size)
     if rank == 1:
         os._exit(9)
     with pytest.raises(oh.PeerLost) as info:

@@ -9,17 +9,21 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import onehop as oh
 import pytest
+from conftest import meet
 
 
-def work_until_a_rank_dies(group, victim):
+def work_until_a_rank_dies(rank, size, directory, victim):
+    group = oh.Group.join(oh.FileStore(directory), rank, size)
     x = np.ones(1000, np.float32)
     for _ in range(10):
         group.all_reduce(x, op="max")
-    if group.rank == victim:
+    meet(directory, size)
+    if rank == victim:
         os.kill(os.getpid(), signal.SIGKILL)
     died = time.monotonic()
     with pytest.raises(oh.PeerLost, match=f"rank {victim}") as info:
@@ -32,24 +36,26 @@ def work_until_a_rank_dies(group, victim):
 
 
 def test_survivors_of_a_killed_rank_learn_its_number(ranks):
-    outcomes = ranks(3, work_until_a_rank_dies, 1, may_fail=True)
+    outcomes = ranks(3, work_until_a_rank_dies, 1, may_fail=True, join=False)
     assert outcomes[1].exit_code == -signal.SIGKILL
     for survivor in (outcomes[0], outcomes[2]):
         assert survivor.error is None and survivor.exit_code == 0, survivor.error
-        assert survivor.value < 1  # seconds
+        assert survivor.value < 10  # seconds; the group's timeout is 30
 
 
-def shrinks(group):
+def shrinks(rank, size, directory):
+    group = oh.Group.join(oh.FileStore(directory), rank, size)
     assert group.parent_ranks == ()
-    if group.rank in (0, 2):
+    meet(directory, size)
+    if rank in (0, 2):
         os.kill(os.getpid(), signal.SIGKILL)
     with pytest.raises(oh.PeerLost):
         while True:
             group.barrier()
     survivors = group.shrink()
     assert type(survivors) is type(group) and survivors.parent_ranks == (1, 3)
-    assert survivors.size == 2 and survivors.parent_ranks[survivors.rank] == group.rank
-    assert survivors.all_gather_object(group.rank) == [1, 3]
+    assert survivors.size == 2 and survivors.parent_ranks[survivors.rank] == rank
+    assert survivors.all_gather_object(rank) == [1, 3]
     with pytest.raises(oh.InvalidArgument, match="shrink that one"):
         group.shrink()
     with pytest.raises(oh.InvalidArgument, match="timeout is -1"):
@@ -58,7 +64,7 @@ def shrinks(group):
 
 
 def test_the_ranks_that_are_left_form_a_group(ranks):
-    outcomes = ranks(4, shrinks, may_fail=True)
+    outcomes = ranks(4, shrinks, may_fail=True, join=False)
     for survivor in (outcomes[1], outcomes[3]):
         assert survivor.error is None and survivor.exit_code == 0, survivor.error
 
@@ -66,10 +72,14 @@ def test_the_ranks_that_are_left_form_a_group(ranks):
 def test_a_rank_that_exits_without_leaving_says_goodbye(tmp_path):
     program = textwrap.dedent("""
         import sys, onehop as oh
-        g = oh.Group.join(oh.FileStore(sys.argv[1]), int(sys.argv[2]), 2)
+        store = oh.FileStore(sys.argv[1])
+        g = oh.Group.join(store, int(sys.argv[2]), 2)
         b = g.allocate(4096)
         g.barrier()
-        if g.rank == 0:
+        if g.rank == 1:
+            store.get("begun")
+        else:
+            store.set("begun", b"")
             try:
                 g.barrier()
             except oh.PeerLost as error:
@@ -83,6 +93,16 @@ def test_a_rank_that_exits_without_leaving_says_goodbye(tmp_path):
     assert results[1][1] == "", results
 
 
+def await_sleep(pid):
+    """Until a process waits in the kernel: one that is starved is ready to run all the time."""
+    seen, deadline = 0, time.monotonic() + 30
+    while seen < 5:
+        assert time.monotonic() < deadline, f"process {pid} does not sleep"
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        seen = seen + 1 if state == "S" else 0
+        time.sleep(0.02)
+
+
 def interrupt(tmp_path, body, size=2):
     """Sends SIGINT to rank 0 while it waits in `body`; returns what the ranks printed, and how long rank 0 took to end."""
     program = textwrap.dedent("""
@@ -94,6 +114,7 @@ def interrupt(tmp_path, body, size=2):
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(size)]
     assert processes[0].stdout.readline() == "waits\n"
     time.sleep(0.5)  # it is about to wait; a signal that comes too early would end it as well
+    await_sleep(processes[0].pid)
     begin = time.monotonic()
     processes[0].send_signal(signal.SIGINT)
     output = processes[0].communicate(timeout=30)[0]
@@ -105,8 +126,9 @@ def test_ctrl_c_ends_a_collective_and_fails_the_group(tmp_path):
     output, took, others = interrupt(tmp_path, """
         g = oh.Group.join(store, rank, size, timeout=60)
         if rank == 0:
-            print("waits")
+            store.get("joined")
             try:
+                print("waits")
                 g.barrier()
             except KeyboardInterrupt:
                 print("interrupted")
@@ -115,6 +137,7 @@ def test_ctrl_c_ends_a_collective_and_fails_the_group(tmp_path):
             except oh.Aborted as error:
                 print(error.rank)
         else:
+            store.set("joined", b"")
             while True:
                 try:
                     g.check()
@@ -224,8 +247,10 @@ def test_what_one_rank_rejects_fails_on_all_ranks_at_once(ranks):
     ranks(2, one_rank_rejects, timeout=20)
 
 
-def times_out(group):
-    if group.rank == 0:
+def times_out(rank, size, directory):
+    group = oh.Group.join(oh.FileStore(directory), rank, size)
+    meet(directory, size)
+    if rank == 0:
         with pytest.raises(oh.Timeout) as info:
             group.barrier(timeout=0.2)
         assert info.value.rank == 1 and isinstance(info.value, TimeoutError)
@@ -238,11 +263,13 @@ def times_out(group):
 
 
 def test_a_deadline_names_the_rank(ranks):
-    ranks(2, times_out)
+    ranks(2, times_out, join=False)
 
 
-def aborts(group):
-    if group.rank == 1:
+def aborts(rank, size, directory):
+    group = oh.Group.join(oh.FileStore(directory), rank, size)
+    meet(directory, size)
+    if rank == 1:
         group.abort("enough")
     with pytest.raises(oh.Aborted, match="enough") as info:
         group.barrier()
@@ -255,7 +282,7 @@ def aborts(group):
 
 
 def test_abort_and_leave(ranks):
-    ranks(2, aborts)
+    ranks(2, aborts, join=False)
 
 
 def test_abort_from_another_thread_ends_a_wait(tmp_path):

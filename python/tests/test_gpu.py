@@ -9,7 +9,7 @@ import time
 import numpy as np
 import onehop as oh
 import pytest
-from conftest import gpu_count
+from conftest import gpu_count, meet
 from formats import STORED, decode, encode, options, random_values
 
 pytestmark = pytest.mark.gpu
@@ -324,6 +324,7 @@ def without_rank_1(rank, size, directory):
     x = torch.ones(1000, device=f"cuda:{group.device}")
     group.all_reduce(x)
     group.synchronize()
+    meet(directory, size)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return group, x

@@ -15,7 +15,7 @@ from pathlib import Path
 import onehop as oh
 import pytest
 
-BOUND_S = 0.5  # on an idle machine it takes 20 to 100 ms; a loaded one must not fail the test
+BOUND_S = 10  # on an idle machine it takes 20 to 100 ms, and each call's own deadline is 60 s
 AT_ONCE = 16  # processes that wait at the same time
 
 PRELUDE = """
@@ -206,7 +206,8 @@ def _groups() -> list[Case]:
         Case("Group.all_reduce", "g.all_reduce(x, op='bogus')", one, "that tells the others of a wrong argument"),
         Case("Group.allocate", "g.allocate(0)", one, "that tells the others of a wrong argument"),
     ]
-    behind = one + "; threading.Thread(target=g.barrier, daemon=True).start(); time.sleep(0.1)"
+    # The thread's call fails with the group. Its traceback would get between what the process prints.
+    behind = one + "; threading.excepthook = lambda _: None; threading.Thread(target=g.barrier, daemon=True).start(); time.sleep(0.1)"
     cases += [Case(f"Group.{call.partition('(')[0]}", f"g.{call}", behind, "behind another thread's call") for call in (
         "all_reduce(x)", "barrier()", "send(x, 1)", "recv(x, 1)", "split(0)", "allocate(4096)", "all_gather_object(1)")]
     buffer = one + """
@@ -303,7 +304,7 @@ def _interrupt(batch: list[Case], directory: Path) -> dict[str, Ended]:
                 continue
             begin = time.monotonic()
             process.send_signal(signal.SIGINT)
-            heard = select.select([process.stdout], [], [], 10 * BOUND_S)[0]
+            heard = select.select([process.stdout], [], [], 3 * BOUND_S)[0]
             line = process.stdout.readline().decode().strip() if heard else "still waits"
             try:
                 ended[case.name] = Ended("interrupted", float(line) - begin)

@@ -25,6 +25,20 @@ def gpu_count():
     return len(glob.glob("/dev/nvidia[0-9]*"))
 
 
+def meet(what="begun", group=None):
+    """Waits in the default store until all ranks of the group are here.
+
+    For a rank that is about to die, leave or abort: where a collective has ended on it, another rank may still be inside.
+    `what` is new each time.
+    """
+    import torch.distributed as dist
+
+    store = dist.distributed_c10d._get_default_store()
+    store.add(what, 1)
+    while store.add(what, 0) < dist.get_world_size(group):
+        time.sleep(0.01)
+
+
 def _main(rank, size, body, args, directory, backend, timeout, device, machine, results):
     os.environ["OMP_NUM_THREADS"] = "1"
     try:

@@ -41,9 +41,7 @@ def test_four_processes_compile_once(counting):
     paths = {p.communicate(timeout=300)[0] for p in processes}
     assert all(p.returncode == 0 for p in processes) and len(paths) == 1
     assert counting() == 2  # compile, link
-    begin = time.monotonic()
     assert str(_build.load_path(_build.OPS)) == paths.pop().strip()
-    assert time.monotonic() - begin < 1.0
     assert counting() == 2
 
 

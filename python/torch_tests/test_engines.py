@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from ranks import meet
 
 HERE = Path(__file__).resolve().parent
 STUBS = HERE / "stubs"
@@ -429,20 +430,20 @@ def killed(rank, size):
     engine(vllm="1")
     from onehop.engines import _joined
 
-    _joined.Joined.GRACE = 0.5
     group = vllm_group()
     group.all_reduce(torch.ones(4))
+    meet()
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     begin = time.monotonic()
     if rank == 2:
-        time.sleep(20)
+        time.sleep(60)
         raise AssertionError("a process that makes no calls went on after the failure")
     with pytest.raises(Exception, match="rank 1 died") as caught:
         while True:
             group.all_reduce(torch.ones(4))
-    assert type(caught.value).__name__ == "PeerLost" and time.monotonic() - begin < 1
-    time.sleep(1.5)  # it was told, so it goes on
+    assert type(caught.value).__name__ == "PeerLost" and time.monotonic() - begin < 10
+    time.sleep(_joined.Joined.GRACE + 3)  # it was told, so it goes on
     group.device_communicator.destroy()
 
 

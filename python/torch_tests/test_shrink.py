@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from ranks import meet
 
 import onehop.torch
 
@@ -22,15 +23,11 @@ def die():
 
 
 def begin(group=None):
-    """All ranks have joined and are done with their work. They meet in the store, for a rank that leaves a barrier first
-    could die while others are still in it."""
+    """All ranks have joined and are done with their work."""
     dist.all_reduce(torch.ones(10), group=group)
     if torch.get_default_device().type == "cuda":
         torch.cuda.synchronize()
-    store = dist.distributed_c10d._get_default_store()
-    store.add("begun", 1)
-    while store.add("begun", 0) < dist.get_world_size(group):
-        time.sleep(0.01)
+    meet(group=group)
 
 
 def notice(group=None):
@@ -77,6 +74,7 @@ def world(rank, size, flags):
     assert numbers[dist.get_rank()] == rank
     works(numbers)
     works(numbers, dist.new_group(list(range(size - 1))))
+    meet(f"{len(numbers)} are left")
     if rank == 3:
         die()
     notice()
@@ -84,6 +82,7 @@ def world(rank, size, flags):
     numbers.remove(3)
     works(numbers)
     while len(numbers) > 1:
+        meet(f"{len(numbers)} are left")
         if rank == numbers.pop():
             die()
         notice()
@@ -124,7 +123,7 @@ def default(rank, size):
 
 def more_are_gone(rank, size):
     """A rank that died without being excluded is named, with the list that is right."""
-    dist.all_reduce(torch.ones(10))
+    begin()
     if rank in (1, 3):
         die()
     notice()
@@ -154,7 +153,7 @@ def they_disagree(rank, size):
 
 def one_excludes_another(rank, size):
     """A rank whose own list is right hears of the disagreement, too."""
-    dist.all_reduce(torch.ones(10))
+    begin()
     if rank == 3:
         die()
     notice()
@@ -202,16 +201,19 @@ def they_call_again_at_once(rank, size, slow):
 def excluded_rank_stays(rank, size):
     """A rank that is alive and does not leave is named after the timeout. When it has left, the call succeeds."""
     dist.all_reduce(torch.ones(10))
+    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+    backend._set_default_timeout(timedelta(seconds=3))
+    meet()
     if rank == 1:
-        time.sleep(4)
+        meet("named")
         dist.destroy_process_group()
         return
     begin = time.monotonic()
     with pytest.raises(dist.DistBackendError, match="rank 1 is excluded, but its process is alive"):
         dist.shrink_group([1], shrink_flags=ABORT)
-    assert 1.5 < time.monotonic() - begin < 3.5
-    group = dist.distributed_c10d._get_default_group()
-    group._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(seconds=30))
+    assert 2.5 < time.monotonic() - begin < 9  # a longer timeout counts as 10 s here
+    meet("named")
+    backend._set_default_timeout(timedelta(seconds=30))
     dist.shrink_group([1])
     works([0, 2])
 
@@ -288,7 +290,7 @@ def test_calls_that_follow_a_refusal_at_once(ranks, slow):
 
 
 def test_an_excluded_rank_that_stays(ranks):
-    ranks(3, excluded_rank_stays, timeout=2)
+    ranks(3, excluded_rank_stays)
 
 
 @pytest.mark.parametrize("flags", [0, ABORT])

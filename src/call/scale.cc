@@ -22,17 +22,17 @@ std::uint64_t bits_in(DType type, double number) {
 }  // namespace
 
 Scale scale_of(DType type, ReduceOp op, double factor, int ranks) {
-  switch (op) {
-    case ReduceOp::avg:
-      // The inverse of a power of two is exact, and so both ways round the same number. A product takes less time.
-      if (is_float(type) && std::has_single_bit(static_cast<unsigned>(ranks)))
-        return {.number = bits_in(type, 1.0 / ranks), .applies = true, .divides = false};
-      return {.number = bits_in(type, ranks), .applies = true, .divides = true};
-    case ReduceOp::premul_sum:
-      return {.number = bits_in(type, factor), .applies = true, .divides = false};
-    default:
-      return {};
+  Scale scale;
+  scale.op = static_cast<std::uint8_t>(kernel_op(op));
+  scale.applies = op == ReduceOp::avg || op == ReduceOp::premul_sum;
+  if (op == ReduceOp::avg) {
+    // The inverse of a power of two is exact, and so both ways round the same number. A product takes less time.
+    scale.divides = !is_float(type) || !std::has_single_bit(static_cast<unsigned>(ranks));
+    scale.number = bits_in(type, scale.divides ? ranks : 1.0 / ranks);
+  } else if (op == ReduceOp::premul_sum) {
+    scale.number = bits_in(type, factor);
   }
+  return scale;
 }
 
 bool can_scale(DType type, double factor) {

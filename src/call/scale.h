@@ -15,6 +15,7 @@ struct Scale {
   std::uint64_t number = 0;  ///< bits of a number of the accumulation type, right-aligned
   bool applies = false;      ///< false: the sum is the result
   bool divides = false;      ///< true: divide by the number; false: multiply
+  std::uint8_t op = 0;       ///< kernel_op(), for the kernels of GPUs that serve several reductions
 };
 
 /// The scaling of a sum over `ranks` ranks for `type` and `op`. `factor` is premul_sum's and must satisfy

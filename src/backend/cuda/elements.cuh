@@ -15,6 +15,10 @@ namespace onehop::cuda {
 
 enum class Op { sum, prod, min, max };  // numbered like ReduceOp
 
+/// The reductions of a kernel. Sums, by far the most common, have kernels of their own; a kernel of the others is told
+/// which one it computes.
+enum class Ops { sum, other };
+
 inline constexpr std::uint32_t kOneNan32 = 0x7fc00000;
 
 __device__ __forceinline__ bool is_nan(float x) {

@@ -34,11 +34,10 @@ struct ReductionKernel {
   }
 };
 
-/// The reductions that have kernels of their own, numbered like ReduceOp.
-inline constexpr std::array<std::string_view, 4> kKernelOps{"sum", "prod", "min", "max"};
-/// The number of the kernel for a reduction: sum's for scaled sums, too.
+/// The kernels of a reduction: those of sums, scaled or not, and those of all others, which get its number as a parameter.
+inline constexpr std::array<std::string_view, 2> kKernelOps{"sum", "other"};
 [[nodiscard]] inline std::size_t kernel_of(ReduceOp op) {
-  return is_sum(op) ? 0 : static_cast<std::size_t>(op);
+  return is_sum(op) ? 0 : 1;
 }
 
 /// Any other kernel, of an algorithms/*/kernels.cu.

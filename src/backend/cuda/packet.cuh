@@ -186,18 +186,26 @@ __device__ __forceinline__ void store_nan(std::byte* data, std::size_t at, std::
   store_bytes(data, at, bytes, nan);
 }
 
-/// Combines the elements of packets, one rank after the other. kRanks: as in the kernel's name.
-template <class E, Op kOp, int kBytes, int kRanks>
+/// Combines the elements of packets, one rank after the other. kOps and kRanks: as in the kernel's name.
+template <class E, Ops kOps, int kBytes, int kRanks>
 class Accumulator {
  public:
   __device__ __forceinline__ explicit Accumulator(const Packet<kBytes>& first) : totals_(widen(first)) {}
-  __device__ __forceinline__ void add(const Packet<kBytes>& next) {
+  /// `scale` is the call's, here and below.
+  __device__ __forceinline__ void add(const Packet<kBytes>& next, const Scale& scale) {
     const Elements elements = widen(next);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) totals_.at[i] = combine<kOp>(totals_.at[i], elements.at[i]);
+    if constexpr (kOps == Ops::sum) {
+      combine_with<Op::sum>(elements);
+    } else if (scale.op == static_cast<int>(Op::prod)) {
+      combine_with<Op::prod>(elements);
+    } else if (scale.op == static_cast<int>(Op::min)) {
+      combine_with<Op::min>(elements);
+    } else {
+      combine_with<Op::max>(elements);
+    }
   }
   __device__ __forceinline__ Packet<kBytes> result(const Scale& scale) {
-    if constexpr (kOp == Op::sum) apply<kRanks>(scale, totals_);
+    if constexpr (kOps == Ops::sum) apply<kRanks>(scale, totals_);
     Packet<kBytes> packet{};
     if constexpr (requires { E::round_pair(0.0f, 0.0f); }) {
 #pragma unroll
@@ -218,6 +226,11 @@ class Accumulator {
   static constexpr int kPerWord = sizeof(Stored) < 4 ? 4 / sizeof(Stored) : 1;
   using Elements = Totals<typename E::Wide, kCount>;
 
+  template <Op kOp>
+  __device__ __forceinline__ void combine_with(const Elements& elements) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) totals_.at[i] = combine<kOp>(totals_.at[i], elements.at[i]);
+  }
   static __device__ __forceinline__ Elements widen(const Packet<kBytes>& packet) {
     Elements elements;
     if constexpr (requires { E::widen_pair(0); }) {

@@ -3,9 +3,9 @@
 // defines ONEHOP_TYPE and ONEHOP_ELEMENT, and ONEHOP_IS_FLOAT for types that Lamport buffers can carry, and
 // includes this file and every algorithms/*/kernels.cuh. One translation unit per type keeps rebuilds short.
 //
-// Kernels are named <kernel>_<type>_<op>_<ranks>. Sums, by far the most common operation, have variants for
+// Kernels are named <kernel>_<type>_<ops>_<ranks>. Sums, by far the most common operation, have variants for
 // exactly 2 and 4 ranks; <ranks> 8 serves any number. Averages and premultiplied sums are sums, whose scaling is a
-// parameter (call/scale.h).
+// parameter (call/scale.h). The other reductions share one kernel, and a parameter says which it computes.
 #include "backend/cuda/elements.cuh"
 #include "backend/cuda/scratch.h"
 
@@ -27,12 +27,8 @@
 #define ONEHOP_FOR_EACH_REDUCTION_OF_MORE(KERNELS) \
   KERNELS(sum, 4)                                  \
   KERNELS(sum, 8)                                  \
-  KERNELS(prod, 8)                                 \
-  KERNELS(min, 8)                                  \
-  KERNELS(max, 8)
+  KERNELS(other, 8)
 /// For algorithms between 2 ranks (ReductionKernel::ranks).
 #define ONEHOP_FOR_EACH_REDUCTION_OF_2(KERNELS) \
   KERNELS(sum, 2)                               \
-  KERNELS(prod, 2)                              \
-  KERNELS(min, 2)                               \
-  KERNELS(max, 2)
+  KERNELS(other, 2)

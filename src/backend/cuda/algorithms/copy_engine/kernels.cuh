@@ -3,5 +3,5 @@
 
 #define ONEHOP_REDUCE_PIECE(op, ranks)                      \
   ONEHOP_KERNEL(reduce_piece, op, ranks, ReducePieceParams, \
-                (reduce_piece<ONEHOP_ELEMENT, Op::op, ranks>(params)))
+                (reduce_piece<ONEHOP_ELEMENT, Ops::op, ranks>(params)))
 ONEHOP_FOR_EACH_REDUCTION(ONEHOP_REDUCE_PIECE)

@@ -8,7 +8,7 @@
 
 namespace onehop::cuda {
 
-template <class E, Op kOp, int kRanks>
+template <class E, Ops kOps, int kRanks>
 __device__ __forceinline__ void reduce_piece(const ReducePieceParams& p) {
   using Stored = typename E::Stored;
   if (!arrive_and_wait(p.barrier)) return;
@@ -35,10 +35,10 @@ __device__ __forceinline__ void reduce_piece(const ReducePieceParams& p) {
     for (unsigned i = 0; i < kAtOnce; ++i) {
       const std::size_t here = at + i * stride;
       if (here >= p.length) continue;
-      Accumulator<E, kOp, 16, kRanks> total(data[i][0]);
+      Accumulator<E, kOps, 16, kRanks> total(data[i][0]);
 #pragma unroll
       for (int r = 1; r < kRanks; ++r) {
-        if (r < size) total.add(data[i][r]);
+        if (r < size) total.add(data[i][r], p.scale);
       }
       store_packet<Stored, 16>(p.out, own + here, p.bytes, p.aligned, total.result(p.scale));
     }

@@ -3,5 +3,5 @@
 
 #define ONEHOP_PIPELINE_KERNELS(op, ranks)                     \
   ONEHOP_KERNEL(pipelined_two_shot, op, ranks, PipelineParams, \
-                (pipelined_two_shot<ONEHOP_ELEMENT, Op::op, ranks>(params)))
+                (pipelined_two_shot<ONEHOP_ELEMENT, Ops::op, ranks>(params)))
 ONEHOP_FOR_EACH_REDUCTION(ONEHOP_PIPELINE_KERNELS)

@@ -31,7 +31,7 @@
 namespace onehop::cuda {
 
 /// kRanks: the number of ranks, or kMaxDevices for any number up to that.
-template <class E, Op kOp, int kRanks>
+template <class E, Ops kOps, int kRanks>
 class PipelinedTwoShot {
  public:
   /// Number of chunks that each warp of this block has processed in this launch.
@@ -132,10 +132,10 @@ class PipelinedTwoShot {
           }
         });
         each([&](int i, unsigned at) {
-          Accumulator<E, kOp, 16, kRanks> total(data[i][0]);
+          Accumulator<E, kOps, 16, kRanks> total(data[i][0]);
 #pragma unroll
           for (int r = 1; r < kRanks; ++r) {
-            if (r < size()) total.add(data[i][r]);
+            if (r < size()) total.add(data[i][r], p_.scale);
           }
           const Data sum = total.result(p_.scale);
 #pragma unroll
@@ -307,9 +307,9 @@ class PipelinedTwoShot {
   std::uint32_t chunks_ = 0;  ///< chunks of this block in this launch
 };
 
-template <class E, Op kOp, int kRanks>
+template <class E, Ops kOps, int kRanks>
 __device__ __forceinline__ void pipelined_two_shot(const PipelineParams& params) {
-  using Kernel = PipelinedTwoShot<E, kOp, kRanks>;
+  using Kernel = PipelinedTwoShot<E, kOps, kRanks>;
   __shared__ typename Kernel::Progress progress;
   Kernel(params, progress).run();
 }

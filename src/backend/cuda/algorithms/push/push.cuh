@@ -91,7 +91,7 @@ class MessageList {
 };
 
 /// kRanks: the number of ranks, or kMaxDevices for any number up to that.
-template <template <class> class Transport, class E, Op kOp, int kRanks, class Messages = OneMessage>
+template <template <class> class Transport, class E, Ops kOps, int kRanks, class Messages = OneMessage>
 class Push {
  public:
   using Params = typename Messages::Params;
@@ -420,10 +420,10 @@ class Push {
 
   /// Combines in rank order on every rank.
   [[nodiscard]] __device__ __forceinline__ Data combined(const Wire (&wires)[kRanks]) const {
-    Accumulator<E, kOp, Slot::kWidth, kRanks> total(Slot::data(wires[0]));
+    Accumulator<E, kOps, Slot::kWidth, kRanks> total(Slot::data(wires[0]));
 #pragma unroll
     for (int r = 1; r < kRanks; ++r) {
-      if (r < ranks()) total.add(Slot::data(wires[r]));
+      if (r < ranks()) total.add(Slot::data(wires[r]), p_.scale);
     }
     return total.result(p_.scale);
   }

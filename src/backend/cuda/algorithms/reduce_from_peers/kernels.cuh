@@ -3,5 +3,5 @@
 
 #define ONEHOP_REDUCE_FROM_PEERS(op, ranks)                  \
   ONEHOP_KERNEL(reduce_from_peers, op, ranks, ChannelParams, \
-                (reduce_from_peers<ONEHOP_ELEMENT, Op::op, ranks>(params)))
+                (reduce_from_peers<ONEHOP_ELEMENT, Ops::op, ranks>(params)))
 ONEHOP_FOR_EACH_REDUCTION(ONEHOP_REDUCE_FROM_PEERS)

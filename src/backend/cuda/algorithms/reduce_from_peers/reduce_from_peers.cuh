@@ -15,7 +15,7 @@
 namespace onehop::cuda {
 
 /// Reduces the local part with the parts received from all peers, in rank order.
-template <class E, Op kOp, int kRanks>
+template <class E, Ops kOps, int kRanks>
 class PeerReducer {
  public:
   __device__ __forceinline__ PeerReducer(const ChannelParams& p, const RingShare& part)
@@ -99,10 +99,10 @@ class PeerReducer {
       for (unsigned i = 0; i < kAtOnce; ++i) {
         const unsigned here = at + i * stride;
         if (here >= length) continue;
-        Accumulator<E, kOp, 16, kRanks> total(data[i][0]);
+        Accumulator<E, kOps, 16, kRanks> total(data[i][0]);
 #pragma unroll
         for (int r = 1; r < kRanks; ++r) {
-          if (r < size()) total.add(data[i][r]);
+          if (r < size()) total.add(data[i][r], p_.scale);
         }
         store_packet<Stored, 16>(out, to + here, end, out_whole, total.result(p_.scale));
       }
@@ -123,7 +123,7 @@ class PeerReducer {
 };
 
 /// Reduces the local part with the received parts. The entry that this rank forwards to has no sender.
-template <class E, Op kOp, int kRanks>
+template <class E, Ops kOps, int kRanks>
 __device__ __forceinline__ void reduce_from_peers(const ChannelParams& p) {
   wait_for_previous();
   unsigned row = blockIdx.y;
@@ -135,7 +135,7 @@ __device__ __forceinline__ void reduce_from_peers(const ChannelParams& p) {
   row -= p.senders;
   if (row < p.receivers) return RingChannel(p, p.pairs[row].from, peer_of_entry(p, row), ring).receive();
   row -= p.receivers;
-  if (row < p.parts) PeerReducer<E, kOp, kRanks>(p, share_of_warp(p, row)).run();
+  if (row < p.parts) PeerReducer<E, kOps, kRanks>(p, share_of_warp(p, row)).run();
 }
 
 }  // namespace onehop::cuda

@@ -5,11 +5,11 @@
 #ifdef ONEHOP_IS_FLOAT
 #define ONEHOP_STREAMING_ONE_SHOT(op, ranks)                 \
   ONEHOP_KERNEL(streaming_one_shot, op, ranks, StreamParams, \
-                (streaming_one_shot<ONEHOP_ELEMENT, Op::op>(params)))
+                (streaming_one_shot<ONEHOP_ELEMENT, Ops::op>(params)))
 ONEHOP_FOR_EACH_REDUCTION_OF_2(ONEHOP_STREAMING_ONE_SHOT)
 
 #define ONEHOP_STREAMING_TWO_SHOT(op, ranks)                 \
   ONEHOP_KERNEL(streaming_two_shot, op, ranks, StreamParams, \
-                (streaming_two_shot<ONEHOP_ELEMENT, Op::op, ranks>(params)))
+                (streaming_two_shot<ONEHOP_ELEMENT, Ops::op, ranks>(params)))
 ONEHOP_FOR_EACH_REDUCTION_OF_MORE(ONEHOP_STREAMING_TWO_SHOT)
 #endif

@@ -16,7 +16,7 @@
 
 namespace onehop::cuda {
 
-template <class E, Op kOp>
+template <class E, Ops kOps>
 class StreamingOneShot : public Stream<2, kOneShotLag> {
  public:
   using Base = Stream<2, kOneShotLag>;
@@ -122,8 +122,8 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
         [&] { return 2u >> p_.rank; });
     if (!came) return false;
     if (left <= 0) return true;
-    Accumulator<E, kOp, kStreamWidth, 2> total(own);
-    total.add(Slot::data(wire));
+    Accumulator<E, kOps, kStreamWidth, 2> total(own);
+    total.add(Slot::data(wire), p_.scale);
     const Data result = total.result(p_.scale);
     if constexpr (kWhole) {
       store_whole(out, result);
@@ -146,9 +146,9 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
   }
 };
 
-template <class E, Op kOp>
+template <class E, Ops kOps>
 __device__ __forceinline__ void streaming_one_shot(const StreamParams& params) {
-  using Kernel = StreamingOneShot<E, kOp>;
+  using Kernel = StreamingOneShot<E, kOps>;
   __shared__ typename Kernel::Progress progress;
   Kernel(params, progress).run();
 }

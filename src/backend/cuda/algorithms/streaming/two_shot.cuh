@@ -20,7 +20,7 @@
 
 namespace onehop::cuda {
 
-template <class E, Op kOp, int kRanks>
+template <class E, Ops kOps, int kRanks>
 class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
  public:
   using Base = Stream<kRanks, kTwoShotLag>;
@@ -125,10 +125,10 @@ class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) wires[r] = Slot::wire(own);
     if (!take(wires, place(slot))) return false;
-    Accumulator<E, kOp, kStreamWidth, kRanks> total(Slot::data(wires[0]));  // in rank order on every rank
+    Accumulator<E, kOps, kStreamWidth, kRanks> total(Slot::data(wires[0]));  // in rank order on every rank
 #pragma unroll
     for (int r = 1; r < kRanks; ++r) {
-      if (r < ranks()) total.add(Slot::data(wires[r]));
+      if (r < ranks()) total.add(Slot::data(wires[r]), p_.scale);
     }
     const Data result = total.result(p_.scale);
     const Wire wire = Slot::wire(result);
@@ -241,9 +241,9 @@ class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
   }
 };
 
-template <class E, Op kOp, int kRanks>
+template <class E, Ops kOps, int kRanks>
 __device__ __forceinline__ void streaming_two_shot(const StreamParams& params) {
-  using Kernel = StreamingTwoShot<E, kOp, kRanks>;
+  using Kernel = StreamingTwoShot<E, kOps, kRanks>;
   __shared__ typename Kernel::Progress progress;
   Kernel(params, progress).run();
 }

@@ -33,8 +33,9 @@ if ! cmake --preset "$preset" "${options[@]}" > "$log" 2>&1; then
 fi
 grep '^-- onehop:' "$log" || true
 # After a build of something else, such as the command alone, it takes less.
-built=build/$preset/.built${targets:+-${targets[*]}}
-[[ -e $built || -z ${CPU_MINUTES-} ]] ||
+all=build/$preset/.built
+built=$all${targets:+-${targets[*]}}
+[[ -e $all || -e $built || -z ${CPU_MINUTES-} ]] ||
   echo "-- onehop: building takes about $((CPU_MINUTES / jobs + 1)) min with $jobs jobs, the first time"
 
 build=(cmake --build --preset "$preset" -j "$jobs")

@@ -70,6 +70,8 @@ class Watched : public ::testing::Test {
  protected:
   Watched() { begin(); }
   void begin() {
+    communicator_.aborted = false;
+    communicator_.left = 0;
     auto [own, peer] = os::socket_pair();
     mesh_ = mesh(Rank{0}, std::move(own));
     peer_ = mesh(Rank{1}, std::move(peer));

@@ -303,6 +303,15 @@ TEST(Mesh, ARankThatLeavesWithMessagesUnreadHasStillSaidWhatItSaid) {
               HasSubstr("rank 1 has left the group"));
 }
 
+TEST(Mesh, WhatARankHasDoneCountsThoughItHasFailedSince) {
+  const auto meshes = thread_meshes(2);
+  meshes[1]->fail_group(Error(ErrorCode::system, "disk on fire", Rank{1}));
+  meshes[0]->check_for(
+      Rank{1}, [] { return true; }, "test");
+  const auto not_done = [] { return false; };
+  EXPECT_EQ(error_of([&] { meshes[0]->check_for(Rank{1}, not_done, "test"); }).message(), "disk on fire");
+}
+
 TEST(Mesh, ARankThatLeavesBecauseOfAFailurePassesItOn) {
   Sockets sockets = socket_mesh(3);
   const os::UniqueFd unreported = std::move(sockets[0][2]);  // rank 0 dies before it can tell rank 2

@@ -187,7 +187,7 @@ TEST(Leftovers, AThousandGroupsWithBuffersLeaveNoTraceInTheirProcesses) {
     EXPECT_EQ(card.figures[1], 0);
     if (!kSanitized) {  // sanitizers map memory as they like
       EXPECT_LE(card.figures[2], 0);
-      EXPECT_LE(card.figures[3], 1 << 20) << "more than an extension of the heap";
+      EXPECT_LE(card.figures[3], 256 << 10) << "more than an extension of the heap";
     }
   }
   EXPECT_TRUE(entries_of(base.path()).empty());

@@ -204,8 +204,16 @@ std::string WeakRankJob::errors() const {
   return line;
 }
 
-void WeakRankJob::complain(const std::string& what) {
+void WeakRankJob::complain(const std::string& what, Cause cause) {
   wrong_ = what + errors();
+  cause_ = cause;
+}
+
+bool WeakRankJob::is_inconclusive() const {
+  constexpr double kBusyMs = 100;
+  if (wrong_.empty() || cause_ == Cause::defect || world_->most_late_ms() <= kBusyMs) return false;
+  fmt::print("once more, since a rank was {:.0f} ms late: {}\n", world_->most_late_ms(), wrong_);
+  return true;
 }
 
 Outcome WeakRankJob::finish() {
@@ -222,17 +230,18 @@ Outcome WeakRankJob::finish() {
     else if (first.text().find('\n') != std::string::npos)
       complain("more than one line");
     else if (first.call_ms() > limit)
-      complain(fmt::format("rank {} took {:.0f} ms", r.value, first.call_ms()));
+      complain(fmt::format("rank {} took {:.0f} ms", r.value, first.call_ms()), Cause::maybe_lateness);
     else if (card.figures[kLeaked] != 0)
       complain(fmt::format("rank {} leaks {} descriptors", r.value, card.figures[kLeaked]));
     else if (card.attempts[1].state.load() != Attempt::succeeded)
-      complain(fmt::format("rank {}, second job: {}", r.value, card.attempts[1].text()));
+      complain(fmt::format("rank {}, second job: {}", r.value, card.attempts[1].text()),
+               Cause::maybe_lateness);
     failed += first.state.load() == Attempt::failed ? 1 : 0;
   }
   if (!wrong_.empty()) return Outcome::wrong;
   if (failed == 0) return Outcome::recovered;
   if (failed < kRanks) {
-    complain("some ranks succeeded");
+    complain("some ranks succeeded", Cause::maybe_lateness);
     return Outcome::wrong;
   }
   bool same = true;
@@ -242,14 +251,14 @@ Outcome WeakRankJob::finish() {
     same = same && attempt.code == world_->card(Rank{weak_}).attempts[0].code;
     if (!names_weak(r) && !(own && attempt.origin < 0) && !lost_server(r) &&
         !lost_server(Rank{attempt.origin}))
-      complain(fmt::format("rank {} names rank {}", r.value, attempt.origin));
+      complain(fmt::format("rank {} names rank {}", r.value, attempt.origin), Cause::maybe_lateness);
     else if (attempt.error() == ErrorCode::mismatch)
       complain("a mismatch");
     else if (attempt.text().find(" died;") != std::string::npos)  // "died, or ..." is a guess
       complain("nobody died");
     else if (!own && attempt.code != world_->card(Rank{weak_}).attempts[0].code &&
              attempt.error() != ErrorCode::timeout && attempt.error() != ErrorCode::peer_lost)
-      complain("different errors");
+      complain("different errors", Cause::maybe_lateness);
   }
   if (!wrong_.empty()) return Outcome::wrong;
   return same ? Outcome::same_error : Outcome::named;

@@ -41,11 +41,8 @@ class WeakRankJob {
   /// The problem that `finish` found, in one line; or an empty string.
   [[nodiscard]] const std::string& wrong() const { return wrong_; }
   [[nodiscard]] bool struck() const;
-  /// On a busy machine a wrong result proves little, since ranks may be too late for each other: try again.
-  [[nodiscard]] bool is_inconclusive() const {
-    constexpr double kBusyMs = 100;
-    return !wrong_.empty() && world_->lateness_ms() > kBusyMs;
-  }
+  /// Whether ranks that were too late for each other, on a busy machine, explain what is wrong. Prints it then.
+  [[nodiscard]] bool is_inconclusive() const;
   /// The error of every rank, in one line.
   [[nodiscard]] std::string errors() const;
 
@@ -62,7 +59,8 @@ class WeakRankJob {
   /// The weak rank runs the server, and a client lost its connection to it. The client fails with an error of
   /// its own, for which the others blame the client.
   [[nodiscard]] bool lost_server(Rank by) const;
-  void complain(const std::string& what);
+  enum class Cause { defect, maybe_lateness };
+  void complain(const std::string& what, Cause cause = Cause::defect);
 
   const int weak_;
   const StoreKind kind_;
@@ -73,6 +71,7 @@ class WeakRankJob {
   const std::function<bool()> free_;
   std::unique_ptr<World> world_;
   std::string wrong_;
+  Cause cause_ = Cause::defect;  ///< of wrong_
 };
 
 }  // namespace onehop::fault

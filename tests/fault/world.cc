@@ -18,6 +18,7 @@
 #include <new>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 #include "base/deadline.h"
 #include "os/fault_point.h"
@@ -51,6 +52,11 @@ double starved_so_far_ms() {
   return waiting / 1e6;
 }
 
+double starved_since_last_look_ms() {
+  const double now = starved_so_far_ms();
+  return now - std::exchange(g_starved_ms, now);
+}
+
 }  // namespace
 
 std::int64_t now_ns() {
@@ -59,24 +65,19 @@ std::int64_t now_ns() {
       .count();
 }
 
-void Attempt::look_at_starvation() {
-  const double now = starved_so_far_ms();
-  starved_ms = std::max(starved_ms, now - g_starved_ms);
-  g_starved_ms = now;
-}
-
 void Attempt::begin_call() {
-  look_at_starvation();
+  starved_ms = std::max(starved_ms, starved_since_last_look_ms());
   call_began_ns = now_ns();
 }
 
 void Attempt::run(const std::function<void()>& body) {
   State outcome = succeeded;
   state.store(running);
+  starved_before_ms = starved_since_last_look_ms();
   begin_call();
   const auto end_call = [this] {
     ended_ns = now_ns();
-    look_at_starvation();
+    starved_ms = std::max(starved_ms, starved_since_last_look_ms());
   };
   try {
     body();
@@ -157,8 +158,15 @@ bool World::finish(Duration limit) {
 
 double World::lateness_ms() const {
   double most = stall_ms_;
+  for (Rank r{0}; r.value < size_; ++r.value) most = std::max(most, card(r).attempts[0].starved_ms);
+  return most;
+}
+
+double World::most_late_ms() const {
+  double most = stall_ms_;
   for (Rank r{0}; r.value < size_; ++r.value) {
-    for (const Attempt& each : card(r).attempts) most = std::max(most, each.starved_ms);
+    for (const Attempt& each : card(r).attempts)
+      most = std::max({most, each.starved_ms, each.starved_before_ms});
   }
   return most;
 }

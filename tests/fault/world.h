@@ -37,8 +37,9 @@ struct Attempt {
   int code = 0;  ///< of the Error
   int origin = -1;
   char message[1024] = {};
-  /// In the worst of its calls, or before one of them: how long this process was ready to run, but not running.
+  /// How long this process was ready to run, but not running: in the worst of its calls, and before the first one.
   double starved_ms = 0;
+  double starved_before_ms = 0;
 
   /// Runs `body`; an Error makes the attempt `failed`, any other exception `broken`.
   void run(const std::function<void()>& body);
@@ -50,7 +51,6 @@ struct Attempt {
   [[nodiscard]] double call_ms() const { return static_cast<double>(ended_ns - call_began_ns) / 1e6; }
 
  private:
-  void look_at_starvation();
 };
 
 struct Card {
@@ -80,8 +80,10 @@ class World {
   /// How the process ended: its exit code, or minus the signal that killed it.
   [[nodiscard]] int exit_of(Rank r) const { return exits_[static_cast<std::size_t>(r.value)]; }
   /// How late the machine was: in waking this process while it waited in `finish` or `await`, or in scheduling a
-  /// rank during a call, or before one. Deadline assertions allow for it.
+  /// rank during a call of its first attempt. Deadline assertions allow for it.
   [[nodiscard]] double lateness_ms() const;
+  /// The same, with all that the ranks have done since they were forked.
+  [[nodiscard]] double most_late_ms() const;
 
   /// Events are counters that all processes of the world see.
   void raise(int event);

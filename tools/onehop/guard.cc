@@ -174,10 +174,7 @@ class GuardProcess {
       if (ready <= 0) continue;
       died = true;
       drain_deaths();
-      // Of several that have ended since the last look, those that were killed are told first: the others may have
-      // noticed it and exited.
-      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) look_at(rank, /*exited=*/false);
-      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) look_at(rank, /*exited=*/true);
+      tell_ends();
     }
   }
 
@@ -187,21 +184,38 @@ class GuardProcess {
     }
   }
 
-  /// Tells the end of a rank, if it has ended by a signal or, with `exited`, in whatever way.
-  void look_at(std::size_t rank, bool exited) {
-    Rank& each = ranks_[rank];
-    if (each.ended) return;
+  /// Those that were killed first: the others may have noticed it and exited. They are looked for last, so that each is
+  /// found that was killed before another one exited.
+  void tell_ends() {
+    std::vector<RankNews> exited;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const std::optional<RankNews> end = end_of(rank);
+      if (end && end->code == CLD_EXITED) exited.push_back(*end);
+    }
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const std::optional<RankNews> end = end_of(rank);
+      if (end && end->code != CLD_EXITED) tell_end(*end);
+    }
+    for (const RankNews& each : exited) tell_end(each);
+  }
+
+  /// How a rank ended that has not been told yet.
+  [[nodiscard]] std::optional<RankNews> end_of(std::size_t rank) const {
+    const Rank& each = ranks_[rank];
     siginfo_t info{};
     // WNOWAIT: once reaped, the number could be reused, and kill(-pid) would signal other processes.
-    if (::waitid(P_PID, static_cast<id_t>(each.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-        info.si_pid == 0 || (info.si_code == CLD_EXITED && !exited))
-      return;
-    each.ended = true;
-    tell({.rank = static_cast<int>(rank),
-          .ended = true,
-          .pid = each.pid,
-          .code = info.si_code,
-          .status = info.si_status});
+    if (each.ended || ::waitid(P_PID, static_cast<id_t>(each.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0)
+      return std::nullopt;
+    return RankNews{.rank = static_cast<int>(rank),
+                    .ended = true,
+                    .pid = each.pid,
+                    .code = info.si_code,
+                    .status = info.si_status};
+  }
+  void tell_end(const RankNews& end) {
+    ranks_[static_cast<std::size_t>(end.rank)].ended = true;
+    tell(end);
   }
 
   /// Processes whose parents have ended, and which have ended themselves.

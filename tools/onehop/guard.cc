@@ -184,8 +184,8 @@ class GuardProcess {
     }
   }
 
-  /// Those that were killed first: the others may have noticed it and exited. They are looked for last, so that each is
-  /// found that was killed before another one exited.
+  /// Tells of ranks that were killed before those that exited, perhaps because they had noticed it. The killed ones are
+  /// looked for last: whatever made another rank exit has happened by then.
   void tell_ends() {
     std::vector<RankNews> exited;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {

@@ -94,8 +94,10 @@ Found look() {
   };
 #define ONEHOP_CUDA_FUNCTION(name, version, necessity) \
   resolve("cu" #name, version, Necessity::necessity, driver->name);
+#define ONEHOP_CUDA_FUNCTION_OF ONEHOP_CUDA_FUNCTION
 #include "driver/cuda_functions.inc"
 #undef ONEHOP_CUDA_FUNCTION
+#undef ONEHOP_CUDA_FUNCTION_OF
   if (!result.why.empty()) return result;
 
   if (const CUresult outcome = driver->Init(0); outcome != CUDA_SUCCESS) {

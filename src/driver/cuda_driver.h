@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cuda.h>
+#include <cudaTypedefs.h>
 
 #include <cstdint>
 #include <source_location>
@@ -18,8 +19,11 @@ namespace onehop {
 struct CudaDriver {
 #define ONEHOP_CUDA_FUNCTION(name, version, necessity) \
   decltype(&cu##name) name = nullptr;  // NOLINT(bugprone-macro-parentheses): a name
+#define ONEHOP_CUDA_FUNCTION_OF(name, version, necessity) \
+  PFN_cu##name##_v##version name = nullptr;  // NOLINT(bugprone-macro-parentheses): a name
 #include "driver/cuda_functions.inc"
 #undef ONEHOP_CUDA_FUNCTION
+#undef ONEHOP_CUDA_FUNCTION_OF
 };
 
 /// Returns the initialized driver, or nullptr and the reason in one line in `why` (if given). Searches once

@@ -92,6 +92,82 @@ TEST_P(CudaGroups, GraphsReplayBesideEagerCalls) {
   });
 }
 
+// Nothing but the group orders the two streams.
+TEST_P(CudaGroups, GraphsAndCallsOnAnotherStreamAreInOrder) {
+  run([](Group& group, Gpu& gpu) {
+    constexpr std::size_t kReplays = 1000;
+    constexpr std::size_t kSmall = 1000;
+    constexpr std::size_t kLarge = 100'003;
+    Gpu other(group.device());
+    auto* const in = gpu.make<std::uint32_t>(kLarge);
+    auto* const small = gpu.make<std::uint32_t>(kSmall);
+    auto* const large = gpu.make<std::uint32_t>(kLarge);
+    auto* const eager_in = other.make<std::uint32_t>(kLarge);
+    auto* const eager = other.make<std::uint32_t>(kLarge);
+    const Graph graph(gpu, [&] {
+      reduce(group, gpu, in, small, kSmall);
+      reduce(group, gpu, in, large, kLarge);
+    });
+    const EndsLog of_small(gpu, kReplays);
+    const EndsLog of_large(gpu, kReplays);
+    const EndsLog of_eager(other, kReplays);
+    for (std::size_t i = 0; i < kReplays; ++i) {
+      const std::size_t count = i % 2 == 0 ? kSmall : kLarge;
+      other.fill(eager_in, part_of(group.rank().value, i), count);
+      gpu.fill(in, part_of(group.rank().value, i), kLarge);
+      if (i % 3 == 0) reduce(group, other, eager_in, eager, count);
+      graph.launch();
+      if (i % 3 != 0) reduce(group, other, eager_in, eager, count);
+      of_small.note(i, small, kSmall);
+      of_large.note(i, large, kLarge);
+      of_eager.note(i, eager, count);
+      if (i % 50 == 49) {
+        group.synchronize(gpu.stream());
+        group.synchronize(other.stream());
+      }
+    }
+    const auto expected = [&](std::size_t i) { return sum_of(group.size(), i); };
+    of_small.expect(expected);
+    of_large.expect(expected);
+    of_eager.expect(expected);
+    group.check();
+  });
+}
+
+TEST_P(CudaGroups, CallsOnTwoStreamsOfACaptureAreInOrder) {
+  run([](Group& group, Gpu& gpu) {
+    constexpr std::size_t kReplays = 200;
+    constexpr std::size_t kCalls = 8;
+    constexpr std::size_t kCount = 20'003;
+    const CudaDriver& driver = cuda_driver();
+    const CurrentDevice current(group.device());
+    Gpu other(group.device());
+    std::array<CUevent, 2> events{};
+    for (CUevent& each : events) ASSERT_EQ(driver.EventCreate(&each, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    const auto order = [&](CUevent event, const Gpu& before, const Gpu& after) {
+      check_cuda(driver.EventRecord(event, static_cast<CUstream>(before.stream().handle)), "cuEventRecord");
+      check_cuda(driver.StreamWaitEvent(static_cast<CUstream>(after.stream().handle), event, 0),
+                 "cuStreamWaitEvent");
+    };
+    auto* const in = gpu.make<std::uint32_t>(kCount);
+    std::array<std::uint32_t*, kCalls> out{};
+    for (std::uint32_t*& each : out) each = gpu.make<std::uint32_t>(kCount);
+    const Graph graph(gpu, [&] {
+      order(events[0], gpu, other);
+      for (std::size_t i = 0; i < kCalls; ++i) reduce(group, i % 3 == 0 ? gpu : other, in, out[i], kCount);
+      order(events[1], other, gpu);
+    });
+    for (std::size_t replay = 0; replay < kReplays; ++replay) {
+      gpu.fill(in, part_of(group.rank().value, replay), kCount);
+      graph.launch();
+      group.synchronize(gpu.stream());
+      for (std::uint32_t* const each : out)
+        ASSERT_THAT(gpu.read(each, kCount), ::testing::Each(sum_of(group.size(), replay)));
+    }
+    for (const CUevent each : events) (void)driver.EventDestroy(each);
+  });
+}
+
 TEST_P(CudaGroups, ManyCallsOfAScopeAreFewLaunchesAndReplayInGraphs) {
   run([](Group& group, Gpu& gpu) {
     constexpr std::size_t kReplays = 300;
@@ -105,8 +181,8 @@ TEST_P(CudaGroups, ManyCallsOfAScopeAreFewLaunchesAndReplayInGraphs) {
       EXPECT_EQ(reduce_many(group, gpu, kCalls, in, many), kWords);
       reduce(group, gpu, in, one, kWords, Algorithm::one_shot);
     });
-    // 69 messages, 32 per launch, and the call after them.
-    EXPECT_EQ(graph.nodes(), 4u);
+    // 69 messages, 32 per launch, and the call after them; before and behind them, what orders graphs.
+    EXPECT_EQ(graph.nodes(), 2 + 4u);
     EXPECT_THAT(group.usage(), ::testing::ElementsAre(0, kCalls + 1, 0));
     const EndsLog of_one(gpu, kReplays);
     const auto expect_all = [&](const std::uint32_t* data, std::size_t i) {

@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "backend/cuda/algorithm.h"
+#include "backend/cuda/call_order.h"
+#include "backend/cuda/event.h"
 #include "backend/cuda/signal_params.h"
 #include "base/check.h"
 #include "base/deadline.h"
@@ -177,28 +179,6 @@ class Kernels {
   std::vector<Plain> plain_;
 };
 
-class CudaEvent {
- public:
-  explicit CudaEvent(const CudaDriver& driver) : driver_(driver) {
-    check_cuda(driver.EventCreate(&event_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-  }
-  ~CudaEvent() { (void)driver_.EventDestroy(event_); }
-  CudaEvent(const CudaEvent&) = delete;
-  CudaEvent& operator=(const CudaEvent&) = delete;
-
-  void record(CUstream stream) const { check_cuda(driver_.EventRecord(event_, stream), "cuEventRecord"); }
-  /// False before the first record().
-  [[nodiscard]] bool pending() const { return driver_.EventQuery(event_) == CUDA_ERROR_NOT_READY; }
-  /// Makes later work on `stream` wait for the recorded point.
-  void hold(CUstream stream) const {
-    check_cuda(driver_.StreamWaitEvent(stream, event_, 0), "cuStreamWaitEvent");
-  }
-
- private:
-  const CudaDriver& driver_;
-  CUevent event_ = nullptr;
-};
-
 /// During its lifetime, a capture of a stream that another thread makes neither forbids this thread's calls nor becomes
 /// invalid by them.
 class RelaxedCapture {
@@ -246,9 +226,9 @@ class CudaCommunicator final : public Communicator {
         barrier_(signal_module().function(options.device, "stream_barrier")),
         put_(signal_module().function(options.device, "stream_put_signal")),
         wait_(signal_module().function(options.device, "stream_wait_signal")),
-        last_call_(driver_),
         side_(driver_),
         abort_stream_(driver_),
+        order_(driver_, abort_stream_.get()),
         marks_{CudaEvent(driver_), CudaEvent(driver_), CudaEvent(driver_)} {
     set_failed(0);  // loads the driver's kernel now: abort() might have to wait for that
     check_cuda(driver_.StreamSynchronize(abort_stream_.get()), "cuStreamSynchronize");
@@ -347,7 +327,7 @@ class CudaCommunicator final : public Communicator {
       const CurrentDevice current(context_);
       const RelaxedCapture relaxed(driver_);
       const Deadline deadline = Deadline::after(timeout);
-      while (last_call_.pending()) {
+      while (order_.pending()) {
         if (deadline.expired()) return false;
         std::this_thread::sleep_for(std::chrono::microseconds{20});
       }
@@ -391,24 +371,15 @@ class CudaCommunicator final : public Communicator {
     current_.emplace(context_);
     stream_ = static_cast<CUstream>(stream.handle);
     call_timeout_ = timeout;
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    check_cuda(driver_.StreamIsCapturing(stream_, &status), "cuStreamIsCapturing");
-    captured_ = status != CU_STREAM_CAPTURE_STATUS_NONE;
     ended_ = false;
-    if (captured_) return;
-    // This handle means another stream on each thread.
-    const bool same_stream = stream_ == last_stream_ && stream_ != CU_STREAM_PER_THREAD;
-    if (called_ && !same_stream) last_call_.hold(stream_);
-    called_ = true;
-    last_stream_ = stream_;
+    order_.begin(stream_);
   }
   void end_call() override {
-    if (captured_) return;
-    last_call_.record(stream_);
-    ended_ = true;
+    order_.end();
+    ended_ = !order_.captured();
   }
   void leave_call() noexcept override {
-    // last_call_ does not tell when a graph, or what was queued before an error, has completed.
+    // order_ does not tell whether a graph will be launched, or when what was queued before an error has completed.
     if (!ended_) makes_only_calls_.store(false, std::memory_order_relaxed);
     current_.reset();
   }
@@ -457,14 +428,12 @@ class CudaCommunicator final : public Communicator {
   CUfunction barrier_;
   CUfunction put_;
   CUfunction wait_;
-  const CudaEvent last_call_;
-  /// When last_call_ has completed, so has all that uses this group's memory on the device. Relaxed: whoever leaves the group
+  /// When the last call has completed, so has all that uses this group's memory on the device. Relaxed: whoever leaves the group
   /// is ordered after its calls by the caller.
   mutable std::atomic<bool> makes_only_calls_{true};
-  CUstream last_stream_ = nullptr;
-  bool called_ = false;
   const CudaStream side_;
   const CudaStream abort_stream_;
+  cuda::CallOrder order_;
   std::mutex abort_mutex_;
   bool aborted_ = false;
   bool segments_released_ = false;
@@ -472,8 +441,7 @@ class CudaCommunicator final : public Communicator {
   // The call that is being queued.
   std::optional<CurrentDevice> current_;
   CUstream stream_ = nullptr;
-  bool captured_ = false;
-  bool ended_ = false;  ///< last_call_ is recorded behind it
+  bool ended_ = false;  ///< it was not captured, and all of it is queued
   Duration call_timeout_ = kDefaultTimeout;
 };
 

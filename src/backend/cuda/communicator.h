@@ -76,9 +76,7 @@ class Communicator : public cuda::Launcher {
     return cuda::ScratchLayout(shape).bytes();
   }
 
-  /// The time in which a call queues its work. Calls of one group share scratch memory, so a call on another
-  /// stream waits for the previous call. In a stream under capture, the graph's user orders the call against
-  /// other work.
+  /// The time in which a call queues its work, in the order of the group's calls (cuda/call_order.h).
   class Call {
    public:
     /// `timeout`: of each wait of the call's kernels.

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Orders the calls of one GPU rank on its device. They share scratch memory, so none may begin before the one before it has
+// ended, on whatever streams they are, and also where graphs contain them.
+//
+// Calls outside graphs record an event behind them, and a call on another stream waits for it. A graph waits for that event
+// before its first call, each time that it runs, and records it behind its last one. Within a graph, a call depends on the
+// one before it. So graphs, and calls outside them, run in the order in which they are launched.
+#pragma once
+
+#include <vector>
+
+#include "backend/cuda/event.h"
+#include "driver/cuda_driver.h"
+
+namespace onehop::cuda {
+
+/// Used by one thread at a time, with the device current. All functions throw Error{system} if the driver refuses.
+class CallOrder {
+ public:
+  /// `idle`: a stream of the device that is not captured.
+  CallOrder(const CudaDriver& driver, CUstream idle) : driver_(driver), last_call_(driver) {
+    last_call_.record(idle);  // a graph waits for an event that has been recorded
+  }
+
+  /// Before a call queues its work on `stream`.
+  void begin(CUstream stream);
+  /// After it has queued all of it.
+  void end();
+  /// Whether the call that began last is being captured.
+  [[nodiscard]] bool captured() const { return capture_ != nullptr; }
+  /// Whether the last call, or the last graph that was launched, has not ended. Thread-safe.
+  [[nodiscard]] bool pending() const { return last_call_.pending(); }
+
+ private:
+  /// A graph that is being captured, or was.
+  struct Capture {
+    cuuint64_t id = 0;
+    CUgraph graph = nullptr;
+    CUgraphNode end = nullptr;      ///< records last_call_
+    CUstream stream = nullptr;      ///< of its last call
+    std::vector<CUgraphNode> last;  ///< where its last call ends
+  };
+
+  [[nodiscard]] Capture& capture_of(cuuint64_t id, CUgraph graph);
+  void begin_in_graph();
+  void end_in_graph();
+
+  const CudaDriver& driver_;
+  const CudaEvent last_call_;
+  bool called_ = false;             ///< outside graphs
+  bool has_graphs_ = false;         ///< one may have been launched since the last call
+  CUstream last_stream_ = nullptr;  ///< of the last call outside graphs
+  std::vector<Capture> captures_;   ///< the latest one last
+  CUstream stream_ = nullptr;       ///< of the call that is being queued
+  Capture* capture_ = nullptr;      ///< of the call that is being queued
+};
+
+}  // namespace onehop::cuda

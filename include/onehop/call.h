@@ -38,6 +38,13 @@ struct CallOptions {
   /// integer types the element type must represent the factor exactly, and the product wraps. Otherwise the
   /// call throws Error{invalid_argument}.
   double factor = 1.0;
+  /// Of ReduceOp::premul_sum: the address of this rank's own factor, one element of the call's type. Each rank's input is
+  /// then multiplied by that rank's factor and rounded to the type before it is added; integers wrap. All ranks of the
+  /// call must pass one, and `factor` must be 1. Host ranks read it at once. GPU ranks read it when the call runs, from
+  /// memory of their GPU: the call, or each replay of its graph, uses what lies there by then.
+  const void* own_factor = nullptr;
+  /// GPU ranks: `own_factor` is in host memory instead, and read at once.
+  bool own_factor_on_host = false;
 };
 
 /// One rank's call. Fields that a collective does not use are ignored.

@@ -49,6 +49,8 @@ CallOptions to_call_options(const Given& given) {
   if (given.timeout_ms != ONEHOP_TIMEOUT_DEFAULT) out.timeout = Duration{given.timeout_ms};
   out.factor = given.factor;
   out.symmetric = given.symmetric != 0;
+  out.own_factor = given.own_factor;
+  out.own_factor_on_host = given.own_factor_on_host != 0;
   return out;
 }
 

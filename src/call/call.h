@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -19,6 +20,8 @@ namespace onehop {
 struct CollectiveCall : Call {
   int rank = 0;
   int ranks = 1;
+  /// CallOptions::own_factor, right-aligned, if it was read when the call was made.
+  std::optional<std::uint64_t> own_factor{};
   /// Why the caller itself refuses the call (ArgumentError::refused_by_caller), else null.
   const Error* refusal = nullptr;
 
@@ -64,7 +67,9 @@ struct CollectiveCall : Call {
   /// For in-place calls: the offset of `in` relative to `out`, in blocks. nullopt: the collective has no
   /// in-place form.
   [[nodiscard]] std::optional<int> in_place_offset() const;
-  [[nodiscard]] Scale scale() const { return scale_of(type, op, options.factor, ranks); }
+  [[nodiscard]] Scale scale() const {
+    return op == kWeightedSum ? weights_at(options.own_factor) : scale_of(type, op, options.factor, ranks);
+  }
   /// Splits an all_reduce: its first `bytes`, and the rest.
   [[nodiscard]] CollectiveCall first(std::size_t bytes) const;
   [[nodiscard]] CollectiveCall from(std::size_t bytes) const;

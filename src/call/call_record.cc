@@ -20,7 +20,11 @@ std::string describe(const CallRecord& call) {
   const auto op = static_cast<ReduceOp>(call.op);
   if (traits.reduces) text += fmt::format(", {}", to_string(op));
   const auto factor = std::bit_cast<double>(call.factor);
-  if (op == ReduceOp::premul_sum || factor != 1) text += fmt::format(", factor {}", factor);
+  if (call.own_factor != 0) {
+    text += ", a factor per rank";
+  } else if (op == ReduceOp::premul_sum || factor != 1) {
+    text += fmt::format(", factor {}", factor);
+  }
   if (traits.has_root()) text += fmt::format(", root {}", call.root);
   if (call.algorithm != kAnyAlgorithm)
     text += fmt::format(", {}", to_string(static_cast<Algorithm>(call.algorithm)));

@@ -17,11 +17,11 @@ struct CallRecord {
   std::uint8_t collective = 0;  ///< a Collective
   std::uint8_t dtype = 0;
   std::uint8_t op = 0;
-  std::uint8_t algorithm = 0;  ///< as requested by the caller
-  std::uint8_t rejected = 0;   ///< not 0: the reason why this rank's arguments are invalid
-  std::uint8_t unused = 0;     ///< in place of padding
-  std::uint8_t symmetric = 0;  ///< CallOptions::symmetric
-  std::int8_t root = -1;       ///< -1: the call has none
+  std::uint8_t algorithm = 0;   ///< as requested by the caller
+  std::uint8_t rejected = 0;    ///< not 0: the reason why this rank's arguments are invalid
+  std::uint8_t own_factor = 0;  ///< 1: with CallOptions::own_factor
+  std::uint8_t symmetric = 0;   ///< CallOptions::symmetric
+  std::int8_t root = -1;        ///< -1: the call has none
   /// Number of the symmetric buffer that holds the input; kByAddress: private memory that the others can read;
   /// 0: neither.
   std::uint64_t in_buffer = 0;
@@ -49,6 +49,7 @@ inline constexpr CallRecord kAgreed{.count = ~std::uint64_t{0},
                                     .op = 0xff,
                                     .algorithm = 0xff,
                                     .rejected = 0xff,
+                                    .own_factor = 0xff,
                                     .symmetric = 0xff,
                                     .root = -1,
                                     .factor = ~std::uint64_t{0}};

@@ -144,7 +144,11 @@ const char* to_text(ArgumentError error) {
       return "its output is not in symmetric memory of the group, although CallOptions::symmetric promises "
              "it";
     case ArgumentError::factor_without_use:
-      return "only premul_sum takes a factor other than 1";
+      return "only premul_sum takes a factor other than 1, and not beside own_factor";
+    case ArgumentError::own_factor_without_use:
+      return "only premul_sum takes an own_factor";
+    case ArgumentError::own_factor_not_gpu_memory:
+      return "its own factor is not in memory of its GPU; for host memory set own_factor_on_host";
     case ArgumentError::factor_not_of_type:
       return "its factor is not a whole number that its element type holds";
     case ArgumentError::conflict:
@@ -183,7 +187,11 @@ ArgumentError find_argument_error(const CollectiveCall& call) {
   if (static_cast<int>(call.type) >= kDTypeCount) return ArgumentError::unknown_type;
   if (traits.reduces && static_cast<int>(call.op) >= kReduceOpCount) return ArgumentError::unknown_op;
   const bool multiplies = traits.reduces && call.op == ReduceOp::premul_sum;
-  if (!multiplies && call.options.factor != 1) return ArgumentError::factor_without_use;
+  const bool has_own = call.options.own_factor != nullptr;
+  if ((!multiplies || has_own) && call.options.factor != 1) return ArgumentError::factor_without_use;
+  if (!multiplies && has_own) return ArgumentError::own_factor_without_use;
+  if (has_own && is_misaligned(static_cast<const std::byte*>(call.options.own_factor), call.element_bytes()))
+    return ArgumentError::misaligned;
   if (multiplies && !can_scale(call.type, call.options.factor)) return ArgumentError::factor_not_of_type;
   if (call.options.algorithm) {
     if (*call.options.algorithm == Algorithm::none ||
@@ -206,6 +214,9 @@ ArgumentError find_memory_error(const CollectiveCall& call, DeviceId device) {
   const std::span<const std::byte> in = call.input();
   const std::span<const std::byte> out = call.output();
   const ArgumentError error = find_memory_error(in, device, call.stream, kOfInput);
+  if (error == ArgumentError::none && call.options.own_factor != nullptr && !call.own_factor &&
+      check_pointer(call.options.own_factor, call.element_bytes(), device, call.stream) != PointerError::none)
+    return ArgumentError::own_factor_not_gpu_memory;
   const bool same = in.data() == out.data() && in.size() == out.size();
   if (error != ArgumentError::none || same) return error;
   return find_memory_error(out, device, call.stream, kOfOutput);
@@ -233,6 +244,7 @@ CallRecord record_of(const CollectiveCall& call, ArgumentError error) {
           .algorithm =
               call.options.algorithm ? static_cast<std::uint8_t>(*call.options.algorithm) : kAnyAlgorithm,
           .rejected = static_cast<std::uint8_t>(error),
+          .own_factor = static_cast<std::uint8_t>(call.options.own_factor != nullptr),
           .symmetric = static_cast<std::uint8_t>(call.options.symmetric),
           .root = static_cast<std::int8_t>(std::clamp<int>(root, Root::min(), Root::max())),
           .factor = std::bit_cast<std::uint64_t>(call.options.factor)};

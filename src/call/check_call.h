@@ -43,6 +43,8 @@ enum class ArgumentError : std::uint8_t {
   output_too_short,
   refused_by_caller,  ///< for a reason of its own, which the ranks exchange
   unknown_collective,
+  own_factor_without_use,
+  own_factor_not_gpu_memory,
 };
 [[nodiscard]] const char* to_text(ArgumentError error);
 

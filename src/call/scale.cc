@@ -8,6 +8,7 @@
 #include "onehop/types.h"
 
 #include "base/element.h"
+#include "base/numeric.h"
 
 namespace onehop {
 namespace {
@@ -31,6 +32,22 @@ Scale scale_of(DType type, ReduceOp op, double factor, int ranks) {
     scale.number = bits_in(type, scale.divides ? ranks : 1.0 / ranks);
   } else if (op == ReduceOp::premul_sum) {
     scale.number = bits_in(type, factor);
+  }
+  return scale;
+}
+
+Scale weights_at(const void* factors) {
+  static_assert(static_cast<int>(kWeightedSum) == kReduceOpCount);
+  return {.number = reinterpret_cast<std::uintptr_t>(factors),
+          .op = static_cast<std::uint8_t>(kernel_op(kWeightedSum))};
+}
+
+Scale product_with(DType type, std::uint64_t element) {
+  Scale scale{
+      .number = element, .applies = true, .op = static_cast<std::uint8_t>(kernel_op(ReduceOp::premul_sum))};
+  if (size_of(type) < sizeof(float) && is_float(type)) {
+    const float value = decode(*float_format(type), static_cast<std::uint32_t>(element));
+    scale.number = std::bit_cast<std::uint32_t>(value);
   }
   return scale;
 }

@@ -12,15 +12,24 @@ enum class DType : std::uint8_t;
 enum class ReduceOp : std::uint8_t;
 
 struct Scale {
-  std::uint64_t number = 0;  ///< bits of a number of the accumulation type, right-aligned
-  bool applies = false;      ///< false: the sum is the result
-  bool divides = false;      ///< true: divide by the number; false: multiply
-  std::uint8_t op = 0;       ///< kernel_op(), for the kernels of GPUs that serve several reductions
+  /// Bits of a number of the accumulation type, right-aligned. Of kWeightedSum on GPUs: where the factors of all ranks lie, as
+  /// elements of the call's type.
+  std::uint64_t number = 0;
+  bool applies = false;  ///< false: the sum is the result
+  bool divides = false;  ///< true: divide by the number; false: multiply
+  std::uint8_t op = 0;   ///< kernel_op(), for the kernels of GPUs that serve several reductions
 };
 
 /// The scaling of a sum over `ranks` ranks for `type` and `op`. `factor` is premul_sum's and must satisfy
 /// can_scale().
 [[nodiscard]] Scale scale_of(DType type, ReduceOp op, double factor, int ranks);
+
+/// The sum of what each rank multiplies by a factor of its own (CallOptions::own_factor), for the kernels of GPUs. Callers
+/// ask for premul_sum.
+inline constexpr auto kWeightedSum = static_cast<ReduceOp>(6);
+[[nodiscard]] Scale weights_at(const void* factors);
+/// For the product of elements and one of their type, whose bits are `element`, right-aligned.
+[[nodiscard]] Scale product_with(DType type, std::uint64_t element);
 
 /// Whether elements can be multiplied by this factor. Integer types need a factor that they represent
 /// exactly.

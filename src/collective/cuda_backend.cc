@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
+#include "backend/cuda/algorithms/point_to_point/factors.h"
 #include "backend/cuda/algorithms/push/push_algorithms.h"
 #include "base/check.h"
 #include "collective/fusion.h"
@@ -90,9 +91,21 @@ cuda::SymmetricOutput find_symmetric_output(Group::State& group, const Collectiv
   return output;
 }
 
+/// Runs `queue` with the call as kernels make it.
+template <class Queue>
+void queue_call(Communicator& communicator, const CollectiveCall& call, Duration timeout, Queue&& queue) {
+  Communicator::Call queued(communicator, call.stream, timeout);
+  if (call.options.own_factor == nullptr) {
+    queue(call);
+  } else {
+    queue(cuda::exchange_factors(communicator, call));
+  }
+  queued.end();
+}
+
 /// For groups of one rank, which copy `in` to `out` and multiply for premul_sum, and for all_to_all_v.
 void run_without_choice(Communicator& communicator, const CollectiveCall& call) {
-  if (call.traits().reduces && call.op == ReduceOp::premul_sum) {
+  if (call.traits().reduces && (call.op == ReduceOp::premul_sum || call.op == kWeightedSum)) {
     cuda::scale_alone(communicator, call);
   } else {
     cuda::exchange(communicator, transfers_of(call), DeviceFault::phase_of(call.collective));
@@ -117,9 +130,8 @@ CollectiveBackend::Outcome CudaBackend::run(Group::State& group, const Collectiv
   Communicator& communicator = group.device_rank()->communicator();
   if (call.ranks == 1 || call.collective == Collective::all_to_all_v) {
     if (call.count != 0 || call.collective == Collective::all_to_all_v) {
-      Communicator::Call queued(communicator, call.stream, deadline.timeout());
-      run_without_choice(communicator, call);
-      queued.end();
+      queue_call(communicator, call, deadline.timeout(),
+                 [&](const CollectiveCall& made) { run_without_choice(communicator, made); });
     }
     return {call.options.algorithm.value_or(Algorithm::one_shot)};
   }
@@ -129,10 +141,11 @@ CollectiveBackend::Outcome CudaBackend::run(Group::State& group, const Collectiv
   if (call.count != 0) {
     std::optional<cuda::SymmetricOutput> output;
     if (algorithm.buffers == Buffers::symmetric) output = find_symmetric_output(group, call);
-    Communicator::Call queued(communicator, call.stream, deadline.timeout());
-    algorithm.run(communicator, call, {.blocks = selected.choice.blocks, .threads = selected.choice.threads},
-                  output ? &*output : nullptr);
-    queued.end();
+    queue_call(communicator, call, deadline.timeout(), [&](const CollectiveCall& made) {
+      algorithm.run(communicator, made,
+                    {.blocks = selected.choice.blocks, .threads = selected.choice.threads},
+                    output ? &*output : nullptr);
+    });
   }
   return {algorithm.kind, algorithm.name};
 }

@@ -13,8 +13,10 @@
 namespace onehop {
 std::size_t count_similar(std::span<const CollectiveCall> calls) {
   const CollectiveCall& first = calls.front();
+  if (first.options.own_factor != nullptr) return 1;
   const auto other = std::ranges::find_if(calls, [&](const CollectiveCall& each) {
-    return each.collective != Collective::all_reduce || each.type != first.type || each.op != first.op ||
+    return each.collective != Collective::all_reduce || each.options.own_factor != nullptr ||
+           each.type != first.type || each.op != first.op ||
            each.options.algorithm != first.options.algorithm ||
            std::bit_cast<std::uint64_t>(each.options.factor) !=
                std::bit_cast<std::uint64_t>(first.options.factor);

@@ -2,6 +2,10 @@
 #include "collective/host_backend.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
 
 #include "backend/host/all_reduce.h"
 #include "backend/host/chunk.h"
@@ -128,6 +132,16 @@ void run_block_exchange(HostCall& self) {
   run_exchange(self, exchange);
 }
 
+/// The input times this rank's own factor. The call then sums, and multiplies by 1.
+std::unique_ptr<std::byte[]> multiply_input(const CollectiveCall& call) {
+  const std::span<const std::byte> input = call.input();
+  auto products = std::make_unique_for_overwrite<std::byte[]>(input.size());
+  const void* const in = input.data();
+  host::reduce_function(call.type, ReduceOp::premul_sum)(
+      products.get(), &in, 1, input.size() / call.element_bytes(), product_with(call.type, *call.own_factor));
+  return products;
+}
+
 /// Runs the call and returns what it used.
 Algorithm run_call(HostCall& self) {
   const CollectiveCall& call = self.call();
@@ -149,7 +163,14 @@ Algorithm run_call(HostCall& self) {
 
 CollectiveBackend::Outcome HostBackend::run(Group::State& group, const CollectiveCall& call,
                                             ArgumentError error, os::CallDeadline& deadline) const {
-  HostCall self(group, call, error, deadline);
+  std::unique_ptr<std::byte[]> products;
+  std::optional<CollectiveCall> weighted;
+  if (call.own_factor && error == ArgumentError::none && call.count != 0) {
+    products = multiply_input(call);
+    weighted = call;
+    weighted->in = products.get();
+  }
+  HostCall self(group, weighted ? *weighted : call, error, deadline);
   if (error != ArgumentError::none) self.begin();  // throws
   try {
     return {.algorithm = run_call(self)};

@@ -2,6 +2,7 @@
 #include "collective/run.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -25,6 +26,13 @@ std::size_t bytes_to_log(const CollectiveCall& call) {
   if (call.traits().in != Amount::counted_by_rank) return std::max(call.input().size(), call.output().size());
   const auto& counts = call.in_blocks.counts;
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0}) * call.element_bytes();
+}
+
+/// An element of the host's memory, right-aligned. 0 for types that there are not: such a call is refused.
+std::uint64_t element_at(const void* memory, DType type) {
+  std::uint64_t bits = 0;  // little-endian, so that what lies first is rightmost
+  if (static_cast<int>(type) < kDTypeCount) std::memcpy(&bits, memory, size_of(type));
+  return bits;
 }
 
 /// ONEHOP_LOG=debug: logs a line for every call that was made, with the algorithm used.
@@ -69,7 +77,11 @@ Algorithm run(Group& group, const Call& given) {
                 {{.options = {.timeout = given.options.timeout}}, group.rank().value, group.size()});
     return Algorithm::none;
   }
-  const CollectiveCall call{given, group.rank().value, group.size()};
+  CollectiveCall call{given, group.rank().value, group.size()};
+  if (given.options.own_factor != nullptr &&
+      (given.options.own_factor_on_host || group.state().device_rank() == nullptr)) {
+    call.own_factor = element_at(given.options.own_factor, given.type);
+  }
   if (is_transfer(call)) return run_transfer(group, call);
   if (auto* const queue = GroupCall::Queue::open()) return queue->add(group, call);
   return run_now(group.state(), call, find_argument_error(call));

@@ -145,7 +145,7 @@ class Part {
   void expect_sum(std::size_t start) {
     writes = true;
     output.resize(call_.count * element_);
-    streams_.expected({call_.op, call_.factor}, start, call_.count, output.data());
+    streams_.expected({call_.op, call_.factor, call_.weighted}, start, call_.count, output.data());
   }
   void pad(Bytes& data, std::size_t r) const {
     data.resize(data.size() + mixed(call_.start, r, rank_) / 4 % (kMaxGap + 1) * element_, kPoison);
@@ -169,7 +169,7 @@ std::size_t CollectiveCase::max_bytes(int ranks) const {
 
 std::string CollectiveCase::describe() const {
   std::string how = traits_of(collective).reduces ? fmt::format(" {}", to_string(op)) : std::string();
-  if (op == ReduceOp::premul_sum) how += fmt::format(" by {}", factor);
+  if (op == ReduceOp::premul_sum) how += weighted ? " by a factor per rank" : fmt::format(" by {}", factor);
   return fmt::format("{} of {} {}{}{} (data {}{}, {}, {} elements past alignment, stream start {}, {})",
                      traits_of(collective).name, count, to_string(type), how,
                      traits_of(collective).has_root() ? fmt::format(", root {}", root.value) : std::string(),
@@ -183,10 +183,12 @@ Workspace::Workspace(const Backend& backend, Group& group, std::size_t max_bytes
   const std::size_t room = 2 * kGuard + kSlack + max_bytes;
   for (SymmetricBuffer& buffer : symmetric_) buffer = group.allocate(2 * room);
   for (std::byte*& data : ordinary_) data = memory_->allocate(room);
+  factor_ = memory_->allocate(sizeof(double));
 }
 
 Workspace::~Workspace() {
   for (std::byte* const data : ordinary_) memory_->release(data);
+  memory_->release(factor_);
 }
 
 std::byte* Workspace::address(const CollectiveCase& call, bool output) const {
@@ -243,18 +245,24 @@ void Workspace::expect(std::byte* at, const Bytes& content, const CollectiveCase
 
 Algorithm Workspace::call(const CollectiveCase& call, const std::byte* in, std::byte* out,
                           const Blocks& in_blocks, const Blocks& out_blocks) {
-  return onehop::run(
-      group_, {.collective = call.collective,
-               .in = in,
-               .out = out,
-               .count = call.count,
-               .type = call.type,
-               .op = call.op,
-               .root = call.root,
-               .stream = memory_->stream(),
-               .options = {.algorithm = call.algorithm, .symmetric = call.symmetric, .factor = call.factor},
-               .in_blocks = in_blocks,
-               .out_blocks = out_blocks});
+  CallOptions options{.algorithm = call.algorithm, .symmetric = call.symmetric, .factor = call.factor};
+  const Bytes own = factor_of_rank(call.type, static_cast<std::size_t>(group_.rank().value));
+  if (call.weighted) {
+    options.own_factor_on_host = call.start % 2 == 0;
+    options.own_factor = options.own_factor_on_host ? own.data() : factor_;
+    memory_->upload(factor_, own.data(), own.size());
+  }
+  return onehop::run(group_, {.collective = call.collective,
+                              .in = in,
+                              .out = out,
+                              .count = call.count,
+                              .type = call.type,
+                              .op = call.op,
+                              .root = call.root,
+                              .stream = memory_->stream(),
+                              .options = options,
+                              .in_blocks = in_blocks,
+                              .out_blocks = out_blocks});
 }
 
 Algorithm Workspace::run(const CollectiveCase& each, const Streams& streams) {

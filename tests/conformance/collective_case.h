@@ -37,6 +37,7 @@ struct CollectiveCase {
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
   double factor = 1;
+  bool weighted = false;
   std::size_t count = 0;
   Rank root{0};
   std::optional<Algorithm> algorithm;
@@ -47,7 +48,7 @@ struct CollectiveCase {
   bool symmetric =
       false;  ///< CallOptions::symmetric: every rank passes its output, also one that gets nothing
 
-  void set(const Reduction& how) { op = how.op, factor = how.factor; }
+  void set(const Reduction& how) { op = how.op, factor = how.factor, weighted = how.weighted; }
   /// The most memory that the larger of input and output takes on a rank of `ranks`.
   [[nodiscard]] std::size_t max_bytes(int ranks) const;
   [[nodiscard]] std::string describe() const;
@@ -78,6 +79,7 @@ class Workspace {
   std::unique_ptr<RankMemory> memory_;
   std::size_t max_bytes_;
   std::byte* ordinary_[2] = {};
+  std::byte* factor_ = nullptr;
   SymmetricBuffer symmetric_[2];
   Bytes image_;
 };

@@ -138,20 +138,41 @@ std::vector<Reduction> reductions_of(DType type) {
     const bool whole = factor == std::trunc(factor);
     if ((is_float || whole) && (is_signed || factor > 0)) all.push_back({ReduceOp::premul_sum, factor});
   }
+  all.push_back({.op = ReduceOp::premul_sum, .weighted = true});
   return all;
+}
+
+Bytes factor_of_rank(DType type, std::size_t rank) {
+  return with_traits(type, [&]<class Traits>(Traits) {
+    Bytes factor;
+    if constexpr (kIsFloat<Traits>) {
+      append(factor, float_of<Traits>(rank % 2 == 0 ? 0.7 + static_cast<double>(rank) : -1.0 / 3));
+    } else {
+      append(factor,
+             static_cast<typename Traits::Stored>(
+                 std::is_signed_v<typename Traits::Wide> && rank % 2 != 0 ? -2 : 3 + static_cast<int>(rank)));
+    }
+    return factor;
+  });
 }
 
 Bytes reduced(DType type, const Reduction& how, const std::vector<Bytes>& inputs) {
   if (inputs.size() == 1 && how.op != ReduceOp::premul_sum) return inputs.front();
   return with_traits(type, [&]<class Traits>(Traits) {
     using Stored = typename Traits::Stored;
+    std::vector<Bytes> factors;
+    for (std::size_t r = 0; r < inputs.size(); ++r) factors.push_back(factor_of_rank(type, r));
+    const auto summand = [&](std::size_t r, std::size_t i) {
+      const auto value = Traits::widen(load<Stored>(inputs[r].data(), i));
+      if (!how.weighted) return value;
+      return Traits::widen(
+          Traits::round(combine(ReduceOp::prod, value, Traits::widen(load<Stored>(factors[r].data(), 0)))));
+    };
     Bytes result;
     result.reserve(inputs[0].size());
     for (std::size_t i = 0; i < inputs[0].size() / sizeof(Stored); ++i) {
-      auto total = Traits::widen(load<Stored>(inputs[0].data(), i));
-      for (std::size_t r = 1; r < inputs.size(); ++r) {
-        total = combine(how.op, total, Traits::widen(load<Stored>(inputs[r].data(), i)));
-      }
+      auto total = summand(0, i);
+      for (std::size_t r = 1; r < inputs.size(); ++r) total = combine(how.op, total, summand(r, i));
       using Wide = typename Traits::Wide;
       if (how.op == ReduceOp::avg) total = static_cast<Wide>(total / static_cast<Wide>(inputs.size()));
       if (how.op == ReduceOp::premul_sum) {

@@ -16,12 +16,17 @@ using Bytes = std::vector<std::byte>;
 struct Reduction {
   ReduceOp op = ReduceOp::sum;
   double factor = 1;
+  bool weighted = false;  ///< CallOptions::own_factor: each rank has factor_of_rank()
 
   bool operator==(const Reduction&) const = default;
 };
 
-/// The reductions that tests use for a type: every op, and premul_sum with exact and inexact factors.
+/// The reductions that tests use for a type: every op, and premul_sum with exact and inexact factors and with one of
+/// each rank.
 [[nodiscard]] std::vector<Reduction> reductions_of(DType type);
+
+/// An element: a small number other than 1.
+[[nodiscard]] Bytes factor_of_rank(DType type, std::size_t rank);
 
 /// The bits of `inputs` reduced element by element in rank order, in the accumulation type, rounded once. For
 /// one rank this is its input, whose NaNs keep their bits, unless it is multiplied.

@@ -59,6 +59,12 @@ bool is_all_to_all_v(Collective collective) {
   return collective == Collective::all_to_all_v;
 }
 
+void give_own_factor(OddCall& call) {
+  static const double factor = 2;
+  call.options.own_factor = &factor;
+  call.options.own_factor_on_host = true;
+}
+
 /// How the odd rank's call differs from the others'. The odd rank is the root.
 struct Oddity {
   std::function<void(OddCall&, int ranks)> change;
@@ -78,6 +84,11 @@ std::vector<Oddity> oddities() {
       {[](OddCall& c, int) { c.op = ReduceOp::max; }, differs, "max", has_op},
       {[](OddCall& c, int) { c.op = ReduceOp::premul_sum, c.options.factor = 0.5; }, differs,
        "f64, premul_sum, factor 0.5", has_op},
+      {[](OddCall& c, int) { c.op = ReduceOp::premul_sum, give_own_factor(c); }, differs,
+       "f64, premul_sum, a factor per rank", has_op},
+      {[](OddCall& c, int) { give_own_factor(c); }, unusable, "only premul_sum takes an own_factor"},
+      {[](OddCall& c, int) { c.op = ReduceOp::premul_sum, c.options.factor = 0.5, give_own_factor(c); },
+       unusable, "not beside own_factor", has_op},
       {[](OddCall& c, int n) { c.root.value = (c.root.value + 1) % n; }, differs, "root", has_root},
       {[](OddCall& c, int) { c.options.algorithm = Algorithm::one_shot; }, differs, "one-shot"},
       {[](OddCall& c, int) { c.options.symmetric = true; }, differs, "symmetric"},

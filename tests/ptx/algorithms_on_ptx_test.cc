@@ -47,8 +47,8 @@ std::size_t random_size(Random& random, std::size_t most) {
 /// Any call that the algorithm can carry.
 Case random_case(Random& random, const DeviceAlgorithm& algorithm, int ranks, std::size_t most_bytes) {
   constexpr std::array kTypes = {DType::bf16, DType::f64, DType::i32};
-  constexpr std::array kOps = {ReduceOp::sum, ReduceOp::sum, ReduceOp::prod,      ReduceOp::min,
-                               ReduceOp::max, ReduceOp::avg, ReduceOp::premul_sum};
+  constexpr std::array kOps = {ReduceOp::sum, ReduceOp::sum, ReduceOp::prod,       ReduceOp::min,
+                               ReduceOp::max, ReduceOp::avg, ReduceOp::premul_sum, kWeightedSum};
   Case each{.algorithm = &algorithm};
   each.type = kTypes[random() % (algorithm.types == TypeClass::floats ? 2 : kTypes.size())];
   do {
@@ -89,7 +89,8 @@ void queue_random_list(CheckedCalls& calls) {
     Case& each = cases.emplace_back(random_case(random, cuda::kLLOneShot, calls.ranks(), 1000));
     each.collective = Collective::all_reduce;
     each.type = cases.front().type;
-    each.op = cases.front().op;
+    if (i != 0) each.op = cases.front().op;
+    if (each.op == kWeightedSum) each.op = ReduceOp::sum;  // never shares a launch
   }
   calls.queue_fused(cases);
 }

@@ -11,6 +11,7 @@
 #include "onehop/call.h"
 
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
+#include "backend/cuda/algorithms/point_to_point/factors.h"
 #include "backend/cuda/algorithms/push/push_algorithms.h"
 #include "backend/host/reduce.h"
 
@@ -73,6 +74,35 @@ void fill_floats(Bytes& data, Random& random, unsigned exponent_bits) {
   return data;
 }
 
+/// Small numbers of both signs, that are not 1.
+[[nodiscard]] Bytes factor_of_rank(DType type, int rank) {
+  Bytes factor(size_of(type));
+  if (type == DType::bf16) {
+    const auto bits = static_cast<std::uint16_t>(0x3f4d + 0x11 * rank + (rank % 2 == 0 ? 0x8000 : 0));
+    std::memcpy(factor.data(), &bits, sizeof bits);
+  } else if (type == DType::f64) {
+    const double number = rank % 2 == 0 ? -0.3 - rank : 1.7 * rank;
+    std::memcpy(factor.data(), &number, sizeof number);
+  } else {
+    factor.front() = static_cast<std::byte>(3 + 2 * rank);
+  }
+  return factor;
+}
+
+[[nodiscard]] std::uint64_t element_of(const Bytes& bytes) {
+  std::uint64_t element = 0;
+  std::memcpy(&element, bytes.data(), bytes.size());
+  return element;
+}
+
+[[nodiscard]] Bytes product(DType type, const Bytes& input, const Bytes& factor) {
+  Bytes result(input.size());
+  const void* const in = input.data();
+  host::reduce_function(type, ReduceOp::premul_sum)(result.data(), &in, 1, input.size() / size_of(type),
+                                                    product_with(type, element_of(factor)));
+  return result;
+}
+
 [[nodiscard]] Bytes reduced(const CollectiveCall& call, std::span<const Bytes> inputs, std::size_t offset) {
   Bytes result(call.block_bytes());
   std::vector<const void*> sources;
@@ -121,8 +151,8 @@ void fill_floats(Bytes& data, Random& random, unsigned exponent_bits) {
 
 std::string Case::describe() const {
   return fmt::format("{}, {} of {} x {}, {}, root {}{}{}{}{}", algorithm->name, to_string(collective), count,
-                     to_string(type), to_string(op), root, shifted ? ", shifted" : "",
-                     in_place ? ", in place" : "",
+                     to_string(type), op == kWeightedSum ? "weighted sum" : to_string(op), root,
+                     shifted ? ", shifted" : "", in_place ? ", in place" : "",
                      limits.blocks ? fmt::format(", {} blocks", *limits.blocks) : "",
                      limits.threads ? fmt::format(", {} threads", *limits.threads) : "");
 }
@@ -163,6 +193,14 @@ std::vector<CollectiveCall> CheckedCalls::prepare(const Case& each) {
     call.ranks = ranks();
     call.options.symmetric = symmetric;
     call.options.factor = type_class(each.type) == TypeClass::floats ? 0.7 : 3;
+    const bool weighted = each.op == kWeightedSum && call.traits().reduces;
+    if (weighted) {
+      const Bytes factor = factor_of_rank(each.type, r);
+      call.op = ReduceOp::premul_sum;
+      call.options.factor = 1;
+      call.options.own_factor = add(factor, 0, false, "factor", r).memory->data();
+      if (random_() % 2 == 0) call.own_factor = element_of(factor);
+    }
     const std::size_t out_shift = symmetric ? common_shift : random_shift();
     const Bytes& input = inputs.emplace_back(
         random_bytes(call.passes_in() ? bytes_of(call.traits().in, call) : 0, each.type, random_));
@@ -186,10 +224,16 @@ std::vector<CollectiveCall> CheckedCalls::prepare(const Case& each) {
         &add(Bytes(out_bytes, static_cast<std::byte>(random_() % 255)), out_shift, true, "output", r);
     call.out = outputs.back()->memory->data();
   }
+  std::vector<Bytes> summands = inputs;
+  for (const CollectiveCall& call : calls) {
+    if (call.options.own_factor == nullptr) continue;
+    Bytes& summand = summands[static_cast<std::size_t>(call.rank)];
+    summand = product(call.type, summand, factor_of_rank(call.type, call.rank));
+  }
   for (const CollectiveCall& call : calls) {
     Checked* const output = outputs[static_cast<std::size_t>(call.rank)];
     if (!call.gets_out() || output == nullptr) continue;
-    std::ranges::copy(result_of(call, inputs),
+    std::ranges::copy(result_of(call, summands),
                       output->expected.begin() + (call.out_at() - output->memory->data()));
     for (int r = 0; r < ranks(); ++r) {
       if (call.traits().reduces) {
@@ -212,9 +256,12 @@ cuda::SymmetricOutput CheckedCalls::output_of(std::span<const CollectiveCall> ca
 void CheckedCalls::queue(const Case& each) {
   const std::vector<CollectiveCall> calls = prepare(each);
   const cuda::SymmetricOutput output = output_of(calls);
-  for (const CollectiveCall& call : calls)
-    each.algorithm->run(gpus_.launcher(call.rank), call, each.limits,
-                        call.options.symmetric ? &output : nullptr);
+  for (const CollectiveCall& call : calls) {
+    cuda::Launcher& launcher = gpus_.launcher(call.rank);
+    each.algorithm->run(launcher,
+                        call.options.own_factor == nullptr ? call : cuda::exchange_factors(launcher, call),
+                        each.limits, call.options.symmetric ? &output : nullptr);
+  }
 }
 
 void CheckedCalls::queue_fused(std::span<const Case> cases) {

@@ -27,7 +27,7 @@ struct Case {
   const cuda::DeviceAlgorithm* algorithm = nullptr;
   Collective collective = Collective::all_reduce;
   DType type = DType::i32;
-  ReduceOp op = ReduceOp::sum;
+  ReduceOp op = ReduceOp::sum;  ///< kWeightedSum: premul_sum with a factor of each rank
   std::size_t count = 0;
   int root = 0;
   bool shifted = false;  ///< inputs and outputs lie anywhere; otherwise they are aligned

@@ -80,6 +80,11 @@ class SimulatedGpus::Rank final : public cuda::Launcher {
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, cuda::Lane lane) override {
     gpus_.simulation_.copy(lane_of(lane), to, from, bytes);
   }
+  void write(std::byte* to, std::uint32_t word) override {
+    const std::uint32_t& kept = written_.emplace_back(word);
+    gpus_.simulation_.memory().add(&kept, sizeof kept, false, "a word that is written");
+    copy(to, reinterpret_cast<const std::byte*>(&kept), sizeof kept, cuda::Lane::caller);
+  }
   void record(cuda::Mark mark, cuda::Lane lane) override {
     marks_[static_cast<std::size_t>(mark)] = gpus_.simulation_.record(lane_of(lane));
   }
@@ -111,6 +116,7 @@ class SimulatedGpus::Rank final : public cuda::Launcher {
   }
 
   SimulatedGpus& gpus_;
+  std::deque<std::uint32_t> written_;
   std::array<std::shared_ptr<Simulation::Event>, cuda::kMarks> marks_;
 };
 

@@ -66,6 +66,8 @@ typedef struct onehop_call_t {
   double factor;
   onehop_algorithm_t algorithm;
   int symmetric;
+  const void* own_factor;
+  int own_factor_on_host;
 } onehop_call_t;
 /// `size` is sizeof(onehop_call_t) as the caller was compiled. NULL does nothing.
 ONEHOP_API void onehop_call_init(onehop_call_t* call, size_t size);
@@ -94,6 +96,10 @@ typedef struct onehop_call_options_t {
   /// Not 0: declares that every rank passes `out`, and that it lies at the same offset of the same symmetric
   /// buffer of the group on all ranks (CallOptions::symmetric in onehop/call.h). Default 0.
   int symmetric;
+  /// For ONEHOP_OP_PREMUL_SUM, in place of `factor`: the address of this rank's own one, an element of the call's type
+  /// (CallOptions::own_factor in onehop/call.h). Default NULL.
+  const void* own_factor;
+  int own_factor_on_host;  ///< not 0: GPU ranks read `own_factor` from host memory, before the call returns; default 0
 } onehop_call_options_t;
 /// `size` is sizeof(onehop_call_options_t) as the caller was compiled. NULL does nothing.
 ONEHOP_API void onehop_call_options_init(onehop_call_options_t* options, size_t size);

@@ -241,6 +241,11 @@ class CudaCommunicator final : public Communicator {
                                        bytes, stream_of(lane)),
                "cuMemcpyDtoDAsync");
   }
+  void write(std::byte* to, std::uint32_t word) override {
+    check_cuda(
+        driver_.MemsetD32Async(reinterpret_cast<CUdeviceptr>(to), word, 1, stream_of(cuda::Lane::caller)),
+        "cuMemsetD32Async");
+  }
   void record(cuda::Mark mark, cuda::Lane lane) override { event_of(mark).record(stream_of(lane)); }
   void wait_for(cuda::Mark mark, cuda::Lane lane) override { event_of(mark).hold(stream_of(lane)); }
 

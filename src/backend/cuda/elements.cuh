@@ -13,7 +13,8 @@
 
 namespace onehop::cuda {
 
-enum class Op { sum, prod, min, max };  // numbered like ReduceOp
+/// Numbered like ReduceOp. weighted_sum: kWeightedSum as kernel_op() numbers it.
+enum class Op { sum, prod, min, max, weighted_sum };
 
 /// The reductions of a kernel. Sums, by far the most common, have kernels of their own; a kernel of the others is told
 /// which one it computes.

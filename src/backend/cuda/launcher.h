@@ -104,6 +104,8 @@ class Launcher {
     launch_plain(kernel, shape, &params);
   }
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes, Lane lane) = 0;
+  /// Writes 4 aligned bytes of this rank's memory, in the caller's stream.
+  virtual void write(std::byte* to, std::uint32_t word) = 0;
   virtual void record(Mark mark, Lane lane) = 0;
   /// Makes later work in the lane wait for the mark.
   virtual void wait_for(Mark mark, Lane lane) = 0;

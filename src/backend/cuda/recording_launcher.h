@@ -65,7 +65,11 @@ struct Awaited {
   Mark mark = Mark::first;
   Lane lane = Lane::caller;
 };
-using Step = std::variant<Launch, Copy, Recorded, Awaited>;
+struct Written {
+  std::byte* to = nullptr;
+  std::uint32_t word = 0;
+};
+using Step = std::variant<Launch, Copy, Written, Recorded, Awaited>;
 
 class RecordingLauncher final : public Launcher {
  public:
@@ -83,6 +87,7 @@ class RecordingLauncher final : public Launcher {
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, Lane lane) override {
     steps_.emplace_back(Copy{to, from, bytes, lane});
   }
+  void write(std::byte* to, std::uint32_t word) override { steps_.emplace_back(Written{to, word}); }
   void record(Mark mark, Lane lane) override { steps_.emplace_back(Recorded{mark, lane}); }
   void wait_for(Mark mark, Lane lane) override { steps_.emplace_back(Awaited{mark, lane}); }
 

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/algorithms/copy_engine/copy_engine.h"
 #include "backend/cuda/packet.cuh"
+#include "backend/cuda/reduce.cuh"
 #include "backend/cuda/sync/barrier.cuh"
 
 namespace onehop::cuda {
@@ -35,12 +36,9 @@ __device__ __forceinline__ void reduce_piece(const ReducePieceParams& p) {
     for (unsigned i = 0; i < kAtOnce; ++i) {
       const std::size_t here = at + i * stride;
       if (here >= p.length) continue;
-      Accumulator<E, kOps, 16, kRanks> total(data[i][0]);
-#pragma unroll
-      for (int r = 1; r < kRanks; ++r) {
-        if (r < size) total.add(data[i][r], p.scale);
-      }
-      store_packet<Stored, 16>(p.out, own + here, p.bytes, p.aligned, total.result(p.scale));
+      const Packet<16> result =
+          cuda::reduce<E, kOps, 16, kRanks>(size, p.scale, [&](int r) { return data[i][r]; });
+      store_packet<Stored, 16>(p.out, own + here, p.bytes, p.aligned, result);
     }
   }
 }

@@ -26,6 +26,7 @@
 
 #include "backend/cuda/algorithms/pipelined_two_shot/pipelined_two_shot.h"
 #include "backend/cuda/packet.cuh"
+#include "backend/cuda/reduce.cuh"
 #include "backend/cuda/sync/progress.cuh"
 
 namespace onehop::cuda {
@@ -132,12 +133,8 @@ class PipelinedTwoShot {
           }
         });
         each([&](int i, unsigned at) {
-          Accumulator<E, kOps, 16, kRanks> total(data[i][0]);
-#pragma unroll
-          for (int r = 1; r < kRanks; ++r) {
-            if (r < size()) total.add(data[i][r], p_.scale);
-          }
-          const Data sum = total.result(p_.scale);
+          const Data sum =
+              cuda::reduce<E, kOps, 16, kRanks>(size(), p_.scale, [&](int r) { return data[i][r]; });
 #pragma unroll
           for (int step = 1; step < kRanks; ++step) {
             if (step < size()) store_whole<16>(to[step] + at, sum);

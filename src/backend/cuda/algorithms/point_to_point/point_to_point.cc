@@ -5,6 +5,7 @@
 
 #include "backend/cuda/algorithms/algorithms.h"
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
+#include "backend/cuda/algorithms/point_to_point/factors.h"
 
 namespace onehop::cuda {
 namespace {
@@ -60,7 +61,7 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& /*l
 }
 
 constexpr std::array kPlainKernels{&kExchangeKernel};
-constexpr std::array kRegions{&kChannelScratch};
+constexpr std::array kRegions{&kChannelScratch, &kFactorScratch};
 
 }  // namespace
 

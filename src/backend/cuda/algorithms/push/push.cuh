@@ -21,6 +21,7 @@
 #include <bit>
 
 #include "backend/cuda/algorithms/push/push.h"
+#include "backend/cuda/reduce.cuh"
 #include "backend/cuda/sync/call.cuh"
 #include "backend/cuda/wire/lamport.cuh"
 #include "backend/cuda/wire/ll.cuh"
@@ -420,12 +421,8 @@ class Push {
 
   /// Combines in rank order on every rank.
   [[nodiscard]] __device__ __forceinline__ Data combined(const Wire (&wires)[kRanks]) const {
-    Accumulator<E, kOps, Slot::kWidth, kRanks> total(Slot::data(wires[0]));
-#pragma unroll
-    for (int r = 1; r < kRanks; ++r) {
-      if (r < ranks()) total.add(Slot::data(wires[r]), p_.scale);
-    }
-    return total.result(p_.scale);
+    return cuda::reduce<E, kOps, Slot::kWidth, kRanks>(ranks(), p_.scale,
+                                                       [&](int r) { return Slot::data(wires[r]); });
   }
 
   /// Stores this epoch in all flags of this rank's slots behind the message.

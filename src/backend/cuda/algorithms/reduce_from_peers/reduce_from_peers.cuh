@@ -10,6 +10,7 @@
 #pragma once
 
 #include "backend/cuda/algorithms/point_to_point/ring.cuh"
+#include "backend/cuda/reduce.cuh"
 #include "call/scale.h"
 
 namespace onehop::cuda {
@@ -99,12 +100,9 @@ class PeerReducer {
       for (unsigned i = 0; i < kAtOnce; ++i) {
         const unsigned here = at + i * stride;
         if (here >= length) continue;
-        Accumulator<E, kOps, 16, kRanks> total(data[i][0]);
-#pragma unroll
-        for (int r = 1; r < kRanks; ++r) {
-          if (r < size()) total.add(data[i][r], p_.scale);
-        }
-        store_packet<Stored, 16>(out, to + here, end, out_whole, total.result(p_.scale));
+        const Packet<16> result =
+            cuda::reduce<E, kOps, 16, kRanks>(size(), p_.scale, [&](int r) { return data[i][r]; });
+        store_packet<Stored, 16>(out, to + here, end, out_whole, result);
       }
     }
   }

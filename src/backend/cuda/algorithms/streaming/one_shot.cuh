@@ -13,6 +13,7 @@
 #pragma once
 
 #include "backend/cuda/algorithms/streaming/stream.cuh"
+#include "backend/cuda/reduce.cuh"
 
 namespace onehop::cuda {
 
@@ -122,9 +123,11 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
         [&] { return 2u >> p_.rank; });
     if (!came) return false;
     if (left <= 0) return true;
-    Accumulator<E, kOps, kStreamWidth, 2> total(own);
-    total.add(Slot::data(wire), p_.scale);
-    const Data result = total.result(p_.scale);
+    const Data result = cuda::reduce<E, kOps, kStreamWidth, 2>(2, p_.scale, [&](int r) {
+      // Sums are the same in either order, and selecting takes time.
+      const bool is_own = kOps == Ops::sum ? r == 0 : r == p_.rank;
+      return is_own ? own : Slot::data(wire);
+    });
     if constexpr (kWhole) {
       store_whole(out, result);
     } else {

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "backend/cuda/algorithms/streaming/stream.cuh"
+#include "backend/cuda/reduce.cuh"
 
 namespace onehop::cuda {
 
@@ -125,12 +126,8 @@ class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) wires[r] = Slot::wire(own);
     if (!take(wires, place(slot))) return false;
-    Accumulator<E, kOps, kStreamWidth, kRanks> total(Slot::data(wires[0]));  // in rank order on every rank
-#pragma unroll
-    for (int r = 1; r < kRanks; ++r) {
-      if (r < ranks()) total.add(Slot::data(wires[r]), p_.scale);
-    }
-    const Data result = total.result(p_.scale);
+    const Data result = cuda::reduce<E, kOps, kStreamWidth, kRanks>(
+        ranks(), p_.scale, [&](int r) { return Slot::data(wires[r]); });
     const Wire wire = Slot::wire(result);
 #pragma unroll
     for (int k = 0; k < kPeers; ++k) {

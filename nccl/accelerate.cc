@@ -134,10 +134,10 @@ void stop_carrying(Comm comm, std::string_view function) noexcept {
 
 /// `real` makes NCCL's communicator.
 template <class Real>
-Result init_rank(const char* function, Comm* comm, int size, const UniqueId& id, int rank,
+Result init_rank(const char* function, Comm* comm, int size, const std::optional<Address>& address, int rank,
                  const Config* config, const Real& real) noexcept {
   return note_for_group(guarded(function, [&] {
-    const std::optional<Candidate> candidate = count_in(find_address(id), size, config);
+    const std::optional<Candidate> candidate = count_in(address, size, config);
     const Result result = real();
     if (result != Result::success) return result;
     set_up_or_queue({{.run = [=] { set_up_beside(*comm, rank, size, candidate); }}});
@@ -162,13 +162,22 @@ Result get_unique_id(UniqueId* id) noexcept {
 }
 
 Result comm_init_rank(Comm* comm, int size, UniqueId id, int rank) noexcept {
-  return init_rank("ncclCommInitRank", comm, size, id, rank, nullptr,
+  return init_rank("ncclCommInitRank", comm, size, find_address(id), rank, nullptr,
                    [&] { return forward<"ncclCommInitRank">(comm, size, id, rank); });
 }
 
 Result comm_init_rank_config(Comm* comm, int size, UniqueId id, int rank, const Config* config) noexcept {
-  return init_rank("ncclCommInitRankConfig", comm, size, id, rank, config,
+  return init_rank("ncclCommInitRankConfig", comm, size, find_address(id), rank, config,
                    [&] { return forward<"ncclCommInitRankConfig">(comm, size, id, rank, config); });
+}
+
+Result comm_init_rank_scalable(Comm* comm, int size, int rank, int count, const UniqueId* ids,
+                               const Config* config) noexcept {
+  // All ranks pass the same ids; so one of them is enough to meet.
+  const bool any = ids != nullptr && count >= 1;
+  return init_rank("ncclCommInitRankScalable", comm, size, any ? find_address(*ids) : std::nullopt, rank,
+                   config,
+                   [&] { return forward<"ncclCommInitRankScalable">(comm, size, rank, count, ids, config); });
 }
 
 Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {

@@ -99,6 +99,7 @@ void* own_function(std::string_view name, Mode mode) {
       each("ncclCommInitAll", comm_init_all, accelerate::comm_init_all),
       each("ncclCommInitRank", comm_init_rank, accelerate::comm_init_rank),
       each("ncclCommInitRankConfig", comm_init_rank_config, accelerate::comm_init_rank_config),
+      each("ncclCommInitRankScalable", comm_init_rank_scalable, accelerate::comm_init_rank_scalable),
       each("ncclCommRevoke", comm_revoke, accelerate::comm_revoke),
       each("ncclCommSplit", comm_split, accelerate::comm_split),
       each("ncclGetUniqueId", get_unique_id, accelerate::get_unique_id),

@@ -171,6 +171,26 @@ TEST_F(NcclAcceleration, OneThreadSetsUpAndUsesAllRanksInGroups) {
   EXPECT_EQ(forwarded(), 0);
 }
 
+TEST_F(NcclAcceleration, ACommunicatorOfSeveralIdsIsCarried) {
+  const Api api;
+  std::array<UniqueId, 2> ids{};
+  for (UniqueId& each : ids) expect_ok(api.get_unique_id(&each));
+  std::array<Comm, 3> comms{};
+  const auto init = [&](int rank, int count) {
+    return api.init_rank_scalable(&comms[static_cast<std::size_t>(rank)], 3, rank, count, ids.data(),
+                                  nullptr);
+  };
+  EXPECT_EQ(init(0, 0), Result::invalid_argument) << "NCCL's answer";
+  expect_ok(api.group_start());
+  for (int rank = 0; rank < 3; ++rank) expect_ok(init(rank, 2));
+  expect_ok(api.group_end());
+  std::array<int, 3> data = {1, 2, 3};
+  add_up(api, comms, data);
+  EXPECT_THAT(data, Each(6));
+  for (Comm each : comms) expect_ok(api.destroy(each));
+  EXPECT_EQ(forwarded(), 0);
+}
+
 TEST_F(NcclAcceleration, PartsOfACarriedCommunicatorAreCarried) {
   const Api api;
   std::array<Comm, 3> comms{};

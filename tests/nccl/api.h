@@ -38,6 +38,8 @@ struct Api {
                       int) = function<Result(Comm*, int, UniqueId, int)>("ncclCommInitRank");
   Result (*init_rank_config)(Comm*, int, UniqueId, int, const Config*) =
       function<Result(Comm*, int, UniqueId, int, const Config*)>("ncclCommInitRankConfig");
+  Result (*init_rank_scalable)(Comm*, int size, int rank, int count, const UniqueId*, const Config*) =
+      function<Result(Comm*, int, int, int, const UniqueId*, const Config*)>("ncclCommInitRankScalable");
   Result (*init_all)(Comm*, int, const int*) = function<Result(Comm*, int, const int*)>("ncclCommInitAll");
   Result (*split)(Comm, int color, int key, Comm*,
                   const Config*) = function<Result(Comm, int, int, Comm*, const Config*)>("ncclCommSplit");

@@ -284,6 +284,31 @@ TEST_F(NcclCommunicator, OneThreadSetsUpAllRanksInAGroup) {
   for (Comm each : comms) expect_success(api.destroy(each));
 }
 
+TEST_F(NcclCommunicator, RanksMeetAtTheFirstOfSeveralIds) {
+  const Api api;
+  std::array<UniqueId, 2> ids{};
+  for (UniqueId& each : ids) expect_success(api.get_unique_id(&each));
+  std::array<Comm, 2> comms{};
+  EXPECT_EQ(api.init_rank_scalable(&comms[0], 2, 0, 2, nullptr, nullptr), Result::invalid_argument);
+  EXPECT_THAT(last_error(), HasSubstr("ncclCommInitRankScalable: commIds is NULL"));
+  for (const int count : {-1, 0, 3}) {
+    EXPECT_EQ(api.init_rank_scalable(&comms[0], 2, 0, count, ids.data(), nullptr), Result::invalid_argument);
+    EXPECT_THAT(last_error(), HasSubstr(std::to_string(count) + " unique ids for 2 ranks"));
+  }
+  expect_success(api.group_start());
+  for (int rank = 0; rank < 2; ++rank)
+    expect_success(
+        api.init_rank_scalable(&comms[static_cast<std::size_t>(rank)], 2, rank, 2, ids.data(), nullptr));
+  expect_success(api.group_end());
+  std::array<int, 2> data = {1, 2};
+  expect_success(api.group_start());
+  for (std::size_t i = 0; i < 2; ++i)
+    expect_success(api.all_reduce(&data[i], &data[i], 1, kInt32, kSum, comms[i], nullptr));
+  expect_success(api.group_end());
+  EXPECT_THAT(data, Each(3));
+  for (Comm each : comms) expect_success(api.destroy(each));
+}
+
 TEST_F(NcclCommunicator, SendsAndReceivesOfAGroupProgressTogether) {
   constexpr std::size_t kCount = 1 << 20;  // more than is buffered
   const Api api;

@@ -152,6 +152,25 @@ Result comm_split(Comm comm, int color, int key, Comm* part, const Config* /*con
   }));
 }
 
+Result comm_shrink(Comm comm, const int* excluded, int count, Comm* rest, const Config* /*config*/,
+                   int flags) noexcept {
+  return note_for_group(guarded("ncclCommShrink", [&] {
+    require(rest != nullptr, "newcomm is NULL");
+    *rest = nullptr;
+    const std::shared_ptr<Communicator> parent = find(comm);
+    const Members::Rest remaining = parent->members().without(excluded, count);
+    if ((flags & kShrinkAbort) != 0) parent->abort("ncclCommShrink");
+    const Duration limit = call_timeout();
+    auto communicator = std::make_shared<Communicator>(remaining.rank, remaining.size, parent->device(),
+                                                       parent->cuda_device());
+    *rest = add(communicator);
+    set_up_or_queue({job(communicator, rest, [address = remaining.address, limit](Communicator& each) {
+      each.join(open_store(address), address.name, limit);
+    })});
+    return Result::success;
+  }));
+}
+
 Result comm_get_async_error(Comm comm, Result* async_error) noexcept {
   return guarded("ncclCommGetAsyncError", [&] {
     require(async_error != nullptr, "asyncError is NULL");

@@ -22,6 +22,9 @@ Result comm_abort(Comm comm) noexcept;
 Result comm_revoke(Comm comm, int flags) noexcept;
 /// As for comm_init_rank_config, it returns when the ranks have joined.
 Result comm_split(Comm comm, int color, int key, Comm* part, const Config* config) noexcept;
+/// As for comm_init_rank_config, it returns when the ranks that remain have joined. It does not need the others.
+Result comm_shrink(Comm comm, const int* excluded, int count, Comm* rest, const Config* config,
+                   int flags) noexcept;
 Result comm_get_async_error(Comm comm, Result* async_error) noexcept;
 Result comm_count(Comm comm, int* count) noexcept;
 Result comm_cuda_device(Comm comm, int* device) noexcept;

@@ -43,6 +43,8 @@ struct Api {
   Result (*init_all)(Comm*, int, const int*) = function<Result(Comm*, int, const int*)>("ncclCommInitAll");
   Result (*split)(Comm, int color, int key, Comm*,
                   const Config*) = function<Result(Comm, int, int, Comm*, const Config*)>("ncclCommSplit");
+  Result (*shrink)(Comm, const int* excluded, int count, Comm*, const Config*, int flags) =
+      function<Result(Comm, const int*, int, Comm*, const Config*, int)>("ncclCommShrink");
   Result (*revoke)(Comm, int flags) = function<Result(Comm, int)>("ncclCommRevoke");
   OnComm* finalize = function<OnComm>("ncclCommFinalize");
   OnComm* destroy = function<OnComm>("ncclCommDestroy");

@@ -146,6 +146,21 @@ int pncclCommSplit(Comm* comm, int color, int key, Comm** part, const void* conf
   **part = *comm;
   return 0;
 }
+/* Waits for the ranks that remain. */
+int pncclCommShrink(const Comm* comm, const int* excluded, int count, Comm** rest, const void* config,
+                    int flags) {
+  (void)config;
+  if (excluded == NULL || count < 1 || flags < 0 || flags > 1) return 4;
+  *rest = malloc(sizeof **rest);
+  **rest = *comm;
+  (*rest)->size -= count;
+  for (int i = 0; i < count; ++i) (*rest)->rank -= excluded[i] < comm->rank;
+  if (depth > 0) return 0;
+  pthread_mutex_lock(&mutex);
+  wait_for_ranks((*rest)->size);
+  pthread_mutex_unlock(&mutex);
+  return 0;
+}
 int pncclCommRevoke(Comm* comm, int flags) {
   return comm == NULL || flags != 0 ? 4 : 0;
 }

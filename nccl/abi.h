@@ -43,6 +43,9 @@ struct Config {
   int blocking;
 };
 
+/// NCCL_SHRINK_ABORT, a flag of ncclCommShrink.
+inline constexpr int kShrinkAbort = 1;
+
 /// What ncclGetVersion answers where there is no NCCL: the newest version whose functions are exported.
 inline constexpr int kVersion = 23203;
 

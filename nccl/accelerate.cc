@@ -20,6 +20,7 @@
 #include "dispatch.h"
 #include "group_queue.h"
 #include "guard.h"
+#include "members.h"
 #include "set_up.h"
 #include "unique_id.h"
 
@@ -31,8 +32,6 @@ constexpr const char* kArrived = "arrived";
 constexpr auto kStoreTimeout = std::chrono::seconds{10};
 /// For the ranks, which NCCL's set-up has brought together. A rank that fails in between holds up the others.
 constexpr auto kJoinLimit = std::chrono::seconds{60};
-
-constexpr int kShrinkAbort = 1;  ///< NCCL_SHRINK_ABORT
 
 constexpr std::string_view kCan = "can";
 constexpr std::string_view kCannot = "cannot";
@@ -68,6 +67,7 @@ std::optional<Candidate> count_in(const std::optional<Address>& address, int siz
 void carry(Comm handle, std::shared_ptr<Communicator> communicator) {
   const std::string line = fmt::format("NCCL: rank {} of {}: the communicator is carried",
                                        communicator->rank(), communicator->size());
+  keep_members(handle, communicator->shared_members());
   add(handle, std::move(communicator));
   inform(line);
 }
@@ -123,6 +123,16 @@ void try_split_beside(Communicator& parent, int color, int key, const Comm* part
   }
 }
 
+/// The ranks that remain, if they can meet. If not, NCCL says what is wrong with the arguments.
+std::optional<Members::Rest> rest_of(Members& members, const int* excluded, int count) {
+  try {
+    return members.without(excluded, count);
+  } catch (const Error& error) {
+    log::info("NCCL: a communicator that is shrunk is forwarded: {}", error.message());
+    return std::nullopt;
+  }
+}
+
 /// Ends the calls that are carried. What remains of the communicator is NCCL's, and so is its state.
 void stop_carrying(Comm comm, std::string_view function) noexcept {
   (void)guarded(function, [&] {
@@ -134,10 +144,10 @@ void stop_carrying(Comm comm, std::string_view function) noexcept {
 
 /// `real` makes NCCL's communicator.
 template <class Real>
-Result init_rank(const char* function, Comm* comm, int size, const UniqueId& id, int rank,
+Result init_rank(const char* function, Comm* comm, int size, const std::optional<Address>& address, int rank,
                  const Config* config, const Real& real) noexcept {
   return note_for_group(guarded(function, [&] {
-    const std::optional<Candidate> candidate = count_in(find_address(id), size, config);
+    const std::optional<Candidate> candidate = count_in(address, size, config);
     const Result result = real();
     if (result != Result::success) return result;
     set_up_or_queue({{.run = [=] { set_up_beside(*comm, rank, size, candidate); }}});
@@ -162,13 +172,22 @@ Result get_unique_id(UniqueId* id) noexcept {
 }
 
 Result comm_init_rank(Comm* comm, int size, UniqueId id, int rank) noexcept {
-  return init_rank("ncclCommInitRank", comm, size, id, rank, nullptr,
+  return init_rank("ncclCommInitRank", comm, size, find_address(id), rank, nullptr,
                    [&] { return forward<"ncclCommInitRank">(comm, size, id, rank); });
 }
 
 Result comm_init_rank_config(Comm* comm, int size, UniqueId id, int rank, const Config* config) noexcept {
-  return init_rank("ncclCommInitRankConfig", comm, size, id, rank, config,
+  return init_rank("ncclCommInitRankConfig", comm, size, find_address(id), rank, config,
                    [&] { return forward<"ncclCommInitRankConfig">(comm, size, id, rank, config); });
+}
+
+Result comm_init_rank_scalable(Comm* comm, int size, int rank, int count, const UniqueId* ids,
+                               const Config* config) noexcept {
+  // All ranks pass the same ids; so one of them is enough to meet.
+  const bool any = ids != nullptr && count >= 1;
+  return init_rank("ncclCommInitRankScalable", comm, size, any ? find_address(*ids) : std::nullopt, rank,
+                   config,
+                   [&] { return forward<"ncclCommInitRankScalable">(comm, size, rank, count, ids, config); });
 }
 
 Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
@@ -190,11 +209,13 @@ Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
 
 Result comm_destroy(Comm comm) noexcept {
   if (is_carried(comm)) (void)nccl::comm_destroy(comm);
+  forget_members(comm);
   return forward<"ncclCommDestroy">(comm);
 }
 
 Result comm_abort(Comm comm) noexcept {
   stop_carrying(comm, "ncclCommAbort");
+  forget_members(comm);
   return forward<"ncclCommAbort">(comm);
 }
 
@@ -208,7 +229,19 @@ Result comm_shrink(Comm comm, int* excluded, int count, Comm* rest, const Config
                    int flags) noexcept {
   static const bool exists = library().function("ncclCommShrink") != nullptr;
   if (exists && (flags & kShrinkAbort) != 0) stop_carrying(comm, "ncclCommShrink");
-  return forward<"ncclCommShrink">(comm, excluded, count, rest, config, flags);
+  // Also of a communicator that was revoked, or shrunk like this before.
+  const std::shared_ptr<Members> members = members_of(comm);
+  return note_for_group(guarded("ncclCommShrink", [&] {
+    std::optional<Members::Rest> remaining;
+    std::optional<Candidate> candidate;
+    if (exists && members != nullptr) remaining = rest_of(*members, excluded, count);
+    if (remaining) candidate = count_in(remaining->address, remaining->size, config);
+    const Result result = forward<"ncclCommShrink">(comm, excluded, count, rest, config, flags);
+    if (result != Result::success || !remaining) return result;
+    if (candidate) candidate->device = members->device();
+    set_up_or_queue({{.run = [=] { set_up_beside(*rest, remaining->rank, remaining->size, candidate); }}});
+    return result;
+  }));
 }
 
 Result comm_split(Comm comm, int color, int key, Comm* part, const Config* config) noexcept {

@@ -10,6 +10,8 @@ namespace onehop::nccl::accelerate {
 Result get_unique_id(UniqueId* id) noexcept;
 Result comm_init_rank(Comm* comm, int size, UniqueId id, int rank) noexcept;
 Result comm_init_rank_config(Comm* comm, int size, UniqueId id, int rank, const Config* config) noexcept;
+Result comm_init_rank_scalable(Comm* comm, int size, int rank, int count, const UniqueId* ids,
+                               const Config* config) noexcept;
 Result comm_init_all(Comm* comms, int size, const int* devices) noexcept;
 Result comm_destroy(Comm comm) noexcept;
 Result comm_abort(Comm comm) noexcept;

@@ -111,24 +111,32 @@ Group& Communicator::group() {
   return *group_;
 }
 
+Members& Communicator::members() {
+  (void)group();
+  return *members_;
+}
+
 void Communicator::join(std::shared_ptr<Store> store, std::string name, Duration limit) {
   group_ = Group::join(
       std::move(store),
       {.rank = Rank{rank_}, .size = size_, .device = device_, .timeout = limit, .name = std::move(name)});
-  joined_.store(true);
-  if (!aborted_.load()) return;
-  group_->abort("the set-up");
-  fail(ErrorCode::aborted, "rank {} was aborted while it was set up", rank_);
+  formed_.store(true);
+  if (aborted_.load()) {
+    group_->abort("the set-up");
+    fail(ErrorCode::aborted, "rank {} was aborted while it was set up", rank_);
+  }
+  members_ = Members::exchange(*group_);
+  joined_.store(true, std::memory_order_release);
 }
 
 void Communicator::abort(std::string_view function) noexcept {
   // seq_cst, as the store and the load in join(): at least one of the two threads sees the other's store.
   aborted_.store(true);
-  if (joined_.load()) group_->abort(function);
+  if (formed_.load()) group_->abort(function);
 }
 
 void Communicator::leave() noexcept {
-  if (joined()) group_->leave();
+  if (formed_.load()) group_->leave();
 }
 
 Comm add(std::shared_ptr<Communicator> communicator) {

@@ -13,6 +13,7 @@
 #include "onehop/group.h"
 
 #include "abi.h"
+#include "members.h"
 
 namespace onehop::nccl {
 
@@ -28,6 +29,8 @@ class Communicator {
         device_(parent.device_),
         cuda_device_(parent.cuda_device_),
         group_(std::move(part)),
+        members_(parent.members_->part(*group_)),
+        formed_(true),
         joined_(true) {}
 
   /// ONEHOP_LOG=debug: says how many calls were carried, and how many were not.
@@ -44,6 +47,9 @@ class Communicator {
   [[nodiscard]] bool joined() const { return joined_.load(std::memory_order_acquire); }
   /// Throws Error{invalid_argument} before the communicator has joined: between ncclGroupStart and ncclGroupEnd.
   [[nodiscard]] Group& group();
+  /// As above.
+  [[nodiscard]] Members& members();
+  [[nodiscard]] std::shared_ptr<Members> shared_members() const { return members_; }
 
   /// Joins the other ranks, and waits for them for at most `limit`. Collective. Throws Error{aborted} if another thread has
   /// aborted the communicator meanwhile.
@@ -61,10 +67,12 @@ class Communicator {
   DeviceId device_;
   int cuda_device_;
   std::optional<Group> group_;
+  std::shared_ptr<Members> members_;
   std::atomic<std::uint64_t> carried_{0};
   std::atomic<std::uint64_t> forwarded_{0};
-  std::atomic<bool> joined_{false};   ///< set after group_: pairs with the loads in joined() and abort()
-  std::atomic<bool> aborted_{false};  ///< pairs with joined_ (abort())
+  std::atomic<bool> formed_{false};   ///< set after group_: pairs with the loads in abort() and leave()
+  std::atomic<bool> joined_{false};   ///< set after group_ and members_: pairs with the load in joined()
+  std::atomic<bool> aborted_{false};  ///< pairs with formed_ (abort())
 };
 
 /// Where there is no NCCL: returns the handle, which find() knows until release().

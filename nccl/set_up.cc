@@ -33,11 +33,11 @@ SetUp job(const std::shared_ptr<Communicator>& communicator, Comm* handle, const
           }};
 }
 
-Result init_rank(std::string_view function, Comm* comm, int size, const UniqueId& id, int rank) noexcept {
+Result init_rank(std::string_view function, Comm* comm, int size, const UniqueId* id, int rank) noexcept {
   return note_for_group(guarded(function, [&] {
     require(comm != nullptr, "comm is NULL");
     require(size >= 1 && rank >= 0 && rank < size, "rank {} of {} ranks", rank, size);
-    const Address address = parse_unique_id({id.bytes, UniqueId::kBytes});
+    const Address address = parse_unique_id({id->bytes, UniqueId::kBytes});
     const DeviceId device = current_device();
     const Duration limit = call_timeout();
     auto communicator = std::make_shared<Communicator>(rank, size, device, std::max(device.value, 0));
@@ -69,11 +69,22 @@ Result get_unique_id(UniqueId* id) noexcept {
 }
 
 Result comm_init_rank(Comm* comm, int size, UniqueId id, int rank) noexcept {
-  return init_rank("ncclCommInitRank", comm, size, id, rank);
+  return init_rank("ncclCommInitRank", comm, size, &id, rank);
 }
 
 Result comm_init_rank_config(Comm* comm, int size, UniqueId id, int rank, const Config* /*config*/) noexcept {
-  return init_rank("ncclCommInitRankConfig", comm, size, id, rank);
+  return init_rank("ncclCommInitRankConfig", comm, size, &id, rank);
+}
+
+Result comm_init_rank_scalable(Comm* comm, int size, int rank, int count, const UniqueId* ids,
+                               const Config* /*config*/) noexcept {
+  constexpr const char* kFunction = "ncclCommInitRankScalable";
+  const Result checked = note_for_group(guarded(kFunction, [&] {
+    require(ids != nullptr, "commIds is NULL");
+    require(count >= 1 && count <= size, "{} unique ids for {} ranks", count, size);
+    return Result::success;
+  }));
+  return checked == Result::success ? init_rank(kFunction, comm, size, ids, rank) : checked;
 }
 
 Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
@@ -137,6 +148,25 @@ Result comm_split(Comm comm, int color, int key, Comm* part, const Config* /*con
       if (*part != nullptr) (void)comm_destroy(std::exchange(*part, nullptr));
     };
     set_up_or_queue({{split, undo, comm}});
+    return Result::success;
+  }));
+}
+
+Result comm_shrink(Comm comm, const int* excluded, int count, Comm* rest, const Config* /*config*/,
+                   int flags) noexcept {
+  return note_for_group(guarded("ncclCommShrink", [&] {
+    require(rest != nullptr, "newcomm is NULL");
+    *rest = nullptr;
+    const std::shared_ptr<Communicator> parent = find(comm);
+    const Members::Rest remaining = parent->members().without(excluded, count);
+    if ((flags & kShrinkAbort) != 0) parent->abort("ncclCommShrink");
+    const Duration limit = call_timeout();
+    auto communicator = std::make_shared<Communicator>(remaining.rank, remaining.size, parent->device(),
+                                                       parent->cuda_device());
+    *rest = add(communicator);
+    set_up_or_queue({job(communicator, rest, [address = remaining.address, limit](Communicator& each) {
+      each.join(open_store(address), address.name, limit);
+    })});
     return Result::success;
   }));
 }

@@ -4,17 +4,22 @@
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <array>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <future>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "api.h"
+#include "barrier.h"
+#include "support/ranks.h"
 #include "unique_id.h"
 
 namespace onehop::nccl {
@@ -27,6 +32,7 @@ using ::testing::ElementsAre;
 constexpr int kTwoRanks = 2;
 constexpr DataType kInt{2};
 constexpr RedOp kAdd{0};
+constexpr int kDefault = 0;  ///< NCCL_SHRINK_DEFAULT
 
 class NcclAcceleration : public ::testing::Test {
  protected:
@@ -171,6 +177,26 @@ TEST_F(NcclAcceleration, OneThreadSetsUpAndUsesAllRanksInGroups) {
   EXPECT_EQ(forwarded(), 0);
 }
 
+TEST_F(NcclAcceleration, ACommunicatorOfSeveralIdsIsCarried) {
+  const Api api;
+  std::array<UniqueId, 2> ids{};
+  for (UniqueId& each : ids) expect_ok(api.get_unique_id(&each));
+  std::array<Comm, 3> comms{};
+  const auto init = [&](int rank, int count) {
+    return api.init_rank_scalable(&comms[static_cast<std::size_t>(rank)], 3, rank, count, ids.data(),
+                                  nullptr);
+  };
+  EXPECT_EQ(init(0, 0), Result::invalid_argument) << "NCCL's answer";
+  expect_ok(api.group_start());
+  for (int rank = 0; rank < 3; ++rank) expect_ok(init(rank, 2));
+  expect_ok(api.group_end());
+  std::array<int, 3> data = {1, 2, 3};
+  add_up(api, comms, data);
+  EXPECT_THAT(data, Each(6));
+  for (Comm each : comms) expect_ok(api.destroy(each));
+  EXPECT_EQ(forwarded(), 0);
+}
+
 TEST_F(NcclAcceleration, PartsOfACarriedCommunicatorAreCarried) {
   const Api api;
   std::array<Comm, 3> comms{};
@@ -199,6 +225,154 @@ TEST_F(NcclAcceleration, PartsAreForwardedIfOneRankMayNotWait) {
     expect_ok(api.destroy(part));
   });
   EXPECT_EQ(forwarded(), kTwoRanks);
+}
+
+/// All ranks but one, of this thread, shrink. Returns the new communicators by their ranks in the old one.
+std::array<Comm, 3> shrink_in_group(const Api& api, const std::array<Comm, 3>& comms, int excluded,
+                                    int flags) {
+  std::array<Comm, 3> rest{};
+  expect_ok(api.group_start());
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (static_cast<int>(i) != excluded)
+      expect_ok(api.shrink(comms[i], &excluded, 1, &rest[i], nullptr, flags));
+  }
+  expect_ok(api.group_end());
+  return rest;
+}
+
+void expect_sums(const Api& api, const std::array<Comm, 3>& comms, const std::array<int, 3>& sums) {
+  std::array<int, 3> data = {1, 2, 4};
+  add_up(api, comms, data);
+  EXPECT_EQ(data, sums);
+}
+
+void destroy_all(const Api& api, const std::array<Comm, 3>& comms) {
+  for (Comm each : comms) {
+    if (each != nullptr) expect_ok(api.destroy(each));
+  }
+}
+
+TEST_F(NcclAcceleration, RanksThatRemainAreCarriedAndSoIsTheirParent) {
+  const Api api;
+  std::array<Comm, 3> comms{};
+  expect_ok(api.init_all(comms.data(), 3, nullptr));
+  const std::array<Comm, 3> first = shrink_in_group(api, comms, 1, kDefault);
+  const std::array<Comm, 3> second = shrink_in_group(api, comms, 0, kDefault);
+  const std::array<Comm, 3> again = shrink_in_group(api, comms, 1, kDefault);
+  expect_sums(api, first, {5, 2, 5});
+  expect_sums(api, second, {1, 6, 6});
+  expect_sums(api, again, {5, 2, 5});
+  expect_sums(api, comms, {7, 7, 7});
+  for (const auto& each : {first, second, again, comms}) destroy_all(api, each);
+  EXPECT_EQ(forwarded(), 0);
+}
+
+TEST_F(NcclAcceleration, ThreadsShrinkWithoutARankThatMakesOtherCalls) {
+  const Api api;
+  std::array<Comm, 3> comms{};
+  expect_ok(api.init_all(comms.data(), 3, nullptr));
+  std::array<Comm, 3> rest{};
+  const int excluded = 0;
+  std::vector<std::thread> threads;
+  for (const std::size_t i : {1, 2})
+    threads.emplace_back(
+        [&, i] { expect_ok(api.shrink(comms[i], &excluded, 1, &rest[i], nullptr, kDefault)); });
+  for (std::thread& each : threads) each.join();
+  expect_sums(api, rest, {1, 6, 6});
+  for (const auto& each : {rest, comms}) destroy_all(api, each);
+  EXPECT_EQ(forwarded(), 0);
+}
+
+TEST_F(NcclAcceleration, ShrinkingWithAnAbortEndsTheCallsOfTheParent) {
+  const Api api;
+  std::array<Comm, 3> comms{};
+  expect_ok(api.init_all(comms.data(), 3, nullptr));
+  Result result = Result::success;
+  int data = 0;
+  std::thread waiting([&] { result = api.all_reduce(&data, &data, 1, kInt, kAdd, comms[1], nullptr); });
+  const std::array<Comm, 3> rest = shrink_in_group(api, comms, 1, kShrinkAbort);
+  waiting.join();
+  EXPECT_EQ(result, Result::remote_error);
+  expect_sums(api, rest, {5, 2, 5});
+  const std::array<Comm, 3> again = shrink_in_group(api, comms, 1, kShrinkAbort);
+  expect_sums(api, again, {5, 2, 5});
+  EXPECT_EQ(forwarded(), 0);
+  for (const auto& each : {rest, again, comms}) destroy_all(api, each);
+}
+
+TEST_F(NcclAcceleration, RanksOfARevokedCommunicatorShrink) {
+  const Api api;
+  std::array<Comm, 3> comms{};
+  expect_ok(api.init_all(comms.data(), 3, nullptr));
+  for (Comm each : comms) expect_ok(api.revoke(each, 0));
+  const std::array<Comm, 3> rest = shrink_in_group(api, comms, 2, kDefault);
+  expect_sums(api, rest, {3, 3, 4});
+  EXPECT_EQ(forwarded(), 0);
+  for (const auto& each : {rest, comms}) destroy_all(api, each);
+}
+
+TEST_F(NcclAcceleration, RanksThatRemainAreForwardedIfOneOfThemMayNotWait) {
+  const Api api;
+  std::array<Comm, 3> comms{};
+  expect_ok(api.init_all(comms.data(), 3, nullptr));
+  const Config nonblocking{sizeof(Config), 0, 0, 0};
+  const int excluded = 2;
+  std::array<Comm, 3> rest{};
+  EXPECT_EQ(api.shrink(comms[0], nullptr, 1, &rest[0], nullptr, kDefault), Result::invalid_argument);
+  EXPECT_EQ(api.shrink(comms[0], &excluded, -1, &rest[0], nullptr, kDefault), Result::invalid_argument);
+  expect_ok(api.group_start());
+  expect_ok(api.shrink(comms[0], &excluded, 1, &rest[0], &nonblocking, kDefault));
+  expect_ok(api.shrink(comms[1], &excluded, 1, &rest[1], nullptr, kDefault));
+  expect_ok(api.group_end());
+  expect_sums(api, rest, {1, 2, 4});
+  EXPECT_EQ(forwarded(), 2);
+  expect_sums(api, comms, {7, 7, 7});
+  for (const auto& each : {rest, comms}) destroy_all(api, each);
+}
+
+/// As NCCL does, waits for the other ranks: `set_up`, of which NCCL's part does not, in a group.
+void set_up_together(const Api& api, Store& store, const char* name, int count,
+                     const std::function<void()>& set_up) {
+  expect_ok(api.group_start());
+  set_up();
+  barrier(store, name, count);
+  expect_ok(api.group_end());
+}
+
+TEST_F(NcclAcceleration, ProcessesGoOnWithoutTheOneThatMadeTheIdAndDied) {
+  const testing::TempDir directory;
+  testing::Processes ranks(3, [&](Rank rank) {
+    const Api api;
+    const auto store = file_store(directory.path());
+    UniqueId id{};
+    if (rank.value == 0) {
+      expect_ok(api.get_unique_id(&id));
+      store->set("id", {id.bytes, UniqueId::kBytes});
+    } else {
+      const std::string bytes = store->get("id");
+      std::memcpy(id.bytes, bytes.data(), UniqueId::kBytes);
+    }
+    Comm comm = nullptr;
+    set_up_together(api, *store, "set up", 3, [&] { expect_ok(api.init_rank(&comm, 3, id, rank.value)); });
+    EXPECT_EQ(sum_of_ones(api, comm), 3);
+    barrier(*store, "reduced", 3);  // no rank is in that call any more
+    if (rank.value == 0) ::raise(SIGKILL);
+    int data = 1;
+    EXPECT_EQ(api.all_reduce(&data, &data, 1, kInt, kAdd, comm, nullptr), Result::remote_error);
+    const int excluded = 0;
+    Comm rest = nullptr;
+    set_up_together(api, *store, "shrunk", 2,
+                    [&] { expect_ok(api.shrink(comm, &excluded, 1, &rest, nullptr, kShrinkAbort)); });
+    EXPECT_EQ(sum_of_ones(api, rest), 2);
+    EXPECT_EQ(forwarded(), 0);
+    barrier(*store, "reduced again", 2);
+    expect_ok(api.destroy(rest));
+    expect_ok(api.abort(comm));
+    return std::string{};
+  });
+  const std::vector<testing::Exit> exits = ranks.wait(std::chrono::seconds{50});
+  EXPECT_EQ(exits[0].signal, SIGKILL);
+  for (const std::size_t i : {1, 2}) EXPECT_EQ(exits[i].code, 0) << exits[i].text;
 }
 
 TEST_F(NcclAcceleration, RevokeEndsCarriedCallsAndLeavesTheCommunicatorToBeDestroyed) {

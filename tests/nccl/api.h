@@ -38,9 +38,13 @@ struct Api {
                       int) = function<Result(Comm*, int, UniqueId, int)>("ncclCommInitRank");
   Result (*init_rank_config)(Comm*, int, UniqueId, int, const Config*) =
       function<Result(Comm*, int, UniqueId, int, const Config*)>("ncclCommInitRankConfig");
+  Result (*init_rank_scalable)(Comm*, int size, int rank, int count, const UniqueId*, const Config*) =
+      function<Result(Comm*, int, int, int, const UniqueId*, const Config*)>("ncclCommInitRankScalable");
   Result (*init_all)(Comm*, int, const int*) = function<Result(Comm*, int, const int*)>("ncclCommInitAll");
   Result (*split)(Comm, int color, int key, Comm*,
                   const Config*) = function<Result(Comm, int, int, Comm*, const Config*)>("ncclCommSplit");
+  Result (*shrink)(Comm, const int* excluded, int count, Comm*, const Config*, int flags) =
+      function<Result(Comm, const int*, int, Comm*, const Config*, int)>("ncclCommShrink");
   Result (*revoke)(Comm, int flags) = function<Result(Comm, int)>("ncclCommRevoke");
   OnComm* finalize = function<OnComm>("ncclCommFinalize");
   OnComm* destroy = function<OnComm>("ncclCommDestroy");

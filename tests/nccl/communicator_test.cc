@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "api.h"
+#include "barrier.h"
 #include "support/ranks.h"
 
 namespace onehop::nccl {
@@ -217,6 +218,92 @@ TEST_F(NcclCommunicator, SplitsByColorInTheOrderOfKeys) {
   });
 }
 
+TEST_F(NcclCommunicator, ShrinksWithoutTheRanksThatAreExcluded) {
+  on_threads(4, [&](const Api& api, Comm comm, int rank) {
+    Comm part = nullptr;
+    expect_success(api.split(comm, rank == 3 ? -1 : 0, -rank, &part, nullptr));  // ranks 2, 1 and 0
+    if (part == nullptr) return;
+    const int excluded = 0;
+    for (int round = 0; round < 3 && rank != 2; ++round) {
+      Comm rest = nullptr;
+      expect_success(api.shrink(part, &excluded, 1, &rest, nullptr, 0));
+      std::array<int, 3> said{};
+      expect_success(api.count(rest, &said[0]));
+      expect_success(api.user_rank(rest, &said[1]));
+      expect_success(api.cuda_device(rest, &said[2]));
+      EXPECT_THAT(said, ElementsAre(2, 1 - rank, 0));
+      std::array<int, 2> ranks{};
+      expect_success(api.all_gather(&rank, ranks.data(), 1, kInt32, rest, nullptr));
+      EXPECT_THAT(ranks, ElementsAre(1, 0));
+      expect_success(api.destroy(rest));
+    }
+    int sum = 1;
+    expect_success(api.all_reduce(&sum, &sum, 1, kInt32, kSum, part, nullptr));
+    EXPECT_EQ(sum, 3) << "the parent goes on";
+    expect_success(api.destroy(part));
+  });
+}
+
+TEST_F(NcclCommunicator, OneThreadShrinksSeveralRanksInAGroup) {
+  const Api api;
+  const std::vector<Comm> comms = all_ranks(api, 3);
+  const std::array<int, 2> excluded = {2, 0};
+  std::array<Comm, 3> rest{};
+  Result result = Result::success;
+  int data = 0;
+  std::thread waiting([&] { result = api.all_reduce(&data, &data, 1, kInt32, kSum, comms[2], nullptr); });
+  expect_success(api.group_start());
+  for (const std::size_t i : {0, 1})
+    expect_success(api.shrink(comms[i], excluded.data(), 1, &rest[i], nullptr, kShrinkAbort));
+  expect_success(api.shrink(comms[1], excluded.data(), 2, &rest[2], nullptr, kShrinkAbort));
+  expect_success(api.group_end());
+  waiting.join();
+  EXPECT_EQ(result, Result::remote_error) << "the calls of the parent have ended";
+  std::array<int, 3> counts{};
+  for (std::size_t i = 0; i < 3; ++i) expect_success(api.count(rest[i], &counts[i]));
+  EXPECT_THAT(counts, ElementsAre(2, 2, 1));
+  for (Comm each : rest) expect_success(api.destroy(each));
+  for (Comm each : comms) expect_success(api.abort(each));
+}
+
+TEST_F(NcclCommunicator, ShrinkingWaitsForARankThatRemainsUntilItsTimeout) {
+  ::setenv("ONEHOP_NCCL_TIMEOUT", "10", 1);  // enough for the ranks of one process to join
+  const Api api;
+  const std::vector<Comm> comms = all_ranks(api, 3);
+  const int excluded = 0;
+  Comm rest = nullptr;
+  EXPECT_EQ(api.shrink(comms[2], &excluded, 1, &rest, nullptr, 0), Result::remote_error);
+  EXPECT_THAT(last_error(),
+              AllOf(HasSubstr("ncclCommShrink: "), HasSubstr("rank 1 waited 10000 ms"), HasSubstr("rank 0")));
+  EXPECT_EQ(rest, nullptr);
+  for (Comm each : comms) expect_success(api.destroy(each));
+}
+
+TEST_F(NcclCommunicator, RanksThatCannotBeExcludedAreNamed) {
+  const Api api;
+  const std::vector<Comm> comms = all_ranks(api, 3);
+  Comm rest = nullptr;
+  const auto expect_refused = [&](std::vector<int> excluded, const char* text) {
+    EXPECT_EQ(api.shrink(comms[1], excluded.data(), static_cast<int>(excluded.size()), &rest, nullptr, 0),
+              Result::invalid_argument);
+    EXPECT_THAT(last_error(), HasSubstr(text));
+    EXPECT_EQ(rest, nullptr);
+  };
+  expect_refused({0, 3}, "ncclCommShrink: rank 3 of 3 ranks is excluded");
+  expect_refused({-1}, "rank -1 of 3 ranks is excluded");
+  expect_refused({0, 1}, "rank 1 makes the call that excludes it");
+  expect_refused({2, 2}, "rank 2 is excluded twice");
+  const int excluded = 0;
+  EXPECT_EQ(api.shrink(comms[1], &excluded, 0, &rest, nullptr, 0), Result::invalid_argument);
+  EXPECT_THAT(last_error(), HasSubstr("0 ranks are excluded"));
+  EXPECT_EQ(api.shrink(comms[1], nullptr, 1, &rest, nullptr, 0), Result::invalid_argument);
+  EXPECT_THAT(last_error(), HasSubstr("excludeRanksList is NULL"));
+  EXPECT_EQ(api.shrink(comms[1], &excluded, 1, nullptr, nullptr, 0), Result::invalid_argument);
+  EXPECT_THAT(last_error(), HasSubstr("newcomm is NULL"));
+  EXPECT_EQ(api.shrink(nullptr, &excluded, 1, &rest, nullptr, 0), Result::invalid_argument);
+  for (Comm each : comms) expect_success(api.destroy(each));
+}
+
 TEST_F(NcclCommunicator, SplitsInOneGroupAreMadeInTheirOrder) {
   const Api api;
   const std::vector<Comm> comms = all_ranks(api, 3);
@@ -281,6 +368,31 @@ TEST_F(NcclCommunicator, OneThreadSetsUpAllRanksInAGroup) {
   EXPECT_THAT(data, ElementsAre(1, 2, 3, 4)) << "only the outermost end starts the calls";
   expect_success(api.group_end());
   EXPECT_THAT(data, Each(10));
+  for (Comm each : comms) expect_success(api.destroy(each));
+}
+
+TEST_F(NcclCommunicator, RanksMeetAtTheFirstOfSeveralIds) {
+  const Api api;
+  std::array<UniqueId, 2> ids{};
+  for (UniqueId& each : ids) expect_success(api.get_unique_id(&each));
+  std::array<Comm, 2> comms{};
+  EXPECT_EQ(api.init_rank_scalable(&comms[0], 2, 0, 2, nullptr, nullptr), Result::invalid_argument);
+  EXPECT_THAT(last_error(), HasSubstr("ncclCommInitRankScalable: commIds is NULL"));
+  for (const int count : {-1, 0, 3}) {
+    EXPECT_EQ(api.init_rank_scalable(&comms[0], 2, 0, count, ids.data(), nullptr), Result::invalid_argument);
+    EXPECT_THAT(last_error(), HasSubstr(std::to_string(count) + " unique ids for 2 ranks"));
+  }
+  expect_success(api.group_start());
+  for (int rank = 0; rank < 2; ++rank)
+    expect_success(
+        api.init_rank_scalable(&comms[static_cast<std::size_t>(rank)], 2, rank, 2, ids.data(), nullptr));
+  expect_success(api.group_end());
+  std::array<int, 2> data = {1, 2};
+  expect_success(api.group_start());
+  for (std::size_t i = 0; i < 2; ++i)
+    expect_success(api.all_reduce(&data[i], &data[i], 1, kInt32, kSum, comms[i], nullptr));
+  expect_success(api.group_end());
+  EXPECT_THAT(data, Each(3));
   for (Comm each : comms) expect_success(api.destroy(each));
 }
 
@@ -449,7 +561,7 @@ std::vector<testing::Exit> on_processes(int size,
     body(api, comm, rank.value, *store);
     return std::string{};
   });
-  return ranks.wait(std::chrono::seconds{20});
+  return ranks.wait(std::chrono::seconds{50});
 }
 
 TEST_F(NcclCommunicator, ProcessesFindEachOtherByTheIdAndNoticeADeath) {
@@ -474,6 +586,36 @@ TEST_F(NcclCommunicator, ProcessesFindEachOtherByTheIdAndNoticeADeath) {
   EXPECT_EQ(exits[0].code, 0) << exits[0].text;
   EXPECT_EQ(exits[1].code, 0) << exits[1].text;
   EXPECT_EQ(exits[2].signal, SIGKILL);
+}
+
+TEST_F(NcclCommunicator, ProcessesGoOnWithoutTheOneThatMadeTheIdAndDied) {
+  const std::vector<testing::Exit> exits =
+      on_processes(4, [](const Api& api, Comm comm, int rank, Store& store) {
+        int data = 1;
+        expect_success(api.all_reduce(&data, &data, 1, kInt32, kSum, comm, nullptr));
+        barrier(store, "reduced", 4);  // no rank is in that call any more
+        if (rank == 0) ::raise(SIGKILL);
+        EXPECT_EQ(api.all_reduce(&data, &data, 1, kInt32, kSum, comm, nullptr), Result::remote_error);
+        Comm rest = nullptr;
+        int excluded = 0;
+        expect_success(api.shrink(comm, &excluded, 1, &rest, nullptr, kShrinkAbort));
+        std::array<int, 3> ranks{};
+        expect_success(api.all_gather(&rank, ranks.data(), 1, kInt32, rest, nullptr));
+        EXPECT_THAT(ranks, ElementsAre(1, 2, 3));
+        barrier(store, "gathered", 3);
+        // The next one to die is rank 2 of 3.
+        if (rank == 3) ::raise(SIGKILL);
+        excluded = 2;
+        Comm last = nullptr;
+        expect_success(api.shrink(rest, &excluded, 1, &last, nullptr, kShrinkAbort));
+        data = rank;
+        expect_success(api.all_reduce(&data, &data, 1, kInt32, kSum, last, nullptr));
+        EXPECT_EQ(data, 3);
+        barrier(store, "reduced again", 2);
+        for (Comm each : {last, rest, comm}) expect_success(api.abort(each));
+      });
+  for (const std::size_t i : {0, 3}) EXPECT_EQ(exits[i].signal, SIGKILL);
+  for (const std::size_t i : {1, 2}) EXPECT_EQ(exits[i].code, 0) << exits[i].text;
 }
 
 // Many programs never destroy their communicators.

@@ -83,7 +83,19 @@ typedef struct {
 static _Thread_local int depth;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static int arrived;
+static int waiting;
+static int met;
+
+/* Waits with the mutex until `size` ranks are here. */
+static void wait_for_ranks(int size) {
+  const int before = met;
+  if (++waiting == size) {
+    waiting = 0;
+    ++met;
+    pthread_cond_broadcast(&changed);
+  }
+  while (met == before) pthread_cond_wait(&changed, &mutex);
+}
 
 int pncclGetUniqueId(Id* id) {
   memset(id, 0, sizeof *id);
@@ -101,18 +113,19 @@ int pncclCommInitRank(Comm** comm, int size, Id id, int rank) {
   pthread_mutex_lock(&mutex);
   /* NCCL takes ranks with other bytes, also behind its own, for such of other machines. */
   static Id id_of_first;
-  if (arrived % size == 0) id_of_first = id;
+  if (waiting == 0) id_of_first = id;
   const int differs = memcmp(&id, &id_of_first, sizeof id) != 0;
-  ++arrived;
-  pthread_cond_broadcast(&changed);
-  const int wanted = (arrived + size - 1) / size * size;
-  while (arrived < wanted) pthread_cond_wait(&changed, &mutex);
+  wait_for_ranks(size);
   pthread_mutex_unlock(&mutex);
   return differs ? 4 : 0;
 }
 int pncclCommInitRankConfig(Comm** comm, int size, Id id, int rank, const void* config) {
   (void)config;
   return pncclCommInitRank(comm, size, id, rank);
+}
+int pncclCommInitRankScalable(Comm** comm, int size, int rank, int count, const Id* ids, const void* config) {
+  (void)config;
+  return count < 1 || count > size ? 4 : pncclCommInitRank(comm, size, ids[count - 1], rank);
 }
 int pncclCommInitAll(Comm** comms, int size, const int* devices) {
   (void)devices;
@@ -131,6 +144,21 @@ int pncclCommSplit(Comm* comm, int color, int key, Comm** part, const void* conf
   if (color < 0) return 0;
   *part = malloc(sizeof **part);
   **part = *comm;
+  return 0;
+}
+/* Waits for the ranks that remain. */
+int pncclCommShrink(const Comm* comm, const int* excluded, int count, Comm** rest, const void* config,
+                    int flags) {
+  (void)config;
+  if (excluded == NULL || count < 1 || flags < 0 || flags > 1) return 4;
+  *rest = malloc(sizeof **rest);
+  **rest = *comm;
+  (*rest)->size -= count;
+  for (int i = 0; i < count; ++i) (*rest)->rank -= excluded[i] < comm->rank;
+  if (depth > 0) return 0;
+  pthread_mutex_lock(&mutex);
+  wait_for_ranks((*rest)->size);
+  pthread_mutex_unlock(&mutex);
   return 0;
 }
 int pncclCommRevoke(Comm* comm, int flags) {

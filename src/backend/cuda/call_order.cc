@@ -11,11 +11,21 @@ constexpr std::size_t kMostCaptures = 16;
 
 }  // namespace
 
+void CallOrder::add_dependencies(CUgraphNode* nodes, std::size_t count) {
+  check_cuda(
+      driver_.StreamUpdateCaptureDependencies(stream_, nodes, count, CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
+      "cuStreamUpdateCaptureDependencies");
+}
+
 CallOrder::Capture& CallOrder::capture_of(cuuint64_t id, CUgraph graph) {
   const auto known = std::ranges::find(captures_, id, &Capture::id);
   if (known != captures_.end()) return *known;
   Capture capture{.id = id, .graph = graph, .end = nullptr, .stream = nullptr, .last = {}};
-  last_call_.hold_graph(stream_);
+  // A root of the graph, so that it waits while other work of the graph runs.
+  CUgraphNode wait = nullptr;
+  check_cuda(driver_.GraphAddEventWaitNode(&wait, graph, nullptr, 0, last_call_.get()),
+             "cuGraphAddEventWaitNode");
+  add_dependencies(&wait, 1);
   check_cuda(driver_.GraphAddEventRecordNode(&capture.end, graph, nullptr, 0, last_call_.get()),
              "cuGraphAddEventRecordNode");
   if (captures_.size() == kMostCaptures) captures_.erase(captures_.begin());
@@ -32,10 +42,7 @@ void CallOrder::begin_in_graph() {
   capture_ = &capture_of(id, graph);
   // This handle means another stream on each thread.
   const bool same_stream = stream_ == capture_->stream && stream_ != CU_STREAM_PER_THREAD;
-  if (same_stream || capture_->last.empty()) return;
-  check_cuda(driver_.StreamUpdateCaptureDependencies(stream_, capture_->last.data(), capture_->last.size(),
-                                                     CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
-             "cuStreamUpdateCaptureDependencies");
+  if (!same_stream && !capture_->last.empty()) add_dependencies(capture_->last.data(), capture_->last.size());
 }
 
 void CallOrder::end_in_graph() {

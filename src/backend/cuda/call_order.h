@@ -7,6 +7,7 @@
 // one before it. So graphs, and calls outside them, run in the order in which they are launched.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "backend/cuda/event.h"
@@ -41,6 +42,8 @@ class CallOrder {
     std::vector<CUgraphNode> last;  ///< where its last call ends
   };
 
+  /// Of what is captured next on stream_.
+  void add_dependencies(CUgraphNode* nodes, std::size_t count);
   [[nodiscard]] Capture& capture_of(cuuint64_t id, CUgraph graph);
   void begin_in_graph();
   void end_in_graph();

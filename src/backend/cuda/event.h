@@ -21,15 +21,11 @@ class CudaEvent {
   /// False before the first record().
   [[nodiscard]] bool pending() const { return driver_.EventQuery(event_) == CUDA_ERROR_NOT_READY; }
   /// Makes later work on `stream` wait for the recorded point.
-  void hold(CUstream stream) const { hold(stream, CU_EVENT_WAIT_DEFAULT); }
-  /// The same for a stream under capture. The graph waits, each time that it runs, for what was recorded last by then.
-  void hold_graph(CUstream stream) const { hold(stream, CU_EVENT_WAIT_EXTERNAL); }
-
- private:
-  void hold(CUstream stream, unsigned flags) const {
-    check_cuda(driver_.StreamWaitEvent(stream, event_, flags), "cuStreamWaitEvent");
+  void hold(CUstream stream) const {
+    check_cuda(driver_.StreamWaitEvent(stream, event_, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
   }
 
+ private:
   const CudaDriver& driver_;
   CUevent event_ = nullptr;
 };

@@ -32,6 +32,8 @@ using Comm = Communicator*;
 /// ncclDataType_t and ncclRedOp_t, of which programs may pass any number.
 enum class DataType : int {};
 enum class RedOp : int {};
+/// ncclScalarResidence_t.
+enum class Residence : int { device = 0, host = 1 };
 /// cudaStream_t.
 using CudaStream = void*;
 

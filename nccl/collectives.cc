@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "onehop/call.h"
@@ -28,18 +29,24 @@ bool is_in(const std::array<Value, kSize>& /*values*/, int number) {
   return number >= 0 && static_cast<std::size_t>(number) < kSize;
 }
 
-DType type_of(DataType type) {
-  if (!is_known(type))
-    fail(ErrorCode::invalid_argument, "data type {} is none of 0 to {}", static_cast<int>(type),
-         kTypes.size() - 1);
-  return kTypes[static_cast<std::size_t>(type)];
-}
-
-ReduceOp op_of(RedOp op) {
-  if (!is_known(op))
-    fail(ErrorCode::unsupported, "reduction {}: sum, prod, max, min and avg are available; others need NCCL",
-         static_cast<int>(op));
-  return kOps[static_cast<std::size_t>(op)];
+/// Sets how the call reduces. What is returned has to live until the call has been made.
+std::shared_ptr<const void> set_reduction(Call& call, RedOp op, DataType type, Communicator& communicator) {
+  if (is_known(op)) {
+    call.op = kOps[static_cast<std::size_t>(op)];
+    return nullptr;
+  }
+  const std::optional<Factor> factor = communicator.reductions().find(op);
+  if (!factor) {
+    fail(ErrorCode::invalid_argument,
+         "reduction {} is neither sum, prod, max, min or avg (0 to {}) nor one that the program made",
+         static_cast<int>(op), kOps.size() - 1);
+  }
+  require(factor->type == type, "reduction {} was made for data type {}, and the call has {}",
+          static_cast<int>(op), static_cast<int>(factor->type), static_cast<int>(type));
+  call.op = ReduceOp::premul_sum;
+  call.options.own_factor_on_host = factor->element != nullptr;
+  call.options.own_factor = factor->element != nullptr ? factor->element.get() : factor->on_device;
+  return factor->element;
 }
 
 /// One rank's call as NCCL's functions have it. Fields that a collective does not use stay as they are.
@@ -62,10 +69,11 @@ Result make(std::string_view function, Collective collective, Comm comm, CudaStr
               .out = arguments.out,
               .count = arguments.count,
               .type = type_of(arguments.type),
-              .op = op_of(arguments.op),
               .root = Rank{arguments.root},
               .stream = {stream},
               .options = {.timeout = call_timeout()}};
+    std::shared_ptr<const void> kept;
+    if (traits.reduces) kept = set_reduction(call, arguments.op, arguments.type, *communicator);
     // What only moves is bytes to NCCL: one rank may send 4 floats that another receives as 16 bytes.
     if (!traits.reduces) {
       const std::size_t element = size_of(call.type);
@@ -79,20 +87,19 @@ Result make(std::string_view function, Collective collective, Comm comm, CudaStr
     if (traits.only_root_passes_in && !is_root) call.in = nullptr;
     if (traits.only_root_gets_out && !is_root) call.out = nullptr;
     // NCCL takes this call, though its result is undefined.
-    std::shared_ptr<const void> input;
     if (collective == Collective::all_to_all && call.in == call.out && call.in != nullptr &&
         call.count != 0) {
       try {
-        input = copy_on_stream(call.in, static_cast<std::size_t>(communicator->size()) * call.count,
+        kept = copy_on_stream(call.in, static_cast<std::size_t>(communicator->size()) * call.count,
                                communicator->device(), stream);
       } catch (const Error&) {
         communicator->abort("an all-to-all in place found no memory");  // the other ranks wait for it
         throw;
       }
-      call.in = input.get();
+      call.in = kept.get();
     }
     communicator->count_carried();
-    call_or_queue(std::move(communicator), call, std::move(input));
+    call_or_queue(std::move(communicator), call, std::move(kept));
     return Result::success;
   }));
 }
@@ -105,6 +112,13 @@ bool is_known(DataType type) {
 
 bool is_known(RedOp op) {
   return is_in(kOps, static_cast<int>(op));
+}
+
+DType type_of(DataType type) {
+  if (!is_known(type))
+    fail(ErrorCode::invalid_argument, "data type {} is none of 0 to {}", static_cast<int>(type),
+         kTypes.size() - 1);
+  return kTypes[static_cast<std::size_t>(type)];
 }
 
 Result all_reduce(const void* in, void* out, std::size_t count, DataType type, RedOp op, Comm comm,

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 
+#include "onehop/types.h"
+
 #include "abi.h"
 
 namespace onehop::nccl {
@@ -11,6 +13,8 @@ namespace onehop::nccl {
 /// Whether onehop has it. NCCL's other reductions are those that a program has made.
 [[nodiscard]] bool is_known(DataType type);
 [[nodiscard]] bool is_known(RedOp op);
+/// Throws Error{invalid_argument} if it is not known.
+[[nodiscard]] DType type_of(DataType type);
 
 Result all_reduce(const void* in, void* out, std::size_t count, DataType type, RedOp op, Comm comm,
                   CudaStream stream) noexcept;

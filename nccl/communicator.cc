@@ -174,6 +174,12 @@ bool is_carried(Comm handle) noexcept {
   return table().entries.contains(handle);
 }
 
+bool has_reduction(Comm handle, RedOp op) noexcept {
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().entries.find(handle);
+  return found != table().entries.end() && found->second->reductions().find(op).has_value();
+}
+
 void count_forwarded(Comm handle) noexcept {
   const std::lock_guard lock(table().mutex);
   const auto found = table().entries.find(handle);

@@ -14,6 +14,7 @@
 
 #include "abi.h"
 #include "members.h"
+#include "reductions.h"
 
 namespace onehop::nccl {
 
@@ -51,6 +52,8 @@ class Communicator {
   [[nodiscard]] Members& members();
   [[nodiscard]] std::shared_ptr<Members> shared_members() const { return members_; }
 
+  [[nodiscard]] Reductions& reductions() { return reductions_; }
+
   /// Joins the other ranks, and waits for them for at most `limit`. Collective. Throws Error{aborted} if another thread has
   /// aborted the communicator meanwhile.
   void join(std::shared_ptr<Store> store, std::string name, Duration limit);
@@ -68,6 +71,7 @@ class Communicator {
   int cuda_device_;
   std::optional<Group> group_;
   std::shared_ptr<Members> members_;
+  Reductions reductions_;
   std::atomic<std::uint64_t> carried_{0};
   std::atomic<std::uint64_t> forwarded_{0};
   std::atomic<bool> formed_{false};   ///< set after group_: pairs with the loads in abort() and leave()
@@ -80,6 +84,8 @@ class Communicator {
 /// Where there is one: from now on, this communicator carries the calls on NCCL's handle.
 void add(Comm handle, std::shared_ptr<Communicator> communicator);
 [[nodiscard]] bool is_carried(Comm handle) noexcept;
+/// Whether the program has made this reduction for the communicator, and that is carried.
+[[nodiscard]] bool has_reduction(Comm handle, RedOp op) noexcept;
 /// Where there is one: the communicator joins, and will be carried unless remove_joining() takes it away before, which returns
 /// it.
 void add_joining(Comm handle, std::shared_ptr<Communicator> communicator);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <tuple>
 
 #include "abi.h"
 #include "collectives.h"
@@ -27,18 +28,18 @@ Result forward(Args... args) noexcept {
   return real != nullptr ? real(args...) : fail_missing(kName.text);
 }
 
-/// Whether an argument allows this library to carry the call. Only what is the same on all ranks may decide.
-inline bool allows_carrying(Comm comm) {
+/// Whether an argument of a call on `comm` allows this library to carry it. Only what is the same on all ranks may decide.
+inline bool allows_carrying(Comm comm, Comm /*itself*/) {
   return is_carried(comm);
 }
-inline bool allows_carrying(DataType type) {
+inline bool allows_carrying(Comm /*comm*/, DataType type) {
   return is_known(type);
 }
-inline bool allows_carrying(RedOp op) {
-  return is_known(op);
+inline bool allows_carrying(Comm comm, RedOp op) {
+  return is_known(op) || has_reduction(comm, op);
 }
 template <class Other>
-bool allows_carrying(const Other& /*other*/) {
+bool allows_carrying(Comm /*comm*/, const Other& /*other*/) {
   return true;
 }
 
@@ -55,7 +56,8 @@ struct Dispatch;
 template <Name kName, class... Args, Result (*kOwn)(Args...) noexcept>
 struct Dispatch<kName, kOwn> {
   static Result call(Args... args) noexcept {
-    if ((allows_carrying(args) && ...)) return kOwn(args...);
+    const Comm comm = std::get<Comm>(std::tuple<Args...>(args...));
+    if ((allows_carrying(comm, args) && ...)) return kOwn(args...);
     (note_forwarded(args), ...);
     return forward<kName>(args...);
   }

@@ -6,6 +6,7 @@
 #include "dispatch.h"
 #include "group_queue.h"
 #include "last_error.h"
+#include "reductions.h"
 #include "set_up.h"
 
 namespace onehop::nccl {
@@ -103,6 +104,8 @@ void* own_function(std::string_view name, Mode mode) {
       each("ncclCommRevoke", comm_revoke, accelerate::comm_revoke),
       each("ncclCommShrink", comm_shrink, accelerate::comm_shrink),
       each("ncclCommSplit", comm_split, accelerate::comm_split),
+      each("ncclRedOpCreatePreMulSum", create_pre_mul_sum, accelerate::create_pre_mul_sum),
+      each("ncclRedOpDestroy", destroy_reduction, accelerate::destroy_reduction),
       each("ncclGetUniqueId", get_unique_id, accelerate::get_unique_id),
       each("ncclGroupEnd", group_end, accelerate::group_end),
       each("ncclGroupStart", group_start, accelerate::group_start),

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reductions that programs make: sums of what each rank multiplies by a factor of its own.
+// The reductions that programs make (ncclRedOpCreatePreMulSum): sums of what each rank multiplies by a factor of its own.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -11,35 +12,37 @@
 
 namespace onehop::nccl {
 
-/// What a reduction multiplies by: an element.
+/// What a rank multiplies its elements by.
 struct Factor {
   DataType type{};
-  const void* at = nullptr;  ///< on the device; nullptr: `bits` is the element, right-aligned
-  std::uint64_t bits = 0;
+  const void* on_device = nullptr;  ///< where it lies; nullptr: `element` has it
+  /// The bits, right-aligned. Shared with the calls that are queued, since the reduction may be destroyed before they run.
+  std::shared_ptr<const std::uint64_t> element{};
 };
 
-/// Those of a communicator, by number. Thread-safe.
+/// Those of a communicator. Thread-safe.
 class Reductions {
  public:
-  /// Under a number that no reduction of the communicator has had before.
-  RedOp add(const Factor& factor);
-  void add(RedOp number, const Factor& factor);
-  /// Whether there was one.
-  bool remove(RedOp number);
-  [[nodiscard]] std::optional<Factor> find(RedOp number) const;
+  /// Returns a number that no other one has.
+  [[nodiscard]] RedOp add(Factor factor);
+  /// Under a number of NCCL's.
+  void put(RedOp op, Factor factor);
+  /// Returns whether there was one.
+  bool remove(RedOp op);
+  [[nodiscard]] std::optional<Factor> find(RedOp op) const;
 
  private:
   mutable std::mutex mutex_;
   std::map<int, Factor> factors_;
-  int next_;
-
- public:
-  Reductions();
 };
 
 /// Where there is no NCCL.
-Result red_op_create_pre_mul_sum(RedOp* op, void* scalar, DataType type, Residence residence,
-                                 Comm comm) noexcept;
-Result red_op_destroy(RedOp op, Comm comm) noexcept;
+Result create_pre_mul_sum(RedOp* op, void* scalar, DataType type, Residence residence, Comm comm) noexcept;
+Result destroy_reduction(RedOp op, Comm comm) noexcept;
+
+namespace accelerate {
+Result create_pre_mul_sum(RedOp* op, void* scalar, DataType type, Residence residence, Comm comm) noexcept;
+Result destroy_reduction(RedOp op, Comm comm) noexcept;
+}  // namespace accelerate
 
 }  // namespace onehop::nccl

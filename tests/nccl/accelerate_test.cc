@@ -147,7 +147,18 @@ TEST_F(NcclAcceleration, ARankThatCannotBeCarriedForwardsTheCommunicatorOnAllRan
   EXPECT_EQ(forwarded(), kTwoRanks);
 }
 
-TEST_F(NcclAcceleration, AReductionOfTheProgramIsForwardedFromACarriedCommunicator) {
+TEST_F(NcclAcceleration, AReductionOfTheProgramIsCarried) {
+  on_two_threads({}, [](const Api& api, Comm comm, int rank) {
+    RedOp op{};
+    const int factor = 2 + rank;
+    expect_ok(api.create_pre_mul_sum(&op, &factor, kInt, Residence::host, comm));
+    EXPECT_EQ(sum_of_ones(api, comm, op), 5);
+    expect_ok(api.destroy_reduction(op, comm));
+  });
+  EXPECT_EQ(forwarded(), 0);
+}
+
+TEST_F(NcclAcceleration, AnUnknownReductionIsForwardedFromACarriedCommunicator) {
   ::setenv("ONEHOP_LOG", "debug", 1);
   ::testing::internal::CaptureStderr();
   on_two_threads({}, [](const Api& api, Comm comm, int) {

@@ -64,6 +64,9 @@ struct Api {
   Rooted* scatter = function<Rooted>("ncclScatter");
   Result (*reduce)(const void*, void*, std::size_t, DataType, RedOp, int, Comm, CudaStream) =
       function<Result(const void*, void*, std::size_t, DataType, RedOp, int, Comm, CudaStream)>("ncclReduce");
+  Result (*create_pre_mul_sum)(RedOp*, const void* scalar, DataType, Residence, Comm) =
+      function<Result(RedOp*, const void*, DataType, Residence, Comm)>("ncclRedOpCreatePreMulSum");
+  Result (*destroy_reduction)(RedOp, Comm) = function<Result(RedOp, Comm)>("ncclRedOpDestroy");
   Result (*bcast)(void*, std::size_t, DataType, int, Comm, CudaStream) =
       function<Result(void*, std::size_t, DataType, int, Comm, CudaStream)>("ncclBcast");
   Result (*send)(const void*, std::size_t, DataType, int, Comm, CudaStream) =

@@ -30,6 +30,8 @@ using ::testing::HasSubstr;
 
 // ncclDataType_t and ncclRedOp_t.
 constexpr DataType kInt32{2};
+constexpr DataType kInt64{4};
+constexpr DataType kFloat{7};
 constexpr RedOp kSum{0};
 constexpr RedOp kMax{2};
 constexpr RedOp kAvg{4};
@@ -436,16 +438,66 @@ TEST_F(NcclCommunicator, AReductionThatIsMissingIsAnError) {
   const Api api;
   const std::vector<Comm> comms = all_ranks(api, 1);
   int data = 3;
-  EXPECT_EQ(api.all_reduce(&data, &data, 1, kInt32, RedOp{5}, comms[0], nullptr), Result::invalid_usage);
-  EXPECT_THAT(last_error(),
-              AllOf(HasSubstr("ncclAllReduce: reduction 5"), HasSubstr("sum, prod, max, min and avg")));
+  EXPECT_EQ(api.all_reduce(&data, &data, 1, kInt32, RedOp{5}, comms[0], nullptr), Result::invalid_argument);
+  EXPECT_THAT(last_error(), HasSubstr("ncclAllReduce: reduction 5 is neither sum, prod, max, min or avg (0 to 4) nor one "
+                                      "that the program made"));
   EXPECT_EQ(api.all_reduce(&data, &data, 1, DataType{12}, kSum, comms[0], nullptr), Result::invalid_argument);
   EXPECT_THAT(last_error(), HasSubstr("data type 12"));
-  EXPECT_EQ(function<Result(RedOp*, void*, DataType, int, Comm)>("ncclRedOpCreatePreMulSum")(
-                nullptr, nullptr, DataType{7}, 0, comms[0]),
-            Result::invalid_usage);
-  EXPECT_THAT(last_error(),
-              HasSubstr("ncclRedOpCreatePreMulSum needs NCCL, which is not used (ONEHOP_NCCL=alone)"));
+  expect_success(api.destroy(comms[0]));
+}
+
+TEST_F(NcclCommunicator, AFactorOfEachRankMultipliesItsInput) {
+  for (const Residence residence : {Residence::host, Residence::device}) {
+    on_threads(3, [&](const Api& api, Comm comm, int rank) {
+      const std::array<float, 3> in = {1, 2, 4};
+      std::array<float, 3> out{};
+      float factor = static_cast<float>(rank) + 0.5F;
+      RedOp op{};
+      expect_success(api.create_pre_mul_sum(&op, &factor, kFloat, residence, comm));
+      if (residence == Residence::host) factor = 100;  // was read
+      expect_success(api.all_reduce(in.data(), out.data(), 3, kFloat, op, comm, nullptr));
+      EXPECT_THAT(out, ElementsAre(4.5F, 9.0F, 18.0F));
+      expect_success(api.reduce_scatter(in.data(), out.data(), 1, kFloat, op, comm, nullptr));
+      EXPECT_EQ(out[0], 4.5F * in[static_cast<std::size_t>(rank)]);
+      expect_success(api.reduce(in.data(), out.data(), 3, kFloat, op, 1, comm, nullptr));
+      if (rank == 1) {
+        EXPECT_THAT(out, ElementsAre(4.5F, 9.0F, 18.0F));
+      }
+      // In a group, what is destroyed is kept until its call has been made.
+      expect_success(api.group_start());
+      expect_success(api.all_reduce(in.data(), out.data(), 3, kFloat, op, comm, nullptr));
+      expect_success(api.destroy_reduction(op, comm));
+      expect_success(api.group_end());
+      EXPECT_THAT(out, ElementsAre(4.5F, 9.0F, 18.0F));
+    });
+  }
+}
+
+TEST_F(NcclCommunicator, ReductionsOfTheProgramAreChecked) {
+  const Api api;
+  const std::vector<Comm> comms = all_ranks(api, 1);
+  const std::int64_t factor = 1'000'000'000'000'000'003;
+  RedOp op{};
+  EXPECT_EQ(api.create_pre_mul_sum(&op, nullptr, kInt64, Residence::host, comms[0]), Result::invalid_argument);
+  EXPECT_THAT(last_error(), HasSubstr("ncclRedOpCreatePreMulSum: scalar is NULL"));
+  EXPECT_EQ(api.create_pre_mul_sum(&op, &factor, kInt64, Residence{2}, comms[0]), Result::invalid_argument);
+  EXPECT_THAT(last_error(), HasSubstr("residence 2 is neither"));
+  EXPECT_EQ(api.create_pre_mul_sum(&op, &factor, DataType{12}, Residence::host, comms[0]),
+            Result::invalid_argument);
+  EXPECT_EQ(api.destroy_reduction(kSum, comms[0]), Result::invalid_argument);
+  EXPECT_THAT(last_error(), HasSubstr("ncclRedOpDestroy: reduction 0 is none that the program made"));
+  expect_success(api.create_pre_mul_sum(&op, &factor, kInt64, Residence::host, comms[0]));
+  RedOp other{};
+  expect_success(api.create_pre_mul_sum(&other, &factor, kInt64, Residence::host, comms[0]));
+  EXPECT_NE(op, other);
+  int small = 3;
+  EXPECT_EQ(api.all_reduce(&small, &small, 1, kInt32, op, comms[0], nullptr), Result::invalid_argument);
+  EXPECT_THAT(last_error(), HasSubstr("was made for data type 4, and the call has 2"));
+  std::int64_t value = 3;
+  expect_success(api.all_reduce(&value, &value, 1, kInt64, op, comms[0], nullptr));
+  EXPECT_EQ(value, 3 * factor);
+  expect_success(api.destroy_reduction(op, comms[0]));
+  EXPECT_EQ(api.all_reduce(&value, &value, 1, kInt64, op, comms[0], nullptr), Result::invalid_argument);
   expect_success(api.destroy(comms[0]));
 }
 
@@ -460,8 +512,8 @@ TEST_F(NcclCommunicator, AnErrorInAGroupIsTheResultOfItsEndAndNothingRuns) {
   expect_success(api.group_start());
   expect_success(api.init_rank(&other, 1, id, 0));
   expect_success(api.all_reduce(&in, &out, 1, kInt32, kSum, comms[0], nullptr));
-  EXPECT_EQ(api.all_reduce(&in, &out, 1, kInt32, RedOp{99}, comms[0], nullptr), Result::invalid_usage);
-  EXPECT_EQ(api.group_end(), Result::invalid_usage);
+  EXPECT_EQ(api.all_reduce(&in, &out, 1, kInt32, RedOp{99}, comms[0], nullptr), Result::invalid_argument);
+  EXPECT_EQ(api.group_end(), Result::invalid_argument);
   EXPECT_EQ(out, 0);
   EXPECT_EQ(other, nullptr);
   expect_success(api.all_reduce(&in, &out, 1, kInt32, kSum, comms[0], nullptr));

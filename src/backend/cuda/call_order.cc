@@ -67,8 +67,10 @@ void CallOrder::end_in_graph() {
   // The graph ends with its last call, and all others come before it.
   const std::vector<CUgraphNode> ends(std::max(last.size(), count), capture_->end);
   if (!last.empty()) {
-    check_cuda(driver_.GraphRemoveDependencies(capture_->graph, last.data(), ends.data(), last.size()),
-               "cuGraphRemoveDependencies");
+    const CUresult removed =
+        driver_.GraphRemoveDependencies(capture_->graph, last.data(), ends.data(), last.size());
+    // Graphs that allocate memory keep their edges. Those left here change nothing but time.
+    if (removed != CUDA_ERROR_NOT_SUPPORTED) check_cuda(removed, "cuGraphRemoveDependencies");
   }
   check_cuda(driver_.GraphAddDependencies(capture_->graph, capture_->last.data(), ends.data(), count),
              "cuGraphAddDependencies");

@@ -119,6 +119,7 @@ class CallOrderTest : public ::testing::Test {
     };
     driver_.GraphRemoveDependencies = [](CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
                                          std::size_t count) {
+      if (self_->allocates_memory_) return CUDA_ERROR_NOT_SUPPORTED;
       for (std::size_t i = 0; i < count; ++i) {
         if (reinterpret_cast<FakeGraph*>(graph)->edges.erase({number(from[i]), number(to[i])}) == 0)
           return CUDA_ERROR_INVALID_VALUE;
@@ -156,6 +157,7 @@ class CallOrderTest : public ::testing::Test {
   static inline CallOrderTest* self_ = nullptr;
   CudaDriver driver_;
   std::map<cuuint64_t, FakeGraph> graphs_;
+  bool allocates_memory_ = false;
   FakeStream idle_{.name = "idle", .frontier = {}, .shown = {}, .queue = {}};
   FakeStream a_{.name = "a", .frontier = {}, .shown = {}, .queue = {}};
   FakeStream b_{.name = "b", .frontier = {}, .shown = {}, .queue = {}};
@@ -230,6 +232,14 @@ TEST_F(CallOrderTest, ACallThatEndsInSeveralPlacesIsRecordedAndWaitedForThere) {
   call(b_, "2");
   EXPECT_THAT(before(1, "2"), UnorderedElementsAre("1a", "1b"));
   EXPECT_THAT(before(1, "record"), ElementsAre("2"));
+}
+
+TEST_F(CallOrderTest, AGraphThatAllocatesMemoryKeepsItsEdges) {
+  allocates_memory_ = true;
+  a_.capture = 1;
+  call(a_, "1");
+  call(a_, "2");
+  EXPECT_THAT(before(1, "record"), UnorderedElementsAre("1", "2"));
 }
 
 TEST_F(CallOrderTest, CapturesThatGoOnAtTheSameTimeDoNotMix) {

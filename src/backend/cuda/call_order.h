@@ -2,9 +2,9 @@
 // Orders the calls of one GPU rank on its device. They share scratch memory, so none may begin before the one before it has
 // ended, on whatever streams they are, and also where graphs contain them.
 //
-// Calls outside graphs record an event behind them, and a call on another stream waits for it. A graph waits for that event
-// before its first call, each time that it runs, and records it behind its last one. Within a graph, a call depends on the
-// one before it. So graphs, and calls outside them, run in the order in which they are launched.
+// Calls outside graphs record an event behind them, and a call on another stream waits for it. A graph with calls waits for
+// that event before it does anything, each time that it runs, and records it behind its last call. Within a graph, a call
+// depends on the one before it. So graphs, and calls outside them, run in the order in which they are launched.
 #pragma once
 
 #include <cstddef>
@@ -44,6 +44,8 @@ class CallOrder {
 
   /// Of what is captured next on stream_.
   void add_dependencies(CUgraphNode* nodes, std::size_t count);
+  /// Everything in the graph waits for the last call first.
+  void begin_with_wait(CUgraph graph);
   [[nodiscard]] Capture& capture_of(cuuint64_t id, CUgraph graph);
   void begin_in_graph();
   void end_in_graph();

@@ -91,7 +91,7 @@ Result make(std::string_view function, Collective collective, Comm comm, CudaStr
         call.count != 0) {
       try {
         kept = copy_on_stream(call.in, static_cast<std::size_t>(communicator->size()) * call.count,
-                               communicator->device(), stream);
+                              communicator->device(), stream);
       } catch (const Error&) {
         communicator->abort("an all-to-all in place found no memory");  // the other ranks wait for it
         throw;

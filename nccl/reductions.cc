@@ -20,7 +20,8 @@ Factor to_factor(const void* scalar, DataType type, Residence residence) {
   require(scalar != nullptr, "scalar is NULL");
   const std::size_t bytes = size_of(type_of(type));
   if (residence == Residence::device) return {.type = type, .on_device = scalar};
-  require(residence == Residence::host, "residence {} is neither ncclScalarDevice (0) nor ncclScalarHostImmediate (1)",
+  require(residence == Residence::host,
+          "residence {} is neither ncclScalarDevice (0) nor ncclScalarHostImmediate (1)",
           static_cast<int>(residence));
   std::uint64_t element = 0;  // little-endian, so that what lies first is rightmost
   std::memcpy(&element, scalar, bytes);

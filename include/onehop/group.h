@@ -67,8 +67,8 @@ struct JoinOptions {
 ///
 /// If `JoinOptions::device` is a GPU, symmetric memory is that GPU's memory, and collectives are enqueued on
 /// a stream and return at once; `synchronize` and `check` report whether they succeeded. Make the calls on
-/// one group in the same order on all ranks. Calls on different streams execute one after the other, except
-/// in a CUDA graph, where events must order them.
+/// one group in the same order on all ranks. Calls on different streams execute one after the other, also
+/// in CUDA graphs.
 ///
 /// When a rank dies, times out or aborts, the current and later calls of every other rank throw an Error that
 /// names it. Leave the group (destroy it) and form a new one; the process need not restart. After fork(), the

@@ -57,6 +57,13 @@ TEST(CApiCall, MakesEveryCollective) {
                      }),
                 ElementsAre(60, 66, 72));
     EXPECT_EQ(used, ONEHOP_ALGORITHM_TWO_SHOT);
+    const int own_factor = me + 1;
+    EXPECT_THAT(make(ONEHOP_COLLECTIVE_ALL_REDUCE, 3,
+                     [&](onehop_call_t& call) {
+                       call.op = ONEHOP_OP_PREMUL_SUM;
+                       call.own_factor = &own_factor;
+                     }),
+                ElementsAre(80, 86, 92));
     EXPECT_THAT(make(ONEHOP_COLLECTIVE_ALL_GATHER, 1, nothing), ElementsAre(0, 10, 20));
     EXPECT_THAT(make(ONEHOP_COLLECTIVE_REDUCE_SCATTER, 1, nothing), ElementsAre(30 + 3 * me, -1, -1));
     EXPECT_THAT(make(ONEHOP_COLLECTIVE_BROADCAST, 3, rooted), ElementsAre(10, 11, 12));

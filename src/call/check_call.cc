@@ -144,9 +144,11 @@ const char* to_text(ArgumentError error) {
       return "its output is not in symmetric memory of the group, although CallOptions::symmetric promises "
              "it";
     case ArgumentError::factor_without_use:
-      return "only premul_sum takes a factor other than 1, and not beside own_factor";
+      return "only premul_sum takes a factor other than 1";
     case ArgumentError::own_factor_without_use:
       return "only premul_sum takes an own_factor";
+    case ArgumentError::two_factors:
+      return "it has both a factor and an own_factor";
     case ArgumentError::own_factor_not_gpu_memory:
       return "its own factor is not in memory of its GPU; for host memory set own_factor_on_host";
     case ArgumentError::factor_not_of_type:
@@ -188,9 +190,11 @@ ArgumentError find_argument_error(const CollectiveCall& call) {
   if (traits.reduces && static_cast<int>(call.op) >= kReduceOpCount) return ArgumentError::unknown_op;
   const bool multiplies = traits.reduces && call.op == ReduceOp::premul_sum;
   const bool has_own = call.options.own_factor != nullptr;
-  if ((!multiplies || has_own) && call.options.factor != 1) return ArgumentError::factor_without_use;
+  if (!multiplies && call.options.factor != 1) return ArgumentError::factor_without_use;
   if (!multiplies && has_own) return ArgumentError::own_factor_without_use;
-  if (has_own && is_misaligned(static_cast<const std::byte*>(call.options.own_factor), call.element_bytes()))
+  if (has_own && call.options.factor != 1) return ArgumentError::two_factors;
+  if (has_own && call.count != 0 &&
+      is_misaligned(static_cast<const std::byte*>(call.options.own_factor), call.element_bytes()))
     return ArgumentError::misaligned;
   if (multiplies && !can_scale(call.type, call.options.factor)) return ArgumentError::factor_not_of_type;
   if (call.options.algorithm) {
@@ -215,6 +219,7 @@ ArgumentError find_memory_error(const CollectiveCall& call, DeviceId device) {
   const std::span<const std::byte> out = call.output();
   const ArgumentError error = find_memory_error(in, device, call.stream, kOfInput);
   if (error == ArgumentError::none && call.options.own_factor != nullptr && !call.own_factor &&
+      call.count != 0 &&
       check_pointer(call.options.own_factor, call.element_bytes(), device, call.stream) != PointerError::none)
     return ArgumentError::own_factor_not_gpu_memory;
   const bool same = in.data() == out.data() && in.size() == out.size();

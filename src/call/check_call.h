@@ -45,6 +45,7 @@ enum class ArgumentError : std::uint8_t {
   unknown_collective,
   own_factor_without_use,
   own_factor_not_gpu_memory,
+  two_factors,
 };
 [[nodiscard]] const char* to_text(ArgumentError error);
 

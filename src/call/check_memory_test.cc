@@ -75,6 +75,21 @@ TEST(MemoryArguments, AreAskedAboutOnceInPlaceAndNotAtAllWhereTheRankNeedsNone) 
   EXPECT_EQ(cuda.pointer_queries(), 4);
 }
 
+TEST(MemoryArguments, TheOwnFactorIsInMemoryOfTheGpuUnlessItWasRead) {
+  FakeCuda cuda;
+  std::byte* const good = cuda.add_memory({});
+  const float local = 2;
+  CollectiveCall each = call(good, good);
+  each.op = ReduceOp::premul_sum;
+  each.options.own_factor = &local;
+  EXPECT_EQ(find_memory_error(each, kHere), ArgumentError::own_factor_not_gpu_memory);
+  each.own_factor = 0x40000000;
+  EXPECT_EQ(find_memory_error(each, kHere), ArgumentError::none);
+  each.own_factor.reset();
+  each.options.own_factor = good;
+  EXPECT_EQ(find_memory_error(each, kHere), ArgumentError::none);
+}
+
 TEST(MemoryArguments, AreLookedAtAsFarAsAllBlocksReach) {
   FakeCuda cuda;
   std::byte* const good = cuda.add_memory({});

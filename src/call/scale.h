@@ -35,7 +35,7 @@ inline constexpr auto kWeightedSum = static_cast<ReduceOp>(6);
 /// exactly.
 [[nodiscard]] bool can_scale(DType type, double factor);
 
-/// Whether the result is a sum, scaled or not.
+/// Whether the kernels of sums compute it: a sum, scaled or not.
 [[nodiscard]] bool is_sum(ReduceOp op);
 
 /// The host's kernels are numbered like reductions up to max; the last kernel sums and scales.

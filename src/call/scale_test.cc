@@ -59,6 +59,21 @@ TEST(Scale, OfAPremultipliedSumIsTheFactorInTheAccumulationType) {
   }
 }
 
+TEST(Scale, OfAProductIsTheElementInTheAccumulationType) {
+  const auto number_of = [](DType type, std::uint64_t element) {
+    const Scale scale = product_with(type, element);
+    EXPECT_TRUE(scale.applies && !scale.divides);
+    return scale.number;
+  };
+  EXPECT_EQ(number_of(DType::bf16, 0x4040), std::bit_cast<std::uint32_t>(3.0f));
+  EXPECT_EQ(number_of(DType::f16, 0xc200), std::bit_cast<std::uint32_t>(-3.0f));
+  EXPECT_EQ(number_of(DType::e4m3, 0x44), std::bit_cast<std::uint32_t>(3.0f));
+  EXPECT_EQ(number_of(DType::f32, std::bit_cast<std::uint32_t>(3.0f)), std::bit_cast<std::uint32_t>(3.0f));
+  EXPECT_EQ(number_of(DType::f64, std::bit_cast<std::uint64_t>(3.0)), std::bit_cast<std::uint64_t>(3.0));
+  EXPECT_EQ(static_cast<std::int8_t>(number_of(DType::i8, 0xfe)), -2);
+  EXPECT_EQ(number_of(DType::u64, ~std::uint64_t{0}), ~std::uint64_t{0});
+}
+
 TEST(Scale, OfFloatsMayBeAnyNumber) {
   for (const DType type : {DType::f16, DType::bf16, DType::f32, DType::f64, DType::e4m3, DType::e5m2}) {
     for (const double factor : {0.0, -1.0, 1.0 / 3, 1e300, kInfinity, kNan}) {
@@ -103,6 +118,7 @@ TEST(KernelOp, IsOneForBothThatScale) {
   EXPECT_EQ(kernel_op(ReduceOp::max), 3);
   EXPECT_EQ(kernel_op(ReduceOp::avg), 4);
   EXPECT_EQ(kernel_op(ReduceOp::premul_sum), 4);
+  EXPECT_EQ(kernel_op(kWeightedSum), 4);
 }
 
 }  // namespace

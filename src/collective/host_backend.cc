@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <memory>
 #include <optional>
 #include <span>
 
@@ -132,14 +131,16 @@ void run_block_exchange(HostCall& self) {
   run_exchange(self, exchange);
 }
 
-/// The input times this rank's own factor. The call then sums, and multiplies by 1.
-std::unique_ptr<std::byte[]> multiply_input(const CollectiveCall& call) {
+/// The call with its input times this rank's own factor. It sums, and multiplies by 1.
+CollectiveCall with_products(Group::State& group, const CollectiveCall& call) {
   const std::span<const std::byte> input = call.input();
-  auto products = std::make_unique_for_overwrite<std::byte[]>(input.size());
   const void* const in = input.data();
+  std::byte* const products = group.host_rank()->made_input(input.size());
   host::reduce_function(call.type, ReduceOp::premul_sum)(
-      products.get(), &in, 1, input.size() / call.element_bytes(), product_with(call.type, *call.own_factor));
-  return products;
+      products, &in, 1, input.size() / call.element_bytes(), product_with(call.type, *call.own_factor));
+  CollectiveCall made = call;
+  made.in = products;
+  return made;
 }
 
 /// Runs the call and returns what it used.
@@ -163,13 +164,9 @@ Algorithm run_call(HostCall& self) {
 
 CollectiveBackend::Outcome HostBackend::run(Group::State& group, const CollectiveCall& call,
                                             ArgumentError error, os::CallDeadline& deadline) const {
-  std::unique_ptr<std::byte[]> products;
   std::optional<CollectiveCall> weighted;
-  if (call.own_factor && error == ArgumentError::none && call.count != 0) {
-    products = multiply_input(call);
-    weighted = call;
-    weighted->in = products.get();
-  }
+  if (call.own_factor && error == ArgumentError::none && call.count != 0)
+    weighted = with_products(group, call);
   HostCall self(group, weighted ? *weighted : call, error, deadline);
   if (error != ArgumentError::none) self.begin();  // throws
   try {

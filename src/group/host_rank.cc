@@ -17,6 +17,15 @@ host::SegmentHeader& header_of(std::byte* segment) {
 
 }  // namespace
 
+std::byte* HostRank::made_input(std::size_t bytes) {
+  if (bytes > made_input_bytes_) {
+    made_input_bytes_ = 0;
+    made_input_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    made_input_bytes_ = bytes;
+  }
+  return made_input_.get();
+}
+
 void HostRank::announce(std::byte* segment) {
   const host::Wish wish = host::read_wish();
   host::ProcessNotice notice = host::make_notice(process_, wish);

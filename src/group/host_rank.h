@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -37,6 +38,9 @@ class HostRank {
 
   [[nodiscard]] host::PointToPoint& pairs() { return pairs_; }
   [[nodiscard]] const host::SingleCopy& single_copy() const { return single_copy_; }
+  /// Memory for input that a call makes of its caller's. It stays where it is until the next such call, since the other ranks
+  /// may read it until withdraw().
+  [[nodiscard]] std::byte* made_input(std::size_t bytes);
   /// A call has failed: its data belongs to its caller again.
   void withdraw() { single_copy_.withdraw(); }
 
@@ -54,6 +58,8 @@ class HostRank {
   std::optional<host::CopyTrial> trial_;  ///< read by the other ranks in connect()
   host::PointToPoint pairs_;
   host::SingleCopy single_copy_;
+  std::unique_ptr<std::byte[]> made_input_;
+  std::size_t made_input_bytes_ = 0;
 };
 
 }  // namespace onehop

@@ -273,14 +273,16 @@ TEST_P(AllReduce, TreatsSpecialValuesAsTheContractSays) {
   for (const Special& each : specials) most = std::max(most, each.expected.size());
   backend().run(ranks(), {}, [&](Group& group) {
     const std::unique_ptr<RankMemory> memory = backend().memory(group);
+    const OwnFactor factor(*memory, group.rank());
     std::byte* const data = memory->allocate(most);
     for (const Special& each : specials) {
       const Bytes& input = each.inputs[static_cast<std::size_t>(group.rank().value)];
       for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
         const std::size_t count = input.size() / size_of(each.type);
         memory->upload(data, input.data(), input.size());
-        (void)all_reduce(group, data, data, count, each.type, each.how.op, memory->stream(),
-                         {.algorithm = algorithm, .timeout = {}, .factor = each.how.factor});
+        CallOptions options = factor.options(each.type, each.how, algorithm == Algorithm::one_shot);
+        options.algorithm = algorithm;
+        (void)all_reduce(group, data, data, count, each.type, each.how.op, memory->stream(), options);
         group.synchronize(memory->stream());
         Bytes output(input.size());
         memory->download(output.data(), data, output.size());

@@ -145,7 +145,7 @@ class Part {
   void expect_sum(std::size_t start) {
     writes = true;
     output.resize(call_.count * element_);
-    streams_.expected({call_.op, call_.factor, call_.weighted}, start, call_.count, output.data());
+    streams_.expected(call_.how(), start, call_.count, output.data());
   }
   void pad(Bytes& data, std::size_t r) const {
     data.resize(data.size() + mixed(call_.start, r, rank_) / 4 % (kMaxGap + 1) * element_, kPoison);
@@ -178,17 +178,34 @@ std::string CollectiveCase::describe() const {
                      algorithm ? to_string(*algorithm) : "default algorithm");
 }
 
+OwnFactor::OwnFactor(RankMemory& memory, Rank rank)
+    : memory_(memory), data_(memory.allocate(sizeof(double) * kDTypeCount)) {
+  for (int type = 0; type < kDTypeCount; ++type) {
+    const Bytes element = factor_of_rank(static_cast<DType>(type), static_cast<std::size_t>(rank.value));
+    elements_.insert(elements_.end(), element.begin(), element.end());
+    elements_.resize(sizeof(double) * (static_cast<std::size_t>(type) + 1));
+  }
+  memory.upload(data_, elements_.data(), elements_.size());
+}
+
+CallOptions OwnFactor::options(DType type, const Reduction& how, bool on_host) const {
+  CallOptions options{.algorithm = {}, .timeout = {}, .factor = how.factor};
+  if (!how.weighted) return options;
+  const std::size_t at = sizeof(double) * static_cast<std::size_t>(type);
+  options.own_factor_on_host = on_host;
+  options.own_factor = (on_host ? elements_.data() : data_) + at;
+  return options;
+}
+
 Workspace::Workspace(const Backend& backend, Group& group, std::size_t max_bytes)
-    : group_(group), memory_(backend.memory(group)), max_bytes_(max_bytes) {
+    : group_(group), memory_(backend.memory(group)), factor_(*memory_, group.rank()), max_bytes_(max_bytes) {
   const std::size_t room = 2 * kGuard + kSlack + max_bytes;
   for (SymmetricBuffer& buffer : symmetric_) buffer = group.allocate(2 * room);
   for (std::byte*& data : ordinary_) data = memory_->allocate(room);
-  factor_ = memory_->allocate(sizeof(double));
 }
 
 Workspace::~Workspace() {
   for (std::byte* const data : ordinary_) memory_->release(data);
-  memory_->release(factor_);
 }
 
 std::byte* Workspace::address(const CollectiveCase& call, bool output) const {
@@ -245,13 +262,9 @@ void Workspace::expect(std::byte* at, const Bytes& content, const CollectiveCase
 
 Algorithm Workspace::call(const CollectiveCase& call, const std::byte* in, std::byte* out,
                           const Blocks& in_blocks, const Blocks& out_blocks) {
-  CallOptions options{.algorithm = call.algorithm, .symmetric = call.symmetric, .factor = call.factor};
-  const Bytes own = factor_of_rank(call.type, static_cast<std::size_t>(group_.rank().value));
-  if (call.weighted) {
-    options.own_factor_on_host = call.start % 2 == 0;
-    options.own_factor = options.own_factor_on_host ? own.data() : factor_;
-    memory_->upload(factor_, own.data(), own.size());
-  }
+  CallOptions options = factor_.options(call.type, call.how(), call.start % 2 == 0);
+  options.algorithm = call.algorithm;
+  options.symmetric = call.symmetric;
   return onehop::run(group_, {.collective = call.collective,
                               .in = in,
                               .out = out,

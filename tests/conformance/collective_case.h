@@ -48,10 +48,28 @@ struct CollectiveCase {
   bool symmetric =
       false;  ///< CallOptions::symmetric: every rank passes its output, also one that gets nothing
 
+  [[nodiscard]] Reduction how() const { return {op, factor, weighted}; }
   void set(const Reduction& how) { op = how.op, factor = how.factor, weighted = how.weighted; }
   /// The most memory that the larger of input and output takes on a rank of `ranks`.
   [[nodiscard]] std::size_t max_bytes(int ranks) const;
   [[nodiscard]] std::string describe() const;
+};
+
+/// factor_of_rank() for the calls of a rank.
+class OwnFactor {
+ public:
+  OwnFactor(RankMemory& memory, Rank rank);
+  ~OwnFactor() { memory_.release(data_); }
+  OwnFactor(const OwnFactor&) = delete;
+  OwnFactor& operator=(const OwnFactor&) = delete;
+
+  /// Its options for calls of this reduction.
+  [[nodiscard]] CallOptions options(DType type, const Reduction& how, bool on_host) const;
+
+ private:
+  RankMemory& memory_;
+  std::byte* data_;
+  Bytes elements_;  ///< one per type, 8 bytes apart; the same in data_
 };
 
 /// A rank's memory, used for one case after another.
@@ -77,9 +95,9 @@ class Workspace {
 
   Group& group_;
   std::unique_ptr<RankMemory> memory_;
+  OwnFactor factor_;
   std::size_t max_bytes_;
   std::byte* ordinary_[2] = {};
-  std::byte* factor_ = nullptr;
   SymmetricBuffer symmetric_[2];
   Bytes image_;
 };

@@ -25,6 +25,7 @@ class Together {
       : group_(group),
         streams_(streams),
         memory_(backend.memory(group)),
+        factor_(*memory_, group.rank()),
         arena_(memory_->allocate(kArenaBytes)),
         alone_(seed() + static_cast<std::uint64_t>(group.rank().value) + 1) {}
   ~Together() { memory_->release(arena_); }
@@ -46,15 +47,16 @@ class Together {
   void run() {
     Bytes after = before_;
     for (const Call& call : calls_) {
-      streams_[call.each.type].expected({call.each.op, call.each.factor}, call.each.start, call.each.count,
+      streams_[call.each.type].expected(call.each.how(), call.each.start, call.each.count,
                                         after.data() + call.out);
     }
     memory_->upload(arena_, before_.data(), before_.size());
     GroupCall scope;
     for (const Call& call : calls_) {
+      CallOptions options = factor_.options(call.each.type, call.each.how(), call.each.start % 2 == 0);
+      options.algorithm = call.each.algorithm;
       (void)all_reduce(group_, arena_ + call.in, arena_ + call.out, call.each.count, call.each.type,
-                       call.each.op, memory_->stream(),
-                       {.algorithm = call.each.algorithm, .timeout = {}, .factor = call.each.factor});
+                       call.each.op, memory_->stream(), options);
     }
     scope.end();
     group_.synchronize(memory_->stream());
@@ -96,6 +98,7 @@ class Together {
   Group& group_;
   const AllStreams& streams_;
   std::unique_ptr<RankMemory> memory_;
+  OwnFactor factor_;
   std::byte* arena_;
   std::mt19937_64 alone_;
   std::vector<Call> calls_;
@@ -124,9 +127,7 @@ TEST_P(AllReducesTogether, GiveTheSameBitsInAGroupCallOfUpTo70) {
       const auto draw_type = [&] { each.type = static_cast<DType>(random() % kDTypeCount); };
       const auto draw_reduction = [&] {
         const std::vector<Reduction> all = reductions_of(each.type);
-        const Reduction& how = all[random() % all.size()];
-        each.op = how.op;
-        each.factor = how.factor;
+        each.set(all[random() % all.size()]);
       };
       draw_type();
       draw_reduction();

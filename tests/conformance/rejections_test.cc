@@ -88,7 +88,7 @@ std::vector<Oddity> oddities() {
        "f64, premul_sum, a factor per rank", has_op},
       {[](OddCall& c, int) { give_own_factor(c); }, unusable, "only premul_sum takes an own_factor"},
       {[](OddCall& c, int) { c.op = ReduceOp::premul_sum, c.options.factor = 0.5, give_own_factor(c); },
-       unusable, "not beside own_factor", has_op},
+       unusable, "both a factor and an own_factor", has_op},
       {[](OddCall& c, int n) { c.root.value = (c.root.value + 1) % n; }, differs, "root", has_root},
       {[](OddCall& c, int) { c.options.algorithm = Algorithm::one_shot; }, differs, "one-shot"},
       {[](OddCall& c, int) { c.options.symmetric = true; }, differs, "symmetric"},

@@ -142,7 +142,7 @@ TEST_P(CudaGroups, CallsOnTwoStreamsOfACaptureAreInOrder) {
     const CudaDriver& driver = cuda_driver();
     const CurrentDevice current(group.device());
     Gpu other(group.device());
-    std::array<CUevent, 2> events{};
+    std::array<CUevent, 3> events{};
     for (CUevent& each : events) ASSERT_EQ(driver.EventCreate(&each, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
     const auto order = [&](CUevent event, const Gpu& before, const Gpu& after) {
       check_cuda(driver.EventRecord(event, static_cast<CUstream>(before.stream().handle)), "cuEventRecord");
@@ -154,7 +154,10 @@ TEST_P(CudaGroups, CallsOnTwoStreamsOfACaptureAreInOrder) {
     for (std::uint32_t*& each : out) each = gpu.make<std::uint32_t>(kCount);
     const Graph graph(gpu, [&] {
       order(events[0], gpu, other);
-      for (std::size_t i = 0; i < kCalls; ++i) reduce(group, i % 3 == 0 ? gpu : other, in, out[i], kCount);
+      for (std::size_t i = 0; i < kCalls; ++i) {
+        reduce(group, i % 3 == 0 ? gpu : other, in, out[i], kCount);
+        if (i == 3) order(events[2], gpu, other);  // the program may order calls, too
+      }
       order(events[1], other, gpu);
     });
     for (std::size_t replay = 0; replay < kReplays; ++replay) {

@@ -439,8 +439,9 @@ TEST_F(NcclCommunicator, AReductionThatIsMissingIsAnError) {
   const std::vector<Comm> comms = all_ranks(api, 1);
   int data = 3;
   EXPECT_EQ(api.all_reduce(&data, &data, 1, kInt32, RedOp{5}, comms[0], nullptr), Result::invalid_argument);
-  EXPECT_THAT(last_error(), HasSubstr("ncclAllReduce: reduction 5 is neither sum, prod, max, min or avg (0 to 4) nor one "
-                                      "that the program made"));
+  EXPECT_THAT(last_error(),
+              HasSubstr("ncclAllReduce: reduction 5 is neither sum, prod, max, min or avg (0 to 4) nor one "
+                        "that the program made"));
   EXPECT_EQ(api.all_reduce(&data, &data, 1, DataType{12}, kSum, comms[0], nullptr), Result::invalid_argument);
   EXPECT_THAT(last_error(), HasSubstr("data type 12"));
   expect_success(api.destroy(comms[0]));
@@ -478,7 +479,8 @@ TEST_F(NcclCommunicator, ReductionsOfTheProgramAreChecked) {
   const std::vector<Comm> comms = all_ranks(api, 1);
   const std::int64_t factor = 1'000'000'000'000'000'003;
   RedOp op{};
-  EXPECT_EQ(api.create_pre_mul_sum(&op, nullptr, kInt64, Residence::host, comms[0]), Result::invalid_argument);
+  EXPECT_EQ(api.create_pre_mul_sum(&op, nullptr, kInt64, Residence::host, comms[0]),
+            Result::invalid_argument);
   EXPECT_THAT(last_error(), HasSubstr("ncclRedOpCreatePreMulSum: scalar is NULL"));
   EXPECT_EQ(api.create_pre_mul_sum(&op, &factor, kInt64, Residence{2}, comms[0]), Result::invalid_argument);
   EXPECT_THAT(last_error(), HasSubstr("residence 2 is neither"));

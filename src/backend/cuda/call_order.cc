@@ -2,22 +2,26 @@
 #include "backend/cuda/call_order.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace onehop::cuda {
 namespace {
 
-/// Captures that go on at the same time. Nothing tells when one has ended.
+/// Captures that go on at the same time. Nothing tells when one has ended, so the one whose last call is the longest ago makes
+/// room. If it goes on nevertheless, its calls are in order with those before by what the program makes them wait for alone.
 constexpr std::size_t kMostCaptures = 16;
+
+std::vector<CUgraphNode> without(const std::vector<CUgraphNode>& nodes,
+                                 const std::vector<CUgraphNode>& others) {
+  std::vector<CUgraphNode> rest;
+  std::ranges::copy_if(nodes, std::back_inserter(rest),
+                       [&](CUgraphNode each) { return std::ranges::find(others, each) == others.end(); });
+  return rest;
+}
 
 }  // namespace
 
-void CallOrder::add_dependencies(CUgraphNode* nodes, std::size_t count) {
-  check_cuda(
-      driver_.StreamUpdateCaptureDependencies(stream_, nodes, count, CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
-      "cuStreamUpdateCaptureDependencies");
-}
-
-void CallOrder::begin_with_wait(CUgraph graph) {
+CUgraphNode CallOrder::wait_before_all(CUgraph graph) {
   std::size_t count = 0;
   check_cuda(driver_.GraphGetRootNodes(graph, nullptr, &count), "cuGraphGetRootNodes");
   std::vector<CUgraphNode> roots(count);
@@ -25,19 +29,23 @@ void CallOrder::begin_with_wait(CUgraph graph) {
   CUgraphNode wait = nullptr;
   check_cuda(driver_.GraphAddEventWaitNode(&wait, graph, nullptr, 0, last_call_.get()),
              "cuGraphAddEventWaitNode");
-  // If only the call waited, it would join two branches, which takes 0.9 us (2 H100s, `onehop bench --mode isolated`).
-  if (count == 0) return add_dependencies(&wait, 1);
   const std::vector<CUgraphNode> waits(count, wait);
-  check_cuda(driver_.GraphAddDependencies(graph, waits.data(), roots.data(), count),
-             "cuGraphAddDependencies");
+  if (count != 0)
+    check_cuda(driver_.GraphAddDependencies(graph, waits.data(), roots.data(), count),
+               "cuGraphAddDependencies");
+  return wait;
 }
 
 CallOrder::Capture& CallOrder::capture_of(cuuint64_t id, CUgraph graph) {
   const auto known = std::ranges::find(captures_, id, &Capture::id);
-  if (known != captures_.end()) return *known;
-  Capture capture{.id = id, .graph = graph, .end = nullptr, .stream = nullptr, .last = {}};
-  begin_with_wait(graph);
-  check_cuda(driver_.GraphAddEventRecordNode(&capture.end, graph, nullptr, 0, last_call_.get()),
+  if (known != captures_.end()) {
+    std::rotate(known, known + 1, captures_.end());
+    return captures_.back();
+  }
+  const CUgraphNode wait = wait_before_all(graph);
+  Capture capture{
+      .id = id, .graph = graph, .end = nullptr, .stream = nullptr, .last = {wait}, .recorded = {wait}};
+  check_cuda(driver_.GraphAddEventRecordNode(&capture.end, graph, &wait, 1, last_call_.get()),
              "cuGraphAddEventRecordNode");
   if (captures_.size() == kMostCaptures) captures_.erase(captures_.begin());
   return captures_.emplace_back(std::move(capture));
@@ -48,12 +56,19 @@ void CallOrder::begin_in_graph() {
   CUstreamCaptureStatus status{};
   cuuint64_t id = 0;
   CUgraph graph = nullptr;
-  check_cuda(driver_.StreamGetCaptureInfo(stream_, &status, &id, &graph, nullptr, nullptr),
+  std::size_t before = 0;
+  check_cuda(driver_.StreamGetCaptureInfo(stream_, &status, &id, &graph, nullptr, &before),
              "cuStreamGetCaptureInfo");
   capture_ = &capture_of(id, graph);
-  // This handle means another stream on each thread.
+  // What the stream has captured comes behind the wait, if it has captured anything. If the call waited there, too, it would
+  // join two branches, which takes 0.9 us (2 H100s, `onehop bench --mode isolated`). CU_STREAM_PER_THREAD means another stream
+  // on each thread.
+  const bool is_first = capture_->stream == nullptr;
   const bool same_stream = stream_ == capture_->stream && stream_ != CU_STREAM_PER_THREAD;
-  if (!same_stream && !capture_->last.empty()) add_dependencies(capture_->last.data(), capture_->last.size());
+  if (before != 0 && (is_first || same_stream)) return;
+  check_cuda(driver_.StreamUpdateCaptureDependencies(stream_, capture_->last.data(), capture_->last.size(),
+                                                     CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
+             "cuStreamUpdateCaptureDependencies");
 }
 
 void CallOrder::end_in_graph() {
@@ -62,19 +77,25 @@ void CallOrder::end_in_graph() {
   std::size_t count = 0;
   check_cuda(driver_.StreamGetCaptureInfo(stream_, &status, nullptr, nullptr, &nodes, &count),
              "cuStreamGetCaptureInfo");
-  std::vector<CUgraphNode> last(nodes, nodes + count);
-  last.swap(capture_->last);
-  // The graph ends with its last call, and all others come before it.
-  const std::vector<CUgraphNode> ends(std::max(last.size(), count), capture_->end);
-  if (!last.empty()) {
-    const CUresult removed =
-        driver_.GraphRemoveDependencies(capture_->graph, last.data(), ends.data(), last.size());
-    // Graphs that allocate memory keep their edges. Those left here change nothing but time.
-    if (removed != CUDA_ERROR_NOT_SUPPORTED) check_cuda(removed, "cuGraphRemoveDependencies");
-  }
-  check_cuda(driver_.GraphAddDependencies(capture_->graph, capture_->last.data(), ends.data(), count),
-             "cuGraphAddDependencies");
+  capture_->last.assign(nodes, nodes + count);
   capture_->stream = stream_;
+  // The graph ends with its last call, behind which all others come.
+  std::vector<CUgraphNode>& recorded = capture_->recorded;
+  const std::vector<CUgraphNode> added = without(capture_->last, recorded);
+  const std::vector<CUgraphNode> removed = without(recorded, capture_->last);
+  const std::vector<CUgraphNode> ends(std::max(added.size(), removed.size()), capture_->end);
+  if (!added.empty()) {
+    check_cuda(driver_.GraphAddDependencies(capture_->graph, added.data(), ends.data(), added.size()),
+               "cuGraphAddDependencies");
+    recorded.insert(recorded.end(), added.begin(), added.end());
+  }
+  if (removed.empty()) return;
+  const CUresult result =
+      driver_.GraphRemoveDependencies(capture_->graph, removed.data(), ends.data(), removed.size());
+  // Graphs that allocate memory keep their edges. Those that are left change nothing but time.
+  if (result == CUDA_ERROR_NOT_SUPPORTED) return;
+  check_cuda(result, "cuGraphRemoveDependencies");
+  recorded = capture_->last;
 }
 
 void CallOrder::begin(CUstream stream) {

@@ -2,9 +2,10 @@
 // Orders the calls of one GPU rank on its device. They share scratch memory, so none may begin before the one before it has
 // ended, on whatever streams they are, and also where graphs contain them.
 //
-// Calls outside graphs record an event behind them, and a call on another stream waits for it. A graph with calls waits for
-// that event before it does anything, each time that it runs, and records it behind its last call. Within a graph, a call
-// depends on the one before it. So graphs, and calls outside them, run in the order in which they are launched.
+// Calls outside graphs record an event behind them, and a call on another stream waits for it. A graph, each time that it runs,
+// waits for that event before its first call and all that was captured before that, and records it behind its last call.
+// Within a graph, a call depends on the one before it. So graphs, and calls outside them, run in the order in which they are
+// launched. Calls in conditional nodes cannot wait, so their capture is an error.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +19,9 @@ namespace onehop::cuda {
 /// Used by one thread at a time, with the device current. All functions throw Error{system} if the driver refuses.
 class CallOrder {
  public:
-  /// `idle`: a stream of the device that is not captured.
-  CallOrder(const CudaDriver& driver, CUstream idle) : driver_(driver), last_call_(driver) {
-    last_call_.record(idle);  // a graph waits for an event that has been recorded
+  /// `uncaptured`: a stream of the device that is not captured.
+  CallOrder(const CudaDriver& driver, CUstream uncaptured) : driver_(driver), last_call_(driver) {
+    last_call_.record(uncaptured);  // a graph waits for an event that has been recorded
   }
 
   /// Before a call queues its work on `stream`.
@@ -37,15 +38,14 @@ class CallOrder {
   struct Capture {
     cuuint64_t id = 0;
     CUgraph graph = nullptr;
-    CUgraphNode end = nullptr;      ///< records last_call_
-    CUstream stream = nullptr;      ///< of its last call
-    std::vector<CUgraphNode> last;  ///< where its last call ends
+    CUgraphNode end = nullptr;          ///< records last_call_
+    CUstream stream = nullptr;          ///< of its last call; nullptr: there is none yet
+    std::vector<CUgraphNode> last;      ///< where its last call ends; before the first one the wait
+    std::vector<CUgraphNode> recorded;  ///< what `end` depends on
   };
 
-  /// Of what is captured next on stream_.
-  void add_dependencies(CUgraphNode* nodes, std::size_t count);
-  /// Everything in the graph waits for the last call first.
-  void begin_with_wait(CUgraph graph);
+  /// Makes everything that the graph has wait for the last call.
+  [[nodiscard]] CUgraphNode wait_before_all(CUgraph graph);
   [[nodiscard]] Capture& capture_of(cuuint64_t id, CUgraph graph);
   void begin_in_graph();
   void end_in_graph();
@@ -55,7 +55,7 @@ class CallOrder {
   bool called_ = false;             ///< outside graphs
   bool has_graphs_ = false;         ///< one may have been launched since the last call
   CUstream last_stream_ = nullptr;  ///< of the last call outside graphs
-  std::vector<Capture> captures_;   ///< the latest one last
+  std::vector<Capture> captures_;   ///< the one with the latest call last
   CUstream stream_ = nullptr;       ///< of the call that is being queued
   Capture* capture_ = nullptr;      ///< of the call that is being queued
 };

@@ -91,9 +91,11 @@ class CallOrderTest : public ::testing::Test {
       for (std::size_t i = 0; i < count; ++i) of(stream).frontier.insert(number(nodes[i]));
       return CUDA_SUCCESS;
     };
-    driver_.GraphAddEventRecordNode = [](CUgraphNode* node, CUgraph graph, const CUgraphNode*, std::size_t,
-                                         CUevent) {
-      *node = handle(reinterpret_cast<FakeGraph*>(graph)->add("record", {}));
+    driver_.GraphAddEventRecordNode = [](CUgraphNode* node, CUgraph graph, const CUgraphNode* after,
+                                         std::size_t count, CUevent) {
+      std::set<int> before;
+      for (std::size_t i = 0; i < count; ++i) before.insert(number(after[i]));
+      *node = handle(reinterpret_cast<FakeGraph*>(graph)->add("record", before));
       return CUDA_SUCCESS;
     };
     driver_.GraphAddEventWaitNode = [](CUgraphNode* node, CUgraph graph, const CUgraphNode*, std::size_t,
@@ -113,8 +115,10 @@ class CallOrderTest : public ::testing::Test {
     };
     driver_.GraphAddDependencies = [](CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
                                       std::size_t count) {
-      for (std::size_t i = 0; i < count; ++i)
-        reinterpret_cast<FakeGraph*>(graph)->edges.emplace(number(from[i]), number(to[i]));
+      for (std::size_t i = 0; i < count; ++i) {
+        if (!reinterpret_cast<FakeGraph*>(graph)->edges.emplace(number(from[i]), number(to[i])).second)
+          return CUDA_ERROR_INVALID_VALUE;
+      }
       return CUDA_SUCCESS;
     };
     driver_.GraphRemoveDependencies = [](CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
@@ -239,7 +243,37 @@ TEST_F(CallOrderTest, AGraphThatAllocatesMemoryKeepsItsEdges) {
   a_.capture = 1;
   call(a_, "1");
   call(a_, "2");
-  EXPECT_THAT(before(1, "record"), UnorderedElementsAre("1", "2"));
+  EXPECT_THAT(before(1, "record"), UnorderedElementsAre("wait", "1", "2"));
+}
+
+TEST_F(CallOrderTest, ACallOnABranchThatHasNothingYetWaits) {
+  a_.capture = b_.capture = 1;
+  work(b_, "own");
+  call(a_, "1");
+  EXPECT_THAT(before(1, "own"), ElementsAre("wait"));
+  EXPECT_THAT(before(1, "1"), ElementsAre("wait"));
+}
+
+TEST_F(CallOrderTest, ACallMayQueueNothing) {
+  for (const bool allocates : {false, true}) {
+    allocates_memory_ = allocates;
+    a_.capture = allocates ? 2 : 1;
+    a_.frontier.clear();
+    const auto call_nothing = [&] {
+      order_->begin(handle(a_));
+      order_->end();
+    };
+    call_nothing();
+    EXPECT_THAT(before(a_.capture, "record"), ElementsAre("wait"));
+    call(a_, "1");
+    call_nothing();
+    call(a_, "2");
+    call_nothing();
+    EXPECT_THAT(before(a_.capture, "1"), ElementsAre("wait"));
+    EXPECT_THAT(before(a_.capture, "2"), ElementsAre("1"));
+  }
+  EXPECT_THAT(before(1, "record"), ElementsAre("2"));
+  EXPECT_THAT(before(2, "record"), UnorderedElementsAre("wait", "1", "2"));
 }
 
 TEST_F(CallOrderTest, CapturesThatGoOnAtTheSameTimeDoNotMix) {

@@ -58,6 +58,7 @@ class Order {
 
  private:
   Clock take(const Launch&) { return advance(Lane::caller); }
+  Clock take(const Written&) { return advance(Lane::caller); }
   Clock take(const Copy& copy) { return advance(copy.lane); }
   Clock take(const Recorded& recorded) {
     marks_[recorded.mark] = advance(recorded.lane);

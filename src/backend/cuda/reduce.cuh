@@ -87,7 +87,7 @@ __device__ __forceinline__ Packet<kBytes> reduce(int size, const Scale& scale, c
     total.template apply<kRanks>(scale);
     return total.rounded();
   } else {
-    // One decision for all ranks: one for each takes 0.1 us more for small messages and 13% more for large ones.
+    // One decision for all ranks, not one for each: 64 MB of i32 between 2 H100s take 225 and 250 us.
     switch (static_cast<Op>(scale.op)) {
       case Op::prod:
         return combine_all<E, Op::prod, kBytes, kRanks>(size, packet_of).rounded();
@@ -95,7 +95,7 @@ __device__ __forceinline__ Packet<kBytes> reduce(int size, const Scale& scale, c
         return combine_all<E, Op::min, kBytes, kRanks>(size, packet_of).rounded();
       case Op::max:
         return combine_all<E, Op::max, kBytes, kRanks>(size, packet_of).rounded();
-      default: {
+      default: {  // weighted_sum
         const auto* const factors = reinterpret_cast<const typename E::Stored*>(scale.number);
         const auto product_of = [&](int r) { return weighted<E>(packet_of(r), factors[r]); };
         return combine_all<E, Op::sum, kBytes, kRanks>(size, product_of).rounded();

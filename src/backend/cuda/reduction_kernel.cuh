@@ -4,8 +4,8 @@
 // includes this file and every algorithms/*/kernels.cuh. One translation unit per type keeps rebuilds short.
 //
 // Kernels are named <kernel>_<type>_<ops>_<ranks>. Sums, by far the most common operation, have variants for
-// exactly 2 and 4 ranks; <ranks> 8 serves any number. Averages and premultiplied sums are sums, whose scaling is a
-// parameter (call/scale.h). The other reductions share one kernel, and a parameter says which it computes.
+// exactly 2 and 4 ranks; <ranks> 8 serves any number. Averages and premultiplied sums with one factor are sums, whose
+// scaling is a parameter (call/scale.h). The other reductions share one kernel, and a parameter says which it computes.
 #include "backend/cuda/elements.cuh"
 #include "backend/cuda/scratch.h"
 

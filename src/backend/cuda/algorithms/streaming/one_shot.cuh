@@ -109,8 +109,8 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
   static __device__ __forceinline__ void send(const Data& data, std::byte* to, int left) {
     if (left > 0) Slot::send(to, Slot::wire(data));
   }
-  /// Waits for the peer's packet, stores the reduction and clears the packet. With 2 ranks, the order of the operands
-  /// makes no difference.
+  /// Waits for the peer's packet, stores the reduction and clears the packet. With 2 ranks, a sum is the same in
+  /// either order.
   template <bool kWhole>
   __device__ __forceinline__ bool finish(const Data& own, std::byte* out, std::byte* inbox, int left) const {
     Wire wire;
@@ -124,7 +124,7 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
     if (!came) return false;
     if (left <= 0) return true;
     const Data result = cuda::reduce<E, kOps, kStreamWidth, 2>(2, p_.scale, [&](int r) {
-      // Sums are the same in either order, and selecting takes time.
+      // Selecting takes time.
       const bool is_own = kOps == Ops::sum ? r == 0 : r == p_.rank;
       return is_own ? own : Slot::data(wire);
     });

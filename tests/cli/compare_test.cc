@@ -144,6 +144,20 @@ TEST(Compare, ReportsOfSeveralCollectivesAreComparedByCollectiveAndSize) {
   EXPECT_THAT(to_html(result), HasSubstr("<h2 class=\"collective\">all-gather</h2>"));
 }
 
+TEST(Compare, OneCollectiveIsComparedWithTheSameOneOfAReportOfSeveral) {
+  const ReportRows all = rows_of(
+      document({report_of("all-gather", {row(4, 5), row(8, 7)}), report_of("all-reduce", {row(4, 10)})}),
+      "all");
+  const ReportRows one = rows_of(document({report_of("all-reduce", {row(4, 20)})}), "one");
+  const Comparison result = compare(all, one, 0.05);
+  ASSERT_THAT(result.rows, SizeIs(1));
+  EXPECT_STREQ(result.rows[0].verdict, "slower");
+  EXPECT_EQ(result.rows[0].collective, "all-reduce");
+  EXPECT_THAT(to_text(result), HasSubstr("# 2 sizes are in one of the reports only\n"));
+  EXPECT_THAT(to_text(compare(report("a", {{4, 1}, {8, 1}}), one, 0.05)),
+              HasSubstr("# 1 size is in one of the reports only\n"));
+}
+
 TEST(Compare, ReportsWithoutACommonSizeAreRefused) {
   try {
     (void)compare(report("a", {{1024, 10}, {2048, 0}}), report("b", {{2048, 20}}), 0.05);

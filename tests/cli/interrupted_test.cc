@@ -70,7 +70,7 @@ TEST_F(CommandTest, ControlCLeavesTheTerminalAtTheBeginningOfALine) {
     command.wait_for_error(shown);
     command.type("\x03");
     const Result result = command.finish();
-    EXPECT_EQ(result.exit_code, 128 + SIGINT) << arguments.front() << ": " << result.out;
+    EXPECT_EQ(result.exit_code, -SIGINT) << arguments.front() << ": " << result.out;
     EXPECT_THAT(result.out, ::testing::HasSubstr("^C")) << arguments.front();
     // The terminal may write its echo after the command's newline.
     std::string screen = result.out;

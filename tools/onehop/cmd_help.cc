@@ -36,6 +36,10 @@ void print_environment() {
     fmt::print("{}", wrapped(std::string(each.meaning), "  "));
     fmt::print("{}", wrapped(fmt::format("values: {}", each.values), "  "));
   }
+  fmt::print("\nAlso read:\n{}",
+             wrapped("ENABLE_INTRA_NODE_COMM and TEST_INTRA_NODE_COMM for IntraNodeComm, as PyTorch does; "
+                     "CUDA_VISIBLE_DEVICES; NO_COLOR and TERM for colors.",
+                     "  "));
 }
 
 int run_help(const CLI::App& app, const std::string& topic) {

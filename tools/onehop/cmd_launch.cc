@@ -42,6 +42,7 @@ Duration parse_grace(const std::string& text) {
 
 int run_launch(const LaunchOptions& options) {
   const LaunchOutcome outcome = launch(options);
+  end_as(outcome);
   if (outcome.exit_code == 126 || outcome.exit_code == 127) {
     if (outcome.how.starts_with("cannot run")) {
       fmt::print(stderr, "onehop: {}\n", outcome.how);

@@ -42,6 +42,16 @@ ReportTime time_of(const BenchRow& row) {
   return time;
 }
 
+bool has_one_collective(const ReportRows& rows) {
+  return rows.times.empty() || rows.times.begin()->first.first == rows.times.rbegin()->first.first;
+}
+
+void forget_collective(ReportRows& rows) {
+  decltype(rows.times) times;
+  for (const auto& [key, time] : rows.times) times[{"", key.second}] = time;
+  rows.times = std::move(times);
+}
+
 }  // namespace
 
 ReportRows rows_of(const BenchDocument& document, std::string name) {
@@ -52,10 +62,9 @@ ReportRows rows_of(const BenchDocument& document, std::string name) {
   const bool complete =
       std::ranges::all_of(document.reports, [](const BenchReport& report) { return report.complete; });
   rows.settings["complete"] = complete ? "true" : "false";
-  const bool several = document.reports.size() > 1;
   for (const BenchReport& report : document.reports) {
     add_settings(rows.settings, settings(report.options, document.launcher));
-    const std::string collective(several ? report.options.collective->name : std::string_view());
+    const std::string collective(report.options.collective->name);
     for (const BenchRow& row : report.rows) {
       if (row.time.median_us > 0) rows.times[{collective, row.bytes}] = time_of(row);
     }
@@ -65,6 +74,10 @@ ReportRows rows_of(const BenchDocument& document, std::string name) {
 
 Comparison compare(ReportRows a, ReportRows b, double threshold) {
   Comparison result;
+  if (has_one_collective(a) && has_one_collective(b)) {
+    forget_collective(a);
+    forget_collective(b);
+  }
   result.threshold = threshold;
   for (const auto& [key, a_time] : a.times) {
     const auto other = b.times.find(key);
@@ -132,7 +145,9 @@ std::string to_text(const Comparison& comparison, bool colors) {
                         std::exp(logs / static_cast<double>(comparison.rows.size())));
   }
   if (comparison.only_one > 0)
-    text += fmt::format("# {} sizes are in one of the reports only\n", comparison.only_one);
+    text += fmt::format(
+        "# {} in one of the reports only\n",
+        comparison.only_one == 1 ? "1 size is" : fmt::format("{} sizes are", comparison.only_one));
   return text;
 }
 

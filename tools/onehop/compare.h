@@ -24,14 +24,14 @@ struct ReportRows {
   std::string name;                             ///< of its file
   std::string origin;                           ///< date, host and command
   std::map<std::string, std::string> settings;  ///< members of "run", and the machine
-  /// By collective, which is empty if the report has only one, and bytes; without sizes that were not measured.
+  /// By collective and bytes; without sizes that were not measured.
   std::map<std::pair<std::string, std::uint64_t>, ReportTime> times;
 };
 
 [[nodiscard]] ReportRows rows_of(const BenchDocument& document, std::string name);
 
 struct ComparedRow {
-  std::string collective;  ///< empty if the reports have only one
+  std::string collective;  ///< empty if both reports have only one, which are compared even if they differ
   std::uint64_t bytes = 0;
   double a_us = 0;
   double b_us = 0;

@@ -343,6 +343,13 @@ class Job {
 
 }  // namespace
 
+void end_as(const LaunchOutcome& outcome) {
+  if (outcome.stopped_by == 0 || outcome.exit_code != 128 + outcome.stopped_by) return;
+  (void)std::fflush(nullptr);
+  (void)::signal(outcome.stopped_by, SIG_DFL);
+  (void)::raise(outcome.stopped_by);
+}
+
 LaunchOutcome launch(const LaunchOptions& options) {
   require(options.ranks >= 1 && options.ranks <= kMaxHostRanks, "the number of ranks must be 1 to {}, got {}",
           kMaxHostRanks, options.ranks);

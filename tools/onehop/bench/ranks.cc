@@ -121,6 +121,7 @@ int run_processes(int ranks, const std::vector<std::string>& command_line) {
   launch_options.command.front() = "/proc/self/exe";
   launch_options.collect_failures = true;
   const LaunchOutcome outcome = launch(launch_options);
+  end_as(outcome);
   if (outcome.stopped_by != 0) return 128 + outcome.stopped_by;
   if (outcome.exit_code == 128 + SIGPIPE) return outcome.exit_code;  // 'bench | head': not an error
   if (const RankFailure* cause = root_cause(outcome.failures)) fail_with(*cause);

@@ -38,6 +38,7 @@ class FakeCommunicator : public Communicator {
 
   [[nodiscard]] DeviceGuard call_guard() const override { return {}; }
   void copy(std::byte*, const std::byte*, std::size_t, cuda::Lane) override {}
+  void write(std::byte*, std::uint32_t) override {}
   void record(cuda::Mark, cuda::Lane) override {}
   void wait_for(cuda::Mark, cuda::Lane) override {}
   void barrier(const DeviceView&, int, Stream) override {}

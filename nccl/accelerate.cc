@@ -123,16 +123,6 @@ void try_split_beside(Communicator& parent, int color, int key, const Comm* part
   }
 }
 
-/// The ranks that remain, if they can meet. If not, NCCL says what is wrong with the arguments.
-std::optional<Members::Rest> rest_of(Members& members, const int* excluded, int count) {
-  try {
-    return members.without(excluded, count);
-  } catch (const Error& error) {
-    log::info("NCCL: a communicator that is shrunk is forwarded: {}", error.message());
-    return std::nullopt;
-  }
-}
-
 /// Ends the calls that are carried. What remains of the communicator is NCCL's, and so is its state.
 void stop_carrying(Comm comm, std::string_view function) noexcept {
   (void)guarded(function, [&] {
@@ -144,10 +134,11 @@ void stop_carrying(Comm comm, std::string_view function) noexcept {
 
 /// `real` makes NCCL's communicator.
 template <class Real>
-Result init_rank(const char* function, Comm* comm, int size, const std::optional<Address>& address, int rank,
+Result init_rank(const char* function, Comm* comm, int size, const UniqueId* id, int rank,
                  const Config* config, const Real& real) noexcept {
   return note_for_group(guarded(function, [&] {
-    const std::optional<Candidate> candidate = count_in(address, size, config);
+    std::optional<Candidate> candidate;
+    if (id != nullptr) candidate = count_in(find_address(*id), size, config);
     const Result result = real();
     if (result != Result::success) return result;
     set_up_or_queue({{.run = [=] { set_up_beside(*comm, rank, size, candidate); }}});
@@ -172,21 +163,21 @@ Result get_unique_id(UniqueId* id) noexcept {
 }
 
 Result comm_init_rank(Comm* comm, int size, UniqueId id, int rank) noexcept {
-  return init_rank("ncclCommInitRank", comm, size, find_address(id), rank, nullptr,
+  return init_rank("ncclCommInitRank", comm, size, &id, rank, nullptr,
                    [&] { return forward<"ncclCommInitRank">(comm, size, id, rank); });
 }
 
 Result comm_init_rank_config(Comm* comm, int size, UniqueId id, int rank, const Config* config) noexcept {
-  return init_rank("ncclCommInitRankConfig", comm, size, find_address(id), rank, config,
+  return init_rank("ncclCommInitRankConfig", comm, size, &id, rank, config,
                    [&] { return forward<"ncclCommInitRankConfig">(comm, size, id, rank, config); });
 }
 
 Result comm_init_rank_scalable(Comm* comm, int size, int rank, int count, const UniqueId* ids,
                                const Config* config) noexcept {
-  // All ranks pass the same ids; so one of them is enough to meet.
-  const bool any = ids != nullptr && count >= 1;
-  return init_rank("ncclCommInitRankScalable", comm, size, any ? find_address(*ids) : std::nullopt, rank,
-                   config,
+  // All ranks pass the same ids; so one of them is enough to meet. Where NCCL lacks the function, the program may make the
+  // communicator in another way, with the same id.
+  static const bool exists = library().function("ncclCommInitRankScalable") != nullptr;
+  return init_rank("ncclCommInitRankScalable", comm, size, exists && count >= 1 ? ids : nullptr, rank, config,
                    [&] { return forward<"ncclCommInitRankScalable">(comm, size, rank, count, ids, config); });
 }
 
@@ -228,13 +219,22 @@ Result comm_revoke(Comm comm, int flags) noexcept {
 Result comm_shrink(Comm comm, int* excluded, int count, Comm* rest, const Config* config,
                    int flags) noexcept {
   static const bool exists = library().function("ncclCommShrink") != nullptr;
-  if (exists && (flags & kShrinkAbort) != 0) stop_carrying(comm, "ncclCommShrink");
   // Also of a communicator that was revoked, or shrunk like this before.
   const std::shared_ptr<Members> members = members_of(comm);
   return note_for_group(guarded("ncclCommShrink", [&] {
     std::optional<Members::Rest> remaining;
     std::optional<Candidate> candidate;
-    if (exists && members != nullptr) remaining = rest_of(*members, excluded, count);
+    bool refused = rest == nullptr;
+    if (exists && members != nullptr && !refused) {
+      try {
+        remaining = members->without(excluded, count);
+      } catch (const Error& error) {
+        refused = error.code() == ErrorCode::invalid_argument;
+        inform(fmt::format("NCCL: a communicator that is shrunk is forwarded: {}", error.message()));
+      }
+    }
+    // NCCL refuses such arguments, and then the communicator goes on.
+    if (exists && !refused && (flags & kShrinkAbort) != 0) stop_carrying(comm, "ncclCommShrink");
     if (remaining) candidate = count_in(remaining->address, remaining->size, config);
     const Result result = forward<"ncclCommShrink">(comm, excluded, count, rest, config, flags);
     if (result != Result::success || !remaining) return result;

@@ -82,12 +82,13 @@ Result create_pre_mul_sum(RedOp* op, void* scalar, DataType type, Residence resi
 }
 
 Result destroy_reduction(RedOp op, Comm comm) noexcept {
-  const Result result = forward<"ncclRedOpDestroy">(op, comm);
-  if (result != Result::success || !is_carried(comm)) return result;
-  return guarded("ncclRedOpDestroy", [&] {
-    (void)find(comm)->reductions().remove(op);
-    return result;
+  // First here: NCCL may give the number to another thread at once.
+  const Result own = guarded("ncclRedOpDestroy", [&] {
+    if (is_carried(comm)) (void)find(comm)->reductions().remove(op);
+    return Result::success;
   });
+  const Result result = forward<"ncclRedOpDestroy">(op, comm);
+  return result == Result::success ? own : result;
 }
 
 }  // namespace accelerate

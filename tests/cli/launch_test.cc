@@ -195,7 +195,7 @@ TEST_F(Launch, DoesNotCleanUpAfterLaunchesThatStillRun) {
   EXPECT_EQ(run({"launch", "-n", "1", "--", "true"}, options_).exit_code, 0);
   EXPECT_EQ(left_behind(), 1);
   first.signal(SIGTERM);
-  EXPECT_EQ(first.finish().exit_code, 128 + SIGTERM);
+  EXPECT_EQ(first.finish().exit_code, -SIGTERM);
   EXPECT_EQ(left_behind(), 0);
 }
 

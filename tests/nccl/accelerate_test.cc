@@ -311,6 +311,18 @@ TEST_F(NcclAcceleration, ShrinkingWithAnAbortEndsTheCallsOfTheParent) {
   for (const auto& each : {rest, again, comms}) destroy_all(api, each);
 }
 
+TEST_F(NcclAcceleration, AShrinkThatNcclRefusesLeavesTheCommunicatorAsItWas) {
+  on_two_threads({}, [](const Api& api, Comm comm, int) {
+    const int nobody = 7;
+    const int both[] = {0, 1};
+    Comm rest = nullptr;
+    EXPECT_EQ(api.shrink(comm, &nobody, 1, &rest, nullptr, kShrinkAbort), Result::invalid_argument);
+    EXPECT_EQ(api.shrink(comm, both, 1, nullptr, nullptr, kShrinkAbort), Result::invalid_argument);
+    EXPECT_EQ(sum_of_ones(api, comm), kTwoRanks);
+  });
+  EXPECT_EQ(forwarded(), 0);
+}
+
 TEST_F(NcclAcceleration, RanksOfARevokedCommunicatorShrink) {
   const Api api;
   std::array<Comm, 3> comms{};

@@ -164,7 +164,10 @@ int pncclCommSplit(Comm* comm, int color, int key, Comm** part, const void* conf
 int pncclCommShrink(const Comm* comm, const int* excluded, int count, Comm** rest, const void* config,
                     int flags) {
   (void)config;
-  if (excluded == NULL || count < 1 || flags < 0 || flags > 1) return 4;
+  if (excluded == NULL || rest == NULL || count < 1 || flags < 0 || flags > 1) return 4;
+  for (int i = 0; i < count; ++i) {
+    if (excluded[i] < 0 || excluded[i] >= comm->size) return 4;
+  }
   *rest = malloc(sizeof **rest);
   **rest = *comm;
   (*rest)->size -= count;

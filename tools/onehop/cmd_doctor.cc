@@ -88,6 +88,7 @@ Finding run_self_test() {
   options.collect_failures = true;
   try {
     const LaunchOutcome outcome = launch(options);
+    end_as(outcome);
     if (outcome.exit_code == 0) return finding;
     const RankFailure* const cause = root_cause(outcome.failures);
     finding.detail =

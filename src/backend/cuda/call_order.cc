@@ -42,7 +42,7 @@ CallOrder::Capture& CallOrder::capture_of(cuuint64_t id, CUgraph graph) {
     std::rotate(known, known + 1, captures_.end());
     return captures_.back();
   }
-  const CUgraphNode wait = wait_before_all(graph);
+  CUgraphNode wait = wait_before_all(graph);
   Capture capture{
       .id = id, .graph = graph, .end = nullptr, .stream = nullptr, .last = {wait}, .recorded = {wait}};
   check_cuda(driver_.GraphAddEventRecordNode(&capture.end, graph, &wait, 1, last_call_.get()),

@@ -78,11 +78,11 @@ enum class DType : std::uint8_t {
 };
 inline constexpr int kDTypeCount = 12;
 
-/// Reductions. `avg` is the sum divided by the world size, and `premul_sum` the sum multiplied by
-/// CallOptions::factor, in the accumulation type (f32 for 8- and 16-bit floats), or the sum of what each rank multiplies by its
-/// CallOptions::own_factor; integer averages truncate towards zero. `min` and `max` propagate NaN and order -0 before +0. Integer overflow wraps. Infinities and
-/// NaN pass through every reduction, and floats overflow to infinity, except in e4m3, which has none. The
-/// numbers are part of the C API and of the wire formats: append only.
+/// Reductions. `avg` is the sum divided by the world size. `premul_sum` is the sum multiplied by CallOptions::factor, or the
+/// sum of what each rank multiplies by its CallOptions::own_factor. Both scale in the accumulation type (f32 for 8- and 16-bit
+/// floats); integer averages truncate towards zero. `min` and `max` propagate NaN and order -0 before +0. Integer overflow
+/// wraps. Infinities and NaN pass through every reduction, and floats overflow to infinity, except in e4m3, which has none.
+/// The numbers are part of the C API and of the wire formats: append only.
 enum class ReduceOp : std::uint8_t { sum = 0, prod = 1, min = 2, max = 3, avg = 4, premul_sum = 5 };
 inline constexpr int kReduceOpCount = 6;
 

@@ -278,7 +278,7 @@ TEST_F(NcclAcceleration, RanksThatRemainAreCarriedAndSoIsTheirParent) {
   EXPECT_EQ(forwarded(), 0);
 }
 
-TEST_F(NcclAcceleration, ThreadsShrinkWithoutARankThatMakesOtherCalls) {
+TEST_F(NcclAcceleration, ThreadsShrinkWithoutTheExcludedRank) {
   const Api api;
   std::array<Comm, 3> comms{};
   expect_ok(api.init_all(comms.data(), 3, nullptr));

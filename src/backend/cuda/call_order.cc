@@ -7,8 +7,8 @@
 namespace onehop::cuda {
 namespace {
 
-/// Captures that go on at the same time. Nothing tells when one has ended, so the one whose last call is the longest ago makes
-/// room. If it goes on nevertheless, its calls are in order with those before by what the program makes them wait for alone.
+/// Captures that go on at the same time. Nothing tells when one has ended, so the one whose last call is the oldest makes room.
+/// If it is still going on, its later calls are no longer ordered behind its earlier ones, unless the program does that.
 constexpr std::size_t kMostCaptures = 16;
 
 std::vector<CUgraphNode> without(const std::vector<CUgraphNode>& nodes,

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank dies. The others learn which one, form a new group and go on; no process is restarted:
 
-    onehop launch -n 3 -- python survive_dead_rank.py
+    onehop launch -n 3 --keep-going -- python survive_dead_rank.py
 """
 import os
+import signal
 import sys
 
 import numpy as np
@@ -21,10 +22,10 @@ def train(g, step):
 g = oh.init(timeout=20)
 step, dying = 0, g.size - 1
 if g.size < 2:
-    sys.exit("survive_dead_rank.py: needs at least 2 ranks: onehop launch -n 3 -- python survive_dead_rank.py")
+    sys.exit("survive_dead_rank.py: needs at least 2 ranks: onehop launch -n 3 --keep-going -- python survive_dead_rank.py")
 while step < STEPS:
     if g.rank == dying and step == LAST_STEP_OF_THE_DEAD:
-        os._exit(0)  # as if killed: nobody says goodbye. Code 0, so that the launcher does not end the job
+        os.kill(os.getpid(), signal.SIGKILL)
     try:
         step = train(g, step)
     except oh.PeerLost as lost:

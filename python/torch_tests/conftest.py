@@ -4,6 +4,7 @@ ONEHOP_ALLOW_OVERLAPPING_DEVICES=1."""
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ def _compiled():
     """Compiles once, so that no test's deadline includes it."""
     from onehop.torch import _build
 
-    _build.load_path(_build.BACKEND)
-    _build.load_path(_build.OPS)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(_build.load_path, (_build.BACKEND, _build.OPS)))
 
 
 @pytest.fixture

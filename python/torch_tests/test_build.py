@@ -16,58 +16,76 @@ from onehop.torch import _build
 
 @pytest.fixture
 def counting(tmp_path, monkeypatch):
-    """A compiler that notes each call, and an empty cache."""
+    """A compiler that notes each call, and takes SLOWER seconds longer, and an empty cache."""
     log = tmp_path / "calls"
     wrapper = tmp_path / "compiler"
-    wrapper.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec c++ "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\necho "$@" >> {log}\nsleep ${{SLOWER-0}}\nexec c++ "$@"\n')
     wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("CXX", str(wrapper))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return lambda: len(log.read_text().splitlines()) if log.exists() else 0
 
 
-# The operators compile in seconds, the backend in half a minute; the machinery is the same.
-LOAD = "from onehop.torch import _build; print(_build.load_path(_build.OPS))"
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """An extension that compiles at once. The machinery is the same as for what is shipped, which takes half a minute."""
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    (sources / "small.cc").write_text("extern int small;\nint small = 1;\n")
+    monkeypatch.setattr(_build, "_SOURCES", sources)
+    return _build.Extension("small", ["small.cc"], [], ["c10"])
 
 
-def start(**environment):
+LOAD = """
+import pathlib, sys
+from onehop.torch import _build
+_build._SOURCES = pathlib.Path(sys.argv[1])
+print(_build.load_path(_build.Extension("small", ["small.cc"], [], ["c10"])))
+"""
+
+
+def start():
+    """Compiles for so long that others come meanwhile, and that it can be killed."""
     return subprocess.Popen(
-        [sys.executable, "-c", LOAD], stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+        [sys.executable, "-c", LOAD, str(_build._SOURCES)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "SLOWER": "1"},
     )
 
 
-def test_four_processes_compile_once(counting):
+def test_four_processes_compile_once(counting, small):
     processes = [start() for _ in range(4)]
     paths = {p.communicate(timeout=300)[0] for p in processes}
     assert all(p.returncode == 0 for p in processes) and len(paths) == 1
     assert counting() == 2  # compile, link
-    assert str(_build.load_path(_build.OPS)) == paths.pop().strip()
+    assert str(_build.load_path(small)) == paths.pop().strip()
     assert counting() == 2
 
 
-def test_truncated_file_is_compiled_again(counting, capfd):
-    path = _build.load_path(_build.OPS)
-    line = f"onehop.torch: compiling _ops_native for torch {torch.__version__}, once\n"
+def test_truncated_file_is_compiled_again(counting, small, capfd):
+    path = _build.load_path(small)
+    line = f"onehop.torch: compiling small for torch {torch.__version__}, once\n"
     assert capfd.readouterr().err == line
     good = path.read_bytes()
     for damaged in (good[: len(good) // 2], b"", good[:-1], good[:100] + b"?" + good[101:]):
         path.write_bytes(damaged)
         assert not _build._complete(path)
     before = counting()
-    assert _build.load_path(_build.OPS) == path and _build._complete(path)
+    assert _build.load_path(small) == path and _build._complete(path)
     assert counting() == before + 2
     assert capfd.readouterr().err == line
-    assert _build.load_path(_build.OPS) == path and capfd.readouterr().err == ""
+    assert _build.load_path(small) == path and capfd.readouterr().err == ""
 
 
-def test_killed_build_recovers(counting, tmp_path):
+def test_killed_build_recovers(counting, small):
     process = start()
     deadline = time.monotonic() + 60
     while counting() == 0 and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    path = _build.load_path(_build.OPS)
+    path = _build.load_path(small)
     assert _build._complete(path)
     assert not list(path.parent.glob("*.tmp"))
 

@@ -7,8 +7,9 @@ and compares what they print with the sample.
     tests/cli/check_samples.py ONEHOP [ROOT]   with that command (default: the documents of this repository)
     tests/cli/check_samples.py --self-test     show that each rule catches what it is for
 
-Numbers, dates, hosts, commits and instruction sets may differ, and so may the order of lines: ranks print side by side. If the
-sample has a line "...", the command may print more. Lines in VARIES depend on the machine and are not compared.
+Numbers, dates, hosts, commits, processors and instruction sets may differ, and so may widths, where lines that begin with "# " are
+wrapped, and the order of lines: ranks print side by side. If the sample has a line "...", the command may print more. Lines in
+VARIES depend on the machine and are not compared. A file that a document shows by `cat FILE` is there when its commands run.
 """
 import os
 import re
@@ -18,17 +19,20 @@ import tempfile
 from pathlib import Path
 
 BLOCK = re.compile(r"^<!-- the next commands run in a test -->\n```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^\$ cat (\S+)\n((?:[^$`].*\n)+)", re.MULTILINE)
 SAME = (
+    (r"(bound to cores, )?(\d+ rounds) .* cores, Linux \S+ \S+ on \S+: ", r"\2 MACHINE, DATE on HOST: "),
     (r"^\d{4}-\d\d-\d\dT\S+ on \S+: ", "DATE on HOST: "),
-    (r"\(([0-9a-f]{7,40})\)", "(COMMIT)"),
+    (r" \([0-9a-f]{7,40}(-dirty)?\)", ""),
     (r"\b(avx512|avx2|baseline)\b", "ISA"),
     (r"below /\S+", "below DIRECTORY"),
     (r"\bunlimited\b|\b\d+ bytes\b", "N"),
     (r"waits (spin|yield).*", "waits"),
     (r"\d+(\.\d+)?", "N"),
+    (r"\s+", " "),
 )
 VARIES = re.compile(r"  (ok|no|- ) (single copy|huge pages|/dev/shm|pidfd|cores|processor|confinement|libonehop_nccl|yama|device files|CUDA|NVML|GPU)"
-                    r"| {34}-> |The GPU backend ")
+                    r"| {34}-> |The GPU backend |# note: other programs ")
 
 
 def normalized(line):
@@ -38,7 +42,8 @@ def normalized(line):
 
 
 def lines_of(text):
-    return [normalized(line) for line in text.splitlines() if line and not VARIES.match(line)]
+    lines = [line for line in text.splitlines() if line and not VARIES.match(line)]
+    return [normalized(line) for line in re.sub(r"(?<=# )(.*)\n# (?=.)", r"\1 ", "\n".join(lines)).split("\n")] if lines else []
 
 
 def samples(text):
@@ -68,7 +73,10 @@ def check(onehop, root):
     with tempfile.TemporaryDirectory(prefix="onehop-samples-") as directory:
         path = f"{Path(onehop).resolve().parent}:{clean['PATH']}"
         for page in sorted([*root.glob("*.md"), *root.glob("docs/**/*.md")]):
-            for command, sample in samples(page.read_text()):
+            text = page.read_text()
+            for name, content in FILE.findall(text):
+                Path(directory, name).write_text(content)
+            for command, sample in samples(text):
                 found += 1
                 ended = subprocess.run(command, shell=True, cwd=directory, text=True, timeout=60, stdin=subprocess.DEVNULL,
                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
@@ -90,8 +98,11 @@ SELF_TEST = [
     ("old text\n", "new text\n", "does not print: old text"),
     ("a\n", "a\nb\n", "lacks: b"),
     ("a\n...\n", "a\nb\n", None),
+    ("# 7 rounds\n# A CPU, 2 cores, Linux 6.1\n# 2026-01-01T00:00:00Z on vm: onehop x --y\n# z\n   1   2\n",
+     "# 7 rounds\n# Another, of a\n# long name, 64 cores, Linux 6.12.1-x\n# 2026-01-02T00:00:00Z on a.host: onehop x\n# --y z\n 10 20\n", None),
+    ("# 7 rounds\n# onehop x --y\n", "# 7 rounds\n# onehop x --w\n", "does not print: # N rounds onehop x --y"),
     ("  ok cores 2 usable\n", "  ok cores 64 usable\n  -  yama ptrace_scope 1\n", None),
-    ("  ok sealed memfd  create\n", "  no sealed memfd  failed\n", "does not print:   ok sealed memfd"),
+    ("  ok sealed memfd  create\n", "  no sealed memfd  failed\n", "does not print:  ok sealed memfd"),
 ]
 
 

@@ -94,6 +94,20 @@ TEST(Compare, AnInterruptedRunIsNamed) {
   EXPECT_THAT(compare(of(true), of(true), 0.05).differences, ::testing::IsEmpty());
 }
 
+TEST(Compare, WhatWasNotedOfARunIsShownOnce) {
+  BenchReport noted = report_of("all-reduce", {row(4, 1)});
+  noted.notes = {"other programs used 1.2 of 2 processors"};
+  BenchReport too = report_of("broadcast", {row(4, 1)});
+  too.notes = noted.notes;
+  const Comparison result = compare(rows_of(document({report_of("all-reduce", {row(4, 1)})}), "quiet"),
+                                    rows_of(document({noted, too}), "busy"), 0.05);
+  EXPECT_THAT(result.a.notes, ::testing::IsEmpty());
+  EXPECT_THAT(result.b.notes, ElementsAre("other programs used 1.2 of 2 processors"));
+  EXPECT_THAT(to_text(result), HasSubstr("# B: other programs used 1.2 of 2 processors\n"));
+  EXPECT_THAT(to_html(result), HasSubstr("B: other programs used 1.2 of 2 processors"));
+  EXPECT_EQ(json::parse(to_json(result)).at("notes").at("b").size(), 1u);
+}
+
 TEST(Compare, ASettingThatOnlyOneRunHasIsNamed) {
   const auto of = [](const char* collective) {
     return rows_of(document({report_of(collective, {row(4, 1)})}), "r");

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # portable_test.sh SOURCE_DIR WORK_DIR: builds with ONEHOP_PORTABLE, moves the programs to another folder and checks that
-# they start there with nothing but glibc and the C++ runtime of the system. Without kernels, which change nothing about that.
+# they start there with nothing but glibc and the C++ runtime of the system. Without kernels and optimization, which change
+# nothing about that.
 set -euo pipefail
 
 source=$1
@@ -14,7 +15,7 @@ rm -rf "$work/moved" "$work/build/bin"
 mkdir -p "$work"
 build() {
   "$CMAKE" -S "$source" --preset portable -B "$work/build" -G "$CMAKE_GENERATOR" -DONEHOP_CUDA=OFF -DONEHOP_BUILD_TESTS=OFF \
-    -DONEHOP_BUILD_EXAMPLES=OFF -DONEHOP_BUILD_BENCH=OFF &&
+    -DONEHOP_BUILD_EXAMPLES=OFF -DONEHOP_BUILD_BENCH=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 &&
     "$CMAKE" --build "$work/build" --target onehop_command onehop_shared
 }
 build > "$work/build.log" 2>&1 || fail "$(tail -n 30 "$work/build.log")"

@@ -6,10 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <type_traits>
 
 #include "base/check.h"
@@ -34,36 +32,7 @@ Machine load_machine() {
   return machine;
 }
 
-/// Ticks of all processors together since boot.
-struct Ticks {
-  double busy = 0;
-  double all = 0;
-};
-
-/// The first line of /proc/stat (proc(5)): "cpu", then user nice system idle iowait irq softirq steal. The fields
-/// after these are contained in user and nice.
-Ticks read_ticks() {
-  std::ifstream file("/proc/stat");
-  std::string name;
-  file >> name;
-  Ticks ticks;
-  double value = 0;
-  for (int field = 0; field < 8 && file >> value; ++field) {
-    ticks.all += value;
-    if (field != 3 && field != 4) ticks.busy += value;
-  }
-  return ticks;
-}
-
 }  // namespace
-
-double busy_processors(std::chrono::milliseconds during) {
-  const Ticks before = read_ticks();
-  std::this_thread::sleep_for(during);
-  const Ticks after = read_ticks();
-  const double all = after.all - before.all;
-  return all > 0 ? (after.busy - before.busy) / all * std::thread::hardware_concurrency() : 0;
-}
 
 int usable_cores() {
   try {

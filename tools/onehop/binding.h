@@ -4,7 +4,6 @@
 
 #include <sched.h>
 
-#include <chrono>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -28,9 +27,6 @@ inline constexpr const char* kBindHelp =
 
 /// The number of cores that this process may use; 0 when the topology of the machine is unknown.
 [[nodiscard]] int usable_cores();
-
-/// How many processors of the machine were busy during that time, by the kernel's count; 0 if it does not tell.
-[[nodiscard]] double busy_processors(std::chrono::milliseconds during);
 
 /// The processors of each of `ranks` ranks, out of those this process may use; empty for Binding::none.
 /// Error{system} when the topology of the machine is unknown.

@@ -73,6 +73,8 @@ arrive at random times, from the last arrival on), eager (no graph; shows what q
 --peer nccl measures NCCL in turns with us, where NCCL has it also with registered symmetric memory, never with
 multicast; ONEHOP_NCCL_LIBRARY says where.
 
+Options of nccl-tests are answered with ours. One means something else here: -n is ranks; iterations are --iters.
+
 Exit code: 0 measured and, unless --no-check, verified; 1 wrong result or failure; 2 bad usage.)";
 
 std::vector<std::string> words(std::string_view text) {
@@ -357,16 +359,6 @@ int run_threads(const BenchOptions& options, const std::vector<BenchOptions>& pl
   return kExitOk;
 }
 
-/// Warns, on a terminal, if other programs are using the processors. Called before the ranks start.
-void warn_of_busy_machine() {
-  constexpr double kBusy = 0.5;  // half a processor
-  if (::isatty(STDERR_FILENO) == 0) return;
-  const double busy = busy_processors(std::chrono::milliseconds(100));
-  if (busy < kBusy) return;
-  fmt::print(stderr, "onehop: other programs use {:.1f} of {} processors: times will be longer and vary\n",
-             busy, std::thread::hardware_concurrency());
-}
-
 int run_bench(const BenchArguments& arguments, const std::vector<std::string>& command_line) {
   if (const std::optional<JobInfo> job = job_from_env()) {
     return run_in_job(arguments, *job);
@@ -377,7 +369,6 @@ int run_bench(const BenchArguments& arguments, const std::vector<std::string>& c
   const std::vector<BenchOptions> plan = plan_of(options, arguments);
   check_writable(options.json_path);
   check_writable(options.html_path);
-  if (!options.cuda) warn_of_busy_machine();
   return options.threads ? run_threads(options, plan, gpus) : run_processes(options.ranks, command_line);
 }
 

@@ -64,6 +64,9 @@ ReportRows rows_of(const BenchDocument& document, std::string name) {
   rows.settings["complete"] = complete ? "true" : "false";
   for (const BenchReport& report : document.reports) {
     add_settings(rows.settings, settings(report.options, document.launcher));
+    for (const std::string& note : report.notes) {
+      if (std::ranges::count(rows.notes, note) == 0) rows.notes.push_back(note);
+    }
     const std::string collective(report.options.collective->name);
     for (const BenchRow& row : report.rows) {
       if (row.time.median_us > 0) rows.times[{collective, row.bytes}] = time_of(row);
@@ -122,6 +125,8 @@ std::string to_text(const Comparison& comparison, bool colors) {
   std::string text = wrapped(fmt::format("A: {}, {}", comparison.a.name, comparison.a.origin), "# ");
   text += wrapped(fmt::format("B: {}, {}", comparison.b.name, comparison.b.origin), "# ");
   for (const std::string& each : comparison.differences) text += wrapped("differs (A, B): " + each, "# ");
+  for (const std::string& each : comparison.a.notes) text += wrapped("A: " + each, "# ");
+  for (const std::string& each : comparison.b.notes) text += wrapped("B: " + each, "# ");
   text += fmt::format("{:>12} {:>12} {:>12} {:>8}  {}\n", "bytes", "A(us)", "B(us)", "B/A", "B is");
   double logs = 0;
   std::string collective;
@@ -169,6 +174,7 @@ std::string to_json(const Comparison& comparison) {
                    {"faster", comparison.faster},
                    {"slower", comparison.slower},
                    {"differences", comparison.differences},
+                   {"notes", {{"a", comparison.a.notes}, {"b", comparison.b.notes}}},
                    {"results", rows}};
   return write_document(std::move(document));
 }

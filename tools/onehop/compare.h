@@ -24,6 +24,7 @@ struct ReportRows {
   std::string name;                             ///< of its file
   std::string origin;                           ///< date, host and command
   std::map<std::string, std::string> settings;  ///< members of "run", and the machine
+  std::vector<std::string> notes;               ///< of its collectives
   /// By collective and bytes; without sizes that were not measured.
   std::map<std::pair<std::string, std::uint64_t>, ReportTime> times;
 };

@@ -344,7 +344,9 @@ class Job {
 }  // namespace
 
 void end_as(const LaunchOutcome& outcome) {
-  if (outcome.stopped_by == 0 || outcome.exit_code != 128 + outcome.stopped_by) return;
+  if (outcome.stopped_by == 0) return;
+  // Ranks that did not end in time, or when asked again, were killed.
+  if (outcome.exit_code != 128 + outcome.stopped_by && outcome.exit_code != 128 + SIGKILL) return;
   (void)std::fflush(nullptr);
   (void)::signal(outcome.stopped_by, SIG_DFL);
   (void)::raise(outcome.stopped_by);

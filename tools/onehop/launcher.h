@@ -48,8 +48,8 @@ struct LaunchOutcome {
 /// threads. The exit code of a program that cannot run is 127 (not found) or 126; `how` has the reason.
 [[nodiscard]] LaunchOutcome launch(const LaunchOptions& options);
 
-/// If the launch was stopped by a signal of which ranks died, this process dies of it, too: a shell's loop, for example, ends
-/// only with a command that Ctrl-C has killed. Otherwise returns.
+/// If the launch was stopped by a signal of which ranks died, or ranks had to be killed then, this process dies of it, too: a
+/// shell's loop, for example, ends only with a command that Ctrl-C has killed. Otherwise returns.
 void end_as(const LaunchOutcome& outcome);
 
 /// In a rank of a launch with collect_failures: saves the error for the launcher. False otherwise.

@@ -64,52 +64,42 @@ std::string suggestion(std::string_view typed, const std::vector<std::string>& w
   return meant ? fmt::format(": did you mean '{}'?", *meant) : "";
 }
 
-/// What an option of nccl-tests is called here, or nothing.
+/// "; what nccl-tests calls so is --sizes FIRST:LAST:FACTOR", or nothing.
 std::string for_users_of_nccl_tests(std::string_view typed) {
   struct Option {
-    std::string_view theirs;
+    std::string_view letter;
+    std::string_view name;
     std::string_view ours;
   };
   constexpr Option kOptions[] = {
-      {"-b", "--sizes FIRST:LAST:FACTOR"},
-      {"--minbytes", "--sizes FIRST:LAST:FACTOR"},
-      {"-e", "--sizes FIRST:LAST:FACTOR"},
-      {"--maxbytes", "--sizes FIRST:LAST:FACTOR"},
-      {"-f", "--sizes FIRST:LAST:FACTOR"},
-      {"--stepfactor", "--sizes FIRST:LAST:FACTOR"},
-      {"-i", "--sizes with a list"},
-      {"--stepbytes", "--sizes with a list"},
-      {"-g", "--ranks N"},
-      {"--ngpus", "--ranks N"},
-      {"-t", "--threads"},
-      {"--nthreads", "--threads"},
-      {"-w", "--warmup N"},
-      {"--warmup_iters", "--warmup N"},
-      {"-d", "--type TYPE"},
-      {"--datatype", "--type TYPE"},
-      {"-o", "--op OP"},
-      {"-r", "--root RANK"},
-      {"-c", "--no-check to leave it out"},
-      {"-m", "--calls N"},
-      {"--agg_iters", "--calls N"},
-      {"-G", "--mode chain, a CUDA graph of many calls"},
-      {"--cudagraph", "--mode chain, a CUDA graph of many calls"},
-      {"-z", "--mode eager"},
-      {"--blocking", "--mode eager"},
-      {"-C", "--mode eager, whose last column is the host's time"},
-      {"--report_cputime", "--mode eager, whose last column is the host's time"},
-      {"-R", "--buffers symmetric"},
-      {"--local_register", "--buffers symmetric"},
-      {"-J", "--json FILE"},
-      {"--output_file", "--json FILE"},
-      {"-N", "--repeat N"},
-      {"--run_cycles", "--repeat N"},
+      {"-b", "--minbytes", "--sizes FIRST:LAST:FACTOR"},
+      {"-e", "--maxbytes", "--sizes FIRST:LAST:FACTOR"},
+      {"-f", "--stepfactor", "--sizes FIRST:LAST:FACTOR"},
+      {"-i", "--stepbytes", "--sizes with a list"},
+      {"-g", "--ngpus", "--ranks N"},
+      {"-t", "--nthreads", "--threads"},
+      {"-w", "--warmup_iters", "--warmup N"},
+      {"-d", "--datatype", "--type TYPE"},
+      {"-o", "", "--op OP"},
+      {"-r", "", "--root RANK"},
+      {"-c", "", "--no-check to leave it out"},
+      {"-m", "--agg_iters", "--calls N"},
+      {"-G", "--cudagraph", "--mode chain, a CUDA graph of many calls"},
+      {"-z", "--blocking", "--mode eager"},
+      {"-C", "--report_cputime", "--mode eager, whose last column is the host's time"},
+      {"-R", "--local_register", "--buffers symmetric"},
+      {"-J", "--output_file", "--json FILE"},
+      {"-N", "--run_cycles", "--repeat N"},
+      {"-a", "--average", "always -a 3 here, the slowest rank's time"},
+      {"-p", "--parallel_init", "always -p 1 here: ranks join at the same time"},
   };
   // "-b8" is "-b 8".
   const bool with_value = typed.size() > 2 && typed[1] != '-' && typed[2] >= '0' && typed[2] <= '9';
   const std::string_view name = with_value ? typed.substr(0, 2) : typed;
   for (const Option& each : kOptions) {
-    if (each.theirs == name) return fmt::format("; what nccl-tests calls so is {}", each.ours);
+    if (each.letter == name || each.name == name) {
+      return fmt::format("; what nccl-tests calls so is {}", each.ours);
+    }
   }
   return "";
 }
@@ -138,11 +128,21 @@ std::string complaint_about_extra(const CLI::App& app) {
     for (const CLI::Option* option : asked.get_options()) {
       for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
     }
-    const std::string theirs = asked.get_name() == "bench" ? for_users_of_nccl_tests(typed) : "";
+    std::string theirs;
+    if (typed == "--np" && asked.get_option_no_throw("--ranks") != nullptr) {
+      theirs = "; what mpirun calls so is -n N";
+    } else if (asked.get_name() == "bench") {
+      theirs = for_users_of_nccl_tests(typed);
+    }
     return fmt::format("unknown option '{}'{}{}", typed, whose,
                        theirs.empty() ? suggestion(typed, words) : theirs);
   }
-  if (!chosen.empty()) return fmt::format("unexpected argument '{}'{}", typed, whose);
+  if (!chosen.empty()) {
+    const CLI::Option* const check = asked.get_option_no_throw("--check");
+    const bool is_its_value = check != nullptr && check->count() > 0 && (typed == "0" || typed == "1");
+    return fmt::format("unexpected argument '{}'{}{}", typed, whose,
+                       is_its_value ? "; --check takes no value, and --no-check is its opposite" : "");
+  }
   return fmt::format("unknown subcommand '{}'{}", typed, suggestion(typed, names_of_commands(app)));
 }
 

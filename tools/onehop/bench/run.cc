@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/units.h"
+#include "bench/other_programs.h"
 #include "bench/plan.h"
 #include "bench/shape.h"
 #include "bench/statistics.h"
@@ -173,6 +174,8 @@ class Measurement {
 void run_collective_bench(Group& group, const BenchOptions& options, const BenchListener& listener) {
   if (options.cuda) return run_gpu_bench(group, options, listener);
   const Memory memory(group, options);
+  const OtherPrograms others;
+  const double used_before = thread_seconds();
   // Rounds over all sizes, since all samples of one moment may be disturbed. The last one completes rows.
   std::vector<Measurement> sizes;
   sizes.reserve(options.sizes.size());
@@ -184,6 +187,11 @@ void run_collective_bench(Group& group, const BenchOptions& options, const Bench
       listener.row(sizes[i].row(), i, round == options.repeat);
     }
   }
+  double used_by_all = 0;
+  for (const std::vector<double>& used : gather(group, std::vector<double>{thread_seconds() - used_before}))
+    used_by_all += used.front();
+  if (const std::string busy = describe_others(others.processors(used_by_all)); !busy.empty())
+    listener.note(busy);
 }
 
 }  // namespace onehop::cli

@@ -54,6 +54,7 @@ Tuning Tuner::run() {
     for (const TuningRow& row : merge(figures, winners, like)) table.rows.push_back(row);
   }
   table.device = device_;
+  if (leads_ && !busy_.empty()) fmt::print(stderr, "{}", wrapped(busy_, "# "));
   return table;
 }
 
@@ -135,7 +136,9 @@ double Tuner::measure(Group& group, const TuningRow& like, DType type, std::uint
   listener.progress = [&](std::string_view what) { progress(what); };
   listener.row = [&](const BenchRow& row, std::size_t, bool) { us = row.time.median_us; };
   listener.gpus = [&](const GpuMachine& gpus) { device_ = gpus.names.front(); };
-  listener.note = [](const std::string&) {};
+  listener.note = [&](const std::string& note) {
+    if (!bench.cuda) busy_ = note;
+  };
   listener.failing = [&](const Error& error) { expect_end(watchdog_, error); };
   run_collective_bench(group, bench, listener);
   return us;

@@ -49,6 +49,7 @@ class Tuner {
   Watchdog* const watchdog_;
   std::optional<os::PrivateDir> scratch_;  ///< on rank 0, for the table of the choice that is measured
   std::string device_;
+  std::string busy_;  ///< what other programs took of the processors
   std::string doing_;
 };
 

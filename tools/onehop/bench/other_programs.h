@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a measurement had the machine's processors for itself.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace onehop::cli {
+
+/// What other programs take of the machine's processors since this was made, by the kernel's count.
+class OtherPrograms {
+ public:
+  OtherPrograms();
+  /// How many processors they kept busy. `own_seconds`: what this program's threads used of them. 0 if the kernel does
+  /// not tell, or counted for too short a time.
+  [[nodiscard]] double processors(double own_seconds) const;
+
+ private:
+  double busy_;  ///< ticks of all processors together
+  std::chrono::steady_clock::time_point begin_;
+};
+/// "other programs used 1.2 of 2 processors", or nothing if those are too few to be seen in times.
+[[nodiscard]] std::string describe_others(double processors);
+/// Seconds that the calling thread has used a processor.
+[[nodiscard]] double thread_seconds();
+
+}  // namespace onehop::cli

@@ -8,6 +8,9 @@
 #include <ctime>
 #include <fstream>
 #include <thread>
+#include <vector>
+
+#include "bench/statistics.h"
 
 namespace onehop::cli {
 namespace {
@@ -49,6 +52,13 @@ double thread_seconds() {
   timespec used{};
   (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+double seconds_of_all(Group& group, double before) {
+  double all = 0;
+  for (const std::vector<double>& used : gather(group, std::vector<double>{thread_seconds() - before}))
+    all += used.front();
+  return all;
 }
 
 }  // namespace onehop::cli

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <string>
 
+#include "onehop/group.h"
+
 namespace onehop::cli {
 
 /// What other programs take of the machine's processors since this was made, by the kernel's count.
@@ -23,5 +25,7 @@ class OtherPrograms {
 [[nodiscard]] std::string describe_others(double processors);
 /// Seconds that the calling thread has used a processor.
 [[nodiscard]] double thread_seconds();
+/// What the ranks together have used since the `before` of each. Collective.
+[[nodiscard]] double seconds_of_all(Group& group, double before);
 
 }  // namespace onehop::cli

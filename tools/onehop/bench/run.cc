@@ -187,11 +187,8 @@ void run_collective_bench(Group& group, const BenchOptions& options, const Bench
       listener.row(sizes[i].row(), i, round == options.repeat);
     }
   }
-  double used_by_all = 0;
-  for (const std::vector<double>& used : gather(group, std::vector<double>{thread_seconds() - used_before}))
-    used_by_all += used.front();
-  if (const std::string busy = describe_others(others.processors(used_by_all)); !busy.empty())
-    listener.note(busy);
+  const double used = seconds_of_all(group, used_before);
+  if (const std::string busy = describe_others(others.processors(used)); !busy.empty()) listener.note(busy);
 }
 
 }  // namespace onehop::cli

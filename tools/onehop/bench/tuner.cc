@@ -54,7 +54,9 @@ Tuning Tuner::run() {
     for (const TuningRow& row : merge(figures, winners, like)) table.rows.push_back(row);
   }
   table.device = device_;
-  if (leads_ && !busy_.empty()) fmt::print(stderr, "{}", wrapped(busy_, "# "));
+  const bool of_host = !options_.bench.cuda;
+  const std::string busy = of_host ? describe_others(others_.processors(used_by_all_)) : "";
+  if (leads_ && !busy.empty()) fmt::print(stderr, "{}", wrapped(busy, "# "));
   return table;
 }
 
@@ -136,11 +138,10 @@ double Tuner::measure(Group& group, const TuningRow& like, DType type, std::uint
   listener.progress = [&](std::string_view what) { progress(what); };
   listener.row = [&](const BenchRow& row, std::size_t, bool) { us = row.time.median_us; };
   listener.gpus = [&](const GpuMachine& gpus) { device_ = gpus.names.front(); };
-  listener.note = [&](const std::string& note) {
-    if (!bench.cuda) busy_ = note;
-  };
+  listener.note = [](const std::string&) {};
   listener.failing = [&](const Error& error) { expect_end(watchdog_, error); };
   run_collective_bench(group, bench, listener);
+  if (!bench.cuda) used_by_all_ = seconds_of_all(group, used_before_);
   return us;
 }
 

@@ -12,6 +12,7 @@
 #include "onehop/job.h"
 #include "onehop/tuning.h"
 
+#include "bench/other_programs.h"
 #include "bench/tune_plan.h"
 #include "bench/watchdog.h"
 #include "bench/winners.h"
@@ -49,7 +50,9 @@ class Tuner {
   Watchdog* const watchdog_;
   std::optional<os::PrivateDir> scratch_;  ///< on rank 0, for the table of the choice that is measured
   std::string device_;
-  std::string busy_;  ///< what other programs took of the processors
+  const OtherPrograms others_;
+  const double used_before_ = thread_seconds();
+  double used_by_all_ = 0;  ///< seconds of processors, since then
   std::string doing_;
 };
 

@@ -257,7 +257,7 @@ def make(tree, version):
 
 def option(names, value="", **more):
     return {"names": names, "positional": "", "value": value, "flag": not value, "repeated": False, "required": False,
-            "default": "", "description": "It's [odd]: a\\b"} | more
+            "default": "", "choices": [], "list": False, "description": "It's [odd]: a\\b"} | more
 
 
 def self_test():
@@ -265,16 +265,24 @@ def self_test():
     tree = {"name": "onehop", "description": "onehop: does it", "footer": "\n.notes", "options": [option(["-h", "--help"])],
             "commands": [{"name": "do-it", "description": "Do it", "footer": "", "commands": [],
                           "options": [option(["--json"], "FILE"), option(["-n", "--ranks"], "N"), positional,
-                                      option(["--op"], "OP", choices=["sum", "min"]),
-                                      option([], "", positional="kind", choices=["one", "two"])]}]}
+                                      option(["--op"], "OP", choices=[["sum", "min"]]),
+                                      option(["--types"], "LIST", choices=[["f32", "i8"]], list=True),
+                                      option(["--call"], "WHAT SIZE TYPE", choices=[["all", "none"], [], ["f32"]]),
+                                      option(["--out"], "FILE|-"), option(["--html"], "FILE|-"), option(["--log"], "DIR"),
+                                      option([], "FILE", positional="report"),
+                                      option([], "", positional="kind", choices=[["one", "two"]])]}]}
     made = make(tree, "1.2")
     expected = {
         "onehop.1": [".SS onehop do\\-it\n", "\\-\\-json FILE", "It's [odd]: a\\eb", "\n\\&.notes", ".B what", " Required."],
-        "onehop.bash": ["do-it)", "words='--json -n --ranks --op one two'", "--json) files=1", "-n|--ranks) return 0",
-                        "--op) words='sum min' ;;"],
-        "_onehop": ["'do-it:Do it'", "--json[It'\\''s \\[odd\\]\\: a\\\\b]:FILE:_files'", "':what:_files'", ":OP:(sum min)'",
-                    "':kind:(one two)'"],
-        "onehop.fish": ["-l json -r -F", "-s n -l ranks -x", "'It\\'s [odd]: a\\\\b'", "-l op -x -a 'sum min'", "-f -a 'one two'"],
+        "onehop.bash": ["do-it)", "words='--json -n --ranks --op --types --call --out --html --log one two'\n      ending=json\n",
+                        "--json|--out) ending=json ;;", "-n|--ranks) return 0", "--op) words='sum min' ;;", "--html) ending=html",
+                        "--types) words='f32 i8' list=1 ;;", "--log) ending=/ ;;", "-4:1} in\n        --call) words='f32' ;;"],
+        "_onehop": ["'do-it:Do it'", "--json=[It'\\''s \\[odd\\]\\: a\\\\b]:FILE:_files -g \"*.json(-.)\"'", "'-n+[", "':what:_files'",
+                    ":OP:(sum min)'", "':kind:(one two)'", ":LIST: _sequence compadd - f32 i8'", ":DIR:_files -/'",
+                    ":WHAT:(all none):SIZE: :TYPE:(f32)'", "':report:_files -g \"*.json(-.)\"'"],
+        "onehop.fish": ["-l json -x -k -a '(__fish_complete_suffix .json)'", "-s n -l ranks -x -d", "'It\\'s [odd]: a\\\\b'",
+                        "-l op -x -a 'sum min'", "-f -a 'one two'", "\"f32 i8\"", "-l log -x -a '(__fish_complete_directories)'",
+                        "\"$typed[-3]\" = --call' -f -a 'f32'", "-f -k -a '(__fish_complete_suffix .json)'"],
     }
     missing = [(name, text) for name, texts in expected.items() for text in texts if text not in made[name]]
     for name, text in missing:

@@ -14,7 +14,7 @@ from . import _core, _objects
 from ._core import Store, SymmetricBuffer
 from ._machine import job
 from ._store import PyStore
-from ._types import Array, Path
+from ._types import Array, Device, Path, ShareBy
 from .errors import InvalidArgument
 
 # Groups that this process has not left, in the order of joining.
@@ -34,7 +34,7 @@ def _leave_all() -> None:
 atexit.register(_leave_all)
 
 
-def _ordinal(device: Any, local_rank: int) -> int:
+def _ordinal(device: Device | None, local_rank: int) -> int:
     """The CUDA ordinal of a device as callers name it ("cuda" is `local_rank`'s); -1 for the host."""
     text = str(device) if device is not None and not isinstance(device, int) else device
     if text is None or text == "cpu":
@@ -65,9 +65,9 @@ class Group(_core.Group):
         _alive[number] = weakref.ref(self, lambda _: _alive.pop(number, None))
 
     @classmethod
-    def join(cls, store: Store, rank: int, size: int, *, device: Any = None, name: str = "world",
+    def join(cls, store: Store, rank: int, size: int, *, device: Device | None = None, name: str = "world",
              timeout: float | timedelta | None = None, scratch_bytes: int = 0, allow_overlapping_devices: bool = False,
-             tuning: Path | None = None, require_verified_peers: bool = False, share_by: str = "auto") -> Group:
+             tuning: Path | None = None, require_verified_peers: bool = False, share_by: ShareBy = "auto") -> Group:
         """Joins the group `name` as one of `size` ranks. Returns when all have joined. Collective.
 
         device: a CUDA ordinal, "cuda:N", "cuda" (the GPU whose ordinal is `rank`), or "cpu" (the default).
@@ -83,9 +83,9 @@ class Group(_core.Group):
                    tuning, require_verified_peers, share_by)
 
     @classmethod
-    def join_local(cls, devices: int | Sequence[Any], *, name: str = "world", timeout: float | timedelta | None = None,
+    def join_local(cls, devices: int | Sequence[Device], *, name: str = "world", timeout: float | timedelta | None = None,
                    scratch_bytes: int = 0, allow_overlapping_devices: bool = False, tuning: Path | None = None,
-                   require_verified_peers: bool = False, share_by: str = "auto") -> list[Group]:
+                   require_verified_peers: bool = False, share_by: ShareBy = "auto") -> list[Group]:
         """Creates all ranks of a group in this process: rank r uses devices[r]. Returns them in rank order.
 
         devices: what `join` accepts as `device`, for each rank; or a number of host ranks. The others are those of `join`.
@@ -102,7 +102,7 @@ class Group(_core.Group):
         return [cls(part) for part in parts]
 
     @classmethod
-    def from_torch(cls, process_group: Any = None, *, device: Any = None, **options: Any) -> Group:
+    def from_torch(cls, process_group: Any = None, *, device: Device | None = None, **options: Any) -> Group:
         """Joins the ranks of a torch.distributed process group (None: the default one) through its store. Collective.
 
         device: as in `join`, but "cuda" is torch's current one.
@@ -170,9 +170,9 @@ class Group(_core.Group):
 _torch_groups: dict[str, itertools.count[int]] = {}
 
 
-def init(*, device: Any = None, name: str = "world", timeout: float | timedelta | None = None, scratch_bytes: int = 0,
+def init(*, device: Device | None = None, name: str = "world", timeout: float | timedelta | None = None, scratch_bytes: int = 0,
          allow_overlapping_devices: bool = False, tuning: Path | None = None, require_verified_peers: bool = False,
-         share_by: str = "auto") -> Group:
+         share_by: ShareBy = "auto") -> Group:
     """Joins with the rank, size and store that `onehop launch`, torchrun, mpirun or srun provide. Collective.
 
     device: "cuda" for the GPU of this process's local rank, a CUDA ordinal, "cuda:N", or "cpu" (the default). The others are

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from . import _core
 from ._core import Topology
 from ._paths import command
+from ._types import Health, Outcome
 from .errors import Error
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Finding:
 
     section: str
     name: str
-    health: str
+    health: Health
     detail: str
     remedy: str
     essential: bool
@@ -101,7 +102,7 @@ class PeerPair:
     load_gbps: float | None
     copy_gbps: float | None
     latency_ns: float | None
-    tests: dict[str, str]
+    tests: dict[str, Outcome]
 
 
 def p2p_check(devices: Sequence[int] | None = None, *, nbytes: int | None = None, measure_bandwidth: bool = True,

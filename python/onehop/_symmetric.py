@@ -12,6 +12,7 @@ from . import _core
 from ._arrays import dtype_for, framework_of, item_size, view
 from ._core import SymmetricBuffer
 from ._group import Group
+from ._types import Framework
 from .errors import InvalidArgument
 
 
@@ -52,7 +53,7 @@ class SymmetricArray:
 _buffers: weakref.WeakValueDictionary[int, SymmetricBuffer] = weakref.WeakValueDictionary()
 
 
-def symmetric_empty(group: Group, shape: int | Sequence[int], dtype: Any = "float32", like: str = "numpy") -> Any:
+def symmetric_empty(group: Group, shape: int | Sequence[int], dtype: Any = "float32", like: Framework = "numpy") -> Any:
     """An array of zeros in symmetric memory: of the same shape and type on every rank, and mapped by every rank. Collective.
 
     like: "numpy", "torch" or "cupy". Calls whose `out` it is, as a whole, may pass symmetric=True. `buffer_of` gives the

@@ -235,7 +235,7 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
 #define SIGNATURE(name, parameters, keywords, result)                                                   \
   nb::sig("def " name "(self, " parameters ", *, stream: Stream = None, dtype: DType = None, " keywords \
           "timeout: float | timedelta | None = None) -> " result)
-#define CHOICE "algorithm: str | None = None, symmetric: bool = False, "
+#define CHOICE "algorithm: Algorithm | None = None, symmetric: bool = False, "
   group.def("all_reduce", all_reduce, x, optional("out"), op, keywords, stream, dtype, algorithm, symmetric,
             factor, timeout,
             SIGNATURE("all_reduce", "x: Array, out: Array | None = None, op: Op = \"sum\"",

@@ -167,6 +167,7 @@ void add_group(nb::module_& module) {
           [](const Group& self) {
             return std::string(onehop_share_by_name(onehop_group_share_by(self.handle())));
           },
+          nb::sig("def share_by(self, /) -> ShareBy"),
           "How the ranks share memory: \"fd\", \"fabric\" or \"ipc\".")
       .def_prop_ro(
           "tuning_file",

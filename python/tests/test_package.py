@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package as users get it: imports, command, example, documents."""
 import ast
+import ctypes
 import inspect
+import itertools
 import json
 import os
 import re
@@ -9,9 +11,11 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import get_args
 
 import onehop as oh
 import pytest
+from onehop._types import Algorithm, Device, Framework, Health, Op, Outcome, ShareBy
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "onehop")
@@ -127,7 +131,10 @@ assert_type(g, oh.Group)
 assert_type(g.rank, int)
 assert_type(g.split(0), oh.Group | None)
 x = np.ones(5, np.float32)
-g.all_reduce(x, op="max", stream=None)
+g.all_reduce(x, op="max", stream=None, algorithm="two-shot")
+oh.Group.join(oh.MemoryStore(), 0, 1, device=f"cuda:{g.rank}", share_by=g.share_by)
+oh.Group.join_local(["cpu", 0], share_by="ipc")
+oh.symmetric_empty(g, 5, like="torch")
 with oh.group_call():
     g.send(x, 1)
 assert_type(g.shrink(timedelta(seconds=5)), oh.Group)
@@ -153,12 +160,46 @@ def test_a_type_checker_understands_it(tmp_path):
     good.write_text(PROGRAM)
     bad.write_text("import numpy as np\nimport onehop as oh\noh.init(timeout='soon')\noh.init().all_reduce()\noh.nothing\n"
                    "oh.init().all_reduce(np.ones(3), op='mean')\noh.init().all_reduce([1, 2])\n"
-                   "oh.init().all_reduce(np.ones(3)).nothing\n")
+                   "oh.init().all_reduce(np.ones(3)).nothing\n"
+                   "oh.init().all_gather(np.ones(3), algorithm='ring')\noh.init(share_by='pipe')\noh.init(device=0.5)\n"
+                   "oh.symmetric_empty(oh.init(), 3, like='jax')\n")
     check = (sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache")
     result = run(*check, good)
     assert result.returncode == 0, result.stdout + result.stderr
     result = run(*check, bad)
-    assert [line.split(":")[1] for line in result.stdout.splitlines() if "error:" in line] == list("345678"), result.stdout
+    assert [line.split(":")[1] for line in result.stdout.splitlines() if "error:" in line] == [str(n) for n in range(3, 13)], result.stdout
+
+
+def refusal(call):
+    with pytest.raises(oh.InvalidArgument) as info:
+        call("nonsense")
+    return str(info.value)
+
+
+def test_names_in_annotations_are_those_that_calls_accept(alone):
+    calls = [(Op, lambda name: alone.all_reduce(bytearray(4), op=name, dtype="f32")),
+             (Algorithm, lambda name: alone.all_reduce(bytearray(4), algorithm=name, dtype="f32")),
+             (ShareBy, lambda name: oh.Group.join(oh.MemoryStore(), 0, 1, share_by=name))]
+    for names, call in calls:
+        known = re.search("; known: ([^;]+)$", refusal(call))
+        assert known and known[1].split() == list(get_args(names))
+        for name in get_args(names):
+            try:
+                call(name)
+            except oh.Error as error:  # for another reason: host ranks do not share memory as GPUs do
+                assert "unknown" not in str(error)
+    known = refusal(lambda name: oh.symmetric_empty(alone, 3, like=name)).partition("there are")[2]
+    assert re.findall(r"'(\w+)'", known) == list(get_args(Framework))
+    known = refusal(lambda name: oh.Group.join(oh.MemoryStore(), 0, 1, device=name)).partition("pass")[2]
+    assert re.findall(r'"(\w+)"', known) == [name for each in get_args(Device) for name in get_args(each)]
+
+
+def test_names_in_annotations_are_those_of_results(alone):
+    assert alone.share_by in get_args(ShareBy) and alone.usage().keys() == set(get_args(Algorithm))
+    library = ctypes.CDLL(str(next(Path(oh.__file__).parent.glob("libonehop.so*"))))
+    library.onehop_peer_outcome_name.restype = ctypes.c_char_p
+    names = (library.onehop_peer_outcome_name(number).decode() for number in itertools.count())
+    assert tuple(itertools.takewhile(lambda name: name != "unknown", names)) == get_args(Outcome)
 
 
 @pytest.mark.skipif(not (ROOT / "examples/python").is_dir(), reason="the repository is not here")
@@ -213,7 +254,7 @@ def test_doctor_says_what_the_command_says():
     assert diagnosis.usable == report["host_backend_works"] == (ended.returncode == 0)
     assert diagnosis.gpus_usable == report["gpu_backend_works"] == (run(COMMAND, "doctor", "--require", "cuda").returncode == 0)
     assert [each.name for each in diagnosis.findings] == [each["name"] for each in report["checks"]]
-    assert all(each.health in ("works", "fails", "not applicable") for each in diagnosis.findings)
+    assert all(each.health in get_args(Health) for each in diagnosis.findings)
     assert diagnosis.summary.startswith("the host backend works here; the GPU backend ")
 
 

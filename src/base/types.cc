@@ -2,6 +2,8 @@
 #include "onehop/types.h"
 
 #include <array>
+#include <functional>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -59,6 +61,14 @@ constexpr std::array<std::pair<ShareBy, std::string_view>, kShareByCount> kShare
     {ShareBy::ipc, "ipc"},
 }};
 
+/// Those of a table's rows, for messages.
+template <class Rows, class NameOf>
+std::string names_in(const Rows& rows, NameOf name_of) {
+  std::string names;
+  for (const auto& row : rows) names.append(names.empty() ? "" : " ").append(std::invoke(name_of, row));
+  return names;
+}
+
 }  // namespace
 
 std::size_t size_of(DType type) {
@@ -82,9 +92,7 @@ std::optional<FloatFormat> float_format(DType type) {
 }
 
 std::string dtype_names() {
-  std::string names;
-  for (const DTypeInfo& info : kDTypes) names.append(names.empty() ? "" : " ").append(info.name);
-  return names;
+  return names_in(kDTypes, &DTypeInfo::name);
 }
 
 std::string_view to_string(DType type) {
@@ -124,22 +132,24 @@ ReduceOp parse_reduce_op(std::string_view name) {
   for (const auto& [op, known] : kOps) {
     if (name == known) return op;
   }
-  fail(ErrorCode::invalid_argument, "unknown reduction '{}'; known: sum prod min max avg premul_sum", name);
+  fail(ErrorCode::invalid_argument, "unknown reduction '{}'; known: {}", name,
+       names_in(kOps, &decltype(kOps)::value_type::second));
 }
 
 Algorithm parse_algorithm(std::string_view name) {
   for (std::size_t i = 1; i < kAlgorithms.size(); ++i) {
     if (name == kAlgorithms[i]) return static_cast<Algorithm>(i);
   }
-  fail(ErrorCode::invalid_argument, "unknown algorithm '{}'; known: one-shot two-shot", name);
+  fail(ErrorCode::invalid_argument, "unknown algorithm '{}'; known: {}", name,
+       names_in(std::span(kAlgorithms).subspan(1), std::identity()));
 }
 
 ShareBy parse_share_by(std::string_view name) {
   for (const auto& [share_by, known] : kShareBys) {
     if (name == known) return share_by;
   }
-  fail(ErrorCode::invalid_argument, "unknown handle type '{}' for sharing memory; known: auto fd fabric ipc",
-       name);
+  fail(ErrorCode::invalid_argument, "unknown handle type '{}' for sharing memory; known: {}", name,
+       names_in(kShareBys, &decltype(kShareBys)::value_type::second));
 }
 
 }  // namespace onehop

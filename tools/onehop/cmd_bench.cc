@@ -77,12 +77,6 @@ Options of nccl-tests are answered with ours. One means something else here: -n 
 
 Exit code: 0 measured and, unless --no-check, verified; 1 wrong result or failure; 2 bad usage.)";
 
-std::vector<std::string> words(std::string_view text) {
-  std::vector<std::string> all;
-  for (const std::string_view word : split(text, ' ')) all.emplace_back(word);
-  return all;
-}
-
 constexpr const char* kGroup = "bench";
 constexpr std::string_view kOwnLauncher = "onehop";  // JobInfo::launcher
 
@@ -410,12 +404,12 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   add_parsed(*sub, "--sizes", bench.sizes, parse_sizes,
              "Bytes: a list 1K,4K,1M or a range first:last:factor (default 1K:64M:2)")
       ->type_name("LIST");
-  with_choices(add_parsed(*sub, "--type", bench.type, parse_dtype, dtype_names()), words(dtype_names()))
+  with_choices(add_parsed(*sub, "--type", bench.type, parse_dtype, dtype_names()), words_of(dtype_names()))
       ->default_str("f32")
       ->type_name("TYPE");
   constexpr const char* kOps = "sum prod min max avg premul_sum";
   with_choices(add_parsed(*sub, "--op", bench.op, parse_reduce_op, fmt::format("{} (default sum)", kOps)),
-               words(kOps))
+               words_of(kOps))
       ->type_name("OP");
   sub->add_option("--factor", bench.factor, "Of premul_sum: what sums are multiplied by (default 1)")
       ->type_name("X")
@@ -454,7 +448,8 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
       ->type_name("N")
       ->check(in_range(1, 256));
   sub->add_flag("--cold", bench.cold, "GPUs: no call finds its data in a cache");
-  sub->add_option("--peer", arguments->peers, "GPUs: measure this library too: nccl")
+  with_choices(sub->add_option("--peer", arguments->peers, "GPUs: measure this library too: nccl"),
+               choices_in(kPeers))
       ->type_name("NAME")
       ->check(accepted_by([](const std::string& name) { return parse_name(kPeers, name); }));
   add_device(*sub, arguments->device);

@@ -76,7 +76,8 @@ Json to_json(const CLI::Option& option) {
           {"repeated", option.get_items_expected_max() > std::max(1, option.get_items_expected_min())},
           {"required", option.get_required()},
           {"default", option.get_default_str()},
-          {"choices", choices_of(option)},
+          {"choices", choices_of(option).of_values},
+          {"list", choices_of(option).list},
           {"description", option.get_description()}};
 }
 

@@ -11,6 +11,7 @@
 #include "onehop/tuning.h"
 
 #include "base/check.h"
+#include "base/element.h"
 #include "base/env.h"
 #include "base/nearest.h"
 #include "base/units.h"
@@ -95,6 +96,13 @@ onehop::Collective parse_tunable(std::string_view text) {
   const auto meant = nearest(text, words);
   fail(ErrorCode::invalid_argument, "unknown value '{}'; known: {}{}", text, names_of(known),
        meant ? fmt::format("; did you mean '{}'?", *meant) : "");
+}
+
+std::vector<std::string> names_of_tunable() {
+  std::vector<std::string> names;
+  for (const onehop::Collective each : measurable_collectives(Backend::cuda))
+    names.emplace_back(to_string(each));
+  return names;
 }
 
 std::vector<onehop::Collective> parse_all_tunable(const std::string& text) {
@@ -283,14 +291,18 @@ void add_tune(CLI::App& app, const std::vector<std::string>& command_line, std::
   sub->footer(kTuneFooter);
   add_ranks(*sub, arguments->ranks, 2);
   add_device(*sub, arguments->device);
-  add_parsed(*sub, "--collectives", tune.collectives, parse_all_tunable,
-             "Collectives to measure or show, say all-reduce,broadcast (default: all with a choice)")
+  with_choices_of_list(
+      add_parsed(*sub, "--collectives", tune.collectives, parse_all_tunable,
+                 "Collectives to measure or show, say all-reduce,broadcast (default: all with a choice)"),
+      names_of_tunable())
       ->type_name("LIST");
   add_parsed(*sub, "--sizes", tune.sizes, parse_sizes,
              "Bytes: a list 1K,4K,1M or a range first:last:factor (default: 1K:1G:4; host 1K:16M:4)")
       ->type_name("LIST");
-  add_parsed(*sub, "--types", tune.types, parse_types,
-             "Types to measure, say bf16,f32; floats stand for all floats, others for all others")
+  with_choices_of_list(
+      add_parsed(*sub, "--types", tune.types, parse_types,
+                 "Types to measure, say bf16,f32; floats stand for all floats, others for all others"),
+      words_of(dtype_names()))
       ->default_str("bf16")
       ->type_name("LIST");
   add_named(*sub, "--buffers", tune.buffers, kTunedBuffers,
@@ -305,23 +317,26 @@ void add_tune(CLI::App& app, const std::vector<std::string>& command_line, std::
       ->type_name(kOutputType)
       ->check(output_path());
   sub->add_flag("--show", arguments->show, "Print the table that groups use, and measure nothing");
-  sub->add_option(
-         "--explain",
-         [arguments](const CLI::results_t& words) {
-           try {
-             arguments->explained = parse_explained(words);
-           } catch (const Error& error) {
-             throw CLI::ValidationError("--explain", error.message());
-           }
-           return true;
-         },
-         "Print which row such a call uses, and why")
+  CLI::Option* const explained = sub->add_option(
+      "--explain",
+      [arguments](const CLI::results_t& words) {
+        try {
+          arguments->explained = parse_explained(words);
+        } catch (const Error& error) {
+          throw CLI::ValidationError("--explain", error.message());
+        }
+        return true;
+      },
+      "Print which row such a call uses, and why");
+  with_choices(explained, Choices{.of_values = {names_of_tunable(), {}, words_of(dtype_names())}})
       ->type_size(3)
       ->type_name("COLLECTIVE SIZE TYPE");
   sub->add_flag("--symmetric", arguments->symmetric, "Of --explain: the call declares a symmetric output");
-  add_parsed(
-      *sub, "--links", arguments->links, [](const std::string& text) { return parse_name(kLinks, text); },
-      "Of --show and --explain: nvlink or pcie (default: as the GPUs here, else nvlink)")
+  with_choices(
+      add_parsed(
+          *sub, "--links", arguments->links, [](const std::string& text) { return parse_name(kLinks, text); },
+          "Of --show and --explain: nvlink or pcie (default: as the GPUs here, else nvlink)"),
+      choices_in(kLinks))
       ->type_name("NAME");
   sub->add_option("--tuning", arguments->file,
                   "Of --show and --explain: tuning file (default: ONEHOP_TUNING's)")

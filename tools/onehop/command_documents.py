@@ -11,20 +11,33 @@ import sys
 from pathlib import Path
 
 FILES = ("onehop.1", "onehop.bash", "_onehop", "onehop.fish")
-# What values are called that are names of files.
-FILE_VALUES = ("FILE", "FILE|-", "DIR")
+# The endings of written files, where the option is not called so.
+ENDINGS = {"out": "json"}
 
 
 def named(command):
     return [option for option in command["options"] if option["names"]]
 
 
-def takes_file(option):
-    return option["value"] in FILE_VALUES
+def positionals(command):
+    return [option for option in command["options"] if option["positional"]]
+
+
+def takes_folder(option):
+    return option["value"] == "DIR"
+
+
+def ending(option):
+    """Of the files that the option takes: all that are read are JSON, what is written is named after the option."""
+    if option["value"] == "FILE|-":
+        name = option["names"][0].lstrip("-")
+        return ENDINGS.get(name, name)
+    return "json" if option["value"] == "FILE" else None
 
 
 def choices(option):
-    return option.get("choices", [])
+    """Of the option's first value."""
+    return option["choices"][0] if option["choices"] else []
 
 
 def words(command):
@@ -67,55 +80,119 @@ def man_page(tree, version):
 
 # --- completions ---
 
+BASH = r"""_onehop() {
+  local i each word typed=() command='' words='' ending='' list='' prefix=''
+  COMPREPLY=()
+  for ((i = 1; i <= COMP_CWORD; ++i)); do
+    each=${COMP_WORDS[i]}
+    if [[ $each == -- ]] && ((i < COMP_CWORD)); then
+      # What follows is another program's.
+      compopt -o default 2> /dev/null || :
+      return 0
+    fi
+    # "--type=bf16" is three words, or one if COMP_WORDBREAKS lacks "=".
+    if [[ $each == = ]]; then
+      ((i < COMP_CWORD)) || typed+=('')
+      continue
+    fi
+    prefix=''
+    if [[ $each == --*=* ]]; then
+      prefix=${each%%=*}=
+      typed+=("${each%%=*}")
+      each=${each#*=}
+    fi
+    ((i == COMP_CWORD)) || [[ $each == -* || -n $command ]] || command=$each
+    typed+=("$each")
+  done
+  word=${typed[*]: -1}
+"""
+
+# compopt fails outside of a completion, which is where tests call the function.
+BASH_REPLY = r"""  if [[ -n $list && $word == *,* ]]; then
+    prefix+=${word%,*},
+    for each in ${prefix//[=,]/ }; do
+      words=" $words "
+      words=${words/" $each "/ }
+    done
+    word=${word##*,}
+  fi
+  if [[ $ending == / ]]; then
+    compopt -o filenames 2> /dev/null || :
+    mapfile -t COMPREPLY < <(compgen -P "$prefix" -d -- "$word")
+  elif [[ -n $ending && $word != -* ]]; then
+    # Other files, if there are none of these.
+    compopt -o filenames -o default 2> /dev/null || :
+    mapfile -t COMPREPLY < <(compgen -P "$prefix" -f -X "!*.$ending" -- "$word"; compgen -P "$prefix" -d -- "$word")
+  else
+    mapfile -t COMPREPLY < <(compgen -P "$prefix" -W "$words" -- "$word")
+  fi
+}
+"""
+
+
+def bash_values(option, index):
+    """What sets the shell's variables for one of the option's values."""
+    found = option["choices"][index] if index < len(option["choices"]) else []
+    if found:
+        return f"words='{' '.join(found)}'" + (" list=1" if option["list"] else "")
+    if takes_folder(option):
+        return "ending=/"
+    return f"ending={ending(option)}" if ending(option) else "return 0"
+
+
+def bash_command(command):
+    more = [choice for option in positionals(command) for choice in choices(option)]
+    yield f"    {command['name']})\n      words='{' '.join(words(command) + more)}'\n"
+    files = {ending(option) for option in positionals(command)} - {None}
+    for each in sorted(files):
+        yield f"      ending={each}\n"
+    for index in range(max((len(option["choices"]) for option in named(command)), default=0) or 1):
+        options = [option for option in named(command) if not option["flag"] and index < max(1, len(option["choices"]))]
+        if not options:
+            continue
+        yield f"      case ${{typed[*]: -{index + 2}:1}} in\n"
+        for values in dict.fromkeys(bash_values(option, index) for option in options):
+            names = [name for option in options if bash_values(option, index) == values for name in option["names"]]
+            yield f"        {'|'.join(names)}) {values} ;;\n"
+        yield "      esac\n"
+    yield "      ;;\n"
+
 
 def bash(tree):
-    yield f"# bash completion of {tree['name']}\n_onehop() {{\n"
-    yield "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command= words= files= each\n"
-    yield "  COMPREPLY=()\n"
-    yield '  for each in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do\n'
-    yield "    # What follows is another program's.\n    [[ $each != -- ]] || return 0\n"
-    yield '    [[ $each == -* || -n $command ]] || command=$each\n  done\n'
+    yield f"# bash completion of {tree['name']}\n{BASH}"
     yield "  case $command in\n"
     yield f"    '') words='{' '.join(words(tree) + [each['name'] for each in tree['commands']])}' ;;\n"
     for command in tree["commands"]:
-        files = "|".join(name for option in named(command) if takes_file(option) for name in option["names"])
-        values = "|".join(name for option in named(command)
-                          if not option["flag"] and not takes_file(option) and not choices(option) for name in option["names"])
-        positional = [choice for option in command["options"] if option["positional"] for choice in choices(option)]
-        yield f"    {command['name']})\n      words='{' '.join(words(command) + positional)}'\n      case $before in\n"
-        for option in named(command):
-            if choices(option):
-                yield f"        {'|'.join(option['names'])}) words='{' '.join(choices(option))}' ;;\n"
-        if files:
-            yield f"        {files}) files=1 ;;\n"
-        if values:
-            yield f"        {values}) return 0 ;;\n"
-        yield "      esac\n      ;;\n"
-    yield "  esac\n"
-    yield '  if [[ -n $files ]]; then\n    mapfile -t COMPREPLY < <(compgen -f -- "$word")\n'
-    yield '  else\n    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")\n  fi\n}\n'
-    yield f"complete -o default -F _onehop {tree['name']}\n"
+        yield from bash_command(command)
+    yield f"  esac\n{BASH_REPLY}complete -F _onehop {tree['name']}\n"
 
 
 def zsh_text(text):
     return re.sub(r"([\[\]:\\])", r"\\\1", text).replace("'", "'\\''")
 
 
-def zsh_values(option):
-    if choices(option):
-        return f"({' '.join(choices(option))})"
-    return "_files" if takes_file(option) else " "
+def zsh_values(option, index=0):
+    found = option["choices"][index] if index < len(option["choices"]) else []
+    if option["list"]:
+        return f" _sequence compadd - {' '.join(found)}"
+    if found:
+        return f"({' '.join(found)})"
+    if takes_folder(option):
+        return "_files -/"
+    return f'_files -g "*.{ending(option)}(-.)"' if ending(option) else " "
 
 
 def zsh_arguments(command):
     for option in named(command):
+        values = option["value"].split() if len(option["choices"]) > 1 else [option["value"] or "value"]
+        action = "" if option["flag"] else "".join(f":{zsh_text(value)}:{zsh_values(option, index)}" for index, value in enumerate(values))
         for name in option["names"]:
-            action = "" if option["flag"] else f":{zsh_text(option['value'] or 'value')}:{zsh_values(option)}"
-            yield f"'{'*' if option['repeated'] else ''}{name}[{zsh_text(option['description'])}]{action}'"
-    for option in command["options"]:
-        if option["positional"]:
-            values = zsh_values(option) if choices(option) else "_files"
-            yield f"'{'*' if option['repeated'] else ''}:{zsh_text(option['positional'])}:{values}'"
+            # The value may follow after "=", or at once.
+            joint = "" if option["flag"] else "=" if name.startswith("--") else "+"
+            yield f"'{'*' if option['repeated'] else ''}{name}{joint}[{zsh_text(option['description'])}]{action}'"
+    for option in positionals(command):
+        values = zsh_values(option).strip() or "_files"
+        yield f"'{'*' if option['repeated'] else ''}:{zsh_text(option['positional'])}:{values}'"
 
 
 def zsh(tree):
@@ -134,6 +211,19 @@ def fish_text(text):
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def fish_values(option):
+    if option["flag"]:
+        return ""
+    if option["list"]:
+        return " -x -a " + fish_text(f"(__fish_complete_list , 'string split \" \" \"{' '.join(choices(option))}\"')")
+    if choices(option):
+        return f" -x -a {fish_text(' '.join(choices(option)))}"
+    if takes_folder(option):
+        return " -x -a '(__fish_complete_directories)'"
+    # -k: the files with the ending come first.
+    return f" -x -k -a '(__fish_complete_suffix .{ending(option)})'" if ending(option) else " -x"
+
+
 def fish(tree):
     program = tree["name"]
     yield f"# fish completion of {program}\n"
@@ -142,15 +232,22 @@ def fish(tree):
     for command in tree["commands"]:
         yield f"complete -c {program} -n __fish_use_subcommand -f -a {command['name']} -d {fish_text(command['description'])}\n"
     for command, condition in scopes:
+        scope = f"complete -c {program} -n {fish_text(condition)}"
         for option in named(command):
             names = "".join(f" -l {name[2:]}" if name.startswith("--") else f" -s {name[1:]}" for name in option["names"])
-            value = "" if option["flag"] else " -r -F" if takes_file(option) else " -x"
+            yield f"{scope}{names}{fish_values(option)} -d {fish_text(option['description'])}\n"
+            for index, found in enumerate(option["choices"][1:], 2):
+                if found:
+                    before = " ".join(f'"$typed[-{index}]" = {name}' for name in option["names"])
+                    each = f"{condition}; and set -l typed (commandline -opc); and test {before}"
+                    yield f"complete -c {program} -n {fish_text(each)} -f -a {fish_text(' '.join(found))}\n"
+        for option in positionals(command):
             if choices(option):
-                value += f" -a {fish_text(' '.join(choices(option)))}"
-            yield f"complete -c {program} -n {fish_text(condition)}{names}{value} -d {fish_text(option['description'])}\n"
-        for option in command["options"]:
-            if option["positional"] and choices(option):
-                yield f"complete -c {program} -n {fish_text(condition)} -f -a {fish_text(' '.join(choices(option)))}\n"
+                yield f"{scope} -f -a {fish_text(' '.join(choices(option)))}\n"
+            elif ending(option):
+                yield f"{scope} -f -k -a '(__fish_complete_suffix .{ending(option)})'\n"
+        if command is not tree and not positionals(command):
+            yield f"{scope} -f\n"
 
 
 def make(tree, version):
@@ -160,7 +257,7 @@ def make(tree, version):
 
 def option(names, value="", **more):
     return {"names": names, "positional": "", "value": value, "flag": not value, "repeated": False, "required": False,
-            "default": "", "description": "It's [odd]: a\\b"} | more
+            "default": "", "choices": [], "list": False, "description": "It's [odd]: a\\b"} | more
 
 
 def self_test():
@@ -168,16 +265,24 @@ def self_test():
     tree = {"name": "onehop", "description": "onehop: does it", "footer": "\n.notes", "options": [option(["-h", "--help"])],
             "commands": [{"name": "do-it", "description": "Do it", "footer": "", "commands": [],
                           "options": [option(["--json"], "FILE"), option(["-n", "--ranks"], "N"), positional,
-                                      option(["--op"], "OP", choices=["sum", "min"]),
-                                      option([], "", positional="kind", choices=["one", "two"])]}]}
+                                      option(["--op"], "OP", choices=[["sum", "min"]]),
+                                      option(["--types"], "LIST", choices=[["f32", "i8"]], list=True),
+                                      option(["--call"], "WHAT SIZE TYPE", choices=[["all", "none"], [], ["f32"]]),
+                                      option(["--out"], "FILE|-"), option(["--html"], "FILE|-"), option(["--log"], "DIR"),
+                                      option([], "FILE", positional="report"),
+                                      option([], "", positional="kind", choices=[["one", "two"]])]}]}
     made = make(tree, "1.2")
     expected = {
         "onehop.1": [".SS onehop do\\-it\n", "\\-\\-json FILE", "It's [odd]: a\\eb", "\n\\&.notes", ".B what", " Required."],
-        "onehop.bash": ["do-it)", "words='--json -n --ranks --op one two'", "--json) files=1", "-n|--ranks) return 0",
-                        "--op) words='sum min' ;;"],
-        "_onehop": ["'do-it:Do it'", "--json[It'\\''s \\[odd\\]\\: a\\\\b]:FILE:_files'", "':what:_files'", ":OP:(sum min)'",
-                    "':kind:(one two)'"],
-        "onehop.fish": ["-l json -r -F", "-s n -l ranks -x", "'It\\'s [odd]: a\\\\b'", "-l op -x -a 'sum min'", "-f -a 'one two'"],
+        "onehop.bash": ["do-it)", "words='--json -n --ranks --op --types --call --out --html --log one two'\n      ending=json\n",
+                        "--json|--out) ending=json ;;", "-n|--ranks) return 0", "--op) words='sum min' ;;", "--html) ending=html",
+                        "--types) words='f32 i8' list=1 ;;", "--log) ending=/ ;;", "-4:1} in\n        --call) words='f32' ;;"],
+        "_onehop": ["'do-it:Do it'", "--json=[It'\\''s \\[odd\\]\\: a\\\\b]:FILE:_files -g \"*.json(-.)\"'", "'-n+[", "':what:_files'",
+                    ":OP:(sum min)'", "':kind:(one two)'", ":LIST: _sequence compadd - f32 i8'", ":DIR:_files -/'",
+                    ":WHAT:(all none):SIZE: :TYPE:(f32)'", "':report:_files -g \"*.json(-.)\"'"],
+        "onehop.fish": ["-l json -x -k -a '(__fish_complete_suffix .json)'", "-s n -l ranks -x -d", "'It\\'s [odd]: a\\\\b'",
+                        "-l op -x -a 'sum min'", "-f -a 'one two'", "\"f32 i8\"", "-l log -x -a '(__fish_complete_directories)'",
+                        "\"$typed[-3]\" = --call' -f -a 'f32'", "-f -k -a '(__fish_complete_suffix .json)'"],
     }
     missing = [(name, text) for name, texts in expected.items() for text in texts if text not in made[name]]
     for name, text in missing:

@@ -6,25 +6,40 @@
 #include <map>
 
 #include "base/check.h"
+#include "base/units.h"
 
 namespace onehop::cli {
 
 namespace {
 
-std::map<const CLI::Option*, std::vector<std::string>>& all_choices() {
-  static std::map<const CLI::Option*, std::vector<std::string>> choices;
+std::map<const CLI::Option*, Choices>& all_choices() {
+  static std::map<const CLI::Option*, Choices> choices;
   return choices;
 }
 
 }  // namespace
 
-CLI::Option* with_choices(CLI::Option* option, std::vector<std::string> choices) {
+CLI::Option* with_choices(CLI::Option* option, Choices choices) {
   all_choices()[option] = std::move(choices);
   return option;
 }
 
-const std::vector<std::string>& choices_of(const CLI::Option& option) {
+CLI::Option* with_choices(CLI::Option* option, std::vector<std::string> choices) {
+  return with_choices(option, Choices{.of_values = {std::move(choices)}});
+}
+
+CLI::Option* with_choices_of_list(CLI::Option* option, std::vector<std::string> choices) {
+  return with_choices(option, Choices{.of_values = {std::move(choices)}, .list = true});
+}
+
+const Choices& choices_of(const CLI::Option& option) {
   return all_choices()[&option];
+}
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words;
+  for (const std::string_view word : split(text, ' ')) words.emplace_back(word);
+  return words;
 }
 
 CLI::Validator in_range(int lowest, int highest) {

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,10 +19,29 @@ namespace onehop::cli {
 /// The type of options that take a file or standard output, in --help.
 inline constexpr const char* kOutputType = "FILE|-";
 
-/// Notes the values of an option for the completions of shells. Options live as long as the command.
+/// What the completions of shells offer after an option.
+struct Choices {
+  std::vector<std::vector<std::string>> of_values;  ///< of each value that the option takes; empty: any
+  bool list = false;                                ///< the value is a list of them, separated by commas
+};
+
+/// Notes the values of an option. Options live as long as the command.
+CLI::Option* with_choices(CLI::Option* option, Choices choices);
 CLI::Option* with_choices(CLI::Option* option, std::vector<std::string> choices);
+/// Notes the words of the lists that an option takes.
+CLI::Option* with_choices_of_list(CLI::Option* option, std::vector<std::string> choices);
 /// Those noted; of other options none.
-[[nodiscard]] const std::vector<std::string>& choices_of(const CLI::Option& option);
+[[nodiscard]] const Choices& choices_of(const CLI::Option& option);
+
+/// The words of "sum min max".
+[[nodiscard]] std::vector<std::string> words_of(std::string_view text);
+
+template <class T, std::size_t N>
+[[nodiscard]] std::vector<std::string> choices_in(const Named<T> (&names)[N]) {
+  std::vector<std::string> choices;
+  for (const Named<T>& each : names) choices.emplace_back(each.name);
+  return choices;
+}
 
 /// Accepts the values for which `parse` throws no Error.
 template <class Parse>
@@ -57,11 +78,9 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& names, T& value, Parse
 template <class T, std::size_t N>
 CLI::Option* add_named(CLI::App& app, const std::string& option, T& value, const Named<T> (&names)[N],
                        const std::string& description) {
-  std::vector<std::string> choices;
-  for (const Named<T>& each : names) choices.emplace_back(each.name);
   CLI::Option* const added = add_parsed(
       app, option, value, [&names](const std::string& text) { return parse_name(names, text); }, description);
-  return with_choices(added, std::move(choices))->default_str(std::string(name_of(names, value)));
+  return with_choices(added, choices_in(names))->default_str(std::string(name_of(names, value)));
 }
 
 /// CLI::Range, which --help does not show.

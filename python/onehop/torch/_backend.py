@@ -35,7 +35,7 @@ class Options:
     scratch_bytes: int = 0
     allow_overlapping_devices: bool = False
     tuning: str = ""
-    fallback: str = ""
+    fallback: _fallback.Engine | Literal[""] = ""
 
     def __post_init__(self) -> None:
         if "\0" in self.tuning:

@@ -4,10 +4,12 @@
 import logging
 import os
 from datetime import timedelta
+from typing import Literal, TypeAlias, get_args
 
 import torch.distributed as dist
 
-SETTINGS = ("nccl", "gloo", "none")
+Engine: TypeAlias = Literal["nccl", "gloo", "none"]
+SETTINGS = get_args(Engine)
 
 _log = logging.getLogger("onehop")
 

@@ -45,6 +45,22 @@ struct Config {
   int blocking;
 };
 
+/// ncclCollConfig_t, which versions extend at its end: of one call.
+struct CallConfig {
+  static constexpr unsigned kMagic = 0xcafebeef;  ///< NCCL_API_MAGIC
+
+  std::size_t size;
+  unsigned magic;
+  unsigned version;
+  void* extensions;
+  int fewest_blocks, most_blocks, multicast_blocks, cluster_size;
+  const char* algorithms;
+  int algorithms_are_forced;
+  int policy;
+  std::uint64_t tag;
+  void* launched;  ///< an event, recorded when the kernel has been launched
+};
+
 /// NCCL_SHRINK_ABORT, a flag of ncclCommShrink.
 inline constexpr int kShrinkAbort = 1;
 

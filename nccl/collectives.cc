@@ -110,6 +110,17 @@ bool is_known(DataType type) {
   return is_in(kTypes, static_cast<int>(type));
 }
 
+bool can_ignore(const CallConfig* config) {
+  if (config == nullptr) return true;
+  // A program of an older version has a shorter one.
+  const auto has = [config](std::size_t offset) { return config->size >= offset + sizeof(void*); };
+  if (config->magic != CallConfig::kMagic) return false;
+  const bool chooses =
+      has(offsetof(CallConfig, algorithms)) && config->algorithms != nullptr && *config->algorithms != '\0';
+  const bool records = has(offsetof(CallConfig, launched)) && config->launched != nullptr;
+  return !chooses && !records;
+}
+
 bool is_known(RedOp op) {
   return is_in(kOps, static_cast<int>(op));
 }

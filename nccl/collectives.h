@@ -13,6 +13,8 @@ namespace onehop::nccl {
 /// Whether onehop has it. NCCL's other reductions are those that a program has made.
 [[nodiscard]] bool is_known(DataType type);
 [[nodiscard]] bool is_known(RedOp op);
+/// Whether it has nothing but hints about NCCL's kernels, which are not ours. It is the same on all ranks. nullptr: none.
+[[nodiscard]] bool can_ignore(const CallConfig* config);
 /// Throws Error{invalid_argument} if it is not known.
 [[nodiscard]] DType type_of(DataType type);
 

@@ -38,6 +38,9 @@ inline bool allows_carrying(Comm /*comm*/, DataType type) {
 inline bool allows_carrying(Comm comm, RedOp op) {
   return is_known(op) || has_reduction(comm, op);
 }
+inline bool allows_carrying(Comm /*comm*/, const CallConfig* config) {
+  return can_ignore(config);
+}
 template <class Other>
 bool allows_carrying(Comm /*comm*/, const Other& /*other*/) {
   return true;

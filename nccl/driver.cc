@@ -61,6 +61,20 @@ void RelaxedCapture::exchange() {
   if (real != nullptr && real(&mode) == 0) mode_ = mode;
 }
 
+void* allocate_on(DeviceId device, std::size_t bytes) {
+  const RelaxedCapture relaxed;
+  const CurrentContext current(device);
+  DevicePointer data = 0;
+  call("cuMemAlloc_v2", &data, bytes);
+  return reinterpret_cast<void*>(data);
+}
+
+void free_on(DeviceId device, void* data) {
+  const RelaxedCapture relaxed;
+  const CurrentContext current(device);
+  call("cuMemFree_v2", reinterpret_cast<DevicePointer>(data));
+}
+
 std::shared_ptr<const void> copy_on_stream(const void* data, std::size_t bytes, DeviceId device,
                                            CudaStream stream) {
   if (device == DeviceId::host) {

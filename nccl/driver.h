@@ -32,6 +32,10 @@ class RelaxedCapture {
   int mode_ = kRelaxed;               ///< after the first exchange the thread's previous one
 };
 
+/// Memory of the device, as cudaMalloc's. Error{system} if there is too little.
+[[nodiscard]] void* allocate_on(DeviceId device, std::size_t bytes);
+void free_on(DeviceId device, void* data);
+
 /// A copy that the stream makes. Destroying it frees the copy when the stream has come to that. On the host, both happen at
 /// once.
 [[nodiscard]] std::shared_ptr<const void> copy_on_stream(const void* data, std::size_t bytes, DeviceId device,

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "own_functions.h"
 
+#include <fmt/core.h>
+
 #include "accelerate.h"
 #include "collectives.h"
 #include "dispatch.h"
 #include "group_queue.h"
 #include "last_error.h"
+#include "memory.h"
 #include "reductions.h"
 #include "set_up.h"
 
@@ -64,6 +67,25 @@ OwnFunction carried() {
   return {kName.text, address_of(kOwn), address_of(&Dispatch<kName, kOwn>::call)};
 }
 
+/// A call with a configuration, of which only hints are known here.
+template <Name kName, auto kOwn>
+struct WithConfig;
+
+template <Name kName, class... Args, Result (*kOwn)(Args...) noexcept>
+struct WithConfig<kName, kOwn> {
+  static Result call(Args... args, const CallConfig* config) noexcept {
+    if (can_ignore(config)) return kOwn(args...);
+    return fail(Result::invalid_usage, fmt::format("{}: the config is not initialized, or has algSelection "
+                                                   "or launchCompletionEvent, which need NCCL",
+                                                   kName.text));
+  }
+};
+
+template <Name kName, auto kOwn>
+OwnFunction carried_with_config() {
+  return carried<kName, &WithConfig<kName, kOwn>::call>();
+}
+
 template <class Alone, class Accelerate>
 OwnFunction each(std::string_view name, Alone* alone, Accelerate* accelerate) {
   return {name, address_of(alone), address_of(accelerate)};
@@ -94,6 +116,14 @@ void* own_function(std::string_view name, Mode mode) {
       carried<"ncclReduceScatter", reduce_scatter>(),
       carried<"ncclScatter", scatter>(),
       carried<"ncclSend", send>(),
+      carried_with_config<"ncclAllGatherConfig", all_gather>(),
+      carried_with_config<"ncclAllReduceConfig", all_reduce>(),
+      carried_with_config<"ncclAlltoAllConfig", all_to_all>(),
+      carried_with_config<"ncclBroadcastConfig", broadcast>(),
+      carried_with_config<"ncclGatherConfig", gather>(),
+      carried_with_config<"ncclReduceConfig", reduce>(),
+      carried_with_config<"ncclReduceScatterConfig", reduce_scatter>(),
+      carried_with_config<"ncclScatterConfig", scatter>(),
       each("ncclCommAbort", comm_abort, accelerate::comm_abort),
       each("ncclCommDestroy", comm_destroy, accelerate::comm_destroy),
       each("ncclCommGetAsyncError", comm_get_async_error, accelerate::comm_get_async_error),
@@ -112,10 +142,16 @@ void* own_function(std::string_view name, Mode mode) {
       accelerated("ncclGroupSimulateEnd", accelerate::group_simulate_end),
       alone("ncclCommCount", comm_count),
       alone("ncclCommCuDevice", comm_cuda_device),
+      alone("ncclCommDeregister", comm_deregister),
       alone("ncclCommFinalize", comm_finalize),
+      alone("ncclCommRegister", comm_register),
       alone("ncclCommUserRank", comm_user_rank),
+      alone("ncclCommWindowDeregister", comm_window_deregister),
+      alone("ncclCommWindowRegister", comm_window_register),
       alone("ncclGetErrorString", get_error_string),
       alone("ncclGetVersion", get_version),
+      alone("ncclMemAlloc", mem_alloc),
+      alone("ncclMemFree", mem_free),
   };
   // In every mode: functions that are missing leave their text there.
   if (name == "ncclGetLastError") return address_of(get_last_error);

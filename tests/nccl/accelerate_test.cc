@@ -171,6 +171,20 @@ TEST_F(NcclAcceleration, AnUnknownReductionIsForwardedFromACarriedCommunicator) 
               ::testing::HasSubstr("NCCL: rank 1 of 2: 2 calls were carried, 1 forwarded"));
 }
 
+TEST_F(NcclAcceleration, CallsWithAConfigurationAreCarriedUnlessItDemandsSomethingOfNccl) {
+  on_two_threads({}, [](const Api& api, Comm comm, int) {
+    CallConfig config = call_config();
+    config.fewest_blocks = 2;
+    int data = 1;
+    expect_ok(api.all_reduce_config(&data, &data, 1, kInt, kAdd, comm, nullptr, &config));
+    EXPECT_EQ(data, kTwoRanks);
+    config.algorithms = "ring";
+    expect_ok(api.all_reduce_config(&data, &data, 1, kInt, kAdd, comm, nullptr, &config));
+    EXPECT_EQ(data, kTwoRanks) << "forwarded: the fake does nothing";
+  });
+  EXPECT_EQ(forwarded(), kTwoRanks);
+}
+
 TEST_F(NcclAcceleration, OneThreadSetsUpAndUsesAllRanksInGroups) {
   const Api api;
   UniqueId id{};

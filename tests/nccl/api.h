@@ -25,6 +25,15 @@ inline std::string last_error() {
   return function<const char*(Comm)>("ncclGetLastError")(nullptr);
 }
 
+/// NCCL_COLLCONFIG_INITIALIZER.
+inline CallConfig call_config() {
+  CallConfig config{};
+  config.size = sizeof(config);
+  config.magic = CallConfig::kMagic;
+  config.algorithms_are_forced = 1;
+  return config;
+}
+
 /// The functions that tests of communicators use.
 struct Api {
   using Moving = Result(const void*, void*, std::size_t, DataType, Comm, CudaStream);
@@ -69,6 +78,22 @@ struct Api {
   Result (*destroy_reduction)(RedOp, Comm) = function<Result(RedOp, Comm)>("ncclRedOpDestroy");
   Result (*bcast)(void*, std::size_t, DataType, int, Comm, CudaStream) =
       function<Result(void*, std::size_t, DataType, int, Comm, CudaStream)>("ncclBcast");
+  Result (*all_reduce_config)(const void*, void*, std::size_t, DataType, RedOp, Comm, CudaStream,
+                              const CallConfig*) =
+      function<Result(const void*, void*, std::size_t, DataType, RedOp, Comm, CudaStream, const CallConfig*)>(
+          "ncclAllReduceConfig");
+  Result (*gather_config)(const void*, void*, std::size_t, DataType, int, Comm, CudaStream,
+                          const CallConfig*) =
+      function<Result(const void*, void*, std::size_t, DataType, int, Comm, CudaStream, const CallConfig*)>(
+          "ncclGatherConfig");
+  Result (*mem_alloc)(void**, std::size_t) = function<Result(void**, std::size_t)>("ncclMemAlloc");
+  Result (*mem_free)(void*) = function<Result(void*)>("ncclMemFree");
+  Result (*enroll)(Comm, void*, std::size_t,
+                   void**) = function<Result(Comm, void*, std::size_t, void**)>("ncclCommRegister");
+  Result (*deregister)(Comm, void*) = function<Result(Comm, void*)>("ncclCommDeregister");
+  Result (*window_register)(Comm, void*, std::size_t, void**, int) =
+      function<Result(Comm, void*, std::size_t, void**, int)>("ncclCommWindowRegister");
+  Result (*window_deregister)(Comm, void*) = function<Result(Comm, void*)>("ncclCommWindowDeregister");
   Result (*send)(const void*, std::size_t, DataType, int, Comm, CudaStream) =
       function<Result(const void*, std::size_t, DataType, int, Comm, CudaStream)>("ncclSend");
   Result (*recv)(void*, std::size_t, DataType, int, Comm, CudaStream) =

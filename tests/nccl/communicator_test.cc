@@ -6,6 +6,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -689,6 +690,70 @@ TEST_F(NcclCommunicator, AProcessThatExitsAfterItsCallsIsNotTakenForDead) {
     EXPECT_THAT(last_error(), HasSubstr("left"));
   });
   for (const testing::Exit& each : exits) EXPECT_EQ(each.code, 0) << each.text;
+}
+
+TEST_F(NcclCommunicator, HintsOfACallAreIgnored) {
+  on_threads(2, [](const Api& api, Comm comm, int rank) {
+    CallConfig config = call_config();
+    config.most_blocks = 4;
+    config.algorithms = "";
+    int data = 1 + rank;
+    expect_success(api.all_reduce_config(&data, &data, 1, kInt32, kSum, comm, nullptr, &config));
+    EXPECT_EQ(data, 3);
+    expect_success(api.all_reduce_config(&data, &data, 1, kInt32, kMax, comm, nullptr, nullptr));
+    EXPECT_EQ(data, 3);
+    const int own = 10 + rank;
+    std::array<int, 2> all{};
+    expect_success(api.gather_config(&own, all.data(), 1, kInt32, 1, comm, nullptr, &config));
+    EXPECT_THAT(all, rank == 1 ? ElementsAre(10, 11) : ElementsAre(0, 0));
+    // Of a version without these members.
+    config.algorithms = "ring";
+    config.size = offsetof(CallConfig, algorithms);
+    expect_success(api.all_reduce_config(&data, &data, 1, kInt32, kMax, comm, nullptr, &config));
+  });
+}
+
+TEST_F(NcclCommunicator, WhatACallDemandsOfNcclIsRefused) {
+  on_threads(2, [](const Api& api, Comm comm, int) {
+    int data = 1;
+    CallConfig chooses = call_config();
+    chooses.algorithms = "ring";
+    CallConfig records = call_config();
+    records.launched = &data;
+    for (const CallConfig& config : {chooses, records, CallConfig{}}) {
+      EXPECT_EQ(api.all_reduce_config(&data, &data, 1, kInt32, kSum, comm, nullptr, &config),
+                Result::invalid_usage);
+      EXPECT_THAT(last_error(), HasSubstr("ncclAllReduceConfig: "));
+    }
+    EXPECT_EQ(data, 1);
+  });
+}
+
+TEST_F(NcclCommunicator, MemoryIsAllocatedAndNeedsNoRegistration) {
+  on_threads(2, [](const Api& api, Comm comm, int rank) {
+    constexpr std::size_t kCount = 1000;
+    void* memory = nullptr;
+    expect_success(api.mem_alloc(&memory, kCount * sizeof(int)));
+    ASSERT_NE(memory, nullptr);
+    auto* const data = static_cast<int*>(memory);
+    std::iota(data, data + kCount, rank);
+    void* handle = &handle;
+    void* window = &window;
+    expect_success(api.enroll(comm, data, kCount * sizeof(int), &handle));
+    expect_success(api.window_register(comm, data, kCount * sizeof(int), &window, 0));
+    EXPECT_EQ(handle, nullptr);
+    EXPECT_EQ(window, nullptr);
+    expect_success(api.all_reduce(data, data, kCount, kInt32, kSum, comm, nullptr));
+    for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(data[i], 2 * static_cast<int>(i) + 1);
+    EXPECT_EQ(api.deregister(comm, data), Result::invalid_argument);
+    EXPECT_EQ(api.enroll(nullptr, data, 1, &handle), Result::invalid_argument);
+    expect_success(api.deregister(comm, handle));
+    expect_success(api.window_deregister(comm, window));
+    expect_success(api.mem_free(memory));
+  });
+  const Api api;
+  expect_success(api.mem_free(nullptr));
+  EXPECT_EQ(api.mem_alloc(nullptr, 1), Result::invalid_argument);
 }
 
 TEST_F(NcclCommunicator, TheLastErrorIsThatOfAnyThread) {

@@ -178,6 +178,10 @@ TEST_F(Bench, APageIsMadeOfASavedReport) {
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(read(again_path), read(html_path));
   EXPECT_THAT(run({"bench", "--from", json_path}, options_).err, HasSubstr("name the page with --html"));
+  EXPECT_THAT(run({"bench", "--from", json_path, "--predict", "8"}, options_).err,
+              HasSubstr("host ranks; --predict needs what 2 GPUs measured"));
+  EXPECT_THAT(run({"bench", "--from", json_path, "--predict", "8", "--json", json_path}, options_).err,
+              HasSubstr("--json '" + json_path.string() + "' would replace the report that is shown"));
   EXPECT_THAT(run({"bench", "--from", json_path, "--html", json_path}, options_).err,
               HasSubstr("would replace the report"));
   EXPECT_THAT(run({"bench", "--from", json_path, "--html", "-", "--sizes", "4K"}, options_).err,

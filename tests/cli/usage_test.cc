@@ -62,6 +62,8 @@ const Mistake kMistakes[] = {
      {"launch", "--np", "2", "--", "true"},
      2,
      "what mpirun calls so is -n N"},
+    {"PredictWithoutAReport", bench({"--predict", "8"}), 2, "--predict needs --from, a report of 2 GPUs"},
+    {"PredictForOneGpu", {"bench", "--from", "x.json", "--predict", "1"}, 2, "--predict"},
     {"RanksAsForMpirun", bench({"-np", "2"}), 2, "--ranks: what mpirun calls -np is -n N"},
     {"OptionOfNcclTestsWithoutACollective",
      {"bench", "-b", "8", "-e", "128M"},

@@ -21,6 +21,7 @@
 #include "bench/bench.h"
 #include "bench/nccl.h"
 #include "bench/plan.h"
+#include "bench/predict.h"
 #include "bench/ranks.h"
 #include "bench/report.h"
 #include "bench/run.h"
@@ -46,6 +47,7 @@ Examples:
   onehop bench all-gather --ranks 2 --sizes 4K,1M --type bf16
   onehop bench broadcast --root 2 --html report.html --json report.json
   onehop bench --from report.json --html report.html        the page of a saved report; measures nothing
+  onehop bench --from two.json --predict 8                  what 8 GPUs would take, by bytes and hops
   onehop bench all-reduce --algorithm two-shot --buffers symmetric --in-place
   onehop bench all-reduce --ranks 2 --sizes 1K --bind cores --repeat 5
   onehop bench reduce-scatter --type bf16 --sizes 1K:1G:4 --peer nccl
@@ -98,9 +100,11 @@ struct BenchArguments {
   std::optional<int> repeat;
   std::vector<std::string> peers;
   std::string from;  ///< a saved report to show; nothing is measured
+  std::optional<int> predicted_ranks;
 };
 
 constexpr const char* kAllCollectives = "all";
+constexpr int kMinPredictedRanks = 3;
 
 std::vector<const Benchmark*> parse_collectives(const std::string& text) {
   if (const Benchmark* const found = find_collective(text)) return {found};
@@ -368,21 +372,45 @@ int run_bench(const BenchArguments& arguments, const std::vector<std::string>& c
 
 /// Refuses options of a measurement beside --from.
 void refuse_beside_from(const CLI::App& command, const BenchArguments& arguments) {
+  const bool predicts = arguments.predicted_ranks.has_value();
   for (const CLI::Option* const option : command.get_options()) {
     const std::string name = option->get_name();
-    if (option->count() > 0 && name != "--from" && name != "--html")
+    const bool suits = name == "--from" || name == "--html" ||
+                       (predicts && (name == "--predict" || name == "--json" || name == "--wide"));
+    if (option->count() > 0 && !suits)
       throw UsageError(fmt::format("--from shows a report that was measured before; leave out {}", name));
   }
   const std::string& html = arguments.bench.html_path;
-  if (html.empty()) throw UsageError("--from makes a page of a report; name the page with --html");
-  if (!is_stdout(html) && same_destination(html, arguments.from))
-    throw UsageError(fmt::format("--html '{}' would replace the report that is shown", html));
+  if (html.empty() && !predicts)
+    throw UsageError("--from makes a page of a report; name the page with --html, or add --predict");
+  for (const auto& [option, path] : {std::pair{"--html", html}, {"--json", arguments.bench.json_path}}) {
+    if (!path.empty() && !is_stdout(path) && same_destination(path, arguments.from))
+      throw UsageError(fmt::format("{} '{}' would replace the report that is shown", option, path));
+  }
+  refuse_same_destination("--json", arguments.bench.json_path, "--html", html);
+}
+
+void print_table(const BenchDocument& document, bool wide) {
+  Table table(stdout, /*terminal=*/false);
+  for (const BenchReport& report : document.reports) {
+    BenchOptions options = report.options;
+    options.wide = wide;
+    table.begin(options, document);
+    for (const BenchRow& row : report.rows) table.row(row, options);
+  }
 }
 
 int show_saved(const BenchArguments& arguments) {
-  check_writable(arguments.bench.html_path);
-  write_output(arguments.bench.html_path,
-               to_html(parse_document(read_input(arguments.from), arguments.from)));
+  const BenchOptions& options = arguments.bench;
+  check_writable(options.json_path);
+  check_writable(options.html_path);
+  BenchDocument document = parse_document(read_input(arguments.from), arguments.from);
+  if (arguments.predicted_ranks) {
+    document = predict(std::move(document), arguments.from, *arguments.predicted_ranks);
+    write_output(options.json_path, to_json(document));
+    if (!is_stdout(options.json_path) && !is_stdout(options.html_path)) print_table(document, options.wide);
+  }
+  write_output(options.html_path, to_html(document));
   return kExitOk;
 }
 
@@ -467,14 +495,20 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_option("--html", bench.html_path, "Write a page with plots; '-': to standard output, no table")
       ->type_name(kOutputType)
       ->check(output_path());
-  sub->add_option("--from", arguments->from, "Measure nothing: read a report (bench --json), for --html")
+  sub->add_option("--from", arguments->from,
+                  "Measure nothing: read a report (bench --json), for --html or --predict")
       ->type_name("FILE");
+  sub->add_option("--predict", arguments->predicted_ranks,
+                  "Of --from, a report of 2 GPUs: the times that N GPUs would take")
+      ->type_name("N")
+      ->check(in_range(kMinPredictedRanks, kMaxDevices));
   sub->callback([arguments, sub, command_line, &run] {
     if (!arguments->from.empty()) {
       refuse_beside_from(*sub, *arguments);
       run = [arguments] { return show_saved(*arguments); };
       return;
     }
+    if (arguments->predicted_ranks) throw UsageError("--predict needs --from, a report of 2 GPUs");
     if (arguments->collectives.empty()) throw CLI::RequiredError("collective");
     BenchOptions& options = arguments->bench;
     options.nccl = !arguments->peers.empty();

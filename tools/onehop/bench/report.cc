@@ -77,6 +77,7 @@ nlohmann::json settings(const BenchOptions& options, const std::string& launcher
                         {"warmup", options.warmup},
                         {"bind", to_string(options.binding)},
                         {"repeat", options.repeat}};
+  if (options.predicted_from != 0) run["predicted_from"] = options.predicted_from;
   if (options.op == ReduceOp::premul_sum) run["factor"] = options.factor;
   if (options.collective->rooted()) run["root"] = options.root.value;
   if (options.cuda) {
@@ -216,6 +217,7 @@ std::optional<double> ratio_to_peers(const BenchRow& row) {
 std::string describe(const BenchOptions& options) {
   std::string text = fmt::format("{} {} ranks ({})", options.ranks, options.cuda ? "GPU" : "host",
                                  options.threads ? "threads" : "processes");
+  if (options.predicted_from != 0) text += fmt::format(", predicted from {}", options.predicted_from);
   if (options.collective->moves_data) {
     text += fmt::format(", {}, {} buffers, {}, algorithm {}, tuning {}", type_and_op(options),
                         to_string(options.buffers), options.in_place ? "in place" : "out of place",

@@ -66,6 +66,7 @@ BenchOptions options_of(const JsonField& run) {
     return found;
   });
   options.ranks = run.at("ranks").small(1, kMaxHostRanks);
+  if (const auto from = run.find("predicted_from")) options.predicted_from = from->small(1, kMaxHostRanks);
   options.threads = is_first(run.at("ranks_are"), "threads", "processes");
   options.cuda = is_first(run.at("device"), "cuda", "host");
   options.type = parsed(run.at("type"), [](const std::string& name) { return parse_dtype(name); });

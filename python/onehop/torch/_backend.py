@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from types import ModuleType
+from typing import Literal
 
 import torch
 import torch.distributed as dist

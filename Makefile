@@ -54,7 +54,7 @@ test: build ## build, then run all tests (ONEHOP_MODELS=whole: the large models,
 format: deps ## lay out all sources with clang-format
 	@$(sources) | xargs -0 clang-format -i
 
-lint: deps ## clang-format, include direction, shellcheck and clang-tidy
+lint: deps ## clang-format, include direction, shellcheck, flake8 and clang-tidy
 	@scripts/lint.sh
 
 sanitize: asan-ubsan tsan ## run the tests under AddressSanitizer + UBSan, then under ThreadSanitizer

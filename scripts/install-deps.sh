@@ -20,7 +20,7 @@ test=(
   python3-dev python3-venv # the Python package; its other tools come from PyPI (scripts/python-env.sh)
 )
 bench=(libbenchmark-dev)
-lint=(clang-format clang-tidy shellcheck)
+lint=(clang-format clang-tidy shellcheck flake8)
 fuzz=(clang llvm libclang-rt-dev)
 coverage=(gcovr)
 docs=(doxygen)

@@ -2,7 +2,6 @@
 """Programs that end while their threads are inside calls of onehop."""
 import subprocess
 import sys
-import textwrap
 
 import pytest
 

@@ -248,7 +248,7 @@ def main():
 
     # What the ranks need, before they are forked. No CUDA call: a forked process could make none.
     import torch._dynamo
-    import torch._functorch.aot_autograd
+    import torch._functorch.aot_autograd  # noqa: F401
 
     import onehop.torch  # noqa: F401
 

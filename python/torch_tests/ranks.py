@@ -47,7 +47,7 @@ def _main(rank, size, body, args, directory, backend, timeout, device, machine, 
         import torch
         import torch.distributed as dist
 
-        import onehop.torch  # registers the backend
+        import onehop.torch  # noqa: F401, registers the backend
 
         torch.set_num_threads(1)
         if device == "cuda":

@@ -20,7 +20,6 @@ Rows, below the [header] that declares the C++ side:
 """
 import re
 import sys
-from pathlib import Path
 
 import tree_check
 

@@ -8,7 +8,6 @@ the real ones.
 """
 import re
 import sys
-from pathlib import Path
 
 import tree_check
 

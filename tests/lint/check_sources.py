@@ -8,7 +8,6 @@ that it names exist.
 """
 import re
 import sys
-from pathlib import Path
 
 import tree_check
 

@@ -84,8 +84,9 @@ inline Algorithm all_to_all(Group& group, const void* in, void* out, std::size_t
 
 /// all_to_all with blocks of any size: block s of `out` = this rank's block of rank s's `in`. Each rank
 /// passes its own blocks. The count that rank s sends to rank r must equal the count that r expects from s;
-/// otherwise every rank throws Error{mismatch}, which names both ranks. Blocks of `in` may overlap each
-/// other; blocks of `out` must not. Not available in place: no block of `in` may overlap a block of `out`.
+/// otherwise every rank throws Error{mismatch}, which names both ranks. GPU ranks compare counts only with
+/// ONEHOP_CHECK=1: without it, a difference is a timeout or wrong data. Blocks of `in` may overlap each other;
+/// blocks of `out` must not. Not available in place: no block of `in` may overlap a block of `out`.
 inline Algorithm all_to_all_v(Group& group, const void* in, const Blocks& in_blocks, void* out,
                               const Blocks& out_blocks, DType type, Stream stream = {},
                               const CallOptions& options = {}) {

@@ -141,7 +141,8 @@ ONEHOP_API onehop_status_t onehop_all_to_all(onehop_group_t* group, const void* 
 /// onehop_all_to_all with blocks of any size. For every rank r of the group, the block sent to r has
 /// in_counts[r] elements and begins at element in_offsets[r]; the block received from r has out_counts[r]
 /// elements and begins at element out_offsets[r]. All four arrays have one entry per rank. MISMATCH on all
-/// ranks if a rank does not send the count that another expects.
+/// ranks if a rank does not send the count that another expects; GPU ranks compare counts only with
+/// ONEHOP_CHECK=1.
 ONEHOP_API onehop_status_t onehop_all_to_all_v(onehop_group_t* group, const void* in, const size_t* in_counts,
                                                const size_t* in_offsets, void* out, const size_t* out_counts,
                                                const size_t* out_offsets, onehop_dtype_t dtype, void* stream,

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "onehop/error.h"
 
@@ -89,6 +92,23 @@ TEST(Predict, AReportSaysThatItIsAPrediction) {
   } catch (const Error& error) {
     EXPECT_THAT(error.message(), HasSubstr("'eight.json' is a prediction itself"));
   }
+}
+
+TEST(Predict, TheTableHasOnlyWhatIsPredicted) {
+  const BenchDocument document = predict(measured("all-gather"), "two.json", 4);
+  const BenchReport& report = document.reports.front();
+  char* text = nullptr;
+  std::size_t length = 0;
+  std::FILE* const file = ::open_memstream(&text, &length);
+  Table table(file, /*terminal=*/false);
+  table.begin(report.options, document);
+  table.row(report.rows.front(), report.options);
+  ASSERT_EQ(std::fclose(file), 0);
+  const std::string printed(text, length);
+  std::free(text);
+  EXPECT_THAT(printed, AllOf(HasSubstr("predicted from 2"), HasSubstr("time: us per call, predicted"),
+                             HasSubstr("      bytes      count    time(us)    algbw    busbw\n"),
+                             HasSubstr("       1000        250        1.50")));
 }
 
 TEST(Predict, OnlyWhatTwoGpusMeasured) {

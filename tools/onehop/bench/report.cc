@@ -130,6 +130,7 @@ std::vector<TextColumn> columns_of(const BenchOptions& options) {
   const bool wide = options.wide;
   const bool peers = options.nccl && !wide;  // their columns replace others
   const bool eager = options.cuda && options.mode == BenchMode::eager;
+  const bool measured = options.predicted_from == 0;
   std::vector<TextColumn> columns;
   const auto add = [&](bool shown, std::string head, std::size_t width, auto text) {
     if (shown) columns.push_back({std::move(head), width, std::move(text)});
@@ -142,11 +143,12 @@ std::vector<TextColumn> columns_of(const BenchOptions& options) {
   const std::size_t op_width = std::max<std::size_t>(5, op.size());
   add(wide, "type", 5, [type = std::move(type)](const BenchRow&) -> const std::string& { return type; });
   add(wide, "op", op_width, [op = std::move(op)](const BenchRow&) -> const std::string& { return op; });
-  add(true, "algo", 9, [](const BenchRow& row) { return std::string(to_string(row.algorithm)); });
+  add(measured, "algo", 9, [](const BenchRow& row) { return std::string(to_string(row.algorithm)); });
   add(true, "time(us)", peers ? 10 : 11,
       [](const BenchRow& row) { return microseconds(row.time, row.time.median_us); });
-  add(wide, "min", 11, [](const BenchRow& row) { return microseconds(row.time, row.time.min_us); });
-  add(!peers, "p95", wide ? 11 : 10,
+  add(wide && measured, "min", 11,
+      [](const BenchRow& row) { return microseconds(row.time, row.time.min_us); });
+  add(!peers && measured, "p95", wide ? 11 : 10,
       [](const BenchRow& row) { return microseconds(row.time, row.time.p95_us); });
   const bool repeated = options.repeat > 1;
   add(repeated, "spread", 8,
@@ -154,7 +156,7 @@ std::vector<TextColumn> columns_of(const BenchOptions& options) {
   add(!peers && !(eager && !wide) && (wide || !repeated), "algbw", 8,
       [](const BenchRow& row) { return two_decimals(row.algbw); });
   add(!(peers && eager), "busbw", 8, [](const BenchRow& row) { return two_decimals(row.busbw); });
-  add(true, "check", 6, [](const BenchRow& row) { return std::string(row.checked ? "ok" : "-"); });
+  add(measured, "check", 6, [](const BenchRow& row) { return std::string(row.checked ? "ok" : "-"); });
   add(eager, "host(ns)", wide ? 9 : 8,
       [](const BenchRow& row) { return fmt::format("{:.0f}", row.host_ns); });
   for (const PeerColumn& column : peer_columns(options)) {
@@ -176,7 +178,8 @@ std::string legend(const std::vector<TextColumn>& columns) {
   const auto shown = [&](std::string_view head) {
     return std::ranges::any_of(columns, [&](const TextColumn& each) { return each.head == head; });
   };
-  std::string text = "time: median of the slowest rank, us per call";
+  std::string text =
+      shown("check") ? "time: median of the slowest rank, us per call" : "time: us per call, predicted";
   if (shown("p95")) text += shown("min") ? "; min, p95: of the same samples" : "; p95: of the same samples";
   if (shown("spread")) text += "; spread: slowest round / fastest";
   if (shown("busbw"))

@@ -62,6 +62,7 @@ void RelaxedCapture::exchange() {
 }
 
 void* allocate_on(DeviceId device, std::size_t bytes) {
+  call("cuInit", 0U);  // a program's first call may be this one
   const RelaxedCapture relaxed;
   const CurrentContext current(device);
   DevicePointer data = 0;

@@ -75,9 +75,10 @@ template <Name kName, class... Args, Result (*kOwn)(Args...) noexcept>
 struct WithConfig<kName, kOwn> {
   static Result call(Args... args, const CallConfig* config) noexcept {
     if (can_ignore(config)) return kOwn(args...);
-    return fail(Result::invalid_usage, fmt::format("{}: the config is not initialized, or has algSelection "
-                                                   "or launchCompletionEvent, which need NCCL",
-                                                   kName.text));
+    return note_for_group(
+        fail(Result::invalid_usage, fmt::format("{}: the config is not initialized, or has algSelection "
+                                                "or launchCompletionEvent, which need NCCL",
+                                                kName.text)));
   }
 };
 

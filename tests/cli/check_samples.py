@@ -19,11 +19,13 @@ import tempfile
 from pathlib import Path
 
 BLOCK = re.compile(r"^<!-- the next commands run in a test -->\n```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"^\$ cat (\S+)\n((?:[^$`].*\n)+)", re.MULTILINE)
+FILE = re.compile(r"^\$ cat ([\w.-]+)\n((?:[^$`].*\n)+)", re.MULTILINE)
 SAME = (
     (r"(bound to cores, )?(\d+ rounds) .* cores, Linux \S+ \S+ on \S+: ", r"\2 MACHINE, DATE on HOST: "),
     (r"^\d{4}-\d\d-\d\dT\S+ on \S+: ", "DATE on HOST: "),
+    (r"^(# onehop \S+) \(\S+\)", r"\1"),
     (r" \([0-9a-f]{7,40}(-dirty)?\)", ""),
+    (r"(Cpus_allowed_list:\s+)[\d,-]+", r"\1N"),
     (r"\b(avx512|avx2|baseline)\b", "ISA"),
     (r"below /\S+", "below DIRECTORY"),
     (r"\bunlimited\b|\b\d+ bytes\b", "N"),
@@ -80,7 +82,7 @@ def check(onehop, root):
                 found += 1
                 ended = subprocess.run(command, shell=True, cwd=directory, text=True, timeout=60, stdin=subprocess.DEVNULL,
                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-                                       env={**clean, "PATH": path, "ONEHOP_RUNTIME_DIR": directory})
+                                       env={**clean, "PATH": path, "ONEHOP_RUNTIME_DIR": directory, "CUDA_VISIBLE_DEVICES": ""})
                 wrong += [f"{page.relative_to(root)}: {each}" for each in complaints(command, sample, ended.stdout)]
     if not found:
         wrong.append("no document has a sample that runs")
@@ -101,6 +103,8 @@ SELF_TEST = [
     ("# 7 rounds\n# A CPU, 2 cores, Linux 6.1\n# 2026-01-01T00:00:00Z on vm: onehop x --y\n# z\n   1   2\n",
      "# 7 rounds\n# Another, of a\n# long name, 64 cores, Linux 6.12.1-x\n# 2026-01-02T00:00:00Z on a.host: onehop x\n# --y z\n 10 20\n", None),
     ("# 7 rounds\n# onehop x --y\n", "# 7 rounds\n# onehop x --w\n", "does not print: # N rounds onehop x --y"),
+    ("# onehop 0.1.0 (9bcccde) x\n", "# onehop 0.1.0 (v0.1.0-3-g9bcccde) x\n", None),
+    ("0: Cpus_allowed_list:\t0\n", "0: Cpus_allowed_list:\t0,32\n", None),
     ("  ok cores 2 usable\n", "  ok cores 64 usable\n  -  yama ptrace_scope 1\n", None),
     ("  ok sealed memfd  create\n", "  no sealed memfd  failed\n", "does not print:  ok sealed memfd"),
 ]

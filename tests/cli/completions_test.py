@@ -9,6 +9,7 @@ A shell that is not here is skipped.
 import os
 import pty
 import select
+import shlex
 import shutil
 import subprocess
 import sys
@@ -113,12 +114,12 @@ class Terminal:
 
 
 def bash(folder, documents):
-    setup = f"bind 'set bell-style none'; bind -x '\"\\C-xw\": printf \"%s\\n\" \"$READLINE_LINE\" > .line'; source {documents}/onehop.bash"
+    setup = f"bind 'set bell-style none'; bind -x '\"\\C-xw\": printf \"%s\\n\" \"$READLINE_LINE\" > .line'; source {shlex.quote(str(documents))}/onehop.bash"
     return Terminal(["bash", "--norc", "--noprofile", "-i"], folder, setup)
 
 
 def zsh(folder, documents):
-    setup = (f"unsetopt beep; fpath=({documents} $fpath); autoload -Uz compinit; compinit -u -D; w() print -r -- $BUFFER > .line; "
+    setup = (f"unsetopt beep; fpath=({shlex.quote(str(documents))} $fpath); autoload -Uz compinit; compinit -u -D; w() print -r -- $BUFFER > .line; "
              "zle -N w; bindkey -e; bindkey '^Xw' w")
     return Terminal(["zsh", "-f", "-i"], folder, setup)
 

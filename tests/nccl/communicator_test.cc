@@ -725,6 +725,11 @@ TEST_F(NcclCommunicator, WhatACallDemandsOfNcclIsRefused) {
                 Result::invalid_usage);
       EXPECT_THAT(last_error(), HasSubstr("ncclAllReduceConfig: "));
     }
+    expect_success(api.group_start());
+    EXPECT_EQ(api.all_reduce_config(&data, &data, 1, kInt32, kSum, comm, nullptr, &chooses),
+              Result::invalid_usage);
+    expect_success(api.all_reduce(&data, &data, 1, kInt32, kSum, comm, nullptr));
+    EXPECT_EQ(api.group_end(), Result::invalid_usage) << "and makes none of the calls";
     EXPECT_EQ(data, 1);
   });
 }

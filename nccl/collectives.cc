@@ -115,8 +115,8 @@ bool can_ignore(const CallConfig* config) {
   // A program of an older version has a shorter one.
   const auto has = [config](std::size_t offset) { return config->size >= offset + sizeof(void*); };
   if (config->magic != CallConfig::kMagic) return false;
-  const bool chooses =
-      has(offsetof(CallConfig, algorithms)) && config->algorithms != nullptr && *config->algorithms != '\0';
+  const bool chooses = has(offsetof(CallConfig, algorithms_are_forced)) && config->algorithms != nullptr &&
+                       *config->algorithms != '\0' && config->algorithms_are_forced != 0;
   const bool records = has(offsetof(CallConfig, launched)) && config->launched != nullptr;
   return !chooses && !records;
 }

@@ -70,10 +70,14 @@ void* allocate_on(DeviceId device, std::size_t bytes) {
   return reinterpret_cast<void*>(data);
 }
 
-void free_on(DeviceId device, void* data) {
+void free_on_device(void* data) {
+  constexpr int kDeviceOrdinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+  const auto pointer = reinterpret_cast<DevicePointer>(data);
   const RelaxedCapture relaxed;
-  const CurrentContext current(device);
-  call("cuMemFree_v2", reinterpret_cast<DevicePointer>(data));
+  int device = 0;
+  call("cuPointerGetAttribute", &device, kDeviceOrdinal, pointer);
+  const CurrentContext current(DeviceId{device});
+  call("cuMemFree_v2", pointer);
 }
 
 std::shared_ptr<const void> copy_on_stream(const void* data, std::size_t bytes, DeviceId device,

@@ -34,7 +34,8 @@ class RelaxedCapture {
 
 /// Memory of the device, as cudaMalloc's. Error{system} if there is too little.
 [[nodiscard]] void* allocate_on(DeviceId device, std::size_t bytes);
-void free_on(DeviceId device, void* data);
+/// From any thread, whatever its device. Error{system} if it is no memory of a device.
+void free_on_device(void* data);
 
 /// A copy that the stream makes. Destroying it frees the copy when the stream has come to that. On the host, both happen at
 /// once.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory.h"
 
-#include <fmt/core.h>
-
 #include <cstdlib>
 #include <string_view>
 
@@ -23,7 +21,7 @@ Result register_nothing(std::string_view function, Comm comm, void** handle) noe
   });
 }
 
-/// Every handle of a program is NULL.
+/// Programs have only got NULL.
 Result deregister_nothing(std::string_view function, Comm comm, const void* handle) noexcept {
   return guarded(function, [&] {
     (void)find(comm);
@@ -32,51 +30,28 @@ Result deregister_nothing(std::string_view function, Comm comm, const void* hand
   });
 }
 
-/// Like `guarded`, for what asks CUDA.
-template <class Body>
-Result guarded_cuda(std::string_view function, const Body& body) noexcept {
-  return guarded(function, [&] {
-    try {
-      return body();
-    } catch (const Error& error) {
-      return fail(Result::unhandled_cuda_error, fmt::format("{}: {}", function, error.message()));
-    }
-  });
-}
-
 }  // namespace
 
 Result mem_alloc(void** data, std::size_t bytes) noexcept {
-  constexpr std::string_view kFunction = "ncclMemAlloc";
-  if (data == nullptr) return fail(Result::invalid_argument, "ncclMemAlloc: ptr is NULL");
-  *data = nullptr;
-  if (bytes == 0) return Result::success;
-  return guarded(kFunction, [&] {
+  return guarded("ncclMemAlloc", [&] {
+    require(data != nullptr, "ptr is NULL");
+    *data = nullptr;
+    if (bytes == 0) return Result::success;
     const DeviceId device = current_device();
-    if (device != DeviceId::host) {
-      return guarded_cuda(kFunction, [&] {
-        *data = allocate_on(device, bytes);
-        return Result::success;
-      });
-    }
-    *data = std::malloc(bytes);
+    *data = device == DeviceId::host ? std::malloc(bytes) : allocate_on(device, bytes);
     if (*data == nullptr) fail(ErrorCode::out_of_resources, "no {} bytes of memory", bytes);
     return Result::success;
   });
 }
 
 Result mem_free(void* data) noexcept {
-  constexpr std::string_view kFunction = "ncclMemFree";
-  if (data == nullptr) return Result::success;
-  return guarded(kFunction, [&] {
-    const DeviceId device = current_device();
-    if (device != DeviceId::host) {
-      return guarded_cuda(kFunction, [&] {
-        free_on(device, data);
-        return Result::success;
-      });
+  return guarded("ncclMemFree", [&] {
+    if (data == nullptr) return Result::success;
+    if (current_device() == DeviceId::host) {
+      std::free(data);
+    } else {
+      free_on_device(data);
     }
-    std::free(data);
     return Result::success;
   });
 }

@@ -83,6 +83,7 @@ def test_killed_build_recovers(counting, small):
     deadline = time.monotonic() + 60
     while counting() == 0 and time.monotonic() < deadline:
         time.sleep(0.01)
+    assert counting() == 1 and process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.wait()
     path = _build.load_path(small)

@@ -236,6 +236,17 @@ TEST_F(Launch, ASecondInterruptKillsAtOnce) {
   EXPECT_EQ(command.finish().exit_code, -SIGINT) << "it is killed itself, as a shell expects";
 }
 
+TEST_F(Launch, ARankThatWasKilledBeforeTheSignalIsStillTheOutcome) {
+  Command command(shell({"-n", "2", "--keep-going"},
+                        "if [ $RANK = 1 ]; then kill -9 $$; fi; trap 'exit 0' TERM; echo ready; "
+                        "while :; do sleep 0.01; done"),
+                  options_);
+  (void)command.wait_for_lines(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 1 dies at once
+  command.signal(SIGTERM);
+  EXPECT_EQ(command.finish().exit_code, 128 + SIGKILL);
+}
+
 TEST_F(Launch, TaggedLinesCarryTheirRankAndNeverMix) {
   const Result result = run(shell({"-n", "4", "--tag-output"},
                                   "i=0; while [ $i -lt 200 ]; do printf 'line '; printf %s $i; echo ' of "

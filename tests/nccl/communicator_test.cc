@@ -706,8 +706,11 @@ TEST_F(NcclCommunicator, HintsOfACallAreIgnored) {
     std::array<int, 2> all{};
     expect_success(api.gather_config(&own, all.data(), 1, kInt32, 1, comm, nullptr, &config));
     EXPECT_THAT(all, rank == 1 ? ElementsAre(10, 11) : ElementsAre(0, 0));
-    // Of a version without these members.
     config.algorithms = "ring";
+    config.algorithms_are_forced = 0;  // only preferred
+    expect_success(api.all_reduce_config(&data, &data, 1, kInt32, kMax, comm, nullptr, &config));
+    // Of a version without these members.
+    config.algorithms_are_forced = 1;
     config.size = offsetof(CallConfig, algorithms);
     expect_success(api.all_reduce_config(&data, &data, 1, kInt32, kMax, comm, nullptr, &config));
   });

@@ -241,6 +241,7 @@ class Job {
     if (out_.broken() || err_.broken()) end_all();
     if (kill_at_ && kill_at_->expired() && !killed_) {
       killed_ = true;
+      outcome_.killed = outcome_.stopped_by != 0;
       signal_all(SIGKILL);
     }
   }
@@ -256,6 +257,7 @@ class Job {
         outcome_.stopped_by = signal;
         if (!kill_at_) kill_at_ = Deadline::after(options_.grace);
       }
+      outcome_.killed = outcome_.killed || again;
       signal_all(again ? SIGKILL : signal);  // the second request does not wait
       if (signal == SIGINT) end_line_of_terminal();
     }
@@ -345,8 +347,7 @@ class Job {
 
 void end_as(const LaunchOutcome& outcome) {
   if (outcome.stopped_by == 0) return;
-  // Ranks that did not end in time, or when asked again, were killed.
-  if (outcome.exit_code != 128 + outcome.stopped_by && outcome.exit_code != 128 + SIGKILL) return;
+  if (outcome.exit_code != 128 + outcome.stopped_by && !outcome.killed) return;
   (void)std::fflush(nullptr);
   (void)::signal(outcome.stopped_by, SIG_DFL);
   (void)::raise(outcome.stopped_by);

@@ -38,6 +38,7 @@ struct LaunchOutcome {
   int failed_rank = -1;               ///< the first rank that failed
   std::string how;                    ///< "exited with code 3", "was killed by SIGSEGV"
   int stopped_by = 0;                 ///< the signal that asked this process to end; it was forwarded
+  bool killed = false;                ///< ranks that did not end then were killed
   std::vector<RankFailure> failures;  ///< with collect_failures, in rank order
 };
 

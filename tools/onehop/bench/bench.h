@@ -66,10 +66,9 @@ struct BenchOptions {
   bool nccl = false;         ///< measure NCCL too
   std::string tuning;        ///< file of the group's tuning table; empty: the library's own table
   Binding binding = Binding::none;
-  int repeat = 1;  ///< host ranks: rounds over all sizes; the report shows their spread
-  int predicted_from =
-      0;              ///< the ranks of the measurement that this is a prediction from; 0: it was measured
-  bool wide = false;  ///< the table has all columns
+  int repeat = 1;          ///< host ranks: rounds over all sizes; the report shows their spread
+  int predicted_from = 0;  ///< a prediction: the ranks of what was measured; else 0
+  bool wide = false;       ///< the table has all columns
   std::string json_path;
   std::string html_path;
 };

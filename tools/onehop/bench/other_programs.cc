@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bench/statistics.h"
+#include "origin.h"
 
 namespace onehop::cli {
 namespace {
@@ -34,7 +35,8 @@ double busy_ticks() {
 OtherPrograms::OtherPrograms() : busy_(busy_ticks()), begin_(std::chrono::steady_clock::now()) {}
 
 double OtherPrograms::processors(double own_seconds) const {
-  constexpr double kShortest = 0.1;  // ten ticks
+  constexpr double kShortest = 1;  // a tick of each of 50 processors is half a second
+  if (machine_info().cpus < ::sysconf(_SC_NPROCESSORS_ONLN)) return 0;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   if (seconds < kShortest) return 0;
   const double busy_seconds = (busy_ticks() - busy_) / static_cast<double>(::sysconf(_SC_CLK_TCK));
@@ -44,7 +46,7 @@ double OtherPrograms::processors(double own_seconds) const {
 std::string describe_others(double processors) {
   constexpr double kSeen = 0.5;
   if (processors < kSeen) return "";
-  return fmt::format("other programs used {:.1f} of {} processors: times may be longer, and vary", processors,
+  return fmt::format("other programs used {:.1f} of {} processors: times are longer and vary", processors,
                      std::thread::hardware_concurrency());
 }
 

@@ -9,12 +9,12 @@
 
 namespace onehop::cli {
 
-/// What other programs take of the machine's processors since this was made, by the kernel's count.
+/// How busy other programs have kept the machine's processors since construction, as the kernel counts it.
 class OtherPrograms {
  public:
   OtherPrograms();
-  /// How many processors they kept busy. `own_seconds`: what this program's threads used of them. 0 if the kernel does
-  /// not tell, or counted for too short a time.
+  /// How many processors they kept busy. `own_seconds`: what this program's threads used of them. 0 if that cannot be
+  /// told: within the first second, or if this program may not use all processors of the machine.
   [[nodiscard]] double processors(double own_seconds) const;
 
  private:

@@ -174,6 +174,7 @@ class Measurement {
 void run_collective_bench(Group& group, const BenchOptions& options, const BenchListener& listener) {
   if (options.cuda) return run_gpu_bench(group, options, listener);
   const Memory memory(group, options);
+  group.barrier();  // all ranks have their memory
   const OtherPrograms others;
   const double used_before = thread_seconds();
   // Rounds over all sizes, since all samples of one moment may be disturbed. The last one completes rows.

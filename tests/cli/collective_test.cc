@@ -294,7 +294,7 @@ class NcclCalls : public ::testing::Test {
     forbid_nccl_multicast();
     ::setenv("ONEHOP_NCCL_LIBRARY", ONEHOP_FAKE_NCCL, 1);
     std::string why;
-    nccl_ = load_nccl(why).value();
+    nccl_ = load_nccl("", why).value();
     void* const library = ::dlopen(ONEHOP_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL);
     taken_ = reinterpret_cast<const char* (*)()>(::dlsym(library, "fake_nccl_calls"));
     (void)taken_();

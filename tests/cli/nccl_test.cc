@@ -21,11 +21,11 @@ TEST(LoadNccl, RefusesToLoadItWhileMulticastIsAllowed) {
   std::string why;
   for (const char* setting : {"1", "2"}) {
     ::setenv("NCCL_NVLS_ENABLE", setting, 1);
-    EXPECT_THROW((void)load_nccl(why), Error);
-    EXPECT_THROW((void)find_nccl(why), Error);
+    EXPECT_THROW((void)load_nccl("", why), Error);
+    EXPECT_THROW((void)find_nccl("", why), Error);
   }
   ::unsetenv("NCCL_NVLS_ENABLE");
-  EXPECT_THROW((void)load_nccl(why), Error) << "NCCL would use it by itself";
+  EXPECT_THROW((void)load_nccl("", why), Error) << "NCCL would use it by itself";
 }
 
 TEST(LoadNccl, ForbiddingMulticastOverrulesTheUser) {
@@ -38,7 +38,7 @@ TEST(LoadNccl, ALibraryThatIsNotThereIsNamedWithTheRemedy) {
   forbid_nccl_multicast();
   ::setenv("ONEHOP_NCCL_LIBRARY", "/nonexistent/libnccl.so.2", 1);
   std::string why;
-  EXPECT_FALSE(load_nccl(why));
+  EXPECT_FALSE(load_nccl("", why));
   EXPECT_THAT(why, AllOf(HasSubstr("/nonexistent/libnccl.so.2"), HasSubstr("ONEHOP_NCCL_LIBRARY")));
 }
 
@@ -46,7 +46,7 @@ TEST(LoadNccl, ALibraryThatIsNotNcclIsRefused) {
   forbid_nccl_multicast();
   ::setenv("ONEHOP_NCCL_LIBRARY", "libm.so.6", 1);
   std::string why;
-  EXPECT_FALSE(load_nccl(why));
+  EXPECT_FALSE(load_nccl("", why));
   EXPECT_THAT(why, HasSubstr("is not NCCL"));
 }
 
@@ -54,7 +54,7 @@ TEST(LoadNccl, FunctionsAreFoundByNameAndErrorsAreOneLine) {
   forbid_nccl_multicast();
   ::setenv("ONEHOP_NCCL_LIBRARY", ONEHOP_FAKE_NCCL, 1);
   std::string why = "left over";
-  const std::optional<Nccl> nccl = load_nccl(why);
+  const std::optional<Nccl> nccl = load_nccl("", why);
   ASSERT_TRUE(nccl) << why;
   EXPECT_EQ(why, "");
   EXPECT_EQ(nccl->version(), "2.28.9");
@@ -68,14 +68,25 @@ TEST(LoadNccl, FunctionsAreFoundByNameAndErrorsAreOneLine) {
   EXPECT_TRUE(nccl->all_to_all != nullptr && nccl->gather != nullptr && nccl->scatter != nullptr);
 }
 
+TEST(LoadNccl, ANamedLibraryIsLoadedWhateverTheVariableSays) {
+  forbid_nccl_multicast();
+  ::setenv("ONEHOP_NCCL_LIBRARY", "/nonexistent", 1);
+  std::string why;
+  EXPECT_TRUE(load_nccl(ONEHOP_FAKE_NCCL, why)) << why;
+  EXPECT_FALSE(load_nccl("/elsewhere", why));
+  EXPECT_THAT(why, AllOf(HasSubstr("/elsewhere"), HasSubstr("--peer NAME=LIBRARY")));
+}
+
 TEST(FindNccl, IsAskedForOnce) {
   forbid_nccl_multicast();
   ::setenv("ONEHOP_NCCL_LIBRARY", ONEHOP_FAKE_NCCL, 1);
   std::string why;
-  const Nccl* const first = find_nccl(why);
+  const Nccl* const first = find_nccl("", why);
   ASSERT_NE(first, nullptr) << why;
   ::setenv("ONEHOP_NCCL_LIBRARY", "/nonexistent", 1);
-  EXPECT_EQ(find_nccl(why), first);
+  EXPECT_EQ(find_nccl("", why), first);
+  const Nccl* const named = find_nccl(ONEHOP_FAKE_NCCL, why);
+  EXPECT_TRUE(named != nullptr && named != first) << why;
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ BenchDocument measured(const char* collective, int ranks = 2) {
   report.complete = true;
   report.options.collective = find_collective(collective);
   report.options.cuda = true;
-  report.options.nccl = true;
+  report.options.nccl = {NcclPeer{}};
   report.options.ranks = ranks;
   report.options.type = DType::u8;
   for (const std::uint64_t bytes : {1000, 2000, 6000, 24000, 96000}) {

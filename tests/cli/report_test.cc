@@ -25,7 +25,7 @@ BenchDocument gpu_document() {
       GpuMachine{{"NVIDIA H200", "NVIDIA H200", "NVIDIA H200", "NVIDIA H200"}, "580.1", "13.0", "2.28.9", 18};
   BenchReport& report = document.reports.emplace_back();
   report.options.cuda = true;
-  report.options.nccl = true;
+  report.options.nccl = {NcclPeer{}};
   report.options.ranks = 4;
   report.options.type = DType::bf16;
   report.options.wide = true;
@@ -87,7 +87,7 @@ TEST(GpuReport, OfAMovedBlockHasNoOpAndNoColumnForWhatNcclHasNot) {
   for (const BenchRow& row : report.rows) table.row(row, report.options);
   const std::string text = ::testing::internal::GetCapturedStdout();
   EXPECT_THAT(text,
-              AllOf(HasSubstr("scatter: 4 GPU ranks"), HasSubstr("none"), HasSubstr("nccl(us) ours/best"),
+              AllOf(HasSubstr("scatter: 4 GPU ranks"), HasSubstr("none"), HasSubstr("    nccl ours/best"),
                     HasSubstr("8.00      0.25\n"), Not(HasSubstr("nccl-sym"))));
 }
 
@@ -253,14 +253,19 @@ TEST(GpuReport, TheTableHasTheRatioLastAndAnotherColumnForEagerCalls) {
 }
 
 TEST(GpuReport, TheTableFits80ColumnsInEveryMode) {
-  for (const bool nccl : {false, true}) {
+  for (const std::vector<NcclPeer>& nccl :
+       {std::vector<NcclPeer>{}, {NcclPeer{}}, {NcclPeer{}, NcclPeer{"new", "/lib"}}}) {
     for (const BenchMode mode : {BenchMode::chain, BenchMode::eager}) {
       BenchDocument document = gpu_document();
       BenchReport& report = document.reports.front();
       report.options.wide = false;
       report.options.nccl = nccl;
       report.options.mode = mode;
-      for (BenchRow& row : report.rows) row.host_ns = 3100;
+      for (BenchRow& row : report.rows) {
+        row.host_ns = 3100;
+        if (nccl.size() > 1)
+          row.peers.insert(row.peers.end(), {{"new", {7, 6, 8}, true}, {"new-sym", {6, 5, 7}, true}});
+      }
       ::testing::internal::CaptureStdout();
       Table table(stdout, false);
       table.begin(report.options, document);
@@ -268,7 +273,8 @@ TEST(GpuReport, TheTableFits80ColumnsInEveryMode) {
       const std::string text = ::testing::internal::GetCapturedStdout();
       for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
         EXPECT_LE(end - at, 80u) << text.substr(at, end - at);
-      EXPECT_EQ(text.find("ours/best") != std::string::npos, nccl);
+      EXPECT_EQ(text.find("ours/best") != std::string::npos, !nccl.empty());
+      EXPECT_EQ(text.find("new-sym") != std::string::npos, nccl.size() > 1);
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <exception>
 #include <limits>
 #include <memory>
@@ -73,7 +74,7 @@ On GPUs a sample is a CUDA graph of many calls; --mode says how they follow one 
 output), dependent (each takes the output of the last one; all-reduce and all-to-all), isolated (one call, ranks
 arrive at random times, from the last arrival on), eager (no graph; shows what queuing a call costs the host).
 --peer nccl measures NCCL in turns with us, where NCCL has it also with registered symmetric memory, never with
-multicast; ONEHOP_NCCL_LIBRARY says where.
+multicast; ONEHOP_NCCL_LIBRARY says where. Several in one run: --peer nccl --peer new=DIRECTORY.
 
 Options of nccl-tests are answered with ours. One means something else here: -n is ranks; iterations are --iters.
 
@@ -89,7 +90,7 @@ constexpr Named<std::optional<Binding>> kBenchBindings[] = {
     {"auto", std::nullopt}, {"none", Binding::none}, {"cores", Binding::cores}, {"numa", Binding::numa}};
 /// Host ranks: two runs differ more than the samples of one moment; seven rounds show by how much.
 constexpr int kRounds = 7;
-constexpr Named<bool> kPeers[] = {{"nccl", true}};
+constexpr const char* kNccl = "nccl";
 
 struct BenchArguments {
   std::vector<const Benchmark*> collectives;  ///< measured one after another
@@ -98,8 +99,8 @@ struct BenchArguments {
   DeviceChoice device = DeviceChoice::automatic;
   std::optional<Binding> binding;
   std::optional<int> repeat;
-  std::vector<std::string> peers;
-  std::string from;  ///< a saved report to show; nothing is measured
+  std::vector<std::string> peers;  ///< as parse_peer() takes them
+  std::string from;                ///< a saved report to show; nothing is measured
   std::optional<int> predicted_ranks;
 };
 
@@ -119,6 +120,36 @@ std::vector<const Benchmark*> parse_collectives(const std::string& text) {
   fail(ErrorCode::invalid_argument, "unknown value '{}'; known: {}, {}{}", text,
        names_of_collectives([](const Benchmark&) { return true; }), kAllCollectives,
        meant ? fmt::format("; did you mean '{}'?", *meant) : "");
+}
+
+/// "nccl", or "NAME=LIBRARY".
+NcclPeer parse_peer(const std::string& text) {
+  constexpr std::size_t kMaxName = 16;
+  const std::size_t end = text.find('=');
+  NcclPeer peer{text.substr(0, end), end == std::string::npos ? "" : text.substr(end + 1)};
+  const bool plain = std::ranges::all_of(peer.name, [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '-';
+  });
+  require(end != std::string::npos || text == kNccl,
+          "unknown value '{}'; known: nccl, NAME=LIBRARY (an NCCL, by file or directory)", text);
+  require(plain && !peer.name.empty() && peer.name.size() <= kMaxName && !peer.name.ends_with("-sym") &&
+              peer.name != kOwnLauncher,
+          "'{}' names an NCCL '{}'; use up to {} letters, digits, '.' and '-', no -sym at the end, and not "
+          "onehop",
+          text, peer.name, kMaxName);
+  require(end == std::string::npos || !peer.library.empty(), "'{}' names no library after the '='", text);
+  return peer;
+}
+
+std::vector<NcclPeer> parse_peers(const std::vector<std::string>& texts) {
+  std::vector<NcclPeer> peers;
+  for (const std::string& text : texts) {
+    NcclPeer peer = parse_peer(text);
+    if (std::ranges::find(peers, peer.name, &NcclPeer::name) != peers.end())
+      throw UsageError(fmt::format("--peer names '{}' twice; give every NCCL its own name", peer.name));
+    peers.push_back(std::move(peer));
+  }
+  return peers;
 }
 
 bool is_all_reduce(const Benchmark& collective) {
@@ -154,7 +185,7 @@ void refuse_for_collectives(const CLI::App& command, const BenchArguments& argum
         fmt::format("--factor makes no sense for --op {}; it is for premul_sum", to_string(options.op)));
   }
   refuse_same_destination("--json", options.json_path, "--html", options.html_path);
-  if (options.nccl && options.op == ReduceOp::premul_sum) {
+  if (!options.nccl.empty() && options.op == ReduceOp::premul_sum) {
     throw UsageError(
         "--peer nccl has no premul_sum like ours: NCCL scales and rounds every rank's input; leave out one");
   }
@@ -192,7 +223,7 @@ void refuse_for_ranks(const BenchOptions& options, const BenchArguments& given) 
                        : options.calls                          ? "--calls"
                        : options.parts != 1                     ? "--parts"
                        : options.cold                           ? "--cold"
-                       : options.nccl                           ? "--peer"
+                       : !options.nccl.empty()                  ? "--peer"
                        : options.buffers == Buffers::registered ? "--buffers registered"
                                                                 : nullptr;
   if (option != nullptr) {
@@ -310,7 +341,7 @@ int run_in_job(const BenchArguments& arguments, const JobInfo& job) {
     check_writable(options.json_path);
     check_writable(options.html_path);
   }
-  if (options.nccl) forbid_nccl_multicast();
+  if (!options.nccl.empty()) forbid_nccl_multicast();
   const std::unique_ptr<Watchdog> watchdog = watch(options);  // outlives the group, which waits for its GPU
   std::optional<KeptDocument> kept;
   if (job.rank == Rank{0}) kept.emplace(plan, job.launcher);  // reads the machine before it is bound
@@ -321,7 +352,7 @@ int run_in_job(const BenchArguments& arguments, const JobInfo& job) {
 }
 
 int run_threads(const BenchOptions& options, const std::vector<BenchOptions>& plan, const GpuCount& gpus) {
-  if (options.nccl) forbid_nccl_multicast();
+  if (!options.nccl.empty()) forbid_nccl_multicast();
   const std::unique_ptr<Watchdog> watchdog = watch(options);
   const std::shared_ptr<Store> store = memory_store();
   const std::vector<cpu_set_t> binding = plan_binding(options.binding, options.ranks);
@@ -476,10 +507,12 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
       ->type_name("N")
       ->check(in_range(1, 256));
   sub->add_flag("--cold", bench.cold, "GPUs: no call finds its data in a cache");
-  with_choices(sub->add_option("--peer", arguments->peers, "GPUs: measure this library too: nccl"),
-               choices_in(kPeers))
+  with_choices(sub->add_option("--peer", arguments->peers,
+                               "GPUs: measure this library too: nccl; again for others: NAME=LIBRARY"),
+               {kNccl})
       ->type_name("NAME")
-      ->check(accepted_by([](const std::string& name) { return parse_name(kPeers, name); }));
+      ->allow_extra_args(false)
+      ->check(accepted_by(parse_peer));
   add_device(*sub, arguments->device);
   add_named(*sub, "--bind", arguments->binding, kBenchBindings,
             "Host ranks, as launch --bind: none, cores or numa; auto: cores, if there are enough")
@@ -511,7 +544,7 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
     if (arguments->predicted_ranks) throw UsageError("--predict needs --from, a report of 2 GPUs");
     if (arguments->collectives.empty()) throw CLI::RequiredError("collective");
     BenchOptions& options = arguments->bench;
-    options.nccl = !arguments->peers.empty();
+    options.nccl = parse_peers(arguments->peers);
     refuse_for_collectives(*sub, *arguments);
     run = [arguments, command_line] { return run_bench(*arguments, command_line); };
   });

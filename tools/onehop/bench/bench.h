@@ -43,6 +43,12 @@ inline constexpr Named<BenchMode> kBenchModes[] = {{"chain", BenchMode::chain},
   return name_of(kBenchModes, mode);
 }
 
+/// An NCCL to measure beside onehop.
+struct NcclPeer {
+  std::string name = "nccl";  ///< in reports; with symmetric windows NAME-sym
+  std::string library;        ///< a file, or a directory with it; empty: as load_nccl() finds it
+};
+
 struct BenchOptions {
   const Benchmark* collective = &collectives().front();
   int ranks = 4;
@@ -60,11 +66,11 @@ struct BenchOptions {
   bool threads = false;
   bool cuda = false;  ///< ranks are GPUs; the options up to `nccl` apply to them only
   BenchMode mode = BenchMode::chain;
-  std::optional<int> calls;  ///< per sample; empty: by size
-  bool cold = false;         ///< the data of a call is in no cache
-  int parts = 1;             ///< BenchCall::parts
-  bool nccl = false;         ///< measure NCCL too
-  std::string tuning;        ///< file of the group's tuning table; empty: the library's own table
+  std::optional<int> calls;    ///< per sample; empty: by size
+  bool cold = false;           ///< the data of a call is in no cache
+  int parts = 1;               ///< BenchCall::parts
+  std::vector<NcclPeer> nccl;  ///< measured too, in turns
+  std::string tuning;          ///< file of the group's tuning table; empty: the library's own table
   Binding binding = Binding::none;
   int repeat = 1;          ///< host ranks: rounds over all sizes; the report shows their spread
   int predicted_from = 0;  ///< a prediction: the ranks of what was measured; else 0
@@ -113,8 +119,8 @@ struct GpuMachine {
   std::vector<std::string> names;  ///< by rank
   std::string driver;              ///< "580.65.06"; empty when unknown
   std::string cuda;                ///< the newest CUDA version that the driver supports: "13.0"
-  std::string nccl;                ///< "2.28.9"; empty when NCCL is not measured
-  std::optional<int> nvlinks;      ///< of the pair of GPUs with the fewest
+  std::string nccl;  ///< "2.28.9", of several "2.28.9 (nccl), 2.32.3 (new)"; empty: none is measured
+  std::optional<int> nvlinks;  ///< of the pair of GPUs with the fewest
 };
 
 /// The results of one collective.

@@ -44,7 +44,7 @@ class OnehopImplementation final : public Implementation {
   }
   OnehopImplementation(const OnehopImplementation&) = delete;
   OnehopImplementation& operator=(const OnehopImplementation&) = delete;
-  [[nodiscard]] const char* name() const override { return "onehop"; }
+  [[nodiscard]] const std::string& name() const override { return name_; }
   [[nodiscard]] bool ours() const override { return true; }
   [[nodiscard]] std::byte* memory() const override {
     return options_.buffers == Buffers::symmetric ? shared_.local() : own_.get();
@@ -57,6 +57,7 @@ class OnehopImplementation final : public Implementation {
   }
 
  private:
+  const std::string name_ = "onehop";
   Group& group_;
   const BenchOptions& options_;
   CallOptions call_options_;
@@ -138,8 +139,9 @@ namespace {
 
 class NcclImplementation : public Implementation {
  public:
-  NcclImplementation(std::shared_ptr<NcclSession> session, const BenchOptions& options)
-      : session_(std::move(session)), collective_(*options.collective) {}
+  NcclImplementation(std::string name, std::shared_ptr<NcclSession> session, const BenchOptions& options)
+      : session_(std::move(session)), name_(std::move(name)), collective_(*options.collective) {}
+  [[nodiscard]] const std::string& name() const override { return name_; }
   [[nodiscard]] bool ours() const override { return false; }
   Algorithm call(const BenchCall& call, cudaStream_t stream) override {
     session_->check_nccl(collective_.nccl(session_->nccl, session_->member(), call, stream),
@@ -151,14 +153,15 @@ class NcclImplementation : public Implementation {
   const std::shared_ptr<NcclSession> session_;
 
  private:
+  const std::string name_;
   const Benchmark& collective_;
 };
 
 class NcclPlain final : public NcclImplementation {
  public:
-  NcclPlain(std::shared_ptr<NcclSession> session, const BenchOptions& options, std::size_t bytes)
-      : NcclImplementation(std::move(session), options), memory_(bytes) {}
-  [[nodiscard]] const char* name() const override { return "nccl"; }
+  NcclPlain(const std::string& name, std::shared_ptr<NcclSession> session, const BenchOptions& options,
+            std::size_t bytes)
+      : NcclImplementation(name, std::move(session), options), memory_(bytes) {}
   [[nodiscard]] std::byte* memory() const override { return memory_.get(); }
 
  private:
@@ -168,8 +171,9 @@ class NcclPlain final : public NcclImplementation {
 /// Memory in a symmetric window.
 class NcclSymmetric final : public NcclImplementation {
  public:
-  NcclSymmetric(std::shared_ptr<NcclSession> session, const BenchOptions& options, std::size_t bytes)
-      : NcclImplementation(std::move(session), options), bytes_(bytes) {
+  NcclSymmetric(const std::string& name, std::shared_ptr<NcclSession> session, const BenchOptions& options,
+                std::size_t bytes)
+      : NcclImplementation(name + "-sym", std::move(session), options), bytes_(bytes) {
     session_->check_nccl(session_->nccl.mem_alloc(&memory_, bytes), "ncclMemAlloc");
   }
   ~NcclSymmetric() override {
@@ -190,7 +194,6 @@ class NcclSymmetric final : public NcclImplementation {
     if (window_ != nullptr) session_->deregister_window(std::exchange(window_, nullptr));
     if (memory_ != nullptr) (void)session_->nccl.mem_free(std::exchange(memory_, nullptr));
   }
-  [[nodiscard]] const char* name() const override { return "nccl-sym"; }
   [[nodiscard]] std::byte* memory() const override { return static_cast<std::byte*>(memory_); }
 
  private:
@@ -214,7 +217,7 @@ std::string complaint_of(const Step& step) {
 
 Implementations::Implementations(Group& group, const BenchOptions& options, std::size_t bytes) {
   all_.push_back(std::make_unique<OnehopImplementation>(group, options, bytes));
-  if (options.nccl) add_nccl(group, options, bytes);
+  for (const NcclPeer& peer : options.nccl) add_nccl(group, options, peer, bytes);
 }
 
 Implementations::~Implementations() {
@@ -222,31 +225,32 @@ Implementations::~Implementations() {
 }
 
 void Implementations::abort() noexcept {
-  if (nccl_ != nullptr) nccl_->abort();
+  for (const auto& session : sessions_) session->abort();
 }
 
 void Implementations::close() {
   for (const auto& implementation : all_) implementation->leave();
   // Before the memory that NCCL may have mapped is freed.
-  if (nccl_ != nullptr) nccl_->close();
+  for (const auto& session : sessions_) session->close();
   all_.clear();
 }
 
-void Implementations::add_nccl(Group& group, const BenchOptions& options, std::size_t bytes) {
+void Implementations::add_nccl(Group& group, const BenchOptions& options, const NcclPeer& peer,
+                               std::size_t bytes) {
   // After every step that can fail on one rank, all ranks exchange the outcome, before a step that waits.
-  const auto failed = [&](const char* what, const std::string& own) {
+  const auto failed = [&](const std::string& what, const std::string& own) {
     const std::string first = first_complaint(group, own);
     if (!first.empty()) notes_.push_back(fmt::format("no {}: {}", what, first));
     return !first.empty();
   };
 
   std::string why;
-  const Nccl* const nccl = find_nccl(why);
-  if (failed("nccl", why)) return;
+  const Nccl* const nccl = find_nccl(peer.library, why);
+  if (failed(peer.name, why)) return;
   NcclUniqueId id{};
   std::string own;
   if (group.rank() == Rank{0} && nccl->get_unique_id(&id) != 0) own = "ncclGetUniqueId failed";
-  if (failed("nccl", own)) return;
+  if (failed(peer.name, own)) return;
   const std::string first = group.all_gather({id.bytes, sizeof id.bytes}).at(0);
   if (first.size() != sizeof id.bytes) fail(ErrorCode::protocol, "rank 0 sent no NCCL id");
   std::memcpy(id.bytes, first.data(), sizeof id.bytes);
@@ -255,21 +259,24 @@ void Implementations::add_nccl(Group& group, const BenchOptions& options, std::s
   std::unique_ptr<Implementation> plain;
   own = complaint_of([&] {
     session->init(group.size(), id, group.rank().value);
-    plain = std::make_unique<NcclPlain>(session, options, bytes);
+    plain = std::make_unique<NcclPlain>(peer.name, session, options, bytes);
   });
-  if (failed("nccl", own)) return;
-  nccl_ = session;
-  nccl_version_ = nccl->version();
+  if (failed(peer.name, own)) return;
+  sessions_.push_back(session);
+  const std::string version = nccl->version();
+  if (!nccl_versions_.empty()) nccl_versions_ += ", ";
+  nccl_versions_ += options.nccl.size() == 1 ? version : fmt::format("{} ({})", version, peer.name);
   all_.push_back(std::move(plain));
 
   if (!options.collective->nccl_has_symmetric) return;
-  if (!nccl->has_windows()) own = fmt::format("NCCL {} has no symmetric windows (2.27 has)", nccl_version_);
-  if (failed("nccl-sym", own)) return;
+  if (!nccl->has_windows()) own = fmt::format("NCCL {} has no symmetric windows (2.27 has)", version);
+  if (failed(peer.name + "-sym", own)) return;
   std::unique_ptr<NcclSymmetric> symmetric;
-  own = complaint_of([&] { symmetric = std::make_unique<NcclSymmetric>(session, options, bytes); });
-  if (failed("nccl-sym", own)) return;
+  own =
+      complaint_of([&] { symmetric = std::make_unique<NcclSymmetric>(peer.name, session, options, bytes); });
+  if (failed(peer.name + "-sym", own)) return;
   own = complaint_of([&] { symmetric->enter(); });
-  if (failed("nccl-sym", own)) return;
+  if (failed(peer.name + "-sym", own)) return;
   all_.push_back(std::move(symmetric));
 }
 

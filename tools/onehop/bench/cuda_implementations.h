@@ -22,7 +22,7 @@ class Implementation {
   Implementation& operator=(const Implementation&) = delete;
   virtual ~Implementation() = default;
 
-  [[nodiscard]] virtual const char* name() const = 0;
+  [[nodiscard]] virtual const std::string& name() const = 0;
   [[nodiscard]] virtual bool ours() const = 0;
   /// The memory for input and output, of the size given at construction on every rank.
   [[nodiscard]] virtual std::byte* memory() const = 0;
@@ -45,19 +45,20 @@ class Implementations {
 
   [[nodiscard]] const std::vector<std::unique_ptr<Implementation>>& all() const { return all_; }
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
-  [[nodiscard]] const std::string& nccl_version() const { return nccl_version_; }
+  /// GpuMachine::nccl.
+  [[nodiscard]] const std::string& nccl_versions() const { return nccl_versions_; }
   /// After a failure: ends running NCCL calls, which have no deadline and which freeing memory would wait for.
   void abort() noexcept;
   /// Collective, at the end, when no work is queued and no graph exists.
   void close();
 
  private:
-  void add_nccl(Group& group, const BenchOptions& options, std::size_t bytes);
+  void add_nccl(Group& group, const BenchOptions& options, const NcclPeer& peer, std::size_t bytes);
 
-  std::shared_ptr<NcclSession> nccl_;
+  std::vector<std::shared_ptr<NcclSession>> sessions_;
   std::vector<std::unique_ptr<Implementation>> all_;
   std::vector<std::string> notes_;
-  std::string nccl_version_;
+  std::string nccl_versions_;
 };
 
 }  // namespace onehop::cli

@@ -145,7 +145,7 @@ void run_gpu_bench(Group& group, const BenchOptions& options, const BenchListene
           largest_size(options));
   GpuContext context(group, options, listener);
   GpuMachine machine = gpu_machine(group);
-  machine.nccl = context.implementations.nccl_version();
+  machine.nccl = context.implementations.nccl_versions();
   listener.gpus(machine);
   for (const std::string& note : context.implementations.notes()) context.note(note);
   for (std::size_t i = 0; i < options.sizes.size(); ++i)

@@ -19,10 +19,11 @@ using markup::escape;
 
 constexpr const char* kStyle = R"css(
 :root { --ink:#1b1f24; --soft:#5c6670; --line:#e3e6ea; --card:#fff; --page:#f5f6f8; --auto:#0b63ce;
-  --one-shot:#0b63ce; --two-shot:#d9480f; --band:rgba(11,99,206,.13); --peer0:#6a737d; --peer1:#7a3fb5; }
+  --one-shot:#0b63ce; --two-shot:#d9480f; --band:rgba(11,99,206,.13); --peer0:#6a737d; --peer1:#7a3fb5;
+  --peer2:#1a7f5a; --peer3:#8a5a00; }
 @media (prefers-color-scheme: dark) { :root { --ink:#e8eaed; --soft:#9aa4af; --line:#30363d; --card:#1a1e24;
   --page:#101317; --auto:#5aa6ff; --one-shot:#5aa6ff; --two-shot:#ff8a4c; --band:rgba(90,166,255,.18);
-  --peer0:#9aa4af; --peer1:#c39bf0; } }
+  --peer0:#9aa4af; --peer1:#c39bf0; --peer2:#6bd0a8; --peer3:#e0b060; } }
 * { box-sizing:border-box; }
 body { margin:0; padding:2.2rem 1.2rem; background:var(--page); color:var(--ink);
   font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif; }
@@ -49,10 +50,11 @@ svg text { fill:var(--soft); font-size:13px; font-family:inherit; }
 .band { fill:var(--band); }
 .one-shot { fill:var(--one-shot); } .two-shot { fill:var(--two-shot); } .none { fill:var(--soft); }
 .peer { fill:none; stroke-width:1.3; stroke-dasharray:5 4; stroke-linejoin:round; }
-.peer0 { stroke:var(--peer0); } .peer1 { stroke:var(--peer1); }
-.peer0-mark { fill:var(--peer0); } .peer1-mark { fill:var(--peer1); }
+.peer0 { stroke:var(--peer0); } .peer1 { stroke:var(--peer1); } .peer2 { stroke:var(--peer2); } .peer3 { stroke:var(--peer3); }
+.peer0-mark { fill:var(--peer0); } .peer1-mark { fill:var(--peer1); } .peer2-mark { fill:var(--peer2); } .peer3-mark { fill:var(--peer3); }
 svg text.name { font-weight:650; }
 svg text.curve-name { fill:var(--auto); } svg text.peer0-name { fill:var(--peer0); } svg text.peer1-name { fill:var(--peer1); }
+svg text.peer2-name { fill:var(--peer2); } svg text.peer3-name { fill:var(--peer3); }
 .dot { stroke:var(--card); stroke-width:1.2; }
 .legend { display:flex; flex-wrap:wrap; gap:.2rem 1.2rem; font-size:.85rem; margin:0 .2rem 1rem; }
 svg.key { display:inline-block; width:.85rem; height:.85rem; margin-right:.4rem; vertical-align:-2px; }

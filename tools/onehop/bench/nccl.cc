@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -24,8 +25,9 @@ bool is_directory(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-std::vector<std::string> candidates() {
-  const std::optional<std::string> named = env::get("ONEHOP_NCCL_LIBRARY");
+std::vector<std::string> candidates(const std::string& library) {
+  const std::optional<std::string> named =
+      library.empty() ? env::get("ONEHOP_NCCL_LIBRARY") : std::optional(library);
   if (!named) return {kLibrary};
   if (!is_directory(*named)) return {*named};
   return {fmt::format("{}/{}", *named, kLibrary), fmt::format("{}/lib/{}", *named, kLibrary),
@@ -58,16 +60,16 @@ void forbid_nccl_multicast() {
   (void)::setenv(kMulticast, "0", 1);  // NOLINT(concurrency-mt-unsafe): no other threads yet
 }
 
-std::optional<Nccl> load_nccl(std::string& why) {
+std::optional<Nccl> load_nccl(const std::string& library_name, std::string& why) {
   require(env::get(kMulticast) == "0", "{} must be 0 before NCCL is loaded", kMulticast);
   why.clear();
   void* library = nullptr;
-  for (const std::string& path : candidates()) {
+  for (const std::string& path : candidates(library_name)) {
     library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library != nullptr) break;
     const char* const reason = ::dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
-    why = fmt::format("{}; name the library or its directory in ONEHOP_NCCL_LIBRARY",
-                      reason != nullptr ? reason : path);
+    why = fmt::format("{}; name the library or its directory in {}", reason != nullptr ? reason : path,
+                      library_name.empty() ? "ONEHOP_NCCL_LIBRARY" : "--peer NAME=LIBRARY");
   }
   if (library == nullptr) return std::nullopt;
   why.clear();
@@ -107,16 +109,22 @@ std::optional<Nccl> load_nccl(std::string& why) {
   return nccl;
 }
 
-const Nccl* find_nccl(std::string& why) {
+const Nccl* find_nccl(const std::string& library, std::string& why) {
+  struct Outcome {
+    std::optional<Nccl> nccl;
+    std::string why;
+  };
   static std::mutex mutex;
-  static bool tried = false;
-  static std::string why_not;
-  static std::optional<Nccl> found;
+  static std::map<std::string, Outcome> tried;
   const std::lock_guard lock(mutex);
-  if (!tried) found = load_nccl(why_not);
-  tried = true;
-  why = why_not;
-  return found ? &*found : nullptr;
+  auto found = tried.find(library);
+  if (found == tried.end()) {
+    Outcome outcome;
+    outcome.nccl = load_nccl(library, outcome.why);
+    found = tried.emplace(library, std::move(outcome)).first;
+  }
+  why = found->second.why;
+  return found->second.nccl ? &*found->second.nccl : nullptr;
 }
 
 int nccl_type(DType type) {

@@ -68,13 +68,14 @@ inline constexpr int kNcclSymmetricWindow = 1;
 /// start and before NCCL is loaded.
 void forbid_nccl_multicast();
 
-/// Loads the library that ONEHOP_NCCL_LIBRARY names (a file, or a directory with it: a library directory,
-/// that of Python's nvidia.nccl, or site-packages), else libnccl.so.2. It is never unloaded. On failure returns
-/// nullopt, with the reason in `why`. Error{invalid_argument} unless forbid_nccl_multicast() was called.
-[[nodiscard]] std::optional<Nccl> load_nccl(std::string& why);
+/// Loads `library`: a file, or a directory with it (a library directory, that of Python's nvidia.nccl, or
+/// site-packages). Empty: what ONEHOP_NCCL_LIBRARY names in the same way, else libnccl.so.2. It is never
+/// unloaded. On failure returns nullopt, with the reason in `why`. Error{invalid_argument} unless
+/// forbid_nccl_multicast() was called.
+[[nodiscard]] std::optional<Nccl> load_nccl(const std::string& library, std::string& why);
 
-/// Calls load_nccl() once per process. Thread-safe.
-[[nodiscard]] const Nccl* find_nccl(std::string& why);
+/// Calls load_nccl() once per process and library. Thread-safe.
+[[nodiscard]] const Nccl* find_nccl(const std::string& library, std::string& why);
 
 [[nodiscard]] int nccl_type(DType type);
 [[nodiscard]] int nccl_op(ReduceOp op);

@@ -57,7 +57,7 @@ void predict(BenchReport& report, int ranks) {
   std::vector<BenchRow> rows;
   options.predicted_from = options.ranks;
   options.ranks = ranks;
-  options.nccl = false;
+  options.nccl.clear();
   options.repeat = 1;
   for (const BenchRow& measured : report.rows) {
     const Shape shape = shape_of(options, Rank{0}, measured.bytes);

@@ -100,17 +100,14 @@ nlohmann::json to_json(const BenchReport& report, const std::string& launcher) {
   return out;
 }
 
-struct PeerColumn {
-  const char* name;
-  const char* head;
-};
-
-/// The columns of the peers that may have times.
-std::vector<PeerColumn> peer_columns(const BenchOptions& options) {
-  if (!options.nccl) return {};
-  std::vector<PeerColumn> columns{{"nccl", "nccl(us)"}};
-  if (options.collective->nccl_has_symmetric) columns.push_back({"nccl-sym", "nccl-sym"});
-  return columns;
+/// The peers that may have times.
+std::vector<std::string> peer_columns(const BenchOptions& options) {
+  std::vector<std::string> names;
+  for (const NcclPeer& peer : options.nccl) {
+    names.push_back(peer.name);
+    if (options.collective->nccl_has_symmetric) names.push_back(peer.name + "-sym");
+  }
+  return names;
 }
 
 /// A column of the table; right-aligned, with a space before it.
@@ -128,7 +125,9 @@ std::string microseconds(const BenchTime& time, double value) {
 /// All columns with --wide, else those that fit a terminal.
 std::vector<TextColumn> columns_of(const BenchOptions& options) {
   const bool wide = options.wide;
-  const bool peers = options.nccl && !wide;  // their columns replace others
+  // Their columns replace others.
+  const bool peers = !options.nccl.empty() && !wide;
+  const bool many_peers = options.nccl.size() > 1 && !wide;
   const bool eager = options.cuda && options.mode == BenchMode::eager;
   const bool measured = options.predicted_from == 0;
   std::vector<TextColumn> columns;
@@ -143,7 +142,8 @@ std::vector<TextColumn> columns_of(const BenchOptions& options) {
   const std::size_t op_width = std::max<std::size_t>(5, op.size());
   add(wide, "type", 5, [type = std::move(type)](const BenchRow&) -> const std::string& { return type; });
   add(wide, "op", op_width, [op = std::move(op)](const BenchRow&) -> const std::string& { return op; });
-  add(measured, "algo", 9, [](const BenchRow& row) { return std::string(to_string(row.algorithm)); });
+  add(measured && !many_peers, "algo", 9,
+      [](const BenchRow& row) { return std::string(to_string(row.algorithm)); });
   add(true, "time(us)", peers ? 10 : 11,
       [](const BenchRow& row) { return microseconds(row.time, row.time.median_us); });
   add(wide && measured, "min", 11,
@@ -155,18 +155,21 @@ std::vector<TextColumn> columns_of(const BenchOptions& options) {
       [](const BenchRow& row) { return row.rounds.empty() ? "-" : two_decimals(spread(row)); });
   add(!peers && !(eager && !wide) && (wide || !repeated), "algbw", 8,
       [](const BenchRow& row) { return two_decimals(row.algbw); });
-  add(!(peers && eager), "busbw", 8, [](const BenchRow& row) { return two_decimals(row.busbw); });
-  add(measured, "check", 6, [](const BenchRow& row) { return std::string(row.checked ? "ok" : "-"); });
+  add(!(peers && eager) && !many_peers, "busbw", 8,
+      [](const BenchRow& row) { return two_decimals(row.busbw); });
+  add(measured && !(many_peers && eager), "check", 6,
+      [](const BenchRow& row) { return std::string(row.checked ? "ok" : "-"); });
   add(eager, "host(ns)", wide ? 9 : 8,
       [](const BenchRow& row) { return fmt::format("{:.0f}", row.host_ns); });
-  for (const PeerColumn& column : peer_columns(options)) {
-    add(true, column.head, wide ? 11 : 10, [name = std::string(column.name)](const BenchRow& row) {
+  for (const std::string& name : peer_columns(options)) {
+    const std::size_t width = many_peers ? 8 : wide ? 11 : 10;
+    add(true, name, std::max(width, name.size()), [name](const BenchRow& row) {
       const auto peer = std::find_if(row.peers.begin(), row.peers.end(),
                                      [&](const PeerTime& each) { return each.name == name; });
       return peer != row.peers.end() ? microseconds(peer->time, peer->time.median_us) : "-";
     });
   }
-  add(options.nccl, "ours/best", 9, [](const BenchRow& row) {
+  add(!options.nccl.empty(), "ours/best", 9, [](const BenchRow& row) {
     const auto ratio = ratio_to_peers(row);
     return ratio ? two_decimals(*ratio) : "-";
   });
@@ -174,12 +177,12 @@ std::vector<TextColumn> columns_of(const BenchOptions& options) {
 }
 
 /// What the columns mean whose heads do not say it.
-std::string legend(const std::vector<TextColumn>& columns) {
+std::string legend(const std::vector<TextColumn>& columns, bool predicted) {
   const auto shown = [&](std::string_view head) {
     return std::ranges::any_of(columns, [&](const TextColumn& each) { return each.head == head; });
   };
   std::string text =
-      shown("check") ? "time: median of the slowest rank, us per call" : "time: us per call, predicted";
+      predicted ? "time: us per call, predicted" : "time: median of the slowest rank, us per call";
   if (shown("p95")) text += shown("min") ? "; min, p95: of the same samples" : "; p95: of the same samples";
   if (shown("spread")) text += "; spread: slowest round / fastest";
   if (shown("busbw"))
@@ -273,7 +276,7 @@ void Table::begin(const BenchOptions& options, const BenchDocument& document) {
     line(fmt::format("{} {}", describe(document.build), what));
     line(describe_machine(document));
     line(describe(document.origin));
-    line(legend(columns_of(options)));
+    line(legend(columns_of(options), options.predicted_from != 0));
   }
   begun_ = true;
   if (options.cuda) line(fmt::format("timed: {}", what_is_timed(options)));

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/json_field.h"
+#include "bench/plots.h"
 
 namespace onehop::cli {
 namespace {
@@ -127,14 +128,25 @@ BenchRow row_of(const JsonField& field, const Json& value) {
   return row;
 }
 
+/// The peers whose columns the rows need.
+std::vector<NcclPeer> peers_in(const std::vector<BenchRow>& rows) {
+  constexpr std::string_view kWithWindows = "-sym";
+  std::vector<NcclPeer> peers;
+  for (std::string name : peer_names(rows)) {
+    if (name.ends_with(kWithWindows)) name.resize(name.size() - kWithWindows.size());
+    if (std::ranges::find(peers, name, &NcclPeer::name) == peers.end()) peers.push_back({name, ""});
+  }
+  return peers;
+}
+
 BenchReport report_of(const JsonField& field, const Json& value) {
   BenchReport report;
   report.options = options_of(field.at("run"));
   report.complete = field.at("complete").flag();
   field.at("results").each(kMaxRows, [&](const JsonField& row, std::size_t i) {
     report.rows.push_back(row_of(row, value.at("results").at(i)));
-    report.options.nccl = report.options.nccl || !report.rows.back().peers.empty();
   });
+  report.options.nccl = peers_in(report.rows);
   if (const auto notes = field.find("notes")) {
     notes->each(kMaxRows,
                 [&](const JsonField& note, std::size_t) { report.notes.push_back(note.text(kMaxText)); });

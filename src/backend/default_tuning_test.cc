@@ -155,7 +155,7 @@ TEST(Algorithms, AreNamedByCollectiveTypesAndBuffers) {
       ElementsAre("ll_one_shot", "lamport_one_shot", "lamport_two_shot_by_peer", "lamport_two_shot",
                   "streaming_one_shot", "streaming_two_shot", "pipelined_two_shot", "copy_engine_two_shot"));
   EXPECT_THAT(names(all_reduce, TypeClass::any, Buffers::any),
-              ElementsAre("ll_one_shot", "pipelined_two_shot"));
+              ElementsAre("ll_one_shot", "streaming_one_shot", "pipelined_two_shot"));
   EXPECT_THAT(names(reduce_scatter, TypeClass::floats, Buffers::any),
               ElementsAre("ll_one_shot", "lamport_one_shot", "reduce_from_peers"));
   EXPECT_THAT(names(reduce, TypeClass::any, Buffers::symmetric),

@@ -40,14 +40,14 @@ TEST(Selector, UsesWhatWasFastestWithTwoGpus) {
     const auto expect = [&](Collective collective, TypeClass types, const Ranges& ranges) {
       expect_ranges(selector, collective, types, buffers, ranges);
     };
-    const std::string_view longest = symmetric ? "copy_engine_two_shot" : "pipelined_two_shot";
+    const std::string_view longest = symmetric ? "copy_engine_two_shot" : "streaming_one_shot";
     expect(all_reduce, TypeClass::floats,
            {{32 * kKiB, "ll_one_shot"},
             {kMiB - 1, "lamport_one_shot"},
             {128 * kMiB - 1, "streaming_one_shot"},
-            {kNoLimit, symmetric ? "copy_engine_two_shot" : "streaming_one_shot"}});
+            {kNoLimit, longest}});
     expect(all_reduce, TypeClass::any,
-           {{2 * kMiB, "ll_one_shot"}, {128 * kMiB - 1, "pipelined_two_shot"}, {kNoLimit, longest}});
+           {{128 * kKiB, "ll_one_shot"}, {128 * kMiB - 1, "streaming_one_shot"}, {kNoLimit, longest}});
     expect(reduce_scatter, TypeClass::floats,
            {{48 * kKiB, "ll_one_shot"}, {8 * kMiB, "lamport_one_shot"}, {kNoLimit, "reduce_from_peers"}});
     expect(reduce_scatter, TypeClass::any, {{256 * kKiB, "ll_one_shot"}, {kNoLimit, "reduce_from_peers"}});
@@ -221,7 +221,8 @@ TEST(Selector, UsesTheAlgorithmForLongMessagesIfACallerNamesAKindThatTheTableDoe
     EXPECT_EQ(name(all_reduce, DType::bf16, 256 * kKiB, Algorithm::one_shot), "lamport_one_shot");
     EXPECT_EQ(name(all_reduce, DType::bf16, 64 * kMiB, Algorithm::one_shot),
               ranks == 2 ? "streaming_one_shot" : "lamport_one_shot");
-    EXPECT_EQ(name(all_reduce, DType::i32, 64 * kMiB, Algorithm::one_shot), "ll_one_shot");
+    EXPECT_EQ(name(all_reduce, DType::i32, 64 * kMiB, Algorithm::one_shot),
+              ranks == 2 ? "streaming_one_shot" : "ll_one_shot");
     EXPECT_EQ(name(all_reduce, DType::bf16, 1, Algorithm::two_shot),
               ranks == 2 ? "pipelined_two_shot" : "lamport_two_shot_by_peer");
     EXPECT_EQ(name(all_reduce, DType::i32, 1, Algorithm::two_shot), "pipelined_two_shot");

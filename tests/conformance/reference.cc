@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "backend/cuda/algorithms/streaming/streaming.h"
 #include "base/numeric.h"
 
 namespace onehop::testing {
@@ -204,6 +205,15 @@ Bytes random_elements(DType type, std::size_t count, std::uint64_t seed) {
         value = float_of<Traits>(std::ldexp(static_cast<double>(static_cast<std::int32_t>(bits >> 32)), -29));
       }
       append(result, value);
+    }
+    if constexpr (!kIsFloat<Traits>) {
+      // Words that streams escape, and those that travel as an escape.
+      for (std::size_t i = 0; i + sizeof cuda::kEscapeKey <= result.size(); i += sizeof cuda::kEscapeKey) {
+        const std::uint64_t bits = random();
+        if (bits % 16 != 0) continue;
+        const auto word = static_cast<std::uint32_t>(cuda::kEscapeKey ^ (bits / 16 % 2));
+        std::memcpy(result.data() + i, &word, sizeof word);
+      }
     }
     return result;
   });

@@ -13,6 +13,7 @@
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
 #include "backend/cuda/algorithms/point_to_point/factors.h"
 #include "backend/cuda/algorithms/push/push_algorithms.h"
+#include "backend/cuda/algorithms/streaming/streaming.h"
 #include "backend/host/reduce.h"
 
 namespace onehop::ptx {
@@ -70,6 +71,12 @@ void fill_floats(Bytes& data, Random& random, unsigned exponent_bits) {
     fill_floats<std::uint64_t>(data, random, 11);
   } else {
     for (std::byte& each : data) each = static_cast<std::byte>(random());
+    // Words that streams escape, and those that travel as an escape.
+    for (std::size_t i = 0; i + 4 <= data.size(); i += 4) {
+      if (random() % 2 != 0) continue;
+      const std::uint32_t word = cuda::kEscapeKey ^ (random() % 2 != 0 ? 1u : 0u);
+      std::memcpy(data.data() + i, &word, sizeof word);
+    }
   }
   return data;
 }

@@ -53,7 +53,12 @@ TEST(Streaming, SpreadsEveryPacketOverBlocksWithRingsThatDoNotOverlap) {
       const std::size_t slice = std::size_t{p.slice} * 16;
       EXPECT_EQ(p.block_stride, shape.block == p.movers ? slice : p.depth * chunk);
       EXPECT_TRUE(p.depth * chunk >= slice || shape.block > p.movers);
-      EXPECT_LE(std::size_t{shape.grid} * p.block_stride, p.rank_stride);
+      const std::size_t rings = std::size_t{shape.grid} * p.block_stride;
+      EXPECT_LE(rings, p.rank_stride);
+      if (type_class(each.type) != TypeClass::floats) {
+        EXPECT_LE(rings, p.escapes);
+        EXPECT_LE(p.escapes + rings / 16, p.rank_stride) << "a byte for each packet";
+      }
       const auto ranks = static_cast<unsigned>(each.shape.ranks);
       EXPECT_EQ(p.rank_stride % kScratchAlignment, 0u);
       EXPECT_LE((ranks - 1) * p.rank_stride, p.phase_stride);

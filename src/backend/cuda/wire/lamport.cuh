@@ -16,6 +16,7 @@ struct Lamport {
   static constexpr int kWidth = 16;
   static constexpr int kStride = 16;
   static constexpr bool kScrubs = false;
+  static constexpr bool kEscapes = false;
   using Data = Packet<kWidth>;
   using Wire = device::LamportWire<std::remove_const_t<decltype(E::kNanWord)>, kWidth>;
 

@@ -2,12 +2,12 @@
 #include "backend/cuda/algorithms/streaming/one_shot.cuh"
 #include "backend/cuda/algorithms/streaming/two_shot.cuh"
 
-#ifdef ONEHOP_IS_FLOAT
 #define ONEHOP_STREAMING_ONE_SHOT(op, ranks)                 \
   ONEHOP_KERNEL(streaming_one_shot, op, ranks, StreamParams, \
                 (streaming_one_shot<ONEHOP_ELEMENT, Ops::op>(params)))
 ONEHOP_FOR_EACH_REDUCTION_OF_2(ONEHOP_STREAMING_ONE_SHOT)
 
+#ifdef ONEHOP_IS_FLOAT
 #define ONEHOP_STREAMING_TWO_SHOT(op, ranks)                 \
   ONEHOP_KERNEL(streaming_two_shot, op, ranks, StreamParams, \
                 (streaming_two_shot<ONEHOP_ELEMENT, Ops::op, ranks>(params)))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streaming one-shot all-reduce of floats between 2 ranks: each sends its whole input to the other one (stream.cuh), and
-// reduces what it receives while it still sends.
+// Streaming one-shot all-reduce between 2 ranks: each sends its whole input to the other one (stream.cuh), and reduces what
+// it receives while it still sends. Integers travel with escapes (wire/escaped.cuh).
 //
 // While a thread waits for chunk t, it has sent chunk t + 1 and is loading chunk t + 2. So the input is read once, and
 // the link is busy while data is added. It sends chunk t + 1 only when it has cleared chunk t - 1. So when all warps of
@@ -14,6 +14,7 @@
 
 #include "backend/cuda/algorithms/streaming/stream.cuh"
 #include "backend/cuda/reduce.cuh"
+#include "backend/cuda/wire/escaped.cuh"
 
 namespace onehop::cuda {
 
@@ -32,7 +33,7 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
   }
 
  private:
-  using Slot = Lamport<E>;
+  using Slot = std::conditional_t<kIsFloat<typename E::Wide>, Lamport<E>, Escaped>;
   using Data = typename Slot::Data;
   using Wire = typename Slot::Wire;
   using Stored = typename E::Stored;
@@ -106,8 +107,13 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
                                                p_.aligned);
     }
   }
-  static __device__ __forceinline__ void send(const Data& data, std::byte* to, int left) {
-    if (left > 0) Slot::send(to, Slot::wire(data));
+  __device__ __forceinline__ void send(const Data& data, std::byte* to, int left) const {
+    if (left <= 0) return;
+    const Wire wire = Slot::wire(data);
+    Slot::send(to, wire);
+    if constexpr (Slot::kEscapes) {
+      if (Slot::has_escape(wire)) send_escapes(p_, to, Slot::byte_of(data));
+    }
   }
   /// Waits for the peer's packet, stores the reduction and clears the packet. With 2 ranks, a sum is the same in
   /// either order.
@@ -123,6 +129,13 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
         [&] { return 2u >> p_.rank; });
     if (!came) return false;
     if (left <= 0) return true;
+    if constexpr (Slot::kEscapes) {
+      if (Slot::has_escape(wire)) {
+        const unsigned byte = take_escapes(p_, inbox);
+        if (byte == 0) return false;
+        Slot::restore(wire, byte);
+      }
+    }
     const Data result = cuda::reduce<E, kOps, kStreamWidth, 2>(2, p_.scale, [&](int r) {
       // Selecting takes time.
       const bool is_own = kOps == Ops::sum ? r == 0 : r == p_.rank;
@@ -136,6 +149,34 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
     }
     Slot::taken(inbox);
     return true;
+  }
+
+  // Escapes are rare, and so out of line. Static, as poison().
+  static __device__ __noinline__ void send_escapes(const StreamParams& p, const std::byte* to,
+                                                   unsigned byte) {
+    Slot::send_byte(escapes_of(p, p.peer_inbox, to), byte);
+  }
+  /// 0: it has not come.
+  [[nodiscard]] static __device__ __noinline__ unsigned take_escapes(const StreamParams& p,
+                                                                     const std::byte* inbox) {
+    std::byte* const at = escapes_of(p, p.inbox, inbox);
+    unsigned byte = 0;
+    const bool came = device::wait_until_all(
+        p.guard, p.phase, [&] { return (byte = Slot::peek_byte(at)) != 0; }, [&] { return 2u >> p.rank; });
+    if (!came) return 0;
+    Slot::taken_byte(at);
+    return byte;
+  }
+  /// Where the byte of a packet is. `rings`: those of parity 0.
+  [[nodiscard]] static __device__ __forceinline__ std::byte* escapes_of(const StreamParams& p,
+                                                                        std::byte* rings,
+                                                                        const std::byte* packet) {
+    auto offset = static_cast<std::size_t>(packet - rings);
+    if (offset >= p.parity_stride) {
+      offset -= p.parity_stride;
+      rings += p.parity_stride;
+    }
+    return rings + p.escapes + offset / kStreamWidth;
   }
 
   /// The call has failed: fills this thread's packets of the output with NaN, from chunk t on. Static, because a call

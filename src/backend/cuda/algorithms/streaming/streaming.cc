@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kWarp = 32;
 constexpr std::size_t kCreditThreads = kCreditWarps * kWarp;
 
-constexpr ReductionKernel kOneShotKernel{"streaming_one_shot", TypeClass::floats, 2};
+constexpr ReductionKernel kOneShotKernel{"streaming_one_shot", TypeClass::any, 2};
 constexpr ReductionKernel kTwoShotKernel{"streaming_two_shot", TypeClass::floats};
 
 constexpr ScratchRegion kCreditScratch{[](const GroupShape& shape) {
@@ -82,8 +82,11 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
   const auto most_threads =
       static_cast<unsigned>(max_threads(kernel.variant(launcher.size(), is_sum(call.op))));
   const Slots slots = stream_slots(launcher.shape(), two_shot);
+  // Packets with escapes have a byte of their own, behind the rings.
+  const bool escapes = type_class(call.type) != TypeClass::floats;
+  const std::size_t capacity = slots.rank / (kStreamWidth + (escapes ? 1 : 0));
   const PlanLimits plan_limits{
-      .capacity = slots.rank / kStreamWidth,
+      .capacity = capacity,
       .blocks = std::min(limits.blocks.value_or(launcher.shape().blocks), launcher.shape().blocks),
       .threads = std::min(limits.threads.value_or(most_threads), most_threads),
       .depth = two_shot ? kTwoShotDepth : kOneShotDepth,
@@ -108,6 +111,7 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
   params.parity_stride = slots.parity;
   params.phase_stride = slots.phase;
   params.rank_stride = slots.rank;
+  params.escapes = escapes ? capacity * kStreamWidth : 0;
   for (int r = 0; r < launcher.size(); ++r)
     params.credits[r] = launcher.head<StreamCredits>(kCreditScratch, r);
   params.guard = launcher.call_guard();
@@ -149,7 +153,6 @@ constexpr std::array kRegions{&kLamportScratch, &kCreditScratch};
 const DeviceAlgorithm kStreamingOneShot{{.name = "streaming_one_shot",
                                          .kind = Algorithm::one_shot,
                                          .collectives = {Collective::all_reduce},
-                                         .types = TypeClass::floats,
                                          .most_ranks = 2,
                                          .takes_blocks = true,
                                          .takes_threads = true},

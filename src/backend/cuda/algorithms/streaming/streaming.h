@@ -14,6 +14,9 @@ namespace onehop::cuda {
 
 /// Bytes of a packet.
 inline constexpr unsigned kStreamWidth = 16;
+/// The word of other data than floats that is escaped (wire/escaped.cuh); so is what differs in the last bit only. Any
+/// number that programs rarely have: this one is 2^32 over the golden ratio, a constant of hash functions.
+inline constexpr std::uint32_t kEscapeKey = 0x9e3779b9;
 /// Warps that a block has besides if its rings are reused: one gives credits to the peers, one awaits theirs.
 inline constexpr unsigned kCreditWarps = 2;
 /// Chunks by which clearing lags behind (stream.cuh).
@@ -79,6 +82,7 @@ struct StreamParams {
   std::size_t bytes = 0;
   std::size_t phase_stride = 0;
   std::size_t rank_stride = 0;
+  std::size_t escapes = 0;  ///< one-shot, not floats: where the packets' bytes begin, in bytes from the rings
   /// For each step s, the rings of this rank on the s-th rank to the right.
   std::byte* outbox[kMaxDevices] = {};
   StreamCredits* credits[kMaxDevices] = {};  ///< by rank: of block 0

@@ -23,7 +23,7 @@ fail() {
 rm -rf "$build/python/unaudited-$tag"
 cmake --install "$build" --prefix "$stage" --strip > "$log" || fail "installing the library failed"
 PATH=$tools/bin:$PATH onehop_ROOT=$stage "$tools/bin/python" -m pip wheel --disable-pip-version-check --no-build-isolation --no-deps \
-  -C build-dir="$build/python/{wheel_tag}" -w "$build/python/unaudited-$tag" ./python >> "$log" 2>&1 || fail "building the wheel failed"
+  --config-settings=build-dir="$build/python/{wheel_tag}" -w "$build/python/unaudited-$tag" ./python >> "$log" 2>&1 || fail "building the wheel failed"
 mkdir -p "$wheels"
 PATH=$tools/bin:$PATH "$tools/bin/auditwheel" repair --strip -w "$wheels" "$build/python/unaudited-$tag"/onehop-*.whl >> "$log" 2>&1 ||
   fail "auditing the wheel failed"

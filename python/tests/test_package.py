@@ -116,6 +116,12 @@ def test_signatures_are_those_of_the_stub():
 def test_signatures_of_bound_methods_and_classes(alone):
     assert list(inspect.signature(alone.send).parameters) == ["x", "dst", "stream", "dtype", "timeout"]
     assert list(inspect.signature(oh.Pool).parameters) == ["group", "nbytes"]
+
+    class Own(oh.Pool):
+        def __init__(self, mine):
+            pass
+
+    assert list(inspect.signature(Own).parameters) == ["mine"]
     assert "root" in inspect.signature(alone.broadcast).bind("x", root=1).arguments
 
 

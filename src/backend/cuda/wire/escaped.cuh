@@ -55,7 +55,9 @@ struct Escaped {
     return data;
   }
   /// Plain stores, which pair as LamportWire::clear() does.
-  static __device__ __forceinline__ void taken(std::byte* at) { device::clear_bytes<kWidth>(at); }
+  static __device__ __forceinline__ void taken(std::byte* at) {
+    device::clear_bytes<kWidth>(at);
+  }
 
   /// Whether a byte follows.
   static __device__ __forceinline__ bool has_escape(const Wire& wire) {

@@ -85,7 +85,10 @@ TEST(Predict, AReportSaysThatItIsAPrediction) {
   EXPECT_EQ(nlohmann::json::parse(json).at("run").at("predicted_from"), 2);
   const BenchDocument again = parse_document(json, "eight.json");
   EXPECT_EQ(again.reports.front().options.predicted_from, 2);
-  EXPECT_THAT(to_html(again), HasSubstr("8 GPU ranks (processes), predicted from 2,"));
+  const std::string page = to_html(again);
+  EXPECT_THAT(page, HasSubstr("8 GPU ranks (processes), predicted from 2,"));
+  EXPECT_THAT(page, HasSubstr("from what 2 GPUs took"));
+  EXPECT_THAT(page, Not(HasSubstr("<th>check"))) << "nothing was verified";
   try {
     (void)predict(again, "eight.json", 4);
     ADD_FAILURE() << "predicts from a prediction";

@@ -82,13 +82,15 @@ std::string draw_figures(const BenchReport& report) {
                         [](const BenchRow& a, const BenchRow& b) { return a.busbw < b.busbw; });
   const auto checked =
       std::count_if(report.rows.begin(), report.rows.end(), [](const BenchRow& row) { return row.checked; });
+  const int from = report.options.predicted_from;
   return element("div", {{"class", "figures"}},
                  html_figure(format_time(fastest.time.median_us),
                              fmt::format("shortest call, {}B", format_size(fastest.bytes))) +
                      html_figure(fmt::format("{:.2f} GB/s", widest.busbw),
                                  fmt::format("highest bus bandwidth, {}B", format_size(widest.bytes))) +
-                     html_figure(fmt::format("{} of {}", checked, report.rows.size()),
-                                 "sizes verified, every element on every rank"));
+                     (from != 0 ? html_figure("predicted", fmt::format("from what {} GPUs took", from))
+                                : html_figure(fmt::format("{} of {}", checked, report.rows.size()),
+                                              "sizes verified, every element on every rank")));
 }
 
 /// A column of the table: its head, and the cell of a row.
@@ -99,35 +101,35 @@ struct HtmlColumn {
 
 /// The most important columns first: narrow screens scroll to the rest.
 std::vector<HtmlColumn> columns_of(const BenchReport& report) {
-  std::vector<HtmlColumn> columns = {
-      {"bytes", [](const BenchRow& row) { return std::to_string(row.bytes); }},
-      {"algorithm", [](const BenchRow& row) { return std::string(to_string(row.algorithm)); }},
-      {"time (\u00b5s)", [](const BenchRow& row) { return two_decimals(row.time.median_us); }}};
-  if (report.options.cuda && report.options.mode == BenchMode::eager)
-    columns.push_back({"host (ns)", [](const BenchRow& row) { return fmt::format("{:.0f}", row.host_ns); }});
+  const bool measured = report.options.predicted_from == 0;
+  std::vector<HtmlColumn> columns;
+  const auto add = [&](bool shown, std::string head, auto cell) {
+    if (shown) columns.push_back({std::move(head), std::move(cell)});
+  };
+  add(true, "bytes", [](const BenchRow& row) { return std::to_string(row.bytes); });
+  add(measured, "algorithm", [](const BenchRow& row) { return std::string(to_string(row.algorithm)); });
+  add(true, "time (\u00b5s)", [](const BenchRow& row) { return two_decimals(row.time.median_us); });
+  add(report.options.cuda && report.options.mode == BenchMode::eager, "host (ns)",
+      [](const BenchRow& row) { return fmt::format("{:.0f}", row.host_ns); });
   const std::vector<std::string> names = peer_names(report.rows);
   for (const std::string& name : names) {
-    columns.push_back({escape(name) + " (\u00b5s)", [name](const BenchRow& row) {
-                         const PeerTime* const peer = peer_of(row, name);
-                         return peer != nullptr ? two_decimals(peer->time.median_us) : "-";
-                       }});
+    add(true, escape(name) + " (\u00b5s)", [name](const BenchRow& row) {
+      const PeerTime* const peer = peer_of(row, name);
+      return peer != nullptr ? two_decimals(peer->time.median_us) : "-";
+    });
   }
-  if (!names.empty()) {
-    columns.push_back({"ours / best", [](const BenchRow& row) {
-                         const auto ratio = ratio_to_peers(row);
-                         return ratio ? two_decimals(*ratio) : "-";
-                       }});
-  }
-  columns.insert(columns.end(),
-                 {{"min", [](const BenchRow& row) { return two_decimals(row.time.min_us); }},
-                  {"p95", [](const BenchRow& row) { return two_decimals(row.time.p95_us); }},
-                  {"busbw (GB/s)", [](const BenchRow& row) { return two_decimals(row.busbw); }},
-                  {"algbw (GB/s)", [](const BenchRow& row) { return two_decimals(row.algbw); }},
-                  {"check", [](const BenchRow& row) { return std::string(row.checked ? "ok" : "-"); }},
-                  {"count", [](const BenchRow& row) { return std::to_string(row.count); }},
-                  {"samples &times; calls", [](const BenchRow& row) {
-                     return fmt::format("{} &times; {}", row.samples, row.batch);
-                   }}});
+  add(!names.empty(), "ours / best", [](const BenchRow& row) {
+    const auto ratio = ratio_to_peers(row);
+    return ratio ? two_decimals(*ratio) : "-";
+  });
+  add(measured, "min", [](const BenchRow& row) { return two_decimals(row.time.min_us); });
+  add(measured, "p95", [](const BenchRow& row) { return two_decimals(row.time.p95_us); });
+  add(true, "busbw (GB/s)", [](const BenchRow& row) { return two_decimals(row.busbw); });
+  add(true, "algbw (GB/s)", [](const BenchRow& row) { return two_decimals(row.algbw); });
+  add(measured, "check", [](const BenchRow& row) { return std::string(row.checked ? "ok" : "-"); });
+  add(true, "count", [](const BenchRow& row) { return std::to_string(row.count); });
+  add(measured, "samples &times; calls",
+      [](const BenchRow& row) { return fmt::format("{} &times; {}", row.samples, row.batch); });
   return columns;
 }
 

@@ -23,7 +23,8 @@ constexpr double kWidth = 460;
 constexpr double kHeight = 310;
 constexpr double kLeft = 62;
 constexpr double kRight = 16;
-constexpr double kRightOfNames = 96;  ///< for the names at the ends of curves
+constexpr double kRightOfNames = 96;  ///< for short names at the ends of curves
+constexpr double kCharacter = 8.7;    ///< of these names, in bold
 constexpr double kTop = 12;
 constexpr double kBottom = 32;
 constexpr double kLineHeight = 17;
@@ -208,6 +209,15 @@ std::string draw_band(const Series& series, const Scale& x, const Scale& y) {
 }
 
 /// Names at the ends of the curves, moved apart where the ends are close.
+/// The margin to the right of the curves.
+double right_of(const std::vector<Series>& all) {
+  if (all.size() < 2) return kRight;
+  double width = kRightOfNames;
+  for (const Series& each : all)
+    width = std::max(width, 12 + kCharacter * static_cast<double>(each.name.size()));
+  return width;
+}
+
 std::string draw_names(const std::vector<Series>& all, const Scale& y) {
   if (all.size() < 2) return {};
   struct Name {
@@ -232,7 +242,7 @@ std::string draw_names(const std::vector<Series>& all, const Scale& y) {
     const std::string& style = name.series->style;
     svg += element("text",
                    {{"class", fmt::format("name {}-name", style.substr(style.rfind(' ') + 1))},
-                    {"x", kWidth - kRightOfNames + 10},
+                    {"x", kWidth - right_of(all) + 10},
                     {"y", name.at + 4}},
                    escape(name.series->name));
   }
@@ -241,8 +251,7 @@ std::string draw_names(const std::vector<Series>& all, const Scale& y) {
 
 std::string draw(const Plot& plot) {
   const std::vector<Point>& ours = plot.series.front().points;
-  const Scale x{ours.front().bytes, ours.back().bytes, kLeft,
-                kWidth - (plot.series.size() > 1 ? kRightOfNames : kRight)};
+  const Scale x{ours.front().bytes, ours.back().bytes, kLeft, kWidth - right_of(plot.series)};
   const Scale y = value_scale(plot);
   std::string curves;
   for (const Series& series : plot.series) {
@@ -346,8 +355,9 @@ std::string draw_plots(const BenchReport& report) {
   std::stable_sort(rows.begin(), rows.end(),
                    [](const BenchRow& a, const BenchRow& b) { return a.bytes < b.bytes; });
 
-  Plot time = plot_of("Time per call (median; band: min to p95)", format_time, rows,
-                      [](const BenchRow&, double us) { return us; });
+  const bool predicted = report.options.predicted_from != 0;
+  Plot time = plot_of(predicted ? "Time per call (predicted)" : "Time per call (median; band: min to p95)",
+                      format_time, rows, [](const BenchRow&, double us) { return us; });
   for (std::size_t i = 0; i < rows.size(); ++i) {
     time.series[0].points[i].low = rows[i].time.min_us;
     time.series[0].points[i].high = rows[i].time.p95_us;

@@ -35,7 +35,7 @@ deps: ## install the Debian packages that are missing (the list: scripts/install
 	@scripts/install-deps.sh
 
 build: deps ## build everything, optimized, in build/release
-	@CPU_MINUTES=28 scripts/build.sh release
+	@CPU_MINUTES=16 scripts/build.sh release
 
 # These two build in build/native what this machine can run: no kernels where no GPU answers (CUDA=on builds them).
 run: ## build the command, then measure a verified all-reduce from 1 KB to 64 MB (BENCH_ARGS=... to change it)
@@ -82,7 +82,7 @@ coverage: deps ## line and branch coverage of the tests, as build/coverage/repor
 	  --html-details build/coverage/report.html > /dev/null && echo "report: build/coverage/report.html"
 
 install: deps ## build and install under PREFIX (/usr/local): library, headers, the command, its manual and completions
-	@CPU_MINUTES=18 scripts/build.sh release onehop_install_files
+	@CPU_MINUTES=11 scripts/build.sh release onehop_install_files
 	@cmake --install build/release --prefix "$(PREFIX)"
 	@cp build/release/install_manifest.txt $(installed)  # tests install, too
 
@@ -95,11 +95,11 @@ gpu-bundle: deps ## what a machine with GPUs needs to run the GPU tests, in buil
 	@echo "in build/gpu-bundle; on the machine with GPUs: gpu-tests.sh --out REPORTS"
 
 packages: deps ## build the Debian packages, in build/release/packages
-	@CPU_MINUTES=18 scripts/build.sh release onehop_install_files
+	@CPU_MINUTES=11 scripts/build.sh release onehop_install_files
 	@cd build/release && cpack -G DEB
 
 wheel: deps ## build the Python package as a wheel, in build/wheels (PYTHON="python3.11 python3.12": with each of these)
-	@CPU_MINUTES=18 scripts/build.sh release onehop_install_files
+	@CPU_MINUTES=11 scripts/build.sh release onehop_install_files
 	@for python in $(PYTHON); do PYTHON=$$python scripts/wheel.sh build/release build/wheels || exit 1; done
 
 test-torch: wheel ## test onehop.torch in an environment of its own, with torch 2.11 (a download of 0.6 GB)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lamport buffers for data of which every bit pattern is a value, such as integers. As in
-// onehop/device/wire/lamport.cuh, zero means empty. Data travels with kEscapeKey added without carry, so that the word
-// that would travel as zero is one that programs rarely have, and travels as kEscape. A packet in which kEscape travels
-// is followed by a byte that says which of its words were escaped: the others are data that travels so. The receiver
-// waits for the byte only if it finds kEscape.
+// onehop/device/wire/lamport.cuh, zero means empty. A word travels as its exclusive or with kEscapeKey. So only
+// kEscapeKey itself, which programs rarely have, would travel as zero, and travels as kEscape instead. So does one other
+// word. Therefore a packet with kEscape is followed by a byte that says which of its words were kEscapeKey. The
+// receiver waits for that byte only if it finds kEscape.
 #pragma once
 
 #include "onehop/device/wire/words.cuh"

@@ -14,8 +14,8 @@ namespace onehop::cuda {
 
 /// Bytes of a packet.
 inline constexpr unsigned kStreamWidth = 16;
-/// The word of other data than floats that is escaped (wire/escaped.cuh); so is what differs in the last bit only. Any
-/// number that programs rarely have: this one is 2^32 over the golden ratio, a constant of hash functions.
+/// The word of integers that is escaped (wire/escaped.cuh). Any number will do that programs rarely have, nor the one with
+/// another last bit: this is 2^32 over the golden ratio, a constant of hash functions.
 inline constexpr std::uint32_t kEscapeKey = 0x9e3779b9;
 /// Warps that a block has besides if its rings are reused: one gives credits to the peers, one awaits theirs.
 inline constexpr unsigned kCreditWarps = 2;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every rank contributes a million elements equal to its rank + 1; every rank gets the sums.
+//   onehop launch -n 4 -- build/native/examples/all_reduce
 #include <onehop/onehop.h>
 
 #include <algorithm>

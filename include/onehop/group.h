@@ -27,10 +27,11 @@ class IntraNodeComm;
 [[nodiscard]] ONEHOP_API std::string host_id();
 
 struct JoinOptions {
-  Rank rank;
+  Rank rank{};  // as {.device = ...} leaves it out: GCC warns of members without an initializer
   int size = 0;
   DeviceId device = DeviceId::host;
-  Duration timeout = kDefaultTimeout;  ///< for joining; also the default of the group's calls
+  /// For joining; also the default of the group's calls. Calls on buffers have a default of their own.
+  Duration timeout = kDefaultTimeout;
   /// Groups that use one store at the same time need different names; consecutive groups may share one.
   std::string name = "world";
   /// Bytes that each rank can stage at a time; 0 selects 10 MiB for host ranks (the field's default) and 16

@@ -524,42 +524,5 @@ TEST(Refusals, OfTheInstructionSetInTheEnvironmentAreHeardWhenJoining) {
     EXPECT_THAT(exit.text, HasSubstr("rank 1: ONEHOP_HOST_ISA='mmx'"));
 }
 
-// A call waits for its turn among the threads of its rank, but no longer than its own deadline.
-TEST(Turns, ACallEndsByItsDeadlineWhileAnotherThreadsCallGoesOn) {
-  run_thread_group(2, [](Group& group) {
-    group.barrier();
-    if (group.rank() == Rank{1}) {
-      // Never makes the barrier call, but learns how it ends.
-      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{20};
-      while (std::chrono::steady_clock::now() < end) {
-        try {
-          group.check();
-        } catch (const Error& error) {
-          EXPECT_EQ(error.code(), ErrorCode::timeout);
-          return;
-        }
-        std::this_thread::yield();
-      }
-      ADD_FAILURE() << "heard of nothing";
-      return;
-    }
-    std::atomic<bool> waits{false};
-    std::thread slow([&] {
-      waits = true;
-      EXPECT_THROW(group.barrier(std::chrono::seconds{20}), Error);
-    });
-    while (!waits) std::this_thread::yield();
-    float one = 1;
-    const auto began = std::chrono::steady_clock::now();
-    const Error error = error_of([&] {
-      (void)all_reduce(group, &one, &one, 1, DType::f32, ReduceOp::sum, {},
-                       {.algorithm = {}, .timeout = milliseconds{300}});
-    });
-    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds{10});
-    EXPECT_EQ(error.code(), ErrorCode::timeout);
-    slow.join();
-  });
-}
-
 }  // namespace
 }  // namespace onehop

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks wait depends on where all of them may run, not on what each rank sees of itself.
+// How ranks wait depends on where all of them may run, not on what each rank sees of itself. A wait for a late rank, or for a
+// call of another thread, ends by its deadline.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "onehop/onehop.h"
@@ -148,6 +152,43 @@ TEST_F(LateRank, OfAnotherCallHearsOfTheFailureAndNotOfTheDifference) {
   expect_no_success(reduce(1000), barrier);
   expect_no_success(barrier, reduce(1000));
   expect_no_success(reduce(1000), reduce(1001));
+}
+
+// A call waits for its turn among the threads of its rank, but no longer than its own deadline.
+TEST(Turns, ACallEndsByItsDeadlineWhileAnotherThreadsCallGoesOn) {
+  testing::run_thread_group(2, [](Group& group) {
+    group.barrier();
+    if (group.rank() == Rank{1}) {
+      // Never makes the barrier call, but learns how it ends.
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+      while (std::chrono::steady_clock::now() < end) {
+        try {
+          group.check();
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::timeout);
+          return;
+        }
+        std::this_thread::yield();
+      }
+      ADD_FAILURE() << "heard of nothing";
+      return;
+    }
+    std::atomic<bool> waits{false};
+    std::thread slow([&] {
+      waits = true;
+      EXPECT_THROW(group.barrier(std::chrono::seconds{20}), Error);
+    });
+    while (!waits) std::this_thread::yield();
+    float one = 1;
+    const auto began = std::chrono::steady_clock::now();
+    const Error error = testing::error_of([&] {
+      (void)all_reduce(group, &one, &one, 1, DType::f32, ReduceOp::sum, {},
+                       {.algorithm = {}, .timeout = std::chrono::milliseconds{300}});
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds{10});
+    EXPECT_EQ(error.code(), ErrorCode::timeout);
+    slow.join();
+  });
 }
 
 }  // namespace

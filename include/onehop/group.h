@@ -27,7 +27,7 @@ class IntraNodeComm;
 [[nodiscard]] ONEHOP_API std::string host_id();
 
 struct JoinOptions {
-  Rank rank{};  // as {.device = ...} leaves it out: GCC warns of members without an initializer
+  Rank rank{};  // or GCC warns where {.device = ...} leaves it out
   int size = 0;
   DeviceId device = DeviceId::host;
   /// For joining; also the default of the group's calls. Calls on buffers have a default of their own.

@@ -132,12 +132,12 @@ NcclPeer parse_peer(const std::string& text) {
   });
   require(end != std::string::npos || text == kNccl,
           "unknown value '{}'; known: nccl, NAME=LIBRARY (an NCCL, by file or directory)", text);
-  require(plain && !peer.name.empty() && peer.name.size() <= kMaxName && !peer.name.ends_with("-sym") &&
-              peer.name != kOwnLauncher,
+  require(plain && !peer.name.empty() && peer.name.size() <= kMaxName &&
+              !peer.name.ends_with(NcclPeer::kWithWindows) && peer.name != kOwnLauncher,
           "'{}' names an NCCL '{}'; use up to {} letters, digits, '.' and '-', no -sym at the end, and not "
           "onehop",
           text, peer.name, kMaxName);
-  require(end == std::string::npos || !peer.library.empty(), "'{}' names no library after the '='", text);
+  require(end == std::string::npos || !peer.path.empty(), "'{}' names no library after the '='", text);
   return peer;
 }
 

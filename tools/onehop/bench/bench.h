@@ -45,8 +45,13 @@ inline constexpr Named<BenchMode> kBenchModes[] = {{"chain", BenchMode::chain},
 
 /// An NCCL to measure beside onehop.
 struct NcclPeer {
-  std::string name = "nccl";  ///< in reports; with symmetric windows NAME-sym
-  std::string library;        ///< a file, or a directory with it; empty: as load_nccl() finds it
+  /// At the end of the name of what runs in symmetric windows.
+  static constexpr std::string_view kWithWindows = "-sym";
+
+  std::string name = "nccl";  ///< in reports
+  std::string path;           ///< of the library, or a directory with it; empty: as load_nccl() finds it
+
+  [[nodiscard]] std::string name_with_windows() const { return name + std::string(kWithWindows); }
 };
 
 struct BenchOptions {

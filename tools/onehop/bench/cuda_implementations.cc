@@ -171,9 +171,9 @@ class NcclPlain final : public NcclImplementation {
 /// Memory in a symmetric window.
 class NcclSymmetric final : public NcclImplementation {
  public:
-  NcclSymmetric(const std::string& name, std::shared_ptr<NcclSession> session, const BenchOptions& options,
+  NcclSymmetric(std::string name, std::shared_ptr<NcclSession> session, const BenchOptions& options,
                 std::size_t bytes)
-      : NcclImplementation(name + "-sym", std::move(session), options), bytes_(bytes) {
+      : NcclImplementation(std::move(name), std::move(session), options), bytes_(bytes) {
     session_->check_nccl(session_->nccl.mem_alloc(&memory_, bytes), "ncclMemAlloc");
   }
   ~NcclSymmetric() override {
@@ -245,7 +245,7 @@ void Implementations::add_nccl(Group& group, const BenchOptions& options, const 
   };
 
   std::string why;
-  const Nccl* const nccl = find_nccl(peer.library, why);
+  const Nccl* const nccl = find_nccl(peer.path, why);
   if (failed(peer.name, why)) return;
   NcclUniqueId id{};
   std::string own;
@@ -270,13 +270,14 @@ void Implementations::add_nccl(Group& group, const BenchOptions& options, const 
 
   if (!options.collective->nccl_has_symmetric) return;
   if (!nccl->has_windows()) own = fmt::format("NCCL {} has no symmetric windows (2.27 has)", version);
-  if (failed(peer.name + "-sym", own)) return;
+  if (failed(peer.name_with_windows(), own)) return;
   std::unique_ptr<NcclSymmetric> symmetric;
-  own =
-      complaint_of([&] { symmetric = std::make_unique<NcclSymmetric>(peer.name, session, options, bytes); });
-  if (failed(peer.name + "-sym", own)) return;
+  own = complaint_of([&] {
+    symmetric = std::make_unique<NcclSymmetric>(peer.name_with_windows(), session, options, bytes);
+  });
+  if (failed(peer.name_with_windows(), own)) return;
   own = complaint_of([&] { symmetric->enter(); });
-  if (failed(peer.name + "-sym", own)) return;
+  if (failed(peer.name_with_windows(), own)) return;
   all_.push_back(std::move(symmetric));
 }
 

@@ -28,6 +28,7 @@ constexpr double kCharacter = 8.7;    ///< of these names, in bold
 constexpr double kTop = 12;
 constexpr double kBottom = 32;
 constexpr double kLineHeight = 17;
+constexpr std::size_t kPeerColors = 4;  ///< that the page's style has
 
 /// Marks of curves differ in shape as well, for readers who cannot distinguish the colors. Those of onehop (circle and
 /// square) are larger than those of peers.
@@ -285,13 +286,13 @@ Plot plot_of(std::string title, std::string (*label)(double), const std::vector<
   }
   const std::vector<std::string> names = peer_names(rows);
   for (std::size_t i = 0; i < names.size(); ++i) {
-    Series series{names[i], fmt::format("peer peer{}", i), {}};
+    Series series{names[i], fmt::format("peer peer{}", i % kPeerColors), {}};
     for (const BenchRow& row : rows) {
       const PeerTime* const peer = peer_of(row, names[i]);
       if (peer == nullptr) continue;
       const double theirs = value(row, peer->time.median_us);
       series.points.push_back({static_cast<double>(row.bytes), theirs, theirs, theirs, mark_of_peer(i),
-                               fmt::format("peer{}-mark", i),
+                               fmt::format("peer{}-mark", i % kPeerColors),
                                fmt::format("{}, {}B: {}", names[i], format_size(row.bytes), label(theirs))});
     }
     plot.series.push_back(std::move(series));
@@ -315,7 +316,7 @@ std::string legend(const std::vector<BenchRow>& rows) {
         fmt::format("{}{}", names.empty() ? "" : "onehop, ", to_string(algorithm)));
   }
   for (std::size_t i = 0; i < names.size(); ++i)
-    add(mark_of_peer(i), fmt::format("peer{}-mark", i), names[i]);
+    add(mark_of_peer(i), fmt::format("peer{}-mark", i % kPeerColors), names[i]);
   return out;
 }
 

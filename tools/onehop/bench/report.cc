@@ -105,7 +105,7 @@ std::vector<std::string> peer_columns(const BenchOptions& options) {
   std::vector<std::string> names;
   for (const NcclPeer& peer : options.nccl) {
     names.push_back(peer.name);
-    if (options.collective->nccl_has_symmetric) names.push_back(peer.name + "-sym");
+    if (options.collective->nccl_has_symmetric) names.push_back(peer.name_with_windows());
   }
   return names;
 }

@@ -130,10 +130,9 @@ BenchRow row_of(const JsonField& field, const Json& value) {
 
 /// The peers whose columns the rows need.
 std::vector<NcclPeer> peers_in(const std::vector<BenchRow>& rows) {
-  constexpr std::string_view kWithWindows = "-sym";
   std::vector<NcclPeer> peers;
   for (std::string name : peer_names(rows)) {
-    if (name.ends_with(kWithWindows)) name.resize(name.size() - kWithWindows.size());
+    if (name.ends_with(NcclPeer::kWithWindows)) name.resize(name.size() - NcclPeer::kWithWindows.size());
     if (std::ranges::find(peers, name, &NcclPeer::name) == peers.end()) peers.push_back({name, ""});
   }
   return peers;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lamport buffers for data of which every bit pattern is a value, such as integers. As in
-// onehop/device/wire/lamport.cuh, zero means empty. A word travels as its exclusive or with kEscapeKey. So only
-// kEscapeKey itself, which programs rarely have, would travel as zero, and travels as kEscape instead. So does one other
-// word. Therefore a packet with kEscape is followed by a byte that says which of its words were kEscapeKey. The
-// receiver waits for that byte only if it finds kEscape.
+// onehop/device/wire/lamport.cuh, zero means empty. Words are XORed with kEscapeKey. kEscapeKey itself, a value that real
+// data rarely contains, would look empty; it is sent as kEscape. One other word is encoded as kEscape, too. So a packet
+// that contains kEscape is followed by a byte that says which of its words were kEscapeKey. The receiver waits for that
+// byte only if it finds kEscape.
 #pragma once
 
 #include "onehop/device/wire/words.cuh"
@@ -18,7 +18,7 @@ struct Escaped {
   static constexpr int kWidth = 16;
   using Data = Packet<kWidth>;
   static constexpr std::uint32_t kEscape = 1;
-  /// In the byte of a packet, which is 0 as long as it has not arrived. The lower bits: the words that were escaped.
+  /// Set in a packet's byte, which is 0 until it arrives. The lower bits say which words were escaped.
   static constexpr unsigned kArrived = 0x80;
 
   struct Wire {

@@ -30,8 +30,8 @@ constexpr ReductionKernel kLamportOneShotKernel{"lamport_one_shot", TypeClass::f
 constexpr ReductionKernel kLamportTwoShotKernel{"lamport_two_shot", TypeClass::floats};
 constexpr ReductionKernel kLamportReduceScatterKernel{"lamport_reduce_scatter", TypeClass::floats};
 
-/// The longest message of a two-shot over Lamport buffers. Between 2 ranks five eighths are enough, since longer messages
-/// stream: the rings of a stream that is not reused hold 16 MiB then, and those of any other are no longer than that.
+/// The longest message of a two-shot over Lamport buffers. Between 2 ranks longer messages stream, for which five eighths
+/// are enough: by default a message of 16 MiB fits the rings without reuse, and rings that are reused are no larger.
 std::size_t lamport_bytes(const GroupShape& shape) {
   const std::size_t unit = std::size_t{512} * static_cast<std::size_t>(shape.ranks);
   const std::size_t bytes = shape.ranks == 2 ? shape.staging_bytes / 8 * 5 : shape.staging_bytes;

@@ -14,8 +14,8 @@ namespace onehop::cuda {
 
 /// Bytes of a packet.
 inline constexpr unsigned kStreamWidth = 16;
-/// The word of integers that is escaped (wire/escaped.cuh). Any number will do that programs rarely have, nor the one with
-/// another last bit: this is 2^32 over the golden ratio, a constant of hash functions.
+/// The word that streams of integers escape (wire/escaped.cuh). Any value that real data rarely contains will do. This is
+/// 2^32 divided by the golden ratio, which hash functions use (Knuth, The Art of Computer Programming, 6.4).
 inline constexpr std::uint32_t kEscapeKey = 0x9e3779b9;
 /// Warps that a block has besides if its rings are reused: one gives credits to the peers, one awaits theirs.
 inline constexpr unsigned kCreditWarps = 2;

@@ -11,8 +11,11 @@
 #include <atomic>
 #include <cctype>
 #include <filesystem>
+#include <mutex>
 #include <stdexcept>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/deadline.h"
 #include "driver/device.h"
@@ -90,6 +93,37 @@ CUdeviceptr pointer(const void* data) {
   return reinterpret_cast<CUdeviceptr>(data);
 }
 
+/// Memory of ranks that share a GPU as threads. Freeing waits for all kernels of the process on that GPU, and meanwhile
+/// the driver queues no others. If one of those kernels waits for a rank that has yet to queue its own, both wait until
+/// the call's deadline. So memory is freed when no rank of the process is left.
+class FreedLater {
+ public:
+  void enter() {
+    const std::lock_guard lock(mutex_);
+    ++users_;
+  }
+  void leave(const CudaDriver& driver, DeviceId device, const std::vector<std::byte*>& allocations) {
+    const std::lock_guard lock(mutex_);
+    for (std::byte* const data : allocations) allocations_.emplace_back(device, data);
+    if (--users_ != 0) return;
+    for (const auto& [on, data] : allocations_) {
+      const CurrentDevice current(on);
+      (void)driver.MemFree(pointer(data));
+    }
+    allocations_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  int users_ = 0;
+  std::vector<std::pair<DeviceId, std::byte*>> allocations_;
+};
+
+FreedLater& freed_later() {
+  static FreedLater all;
+  return all;
+}
+
 }  // namespace
 
 std::string gpus_unavailable(int n, Sharing sharing) {
@@ -112,6 +146,7 @@ std::string forked_gpus_unavailable(int n, Sharing sharing) {
 
 Gpu::Gpu(DeviceId device) : device_(device), driver_(cuda_driver()) {
   g_used_here = true;
+  if (shared_gpus() > 0) freed_later().enter();
   const CurrentDevice current(device_);
   check_cuda(driver_.StreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   // Makes the driver load its fill and copy kernels now. Loading may wait for running kernels, and a thread
@@ -126,8 +161,12 @@ Gpu::Gpu(DeviceId device) : device_(device), driver_(cuda_driver()) {
 Gpu::~Gpu() {
   try {
     const CurrentDevice current(device_);
-    // Freeing waits for the device, whose kernels end by their own deadlines.
-    for (std::byte* const data : allocations_) (void)driver_.MemFree(pointer(data));
+    if (shared_gpus() > 0) {
+      freed_later().leave(driver_, device_, allocations_);
+    } else {
+      // Freeing waits for the device, whose kernels end by their own deadlines.
+      for (std::byte* const data : allocations_) (void)driver_.MemFree(pointer(data));
+    }
     (void)driver_.StreamDestroy(stream_);
   } catch (const std::exception& error) {
     fmt::print(stderr, "device {}: {}\n", device_.value, error.what());
@@ -143,6 +182,7 @@ std::byte* Gpu::allocate(std::size_t bytes) {
 }
 
 void Gpu::free(std::byte* data) {
+  if (shared_gpus() > 0) return;
   const CurrentDevice current(device_);
   (void)driver_.MemFree(pointer(data));  // called by destructors; the next call reports an error
   std::erase(allocations_, data);

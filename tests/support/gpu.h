@@ -40,7 +40,7 @@ enum class Sharing { allowed, no };
 class Gpu {
  public:
   explicit Gpu(DeviceId device);
-  ~Gpu();  ///< waits for the stream and frees remaining memory
+  ~Gpu();  ///< waits for the stream and frees remaining memory; of ranks that share GPUs, the last one does
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
@@ -48,6 +48,7 @@ class Gpu {
   [[nodiscard]] Stream stream() const { return {stream_}; }
 
   [[nodiscard]] std::byte* allocate(std::size_t bytes);
+  /// If ranks share GPUs, the memory stays until the destructor.
   void free(std::byte* data);
   /// `count` elements, zeroed.
   template <class T>

@@ -22,7 +22,7 @@ slow = -LE '^(fault|model|install|python|cuda|ptx)$$' -E 'Host(Threads|Processes
 # with processes for ranks, which AddressSanitizer runs, and what only computes.
 asan_skips = -LE '^(lint|python)$$'
 tsan_skips = -LE '^(lint|python|fuzz)$$' \
-  -E 'HostProcesses|^(KillMatrix|Push|Streaming.*|PipelinedTwoShot|DeviceAlgorithms|CandidateChoices|CopyEngine.*|Channel|StressPlan|Formats.*|Fp8.*|TopologyJson|Types/HostReduce|CApiMisuseInFolder)[./]'
+  -E 'HostProcesses|^(KillMatrix|Push|Streaming.*|DeviceAlgorithms|CandidateChoices|CopyEngine.*|Channel|StressPlan|Formats.*|Fp8.*|TopologyJson|Types/HostReduce|CApiMisuseInFolder)[./]'
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build run check test format lint sanitize asan-ubsan tsan fuzz aarch64 coverage install uninstall gpu-bundle packages wheel test-torch docs clean

@@ -150,16 +150,15 @@ TEST(Algorithms, AreNamedByCollectiveTypesAndBuffers) {
   const auto names = [](Collective collective, TypeClass types, Buffers buffers) {
     return algorithm_names(Backend::cuda, collective, types, buffers);
   };
-  EXPECT_THAT(
-      names(all_reduce, TypeClass::floats, Buffers::symmetric),
-      ElementsAre("ll_one_shot", "lamport_one_shot", "lamport_two_shot_by_peer", "lamport_two_shot",
-                  "streaming_one_shot", "streaming_two_shot", "pipelined_two_shot", "copy_engine_two_shot"));
+  EXPECT_THAT(names(all_reduce, TypeClass::floats, Buffers::symmetric),
+              ElementsAre("ll_one_shot", "lamport_one_shot", "lamport_two_shot_by_peer", "lamport_two_shot",
+                          "streaming_one_shot", "streaming_two_shot", "copy_engine_two_shot"));
   EXPECT_THAT(names(all_reduce, TypeClass::any, Buffers::any),
-              ElementsAre("ll_one_shot", "streaming_one_shot", "pipelined_two_shot"));
+              ElementsAre("ll_one_shot", "streaming_one_shot", "streaming_two_shot"));
   EXPECT_THAT(names(reduce_scatter, TypeClass::floats, Buffers::any),
               ElementsAre("ll_one_shot", "lamport_one_shot", "reduce_from_peers"));
   EXPECT_THAT(names(reduce, TypeClass::any, Buffers::symmetric),
-              ElementsAre("ll_one_shot", "reduce_from_peers", "reduce_and_forward"));
+              ElementsAre("ll_one_shot", "streaming_two_shot", "reduce_from_peers"));
   EXPECT_THAT(names(broadcast, TypeClass::any, Buffers::symmetric),
               ElementsAre("point_to_point", "scatter_all_gather", "copy_engine"));
   for (const Collective collective : kBlockMovers) {

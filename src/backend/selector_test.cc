@@ -78,15 +78,13 @@ TEST(Selector, UsesWhatWasFastestWithFourGpus) {
     const auto expect = [&](Collective collective, TypeClass types, const Ranges& ranges) {
       expect_ranges(selector, collective, types, buffers, ranges);
     };
-    const std::string_view longest = symmetric ? "copy_engine_two_shot" : "pipelined_two_shot";
     expect(all_reduce, TypeClass::floats,
            {{16 * kKiB, "ll_one_shot"},
             {256 * kKiB, "lamport_one_shot"},
             {2 * kMiB, "lamport_two_shot_by_peer"},
             {8 * kMiB, "lamport_two_shot"},
             {kNoLimit, "streaming_two_shot"}});
-    expect(all_reduce, TypeClass::any,
-           {{256 * kKiB, "ll_one_shot"}, {256 * kMiB - 1, "pipelined_two_shot"}, {kNoLimit, longest}});
+    expect(all_reduce, TypeClass::any, {{128 * kKiB, "ll_one_shot"}, {kNoLimit, "streaming_two_shot"}});
     expect(reduce_scatter, TypeClass::floats,
            {{16 * kKiB, "ll_one_shot"}, {8 * kMiB, "lamport_one_shot"}, {kNoLimit, "reduce_from_peers"}});
     expect(reduce_scatter, TypeClass::any, {{256 * kKiB, "ll_one_shot"}, {kNoLimit, "reduce_from_peers"}});
@@ -95,7 +93,7 @@ TEST(Selector, UsesWhatWasFastestWithFourGpus) {
             {256 * kKiB, "lamport_one_shot"},
             {1536 * kKiB, "lamport_two_shot_by_peer"},
             {kNoLimit, "streaming_two_shot"}});
-    expect(reduce, TypeClass::any, {{256 * kKiB, "ll_one_shot"}, {kNoLimit, "reduce_and_forward"}});
+    expect(reduce, TypeClass::any, {{128 * kKiB, "ll_one_shot"}, {kNoLimit, "streaming_two_shot"}});
     for (const TypeClass types : kClasses) {
       expect(broadcast, types, {{sent_whole, "point_to_point"}, {kNoLimit, "scatter_all_gather"}});
       for (const Collective collective : kBlockMovers)
@@ -116,14 +114,13 @@ TEST(Selector, SendsToAllPeersUpToTheBytesOfFourRanks) {
                    {8 * kMiB, "lamport_one_shot"},
                    {kNoLimit, "reduce_from_peers"}});
     expect_ranges(selector, all_reduce, TypeClass::any, Buffers::any,
-                  {{768 * kKiB / peers, "ll_one_shot"}, {kNoLimit, "pipelined_two_shot"}});
+                  {{384 * kKiB / peers, "ll_one_shot"}, {kNoLimit, "streaming_two_shot"}});
     expect_ranges(selector, broadcast, TypeClass::any, Buffers::any,
                   {{1365 * kKiB / peers, "point_to_point"}, {kNoLimit, "scatter_all_gather"}});
     // A limit of the bytes per rank.
-    expect_ranges(selector, all_reduce, TypeClass::any, Buffers::symmetric,
-                  {{768 * kKiB / peers, "ll_one_shot"},
-                   {(256 * kMiB - 1) * static_cast<std::uint64_t>(ranks) / 4, "pipelined_two_shot"},
-                   {kNoLimit, "copy_engine_two_shot"}});
+    const std::uint64_t by_peer = 512 * kKiB * static_cast<std::uint64_t>(ranks);
+    EXPECT_EQ(chosen(selector, call_of(all_reduce, DType::bf16), by_peer), "lamport_two_shot_by_peer");
+    EXPECT_EQ(chosen(selector, call_of(all_reduce, DType::bf16), by_peer + 1), "lamport_two_shot");
   }
 }
 
@@ -224,13 +221,12 @@ TEST(Selector, UsesTheAlgorithmForLongMessagesIfACallerNamesAKindThatTheTableDoe
     EXPECT_EQ(name(all_reduce, DType::i32, 64 * kMiB, Algorithm::one_shot),
               ranks == 2 ? "streaming_one_shot" : "ll_one_shot");
     EXPECT_EQ(name(all_reduce, DType::bf16, 1, Algorithm::two_shot),
-              ranks == 2 ? "pipelined_two_shot" : "lamport_two_shot_by_peer");
-    EXPECT_EQ(name(all_reduce, DType::i32, 1, Algorithm::two_shot), "pipelined_two_shot");
+              ranks == 2 ? "streaming_two_shot" : "lamport_two_shot_by_peer");
+    EXPECT_EQ(name(all_reduce, DType::i32, 1, Algorithm::two_shot), "streaming_two_shot");
     EXPECT_EQ(name(reduce, DType::bf16, 64 * kMiB, Algorithm::one_shot), "reduce_from_peers");
     EXPECT_EQ(name(reduce, DType::i32, 64 * kMiB, Algorithm::one_shot), "reduce_from_peers");
-    EXPECT_EQ(name(reduce, DType::bf16, 64 * kMiB, Algorithm::two_shot),
-              ranks == 2 ? "reduce_and_forward" : "streaming_two_shot");
-    EXPECT_EQ(name(reduce, DType::i32, 1, Algorithm::two_shot), "reduce_and_forward");
+    EXPECT_EQ(name(reduce, DType::bf16, 64 * kMiB, Algorithm::two_shot), "streaming_two_shot");
+    EXPECT_EQ(name(reduce, DType::i32, 1, Algorithm::two_shot), "streaming_two_shot");
   }
 }
 
@@ -255,7 +251,7 @@ TEST(Selector, UsesTheGroupsOwnTableUpToItsSizes) {
   const Selector four(cuda, Backend::cuda, 4, Links::nvlink);
   EXPECT_EQ(four.select(call_of(all_reduce, DType::f16), 64 * kMiB, {}).choice, launch);
   EXPECT_EQ(chosen(four, call_of(all_reduce, DType::f16), 64 * kMiB + 16), "streaming_two_shot");
-  EXPECT_EQ(chosen(four, call_of(all_reduce, DType::i32), kMiB), "pipelined_two_shot")
+  EXPECT_EQ(chosen(four, call_of(all_reduce, DType::i32), kMiB), "streaming_two_shot")
       << "the row of another class of types";
   EXPECT_EQ(chosen(Selector(cuda, Backend::host, 4, Links::nvlink), call_of(all_reduce, DType::f16), 64),
             "one_shot")

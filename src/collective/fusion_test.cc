@@ -96,8 +96,8 @@ TEST(CountFitting, FollowsTheGroupsOwnTable) {
                             .up_to = up_to,
                             .choice = AlgorithmChoice{.algorithm = algorithm}}}};
   };
-  EXPECT_EQ(Setting(4, own(kNoLimit, "pipelined_two_shot")).count({8, 8}), 1u);
-  EXPECT_EQ(Setting(4, own(16, "pipelined_two_shot")).count({24, 8}), 1u);
+  EXPECT_EQ(Setting(4, own(kNoLimit, "streaming_two_shot")).count({8, 8}), 1u);
+  EXPECT_EQ(Setting(4, own(16, "streaming_two_shot")).count({24, 8}), 1u);
   EXPECT_EQ(Setting(4, own(kMiB, "ll_one_shot")).count({128 * kKiB, 128 * kKiB, 8}), 2u);
 }
 

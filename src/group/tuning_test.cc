@@ -329,8 +329,8 @@ TEST(Tuning, ChoicesAreDescribedForPeople) {
             "two_shot in chunks of 256K");
   EXPECT_EQ(to_string(AlgorithmChoice{.algorithm = "ll_one_shot", .blocks = 32, .threads = 128}),
             "ll_one_shot, 32 blocks of 128 threads");
-  EXPECT_EQ(to_string(AlgorithmChoice{.algorithm = "pipelined_two_shot", .blocks = 64}),
-            "pipelined_two_shot, 64 blocks");
+  EXPECT_EQ(to_string(AlgorithmChoice{.algorithm = "streaming_two_shot", .blocks = 64}),
+            "streaming_two_shot, 64 blocks");
   EXPECT_EQ(to_string(AlgorithmChoice{.algorithm = "ll_one_shot", .threads = 128}),
             "ll_one_shot, blocks of 128 threads");
 }

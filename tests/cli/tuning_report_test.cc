@@ -31,7 +31,7 @@ Tuning own() {
       .rows = {row(TypeClass::floats, any, 32 << 10, "ll_one_shot"),
                row(TypeClass::floats, any, 32 << 20, "lamport_two_shot"),
                row(TypeClass::any, symmetric, kNoLimit, "copy_engine_two_shot"),
-               row(TypeClass::any, any, kNoLimit, "pipelined_two_shot"),
+               row(TypeClass::any, any, kNoLimit, "streaming_two_shot"),
                of(onehop::Collective::gather, row(TypeClass::any, any, kNoLimit, "point_to_point"))}};
   tuning.rows[2].derived = true;
   return tuning;
@@ -58,7 +58,7 @@ TEST(TuningReport, WithoutAFileTheTableIsTheLibrarys) {
             "all-reduce  float  any          32K  measured  ll_one_shot\n"
             "all-reduce  float  any          32M  measured  lamport_two_shot\n"
             "all-reduce  any    symmetric    max  derived   copy_engine_two_shot\n"
-            "all-reduce  any    any          max  measured  pipelined_two_shot\n"
+            "all-reduce  any    any          max  measured  streaming_two_shot\n"
             "gather      any    any          max  measured  point_to_point\n");
   EXPECT_EQ(to_tuning(table({})).rows, own().rows);
 }
@@ -74,7 +74,7 @@ TEST(TuningReport, RowsOfTheFileComeFirstAndHideThoseOfTheLibrary) {
             "all-reduce  float  any           1M  file      ll_one_shot\n"
             "all-reduce  float  any          32M  measured  lamport_two_shot\n"
             "all-reduce  any    symmetric    max  derived   copy_engine_two_shot\n"
-            "all-reduce  any    any          max  measured  pipelined_two_shot\n"
+            "all-reduce  any    any          max  measured  streaming_two_shot\n"
             "gather      any    any          max  measured  point_to_point\n");
   const Tuning written = to_tuning(mixed);
   EXPECT_EQ(written.device, "H");
@@ -98,9 +98,9 @@ TEST(TuningReport, OnlyTheNamedCollectivesAreShown) {
 TEST(TuningReport, ACallIsExplainedByItsRowAndThoseBefore) {
   EXPECT_EQ(
       explain(table({}), call(DType::i32, 64 << 10)),
-      "all-reduce of 64K of i32 on 4 GPUs with NVLink: pipelined_two_shot\n"
+      "all-reduce of 64K of i32 on 4 GPUs with NVLink: streaming_two_shot\n"
       "The call uses this row:\n"
-      "  library, measured: types any, buffers any, up to max: pipelined_two_shot\n"
+      "  library, measured: types any, buffers any, up to max: streaming_two_shot\n"
       "These rows come first but do not match:\n"
       "  library, measured: types float, buffers any, up to 32K: ll_one_shot; i32 is not a "
       "floating-point type; 64K is too long\n"

@@ -4,7 +4,7 @@
 
     run_models.py            the searches that take a few seconds at most
     run_models.py GROUP...   those of some groups: step_barrier, point_to_point, single_copy, doorbell, ll, lamport,
-                             streaming, pipelined_two_shot, copy_engine, channels, mutations
+                             streaming, copy_engine, channels, mutations
     run_models.py --whole    also the large searches; ONEHOP_MODELS=whole in the environment does the same (for ctest; CI sets it)
 
 The unmodified models must hold. Every mutation, a small deviation from the protocol, must be caught for the reason given
@@ -58,7 +58,6 @@ doorbell = runs_of("doorbell")
 ll = runs_of("ll")
 lamport = runs_of("lamport")
 streaming = runs_of("streaming")
-pipelined_two_shot = runs_of("pipelined_two_shot")
 copy_engine = runs_of("copy_engine")
 copy_engine_reduce = runs_of("copy_engine_reduce")
 channels = runs_of("channels")
@@ -167,13 +166,6 @@ GROUPS = {
         streaming("all algorithms in turn, 2 ranks", **ALL_OF_2, **REDUCED),
         large(streaming("all algorithms in turn, 3 ranks", N=3, **ALL_OF_3, **REDUCED)),
     ],
-    "pipelined_two_shot": [
-        pipelined_two_shot("2 ranks"),
-        pipelined_two_shot("2 ranks, 2 senders and 2 reducers, a ring of one", WORDS=2, SENDERS=2, REDUCERS=2, RING=1),
-        pipelined_two_shot("2 ranks, 2 gatherers, a ring of one", WORDS=2, GATHERERS=2, RING=1),
-        pipelined_two_shot("2 ranks, 2 signallers for each phase", SIGNALLERS=2),
-        pipelined_two_shot("3 ranks, a ring of one", N=3, RING=1),
-    ],
     "copy_engine": [
         copy_engine("2 ranks"),
         copy_engine("3 ranks", N=3),
@@ -267,12 +259,6 @@ GROUPS = {
         streaming("reduce counts a chunk at once where there are no results", OWED, MUTATION_COUNTS_AT_ONCE=1, **REDUCES_OF_2, **REDUCED),
         streaming("reduce waits for credits a chunk too early", OWED, MUTATION_AWAITS_EARLY=1, **REDUCES_OF_2, **REDUCED),
         streaming("reduce, a chunk too many for each credit", STUCK, PER_CREDIT=2, CHUNKS=7, **REDUCES_OF_2, **REDUCED),
-        pipelined_two_shot("senders do not wait for gatherers", UNREAD, MUTATION_NO_CREDIT=1),
-        pipelined_two_shot("senders wait for their own reducers instead of gatherers", UNREAD, MUTATION_CREDIT_OF_REDUCERS=1),
-        pipelined_two_shot("flags overtake data", WRONG_WORD, MUTATION_RELAXED_FLAG=1),
-        pipelined_two_shot("waiting for one peer is enough", WRONG_WORD, MUTATION_WAIT_FOR_ONE=1, N=3, RING=1),
-        pipelined_two_shot("fast warps make up for slow ones", WRONG_WORD, MUTATION_SUMMED_PROGRESS=1, WORDS=2, SENDERS=2),
-        pipelined_two_shot("one flag for all slots", WRONG_WORD, MUTATION_ONE_FLAG=1, SIGNALLERS=2),
         copy_engine("copies without a barrier before", UNREAD_SLOT, MUTATION_NO_FIRST_BARRIER=1),
         copy_engine("reads without a barrier after the copies", WRONG_OUTPUT, MUTATION_NO_LAST_BARRIER=1),
         copy_engine_reduce("scatters without a barrier before", UNREAD_SLOT, MUTATION_NO_FIRST_BARRIER=1),

@@ -14,7 +14,6 @@
 
 #include "backend/cuda/algorithms/algorithms.h"
 #include "backend/cuda/algorithms/copy_engine/copy_engine.h"
-#include "backend/cuda/algorithms/pipelined_two_shot/pipelined_two_shot.h"
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
 #include "backend/cuda/algorithms/push/push_algorithms.h"
 #include "backend/cuda/communicator.h"
@@ -179,12 +178,12 @@ TEST_P(Algorithms, EndWhenARankHasLeft) {
 }
 
 // An earlier call of one rank has failed there, so that data of that call may still arrive. The others take part, too,
-// except with copy engines, which would copy into the output afterwards, and in the pipelined and streaming
-// algorithms, where they would wait longer than a simulation can.
+// except with copy engines, which would copy into the output afterwards, and in streaming algorithms, where they would
+// wait longer than a simulation can.
 TEST_P(Algorithms, GiveNaNOnceTheRankHasFailed) {
   const auto& [algorithm, ranks] = GetParam();
-  const bool alone = algorithm->buffers == Buffers::symmetric || algorithm == &cuda::kPipelinedTwoShot ||
-                     algorithm == &cuda::kStreamingOneShot || algorithm == &cuda::kStreamingTwoShot;
+  const bool alone = algorithm->buffers == Buffers::symmetric || algorithm == &cuda::kStreamingOneShot ||
+                     algorithm == &cuda::kStreamingTwoShot;
   for (std::uint64_t seed = 10; seed < 18; ++seed) {
     CheckedCalls calls(kernels(), shape_of(ranks), seed);
     Case each = random_case(calls.random(), *algorithm, ranks, 60'000);

@@ -13,8 +13,7 @@ namespace {
 
 using namespace testing;
 
-constexpr std::array kChannelAlgorithms{&kPointToPoint, &kScatterAllGather, &kReduceFromPeers,
-                                        &kReduceAndForward};
+constexpr std::array kChannelAlgorithms{&kPointToPoint, &kScatterAllGather, &kReduceFromPeers};
 
 /// The entry of rank `other` in the pairs of a rank.
 std::size_t entry(int rank, int other, int ranks) {
@@ -390,64 +389,20 @@ TEST(ReduceFromPeers, ReducesWhatAllOthersSend) {
   });
 }
 
-/// The pieces of all ranks but the root, which must cover the message.
-void expect_pieces_cover(const Case& each, const std::vector<std::optional<Launch>>& all,
-                         const std::byte* (*begin)(const CollectiveCall&, const ChannelParams&)) {
-  std::size_t next = 0;
-  for (int step = 1; step < each.shape.ranks; ++step) {
-    const int r = (each.root + step) % each.shape.ranks;
-    const ChannelParams& p = params_of(all[static_cast<std::size_t>(r)]);
-    EXPECT_EQ(begin(each.call(r), p), reinterpret_cast<std::byte*>(next));
-    EXPECT_EQ(static_cast<std::size_t>(p.root), entry(r, each.root, each.shape.ranks));
-    next += p.bytes;
-  }
-  EXPECT_EQ(next, each.block_bytes());
-}
-
-TEST(ReduceAndForward, ReducesAPieceOnEveryRankButTheRoot) {
-  for_each_case(kReduceAndForward, [&](const Case& each) {
-    if (HasFailure()) return;
-    const std::vector<std::optional<Launch>> all = launches_of(each);
-    const int n = each.shape.ranks;
-    expect_pieces_cover(each, all, [](const CollectiveCall& call, const ChannelParams& p) {
-      return reinterpret_cast<const std::byte*>(p.in - call.in_at());
-    });
-    for (int r = 0; r < n; ++r) {
-      const CollectiveCall call = each.call(r);
-      const ChannelParams& p = params_of(all[static_cast<std::size_t>(r)]);
-      if (r == each.root) {
-        EXPECT_EQ(p.root, -1);
-        EXPECT_EQ(p.bytes, 0u);
-      }
-      for (int other = 0; other < n; ++other) {
-        if (other == r) continue;
-        const ChannelParams::Pair& pair = p.pairs[entry(r, other, n)];
-        const ChannelParams& of_other = params_of(all[static_cast<std::size_t>(other)]);
-        if (other == each.root) {  // the reduced piece
-          EXPECT_TRUE(pair.to.data == nullptr && pair.to.bytes == p.bytes &&
-                      same(pair.to.shape, p.own_shape));
-        } else {  // the other rank's piece
-          const std::ptrdiff_t begin = of_other.in - each.call(other).in_at();
-          EXPECT_TRUE(pair.to.data == call.in_at() + begin && pair.to.bytes == of_other.bytes);
-          if (r == each.root) {
-            EXPECT_TRUE(pair.from.data == call.out_at() + begin && pair.from.bytes == of_other.bytes);
-          }
-        }
-        if (r != each.root) expect_taken(each, r, p, other);
-      }
-    }
-    EXPECT_FALSE(HasFailure()) << each.describe();
-  });
-}
-
 TEST(ScatterAllGather, ForwardsAPieceOnEveryRankButTheRoot) {
   for_each_case(kScatterAllGather, [&](const Case& each) {
     if (HasFailure()) return;
     const std::vector<std::optional<Launch>> all = launches_of(each);
     const int n = each.shape.ranks;
-    expect_pieces_cover(each, all, [](const CollectiveCall& call, const ChannelParams& p) {
-      return reinterpret_cast<const std::byte*>(p.out - call.out_at());
-    });
+    std::size_t next = 0;
+    for (int step = 1; step < n; ++step) {
+      const int r = (each.root + step) % n;
+      const ChannelParams& p = params_of(all[static_cast<std::size_t>(r)]);
+      EXPECT_EQ(p.out, each.call(r).out_at(next));
+      EXPECT_EQ(static_cast<std::size_t>(p.root), entry(r, each.root, n));
+      next += p.bytes;
+    }
+    EXPECT_EQ(next, each.block_bytes()) << "the pieces of all ranks but the root";
     for (int r = 0; r < n; ++r) {
       const CollectiveCall call = each.call(r);
       const ChannelParams& p = params_of(all[static_cast<std::size_t>(r)]);
@@ -499,7 +454,6 @@ TEST(ChannelRings, AreSharedByWarpsWhereTheyAreLong) {
   };
   EXPECT_EQ(parts(kReduceFromPeers, Collective::reduce_scatter, 4, kMiB, 132), 1u) << "fits the rings";
   EXPECT_EQ(parts(kReduceFromPeers, Collective::reduce_scatter, 4, 64 * kMiB, 132), 2u);
-  EXPECT_EQ(parts(kReduceAndForward, Collective::reduce, 4, 64 * kMiB, 132), 4u);
   EXPECT_EQ(parts(kScatterAllGather, Collective::broadcast, 4, 64 * kMiB, 132), 4u);
   EXPECT_EQ(parts(kScatterAllGather, Collective::broadcast, 4, 64 * kMiB, 1), 1u) << "no room for more";
 }

@@ -332,7 +332,7 @@ TEST(CopyEngineTwoShot, OrdersCopiesAndKernels) {
   });
 }
 
-TEST(CopyEngineTwoShot, UsesThePipelineWhereOutputsAreMisalignedOrTheInput) {
+TEST(CopyEngineTwoShot, StreamsWhereOutputsAreMisalignedOrTheInput) {
   for_each_case(kCopyEngineTwoShot, [&](const Case& given) {
     if (HasFailure()) return;
     Case each = given;
@@ -341,9 +341,9 @@ TEST(CopyEngineTwoShot, UsesThePipelineWhereOutputsAreMisalignedOrTheInput) {
     each.in_place = !misaligned;
     for (const auto& launcher : run(each)) {
       EXPECT_TRUE(launcher->all<Copy>().empty());
-      const std::vector<PipelineParams> pipelines = launcher->all_params<PipelineParams>();
-      ASSERT_EQ(pipelines.size(), 1u);
-      EXPECT_EQ(pipelines[0].bytes, each.block_bytes());
+      const std::vector<StreamParams> streams = launcher->all_params<StreamParams>();
+      ASSERT_EQ(streams.size(), 1u);
+      EXPECT_EQ(streams[0].bytes, each.block_bytes());
       // Ranks that are not in place find out that this one is.
       if (misaligned) {
         EXPECT_THAT(windows_of(*launcher), ElementsAre());

@@ -20,7 +20,6 @@
 #include "backend/cuda/algorithm.h"
 #include "backend/cuda/algorithms/algorithms.h"
 #include "backend/cuda/algorithms/copy_engine/copy_engine.h"
-#include "backend/cuda/algorithms/pipelined_two_shot/pipelined_two_shot.h"
 #include "backend/cuda/algorithms/point_to_point/point_to_point.h"
 #include "backend/cuda/algorithms/push/push.h"
 #include "backend/cuda/algorithms/streaming/streaming.h"
@@ -47,7 +46,7 @@ inline std::byte* output_of(int rank) {
 struct Launch {
   std::string_view kernel;
   LaunchShape shape;
-  std::variant<PushParams, PushListParams, StreamParams, PipelineParams, ChannelParams, WindowBarrierParams,
+  std::variant<PushParams, PushListParams, StreamParams, ChannelParams, WindowBarrierParams,
                ReducePieceParams>
       params;
 };
@@ -131,8 +130,6 @@ class RecordingLauncher final : public Launcher {
       keep(launch.params.emplace<PushListParams>());
     } else if (kernel.starts_with("streaming_")) {
       keep(launch.params.emplace<StreamParams>());
-    } else if (kernel == "pipelined_two_shot") {
-      keep(launch.params.emplace<PipelineParams>());
     } else if (kernel == "exchange" || kernel == "scatter_all_gather" || kernel == "reduce_from_peers") {
       keep(launch.params.emplace<ChannelParams>());
     } else if (kernel == "window_barrier") {

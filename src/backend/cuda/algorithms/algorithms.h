@@ -12,12 +12,10 @@ extern const DeviceAlgorithm kLamportTwoShotByPeer;
 extern const DeviceAlgorithm kLamportTwoShot;
 extern const DeviceAlgorithm kStreamingOneShot;
 extern const DeviceAlgorithm kStreamingTwoShot;
-extern const DeviceAlgorithm kPipelinedTwoShot;
 extern const DeviceAlgorithm kCopyEngineTwoShot;
 extern const DeviceAlgorithm kPointToPoint;
 extern const DeviceAlgorithm kScatterAllGather;
 extern const DeviceAlgorithm kCopyEngine;
 extern const DeviceAlgorithm kReduceFromPeers;
-extern const DeviceAlgorithm kReduceAndForward;
 
 }  // namespace onehop::cuda

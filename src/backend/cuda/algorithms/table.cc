@@ -14,21 +14,19 @@ extern const DeviceAlgorithm kLamportTwoShotByPeer;
 extern const DeviceAlgorithm kLamportTwoShot;
 extern const DeviceAlgorithm kStreamingOneShot;
 extern const DeviceAlgorithm kStreamingTwoShot;
-extern const DeviceAlgorithm kPipelinedTwoShot;
 extern const DeviceAlgorithm kCopyEngineTwoShot;
 extern const DeviceAlgorithm kPointToPoint;
 extern const DeviceAlgorithm kScatterAllGather;
 extern const DeviceAlgorithm kCopyEngine;
 extern const DeviceAlgorithm kReduceFromPeers;
-extern const DeviceAlgorithm kReduceAndForward;
 
 namespace {
 
 /// Of the algorithms for the same calls, those for longer messages come later (Selector::select).
-constexpr std::array kAlgorithms{
-    &kLLOneShot,        &kLamportOneShot,   &kLamportTwoShotByPeer, &kLamportTwoShot, &kStreamingOneShot,
-    &kStreamingTwoShot, &kPipelinedTwoShot, &kCopyEngineTwoShot,    &kPointToPoint,   &kScatterAllGather,
-    &kCopyEngine,       &kReduceFromPeers,  &kReduceAndForward};
+constexpr std::array kAlgorithms{&kLLOneShot,         &kLamportOneShot,   &kLamportTwoShotByPeer,
+                                 &kLamportTwoShot,    &kStreamingOneShot, &kStreamingTwoShot,
+                                 &kCopyEngineTwoShot, &kPointToPoint,     &kScatterAllGather,
+                                 &kCopyEngine,        &kReduceFromPeers};
 
 /// How a limit changes with the number of ranks.
 enum class Scaling : std::uint8_t {
@@ -44,6 +42,7 @@ struct Row {
   std::uint64_t up_to;
   const DeviceAlgorithm* algorithm;
   Scaling scaling = Scaling::fixed;
+  bool derived = false;  ///< from what was measured of other types
 };
 
 using enum Collective;
@@ -65,13 +64,16 @@ constexpr std::uint64_t kMiB = 1 << 20;
 //
 // Lamport two-shot sends a whole message before it waits for anything. With 4 ranks, sending to one peer after the other
 // and to all at a time take 7.1 and 7.8 us at 1 MB, 12.3 and 12.5 us at 2 MB, 22.7 and 21.6 us at 4 MB. The stream
-// reduces while it sends: on H100s, it and Lamport two-shot take 39.9 and 39.5 us at 8 MB, 77.3 and 78.9 us at 16 MB,
-// and it and the pipeline 296 and 305 us at 64 MB, 4613 and 4713 us at 1 GB (bench/results/gpu-streaming-h100x4.md).
+// reduces while it sends: on H100s, it and Lamport two-shot take 39.9 and 39.5 us at 8 MB, 77.3 and 78.9 us at 16 MB
+// (bench/results/gpu-streaming-h100x4.md).
 //
-// With 2 ranks, one-shot moves no more bytes than two-shot, so all-reduces of floats stream in one trip. Lamport one-shot
-// and the stream take 3.27 and 3.54 us at 512 KB, 5.00 and 4.95 us at 1 MB, 8.6 and 8.15 us at 2 MB; Lamport two-shot and
-// the stream 14.6 and 14.0 us at 4 MB. On H100s, the pipeline and the stream take 203 and 188 us at 64 MB, 2999 and
-// 2941 us at 1 GB (bench/results/gpu-streaming-h100x2.md).
+// Integers have LL packets, which send twice the data, and the stream. With 2 ranks they take as long as each other
+// between 128 and 256 KB. With more, limits are derived: LL packets of a one-shot send as much as Lamport buffers do for
+// twice the message.
+//
+// With 2 ranks, one-shot moves no more bytes than two-shot, so all-reduces stream in one trip. Lamport one-shot and the
+// stream take 3.27 and 3.54 us at 512 KB, 5.00 and 4.95 us at 1 MB, 8.6 and 8.15 us at 2 MB
+// (bench/results/gpu-streaming-h100x2.md).
 //
 // Copy engines move more bytes per second than kernels do. The barriers and the start of a copy take 17 us more
 // than kernels do; every further copy takes 4 us. For each megabyte that a rank sends, copies take 0.35 us less.
@@ -79,8 +81,7 @@ constexpr std::uint64_t kMiB = 1 << 20;
 //
 // A reduce over LL packets or Lamport buffers, of which only the root keeps the result, waits for no release.
 // With 4 ranks 1 MB takes 7.1 us, through rings 15; with 2 ranks 4 MB take 14.4 and 15.6 us. With 4 ranks, the stream
-// takes 7.6 us at 1 MB, and it and Lamport two-shot 11.1 and 11.9 us at 2 MB, 20.0 and 21.0 us at 4 MB; it and rings
-// with a flag for each chunk 41 and 51 us at 8 MB.
+// takes 7.6 us at 1 MB, and it and Lamport two-shot 11.1 and 11.9 us at 2 MB, 20.0 and 21.0 us at 4 MB.
 constexpr std::array kTwoRanks{
     Row{all_reduce, kFloats, kAnyBuffers, 32 * kKiB, &kLLOneShot},
     Row{all_reduce, kFloats, kAnyBuffers, kMiB - 1, &kLamportOneShot},
@@ -123,10 +124,8 @@ constexpr std::array kFourRanks{
     Row{all_reduce, kFloats, kAnyBuffers, 2 * kMiB, &kLamportTwoShotByPeer, Scaling::piece},
     Row{all_reduce, kFloats, kAnyBuffers, 8 * kMiB, &kLamportTwoShot},
     Row{all_reduce, kFloats, kAnyBuffers, kNoLimit, &kStreamingTwoShot},
-    Row{all_reduce, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot, Scaling::sent},
-    Row{all_reduce, kAny, kAnyBuffers, 256 * kMiB - 1, &kPipelinedTwoShot, Scaling::piece},
-    Row{all_reduce, kAny, kSymmetric, kNoLimit, &kCopyEngineTwoShot},
-    Row{all_reduce, kAny, kAnyBuffers, kNoLimit, &kPipelinedTwoShot},
+    Row{all_reduce, kAny, kAnyBuffers, 128 * kKiB, &kLLOneShot, Scaling::sent, true},
+    Row{all_reduce, kAny, kAnyBuffers, kNoLimit, &kStreamingTwoShot, Scaling::fixed, true},
     Row{all_gather, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
     Row{all_gather, kAny, kSymmetric, kNoLimit, &kCopyEngine},
     Row{all_gather, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
@@ -141,8 +140,8 @@ constexpr std::array kFourRanks{
     Row{reduce, kFloats, kAnyBuffers, 256 * kKiB, &kLamportOneShot, Scaling::sent},
     Row{reduce, kFloats, kAnyBuffers, 1536 * kKiB, &kLamportTwoShotByPeer, Scaling::piece},
     Row{reduce, kFloats, kAnyBuffers, kNoLimit, &kStreamingTwoShot},
-    Row{reduce, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot},
-    Row{reduce, kAny, kAnyBuffers, kNoLimit, &kReduceAndForward},
+    Row{reduce, kAny, kAnyBuffers, 128 * kKiB, &kLLOneShot, Scaling::sent, true},
+    Row{reduce, kAny, kAnyBuffers, kNoLimit, &kStreamingTwoShot, Scaling::fixed, true},
     Row{all_to_all, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
     Row{all_to_all, kAny, kSymmetric, kNoLimit, &kCopyEngine},
     Row{all_to_all, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
@@ -211,7 +210,7 @@ std::vector<TuningRow> default_rows(int ranks, Links links) {
                     .buffers = row.buffers,
                     .up_to = limit,
                     .choice = AlgorithmChoice{.algorithm = std::string(row.algorithm->name)},
-                    .derived = links != Links::nvlink || (ranks != 2 && ranks != 4)});
+                    .derived = row.derived || links != Links::nvlink || (ranks != 2 && ranks != 4)});
   }
   return rows;
 }

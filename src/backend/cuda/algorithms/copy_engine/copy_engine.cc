@@ -151,15 +151,15 @@ void run_all_reduce(Launcher& launcher, const CollectiveCall& call, const Launch
   const std::size_t bytes = call.block_bytes() / unit * unit;
   if (bytes < 2 * unit)
     return kLLOneShot.run(launcher, call, {}, nullptr);  // half a piece is at least a unit
+  const DeviceAlgorithm& otherwise = launcher.size() == 2 ? kStreamingOneShot : kStreamingTwoShot;
   // Mappings are page-aligned, so all ranks see the same alignment and make the same choice.
   const auto misaligned = [](const std::byte* out) { return !is_aligned(out); };
-  if (std::ranges::any_of(output->outs, misaligned))
-    return kPipelinedTwoShot.run(launcher, call, limits, nullptr);
+  if (std::ranges::any_of(output->outs, misaligned)) return otherwise.run(launcher, call, limits, nullptr);
   if (call.in_at() == call.out_at()) {
     // In place, peers would overwrite data that is still to be sent. Ranks that are not in place expect a
     // barrier with the window; this one tells them that it differs.
     pass_barrier(launcher, call, output->in_place_window(), Position::before_copies);
-    return kPipelinedTwoShot.run(launcher, call, limits, nullptr);
+    return otherwise.run(launcher, call, limits, nullptr);
   }
   run_pieces(launcher, call.first(bytes), limits, *output);
   if (bytes != call.block_bytes()) kLLOneShot.run(launcher, call.from(bytes), {}, nullptr);

@@ -2,11 +2,7 @@
 // Reductions of long messages over the rings of point-to-point channels (ring.cuh).
 //
 // Reduce-scatter: every rank sends each peer that peer's block. Each rank reduces the blocks received from
-// all peers and its own, chunk by chunk. One-shot reduce is the same with a single receiver.
-//
-// Two-shot reduce: the message is cut into a piece for every rank but the root. All ranks send these pieces
-// to their owners; each owner reduces its piece and forwards the result to the root. So no rank sends or
-// receives more than the size of the message.
+// all peers and its own, chunk by chunk. A reduce is the same with a single receiver.
 #pragma once
 
 #include "backend/cuda/algorithms/point_to_point/ring.cuh"
@@ -30,19 +26,12 @@ class PeerReducer {
     const bool leads = part_.leads();
     const ChannelParams::Pair& mine = p_.pairs[listens ? lane_ : 0];
     std::uint64_t count = mine.from.chunks[ring_];
-    const bool forwards = p_.root >= 0;
-    const ChannelEnd& root = p_.pairs[forwards ? p_.root : 0].to;
-    std::uint64_t forwarded = forwards ? root.chunks[ring_] : 0;
     const bool failed = device::has_failed(p_.guard);
 
     for (std::size_t begin = std::size_t{ring_} * shape_.chunk; begin < p_.bytes;
          begin += std::size_t{shape_.rings} * shape_.chunk) {
-      bool came =
+      const bool came =
           !listens || await_count(p_, peer_of_entry(p_, lane_), mine.from.chunks_ready + ring_, count + 1);
-      if (forwards && lane_ == 31 && forwarded >= kRingDepth) {
-        came = await_count(p_, peer_of_entry(p_, static_cast<unsigned>(p_.root)), root.chunks_taken + ring_,
-                           forwarded - kRingDepth + 1);
-      }
       if (!part_.all(came && !failed)) return poison_out(p_, part_, begin);
 
       const std::byte* from[kRanks];
@@ -54,33 +43,21 @@ class PeerReducer {
       }
       const std::size_t rest = p_.bytes - begin;
       const unsigned length = rest < shape_.chunk ? static_cast<unsigned>(rest) : shape_.chunk;
-      if (forwards) {
-        reduce(begin, length, from, slot(root, forwarded), 0, shape_.chunk);
-      } else {
-        reduce(begin, length, from, p_.out, begin, p_.bytes);
-      }
+      reduce(begin, length, from);
       (void)part_.all(true);
       ++count;
       if (leads && listens) free_slot(mine.from.chunks_taken + ring_, count);
-      // release.sys: pairs with the acquire in receive() on the root; publishes what these warps wrote.
-      if (leads && forwards && lane_ == 31) {
-        device::store_release(root.chunks_ready + ring_, forwarded + 1);
-      }
-      ++forwarded;
     }
     if (leads && listens) mine.from.chunks[ring_] = count;
-    if (leads && forwards && lane_ == 31) root.chunks[ring_] = forwarded;
   }
 
  private:
   using Stored = typename E::Stored;
 
-  /// Reduces into byte `to` of `out`, which has `end` bytes and is aligned to an element.
   __device__ __forceinline__ void reduce(std::size_t begin, unsigned length,
-                                         const std::byte* const (&from)[kRanks], std::byte* out,
-                                         std::size_t to, std::size_t end) const {
+                                         const std::byte* const (&from)[kRanks]) const {
     const bool in_whole = reinterpret_cast<std::uintptr_t>(p_.in) % 16 == 0;
-    const bool out_whole = reinterpret_cast<std::uintptr_t>(out) % 16 == 0;
+    const bool out_whole = reinterpret_cast<std::uintptr_t>(p_.out) % 16 == 0;
     constexpr unsigned kAtOnce = kRanks == 2 ? 4 : kRanks == 4 ? 2 : 1;
     const unsigned stride = part_.stride();
     for (unsigned at = part_.first(); at < length; at += kAtOnce * stride) {
@@ -102,7 +79,7 @@ class PeerReducer {
         if (here >= length) continue;
         const Packet<16> result =
             cuda::reduce<E, kOps, 16, kRanks>(size(), p_.scale, [&](int r) { return data[i][r]; });
-        store_packet<Stored, 16>(out, to + here, end, out_whole, result);
+        store_packet<Stored, 16>(p_.out, begin + here, p_.bytes, out_whole, result);
       }
     }
   }
@@ -120,19 +97,16 @@ class PeerReducer {
   const unsigned lane_;
 };
 
-/// Reduces the local part with the received parts. The entry that this rank forwards to has no sender.
+/// Reduces the local part with the received parts.
 template <class E, Ops kOps, int kRanks>
 __device__ __forceinline__ void reduce_from_peers(const ChannelParams& p) {
   wait_for_previous();
   unsigned row = blockIdx.y;
   const unsigned ring = ring_of_warp();
   if (row < p.senders) {
-    if (static_cast<int>(row) != p.root) RingChannel(p, p.pairs[row].to, peer_of_entry(p, row), ring).send();
-    return;
+    return RingChannel(p, p.pairs[row].to, peer_of_entry(p, row), ring).send();
   }
   row -= p.senders;
-  if (row < p.receivers) return RingChannel(p, p.pairs[row].from, peer_of_entry(p, row), ring).receive();
-  row -= p.receivers;
   if (row < p.parts) PeerReducer<E, kOps, kRanks>(p, share_of_warp(p, row)).run();
 }
 

@@ -7,9 +7,7 @@
                 (streaming_one_shot<ONEHOP_ELEMENT, Ops::op>(params)))
 ONEHOP_FOR_EACH_REDUCTION_OF_2(ONEHOP_STREAMING_ONE_SHOT)
 
-#ifdef ONEHOP_IS_FLOAT
 #define ONEHOP_STREAMING_TWO_SHOT(op, ranks)                 \
   ONEHOP_KERNEL(streaming_two_shot, op, ranks, StreamParams, \
                 (streaming_two_shot<ONEHOP_ELEMENT, Ops::op, ranks>(params)))
-ONEHOP_FOR_EACH_REDUCTION_OF_MORE(ONEHOP_STREAMING_TWO_SHOT)
-#endif
+ONEHOP_FOR_EACH_REDUCTION(ONEHOP_STREAMING_TWO_SHOT)

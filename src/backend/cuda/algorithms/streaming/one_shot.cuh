@@ -14,7 +14,6 @@
 
 #include "backend/cuda/algorithms/streaming/stream.cuh"
 #include "backend/cuda/reduce.cuh"
-#include "backend/cuda/wire/escaped.cuh"
 
 namespace onehop::cuda {
 
@@ -33,7 +32,7 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
   }
 
  private:
-  using Slot = std::conditional_t<kIsFloat<typename E::Wide>, Lamport<E>, Escaped>;
+  using Slot = StreamWire<E>;
   using Data = typename Slot::Data;
   using Wire = typename Slot::Wire;
   using Stored = typename E::Stored;
@@ -112,7 +111,7 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
     const Wire wire = Slot::wire(data);
     Slot::send(to, wire);
     if constexpr (Slot::kEscapes) {
-      if (Slot::has_escape(wire)) send_escapes(p_, to, Slot::byte_of(data));
+      if (Slot::has_escape(wire)) Base::send_escapes(p_, p_.peer_inbox, to, Slot::byte_of(data));
     }
   }
   /// Waits for the peer's packet, stores the reduction and clears the packet. With 2 ranks, a sum is the same in
@@ -131,7 +130,7 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
     if (left <= 0) return true;
     if constexpr (Slot::kEscapes) {
       if (Slot::has_escape(wire)) {
-        const unsigned byte = take_escapes(p_, inbox);
+        const unsigned byte = Base::take_escapes(p_, p_.inbox, inbox, 1 - p_.rank);
         if (byte == 0) return false;
         Slot::restore(wire, byte);
       }
@@ -149,34 +148,6 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
     }
     Slot::taken(inbox);
     return true;
-  }
-
-  // Escapes are rare, and so out of line. Static, as poison().
-  static __device__ __noinline__ void send_escapes(const StreamParams& p, const std::byte* to,
-                                                   unsigned byte) {
-    Slot::send_byte(escapes_of(p, p.peer_inbox, to), byte);
-  }
-  /// 0: it has not come.
-  [[nodiscard]] static __device__ __noinline__ unsigned take_escapes(const StreamParams& p,
-                                                                     const std::byte* inbox) {
-    std::byte* const at = escapes_of(p, p.inbox, inbox);
-    unsigned byte = 0;
-    const bool came = device::wait_until_all(
-        p.guard, p.phase, [&] { return (byte = Slot::peek_byte(at)) != 0; }, [&] { return 2u >> p.rank; });
-    if (!came) return 0;
-    Slot::taken_byte(at);
-    return byte;
-  }
-  /// Where the byte of a packet is. `rings`: those of parity 0.
-  [[nodiscard]] static __device__ __forceinline__ std::byte* escapes_of(const StreamParams& p,
-                                                                        std::byte* rings,
-                                                                        const std::byte* packet) {
-    auto offset = static_cast<std::size_t>(packet - rings);
-    if (offset >= p.parity_stride) {
-      offset -= p.parity_stride;
-      rings += p.parity_stride;
-    }
-    return rings + p.escapes + offset / kStreamWidth;
   }
 
   /// The call has failed: fills this thread's packets of the output with NaN, from chunk t on. Static, because a call

@@ -25,11 +25,18 @@
 // not behind.
 #pragma once
 
+#include <type_traits>
+
 #include "backend/cuda/algorithms/streaming/streaming.h"
 #include "backend/cuda/sync/progress.cuh"
+#include "backend/cuda/wire/escaped.cuh"
 #include "backend/cuda/wire/lamport.cuh"
 
 namespace onehop::cuda {
+
+/// How packets of a type travel.
+template <class E>
+using StreamWire = std::conditional_t<kIsFloat<typename E::Wide>, Lamport<E>, Escaped>;
 
 /// kRanks: the number of ranks, or kMaxDevices for any number up to that. kLag: see above.
 template <int kRanks, unsigned kLag>
@@ -96,6 +103,24 @@ class Stream {
     if (p_.movers != blockDim.x) raise(progress_.cleared[threadIdx.x / 32], chunks);
   }
 
+  // Escapes are rare, and so out of line. Static, because a call on this object would force its members into memory.
+  // `rings`: those of parity 0 that `packet` belongs to.
+  static __device__ __noinline__ void send_escapes(const StreamParams& p, std::byte* rings,
+                                                   const std::byte* packet, unsigned byte) {
+    Escaped::send_byte(escapes_of(p, rings, packet), byte);
+  }
+  /// Waits for the byte of a packet from this peer. 0: it has not come.
+  [[nodiscard]] static __device__ __noinline__ unsigned take_escapes(const StreamParams& p, std::byte* rings,
+                                                                     const std::byte* packet, int peer) {
+    std::byte* const at = escapes_of(p, rings, packet);
+    unsigned byte = 0;
+    const bool came = device::wait_until_all(
+        p.guard, p.phase, [&] { return (byte = Escaped::peek_byte(at)) != 0; }, [&] { return 1u << peer; });
+    if (!came) return 0;
+    Escaped::taken_byte(at);
+    return byte;
+  }
+
   /// Of the slice. A division, which one-shot's movers do not need.
   [[nodiscard]] __device__ __forceinline__ unsigned chunks() const {
     return (packets_ + p_.movers - 1) / p_.movers;
@@ -109,6 +134,18 @@ class Stream {
   std::size_t begin_;  ///< of the slice, in bytes
   std::size_t ring_;   ///< where this thread's first packet lies in a ring of this epoch's parity
   unsigned packets_;   ///< of the slice
+
+ private:
+  [[nodiscard]] static __device__ __forceinline__ std::byte* escapes_of(const StreamParams& p,
+                                                                        std::byte* rings,
+                                                                        const std::byte* packet) {
+    auto offset = static_cast<std::size_t>(packet - rings);
+    if (offset >= p.parity_stride) {
+      offset -= p.parity_stride;
+      rings += p.parity_stride;
+    }
+    return rings + p.escapes + offset / kStreamWidth;
+  }
 };
 
 }  // namespace onehop::cuda

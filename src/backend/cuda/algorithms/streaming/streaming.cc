@@ -14,7 +14,7 @@ constexpr std::size_t kWarp = 32;
 constexpr std::size_t kCreditThreads = kCreditWarps * kWarp;
 
 constexpr ReductionKernel kOneShotKernel{"streaming_one_shot", TypeClass::any, 2};
-constexpr ReductionKernel kTwoShotKernel{"streaming_two_shot", TypeClass::floats};
+constexpr ReductionKernel kTwoShotKernel{"streaming_two_shot"};
 
 constexpr ScratchRegion kCreditScratch{[](const GroupShape& shape) {
   return shape.ranks == 1 ? std::size_t{0} : shape.blocks * sizeof(StreamCredits);
@@ -163,8 +163,6 @@ const DeviceAlgorithm kStreamingOneShot{{.name = "streaming_one_shot",
 const DeviceAlgorithm kStreamingTwoShot{{.name = "streaming_two_shot",
                                          .kind = Algorithm::two_shot,
                                          .collectives = {Collective::all_reduce, Collective::reduce},
-                                         .types = TypeClass::floats,
-                                         .least_ranks = 3,
                                          .takes_blocks = true,
                                          .takes_threads = true},
                                         run_stream<true>,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streaming two-shot of floats: all-reduces, and reduces of more than 2 ranks. Every rank, but for the root of a
-// reduce, owns a piece of every chunk. It receives its piece from all others, reduces it, and sends the result to all
-// others, or to the root only (stream.cuh).
+// Streaming two-shot: all-reduces and reduces. Every rank, but for the root of a reduce, owns a piece of every chunk. It receives its piece from all others, reduces it, and sends the result to all
+// others, or to the root only (stream.cuh). Integers travel with escapes (wire/escaped.cuh).
 //
 // A chunk of a block is the pieces of all owners, one after the other. While a thread reduces its packet of chunk t, it
 // has sent those of chunk t + 1 to their owners and is loading those of chunk t + 2. It takes the results of a chunk
@@ -45,7 +44,7 @@ class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
  private:
   using Base::await_credit, Base::chunks, Base::cleared, Base::exchange_credits, Base::ranks;
   using Base::begin_, Base::p_, Base::packets_, Base::ring_;
-  using Slot = Lamport<E>;
+  using Slot = StreamWire<E>;
   using Data = typename Slot::Data;
   using Wire = typename Slot::Wire;
   using Stored = typename E::Stored;
@@ -114,7 +113,14 @@ class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
 #pragma unroll
     for (int k = 0; k < kPeers; ++k) {
       if (k < ranks() - 1 && owns(right(k + 1)))
-        Slot::send(p_.outbox[k + 1] + place(slot), Slot::wire(theirs[k]));
+        send(theirs[k], Slot::wire(theirs[k]), p_.outbox[k + 1], place(slot));
+    }
+  }
+  __device__ __forceinline__ void send(const Data& data, const Wire& wire, std::byte* rings,
+                                       std::size_t at) const {
+    Slot::send(rings + at, wire);
+    if constexpr (Slot::kEscapes) {
+      if (Slot::has_escape(wire)) Base::send_escapes(p_, rings, rings + at, Slot::byte_of(data));
     }
   }
 
@@ -125,14 +131,14 @@ class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
     Wire wires[kRanks];
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) wires[r] = Slot::wire(own);
-    if (!take(wires, place(slot))) return false;
+    if (!take(own, wires, 0, place(slot))) return false;
     const Data result = cuda::reduce<E, kOps, kStreamWidth, kRanks>(
         ranks(), p_.scale, [&](int r) { return Slot::data(wires[r]); });
     const Wire wire = Slot::wire(result);
 #pragma unroll
     for (int k = 0; k < kPeers; ++k) {
       if (k < ranks() - 1 && (p_.root == kNoRoot || right(k + 1) == p_.root))
-        Slot::send(p_.outbox[k + 1] + p_.phase_stride + place(slot), wire);
+        send(result, wire, p_.outbox[k + 1] + p_.phase_stride, place(slot));
     }
     if (p_.root == kNoRoot) store<kWhole>(at(p_.rank, t), result);
     taken(place(slot));
@@ -146,7 +152,7 @@ class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) wires[r] = Slot::wire(Data{});
     const std::size_t results = p_.phase_stride + place(slot);
-    if (!take(wires, results)) return false;
+    if (!take({}, wires, p_.phase_stride, place(slot))) return false;
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) {
       if (r < ranks() && r != p_.rank) store<kWhole>(at(r, t), Slot::data(wires[r]));
@@ -155,14 +161,15 @@ class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
     return true;
   }
 
-  /// Waits for a packet from every peer. The own entry must be one that has arrived.
-  __device__ __forceinline__ bool take(Wire (&wires)[kRanks], std::size_t from) const {
-    return device::wait_until_all(
+  /// Waits for a packet from every peer. `own`: what the own entry contains already.
+  __device__ __forceinline__ bool take(const Data& own, Wire (&wires)[kRanks], std::size_t rings,
+                                       std::size_t at) const {
+    const bool came = device::wait_until_all(
         p_.guard, p_.phase,
         [&] {
 #pragma unroll
           for (int r = 0; r < kRanks; ++r) {
-            if (r < ranks() && r != p_.rank) wires[r] = Slot::peek(inbox(r) + from);
+            if (r < ranks() && r != p_.rank) wires[r] = Slot::peek(inbox(r) + rings + at);
           }
           bool all = true;
 #pragma unroll
@@ -175,6 +182,19 @@ class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
           for (int r = 0; r < kRanks; ++r) missing |= Slot::arrived(wires[r]) ? 0 : 1u << r;
           return missing;
         });
+    if (!came) return false;
+    if constexpr (Slot::kEscapes) {
+#pragma unroll
+      for (int r = 0; r < kRanks; ++r) {
+        if (r >= ranks() || !Slot::has_escape(wires[r])) continue;
+        const unsigned byte = r == p_.rank
+                                  ? Slot::byte_of(own)
+                                  : Base::take_escapes(p_, inbox(r) + rings, inbox(r) + rings + at, r);
+        if (byte == 0) return false;
+        Slot::restore(wires[r], byte);
+      }
+    }
+    return true;
   }
   __device__ __forceinline__ void taken(std::size_t from) const {
 #pragma unroll

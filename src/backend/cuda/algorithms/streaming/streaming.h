@@ -82,7 +82,7 @@ struct StreamParams {
   std::size_t bytes = 0;
   std::size_t phase_stride = 0;
   std::size_t rank_stride = 0;
-  std::size_t escapes = 0;  ///< not floats: where the packets' bytes begin, in bytes from the rings of a source
+  std::size_t escapes = 0;  ///< not floats: where packets' bytes begin, from a source's rings on
   /// For each step s, the rings of this rank on the s-th rank to the right.
   std::byte* outbox[kMaxDevices] = {};
   StreamCredits* credits[kMaxDevices] = {};  ///< by rank: of block 0

@@ -64,6 +64,9 @@ struct CallConfig {
 /// NCCL_SHRINK_ABORT, a flag of ncclCommShrink.
 inline constexpr int kShrinkAbort = 1;
 
+/// NCCL_WIN_COLL_SYMMETRIC, a flag of ncclCommWindowRegister.
+inline constexpr int kCollSymmetric = 1;
+
 /// What ncclGetVersion answers where there is no NCCL: the newest version whose functions are exported.
 inline constexpr int kVersion = 23203;
 

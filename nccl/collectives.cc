@@ -98,6 +98,7 @@ Result make(std::string_view function, Collective collective, Comm comm, CudaStr
       }
       call.in = kept.get();
     }
+    call.options.symmetric = communicator->windows().promises(call, communicator->size());
     communicator->count_carried();
     call_or_queue(std::move(communicator), call, std::move(kept));
     return Result::success;

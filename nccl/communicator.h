@@ -15,6 +15,7 @@
 #include "abi.h"
 #include "members.h"
 #include "reductions.h"
+#include "windows.h"
 
 namespace onehop::nccl {
 
@@ -53,6 +54,7 @@ class Communicator {
   [[nodiscard]] std::shared_ptr<Members> shared_members() const { return members_; }
 
   [[nodiscard]] Reductions& reductions() { return reductions_; }
+  [[nodiscard]] Windows& windows() { return windows_; }
 
   /// Joins the other ranks, and waits for them for at most `limit`. Collective. Throws Error{aborted} if another thread has
   /// aborted the communicator meanwhile.
@@ -72,6 +74,7 @@ class Communicator {
   std::optional<Group> group_;
   std::shared_ptr<Members> members_;
   Reductions reductions_;
+  Windows windows_;  ///< of group_
   std::atomic<std::uint64_t> carried_{0};
   std::atomic<std::uint64_t> forwarded_{0};
   std::atomic<bool> formed_{false};   ///< set after group_: pairs with the loads in abort() and leave()

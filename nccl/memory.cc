@@ -2,7 +2,6 @@
 #include "memory.h"
 
 #include <cstdlib>
-#include <string_view>
 
 #include "base/check.h"
 #include "communicator.h"
@@ -10,28 +9,6 @@
 #include "guard.h"
 
 namespace onehop::nccl {
-namespace {
-
-Result register_nothing(std::string_view function, Comm comm, void** handle) noexcept {
-  return guarded(function, [&] {
-    require(handle != nullptr, "the place of the handle is NULL");
-    (void)find(comm);
-    *handle = nullptr;
-    return Result::success;
-  });
-}
-
-/// Programs have only got NULL.
-Result deregister_nothing(std::string_view function, Comm comm, const void* handle) noexcept {
-  return guarded(function, [&] {
-    (void)find(comm);
-    require(handle == nullptr, "{} is no handle of this communicator", handle);
-    return Result::success;
-  });
-}
-
-}  // namespace
-
 Result mem_alloc(void** data, std::size_t bytes) noexcept {
   return guarded("ncclMemAlloc", [&] {
     require(data != nullptr, "ptr is NULL");
@@ -57,20 +34,20 @@ Result mem_free(void* data) noexcept {
 }
 
 Result comm_register(Comm comm, void* /*data*/, std::size_t /*bytes*/, void** handle) noexcept {
-  return register_nothing("ncclCommRegister", comm, handle);
+  return guarded("ncclCommRegister", [&] {
+    require(handle != nullptr, "the place of the handle is NULL");
+    (void)find(comm);
+    *handle = nullptr;
+    return Result::success;
+  });
 }
 
 Result comm_deregister(Comm comm, void* handle) noexcept {
-  return deregister_nothing("ncclCommDeregister", comm, handle);
-}
-
-Result comm_window_register(Comm comm, void* /*data*/, std::size_t /*bytes*/, void** window,
-                            int /*flags*/) noexcept {
-  return register_nothing("ncclCommWindowRegister", comm, window);
-}
-
-Result comm_window_deregister(Comm comm, void* window) noexcept {
-  return deregister_nothing("ncclCommWindowDeregister", comm, window);
+  return guarded("ncclCommDeregister", [&] {
+    (void)find(comm);
+    require(handle == nullptr, "{} is no handle of this communicator", handle);
+    return Result::success;
+  });
 }
 
 }  // namespace onehop::nccl

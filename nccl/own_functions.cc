@@ -11,6 +11,7 @@
 #include "memory.h"
 #include "reductions.h"
 #include "set_up.h"
+#include "windows.h"
 
 namespace onehop::nccl {
 namespace {
@@ -135,6 +136,8 @@ void* own_function(std::string_view name, Mode mode) {
       each("ncclCommRevoke", comm_revoke, accelerate::comm_revoke),
       each("ncclCommShrink", comm_shrink, accelerate::comm_shrink),
       each("ncclCommSplit", comm_split, accelerate::comm_split),
+      each("ncclCommWindowDeregister", comm_window_deregister, accelerate::comm_window_deregister),
+      each("ncclCommWindowRegister", comm_window_register, accelerate::comm_window_register),
       each("ncclRedOpCreatePreMulSum", create_pre_mul_sum, accelerate::create_pre_mul_sum),
       each("ncclRedOpDestroy", destroy_reduction, accelerate::destroy_reduction),
       each("ncclGetUniqueId", get_unique_id, accelerate::get_unique_id),
@@ -147,8 +150,6 @@ void* own_function(std::string_view name, Mode mode) {
       alone("ncclCommFinalize", comm_finalize),
       alone("ncclCommRegister", comm_register),
       alone("ncclCommUserRank", comm_user_rank),
-      alone("ncclCommWindowDeregister", comm_window_deregister),
-      alone("ncclCommWindowRegister", comm_window_register),
       alone("ncclGetErrorString", get_error_string),
       alone("ncclGetVersion", get_version),
       alone("ncclMemAlloc", mem_alloc),

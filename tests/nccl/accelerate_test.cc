@@ -105,6 +105,23 @@ TEST_F(NcclAcceleration, ACommunicatorOfOneMachineIsCarriedOnTheHandleOfNccl) {
   EXPECT_EQ(forwarded(), 0);
 }
 
+TEST_F(NcclAcceleration, WindowsAreThoseOfNcclAndCallsOnThemAreCarried) {
+  on_two_threads({}, [](const Api& api, Comm comm, int /*rank*/) {
+    int data = 1;
+    for (const int flags : {0, kCollSymmetric}) {
+      void* window = nullptr;
+      expect_ok(api.window_register(comm, &data, sizeof data, &window, flags));
+      EXPECT_EQ(window, comm) << "the one that NCCL made";
+      expect_ok(api.all_reduce(&data, &data, 1, kInt, kAdd, comm, nullptr));
+      expect_ok(api.window_deregister(comm, window));
+    }
+    EXPECT_EQ(data, 4);
+    void* window = nullptr;
+    EXPECT_EQ(api.window_register(comm, nullptr, 0, &window, kCollSymmetric), Result::invalid_argument);
+  });
+  EXPECT_EQ(forwarded(), 0);
+}
+
 TEST_F(NcclAcceleration, ACommunicatorThatIsAbortedDuringItsSetUpIsNotCarried) {
   const Api api;
   UniqueId id{};

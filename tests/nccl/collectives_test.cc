@@ -311,6 +311,19 @@ TEST_F(NcclCollectives, MemoryIsAllocatedAndNeedsNoRegistration) {
     EXPECT_EQ(window, nullptr);
     expect_success(api.all_reduce(data, data, kCount, kInt32, kSum, comm, nullptr));
     for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(data[i], 2 * static_cast<int>(i) + 1);
+    // Host memory is not shared, so calls carry it as ordinary memory.
+    void* symmetric = &symmetric;
+    expect_success(api.window_register(comm, data, kCount * sizeof(int), &symmetric, kCollSymmetric));
+    EXPECT_EQ(symmetric, nullptr);
+    expect_success(api.group_start());
+    symmetric = &symmetric;
+    expect_success(api.window_register(comm, data, kCount * sizeof(int), &symmetric, kCollSymmetric));
+    expect_success(api.group_end());
+    EXPECT_EQ(symmetric, nullptr);
+    expect_success(api.all_reduce(data, data, kCount, kInt32, kSum, comm, nullptr));
+    EXPECT_EQ(data[kCount - 1], 4 * static_cast<int>(kCount - 1) + 2);
+    EXPECT_EQ(api.window_deregister(comm, data), Result::invalid_argument);
+    EXPECT_EQ(api.window_register(comm, data, 1, nullptr, kCollSymmetric), Result::invalid_argument);
     EXPECT_EQ(api.deregister(comm, data), Result::invalid_argument);
     EXPECT_EQ(api.enroll(nullptr, data, 1, &handle), Result::invalid_argument);
     expect_success(api.deregister(comm, handle));

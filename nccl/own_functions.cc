@@ -11,7 +11,6 @@
 #include "memory.h"
 #include "reductions.h"
 #include "set_up.h"
-#include "windows.h"
 
 namespace onehop::nccl {
 namespace {

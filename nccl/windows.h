@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Windows (ncclCommWindowRegister): memory that all ranks have registered, each with the same size, and that calls use at
-// the same offset on all ranks. Copy engines write long results directly into it, without a kernel.
+// the same offset on all ranks. Copy engines write long results directly into it.
 #pragma once
 
 #include <atomic>
@@ -10,8 +10,6 @@
 
 #include "onehop/buffer.h"
 #include "onehop/call.h"
-
-#include "abi.h"
 
 namespace onehop::nccl {
 
@@ -30,15 +28,5 @@ class Windows {
   std::map<void*, SymmetricBuffer> buffers_;
   std::atomic<bool> any_{false};  ///< spares calls the mutex
 };
-
-/// Where there is no NCCL. Without NCCL_WIN_COLL_SYMMETRIC, and where the memory of a rank cannot be shared, the window is NULL
-/// on all ranks, as NCCL's is where it registers nothing.
-Result comm_window_register(Comm comm, void* data, std::size_t bytes, void** window, int flags) noexcept;
-Result comm_window_deregister(Comm comm, void* window) noexcept;
-
-namespace accelerate {
-Result comm_window_register(Comm comm, void* data, std::size_t bytes, void** window, int flags) noexcept;
-Result comm_window_deregister(Comm comm, void* window) noexcept;
-}  // namespace accelerate
 
 }  // namespace onehop::nccl

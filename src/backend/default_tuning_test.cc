@@ -36,10 +36,7 @@ TEST(DefaultTuning, MarksRowsThatWereNotMeasured) {
       const Tuning table = default_tuning(Backend::cuda, ranks, links);
       EXPECT_FALSE(table.rows.empty());
       for (const TuningRow& row : table.rows) {
-        // With 4 ranks, floats were measured where Lamport buffers carry them.
-        const bool of_floats =
-            row.types == TypeClass::any && (row.collective == all_reduce || row.collective == reduce);
-        EXPECT_EQ(row.derived, links == Links::pcie || (ranks != 2 && (ranks != 4 || of_floats)));
+        EXPECT_EQ(row.derived, links == Links::pcie || (ranks != 2 && ranks != 4));
         EXPECT_EQ(row.backend, Backend::cuda);
         EXPECT_EQ(row.ranks, ranks);
       }

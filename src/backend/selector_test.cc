@@ -84,7 +84,7 @@ TEST(Selector, UsesWhatWasFastestWithFourGpus) {
             {2 * kMiB, "lamport_two_shot_by_peer"},
             {8 * kMiB, "lamport_two_shot"},
             {kNoLimit, "streaming_two_shot"}});
-    expect(all_reduce, TypeClass::any, {{128 * kKiB, "ll_one_shot"}, {kNoLimit, "streaming_two_shot"}});
+    expect(all_reduce, TypeClass::any, {{256 * kKiB, "ll_one_shot"}, {kNoLimit, "streaming_two_shot"}});
     expect(reduce_scatter, TypeClass::floats,
            {{16 * kKiB, "ll_one_shot"}, {8 * kMiB, "lamport_one_shot"}, {kNoLimit, "reduce_from_peers"}});
     expect(reduce_scatter, TypeClass::any, {{256 * kKiB, "ll_one_shot"}, {kNoLimit, "reduce_from_peers"}});
@@ -93,7 +93,7 @@ TEST(Selector, UsesWhatWasFastestWithFourGpus) {
             {256 * kKiB, "lamport_one_shot"},
             {1536 * kKiB, "lamport_two_shot_by_peer"},
             {kNoLimit, "streaming_two_shot"}});
-    expect(reduce, TypeClass::any, {{128 * kKiB, "ll_one_shot"}, {kNoLimit, "streaming_two_shot"}});
+    expect(reduce, TypeClass::any, {{256 * kKiB - 1, "ll_one_shot"}, {kNoLimit, "streaming_two_shot"}});
     for (const TypeClass types : kClasses) {
       expect(broadcast, types, {{sent_whole, "point_to_point"}, {kNoLimit, "scatter_all_gather"}});
       for (const Collective collective : kBlockMovers)
@@ -114,7 +114,7 @@ TEST(Selector, SendsToAllPeersUpToTheBytesOfFourRanks) {
                    {8 * kMiB, "lamport_one_shot"},
                    {kNoLimit, "reduce_from_peers"}});
     expect_ranges(selector, all_reduce, TypeClass::any, Buffers::any,
-                  {{384 * kKiB / peers, "ll_one_shot"}, {kNoLimit, "streaming_two_shot"}});
+                  {{768 * kKiB / peers, "ll_one_shot"}, {kNoLimit, "streaming_two_shot"}});
     expect_ranges(selector, broadcast, TypeClass::any, Buffers::any,
                   {{1365 * kKiB / peers, "point_to_point"}, {kNoLimit, "scatter_all_gather"}});
     // A limit of the bytes per rank.

@@ -43,7 +43,7 @@ TEST(CountFitting, TakesSmallCallsUpToTheLimitOfOneShotAndASlot) {
   for (int ranks = 2; ranks <= kMaxDevices; ++ranks) {
     const Setting setting(ranks);
     // One-shot sends the message to all peers. With 2 ranks it has no limit, but a slot has.
-    const std::size_t one_shot = ranks == 2 ? kNoLimit : 384 * kKiB / static_cast<std::size_t>(ranks - 1);
+    const std::size_t one_shot = ranks == 2 ? kNoLimit : 768 * kKiB / static_cast<std::size_t>(ranks - 1);
     const std::size_t limit = std::min(one_shot, cuda::kLLSlotBytes) / 8 * 8;
     EXPECT_EQ(setting.count({8, 1, 100, 4 * kKiB}), 4u);
     EXPECT_EQ(setting.count({limit - 8, 8}), 2u);

@@ -42,7 +42,6 @@ struct Row {
   std::uint64_t up_to;
   const DeviceAlgorithm* algorithm;
   Scaling scaling = Scaling::fixed;
-  bool derived = false;  ///< from what was measured of other types
 };
 
 using enum Collective;
@@ -67,9 +66,9 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // reduces while it sends: on H100s, it and Lamport two-shot take 39.9 and 39.5 us at 8 MB, 77.3 and 78.9 us at 16 MB
 // (bench/results/gpu-streaming-h100x4.md).
 //
-// Integers have LL packets, which send twice the data, and the stream. With 2 ranks they take as long as each other
-// between 128 and 256 KB. With more, limits are derived: LL packets of a one-shot send as much as Lamport buffers do for
-// twice the message.
+// Integers have LL packets, which send twice the data, and the stream. With 2 ranks both take as long somewhere between 128
+// and 256 KB. With 4, LL packets and the stream take 5.1 and 6.2 us at 192 KB, 6.26 and 6.34 at 256 KB, 12.5 and 7.5 at
+// 512 KB; in a reduce 5.1 and 5.9, 6.26 and 6.04, 12.5 and 7.1 (bench/results/gpu-streaming-h200x4.md).
 //
 // With 2 ranks, one-shot moves no more bytes than two-shot, so all-reduces stream in one trip. Lamport one-shot and the
 // stream take 3.27 and 3.54 us at 512 KB, 5.00 and 4.95 us at 1 MB, 8.6 and 8.15 us at 2 MB
@@ -124,8 +123,8 @@ constexpr std::array kFourRanks{
     Row{all_reduce, kFloats, kAnyBuffers, 2 * kMiB, &kLamportTwoShotByPeer, Scaling::piece},
     Row{all_reduce, kFloats, kAnyBuffers, 8 * kMiB, &kLamportTwoShot},
     Row{all_reduce, kFloats, kAnyBuffers, kNoLimit, &kStreamingTwoShot},
-    Row{all_reduce, kAny, kAnyBuffers, 128 * kKiB, &kLLOneShot, Scaling::sent, true},
-    Row{all_reduce, kAny, kAnyBuffers, kNoLimit, &kStreamingTwoShot, Scaling::fixed, true},
+    Row{all_reduce, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot, Scaling::sent},
+    Row{all_reduce, kAny, kAnyBuffers, kNoLimit, &kStreamingTwoShot},
     Row{all_gather, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
     Row{all_gather, kAny, kSymmetric, kNoLimit, &kCopyEngine},
     Row{all_gather, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
@@ -140,8 +139,8 @@ constexpr std::array kFourRanks{
     Row{reduce, kFloats, kAnyBuffers, 256 * kKiB, &kLamportOneShot, Scaling::sent},
     Row{reduce, kFloats, kAnyBuffers, 1536 * kKiB, &kLamportTwoShotByPeer, Scaling::piece},
     Row{reduce, kFloats, kAnyBuffers, kNoLimit, &kStreamingTwoShot},
-    Row{reduce, kAny, kAnyBuffers, 128 * kKiB, &kLLOneShot, Scaling::sent, true},
-    Row{reduce, kAny, kAnyBuffers, kNoLimit, &kStreamingTwoShot, Scaling::fixed, true},
+    Row{reduce, kAny, kAnyBuffers, 256 * kKiB - 1, &kLLOneShot, Scaling::sent},
+    Row{reduce, kAny, kAnyBuffers, kNoLimit, &kStreamingTwoShot},
     Row{all_to_all, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
     Row{all_to_all, kAny, kSymmetric, kNoLimit, &kCopyEngine},
     Row{all_to_all, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
@@ -210,7 +209,7 @@ std::vector<TuningRow> default_rows(int ranks, Links links) {
                     .buffers = row.buffers,
                     .up_to = limit,
                     .choice = AlgorithmChoice{.algorithm = std::string(row.algorithm->name)},
-                    .derived = row.derived || links != Links::nvlink || (ranks != 2 && ranks != 4)});
+                    .derived = links != Links::nvlink || (ranks != 2 && ranks != 4)});
   }
   return rows;
 }

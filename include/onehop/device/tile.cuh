@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiles of symmetric memory: push a tile to a peer and signal it, wait for a tile, and sum tiles over all
-// ranks. Also conversions between 16 bytes of elements and floats.
+// ranks. element.cuh converts between 16 bytes of elements and floats.
 //
 //   onehop::device::put_tile(view, peer, channel, at, mine, kTileBytes);  // data, then the signal
 //   if (!onehop::device::wait_tile(view, peer, channel)) return;          // then the block sees the data
@@ -15,60 +15,10 @@
 // and pointers are multiples of 16.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include <type_traits>
-
+#include "onehop/device/element.cuh"
 #include "onehop/device/signal.cuh"
 
 namespace onehop::device {
-
-// --- elements ---
-
-/// Number of elements of T (f32, f16 or bf16) in 16 bytes.
-template <class T>
-inline constexpr int kPerVector = static_cast<int>(16 / sizeof(T));
-
-template <class T>
-__device__ __forceinline__ void widen(const uint4& vector, float (&elements)[kPerVector<T>]) {
-  const std::uint32_t words[4] = {vector.x, vector.y, vector.z, vector.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if constexpr (std::is_same_v<T, float>) {
-      elements[i] = __uint_as_float(words[i]);
-    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-      elements[2 * i] = __uint_as_float(words[i] << 16);
-      elements[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000);
-    } else {
-      static_assert(std::is_same_v<T, __half>, "elements are float, __half or __nv_bfloat16");
-      elements[2 * i] = __half2float(__ushort_as_half(static_cast<unsigned short>(words[i])));
-      elements[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(words[i] >> 16)));
-    }
-  }
-}
-
-/// Rounds to nearest, ties to even.
-template <class T>
-__device__ __forceinline__ uint4 narrow(const float (&elements)[kPerVector<T>]) {
-  std::uint32_t words[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if constexpr (std::is_same_v<T, float>) {
-      words[i] = __float_as_uint(elements[i]);
-    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-      const __nv_bfloat162 pair = __floats2bfloat162_rn(elements[2 * i], elements[2 * i + 1]);
-      words[i] = reinterpret_cast<const std::uint32_t&>(pair);
-    } else {
-      static_assert(std::is_same_v<T, __half>, "elements are float, __half or __nv_bfloat16");
-      const __half2 pair = __floats2half2_rn(elements[2 * i], elements[2 * i + 1]);
-      words[i] = reinterpret_cast<const std::uint32_t&>(pair);
-    }
-  }
-  return {words[0], words[1], words[2], words[3]};
-}
-
-// --- tiles ---
 
 /// Copies `bytes` bytes to byte `offset` of the part of rank `dst`, then signals `dst` on `channel`. The
 /// matching wait_tile or wait_signal returns once the data is there. `dst` may be this rank.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lamport buffers (onehop/device/wire/lamport.cuh) for push.cuh. The NaN that replaces a word of all
-// ones is the format's usual NaN, which every NaN result is anyway (elements.cuh).
+// ones is the format's usual NaN, which every NaN result is anyway (onehop/device/element.cuh).
 #pragma once
 
 #include <type_traits>

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "onehop/device/element.cuh"
+#include "onehop/device/reduce.cuh"
 #include "onehop/device/signal.cuh"
 
 namespace onehop::device {
@@ -61,31 +62,22 @@ __device__ inline void put_tile(const DeviceView& view, int dst, int channel, st
 template <class T, int kRanks = kMaxDevices, class Sink>
 __device__ __forceinline__ void reduce_tile(const DeviceView& view, std::size_t offset, std::size_t bytes,
                                             Sink&& sink) {
-  for (std::size_t i = threadIdx.x; i < bytes / 16; i += blockDim.x) {
-    uint4 vectors[kRanks];
-    // Issues all loads before the first addition. Plain loads see what the preceding barrier published; loads
-    // through the read-only cache would not.
-#pragma unroll
-    for (int r = 0; r < kRanks; ++r) {
-      const int existing = kRanks < kMaxDevices || r < view.size ? r : 0;
-      const std::byte* const at = view.peers[existing] + offset + 16 * i;
-      asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(vectors[r].x), "=r"(vectors[r].y), "=r"(vectors[r].z), "=r"(vectors[r].w)
-                   : "l"(at)
-                   : "memory");
-    }
-    float sums[kPerVector<T>];
-    widen<T>(vectors[0], sums);
-#pragma unroll
-    for (int r = 1; r < kRanks; ++r) {
-      if (kRanks == kMaxDevices && r >= view.size) continue;
-      float more[kPerVector<T>];
-      widen<T>(vectors[r], more);
-#pragma unroll
-      for (int e = 0; e < kPerVector<T>; ++e) sums[e] += more[e];
-    }
-    sink(i, sums);
-  }
+  const int size = kRanks < kMaxDevices ? kRanks : view.size;
+  // Issues all loads before the first addition. Plain loads see what the preceding barrier published; loads
+  // through the read-only cache would not. Ranks that do not exist are replaced by rank 0, without branches.
+  const auto load = [&](int r, std::size_t i, Packet<16>& packet) {
+    const std::byte* const at = view.peers[r < size ? r : 0] + offset + 16 * i;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(packet.words[0]), "=r"(packet.words[1]), "=r"(packet.words[2]), "=r"(packet.words[3])
+                 : "l"(at)
+                 : "memory");
+  };
+  load_ahead<kRanks, 1>(std::size_t{threadIdx.x}, bytes / 16, std::size_t{blockDim.x}, load,
+                        [&](std::size_t i, const Packet<16>(&packets)[kRanks]) {
+                          const auto total = accumulate<FormatOf<T>, ReduceOp::sum, 16, kRanks>(
+                              size, [&](int r) { return packets[r]; });
+                          sink(i, total.at);
+                        });
 }
 
 }  // namespace onehop::device

@@ -36,7 +36,7 @@ namespace onehop::cuda {
 
 /// How packets of a type travel.
 template <class E>
-using StreamWire = std::conditional_t<kIsFloat<typename E::Wide>, Lamport<E>, Escaped>;
+using StreamWire = std::conditional_t<device::kIsFloat<typename E::Wide>, Lamport<E>, Escaped>;
 
 /// kRanks: the number of ranks, or kMaxDevices for any number up to that. kLag: see above.
 template <int kRanks, unsigned kLag>

@@ -95,13 +95,13 @@ __device__ __forceinline__ void combine_into(Elements<E, kBytes>& total, const E
 }
 
 /// Combines the packets of ranks 0 to `size` - 1, in this order and in the accumulation type. packet_of(r): that of rank
-/// r. kRanks: the number of ranks, which `size` is then, or kMaxDevices for any number.
+/// r. kRanks: the number of ranks, whatever `size` says, or kMaxDevices for any number.
 template <class E, ReduceOp kOp, int kBytes, int kRanks, class PacketOf>
 [[nodiscard]] __device__ __forceinline__ Elements<E, kBytes> accumulate(int size, const PacketOf& packet_of) {
   Elements<E, kBytes> total(packet_of(0));
 #pragma unroll
   for (int r = 1; r < kRanks; ++r) {
-    if (r < size) combine_into<kOp>(total, Elements<E, kBytes>(packet_of(r)));
+    if (kRanks < kMaxDevices || r < size) combine_into<kOp>(total, Elements<E, kBytes>(packet_of(r)));
   }
   return total;
 }

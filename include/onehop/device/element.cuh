@@ -25,7 +25,7 @@ namespace onehop::device {
 
 // --- packets ---
 
-/// kBytes (8 or 16) bytes in registers.
+/// kBytes (4, 8 or 16) bytes in registers.
 template <int kBytes>
 struct Packet {
   static constexpr int kWords = kBytes / 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // All-reduce and reduce-scatter over slots whose words show by themselves whether they have arrived
-// (wire/ll.cuh, wire/lamport.cuh). One thread handles packet i from the input to the output and never waits
+// (wire/slots.cuh). One thread handles packet i from the input to the output and never waits
 // for another thread's data. So in-place calls work.
 //
 // One-shot: every rank sends its whole input to every other rank, and each rank reduces what it receives.
@@ -23,8 +23,7 @@
 #include "backend/cuda/algorithms/push/push.h"
 #include "backend/cuda/reduce.cuh"
 #include "backend/cuda/sync/call.cuh"
-#include "backend/cuda/wire/lamport.cuh"
-#include "backend/cuda/wire/ll.cuh"
+#include "backend/cuda/wire/slots.cuh"
 
 namespace onehop::cuda {
 

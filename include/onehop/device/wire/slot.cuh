@@ -59,7 +59,7 @@ struct LamportSlot {
   static constexpr bool kScrubs = false;
   static constexpr bool kEscapes = false;  ///< as in the library's streams of integers
 
-  __device__ __forceinline__ explicit LamportSlot(std::uint64_t /*epoch*/) {}
+  __device__ __forceinline__ explicit LamportSlot(std::uint64_t /*epoch*/ = 0) {}
 
   [[nodiscard]] static __device__ __forceinline__ Wire wire(const Data& data) {
     return Wire::encode(data.words, kNan);

@@ -24,6 +24,7 @@
 #include "backend/cuda/reduce.cuh"
 #include "backend/cuda/sync/call.cuh"
 #include "backend/cuda/wire/slots.cuh"
+#include "backend/cuda/wire/take_from_all.cuh"
 
 namespace onehop::cuda {
 
@@ -392,24 +393,9 @@ class Push {
   /// Waits for a packet from every peer.
   __device__ __forceinline__ bool take(const Slot& slot, std::byte* const (&inbox)[kRanks],
                                        Wire (&wires)[kRanks]) const {
-    return device::wait_until_all(
-        p_.guard, p_.phase,
-        [&] {
-#pragma unroll
-          for (int r = 0; r < kRanks; ++r) {
-            if (r < ranks() && r != rank_) wires[r] = Slot::peek(inbox[r]);
-          }
-          bool all = true;
-#pragma unroll
-          for (int r = 0; r < kRanks; ++r) all = all && slot.arrived(wires[r]);
-          return all;
-        },
-        [&] {
-          unsigned missing = 0;
-#pragma unroll
-          for (int r = 0; r < kRanks; ++r) missing |= slot.arrived(wires[r]) ? 0 : 1u << r;
-          return missing;
-        });
+    return take_from_all(
+        p_.guard, p_.phase, slot, wires, [&](int r) { return r < ranks() && r != rank_; },
+        [&](int r) { return inbox[r]; });
   }
   __device__ __forceinline__ void taken(std::byte* const (&inbox)[kRanks]) const {
 #pragma unroll

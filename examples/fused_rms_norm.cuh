@@ -16,7 +16,8 @@
 #include <cooperative_groups.h>
 
 #include <onehop/device/channel.cuh>
-#include <onehop/device/tile.cuh>
+#include <onehop/device/element.cuh>
+#include <onehop/device/reduce.cuh>
 
 namespace example {
 
@@ -147,24 +148,17 @@ __device__ __forceinline__ bool exists(int rank, int ranks) {
   return kRanks < onehop::kMaxDevices || rank < ranks;
 }
 
-__device__ __forceinline__ void add(float (&sums)[kElements], const uint4& vector) {
-  float more[kElements];
-  onehop::device::widen<Bf16>(vector, more);
-#pragma unroll
-  for (int e = 0; e < kElements; ++e) sums[e] += more[e];
-}
-
-/// The sum over ranks and the residual, rounded.
+/// The sum over ranks and the residual, rounded. The residual is added in f32, by the epilogue of the reduction.
 template <int kRanks>
 __device__ __forceinline__ uint4 add_up(const uint4 (&parts)[kRanks], int ranks, const uint4& residual) {
-  float sums[kElements];
-  onehop::device::widen<Bf16>(parts[0], sums);
-#pragma unroll
-  for (int r = 1; r < kRanks; ++r) {
-    if (exists<kRanks>(r, ranks)) add(sums, parts[r]);
-  }
-  add(sums, residual);
-  return onehop::device::narrow<Bf16>(sums);
+  namespace device = onehop::device;
+  using Format = device::element::bf16;
+  const auto add_residual = [&](device::Elements<Format, 16>& sums) {
+    device::combine_into<onehop::ReduceOp::sum>(sums,
+                                                device::Elements<Format, 16>(device::packet_of(residual)));
+  };
+  return device::vector_of(device::reduce<Format, onehop::ReduceOp::sum, 16, kRanks>(
+      ranks, [&](int r) { return device::packet_of(parts[r]); }, add_residual));
 }
 
 /// Normalizes a row of which this thread has kVectors vectors, and writes both results. All threads must call

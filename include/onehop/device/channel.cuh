@@ -42,72 +42,23 @@
 #include "onehop/device/channel.h"
 #include "onehop/device/epoch.cuh"
 #include "onehop/device/signal.cuh"
-#include "onehop/device/wire/lamport.cuh"
 #include "onehop/device/wire/ll.cuh"
+#include "onehop/device/wire/slot.cuh"
 
 namespace onehop::device {
 
 namespace detail {
 
-/// T as an array of 32-bit words.
-template <class T>
-struct alignas(sizeof(T)) Words {
-  static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16),
-                "channels carry 4, 8 or 16 bytes at a time");
-  static constexpr int kCount = static_cast<int>(sizeof(T) / 4);
-  std::uint32_t at[kCount];
+/// A word of NaN in every floating-point format of up to 4 bytes.
+inline constexpr std::uint32_t kNanOfFloats = 0x7fff7fff;
+template <int kBytes>
+using FloatSlot = LamportSlot<kBytes, kNanOfFloats>;
 
-  static __device__ __forceinline__ Words of(T value) { return __builtin_bit_cast(Words, value); }
-  [[nodiscard]] __device__ __forceinline__ T value() const { return __builtin_bit_cast(T, *this); }
-};
-
-/// LL packets of a channel. Wires take the words that T consists of.
-struct LLSlot {
-  using Channel = LLChannel;
-  static constexpr bool kScrubs = true;
-  template <class T>
-  using Wire = LLWire<sizeof(T)>;
-
-  template <class T>
-  static __device__ __forceinline__ Wire<T> encode(const Words<T>& words, std::uint32_t flag) {
-    return Wire<T>::encode(words.at, flag);
-  }
-  template <class W>
-  static __device__ __forceinline__ bool arrived(const W& wire, std::uint32_t flag) {
-    return wire.arrived(flag);
-  }
-  template <class T>
-  static __device__ __forceinline__ void taken(std::byte*) {}
-};
-
-/// Lamport buffers of a channel.
-struct LamportSlot {
-  using Channel = LamportChannel;
-  static constexpr bool kScrubs = false;
-  /// A NaN in every floating-point format of up to 4 bytes.
-  static constexpr std::uint32_t kNan = 0x7fff7fff;
-  template <class T>
-  using Wire = LamportWire<std::uint32_t, sizeof(T)>;
-
-  template <class T>
-  static __device__ __forceinline__ Wire<T> encode(const Words<T>& words, std::uint32_t) {
-    return Wire<T>::encode(words.at, kNan);
-  }
-  template <class W>
-  static __device__ __forceinline__ bool arrived(const W& wire, std::uint32_t) {
-    return wire.arrived();
-  }
-  template <class T>
-  static __device__ __forceinline__ void taken(std::byte* at) {
-    Wire<T>::clear(at);
-  }
-};
-
-/// One kernel's use of a channel.
-template <class Slot>
+/// One kernel's use of a channel. Kind: the channel. SlotOf<n>: how n bytes travel in it.
+template <class Kind, template <int> class SlotOf>
 class ChannelUse {
  public:
-  using Channel = typename Slot::Channel;
+  using Channel = Kind;
 
   /// Every thread constructs one, as soon as the kernel may read what the previous kernel wrote. `channel` is
   /// the kernel's parameter and must outlive this object, which refers to it.
@@ -120,23 +71,25 @@ class ChannelUse {
   template <class T>
   __device__ __forceinline__ void put(int dst, std::uint32_t index, T value) const {
     // relaxed.sys: each word pairs by itself with its load in take() or take_all() on `dst`.
-    Slot::encode(Words<T>::of(value), flag()).send(slots_.outbox[dst] + side_ + place<T>(index));
+    const Slot<T> slot(use_);
+    slot.send(slots_.outbox[dst] + side_ + place<T>(index), slot.wire(packet_of(value)));
   }
 
   /// Waits for the value that `src` put at `index` in this use. Returns false if it will not come; `value` is
   /// then unchanged.
   template <class T>
   [[nodiscard]] __device__ __forceinline__ bool take(int src, std::uint32_t index, T& value) const {
+    const Slot<T> slot(use_);
     std::byte* const at = inbox(src) + place<T>(index);
     Wire<T> wire;
     // relaxed.sys: pairs with put().
     const bool came = wait_until(slots_.guard, src, DeviceFault::user, [&] {
-      wire = Wire<T>::poll(at);
-      return Slot::arrived(wire, flag());
+      wire = slot.peek(at);
+      return slot.arrived(wire);
     });
     if (!came) return false;
     value = value_of<T>(wire);
-    Slot::template taken<T>(at);
+    slot.taken(at);
     return true;
   }
 
@@ -149,17 +102,18 @@ class ChannelUse {
     const std::byte* from[kRanks];
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) from[r] = inbox(exists<kRanks>(r) ? r : 0) + place<T>(index);
+    const Slot<T> slot(use_);
     Wire<T> wires[kRanks];
     unsigned missing = 0;
     const auto look = [&] {
     // Loads also the slots that are not awaited: so the loads need no branches, and all are issued before the
     // first result is checked. relaxed.sys: pair with put().
 #pragma unroll
-      for (int r = 0; r < kRanks; ++r) wires[r] = Wire<T>::poll(from[r]);
+      for (int r = 0; r < kRanks; ++r) wires[r] = slot.peek(from[r]);
       missing = 0;
 #pragma unroll
       for (int r = 0; r < kRanks; ++r) {
-        missing |= awaits<kRanks>(r) && !Slot::arrived(wires[r], flag()) ? 1u << r : 0;
+        missing |= awaits<kRanks>(r) && !slot.arrived(wires[r]) ? 1u << r : 0;
       }
       return missing == 0;
     };
@@ -167,7 +121,7 @@ class ChannelUse {
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) {
       values[r] = awaits<kRanks>(r) ? value_of<T>(wires[r]) : own;
-      if (awaits<kRanks>(r)) Slot::template taken<T>(inbox(r) + place<T>(index));
+      if (awaits<kRanks>(r)) slot.taken(inbox(r) + place<T>(index));
     }
     return true;
   }
@@ -176,31 +130,35 @@ class ChannelUse {
   /// counts the use for the next kernel. `words` is an upper bound on the words (4 bytes each) that this
   /// kernel puts in a slot. Preferably called before waiting.
   __device__ __forceinline__ void advance(std::uint32_t words) const {
-    if (Slot::kScrubs && scrub_due(use_)) scrub_behind(slots_, side_, flag(), words);
+    if (SlotOf<4>::kScrubs && scrub_due(use_))
+      scrub_behind(slots_, side_, static_cast<std::uint32_t>(use_), words);
     (void)__syncthreads_or(static_cast<int>(use_));  // a thread may not have used it yet
     advance_epoch(*slots_.uses, use_);
   }
 
  private:
   template <class T>
-  using Wire = typename Slot::template Wire<T>;
+  using Slot = SlotOf<sizeof(T)>;
+  template <class T>
+  using Wire = typename Slot<T>::Wire;
 
   static __device__ __noinline__ void scrub_behind(const ChannelSlots& slots, std::size_t side,
                                                    std::uint32_t flag, std::uint32_t words) {
     for (int r = 0; r < slots.size; ++r) scrub(slots.outbox[r] + side, words, slots.words, flag);
   }
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t flag() const {
-    return static_cast<std::uint32_t>(use_);
+  template <class T>
+  [[nodiscard]] static __device__ __forceinline__ Packet<sizeof(T)> packet_of(T value) {
+    static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16),
+                  "channels carry 4, 8 or 16 bytes at a time");
+    return __builtin_bit_cast(Packet<sizeof(T)>, value);
   }
   template <class T>
   [[nodiscard]] static __device__ __forceinline__ T value_of(const Wire<T>& wire) {
-    Words<T> words;
-    wire.decode(words.at);
-    return words.value();
+    return __builtin_bit_cast(T, Slot<T>::data(wire));
   }
   template <class T>
   [[nodiscard]] static __device__ __forceinline__ std::size_t place(std::uint32_t index) {
-    return std::size_t{index} * (Channel::kWidening * sizeof(T));
+    return std::size_t{index} * Slot<T>::kStride;
   }
   [[nodiscard]] __device__ __forceinline__ std::byte* inbox(int src) const {
     return slots_.inbox + side_ + static_cast<unsigned>(src) * slots_.slot_bytes;
@@ -221,7 +179,7 @@ class ChannelUse {
 
 }  // namespace detail
 
-using LLPackets = detail::ChannelUse<detail::LLSlot>;
-using LamportBuffers = detail::ChannelUse<detail::LamportSlot>;
+using LLPackets = detail::ChannelUse<LLChannel, LLSlot>;
+using LamportBuffers = detail::ChannelUse<LamportChannel, detail::FloatSlot>;
 
 }  // namespace onehop::device

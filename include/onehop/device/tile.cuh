@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiles of symmetric memory: push a tile to a peer and signal it, wait for a tile, and sum tiles over all
-// ranks. Also conversions between 16 bytes of elements and floats.
+// ranks. element.cuh converts between 16 bytes of elements and floats.
 //
 //   onehop::device::put_tile(view, peer, channel, at, mine, kTileBytes);  // data, then the signal
 //   if (!onehop::device::wait_tile(view, peer, channel)) return;          // then the block sees the data
@@ -15,60 +15,11 @@
 // and pointers are multiples of 16.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include <type_traits>
-
+#include "onehop/device/element.cuh"
+#include "onehop/device/reduce.cuh"
 #include "onehop/device/signal.cuh"
 
 namespace onehop::device {
-
-// --- elements ---
-
-/// Number of elements of T (f32, f16 or bf16) in 16 bytes.
-template <class T>
-inline constexpr int kPerVector = static_cast<int>(16 / sizeof(T));
-
-template <class T>
-__device__ __forceinline__ void widen(const uint4& vector, float (&elements)[kPerVector<T>]) {
-  const std::uint32_t words[4] = {vector.x, vector.y, vector.z, vector.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if constexpr (std::is_same_v<T, float>) {
-      elements[i] = __uint_as_float(words[i]);
-    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-      elements[2 * i] = __uint_as_float(words[i] << 16);
-      elements[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000);
-    } else {
-      static_assert(std::is_same_v<T, __half>, "elements are float, __half or __nv_bfloat16");
-      elements[2 * i] = __half2float(__ushort_as_half(static_cast<unsigned short>(words[i])));
-      elements[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(words[i] >> 16)));
-    }
-  }
-}
-
-/// Rounds to nearest, ties to even.
-template <class T>
-__device__ __forceinline__ uint4 narrow(const float (&elements)[kPerVector<T>]) {
-  std::uint32_t words[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if constexpr (std::is_same_v<T, float>) {
-      words[i] = __float_as_uint(elements[i]);
-    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-      const __nv_bfloat162 pair = __floats2bfloat162_rn(elements[2 * i], elements[2 * i + 1]);
-      words[i] = reinterpret_cast<const std::uint32_t&>(pair);
-    } else {
-      static_assert(std::is_same_v<T, __half>, "elements are float, __half or __nv_bfloat16");
-      const __half2 pair = __floats2half2_rn(elements[2 * i], elements[2 * i + 1]);
-      words[i] = reinterpret_cast<const std::uint32_t&>(pair);
-    }
-  }
-  return {words[0], words[1], words[2], words[3]};
-}
-
-// --- tiles ---
 
 /// Copies `bytes` bytes to byte `offset` of the part of rank `dst`, then signals `dst` on `channel`. The
 /// matching wait_tile or wait_signal returns once the data is there. `dst` may be this rank.
@@ -111,31 +62,22 @@ __device__ inline void put_tile(const DeviceView& view, int dst, int channel, st
 template <class T, int kRanks = kMaxDevices, class Sink>
 __device__ __forceinline__ void reduce_tile(const DeviceView& view, std::size_t offset, std::size_t bytes,
                                             Sink&& sink) {
-  for (std::size_t i = threadIdx.x; i < bytes / 16; i += blockDim.x) {
-    uint4 vectors[kRanks];
-    // Issues all loads before the first addition. Plain loads see what the preceding barrier published; loads
-    // through the read-only cache would not.
-#pragma unroll
-    for (int r = 0; r < kRanks; ++r) {
-      const int existing = kRanks < kMaxDevices || r < view.size ? r : 0;
-      const std::byte* const at = view.peers[existing] + offset + 16 * i;
-      asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(vectors[r].x), "=r"(vectors[r].y), "=r"(vectors[r].z), "=r"(vectors[r].w)
-                   : "l"(at)
-                   : "memory");
-    }
-    float sums[kPerVector<T>];
-    widen<T>(vectors[0], sums);
-#pragma unroll
-    for (int r = 1; r < kRanks; ++r) {
-      if (kRanks == kMaxDevices && r >= view.size) continue;
-      float more[kPerVector<T>];
-      widen<T>(vectors[r], more);
-#pragma unroll
-      for (int e = 0; e < kPerVector<T>; ++e) sums[e] += more[e];
-    }
-    sink(i, sums);
-  }
+  const int size = kRanks < kMaxDevices ? kRanks : view.size;
+  // Issues all loads before the first addition. Plain loads see what the preceding barrier published; loads
+  // through the read-only cache would not. Ranks that do not exist are replaced by rank 0, without branches.
+  const auto load = [&](int r, std::size_t i, Packet<16>& packet) {
+    const std::byte* const at = view.peers[r < size ? r : 0] + offset + 16 * i;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(packet.words[0]), "=r"(packet.words[1]), "=r"(packet.words[2]), "=r"(packet.words[3])
+                 : "l"(at)
+                 : "memory");
+  };
+  load_ahead<kRanks, 1>(std::size_t{threadIdx.x}, bytes / 16, std::size_t{blockDim.x}, load,
+                        [&](std::size_t i, const Packet<16>(&packets)[kRanks]) {
+                          const auto total = accumulate<FormatOf<T>, ReduceOp::sum, 16, kRanks>(
+                              size, [&](int r) { return packets[r]; });
+                          sink(i, total.at);
+                        });
 }
 
 }  // namespace onehop::device

@@ -5,16 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "backend/cuda/elements.cuh"
+#include "onehop/device/element.cuh"
 
 namespace onehop::cuda {
 
-/// kBytes (8 or 16) bytes in registers.
-template <int kBytes>
-struct Packet {
-  static constexpr int kWords = kBytes / 4;
-  std::uint32_t words[kWords];
-};
+using device::get;
+using device::Packet;
+using device::set;
 
 /// Selects by value: choosing between references would put both in local memory.
 template <int kBytes>
@@ -67,38 +64,6 @@ __device__ __forceinline__ void store_whole(std::byte* to, const Packet<kBytes>&
   } else {
     asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(packet.words[0]), "r"(packet.words[1])
                  : "memory");
-  }
-}
-
-/// Element i of a packet of T. `i` must be a compile-time constant, so that packets stay in registers.
-template <class T, int kBytes>
-__device__ __forceinline__ T get(const Packet<kBytes>& packet, int i) {
-  if constexpr (sizeof(T) == 8) {
-    const std::uint64_t bits = packet.words[2 * i] | static_cast<std::uint64_t>(packet.words[2 * i + 1])
-                                                         << 32;
-    return reinterpret_cast<const T&>(bits);
-  } else if constexpr (sizeof(T) == 4) {
-    return reinterpret_cast<const T&>(packet.words[i]);
-  } else {
-    constexpr int kPerWord = 4 / sizeof(T);
-    return static_cast<T>(packet.words[i / kPerWord] >> (i % kPerWord * 8 * sizeof(T)));
-  }
-}
-
-template <class T, int kBytes>
-__device__ __forceinline__ void set(Packet<kBytes>& packet, int i, T value) {
-  if constexpr (sizeof(T) == 8) {
-    const auto bits = reinterpret_cast<const std::uint64_t&>(value);
-    packet.words[2 * i] = static_cast<std::uint32_t>(bits);
-    packet.words[2 * i + 1] = static_cast<std::uint32_t>(bits >> 32);
-  } else if constexpr (sizeof(T) == 4) {
-    packet.words[i] = reinterpret_cast<const std::uint32_t&>(value);
-  } else {
-    constexpr int kPerWord = 4 / sizeof(T);
-    constexpr std::uint32_t kMask = (1u << (8 * sizeof(T))) - 1;
-    const int shift = static_cast<int>(i % kPerWord * 8 * sizeof(T));
-    std::uint32_t& word = packet.words[i / kPerWord];
-    word = (word & ~(kMask << shift)) | ((static_cast<std::uint32_t>(value) & kMask) << shift);
   }
 }
 

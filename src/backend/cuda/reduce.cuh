@@ -1,70 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank computes from the packets of all ranks.
+// What a rank computes from the packets of all ranks, and the scaling of sums. The results have the bits of the host code
+// (backend/host/reduce_kernels.h, base/numeric.h).
 #pragma once
 
-#include "backend/cuda/elements.cuh"
+#include <cstdint>
+
+#include "onehop/device/reduce.cuh"
+#include "onehop/types.h"
+
 #include "backend/cuda/packet.cuh"
+#include "call/scale.h"
 
 namespace onehop::cuda {
 
-/// The elements of a packet, in the accumulation type.
+namespace element = device::element;
+using device::Elements;
+using device::kIsFloat;
+
+/// The reductions of a kernel. Sums, by far the most common, have kernels of their own; a kernel of the others is told
+/// which one it computes.
+enum class Ops { sum, other };
+
+/// The Scale's number in this accumulation type.
+template <class T>
+__device__ __forceinline__ T number_of(const Scale& scale) {
+  if constexpr (!kIsFloat<T>) {
+    return static_cast<T>(scale.number);
+  } else if constexpr (sizeof(T) == 4) {
+    return __uint_as_float(static_cast<std::uint32_t>(scale.number));
+  } else {
+    return __longlong_as_double(static_cast<long long>(scale.number));
+  }
+}
+
+/// Divides, or multiplies integers. Out of line, because few calls do, and what every call has to skip takes its time.
 template <class E, int kBytes>
-class Elements {
- public:
-  __device__ __forceinline__ explicit Elements(const Packet<kBytes>& packet) {
-    if constexpr (requires { E::widen_pair(0); }) {
+static __device__ __noinline__ Elements<E, kBytes> scaled_rarely(Elements<E, kBytes> sums,
+                                                                 typename E::Wide number, unsigned divides) {
 #pragma unroll
-      for (int i = 0; i < kCount; i += 2) {
-        const float2 pair = E::widen_pair(get<std::uint16_t>(packet, i / 2));
-        all_.at[i] = pair.x;
-        all_.at[i + 1] = pair.y;
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) all_.at[i] = E::widen(get<Stored>(packet, i));
-    }
-  }
-  template <Op kOp>
-  __device__ __forceinline__ void combine_with(const Elements& others) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) all_.at[i] = combine<kOp>(all_.at[i], others.all_.at[i]);
-  }
-  /// kRanks: as in the kernel's name.
-  template <int kRanks>
-  __device__ __forceinline__ void apply(const Scale& scale) {
-    cuda::apply<kRanks>(scale, all_);
-  }
-  [[nodiscard]] __device__ __forceinline__ Packet<kBytes> rounded() const {
-    Packet<kBytes> packet{};
-    if constexpr (requires { E::round_pair(0.0f, 0.0f); }) {
-#pragma unroll
-      for (int i = 0; i < kCount; i += 2) {
-        packet.words[i / kPerWord] |= E::round_pair(all_.at[i], all_.at[i + 1])
-                                      << i % kPerWord * 8 * sizeof(Stored);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) set<Stored>(packet, i, E::round(all_.at[i]));
-    }
-    return packet;
-  }
+  for (auto& sum : sums.at)
+    sum = divides != 0 ? static_cast<typename E::Wide>(sum / number)
+                       : device::combine<ReduceOp::prod>(sum, number);
+  return sums;
+}
 
- private:
-  using Stored = typename E::Stored;
-  static constexpr int kCount = kBytes / static_cast<int>(sizeof(Stored));
-  static constexpr int kPerWord = sizeof(Stored) < 4 ? 4 / sizeof(Stored) : 1;
-
-  Totals<typename E::Wide, kCount> all_;
-};
-
-template <class E, Op kOp, int kBytes, int kRanks, class PacketOf>
-__device__ __forceinline__ Elements<E, kBytes> combine_all(int size, const PacketOf& packet_of) {
-  Elements<E, kBytes> total(packet_of(0));
+/// kRanks: as in the kernel's name. Floats of 2 and 4 ranks are never divided (scale_of()).
+template <int kRanks, class E, int kBytes>
+__device__ __forceinline__ void apply(const Scale& scale, Elements<E, kBytes>& sums) {
+  const auto number = number_of<typename E::Wide>(scale);
+  if (kIsFloat<typename E::Wide> && (kRanks == 2 || kRanks == 4 || !scale.divides)) {
 #pragma unroll
-  for (int r = 1; r < kRanks; ++r) {
-    if (r < size) total.template combine_with<kOp>(Elements<E, kBytes>(packet_of(r)));
+    for (auto& sum : sums.at) sum = scale.applies ? sum * number : sum;
+  } else if (scale.applies) {
+    sums = scaled_rarely(sums, number, scale.divides ? 1u : 0u);
   }
-  return total;
 }
 
 /// A rank's packet, each element times the rank's factor (kWeightedSum) and rounded.
@@ -74,7 +63,7 @@ static __device__ __noinline__ Packet<kBytes> weighted(Packet<kBytes> packet, ty
 #pragma unroll
   for (int i = 0; i < kBytes / static_cast<int>(sizeof factor); ++i) set(factors, i, factor);
   Elements<E, kBytes> product(packet);
-  product.template combine_with<Op::prod>(Elements<E, kBytes>(factors));
+  device::combine_into<ReduceOp::prod>(product, Elements<E, kBytes>(factors));
   return product.rounded();
 }
 
@@ -83,22 +72,21 @@ static __device__ __noinline__ Packet<kBytes> weighted(Packet<kBytes> packet, ty
 template <class E, Ops kOps, int kBytes, int kRanks, class PacketOf>
 __device__ __forceinline__ Packet<kBytes> reduce(int size, const Scale& scale, const PacketOf& packet_of) {
   if constexpr (kOps == Ops::sum) {
-    auto total = combine_all<E, Op::sum, kBytes, kRanks>(size, packet_of);
-    total.template apply<kRanks>(scale);
-    return total.rounded();
+    return device::reduce<E, ReduceOp::sum, kBytes, kRanks>(
+        size, packet_of, [&](Elements<E, kBytes>& sums) { apply<kRanks>(scale, sums); });
   } else {
     // One decision for all ranks, not one for each: 64 MB of i32 between 2 H100s take 225 and 250 us.
-    switch (static_cast<Op>(scale.op)) {
-      case Op::prod:
-        return combine_all<E, Op::prod, kBytes, kRanks>(size, packet_of).rounded();
-      case Op::min:
-        return combine_all<E, Op::min, kBytes, kRanks>(size, packet_of).rounded();
-      case Op::max:
-        return combine_all<E, Op::max, kBytes, kRanks>(size, packet_of).rounded();
-      default: {  // weighted_sum
+    switch (static_cast<ReduceOp>(scale.op)) {
+      case ReduceOp::prod:
+        return device::accumulate<E, ReduceOp::prod, kBytes, kRanks>(size, packet_of).rounded();
+      case ReduceOp::min:
+        return device::accumulate<E, ReduceOp::min, kBytes, kRanks>(size, packet_of).rounded();
+      case ReduceOp::max:
+        return device::accumulate<E, ReduceOp::max, kBytes, kRanks>(size, packet_of).rounded();
+      default: {  // kWeightedSum, which kernel_op() numbers after max
         const auto* const factors = reinterpret_cast<const typename E::Stored*>(scale.number);
         const auto product_of = [&](int r) { return weighted<E>(packet_of(r), factors[r]); };
-        return combine_all<E, Op::sum, kBytes, kRanks>(size, product_of).rounded();
+        return device::accumulate<E, ReduceOp::sum, kBytes, kRanks>(size, product_of).rounded();
       }
     }
   }

@@ -6,7 +6,7 @@
 // Kernels are named <kernel>_<type>_<ops>_<ranks>. Sums, by far the most common operation, have variants for
 // exactly 2 and 4 ranks; <ranks> 8 serves any number. Averages and premultiplied sums with one factor are sums, whose
 // scaling is a parameter (call/scale.h). The other reductions share one kernel, and a parameter says which it computes.
-#include "backend/cuda/elements.cuh"
+#include "backend/cuda/reduce.cuh"
 #include "backend/cuda/scratch.h"
 
 #define ONEHOP_KERNEL_NAME_(name, type, op, ranks) name##_##type##_##op##_##ranks

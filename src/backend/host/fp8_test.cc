@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "onehop/device/encode_fp8.h"
 #include "onehop/error.h"
 
-#include "backend/cuda/encode_fp8.h"
 #include "backend/host/reduce.h"
 #include "base/numeric.h"
 #include "call/scale.h"
@@ -152,8 +152,8 @@ TEST(Fp8Values, GpusWithoutInstructionsForThemRoundAlike) {
   for (std::uint32_t upper = 0; upper < 1u << 20; ++upper) {
     for (const std::uint32_t lower : {0x000u, 0x001u, 0x800u, 0xfffu}) {
       const auto value = std::bit_cast<float>(upper << 12 | lower);
-      ASSERT_EQ(cuda::encode_e4m3(value), encode(kE4M3, value)) << value;
-      ASSERT_EQ(cuda::encode_e5m2(value), encode(kE5M2, value)) << value;
+      ASSERT_EQ(device::encode_e4m3(value), encode(kE4M3, value)) << value;
+      ASSERT_EQ(device::encode_e5m2(value), encode(kE5M2, value)) << value;
     }
   }
 }

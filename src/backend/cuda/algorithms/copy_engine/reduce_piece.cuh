@@ -17,30 +17,19 @@ __device__ __forceinline__ void reduce_piece(const ReducePieceParams& p) {
   constexpr unsigned kAtOnce = kRanks < kMaxDevices ? 2 : 1;
   const std::size_t stride = std::size_t{gridDim.x} * blockDim.x * 16;
   const std::size_t own = static_cast<unsigned>(p.barrier.rank) * p.piece + p.begin;
-  for (std::size_t at = (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x) * 16; at < p.length;
-       at += kAtOnce * stride) {
-    Packet<16> data[kAtOnce][kRanks];
-#pragma unroll
-    for (unsigned i = 0; i < kAtOnce; ++i) {
-      const std::size_t here = at + i * stride;
-      if (here >= p.length) continue;
-#pragma unroll
-      for (int r = 0; r < kRanks; ++r) {
-        if (r >= size) continue;
-        data[i][r] = r == p.barrier.rank
-                         ? load_packet<Stored, 16>(p.in, own + here, p.bytes, p.aligned)
-                         : load_whole<16>(p.inbox + static_cast<unsigned>(r) * p.rank_stride + here);
-      }
-    }
-#pragma unroll
-    for (unsigned i = 0; i < kAtOnce; ++i) {
-      const std::size_t here = at + i * stride;
-      if (here >= p.length) continue;
-      const Packet<16> result =
-          cuda::reduce<E, kOps, 16, kRanks>(size, p.scale, [&](int r) { return data[i][r]; });
-      store_packet<Stored, 16>(p.out, own + here, p.bytes, p.aligned, result);
-    }
-  }
+  device::load_ahead<kRanks, kAtOnce>(
+      (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x) * 16, p.length, stride,
+      [&](int r, std::size_t at, Packet<16>& packet) {
+        if (r >= size) return;
+        packet = r == p.barrier.rank
+                     ? load_packet<Stored, 16>(p.in, own + at, p.bytes, p.aligned)
+                     : load_whole<16>(p.inbox + static_cast<unsigned>(r) * p.rank_stride + at);
+      },
+      [&](std::size_t at, const Packet<16>(&packets)[kRanks]) {
+        const Packet<16> result =
+            cuda::reduce<E, kOps, 16, kRanks>(size, p.scale, [&](int r) { return packets[r]; });
+        store_packet<Stored, 16>(p.out, own + at, p.bytes, p.aligned, result);
+      });
 }
 
 }  // namespace onehop::cuda

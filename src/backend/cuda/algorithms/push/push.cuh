@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // All-reduce and reduce-scatter over slots whose words show by themselves whether they have arrived
-// (wire/ll.cuh, wire/lamport.cuh). One thread handles packet i from the input to the output and never waits
+// (wire/slots.cuh). One thread handles packet i from the input to the output and never waits
 // for another thread's data. So in-place calls work.
 //
 // One-shot: every rank sends its whole input to every other rank, and each rank reduces what it receives.
@@ -23,8 +23,8 @@
 #include "backend/cuda/algorithms/push/push.h"
 #include "backend/cuda/reduce.cuh"
 #include "backend/cuda/sync/call.cuh"
-#include "backend/cuda/wire/lamport.cuh"
-#include "backend/cuda/wire/ll.cuh"
+#include "backend/cuda/wire/slots.cuh"
+#include "backend/cuda/wire/take_from_all.cuh"
 
 namespace onehop::cuda {
 
@@ -393,24 +393,9 @@ class Push {
   /// Waits for a packet from every peer.
   __device__ __forceinline__ bool take(const Slot& slot, std::byte* const (&inbox)[kRanks],
                                        Wire (&wires)[kRanks]) const {
-    return device::wait_until_all(
-        p_.guard, p_.phase,
-        [&] {
-#pragma unroll
-          for (int r = 0; r < kRanks; ++r) {
-            if (r < ranks() && r != rank_) wires[r] = Slot::peek(inbox[r]);
-          }
-          bool all = true;
-#pragma unroll
-          for (int r = 0; r < kRanks; ++r) all = all && slot.arrived(wires[r]);
-          return all;
-        },
-        [&] {
-          unsigned missing = 0;
-#pragma unroll
-          for (int r = 0; r < kRanks; ++r) missing |= slot.arrived(wires[r]) ? 0 : 1u << r;
-          return missing;
-        });
+    return take_from_all(
+        p_.guard, p_.phase, slot, wires, [&](int r) { return r < ranks() && r != rank_; },
+        [&](int r) { return inbox[r]; });
   }
   __device__ __forceinline__ void taken(std::byte* const (&inbox)[kRanks]) const {
 #pragma unroll

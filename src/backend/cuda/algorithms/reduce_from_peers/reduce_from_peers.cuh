@@ -59,29 +59,18 @@ class PeerReducer {
     const bool in_whole = reinterpret_cast<std::uintptr_t>(p_.in) % 16 == 0;
     const bool out_whole = reinterpret_cast<std::uintptr_t>(p_.out) % 16 == 0;
     constexpr unsigned kAtOnce = kRanks == 2 ? 4 : kRanks == 4 ? 2 : 1;
-    const unsigned stride = part_.stride();
-    for (unsigned at = part_.first(); at < length; at += kAtOnce * stride) {
-      Packet<16> data[kAtOnce][kRanks];
-#pragma unroll
-      for (unsigned i = 0; i < kAtOnce; ++i) {
-        const unsigned here = at + i * stride;
-        if (here >= length) continue;
-#pragma unroll
-        for (int r = 0; r < kRanks; ++r) {
-          if (r >= size()) continue;
-          data[i][r] = r == p_.rank ? load_packet<Stored, 16>(p_.in, begin + here, p_.bytes, in_whole)
-                                    : load_whole<16>(from[r] + here);
-        }
-      }
-#pragma unroll
-      for (unsigned i = 0; i < kAtOnce; ++i) {
-        const unsigned here = at + i * stride;
-        if (here >= length) continue;
-        const Packet<16> result =
-            cuda::reduce<E, kOps, 16, kRanks>(size(), p_.scale, [&](int r) { return data[i][r]; });
-        store_packet<Stored, 16>(p_.out, begin + here, p_.bytes, out_whole, result);
-      }
-    }
+    device::load_ahead<kRanks, kAtOnce>(
+        part_.first(), length, part_.stride(),
+        [&](int r, unsigned at, Packet<16>& packet) {
+          if (r >= size()) return;
+          packet = r == p_.rank ? load_packet<Stored, 16>(p_.in, begin + at, p_.bytes, in_whole)
+                                : load_whole<16>(from[r] + at);
+        },
+        [&](unsigned at, const Packet<16>(&packets)[kRanks]) {
+          const Packet<16> result =
+              cuda::reduce<E, kOps, 16, kRanks>(size(), p_.scale, [&](int r) { return packets[r]; });
+          store_packet<Stored, 16>(p_.out, begin + at, p_.bytes, out_whole, result);
+        });
   }
   [[nodiscard]] __device__ __forceinline__ std::byte* slot(const ChannelEnd& end, std::uint64_t count) const {
     return end.slots + (std::size_t{ring_} * kRingDepth + count % kRingDepth) * p_.slot;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the streaming kernels have in common: blocks with slices of the message, rings of Lamport buffers
-// (wire/lamport.cuh), and credits for what was cleared in them. One launch carries up to 4 GiB.
+// (wire/slots.cuh), and credits for what was cleared in them. One launch carries up to 4 GiB.
 //
 // A block has a slice of the message, and communicates only with its counterparts on the other ranks. The slice is
 // cut into chunks of one packet per thread, and a block has rings of p.depth chunks, one per source (and phase).
@@ -30,13 +30,13 @@
 #include "backend/cuda/algorithms/streaming/streaming.h"
 #include "backend/cuda/sync/progress.cuh"
 #include "backend/cuda/wire/escaped.cuh"
-#include "backend/cuda/wire/lamport.cuh"
+#include "backend/cuda/wire/slots.cuh"
 
 namespace onehop::cuda {
 
 /// How packets of a type travel.
 template <class E>
-using StreamWire = std::conditional_t<kIsFloat<typename E::Wide>, Lamport<E>, Escaped>;
+using StreamWire = std::conditional_t<device::kIsFloat<typename E::Wide>, Lamport<E>, Escaped>;
 
 /// kRanks: the number of ranks, or kMaxDevices for any number up to that. kLag: see above.
 template <int kRanks, unsigned kLag>

@@ -17,6 +17,7 @@
 
 #include "backend/cuda/algorithms/streaming/stream.cuh"
 #include "backend/cuda/reduce.cuh"
+#include "backend/cuda/wire/take_from_all.cuh"
 
 namespace onehop::cuda {
 
@@ -164,24 +165,9 @@ class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
   /// Waits for a packet from every peer. `own`: what the own entry contains already.
   __device__ __forceinline__ bool take(const Data& own, Wire (&wires)[kRanks], std::size_t rings,
                                        std::size_t at) const {
-    const bool came = device::wait_until_all(
-        p_.guard, p_.phase,
-        [&] {
-#pragma unroll
-          for (int r = 0; r < kRanks; ++r) {
-            if (r < ranks() && r != p_.rank) wires[r] = Slot::peek(inbox(r) + rings + at);
-          }
-          bool all = true;
-#pragma unroll
-          for (int r = 0; r < kRanks; ++r) all = all && Slot::arrived(wires[r]);
-          return all;
-        },
-        [&] {
-          unsigned missing = 0;
-#pragma unroll
-          for (int r = 0; r < kRanks; ++r) missing |= Slot::arrived(wires[r]) ? 0 : 1u << r;
-          return missing;
-        });
+    const bool came = take_from_all(
+        p_.guard, p_.phase, Slot(), wires, [&](int r) { return r < ranks() && r != p_.rank; },
+        [&](int r) { return inbox(r) + rings + at; });
     if (!came) return false;
     if constexpr (Slot::kEscapes) {
 #pragma unroll

@@ -193,7 +193,8 @@ TEST(Sharing, HandlesOfBytesAndHandlesWithDescriptorsBothReachEveryProcess) {
       const FileBackend backend(files.path(), descriptor);
       const int before = testing::footprint().descriptors;
       const MappedBlocks blocks =
-          group.state().exchange_blocks(backend, 4096, 0, Deadline::after(seconds{20}), "test");
+          exchange_blocks(group.state().mesh(), backend, 4096, 0, Deadline::after(seconds{20}), "test")
+              .blocks;
       EXPECT_EQ(testing::footprint().descriptors, before) << "the descriptor that was sent is closed";
       const int rank = group.rank().value;
       ASSERT_EQ(blocks.size(), 3U);

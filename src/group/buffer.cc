@@ -130,7 +130,7 @@ void SymmetricBuffer::State::await(Slot kind, int src, int channel, std::uint32_
     group->mesh().check_for(Rank{src}, raised, phase);
   };
   if (os::wait_on(barrier.bell(barrier.rank()), barrier.spin(), deadline, raised, look_around)) return;
-  group->throw_timeout(wait.blame(Rank{src}, phase), deadline.timeout(), phase);
+  wait.throw_timeout(Rank{src}, deadline.timeout(), phase);
 }
 
 void SymmetricBuffer::State::barrier(int channel, Duration timeout) {

@@ -26,8 +26,9 @@ DeviceRank::DeviceRank(Group::State& group, std::shared_ptr<IpcChannel::Mesh> me
   const Devices devices = compare_devices(deadline);
   links_ = devices.links;
   memory_ = make_cuda_backend(options.device, options.share_by, deadline.left());
-  segments_ =
-      group.exchange_blocks(*memory_, Communicator::segment_bytes(devices.shape), 0, deadline, "joining");
+  segments_ = exchange_blocks(group.mesh(), *memory_, Communicator::segment_bytes(devices.shape), 0, deadline,
+                              "joining")
+                  .blocks;
   Status status;
   try {
     std::vector<std::byte*> segments;
@@ -45,7 +46,7 @@ DeviceRank::DeviceRank(Group::State& group, std::shared_ptr<IpcChannel::Mesh> me
   } catch (const std::exception& other) {
     status = {ErrorCode::out_of_resources, group.own_name(), other.what()};
   }
-  group.agree(status, deadline, "joining");
+  agree(group.mesh(), status, deadline, "joining");
 }
 
 DeviceRank::~DeviceRank() {

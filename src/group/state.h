@@ -5,9 +5,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +18,7 @@
 #include "base/check.h"
 #include "base/range.h"
 #include "group/device_rank.h"
+#include "group/exchange_blocks.h"
 #include "group/failure_watch.h"
 #include "group/group_tuning.h"
 #include "group/host_rank.h"
@@ -61,7 +60,6 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   [[nodiscard]] const std::string& id() const { return id_; }
   /// The same on all ranks. Groups created by split inherit it.
   [[nodiscard]] const GroupTuning& tuning() const { return *tuning_; }
-  [[nodiscard]] const std::shared_ptr<const GroupTuning>& shared_tuning() const { return tuning_; }
   /// How ranks map each other's memory, as text for people, for example "memfd".
   [[nodiscard]] std::string_view sharing() const {
     if (one_process_) return "one mapping in one process";
@@ -110,10 +108,6 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
     }
   }
 
-  /// Takes call_mutex_, which another thread's call holds. The other ranks make this call, too: they learn of
-  /// it if this one cannot begin.
-  void wait_for_turn(const Deadline& deadline, Duration timeout, const char* phase);
-
   /// Throws the group's failure. A failed wait of this rank's kernels is one from the moment at which the kernel
   /// reports it. Never waits for long: while ranks are asked who is to blame, at most 60 ms.
   void check_now(const char* phase) {
@@ -140,44 +134,13 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
       mesh_->check_for(
           Rank{r}, [&] { return step_barrier_.arrived(r); }, phase);
     };
-    if (!step_barrier_.wait(r, deadline, check))
-      throw_timeout(wait.blame(Rank{r}, phase), deadline.timeout(), phase);
+    if (!step_barrier_.wait(r, deadline, check)) wait.throw_timeout(Rank{r}, deadline.timeout(), phase);
     if (step_barrier_.gave_up(r)) [[unlikely]]
       throw_given_up(Rank{r}, phase);
   }
-  [[noreturn]] void throw_timeout(const IpcChannel::Mesh::Blame& blame, Duration timeout,
-                                  const char* phase) const;
-  /// Rank r reports this call as failed, so no other rank may report a success.
-  [[noreturn]] void throw_given_up(Rank r, const char* phase);
   /// Makes `error` the failure of the group and throws it in the form that the other ranks see.
   [[noreturn]] void fail_call(const Error& error, const char* phase) { mesh_->fail_call(error, phase); }
 
-  /// Collective: exchanges the status of every rank and throws the first failure, the same on all ranks.
-  void agree(const Status& own, const Deadline& deadline, const char* phase);
-  /// Runs a step that may fail on this rank alone. Returns its status, to be shared with the other ranks.
-  template <class Step>
-  [[nodiscard]] Status attempt(const char* phase, Step&& step) const {
-    try {
-      step();
-      return {};
-    } catch (const Error& error) {
-      Status status = Status::of(error, own_name());
-      status.message = fmt::format("{}: rank {}: {}", phase, own_name().value, error.message());
-      return status;
-    } catch (const std::bad_alloc&) {
-      return {.code = ErrorCode::out_of_resources,
-              .origin = own_name(),
-              .message = fmt::format("{}: rank {}: out of memory", phase, own_name().value)};
-    }
-  }
-  /// Collective: allocates memory on every rank and maps it on every rank, in rank order. Each block has
-  /// `bytes` as the user requested, preceded by `extra` bytes of our own.
-  /// `options`, if any, must be the same on all ranks. `initialize`, if any, receives this rank's memory
-  /// before another rank can map it.
-  [[nodiscard]] MappedBlocks exchange_blocks(const MemoryBackend& backend, std::size_t bytes,
-                                             std::size_t extra, const Deadline& deadline, const char* phase,
-                                             const BufferOptions* options = nullptr,
-                                             const std::function<void(std::byte*)>& initialize = {});
   /// Collective. If a rank passes a `refusal`, all ranks throw it.
   [[nodiscard]] std::optional<Group> split(int color, int key, Status refusal = {});
   /// Group::shrink.
@@ -204,6 +167,11 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   void log_beginning(const char* how, std::chrono::steady_clock::time_point begin) const;
 
  private:
+  /// Takes call_mutex_, which another thread's call holds. The other ranks make this call, too: they learn of
+  /// it if this one cannot begin.
+  void wait_for_turn(const Deadline& deadline, Duration timeout, const char* phase);
+  /// Rank r reports this call as failed, so no other rank may report a success.
+  [[noreturn]] void throw_given_up(Rank r, const char* phase);
   /// After leaving: frees the communicator's memory, if nothing can use it any more.
   void free_device_memory() noexcept;
   /// Lives as long as a call. If the group has failed, the other ranks may still read the call's data, or come

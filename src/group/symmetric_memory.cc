@@ -61,13 +61,15 @@ SymmetricBuffer Group::State::allocate(std::size_t bytes, const BufferOptions& o
     const std::size_t host_pad = SymmetricBuffer::State::host_pad_bytes(size(), options);
     // Each rank's pad lies before its data.
     const std::size_t before = on_gpus ? SymmetricBuffer::State::device_pad_bytes(options) : host_pad;
-    const MappedBlocks blocks = exchange_blocks(on_gpus ? device_->memory() : *host_memory_, bytes, before,
-                                                deadline, kPhase, &options);
+    const MappedBlocks blocks = exchange_blocks(*mesh_, on_gpus ? device_->memory() : *host_memory_, bytes,
+                                                before, deadline, kPhase, &options)
+                                    .blocks;
     BufferParts parts;
     for (const std::shared_ptr<Block>& block : blocks) parts.data.push_back(block->data() + before);
     if (on_gpus) {
       parts.device_pads = words_of(blocks, parts.owners);
-      parts.host_pads = words_of(exchange_blocks(*host_memory_, host_pad, 0, deadline, kPhase), parts.owners);
+      parts.host_pads = words_of(exchange_blocks(*mesh_, *host_memory_, host_pad, 0, deadline, kPhase).blocks,
+                                 parts.owners);
     } else {
       parts.host_pads = words_of(blocks, parts.owners);
     }
@@ -89,9 +91,10 @@ SymmetricBuffer Group::State::register_buffer(void* data, std::size_t bytes, con
     BufferParts parts = exchange_user_memory(static_cast<std::byte*>(data), bytes, options, deadline);
     const std::size_t device_pad = SymmetricBuffer::State::device_pad_bytes(options);
     const std::size_t host_pad = SymmetricBuffer::State::host_pad_bytes(size(), options);
-    parts.device_pads =
-        words_of(exchange_blocks(device_->memory(), device_pad, 0, deadline, kPhase), parts.owners);
-    parts.host_pads = words_of(exchange_blocks(*host_memory_, host_pad, 0, deadline, kPhase), parts.owners);
+    parts.device_pads = words_of(
+        exchange_blocks(*mesh_, device_->memory(), device_pad, 0, deadline, kPhase).blocks, parts.owners);
+    parts.host_pads =
+        words_of(exchange_blocks(*mesh_, *host_memory_, host_pad, 0, deadline, kPhase).blocks, parts.owners);
     return add_buffer(bytes, options, std::move(parts));
   });
 }
@@ -114,7 +117,7 @@ BufferParts Group::State::exchange_user_memory(std::byte* data, std::size_t byte
   own.bytes = bytes;
   own.channels = options.channels;
   os::UniqueFd descriptor;
-  own.status = attempt(kPhase, [&] {
+  own.status = attempt(*mesh_, kPhase, [&] {
     os::fault_point(kPhase, rank().value);
     if (refusal != nullptr) throw Error(*refusal);
     SymmetricBuffer::State::require_usable(options);
@@ -147,7 +150,7 @@ BufferParts Group::State::exchange_user_memory(std::byte* data, std::size_t byte
   }
 
   BufferParts parts;
-  const Status mapped = attempt(kPhase, [&] {
+  const Status mapped = attempt(*mesh_, kPhase, [&] {
     os::fault_point("map", rank().value);
     for (std::size_t r = 0; r < notices.size(); ++r) {
       if (static_cast<int>(r) == rank().value) {
@@ -161,7 +164,7 @@ BufferParts Group::State::exchange_user_memory(std::byte* data, std::size_t byte
       parts.data.push_back(parts.owners.back()->data());
     }
   });
-  agree(mapped, deadline, kPhase);
+  agree(*mesh_, mapped, deadline, kPhase);
   parts.registered = own.memory;
   return parts;
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "group/exchange_blocks.h"
 #include "group/state.h"
 #include "os/fault_point.h"
 #include "os/random.h"

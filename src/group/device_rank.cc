@@ -16,7 +16,6 @@
 #include "os/mapping.h"
 
 namespace onehop {
-
 namespace {
 
 /// Keeps memory that a device still uses mapped until the process ends.

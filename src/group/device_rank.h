@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "backend/cuda/communicator.h"
-#include "backend/selector.h"
 #include "group/device_progress.h"
 #include "group/device_watch.h"
 #include "group/local_rank.h"
@@ -27,8 +26,6 @@ class DeviceRank final : public LocalRank {
   /// Memory that work on the device still uses stays mapped until the process ends. In the child of a fork the resources
   /// are the parent's, and stay as they are.
   ~DeviceRank() override;
-  DeviceRank(const DeviceRank&) = delete;
-  DeviceRank& operator=(const DeviceRank&) = delete;
 
   /// For code that serves GPU ranks only.
   [[nodiscard]] static DeviceRank& of(const Group::State& group) {

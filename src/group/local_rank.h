@@ -42,7 +42,7 @@ struct BufferRange {
   std::weak_ptr<SymmetricBuffer::State> state;
 };
 
-/// Part of a Group::State.
+/// Part of a Group::State, whose mesh it refers to.
 class LocalRank {
  public:
   virtual ~LocalRank() = default;

@@ -13,6 +13,8 @@
 #include "onehop/onehop.h"
 
 #include "base/check.h"
+#include "group/exchange_blocks.h"
+#include "group/host_rank.h"
 #include "group/state.h"
 #include "memory/backend.h"
 #include "support/errors.h"
@@ -38,7 +40,7 @@ TEST(SingleCopy, IsUsedByAllRanksOrNone) {
     Processes processes(kRanks, [&](Rank rank) -> std::string {
       if (rank == Rank{1}) (void)::setenv("ONEHOP_SINGLE_COPY", value, 1);
       const Group group = Group::join(file_store(store.path()), {.rank = rank, .size = kRanks});
-      const host::SingleCopy& copies = group.state().host_rank()->single_copy();
+      const host::SingleCopy& copies = HostRank::of(group.state()).single_copy();
       if (copies.works() != copies.obstacle().empty()) throw std::logic_error("works with an obstacle");
       return copies.works() ? "works" : copies.obstacle();
     });
@@ -57,17 +59,17 @@ TEST(SingleCopy, IsUsedByAllRanksOrNone) {
 
 TEST(SingleCopy, WorksAmongThreadsOfOneProcessAndInSubGroups) {
   run_thread_group(kRanks, [](Group& group) {
-    EXPECT_TRUE(group.state().host_rank()->single_copy().one_process());
+    EXPECT_TRUE(HostRank::of(group.state()).single_copy().one_process());
     const std::optional<Group> part = group.split(group.rank().value / 2, 0);
-    EXPECT_TRUE(part->state().host_rank()->single_copy().one_process());
+    EXPECT_TRUE(HostRank::of(part->state()).single_copy().one_process());
   });
   const testing::ScopedVariable on("ONEHOP_SINGLE_COPY", "1");
   run_process_group(kRanks, [](Group& group) {
     const std::optional<Group> part = group.split(group.rank().value / 2, 0);
     if (part->size() == 1) return;
-    EXPECT_EQ(part->state().host_rank()->single_copy().works(),
-              group.state().host_rank()->single_copy().works());
-    EXPECT_FALSE(part->state().host_rank()->single_copy().one_process());
+    EXPECT_EQ(HostRank::of(part->state()).single_copy().works(),
+              HostRank::of(group.state()).single_copy().works());
+    EXPECT_FALSE(HostRank::of(part->state()).single_copy().one_process());
   });
 }
 
@@ -193,7 +195,8 @@ TEST(Sharing, HandlesOfBytesAndHandlesWithDescriptorsBothReachEveryProcess) {
       const FileBackend backend(files.path(), descriptor);
       const int before = testing::footprint().descriptors;
       const MappedBlocks blocks =
-          group.state().exchange_blocks(backend, 4096, 0, Deadline::after(seconds{20}), "test");
+          exchange_blocks(group.state().mesh(), backend, 4096, 0, Deadline::after(seconds{20}), "test")
+              .blocks;
       EXPECT_EQ(testing::footprint().descriptors, before) << "the descriptor that was sent is closed";
       const int rank = group.rank().value;
       ASSERT_EQ(blocks.size(), 3U);

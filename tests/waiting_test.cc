@@ -40,7 +40,7 @@ class Waiting : public ::testing::Test {
   }
 
   static void bind(const cpu_set_t& set) { ASSERT_EQ(::sched_setaffinity(0, sizeof set, &set), 0); }
-  static bool spins(const Group& group) { return group.state().step_barrier().spin().spins(); }
+  static bool spins(const Group& group) { return group.state().local().step_barrier().spin().spins(); }
 
   /// Ranks that are threads, each bound to processors before it joins.
   template <class Body>

@@ -30,6 +30,9 @@ class CollectiveBackend {
   /// Whether a call waits on the host for the other ranks' calls.
   [[nodiscard]] virtual bool waits_on_host(const Group::State& group) const = 0;
 
+  /// Whether the caller's own factor is read from memory of the host when the call is made, and not by kernels.
+  [[nodiscard]] virtual bool reads_own_factor(const CallOptions& options) const = 0;
+
   /// Runs a collective, within Group::State::call. If `error` is not none, or run() finds an error, all ranks
   /// learn of it and this one throws. GPUs: returns when the call is queued.
   virtual Outcome run(Group::State& group, const CollectiveCall& call, ArgumentError error,

@@ -42,7 +42,7 @@ void begin(Group::State& group, const CollectiveCall& call, ArgumentError error,
       throw rejection(group, call, error);
     }
   }
-  DeviceProgress& progress = group.device_rank()->progress();
+  DeviceProgress& progress = DeviceRank::of(group).progress();
   if (error != ArgumentError::none)
     progress.refuse(rejection(group, call, error), group.mesh(), deadline, phase);
   progress.begin(record_of(call), group.mesh(), deadline, phase);
@@ -117,7 +117,7 @@ void run_without_choice(Communicator& communicator, const CollectiveCall& call) 
 const CollectiveBackend& CollectiveBackend::of(const Group::State& group) {
   static const auto& host = *new HostBackend;
   static const auto& cuda = *new CudaBackend;
-  if (group.device_rank() == nullptr) return host;
+  if (group.local().backend() == Backend::host) return host;
   return cuda;
 }
 
@@ -127,7 +127,7 @@ CollectiveBackend::Outcome CudaBackend::run(Group::State& group, const Collectiv
   if (call.collective == Collective::all_to_all_v && (group.checks_calls() || call.ranks == 1))
     compare_counts(group, call, deadline.arm());
 
-  Communicator& communicator = group.device_rank()->communicator();
+  Communicator& communicator = DeviceRank::of(group).communicator();
   if (call.ranks == 1 || call.collective == Collective::all_to_all_v) {
     if (call.count != 0 || call.collective == Collective::all_to_all_v) {
       queue_call(communicator, call, deadline.timeout(),
@@ -158,7 +158,7 @@ CollectiveBackend::Outcome CudaBackend::run_fused(Group::State& group, std::span
                                                   std::span<const ArgumentError> errors,
                                                   os::CallDeadline& deadline) const {
   for (std::size_t i = 0; i < calls.size(); ++i) begin(group, calls[i], errors[i], deadline);
-  Communicator& communicator = group.device_rank()->communicator();
+  Communicator& communicator = DeviceRank::of(group).communicator();
   Communicator::Call queued(communicator, calls.front().stream, deadline.timeout());
   cuda::run_fused(communicator, calls);
   queued.end();
@@ -167,7 +167,7 @@ CollectiveBackend::Outcome CudaBackend::run_fused(Group::State& group, std::span
 
 void CudaBackend::run_transfers(Group::State& group, std::span<const CollectiveCall> sorted,
                                 const char* /*phase*/, os::CallDeadline& deadline) const {
-  Communicator& communicator = group.device_rank()->communicator();
+  Communicator& communicator = DeviceRank::of(group).communicator();
   Communicator::Call queued(communicator, sorted.front().stream, deadline.timeout());
   for (const Transfers& round : to_rounds(sorted))
     cuda::exchange(communicator, round, DeviceFault::phase_of(Collective::send));

@@ -4,12 +4,16 @@
 #pragma once
 
 #include "collective/backend.h"
+#include "group/device_rank.h"
 
 namespace onehop {
 
 class CudaBackend final : public CollectiveBackend {
  public:
   [[nodiscard]] bool waits_on_host(const Group::State& group) const override { return group.checks_calls(); }
+  [[nodiscard]] bool reads_own_factor(const CallOptions& options) const override {
+    return options.own_factor_on_host;
+  }
   Outcome run(Group::State& group, const CollectiveCall& call, ArgumentError error,
               os::CallDeadline& deadline) const override;
   [[nodiscard]] std::size_t count_fused(const Group::State& group,
@@ -21,7 +25,7 @@ class CudaBackend final : public CollectiveBackend {
     return onehop::find_memory_error(call, group.options().device);
   }
   void order_streams(Group::State& group, Stream before, Stream after) const override {
-    group.device_rank()->communicator().order_streams(before, after);
+    DeviceRank::of(group).communicator().order_streams(before, after);
   }
   void run_transfers(Group::State& group, std::span<const CollectiveCall> sorted, const char* phase,
                      os::CallDeadline& deadline) const override;

@@ -135,7 +135,7 @@ void run_block_exchange(HostCall& self) {
 CollectiveCall with_products(Group::State& group, const CollectiveCall& call) {
   const std::span<const std::byte> input = call.input();
   const void* const in = input.data();
-  std::byte* const products = group.host_rank()->made_input(input.size());
+  std::byte* const products = HostRank::of(group).made_input(input.size());
   host::reduce_function(call.type, ReduceOp::premul_sum)(
       products, &in, 1, input.size() / call.element_bytes(), product_with(call.type, *call.own_factor));
   CollectiveCall made = call;

@@ -9,6 +9,7 @@ namespace onehop {
 class HostBackend final : public CollectiveBackend {
  public:
   [[nodiscard]] bool waits_on_host(const Group::State& /*group*/) const override { return true; }
+  [[nodiscard]] bool reads_own_factor(const CallOptions& /*options*/) const override { return true; }
   Outcome run(Group::State& group, const CollectiveCall& call, ArgumentError error,
               os::CallDeadline& deadline) const override;
   void run_transfers(Group::State& group, std::span<const CollectiveCall> sorted, const char* phase,

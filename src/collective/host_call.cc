@@ -14,7 +14,7 @@ namespace onehop {
 HostCall::HostCall(Group::State& group, const CollectiveCall& call, ArgumentError error,
                    os::CallDeadline& deadline)
     : group_(group),
-      step_barrier_(group.step_barrier()),
+      step_barrier_(group.local().step_barrier()),
       call_(call),
       deadline_(deadline),
       own_(record_of(call, error)) {}
@@ -29,7 +29,7 @@ void HostCall::begin() {
 void HostCall::step() {
   if (begun_) {
     step_barrier_.publish();
-    group_.wait_for_all(deadline_, call_.traits().name);
+    group_.local().wait_for_all(deadline_, call_.traits().name);
   } else {
     begin();
   }
@@ -93,9 +93,9 @@ void hear_refusals(Group::State& group, os::CallDeadline& deadline, const char* 
 
 void agree_on_call(Group::State& group, const CallRecord& own, os::CallDeadline& deadline, const char* phase,
                    const Error* refusal) {
-  host::StepBarrier& barrier = group.step_barrier();
+  host::StepBarrier& barrier = group.local().step_barrier();
   barrier.publish(&own);
-  group.wait_for_all(deadline, phase);
+  group.local().wait_for_all(deadline, phase);
   // The common case costs one comparison per rank, of lines that have just arrived.
   for (int r = 0; r < barrier.size(); ++r) {
     if (own.rejected == 0 && barrier.agrees(r, own)) continue;

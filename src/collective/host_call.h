@@ -14,6 +14,7 @@
 #include "backend/host/exchange.h"
 #include "backend/host/step_barrier.h"
 #include "call/check_call.h"
+#include "group/host_rank.h"
 #include "group/state.h"
 
 namespace onehop {
@@ -42,7 +43,7 @@ class HostCall {
   /// Performs the next step, in which ranks pass data. It is the first one if begin() was not called.
   void step();
   /// Waits for rank r's current step.
-  void wait(int r) { group_.wait_for(r, deadline_, call_.traits().name); }
+  void wait(int r) { group_.local().wait_for(r, deadline_, call_.traits().name); }
 
   // Valid right after the first step; all ranks get the same answers.
   /// Every rank's data. Empty unless all ranks announced memory of one symmetric buffer, or all announced
@@ -57,7 +58,7 @@ class HostCall {
   void require_no_failure() const { group_.mesh().check(call_.traits().name); }
 
  private:
-  [[nodiscard]] const host::SingleCopy& single_copy() const { return group_.host_rank()->single_copy(); }
+  [[nodiscard]] const host::SingleCopy& single_copy() const { return HostRank::of(group_).single_copy(); }
   /// Whether to read data that is not in symmetric memory.
   [[nodiscard]] bool goes_by_address() const {
     return single_copy().one_process() ||

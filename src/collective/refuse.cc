@@ -51,7 +51,7 @@ void refuse(Group& group, Collective collective, const Error& reason) {
 }
 
 void refuse_registration(Group& group, const Error& reason) {
-  group.state().refuse_registration(reason);
+  (void)group.state().local().register_buffer(nullptr, 0, {}, &reason);
 }
 
 void refuse_all_gather(Group& group, const Error& reason) {

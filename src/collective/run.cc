@@ -79,7 +79,7 @@ Algorithm run(Group& group, const Call& given) {
   }
   CollectiveCall call{given, group.rank().value, group.size()};
   if (given.options.own_factor != nullptr &&
-      (given.options.own_factor_on_host || group.state().device_rank() == nullptr)) {
+      CollectiveBackend::of(group.state()).reads_own_factor(given.options)) {
     call.own_factor = element_at(given.options.own_factor, given.type);
   }
   if (is_transfer(call)) return run_transfer(group, call);

@@ -81,8 +81,8 @@ class HostTransfers {
  public:
   HostTransfers(Group::State& group, Calls sorted, os::CallDeadline& deadline, const char* phase)
       : group_(group),
-        pairs_(group.host_rank()->pairs()),
-        single_copy_(group.host_rank()->single_copy()),
+        pairs_(HostRank::of(group).pairs()),
+        single_copy_(HostRank::of(group).single_copy()),
         deadline_(deadline),
         phase_(phase) {
     for (Calls rest = sorted; !rest.empty() && rest.front().root != group.rank();) {
@@ -166,7 +166,7 @@ class HostTransfers {
 
   /// Waits until any flow can move a chunk.
   void wait() {
-    const host::StepBarrier& barrier = group_.step_barrier();
+    const host::StepBarrier& barrier = group_.local().step_barrier();
     IpcChannel::Mesh& mesh = group_.mesh();
     const auto any_ready = [&] {
       return std::ranges::any_of(flows_, [&](const Flow& flow) { return ready(flow); });

@@ -5,7 +5,6 @@
 #include <atomic>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "group/state.h"
 #include "os/fault_point.h"
 #include "os/mapping.h"
@@ -45,12 +44,7 @@ SymmetricBuffer::State::State(std::shared_ptr<Group::State> owner, std::size_t s
       awaited_(sent_.size()) {}
 
 SymmetricBuffer::State::~State() {
-  // Kernels may still use the mappings that are about to go. Unmapping under them would end the whole
-  // context.
-  DeviceRank* const device = group->device_rank();
-  if (device == nullptr || device->communicator().quiesce(group->options().timeout)) return;
-  log::warn("{}", device->unended_work("freeing a buffer", "this buffer", group->options().timeout));
-  keep_for_ever(owners_);
+  group->local().before_unmapping(owners_);
 }
 
 void SymmetricBuffer::State::require_usable(const BufferOptions& options) {
@@ -85,19 +79,11 @@ void SymmetricBuffer::State::require_rank(Rank rank) const {
           group->size());
 }
 
-Communicator& SymmetricBuffer::State::communicator(const char* what) const {
-  if (DeviceRank* const device = group->device_rank()) {
-    if (!group->mesh().usable()) group->mesh().check(what);
-    return device->communicator();
-  }
-  fail(ErrorCode::unsupported, "{} needs a buffer of GPU ranks; this one is in host memory", what);
-}
-
 DeviceView SymmetricBuffer::State::device_view(std::size_t offset, std::size_t length,
                                                Duration timeout) const {
   require(timeout.count() >= 0, "a timeout must not be negative, got {} ms", timeout.count());
   DeviceView view;
-  view.guard = communicator("device_view").guard(timeout);
+  view.guard = group->local().require_communicator("device_view").guard(timeout);
   view.rank = group->rank().value;
   view.size = group->size();
   view.channels = channels;
@@ -113,13 +99,13 @@ void SymmetricBuffer::State::raise(Slot kind, int dst, int channel, std::uint32_
   // release: pairs with the load in await(); publishes what this rank wrote before. ring() needs seq_cst and
   // a read-modify-write.
   slot(kind, dst, channel, group->rank().value).exchange(value, std::memory_order_seq_cst);
-  os::ring(group->step_barrier().bell(dst));
+  os::ring(group->local().step_barrier().bell(dst));
 }
 
 void SymmetricBuffer::State::await(Slot kind, int src, int channel, std::uint32_t value,
                                    os::CallDeadline& deadline, const char* phase) {
   const std::atomic_ref<std::uint32_t> word = slot(kind, group->rank().value, channel, src);
-  const host::StepBarrier& barrier = group->step_barrier();
+  const host::StepBarrier& barrier = group->local().step_barrier();
   // acquire: pairs with the exchange in raise(). Compares the difference, since counters may wrap.
   const auto raised = [&] {
     return static_cast<std::int32_t>(word.load(std::memory_order_seq_cst) - value) >= 0;
@@ -130,7 +116,7 @@ void SymmetricBuffer::State::await(Slot kind, int src, int channel, std::uint32_
     group->mesh().check_for(Rank{src}, raised, phase);
   };
   if (os::wait_on(barrier.bell(barrier.rank()), barrier.spin(), deadline, raised, look_around)) return;
-  group->throw_timeout(wait.blame(Rank{src}, phase), deadline.timeout(), phase);
+  wait.throw_timeout(Rank{src}, deadline.timeout(), phase);
 }
 
 void SymmetricBuffer::State::barrier(int channel, Duration timeout) {
@@ -249,7 +235,7 @@ DeviceView SymmetricBuffer::device_view(Duration timeout) const {
 
 void SymmetricBuffer::barrier(Stream stream, int channel, Duration timeout) const {
   State& state = in_use(state_);
-  Communicator& communicator = state.communicator("barrier");
+  Communicator& communicator = state.group->local().require_communicator("barrier");
   try {
     state.require_channel(channel);
     communicator.barrier(device_view(timeout), channel, stream);
@@ -259,7 +245,7 @@ void SymmetricBuffer::barrier(Stream stream, int channel, Duration timeout) cons
 }
 void SymmetricBuffer::put_signal(Stream stream, Rank dst, int channel) const {
   State& state = in_use(state_);
-  Communicator& communicator = state.communicator("put_signal");
+  Communicator& communicator = state.group->local().require_communicator("put_signal");
   state.require_target(dst, channel);
   communicator.put_signal(device_view(), dst, channel, stream);
 }
@@ -267,7 +253,9 @@ void SymmetricBuffer::wait_signal(Stream stream, Rank src, int channel, Duration
   State& state = in_use(state_);
   state.require_channel(channel);
   state.require_rank(src);
-  state.communicator("wait_signal").wait_signal(device_view(timeout), src, channel, stream);
+  state.group->local()
+      .require_communicator("wait_signal")
+      .wait_signal(device_view(timeout), src, channel, stream);
 }
 
 void SymmetricBuffer::barrier(int channel, Duration timeout) const {

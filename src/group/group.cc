@@ -253,7 +253,7 @@ SymmetricBuffer Group::allocate(std::size_t bytes, const BufferOptions& options)
   return state().allocate(bytes, options);
 }
 SymmetricBuffer Group::register_buffer(void* data, std::size_t bytes, const BufferOptions& options) {
-  return state().register_buffer(data, bytes, options);
+  return state().local().register_buffer(data, bytes, options);
 }
 IpcChannel& Group::channel() {
   return state().channel();
@@ -276,10 +276,10 @@ std::optional<Error> Group::unreported_failure() const {
 }
 
 void Group::synchronize(Stream stream) {
-  state().synchronize(stream, timeout());
+  state().local().synchronize(stream, timeout());
 }
 void Group::synchronize(Stream stream, Duration timeout) {
-  state().synchronize(stream, timeout);
+  state().local().synchronize(stream, timeout);
 }
 
 std::vector<std::string> Group::all_gather(std::string_view payload) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank on the host has besides the mesh and the steps of its group: messages between two ranks, and copies straight
-// out of other ranks' memory, where the ranks can read it and gain by it.
+// A rank on the host: messages between two ranks, and copies straight out of other ranks' memory, where the ranks can read
+// it and gain by it.
 #pragma once
 
 #include <cstddef>
@@ -10,52 +10,52 @@
 #include <string>
 #include <vector>
 
-#include "onehop/group.h"
-
 #include "backend/host/copy_trial.h"
 #include "backend/host/peer_memory.h"
 #include "backend/host/point_to_point.h"
+#include "group/local_rank.h"
 #include "group/process.h"
-#include "memory/backend.h"
+#include "group/state.h"
 
 namespace onehop {
 
-/// Part of a Group::State. The other ranks read from it while the group forms, so it stays where it is.
-class HostRank {
+/// The other ranks read from it while the group forms, so it stays where it is.
+class HostRank final : public LocalRank {
  public:
-  /// `staging_bytes`: of each rank's staging area.
-  HostRank(int size, std::size_t staging_bytes)
-      : pair_bytes_(host::PointToPoint::area_bytes(size, staging_bytes)), staging_bytes_(staging_bytes) {}
-  HostRank(const HostRank&) = delete;
-  HostRank& operator=(const HostRank&) = delete;
+  /// Collective. `staging_bytes`: of each rank's staging area.
+  HostRank(IpcChannel::Mesh& mesh, std::size_t staging_bytes, const Deadline& deadline);
 
-  /// Bytes between the header of a rank's segment and its staging area.
-  [[nodiscard]] std::size_t pair_bytes() const { return pair_bytes_; }
-  /// Fills in this rank's segment, before another rank can map it.
-  void announce(std::byte* segment);
-  /// Collective, when all segments are mapped and the group can make steps.
-  void connect(Group::State& group, const MappedBlocks& segments, const Deadline& deadline);
+  /// For code that serves host ranks only.
+  [[nodiscard]] static HostRank& of(const Group::State& group) {
+    return static_cast<HostRank&>(group.local());
+  }
 
   [[nodiscard]] host::PointToPoint& pairs() { return pairs_; }
   [[nodiscard]] const host::SingleCopy& single_copy() const { return single_copy_; }
   /// Memory for input that a call makes of its caller's. It stays where it is until the next such call, since the other ranks
   /// may read it until withdraw().
   [[nodiscard]] std::byte* made_input(std::size_t bytes);
-  /// A call has failed: its data belongs to its caller again.
-  void withdraw() { single_copy_.withdraw(); }
+
+  [[nodiscard]] Description describe() const override;
+  void withdraw() override;
+  void synchronize(Stream stream, Duration timeout) override;
+  [[nodiscard]] BufferParts allocate(std::size_t bytes, const BufferOptions& options,
+                                     const Deadline& deadline) override;
+  SymmetricBuffer register_buffer(void* data, std::size_t bytes, const BufferOptions& options,
+                                  const Error* refusal) override;
+  [[nodiscard]] Communicator& require_communicator(const char* what) const override;
 
  private:
+  /// Fills in what other ranks need to read this one's memory. `staging` is for a trial.
+  void announce(host::SegmentHeader& own, std::span<std::byte> staging);
   /// Collective: finds out whether the ranks can read each other's memory.
-  [[nodiscard]] host::SingleCopy try_single_copy(Group::State& group, const MappedBlocks& segments,
-                                                 const Deadline& deadline) const;
+  [[nodiscard]] host::SingleCopy try_single_copy(const Deadline& deadline);
   /// Why private memory should not be read although it can be; empty if it should. Collective.
-  [[nodiscard]] std::string find_slowness(Group::State& group, std::span<const host::ProcessNotice> notices,
-                                          const Deadline& deadline) const;
+  [[nodiscard]] std::string find_slowness(std::span<const host::ProcessNotice> notices,
+                                          const Deadline& deadline);
 
-  const std::size_t pair_bytes_;
-  const std::size_t staging_bytes_;
   const os::Id process_ = process_id();   ///< read by the other ranks: host::ProcessNotice::sample
-  std::optional<host::CopyTrial> trial_;  ///< read by the other ranks in connect()
+  std::optional<host::CopyTrial> trial_;  ///< read by the other ranks while the group forms
   host::PointToPoint pairs_;
   host::SingleCopy single_copy_;
   std::unique_ptr<std::byte[]> made_input_;

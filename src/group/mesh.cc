@@ -294,11 +294,7 @@ IpcChannel::Mesh::Received IpcChannel::Mesh::take(Rank from, MessageKind kind, c
       if (failed) throw_failure_locked();
       if (source.closed) throw gone(from, phase);
     }
-    if (deadline.expired()) {
-      const Blame blame = wait.blame(from, phase);
-      fail_from(blame.origin, ErrorCode::timeout, "{}: rank {} waited {} ms for {}", phase,
-                named(rank_).value, deadline.timeout().count(), blame.awaited);
-    }
+    if (deadline.expired()) wait.throw_timeout(from, deadline.timeout(), phase);
     throw_if_interrupted(phase);
     wait.look(set_of(from), deadline);
     // Wait for news from all peers: another peer's death or failure report ends this wait as well.

@@ -256,6 +256,8 @@ class IpcChannel::Mesh::Wait {
   [[nodiscard]] Blame blame(Rank awaited, const char* phase) {
     return mesh_.blame(awaited, question_, phase);
   }
+  /// Throws the error that says so, in a wait for `awaited` that had `timeout`.
+  [[noreturn]] void throw_timeout(Rank awaited, Duration timeout, const char* phase);
   [[nodiscard]] const Question& question() const { return question_; }
   [[nodiscard]] RankSet awaited() const { return awaited_; }
 

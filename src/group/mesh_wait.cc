@@ -126,6 +126,12 @@ void IpcChannel::Mesh::Wait::look(RankSet awaited, const Deadline& deadline) {
   if (question_.number == 0 && deadline.with_time_to_ask().expired()) question_ = mesh_.ask();
 }
 
+void IpcChannel::Mesh::Wait::throw_timeout(Rank awaited, Duration timeout, const char* phase) {
+  const Blame found = blame(awaited, phase);
+  fail_from(found.origin, ErrorCode::timeout, "{}: rank {} waited {} ms for {}", phase,
+            mesh_.named(mesh_.rank()).value, timeout.count(), found.awaited);
+}
+
 void IpcChannel::Mesh::Wait::end() {
   const std::lock_guard lock(mesh_.state_mutex_);
   std::erase(mesh_.waits_, this);

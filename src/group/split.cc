@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "group/exchange_blocks.h"
 #include "group/state.h"
 #include "os/fault_point.h"
 #include "os/random.h"
@@ -92,7 +93,7 @@ std::optional<Group> Group::State::split(int color, int key, Status refusal) {
     std::vector<os::UniqueFd> sockets(members.size());
     std::optional<Group> part;
     try {
-      agree(connect_members(*mesh_, members, deadline, sockets), deadline, kPhase);
+      agree(*mesh_, connect_members(*mesh_, members, deadline, sockets), deadline, kPhase);
       os::fault_point("split.form", rank().value);
       Status formed;
       if (!members.empty()) {
@@ -104,7 +105,7 @@ std::optional<Group> Group::State::split(int color, int key, Status refusal) {
         const os::Id id = choices[static_cast<std::size_t>(members.front().value)].id;
         formed = form_part(std::move(options), id, std::move(sockets), members, deadline, part);
       }
-      agree(formed, deadline, kPhase);
+      agree(*mesh_, formed, deadline, kPhase);
     } catch (const Error& error) {
       // Throw before the sub-group's sockets are closed here: its members would take that for this rank's
       // death.

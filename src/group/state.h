@@ -5,9 +5,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,38 +13,17 @@
 
 #include "onehop/group.h"
 
-#include "backend/host/step_barrier.h"
 #include "backend/selector.h"
 #include "base/check.h"
 #include "base/range.h"
-#include "group/device_rank.h"
 #include "group/failure_watch.h"
 #include "group/group_tuning.h"
-#include "group/host_rank.h"
+#include "group/local_rank.h"
 #include "group/mesh.h"
-#include "memory/backend.h"
 #include "memory/user_memory.h"
-#include "os/fork_guard.h"
 #include "os/timed_mutex.h"
 
 namespace onehop {
-
-/// The addresses of a symmetric buffer as mapped on this rank; each vector has one entry per rank.
-struct BufferParts {
-  std::vector<std::byte*> data;
-  std::vector<std::uint32_t*> host_pads;    ///< see SymmetricBuffer::State::host_pad_bytes
-  std::vector<std::uint32_t*> device_pads;  ///< SignalChannels; empty in a group of host ranks
-  MappedBlocks owners;                      ///< owners of all mappings
-  std::optional<UserMemory> registered{};   ///< this rank's data, if it is memory of the user
-};
-
-/// The range of this rank's part of a symmetric buffer, in which collectives look up pointers.
-struct BufferRange {
-  std::uint64_t number = 0;  ///< the same on all ranks, because buffers are created collectively and counted
-  std::byte* data = nullptr;
-  std::size_t bytes = 0;
-  std::weak_ptr<SymmetricBuffer::State> state;
-};
 
 class Group::State : public WatchedGroup, public std::enable_shared_from_this<Group::State> {
  public:
@@ -61,23 +38,14 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   [[nodiscard]] const std::string& id() const { return id_; }
   /// The same on all ranks. Groups created by split inherit it.
   [[nodiscard]] const GroupTuning& tuning() const { return *tuning_; }
-  [[nodiscard]] const std::shared_ptr<const GroupTuning>& shared_tuning() const { return tuning_; }
-  /// How ranks map each other's memory, as text for people, for example "memfd".
-  [[nodiscard]] std::string_view sharing() const {
-    if (one_process_) return "one mapping in one process";
-    return options_.device.is_host() ? "memfd" : to_string(options_.share_by);
-  }
   [[nodiscard]] Rank rank() const { return options_.rank; }
   /// The name of this rank in errors (Mesh::named).
   [[nodiscard]] Rank own_name() const { return mesh_->named(rank()); }
   [[nodiscard]] int size() const { return options_.size; }
   [[nodiscard]] IpcChannel::Mesh& mesh() const { return *mesh_; }
   [[nodiscard]] IpcChannel& channel() { return channel_; }
-  [[nodiscard]] host::StepBarrier& step_barrier() { return step_barrier_; }
-  /// nullptr in a group of GPU ranks.
-  [[nodiscard]] HostRank* host_rank() const { return host_.get(); }
-  /// nullptr in a group of host ranks.
-  [[nodiscard]] DeviceRank* device_rank() const { return device_.get(); }
+  /// What differs between host and GPU ranks. HostRank::of and DeviceRank::of have the rest.
+  [[nodiscard]] LocalRank& local() const { return *local_; }
   /// Selects the algorithms of calls.
   [[nodiscard]] const Selector& selector() const { return *selector_; }
   /// Whether GPU ranks compare their calls on the host before they queue them (ONEHOP_CHECK=1, the same on
@@ -110,83 +78,28 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
     }
   }
 
-  /// Takes call_mutex_, which another thread's call holds. The other ranks make this call, too: they learn of
-  /// it if this one cannot begin.
-  void wait_for_turn(const Deadline& deadline, Duration timeout, const char* phase);
-
   /// Throws the group's failure. A failed wait of this rank's kernels is one from the moment at which the kernel
   /// reports it. Never waits for long: while ranks are asked who is to blame, at most 60 ms.
   void check_now(const char* phase) {
-    if (device_ != nullptr && device_->communicator().failed()) [[unlikely]]
-      device_->watch().look();
+    local_->look_for_failure();
     if (!mesh_->usable()) mesh_->check(phase);
   }
 
   /// Group::unreported_failure.
   [[nodiscard]] std::optional<Error> unreported() override;
-  [[nodiscard]] std::string title() const override;
-  [[nodiscard]] bool ended() const override { return mesh_->left(); }
 
-  /// One step of the step barrier: waits for every rank. An error names the rank that did not arrive.
-  void wait_for_all(os::CallDeadline& deadline, const char* phase) {
-    for (int r = 0; r < size(); ++r) {
-      if (r != rank().value) wait_for(r, deadline, phase);
-    }
-  }
-  void wait_for(int r, os::CallDeadline& deadline, const char* phase) {
-    IpcChannel::Mesh::Wait wait(*mesh_);
-    const auto check = [&] {
-      wait.look(set_of(Rank{r}), deadline.arm());
-      mesh_->check_for(
-          Rank{r}, [&] { return step_barrier_.arrived(r); }, phase);
-    };
-    if (!step_barrier_.wait(r, deadline, check))
-      throw_timeout(wait.blame(Rank{r}, phase), deadline.timeout(), phase);
-    if (step_barrier_.gave_up(r)) [[unlikely]]
-      throw_given_up(Rank{r}, phase);
-  }
-  [[noreturn]] void throw_timeout(const IpcChannel::Mesh::Blame& blame, Duration timeout,
-                                  const char* phase) const;
-  /// Rank r reports this call as failed, so no other rank may report a success.
-  [[noreturn]] void throw_given_up(Rank r, const char* phase);
   /// Makes `error` the failure of the group and throws it in the form that the other ranks see.
   [[noreturn]] void fail_call(const Error& error, const char* phase) { mesh_->fail_call(error, phase); }
 
-  /// Collective: exchanges the status of every rank and throws the first failure, the same on all ranks.
-  void agree(const Status& own, const Deadline& deadline, const char* phase);
-  /// Runs a step that may fail on this rank alone. Returns its status, to be shared with the other ranks.
-  template <class Step>
-  [[nodiscard]] Status attempt(const char* phase, Step&& step) const {
-    try {
-      step();
-      return {};
-    } catch (const Error& error) {
-      Status status = Status::of(error, own_name());
-      status.message = fmt::format("{}: rank {}: {}", phase, own_name().value, error.message());
-      return status;
-    } catch (const std::bad_alloc&) {
-      return {.code = ErrorCode::out_of_resources,
-              .origin = own_name(),
-              .message = fmt::format("{}: rank {}: out of memory", phase, own_name().value)};
-    }
-  }
-  /// Collective: allocates memory on every rank and maps it on every rank, in rank order. Each block has
-  /// `bytes` as the user requested, preceded by `extra` bytes of our own.
-  /// `options`, if any, must be the same on all ranks. `initialize`, if any, receives this rank's memory
-  /// before another rank can map it.
-  [[nodiscard]] MappedBlocks exchange_blocks(const MemoryBackend& backend, std::size_t bytes,
-                                             std::size_t extra, const Deadline& deadline, const char* phase,
-                                             const BufferOptions* options = nullptr,
-                                             const std::function<void(std::byte*)>& initialize = {});
   /// Collective. If a rank passes a `refusal`, all ranks throw it.
   [[nodiscard]] std::optional<Group> split(int color, int key, Status refusal = {});
   /// Group::shrink.
   [[nodiscard]] Group shrink(Duration timeout);
   [[nodiscard]] const std::vector<Rank>& parent_ranks() const { return parent_ranks_; }
   [[nodiscard]] SymmetricBuffer allocate(std::size_t bytes, const BufferOptions& options);
-  [[nodiscard]] SymmetricBuffer register_buffer(void* data, std::size_t bytes, const BufferOptions& options);
-  /// Instead of it, if this rank has found an error before: all ranks throw it. Always throws.
-  void refuse_registration(const Error& reason);
+  /// Creates the buffer and records its range for find_buffer.
+  [[nodiscard]] SymmetricBuffer add_buffer(std::size_t bytes, const BufferOptions& options,
+                                           BufferParts parts);
   /// The symmetric buffer that holds [data, data + bytes), or nullptr and number 0. Asks the driver whether
   /// registered user memory still exists: memory freed since then is in no buffer.
   [[nodiscard]] std::pair<std::shared_ptr<SymmetricBuffer::State>, std::uint64_t> find_buffer(
@@ -196,25 +109,24 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
     usage_[static_cast<std::size_t>(algorithm)].fetch_add(1, std::memory_order_relaxed);
   }
   [[nodiscard]] std::array<std::uint64_t, kAlgorithmCount> usage() const;
-  /// Waits until the device has finished, and monitors the peers meanwhile.
-  void synchronize(Stream stream, Duration timeout);
   void leave() noexcept;
   /// ONEHOP_LOG=info: logs a line about this rank's place in the group, and on rank 0 one for the group.
   /// `how` is for example "joined".
   void log_beginning(const char* how, std::chrono::steady_clock::time_point begin) const;
 
  private:
-  /// After leaving: frees the communicator's memory, if nothing can use it any more.
-  void free_device_memory() noexcept;
+  [[nodiscard]] std::string title() const override;
+  [[nodiscard]] bool ended() const override { return mesh_->left(); }
+  /// Takes call_mutex_, which another thread's call holds. The other ranks make this call, too: they learn of
+  /// it if this one cannot begin.
+  void wait_for_turn(const Deadline& deadline, Duration timeout, const char* phase);
   /// Lives as long as a call. If the group has failed, the other ranks may still read the call's data, or come
   /// to the call later.
   class DataGuard {
    public:
     explicit DataGuard(State& group) : group_(group) {}
     ~DataGuard() {
-      if (group_.mesh_->usable()) return;
-      if (group_.host_ != nullptr) group_.host_->withdraw();
-      group_.step_barrier_.give_up();
+      if (!group_.mesh_->usable()) group_.local_->withdraw();
     }
     DataGuard(const DataGuard&) = delete;
     DataGuard& operator=(const DataGuard&) = delete;
@@ -238,13 +150,6 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
   [[nodiscard]] Status form_part(JoinOptions options, const os::Id& id, std::vector<os::UniqueFd> sockets,
                                  const std::vector<Rank>& members, const Deadline& deadline,
                                  std::optional<Group>& part);
-  /// Collective: maps memory that the user provides on every rank on all ranks. It has no signal pads.
-  [[nodiscard]] BufferParts exchange_user_memory(std::byte* data, std::size_t bytes,
-                                                 const BufferOptions& options, const Deadline& deadline,
-                                                 const Error* refusal = nullptr);
-  /// Creates the buffer and records its range for find_buffer.
-  [[nodiscard]] SymmetricBuffer add_buffer(std::size_t bytes, const BufferOptions& options,
-                                           BufferParts parts);
   /// Whether calls throw this error on all ranks, in the same step: each rank finds it by itself, or all
   /// agreed on it. The group stays usable after it. (If only one rank fails inside an exchange, Mesh
   /// makes that every rank's failure, whatever the code.)
@@ -253,19 +158,13 @@ class Group::State : public WatchedGroup, public std::enable_shared_from_this<Gr
            code == ErrorCode::out_of_resources;
   }
 
-  const std::uint32_t generation_ = os::fork_generation();
   JoinOptions options_;
   std::string id_;
   std::shared_ptr<IpcChannel::Mesh> mesh_;
   std::shared_ptr<const GroupTuning> tuning_;
   IpcChannel channel_;
-  std::unique_ptr<MemoryBackend> host_memory_;
-  MappedBlocks segments_;  ///< memory of the host, in which all ranks make steps
-  host::StepBarrier step_barrier_;
-  std::unique_ptr<HostRank> host_;  ///< one of these two
-  std::unique_ptr<DeviceRank> device_;
+  std::unique_ptr<LocalRank> local_;
   std::optional<Selector> selector_;
-  bool one_process_ = false;
   bool checks_calls_;
   os::TimedMutex call_mutex_;
   os::TimedMutex shrink_mutex_;
@@ -289,7 +188,6 @@ class SymmetricBuffer::State {
   /// Accepts options that have not been validated.
   [[nodiscard]] static std::size_t host_pad_bytes(int size, const BufferOptions& options);
   [[nodiscard]] static std::size_t device_pad_bytes(const BufferOptions& options);
-  [[nodiscard]] Communicator& communicator(const char* what) const;
   [[nodiscard]] DeviceView device_view(std::size_t offset, std::size_t length, Duration timeout) const;
   void require_channel(int channel) const;
   void require_rank(Rank rank) const;

@@ -4,11 +4,24 @@
 #include <algorithm>
 
 #include "base/wire.h"
+#include "group/device_rank.h"
+#include "group/exchange_blocks.h"
+#include "group/host_rank.h"
 #include "group/state.h"
 #include "os/fault_point.h"
 
 namespace onehop {
 namespace {
+
+constexpr const char* kAllocate = "allocate";
+constexpr const char* kRegister = "register_buffer";
+
+/// The addresses after a pad at the start of each block.
+std::vector<std::byte*> data_of(const MappedBlocks& blocks, std::size_t pad) {
+  std::vector<std::byte*> data;
+  for (const std::shared_ptr<Block>& block : blocks) data.push_back(block->data() + pad);
+  return data;
+}
 
 /// The words at the start of each block, which `owners` keeps mapped.
 std::vector<std::uint32_t*> words_of(const MappedBlocks& blocks, MappedBlocks& owners) {
@@ -54,88 +67,93 @@ RegistrationNotice parse_registration_notice(std::string_view bytes) {
 }  // namespace
 
 SymmetricBuffer Group::State::allocate(std::size_t bytes, const BufferOptions& options) {
-  constexpr const char* kPhase = "allocate";
-  return call(kPhase, options_.timeout, [&](os::CallDeadline& started) {
-    const Deadline& deadline = started.arm();
-    const bool on_gpus = device_ != nullptr;
-    const std::size_t host_pad = SymmetricBuffer::State::host_pad_bytes(size(), options);
-    // Each rank's pad lies before its data.
-    const std::size_t before = on_gpus ? SymmetricBuffer::State::device_pad_bytes(options) : host_pad;
-    const MappedBlocks blocks = exchange_blocks(on_gpus ? device_->memory() : *host_memory_, bytes, before,
-                                                deadline, kPhase, &options);
-    BufferParts parts;
-    for (const std::shared_ptr<Block>& block : blocks) parts.data.push_back(block->data() + before);
-    if (on_gpus) {
-      parts.device_pads = words_of(blocks, parts.owners);
-      parts.host_pads = words_of(exchange_blocks(*host_memory_, host_pad, 0, deadline, kPhase), parts.owners);
-    } else {
-      parts.host_pads = words_of(blocks, parts.owners);
-    }
-    return add_buffer(bytes, options, std::move(parts));
+  return call(kAllocate, options_.timeout, [&](os::CallDeadline& started) {
+    return add_buffer(bytes, options, local_->allocate(bytes, options, started.arm()));
   });
 }
 
-SymmetricBuffer Group::State::register_buffer(void* data, std::size_t bytes, const BufferOptions& options) {
-  constexpr const char* kPhase = "register_buffer";
-  if (device_ == nullptr) {
-    // Every rank finds the error by itself, and the group stays usable.
-    mesh_->check(kPhase);
-    fail(ErrorCode::unsupported,
-         "register_buffer: other processes cannot map memory of a host rank that was not made for it; take "
-         "symmetric memory from Group::allocate, or leave the memory as it is: collectives take any");
-  }
-  return call(kPhase, options_.timeout, [&](os::CallDeadline& started) {
+BufferParts HostRank::allocate(std::size_t bytes, const BufferOptions& options, const Deadline& deadline) {
+  const std::size_t pad = SymmetricBuffer::State::host_pad_bytes(mesh_.size(), options);
+  const MappedBlocks blocks =
+      exchange_blocks(mesh_, host_memory(), bytes, pad, deadline, kAllocate, &options).blocks;
+  BufferParts parts;
+  parts.data = data_of(blocks, pad);
+  parts.host_pads = words_of(blocks, parts.owners);
+  return parts;
+}
+
+BufferParts DeviceRank::allocate(std::size_t bytes, const BufferOptions& options, const Deadline& deadline) {
+  const std::size_t pad = SymmetricBuffer::State::device_pad_bytes(options);
+  const MappedBlocks blocks =
+      exchange_blocks(mesh_, *memory_, bytes, pad, deadline, kAllocate, &options).blocks;
+  BufferParts parts;
+  parts.data = data_of(blocks, pad);
+  parts.device_pads = words_of(blocks, parts.owners);
+  add_host_pads(parts, options, deadline, kAllocate);
+  return parts;
+}
+
+void DeviceRank::add_host_pads(BufferParts& parts, const BufferOptions& options, const Deadline& deadline,
+                               const char* phase) {
+  const std::size_t bytes = SymmetricBuffer::State::host_pad_bytes(mesh_.size(), options);
+  parts.host_pads =
+      words_of(exchange_blocks(mesh_, host_memory(), bytes, 0, deadline, phase).blocks, parts.owners);
+}
+
+SymmetricBuffer HostRank::register_buffer(void* /*data*/, std::size_t /*bytes*/,
+                                          const BufferOptions& /*options*/, const Error* refusal) {
+  // Every rank finds the error by itself, and the group stays usable.
+  mesh_.check(kRegister);
+  if (refusal != nullptr) throw Error(refusal->code(), refusal->message(), mesh_.rank());
+  fail(ErrorCode::unsupported,
+       "register_buffer: other processes cannot map memory of a host rank that was not made for it; take "
+       "symmetric memory from Group::allocate, or leave the memory as it is: collectives take any");
+}
+
+SymmetricBuffer DeviceRank::register_buffer(void* data, std::size_t bytes, const BufferOptions& options,
+                                            const Error* refusal) {
+  if (refusal != nullptr) mesh_.check(kRegister);
+  return group_.call(kRegister, group_.options().timeout, [&](os::CallDeadline& started) {
     const Deadline& deadline = started.arm();
-    BufferParts parts = exchange_user_memory(static_cast<std::byte*>(data), bytes, options, deadline);
-    const std::size_t device_pad = SymmetricBuffer::State::device_pad_bytes(options);
-    const std::size_t host_pad = SymmetricBuffer::State::host_pad_bytes(size(), options);
+    BufferParts parts =
+        exchange_user_memory(static_cast<std::byte*>(data), bytes, options, refusal, deadline);
+    const std::size_t pad = SymmetricBuffer::State::device_pad_bytes(options);
     parts.device_pads =
-        words_of(exchange_blocks(device_->memory(), device_pad, 0, deadline, kPhase), parts.owners);
-    parts.host_pads = words_of(exchange_blocks(*host_memory_, host_pad, 0, deadline, kPhase), parts.owners);
-    return add_buffer(bytes, options, std::move(parts));
+        words_of(exchange_blocks(mesh_, *memory_, pad, 0, deadline, kRegister).blocks, parts.owners);
+    add_host_pads(parts, options, deadline, kRegister);
+    return group_.add_buffer(bytes, options, std::move(parts));
   });
 }
 
-void Group::State::refuse_registration(const Error& reason) {
-  constexpr const char* kPhase = "register_buffer";
-  mesh_->check(kPhase);
-  if (device_ == nullptr)
-    throw Error(reason.code(), reason.message(), rank());  // the others refuse by themselves
-  call(kPhase, options_.timeout, [&](os::CallDeadline& started) {
-    (void)exchange_user_memory(nullptr, 0, {}, started.arm(), &reason);
-  });
-}
-
-BufferParts Group::State::exchange_user_memory(std::byte* data, std::size_t bytes,
-                                               const BufferOptions& options, const Deadline& deadline,
-                                               const Error* refusal) {
-  constexpr const char* kPhase = "register_buffer";
+BufferParts DeviceRank::exchange_user_memory(std::byte* data, std::size_t bytes, const BufferOptions& options,
+                                             const Error* refusal, const Deadline& deadline) {
+  const DeviceId device = group_.options().device;
   RegistrationNotice own;
   own.bytes = bytes;
   own.channels = options.channels;
   os::UniqueFd descriptor;
-  own.status = attempt(kPhase, [&] {
-    os::fault_point(kPhase, rank().value);
+  own.status = attempt(mesh_, kRegister, [&] {
+    os::fault_point(kRegister, mesh_.rank().value);
     if (refusal != nullptr) throw Error(*refusal);
     SymmetricBuffer::State::require_usable(options);
-    SharedUserMemory shared = share_user_memory(data, bytes, options_.device);
+    SharedUserMemory shared = share_user_memory(data, bytes, device);
     own.memory = shared.memory;
     descriptor = std::move(shared.descriptor);
   });
 
   std::vector<RegistrationNotice> notices;
-  for (const std::string& raw : mesh_->all_gather(encode(own), deadline, kPhase)) {
+  for (const std::string& raw : mesh_.all_gather(encode(own), deadline, kRegister)) {
     notices.push_back(parse_registration_notice(raw));
   }
   for (const RegistrationNotice& each : notices) each.status.throw_if_failed();
   for (std::size_t r = 1; r < notices.size(); ++r) {
     const Rank odd{static_cast<int>(r)};
     if (notices[r].bytes != notices[0].bytes) {
-      fail_from(odd, ErrorCode::mismatch, "{}: rank 0 registers {} bytes, rank {} registers {}", kPhase,
+      fail_from(odd, ErrorCode::mismatch, "{}: rank 0 registers {} bytes, rank {} registers {}", kRegister,
                 notices[0].bytes, r, notices[r].bytes);
     }
     if (notices[r].channels != notices[0].channels) {
-      fail_from(odd, ErrorCode::mismatch, "{}: rank 0 asks for {} channels, rank {} for {}", kPhase,
+      fail_from(odd, ErrorCode::mismatch, "{}: rank 0 asks for {} channels, rank {} for {}", kRegister,
                 notices[0].channels, r, notices[r].channels);
     }
   }
@@ -143,25 +161,25 @@ BufferParts Group::State::exchange_user_memory(std::byte* data, std::size_t byte
   std::vector<os::UniqueFd> descriptors(notices.size());
   if (std::any_of(notices.begin(), notices.end(),
                   [](const RegistrationNotice& each) { return each.memory.has_descriptor; })) {
-    descriptors = mesh_->all_gather_fds(descriptor.get(), deadline);
+    descriptors = mesh_.all_gather_fds(descriptor.get(), deadline);
   }
 
   BufferParts parts;
-  const Status mapped = attempt(kPhase, [&] {
-    os::fault_point("map", rank().value);
+  const Status mapped = attempt(mesh_, kRegister, [&] {
+    os::fault_point("map", mesh_.rank().value);
     for (std::size_t r = 0; r < notices.size(); ++r) {
-      if (static_cast<int>(r) == rank().value) {
+      if (static_cast<int>(r) == mesh_.rank().value) {
         parts.data.push_back(data);
         continue;
       }
       // The handle defines what is mapped; the group uses this many bytes of it.
       require(notices[r].memory.place.bytes == bytes, "rank {} shares {} bytes instead of {}", r,
               notices[r].memory.place.bytes, bytes);
-      parts.owners.push_back(map_user_memory(notices[r].memory, std::move(descriptors[r]), options_.device));
+      parts.owners.push_back(map_user_memory(notices[r].memory, std::move(descriptors[r]), device));
       parts.data.push_back(parts.owners.back()->data());
     }
   });
-  agree(mapped, deadline, kPhase);
+  agree(mesh_, mapped, deadline, kRegister);
   parts.registered = own.memory;
   return parts;
 }

@@ -14,6 +14,7 @@
 #include "backend/host/staging.h"
 #include "call/call_record.h"
 #include "fault/world.h"
+#include "group/host_rank.h"
 #include "group/state.h"
 #include "support/ranks.h"
 
@@ -84,9 +85,11 @@ std::string run(const Case& each) {
 TEST(HostileMember, ThatShowsDataWhereNobodyReadsItIsNamed) {
   EXPECT_THAT(run({.hostile =
                        [](Group& group, SymmetricBuffer&) {
-                         group.state().host_rank()->pairs().show(
-                             kHonest.value, {.count = kCount, .dtype = static_cast<std::uint8_t>(DType::f32)},
-                             reinterpret_cast<const std::byte*>(std::uintptr_t{64}));
+                         HostRank::of(group.state())
+                             .pairs()
+                             .show(kHonest.value,
+                                   {.count = kCount, .dtype = static_cast<std::uint8_t>(DType::f32)},
+                                   reinterpret_cast<const std::byte*>(std::uintptr_t{64}));
                        },
                    .honest =
                        [](Group& group, SymmetricBuffer&) {
@@ -106,7 +109,7 @@ TEST(HostileMember, ThatAnnouncesAnOffsetOutsideItsBufferIsNamed) {
       EXPECT_THAT(run({.hostile =
                            [&](Group& group, SymmetricBuffer& buffer) {
                              const CallRecord call = announce(group, buffer, collective, offset);
-                             host::StepBarrier& barrier = group.state().step_barrier();
+                             host::StepBarrier& barrier = group.state().local().step_barrier();
                              barrier.publish(&call);
                              // A reduction reads in a later step.
                              while (true) {
@@ -143,7 +146,7 @@ TEST(HostileMember, ThatSendsAFractionOfAnElementIsNamedAndNothingIsWrittenBeyon
                    std::uint64_t sent, from, received;
                  };
                  const std::vector<Entry> page{{0, 0, 0}, {kExpected * 4 + 3, 0, 0}};
-                 host::StepBarrier& barrier = group.state().step_barrier();
+                 host::StepBarrier& barrier = group.state().local().step_barrier();
                  std::memcpy(
                      barrier.staging(kHostile.value) +
                          host::StagingLayout(barrier.staging_bytes()).input_offset(barrier.next_step(), 2048),

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "fault/world.h"
+#include "group/host_rank.h"
 #include "group/state.h"
 #include "os/fault_point.h"
 #include "os/process_memory.h"
@@ -87,7 +88,7 @@ void run(World& world, Rank rank, const std::string& store, const Case& of, Dura
       os::detail::g_before_fault = before_reading;
     }
     Group group = Group::join(file_store(store), {.rank = rank, .size = 2});
-    world.card(rank).figures[0] = group.state().host_rank()->single_copy().works() ? 1 : 0;
+    world.card(rank).figures[0] = HostRank::of(group.state()).single_copy().works() ? 1 : 0;
     std::vector<std::int32_t> data(kCount, rank == kOwner ? 7 : 0);
     try {
       of.call(group, data, {.algorithm = {}, .timeout = rank == kOwner ? patience : kDefaultTimeout});

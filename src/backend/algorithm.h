@@ -20,6 +20,11 @@ class CollectiveSet {
   constexpr CollectiveSet(std::initializer_list<Collective> collectives) {
     for (const Collective each : collectives) bits_ |= 1u << static_cast<unsigned>(each);
   }
+  static constexpr CollectiveSet all() {
+    CollectiveSet set;
+    set.bits_ = ~0u;
+    return set;
+  }
   [[nodiscard]] constexpr bool contains(Collective collective) const {
     return (bits_ >> static_cast<unsigned>(collective) & 1u) != 0;
   }
@@ -29,10 +34,11 @@ class CollectiveSet {
 };
 
 struct AlgorithmTraits {
-  std::string_view name;             ///< as tuning tables name it
+  std::string_view name;             ///< as tuning tables name it; empty: none does
   Algorithm kind;                    ///< as callers name it
   CollectiveSet collectives{};       ///< those it carries
   bool moves_blocks = false;         ///< it also carries all that only move blocks of one size
+  CollectiveSet without_choice{};    ///< it alone carries these, so tables do not name it for them
   TypeClass types = TypeClass::any;  ///< what it can carry
   Buffers buffers = Buffers::any;    ///< symmetric: it writes into the peers' outputs
   int least_ranks = 2;

@@ -109,10 +109,11 @@ const Selector::Selection& Selector::select(const CollectiveCall& call, std::siz
     if (applies(row, call) && bytes <= row.up_to && (!kind || row.selection.algorithm->kind == *kind))
       return row.selection;
   }
-  // The table does not use this kind for messages of this size, but a caller may request it.
+  // There is no choice, or the table does not use this kind for messages of this size, but a caller may request it.
   const auto usable = [&](const Selection& each) {
-    return each.algorithm->kind == *kind &&
-           each.algorithm->carries(call.collective, type_class(call.type), Buffers::any);
+    return each.algorithm->without_choice.contains(call.collective) ||
+           (each.algorithm->kind == kind &&
+            each.algorithm->carries(call.collective, type_class(call.type), Buffers::any));
   };
   return *std::ranges::find_if(all_.rbegin(), all_.rend(), usable);
 }

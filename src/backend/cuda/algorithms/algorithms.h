@@ -17,5 +17,6 @@ extern const DeviceAlgorithm kPointToPoint;
 extern const DeviceAlgorithm kScatterAllGather;
 extern const DeviceAlgorithm kCopyEngine;
 extern const DeviceAlgorithm kReduceFromPeers;
+extern const DeviceAlgorithm kAlone;
 
 }  // namespace onehop::cuda

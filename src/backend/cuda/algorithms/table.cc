@@ -13,7 +13,7 @@ namespace {
 constexpr std::array kAlgorithms{&kLLOneShot,         &kLamportOneShot,   &kLamportTwoShotByPeer,
                                  &kLamportTwoShot,    &kStreamingOneShot, &kStreamingTwoShot,
                                  &kCopyEngineTwoShot, &kPointToPoint,     &kScatterAllGather,
-                                 &kCopyEngine,        &kReduceFromPeers};
+                                 &kCopyEngine,        &kReduceFromPeers,  &kAlone};
 
 /// How a limit changes with the number of ranks.
 enum class Scaling : std::uint8_t {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "backend/cuda/algorithm.h"
+#include "backend/host/algorithm.h"
 #include "base/check.h"
 #include "base/element.h"
 
@@ -18,8 +20,9 @@ const AlgorithmTraits* find_algorithm(Backend backend, std::string_view name) {
 
 }  // namespace
 
-std::span<const AlgorithmTraits* const> algorithms(Backend backend) {
-  return backend == Backend::cuda ? cuda::algorithms() : host::algorithms();
+std::vector<const AlgorithmTraits*> algorithms(Backend backend) {
+  const auto traits = [](auto all) { return std::vector<const AlgorithmTraits*>(all.begin(), all.end()); };
+  return backend == Backend::cuda ? traits(cuda::device_algorithms()) : traits(host::host_algorithms());
 }
 
 TypeClass type_class(DType type) {

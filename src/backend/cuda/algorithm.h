@@ -39,7 +39,7 @@ struct DeviceAlgorithm : AlgorithmTraits {
   std::span<const ScratchRegion* const> scratch{};
 };
 
-/// The same list as algorithms().
+/// All of them, in the order of algorithms().
 [[nodiscard]] std::span<const DeviceAlgorithm* const> device_algorithms();
 
 [[nodiscard]] constexpr std::size_t ceil_div(std::size_t a, std::size_t b) {

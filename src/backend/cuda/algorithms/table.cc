@@ -145,15 +145,6 @@ std::span<const DeviceAlgorithm* const> device_algorithms() {
   return kAlgorithms;
 }
 
-std::span<const AlgorithmTraits* const> algorithms() {
-  static const std::array traits = [] {
-    std::array<const AlgorithmTraits*, kAlgorithms.size()> all{};
-    std::ranges::copy(kAlgorithms, all.begin());
-    return all;
-  }();
-  return traits;
-}
-
 std::vector<TuningRow> default_rows(int ranks, Links links) {
   std::vector<TuningRow> rows;
   if (ranks == 1) return rows;

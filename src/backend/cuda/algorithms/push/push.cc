@@ -297,11 +297,7 @@ const DeviceAlgorithm kLamportTwoShot{{.name = "lamport_two_shot",
                                       kLamportRegions};
 
 /// For groups of one rank.
-const DeviceAlgorithm kAlone{{.name = {},
-                              .kind = Algorithm::one_shot,
-                              .without_choice = CollectiveSet::all(),
-                              .least_ranks = 1,
-                              .most_ranks = 1},
+const DeviceAlgorithm kAlone{{.without_choice = CollectiveSet::all(), .least_ranks = 1, .most_ranks = 1},
                              run_alone,
                              kAloneKernels,
                              {},

@@ -113,21 +113,23 @@ void run_exchange(Steps& steps, std::optional<std::size_t> /*chunk*/) {
   exchange(steps, moved);
 }
 
-using enum Collective;
 constexpr HostAlgorithm kOneShot{{.name = "one_shot",
                                   .kind = Algorithm::one_shot,
-                                  .collectives = {all_reduce, reduce},
+                                  .collectives = {Collective::all_reduce, Collective::reduce},
                                   .takes_chunk = true},
                                  run_one_shot};
 constexpr HostAlgorithm kTwoShot{{.name = "two_shot",
                                   .kind = Algorithm::two_shot,
-                                  .collectives = {all_reduce, reduce},
+                                  .collectives = {Collective::all_reduce, Collective::reduce},
                                   .takes_chunk = true},
                                  run_two_shot};
 constexpr HostAlgorithm kReduceScatter{{.without_choice = {Collective::reduce_scatter}}, run_reduce_scatter};
-constexpr HostAlgorithm kExchange{{.without_choice = {all_gather, broadcast, all_to_all, gather, scatter}},
-                                  run_exchange};
-constexpr HostAlgorithm kAllToAllV{{.without_choice = {all_to_all_v}, .least_ranks = 1}, run_all_to_all_v};
+constexpr HostAlgorithm kExchange{
+    {.without_choice = {Collective::all_gather, Collective::broadcast, Collective::all_to_all,
+                        Collective::gather, Collective::scatter}},
+    run_exchange};
+constexpr HostAlgorithm kAllToAllV{{.without_choice = {Collective::all_to_all_v}, .least_ranks = 1},
+                                   run_all_to_all_v};
 constexpr HostAlgorithm kAlone{{.without_choice = CollectiveSet::all(), .least_ranks = 1, .most_ranks = 1},
                                run_alone};
 /// The last one that carries a call is used where there is no choice (Selector::select).

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +19,11 @@ class CollectiveSet {
   constexpr CollectiveSet(std::initializer_list<Collective> collectives) {
     for (const Collective each : collectives) bits_ |= 1u << static_cast<unsigned>(each);
   }
+  static constexpr CollectiveSet all() {
+    CollectiveSet set;
+    set.bits_ = ~0u;
+    return set;
+  }
   [[nodiscard]] constexpr bool contains(Collective collective) const {
     return (bits_ >> static_cast<unsigned>(collective) & 1u) != 0;
   }
@@ -29,12 +33,13 @@ class CollectiveSet {
 };
 
 struct AlgorithmTraits {
-  std::string_view name;             ///< as tuning tables name it
-  Algorithm kind;                    ///< as callers name it
-  CollectiveSet collectives{};       ///< those it carries
-  bool moves_blocks = false;         ///< it also carries all that only move blocks of one size
-  TypeClass types = TypeClass::any;  ///< what it can carry
-  Buffers buffers = Buffers::any;    ///< symmetric: it writes into the peers' outputs
+  std::string_view name{};               ///< as tuning tables name it; empty: none does
+  Algorithm kind = Algorithm::one_shot;  ///< as callers name it
+  CollectiveSet collectives{};           ///< those it carries
+  bool moves_blocks = false;             ///< it also carries all that only move blocks of one size
+  CollectiveSet without_choice{};        ///< it alone carries these, so tables do not name it for them
+  TypeClass types = TypeClass::any;      ///< what it can carry
+  Buffers buffers = Buffers::any;        ///< symmetric: it writes into the peers' outputs
   int least_ranks = 2;
   int most_ranks = kMaxHostRanks;
   bool takes_chunk = false;  ///< which fields of an AlgorithmChoice have a meaning
@@ -50,15 +55,13 @@ struct AlgorithmTraits {
 };
 
 /// All algorithms of a backend.
-[[nodiscard]] std::span<const AlgorithmTraits* const> algorithms(Backend backend);
+[[nodiscard]] std::vector<const AlgorithmTraits*> algorithms(Backend backend);
 
 namespace host {
-[[nodiscard]] std::span<const AlgorithmTraits* const> algorithms();
 [[nodiscard]] std::vector<TuningRow> default_rows(int ranks);
 }  // namespace host
 
 namespace cuda {
-[[nodiscard]] std::span<const AlgorithmTraits* const> algorithms();
 [[nodiscard]] std::vector<TuningRow> default_rows(int ranks, Links links);
 /// The most threads that a block of an algorithm's kernel can have, for sums of this many ranks.
 [[nodiscard]] unsigned max_block_threads(int ranks);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "backend/cuda/algorithm.h"
+#include "backend/host/algorithm.h"
 #include "base/check.h"
 #include "base/element.h"
 
@@ -18,8 +20,9 @@ const AlgorithmTraits* find_algorithm(Backend backend, std::string_view name) {
 
 }  // namespace
 
-std::span<const AlgorithmTraits* const> algorithms(Backend backend) {
-  return backend == Backend::cuda ? cuda::algorithms() : host::algorithms();
+std::vector<const AlgorithmTraits*> algorithms(Backend backend) {
+  const auto traits = [](auto all) { return std::vector<const AlgorithmTraits*>(all.begin(), all.end()); };
+  return backend == Backend::cuda ? traits(cuda::device_algorithms()) : traits(host::host_algorithms());
 }
 
 TypeClass type_class(DType type) {
@@ -109,10 +112,11 @@ const Selector::Selection& Selector::select(const CollectiveCall& call, std::siz
     if (applies(row, call) && bytes <= row.up_to && (!kind || row.selection.algorithm->kind == *kind))
       return row.selection;
   }
-  // The table does not use this kind for messages of this size, but a caller may request it.
+  // There is no choice, or the table does not use this kind for messages of this size, but a caller may request it.
   const auto usable = [&](const Selection& each) {
-    return each.algorithm->kind == *kind &&
-           each.algorithm->carries(call.collective, type_class(call.type), Buffers::any);
+    return each.algorithm->without_choice.contains(call.collective) ||
+           (each.algorithm->kind == kind &&
+            each.algorithm->carries(call.collective, type_class(call.type), Buffers::any));
   };
   return *std::ranges::find_if(all_.rbegin(), all_.rend(), usable);
 }

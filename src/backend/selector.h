@@ -46,7 +46,7 @@ class Selector {
   Backend backend_;
   std::vector<Row> own_;
   std::vector<Row> defaults_;
-  std::vector<Selection> all_;  ///< those for this many ranks, for kinds that no row names for a size
+  std::vector<Selection> all_;  ///< those for this many ranks, for calls that no row matches
 };
 
 }  // namespace onehop

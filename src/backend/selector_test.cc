@@ -208,6 +208,28 @@ TEST(Selector, FindsAnAlgorithmOfTheKindThatTheCallerNames) {
   }
 }
 
+TEST(Selector, FindsTheAlgorithmOfCallsThatHaveNoChoice) {
+  for (const Backend backend : kBackends) {
+    for (int ranks = 1; ranks <= max_ranks(backend); ++ranks) {
+      const Selector selector({}, backend, ranks, Links::nvlink);
+      const auto tunable = ranks == 1 ? std::vector<Collective>{} : tunable_collectives(backend);
+      for (const Collective collective : {all_reduce, all_gather, reduce_scatter, broadcast, reduce,
+                                          all_to_all, all_to_all_v, gather, scatter}) {
+        if (std::ranges::find(tunable, collective) != tunable.end()) continue;
+        const auto& selected = selector.select(call_of(collective, DType::i32), 64, {});
+        ASSERT_TRUE(selected.algorithm->takes(ranks));
+        EXPECT_TRUE(selected.algorithm->without_choice.contains(collective));
+        EXPECT_EQ(selected.algorithm->kind, Algorithm::one_shot);
+      }
+      if (ranks != 1) continue;
+      for (const Algorithm kind : kKinds) {
+        EXPECT_EQ(&selector.select(call_of(all_reduce, DType::f32), 64, kind),
+                  &selector.select(call_of(all_reduce, DType::f32), 64, {}));
+      }
+    }
+  }
+}
+
 TEST(Selector, UsesTheAlgorithmForLongMessagesIfACallerNamesAKindThatTheTableDoesNotUse) {
   for (int ranks = 2; ranks <= kMaxDevices; ++ranks) {
     const Selector selector({}, Backend::cuda, ranks, Links::nvlink);

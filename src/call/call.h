@@ -28,6 +28,8 @@ struct CollectiveCall : Call {
   [[nodiscard]] const CollectiveTraits& traits() const { return traits_of(collective); }
   [[nodiscard]] std::size_t element_bytes() const { return size_of(type); }
   [[nodiscard]] std::size_t block_bytes() const { return count * size_of(type); }
+  /// Whether there may be data to move. The same on all ranks.
+  [[nodiscard]] bool has_data() const { return count != 0 || traits().in == Amount::counted_by_rank; }
   /// Whether this rank passes input; and whether it receives output.
   [[nodiscard]] bool passes_in() const {
     return traits().in != Amount::nothing && (!traits().only_root_passes_in || rank == root.value);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/cuda_backend.h"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "backend/cuda/algorithm.h"
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
 #include "backend/cuda/algorithms/point_to_point/factors.h"
 #include "backend/cuda/algorithms/push/push_algorithms.h"
@@ -23,6 +26,27 @@ Error rejection(const Group::State& group, const CollectiveCall& call, ArgumentE
           fmt::format("{} of rank {} was rejected: {}", describe(record_of(call, error)), group.rank().value,
                       explain(call, error, group.options().device)),
           group.rank()};
+}
+
+/// For all_to_all_v, where calls are compared: throws, identically on all ranks, if a rank does not send what
+/// another expects.
+void compare_counts(const Group::State& group, const CollectiveCall& call, const Deadline& deadline) {
+  std::vector<std::uint64_t> own(call.in_blocks.counts.begin(), call.in_blocks.counts.end());
+  own.insert(own.end(), call.out_blocks.counts.begin(), call.out_blocks.counts.end());
+  const std::vector<std::string> all = group.mesh().all_gather(
+      {reinterpret_cast<const char*>(own.data()), own.size() * sizeof own[0]}, deadline, "all_to_all_v");
+  const auto count = [&](int rank, int index) {
+    const std::string& raw = all[static_cast<std::size_t>(rank)];
+    std::uint64_t value = 0;
+    if (raw.size() != own.size() * sizeof value)
+      fail(ErrorCode::protocol, "all_to_all_v: a rank sent {} bytes", raw.size());
+    std::memcpy(&value, raw.data() + static_cast<std::size_t>(index) * sizeof value, sizeof value);
+    return value;
+  };
+  for (int s = 0; s < call.ranks; ++s) {
+    for (int r = 0; r < call.ranks; ++r)
+      require_same_count(Rank{s}, count(s, r), Rank{r}, count(r, call.ranks + s));
+  }
 }
 
 /// Throws unless this rank's arguments are valid and, where calls are compared, all ranks make the same call.
@@ -47,27 +71,8 @@ void begin(Group::State& group, const CollectiveCall& call, ArgumentError error,
     progress.refuse(rejection(group, call, error), group.mesh(), deadline, phase);
   progress.begin(record_of(call), group.mesh(), deadline, phase);
   os::fault_point(phase, group.rank().value);
-}
-
-/// For all_to_all_v, where calls are compared: throws, identically on all ranks, if a rank does not send what
-/// another expects.
-void compare_counts(const Group::State& group, const CollectiveCall& call, const Deadline& deadline) {
-  std::vector<std::uint64_t> own(call.in_blocks.counts.begin(), call.in_blocks.counts.end());
-  own.insert(own.end(), call.out_blocks.counts.begin(), call.out_blocks.counts.end());
-  const std::vector<std::string> all = group.mesh().all_gather(
-      {reinterpret_cast<const char*>(own.data()), own.size() * sizeof own[0]}, deadline, "all_to_all_v");
-  const auto count = [&](int rank, int index) {
-    const std::string& raw = all[static_cast<std::size_t>(rank)];
-    std::uint64_t value = 0;
-    if (raw.size() != own.size() * sizeof value)
-      fail(ErrorCode::protocol, "all_to_all_v: a rank sent {} bytes", raw.size());
-    std::memcpy(&value, raw.data() + static_cast<std::size_t>(index) * sizeof value, sizeof value);
-    return value;
-  };
-  for (int s = 0; s < call.ranks; ++s) {
-    for (int r = 0; r < call.ranks; ++r)
-      require_same_count(Rank{s}, count(s, r), Rank{r}, count(r, call.ranks + s));
-  }
+  if (call.collective == Collective::all_to_all_v && (group.checks_calls() || call.ranks == 1))
+    compare_counts(group, call, deadline.arm());
 }
 
 /// The output of a call that promises that it is symmetric (CallOptions::symmetric). If this rank's output is
@@ -91,27 +96,6 @@ cuda::SymmetricOutput find_symmetric_output(Group::State& group, const Collectiv
   return output;
 }
 
-/// Runs `queue` with the call as kernels make it.
-template <class Queue>
-void queue_call(Communicator& communicator, const CollectiveCall& call, Duration timeout, Queue&& queue) {
-  Communicator::Call queued(communicator, call.stream, timeout);
-  if (call.options.own_factor == nullptr) {
-    queue(call);
-  } else {
-    queue(cuda::exchange_factors(communicator, call));
-  }
-  queued.end();
-}
-
-/// For groups of one rank, which copy `in` to `out` and multiply for premul_sum, and for all_to_all_v.
-void run_without_choice(Communicator& communicator, const CollectiveCall& call) {
-  if (call.traits().reduces && (call.op == ReduceOp::premul_sum || call.op == kWeightedSum)) {
-    cuda::scale_alone(communicator, call);
-  } else {
-    cuda::exchange(communicator, transfers_of(call), DeviceFault::phase_of(call.collective));
-  }
-}
-
 }  // namespace
 
 const CollectiveBackend& CollectiveBackend::of(const Group::State& group) {
@@ -124,30 +108,22 @@ const CollectiveBackend& CollectiveBackend::of(const Group::State& group) {
 CollectiveBackend::Outcome CudaBackend::run(Group::State& group, const CollectiveCall& call,
                                             ArgumentError error, os::CallDeadline& deadline) const {
   begin(group, call, error, deadline);
-  if (call.collective == Collective::all_to_all_v && (group.checks_calls() || call.ranks == 1))
-    compare_counts(group, call, deadline.arm());
-
-  Communicator& communicator = DeviceRank::of(group).communicator();
-  if (call.ranks == 1 || call.collective == Collective::all_to_all_v) {
-    if (call.count != 0 || call.collective == Collective::all_to_all_v) {
-      queue_call(communicator, call, deadline.timeout(),
-                 [&](const CollectiveCall& made) { run_without_choice(communicator, made); });
-    }
-    return {call.options.algorithm.value_or(Algorithm::one_shot)};
-  }
   const Selector::Selection& selected =
       group.selector().select(call, call.block_bytes(), call.options.algorithm);
-  const auto& algorithm = static_cast<const cuda::DeviceAlgorithm&>(*selected.algorithm);
-  if (call.count != 0) {
+  const cuda::DeviceAlgorithm& algorithm = **std::ranges::find(cuda::device_algorithms(), selected.algorithm);
+  if (call.has_data()) {
     std::optional<cuda::SymmetricOutput> output;
     if (algorithm.buffers == Buffers::symmetric) output = find_symmetric_output(group, call);
-    queue_call(communicator, call, deadline.timeout(), [&](const CollectiveCall& made) {
-      algorithm.run(communicator, made,
-                    {.blocks = selected.choice.blocks, .threads = selected.choice.threads},
-                    output ? &*output : nullptr);
-    });
+    Communicator& communicator = DeviceRank::of(group).communicator();
+    Communicator::Call queued(communicator, call.stream, deadline.timeout());
+    std::optional<CollectiveCall> weighted;
+    if (call.options.own_factor != nullptr) weighted = cuda::exchange_factors(communicator, call);
+    algorithm.run(communicator, weighted ? *weighted : call,
+                  {.blocks = selected.choice.blocks, .threads = selected.choice.threads},
+                  output ? &*output : nullptr);
+    queued.end();
   }
-  return {algorithm.kind, algorithm.name};
+  return {call.options.algorithm.value_or(algorithm.kind), algorithm.name};
 }
 
 std::size_t CudaBackend::count_fused(const Group::State& group, std::span<const CollectiveCall> calls) const {

@@ -13,27 +13,26 @@ namespace onehop {
 
 HostCall::HostCall(Group::State& group, const CollectiveCall& call, ArgumentError error,
                    os::CallDeadline& deadline)
-    : group_(group),
-      step_barrier_(group.local().step_barrier()),
-      call_(call),
+    : Steps(group.local().step_barrier(), call),
+      group_(group),
       deadline_(deadline),
       own_(record_of(call, error)) {}
 
 void HostCall::begin() {
-  const char* const phase = call_.traits().name;
-  os::fault_point(phase, step_barrier_.rank());
+  const char* const phase = call().traits().name;
+  os::fault_point(phase, barrier().rank());
   begun_ = true;
-  agree_on_call(group_, own_, deadline_, phase, call_.refusal);
+  agree_on_call(group_, own_, deadline_, phase, call().refusal);
 }
 
 void HostCall::step() {
   if (begun_) {
-    step_barrier_.publish();
-    group_.local().wait_for_all(deadline_, call_.traits().name);
+    barrier().publish();
+    group_.local().wait_for_all(deadline_, call().traits().name);
   } else {
     begin();
   }
-  os::data_fault_point(call_.traits().name, step_barrier_.rank());
+  os::data_fault_point(call().traits().name, barrier().rank());
 }
 
 void HostCall::show(Shown& shown, std::span<const std::byte> data, std::uint64_t& number,
@@ -47,15 +46,15 @@ void HostCall::show(Shown& shown, std::span<const std::byte> data, std::uint64_t
     return;
   }
   offset = static_cast<std::uint64_t>(data.data() -
-                                      shown.buffer->data[static_cast<std::size_t>(step_barrier_.rank())]);
+                                      shown.buffer->data[static_cast<std::size_t>(barrier().rank())]);
 }
 
 host::PeerData HostCall::reach(std::uint64_t CallRecord::*buffer, std::uint64_t CallRecord::*offset,
                                Shown& shown) const {
   const std::uint64_t number = own_.*buffer;
   if (number == kByAddress && !goes_by_address()) return {};
-  for (int r = 0; r < step_barrier_.size(); ++r) {
-    const CallRecord call = step_barrier_.call(r);
+  for (int r = 0; r < barrier().size(); ++r) {
+    const CallRecord call = barrier().call(r);
     // If the numbers differ, every rank finds one that is not its own.
     if (call.*buffer == 0 || call.*buffer != number) return {};
     const auto i = static_cast<std::size_t>(r);
@@ -129,13 +128,6 @@ void fail_unreadable(Group::State& group, const host::Unreadable& unreadable, os
             "{}: rank {} cannot read the data of rank {}: {} (ONEHOP_SINGLE_COPY=0 copies it through shared "
             "memory)",
             phase, group.own_name().value, named.value, errno_text(unreadable.error));
-}
-
-void run_exchange(HostCall& call, const host::Exchange& exchange) {
-  if (exchange.in_peers) os::data_fault_point(call.call().traits().name, call.call().rank);
-  host::exchange(
-      call.step_barrier(), exchange, [&] { call.step(); }, [&](int r) { call.wait(r); });
-  if (exchange.in_peers) call.require_no_failure();
 }
 
 }  // namespace onehop

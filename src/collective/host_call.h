@@ -10,65 +10,52 @@
 #include <memory>
 #include <span>
 
+#include "backend/host/algorithm.h"
 #include "backend/host/chunk.h"
-#include "backend/host/exchange.h"
-#include "backend/host/step_barrier.h"
 #include "call/check_call.h"
 #include "group/host_rank.h"
 #include "group/state.h"
 
 namespace onehop {
 
-class HostCall {
+class HostCall final : public host::Steps {
  public:
   HostCall(Group::State& group, const CollectiveCall& call, ArgumentError error, os::CallDeadline& deadline);
 
-  [[nodiscard]] const Group::State& group() const { return group_; }
-  [[nodiscard]] host::StepBarrier& step_barrier() const { return step_barrier_; }
-  [[nodiscard]] const CollectiveCall& call() const { return call_; }
-
-  /// Whether ranks that have this much data for others let them read it in place, if that is possible. To find
-  /// out takes one additional step.
-  [[nodiscard]] bool shows(std::size_t bytes) {
+  [[nodiscard]] bool shows(std::size_t bytes) override {
     moved_ = bytes;
     return bytes >= (single_copy().one_process() ? host::kMinSharedBytes : host::kMinZeroCopyBytes);
   }
-  /// Announce where this rank's data lies. Called before the first step.
-  void show_input(std::span<const std::byte> data) { show(in_, data, own_.in_buffer, own_.in_offset); }
-  void show_output(std::span<const std::byte> data) { show(out_, data, own_.out_buffer, own_.out_offset); }
-
-  /// Performs the first step. Returns when all ranks have made the same call, and throws on all of them
-  /// otherwise.
-  void begin();
-  /// Performs the next step, in which ranks pass data. It is the first one if begin() was not called.
-  void step();
-  /// Waits for rank r's current step.
-  void wait(int r) { group_.local().wait_for(r, deadline_, call_.traits().name); }
-
-  // Valid right after the first step; all ranks get the same answers.
-  /// Every rank's data. Empty unless all ranks announced memory of one symmetric buffer, or all announced
-  /// private memory.
-  [[nodiscard]] host::PeerData inputs() { return reach(&CallRecord::in_buffer, &CallRecord::in_offset, in_); }
-  [[nodiscard]] host::PeerData outputs() {
+  void show_input(std::span<const std::byte> data) override {
+    show(in_, data, own_.in_buffer, own_.in_offset);
+  }
+  void show_output(std::span<const std::byte> data) override {
+    show(out_, data, own_.out_buffer, own_.out_offset);
+  }
+  void begin() override;
+  void step() override;
+  void wait(int r) override { group_.local().wait_for(r, deadline_, call().traits().name); }
+  [[nodiscard]] host::PeerData inputs() override {
+    return reach(&CallRecord::in_buffer, &CallRecord::in_offset, in_);
+  }
+  [[nodiscard]] host::PeerData outputs() override {
     return reach(&CallRecord::out_buffer, &CallRecord::out_offset, out_);
   }
-
-  /// Called at the end of a call that read peers' data in place. A peer whose call failed in its last step may
-  /// have changed that data meanwhile. It reported the failure first.
-  void require_no_failure() const { group_.mesh().check(call_.traits().name); }
+  void require_no_failure() const override { group_.mesh().check(call().traits().name); }
 
  private:
   [[nodiscard]] const host::SingleCopy& single_copy() const { return HostRank::of(group_).single_copy(); }
   /// Whether to read data that is not in symmetric memory.
   [[nodiscard]] bool goes_by_address() const {
     return single_copy().one_process() ||
-           (single_copy().works() && !call_.traits().reduces && moved_ >= least_pulled());
+           (single_copy().works() && !call().traits().reduces && moved_ >= least_pulled());
   }
 
   [[nodiscard]] std::size_t least_pulled() const {
-    const auto readers = static_cast<std::size_t>(call_.ranks - 1);
-    return call_.collective == Collective::broadcast && readers > 1 ? readers * host::kMinPulledBytesPerReader
-                                                                    : host::kMinPulledBytes;
+    const auto readers = static_cast<std::size_t>(call().ranks - 1);
+    return call().collective == Collective::broadcast && readers > 1
+               ? readers * host::kMinPulledBytesPerReader
+               : host::kMinPulledBytes;
   }
 
   struct Shown {
@@ -81,8 +68,6 @@ class HostCall {
                                      Shown& shown) const;
 
   Group::State& group_;
-  host::StepBarrier& step_barrier_;
-  const CollectiveCall& call_;
   os::CallDeadline& deadline_;
   CallRecord own_;
   bool begun_ = false;
@@ -99,11 +84,5 @@ void agree_on_call(Group::State& group, const CallRecord& own, os::CallDeadline&
 /// A peer's data could not be read in place. Throws why: usually that the peer has died or has failed.
 [[noreturn]] void fail_unreadable(Group::State& group, const host::Unreadable& unreadable,
                                   os::CallDeadline& deadline, const char* phase);
-
-/// Runs an exchange. If `in_peers` is set, the first step has been performed.
-void run_exchange(HostCall& call, const host::Exchange& exchange);
-
-/// Runs all_to_all_v.
-void all_to_all_v_on_host(HostCall& self);
 
 }  // namespace onehop

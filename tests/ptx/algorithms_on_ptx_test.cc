@@ -352,7 +352,7 @@ TEST(CopyEngines, RefuseDifferentWindows) {
 TEST(Kernels, ExistForEveryGroupThatLoadsThem) {
   for (int ranks = 1; ranks <= kMaxDevices; ++ranks) {
     for (const DeviceAlgorithm* const algorithm : cuda::device_algorithms()) {
-      if (!algorithm->is_loaded(ranks)) continue;
+      if (!algorithm->takes(ranks)) continue;
       for (const cuda::ReductionKernel* const kernel : algorithm->kernels) {
         for (const DType type : {DType::bf16, DType::f64, DType::i32}) {
           if (kernel->types == TypeClass::floats && type == DType::i32) continue;
@@ -375,7 +375,7 @@ TEST(OneRank, Multiplies) {
                       .op = ReduceOp::premul_sum,
                       .count = count,
                       .shifted = count == 5};
-      cuda::scale_alone(calls.gpus().launcher(0), calls.prepare(each).front());
+      cuda::kAlone.run(calls.gpus().launcher(0), calls.prepare(each).front(), {}, nullptr);
       EXPECT_EQ(calls.finish(), "");
     }
   }

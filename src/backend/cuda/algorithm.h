@@ -37,12 +37,9 @@ struct DeviceAlgorithm : AlgorithmTraits {
   std::span<const ReductionKernel* const> kernels{};
   std::span<const PlainKernel* const> plain_kernels{};
   std::span<const ScratchRegion* const> scratch{};
-
-  /// Whether groups of this size load its kernels. A rank that is alone runs single kernels.
-  [[nodiscard]] bool is_loaded(int ranks) const { return ranks == 1 || takes(ranks); }
 };
 
-/// The same list as algorithms().
+/// All of them, in the order of algorithms().
 [[nodiscard]] std::span<const DeviceAlgorithm* const> device_algorithms();
 
 [[nodiscard]] constexpr std::size_t ceil_div(std::size_t a, std::size_t b) {

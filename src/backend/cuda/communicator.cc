@@ -106,7 +106,7 @@ class Kernels {
  public:
   Kernels(DeviceId device, int ranks) {
     for (const cuda::DeviceAlgorithm* const algorithm : cuda::device_algorithms()) {
-      if (!algorithm->is_loaded(ranks)) continue;
+      if (!algorithm->takes(ranks)) continue;
       for (const ReductionKernel* const kernel : algorithm->kernels) {
         if (find(reductions_, kernel) == nullptr) reductions_.push_back({kernel});
       }
@@ -123,7 +123,7 @@ class Kernels {
       }));
     }
     for (const cuda::DeviceAlgorithm* const algorithm : cuda::device_algorithms()) {
-      if (!algorithm->is_loaded(ranks)) continue;
+      if (!algorithm->takes(ranks)) continue;
       for (const PlainKernel* const kernel : algorithm->plain_kernels) {
         if (find(plain_, kernel) == nullptr)
           plain_.push_back({kernel, algorithms_module().function(device, kernel->name)});

@@ -327,16 +327,16 @@ TEST(RunFused, IsLaunchedAsAMessageOfAllItsPackets) {
   }
 }
 
-TEST(ScaleAlone, MultipliesEveryByteOfOneRanksMessageOnce) {
+TEST(OneRank, MultipliesEveryByteOfOneRanksMessageOnce) {
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{8}, 4 * kMiB + 3, std::size_t{5} << 30}) {
-    const Case each{.algorithm = &kLLOneShot,
+    const Case each{.algorithm = &kAlone,
                     .shape = {.ranks = 1, .staging_bytes = kMiB, .blocks = 132},
                     .type = DType::u8,
                     .op = ReduceOp::premul_sum,
                     .bytes = bytes};
     const CollectiveCall call = each.call(0);
     RecordingLauncher launcher(each.shape, 0);
-    scale_alone(launcher, call);
+    kAlone.run(launcher, call, {}, nullptr);
     std::size_t done = 0;
     for (const Launch& launch : launcher.all<Launch>()) {
       const auto& p = std::get<PushParams>(launch.params);

@@ -1,21 +1,139 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms of host ranks among which there is a choice, and when each is chosen.
+// The algorithms of host ranks, and when each is chosen.
 #include <array>
 
-#include "backend/algorithm.h"
+#include "backend/host/algorithm.h"
+#include "backend/host/all_reduce.h"
+#include "backend/host/chunk.h"
+#include "backend/host/exchange.h"
 
 namespace onehop::host {
 namespace {
 
-constexpr AlgorithmTraits kOneShot{.name = "one_shot",
-                                   .kind = Algorithm::one_shot,
-                                   .collectives = {Collective::all_reduce, Collective::reduce},
-                                   .takes_chunk = true};
-constexpr AlgorithmTraits kTwoShot{.name = "two_shot",
-                                   .kind = Algorithm::two_shot,
-                                   .collectives = {Collective::all_reduce, Collective::reduce},
-                                   .takes_chunk = true};
-constexpr std::array<const AlgorithmTraits*, 2> kAlgorithms{&kOneShot, &kTwoShot};
+/// For a group of one rank, where there is no other rank to wait for.
+void run_alone(Steps& steps, std::optional<std::size_t> /*chunk*/) {
+  const CollectiveCall& call = steps.call();
+  steps.step();
+  if (call.traits().reduces && call.op == ReduceOp::premul_sum) {
+    const void* const in = call.in_at();
+    reduce_function(call.type, call.op)(call.out_at(), &in, 1, call.count, call.scale());
+  } else {
+    copy(call.out_at(), call.in_at(), call.block_bytes());
+  }
+}
+
+Reduction describe_reduction(const CollectiveCall& call) {
+  return {.root = call.traits().only_root_gets_out ? call.root.value : Reduction::kAll,
+          .in = call.in_at(),
+          .out = call.out_at(),
+          .bytes = call.block_bytes(),
+          .type = call.type,
+          .op = call.op,
+          .scale = call.scale()};
+}
+
+/// Performs the first step, in which the ranks learn where the input lies on every rank. Returns steps.inputs().
+PeerData begin_with(Steps& steps, std::span<const std::byte> input) {
+  steps.show_input(input);
+  steps.begin();
+  return steps.inputs();
+}
+
+PeerData if_mapped(PeerData data) {
+  return data.mapped() ? data : PeerData{};
+}
+
+void run_one_shot(Steps& steps, std::optional<std::size_t> chunk) {
+  Reduction reduction = describe_reduction(steps.call());
+  reduction.chunk =
+      chunk_of(Algorithm::one_shot, chunk, steps.barrier().staging_bytes(), steps.barrier().size());
+  one_shot(steps.barrier(), reduction, [&] { steps.step(); });
+}
+
+void run_two_shot(Steps& steps, std::optional<std::size_t> chunk) {
+  const CollectiveCall& call = steps.call();
+  const bool to_all = call.collective == Collective::all_reduce;
+  Reduction reduction = describe_reduction(call);
+  reduction.chunk = chunk_of(Algorithm::two_shot, chunk, steps.barrier().staging_bytes(), call.ranks);
+  // Small calls are announced along with their first data. For others the ranks first learn where the data of
+  // all ranks lies.
+  if (steps.shows(reduction.bytes)) {
+    if (to_all) steps.show_output(call.output());
+    reduction.in_peers = if_mapped(begin_with(steps, call.input()));
+    if (to_all) reduction.out_peers = if_mapped(steps.outputs());
+  }
+  two_shot(steps.barrier(), reduction, [&] { steps.step(); });
+  if (reduction.in_peers || reduction.out_peers) steps.require_no_failure();
+}
+
+void run_reduce_scatter(Steps& steps, std::optional<std::size_t> /*chunk*/) {
+  const CollectiveCall& call = steps.call();
+  Reduction reduction = describe_reduction(call);
+  if (steps.shows(static_cast<std::size_t>(call.ranks - 1) * reduction.bytes))
+    reduction.in_peers = if_mapped(begin_with(steps, call.input()));
+  reduce_scatter(steps.barrier(), reduction, [&] { steps.step(); });
+  if (reduction.in_peers) steps.require_no_failure();
+}
+
+/// For collectives that move blocks of one size.
+Exchange describe_exchange(const CollectiveCall& call) {
+  const std::size_t block = call.block_bytes();
+  // A rank has either one block, which goes to every rank that it sends to, or a separate block for each.
+  const bool one_block = call.traits().in == Amount::block;
+  Exchange exchange;
+  exchange.in = call.in_at();
+  exchange.out = call.out_at();
+  for (int i = 1; i < call.ranks; ++i) {
+    const int r = (call.rank + i) % call.ranks;
+    if (!call.moves(call.rank, r)) continue;
+    exchange.send(call.in_offset(r), block);
+    if (one_block) break;
+  }
+  exchange.longest = one_block ? block : static_cast<std::size_t>(call.ranks - 1) * block;
+  for (int r = 0; r < call.ranks; ++r) {
+    Exchange::Arrival& arrival = exchange.arrival(r);
+    arrival = {};
+    if (!call.moves(r, call.rank)) continue;
+    const auto position = static_cast<std::size_t>(position_in_stream(call.rank, r, call.ranks));
+    arrival = {.from = call.in_offset(call.rank),
+               .at = one_block ? 0 : position * block,
+               .bytes = block,
+               .to = call.out_offset(r)};
+  }
+  return exchange;
+}
+
+void run_exchange(Steps& steps, std::optional<std::size_t> /*chunk*/) {
+  const CollectiveCall& call = steps.call();
+  Exchange moved = describe_exchange(call);
+  if (steps.shows(moved.longest)) {
+    // A rank that passes no input announces its output. What matters is that it can reach the buffer.
+    moved.in_peers = begin_with(steps, call.passes_in() ? call.input() : call.output());
+  }
+  exchange(steps, moved);
+}
+
+constexpr HostAlgorithm kOneShot{{.name = "one_shot",
+                                  .kind = Algorithm::one_shot,
+                                  .collectives = {Collective::all_reduce, Collective::reduce},
+                                  .takes_chunk = true},
+                                 run_one_shot};
+constexpr HostAlgorithm kTwoShot{{.name = "two_shot",
+                                  .kind = Algorithm::two_shot,
+                                  .collectives = {Collective::all_reduce, Collective::reduce},
+                                  .takes_chunk = true},
+                                 run_two_shot};
+constexpr HostAlgorithm kReduceScatter{{.without_choice = {Collective::reduce_scatter}}, run_reduce_scatter};
+constexpr HostAlgorithm kExchange{
+    {.without_choice = {Collective::all_gather, Collective::broadcast, Collective::all_to_all,
+                        Collective::gather, Collective::scatter}},
+    run_exchange};
+constexpr HostAlgorithm kAllToAllV{{.without_choice = {Collective::all_to_all_v}, .least_ranks = 1},
+                                   run_all_to_all_v};
+constexpr HostAlgorithm kAlone{{.without_choice = CollectiveSet::all(), .least_ranks = 1, .most_ranks = 1},
+                               run_alone};
+/// The last one that carries a call is used where there is no choice (Selector::select).
+constexpr std::array kAlgorithms{&kOneShot, &kTwoShot, &kReduceScatter, &kExchange, &kAlone, &kAllToAllV};
 
 // Up to this size the second step of two-shot costs more than the bytes it saves. Measured with a core for each
 // rank, on an Intel Xeon with 16 cores: `onehop bench all-reduce --ranks N --algorithm ... --bind cores` for 2,
@@ -32,7 +150,7 @@ constexpr std::uint64_t one_shot_limit(Collective collective, int ranks) {
 
 }  // namespace
 
-std::span<const AlgorithmTraits* const> algorithms() {
+std::span<const HostAlgorithm* const> host_algorithms() {
   return kAlgorithms;
 }
 
@@ -41,7 +159,7 @@ std::vector<TuningRow> default_rows(int ranks) {
   if (ranks == 1) return rows;
   const bool measured = ranks <= 4 || ranks == 8;
   for (const Collective collective : {Collective::all_reduce, Collective::reduce}) {
-    for (const AlgorithmTraits* const each : kAlgorithms) {
+    for (const HostAlgorithm* const each : {&kOneShot, &kTwoShot}) {
       rows.push_back({.collective = collective,
                       .backend = Backend::host,
                       .ranks = ranks,

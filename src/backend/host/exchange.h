@@ -15,10 +15,10 @@
 
 #include "onehop/types.h"
 
+#include "backend/host/algorithm.h"
 #include "backend/host/copy.h"
-#include "backend/host/peer_memory.h"
 #include "backend/host/staging.h"
-#include "backend/host/step_barrier.h"
+#include "os/fault_point.h"
 
 namespace onehop::host {
 
@@ -90,9 +90,9 @@ class StreamWriter {
   std::size_t done_ = 0;  ///< bytes copied of that piece
 };
 
-/// `step` is as in all_reduce.h. `wait(r)` waits for rank r's current step.
-template <class Step, class Wait>
-void exchange(StepBarrier& barrier, const Exchange& call, Step&& step, Wait&& wait) {
+/// If `in_peers` is set, the first step has been performed.
+inline void exchange(Steps& steps, const Exchange& call) {
+  StepBarrier& barrier = steps.barrier();
   const int n = barrier.size();
   const int me = barrier.rank();
   const auto keep_own = [&] {
@@ -101,14 +101,15 @@ void exchange(StepBarrier& barrier, const Exchange& call, Step&& step, Wait&& wa
   };
 
   if (call.in_peers) {
+    os::data_fault_point(steps.call().traits().name, me);
     for (int i = 1; i < n; ++i) {
       const int r = (me + i) % n;  // each rank starts at a different peer
       const Exchange::Arrival& arrival = call.arrival(r);
       if (arrival.bytes != 0) call.in_peers.read(r, arrival.from, call.out + arrival.to, arrival.bytes);
     }
     keep_own();
-    step();  // Peers read this rank's input. It must not return to the caller before they are done.
-    return;
+    steps.step();  // Peers read this rank's input. It must not return to the caller before they are done.
+    return steps.require_no_failure();
   }
 
   const StagingLayout layout(barrier.staging_bytes());
@@ -120,13 +121,13 @@ void exchange(StepBarrier& barrier, const Exchange& call, Step&& step, Wait&& wa
     const std::size_t slot = layout.input_offset(barrier.next_step(), slot_bytes);
     stream.fill(barrier.staging(me) + slot, chunk);
     if (offset == 0) {
-      step();
+      steps.step();
     } else {
       barrier.publish();
     }
     for (int i = 1; i < n; ++i) {
       const int r = (me + i) % n;
-      wait(r);
+      steps.wait(r);
       const Exchange::Arrival& arrival = call.arrival(r);
       const std::size_t first = std::max(arrival.at, offset);
       const std::size_t last = std::min(arrival.at + arrival.bytes, offset + chunk);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Algorithms that others run: those that they fall back to, and in tests. table.cc lists all.
+// All algorithms of GPUs. table.cc lists them and says when each is chosen.
 #pragma once
 
 #include "backend/cuda/algorithm.h"
@@ -17,5 +17,6 @@ extern const DeviceAlgorithm kPointToPoint;
 extern const DeviceAlgorithm kScatterAllGather;
 extern const DeviceAlgorithm kCopyEngine;
 extern const DeviceAlgorithm kReduceFromPeers;
+extern const DeviceAlgorithm kAlone;
 
 }  // namespace onehop::cuda

@@ -1,32 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms of GPUs, and when each is chosen. A new algorithm needs its folder, which CMake finds, and
-// here its declaration, its entry in kAlgorithms and its rows.
+// The algorithms of GPUs, and when each is chosen. A new algorithm needs its folder, which CMake finds, its
+// declaration in algorithms.h, and here its entry in kAlgorithms and its rows.
 #include <algorithm>
 #include <array>
 
-#include "backend/cuda/algorithm.h"
+#include "backend/cuda/algorithms/algorithms.h"
 
 namespace onehop::cuda {
-
-extern const DeviceAlgorithm kLLOneShot;
-extern const DeviceAlgorithm kLamportOneShot;
-extern const DeviceAlgorithm kLamportTwoShotByPeer;
-extern const DeviceAlgorithm kLamportTwoShot;
-extern const DeviceAlgorithm kStreamingOneShot;
-extern const DeviceAlgorithm kStreamingTwoShot;
-extern const DeviceAlgorithm kCopyEngineTwoShot;
-extern const DeviceAlgorithm kPointToPoint;
-extern const DeviceAlgorithm kScatterAllGather;
-extern const DeviceAlgorithm kCopyEngine;
-extern const DeviceAlgorithm kReduceFromPeers;
-
 namespace {
 
 /// Of the algorithms for the same calls, those for longer messages come later (Selector::select).
 constexpr std::array kAlgorithms{&kLLOneShot,         &kLamportOneShot,   &kLamportTwoShotByPeer,
                                  &kLamportTwoShot,    &kStreamingOneShot, &kStreamingTwoShot,
                                  &kCopyEngineTwoShot, &kPointToPoint,     &kScatterAllGather,
-                                 &kCopyEngine,        &kReduceFromPeers};
+                                 &kCopyEngine,        &kReduceFromPeers,  &kAlone};
 
 /// How a limit changes with the number of ranks.
 enum class Scaling : std::uint8_t {
@@ -36,7 +23,7 @@ enum class Scaling : std::uint8_t {
 };
 
 struct Row {
-  Collective collective;
+  CollectiveSet collectives;
   TypeClass types;
   Buffers buffers;
   std::uint64_t up_to;
@@ -45,6 +32,8 @@ struct Row {
 };
 
 using enum Collective;
+/// Collectives that move blocks and have the same limits.
+constexpr CollectiveSet kBlockMoves{all_gather, all_to_all, gather, scatter};
 constexpr auto kFloats = TypeClass::floats;
 constexpr auto kAny = TypeClass::any;
 constexpr auto kSymmetric = Buffers::symmetric;
@@ -82,74 +71,49 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // With 4 ranks 1 MB takes 7.1 us, through rings 15; with 2 ranks 4 MB take 14.4 and 15.6 us. With 4 ranks, the stream
 // takes 7.6 us at 1 MB, and it and Lamport two-shot 11.1 and 11.9 us at 2 MB, 20.0 and 21.0 us at 4 MB.
 constexpr std::array kTwoRanks{
-    Row{all_reduce, kFloats, kAnyBuffers, 32 * kKiB, &kLLOneShot},
-    Row{all_reduce, kFloats, kAnyBuffers, kMiB - 1, &kLamportOneShot},
-    Row{all_reduce, kAny, kAnyBuffers, 128 * kKiB, &kLLOneShot},
-    Row{all_reduce, kAny, kAnyBuffers, 128 * kMiB - 1, &kStreamingOneShot},
-    Row{all_reduce, kAny, kSymmetric, kNoLimit, &kCopyEngineTwoShot},
-    Row{all_reduce, kAny, kAnyBuffers, kNoLimit, &kStreamingOneShot},
-    Row{all_gather, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
-    Row{all_gather, kAny, kSymmetric, kNoLimit, &kCopyEngine},
-    Row{all_gather, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
-    Row{reduce_scatter, kFloats, kAnyBuffers, 48 * kKiB, &kLLOneShot},
-    Row{reduce_scatter, kFloats, kAnyBuffers, 8 * kMiB, &kLamportOneShot},
-    Row{reduce_scatter, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot},
-    Row{reduce_scatter, kAny, kAnyBuffers, kNoLimit, &kReduceFromPeers},
-    Row{broadcast, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
-    Row{broadcast, kAny, kSymmetric, kNoLimit, &kCopyEngine},
-    Row{broadcast, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
-    Row{reduce, kFloats, kAnyBuffers, 32 * kKiB, &kLLOneShot},
-    Row{reduce, kFloats, kAnyBuffers, 2 * kMiB, &kLamportOneShot},
-    Row{reduce, kFloats, kAnyBuffers, 4 * kMiB, &kLamportTwoShot},
-    Row{reduce, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot},
-    Row{reduce, kAny, kAnyBuffers, kNoLimit, &kReduceFromPeers},
-    Row{all_to_all, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
-    Row{all_to_all, kAny, kSymmetric, kNoLimit, &kCopyEngine},
-    Row{all_to_all, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
-    Row{gather, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
-    Row{gather, kAny, kSymmetric, kNoLimit, &kCopyEngine},
-    Row{gather, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
-    Row{scatter, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
-    Row{scatter, kAny, kSymmetric, kNoLimit, &kCopyEngine},
-    Row{scatter, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
+    Row{{all_reduce, reduce}, kFloats, kAnyBuffers, 32 * kKiB, &kLLOneShot},
+    Row{{all_reduce}, kFloats, kAnyBuffers, kMiB - 1, &kLamportOneShot},
+    Row{{all_reduce}, kAny, kAnyBuffers, 128 * kKiB, &kLLOneShot},
+    Row{{all_reduce}, kAny, kAnyBuffers, 128 * kMiB - 1, &kStreamingOneShot},
+    Row{{all_reduce}, kAny, kSymmetric, kNoLimit, &kCopyEngineTwoShot},
+    Row{{all_reduce}, kAny, kAnyBuffers, kNoLimit, &kStreamingOneShot},
+    Row{{reduce_scatter}, kFloats, kAnyBuffers, 48 * kKiB, &kLLOneShot},
+    Row{{reduce}, kFloats, kAnyBuffers, 2 * kMiB, &kLamportOneShot},
+    Row{{reduce}, kFloats, kAnyBuffers, 4 * kMiB, &kLamportTwoShot},
+    Row{{reduce}, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot},
+    Row{{reduce}, kAny, kAnyBuffers, kNoLimit, &kReduceFromPeers},
+    Row{kBlockMoves, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
+    Row{{broadcast}, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
+    Row{{broadcast}, kAny, kSymmetric, kNoLimit, &kCopyEngine},
+    Row{{broadcast}, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
 };
 
 /// The last byte count below which copies to 3 peers do not pay off: 64 MiB and 12 MiB for each further peer.
 constexpr std::uint64_t kMovedByKernels = (88 * kMiB + 2) / 3 - 1;
 
 constexpr std::array kFourRanks{
-    Row{all_reduce, kFloats, kAnyBuffers, 16 * kKiB, &kLLOneShot, Scaling::sent},
-    Row{all_reduce, kFloats, kAnyBuffers, 256 * kKiB, &kLamportOneShot, Scaling::sent},
-    Row{all_reduce, kFloats, kAnyBuffers, 2 * kMiB, &kLamportTwoShotByPeer, Scaling::piece},
-    Row{all_reduce, kFloats, kAnyBuffers, 8 * kMiB, &kLamportTwoShot},
-    Row{all_reduce, kFloats, kAnyBuffers, kNoLimit, &kStreamingTwoShot},
-    Row{all_reduce, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot, Scaling::sent},
-    Row{all_reduce, kAny, kAnyBuffers, kNoLimit, &kStreamingTwoShot},
-    Row{all_gather, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
-    Row{all_gather, kAny, kSymmetric, kNoLimit, &kCopyEngine},
-    Row{all_gather, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
-    Row{reduce_scatter, kFloats, kAnyBuffers, 16 * kKiB, &kLLOneShot, Scaling::sent},
-    Row{reduce_scatter, kFloats, kAnyBuffers, 8 * kMiB, &kLamportOneShot},
-    Row{reduce_scatter, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot},
-    Row{reduce_scatter, kAny, kAnyBuffers, kNoLimit, &kReduceFromPeers},
+    Row{{all_reduce, reduce, reduce_scatter}, kFloats, kAnyBuffers, 16 * kKiB, &kLLOneShot, Scaling::sent},
+    Row{{all_reduce, reduce}, kFloats, kAnyBuffers, 256 * kKiB, &kLamportOneShot, Scaling::sent},
+    Row{{all_reduce}, kFloats, kAnyBuffers, 2 * kMiB, &kLamportTwoShotByPeer, Scaling::piece},
+    Row{{all_reduce}, kFloats, kAnyBuffers, 8 * kMiB, &kLamportTwoShot},
+    Row{{reduce}, kFloats, kAnyBuffers, 1536 * kKiB, &kLamportTwoShotByPeer, Scaling::piece},
+    Row{{all_reduce, reduce}, kFloats, kAnyBuffers, kNoLimit, &kStreamingTwoShot},
+    Row{{all_reduce}, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot, Scaling::sent},
+    Row{{reduce}, kAny, kAnyBuffers, 256 * kKiB - 1, &kLLOneShot, Scaling::sent},
+    Row{{all_reduce, reduce}, kAny, kAnyBuffers, kNoLimit, &kStreamingTwoShot},
+    Row{kBlockMoves, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
     // Up to this size, sending the whole message from the root to every rank is faster than in pieces.
-    Row{broadcast, kAny, kAnyBuffers, 455 * kKiB, &kPointToPoint, Scaling::sent},
-    Row{broadcast, kAny, kAnyBuffers, kNoLimit, &kScatterAllGather},
-    Row{reduce, kFloats, kAnyBuffers, 16 * kKiB, &kLLOneShot, Scaling::sent},
-    Row{reduce, kFloats, kAnyBuffers, 256 * kKiB, &kLamportOneShot, Scaling::sent},
-    Row{reduce, kFloats, kAnyBuffers, 1536 * kKiB, &kLamportTwoShotByPeer, Scaling::piece},
-    Row{reduce, kFloats, kAnyBuffers, kNoLimit, &kStreamingTwoShot},
-    Row{reduce, kAny, kAnyBuffers, 256 * kKiB - 1, &kLLOneShot, Scaling::sent},
-    Row{reduce, kAny, kAnyBuffers, kNoLimit, &kStreamingTwoShot},
-    Row{all_to_all, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
-    Row{all_to_all, kAny, kSymmetric, kNoLimit, &kCopyEngine},
-    Row{all_to_all, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
-    Row{gather, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
-    Row{gather, kAny, kSymmetric, kNoLimit, &kCopyEngine},
-    Row{gather, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
-    Row{scatter, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
-    Row{scatter, kAny, kSymmetric, kNoLimit, &kCopyEngine},
-    Row{scatter, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
+    Row{{broadcast}, kAny, kAnyBuffers, 455 * kKiB, &kPointToPoint, Scaling::sent},
+    Row{{broadcast}, kAny, kAnyBuffers, kNoLimit, &kScatterAllGather},
+};
+
+/// The rows that both have, which come after their own.
+constexpr std::array kAnyRanks{
+    Row{{reduce_scatter}, kFloats, kAnyBuffers, 8 * kMiB, &kLamportOneShot},
+    Row{{reduce_scatter}, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot},
+    Row{{reduce_scatter}, kAny, kAnyBuffers, kNoLimit, &kReduceFromPeers},
+    Row{kBlockMoves, kAny, kSymmetric, kNoLimit, &kCopyEngine},
+    Row{kBlockMoves, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
 };
 
 /// What a link moves per second: NVLink of an H200 390 GB/s, PCIe 5.0 x16 some 50 GB/s. A byte costs 8 times as
@@ -158,20 +122,20 @@ constexpr std::array kFourRanks{
 constexpr std::uint64_t kNvlinkPerPcie = 8;
 
 /// Whether the algorithm sends more bytes than another one would.
-bool sends_more_bytes(const Row& row, int ranks) {
+bool sends_more_bytes(const Row& row, Collective collective, int ranks) {
   if (row.algorithm == &kLLOneShot) return true;
-  return row.algorithm == &kLamportOneShot && ranks > 2 && row.collective != reduce_scatter;
+  return row.algorithm == &kLamportOneShot && ranks > 2 && collective != reduce_scatter;
 }
 
 /// Rows for 2 and 4 ranks with NVLink were measured. All others are derived from them by Scaling and
 /// kNvlinkPerPcie.
-std::uint64_t limit_of(const Row& row, int ranks, Links links) {
+std::uint64_t limit_of(const Row& row, Collective collective, int ranks, Links links) {
   if (row.up_to == kNoLimit) return kNoLimit;
   const auto n = static_cast<std::uint64_t>(ranks);
   std::uint64_t limit = row.up_to;
   if (n > 2 && row.scaling == Scaling::sent) limit = limit * 3 / (n - 1);
   if (n > 2 && row.scaling == Scaling::piece) limit = limit * n / 4;
-  if (links == Links::pcie && sends_more_bytes(row, ranks)) limit /= kNvlinkPerPcie;
+  if (links == Links::pcie && sends_more_bytes(row, collective, ranks)) limit /= kNvlinkPerPcie;
   return limit;
 }
 
@@ -181,28 +145,19 @@ std::span<const DeviceAlgorithm* const> device_algorithms() {
   return kAlgorithms;
 }
 
-std::span<const AlgorithmTraits* const> algorithms() {
-  static const std::array traits = [] {
-    std::array<const AlgorithmTraits*, kAlgorithms.size()> all{};
-    std::ranges::copy(kAlgorithms, all.begin());
-    return all;
-  }();
-  return traits;
-}
-
 std::vector<TuningRow> default_rows(int ranks, Links links) {
   std::vector<TuningRow> rows;
   if (ranks == 1) return rows;
-  const std::span<const Row> measured = ranks == 2 ? std::span<const Row>(kTwoRanks) : kFourRanks;
-  for (const Row& row : measured) {
-    const std::uint64_t limit = limit_of(row, ranks, links);
+  const auto add = [&](Collective collective, const Row& row) {
+    if (!row.collectives.contains(collective)) return;
+    const std::uint64_t limit = limit_of(row, collective, ranks, links);
     // A limit that grows with the number of ranks can reach a fixed one, whose row has no calls then.
     const bool hidden = std::ranges::any_of(rows, [&](const TuningRow& earlier) {
-      return earlier.collective == row.collective && earlier.types == row.types &&
+      return earlier.collective == collective && earlier.types == row.types &&
              earlier.buffers == row.buffers && earlier.up_to >= limit;
     });
-    if (hidden) continue;
-    rows.push_back({.collective = row.collective,
+    if (hidden) return;
+    rows.push_back({.collective = collective,
                     .backend = Backend::cuda,
                     .ranks = ranks,
                     .types = row.types,
@@ -210,6 +165,11 @@ std::vector<TuningRow> default_rows(int ranks, Links links) {
                     .up_to = limit,
                     .choice = AlgorithmChoice{.algorithm = std::string(row.algorithm->name)},
                     .derived = links != Links::nvlink || (ranks != 2 && ranks != 4)});
+  };
+  const std::span<const Row> measured = ranks == 2 ? std::span<const Row>(kTwoRanks) : kFourRanks;
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    for (const Row& row : measured) add(static_cast<Collective>(i), row);
+    for (const Row& row : kAnyRanks) add(static_cast<Collective>(i), row);
   }
   return rows;
 }

@@ -68,12 +68,14 @@ constexpr std::array kRegions{&kChannelScratch, &kFactorScratch};
 const ScratchRegion kChannelScratch{
     [](const GroupShape& shape) { return shape.ranks == 1 ? 0 : Layout(shape).bytes(); }};
 
-const DeviceAlgorithm kPointToPoint{
-    {.name = "point_to_point", .kind = Algorithm::one_shot, .moves_blocks = true},
-    run,
-    {},
-    kPlainKernels,
-    kRegions};
+const DeviceAlgorithm kPointToPoint{{.name = "point_to_point",
+                                     .kind = Algorithm::one_shot,
+                                     .moves_blocks = true,
+                                     .without_choice = {Collective::all_to_all_v}},
+                                    run,
+                                    {},
+                                    kPlainKernels,
+                                    kRegions};
 
 ChannelLaunch::ChannelLaunch(Launcher& launcher, DeviceFault::Phase phase) : launcher_(launcher) {
   const Layout layout(launcher.shape());

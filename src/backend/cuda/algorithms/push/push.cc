@@ -6,6 +6,7 @@
 #include <array>
 
 #include "backend/cuda/algorithms/algorithms.h"
+#include "backend/cuda/algorithms/point_to_point/channel_launch.h"
 #include "backend/cuda/algorithms/push/push_algorithms.h"
 
 namespace onehop::cuda {
@@ -203,7 +204,38 @@ void run_lamport_two_shot(Launcher& launcher, const CollectiveCall& call, const 
   all_reduce(launcher, call, limits, lamport(launcher.shape(), kLamportTwoShotKernel), kByPeer);
 }
 
+/// The multiplication of a premul_sum of one rank.
+void scale_alone(Launcher& launcher, const CollectiveCall& call) {
+  // The kernel uses no slot with one rank; only the range of its counters limits a launch.
+  constexpr std::size_t kLaunchBytes = std::size_t{1} << 30;
+  constexpr unsigned kBlock = 256;
+  const Protocol protocol = ll(launcher.shape(), kLLOneShotKernel);
+  auto params = describe<PushParams>(launcher, call, protocol);
+  params.aligned = is_aligned(call.in_at()) && is_aligned(call.out_at());
+  const std::size_t bytes = call.block_bytes();
+  const std::size_t packets = ceil_div(std::min(bytes, kLaunchBytes), protocol.width);
+  const LaunchShape shape{
+      .grid = static_cast<unsigned>(std::clamp<std::size_t>(packets / kBlock, 1, launcher.shape().blocks)),
+      .block = kBlock};
+  for (std::size_t done = 0; done < bytes; done += kLaunchBytes) {
+    params.in = call.in_at(done);
+    params.out = call.out_at(done);
+    params.bytes = std::min(bytes - done, kLaunchBytes);
+    params.packets = static_cast<std::uint32_t>(ceil_div(params.bytes, protocol.width));
+    launcher.launch(protocol.kernel, call, shape, params);
+  }
+}
+
+/// Copies `in` to `out`.
+void run_alone(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& /*limits*/,
+               const SymmetricOutput* /*output*/) {
+  if (call.traits().reduces && (call.op == ReduceOp::premul_sum || call.op == kWeightedSum))
+    return scale_alone(launcher, call);
+  exchange(launcher, transfers_of(call), DeviceFault::phase_of(call.collective));
+}
+
 constexpr std::array kLLKernels{&kLLOneShotKernel, &kLLListKernel, &kLLReduceScatterKernel};
+constexpr std::array kAloneKernels{&kLLOneShotKernel};
 constexpr std::array kLamportOneShotKernels{&kLamportOneShotKernel, &kLamportReduceScatterKernel};
 constexpr std::array kLamportTwoShotKernels{&kLamportTwoShotKernel};
 constexpr std::array kLLRegions{&kLLScratch, &kDiscardScratch};
@@ -264,6 +296,13 @@ const DeviceAlgorithm kLamportTwoShot{{.name = "lamport_two_shot",
                                       {},
                                       kLamportRegions};
 
+/// For groups of one rank.
+const DeviceAlgorithm kAlone{{.without_choice = CollectiveSet::all(), .least_ranks = 1, .most_ranks = 1},
+                             run_alone,
+                             kAloneKernels,
+                             {},
+                             kLLRegions};
+
 void run_fused(Launcher& launcher, std::span<const CollectiveCall> calls) {
   const CollectiveCall& first = calls.front();
   const Protocol protocol = ll(launcher.shape(), kLLListKernel);
@@ -278,27 +317,6 @@ void run_fused(Launcher& launcher, std::span<const CollectiveCall> calls) {
   }
   const LaunchShape shape = shape_launch(launcher, first, {}, params.packets, true, params);
   launcher.launch(kLLListKernel, first, shape, params);
-}
-
-void scale_alone(Launcher& launcher, const CollectiveCall& call) {
-  // The kernel uses no slot with one rank; only the range of its counters limits a launch.
-  constexpr std::size_t kLaunchBytes = std::size_t{1} << 30;
-  constexpr unsigned kBlock = 256;
-  const Protocol protocol = ll(launcher.shape(), kLLOneShotKernel);
-  auto params = describe<PushParams>(launcher, call, protocol);
-  params.aligned = is_aligned(call.in_at()) && is_aligned(call.out_at());
-  const std::size_t bytes = call.block_bytes();
-  const std::size_t packets = ceil_div(std::min(bytes, kLaunchBytes), protocol.width);
-  const LaunchShape shape{
-      .grid = static_cast<unsigned>(std::clamp<std::size_t>(packets / kBlock, 1, launcher.shape().blocks)),
-      .block = kBlock};
-  for (std::size_t done = 0; done < bytes; done += kLaunchBytes) {
-    params.in = call.in_at(done);
-    params.out = call.out_at(done);
-    params.bytes = std::min(bytes - done, kLaunchBytes);
-    params.packets = static_cast<std::uint32_t>(ceil_div(params.bytes, protocol.width));
-    launcher.launch(protocol.kernel, call, shape, params);
-  }
 }
 
 }  // namespace onehop::cuda

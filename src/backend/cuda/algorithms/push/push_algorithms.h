@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What others use of the push algorithms: all-reduces that share a launch, and the multiplication of one rank.
+// What others use of the push algorithms: their Lamport buffers, and all-reduces that share a launch.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,5 @@ extern const ScratchRegion kLamportScratch;
 /// Queues all-reduces that share one launch of ll_one_shot. At most kMaxFused of them are not empty, and
 /// together they take at most kMaxFusedPackets.
 void run_fused(Launcher& launcher, std::span<const CollectiveCall> calls);
-
-/// For a group of one rank: queues the multiplication of premul_sum.
-void scale_alone(Launcher& launcher, const CollectiveCall& call);
 
 }  // namespace onehop::cuda

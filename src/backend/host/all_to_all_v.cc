@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "backend/host/exchange.h"
 #include "backend/host/staging.h"
 #include "base/check.h"
-#include "collective/host_call.h"
+#include "call/check_call.h"
 
-namespace onehop {
+namespace onehop::host {
 namespace {
 
 /// The block sizes and offsets in bytes that the ranks exchange through their staging areas in the first
@@ -22,9 +23,9 @@ class Ledger {
   };
 
   /// Stages this rank's page, one entry per rank. Called before the first step.
-  Ledger(const host::StepBarrier& barrier, const CollectiveCall& call)
+  Ledger(const StepBarrier& barrier, const CollectiveCall& call)
       : step_barrier_(barrier),
-        slot_(host::StagingLayout(barrier.staging_bytes()).input_offset(barrier.next_step(), kBytes)) {
+        slot_(StagingLayout(barrier.staging_bytes()).input_offset(barrier.next_step(), kBytes)) {
     const std::byte* const begin = call.input().data();
     for (int r = 0; r < call.ranks; ++r) {
       const std::span<const std::byte> sent = call.block_to(r);
@@ -68,7 +69,7 @@ class Ledger {
     return reinterpret_cast<os::Untrusted<Entry>*>(step_barrier_.staging(rank) + slot_) + other;
   }
 
-  const host::StepBarrier& step_barrier_;
+  const StepBarrier& step_barrier_;
   std::size_t slot_;
   std::vector<Entry> pages_;  ///< by rank, then by other rank; see read()
 };
@@ -76,42 +77,42 @@ static_assert(kMaxHostRanks * sizeof(os::Untrusted<Ledger::Entry>) <= Ledger::kB
 
 }  // namespace
 
-void all_to_all_v_on_host(HostCall& self) {
-  const CollectiveCall& call = self.call();
+void run_all_to_all_v(Steps& steps, std::optional<std::size_t> /*chunk*/) {
+  const CollectiveCall& call = steps.call();
   const int me = call.rank;
-  Ledger ledger(self.step_barrier(), call);
+  Ledger ledger(steps.barrier(), call);
   const std::span<const std::byte> input = call.input();
   // A rank that sends nothing announces its output. What matters is that it can reach the buffer.
   const std::span<const std::byte> shown = input.empty() ? call.output() : input;
-  self.show_input(shown);
-  self.begin();
+  steps.show_input(shown);
+  steps.begin();
   ledger.read();
   ledger.require_agreement(call.element_bytes());
 
-  host::Exchange exchange;
-  exchange.in = input.data();
-  exchange.out = call.out_at();
+  Exchange moved;
+  moved.in = input.data();
+  moved.out = call.out_at();
   for (int i = 1; i < call.ranks; ++i) {
     const Ledger::Entry& entry = ledger.entry(me, (me + i) % call.ranks);
-    if (entry.sent != 0) exchange.send(entry.from, entry.sent);
+    if (entry.sent != 0) moved.send(entry.from, entry.sent);
   }
   for (int s = 0; s < call.ranks; ++s) {
     std::size_t stream = 0;
     for (int i = 1; i < call.ranks; ++i) {
       const int r = (s + i) % call.ranks;
-      if (r == me) exchange.arrival(s).at = stream;
+      if (r == me) moved.arrival(s).at = stream;
       stream += ledger.entry(s, r).sent;
     }
-    exchange.longest = std::max(exchange.longest, stream);
+    moved.longest = std::max(moved.longest, stream);
     const Ledger::Entry& entry = ledger.entry(s, me);
-    host::Exchange::Arrival& arrival = exchange.arrival(s);
+    Exchange::Arrival& arrival = moved.arrival(s);
     const std::span<std::byte> received = call.block_from(s);
     arrival.from = entry.from;
     arrival.bytes = received.size();  // which is entry.sent
     arrival.to = received.empty() ? 0 : static_cast<std::size_t>(received.data() - call.out_at());
   }
-  if (self.shows(exchange.longest)) exchange.in_peers = self.inputs();
-  run_exchange(self, exchange);
+  if (steps.shows(moved.longest)) moved.in_peers = steps.inputs();
+  exchange(steps, moved);
 }
 
-}  // namespace onehop
+}  // namespace onehop::host

@@ -112,7 +112,7 @@ const Selector::Selection& Selector::select(const CollectiveCall& call, std::siz
     if (applies(row, call) && bytes <= row.up_to && (!kind || row.selection.algorithm->kind == *kind))
       return row.selection;
   }
-  // There is no choice, or the table does not use this kind for messages of this size, but a caller may request it.
+  // There is no choice, or the caller requests a kind that the table does not use for messages of this size.
   const auto usable = [&](const Selection& each) {
     return each.algorithm->without_choice.contains(call.collective) ||
            (each.algorithm->kind == kind &&

@@ -132,7 +132,7 @@ constexpr HostAlgorithm kAllToAllV{{.without_choice = {Collective::all_to_all_v}
                                    run_all_to_all_v};
 constexpr HostAlgorithm kAlone{{.without_choice = CollectiveSet::all(), .least_ranks = 1, .most_ranks = 1},
                                run_alone};
-/// The last one that carries a call is used where there is no choice (Selector::select).
+/// For all_to_all_v of one rank the later one is used (Selector::select).
 constexpr std::array kAlgorithms{&kOneShot, &kTwoShot, &kReduceScatter, &kExchange, &kAlone, &kAllToAllV};
 
 // Up to this size the second step of two-shot costs more than the bytes it saves. Measured with a core for each

@@ -17,6 +17,9 @@ namespace onehop::host {
 class Steps {
  public:
   Steps(StepBarrier& barrier, const CollectiveCall& call) : barrier_(barrier), call_(call) {}
+  Steps(const Steps&) = delete;
+  Steps& operator=(const Steps&) = delete;
+  virtual ~Steps() = default;
 
   [[nodiscard]] StepBarrier& barrier() const { return barrier_; }
   [[nodiscard]] const CollectiveCall& call() const { return call_; }
@@ -45,9 +48,6 @@ class Steps {
   /// Called at the end of a call that read peers' data in place. A peer whose call failed in its last step may
   /// have changed that data meanwhile. It reported the failure first.
   virtual void require_no_failure() const = 0;
-
- protected:
-  ~Steps() = default;
 
  private:
   StepBarrier& barrier_;

@@ -35,9 +35,9 @@ struct JoinOptions {
   /// Groups that use one store at the same time need different names; consecutive groups may share one.
   std::string name = "world";
   /// Bytes that each rank can stage at a time; 0 selects 10 MiB for host ranks (the field's default) and 16
-  /// MiB for GPUs. A GPU allocates about seven times as much for it (between 2 ranks five and a half times),
-  /// plus 13 MiB, plus 1 MiB per rank: Lamport buffers and slots for data in flight exist for two parities. A
-  /// host rank allocates up to a quarter more, for sends.
+  /// MiB for GPUs. A GPU allocates about five times as much for it, and four times what exceeds 16 MiB (between
+  /// 2 ranks three and a half and two and a half times), plus 13 MiB, plus 1 MiB per rank: Lamport buffers and
+  /// slots for data in flight exist for two parities. A host rank allocates up to a quarter more, for sends.
   std::size_t scratch_bytes = 0;
   /// File with a tuning table (onehop/tuning.h). If empty, the environment variable ONEHOP_TUNING names the file.
   /// Calls that no row of it matches use the library's own table. Rank 0's file applies to all ranks, and only

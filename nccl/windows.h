@@ -19,8 +19,8 @@ class Windows {
   void add(void* handle, SymmetricBuffer buffer);
   /// Returns whether there was one.
   bool remove(void* handle);
-  /// Whether the call promises symmetric memory (CallOptions::symmetric). The same on all ranks, since all of them use
-  /// windows, and at the same offset.
+  /// Whether the call promises symmetric memory (CallOptions::symmetric). All ranks find the same, because NCCL demands that
+  /// all of them pass the output at the same offset of a window, or none does.
   [[nodiscard]] bool promises(const Call& call, int ranks) const;
 
  private:

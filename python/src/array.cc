@@ -90,31 +90,26 @@ onehop_dtype_t dtype_of_format(const char* format, Py_ssize_t item_size) {
   if (format == nullptr) return ONEHOP_DTYPE_U8;
   if (*format == '@' || *format == '=' || *format == '<') ++format;
   if (format[0] == '\0' || format[1] != '\0') return -1;
+  const std::string bits = std::to_string(8 * item_size);
   switch (*format) {
     case '?':
       return item_size == 1 ? kBool : -1;
     case 'e':
-      return ONEHOP_DTYPE_F16;
     case 'f':
-      return ONEHOP_DTYPE_F32;
     case 'd':
-      return ONEHOP_DTYPE_F64;
+      return parse_dtype("float" + bits);
     case 'b':
+    case 'h':
     case 'i':
     case 'l':
     case 'q':
-      return item_size == 1   ? ONEHOP_DTYPE_I8
-             : item_size == 4 ? ONEHOP_DTYPE_I32
-             : item_size == 8 ? ONEHOP_DTYPE_I64
-                              : -1;
+      return parse_dtype("int" + bits);
     case 'B':
+    case 'H':
     case 'I':
     case 'L':
     case 'Q':
-      return item_size == 1   ? ONEHOP_DTYPE_U8
-             : item_size == 4 ? ONEHOP_DTYPE_U32
-             : item_size == 8 ? ONEHOP_DTYPE_U64
-                              : -1;
+      return parse_dtype("uint" + bits);
     default:
       return -1;
   }
@@ -237,33 +232,11 @@ std::size_t bytes_of(const Extent* shape, const Extent* strides, std::size_t dim
 
 onehop_dtype_t dtype_of_dlpack(const DLDataType& type) {
   if (type.lanes != 1) return -1;
-  switch (type.code) {
-    case kDLInt:
-      return type.bits == 8    ? ONEHOP_DTYPE_I8
-             : type.bits == 32 ? ONEHOP_DTYPE_I32
-             : type.bits == 64 ? ONEHOP_DTYPE_I64
-                               : -1;
-    case kDLUInt:
-      return type.bits == 8    ? ONEHOP_DTYPE_U8
-             : type.bits == 32 ? ONEHOP_DTYPE_U32
-             : type.bits == 64 ? ONEHOP_DTYPE_U64
-                               : -1;
-    case kDLFloat:
-      return type.bits == 16   ? ONEHOP_DTYPE_F16
-             : type.bits == 32 ? ONEHOP_DTYPE_F32
-             : type.bits == 64 ? ONEHOP_DTYPE_F64
-                               : -1;
-    case kDLBfloat:
-      return type.bits == 16 ? ONEHOP_DTYPE_BF16 : -1;
-    case kDLBool:
-      return type.bits == 8 ? kBool : -1;
-    case kDLFloat8_e4m3fn:
-      return type.bits == 8 ? ONEHOP_DTYPE_E4M3 : -1;
-    case kDLFloat8_e5m2:
-      return type.bits == 8 ? ONEHOP_DTYPE_E5M2 : -1;
-    default:
-      return -1;
+  if (type.code == kDLBool) return type.bits == 8 ? kBool : -1;
+  for (const DLTypeName& each : kDLTypeNames) {
+    if (type.code == each.code) return parse_dtype(each.with(type.bits));
   }
+  return -1;
 }
 
 /// Without synchronization: for GPU memory `stream` is -1, since a call orders itself on its own stream.
@@ -413,6 +386,18 @@ onehop_dtype_t read_dtype(nb::handle dtype) {
   if (known < 0)
     raise_invalid("dtype '" + text + "' is not an element type of onehop; there are " + known_dtypes());
   return known;
+}
+
+nb::dict long_names() {
+  nb::dict names;
+  for (const DLTypeName& each : kDLTypeNames) {
+    for (const int bits : {8, 16, 32, 64}) {
+      const std::string name = each.with(bits);
+      if (const onehop_dtype_t type = parse_dtype(name); type >= 0)
+        names[onehop_dtype_name(type)] = nb::str(name.c_str());
+    }
+  }
+  return names;
 }
 
 Framework loaded_framework() {
